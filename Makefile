@@ -1,0 +1,84 @@
+# The few words a newcomer types. `make help` lists them.
+
+CARGO ?= cargo
+# A build from a clone uses the committed versions. While changing dependencies: make test LOCKED=
+LOCKED ?= --locked
+# What `make demo` evaluates, and how.
+DEMO_ARGS = perf -r mem:block:1G --matrix threads=1,2 depth=1..256 -o 4096 -w randread -t 1 --latency --report unvme-report.html
+# Seconds each fuzz target runs.
+FUZZ_SECONDS ?= 10
+# make bench SMOKE=1: each benchmark as short as it can be, to see that all of them run.
+SMOKE ?=
+
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+BENCH_ARGS = $(if $(filter-out 0 no,$(SMOKE)),-- --smoke)
+# rustup installs here; a shell that was open before does not know it yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+section = @printf '\n==> %s\n' '$(1)'
+
+.PHONY: help demo test bench lint fuzz \
+	setup-demo setup-test setup-bench setup-lint setup-fuzz \
+	fmt floors tidy licences clippy doc cargo-test bench-run bench-smoke fuzz-run
+# Two builds at once would only wait for each other, and their output would mix.
+.NOTPARALLEL:
+
+help:
+	@echo 'make demo    evaluate the built-in virtual SSD: a table, and unvme-report.html'
+	@echo 'make test    everything: lint, tests, a short benchmark run, a short fuzz run'
+	@echo 'make bench   benchmarks, each beside its target; SMOKE=1 for a short run'
+	@echo 'make lint    the checks that run nothing: format, floors, tidy, licences, clippy, docs'
+	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)'
+	@echo 'Each of them first installs what is missing, or says how to.'
+
+demo: setup-demo
+	$(call section,build)
+	$(CARGO) build $(LOCKED) --release -p unvme-cli
+	$(call section,evaluate)
+	$(TARGET_DIR)/release/unvme $(DEMO_ARGS)
+
+lint: setup-lint fmt floors tidy licences clippy doc
+
+test: setup-test fmt floors tidy licences clippy cargo-test doc bench-smoke fuzz-run
+	$(call section,all passed)
+
+bench: setup-bench bench-run
+
+fuzz: setup-fuzz fuzz-run
+
+setup-demo setup-test setup-bench setup-lint setup-fuzz:
+	@scripts/setup.sh $(@:setup-%=%)
+
+fmt:
+	$(call section,format)
+	$(CARGO) fmt --all --check
+	rustfmt --check --edition 2024 --config-path . fuzz/fuzz_targets/*.rs
+
+floors tidy licences:
+	$(call section,$@)
+	$(CARGO) xtask $@
+
+clippy:
+	$(call section,clippy)
+	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
+	$(CARGO) clippy $(LOCKED) -p unvme --lib --no-default-features -- -D warnings
+
+doc:
+	$(call section,documentation)
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --workspace --no-deps --lib
+
+cargo-test:
+	$(call section,tests)
+	$(CARGO) test $(LOCKED) --workspace
+
+bench-run:
+	$(call section,benchmarks)
+	$(CARGO) bench $(LOCKED) -p unvme-cli --bench bench $(BENCH_ARGS)
+
+# In `make test` the benchmarks are always short.
+bench-smoke: SMOKE = 1
+bench-smoke: bench-run
+
+fuzz-run:
+	$(call section,fuzz targets)
+	scripts/fuzz-smoke.sh $(FUZZ_SECONDS)

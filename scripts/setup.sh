@@ -1,0 +1,112 @@
+#!/bin/sh
+# Finds, and where it may installs, what a goal of the Makefile needs. Silent when nothing is missing.
+#
+#   scripts/setup.sh demo|bench    Rust and a C linker
+#   scripts/setup.sh lint          ... and rustfmt, clippy and git
+#   scripts/setup.sh fuzz          Rust, a C linker and a C++ compiler
+#   scripts/setup.sh test          all of these
+#
+# As root it installs missing Debian packages; as anybody else it prints the command that does.
+set -eu
+
+RUST_MIN_MINOR=88 # As rust-version in Cargo.toml: 1.88.
+
+goal=${1:-}
+case $goal in
+demo | bench | lint | fuzz | test) ;;
+*)
+    echo "usage: $0 demo|bench|lint|fuzz|test" >&2
+    exit 2
+    ;;
+esac
+
+fail() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+have() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+# Whether the compiler "$1" can link a program in the language "$2"; one without a C library cannot. The output goes
+# to a real file: a linker that runs as root may replace /dev/null.
+links() {
+    have "$1" || return 1
+    output=$(mktemp)
+    result=0
+    echo 'int main(void) { return 0; }' | "$1" -x "$2" -o "$output" - >/dev/null 2>&1 || result=1
+    rm -f "$output"
+    return "$result"
+}
+
+missing_packages() {
+    links cc c || printf ' gcc libc6-dev'
+    case $goal in
+    fuzz | test) links g++ c++ || printf ' g++' ;;
+    esac
+    case $goal in
+    lint | test) have git || printf ' git' ;;
+    esac
+}
+
+install_packages() {
+    if ! have apt-get; then
+        fail "missing:$1 (named as in Debian); install what your system calls them, then run this again"
+    fi
+    if [ "$(id -u)" -ne 0 ]; then
+        echo "setup: missing:$1" >&2
+        echo "setup: install with" >&2
+        echo "    sudo apt-get update && sudo apt-get install --no-install-recommends$1" >&2
+        exit 1
+    fi
+    echo "setup: installing$1"
+    export DEBIAN_FRONTEND=noninteractive
+    log=$(mktemp)
+    # The names are meant to be split into words.
+    # shellcheck disable=SC2086
+    if ! { apt-get update && apt-get install -y --no-install-recommends $1; } >"$log" 2>&1; then
+        cat "$log" >&2
+        rm -f "$log"
+        fail "apt-get could not install$1"
+    fi
+    rm -f "$log"
+}
+
+check_rust() {
+    if ! have cargo || ! have rustc; then
+        fail "Rust is missing: install it with rustup (https://rustup.rs), open a new shell, then run this again"
+    fi
+    version=$(rustc --version) || fail "rustc does not run; try: rustup default stable"
+    number=${version#rustc }
+    number=${number%% *}
+    major=${number%%.*}
+    minor=${number#*.}
+    minor=${minor%%.*}
+    if [ "$major" -eq 1 ] && [ "$minor" -lt "$RUST_MIN_MINOR" ]; then
+        fail "Rust $number is too old, 1.$RUST_MIN_MINOR or newer is needed: rustup update stable"
+    fi
+}
+
+check_component() {
+    if cargo "$1" --version >/dev/null 2>&1; then
+        return
+    fi
+    have rustup || fail "cargo $1 is missing: install the package of your Rust distribution that brings it"
+    echo "setup: adding the Rust component $2"
+    rustup component add "$2" || fail "rustup could not add $2"
+}
+
+packages=$(missing_packages)
+if [ -n "$packages" ]; then
+    install_packages "$packages"
+    packages=$(missing_packages)
+    [ -z "$packages" ] || fail "still missing after the installation:$packages"
+fi
+check_rust
+case $goal in
+lint | test)
+    check_component fmt rustfmt
+    check_component clippy clippy
+    ;;
+esac
