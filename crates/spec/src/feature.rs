@@ -1,0 +1,357 @@
+//! Features: the values of Set Features and Get Features (Base 5.1.25).
+
+use bitfield_struct::bitfield;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Feature identifiers (Base figure 385).
+pub mod fid {
+    /// Arbitration.
+    pub const ARBITRATION: u8 = 0x01;
+    /// Power Management.
+    pub const POWER_MANAGEMENT: u8 = 0x02;
+    /// LBA Range Type.
+    pub const LBA_RANGE_TYPE: u8 = 0x03;
+    /// Temperature Threshold.
+    pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
+    /// Error Recovery.
+    pub const ERROR_RECOVERY: u8 = 0x05;
+    /// Volatile Write Cache.
+    pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
+    /// Number of Queues.
+    pub const NUMBER_OF_QUEUES: u8 = 0x07;
+    /// Interrupt Coalescing.
+    pub const INTERRUPT_COALESCING: u8 = 0x08;
+    /// Interrupt Vector Configuration.
+    pub const INTERRUPT_VECTOR_CONFIGURATION: u8 = 0x09;
+    /// Write Atomicity Normal.
+    pub const WRITE_ATOMICITY: u8 = 0x0a;
+    /// Asynchronous Event Configuration.
+    pub const ASYNC_EVENT_CONFIGURATION: u8 = 0x0b;
+    /// Autonomous Power State Transition.
+    pub const AUTONOMOUS_POWER_STATE_TRANSITION: u8 = 0x0c;
+    /// Host Memory Buffer.
+    pub const HOST_MEMORY_BUFFER: u8 = 0x0d;
+    /// Timestamp.
+    pub const TIMESTAMP: u8 = 0x0e;
+    /// Keep Alive Timer.
+    pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
+    /// Host Controlled Thermal Management.
+    pub const HOST_CONTROLLED_THERMAL_MANAGEMENT: u8 = 0x10;
+    /// Non-Operational Power State Config.
+    pub const NON_OPERATIONAL_POWER_STATE: u8 = 0x11;
+    /// Host Behavior Support.
+    pub const HOST_BEHAVIOR_SUPPORT: u8 = 0x16;
+    /// Sanitize Config.
+    pub const SANITIZE_CONFIG: u8 = 0x17;
+    /// I/O Command Set Profile.
+    pub const IO_COMMAND_SET_PROFILE: u8 = 0x19;
+    /// Flexible Data Placement.
+    pub const FLEXIBLE_DATA_PLACEMENT: u8 = 0x1d;
+    /// Flexible Data Placement Events.
+    pub const FLEXIBLE_DATA_PLACEMENT_EVENTS: u8 = 0x1e;
+    /// Key Value Configuration.
+    pub const KEY_VALUE_CONFIGURATION: u8 = 0x20;
+    /// Software Progress Marker.
+    pub const SOFTWARE_PROGRESS_MARKER: u8 = 0x80;
+    /// Host Identifier.
+    pub const HOST_IDENTIFIER: u8 = 0x81;
+    /// Reservation Notification Mask.
+    pub const RESERVATION_NOTIFICATION_MASK: u8 = 0x82;
+    /// Reservation Persistence.
+    pub const RESERVATION_PERSISTENCE: u8 = 0x83;
+    /// Namespace Write Protection Config.
+    pub const NAMESPACE_WRITE_PROTECTION: u8 = 0x84;
+}
+
+/// The specification's name of a feature.
+pub const fn fid_name(fid: u8) -> Option<&'static str> {
+    Some(match fid {
+        fid::ARBITRATION => "Arbitration",
+        fid::POWER_MANAGEMENT => "Power Management",
+        fid::LBA_RANGE_TYPE => "LBA Range Type",
+        fid::TEMPERATURE_THRESHOLD => "Temperature Threshold",
+        fid::ERROR_RECOVERY => "Error Recovery",
+        fid::VOLATILE_WRITE_CACHE => "Volatile Write Cache",
+        fid::NUMBER_OF_QUEUES => "Number of Queues",
+        fid::INTERRUPT_COALESCING => "Interrupt Coalescing",
+        fid::INTERRUPT_VECTOR_CONFIGURATION => "Interrupt Vector Configuration",
+        fid::WRITE_ATOMICITY => "Write Atomicity Normal",
+        fid::ASYNC_EVENT_CONFIGURATION => "Asynchronous Event Configuration",
+        fid::AUTONOMOUS_POWER_STATE_TRANSITION => "Autonomous Power State Transition",
+        fid::HOST_MEMORY_BUFFER => "Host Memory Buffer",
+        fid::TIMESTAMP => "Timestamp",
+        fid::KEEP_ALIVE_TIMER => "Keep Alive Timer",
+        fid::HOST_CONTROLLED_THERMAL_MANAGEMENT => "Host Controlled Thermal Management",
+        fid::NON_OPERATIONAL_POWER_STATE => "Non-Operational Power State Config",
+        fid::HOST_BEHAVIOR_SUPPORT => "Host Behavior Support",
+        fid::SANITIZE_CONFIG => "Sanitize Config",
+        fid::IO_COMMAND_SET_PROFILE => "I/O Command Set Profile",
+        fid::FLEXIBLE_DATA_PLACEMENT => "Flexible Data Placement",
+        fid::FLEXIBLE_DATA_PLACEMENT_EVENTS => "Flexible Data Placement Events",
+        fid::KEY_VALUE_CONFIGURATION => "Key Value Configuration",
+        fid::SOFTWARE_PROGRESS_MARKER => "Software Progress Marker",
+        fid::HOST_IDENTIFIER => "Host Identifier",
+        fid::RESERVATION_NOTIFICATION_MASK => "Reservation Notification Mask",
+        fid::RESERVATION_PERSISTENCE => "Reservation Persistence",
+        fid::NAMESPACE_WRITE_PROTECTION => "Namespace Write Protection Config",
+        _ => return None,
+    })
+}
+
+/// Which value Get Features returns: SEL, 3 bits (Base 5.1.11).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Select {
+    /// The value in force.
+    #[default]
+    Current,
+    /// The value the device was made with.
+    Default,
+    /// The value that survives resets and power cycles.
+    Saved,
+    /// Not a value: [`Capabilities`] of the feature in dword 0.
+    SupportedCapabilities,
+    /// Values 4 to 7, which the specification reserves.
+    Reserved(u8),
+}
+
+impl Select {
+    /// From the 3 bits of SEL.
+    pub const fn from_raw(raw: u8) -> Self {
+        match raw & 7 {
+            0 => Self::Current,
+            1 => Self::Default,
+            2 => Self::Saved,
+            3 => Self::SupportedCapabilities,
+            other => Self::Reserved(other),
+        }
+    }
+
+    /// The 3 bits of SEL.
+    pub const fn raw(self) -> u8 {
+        match self {
+            Self::Current => 0,
+            Self::Default => 1,
+            Self::Saved => 2,
+            Self::SupportedCapabilities => 3,
+            Self::Reserved(other) => other & 7,
+        }
+    }
+}
+
+/// Answer to [`Select::SupportedCapabilities`] (Base 5.1.11): dword 0 of the completion.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Capabilities {
+    /// The value can be saved.
+    pub saveable: bool,
+    /// The feature has a value per namespace.
+    pub namespace_specific: bool,
+    /// Set Features can change it.
+    pub changeable: bool,
+    #[bits(29)]
+    __: u32,
+}
+
+/// Arbitration, 01h.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Arbitration {
+    /// AB: commands taken from one queue at a time, as a power of two; 7 means no limit.
+    #[bits(3)]
+    pub burst: u8,
+    #[bits(5)]
+    __: u8,
+    /// LPW: low priority weight, zero-based.
+    pub low_weight_z: u8,
+    /// MPW: medium priority weight, zero-based.
+    pub medium_weight_z: u8,
+    /// HPW: high priority weight, zero-based.
+    pub high_weight_z: u8,
+}
+
+/// Power Management, 02h.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct PowerManagement {
+    /// PS: power state.
+    #[bits(5)]
+    pub power_state: u8,
+    /// WH: workload hint.
+    #[bits(3)]
+    pub workload_hint: u8,
+    #[bits(24)]
+    __: u32,
+}
+
+/// Temperature Threshold, 04h.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct TemperatureThreshold {
+    /// TMPTH in kelvins.
+    pub kelvins: u16,
+    /// TMPSEL: 0 composite temperature, 1 to 8 a sensor, 15 all (Set Features only).
+    #[bits(4)]
+    pub sensor: u8,
+    /// THSEL: 0 over temperature, 1 under temperature.
+    #[bits(2)]
+    pub kind: u8,
+    /// TMPTHH: hysteresis in kelvins.
+    #[bits(3)]
+    pub hysteresis: u8,
+    #[bits(7)]
+    __: u8,
+}
+
+/// Error Recovery, 05h, a value per namespace (NVM 4.1.3.2).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct ErrorRecovery {
+    /// TLER: time limited error recovery in units of 100 ms; 0 means no limit.
+    pub time_limit: u16,
+    /// DULBE: reading a deallocated or unwritten block is an error.
+    pub deallocated_error: bool,
+    #[bits(15)]
+    __: u16,
+}
+
+/// Volatile Write Cache, 06h.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct VolatileWriteCache {
+    /// WCE: enabled.
+    pub enabled: bool,
+    #[bits(31)]
+    __: u32,
+}
+
+/// Number of Queues, 07h: what is asked for in dword 11, what was allocated in dword 0 of the completion.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct NumberOfQueues {
+    /// NSQR or NSQA: I/O submission queues, zero-based.
+    pub submission_z: u16,
+    /// NCQR or NCQA: I/O completion queues, zero-based.
+    pub completion_z: u16,
+}
+
+/// Interrupt Coalescing, 08h.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct InterruptCoalescing {
+    /// THR: completion entries to aggregate, zero-based.
+    pub threshold_z: u8,
+    /// TIME: longest delay in units of 100 us; 0 means none.
+    pub time: u8,
+    __: u16,
+}
+
+/// Interrupt Vector Configuration, 09h.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct InterruptVectorConfiguration {
+    /// IV: interrupt vector.
+    pub vector: u16,
+    /// CD: interrupt coalescing does not apply to this vector.
+    pub coalescing_disable: bool,
+    #[bits(15)]
+    __: u16,
+}
+
+/// Write Atomicity Normal, 0Ah.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct WriteAtomicity {
+    /// DN: writes are atomic up to the size of AWUPF only, not AWUN.
+    pub disable_normal: bool,
+    #[bits(31)]
+    __: u32,
+}
+
+/// Asynchronous Event Configuration, 0Bh: which events are sent.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct AsyncEventConfiguration {
+    /// SMART / Health critical warnings, the bits of [`crate::log_page::critical_warning`].
+    pub smart_critical_warnings: u8,
+    /// Attached namespace attributes changed.
+    pub namespace_attributes: bool,
+    /// Firmware activation starting.
+    pub firmware_activation: bool,
+    /// Telemetry log changed.
+    pub telemetry: bool,
+    /// Asymmetric namespace access changed.
+    pub ana_change: bool,
+    /// Predictable latency event aggregate log changed.
+    pub predictable_latency: bool,
+    /// LBA status information alert.
+    pub lba_status: bool,
+    /// Endurance group event aggregate log changed.
+    pub endurance_group: bool,
+    /// Normal NVM subsystem shutdown.
+    pub normal_shutdown: bool,
+    #[bits(16)]
+    __: u16,
+}
+
+/// Most milliseconds a timestamp can hold: 48 bits.
+pub const TIMESTAMP_MS_MAX: u64 = (1 << 48) - 1;
+
+/// Timestamp, 0Eh (Base 5.1.25.1.7): 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Timestamp {
+    milliseconds: [u8; 6],
+    /// Bit 0: the clock may have stopped. Bits 3:1, origin: 0 controller level reset, 1 Set Features. Only
+    /// Get Features returns them.
+    pub attributes: u8,
+    _reserved7: u8,
+}
+
+layout!(Timestamp, 8, { attributes: 6 });
+
+impl Timestamp {
+    /// Origin in bits 3:1 of the attributes: the value came from Set Features.
+    pub const ORIGIN_SET_FEATURES: u8 = 1 << 1;
+
+    /// A timestamp; bits of `milliseconds` above [`TIMESTAMP_MS_MAX`] are cut off.
+    pub const fn new(milliseconds: u64, attributes: u8) -> Self {
+        let [a, b, c, d, e, f, _, _] = milliseconds.to_le_bytes();
+        Self { milliseconds: [a, b, c, d, e, f], attributes, _reserved7: 0 }
+    }
+
+    /// Milliseconds since 1 January 1970 UTC, or since the reset when the host never set it.
+    pub const fn milliseconds(&self) -> u64 {
+        let [a, b, c, d, e, f] = self.milliseconds;
+        u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+    }
+}
+
+/// Host Behavior Support, 16h (Base 5.1.25.1.14): 512 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct HostBehaviorSupport {
+    /// Advanced Command Retry Enable: the host understands the retry delay of a status.
+    pub acre: u8,
+    /// Extended Telemetry Data Area 4 Supported.
+    pub etdas: u8,
+    /// LBA Format Extension Enable: the host understands 64 LBA formats.
+    pub lbafee: u8,
+    /// Host Dispersed Namespace Support.
+    pub hdisns: u8,
+    /// Copy Descriptor Formats Enable, a bit per format.
+    pub cdfe: u16,
+    _reserved6: [u8; 506],
+}
+
+layout!(HostBehaviorSupport, 512, { lbafee: 2, cdfe: 4 });
+
+/// I/O Command Set Profile, 19h.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct IoCommandSetProfile {
+    /// IOCSCI: index into the combinations of Identify CNS 1Ch.
+    #[bits(9)]
+    pub index: u16,
+    #[bits(23)]
+    __: u32,
+}
