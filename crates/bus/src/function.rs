@@ -1,0 +1,127 @@
+//! The seam between a host and a device: one PCI function.
+
+use crate::{BusError, Clock, EventFd, Region};
+
+/// What a device may do with a mapped range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmaAccess {
+    /// The device may read host memory.
+    pub read: bool,
+    /// The device may write host memory.
+    pub write: bool,
+}
+
+impl DmaAccess {
+    /// Reading and writing.
+    pub const READ_WRITE: Self = Self { read: true, write: true };
+    /// Reading alone.
+    pub const READ_ONLY: Self = Self { read: true, write: false };
+}
+
+/// A part of a BAR that is memory both sides can map: accesses to it need no call.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// Offset of the window within the BAR, a multiple of the page size.
+    pub offset: u64,
+    /// The shared memory; its length is the window's. To be served over vfio-user it must have a descriptor, the same
+    /// for all windows of a BAR, and lie as far into it as the window lies into the BAR, or equally further: the
+    /// protocol has one descriptor and one base for each BAR.
+    pub region: Region,
+}
+
+/// Size of a BAR and the parts of it that can be mapped.
+#[derive(Clone, Debug)]
+pub struct BarLayout {
+    /// Bytes, a power of two.
+    pub bytes: u64,
+    /// Parts that are shared memory, in ascending order; everything else goes through
+    /// [`Function::bar_read`] and [`Function::bar_write`].
+    pub windows: Vec<Window>,
+}
+
+/// Bytes of PCI Express extended configuration space.
+pub const CONFIG_SPACE_BYTES: usize = 4096;
+
+/// A PCI function: what a device implements and a host drives, in one process or across a socket.
+///
+/// All methods may be called from several threads.
+pub trait Function: Send + Sync {
+    /// Reads configuration space.
+    ///
+    /// # Errors
+    /// [`BusError::OutOfRange`] beyond [`CONFIG_SPACE_BYTES`], or an error of the connection.
+    fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError>;
+
+    /// Writes configuration space; read-only bits are ignored, as hardware does.
+    ///
+    /// # Errors
+    /// [`BusError::OutOfRange`] beyond [`CONFIG_SPACE_BYTES`], or an error of the connection.
+    fn config_write(&self, offset: usize, data: &[u8]) -> Result<(), BusError>;
+
+    /// Layout of BAR `index` (0 to 5); `None` when the function has no such BAR.
+    ///
+    /// # Errors
+    /// An error of the connection.
+    fn bar(&self, index: usize) -> Result<Option<BarLayout>, BusError>;
+
+    /// Reads registers, any size and alignment the other side accepts.
+    ///
+    /// # Errors
+    /// [`BusError::OutOfRange`], or an error of the connection.
+    fn bar_read(&self, index: usize, offset: u64, out: &mut [u8]) -> Result<(), BusError>;
+
+    /// Writes registers.
+    ///
+    /// # Errors
+    /// [`BusError::OutOfRange`], or an error of the connection.
+    fn bar_write(&self, index: usize, offset: u64, data: &[u8]) -> Result<(), BusError>;
+
+    /// Lets the device reach `region` at I/O virtual addresses `iova..iova + region.len()`.
+    ///
+    /// # Errors
+    /// [`BusError::Dma`] for a range that is not page aligned, wraps around or overlaps another one.
+    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError>;
+
+    /// Takes back ranges that lie wholly within `iova..iova + length`. When this returns the device does not touch
+    /// them any more.
+    ///
+    /// # Errors
+    /// [`BusError::Dma`] when nothing is mapped there or a mapping would be cut in two.
+    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError>;
+
+    /// Number of interrupt vectors (MSI-X table size).
+    fn vectors(&self) -> u16;
+
+    /// Delivers interrupt `vector` to `event`, or to nobody.
+    ///
+    /// # Errors
+    /// [`BusError::OutOfRange`] for a vector the function does not have.
+    fn set_vector(&self, vector: u16, event: Option<EventFd>) -> Result<(), BusError>;
+
+    /// Function level reset.
+    ///
+    /// # Errors
+    /// An error of the connection.
+    fn reset(&self) -> Result<(), BusError>;
+
+    /// True when the device makes progress only inside [`Function::advance`]: whoever waits must call it and must
+    /// not sleep.
+    fn is_host_driven(&self) -> bool {
+        false
+    }
+
+    /// Lets a host-driven device work for a bounded while: on what `lane` (the number of a queue, as its doorbells
+    /// are numbered) has submitted, or on everything when `None`. Returns how many units of work were done.
+    ///
+    /// Devices that run by themselves do nothing here.
+    fn advance(&self, lane: Option<u16>, clock: &Clock) -> usize {
+        let _ = (lane, clock);
+        0
+    }
+
+    /// True when the device is known to be gone for good: every call fails from now on. Cheap enough to be asked every
+    /// millisecond by a host that only polls shared memory, which nothing ever arrives in again.
+    fn is_gone(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,39 @@
+//! Memory and registers shared by a host and a PCI function.
+//!
+//! The crate knows pages, I/O virtual addresses, PCI configuration space, eventfds and the vfio-user protocol. What a
+//! function does behind its registers is none of its business.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`mem`] | [`Region`]: memory another party may write at any time, behind bounds-checked accessors |
+//! | [`space`] | [`AddressSpace`]: a device's view of host memory, I/O virtual address to [`Region`] |
+//! | [`slab`] | [`DmaPool`] and [`DmaBuf`]: a host's buffers, mapped once for a function |
+//! | [`function`] | [`Function`]: the seam between the two sides |
+//! | [`mmio`] | [`Registers`] and [`Doorbell`]: typed access to a function's BAR |
+//! | [`event`] | [`EventFd`]: an interrupt, [`Clock`]: the time a function is handed |
+//! | [`published`] | [`Published`]: a value that changes rarely and is read all the time |
+//! | [`vfio_user`] | the same seam over a UNIX socket and shared memory |
+//!
+//! All `unsafe` of the project's data path is in [`mem`].
+//!
+//! What it does not implement: VFIO and UIO on real hardware, dirty page logging, migration, I/O port BARs, INTx.
+
+pub mod event;
+pub mod function;
+pub mod mem;
+pub mod mmio;
+pub mod published;
+pub mod slab;
+pub mod space;
+pub mod vfio_user;
+
+mod error;
+
+pub use error::BusError;
+pub use event::{Clock, EventFd};
+pub use function::{BarLayout, DmaAccess, Function, Window};
+pub use mem::Region;
+pub use mmio::{Doorbell, Registers};
+pub use published::{Published, Reader};
+pub use slab::{DmaBuf, DmaPool};
+pub use space::{AddressSpace, Mappings};

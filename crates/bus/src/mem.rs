@@ -1,0 +1,406 @@
+//! Memory that another party may write at any time.
+//!
+//! A [`Region`] is a mapping (anonymous, memfd or file) behind bounds-checked accessors. There is never a reference
+//! into it: small accesses are atomics, bulk transfers are [`Region::copy_to`] and its slice variants. Offsets are
+//! checked with assertions, as slice indexing is: whoever takes an offset from the other side checks it first
+//! ([`crate::Mappings::resolve`]).
+// UNSAFETY: mapping memory and reading and writing it through raw pointers is what this module is for; every other
+// module of the project builds on its safe accessors.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::fs::MemfdFlags;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use crate::BusError;
+
+mod copy;
+
+/// Smallest unit that can be mapped.
+pub const PAGE_BYTES: usize = 4096;
+/// Size and alignment of a transparent or explicit huge page.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// Set when another process can map the same memory; the offset of `start` within it.
+    backing: Option<(OwnedFd, u64)>,
+}
+
+// SAFETY: the mapping is plain memory, owned by this value and accessed only through raw pointers and atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; no accessor hands out a reference to the memory.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `start` and `bytes` are what mmap returned, and no Region is left that could reach the memory.
+        if let Err(e) = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) } {
+            tracing::warn!(bytes = self.bytes, error = %e, "munmap");
+        }
+    }
+}
+
+/// A range of mapped memory, shared by all its clones and slices.
+#[derive(Clone)]
+pub struct Region {
+    mapping: Arc<Mapping>,
+    /// First byte of this slice; within `mapping`.
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: `start` points into `mapping`, which is Send and Sync itself and lives as long as this value.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Region")
+            .field("bytes", &self.bytes)
+            .field("shared", &self.mapping.backing.is_some())
+            .finish()
+    }
+}
+
+impl Region {
+    /// Private zeroed memory of this process, on transparent huge pages where the kernel has any. `bytes` is rounded
+    /// up to whole pages.
+    ///
+    /// # Errors
+    /// [`BusError::Os`] when there is not enough address space.
+    pub fn anonymous(bytes: usize) -> Result<Self, BusError> {
+        let bytes = round_up(bytes);
+        // One huge page more than asked for, so that the part handed out can start on a huge page boundary.
+        let reserve = if bytes >= HUGE_PAGE_BYTES { bytes + HUGE_PAGE_BYTES } else { bytes };
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice disturbs nothing.
+        let start = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                reserve,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }
+        .map_err(|e| BusError::os(format!("map {bytes} bytes of memory"), e))?;
+        let region = Self::from_mapping(start.cast(), reserve, None);
+        if reserve == bytes {
+            return Ok(region);
+        }
+        let skip = start.addr().next_multiple_of(HUGE_PAGE_BYTES) - start.addr();
+        let aligned = region.slice(skip, bytes);
+        aligned.advise(Advice::LinuxHugepage);
+        Ok(aligned)
+    }
+
+    /// Zeroed memory that another process can map through its descriptor, on huge pages of the pool when it has
+    /// enough free ones. `bytes` is rounded up to whole pages.
+    ///
+    /// # Errors
+    /// [`BusError::Os`] when there is not enough memory.
+    pub fn shared(name: &str, bytes: usize) -> Result<Self, BusError> {
+        let bytes = round_up(bytes);
+        if bytes % HUGE_PAGE_BYTES == 0 && bytes > 0 {
+            // Reserving at mmap time makes a pool that is too small fail here, not with a signal at first touch.
+            if let Ok(region) = Self::memfd(name, bytes, MemfdFlags::HUGETLB) {
+                return Ok(region);
+            }
+        }
+        Self::memfd(name, bytes, MemfdFlags::empty())
+    }
+
+    fn memfd(name: &str, bytes: usize, flags: MemfdFlags) -> Result<Self, BusError> {
+        let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags)
+            .map_err(|e| BusError::os(format!("create shared memory {name:?}"), e))?;
+        rustix::fs::ftruncate(&fd, bytes as u64)
+            .map_err(|e| BusError::os(format!("size shared memory {name:?} to {bytes} bytes"), e))?;
+        // Nobody who receives the descriptor can shrink the memory under our accesses.
+        rustix::fs::fcntl_add_seals(&fd, rustix::fs::SealFlags::SHRINK | rustix::fs::SealFlags::GROW)
+            .map_err(|e| BusError::os(format!("seal shared memory {name:?}"), e))?;
+        Self::map_fd(fd, 0, bytes, true)
+    }
+
+    /// Maps `bytes` of an open file from its start. The file's space is the caller's concern: touching a page the
+    /// file system has no room for raises SIGBUS.
+    ///
+    /// # Errors
+    /// [`BusError::Os`] when the file cannot be mapped.
+    pub fn file(file: &File, bytes: usize) -> Result<Self, BusError> {
+        let fd = file.as_fd().try_clone_to_owned().map_err(|e| BusError::os("duplicate a descriptor", e))?;
+        Self::map_fd(fd, 0, bytes, true)
+    }
+
+    /// Maps memory that another process shared: `bytes` of the object behind `fd` from `offset` (page aligned).
+    ///
+    /// # Errors
+    /// [`BusError::OutOfRange`] when the object is smaller than that, [`BusError::Os`] when it cannot be mapped.
+    pub fn from_fd(fd: OwnedFd, offset: u64, bytes: usize, writable: bool) -> Result<Self, BusError> {
+        let size =
+            rustix::fs::fstat(&fd).map_err(|e| BusError::os("inspect shared memory", e))?.st_size as u64;
+        // Device memory has no size to check; a regular object must hold the whole range, or touching it is a SIGBUS.
+        let fits = offset.checked_add(bytes as u64).is_some_and(|end| end <= size);
+        if !fits {
+            return Err(BusError::OutOfRange { what: "shared memory", offset, length: bytes as u64, size });
+        }
+        Self::map_fd(fd, offset, bytes, writable)
+    }
+
+    fn map_fd(fd: OwnedFd, offset: u64, bytes: usize, writable: bool) -> Result<Self, BusError> {
+        if bytes == 0 || offset % PAGE_BYTES as u64 != 0 {
+            return Err(BusError::Protocol(format!(
+                "a mapping of {bytes} bytes at offset {offset:#x}: whole pages are expected"
+            )));
+        }
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a new shared mapping at an address of the kernel's choice disturbs nothing.
+        let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &fd, offset) }
+            .map_err(|e| BusError::os(format!("map {bytes} bytes of shared memory"), e))?;
+        Ok(Self::from_mapping(start.cast(), bytes, Some((fd, offset))))
+    }
+
+    fn from_mapping(start: *mut u8, bytes: usize, backing: Option<(OwnedFd, u64)>) -> Self {
+        let start = NonNull::new(start).expect("mmap never returns address 0");
+        Self { mapping: Arc::new(Mapping { start, bytes, backing }), start, bytes }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)] // A region is never empty.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// The part `offset..offset + bytes`.
+    ///
+    /// # Panics
+    /// When that is not within the region.
+    pub fn slice(&self, offset: usize, bytes: usize) -> Self {
+        let start = self.at(offset, bytes);
+        Self { mapping: self.mapping.clone(), start, bytes }
+    }
+
+    /// Descriptor and offset through which another process can map this region; `None` for private memory.
+    pub fn backing(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        let (fd, offset) = self.mapping.backing.as_ref()?;
+        let skip = self.start.addr().get() - self.mapping.start.addr().get();
+        Some((fd.as_fd(), offset + skip as u64))
+    }
+
+    /// Address of the first byte in this process, for interfaces that take one.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    fn advise(&self, advice: Advice) {
+        // SAFETY: the range is this region's own, and the advice changes no contents.
+        let _ = unsafe { madvise(self.start.as_ptr().cast(), self.bytes, advice) };
+    }
+
+    /// Gives the memory of whole pages in `offset..offset + bytes` of an anonymous region back to the system; they
+    /// read as zeroes afterwards.
+    ///
+    /// # Panics
+    /// When the range is not within the region, or the region has a descriptor.
+    pub fn discard(&self, offset: usize, bytes: usize) {
+        assert!(self.mapping.backing.is_none(), "only private memory can be discarded");
+        let range = self.slice(offset, bytes);
+        let skip = range.start.addr().get().next_multiple_of(PAGE_BYTES) - range.start.addr().get();
+        let head = skip.min(bytes);
+        let pages = (bytes - head) / PAGE_BYTES * PAGE_BYTES;
+        range.fill(0, head, 0);
+        if pages > 0 {
+            range.slice(head, pages).advise(Advice::LinuxDontNeed);
+        }
+        range.fill(head + pages, bytes - head - pages, 0);
+    }
+
+    /// Pointer to `offset`, after checking that `bytes` from there are within the region.
+    #[inline]
+    fn at(&self, offset: usize, bytes: usize) -> NonNull<u8> {
+        assert!(
+            bytes <= self.bytes && offset <= self.bytes - bytes,
+            "{bytes} bytes at {offset} of a region of {} bytes",
+            self.bytes
+        );
+        // SAFETY: the assertion keeps the result within, or one past the end of, this region's mapping.
+        unsafe { self.start.add(offset) }
+    }
+
+    #[inline]
+    fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
+        let pointer = self.at(offset, 4);
+        assert!(pointer.addr().get() % 4 == 0, "offset {offset} is not 4-byte aligned");
+        // SAFETY: in bounds, aligned, mapped for as long as `self` lives, and only ever accessed atomically or by
+        // raw copies; another process may write it, which atomics allow.
+        unsafe { AtomicU32::from_ptr(pointer.as_ptr().cast()) }
+    }
+
+    #[inline]
+    fn words<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
+        let pointer = self.at(offset, N * 8);
+        assert!(pointer.addr().get() % 8 == 0, "offset {offset} is not 8-byte aligned");
+        // SAFETY: as in `atomic_u32`; AtomicU64 has the layout of u64, so N of them take N * 8 bytes.
+        unsafe { pointer.cast().as_ref() }
+    }
+
+    /// Loads a 32-bit word at a 4-byte aligned `offset`.
+    ///
+    /// # Panics
+    /// When it is out of bounds or misaligned.
+    #[inline]
+    pub fn load_u32(&self, offset: usize, order: Ordering) -> u32 {
+        self.atomic_u32(offset).load(order)
+    }
+
+    /// Stores a 32-bit word at a 4-byte aligned `offset`.
+    ///
+    /// # Panics
+    /// When it is out of bounds or misaligned.
+    #[inline]
+    pub fn store_u32(&self, offset: usize, value: u32, order: Ordering) {
+        self.atomic_u32(offset).store(value, order);
+    }
+
+    /// Loads a 64-bit word at an 8-byte aligned `offset`.
+    ///
+    /// # Panics
+    /// When it is out of bounds or misaligned.
+    #[inline]
+    pub fn load_u64(&self, offset: usize, order: Ordering) -> u64 {
+        self.words::<1>(offset)[0].load(order)
+    }
+
+    /// Stores a 64-bit word at an 8-byte aligned `offset`.
+    ///
+    /// # Panics
+    /// When it is out of bounds or misaligned.
+    #[inline]
+    pub fn store_u64(&self, offset: usize, value: u64, order: Ordering) {
+        self.words::<1>(offset)[0].store(value, order);
+    }
+
+    /// Reads `N` consecutive 64-bit words, each exactly once: an entry the other side rewrites meanwhile may be mixed,
+    /// but what was checked is what is used.
+    ///
+    /// # Panics
+    /// When it is out of bounds or not 8-byte aligned.
+    #[inline]
+    pub fn read_words<const N: usize>(&self, offset: usize) -> [u64; N] {
+        let words = self.words::<N>(offset);
+        std::array::from_fn(|i| words[i].load(Ordering::Relaxed))
+    }
+
+    /// Writes `N` consecutive 64-bit words.
+    ///
+    /// # Panics
+    /// When it is out of bounds or not 8-byte aligned.
+    #[inline]
+    pub fn write_words<const N: usize>(&self, offset: usize, values: [u64; N]) {
+        let words = self.words::<N>(offset);
+        for (word, value) in words.iter().zip(values) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Copies `bytes` from `offset` of this region to `target_offset` of `target`.
+    ///
+    /// # Panics
+    /// When either range is out of bounds.
+    #[inline]
+    pub fn copy_to(&self, offset: usize, target: &Self, target_offset: usize, bytes: usize) {
+        let (source, target) = (self.at(offset, bytes), target.at(target_offset, bytes));
+        // SAFETY: both ranges are in bounds of live mappings; `copy` allows them to overlap. Bytes that another party
+        // writes meanwhile may arrive in either state, as with any device's DMA; they are never interpreted here.
+        unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), bytes) }
+    }
+
+    /// Copies like [`Region::copy_to`] and meanwhile brings the `bytes` from `ahead` on close, which are to be copied
+    /// next: two transfers' worth of memory latency pass at a time. `ahead` is a hint and may be any number.
+    ///
+    /// # Panics
+    /// When a range to copy is out of bounds.
+    #[inline]
+    pub fn copy_to_ahead(&self, offset: usize, target: &Self, target_offset: usize, bytes: usize, ahead: usize) {
+        let (source, target) = (self.at(offset, bytes), target.at(target_offset, bytes));
+        if ahead >= self.bytes || bytes % copy::LINE_BYTES != 0 {
+            // SAFETY: as in `copy_to`.
+            return unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), bytes) };
+        }
+        let ahead = self.start.as_ptr().wrapping_add(ahead);
+        // SAFETY: both ranges are in bounds of live mappings; `ahead` is only prefetched. Overlapping ranges would be
+        // copied in ascending order, which is defined, if useless.
+        unsafe { copy::with_prefetch(source.as_ptr(), target.as_ptr(), bytes, ahead) }
+    }
+
+    /// Copies like [`Region::copy_to`], past the caches of this processor: for memory that is larger than they are and
+    /// will not be read soon. Saves fetching lines only to overwrite them.
+    ///
+    /// # Panics
+    /// When either range is out of bounds.
+    #[inline]
+    pub fn copy_to_uncached(&self, offset: usize, target: &Self, target_offset: usize, bytes: usize) {
+        let (source, target) = (self.at(offset, bytes), target.at(target_offset, bytes));
+        if bytes % copy::LINE_BYTES != 0 || target.addr().get() % copy::LINE_BYTES != 0 {
+            // SAFETY: as in `copy_to`.
+            return unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), bytes) };
+        }
+        // SAFETY: both ranges are in bounds of live mappings, whole lines, and the target is aligned to a line.
+        unsafe { copy::streaming(source.as_ptr(), target.as_ptr(), bytes) }
+    }
+
+    /// Copies bytes out, from `offset` on, to fill `out`.
+    ///
+    /// # Panics
+    /// When the range is out of bounds.
+    #[inline]
+    pub fn read(&self, offset: usize, out: &mut [u8]) {
+        let source = self.at(offset, out.len());
+        // SAFETY: in bounds of a live mapping; `out` is exclusive and cannot overlap memory that is never referenced.
+        unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), out.as_mut_ptr(), out.len()) }
+    }
+
+    /// Copies `data` in at `offset`.
+    ///
+    /// # Panics
+    /// When the range is out of bounds.
+    #[inline]
+    pub fn write(&self, offset: usize, data: &[u8]) {
+        let target = self.at(offset, data.len());
+        // SAFETY: in bounds of a live mapping; `data` is a reference, so it is not part of any region.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), target.as_ptr(), data.len()) }
+    }
+
+    /// Sets `bytes` from `offset` on to `value`.
+    ///
+    /// # Panics
+    /// When the range is out of bounds.
+    pub fn fill(&self, offset: usize, bytes: usize, value: u8) {
+        let target = self.at(offset, bytes);
+        // SAFETY: in bounds of a live mapping.
+        unsafe { std::ptr::write_bytes(target.as_ptr(), value, bytes) }
+    }
+
+    /// Asks the processor to bring the first `lines` cache lines from `offset` close. Never fails: an offset outside
+    /// the region is a hint about nothing.
+    #[inline]
+    pub fn prefetch(&self, offset: usize, lines: usize) {
+        if offset >= self.bytes {
+            return;
+        }
+        for line in 0..lines {
+            // Wrapping: the address is only a hint and is not dereferenced.
+            copy::prefetch_line(self.start.as_ptr().wrapping_add(offset + line * copy::LINE_BYTES));
+        }
+    }
+}
+
+fn round_up(bytes: usize) -> usize {
+    bytes.max(1).next_multiple_of(PAGE_BYTES)
+}

@@ -1,0 +1,108 @@
+//! Typed access to a function's BAR.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::{BusError, Function, Region};
+
+/// Registers of one BAR.
+#[derive(Clone)]
+pub struct Registers {
+    function: Arc<dyn Function>,
+    bar: usize,
+    windows: Vec<crate::Window>,
+}
+
+impl Registers {
+    /// Registers in BAR `bar` of a function.
+    ///
+    /// # Errors
+    /// [`BusError::Unsupported`] when the function has no such BAR.
+    pub fn new(function: Arc<dyn Function>, bar: usize) -> Result<Self, BusError> {
+        let layout = function.bar(bar)?.ok_or_else(|| {
+            BusError::Unsupported(format!("the function has no BAR {bar}; its registers are expected there"))
+        })?;
+        Ok(Self { function, bar, windows: layout.windows })
+    }
+
+    /// Reads a 32-bit register at byte `offset`.
+    ///
+    /// # Errors
+    /// As [`Function::bar_read`].
+    pub fn read32(&self, offset: u64) -> Result<u32, BusError> {
+        let mut bytes = [0; 4];
+        self.function.bar_read(self.bar, offset, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    /// Reads a 64-bit register at byte `offset`.
+    ///
+    /// # Errors
+    /// As [`Function::bar_read`].
+    pub fn read64(&self, offset: u64) -> Result<u64, BusError> {
+        let mut bytes = [0; 8];
+        self.function.bar_read(self.bar, offset, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Writes a 32-bit register at byte `offset`.
+    ///
+    /// # Errors
+    /// As [`Function::bar_write`].
+    pub fn write32(&self, offset: u64, value: u32) -> Result<(), BusError> {
+        self.function.bar_write(self.bar, offset, &value.to_le_bytes())
+    }
+
+    /// Writes a 64-bit register at byte `offset`.
+    ///
+    /// # Errors
+    /// As [`Function::bar_write`].
+    pub fn write64(&self, offset: u64, value: u64) -> Result<(), BusError> {
+        self.function.bar_write(self.bar, offset, &value.to_le_bytes())
+    }
+
+    /// A doorbell at byte `offset`: a store into shared memory where the function offers that, a register write where
+    /// it does not.
+    pub fn doorbell(&self, offset: u64) -> Doorbell {
+        let window = self
+            .windows
+            .iter()
+            .find(|w| offset >= w.offset && offset + 4 <= w.offset + w.region.len() as u64);
+        match window {
+            Some(w) => Doorbell::Mapped(w.region.slice((offset - w.offset) as usize, 4)),
+            None => Doorbell::Register { registers: self.clone(), offset },
+        }
+    }
+}
+
+/// A register that is only ever written, to say that a queue has moved.
+#[derive(Clone)]
+pub enum Doorbell {
+    /// Four bytes of memory the device reads.
+    Mapped(Region),
+    /// A register write per ring.
+    Register {
+        /// Where the register is.
+        registers: Registers,
+        /// Byte offset in the BAR.
+        offset: u64,
+    },
+}
+
+impl Doorbell {
+    /// Publishes everything written before to the device, then the new queue index.
+    ///
+    /// # Errors
+    /// An error of the connection; a mapped doorbell cannot fail.
+    #[inline]
+    pub fn ring(&self, value: u32) -> Result<(), BusError> {
+        match self {
+            // Release: pairs with the device's Acquire load of the doorbell; the entries are visible before the index.
+            Self::Mapped(memory) => {
+                memory.store_u32(0, value, Ordering::Release);
+                Ok(())
+            }
+            Self::Register { registers, offset } => registers.write32(*offset, value),
+        }
+    }
+}

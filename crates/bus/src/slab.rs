@@ -1,0 +1,200 @@
+//! A host's buffers: memory mapped once for a function, handed out in pieces.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::mem::{HUGE_PAGE_BYTES, PAGE_BYTES};
+use crate::{BusError, DmaAccess, Function, Region};
+
+/// First I/O virtual address handed out: address 0 stays unmapped, so that a zeroed pointer is a fault.
+const IOVA_FIRST: u64 = 1 << 32;
+/// I/O virtual addresses stay below this: the narrowest common IOMMU translates 39 bits.
+const IOVA_END: u64 = 1 << 39;
+/// Memory is taken from the system in pieces of at least this size.
+const CHUNK_BYTES: usize = HUGE_PAGE_BYTES;
+
+/// Memory a function can reach, handed out as [`DmaBuf`]s. Clones share the pool.
+#[derive(Clone)]
+pub struct DmaPool(Arc<Pool>);
+
+struct Pool {
+    function: Arc<dyn Function>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Free pieces by size in bytes, a power of two of pages: region and I/O virtual address.
+    free: BTreeMap<usize, Vec<(Region, u64)>>,
+    /// Every range mapped for the function, to be taken back at the end.
+    mapped: Vec<(u64, u64)>,
+    /// Next I/O virtual address, relative to [`IOVA_FIRST`].
+    used: u64,
+}
+
+impl DmaPool {
+    /// An empty pool for a function.
+    pub fn new(function: Arc<dyn Function>) -> Self {
+        Self(Arc::new(Pool { function, state: Mutex::default() }))
+    }
+
+    /// A zeroed buffer of at least `bytes`, page aligned, contiguous for the device. Its length is exactly `bytes`.
+    ///
+    /// # Errors
+    /// [`BusError::Os`] when the system has no memory left, [`BusError::Dma`] when the function has no address space
+    /// left.
+    pub fn alloc(&self, bytes: usize) -> Result<DmaBuf, BusError> {
+        let size = bytes.max(1).next_multiple_of(PAGE_BYTES).next_power_of_two();
+        let (region, iova) = self.0.take(size)?;
+        region.fill(0, size, 0);
+        Ok(DmaBuf(Box::new(Piece { region, iova, bytes, pool: Arc::clone(&self.0) })))
+    }
+
+    /// The function this pool's memory is mapped for.
+    pub fn function(&self) -> &Arc<dyn Function> {
+        &self.0.function
+    }
+}
+
+impl fmt::Debug for DmaPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.lock();
+        f.debug_struct("DmaPool").field("mapped_bytes", &state.used).finish()
+    }
+}
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Free lists and counters are whole after every statement: a panic elsewhere does not spoil them.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, size: usize) -> Result<(Region, u64), BusError> {
+        let mut state = self.lock();
+        if let Some(piece) = state.free.get_mut(&size).and_then(Vec::pop) {
+            return Ok(piece);
+        }
+        let (region, iova) = self.grow(&mut state, size.max(CHUNK_BYTES))?;
+        let pieces = state.free.entry(size).or_default();
+        // Pieces are popped from the end: ascending addresses first.
+        for offset in (size..region.len()).step_by(size).rev() {
+            pieces.push((region.slice(offset, size), iova + offset as u64));
+        }
+        Ok((region.slice(0, size), iova))
+    }
+
+    fn grow(&self, state: &mut State, bytes: usize) -> Result<(Region, u64), BusError> {
+        let region = Region::shared("unvme-dma", bytes)?;
+        let iova = IOVA_FIRST + state.used;
+        if iova + bytes as u64 > IOVA_END {
+            return Err(BusError::Dma {
+                iova,
+                length: bytes as u64,
+                reason: "no I/O virtual addresses are left",
+            });
+        }
+        self.function.dma_map(iova, &region, DmaAccess::READ_WRITE)?;
+        state.used += bytes as u64;
+        state.mapped.push((iova, bytes as u64));
+        Ok((region, iova))
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for (iova, length) in std::mem::take(&mut self.lock().mapped) {
+            if let Err(e) = self.function.dma_unmap(iova, length) {
+                tracing::debug!(iova, length, error = %e, "unmap buffers");
+            }
+        }
+    }
+}
+
+/// A buffer the device can reach, owned by whoever holds it. Goes back to its pool when dropped.
+///
+/// One word: it travels with every command from the caller into a queue's slot and back.
+pub struct DmaBuf(Box<Piece>);
+
+struct Piece {
+    region: Region,
+    iova: u64,
+    bytes: usize,
+    pool: Arc<Pool>,
+}
+
+impl DmaBuf {
+    /// Address the device knows this buffer by; page aligned.
+    #[inline]
+    pub fn iova(&self) -> u64 {
+        self.0.iova
+    }
+
+    /// Length in bytes.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)] // An empty buffer is not a case anyone asks about.
+    pub fn len(&self) -> usize {
+        self.0.bytes
+    }
+
+    /// The memory, as long as the buffer rounded up to whole pages or more.
+    #[inline]
+    pub fn region(&self) -> &Region {
+        &self.0.region
+    }
+
+    /// Copies bytes out, from `offset` on, to fill `out`.
+    ///
+    /// # Panics
+    /// When the range is not within the buffer.
+    pub fn read(&self, offset: usize, out: &mut [u8]) {
+        self.check(offset, out.len());
+        self.0.region.read(offset, out);
+    }
+
+    /// Copies `data` in at `offset`.
+    ///
+    /// # Panics
+    /// When the range is not within the buffer.
+    pub fn write(&mut self, offset: usize, data: &[u8]) {
+        self.check(offset, data.len());
+        self.0.region.write(offset, data);
+    }
+
+    /// Sets every byte.
+    pub fn fill(&mut self, value: u8) {
+        self.0.region.fill(0, self.0.bytes, value);
+    }
+
+    /// The contents, copied.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut out = vec![0; self.0.bytes];
+        self.read(0, &mut out);
+        out
+    }
+
+    fn check(&self, offset: usize, bytes: usize) {
+        assert!(
+            bytes <= self.0.bytes && offset <= self.0.bytes - bytes,
+            "{bytes} bytes at {offset} of a buffer of {} bytes",
+            self.0.bytes
+        );
+    }
+}
+
+impl fmt::Debug for DmaBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DmaBuf")
+            .field("iova", &format_args!("{:#x}", self.0.iova))
+            .field("bytes", &self.0.bytes)
+            .finish()
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let size = self.region.len();
+        let piece = (self.region.clone(), self.iova);
+        self.pool.lock().free.entry(size).or_default().push(piece);
+    }
+}

@@ -1,0 +1,39 @@
+//! A [`Function`](crate::Function) across a UNIX socket: the vfio-user protocol, version 0.1.
+//!
+//! Messages set things up (registers, configuration space, interrupts, memory); then both sides work on shared memory.
+//! Host memory reaches the device as descriptors in DMA_MAP, [windows](crate::Window) of a BAR reach the host as a
+//! descriptor in DEVICE_GET_REGION_INFO, interrupts are eventfds.
+//!
+//! | type | concept |
+//! |---|---|
+//! | [`Server`] | a function on a socket file, one client after the other |
+//! | [`Session`] | one client's connection without the socket: bytes and descriptors in, bytes out |
+//! | [`Client`] | a function that somebody else serves |
+//!
+//! Clients known to work are QEMU's `vfio-user-pci`, SPDK's initiator and rust-vmm's `vfio_user`; their habits are
+//! noted where the code respects them.
+//!
+//! Each side checks what the other sends: a wrong message is an error reply or the end of the connection. What a peer
+//! can do is limited by the kernel's rules for shared memory: whoever shares memory that is not sealed against
+//! shrinking can take it away and end the other process with SIGBUS. Memory this crate shares is sealed
+//! ([`Region::shared`](crate::Region::shared)); a server takes a client's memory as it comes, because hugetlbfs files
+//! and most other hosts' memory cannot be sealed, and a client takes a server's windows as they come, because a
+//! device without mapped doorbells is of little use. Neither is a way to read or write anything else.
+//!
+//! Not implemented: DMA by message on the server's side (memory without a descriptor is accepted, and not reachable),
+//! INTx and MSI, migration, dirty page logging, ioeventfd-style region descriptors.
+
+mod bars;
+mod client;
+mod ranges;
+mod request;
+mod server;
+mod session;
+mod socket;
+mod version;
+mod wire;
+
+pub use client::Client;
+pub use server::Server;
+pub use session::{Reply, Session};
+pub use wire::{DATA_BYTES_MAX, MESSAGE_BYTES_MAX};
