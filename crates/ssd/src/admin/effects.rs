@@ -1,0 +1,93 @@
+//! What the controller supports, as log pages list it: commands, features, log pages (Base 5.1.12.1).
+
+use unvme_spec::admin::opcode;
+use unvme_spec::log_page::{CommandsSupported, SupportedLogPages, command_effects, lid, lid_support};
+use unvme_spec::nvm;
+
+use super::features;
+
+/// Log pages that [`super::logs`] knows.
+pub(super) const LOG_PAGES: [u8; 8] = [
+    lid::SUPPORTED_LOG_PAGES,
+    lid::ERROR_INFORMATION,
+    lid::SMART_HEALTH,
+    lid::FIRMWARE_SLOT,
+    lid::CHANGED_NAMESPACES,
+    lid::COMMANDS_SUPPORTED,
+    lid::FEATURES_SUPPORTED,
+    lid::NVME_MI_COMMANDS_SUPPORTED,
+];
+
+/// Scope of a command or feature: bits 31:20 of its entry, at most one of them set (Base figures 211 and 256).
+mod scope {
+    pub(super) const NAMESPACE: u32 = 1 << 20;
+    pub(super) const CONTROLLER: u32 = 1 << 21;
+    pub(super) const SUBSYSTEM: u32 = 1 << 25;
+}
+
+/// FSUPP of Feature Identifiers Supported and Effects: the feature is supported.
+const FSUPP: u32 = 1 << 0;
+
+/// Supported Log Pages (00h).
+pub(super) fn log_pages() -> SupportedLogPages {
+    let mut log = SupportedLogPages::default();
+    for page in LOG_PAGES {
+        put(&mut log.pages, page, lid_support::LSUPP);
+    }
+    log
+}
+
+/// Commands Supported and Effects (05h) of the admin commands and the NVM command set.
+pub(super) fn commands() -> CommandsSupported {
+    use command_effects::{CCC, CSE_SHIFT, LBCC, NCC, NIC};
+    /// CSE: no other command for the same namespace meanwhile.
+    const ALONE_IN_NAMESPACE: u32 = 1 << CSE_SHIFT;
+
+    let mut log = CommandsSupported::default();
+    for (opcode, effects) in [
+        (opcode::DELETE_IO_SQ, scope::CONTROLLER),
+        (opcode::CREATE_IO_SQ, scope::CONTROLLER),
+        (opcode::GET_LOG_PAGE, scope::CONTROLLER),
+        (opcode::DELETE_IO_CQ, scope::CONTROLLER),
+        (opcode::CREATE_IO_CQ, scope::CONTROLLER),
+        (opcode::IDENTIFY, scope::CONTROLLER),
+        (opcode::ABORT, scope::CONTROLLER),
+        (opcode::SET_FEATURES, scope::CONTROLLER),
+        (opcode::GET_FEATURES, scope::CONTROLLER),
+        (opcode::ASYNC_EVENT_REQUEST, scope::CONTROLLER),
+        (opcode::NAMESPACE_MANAGEMENT, scope::SUBSYSTEM | LBCC | NIC),
+        (opcode::FIRMWARE_COMMIT, scope::SUBSYSTEM | CCC),
+        (opcode::FIRMWARE_DOWNLOAD, scope::SUBSYSTEM),
+        (opcode::NAMESPACE_ATTACHMENT, scope::NAMESPACE | NIC),
+        (opcode::FORMAT_NVM, scope::NAMESPACE | LBCC | NCC | ALONE_IN_NAMESPACE),
+    ] {
+        put(&mut log.admin, opcode, command_effects::CSUPP | effects);
+    }
+    for (opcode, effects) in [
+        (nvm::opcode::FLUSH, 0),
+        (nvm::opcode::WRITE, LBCC),
+        (nvm::opcode::READ, 0),
+        (nvm::opcode::WRITE_UNCORRECTABLE, LBCC),
+        (nvm::opcode::COMPARE, 0),
+        (nvm::opcode::WRITE_ZEROES, LBCC),
+        (nvm::opcode::DATASET_MANAGEMENT, LBCC),
+        (nvm::opcode::VERIFY, 0),
+    ] {
+        put(&mut log.io, opcode, command_effects::CSUPP | scope::NAMESPACE | effects);
+    }
+    log
+}
+
+/// Feature Identifiers Supported and Effects (12h): an entry per feature.
+pub(super) fn features() -> [u32; 256] {
+    std::array::from_fn(|fid| {
+        features::capabilities(fid as u8).map_or(0, |capabilities| {
+            let scope = if capabilities.namespace_specific() { scope::NAMESPACE } else { scope::CONTROLLER };
+            FSUPP | scope
+        })
+    })
+}
+
+fn put(table: &mut [u32; 256], index: u8, value: u32) {
+    table[usize::from(index)] = value;
+}

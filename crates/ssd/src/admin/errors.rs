@@ -1,0 +1,115 @@
+//! The Error Information log (Base 5.1.12.1.2).
+
+use std::collections::VecDeque;
+
+use unvme_spec::log_page::ErrorInformation;
+use unvme_spec::status::StatusCodeType;
+use unvme_spec::{Sqe, Status, nvm};
+
+use super::identify::ELPE_Z;
+use crate::Ssd;
+use crate::engine::lock;
+
+/// Entries of the log.
+pub(super) const ERROR_LOG_ENTRIES: usize = ELPE_Z as usize + 1;
+
+/// Value of a field that concerns no queue, no command, or no parameter.
+const NONE: u16 = 0xffff;
+/// Opcode and command set of an entry are valid.
+const LOG_PAGE_VERSION: u8 = 1;
+
+/// The most recent errors, newest first.
+pub(crate) struct ErrorLog {
+    entries: VecDeque<ErrorInformation>,
+    count: u64,
+}
+
+impl ErrorLog {
+    /// An empty log of a device that has had `count` errors before.
+    pub(crate) fn new(count: u64) -> Self {
+        Self { entries: VecDeque::with_capacity(ERROR_LOG_ENTRIES), count }
+    }
+
+    /// Errors over the life of the device.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The entries in the order of the log page.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &ErrorInformation> {
+        self.entries.iter()
+    }
+
+    fn record(&mut self, mut entry: ErrorInformation) {
+        // The count is never zero: an entry with that count is unused.
+        self.count = self.count.wrapping_add(1).max(1);
+        entry.error_count = self.count;
+        self.entries.truncate(ERROR_LOG_ENTRIES - 1);
+        self.entries.push_front(entry);
+    }
+
+    /// An error that no command is to blame for: a doorbell.
+    pub(super) fn record_doorbell(&mut self) {
+        let mut entry = ErrorInformation::default();
+        entry.sqid = NONE;
+        entry.cid = NONE;
+        entry.status_phase = Status::INVALID_FIELD.raw() << 1;
+        entry.parameter_location = NONE;
+        self.record(entry);
+    }
+}
+
+impl Ssd {
+    /// Records a failed command; returns the status to complete it with, which says that the log has more.
+    ///
+    /// The two outcomes of a comparison are answers and not faults: they would only push errors out of the log.
+    #[cold]
+    pub(crate) fn failed(&self, sqid: u16, sqe: &Sqe, status: Status) -> Status {
+        if matches!(status.kind(), Status::COMPARE_FAILURE | Status::ABORTED_FAILED_FUSED) {
+            return status;
+        }
+        tracing::debug!(sqid, cid = sqe.cid, opcode = sqe.opcode, nsid = sqe.nsid, %status, "command failed");
+        let status = status.with_more();
+        let mut entry = ErrorInformation::default();
+        entry.sqid = sqid;
+        entry.cid = sqe.cid;
+        entry.status_phase = status.raw() << 1;
+        entry.parameter_location = parameter_location(status);
+        entry.nsid = sqe.nsid;
+        entry.opcode = sqe.opcode;
+        entry.version = LOG_PAGE_VERSION;
+        if sqid != 0 && names_blocks(sqe.opcode) {
+            entry.lba = sqe.cdw10_11();
+        }
+        lock(&self.admin.errors).record(entry);
+        status
+    }
+}
+
+/// Byte of the submission queue entry a status complains about, where the status alone says it.
+fn parameter_location(status: Status) -> u16 {
+    match status.kind() {
+        Status::INVALID_OPCODE => 0,
+        Status::INVALID_NAMESPACE_OR_FORMAT => 4,
+        Status::PRP_OFFSET_INVALID
+        | Status::INVALID_SGL_SEGMENT
+        | Status::INVALID_SGL_COUNT
+        | Status::DATA_SGL_LENGTH_INVALID
+        | Status::SGL_DESCRIPTOR_TYPE_INVALID => 24,
+        Status::LBA_OUT_OF_RANGE
+        | Status::INVALID_QUEUE_IDENTIFIER
+        | Status::INVALID_LOG_PAGE
+        | Status::INVALID_FORMAT
+        | Status::INVALID_FIRMWARE_SLOT => 40,
+        Status::INVALID_QUEUE_SIZE => 42,
+        Status::COMPLETION_QUEUE_INVALID | Status::INVALID_INTERRUPT_VECTOR => 46,
+        _ if status.code_type() == StatusCodeType::Media => 40,
+        _ => NONE,
+    }
+}
+
+/// True for the commands that name logical blocks in dwords 10 and 11.
+fn names_blocks(opcode: u8) -> bool {
+    use nvm::opcode::{COMPARE, READ, VERIFY, WRITE, WRITE_UNCORRECTABLE, WRITE_ZEROES};
+    matches!(opcode, READ | WRITE | COMPARE | VERIFY | WRITE_ZEROES | WRITE_UNCORRECTABLE)
+}

@@ -1,0 +1,285 @@
+//! Identify (Base 5.1.13; NVM 4.1.5).
+//!
+//! A namespace identifier beyond NN is Invalid Namespace or Format; one within it that names nothing yields zeroes where
+//! the specification asks for that, and Invalid Field otherwise (Base 3.2.1.5).
+#![deny(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::sync::Arc;
+
+use unvme_spec::identify::{
+    ControllerList, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, IndependentNamespace,
+    IoCommandSets, LbaFormat, NamespaceIdDescriptor, NamespaceList, NvmControllerIdentify,
+    NvmNamespaceIdentify, cns, csi, frmw, fuses, lpa, nstat, oacs, oaes, oncs, sgls, text, vwc,
+    write_descriptors,
+};
+use unvme_spec::{Nsid, Sqe, Status, admin, regs};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::firmware::SLOTS;
+use super::{identity, namespaces};
+use crate::Ssd;
+use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
+use crate::engine::lock;
+use crate::namespace::{Namespace, NamespaceTable};
+use crate::queue::SubmissionQueue;
+
+/// Identifier of the only controller.
+pub(super) const CONTROLLER_ID: u16 = 0;
+
+/// Abort commands that can be outstanding, zero-based. Each is answered at once: the number is the usual one.
+const ACL_Z: u8 = 3;
+/// Asynchronous Event Requests that can be outstanding, zero-based.
+pub(super) const AERL_Z: u8 = 3;
+/// Entries of the Error Information log, zero-based.
+pub(super) const ELPE_Z: u8 = 63;
+/// Warning composite temperature in kelvins.
+pub(super) const WCTEMP: u16 = 343;
+/// Critical composite temperature in kelvins.
+pub(super) const CCTEMP: u16 = 358;
+
+const VENDOR_ID: u16 = 0x1b36;
+const SUBSYSTEM_VENDOR_ID: u16 = 0x1b36;
+/// Pages of CAP.MPSMIN, in which MDTS counts.
+const PAGE_SHIFT: u32 = 12;
+/// Time a host should leave for a shutdown, in microseconds: the media is flushed to a file system in it.
+const RTD3E_US: u32 = 10_000_000;
+const RTD3R_US: u32 = 500_000;
+/// I/O controller.
+const CNTRLTYPE_IO: u8 = 1;
+/// Deallocated blocks read as zeroes.
+const DLFEAT_ZEROES: u8 = 0b001;
+/// The Format Progress Indicator is supported; no format is under way when a command is answered.
+const FPI_IDLE: u8 = 0x80;
+
+type Page = [u8; IDENTIFY_BYTES];
+
+impl Ssd {
+    pub(super) fn identify(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        identify: admin::Identify,
+    ) -> Result<u64, Status> {
+        let page = self.identify_page(identify)?;
+        self.send(sq, sqe, &page)?;
+        Ok(0)
+    }
+
+    fn identify_page(&self, identify: admin::Identify) -> Result<Page, Status> {
+        let table = self.namespaces.get();
+        let admin::Identify { nsid, cntid, .. } = identify;
+        match identify.cns {
+            cns::NAMESPACE => self.describe_namespace(&table, nsid, true),
+            cns::CONTROLLER => page(&self.identify_controller(&table)),
+            cns::ACTIVE_NAMESPACES => list(&table, nsid, true),
+            cns::NAMESPACE_DESCRIPTORS => descriptors(&table, nsid),
+            cns::COMMAND_SET_NAMESPACE => {
+                check_command_set(identify.csi, Status::INVALID_IO_COMMAND_SET)?;
+                describe_nvm_namespace(&table, nsid)
+            }
+            cns::COMMAND_SET_CONTROLLER => {
+                check_command_set(identify.csi, Status::INVALID_IO_COMMAND_SET)?;
+                // Zero is "no limit" throughout.
+                page(&NvmControllerIdentify::default())
+            }
+            cns::COMMAND_SET_ACTIVE_NAMESPACES => {
+                check_command_set(identify.csi, Status::INVALID_FIELD)?;
+                list(&table, nsid, true)
+            }
+            cns::INDEPENDENT_NAMESPACE => independent(&table, nsid),
+            cns::ALLOCATED_NAMESPACES => list(&table, nsid, false),
+            cns::ALLOCATED_NAMESPACE => self.describe_namespace(&table, nsid, false),
+            cns::ATTACHED_CONTROLLERS => attached_controllers(&table, nsid, cntid),
+            cns::CONTROLLERS => controllers(Some(CONTROLLER_ID), cntid),
+            cns::COMMAND_SET_ALLOCATED_NAMESPACES => {
+                check_command_set(identify.csi, Status::INVALID_FIELD)?;
+                list(&table, nsid, false)
+            }
+            cns::IO_COMMAND_SETS => command_sets(cntid),
+            _ => Err(Status::INVALID_FIELD.with_do_not_retry()),
+        }
+    }
+
+    fn identify_controller(&self, table: &NamespaceTable) -> IdentifyController {
+        let [oui_high, oui_middle, oui_low] = identity::IEEE_OUI;
+        let free = namespaces::free_chunks(table, self.media.chunks());
+        let mut id = IdentifyController::default();
+        id.vid = VENDOR_ID;
+        id.ssvid = SUBSYSTEM_VENDOR_ID;
+        id.rab = 6;
+        id.ieee = [oui_low, oui_middle, oui_high];
+        id.mdts = mdts(self.config.transfer_bytes_max);
+        id.cntlid = CONTROLLER_ID;
+        id.ver = regs::VERSION_2_0;
+        id.rtd3r = RTD3R_US;
+        id.rtd3e = RTD3E_US;
+        id.oaes = oaes::NAMESPACE_ATTRIBUTES | oaes::FIRMWARE_ACTIVATION;
+        id.cntrltype = CNTRLTYPE_IO;
+        id.oacs = oacs::FORMAT_NVM | oacs::FIRMWARE | oacs::NAMESPACE_MANAGEMENT;
+        id.acl_z = ACL_Z;
+        id.aerl_z = AERL_Z;
+        id.frmw = (SLOTS as u8) << frmw::SLOTS_SHIFT | frmw::ACTIVATE_WITHOUT_RESET;
+        id.lpa = lpa::COMMANDS_SUPPORTED | lpa::EXTENDED_DATA | lpa::SUPPORTED_LOG_PAGES;
+        id.elpe_z = ELPE_Z;
+        id.wctemp = WCTEMP;
+        id.cctemp = CCTEMP;
+        // Activation takes no time, which the field cannot say: the smallest value it can.
+        id.mtfa = 1;
+        id.tnvmcap = u128::from(self.config.bytes).into();
+        id.unvmcap = u128::from(free * CHUNK_BYTES).into();
+        id.fwug = 1;
+        id.sqes = 0x66;
+        id.cqes = 0x44;
+        id.nn = NAMESPACES_MAX;
+        id.oncs = oncs::COMPARE
+            | oncs::WRITE_UNCORRECTABLE
+            | oncs::DATASET_MANAGEMENT
+            | oncs::WRITE_ZEROES
+            | oncs::SAVE_SELECT
+            | oncs::TIMESTAMP
+            | oncs::VERIFY;
+        id.fuses = fuses::COMPARE_AND_WRITE;
+        id.vwc = vwc::PRESENT | vwc::FLUSH_ALL_SUPPORTED;
+        id.sgls = sgls::SUPPORTED | sgls::LONGER_THAN_DATA;
+        id.mnan = NAMESPACES_MAX;
+        text::write(&mut id.sn, &self.config.serial);
+        text::write(&mut id.mn, &self.config.model);
+        text::write(&mut id.fr, &lock(&self.admin.firmware).active_revision());
+        let fits = text::write_nqn(&mut id.subnqn, &identity::subsystem_nqn(&self.config.serial));
+        debug_assert!(fits, "the qualified name has 68 characters");
+        id
+    }
+
+    /// Identify Namespace: of one namespace, or with FFFFFFFFh what all have in common.
+    fn describe_namespace(&self, table: &NamespaceTable, nsid: Nsid, active: bool) -> Result<Page, Status> {
+        let mut id = IdentifyNamespace::default();
+        id.nlbaf_z = (namespaces::FORMATS.len() - 1) as u8;
+        id.fpi = FPI_IDLE;
+        id.dlfeat = DLFEAT_ZEROES;
+        id.lbaf = lba_formats();
+        if active && nsid == Nsid::ALL {
+            return page(&id);
+        }
+        let Some(namespace) = find(table, nsid)?.filter(|n| n.attached || !active) else { return Ok(ZEROES) };
+        id.nsze = namespace.blocks;
+        id.ncap = namespace.blocks;
+        id.nuse = self.blocks_used(namespace);
+        id.flbas = namespaces::format_of(namespace.block_shift);
+        id.nvmcap = u128::from(namespace.chunks.len() as u64 * CHUNK_BYTES).into();
+        id.nguid = namespace.nguid;
+        id.eui64 = namespace.eui64;
+        page(&id)
+    }
+
+    /// Blocks in chunks whose space is reserved.
+    fn blocks_used(&self, namespace: &Namespace) -> u64 {
+        let per_chunk = CHUNK_BYTES >> namespace.block_shift;
+        let mut left = namespace.blocks;
+        let mut used = 0;
+        for &chunk in &*namespace.chunks {
+            let here = left.min(per_chunk);
+            left -= here;
+            if self.media.is_reserved(chunk.into()) {
+                used += here;
+            }
+        }
+        used
+    }
+}
+
+const ZEROES: Page = [0; IDENTIFY_BYTES];
+
+fn page<T: IntoBytes + Immutable>(structure: &T) -> Result<Page, Status> {
+    // Every Identify structure has this size; the layouts assert it when they are compiled.
+    structure.as_bytes().try_into().map_err(|_| Status::INTERNAL_ERROR)
+}
+
+/// MDTS counts in powers of two of pages; 0 is "no limit".
+fn mdts(transfer_bytes_max: Option<u32>) -> u8 {
+    transfer_bytes_max.map_or(0, |bytes| (bytes >> PAGE_SHIFT).max(1).ilog2() as u8)
+}
+
+fn lba_formats() -> [LbaFormat; 64] {
+    let mut formats = [LbaFormat::default(); 64];
+    for (target, format) in formats.iter_mut().zip(namespaces::FORMATS) {
+        *target = LbaFormat { ms: 0, lbads: format.block_shift, rp: format.relative_performance };
+    }
+    formats
+}
+
+/// A namespace within NN, if it exists.
+fn find(table: &NamespaceTable, nsid: Nsid) -> Result<Option<&Arc<Namespace>>, Status> {
+    match nsid.0 {
+        1..=NAMESPACES_MAX => Ok(table.get(nsid)),
+        _ => Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_do_not_retry()),
+    }
+}
+
+fn check_command_set(given: u8, otherwise: Status) -> Result<(), Status> {
+    if given == csi::NVM { Ok(()) } else { Err(otherwise.with_do_not_retry()) }
+}
+
+/// Identifiers greater than `after`, of active or of all allocated namespaces.
+fn list(table: &NamespaceTable, after: Nsid, active: bool) -> Result<Page, Status> {
+    if after.0 >= Nsid::ALL.0 - 1 {
+        return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_do_not_retry());
+    }
+    let wanted = table.iter().filter(|n| n.nsid > after && (n.attached || !active)).map(|n| n.nsid);
+    page(&NamespaceList::from_ascending(wanted))
+}
+
+fn descriptors(table: &NamespaceTable, nsid: Nsid) -> Result<Page, Status> {
+    let namespace =
+        find(table, nsid)?.filter(|n| n.attached).ok_or(Status::INVALID_FIELD.with_do_not_retry())?;
+    write_descriptors(&[
+        NamespaceIdDescriptor::Eui64(namespace.eui64),
+        NamespaceIdDescriptor::Nguid(namespace.nguid),
+        NamespaceIdDescriptor::Csi(csi::NVM),
+    ])
+    .ok_or(Status::INTERNAL_ERROR)
+}
+
+/// The NVM command set's extension: no protection information and no preferences, which is zeroes in every field, for
+/// an inactive namespace as well.
+fn describe_nvm_namespace(table: &NamespaceTable, nsid: Nsid) -> Result<Page, Status> {
+    if nsid != Nsid::ALL {
+        find(table, nsid)?;
+    }
+    page(&NvmNamespaceIdentify::default())
+}
+
+fn independent(table: &NamespaceTable, nsid: Nsid) -> Result<Page, Status> {
+    let attached = find(table, nsid)?.is_some_and(|n| n.attached);
+    if !attached {
+        return Ok(ZEROES);
+    }
+    let mut id = IndependentNamespace::default();
+    id.fpi = FPI_IDLE;
+    id.nstat = nstat::READY;
+    page(&id)
+}
+
+fn attached_controllers(table: &NamespaceTable, nsid: Nsid, first: u16) -> Result<Page, Status> {
+    if nsid == Nsid::ALL {
+        return Err(Status::INVALID_FIELD.with_do_not_retry());
+    }
+    let namespace = find(table, nsid)?.ok_or(Status::INVALID_FIELD.with_do_not_retry())?;
+    controllers(namespace.attached.then_some(CONTROLLER_ID), first)
+}
+
+/// A list with `controller`, when its identifier is not below `first`.
+fn controllers(controller: Option<u16>, first: u16) -> Result<Page, Status> {
+    page(&ControllerList::from_ascending(controller.filter(|&id| id >= first)))
+}
+
+/// One combination: the NVM command set by itself.
+fn command_sets(cntid: u16) -> Result<Page, Status> {
+    // FFFFh is whichever controller processes the command.
+    if !matches!(cntid, CONTROLLER_ID | u16::MAX) {
+        return Err(Status::INVALID_FIELD.with_do_not_retry());
+    }
+    let mut sets = IoCommandSets::default();
+    let [first, ..] = &mut sets.combinations;
+    *first = 1 << csi::NVM;
+    page(&sets)
+}

@@ -1,0 +1,200 @@
+//! The admin command set.
+//!
+//! | module | commands |
+//! |---|---|
+//! | `queues` | Create and Delete I/O Submission and Completion Queue |
+//! | `identify`, `identity` | Identify, and the identifiers in it |
+//! | `features` | Get and Set Features |
+//! | `logs`, `errors`, `effects` | Get Log Page, the Error Information log, and what is supported |
+//! | `events` | Asynchronous Event Request, Abort |
+//! | `namespaces` | Namespace Management and Attachment, Format NVM |
+//! | `firmware` | Firmware Image Download and Commit |
+//! | `state` | what of all that survives the process |
+
+mod effects;
+mod errors;
+mod events;
+mod features;
+mod firmware;
+mod identify;
+mod identity;
+mod logs;
+mod namespaces;
+mod queues;
+mod state;
+
+use std::sync::Mutex;
+
+use unvme_bus::Clock;
+use unvme_bus::space::Direction;
+use unvme_spec::regs::Cc;
+use unvme_spec::{Sqe, Status, admin};
+
+use crate::config::SsdConfig;
+use crate::dptr::DataPointer;
+use crate::engine::lock;
+use crate::media::Media;
+use crate::namespace::NamespaceTable;
+use crate::queue::SubmissionQueue;
+use crate::ssd::ResetScope;
+use crate::{Ssd, SsdError};
+use errors::ErrorLog;
+use events::Events;
+use features::{Features, HotFeatures};
+use firmware::Firmware;
+pub use firmware::{FIRMWARE_IMAGE_BYTES_MAX, firmware_image};
+use logs::Smart;
+use state::Saving;
+
+/// What an admin command is answered with.
+pub(crate) enum Answer {
+    /// At once: dwords 0 and 1 of the completion, or a status.
+    Now(Result<u64, Status>),
+    /// When something happens (Asynchronous Event Request).
+    Later,
+}
+
+/// State of the controller that admin commands read and change. None of these locks is held while another is taken
+/// (`saving` alone is held over others, see `state`), and none while a queue is locked by anyone but the admin queue's own thread.
+pub(crate) struct Admin {
+    pub(crate) hot: HotFeatures,
+    features: Mutex<Features>,
+    events: Events,
+    errors: Mutex<ErrorLog>,
+    firmware: Mutex<Firmware>,
+    smart: Mutex<Smart>,
+    /// CC: command set selected and entry sizes.
+    configuration: Mutex<Cc>,
+    saving: Saving,
+}
+
+impl Admin {
+    /// Starts from what the store has kept, or as a new device.
+    pub(crate) fn start(config: &SsdConfig, media: &Media) -> Result<(Self, NamespaceTable), SsdError> {
+        let restored = state::restore(config, media)?;
+        let features = Features::new(config, restored.features);
+        let admin = Self {
+            hot: HotFeatures::new(&features),
+            features: Mutex::new(features),
+            events: Events::default(),
+            errors: Mutex::new(ErrorLog::new(restored.error_count)),
+            firmware: Mutex::new(Firmware::new(restored.firmware)),
+            smart: Mutex::new(Smart::new(restored.smart)),
+            configuration: Mutex::new(Cc::new()),
+            saving: Saving::new(),
+        };
+        Ok((admin, restored.namespaces))
+    }
+
+    /// The controller has been enabled.
+    pub(crate) fn enabled(&self, ssd: &Ssd, cc: Cc) {
+        self.configured(cc);
+        lock(&self.smart).set_shut_down(false);
+        // From now on the end of the process without a shutdown is an unsafe one: the store has to know.
+        if ssd.save_all().is_err() {
+            tracing::error!(serial = ssd.config.serial, "the device could not save its state when it was enabled");
+        }
+    }
+
+    /// CC has changed while the controller is enabled: the host may still set the entry sizes.
+    pub(crate) fn configured(&self, cc: Cc) {
+        *lock(&self.configuration) = cc;
+    }
+
+    /// Everything else is on the media: what is saved next says that the device was shut down.
+    pub(crate) fn shut_down(&self) {
+        lock(&self.smart).set_shut_down(true);
+    }
+
+    /// All queues are gone: what a reset ends and restores.
+    pub(crate) fn reset(&self, ssd: &Ssd, scope: ResetScope) {
+        self.events.reset();
+        let features = {
+            let mut features = lock(&self.features);
+            features.reset();
+            HotFeatures::new(&features)
+        };
+        self.hot.replace(&features);
+        if lock(&self.firmware).reset() {
+            self.changed();
+        }
+        if ssd.save_all().is_err() {
+            tracing::error!(serial = ssd.config.serial, "the device could not save its state at a reset");
+        }
+        tracing::debug!(?scope, serial = ssd.config.serial, "controller reset");
+    }
+}
+
+impl Ssd {
+    /// Executes one admin command. The admin submission queue is the caller's; no completion queue is locked.
+    pub(crate) fn execute_admin(&self, sq: &mut SubmissionQueue, sqe: &Sqe, clock: &Clock) -> Answer {
+        if sqe.fuse() != unvme_spec::Fuse::Normal {
+            return Answer::Now(Err(Status::INVALID_FIELD.with_do_not_retry()));
+        }
+        let command = admin::Command::parse(sqe);
+        if matches!(command, admin::Command::AsyncEventRequest) {
+            return self.async_event_request(sqe.cid);
+        }
+        Answer::Now(match command {
+            admin::Command::CreateIoCq(create) => self.create_io_cq(sq, sqe, create),
+            admin::Command::CreateIoSq(create) => self.create_io_sq(sq, sqe, create),
+            admin::Command::DeleteIoCq { qid } => self.delete_io_cq(qid),
+            admin::Command::DeleteIoSq { qid } => self.delete_io_sq(qid),
+            admin::Command::Identify(identify) => self.identify(sq, sqe, identify),
+            admin::Command::GetLogPage(get) => self.get_log_page(sq, sqe, get, clock),
+            admin::Command::GetFeatures(get) => self.get_features(sq, sqe, get, clock),
+            admin::Command::SetFeatures(set) => self.set_features(sq, sqe, set, clock),
+            admin::Command::Abort { sqid, cid } => self.abort(sqid, cid),
+            admin::Command::NamespaceManagement(manage) => self.namespace_management(sq, sqe, manage),
+            admin::Command::NamespaceAttachment(attach) => self.namespace_attachment(sq, sqe, attach),
+            admin::Command::FormatNvm(format) => self.format_nvm(format),
+            admin::Command::FirmwareDownload(download) => self.firmware_download(sq, sqe, download),
+            admin::Command::FirmwareCommit(commit) => self.firmware_commit(commit),
+            _ => Err(Status::INVALID_OPCODE.with_do_not_retry()),
+        })
+    }
+
+    /// Sends `data` to the host: as much of it as the command asked for, which the caller has cut it to. Admin data is
+    /// copied only after every piece of host memory has been found.
+    fn send(&self, sq: &mut SubmissionQueue, sqe: &Sqe, data: &[u8]) -> Result<(), Status> {
+        let pointer = DataPointer {
+            host: &sq.host,
+            sqe,
+            page_bytes: sq.page_bytes,
+            bytes: data.len(),
+            direction: Direction::Write,
+        };
+        self.check_admin_transfer(data.len())?;
+        pointer.walk(&mut sq.pieces)?;
+        let mut rest = data;
+        for &place in &sq.pieces {
+            let (now, later) = rest.split_at(place.bytes);
+            sq.host.region(place).write(place.offset, now);
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Fetches `bytes` of data from the host.
+    fn receive(&self, sq: &mut SubmissionQueue, sqe: &Sqe, bytes: usize) -> Result<Vec<u8>, Status> {
+        self.check_admin_transfer(bytes)?;
+        let pointer =
+            DataPointer { host: &sq.host, sqe, page_bytes: sq.page_bytes, bytes, direction: Direction::Read };
+        pointer.walk(&mut sq.pieces)?;
+        let mut data = vec![0; bytes];
+        let mut rest = &mut data[..];
+        for &place in &sq.pieces {
+            let (now, later) = rest.split_at_mut(place.bytes);
+            sq.host.region(place).read(place.offset, now);
+            rest = later;
+        }
+        Ok(data)
+    }
+
+    fn check_admin_transfer(&self, bytes: usize) -> Result<(), Status> {
+        match bytes as u64 <= self.transfer_bytes_max {
+            true => Ok(()),
+            false => Err(Status::INVALID_FIELD.with_do_not_retry()),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Create and Delete I/O Submission and Completion Queue (Base 5.2).
+#![deny(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use unvme_bus::space::Direction;
+use unvme_spec::admin::{CreateIoCq, CreateIoSq};
+use unvme_spec::{DataPointerKind, Qid, Sqe, Status};
+
+use crate::Ssd;
+use crate::engine::lock;
+use crate::queue::{
+    CQE_BYTES, CompletionQueue, CompletionQueueParts, Ring, SQE_BYTES, SubmissionQueue, SubmissionQueueParts,
+};
+
+const INVALID_QUEUE_IDENTIFIER: Status = Status::INVALID_QUEUE_IDENTIFIER.with_do_not_retry();
+
+impl Ssd {
+    pub(super) fn create_io_cq(
+        &self,
+        admin: &SubmissionQueue,
+        sqe: &Sqe,
+        create: CreateIoCq,
+    ) -> Result<u64, Status> {
+        self.check_io_queue_id(create.qid)?;
+        if self.completion_exists(create.qid) {
+            return Err(INVALID_QUEUE_IDENTIFIER);
+        }
+        let entry_size_set = lock(&self.admin.configuration).iocqes() == 4;
+        self.check_queue_size(create.size, entry_size_set)?;
+        check_contiguous(sqe, create.contiguous)?;
+        if create.interrupt.is_some_and(|vector| vector >= self.interrupts.vectors()) {
+            return Err(Status::INVALID_INTERRUPT_VECTOR.with_do_not_retry());
+        }
+        let ring = find_ring(admin, sqe, create.size as usize * CQE_BYTES, Direction::Write)?;
+        self.install_completion(CompletionQueue::new(CompletionQueueParts {
+            id: create.qid.0,
+            entries: create.size,
+            vector: create.interrupt,
+            ring,
+            host: admin.host.clone(),
+        }));
+        Ok(0)
+    }
+
+    /// The queue's priority has a meaning for weighted round robin only, which the controller does not offer.
+    pub(super) fn create_io_sq(
+        &self,
+        admin: &SubmissionQueue,
+        sqe: &Sqe,
+        create: CreateIoSq,
+    ) -> Result<u64, Status> {
+        self.check_io_queue_id(create.qid)?;
+        if self.submission_exists(create.qid) {
+            return Err(INVALID_QUEUE_IDENTIFIER);
+        }
+        let entry_size_set = lock(&self.admin.configuration).iosqes() == 6;
+        self.check_queue_size(create.size, entry_size_set)?;
+        self.check_io_queue_id(create.cqid)?;
+        check_contiguous(sqe, create.contiguous)?;
+        let ring = find_ring(admin, sqe, create.size as usize * SQE_BYTES, Direction::Read)?;
+        self.count_user(create.cqid)?;
+        self.install_submission(SubmissionQueue::new(SubmissionQueueParts {
+            id: create.qid.0,
+            cqid: create.cqid.0,
+            entries: create.size,
+            ring,
+            page_bytes: admin.page_bytes,
+            host: admin.host.clone(),
+            namespaces: self.namespaces.reader(),
+        }));
+        Ok(0)
+    }
+
+    pub(super) fn delete_io_cq(&self, qid: Qid) -> Result<u64, Status> {
+        self.check_io_queue_id(qid)?;
+        let cell = self.completion.get(usize::from(qid.0)).ok_or(INVALID_QUEUE_IDENTIFIER)?;
+        let mut queue = lock(cell);
+        match queue.as_ref() {
+            None => Err(INVALID_QUEUE_IDENTIFIER),
+            Some(queue) if queue.users > 0 => Err(Status::INVALID_QUEUE_DELETION.with_do_not_retry()),
+            Some(_) => {
+                *queue = None;
+                Ok(0)
+            }
+        }
+    }
+
+    /// Commands that wait in the queue are not executed; the host knows from this completion that they never will be
+    /// (Base 3.3.1.3).
+    pub(super) fn delete_io_sq(&self, qid: Qid) -> Result<u64, Status> {
+        self.check_io_queue_id(qid)?;
+        let queue = self.remove_submission(qid.0).ok_or(INVALID_QUEUE_IDENTIFIER)?;
+        if let Some(cell) = self.completion.get(usize::from(queue.cqid))
+            && let Some(completion) = lock(cell).as_mut()
+        {
+            completion.users = completion.users.saturating_sub(1);
+        }
+        Ok(0)
+    }
+
+    /// True when the host has created an I/O queue of either kind.
+    pub(super) fn has_io_queues(&self) -> bool {
+        self.submission.iter().skip(1).any(|cell| lock(cell).is_some())
+            || self.completion.iter().skip(1).any(|cell| lock(cell).is_some())
+    }
+
+    /// True when a completion queue signals this interrupt vector.
+    pub(super) fn is_vector_in_use(&self, vector: u16) -> bool {
+        self.completion.iter().any(|cell| lock(cell).as_ref().is_some_and(|q| q.vector == Some(vector)))
+    }
+
+    /// An I/O queue identifier within what Number of Queues has allocated; the admin queue's is not.
+    fn check_io_queue_id(&self, qid: Qid) -> Result<(), Status> {
+        match (1..=self.config.io_queues).contains(&qid.0) {
+            true => Ok(()),
+            false => Err(INVALID_QUEUE_IDENTIFIER),
+        }
+    }
+
+    /// A queue has at least two entries and at most CAP.MQES + 1, and CC must have said how large they are.
+    fn check_queue_size(&self, size: u32, entry_size_set: bool) -> Result<(), Status> {
+        match entry_size_set && (2..=self.config.queue_entries).contains(&size) {
+            true => Ok(()),
+            false => Err(Status::INVALID_QUEUE_SIZE.with_do_not_retry()),
+        }
+    }
+
+    fn submission_exists(&self, qid: Qid) -> bool {
+        self.submission.get(usize::from(qid.0)).is_some_and(|cell| lock(cell).is_some())
+    }
+
+    fn completion_exists(&self, qid: Qid) -> bool {
+        self.completion.get(usize::from(qid.0)).is_some_and(|cell| lock(cell).is_some())
+    }
+
+    /// One more submission queue completes to this completion queue.
+    fn count_user(&self, cqid: Qid) -> Result<(), Status> {
+        let missing = Status::COMPLETION_QUEUE_INVALID.with_do_not_retry();
+        let cell = self.completion.get(usize::from(cqid.0)).ok_or(missing)?;
+        let mut queue = lock(cell);
+        let queue = queue.as_mut().ok_or(missing)?;
+        queue.users += 1;
+        Ok(())
+    }
+}
+
+/// CAP.CQR asks for contiguous queues, whose address is PRP1 itself.
+fn check_contiguous(sqe: &Sqe, contiguous: bool) -> Result<(), Status> {
+    match contiguous && sqe.data_pointer_kind() == DataPointerKind::Prp {
+        true => Ok(()),
+        false => Err(Status::INVALID_FIELD.with_do_not_retry()),
+    }
+}
+
+fn find_ring(admin: &SubmissionQueue, sqe: &Sqe, bytes: usize, direction: Direction) -> Result<Ring, Status> {
+    let [iova, _] = sqe.dptr;
+    if iova & u64::from(admin.page_bytes - 1) != 0 {
+        return Err(Status::PRP_OFFSET_INVALID.with_do_not_retry());
+    }
+    Ring::find(&admin.host, iova, bytes, direction).ok_or(Status::DATA_TRANSFER_ERROR)
+}

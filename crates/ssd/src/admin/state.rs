@@ -1,0 +1,169 @@
+//! What of the device survives the process: namespaces, saved features, firmware, marks of Write Uncorrectable, counters.
+//!
+//! **When it is written.** Admin commands that change something saved call [`Admin::changed`] and then
+//! [`Ssd::save_state`], so that a process that is killed loses none of it. Write Uncorrectable, and writes that undo it,
+//! only call [`Admin::changed`]: like data, marks survive from the next Flush on, or at once with FUA or without a write
+//! cache. Counters are collected and saved when the controller is enabled, reset and shut down, by [`Ssd::save_all`]; a killed process loses what it has counted
+//! since.
+//!
+//! **Who locks what.** [`Ssd::save_state`] is called by I/O queues' threads that hold their queues, and by the admin
+//! queue's; it locks `Saving::written`, and below that, one at a time and briefly, the table of namespaces and the other
+//! locks of [`Admin`], under which nothing else is locked. It never locks a queue. [`Ssd::save_all`] adds up the queues' counters,
+//! for which it locks them one by one, before it locks `written`; its callers hold no I/O queue. While nothing has
+//! changed since the last time, `save_state` is two loads.
+
+mod saved;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use unvme_spec::{Nsid, Status};
+
+use super::Admin;
+use super::features::FeaturesState;
+use super::firmware::FirmwareState;
+use super::logs::SmartState;
+use super::namespaces::{self, NewNamespace};
+use crate::config::{CHUNK_BYTES, NamespaceConfig, SsdConfig};
+use crate::engine::lock;
+use crate::media::Media;
+use crate::namespace::NamespaceTable;
+use crate::smart::IoCounters;
+use crate::{Ssd, SsdError};
+use saved::SavedState;
+
+/// What the device starts with.
+pub(super) struct Restored {
+    pub(super) namespaces: NamespaceTable,
+    pub(super) features: FeaturesState,
+    pub(super) firmware: FirmwareState,
+    pub(super) smart: SmartState,
+    pub(super) error_count: u64,
+}
+
+/// Remembers what has been saved.
+pub(super) struct Saving {
+    /// Number of changes to what is saved, counters aside.
+    changes: AtomicU64,
+    /// Value of `changes` that the store has.
+    saved: AtomicU64,
+    /// Serialises writers.
+    written: Mutex<Written>,
+}
+
+#[derive(Default)]
+struct Written {
+    /// What the queues had counted when they were last asked.
+    io: IoCounters,
+    /// Counters that the store has.
+    counters: Option<Counters>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+struct Counters {
+    smart: SmartState,
+    error_count: u64,
+}
+
+impl Saving {
+    /// Nothing of this start has been saved yet.
+    pub(super) fn new() -> Self {
+        Self { changes: AtomicU64::new(1), saved: AtomicU64::new(0), written: Mutex::default() }
+    }
+}
+
+impl Admin {
+    /// Something that is saved, and not a counter, has changed; called after the change.
+    pub(crate) fn changed(&self) {
+        // Release: pairs with the Acquire in `save`; who sees the number sees the change.
+        self.saving.changes.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Ssd {
+    /// Makes what has changed survive. See the module for who may call it.
+    pub(crate) fn save_state(&self) -> Result<(), Status> {
+        let saving = &self.admin.saving;
+        if saving.saved.load(Ordering::Acquire) == saving.changes.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.save(None)
+    }
+
+    /// Makes everything survive, counters too. The caller holds no I/O queue.
+    pub(crate) fn save_all(&self) -> Result<(), Status> {
+        self.save(Some(self.io_counters()))
+    }
+
+    fn save(&self, io: Option<IoCounters>) -> Result<(), Status> {
+        let saving = &self.admin.saving;
+        let mut written = lock(&saving.written);
+        // Read before what it counts: a change from now on is saved by the next save.
+        let changes = saving.changes.load(Ordering::Acquire);
+        written.io = io.unwrap_or(written.io);
+        let smart = lock(&self.admin.smart).saved(&written.io);
+        let counters = Counters { smart, error_count: lock(&self.admin.errors).count() };
+        if saving.saved.load(Ordering::Relaxed) == changes && written.counters == Some(counters) {
+            return Ok(());
+        }
+        let namespaces = self.namespaces.get();
+        let features = lock(&self.admin.features).saved();
+        let firmware = lock(&self.admin.firmware).saved();
+        let state = SavedState::new(&namespaces, features, firmware, &counters);
+        let text = serde_json::to_vec_pretty(&state).map_err(|error| {
+            tracing::error!(%error, "the device's state could not be written down");
+            Status::INTERNAL_ERROR
+        })?;
+        self.media.store().save_state(&text).map_err(|error| {
+            tracing::error!(%error, "the device's state could not be saved");
+            Status::INTERNAL_ERROR
+        })?;
+        written.counters = Some(counters);
+        saving.saved.store(changes, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// Reads what the store has kept, or starts a new device. Chunks of the media that belong to no namespace are given back:
+/// nobody ever reads what was in them.
+pub(super) fn restore(config: &SsdConfig, media: &Media) -> Result<Restored, SsdError> {
+    let restored = match media.store().load_state()? {
+        Some(bytes) => SavedState::parse(&bytes)
+            .and_then(|state| state.restore(media.chunks()))
+            .map_err(|reason| SsdError::State { path: media.store().state_path(), reason })?,
+        None => Restored {
+            namespaces: first_namespaces(config, media.chunks())?,
+            features: FeaturesState::default(),
+            firmware: FirmwareState::default(),
+            smart: SmartState::default(),
+            error_count: 0,
+        },
+    };
+    let owned = namespaces::owned_chunks(&restored.namespaces, media.chunks());
+    media.release((0..).zip(&owned).filter(|(_, owned)| !**owned).map(|(chunk, _)| chunk))?;
+    Ok(restored)
+}
+
+/// The namespaces of a device's first day, attached, in the order of the configuration.
+fn first_namespaces(config: &SsdConfig, total: u64) -> Result<NamespaceTable, SsdError> {
+    let sized = config.namespaces.iter().filter_map(|namespace| namespace.bytes);
+    let taken = sized.map(|bytes| bytes.div_ceil(CHUNK_BYTES)).fold(0, u64::saturating_add);
+    let mut left = total.saturating_sub(taken) * CHUNK_BYTES;
+    let mut table = NamespaceTable::default();
+    for (nsid, &NamespaceConfig { bytes, block_bytes }) in (1..).map(Nsid).zip(&config.namespaces) {
+        let refuse = |expected: &str| {
+            let size = bytes.map_or("what is left".to_owned(), |bytes| format!("{bytes} bytes"));
+            let value = format!("namespace {nsid} of {size}");
+            SsdError::Config { key: "namespaces", value, expected: expected.to_owned() }
+        };
+        let bytes = bytes.unwrap_or_else(|| std::mem::take(&mut left));
+        if bytes == 0 || bytes % u64::from(block_bytes) != 0 {
+            return Err(refuse("a size above zero and in whole blocks"));
+        }
+        let block_shift = block_bytes.trailing_zeros() as u8;
+        let new = NewNamespace { nsid, block_shift, blocks: bytes >> block_shift, attached: true };
+        namespaces::add(&mut table, new, &config.serial, total)
+            .map_err(|_| refuse("no more than the device has, in pieces of 2 MiB"))?;
+    }
+    Ok(table)
+}

@@ -1,0 +1,93 @@
+//! What kind of device to be.
+
+use crate::SsdError;
+
+/// Most I/O queue pairs a device can have.
+pub const IO_QUEUES_MAX: u16 = 64;
+/// Most entries a queue can have (CAP.MQES + 1).
+pub const QUEUE_ENTRIES_MAX: u32 = 4096;
+/// Most namespaces a device can have (Identify Controller NN).
+pub const NAMESPACES_MAX: u32 = 128;
+/// Media is handed to namespaces in pieces of this size, and its space is reserved in such pieces.
+pub const CHUNK_BYTES: u64 = 2 << 20;
+
+/// A namespace a new device starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceConfig {
+    /// Capacity in bytes; `None` takes what is left. A multiple of the block size.
+    pub bytes: Option<u64>,
+    /// Logical block size in bytes: 512 or 4096.
+    pub block_bytes: u32,
+}
+
+/// Identity and limits of a device. What a slot has stored about itself (namespaces, features, firmware) wins over
+/// [`SsdConfig::namespaces`], which only describes a device's first day.
+#[derive(Clone, Debug)]
+pub struct SsdConfig {
+    /// Serial number, 1 to 20 ASCII characters.
+    pub serial: String,
+    /// Model number, 1 to 40 ASCII characters.
+    pub model: String,
+    /// Capacity of the media in bytes, a multiple of [`CHUNK_BYTES`].
+    pub bytes: u64,
+    /// Namespaces of a device that has no stored state.
+    pub namespaces: Vec<NamespaceConfig>,
+    /// I/O queue pairs, 1 to [`IO_QUEUES_MAX`].
+    pub io_queues: u16,
+    /// Entries per queue, 2 to [`QUEUE_ENTRIES_MAX`].
+    pub queue_entries: u32,
+    /// Largest data transfer of a command in bytes: a power of two from 8 KiB to 128 MiB, or `None` for no limit.
+    /// A limit of 4 KiB would be MDTS 0, which means that there is none.
+    pub transfer_bytes_max: Option<u32>,
+}
+
+impl SsdConfig {
+    /// A device of `bytes` with one namespace over all of it.
+    pub fn block(bytes: u64, block_bytes: u32) -> Self {
+        Self {
+            serial: "UNVME0000000001".into(),
+            model: "unvme virtual SSD".into(),
+            bytes,
+            namespaces: vec![NamespaceConfig { bytes: None, block_bytes }],
+            io_queues: IO_QUEUES_MAX,
+            queue_entries: QUEUE_ENTRIES_MAX,
+            transfer_bytes_max: Some(2 << 20),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), SsdError> {
+        let refuse = |key, value: String, expected: &str| {
+            Err(SsdError::Config { key, value, expected: expected.into() })
+        };
+        let printable = |s: &str, most| !s.is_empty() && s.len() <= most && s.bytes().all(|b| (0x20..0x7f).contains(&b));
+        if !printable(&self.serial, 20) {
+            return refuse("serial", self.serial.clone(), "1 to 20 printable ASCII characters");
+        }
+        if !printable(&self.model, 40) {
+            return refuse("model", self.model.clone(), "1 to 40 printable ASCII characters");
+        }
+        if self.bytes == 0 || self.bytes % CHUNK_BYTES != 0 || self.bytes > 1 << 50 {
+            return refuse("bytes", self.bytes.to_string(), "a multiple of 2 MiB, at most 1 PiB");
+        }
+        if !(1..=IO_QUEUES_MAX).contains(&self.io_queues) {
+            return refuse("io_queues", self.io_queues.to_string(), "1 to 64");
+        }
+        if !(2..=QUEUE_ENTRIES_MAX).contains(&self.queue_entries) {
+            return refuse("queue_entries", self.queue_entries.to_string(), "2 to 4096");
+        }
+        if let Some(most) = self.transfer_bytes_max
+            && !(most.is_power_of_two() && (8192..=128 << 20).contains(&most))
+        {
+            return refuse("transfer_bytes_max", most.to_string(), "a power of two from 8 KiB to 128 MiB, or none");
+        }
+        if self.namespaces.len() > NAMESPACES_MAX as usize {
+            return refuse("namespaces", format!("{} of them", self.namespaces.len()), "at most 128");
+        }
+        for namespace in &self.namespaces {
+            if !matches!(namespace.block_bytes, 512 | 4096) {
+                return refuse("block_bytes", namespace.block_bytes.to_string(), "512 or 4096");
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! Serving queues: pop, execute, complete.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use unvme_bus::Clock;
+use unvme_spec::admin::opcode;
+use unvme_spec::{Fuse, Sqe, Status};
+
+use crate::Ssd;
+use crate::admin::Answer;
+use crate::media::NOWHERE;
+use crate::queue::{CompletionQueue, Rung, SubmissionQueue};
+
+/// Most commands served in one turn, so that one queue cannot starve the others.
+const TURN_MAX: u32 = 256;
+
+impl Ssd {
+    /// Serves one submission queue for a turn; returns the number of commands completed.
+    pub(crate) fn serve(&self, qid: u16, clock: &Clock) -> usize {
+        if self.is_stopped() {
+            return 0;
+        }
+        let Some(cell) = self.submission.get(usize::from(qid)) else { return 0 };
+        // Somebody else at work on this queue (its creation, a reset, another poller) is no reason to wait.
+        let Ok(mut guard) = cell.try_lock() else { return 0 };
+        let Some(sq) = guard.as_mut() else { return 0 };
+        let waiting = match sq.rung(&self.doorbells) {
+            Rung::Entries(waiting) => waiting,
+            Rung::Invalid { first_time } => {
+                self.invalid_doorbell(first_time);
+                0
+            }
+        };
+        if waiting == 0 && qid != 0 && !self.coalescing() {
+            return 0;
+        }
+        let Some(mut cq_guard) = self.completion.get(usize::from(sq.cqid)).map(|c| lock(c)) else { return 0 };
+        let Some(cq) = cq_guard.as_mut() else { return 0 };
+        self.namespaces.refresh(&mut sq.namespaces);
+        let ready = sq.refresh(&self.memory) & cq.refresh(&self.memory);
+        if !ready {
+            return 0;
+        }
+        let room = match cq.room(&self.doorbells) {
+            Rung::Entries(room) => room,
+            Rung::Invalid { first_time } => {
+                self.invalid_doorbell(first_time);
+                0
+            }
+        };
+        let turn = waiting.min(room).min(TURN_MAX).min(self.arbitration_burst());
+        let served = if qid == 0 {
+            // Admin commands lock other queues and may reset the device: they are executed without holding this
+            // completion queue, whose room nobody else takes.
+            drop(cq_guard);
+            self.serve_admin(sq, turn, clock)
+        } else {
+            let served = self.serve_io(sq, cq, turn);
+            self.announce(cq, clock);
+            served
+        };
+        served as usize
+    }
+
+    #[inline]
+    fn serve_io(&self, sq: &mut SubmissionQueue, cq: &mut CompletionQueue, turn: u32) -> u32 {
+        let foresees = !self.media.is_null();
+        let mut served = 0;
+        while served < turn {
+            if foresees {
+                sq.ahead = if served + 1 < turn { self.foresee(sq, &sq.peek(1)) } else { NOWHERE };
+            }
+            let sqe = sq.peek(0);
+            if sqe.fuse() != Fuse::Normal {
+                let taken = self.serve_fused(sq, cq, &sqe, turn - served);
+                if taken == 0 {
+                    break;
+                }
+                served += taken;
+                continue;
+            }
+            sq.consume();
+            let status = match self.execute_nvm(sq, &sqe) {
+                Ok(()) => Status::SUCCESS,
+                Err(status) => self.failed(sq.id, &sqe, status),
+            };
+            cq.ticket(sq.id, sq.head as u16, sqe.cid).complete(status, 0);
+            served += 1;
+        }
+        served
+    }
+
+    /// A fused command and, when it is the first of a pair, its partner (Base 3.4.2). Returns how many commands were
+    /// completed; 0 when the pair has to wait for room.
+    #[cold]
+    fn serve_fused(&self, sq: &mut SubmissionQueue, cq: &mut CompletionQueue, sqe: &Sqe, turn: u32) -> u32 {
+        let partner = match sq.rung(&self.doorbells) {
+            Rung::Entries(waiting) if waiting > 1 => {
+                Some(sq.peek(1)).filter(|next| next.fuse() == Fuse::Second)
+            }
+            _ => None,
+        };
+        let (Fuse::First, Some(second)) = (sqe.fuse(), partner) else {
+            sq.consume();
+            let status = match sqe.fuse() {
+                Fuse::Reserved => Status::INVALID_FIELD.with_do_not_retry(),
+                _ => Status::ABORTED_MISSING_FUSED,
+            };
+            let status = self.failed(sq.id, sqe, status);
+            cq.ticket(sq.id, sq.head as u16, sqe.cid).complete(status, 0);
+            return 1;
+        };
+        if turn < 2 {
+            return 0;
+        }
+        let statuses = self.execute_compare_and_write(sq, sqe, &second);
+        for (entry, status) in [(sqe, statuses.0), (&second, statuses.1)] {
+            sq.consume();
+            let status = if status.is_success() { status } else { self.failed(sq.id, entry, status) };
+            cq.ticket(sq.id, sq.head as u16, entry.cid).complete(status, 0);
+        }
+        2
+    }
+
+    fn serve_admin(&self, sq: &mut SubmissionQueue, turn: u32, clock: &Clock) -> u32 {
+        let mut served = 0;
+        while served < turn {
+            let sqe = sq.peek(0);
+            sq.consume();
+            let answer = self.execute_admin(sq, &sqe, clock);
+            let mut guard = lock(&self.completion[0]);
+            let Some(cq) = guard.as_mut() else { return served };
+            if sqe.opcode == opcode::ABORT {
+                // A command that was aborted completes before the Abort does (Base 5.1.1).
+                self.deliver_events(sq, cq, turn - served);
+            }
+            match answer {
+                Answer::Now(Ok(result)) => {
+                    cq.ticket(0, sq.head as u16, sqe.cid).complete(Status::SUCCESS, result);
+                }
+                Answer::Now(Err(status)) => {
+                    let status = self.failed(0, &sqe, status);
+                    cq.ticket(0, sq.head as u16, sqe.cid).complete(status, 0);
+                }
+                Answer::Later => {}
+            }
+            served += 1;
+        }
+        let mut guard = lock(&self.completion[0]);
+        if let Some(cq) = guard.as_mut() {
+            self.deliver_events(sq, cq, 0);
+            self.announce(cq, clock);
+        }
+        served
+    }
+
+    /// Completes Asynchronous Event Requests for which something has happened, as long as more than `reserved` entries
+    /// are free.
+    fn deliver_events(&self, sq: &SubmissionQueue, cq: &mut CompletionQueue, reserved: u32) {
+        while let Rung::Entries(room) = cq.room(&self.doorbells)
+            && room > reserved
+        {
+            let Some((cid, status, result)) = self.next_admin_completion() else { break };
+            cq.ticket(0, sq.head as u16, cid).complete(status, result);
+        }
+    }
+
+    /// Signals the queue's interrupt for entries posted since the last time, unless they are to be collected.
+    #[inline]
+    fn announce(&self, cq: &mut CompletionQueue, clock: &Clock) {
+        if cq.unannounced == 0 {
+            return;
+        }
+        let Some(vector) = cq.vector else {
+            cq.unannounced = 0;
+            return;
+        };
+        if cq.id != 0 && self.coalescing() && self.hold_interrupt(cq, vector, clock) {
+            return;
+        }
+        cq.unannounced = 0;
+        cq.unannounced_since = None;
+        self.interrupts.signal(vector);
+    }
+
+    /// Interrupt coalescing (Base 5.1.25.1.6): an interrupt waits for the threshold or the time, whichever is first.
+    fn hold_interrupt(&self, cq: &mut CompletionQueue, vector: u16, clock: &Clock) -> bool {
+        let Some((threshold, nanoseconds)) = self.coalescing_of(vector) else { return false };
+        let now = clock.now();
+        let since = *cq.unannounced_since.get_or_insert(now);
+        cq.unannounced < threshold && now.saturating_sub(since) < nanoseconds
+    }
+}
+
+/// Locks a queue. A panic while it was held has been reported already and left numbers, not references, behind.
+pub(crate) fn lock<T>(cell: &std::sync::Mutex<T>) -> MutexGuard<'_, T> {
+    cell.lock().unwrap_or_else(PoisonError::into_inner)
+}

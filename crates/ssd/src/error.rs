@@ -1,0 +1,41 @@
+//! Why a virtual SSD could not be made or its state not be kept.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An error of the virtual SSD's surroundings. What a host does wrong is a [`unvme_spec::Status`] instead.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SsdError {
+    /// A configuration value outside its range.
+    #[error("{key}: {value} is not possible; expected {expected}")]
+    Config {
+        /// Name of the field in [`crate::SsdConfig`].
+        key: &'static str,
+        /// What was given.
+        value: String,
+        /// What is possible.
+        expected: String,
+    },
+    /// A file of the device could not be used.
+    #[error("{}: {what}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was attempted.
+        what: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The device's stored state is not what this version writes.
+    #[error("{}: {reason}; restore the file from a copy, or remove the device and create it again", path.display())]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, with line and column.
+        reason: String,
+    },
+    /// Memory could not be mapped.
+    #[error(transparent)]
+    Bus(#[from] unvme_bus::BusError),
+}

@@ -1,0 +1,41 @@
+//! The device side of NVMe: a virtual SSD.
+//!
+//! [`Ssd`] is a PCI function ([`unvme_bus::Function`]) with the registers, queues and commands of an NVMe controller.
+//! It makes progress only inside [`Ssd::advance`](unvme_bus::Function::advance): in the host's own polling loop, or in
+//! a server's. Nobody who drives it can tell it from a drive, and it trusts nobody who does.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `ssd`, `pci` | the function: configuration space, registers, reset |
+//! | `queue`, `engine` | rings and doorbells to commands, commands to completions |
+//! | `dptr` | walking PRP lists and SGLs |
+//! | `nvm` | the NVM command set |
+//! | `admin` | the admin command set |
+//! | `namespace` | logical blocks, and where on the media they are |
+//! | `media` | [`Store`]: memory, a file, nothing at all |
+//!
+//! What it does not implement: metadata and protection information, Zoned Namespaces, Key Value, directives and Flexible
+//! Data Placement, reservations, sanitize, security commands, several controllers in one subsystem, Controller Memory
+//! Buffer, SR-IOV. Deallocated blocks are zeroed; their space goes back to the file system when a namespace is formatted
+//! or deleted. Weighted round robin arbitration is not offered.
+#![forbid(unsafe_code)]
+
+mod admin;
+mod config;
+mod dptr;
+mod engine;
+mod error;
+mod interrupts;
+mod media;
+mod namespace;
+mod nvm;
+mod pci;
+mod queue;
+mod smart;
+mod ssd;
+
+pub use admin::{FIRMWARE_IMAGE_BYTES_MAX, firmware_image};
+pub use config::{CHUNK_BYTES, IO_QUEUES_MAX, NAMESPACES_MAX, NamespaceConfig, QUEUE_ENTRIES_MAX, SsdConfig};
+pub use error::SsdError;
+pub use media::{FileStore, MemoryStore, NullStore, Store};
+pub use ssd::Ssd;

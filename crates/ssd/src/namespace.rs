@@ -1,0 +1,280 @@
+//! Namespaces: which logical blocks there are and where on the media they lie.
+
+use std::sync::Arc;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use unvme_spec::nvm::BlockRange;
+use unvme_spec::{Nsid, Status};
+
+use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
+use crate::media::Extent;
+
+/// All namespaces of the device; entry `nsid - 1` is namespace `nsid`.
+#[derive(Clone, Default)]
+pub(crate) struct NamespaceTable {
+    entries: Vec<Option<Arc<Namespace>>>,
+    /// Namespaces created since the device was made: what their identifiers are derived from.
+    pub(crate) created: u64,
+}
+
+impl NamespaceTable {
+    /// A namespace that exists, attached or not.
+    pub(crate) fn get(&self, nsid: Nsid) -> Option<&Arc<Namespace>> {
+        self.entries.get((nsid.0 as usize).checked_sub(1)?)?.as_ref()
+    }
+
+    /// The namespace an I/O command names (Base 3.2.1.5): one that cannot exist is Invalid Namespace or Format, one
+    /// that is not attached is Invalid Field.
+    #[inline]
+    pub(crate) fn active(&self, nsid: u32) -> Result<&Namespace, Status> {
+        match self.entries.get((nsid as usize).wrapping_sub(1)) {
+            Some(Some(namespace)) if namespace.attached && !namespace.busy => Ok(namespace),
+            _ => Err(self.inactive(nsid)),
+        }
+    }
+
+    #[cold]
+    fn inactive(&self, nsid: u32) -> Status {
+        if self.get(Nsid(nsid)).is_some_and(|namespace| namespace.attached) {
+            // Attached and refused: a format or deletion is under way, and the command may be retried after it.
+            Status::FORMAT_IN_PROGRESS
+        } else if (1..=NAMESPACES_MAX).contains(&nsid) {
+            Status::INVALID_FIELD.with_do_not_retry()
+        } else {
+            Status::INVALID_NAMESPACE_OR_FORMAT.with_do_not_retry()
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Namespace>> {
+        self.entries.iter().flatten()
+    }
+
+    /// Adds or replaces a namespace.
+    pub(crate) fn put(&mut self, namespace: Namespace) {
+        let index = namespace.nsid.0 as usize - 1;
+        if self.entries.len() <= index {
+            self.entries.resize(index + 1, None);
+        }
+        self.entries[index] = Some(Arc::new(namespace));
+    }
+
+    pub(crate) fn remove(&mut self, nsid: Nsid) {
+        if let Some(entry) = (nsid.0 as usize).checked_sub(1).and_then(|i| self.entries.get_mut(i)) {
+            *entry = None;
+        }
+    }
+
+    /// This table with every namespace open to commands.
+    pub(crate) fn without_busy(&self) -> Self {
+        let open = |namespace: &Arc<Namespace>| match namespace.busy {
+            true => Arc::new(Namespace { busy: false, ..Namespace::clone(namespace) }),
+            false => Arc::clone(namespace),
+        };
+        let entries = self.entries.iter().map(|entry| entry.as_ref().map(open)).collect();
+        Self { entries, created: self.created }
+    }
+}
+
+/// A namespace of the NVM command set.
+#[derive(Clone)]
+pub(crate) struct Namespace {
+    pub(crate) nsid: Nsid,
+    /// Logical block size as a power of two: 9 or 12.
+    pub(crate) block_shift: u8,
+    /// Capacity in logical blocks.
+    pub(crate) blocks: u64,
+    /// Attached to the controller, that is, active.
+    pub(crate) attached: bool,
+    /// Its media is being erased: commands are refused meanwhile.
+    pub(crate) busy: bool,
+    /// Namespace globally unique identifier.
+    pub(crate) nguid: [u8; 16],
+    /// IEEE extended unique identifier.
+    pub(crate) eui64: [u8; 8],
+    /// Chunk of the media behind each chunk of the namespace.
+    pub(crate) chunks: Arc<[u32]>,
+    /// Blocks marked by Write Uncorrectable; shared by all versions of the namespace.
+    pub(crate) bad: Arc<BadBlocks>,
+}
+
+impl Namespace {
+    /// Bytes of `blocks` logical blocks.
+    #[inline]
+    pub(crate) fn bytes(&self, blocks: u64) -> u64 {
+        blocks << self.block_shift
+    }
+
+    /// Checks that a range lies within the namespace.
+    #[inline]
+    pub(crate) fn check(&self, range: BlockRange) -> Result<(), Status> {
+        match range.end() {
+            Some(end) if end <= self.blocks => Ok(()),
+            _ => Err(Status::LBA_OUT_OF_RANGE.with_do_not_retry()),
+        }
+    }
+
+    /// Where on the media byte `offset` of the namespace is, and how many of `bytes` lie there in one chunk. `None`
+    /// beyond the end of the namespace.
+    #[inline]
+    pub(crate) fn locate(&self, offset: u64, bytes: usize) -> Option<Extent> {
+        let chunk = *self.chunks.get((offset / CHUNK_BYTES) as usize)?;
+        let within = offset % CHUNK_BYTES;
+        let bytes = bytes.min((CHUNK_BYTES - within) as usize);
+        Some(Extent { offset: u64::from(chunk) * CHUNK_BYTES + within, bytes })
+    }
+
+    /// Calls `visit` for each piece of a byte range of the namespace that lies in one chunk, with the bytes before it.
+    #[inline]
+    pub(crate) fn for_each_extent(
+        &self,
+        offset: u64,
+        bytes: usize,
+        mut visit: impl FnMut(Extent, usize) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        let mut done = 0;
+        while done < bytes {
+            // Ranges are checked before: the chunk is there. Should it not be, the device is at fault.
+            let extent = self.locate(offset + done as u64, bytes - done).ok_or(Status::INTERNAL_ERROR)?;
+            visit(extent, done)?;
+            done += extent.bytes;
+        }
+        Ok(())
+    }
+}
+
+/// Logical blocks that cannot be read, as disjoint half-open ranges in ascending order.
+#[derive(Default)]
+pub(crate) struct BadBlocks {
+    /// False lets reads pass without taking the lock.
+    any: AtomicBool,
+    ranges: RwLock<Vec<(u64, u64)>>,
+}
+
+impl BadBlocks {
+    pub(crate) fn new(ranges: Vec<(u64, u64)>) -> Self {
+        Self { any: AtomicBool::new(!ranges.is_empty()), ranges: RwLock::new(ranges) }
+    }
+
+    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
+        self.ranges.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// Fails when a block of `range` is marked.
+    #[inline]
+    pub(crate) fn check(&self, range: BlockRange) -> Result<(), Status> {
+        if self.any.load(Ordering::Acquire) { self.search(range) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn search(&self, range: BlockRange) -> Result<(), Status> {
+        let (start, end) = bounds(range);
+        let ranges = self.ranges.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match ranges.iter().any(|&(s, e)| s < end && e > start) {
+            true => Err(Status::UNRECOVERED_READ_ERROR),
+            false => Ok(()),
+        }
+    }
+
+    /// Marks a range.
+    pub(crate) fn mark(&self, range: BlockRange) {
+        let (mut start, mut end) = bounds(range);
+        let mut ranges = self.ranges.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        ranges.retain(|&(s, e)| {
+            let touches = s <= end && e >= start;
+            if touches {
+                start = start.min(s);
+                end = end.max(e);
+            }
+            !touches
+        });
+        let at = ranges.partition_point(|&(s, _)| s < start);
+        ranges.insert(at, (start, end));
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Unmarks a range: it has been written. True when a block of it was marked.
+    #[inline]
+    pub(crate) fn clear(&self, range: BlockRange) -> bool {
+        self.any.load(Ordering::Acquire) && self.cut(range)
+    }
+
+    #[cold]
+    fn cut(&self, range: BlockRange) -> bool {
+        if self.search(range).is_ok() {
+            return false;
+        }
+        let (start, end) = bounds(range);
+        let mut ranges = self.ranges.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *ranges = ranges
+            .iter()
+            .flat_map(|&(s, e)| [(s, e.min(start)), (s.max(end), e)])
+            .filter(|(s, e)| s < e)
+            .collect();
+        self.any.store(!ranges.is_empty(), Ordering::Release);
+        true
+    }
+}
+
+fn bounds(range: BlockRange) -> (u64, u64) {
+    (range.start.0, range.start.0.saturating_add(range.blocks.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use unvme_spec::Lba;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_refused_for_a_while_when_it_is_busy_and_for_good_when_it_is_not_there() {
+        let namespace = Namespace {
+            nsid: Nsid(2),
+            block_shift: 9,
+            blocks: 1,
+            attached: true,
+            busy: true,
+            nguid: [0; 16],
+            eui64: [0; 8],
+            chunks: Arc::new([0]),
+            bad: Arc::default(),
+        };
+        let mut table = NamespaceTable::default();
+        table.put(namespace.clone());
+        assert_eq!(table.active(2).err(), Some(Status::FORMAT_IN_PROGRESS));
+        assert!(table.without_busy().active(2).is_ok());
+        table.put(Namespace { attached: false, ..namespace });
+        let invalid_field = Some(Status::INVALID_FIELD.with_do_not_retry());
+        assert_eq!([1, 2, 3, 128].map(|nsid| table.active(nsid).err()), [invalid_field; 4]);
+        let invalid_namespace = Some(Status::INVALID_NAMESPACE_OR_FORMAT.with_do_not_retry());
+        assert_eq!([0, 129, u32::MAX].map(|nsid| table.active(nsid).err()), [invalid_namespace; 3]);
+    }
+
+    #[test]
+    fn bad_blocks_behave_like_a_set_of_numbers() {
+        let bad = BadBlocks::default();
+        let mut model = BTreeSet::new();
+        let mut seed = 42u64;
+        for _ in 0..2000 {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let (start, blocks) = ((seed >> 33) % 100, (seed >> 45) as u32 % 8 + 1);
+            let range = BlockRange::new(Lba(start), blocks);
+            let numbers = start..start + u64::from(blocks);
+            match seed >> 62 {
+                0 => {
+                    bad.mark(range);
+                    model.extend(numbers);
+                }
+                1 => {
+                    assert_eq!(bad.clear(range), numbers.clone().any(|n| model.contains(&n)));
+                    model.retain(|n| !numbers.contains(n));
+                }
+                _ => assert_eq!(bad.check(range).is_err(), numbers.clone().any(|n| model.contains(&n))),
+            }
+            let listed: BTreeSet<u64> = bad.ranges().iter().flat_map(|&(s, e)| s..e).collect();
+            assert_eq!(listed, model);
+        }
+    }
+}

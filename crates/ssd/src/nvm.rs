@@ -1,0 +1,331 @@
+//! Executing commands of the NVM command set.
+
+use unvme_bus::Region;
+use unvme_bus::space::{Direction, Place};
+use unvme_spec::nvm::{self, AccessFlags, BlockRange, DsmRange};
+use unvme_spec::{Lba, Nsid, Sqe, Status};
+
+use crate::Ssd;
+use crate::dptr::DataPointer;
+use crate::media::{Extent, NOWHERE};
+use crate::namespace::Namespace;
+use crate::queue::SubmissionQueue;
+
+impl Ssd {
+    /// Executes one command that is not part of a fused pair.
+    #[inline]
+    pub(crate) fn execute_nvm(&self, sq: &mut SubmissionQueue, sqe: &Sqe) -> Result<(), Status> {
+        match nvm::Command::parse(sqe) {
+            nvm::Command::Read(range, _) => self.read(sq, sqe, range),
+            nvm::Command::Write(range, flags) => self.write(sq, sqe, range, flags),
+            other => self.execute_rare(sq, sqe, other),
+        }
+    }
+
+    #[inline(never)]
+    fn execute_rare(&self, sq: &mut SubmissionQueue, sqe: &Sqe, command: nvm::Command) -> Result<(), Status> {
+        match command {
+            nvm::Command::Flush => self.flush(sq, sqe),
+            nvm::Command::Compare(range, _) => self.compare(sq, sqe, range),
+            nvm::Command::WriteZeroes { range, flags, deallocate: _ } => self.write_zeroes(sq, sqe, range, flags),
+            nvm::Command::WriteUncorrectable(range) => {
+                let namespace = sq.namespaces.active(sqe.nsid)?;
+                namespace.check(range)?;
+                namespace.bad.mark(range);
+                self.admin.changed();
+                Ok(())
+            }
+            nvm::Command::Verify(range, _) => {
+                let namespace = sq.namespaces.active(sqe.nsid)?;
+                namespace.check(range)?;
+                namespace.bad.check(range).inspect_err(|_| sq.counters.media_errors += 1)
+            }
+            nvm::Command::DatasetManagement { ranges, deallocate, hints: _ } => {
+                self.dataset_management(sq, sqe, ranges, deallocate)
+            }
+            _ => Err(Status::INVALID_OPCODE.with_do_not_retry()),
+        }
+    }
+
+    /// Where on the media a command that waits will read; [`NOWHERE`] when it is not a read that can be foreseen.
+    #[inline]
+    pub(crate) fn foresee(&self, sq: &SubmissionQueue, sqe: &Sqe) -> u64 {
+        if sqe.opcode != nvm::opcode::READ {
+            return NOWHERE;
+        }
+        let Ok(namespace) = sq.namespaces.active(sqe.nsid) else { return NOWHERE };
+        let range = BlockRange::new(Lba(sqe.cdw10_11()), 1);
+        match namespace.check(range) {
+            Ok(()) => namespace.locate(namespace.bytes(range.start.0), 1).map_or(NOWHERE, |extent| extent.offset),
+            Err(_) => NOWHERE,
+        }
+    }
+
+    #[inline]
+    fn read(&self, sq: &mut SubmissionQueue, sqe: &Sqe, range: BlockRange) -> Result<(), Status> {
+        let namespace = sq.namespaces.active(sqe.nsid)?;
+        let bytes = self.check_transfer(namespace, range)?;
+        namespace.bad.check(range).inspect_err(|_| sq.counters.media_errors += 1)?;
+        sq.counters.read(bytes as u64);
+        let offset = namespace.bytes(range.start.0);
+        let data = DataPointer {
+            host: &sq.host,
+            sqe,
+            page_bytes: sq.page_bytes,
+            bytes,
+            direction: Direction::Write,
+        };
+        if self.media.is_null() {
+            return check_alignment(sqe);
+        }
+        if let Some(place) = data.single() {
+            let host = sq.host.region(place);
+            return namespace.for_each_extent(offset, bytes, |extent, done| {
+                self.media.read(extent, host, place.offset + done, sq.ahead);
+                Ok(())
+            });
+        }
+        data.walk(&mut sq.pieces)?;
+        for_each_piece(namespace, offset, &sq.pieces, |place| sq.host.region(place), |extent, host, at| {
+            self.media.read(extent, host, at, NOWHERE);
+            Ok(())
+        })
+    }
+
+    #[inline]
+    fn write(&self, sq: &mut SubmissionQueue, sqe: &Sqe, range: BlockRange, flags: AccessFlags) -> Result<(), Status> {
+        let namespace = sq.namespaces.active(sqe.nsid)?;
+        let bytes = self.check_transfer(namespace, range)?;
+        let offset = namespace.bytes(range.start.0);
+        let data =
+            DataPointer { host: &sq.host, sqe, page_bytes: sq.page_bytes, bytes, direction: Direction::Read };
+        if self.media.is_null() {
+            check_alignment(sqe)?;
+        } else if let Some(place) = data.single() {
+            let host = sq.host.region(place);
+            namespace.for_each_extent(offset, bytes, |extent, done| {
+                self.store(extent, host, place.offset + done)
+            })?;
+        } else {
+            data.walk(&mut sq.pieces)?;
+            // Space first, for all of it: a write for which there is no space leaves everything as it was.
+            self.reserve(namespace, offset, bytes)?;
+            for_each_piece(namespace, offset, &sq.pieces, |place| sq.host.region(place), |extent, host, at| {
+                self.store(extent, host, at)
+            })?;
+        }
+        self.unmark(namespace, range);
+        sq.counters.write(bytes as u64);
+        if flags.force_unit_access || self.is_write_through() { self.persist() } else { Ok(()) }
+    }
+
+    #[inline]
+    fn store(&self, extent: Extent, host: &Region, at: usize) -> Result<(), Status> {
+        self.media.reserve(extent.offset / crate::config::CHUNK_BYTES)?;
+        self.media.write(extent, host, at);
+        Ok(())
+    }
+
+    fn reserve(&self, namespace: &Namespace, offset: u64, bytes: usize) -> Result<(), Status> {
+        namespace.for_each_extent(offset, bytes, |extent, _| {
+            self.media.reserve(extent.offset / crate::config::CHUNK_BYTES)
+        })
+    }
+
+    /// Range and size of a command that moves data, in bytes.
+    #[inline]
+    fn check_transfer(&self, namespace: &Namespace, range: BlockRange) -> Result<usize, Status> {
+        namespace.check(range)?;
+        let bytes = namespace.bytes(range.blocks.into());
+        if bytes > self.transfer_bytes_max {
+            return Err(Status::INVALID_FIELD.with_do_not_retry());
+        }
+        Ok(bytes as usize)
+    }
+
+    fn flush(&self, sq: &SubmissionQueue, sqe: &Sqe) -> Result<(), Status> {
+        if Nsid(sqe.nsid) != Nsid::ALL {
+            sq.namespaces.active(sqe.nsid)?;
+        }
+        self.persist()
+    }
+
+    /// Makes what has been written survive, and with it which blocks are marked by Write Uncorrectable. May be called
+    /// with queues locked: saving locks none, and does nothing while nothing has changed (`admin::state`).
+    fn persist(&self) -> Result<(), Status> {
+        self.media.sync()?;
+        self.save_state()
+    }
+
+    #[inline]
+    fn unmark(&self, namespace: &Namespace, range: BlockRange) {
+        if namespace.bad.clear(range) {
+            self.admin.changed();
+        }
+    }
+
+    fn compare(&self, sq: &mut SubmissionQueue, sqe: &Sqe, range: BlockRange) -> Result<(), Status> {
+        let namespace = sq.namespaces.active(sqe.nsid)?;
+        let bytes = self.check_transfer(namespace, range)?;
+        namespace.bad.check(range).inspect_err(|_| sq.counters.media_errors += 1)?;
+        sq.counters.read(bytes as u64);
+        let data =
+            DataPointer { host: &sq.host, sqe, page_bytes: sq.page_bytes, bytes, direction: Direction::Read };
+        data.walk(&mut sq.pieces)?;
+        let offset = namespace.bytes(range.start.0);
+        for_each_piece(namespace, offset, &sq.pieces, |place| sq.host.region(place), |extent, host, at| {
+            match self.media.equals(extent, host, at) {
+                true => Ok(()),
+                false => Err(Status::COMPARE_FAILURE),
+            }
+        })
+    }
+
+    fn write_zeroes(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        range: BlockRange,
+        flags: AccessFlags,
+    ) -> Result<(), Status> {
+        let namespace = sq.namespaces.active(sqe.nsid)?;
+        namespace.check(range)?;
+        self.zero(namespace, range)?;
+        sq.counters.write_commands += 1;
+        if flags.force_unit_access || self.is_write_through() { self.persist() } else { Ok(()) }
+    }
+
+    fn zero(&self, namespace: &Namespace, range: BlockRange) -> Result<(), Status> {
+        let bytes = namespace.bytes(range.blocks.into());
+        let bytes = usize::try_from(bytes).map_err(|_| Status::INTERNAL_ERROR)?;
+        namespace.for_each_extent(namespace.bytes(range.start.0), bytes, |extent, _| {
+            self.media.zero(extent);
+            Ok(())
+        })?;
+        self.unmark(namespace, range);
+        Ok(())
+    }
+
+    /// Deallocated blocks read as zeroes (DLFEAT 001b), so deallocating is zeroing.
+    fn dataset_management(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        ranges: u32,
+        deallocate: bool,
+    ) -> Result<(), Status> {
+        let bytes = ranges as usize * size_of::<DsmRange>();
+        let data =
+            DataPointer { host: &sq.host, sqe, page_bytes: sq.page_bytes, bytes, direction: Direction::Read };
+        data.walk(&mut sq.pieces)?;
+        let namespace = sq.namespaces.active(sqe.nsid)?;
+        let mut list = [DsmRange::default(); 256];
+        let list = list.get_mut(..ranges as usize).ok_or(Status::INTERNAL_ERROR)?;
+        let mut target = zerocopy::IntoBytes::as_mut_bytes(&mut *list);
+        for &place in &sq.pieces {
+            let (now, later) = target.split_at_mut(place.bytes);
+            sq.host.region(place).read(place.offset, now);
+            target = later;
+        }
+        // All ranges are checked before any is touched.
+        for range in list.iter() {
+            let end = range.start.checked_add(range.blocks.into());
+            if end.is_none_or(|end| end > namespace.blocks) {
+                return Err(Status::LBA_OUT_OF_RANGE.with_do_not_retry());
+            }
+        }
+        if deallocate {
+            for range in list.iter().filter(|r| r.blocks > 0) {
+                self.zero(namespace, BlockRange::new(Lba(range.start), range.blocks))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compare and Write (NVM 3.4): both or nothing, over one logical block. Returns the statuses of the two commands.
+    pub(crate) fn execute_compare_and_write(
+        &self,
+        sq: &mut SubmissionQueue,
+        first: &Sqe,
+        second: &Sqe,
+    ) -> (Status, Status) {
+        let (nvm::Command::Compare(range, _), nvm::Command::Write(target, flags)) =
+            (nvm::Command::parse(first), nvm::Command::parse(second))
+        else {
+            let status = Status::INVALID_FIELD.with_do_not_retry();
+            return (status, status);
+        };
+        if range != target || first.nsid != second.nsid {
+            let status = Status::INVALID_FIELD.with_do_not_retry();
+            return (status, status);
+        }
+        match self.compare_and_write(sq, [first, second], range, flags) {
+            Ok(()) => (Status::SUCCESS, Status::SUCCESS),
+            Err(status) => (status, Status::ABORTED_FAILED_FUSED),
+        }
+    }
+
+    fn compare_and_write(
+        &self,
+        sq: &mut SubmissionQueue,
+        pair: [&Sqe; 2],
+        range: BlockRange,
+        flags: AccessFlags,
+    ) -> Result<(), Status> {
+        let namespace = sq.namespaces.active(pair[0].nsid)?;
+        let bytes = self.check_transfer(namespace, range)?;
+        if range.blocks > 1 {
+            // ACWU says one logical block.
+            return Err(Status::ATOMIC_WRITE_UNIT_EXCEEDED.with_do_not_retry());
+        }
+        namespace.bad.check(range)?;
+        let mut blocks = [vec![0; bytes], vec![0; bytes]];
+        for (sqe, block) in pair.into_iter().zip(&mut blocks) {
+            let data =
+                DataPointer { host: &sq.host, sqe, page_bytes: sq.page_bytes, bytes, direction: Direction::Read };
+            data.walk(&mut sq.pieces)?;
+            let mut target = &mut block[..];
+            for &place in &sq.pieces {
+                let (now, later) = target.split_at_mut(place.bytes);
+                sq.host.region(place).read(place.offset, now);
+                target = later;
+            }
+        }
+        let extent = namespace.locate(namespace.bytes(range.start.0), bytes).ok_or(Status::INTERNAL_ERROR)?;
+        self.media.reserve(extent.offset / crate::config::CHUNK_BYTES)?;
+        sq.counters.read(bytes as u64);
+        let [expected, new] = &blocks;
+        if !self.media.compare_and_write(extent, expected, new) {
+            return Err(Status::COMPARE_FAILURE);
+        }
+        sq.counters.write(bytes as u64);
+        if flags.force_unit_access || self.is_write_through() { self.persist() } else { Ok(()) }
+    }
+}
+
+/// A null device looks at a data pointer no further than this.
+#[inline]
+fn check_alignment(sqe: &Sqe) -> Result<(), Status> {
+    match sqe.flags >> 6 == 0 && sqe.dptr[0] & 3 != 0 {
+        true => Err(Status::PRP_OFFSET_INVALID.with_do_not_retry()),
+        false => Ok(()),
+    }
+}
+
+/// Visits the common refinement of a command's pieces of host memory and the namespace's pieces of media.
+#[inline]
+fn for_each_piece<'a>(
+    namespace: &Namespace,
+    offset: u64,
+    pieces: &[Place],
+    region: impl Fn(Place) -> &'a Region,
+    mut visit: impl FnMut(Extent, &Region, usize) -> Result<(), Status>,
+) -> Result<(), Status> {
+    let mut at = offset;
+    for &place in pieces {
+        let host = region(place);
+        namespace.for_each_extent(at, place.bytes, |extent, done| visit(extent, host, place.offset + done))?;
+        at += place.bytes as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! Submission and completion queues as the device sees them.
+
+use std::sync::atomic::Ordering;
+
+use unvme_bus::space::{Direction, View};
+use unvme_bus::{AddressSpace, Reader, Region};
+use unvme_spec::{Cqe, Sqe, Status};
+
+use crate::namespace::NamespaceTable;
+use crate::smart::IoCounters;
+
+/// Bytes of a submission queue entry.
+pub(crate) const SQE_BYTES: usize = 64;
+/// Bytes of a completion queue entry.
+pub(crate) const CQE_BYTES: usize = 16;
+
+/// Ring memory of a queue: contiguous for the host, and in one piece for us.
+pub(crate) struct Ring {
+    iova: u64,
+    bytes: usize,
+    direction: Direction,
+    /// `None` while the host has it unmapped: virtual machine monitors unmap all memory for a moment whenever their
+    /// memory layout changes, with the controller enabled.
+    memory: Option<Region>,
+}
+
+impl Ring {
+    /// Finds `bytes` of host memory at `iova`; `None` when they are not mapped in one piece.
+    pub(crate) fn find(host: &View, iova: u64, bytes: usize, direction: Direction) -> Option<Self> {
+        let memory = Some(find_ring(host, iova, bytes, direction)?);
+        Some(Self { iova, bytes, direction, memory })
+    }
+
+    /// Finds the same memory again after the mappings have changed.
+    #[cold]
+    fn find_again(&mut self, host: &View) {
+        self.memory = find_ring(host, self.iova, self.bytes, self.direction);
+        if self.memory.is_none() {
+            tracing::debug!(iova = self.iova, bytes = self.bytes, "a queue waits for its memory to be mapped again");
+        }
+    }
+}
+
+fn find_ring(host: &View, iova: u64, bytes: usize, direction: Direction) -> Option<Region> {
+    let (region, offset) = host.resolve(iova, bytes, direction)?;
+    // Entries are read and written as 64-bit words.
+    let aligned = iova % 8 == 0 && (region.as_ptr().addr() + offset) % 8 == 0;
+    aligned.then(|| region.slice(offset, bytes))
+}
+
+/// Doorbell registers: memory shared with the host, in the order of the specification.
+pub(crate) struct Doorbells(Region);
+
+impl Doorbells {
+    pub(crate) fn new(memory: Region) -> Self {
+        Self(memory)
+    }
+
+    pub(crate) fn memory(&self) -> &Region {
+        &self.0
+    }
+
+    /// Byte offset of a submission queue's tail.
+    pub(crate) const fn tail_offset(qid: u16) -> usize {
+        qid as usize * 8
+    }
+
+    /// Byte offset of a completion queue's head.
+    pub(crate) const fn head_offset(qid: u16) -> usize {
+        qid as usize * 8 + 4
+    }
+
+    #[inline]
+    fn tail(&self, qid: u16) -> u32 {
+        // Acquire: pairs with the host's Release store of the doorbell; the entries before the tail are visible.
+        self.0.load_u32(Self::tail_offset(qid), Ordering::Acquire)
+    }
+
+    #[inline]
+    fn head(&self, qid: u16) -> u32 {
+        // Acquire: the host has read the entries before the head before they are overwritten.
+        self.0.load_u32(Self::head_offset(qid), Ordering::Acquire)
+    }
+
+    /// Sets both doorbells of a pair to zero, as creating a queue does.
+    pub(crate) fn clear_tail(&self, qid: u16) {
+        self.0.store_u32(Self::tail_offset(qid), 0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn clear_head(&self, qid: u16) {
+        self.0.store_u32(Self::head_offset(qid), 0, Ordering::Relaxed);
+    }
+}
+
+/// What a doorbell says about a queue.
+pub(crate) enum Rung {
+    /// This many entries wait.
+    Entries(u32),
+    /// The value is beyond the queue; reported once per value.
+    Invalid { first_time: bool },
+}
+
+/// A submission queue.
+pub(crate) struct SubmissionQueue {
+    pub(crate) id: u16,
+    pub(crate) cqid: u16,
+    pub(crate) entries: u32,
+    pub(crate) head: u32,
+    pub(crate) ring: Ring,
+    /// Memory page size the controller was enabled with.
+    pub(crate) page_bytes: u32,
+    /// Host memory as of the last batch.
+    pub(crate) host: View,
+    /// Namespaces as of the last batch.
+    pub(crate) namespaces: Reader<NamespaceTable>,
+    pub(crate) counters: IoCounters,
+    /// Pieces of host memory of the command at work; kept for its allocation.
+    pub(crate) pieces: Vec<unvme_bus::space::Place>,
+    /// Where the command behind the one at work will read.
+    pub(crate) ahead: u64,
+    invalid_tail: u32,
+}
+
+/// What a new submission queue is made of.
+pub(crate) struct SubmissionQueueParts {
+    pub(crate) id: u16,
+    pub(crate) cqid: u16,
+    pub(crate) entries: u32,
+    pub(crate) ring: Ring,
+    pub(crate) page_bytes: u32,
+    pub(crate) host: View,
+    pub(crate) namespaces: Reader<NamespaceTable>,
+}
+
+impl SubmissionQueue {
+    pub(crate) fn new(parts: SubmissionQueueParts) -> Self {
+        let SubmissionQueueParts { id, cqid, entries, ring, page_bytes, host, namespaces } = parts;
+        Self {
+            id,
+            cqid,
+            entries,
+            head: 0,
+            ring,
+            page_bytes,
+            host,
+            namespaces,
+            counters: IoCounters::default(),
+            pieces: Vec::new(),
+            ahead: crate::media::NOWHERE,
+            invalid_tail: 0,
+        }
+    }
+
+    /// What the tail doorbell says.
+    #[inline]
+    pub(crate) fn rung(&mut self, doorbells: &Doorbells) -> Rung {
+        let tail = doorbells.tail(self.id);
+        if tail < self.entries {
+            let ahead = if tail >= self.head { tail - self.head } else { tail + self.entries - self.head };
+            return Rung::Entries(ahead);
+        }
+        let first_time = tail != self.invalid_tail;
+        self.invalid_tail = tail;
+        Rung::Invalid { first_time }
+    }
+
+    /// The entry `ahead` places behind the head, each word of it read once. Without memory it is all zeroes; callers
+    /// have seen that [`SubmissionQueue::refresh`] says there is some.
+    #[inline]
+    pub(crate) fn peek(&self, ahead: u32) -> Sqe {
+        let Some(memory) = &self.ring.memory else { return Sqe::default() };
+        let mut index = self.head + ahead;
+        if index >= self.entries {
+            index -= self.entries;
+        }
+        zerocopy::transmute!(memory.read_words::<8>(index as usize * SQE_BYTES))
+    }
+
+    /// Moves the head behind the entry it is at.
+    #[inline]
+    pub(crate) fn consume(&mut self) {
+        self.head += 1;
+        if self.head == self.entries {
+            self.head = 0;
+        }
+    }
+
+    /// Notices what has changed since the last batch; false while the queue's own memory is not mapped.
+    #[inline]
+    pub(crate) fn refresh(&mut self, host: &AddressSpace) -> bool {
+        if host.refresh(&mut self.host) {
+            self.ring.find_again(&self.host);
+        }
+        self.ring.memory.is_some()
+    }
+}
+
+/// A completion queue.
+pub(crate) struct CompletionQueue {
+    pub(crate) id: u16,
+    pub(crate) entries: u32,
+    /// Interrupt vector, when interrupts are enabled for the queue.
+    pub(crate) vector: Option<u16>,
+    /// Submission queues that complete here.
+    pub(crate) users: u16,
+    /// Entries posted that no interrupt has announced yet.
+    pub(crate) unannounced: u32,
+    /// When the oldest of them was noticed.
+    pub(crate) unannounced_since: Option<u64>,
+    ring: Ring,
+    host: View,
+    tail: u32,
+    phase: bool,
+    invalid_head: u32,
+}
+
+/// What a new completion queue is made of.
+pub(crate) struct CompletionQueueParts {
+    pub(crate) id: u16,
+    pub(crate) entries: u32,
+    pub(crate) vector: Option<u16>,
+    pub(crate) ring: Ring,
+    pub(crate) host: View,
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(parts: CompletionQueueParts) -> Self {
+        let CompletionQueueParts { id, entries, vector, ring, host } = parts;
+        Self {
+            id,
+            entries,
+            vector,
+            users: 0,
+            unannounced: 0,
+            unannounced_since: None,
+            ring,
+            host,
+            tail: 0,
+            phase: true,
+            invalid_head: 0,
+        }
+    }
+
+    /// What the head doorbell leaves free; entries wait there for the host otherwise.
+    #[inline]
+    pub(crate) fn room(&mut self, doorbells: &Doorbells) -> Rung {
+        let head = doorbells.head(self.id);
+        if head < self.entries {
+            let used = if self.tail >= head { self.tail - head } else { self.tail + self.entries - head };
+            return Rung::Entries(self.entries - 1 - used);
+        }
+        let first_time = head != self.invalid_head;
+        self.invalid_head = head;
+        Rung::Invalid { first_time }
+    }
+
+    /// Notices what has changed since the last batch; false while the queue's own memory is not mapped.
+    #[inline]
+    pub(crate) fn refresh(&mut self, host: &AddressSpace) -> bool {
+        if host.refresh(&mut self.host) {
+            self.ring.find_again(&self.host);
+        }
+        self.ring.memory.is_some()
+    }
+
+    /// Writes an entry. There is room for it.
+    #[inline]
+    fn post(&mut self, mut entry: Cqe, status: Status) {
+        entry.set_status(status, self.phase);
+        let [first, second]: [u64; 2] = zerocopy::transmute!(entry);
+        let offset = self.tail as usize * CQE_BYTES;
+        if let Some(memory) = &self.ring.memory {
+            memory.store_u64(offset, first, Ordering::Relaxed);
+            // Release: the word with the phase tag goes last; who sees it sees the first word and the data as well.
+            memory.store_u64(offset + 8, second, Ordering::Release);
+        }
+        self.tail += 1;
+        if self.tail == self.entries {
+            self.tail = 0;
+            self.phase = !self.phase;
+        }
+        self.unannounced += 1;
+    }
+
+    /// Takes the place for a command's completion. The caller has seen that there is room.
+    #[inline]
+    pub(crate) fn ticket(&mut self, sq_id: u16, sq_head: u16, cid: u16) -> Ticket<'_> {
+        Ticket { entry: Cqe { sq_head, sq_id, cid, ..Cqe::default() }, queue: self }
+    }
+}
+
+/// A command that must be answered. Its only exit is [`Ticket::complete`].
+pub(crate) struct Ticket<'a> {
+    queue: &'a mut CompletionQueue,
+    entry: Cqe,
+}
+
+impl Ticket<'_> {
+    /// Answers the command.
+    #[inline]
+    pub(crate) fn complete(self, status: Status, result: u64) {
+        let mut ticket = std::mem::ManuallyDrop::new(self);
+        ticket.entry.dw0 = result as u32;
+        ticket.entry.dw1 = (result >> 32) as u32;
+        let entry = ticket.entry;
+        ticket.queue.post(entry, status);
+    }
+}
+
+impl Drop for Ticket<'_> {
+    /// A ticket that is dropped is a defect of this crate; the host must not hang for it.
+    fn drop(&mut self) {
+        debug_assert!(std::thread::panicking(), "command {} of queue {} was not answered", self.entry.cid, self.entry.sq_id);
+        tracing::error!(cid = self.entry.cid, queue = self.entry.sq_id, "a command was not answered");
+        let entry = self.entry;
+        self.queue.post(entry, Status::INTERNAL_ERROR);
+    }
+}

@@ -1,0 +1,407 @@
+//! The device: what it is made of and how it starts, stops and resets.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use unvme_bus::function::CONFIG_SPACE_BYTES;
+use unvme_bus::space::Direction;
+use unvme_bus::{AddressSpace, BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Published, Region, Window};
+use unvme_spec::regs::{Cc, SHST_COMPLETE, SHST_NORMAL};
+
+use crate::SsdError;
+use crate::admin::Admin;
+use crate::config::SsdConfig;
+use crate::engine::lock;
+use crate::interrupts::Interrupts;
+use crate::media::{Media, Store};
+use crate::namespace::NamespaceTable;
+use crate::pci::{self, ConfigSpace, RegisterFile};
+use crate::queue::{
+    CQE_BYTES, CompletionQueue, CompletionQueueParts, Doorbells, Ring, SQE_BYTES, SubmissionQueue, SubmissionQueueParts,
+};
+use crate::smart::IoCounters;
+
+/// A virtual SSD: one PCI function, one NVMe controller.
+pub struct Ssd {
+    pub(crate) config: SsdConfig,
+    /// Bytes one command may move; `u64::MAX` when there is no limit.
+    pub(crate) transfer_bytes_max: u64,
+    pub(crate) memory: AddressSpace,
+    pub(crate) doorbells: Doorbells,
+    /// By queue identifier. Locked in ascending order, submission before completion queues; only the admin queue's
+    /// thread and resets hold more than one of each.
+    pub(crate) submission: Box<[Mutex<Option<SubmissionQueue>>]>,
+    pub(crate) completion: Box<[Mutex<Option<CompletionQueue>>]>,
+    pub(crate) interrupts: Interrupts,
+    pub(crate) namespaces: Published<NamespaceTable>,
+    pub(crate) media: Media,
+    pub(crate) admin: Admin,
+    registers: Mutex<RegisterFile>,
+    pci: Mutex<ConfigSpace>,
+    /// A bit per submission queue that exists, so that a server looks at no others.
+    existing: [AtomicU64; 2],
+    /// Between resets: nothing is served.
+    stopped: AtomicBool,
+    /// Counters of queues that are gone.
+    retired: Mutex<IoCounters>,
+}
+
+impl Ssd {
+    /// A device over `store`. State that the store has kept from earlier (namespaces, saved features, firmware, counters)
+    /// wins over the configuration's namespaces.
+    ///
+    /// # Errors
+    /// [`SsdError::Config`] for a value out of range, [`SsdError::State`] for state this version cannot read, or what
+    /// the store reports.
+    pub fn new(config: SsdConfig, store: Box<dyn Store>) -> Result<Arc<Self>, SsdError> {
+        config.check()?;
+        if store.bytes() != config.bytes {
+            return Err(SsdError::Config {
+                key: "bytes",
+                value: config.bytes.to_string(),
+                expected: format!("the size of the store, {}", store.bytes()),
+            });
+        }
+        let media = Media::new(store);
+        let (admin, namespaces) = Admin::start(&config, &media)?;
+        let queues = usize::from(config.io_queues) + 1;
+        Ok(Arc::new(Self {
+            transfer_bytes_max: config.transfer_bytes_max.map_or(u64::MAX, u64::from),
+            memory: AddressSpace::new(),
+            // At the page of its object where BAR0 has it: what a vfio-user client maps is the BAR.
+            doorbells: Doorbells::new(pci::doorbell_memory()?),
+            submission: (0..queues).map(|_| Mutex::new(None)).collect(),
+            completion: (0..queues).map(|_| Mutex::new(None)).collect(),
+            interrupts: Interrupts::new(config.io_queues + 1),
+            namespaces: Published::new(namespaces),
+            registers: Mutex::new(RegisterFile::new(config.queue_entries)),
+            pci: Mutex::new(ConfigSpace::new(config.io_queues + 1)),
+            existing: [AtomicU64::new(0), AtomicU64::new(0)],
+            stopped: AtomicBool::new(false),
+            retired: Mutex::default(),
+            media,
+            admin,
+            config,
+        }))
+    }
+
+    #[inline]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Adds up what all queues have counted since the device was made.
+    pub(crate) fn io_counters(&self) -> IoCounters {
+        let mut sum = *lock(&self.retired);
+        // The admin queue's own lock may be held by our caller; it counts no I/O.
+        for cell in self.submission.iter().skip(1) {
+            if let Some(queue) = lock(cell).as_ref() {
+                sum.add(&queue.counters);
+            }
+        }
+        sum
+    }
+
+    /// Installs a submission queue; its identifier is free and in range.
+    pub(crate) fn install_submission(&self, queue: SubmissionQueue) {
+        let id = queue.id;
+        self.doorbells.clear_tail(id);
+        *lock(&self.submission[usize::from(id)]) = Some(queue);
+        self.existing[usize::from(id) / 64].fetch_or(1 << (id % 64), Ordering::Release);
+    }
+
+    /// Removes a submission queue; commands not yet served are dropped with it.
+    pub(crate) fn remove_submission(&self, id: u16) -> Option<SubmissionQueue> {
+        let queue = lock(self.submission.get(usize::from(id))?).take()?;
+        self.existing[usize::from(id) / 64].fetch_and(!(1 << (id % 64)), Ordering::Release);
+        lock(&self.retired).add(&queue.counters);
+        Some(queue)
+    }
+
+    /// Installs a completion queue; its identifier is free and in range.
+    pub(crate) fn install_completion(&self, queue: CompletionQueue) {
+        let id = queue.id;
+        self.doorbells.clear_head(id);
+        *lock(&self.completion[usize::from(id)]) = Some(queue);
+    }
+
+    /// CC.EN 0 to 1. False when the host's settings make no controller: the caller reports a fatal status.
+    pub(crate) fn enable(&self, registers: &RegisterFile) -> bool {
+        let Some(page_bytes) = pci::accepted_page_bytes(registers.cc) else { return false };
+        let (sq_entries, cq_entries) =
+            (u32::from(registers.aqa.asqs_z()) + 1, u32::from(registers.aqa.acqs_z()) + 1);
+        if sq_entries < 2 || cq_entries < 2 {
+            return false;
+        }
+        let mask = u64::from(page_bytes) - 1;
+        if registers.asq & mask != 0 || registers.acq & mask != 0 {
+            return false;
+        }
+        let host = self.memory.view();
+        let rings = (
+            Ring::find(&host, registers.asq, sq_entries as usize * SQE_BYTES, Direction::Read),
+            Ring::find(&host, registers.acq, cq_entries as usize * CQE_BYTES, Direction::Write),
+        );
+        let (Some(sq_ring), Some(cq_ring)) = rings else { return false };
+        self.admin.enabled(self, registers.cc);
+        self.install_completion(CompletionQueue::new(CompletionQueueParts {
+            id: 0,
+            entries: cq_entries,
+            vector: Some(0),
+            ring: cq_ring,
+            host: host.clone(),
+        }));
+        self.install_submission(SubmissionQueue::new(SubmissionQueueParts {
+            id: 0,
+            cqid: 0,
+            entries: sq_entries,
+            ring: sq_ring,
+            page_bytes,
+            host,
+            namespaces: self.namespaces.reader(),
+        }));
+        self.stopped.store(false, Ordering::Relaxed);
+        true
+    }
+
+    /// Controller level reset, apart from the registers: all queues are gone, nothing is outstanding.
+    fn reset_controller(&self, scope: ResetScope) {
+        self.stopped.store(true, Ordering::Relaxed);
+        for id in 0..self.submission.len() as u16 {
+            self.remove_submission(id);
+            self.doorbells.clear_tail(id);
+        }
+        for (id, cell) in self.completion.iter().enumerate() {
+            *lock(cell) = None;
+            self.doorbells.clear_head(id as u16);
+        }
+        self.admin.reset(self, scope);
+    }
+
+    /// Reacts to what a register write has changed.
+    fn apply(&self, registers: &mut RegisterFile, written: pci::Written) {
+        match written {
+            pci::Written::Nothing => {}
+            pci::Written::Doorbell { offset, value } => self.doorbell_register(offset, value),
+            pci::Written::InterruptMaskSet(bits) => self.interrupts.set_mask(bits),
+            pci::Written::InterruptMaskClear(bits) => self.interrupts.clear_mask(bits),
+            pci::Written::SubsystemReset => {
+                self.reset_controller(ResetScope::Subsystem);
+                registers.reset(true);
+                registers.csts.set_nssro(true);
+            }
+            pci::Written::Configuration(new) => self.configure(registers, new),
+        }
+    }
+
+    fn configure(&self, registers: &mut RegisterFile, new: Cc) {
+        let old = registers.cc;
+        registers.cc = new;
+        if old.en() && !new.en() {
+            self.reset_controller(ResetScope::Controller);
+            registers.reset(false);
+            registers.cc = new.with_en(false);
+        } else if !old.en() && new.en() {
+            let accepted = self.enable(registers);
+            registers.csts.set_rdy(accepted);
+            registers.csts.set_cfs(!accepted);
+        } else if new.en() {
+            self.admin.configured(new);
+        }
+        let notified = new.shn() != unvme_spec::regs::SHN_NONE;
+        if notified && registers.csts.shst() == SHST_NORMAL {
+            self.shut_down();
+            registers.csts.set_shst(SHST_COMPLETE);
+        } else if !notified && !new.en() {
+            registers.csts.set_shst(SHST_NORMAL);
+        }
+    }
+
+    /// Shutdown notification: everything is on the media before the host is told that it is complete.
+    fn shut_down(&self) {
+        let saved = self.media.sync().and_then(|()| {
+            self.admin.shut_down();
+            self.save_all()
+        });
+        if saved.is_err() {
+            tracing::error!("the device could not save everything at shutdown");
+        }
+    }
+
+    /// A doorbell written through the register interface instead of shared memory.
+    fn doorbell_register(&self, offset: u64, value: u32) {
+        let index = (offset / 4) as usize;
+        let Some(cell) = self.submission.get(index / 2) else {
+            return self.admin.invalid_doorbell_register();
+        };
+        let exists = if index % 2 == 0 {
+            lock(cell).is_some()
+        } else {
+            lock(&self.completion[index / 2]).is_some()
+        };
+        if exists {
+            self.doorbells.memory().store_u32(index * 4, value, Ordering::Release);
+        } else {
+            self.admin.invalid_doorbell_register();
+        }
+    }
+
+    /// A doorbell value beyond its queue.
+    #[cold]
+    pub(crate) fn invalid_doorbell(&self, first_time: bool) {
+        if first_time {
+            self.admin.invalid_doorbell_value();
+        }
+    }
+
+    /// Waits until no queue uses a mapping that has been taken away.
+    fn drop_stale_mappings(&self) {
+        for cell in &self.submission {
+            if let Some(queue) = lock(cell).as_mut() {
+                queue.refresh(&self.memory);
+            }
+        }
+        for cell in &self.completion {
+            if let Some(queue) = lock(cell).as_mut() {
+                queue.refresh(&self.memory);
+            }
+        }
+    }
+}
+
+/// How deep a reset goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResetScope {
+    /// CC.EN cleared.
+    Controller,
+    /// Function level reset, or the host has gone.
+    Function,
+    /// NVM Subsystem Reset.
+    Subsystem,
+}
+
+impl Function for Ssd {
+    fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
+        check_config_range(offset, out.len())?;
+        lock(&self.pci).read(offset, out);
+        Ok(())
+    }
+
+    fn config_write(&self, offset: usize, data: &[u8]) -> Result<(), BusError> {
+        check_config_range(offset, data.len())?;
+        let reset = lock(&self.pci).write(offset, data);
+        if reset { self.reset() } else { Ok(()) }
+    }
+
+    fn bar(&self, index: usize) -> Result<Option<BarLayout>, BusError> {
+        Ok((index == 0).then(|| BarLayout {
+            bytes: pci::BAR_BYTES,
+            windows: vec![Window { offset: pci::DOORBELL_PAGE, region: self.doorbells.memory().clone() }],
+        }))
+    }
+
+    fn bar_read(&self, index: usize, offset: u64, out: &mut [u8]) -> Result<(), BusError> {
+        pci::check_bar_range(index, offset, out.len())?;
+        if pci::is_msix(offset) {
+            lock(&self.pci).msix_read(offset, out);
+        } else if offset >= pci::DOORBELL_PAGE {
+            // Reading a doorbell register returns a vendor specific value.
+            out.fill(0);
+        } else {
+            lock(&self.registers).read(offset, out, self.interrupts.mask());
+        }
+        Ok(())
+    }
+
+    fn bar_write(&self, index: usize, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        pci::check_bar_range(index, offset, data.len())?;
+        if pci::is_msix(offset) {
+            lock(&self.pci).msix_write(offset, data);
+            return Ok(());
+        }
+        let mut registers = lock(&self.registers);
+        let mut at = offset;
+        // A 64-bit register may be written in one access or in two.
+        for word in data.chunks(4) {
+            if let (Ok(bytes), 0) = (<[u8; 4]>::try_from(word), at % 4) {
+                let written = registers.write(at, u32::from_le_bytes(bytes));
+                self.apply(&mut registers, written);
+            }
+            at += 4;
+        }
+        Ok(())
+    }
+
+    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
+        self.memory.map(iova, region, access)
+    }
+
+    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
+        self.memory.unmap(iova, length)?;
+        self.drop_stale_mappings();
+        Ok(())
+    }
+
+    fn vectors(&self) -> u16 {
+        self.interrupts.vectors()
+    }
+
+    fn set_vector(&self, vector: u16, event: Option<EventFd>) -> Result<(), BusError> {
+        self.interrupts.listen(vector, event)
+    }
+
+    fn reset(&self) -> Result<(), BusError> {
+        let mut registers = lock(&self.registers);
+        self.reset_controller(ResetScope::Function);
+        registers.reset(true);
+        lock(&self.pci).reset();
+        Ok(())
+    }
+
+    fn is_host_driven(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn advance(&self, lane: Option<u16>, clock: &Clock) -> usize {
+        match lane {
+            Some(qid) => self.serve(qid, clock),
+            None => self.serve_all(clock),
+        }
+    }
+}
+
+impl Ssd {
+    /// Round robin over all queues, a turn each.
+    fn serve_all(&self, clock: &Clock) -> usize {
+        let mut served = 0;
+        for (word, existing) in self.existing.iter().enumerate() {
+            let mut bits = existing.load(Ordering::Acquire);
+            while bits != 0 {
+                let qid = word as u16 * 64 + bits.trailing_zeros() as u16;
+                bits &= bits - 1;
+                served += self.serve(qid, clock);
+            }
+        }
+        served
+    }
+}
+
+impl Drop for Ssd {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+fn check_config_range(offset: usize, length: usize) -> Result<(), BusError> {
+    let fits = offset.checked_add(length).is_some_and(|end| end <= CONFIG_SPACE_BYTES);
+    if fits {
+        return Ok(());
+    }
+    Err(BusError::OutOfRange {
+        what: "configuration space",
+        offset: offset as u64,
+        length: length as u64,
+        size: CONFIG_SPACE_BYTES as u64,
+    })
+}
