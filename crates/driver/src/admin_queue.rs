@@ -1,0 +1,282 @@
+//! The admin queue: shared by all threads, one of which at a time looks at the ring.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use unvme_bus::EventFd;
+use unvme_spec::{Sqe, Status, admin};
+
+use crate::device::Device;
+use crate::pace::Pace;
+use crate::pair::{Pair, Refused};
+use crate::queue::{Completion, Payload};
+use crate::{Error, Event};
+
+/// Commands that can be outstanding on the admin queue.
+pub(crate) const ADMIN_DEPTH: u16 = 31;
+/// Asynchronous Event Requests kept with the controller at most.
+pub(crate) const EVENT_REQUESTS_MAX: u32 = 4;
+/// Events nobody has asked for yet; the oldest give way.
+const EVENTS_MAX: usize = 64;
+/// Marks the token of an Asynchronous Event Request.
+const EVENT_TOKEN: u64 = 1 << 63;
+
+/// Who may send commands.
+#[derive(Debug, PartialEq, Eq)]
+enum Gate {
+    /// Everybody.
+    Open,
+    /// Only whoever is bringing the controller up; the others wait.
+    Suspended,
+    /// Nobody: the controller is gone.
+    Closed(String),
+}
+
+/// Whether a command is part of bringing the controller up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// A user of the controller.
+    User,
+    /// The holder of the lifecycle lock.
+    BringUp,
+}
+
+struct State {
+    pair: Pair,
+    gate: Gate,
+    next_token: u64,
+    /// Completions whose waiters have not picked them up yet.
+    done: Vec<Completion>,
+    /// Tokens nobody waits for any more.
+    abandoned: Vec<u64>,
+    events: Vec<Event>,
+    event_requests: u32,
+    event_requests_max: u32,
+}
+
+pub(crate) struct AdminQueue {
+    state: Mutex<State>,
+    /// Interrupt vector 0, when the function has interrupts.
+    pub(crate) interrupt: Option<EventFd>,
+}
+
+impl AdminQueue {
+    pub(crate) fn new(pair: Pair, interrupt: Option<EventFd>) -> Self {
+        let state = State {
+            pair,
+            gate: Gate::Suspended,
+            next_token: 0,
+            done: Vec::new(),
+            abandoned: Vec::new(),
+            events: Vec::new(),
+            event_requests: 0,
+            event_requests_max: 0,
+        };
+        Self { state: Mutex::new(state), interrupt }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every method leaves the state whole before anything that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Base addresses of the submission and the completion queue, and the entries of each.
+    pub(crate) fn layout(&self) -> (u64, u64, u32) {
+        let state = self.lock();
+        let (sq, cq) = state.pair.addresses();
+        (sq, cq, state.pair.entries())
+    }
+
+    /// Sends a command and waits for its completion, whatever its status.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after `limit`, [`Error::Gone`], [`Error::Protocol`], [`Error::Bus`],
+    /// [`Error::InvalidArgument`]. The caller decides about a reset.
+    pub(crate) fn execute(
+        &self,
+        device: &Device,
+        caller: Caller,
+        sqe: Sqe,
+        payload: Option<Payload>,
+        limit: Duration,
+    ) -> Result<Completion, Error> {
+        let mut pace = Pace::new(device, limit);
+        let token = self.start(device, caller, sqe, payload, &mut pace)?;
+        loop {
+            let mut state = self.lock();
+            let drained = state.drain(device);
+            if let Some(at) = state.done.iter().position(|done| done.token == token) {
+                return Ok(state.done.swap_remove(at));
+            }
+            let trouble = match drained {
+                Err(e) => Some(e),
+                Ok(()) if device.function.is_gone() => Some(device.gone_error()),
+                Ok(()) if pace.is_expired() => Some(pace.timeout(command_name(&sqe))),
+                Ok(()) => None,
+            };
+            if let Some(e) = trouble {
+                state.abandoned.push(token);
+                return Err(e);
+            }
+            drop(state);
+            pace.pause(self.interrupt.as_ref());
+        }
+    }
+
+    fn start(
+        &self,
+        device: &Device,
+        caller: Caller,
+        sqe: Sqe,
+        mut payload: Option<Payload>,
+        pace: &mut Pace<'_>,
+    ) -> Result<u64, Error> {
+        loop {
+            let mut state = self.lock();
+            match &state.gate {
+                Gate::Closed(reason) => return Err(Error::Gone { reason: reason.clone() }),
+                Gate::Suspended if caller == Caller::User => {}
+                _ => {
+                    state.drain(device)?;
+                    let token = state.next_token;
+                    let bytes = payload.as_ref().map_or(0, |payload| payload.bytes);
+                    match state.pair.submit(sqe, payload.take(), token) {
+                        Ok(()) => {
+                            state.next_token += 1;
+                            state.pair.ring()?;
+                            return Ok(token);
+                        }
+                        Err((Refused::TooLong, _)) => return Err(too_long(&state.pair, bytes)),
+                        Err((Refused::Full, buf)) => payload = buf.map(|buf| Payload { buf, bytes }),
+                    }
+                }
+            }
+            drop(state);
+            if pace.is_expired() {
+                return Err(pace.timeout(command_name(&sqe)));
+            }
+            pace.pause(self.interrupt.as_ref());
+        }
+    }
+
+    /// Keeps users out while the controller is being reset.
+    pub(crate) fn suspend(&self) {
+        self.lock().gate = Gate::Suspended;
+    }
+
+    /// Lets users in again.
+    pub(crate) fn resume(&self) {
+        self.lock().gate = Gate::Open;
+    }
+
+    /// Turns users away for good.
+    pub(crate) fn close(&self, reason: &str) {
+        self.lock().gate = Gate::Closed(reason.to_owned());
+    }
+
+    /// Ends every outstanding command and empties the rings.
+    pub(crate) fn flush(&self, stopped: bool) {
+        let mut state = self.lock();
+        state.pair.abort_all(stopped);
+        while let Some(completion) = state.pair.pop() {
+            state.deliver(completion);
+        }
+        state.pair.restart();
+    }
+
+    /// Gives up the rings' memory: the device may still write it.
+    pub(crate) fn quarantine(&self) {
+        self.lock().pair.quarantine();
+    }
+
+    /// Keeps `count` Asynchronous Event Requests with the controller from now on.
+    pub(crate) fn arm_events(&self, count: u32) -> Result<(), Error> {
+        let mut state = self.lock();
+        state.event_requests_max = count.min(EVENT_REQUESTS_MAX);
+        state.arm_events()
+    }
+
+    /// The events that have arrived; their requests are sent again.
+    pub(crate) fn take_events(&self, device: &Device) -> Result<Vec<Event>, Error> {
+        let mut state = self.lock();
+        if let Gate::Closed(reason) = &state.gate {
+            let reason = reason.clone();
+            let left = std::mem::take(&mut state.events);
+            return if left.is_empty() { Err(Error::Gone { reason }) } else { Ok(left) };
+        }
+        state.drain(device)?;
+        let events = std::mem::take(&mut state.events);
+        if state.gate == Gate::Open {
+            state.arm_events()?;
+        }
+        Ok(events)
+    }
+}
+
+impl State {
+    /// Takes what has completed off the ring and gives it to whom it belongs.
+    fn drain(&mut self, device: &Device) -> Result<(), Error> {
+        device.advance(self.pair.qid());
+        while let Some(completion) = self.pair.pop() {
+            self.deliver(completion);
+        }
+        self.pair.acknowledge()?;
+        match self.pair.violation() {
+            None => Ok(()),
+            Some(entry) => Err(Error::Protocol(format!(
+                "completion on the admin queue for command {:#06x}, which is not outstanding",
+                entry.cid
+            ))),
+        }
+    }
+
+    fn deliver(&mut self, completion: Completion) {
+        if completion.token & EVENT_TOKEN != 0 {
+            self.event_requests -= 1;
+            if completion.status.is_success() {
+                if self.events.len() == EVENTS_MAX {
+                    self.events.remove(0);
+                }
+                self.events.push(Event::parse(completion.result));
+            } else if completion.status != Status::ABORTED_BY_HOST {
+                // The controller takes fewer than it said, or none: do not ask again and again.
+                tracing::warn!(status = %completion.status, "asynchronous event request");
+                self.event_requests_max = self.event_requests;
+            }
+            return;
+        }
+        match self.abandoned.iter().position(|token| *token == completion.token) {
+            Some(at) => {
+                self.abandoned.swap_remove(at);
+            }
+            None => self.done.push(completion),
+        }
+    }
+
+    fn arm_events(&mut self) -> Result<(), Error> {
+        while self.event_requests < self.event_requests_max {
+            let token = self.next_token | EVENT_TOKEN;
+            if self.pair.submit(admin::Command::AsyncEventRequest.encode(), None, token).is_err() {
+                break;
+            }
+            self.next_token += 1;
+            self.event_requests += 1;
+        }
+        Ok(self.pair.ring()?)
+    }
+}
+
+fn too_long(pair: &Pair, bytes: usize) -> Error {
+    Error::InvalidArgument(format!(
+        "a transfer of {bytes} bytes: the buffer must hold them and the limit is {} bytes",
+        pair.transfer_bytes_max()
+    ))
+}
+
+/// What to call an admin command in an error.
+pub(crate) fn command_name(sqe: &Sqe) -> String {
+    match admin::opcode_name(sqe.opcode) {
+        Some(name) => name.to_owned(),
+        None => format!("admin command {:#04x}", sqe.opcode),
+    }
+}

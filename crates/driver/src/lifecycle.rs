@@ -1,0 +1,428 @@
+//! The life of a controller: enable, disable, reset, shut down (Base 3.5, 3.6, 3.7).
+
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+
+use unvme_spec::feature::{AsyncEventConfiguration, NumberOfQueues, fid};
+use unvme_spec::identify::{IdentifyController, IoCommandSets, cns, oaes};
+use unvme_spec::log_page::critical_warning;
+use unvme_spec::regs::{self, Aqa, Cc, Csts};
+use unvme_spec::{Qid, Sqe, Status, admin};
+use zerocopy::FromBytes;
+
+use crate::admin_queue::command_name;
+use crate::device::{CAP_CSS_PROFILE, Device};
+use crate::pace::Pace;
+use crate::queue::Payload;
+use crate::{Error, pci};
+
+/// CC.IOSQES and CC.IOCQES: 64 and 16 bytes as powers of two.
+const IOSQES: u8 = 6;
+const IOCQES: u8 = 4;
+/// Critical warnings to report: spare, temperature, reliability, read only, backup (Base figure 206).
+const SMART_WARNINGS: u8 = critical_warning::SPARE
+    | critical_warning::TEMPERATURE
+    | critical_warning::RELIABILITY
+    | critical_warning::READ_ONLY
+    | critical_warning::BACKUP_FAILED;
+/// Limit for a shutdown when the controller states none (RTD3E is 0).
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Where a controller stands. The lock around it serialises resets.
+pub(crate) struct Lifecycle {
+    /// Why the controller was given up, when it was.
+    failed: Option<String>,
+    /// Whether the device was known not to touch memory when it last forgot its queues.
+    stopped: bool,
+}
+
+impl Lifecycle {
+    pub(crate) fn new() -> Self {
+        Self { failed: None, stopped: true }
+    }
+
+    pub(crate) fn stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// # Errors
+    /// [`Error::Gone`] when the controller was given up.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match &self.failed {
+            None => Ok(()),
+            Some(reason) => Err(Error::Gone { reason: reason.clone() }),
+        }
+    }
+}
+
+/// Outcome of trying to stop a device.
+struct Stop {
+    /// The device does not touch memory any more.
+    stopped: bool,
+    outcome: Result<(), Error>,
+}
+
+impl Device {
+    pub(crate) fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
+        // A panic while resetting leaves `failed` and `stopped` as they were: a device in doubt is not trusted more.
+        self.lifecycle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// First bring-up.
+    pub(crate) fn open(&self) -> Result<(), Error> {
+        let mut life = self.lifecycle();
+        self.renew(&mut life, "opened")
+    }
+
+    /// Controller level reset, unless there has been one since `epoch` was read.
+    pub(crate) fn reset_since(&self, epoch: u64, why: &str) -> Result<(), Error> {
+        let mut life = self.lifecycle();
+        if self.epoch.load(Ordering::Acquire) != epoch {
+            return life.check();
+        }
+        tracing::warn!(why, "controller reset");
+        self.renew(&mut life, why)
+    }
+
+    /// Gives the controller up when the other side is gone.
+    pub(crate) fn notice_gone(&self, epoch: u64) {
+        let mut life = self.lifecycle();
+        if self.epoch.load(Ordering::Acquire) == epoch && self.function.is_gone() {
+            let outcome = Err(self.gone_error());
+            self.admin.suspend();
+            // The outcome is known: `failed` keeps it for whoever asks.
+            let _ = self.conclude(&mut life, Stop { stopped: true, outcome });
+        }
+    }
+
+    /// Stops the device, forgets all queues and starts it again.
+    fn renew(&self, life: &mut Lifecycle, why: &str) -> Result<(), Error> {
+        self.admin.suspend();
+        let stop = self.stop();
+        if let Err(e) = &stop.outcome {
+            tracing::warn!(why, stopped = stop.stopped, error = %e, "stop the controller");
+        }
+        self.conclude(life, stop)
+    }
+
+    fn conclude(&self, life: &mut Lifecycle, stop: Stop) -> Result<(), Error> {
+        life.stopped = stop.stopped;
+        self.admin.flush(stop.stopped);
+        let outcome = stop.outcome.and_then(|()| self.start());
+        match &outcome {
+            Ok(()) => {
+                life.failed = None;
+                self.admin.resume();
+            }
+            Err(e) => {
+                let reason = e.to_string();
+                self.admin.close(&reason);
+                life.failed = Some(reason);
+            }
+        }
+        // Release: pairs with the load in `submit`, `ring` and `poll`, which then take the lifecycle lock.
+        self.epoch.fetch_add(1, Ordering::Release);
+        outcome
+    }
+
+    /// Disables the controller, by a function level reset if nothing else helps.
+    fn stop(&self) -> Stop {
+        let first = match self.disable() {
+            Ok(()) => return Stop { stopped: true, outcome: Ok(()) },
+            Err(e) => e,
+        };
+        if self.function.is_gone() {
+            return Stop { stopped: true, outcome: Err(first) };
+        }
+        let again = self.function.reset().map_err(Error::from).and_then(|()| self.disable());
+        Stop { stopped: again.is_ok() || self.function.is_gone(), outcome: again.map_err(|_| first) }
+    }
+
+    fn disable(&self) -> Result<(), Error> {
+        let limit = self.ready_timeout()?;
+        let cc = Cc::from_bits(self.registers.read32(regs::offset::CC)?);
+        let csts = self.status()?;
+        if cc.en() && !csts.rdy() && !csts.cfs() {
+            // EN must not be cleared before RDY has followed it (Base 3.1.4.5); a controller that never gets there is
+            // disabled all the same.
+            let _ = self.wait_ready(true, limit);
+        }
+        if cc.en() {
+            let cc = cc.with_en(false).with_shn(regs::SHN_NONE);
+            self.registers.write32(regs::offset::CC, cc.into_bits())?;
+        }
+        self.wait_ready(false, limit)
+    }
+
+    /// Enables the controller and brings it to where queues can be created.
+    fn start(&self) -> Result<(), Error> {
+        pci::enable(&*self.function)?;
+        self.enable()?;
+        let identify = self.read_identify_controller()?;
+        self.learn(&identify);
+        if self.cap.css() & CAP_CSS_PROFILE != 0 {
+            self.choose_profile();
+        }
+        self.request_queues()?;
+        self.configure_events(&identify);
+        self.admin.arm_events(u32::from(identify.aerl_z) + 1)
+    }
+
+    fn enable(&self) -> Result<(), Error> {
+        let (sq, cq, entries) = self.admin.layout();
+        let entries_z = (entries - 1) as u16;
+        let aqa = Aqa::new().with_asqs_z(entries_z).with_acqs_z(entries_z);
+        self.registers.write32(regs::offset::AQA, aqa.into_bits())?;
+        self.registers.write64(regs::offset::ASQ, sq)?;
+        self.registers.write64(regs::offset::ACQ, cq)?;
+        let several = self.cap.css() & CAP_CSS_PROFILE != 0;
+        let cc = Cc::new()
+            .with_css(if several { regs::CSS_ALL } else { regs::CSS_NVM })
+            .with_mps(0)
+            .with_iosqes(IOSQES)
+            .with_iocqes(IOCQES);
+        // Once without EN: some controllers latch the sizes from the write before the one that enables them.
+        self.registers.write32(regs::offset::CC, cc.into_bits())?;
+        self.registers.write32(regs::offset::CC, cc.with_en(true).into_bits())?;
+        self.wait_ready(true, self.ready_timeout()?)
+    }
+
+    fn read_identify_controller(&self) -> Result<IdentifyController, Error> {
+        let command = admin::Identify { cns: cns::CONTROLLER, ..admin::Identify::default() };
+        let bytes = self.bring_up_read(admin::Command::Identify(command).encode())?;
+        IdentifyController::read_from_bytes(&bytes)
+            .map_err(|_| Error::Protocol("Identify Controller is not 4096 bytes".to_owned()))
+    }
+
+    /// A 4096 byte structure the controller returns.
+    fn bring_up_read(&self, sqe: Sqe) -> Result<Vec<u8>, Error> {
+        let buf = self.pool.alloc(unvme_spec::identify::IDENTIFY_BYTES)?;
+        let completion = self.bring_up_command(sqe, Some(Payload::whole(buf)))?;
+        Ok(completion.buf.map(|buf| buf.to_vec()).unwrap_or_default())
+    }
+
+    /// Selects the I/O command set combination with the most command sets (Base 5.1.13.3.16, feature 19h). A
+    /// controller that refuses keeps the combination it has.
+    fn choose_profile(&self) {
+        let command = admin::Identify { cns: cns::IO_COMMAND_SETS, cntid: u16::MAX, ..Default::default() };
+        let sets = self
+            .bring_up_read(admin::Command::Identify(command).encode())
+            .map(|bytes| IoCommandSets::read_from_bytes(&bytes).unwrap_or_default());
+        let combinations = match sets {
+            Ok(sets) => sets.combinations,
+            Err(e) => return tracing::warn!(error = %e, "I/O command set combinations"),
+        };
+        let used = combinations.iter().take_while(|sets| **sets != 0);
+        let Some((index, _)) =
+            used.enumerate().max_by_key(|(index, sets)| (sets.count_ones(), usize::MAX - index))
+        else {
+            return;
+        };
+        if index == 0 {
+            // The default; many controllers with one combination do not have the feature.
+            return;
+        }
+        let command = admin::SetFeatures {
+            fid: fid::IO_COMMAND_SET_PROFILE,
+            cdw11: index as u32,
+            ..admin::SetFeatures::default()
+        };
+        if let Err(e) = self.bring_up_command(admin::Command::SetFeatures(command).encode(), None) {
+            tracing::warn!(error = %e, index, "I/O command set profile");
+        }
+    }
+
+    fn request_queues(&self) -> Result<(), Error> {
+        // After a reset the same number is asked for as was granted before: queues re-create themselves under their
+        // old identifiers.
+        let wanted = match self.queues_max() {
+            0 => self.options.io_queues.clamp(1, IO_QUEUES_MAX),
+            granted => granted as u16,
+        };
+        let asked = NumberOfQueues::new().with_submission_z(wanted - 1).with_completion_z(wanted - 1);
+        let command = admin::SetFeatures {
+            fid: fid::NUMBER_OF_QUEUES,
+            cdw11: asked.into_bits(),
+            ..admin::SetFeatures::default()
+        };
+        let completion = self.bring_up_command(admin::Command::SetFeatures(command).encode(), None)?;
+        let granted = NumberOfQueues::from_bits(completion.result as u32);
+        let pairs = u32::from(granted.submission_z().min(granted.completion_z())) + 1;
+        self.grant_queues(pairs.min(u32::from(wanted)) as u16);
+        Ok(())
+    }
+
+    /// Asks for health warnings, and for the notices among those offered that say what to read again. A controller that
+    /// refuses keeps its own choice.
+    fn configure_events(&self, identify: &IdentifyController) {
+        let wanted = AsyncEventConfiguration::new()
+            .with_smart_critical_warnings(SMART_WARNINGS)
+            .with_namespace_attributes(identify.oaes & oaes::NAMESPACE_ATTRIBUTES != 0)
+            .with_firmware_activation(identify.oaes & oaes::FIRMWARE_ACTIVATION != 0);
+        let command = admin::SetFeatures {
+            fid: fid::ASYNC_EVENT_CONFIGURATION,
+            cdw11: wanted.into_bits(),
+            ..admin::SetFeatures::default()
+        };
+        if let Err(e) = self.bring_up_command(admin::Command::SetFeatures(command).encode(), None) {
+            tracing::warn!(error = %e, "asynchronous event configuration");
+        }
+    }
+
+    fn status(&self) -> Result<Csts, Error> {
+        let raw = self.registers.read32(regs::offset::CSTS)?;
+        if raw == u32::MAX {
+            return Err(Error::Gone { reason: "its registers read as all ones".to_owned() });
+        }
+        Ok(Csts::from_bits(raw))
+    }
+
+    fn wait_ready(&self, ready: bool, limit: Duration) -> Result<(), Error> {
+        let mut pace = Pace::new(self, limit);
+        loop {
+            let csts = self.status()?;
+            if ready && csts.cfs() {
+                return Err(Error::Gone { reason: "it reports Controller Fatal Status".to_owned() });
+            }
+            if csts.rdy() == ready {
+                return Ok(());
+            }
+            if pace.is_expired() {
+                return Err(pace.timeout(if ready {
+                    "enable the controller"
+                } else {
+                    "disable the controller"
+                }));
+            }
+            self.advance_all();
+            pace.pause(None);
+        }
+    }
+
+    fn advance_all(&self) {
+        if self.host_driven {
+            self.function.advance(None, &self.clock);
+        }
+    }
+
+    /// Normal shutdown, then disable. When the device cannot be shown to have stopped, its memory is leaked.
+    pub(crate) fn shut_down(&mut self) {
+        let (failed, stopped) = {
+            let life = self.lifecycle();
+            (life.failed.is_some(), life.stopped)
+        };
+        let stopped = if failed {
+            stopped
+        } else {
+            if let Err(e) = self.notify_shutdown() {
+                tracing::debug!(error = %e, "shut the controller down");
+            }
+            self.stop().stopped
+        };
+        if !stopped {
+            tracing::warn!("the controller did not stop: its queues stay allocated");
+            self.admin.quarantine();
+        }
+        if self.admin.interrupt.is_some() {
+            // The function may be gone already.
+            let _ = self.function.set_vector(0, None);
+        }
+    }
+
+    fn notify_shutdown(&self) -> Result<(), Error> {
+        let cc = Cc::from_bits(self.registers.read32(regs::offset::CC)?);
+        if !cc.en() {
+            return Ok(());
+        }
+        self.registers.write32(regs::offset::CC, cc.with_shn(regs::SHN_NORMAL).into_bits())?;
+        let mut pace = Pace::new(self, SHUTDOWN_LIMIT);
+        while self.status()?.shst() != regs::SHST_COMPLETE {
+            if pace.is_expired() {
+                return Err(pace.timeout("shut the controller down"));
+            }
+            self.advance_all();
+            pace.pause(None);
+        }
+        Ok(())
+    }
+
+    /// NVM Subsystem Reset, then a bring-up of the controller.
+    pub(crate) fn subsystem_reset(&self) -> Result<(), Error> {
+        if !self.cap.nssrs() {
+            return Err(Error::Unsupported(
+                "the controller has no NVM Subsystem Reset (CAP.NSSRS)".to_owned(),
+            ));
+        }
+        let mut life = self.lifecycle();
+        self.registers.write32(regs::offset::NSSR, regs::NSSR_MAGIC)?;
+        self.advance_all();
+        self.renew(&mut life, "NVM subsystem reset")?;
+        // NSSRO is written with 1 to clear.
+        Ok(self.registers.write32(regs::offset::CSTS, Csts::new().with_nssro(true).into_bits())?)
+    }
+
+    /// True when the device is known to have stopped since `epoch`: what it was given then is the host's again.
+    pub(crate) fn has_stopped_since(&self, epoch: u64) -> bool {
+        let life = self.lifecycle();
+        self.epoch.load(Ordering::Acquire) != epoch && life.stopped
+    }
+
+    /// Creates a completion and a submission queue on the device through `send`.
+    pub(crate) fn create_pair(
+        &self,
+        request: &PairRequest,
+        send: impl Fn(Sqe) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let PairRequest { qid, addresses: (sq, cq), entries, vector } = *request;
+        let mut sqe = admin::Command::CreateIoCq(admin::CreateIoCq {
+            qid,
+            size: entries,
+            contiguous: true,
+            interrupt: vector,
+        })
+        .encode();
+        sqe.dptr = [cq, 0];
+        send(sqe)?;
+        let mut sqe = admin::Command::CreateIoSq(admin::CreateIoSq {
+            qid,
+            size: entries,
+            cqid: qid,
+            contiguous: true,
+            priority: 0,
+        })
+        .encode();
+        sqe.dptr = [sq, 0];
+        send(sqe).inspect_err(|_| {
+            if let Err(e) = send(admin::Command::DeleteIoCq { qid }.encode()) {
+                tracing::warn!(error = %e, "delete the completion queue of a queue pair that could not be created");
+            }
+        })
+    }
+
+    /// Deletes a submission queue and its completion queue on the device; then it does not touch their memory, nor that
+    /// of their commands, any more. Queues that are not there are as good as deleted.
+    pub(crate) fn delete_pair(&self, qid: Qid) -> Result<(), Error> {
+        for command in [admin::Command::DeleteIoSq { qid }, admin::Command::DeleteIoCq { qid }] {
+            let sqe = command.encode();
+            let completion = self.admin(sqe, None)?;
+            if completion.status.kind() != Status::INVALID_QUEUE_IDENTIFIER {
+                Error::check(|| format!("{} {qid}", command_name(&sqe)), completion.status)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// I/O queue pairs asked for at most: identifiers are 16 bits wide and 0 is the admin queue's.
+const IO_QUEUES_MAX: u16 = u16::MAX - 1;
+
+/// A queue pair to create.
+pub(crate) struct PairRequest {
+    pub(crate) qid: Qid,
+    /// Submission and completion queue.
+    pub(crate) addresses: (u64, u64),
+    pub(crate) entries: u32,
+    /// Interrupt vector, when there shall be interrupts.
+    pub(crate) vector: Option<u16>,
+}

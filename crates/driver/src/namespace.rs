@@ -1,0 +1,281 @@
+//! A namespace of the NVM Command Set: its size, and commands that are checked before they are sent.
+
+use unvme_spec::identify::{NvmControllerIdentify, cns, csi};
+use unvme_spec::nvm::{AccessFlags, BLOCKS_PER_COMMAND_MAX, BlockRange, Command, DsmRange};
+use unvme_spec::{Fuse, Lba, Nsid, Sqe, Status, admin};
+use zerocopy::IntoBytes;
+
+use crate::{Controller, DmaBuf, Error, Payload};
+
+/// Most ranges of one Dataset Management command: NR is a zero-based 8-bit field.
+pub const DSM_RANGES_MAX: usize = 256;
+
+/// What the driver knows of a namespace. A value: it does not follow a format or a resize; open it again after one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    nsid: Nsid,
+    csi: u8,
+    block_bytes: u32,
+    block_shift: u32,
+    blocks: u64,
+    transfer_blocks_max: u32,
+    limits: Limits,
+}
+
+/// Most blocks of the commands that move no data to the host (NVM 4.1.5.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limits {
+    verify: u32,
+    write_zeroes: u32,
+    write_uncorrectable: u32,
+}
+
+impl Namespace {
+    /// Reads what there is to know about an active namespace.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the namespace is not active, not of the NVM Command Set, or formatted with metadata;
+    /// [`Error::Status`] and those of [`Controller::admin`].
+    pub fn open(controller: &Controller, nsid: Nsid) -> Result<Self, Error> {
+        let set = controller.namespace_command_set(nsid)?;
+        if set != csi::NVM {
+            return Err(Error::Unsupported(format!(
+                "namespace {nsid} has command set {set:#04x}, not the NVM Command Set"
+            )));
+        }
+        let identify = controller.identify_namespace(nsid)?;
+        let format = identify.format();
+        let Some(block_bytes) = format.block_bytes() else {
+            return Err(Error::Unsupported(format!("namespace {nsid} is not active")));
+        };
+        if identify.nsze == 0 {
+            return Err(Error::Unsupported(format!("namespace {nsid} is not active")));
+        }
+        if format.ms != 0 {
+            return Err(Error::Unsupported(format!(
+                "namespace {nsid} has {} bytes of metadata per block; format it without",
+                format.ms
+            )));
+        }
+        let transfer_blocks = (controller.transfer_bytes_max()? / block_bytes as usize) as u64;
+        let page_bytes = 4096u64 << controller.capabilities().mpsmin();
+        Ok(Self {
+            nsid,
+            csi: set,
+            block_bytes,
+            block_shift: block_bytes.trailing_zeros(),
+            blocks: identify.nsze,
+            transfer_blocks_max: transfer_blocks.min(BLOCKS_PER_COMMAND_MAX.into()) as u32,
+            limits: Limits::read(controller, page_bytes / u64::from(block_bytes).min(page_bytes))?,
+        })
+    }
+
+    /// Namespace identifier.
+    pub fn nsid(&self) -> Nsid {
+        self.nsid
+    }
+
+    /// Command set, see [`unvme_spec::identify::csi`].
+    pub fn command_set(&self) -> u8 {
+        self.csi
+    }
+
+    /// Bytes of a logical block, a power of two.
+    #[inline]
+    pub fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    /// Size in logical blocks.
+    #[inline]
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Most blocks one command can transfer.
+    #[inline]
+    pub fn transfer_blocks_max(&self) -> u32 {
+        self.transfer_blocks_max
+    }
+
+    /// Most blocks one Write Zeroes command takes.
+    pub fn write_zeroes_blocks_max(&self) -> u32 {
+        self.limits.write_zeroes
+    }
+
+    /// Most blocks one Verify command takes.
+    pub fn verify_blocks_max(&self) -> u32 {
+        self.limits.verify
+    }
+
+    /// Bytes of `range`.
+    #[inline]
+    pub fn bytes(&self, range: BlockRange) -> usize {
+        (range.blocks as usize) << self.block_shift
+    }
+
+    /// The blocks of `bytes` bytes at byte `offset` of the namespace.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when either is not a multiple of the block size, or there are more than 65536 blocks.
+    #[inline]
+    pub fn range_of_bytes(&self, offset: u64, bytes: usize) -> Result<BlockRange, Error> {
+        let mask = u64::from(self.block_bytes) - 1;
+        let blocks = bytes as u64 >> self.block_shift;
+        if (offset | bytes as u64) & mask != 0 || blocks > u64::from(BLOCKS_PER_COMMAND_MAX) {
+            return Err(self.misaligned(offset, bytes));
+        }
+        Ok(BlockRange::new(Lba(offset >> self.block_shift), blocks as u32))
+    }
+
+    #[cold]
+    fn misaligned(&self, offset: u64, bytes: usize) -> Error {
+        Error::InvalidArgument(format!(
+            "{bytes} bytes at {offset}: whole blocks of {} bytes are expected, at most {BLOCKS_PER_COMMAND_MAX}",
+            self.block_bytes
+        ))
+    }
+
+    #[inline]
+    fn check(&self, range: BlockRange, blocks_max: u32) -> Result<(), Error> {
+        let fits = range.end().is_some_and(|end| end <= self.blocks);
+        if fits && range.blocks > 0 && range.blocks <= blocks_max {
+            return Ok(());
+        }
+        Err(self.refuse(range, blocks_max))
+    }
+
+    #[cold]
+    fn refuse(&self, range: BlockRange, blocks_max: u32) -> Error {
+        Error::InvalidArgument(format!(
+            "{} blocks from block {} of namespace {}: it has {} blocks, and this command takes 1 to {blocks_max}",
+            range.blocks, range.start, self.nsid, self.blocks
+        ))
+    }
+
+    /// Read.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the blocks are not all there, or are too many for one transfer.
+    #[inline]
+    pub fn read(&self, range: BlockRange, flags: AccessFlags) -> Result<Sqe, Error> {
+        self.check(range, self.transfer_blocks_max)?;
+        Ok(Command::Read(range, flags).encode(self.nsid))
+    }
+
+    /// Write.
+    ///
+    /// # Errors
+    /// As [`Namespace::read`].
+    #[inline]
+    pub fn write(&self, range: BlockRange, flags: AccessFlags) -> Result<Sqe, Error> {
+        self.check(range, self.transfer_blocks_max)?;
+        Ok(Command::Write(range, flags).encode(self.nsid))
+    }
+
+    /// Compare with the buffer; a difference is [`Status::COMPARE_FAILURE`].
+    ///
+    /// # Errors
+    /// As [`Namespace::read`].
+    pub fn compare(&self, range: BlockRange, flags: AccessFlags) -> Result<Sqe, Error> {
+        self.check(range, self.transfer_blocks_max)?;
+        Ok(Command::Compare(range, flags).encode(self.nsid))
+    }
+
+    /// Fused Compare and Write (Base 3.4.2): submit both, in this order and with nothing in between, then ring. They
+    /// complete one by one.
+    ///
+    /// # Errors
+    /// As [`Namespace::read`].
+    pub fn compare_and_write(&self, range: BlockRange, flags: AccessFlags) -> Result<[Sqe; 2], Error> {
+        let (mut compare, mut write) = (self.compare(range, flags)?, self.write(range, flags)?);
+        compare.set_fuse(Fuse::First);
+        write.set_fuse(Fuse::Second);
+        Ok([compare, write])
+    }
+
+    /// Flush: everything written before is on the media.
+    pub fn flush(&self) -> Sqe {
+        Command::Flush.encode(self.nsid)
+    }
+
+    /// Verify: the blocks can be read.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the blocks are not all there, or are more than the controller takes.
+    pub fn verify(&self, range: BlockRange, flags: AccessFlags) -> Result<Sqe, Error> {
+        self.check(range, self.limits.verify)?;
+        Ok(Command::Verify(range, flags).encode(self.nsid))
+    }
+
+    /// Write Zeroes; with `deallocate` the controller should give the blocks back.
+    ///
+    /// # Errors
+    /// As [`Namespace::verify`].
+    pub fn write_zeroes(
+        &self,
+        range: BlockRange,
+        flags: AccessFlags,
+        deallocate: bool,
+    ) -> Result<Sqe, Error> {
+        self.check(range, self.limits.write_zeroes)?;
+        Ok(Command::WriteZeroes { range, flags, deallocate }.encode(self.nsid))
+    }
+
+    /// Write Uncorrectable: reading the blocks fails until they are written.
+    ///
+    /// # Errors
+    /// As [`Namespace::verify`].
+    pub fn write_uncorrectable(&self, range: BlockRange) -> Result<Sqe, Error> {
+        self.check(range, self.limits.write_uncorrectable)?;
+        Ok(Command::WriteUncorrectable(range).encode(self.nsid))
+    }
+
+    /// Dataset Management, Deallocate: writes the ranges into `buf`, which goes with the command.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for no ranges, more than [`DSM_RANGES_MAX`] or than `buf` holds, or a range that is
+    /// not all there; the buffer is dropped then.
+    pub fn deallocate(&self, ranges: &[BlockRange], mut buf: DmaBuf) -> Result<(Sqe, Payload), Error> {
+        let bytes = size_of_val(ranges) / size_of::<BlockRange>() * size_of::<DsmRange>();
+        if ranges.is_empty() || ranges.len() > DSM_RANGES_MAX || bytes > buf.len() {
+            return Err(Error::InvalidArgument(format!(
+                "{} ranges in a buffer of {} bytes: 1 to {DSM_RANGES_MAX} ranges of 16 bytes are possible",
+                ranges.len(),
+                buf.len()
+            )));
+        }
+        for (index, range) in ranges.iter().enumerate() {
+            self.check(*range, u32::MAX)?;
+            let entry = DsmRange { attributes: 0, blocks: range.blocks, start: range.start.0 };
+            buf.write(index * size_of::<DsmRange>(), entry.as_bytes());
+        }
+        let command = Command::DatasetManagement { ranges: ranges.len() as u32, deallocate: true, hints: 0 };
+        Ok((command.encode(self.nsid), Payload { buf, bytes }))
+    }
+}
+
+impl Limits {
+    /// Limits are powers of two of the controller's smallest page; 0 is none.
+    fn read(controller: &Controller, page_blocks: u64) -> Result<Self, Error> {
+        let command =
+            admin::Identify { cns: cns::COMMAND_SET_CONTROLLER, csi: csi::NVM, ..Default::default() };
+        let identify: NvmControllerIdentify = match controller.identify_as(command) {
+            // Older than the data structure: no limits are stated.
+            Err(Error::Status { status, .. }) if status.kind() == Status::INVALID_FIELD => Default::default(),
+            other => other?,
+        };
+        let blocks = |power: u8| match power {
+            0 => BLOCKS_PER_COMMAND_MAX,
+            _ => page_blocks
+                .checked_shl(power.into())
+                .filter(|blocks| *blocks > 0)
+                .map_or(BLOCKS_PER_COMMAND_MAX, |blocks| blocks.min(BLOCKS_PER_COMMAND_MAX.into()) as u32),
+        };
+        Ok(Self {
+            verify: blocks(identify.vsl),
+            write_zeroes: blocks(identify.wzsl),
+            write_uncorrectable: blocks(identify.wusl),
+        })
+    }
+}

@@ -1,0 +1,373 @@
+//! Mechanics of one submission and one completion queue: entries, slots, doorbells. Which controller they belong to,
+//! and what to do when it misbehaves, is decided above.
+
+use std::sync::atomic::Ordering;
+
+use unvme_bus::mem::PAGE_BYTES;
+use unvme_bus::{BusError, DmaBuf, DmaPool, Doorbell, Region};
+use unvme_spec::{Cid, Cqe, Qid, Sqe, Status};
+
+use crate::dptr;
+use crate::queue::{Completion, DataPointers, Payload};
+
+const SQE_BYTES: usize = size_of::<Sqe>();
+const CQE_BYTES: usize = size_of::<Cqe>();
+
+/// Command identifier: slot index in bits 11:0, count of reuse in bits 15:12. Slots number at most 4095, so FFFFh, which
+/// the specification reserves for "no command", never occurs.
+const INDEX_MASK: u16 = 0x0fff;
+const GENERATION_ONE: u16 = 0x1000;
+/// In a slot's tag: the device has the command.
+const BUSY: u32 = 1 << 16;
+/// In a slot's tag: a reset ended the command and its owner has not been told yet.
+const ABORTED: u32 = 1 << 17;
+/// End of the list of free slots.
+const NONE: u32 = u32::MAX;
+
+/// One place for an outstanding command.
+#[repr(align(32))]
+struct Slot {
+    token: u64,
+    buf: Option<DmaBuf>,
+    /// Command identifier in bits 15:0, [`BUSY`], [`ABORTED`].
+    tag: u32,
+    /// Next free slot.
+    next: u32,
+    /// Kept by [`crate::watch`]; 0 when it has not seen the command yet.
+    deadline: u64,
+}
+
+/// What a pair is made of.
+pub(crate) struct PairConfig {
+    pub(crate) qid: Qid,
+    /// Commands that can be outstanding, 1 to [`crate::queue::DEPTH_MAX`].
+    pub(crate) depth: u16,
+    /// Longest transfer in bytes.
+    pub(crate) transfer_bytes_max: usize,
+    /// [`DataPointers::Auto`] is resolved: it stands for a controller with SGLs.
+    pub(crate) data_pointers: DataPointers,
+    pub(crate) sq_doorbell: Doorbell,
+    pub(crate) cq_doorbell: Doorbell,
+}
+
+/// Why an entry was not written.
+pub(crate) enum Refused {
+    /// No slot is free.
+    Full,
+    /// More bytes than the buffer or the controller takes.
+    TooLong,
+}
+
+/// A submission queue and its completion queue.
+pub(crate) struct Pair {
+    sq: Region,
+    cq: Region,
+    slots: Box<[Slot]>,
+    /// First free slot. Last in, first out: the slot used last is the one in the cache.
+    free: u32,
+    outstanding: u32,
+    /// Slots marked [`ABORTED`].
+    aborted: u32,
+    /// Entries of each queue: one more than there are slots, as a queue of n entries holds n - 1.
+    entries: u32,
+    tail: u32,
+    tail_rung: u32,
+    head: u32,
+    head_rung: u32,
+    phase: bool,
+    data_pointers: DataPointers,
+    qid: u16,
+    transfer_bytes_max: usize,
+    lists: Region,
+    lists_iova: u64,
+    list_bytes: usize,
+    sq_doorbell: Doorbell,
+    cq_doorbell: Doorbell,
+    violation: Option<Cqe>,
+    sq_iova: u64,
+    cq_iova: u64,
+    /// Submission queue, completion queue, PRP lists; `None` once it had to be given up.
+    memory: Option<[DmaBuf; 3]>,
+}
+
+impl Pair {
+    pub(crate) fn new(pool: &DmaPool, config: PairConfig) -> Result<Self, BusError> {
+        let entries = u32::from(config.depth) + 1;
+        let list_bytes = dptr::list_pages(config.transfer_bytes_max as u64) as usize * PAGE_BYTES;
+        let sq = pool.alloc(entries as usize * SQE_BYTES)?;
+        let cq = pool.alloc(entries as usize * CQE_BYTES)?;
+        let lists = pool.alloc(usize::from(config.depth) * list_bytes)?;
+        let slots = (0..u32::from(config.depth))
+            .map(|index| Slot {
+                token: 0,
+                buf: None,
+                tag: index,
+                next: if index + 1 == u32::from(config.depth) { NONE } else { index + 1 },
+                deadline: 0,
+            })
+            .collect();
+        Ok(Self {
+            sq: sq.region().clone(),
+            cq: cq.region().clone(),
+            slots,
+            free: 0,
+            outstanding: 0,
+            aborted: 0,
+            entries,
+            tail: 0,
+            tail_rung: 0,
+            head: 0,
+            head_rung: 0,
+            phase: true,
+            data_pointers: config.data_pointers,
+            qid: config.qid.0,
+            transfer_bytes_max: config.transfer_bytes_max,
+            lists: lists.region().clone(),
+            lists_iova: lists.iova(),
+            list_bytes,
+            sq_doorbell: config.sq_doorbell,
+            cq_doorbell: config.cq_doorbell,
+            violation: None,
+            sq_iova: sq.iova(),
+            cq_iova: cq.iova(),
+            memory: Some([sq, cq, lists]),
+        })
+    }
+
+    /// Addresses of the submission and the completion queue for the device.
+    pub(crate) fn addresses(&self) -> (u64, u64) {
+        (self.sq_iova, self.cq_iova)
+    }
+
+    /// Entries of each queue.
+    pub(crate) fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    pub(crate) fn qid(&self) -> Qid {
+        Qid(self.qid)
+    }
+
+    pub(crate) fn transfer_bytes_max(&self) -> usize {
+        self.transfer_bytes_max
+    }
+
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline]
+    pub(crate) fn outstanding(&self) -> usize {
+        self.outstanding as usize
+    }
+
+    /// Writes an entry; the device is told by [`Pair::ring`].
+    ///
+    /// Always inlined, here and in the callers: the entry is then put together in registers. As a value in memory its
+    /// narrow fields are written just before they are read back as 64-bit words, which stalls for as long as the rest
+    /// of the submission takes.
+    #[inline(always)]
+    pub(crate) fn submit(
+        &mut self,
+        mut sqe: Sqe,
+        payload: Option<Payload>,
+        token: u64,
+    ) -> Result<(), (Refused, Option<DmaBuf>)> {
+        let index = self.free;
+        let buf = match payload {
+            None => None,
+            Some(Payload { buf, bytes }) => {
+                if bytes > buf.len() || bytes > self.transfer_bytes_max {
+                    return Err((Refused::TooLong, Some(buf)));
+                }
+                if bytes > 0 && index != NONE {
+                    self.point(&mut sqe, index, buf.iova(), bytes);
+                }
+                Some(buf)
+            }
+        };
+        let Some(slot) = self.slots.get_mut(index as usize) else {
+            return Err((Refused::Full, buf));
+        };
+        self.free = slot.next;
+        let cid = (slot.tag as u16).wrapping_add(GENERATION_ONE);
+        slot.tag = u32::from(cid) | BUSY;
+        slot.token = token;
+        slot.deadline = 0;
+        slot.buf = buf;
+        self.outstanding += 1;
+        sqe.cid = cid;
+        self.sq.write_words::<8>(self.tail as usize * SQE_BYTES, zerocopy::transmute!(sqe));
+        self.tail = wrap(self.tail + 1, self.entries);
+        Ok(())
+    }
+
+    /// Fills in the data pointer.
+    #[inline]
+    fn point(&self, sqe: &mut Sqe, index: u32, iova: u64, bytes: usize) {
+        if self.data_pointers == DataPointers::Sgl {
+            sqe.set_sgl();
+            sqe.dptr = dptr::sgl(iova, bytes as u32);
+            return;
+        }
+        let skip = index as usize * self.list_bytes;
+        let prp = dptr::prp(iova, bytes as u64, self.lists_iova + skip as u64);
+        sqe.dptr = prp.dptr;
+        if prp.has_list {
+            self.point_far(sqe, skip, iova, bytes);
+        }
+    }
+
+    /// More than two pages: one SGL data block where the queue may use it, a PRP list otherwise.
+    #[inline(never)]
+    fn point_far(&self, sqe: &mut Sqe, skip: usize, iova: u64, bytes: usize) {
+        if self.data_pointers == DataPointers::Auto {
+            sqe.set_sgl();
+            sqe.dptr = dptr::sgl(iova, bytes as u32);
+            return;
+        }
+        let words = dptr::list(iova, bytes as u64, self.lists_iova + skip as u64);
+        for (i, word) in words.enumerate() {
+            // Relaxed: the doorbell publishes it, with the entry.
+            self.lists.store_u64(skip + i * 8, word, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the device about the entries written since the last call.
+    #[inline]
+    pub(crate) fn ring(&mut self) -> Result<(), BusError> {
+        if self.tail == self.tail_rung {
+            return Ok(());
+        }
+        self.tail_rung = self.tail;
+        self.sq_doorbell.ring(self.tail)
+    }
+
+    /// Tells the device which completions have been taken.
+    #[inline]
+    pub(crate) fn acknowledge(&mut self) -> Result<(), BusError> {
+        if self.head == self.head_rung {
+            return Ok(());
+        }
+        self.head_rung = self.head;
+        self.cq_doorbell.ring(self.head)
+    }
+
+    /// True when a completion, or a command that a reset ended, can be taken.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        let high = self.cq.load_u64(self.head as usize * CQE_BYTES + 8, Ordering::Acquire);
+        let entry: Cqe = zerocopy::transmute!([0, high]);
+        entry.phase() == self.phase || self.aborted != 0
+    }
+
+    /// Takes the next completion. An entry that belongs to no outstanding command stays where it is and is reported by
+    /// [`Pair::violation`].
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Completion> {
+        if self.aborted != 0 {
+            return self.pop_aborted();
+        }
+        let offset = self.head as usize * CQE_BYTES;
+        // Acquire: pairs with the device's Release store of the word that holds the phase tag; the other word and the
+        // data were written before it.
+        let high = self.cq.load_u64(offset + 8, Ordering::Acquire);
+        let tagged: Cqe = zerocopy::transmute!([0, high]);
+        if tagged.phase() != self.phase {
+            return None;
+        }
+        let low = self.cq.load_u64(offset, Ordering::Relaxed);
+        let entry: Cqe = zerocopy::transmute!([low, high]);
+        let index = u32::from(entry.cid & INDEX_MASK);
+        let slot = match self.slots.get_mut(index as usize) {
+            Some(slot) if slot.tag == u32::from(entry.cid) | BUSY && entry.sq_id == self.qid => slot,
+            _ => return self.violated(entry),
+        };
+        slot.tag = u32::from(entry.cid);
+        slot.next = self.free;
+        let (token, buf) = (slot.token, slot.buf.take());
+        self.free = index;
+        self.outstanding -= 1;
+        self.head += 1;
+        if self.head == self.entries {
+            self.head = 0;
+            self.phase = !self.phase;
+        }
+        Some(Completion { token, status: entry.status(), result: entry.result(), buf })
+    }
+
+    #[cold]
+    fn violated(&mut self, entry: Cqe) -> Option<Completion> {
+        self.violation = Some(entry);
+        None
+    }
+
+    #[cold]
+    fn pop_aborted(&mut self) -> Option<Completion> {
+        let index = self.slots.iter().position(|slot| slot.tag & ABORTED != 0)?;
+        let slot = &mut self.slots[index];
+        slot.tag &= !ABORTED;
+        slot.next = self.free;
+        self.free = index as u32;
+        self.aborted -= 1;
+        self.outstanding -= 1;
+        Some(Completion {
+            token: slot.token,
+            status: Status::ABORTED_BY_HOST,
+            result: 0,
+            buf: slot.buf.take(),
+        })
+    }
+
+    /// True when [`Pair::violation`] has something to report.
+    #[inline]
+    pub(crate) fn is_violated(&self) -> bool {
+        self.violation.is_some()
+    }
+
+    /// The completion that belonged to no outstanding command, if there was one.
+    pub(crate) fn violation(&mut self) -> Option<Cqe> {
+        self.violation.take()
+    }
+
+    /// Ends every outstanding command. With `stopped` the device is known not to touch memory any more and buffers go
+    /// back with the completions; otherwise they are leaked, as memory that a device may still write is nobody else's.
+    pub(crate) fn abort_all(&mut self, stopped: bool) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.tag & BUSY != 0) {
+            slot.tag = slot.tag & !BUSY | ABORTED;
+            self.aborted += 1;
+            if !stopped {
+                std::mem::forget(slot.buf.take());
+            }
+        }
+    }
+
+    /// Empties both queues, for a device that has forgotten them. Commands that were ended keep their slots until they
+    /// are popped.
+    pub(crate) fn restart(&mut self) {
+        self.cq.fill(0, self.entries as usize * CQE_BYTES, 0);
+        (self.tail, self.tail_rung, self.head, self.head_rung) = (0, 0, 0, 0);
+        self.phase = true;
+        self.violation = None;
+    }
+
+    /// Leaks the queues' memory: the device may still write it.
+    pub(crate) fn quarantine(&mut self) {
+        self.abort_all(false);
+        std::mem::forget(self.memory.take());
+    }
+
+    /// The commands the device has, each with its deadline, which starts at 0.
+    pub(crate) fn deadlines(&mut self) -> impl Iterator<Item = (Cid, &mut u64)> {
+        self.slots
+            .iter_mut()
+            .filter(|slot| slot.tag & BUSY != 0)
+            .map(|slot| (Cid(slot.tag as u16), &mut slot.deadline))
+    }
+}
+
+#[inline]
+fn wrap(index: u32, entries: u32) -> u32 {
+    if index == entries { 0 } else { index }
+}

@@ -1,0 +1,232 @@
+//! What goes into a queue and comes out of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use unvme_bus::DmaBuf;
+use unvme_spec::{Qid, Sqe, Status};
+
+use crate::{Error, Ring};
+
+/// Most commands a queue takes: 4095 slots leave 4 bits of the command identifier for a count of reuse.
+pub const DEPTH_MAX: u16 = 4095;
+
+/// How a queue's owner learns of completions in [`Queue::wait`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CompletionMode {
+    /// Look at the ring until something is there. Needs no interrupt vector.
+    #[default]
+    Poll,
+    /// Sleep until the queue's interrupt.
+    Interrupt,
+    /// Look for as long as commands have recently taken, then sleep.
+    Hybrid,
+}
+
+/// How a queue describes buffers to the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataPointers {
+    /// Physical Region Pages: every controller understands them.
+    Prp,
+    /// One SGL data block per command; an error when the controller does not support SGLs.
+    Sgl,
+    /// SGL for transfers that would need a PRP list, when the controller supports SGLs.
+    #[default]
+    Auto,
+}
+
+/// Options of a queue.
+#[derive(Clone, Debug)]
+pub struct QueueOptions {
+    /// Commands that can be outstanding, 1 to [`DEPTH_MAX`] and below the controller's maximum
+    /// ([`crate::Controller::queue_depth_max`]).
+    pub depth: u16,
+    /// How to wait.
+    pub mode: CompletionMode,
+    /// How to describe buffers.
+    pub data_pointers: DataPointers,
+    /// How long a command may take before it is aborted; then the controller is reset.
+    pub command_timeout: Duration,
+    /// How long after the Abort the command may still take before the controller is reset.
+    pub abort_grace: Duration,
+}
+
+impl Default for QueueOptions {
+    fn default() -> Self {
+        Self {
+            depth: 128,
+            mode: CompletionMode::default(),
+            data_pointers: DataPointers::default(),
+            command_timeout: Duration::from_secs(30),
+            abort_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A buffer that goes to the device with a command.
+#[derive(Debug)]
+pub struct Payload {
+    /// The buffer; transfers start at its first byte.
+    pub buf: DmaBuf,
+    /// Bytes the command transfers, at most the buffer's length. 0 gives the device no data pointer.
+    pub bytes: usize,
+}
+
+impl Payload {
+    /// The whole of a buffer.
+    pub fn whole(buf: DmaBuf) -> Self {
+        Self { bytes: buf.len(), buf }
+    }
+}
+
+/// A command that has finished.
+#[derive(Debug)]
+pub struct Completion {
+    /// What the caller passed to `submit`.
+    pub token: u64,
+    /// What the device said; [`Status::ABORTED_BY_HOST`] when a reset ended the command.
+    pub status: Status,
+    /// Command specific result, dwords 0 and 1.
+    pub result: u64,
+    /// The buffer that went with the command. Missing when there was none, or when the controller was lost without a
+    /// sign that it has stopped: memory a device may still write is never given back.
+    pub buf: Option<DmaBuf>,
+}
+
+/// A command that was not accepted.
+pub struct Rejected {
+    /// Why.
+    pub error: Error,
+    /// The buffer that would have gone with it.
+    pub buf: Option<DmaBuf>,
+}
+
+impl fmt::Debug for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rejected").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Rejected {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl From<Rejected> for Error {
+    fn from(rejected: Rejected) -> Self {
+        rejected.error
+    }
+}
+
+/// A queue pair and its slots. One owner at a time: a queue is `Send`, and all its methods take `&mut self`.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Queue {
+    /// Rings in memory shared with a PCI function.
+    Ring(Ring),
+}
+
+impl Queue {
+    /// Takes a command: fills in the command identifier and the data pointer and writes the entry. The device learns of
+    /// it with [`Queue::ring`]. The two commands of a fused pair are submitted one right after the other.
+    ///
+    /// # Errors
+    /// [`Rejected`] with the buffer: [`Error::Full`], [`Error::InvalidArgument`] for more bytes than the buffer or the
+    /// controller takes, [`Error::Gone`] or what kept the queue from being created again after a reset.
+    #[inline(always)]
+    pub fn submit(&mut self, sqe: Sqe, payload: Option<Payload>, token: u64) -> Result<(), Rejected> {
+        match self {
+            Self::Ring(ring) => ring.submit(sqe, payload, token),
+        }
+    }
+
+    /// Tells the device about everything submitted since the last call; nothing when there is nothing new.
+    ///
+    /// # Errors
+    /// [`Error::Bus`] when the connection fails.
+    #[inline]
+    pub fn ring(&mut self) -> Result<(), Error> {
+        match self {
+            Self::Ring(ring) => ring.ring(),
+        }
+    }
+
+    /// Up to `max` completions that are there now; never blocks on a device that works.
+    ///
+    /// A controller that stopped working is noticed here: commands beyond their time are aborted, then the controller
+    /// is reset, which can take as long as the controller's own limits allow.
+    #[inline]
+    pub fn poll(&mut self, max: usize) -> Completions<'_> {
+        match self {
+            Self::Ring(ring) => Completions::Ring(ring.poll(max)),
+        }
+    }
+
+    /// Waits until a completion is there (true) or `timeout` has passed (false), as the queue's [`CompletionMode`]
+    /// says. Rings first. False at once when nothing is outstanding.
+    ///
+    /// # Errors
+    /// What went wrong with this queue since the last call: [`Error::Protocol`], [`Error::Timeout`],
+    /// [`Error::Gone`]. Outstanding commands are returned by [`Queue::poll`] all the same.
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
+        match self {
+            Self::Ring(ring) => ring.wait(timeout),
+        }
+    }
+
+    /// Commands submitted whose completion [`Queue::poll`] has not returned yet.
+    #[inline]
+    pub fn outstanding(&self) -> usize {
+        match self {
+            Self::Ring(ring) => ring.outstanding(),
+        }
+    }
+
+    /// Commands that can be outstanding.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        match self {
+            Self::Ring(ring) => ring.capacity(),
+        }
+    }
+
+    /// Identifier of the queue, submission and completion side alike.
+    pub fn id(&self) -> Qid {
+        match self {
+            Self::Ring(ring) => ring.id(),
+        }
+    }
+
+    /// How the queue waits.
+    pub fn mode(&self) -> CompletionMode {
+        match self {
+            Self::Ring(ring) => ring.mode(),
+        }
+    }
+}
+
+/// Completions as they are taken off a queue. Dropping it tells the device how far it got; what was not taken stays.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Completions<'a> {
+    /// From a [`Ring`].
+    Ring(crate::ring::RingCompletions<'a>),
+}
+
+impl Iterator for Completions<'_> {
+    type Item = Completion;
+
+    #[inline]
+    fn next(&mut self) -> Option<Completion> {
+        match self {
+            Self::Ring(completions) => completions.next(),
+        }
+    }
+}

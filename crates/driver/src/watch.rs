@@ -1,0 +1,92 @@
+//! Time-outs of commands, without a clock in the everyday path.
+//!
+//! A command gets its deadline when the watch first sees it, which is up to an interval after it was submitted. It is
+//! acted upon the second time it is seen beyond its deadline: at least 64 polls that found nothing, or 65536 polls,
+//! lie between two looks, so the completion of a command that only its owner forgot to poll has been taken by then.
+
+use std::time::Duration;
+
+use unvme_spec::Cid;
+
+use crate::Error;
+use crate::pair::Pair;
+
+/// Time between two questions whether the other side is still there.
+const PRESENCE_INTERVAL: Duration = Duration::from_millis(1);
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
+const INTERVAL_MAX: Duration = Duration::from_millis(100);
+
+/// Low bits of a slot's deadline: how far the command has come. Nanoseconds lose two bits to it.
+const STAGE_MASK: u64 = 3;
+const RUNNING: u64 = 0;
+const SUSPECT: u64 = 1;
+const ABORTED: u64 = 2;
+const ABORTED_SUSPECT: u64 = 3;
+
+/// A command to act upon.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Overdue {
+    pub(crate) cid: Cid,
+    /// The controller has been asked to abort it, and did not in the grace period.
+    pub(crate) was_aborted: bool,
+}
+
+pub(crate) struct Watch {
+    timeout: Duration,
+    grace: Duration,
+    next_presence: u64,
+    next_look: u64,
+}
+
+impl Watch {
+    pub(crate) fn new(timeout: Duration, grace: Duration) -> Self {
+        Self { timeout, grace, next_presence: 0, next_look: 0 }
+    }
+
+    /// Time between two looks.
+    pub(crate) fn interval(&self) -> Duration {
+        (self.timeout.min(self.grace) / 8).clamp(INTERVAL_MIN, INTERVAL_MAX)
+    }
+
+    pub(crate) fn timeout(&self, what: String) -> Error {
+        Error::Timeout { what, milliseconds: (self.timeout + self.grace).as_millis() as u64 }
+    }
+
+    /// True when it is time to ask whether the other side is still there.
+    pub(crate) fn is_due(&mut self, now: u64) -> bool {
+        let due = now >= self.next_presence;
+        if due {
+            self.next_presence = now + PRESENCE_INTERVAL.as_nanos() as u64;
+        }
+        due
+    }
+
+    /// Looks at all commands the device has, if it is time. The worst one that must be acted upon, if there is one.
+    pub(crate) fn next(&mut self, now: u64, pair: &mut Pair) -> Option<Overdue> {
+        if now < self.next_look {
+            return None;
+        }
+        self.next_look = now + self.interval().as_nanos() as u64;
+        let after =
+            |limit: Duration, stage| (now.saturating_add(limit.as_nanos() as u64) & !STAGE_MASK) | stage;
+        let mut overdue = None;
+        for (cid, deadline) in pair.deadlines() {
+            if *deadline == 0 {
+                *deadline = after(self.timeout, RUNNING).max(STAGE_MASK + 1);
+            }
+            if now < *deadline & !STAGE_MASK {
+                continue;
+            }
+            match *deadline & STAGE_MASK {
+                stage @ (RUNNING | ABORTED) => *deadline |= stage + 1,
+                SUSPECT if overdue.is_none() => {
+                    *deadline = after(self.grace, ABORTED);
+                    overdue = Some(Overdue { cid, was_aborted: false });
+                }
+                ABORTED_SUSPECT => return Some(Overdue { cid, was_aborted: true }),
+                _ => {}
+            }
+        }
+        overdue
+    }
+}

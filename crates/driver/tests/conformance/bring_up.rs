@@ -1,0 +1,69 @@
+use std::sync::atomic::Ordering;
+
+use unvme_driver::{Controller, Error, Namespace, Payload, QueueOptions};
+use unvme_spec::nvm::BlockRange;
+use unvme_spec::regs::version_parts;
+use unvme_spec::{Lba, Nsid, Status};
+
+use crate::rig::{Transport, block_queue, filled, run, small};
+
+pub(crate) fn a_controller_comes_up_and_says_who_it_is(transport: Transport) {
+    let rig = transport(small());
+    let controller = rig.open();
+    let identify = controller.identify_controller().unwrap();
+    assert_eq!(&identify.sn, b"UNVME0000000001     ");
+    assert_eq!(&identify.mn[..17], b"unvme virtual SSD");
+    assert_eq!(version_parts(controller.version()).0, 2);
+    assert_eq!(controller.epoch(), 1);
+    assert_eq!(controller.queues_max(), 64);
+    assert_eq!(controller.queue_depth_max(), 4095);
+    assert_eq!(controller.transfer_bytes_max().unwrap(), 2 << 20);
+}
+
+pub(crate) fn a_function_of_another_class_is_refused(transport: Transport) {
+    let rig = transport(small());
+    rig.saboteur.disguise.store(true, Ordering::Relaxed);
+    let error = Controller::open(rig.function.clone(), rig.options()).unwrap_err();
+    assert_eq!(error.to_string(), "the function has class code 020000, an NVMe controller has 010802");
+}
+
+pub(crate) fn a_controller_that_is_dropped_can_be_opened_again(transport: Transport) {
+    let rig = transport(small());
+    for round in 0..3u8 {
+        let (controller, mut queue, namespace) = block_queue(&rig, &QueueOptions::default());
+        let range = BlockRange::new(Lba(0), 1);
+        let read = namespace.read(range, Default::default()).unwrap();
+        let buf = controller.alloc(512).unwrap();
+        let completion = run(&mut queue, read, Some(Payload::whole(buf)));
+        // Shutdown keeps what was written by the one before.
+        assert_eq!(completion.buf.unwrap().to_vec(), [round; 512]);
+        let write = namespace.write(range, Default::default()).unwrap();
+        let status =
+            run(&mut queue, write, Some(Payload::whole(filled(&controller, &[round + 1; 512])))).status;
+        assert_eq!(status, Status::SUCCESS);
+    }
+}
+
+pub(crate) fn a_reset_controller_says_who_it_is(transport: Transport) {
+    let rig = transport(small());
+    let controller = rig.open();
+    let before = controller.identify_controller().unwrap();
+    for epoch in 2..5 {
+        controller.reset().unwrap();
+        assert_eq!(controller.epoch(), epoch);
+        assert_eq!(controller.identify_controller().unwrap(), before);
+    }
+}
+
+pub(crate) fn a_subsystem_reset_brings_the_controller_back(transport: Transport) {
+    let rig = transport(small());
+    let (controller, mut queue, namespace) = block_queue(&rig, &QueueOptions::default());
+    if !controller.capabilities().nssrs() {
+        let error = controller.subsystem_reset().unwrap_err();
+        assert!(matches!(error, Error::Unsupported(_)), "{error}");
+        return;
+    }
+    controller.subsystem_reset().unwrap();
+    assert_eq!(run(&mut queue, namespace.flush(), None).status, Status::SUCCESS);
+    assert_eq!(Namespace::open(&controller, Nsid(1)).unwrap(), namespace);
+}

@@ -1,0 +1,74 @@
+//! The driver against the virtual SSD: every behaviour in one process and through a vfio-user socket.
+
+mod admin;
+mod bring_up;
+mod faults;
+mod model;
+mod queues;
+mod rig;
+mod saboteur;
+mod transfer;
+mod waiting;
+
+/// Makes one test per behaviour and transport. A behaviour is a function of the same name that takes the transport, a
+/// `fn(SsdConfig) -> Rig`.
+macro_rules! conformance {
+    ($($module:ident: $($name:ident),* $(,)?;)*) => {
+        mod in_process {
+            $($(#[test] fn $name() { crate::$module::$name(crate::rig::Rig::in_process) })*)*
+        }
+        mod vfio_user {
+            $($(#[test] fn $name() { crate::$module::$name(crate::rig::Rig::vfio_user) })*)*
+        }
+    };
+}
+
+conformance! {
+    bring_up:
+        a_controller_comes_up_and_says_who_it_is,
+        a_function_of_another_class_is_refused,
+        a_controller_that_is_dropped_can_be_opened_again,
+        a_reset_controller_says_who_it_is,
+        a_subsystem_reset_brings_the_controller_back;
+    admin:
+        namespaces_are_listed_described_and_identified,
+        a_long_log_is_read_in_pieces_that_fit_together,
+        features_are_read_and_written,
+        an_unknown_command_returns_its_status_whole,
+        a_namespace_is_created_attached_and_deleted,
+        a_format_changes_the_block_size,
+        firmware_is_downloaded_in_pieces_and_activated_by_a_reset,
+        an_event_arrives_once_and_is_armed_again;
+    transfer:
+        random_commands_leave_what_a_model_has,
+        every_length_up_to_the_limit_comes_back_as_it_was_written,
+        sgl_and_prp_queues_see_the_same_data,
+        a_transfer_beyond_its_buffer_or_the_limit_is_refused_with_the_buffer,
+        commands_beyond_the_namespace_are_refused_before_they_are_sent,
+        an_error_status_reaches_the_caller_whole,
+        a_fused_compare_and_write_writes_only_after_an_equal_compare;
+    queues:
+        a_queue_survives_many_laps,
+        a_full_queue_gives_the_buffer_back_and_goes_on,
+        the_smallest_and_the_largest_queue_work,
+        many_queues_serve_many_threads,
+        queue_identifiers_are_used_again,
+        queues_and_vectors_run_out_with_an_error_that_says_so,
+        the_device_refuses_to_delete_a_completion_queue_in_use,
+        dropping_a_queue_with_commands_outstanding_ends_them;
+    waiting:
+        a_polling_queue_waits_for_its_completion,
+        an_interrupt_wakes_the_sleeper,
+        a_hybrid_queue_loses_no_completion,
+        waiting_for_nothing_returns_at_once,
+        a_wait_ends_when_its_time_is_over;
+    faults:
+        a_reset_returns_every_outstanding_command_and_the_queue_goes_on,
+        a_command_without_answer_is_aborted_and_then_the_controller_is_reset,
+        a_command_that_answers_after_the_abort_needs_no_reset,
+        a_dead_admin_queue_ends_everything_with_errors,
+        a_controller_that_never_stops_keeps_the_buffers,
+        a_foreign_completion_resets_the_controller,
+        a_completion_that_comes_twice_resets_the_controller,
+        a_controller_that_never_gets_ready_is_a_timeout;
+}

@@ -1,0 +1,37 @@
+//! Random numbers for tests, from a seed that is printed.
+
+/// SplitMix64 (Steele, Lea, Flood 2014): small, and the same everywhere.
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// Seeded by `UNVME_SEED`, or by the clock. The seed is printed and appears when a test fails.
+    pub(crate) fn seeded() -> Self {
+        let from_clock = || {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            now.map_or(1, |elapsed| elapsed.as_nanos() as u64)
+        };
+        let seed = match std::env::var("UNVME_SEED") {
+            Ok(text) => text.parse().expect("UNVME_SEED is a number"),
+            Err(_) => from_clock(),
+        };
+        eprintln!("UNVME_SEED={seed}");
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// 0 to `end - 1`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(count).collect()
+    }
+}
