@@ -224,19 +224,19 @@ impl Region {
     /// Pointer to `offset`, after checking that `bytes` from there are within the region.
     #[inline]
     fn at(&self, offset: usize, bytes: usize) -> NonNull<u8> {
-        assert!(
-            bytes <= self.bytes && offset <= self.bytes - bytes,
-            "{bytes} bytes at {offset} of a region of {} bytes",
-            self.bytes
-        );
-        // SAFETY: the assertion keeps the result within, or one past the end of, this region's mapping.
+        if bytes > self.bytes || offset > self.bytes - bytes {
+            out_of_bounds(offset, bytes, self.bytes);
+        }
+        // SAFETY: the check keeps the result within, or one past the end of, this region's mapping.
         unsafe { self.start.add(offset) }
     }
 
     #[inline]
     fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         let pointer = self.at(offset, 4);
-        assert!(pointer.addr().get() % 4 == 0, "offset {offset} is not 4-byte aligned");
+        if pointer.addr().get() % 4 != 0 {
+            misaligned(offset, 4);
+        }
         // SAFETY: in bounds, aligned, mapped for as long as `self` lives, and only ever accessed atomically or by
         // raw copies; another process may write it, which atomics allow.
         unsafe { AtomicU32::from_ptr(pointer.as_ptr().cast()) }
@@ -245,7 +245,9 @@ impl Region {
     #[inline]
     fn words<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
         let pointer = self.at(offset, N * 8);
-        assert!(pointer.addr().get() % 8 == 0, "offset {offset} is not 8-byte aligned");
+        if pointer.addr().get() % 8 != 0 {
+            misaligned(offset, 8);
+        }
         // SAFETY: as in `atomic_u32`; AtomicU64 has the layout of u64, so N of them take N * 8 bytes.
         unsafe { pointer.cast().as_ref() }
     }
@@ -399,6 +401,21 @@ impl Region {
             copy::prefetch_line(self.start.as_ptr().wrapping_add(offset + line * copy::LINE_BYTES));
         }
     }
+}
+
+// The two panics take their numbers by value: an assertion that formats them in place has their addresses taken, and
+// every access would write them to the stack first.
+
+#[cold]
+#[inline(never)]
+fn out_of_bounds(offset: usize, bytes: usize, size: usize) -> ! {
+    panic!("{bytes} bytes at {offset} of a region of {size} bytes")
+}
+
+#[cold]
+#[inline(never)]
+fn misaligned(offset: usize, alignment: usize) -> ! {
+    panic!("offset {offset} of a region is not {alignment}-byte aligned")
 }
 
 fn round_up(bytes: usize) -> usize {

@@ -17,6 +17,12 @@ use crate::pair::{Pair, PairConfig};
 use crate::queue::{Completion, DataPointers, Payload};
 use crate::{Error, pci};
 
+/// Limit for a shutdown when the controller states none (RTD3E is 0).
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
+/// What a controller states is believed within these bounds.
+const SHUTDOWN_LIMIT_MIN: Duration = Duration::from_secs(1);
+const SHUTDOWN_LIMIT_MAX: Duration = Duration::from_secs(60);
+
 /// What the driver needs to know of the controller, read once at bring-up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
@@ -26,6 +32,8 @@ pub(crate) struct Facts {
     pub(crate) sgl: bool,
     /// Firmware Update Granularity in bytes: pieces of an image are multiples of it.
     pub(crate) firmware_piece_bytes: usize,
+    /// How long a normal shutdown may take.
+    pub(crate) shutdown_limit: Duration,
 }
 
 /// Queue identifiers and interrupt vectors that are taken; the index is the number.
@@ -77,9 +85,6 @@ impl Device {
         )?;
         let vectors = usize::from(function.vectors());
         let interrupt = if vectors == 0 { None } else { Some(EventFd::new()?) };
-        if let Some(event) = &interrupt {
-            function.set_vector(0, Some(event.clone()))?;
-        }
         let mut taken = Taken { queues: vec![true], vectors: vec![false; vectors] };
         if let Some(first) = taken.vectors.first_mut() {
             *first = true;
@@ -131,6 +136,12 @@ impl Device {
             firmware_piece_bytes: match identify.fwug {
                 0 | 0xff => PAGE_BYTES,
                 units => usize::from(units) * PAGE_BYTES,
+            },
+            shutdown_limit: match identify.rtd3e {
+                0 => SHUTDOWN_LIMIT,
+                microseconds => {
+                    Duration::from_micros(microseconds.into()).clamp(SHUTDOWN_LIMIT_MIN, SHUTDOWN_LIMIT_MAX)
+                }
             },
         };
         // Set once: queues and their PRP lists are made for these limits.

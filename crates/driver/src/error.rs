@@ -24,7 +24,7 @@ pub enum Error {
         /// Commands the queue takes.
         capacity: u32,
     },
-    /// The controller did not answer in time. It has been reset.
+    /// The controller did not answer in time. If it had been brought up, it has been reset.
     #[error("{what}: no answer within {milliseconds} ms")]
     Timeout {
         /// What was asked of it.

@@ -12,6 +12,33 @@
 //! | [`Namespace`] | checked commands of the NVM Command Set |
 //! | [`Event`] | what the controller reports on its own |
 //!
+//! ```
+//! use std::time::Duration;
+//! use unvme_driver::{Controller, ControllerOptions, Namespace, Payload, QueueOptions};
+//! use unvme_spec::{Lba, Nsid, nvm::{AccessFlags, BlockRange}};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let store = Box::new(unvme_ssd::MemoryStore::new(4 << 20)?);
+//! # let function = unvme_ssd::Ssd::new(unvme_ssd::SsdConfig::block(4 << 20, 4096), store)?;
+//! let controller = Controller::open(function, ControllerOptions::default())?;
+//! let namespace = Namespace::open(&controller, Nsid(1))?;
+//! let mut queue = controller.create_queue(&QueueOptions::default())?;
+//!
+//! let read = namespace.read(BlockRange::new(Lba(0), 1), AccessFlags::default())?;
+//! queue.submit(read, Some(Payload::whole(controller.alloc(4096)?)), 42)?;
+//! queue.ring()?;
+//! while queue.outstanding() > 0 {
+//!     queue.wait(Duration::from_secs(1))?;
+//!     for completion in queue.poll(32) {
+//!         assert_eq!(completion.token, 42);
+//!         assert!(completion.status.is_success());
+//!         assert_eq!(completion.buf.expect("it went with the command").to_vec(), [0; 4096]);
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Nothing is allocated, locked or looked up between submit and completion, no clock is read and no system call made;
 //! the driver starts no thread.
 //!

@@ -26,8 +26,6 @@ const SMART_WARNINGS: u8 = critical_warning::SPARE
     | critical_warning::RELIABILITY
     | critical_warning::READ_ONLY
     | critical_warning::BACKUP_FAILED;
-/// Limit for a shutdown when the controller states none (RTD3E is 0).
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Where a controller stands. The lock around it serialises resets.
 pub(crate) struct Lifecycle {
@@ -157,7 +155,11 @@ impl Device {
 
     /// Enables the controller and brings it to where queues can be created.
     fn start(&self) -> Result<(), Error> {
+        // Again after a function level reset.
         pci::enable(&*self.function)?;
+        if let Some(event) = &self.admin.interrupt {
+            self.function.set_vector(0, Some(event.clone()))?;
+        }
         self.enable()?;
         let identify = self.read_identify_controller()?;
         self.learn(&identify);
@@ -332,11 +334,9 @@ impl Device {
 
     fn notify_shutdown(&self) -> Result<(), Error> {
         let cc = Cc::from_bits(self.registers.read32(regs::offset::CC)?);
-        if !cc.en() {
-            return Ok(());
-        }
+        let (true, Some(facts)) = (cc.en(), self.facts.get()) else { return Ok(()) };
         self.registers.write32(regs::offset::CC, cc.with_shn(regs::SHN_NORMAL).into_bits())?;
-        let mut pace = Pace::new(self, SHUTDOWN_LIMIT);
+        let mut pace = Pace::new(self, facts.shutdown_limit);
         while self.status()?.shst() != regs::SHST_COMPLETE {
             if pace.is_expired() {
                 return Err(pace.timeout("shut the controller down"));

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use unvme_bus::mem::PAGE_BYTES;
 use unvme_bus::{BusError, DmaBuf, DmaPool, Doorbell, Region};
-use unvme_spec::{Cid, Cqe, Qid, Sqe, Status};
+use unvme_spec::{Cid, Cqe, Qid, Sqe, Status, prp};
 
 use crate::dptr;
 use crate::queue::{Completion, DataPointers, Payload};
@@ -48,6 +48,12 @@ pub(crate) struct PairConfig {
     pub(crate) data_pointers: DataPointers,
     pub(crate) sq_doorbell: Doorbell,
     pub(crate) cq_doorbell: Doorbell,
+}
+
+/// DPTR and PSDT of an entry. A value, not written through a reference: see [`Pair::submit`].
+struct DataPointer {
+    dptr: [u64; 2],
+    is_sgl: bool,
 }
 
 /// Why an entry was not written.
@@ -164,9 +170,9 @@ impl Pair {
 
     /// Writes an entry; the device is told by [`Pair::ring`].
     ///
-    /// Always inlined, here and in the callers: the entry is then put together in registers. As a value in memory its
-    /// narrow fields are written just before they are read back as 64-bit words, which stalls for as long as the rest
-    /// of the submission takes.
+    /// Always inlined, here and in the callers, and no reference to the entry is handed on: then it is put together in
+    /// registers. As a value in memory its narrow fields are written just before they are read back as 64-bit words,
+    /// which stalls for as long as the rest of the submission takes.
     #[inline(always)]
     pub(crate) fn submit(
         &mut self,
@@ -182,7 +188,11 @@ impl Pair {
                     return Err((Refused::TooLong, Some(buf)));
                 }
                 if bytes > 0 && index != NONE {
-                    self.point(&mut sqe, index, buf.iova(), bytes);
+                    let pointer = self.point(index, buf.iova(), bytes);
+                    sqe.dptr = pointer.dptr;
+                    if pointer.is_sgl {
+                        sqe.set_sgl();
+                    }
                 }
                 Some(buf)
             }
@@ -198,40 +208,37 @@ impl Pair {
         slot.buf = buf;
         self.outstanding += 1;
         sqe.cid = cid;
-        self.sq.write_words::<8>(self.tail as usize * SQE_BYTES, zerocopy::transmute!(sqe));
+        self.sq.write_words::<8>(self.tail as usize * SQE_BYTES, sqe.to_words());
         self.tail = wrap(self.tail + 1, self.entries);
         Ok(())
     }
 
-    /// Fills in the data pointer.
-    #[inline]
-    fn point(&self, sqe: &mut Sqe, index: u32, iova: u64, bytes: usize) {
+    /// The data pointer of a command in slot `index`.
+    #[inline(always)]
+    fn point(&self, index: u32, iova: u64, bytes: usize) -> DataPointer {
         if self.data_pointers == DataPointers::Sgl {
-            sqe.set_sgl();
-            sqe.dptr = dptr::sgl(iova, bytes as u32);
-            return;
+            return DataPointer { dptr: dptr::sgl(iova, bytes as u32), is_sgl: true };
         }
         let skip = index as usize * self.list_bytes;
         let prp = dptr::prp(iova, bytes as u64, self.lists_iova + skip as u64);
-        sqe.dptr = prp.dptr;
         if prp.has_list {
-            self.point_far(sqe, skip, iova, bytes);
+            return self.point_far(skip, prp, iova, bytes);
         }
+        DataPointer { dptr: prp.dptr, is_sgl: false }
     }
 
     /// More than two pages: one SGL data block where the queue may use it, a PRP list otherwise.
     #[inline(never)]
-    fn point_far(&self, sqe: &mut Sqe, skip: usize, iova: u64, bytes: usize) {
+    fn point_far(&self, skip: usize, prp: dptr::Prp, iova: u64, bytes: usize) -> DataPointer {
         if self.data_pointers == DataPointers::Auto {
-            sqe.set_sgl();
-            sqe.dptr = dptr::sgl(iova, bytes as u32);
-            return;
+            return DataPointer { dptr: dptr::sgl(iova, bytes as u32), is_sgl: true };
         }
         let words = dptr::list(iova, bytes as u64, self.lists_iova + skip as u64);
         for (i, word) in words.enumerate() {
             // Relaxed: the doorbell publishes it, with the entry.
-            self.lists.store_u64(skip + i * 8, word, Ordering::Relaxed);
+            self.lists.store_u64(skip + i * prp::ENTRY_BYTES, word, Ordering::Relaxed);
         }
+        DataPointer { dptr: prp.dptr, is_sgl: false }
     }
 
     /// Tells the device about the entries written since the last call.

@@ -230,3 +230,23 @@ impl Iterator for Completions<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Controller;
+
+    #[test]
+    fn a_queue_moves_between_threads_and_a_controller_is_shared_by_them() {
+        const fn sends<T: Send>() {}
+        const fn shares<T: Send + Sync>() {}
+        sends::<Queue>();
+        shares::<Controller>();
+    }
+
+    #[test]
+    fn a_buffer_is_one_word_and_a_completion_half_a_cache_line() {
+        assert_eq!(size_of::<Option<DmaBuf>>(), 8);
+        assert_eq!(size_of::<Completion>(), 32);
+    }
+}

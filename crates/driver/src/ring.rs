@@ -11,7 +11,7 @@ use unvme_spec::{Qid, Sqe};
 use crate::Error;
 use crate::admin_queue::{Caller, command_name};
 use crate::device::Device;
-use crate::lifecycle::PairRequest;
+use crate::lifecycle::{Lifecycle, PairRequest};
 use crate::pace::Pace;
 use crate::pair::{Pair, PairConfig, Refused};
 use crate::queue::{Completion, CompletionMode, DEPTH_MAX, DataPointers, Payload, QueueOptions, Rejected};
@@ -90,19 +90,35 @@ impl Ring {
         let (qid, vector) = device.take_queue(options.mode != CompletionMode::Poll)?;
         let made = Self::make(device, options, qid, vector, data_pointers, facts.transfer_bytes_max);
         let mut ring = made.inspect_err(|_| device.return_queue(qid, vector))?;
-        ring.on_device = true;
-        let request = ring.request();
-        let created = device.create_pair(&request, |sqe| {
-            let completion = device.admin(sqe, None)?;
-            Error::check(|| format!("{} {qid}", command_name(&sqe)), completion.status)
-        });
-        if let Err(e) = created {
-            // A refusal leaves nothing on the device; after silence only a reset tells, which `drop` looks for.
-            ring.on_device = e.status().is_none();
-            return Err(e);
+        let installed = ring.install(&device.lifecycle());
+        if let Err(e @ (Error::Timeout { .. } | Error::Protocol(_))) = &installed {
+            device.reset_since(ring.joined, &e.to_string())?;
         }
-        ring.gate = ring.joined;
-        Ok(ring)
+        installed.map(|()| ring)
+    }
+
+    /// Creates the queues on the device, which does not have them. The caller holds the lifecycle lock, so that no reset
+    /// comes between.
+    fn install(&mut self, life: &Lifecycle) -> Result<(), Error> {
+        let device = Arc::clone(&self.device);
+        self.joined = device.epoch.load(Ordering::Acquire);
+        life.check()?;
+        if let Some((vector, event)) = &self.interrupt {
+            // Each time: a function level reset may have been what brought the controller back.
+            device.function.set_vector(*vector, Some(event.clone()))?;
+        }
+        self.on_device = true;
+        let created = device.create_pair(&self.request(), |sqe| {
+            let limit = device.options.admin_timeout;
+            let completion = device.admin.execute(&device, Caller::BringUp, sqe, None, limit)?;
+            Error::check(|| format!("{} {}", command_name(&sqe), self.lane), completion.status)
+        });
+        match &created {
+            Ok(()) => self.gate = self.joined,
+            // A refusal leaves nothing on the device; after silence only a reset tells, which `drop` looks for.
+            Err(e) => self.on_device = e.status().is_none(),
+        }
+        created
     }
 
     fn make(
@@ -124,11 +140,7 @@ impl Ring {
         let pair = Pair::new(&device.pool, config)?;
         let interrupt = match vector {
             None => None,
-            Some(vector) => {
-                let event = EventFd::new()?;
-                device.function.set_vector(vector, Some(event.clone()))?;
-                Some((vector, event))
-            }
+            Some(vector) => Some((vector, EventFd::new()?)),
         };
         Ok(Self {
             pair,
@@ -138,7 +150,7 @@ impl Ring {
             host_driven: device.host_driven,
             function: Arc::clone(&device.function),
             clock: device.clock.clone(),
-            joined: device.epoch.load(Ordering::Acquire),
+            joined: NEVER,
             device: Arc::clone(device),
             on_device: false,
             dead: None,
@@ -404,29 +416,16 @@ impl Ring {
     fn rejoin(&mut self) {
         let device = Arc::clone(&self.device);
         let life = device.lifecycle();
-        self.joined = device.epoch.load(Ordering::Acquire);
+        self.gate = NEVER;
         self.pair.abort_all(life.stopped());
         self.on_device &= !life.stopped();
-        let outcome = life.check().and_then(|()| {
+        if life.check().is_ok() {
             self.pair.restart();
-            self.on_device = true;
-            device.create_pair(&self.request(), |sqe| {
-                let limit = device.options.admin_timeout;
-                let completion = device.admin.execute(&device, Caller::BringUp, sqe, None, limit)?;
-                Error::check(|| format!("{} {}", command_name(&sqe), self.lane), completion.status)
-            })
-        });
-        match outcome {
-            Ok(()) => {
-                self.gate = self.joined;
-                self.dead = None;
-            }
-            Err(e) => {
-                tracing::warn!(queue = %self.lane, error = %e, "the queue is not there after a reset");
-                self.gate = NEVER;
-                self.dead = Some(e.to_string());
-            }
         }
+        self.dead = self.install(&life).err().map(|e| {
+            tracing::warn!(queue = %self.lane, error = %e, "the queue is not there after a reset");
+            e.to_string()
+        });
     }
 }
 

@@ -119,6 +119,28 @@ impl Sqe {
         self.cdw10 as u64 | (self.cdw11 as u64) << 32
     }
 
+    /// The entry as the eight 64-bit words it has in memory.
+    ///
+    /// Put together from the fields, not reinterpreted: narrow stores that are read back as wide words stall a processor
+    /// until all of them have left its store buffer, which costs more than everything else a submission does.
+    #[inline(always)]
+    pub const fn to_words(&self) -> [u64; 8] {
+        const fn join(low: u32, high: u32) -> u64 {
+            low as u64 | (high as u64) << 32
+        }
+        let head = self.opcode as u32 | (self.flags as u32) << 8 | (self.cid as u32) << 16;
+        [
+            join(head, self.nsid),
+            join(self.cdw2, self.cdw3),
+            self.mptr,
+            self.dptr[0],
+            self.dptr[1],
+            join(self.cdw10, self.cdw11),
+            join(self.cdw12, self.cdw13),
+            join(self.cdw14, self.cdw15),
+        ]
+    }
+
     /// Sets command dwords 10 (low) and 11 (high).
     #[inline]
     pub const fn set_cdw10_11(&mut self, value: u64) {
@@ -167,6 +189,14 @@ impl Cqe {
     #[inline]
     pub const fn set_status(&mut self, status: Status, phase: bool) {
         self.status_phase = status.raw() << 1 | phase as u16;
+    }
+
+    /// The entry as the two 64-bit words it has in memory, put together from the fields as in [`Sqe::to_words`]. The
+    /// phase tag is in the second.
+    #[inline(always)]
+    pub const fn to_words(&self) -> [u64; 2] {
+        let origin = self.sq_head as u64 | (self.sq_id as u64) << 16;
+        [self.result(), origin | (self.cid as u64) << 32 | (self.status_phase as u64) << 48]
     }
 
     /// Command specific result as one 64-bit value.

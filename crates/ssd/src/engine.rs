@@ -95,7 +95,8 @@ impl Ssd {
     #[cold]
     fn serve_fused(&self, sq: &mut SubmissionQueue, cq: &mut CompletionQueue, sqe: &Sqe, turn: u32) -> u32 {
         let partner = match sq.rung(&self.doorbells) {
-            Rung::Entries(waiting) if waiting > 1 => {
+            // A completion queue of two entries never has room for both.
+            Rung::Entries(waiting) if waiting > 1 && cq.entries > 2 => {
                 Some(sq.peek(1)).filter(|next| next.fuse() == Fuse::Second)
             }
             _ => None,

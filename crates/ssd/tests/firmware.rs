@@ -157,7 +157,7 @@ fn pieces_start_at_whole_pages_and_end_within_the_largest_image() {
         Err(Status::INVALID_FIELD)
     );
     assert_eq!(download(&mut host, FIRMWARE_IMAGE_BYTES_MAX - PIECE, &[0; PIECE]), Ok(0));
-    let huge = Sqe { cdw10: u32::MAX, cdw11: u32::MAX & !1023, ..sqe(0x11, 0) };
+    let huge = Sqe { cdw10: u32::MAX, cdw11: !1023, ..sqe(0x11, 0) };
     assert_eq!(host.admin(huge), Err(Status::INVALID_FIELD));
 }
 

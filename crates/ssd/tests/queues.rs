@@ -110,8 +110,8 @@ fn queues_cannot_be_created_before_the_host_has_set_entry_sizes() {
 fn a_refused_creation_says_not_to_retry_and_that_the_log_has_more() {
     let mut host = Host::started(512);
     let cqe = host.execute(0, create_cq(0, 7, 1, RING));
-    // DNR, M, type 1, code 01h; then the phase tag of the first pass.
-    assert_eq!(cqe.status_phase, 0b1_1_00_001_00000001_1);
+    // Bit 15 DNR, bit 14 M, type 1 in bits 11:9, code 01h in bits 8:1, and the phase tag of the first pass.
+    assert_eq!(cqe.status_phase, 0xc203);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::sync::atomic::Ordering;
 
-use unvme_driver::{Controller, Error, Namespace, Payload, QueueOptions};
+use unvme_driver::{Controller, ControllerOptions, Error, Namespace, Payload, QueueOptions};
 use unvme_spec::nvm::BlockRange;
 use unvme_spec::regs::version_parts;
 use unvme_spec::{Lba, Nsid, Status};
@@ -66,4 +66,33 @@ pub(crate) fn a_subsystem_reset_brings_the_controller_back(transport: Transport)
     controller.subsystem_reset().unwrap();
     assert_eq!(run(&mut queue, namespace.flush(), None).status, Status::SUCCESS);
     assert_eq!(Namespace::open(&controller, Nsid(1)).unwrap(), namespace);
+}
+
+pub(crate) fn the_last_handle_announces_a_shutdown(transport: Transport) {
+    let rig = transport(small());
+    let (controller, queue, _namespace) = block_queue(&rig, &QueueOptions::default());
+    let clone = controller.clone();
+    drop(controller);
+    drop(clone);
+    assert!(!rig.saboteur.shutdown_seen.load(Ordering::Relaxed), "the queue is still there");
+    drop(queue);
+    assert!(rig.saboteur.shutdown_seen.load(Ordering::Relaxed));
+    // Disabled: CC.EN and CSTS.RDY, bit 0 of their bytes.
+    for register in [0x14, 0x1c] {
+        let mut bytes = [0xff; 4];
+        rig.function.bar_read(0, register, &mut bytes).unwrap();
+        assert_eq!(bytes[0] & 1, 0, "register {register:#x}");
+    }
+}
+
+pub(crate) fn options_out_of_range_are_refused(transport: Transport) {
+    let rig = transport(small());
+    for (transfer_bytes_max, io_queues) in [(4095, 64), (1 << 31, 64), (4096, 0)] {
+        let options = ControllerOptions { transfer_bytes_max, io_queues, ..rig.options() };
+        let error = Controller::open(rig.function.clone(), options).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+    }
+    let options = ControllerOptions { transfer_bytes_max: 4096, io_queues: 1, ..rig.options() };
+    let controller = Controller::open(rig.function.clone(), options).unwrap();
+    assert_eq!((controller.queues_max(), controller.transfer_bytes_max().unwrap()), (1, 4096));
 }

@@ -28,6 +28,8 @@ conformance! {
         a_controller_comes_up_and_says_who_it_is,
         a_function_of_another_class_is_refused,
         a_controller_that_is_dropped_can_be_opened_again,
+        the_last_handle_announces_a_shutdown,
+        options_out_of_range_are_refused,
         a_reset_controller_says_who_it_is,
         a_subsystem_reset_brings_the_controller_back;
     admin:
@@ -61,6 +63,7 @@ conformance! {
         an_interrupt_wakes_the_sleeper,
         a_hybrid_queue_loses_no_completion,
         waiting_for_nothing_returns_at_once,
+        only_queues_that_sleep_have_interrupts,
         a_wait_ends_when_its_time_is_over;
     faults:
         a_reset_returns_every_outstanding_command_and_the_queue_goes_on,

@@ -14,7 +14,10 @@ impl Random {
             Ok(text) => text.parse().expect("UNVME_SEED is a number"),
             Err(_) => from_clock(),
         };
-        eprintln!("UNVME_SEED={seed}");
+        #[allow(clippy::print_stderr)] // What repeats a failure belongs with it.
+        {
+            eprintln!("UNVME_SEED={seed}");
+        }
         Self(seed)
     }
 

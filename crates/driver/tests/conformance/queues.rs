@@ -1,3 +1,5 @@
+use std::sync::atomic::Ordering;
+
 use unvme_driver::{CompletionMode, Controller, Error, Namespace, Payload, Queue, QueueOptions};
 use unvme_spec::nvm::{AccessFlags, BlockRange};
 use unvme_spec::{Lba, Nsid, Qid, Status, admin};
@@ -143,6 +145,22 @@ pub(crate) fn queues_and_vectors_run_out_with_an_error_that_says_so(transport: T
     let error = controller.create_queue(&depth(8)).unwrap_err();
     assert_eq!(error.to_string(), "all 3 I/O queue pairs of the controller are in use");
     drop(queues);
+    controller.create_queue(&interrupt).unwrap();
+    drop(controller);
+    if rig.is_remote() {
+        // The number of vectors was asked for when the client attached.
+        return;
+    }
+    rig.saboteur.vectors_max.store(2, Ordering::Relaxed);
+    let controller = rig.open();
+    let first = controller.create_queue(&interrupt).unwrap();
+    let error = controller.create_queue(&interrupt).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "all 2 interrupt vectors of the function are in use; a queue in poll mode needs none"
+    );
+    controller.create_queue(&depth(8)).unwrap();
+    drop(first);
     controller.create_queue(&interrupt).unwrap();
 }
 

@@ -1,6 +1,7 @@
 //! A function that passes everything on to another one, except what it is told not to.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use unvme_bus::{BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Region};
@@ -29,6 +30,11 @@ pub(crate) struct Saboteur {
     pub(crate) hurry: AtomicBool,
     /// The class code is that of an Ethernet controller.
     pub(crate) disguise: AtomicBool,
+    /// The host has announced a normal shutdown (CC.SHN 01b).
+    pub(crate) shutdown_seen: AtomicBool,
+    /// Most interrupt vectors to admit to.
+    pub(crate) vectors_max: AtomicU16,
+    events: Mutex<BTreeMap<u16, EventFd>>,
     frozen: Mutex<Option<[u8; 4]>>,
     admin_sq: AtomicU64,
     memory: Mutex<Vec<(u64, Region)>>,
@@ -43,6 +49,9 @@ impl Saboteur {
             never_ready: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
             disguise: AtomicBool::new(false),
+            shutdown_seen: AtomicBool::new(false),
+            vectors_max: AtomicU16::new(u16::MAX),
+            events: Mutex::default(),
             frozen: Mutex::new(None),
             admin_sq: AtomicU64::new(0),
             memory: Mutex::default(),
@@ -52,6 +61,11 @@ impl Saboteur {
     /// When this returns, the device does not work on queues that are swallowed from now on.
     pub(crate) fn swallow(&self, what: Swallow) {
         *self.swallow.write().unwrap() = what;
+    }
+
+    /// Where the device's interrupts of `vector` go.
+    pub(crate) fn event(&self, vector: u16) -> Option<EventFd> {
+        self.events.lock().unwrap().get(&vector).cloned()
     }
 
     fn host_memory(&self, iova: u64, bytes: usize) -> Region {
@@ -135,6 +149,10 @@ impl Function for Saboteur {
         {
             self.admin_sq.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
         }
+        // CC.SHN is bits 15:14.
+        if at == offset::CC && data.len() == 4 && data[1] >> 6 == 1 {
+            self.shutdown_seen.store(true, Ordering::Relaxed);
+        }
         self.inner.bar_write(index, at, data)
     }
 
@@ -150,10 +168,15 @@ impl Function for Saboteur {
     }
 
     fn vectors(&self) -> u16 {
-        self.inner.vectors()
+        self.inner.vectors().min(self.vectors_max.load(Ordering::Relaxed))
     }
 
     fn set_vector(&self, vector: u16, event: Option<EventFd>) -> Result<(), BusError> {
+        let mut events = self.events.lock().unwrap();
+        match &event {
+            Some(event) => events.insert(vector, event.clone()),
+            None => events.remove(&vector),
+        };
         self.inner.set_vector(vector, event)
     }
 

@@ -1,5 +1,6 @@
 use std::time::{Duration, Instant};
 
+use unvme_bus::Function;
 use unvme_driver::{CompletionMode, Payload, QueueOptions};
 use unvme_spec::Status;
 use unvme_spec::nvm::{AccessFlags, BlockRange};
@@ -69,4 +70,31 @@ pub(crate) fn a_wait_ends_when_its_time_is_over(transport: Transport) {
         assert!(queue.wait(PATIENCE).unwrap(), "{mode:?}");
         assert_eq!(queue.poll(8).count(), 1);
     }
+}
+
+pub(crate) fn only_queues_that_sleep_have_interrupts(transport: Transport) {
+    let rig = transport(small());
+    let (controller, mut polled, namespace) = block_queue(&rig, &in_mode(CompletionMode::Poll));
+    let mut sleeper = controller.create_queue(&in_mode(CompletionMode::Interrupt)).unwrap();
+    let event = rig.saboteur.event(1).expect("vector 1 is the first I/O queue's that asked for one");
+    assert!(rig.saboteur.event(2).is_none());
+    polled.submit(namespace.flush(), None, 1).unwrap();
+    assert_eq!(next(&mut polled).status, Status::SUCCESS);
+    assert!(!event.wait(Duration::ZERO).unwrap(), "the polled queue raised an interrupt");
+    for _ in 0..3 {
+        sleeper.submit(namespace.flush(), None, 1).unwrap();
+        sleeper.ring().unwrap();
+        rig.saboteur.advance(None, &rig.clock);
+        // Nobody has drained it: the signal stays, however late we look.
+        assert!(event.wait(PATIENCE).unwrap(), "no interrupt");
+        assert_eq!(next(&mut sleeper).status, Status::SUCCESS);
+        event.drain();
+    }
+    controller.reset().unwrap();
+    sleeper.submit(namespace.flush(), None, 1).unwrap();
+    sleeper.ring().unwrap();
+    rig.saboteur.advance(None, &rig.clock);
+    assert!(event.wait(PATIENCE).unwrap(), "no interrupt after a reset");
+    drop(sleeper);
+    assert!(rig.saboteur.event(1).is_none());
 }

@@ -1,16 +1,17 @@
 //! Get and Set Features (Base 5.1.11, 5.1.25; NVM 4.1.3).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod hot;
+mod values;
+
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 use unvme_bus::Clock;
 use unvme_spec::admin::{GetFeatures, SetFeatures};
 use unvme_spec::feature::{
-    Arbitration, AsyncEventConfiguration, Capabilities, ErrorRecovery, HostBehaviorSupport,
-    InterruptCoalescing, InterruptVectorConfiguration, IoCommandSetProfile, NumberOfQueues, PowerManagement,
-    Select, TemperatureThreshold, Timestamp, VolatileWriteCache, WriteAtomicity, fid,
+    Arbitration, AsyncEventConfiguration, HostBehaviorSupport, InterruptVectorConfiguration, NumberOfQueues,
+    Select, TemperatureThreshold, Timestamp, VolatileWriteCache, fid,
 };
 use unvme_spec::log_page::critical_warning;
 use unvme_spec::{Nsid, Sqe, Status};
@@ -21,6 +22,10 @@ use crate::Ssd;
 use crate::config::SsdConfig;
 use crate::engine::lock;
 use crate::queue::SubmissionQueue;
+use values::{SENSOR_ALL, THRESHOLD_OVER, THRESHOLD_UNDER, checked, threshold_index};
+
+pub(crate) use hot::HotFeatures;
+pub(super) use values::capabilities;
 
 /// Composite temperature in kelvins: 40 degrees Celsius, always.
 pub(super) const TEMPERATURE: u16 = 313;
@@ -28,8 +33,6 @@ pub(super) const TEMPERATURE: u16 = 313;
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
 /// Arbitration burst without a limit.
 const BURST_UNLIMITED: u8 = 7;
-/// Unit of the coalescing time.
-const COALESCING_UNIT_NS: u64 = 100_000;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// A feature's value that outlives resets.
@@ -64,12 +67,13 @@ impl Features {
         let vectors = config.io_queues + 1;
         let mut saved = BTreeMap::new();
         for SavedFeature { fid, index, value } in state.saved {
-            let saveable = capabilities(fid).is_some_and(|c| c.saveable());
-            match checked(fid, value, vectors) {
-                Ok((_, value)) if saveable => {
-                    saved.insert((fid, index), value);
-                }
-                _ => tracing::warn!(fid, index, value, "a saved feature is not possible and is ignored"),
+            let possible = capabilities(fid).filter(|c| c.saveable()).and_then(|c| {
+                let (place, value) = checked(fid, value, vectors).ok()?;
+                (place == index || c.namespace_specific()).then_some(value)
+            });
+            match possible {
+                Some(value) => _ = saved.insert((fid, index), value),
+                None => tracing::warn!(fid, index, value, "a saved feature is not possible and is ignored"),
             }
         }
         Self {
@@ -155,126 +159,6 @@ impl Features {
     }
 }
 
-/// THSEL of an over temperature threshold.
-const THRESHOLD_OVER: u8 = 0;
-/// THSEL of an under temperature threshold.
-const THRESHOLD_UNDER: u8 = 1;
-/// TMPSEL of the composite temperature, the only one there is.
-const SENSOR_COMPOSITE: u8 = 0;
-/// TMPSEL of all temperatures.
-const SENSOR_ALL: u8 = 0xf;
-
-/// What can be done with a feature; `None` for one that is not supported.
-pub(super) fn capabilities(fid: u8) -> Option<Capabilities> {
-    let fixed = Capabilities::new();
-    let changeable = fixed.with_changeable(true);
-    let saveable = changeable.with_saveable(true);
-    Some(match fid {
-        fid::ARBITRATION
-        | fid::TEMPERATURE_THRESHOLD
-        | fid::VOLATILE_WRITE_CACHE
-        | fid::INTERRUPT_COALESCING
-        | fid::INTERRUPT_VECTOR_CONFIGURATION
-        | fid::WRITE_ATOMICITY
-        | fid::ASYNC_EVENT_CONFIGURATION => saveable,
-        fid::ERROR_RECOVERY => saveable.with_namespace_specific(true),
-        fid::POWER_MANAGEMENT
-        | fid::NUMBER_OF_QUEUES
-        | fid::TIMESTAMP
-        | fid::HOST_BEHAVIOR_SUPPORT
-        | fid::IO_COMMAND_SET_PROFILE => changeable,
-        // There is no keep alive timer (KAS is zero): its value is zero and stays so.
-        fid::KEEP_ALIVE_TIMER => fixed,
-        _ => return None,
-    })
-}
-
-/// Checks dword 11 of Set Features for a feature that is nothing but that dword; returns which of the feature's values
-/// it is (namespaces aside) and what to keep of it. Reserved bits are not kept.
-fn checked(fid: u8, value: u32, vectors: u16) -> Result<(u32, u32), Status> {
-    let kept = match fid {
-        fid::ARBITRATION => {
-            let new = Arbitration::from_bits(value);
-            Arbitration::new()
-                .with_burst(new.burst())
-                .with_low_weight_z(new.low_weight_z())
-                .with_medium_weight_z(new.medium_weight_z())
-                .with_high_weight_z(new.high_weight_z())
-                .into_bits()
-        }
-        fid::POWER_MANAGEMENT => {
-            let new = PowerManagement::from_bits(value);
-            if new.power_state() != 0 {
-                return Err(INVALID_FIELD);
-            }
-            PowerManagement::new().with_workload_hint(new.workload_hint()).into_bits()
-        }
-        fid::TEMPERATURE_THRESHOLD => return checked_threshold(value),
-        fid::ERROR_RECOVERY => {
-            let new = ErrorRecovery::from_bits(value);
-            if new.deallocated_error() {
-                // NSFEAT of no namespace offers the error.
-                return Err(INVALID_FIELD);
-            }
-            ErrorRecovery::new().with_time_limit(new.time_limit()).into_bits()
-        }
-        fid::INTERRUPT_VECTOR_CONFIGURATION => {
-            let new = InterruptVectorConfiguration::from_bits(value);
-            if new.vector() >= vectors {
-                return Err(INVALID_FIELD);
-            }
-            let kept = InterruptVectorConfiguration::new()
-                .with_vector(new.vector())
-                .with_coalescing_disable(new.coalescing_disable());
-            return Ok((new.vector().into(), kept.into_bits()));
-        }
-        fid::ASYNC_EVENT_CONFIGURATION => {
-            let new = AsyncEventConfiguration::from_bits(value);
-            let offered = AsyncEventConfiguration::new()
-                .with_smart_critical_warnings(new.smart_critical_warnings())
-                .with_namespace_attributes(new.namespace_attributes())
-                .with_firmware_activation(new.firmware_activation());
-            if offered != new {
-                // OAES does not offer the others.
-                return Err(INVALID_FIELD);
-            }
-            value
-        }
-        fid::IO_COMMAND_SET_PROFILE => match IoCommandSetProfile::from_bits(value).index() {
-            0 => 0,
-            _ => return Err(Status::IO_COMMAND_SET_COMBINATION_REJECTED.with_do_not_retry()),
-        },
-        fid::VOLATILE_WRITE_CACHE => {
-            VolatileWriteCache::new().with_enabled(VolatileWriteCache::from_bits(value).enabled()).into_bits()
-        }
-        fid::INTERRUPT_COALESCING => {
-            let new = InterruptCoalescing::from_bits(value);
-            InterruptCoalescing::new().with_threshold_z(new.threshold_z()).with_time(new.time()).into_bits()
-        }
-        fid::WRITE_ATOMICITY => WriteAtomicity::new()
-            .with_disable_normal(WriteAtomicity::from_bits(value).disable_normal())
-            .into_bits(),
-        _ => return Err(INVALID_FIELD),
-    };
-    Ok((0, kept))
-}
-
-fn checked_threshold(value: u32) -> Result<(u32, u32), Status> {
-    let new = TemperatureThreshold::from_bits(value);
-    let index = threshold_index(new)?;
-    Ok((index.into_bits(), index.with_kelvins(new.kelvins()).into_bits()))
-}
-
-/// Which threshold a value is for. There are no sensors besides the composite temperature, and no hysteresis.
-fn threshold_index(value: TemperatureThreshold) -> Result<TemperatureThreshold, Status> {
-    let sensor = matches!(value.sensor(), SENSOR_COMPOSITE | SENSOR_ALL);
-    let kind = matches!(value.kind(), THRESHOLD_OVER | THRESHOLD_UNDER);
-    if !sensor || !kind {
-        return Err(INVALID_FIELD);
-    }
-    Ok(TemperatureThreshold::new().with_kind(value.kind()))
-}
-
 /// The Timestamp feature: what the host said the time was, and when.
 #[derive(Clone, Copy, Default)]
 struct ControllerTime {
@@ -292,87 +176,7 @@ impl ControllerTime {
     }
 }
 
-/// Features the I/O path looks at, without a lock.
-pub(crate) struct HotFeatures {
-    write_through: AtomicBool,
-    arbitration_burst: AtomicU32,
-    /// Completions to collect in bits 15:0 and how long, in units of 100 us, in bits 31:16; 0 when interrupts are not
-    /// coalesced.
-    coalescing: AtomicU32,
-    /// A bit per interrupt vector that is not coalesced.
-    immediate: [AtomicU64; 2],
-}
-
-impl HotFeatures {
-    pub(crate) fn new(features: &Features) -> Self {
-        let cache = VolatileWriteCache::from_bits(features.value(fid::VOLATILE_WRITE_CACHE, 0));
-        let burst = match Arbitration::from_bits(features.value(fid::ARBITRATION, 0)).burst() {
-            BURST_UNLIMITED => u32::MAX,
-            // The two commands of a fused pair are taken together, so a turn is at least two commands long.
-            burst => (1 << burst).max(2),
-        };
-        let coalescing = InterruptCoalescing::from_bits(features.value(fid::INTERRUPT_COALESCING, 0));
-        let (threshold, time) = (u32::from(coalescing.threshold_z()) + 1, u32::from(coalescing.time()));
-        // A threshold of one entry, and a time of zero, both mean: at once.
-        let coalescing = if threshold > 1 && time > 0 { threshold | time << 16 } else { 0 };
-        let mut immediate = [0u64; 2];
-        for (&(_, vector), &value) in features
-            .current
-            .range((fid::INTERRUPT_VECTOR_CONFIGURATION, 0)..=(fid::INTERRUPT_VECTOR_CONFIGURATION, u32::MAX))
-        {
-            let disabled = InterruptVectorConfiguration::from_bits(value).coalescing_disable();
-            if let Some(word) = immediate.get_mut(vector as usize / 64) {
-                *word |= u64::from(disabled) << (vector % 64);
-            }
-        }
-        Self {
-            write_through: AtomicBool::new(!cache.enabled()),
-            arbitration_burst: AtomicU32::new(burst),
-            coalescing: AtomicU32::new(coalescing),
-            immediate: immediate.map(AtomicU64::new),
-        }
-    }
-
-    /// Takes over the values of `new`. An I/O queue may see some of them a moment before the others.
-    pub(crate) fn replace(&self, new: &Self) {
-        self.write_through.store(new.write_through.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.arbitration_burst.store(new.arbitration_burst.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.coalescing.store(new.coalescing.load(Ordering::Relaxed), Ordering::Relaxed);
-        for (word, new) in self.immediate.iter().zip(&new.immediate) {
-            word.store(new.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-    }
-}
-
 impl Ssd {
-    /// True when the volatile write cache is disabled: a write is on the media before it completes.
-    #[inline]
-    pub(crate) fn is_write_through(&self) -> bool {
-        self.admin.hot.write_through.load(Ordering::Relaxed)
-    }
-
-    /// Most commands taken from one submission queue in a turn.
-    #[inline]
-    pub(crate) fn arbitration_burst(&self) -> u32 {
-        self.admin.hot.arbitration_burst.load(Ordering::Relaxed)
-    }
-
-    /// True when interrupts are coalesced on any vector.
-    #[inline]
-    pub(crate) fn coalescing(&self) -> bool {
-        self.admin.hot.coalescing.load(Ordering::Relaxed) != 0
-    }
-
-    /// Completions to collect before an interrupt on `vector`, and for how many nanoseconds at most; `None` when
-    /// interrupts on it are not coalesced.
-    pub(crate) fn coalescing_of(&self, vector: u16) -> Option<(u32, u64)> {
-        let packed = self.admin.hot.coalescing.load(Ordering::Relaxed);
-        let word = self.admin.hot.immediate.get(usize::from(vector) / 64)?;
-        let immediate = word.load(Ordering::Relaxed) & 1 << (vector % 64) != 0;
-        let (threshold, time) = (packed & 0xffff, packed >> 16);
-        (packed != 0 && !immediate).then(|| (threshold, u64::from(time) * COALESCING_UNIT_NS))
-    }
-
     pub(super) fn get_features(
         &self,
         sq: &mut SubmissionQueue,

@@ -281,7 +281,9 @@ impl Ssd {
         let refused = Status::INVALID_FIELD.with_do_not_retry();
         let start = u64::from(download.offset_dwords).saturating_mul(4);
         let bytes = download.dwords.saturating_mul(4);
-        if !start.is_multiple_of(GRANULARITY as u64) || start.saturating_add(bytes) > FIRMWARE_IMAGE_BYTES_MAX as u64 {
+        if !start.is_multiple_of(GRANULARITY as u64)
+            || start.saturating_add(bytes) > FIRMWARE_IMAGE_BYTES_MAX as u64
+        {
             return Err(refused);
         }
         let data = self.receive(sq, sqe, bytes as usize)?;

@@ -119,7 +119,8 @@ impl Ssd {
             return Err(Status::INVALID_LOG_PAGE.with_do_not_retry());
         }
         // No log page is about one namespace (LPA.SMARTS is clear), and none has an index.
-        if !matches!(get.nsid, Nsid::NONE | Nsid::ALL) || get.offset_is_index || get.offset % 4 != 0 {
+        if !matches!(get.nsid, Nsid::NONE | Nsid::ALL) || get.offset_is_index || !get.offset.is_multiple_of(4)
+        {
             return Err(INVALID_FIELD);
         }
         let bytes = usize::try_from(get.bytes()).map_err(|_| INVALID_FIELD)?;

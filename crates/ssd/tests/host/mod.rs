@@ -2,6 +2,8 @@
 // Each test binary uses a part of it.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod blocks;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

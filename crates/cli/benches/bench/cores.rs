@@ -1,0 +1,93 @@
+//! Cores: pinning, and what a cache line costs between two of them.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The first two cores this process may use.
+pub(crate) fn pair() -> Result<[usize; 2]> {
+    let allowed = sched_getaffinity(None).context("ask which cores there are")?;
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).take(2).collect();
+    ensure!(cores.len() == 2, "this row needs two cores and this process may use {}", cores.len());
+    Ok([cores[0], cores[1]])
+}
+
+/// Runs `work` in a thread of its own on a core.
+pub(crate) fn on<T: Send>(core: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            pin(core)?;
+            work()
+        });
+        join(thread)
+    })
+}
+
+/// Runs `work` on the first core this process may use; returns that core, too.
+pub(crate) fn on_first<T: Send>(work: impl FnOnce(usize) -> Result<T> + Send) -> Result<T> {
+    let allowed = sched_getaffinity(None).context("ask which cores there are")?;
+    let core = (0..CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).context("no core may be used")?;
+    on(core, || work(core))
+}
+
+/// What a thread returned; its panic goes on here.
+pub(crate) fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Keeps the calling thread on a core.
+pub(crate) fn pin(core: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set).with_context(|| format!("pin a thread to core {core}"))
+}
+
+/// Nanoseconds in which a cache line goes from one core to another and back.
+pub(crate) fn round_trip_ns(cores: [usize; 2]) -> Result<f64> {
+    const LIMIT: Duration = Duration::from_millis(20);
+    const STOP: u64 = u64::MAX;
+    let line = AtomicU64::new(0);
+    let start = Barrier::new(2);
+    thread::scope(|scope| {
+        let answering = scope.spawn(|| {
+            let pinned = pin(cores[1]);
+            start.wait();
+            pinned?;
+            loop {
+                // Acquire and Release order nothing here but the word itself: this is how a doorbell is seen.
+                match line.load(Ordering::Acquire) {
+                    STOP => return Ok(()),
+                    asked if asked % 2 == 1 => {
+                        // A Stop that came meanwhile stays.
+                        let _ = line.compare_exchange(asked, asked + 1, Ordering::Release, Ordering::Relaxed);
+                    }
+                    _ => std::hint::spin_loop(),
+                }
+            }
+        });
+        let asking = scope.spawn(|| {
+            let pinned = pin(cores[0]);
+            start.wait();
+            let result = pinned.map(|()| {
+                let began = Instant::now();
+                let mut turns = 0u64;
+                while began.elapsed() < LIMIT {
+                    let asked = turns * 2 + 1;
+                    line.store(asked, Ordering::Release);
+                    while line.load(Ordering::Acquire) == asked && began.elapsed() < LIMIT {}
+                    turns += 1;
+                }
+                began.elapsed().as_nanos() as f64 / turns as f64
+            });
+            line.store(STOP, Ordering::Release);
+            result
+        });
+        let ns = join(asking)?;
+        join(answering)?;
+        Ok(ns)
+    })
+}

@@ -1,0 +1,105 @@
+//! `make bench`: what the SDK costs, each figure beside its target.
+//!
+//! Every ratio is taken within one run, its two sides interleaved (A B A B), and is the median of the pairs' ratios.
+//! The figures are measurements, not tests: a row below its target is printed as such and the exit code stays 0.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `row` | a figure, its target, and how the table and `target/bench.json` show it |
+//! | `pairs` | interleaved measurement, medians |
+//! | `load` | a device, and the loop that an application would run on it |
+//! | `bare` | the loops without a device that it is compared with |
+//! | `cores` | pinning, and what a cache line costs between two cores |
+//! | `allocs` | an allocator that counts |
+//! | `block`, `vfio_user` | the rows |
+#![deny(unsafe_code)]
+
+mod allocs;
+mod bare;
+mod block;
+mod cores;
+mod load;
+mod pairs;
+mod row;
+mod vfio_user;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use crate::pairs::Effort;
+use crate::row::Row;
+
+/// A row's identifier and what measures it.
+type Bench = (&'static str, fn(&Effort) -> Result<Row>);
+
+const BENCHES: [Bench; 8] = [
+    (block::READ, block::read),
+    (block::WRITE, block::write),
+    (block::NULL_RATE, block::null_rate),
+    (block::NULL_RING, block::null_ring),
+    (block::TWO_CORES, block::two_cores),
+    (block::QD1, block::qd1),
+    (vfio_user::READ, vfio_user::read),
+    (block::ALLOCS, block::allocs),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match arguments.as_slice() {
+        [flag, socket, core, bytes] if flag == vfio_user::SERVE => vfio_user::serve(socket, core, bytes),
+        _ => run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let mut effort = Effort::full();
+    let mut wanted: Vec<&str> = Vec::new();
+    for argument in arguments {
+        match argument.as_str() {
+            // What `cargo bench` adds.
+            "--bench" => {}
+            "--smoke" => effort = Effort::smoke(),
+            flag if flag.starts_with('-') => {
+                bail!("{flag}: expected --smoke, or parts of the rows' names to run only those")
+            }
+            part => wanted.push(part),
+        }
+    }
+    let chosen: Vec<&Bench> = BENCHES
+        .iter()
+        .filter(|(id, _)| wanted.is_empty() || wanted.iter().any(|part| id.contains(part)))
+        .collect();
+    if chosen.is_empty() {
+        let ids = BENCHES.map(|(id, _)| id).join(", ");
+        bail!("{}: no such row; there are {ids}", wanted.join(", "));
+    }
+    let mut out = std::io::stdout();
+    Row::write_header(&mut out)?;
+    let mut rows = Vec::new();
+    for (id, measure) in chosen {
+        let mut row = measure(&effort).context(*id)?;
+        if effort.smoke {
+            row.note.insert_str(0, "smoke run, too short to mean anything; ");
+        }
+        row.write(&mut out)?;
+        rows.push(row);
+    }
+    if wanted.is_empty() {
+        // Cargo gives benches a folder for their files in the target folder.
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().context("find the target folder")?;
+        let path = target.join("bench.json");
+        row::save(&rows, &path)?;
+        writeln!(out, "\n{}", path.display())?;
+    }
+    Ok(())
+}

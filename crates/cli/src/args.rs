@@ -1,0 +1,160 @@
+//! What can be typed.
+
+use clap::{Parser, Subcommand};
+
+use crate::cmd::{
+    attach, compare, create_ns, device, dsm, feature, firmware, flush, format, generate, get_log, identify,
+    list, logs, read, reset, serve, write, write_zeroes,
+};
+use crate::exit;
+
+const ABOUT: &str = "Manage, evaluate and serve NVMe devices from user space";
+
+const LONG_ABOUT: &str = "\
+Manage, evaluate and serve NVMe devices from user space.
+
+A DEVICE is one of
+  0000:02:00.0                       a virtual device, made with `unvme device create`
+  mem:block:SIZE[,block=512|4096][,media=null]
+                                     a virtual device that lives and dies with the command
+  vfio-user:SOCKET                   a device that another process serves
+
+Commands and options are nvme-cli's where it has them; a number is decimal, or hexadecimal with 0x.";
+
+const EXAMPLES: &str = "\
+Examples:
+  unvme device create 0000:02:00.0 --size 4G    make a virtual SSD
+  unvme list                                    what is there
+  unvme id-ctrl 0000:02:00.0                    its identity
+  echo hello | unvme write 0000:02:00.0 -s 0 -z 512
+  unvme read 0000:02:00.0 -s 0 -z 512           what was written
+  unvme serve 0000:02:00.0 &                    let other processes use it, too
+
+Virtual devices are in $UNVME_HOME, else $XDG_STATE_HOME/unvme, else ~/.local/state/unvme.
+UNVME_LOG=debug shows on standard error what goes on inside.";
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "unvme",
+    version,
+    about = ABOUT,
+    long_about = LONG_ABOUT,
+    after_help = EXAMPLES,
+    after_long_help = format!("{EXAMPLES}\n\n{}", exit::HELP),
+    max_term_width = 100,
+    arg_required_else_help = true,
+    infer_long_args = false
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Create, list, show and remove virtual devices
+    #[command(subcommand)]
+    Device(device::Command),
+    /// List all virtual devices and their namespaces
+    List(list::List),
+    /// Identify Controller: who the device is and what it can do
+    IdCtrl(identify::IdCtrl),
+    /// Identify Namespace: size, use and formats of a namespace
+    IdNs(identify::IdNs),
+    /// List the controllers of the NVM subsystem
+    ListCtrl(identify::ListCtrl),
+    /// List the namespaces of a device
+    ListNs(identify::ListNs),
+    /// Read any log page
+    GetLog(get_log::GetLog),
+    /// SMART / Health log: temperature, wear, amounts of data
+    SmartLog(logs::SmartLog),
+    /// Error Information log: the latest errors
+    ErrorLog(logs::ErrorLog),
+    /// Firmware Slot log: which firmware is where
+    FwLog(logs::FwLog),
+    /// Read a feature
+    GetFeature(feature::GetFeature),
+    /// Change a feature
+    SetFeature(feature::SetFeature),
+    /// Format a namespace; destroys its data
+    Format(format::Format),
+    /// Download a firmware image to the device
+    FwDownload(firmware::Download),
+    /// Commit a downloaded image to a slot, activate a slot
+    #[command(visible_alias = "fw-activate")]
+    FwCommit(firmware::Commit),
+    /// Create a namespace
+    CreateNs(create_ns::CreateNs),
+    /// Delete a namespace; destroys its data
+    DeleteNs(create_ns::DeleteNs),
+    /// Attach a namespace to a controller
+    AttachNs(attach::AttachNs),
+    /// Detach a namespace from a controller
+    DetachNs(attach::DetachNs),
+    /// Reset the controller
+    Reset(reset::Reset),
+    /// Reset the NVM subsystem
+    SubsystemReset(reset::SubsystemReset),
+    /// Read blocks to a file or standard output
+    Read(read::Read),
+    /// Write blocks from a file or standard input; destroys what they held
+    Write(write::Write),
+    /// Compare blocks with a file or standard input
+    Compare(compare::Compare),
+    /// Make everything that was written durable
+    Flush(flush::Flush),
+    /// Dataset Management: deallocate blocks, give hints
+    Dsm(dsm::Dsm),
+    /// Set blocks to zero
+    WriteZeroes(write_zeroes::WriteZeroes),
+    /// Check that blocks can be read, without reading them to here
+    Verify(write_zeroes::Verify),
+    /// Serve a device to other processes on a vfio-user socket
+    Serve(serve::Serve),
+    /// Print a completion script for a shell
+    Completions(generate::Completions),
+    /// Write the manual pages to a folder
+    Man(generate::Man),
+}
+
+impl Command {
+    /// Does what was asked for.
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Device(command) => command.run(),
+            Self::List(command) => command.run(),
+            Self::IdCtrl(command) => command.run(),
+            Self::IdNs(command) => command.run(),
+            Self::ListCtrl(command) => command.run(),
+            Self::ListNs(command) => command.run(),
+            Self::GetLog(command) => command.run(),
+            Self::SmartLog(command) => command.run(),
+            Self::ErrorLog(command) => command.run(),
+            Self::FwLog(command) => command.run(),
+            Self::GetFeature(command) => command.run(),
+            Self::SetFeature(command) => command.run(),
+            Self::Format(command) => command.run(),
+            Self::FwDownload(command) => command.run(),
+            Self::FwCommit(command) => command.run(),
+            Self::CreateNs(command) => command.run(),
+            Self::DeleteNs(command) => command.run(),
+            Self::AttachNs(command) => command.run(),
+            Self::DetachNs(command) => command.run(),
+            Self::Reset(command) => command.run(),
+            Self::SubsystemReset(command) => command.run(),
+            Self::Read(command) => command.run(),
+            Self::Write(command) => command.run(),
+            Self::Compare(command) => command.run(),
+            Self::Flush(command) => command.run(),
+            Self::Dsm(command) => command.run(),
+            Self::WriteZeroes(command) => command.run(),
+            Self::Verify(command) => command.run(),
+            Self::Serve(command) => command.run(),
+            Self::Completions(command) => command.run(),
+            Self::Man(command) => command.run(),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `compare`.
+
+use anyhow::Result;
+use clap::Args;
+
+use super::transfer::{Data, Range, pump};
+use crate::output::{Output, Screen};
+use crate::target::{DeviceArg, NamespaceArg};
+use crate::value::Fields;
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The device compares; a difference is its status Compare Failure, exit code 1.
+
+Example: unvme compare 0000:02:00.0 -s 2048 --data image.bin")]
+pub(crate) struct Compare {
+    #[command(flatten)]
+    device: DeviceArg,
+    #[command(flatten)]
+    namespace: NamespaceArg,
+    #[command(flatten)]
+    range: Range,
+    #[command(flatten)]
+    data: Data,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Compare {
+    pub(crate) fn run(self) -> Result<()> {
+        let device = self.device.open()?;
+        let mut block = self.namespace.block(&device)?;
+        let extent = self.range.extent(self.data.data_size, block.block_bytes())?;
+        self.range.check(&block, extent.map_or(0, |extent| extent.blocks))?;
+        let start = self.range.start_block;
+        let moved =
+            pump(&self.data, extent, start, block.block_bytes(), |lba, data| Ok(block.compare(lba, data)?))?;
+        let blocks = moved.bytes / u64::from(block.block_bytes());
+        let json = Fields::new()
+            .with("nsid", block.nsid().0)
+            .with("start_block", start)
+            .with("blocks", blocks)
+            .with("equal", true);
+        Screen::new().say(self.output.output, json, format!("compare: Success, {} bytes", moved.bytes))
+    }
+}

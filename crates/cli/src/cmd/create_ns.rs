@@ -1,0 +1,110 @@
+//! `create-ns`, `delete-ns`.
+
+use anyhow::Result;
+use clap::Args;
+use unvme::{Device, Nsid, Size};
+use unvme_spec::identify::{IdentifyNamespace, NamespaceCreate, csi};
+
+use super::format::format_of_size;
+use crate::exit::usage;
+use crate::numbers;
+use crate::output::{Output, Screen};
+use crate::target::{DeviceArg, Force};
+use crate::value::Fields;
+
+/// Arguments of `create-ns`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A new namespace has to be attached before it can be used.
+
+Examples:
+  unvme create-ns 0000:02:00.0 --size 1G --block-size 4096
+  unvme create-ns 0000:02:00.0 --nsze 262144 --ncap 262144 --flbas 0")]
+pub(crate) struct CreateNs {
+    #[command(flatten)]
+    device: DeviceArg,
+    /// Size in logical blocks
+    #[arg(short = 's', long, value_name = "BLOCKS", value_parser = numbers::u64, required_unless_present = "size")]
+    nsze: Option<u64>,
+    /// Capacity in logical blocks; the size when left out
+    #[arg(short = 'c', long, value_name = "BLOCKS", value_parser = numbers::u64)]
+    ncap: Option<u64>,
+    /// Size in bytes, such as 1G, instead of blocks
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["nsze", "ncap"])]
+    size: Option<Size>,
+    /// LBA format, an index into the list of id-ns
+    #[arg(short, long, value_name = "INDEX", value_parser = numbers::u8, conflicts_with = "block_size")]
+    flbas: Option<u8>,
+    /// Bytes of a logical block, instead of an index; 512 when both are left out
+    #[arg(short, long, value_name = "BYTES", value_parser = numbers::bytes)]
+    block_size: Option<u64>,
+    /// Multi-path and sharing capabilities: 1 shared
+    #[arg(short = 'm', long, value_name = "NMIC", default_value = "0", value_parser = numbers::u8)]
+    nmic: u8,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl CreateNs {
+    pub(crate) fn run(self) -> Result<()> {
+        let device = self.device.open()?;
+        // What all namespaces have in common, the formats among it.
+        let common = device.admin(|controller| controller.identify_namespace(Nsid::ALL))?;
+        let (format, block_bytes) = self.format(&common)?;
+        let (nsze, ncap) = match (self.size, self.nsze) {
+            (Some(Size(bytes)), _) if bytes == 0 || !bytes.is_multiple_of(block_bytes) => {
+                return Err(usage(format!(
+                    "--size {bytes}: expected a multiple of the block, {block_bytes} bytes"
+                )));
+            }
+            (Some(Size(bytes)), _) => (bytes / block_bytes, bytes / block_bytes),
+            (None, Some(nsze)) => (nsze, self.ncap.unwrap_or(nsze)),
+            (None, None) => return Err(usage("create-ns: expected --nsze or --size")),
+        };
+        let mut request = NamespaceCreate::default();
+        request.nsze = nsze;
+        request.ncap = ncap;
+        request.flbas = format & 0xf | (format & 0x30) << 1;
+        request.nmic = self.nmic;
+        let nsid = device.admin(|controller| controller.create_namespace(&request, csi::NVM))?;
+        let json =
+            Fields::new().with("nsid", nsid.0).with("nsze", nsze).with("ncap", ncap).with("flbas", format);
+        Screen::new().say(self.output.output, json, format!("create-ns: Success, created nsid:{nsid}"))
+    }
+
+    /// Index of the LBA format and the bytes of its block.
+    fn format(&self, common: &IdentifyNamespace) -> Result<(u8, u64)> {
+        let index = match (self.flbas, self.block_size) {
+            (Some(index), _) => index,
+            (None, bytes) => format_of_size(common, bytes.unwrap_or(512))?,
+        };
+        let block = common.lbaf.get(usize::from(index)).and_then(|format| format.block_bytes());
+        // A format the device does not have is the device's to refuse.
+        Ok((index, block.map_or(512, u64::from)))
+    }
+}
+
+/// Arguments of `delete-ns`.
+#[derive(Debug, Args)]
+pub(crate) struct DeleteNs {
+    #[command(flatten)]
+    device: DeviceArg,
+    /// Namespace to delete; 0xffffffff deletes all
+    #[arg(short, long, value_name = "NSID", value_parser = numbers::u32)]
+    namespace_id: u32,
+    #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl DeleteNs {
+    pub(crate) fn run(self) -> Result<()> {
+        let device: Device = self.device.open()?;
+        let nsid = Nsid(self.namespace_id);
+        self.force.confirm(&device, &format!("delete-ns destroys namespace {nsid} and its data"))?;
+        device.admin(|controller| controller.delete_namespace(nsid))?;
+        let json = Fields::new().with("nsid", nsid.0);
+        Screen::new().say(self.output.output, json, format!("delete-ns: Success, deleted nsid:{nsid}"))
+    }
+}

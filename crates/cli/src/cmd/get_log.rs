@@ -1,0 +1,95 @@
+//! `get-log`.
+
+use anyhow::Result;
+use clap::Args;
+use unvme::{LogRequest, Nsid};
+use unvme_spec::log_page::lid_name;
+
+use crate::exit::usage;
+use crate::numbers;
+use crate::output::{LongOutput, Screen};
+use crate::show::hex;
+use crate::target::DeviceArg;
+use crate::value::Fields;
+
+/// Most bytes of a log page this command asks for.
+const LOG_BYTES_MAX: u64 = 64 << 20;
+
+/// Arguments of `get-log`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unvme get-log 0000:02:00.0 --log-id 2 --log-len 512
+  unvme get-log 0000:02:00.0 -i 5 -l 4096 --raw-binary > effects.bin")]
+pub(crate) struct GetLog {
+    #[command(flatten)]
+    device: DeviceArg,
+    /// Log page to read
+    #[arg(short = 'i', long, value_name = "ID", value_parser = numbers::u8)]
+    log_id: u8,
+    /// Bytes to read
+    #[arg(short = 'l', long, value_name = "BYTES", value_parser = numbers::bytes)]
+    log_len: u64,
+    /// First byte, a multiple of 4
+    #[arg(short = 'o', long, value_name = "OFFSET", default_value = "0", value_parser = numbers::bytes)]
+    lpo: u64,
+    /// Log specific parameter
+    #[arg(short = 's', long, value_name = "LSP", default_value = "0", value_parser = numbers::u8)]
+    lsp: u8,
+    /// Log specific identifier
+    #[arg(short = 'S', long, value_name = "LSI", default_value = "0", value_parser = numbers::u16)]
+    lsi: u16,
+    /// Command set identifier
+    #[arg(short = 'y', long, value_name = "CSI", default_value = "0", value_parser = numbers::u8)]
+    csi: u8,
+    /// Retain the asynchronous event that the page clears
+    #[arg(short, long)]
+    rae: bool,
+    /// Namespace, for pages that have a scope of one
+    #[arg(short, long, value_name = "NSID", default_value = "0xffffffff", value_parser = numbers::u32)]
+    namespace_id: u32,
+    /// Write the bytes as they are
+    #[arg(short = 'b', long)]
+    raw_binary: bool,
+    #[command(flatten)]
+    output: LongOutput,
+}
+
+impl GetLog {
+    pub(crate) fn run(self) -> Result<()> {
+        if !(1..=LOG_BYTES_MAX).contains(&self.log_len) {
+            return Err(usage(format!("--log-len {}: expected 1 to {LOG_BYTES_MAX} bytes", self.log_len)));
+        }
+        let device = self.device.open()?;
+        let length = self.log_len as usize;
+        let request = LogRequest {
+            nsid: Nsid(self.namespace_id),
+            lid: self.log_id,
+            lsp: self.lsp,
+            lsi: self.lsi,
+            csi: self.csi,
+            offset: self.lpo,
+            // The device counts in dwords.
+            bytes: length.next_multiple_of(4),
+            retain_async_event: self.rae,
+        };
+        let mut bytes = device.admin(|controller| controller.get_log(&request))?;
+        bytes.truncate(length);
+        let mut screen = Screen::new();
+        if self.raw_binary {
+            return screen.write_raw(&bytes);
+        }
+        let json = Fields::new()
+            .with("device", device.name())
+            .with("log_id", self.log_id)
+            .with("name", lid_name(self.log_id).unwrap_or("Unknown"))
+            .with("namespace_id", self.namespace_id)
+            .with("offset", self.lpo)
+            .with("data", hex::text(&bytes));
+        screen.show(self.output.output, json, |out| {
+            let (name, id, nsid) = (device.name(), self.log_id, self.namespace_id);
+            writeln!(out, "Device:{name} log-id:{id} namespace-id:{nsid:#x}")?;
+            hex::write(out, &bytes)
+        })
+    }
+}

@@ -1,0 +1,144 @@
+//! `id-ctrl`, `id-ns`, `list-ctrl`, `list-ns`.
+
+use anyhow::Result;
+use clap::Args;
+use unvme::Nsid;
+use unvme_spec::identify::{IdentifyController, IdentifyNamespace, cns};
+use unvme_spec::{admin, identify};
+use zerocopy::IntoBytes;
+
+use crate::numbers;
+use crate::output::{Output, Screen};
+use crate::show;
+use crate::target::{DeviceArg, NamespaceArg};
+use crate::value::{Fields, Value};
+
+/// Arguments of `id-ctrl`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: unvme id-ctrl 0000:02:00.0 --output json")]
+pub(crate) struct IdCtrl {
+    #[command(flatten)]
+    device: DeviceArg,
+    /// Write the 4096 bytes as they are
+    #[arg(short = 'b', long)]
+    raw_binary: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl IdCtrl {
+    pub(crate) fn run(self) -> Result<()> {
+        let device = self.device.open()?;
+        let data: IdentifyController = device.admin(|controller| controller.identify_controller())?;
+        let mut screen = Screen::new();
+        if self.raw_binary {
+            return screen.write_raw(data.as_bytes());
+        }
+        screen.show(self.output.output, show::identify::controller(&data), |out| {
+            show::identify::write_controller(out, &data)
+        })
+    }
+}
+
+/// Arguments of `id-ns`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: unvme id-ns 0000:02:00.0 -n 1")]
+pub(crate) struct IdNs {
+    #[command(flatten)]
+    device: DeviceArg,
+    #[command(flatten)]
+    namespace: NamespaceArg,
+    /// Also a namespace that exists and is not attached
+    #[arg(long)]
+    force: bool,
+    /// Write the 4096 bytes as they are
+    #[arg(short = 'b', long)]
+    raw_binary: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl IdNs {
+    pub(crate) fn run(self) -> Result<()> {
+        let device = self.device.open()?;
+        let nsid = self.namespace.choose(&device)?;
+        let cns = if self.force { cns::ALLOCATED_NAMESPACE } else { cns::NAMESPACE };
+        let command = admin::Identify { nsid, cns, ..Default::default() };
+        let data: IdentifyNamespace = device.admin(|controller| controller.identify_as(command))?;
+        let mut screen = Screen::new();
+        if self.raw_binary {
+            return screen.write_raw(data.as_bytes());
+        }
+        screen.show(self.output.output, show::identify::namespace(&data), |out| {
+            show::identify::write_namespace(out, nsid.0, &data)
+        })
+    }
+}
+
+/// Arguments of `list-ctrl`.
+#[derive(Debug, Args)]
+pub(crate) struct ListCtrl {
+    #[command(flatten)]
+    device: DeviceArg,
+    /// Only the controllers this namespace is attached to
+    #[arg(short, long, value_name = "NSID", value_parser = numbers::u32)]
+    namespace_id: Option<u32>,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl ListCtrl {
+    pub(crate) fn run(self) -> Result<()> {
+        let device = self.device.open()?;
+        let nsid = self.namespace_id.map(Nsid);
+        let controllers = device.admin(|controller| controller.controllers(nsid))?;
+        let list: Vec<Fields> = controllers.iter().map(|id| Fields::new().with("ctrl_id", *id)).collect();
+        let json = Fields::new().with("num_ctrl", controllers.len() as u64).with("ctrl_list", list);
+        Screen::new().show(self.output.output, json, |out| {
+            writeln!(out, "num of ctrls present: {}", controllers.len())?;
+            for (index, id) in controllers.iter().enumerate() {
+                writeln!(out, "[{index:4}]:{}", Value::Hex((*id).into()))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Arguments of `list-ns`.
+#[derive(Debug, Args)]
+pub(crate) struct ListNs {
+    #[command(flatten)]
+    device: DeviceArg,
+    /// Also namespaces that are not attached
+    #[arg(short, long)]
+    all: bool,
+    /// Start the list with this namespace
+    #[arg(short, long, value_name = "NSID", default_value = "1", value_parser = numbers::u32)]
+    namespace_id: u32,
+    /// Only namespaces of this I/O command set: 0 NVM, 1 key value
+    #[arg(short = 'y', long, value_name = "CSI", value_parser = numbers::u8, conflicts_with = "all")]
+    csi: Option<u8>,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl ListNs {
+    pub(crate) fn run(self) -> Result<()> {
+        let device = self.device.open()?;
+        let mut namespaces = device.admin(|controller| match (self.all, self.csi) {
+            (true, _) => controller.allocated_namespaces(),
+            (false, None) => controller.active_namespaces(),
+            (false, Some(csi)) => controller.command_set_namespaces(csi),
+        })?;
+        namespaces.retain(|nsid| nsid.0 >= self.namespace_id);
+        // nvme-cli shows what one list holds.
+        namespaces.truncate(identify::NamespaceList::CAPACITY);
+        let list: Vec<Fields> = namespaces.iter().map(|nsid| Fields::new().with("nsid", nsid.0)).collect();
+        Screen::new().show(self.output.output, Fields::new().with("nsid_list", list), |out| {
+            for (index, nsid) in namespaces.iter().enumerate() {
+                writeln!(out, "[{index:4}]:{}", Value::Hex(nsid.0.into()))?;
+            }
+            Ok(())
+        })
+    }
+}

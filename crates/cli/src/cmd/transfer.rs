@@ -1,0 +1,245 @@
+//! Which blocks a command is about, and moving bytes between them and files.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use unvme::Block;
+
+use crate::exit::usage;
+use crate::numbers;
+
+/// Bytes that are moved at a time, a multiple of every block size.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Blocks, as nvme-cli names them.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Range {
+    /// First block
+    #[arg(short, long, value_name = "LBA", default_value = "0", value_parser = numbers::u64)]
+    pub(crate) start_block: u64,
+    /// Number of blocks minus one, as in the command itself and in nvme-cli: 0 is one block
+    #[arg(short = 'c', long, value_name = "COUNT", value_parser = numbers::u64)]
+    pub(crate) block_count: Option<u64>,
+}
+
+/// Where data comes from or goes to.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Data {
+    /// File with the data; standard input or output when left out, or `-`
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) data: Option<PathBuf>,
+    /// Bytes of data, such as 4096 or 1M; decides the number of blocks when --block-count does not
+    #[arg(short = 'z', long, value_name = "BYTES", value_parser = numbers::bytes)]
+    pub(crate) data_size: Option<u64>,
+}
+
+impl Data {
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.data.as_deref().filter(|path| path.as_os_str() != "-")
+    }
+}
+
+/// A number of blocks, and of the bytes on them that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Range {
+    /// What the options say; `None` when they leave the length to the input.
+    pub(crate) fn extent(self, data_size: Option<u64>, block_bytes: u32) -> Result<Option<Extent>> {
+        let block = u64::from(block_bytes);
+        let blocks = match (self.block_count, data_size) {
+            (None, None) => return Ok(None),
+            (Some(count), _) => {
+                count.checked_add(1).ok_or_else(|| usage("--block-count: too many blocks"))?
+            }
+            (None, Some(0)) => return Err(usage("--data-size 0: expected at least one byte")),
+            (None, Some(bytes)) => bytes.div_ceil(block),
+        };
+        let whole = blocks
+            .checked_mul(block)
+            .ok_or_else(|| usage(format!("{blocks} blocks: more bytes than 64 bits count")))?;
+        match data_size {
+            Some(bytes) if bytes > whole || bytes == 0 => {
+                Err(usage(format!("--data-size {bytes}: --block-count names {blocks} blocks, {whole} bytes")))
+            }
+            bytes => Ok(Some(Extent { blocks, bytes: bytes.unwrap_or(whole) })),
+        }
+    }
+
+    /// Refuses blocks beyond the end before the first of them is touched.
+    pub(crate) fn check(self, block: &Block, blocks: u64) -> Result<()> {
+        match self.start_block.checked_add(blocks) {
+            Some(end) if end <= block.blocks() => Ok(()),
+            _ => Err(usage(format!(
+                "{blocks} blocks from block {}: namespace {} has {} blocks of {} bytes",
+                self.start_block,
+                block.nsid(),
+                block.blocks(),
+                block.block_bytes()
+            ))),
+        }
+    }
+}
+
+/// What came of reading the input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    /// Bytes that were sent to the device.
+    pub(crate) bytes: u64,
+    /// Zeroes among them, behind the end of the input.
+    pub(crate) padding: u64,
+}
+
+/// Reads the input and hands it to `sink` in whole blocks: first block, data. With an extent exactly that much is
+/// taken, with zeroes behind the end of the input; without one all of the input, which must be whole blocks.
+pub(crate) fn pump(
+    data: &Data,
+    extent: Option<Extent>,
+    start: u64,
+    block_bytes: u32,
+    mut sink: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<Moved> {
+    let mut input: Box<dyn Read> = match data.path() {
+        Some(path) => Box::new(File::open(path).with_context(|| format!("open {}", path.display()))?),
+        None => Box::new(io::stdin().lock()),
+    };
+    let what =
+        || data.path().map_or("read standard input".to_owned(), |path| format!("read {}", path.display()));
+    let block = u64::from(block_bytes);
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut moved = Moved::default();
+    let mut ended = false;
+    loop {
+        let wanted = extent.map_or(u64::MAX, |extent| extent.blocks * block - moved.bytes);
+        if wanted == 0 || ended && extent.is_none() {
+            return Ok(moved);
+        }
+        let length = wanted.min(CHUNK_BYTES as u64) as usize;
+        // Of the last block only the bytes that count are taken.
+        let counts = extent.map_or(length as u64, |extent| extent.bytes.saturating_sub(moved.bytes));
+        let taken = match ended {
+            true => 0,
+            false => fill(&mut input, &mut buffer[..length.min(counts as usize)]).with_context(what)?,
+        };
+        ended |= taken < length;
+        let send = match extent {
+            Some(_) => length,
+            None if (taken as u64).is_multiple_of(block) => taken,
+            None => {
+                return Err(usage(format!(
+                    "the input has {} bytes, which are no whole blocks of {block}; after {} bytes nothing was done; \
+                     name the length with --data-size to fill the last block up with zeroes",
+                    moved.bytes + taken as u64,
+                    moved.bytes
+                )));
+            }
+        };
+        buffer[taken..send].fill(0);
+        if send > 0 {
+            sink(start + moved.bytes / block, &buffer[..send])?;
+        }
+        moved.bytes += send as u64;
+        moved.padding += (send - taken) as u64;
+    }
+}
+
+/// Reads until the buffer is full or the input ends.
+fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(bytes) => filled += bytes,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
+}
+
+/// Reads blocks and writes the bytes that count to `out`.
+pub(crate) fn drain(block: &mut Block, start: u64, extent: Extent, out: &mut dyn Write) -> Result<()> {
+    let block_bytes = u64::from(block.block_bytes());
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut done = 0;
+    while done < extent.blocks * block_bytes {
+        let length = (extent.blocks * block_bytes - done).min(CHUNK_BYTES as u64) as usize;
+        block.read_at(start + done / block_bytes, &mut buffer[..length])?;
+        let counts = (length as u64).min(extent.bytes.saturating_sub(done)) as usize;
+        out.write_all(&buffer[..counts])?;
+        done += length as u64;
+    }
+    Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(block_count: Option<u64>) -> Range {
+        Range { start_block: 0, block_count }
+    }
+
+    #[test]
+    fn count_and_size_say_how_many_blocks() {
+        let extent = |count, size| range(count).extent(size, 512).map_err(|e| e.to_string());
+        assert_eq!(extent(None, None), Ok(None));
+        assert_eq!(extent(Some(0), None), Ok(Some(Extent { blocks: 1, bytes: 512 })));
+        assert_eq!(extent(Some(7), Some(100)), Ok(Some(Extent { blocks: 8, bytes: 100 })));
+        assert_eq!(extent(None, Some(513)), Ok(Some(Extent { blocks: 2, bytes: 513 })));
+        assert!(extent(Some(0), Some(513)).is_err_and(|e| e.contains("names 1 blocks, 512 bytes")));
+        assert!(extent(None, Some(0)).is_err());
+        assert!(extent(Some(u64::MAX), None).is_err());
+        assert!(extent(Some(u64::MAX - 1), None).is_err());
+    }
+
+    /// What `pump` hands on: first block and bytes of each piece.
+    type Pieces = Vec<(u64, Vec<u8>)>;
+
+    fn pumped(input: &[u8], extent: Option<Extent>) -> Result<(Moved, Pieces)> {
+        let file = tempfile::NamedTempFile::new()?;
+        std::fs::write(file.path(), input)?;
+        let data = Data { data: Some(file.path().into()), data_size: None };
+        let mut out = Vec::new();
+        let moved = pump(&data, extent, 100, 512, |lba, bytes| {
+            out.push((lba, bytes.to_vec()));
+            Ok(())
+        })?;
+        Ok((moved, out))
+    }
+
+    #[test]
+    fn input_without_a_length_is_taken_whole() {
+        let input = vec![7; CHUNK_BYTES + 1024];
+        let (moved, out) = pumped(&input, None).expect("whole blocks");
+        assert_eq!(moved, Moved { bytes: input.len() as u64, padding: 0 });
+        assert_eq!(out.iter().map(|(lba, _)| *lba).collect::<Vec<_>>(), [100, 100 + 2048]);
+        assert_eq!(joined(&out), input);
+        assert!(pumped(&[], None).expect("empty").1.is_empty());
+        let message = pumped(&[1; 700], None).expect_err("no whole blocks").to_string();
+        assert!(message.contains("700 bytes, which are no whole blocks of 512"), "{message}");
+    }
+
+    #[test]
+    fn input_with_a_length_is_cut_or_filled_up() {
+        let (moved, out) = pumped(&[7; 700], Some(Extent { blocks: 2, bytes: 1024 })).expect("filled up");
+        assert_eq!(moved, Moved { bytes: 1024, padding: 324 });
+        assert_eq!(out, [(100, [vec![7; 700], vec![0; 324]].concat())]);
+        let (moved, out) = pumped(&[7; 4096], Some(Extent { blocks: 1, bytes: 100 })).expect("cut");
+        assert_eq!(moved, Moved { bytes: 512, padding: 412 });
+        assert_eq!(out, [(100, [vec![7; 100], vec![0; 412]].concat())]);
+        let blocks = 2 * CHUNK_BYTES as u64 / 512;
+        let (moved, out) = pumped(&[7; 1], Some(Extent { blocks, bytes: blocks * 512 })).expect("long");
+        assert_eq!((moved.padding, joined(&out).len()), (blocks * 512 - 1, 2 * CHUNK_BYTES));
+    }
+
+    fn joined(pieces: &Pieces) -> Vec<u8> {
+        pieces.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect()
+    }
+}

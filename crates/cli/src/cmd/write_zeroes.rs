@@ -1,0 +1,74 @@
+//! `write-zeroes`, `verify`.
+
+use anyhow::Result;
+use clap::Args;
+
+use super::transfer::Range;
+use crate::output::{Output, Screen};
+use crate::target::{DeviceArg, Force, NamespaceArg};
+use crate::value::Fields;
+
+/// Arguments of `write-zeroes`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: unvme write-zeroes 0000:02:00.0 -s 0 -c 2047      2048 blocks")]
+pub(crate) struct WriteZeroes {
+    #[command(flatten)]
+    device: DeviceArg,
+    #[command(flatten)]
+    namespace: NamespaceArg,
+    #[command(flatten)]
+    range: Range,
+    /// The device should give the space of the blocks back
+    #[arg(short, long)]
+    deac: bool,
+    #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl WriteZeroes {
+    pub(crate) fn run(self) -> Result<()> {
+        let device = self.device.open()?;
+        let mut block = self.namespace.block(&device)?;
+        let blocks = self.range.extent(None, block.block_bytes())?.map_or(1, |extent| extent.blocks);
+        self.range.check(&block, blocks)?;
+        let start = self.range.start_block;
+        self.force
+            .confirm(&device, &format!("write-zeroes destroys {blocks} blocks from block {start} on"))?;
+        block.write_zeroes(start, blocks, self.deac)?;
+        let json = Fields::new()
+            .with("nsid", block.nsid().0)
+            .with("start_block", start)
+            .with("blocks", blocks)
+            .with("deallocate", self.deac);
+        Screen::new().say(self.output.output, json, "NVME Write Zeroes Success")
+    }
+}
+
+/// Arguments of `verify`.
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    #[command(flatten)]
+    device: DeviceArg,
+    #[command(flatten)]
+    namespace: NamespaceArg,
+    #[command(flatten)]
+    range: Range,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Verify {
+    pub(crate) fn run(self) -> Result<()> {
+        let device = self.device.open()?;
+        let mut block = self.namespace.block(&device)?;
+        let blocks = self.range.extent(None, block.block_bytes())?.map_or(1, |extent| extent.blocks);
+        self.range.check(&block, blocks)?;
+        let start = self.range.start_block;
+        block.verify(start, blocks)?;
+        let json =
+            Fields::new().with("nsid", block.nsid().0).with("start_block", start).with("blocks", blocks);
+        Screen::new().say(self.output.output, json, "NVME Verify Success")
+    }
+}

@@ -1,0 +1,36 @@
+//! The `unvme` command: manage, evaluate and serve NVMe devices from user space.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `args` | what can be typed |
+//! | `cmd` | a file per command, or per family of them |
+//! | `target` | the device and the namespace a command is about, and asking before data is destroyed |
+//! | `show`, `value`, `output` | structures of a device as text like nvme-cli's, and as JSON |
+//! | `exit` | exit codes, and how an error is told |
+#![forbid(unsafe_code)]
+
+mod args;
+mod cmd;
+mod exit;
+mod numbers;
+mod output;
+mod show;
+mod target;
+mod value;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::filter::LevelFilter;
+
+/// Environment variable with the level of diagnostics on stderr: `off`, `error`, `warn`, `info`, `debug` or `trace`.
+const LOG_VARIABLE: &str = "UNVME_LOG";
+
+fn main() -> ExitCode {
+    let cli = args::Cli::parse();
+    let level =
+        std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::ERROR);
+    tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).without_time().init();
+    exit::report(cli.command.run())
+}

@@ -1,0 +1,171 @@
+//! Blocks whose content says which block they are and how often they were written.
+//!
+//! The first word of a block is its address, the second [`MAGIC`] and its generation, and the rest depends on both: a
+//! block that is old, torn, in the wrong place, or another device's does not pass for the right one. Words are 64 bits,
+//! little endian.
+
+use std::fmt;
+
+/// Generations are 1 to this; then they start again.
+pub(super) const GENERATION_MAX: u8 = 127;
+
+/// "unvme-p" in the upper seven bytes of a block's second word; its lowest byte is the generation.
+const MAGIC: u64 = 0x756e_766d_652d_7000;
+const GENERATION_MASK: u64 = 0xff;
+/// Odd, so that all words of a block differ.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+const WORD_BYTES: usize = 8;
+
+/// What a block should hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// What was written as this generation.
+    Generation(u8),
+    /// What was written as any generation.
+    Any,
+}
+
+/// A block that is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mismatch {
+    /// Its address.
+    pub(super) lba: u64,
+    expected: Expected,
+    /// Byte within the block where it is wrong first.
+    byte: usize,
+    /// What the block says it is: address and generation.
+    says: Option<(u64, u8)>,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {} is wrong from byte {} on: expected ", self.lba, self.byte)?;
+        match self.expected {
+            Expected::Generation(generation) => write!(f, "its data number {generation}")?,
+            Expected::Any => f.write_str("data written with --verify")?,
+        }
+        match self.says {
+            Some((lba, generation)) => write!(f, ", found data number {generation} of block {lba}"),
+            None => f.write_str(", found something else"),
+        }
+    }
+}
+
+fn word(lba: u64, generation: u8, index: usize) -> u64 {
+    match index {
+        0 => lba,
+        1 => MAGIC | u64::from(generation),
+        _ => key(lba, generation).wrapping_add(STEP.wrapping_mul(index as u64)),
+    }
+}
+
+/// Spreads address and generation over all bits.
+fn key(lba: u64, generation: u8) -> u64 {
+    let mut key = lba ^ u64::from(generation) << 56;
+    key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    key ^ key >> 31
+}
+
+/// Fills `data`, whole blocks of `block_bytes` from `lba` on.
+pub(super) fn fill(data: &mut [u8], block_bytes: usize, lba: u64, generation: u8) {
+    for (lba, block) in (lba..).zip(data.chunks_exact_mut(block_bytes)) {
+        for (index, bytes) in block.chunks_exact_mut(WORD_BYTES).enumerate() {
+            bytes.copy_from_slice(&word(lba, generation, index).to_le_bytes());
+        }
+    }
+}
+
+/// Checks `data`, whole blocks of `block_bytes` from `lba` on.
+///
+/// # Errors
+/// The first block that is wrong.
+pub(super) fn check(data: &[u8], block_bytes: usize, lba: u64, expected: Expected) -> Result<(), Mismatch> {
+    for (lba, block) in (lba..).zip(data.chunks_exact(block_bytes)) {
+        let says = said(block);
+        let generation = match (expected, says) {
+            (Expected::Generation(generation), _) | (Expected::Any, Some((_, generation))) => generation,
+            (Expected::Any, None) => 1,
+        };
+        let mut words = block.chunks_exact(WORD_BYTES).enumerate();
+        let wrong = words.find(|(index, bytes)| **bytes != word(lba, generation, *index).to_le_bytes());
+        if let Some((index, _)) = wrong {
+            return Err(Mismatch { lba, expected, byte: index * WORD_BYTES, says });
+        }
+    }
+    Ok(())
+}
+
+/// What a block says it is, if it was written here at all.
+fn said(block: &[u8]) -> Option<(u64, u8)> {
+    let at = |index: usize| {
+        let bytes = block.get(index * WORD_BYTES..(index + 1) * WORD_BYTES)?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let (lba, mark) = (at(0)?, at(1)?);
+    let generation = (mark & GENERATION_MASK) as u8;
+    let ours = mark & !GENERATION_MASK == MAGIC && (1..=GENERATION_MAX).contains(&generation);
+    ours.then_some((lba, generation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(lba: u64, generation: u8) -> Vec<u8> {
+        let mut data = vec![0; 1024];
+        fill(&mut data, 512, lba, generation);
+        data
+    }
+
+    #[test]
+    fn a_block_begins_with_its_address_and_generation() {
+        let data = written(0x0102_0304, 7);
+        assert_eq!(data[..16], [4, 3, 2, 1, 0, 0, 0, 0, 7, b'p', b'-', b'e', b'm', b'v', b'n', b'u']);
+        assert_eq!(data[512..520], [5, 3, 2, 1, 0, 0, 0, 0], "the second block has the next address");
+    }
+
+    #[test]
+    fn what_was_written_passes() {
+        let data = written(100, 3);
+        assert_eq!(check(&data, 512, 100, Expected::Generation(3)), Ok(()));
+        assert_eq!(check(&data, 512, 100, Expected::Any), Ok(()));
+    }
+
+    #[test]
+    fn a_flipped_bit_anywhere_is_found() {
+        for byte in 0..1024 {
+            let mut data = written(100, 3);
+            data[byte] ^= 0x10;
+            for expected in [Expected::Generation(3), Expected::Any] {
+                let wrong = check(&data, 512, 100, expected).expect_err("a flipped bit");
+                assert_eq!(wrong.lba, 100 + byte as u64 / 512, "byte {byte}");
+            }
+        }
+    }
+
+    #[test]
+    fn old_data_misplaced_data_and_zeroes_are_found_and_named() {
+        let message = |data: &[u8], expected| check(data, 512, 100, expected).expect_err("wrong data").to_string();
+        assert_eq!(
+            message(&written(100, 2), Expected::Generation(3)),
+            "block 100 is wrong from byte 8 on: expected its data number 3, found data number 2 of block 100"
+        );
+        assert_eq!(
+            message(&written(200, 3), Expected::Any),
+            "block 100 is wrong from byte 0 on: expected data written with --verify, found data number 3 of block 200"
+        );
+        assert_eq!(
+            message(&[0; 512], Expected::Any),
+            "block 100 is wrong from byte 0 on: expected data written with --verify, found something else"
+        );
+    }
+
+    #[test]
+    fn a_torn_block_is_found() {
+        let mut data = written(100, 4);
+        data[256..512].copy_from_slice(&written(100, 3)[256..512]);
+        let wrong = check(&data, 512, 100, Expected::Any).expect_err("torn");
+        assert_eq!((wrong.lba, wrong.byte), (100, 256));
+    }
+}

@@ -1,0 +1,332 @@
+//! The measuring loop: one queue of one namespace, kept full.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+use unvme::{Block, BlockOp, BlockQueue, BlockRange, Completion, DmaBuf, Lba, QueueOptions, Status};
+
+use super::addresses::Addresses;
+use super::books::Books;
+use super::data;
+use super::ledger::{Ledger, after, expected};
+use super::pace::Pace;
+
+/// Time since a thread began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch(Instant);
+
+impl Watch {
+    pub(super) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    #[inline]
+    pub(super) fn ns(&self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
+}
+
+/// Where commands go.
+#[derive(Debug)]
+enum Sink {
+    /// To a device.
+    Device(BlockQueue),
+    /// Nowhere: they complete at once. This is how the loop itself is measured.
+    Nothing(Vec<Completion>),
+}
+
+/// Size of a unit on a namespace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unit {
+    /// Bytes of a logical block.
+    pub(super) block_bytes: u32,
+    /// Logical blocks of a command.
+    pub(super) blocks: u32,
+}
+
+impl Unit {
+    fn range(self, unit: u64) -> BlockRange {
+        BlockRange::new(Lba(unit * u64::from(self.blocks)), self.blocks)
+    }
+
+    /// Bytes of a command.
+    pub(super) fn bytes(self) -> usize {
+        self.block_bytes as usize * self.blocks as usize
+    }
+}
+
+/// A command on its way. Its index is its token.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    start_ns: u64,
+    unit: u64,
+    read: bool,
+    /// What the unit holds once the command is done, for the ledger.
+    generation: u8,
+}
+
+/// Everything about a lane but the queue.
+#[derive(Debug)]
+struct Desk<'a> {
+    unit: Unit,
+    addresses: Addresses,
+    /// Present when data is verified.
+    ledger: Option<&'a Ledger>,
+    slots: Vec<Slot>,
+    /// Slots that are free, each with its buffer.
+    free: Vec<(u32, DmaBuf)>,
+    /// A unit's data, to be made or looked at.
+    scratch: Vec<u8>,
+    books: Books,
+}
+
+/// How a lane is to be.
+#[derive(Debug)]
+pub(super) struct Plan<'a> {
+    pub(super) depth: u16,
+    pub(super) unit: Unit,
+    pub(super) addresses: Addresses,
+    pub(super) ledger: Option<&'a Ledger>,
+    pub(super) books: Books,
+    /// Commands per second, when there is a limit.
+    pub(super) rate: Option<f64>,
+}
+
+/// One queue, and what it is kept busy with.
+#[derive(Debug)]
+pub(super) struct Lane<'a> {
+    sink: Sink,
+    desk: Desk<'a>,
+    pace: Option<Pace>,
+}
+
+impl<'a> Lane<'a> {
+    /// A lane on a queue of its own.
+    pub(super) fn on_device(block: &Block, plan: Plan<'a>) -> Result<Self> {
+        let queue = block.queue(&QueueOptions { depth: plan.depth, ..QueueOptions::default() })?;
+        let free = buffers(&queue, &plan)?;
+        Ok(Self::new(Sink::Device(queue), free, plan))
+    }
+
+    /// A lane without a device; `queue` only lends it buffers.
+    pub(super) fn on_nothing(queue: &BlockQueue, plan: Plan<'a>) -> Result<Self> {
+        let free = buffers(queue, &plan)?;
+        let completions = Vec::with_capacity(free.len());
+        Ok(Self::new(Sink::Nothing(completions), free, plan))
+    }
+
+    fn new(sink: Sink, free: Vec<(u32, DmaBuf)>, plan: Plan<'a>) -> Self {
+        let desk = Desk {
+            unit: plan.unit,
+            addresses: plan.addresses,
+            ledger: plan.ledger,
+            slots: vec![Slot::default(); free.len()],
+            free,
+            scratch: vec![0; if plan.ledger.is_some() { plan.unit.bytes() } else { 0 }],
+            books: plan.books,
+        };
+        Self { sink, desk, pace: plan.rate.map(Pace::new) }
+    }
+
+    /// Submits as much as may be, and takes what has finished. Returns the time when it looked at the watch.
+    #[inline]
+    pub(super) fn turn(&mut self, watch: Watch) -> Result<Option<u64>> {
+        let mut now = None;
+        if !self.desk.free.is_empty() {
+            let start_ns = watch.ns();
+            now = Some(start_ns);
+            let free = self.desk.free.len();
+            let admitted = self.pace.as_mut().map_or(free, |pace| pace.admit(start_ns, free));
+            for _ in 0..admitted {
+                self.submit(start_ns)?;
+            }
+            if admitted > 0 {
+                self.ring()?;
+            }
+        }
+        Ok(self.reap(watch)?.or(now))
+    }
+
+    #[inline]
+    fn submit(&mut self, start_ns: u64) -> Result<()> {
+        let Some((index, buf)) = self.desk.free.pop() else { return Ok(()) };
+        let (op, buf) = self.desk.begin(index, buf, start_ns);
+        self.send(op, buf, index)
+    }
+
+    #[inline]
+    fn send(&mut self, op: BlockOp, buf: DmaBuf, index: u32) -> Result<()> {
+        match &mut self.sink {
+            Sink::Device(queue) => queue.submit(op, Some(buf), index.into()).context("submit a command"),
+            Sink::Nothing(completions) => {
+                let (status, result) = (Status::SUCCESS, 0);
+                completions.push(Completion { token: index.into(), status, result, buf: Some(buf) });
+                Ok(())
+            }
+        }
+    }
+
+    #[inline]
+    fn ring(&mut self) -> Result<()> {
+        match &mut self.sink {
+            Sink::Device(queue) => queue.ring().context("announce commands"),
+            Sink::Nothing(_) => Ok(()),
+        }
+    }
+
+    /// Takes what has finished; the time when that was something.
+    #[inline]
+    fn reap(&mut self, watch: Watch) -> Result<Option<u64>> {
+        match &mut self.sink {
+            Sink::Device(queue) => self.desk.finish_all(queue.poll(usize::MAX), watch),
+            Sink::Nothing(completions) => self.desk.finish_all(completions.drain(..), watch),
+        }
+    }
+
+    /// Waits for everything that is on its way. The driver's timeouts bound the time this takes.
+    pub(super) fn drain(&mut self, watch: Watch) -> Result<()> {
+        while self.desk.free.len() < self.desk.slots.len() {
+            self.reap(watch)?;
+        }
+        self.desk.books.settle();
+        Ok(())
+    }
+
+    /// Reads every unit whose content is known and checks it; nothing may be on its way.
+    pub(super) fn read_back(&mut self, watch: Watch, stop: impl Fn() -> bool) -> Result<()> {
+        let Some(ledger) = self.desk.ledger else { return Ok(()) };
+        for unit in self.desk.addresses.units() {
+            while self.desk.free.is_empty() {
+                self.reap(watch)?;
+            }
+            let Some(generation) = ledger.claim(unit) else { continue };
+            if generation == 0 {
+                ledger.release(unit, 0);
+                continue;
+            }
+            if let Some((index, buf)) = self.desk.free.pop() {
+                let slot = Slot { start_ns: watch.ns(), unit, read: true, generation };
+                self.desk.slots[index as usize] = slot;
+                let op = BlockOp::Read(self.desk.unit.range(unit), Default::default());
+                self.send(op, buf, index)?;
+                self.ring()?;
+            }
+            if stop() {
+                break;
+            }
+        }
+        self.drain(watch)
+    }
+
+    /// What the lane has seen.
+    pub(super) fn into_books(self) -> Books {
+        self.desk.books
+    }
+}
+
+fn buffers(queue: &BlockQueue, plan: &Plan<'_>) -> Result<Vec<(u32, DmaBuf)>> {
+    let bytes = plan.unit.bytes();
+    let mut content = vec![0; bytes];
+    (0..u32::from(plan.depth))
+        .map(|index| {
+            let mut buf = queue.alloc(bytes)?;
+            // Anything but zeroes, which some devices do not store.
+            data::fill(&mut content, plan.unit.block_bytes as usize, index.into(), 1);
+            buf.write(0, &content);
+            Ok((index, buf))
+        })
+        .collect()
+}
+
+impl Desk<'_> {
+    /// Chooses a command for a free slot.
+    #[inline]
+    fn begin(&mut self, index: u32, mut buf: DmaBuf, start_ns: u64) -> (BlockOp, DmaBuf) {
+        let mut unit = self.addresses.next_unit();
+        let read = self.addresses.next_is_read();
+        let mut generation = 0;
+        if let Some(ledger) = self.ledger {
+            (unit, generation) = claim(ledger, unit, &self.addresses.units());
+            if !read {
+                generation = after(generation);
+                self.stamp(&mut buf, unit, generation);
+            }
+        }
+        self.slots[index as usize] = Slot { start_ns, unit, read, generation };
+        let range = self.unit.range(unit);
+        let flags = Default::default();
+        (if read { BlockOp::Read(range, flags) } else { BlockOp::Write(range, flags) }, buf)
+    }
+
+    fn stamp(&mut self, buf: &mut DmaBuf, unit: u64, generation: u8) {
+        let lba = self.unit.range(unit).start.0;
+        data::fill(&mut self.scratch, self.unit.block_bytes as usize, lba, generation);
+        buf.write(0, &self.scratch);
+    }
+
+    #[inline]
+    fn finish_all(
+        &mut self,
+        mut completions: impl Iterator<Item = Completion>,
+        watch: Watch,
+    ) -> Result<Option<u64>> {
+        let Some(first) = completions.next() else { return Ok(None) };
+        let end_ns = watch.ns();
+        self.finish(first, end_ns)?;
+        for completion in completions {
+            self.finish(completion, end_ns)?;
+        }
+        Ok(Some(end_ns))
+    }
+
+    #[inline]
+    fn finish(&mut self, completion: Completion, end_ns: u64) -> Result<()> {
+        let Completion { token, status, buf, .. } = completion;
+        let slot = *self.slots.get(token as usize).context("a completion of no command")?;
+        let Some(buf) = buf else {
+            return Err(anyhow!("{}: {status}; the controller was lost with its buffers", self.name(slot)));
+        };
+        if status.is_success() {
+            self.books.succeeded(slot.read, slot.start_ns, end_ns);
+        } else {
+            let what = self.name(slot);
+            self.books.failed(|| format!("{what}: {status}"));
+        }
+        if let Some(ledger) = self.ledger {
+            self.verify(ledger, slot, status, &buf);
+        }
+        self.free.push((token as u32, buf));
+        Ok(())
+    }
+
+    /// Checks what was read, and enters what was written.
+    fn verify(&mut self, ledger: &Ledger, slot: Slot, status: Status, buf: &DmaBuf) {
+        if !status.is_success() {
+            // A write that failed may have happened or not. What a read did not return is as it was.
+            return ledger.release(slot.unit, if slot.read { slot.generation } else { 0 });
+        }
+        if slot.read {
+            buf.read(0, &mut self.scratch);
+            let lba = self.unit.range(slot.unit).start.0;
+            let found =
+                data::check(&self.scratch, self.unit.block_bytes as usize, lba, expected(slot.generation));
+            if let Err(mismatch) = found {
+                self.books.miscompared(|| mismatch.to_string());
+            }
+        }
+        ledger.release(slot.unit, slot.generation);
+    }
+
+    #[cold]
+    fn name(&self, slot: Slot) -> String {
+        let verb = if slot.read { "read" } else { "write" };
+        let range = self.unit.range(slot.unit);
+        format!("{verb} of {} blocks from block {}", range.blocks, range.start)
+    }
+}
+
+/// A unit nobody is at, `wanted` if possible. A lane has more units than slots, so there is one.
+fn claim(ledger: &Ledger, wanted: u64, units: &Range<u64>) -> (u64, u8) {
+    ledger.claim_from(wanted, units).unwrap_or_else(|| unreachable!("more commands than units"))
+}

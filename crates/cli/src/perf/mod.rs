@@ -1,0 +1,42 @@
+//! `unvme perf`: how fast a device is.
+//!
+//! A point is one thread count at one depth; a sweep is many. Each thread is bound to a core and has a [`lane`] (a
+//! queue of its own) per namespace; nothing is shared between threads while they measure.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `args` | what can be typed |
+//! | `matrix`, `cores` | the values of `--matrix` and `-c` |
+//! | `job` | what was typed, checked against the devices that are there |
+//! | `addresses` | which unit of the namespace comes next, and whether it is read or written |
+//! | `data` | blocks whose content says which block they are and how often it was written |
+//! | `ledger` | what each unit should hold, for `--verify` |
+//! | `lane` | the measuring loop: one queue, or none at all to measure the loop itself |
+//! | `books` | latencies, errors, the rate over time |
+//! | `pace` | `--rate` |
+//! | `point` | threads, and one point of the report from what they have found |
+//! | `prefill` | data to read, before the first point |
+//! | `machine` | the computer, for the report |
+//! | `progress` | a bar on standard error |
+//! | `run` | all of it in order, and the results where they are wanted |
+//!
+//! A command's latency is the time from its submission to the poll that saw it complete. The clock is read once per
+//! batch: commands submitted together start together, and those found by one poll end together.
+
+mod addresses;
+mod args;
+mod books;
+mod cores;
+mod data;
+mod job;
+mod lane;
+mod ledger;
+mod machine;
+mod matrix;
+mod pace;
+mod point;
+mod prefill;
+mod progress;
+mod run;
+
+pub(crate) use args::Perf;

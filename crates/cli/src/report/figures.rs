@@ -1,0 +1,383 @@
+//! Which plots a run gets, and what is in them.
+
+use super::latency::{BUCKETS_PER_OCTAVE, Distribution, octave_slot};
+use super::model::{Point, Run};
+use super::plot::{Axis, Chart, Dot, Line};
+use super::scale::{NINES_MAX, Scale, counted, micros, nines, si, trimmed};
+use super::summary::{Summary, Sweep, iops, p99, thread_counts};
+
+/// A rate over time is drawn when it has at least this many intervals.
+const SERIES_MIN: usize = 4;
+/// Dots with a hint on a curve that is drawn without dots.
+const HINTS: usize = 48;
+/// Colours of thread counts; one beyond the last shares its colour with an earlier one.
+const SWEEP_COLOURS: usize = 8;
+/// First of the colours, from cold to warm, of the points that are picked out of a sweep.
+const SAMPLE_COLOUR: usize = 8;
+/// Bars that the middle of a distribution is divided into, at most.
+const BINS: i32 = 96;
+
+/// All plots that `run` has data for.
+pub(super) fn charts(run: &Run) -> Vec<Chart> {
+    let summary = Summary::new(run);
+    let mut charts = Vec::new();
+    if summary.sweep() != Sweep::Single {
+        charts.push(rate(run, summary));
+        charts.push(latency(run, summary));
+        charts.push(rate_and_latency(run, summary));
+    }
+    let samples = summary.samples();
+    if !samples.is_empty() {
+        charts.push(percentiles(summary, &samples));
+        charts.push(density(summary, &samples));
+    }
+    let timed = over_time(summary);
+    if !timed.is_empty() {
+        charts.push(series(summary, &timed));
+    }
+    if charts.len() % 2 == 1
+        && let Some(last) = charts.last_mut()
+    {
+        last.wide = true;
+    }
+    charts
+}
+
+/// The points of one line, with its name and colour.
+struct Group<'a> {
+    name: String,
+    colour: usize,
+    points: Vec<&'a Point>,
+}
+
+/// The lines of a sweep: one per thread count over depth, or a single one over thread counts.
+fn groups<'a>(run: &'a Run, summary: Summary<'_>) -> Vec<Group<'a>> {
+    let counts = thread_counts(&run.points);
+    if summary.sweep() == Sweep::Threads {
+        let mut points: Vec<&Point> = run.points.iter().collect();
+        points.sort_by_key(|point| point.threads);
+        return vec![Group { name: String::new(), colour: 0, points }];
+    }
+    let group = |(colour, &threads): (usize, &u32)| {
+        let mut points: Vec<&Point> = run.points.iter().filter(|point| point.threads == threads).collect();
+        points.sort_by_key(|point| point.depth);
+        let name = counted(u64::from(threads), "thread", "threads");
+        Group { name, colour: colour % SWEEP_COLOURS, points }
+    };
+    counts.iter().enumerate().map(group).collect()
+}
+
+fn sweep_value(summary: Summary<'_>, point: &Point) -> f64 {
+    f64::from(if summary.sweep() == Sweep::Threads { point.threads } else { point.depth })
+}
+
+fn sweep_axis(run: &Run, summary: Summary<'_>) -> Axis {
+    let values = run.points.iter().map(|point| sweep_value(summary, point));
+    let (min, max) = bounds(values);
+    let name = if summary.sweep() == Sweep::Threads { "Threads" } else { "Queue depth per thread" };
+    Axis { name, scale: Scale::powers_of_two(min, max), tick: |tick| tick.to_string() }
+}
+
+fn sweep_noun(summary: Summary<'_>) -> &'static str {
+    if summary.sweep() == Sweep::Threads { "thread count" } else { "queue depth" }
+}
+
+fn rate(run: &Run, summary: Summary<'_>) -> Chart {
+    let groups = groups(run, summary);
+    let several = groups.len() > 1;
+    let lines = groups
+        .into_iter()
+        .map(|group| Line {
+            end_label: several.then(|| group.name.clone()),
+            points: group
+                .points
+                .iter()
+                .map(|point| Dot {
+                    x: sweep_value(summary, point),
+                    y: point.total.iops,
+                    tip: Some(tip(point)),
+                    ..Dot::default()
+                })
+                .collect(),
+            name: group.name,
+            colour: group.colour,
+            dots: true,
+            ..Line::default()
+        })
+        .collect();
+    Chart {
+        title: format!("Throughput by {}", sweep_noun(summary)),
+        note: "Completed commands per second, all threads together".to_owned(),
+        x: sweep_axis(run, summary),
+        y: rate_axis(run.points.iter().map(|point| point.total.iops)),
+        lines,
+        rules: Vec::new(),
+        wide: false,
+    }
+}
+
+fn latency(run: &Run, summary: Summary<'_>) -> Chart {
+    let groups = groups(run, summary);
+    let single = groups.len() == 1;
+    let mut lines = Vec::new();
+    for group in groups {
+        let line = |value: &dyn Fn(&Point) -> Option<f64>, what: &str| {
+            let dot = |point: &&Point| {
+                let y = value(point).filter(|&us| us > 0.0)?;
+                Some(Dot { x: sweep_value(summary, point), y, tip: Some(tip(point)), ..Dot::default() })
+            };
+            let points = group.points.iter().filter_map(dot).collect();
+            let end_label = single.then(|| what.to_owned());
+            Line { colour: group.colour, dots: true, points, end_label, ..Line::default() }
+        };
+        let tail = line(&p99, "p99");
+        let tails = !tail.points.is_empty();
+        lines.push(Line {
+            name: group.name.clone(),
+            ..line(&|point| Some(point.total.latency_us_average), "average")
+        });
+        lines.extend(tails.then_some(Line { dashed: true, ..tail }));
+    }
+    let (min, max) = bounds(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.y)));
+    let tails = lines.iter().any(|line| line.dashed);
+    let note = if tails { "Average (solid) and 99th percentile (dashed)" } else { "Average" };
+    Chart {
+        title: format!("Latency by {}", sweep_noun(summary)),
+        note: note.to_owned(),
+        x: sweep_axis(run, summary),
+        y: Axis { name: "Latency", scale: Scale::decades(min, max), tick: micros_tick },
+        lines,
+        rules: Vec::new(),
+        wide: false,
+    }
+}
+
+fn rate_and_latency(run: &Run, summary: Summary<'_>) -> Chart {
+    let groups = groups(run, summary);
+    let lines: Vec<Line> = groups
+        .into_iter()
+        .map(|group| Line {
+            points: group
+                .points
+                .iter()
+                .filter(|point| point.total.latency_us_average > 0.0)
+                .map(|point| Dot {
+                    x: point.total.iops,
+                    y: point.total.latency_us_average,
+                    label: Some(format!("{}", sweep_value(summary, point))),
+                    tip: Some(tip(point)),
+                })
+                .collect(),
+            name: group.name,
+            colour: group.colour,
+            dots: true,
+            ..Line::default()
+        })
+        .collect();
+    let (min, max) = bounds(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.y)));
+    Chart {
+        title: "Latency by throughput".to_owned(),
+        note: format!("Average latency; the numbers are the {}", sweep_noun(summary)),
+        x: rate_axis(run.points.iter().map(|point| point.total.iops)),
+        y: Axis { name: "Latency", scale: Scale::decades(min, max), tick: micros_tick },
+        lines,
+        rules: Vec::new(),
+        wide: false,
+    }
+}
+
+fn percentiles(summary: Summary<'_>, samples: &[&Point]) -> Chart {
+    let mut deepest = 0;
+    let mut lines: Vec<Line> = Vec::new();
+    for (colour, point) in coloured(samples) {
+        let Some(latency) = &point.latency else { continue };
+        let name = summary.sample_name(point);
+        let points = cumulative(&latency.all, &name);
+        deepest = deepest.max(latency.all.samples);
+        let end_label = (samples.len() > 1).then(|| name.clone());
+        lines.push(Line { name, colour, points, end_label, ..Line::default() });
+    }
+    let (min, max) = bounds(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.y)));
+    Chart {
+        title: "Latency percentiles".to_owned(),
+        note: format!(
+            "Latency within which each share of commands completed; {}",
+            threads_note(summary, samples)
+        ),
+        x: Axis { name: "Percentile", scale: Scale::nines(deepest), tick: |tick| format!("{tick}%") },
+        y: Axis { name: "Latency", scale: Scale::decades(min, max), tick: micros_tick },
+        lines,
+        rules: Vec::new(),
+        wide: false,
+    }
+}
+
+/// Latency against the share of commands that were at least as fast.
+fn cumulative(distribution: &Distribution, name: &str) -> Vec<Dot> {
+    let total = distribution.samples.max(1) as f64;
+    let mut below = 0u64;
+    let mut hinted = f64::NEG_INFINITY;
+    let mut points = Vec::new();
+    for bucket in &distribution.buckets {
+        below += bucket.count;
+        // The slowest command of n is the percentile of half of it: 100 % has no place on an axis of nines.
+        let share = (below as f64 / total).min(1.0 - 0.5 / total);
+        let place = nines(share * 100.0);
+        if place > NINES_MAX {
+            break;
+        }
+        let hint = (place - hinted) * HINTS as f64 >= NINES_MAX;
+        if hint {
+            hinted = place;
+        }
+        let tip = || format!("{name}\n{:.4} % within {}", share * 100.0, micros(bucket.value_us));
+        points.push(Dot { x: share * 100.0, y: bucket.value_us, tip: hint.then(tip), label: None });
+    }
+    points
+}
+
+fn density(summary: Summary<'_>, samples: &[&Point]) -> Chart {
+    let mut lines: Vec<Line> = Vec::new();
+    let mut rules = Vec::new();
+    for (colour, point) in coloured(samples) {
+        let Some(latency) = &point.latency else { continue };
+        let name = summary.sample_name(point);
+        let points = bars(&latency.all, &name);
+        if samples.len() == 1 {
+            let rule = |percent| Some((latency.all.percentile_us(percent)?, percent));
+            let named = |(us, percent)| (us, format!("p{percent} {}", micros(us)));
+            rules = [50.0, 99.0, 99.9].into_iter().filter_map(rule).map(named).collect();
+        }
+        lines.push(Line { name, colour, points, filled: true, ..Line::default() });
+    }
+    let (min, max) = bounds(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.x)));
+    let (_, top) = bounds(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.y)));
+    Chart {
+        title: "Latency distribution".to_owned(),
+        note: format!(
+            "Share of commands in each of many logarithmic bins; {}",
+            threads_note(summary, samples)
+        ),
+        x: Axis { name: "Latency", scale: Scale::decades(min, max), tick: micros_tick },
+        y: Axis {
+            name: "Share of commands",
+            scale: Scale::linear(top),
+            tick: |tick| trimmed(&format!("{tick:.2} %")),
+        },
+        lines,
+        rules,
+        wide: false,
+    }
+}
+
+/// The distribution in bins of equal ratio, up to the latency that only one command in 10000 exceeds: what is
+/// beyond is invisible on a linear scale, and the plot of percentiles shows it.
+fn bars(distribution: &Distribution, name: &str) -> Vec<Dot> {
+    let (Some(first), Some(last)) = (distribution.buckets.first(), distribution.buckets.last()) else {
+        return Vec::new();
+    };
+    let end = distribution.percentile_us(99.99).unwrap_or(last.value_us);
+    let slot = |us| octave_slot(us, BUCKETS_PER_OCTAVE);
+    // Whole numbers of buckets per bin: anything else gives every other bin one bucket more.
+    let stride = ((slot(end) - slot(first.value_us)) / BINS + 1).max(2);
+    let ratio = f64::from(stride) / f64::from(BUCKETS_PER_OCTAVE);
+    let edge = |bin: i32| 2f64.powf(f64::from(bin) * ratio) / 1e3;
+    let (low, high) = (slot(first.value_us).div_euclid(stride), slot(end).div_euclid(stride));
+    let mut counts = vec![0u64; (high - low + 1).max(1) as usize];
+    for bucket in distribution.buckets.iter().take_while(|bucket| bucket.value_us <= end) {
+        let index = (slot(bucket.value_us).div_euclid(stride) - low) as usize;
+        if let Some(count) = counts.get_mut(index) {
+            *count += bucket.count;
+        }
+    }
+    let mut points = vec![Dot { x: edge(low) / 2f64.powf(ratio / 2.0), ..Dot::default() }];
+    for (bin, count) in (low..).zip(counts) {
+        let share = count as f64 / distribution.samples as f64 * 100.0;
+        let range = format!("{} to {}", micros(edge(bin)), micros(edge(bin + 1)));
+        let tip = (share >= 0.1).then(|| format!("{name}\n{share:.1} % took {range}"));
+        points.push(Dot { x: edge(bin) * 2f64.powf(ratio / 2.0), y: share, tip, label: None });
+    }
+    points.push(Dot { x: edge(high + 1) * 2f64.powf(ratio / 2.0), ..Dot::default() });
+    points
+}
+
+/// The points whose rate over time is drawn: those of the latency plots, or the peak when there are none.
+fn over_time(summary: Summary<'_>) -> Vec<&Point> {
+    let mut points = summary.samples();
+    if points.is_empty() {
+        points.extend(summary.peak());
+    }
+    points.retain(|point| point.series.len() >= SERIES_MIN);
+    points
+}
+
+fn series(summary: Summary<'_>, points: &[&Point]) -> Chart {
+    let lines: Vec<Line> = coloured(points)
+        .map(|(colour, point)| {
+            let name = summary.sample_name(point);
+            let stride = point.series.len().div_ceil(4 * HINTS);
+            let dot = |(index, at): (usize, &super::Sample)| Dot {
+                x: at.second,
+                y: at.iops,
+                tip: (index % stride == 0).then(|| format!("{name}\n{:.1} s: {}", at.second, iops(at.iops))),
+                label: None,
+            };
+            let dots = point.series.iter().enumerate().map(dot).collect();
+            let end_label = (points.len() > 1).then(|| name.clone());
+            Line { name: name.clone(), colour, points: dots, end_label, ..Line::default() }
+        })
+        .collect();
+    let (_, end) = bounds(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.x)));
+    Chart {
+        title: "Throughput over time".to_owned(),
+        note: format!("Completed commands per second in each interval; {}", threads_note(summary, points)),
+        x: Axis { name: "Time", scale: Scale::linear(end), tick: |tick| trimmed(&format!("{tick:.2} s")) },
+        y: rate_axis(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.y))),
+        lines,
+        rules: Vec::new(),
+        wide: false,
+    }
+}
+
+fn rate_axis(values: impl Iterator<Item = f64>) -> Axis {
+    let (_, max) = bounds(values);
+    Axis { name: "IOPS", scale: Scale::linear(max), tick: si_tick }
+}
+
+/// The points with the colours they have in every plot that picks some of the sweep.
+fn coloured<'a>(points: &[&'a Point]) -> impl Iterator<Item = (usize, &'a Point)> {
+    let first = if points.len() > 1 { SAMPLE_COLOUR } else { 0 };
+    points.iter().enumerate().map(move |(index, &point)| (first + index, point))
+}
+
+fn threads_note(summary: Summary<'_>, points: &[&Point]) -> String {
+    match (summary.sweep(), points.first()) {
+        (Sweep::Threads, Some(point)) => format!("depth {}", point.depth),
+        (_, Some(point)) => counted(u64::from(point.threads), "thread", "threads"),
+        (_, None) => String::new(),
+    }
+}
+
+/// What a dot of a sweep says about its point.
+fn tip(point: &Point) -> String {
+    let threads = counted(u64::from(point.threads), "thread", "threads");
+    let tail = p99(point).map_or_else(String::new, |us| format!("\np99 {}", micros(us)));
+    let average = micros(point.total.latency_us_average);
+    format!("depth {}, {threads}\n{}\naverage {average}{tail}", point.depth, iops(point.total.iops))
+}
+
+fn si_tick(value: f64) -> String {
+    trimmed(&si(value))
+}
+
+fn micros_tick(us: f64) -> String {
+    trimmed(&micros(us))
+}
+
+/// The least and the greatest of the values above zero.
+fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let positive = values.filter(|&value| value > 0.0);
+    let (min, max) =
+        positive.fold((f64::INFINITY, 0.0f64), |(min, max), value| (min.min(value), max.max(value)));
+    if min.is_finite() { (min, max) } else { (1.0, 1.0) }
+}

@@ -1,0 +1,141 @@
+//! The report as one HTML file: style, script and plots are inside, nothing is loaded, and it prints well.
+
+mod tables;
+
+use std::io::{self, Write};
+
+use super::figures;
+use super::markup::Markup;
+use super::model::Run;
+use super::scale::{counted, mebibytes, micros, si};
+use super::summary::{self, Summary, Sweep, p99};
+
+const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+    <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+    <meta name=\"color-scheme\" content=\"light dark\">\n\
+    <meta http-equiv=\"Content-Security-Policy\" \
+    content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n\
+    <link rel=\"icon\" href=\"data:,\">\n";
+
+/// Writes the page.
+///
+/// # Errors
+/// What `out` returns.
+pub(crate) fn write(run: &Run, out: &mut impl Write) -> io::Result<()> {
+    out.write_all(page(run).as_bytes())
+}
+
+fn page(run: &Run) -> String {
+    let summary = Summary::new(run);
+    let mut page = Markup::default();
+    page.raw(HEAD);
+    page.element("title", &[], format_args!("{}: {}", names(run), summary.sentence()));
+    page.raw("\n<style>\n");
+    page.raw(include_str!("html/style.css"));
+    page.raw("</style>\n</head>\n<body>\n<main>\n");
+    header(&mut page, run, summary);
+    failures(&mut page, run);
+    cards(&mut page, run, summary);
+    let charts = figures::charts(run);
+    if !charts.is_empty() {
+        page.raw("<section class=\"charts\" aria-label=\"Plots\">\n");
+        charts.iter().for_each(|chart| chart.draw(&mut page));
+        page.raw("</section>\n");
+    }
+    tables::results(&mut page, run);
+    tables::rows(&mut page, run);
+    page.raw("<div class=\"facts\">\n");
+    tables::devices(&mut page, run);
+    tables::workload(&mut page, run);
+    tables::machine(&mut page, run);
+    harness(&mut page, run, summary);
+    page.raw("</div>\n");
+    tables::command_line(&mut page, run);
+    page.raw("</main>\n<script>\n");
+    page.raw(include_str!("html/hover.js"));
+    page.raw("</script>\n</body>\n</html>\n");
+    page.finish()
+}
+
+fn names(run: &Run) -> String {
+    let names: Vec<&str> = run.devices.iter().map(|device| device.name.as_str()).collect();
+    if names.is_empty() { "No device".to_owned() } else { names.join(", ") }
+}
+
+fn header(page: &mut Markup, run: &Run, summary: Summary<'_>) {
+    page.raw("<header>\n");
+    let pattern = tables::pattern(&run.workload);
+    page.element("p", &[("class", &"kicker")], format_args!("NVMe performance report · {pattern}"));
+    page.element("h1", &[], names(run));
+    page.element("p", &[("class", &"result")], summary.sentence());
+    let models: Vec<&str> = run.devices.iter().map(|device| device.model.as_str()).collect();
+    let about = format!("{} · {} · unvme {}", models.join(", "), run.started, run.tool_version);
+    page.element("p", &[("class", &"about")], about);
+    page.raw("</header>\n");
+}
+
+/// Says at the top, not only in a table, that figures come from a run in which something went wrong.
+fn failures(page: &mut Markup, run: &Run) {
+    let (errors, miscompares) = tables::failures(run);
+    if let Some(text) = summary::failures(errors, miscompares) {
+        page.element("p", &[("class", &"failed"), ("role", &"alert")], format_args!("{text}."));
+    }
+}
+
+fn cards(page: &mut Markup, run: &Run, summary: Summary<'_>) {
+    let (Some(peak), Some(quiet)) = (summary.peak(), summary.quietest()) else { return };
+    let at = |point: &super::Point| {
+        format!("depth {}, {}", point.depth, counted(u64::from(point.threads), "thread", "threads"))
+    };
+    page.raw("<section class=\"cards\" aria-label=\"Key figures\">\n");
+    card(page, "Peak throughput", &si(peak.total.iops), "IOPS", &at(peak));
+    card(page, "Bandwidth", &mebibytes(peak.total.mib_per_second), "", &at(peak));
+    card(page, "Average latency", &micros(quiet.total.latency_us_average), "", &at(quiet));
+    if let Some(tail) = p99(quiet) {
+        card(page, "p99 latency", &micros(tail), "", &at(quiet));
+    }
+    if summary.sweep() != Sweep::Single
+        && let Some(tail) = p99(peak)
+    {
+        card(page, "p99 at peak", &micros(tail), "", &at(peak));
+    } else {
+        card(page, "Longest latency", &micros(peak.total.latency_us_max), "", &at(peak));
+    }
+    let (errors, miscompares) = tables::failures(run);
+    let checked = if run.workload.verify { "data verified" } else { "data not verified" };
+    card(page, "Failures", &(errors + miscompares).to_string(), "", checked);
+    page.raw("</section>\n");
+}
+
+/// One key figure; the unit that a number carries is set smaller than the number.
+fn card(page: &mut Markup, title: &str, figure: &str, unit: &str, note: &str) {
+    let (number, prefix) = figure.split_once(' ').unwrap_or((figure, ""));
+    let unit = [prefix, unit].join(" ");
+    page.raw("<div class=\"card\">");
+    page.element("h2", &[], title);
+    page.raw("<p class=\"figure\">");
+    page.text(number);
+    page.element("span", &[], unit.trim());
+    page.raw("</p>");
+    page.element("p", &[("class", &"note")], note);
+    page.raw("</div>\n");
+}
+
+fn harness(page: &mut Markup, run: &Run, summary: Summary<'_>) {
+    let Some(cost) = run.harness else { return };
+    page.raw("<section>\n<h2>Cost of the measuring loop</h2>\n<p class=\"prose\">");
+    page.text(format_args!(
+        "The same loop with no device takes {:.1} ns per operation, {} operations per second on one thread.",
+        cost.ns_per_op,
+        si(cost.ops_per_second)
+    ));
+    if let Some(peak) = summary.peak().filter(|peak| peak.total.iops > 0.0) {
+        let measured = f64::from(peak.threads) * 1e9 / peak.total.iops;
+        let share = cost.ns_per_op / measured * 100.0;
+        page.text(format_args!(
+            " At the peak a thread completes a command every {measured:.0} ns, so {share:.1} % of the measured \
+             cost is the tool's own."
+        ));
+    }
+    page.raw("</p>\n</section>\n");
+}

@@ -1,0 +1,211 @@
+//! The tables of the page.
+
+use std::fmt::Display;
+
+use super::super::markup::Markup;
+use super::super::model::{Point, Row, Run, Workload};
+use super::super::scale::{bytes, counted, thousands};
+use super::super::summary::{Summary, Sweep};
+
+/// Errors and miscompares of all points.
+pub(super) fn failures(run: &Run) -> (u64, u64) {
+    let totals = || run.points.iter().map(|point| &point.total);
+    (totals().map(|row| row.errors).sum(), totals().map(|row| row.miscompares).sum())
+}
+
+/// The workload in words: `4 KiB random read`.
+pub(super) fn pattern(workload: &Workload) -> String {
+    let name = match workload.pattern.as_str() {
+        "read" => "sequential read".to_owned(),
+        "write" => "sequential write".to_owned(),
+        "randread" => "random read".to_owned(),
+        "randwrite" => "random write".to_owned(),
+        "rw" => format!("sequential mix, {} % reads", workload.read_percent),
+        "randrw" => format!("random mix, {} % reads", workload.read_percent),
+        other => other.to_owned(),
+    };
+    format!("{} {name}", bytes(workload.io_bytes))
+}
+
+/// One line per point.
+pub(super) fn results(page: &mut Markup, run: &Run) {
+    if run.points.is_empty() {
+        return;
+    }
+    let sweep = Summary::new(run).sweep() == Sweep::Depth;
+    let tail = run.points.iter().any(|point| point.latency.is_some());
+    let (errors, miscompares) = failures(run);
+    let mut columns = vec!["Threads", "Depth", "IOPS", "MiB/s", "Average", "Min"];
+    columns.extend(tail.then_some(["p50", "p99", "p99.9", "p99.99"]).into_iter().flatten());
+    columns.push("Max");
+    columns.extend((errors > 0).then_some("Errors"));
+    columns.extend((miscompares > 0).then_some("Miscompares"));
+    page.raw("<section>\n<h2>Results <small>latency in µs</small></h2>\n");
+    table(page, &columns, |page| {
+        let mut before = None;
+        for point in &run.points {
+            let mut cells = vec![point.threads.to_string(), point.depth.to_string()];
+            cells.extend(rates(&point.total));
+            cells.push(number(point.total.latency_us_min));
+            if tail {
+                cells.extend([50.0, 99.0, 99.9, 99.99].map(|percent| percentile(point, percent)));
+            }
+            cells.push(number(point.total.latency_us_max));
+            cells.extend((errors > 0).then(|| point.total.errors.to_string()));
+            cells.extend((miscompares > 0).then(|| point.total.miscompares.to_string()));
+            let first = sweep && before.is_some_and(|before| before != point.threads);
+            before = Some(point.threads);
+            line(page, None, first, &cells);
+        }
+    });
+    page.raw("</section>\n");
+}
+
+/// One line per device and core of each point, folded away; nothing when no point has more than one.
+pub(super) fn rows(page: &mut Markup, run: &Run) {
+    if run.points.iter().all(|point| point.rows.len() < 2) {
+        return;
+    }
+    page.raw("<section>\n<details>\n<summary>By device and core</summary>\n");
+    let columns = [
+        "Device",
+        "Core",
+        "Threads",
+        "Depth",
+        "IOPS",
+        "MiB/s",
+        "Average",
+        "Min",
+        "Max",
+        "Errors",
+        "Miscompares",
+    ];
+    table(page, &columns, |page| {
+        for point in &run.points {
+            for row in &point.rows {
+                let core = row.core.map_or_else(String::new, |core| core.to_string());
+                let mut cells = vec![core, point.threads.to_string(), point.depth.to_string()];
+                cells.extend(rates(row));
+                cells.extend([number(row.latency_us_min), number(row.latency_us_max)]);
+                cells.extend([row.errors.to_string(), row.miscompares.to_string()]);
+                line(page, Some(&row.label), false, &cells);
+            }
+        }
+    });
+    page.raw("</details>\n</section>\n");
+}
+
+/// What each device said it is.
+pub(super) fn devices(page: &mut Markup, run: &Run) {
+    for device in &run.devices {
+        page.raw("<section>\n<h2>Device</h2>\n<dl>\n");
+        term(page, "Name", &device.name);
+        term(page, "Transport", &device.transport);
+        term(page, "Model", &device.model);
+        term(page, "Serial number", &device.serial);
+        term(page, "Firmware", &device.firmware);
+        let size = bytes(device.capacity_bytes);
+        let block = bytes(u64::from(device.block_bytes));
+        term(page, "Namespace", format_args!("{}, {size} in blocks of {block}", device.nsid));
+        page.raw("</dl>\n</section>\n");
+    }
+}
+
+/// What was asked of the devices.
+pub(super) fn workload(page: &mut Markup, run: &Run) {
+    let workload = &run.workload;
+    page.raw("<section>\n<h2>Workload</h2>\n<dl>\n");
+    term(page, "Commands", pattern(workload));
+    term(page, "Addresses", &workload.distribution);
+    term(page, "Duration", format_args!("{} per point", counted(workload.seconds, "second", "seconds")));
+    term(page, "Data verified", if workload.verify { "yes" } else { "no" });
+    match workload.rate_limit_iops {
+        Some(limit) => term(page, "Rate limit", format_args!("{} IOPS", thousands(limit as f64))),
+        None => term(page, "Rate limit", "none"),
+    }
+    page.raw("</dl>\n</section>\n");
+}
+
+/// Where it ran.
+pub(super) fn machine(page: &mut Markup, run: &Run) {
+    let machine = &run.machine;
+    page.raw("<section>\n<h2>Machine</h2>\n<dl>\n");
+    term(page, "Processor", &machine.cpu_model);
+    term(page, "Cores", machine.cores);
+    term(page, "Memory", bytes(machine.memory_bytes));
+    let huge = machine.hugepages_bytes;
+    term(page, "Huge pages", if huge == 0 { "none".to_owned() } else { bytes(huge) });
+    term(page, "Kernel", &machine.kernel);
+    page.raw("</dl>\n</section>\n");
+}
+
+/// How to run it again.
+pub(super) fn command_line(page: &mut Markup, run: &Run) {
+    let words: Vec<String> = run.command_line.iter().map(|word| quoted(word)).collect();
+    page.raw("<section>\n<h2>Command line</h2>\n");
+    page.element("pre", &[], words.join(" "));
+    page.raw("\n</section>\n");
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-_=+:,./@%".contains(character);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+fn rates(row: &Row) -> [String; 3] {
+    [thousands(row.iops), number(row.mib_per_second), number(row.latency_us_average)]
+}
+
+fn percentile(point: &Point, percent: f64) -> String {
+    let value = point.latency.as_ref().and_then(|latency| latency.all.percentile_us(percent));
+    value.map_or_else(|| "-".to_owned(), number)
+}
+
+fn number(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn table(page: &mut Markup, columns: &[&str], body: impl FnOnce(&mut Markup)) {
+    page.raw("<div class=\"scroll\"><table>\n<thead><tr>");
+    for column in columns {
+        page.element("th", &[("scope", &"col")], column);
+    }
+    page.raw("</tr></thead>\n<tbody>\n");
+    body(page);
+    page.raw("</tbody>\n</table></div>\n");
+}
+
+fn line(page: &mut Markup, head: Option<&str>, starts_group: bool, cells: &[String]) {
+    page.raw(if starts_group { "<tr class=\"group\">" } else { "<tr>" });
+    if let Some(head) = head {
+        page.element("th", &[("scope", &"row")], head);
+    }
+    for cell in cells {
+        page.element("td", &[], cell);
+    }
+    page.raw("</tr>\n");
+}
+
+fn term(page: &mut Markup, name: &'static str, value: impl Display) {
+    page.raw("<div>");
+    page.element("dt", &[], name);
+    page.element("dd", &[], value);
+    page.raw("</div>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn words_that_a_shell_would_split_are_quoted() {
+        assert_eq!(quoted("--depth=1..256"), "--depth=1..256");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,53 @@
+//! What `unvme perf` measured, and the ways to show it: text table, JSON, CSV and a self-contained HTML page.
+//!
+//! [`Run`] is the whole result and the only input of every renderer, so a report can be drawn again from the
+//! JSON of an earlier run. Units are part of each field's name; a latency is in microseconds everywhere.
+//!
+//! - [`table`]: the text that the terminal gets, one [`Point`] at a time, and the summary of a sweep
+//! - [`csv`]: one line per device and core of each point, for a spreadsheet
+//! - [`html`]: one file with figures and plots; it loads nothing and works without JavaScript
+//!
+//! Not done here: measuring, and reading the clock, the machine or the device.
+
+pub(crate) mod csv;
+mod figures;
+pub(crate) mod html;
+mod latency;
+mod markup;
+mod model;
+mod plot;
+mod scale;
+mod summary;
+pub(crate) mod table;
+
+pub(crate) use latency::{Distribution, Latency};
+pub(crate) use model::{DeviceIdentity, HarnessCost, Machine, Point, Row, RowRates, Run, Sample, Workload};
+
+use std::io::{self, Write};
+
+/// Writes the run as indented JSON with a newline at the end; [`read_json`] is the inverse.
+///
+/// # Errors
+/// `InvalidData` when a figure is not a finite number: JSON has no way to write one, and a file that cannot be
+/// read back is worse than none. Otherwise what `out` returns.
+pub(crate) fn write_json(run: &Run, out: &mut impl Write) -> io::Result<()> {
+    if let Some(label) = run.non_finite() {
+        let text = format!("a figure of {label} is not a finite number");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    serde_json::to_writer_pretty(&mut *out, run)?;
+    out.write_all(b"\n")
+}
+
+/// Reads what [`write_json`] wrote.
+///
+/// # Errors
+/// A syntax error or a missing field, with its line and column.
+pub(crate) fn read_json(input: impl io::Read) -> serde_json::Result<Run> {
+    serde_json::from_reader(io::BufReader::new(input))
+}
+
+#[cfg(test)]
+pub(crate) mod sample;
+#[cfg(test)]
+mod tests;

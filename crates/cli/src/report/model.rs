@@ -1,0 +1,227 @@
+//! The data of a performance run.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::latency::Latency;
+
+/// Everything one invocation of `unvme perf` found out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Run {
+    /// Version of the tool that measured.
+    pub(crate) tool_version: String,
+    /// When the run began, RFC 3339.
+    pub(crate) started: String,
+    /// The arguments as typed, program first.
+    pub(crate) command_line: Vec<String>,
+    /// Where it ran.
+    pub(crate) machine: Machine,
+    /// The namespaces that were measured.
+    pub(crate) devices: Vec<DeviceIdentity>,
+    /// What was asked of them.
+    pub(crate) workload: Workload,
+    /// One point per combination of thread count and depth, in the order measured.
+    pub(crate) points: Vec<Point>,
+    /// What the measuring loop itself costs, when it was measured.
+    pub(crate) harness: Option<HarnessCost>,
+}
+
+/// The computer a run took place on. Its name and address are left out on purpose: reports are passed around.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    /// Model name of the processor.
+    pub(crate) cpu_model: String,
+    /// Logical processors that the process may use.
+    pub(crate) cores: u32,
+    /// Installed memory.
+    pub(crate) memory_bytes: u64,
+    /// Kernel name and release.
+    pub(crate) kernel: String,
+    /// Memory reserved as huge pages, 0 for none.
+    pub(crate) hugepages_bytes: u64,
+}
+
+/// One namespace of one controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DeviceIdentity {
+    /// The name it was opened by, e.g. `mem:block:1G`.
+    pub(crate) name: String,
+    /// How it is reached, a short word in capitals: `VIRT`, `PCIE`, `VFIO-USER`, `TCP`.
+    pub(crate) transport: String,
+    /// Model Number, trailing blanks removed.
+    pub(crate) model: String,
+    /// Serial Number, trailing blanks removed.
+    pub(crate) serial: String,
+    /// Firmware Revision, trailing blanks removed.
+    pub(crate) firmware: String,
+    /// Namespace Identifier.
+    pub(crate) nsid: u32,
+    /// Logical block size.
+    pub(crate) block_bytes: u32,
+    /// Namespace size (NSZE in bytes).
+    pub(crate) capacity_bytes: u64,
+}
+
+impl DeviceIdentity {
+    /// The label of this device's rows: `VIRT (mem:block:1G) NSID 1`.
+    pub(crate) fn label(&self) -> String {
+        format!("{} ({}) NSID {}", self.transport, self.name, self.nsid)
+    }
+}
+
+/// What each thread asked of each device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Workload {
+    /// The word given to `-w`: `read`, `write`, `randread`, `randwrite`, `rw` or `randrw`.
+    pub(crate) pattern: String,
+    /// Size of one command's data.
+    pub(crate) io_bytes: u64,
+    /// Share of reads, 0 to 100.
+    pub(crate) read_percent: u32,
+    /// How addresses are drawn: `uniform`, or `zipf:` and the exponent.
+    pub(crate) distribution: String,
+    /// Duration of each point.
+    pub(crate) seconds: u64,
+    /// Whether what was read was compared with what had been written.
+    pub(crate) verify: bool,
+    /// Upper limit of the rate over all threads, if one was set.
+    pub(crate) rate_limit_iops: Option<u64>,
+}
+
+/// The measurement of one thread count at one depth.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Point {
+    /// Threads, each with queue pairs of its own.
+    pub(crate) threads: u32,
+    /// Commands that each thread keeps outstanding on each device.
+    pub(crate) depth: u32,
+    /// One row per device and core.
+    pub(crate) rows: Vec<Row>,
+    /// All rows together; see [`Row::total`].
+    pub(crate) total: Row,
+    /// Latency distribution over all rows, when it was recorded.
+    pub(crate) latency: Option<Latency>,
+    /// The rate over time, all rows together.
+    pub(crate) series: Vec<Sample>,
+}
+
+/// Figures of one device on one core, or of all of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    /// The device, see [`DeviceIdentity::label`]; `Total` for a sum.
+    pub(crate) label: String,
+    /// The core, `None` for a sum.
+    pub(crate) core: Option<u32>,
+    /// Completed commands per second.
+    pub(crate) iops: f64,
+    /// Data moved per second.
+    pub(crate) mib_per_second: f64,
+    /// Mean latency, 0 when nothing completed.
+    pub(crate) latency_us_average: f64,
+    /// Shortest latency, 0 when nothing completed.
+    pub(crate) latency_us_min: f64,
+    /// Longest latency, 0 when nothing completed.
+    pub(crate) latency_us_max: f64,
+    /// Commands that completed with an error status or not at all.
+    pub(crate) errors: u64,
+    /// Reads whose data was not what had been written.
+    pub(crate) miscompares: u64,
+}
+
+/// What turns counts into the rates of a [`Row`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowRates {
+    /// Measured time; must be above 0.
+    pub(crate) seconds: f64,
+    /// Size of one command's data.
+    pub(crate) io_bytes: u64,
+    /// Commands that failed; they are not in the histogram.
+    pub(crate) errors: u64,
+    /// Reads whose data was wrong; they are in the histogram.
+    pub(crate) miscompares: u64,
+}
+
+impl Row {
+    /// A row from a histogram that holds the latency of every completed command in nanoseconds.
+    pub(crate) fn from_histogram_ns(label: String, core: u32, ns: &Histogram<u64>, rates: RowRates) -> Self {
+        assert!(rates.seconds > 0.0, "a rate needs a duration");
+        let iops = ns.len() as f64 / rates.seconds;
+        let (average, min, max) = if ns.is_empty() {
+            (0.0, 0.0, 0.0)
+        } else {
+            (ns.mean() / 1e3, ns.min() as f64 / 1e3, ns.max() as f64 / 1e3)
+        };
+        Self {
+            label,
+            core: Some(core),
+            iops,
+            mib_per_second: iops * rates.io_bytes as f64 / f64::from(1 << 20),
+            latency_us_average: average,
+            latency_us_min: min,
+            latency_us_max: max,
+            errors: rates.errors,
+            miscompares: rates.miscompares,
+        }
+    }
+
+    /// The sum of `rows`: rates and counts add up, the average is weighted by rate, the extremes are those of the
+    /// rows in which something completed.
+    pub(crate) fn total(rows: &[Self]) -> Self {
+        let iops: f64 = rows.iter().map(|row| row.iops).sum();
+        let active = || rows.iter().filter(|row| row.iops > 0.0);
+        let weighted: f64 = active().map(|row| row.iops * row.latency_us_average).sum();
+        Self {
+            label: "Total".to_owned(),
+            core: None,
+            iops,
+            mib_per_second: rows.iter().map(|row| row.mib_per_second).sum(),
+            latency_us_average: if iops > 0.0 { weighted / iops } else { 0.0 },
+            latency_us_min: active().map(|row| row.latency_us_min).reduce(f64::min).unwrap_or(0.0),
+            latency_us_max: active().map(|row| row.latency_us_max).fold(0.0, f64::max),
+            errors: rows.iter().map(|row| row.errors).sum(),
+            miscompares: rows.iter().map(|row| row.miscompares).sum(),
+        }
+    }
+
+    fn is_finite(&self) -> bool {
+        [self.iops, self.mib_per_second, self.latency_us_average, self.latency_us_min, self.latency_us_max]
+            .iter()
+            .all(|figure| figure.is_finite())
+    }
+}
+
+/// The rate in one interval of a point.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    /// End of the interval, from the start of the point.
+    pub(crate) second: f64,
+    /// Completed commands per second in the interval.
+    pub(crate) iops: f64,
+}
+
+/// The measuring loop with no device behind it: address generation, clock and bookkeeping.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct HarnessCost {
+    /// Iterations per second of one thread.
+    pub(crate) ops_per_second: f64,
+    /// The same as time per iteration.
+    pub(crate) ns_per_op: f64,
+}
+
+impl Run {
+    /// Name of the first part that holds a NaN or an infinity.
+    pub(super) fn non_finite(&self) -> Option<String> {
+        if let Some(cost) = self.harness
+            && !(cost.ops_per_second.is_finite() && cost.ns_per_op.is_finite())
+        {
+            return Some("the harness cost".to_owned());
+        }
+        let broken = self.points.iter().find(|point| {
+            let rows = point.rows.iter().chain([&point.total]).all(Row::is_finite);
+            let series = point.series.iter().all(|at| at.second.is_finite() && at.iops.is_finite());
+            let latency = point.latency.as_ref().is_none_or(Latency::is_finite);
+            !(rows && series && latency)
+        })?;
+        Some(format!("the point of {} threads at depth {}", broken.threads, broken.depth))
+    }
+}

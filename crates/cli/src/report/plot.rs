@@ -1,0 +1,283 @@
+//! Line plots as inline SVG. Colours are classes, so that one drawing serves a light and a dark page.
+
+use super::markup::Markup;
+use super::scale::Scale;
+
+const HEIGHT: f64 = 336.0;
+const TOP: f64 = 34.0;
+const BOTTOM: f64 = 50.0;
+/// Distance between the plot's edge and the first and last value, so that no mark is cut.
+const INSET: f64 = 6.0;
+/// Width of a character of the labels, on the generous side: the reader's font is not known here.
+const CHARACTER: f64 = 7.0;
+/// Height of a line of labels.
+const LINE: f64 = 14.0;
+
+/// A plot with its title.
+#[derive(Debug)]
+pub(super) struct Chart {
+    pub(super) title: String,
+    /// One line that says what is plotted.
+    pub(super) note: String,
+    pub(super) x: Axis,
+    pub(super) y: Axis,
+    pub(super) lines: Vec<Line>,
+    /// Vertical marks: a value on the x axis and what it is.
+    pub(super) rules: Vec<(f64, String)>,
+    /// Twice as wide as the others.
+    pub(super) wide: bool,
+}
+
+/// One axis.
+#[derive(Debug)]
+pub(super) struct Axis {
+    pub(super) name: &'static str,
+    pub(super) scale: Scale,
+    /// Formats a tick.
+    pub(super) tick: fn(f64) -> String,
+}
+
+/// One line of a plot.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// The legend's text; empty for a line that goes with the one before.
+    pub(super) name: String,
+    /// Index into the palette, `--c0` to `--c11` of the style sheet.
+    pub(super) colour: usize,
+    pub(super) dashed: bool,
+    /// A dot on each point.
+    pub(super) dots: bool,
+    /// The area below is tinted.
+    pub(super) filled: bool,
+    /// Written at the end of the line.
+    pub(super) end_label: Option<String>,
+    pub(super) points: Vec<Dot>,
+}
+
+/// One point of a line.
+#[derive(Debug, Default)]
+pub(super) struct Dot {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    /// Written beside the point.
+    pub(super) label: Option<String>,
+    /// Shown when the pointer is near.
+    pub(super) tip: Option<String>,
+}
+
+/// The rectangle that holds the data.
+struct Frame {
+    left: f64,
+    right: f64,
+    width: f64,
+}
+
+const BASE: f64 = HEIGHT - BOTTOM;
+
+impl Chart {
+    /// The whole figure.
+    pub(super) fn draw(&self, page: &mut Markup) {
+        page.open("figure", &[("class", &if self.wide { "chart wide" } else { "chart" })]);
+        page.element("h3", &[], &self.title);
+        page.element("p", &[("class", &"note")], &self.note);
+        if self.lines.iter().filter(|line| !line.name.is_empty()).count() > 1 {
+            self.legend(page);
+        }
+        let frame = self.frame();
+        let view = format!("0 0 {} {}", frame.width, HEIGHT);
+        page.raw("<div class=\"canvas\">");
+        page.open("svg", &[("viewBox", &view), ("role", &"img"), ("aria-label", &self.title)]);
+        self.draw_axes(page, &frame);
+        for line in &self.lines {
+            self.draw_line(page, &frame, line);
+        }
+        self.draw_rules(page, &frame);
+        for line in &self.lines {
+            self.draw_dots(page, &frame, line);
+        }
+        self.draw_labels(page, &frame);
+        page.raw("</svg></div></figure>\n");
+    }
+
+    fn legend(&self, page: &mut Markup) {
+        page.raw("<ul class=\"legend\">");
+        for line in self.lines.iter().filter(|line| !line.name.is_empty()) {
+            let dash = if line.dashed { " dashed" } else { "" };
+            page.raw("<li>");
+            page.open("i", &[("class", &format!("key c{}{dash}", line.colour))]);
+            page.raw("</i>");
+            page.text(&line.name);
+            page.raw("</li>");
+        }
+        page.raw("</ul>");
+    }
+
+    fn frame(&self) -> Frame {
+        let width = if self.wide { 1132.0 } else { 556.0 };
+        let widest = |labels: &mut dyn Iterator<Item = usize>| labels.max().unwrap_or(0) as f64 * CHARACTER;
+        let ticks = widest(&mut self.y.scale.ticks().iter().map(|&tick| (self.y.tick)(tick).chars().count()));
+        let ends =
+            widest(&mut self.lines.iter().filter_map(|line| Some(line.end_label.as_ref()?.chars().count())));
+        let right = if ends > 0.0 { ends + 16.0 } else { 22.0 };
+        Frame { left: ticks + 14.0, right: width - right, width }
+    }
+
+    fn place(&self, frame: &Frame, x: f64, y: f64) -> (f64, f64) {
+        let span = frame.right - frame.left - 2.0 * INSET;
+        let across = frame.left + INSET + self.x.scale.fraction(x) * span;
+        (across, BASE - self.y.scale.fraction(y) * (BASE - TOP))
+    }
+
+    fn draw_axes(&self, page: &mut Markup, frame: &Frame) {
+        for &tick in self.y.scale.ticks() {
+            let (_, y) = self.place(frame, 0.0, tick);
+            segment(page, "grid", (frame.left, y), (frame.right, y));
+            label(page, "tick end", (frame.left - 8.0, y + 4.0), &(self.y.tick)(tick));
+        }
+        let mut free_from = f64::NEG_INFINITY;
+        for &tick in self.x.scale.ticks() {
+            let (x, _) = self.place(frame, tick, 0.0);
+            segment(page, "axis", (x, BASE), (x, BASE + 4.0));
+            let text = (self.x.tick)(tick);
+            let half = text.chars().count() as f64 * CHARACTER / 2.0;
+            if x - half >= free_from {
+                label(page, "tick middle", (x, BASE + 18.0), &text);
+                free_from = x + half + 5.0;
+            }
+        }
+        segment(page, "axis", (frame.left, BASE), (frame.right, BASE));
+        label(page, "name", (0.0, 14.0), self.y.name);
+        label(page, "name middle", (f64::midpoint(frame.left, frame.right), HEIGHT - 8.0), self.x.name);
+    }
+
+    fn draw_line(&self, page: &mut Markup, frame: &Frame, line: &Line) {
+        let mut path = String::new();
+        let mut last = 0.0;
+        for (index, point) in line.points.iter().enumerate() {
+            let (x, y) = self.place(frame, point.x, point.y);
+            path += &format!("{}{x:.1} {y:.1}", if index == 0 { "M" } else { "L" });
+            last = x;
+        }
+        let Some(first) = line.points.first() else { return };
+        let colour = line.colour;
+        if line.filled {
+            let (start, _) = self.place(frame, first.x, first.y);
+            let area = format!("{path}L{last:.1} {BASE:.1}L{start:.1} {BASE:.1}Z");
+            page.open("path", &[("class", &format!("area c{colour}")), ("d", &area)]);
+            page.close("path");
+        }
+        let dash = if line.dashed { " dashed" } else { "" };
+        page.open("path", &[("class", &format!("line c{colour}{dash}")), ("d", &path)]);
+        page.close("path");
+    }
+
+    fn draw_dots(&self, page: &mut Markup, frame: &Frame, line: &Line) {
+        for point in &line.points {
+            if !line.dots && point.tip.is_none() {
+                continue;
+            }
+            let (x, y) = self.place(frame, point.x, point.y);
+            let hollow = if line.dashed { " hollow" } else { "" };
+            let kind = if line.dots { "dot" } else { "hit" };
+            let class = format!("{kind} c{}{hollow}", line.colour);
+            page.open("circle", &[("class", &class), ("cx", &one(x)), ("cy", &one(y)), ("r", &3.5)]);
+            if let Some(tip) = &point.tip {
+                page.element("title", &[], tip);
+            }
+            page.close("circle");
+        }
+    }
+
+    fn draw_rules(&self, page: &mut Markup, frame: &Frame) {
+        for (index, (value, text)) in self.rules.iter().enumerate() {
+            let (x, _) = self.place(frame, *value, 0.0);
+            let y = TOP + index as f64 * LINE;
+            segment(page, "rule", (x, y - 2.0), (x, BASE));
+            let fits = x + 6.0 + text.chars().count() as f64 * CHARACTER < frame.width;
+            let (class, x) = if fits { ("mark", x + 6.0) } else { ("mark end", x - 6.0) };
+            label(page, class, (x, y + 8.0), text);
+        }
+    }
+
+    fn draw_labels(&self, page: &mut Markup, frame: &Frame) {
+        let mut ends: Vec<(f64, &str)> = Vec::new();
+        let mut taken: Vec<(f64, f64)> = Vec::new();
+        for line in &self.lines {
+            let places: Vec<(f64, f64)> =
+                line.points.iter().map(|point| self.place(frame, point.x, point.y)).collect();
+            for (index, point) in line.points.iter().enumerate() {
+                let Some(text) = &point.label else { continue };
+                // Beside a line that climbs, above one that runs flat.
+                let (from, to) =
+                    (places[index.saturating_sub(1)], places[index.max(1).min(places.len() - 1)]);
+                let flat = (to.0 - from.0).abs() > (to.1 - from.1).abs();
+                let (x, y) = places[index];
+                let width = text.chars().count() as f64 * CHARACTER;
+                let (class, x, y, centre) = if flat {
+                    ("mark middle", x, y - 9.0, x)
+                } else {
+                    ("mark end", x - 8.0, y + 4.0, x - 8.0 - width / 2.0)
+                };
+                let free = |&(other_x, other_y): &(f64, f64)| {
+                    (other_x - centre).abs() > width + 4.0 || (other_y - y).abs() > LINE - 2.0
+                };
+                if centre - width / 2.0 >= frame.left && taken.iter().all(free) {
+                    label(page, class, (x, y), text);
+                    taken.push((centre, y));
+                }
+            }
+            if let (Some(text), Some(&(_, y))) = (&line.end_label, places.last()) {
+                ends.push((y, text));
+            }
+        }
+        ends.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let wanted: Vec<f64> = ends.iter().map(|end| end.0).collect();
+        for (y, (_, text)) in spread(&wanted, TOP, BASE).into_iter().zip(&ends) {
+            label(page, "mark", (frame.right + 8.0, y + 4.0), text);
+        }
+    }
+}
+
+/// Moves labels apart until none touches another, as little as it takes, inside `top..bottom`. Input and
+/// output ascend.
+fn spread(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
+    let mut places = wanted.to_vec();
+    for index in 1..places.len() {
+        places[index] = places[index].max(places[index - 1] + LINE);
+    }
+    let mut limit = bottom;
+    for place in places.iter_mut().rev() {
+        *place = place.min(limit).max(top);
+        limit = *place - LINE;
+    }
+    places
+}
+
+fn segment(page: &mut Markup, class: &str, from: (f64, f64), to: (f64, f64)) {
+    let ends = [one(from.0), one(from.1), one(to.0), one(to.1)];
+    page.open(
+        "line",
+        &[("class", &class), ("x1", &ends[0]), ("y1", &ends[1]), ("x2", &ends[2]), ("y2", &ends[3])],
+    );
+    page.close("line");
+}
+
+fn label(page: &mut Markup, class: &str, at: (f64, f64), text: &str) {
+    page.element("text", &[("class", &class), ("x", &one(at.0)), ("y", &one(at.1))], text);
+}
+
+/// A coordinate to a tenth of a unit.
+fn one(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spread;
+
+    #[test]
+    fn labels_that_would_touch_are_moved_apart_and_stay_inside() {
+        assert_eq!(spread(&[50.0, 52.0, 120.0], 0.0, 200.0), [50.0, 64.0, 120.0]);
+        assert_eq!(spread(&[190.0, 195.0, 199.0], 0.0, 200.0), [172.0, 186.0, 200.0]);
+    }
+}

@@ -1,0 +1,124 @@
+//! What a run comes down to: the points worth naming, and the sentence at the top of the report.
+
+use super::model::{Point, Run};
+use super::scale::{counted, micros, si};
+
+/// What distinguishes the points of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sweep {
+    /// One point, or none.
+    Single,
+    /// Several depths, with any number of thread counts.
+    Depth,
+    /// Several thread counts at one depth.
+    Threads,
+}
+
+/// A question asked of a whole run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Summary<'a> {
+    run: &'a Run,
+}
+
+impl<'a> Summary<'a> {
+    pub(super) fn new(run: &'a Run) -> Self {
+        Self { run }
+    }
+
+    pub(super) fn sweep(self) -> Sweep {
+        match (depths(&self.run.points).len(), thread_counts(&self.run.points).len()) {
+            (2.., _) => Sweep::Depth,
+            (_, 2..) => Sweep::Threads,
+            _ => Sweep::Single,
+        }
+    }
+
+    /// The point with the highest rate.
+    pub(super) fn peak(self) -> Option<&'a Point> {
+        self.run.points.iter().max_by(|one, other| one.total.iops.total_cmp(&other.total.iops))
+    }
+
+    /// The point with the least in flight, where latency is that of the device rather than of a queue.
+    pub(super) fn quietest(self) -> Option<&'a Point> {
+        self.run.points.iter().min_by_key(|point| (point.depth, point.threads))
+    }
+
+    /// One sentence: the highest rate, and the latency that matters beside it.
+    pub(super) fn sentence(self) -> String {
+        let (Some(peak), Some(quiet)) = (self.peak(), self.quietest()) else {
+            return "Nothing was measured.".to_owned();
+        };
+        let threads = counted(u64::from(peak.threads), "thread", "threads");
+        let best = format!("{} at depth {} on {threads}", iops(peak.total.iops), peak.depth);
+        if self.sweep() == Sweep::Depth {
+            let average = micros(quiet.total.latency_us_average);
+            return format!("{best}; {average} average at depth {}", quiet.depth);
+        }
+        let average = micros(peak.total.latency_us_average);
+        match p99(peak) {
+            Some(p99) => format!("{best}; {average} average, {} at the 99th percentile", micros(p99)),
+            None => format!("{best}; {average} average"),
+        }
+    }
+
+    /// Up to four points with a latency distribution that span the sweep, on the threads of the peak.
+    pub(super) fn samples(self) -> Vec<&'a Point> {
+        let Some(peak) = self.peak() else { return Vec::new() };
+        let mut chosen: Vec<&Point> = self
+            .run
+            .points
+            .iter()
+            .filter(|point| self.sweep() == Sweep::Threads || point.threads == peak.threads)
+            .filter(|point| point.latency.is_some())
+            .collect();
+        chosen.sort_by_key(|point| (point.depth, point.threads));
+        let last = chosen.len().saturating_sub(1);
+        if last < 4 {
+            return chosen;
+        }
+        [0, last.div_ceil(3), (2 * last).div_ceil(3), last].map(|index| chosen[index]).to_vec()
+    }
+
+    /// How the points of [`Summary::samples`] are told apart.
+    pub(super) fn sample_name(self, point: &Point) -> String {
+        match self.sweep() {
+            Sweep::Threads => counted(u64::from(point.threads), "thread", "threads"),
+            Sweep::Depth | Sweep::Single => format!("depth {}", point.depth),
+        }
+    }
+}
+
+/// What went wrong, in words: `3 commands failed, 1 read returned wrong data`. `None` when nothing did.
+pub(super) fn failures(errors: u64, miscompares: u64) -> Option<String> {
+    let failed = (errors > 0).then(|| counted(errors, "command failed", "commands failed"));
+    let wrong = (miscompares > 0)
+        .then(|| counted(miscompares, "read returned wrong data", "reads returned wrong data"));
+    let parts: Vec<String> = failed.into_iter().chain(wrong).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// The thread counts that occur, ascending.
+pub(super) fn thread_counts(points: &[Point]) -> Vec<u32> {
+    ascending(points.iter().map(|point| point.threads).collect())
+}
+
+/// The depths that occur, ascending.
+pub(super) fn depths(points: &[Point]) -> Vec<u32> {
+    ascending(points.iter().map(|point| point.depth).collect())
+}
+
+/// The 99th percentile of a point, if latency was recorded.
+pub(super) fn p99(point: &Point) -> Option<f64> {
+    point.latency.as_ref()?.all.percentile_us(99.0)
+}
+
+/// A rate with its unit: `1.82 M IOPS`.
+pub(super) fn iops(rate: f64) -> String {
+    format!("{} IOPS", si(rate))
+}
+
+fn ascending(mut values: Vec<u32>) -> Vec<u32> {
+    values.sort_unstable();
+    values.dedup();
+    values
+}

@@ -1,0 +1,110 @@
+//! The text that a terminal shows: one table per point, and one for a whole sweep.
+
+use std::io::{self, Write};
+
+use super::latency::{Distribution, Latency};
+use super::markup::is_unprintable;
+use super::model::{Point, Row};
+use super::scale::counted;
+use super::summary::{depths, failures, p99, thread_counts};
+
+const RULE: &str = "========================================================";
+const WIDE_RULE: &str = "=================================================================================";
+/// Width of ` from core 12`, which the name of a device is followed by.
+const CORE_WIDTH: usize = 13;
+/// The name is padded to that of a PCI device with domain, so that the tables of different devices line up.
+const NAME_WIDTH: usize = 28;
+/// Width of `Latency(us)` and all columns before it, behind the name.
+const LATENCY_OFFSET: usize = 60;
+
+/// Writes the table of one point: a row per device and core, then their sum, then the percentiles if latency was
+/// recorded. Errors and miscompares get a line of their own when there are any.
+///
+/// # Errors
+/// What `out` returns.
+pub(crate) fn write(point: &Point, out: &mut impl Write) -> io::Result<()> {
+    let names: Vec<String> = point.rows.iter().map(|row| printable(&row.label)).collect();
+    let widest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(NAME_WIDTH);
+    let width = widest + CORE_WIDTH;
+    writeln!(out, "{RULE}")?;
+    writeln!(out, "{:>1$}", "Latency(us)", widest + LATENCY_OFFSET)?;
+    let titles = ["IOPS", "MiB/s", "Average", "min", "max"].map(|title| format!(" {title:>10}"));
+    writeln!(out, "{:<width$}:{}", "Device Information", titles.concat())?;
+    for (name, row) in names.iter().zip(&point.rows) {
+        let from = row.core.map_or_else(String::new, |core| format!(" from core {core:>2}"));
+        line(&format!("{name}{from}"), width, row, out)?;
+    }
+    writeln!(out, "{RULE}")?;
+    line("Total", width, &point.total, out)?;
+    if let Some(text) = failures(point.total.errors, point.total.miscompares) {
+        writeln!(out, "{text}")?;
+    }
+    if let Some(latency) = &point.latency {
+        let subject = match names.as_slice() {
+            [only] => only.as_str(),
+            _ => "all devices and cores",
+        };
+        percentiles(subject, latency, out)?;
+    }
+    Ok(())
+}
+
+/// Writes the summary of a sweep: a row per depth, and for each thread count its rate, average and 99th
+/// percentile. A combination that was not measured, or a percentile that was not recorded, is a dash.
+///
+/// # Errors
+/// What `out` returns.
+pub(crate) fn write_sweep(points: &[Point], out: &mut impl Write) -> io::Result<()> {
+    let threads = thread_counts(points);
+    let depths = depths(points);
+    let group = |count: &u32| format!("  |{:^33}", counted(u64::from(*count), "thread", "threads"));
+    let groups: String = threads.iter().map(group).collect();
+    let titles = format!("  |{:>11}{:>11}{:>11}", "IOPS", "avg(us)", "p99(us)");
+    writeln!(out, "{}", format!("{:5}{groups}", "").trim_end())?;
+    writeln!(out, "Depth{}", titles.repeat(threads.len()))?;
+    writeln!(out, "-----{}", format!("--+{}", "-".repeat(33)).repeat(threads.len()))?;
+    for depth in depths {
+        write!(out, "{depth:>5}")?;
+        for &count in &threads {
+            let point = points.iter().find(|point| point.threads == count && point.depth == depth);
+            let figure =
+                |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+            let rate = figure(point.map(|point| point.total.iops));
+            let average = figure(point.map(|point| point.total.latency_us_average));
+            let tail = figure(point.and_then(p99));
+            write!(out, "  |{rate:>11}{average:>11}{tail:>11}")?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn line(name: &str, width: usize, row: &Row, out: &mut impl Write) -> io::Result<()> {
+    let figures =
+        [row.iops, row.mib_per_second, row.latency_us_average, row.latency_us_min, row.latency_us_max];
+    let figures = figures.map(|figure| format!(" {figure:>10.2}"));
+    writeln!(out, "{name:<width$}:{}", figures.concat())
+}
+
+fn percentiles(subject: &str, latency: &Latency, out: &mut impl Write) -> io::Result<()> {
+    block(subject, &latency.all, out)?;
+    for (kind, part) in [("reads", &latency.read), ("writes", &latency.write)] {
+        if let Some(part) = part {
+            block(&format!("{subject}, {kind}"), part, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn block(subject: &str, distribution: &Distribution, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "\nSummary latency data for {subject}:\n{WIDE_RULE}")?;
+    for at in &distribution.percentiles {
+        writeln!(out, "{:>9.5}% : {:>9.3}us", at.percent, at.us)?;
+    }
+    Ok(())
+}
+
+/// The label without what a terminal would obey: a device chooses its own names.
+fn printable(label: &str) -> String {
+    label.chars().map(|character| if is_unprintable(character) { '?' } else { character }).collect()
+}

@@ -1,0 +1,321 @@
+//! The renderers, through the functions that the command line calls.
+
+use hdrhistogram::Histogram;
+
+use super::{
+    Distribution, Latency, Point, Row, RowRates, Run, csv, html, read_json, sample, table, write_json,
+};
+
+/// Runs a renderer into a string.
+fn rendered(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).expect("writing to memory succeeds");
+    String::from_utf8(out).expect("every renderer writes UTF-8")
+}
+
+fn page(run: &Run) -> String {
+    rendered(|out| html::write(run, out))
+}
+
+/// The row of the benchmark document whose table is reproduced here.
+fn document_row() -> Row {
+    Row {
+        label: "PCIE (e20005:04:00.0) NSID 1".to_owned(),
+        core: Some(0),
+        iops: 102_351.15,
+        mib_per_second: 399.81,
+        latency_us_average: 9.76,
+        latency_us_min: 8.55,
+        latency_us_max: 49_644.32,
+        errors: 0,
+        miscompares: 0,
+    }
+}
+
+fn point_of(rows: Vec<Row>) -> Point {
+    let total = Row::total(&rows);
+    Point { threads: 1, depth: 1, rows, total, latency: None, series: Vec::new() }
+}
+
+#[test]
+fn the_table_has_the_bytes_of_the_benchmark_document() {
+    let text = rendered(|out| table::write(&point_of(vec![document_row()]), out));
+    let expected = "\
+========================================================
+                                                                             Latency(us)
+Device Information                       :       IOPS      MiB/s    Average        min        max
+PCIE (e20005:04:00.0) NSID 1 from core  0:  102351.15     399.81       9.76       8.55   49644.32
+========================================================
+Total                                    :  102351.15     399.81       9.76       8.55   49644.32
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn rows_of_several_cores_and_longer_names_stay_aligned() {
+    let long = "VFIO-USER (vfio-user:/run/unvme/0.sock) NSID 12";
+    let other = Row { label: long.to_owned(), core: Some(11), iops: 50_000.0, ..document_row() };
+    let text = rendered(|out| table::write(&point_of(vec![document_row(), other]), out));
+    let expected = "\
+========================================================
+                                                                                                Latency(us)
+Device Information                                          :       IOPS      MiB/s    Average        min        max
+PCIE (e20005:04:00.0) NSID 1 from core  0                   :  102351.15     399.81       9.76       8.55   49644.32
+VFIO-USER (vfio-user:/run/unvme/0.sock) NSID 12 from core 11:   50000.00     399.81       9.76       8.55   49644.32
+========================================================
+Total                                                       :  152351.15     799.62       9.76       8.55   49644.32
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn percentiles_follow_the_table_when_latency_was_recorded() {
+    let mut ns = Histogram::<u64>::new(3).expect("three digits are allowed");
+    ns.record_n(9_000, 1970).expect("the range grows");
+    ns.record_n(20_000, 29).expect("the range grows");
+    ns.record_n(150_000, 1).expect("the range grows");
+    let point = Point { latency: Latency::from_histogram_ns(&ns), ..point_of(vec![document_row()]) };
+    let text = rendered(|out| table::write(&point, out));
+    let expected = "
+Summary latency data for PCIE (e20005:04:00.0) NSID 1:
+=================================================================================
+  1.00000% :     9.007us
+ 10.00000% :     9.007us
+ 25.00000% :     9.007us
+ 50.00000% :     9.007us
+ 75.00000% :     9.007us
+ 90.00000% :     9.007us
+ 95.00000% :     9.007us
+ 98.00000% :     9.007us
+ 99.00000% :    20.015us
+ 99.50000% :    20.015us
+ 99.90000% :    20.015us
+ 99.99000% :   150.015us
+ 99.99900% :   150.015us
+";
+    assert!(text.ends_with(expected), "{text}");
+}
+
+#[test]
+fn a_device_cannot_send_escape_sequences_to_the_terminal() {
+    let row = Row { label: "VIRT (\u{1b}[2J\u{202e}x) NSID 1".to_owned(), ..document_row() };
+    let text = rendered(|out| table::write(&point_of(vec![row]), out));
+    assert!(text.contains("VIRT (?[2J?x) NSID 1 from core  0"), "{text}");
+}
+
+#[test]
+fn failed_commands_are_named_below_the_total() {
+    let row = Row { errors: 3, miscompares: 1, ..document_row() };
+    let text = rendered(|out| table::write(&point_of(vec![row]), out));
+    assert!(text.ends_with("49644.32\n3 commands failed, 1 read returned wrong data\n"), "{text}");
+}
+
+#[test]
+fn the_summary_of_a_sweep_has_a_row_per_depth_and_columns_per_thread_count() {
+    let mut wide = point_of(vec![document_row()]);
+    wide.threads = 2;
+    wide.depth = 16;
+    let text = rendered(|out| table::write_sweep(&[point_of(vec![document_row()]), wide], out));
+    let expected = "
+       |            1 thread               |            2 threads
+Depth  |       IOPS    avg(us)    p99(us)  |       IOPS    avg(us)    p99(us)
+-------+-----------------------------------+---------------------------------
+    1  |  102351.15       9.76          -  |          -          -          -
+   16  |          -          -          -  |  102351.15       9.76          -
+";
+    assert_eq!(format!("\n{text}"), expected);
+}
+
+#[test]
+fn a_total_weighs_the_average_by_rate_and_skips_rows_without_a_command() {
+    let busy = Row { iops: 300.0, latency_us_average: 10.0, latency_us_min: 5.0, ..document_row() };
+    let slow = Row { iops: 100.0, latency_us_average: 50.0, latency_us_min: 7.0, ..document_row() };
+    let idle = Row {
+        iops: 0.0,
+        latency_us_average: 0.0,
+        latency_us_min: 0.0,
+        latency_us_max: 0.0,
+        ..document_row()
+    };
+    let total = Row::total(&[busy, slow, idle.clone()]);
+    assert_eq!((total.iops, total.latency_us_average, total.latency_us_min), (400.0, 20.0, 5.0));
+    let nothing = Row::total(&[idle]);
+    assert_eq!((nothing.iops, nothing.latency_us_average, nothing.latency_us_min), (0.0, 0.0, 0.0));
+}
+
+#[test]
+fn a_row_converts_nanoseconds_and_bytes() {
+    let mut ns = Histogram::<u64>::new(3).expect("three digits are allowed");
+    ns.record_n(1_000, 512).expect("the range grows");
+    let rates = RowRates { seconds: 2.0, io_bytes: 4096, errors: 1, miscompares: 0 };
+    let row = Row::from_histogram_ns("x".to_owned(), 3, &ns, rates);
+    assert_eq!((row.iops, row.mib_per_second, row.core, row.errors), (256.0, 1.0, Some(3), 1));
+    assert_eq!((row.latency_us_average, row.latency_us_min), (1.0, 1.0));
+}
+
+#[test]
+fn buckets_keep_every_command_in_ascending_order_and_end_at_the_longest() {
+    let mut ns = Histogram::<u64>::new(3).expect("three digits are allowed");
+    for value in (500..90_000).step_by(7) {
+        ns.record(value).expect("the range grows");
+    }
+    let spread = Distribution::from_histogram_ns(&ns).expect("the histogram is not empty");
+    assert_eq!(spread.buckets.iter().map(|bucket| bucket.count).sum::<u64>(), ns.len());
+    assert!(spread.buckets.is_sorted_by(|one, other| one.value_us < other.value_us));
+    assert!(spread.buckets.len() < 260, "{} buckets for 7.5 octaves", spread.buckets.len());
+    assert_eq!(spread.buckets.last().map(|bucket| bucket.value_us), Some(ns.max() as f64 / 1e3));
+}
+
+#[test]
+fn an_empty_histogram_has_no_latency_and_a_row_of_zeros() {
+    let ns = Histogram::<u64>::new(3).expect("three digits are allowed");
+    assert_eq!(Latency::from_histogram_ns(&ns), None);
+    let rates = RowRates { seconds: 1.0, io_bytes: 4096, errors: 9, miscompares: 0 };
+    let row = Row::from_histogram_ns("x".to_owned(), 0, &ns, rates);
+    assert_eq!(
+        (row.iops, row.latency_us_average, row.latency_us_min, row.latency_us_max),
+        (0.0, 0.0, 0.0, 0.0)
+    );
+}
+
+#[test]
+fn reads_and_writes_are_kept_apart_and_together() {
+    let mut read = Histogram::<u64>::new(3).expect("three digits are allowed");
+    read.record_n(1_000, 30).expect("the range grows");
+    let mut write = Histogram::<u64>::new(3).expect("three digits are allowed");
+    write.record_n(8_000, 10).expect("the range grows");
+    let latency = Latency::from_read_and_write_ns(&read, &write).expect("something was recorded");
+    let samples = |part: Option<&Distribution>| part.map(|part| part.samples);
+    assert_eq!(latency.all.samples, 40);
+    assert_eq!((samples(latency.read.as_ref()), samples(latency.write.as_ref())), (Some(30), Some(10)));
+    assert_eq!(latency.all.percentile_us(50.0), Some(1.0));
+}
+
+#[test]
+fn json_comes_back_as_it_was() {
+    let run = sample::sweep(&[1, 2], 4);
+    let text = rendered(|out| write_json(&run, out));
+    assert!(text.contains("\"latency_us_average\": ") && text.ends_with("}\n"));
+    assert_eq!(read_json(text.as_bytes()).expect("what was written can be read"), run);
+}
+
+#[test]
+fn json_refuses_what_it_could_not_read_back() {
+    let mut run = sample::single(1, 32);
+    run.points[0].total.latency_us_max = f64::INFINITY;
+    let error = write_json(&run, &mut Vec::new()).expect_err("infinity is not JSON");
+    assert_eq!(error.to_string(), "a figure of the point of 1 threads at depth 32 is not a finite number");
+}
+
+#[test]
+fn csv_has_a_line_per_core_and_one_for_the_sum_and_quotes_what_would_split() {
+    let mut run = sample::single(1, 1);
+    let row = Row { label: "a \"b\", c".to_owned(), ..document_row() };
+    run.points = vec![point_of(vec![row])];
+    let text = rendered(|out| csv::write(&run, out));
+    let expected = "pattern,io_bytes,read_percent,threads,depth,scope,device,core,iops,mib_per_second,\
+        latency_us_average,latency_us_min,latency_us_max,point_latency_us_p50,point_latency_us_p99,\
+        point_latency_us_p99_9,point_latency_us_p99_99,errors,miscompares\r\n\
+        randread,4096,100,1,1,core,\"a \"\"b\"\", c\",0,102351.15,399.81,9.760,8.550,49644.320,,,,,0,0\r\n\
+        randread,4096,100,1,1,total,Total,,102351.15,399.81,9.760,8.550,49644.320,,,,,0,0\r\n";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn nothing_that_a_device_or_a_user_says_becomes_markup() {
+    let evil = "<script>alert(1)</script>\"'&\u{0}";
+    let mut run = sample::sweep(&[1, 2], 8);
+    let device = &mut run.devices[0];
+    for field in [&mut device.name, &mut device.transport, &mut device.model, &mut device.serial] {
+        evil.clone_into(field);
+    }
+    evil.clone_into(&mut device.firmware);
+    for field in
+        [&mut run.started, &mut run.tool_version, &mut run.machine.cpu_model, &mut run.machine.kernel]
+    {
+        evil.clone_into(field);
+    }
+    evil.clone_into(&mut run.workload.pattern);
+    evil.clone_into(&mut run.workload.distribution);
+    run.command_line.push(evil.to_owned());
+    for point in &mut run.points {
+        point.rows.iter_mut().for_each(|row| evil.clone_into(&mut row.label));
+    }
+    let text = page(&run);
+    assert_eq!(text.matches("<script>").count(), 1, "only the page's own script");
+    assert!(!text.contains("<script>alert"));
+    assert!(!text.contains('\0'));
+    let escaped = "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;\u{fffd}";
+    // Title, heading and five lines of the device, its model again in the header, and the rest once or more.
+    assert!(text.matches(escaped).count() >= 14, "{}", text.matches(escaped).count());
+}
+
+#[test]
+fn the_page_refers_to_nothing_outside() {
+    let text = page(&sample::sweep(&[1, 2, 4], 64));
+    for reference in ["http://", "https://", "src=", "@import", "url("] {
+        assert!(!text.contains(reference), "{reference}");
+    }
+    assert_eq!(text.matches("href=").count(), 1, "the empty icon");
+}
+
+#[test]
+fn a_sweep_is_drawn_with_a_line_per_thread_count() {
+    let text = page(&sample::sweep(&[1, 2], 256));
+    assert_eq!(text.matches("<svg").count(), 6);
+    for title in [
+        "Throughput by queue depth",
+        "Latency by queue depth",
+        "Latency by throughput",
+        "Latency percentiles",
+        "Latency distribution",
+        "Throughput over time",
+    ] {
+        assert!(text.contains(&format!("<h3>{title}</h3>")), "{title}");
+    }
+    assert!(text.contains("at depth 256 on 2 threads; "));
+    assert!(!text.contains("NaN") && !text.contains("inf"), "a coordinate is not a number");
+}
+
+#[test]
+fn a_single_point_is_drawn_without_the_plots_of_a_sweep() {
+    let text = page(&sample::single(1, 32));
+    assert_eq!(text.matches("<svg").count(), 3);
+    assert!(!text.contains("Throughput by") && text.contains("Latency percentiles"));
+}
+
+#[test]
+fn thread_counts_at_one_depth_are_drawn_over_threads() {
+    let mut run = sample::single(1, 32);
+    run.points.extend([sample::point(2, 32), sample::point(4, 32)]);
+    let text = page(&run);
+    assert!(text.contains("Throughput by thread count") && text.contains(">Threads</text>"));
+}
+
+#[test]
+fn a_run_without_latency_without_series_or_without_points_is_still_a_page() {
+    let mut run = sample::sweep(&[1], 8);
+    for point in &mut run.points {
+        point.latency = None;
+        point.series.clear();
+    }
+    assert_eq!(page(&run).matches("<svg").count(), 3);
+    for point in &mut run.points {
+        point.rows.clear();
+        point.total = Row::total(&[]);
+    }
+    let idle = page(&run);
+    assert!(idle.contains("0 IOPS") && !idle.contains("NaN"), "nothing completed");
+    run.points.clear();
+    run.devices.clear();
+    run.harness = None;
+    assert!(page(&run).contains("Nothing was measured."));
+}
+
+#[test]
+fn failures_are_said_at_the_top_of_the_page() {
+    let mut run = sample::single(1, 1);
+    assert!(!page(&run).contains("role=\"alert\""));
+    run.points[0].total.errors = 2;
+    assert!(page(&run).contains("role=\"alert\">2 commands failed.</p>"));
+}

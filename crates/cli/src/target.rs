@@ -1,0 +1,92 @@
+//! What a command is about: a device, a namespace on it; and asking before its data is destroyed.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use anyhow::Result;
+use clap::Args;
+use unvme::{Block, Device, Nsid, OpenOptions, open};
+
+use crate::exit::{NotConfirmed, usage};
+use crate::numbers;
+
+/// The device a command is about.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DeviceArg {
+    /// Device: 0000:02:00.0, mem:block:SIZE or vfio-user:SOCKET
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: String,
+}
+
+impl DeviceArg {
+    pub(crate) fn open(&self) -> Result<Device> {
+        Ok(open(&self.device, &OpenOptions::default())?)
+    }
+}
+
+/// The namespace a command is about.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct NamespaceArg {
+    /// Namespace; may be left out when only one is attached
+    #[arg(short, long, value_name = "NSID", value_parser = numbers::u32)]
+    pub(crate) namespace_id: Option<u32>,
+}
+
+impl NamespaceArg {
+    /// The namespace that was named, or the only one there is.
+    pub(crate) fn choose(self, device: &Device) -> Result<Nsid> {
+        if let Some(nsid) = self.namespace_id {
+            return Ok(Nsid(nsid));
+        }
+        match device.namespaces()?.as_slice() {
+            [only] => Ok(*only),
+            [] => Err(usage(format!(
+                "{}: no namespace is attached; create one with `unvme create-ns` and attach it with `unvme attach-ns`",
+                device.name()
+            ))),
+            several => {
+                let list: Vec<String> = several.iter().map(ToString::to_string).collect();
+                let list = list.join(", ");
+                Err(usage(format!(
+                    "{}: namespaces are {list}; choose one with --namespace-id",
+                    device.name()
+                )))
+            }
+        }
+    }
+
+    /// The blocks of the namespace.
+    pub(crate) fn block(self, device: &Device) -> Result<Block> {
+        Ok(device.block(self.choose(device)?)?)
+    }
+}
+
+/// Permission to destroy data.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Force {
+    /// Do not ask before data is destroyed on a device that is not virtual
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+impl Force {
+    /// Asks, where the device is not virtual: `what` says what would happen.
+    pub(crate) fn confirm(self, device: &Device, what: &str) -> Result<()> {
+        if self.force || device.is_virtual() {
+            return Ok(());
+        }
+        let refused = |why: &str| {
+            let message =
+                format!("{}: {what}: {why}; use --force to do it without a question", device.name());
+            Err(NotConfirmed(message).into())
+        };
+        if !io::stdin().is_terminal() {
+            return refused("not confirmed, and there is no terminal to ask on");
+        }
+        let mut stderr = io::stderr().lock();
+        write!(stderr, "{}: {what}. Type yes to go on: ", device.name())?;
+        stderr.flush()?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        if answer.trim() == "yes" { Ok(()) } else { refused("not confirmed") }
+    }
+}

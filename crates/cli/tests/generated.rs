@@ -1,0 +1,67 @@
+//! Help, completions and manual pages.
+
+mod home;
+
+use home::Home;
+
+#[test]
+fn help_shows_examples_and_exit_codes() {
+    let home = Home::new();
+    let help = home.ok(&["--help"]);
+    for part in [
+        "Examples:",
+        "unvme device create 0000:02:00.0 --size 4G",
+        "Exit codes:",
+        "  5  not confirmed",
+        "UNVME_HOME",
+    ] {
+        assert!(help.contains(part), "{part}: {help}");
+    }
+    assert!(help.lines().all(|line| line.len() <= 100), "{help}");
+    let nothing = home.run(&[]);
+    assert_eq!(nothing.code, 2);
+    assert!(nothing.stderr.contains("Usage: unvme"), "{}", nothing.stderr);
+}
+
+#[test]
+fn every_command_explains_itself() {
+    let home = Home::new();
+    let help = home.ok(&["-h"]);
+    let commands: Vec<&str> = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|command| *command != "help")
+        .collect();
+    for command in ["list", "id-ctrl", "smart-log", "create-ns", "detach-ns", "write-zeroes", "serve", "man"]
+    {
+        assert!(commands.contains(&command), "{command} is not among {commands:?}");
+    }
+    for command in commands {
+        assert!(home.ok(&[command, "--help"]).contains("Usage: unvme"), "{command}");
+    }
+}
+
+#[test]
+fn completions_know_the_commands() {
+    let home = Home::new();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(home.ok(&["completions", shell]).contains("smart-log"), "{shell}");
+    }
+    let script = home.file("unvme.bash", home.ok(&["completions", "bash"]).as_bytes());
+    let status = std::process::Command::new("bash").args(["-n", &script]).status().expect("bash");
+    assert!(status.success(), "bash accepts it");
+}
+
+#[test]
+fn manual_pages_are_written_for_every_command() {
+    let home = Home::new();
+    home.ok(&["man", "pages"]);
+    let page = |name: &str| std::fs::read_to_string(home.path("pages").join(name)).expect("read");
+    assert!(page("unvme.1").contains("Exit codes:"));
+    assert!(page("unvme-smart-log.1").contains(".SH OPTIONS"));
+    assert!(page("unvme-device-create.1").contains("Capacity"));
+}

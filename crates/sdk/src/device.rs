@@ -1,0 +1,135 @@
+//! An open device.
+
+use std::fmt;
+
+use unvme_driver::Controller;
+use unvme_spec::identify::IdentifyController;
+use unvme_spec::identify::text::Text;
+use unvme_spec::{Nsid, identify};
+
+use crate::block::Block;
+use crate::{DeviceName, Error, Result};
+
+/// How a device is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Transport {
+    /// The virtual SSD in this process.
+    InProcess,
+    /// Shared memory with the process that serves the device.
+    VfioUser,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::InProcess => "in-process",
+            Self::VfioUser => "vfio-user",
+        })
+    }
+}
+
+/// Who a device says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Serial number.
+    pub serial: String,
+    /// Model number.
+    pub model: String,
+    /// Firmware revision.
+    pub firmware: String,
+    /// PCI vendor.
+    pub vendor: u16,
+    /// Identifier of the controller in its NVM subsystem.
+    pub controller_id: u16,
+}
+
+impl From<&IdentifyController> for Identity {
+    fn from(data: &IdentifyController) -> Self {
+        Self {
+            serial: Text::new(&data.sn).to_string(),
+            model: Text::new(&data.mn).to_string(),
+            firmware: Text::new(&data.fr).to_string(),
+            vendor: data.vid,
+            controller_id: data.cntlid,
+        }
+    }
+}
+
+/// An open device. Closed when it and everything made from it is dropped.
+#[derive(Debug)]
+pub struct Device {
+    name: String,
+    transport: Transport,
+    identity: Identity,
+    controller: Controller,
+}
+
+impl Device {
+    pub(crate) fn new(name: String, transport: Transport, controller: Controller) -> Result<Self> {
+        let data = controller.identify_controller().map_err(|e| Error::driver(name.as_str(), e))?;
+        Ok(Self { name, transport, identity: Identity::from(&data), controller })
+    }
+
+    /// The name it was opened by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it is reached.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Who it said it is when it was opened.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// True for devices that were made here: nobody else's data is on them. What is behind a `vfio-user:` name is not
+    /// known to be one, whatever it says about itself.
+    pub fn is_virtual(&self) -> bool {
+        matches!(DeviceName::parse(&self.name), Ok(Some(DeviceName::Slot(_) | DeviceName::Memory(_))))
+    }
+
+    /// The controller: queues, admin commands, reset.
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// Admin commands: what `commands` does with the controller, its errors with this device's name.
+    ///
+    /// # Errors
+    /// [`Error::Device`] for a status, [`Error::Driver`] for the rest.
+    pub fn admin<T>(
+        &self,
+        commands: impl FnOnce(&Controller) -> std::result::Result<T, unvme_driver::Error>,
+    ) -> Result<T> {
+        commands(&self.controller).map_err(|e| Error::driver(self.name.as_str(), e))
+    }
+
+    /// Active namespaces of the NVM Command Set, ascending.
+    ///
+    /// # Errors
+    /// As [`Device::admin`].
+    pub fn namespaces(&self) -> Result<Vec<Nsid>> {
+        self.admin(|controller| controller.command_set_namespaces(identify::csi::NVM))
+    }
+
+    /// A namespace of logical blocks.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when the namespace is not active, listing those that are; as [`Device::admin`].
+    pub fn block(&self, nsid: Nsid) -> Result<Block> {
+        let active = self.namespaces()?;
+        if !active.contains(&nsid) {
+            let list: Vec<String> = active.iter().map(ToString::to_string).collect();
+            let reason = match list.as_slice() {
+                [] => "no namespace is attached".to_owned(),
+                list => format!("attached namespaces are {}", list.join(", ")),
+            };
+            return Err(Error::Argument(format!("{}: there is no namespace {nsid}; {reason}", self.name)));
+        }
+        Block::open(&self.name, &self.controller, nsid)
+    }
+}

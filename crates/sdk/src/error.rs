@@ -1,0 +1,137 @@
+//! What can go wrong, by what the caller can do about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use unvme_spec::Status;
+
+/// An error of the SDK. Each message names the thing, what was expected and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No device has this name; the text lists what is there.
+    #[error("{name}: no such device; {available}")]
+    NotFound {
+        /// The name that was asked for.
+        name: String,
+        /// Slots that exist, and the syntax of the other names.
+        available: String,
+    },
+    /// The name cannot be the name of a device.
+    #[error("{name}: {reason}")]
+    Name {
+        /// The name that was asked for.
+        name: String,
+        /// What is wrong with it and what was expected.
+        reason: String,
+    },
+    /// The name is right, this version cannot drive such a device.
+    #[error("{name}: {reason}")]
+    Unsupported {
+        /// The name that was asked for.
+        name: String,
+        /// What is not supported.
+        reason: String,
+    },
+    /// A virtual slot is held by another process.
+    #[error("{name}: in use by {}; {reason}", holder(*.pid))]
+    InUse {
+        /// The slot.
+        name: String,
+        /// The holder, where its lock file says so.
+        pid: Option<u32>,
+        /// Why it cannot be reached through its holder, and what to do.
+        reason: String,
+    },
+    /// A virtual slot of this name exists.
+    #[error("{name}: a virtual device exists at this address; remove it first or choose another address")]
+    Exists {
+        /// The slot.
+        name: String,
+    },
+    /// A file of a virtual slot does not hold what it should.
+    #[error("{}:{line}:{column}: {}{reason}", .path.display(), key.as_ref().map(|k| format!("`{k}`: ")).unwrap_or_default())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Column in bytes, from 1.
+        column: usize,
+        /// The key at or before that place.
+        key: Option<String>,
+        /// What is wrong and what was expected.
+        reason: String,
+    },
+    /// The caller asked for something that makes no sense on this device.
+    #[error("{0}")]
+    Argument(String),
+    /// The device completed a command with an error status.
+    #[error("{what}: the device answered {status}")]
+    Device {
+        /// The command, and where it applied.
+        what: String,
+        /// The status, whole.
+        status: Status,
+    },
+    /// The connection to the device failed, or the device does not follow the specification.
+    #[error("{what}: {source}")]
+    Driver {
+        /// What was attempted, with the name of the device.
+        what: String,
+        /// The reason.
+        source: unvme_driver::Error,
+    },
+    /// The virtual SSD could not be made or brought back.
+    #[cfg(feature = "local")]
+    #[error("{name}: {source}")]
+    Ssd {
+        /// The device.
+        name: String,
+        /// The reason.
+        source: unvme_ssd::SsdError,
+    },
+    /// The operating system refused.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was attempted, with the name of the thing.
+        what: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+/// The result of everything that can fail here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+impl Error {
+    /// An operating system error on a file.
+    pub(crate) fn file(verb: &str, path: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Io { what: format!("{verb} {}", path.display()), source: source.into() }
+    }
+
+    /// What a driver call on `what` failed with, by what the caller can do about it.
+    pub(crate) fn driver(what: impl Into<String>, source: unvme_driver::Error) -> Self {
+        let what = what.into();
+        match source {
+            unvme_driver::Error::Status { what: command, status } => {
+                Self::Device { what: format!("{what}: {command}"), status }
+            }
+            unvme_driver::Error::Unsupported(reason) => Self::Unsupported { name: what, reason },
+            unvme_driver::Error::InvalidArgument(reason) => Self::Argument(format!("{what}: {reason}")),
+            source => Self::Driver { what, source },
+        }
+    }
+
+    /// The status the device answered, if that is what went wrong.
+    pub fn status(&self) -> Option<Status> {
+        match self {
+            Self::Device { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+}

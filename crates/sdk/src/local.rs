@@ -1,0 +1,141 @@
+//! Virtual SSDs inside this process.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use unvme_bus::Region;
+use unvme_ssd::{
+    CHUNK_BYTES, FileStore, MemoryStore, NamespaceConfig, NullStore, Ssd, SsdConfig, SsdError, Store,
+};
+
+use crate::name::MemoryDevice;
+use crate::registry::{Attempt, CAPACITY_UNIT, DeviceSpec, MODEL_DEFAULT, MediaKind, Slot, SlotLock};
+use crate::{DeviceName, Error, Result};
+
+const _: () = assert!(CAPACITY_UNIT.0 == CHUNK_BYTES);
+
+/// Serial number of a device that lives and dies with the process.
+const MEMORY_SERIAL: &str = "UNVME-MEM";
+/// How often, and how far apart, a lock is tried that its holder may be about to give back.
+const LOCK_ATTEMPTS: u32 = 25;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// A device that lives and dies with the process.
+pub(crate) fn memory(device: &MemoryDevice) -> Result<Arc<Ssd>> {
+    let bytes = device.capacity.0;
+    let name = DeviceName::Memory(*device).to_string();
+    let failed = |source| Error::Ssd { name: name.clone(), source };
+    let mut config = SsdConfig::block(bytes, device.block_bytes.get());
+    config.serial = MEMORY_SERIAL.into();
+    config.model = MODEL_DEFAULT.into();
+    let store: Box<dyn Store> = match device.media {
+        MediaKind::File => Box::new(MemoryStore::new(bytes).map_err(failed)?),
+        MediaKind::Null => Box::new(NullStore::new(bytes)),
+    };
+    Ssd::new(config, store).map_err(failed)
+}
+
+/// What came of opening a slot here.
+pub(crate) enum Opened {
+    /// The device, in this process. Its media keeps the slot's lock.
+    Here(Arc<Ssd>),
+    /// Another process holds the slot.
+    Busy(Option<u32>),
+}
+
+/// Opens a slot in this process, if nobody holds it.
+pub(crate) fn slot(slot: &Slot) -> Result<Opened> {
+    let spec = slot.spec()?;
+    let path = slot.lock_path();
+    let mut attempt = SlotLock::attempt(&path)?;
+    for _ in 1..LOCK_ATTEMPTS {
+        if matches!(attempt, Attempt::Held(_)) {
+            break;
+        }
+        // Whoever only looks holds it for a moment; whoever serves it answers on its socket, without a wait.
+        if slot.socket_path().exists() {
+            break;
+        }
+        thread::sleep(LOCK_PAUSE);
+        attempt = SlotLock::attempt(&path)?;
+    }
+    match attempt {
+        Attempt::Busy(pid) => Ok(Opened::Busy(pid)),
+        Attempt::Held(lock) => {
+            discard_stale_socket(slot)?;
+            start(slot, &spec, lock).map(Opened::Here)
+        }
+    }
+}
+
+/// Whoever holds a slot that nobody serves yet finds a socket only when a server was killed.
+fn discard_stale_socket(slot: &Slot) -> Result<()> {
+    let path = slot.socket_path();
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::file("remove", &path, e)),
+        _ => Ok(()),
+    }
+}
+
+fn start(slot: &Slot, spec: &DeviceSpec, lock: SlotLock) -> Result<Arc<Ssd>> {
+    let failed = |source| Error::Ssd { name: slot.address.to_string(), source };
+    let bytes = spec.capacity_bytes;
+    let store: Box<dyn Store> = match spec.media {
+        MediaKind::File => Box::new(FileStore::open(slot.folder(), bytes).map_err(failed)?),
+        MediaKind::Null => Box::new(NullStore::new(bytes)),
+    };
+    let namespaces = spec
+        .namespaces
+        .iter()
+        .map(|n| NamespaceConfig { bytes: Some(n.bytes), block_bytes: n.block_bytes.get() })
+        .collect();
+    let config = SsdConfig {
+        serial: spec.serial.clone(),
+        model: spec.model.clone(),
+        namespaces,
+        ..SsdConfig::block(bytes, 512)
+    };
+    Ssd::new(config, Box::new(LockedStore { store, _lock: lock })).map_err(failed)
+}
+
+/// A store and the lock of its slot: nobody else opens the slot while anything still uses the store, whichever handle
+/// of the device is dropped last.
+struct LockedStore {
+    store: Box<dyn Store>,
+    _lock: SlotLock,
+}
+
+impl Store for LockedStore {
+    fn bytes(&self) -> u64 {
+        self.store.bytes()
+    }
+
+    fn memory(&self) -> Option<&Region> {
+        self.store.memory()
+    }
+
+    fn holds_data(&self, chunk: u64) -> bool {
+        self.store.holds_data(chunk)
+    }
+
+    fn reserve(&self, chunk: u64) -> std::result::Result<(), SsdError> {
+        self.store.reserve(chunk)
+    }
+
+    fn release(&self, chunk: u64) -> std::result::Result<(), SsdError> {
+        self.store.release(chunk)
+    }
+
+    fn sync(&self) -> std::result::Result<(), SsdError> {
+        self.store.sync()
+    }
+
+    fn load_state(&self) -> std::result::Result<Option<Vec<u8>>, SsdError> {
+        self.store.load_state()
+    }
+
+    fn save_state(&self, state: &[u8]) -> std::result::Result<(), SsdError> {
+        self.store.save_state(state)
+    }
+}

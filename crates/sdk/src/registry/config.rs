@@ -1,0 +1,334 @@
+//! `device.json`: what a virtual slot is.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result, Size};
+
+/// A capacity is a multiple of this, and each namespace takes whole units of it.
+pub const CAPACITY_UNIT: Size = Size(2 << 20);
+/// Smallest capacity of a virtual device.
+pub const CAPACITY_MIN: Size = CAPACITY_UNIT;
+/// Largest capacity of a virtual device: what common file systems allow one file.
+pub const CAPACITY_MAX: Size = Size(8 << 40);
+/// Namespaces a virtual device can be created with.
+pub const NAMESPACES_MAX: usize = 64;
+/// Bytes a serial number can have (Identify Controller SN).
+pub const SERIAL_BYTES_MAX: usize = 20;
+/// Bytes a model number can have (Identify Controller MN).
+pub const MODEL_BYTES_MAX: usize = 40;
+/// Model number of a virtual device that was not given one.
+pub const MODEL_DEFAULT: &str = "unvme virtual SSD";
+/// Bytes `device.json` can have: a longer file is something else.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+/// The only layout of `device.json` there is.
+const FORMAT_VERSION: u32 = 1;
+
+/// Type of a virtual device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum DeviceType {
+    /// NVM Command Set namespaces.
+    #[default]
+    Block,
+}
+
+/// Where a virtual device keeps its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MediaKind {
+    /// A file in the slot's folder. It is sparse: it grows as blocks are written.
+    #[default]
+    File,
+    /// Nowhere: writes vanish and reads move no data. For measuring what is not the media. What hosts change on such a
+    /// device (formats, namespaces, firmware) is forgotten when it is closed.
+    Null,
+}
+
+/// Bytes of a logical block, 512 or 4096.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub struct BlockBytes(u32);
+
+impl BlockBytes {
+    /// Logical blocks of 512 bytes.
+    pub const B512: Self = Self(512);
+    /// Logical blocks of 4096 bytes.
+    pub const B4096: Self = Self(4096);
+
+    /// The number of bytes.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for BlockBytes {
+    fn default() -> Self {
+        Self::B512
+    }
+}
+
+impl TryFrom<u32> for BlockBytes {
+    type Error = String;
+
+    fn try_from(bytes: u32) -> std::result::Result<Self, String> {
+        match bytes {
+            512 | 4096 => Ok(Self(bytes)),
+            other => Err(format!("a logical block has 512 or 4096 bytes, not {other}")),
+        }
+    }
+}
+
+impl From<BlockBytes> for u32 {
+    fn from(bytes: BlockBytes) -> Self {
+        bytes.0
+    }
+}
+
+impl std::str::FromStr for BlockBytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let size: Size =
+            text.parse().map_err(|_| format!("a logical block has 512 or 4096 bytes, not {text}"))?;
+        Self::try_from(u32::try_from(size.0).unwrap_or(u32::MAX))
+    }
+}
+
+/// A namespace a virtual device starts with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamespaceSpec {
+    /// Size in bytes, a multiple of the logical block.
+    pub bytes: u64,
+    /// Size of a logical block.
+    #[serde(default)]
+    pub block_bytes: BlockBytes,
+}
+
+/// A virtual device, as `device.json` describes it. What hosts did to it since (formats, namespaces, firmware) is in
+/// the device's own metadata.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceSpec {
+    /// Layout of this file, 1.
+    #[serde(default, deserialize_with = "version")]
+    version: u32,
+    /// Type of the device.
+    #[serde(rename = "type", default)]
+    pub device_type: DeviceType,
+    /// Capacity of the media in bytes: [`CAPACITY_MIN`] to [`CAPACITY_MAX`] in steps of [`CAPACITY_UNIT`].
+    #[serde(deserialize_with = "capacity")]
+    pub capacity_bytes: u64,
+    /// Where the data is.
+    #[serde(default)]
+    pub media: MediaKind,
+    /// Serial number: 1 to 20 printable ASCII characters.
+    #[serde(deserialize_with = "serial")]
+    pub serial: String,
+    /// Model number: 1 to 40 printable ASCII characters.
+    #[serde(default = "model_default", deserialize_with = "model")]
+    pub model: String,
+    /// Namespaces it starts with, numbered from 1; together no larger than the capacity.
+    pub namespaces: Vec<NamespaceSpec>,
+}
+
+impl DeviceSpec {
+    /// A block device of one namespace that takes the whole capacity.
+    pub fn block(capacity: Size, block_bytes: BlockBytes, serial: impl Into<String>) -> Self {
+        Self {
+            version: FORMAT_VERSION,
+            device_type: DeviceType::Block,
+            capacity_bytes: capacity.0,
+            media: MediaKind::File,
+            serial: serial.into(),
+            model: MODEL_DEFAULT.into(),
+            namespaces: vec![NamespaceSpec { bytes: capacity.0, block_bytes }],
+        }
+    }
+
+    /// Checks what the types do not: bounds, text, the sum of the namespaces.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] naming the key and what was expected.
+    pub fn check(&self) -> Result<()> {
+        let wrong = |key: &str, reason: String| Err(Error::Argument(format!("`{key}`: {reason}")));
+        if let Err(reason) = check_capacity(self.capacity_bytes) {
+            return wrong("capacity_bytes", reason);
+        }
+        if let Err(reason) = check_text(&self.serial, SERIAL_BYTES_MAX) {
+            return wrong("serial", reason);
+        }
+        if let Err(reason) = check_text(&self.model, MODEL_BYTES_MAX) {
+            return wrong("model", reason);
+        }
+        match check_namespaces(&self.namespaces, self.capacity_bytes) {
+            Err(reason) => wrong("namespaces", reason),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Reads and checks a `device.json`.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Config`] with line, column and key.
+    pub(crate) fn load(path: &Path) -> Result<Self> {
+        let mut text = String::new();
+        let file = File::open(path).map_err(|e| Error::file("open", path, e))?;
+        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|e| Error::file("read", path, e))?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(Error::Argument(format!(
+                "{}: more than {FILE_BYTES_MAX} bytes; this is no device description",
+                path.display()
+            )));
+        }
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self> {
+        let spec: Self = serde_json::from_str(text).map_err(|e| syntax_error(text, path, &e))?;
+        if let Err(reason) = check_namespaces(&spec.namespaces, spec.capacity_bytes) {
+            let (line, column) = place_of(text, "\"namespaces\"");
+            return Err(Error::Config {
+                path: path.into(),
+                line,
+                column,
+                key: Some("namespaces".into()),
+                reason,
+            });
+        }
+        Ok(spec)
+    }
+
+    /// Writes the description so that it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn store(&self, path: &Path) -> Result<()> {
+        let mut text = serde_json::to_string_pretty(self)
+            .map_err(|e| Error::file("write", path, std::io::Error::from(e)))?;
+        text.push('\n');
+        File::create_new(path)
+            .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+            .map_err(|e| Error::file("write", path, e))
+    }
+}
+
+fn check_capacity(bytes: u64) -> std::result::Result<(), String> {
+    if (CAPACITY_MIN.0..=CAPACITY_MAX.0).contains(&bytes) && bytes.is_multiple_of(CAPACITY_UNIT.0) {
+        return Ok(());
+    }
+    let (min, max) = (CAPACITY_MIN, CAPACITY_MAX);
+    Err(format!("a capacity is {min} to {max} in steps of {CAPACITY_UNIT}, not {}", Size(bytes)))
+}
+
+fn check_text(text: &str, bytes_max: usize) -> std::result::Result<(), String> {
+    let printable = text.bytes().all(|b| matches!(b, b' '..=b'~'));
+    if text.trim() == text && (1..=bytes_max).contains(&text.len()) && printable {
+        return Ok(());
+    }
+    Err(format!("expected 1 to {bytes_max} printable ASCII characters with no space at either end"))
+}
+
+fn check_namespaces(namespaces: &[NamespaceSpec], capacity_bytes: u64) -> std::result::Result<(), String> {
+    if namespaces.len() > NAMESPACES_MAX {
+        return Err(format!("{} namespaces, a device has at most {NAMESPACES_MAX}", namespaces.len()));
+    }
+    let mut total = 0u64;
+    for (index, namespace) in namespaces.iter().enumerate() {
+        let block = u64::from(namespace.block_bytes.get());
+        if namespace.bytes == 0 || !namespace.bytes.is_multiple_of(block) {
+            return Err(format!(
+                "namespace {} has {} bytes, which is no positive multiple of its {block}-byte block",
+                index + 1,
+                namespace.bytes
+            ));
+        }
+        total = total.saturating_add(namespace.bytes.div_ceil(CAPACITY_UNIT.0));
+    }
+    if total > capacity_bytes / CAPACITY_UNIT.0 {
+        let units = capacity_bytes / CAPACITY_UNIT.0;
+        return Err(format!("they take {total} units of {CAPACITY_UNIT}, the device has {units}"));
+    }
+    Ok(())
+}
+
+fn version<'de, D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        FORMAT_VERSION => Ok(FORMAT_VERSION),
+        other => Err(serde::de::Error::custom(format!(
+            "version {other} of the description is not known, this program reads version {FORMAT_VERSION}"
+        ))),
+    }
+}
+
+fn capacity<'de, D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<u64, D::Error> {
+    let bytes = u64::deserialize(deserializer)?;
+    check_capacity(bytes).map(|()| bytes).map_err(serde::de::Error::custom)
+}
+
+fn serial<'de, D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    check_text(&text, SERIAL_BYTES_MAX).map(|()| text).map_err(serde::de::Error::custom)
+}
+
+fn model<'de, D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    check_text(&text, MODEL_BYTES_MAX).map(|()| text).map_err(serde::de::Error::custom)
+}
+
+fn model_default() -> String {
+    MODEL_DEFAULT.into()
+}
+
+fn syntax_error(text: &str, path: &Path, error: &serde_json::Error) -> Error {
+    let (line, column) = (error.line().max(1), error.column().max(1));
+    let message = error.to_string();
+    // serde_json ends its messages with the place, which the error says in front.
+    let reason = message.rsplit_once(" at line ").map_or(message.as_str(), |(reason, _)| reason).to_owned();
+    let reason = if reason.starts_with("unknown variant `kv`") {
+        "key-value devices are not supported in this version, expected `block`".to_owned()
+    } else {
+        reason
+    };
+    Error::Config { path: path.into(), line, column, key: key_before(text, line, column), reason }
+}
+
+/// The last object key that starts before a place.
+fn key_before(text: &str, line: usize, column: usize) -> Option<String> {
+    let before: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+    let end = text.len().min(before + column);
+    let mut strings = Vec::new();
+    let mut start = None;
+    let mut escaped = false;
+    for (at, byte) in text.bytes().enumerate() {
+        match (start, byte) {
+            _ if escaped => escaped = false,
+            (Some(_), b'\\') => escaped = true,
+            (None, b'"') if at >= end => break,
+            (None, b'"') => start = Some(at + 1),
+            (Some(first), b'"') => {
+                strings.push((first, at));
+                start = None;
+            }
+            _ => {}
+        }
+    }
+    let is_key = |last: usize| text.get(last + 1..).is_some_and(|rest| rest.trim_start().starts_with(':'));
+    let (first, last) = strings.into_iter().rev().find(|&(_, last)| is_key(last))?;
+    text.get(first..last).map(str::to_owned)
+}
+
+/// Line and column of the first occurrence of `needle`; the start of the text without one.
+fn place_of(text: &str, needle: &str) -> (usize, usize) {
+    let before = text.find(needle).and_then(|at| text.get(..at)).unwrap_or("");
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    (before.matches('\n').count() + 1, before.len() - line_start + 1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+use super::*;
+
+const GOOD: &str = r#"{
+  "version": 1,
+  "type": "block",
+  "capacity_bytes": 4194304,
+  "media": "file",
+  "serial": "S1",
+  "model": "M",
+  "namespaces": [
+    { "bytes": 2097152, "block_bytes": 4096 }
+  ]
+}"#;
+
+fn parse(text: &str) -> Result<DeviceSpec> {
+    DeviceSpec::parse(text, Path::new("/s/device.json"))
+}
+
+fn refusal(text: &str) -> String {
+    match parse(text) {
+        Ok(spec) => panic!("accepted: {spec:?}"),
+        Err(e) => e.to_string(),
+    }
+}
+
+#[test]
+fn a_description_survives_being_stored_and_loaded() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("device.json");
+    let mut spec = DeviceSpec::block(Size(64 << 20), BlockBytes::B4096, "UNVME-1");
+    spec.media = MediaKind::Null;
+    spec.store(&path).expect("store");
+    assert_eq!(DeviceSpec::load(&path).expect("load"), spec);
+    assert!(matches!(spec.store(&path), Err(Error::Io { .. })), "an existing description is not overwritten");
+}
+
+#[test]
+fn a_whole_description_parses() {
+    let spec = parse(GOOD).expect("parse");
+    assert_eq!(spec.capacity_bytes, 4 << 20);
+    assert_eq!(spec.namespaces, [NamespaceSpec { bytes: 2 << 20, block_bytes: BlockBytes::B4096 }]);
+}
+
+#[test]
+fn errors_name_file_line_column_and_key() {
+    for (from, to, expected) in [
+        (
+            "\"capacity_bytes\": 4194304",
+            "\"capacity_bytes\": \"4M\"",
+            "/s/device.json:4:24: `capacity_bytes`: invalid type: string \"4M\", expected u64",
+        ),
+        (
+            "\"capacity_bytes\": 4194304",
+            "\"capacity_bytes\": 7",
+            "/s/device.json:4:21: `capacity_bytes`: a capacity is 2M to 8T in steps of 2M, not 7",
+        ),
+        ("\"media\"", "\"medium\"", "/s/device.json:5:10: `medium`: unknown field `medium`, expected one of"),
+        (
+            "\"file\"",
+            "\"tape\"",
+            "/s/device.json:5:17: `media`: unknown variant `tape`, expected `file` or `null`",
+        ),
+        (
+            "\"block\"",
+            "\"kv\"",
+            "/s/device.json:3:14: `type`: key-value devices are not supported in this version, expected `block`",
+        ),
+        ("4096", "1000", "`block_bytes`: a logical block has 512 or 4096 bytes, not 1000"),
+        ("\"version\": 1", "\"version\": 2", "`version`: version 2 of the description is not known"),
+        ("\"S1\"", "\"\"", "`serial`: expected 1 to 20 printable ASCII characters"),
+        ("\"S1\"", "\"123456789012345678901\"", "`serial`: expected 1 to 20 printable ASCII characters"),
+        ("\"M\"", "\"a\\u0007b\"", "`model`: expected 1 to 40 printable ASCII characters"),
+        ("\"serial\": \"S1\",", "", "missing field `serial`"),
+        ("\"serial\": \"S1\",", "\"serial\": \"S1\", \"serial\": \"S2\",", "duplicate field `serial`"),
+        ("2097152", "2097153", "`namespaces`: namespace 1 has 2097153 bytes, which is no positive multiple"),
+        ("2097152", "8388608", "/s/device.json:8:3: `namespaces`: they take 4 units of 2M, the device has 2"),
+        ("]", "", "/s/device.json:11:1: "),
+    ] {
+        let message = refusal(&GOOD.replacen(from, to, 1));
+        assert!(message.contains(expected), "{from} -> {to}: {message}");
+    }
+}
+
+#[test]
+fn rubbish_is_an_error_and_never_a_panic() {
+    for text in ["", "[", "null", "\"", "{\"a\\", "{\"serial\":\"\\ud800\"}", "\u{0}", "{}}"] {
+        refusal(text);
+    }
+    for end in 0..GOOD.len() {
+        refusal(&GOOD[..end]);
+    }
+}
+
+#[test]
+fn a_description_made_in_code_is_checked_like_one_in_a_file() {
+    let good = DeviceSpec::block(Size(4 << 20), BlockBytes::B512, "S1");
+    good.check().expect("good");
+    let small = DeviceSpec::block(Size(4096), BlockBytes::B512, "S1");
+    assert_eq!(
+        small.check().expect_err("too small").to_string(),
+        "`capacity_bytes`: a capacity is 2M to 8T in steps of 2M, not 4K"
+    );
+    let long = DeviceSpec { model: "m".repeat(41), ..good.clone() };
+    assert!(long.check().expect_err("too long").to_string().starts_with("`model`: "));
+    let crowded = DeviceSpec { namespaces: vec![good.namespaces[0].clone(); 2], ..good };
+    assert!(crowded.check().expect_err("too much").to_string().starts_with("`namespaces`: "));
+}

@@ -1,0 +1,174 @@
+//! Offering a virtual device to other processes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use unvme_bus::vfio_user::Server;
+use unvme_bus::{Clock, EventFd, Function};
+use unvme_ssd::Ssd;
+
+use crate::local::{self, Opened};
+use crate::registry::Slot;
+use crate::{DeviceName, Error, Registry, Result};
+
+/// Looks at the device between two looks at the clock.
+const ROUNDS_PER_CLOCK: u32 = 1024;
+/// Sleep of an idle server that has a client: what the first command after a pause pays at most.
+const NAP: Duration = Duration::from_micros(100);
+/// Sleep of a server that has no client.
+const NAP_ALONE: Duration = Duration::from_millis(5);
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// Where virtual slots are; `None` means [`Registry::from_environment`].
+    pub registry: Option<Registry>,
+    /// Where to listen; `None` means the slot's own place, where others who open it by name look.
+    pub socket: Option<PathBuf>,
+    /// Processor to do the device's work on, and no other.
+    pub core: Option<usize>,
+    /// How long to look for work without a pause after the last there was; `None` means for ever.
+    pub spin: Option<Duration>,
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        Self { registry: None, socket: None, core: None, spin: Some(Duration::from_millis(50)) }
+    }
+}
+
+/// Serves the device called `name` on a vfio-user socket until `stop` is signalled. The calling thread is the device's
+/// processor. `ready` is called once, with the path of the socket, when clients can attach.
+///
+/// One client is attached at a time. When it goes, in whatever way, the device is reset and free for the next.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::InUse`]; [`Error::Unsupported`] for a name that is no virtual device;
+/// [`Error::Argument`] for a core that is not there; [`Error::Driver`] when the socket cannot be used.
+pub fn serve(name: &str, options: &ServeOptions, stop: &EventFd, ready: impl FnOnce(&Path)) -> Result<()> {
+    let (ssd, slot) = open_local(name, options)?;
+    let own = slot.as_ref().map(Slot::socket_path);
+    let Some(path) = options.socket.clone().or_else(|| own.clone()) else {
+        let reason = "a device without a slot has no place of its own; name a socket";
+        return Err(Error::Argument(format!("serve {name}: {reason}")));
+    };
+    let _link = match &own {
+        Some(own) => Link::make(own, &path)?,
+        None => None,
+    };
+    let function: Arc<dyn Function> = ssd;
+    let failed = |e| Error::driver(format!("serve {name}"), unvme_driver::Error::Bus(e));
+    let server = Server::bind(&path, Arc::clone(&function)).map_err(failed)?;
+    let stopped = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Before the device's thread is pinned, so that messages are answered on another core.
+        let messages = scope.spawn(|| {
+            let _ended = SetWhenDropped(&stopped);
+            server.run(stop)
+        });
+        let worked = pin(options.core).map(|()| {
+            ready(server.path());
+            work(&*function, &server, options.spin, &stopped);
+        });
+        if worked.is_err() {
+            stop.signal();
+        }
+        let ended = messages.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        worked.and(ended.map_err(failed))
+    })
+}
+
+/// Tells the device's thread that the messages' thread has ended, in whatever way.
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+fn open_local(name: &str, options: &ServeOptions) -> Result<(Arc<Ssd>, Option<Slot>)> {
+    let registry = || options.registry.clone().map_or_else(Registry::from_environment, Ok);
+    match DeviceName::parse(name)? {
+        Some(DeviceName::Memory(device)) => Ok((local::memory(&device)?, None)),
+        Some(DeviceName::Slot(address)) => {
+            let registry = registry()?;
+            let slot = registry.find(address).ok_or_else(|| registry.not_found(name))?;
+            match local::slot(&slot)? {
+                Opened::Here(ssd) => Ok((ssd, Some(slot))),
+                Opened::Busy(pid) => {
+                    let reason = "it can be served by one process; stop that one first".to_owned();
+                    Err(Error::InUse { name: name.into(), pid, reason })
+                }
+            }
+        }
+        Some(_) => Err(Error::Unsupported {
+            name: name.into(),
+            reason: "only virtual devices can be served, and another process serves this one".into(),
+        }),
+        None => Err(registry()?.not_found(name)),
+    }
+}
+
+/// Does the device's work until `stopped`.
+fn work(function: &dyn Function, server: &Server, spin: Option<Duration>, stopped: &AtomicBool) {
+    let clock = Clock::wall();
+    let mut idle_rounds = 0u32;
+    let mut idle_since: Option<Instant> = None;
+    while !stopped.load(Ordering::Acquire) {
+        if function.advance(None, &clock) > 0 {
+            idle_rounds = 0;
+            idle_since = None;
+            continue;
+        }
+        std::hint::spin_loop();
+        idle_rounds += 1;
+        if idle_rounds < ROUNDS_PER_CLOCK {
+            continue;
+        }
+        idle_rounds = 0;
+        let Some(spin) = spin else { continue };
+        if idle_since.get_or_insert_with(Instant::now).elapsed() >= spin {
+            // Until there is work again, each look is followed by a nap.
+            idle_rounds = ROUNDS_PER_CLOCK;
+            thread::sleep(if server.is_attached() { NAP } else { NAP_ALONE });
+        }
+    }
+}
+
+fn pin(core: Option<usize>) -> Result<()> {
+    let Some(core) = core else { return Ok(()) };
+    let refused = |reason: String| Error::Argument(format!("core {core}: {reason}"));
+    if core >= CpuSet::MAX_CPU {
+        return Err(refused(format!("cores are numbered 0 to {}", CpuSet::MAX_CPU - 1)));
+    }
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    sched_setaffinity(None, &cores).map_err(|e| refused(format!("this process cannot run there ({e})")))
+}
+
+/// A symbolic link from a slot's own place to a socket elsewhere, so that those who know the slot find it.
+struct Link(PathBuf);
+
+impl Link {
+    /// Links `own`, where nothing is, to `path`, if they differ.
+    fn make(own: &Path, path: &Path) -> Result<Option<Self>> {
+        if own == path {
+            return Ok(None);
+        }
+        let target = std::path::absolute(path).map_err(|e| Error::file("find", path, e))?;
+        std::os::unix::fs::symlink(&target, own).map_err(|e| Error::file("create", own, e))?;
+        Ok(Some(Self(own.to_owned())))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // One that stays behind leads nowhere, and the next server removes it.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
