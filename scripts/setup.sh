@@ -9,7 +9,7 @@
 # As root it installs missing Debian packages; as anybody else it prints the command that does.
 set -eu
 
-RUST_MIN_MINOR=88 # As rust-version in Cargo.toml: 1.88.
+RUST_MIN_MINOR=89 # As rust-version in Cargo.toml: 1.89.
 
 goal=${1:-}
 case $goal in

@@ -107,7 +107,7 @@ impl Region {
     /// [`BusError::Os`] when there is not enough memory.
     pub fn shared(name: &str, bytes: usize) -> Result<Self, BusError> {
         let bytes = round_up(bytes);
-        if bytes % HUGE_PAGE_BYTES == 0 && bytes > 0 {
+        if bytes.is_multiple_of(HUGE_PAGE_BYTES) && bytes > 0 {
             // Reserving at mmap time makes a pool that is too small fail here, not with a signal at first touch.
             if let Ok(region) = Self::memfd(name, bytes, MemfdFlags::HUGETLB) {
                 return Ok(region);
@@ -153,7 +153,7 @@ impl Region {
     }
 
     fn map_fd(fd: OwnedFd, offset: u64, bytes: usize, writable: bool) -> Result<Self, BusError> {
-        if bytes == 0 || offset % PAGE_BYTES as u64 != 0 {
+        if bytes == 0 || !offset.is_multiple_of(PAGE_BYTES as u64) {
             return Err(BusError::Protocol(format!(
                 "a mapping of {bytes} bytes at offset {offset:#x}: whole pages are expected"
             )));
@@ -234,7 +234,7 @@ impl Region {
     #[inline]
     fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         let pointer = self.at(offset, 4);
-        if pointer.addr().get() % 4 != 0 {
+        if !pointer.addr().get().is_multiple_of(4) {
             misaligned(offset, 4);
         }
         // SAFETY: in bounds, aligned, mapped for as long as `self` lives, and only ever accessed atomically or by
@@ -245,7 +245,7 @@ impl Region {
     #[inline]
     fn words<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
         let pointer = self.at(offset, N * 8);
-        if pointer.addr().get() % 8 != 0 {
+        if !pointer.addr().get().is_multiple_of(8) {
             misaligned(offset, 8);
         }
         // SAFETY: as in `atomic_u32`; AtomicU64 has the layout of u64, so N of them take N * 8 bytes.
@@ -329,9 +329,16 @@ impl Region {
     /// # Panics
     /// When a range to copy is out of bounds.
     #[inline]
-    pub fn copy_to_ahead(&self, offset: usize, target: &Self, target_offset: usize, bytes: usize, ahead: usize) {
+    pub fn copy_to_ahead(
+        &self,
+        offset: usize,
+        target: &Self,
+        target_offset: usize,
+        bytes: usize,
+        ahead: usize,
+    ) {
         let (source, target) = (self.at(offset, bytes), target.at(target_offset, bytes));
-        if ahead >= self.bytes || bytes % copy::LINE_BYTES != 0 {
+        if ahead >= self.bytes || !bytes.is_multiple_of(copy::LINE_BYTES) {
             // SAFETY: as in `copy_to`.
             return unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), bytes) };
         }
@@ -349,7 +356,7 @@ impl Region {
     #[inline]
     pub fn copy_to_uncached(&self, offset: usize, target: &Self, target_offset: usize, bytes: usize) {
         let (source, target) = (self.at(offset, bytes), target.at(target_offset, bytes));
-        if bytes % copy::LINE_BYTES != 0 || target.addr().get() % copy::LINE_BYTES != 0 {
+        if !bytes.is_multiple_of(copy::LINE_BYTES) || target.addr().get() % copy::LINE_BYTES != 0 {
             // SAFETY: as in `copy_to`.
             return unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), bytes) };
         }

@@ -121,7 +121,7 @@ impl AddressSpace {
     pub fn map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
         let length = region.len() as u64;
         let refuse = |reason| BusError::Dma { iova, length, reason };
-        if iova % PAGE_BYTES as u64 != 0 || length % PAGE_BYTES as u64 != 0 {
+        if !iova.is_multiple_of(PAGE_BYTES as u64) || !length.is_multiple_of(PAGE_BYTES as u64) {
             return Err(refuse("not page aligned"));
         }
         let end = iova.checked_add(length).ok_or_else(|| refuse("wraps around the address space"))?;

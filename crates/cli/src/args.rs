@@ -7,6 +7,7 @@ use crate::cmd::{
     list, logs, read, reset, serve, write, write_zeroes,
 };
 use crate::exit;
+use crate::perf;
 
 const ABOUT: &str = "Manage, evaluate and serve NVMe devices from user space";
 
@@ -112,6 +113,8 @@ pub(crate) enum Command {
     WriteZeroes(write_zeroes::WriteZeroes),
     /// Check that blocks can be read, without reading them to here
     Verify(write_zeroes::Verify),
+    /// Measure how fast a device is
+    Perf(perf::Perf),
     /// Serve a device to other processes on a vfio-user socket
     Serve(serve::Serve),
     /// Print a completion script for a shell
@@ -152,6 +155,7 @@ impl Command {
             Self::Dsm(command) => command.run(),
             Self::WriteZeroes(command) => command.run(),
             Self::Verify(command) => command.run(),
+            Self::Perf(command) => command.run(),
             Self::Serve(command) => command.run(),
             Self::Completions(command) => command.run(),
             Self::Man(command) => command.run(),

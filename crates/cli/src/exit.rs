@@ -22,7 +22,7 @@ pub(crate) const NOT_CONFIRMED: u8 = 5;
 pub(crate) const HELP: &str = "\
 Exit codes:
   0  success
-  1  the device answered with an error status
+  1  the device answered with an error status, or with wrong data
   2  wrong usage: an option, a name or a value that makes no sense
   3  no such device, or another process holds it
   4  the operating system refused, or the connection to the device failed
@@ -52,6 +52,18 @@ impl std::fmt::Display for NotConfirmed {
 
 impl std::error::Error for NotConfirmed {}
 
+/// Commands failed, or data was wrong, and the result has been shown all the same.
+#[derive(Debug)]
+pub(crate) struct Failed(pub(crate) String);
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failed {}
+
 /// A usage error.
 pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
@@ -65,6 +77,9 @@ pub(crate) fn code_of(error: &anyhow::Error) -> u8 {
         }
         if cause.is::<NotConfirmed>() {
             return NOT_CONFIRMED;
+        }
+        if cause.is::<Failed>() {
+            return DEVICE;
         }
         if let Some(error) = cause.downcast_ref::<Error>() {
             return match error {

@@ -6,6 +6,7 @@
 //! | `cmd` | a file per command, or per family of them |
 //! | `target` | the device and the namespace a command is about, and asking before data is destroyed |
 //! | `show`, `value`, `output` | structures of a device as text like nvme-cli's, and as JSON |
+//! | `perf`, `report` | measuring a device, and showing what was found |
 //! | `exit` | exit codes, and how an error is told |
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,8 @@ mod cmd;
 mod exit;
 mod numbers;
 mod output;
+mod perf;
+mod report;
 mod show;
 mod target;
 mod value;

@@ -379,11 +379,11 @@ fn register_fields_have_the_specified_positions() {
 #[test]
 fn words_of_an_entry_are_its_bytes() {
     let bytes: [u8; 64] = std::array::from_fn(|i| i as u8 + 1);
-    let sqe: unvme_spec::Sqe = zerocopy::transmute!(bytes);
+    let sqe: Sqe = zerocopy::transmute!(bytes);
     assert_eq!(sqe.to_words()[0], 0x0807_0605_0403_0201);
     assert_eq!(sqe.to_words()[7], 0x403f_3e3d_3c3b_3a39);
     assert_eq!(sqe.to_words().map(u64::to_le_bytes).concat(), bytes);
     let bytes: [u8; 16] = std::array::from_fn(|i| 0xf0 - i as u8);
-    let cqe: unvme_spec::Cqe = zerocopy::transmute!(bytes);
+    let cqe: Cqe = zerocopy::transmute!(bytes);
     assert_eq!(cqe.to_words(), [0xe9ea_ebec_edee_eff0, 0xe1e2_e3e4_e5e6_e7e8]);
 }

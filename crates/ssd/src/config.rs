@@ -59,14 +59,15 @@ impl SsdConfig {
         let refuse = |key, value: String, expected: &str| {
             Err(SsdError::Config { key, value, expected: expected.into() })
         };
-        let printable = |s: &str, most| !s.is_empty() && s.len() <= most && s.bytes().all(|b| (0x20..0x7f).contains(&b));
+        let printable =
+            |s: &str, most| !s.is_empty() && s.len() <= most && s.bytes().all(|b| (0x20..0x7f).contains(&b));
         if !printable(&self.serial, 20) {
             return refuse("serial", self.serial.clone(), "1 to 20 printable ASCII characters");
         }
         if !printable(&self.model, 40) {
             return refuse("model", self.model.clone(), "1 to 40 printable ASCII characters");
         }
-        if self.bytes == 0 || self.bytes % CHUNK_BYTES != 0 || self.bytes > 1 << 50 {
+        if self.bytes == 0 || !self.bytes.is_multiple_of(CHUNK_BYTES) || self.bytes > 1 << 50 {
             return refuse("bytes", self.bytes.to_string(), "a multiple of 2 MiB, at most 1 PiB");
         }
         if !(1..=IO_QUEUES_MAX).contains(&self.io_queues) {
@@ -78,7 +79,11 @@ impl SsdConfig {
         if let Some(most) = self.transfer_bytes_max
             && !(most.is_power_of_two() && (8192..=128 << 20).contains(&most))
         {
-            return refuse("transfer_bytes_max", most.to_string(), "a power of two from 8 KiB to 128 MiB, or none");
+            return refuse(
+                "transfer_bytes_max",
+                most.to_string(),
+                "a power of two from 8 KiB to 128 MiB, or none",
+            );
         }
         if self.namespaces.len() > NAMESPACES_MAX as usize {
             return refuse("namespaces", format!("{} of them", self.namespaces.len()), "at most 128");

@@ -149,7 +149,7 @@ impl DataPointer<'_> {
             };
             check_is_address(descriptor)?;
             let count = descriptor.length / SGL_DESCRIPTOR_BYTES;
-            if descriptor.length == 0 || descriptor.length % SGL_DESCRIPTOR_BYTES != 0 {
+            if descriptor.length == 0 || !descriptor.length.is_multiple_of(SGL_DESCRIPTOR_BYTES) {
                 return Err(Status::INVALID_SGL_SEGMENT.with_do_not_retry());
             }
             descriptors = descriptors.saturating_add(count as usize);
@@ -194,7 +194,12 @@ impl DataPointer<'_> {
         if last { Ok(None) } else { Err(Status::INVALID_SGL_SEGMENT.with_do_not_retry()) }
     }
 
-    fn add_descriptor(self, pieces: &mut Vec<Place>, descriptor: Descriptor, left: &mut usize) -> Result<(), Status> {
+    fn add_descriptor(
+        self,
+        pieces: &mut Vec<Place>,
+        descriptor: Descriptor,
+        left: &mut usize,
+    ) -> Result<(), Status> {
         if descriptor.kind() != descriptor_type::DATA_BLOCK {
             return Err(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_do_not_retry());
         }

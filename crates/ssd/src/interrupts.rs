@@ -28,9 +28,12 @@ impl Interrupts {
                 *listener = event;
                 Ok(())
             }
-            None => {
-                Err(BusError::OutOfRange { what: "interrupt vectors", offset: vector.into(), length: 1, size })
-            }
+            None => Err(BusError::OutOfRange {
+                what: "interrupt vectors",
+                offset: vector.into(),
+                length: 1,
+                size,
+            }),
         }
     }
 

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `ssd`, `pci` | the function: configuration space, registers, reset |
 //! | `queue`, `engine` | rings and doorbells to commands, commands to completions |
+//! | `doorbell` | doorbells that are written when they must not be |
 //! | `dptr` | walking PRP lists and SGLs |
 //! | `nvm` | the NVM command set |
 //! | `admin` | the admin command set |
@@ -22,6 +23,7 @@
 
 mod admin;
 mod config;
+mod doorbell;
 mod dptr;
 mod engine;
 mod error;

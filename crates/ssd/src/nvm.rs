@@ -28,7 +28,9 @@ impl Ssd {
         match command {
             nvm::Command::Flush => self.flush(sq, sqe),
             nvm::Command::Compare(range, _) => self.compare(sq, sqe, range),
-            nvm::Command::WriteZeroes { range, flags, deallocate: _ } => self.write_zeroes(sq, sqe, range, flags),
+            nvm::Command::WriteZeroes { range, flags, deallocate: _ } => {
+                self.write_zeroes(sq, sqe, range, flags)
+            }
             nvm::Command::WriteUncorrectable(range) => {
                 let namespace = sq.namespaces.active(sqe.nsid)?;
                 namespace.check(range)?;
@@ -57,7 +59,9 @@ impl Ssd {
         let Ok(namespace) = sq.namespaces.active(sqe.nsid) else { return NOWHERE };
         let range = BlockRange::new(Lba(sqe.cdw10_11()), 1);
         match namespace.check(range) {
-            Ok(()) => namespace.locate(namespace.bytes(range.start.0), 1).map_or(NOWHERE, |extent| extent.offset),
+            Ok(()) => {
+                namespace.locate(namespace.bytes(range.start.0), 1).map_or(NOWHERE, |extent| extent.offset)
+            }
             Err(_) => NOWHERE,
         }
     }
@@ -87,14 +91,26 @@ impl Ssd {
             });
         }
         data.walk(&mut sq.pieces)?;
-        for_each_piece(namespace, offset, &sq.pieces, |place| sq.host.region(place), |extent, host, at| {
-            self.media.read(extent, host, at, NOWHERE);
-            Ok(())
-        })
+        for_each_piece(
+            namespace,
+            offset,
+            &sq.pieces,
+            |place| sq.host.region(place),
+            |extent, host, at| {
+                self.media.read(extent, host, at, NOWHERE);
+                Ok(())
+            },
+        )
     }
 
     #[inline]
-    fn write(&self, sq: &mut SubmissionQueue, sqe: &Sqe, range: BlockRange, flags: AccessFlags) -> Result<(), Status> {
+    fn write(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        range: BlockRange,
+        flags: AccessFlags,
+    ) -> Result<(), Status> {
         let namespace = sq.namespaces.active(sqe.nsid)?;
         let bytes = self.check_transfer(namespace, range)?;
         let offset = namespace.bytes(range.start.0);
@@ -111,9 +127,13 @@ impl Ssd {
             data.walk(&mut sq.pieces)?;
             // Space first, for all of it: a write for which there is no space leaves everything as it was.
             self.reserve(namespace, offset, bytes)?;
-            for_each_piece(namespace, offset, &sq.pieces, |place| sq.host.region(place), |extent, host, at| {
-                self.store(extent, host, at)
-            })?;
+            for_each_piece(
+                namespace,
+                offset,
+                &sq.pieces,
+                |place| sq.host.region(place),
+                |extent, host, at| self.store(extent, host, at),
+            )?;
         }
         self.unmark(namespace, range);
         sq.counters.write(bytes as u64);
@@ -174,12 +194,16 @@ impl Ssd {
             DataPointer { host: &sq.host, sqe, page_bytes: sq.page_bytes, bytes, direction: Direction::Read };
         data.walk(&mut sq.pieces)?;
         let offset = namespace.bytes(range.start.0);
-        for_each_piece(namespace, offset, &sq.pieces, |place| sq.host.region(place), |extent, host, at| {
-            match self.media.equals(extent, host, at) {
+        for_each_piece(
+            namespace,
+            offset,
+            &sq.pieces,
+            |place| sq.host.region(place),
+            |extent, host, at| match self.media.equals(extent, host, at) {
                 true => Ok(()),
                 false => Err(Status::COMPARE_FAILURE),
-            }
-        })
+            },
+        )
     }
 
     fn write_zeroes(
@@ -282,8 +306,13 @@ impl Ssd {
         namespace.bad.check(range)?;
         let mut blocks = [vec![0; bytes], vec![0; bytes]];
         for (sqe, block) in pair.into_iter().zip(&mut blocks) {
-            let data =
-                DataPointer { host: &sq.host, sqe, page_bytes: sq.page_bytes, bytes, direction: Direction::Read };
+            let data = DataPointer {
+                host: &sq.host,
+                sqe,
+                page_bytes: sq.page_bytes,
+                bytes,
+                direction: Direction::Read,
+            };
             data.walk(&mut sq.pieces)?;
             let mut target = &mut block[..];
             for &place in &sq.pieces {
@@ -325,7 +354,8 @@ fn for_each_piece<'a>(
     let mut at = offset;
     for &place in pieces {
         let host = region(place);
-        namespace.for_each_extent(at, place.bytes, |extent, done| visit(extent, host, place.offset + done))?;
+        namespace
+            .for_each_extent(at, place.bytes, |extent, done| visit(extent, host, place.offset + done))?;
         at += place.bytes as u64;
     }
     Ok(())

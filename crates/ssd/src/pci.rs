@@ -39,7 +39,8 @@ pub(crate) fn accepted_page_bytes(cc: Cc) -> Option<u32> {
     let entry_sizes = cc.iosqes() == 6 && cc.iocqes() == 4;
     // Entry sizes may still be zero at enable time: they matter when the first I/O queue is created (Base 3.1.4.5).
     let entry_sizes_unset = cc.iosqes() == 0 && cc.iocqes() == 0;
-    let command_sets = matches!(cc.css(), regs::CSS_NVM | regs::CSS_ALL | regs::CSS_ADMIN_ONLY);
+    // What CAP.CSS offers; admin commands alone (111b) are not in it.
+    let command_sets = matches!(cc.css(), regs::CSS_NVM | regs::CSS_ALL);
     let accepted = cc.mps() <= MPSMAX && cc.ams() == 0 && command_sets && (entry_sizes || entry_sizes_unset);
     accepted.then_some(4096 << cc.mps())
 }
@@ -135,12 +136,11 @@ impl RegisterFile {
             offset::INTMS => return Written::InterruptMaskSet(value),
             offset::INTMC => return Written::InterruptMaskClear(value),
             offset::CC => return Written::Configuration(self.new_configuration(Cc::from_bits(value))),
-            offset::CSTS => {
+            offset::CSTS
                 // NSSRO is cleared by writing 1 to it; everything else is read-only.
-                if Csts::from_bits(value).nssro() {
+                if Csts::from_bits(value).nssro() => {
                     self.csts.set_nssro(false);
                 }
-            }
             offset::NSSR if value == NSSR_MAGIC => return Written::SubsystemReset,
             offset::AQA if disabled => self.aqa = Aqa::from_bits(value),
             offset::ASQ if disabled => self.asq = self.asq & !0xffff_ffff | u64::from(value),

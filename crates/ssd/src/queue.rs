@@ -48,7 +48,7 @@ impl Ring {
 fn find_ring(host: &View, iova: u64, bytes: usize, direction: Direction) -> Option<Region> {
     let (region, offset) = host.resolve(iova, bytes, direction)?;
     // Entries are read and written as 64-bit words.
-    let aligned = iova % 8 == 0 && (region.as_ptr().addr() + offset) % 8 == 0;
+    let aligned = iova.is_multiple_of(8) && (region.as_ptr().addr() + offset) % 8 == 0;
     aligned.then(|| region.slice(offset, bytes))
 }
 
@@ -56,8 +56,11 @@ fn find_ring(host: &View, iova: u64, bytes: usize, direction: Direction) -> Opti
 pub(crate) struct Doorbells(Region);
 
 impl Doorbells {
+    /// The doorbells of a device without queues.
     pub(crate) fn new(memory: Region) -> Self {
-        Self(memory)
+        let doorbells = Self(memory);
+        doorbells.mark_all_absent();
+        doorbells
     }
 
     pub(crate) fn memory(&self) -> &Region {
@@ -86,11 +89,12 @@ impl Doorbells {
         self.0.load_u32(Self::head_offset(qid), Ordering::Acquire)
     }
 
-    /// Sets both doorbells of a pair to zero, as creating a queue does.
+    /// Sets a tail to zero, as creating a queue does.
     pub(crate) fn clear_tail(&self, qid: u16) {
         self.0.store_u32(Self::tail_offset(qid), 0, Ordering::Relaxed);
     }
 
+    /// Sets a head to zero, as creating a queue does.
     pub(crate) fn clear_head(&self, qid: u16) {
         self.0.store_u32(Self::head_offset(qid), 0, Ordering::Relaxed);
     }
@@ -104,7 +108,9 @@ pub(crate) enum Rung {
     Invalid { first_time: bool },
 }
 
-/// A submission queue.
+/// A submission queue. Aligned so that neighbours served on two cores share no cache line, nor a pair of lines that is
+/// fetched together.
+#[repr(align(128))]
 pub(crate) struct SubmissionQueue {
     pub(crate) id: u16,
     pub(crate) cqid: u16,
@@ -199,7 +205,8 @@ impl SubmissionQueue {
     }
 }
 
-/// A completion queue.
+/// A completion queue; aligned as [`SubmissionQueue`] is.
+#[repr(align(128))]
 pub(crate) struct CompletionQueue {
     pub(crate) id: u16,
     pub(crate) entries: u32,

@@ -1,11 +1,13 @@
 //! The device: what it is made of and how it starts, stops and resets.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use unvme_bus::function::CONFIG_SPACE_BYTES;
 use unvme_bus::space::Direction;
-use unvme_bus::{AddressSpace, BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Published, Region, Window};
+use unvme_bus::{
+    AddressSpace, BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Published, Region, Window,
+};
 use unvme_spec::regs::{Cc, SHST_COMPLETE, SHST_NORMAL};
 
 use crate::SsdError;
@@ -17,7 +19,8 @@ use crate::media::{Media, Store};
 use crate::namespace::NamespaceTable;
 use crate::pci::{self, ConfigSpace, RegisterFile};
 use crate::queue::{
-    CQE_BYTES, CompletionQueue, CompletionQueueParts, Doorbells, Ring, SQE_BYTES, SubmissionQueue, SubmissionQueueParts,
+    CQE_BYTES, CompletionQueue, CompletionQueueParts, Doorbells, Ring, SQE_BYTES, SubmissionQueue,
+    SubmissionQueueParts,
 };
 use crate::smart::IoCounters;
 
@@ -42,6 +45,8 @@ pub struct Ssd {
     existing: [AtomicU64; 2],
     /// Between resets: nothing is served.
     stopped: AtomicBool,
+    /// Rounds over all queues in which there was nothing to do.
+    pub(crate) idle_rounds: AtomicU32,
     /// Counters of queues that are gone.
     retired: Mutex<IoCounters>,
 }
@@ -78,6 +83,7 @@ impl Ssd {
             pci: Mutex::new(ConfigSpace::new(config.io_queues + 1)),
             existing: [AtomicU64::new(0), AtomicU64::new(0)],
             stopped: AtomicBool::new(false),
+            idle_rounds: AtomicU32::new(0),
             retired: Mutex::default(),
             media,
             admin,
@@ -105,14 +111,20 @@ impl Ssd {
     /// Installs a submission queue; its identifier is free and in range.
     pub(crate) fn install_submission(&self, queue: SubmissionQueue) {
         let id = queue.id;
+        let mut cell = lock(&self.submission[usize::from(id)]);
+        // While the cell is locked, so that nobody takes the doorbell for that of no queue.
         self.doorbells.clear_tail(id);
-        *lock(&self.submission[usize::from(id)]) = Some(queue);
+        *cell = Some(queue);
+        drop(cell);
         self.existing[usize::from(id) / 64].fetch_or(1 << (id % 64), Ordering::Release);
     }
 
     /// Removes a submission queue; commands not yet served are dropped with it.
     pub(crate) fn remove_submission(&self, id: u16) -> Option<SubmissionQueue> {
-        let queue = lock(self.submission.get(usize::from(id))?).take()?;
+        let mut cell = lock(self.submission.get(usize::from(id))?);
+        let queue = cell.take()?;
+        self.doorbells.mark_absent(Doorbells::tail_offset(id));
+        drop(cell);
         self.existing[usize::from(id) / 64].fetch_and(!(1 << (id % 64)), Ordering::Release);
         lock(&self.retired).add(&queue.counters);
         Some(queue)
@@ -121,8 +133,9 @@ impl Ssd {
     /// Installs a completion queue; its identifier is free and in range.
     pub(crate) fn install_completion(&self, queue: CompletionQueue) {
         let id = queue.id;
+        let mut cell = lock(&self.completion[usize::from(id)]);
         self.doorbells.clear_head(id);
-        *lock(&self.completion[usize::from(id)]) = Some(queue);
+        *cell = Some(queue);
     }
 
     /// CC.EN 0 to 1. False when the host's settings make no controller: the caller reports a fatal status.
@@ -169,12 +182,11 @@ impl Ssd {
         self.stopped.store(true, Ordering::Relaxed);
         for id in 0..self.submission.len() as u16 {
             self.remove_submission(id);
-            self.doorbells.clear_tail(id);
         }
-        for (id, cell) in self.completion.iter().enumerate() {
+        for cell in &self.completion {
             *lock(cell) = None;
-            self.doorbells.clear_head(id as u16);
         }
+        self.doorbells.mark_all_absent();
         self.admin.reset(self, scope);
     }
 
@@ -225,32 +237,6 @@ impl Ssd {
         });
         if saved.is_err() {
             tracing::error!("the device could not save everything at shutdown");
-        }
-    }
-
-    /// A doorbell written through the register interface instead of shared memory.
-    fn doorbell_register(&self, offset: u64, value: u32) {
-        let index = (offset / 4) as usize;
-        let Some(cell) = self.submission.get(index / 2) else {
-            return self.admin.invalid_doorbell_register();
-        };
-        let exists = if index % 2 == 0 {
-            lock(cell).is_some()
-        } else {
-            lock(&self.completion[index / 2]).is_some()
-        };
-        if exists {
-            self.doorbells.memory().store_u32(index * 4, value, Ordering::Release);
-        } else {
-            self.admin.invalid_doorbell_register();
-        }
-    }
-
-    /// A doorbell value beyond its queue.
-    #[cold]
-    pub(crate) fn invalid_doorbell(&self, first_time: bool) {
-        if first_time {
-            self.admin.invalid_doorbell_value();
         }
     }
 
@@ -382,6 +368,9 @@ impl Ssd {
                 bits &= bits - 1;
                 served += self.serve(qid, clock);
             }
+        }
+        if served == 0 && !self.is_stopped() {
+            self.watch_doorbells();
         }
         served
     }

@@ -9,8 +9,8 @@ pub(super) const LINE_BYTES: usize = 64;
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m128i, _MM_HINT_T0, _MM_HINT_T1, _mm_loadu_si128, _mm_prefetch, _mm_sfence, _mm_storeu_si128, _mm_stream_si128,
-        _mm512_loadu_si512, _mm512_storeu_si512, _mm512_stream_si512,
+        __m128i, _MM_HINT_T0, _MM_HINT_T1, _mm_loadu_si128, _mm_prefetch, _mm_sfence, _mm_storeu_si128,
+        _mm_stream_si128, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_stream_si512,
     };
 
     use super::LINE_BYTES;

@@ -127,13 +127,11 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// The series number `stream` of `streams` on `units`. Sequential ones start evenly spread.
-    pub(super) fn new(mix: &Mix, units: Range<u64>, stream: u64, streams: u64) -> Result<Self> {
+    /// The series number `stream` on `units`. A sequential one starts at the unit `skip` after the first.
+    pub(super) fn new(mix: &Mix, units: Range<u64>, stream: u64, skip: u64) -> Result<Self> {
         let count = units.end - units.start;
         let order = match mix.distribution {
-            _ if !mix.pattern.is_random() => {
-                Order::Sequential { next: (u128::from(count) * u128::from(stream) / u128::from(streams)) as u64 }
-            }
+            _ if !mix.pattern.is_random() => Order::Sequential { next: skip % count },
             Distribution::Uniform => Order::Uniform,
             Distribution::Zipf(theta) => {
                 let ranks = Zipf::new(count as f64, theta).map_err(|e| usage(format!("--dist: {e}")))?;
@@ -202,16 +200,17 @@ mod tests {
     }
 
     #[test]
-    fn sequential_addresses_wrap_and_start_spread_out() {
+    fn sequential_addresses_start_where_they_should_and_wrap() {
         let mix = mix(Pattern::Read, Distribution::Uniform);
-        let mut second = Addresses::new(&mix, 10..16, 1, 2).expect("addresses");
-        let units: Vec<u64> = (0..7).map(|_| second.next_unit()).collect();
+        let mut some = Addresses::new(&mix, 10..16, 1, 3).expect("addresses");
+        let units: Vec<u64> = (0..7).map(|_| some.next_unit()).collect();
         assert_eq!(units, [13, 14, 15, 10, 11, 12, 13]);
     }
 
     #[test]
     fn uniform_addresses_reach_every_unit_about_alike() {
-        let mut all = Addresses::new(&mix(Pattern::Randread, Distribution::Uniform), 5..15, 0, 1).expect("addresses");
+        let mut all =
+            Addresses::new(&mix(Pattern::Randread, Distribution::Uniform), 5..15, 0, 0).expect("addresses");
         let mut seen = [0u32; 10];
         for _ in 0..100_000 {
             seen[(all.next_unit() - 5) as usize] += 1;
@@ -223,7 +222,7 @@ mod tests {
     fn zipf_addresses_follow_their_law_and_stay_inside() {
         let units = 1000;
         let zipf = Distribution::Zipf(1.0);
-        let mut some = Addresses::new(&mix(Pattern::Randread, zipf), 0..units, 0, 1).expect("addresses");
+        let mut some = Addresses::new(&mix(Pattern::Randread, zipf), 0..units, 0, 0).expect("addresses");
         let mut seen = vec![0u32; units as usize];
         for _ in 0..100_000 {
             seen[some.next_unit() as usize] += 1;
@@ -245,7 +244,7 @@ mod tests {
     fn a_seed_gives_the_same_series_and_streams_differ() {
         let mix = mix(Pattern::Randrw, Distribution::Uniform);
         let series = |stream| {
-            let mut addresses = Addresses::new(&mix, 0..1 << 40, stream, 2).expect("addresses");
+            let mut addresses = Addresses::new(&mix, 0..1 << 40, stream, 0).expect("addresses");
             (0..8).map(|_| addresses.next_unit()).collect::<Vec<_>>()
         };
         assert_eq!(series(0), series(0));
@@ -255,7 +254,7 @@ mod tests {
     #[test]
     fn the_mix_is_as_asked_for() {
         let mix = Mix { read_percent: 70, ..mix(Pattern::Randrw, Distribution::Uniform) };
-        let mut some = Addresses::new(&mix, 0..100, 0, 1).expect("addresses");
+        let mut some = Addresses::new(&mix, 0..100, 0, 0).expect("addresses");
         let reads = (0..100_000).filter(|_| some.next_is_read()).count();
         assert!((69_000..71_000).contains(&reads), "{reads}");
     }
@@ -265,7 +264,8 @@ mod tests {
         assert_eq!("uniform".parse(), Ok(Distribution::Uniform));
         assert_eq!("zipf:0.99".parse(), Ok(Distribution::Zipf(0.99)));
         assert_eq!(Distribution::Zipf(1.2).to_string(), "zipf:1.2");
-        for text in ["", "zipf", "zipf:", "zipf:0", "zipf:-1", "zipf:nan", "zipf:11", "uniform:1", "pareto:1"] {
+        for text in ["", "zipf", "zipf:", "zipf:0", "zipf:-1", "zipf:nan", "zipf:11", "uniform:1", "pareto:1"]
+        {
             let message = text.parse::<Distribution>().expect_err(text);
             assert!(message.contains("expected uniform, or zipf:THETA"), "{text}: {message}");
         }

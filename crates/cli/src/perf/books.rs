@@ -20,10 +20,6 @@ pub(super) struct Window {
 }
 
 impl Window {
-    fn interval_ns(&self) -> u64 {
-        ((self.until_ns - self.from_ns) / self.intervals as u64).max(1)
-    }
-
     fn contains(&self, now_ns: u64) -> bool {
         (self.from_ns..self.until_ns).contains(&now_ns)
     }
@@ -47,6 +43,7 @@ struct Batch {
 #[derive(Debug)]
 pub(super) struct Books {
     window: Window,
+    interval_ns: u64,
     batch: Batch,
     /// Latencies of reads that succeeded, in nanoseconds.
     pub(super) reads: Histogram<u64>,
@@ -66,6 +63,7 @@ impl Books {
     pub(super) fn new(window: Window) -> Result<Self> {
         Ok(Self {
             window,
+            interval_ns: ((window.until_ns - window.from_ns) / window.intervals as u64).max(1),
             batch: Batch::default(),
             reads: histogram()?,
             writes: histogram()?,
@@ -102,6 +100,12 @@ impl Books {
         self.first_failure.get_or_insert_with(what);
     }
 
+    /// Ends the window at `now_ns`, if that is before its end.
+    pub(super) fn close(&mut self, now_ns: u64) {
+        self.settle();
+        self.window.until_ns = self.window.until_ns.min(now_ns);
+    }
+
     /// Enters what is still on the slip.
     pub(super) fn settle(&mut self) {
         let batch = std::mem::take(&mut self.batch);
@@ -110,7 +114,7 @@ impl Books {
         }
         let latencies = if batch.read { &mut self.reads } else { &mut self.writes };
         latencies.saturating_record_n((batch.end_ns - batch.start_ns).max(1), batch.commands);
-        let index = (batch.end_ns - self.window.from_ns) / self.window.interval_ns();
+        let index = (batch.end_ns - self.window.from_ns) / self.interval_ns;
         // What integer division leaves over belongs to the last one.
         let index = (index as usize).min(self.intervals.len() - 1);
         self.intervals[index] += batch.commands;

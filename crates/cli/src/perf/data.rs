@@ -146,7 +146,8 @@ mod tests {
 
     #[test]
     fn old_data_misplaced_data_and_zeroes_are_found_and_named() {
-        let message = |data: &[u8], expected| check(data, 512, 100, expected).expect_err("wrong data").to_string();
+        let message =
+            |data: &[u8], expected| check(data, 512, 100, expected).expect_err("wrong data").to_string();
         assert_eq!(
             message(&written(100, 2), Expected::Generation(3)),
             "block 100 is wrong from byte 8 on: expected its data number 3, found data number 2 of block 100"

@@ -27,8 +27,9 @@ impl Watch {
     }
 }
 
-/// Where commands go.
+/// Where commands go. There is one per thread and namespace, used all the time: its size is of no concern.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
 enum Sink {
     /// To a device.
     Device(BlockQueue),
@@ -184,6 +185,11 @@ impl<'a> Lane<'a> {
         }
     }
 
+    /// Ends the measurement: what is found from `now_ns` on does not count.
+    pub(super) fn close(&mut self, now_ns: u64) {
+        self.desk.books.close(now_ns);
+    }
+
     /// Waits for everything that is on its way. The driver's timeouts bound the time this takes.
     pub(super) fn drain(&mut self, watch: Watch) -> Result<()> {
         while self.desk.free.len() < self.desk.slots.len() {
@@ -329,4 +335,113 @@ impl Desk<'_> {
 /// A unit nobody is at, `wanted` if possible. A lane has more units than slots, so there is one.
 fn claim(ledger: &Ledger, wanted: u64, units: &Range<u64>) -> (u64, u8) {
     ledger.claim_from(wanted, units).unwrap_or_else(|| unreachable!("more commands than units"))
+}
+
+#[cfg(test)]
+mod tests {
+    use unvme::{Device, Nsid, OpenOptions, open};
+
+    use super::super::addresses::{Distribution, Mix};
+    use super::super::args::Pattern;
+    use super::super::books::Window;
+    use super::*;
+
+    const DEPTH: u16 = 4;
+    const UNIT: Unit = Unit { block_bytes: 512, blocks: 8 };
+    const UNITS: u64 = 64;
+
+    fn device() -> Device {
+        open("mem:block:2M", &OpenOptions::default()).expect("open")
+    }
+
+    fn plan(pattern: Pattern, ledger: Option<&Ledger>) -> Plan<'_> {
+        let read_percent = if pattern.writes() { 0 } else { 100 };
+        let mix = Mix { pattern, read_percent, distribution: Distribution::Uniform, seed: 1 };
+        let addresses = Addresses::new(&mix, 0..UNITS, 0, 0).expect("addresses");
+        let window = Window { from_ns: 0, until_ns: u64::MAX, intervals: 1 };
+        let books = Books::new(window).expect("books");
+        Plan { depth: DEPTH, unit: UNIT, addresses, ledger, books, rate: None }
+    }
+
+    /// Goes once around all units, or a little further, and returns what was seen.
+    fn around(device: &Device, plan: Plan<'_>) -> Books {
+        let block = device.block(Nsid(1)).expect("namespace 1");
+        let mut lane = Lane::on_device(&block, plan).expect("lane");
+        let watch = Watch::start();
+        for _ in 0..UNITS / u64::from(DEPTH) {
+            lane.turn(watch).expect("turn");
+        }
+        lane.drain(watch).expect("drain");
+        lane.into_books()
+    }
+
+    #[test]
+    fn every_command_is_counted_once() {
+        let device = device();
+        let written = around(&device, plan(Pattern::Write, None));
+        assert_eq!((written.writes.len(), written.reads.len(), written.errors), (UNITS, 0, 0));
+        let read = around(&device, plan(Pattern::Read, None));
+        assert_eq!((read.writes.len(), read.reads.len(), read.errors), (0, UNITS, 0));
+    }
+
+    #[test]
+    fn commands_that_fail_are_counted_apart_and_the_first_is_told() {
+        let device = device();
+        let mut queue =
+            device.block(Nsid(1)).expect("namespace").queue(&QueueOptions::default()).expect("queue");
+        queue.submit(BlockOp::WriteUncorrectable(UNIT.range(3)), None, 0).expect("submit");
+        assert!(queue.wait(std::time::Duration::from_secs(10)).expect("wait"));
+        assert!(queue.poll(1).next().expect("completion").status.is_success());
+        let books = around(&device, plan(Pattern::Read, None));
+        assert_eq!((books.reads.len(), books.errors), (UNITS - 1, 1));
+        let first = books.first_failure.expect("a failure");
+        assert!(first.starts_with("read of 8 blocks from block 24: "), "{first}");
+        assert!(first.contains("Unrecovered Read Error"), "{first}");
+    }
+
+    #[test]
+    fn what_was_written_is_found_again_and_anything_else_is_a_miscompare() {
+        let device = device();
+        let ledger = Ledger::new(UNITS).expect("ledger");
+        let written = around(&device, plan(Pattern::Write, Some(&ledger)));
+        let read = around(&device, plan(Pattern::Read, Some(&ledger)));
+        assert_eq!((written.errors, read.miscompares, read.reads.len()), (0, 0, UNITS));
+        // As if another write had been acknowledged and lost.
+        ledger.release(5, 2);
+        let read = around(&device, plan(Pattern::Read, Some(&ledger)));
+        assert_eq!((read.miscompares, read.reads.len()), (1, UNITS));
+        let first = read.first_failure.expect("a failure");
+        assert_eq!(
+            first,
+            "block 40 is wrong from byte 8 on: expected its data number 2, found data number 1 of block 40"
+        );
+    }
+
+    #[test]
+    fn reading_back_finds_what_a_point_of_writes_would_miss() {
+        let device = device();
+        let ledger = Ledger::new(UNITS).expect("ledger");
+        around(&device, plan(Pattern::Write, Some(&ledger)));
+        let mut block = device.block(Nsid(1)).expect("namespace");
+        block.write_at(63 * 8 + 7, &[0; 512]).expect("write");
+        let mut lane = Lane::on_device(&block, plan(Pattern::Write, Some(&ledger))).expect("lane");
+        lane.read_back(Watch::start(), || false).expect("read back");
+        let books = lane.into_books();
+        assert_eq!((books.reads.len(), books.miscompares), (UNITS, 1));
+    }
+
+    #[test]
+    fn nothing_completes_everything() {
+        let device = device();
+        let block = device.block(Nsid(1)).expect("namespace");
+        let queue = block.queue(&QueueOptions { depth: 1, ..QueueOptions::default() }).expect("queue");
+        let mut lane = Lane::on_nothing(&queue, plan(Pattern::Randread, None)).expect("lane");
+        let watch = Watch::start();
+        for _ in 0..10 {
+            assert!(lane.turn(watch).expect("turn").is_some());
+        }
+        assert_eq!(lane.desk.free.len(), usize::from(DEPTH));
+        lane.drain(watch).expect("drain");
+        assert_eq!(lane.into_books().reads.len(), 10 * u64::from(DEPTH));
+    }
 }

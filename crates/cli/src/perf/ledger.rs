@@ -30,7 +30,9 @@ impl Ledger {
     /// A usage error when there are too many.
     pub(super) fn new(units: u64) -> Result<Self> {
         if units > UNITS_MAX {
-            let message = format!("--verify keeps account of {UNITS_MAX} units and not of {units}; use --range or a larger -o");
+            let message = format!(
+                "--verify keeps account of {UNITS_MAX} units and not of {units}; use --range or a larger -o"
+            );
             return Err(usage(message));
         }
         Ok(Self { entries: (0..units).map(|_| AtomicU8::new(0)).collect() })

@@ -20,7 +20,11 @@ pub(super) fn machine() -> Machine {
         cpu_model: model.to_owned(),
         cores: cores::available().map_or(0, |cores| cores.len() as u32),
         memory_bytes: kibibytes("MemTotal"),
-        kernel: format!("{} {}", text("/proc/sys/kernel/ostype").trim(), text("/proc/sys/kernel/osrelease").trim()),
+        kernel: format!(
+            "{} {}",
+            text("/proc/sys/kernel/ostype").trim(),
+            text("/proc/sys/kernel/osrelease").trim()
+        ),
         hugepages_bytes: kibibytes("Hugetlb"),
     }
 }

@@ -48,7 +48,7 @@ fn page(run: &Run) -> String {
     tables::devices(&mut page, run);
     tables::workload(&mut page, run);
     tables::machine(&mut page, run);
-    harness(&mut page, run, summary);
+    harness(&mut page, summary);
     page.raw("</div>\n");
     tables::command_line(&mut page, run);
     page.raw("</main>\n<script>\n");
@@ -121,21 +121,10 @@ fn card(page: &mut Markup, title: &str, figure: &str, unit: &str, note: &str) {
     page.raw("</div>\n");
 }
 
-fn harness(page: &mut Markup, run: &Run, summary: Summary<'_>) {
-    let Some(cost) = run.harness else { return };
-    page.raw("<section>\n<h2>Cost of the measuring loop</h2>\n<p class=\"prose\">");
-    page.text(format_args!(
-        "The same loop with no device takes {:.1} ns per operation, {} operations per second on one thread.",
-        cost.ns_per_op,
-        si(cost.ops_per_second)
-    ));
-    if let Some(peak) = summary.peak().filter(|peak| peak.total.iops > 0.0) {
-        let measured = f64::from(peak.threads) * 1e9 / peak.total.iops;
-        let share = cost.ns_per_op / measured * 100.0;
-        page.text(format_args!(
-            " At the peak a thread completes a command every {measured:.0} ns, so {share:.1} % of the measured \
-             cost is the tool's own."
-        ));
+fn harness(page: &mut Markup, summary: Summary<'_>) {
+    if let Some(text) = summary.harness() {
+        page.raw("<section>\n<h2>Cost of the measuring loop</h2>\n");
+        page.element("p", &[("class", &"prose")], text);
+        page.raw("</section>\n");
     }
-    page.raw("</p>\n</section>\n");
 }

@@ -20,12 +20,36 @@ mod scale;
 mod summary;
 pub(crate) mod table;
 
-pub(crate) use latency::{Distribution, Latency};
+pub(crate) use latency::Latency;
 pub(crate) use model::{DeviceIdentity, HarnessCost, Machine, Point, Row, RowRates, Run, Sample, Workload};
 
 use std::io::{self, Write};
 
-/// Writes the run as indented JSON with a newline at the end; [`read_json`] is the inverse.
+use summary::Summary;
+
+/// The point with the highest rate.
+pub(crate) fn peak(run: &Run) -> Option<&Point> {
+    Summary::new(run).peak()
+}
+
+/// The result in one sentence.
+pub(crate) fn sentence(run: &Run) -> String {
+    Summary::new(run).sentence()
+}
+
+/// What the measuring loop itself costs, in a sentence or two; `None` when that was not measured.
+pub(crate) fn harness(run: &Run) -> Option<String> {
+    Summary::new(run).harness()
+}
+
+/// How many commands failed and how many reads returned wrong data, in words; `None` when all went well.
+pub(crate) fn failures(run: &Run) -> Option<String> {
+    let totals = || run.points.iter().map(|point| &point.total);
+    let errors = totals().map(|row| row.errors).sum();
+    summary::failures(errors, totals().map(|row| row.miscompares).sum())
+}
+
+/// Writes the run as indented JSON with a newline at the end.
 ///
 /// # Errors
 /// `InvalidData` when a figure is not a finite number: JSON has no way to write one, and a file that cannot be
@@ -37,14 +61,6 @@ pub(crate) fn write_json(run: &Run, out: &mut impl Write) -> io::Result<()> {
     }
     serde_json::to_writer_pretty(&mut *out, run)?;
     out.write_all(b"\n")
-}
-
-/// Reads what [`write_json`] wrote.
-///
-/// # Errors
-/// A syntax error or a missing field, with its line and column.
-pub(crate) fn read_json(input: impl io::Read) -> serde_json::Result<Run> {
-    serde_json::from_reader(io::BufReader::new(input))
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ impl DeviceIdentity {
 }
 
 /// What each thread asked of each device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Workload {
     /// The word given to `-w`: `read`, `write`, `randread`, `randwrite`, `rw` or `randrw`.
     pub(crate) pattern: String,
@@ -81,7 +81,7 @@ pub(crate) struct Workload {
     /// How addresses are drawn: `uniform`, or `zipf:` and the exponent.
     pub(crate) distribution: String,
     /// Duration of each point.
-    pub(crate) seconds: u64,
+    pub(crate) seconds: f64,
     /// Whether what was read was compared with what had been written.
     pub(crate) verify: bool,
     /// Upper limit of the rate over all threads, if one was set.
@@ -202,6 +202,8 @@ pub(crate) struct Sample {
 /// The measuring loop with no device behind it: address generation, clock and bookkeeping.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct HarnessCost {
+    /// Commands that the loop pretended to have outstanding, as at the peak.
+    pub(crate) depth: u32,
     /// Iterations per second of one thread.
     pub(crate) ops_per_second: f64,
     /// The same as time per iteration.

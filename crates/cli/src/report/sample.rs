@@ -57,12 +57,12 @@ fn run(points: Vec<Point>) -> Run {
             io_bytes: IO_BYTES,
             read_percent: 100,
             distribution: "uniform".to_owned(),
-            seconds: 10,
+            seconds: 10.0,
             verify: false,
             rate_limit_iops: None,
         },
         points,
-        harness: Some(HarnessCost { ops_per_second: 46.7e6, ns_per_op: 21.4 }),
+        harness: Some(HarnessCost { depth: 256, ops_per_second: 46.7e6, ns_per_op: 21.4 }),
     }
 }
 

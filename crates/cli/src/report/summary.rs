@@ -61,6 +61,25 @@ impl<'a> Summary<'a> {
         }
     }
 
+    /// What the measuring loop itself costs, beside what was measured.
+    pub(super) fn harness(self) -> Option<String> {
+        let cost = self.run.harness?;
+        let mut text = format!(
+            "The same loop with no device, at depth {}, takes {:.1} ns per command: {} per second on one thread.",
+            cost.depth,
+            cost.ns_per_op,
+            si(cost.ops_per_second)
+        );
+        if let Some(peak) = self.peak().filter(|peak| peak.total.iops > 0.0) {
+            let measured = f64::from(peak.threads) * 1e9 / peak.total.iops;
+            let share = cost.ns_per_op / measured * 100.0;
+            text += &format!(
+                " At the peak a thread completes a command every {measured:.0} ns; {share:.1} % of that is the tool's own."
+            );
+        }
+        Some(text)
+    }
+
     /// Up to four points with a latency distribution that span the sweep, on the threads of the peak.
     pub(super) fn samples(self) -> Vec<&'a Point> {
         let Some(peak) = self.peak() else { return Vec::new() };

@@ -28,7 +28,7 @@ use std::sync::Mutex;
 use unvme_bus::Clock;
 use unvme_bus::space::Direction;
 use unvme_spec::regs::Cc;
-use unvme_spec::{Sqe, Status, admin};
+use unvme_spec::{DataPointerKind, Fuse, Sqe, Status, admin};
 
 use crate::config::SsdConfig;
 use crate::dptr::DataPointer;
@@ -92,7 +92,10 @@ impl Admin {
         lock(&self.smart).set_shut_down(false);
         // From now on the end of the process without a shutdown is an unsafe one: the store has to know.
         if ssd.save_all().is_err() {
-            tracing::error!(serial = ssd.config.serial, "the device could not save its state when it was enabled");
+            tracing::error!(
+                serial = ssd.config.serial,
+                "the device could not save its state when it was enabled"
+            );
         }
     }
 
@@ -128,7 +131,8 @@ impl Admin {
 impl Ssd {
     /// Executes one admin command. The admin submission queue is the caller's; no completion queue is locked.
     pub(crate) fn execute_admin(&self, sq: &mut SubmissionQueue, sqe: &Sqe, clock: &Clock) -> Answer {
-        if sqe.fuse() != unvme_spec::Fuse::Normal {
+        // Admin commands are never fused, and over PCIe their data pointer is PRPs (Base 3.3.3.1, PSDT).
+        if sqe.fuse() != Fuse::Normal || sqe.data_pointer_kind() != DataPointerKind::Prp {
             return Answer::Now(Err(Status::INVALID_FIELD.with_do_not_retry()));
         }
         let command = admin::Command::parse(sqe);

@@ -3,12 +3,13 @@
 
 use unvme_bus::space::Direction;
 use unvme_spec::admin::{CreateIoCq, CreateIoSq};
-use unvme_spec::{DataPointerKind, Qid, Sqe, Status};
+use unvme_spec::{Qid, Sqe, Status};
 
 use crate::Ssd;
 use crate::engine::lock;
 use crate::queue::{
-    CQE_BYTES, CompletionQueue, CompletionQueueParts, Ring, SQE_BYTES, SubmissionQueue, SubmissionQueueParts,
+    CQE_BYTES, CompletionQueue, CompletionQueueParts, Doorbells, Ring, SQE_BYTES, SubmissionQueue,
+    SubmissionQueueParts,
 };
 
 const INVALID_QUEUE_IDENTIFIER: Status = Status::INVALID_QUEUE_IDENTIFIER.with_do_not_retry();
@@ -26,7 +27,7 @@ impl Ssd {
         }
         let entry_size_set = lock(&self.admin.configuration).iocqes() == 4;
         self.check_queue_size(create.size, entry_size_set)?;
-        check_contiguous(sqe, create.contiguous)?;
+        check_contiguous(create.contiguous)?;
         if create.interrupt.is_some_and(|vector| vector >= self.interrupts.vectors()) {
             return Err(Status::INVALID_INTERRUPT_VECTOR.with_do_not_retry());
         }
@@ -55,7 +56,7 @@ impl Ssd {
         let entry_size_set = lock(&self.admin.configuration).iosqes() == 6;
         self.check_queue_size(create.size, entry_size_set)?;
         self.check_io_queue_id(create.cqid)?;
-        check_contiguous(sqe, create.contiguous)?;
+        check_contiguous(create.contiguous)?;
         let ring = find_ring(admin, sqe, create.size as usize * SQE_BYTES, Direction::Read)?;
         self.count_user(create.cqid)?;
         self.install_submission(SubmissionQueue::new(SubmissionQueueParts {
@@ -79,6 +80,7 @@ impl Ssd {
             Some(queue) if queue.users > 0 => Err(Status::INVALID_QUEUE_DELETION.with_do_not_retry()),
             Some(_) => {
                 *queue = None;
+                self.doorbells.mark_absent(Doorbells::head_offset(qid.0));
                 Ok(0)
             }
         }
@@ -144,11 +146,8 @@ impl Ssd {
 }
 
 /// CAP.CQR asks for contiguous queues, whose address is PRP1 itself.
-fn check_contiguous(sqe: &Sqe, contiguous: bool) -> Result<(), Status> {
-    match contiguous && sqe.data_pointer_kind() == DataPointerKind::Prp {
-        true => Ok(()),
-        false => Err(Status::INVALID_FIELD.with_do_not_retry()),
-    }
+fn check_contiguous(contiguous: bool) -> Result<(), Status> {
+    if contiguous { Ok(()) } else { Err(Status::INVALID_FIELD.with_do_not_retry()) }
 }
 
 fn find_ring(admin: &SubmissionQueue, sqe: &Sqe, bytes: usize, direction: Direction) -> Result<Ring, Status> {

@@ -111,7 +111,9 @@ impl Store for FileStore {
                 // No way to reserve: writing what is there already makes the file system find the space.
                 let mut page = [0; 4096];
                 for at in (offset..offset + CHUNK_BYTES).step_by(page.len()) {
-                    self.file.read_exact_at(&mut page, at).map_err(|e| self.media_error("reserve space", e))?;
+                    self.file
+                        .read_exact_at(&mut page, at)
+                        .map_err(|e| self.media_error("reserve space", e))?;
                     self.file.write_all_at(&page, at).map_err(|e| self.media_error("reserve space", e))?;
                 }
                 Ok(())

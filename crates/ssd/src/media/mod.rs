@@ -219,12 +219,7 @@ impl Media {
     }
 
     /// Compares and, when equal, writes, as one atomic step. All of it lies within one unit.
-    pub(crate) fn compare_and_write(
-        &self,
-        extent: Extent,
-        expected: &[u8],
-        new: &[u8],
-    ) -> bool {
+    pub(crate) fn compare_and_write(&self, extent: Extent, expected: &[u8], new: &[u8]) -> bool {
         let Some(memory) = &self.memory else { return true };
         let mut equal = false;
         self.units.write(extent, |offset, bytes| {

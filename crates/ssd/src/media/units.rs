@@ -61,7 +61,12 @@ impl Units {
                 let before = version.load(Ordering::Relaxed);
                 if before & 1 == 0
                     && version
-                        .compare_exchange_weak(before, before.wrapping_add(1), Ordering::Acquire, Ordering::Relaxed)
+                        .compare_exchange_weak(
+                            before,
+                            before.wrapping_add(1),
+                            Ordering::Acquire,
+                            Ordering::Relaxed,
+                        )
                         .is_ok()
                 {
                     break before.wrapping_add(1);

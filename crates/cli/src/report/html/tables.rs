@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::super::markup::Markup;
 use super::super::model::{Point, Row, Run, Workload};
-use super::super::scale::{bytes, counted, thousands};
+use super::super::scale::{bytes, thousands};
 use super::super::summary::{Summary, Sweep};
 
 /// Errors and miscompares of all points.
@@ -117,7 +117,7 @@ pub(super) fn workload(page: &mut Markup, run: &Run) {
     page.raw("<section>\n<h2>Workload</h2>\n<dl>\n");
     term(page, "Commands", pattern(workload));
     term(page, "Addresses", &workload.distribution);
-    term(page, "Duration", format_args!("{} per point", counted(workload.seconds, "second", "seconds")));
+    term(page, "Duration", format_args!("{} s per point", workload.seconds));
     term(page, "Data verified", if workload.verify { "yes" } else { "no" });
     match workload.rate_limit_iops {
         Some(limit) => term(page, "Rate limit", format_args!("{} IOPS", thousands(limit as f64))),

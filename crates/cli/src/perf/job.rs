@@ -1,0 +1,282 @@
+//! What was typed, checked against the devices that are there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use unvme::{Block, Device, Nsid, OpenOptions, Transport, open};
+
+use super::addresses::{Distribution, Mix};
+use super::args::Perf;
+use super::cores;
+use super::lane::Unit;
+use super::ledger::Ledger;
+use super::matrix::Axis;
+use crate::exit::usage;
+use crate::report::{DeviceIdentity, Workload};
+
+/// A namespace to measure.
+#[derive(Debug)]
+pub(super) struct Target {
+    device: Arc<Device>,
+    nsid: Nsid,
+    /// For the report.
+    pub(super) identity: DeviceIdentity,
+    /// Size of a command.
+    pub(super) unit: Unit,
+    /// Units in use.
+    pub(super) units: u64,
+    /// Present with `--verify`.
+    pub(super) ledger: Option<Ledger>,
+    /// It is written once before the first point.
+    pub(super) fill: bool,
+}
+
+impl Target {
+    pub(super) fn block(&self) -> Result<Block> {
+        Ok(self.device.block(self.nsid)?)
+    }
+
+    /// True when reads may find blocks that were never written.
+    pub(super) fn may_be_empty(&self) -> bool {
+        self.device.is_virtual() && !self.fill
+    }
+}
+
+/// One combination of the sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Threads, the first of the job's cores.
+    pub(super) threads: usize,
+    /// Commands outstanding per thread and namespace.
+    pub(super) depth: u16,
+}
+
+/// Everything there is to do.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) targets: Vec<Target>,
+    pub(super) cores: Vec<usize>,
+    pub(super) shapes: Vec<Shape>,
+    pub(super) mix: Mix,
+    pub(super) warmup: Duration,
+    pub(super) time: Duration,
+    pub(super) rate: Option<u64>,
+    pub(super) latency: bool,
+    pub(super) workload: Workload,
+    stop: Arc<AtomicBool>,
+}
+
+impl Job {
+    /// Opens the devices and checks everything that can be known before the first command.
+    ///
+    /// # Errors
+    /// A usage error that names the option; those of opening a device; a refusal to write to a real one.
+    pub(super) fn new(args: &Perf, stop: Arc<AtomicBool>) -> Result<Self> {
+        let mix = mix(args)?;
+        let (threads, depths) = axes(args)?;
+        let cores = choose_cores(args, &threads)?;
+        let mut targets = Vec::new();
+        for name in &args.devices {
+            open_targets(args, name, &mut targets)?;
+        }
+        let mut shapes = Vec::new();
+        for &threads in threads.as_deref().unwrap_or(&[cores.len() as u32]) {
+            shapes.extend(depths.iter().map(|&depth| Shape { threads: threads as usize, depth }));
+        }
+        check_limits(args, &targets, &shapes)?;
+        let workload = Workload {
+            pattern: args.pattern.name().to_owned(),
+            io_bytes: args.io_size,
+            read_percent: mix.read_percent.into(),
+            distribution: mix.distribution.to_string(),
+            seconds: args.time,
+            verify: args.verify,
+            rate_limit_iops: args.rate,
+        };
+        Ok(Self {
+            targets,
+            cores,
+            shapes,
+            mix,
+            warmup: Duration::from_secs_f64(args.warmup),
+            time: Duration::from_secs_f64(args.time),
+            rate: args.rate,
+            latency: args.latency,
+            workload,
+            stop,
+        })
+    }
+
+    /// True after Ctrl-C.
+    #[inline]
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// True when the points differ in more than nothing.
+    pub(super) fn is_sweep(&self) -> bool {
+        self.shapes.len() > 1
+    }
+}
+
+fn mix(args: &Perf) -> Result<Mix> {
+    let pattern = args.pattern;
+    let read_percent = match args.read_percent {
+        Some(percent) if pattern.is_mixed() => percent,
+        Some(_) => return Err(usage(format!("-M: `-w {}` does not mix; use rw or randrw", pattern.name()))),
+        None if pattern.is_mixed() => 50,
+        None if pattern.writes() => 0,
+        None => 100,
+    };
+    if args.dist != Distribution::Uniform && !pattern.is_random() {
+        let name = pattern.name();
+        return Err(usage(format!("--dist: the addresses of `-w {name}` are sequential; use rand{name}")));
+    }
+    Ok(Mix { pattern, read_percent, distribution: args.dist, seed: args.seed })
+}
+
+/// Thread counts, if any were given, and depths.
+fn axes(args: &Perf) -> Result<(Option<Vec<u32>>, Vec<u16>)> {
+    let (mut threads, mut depths) = (None, None);
+    for axis in &args.matrix {
+        let (name, place, values) = match axis {
+            Axis::Threads(values) => ("threads", &mut threads, values),
+            Axis::Depth(values) => ("depth", &mut depths, values),
+        };
+        if place.replace(values.clone()).is_some() {
+            return Err(usage(format!("--matrix: {name} is given twice")));
+        }
+    }
+    // No value of the axis is above what a queue takes.
+    let depths = depths.map(|values| values.iter().map(|&depth| depth as u16).collect());
+    Ok((threads, depths.unwrap_or_else(|| vec![args.depth])))
+}
+
+fn choose_cores(args: &Perf, threads: &Option<Vec<u32>>) -> Result<Vec<usize>> {
+    let available = cores::available()?;
+    let shown = cores::display(&available);
+    let chosen = match (&args.cores, threads) {
+        (Some(typed), _) => {
+            if let Some(missing) = typed.0.iter().find(|core| !available.contains(core)) {
+                let message = format!("-c: core {missing} is not there; this process may use {shown}");
+                return Err(usage(message));
+            }
+            typed.0.clone()
+        }
+        (None, Some(_)) => available,
+        (None, None) => available.first().copied().into_iter().collect(),
+    };
+    let most = threads.iter().flatten().copied().max().unwrap_or(1) as usize;
+    if most > chosen.len() {
+        let message = format!(
+            "--matrix threads: each thread has a core of its own, and {most} threads are more than the cores {}",
+            cores::display(&chosen)
+        );
+        return Err(usage(message));
+    }
+    Ok(chosen)
+}
+
+fn open_targets(args: &Perf, name: &str, targets: &mut Vec<Target>) -> Result<()> {
+    let device = Arc::new(open(name, &OpenOptions::default())?);
+    let nsids = match args.namespace_id {
+        Some(nsid) => vec![Nsid(nsid)],
+        None => device.namespaces()?,
+    };
+    if nsids.is_empty() {
+        return Err(usage(format!("{name}: no namespace is attached; there is nothing to measure")));
+    }
+    let writes = args.pattern.writes();
+    let in_memory = name.starts_with("mem:");
+    let needed = writes && (device.is_virtual() || args.verify && args.pattern.is_mixed());
+    let fill = !args.no_prefill && (args.prefill || in_memory || needed);
+    if writes || fill {
+        args.force.confirm(&device, "this overwrites what is on it")?;
+    }
+    for nsid in nsids {
+        targets.push(open_target(args, &device, nsid, fill)?);
+    }
+    Ok(())
+}
+
+fn open_target(args: &Perf, device: &Arc<Device>, nsid: Nsid, fill: bool) -> Result<Target> {
+    let block = device.block(nsid)?;
+    let name = device.name();
+    let block_bytes = u64::from(block.block_bytes());
+    let transfer_max = u64::from(block.namespace().transfer_blocks_max()) * block_bytes;
+    let io_bytes = args.io_size;
+    if io_bytes == 0 || !io_bytes.is_multiple_of(block_bytes) {
+        let message = format!(
+            "-o {io_bytes}: {name} namespace {nsid} has blocks of {block_bytes} bytes; expected a multiple of that"
+        );
+        return Err(usage(message));
+    }
+    if io_bytes > transfer_max {
+        let message =
+            format!("-o {io_bytes}: {name} namespace {nsid} takes at most {transfer_max} bytes per command");
+        return Err(usage(message));
+    }
+    let units = args.range.unwrap_or(u64::MAX).min(block.bytes()) / io_bytes;
+    if units == 0 {
+        let bytes = block.bytes();
+        let message = format!(
+            "--range, -o: not one command of {io_bytes} bytes is in the range; {name} namespace {nsid} has {bytes} bytes"
+        );
+        return Err(usage(message));
+    }
+    let who = device.identity();
+    let identity = DeviceIdentity {
+        name: name.to_owned(),
+        transport: transport(device.transport()).to_owned(),
+        model: who.model.clone(),
+        serial: who.serial.clone(),
+        firmware: who.firmware.clone(),
+        nsid: nsid.0,
+        block_bytes: block.block_bytes(),
+        capacity_bytes: block.bytes(),
+    };
+    let unit = Unit { block_bytes: block.block_bytes(), blocks: (io_bytes / block_bytes) as u32 };
+    let ledger = args.verify.then(|| Ledger::new(units)).transpose()?;
+    Ok(Target { device: Arc::clone(device), nsid, identity, unit, units, ledger, fill })
+}
+
+/// The word that a row of the table begins with.
+fn transport(transport: Transport) -> &'static str {
+    match transport {
+        Transport::InProcess => "VIRT",
+        Transport::VfioUser => "VFIO-USER",
+        _ => "NVME",
+    }
+}
+
+fn check_limits(args: &Perf, targets: &[Target], shapes: &[Shape]) -> Result<()> {
+    let depth = shapes.iter().map(|shape| shape.depth).max().unwrap_or(1);
+    let threads = shapes.iter().map(|shape| shape.threads).max().unwrap_or(1);
+    let option =
+        if args.matrix.iter().any(|axis| matches!(axis, Axis::Depth(_))) { "--matrix depth" } else { "-q" };
+    for target in targets {
+        let name = target.device.name();
+        let controller = target.device.controller();
+        let most = controller.queue_depth_max();
+        ensure!(depth <= most, usage(format!("{option} {depth}: a queue of {name} takes at most {most}")));
+        let same = targets.iter().filter(|other| Arc::ptr_eq(&other.device, &target.device)).count();
+        let (queues, most) = (threads * same, controller.queues_max());
+        ensure!(
+            queues <= most,
+            usage(format!(
+                "-c: {threads} threads on {same} namespaces need {queues} queues, and {name} has {most}"
+            ))
+        );
+        let share = target.units / threads as u64;
+        ensure!(
+            target.ledger.is_none() || share > u64::from(depth),
+            usage(format!(
+                "--verify: each thread needs more units of its own than its {depth} commands, and has {share}; use a \
+                 larger --range or a smaller {option}"
+            ))
+        );
+    }
+    Ok(())
+}

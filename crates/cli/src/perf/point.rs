@@ -1,0 +1,264 @@
+//! One point: threads that measure, and what the report says about them.
+
+use std::ops::Range;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use hdrhistogram::Histogram;
+use unvme::QueueOptions;
+
+use super::addresses::Addresses;
+use super::books::{Books, Window, histogram};
+use super::cores;
+use super::job::{Job, Shape, Target};
+use super::lane::{Lane, Plan, Watch};
+use super::progress::PAUSE;
+use crate::report::{HarnessCost, Latency, Point, Row, RowRates, Sample};
+
+/// Idle turns between two looks at the watch.
+const TURNS_PER_LOOK: u32 = 64;
+/// Longest measurement of the loop without a device, and how long it runs before.
+const HARNESS_TIME: Duration = Duration::from_millis(200);
+const HARNESS_WARMUP: Duration = Duration::from_millis(20);
+/// Intervals of the rate over time: no shorter than this, and no more than these.
+const INTERVAL_MIN: Duration = Duration::from_millis(20);
+const INTERVALS: usize = 20;
+
+/// What one lane came to.
+struct Seen {
+    /// Index of the namespace.
+    target: usize,
+    core: usize,
+    books: Books,
+    /// Measured time.
+    seconds: f64,
+}
+
+/// A point, and the first thing that went wrong in it.
+pub(super) struct Outcome {
+    pub(super) point: Point,
+    pub(super) first_failure: Option<String>,
+}
+
+fn window(warmup: Duration, time: Duration) -> Window {
+    let from_ns = warmup.as_nanos() as u64;
+    let most = (time.as_nanos() / INTERVAL_MIN.as_nanos()).max(1) as usize;
+    Window { from_ns, until_ns: from_ns + time.as_nanos() as u64, intervals: INTERVALS.min(most) }
+}
+
+/// Measures one point. `tick` is called with the elapsed time now and then, if somebody wants to see it.
+///
+/// # Errors
+/// A queue cannot be made, or the connection to a device fails. Commands that fail are counted instead.
+pub(super) fn measure(job: &Job, shape: Shape, tick: Option<&dyn Fn(Duration)>) -> Result<Outcome> {
+    let start = Barrier::new(shape.threads);
+    // Set when a thread gives up, so that the others do not go on for nothing.
+    let abort = AtomicBool::new(false);
+    let results: Vec<Result<Vec<Seen>>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..shape.threads)
+            .map(|index| {
+                let (start, abort) = (&start, &abort);
+                scope.spawn(move || {
+                    let result = work(job, shape, index, start, abort);
+                    if result.is_err() {
+                        abort.store(true, Ordering::Relaxed);
+                    }
+                    result
+                })
+            })
+            .collect();
+        if let Some(tick) = tick {
+            let watch = Watch::start();
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                thread::sleep(PAUSE);
+                tick(Duration::from_nanos(watch.ns()));
+            }
+        }
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    });
+    let mut seen = Vec::new();
+    for result in results {
+        seen.extend(result?);
+    }
+    // By namespace, then by core, as the document has it.
+    seen.sort_by_key(|seen| (seen.target, seen.core));
+    summarize(job, shape, &seen)
+}
+
+/// A thread: its lanes, for as long as the window says.
+fn work(job: &Job, shape: Shape, index: usize, start: &Barrier, abort: &AtomicBool) -> Result<Vec<Seen>> {
+    let core = job.cores[index];
+    let lanes = cores::bind(core).and_then(|()| open_lanes(job, shape, index));
+    // Whatever came of it: the others wait.
+    start.wait();
+    let mut lanes = lanes?;
+    let window = window(job.warmup, job.time);
+    let watch = Watch::start();
+    let stop = || job.is_stopped() || abort.load(Ordering::Relaxed);
+    let end_ns = turn_until(&mut lanes, watch, window.until_ns, &stop)?;
+    let seconds = (end_ns.saturating_sub(window.from_ns) as f64 / 1e9).max(1e-9);
+    for lane in &mut lanes {
+        lane.close(end_ns);
+    }
+    for lane in &mut lanes {
+        lane.drain(watch)?;
+        if job.mix.pattern.writes() {
+            lane.read_back(watch, stop)?;
+        }
+    }
+    let seen = |(target, lane): (usize, Lane<'_>)| Seen { target, core, books: lane.into_books(), seconds };
+    Ok(lanes.into_iter().enumerate().map(seen).collect())
+}
+
+/// Keeps the lanes busy. Returns when the measurement ended.
+fn turn_until(lanes: &mut [Lane<'_>], watch: Watch, until_ns: u64, stop: &impl Fn() -> bool) -> Result<u64> {
+    let mut idle = 0;
+    loop {
+        let mut looked = None;
+        for lane in lanes.iter_mut() {
+            looked = lane.turn(watch)?.or(looked);
+        }
+        if looked.is_none() {
+            idle += 1;
+            std::hint::spin_loop();
+            if idle % TURNS_PER_LOOK == 0 {
+                looked = Some(watch.ns());
+            }
+        }
+        let Some(now) = looked else { continue };
+        if now >= until_ns {
+            return Ok(until_ns);
+        }
+        if stop() {
+            return Ok(now);
+        }
+    }
+}
+
+fn open_lanes<'a>(job: &'a Job, shape: Shape, index: usize) -> Result<Vec<Lane<'a>>> {
+    let lanes = (shape.threads * job.targets.len()) as f64;
+    let rate = job.rate.map(|iops| iops as f64 / lanes);
+    let open = |target: &'a Target| {
+        let block = target.block()?;
+        Lane::on_device(&block, plan(job, target, shape, index, rate)?)
+    };
+    job.targets.iter().map(open).collect()
+}
+
+fn plan<'a>(
+    job: &Job,
+    target: &'a Target,
+    shape: Shape,
+    index: usize,
+    rate: Option<f64>,
+) -> Result<Plan<'a>> {
+    let stream = index as u64;
+    let share = share(target.units, stream, shape.threads as u64);
+    let addresses = match &target.ledger {
+        // A share for each thread: what one expects to read nobody else writes.
+        Some(_) => Addresses::new(&job.mix, share, stream, 0)?,
+        None => Addresses::new(&job.mix, 0..target.units, stream, share.start)?,
+    };
+    let books = Books::new(window(job.warmup, job.time))?;
+    let ledger = target.ledger.as_ref();
+    Ok(Plan { depth: shape.depth, unit: target.unit, addresses, ledger, books, rate })
+}
+
+fn share(units: u64, index: u64, count: u64) -> Range<u64> {
+    let each = units / count;
+    index * each..(index + 1) * each
+}
+
+fn summarize(job: &Job, shape: Shape, seen: &[Seen]) -> Result<Outcome> {
+    let io_bytes = job.workload.io_bytes;
+    let (mut reads, mut writes) = (histogram()?, histogram()?);
+    let mut rows = Vec::new();
+    for seen in seen {
+        let books = &seen.books;
+        reads.add(&books.reads)?;
+        writes.add(&books.writes)?;
+        let mut both = books.reads.clone();
+        both.add(&books.writes)?;
+        let rates = RowRates {
+            seconds: seen.seconds,
+            io_bytes,
+            errors: books.errors,
+            miscompares: books.miscompares,
+        };
+        let label = job.targets[seen.target].identity.label();
+        rows.push(Row::from_histogram_ns(label, seen.core as u32, &both, rates));
+    }
+    let point = Point {
+        threads: shape.threads as u32,
+        depth: shape.depth.into(),
+        total: Row::total(&rows),
+        latency: job.latency.then(|| latency(job, &reads, &writes)).flatten(),
+        series: series(job, seen),
+        rows,
+    };
+    let first_failure = seen.iter().find_map(|seen| {
+        let label = job.targets[seen.target].identity.label();
+        let what = seen.books.first_failure.as_ref()?;
+        Some(format!("{label} from core {}: {what}", seen.core))
+    });
+    Ok(Outcome { point, first_failure })
+}
+
+fn latency(job: &Job, reads: &Histogram<u64>, writes: &Histogram<u64>) -> Option<Latency> {
+    match job.mix.read_percent {
+        0 => Latency::from_histogram_ns(writes),
+        100 => Latency::from_histogram_ns(reads),
+        _ => Latency::from_read_and_write_ns(reads, writes),
+    }
+}
+
+/// The rate over time, as far as every lane has come.
+fn series(job: &Job, seen: &[Seen]) -> Vec<Sample> {
+    let window = window(job.warmup, job.time);
+    let interval = job.time.as_secs_f64() / window.intervals as f64;
+    let measured = seen.iter().map(|seen| seen.seconds).fold(f64::INFINITY, f64::min);
+    let whole =
+        (0..window.intervals).take_while(|&index| (index + 1) as f64 * interval <= measured * 1.000_001);
+    whole
+        .map(|index| {
+            let commands: u64 = seen.iter().map(|seen| seen.books.intervals[index]).sum();
+            Sample { second: (index + 1) as f64 * interval, iops: commands as f64 / interval }
+        })
+        .collect()
+}
+
+/// Measures the loop with no device at `depth`, on the first core. `None` with `--verify`: there is no data to check.
+///
+/// # Errors
+/// When buffers cannot be had.
+pub(super) fn harness(job: &Job, depth: u16) -> Result<Option<HarnessCost>> {
+    let Some(target) = job.targets.first().filter(|target| target.ledger.is_none()) else { return Ok(None) };
+    let window = window(HARNESS_WARMUP, HARNESS_TIME.min(job.time));
+    let books = thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            cores::bind(job.cores[0])?;
+            let queue = target.block()?.queue(&QueueOptions { depth: 1, ..QueueOptions::default() })?;
+            let plan = Plan {
+                books: Books::new(window)?,
+                ..plan(job, target, Shape { threads: 1, depth }, 0, None)?
+            };
+            let mut lanes = [Lane::on_nothing(&queue, plan)?];
+            let watch = Watch::start();
+            let end_ns = turn_until(&mut lanes, watch, window.until_ns, &|| false)?;
+            let [mut lane] = lanes;
+            lane.close(end_ns);
+            anyhow::Ok(lane.into_books())
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
+    let commands = (books.reads.len() + books.writes.len()).max(1) as f64;
+    let seconds = (window.until_ns - window.from_ns) as f64 / 1e9;
+    let (ops_per_second, ns_per_op) = (commands / seconds, seconds / commands * 1e9);
+    Ok(Some(HarnessCost { depth: depth.into(), ops_per_second, ns_per_op }))
+}

@@ -1,0 +1,53 @@
+//! Data to read, before the first point.
+
+use anyhow::{Context, Result, anyhow};
+
+use super::data;
+use super::job::{Job, Target};
+use super::progress::Progress;
+
+/// Written with one call.
+const STEP_BYTES: usize = 2 << 20;
+/// Generation of what is written here.
+const GENERATION: u8 = 1;
+
+/// The error of a run that Ctrl-C has ended before there was anything to print.
+pub(super) fn stopped() -> anyhow::Error {
+    anyhow!("stopped before the first measurement")
+}
+
+/// Writes every unit of the targets that are to be filled.
+///
+/// # Errors
+/// A write fails, or Ctrl-C: there is nothing to print then.
+pub(super) fn run(job: &Job) -> Result<()> {
+    let bytes = |target: &Target| target.units * target.unit.bytes() as u64;
+    let total: u64 = job.targets.iter().filter(|target| target.fill).map(bytes).sum();
+    let progress = Progress::new("fill", total);
+    let mut done = 0;
+    for target in job.targets.iter().filter(|target| target.fill) {
+        let name = &target.identity.name;
+        progress.say(name.clone());
+        let mut block = target.block()?;
+        let block_bytes = target.unit.block_bytes as usize;
+        let mut content = vec![0; STEP_BYTES];
+        let end = bytes(target);
+        let mut offset = 0;
+        while offset < end {
+            if job.is_stopped() {
+                return Err(stopped());
+            }
+            let step = (end - offset).min(STEP_BYTES as u64) as usize;
+            let lba = offset / block_bytes as u64;
+            data::fill(&mut content[..step], block_bytes, lba, GENERATION);
+            block.write_at(lba, &content[..step]).with_context(|| format!("fill {name} with data"))?;
+            offset += step as u64;
+            done += step as u64;
+            progress.set(done);
+        }
+        if let Some(ledger) = &target.ledger {
+            (0..target.units).for_each(|unit| ledger.release(unit, GENERATION));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! A whole run: everything in order, and the results where they are wanted.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use super::args::{Output, Perf};
+use super::job::{Job, Shape};
+use super::progress::Progress;
+use super::{machine, point, prefill};
+use crate::exit::Failed;
+use crate::report::{self, Point, Run};
+
+/// Exit code of a second Ctrl-C: that of a shell for a process that a SIGINT has ended.
+const INTERRUPTED: i32 = 130;
+
+/// Does what was typed.
+pub(super) fn run(args: &Perf) -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second one ends the program at once; in this order, so that the first does not.
+        flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))
+            .context("handle signals")?;
+        flag::register(signal, Arc::clone(&stop)).context("handle signals")?;
+    }
+    for path in [&args.json, &args.csv, &args.report].into_iter().flatten() {
+        touch(path)?;
+    }
+    let job = Job::new(args, stop)?;
+    let started = machine::now();
+    prefill::run(&job)?;
+    warn_of_empty_blocks(&job);
+    let measured = measure(&job);
+    let harness = match measured.points.iter().max_by(|a, b| a.total.iops.total_cmp(&b.total.iops)) {
+        // No depth is above what a queue takes.
+        Some(best) if measured.broken.is_none() => point::harness(&job, best.depth as u16)?,
+        _ => None,
+    };
+    let run = Run {
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        started,
+        command_line: command_line(),
+        machine: machine::machine(),
+        devices: job.targets.iter().map(|target| target.identity.clone()).collect(),
+        workload: job.workload.clone(),
+        points: measured.points,
+        harness,
+    };
+    let result = if run.points.is_empty() { Err(prefill::stopped()) } else { publish(args, &job, &run) };
+    if let Some(error) = measured.broken {
+        return Err(error);
+    }
+    result?;
+    match (report::failures(&run), measured.first_failure) {
+        (Some(counts), Some(first)) => Err(Failed(format!("{counts}; the first: {first}")).into()),
+        _ => Ok(()),
+    }
+}
+
+/// The arguments as typed, the program by its name alone.
+fn command_line() -> Vec<String> {
+    let mut words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(program) = words.first_mut() {
+        *program = "unvme".to_owned();
+    }
+    words
+}
+
+/// Finds out before the measurement, not after it, that a file cannot be written. What it holds stays until then.
+fn touch(path: &Path) -> Result<()> {
+    File::options()
+        .append(true)
+        .create(true)
+        .open(path)
+        .with_context(|| format!("write {}", path.display()))?;
+    Ok(())
+}
+
+fn warn_of_empty_blocks(job: &Job) {
+    if job.mix.pattern.writes() || job.workload.verify {
+        return;
+    }
+    for target in job.targets.iter().filter(|target| target.may_be_empty()) {
+        let name = &target.identity.name;
+        // With stderr gone there is nobody left to tell.
+        let _ = writeln!(
+            std::io::stderr(),
+            "unvme: note: {name}: blocks that were never written are read as zeroes, without the media; --prefill \
+             writes them all"
+        );
+    }
+}
+
+/// The points, as far as they got.
+struct Measured {
+    points: Vec<Point>,
+    first_failure: Option<String>,
+    /// Why there are no more.
+    broken: Option<anyhow::Error>,
+}
+
+fn measure(job: &Job) -> Measured {
+    let each = job.warmup + job.time;
+    let progress = Progress::new("measure", (each * job.shapes.len() as u32).as_millis() as u64);
+    let mut measured = Measured { points: Vec::new(), first_failure: None, broken: None };
+    for (index, &shape) in job.shapes.iter().enumerate() {
+        if job.is_stopped() {
+            break;
+        }
+        let before = each * index as u32;
+        progress.say(announce(shape, measured.points.last()));
+        let tick = |elapsed: Duration| progress.set((before + elapsed.min(each)).as_millis() as u64);
+        let tick: Option<&dyn Fn(Duration)> = if progress.is_shown() { Some(&tick) } else { None };
+        match point::measure(job, shape, tick) {
+            Ok(outcome) => {
+                measured.points.push(outcome.point);
+                measured.first_failure = measured.first_failure.or(outcome.first_failure);
+            }
+            Err(error) => {
+                measured.broken = Some(error);
+                break;
+            }
+        }
+    }
+    measured
+}
+
+fn announce(shape: Shape, last: Option<&Point>) -> String {
+    let Shape { threads, depth } = shape;
+    let last = last.map_or_else(String::new, |point| format!("; last: {:.0} IOPS", point.total.iops));
+    let threads = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
+    format!("{threads}, depth {depth}{last}")
+}
+
+/// Prints the results, and writes the files that were asked for.
+fn publish(args: &Perf, job: &Job, run: &Run) -> Result<()> {
+    save(args.json.as_deref(), |out| report::write_json(run, out))?;
+    save(args.csv.as_deref(), |out| report::csv::write(run, out))?;
+    save(args.report.as_deref(), |out| report::html::write(run, out))?;
+    let mut out = BufWriter::new(std::io::stdout());
+    match args.output {
+        Output::Text => print(args, job, run, &mut out)?,
+        Output::Json => report::write_json(run, &mut out)?,
+        Output::Csv => report::csv::write(run, &mut out)?,
+    }
+    Ok(out.flush()?)
+}
+
+fn save(path: Option<&Path>, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let saved = File::create(path).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        write(&mut out)?;
+        out.flush()
+    });
+    saved.with_context(|| format!("write {}", path.display()))
+}
+
+fn print(args: &Perf, job: &Job, run: &Run, out: &mut impl Write) -> std::io::Result<()> {
+    if job.is_stopped() {
+        writeln!(out, "Stopped early.")?;
+    }
+    if job.is_sweep() {
+        if args.verbose {
+            for point in &run.points {
+                heading("Point", point, out)?;
+                report::table::write(point, out)?;
+                writeln!(out)?;
+            }
+        }
+        report::table::write_sweep(&run.points, out)?;
+        writeln!(out)?;
+    }
+    if let Some(best) = report::peak(run) {
+        if job.is_sweep() {
+            heading("Best", best, out)?;
+        }
+        report::table::write(best, out)?;
+    }
+    writeln!(out)?;
+    if let Some(text) = report::harness(run) {
+        writeln!(out, "{text}\n")?;
+    }
+    writeln!(out, "{}", report::sentence(run))?;
+    for (what, path) in [("JSON", &args.json), ("CSV", &args.csv), ("Report", &args.report)] {
+        if let Some(path) = path {
+            writeln!(out, "{what}: {}", path.display())?;
+        }
+    }
+    Ok(())
+}
+
+fn heading(word: &str, point: &Point, out: &mut impl Write) -> std::io::Result<()> {
+    let Point { threads, depth, .. } = point;
+    writeln!(out, "{word}: threads {threads}, depth {depth}")
+}

@@ -1,0 +1,290 @@
+//! `unvme perf`: figures that agree with each other, data that is verified, options that are refused. Nothing here
+//! depends on how fast the machine is.
+
+mod home;
+
+use home::{DEVICE, Home, appears, pattern, wait};
+use serde_json::Value;
+
+/// A measurement as short as can be, of a device that is filled in a moment.
+const QUICK: [&str; 7] = ["perf", "-t", "0.05", "--warmup", "0", "-r", "mem:block:4M"];
+
+fn quick<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&QUICK, more].concat()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn close(one: f64, other: f64) -> bool {
+    (one - other).abs() <= 1e-6 * one.abs().max(other.abs())
+}
+
+#[test]
+fn the_sums_of_the_json_agree() {
+    let home = Home::new();
+    let run = home.json(&quick(&[
+        "-r",
+        "mem:block:6M,block=4096",
+        "-q",
+        "8",
+        "--latency",
+        "-w",
+        "randrw",
+        "-M",
+        "70",
+    ]));
+    let point = &run["points"][0];
+    assert_eq!((&point["threads"], &point["depth"]), (&1.into(), &8.into()));
+    let rows = point["rows"].as_array().expect("rows");
+    let labels: Vec<&str> = rows.iter().filter_map(|row| row["label"].as_str()).collect();
+    assert_eq!(labels, ["VIRT (mem:block:4M) NSID 1", "VIRT (mem:block:6M,block=4096) NSID 1"]);
+    let sum = |key: &str| rows.iter().map(|row| number(&row[key])).sum::<f64>();
+    for key in ["iops", "mib_per_second", "errors", "miscompares"] {
+        assert!(close(sum(key), number(&point["total"][key])), "{key}: {point}");
+    }
+    for row in rows.iter().chain([&point["total"]]) {
+        let [min, average, max] =
+            ["latency_us_min", "latency_us_average", "latency_us_max"].map(|key| number(&row[key]));
+        assert!(0.0 < min && min <= average * 1.001 && average <= max * 1.001, "{row}");
+        assert!(close(number(&row["iops"]) * 4096.0 / 1_048_576.0, number(&row["mib_per_second"])), "{row}");
+    }
+    // Every command that counts is in the distribution, and in the rate over time.
+    let latency = &point["latency"];
+    let commands = number(&point["total"]["iops"]) * 0.05;
+    assert!(close(commands, number(&latency["all"]["samples"])), "{commands}: {}", latency["all"]["samples"]);
+    let parts = number(&latency["read"]["samples"]) + number(&latency["write"]["samples"]);
+    assert!(close(commands, parts), "{commands}, {parts}");
+    let series = point["series"].as_array().expect("series");
+    let average = series.iter().map(|at| number(&at["iops"])).sum::<f64>() / series.len() as f64;
+    assert!(close(average, number(&point["total"]["iops"])), "{average}");
+    assert!(number(&run["harness"]["ns_per_op"]) > 0.0);
+    assert_eq!(run["devices"][1]["block_bytes"], 4096);
+    assert_eq!(run["workload"]["read_percent"], 70);
+    assert_eq!(run["command_line"][0], "unvme");
+}
+
+#[test]
+fn a_matrix_measures_every_combination_in_order() {
+    let home = Home::new();
+    let both = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
+    let threads = if both { "threads=1,2" } else { "threads=1" };
+    let table =
+        home.ok(&quick(&["--matrix", threads, "depth=1..8,3", "--csv", "out.csv", "--json", "out.json"]));
+    let run: Value =
+        serde_json::from_slice(&std::fs::read(home.path("out.json")).expect("read")).expect("JSON");
+    let shapes: Vec<(u64, u64)> = run["points"]
+        .as_array()
+        .expect("points")
+        .iter()
+        .filter_map(|point| Some((point["threads"].as_u64()?, point["depth"].as_u64()?)))
+        .collect();
+    let depths = [1, 2, 4, 8, 3];
+    let counts = if both { &[1, 2][..] } else { &[1] };
+    let expected: Vec<(u64, u64)> = counts.iter().flat_map(|&t| depths.map(|d| (t, d))).collect();
+    assert_eq!(shapes, expected);
+    // A line of the summary per depth, ascending; then the table of the best point.
+    let summary: Vec<&str> =
+        table.lines().skip(3).take(5).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(summary, ["1", "2", "3", "4", "8"]);
+    assert_eq!(table.matches("Device Information").count(), 1, "{table}");
+    assert!(table.contains("\nTotal ") && table.contains("The same loop with no device"), "{table}");
+    // A line of the CSV per core and one with their sum.
+    let csv = std::fs::read_to_string(home.path("out.csv")).expect("read");
+    let lines: Vec<&str> = csv.lines().collect();
+    assert!(
+        lines[0].starts_with("pattern,io_bytes,read_percent,threads,depth,scope,device,core,iops,"),
+        "{}",
+        lines[0]
+    );
+    let cores: u64 = shapes.iter().map(|(threads, _)| threads + 1).sum();
+    assert_eq!(lines.len() as u64, 1 + cores);
+    let columns = lines[0].split(',').count();
+    assert!(lines.iter().all(|line| line.split(',').count() == columns), "{csv}");
+}
+
+#[test]
+fn every_point_has_its_table_when_asked_for() {
+    let text = Home::new().ok(&quick(&["--matrix", "depth=1,2", "--verbose"]));
+    assert_eq!(text.matches("Device Information").count(), 3, "{text}");
+    assert!(
+        text.contains("Point: threads 1, depth 1\n") && text.contains("Point: threads 1, depth 2\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_table_is_the_documents() {
+    let text = Home::new().ok(&quick(&["-q", "4"]));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "=".repeat(56));
+    assert_eq!(
+        lines[2],
+        "Device Information                       :       IOPS      MiB/s    Average        min        max"
+    );
+    let row = lines[3].strip_prefix("VIRT (mem:block:4M) NSID 1 from core ").expect("a row of a core");
+    assert_eq!(row.split(':').nth(1).map(|figures| figures.split_whitespace().count()), Some(5), "{text}");
+    assert!(lines[5].starts_with("Total                                    : "), "{text}");
+    assert!(!text.contains("Summary latency data"), "percentiles are printed on demand: {text}");
+}
+
+#[test]
+fn the_report_needs_nothing_else() {
+    let home = Home::new();
+    let text = home.ok(&quick(&["--matrix", "depth=1..4", "--latency", "--report", "r.html"]));
+    assert!(text.ends_with("\nReport: r.html\n"), "{text}");
+    let page = std::fs::read_to_string(home.path("r.html")).expect("read");
+    assert!(page.starts_with("<!doctype html>") && page.contains("<svg") && page.contains("mem:block:4M"));
+    for outside in ["http:", "https:", "src=", "@import", "url(", "fetch(", "//cdn"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back_and_verified() {
+    let home = Home::new();
+    for workload in ["randrw", "rw", "write", "randwrite", "read", "randread"] {
+        let run = home.json(&quick(&["-w", workload, "--verify", "-q", "16", "-o", "8K"]));
+        let total = &run["points"][0]["total"];
+        assert_eq!((&total["errors"], &total["miscompares"]), (&0.into(), &0.into()), "{workload}");
+        assert!(number(&total["iops"]) > 0.0, "{workload}");
+        assert!(run["harness"].is_null(), "the loop without a device has no data to verify");
+    }
+    home.ok(&quick(&["-w", "randrw", "--verify", "--dist", "zipf:1.2", "--matrix", "depth=1..64"]));
+}
+
+#[test]
+fn data_that_another_process_damaged_is_found() {
+    let home = Home::with_device();
+    // 16 units: even a measurement this short goes around all of them.
+    let on_slot = |more: &[&str]| {
+        let args = ["perf", "-t", "0.05", "-r", DEVICE, "--range", "64K", "-q", "4", "--verify"];
+        home.run(&[&args, more].concat())
+    };
+    let written = on_slot(&["-w", "write"]);
+    assert_eq!(written.code, 0, "{}", written.stderr);
+    let again = ["-w", "read", "--no-prefill"];
+    let read = on_slot(&again);
+    assert_eq!(read.code, 0, "{}", read.stderr);
+    home.ok_with(&["write", DEVICE, "-s", "100", "-z", "512"], &[0x5a; 512]);
+    let damaged = on_slot(&again);
+    damaged.fails_with(
+        1,
+        &[
+            "returned wrong data; the first: VIRT (0000:02:00.0) NSID 1 from core ",
+            ": block 100 is wrong from byte 0 on",
+        ],
+    );
+    assert!(damaged.text().contains("returned wrong data\n"), "the table says so, too: {}", damaged.text());
+}
+
+#[test]
+fn a_slot_keeps_its_data_when_it_is_only_read() {
+    let home = Home::with_device();
+    let data = pattern(5, 8192);
+    home.ok_with(&["write", DEVICE], &data);
+    let read = home.run(&["perf", "-t", "0.05", "-r", DEVICE, "-w", "randread"]);
+    assert_eq!(read.code, 0, "{}", read.stderr);
+    assert!(read.stderr.contains("--prefill writes them all"), "{}", read.stderr);
+    assert_eq!(home.run(&["read", DEVICE, "-z", "8K"]).stdout, data);
+    home.ok(&["perf", "-t", "0.05", "-r", DEVICE, "-w", "randread", "--prefill"]);
+    assert_ne!(home.run(&["read", DEVICE, "-z", "8K"]).stdout, data);
+}
+
+#[test]
+fn a_device_that_is_not_virtual_is_not_written_without_force() {
+    let home = Home::new();
+    let socket = home.path("nvme.sock");
+    let path = socket.to_str().expect("UTF-8");
+    let _server = home.serve(&["mem:block:4M", "--socket", path]);
+    let name = format!("vfio-user:{path}");
+    let args = ["perf", "-t", "0.05", "-r", &name, "-w", "randwrite", "-q", "4"];
+    home.run(&args).fails_with(5, &["this overwrites what is on it", "--force"]);
+    let text = home.ok(&[&args[..], &["--force"]].concat());
+    assert!(text.contains("VFIO-USER (vfio-user:") && text.contains("NSID 1 from core "), "{text}");
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused_by_name() {
+    let home = Home::new();
+    for (args, parts) in [
+        (&["-c", "0x8000000000000000"][..], &["-c: core 63 is not there; this process may use "][..]),
+        (&["-o", "100"], &["-o 100:", "blocks of 512 bytes; expected a multiple of that"]),
+        (&["-o", "0"], &["-o 0:", "expected a multiple"]),
+        (&["-o", "1G"], &["-o 1073741824:", "takes at most 2097152 bytes per command"]),
+        (&["--range", "512"], &["--range, -o: not one command of 4096 bytes is in the range"]),
+        (&["-w", "read", "-M", "50"], &["-M: `-w read` does not mix; use rw or randrw"]),
+        (
+            &["-w", "write", "--dist", "zipf:1"],
+            &["--dist: the addresses of `-w write` are sequential; use randwrite"],
+        ),
+        (&["--matrix", "depth=1", "depth=2"], &["--matrix: depth is given twice"]),
+        (
+            &["--matrix", "threads=1024"],
+            &["--matrix threads: each thread has a core of its own, and 1024 threads"],
+        ),
+        (
+            &["--verify", "-o", "1M", "-q", "4"],
+            &["--verify: each thread needs more units of its own than its 4 commands, and has 4"],
+        ),
+        (&["-n", "7"], &["there is no namespace 7; attached namespaces are 1"]),
+    ] {
+        home.run(&quick(args)).fails_with(2, parts);
+    }
+    home.run(&["perf", "-r", "0000:0f:00.0"]).fails_with(3, &["0000:0f:00.0"]);
+    home.run(&quick(&["--report", "no/such/folder.html"])).fails_with(4, &["write no/such/folder.html"]);
+}
+
+#[test]
+fn values_that_cannot_be_understood_say_what_was_expected() {
+    let home = Home::new();
+    for (args, parts) in [
+        (&["-c", "0x"][..], &["--cores", "a mask of cores such as 0x3, or a list such as 0-1,3"][..]),
+        (&["-c", "1-0"], &["--cores", "goes backwards"]),
+        (&["-q", "0"], &["--depth", "1..=4095"]),
+        (&["-q", "4096"], &["--depth", "1..=4095"]),
+        (&["-M", "101"], &["--read-percent", "0..=100"]),
+        (&["-w", "append"], &["--workload", "randrw"]),
+        (&["--dist", "pareto"], &["--dist", "expected uniform, or zipf:THETA"]),
+        (&["--matrix", "size=1"], &["--matrix", "expected threads=LIST or depth=LIST"]),
+        (&["--rate", "0"], &["--rate"]),
+        (&["--prefill", "--no-prefill"], &["cannot be used with"]),
+    ] {
+        let done = home.run(&[&["perf", "-r", "mem:block:4M"], args].concat());
+        assert_eq!(done.code, 2, "{args:?}: {}", done.stderr);
+        for part in parts {
+            assert!(done.stderr.contains(part), "{args:?}: `{part}` is not in: {}", done.stderr);
+        }
+    }
+    let done = home.run(&["perf", "-r", "mem:block:4M", "-t", "0"]);
+    assert!(done.code == 2 && done.stderr.contains("at least a millisecond"), "{}", done.stderr);
+}
+
+#[test]
+fn ctrl_c_ends_the_measurement_and_prints_what_there_is() {
+    let home = Home::new();
+    let mut process = home
+        .command(&["perf", "-r", "mem:block:4M", "-t", "600", "--json", "out.json"])
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("start");
+    // The file is there once signals are handled; a second thread, once something is measured.
+    assert!(appears(&home.path("out.json")));
+    let tasks = format!("/proc/{}/task", process.id());
+    let tasks = || std::fs::read_dir(&tasks).map_or(0, Iterator::count);
+    while tasks() < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(process.try_wait().expect("wait").is_none(), "it ended by itself");
+    }
+    let status = std::process::Command::new("kill").args(["-INT", &process.id().to_string()]).status();
+    assert!(status.expect("kill").success());
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut process.stdout.take().expect("piped"), &mut text).expect("read");
+    assert_eq!(wait(&mut process), 0, "{text}");
+    assert!(text.starts_with("Stopped early.\n") && text.contains("\nTotal "), "{text}");
+    let run: Value =
+        serde_json::from_slice(&std::fs::read(home.path("out.json")).expect("read")).expect("JSON");
+    assert_eq!(run["points"].as_array().map(Vec::len), Some(1));
+}
