@@ -88,10 +88,10 @@ impl Host {
         assert_eq!(self.read32(CSTS) & 0b11, 1, "CSTS.RDY after CC.EN was set");
     }
 
-    /// An admin command at the given place of a queue that holds nothing else, and its completion.
+    /// An admin command at the place of the queue that the device looks at next, and its completion.
     pub fn admin_at(&mut self, index: u32, sqe: Sqe) -> Cqe {
         let cid = self.write(0, index, sqe);
-        self.ring_tail(0, index + 1);
+        self.ring_tail(0, (index + 1) % ENTRIES[0].0);
         self.advance(None);
         let cqe = self.take(0).expect("an admin command is answered");
         self.acknowledge(0);

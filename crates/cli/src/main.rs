@@ -21,7 +21,7 @@ mod show;
 mod target;
 mod value;
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -34,6 +34,13 @@ fn main() -> ExitCode {
     let cli = args::Cli::parse();
     let level =
         std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::ERROR);
-    tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).without_time().init();
+    // Colours are for a person at a terminal who has not switched them off: https://no-color.org.
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal() && !plain)
+        .without_time()
+        .init();
     exit::report(cli.command.run())
 }

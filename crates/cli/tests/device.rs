@@ -143,3 +143,16 @@ fn without_a_home_the_variable_to_set_is_named() {
     assert_eq!(output.status.code(), Some(0));
     assert!(folder.join("unvme/slots/0000:01:00.0/device.json").exists());
 }
+
+#[test]
+fn diagnostics_in_a_file_have_no_colours() {
+    let home = Home::new();
+    let output = home
+        .command(&["id-ctrl", "mem:block:2M"])
+        .env("UNVME_LOG", "debug")
+        .output()
+        .expect("run the program");
+    let log = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(log.contains("DEBUG unvme_ssd"), "{log}");
+    assert!(!log.contains('\x1b'), "{log}");
+}

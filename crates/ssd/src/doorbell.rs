@@ -35,6 +35,9 @@ impl Doorbells {
 impl Ssd {
     /// A doorbell written through the register interface instead of shared memory.
     pub(crate) fn doorbell_register(&self, offset: u64, value: u32) {
+        if self.is_stopped() {
+            return;
+        }
         let index = (offset / 4) as usize;
         let Some(cell) = self.submission.get(index / 2) else {
             return self.admin.invalid_doorbell_register();

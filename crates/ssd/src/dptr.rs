@@ -40,17 +40,41 @@ impl DataPointer<'_> {
         }
     }
 
-    /// The single piece of a transfer that lies within one page, which most are; `None` sends the caller to
-    /// [`DataPointer::walk`].
+    /// The single piece of a transfer that lies within one page, or is no longer than a page and in one SGL data block, as
+    /// most are; `None` sends the caller to [`DataPointer::walk`].
     #[inline]
     pub(crate) fn single(self) -> Option<Place> {
         let [prp1, _] = self.sqe.dptr;
         let within = prp1 & u64::from(self.page_bytes.wrapping_sub(1));
         let fits = self.bytes as u64 <= u64::from(self.page_bytes).wrapping_sub(within);
-        if self.sqe.flags >> 6 != 0 || !fits || prp1 & 3 != 0 {
+        if self.sqe.flags >> 6 != 0 {
+            return self.single_block();
+        }
+        if !fits || prp1 & 3 != 0 {
             return None;
         }
-        self.host.find(prp1, self.bytes, self.direction).filter(|place| place.bytes == self.bytes)
+        self.place_of(prp1)
+    }
+
+    /// The single piece of a transfer whose SGL is the descriptor in the command: SPDK describes all contiguous buffers
+    /// like that.
+    fn single_block(self) -> Option<Place> {
+        let descriptor = Descriptor::from_dptr(self.sqe.dptr);
+        let is_block =
+            descriptor.kind() == descriptor_type::DATA_BLOCK && descriptor.sub_type() == sub_type::ADDRESS;
+        let is_sgl =
+            matches!(self.sqe.data_pointer_kind(), DataPointerKind::Sgl | DataPointerKind::SglMetadata);
+        let fits = self.bytes <= self.page_bytes as usize && self.bytes <= descriptor.length as usize;
+        if !is_sgl || !is_block || !fits {
+            return None;
+        }
+        self.place_of(descriptor.address)
+    }
+
+    /// Where all of the data is, when it is at `iova` in one piece.
+    #[inline]
+    fn place_of(self, iova: u64) -> Option<Place> {
+        self.host.find(iova, self.bytes, self.direction).filter(|place| place.bytes == self.bytes)
     }
 
     fn add(self, pieces: &mut Vec<Place>, iova: u64, bytes: usize) -> Result<(), Status> {

@@ -13,6 +13,9 @@ use crate::queue::{CompletionQueue, Rung, SubmissionQueue};
 
 /// Most commands served in one turn, so that one queue cannot starve the others.
 const TURN_MAX: u32 = 256;
+/// How many entries ahead the submission queue is fetched: entries that another core wrote take as long to arrive as one
+/// from memory, and several can be on their way at a time.
+const ENTRIES_AHEAD: u32 = 8;
 
 impl Ssd {
     /// Serves one submission queue for a turn; returns the number of commands completed.
@@ -31,7 +34,10 @@ impl Ssd {
                 0
             }
         };
-        if waiting == 0 && qid != 0 && !self.coalescing() {
+        // Nothing to pop: only events that wait for an Asynchronous Event Request, or interrupts that are held back,
+        // are worth the locks below.
+        let held_back = if qid == 0 { self.has_admin_completions() } else { self.coalescing() };
+        if waiting == 0 && !held_back {
             return 0;
         }
         let Some(mut cq_guard) = self.completion.get(usize::from(sq.cqid)).map(|c| lock(c)) else { return 0 };
@@ -66,8 +72,12 @@ impl Ssd {
     fn serve_io(&self, sq: &mut SubmissionQueue, cq: &mut CompletionQueue, turn: u32) -> u32 {
         let foresees = !self.media.is_null();
         let mut served = 0;
+        sq.prefetch_entries(0, turn.min(ENTRIES_AHEAD));
         while served < turn {
             if foresees {
+                if served + ENTRIES_AHEAD < turn {
+                    sq.prefetch_entries(ENTRIES_AHEAD, 1);
+                }
                 sq.ahead = if served + 1 < turn { self.foresee(sq, &sq.peek(1)) } else { NOWHERE };
             }
             let sqe = sq.peek(0);

@@ -260,8 +260,23 @@ impl Ssd {
             }
         }
         if deallocate {
-            for range in list.iter().filter(|r| r.blocks > 0) {
-                self.zero(namespace, BlockRange::new(Lba(range.start), range.blocks))?;
+            self.deallocate(namespace, list)?;
+        }
+        Ok(())
+    }
+
+    /// Zeroes the ranges, which are within the namespace. A block that several of them name is zeroed once: no command
+    /// does more than the namespace is large.
+    fn deallocate(&self, namespace: &Namespace, ranges: &mut [DsmRange]) -> Result<(), Status> {
+        ranges.sort_unstable_by_key(|range| range.start);
+        let mut done = 0;
+        for range in ranges {
+            let end = range.start + u64::from(range.blocks);
+            let start = range.start.max(done);
+            if start < end {
+                // No more than `range.blocks`, which is a 32-bit number.
+                self.zero(namespace, BlockRange::new(Lba(start), (end - start) as u32))?;
+                done = end;
             }
         }
         Ok(())

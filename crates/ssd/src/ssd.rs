@@ -43,7 +43,7 @@ pub struct Ssd {
     pci: Mutex<ConfigSpace>,
     /// A bit per submission queue that exists, so that a server looks at no others.
     existing: [AtomicU64; 2],
-    /// Between resets: nothing is served.
+    /// The controller is disabled: nothing is served, and doorbells mean nothing.
     stopped: AtomicBool,
     /// Rounds over all queues in which there was nothing to do.
     pub(crate) idle_rounds: AtomicU32,
@@ -82,7 +82,7 @@ impl Ssd {
             registers: Mutex::new(RegisterFile::new(config.queue_entries)),
             pci: Mutex::new(ConfigSpace::new(config.io_queues + 1)),
             existing: [AtomicU64::new(0), AtomicU64::new(0)],
-            stopped: AtomicBool::new(false),
+            stopped: AtomicBool::new(true),
             idle_rounds: AtomicU32::new(0),
             retired: Mutex::default(),
             media,
@@ -157,6 +157,8 @@ impl Ssd {
         );
         let (Some(sq_ring), Some(cq_ring)) = rings else { return false };
         self.admin.enabled(self, registers.cc);
+        // Hosts may go on to ring doorbells of queues they had before a reset until they notice.
+        self.doorbells.mark_all_absent();
         self.install_completion(CompletionQueue::new(CompletionQueueParts {
             id: 0,
             entries: cq_entries,

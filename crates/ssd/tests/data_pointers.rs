@@ -150,6 +150,10 @@ fn data_comes_back_through_sgls_of_every_shape() {
     assert_eq!(host.io(with_sgl(command, descriptor(0x00, target, 20000))), Ok(0));
     assert!(host.bytes(DATA, 8192) == data, "a data block longer than the data");
     assert_eq!(host.bytes(DATA + 8192, 64), [0xee; 64]);
+    host.memory.fill(DATA, 20000, 0xee);
+    assert_eq!(host.io(with_sgl(access(READ, 5, 8), descriptor(0x00, target + 4093, 6000))), Ok(0));
+    assert!(host.bytes(DATA + 4093, 4096) == data[..4096], "a page's worth across two pages");
+    assert_eq!((host.bytes(DATA, 4093), host.bytes(DATA + 8189, 64)), (vec![0xee; 4093], vec![0xee; 64]));
 
     put_descriptors(&host, second, &blocks);
     assert_eq!(host.io(with_sgl(command, descriptor(0x30, at(second), 80))), Ok(0));

@@ -46,10 +46,23 @@ fn reset(host: &mut Host) {
 #[test]
 fn an_image_is_magic_revision_payload_and_checksum() {
     let image = firmware_image("2.5", b"abcde");
-    assert_eq!(&image[..24], b"UNVMEFW\x002.5     abcde\0\0\0");
-    // CRC-32 of those 24 bytes, as zlib computes it.
-    assert_eq!(image[24..], 0x3e74_798cu32.to_le_bytes());
+    assert_eq!(&image[..21], b"UNVMEFW\x002.5     abcde");
+    assert!(image[21..4092].iter().all(|&byte| byte == 0));
+    // CRC-32 of those 4092 bytes, as zlib computes it.
+    assert_eq!(image[4092..], 0x0a1f_4313u32.to_le_bytes());
     assert_eq!(&firmware_image("longer than eight", &[])[8..16], b"longer t");
+}
+
+/// nvme-cli 2.3 downloads whole pieces of 4 KiB, the last one with bytes that are not in the file.
+#[test]
+fn an_image_survives_a_host_that_fills_up_the_last_piece() {
+    for payload in [0, 1, PIECE - 20, PIECE - 19, 5000] {
+        let mut host = Host::started(512);
+        let mut image = firmware_image("2.0", &vec![0x5a; payload]);
+        image.resize(image.len().next_multiple_of(PIECE), 0xee);
+        download_all(&mut host, &image);
+        assert_eq!(commit(&mut host, 2, 1), Ok(0), "{payload} bytes of payload");
+    }
 }
 
 #[test]

@@ -322,3 +322,26 @@ fn fused_pairs_that_do_not_fit_together_fail_both() {
     let answers = together(&mut host, &[first, second]);
     assert_eq!(answers, [Status::UNRECOVERED_READ_ERROR, Status::ABORTED_FAILED_FUSED]);
 }
+
+#[test]
+fn ranges_that_overlap_or_come_in_any_order_are_all_deallocated() {
+    let mut host = Host::with_queues(512);
+    let data = pattern(9, 32 * 512);
+    write(&mut host, 0, &data, 512);
+    // Blocks 4 to 11 from four ranges, block 20 twice, and an empty range within what is kept.
+    let list = [(20u64, 1u32), (8, 4), (4, 6), (5, 2), (4, 1), (20, 1), (15, 0)];
+    let mut ranges = Vec::new();
+    for (lba, blocks) in list {
+        ranges.extend([0; 4]);
+        ranges.extend(blocks.to_le_bytes());
+        ranges.extend(lba.to_le_bytes());
+    }
+    host.memory.write(DATA, &ranges);
+    let mut dsm = Sqe { cdw10: list.len() as u32 - 1, cdw11: 0b100, ..sqe(DATASET_MANAGEMENT, 1) };
+    host.set_prps(&mut dsm, DATA, ranges.len());
+    assert_eq!(host.io(dsm), Ok(0));
+    let mut expected = data;
+    expected[4 * 512..12 * 512].fill(0);
+    expected[20 * 512..21 * 512].fill(0);
+    assert!(read(&mut host, 0, 32 * 512, 512) == expected);
+}

@@ -16,6 +16,12 @@ pub(crate) fn pair() -> Result<[usize; 2]> {
     Ok([cores[0], cores[1]])
 }
 
+/// True when this process may use two cores at least.
+pub(crate) fn are_two() -> Result<bool> {
+    let allowed = sched_getaffinity(None).context("ask which cores there are")?;
+    Ok(allowed.count() >= 2)
+}
+
 /// Runs `work` in a thread of its own on a core.
 pub(crate) fn on<T: Send>(core: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| {

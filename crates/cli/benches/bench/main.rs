@@ -86,7 +86,12 @@ fn run(arguments: &[String]) -> Result<()> {
     let mut out = std::io::stdout();
     Row::write_header(&mut out)?;
     let mut rows = Vec::new();
+    let two_cores = cores::are_two()?;
     for (id, measure) in chosen {
+        if !two_cores && [block::TWO_CORES, vfio_user::READ].contains(id) {
+            writeln!(out, "{id:<22} skipped: it takes two cores, and this process may use one")?;
+            continue;
+        }
         let mut row = measure(&effort).context(*id)?;
         if effort.smoke {
             row.note.insert_str(0, "smoke run, too short to mean anything; ");

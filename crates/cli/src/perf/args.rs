@@ -18,9 +18,11 @@ const SECONDS_MAX: f64 = 7.0 * 86_400.0;
 /// Arguments of `perf`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A latency is the time from a command's submission to the poll that saw it complete. Before the first point a device in
-memory is filled with data: blocks that were never written would be read without being there. The same is done before
-writes to any virtual device; not before reads of one that has a slot, whose data is kept unless --prefill is given.
+A latency is the time from a command's submission to the poll that saw it complete.
+
+Before the first point a device in memory is filled with data: blocks that were never written
+would be read without being there. The same is done before writes to any virtual device, not
+before reads of one that has a slot, whose data is kept unless --prefill is given.
 
 Ctrl-C ends the measurement and prints what there is.
 

@@ -186,6 +186,12 @@ impl Ssd {
         Ok(u64::from(!aborted))
     }
 
+    /// True when an Asynchronous Event Request can be completed.
+    #[inline]
+    pub(crate) fn has_admin_completions(&self) -> bool {
+        self.admin.events.ready.load(Ordering::Acquire)
+    }
+
     /// The next request to complete: command identifier, status and dword 0. Asked after every turn of the admin
     /// queue.
     #[inline]

@@ -10,7 +10,8 @@
 //! | any | payload |
 //! | 4 | CRC-32 (ISO HDLC) of everything before it, little-endian |
 //!
-//! in whole dwords, which is the unit of the download command.
+//! in whole dwords, which is the unit of the download command. [`firmware_image`] makes whole pieces of it: some hosts
+//! (nvme-cli 2.3) fill up the last piece with whatever follows in their memory.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use serde::{Deserialize, Serialize};
@@ -37,12 +38,14 @@ const CHECKSUM_BYTES: usize = 4;
 const FACTORY_REVISION: &str = "1.0";
 
 /// An image that the device accepts. `revision` is up to eight printable ASCII characters (what is longer is cut off); the
-/// payload is filled up with zeroes to whole dwords, and may have [`FIRMWARE_IMAGE_BYTES_MAX`] bytes less twenty.
+/// payload is filled up with zeroes until the image is a multiple of 4 KiB (FWUG), and may have
+/// [`FIRMWARE_IMAGE_BYTES_MAX`] bytes less twenty.
 pub fn firmware_image(revision: &str, payload: &[u8]) -> Vec<u8> {
     let mut name = [0; REVISION_BYTES];
     text::write(&mut name, revision);
     let mut image = [&MAGIC[..], &name, payload].concat();
-    image.resize(image.len().next_multiple_of(4), 0);
+    let bytes = image.len().saturating_add(CHECKSUM_BYTES).next_multiple_of(GRANULARITY);
+    image.resize(bytes.saturating_sub(CHECKSUM_BYTES), 0);
     let checksum = crc32fast::hash(&image);
     image.extend(checksum.to_le_bytes());
     image
