@@ -45,7 +45,7 @@ readable() { dd if="$1" of=/dev/null bs=1M count=4 iflag=direct; }
 block_bytes() { [ "$(blockdev --getss "$1")" = "$2" ]; }
 
 identify() {
-  nvme id-ctrl $controller | grep 'other SSD'
+  nvme id-ctrl $controller | grep 'unvme virtual SSD'
   nvme id-ns ${controller}n1 -H | grep 'in use'
   nvme ns-descs ${controller}n1 | grep -E 'nguid +: [0-9a-f]{32}'
   nvme list-ns $controller | grep 0x1

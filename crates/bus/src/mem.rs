@@ -242,8 +242,13 @@ impl Region {
         unsafe { AtomicU32::from_ptr(pointer.as_ptr().cast()) }
     }
 
+    /// `N` consecutive 64-bit words as atomics, for accesses whose order matters among themselves; bounds and alignment
+    /// are checked once.
+    ///
+    /// # Panics
+    /// When it is out of bounds or not 8-byte aligned.
     #[inline]
-    fn words<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
+    pub fn words<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
         let pointer = self.at(offset, N * 8);
         if !pointer.addr().get().is_multiple_of(8) {
             misaligned(offset, 8);

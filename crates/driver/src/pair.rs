@@ -271,7 +271,7 @@ impl Pair {
 
     /// Takes the next completion. An entry that belongs to no outstanding command stays where it is and is reported by
     /// [`Pair::violation`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<Completion> {
         if self.aborted != 0 {
             return self.pop_aborted();
@@ -279,12 +279,13 @@ impl Pair {
         let offset = self.head as usize * CQE_BYTES;
         // Acquire: pairs with the device's Release store of the word that holds the phase tag; the other word and the
         // data were written before it.
-        let high = self.cq.load_u64(offset + 8, Ordering::Acquire);
+        let [low, high] = self.cq.words::<2>(offset);
+        let high = high.load(Ordering::Acquire);
         let tagged: Cqe = zerocopy::transmute!([0, high]);
         if tagged.phase() != self.phase {
             return None;
         }
-        let low = self.cq.load_u64(offset, Ordering::Relaxed);
+        let low = low.load(Ordering::Relaxed);
         let entry: Cqe = zerocopy::transmute!([low, high]);
         let index = u32::from(entry.cid & INDEX_MASK);
         let slot = match self.slots.get_mut(index as usize) {

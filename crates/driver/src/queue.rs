@@ -223,7 +223,7 @@ pub enum Completions<'a> {
 impl Iterator for Completions<'_> {
     type Item = Completion;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Completion> {
         match self {
             Self::Ring(completions) => completions.next(),

@@ -460,7 +460,8 @@ pub struct RingCompletions<'a> {
 impl Iterator for RingCompletions<'_> {
     type Item = Completion;
 
-    #[inline]
+    // Always inlined, as is `Pair::pop`: the caller then takes the completion apart in registers.
+    #[inline(always)]
     fn next(&mut self) -> Option<Completion> {
         if self.left == 0 {
             return None;

@@ -72,7 +72,9 @@ impl Ssd {
     fn serve_io(&self, sq: &mut SubmissionQueue, cq: &mut CompletionQueue, turn: u32) -> u32 {
         let foresees = !self.media.is_null();
         let mut served = 0;
-        sq.prefetch_entries(0, turn.min(ENTRIES_AHEAD));
+        if foresees {
+            sq.prefetch_entries(0, turn.min(ENTRIES_AHEAD));
+        }
         while served < turn {
             if foresees {
                 if served + ENTRIES_AHEAD < turn {

@@ -119,21 +119,21 @@ impl Ssd {
         if self.media.is_null() {
             check_alignment(sqe)?;
         } else if let Some(place) = data.single() {
+            // Space first, for all of it: a write for which there is no space leaves everything as it was.
+            self.reserve(namespace, offset, bytes)?;
             let host = sq.host.region(place);
             namespace.for_each_extent(offset, bytes, |extent, done| {
-                self.store(extent, host, place.offset + done)
+                self.media.write(extent, host, place.offset + done);
+                Ok(())
             })?;
         } else {
             data.walk(&mut sq.pieces)?;
-            // Space first, for all of it: a write for which there is no space leaves everything as it was.
             self.reserve(namespace, offset, bytes)?;
-            for_each_piece(
-                namespace,
-                offset,
-                &sq.pieces,
-                |place| sq.host.region(place),
-                |extent, host, at| self.store(extent, host, at),
-            )?;
+            let region = |place| sq.host.region(place);
+            for_each_piece(namespace, offset, &sq.pieces, region, |extent, host, at| {
+                self.media.write(extent, host, at);
+                Ok(())
+            })?;
         }
         self.unmark(namespace, range);
         sq.counters.write(bytes as u64);
@@ -141,12 +141,6 @@ impl Ssd {
     }
 
     #[inline]
-    fn store(&self, extent: Extent, host: &Region, at: usize) -> Result<(), Status> {
-        self.media.reserve(extent.offset / crate::config::CHUNK_BYTES)?;
-        self.media.write(extent, host, at);
-        Ok(())
-    }
-
     fn reserve(&self, namespace: &Namespace, offset: u64, bytes: usize) -> Result<(), Status> {
         namespace.for_each_extent(offset, bytes, |extent, _| {
             self.media.reserve(extent.offset / crate::config::CHUNK_BYTES)

@@ -301,9 +301,10 @@ impl CompletionQueue {
         let [_, tagged] = entry.to_words();
         let offset = self.tail as usize * CQE_BYTES;
         if let Some(memory) = &self.ring.memory {
-            memory.store_u64(offset, result, Ordering::Relaxed);
+            let [first, second] = memory.words::<2>(offset);
+            first.store(result, Ordering::Relaxed);
             // Release: the word with the phase tag goes last; who sees it sees the first word and the data as well.
-            memory.store_u64(offset + 8, tagged, Ordering::Release);
+            second.store(tagged, Ordering::Release);
         }
         self.tail += 1;
         if self.tail == self.entries {

@@ -10,8 +10,8 @@
 //! | [`Session`] | one client's connection without the socket: bytes and descriptors in, bytes out |
 //! | [`Client`] | a function that somebody else serves |
 //!
-//! Clients known to work are QEMU's `vfio-user-pci`, SPDK's initiator and rust-vmm's `vfio_user`; their habits are
-//! noted where the code respects them.
+//! Clients known to work are QEMU's `vfio-user-pci` and rust-vmm's `vfio_user`. Their habits, and those of SPDK's
+//! initiator as its sources show them, are noted where the code respects them.
 //!
 //! Each side checks what the other sends: a wrong message is an error reply or the end of the connection. What a peer
 //! can do is limited by the kernel's rules for shared memory: whoever shares memory that is not sealed against
