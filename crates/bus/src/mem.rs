@@ -231,8 +231,12 @@ impl Region {
         unsafe { self.start.add(offset) }
     }
 
+    /// A 32-bit word as an atomic.
+    ///
+    /// # Panics
+    /// When it is out of bounds or not 4-byte aligned.
     #[inline]
-    fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
+    pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         let pointer = self.at(offset, 4);
         if !pointer.addr().get().is_multiple_of(4) {
             misaligned(offset, 4);

@@ -59,9 +59,10 @@ impl Ssd {
         let Ok(namespace) = sq.namespaces.active(sqe.nsid) else { return NOWHERE };
         let range = BlockRange::new(Lba(sqe.cdw10_11()), 1);
         match namespace.check(range) {
-            Ok(()) => {
-                namespace.locate(namespace.bytes(range.start.0), 1).map_or(NOWHERE, |extent| extent.offset)
-            }
+            Ok(()) => namespace.locate(namespace.bytes(range.start.0), 1).map_or(NOWHERE, |extent| {
+                self.media.foresee(extent.offset);
+                extent.offset
+            }),
             Err(_) => NOWHERE,
         }
     }

@@ -67,7 +67,7 @@ impl Ssd {
                 expected: format!("the size of the store, {}", store.bytes()),
             });
         }
-        let media = Media::new(store);
+        let media = Media::new(store)?;
         let (admin, namespaces) = Admin::start(&config, &media)?;
         let queues = usize::from(config.io_queues) + 1;
         Ok(Arc::new(Self {

@@ -90,16 +90,16 @@ pub(crate) struct Extent {
 }
 
 impl Media {
-    pub(crate) fn new(store: Box<dyn Store>) -> Self {
+    pub(crate) fn new(store: Box<dyn Store>) -> Result<Self, SsdError> {
         let chunks = store.bytes() / CHUNK_BYTES;
         let reserved: Box<[AtomicU64]> = (0..chunks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         for chunk in (0..chunks).filter(|&c| store.holds_data(c)) {
             reserved[chunk as usize / 64].fetch_or(1 << (chunk % 64), Ordering::Relaxed);
         }
         let memory = store.memory().cloned();
-        let units = Units::new(if memory.is_some() { store.bytes() } else { 0 });
+        let units = Units::new(if memory.is_some() { store.bytes() } else { 0 })?;
         let bypasses_caches = store.bytes() > CACHED_BYTES_MAX;
-        Self { store, memory, reserved, units, bypasses_caches }
+        Ok(Self { store, memory, reserved, units, bypasses_caches })
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -163,6 +163,12 @@ impl Media {
             tracing::error!(error = %e, "the media could not be flushed");
             Status::WRITE_FAULT
         })
+    }
+
+    /// Announces that `offset` will be read soon.
+    #[inline]
+    pub(crate) fn foresee(&self, offset: u64) {
+        self.units.prefetch(offset);
     }
 
     /// Media to host memory. `ahead` is where the next command will read, or [`NOWHERE`].

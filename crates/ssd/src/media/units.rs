@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+use unvme_bus::{BusError, Region};
+
 use super::Extent;
 
 /// Atomicity is kept per this many bytes, which no logical block exceeds or straddles.
@@ -14,22 +16,35 @@ pub(crate) const UNIT_BYTES: usize = 4096;
 
 /// Units beyond this number share versions, which costs a needless second copy now and then and 4 MiB at most.
 const VERSIONS_MAX: u64 = 1 << 20;
+const VERSION_BYTES: usize = 4;
 
 pub(crate) struct Units {
-    versions: Box<[AtomicU32]>,
+    /// 32-bit words, a power of two of them; in a region because that is memory that can be prefetched.
+    versions: Region,
+    mask: usize,
 }
 
 impl Units {
-    pub(crate) fn new(bytes: u64) -> Self {
-        let count = (bytes / UNIT_BYTES as u64).clamp(1, VERSIONS_MAX).next_power_of_two();
-        Self { versions: (0..count).map(|_| AtomicU32::new(0)).collect() }
+    pub(crate) fn new(bytes: u64) -> Result<Self, BusError> {
+        let count = (bytes / UNIT_BYTES as u64).clamp(1, VERSIONS_MAX).next_power_of_two() as usize;
+        Ok(Self { versions: Region::anonymous(count * VERSION_BYTES)?, mask: count - 1 })
+    }
+
+    #[inline]
+    fn place(&self, offset: u64) -> usize {
+        ((offset / UNIT_BYTES as u64) as usize & self.mask) * VERSION_BYTES
     }
 
     #[inline]
     fn version(&self, offset: u64) -> &AtomicU32 {
-        let unit = offset / UNIT_BYTES as u64;
-        // The length is a power of two, so the mask is always in range.
-        &self.versions[unit as usize & (self.versions.len() - 1)]
+        self.versions.atomic_u32(self.place(offset))
+    }
+
+    /// Brings the version of a unit close that will be read next: versions of random units are as far away as the units
+    /// themselves.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: u64) {
+        self.versions.prefetch(self.place(offset), 1);
     }
 
     /// Calls `copy` for each unit's part of `extent`, again for as long as a writer was in the way.
@@ -106,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_reader_never_sees_half_a_write() {
-        let units = Units::new(4096);
+        let units = Units::new(4096).unwrap();
         let words: Vec<AtomicU32> = (0..64).map(|_| AtomicU32::new(0)).collect();
         let extent = Extent { offset: 0, bytes: 512 };
         std::thread::scope(|scope| {
