@@ -35,7 +35,8 @@ impl EventFd {
     /// there is one, is awake already.
     pub fn signal(&self) {
         if self.foreign {
-            // The writer must not hang because the owner filled the counter and never reads it.
+            // The writer must not hang because the owner filled the counter and never reads it. An owner that fills it
+            // right after the look can still make it hang: Linux has no write to an eventfd that never blocks.
             let mut room = [PollFd::new(&*self.fd, PollFlags::OUT)];
             if !matches!(poll(&mut room, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1)) {
                 return;

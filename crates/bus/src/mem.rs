@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::BusError;
@@ -77,8 +77,9 @@ impl Region {
     /// # Errors
     /// [`BusError::Os`] when there is not enough address space.
     pub fn anonymous(bytes: usize) -> Result<Self, BusError> {
-        let bytes = round_up(bytes);
-        // One huge page more than asked for, so that the part handed out can start on a huge page boundary.
+        let bytes = round_up(bytes)?;
+        // One huge page more than asked for, so that the part handed out can start on a huge page boundary. It fits:
+        // see `round_up`.
         let reserve = if bytes >= HUGE_PAGE_BYTES { bytes + HUGE_PAGE_BYTES } else { bytes };
         // SAFETY: a new anonymous mapping at an address of the kernel's choice disturbs nothing.
         let start = unsafe {
@@ -96,7 +97,8 @@ impl Region {
         }
         let skip = start.addr().next_multiple_of(HUGE_PAGE_BYTES) - start.addr();
         let aligned = region.slice(skip, bytes);
-        aligned.advise(Advice::LinuxHugepage);
+        // A kernel without transparent huge pages refuses; small pages work too, only slower.
+        let _ = aligned.advise(Advice::LinuxHugepage);
         Ok(aligned)
     }
 
@@ -106,7 +108,7 @@ impl Region {
     /// # Errors
     /// [`BusError::Os`] when there is not enough memory.
     pub fn shared(name: &str, bytes: usize) -> Result<Self, BusError> {
-        let bytes = round_up(bytes);
+        let bytes = round_up(bytes)?;
         if bytes.is_multiple_of(HUGE_PAGE_BYTES) && bytes > 0 {
             // Reserving at mmap time makes a pool that is too small fail here, not with a signal at first touch.
             if let Ok(region) = Self::memfd(name, bytes, MemfdFlags::HUGETLB) {
@@ -121,8 +123,10 @@ impl Region {
             .map_err(|e| BusError::os(format!("create shared memory {name:?}"), e))?;
         rustix::fs::ftruncate(&fd, bytes as u64)
             .map_err(|e| BusError::os(format!("size shared memory {name:?} to {bytes} bytes"), e))?;
-        // Nobody who receives the descriptor can shrink the memory under our accesses.
-        rustix::fs::fcntl_add_seals(&fd, rustix::fs::SealFlags::SHRINK | rustix::fs::SealFlags::GROW)
+        // Nobody who receives the descriptor can shrink the memory under our accesses, nor seal it against the next
+        // one who is to write it.
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&fd, seals)
             .map_err(|e| BusError::os(format!("seal shared memory {name:?}"), e))?;
         Self::map_fd(fd, 0, bytes, true)
     }
@@ -198,13 +202,13 @@ impl Region {
         self.start.as_ptr()
     }
 
-    fn advise(&self, advice: Advice) {
-        // SAFETY: the range is this region's own, and the advice changes no contents.
-        let _ = unsafe { madvise(self.start.as_ptr().cast(), self.bytes, advice) };
+    fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
+        // SAFETY: the range is this region's own, and nothing refers to its contents, which advice may clear.
+        unsafe { madvise(self.start.as_ptr().cast(), self.bytes, advice) }
     }
 
-    /// Gives the memory of whole pages in `offset..offset + bytes` of an anonymous region back to the system; they
-    /// read as zeroes afterwards.
+    /// Clears `offset..offset + bytes` of an anonymous region, and gives the memory of whole pages in it back to the
+    /// system where that is possible.
     ///
     /// # Panics
     /// When the range is not within the region, or the region has a descriptor.
@@ -216,7 +220,11 @@ impl Region {
         let pages = (bytes - head) / PAGE_BYTES * PAGE_BYTES;
         range.fill(0, head, 0);
         if pages > 0 {
-            range.slice(head, pages).advise(Advice::LinuxDontNeed);
+            let whole = range.slice(head, pages);
+            // Memory that is locked (mlock, mlockall) is not given back.
+            if whole.advise(Advice::LinuxDontNeed).is_err() {
+                whole.fill(0, pages, 0);
+            }
         }
         range.fill(head + pages, bytes - head - pages, 0);
     }
@@ -347,13 +355,12 @@ impl Region {
         ahead: usize,
     ) {
         let (source, target) = (self.at(offset, bytes), target.at(target_offset, bytes));
-        if ahead >= self.bytes || !bytes.is_multiple_of(copy::LINE_BYTES) {
+        if ahead >= self.bytes || !bytes.is_multiple_of(copy::LINE_BYTES) || overlap(source, target, bytes) {
             // SAFETY: as in `copy_to`.
             return unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), bytes) };
         }
         let ahead = self.start.as_ptr().wrapping_add(ahead);
-        // SAFETY: both ranges are in bounds of live mappings; `ahead` is only prefetched. Overlapping ranges would be
-        // copied in ascending order, which is defined, if useless.
+        // SAFETY: both ranges are in bounds of live mappings, apart, and whole lines; `ahead` is only prefetched.
         unsafe { copy::with_prefetch(source.as_ptr(), target.as_ptr(), bytes, ahead) }
     }
 
@@ -365,11 +372,13 @@ impl Region {
     #[inline]
     pub fn copy_to_uncached(&self, offset: usize, target: &Self, target_offset: usize, bytes: usize) {
         let (source, target) = (self.at(offset, bytes), target.at(target_offset, bytes));
-        if !bytes.is_multiple_of(copy::LINE_BYTES) || target.addr().get() % copy::LINE_BYTES != 0 {
+        let lines =
+            bytes.is_multiple_of(copy::LINE_BYTES) && target.addr().get().is_multiple_of(copy::LINE_BYTES);
+        if !lines || overlap(source, target, bytes) {
             // SAFETY: as in `copy_to`.
             return unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), bytes) };
         }
-        // SAFETY: both ranges are in bounds of live mappings, whole lines, and the target is aligned to a line.
+        // SAFETY: both ranges are in bounds of live mappings, apart, whole lines, and the target is aligned to a line.
         unsafe { copy::streaming(source.as_ptr(), target.as_ptr(), bytes) }
     }
 
@@ -434,6 +443,16 @@ fn misaligned(offset: usize, alignment: usize) -> ! {
     panic!("offset {offset} of a region is not {alignment}-byte aligned")
 }
 
-fn round_up(bytes: usize) -> usize {
-    bytes.max(1).next_multiple_of(PAGE_BYTES)
+/// True when the ranges of `bytes` from two addresses have a byte in common.
+#[inline]
+fn overlap(source: NonNull<u8>, target: NonNull<u8>, bytes: usize) -> bool {
+    source.addr().get().abs_diff(target.addr().get()) < bytes
+}
+
+/// Whole pages, and never so many that arithmetic on addresses could overflow: no kernel maps half the address space.
+fn round_up(bytes: usize) -> Result<usize, BusError> {
+    if bytes > isize::MAX as usize / 2 {
+        return Err(BusError::os(format!("map {bytes} bytes of memory"), rustix::io::Errno::NOMEM));
+    }
+    Ok(bytes.max(1).next_multiple_of(PAGE_BYTES))
 }

@@ -45,7 +45,10 @@ impl DmaPool {
     /// [`BusError::Os`] when the system has no memory left, [`BusError::Dma`] when the function has no address space
     /// left.
     pub fn alloc(&self, bytes: usize) -> Result<DmaBuf, BusError> {
-        let size = bytes.max(1).next_multiple_of(PAGE_BYTES).next_power_of_two();
+        let size = bytes
+            .max(PAGE_BYTES)
+            .checked_next_power_of_two()
+            .ok_or_else(|| no_addresses(IOVA_FIRST, bytes as u64))?;
         let (region, iova) = self.0.take(size)?;
         region.fill(0, size, 0);
         Ok(DmaBuf(Box::new(Piece { region, iova, bytes, pool: Arc::clone(&self.0) })))
@@ -85,20 +88,21 @@ impl Pool {
     }
 
     fn grow(&self, state: &mut State, bytes: usize) -> Result<(Region, u64), BusError> {
-        let region = Region::shared("unvme-dma", bytes)?;
         let iova = IOVA_FIRST + state.used;
+        // No overflow: what is in use ends below IOVA_END, and a size is at most 1 << 63.
         if iova + bytes as u64 > IOVA_END {
-            return Err(BusError::Dma {
-                iova,
-                length: bytes as u64,
-                reason: "no I/O virtual addresses are left",
-            });
+            return Err(no_addresses(iova, bytes as u64));
         }
+        let region = Region::shared("unvme-dma", bytes)?;
         self.function.dma_map(iova, &region, DmaAccess::READ_WRITE)?;
         state.used += bytes as u64;
         state.mapped.push((iova, bytes as u64));
         Ok((region, iova))
     }
+}
+
+fn no_addresses(iova: u64, length: u64) -> BusError {
+    BusError::Dma { iova, length, reason: "no I/O virtual addresses are left" }
 }
 
 impl Drop for Pool {

@@ -38,7 +38,7 @@ pub struct Place {
     range: usize,
     /// Offset within the range's region.
     pub offset: usize,
-    /// Bytes in one piece, at least one.
+    /// Bytes in one piece, at least one when any are wanted.
     pub bytes: usize,
 }
 
@@ -117,12 +117,15 @@ impl AddressSpace {
     /// Adds a range.
     ///
     /// # Errors
-    /// [`BusError::Dma`] when it is not page aligned, wraps around, overlaps another one, or is one too many.
+    /// [`BusError::Dma`] when it is empty, not page aligned, wraps around, overlaps another one, or is one too many.
     pub fn map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
         let length = region.len() as u64;
         let refuse = |reason| BusError::Dma { iova, length, reason };
         if !iova.is_multiple_of(PAGE_BYTES as u64) || !length.is_multiple_of(PAGE_BYTES as u64) {
             return Err(refuse("not page aligned"));
+        }
+        if length == 0 {
+            return Err(refuse("is empty"));
         }
         let end = iova.checked_add(length).ok_or_else(|| refuse("wraps around the address space"))?;
         self.0.update(|current| {

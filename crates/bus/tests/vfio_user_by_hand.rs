@@ -177,3 +177,68 @@ fn an_error_of_the_server_is_the_errno_it_sent() {
     server.write_all(&[11, 0, 2, 0, 16, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
     client.dma_map(0x10000, &page, DmaAccess::READ_WRITE).unwrap();
 }
+
+#[test]
+fn a_server_that_asks_without_a_pause_does_not_keep_a_caller_beyond_its_time() {
+    const QUESTIONS: usize = 100;
+    const BYTES: usize = 64 << 10;
+    let (client, mut server) = by_hand();
+    let memory = Region::shared("host", BYTES).unwrap();
+    server.write_all(&[9, 0, 2, 0, 16, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    client.dma_map(0x10000, &memory, DmaAccess::READ_ONLY).unwrap();
+    server.read_exact(&mut [0; 48]).unwrap();
+    // DMA_READ of all of it, many times; each answer is taken after 5 ms, all of them after five times the 100 ms of a
+    // call.
+    let question =
+        [1, 0, 11, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0];
+    server.write_all(&question.repeat(QUESTIONS)).unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut call = [0; 32];
+        server.read_exact(&mut call).unwrap();
+        assert_eq!(call[2], 9, "the call that waits is a REGION_READ");
+        let mut answer = vec![0; 32 + BYTES];
+        (0..)
+            .take_while(|_| {
+                std::thread::sleep(Duration::from_millis(5));
+                server.read_exact(&mut answer).is_ok()
+            })
+            .count()
+    });
+    let outcome = client.bar_read(0, 0, &mut [0; 4]);
+    assert!(outcome.is_err());
+    drop(client);
+    let answers = reader.join().unwrap();
+    assert!((1..QUESTIONS / 2).contains(&answers), "{answers} answers while a call waited");
+}
+
+#[test]
+fn a_server_that_wants_ever_more_room_for_an_answer_is_given_up() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let server = std::thread::spawn(move || {
+        let mut questions = 0;
+        let mut header = [0; 16];
+        while theirs.read_exact(&mut header).is_ok() {
+            let size = u32::from_le_bytes(header[4..8].try_into().unwrap()) as usize;
+            let mut payload = vec![0; size - 16];
+            theirs.read_exact(&mut payload).unwrap();
+            let reply: Vec<u8> = match header[2] {
+                1 => [&[0, 0, 1, 0][..], br#"{"capabilities":{}}"#, &[0]].concat(),
+                4 => [16_u32, 3, 9, 0].iter().flat_map(|v| v.to_le_bytes()).collect(),
+                _ => {
+                    questions += 1;
+                    let more = u32::from_le_bytes(payload[..4].try_into().unwrap()) + 1;
+                    [&more.to_le_bytes()[..], &[0; 28]].concat()
+                }
+            };
+            let mut message = header.to_vec();
+            message[4..8].copy_from_slice(&(16 + reply.len() as u32).to_le_bytes());
+            message[8] = 1;
+            message.extend(reply);
+            theirs.write_all(&message).unwrap();
+        }
+        questions
+    });
+    let outcome = Client::from_stream(ours.into(), Duration::from_secs(5));
+    assert!(matches!(outcome, Err(BusError::Protocol(_))), "{outcome:?}");
+    assert_eq!(server.join().unwrap(), 2, "asked, and asked once more");
+}

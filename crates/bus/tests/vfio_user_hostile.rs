@@ -528,6 +528,92 @@ fn clients_that_stop_in_the_middle_of_a_message_leave_the_server_working() {
 }
 
 #[test]
+fn clients_that_say_nothing_or_not_all_of_it_do_not_keep_others_away_for_ever() {
+    // One never introduces itself, one says a little now and then, one stops after its introduction.
+    let introduced = [&SPDK_VERSION[..], &SPDK_VERSION[..4]].concat();
+    std::thread::scope(|scope| {
+        for (said, goes_on) in [(&[][..], false), (&SPDK_VERSION[..4], true), (&introduced, false)] {
+            scope.spawn(move || {
+                let served = Served::start();
+                let mut first = UnixStream::connect(&served.path).unwrap();
+                first.write_all(said).unwrap();
+                toy::wait_until("the server takes another client", || {
+                    // Five seconds bring fewer bytes than the header still needs.
+                    if goes_on {
+                        let _ = first.write_all(&[0]);
+                    }
+                    std::thread::sleep(std::time::Duration::from_millis(700));
+                    unvme_bus::vfio_user::Client::connect(&served.path).is_ok()
+                });
+            });
+        }
+    });
+}
+
+#[test]
+fn what_a_client_leaves_mapped_is_taken_back_at_once() {
+    use std::sync::atomic::AtomicUsize;
+    use unvme_bus::{BarLayout, BusError, DmaAccess};
+
+    /// Counts how often mappings are taken back; everything else is the toy's.
+    struct Counting(Arc<Toy>, AtomicUsize);
+    impl Function for Counting {
+        fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
+            self.0.config_read(offset, out)
+        }
+        fn config_write(&self, offset: usize, data: &[u8]) -> Result<(), BusError> {
+            self.0.config_write(offset, data)
+        }
+        fn bar(&self, index: usize) -> Result<Option<BarLayout>, BusError> {
+            self.0.bar(index)
+        }
+        fn bar_read(&self, index: usize, offset: u64, out: &mut [u8]) -> Result<(), BusError> {
+            self.0.bar_read(index, offset, out)
+        }
+        fn bar_write(&self, index: usize, offset: u64, data: &[u8]) -> Result<(), BusError> {
+            self.0.bar_write(index, offset, data)
+        }
+        fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
+            self.0.dma_map(iova, region, access)
+        }
+        fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            self.0.dma_unmap(iova, length)
+        }
+        fn vectors(&self) -> u16 {
+            self.0.vectors()
+        }
+        fn set_vector(&self, vector: u16, event: Option<EventFd>) -> Result<(), BusError> {
+            self.0.set_vector(vector, event)
+        }
+        fn reset(&self) -> Result<(), BusError> {
+            self.0.reset()
+        }
+    }
+
+    let page = Region::shared("page", 4096).unwrap();
+    let map = |iova: u64| message(2, &[words(&[32, 3]), longs(&[0, iova, 4096])].concat());
+    // The first and the last address there are, some between, and memory without a descriptor around them.
+    for (with, without) in
+        [(&[0, 0x5000, 0x7000, u64::MAX - 0x1fff][..], &[0x1000, 0x6000][..]), (&[0x3000], &[0]), (&[], &[0])]
+    {
+        let function = Arc::new(Counting(Toy::new(), AtomicUsize::new(0)));
+        let mut session = Session::new(function.clone()).unwrap();
+        session.handle(&SPDK_VERSION, Vec::new());
+        for &iova in with {
+            assert_eq!(errno(&session.handle(&map(iova), fds([&page]))), None);
+        }
+        for &iova in without {
+            assert_eq!(errno(&session.handle(&map(iova), Vec::new())), None);
+        }
+        assert_eq!(function.0.memory.view().len(), with.len());
+        drop(session);
+        assert!(function.0.memory.view().is_empty());
+        assert_eq!(function.1.load(Ordering::SeqCst), with.len().min(1));
+    }
+}
+
+#[test]
 fn surplus_descriptors_are_closed() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let (_, mut session) = negotiated();

@@ -36,7 +36,7 @@ impl Ssd {
         };
         // Nothing to pop: only events that wait for an Asynchronous Event Request, or interrupts that are held back,
         // are worth the locks below.
-        let held_back = if qid == 0 { self.has_admin_completions() } else { self.coalescing() };
+        let held_back = if qid == 0 { self.has_admin_completions() } else { sq.holds_interrupt };
         if waiting == 0 && !held_back {
             return 0;
         }
@@ -63,6 +63,7 @@ impl Ssd {
         } else {
             let served = self.serve_io(sq, cq, turn);
             self.announce(cq, clock);
+            sq.holds_interrupt = cq.unannounced != 0;
             served
         };
         served as usize
@@ -191,6 +192,20 @@ impl Ssd {
         if cq.id != 0 && self.coalescing() && self.hold_interrupt(cq, vector, clock) {
             return;
         }
+        self.signal(cq, vector);
+    }
+
+    /// Signals the queue's interrupt for entries that are held back: nobody may be there to do it later.
+    pub(crate) fn announce_now(&self, cq: &mut CompletionQueue) {
+        if let Some(vector) = cq.vector
+            && cq.unannounced != 0
+        {
+            self.signal(cq, vector);
+        }
+    }
+
+    #[inline]
+    fn signal(&self, cq: &mut CompletionQueue, vector: u16) {
         cq.unannounced = 0;
         cq.unannounced_since = None;
         self.interrupts.signal(vector);

@@ -15,10 +15,15 @@
 //! | `namespace` | logical blocks, and where on the media they are |
 //! | `media` | [`Store`]: memory, a file, nothing at all |
 //!
-//! What it does not implement: metadata and protection information, Zoned Namespaces, Key Value, directives and Flexible
-//! Data Placement, reservations, sanitize, security commands, several controllers in one subsystem, Controller Memory
-//! Buffer, SR-IOV. Deallocated blocks are zeroed; their space goes back to the file system when a namespace is formatted
-//! or deleted. Weighted round robin arbitration is not offered.
+//! What it does not implement: metadata and protection information, Copy, Zoned Namespaces, Key Value, directives and
+//! Flexible Data Placement, reservations, sanitize, security commands, device self-test, telemetry and the persistent
+//! event log, keep alive, shadow doorbells, Host and Controller Memory Buffers, thin provisioning, several controllers in
+//! one subsystem, NVMe-MI, SR-IOV, weighted round robin arbitration, bit buckets in SGLs. There is one power state.
+//!
+//! Deallocated blocks are zeroed; their space goes back to the file system when a namespace is formatted or deleted. No
+//! limit is put on the size of a Dataset Management command: a huge one is executed whole before its queue goes on. The
+//! ring of a queue has to lie within one mapping of host memory. Interrupts go to eventfds: masks in the MSI-X table are
+//! kept and not obeyed, whoever listens obeys them.
 #![forbid(unsafe_code)]
 
 mod admin;

@@ -170,26 +170,22 @@ impl BadBlocks {
     fn search(&self, range: BlockRange) -> Result<(), Status> {
         let (start, end) = bounds(range);
         let ranges = self.ranges.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match ranges.iter().any(|&(s, e)| s < end && e > start) {
-            true => Err(Status::UNRECOVERED_READ_ERROR),
-            false => Ok(()),
+        let first = ranges.partition_point(|&(_, e)| e <= start);
+        match ranges.get(first) {
+            Some(&(s, _)) if s < end => Err(Status::UNRECOVERED_READ_ERROR),
+            _ => Ok(()),
         }
     }
 
     /// Marks a range.
     pub(crate) fn mark(&self, range: BlockRange) {
-        let (mut start, mut end) = bounds(range);
+        let (start, end) = bounds(range);
         let mut ranges = self.ranges.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        ranges.retain(|&(s, e)| {
-            let touches = s <= end && e >= start;
-            if touches {
-                start = start.min(s);
-                end = end.max(e);
-            }
-            !touches
-        });
-        let at = ranges.partition_point(|&(s, _)| s < start);
-        ranges.insert(at, (start, end));
+        // Ranges that overlap or touch the new one become part of it.
+        let first = ranges.partition_point(|&(_, e)| e < start);
+        let behind = ranges.partition_point(|&(s, _)| s <= end);
+        let merged = ranges[first..behind].iter().fold((start, end), |(s, e), r| (s.min(r.0), e.max(r.1)));
+        ranges.splice(first..behind, [merged]);
         self.any.store(true, Ordering::Release);
     }
 

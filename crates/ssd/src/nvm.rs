@@ -36,7 +36,7 @@ impl Ssd {
                 namespace.check(range)?;
                 namespace.bad.mark(range);
                 self.admin.changed();
-                Ok(())
+                self.persist_if(false)
             }
             nvm::Command::Verify(range, _) => {
                 let namespace = sq.namespaces.active(sqe.nsid)?;
@@ -138,7 +138,7 @@ impl Ssd {
         }
         self.unmark(namespace, range);
         sq.counters.write(bytes as u64);
-        if flags.force_unit_access || self.is_write_through() { self.persist() } else { Ok(()) }
+        self.persist_if(flags.force_unit_access)
     }
 
     #[inline]
@@ -168,9 +168,15 @@ impl Ssd {
 
     /// Makes what has been written survive, and with it which blocks are marked by Write Uncorrectable. May be called
     /// with queues locked: saving locks none, and does nothing while nothing has changed (`admin::state`).
-    fn persist(&self) -> Result<(), Status> {
+    pub(crate) fn persist(&self) -> Result<(), Status> {
         self.media.sync()?;
         self.save_state()
+    }
+
+    /// [`Ssd::persist`] after a command that changes the media: with FUA, or when there is no write cache.
+    #[inline]
+    fn persist_if(&self, force_unit_access: bool) -> Result<(), Status> {
+        if force_unit_access || self.is_write_through() { self.persist() } else { Ok(()) }
     }
 
     #[inline]
@@ -212,7 +218,7 @@ impl Ssd {
         namespace.check(range)?;
         self.zero(namespace, range)?;
         sq.counters.write_commands += 1;
-        if flags.force_unit_access || self.is_write_through() { self.persist() } else { Ok(()) }
+        self.persist_if(flags.force_unit_access)
     }
 
     fn zero(&self, namespace: &Namespace, range: BlockRange) -> Result<(), Status> {
@@ -256,6 +262,7 @@ impl Ssd {
         }
         if deallocate {
             self.deallocate(namespace, list)?;
+            self.persist_if(false)?;
         }
         Ok(())
     }
@@ -313,7 +320,7 @@ impl Ssd {
             // ACWU says one logical block.
             return Err(Status::ATOMIC_WRITE_UNIT_EXCEEDED.with_do_not_retry());
         }
-        namespace.bad.check(range)?;
+        namespace.bad.check(range).inspect_err(|_| sq.counters.media_errors += 1)?;
         let mut blocks = [vec![0; bytes], vec![0; bytes]];
         for (sqe, block) in pair.into_iter().zip(&mut blocks) {
             let data = DataPointer {
@@ -339,7 +346,7 @@ impl Ssd {
             return Err(Status::COMPARE_FAILURE);
         }
         sq.counters.write(bytes as u64);
-        if flags.force_unit_access || self.is_write_through() { self.persist() } else { Ok(()) }
+        self.persist_if(flags.force_unit_access)
     }
 }
 

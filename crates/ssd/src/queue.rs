@@ -128,6 +128,8 @@ pub(crate) struct SubmissionQueue {
     pub(crate) pieces: Vec<unvme_bus::space::Place>,
     /// Where the command behind the one at work will read.
     pub(crate) ahead: u64,
+    /// The completion queue's interrupt was held back when this queue was served last.
+    pub(crate) holds_interrupt: bool,
     invalid_tail: u32,
 }
 
@@ -157,6 +159,7 @@ impl SubmissionQueue {
             counters: IoCounters::default(),
             pieces: Vec::new(),
             ahead: crate::media::NOWHERE,
+            holds_interrupt: false,
             invalid_tail: 0,
         }
     }

@@ -189,6 +189,7 @@ impl Ssd {
             *lock(cell) = None;
         }
         self.doorbells.mark_all_absent();
+        self.interrupts.clear_mask(u32::MAX);
         self.admin.reset(self, scope);
     }
 
@@ -226,7 +227,7 @@ impl Ssd {
         if notified && registers.csts.shst() == SHST_NORMAL {
             self.shut_down();
             registers.csts.set_shst(SHST_COMPLETE);
-        } else if !notified && !new.en() {
+        } else if !notified && !old.en() {
             registers.csts.set_shst(SHST_NORMAL);
         }
     }

@@ -233,6 +233,23 @@ fn smart_counts_hours_of_power_on() {
     assert_eq!(u128_at(&read(&mut host, 0x02, 512), 128), 3);
 }
 
+#[test]
+fn hours_of_power_on_count_without_being_asked_for_and_are_kept() {
+    let state = Arc::new(Mutex::new(None));
+    let start = || {
+        let store = Kept(MemoryStore::new(host::MEDIA_BYTES).unwrap(), state.clone());
+        let mut host = Host::attach(host::device_on(config(512), Box::new(store)));
+        host.enable();
+        host
+    };
+    let mut first = start();
+    assert_eq!(first.admin(sqe(0xff, 0)), Err(Status::INVALID_OPCODE));
+    first.clock.advance(Duration::from_secs(2 * 3600));
+    assert_eq!(first.admin(sqe(0xff, 0)), Err(Status::INVALID_OPCODE));
+    drop(first);
+    assert_eq!(u128_at(&read(&mut start(), 0x02, 512), 128), 2);
+}
+
 /// A store whose saved state outlives it.
 struct Kept(MemoryStore, Arc<Mutex<Option<Vec<u8>>>>);
 
@@ -323,8 +340,13 @@ fn the_effects_log_lists_exactly_the_commands_that_are_executed() {
         assert_eq!(answer != Err(Status::INVALID_OPCODE), listed, "I/O opcode {opcode:#x}: {answer:?}");
     }
     assert_eq!(u32_at(&page, 0x0c * 4) & 1, 1);
-    // Write: may change logical blocks, of a namespace. Format: also capabilities, and nothing else meanwhile.
-    assert_eq!(u32_at(&page, 1024 + 4), 0x0010_0003);
+    // I/O commands: supported, and which may change logical blocks; Linux warns of every other bit.
+    for (opcode, effects) in
+        [(0x00, 1), (0x01, 3), (0x02, 1), (0x04, 3), (0x05, 1), (0x08, 3), (0x09, 3), (0x0c, 1)]
+    {
+        assert_eq!(u32_at(&page, 1024 + opcode * 4), effects, "I/O opcode {opcode:#x}");
+    }
+    // Format: changes logical blocks and capabilities of a namespace, and nothing else is sent meanwhile.
     assert_eq!(u32_at(&page, 0x80 * 4), 0x0011_0007);
     assert_eq!(page[2048..], [0; 2048]);
 }

@@ -245,6 +245,13 @@ fn compare_and_write_writes_when_the_comparison_succeeds() {
     let pair = fused(&host, 1, 3);
     assert_eq!(together(&mut host, &pair), [Status::COMPARE_FAILURE, Status::ABORTED_FAILED_FUSED]);
     assert!(read(&mut host, 7, 512, 512) == pattern(2, 512));
+    // A block that cannot be read cannot be compared, and is a media error (SMART, byte 160).
+    assert_eq!(host.io(access(WRITE_UNCORRECTABLE, 7, 1)), Ok(0));
+    let pair = fused(&host, 2, 3);
+    assert_eq!(together(&mut host, &pair), [Status::UNRECOVERED_READ_ERROR, Status::ABORTED_FAILED_FUSED]);
+    let smart = host.admin_in(Sqe { cdw10: 127 << 16 | 0x02, ..sqe(0x02, 0xffff_ffff) }, 512).unwrap();
+    assert_eq!(smart[160..176], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    write(&mut host, 7, &pattern(2, 512), 512);
     // The shortest turn still takes a pair.
     assert_eq!(host.admin(Sqe { cdw10: 0x01, cdw11: 0, ..sqe(0x09, 0) }), Ok(0));
     let pair = fused(&host, 2, 4);

@@ -295,6 +295,26 @@ fn coalesced_interrupts_wait_for_the_threshold_or_the_time() {
 }
 
 #[test]
+fn an_interrupt_that_is_held_back_is_not_lost_with_the_coalescing_or_the_queue() {
+    let mut host = Host::with_queues(512);
+    let event = EventFd::new().unwrap();
+    host.ssd.set_vector(1, Some(event.clone())).unwrap();
+    // Ten completions or 25 milliseconds.
+    let coalesce = Sqe { cdw10: 0x08, cdw11: 250 << 8 | 9, ..sqe(0x09, 0) };
+    assert_eq!(host.admin(coalesce), Ok(0));
+    host.execute(1, flush());
+    assert!(!event.drain(), "one of ten");
+    assert_eq!(host.admin(Sqe { cdw11: 0, ..coalesce }), Ok(0));
+    host.advance();
+    assert!(event.drain(), "interrupts are not coalesced any more");
+    assert_eq!(host.admin(coalesce), Ok(0));
+    host.execute(1, flush());
+    assert!(!event.drain(), "one of ten");
+    assert_eq!(host.admin(delete_sq(1)), Ok(0));
+    assert!(event.drain(), "nobody serves the completion queue any more");
+}
+
+#[test]
 fn a_queue_whose_memory_is_unmapped_rests_until_it_is_mapped_again() {
     let mut host = Host::started(512);
     let elsewhere = Region::anonymous(4096).unwrap();

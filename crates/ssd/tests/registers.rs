@@ -136,6 +136,18 @@ fn shutdown_is_complete_when_it_is_notified_and_normal_again_after_the_next_enab
 }
 
 #[test]
+fn a_controller_that_is_enabled_right_after_a_shutdown_is_at_work_again() {
+    let host = attached(config(512));
+    host.write32(CC, 0x0046_4000);
+    assert_eq!(host.read32(CSTS), 0b1000, "CSTS.SHST complete");
+    host.write64(0x28, BASE);
+    host.write64(0x30, BASE + 0x10000);
+    host.write32(0x24, 0x001f_001f);
+    host.write32(CC, ENABLED);
+    assert_eq!(host.read32(CSTS), 1, "ready, no shutdown");
+}
+
+#[test]
 fn a_subsystem_reset_starts_with_the_magic_and_is_remembered_until_cleared() {
     let mut host = Host::with_queues(512);
     host.write32(NSSR, 0x1234_5678);
@@ -161,6 +173,12 @@ fn interrupt_masks_are_set_and_cleared_bit_by_bit() {
     assert_eq!((host.read32(0x0c), host.read32(0x10)), (0x00ff_00ff, 0x00ff_00ff));
     host.write32(0x10, 0x000f_000f);
     assert_eq!((host.read32(0x0c), host.read32(0x10)), (0x00f0_00f0, 0x00f0_00f0));
+    host.ssd.reset().unwrap();
+    assert_eq!((host.read32(0x0c), host.read32(0x10)), (0, 0), "a reset masks nothing");
+    let mut host = Host::started(512);
+    host.write32(0x0c, 5);
+    host.disable();
+    assert_eq!(host.read32(0x0c), 0, "nor does clearing CC.EN");
 }
 
 #[test]

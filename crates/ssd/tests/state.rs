@@ -124,6 +124,29 @@ fn a_mark_that_is_written_over_with_fua_is_gone_for_good() {
 }
 
 #[test]
+fn without_a_write_cache_marks_and_what_undoes_them_survive_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache_off = Sqe { cdw10: 0x06, ..sqe(0x09, 0) };
+    let bad = Err(Status::UNRECOVERED_READ_ERROR);
+    let mut host = start(folder.path());
+    mark(&mut host, 5);
+    host.admin(cache_off).expect("Set Features");
+    kill(host);
+    let mut host = start(folder.path());
+    assert_eq!(read(&mut host, 1, 5), bad, "marked before the cache was switched off");
+    host.admin(cache_off).expect("Set Features");
+    mark(&mut host, 6);
+    // Dataset Management: deallocate block 5.
+    host.memory.write(DATA, &[0, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
+    let mut deallocate = Sqe { cdw11: 0b100, ..sqe(0x09, 1) };
+    host.set_prps(&mut deallocate, DATA, 16);
+    host.io(deallocate).expect("Dataset Management");
+    kill(host);
+    let mut host = start(folder.path());
+    assert_eq!((read(&mut host, 1, 5), read(&mut host, 1, 6)), (Ok(0), bad));
+}
+
+#[test]
 fn a_flush_writes_the_state_only_when_it_has_changed() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state.json");

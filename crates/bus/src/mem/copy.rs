@@ -22,7 +22,7 @@ mod x86 {
     }
 
     /// # Safety
-    /// `bytes` whole lines can be read from `source` and written to `target`.
+    /// `bytes`, in whole lines, can be read from `source` and written to `target`, and the two do not overlap.
     #[inline]
     pub(crate) unsafe fn with_prefetch(source: *const u8, target: *mut u8, bytes: usize, ahead: *const u8) {
         if is_x86_feature_detected!("avx512f") {

@@ -18,7 +18,9 @@
 //! shrinking can take it away and end the other process with SIGBUS. Memory this crate shares is sealed
 //! ([`Region::shared`](crate::Region::shared)); a server takes a client's memory as it comes, because hugetlbfs files
 //! and most other hosts' memory cannot be sealed, and a client takes a server's windows as they come, because a
-//! device without mapped doorbells is of little use. Neither is a way to read or write anything else.
+//! device without mapped doorbells is of little use. Likewise a client owns the eventfds it assigns: one that makes its
+//! eventfd blocking and fills it in the instant between our look at it and our write holds up the thread that signals.
+//! None of this is a way to read or write anything else.
 //!
 //! Not implemented: DMA by message on the server's side (memory without a descriptor is accepted, and not reachable),
 //! INTx and MSI, migration, dirty page logging, ioeventfd-style region descriptors.

@@ -48,6 +48,14 @@ impl Ranges {
         self.0.values().copied().collect()
     }
 
+    /// First address and length of the span from the first to the last range the function was told about.
+    pub(crate) fn mapped_span(&self) -> Option<(u64, u64)> {
+        let mut mapped = self.0.values().filter(|r| r.mapped);
+        let first = mapped.next()?;
+        let last = mapped.next_back().unwrap_or(first);
+        Some((first.iova, last.iova.saturating_add(last.length).saturating_sub(first.iova)))
+    }
+
     /// The ranges within `iova..iova + length`, ascending.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ use super::socket::{Progress, Socket, address, socket_path, unix_socket, wait};
 use super::wire::{Command, error_reply};
 use crate::{BusError, EventFd, Function};
 
-/// A message that has begun must be whole, and a reply must be taken, within this time.
+/// A client must introduce itself, a message that has begun must be whole, and a reply must be taken, within this time.
 const STALL_LIMIT: Duration = Duration::from_secs(5);
 /// Clients that may wait for the previous one to be cleaned up after.
 const BACKLOG: i32 = 16;
@@ -119,9 +119,13 @@ impl Server {
     fn serve(&self, client: OwnedFd, stop: &EventFd) -> Result<Ended, BusError> {
         let mut socket = Socket::new(client)?;
         let mut session = Session::with_bars(Arc::clone(&self.function), Arc::clone(&self.bars));
+        // When the message under way must be whole. The first one is under way from the start: a client that says
+        // nothing would keep all others away.
+        let mut due = Some(Instant::now() + STALL_LIMIT);
         loop {
             match socket.fill() {
                 Progress::Complete => {
+                    due = None;
                     let (message, fds) = socket.message();
                     let reply = session.handle(message, fds);
                     self.attached.store(session.is_negotiated(), Ordering::Release);
@@ -133,10 +137,19 @@ impl Server {
                         return Ok(Ended::Stopped);
                     }
                 }
-                Progress::Pending => match self.wait_for_more(&socket, stop)? {
-                    Some(ended) => return Ok(ended),
-                    None => continue,
-                },
+                Progress::Pending => {
+                    if due.is_none() && socket.is_partial() {
+                        due = Some(Instant::now() + STALL_LIMIT);
+                    }
+                    let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+                    if left.is_some_and(|left| left.is_zero()) {
+                        tracing::warn!("vfio-user: client sent away: its message did not come, or not whole");
+                        return Ok(Ended::Client);
+                    }
+                    if let Some(ended) = self.wait_for_more(&socket, stop, left)? {
+                        return Ok(ended);
+                    }
+                }
                 Progress::Closed => return Ok(Ended::Client),
                 Progress::Broken(reason) => {
                     tracing::warn!(reason, "vfio-user: client sent away");
@@ -146,22 +159,22 @@ impl Server {
         }
     }
 
-    /// Sleeps until the client has sent something; anyone else who connects is turned away.
-    fn wait_for_more(&self, socket: &Socket, stop: &EventFd) -> Result<Option<Ended>, BusError> {
-        let limit = socket.is_partial().then_some(STALL_LIMIT);
+    /// Sleeps until the client has sent something or `limit` has passed; anyone else who connects is turned away.
+    fn wait_for_more(
+        &self,
+        socket: &Socket,
+        stop: &EventFd,
+        limit: Option<Duration>,
+    ) -> Result<Option<Ended>, BusError> {
         let mut ready = [
             PollFd::new(stop, PollFlags::IN),
             PollFd::new(socket, PollFlags::IN),
             PollFd::new(&self.listener, PollFlags::IN),
         ];
-        let woken = wait(&mut ready, limit).map_err(|e| BusError::os("wait for a message", e))?;
+        wait(&mut ready, limit).map_err(|e| BusError::os("wait for a message", e))?;
         let [stopped, message, newcomer] = ready.map(|fd| !fd.revents().is_empty());
         if stopped {
             return Ok(Some(Ended::Stopped));
-        }
-        if !woken && limit.is_some() {
-            tracing::warn!("vfio-user: client sent away: the rest of its message did not come");
-            return Ok(Some(Ended::Client));
         }
         // Looked at again after the newcomer was seen: a client that went before the newcomer came has made room.
         let waiting =

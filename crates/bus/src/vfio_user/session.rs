@@ -355,10 +355,9 @@ impl Session {
         for vector in std::mem::take(&mut self.vectors).into_keys() {
             failed.extend(self.function.set_vector(vector, None).err());
         }
-        for range in std::mem::take(&mut self.ranges).all() {
-            if range.mapped {
-                failed.extend(self.function.dma_unmap(range.iova, range.length).err());
-            }
+        // In one call: with one for each range, a client that mapped tens of thousands would keep the next one waiting.
+        if let Some((iova, length)) = std::mem::take(&mut self.ranges).mapped_span() {
+            failed.extend(self.function.dma_unmap(iova, length).err());
         }
         for error in failed {
             tracing::warn!(%error, "vfio-user: clean up after a client");

@@ -305,26 +305,31 @@ impl Ssd {
             }
             _ => vec![index],
         };
-        let (hot, appeared) = {
+        let (hot, appeared, saved_before) = {
             let mut features = lock(&self.admin.features);
             let before = features.reported_warnings();
+            let saved_before = features.saved.clone();
             for index in indices {
                 features.current.insert((set.fid, index), value);
                 if set.save {
                     features.saved.insert((set.fid, index), value);
                 }
             }
-            (HotFeatures::new(&features), features.reported_warnings() & !before)
+            (HotFeatures::new(&features), features.reported_warnings() & !before, saved_before)
         };
         self.admin.hot.replace(&hot);
         self.admin.critical_warnings_raised(appeared);
         if set.fid == fid::VOLATILE_WRITE_CACHE && self.is_write_through() {
             // What was cached when the cache was switched off is written out.
-            self.media.sync()?;
+            self.persist()?;
         }
         if set.save {
             self.admin.changed();
-            self.save_state()?;
+            // The value is in force all the same; what the store does not have is not said to be saved.
+            self.save_state().inspect_err(|_| {
+                lock(&self.admin.features).saved = saved_before;
+                self.admin.changed();
+            })?;
         }
         Ok(0)
     }

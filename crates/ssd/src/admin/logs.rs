@@ -2,7 +2,6 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use serde::{Deserialize, Serialize};
-use unvme_bus::Clock;
 use unvme_spec::admin::GetLogPage;
 use unvme_spec::log_page::{ErrorInformation, SmartHealth, lid};
 use unvme_spec::{Nsid, Sqe, Status};
@@ -79,8 +78,8 @@ impl Smart {
         }
     }
 
-    /// The device is on and it is `now`.
-    fn tick(&mut self, now: u64) {
+    /// The device is on and it is `now`; told with every admin command, since nobody else has a clock and the time.
+    pub(super) fn tick(&mut self, now: u64) {
         let (first, latest) = self.on.unwrap_or((now, now));
         self.on = Some((first, latest.max(now)));
     }
@@ -113,7 +112,6 @@ impl Ssd {
         sq: &mut SubmissionQueue,
         sqe: &Sqe,
         get: GetLogPage,
-        clock: &Clock,
     ) -> Result<u64, Status> {
         if !effects::LOG_PAGES.contains(&get.lid) {
             return Err(Status::INVALID_LOG_PAGE.with_do_not_retry());
@@ -125,7 +123,7 @@ impl Ssd {
         }
         let bytes = usize::try_from(get.bytes()).map_err(|_| INVALID_FIELD)?;
         self.check_admin_transfer(bytes)?;
-        let page = self.log_page(get, clock)?;
+        let page = self.log_page(get)?;
         let offset = usize::try_from(get.offset).unwrap_or(usize::MAX);
         let rest = page.get(offset..).ok_or(INVALID_FIELD)?;
         // Host memory behind the end of the page is left alone.
@@ -135,7 +133,7 @@ impl Ssd {
     }
 
     /// The whole log page.
-    fn log_page(&self, get: GetLogPage, clock: &Clock) -> Result<Vec<u8>, Status> {
+    fn log_page(&self, get: GetLogPage) -> Result<Vec<u8>, Status> {
         Ok(match get.lid {
             lid::SUPPORTED_LOG_PAGES => bytes_of(&effects::log_pages()),
             lid::ERROR_INFORMATION => {
@@ -145,7 +143,7 @@ impl Ssd {
                 }
                 bytes_of(&page)
             }
-            lid::SMART_HEALTH => bytes_of(&self.smart_log(clock)),
+            lid::SMART_HEALTH => bytes_of(&self.smart_log()),
             lid::FIRMWARE_SLOT => bytes_of(&lock(&self.admin.firmware).slot_log()),
             lid::CHANGED_NAMESPACES => bytes_of(&self.admin.events.changed_namespaces()),
             lid::COMMANDS_SUPPORTED if get.csi == CSI_NVM => bytes_of(&effects::commands()),
@@ -156,13 +154,11 @@ impl Ssd {
         })
     }
 
-    fn smart_log(&self, clock: &Clock) -> SmartHealth {
+    fn smart_log(&self) -> SmartHealth {
         let io = self.io_counters();
         let warnings = lock(&self.admin.features).critical_warnings();
         let errors = lock(&self.admin.errors).count();
-        let mut smart = lock(&self.admin.smart);
-        smart.tick(clock.now());
-        smart.log(&io, warnings, errors)
+        lock(&self.admin.smart).log(&io, warnings, errors)
     }
 
     /// The host has the log page: its event is cleared, unless it asked to retain it.

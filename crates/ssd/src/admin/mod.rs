@@ -131,6 +131,7 @@ impl Admin {
 impl Ssd {
     /// Executes one admin command. The admin submission queue is the caller's; no completion queue is locked.
     pub(crate) fn execute_admin(&self, sq: &mut SubmissionQueue, sqe: &Sqe, clock: &Clock) -> Answer {
+        lock(&self.admin.smart).tick(clock.now());
         // Admin commands are never fused, and over PCIe their data pointer is PRPs (Base 3.3.3.1, PSDT).
         if sqe.fuse() != Fuse::Normal || sqe.data_pointer_kind() != DataPointerKind::Prp {
             return Answer::Now(Err(Status::INVALID_FIELD.with_do_not_retry()));
@@ -145,7 +146,7 @@ impl Ssd {
             admin::Command::DeleteIoCq { qid } => self.delete_io_cq(qid),
             admin::Command::DeleteIoSq { qid } => self.delete_io_sq(qid),
             admin::Command::Identify(identify) => self.identify(sq, sqe, identify),
-            admin::Command::GetLogPage(get) => self.get_log_page(sq, sqe, get, clock),
+            admin::Command::GetLogPage(get) => self.get_log_page(sq, sqe, get),
             admin::Command::GetFeatures(get) => self.get_features(sq, sqe, get, clock),
             admin::Command::SetFeatures(set) => self.set_features(sq, sqe, set, clock),
             admin::Command::Abort { sqid, cid } => self.abort(sqid, cid),

@@ -95,6 +95,7 @@ impl Ssd {
             && let Some(completion) = lock(cell).as_mut()
         {
             completion.users = completion.users.saturating_sub(1);
+            self.announce_now(completion);
         }
         Ok(0)
     }

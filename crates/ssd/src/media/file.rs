@@ -86,6 +86,11 @@ impl FileStore {
         Ok(chunks)
     }
 
+    /// Allocates or deallocates a chunk's space. Some file systems give up when a signal arrives.
+    fn allocate(&self, flags: FallocateFlags, offset: u64) -> rustix::io::Result<()> {
+        rustix::io::retry_on_intr(|| fallocate(&self.file, flags, offset, CHUNK_BYTES))
+    }
+
     fn media_error(&self, what: &'static str, source: impl Into<io::Error>) -> SsdError {
         SsdError::File { path: self.folder.join(MEDIA_FILE), what, source: source.into() }
     }
@@ -106,7 +111,7 @@ impl Store for FileStore {
 
     fn reserve(&self, chunk: u64) -> Result<(), SsdError> {
         let offset = chunk * CHUNK_BYTES;
-        match fallocate(&self.file, FallocateFlags::empty(), offset, CHUNK_BYTES) {
+        match self.allocate(FallocateFlags::empty(), offset) {
             Err(rustix::io::Errno::OPNOTSUPP) => {
                 // No way to reserve: writing what is there already makes the file system find the space.
                 let mut page = [0; 4096];
@@ -124,7 +129,7 @@ impl Store for FileStore {
 
     fn release(&self, chunk: u64) -> Result<(), SsdError> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.file, flags, chunk * CHUNK_BYTES, CHUNK_BYTES) {
+        match self.allocate(flags, chunk * CHUNK_BYTES) {
             Err(rustix::io::Errno::OPNOTSUPP) => {
                 self.memory.fill((chunk * CHUNK_BYTES) as usize, CHUNK_BYTES as usize, 0);
                 Ok(())

@@ -5,6 +5,7 @@ mod memory;
 mod units;
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use unvme_bus::Region;
@@ -12,6 +13,7 @@ use unvme_spec::Status;
 
 use crate::SsdError;
 use crate::config::CHUNK_BYTES;
+use crate::engine::lock;
 use units::Units;
 
 pub use file::FileStore;
@@ -28,7 +30,8 @@ pub trait Store: Send + Sync {
     /// True when the chunk may hold data from earlier; asked once, when the device is made.
     fn holds_data(&self, chunk: u64) -> bool;
 
-    /// Makes sure that every byte of a chunk can be written. Called before the first write to it.
+    /// Makes sure that every byte of a chunk can be written. Called before the first write to it, by one thread at a
+    /// time.
     ///
     /// # Errors
     /// When there is no space, or the file system fails.
@@ -71,6 +74,8 @@ pub(crate) struct Media {
     memory: Option<Region>,
     /// A bit per chunk: its space is reserved. A chunk without space reads as zeroes and is never touched.
     reserved: Box<[AtomicU64]>,
+    /// Held while a chunk is being reserved: a store may have to rewrite it for that.
+    reserving: Mutex<()>,
     units: Units,
     /// Writes go past the processor's caches: the media is larger than those are.
     bypasses_caches: bool,
@@ -99,7 +104,7 @@ impl Media {
         let memory = store.memory().cloned();
         let units = Units::new(if memory.is_some() { store.bytes() } else { 0 })?;
         let bypasses_caches = store.bytes() > CACHED_BYTES_MAX;
-        Ok(Self { store, memory, reserved, units, bypasses_caches })
+        Ok(Self { store, memory, reserved, reserving: Mutex::new(()), units, bypasses_caches })
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -132,9 +137,14 @@ impl Media {
 
     #[cold]
     fn reserve_now(&self, chunk: u64) -> Result<(), Status> {
+        let _one_at_a_time = lock(&self.reserving);
+        if self.is_reserved(chunk) {
+            // Another queue's write was first, and may have put its data there already.
+            return Ok(());
+        }
         self.store.reserve(chunk).map_err(|e| {
             tracing::warn!(chunk, error = %e, "no space for a write");
-            Status::CAPACITY_EXCEEDED
+            if is_full(&e) { Status::CAPACITY_EXCEEDED } else { Status::WRITE_FAULT }
         })?;
         if let Some(word) = self.reserved.get(chunk as usize / 64) {
             word.fetch_or(1 << (chunk % 64), Ordering::Release);
@@ -237,5 +247,69 @@ impl Media {
             }
         });
         equal
+    }
+}
+
+/// True when there is no space left for the store, and nothing is broken.
+fn is_full(error: &SsdError) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error, SsdError::File { source, .. }
+        if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A store that takes its time and counts how often it is asked for space.
+    struct Slow(MemoryStore, Arc<AtomicU32>);
+
+    impl Store for Slow {
+        fn bytes(&self) -> u64 {
+            self.0.bytes()
+        }
+        fn memory(&self) -> Option<&Region> {
+            self.0.memory()
+        }
+        fn holds_data(&self, _chunk: u64) -> bool {
+            false
+        }
+        fn reserve(&self, _chunk: u64) -> Result<(), SsdError> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(20));
+            Ok(())
+        }
+        fn release(&self, chunk: u64) -> Result<(), SsdError> {
+            self.0.release(chunk)
+        }
+        fn sync(&self) -> Result<(), SsdError> {
+            Ok(())
+        }
+        fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
+            Ok(None)
+        }
+        fn save_state(&self, _state: &[u8]) -> Result<(), SsdError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_chunk_that_several_queues_write_to_first_is_reserved_once() {
+        let count = Arc::new(AtomicU32::new(0));
+        let store = Slow(MemoryStore::new(CHUNK_BYTES).unwrap(), Arc::clone(&count));
+        let media = Media::new(Box::new(store)).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    media.reserve(0).unwrap();
+                    assert!(media.is_reserved(0));
+                });
+            }
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 }

@@ -142,8 +142,9 @@ impl Channel {
                     return outcome.map_err(refused);
                 }
                 Some(Incoming::Reply(answered, _)) => self.late_answer(&mut line, answered)?,
-                Some(Incoming::Served) => {}
-                None => {
+                Some(Incoming::Served) if !left.is_zero() => {}
+                // In time means in time: a server that asks without a pause does not keep the caller.
+                Some(Incoming::Served) | None => {
                     line.overdue.push(id);
                     if line.overdue.len() > OVERDUE_MAX {
                         self.give_up();
