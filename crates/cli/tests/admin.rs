@@ -135,6 +135,12 @@ fn features_are_read_set_and_explained() {
     assert!(text.contains("Feature is changeable\n"), "{text}");
     let cache = |home: &Home| home.json(&["get-feature", DEVICE, "-f", "6"])["value"].clone();
     assert_eq!(cache(&home), 1);
+    // Who opens the device resets it: the help says what --save is for.
+    home.ok(&["set-feature", DEVICE, "-f", "6", "-v", "0"]);
+    assert_eq!(home.json(&["get-feature", DEVICE, "-f", "6"])["value"], 1);
+    assert!(
+        home.ok(&["set-feature", "--help"]).contains("A value that is not saved is gone with the next reset")
+    );
     assert_eq!(
         home.ok(&["set-feature", DEVICE, "-f", "6", "-v", "0", "--save"]),
         "set-feature:0x06 (Volatile Write Cache), value:0x00000000, cdw12:0x00000000, save:1\n"

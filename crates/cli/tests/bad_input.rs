@@ -88,7 +88,7 @@ fn files_that_cannot_be_used_are_named() {
         .fails_with(4, &["create no/where: No such file or directory"]);
     home.run(&["write", DEVICE, "-d", "/"]).fails_with(4, &["read /: Is a directory"]);
     home.run(&["read", DEVICE, "-z", "4K", "-d", "/dev/full"])
-        .fails_with(4, &["to /dev/full: No space left on device"]);
+        .fails_with(4, &["read to /dev/full: No space left on device"]);
 }
 
 #[test]
@@ -98,4 +98,9 @@ fn a_full_standard_output_is_an_error() {
     let output = home.command(&["id-ctrl", DEVICE]).stdout(full).output().expect("run");
     assert_eq!(output.status.code(), Some(4));
     assert!(String::from_utf8_lossy(&output.stderr).contains("No space left on device"));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("open");
+    let output = home.command(&["read", DEVICE]).stdout(full).output().expect("run");
+    assert_eq!(output.status.code(), Some(4));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(message, "unvme: read to standard output: No space left on device (os error 28)\n");
 }

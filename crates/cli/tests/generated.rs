@@ -64,4 +64,13 @@ fn manual_pages_are_written_for_every_command() {
     assert!(page("unvme.1").contains("Exit codes:"));
     assert!(page("unvme-smart-log.1").contains(".SH OPTIONS"));
     assert!(page("unvme-device-create.1").contains("Capacity"));
+    // What follows the options is broken by hand: longer lines would be broken again by `--help`.
+    let mut long = Vec::new();
+    for entry in std::fs::read_dir(home.path("pages")).expect("folder") {
+        let text = std::fs::read_to_string(entry.expect("entry").path()).expect("read").replace('\\', "");
+        let (_, extra) = text.split_once(".SH EXTRA").unwrap_or_default();
+        long.extend(extra.lines().filter(|line| line.len() > 100).map(str::to_owned));
+    }
+    assert!(long.is_empty(), "{long:#?}");
+    assert!(page("unvme-perf.1").contains(".SH EXTRA"));
 }

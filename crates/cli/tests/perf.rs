@@ -262,6 +262,56 @@ fn values_that_cannot_be_understood_say_what_was_expected() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_does_not_cost_the_result() {
+    let home = Home::new();
+    let done = home.run(&quick(&["--csv", "/dev/full", "--report", "r.html"]));
+    done.fails_with(4, &["write /dev/full: No space left on device"]);
+    let text = done.text();
+    assert!(text.contains("\nTotal ") && text.ends_with("\nReport: r.html\n"), "{text}");
+    assert!(!text.contains("CSV:"), "{text}");
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_ends_the_run_with_the_name_of_the_device() {
+    let home = Home::with_device();
+    let server = home.serve(&[DEVICE]);
+    let mut process = home
+        .command(&["perf", "-r", DEVICE, "-t", "600", "--json", "out.json"])
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("start");
+    let tasks = format!("/proc/{}/task", process.id());
+    while std::fs::read_dir(&tasks).map_or(0, Iterator::count) < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(process.try_wait().expect("wait").is_none(), "it ended by itself");
+    }
+    server.kill();
+    assert_eq!(wait(&mut process), 4);
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut process.stderr.take().expect("piped"), &mut text).expect("read");
+    let last = text.lines().last().unwrap_or_default();
+    assert!(last.starts_with("unvme: 0000:02:00.0: "), "{text}");
+}
+
+#[test]
+fn a_device_that_keeps_no_data_is_not_filled() {
+    // Filling 8 TiB, even with nothing, takes many minutes.
+    let home = Home::new();
+    let args = ["perf", "-t", "0.05", "-r", "mem:block:8T,media=null"];
+    home.ok(&args);
+    home.run(&[&args[..], &["--verify"]].concat()).fails_with(2, &["--verify: ", "keeps no data"]);
+}
+
+#[test]
+fn a_slot_that_is_named_twice_is_refused_for_what_it_is() {
+    let home = Home::with_device();
+    home.run(&["perf", "-t", "0.05", "-r", DEVICE, "-r", "02:00.0"])
+        .fails_with(3, &["02:00.0", "this process has the device open already"]);
+}
+
+#[test]
 fn ctrl_c_ends_the_measurement_and_prints_what_there_is() {
     let home = Home::new();
     let mut process = home

@@ -151,8 +151,11 @@ impl Device {
     /// Sends an admin command and waits for its completion, whatever its status. A controller that does not answer is
     /// reset.
     pub(crate) fn admin(&self, sqe: Sqe, payload: Option<Payload>) -> Result<Completion, Error> {
+        self.admin_within(self.options.admin_timeout, sqe, payload)
+    }
+
+    fn admin_within(&self, limit: Duration, sqe: Sqe, payload: Option<Payload>) -> Result<Completion, Error> {
         let epoch = self.epoch.load(Ordering::Acquire);
-        let limit = self.options.admin_timeout;
         let outcome = self.admin.execute(self, Caller::User, sqe, payload, limit);
         if let Err(e @ (Error::Timeout { .. } | Error::Protocol(_))) = &outcome {
             tracing::warn!(error = %e, "admin queue");
@@ -169,9 +172,11 @@ impl Device {
         Ok(completion)
     }
 
-    /// Asks the controller to end a command; whether it did shows in the command's own completion.
-    pub(crate) fn abort(&self, sqid: Qid, cid: Cid) -> Result<(), Error> {
-        let completion = self.admin(admin::Command::Abort { sqid, cid }.encode(), None)?;
+    /// Asks the controller to end a command; whether it did shows in the command's own completion. A controller that
+    /// does not answer within `grace` would be reset then anyway, for the command.
+    pub(crate) fn abort(&self, sqid: Qid, cid: Cid, grace: Duration) -> Result<(), Error> {
+        let limit = grace.min(self.options.admin_timeout);
+        let completion = self.admin_within(limit, admin::Command::Abort { sqid, cid }.encode(), None)?;
         Error::check(|| format!("Abort of command {:#06x} on queue {sqid}", cid.0), completion.status)
     }
 

@@ -60,6 +60,14 @@ impl Error {
         if status.is_success() { Ok(()) } else { Err(Self::Status { what: what(), status }) }
     }
 
+    /// What [`Error::Gone`] keeps of the error that a controller or a queue was given up for.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Gone { reason } => reason.clone(),
+            other => other.to_string(),
+        }
+    }
+
     /// The status, when this is one.
     pub fn status(&self) -> Option<Status> {
         match self {

@@ -114,7 +114,7 @@ impl Device {
                 self.admin.resume();
             }
             Err(e) => {
-                let reason = e.to_string();
+                let reason = e.reason();
                 self.admin.close(&reason);
                 life.failed = Some(reason);
             }
@@ -314,10 +314,14 @@ impl Device {
             let life = self.lifecycle();
             (life.failed.is_some(), life.stopped)
         };
-        let stopped = if failed {
-            stopped
+        let stopped = if failed && !stopped {
+            false
         } else {
-            if let Err(e) = self.notify_shutdown() {
+            if failed {
+                // It had stopped, and bringing it up again failed: it may have been enabled by then, with the admin
+                // queue's addresses and commands that were never answered.
+                tracing::debug!("the controller was started halfway: it is stopped again");
+            } else if let Err(e) = self.notify_shutdown() {
                 tracing::debug!(error = %e, "shut the controller down");
             }
             self.stop().stopped

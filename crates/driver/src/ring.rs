@@ -399,7 +399,7 @@ impl Ring {
             return;
         }
         tracing::warn!(what, "no answer: Abort");
-        if let Err(e) = self.device.abort(self.lane, overdue.cid) {
+        if let Err(e) = self.device.abort(self.lane, overdue.cid, self.watch.grace()) {
             // A status leaves the grace period to run; a dead admin queue has led to a reset already.
             tracing::warn!(what, error = %e, "Abort");
         }
@@ -424,7 +424,7 @@ impl Ring {
         }
         self.dead = self.install(&life).err().map(|e| {
             tracing::warn!(queue = %self.lane, error = %e, "the queue is not there after a reset");
-            e.to_string()
+            e.reason()
         });
     }
 }

@@ -48,8 +48,13 @@ impl Watch {
         (self.timeout.min(self.grace) / 8).clamp(INTERVAL_MIN, INTERVAL_MAX)
     }
 
+    /// How long the controller has for an Abort.
+    pub(crate) fn grace(&self) -> Duration {
+        self.grace
+    }
+
     pub(crate) fn timeout(&self, what: String) -> Error {
-        Error::Timeout { what, milliseconds: (self.timeout + self.grace).as_millis() as u64 }
+        Error::Timeout { what, milliseconds: self.timeout.saturating_add(self.grace).as_millis() as u64 }
     }
 
     /// True when it is time to ask whether the other side is still there.
@@ -67,8 +72,7 @@ impl Watch {
             return None;
         }
         self.next_look = now + self.interval().as_nanos() as u64;
-        let after =
-            |limit: Duration, stage| (now.saturating_add(limit.as_nanos() as u64) & !STAGE_MASK) | stage;
+        let after = |limit: Duration, stage| (now.saturating_add(nanoseconds(limit)) & !STAGE_MASK) | stage;
         let mut overdue = None;
         for (cid, deadline) in pair.deadlines() {
             if *deadline == 0 {
@@ -88,5 +92,25 @@ impl Watch {
             }
         }
         overdue
+    }
+}
+
+/// A limit that 64 bits do not hold, 584 years, is as good as none.
+fn nanoseconds(limit: Duration) -> u64 {
+    u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_beyond_64_bits_never_passes() {
+        // 2^64 ns and one more: cut off it would be a nanosecond.
+        assert_eq!(nanoseconds(Duration::new(18_446_744_073, 709_551_617)), u64::MAX);
+        assert_eq!(nanoseconds(Duration::MAX), u64::MAX);
+        assert_eq!(nanoseconds(Duration::from_secs(30)), 30_000_000_000);
+        let watch = Watch::new(Duration::MAX, Duration::MAX);
+        assert!(matches!(watch.timeout(String::new()), Error::Timeout { .. }));
     }
 }

@@ -104,8 +104,11 @@ fn attach(slot: &Slot, pid: Option<u32>) -> Result<Arc<dyn Function>> {
     let in_use = |reason: String| Error::InUse { name: slot.address.to_string(), pid, reason };
     let path = slot.socket_path();
     if !path.exists() {
-        let reason =
-            "it does not serve the device to others; wait for it, stop it, or start `unvme serve` instead";
+        let reason = if pid == Some(std::process::id()) {
+            "this process has the device open already, and it opens once"
+        } else {
+            "it does not serve the device to others; wait for it, stop it, or start `unvme serve` instead"
+        };
         return Err(in_use(reason.into()));
     }
     Client::connect(&path).map(|client| client as Arc<dyn Function>).map_err(|e| match e {

@@ -230,10 +230,17 @@ fn find<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
     fields.0.iter().find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
-/// A size in the largest unit that leaves it above one, rounded.
+/// A size in the largest unit that leaves it at one or above, rounded: below ten with a decimal, if it has one.
 fn rounded(bytes: u64) -> String {
-    let unit = [40, 30, 20, 10].into_iter().find(|shift| bytes >> shift > 0).unwrap_or(0);
-    Size((bytes >> unit) << unit).to_string()
+    let units = [(40, 'T'), (30, 'G'), (20, 'M'), (10, 'K')];
+    let Some((shift, letter)) = units.into_iter().find(|(shift, _)| bytes >> shift > 0) else {
+        return bytes.to_string();
+    };
+    let tenths = (u128::from(bytes) * 10 + (1 << (shift - 1))) >> shift;
+    match (tenths / 10, tenths % 10) {
+        (whole @ 0..10, decimal @ 1..) => format!("{whole}.{decimal}{letter}"),
+        (whole, decimal) => format!("{}{letter}", whole + u128::from(decimal >= 5)),
+    }
 }
 
 fn describe(slot: &Slot, spec: &DeviceSpec) -> Result<Fields, Error> {
@@ -269,3 +276,25 @@ fn describe(slot: &Slot, spec: &DeviceSpec) -> Result<Fields, Error> {
 }
 
 const _: () = assert!(CAPACITY_UNIT.0 == 2 << 20, "the help says 2M");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_rounded_and_not_cut_off() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (4096, "4K"),
+            (1536 << 20, "1.5G"),
+            (2 << 30, "2G"),
+            ((2 << 30) - 4096, "2G"),
+            ((10 << 30) - 4096, "10G"),
+            ((15 << 30) + (700 << 20), "16G"),
+            (8 << 40, "8T"),
+        ] {
+            assert_eq!(rounded(bytes), text, "{bytes}");
+        }
+    }
+}

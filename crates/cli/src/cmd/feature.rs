@@ -140,10 +140,13 @@ impl GetFeature {
 /// Arguments of `set-feature`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
+A value that is not saved is gone with the next reset, and every program that opens a device
+resets it: without --save only the device's answer is of use.
+
 Examples:
-  unvme set-feature 0000:02:00.0 -f 6 -v 0           switch the volatile write cache off
+  unvme set-feature 0000:02:00.0 -f 6 -v 0 --save      switch the volatile write cache off
   unvme set-feature 0000:02:00.0 -f 0xe -v 1700000000000
-                                                     the time, in milliseconds since 1970")]
+                                                       set the time, in milliseconds since 1970")]
 pub(crate) struct SetFeature {
     #[command(flatten)]
     device: DeviceArg,

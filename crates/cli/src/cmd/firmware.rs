@@ -21,8 +21,8 @@ const IMAGE_BYTES_MAX: u64 = 64 << 20;
 /// Arguments of `fw-download`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A controller forgets a downloaded image when it is reset, and every program that opens a device resets it: commit the
-image in the same command, with --slot and --action.
+A controller forgets a downloaded image when it is reset, and every program that opens a device
+resets it: commit the image in the same command, with --slot and --action.
 
 Example: unvme fw-download 0000:02:00.0 --fw image.bin --slot 2 --action 1")]
 pub(crate) struct Download {
@@ -146,7 +146,8 @@ Actions:
   2  activate the slot at the next reset
   3  activate the slot at once; with a downloaded image, put that into it first
 
-A device forgets a downloaded image when it is closed: to commit one, use `unvme fw-download` with --slot and --action.")]
+A device forgets a downloaded image when it is closed: to commit one, use `unvme fw-download` with
+--slot and --action.")]
 pub(crate) struct Commit {
     #[command(flatten)]
     device: DeviceArg,

@@ -52,6 +52,9 @@ impl SmartLog {
 
 /// Arguments of `error-log`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+A controller may empty this log when it is reset, and every program that opens a device resets it.
+How many errors there were in its life is in the SMART log.")]
 pub(crate) struct ErrorLog {
     #[command(flatten)]
     device: DeviceArg,

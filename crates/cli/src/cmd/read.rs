@@ -47,11 +47,12 @@ impl Read {
         self.range.check(&block, extent.blocks)?;
         let start = self.range.start_block;
         let Some(path) = self.data.path() else {
-            return drain(&mut block, start, extent, &mut BufWriter::new(io::stdout()));
+            return drain(&mut block, start, extent, &mut BufWriter::new(io::stdout()))
+                .context("read to standard output");
         };
         let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
         drain(&mut block, start, extent, &mut BufWriter::new(file))
-            .with_context(|| format!("to {}", path.display()))?;
+            .with_context(|| format!("read to {}", path.display()))?;
         let json = Fields::new()
             .with("nsid", block.nsid().0)
             .with("start_block", start)

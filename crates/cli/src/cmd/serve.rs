@@ -18,8 +18,8 @@ use crate::value::Fields;
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Others who open the virtual device by its name attach to the server, one at a time; so does any vfio-user host,
-such as QEMU. The server ends with Ctrl-C; it ends alike with SIGTERM and SIGHUP.
+Others who open the virtual device by its name attach to the server, one at a time; so does any
+vfio-user host, such as QEMU. The server ends with Ctrl-C; it ends alike with SIGTERM and SIGHUP.
 
 Examples:
   unvme serve 0000:02:00.0

@@ -22,7 +22,8 @@ A latency is the time from a command's submission to the poll that saw it comple
 
 Before the first point a device in memory is filled with data: blocks that were never written
 would be read without being there. The same is done before writes to any virtual device, not
-before reads of one that has a slot, whose data is kept unless --prefill is given.
+before reads of one that has a slot, whose data is kept unless --prefill is given. With media=null
+there is nothing to fill.
 
 Ctrl-C ends the measurement and prints what there is.
 

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use unvme::{Block, Device, Nsid, OpenOptions, Transport, open};
+use unvme::{Block, Device, Nsid, OpenOptions, Size, Transport, open};
 
 use super::addresses::{Distribution, Mix};
 use super::args::Perf;
 use super::cores;
 use super::lane::Unit;
 use super::ledger::Ledger;
+use super::machine;
 use super::matrix::Axis;
 use crate::exit::usage;
 use crate::report::{DeviceIdentity, Workload};
@@ -40,7 +41,7 @@ impl Target {
 
     /// True when reads may find blocks that were never written.
     pub(super) fn may_be_empty(&self) -> bool {
-        self.device.is_virtual() && !self.fill
+        self.device.is_virtual() && !self.fill && !keeps_nothing(self.device.name())
     }
 }
 
@@ -81,6 +82,7 @@ impl Job {
         for name in &args.devices {
             open_targets(args, name, &mut targets)?;
         }
+        check_memory(memory_needed(&targets), machine::memory_available())?;
         let mut shapes = Vec::new();
         for &threads in threads.as_deref().unwrap_or(&[cores.len() as u32]) {
             shapes.extend(depths.iter().map(|&depth| Shape { threads: threads as usize, depth }));
@@ -188,10 +190,13 @@ fn open_targets(args: &Perf, name: &str, targets: &mut Vec<Target>) -> Result<()
     if nsids.is_empty() {
         return Err(usage(format!("{name}: no namespace is attached; there is nothing to measure")));
     }
+    if args.verify && keeps_nothing(name) {
+        return Err(usage(format!("--verify: {name} keeps no data that could be compared")));
+    }
     let writes = args.pattern.writes();
     let in_memory = name.starts_with("mem:");
     let needed = writes && (device.is_virtual() || args.verify && args.pattern.is_mixed());
-    let fill = !args.no_prefill && (args.prefill || in_memory || needed);
+    let fill = !args.no_prefill && (args.prefill || !keeps_nothing(name) && (in_memory || needed));
     if writes || fill {
         args.force.confirm(&device, "this overwrites what is on it")?;
     }
@@ -199,6 +204,11 @@ fn open_targets(args: &Perf, name: &str, targets: &mut Vec<Target>) -> Result<()
         targets.push(open_target(args, &device, nsid, fill)?);
     }
     Ok(())
+}
+
+/// True for a device in memory that moves no data: there is nothing to fill it with.
+fn keeps_nothing(name: &str) -> bool {
+    name.starts_with("mem:") && name.contains(",media=null")
 }
 
 fn open_target(args: &Perf, device: &Arc<Device>, nsid: Nsid, fill: bool) -> Result<Target> {
@@ -251,6 +261,24 @@ fn transport(transport: Transport) -> &'static str {
     }
 }
 
+/// Bytes that filling devices in memory takes.
+fn memory_needed(targets: &[Target]) -> u64 {
+    let in_memory = |target: &&Target| {
+        let name = target.device.name();
+        target.fill && name.starts_with("mem:") && !keeps_nothing(name)
+    };
+    targets.iter().filter(in_memory).map(|target| target.units * target.unit.bytes() as u64).sum()
+}
+
+/// Refuses to fill more memory than there is: the kernel would end this process, or another one, in the middle.
+fn check_memory(needed: u64, available: Option<u64>) -> Result<()> {
+    let Some(available) = available.filter(|&available| needed > available) else { return Ok(()) };
+    let (needed, available) = (Size(needed), Size(available >> 20 << 20));
+    Err(usage(format!(
+        "-r: filling devices in memory takes {needed}, and {available} are available; use a smaller device or --range"
+    )))
+}
+
 fn check_limits(args: &Perf, targets: &[Target], shapes: &[Shape]) -> Result<()> {
     let depth = shapes.iter().map(|shape| shape.depth).max().unwrap_or(1);
     let threads = shapes.iter().map(|shape| shape.threads).max().unwrap_or(1);
@@ -279,4 +307,20 @@ fn check_limits(args: &Perf, targets: &[Target], shapes: &[Shape]) -> Result<()>
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_memory_than_there_is_is_not_filled() {
+        assert!(check_memory(4 << 30, Some(4 << 30)).is_ok());
+        assert!(check_memory(u64::MAX, None).is_ok());
+        let message = check_memory(8 << 40, Some((6 << 30) + 5)).expect_err("too much").to_string();
+        assert_eq!(
+            message,
+            "-r: filling devices in memory takes 8T, and 6G are available; use a smaller device or --range"
+        );
+    }
 }

@@ -70,6 +70,8 @@ struct Slot {
 /// Everything about a lane but the queue.
 #[derive(Debug)]
 struct Desk<'a> {
+    /// For errors.
+    device: &'a str,
     unit: Unit,
     addresses: Addresses,
     /// Present when data is verified.
@@ -85,6 +87,8 @@ struct Desk<'a> {
 /// How a lane is to be.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
+    /// Name of the device, for errors.
+    pub(super) device: &'a str,
     pub(super) depth: u16,
     pub(super) unit: Unit,
     pub(super) addresses: Addresses,
@@ -119,6 +123,7 @@ impl<'a> Lane<'a> {
 
     fn new(sink: Sink, free: Vec<(u32, DmaBuf)>, plan: Plan<'a>) -> Self {
         let desk = Desk {
+            device: plan.device,
             unit: plan.unit,
             addresses: plan.addresses,
             ledger: plan.ledger,
@@ -159,7 +164,9 @@ impl<'a> Lane<'a> {
     #[inline]
     fn send(&mut self, op: BlockOp, buf: DmaBuf, index: u32) -> Result<()> {
         match &mut self.sink {
-            Sink::Device(queue) => queue.submit(op, Some(buf), index.into()).context("submit a command"),
+            Sink::Device(queue) => {
+                queue.submit(op, Some(buf), index.into()).with_context(|| self.desk.device.to_owned())
+            }
             Sink::Nothing(completions) => {
                 let (status, result) = (Status::SUCCESS, 0);
                 completions.push(Completion { token: index.into(), status, result, buf: Some(buf) });
@@ -171,7 +178,7 @@ impl<'a> Lane<'a> {
     #[inline]
     fn ring(&mut self) -> Result<()> {
         match &mut self.sink {
-            Sink::Device(queue) => queue.ring().context("announce commands"),
+            Sink::Device(queue) => queue.ring().with_context(|| self.desk.device.to_owned()),
             Sink::Nothing(_) => Ok(()),
         }
     }
@@ -291,7 +298,8 @@ impl Desk<'_> {
         let Completion { token, status, buf, .. } = completion;
         let slot = *self.slots.get(token as usize).context("a completion of no command")?;
         let Some(buf) = buf else {
-            return Err(anyhow!("{}: {status}; the controller was lost with its buffers", self.name(slot)));
+            let (device, what) = (self.device, self.name(slot));
+            return Err(anyhow!("{device}: {what}: {status}; the controller was lost with its buffers"));
         };
         if status.is_success() {
             self.books.succeeded(slot.read, slot.start_ns, end_ns);
@@ -360,7 +368,7 @@ mod tests {
         let addresses = Addresses::new(&mix, 0..UNITS, 0, 0).expect("addresses");
         let window = Window { from_ns: 0, until_ns: u64::MAX, intervals: 1 };
         let books = Books::new(window).expect("books");
-        Plan { depth: DEPTH, unit: UNIT, addresses, ledger, books, rate: None }
+        Plan { device: "mem:block:2M", depth: DEPTH, unit: UNIT, addresses, ledger, books, rate: None }
     }
 
     /// Goes once around all units, or a little further, and returns what was seen.

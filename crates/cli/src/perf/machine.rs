@@ -6,6 +6,13 @@ use crate::report::Machine;
 
 use super::cores;
 
+/// Bytes of memory that can be had without swapping, if the kernel says so.
+pub(super) fn memory_available() -> Option<u64> {
+    let meminfo = text("/proc/meminfo");
+    let kibibytes = field(&meminfo, "MemAvailable")?.strip_suffix("kB")?;
+    kibibytes.trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
+}
+
 /// What the kernel says about this computer; what it does not say is left empty or 0.
 pub(super) fn machine() -> Machine {
     let cpuinfo = text("/proc/cpuinfo");

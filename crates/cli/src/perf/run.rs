@@ -142,16 +142,28 @@ fn announce(shape: Shape, last: Option<&Point>) -> String {
 
 /// Prints the results, and writes the files that were asked for.
 fn publish(args: &Perf, job: &Job, run: &Run) -> Result<()> {
-    save(args.json.as_deref(), |out| report::write_json(run, out))?;
-    save(args.csv.as_deref(), |out| report::csv::write(run, out))?;
-    save(args.report.as_deref(), |out| report::html::write(run, out))?;
+    // The files first, as the reader of the output may go away; what cannot be written is not all that there is.
+    let saved = [
+        save(args.json.as_deref(), |out| report::write_json(run, out)),
+        save(args.csv.as_deref(), |out| report::csv::write(run, out)),
+        save(args.report.as_deref(), |out| report::html::write(run, out)),
+    ];
     let mut out = BufWriter::new(std::io::stdout());
     match args.output {
-        Output::Text => print(args, job, run, &mut out)?,
+        Output::Text => {
+            print(args, job, run, &mut out)?;
+            let paths = [("JSON", &args.json), ("CSV", &args.csv), ("Report", &args.report)];
+            for ((what, path), saved) in paths.into_iter().zip(&saved) {
+                if let (Some(path), Ok(())) = (path, saved) {
+                    writeln!(out, "{what}: {}", path.display())?;
+                }
+            }
+        }
         Output::Json => report::write_json(run, &mut out)?,
         Output::Csv => report::csv::write(run, &mut out)?,
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    saved.into_iter().collect()
 }
 
 fn save(path: Option<&Path>, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
@@ -189,13 +201,7 @@ fn print(args: &Perf, job: &Job, run: &Run, out: &mut impl Write) -> std::io::Re
     if let Some(text) = report::harness(run) {
         writeln!(out, "{text}\n")?;
     }
-    writeln!(out, "{}", report::sentence(run))?;
-    for (what, path) in [("JSON", &args.json), ("CSV", &args.csv), ("Report", &args.report)] {
-        if let Some(path) = path {
-            writeln!(out, "{what}: {}", path.display())?;
-        }
-    }
-    Ok(())
+    writeln!(out, "{}", report::sentence(run))
 }
 
 fn heading(word: &str, point: &Point, out: &mut impl Write) -> std::io::Result<()> {

@@ -1,6 +1,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use unvme_bus::Function;
 use unvme_driver::{Controller, ControllerOptions, Error, Payload, Queue, QueueOptions};
 use unvme_spec::nvm::{AccessFlags, BlockRange};
 use unvme_spec::{Cid, Lba, Status, admin};
@@ -145,6 +146,21 @@ pub(crate) fn a_controller_that_never_stops_keeps_the_buffers(transport: Transpo
     assert_eq!(collect(&mut queue), aborted(4, false));
 }
 
+pub(crate) fn an_abort_without_answer_ends_with_the_grace_period(transport: Transport) {
+    let rig = transport(small());
+    rig.saboteur.hurry.store(true, Ordering::Relaxed);
+    let patient = ControllerOptions { admin_timeout: Duration::from_secs(3600), ..rig.options() };
+    let controller = Controller::open(rig.function.clone(), patient).unwrap();
+    let mut queue = controller.create_queue(&impatient()).unwrap();
+    submit_reads(&rig, &mut queue, &controller, 4);
+    rig.saboteur.freeze_status.store(true, Ordering::Relaxed);
+    rig.saboteur.swallow(Swallow::AllQueues);
+    let started = rig.clock.now();
+    assert_eq!(collect(&mut queue), aborted(4, false));
+    let took = Duration::from_nanos(rig.clock.now() - started);
+    assert!(took < PATIENCE, "the admin queue's own limit is an hour: {took:?}");
+}
+
 /// A device that completes `cid` although it is not outstanding, or not any more.
 fn forge_and_recover(rig: &Rig, controller: &Controller, queue: &mut Queue, cid: Cid) {
     rig.saboteur.forge(queue.id(), 0, cid, true);
@@ -195,6 +211,19 @@ pub(crate) fn a_controller_that_never_gets_ready_is_a_timeout(transport: Transpo
     rig.open();
 }
 
+pub(crate) fn a_bring_up_that_fails_halfway_leaves_the_controller_disabled(transport: Transport) {
+    let rig = transport(small());
+    // Registers work, so that the controller is enabled; Identify is never answered.
+    rig.saboteur.swallow(Swallow::AllQueues);
+    let error = Controller::open(rig.function.clone(), impatient_controller(&rig)).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    let mut cc = [0xff; 4];
+    rig.saboteur.bar_read(0, 0x14, &mut cc).unwrap();
+    assert_eq!(cc[0] & 1, 0, "CC.EN: the memory of the admin queue is the host's again");
+    rig.saboteur.swallow(Swallow::Nothing);
+    rig.open();
+}
+
 #[test]
 fn a_killed_server_fails_commands_and_a_new_client_can_attach() {
     let mut rig = Rig::vfio_user(small());
@@ -208,6 +237,7 @@ fn a_killed_server_fails_commands_and_a_new_client_can_attach() {
     assert!(matches!(controller.identify_controller(), Err(Error::Gone { .. } | Error::Bus(_))));
     let rejected = queue.submit(Default::default(), None, 1).unwrap_err();
     assert!(matches!(rejected.error, Error::Gone { .. }), "{rejected}");
+    assert_eq!(rejected.to_string().matches("the controller is gone").count(), 1, "{rejected}");
     drop(queue);
     drop(controller);
 }

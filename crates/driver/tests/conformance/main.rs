@@ -71,7 +71,9 @@ conformance! {
         a_command_that_answers_after_the_abort_needs_no_reset,
         a_dead_admin_queue_ends_everything_with_errors,
         a_controller_that_never_stops_keeps_the_buffers,
+        an_abort_without_answer_ends_with_the_grace_period,
         a_foreign_completion_resets_the_controller,
         a_completion_that_comes_twice_resets_the_controller,
-        a_controller_that_never_gets_ready_is_a_timeout;
+        a_controller_that_never_gets_ready_is_a_timeout,
+        a_bring_up_that_fails_halfway_leaves_the_controller_disabled;
 }
