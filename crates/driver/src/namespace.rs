@@ -109,7 +109,7 @@ impl Namespace {
     }
 
     /// Bytes of `range`.
-    #[inline]
+    #[inline(always)]
     pub fn bytes(&self, range: BlockRange) -> usize {
         (range.blocks as usize) << self.block_shift
     }
@@ -136,7 +136,7 @@ impl Namespace {
         ))
     }
 
-    #[inline]
+    #[inline(always)]
     fn check(&self, range: BlockRange, blocks_max: u32) -> Result<(), Error> {
         let fits = range.end().is_some_and(|end| end <= self.blocks);
         if fits && range.blocks > 0 && range.blocks <= blocks_max {
@@ -157,7 +157,7 @@ impl Namespace {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when the blocks are not all there, or are too many for one transfer.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, range: BlockRange, flags: AccessFlags) -> Result<Sqe, Error> {
         self.check(range, self.transfer_blocks_max)?;
         Ok(Command::Read(range, flags).encode(self.nsid))
@@ -167,7 +167,7 @@ impl Namespace {
     ///
     /// # Errors
     /// As [`Namespace::read`].
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, range: BlockRange, flags: AccessFlags) -> Result<Sqe, Error> {
         self.check(range, self.transfer_blocks_max)?;
         Ok(Command::Write(range, flags).encode(self.nsid))

@@ -71,7 +71,7 @@ impl BlockQueue {
     /// # Errors
     /// [`Rejected`] with the buffer: the queue is full, the range is not on the namespace or too long for one command,
     /// or the buffer is missing or too short.
-    #[inline]
+    #[inline(always)]
     pub fn submit(
         &mut self,
         op: BlockOp,
@@ -92,22 +92,42 @@ impl BlockQueue {
     ///
     /// # Errors
     /// As [`BlockQueue::submit`].
-    #[inline]
+    #[inline(always)]
     pub fn read(&mut self, range: BlockRange, buf: DmaBuf, token: u64) -> std::result::Result<(), Rejected> {
-        self.submit(BlockOp::Read(range, AccessFlags::default()), Some(buf), token)
+        self.submit_access(self.namespace.read(range, AccessFlags::default()), range, buf, token)
     }
 
     /// [`BlockOp::Write`] without flags.
     ///
     /// # Errors
     /// As [`BlockQueue::submit`].
-    #[inline]
+    #[inline(always)]
     pub fn write(&mut self, range: BlockRange, buf: DmaBuf, token: u64) -> std::result::Result<(), Rejected> {
-        self.submit(BlockOp::Write(range, AccessFlags::default()), Some(buf), token)
+        self.submit_access(self.namespace.write(range, AccessFlags::default()), range, buf, token)
+    }
+
+    #[inline(always)]
+    fn submit_access(
+        &mut self,
+        sqe: std::result::Result<Sqe, DriverError>,
+        range: BlockRange,
+        buf: DmaBuf,
+        token: u64,
+    ) -> std::result::Result<(), Rejected> {
+        match sqe {
+            Ok(sqe) => {
+                let bytes = self.namespace.bytes(range);
+                self.queue.submit(sqe, Some(Payload { buf, bytes }), token)
+            }
+            Err(error) => Err(Rejected { error, buf: Some(buf) }),
+        }
     }
 
     /// The entry of a command, and the bytes it transfers.
-    #[inline]
+    ///
+    /// Always inlined, as everything between here and the queue: a constant kind of command then leaves one path, on which
+    /// the entry is put together in registers.
+    #[inline(always)]
     fn encode(&self, op: BlockOp) -> std::result::Result<(Sqe, usize), DriverError> {
         let namespace = &self.namespace;
         Ok(match op {
@@ -127,13 +147,13 @@ impl BlockQueue {
     ///
     /// # Errors
     /// The connection to the device failed.
-    #[inline]
+    #[inline(always)]
     pub fn ring(&mut self) -> std::result::Result<(), DriverError> {
         self.queue.ring()
     }
 
     /// Up to `max` commands that have finished.
-    #[inline]
+    #[inline(always)]
     pub fn poll(&mut self, max: usize) -> Completions<'_> {
         self.queue.poll(max)
     }

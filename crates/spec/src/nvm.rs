@@ -72,7 +72,7 @@ impl BlockRange {
         Self { start: Lba(sqe.cdw10_11()), blocks: (sqe.cdw12 & 0xffff) + 1 }
     }
 
-    #[inline]
+    #[inline(always)]
     fn encode(self, sqe: &mut Sqe) {
         sqe.set_cdw10_11(self.start.0);
         sqe.cdw12 = self.blocks.wrapping_sub(1) & 0xffff;
@@ -175,7 +175,7 @@ impl Command {
     }
 
     /// Writes opcode, namespace and command dwords; command identifier and data pointer are the queue's to fill in.
-    #[inline]
+    #[inline(always)]
     pub fn encode(self, nsid: Nsid) -> Sqe {
         let mut sqe = Sqe { nsid: nsid.0, ..Sqe::default() };
         match self {
@@ -202,7 +202,7 @@ impl Command {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn encode_access(sqe: &mut Sqe, opcode: u8, range: BlockRange, flags: AccessFlags) {
     sqe.opcode = opcode;
     range.encode(sqe);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use unvme::{
     BlockQueue, BlockRange, ControllerOptions, Device, DmaBuf, Lba, Nsid, QueueOptions, Region, Status,
     open_function,
@@ -117,18 +117,24 @@ impl Load {
             }
             self.queue.ring()?;
             for completion in self.queue.poll(usize::MAX) {
-                ensure!(
-                    completion.status == Status::SUCCESS,
-                    "page {}: {}",
-                    completion.token,
-                    completion.status
-                );
-                self.free.extend(completion.buf);
+                if completion.status != Status::SUCCESS {
+                    return Err(failed(completion.token, completion.status));
+                }
+                if let Some(buf) = completion.buf {
+                    self.free.push(buf);
+                }
                 done += 1;
             }
         }
         Ok(done)
     }
+}
+
+// Takes its values by value and out of line: a message put together in the loop would keep every completion in memory.
+#[cold]
+#[inline(never)]
+fn failed(page: u64, status: Status) -> anyhow::Error {
+    anyhow::anyhow!("page {page}: {status}")
 }
 
 fn buffers(queue: &BlockQueue, count: u16) -> Result<Vec<DmaBuf>> {
