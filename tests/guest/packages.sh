@@ -4,13 +4,22 @@
 #
 # The archive is trixie with trixie-backports, whatever the host runs: the unpacked programs bring their own libc.
 
-DEBIAN_MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+# Where the archive is; by default where this host's own packages come from.
+DEBIAN_MIRROR=${DEBIAN_MIRROR:-}
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 FETCH_SECONDS=600                                       # limit of each apt run
+
+# Address of the Debian archive among the sources of this host's apt.
+host_mirror() {
+  # shellcheck disable=SC2016  # apt expands that, not the shell
+  apt-get indextargets --format '$(REPO_URI)' 2> /dev/null | sed 's,/*$,,' | grep -m 1 '/debian$'
+}
 
 # Makes the private apt configuration once and refreshes its lists when they are older than a day.
 archive_ready() {
   local a=$GUEST_CACHE/apt
+  [ -n "$DEBIAN_MIRROR" ] || DEBIAN_MIRROR=$(host_mirror)
+  [ -n "$DEBIAN_MIRROR" ] || die "this host's packages come from no Debian archive; name one in DEBIAN_MIRROR"
   [ -s "$KEYRING" ] || die "no $KEYRING (install debian-archive-keyring)"
   mkdir -p "$a"/{lists/partial,cache/archives/partial,state} || die "cannot make $a"
   : > "$a/status"
