@@ -165,10 +165,4 @@ impl AddressSpace {
             Ok((Mappings { entries }, ()))
         })
     }
-
-    /// Removes everything.
-    pub fn clear(&self) {
-        let cleared: Result<(), std::convert::Infallible> = self.0.update(|_| Ok((Mappings::default(), ())));
-        let Ok(()) = cleared;
-    }
 }

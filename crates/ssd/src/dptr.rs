@@ -40,6 +40,24 @@ impl DataPointer<'_> {
         }
     }
 
+    /// Copies the host's data to `out`, which has the length of the transfer. Nothing is copied before every piece has
+    /// been found.
+    pub(crate) fn fetch(self, pieces: &mut Vec<Place>, out: &mut [u8]) -> Result<(), Status> {
+        self.walk(pieces)?;
+        self.gather(pieces, out)
+    }
+
+    /// The copy of [`DataPointer::fetch`], for who makes room for the data only once its pieces have been found.
+    pub(crate) fn gather(self, pieces: &[Place], out: &mut [u8]) -> Result<(), Status> {
+        let mut rest = out;
+        for &place in pieces {
+            let (now, later) = rest.split_at_mut_checked(place.bytes).ok_or(Status::INTERNAL_ERROR)?;
+            self.host.region(place).read(place.offset, now);
+            rest = later;
+        }
+        Ok(())
+    }
+
     /// The single piece of a transfer that lies within one page, or is no longer than a page and in one SGL data block, as
     /// most are; `None` sends the caller to [`DataPointer::walk`].
     #[inline]

@@ -243,16 +243,10 @@ impl Ssd {
         let bytes = ranges as usize * size_of::<DsmRange>();
         let data =
             DataPointer { host: &sq.host, sqe, page_bytes: sq.page_bytes, bytes, direction: Direction::Read };
-        data.walk(&mut sq.pieces)?;
-        let namespace = sq.namespaces.active(sqe.nsid)?;
         let mut list = [DsmRange::default(); 256];
         let list = list.get_mut(..ranges as usize).ok_or(Status::INTERNAL_ERROR)?;
-        let mut target = zerocopy::IntoBytes::as_mut_bytes(&mut *list);
-        for &place in &sq.pieces {
-            let (now, later) = target.split_at_mut(place.bytes);
-            sq.host.region(place).read(place.offset, now);
-            target = later;
-        }
+        data.fetch(&mut sq.pieces, zerocopy::IntoBytes::as_mut_bytes(&mut *list))?;
+        let namespace = sq.namespaces.active(sqe.nsid)?;
         // All ranges are checked before any is touched.
         for range in list.iter() {
             let end = range.start.checked_add(range.blocks.into());
@@ -330,13 +324,7 @@ impl Ssd {
                 bytes,
                 direction: Direction::Read,
             };
-            data.walk(&mut sq.pieces)?;
-            let mut target = &mut block[..];
-            for &place in &sq.pieces {
-                let (now, later) = target.split_at_mut(place.bytes);
-                sq.host.region(place).read(place.offset, now);
-                target = later;
-            }
+            data.fetch(&mut sq.pieces, block)?;
         }
         let extent = namespace.locate(namespace.bytes(range.start.0), bytes).ok_or(Status::INTERNAL_ERROR)?;
         self.media.reserve(extent.offset / crate::config::CHUNK_BYTES)?;

@@ -20,6 +20,10 @@ pub(crate) fn doorbell_memory() -> Result<Region, BusError> {
     Ok(Region::shared("unvme-bar0", 2 * page)?.slice(page, page))
 }
 
+/// Bytes from the first register to the last one that is implemented, CRTO; what follows up to the doorbells is reserved
+/// and reads as zero.
+const REGISTERS_BYTES: usize = offset::CRTO as usize + 4;
+
 const VENDOR_ID: u16 = 0x1b36;
 const DEVICE_ID: u16 = 0x0010;
 /// Mass storage, non-volatile memory, NVM Express.
@@ -106,7 +110,7 @@ impl RegisterFile {
     }
 
     pub(crate) fn read(&self, at: u64, out: &mut [u8], interrupt_mask: u32) {
-        let mut image = [0u8; DOORBELL_PAGE as usize];
+        let mut image = [0u8; REGISTERS_BYTES];
         let crto = Crto::new().with_crwmt(READY_TIMEOUT.into());
         let mut put = |offset: u64, bytes: &[u8]| {
             image[offset as usize..][..bytes.len()].copy_from_slice(bytes);
@@ -121,7 +125,7 @@ impl RegisterFile {
         put(offset::ASQ, &self.asq.to_le_bytes());
         put(offset::ACQ, &self.acq.to_le_bytes());
         put(offset::CRTO, &crto.into_bits().to_le_bytes());
-        // The caller has checked the range; an access that runs into the doorbells reads zeroes there.
+        // The caller has checked the range; what lies behind the registers reads as zeroes.
         let available = image.get(at as usize..).unwrap_or_default();
         let known = available.len().min(out.len());
         out[..known].copy_from_slice(&available[..known]);

@@ -187,12 +187,7 @@ impl Ssd {
             DataPointer { host: &sq.host, sqe, page_bytes: sq.page_bytes, bytes, direction: Direction::Read };
         pointer.walk(&mut sq.pieces)?;
         let mut data = vec![0; bytes];
-        let mut rest = &mut data[..];
-        for &place in &sq.pieces {
-            let (now, later) = rest.split_at_mut(place.bytes);
-            sq.host.region(place).read(place.offset, now);
-            rest = later;
-        }
+        pointer.gather(&sq.pieces, &mut data)?;
         Ok(data)
     }
 

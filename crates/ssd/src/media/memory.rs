@@ -7,6 +7,7 @@ use unvme_bus::Region;
 use super::Store;
 use crate::SsdError;
 use crate::config::CHUNK_BYTES;
+use crate::engine::lock;
 
 /// Data in private memory, which the system hands out as it is touched.
 pub struct MemoryStore {
@@ -52,11 +53,11 @@ impl Store for MemoryStore {
     }
 
     fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
-        Ok(self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone())
+        Ok(lock(&self.state).clone())
     }
 
     fn save_state(&self, state: &[u8]) -> Result<(), SsdError> {
-        *self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(state.to_vec());
+        *lock(&self.state) = Some(state.to_vec());
         Ok(())
     }
 }
@@ -100,11 +101,11 @@ impl Store for NullStore {
     }
 
     fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
-        Ok(self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone())
+        Ok(lock(&self.state).clone())
     }
 
     fn save_state(&self, state: &[u8]) -> Result<(), SsdError> {
-        *self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(state.to_vec());
+        *lock(&self.state) = Some(state.to_vec());
         Ok(())
     }
 }
