@@ -355,3 +355,13 @@ pub struct IoCommandSetProfile {
     #[bits(23)]
     __: u32,
 }
+
+/// Key Value Configuration, 20h, a value per namespace of the Key Value Command Set (KV 4.1.3).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct KeyValueConfiguration {
+    /// EDNEK: deleting a key that does not exist is an error, KV Key Does Not Exist.
+    pub delete_missing_is_error: bool,
+    #[bits(31)]
+    __: u32,
+}

@@ -9,7 +9,7 @@
 //!
 //! All layouts are little-endian; the structs hold native integers, so a big-endian target does not compile.
 //!
-//! What it does not implement: metadata and end-to-end protection information, Zoned Namespaces, Key Value, Fabrics,
+//! What it does not implement: metadata and end-to-end protection information, Zoned Namespaces, Fabrics,
 //! directives, reservations, sanitize, security send and receive, virtualization, telemetry.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -23,10 +23,13 @@ mod layout;
 pub mod admin;
 pub mod feature;
 pub mod identify;
+pub mod kv;
 pub mod log_page;
 pub mod nvm;
 pub mod queue;
 pub mod regs;
+pub mod samsung_kv;
+pub mod samsung_log;
 pub mod sgl;
 pub mod status;
 

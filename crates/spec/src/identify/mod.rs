@@ -4,6 +4,7 @@ mod controller;
 mod create;
 mod descriptor;
 mod independent;
+mod kv;
 mod list;
 mod namespace;
 pub mod text;
@@ -15,6 +16,9 @@ pub use controller::{
 pub use create::NamespaceCreate;
 pub use descriptor::{DescriptorIter, NamespaceIdDescriptor, nidt, write_descriptors};
 pub use independent::{IndependentNamespace, nstat};
+pub use kv::{
+    KV_FORMATS_MAX, KV_VERSION_1_3, KvControllerIdentify, KvFormat, KvNamespaceCreate, KvNamespaceIdentify,
+};
 pub use list::{ControllerList, IoCommandSets, NamespaceList};
 pub use namespace::{IdentifyNamespace, LbaFormat, NvmNamespaceIdentify, nsfeat};
 
@@ -41,6 +45,10 @@ pub mod cns {
     pub const COMMAND_SET_ACTIVE_NAMESPACES: u8 = 0x07;
     /// I/O Command Set Independent Identify Namespace.
     pub const INDEPENDENT_NAMESPACE: u8 = 0x08;
+    /// Identify Namespace of the NVM Command Set for a format index.
+    pub const NAMESPACE_FOR_FORMAT: u8 = 0x09;
+    /// I/O Command Set specific Identify Namespace for a format index.
+    pub const COMMAND_SET_NAMESPACE_FOR_FORMAT: u8 = 0x0a;
     /// Allocated Namespace ID list.
     pub const ALLOCATED_NAMESPACES: u8 = 0x10;
     /// Identify Namespace of an allocated namespace.
@@ -81,6 +89,10 @@ pub const fn cns_name(value: u8) -> Option<&'static str> {
         cns::COMMAND_SET_CONTROLLER => "I/O Command Set specific Identify Controller",
         cns::COMMAND_SET_ACTIVE_NAMESPACES => "I/O Command Set specific Active Namespace ID list",
         cns::INDEPENDENT_NAMESPACE => "I/O Command Set Independent Identify Namespace",
+        cns::NAMESPACE_FOR_FORMAT => "Identify Namespace for a format index",
+        cns::COMMAND_SET_NAMESPACE_FOR_FORMAT => {
+            "I/O Command Set specific Identify Namespace for a format index"
+        }
         cns::ALLOCATED_NAMESPACES => "Allocated Namespace ID list",
         cns::ALLOCATED_NAMESPACE => "Identify Namespace of an allocated namespace",
         cns::ATTACHED_CONTROLLERS => "Namespace Attached Controller list",
