@@ -7,14 +7,15 @@
 //! |---|---|
 //! | [`mem`] | [`Region`]: memory another party may write at any time, behind bounds-checked accessors |
 //! | [`space`] | [`AddressSpace`]: a device's view of host memory, I/O virtual address to [`Region`] |
-//! | [`slab`] | [`DmaPool`] and [`DmaBuf`]: a host's buffers, mapped once for a function |
+//! | [`slab`] | [`DmaPool`], [`DmaShelf`] and [`DmaBuf`]: a host's buffers, mapped once for a function |
 //! | [`function`] | [`Function`]: the seam between the two sides |
 //! | [`mmio`] | [`Registers`] and [`Doorbell`]: typed access to a function's BAR |
 //! | [`event`] | [`EventFd`]: an interrupt, [`Clock`]: the time a function is handed |
 //! | [`published`] | [`Published`]: a value that changes rarely and is read all the time |
+//! | [`spin`] | [`SpinLock`]: a lock whose release waits for nothing |
 //! | [`vfio_user`] | the same seam over a UNIX socket and shared memory |
 //!
-//! All `unsafe` of the project's data path is in [`mem`].
+//! All `unsafe` of the project's data path is in [`mem`] and [`spin`].
 //!
 //! What it does not implement: VFIO and UIO on real hardware, dirty page logging, migration, I/O port BARs, INTx.
 
@@ -25,6 +26,7 @@ pub mod mmio;
 pub mod published;
 pub mod slab;
 pub mod space;
+pub mod spin;
 pub mod vfio_user;
 
 mod error;
@@ -32,8 +34,9 @@ mod error;
 pub use error::BusError;
 pub use event::{Clock, EventFd};
 pub use function::{BarLayout, DmaAccess, Function, Window};
-pub use mem::Region;
+pub use mem::{Pages, Region};
 pub use mmio::{Doorbell, Registers};
 pub use published::{Published, Reader};
-pub use slab::{DmaBuf, DmaPool};
+pub use slab::{DmaBuf, DmaPool, DmaShelf};
 pub use space::{AddressSpace, Mappings};
+pub use spin::{SpinGuard, SpinLock};

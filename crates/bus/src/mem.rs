@@ -31,6 +31,18 @@ struct Mapping {
     bytes: usize,
     /// Set when another process can map the same memory; the offset of `start` within it.
     backing: Option<(OwnedFd, u64)>,
+    /// Pages of the system's pool of huge pages.
+    is_huge: bool,
+}
+
+/// Which pages shared memory is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pages {
+    /// The system's pool of huge pages when it has enough free ones, ordinary pages otherwise.
+    #[default]
+    Huge,
+    /// Ordinary pages: the pool is left to others.
+    Ordinary,
 }
 
 // SAFETY: the mapping is plain memory, owned by this value and accessed only through raw pointers and atomics.
@@ -91,7 +103,7 @@ impl Region {
             )
         }
         .map_err(|e| BusError::os(format!("map {bytes} bytes of memory"), e))?;
-        let region = Self::from_mapping(start.cast(), reserve, None);
+        let region = Self::from_mapping(start.cast(), reserve, None, false);
         if reserve == bytes {
             return Ok(region);
         }
@@ -108,17 +120,35 @@ impl Region {
     /// # Errors
     /// [`BusError::Os`] when there is not enough memory.
     pub fn shared(name: &str, bytes: usize) -> Result<Self, BusError> {
-        let bytes = round_up(bytes)?;
-        if bytes.is_multiple_of(HUGE_PAGE_BYTES) && bytes > 0 {
-            // Reserving at mmap time makes a pool that is too small fail here, not with a signal at first touch.
-            if let Ok(region) = Self::memfd(name, bytes, MemfdFlags::HUGETLB) {
-                return Ok(region);
-            }
-        }
-        Self::memfd(name, bytes, MemfdFlags::empty())
+        Self::shared_on(name, bytes, Pages::Huge)
     }
 
-    fn memfd(name: &str, bytes: usize, flags: MemfdFlags) -> Result<Self, BusError> {
+    /// As [`Region::shared`], on the pages that were asked for. What was got says [`Region::is_huge`].
+    ///
+    /// # Errors
+    /// As [`Region::shared`].
+    pub fn shared_on(name: &str, bytes: usize, pages: Pages) -> Result<Self, BusError> {
+        if pages == Pages::Huge
+            && let Some(region) = Self::shared_huge(name, bytes)
+        {
+            return Ok(region);
+        }
+        Self::memfd(name, round_up(bytes)?, false)
+    }
+
+    /// Shared memory of whole huge pages from the system's pool; `None` when the pool does not have them.
+    pub(crate) fn shared_huge(name: &str, bytes: usize) -> Option<Self> {
+        let bytes = round_up(bytes).ok()?;
+        if !bytes.is_multiple_of(HUGE_PAGE_BYTES) {
+            return None;
+        }
+        // Reserving at mmap time makes a pool that is too small fail here, not with a signal at first touch.
+        Self::memfd(name, bytes, true).ok()
+    }
+
+    fn memfd(name: &str, bytes: usize, is_huge: bool) -> Result<Self, BusError> {
+        // The size is named: a machine whose default is 1 GiB would round every mapping up to that.
+        let flags = if is_huge { MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB } else { MemfdFlags::empty() };
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags)
             .map_err(|e| BusError::os(format!("create shared memory {name:?}"), e))?;
         rustix::fs::ftruncate(&fd, bytes as u64)
@@ -128,7 +158,7 @@ impl Region {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&fd, seals)
             .map_err(|e| BusError::os(format!("seal shared memory {name:?}"), e))?;
-        Self::map_fd(fd, 0, bytes, true)
+        Self::map_fd(fd, 0, bytes, true, is_huge)
     }
 
     /// Maps `bytes` of an open file from its start. The file's space is the caller's concern: touching a page the
@@ -138,7 +168,7 @@ impl Region {
     /// [`BusError::Os`] when the file cannot be mapped.
     pub fn file(file: &File, bytes: usize) -> Result<Self, BusError> {
         let fd = file.as_fd().try_clone_to_owned().map_err(|e| BusError::os("duplicate a descriptor", e))?;
-        Self::map_fd(fd, 0, bytes, true)
+        Self::map_fd(fd, 0, bytes, true, false)
     }
 
     /// Maps memory that another process shared: `bytes` of the object behind `fd` from `offset` (page aligned).
@@ -153,10 +183,16 @@ impl Region {
         if !fits {
             return Err(BusError::OutOfRange { what: "shared memory", offset, length: bytes as u64, size });
         }
-        Self::map_fd(fd, offset, bytes, writable)
+        Self::map_fd(fd, offset, bytes, writable, false)
     }
 
-    fn map_fd(fd: OwnedFd, offset: u64, bytes: usize, writable: bool) -> Result<Self, BusError> {
+    fn map_fd(
+        fd: OwnedFd,
+        offset: u64,
+        bytes: usize,
+        writable: bool,
+        is_huge: bool,
+    ) -> Result<Self, BusError> {
         if bytes == 0 || !offset.is_multiple_of(PAGE_BYTES as u64) {
             return Err(BusError::Protocol(format!(
                 "a mapping of {bytes} bytes at offset {offset:#x}: whole pages are expected"
@@ -166,12 +202,12 @@ impl Region {
         // SAFETY: a new shared mapping at an address of the kernel's choice disturbs nothing.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &fd, offset) }
             .map_err(|e| BusError::os(format!("map {bytes} bytes of shared memory"), e))?;
-        Ok(Self::from_mapping(start.cast(), bytes, Some((fd, offset))))
+        Ok(Self::from_mapping(start.cast(), bytes, Some((fd, offset)), is_huge))
     }
 
-    fn from_mapping(start: *mut u8, bytes: usize, backing: Option<(OwnedFd, u64)>) -> Self {
+    fn from_mapping(start: *mut u8, bytes: usize, backing: Option<(OwnedFd, u64)>, is_huge: bool) -> Self {
         let start = NonNull::new(start).expect("mmap never returns address 0");
-        Self { mapping: Arc::new(Mapping { start, bytes, backing }), start, bytes }
+        Self { mapping: Arc::new(Mapping { start, bytes, backing, is_huge }), start, bytes }
     }
 
     /// Length in bytes.
@@ -188,6 +224,12 @@ impl Region {
     pub fn slice(&self, offset: usize, bytes: usize) -> Self {
         let start = self.at(offset, bytes);
         Self { mapping: self.mapping.clone(), start, bytes }
+    }
+
+    /// True for memory this process took from the system's pool of huge pages. Transparent huge pages, which come and go,
+    /// do not count.
+    pub fn is_huge(&self) -> bool {
+        self.mapping.is_huge
     }
 
     /// Descriptor and offset through which another process can map this region; `None` for private memory.
@@ -393,6 +435,62 @@ impl Region {
         unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), out.as_mut_ptr(), out.len()) }
     }
 
+    /// Copies bytes out like [`Region::read`] and meanwhile brings as many from `ahead` on close, which are to be read
+    /// next. `ahead` is a hint and may be any number.
+    ///
+    /// # Panics
+    /// When the range to copy is out of bounds.
+    #[inline]
+    pub fn read_ahead(&self, offset: usize, out: &mut [u8], ahead: usize) {
+        let bytes = out.len();
+        if ahead >= self.bytes || !bytes.is_multiple_of(copy::LINE_BYTES) {
+            return self.read(offset, out);
+        }
+        let source = self.at(offset, bytes);
+        let ahead = self.start.as_ptr().wrapping_add(ahead);
+        // SAFETY: in bounds of a live mapping; `out` is exclusive, has whole lines, and cannot overlap memory that is
+        // never referenced. `ahead` is only prefetched.
+        unsafe { copy::with_prefetch(source.as_ptr(), out.as_mut_ptr(), bytes, ahead) }
+    }
+
+    /// Copies like [`Region::copy_to_uncached`], as many bytes as `kept` has, and leaves in `kept` the bytes that were
+    /// copied, whatever else becomes of the source: a checksum of `kept` is one of the target. Other threads may see later
+    /// writes before these until [`order_uncached`] has been called.
+    ///
+    /// # Panics
+    /// When either range is out of bounds.
+    #[inline]
+    pub fn copy_to_uncached_kept(&self, offset: usize, target: &Self, target_offset: usize, kept: &mut [u8]) {
+        let bytes = kept.len();
+        let (source, to) = (self.at(offset, bytes), target.at(target_offset, bytes));
+        let lines =
+            bytes.is_multiple_of(copy::LINE_BYTES) && to.addr().get().is_multiple_of(copy::LINE_BYTES);
+        if !lines || overlap(source, to, bytes) {
+            self.read(offset, kept);
+            return target.write(target_offset, kept);
+        }
+        // SAFETY: both ranges are in bounds of live mappings, apart, whole lines, and the target is aligned to a line;
+        // `kept` is exclusive and cannot overlap memory that is never referenced.
+        unsafe { copy::streaming_kept(source.as_ptr(), to.as_ptr(), bytes, kept.as_mut_ptr()) }
+    }
+
+    /// Copies `data` in at `offset`, past the caches of this processor like [`Region::copy_to_uncached`].
+    ///
+    /// # Panics
+    /// When the range is out of bounds.
+    #[inline]
+    pub fn write_uncached(&self, offset: usize, data: &[u8]) {
+        let target = self.at(offset, data.len());
+        let lines = data.len().is_multiple_of(copy::LINE_BYTES)
+            && target.addr().get().is_multiple_of(copy::LINE_BYTES);
+        if !lines {
+            return self.write(offset, data);
+        }
+        // SAFETY: in bounds of a live mapping, whole lines, aligned to a line; `data` is a reference, so it is not part
+        // of any region.
+        unsafe { copy::streaming(data.as_ptr(), target.as_ptr(), data.len()) }
+    }
+
     /// Copies `data` in at `offset`.
     ///
     /// # Panics
@@ -426,6 +524,12 @@ impl Region {
             copy::prefetch_line(self.start.as_ptr().wrapping_add(offset + line * copy::LINE_BYTES));
         }
     }
+}
+
+/// What was copied past the caches so far is seen by other threads before anything this thread writes from now on.
+#[inline]
+pub fn order_uncached() {
+    copy::order_streaming();
 }
 
 // The two panics take their numbers by value: an assertion that formats them in place has their addresses taken, and

@@ -1,11 +1,18 @@
 //! A host's buffers: memory mapped once for a function, handed out in pieces.
+//!
+//! A [`DmaPool`] hands out whole pages of any number; a [`DmaShelf`] cuts a pool's buffers into many of one size.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::mem::{HUGE_PAGE_BYTES, PAGE_BYTES};
+use crate::mem::{HUGE_PAGE_BYTES, PAGE_BYTES, Pages};
 use crate::{BusError, DmaAccess, Function, Region};
+
+mod shelf;
+
+pub use shelf::DmaShelf;
+use shelf::Shelf;
 
 /// First I/O virtual address handed out: address 0 stays unmapped, so that a zeroed pointer is a fault.
 const IOVA_FIRST: u64 = 1 << 32;
@@ -13,6 +20,8 @@ const IOVA_FIRST: u64 = 1 << 32;
 const IOVA_END: u64 = 1 << 39;
 /// Memory is taken from the system in pieces of at least this size.
 const CHUNK_BYTES: usize = HUGE_PAGE_BYTES;
+/// What the memory is called in `/proc/PID/maps`.
+const REGION_NAME: &str = "unvme-dma";
 
 /// Memory a function can reach, handed out as [`DmaBuf`]s. Clones share the pool.
 #[derive(Clone)]
@@ -45,13 +54,30 @@ impl DmaPool {
     /// [`BusError::Os`] when the system has no memory left, [`BusError::Dma`] when the function has no address space
     /// left.
     pub fn alloc(&self, bytes: usize) -> Result<DmaBuf, BusError> {
+        self.hand_out(bytes, |size| self.0.take(size))
+    }
+
+    /// As [`DmaPool::alloc`], on the pages that were asked for; [`Region::is_huge`] of the buffer's region says what was
+    /// got. Huge pages are worth asking for in multiples of [`HUGE_PAGE_BYTES`].
+    ///
+    /// # Errors
+    /// As [`DmaPool::alloc`].
+    pub fn alloc_on(&self, bytes: usize, pages: Pages) -> Result<DmaBuf, BusError> {
+        self.hand_out(bytes, |size| self.0.take_on(size, pages))
+    }
+
+    fn hand_out(
+        &self,
+        bytes: usize,
+        take: impl FnOnce(usize) -> Result<(Region, u64), BusError>,
+    ) -> Result<DmaBuf, BusError> {
         let size = bytes
             .max(PAGE_BYTES)
             .checked_next_power_of_two()
             .ok_or_else(|| no_addresses(IOVA_FIRST, bytes as u64))?;
-        let (region, iova) = self.0.take(size)?;
+        let (region, iova) = take(size)?;
         region.fill(0, size, 0);
-        Ok(DmaBuf(Box::new(Piece { region, iova, bytes, pool: Arc::clone(&self.0) })))
+        Ok(DmaBuf(Box::new(Piece { region, iova, bytes, home: Home::Pool(Arc::clone(&self.0)) })))
     }
 
     /// The function this pool's memory is mapped for.
@@ -78,7 +104,38 @@ impl Pool {
         if let Some(piece) = state.free.get_mut(&size).and_then(Vec::pop) {
             return Ok(piece);
         }
-        let (region, iova) = self.grow(&mut state, size.max(CHUNK_BYTES))?;
+        self.grow(&mut state, size, |bytes| Region::shared(REGION_NAME, bytes))
+    }
+
+    fn take_on(&self, size: usize, pages: Pages) -> Result<(Region, u64), BusError> {
+        let mut state = self.lock();
+        let wants_huge = pages == Pages::Huge;
+        if let Some(free) = state.free.get_mut(&size)
+            && let Some(at) = free.iter().rposition(|(region, _)| region.is_huge() == wants_huge)
+        {
+            return Ok(free.swap_remove(at));
+        }
+        if wants_huge {
+            let huge = Region::shared_huge(REGION_NAME, size.max(CHUNK_BYTES));
+            if let Some(region) = huge {
+                return self.grow(&mut state, size, |_| Ok(region));
+            }
+            // The pool of huge pages is used up: any piece will do, before more memory is taken.
+            if let Some(piece) = state.free.get_mut(&size).and_then(Vec::pop) {
+                return Ok(piece);
+            }
+        }
+        self.grow(&mut state, size, |bytes| Region::shared_on(REGION_NAME, bytes, Pages::Ordinary))
+    }
+
+    /// A piece of `size` from new memory; the rest of it goes to the free list.
+    fn grow(
+        &self,
+        state: &mut State,
+        size: usize,
+        make: impl FnOnce(usize) -> Result<Region, BusError>,
+    ) -> Result<(Region, u64), BusError> {
+        let (region, iova) = self.map(state, size.max(CHUNK_BYTES), make)?;
         let pieces = state.free.entry(size).or_default();
         // Pieces are popped from the end: ascending addresses first.
         for offset in (size..region.len()).step_by(size).rev() {
@@ -87,13 +144,18 @@ impl Pool {
         Ok((region.slice(0, size), iova))
     }
 
-    fn grow(&self, state: &mut State, bytes: usize) -> Result<(Region, u64), BusError> {
+    fn map(
+        &self,
+        state: &mut State,
+        bytes: usize,
+        make: impl FnOnce(usize) -> Result<Region, BusError>,
+    ) -> Result<(Region, u64), BusError> {
         let iova = IOVA_FIRST + state.used;
         // No overflow: what is in use ends below IOVA_END, and a size is at most 1 << 63.
         if iova + bytes as u64 > IOVA_END {
             return Err(no_addresses(iova, bytes as u64));
         }
-        let region = Region::shared("unvme-dma", bytes)?;
+        let region = make(bytes)?;
         self.function.dma_map(iova, &region, DmaAccess::READ_WRITE)?;
         state.used += bytes as u64;
         state.mapped.push((iova, bytes as u64));
@@ -115,7 +177,7 @@ impl Drop for Pool {
     }
 }
 
-/// A buffer the device can reach, owned by whoever holds it. Goes back to its pool when dropped.
+/// A buffer the device can reach, owned by whoever holds it. Goes back to its pool or shelf when dropped.
 ///
 /// One word: it travels with every command from the caller into a queue's slot and back.
 pub struct DmaBuf(Box<Piece>);
@@ -124,11 +186,18 @@ struct Piece {
     region: Region,
     iova: u64,
     bytes: usize,
-    pool: Arc<Pool>,
+    home: Home,
+}
+
+/// Where a piece goes when its owner drops it.
+enum Home {
+    Pool(Arc<Pool>),
+    Shelf(Arc<Shelf>),
 }
 
 impl DmaBuf {
-    /// Address the device knows this buffer by; page aligned.
+    /// Address the device knows this buffer by: page aligned, or aligned to the size of its shelf's pieces where that is
+    /// a smaller power of two.
     #[inline]
     pub fn iova(&self) -> u64 {
         self.0.iova
@@ -141,7 +210,7 @@ impl DmaBuf {
         self.0.bytes
     }
 
-    /// The memory, as long as the buffer rounded up to whole pages or more.
+    /// The memory: at least as long as the buffer, in whole pages or as long as its shelf's pieces.
     #[inline]
     pub fn region(&self) -> &Region {
         &self.0.region
@@ -197,8 +266,10 @@ impl fmt::Debug for DmaBuf {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        let size = self.region.len();
         let piece = (self.region.clone(), self.iova);
-        self.pool.lock().free.entry(size).or_default().push(piece);
+        match &self.home {
+            Home::Pool(pool) => pool.lock().free.entry(piece.0.len()).or_default().push(piece),
+            Home::Shelf(shelf) => shelf.put(piece),
+        }
     }
 }

@@ -102,6 +102,45 @@ mod x86 {
         }
     }
 
+    /// Like [`streaming`], and keeps what was copied in `kept` too. The caller orders the stores.
+    ///
+    /// # Safety
+    /// As [`streaming`], and `bytes` can be written to `kept`, which overlaps neither.
+    #[inline]
+    pub(crate) unsafe fn streaming_kept(source: *const u8, target: *mut u8, bytes: usize, kept: *mut u8) {
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor has the instructions; the rest is the caller's promise.
+            unsafe { streaming_kept_512(source, target, bytes, kept) }
+        } else {
+            // SAFETY: the caller's promise; `kept` has just been written.
+            unsafe {
+                std::ptr::copy_nonoverlapping(source, kept, bytes);
+                streaming_128(kept, target, bytes);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`streaming_kept`], on a processor with AVX-512.
+    #[target_feature(enable = "avx512f")]
+    unsafe fn streaming_kept_512(source: *const u8, target: *mut u8, bytes: usize, kept: *mut u8) {
+        for at in (0..bytes).step_by(LINE_BYTES) {
+            // SAFETY: `at` is below `bytes`, and the target is aligned to 64 bytes.
+            unsafe {
+                let line = _mm512_loadu_si512(source.add(at).cast());
+                _mm512_storeu_si512(kept.add(at).cast(), line);
+                _mm512_stream_si512(target.add(at).cast(), line);
+            }
+        }
+    }
+
+    /// Streaming stores so far come before all later stores.
+    #[inline]
+    pub(crate) fn order_streaming() {
+        // SAFETY: every x86-64 processor has SSE.
+        unsafe { _mm_sfence() }
+    }
+
     /// # Safety
     /// A line can be read from `source`.
     #[inline]
@@ -119,7 +158,7 @@ mod x86 {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{prefetch_line, streaming, with_prefetch};
+pub(super) use x86::{order_streaming, prefetch_line, streaming, streaming_kept, with_prefetch};
 
 #[cfg(not(target_arch = "x86_64"))]
 mod portable {
@@ -141,7 +180,21 @@ mod portable {
         // SAFETY: the caller's promise.
         unsafe { std::ptr::copy(source, target, bytes) }
     }
+
+    /// # Safety
+    /// As [`with_prefetch`], and `bytes` can be written to `kept`, which overlaps neither.
+    #[inline]
+    pub(crate) unsafe fn streaming_kept(source: *const u8, target: *mut u8, bytes: usize, kept: *mut u8) {
+        // SAFETY: the caller's promise; `kept` has just been written.
+        unsafe {
+            std::ptr::copy_nonoverlapping(source, kept, bytes);
+            std::ptr::copy_nonoverlapping(kept, target, bytes);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn order_streaming() {}
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) use portable::{prefetch_line, streaming, with_prefetch};
+pub(super) use portable::{order_streaming, prefetch_line, streaming, streaming_kept, with_prefetch};
