@@ -12,6 +12,10 @@ FUZZ_SECONDS ?= 10
 # make bench SMOKE=1: each benchmark as short as it can be, to see that all of them run.
 SMOKE ?=
 
+# Where `make install` puts the command, the C library and the samples.
+PREFIX ?= /usr/local
+DESTDIR ?=
+
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 BENCH_ARGS = $(if $(filter-out 0 no,$(SMOKE)),-- --smoke)
 # rustup installs here; a shell that was open before does not know it yet.
@@ -21,7 +25,8 @@ section = @printf '\n==> %s\n' '$(1)'
 
 .PHONY: help demo test test-vm bench lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
-	fmt floors tidy licences clippy doc cargo-test bench-run bench-smoke fuzz-run
+	fmt floors tidy licences clippy doc cargo-test capi-test bench-run bench-smoke fuzz-run install uninstall \
+	install-tools uninstall-tools
 # Two builds at once would only wait for each other, and their output would mix.
 .NOTPARALLEL:
 
@@ -32,6 +37,7 @@ help:
 	@echo 'make bench   benchmarks, each beside its target; SMOKE=1 for a short run'
 	@echo 'make lint    the checks that run nothing: format, floors, tidy, licences, clippy, docs'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)'
+	@echo 'make install unvme, kv_perf and the other tools, libunvme with its headers: PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); and uninstall'
 	@echo 'Each of them first installs what is missing, or says how to.'
 
 demo: setup-demo
@@ -42,7 +48,7 @@ demo: setup-demo
 
 lint: setup-lint fmt floors tidy licences clippy doc
 
-test: setup-test fmt floors tidy licences clippy cargo-test doc bench-smoke fuzz-run
+test: setup-test fmt floors tidy licences clippy cargo-test capi-test doc bench-smoke fuzz-run
 	$(call section,all passed)
 
 # Not part of `make test`: it downloads about 150 MB once, and takes minutes where there is no KVM.
@@ -73,16 +79,45 @@ clippy:
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
 	$(CARGO) clippy $(LOCKED) -p unvme --lib --no-default-features -- -D warnings
 
+# The C library is described by its headers; its crate has the SDK's name, whose pages it would overwrite.
 doc:
 	$(call section,documentation)
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --workspace --no-deps --lib
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --workspace --exclude unvme-capi --no-deps --lib
 
 cargo-test:
 	$(call section,tests)
 	$(CARGO) test $(LOCKED) --workspace
 
+# The C library as C programs see it.
+capi-test:
+	$(call section,C library)
+	LOCKED='$(LOCKED)' tests/capi.sh
+
+install uninstall: setup-demo
+	$(MAKE) --no-print-directory -C crates/capi $@ PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' LOCKED='$(LOCKED)'
+
+# One program under all the names of the guide, and the sample configurations.
+TOOLS = kv_perf kv_nvme sdk_perf sdk_perf_async sdk_iterate sdk_iterate_async
+
+install: install-tools
+uninstall: uninstall-tools
+
+install-tools: setup-demo
+	$(call section,tools)
+	$(CARGO) build $(LOCKED) --release -p unvme-cli
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share
+	install -m 755 $(TARGET_DIR)/release/unvme $(DESTDIR)$(PREFIX)/bin/
+	for tool in $(TOOLS); do ln -sf unvme $(DESTDIR)$(PREFIX)/bin/$$tool || exit 1; done
+	cp -R share/unvme $(DESTDIR)$(PREFIX)/share/
+
+uninstall-tools:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,unvme $(TOOLS))
+	rm -rf $(DESTDIR)$(PREFIX)/share/unvme
+
+# One of the rows calls the C library, as C programs do.
 bench-run:
 	$(call section,benchmarks)
+	$(CARGO) build $(LOCKED) --release -p unvme-capi
 	$(CARGO) bench $(LOCKED) -p unvme-cli --bench bench $(BENCH_ARGS)
 
 # In `make test` the benchmarks are always short.

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Finds, and where it may installs, what a goal of the Makefile needs. Silent when nothing is missing.
 #
-#   scripts/setup.sh demo|bench    Rust and a C linker
+#   scripts/setup.sh demo          Rust and a C linker
+#   scripts/setup.sh bench         ... and RocksDB's library
 #   scripts/setup.sh lint          ... and rustfmt, clippy and git
 #   scripts/setup.sh fuzz          Rust, a C linker and a C++ compiler
-#   scripts/setup.sh test          all of these
+#   scripts/setup.sh test          all of these, pkg-config and valgrind
 #
 # As root it installs missing Debian packages; as anybody else it prints the command that does.
 set -eu
@@ -47,6 +48,18 @@ missing_packages() {
     esac
     case $goal in
     lint | test) have git || printf ' git' ;;
+    esac
+    # What the C library's tests are compiled and run with.
+    if [ "$goal" = test ]; then
+        have pkg-config || printf ' pkgconf'
+        # Without libc6-dbg valgrind does not know Debian's dynamic linker.
+        have valgrind || printf ' valgrind libc6-dbg'
+    fi
+    # What the key-value benchmarks compare with.
+    case $goal in
+    bench | test)
+        echo '#include <rocksdb/c.h>' | cc -fsyntax-only -x c - 2>/dev/null || printf ' librocksdb-dev'
+        ;;
     esac
 }
 

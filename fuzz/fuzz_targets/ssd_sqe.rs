@@ -13,13 +13,18 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use unvme_bus::{DmaAccess, Function, Region};
 use unvme_spec::{Cqe, Sqe};
-use unvme_ssd::{MemoryStore, Ssd, SsdConfig};
+use unvme_ssd::{MemoryStore, NamespaceConfig, NamespaceKind, Ssd, SsdConfig};
 
 #[path = "../rig/mod.rs"]
 mod rig;
 use rig::{CC, ENTRIES, Host, Input, QUEUES_BYTES};
 
-const MEDIA_BYTES: u64 = 16 << 20;
+const MEDIA_BYTES: u64 = 40 << 20;
+/// Namespace 1 has blocks, this one pairs, and there is room for more.
+const PAIRS: u32 = 2;
+/// Opcodes of the Key Value command set and of the vendor's.
+const PAIR_OPCODES: [u8; 16] =
+    [0x00, 0x01, 0x01, 0x02, 0x06, 0x10, 0x14, 0x81, 0x81, 0x83, 0x85, 0x90, 0xa1, 0xb1, 0xb2, 0xb3];
 const GUARD: u8 = 0xa5;
 const GUARD_BYTES: usize = 16 << 10;
 /// Memory the device may read and write, between two guards, and behind it memory that it may only read.
@@ -82,6 +87,23 @@ fn pointer(input: &mut Input) -> [u64; 2] {
 }
 
 fn command(input: &mut Input) -> Sqe {
+    let sqe = any_command(input);
+    if sqe.nsid != PAIRS {
+        return sqe;
+    }
+    let kind = input.u8();
+    Sqe {
+        opcode: if kind & 0x80 == 0 { PAIR_OPCODES[usize::from(kind & 0x0f)] } else { sqe.opcode },
+        // The key of one command set, the keyspace of the other.
+        cdw2: input.word(),
+        cdw3: if kind & 0x40 == 0 { u32::from(kind >> 4 & 3) } else { input.word() },
+        mptr: input.word().into(),
+        cdw15: input.word(),
+        ..sqe
+    }
+}
+
+fn any_command(input: &mut Input) -> Sqe {
     Sqe {
         opcode: input.u8(),
         flags: input.u8(),
@@ -126,7 +148,12 @@ impl Run {
         memory.open.fill(0, memory.open.len(), GUARD);
         memory.readable.fill(0, READABLE_BYTES, 0);
         let store = MemoryStore::new(MEDIA_BYTES).unwrap();
-        let ssd = Ssd::new(SsdConfig::block(MEDIA_BYTES, 512), Box::new(store)).unwrap();
+        let namespaces = vec![
+            NamespaceConfig { bytes: Some(4 << 20), kind: NamespaceKind::Blocks(512) },
+            NamespaceConfig { bytes: Some(16 << 20), kind: NamespaceKind::KeyValue },
+        ];
+        let config = SsdConfig { namespaces, ..SsdConfig::block(MEDIA_BYTES, 512) };
+        let ssd = Ssd::new(config, Box::new(store)).unwrap();
         ssd.dma_map(READABLE_AT, &memory.readable, DmaAccess::READ_ONLY).unwrap();
         let host = Host::attach(ssd, memory.submission.clone(), memory.completion.clone());
         let mut run = Self {

@@ -3,9 +3,9 @@
 #
 #   test-vm.sh UNVME               UNVME is the program to test
 #
-# For each block size: block-check.sh, then admin-check.sh in a second guest on the same server. Then what a killed guest
-# and a killed server leave behind. About three minutes without KVM. The last line is "N passed, N failed"; the exit code is
-# not 0 when anything failed. TMPDIR, GUEST_CACHE and so on are as for guest.sh.
+# For each block size: block-check.sh, then admin-check.sh in a second guest on the same server. Then kv-check.sh on pairs,
+# and what a killed guest and a killed server leave behind. About three minutes without KVM. The last line is "N passed, N
+# failed"; the exit code is not 0 when anything failed. TMPDIR, GUEST_CACHE and so on are as for guest.sh.
 set -u
 HERE=$(dirname "$(readlink -f "$0")")
 unvme=$(readlink -f "${1:?the program to test}") || exit 2
@@ -76,6 +76,11 @@ for block in 512 4096; do
   # Linux does without our identifiers for the PCI identity that we share with QEMU's controller: once with another one.
   options=(-q -global -q vfio-user-pci.x-pci-device-id=0x1111)
 done
+
+echo "mem:kv:512M"
+serve mem:kv:512M
+guest pairs "$HERE/kv-check.sh"
+no_warnings server
 
 echo "a virtual slot"
 if "$unvme" device create 0000:02:00.0 --size 512M > /dev/null; then pass create; else fail create; fi

@@ -3,12 +3,14 @@
 //! - `floors`: who may depend on whom, and which crate forbids what.
 //! - `tidy`: ratchets on size, names, leftovers, text and links.
 //! - `licences`: what ships stays usable from GPLv2 programs.
+//! - `capi`: the C headers, the version script and the library say the same.
 //!
 //! Each check prints every problem it finds, one per line, and exits with 1 when there was any.
 #![forbid(unsafe_code)]
 // A build tool talks on the terminal; the lint guards the libraries.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod capi;
 mod floors;
 mod licences;
 mod metadata;
@@ -27,6 +29,7 @@ cargo xtask <check>
   floors    dependency edges between the crates, and their unsafe policies
   tidy      file and function sizes, names, leftovers, text, links (exceptions: xtask/tidy.allow)
   licences  licences of everything that is linked into what ships
+  capi      C headers against the version script, and a shared library given as a further argument
 ";
 
 fn main() -> ExitCode {
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         "floors" => floors::check,
         "tidy" => tidy::check,
         "licences" => licences::check,
+        "capi" => capi::check,
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             return ExitCode::SUCCESS;

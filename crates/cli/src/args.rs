@@ -7,6 +7,8 @@ use crate::cmd::{
     list, logs, read, reset, serve, write, write_zeroes,
 };
 use crate::exit;
+use crate::guide;
+use crate::kv;
 use crate::perf;
 
 const ABOUT: &str = "Manage, evaluate and serve NVMe devices from user space";
@@ -113,8 +115,13 @@ pub(crate) enum Command {
     WriteZeroes(write_zeroes::WriteZeroes),
     /// Check that blocks can be read, without reading them to here
     Verify(write_zeroes::Verify),
+    /// Store, retrieve, delete and list pairs of a key-value namespace
+    #[command(subcommand)]
+    Kv(kv::Command),
     /// Measure how fast a device is
     Perf(perf::Perf),
+    #[command(flatten)]
+    Guide(guide::Program),
     /// Serve a device to other processes on a vfio-user socket
     Serve(serve::Serve),
     /// Print a completion script for a shell
@@ -155,7 +162,9 @@ impl Command {
             Self::Dsm(command) => command.run(),
             Self::WriteZeroes(command) => command.run(),
             Self::Verify(command) => command.run(),
+            Self::Kv(command) => command.run(),
             Self::Perf(command) => command.run(),
+            Self::Guide(program) => program.run(),
             Self::Serve(command) => command.run(),
             Self::Completions(command) => command.run(),
             Self::Man(command) => command.run(),

@@ -4,6 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use unvme::Error;
+use unvme::session::OpError;
 
 /// Everything went well.
 pub(crate) const OK: u8 = 0;
@@ -81,6 +82,13 @@ pub(crate) fn code_of(error: &anyhow::Error) -> u8 {
         if cause.is::<Failed>() {
             return DEVICE;
         }
+        if let Some(error) = cause.downcast_ref::<OpError>() {
+            return match error {
+                OpError::Status(_) => DEVICE,
+                OpError::Argument(_) | OpError::Unsupported(_) => USAGE,
+                _ => SYSTEM,
+            };
+        }
         if let Some(error) = cause.downcast_ref::<Error>() {
             return match error {
                 Error::Device { .. } => DEVICE,
@@ -88,6 +96,7 @@ pub(crate) fn code_of(error: &anyhow::Error) -> u8 {
                 Error::Name { .. }
                 | Error::Unsupported { .. }
                 | Error::Argument(_)
+                | Error::Config { .. }
                 | Error::Exists { .. } => USAGE,
                 _ => SYSTEM,
             };
@@ -106,7 +115,7 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// One line: what went wrong, then why, from the outside in.
-fn line_of(error: &anyhow::Error) -> String {
+pub(crate) fn line_of(error: &anyhow::Error) -> String {
     let mut parts = Vec::new();
     for cause in error.chain() {
         parts.push(cause.to_string());

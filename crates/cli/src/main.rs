@@ -6,6 +6,8 @@
 //! | `cmd` | a file per command, or per family of them |
 //! | `target` | the device and the namespace a command is about, and asking before data is destroyed |
 //! | `show`, `value`, `output` | structures of a device as text like nvme-cli's, and as JSON |
+//! | `kv` | pairs of a key-value namespace, one command at a time; the guide's `kv_nvme` |
+//! | `guide` | the programs of the guide: `kv_perf` and its like |
 //! | `perf`, `report` | measuring a device, and showing what was found |
 //! | `exit` | exit codes, and how an error is told |
 #![forbid(unsafe_code)]
@@ -13,6 +15,8 @@
 mod args;
 mod cmd;
 mod exit;
+mod guide;
+mod kv;
 mod numbers;
 mod output;
 mod perf;
@@ -31,7 +35,6 @@ use tracing_subscriber::filter::LevelFilter;
 const LOG_VARIABLE: &str = "UNVME_LOG";
 
 fn main() -> ExitCode {
-    let cli = args::Cli::parse();
     let level =
         std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::ERROR);
     // Colours are for a person at a terminal who has not switched them off: https://no-color.org.
@@ -42,5 +45,8 @@ fn main() -> ExitCode {
         .with_ansi(io::stderr().is_terminal() && !plain)
         .without_time()
         .init();
-    exit::report(cli.command.run())
+    match guide::called() {
+        Some(code) => code,
+        None => exit::report(args::Cli::parse().command.run()),
+    }
 }

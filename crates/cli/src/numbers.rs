@@ -23,6 +23,14 @@ pub(crate) fn u32(text: &str) -> Result<u32, String> {
     narrow(text, u32::MAX.into())
 }
 
+/// A number of at most 32 bits that is not 0.
+pub(crate) fn above_zero(text: &str) -> Result<u32, String> {
+    match u32(text)? {
+        0 => Err("expected a number above 0".to_owned()),
+        number => Ok(number),
+    }
+}
+
 /// A number of at most 16 bits.
 pub(crate) fn u16(text: &str) -> Result<u16, String> {
     narrow(text, u16::MAX.into())
@@ -57,6 +65,7 @@ mod tests {
         for text in ["", "-1", "+1", "0x", "0x+1", "1.5", "ten", "1 "] {
             assert!(u64(text).is_err_and(|e| e.contains("decimal or hexadecimal")), "{text:?}");
         }
+        assert_eq!((above_zero("1"), above_zero("0x0")), (Ok(1), Err("expected a number above 0".into())));
         assert_eq!(u8("256"), Err("expected a number up to 255 (0xff)".into()));
         assert!(bytes("4Q").is_err_and(|e| e.contains("`4Q` is not a size")));
     }

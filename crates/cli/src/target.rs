@@ -12,7 +12,7 @@ use crate::numbers;
 /// The device a command is about.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DeviceArg {
-    /// Device: 0000:02:00.0, mem:block:SIZE or vfio-user:SOCKET
+    /// Device: 0000:02:00.0, mem:block:SIZE, mem:kv:SIZE or vfio-user:SOCKET
     #[arg(value_name = "DEVICE")]
     pub(crate) device: String,
 }
@@ -32,12 +32,25 @@ pub(crate) struct NamespaceArg {
 }
 
 impl NamespaceArg {
-    /// The namespace that was named, or the only one there is.
+    /// The namespace that was named, or the only one with blocks.
     pub(crate) fn choose(self, device: &Device) -> Result<Nsid> {
+        self.choose_among(device, Device::namespaces)
+    }
+
+    /// The namespace that was named, or the only one there is, whatever its command set.
+    pub(crate) fn choose_any(self, device: &Device) -> Result<Nsid> {
+        self.choose_among(device, |device| device.admin(|controller| controller.active_namespaces()))
+    }
+
+    fn choose_among(
+        self,
+        device: &Device,
+        all: impl FnOnce(&Device) -> unvme::Result<Vec<Nsid>>,
+    ) -> Result<Nsid> {
         if let Some(nsid) = self.namespace_id {
             return Ok(Nsid(nsid));
         }
-        match device.namespaces()?.as_slice() {
+        match all(device)?.as_slice() {
             [only] => Ok(*only),
             [] => Err(usage(format!(
                 "{}: no namespace is attached; create one with `unvme create-ns` and attach it with `unvme attach-ns`",

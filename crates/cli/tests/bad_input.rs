@@ -32,8 +32,7 @@ fn names_of_other_transports_say_what_is_supported() {
         .fails_with(2, &["kernel's NVMe driver are not supported in this version"]);
     home.run(&["id-ctrl", "tcp:host:4420/nqn"])
         .fails_with(2, &["NVMe over TCP is not supported in this version"]);
-    home.run(&["id-ctrl", "mem:kv:1G"])
-        .fails_with(2, &["key-value devices are not supported in this version"]);
+    home.run(&["id-ctrl", "mem:kv:1M"]).fails_with(2, &["SIZE is 16M to 8T in steps of 2M, not 1M"]);
     home.run(&["id-ctrl", "mem:block:1Q"]).fails_with(2, &["`1Q` is not a size", "4G"]);
     home.run(&["id-ctrl", "mem:block:1G,block=1024"])
         .fails_with(2, &["block: a logical block has 512 or 4096 bytes"]);

@@ -81,8 +81,15 @@ fn devices_that_cannot_be_are_refused_with_what_can() {
     let home = Home::new();
     for (args, parts) in [
         (
-            &["--size", "64M", "--type", "kv"][..],
-            &["key-value devices are not supported in this version"][..],
+            &["--size", "8M", "--type", "kv"][..],
+            &["`namespaces`: namespace 1 of type kv has 8388608 bytes, expected at least 16M in steps of 2M"]
+                [..],
+        ),
+        (&["--size", "64M", "--type", "kv", "--media", "null"], &["`media`: a device that keeps no data"]),
+        (&["--size", "64M", "--keyspace-field", "nsid"], &["`keyspace_field`: only a device of type kv"]),
+        (
+            &["--size", "64M", "--namespaces", "kv:32M"],
+            &["a device of type block has no namespace of type kv"],
         ),
         (&["--size", "1M"], &["`capacity_bytes`: a capacity is 2M to 8T in steps of 2M, not 1M"]),
         (&["--size", "3M"], &["in steps of 2M, not 3M"]),
@@ -97,6 +104,8 @@ fn devices_that_cannot_be_are_refused_with_what_can() {
     ] {
         home.run(&[&["device", "create", DEVICE], args].concat()).fails_with(2, parts);
     }
+    home.run(&["device", "create", DEVICE, "--size", "64M", "--namespaces", "tape:32M"])
+        .fails_with_usage("`tape` is no type, expected block or kv");
     assert!(!home.slot().exists(), "nothing of the failures is left");
 }
 

@@ -227,6 +227,16 @@ impl Controller {
         Ok(log)
     }
 
+    /// Get Log Page into a structure of its own; `bytes` of the request is not looked at.
+    ///
+    /// # Errors
+    /// As [`Controller::get_log`].
+    pub fn get_log_as<T: FromBytes>(&self, request: LogRequest) -> Result<T, Error> {
+        let log = self.get_log(&LogRequest { bytes: size_of::<T>(), ..request })?;
+        T::read_from_bytes(&log)
+            .map_err(|_| Error::Protocol(format!("log page {:#04x}: its size", request.lid)))
+    }
+
     /// Get Features. `data_bytes` is the size of the feature's data structure, 0 when it has none.
     ///
     /// # Errors

@@ -87,6 +87,11 @@ impl AdminQueue {
         (sq, cq, state.pair.entries())
     }
 
+    /// Refuses transfers of more than `bytes` from now on.
+    pub(crate) fn limit_transfers(&self, bytes: usize) {
+        self.lock().pair.limit_transfers(bytes);
+    }
+
     /// Sends a command and waits for its completion, whatever its status.
     ///
     /// # Errors
@@ -147,6 +152,11 @@ impl AdminQueue {
                             return Ok(token);
                         }
                         Err((Refused::TooLong, _)) => return Err(too_long(&state.pair, bytes)),
+                        // Admin commands carry no keys.
+                        Err((Refused::NoList | Refused::NoKeyMemory, _)) => {
+                            let reason = "no memory is left for the PRP list of a transfer";
+                            return Err(Error::Exhausted(reason.to_owned()));
+                        }
                         Err((Refused::Full, buf)) => payload = buf.map(|buf| Payload { buf, bytes }),
                     }
                 }

@@ -79,6 +79,7 @@ impl Device {
                 transfer_bytes_max: options.transfer_bytes_max,
                 // Admin commands over PCIe use PRPs (Base 4.3).
                 data_pointers: DataPointers::Prp,
+                long_keys: false,
                 sq_doorbell: doorbell(&registers, cap, Qid::ADMIN, Side::Submission),
                 cq_doorbell: doorbell(&registers, cap, Qid::ADMIN, Side::Completion),
             },
@@ -144,6 +145,7 @@ impl Device {
                 }
             },
         };
+        self.admin.limit_transfers(facts.transfer_bytes_max);
         // Set once: queues and their PRP lists are made for these limits.
         let _ = self.facts.set(facts);
     }

@@ -10,6 +10,7 @@
 //! | [`Controller`] | bring-up, reset, events, and the admin commands, typed |
 //! | [`Queue`], [`Ring`] | a queue pair, and what goes in and out of it |
 //! | [`Namespace`] | checked commands of the NVM Command Set |
+//! | [`KvNamespace`] | checked commands of the Key Value Command Set and of Samsung's key-value SSDs |
 //! | [`Event`] | what the controller reports on its own |
 //!
 //! ```
@@ -53,6 +54,7 @@ mod device;
 mod dptr;
 mod error;
 mod event;
+mod kv;
 mod lifecycle;
 mod namespace;
 mod pace;
@@ -66,9 +68,14 @@ pub use admin::{FeatureValue, LogRequest};
 pub use controller::{Controller, ControllerOptions};
 pub use error::Error;
 pub use event::{Event, EventKind};
+pub use kv::{
+    KvBatchOp, KvCommand, KvKey, KvNamespace, KvOptions, KvVerdict, StoreCondition, StoreOptions,
+    VendorCommands,
+};
 pub use namespace::{DSM_RANGES_MAX, Namespace};
 pub use queue::{
-    Completion, CompletionMode, Completions, DEPTH_MAX, DataPointers, Payload, Queue, QueueOptions, Rejected,
+    Advancer, Completion, CompletionMode, Completions, DEPTH_MAX, DataPointers, Payload, Queue, QueueOptions,
+    Rejected,
 };
 pub use ring::{Ring, RingCompletions};
 pub use unvme_bus::{DmaBuf, DmaPool};

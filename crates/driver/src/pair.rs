@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use unvme_bus::mem::PAGE_BYTES;
 use unvme_bus::{BusError, DmaBuf, DmaPool, Doorbell, Region};
-use unvme_spec::{Cid, Cqe, Qid, Sqe, Status, prp};
+use unvme_spec::{Cid, Cqe, Qid, Sqe, Status, prp, samsung_kv};
 
 use crate::dptr;
 use crate::queue::{Completion, DataPointers, Payload};
@@ -21,6 +21,11 @@ const GENERATION_ONE: u16 = 0x1000;
 const BUSY: u32 = 1 << 16;
 /// In a slot's tag: a reset ended the command and its owner has not been told yet.
 const ABORTED: u32 = 1 << 17;
+/// Transfers up to this length have their PRP list in memory of the slot. One page; those that are longer take a list from
+/// the pool, and time enough to hide that.
+const SLOT_LIST_BYTES: u64 = 2 << 20;
+/// Memory for a long key in each slot. A divisor of the page: a key never crosses one.
+const KEY_BYTES: usize = 256;
 /// End of the list of free slots.
 const NONE: u32 = u32::MAX;
 
@@ -46,6 +51,8 @@ pub(crate) struct PairConfig {
     pub(crate) transfer_bytes_max: usize,
     /// [`DataPointers::Auto`] is resolved: it stands for a controller with SGLs.
     pub(crate) data_pointers: DataPointers,
+    /// Memory for a long key in every slot.
+    pub(crate) long_keys: bool,
     pub(crate) sq_doorbell: Doorbell,
     pub(crate) cq_doorbell: Doorbell,
 }
@@ -62,6 +69,17 @@ pub(crate) enum Refused {
     Full,
     /// More bytes than the buffer or the controller takes.
     TooLong,
+    /// No memory is left for the PRP list of a long transfer.
+    NoList,
+    /// The key is longer than a slot's key memory, or the queue was created without.
+    NoKeyMemory,
+}
+
+/// The PRP list of a transfer that is too long for the list of its slot.
+struct FarList {
+    /// Slot that uses it, or has last used it.
+    index: u32,
+    memory: DmaBuf,
 }
 
 /// A submission queue and its completion queue.
@@ -87,11 +105,16 @@ pub(crate) struct Pair {
     lists: Region,
     lists_iova: u64,
     list_bytes: usize,
+    far_lists: Vec<FarList>,
+    /// Where far lists come from.
+    pool: DmaPool,
     sq_doorbell: Doorbell,
     cq_doorbell: Doorbell,
     violation: Option<Cqe>,
     sq_iova: u64,
     cq_iova: u64,
+    /// Long keys, [`KEY_BYTES`] for each slot.
+    keys: Option<DmaBuf>,
     /// Submission queue, completion queue, PRP lists; `None` once it had to be given up.
     memory: Option<[DmaBuf; 3]>,
 }
@@ -99,10 +122,15 @@ pub(crate) struct Pair {
 impl Pair {
     pub(crate) fn new(pool: &DmaPool, config: PairConfig) -> Result<Self, BusError> {
         let entries = u32::from(config.depth) + 1;
-        let list_bytes = dptr::list_pages(config.transfer_bytes_max as u64) as usize * PAGE_BYTES;
+        let listed = SLOT_LIST_BYTES.min(config.transfer_bytes_max as u64);
+        let list_bytes = dptr::list_pages(listed) as usize * PAGE_BYTES;
         let sq = pool.alloc(entries as usize * SQE_BYTES)?;
         let cq = pool.alloc(entries as usize * CQE_BYTES)?;
         let lists = pool.alloc(usize::from(config.depth) * list_bytes)?;
+        let keys = match config.long_keys {
+            true => Some(pool.alloc(usize::from(config.depth) * KEY_BYTES)?),
+            false => None,
+        };
         let slots = (0..u32::from(config.depth))
             .map(|index| Slot {
                 token: 0,
@@ -131,11 +159,14 @@ impl Pair {
             lists: lists.region().clone(),
             lists_iova: lists.iova(),
             list_bytes,
+            far_lists: Vec::new(),
+            pool: pool.clone(),
             sq_doorbell: config.sq_doorbell,
             cq_doorbell: config.cq_doorbell,
             violation: None,
             sq_iova: sq.iova(),
             cq_iova: cq.iova(),
+            keys,
             memory: Some([sq, cq, lists]),
         })
     }
@@ -158,6 +189,11 @@ impl Pair {
         self.transfer_bytes_max
     }
 
+    /// Lowers the longest transfer, for a queue that was made before the controller had said what it takes.
+    pub(crate) fn limit_transfers(&mut self, bytes: usize) {
+        self.transfer_bytes_max = self.transfer_bytes_max.min(bytes);
+    }
+
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
         self.slots.len()
@@ -176,9 +212,21 @@ impl Pair {
     #[inline(always)]
     pub(crate) fn submit(
         &mut self,
+        sqe: Sqe,
+        payload: Option<Payload>,
+        token: u64,
+    ) -> Result<(), (Refused, Option<DmaBuf>)> {
+        self.submit_as(sqe, payload, token, self.data_pointers)
+    }
+
+    /// [`Pair::submit`] with a data pointer of a kind that may not be the queue's.
+    #[inline(always)]
+    pub(crate) fn submit_as(
+        &mut self,
         mut sqe: Sqe,
         payload: Option<Payload>,
         token: u64,
+        data_pointers: DataPointers,
     ) -> Result<(), (Refused, Option<DmaBuf>)> {
         let index = self.free;
         let buf = match payload {
@@ -188,7 +236,9 @@ impl Pair {
                     return Err((Refused::TooLong, Some(buf)));
                 }
                 if bytes > 0 && index != NONE {
-                    let pointer = self.point(index, buf.iova(), bytes);
+                    let Some(pointer) = self.point(index, buf.iova(), bytes, data_pointers) else {
+                        return Err((Refused::NoList, Some(buf)));
+                    };
                     sqe.dptr = pointer.dptr;
                     if pointer.is_sgl {
                         sqe.set_sgl();
@@ -213,32 +263,78 @@ impl Pair {
         Ok(())
     }
 
-    /// The data pointer of a command in slot `index`.
+    /// Submits an entry of [`unvme_spec::samsung_kv`] whose key travels in memory.
+    #[inline(never)]
+    pub(crate) fn submit_with_key(
+        &mut self,
+        mut sqe: Sqe,
+        key: &[u8],
+        payload: Option<Payload>,
+        token: u64,
+    ) -> Result<(), (Refused, Option<DmaBuf>)> {
+        let Some(keys) = self.keys.as_ref().filter(|_| key.len() <= KEY_BYTES) else {
+            return Err((Refused::NoKeyMemory, payload.map(|payload| payload.buf)));
+        };
+        if self.free != NONE {
+            let place = self.free as usize * KEY_BYTES;
+            // The doorbell publishes it, with the entry.
+            keys.region().write(place, key);
+            samsung_kv::set_key_prp(&mut sqe, [keys.iova() + place as u64, 0]);
+        }
+        self.submit_as(sqe, payload, token, DataPointers::Prp)
+    }
+
+    /// The data pointer of a command in slot `index`; `None` when there is no memory to describe it in.
     #[inline(always)]
-    fn point(&self, index: u32, iova: u64, bytes: usize) -> DataPointer {
-        if self.data_pointers == DataPointers::Sgl {
-            return DataPointer { dptr: dptr::sgl(iova, bytes as u32), is_sgl: true };
+    fn point(&mut self, index: u32, iova: u64, bytes: usize, kind: DataPointers) -> Option<DataPointer> {
+        if kind == DataPointers::Sgl {
+            return Some(DataPointer { dptr: dptr::sgl(iova, bytes as u32), is_sgl: true });
         }
         let skip = index as usize * self.list_bytes;
         let prp = dptr::prp(iova, bytes as u64, self.lists_iova + skip as u64);
         if prp.has_list {
-            return self.point_far(skip, prp, iova, bytes);
+            return self.point_far(index, prp, iova, bytes, kind);
         }
-        DataPointer { dptr: prp.dptr, is_sgl: false }
+        Some(DataPointer { dptr: prp.dptr, is_sgl: false })
     }
 
     /// More than two pages: one SGL data block where the queue may use it, a PRP list otherwise.
     #[inline(never)]
-    fn point_far(&self, skip: usize, prp: dptr::Prp, iova: u64, bytes: usize) -> DataPointer {
-        if self.data_pointers == DataPointers::Auto {
-            return DataPointer { dptr: dptr::sgl(iova, bytes as u32), is_sgl: true };
+    fn point_far(
+        &mut self,
+        index: u32,
+        prp: dptr::Prp,
+        iova: u64,
+        bytes: usize,
+        kind: DataPointers,
+    ) -> Option<DataPointer> {
+        if kind == DataPointers::Auto {
+            return Some(DataPointer { dptr: dptr::sgl(iova, bytes as u32), is_sgl: true });
         }
-        let words = dptr::list(iova, bytes as u64, self.lists_iova + skip as u64);
-        for (i, word) in words.enumerate() {
+        let list_bytes = dptr::list_pages(bytes as u64) as usize * PAGE_BYTES;
+        let (lists, skip, list_iova) = if list_bytes <= self.list_bytes {
+            (self.lists.clone(), index as usize * self.list_bytes, prp.dptr[1])
+        } else {
+            let memory = self.far_list(index, list_bytes)?;
+            (memory.region().clone(), 0, memory.iova())
+        };
+        for (i, word) in dptr::list(iova, bytes as u64, list_iova).enumerate() {
             // Relaxed: the doorbell publishes it, with the entry.
-            self.lists.store_u64(skip + i * prp::ENTRY_BYTES, word, Ordering::Relaxed);
+            lists.store_u64(skip + i * prp::ENTRY_BYTES, word, Ordering::Relaxed);
         }
-        DataPointer { dptr: prp.dptr, is_sgl: false }
+        Some(DataPointer { dptr: [prp.dptr[0], list_iova], is_sgl: false })
+    }
+
+    /// Memory for the PRP list of a command in slot `index`, which is free. Lists of commands that have ended go back to
+    /// the pool here: completions, which are many, do not look for them.
+    fn far_list(&mut self, index: u32, bytes: usize) -> Option<&DmaBuf> {
+        let slots = &self.slots;
+        self.far_lists.retain(|list| {
+            list.index != index && slots.get(list.index as usize).is_some_and(|slot| slot.tag & BUSY != 0)
+        });
+        let memory = self.pool.alloc(bytes).ok()?;
+        self.far_lists.push(FarList { index, memory });
+        self.far_lists.last().map(|list| &list.memory)
     }
 
     /// Tells the device about the entries written since the last call.
@@ -363,7 +459,7 @@ impl Pair {
     /// Leaks the queues' memory: the device may still write it.
     pub(crate) fn quarantine(&mut self) {
         self.abort_all(false);
-        std::mem::forget(self.memory.take());
+        std::mem::forget((self.memory.take(), self.keys.take(), std::mem::take(&mut self.far_lists)));
     }
 
     /// The commands the device has, each with its deadline, which starts at 0.

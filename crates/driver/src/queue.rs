@@ -1,11 +1,13 @@
 //! What goes into a queue and comes out of it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use unvme_bus::DmaBuf;
+use unvme_bus::{Clock, DmaBuf, EventFd, Function};
 use unvme_spec::{Qid, Sqe, Status};
 
+use crate::kv::KvCommand;
 use crate::{Error, Ring};
 
 /// Most commands a queue takes: 4095 slots leave 4 bits of the command identifier for a count of reuse.
@@ -45,6 +47,8 @@ pub struct QueueOptions {
     pub mode: CompletionMode,
     /// How to describe buffers.
     pub data_pointers: DataPointers,
+    /// Memory for keys of more than 16 bytes, which travel outside their entry: 256 bytes for each command.
+    pub long_keys: bool,
     /// How long a command may take before it is aborted; then the controller is reset.
     pub command_timeout: Duration,
     /// How long after the Abort the command may still take before the controller is reset.
@@ -57,6 +61,7 @@ impl Default for QueueOptions {
             depth: 128,
             mode: CompletionMode::default(),
             data_pointers: DataPointers::default(),
+            long_keys: false,
             command_timeout: Duration::from_secs(30),
             abort_grace: Duration::from_secs(5),
         }
@@ -147,6 +152,25 @@ impl Queue {
         }
     }
 
+    /// Takes a command of a [`crate::KvNamespace`] like [`Queue::submit`]. `buf` is what it moves data to or from; a
+    /// command that moves none takes a buffer along all the same.
+    ///
+    /// # Errors
+    /// As [`Queue::submit`]; [`Error::InvalidArgument`] also for a buffer that is missing, and for a key of more than 16
+    /// bytes on a queue without [`QueueOptions::long_keys`]; [`Error::Exhausted`] when no memory is left to describe a
+    /// transfer beyond 2 MiB.
+    #[inline(always)]
+    pub fn submit_kv(
+        &mut self,
+        command: KvCommand<'_>,
+        buf: Option<DmaBuf>,
+        token: u64,
+    ) -> Result<(), Rejected> {
+        match self {
+            Self::Ring(ring) => ring.submit_kv(command, buf, token),
+        }
+    }
+
     /// Tells the device about everything submitted since the last call; nothing when there is nothing new.
     ///
     /// # Errors
@@ -181,6 +205,30 @@ impl Queue {
         }
     }
 
+    /// As [`Queue::poll`], without letting a host-driven device work: for those who let it work with an [`Advancer`].
+    #[inline]
+    pub fn take(&mut self, max: usize) -> Completions<'_> {
+        match self {
+            Self::Ring(ring) => Completions::Ring(ring.take(max)),
+        }
+    }
+
+    /// The device's work on this queue, when it makes progress only inside its host: for a thread that lets it work
+    /// while others submit. `None` for devices that run by themselves.
+    pub fn advancer(&self) -> Option<Advancer> {
+        match self {
+            Self::Ring(ring) => ring.advancer(),
+        }
+    }
+
+    /// What the device signals for this queue's completions: for a thread that sleeps without holding the queue. It
+    /// drains the event first, then polls, then sleeps. `None` for a queue in [`CompletionMode::Poll`].
+    pub fn interrupt(&self) -> Option<&EventFd> {
+        match self {
+            Self::Ring(ring) => ring.interrupt(),
+        }
+    }
+
     /// Commands submitted whose completion [`Queue::poll`] has not returned yet.
     #[inline]
     pub fn outstanding(&self) -> usize {
@@ -209,6 +257,34 @@ impl Queue {
         match self {
             Self::Ring(ring) => ring.mode(),
         }
+    }
+}
+
+/// Lets a host-driven device work on one queue, from any thread and while the queue is in use. It keeps the function, and
+/// not the queue: after that has gone it does nothing.
+#[derive(Clone)]
+pub struct Advancer {
+    pub(crate) function: Arc<dyn Function>,
+    pub(crate) lane: Qid,
+    pub(crate) clock: Clock,
+}
+
+impl Advancer {
+    /// Lets the device work for a bounded while; returns how many units of work it did.
+    #[inline]
+    pub fn advance(&self) -> usize {
+        self.function.advance(Some(self.lane.0), &self.clock)
+    }
+
+    /// The clock the device is handed; whoever waits moves it when it is a virtual one.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+}
+
+impl fmt::Debug for Advancer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Advancer").field("lane", &self.lane).finish_non_exhaustive()
     }
 }
 

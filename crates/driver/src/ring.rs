@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use unvme_bus::{Clock, EventFd, Function};
+use unvme_bus::{Clock, DmaBuf, EventFd, Function};
 use unvme_spec::{Qid, Sqe};
 
 use crate::Error;
 use crate::admin_queue::{Caller, command_name};
 use crate::device::Device;
+use crate::kv::KvCommand;
 use crate::lifecycle::{Lifecycle, PairRequest};
 use crate::pace::Pace;
 use crate::pair::{Pair, PairConfig, Refused};
-use crate::queue::{Completion, CompletionMode, DEPTH_MAX, DataPointers, Payload, QueueOptions, Rejected};
+use crate::queue::{
+    Advancer, Completion, CompletionMode, DEPTH_MAX, DataPointers, Payload, QueueOptions, Rejected,
+};
 use crate::watch::Watch;
 
 /// In place of an epoch: matches none, so every call takes the slow way.
@@ -134,6 +137,7 @@ impl Ring {
             depth: options.depth,
             transfer_bytes_max,
             data_pointers,
+            long_keys: options.long_keys,
             sq_doorbell: device.sq_doorbell(qid),
             cq_doorbell: device.cq_doorbell(qid),
         };
@@ -210,15 +214,55 @@ impl Ring {
         }
     }
 
+    /// As [`crate::Queue::submit_kv`].
+    #[inline(always)]
+    #[allow(clippy::missing_errors_doc)] // Stated there.
+    pub fn submit_kv(
+        &mut self,
+        command: KvCommand<'_>,
+        buf: Option<DmaBuf>,
+        token: u64,
+    ) -> Result<(), Rejected> {
+        if self.is_outdated() {
+            self.attend();
+            if let Some(reason) = &self.dead {
+                return Err(Rejected { error: Error::Gone { reason: reason.clone() }, buf });
+            }
+        }
+        let bytes = command.bytes;
+        if bytes > 0 && buf.is_none() {
+            return Err(without_buffer(bytes));
+        }
+        let payload = buf.map(|buf| Payload { buf, bytes });
+        let done = if let Some(key) = command.long_key {
+            self.pair.submit_with_key(command.sqe, key, payload, token)
+        } else if command.is_prp_only {
+            self.pair.submit_as(command.sqe, payload, token, DataPointers::Prp)
+        } else {
+            self.pair.submit(command.sqe, payload, token)
+        };
+        match done {
+            Ok(()) => Ok(()),
+            Err((refused, buf)) => Err(self.rejected(refused, buf)),
+        }
+    }
+
     #[cold]
-    fn rejected(&self, refused: Refused, buf: Option<unvme_bus::DmaBuf>) -> Rejected {
+    fn rejected(&self, refused: Refused, buf: Option<DmaBuf>) -> Rejected {
         let error = match refused {
             Refused::Full => Error::Full { capacity: self.pair.capacity() as u32 },
             Refused::TooLong => Error::InvalidArgument(format!(
                 "the transfer is longer than its buffer ({} bytes) or than the limit of {} bytes",
-                buf.as_ref().map_or(0, unvme_bus::DmaBuf::len),
+                buf.as_ref().map_or(0, DmaBuf::len),
                 self.pair.transfer_bytes_max()
             )),
+            Refused::NoList => {
+                Error::Exhausted("no memory is left for the PRP list of a transfer".to_owned())
+            }
+            Refused::NoKeyMemory => Error::InvalidArgument(
+                "the key travels in memory, which the queue was created without (QueueOptions::long_keys)"
+                    .to_owned(),
+            ),
         };
         Rejected { error, buf }
     }
@@ -247,6 +291,29 @@ impl Ring {
             self.function.advance(Some(self.lane.0), &self.clock);
         }
         RingCompletions { ring: self, left: max, found: false }
+    }
+
+    /// As [`crate::Queue::take`].
+    #[inline]
+    pub fn take(&mut self, max: usize) -> RingCompletions<'_> {
+        if self.is_outdated() || self.countdown < 0 {
+            self.attend();
+        }
+        RingCompletions { ring: self, left: max, found: false }
+    }
+
+    /// As [`crate::Queue::advancer`].
+    pub fn advancer(&self) -> Option<Advancer> {
+        self.host_driven.then(|| Advancer {
+            function: Arc::clone(&self.function),
+            lane: self.lane,
+            clock: self.clock.clone(),
+        })
+    }
+
+    /// As [`crate::Queue::interrupt`].
+    pub fn interrupt(&self) -> Option<&EventFd> {
+        self.interrupt.as_ref().map(|(_, event)| event)
     }
 
     /// True when the controller has been reset since, or the pair does not work.
@@ -447,6 +514,12 @@ impl Drop for Ring {
             self.pair.quarantine();
         }
     }
+}
+
+#[cold]
+fn without_buffer(bytes: usize) -> Rejected {
+    let reason = format!("the command moves {bytes} bytes and came without a buffer");
+    Rejected { error: Error::InvalidArgument(reason), buf: None }
 }
 
 /// Completions of a [`Ring`]; see [`crate::Completions`].

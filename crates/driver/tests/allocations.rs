@@ -1,41 +1,11 @@
 //! The polled path allocates nothing.
-// UNSAFETY: counting allocations takes a global allocator, whose trait is unsafe; it passes everything on.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+mod counting;
 
 use unvme_driver::{Controller, ControllerOptions, Namespace, Payload, QueueOptions};
 use unvme_spec::nvm::{AccessFlags, BlockRange};
 use unvme_spec::{Lba, Nsid, Status};
 use unvme_ssd::{MemoryStore, Ssd, SsdConfig};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call goes to the system's allocator with the arguments it came with.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.realloc(pointer, layout, bytes) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 #[test]
 fn a_hundred_thousand_commands_allocate_nothing() {
@@ -76,11 +46,11 @@ fn a_hundred_thousand_commands_allocate_nothing() {
     };
     // Once before counting: the device makes its own tables on first use.
     run(1_000);
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = counting::count();
     run(COMMANDS);
-    let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let allocated = counting::count() - before;
     assert_eq!(allocated, 0, "allocations in {COMMANDS} commands");
     // The counter counts.
     drop(std::hint::black_box(Box::new(1u64)));
-    assert!(ALLOCATIONS.load(Ordering::Relaxed) > before);
+    assert!(counting::count() > before);
 }

@@ -373,7 +373,11 @@ impl Block {
 }
 
 /// Waits for everything outstanding and hands it to `done`.
-fn collect(name: &str, queue: &mut Queue, mut done: impl FnMut(unvme_driver::Completion)) -> Result<()> {
+pub(crate) fn collect(
+    name: &str,
+    queue: &mut Queue,
+    mut done: impl FnMut(unvme_driver::Completion),
+) -> Result<()> {
     let mut broken = None;
     let mut aborted = false;
     while queue.outstanding() > 0 {

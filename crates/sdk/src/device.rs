@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use unvme_driver::Controller;
+use unvme_driver::{Controller, KvOptions};
 use unvme_spec::identify::IdentifyController;
 use unvme_spec::identify::text::Text;
 use unvme_spec::{Nsid, identify};
 
 use crate::block::Block;
+use crate::kv::Kv;
 use crate::{DeviceName, Error, Result};
 
 /// How a device is reached.
@@ -54,6 +55,15 @@ impl From<&IdentifyController> for Identity {
             controller_id: data.cntlid,
         }
     }
+}
+
+/// An active namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceEntry {
+    /// Namespace identifier.
+    pub nsid: Nsid,
+    /// Command set, see [`unvme_spec::identify::csi`].
+    pub command_set: u8,
 }
 
 /// An open device. Closed when it and everything made from it is dropped.
@@ -108,6 +118,22 @@ impl Device {
         commands(&self.controller).map_err(|e| Error::driver(self.name.as_str(), e))
     }
 
+    /// Active namespaces of all command sets, ascending.
+    ///
+    /// # Errors
+    /// As [`Device::admin`].
+    pub fn all_namespaces(&self) -> Result<Vec<NamespaceEntry>> {
+        self.admin(|controller| {
+            let active = controller.active_namespaces()?.into_iter();
+            active
+                .map(|nsid| {
+                    let command_set = controller.namespace_command_set(nsid)?;
+                    Ok(NamespaceEntry { nsid, command_set })
+                })
+                .collect()
+        })
+    }
+
     /// Active namespaces of the NVM Command Set, ascending.
     ///
     /// # Errors
@@ -123,13 +149,38 @@ impl Device {
     pub fn block(&self, nsid: Nsid) -> Result<Block> {
         let active = self.namespaces()?;
         if !active.contains(&nsid) {
-            let list: Vec<String> = active.iter().map(ToString::to_string).collect();
-            let reason = match list.as_slice() {
-                [] => "no namespace is attached".to_owned(),
-                list => format!("attached namespaces are {}", list.join(", ")),
-            };
-            return Err(Error::Argument(format!("{}: there is no namespace {nsid}; {reason}", self.name)));
+            return Err(self.no_namespace(nsid, &active));
         }
         Block::open(&self.name, &self.controller, nsid)
+    }
+
+    /// A key-value namespace.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when the namespace is not active, listing those that are; [`Error::Unsupported`] when it has
+    /// no key-value commands; as [`Device::admin`].
+    pub fn kv(&self, nsid: Nsid) -> Result<Kv> {
+        self.kv_with(nsid, KvOptions::default())
+    }
+
+    /// A key-value namespace, for devices that do not say what they are.
+    ///
+    /// # Errors
+    /// As [`Device::kv`].
+    pub fn kv_with(&self, nsid: Nsid, options: KvOptions) -> Result<Kv> {
+        let active = self.admin(Controller::active_namespaces)?;
+        if !active.contains(&nsid) {
+            return Err(self.no_namespace(nsid, &active));
+        }
+        Kv::open(&self.name, &self.controller, nsid, options)
+    }
+
+    fn no_namespace(&self, nsid: Nsid, active: &[Nsid]) -> Error {
+        let list: Vec<String> = active.iter().map(ToString::to_string).collect();
+        let reason = match list.as_slice() {
+            [] => "no namespace is attached".to_owned(),
+            list => format!("attached namespaces are {}", list.join(", ")),
+        };
+        Error::Argument(format!("{}: there is no namespace {nsid}; {reason}", self.name))
     }
 }

@@ -1,7 +1,7 @@
-//! User-space NVMe SDK: block devices by name, polled, on any transport.
+//! User-space NVMe SDK: block and key-value devices by name, polled, on any transport.
 //!
 //! ```
-//! use unvme::{Nsid, OpenOptions, open};
+//! use unvme::{Nsid, OpenOptions, StoreOptions, open};
 //!
 //! # fn main() -> Result<(), unvme::Error> {
 //! let device = open("mem:block:64M", &OpenOptions::default())?;
@@ -10,6 +10,14 @@
 //! let mut data = [0; 512];
 //! block.read_at(8, &mut data)?;
 //! assert_eq!(data, [0x5a; 512]);
+//!
+//! let device = open("mem:kv:64M", &OpenOptions::default())?;
+//! let mut kv = device.kv(Nsid(1))?;
+//! kv.store(b"key", b"value", StoreOptions::default())?;
+//! assert_eq!(kv.retrieve(b"key")?.as_deref(), Some(&b"value"[..]));
+//! for key in kv.prefix(b"k")? {
+//!     assert_eq!(key?, b"key");
+//! }
 //! # Ok(())
 //! # }
 //! ```
@@ -22,44 +30,74 @@
 //! | `device` | [`Device`]: identity, namespaces, the controller |
 //! | `block` | [`Block`]: calls that wait, of any length |
 //! | `queue` | [`BlockQueue`]: submit and poll, with buffers that travel with their commands |
+//! | `kv` | [`Kv`]: key-value calls that wait, [`KvQueue`]: submit and poll |
+//! | [`config`] | [`SdkConfig`]: the configuration file, and what it means |
+//! | [`placement`] | [`Placement`]: which CPUs submit and complete |
+//! | [`radix`] | [`RadixTree`]: an ordered map from byte strings |
+//! | [`slab`] | [`Slab`]: a device's buffers, within a budget |
+//! | [`cache`] | [`ReadCache`]: complete values of some devices |
+//! | [`session`] | [`session::Session`]: devices that any thread calls, completion threads, handlers |
 //! | `serve` | [`serve()`]: offering a virtual device to other processes (feature `local`) |
 //!
 //! Errors are one enum, [`Error`]; a status that a device answered is always whole.
 //!
-//! What it does not implement: devices of the kernel's driver, VFIO devices, NVMe over TCP, key-value devices, caching.
+//! What it does not implement: devices of the kernel's driver, VFIO devices, NVMe over TCP; on a
+//! key-value device, storing values of more bytes than one command moves, and without Samsung's vendor commands also keys
+//! of more than 16 bytes, parts of values, appending and compression.
 #![forbid(unsafe_code)]
 
 mod address;
 mod block;
+pub mod cache;
+pub mod config;
 mod device;
 mod error;
+mod kv;
 #[cfg(feature = "local")]
 mod local;
 mod name;
 mod open;
+pub mod placement;
 mod queue;
+pub mod radix;
 pub mod registry;
 #[cfg(feature = "local")]
 mod serve;
+pub mod session;
 mod size;
+pub mod slab;
 
 pub use address::{NotAnAddress, PciAddress};
 pub use block::Block;
-pub use device::{Device, Identity, Transport};
+pub use cache::ReadCache;
+pub use config::{ConfigFile, DeviceConfig, SdkConfig};
+pub use device::{Device, Identity, NamespaceEntry, Transport};
 pub use error::{Error, Result};
+pub use kv::{
+    BatchOp, DialectLimits, KeyIter, Kv, KvCompletion, KvCompletions, KvLimits, KvOp, KvQueue, KvUsage,
+    Retrieved,
+};
+#[cfg(feature = "local")]
+pub use local::check;
 pub use name::{DeviceName, MemoryDevice, NAME_SYNTAX};
 pub use open::{OpenOptions, open, open_function};
+pub use placement::{CpuSet, PlacedDevice, Placement};
 pub use queue::{BlockOp, BlockQueue};
+pub use radix::RadixTree;
 pub use registry::Registry;
 #[cfg(feature = "local")]
 pub use serve::{ServeOptions, serve};
 pub use size::{NotASize, Size};
+pub use slab::{SLAB_BYTES_MIN, Slab, SlabBuf, SlabError, SlabOptions, SlabStats};
 
-pub use unvme_bus::{Clock, EventFd, Function, Region};
+pub use unvme_bus::{BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Pages, Region, Window};
 pub use unvme_driver::{
     Completion, CompletionMode, Completions, Controller, ControllerOptions, DEPTH_MAX, DataPointers, DmaBuf,
-    DmaPool, Error as DriverError, Event, EventKind, FeatureValue, LogRequest, Namespace, Payload, Queue,
-    QueueOptions, Rejected,
+    DmaPool, Error as DriverError, Event, EventKind, FeatureValue, KvBatchOp, KvCommand, KvKey, KvNamespace,
+    KvOptions, KvVerdict, LogRequest, Namespace, Payload, Queue, QueueOptions, Rejected, StoreCondition,
+    StoreOptions, VendorCommands,
 };
 pub use unvme_spec::nvm::{AccessFlags, BlockRange};
 pub use unvme_spec::{Cqe, Lba, Nsid, Sqe, Status};
+#[cfg(feature = "local")]
+pub use unvme_ssd::{CheckedNamespace, Damage};

@@ -6,11 +6,15 @@ use std::time::Duration;
 
 use unvme_bus::Region;
 use unvme_ssd::{
-    CHUNK_BYTES, FileStore, MemoryStore, NamespaceConfig, NullStore, Ssd, SsdConfig, SsdError, Store,
+    CHUNK_BYTES, CheckedNamespace, FileStore, MemoryStore, NamespaceConfig, NamespaceKind, NullStore, Ssd,
+    SsdConfig, SsdError, Store,
 };
 
 use crate::name::MemoryDevice;
-use crate::registry::{Attempt, CAPACITY_UNIT, DeviceSpec, MODEL_DEFAULT, MediaKind, Slot, SlotLock};
+use crate::registry::{
+    Attempt, CAPACITY_UNIT, DeviceSpec, DeviceType, KeyspaceField, MODEL_DEFAULT, MediaKind, NamespaceSpec,
+    Slot, SlotLock,
+};
 use crate::{DeviceName, Error, Result};
 
 const _: () = assert!(CAPACITY_UNIT.0 == CHUNK_BYTES);
@@ -26,7 +30,11 @@ pub(crate) fn memory(device: &MemoryDevice) -> Result<Arc<Ssd>> {
     let bytes = device.capacity.0;
     let name = DeviceName::Memory(*device).to_string();
     let failed = |source| Error::Ssd { name: name.clone(), source };
-    let mut config = SsdConfig::block(bytes, device.block_bytes.get());
+    let mut config = match device.device_type {
+        DeviceType::Block => SsdConfig::block(bytes, device.block_bytes.get()),
+        DeviceType::Kv => SsdConfig::kv(bytes),
+    };
+    config.keyspace_field = keyspace_field(device.keyspace_field);
     config.serial = MEMORY_SERIAL.into();
     config.model = MODEL_DEFAULT.into();
     let store: Box<dyn Store> = match device.media {
@@ -85,18 +93,45 @@ fn start(slot: &Slot, spec: &DeviceSpec, lock: SlotLock) -> Result<Arc<Ssd>> {
         MediaKind::File => Box::new(FileStore::open(slot.folder(), bytes).map_err(failed)?),
         MediaKind::Null => Box::new(NullStore::new(bytes)),
     };
-    let namespaces = spec
-        .namespaces
-        .iter()
-        .map(|n| NamespaceConfig { bytes: Some(n.bytes), block_bytes: n.block_bytes.get() })
-        .collect();
+    let kind = |n: &NamespaceSpec| {
+        n.logical_block().map_or(NamespaceKind::KeyValue, |block| NamespaceKind::Blocks(block.get()))
+    };
+    let namespaces =
+        spec.namespaces.iter().map(|n| NamespaceConfig { bytes: Some(n.bytes), kind: kind(n) }).collect();
+    let plain = match spec.device_type {
+        DeviceType::Block => SsdConfig::block(bytes, 512),
+        DeviceType::Kv => SsdConfig::kv(bytes),
+    };
     let config = SsdConfig {
         serial: spec.serial.clone(),
         model: spec.model.clone(),
         namespaces,
-        ..SsdConfig::block(bytes, 512)
+        keyspace_field: keyspace_field(spec.keyspace_field),
+        ..plain
     };
     Ssd::new(config, Box::new(LockedStore { store, _lock: lock })).map_err(failed)
+}
+
+/// Opens a slot that nobody holds, reads everything in its key-value namespaces, and names what is lost.
+///
+/// # Errors
+/// [`Error::InUse`] when another process holds the slot; what opening it reports.
+pub fn check(slot: &Slot) -> Result<Vec<CheckedNamespace>> {
+    match self::slot(slot)? {
+        Opened::Here(ssd) => Ok(ssd.check()),
+        Opened::Busy(pid) => Err(Error::InUse {
+            name: slot.address.to_string(),
+            pid,
+            reason: "stop that process first".into(),
+        }),
+    }
+}
+
+fn keyspace_field(field: KeyspaceField) -> unvme_spec::samsung_kv::KeyspaceField {
+    match field {
+        KeyspaceField::Cdw3 => unvme_spec::samsung_kv::KeyspaceField::Cdw3,
+        KeyspaceField::Nsid => unvme_spec::samsung_kv::KeyspaceField::Nsid,
+    }
 }
 
 /// A store and the lock of its slot: nobody else opens the slot while anything still uses the store, whichever handle

@@ -3,13 +3,16 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::registry::{BlockBytes, CAPACITY_MAX, CAPACITY_MIN, CAPACITY_UNIT, MediaKind};
+use crate::registry::{
+    BlockBytes, CAPACITY_MAX, CAPACITY_MIN, CAPACITY_UNIT, DeviceType, KV_NAMESPACE_MIN, KeyspaceField,
+    MediaKind,
+};
 use crate::{Error, PciAddress, Result, Size};
 
 /// How each kind of name is written.
 pub const NAME_SYNTAX: &str = "a PCI address such as 0000:02:00.0 for a virtual device, \
-mem:block:SIZE[,block=512|4096][,media=null] for one that lives and dies with the process, \
-or vfio-user:SOCKET for one that another process serves";
+mem:block:SIZE[,block=512|4096][,media=null] or mem:kv:SIZE[,keyspace=nsid] for one that lives and dies with the \
+process, or vfio-user:SOCKET for one that another process serves";
 
 /// A device name, understood. Whether such a device is there is another question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,15 +26,19 @@ pub enum DeviceName {
     VfioUser(PathBuf),
 }
 
-/// What follows `mem:block:`.
+/// What follows `mem:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryDevice {
+    /// Logical blocks, or pairs.
+    pub device_type: DeviceType,
     /// Capacity, all of it in one namespace.
     pub capacity: Size,
     /// Size of a logical block.
     pub block_bytes: BlockBytes,
     /// [`MediaKind::Null`] moves no data; [`MediaKind::File`], the default, means memory here.
     pub media: MediaKind,
+    /// Where vendor commands for pairs name their keyspace.
+    pub keyspace_field: KeyspaceField,
 }
 
 impl DeviceName {
@@ -62,7 +69,11 @@ impl fmt::Display for DeviceName {
         match self {
             Self::Slot(address) => address.fmt(f),
             Self::VfioUser(path) => write!(f, "vfio-user:{}", path.display()),
-            Self::Memory(MemoryDevice { capacity, block_bytes, media }) => {
+            Self::Memory(MemoryDevice { device_type: DeviceType::Kv, capacity, keyspace_field, .. }) => {
+                let keyspace = if *keyspace_field == KeyspaceField::Nsid { ",keyspace=nsid" } else { "" };
+                write!(f, "mem:kv:{capacity}{keyspace}")
+            }
+            Self::Memory(MemoryDevice { capacity, block_bytes, media, .. }) => {
                 write!(f, "mem:block:{capacity},block={}", block_bytes.get())?;
                 f.write_str(if *media == MediaKind::Null { ",media=null" } else { "" })
             }
@@ -81,32 +92,35 @@ fn unsupported(name: &str, what: &str) -> Error {
 
 fn parse_memory(name: &str, rest: &str) -> Result<MemoryDevice> {
     let (kind, rest) = rest.split_once(':').unwrap_or((rest, ""));
-    match kind {
-        "block" => {}
-        "kv" => {
-            let reason = "key-value devices are not supported in this version; use mem:block:SIZE";
-            return Err(Error::Unsupported { name: name.into(), reason: reason.into() });
-        }
-        _ => return Err(wrong(name, "expected mem:block:SIZE, such as mem:block:1G")),
-    }
+    let (device_type, least) = match kind {
+        "block" => (DeviceType::Block, CAPACITY_MIN),
+        "kv" => (DeviceType::Kv, KV_NAMESPACE_MIN),
+        _ => return Err(wrong(name, "expected mem:block:SIZE or mem:kv:SIZE, such as mem:block:1G")),
+    };
     let mut parts = rest.split(',');
     let size = parts.next().unwrap_or("");
     let capacity: Size = size.parse().map_err(|e| wrong(name, format!("{e}")))?;
-    if !(CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity) || !capacity.0.is_multiple_of(CAPACITY_UNIT.0) {
-        let reason =
-            format!("SIZE is {CAPACITY_MIN} to {CAPACITY_MAX} in steps of {CAPACITY_UNIT}, not {capacity}");
+    if !(least..=CAPACITY_MAX).contains(&capacity) || !capacity.0.is_multiple_of(CAPACITY_UNIT.0) {
+        let reason = format!("SIZE is {least} to {CAPACITY_MAX} in steps of {CAPACITY_UNIT}, not {capacity}");
         return Err(wrong(name, reason));
     }
-    let mut device = MemoryDevice { capacity, block_bytes: BlockBytes::default(), media: MediaKind::File };
-    let (mut block_seen, mut media_seen) = (false, false);
+    let mut device = MemoryDevice {
+        device_type,
+        capacity,
+        block_bytes: BlockBytes::default(),
+        media: MediaKind::File,
+        keyspace_field: KeyspaceField::default(),
+    };
+    let mut seen: Vec<&str> = Vec::new();
     for part in parts {
-        match part.split_once('=') {
-            Some(("block", value)) if !block_seen => {
-                block_seen = true;
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        let again = seen.contains(&key);
+        seen.push(key);
+        match (device_type, key) {
+            (DeviceType::Block, "block") if !again && part != key => {
                 device.block_bytes = value.parse().map_err(|e: String| wrong(name, format!("block: {e}")))?;
             }
-            Some(("media", value)) if !media_seen => {
-                media_seen = true;
+            (DeviceType::Block, "media") if !again => {
                 device.media = match value {
                     "memory" => MediaKind::File,
                     "null" => MediaKind::Null,
@@ -115,10 +129,22 @@ fn parse_memory(name: &str, rest: &str) -> Result<MemoryDevice> {
                     }
                 };
             }
-            _ => {
+            (DeviceType::Kv, "keyspace") if !again => {
+                device.keyspace_field = match value {
+                    "cdw3" => KeyspaceField::Cdw3,
+                    "nsid" => KeyspaceField::Nsid,
+                    other => {
+                        return Err(wrong(name, format!("keyspace: expected cdw3 or nsid, not `{other}`")));
+                    }
+                };
+            }
+            (DeviceType::Block, _) => {
                 let reason =
                     format!("`{part}` is no option; expected block=512, block=4096 or media=null, each once");
                 return Err(wrong(name, reason));
+            }
+            (DeviceType::Kv, _) => {
+                return Err(wrong(name, format!("`{part}` is no option; expected keyspace=nsid, once")));
             }
         }
     }
@@ -139,12 +165,23 @@ mod tests {
         assert_eq!(parse("02:00.0"), Some(DeviceName::Slot(address)));
         assert_eq!(parse("0000:02:00.0"), Some(DeviceName::Slot(address)));
         assert_eq!(parse("vfio-user:/run/a b:c"), Some(DeviceName::VfioUser("/run/a b:c".into())));
-        let plain =
-            MemoryDevice { capacity: Size(1 << 30), block_bytes: BlockBytes::B512, media: MediaKind::File };
+        let plain = MemoryDevice {
+            device_type: DeviceType::Block,
+            capacity: Size(1 << 30),
+            block_bytes: BlockBytes::B512,
+            media: MediaKind::File,
+            keyspace_field: KeyspaceField::Cdw3,
+        };
         assert_eq!(parse("mem:block:1G"), Some(DeviceName::Memory(plain)));
         let null = MemoryDevice { block_bytes: BlockBytes::B4096, media: MediaKind::Null, ..plain };
         assert_eq!(parse("mem:block:1G,media=null,block=4096"), Some(DeviceName::Memory(null)));
         assert_eq!(DeviceName::Memory(null).to_string(), "mem:block:1G,block=4096,media=null");
+        let pairs = MemoryDevice { device_type: DeviceType::Kv, ..plain };
+        assert_eq!(parse("mem:kv:1G"), Some(DeviceName::Memory(pairs)));
+        let vendor = MemoryDevice { keyspace_field: KeyspaceField::Nsid, ..pairs };
+        assert_eq!(parse("mem:kv:1G,keyspace=nsid"), Some(DeviceName::Memory(vendor)));
+        assert_eq!(DeviceName::Memory(vendor).to_string(), "mem:kv:1G,keyspace=nsid");
+        assert_eq!(DeviceName::Memory(pairs).to_string(), "mem:kv:1G");
         for text in ["", "nvme0", "0000-02-00.0", "x:y", ":", "/dev/nvme0"] {
             assert_eq!(parse(text), None, "{text}");
         }
@@ -165,7 +202,11 @@ mod tests {
             ("mem:block:1G,block=1024", "block: a logical block has 512 or 4096 bytes, not 1024"),
             ("mem:block:1G,block=512,block=512", "`block=512` is no option"),
             ("mem:block:1G,media=tape", "media: expected memory or null, not `tape`"),
-            ("mem:kv:1G", "key-value devices are not supported in this version"),
+            ("mem:kv:2M", "SIZE is 16M to 8T in steps of 2M, not 2M"),
+            ("mem:kv:1G,block=512", "`block=512` is no option; expected keyspace=nsid"),
+            ("mem:kv:1G,media=null", "`media=null` is no option; expected keyspace=nsid"),
+            ("mem:kv:1G,keyspace=2", "keyspace: expected cdw3 or nsid, not `2`"),
+            ("mem:tape:1G", "expected mem:block:SIZE or mem:kv:SIZE"),
             ("vfio-user:", "expected the path of a socket"),
             ("kernel:/dev/ng0n1", "not supported in this version"),
             ("tcp:host:4420/nqn", "NVMe over TCP is not supported in this version"),

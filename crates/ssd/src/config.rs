@@ -1,5 +1,7 @@
 //! What kind of device to be.
 
+use unvme_spec::samsung_kv::KeyspaceField;
+
 use crate::SsdError;
 
 /// Most I/O queue pairs a device can have.
@@ -16,8 +18,30 @@ pub const CHUNK_BYTES: u64 = 2 << 20;
 pub struct NamespaceConfig {
     /// Capacity in bytes; `None` takes what is left. A multiple of the block size.
     pub bytes: Option<u64>,
-    /// Logical block size in bytes: 512 or 4096.
-    pub block_bytes: u32,
+    /// What it holds.
+    pub kind: NamespaceKind,
+}
+
+/// What a namespace holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceKind {
+    /// Logical blocks (NVM command set) of this many bytes: 512 or 4096.
+    Blocks(u32),
+    /// Pairs (Key Value command set, and the vendor's commands). Its capacity is in whole chunks, at least 16 MiB; what
+    /// pairs can use of it is a little less.
+    KeyValue,
+}
+
+impl NamespaceConfig {
+    /// Logical blocks of `block_bytes` on all the space that is left.
+    pub const fn blocks(block_bytes: u32) -> Self {
+        Self { bytes: None, kind: NamespaceKind::Blocks(block_bytes) }
+    }
+
+    /// Pairs on all the space that is left.
+    pub const fn key_value() -> Self {
+        Self { bytes: None, kind: NamespaceKind::KeyValue }
+    }
 }
 
 /// Identity and limits of a device. What a slot has stored about itself (namespaces, features, firmware) wins over
@@ -39,6 +63,12 @@ pub struct SsdConfig {
     /// Largest data transfer of a command in bytes: a power of two from 8 KiB to 128 MiB, or `None` for no limit.
     /// A limit of 4 KiB would be MDTS 0, which means that there is none.
     pub transfer_bytes_max: Option<u32>,
+    /// Where vendor commands for pairs name their keyspace. With [`KeyspaceField::Nsid`], as the uNVMe SDK has it, they are
+    /// for the first Key Value namespace.
+    pub keyspace_field: KeyspaceField,
+    /// Whether Key Value namespaces take the vendor's commands beside the standard ones. A device without them is what
+    /// others build.
+    pub vendor_kv: bool,
 }
 
 impl SsdConfig {
@@ -48,10 +78,22 @@ impl SsdConfig {
             serial: "UNVME0000000001".into(),
             model: "unvme virtual SSD".into(),
             bytes,
-            namespaces: vec![NamespaceConfig { bytes: None, block_bytes }],
+            namespaces: vec![NamespaceConfig::blocks(block_bytes)],
             io_queues: IO_QUEUES_MAX,
             queue_entries: QUEUE_ENTRIES_MAX,
             transfer_bytes_max: Some(2 << 20),
+            keyspace_field: KeyspaceField::default(),
+            vendor_kv: true,
+        }
+    }
+
+    /// A device of `bytes` with one Key Value namespace over all of it. There is no limit to the size of a transfer but
+    /// that of a value, 256 MiB.
+    pub fn kv(bytes: u64) -> Self {
+        Self {
+            namespaces: vec![NamespaceConfig::key_value()],
+            transfer_bytes_max: None,
+            ..Self::block(bytes, 4096)
         }
     }
 
@@ -89,8 +131,10 @@ impl SsdConfig {
             return refuse("namespaces", format!("{} of them", self.namespaces.len()), "at most 128");
         }
         for namespace in &self.namespaces {
-            if !matches!(namespace.block_bytes, 512 | 4096) {
-                return refuse("block_bytes", namespace.block_bytes.to_string(), "512 or 4096");
+            if let NamespaceKind::Blocks(bytes) = namespace.kind
+                && !matches!(bytes, 512 | 4096)
+            {
+                return refuse("block_bytes", bytes.to_string(), "512 or 4096");
             }
         }
         Ok(())

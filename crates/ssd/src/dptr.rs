@@ -8,10 +8,13 @@ use unvme_bus::space::{Direction, Place};
 use unvme_spec::sgl::{DESCRIPTOR_BYTES, Descriptor, descriptor_type, sub_type};
 use unvme_spec::{DataPointerKind, Sqe, Status};
 
-/// Most SGL descriptors one command may have, as Identify Controller says (MSDBD is not reported for PCIe).
-pub(crate) const SGL_DESCRIPTORS_MAX: usize = 4096;
-/// Most segments an SGL may be spread over.
+/// Most SGL descriptors a command of up to [`SGL_BYTES`] may have (MSDBD is not reported for PCIe).
+const SGL_DESCRIPTORS_MAX: usize = 4096;
+/// Most segments the SGL of such a command may be spread over.
 const SGL_SEGMENTS_MAX: usize = 256;
+/// A larger command may have one descriptor more for each 2 KiB, and one segment more for each 512 KiB, beyond this: twice
+/// what pages of 4 KiB and segments of one page take.
+const SGL_BYTES: usize = 2 << 20;
 const SGL_DESCRIPTOR_BYTES: u32 = DESCRIPTOR_BYTES as u32;
 
 /// A command's data as the host describes it.
@@ -180,7 +183,9 @@ impl DataPointer<'_> {
         let mut left = self.bytes;
         let mut descriptor = Descriptor::from_dptr(self.sqe.dptr);
         let mut descriptors = 0usize;
-        for _ in 0..SGL_SEGMENTS_MAX {
+        let beyond = self.bytes.saturating_sub(SGL_BYTES);
+        let descriptors_max = SGL_DESCRIPTORS_MAX.saturating_add(beyond / (2 << 10));
+        for _ in 0..SGL_SEGMENTS_MAX.saturating_add(beyond / (512 << 10)) {
             let last = match descriptor.kind() {
                 descriptor_type::SEGMENT => false,
                 descriptor_type::LAST_SEGMENT => true,
@@ -195,7 +200,7 @@ impl DataPointer<'_> {
                 return Err(Status::INVALID_SGL_SEGMENT.with_do_not_retry());
             }
             descriptors = descriptors.saturating_add(count as usize);
-            if descriptors > SGL_DESCRIPTORS_MAX {
+            if descriptors > descriptors_max {
                 return Err(Status::INVALID_SGL_COUNT.with_do_not_retry());
             }
             match self.walk_segment(pieces, descriptor, last, &mut left)? {

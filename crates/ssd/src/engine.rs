@@ -8,11 +8,14 @@ use unvme_spec::{Fuse, Sqe, Status};
 
 use crate::Ssd;
 use crate::admin::Answer;
+use crate::kv::command::Reply;
 use crate::media::NOWHERE;
 use crate::queue::{CompletionQueue, Rung, SubmissionQueue};
 
 /// Most commands served in one turn, so that one queue cannot starve the others.
 const TURN_MAX: u32 = 256;
+/// Most bytes of values and keys that one turn moves, but for its last command: a value can have 256 MiB.
+const TURN_BYTES_MAX: u64 = 16 << 20;
 /// How many entries ahead the submission queue is fetched: entries that another core wrote take as long to arrive as one
 /// from memory, and several can be on their way at a time.
 const ENTRIES_AHEAD: u32 = 8;
@@ -38,7 +41,7 @@ impl Ssd {
         // are worth the locks below.
         let held_back = if qid == 0 { self.has_admin_completions() } else { sq.holds_interrupt };
         if waiting == 0 && !held_back {
-            return 0;
+            return self.use_idle_time(sq);
         }
         let Some(mut cq_guard) = self.completion.get(usize::from(sq.cqid)).map(|c| lock(c)) else { return 0 };
         let Some(cq) = cq_guard.as_mut() else { return 0 };
@@ -61,12 +64,69 @@ impl Ssd {
             drop(cq_guard);
             self.serve_admin(sq, turn, clock)
         } else {
-            let served = self.serve_io(sq, cq, turn);
+            let holds_pairs = sq.namespaces.first_key_value().is_some();
+            let served =
+                if holds_pairs { self.serve_pairs(sq, cq, turn) } else { self.serve_io(sq, cq, turn) };
             self.announce(cq, clock);
             sq.holds_interrupt = cq.unannounced != 0;
+            if holds_pairs {
+                // The host has its completions; its next commands wait no longer than this takes.
+                drop(cq_guard);
+                self.maintain(sq);
+            }
             served
         };
         served as usize
+    }
+
+    /// Nothing waits in a queue: stores get on with their work. Returns 1 when there is more of it.
+    #[inline]
+    fn use_idle_time(&self, sq: &mut SubmissionQueue) -> usize {
+        if sq.id == 0 || sq.namespaces.first_key_value().is_none() {
+            return 0;
+        }
+        self.maintain(sq).into()
+    }
+
+    /// [`Ssd::serve_io`] of a device that has Key Value namespaces.
+    fn serve_pairs(&self, sq: &mut SubmissionQueue, cq: &mut CompletionQueue, turn: u32) -> u32 {
+        let mut served = 0;
+        sq.kv.turn_bytes = 0;
+        sq.prefetch_entries(0, turn.min(ENTRIES_AHEAD));
+        if turn > 1 {
+            self.foresee_key(sq, &sq.peek(1));
+        }
+        while served < turn && sq.kv.turn_bytes < TURN_BYTES_MAX {
+            if served + ENTRIES_AHEAD < turn {
+                sq.prefetch_entries(ENTRIES_AHEAD, 1);
+            }
+            if served + 2 < turn {
+                self.foresee_key(sq, &sq.peek(2));
+            }
+            sq.ahead = if served + 1 < turn { self.approach(sq, &sq.peek(1)) } else { NOWHERE };
+            let sqe = sq.peek(0);
+            if sqe.fuse() != Fuse::Normal {
+                let taken = self.serve_fused(sq, cq, &sqe, turn - served);
+                if taken == 0 {
+                    break;
+                }
+                served += taken;
+                continue;
+            }
+            sq.consume();
+            let answer = if self.is_for_pairs(&sq.namespaces, &sqe) {
+                self.execute_kv(sq, &sqe)
+            } else {
+                self.execute_nvm(sq, &sqe).map(|()| Reply::DONE)
+            };
+            let mut reply = answer.unwrap_or_else(|status| Reply { status, result: 0 });
+            if !reply.status.is_success() {
+                reply.status = self.failed(sq.id, &sqe, reply.status);
+            }
+            cq.ticket(sq.id, sq.head as u16, sqe.cid).complete(reply.status, reply.result);
+            served += 1;
+        }
+        served
     }
 
     #[inline]

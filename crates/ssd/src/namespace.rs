@@ -1,13 +1,15 @@
-//! Namespaces: which logical blocks there are and where on the media they lie.
+//! Namespaces: what they hold, logical blocks or pairs, and where on the media it lies.
 
 use std::sync::Arc;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use unvme_spec::identify::csi;
 use unvme_spec::nvm::BlockRange;
 use unvme_spec::{Nsid, Status};
 
 use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
+use crate::kv::KeyValue;
 use crate::media::Extent;
 
 /// All namespaces of the device; entry `nsid - 1` is namespace `nsid`.
@@ -16,6 +18,10 @@ pub(crate) struct NamespaceTable {
     entries: Vec<Option<Arc<Namespace>>>,
     /// Namespaces created since the device was made: what their identifiers are derived from.
     pub(crate) created: u64,
+    /// CC.CSS selects all command sets: namespaces of other sets than NVM are there for the host.
+    all_command_sets: bool,
+    /// The first Key Value namespace that is there for the host.
+    key_value: Option<Nsid>,
 }
 
 impl NamespaceTable {
@@ -24,19 +30,68 @@ impl NamespaceTable {
         self.entries.get((nsid.0 as usize).checked_sub(1)?)?.as_ref()
     }
 
-    /// The namespace an I/O command names (Base 3.2.1.5): one that cannot exist is Invalid Namespace or Format, one
-    /// that is not attached is Invalid Field.
+    /// The logical blocks an I/O command names (Base 3.2.1.5): a namespace that cannot exist is Invalid Namespace or
+    /// Format, one that is not attached is Invalid Field.
     #[inline]
-    pub(crate) fn active(&self, nsid: u32) -> Result<&Namespace, Status> {
+    pub(crate) fn blocks(&self, nsid: u32) -> Result<&Blocks, Status> {
         match self.entries.get((nsid as usize).wrapping_sub(1)) {
-            Some(Some(namespace)) if namespace.attached && !namespace.busy => Ok(namespace),
+            Some(Some(namespace)) if namespace.attached && !namespace.busy => match &namespace.contents {
+                Contents::Blocks(blocks) => Ok(blocks),
+                Contents::KeyValue(_) => Err(self.inactive(nsid)),
+            },
             _ => Err(self.inactive(nsid)),
         }
     }
 
+    /// The pairs an I/O command names, as [`NamespaceTable::blocks`].
+    #[inline]
+    pub(crate) fn pairs(&self, nsid: u32) -> Result<&KeyValue, Status> {
+        match self.entries.get((nsid as usize).wrapping_sub(1)) {
+            Some(Some(namespace)) if self.is_active(namespace) && !namespace.busy => {
+                match &namespace.contents {
+                    Contents::KeyValue(pairs) => Ok(pairs),
+                    Contents::Blocks(_) => Err(self.inactive(nsid)),
+                }
+            }
+            _ => Err(self.inactive(nsid)),
+        }
+    }
+
+    /// The command set of a namespace, when it is there for the host and not of the NVM command set.
+    #[inline]
+    pub(crate) fn is_key_value(&self, nsid: u32) -> bool {
+        match self.entries.get((nsid as usize).wrapping_sub(1)) {
+            Some(Some(namespace)) => {
+                matches!(namespace.contents, Contents::KeyValue(_)) && self.is_active(namespace)
+            }
+            _ => false,
+        }
+    }
+
+    /// The first Key Value namespace that is there for the host; `None` when commands are for logical blocks only.
+    #[inline]
+    pub(crate) fn first_key_value(&self) -> Option<Nsid> {
+        self.key_value
+    }
+
+    /// A namespace an admin command names and that can be used, whatever it holds; statuses as
+    /// [`NamespaceTable::blocks`].
+    pub(crate) fn active(&self, nsid: u32) -> Result<&Namespace, Status> {
+        match self.get(Nsid(nsid)) {
+            Some(namespace) if self.is_active(namespace) && !namespace.busy => Ok(namespace),
+            _ => Err(self.inactive(nsid)),
+        }
+    }
+
+    /// True when a namespace is attached and of a command set that the host has selected.
+    #[inline]
+    pub(crate) fn is_active(&self, namespace: &Namespace) -> bool {
+        namespace.attached && (self.all_command_sets || matches!(namespace.contents, Contents::Blocks(_)))
+    }
+
     #[cold]
     fn inactive(&self, nsid: u32) -> Status {
-        if self.get(Nsid(nsid)).is_some_and(|namespace| namespace.attached) {
+        if self.get(Nsid(nsid)).is_some_and(|namespace| self.is_active(namespace) && namespace.busy) {
             // Attached and refused: a format or deletion is under way, and the command may be retried after it.
             Status::FORMAT_IN_PROGRESS
         } else if (1..=NAMESPACES_MAX).contains(&nsid) {
@@ -50,6 +105,19 @@ impl NamespaceTable {
         self.entries.iter().flatten()
     }
 
+    /// The Key Value namespaces that are not being erased.
+    pub(crate) fn key_value_namespaces(&self) -> impl Iterator<Item = (Nsid, &KeyValue)> {
+        self.iter().filter(|namespace| !namespace.busy).filter_map(|namespace| match &namespace.contents {
+            Contents::KeyValue(pairs) => Some((namespace.nsid, pairs)),
+            Contents::Blocks(_) => None,
+        })
+    }
+
+    /// Their pairs.
+    pub(crate) fn stores(&self) -> impl Iterator<Item = &KeyValue> {
+        self.key_value_namespaces().map(|(_, pairs)| pairs)
+    }
+
     /// Adds or replaces a namespace.
     pub(crate) fn put(&mut self, namespace: Namespace) {
         let index = namespace.nsid.0 as usize - 1;
@@ -57,34 +125,46 @@ impl NamespaceTable {
             self.entries.resize(index + 1, None);
         }
         self.entries[index] = Some(Arc::new(namespace));
+        self.note_key_value();
     }
 
     pub(crate) fn remove(&mut self, nsid: Nsid) {
         if let Some(entry) = (nsid.0 as usize).checked_sub(1).and_then(|i| self.entries.get_mut(i)) {
             *entry = None;
         }
+        self.note_key_value();
     }
 
-    /// This table with every namespace open to commands.
+    /// Takes note of CC.CSS; true when that changes anything.
+    pub(crate) fn select_command_sets(&mut self, all: bool) -> bool {
+        let changes = self.all_command_sets != all;
+        self.all_command_sets = all;
+        self.note_key_value();
+        changes
+    }
+
+    fn note_key_value(&mut self) {
+        let first = self.iter().find(|n| matches!(n.contents, Contents::KeyValue(_)) && self.is_active(n));
+        self.key_value = first.map(|namespace| namespace.nsid);
+    }
+
+    /// This table with logical blocks open to commands. Pairs whose media was to be erased are not there any more: they
+    /// stay closed until that has been done.
     pub(crate) fn without_busy(&self) -> Self {
-        let open = |namespace: &Arc<Namespace>| match namespace.busy {
+        let open = |namespace: &Arc<Namespace>| match namespace.busy && namespace.csi() == csi::NVM {
             true => Arc::new(Namespace { busy: false, ..Namespace::clone(namespace) }),
             false => Arc::clone(namespace),
         };
         let entries = self.entries.iter().map(|entry| entry.as_ref().map(open)).collect();
-        Self { entries, created: self.created }
+        Self { entries, ..*self }
     }
 }
 
-/// A namespace of the NVM command set.
+/// A namespace.
 #[derive(Clone)]
 pub(crate) struct Namespace {
     pub(crate) nsid: Nsid,
-    /// Logical block size as a power of two: 9 or 12.
-    pub(crate) block_shift: u8,
-    /// Capacity in logical blocks.
-    pub(crate) blocks: u64,
-    /// Attached to the controller, that is, active.
+    /// Attached to the controller.
     pub(crate) attached: bool,
     /// Its media is being erased: commands are refused meanwhile.
     pub(crate) busy: bool,
@@ -92,13 +172,50 @@ pub(crate) struct Namespace {
     pub(crate) nguid: [u8; 16],
     /// IEEE extended unique identifier.
     pub(crate) eui64: [u8; 8],
+    pub(crate) contents: Contents,
+}
+
+/// What a namespace holds: which command set it belongs to.
+#[derive(Clone)]
+pub(crate) enum Contents {
+    /// NVM command set.
+    Blocks(Blocks),
+    /// Key Value command set.
+    KeyValue(KeyValue),
+}
+
+impl Namespace {
+    /// Chunk of the media behind each chunk of the namespace.
+    pub(crate) fn chunks(&self) -> &Arc<[u32]> {
+        match &self.contents {
+            Contents::Blocks(blocks) => &blocks.chunks,
+            Contents::KeyValue(pairs) => &pairs.chunks,
+        }
+    }
+
+    /// Its command set's identifier.
+    pub(crate) fn csi(&self) -> u8 {
+        match &self.contents {
+            Contents::Blocks(_) => csi::NVM,
+            Contents::KeyValue(_) => csi::KEY_VALUE,
+        }
+    }
+}
+
+/// Logical blocks.
+#[derive(Clone)]
+pub(crate) struct Blocks {
+    /// Logical block size as a power of two: 9 or 12.
+    pub(crate) block_shift: u8,
+    /// Capacity in logical blocks.
+    pub(crate) count: u64,
     /// Chunk of the media behind each chunk of the namespace.
     pub(crate) chunks: Arc<[u32]>,
     /// Blocks marked by Write Uncorrectable; shared by all versions of the namespace.
     pub(crate) bad: Arc<BadBlocks>,
 }
 
-impl Namespace {
+impl Blocks {
     /// Bytes of `blocks` logical blocks.
     #[inline]
     pub(crate) fn bytes(&self, blocks: u64) -> u64 {
@@ -109,7 +226,7 @@ impl Namespace {
     #[inline]
     pub(crate) fn check(&self, range: BlockRange) -> Result<(), Status> {
         match range.end() {
-            Some(end) if end <= self.blocks => Ok(()),
+            Some(end) if end <= self.count => Ok(()),
             _ => Err(Status::LBA_OUT_OF_RANGE.with_do_not_retry()),
         }
     }
@@ -226,26 +343,24 @@ mod tests {
 
     #[test]
     fn a_namespace_is_refused_for_a_while_when_it_is_busy_and_for_good_when_it_is_not_there() {
+        let blocks = Blocks { block_shift: 9, count: 1, chunks: Arc::new([0]), bad: Arc::default() };
         let namespace = Namespace {
             nsid: Nsid(2),
-            block_shift: 9,
-            blocks: 1,
             attached: true,
             busy: true,
             nguid: [0; 16],
             eui64: [0; 8],
-            chunks: Arc::new([0]),
-            bad: Arc::default(),
+            contents: Contents::Blocks(blocks),
         };
         let mut table = NamespaceTable::default();
         table.put(namespace.clone());
-        assert_eq!(table.active(2).err(), Some(Status::FORMAT_IN_PROGRESS));
-        assert!(table.without_busy().active(2).is_ok());
+        assert_eq!(table.blocks(2).err(), Some(Status::FORMAT_IN_PROGRESS));
+        assert!(table.without_busy().blocks(2).is_ok());
         table.put(Namespace { attached: false, ..namespace });
         let invalid_field = Some(Status::INVALID_FIELD.with_do_not_retry());
-        assert_eq!([1, 2, 3, 128].map(|nsid| table.active(nsid).err()), [invalid_field; 4]);
+        assert_eq!([1, 2, 3, 128].map(|nsid| table.blocks(nsid).err()), [invalid_field; 4]);
         let invalid_namespace = Some(Status::INVALID_NAMESPACE_OR_FORMAT.with_do_not_retry());
-        assert_eq!([0, 129, u32::MAX].map(|nsid| table.active(nsid).err()), [invalid_namespace; 3]);
+        assert_eq!([0, 129, u32::MAX].map(|nsid| table.blocks(nsid).err()), [invalid_namespace; 3]);
     }
 
     #[test]

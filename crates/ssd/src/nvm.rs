@@ -8,7 +8,7 @@ use unvme_spec::{Lba, Nsid, Sqe, Status};
 use crate::Ssd;
 use crate::dptr::DataPointer;
 use crate::media::{Extent, NOWHERE};
-use crate::namespace::Namespace;
+use crate::namespace::Blocks;
 use crate::queue::SubmissionQueue;
 
 impl Ssd {
@@ -32,14 +32,14 @@ impl Ssd {
                 self.write_zeroes(sq, sqe, range, flags)
             }
             nvm::Command::WriteUncorrectable(range) => {
-                let namespace = sq.namespaces.active(sqe.nsid)?;
+                let namespace = sq.namespaces.blocks(sqe.nsid)?;
                 namespace.check(range)?;
                 namespace.bad.mark(range);
                 self.admin.changed();
                 self.persist_if(false)
             }
             nvm::Command::Verify(range, _) => {
-                let namespace = sq.namespaces.active(sqe.nsid)?;
+                let namespace = sq.namespaces.blocks(sqe.nsid)?;
                 namespace.check(range)?;
                 namespace.bad.check(range).inspect_err(|_| sq.counters.media_errors += 1)
             }
@@ -56,7 +56,7 @@ impl Ssd {
         if sqe.opcode != nvm::opcode::READ {
             return NOWHERE;
         }
-        let Ok(namespace) = sq.namespaces.active(sqe.nsid) else { return NOWHERE };
+        let Ok(namespace) = sq.namespaces.blocks(sqe.nsid) else { return NOWHERE };
         let range = BlockRange::new(Lba(sqe.cdw10_11()), 1);
         match namespace.check(range) {
             Ok(()) => namespace.locate(namespace.bytes(range.start.0), 1).map_or(NOWHERE, |extent| {
@@ -69,7 +69,7 @@ impl Ssd {
 
     #[inline]
     fn read(&self, sq: &mut SubmissionQueue, sqe: &Sqe, range: BlockRange) -> Result<(), Status> {
-        let namespace = sq.namespaces.active(sqe.nsid)?;
+        let namespace = sq.namespaces.blocks(sqe.nsid)?;
         let bytes = self.check_transfer(namespace, range)?;
         namespace.bad.check(range).inspect_err(|_| sq.counters.media_errors += 1)?;
         sq.counters.read(bytes as u64);
@@ -112,7 +112,7 @@ impl Ssd {
         range: BlockRange,
         flags: AccessFlags,
     ) -> Result<(), Status> {
-        let namespace = sq.namespaces.active(sqe.nsid)?;
+        let namespace = sq.namespaces.blocks(sqe.nsid)?;
         let bytes = self.check_transfer(namespace, range)?;
         let offset = namespace.bytes(range.start.0);
         let data =
@@ -142,7 +142,7 @@ impl Ssd {
     }
 
     #[inline]
-    fn reserve(&self, namespace: &Namespace, offset: u64, bytes: usize) -> Result<(), Status> {
+    fn reserve(&self, namespace: &Blocks, offset: u64, bytes: usize) -> Result<(), Status> {
         namespace.for_each_extent(offset, bytes, |extent, _| {
             self.media.reserve(extent.offset / crate::config::CHUNK_BYTES)
         })
@@ -150,7 +150,7 @@ impl Ssd {
 
     /// Range and size of a command that moves data, in bytes.
     #[inline]
-    fn check_transfer(&self, namespace: &Namespace, range: BlockRange) -> Result<usize, Status> {
+    fn check_transfer(&self, namespace: &Blocks, range: BlockRange) -> Result<usize, Status> {
         namespace.check(range)?;
         let bytes = namespace.bytes(range.blocks.into());
         if bytes > self.transfer_bytes_max {
@@ -161,8 +161,10 @@ impl Ssd {
 
     fn flush(&self, sq: &SubmissionQueue, sqe: &Sqe) -> Result<(), Status> {
         if Nsid(sqe.nsid) != Nsid::ALL {
-            sq.namespaces.active(sqe.nsid)?;
+            sq.namespaces.blocks(sqe.nsid)?;
+            return self.persist();
         }
+        sq.namespaces.stores().try_for_each(|pairs| pairs.store.sync())?;
         self.persist()
     }
 
@@ -180,14 +182,14 @@ impl Ssd {
     }
 
     #[inline]
-    fn unmark(&self, namespace: &Namespace, range: BlockRange) {
+    fn unmark(&self, namespace: &Blocks, range: BlockRange) {
         if namespace.bad.clear(range) {
             self.admin.changed();
         }
     }
 
     fn compare(&self, sq: &mut SubmissionQueue, sqe: &Sqe, range: BlockRange) -> Result<(), Status> {
-        let namespace = sq.namespaces.active(sqe.nsid)?;
+        let namespace = sq.namespaces.blocks(sqe.nsid)?;
         let bytes = self.check_transfer(namespace, range)?;
         namespace.bad.check(range).inspect_err(|_| sq.counters.media_errors += 1)?;
         sq.counters.read(bytes as u64);
@@ -214,14 +216,14 @@ impl Ssd {
         range: BlockRange,
         flags: AccessFlags,
     ) -> Result<(), Status> {
-        let namespace = sq.namespaces.active(sqe.nsid)?;
+        let namespace = sq.namespaces.blocks(sqe.nsid)?;
         namespace.check(range)?;
         self.zero(namespace, range)?;
         sq.counters.write_commands += 1;
         self.persist_if(flags.force_unit_access)
     }
 
-    fn zero(&self, namespace: &Namespace, range: BlockRange) -> Result<(), Status> {
+    fn zero(&self, namespace: &Blocks, range: BlockRange) -> Result<(), Status> {
         let bytes = namespace.bytes(range.blocks.into());
         let bytes = usize::try_from(bytes).map_err(|_| Status::INTERNAL_ERROR)?;
         namespace.for_each_extent(namespace.bytes(range.start.0), bytes, |extent, _| {
@@ -246,11 +248,11 @@ impl Ssd {
         let mut list = [DsmRange::default(); 256];
         let list = list.get_mut(..ranges as usize).ok_or(Status::INTERNAL_ERROR)?;
         data.fetch(&mut sq.pieces, zerocopy::IntoBytes::as_mut_bytes(&mut *list))?;
-        let namespace = sq.namespaces.active(sqe.nsid)?;
+        let namespace = sq.namespaces.blocks(sqe.nsid)?;
         // All ranges are checked before any is touched.
         for range in list.iter() {
             let end = range.start.checked_add(range.blocks.into());
-            if end.is_none_or(|end| end > namespace.blocks) {
+            if end.is_none_or(|end| end > namespace.count) {
                 return Err(Status::LBA_OUT_OF_RANGE.with_do_not_retry());
             }
         }
@@ -263,7 +265,7 @@ impl Ssd {
 
     /// Zeroes the ranges, which are within the namespace. A block that several of them name is zeroed once: no command
     /// does more than the namespace is large.
-    fn deallocate(&self, namespace: &Namespace, ranges: &mut [DsmRange]) -> Result<(), Status> {
+    fn deallocate(&self, namespace: &Blocks, ranges: &mut [DsmRange]) -> Result<(), Status> {
         ranges.sort_unstable_by_key(|range| range.start);
         let mut done = 0;
         for range in ranges {
@@ -308,7 +310,7 @@ impl Ssd {
         range: BlockRange,
         flags: AccessFlags,
     ) -> Result<(), Status> {
-        let namespace = sq.namespaces.active(pair[0].nsid)?;
+        let namespace = sq.namespaces.blocks(pair[0].nsid)?;
         let bytes = self.check_transfer(namespace, range)?;
         if range.blocks > 1 {
             // ACWU says one logical block.
@@ -350,7 +352,7 @@ fn check_alignment(sqe: &Sqe) -> Result<(), Status> {
 /// Visits the common refinement of a command's pieces of host memory and the namespace's pieces of media.
 #[inline]
 fn for_each_piece<'a>(
-    namespace: &Namespace,
+    namespace: &Blocks,
     offset: u64,
     pieces: &[Place],
     region: impl Fn(Place) -> &'a Region,

@@ -6,6 +6,7 @@ use unvme_bus::space::{Direction, View};
 use unvme_bus::{AddressSpace, Reader, Region};
 use unvme_spec::{Cqe, Sqe, Status};
 
+use crate::kv::KvLane;
 use crate::namespace::NamespaceTable;
 use crate::smart::IoCounters;
 
@@ -128,6 +129,8 @@ pub(crate) struct SubmissionQueue {
     pub(crate) pieces: Vec<unvme_bus::space::Place>,
     /// Where the command behind the one at work will read.
     pub(crate) ahead: u64,
+    /// What Key Value commands need; none do on most devices.
+    pub(crate) kv: Box<KvLane>,
     /// The completion queue's interrupt was held back when this queue was served last.
     pub(crate) holds_interrupt: bool,
     invalid_tail: u32,
@@ -159,6 +162,7 @@ impl SubmissionQueue {
             counters: IoCounters::default(),
             pieces: Vec::new(),
             ahead: crate::media::NOWHERE,
+            kv: Box::new(KvLane::new(id)),
             holds_interrupt: false,
             invalid_tail: 0,
         }

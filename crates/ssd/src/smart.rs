@@ -1,5 +1,7 @@
 //! What the device counts.
 
+use crate::kv::command::counters::KvCounters;
+
 /// I/O counters of one submission queue since it was created; its owner alone writes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IoCounters {
@@ -29,5 +31,19 @@ impl IoCounters {
         self.read_commands += other.read_commands;
         self.write_commands += other.write_commands;
         self.media_errors += other.media_errors;
+    }
+}
+
+/// What queues have counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) io: IoCounters,
+    pub(crate) kv: KvCounters,
+}
+
+impl Counted {
+    pub(crate) fn add(&mut self, io: &IoCounters, kv: &KvCounters) {
+        self.io.add(io);
+        self.kv.add(kv);
     }
 }

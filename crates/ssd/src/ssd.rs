@@ -1,5 +1,6 @@
 //! The device: what it is made of and how it starts, stops and resets.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -8,6 +9,7 @@ use unvme_bus::space::Direction;
 use unvme_bus::{
     AddressSpace, BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Published, Region, Window,
 };
+use unvme_spec::Nsid;
 use unvme_spec::regs::{Cc, SHST_COMPLETE, SHST_NORMAL};
 
 use crate::SsdError;
@@ -15,6 +17,7 @@ use crate::admin::Admin;
 use crate::config::SsdConfig;
 use crate::engine::lock;
 use crate::interrupts::Interrupts;
+use crate::kv::{Damage, KeyValue, KvStats};
 use crate::media::{Media, Store};
 use crate::namespace::NamespaceTable;
 use crate::pci::{self, ConfigSpace, RegisterFile};
@@ -22,7 +25,7 @@ use crate::queue::{
     CQE_BYTES, CompletionQueue, CompletionQueueParts, Doorbells, Ring, SQE_BYTES, SubmissionQueue,
     SubmissionQueueParts,
 };
-use crate::smart::IoCounters;
+use crate::smart::Counted;
 
 /// A virtual SSD: one PCI function, one NVMe controller.
 pub struct Ssd {
@@ -37,7 +40,7 @@ pub struct Ssd {
     pub(crate) completion: Box<[Mutex<Option<CompletionQueue>>]>,
     pub(crate) interrupts: Interrupts,
     pub(crate) namespaces: Published<NamespaceTable>,
-    pub(crate) media: Media,
+    pub(crate) media: Arc<Media>,
     pub(crate) admin: Admin,
     registers: Mutex<RegisterFile>,
     pci: Mutex<ConfigSpace>,
@@ -48,7 +51,18 @@ pub struct Ssd {
     /// Rounds over all queues in which there was nothing to do.
     pub(crate) idle_rounds: AtomicU32,
     /// Counters of queues that are gone.
-    retired: Mutex<IoCounters>,
+    retired: Mutex<Counted>,
+}
+
+/// What [`Ssd::check`] has found in a Key Value namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedNamespace {
+    /// The namespace.
+    pub nsid: Nsid,
+    /// Pairs that exist, those that are damaged included.
+    pub pairs: u64,
+    /// What is lost, or not as it was written.
+    pub lost: Vec<Damage>,
 }
 
 impl Ssd {
@@ -67,10 +81,10 @@ impl Ssd {
                 expected: format!("the size of the store, {}", store.bytes()),
             });
         }
-        let media = Media::new(store)?;
+        let media = Arc::new(Media::new(store)?);
         let (admin, namespaces) = Admin::start(&config, &media)?;
         let queues = usize::from(config.io_queues) + 1;
-        Ok(Arc::new(Self {
+        let ssd = Arc::new(Self {
             transfer_bytes_max: config.transfer_bytes_max.map_or(u64::MAX, u64::from),
             memory: AddressSpace::new(),
             // At the page of its object where BAR0 has it: what a vfio-user client maps is the BAR.
@@ -88,7 +102,21 @@ impl Ssd {
             media,
             admin,
             config,
-        }))
+        });
+        ssd.configure_pairs();
+        Ok(ssd)
+    }
+
+    /// Reads everything in the Key Value namespaces and names what is lost, what was found when the device was made
+    /// included. Commands may go on meanwhile.
+    pub fn check(&self) -> Vec<CheckedNamespace> {
+        let table = self.namespaces.get();
+        let check = |(nsid, pairs): (Nsid, &KeyValue)| CheckedNamespace {
+            nsid,
+            lost: pairs.store.check(),
+            pairs: pairs.store.stats().pairs,
+        };
+        table.key_value_namespaces().map(check).collect()
     }
 
     #[inline]
@@ -96,13 +124,29 @@ impl Ssd {
         self.stopped.load(Ordering::Relaxed)
     }
 
+    /// Numbers about the store of an active Key Value namespace; `None` when there is none. What a host can know is in
+    /// Identify and the log pages: this is for who made the device.
+    pub fn kv_stats(&self, nsid: Nsid) -> Option<KvStats> {
+        self.namespaces.get().pairs(nsid.0).ok().map(|pairs| pairs.store.stats())
+    }
+
+    /// CC.CSS says whether namespaces of other command sets than NVM are there for the host.
+    fn select_command_sets(&self, cc: Cc) {
+        let all = cc.css() == unvme_spec::regs::CSS_ALL;
+        let mut table = NamespaceTable::clone(&self.namespaces.get());
+        if table.select_command_sets(all) {
+            let published: Result<(), Infallible> = self.namespaces.update(|_| Ok((table, ())));
+            let Ok(()) = published;
+        }
+    }
+
     /// Adds up what all queues have counted since the device was made.
-    pub(crate) fn io_counters(&self) -> IoCounters {
+    pub(crate) fn counted(&self) -> Counted {
         let mut sum = *lock(&self.retired);
         // The admin queue's own lock may be held by our caller; it counts no I/O.
         for cell in self.submission.iter().skip(1) {
             if let Some(queue) = lock(cell).as_ref() {
-                sum.add(&queue.counters);
+                sum.add(&queue.counters, &queue.kv.counters);
             }
         }
         sum
@@ -126,7 +170,7 @@ impl Ssd {
         self.doorbells.mark_absent(Doorbells::tail_offset(id));
         drop(cell);
         self.existing[usize::from(id) / 64].fetch_and(!(1 << (id % 64)), Ordering::Release);
-        lock(&self.retired).add(&queue.counters);
+        lock(&self.retired).add(&queue.counters, &queue.kv.counters);
         Some(queue)
     }
 
@@ -156,6 +200,7 @@ impl Ssd {
             Ring::find(&host, registers.acq, cq_entries as usize * CQE_BYTES, Direction::Write),
         );
         let (Some(sq_ring), Some(cq_ring)) = rings else { return false };
+        self.select_command_sets(registers.cc);
         self.admin.enabled(self, registers.cc);
         // Hosts may go on to ring doorbells of queues they had before a reset until they notice.
         self.doorbells.mark_all_absent();
@@ -234,7 +279,8 @@ impl Ssd {
 
     /// Shutdown notification: everything is on the media before the host is told that it is complete.
     fn shut_down(&self) {
-        let saved = self.media.sync().and_then(|()| {
+        let stores = self.namespaces.get().stores().try_for_each(|pairs| pairs.store.close());
+        let saved = stores.and_then(|()| self.media.sync()).and_then(|()| {
             self.admin.shut_down();
             self.save_all()
         });

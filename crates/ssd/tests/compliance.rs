@@ -9,7 +9,7 @@ use host::blocks::{COMPARE, READ, WRITE, transfer};
 use host::{BASE, DATA, Host, attached, config, device, sqe};
 use unvme_bus::Function;
 use unvme_spec::{Cqe, Sqe, Status};
-use unvme_ssd::{NamespaceConfig, SsdConfig};
+use unvme_ssd::{NamespaceConfig, NamespaceKind, SsdConfig};
 
 const DELETE_SQ: u8 = 0x00;
 const CREATE_SQ: u8 = 0x01;
@@ -110,7 +110,7 @@ fn admin_commands_over_pcie_have_no_sgl() {
 
 #[test]
 fn identify_namespace_knows_broadcast_active_and_inactive_namespaces() {
-    let first = NamespaceConfig { bytes: Some(16 << 20), block_bytes: 512 };
+    let first = NamespaceConfig { bytes: Some(16 << 20), kind: NamespaceKind::Blocks(512) };
     let mut host = attached(SsdConfig { namespaces: vec![first], ..config(512) });
     host.enable();
     let controller = host.admin_in(with(sqe(IDENTIFY, 0), 1, 0), 4096).unwrap();

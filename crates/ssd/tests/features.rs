@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use host::{DATA, Host, attached, config, device, sqe};
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::{NamespaceConfig, SsdConfig};
+use unvme_ssd::{NamespaceConfig, NamespaceKind, SsdConfig};
 
 const CURRENT: u32 = 0;
 const DEFAULT: u32 = 1;
@@ -51,6 +51,7 @@ fn every_feature_says_what_can_be_done_with_it_and_the_others_are_invalid_fields
         (0x0f, 0b000),
         (0x16, 0b100),
         (0x19, 0b100),
+        (0x20, 0b111),
     ];
     for fid in 0..=0xff {
         let expected = supported.iter().find(|(f, _)| *f == fid);
@@ -170,7 +171,9 @@ fn values_out_of_range_are_refused_and_change_nothing() {
         // Telemetry notices are not offered.
         (0x0b, 1 << 10, Status::INVALID_FIELD),
         (0x0b, 1 << 31, Status::INVALID_FIELD),
-        (0x19, 1, Status::IO_COMMAND_SET_COMBINATION_REJECTED),
+        // Combination 2 is the Key Value command set alone, and there is a namespace with blocks; there is no combination 3.
+        (0x19, 2, Status::IO_COMMAND_SET_COMBINATION_REJECTED),
+        (0x19, 3, Status::IO_COMMAND_SET_COMBINATION_REJECTED),
         (0x19, 0x1ff, Status::IO_COMMAND_SET_COMBINATION_REJECTED),
     ] {
         assert_eq!(host.admin(set(fid, value)), Err(expected), "feature {fid:#x}, value {value:#x}");
@@ -209,7 +212,7 @@ fn the_number_of_queues_is_what_there_is_until_queues_exist() {
 #[test]
 fn error_recovery_is_kept_per_namespace() {
     let half = Some(host::MEDIA_BYTES / 2);
-    let namespace = NamespaceConfig { bytes: half, block_bytes: 512 };
+    let namespace = NamespaceConfig { bytes: half, kind: NamespaceKind::Blocks(512) };
     let mut host = attached(SsdConfig { namespaces: vec![namespace; 2], ..config(512) });
     host.enable();
     let time_limit = |nsid| Sqe { nsid, ..get(0x05, CURRENT, 0) };

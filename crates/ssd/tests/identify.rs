@@ -4,7 +4,7 @@ mod host;
 
 use host::{Host, MEDIA_BYTES, config, device, sqe};
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::{NamespaceConfig, NullStore, Ssd, SsdConfig};
+use unvme_ssd::{NamespaceConfig, NamespaceKind, NullStore, Ssd, SsdConfig};
 
 const ALL: u32 = 0xffff_ffff;
 
@@ -39,8 +39,8 @@ fn u64_at(page: &[u8], at: usize) -> u64 {
 /// Two namespaces of 512 and 4096 byte blocks and 32 MiB to spare.
 fn host_with_two() -> Host {
     let namespaces = vec![
-        NamespaceConfig { bytes: Some(16 << 20), block_bytes: 512 },
-        NamespaceConfig { bytes: Some(16 << 20), block_bytes: 4096 },
+        NamespaceConfig { bytes: Some(16 << 20), kind: NamespaceKind::Blocks(512) },
+        NamespaceConfig { bytes: Some(16 << 20), kind: NamespaceKind::Blocks(4096) },
     ];
     let mut host = Host::attach(device(SsdConfig { namespaces, ..config(512) }));
     host.enable();
@@ -208,12 +208,12 @@ fn lists_start_after_the_identifier_given() {
 }
 
 #[test]
-fn command_set_specific_data_exists_for_the_nvm_command_set_alone() {
+fn command_set_specific_data_of_the_nvm_command_set_is_zeroes_and_other_sets_are_refused() {
     let mut host = host_with_two();
     assert_eq!(identify(&mut host, with_csi(0x05, 1, 0)).unwrap(), vec![0; 4096]);
     assert_eq!(identify(&mut host, with_csi(0x05, ALL, 0)).unwrap(), vec![0; 4096]);
     assert_eq!(identify(&mut host, with_csi(0x06, 0, 0)).unwrap(), vec![0; 4096]);
-    for csi in [1, 2, 0xff] {
+    for csi in [2, 3, 0xff] {
         assert_eq!(identify(&mut host, with_csi(0x05, 1, csi)), Err(Status::INVALID_IO_COMMAND_SET));
         assert_eq!(identify(&mut host, with_csi(0x06, 0, csi)), Err(Status::INVALID_IO_COMMAND_SET));
         assert_eq!(identify(&mut host, with_csi(0x07, 0, csi)), Err(Status::INVALID_FIELD));
@@ -243,11 +243,12 @@ fn controller_lists_name_the_only_controller() {
 }
 
 #[test]
-fn the_only_combination_of_command_sets_is_nvm() {
+fn command_sets_can_be_enabled_together_or_one_alone() {
     let mut host = host_with_two();
     for cntid in [0, 0xffff] {
         let page = identify(&mut host, with_cntid(0x1c, 0, cntid)).unwrap();
-        assert_eq!((u64_at(&page, 0), u64_at(&page, 8)), (1, 0));
+        // NVM and Key Value, NVM, Key Value.
+        assert_eq!([0, 8, 16, 24].map(|at| u64_at(&page, at)), [3, 1, 2, 0]);
     }
     assert_eq!(identify(&mut host, with_cntid(0x1c, 0, 1)), Err(Status::INVALID_FIELD));
 }
@@ -255,7 +256,7 @@ fn the_only_combination_of_command_sets_is_nvm() {
 #[test]
 fn every_other_cns_is_an_invalid_field() {
     let mut host = host_with_two();
-    let known = [0x00, 0x01, 0x02, 0x03, 0x05, 0x06, 0x07, 0x08, 0x10, 0x11, 0x12, 0x13, 0x1a, 0x1c];
+    let known = [0x00, 0x01, 0x02, 0x03, 0x05, 0x06, 0x07, 0x08, 0x10, 0x11, 0x12, 0x13, 0x1a, 0x1b, 0x1c];
     for cns in (0..=0xff).filter(|cns| !known.contains(cns)) {
         assert_eq!(identify(&mut host, command(cns, 1)), Err(Status::INVALID_FIELD), "CNS {cns:#x}");
     }

@@ -44,12 +44,15 @@ const PAGES: [(u32, usize); 8] = [
     (0x13, 4096),
 ];
 
+/// Pages of a device that can have Key Value namespaces.
+const KEY_VALUE_PAGES: [u32; 3] = [0xc0, 0xca, 0xd0];
+
 #[test]
 fn the_list_of_log_pages_is_the_log_pages_there_are() {
     let mut host = Host::started(512);
     let list = read(&mut host, 0x00, 1024);
     for lid in 0..=0xff {
-        let supported = PAGES.iter().any(|(page, _)| *page == lid);
+        let supported = PAGES.iter().any(|(page, _)| *page == lid) || KEY_VALUE_PAGES.contains(&lid);
         assert_eq!(u32_at(&list, lid as usize * 4), u32::from(supported), "log page {lid:#x}");
         let answer = host.admin_in(log(lid, 1), 4).map(|_| ());
         assert_eq!(
@@ -100,8 +103,8 @@ fn what_no_log_page_has_is_an_invalid_field() {
         let all = Sqe { nsid: 0xffff_ffff, ..log(lid, 1) };
         assert!(host.admin_in(all, 4).is_ok(), "log page {lid:#x} of all namespaces");
     }
-    let key_value = Sqe { cdw14: 1 << 24, ..log(0x05, 1) };
-    assert_eq!(host.admin_in(key_value, 4), Err(Status::INVALID_FIELD), "effects of another command set");
+    let zoned = Sqe { cdw14: 2 << 24, ..log(0x05, 1) };
+    assert_eq!(host.admin_in(zoned, 4), Err(Status::INVALID_FIELD), "effects of another command set");
 }
 
 #[test]
@@ -357,7 +360,7 @@ fn the_features_log_lists_exactly_the_features_there_are() {
     let page = read(&mut host, 0x12, 1024);
     for fid in 0..=0xffu32 {
         let there = host.admin(Sqe { cdw10: 3 << 8 | fid, ..sqe(0x0a, 0) }).is_ok();
-        let scope = if fid == 0x05 { 1 << 20 } else { 1 << 21 };
+        let scope = if matches!(fid, 0x05 | 0x20) { 1 << 20 } else { 1 << 21 };
         let expected = if there { scope | 1 } else { 0 };
         assert_eq!(u32_at(&page, fid as usize * 4), expected, "feature {fid:#x}");
     }

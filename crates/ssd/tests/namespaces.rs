@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use host::{BASE, DATA, Host, MEDIA_BYTES, config, device, device_on, sqe};
 use unvme_bus::{Function, Region};
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::{MemoryStore, NamespaceConfig, SsdConfig, SsdError, Store};
+use unvme_ssd::{MemoryStore, NamespaceConfig, NamespaceKind, SsdConfig, SsdError, Store};
 
 const ALL: u32 = 0xffff_ffff;
 
@@ -283,7 +283,7 @@ fn format_clears_the_marks_of_write_uncorrectable() {
 
 #[test]
 fn format_without_a_namespace_formats_the_attached_ones_alone() {
-    let namespaces = vec![NamespaceConfig { bytes: Some(4 << 20), block_bytes: 512 }; 3];
+    let namespaces = vec![NamespaceConfig { bytes: Some(4 << 20), kind: NamespaceKind::Blocks(512) }; 3];
     let mut host = Host::attach(device(SsdConfig { namespaces, ..config(512) }));
     host.enable();
     host.create_queue_pair(1, 64);
@@ -377,7 +377,7 @@ fn what_the_store_does_not_take_has_not_happened() {
     let (saves, releases) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true)));
     let store = MemoryStore::new(MEDIA_BYTES).unwrap();
     let store = Unreliable { store, saves: Arc::clone(&saves), releases: Arc::clone(&releases) };
-    let namespaces = vec![NamespaceConfig { bytes: Some(4 << 20), block_bytes: 512 }];
+    let namespaces = vec![NamespaceConfig { bytes: Some(4 << 20), kind: NamespaceKind::Blocks(512) }];
     let mut host = Host::attach(device_on(SsdConfig { namespaces, ..config(512) }, Box::new(store)));
     host.enable();
     host.create_queue_pair(1, 64);

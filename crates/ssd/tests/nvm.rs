@@ -8,7 +8,7 @@ use host::blocks::{
 };
 use host::{DATA, Host, attached, config, sqe};
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::{NamespaceConfig, SsdConfig};
+use unvme_ssd::{NamespaceConfig, NamespaceKind, SsdConfig};
 
 const FUA: u32 = 1 << 30;
 const FUSED_FIRST: u8 = 1;
@@ -69,9 +69,9 @@ fn namespaces_that_are_not_there_and_unknown_opcodes_are_refused() {
 
 #[test]
 fn namespaces_do_not_share_blocks() {
-    let half = NamespaceConfig { bytes: Some(host::MEDIA_BYTES / 2), block_bytes: 512 };
+    let half = NamespaceConfig { bytes: Some(host::MEDIA_BYTES / 2), kind: NamespaceKind::Blocks(512) };
     let mut host = attached(SsdConfig {
-        namespaces: vec![half, NamespaceConfig { block_bytes: 4096, ..half }],
+        namespaces: vec![half, NamespaceConfig { kind: NamespaceKind::Blocks(4096), ..half }],
         ..config(512)
     });
     host.enable();

@@ -1,42 +1,15 @@
 //! Random commands: legal ones against a model, hostile ones against everything that must not happen.
 
-// The seed is printed.
-#![allow(clippy::print_stdout)]
-
 mod host;
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use host::random::Random;
 use host::{BASE, DATA, Host, attached, config, device, sqe};
 use unvme_bus::{DmaAccess, Function, Region};
 use unvme_spec::{Sqe, Status};
 use unvme_ssd::Ssd;
-
-/// xorshift64*: the same commands for the same seed.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        println!("seed {seed:#x}");
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        (self.next() >> 11) % limit
-    }
-
-    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-}
 
 /// What a namespace should contain.
 struct Model {
@@ -166,7 +139,10 @@ fn a_namespace_behaves_like_a_vector_of_bytes() {
         let mut random = Random::new(seed);
         // Six megabytes: three chunks of media, so that commands straddle them.
         let bytes = 6 << 20;
-        let namespace = unvme_ssd::NamespaceConfig { bytes: Some(bytes), block_bytes: block_bytes as u32 };
+        let namespace = unvme_ssd::NamespaceConfig {
+            bytes: Some(bytes),
+            kind: unvme_ssd::NamespaceKind::Blocks(block_bytes as u32),
+        };
         let mut host = attached(unvme_ssd::SsdConfig { namespaces: vec![namespace], ..config(512) });
         host.enable();
         host.create_queue_pair(1, 32);

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use host::{BASE, DATA, Host, MEDIA_BYTES, config, sqe};
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::{FileStore, NamespaceConfig, Ssd, SsdConfig, SsdError, firmware_image};
+use unvme_ssd::{FileStore, NamespaceConfig, NamespaceKind, Ssd, SsdConfig, SsdError, firmware_image};
 
 fn two_namespaces() -> SsdConfig {
     let namespaces = vec![
-        NamespaceConfig { bytes: Some(16 << 20), block_bytes: 512 },
-        NamespaceConfig { bytes: None, block_bytes: 4096 },
+        NamespaceConfig { bytes: Some(16 << 20), kind: NamespaceKind::Blocks(512) },
+        NamespaceConfig { bytes: None, kind: NamespaceKind::Blocks(4096) },
     ];
     SsdConfig { namespaces, ..config(512) }
 }
@@ -221,8 +221,9 @@ fn what_a_dead_process_left_on_free_media_is_never_seen() {
 fn the_first_day_follows_the_configuration() {
     let try_with = |namespaces: &[(Option<u64>, u32)]| {
         let folder = tempfile::tempdir().unwrap();
-        let namespaces =
-            namespaces.iter().map(|&(bytes, block_bytes)| NamespaceConfig { bytes, block_bytes });
+        let namespaces = namespaces
+            .iter()
+            .map(|&(bytes, block_bytes)| NamespaceConfig { bytes, kind: NamespaceKind::Blocks(block_bytes) });
         let config = SsdConfig { namespaces: namespaces.collect(), ..config(512) };
         let ssd = Ssd::new(config, Box::new(FileStore::open(folder.path(), MEDIA_BYTES)?))?;
         let mut host = Host::attach(ssd);
@@ -275,8 +276,9 @@ fn a_state_file_that_is_not_json_is_refused_with_file_line_and_column() {
         (String::new(), "line 1 column 0"),
         ("{\n  \"version\": oops\n}".into(), "line 2 column 14"),
         ("[]".into(), "line 1 column"),
-        (good.replace("\"version\": 1", "\"version\": 2"), "version 2 of the format is not known"),
-        (good.replace("\"version\": 1", "\"version\": -1"), "line 2 column"),
+        (good.replace("\"version\": 2", "\"version\": 3"), "version 3 of the format is not known"),
+        (good.replace("\"version\": 2", "\"version\": 0"), "version 0 of the format is not known"),
+        (good.replace("\"version\": 2", "\"version\": -1"), "line 2 column"),
         (good.replace("\"error_count\"", "\"errors\""), "unknown field `errors`"),
         (good.replace("\"blocks\"", "\"blokcs\""), "unknown field `blokcs`"),
         (good[..good.len() / 2].to_owned(), "EOF while parsing"),

@@ -30,8 +30,12 @@ struct Served {
 
 impl Served {
     fn start() -> Self {
+        Self::with(host::config(512))
+    }
+
+    fn with(config: unvme_ssd::SsdConfig) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let ssd = host::device(host::config(512));
+        let ssd = host::device(config);
         let function: Arc<dyn Function> = ssd.clone();
         // A folder: the socket is `cntrl` in it.
         let server = Server::bind(folder.path(), function).unwrap();
@@ -259,4 +263,35 @@ fn one_host_after_the_other_attaches_without_a_pause() {
             }
         }
     }
+}
+
+#[test]
+fn pairs_are_stored_and_retrieved_by_both_command_sets() {
+    let served = Served::with(host::pairs::kv_config());
+    let mut host = served.connect();
+    assert_eq!(
+        host.admin_in(admin(0x06, 0, 7, 1 << 24), 8),
+        [1, 0, 0, 0, 0, 0, 0, 0],
+        "namespaces with pairs"
+    );
+    let value = pattern(3, TRANSFER);
+    host.store(DATA, &value);
+    let store = Sqe { cdw10: TRANSFER as u32, ..host::pairs::standard(host::pairs::STORE, b"large") };
+    assert_eq!(host.execute(1, with_prps(&host, 0, store, DATA)), Ok(0));
+    host.store(DATA, &vec![0; TRANSFER]);
+    // The vendor's Retrieve, by PRPs: key length less one, then the key in dwords 12 to 15.
+    let retrieve = Sqe {
+        opcode: host::pairs::VENDOR_RETRIEVE,
+        nsid: 1,
+        cdw10: (TRANSFER / 4) as u32,
+        cdw11: 4,
+        cdw12: u32::from_le_bytes(*b"larg"),
+        cdw13: u32::from(b'e'),
+        ..Sqe::default()
+    };
+    assert_eq!(host.execute(1, with_prps(&host, 1, retrieve, DATA)), Ok(TRANSFER as u64));
+    assert!(host.load(DATA, TRANSFER) == value);
+    let exist = host::pairs::standard(host::pairs::EXIST, b"none");
+    assert_eq!(host.execute(1, exist), Err(Status::KEY_NOT_FOUND));
+    host.detach();
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use unvme::{Device, Nsid, Size};
-use unvme_spec::identify::{IdentifyNamespace, NamespaceCreate, csi};
+use unvme_spec::identify::{IdentifyNamespace, KvNamespaceCreate, NamespaceCreate, csi};
 
 use super::format::format_of_size;
 use crate::exit::usage;
@@ -19,6 +19,7 @@ A new namespace has to be attached before it can be used.
 
 Examples:
   unvme create-ns 0000:02:00.0 --size 1G --block-size 4096
+  unvme create-ns 0000:02:00.0 --size 1G --csi 1             for pairs
   unvme create-ns 0000:02:00.0 --nsze 262144 --ncap 262144 --flbas 0")]
 pub(crate) struct CreateNs {
     #[command(flatten)]
@@ -41,6 +42,9 @@ pub(crate) struct CreateNs {
     /// Multi-path and sharing capabilities: 1 shared
     #[arg(short = 'm', long, value_name = "NMIC", default_value = "0", value_parser = numbers::u8)]
     nmic: u8,
+    /// I/O command set: 0 NVM, 1 key value, whose sizes are in bytes
+    #[arg(short = 'y', long, value_name = "CSI", default_value = "0", value_parser = numbers::u8)]
+    csi: u8,
     #[command(flatten)]
     output: Output,
 }
@@ -48,6 +52,11 @@ pub(crate) struct CreateNs {
 impl CreateNs {
     pub(crate) fn run(self) -> Result<()> {
         let device = self.device.open()?;
+        match self.csi {
+            csi::NVM => {}
+            csi::KEY_VALUE => return self.create_for_pairs(&device),
+            other => return Err(usage(format!("--csi {other}: expected 0 (NVM) or 1 (key value)"))),
+        }
         // What all namespaces have in common, the formats among it.
         let common = device.admin(|controller| controller.identify_namespace(Nsid::ALL))?;
         let (format, block_bytes) = self.format(&common)?;
@@ -69,6 +78,24 @@ impl CreateNs {
         let nsid = device.admin(|controller| controller.create_namespace(&request, csi::NVM))?;
         let json =
             Fields::new().with("nsid", nsid.0).with("nsze", nsze).with("ncap", ncap).with("flbas", format);
+        Screen::new().say(self.output.output, json, format!("create-ns: Success, created nsid:{nsid}"))
+    }
+
+    fn create_for_pairs(&self, device: &Device) -> Result<()> {
+        if self.block_size.is_some() || self.ncap.is_some_and(|ncap| Some(ncap) != self.nsze) {
+            return Err(usage(
+                "create-ns --csi 1: pairs have no blocks, and no capacity other than their size",
+            ));
+        }
+        let size = self.size.map(|size| size.0).or(self.nsze);
+        let nsze = size.ok_or_else(|| usage("create-ns: expected --nsze or --size"))?;
+        let format = self.flbas.unwrap_or(0);
+        let mut request = KvNamespaceCreate::default();
+        (request.nsze, request.kvfc, request.nmic) = (nsze, format & 0xf, self.nmic);
+        // The driver sends the page as it is, whichever command set it is for.
+        let request: NamespaceCreate = zerocopy::transmute!(request);
+        let nsid = device.admin(|controller| controller.create_namespace(&request, csi::KEY_VALUE))?;
+        let json = Fields::new().with("nsid", nsid.0).with("nsze", nsze).with("kvfc", format);
         Screen::new().say(self.output.output, json, format!("create-ns: Success, created nsid:{nsid}"))
     }
 

@@ -1,11 +1,17 @@
-//! `device create`, `list`, `show`, `remove`.
+//! `device create`, `list`, `show`, `check`, `remove`.
+
+mod check;
+
+use std::str::FromStr;
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
-use unvme::registry::{BlockBytes, CAPACITY_UNIT, DeviceSpec, MODEL_DEFAULT, MediaKind, NamespaceSpec, Slot};
-use unvme::{Error, PciAddress, Registry, Size};
+use unvme::registry::{
+    BlockBytes, CAPACITY_UNIT, DeviceSpec, DeviceType, KeyspaceField, MODEL_DEFAULT, MediaKind,
+    NamespaceSpec, Slot,
+};
+use unvme::{Error, NotASize, PciAddress, Registry, Size};
 
-use crate::exit::usage;
 use crate::output::{Output, Screen};
 use crate::value::{Fields, Value};
 
@@ -18,6 +24,8 @@ pub(crate) enum Command {
     List(List),
     /// Show one virtual device
     Show(Show),
+    /// Read everything in a virtual device's key-value namespaces and name what is lost
+    Check(check::Check),
     /// Remove a virtual device and its data
     Remove(Remove),
 }
@@ -28,6 +36,7 @@ impl Command {
             Self::Create(command) => command.run(),
             Self::List(command) => command.run(),
             Self::Show(command) => command.run(),
+            Self::Check(command) => command.run(),
             Self::Remove(command) => command.run(),
         }
     }
@@ -39,8 +48,37 @@ enum Type {
     /// Logical blocks
     Block,
     /// Keys and values
-    #[value(hide = true)]
     Kv,
+}
+
+/// Where vendor key-value commands name their keyspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Keyspace {
+    /// In command dword 3
+    Cdw3,
+    /// In place of the namespace, as the uNVMe SDK sends it
+    Nsid,
+}
+
+/// A namespace to start with: `1G`, or `kv:1G` when it is of another type than the device.
+#[derive(Clone, Copy, Debug)]
+struct NamespaceRequest {
+    kind: Option<DeviceType>,
+    size: Size,
+}
+
+impl FromStr for NamespaceRequest {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, size) = match text.split_once(':') {
+            Some(("kv", size)) => (Some(DeviceType::Kv), size),
+            Some(("block", size)) => (Some(DeviceType::Block), size),
+            Some((other, _)) => return Err(format!("`{other}` is no type, expected block or kv")),
+            None => (None, text),
+        };
+        Ok(Self { kind, size: size.parse().map_err(|error: NotASize| error.to_string())? })
+    }
 }
 
 /// Where the data is kept.
@@ -58,7 +96,9 @@ enum Media {
 Examples:
   unvme device create 0000:02:00.0 --size 4G
   unvme device create --size 1T --block 4096           at the first free address
-  unvme device create 03:00.0 --size 4G --namespaces 1G,2G")]
+  unvme device create 03:00.0 --size 4G --namespaces 1G,2G
+  unvme device create 04:00.0 --type kv --size 4G
+  unvme device create 05:00.0 --type kv --size 4G --namespaces 2G,block:2G")]
 pub(crate) struct Create {
     /// PCI address, such as 0000:02:00.0; the first free one when left out
     #[arg(value_name = "ADDRESS")]
@@ -72,9 +112,12 @@ pub(crate) struct Create {
     /// Bytes of a logical block, 512 or 4096; can be changed with `unvme format`
     #[arg(short, long, value_name = "BYTES", default_value = "512")]
     block: BlockBytes,
-    /// Sizes of the namespaces; one of the whole capacity when left out
+    /// Sizes of the namespaces, of the device's type or with one in front; one of the whole capacity when left out
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
-    namespaces: Vec<Size>,
+    namespaces: Vec<NamespaceRequest>,
+    /// Where vendor key-value commands name their keyspace
+    #[arg(long, value_name = "FIELD", default_value = "cdw3")]
+    keyspace_field: Keyspace,
     /// Where the data is kept
     #[arg(short, long, value_name = "MEDIA", default_value = "file")]
     media: Media,
@@ -90,15 +133,13 @@ pub(crate) struct Create {
 
 impl Create {
     pub(crate) fn run(self) -> Result<()> {
-        if self.device_type == Type::Kv {
-            return Err(usage(
-                "--type kv: key-value devices are not supported in this version; use --type block",
-            ));
-        }
         let registry = Registry::from_environment()?;
         let address = self.address.map_or_else(|| registry.free_address(), Ok)?;
         let serial = self.serial.clone().unwrap_or_else(|| serial_of(address));
-        let mut spec = DeviceSpec::block(self.size, self.block, serial);
+        let mut spec = match self.device_type {
+            Type::Block => DeviceSpec::block(self.size, self.block, serial),
+            Type::Kv => DeviceSpec::kv(self.size, serial),
+        };
         spec.model = self.model.clone();
         spec.media = match self.media {
             Media::File => MediaKind::File,
@@ -108,9 +149,16 @@ impl Create {
             spec.namespaces = self
                 .namespaces
                 .iter()
-                .map(|size| NamespaceSpec { bytes: size.0, block_bytes: self.block })
+                .map(|request| match request.kind.unwrap_or(spec.device_type) {
+                    DeviceType::Kv => NamespaceSpec::key_value(request.size.0),
+                    _ => NamespaceSpec::blocks(request.size.0, self.block),
+                })
                 .collect();
         }
+        spec.keyspace_field = match self.keyspace_field {
+            Keyspace::Cdw3 => KeyspaceField::Cdw3,
+            Keyspace::Nsid => KeyspaceField::Nsid,
+        };
         let slot = registry.create(address, &spec)?;
         let line = format!("created {address}: {} in {}", self.size, slot.folder().display());
         Screen::new().say(self.output.output, describe(&slot, &spec)?, line)
@@ -196,8 +244,11 @@ impl Show {
             fields.write_lines(out, 15)?;
             for (index, namespace) in spec.namespaces.iter().enumerate() {
                 let name = format!("namespace {}", index + 1);
-                let block = namespace.block_bytes.get();
-                writeln!(out, "{name:15}: {} in blocks of {block} bytes when new", Size(namespace.bytes))?;
+                let size = Size(namespace.bytes);
+                match namespace.logical_block().map(BlockBytes::get) {
+                    Some(block) => writeln!(out, "{name:15}: {size} in blocks of {block} bytes when new")?,
+                    None => writeln!(out, "{name:15}: {size} for pairs when new")?,
+                }
             }
             Ok(())
         })
@@ -259,11 +310,20 @@ fn describe(slot: &Slot, spec: &DeviceSpec) -> Result<Fields, Error> {
     let namespaces: Vec<Fields> = spec
         .namespaces
         .iter()
-        .map(|n| Fields::new().with("bytes", n.bytes).with("block_bytes", n.block_bytes.get()))
+        .map(|n| {
+            let fields = Fields::new().with("bytes", n.bytes).with("type", n.kind.name());
+            match n.logical_block() {
+                Some(block) => fields.with("block_bytes", block.get()),
+                None => fields,
+            }
+        })
         .collect();
-    Ok(Fields::new()
-        .with("address", slot.address.to_string())
-        .with("type", "block")
+    let mut fields =
+        Fields::new().with("address", slot.address.to_string()).with("type", spec.device_type.name());
+    if spec.device_type == DeviceType::Kv {
+        fields = fields.with("keyspace_field", spec.keyspace_field.name());
+    }
+    Ok(fields
         .with("capacity_bytes", spec.capacity_bytes)
         .with("disk_bytes", slot.disk_bytes()?)
         .with("media", media)

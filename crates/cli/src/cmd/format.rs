@@ -4,8 +4,9 @@ use anyhow::Result;
 use clap::Args;
 use unvme::{Device, Nsid};
 use unvme_spec::admin::{FormatNvm, SecureErase};
-use unvme_spec::identify::IdentifyNamespace;
+use unvme_spec::identify::{IdentifyNamespace, csi};
 
+use super::list::pairs_of;
 use crate::exit::usage;
 use crate::numbers;
 use crate::output::{Output, Screen};
@@ -23,7 +24,7 @@ pub(crate) struct Format {
     device: DeviceArg,
     #[command(flatten)]
     namespace: NamespaceArg,
-    /// LBA format, an index into the list of id-ns; the one in use when left out
+    /// Format, an index into the list of id-ns; the one in use when left out
     #[arg(short, long, value_name = "INDEX", value_parser = numbers::u8)]
     lbaf: Option<u8>,
     /// Bytes of a logical block, instead of an index
@@ -57,7 +58,7 @@ pub(crate) fn format_of_size(data: &IdentifyNamespace, bytes: u64) -> Result<u8>
 impl Format {
     pub(crate) fn run(self) -> Result<()> {
         let device = self.device.open()?;
-        let nsid = self.namespace.choose(&device)?;
+        let nsid = self.namespace.choose_any(&device)?;
         let lbaf = self.format_index(&device, nsid)?;
         let what = match nsid {
             Nsid::ALL => "format destroys the data of all namespaces".to_owned(),
@@ -80,6 +81,16 @@ impl Format {
     fn format_index(&self, device: &Device, nsid: Nsid) -> Result<u8> {
         if let Some(index) = self.lbaf {
             return Ok(index);
+        }
+        let holds_pairs = nsid != Nsid::ALL
+            && device.admin(|controller| controller.namespace_command_set(nsid))? == csi::KEY_VALUE;
+        if holds_pairs {
+            return match self.block_size {
+                Some(_) => {
+                    Err(usage(format!("--block-size: namespace {nsid} holds pairs, which have no blocks")))
+                }
+                None => Ok(pairs_of(device, nsid)?.kvfc & 0xf),
+            };
         }
         let data = device.admin(|controller| controller.identify_namespace(nsid))?;
         match self.block_size {

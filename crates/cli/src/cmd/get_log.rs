@@ -2,13 +2,15 @@
 
 use anyhow::Result;
 use clap::Args;
-use unvme::{LogRequest, Nsid};
+use unvme::{Device, LogRequest, Nsid};
 use unvme_spec::log_page::lid_name;
+use unvme_spec::samsung_log::{ExtendedSmartLog, IteratorLog, WafLog, lid};
+use zerocopy::FromBytes;
 
 use crate::exit::usage;
 use crate::numbers;
 use crate::output::{LongOutput, Screen};
-use crate::show::hex;
+use crate::show::{hex, key_value};
 use crate::target::DeviceArg;
 use crate::value::Fields;
 
@@ -20,7 +22,8 @@ const LOG_BYTES_MAX: u64 = 64 << 20;
 #[command(after_help = "\
 Examples:
   unvme get-log 0000:02:00.0 --log-id 2 --log-len 512
-  unvme get-log 0000:02:00.0 -i 5 -l 4096 --raw-binary > effects.bin")]
+  unvme get-log 0000:02:00.0 -i 5 -l 4096 --raw-binary > effects.bin
+  unvme get-log 0000:02:00.0 -i 0xc0 -l 1024     counters of a KV SSD; also 0xca and 0xd0 with 512")]
 pub(crate) struct GetLog {
     #[command(flatten)]
     device: DeviceArg,
@@ -79,6 +82,9 @@ impl GetLog {
         if self.raw_binary {
             return screen.write_raw(&bytes);
         }
+        if let Some(result) = self.show_known(&device, &bytes, &mut screen) {
+            return result;
+        }
         let json = Fields::new()
             .with("device", device.name())
             .with("log_id", self.log_id)
@@ -90,6 +96,37 @@ impl GetLog {
             let (name, id, nsid) = (device.name(), self.log_id, self.namespace_id);
             writeln!(out, "Device:{name} log-id:{id} namespace-id:{nsid:#x}")?;
             hex::write(out, &bytes)
+        })
+    }
+
+    /// Pages of Samsung's KV SSDs that were read whole are shown field by field.
+    fn show_known(&self, device: &Device, bytes: &[u8], screen: &mut Screen) -> Option<Result<()>> {
+        if self.lpo != 0 {
+            return None;
+        }
+        let (name, format) = (device.name(), self.output.output);
+        Some(match self.log_id {
+            lid::EXTENDED_SMART => {
+                let (log, _) = ExtendedSmartLog::read_from_prefix(bytes).ok()?;
+                let fields = key_value::extended_smart(&log);
+                screen.show(format, fields.clone(), |out| {
+                    key_value::write_log(out, "Extended SMART Log", name, &fields)
+                })
+            }
+            lid::WAF => {
+                let (log, _) = WafLog::read_from_prefix(bytes).ok()?;
+                let fields = key_value::waf(&log);
+                screen.show(format, fields.clone(), |out| {
+                    key_value::write_log(out, "Write Amplification Log", name, &fields)
+                })
+            }
+            lid::ITERATORS => {
+                let (log, _) = IteratorLog::read_from_prefix(bytes).ok()?;
+                screen.show(format, key_value::iterators(&log), |out| {
+                    key_value::write_iterators(out, name, &log)
+                })
+            }
+            _ => return None,
         })
     }
 }

@@ -2,11 +2,12 @@
 
 use anyhow::Result;
 use clap::Args;
-use unvme::Nsid;
-use unvme_spec::identify::{IdentifyController, IdentifyNamespace, cns};
+use unvme::{Device, Nsid};
+use unvme_spec::identify::{IdentifyController, IdentifyNamespace, KvNamespaceIdentify, cns, csi};
 use unvme_spec::{admin, identify};
 use zerocopy::IntoBytes;
 
+use crate::exit::usage;
 use crate::numbers;
 use crate::output::{Output, Screen};
 use crate::show;
@@ -42,7 +43,10 @@ impl IdCtrl {
 
 /// Arguments of `id-ns`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: unvme id-ns 0000:02:00.0 -n 1")]
+#[command(after_help = "\
+Examples:
+  unvme id-ns 0000:02:00.0 -n 1
+  unvme id-ns 0000:02:00.0 -n 1 --csi 1        what the key-value command set says of it")]
 pub(crate) struct IdNs {
     #[command(flatten)]
     device: DeviceArg,
@@ -51,6 +55,9 @@ pub(crate) struct IdNs {
     /// Also a namespace that exists and is not attached
     #[arg(long)]
     force: bool,
+    /// I/O command set: 0 NVM, 1 key value; that of the namespace when left out
+    #[arg(short = 'y', long, value_name = "CSI", value_parser = numbers::u8)]
+    csi: Option<u8>,
     /// Write the 4096 bytes as they are
     #[arg(short = 'b', long)]
     raw_binary: bool,
@@ -61,7 +68,37 @@ pub(crate) struct IdNs {
 impl IdNs {
     pub(crate) fn run(self) -> Result<()> {
         let device = self.device.open()?;
-        let nsid = self.namespace.choose(&device)?;
+        let nsid = self.namespace.choose_any(&device)?;
+        let command_set = match self.csi {
+            Some(csi) => csi,
+            // A namespace that is not attached has no descriptors to tell it.
+            None if self.force || nsid == Nsid::ALL => csi::NVM,
+            None => device.admin(|controller| controller.namespace_command_set(nsid))?,
+        };
+        match command_set {
+            csi::NVM => self.show_blocks(&device, nsid),
+            csi::KEY_VALUE => self.show_pairs(&device, nsid),
+            other => Err(usage(format!("--csi {other}: expected 0 (NVM) or 1 (key value)"))),
+        }
+    }
+
+    fn show_pairs(&self, device: &Device, nsid: Nsid) -> Result<()> {
+        let cns = match self.force {
+            true => cns::COMMAND_SET_ALLOCATED_NAMESPACE,
+            false => cns::COMMAND_SET_NAMESPACE,
+        };
+        let command = admin::Identify { nsid, cns, csi: csi::KEY_VALUE, ..Default::default() };
+        let data: KvNamespaceIdentify = device.admin(|controller| controller.identify_as(command))?;
+        let mut screen = Screen::new();
+        if self.raw_binary {
+            return screen.write_raw(data.as_bytes());
+        }
+        screen.show(self.output.output, show::key_value::namespace(&data), |out| {
+            show::key_value::write_namespace(out, nsid.0, &data)
+        })
+    }
+
+    fn show_blocks(&self, device: &Device, nsid: Nsid) -> Result<()> {
         let cns = if self.force { cns::ALLOCATED_NAMESPACE } else { cns::NAMESPACE };
         let command = admin::Identify { nsid, cns, ..Default::default() };
         let data: IdentifyNamespace = device.admin(|controller| controller.identify_as(command))?;

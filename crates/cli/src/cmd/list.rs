@@ -4,7 +4,9 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
-use unvme::{Device, Error, OpenOptions, Registry, open};
+use unvme::{Device, Error, Nsid, OpenOptions, Registry, open};
+use unvme_spec::admin;
+use unvme_spec::identify::{KvNamespaceIdentify, cns, csi};
 
 use crate::output::{Output, Screen};
 use crate::show::si;
@@ -30,10 +32,15 @@ struct Row {
     nsid: u32,
     used_bytes: u128,
     bytes: u128,
-    blocks: u64,
-    block_bytes: u32,
-    metadata_bytes: u16,
+    /// `None` for pairs.
+    blocks: Option<Blocks>,
     firmware: String,
+}
+
+struct Blocks {
+    count: u64,
+    bytes: u32,
+    metadata_bytes: u16,
 }
 
 const HEADERS: [&str; 8] =
@@ -69,27 +76,52 @@ impl List {
 fn rows_of(device: &Device) -> Result<Vec<Row>, Error> {
     let identity = device.identity();
     let mut rows = Vec::new();
-    for nsid in device.namespaces()? {
-        let data = device.admin(|controller| controller.identify_namespace(nsid))?;
-        let format = data.format();
-        let block_bytes = format.block_bytes().unwrap_or(0);
+    for nsid in device.admin(|controller| controller.active_namespaces())? {
+        let (used_bytes, bytes, blocks) = match device.admin(|c| c.namespace_command_set(nsid))? {
+            csi::KEY_VALUE => {
+                let data = pairs_of(device, nsid)?;
+                (data.nuse.into(), data.nsze.into(), None)
+            }
+            _ => blocks_of(device, nsid)?,
+        };
         rows.push(Row {
             address: device.name().to_owned(),
             serial: identity.serial.clone(),
             model: identity.model.clone(),
             nsid: nsid.0,
-            used_bytes: u128::from(data.nuse) * u128::from(block_bytes),
-            bytes: u128::from(data.nsze) * u128::from(block_bytes),
-            blocks: data.nsze,
-            block_bytes,
-            metadata_bytes: format.ms,
+            used_bytes,
+            bytes,
+            blocks,
             firmware: identity.firmware.clone(),
         });
     }
     Ok(rows)
 }
 
+fn blocks_of(device: &Device, nsid: Nsid) -> Result<(u128, u128, Option<Blocks>), Error> {
+    let data = device.admin(|controller| controller.identify_namespace(nsid))?;
+    let format = data.format();
+    let bytes = format.block_bytes().unwrap_or(0);
+    let size = |count: u64| u128::from(count) * u128::from(bytes);
+    Ok((
+        size(data.nuse),
+        size(data.nsze),
+        Some(Blocks { count: data.nsze, bytes, metadata_bytes: format.ms }),
+    ))
+}
+
+/// Identify Namespace of the Key Value command set.
+pub(crate) fn pairs_of(device: &Device, nsid: Nsid) -> Result<KvNamespaceIdentify, Error> {
+    let command =
+        admin::Identify { nsid, cns: cns::COMMAND_SET_NAMESPACE, csi: csi::KEY_VALUE, ..Default::default() };
+    device.admin(|controller| controller.identify_as(command))
+}
+
 impl Row {
+    fn kind(&self) -> &'static str {
+        if self.blocks.is_some() { "LBA" } else { "KV" }
+    }
+
     fn cells(&self) -> [String; 8] {
         [
             self.address.clone(),
@@ -97,8 +129,10 @@ impl Row {
             self.model.clone(),
             self.nsid.to_string(),
             format!("{} / {}", si::bytes(self.used_bytes), si::bytes(self.bytes)),
-            format!("{} B + {} B", self.block_bytes, self.metadata_bytes),
-            "LBA".to_owned(),
+            self.blocks
+                .as_ref()
+                .map_or("-".to_owned(), |b| format!("{} B + {} B", b.bytes, b.metadata_bytes)),
+            self.kind().to_owned(),
             self.firmware.clone(),
         ]
     }
@@ -113,10 +147,10 @@ impl Row {
             .with("ModelNumber", self.model.as_str())
             .with("SerialNumber", self.serial.as_str())
             .with("UsedBytes", number(self.used_bytes))
-            .with("MaximumLBA", self.blocks)
+            .with("MaximumLBA", self.blocks.as_ref().map_or(0, |blocks| blocks.count))
             .with("PhysicalSize", number(self.bytes))
-            .with("SectorSize", self.block_bytes)
-            .with("SSDType", "LBA")
+            .with("SectorSize", self.blocks.as_ref().map_or(1, |blocks| blocks.bytes))
+            .with("SSDType", self.kind())
     }
 }
 

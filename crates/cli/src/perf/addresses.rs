@@ -51,11 +51,11 @@ impl fmt::Display for Distribution {
 
 /// xorshift64*: random enough for addresses, and a few cycles are all a command should pay for one.
 #[derive(Clone, Debug)]
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// A generator for each `stream` of a seed.
-    fn new(seed: u64, stream: u64) -> Self {
+    pub(crate) fn new(seed: u64, stream: u64) -> Self {
         // Seeds and streams are small numbers; spread over all bits they start far apart, and never at 0.
         let mut state = seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -64,7 +64,7 @@ impl Random {
     }
 
     #[inline]
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -73,7 +73,7 @@ impl Random {
 
     /// A number below `end`.
     #[inline]
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 }

@@ -26,7 +26,7 @@ impl Window {
 }
 
 /// An empty histogram of nanoseconds.
-pub(super) fn histogram() -> Result<Histogram<u64>> {
+pub(crate) fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS).context("make a histogram")
 }
 

@@ -61,7 +61,7 @@ fn list(text: &str) -> Result<Vec<usize>, String> {
 }
 
 /// The cores this process may use, ascending.
-pub(super) fn available() -> Result<Vec<usize>> {
+pub(crate) fn available() -> Result<Vec<usize>> {
     let set = sched_getaffinity(None).context("ask which cores there are")?;
     Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
 }
@@ -77,7 +77,7 @@ pub(super) fn display(cores: &[usize]) -> String {
 }
 
 /// Keeps the calling thread on a core.
-pub(super) fn bind(core: usize) -> Result<()> {
+pub(crate) fn bind(core: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(core);
     sched_setaffinity(None, &set).with_context(|| format!("bind a thread to core {core}"))

@@ -96,6 +96,7 @@ impl Job {
             seconds: args.time,
             verify: args.verify,
             rate_limit_iops: args.rate,
+            commands: None,
         };
         Ok(Self {
             targets,
@@ -253,7 +254,7 @@ fn open_target(args: &Perf, device: &Arc<Device>, nsid: Nsid, fill: bool) -> Res
 }
 
 /// The word that a row of the table begins with.
-fn transport(transport: Transport) -> &'static str {
+pub(crate) fn transport(transport: Transport) -> &'static str {
     match transport {
         Transport::InProcess => "VIRT",
         Transport::VfioUser => "VFIO-USER",

@@ -14,7 +14,7 @@ pub(super) fn memory_available() -> Option<u64> {
 }
 
 /// What the kernel says about this computer; what it does not say is left empty or 0.
-pub(super) fn machine() -> Machine {
+pub(crate) fn machine() -> Machine {
     let cpuinfo = text("/proc/cpuinfo");
     let meminfo = text("/proc/meminfo");
     let kibibytes = |key: &str| {
@@ -49,7 +49,7 @@ fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Now, RFC 3339 in UTC.
-pub(super) fn now() -> String {
+pub(crate) fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     rfc3339(since.as_secs())
 }

@@ -39,4 +39,11 @@ mod prefill;
 mod progress;
 mod run;
 
+pub(crate) use addresses::Random;
 pub(crate) use args::Perf;
+pub(crate) use books::histogram;
+pub(crate) use cores::bind;
+pub(crate) use job::transport;
+pub(crate) use machine::{machine, now};
+pub(crate) use progress::Progress;
+pub(crate) use run::{save, touch};

@@ -196,6 +196,7 @@ fn summarize(job: &Job, shape: Shape, seen: &[Seen]) -> Result<Outcome> {
         rows.push(Row::from_histogram_ns(label, seen.core as u32, &both, rates));
     }
     let point = Point {
+        phase: None,
         threads: shape.threads as u32,
         depth: shape.depth.into(),
         total: Row::total(&rows),

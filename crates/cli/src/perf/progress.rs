@@ -5,15 +5,15 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Pause between two looks at a measurement that is under way: its threads have the cores.
-pub(super) const PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
 /// How far a step has come.
 #[derive(Debug)]
-pub(super) struct Progress(ProgressBar);
+pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
     /// A bar of `length` steps, with `title` before it.
-    pub(super) fn new(title: &str, length: u64) -> Self {
+    pub(crate) fn new(title: &str, length: u64) -> Self {
         let bar = ProgressBar::new(length);
         if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {percent:>3}%  {msg}") {
             bar.set_style(style.progress_chars("=> "));
@@ -23,15 +23,20 @@ impl Progress {
     }
 
     /// True when somebody sees it.
-    pub(super) fn is_shown(&self) -> bool {
+    pub(crate) fn is_shown(&self) -> bool {
         !self.0.is_hidden()
     }
 
-    pub(super) fn set(&self, position: u64) {
+    pub(crate) fn set(&self, position: u64) {
         self.0.set_position(position);
     }
 
-    pub(super) fn say(&self, message: String) {
+    /// Does something that prints lines, with the bar out of their way.
+    pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.0.suspend(print)
+    }
+
+    pub(crate) fn say(&self, message: String) {
         self.0.set_message(message);
     }
 }

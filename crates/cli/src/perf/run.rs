@@ -13,8 +13,9 @@ use signal_hook::flag;
 
 use super::args::{Output, Perf};
 use super::job::{Job, Shape};
+use super::machine::{machine, now};
 use super::progress::Progress;
-use super::{machine, point, prefill};
+use super::{point, prefill};
 use crate::exit::Failed;
 use crate::report::{self, Point, Run};
 
@@ -34,7 +35,7 @@ pub(super) fn run(args: &Perf) -> Result<()> {
         touch(path)?;
     }
     let job = Job::new(args, stop)?;
-    let started = machine::now();
+    let started = now();
     prefill::run(&job)?;
     warn_of_empty_blocks(&job);
     let measured = measure(&job);
@@ -47,7 +48,7 @@ pub(super) fn run(args: &Perf) -> Result<()> {
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         started,
         command_line: command_line(),
-        machine: machine::machine(),
+        machine: machine(),
         devices: job.targets.iter().map(|target| target.identity.clone()).collect(),
         workload: job.workload.clone(),
         points: measured.points,
@@ -65,7 +66,7 @@ pub(super) fn run(args: &Perf) -> Result<()> {
 }
 
 /// The arguments as typed, the program by its name alone.
-fn command_line() -> Vec<String> {
+pub(crate) fn command_line() -> Vec<String> {
     let mut words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     if let Some(program) = words.first_mut() {
@@ -75,7 +76,7 @@ fn command_line() -> Vec<String> {
 }
 
 /// Finds out before the measurement, not after it, that a file cannot be written. What it holds stays until then.
-fn touch(path: &Path) -> Result<()> {
+pub(crate) fn touch(path: &Path) -> Result<()> {
     File::options()
         .append(true)
         .create(true)
@@ -166,7 +167,10 @@ fn publish(args: &Perf, job: &Job, run: &Run) -> Result<()> {
     saved.into_iter().collect()
 }
 
-fn save(path: Option<&Path>, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
+pub(crate) fn save(
+    path: Option<&Path>,
+    write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
+) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     let saved = File::create(path).and_then(|file| {
         let mut out = BufWriter::new(file);

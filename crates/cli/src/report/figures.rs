@@ -21,7 +21,7 @@ const BINS: i32 = 96;
 pub(super) fn charts(run: &Run) -> Vec<Chart> {
     let summary = Summary::new(run);
     let mut charts = Vec::new();
-    if summary.sweep() != Sweep::Single {
+    if matches!(summary.sweep(), Sweep::Depth | Sweep::Threads) {
         charts.push(rate(run, summary));
         charts.push(latency(run, summary));
         charts.push(rate_and_latency(run, summary));
@@ -331,11 +331,20 @@ fn series(summary: Summary<'_>, points: &[&Point]) -> Chart {
     Chart {
         title: "Throughput over time".to_owned(),
         note: format!("Completed commands per second in each interval; {}", threads_note(summary, points)),
-        x: Axis { name: "Time", scale: Scale::linear(end), tick: |tick| trimmed(&format!("{tick:.2} s")) },
+        x: Axis { name: "Time", scale: Scale::linear(end), tick: seconds_tick },
         y: rate_axis(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.y))),
         lines,
         rules: Vec::new(),
         wide: false,
+    }
+}
+
+/// A time in seconds, with as many digits as a run of milliseconds needs.
+fn seconds_tick(seconds: f64) -> String {
+    match seconds {
+        0.0 => "0 s".to_owned(),
+        ..0.1 => trimmed(&format!("{:.2} ms", seconds * 1e3)),
+        _ => trimmed(&format!("{seconds:.2} s")),
     }
 }
 
@@ -346,7 +355,9 @@ fn rate_axis(values: impl Iterator<Item = f64>) -> Axis {
 
 /// The points with the colours they have in every plot that picks some of the sweep.
 fn coloured<'a>(points: &[&'a Point]) -> impl Iterator<Item = (usize, &'a Point)> {
-    let first = if points.len() > 1 { SAMPLE_COLOUR } else { 0 };
+    // Phases have nothing cold or warm about them.
+    let sampled = points.len() > 1 && points.iter().all(|point| point.phase.is_none());
+    let first = if sampled { SAMPLE_COLOUR } else { 0 };
     points.iter().enumerate().map(move |(index, &point)| (first + index, point))
 }
 

@@ -10,6 +10,9 @@ use super::model::Run;
 use super::scale::{counted, mebibytes, micros, si};
 use super::summary::{self, Summary, Sweep, p99};
 
+/// Phases that have a card of their own.
+const PHASE_CARDS: usize = 5;
+
 const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
     <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
     <meta name=\"color-scheme\" content=\"light dark\">\n\
@@ -88,6 +91,11 @@ fn cards(page: &mut Markup, run: &Run, summary: Summary<'_>) {
         format!("depth {}, {}", point.depth, counted(u64::from(point.threads), "thread", "threads"))
     };
     page.raw("<section class=\"cards\" aria-label=\"Key figures\">\n");
+    if summary.sweep() == Sweep::Phases {
+        phase_cards(page, run);
+        page.raw("</section>\n");
+        return;
+    }
     card(page, "Peak throughput", &si(peak.total.iops), "IOPS", &at(peak));
     card(page, "Bandwidth", &mebibytes(peak.total.mib_per_second), "", &at(peak));
     card(page, "Average latency", &micros(quiet.total.latency_us_average), "", &at(quiet));
@@ -101,10 +109,27 @@ fn cards(page: &mut Markup, run: &Run, summary: Summary<'_>) {
     } else {
         card(page, "Longest latency", &micros(peak.total.latency_us_max), "", &at(peak));
     }
+    failure_card(page, run);
+    page.raw("</section>\n");
+}
+
+/// A card for each of the first phases: they do different things, and none is the best.
+fn phase_cards(page: &mut Markup, run: &Run) {
+    for point in run.points.iter().take(PHASE_CARDS) {
+        let average = micros(point.total.latency_us_average);
+        let note = match p99(point) {
+            Some(tail) => format!("{average} average, {} p99", micros(tail)),
+            None => format!("{average} average"),
+        };
+        card(page, point.phase.as_deref().unwrap_or(""), &si(point.total.iops), "IOPS", &note);
+    }
+    failure_card(page, run);
+}
+
+fn failure_card(page: &mut Markup, run: &Run) {
     let (errors, miscompares) = tables::failures(run);
     let checked = if run.workload.verify { "data verified" } else { "data not verified" };
     card(page, "Failures", &(errors + miscompares).to_string(), "", checked);
-    page.raw("</section>\n");
 }
 
 /// One key figure; the unit that a number carries is set smaller than the number.

@@ -56,7 +56,7 @@ pub(crate) struct DeviceIdentity {
     pub(crate) firmware: String,
     /// Namespace Identifier.
     pub(crate) nsid: u32,
-    /// Logical block size.
+    /// Logical block size; 0 where there are no blocks but keys and values.
     pub(crate) block_bytes: u32,
     /// Namespace size (NSZE in bytes).
     pub(crate) capacity_bytes: u64,
@@ -80,17 +80,23 @@ pub(crate) struct Workload {
     pub(crate) read_percent: u32,
     /// How addresses are drawn: `uniform`, or `zipf:` and the exponent.
     pub(crate) distribution: String,
-    /// Duration of each point.
+    /// Duration of each point; of all of them where a number of commands was asked for.
     pub(crate) seconds: f64,
     /// Whether what was read was compared with what had been written.
     pub(crate) verify: bool,
     /// Upper limit of the rate over all threads, if one was set.
     pub(crate) rate_limit_iops: Option<u64>,
+    /// Commands of each thread, where their number and not a duration was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) commands: Option<u64>,
 }
 
-/// The measurement of one thread count at one depth.
+/// The measurement of one thread count at one depth, or of one phase of a program that has several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Point {
+    /// The phase, where phases and not thread counts and depths tell points apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) phase: Option<String>,
     /// Threads, each with queue pairs of its own.
     pub(crate) threads: u32,
     /// Commands that each thread keeps outstanding on each device.
@@ -224,6 +230,9 @@ impl Run {
             let latency = point.latency.as_ref().is_none_or(Latency::is_finite);
             !(rows && series && latency)
         })?;
-        Some(format!("the point of {} threads at depth {}", broken.threads, broken.depth))
+        Some(match &broken.phase {
+            Some(phase) => format!("the phase {phase}"),
+            None => format!("the point of {} threads at depth {}", broken.threads, broken.depth),
+        })
     }
 }

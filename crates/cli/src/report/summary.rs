@@ -3,6 +3,11 @@
 use super::model::{Point, Run};
 use super::scale::{counted, micros, si};
 
+/// Phases that the sentence at the top names.
+const PHASES_TOLD: usize = 5;
+/// Phases that have a line in a plot, as many as there are colours that tell them apart.
+const PHASES_DRAWN: usize = 8;
+
 /// What distinguishes the points of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sweep {
@@ -12,6 +17,8 @@ pub(super) enum Sweep {
     Depth,
     /// Several thread counts at one depth.
     Threads,
+    /// Phases, which do different things and are not compared.
+    Phases,
 }
 
 /// A question asked of a whole run.
@@ -26,6 +33,9 @@ impl<'a> Summary<'a> {
     }
 
     pub(super) fn sweep(self) -> Sweep {
+        if self.run.points.iter().any(|point| point.phase.is_some()) {
+            return Sweep::Phases;
+        }
         match (depths(&self.run.points).len(), thread_counts(&self.run.points).len()) {
             (2.., _) => Sweep::Depth,
             (_, 2..) => Sweep::Threads,
@@ -48,6 +58,9 @@ impl<'a> Summary<'a> {
         let (Some(peak), Some(quiet)) = (self.peak(), self.quietest()) else {
             return "Nothing was measured.".to_owned();
         };
+        if self.sweep() == Sweep::Phases {
+            return self.phases();
+        }
         let threads = counted(u64::from(peak.threads), "thread", "threads");
         let best = format!("{} at depth {} on {threads}", iops(peak.total.iops), peak.depth);
         if self.sweep() == Sweep::Depth {
@@ -59,6 +72,22 @@ impl<'a> Summary<'a> {
             Some(p99) => format!("{best}; {average} average, {} at the 99th percentile", micros(p99)),
             None => format!("{best}; {average} average"),
         }
+    }
+
+    /// The rate and the average latency of each phase, as far as a sentence goes.
+    fn phases(self) -> String {
+        let phase = |point: &Point| {
+            let average = micros(point.total.latency_us_average);
+            format!("{} {}, {average} average", point.phase.as_deref().unwrap_or(""), iops(point.total.iops))
+        };
+        let told: Vec<String> = self.run.points.iter().take(PHASES_TOLD).map(phase).collect();
+        let more = self.run.points.len() - told.len();
+        let more = if more > 0 {
+            format!("; and {}", counted(more as u64, "phase", "phases"))
+        } else {
+            String::new()
+        };
+        told.join("; ") + &more
     }
 
     /// What the measuring loop itself costs, beside what was measured.
@@ -91,6 +120,13 @@ impl<'a> Summary<'a> {
             .filter(|point| point.latency.is_some())
             .collect();
         chosen.sort_by_key(|point| (point.depth, point.threads));
+        if self.sweep() == Sweep::Phases {
+            // One after the other as they were measured, whatever their threads.
+            let mut phases: Vec<&Point> =
+                self.run.points.iter().filter(|point| point.latency.is_some()).collect();
+            phases.truncate(PHASES_DRAWN);
+            return phases;
+        }
         let last = chosen.len().saturating_sub(1);
         if last < 4 {
             return chosen;
@@ -100,9 +136,12 @@ impl<'a> Summary<'a> {
 
     /// How the points of [`Summary::samples`] are told apart.
     pub(super) fn sample_name(self, point: &Point) -> String {
+        if let Some(phase) = &point.phase {
+            return phase.clone();
+        }
         match self.sweep() {
             Sweep::Threads => counted(u64::from(point.threads), "thread", "threads"),
-            Sweep::Depth | Sweep::Single => format!("depth {}", point.depth),
+            Sweep::Depth | Sweep::Single | Sweep::Phases => format!("depth {}", point.depth),
         }
     }
 }

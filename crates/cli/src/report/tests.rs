@@ -33,7 +33,7 @@ fn document_row() -> Row {
 
 fn point_of(rows: Vec<Row>) -> Point {
     let total = Row::total(&rows);
-    Point { threads: 1, depth: 1, rows, total, latency: None, series: Vec::new() }
+    Point { phase: None, threads: 1, depth: 1, rows, total, latency: None, series: Vec::new() }
 }
 
 #[test]
@@ -317,4 +317,22 @@ fn failures_are_said_at_the_top_of_the_page() {
     assert!(!page(&run).contains("role=\"alert\""));
     run.points[0].total.errors = 2;
     assert!(page(&run).contains("role=\"alert\">2 commands failed.</p>"));
+}
+
+#[test]
+fn phases_are_told_by_their_names_and_not_swept() {
+    let mut run = sample::sweep(&[1], 4);
+    for (point, phase) in run.points.iter_mut().zip(["write", "read", "<delete>"]) {
+        (point.phase, point.depth) = (Some(phase.to_owned()), 64);
+    }
+    run.workload.commands = Some(1000);
+    run.devices[0].block_bytes = 0;
+    let text = page(&run);
+    assert_eq!(text.matches("<svg").count(), 3, "percentiles, distribution, over time");
+    assert!(text.contains("<th scope=\"col\">Phase</th>") && text.contains(">&lt;delete&gt;<"), "{text}");
+    assert!(text.contains("for keys and values") && text.contains("1,000 commands of each thread"), "{text}");
+    let sentence = super::sentence(&run);
+    assert!(sentence.starts_with("write ") && sentence.contains("; read "), "{sentence}");
+    let json = rendered(|out| write_json(&run, out));
+    assert_eq!(serde_json::from_str::<Run>(&json).expect("what was written can be read"), run);
 }

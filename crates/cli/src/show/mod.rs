@@ -6,6 +6,7 @@
 pub(crate) mod feature;
 pub(crate) mod hex;
 pub(crate) mod identify;
+pub(crate) mod key_value;
 pub(crate) mod log;
 pub(crate) mod si;
 

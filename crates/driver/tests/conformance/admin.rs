@@ -9,7 +9,7 @@ use unvme_spec::identify::{NamespaceCreate, csi};
 use unvme_spec::log_page::lid;
 use unvme_spec::nvm::{AccessFlags, BlockRange};
 use unvme_spec::{Lba, Nsid, Sqe, Status, admin};
-use unvme_ssd::NamespaceConfig;
+use unvme_ssd::{NamespaceConfig, NamespaceKind};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::rig::{MEDIA_BYTES, Transport, block_queue, filled, run, small};
@@ -17,8 +17,8 @@ use crate::rig::{MEDIA_BYTES, Transport, block_queue, filled, run, small};
 pub(crate) fn namespaces_are_listed_described_and_identified(transport: Transport) {
     let mut config = small();
     config.namespaces = vec![
-        NamespaceConfig { bytes: Some(4 << 20), block_bytes: 512 },
-        NamespaceConfig { bytes: Some(8 << 20), block_bytes: 4096 },
+        NamespaceConfig { bytes: Some(4 << 20), kind: NamespaceKind::Blocks(512) },
+        NamespaceConfig { bytes: Some(8 << 20), kind: NamespaceKind::Blocks(4096) },
     ];
     let rig = transport(config);
     let controller = rig.open();
@@ -120,7 +120,7 @@ pub(crate) fn an_unknown_command_returns_its_status_whole(transport: Transport) 
 
 pub(crate) fn a_namespace_is_created_attached_and_deleted(transport: Transport) {
     let mut config = small();
-    config.namespaces = vec![NamespaceConfig { bytes: Some(4 << 20), block_bytes: 512 }];
+    config.namespaces = vec![NamespaceConfig { bytes: Some(4 << 20), kind: NamespaceKind::Blocks(512) }];
     let rig = transport(config);
     let (controller, mut queue, _namespace) = block_queue(&rig, &QueueOptions::default());
     let mut request = NamespaceCreate::new_zeroed();

@@ -3,6 +3,7 @@
 mod admin;
 mod bring_up;
 mod faults;
+mod kv;
 mod model;
 mod queues;
 mod rig;
@@ -49,6 +50,22 @@ conformance! {
         commands_beyond_the_namespace_are_refused_before_they_are_sent,
         an_error_status_reaches_the_caller_whole,
         a_fused_compare_and_write_writes_only_after_an_equal_compare;
+    kv:
+        a_key_value_namespace_says_what_it_takes,
+        a_device_without_the_vendor_commands_is_told_by_its_log,
+        a_block_namespace_has_no_pairs_and_the_other_way_round,
+        pairs_are_stored_retrieved_and_deleted,
+        both_dialects_see_the_same_pairs_and_keyspaces_their_own,
+        a_value_is_retrieved_from_an_offset_and_appended_to,
+        values_of_every_length_come_back_by_prps_and_sgls,
+        several_long_transfers_have_lists_of_their_own,
+        long_keys_of_many_commands_do_not_mix,
+        what_a_queue_cannot_take_comes_back_with_its_buffer,
+        list_and_iterators_return_the_keys,
+        a_device_is_asked_where_it_wants_the_keyspace,
+        a_batch_does_its_commands_one_after_another,
+        random_pairs_leave_what_a_model_has,
+        long_keys_work_after_a_reset;
     queues:
         a_queue_survives_many_laps,
         a_full_queue_gives_the_buffer_back_and_goes_on,

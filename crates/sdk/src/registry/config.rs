@@ -32,10 +32,56 @@ const FORMAT_VERSION: u32 = 1;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum DeviceType {
-    /// NVM Command Set namespaces.
+    /// Logical blocks: namespaces of the NVM Command Set.
     #[default]
     Block,
+    /// Pairs: at least one namespace of the Key Value Command Set.
+    Kv,
 }
+
+impl DeviceType {
+    /// Its name in `device.json`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Kv => "kv",
+        }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+    fn is_block(&self) -> bool {
+        *self == Self::Block
+    }
+}
+
+/// Where a key-value device expects the keyspace of a vendor command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyspaceField {
+    /// In command dword 3, beside the namespace.
+    #[default]
+    Cdw3,
+    /// In place of the namespace identifier, as the uNVMe SDK sends it.
+    Nsid,
+}
+
+impl KeyspaceField {
+    /// Its name in `device.json`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cdw3 => "cdw3",
+            Self::Nsid => "nsid",
+        }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Smallest namespace of the Key Value Command Set.
+pub const KV_NAMESPACE_MIN: Size = Size(16 << 20);
 
 /// Where a virtual device keeps its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,11 +149,31 @@ impl std::str::FromStr for BlockBytes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamespaceSpec {
-    /// Size in bytes, a multiple of the logical block.
+    /// Size in bytes: a multiple of the logical block, or of [`CAPACITY_UNIT`] and at least [`KV_NAMESPACE_MIN`].
     pub bytes: u64,
-    /// Size of a logical block.
-    #[serde(default)]
-    pub block_bytes: BlockBytes,
+    /// What it holds.
+    #[serde(rename = "type", default, skip_serializing_if = "DeviceType::is_block")]
+    pub kind: DeviceType,
+    /// Size of a logical block, 512 when there is nothing here. Pairs have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_bytes: Option<BlockBytes>,
+}
+
+impl NamespaceSpec {
+    /// A namespace of logical blocks.
+    pub const fn blocks(bytes: u64, block_bytes: BlockBytes) -> Self {
+        Self { bytes, kind: DeviceType::Block, block_bytes: Some(block_bytes) }
+    }
+
+    /// A namespace of pairs.
+    pub const fn key_value(bytes: u64) -> Self {
+        Self { bytes, kind: DeviceType::Kv, block_bytes: None }
+    }
+
+    /// Size of its logical blocks; `None` when it holds pairs.
+    pub fn logical_block(&self) -> Option<BlockBytes> {
+        (self.kind == DeviceType::Block).then(|| self.block_bytes.unwrap_or_default())
+    }
 }
 
 /// A virtual device, as `device.json` describes it. What hosts did to it since (formats, namespaces, firmware) is in
@@ -133,6 +199,9 @@ pub struct DeviceSpec {
     /// Model number: 1 to 40 printable ASCII characters.
     #[serde(default = "model_default", deserialize_with = "model")]
     pub model: String,
+    /// Where vendor commands name their keyspace; key-value devices only.
+    #[serde(default, skip_serializing_if = "KeyspaceField::is_default")]
+    pub keyspace_field: KeyspaceField,
     /// Namespaces it starts with, numbered from 1; together no larger than the capacity.
     pub namespaces: Vec<NamespaceSpec>,
 }
@@ -147,7 +216,17 @@ impl DeviceSpec {
             media: MediaKind::File,
             serial: serial.into(),
             model: MODEL_DEFAULT.into(),
-            namespaces: vec![NamespaceSpec { bytes: capacity.0, block_bytes }],
+            keyspace_field: KeyspaceField::Cdw3,
+            namespaces: vec![NamespaceSpec::blocks(capacity.0, block_bytes)],
+        }
+    }
+
+    /// A key-value device of one namespace that takes the whole capacity.
+    pub fn kv(capacity: Size, serial: impl Into<String>) -> Self {
+        Self {
+            device_type: DeviceType::Kv,
+            namespaces: vec![NamespaceSpec::key_value(capacity.0)],
+            ..Self::block(capacity, BlockBytes::B512, serial)
         }
     }
 
@@ -166,9 +245,30 @@ impl DeviceSpec {
         if let Err(reason) = check_text(&self.model, MODEL_BYTES_MAX) {
             return wrong("model", reason);
         }
-        match check_namespaces(&self.namespaces, self.capacity_bytes) {
-            Err(reason) => wrong("namespaces", reason),
+        match self.check_together() {
+            Err((key, reason)) => wrong(key, reason),
             Ok(()) => Ok(()),
+        }
+    }
+
+    /// What depends on more than one key: the key to blame, and why.
+    fn check_together(&self) -> std::result::Result<(), (&'static str, String)> {
+        check_namespaces(&self.namespaces, self.capacity_bytes).map_err(|reason| ("namespaces", reason))?;
+        let holds_pairs = self.namespaces.iter().any(|namespace| namespace.kind == DeviceType::Kv);
+        match (self.device_type, holds_pairs) {
+            (DeviceType::Block, true) => {
+                Err(("namespaces", "a device of type block has no namespace of type kv".into()))
+            }
+            (DeviceType::Kv, false) => {
+                Err(("namespaces", "a device of type kv has a namespace of type kv".into()))
+            }
+            _ if holds_pairs && self.media == MediaKind::Null => {
+                Err(("media", "a device that keeps no data cannot hold pairs, expected `file`".into()))
+            }
+            _ if !holds_pairs && self.keyspace_field != KeyspaceField::default() => {
+                Err(("keyspace_field", "only a device of type kv has keyspaces".into()))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -191,15 +291,9 @@ impl DeviceSpec {
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
         let spec: Self = serde_json::from_str(text).map_err(|e| syntax_error(text, path, &e))?;
-        if let Err(reason) = check_namespaces(&spec.namespaces, spec.capacity_bytes) {
-            let (line, column) = place_of(text, "\"namespaces\"");
-            return Err(Error::Config {
-                path: path.into(),
-                line,
-                column,
-                key: Some("namespaces".into()),
-                reason,
-            });
+        if let Err((key, reason)) = spec.check_together() {
+            let (line, column) = place_of(text, &format!("\"{key}\""));
+            return Err(Error::Config { path: path.into(), line, column, key: Some(key.into()), reason });
         }
         Ok(spec)
     }
@@ -240,13 +334,22 @@ fn check_namespaces(namespaces: &[NamespaceSpec], capacity_bytes: u64) -> std::r
     }
     let mut total = 0u64;
     for (index, namespace) in namespaces.iter().enumerate() {
-        let block = u64::from(namespace.block_bytes.get());
-        if namespace.bytes == 0 || !namespace.bytes.is_multiple_of(block) {
-            return Err(format!(
-                "namespace {} has {} bytes, which is no positive multiple of its {block}-byte block",
-                index + 1,
-                namespace.bytes
-            ));
+        let (number, bytes) = (index + 1, namespace.bytes);
+        match namespace.logical_block().map(|block| u64::from(block.get())) {
+            Some(block) if bytes == 0 || !bytes.is_multiple_of(block) => {
+                return Err(format!(
+                    "namespace {number} has {bytes} bytes, which is no positive multiple of its {block}-byte block"
+                ));
+            }
+            None if namespace.block_bytes.is_some() => {
+                return Err(format!("namespace {number} is of type kv, which has no block_bytes"));
+            }
+            None if bytes < KV_NAMESPACE_MIN.0 || !bytes.is_multiple_of(CAPACITY_UNIT.0) => {
+                return Err(format!(
+                    "namespace {number} of type kv has {bytes} bytes, expected at least {KV_NAMESPACE_MIN} in steps of {CAPACITY_UNIT}"
+                ));
+            }
+            _ => {}
         }
         total = total.saturating_add(namespace.bytes.div_ceil(CAPACITY_UNIT.0));
     }
@@ -290,11 +393,6 @@ fn syntax_error(text: &str, path: &Path, error: &serde_json::Error) -> Error {
     let message = error.to_string();
     // serde_json ends its messages with the place, which the error says in front.
     let reason = message.rsplit_once(" at line ").map_or(message.as_str(), |(reason, _)| reason).to_owned();
-    let reason = if reason.starts_with("unknown variant `kv`") {
-        "key-value devices are not supported in this version, expected `block`".to_owned()
-    } else {
-        reason
-    };
     Error::Config { path: path.into(), line, column, key: key_before(text, line, column), reason }
 }
 

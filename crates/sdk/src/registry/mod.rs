@@ -15,8 +15,9 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 pub use config::{
-    BlockBytes, CAPACITY_MAX, CAPACITY_MIN, CAPACITY_UNIT, DeviceSpec, DeviceType, MODEL_BYTES_MAX,
-    MODEL_DEFAULT, MediaKind, NAMESPACES_MAX, NamespaceSpec, SERIAL_BYTES_MAX,
+    BlockBytes, CAPACITY_MAX, CAPACITY_MIN, CAPACITY_UNIT, DeviceSpec, DeviceType, KV_NAMESPACE_MIN,
+    KeyspaceField, MODEL_BYTES_MAX, MODEL_DEFAULT, MediaKind, NAMESPACES_MAX, NamespaceSpec,
+    SERIAL_BYTES_MAX,
 };
 pub use lock::SlotLock;
 
@@ -191,7 +192,7 @@ impl Registry {
             Err(e) => format!("the virtual devices cannot be listed ({e})"),
         };
         format!(
-            "{slots} in {}; create one with `unvme device create`, or name mem:block:SIZE or vfio-user:SOCKET",
+            "{slots} in {}; create one with `unvme device create`, or name mem:block:SIZE, mem:kv:SIZE or vfio-user:SOCKET",
             self.home.display()
         )
     }

@@ -2,12 +2,12 @@
 
 use unvme_spec::admin::opcode;
 use unvme_spec::log_page::{CommandsSupported, SupportedLogPages, command_effects, lid, lid_support};
-use unvme_spec::nvm;
+use unvme_spec::{kv, nvm, samsung_kv};
 
-use super::features;
+use super::{features, vendor_logs};
 
-/// Log pages that [`super::logs`] knows.
-pub(super) const LOG_PAGES: [u8; 8] = [
+/// Log pages that [`super::logs`] knows, whatever namespaces a device can have.
+const LOG_PAGES: [u8; 8] = [
     lid::SUPPORTED_LOG_PAGES,
     lid::ERROR_INFORMATION,
     lid::SMART_HEALTH,
@@ -28,17 +28,22 @@ mod scope {
 /// FSUPP of Feature Identifiers Supported and Effects: the feature is supported.
 const FSUPP: u32 = 1 << 0;
 
+/// Identifiers of the log pages of a device, which has those of the vendor's or not.
+pub(super) fn log_page_ids(vendor: bool) -> impl Iterator<Item = u8> {
+    LOG_PAGES.into_iter().chain(vendor_logs::PAGES.into_iter().filter(move |_| vendor))
+}
+
 /// Supported Log Pages (00h).
-pub(super) fn log_pages() -> SupportedLogPages {
+pub(super) fn log_pages(vendor: bool) -> SupportedLogPages {
     let mut log = SupportedLogPages::default();
-    for page in LOG_PAGES {
+    for page in log_page_ids(vendor) {
         put(&mut log.pages, page, lid_support::LSUPP);
     }
     log
 }
 
-/// Commands Supported and Effects (05h) of the admin commands and the NVM command set.
-pub(super) fn commands() -> CommandsSupported {
+/// Commands Supported and Effects (05h) without I/O commands.
+fn admin_commands() -> CommandsSupported {
     use command_effects::{CCC, CSE_SHIFT, LBCC, NCC, NIC};
     /// CSE: no other command for the same namespace meanwhile.
     const ALONE_IN_NAMESPACE: u32 = 1 << CSE_SHIFT;
@@ -63,6 +68,13 @@ pub(super) fn commands() -> CommandsSupported {
     ] {
         put(&mut log.admin, opcode, command_effects::CSUPP | effects);
     }
+    log
+}
+
+/// Commands Supported and Effects (05h) of the admin commands and the NVM command set.
+pub(super) fn commands() -> CommandsSupported {
+    use command_effects::LBCC;
+    let mut log = admin_commands();
     for (opcode, effects) in [
         (nvm::opcode::FLUSH, 0),
         (nvm::opcode::WRITE, LBCC),
@@ -74,6 +86,38 @@ pub(super) fn commands() -> CommandsSupported {
         (nvm::opcode::VERIFY, 0),
     ] {
         // Without a scope, which is optional: Linux calls any other bit of an I/O command an unusual effect.
+        put(&mut log.io, opcode, command_effects::CSUPP | effects);
+    }
+    log
+}
+
+/// Commands Supported and Effects (05h) of the admin commands, the Key Value command set and, on a device that has them,
+/// the vendor's commands. Where it says logical blocks, pairs are meant.
+pub(super) fn key_value_commands(vendor: bool) -> CommandsSupported {
+    use command_effects::LBCC;
+    use samsung_kv::opcode as samsung;
+    let mut log = admin_commands();
+    for (opcode, effects) in [
+        (kv::opcode::FLUSH, 0),
+        (kv::opcode::STORE, LBCC),
+        (kv::opcode::RETRIEVE, 0),
+        (kv::opcode::LIST, 0),
+        (kv::opcode::DELETE, LBCC),
+        (kv::opcode::EXIST, 0),
+    ] {
+        put(&mut log.io, opcode, command_effects::CSUPP | effects);
+    }
+    let vendors = [
+        (samsung::STORE, LBCC),
+        (samsung::APPEND, LBCC),
+        (samsung::BATCH, LBCC),
+        (samsung::RETRIEVE, 0),
+        (samsung::DELETE, LBCC),
+        (samsung::ITERATE_REQUEST, LBCC),
+        (samsung::ITERATE_READ, 0),
+        (samsung::EXIST, 0),
+    ];
+    for (opcode, effects) in vendors.into_iter().filter(|_| vendor) {
         put(&mut log.io, opcode, command_effects::CSUPP | effects);
     }
     log

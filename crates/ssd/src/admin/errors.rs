@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
+use unvme_spec::identify::csi;
 use unvme_spec::log_page::ErrorInformation;
 use unvme_spec::status::StatusCodeType;
-use unvme_spec::{Sqe, Status, nvm};
+use unvme_spec::{Sqe, Status, nvm, samsung_kv};
 
 use super::identify::ELPE_Z;
 use crate::Ssd;
@@ -62,10 +63,11 @@ impl ErrorLog {
 impl Ssd {
     /// Records a failed command; returns the status to complete it with, which says that the log has more.
     ///
-    /// The two outcomes of a comparison are answers and not faults: they would only push errors out of the log.
+    /// The outcome of a comparison, that a key is there or not, and the end of an iteration are answers and not faults: they
+    /// would only push errors out of the log.
     #[cold]
     pub(crate) fn failed(&self, sqid: u16, sqe: &Sqe, status: Status) -> Status {
-        if matches!(status.kind(), Status::COMPARE_FAILURE | Status::ABORTED_FAILED_FUSED) {
+        if is_answer(status) {
             return status;
         }
         tracing::debug!(sqid, cid = sqe.cid, opcode = sqe.opcode, nsid = sqe.nsid, %status, "command failed");
@@ -78,12 +80,29 @@ impl Ssd {
         entry.nsid = sqe.nsid;
         entry.opcode = sqe.opcode;
         entry.version = LOG_PAGE_VERSION;
-        if sqid != 0 && names_blocks(sqe.opcode) {
+        if sqid != 0 && self.namespaces.get().is_key_value(sqe.nsid) {
+            entry.csi = csi::KEY_VALUE;
+        } else if sqid != 0 && names_blocks(sqe.opcode) {
             entry.lba = sqe.cdw10_11();
         }
         lock(&self.admin.errors).record(entry);
         status
     }
+}
+
+/// True for statuses that are what a command was asked to find out.
+fn is_answer(status: Status) -> bool {
+    use samsung_kv::status;
+    const ANSWERS: [Status; 7] = [
+        Status::COMPARE_FAILURE,
+        Status::ABORTED_FAILED_FUSED,
+        Status::KEY_NOT_FOUND,
+        Status::KEY_EXISTS,
+        status::KEY_NOT_FOUND,
+        status::IDEMPOTENT_STORE_FAIL,
+        status::ITERATE_END,
+    ];
+    ANSWERS.contains(&status.kind())
 }
 
 /// Byte of the submission queue entry a status complains about, where the status alone says it.

@@ -5,14 +5,16 @@ mod hot;
 mod values;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use unvme_bus::Clock;
 use unvme_spec::admin::{GetFeatures, SetFeatures};
 use unvme_spec::feature::{
-    Arbitration, AsyncEventConfiguration, HostBehaviorSupport, InterruptVectorConfiguration, NumberOfQueues,
-    Select, TemperatureThreshold, Timestamp, VolatileWriteCache, fid,
+    Arbitration, AsyncEventConfiguration, HostBehaviorSupport, InterruptVectorConfiguration,
+    KeyValueConfiguration, NumberOfQueues, Select, TemperatureThreshold, Timestamp, VolatileWriteCache, fid,
 };
+use unvme_spec::identify::csi;
 use unvme_spec::log_page::critical_warning;
 use unvme_spec::{Nsid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
@@ -21,6 +23,7 @@ use super::identify::WCTEMP;
 use crate::Ssd;
 use crate::config::SsdConfig;
 use crate::engine::lock;
+use crate::namespace::{Contents, Namespace};
 use crate::queue::SubmissionQueue;
 use values::{SENSOR_ALL, THRESHOLD_OVER, THRESHOLD_UNDER, checked, threshold_index};
 
@@ -100,12 +103,14 @@ impl Features {
 
     /// Forgets the values of a namespace that has been deleted.
     pub(super) fn forget_namespace(&mut self, nsid: Nsid) {
-        self.current.remove(&(fid::ERROR_RECOVERY, nsid.0));
-        self.saved.remove(&(fid::ERROR_RECOVERY, nsid.0));
+        for fid in [fid::ERROR_RECOVERY, fid::KEY_VALUE_CONFIGURATION] {
+            self.current.remove(&(fid, nsid.0));
+            self.saved.remove(&(fid, nsid.0));
+        }
     }
 
     /// The value in force.
-    fn value(&self, fid: u8, index: u32) -> u32 {
+    pub(super) fn value(&self, fid: u8, index: u32) -> u32 {
         self.selected(Select::Current, fid, index)
     }
 
@@ -232,8 +237,8 @@ impl Ssd {
                 Ok(vector.into())
             }
             // Zero asks for no namespace's value in particular: hosts that probe for the feature do.
-            fid::ERROR_RECOVERY if get.nsid != Nsid::NONE => {
-                self.namespaces.get().active(get.nsid.0)?;
+            fid::ERROR_RECOVERY | fid::KEY_VALUE_CONFIGURATION if get.nsid != Nsid::NONE => {
+                check_command_set(get.fid, self.namespaces.get().active(get.nsid.0)?)?;
                 Ok(get.nsid.0)
             }
             _ => Ok(0),
@@ -299,7 +304,11 @@ impl Ssd {
     fn set_value(&self, set: SetFeatures) -> Result<u64, Status> {
         let (index, value) = checked(set.fid, set.cdw11, self.interrupts.vectors())?;
         let indices = match set.fid {
-            fid::ERROR_RECOVERY => self.namespaces_to_set(set.nsid)?,
+            fid::ERROR_RECOVERY | fid::KEY_VALUE_CONFIGURATION => self.namespaces_to_set(set)?,
+            fid::IO_COMMAND_SET_PROFILE => {
+                self.check_profile(value)?;
+                vec![index]
+            }
             fid::INTERRUPT_VECTOR_CONFIGURATION if !self.is_vector_in_use(index as u16) => {
                 return Err(INVALID_FIELD);
             }
@@ -318,6 +327,7 @@ impl Ssd {
             (HotFeatures::new(&features), features.reported_warnings() & !before, saved_before)
         };
         self.admin.hot.replace(&hot);
+        self.configure_pairs();
         self.admin.critical_warnings_raised(appeared);
         if set.fid == fid::VOLATILE_WRITE_CACHE && self.is_write_through() {
             // What was cached when the cache was switched off is written out.
@@ -334,12 +344,39 @@ impl Ssd {
         Ok(0)
     }
 
-    /// Namespaces that a value is set for: the one named, or all that are attached.
-    fn namespaces_to_set(&self, nsid: Nsid) -> Result<Vec<u32>, Status> {
-        let namespaces = self.namespaces.get();
-        if nsid == Nsid::ALL {
-            return Ok(namespaces.iter().filter(|n| n.attached).map(|n| n.nsid.0).collect());
+    /// Namespaces that a value is set for: the one named, or all that are there for the host and can have it.
+    fn namespaces_to_set(&self, set: SetFeatures) -> Result<Vec<u32>, Status> {
+        let table = self.namespaces.get();
+        if set.nsid == Nsid::ALL {
+            let has = |n: &&Arc<Namespace>| table.is_active(n) && check_command_set(set.fid, n).is_ok();
+            return Ok(table.iter().filter(has).map(|n| n.nsid.0).collect());
         }
-        Ok(vec![namespaces.active(nsid.0)?.nsid.0])
+        let namespace = table.active(set.nsid.0)?;
+        check_command_set(set.fid, namespace)?;
+        Ok(vec![namespace.nsid.0])
     }
+
+    /// Hands the Key Value Configuration to all Key Value namespaces: after it has changed, or they have.
+    pub(crate) fn configure_pairs(&self) {
+        for namespace in self.namespaces.get().iter() {
+            if let Contents::KeyValue(pairs) = &namespace.contents {
+                let value = lock(&self.admin.features).value(fid::KEY_VALUE_CONFIGURATION, namespace.nsid.0);
+                let configuration = KeyValueConfiguration::from_bits(value);
+                pairs.set_delete_missing_is_error(configuration.delete_missing_is_error());
+            }
+        }
+    }
+
+    /// Closes the iterators of all namespaces: the host that has opened them has gone or starts again.
+    pub(super) fn close_iterators(&self) {
+        for pairs in self.namespaces.get().stores() {
+            pairs.iterators.reset();
+        }
+    }
+}
+
+/// A feature of one command set is not to be had for a namespace of another.
+fn check_command_set(fid: u8, namespace: &Namespace) -> Result<(), Status> {
+    let needed = if fid == fid::KEY_VALUE_CONFIGURATION { csi::KEY_VALUE } else { csi::NVM };
+    if namespace.csi() == needed { Ok(()) } else { Err(INVALID_FIELD) }
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use unvme_spec::identify::{
     ControllerList, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, IndependentNamespace,
-    IoCommandSets, LbaFormat, NamespaceIdDescriptor, NamespaceList, NvmControllerIdentify,
-    NvmNamespaceIdentify, cns, csi, frmw, fuses, lpa, nstat, oacs, oaes, oncs, sgls, text, vwc,
-    write_descriptors,
+    IoCommandSets, KV_VERSION_1_3, KvControllerIdentify, KvNamespaceIdentify, LbaFormat,
+    NamespaceIdDescriptor, NamespaceList, NvmControllerIdentify, NvmNamespaceIdentify, cns, csi, frmw, fuses,
+    lpa, nstat, oacs, oaes, oncs, sgls, text, vwc, write_descriptors,
 };
-use unvme_spec::{Nsid, Sqe, Status, admin, regs};
+use unvme_spec::{Nsid, Sqe, Status, admin, kv, regs};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::firmware::SLOTS;
@@ -20,7 +20,8 @@ use super::{identity, namespaces};
 use crate::Ssd;
 use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
 use crate::engine::lock;
-use crate::namespace::{Namespace, NamespaceTable};
+use crate::kv::VALUE_BYTES_MAX;
+use crate::namespace::{Blocks, Contents, Namespace, NamespaceTable};
 use crate::queue::SubmissionQueue;
 
 /// Identifier of the only controller.
@@ -71,33 +72,85 @@ impl Ssd {
         match identify.cns {
             cns::NAMESPACE => self.describe_namespace(&table, nsid, true),
             cns::CONTROLLER => page(&self.identify_controller(&table)),
-            cns::ACTIVE_NAMESPACES => list(&table, nsid, true),
+            cns::ACTIVE_NAMESPACES => list(&table, nsid, |n| table.is_active(n)),
             cns::NAMESPACE_DESCRIPTORS => descriptors(&table, nsid),
-            cns::COMMAND_SET_NAMESPACE => {
-                check_command_set(identify.csi, Status::INVALID_IO_COMMAND_SET)?;
-                describe_nvm_namespace(&table, nsid)
-            }
-            cns::COMMAND_SET_CONTROLLER => {
-                check_command_set(identify.csi, Status::INVALID_IO_COMMAND_SET)?;
-                // Zero is "no limit" throughout.
-                page(&NvmControllerIdentify::default())
-            }
+            cns::COMMAND_SET_NAMESPACE => self.describe_in_command_set(&table, identify, true),
+            cns::COMMAND_SET_CONTROLLER => self.describe_controller(identify.csi),
             cns::COMMAND_SET_ACTIVE_NAMESPACES => {
-                check_command_set(identify.csi, Status::INVALID_FIELD)?;
-                list(&table, nsid, true)
+                self.check_command_set(identify.csi, Status::INVALID_FIELD)?;
+                list(&table, nsid, |n| n.csi() == identify.csi && table.is_active(n))
             }
             cns::INDEPENDENT_NAMESPACE => independent(&table, nsid),
-            cns::ALLOCATED_NAMESPACES => list(&table, nsid, false),
+            cns::COMMAND_SET_NAMESPACE_FOR_FORMAT => describe_kv_format(identify),
+            cns::ALLOCATED_NAMESPACES => list(&table, nsid, |_| true),
             cns::ALLOCATED_NAMESPACE => self.describe_namespace(&table, nsid, false),
             cns::ATTACHED_CONTROLLERS => attached_controllers(&table, nsid, cntid),
             cns::CONTROLLERS => controllers(Some(CONTROLLER_ID), cntid),
             cns::COMMAND_SET_ALLOCATED_NAMESPACES => {
-                check_command_set(identify.csi, Status::INVALID_FIELD)?;
-                list(&table, nsid, false)
+                self.check_command_set(identify.csi, Status::INVALID_FIELD)?;
+                list(&table, nsid, |n| n.csi() == identify.csi)
             }
-            cns::IO_COMMAND_SETS => command_sets(cntid),
+            cns::COMMAND_SET_ALLOCATED_NAMESPACE => self.describe_in_command_set(&table, identify, false),
+            cns::IO_COMMAND_SETS => self.command_sets(cntid),
             _ => Err(Status::INVALID_FIELD.with_do_not_retry()),
         }
+    }
+
+    fn check_command_set(&self, given: u8, otherwise: Status) -> Result<(), Status> {
+        match given {
+            csi::NVM => Ok(()),
+            csi::KEY_VALUE if self.holds_pairs() => Ok(()),
+            _ => Err(otherwise.with_do_not_retry()),
+        }
+    }
+
+    /// What a command set adds to Identify Controller.
+    fn describe_controller(&self, command_set: u8) -> Result<Page, Status> {
+        self.check_command_set(command_set, Status::INVALID_IO_COMMAND_SET)?;
+        match command_set {
+            csi::KEY_VALUE => {
+                page(&KvControllerIdentify { ver: KV_VERSION_1_3, ..KvControllerIdentify::default() })
+            }
+            // Zero is "no limit" throughout.
+            _ => page(&NvmControllerIdentify::default()),
+        }
+    }
+
+    /// What a command set has to say of a namespace of its own.
+    fn describe_in_command_set(
+        &self,
+        table: &NamespaceTable,
+        identify: admin::Identify,
+        active: bool,
+    ) -> Result<Page, Status> {
+        self.check_command_set(identify.csi, Status::INVALID_IO_COMMAND_SET)?;
+        let namespace = match identify.nsid {
+            Nsid::ALL if active => None,
+            nsid => find(table, nsid)?.filter(|n| table.is_active(n) || !active),
+        };
+        if namespace.is_some_and(|n| n.csi() != identify.csi) {
+            return Err(Status::INVALID_IO_COMMAND_SET.with_do_not_retry());
+        }
+        match (identify.csi, namespace) {
+            // No protection information and no preferences: zeroes in every field, for an inactive namespace as well.
+            (csi::NVM, _) => page(&NvmNamespaceIdentify::default()),
+            (_, Some(namespace)) => describe_pairs(namespace),
+            (_, None) if identify.nsid == Nsid::ALL => page(&kv_formats()),
+            (_, None) => Ok(ZEROES),
+        }
+    }
+
+    /// Combinations of command sets.
+    fn command_sets(&self, cntid: u16) -> Result<Page, Status> {
+        // FFFFh is whichever controller processes the command.
+        if !matches!(cntid, CONTROLLER_ID | u16::MAX) {
+            return Err(Status::INVALID_FIELD.with_do_not_retry());
+        }
+        let mut sets = IoCommandSets::default();
+        for (target, &combination) in sets.combinations.iter_mut().zip(self.command_set_combinations()) {
+            *target = combination;
+        }
+        page(&sets)
     }
 
     fn identify_controller(&self, table: &NamespaceTable) -> IdentifyController {
@@ -160,23 +213,27 @@ impl Ssd {
         if active && nsid == Nsid::ALL {
             return page(&id);
         }
-        let Some(namespace) = find(table, nsid)?.filter(|n| n.attached || !active) else { return Ok(ZEROES) };
-        id.nsze = namespace.blocks;
-        id.ncap = namespace.blocks;
-        id.nuse = self.blocks_used(namespace);
-        id.flbas = namespaces::format_of(namespace.block_shift);
-        id.nvmcap = u128::from(namespace.chunks.len() as u64 * CHUNK_BYTES).into();
+        // Of a namespace of another command set there is nothing to say here.
+        let Some(namespace) = find(table, nsid)?.filter(|n| table.is_active(n) || !active) else {
+            return Ok(ZEROES);
+        };
+        let Contents::Blocks(blocks) = &namespace.contents else { return Ok(ZEROES) };
+        id.nsze = blocks.count;
+        id.ncap = blocks.count;
+        id.nuse = self.blocks_used(blocks);
+        id.flbas = namespaces::format_of(blocks.block_shift);
+        id.nvmcap = u128::from(blocks.chunks.len() as u64 * CHUNK_BYTES).into();
         id.nguid = namespace.nguid;
         id.eui64 = namespace.eui64;
         page(&id)
     }
 
     /// Blocks in chunks whose space is reserved.
-    fn blocks_used(&self, namespace: &Namespace) -> u64 {
-        let per_chunk = CHUNK_BYTES >> namespace.block_shift;
-        let mut left = namespace.blocks;
+    fn blocks_used(&self, blocks: &Blocks) -> u64 {
+        let per_chunk = CHUNK_BYTES >> blocks.block_shift;
+        let mut left = blocks.count;
         let mut used = 0;
-        for &chunk in &*namespace.chunks {
+        for &chunk in &*blocks.chunks {
             let here = left.min(per_chunk);
             left -= here;
             if self.media.is_reserved(chunk.into()) {
@@ -215,42 +272,61 @@ fn find(table: &NamespaceTable, nsid: Nsid) -> Result<Option<&Arc<Namespace>>, S
     }
 }
 
-fn check_command_set(given: u8, otherwise: Status) -> Result<(), Status> {
-    if given == csi::NVM { Ok(()) } else { Err(otherwise.with_do_not_retry()) }
-}
-
-/// Identifiers greater than `after`, of active or of all allocated namespaces.
-fn list(table: &NamespaceTable, after: Nsid, active: bool) -> Result<Page, Status> {
+/// Identifiers greater than `after` of the namespaces that are wanted.
+fn list(table: &NamespaceTable, after: Nsid, wanted: impl Fn(&Namespace) -> bool) -> Result<Page, Status> {
     if after.0 >= Nsid::ALL.0 - 1 {
         return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_do_not_retry());
     }
-    let wanted = table.iter().filter(|n| n.nsid > after && (n.attached || !active)).map(|n| n.nsid);
+    let wanted = table.iter().filter(|n| n.nsid > after && wanted(n)).map(|n| n.nsid);
     page(&NamespaceList::from_ascending(wanted))
 }
 
 fn descriptors(table: &NamespaceTable, nsid: Nsid) -> Result<Page, Status> {
     let namespace =
-        find(table, nsid)?.filter(|n| n.attached).ok_or(Status::INVALID_FIELD.with_do_not_retry())?;
+        find(table, nsid)?.filter(|n| table.is_active(n)).ok_or(Status::INVALID_FIELD.with_do_not_retry())?;
     write_descriptors(&[
         NamespaceIdDescriptor::Eui64(namespace.eui64),
         NamespaceIdDescriptor::Nguid(namespace.nguid),
-        NamespaceIdDescriptor::Csi(csi::NVM),
+        NamespaceIdDescriptor::Csi(namespace.csi()),
     ])
     .ok_or(Status::INTERNAL_ERROR)
 }
 
-/// The NVM command set's extension: no protection information and no preferences, which is zeroes in every field, for
-/// an inactive namespace as well.
-fn describe_nvm_namespace(table: &NamespaceTable, nsid: Nsid) -> Result<Page, Status> {
-    if nsid != Nsid::ALL {
-        find(table, nsid)?;
+/// Formats of Key Value namespaces: one.
+fn kv_formats() -> KvNamespaceIdentify {
+    let mut id = KvNamespaceIdentify { nkvf_z: namespaces::KV_FORMATS - 1, ..KvNamespaceIdentify::default() };
+    let [first, ..] = &mut id.kvf;
+    first.kvkml = kv::KEY_BYTES_MAX as u16;
+    first.kvvml = VALUE_BYTES_MAX;
+    // MNKS is zero: the number of keys is limited by the space for them alone.
+    id
+}
+
+fn describe_pairs(namespace: &Namespace) -> Result<Page, Status> {
+    let Contents::KeyValue(pairs) = &namespace.contents else { return Err(Status::INTERNAL_ERROR) };
+    let stats = pairs.store.stats();
+    let mut id = kv_formats();
+    id.nsze = stats.capacity_bytes;
+    id.nuse = stats.used_bytes;
+    id.fpi = FPI_IDLE;
+    id.nguid = namespace.nguid;
+    id.eui64 = namespace.eui64;
+    page(&id)
+}
+
+/// What a Key Value namespace of a format can do.
+fn describe_kv_format(identify: admin::Identify) -> Result<Page, Status> {
+    if identify.csi != csi::KEY_VALUE {
+        return Err(Status::INVALID_FIELD.with_do_not_retry());
     }
-    page(&NvmNamespaceIdentify::default())
+    if identify.cns_specific >= namespaces::KV_FORMATS.into() {
+        return Err(Status::INVALID_FIELD.with_do_not_retry());
+    }
+    page(&kv_formats())
 }
 
 fn independent(table: &NamespaceTable, nsid: Nsid) -> Result<Page, Status> {
-    let attached = find(table, nsid)?.is_some_and(|n| n.attached);
-    if !attached {
+    if !find(table, nsid)?.is_some_and(|n| table.is_active(n)) {
         return Ok(ZEROES);
     }
     let mut id = IndependentNamespace::default();
@@ -270,16 +346,4 @@ fn attached_controllers(table: &NamespaceTable, nsid: Nsid, first: u16) -> Resul
 /// A list with `controller`, when its identifier is not below `first`.
 fn controllers(controller: Option<u16>, first: u16) -> Result<Page, Status> {
     page(&ControllerList::from_ascending(controller.filter(|&id| id >= first)))
-}
-
-/// One combination: the NVM command set by itself.
-fn command_sets(cntid: u16) -> Result<Page, Status> {
-    // FFFFh is whichever controller processes the command.
-    if !matches!(cntid, CONTROLLER_ID | u16::MAX) {
-        return Err(Status::INVALID_FIELD.with_do_not_retry());
-    }
-    let mut sets = IoCommandSets::default();
-    let [first, ..] = &mut sets.combinations;
-    *first = 1 << csi::NVM;
-    page(&sets)
 }

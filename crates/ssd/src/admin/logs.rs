@@ -3,14 +3,16 @@
 
 use serde::{Deserialize, Serialize};
 use unvme_spec::admin::GetLogPage;
+use unvme_spec::identify::csi;
 use unvme_spec::log_page::{ErrorInformation, SmartHealth, lid};
 use unvme_spec::{Nsid, Sqe, Status};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::errors::ERROR_LOG_ENTRIES;
-use super::{effects, features};
+use super::{effects, features, vendor_logs};
 use crate::Ssd;
 use crate::engine::lock;
+use crate::kv::command::counters::KvCounters;
 use crate::queue::SubmissionQueue;
 use crate::smart::IoCounters;
 
@@ -21,8 +23,6 @@ const NS_PER_HOUR: u64 = 3_600_000_000_000;
 /// Memory does not wear out: all of the spare is there, and the threshold is the usual one.
 const SPARE_PERCENT: u8 = 100;
 const SPARE_THRESHOLD_PERCENT: u8 = 10;
-/// The only command set with a Commands Supported and Effects log.
-const CSI_NVM: u8 = 0;
 
 /// What of the SMART log survives the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +43,7 @@ pub(crate) struct SmartState {
 pub(crate) struct Smart {
     /// Values as of this start.
     before: SmartState,
+    kv_before: KvCounters,
     /// Clock readings: the first and the latest since this start.
     on: Option<(u64, u64)>,
     shut_down: bool,
@@ -50,12 +51,12 @@ pub(crate) struct Smart {
 
 impl Smart {
     /// Starts a power cycle.
-    pub(crate) fn new(mut state: SmartState) -> Self {
+    pub(crate) fn new(mut state: SmartState, kv: KvCounters) -> Self {
         if state.power_cycles > 0 && !state.shut_down {
             state.unsafe_shutdowns = state.unsafe_shutdowns.saturating_add(1);
         }
         state.power_cycles = state.power_cycles.saturating_add(1);
-        Self { before: state, on: None, shut_down: false }
+        Self { before: state, kv_before: kv, on: None, shut_down: false }
     }
 
     /// Everything that was written is on the media: power may go. Or the device is at work again.
@@ -76,6 +77,13 @@ impl Smart {
             shut_down: self.shut_down,
             ..self.before
         }
+    }
+
+    /// Key Value commands over the life of the device, with those of all queues since this start.
+    pub(crate) fn kv(&self, since: &KvCounters) -> KvCounters {
+        let mut all = self.kv_before;
+        all.add(since);
+        all
     }
 
     /// The device is on and it is `now`; told with every admin command, since nobody else has a clock and the time.
@@ -113,12 +121,13 @@ impl Ssd {
         sqe: &Sqe,
         get: GetLogPage,
     ) -> Result<u64, Status> {
-        if !effects::LOG_PAGES.contains(&get.lid) {
+        if !effects::log_page_ids(self.has_vendor_logs()).any(|lid| lid == get.lid) {
             return Err(Status::INVALID_LOG_PAGE.with_do_not_retry());
         }
-        // No log page is about one namespace (LPA.SMARTS is clear), and none has an index.
-        if !matches!(get.nsid, Nsid::NONE | Nsid::ALL) || get.offset_is_index || !get.offset.is_multiple_of(4)
-        {
+        // No standard log page is about one namespace (LPA.SMARTS is clear), and none has an index.
+        let any_namespace =
+            matches!(get.nsid, Nsid::NONE | Nsid::ALL) || vendor_logs::PAGES.contains(&get.lid);
+        if !any_namespace || get.offset_is_index || !get.offset.is_multiple_of(4) {
             return Err(INVALID_FIELD);
         }
         let bytes = usize::try_from(get.bytes()).map_err(|_| INVALID_FIELD)?;
@@ -135,7 +144,7 @@ impl Ssd {
     /// The whole log page.
     fn log_page(&self, get: GetLogPage) -> Result<Vec<u8>, Status> {
         Ok(match get.lid {
-            lid::SUPPORTED_LOG_PAGES => bytes_of(&effects::log_pages()),
+            lid::SUPPORTED_LOG_PAGES => bytes_of(&effects::log_pages(self.has_vendor_logs())),
             lid::ERROR_INFORMATION => {
                 let mut page = [ErrorInformation::default(); ERROR_LOG_ENTRIES];
                 for (slot, entry) in page.iter_mut().zip(lock(&self.admin.errors).entries()) {
@@ -146,16 +155,20 @@ impl Ssd {
             lid::SMART_HEALTH => bytes_of(&self.smart_log()),
             lid::FIRMWARE_SLOT => bytes_of(&lock(&self.admin.firmware).slot_log()),
             lid::CHANGED_NAMESPACES => bytes_of(&self.admin.events.changed_namespaces()),
-            lid::COMMANDS_SUPPORTED if get.csi == CSI_NVM => bytes_of(&effects::commands()),
+            lid::COMMANDS_SUPPORTED if get.csi == csi::NVM => bytes_of(&effects::commands()),
+            lid::COMMANDS_SUPPORTED if get.csi == csi::KEY_VALUE && self.holds_pairs() => {
+                bytes_of(&effects::key_value_commands(self.config.vendor_kv))
+            }
             lid::FEATURES_SUPPORTED => bytes_of(&effects::features()),
             // There is no management interface: no command of it is supported.
             lid::NVME_MI_COMMANDS_SUPPORTED => vec![0; NVME_MI_PAGE_BYTES],
+            vendor if vendor_logs::PAGES.contains(&vendor) => self.vendor_log(vendor, get.nsid)?,
             _ => return Err(INVALID_FIELD),
         })
     }
 
     fn smart_log(&self) -> SmartHealth {
-        let io = self.io_counters();
+        let io = self.counted().io;
         let warnings = lock(&self.admin.features).critical_warnings();
         let errors = lock(&self.admin.errors).count();
         lock(&self.admin.smart).log(&io, warnings, errors)
@@ -172,6 +185,6 @@ impl Ssd {
 /// Bytes of the NVMe-MI Commands Supported and Effects log.
 const NVME_MI_PAGE_BYTES: usize = 4096;
 
-fn bytes_of<T: IntoBytes + Immutable>(page: &T) -> Vec<u8> {
+pub(super) fn bytes_of<T: IntoBytes + Immutable>(page: &T) -> Vec<u8> {
     page.as_bytes().to_vec()
 }

@@ -4,13 +4,14 @@
 //! |---|---|
 //! | `queues` | Create and Delete I/O Submission and Completion Queue |
 //! | `identify`, `identity` | Identify, and the identifiers in it |
-//! | `features` | Get and Set Features |
-//! | `logs`, `errors`, `effects` | Get Log Page, the Error Information log, and what is supported |
+//! | `features`, `command_sets` | Get and Set Features, and which I/O command sets are enabled |
+//! | `logs`, `errors`, `effects`, `vendor_logs` | Get Log Page, the Error Information log, what is supported, and logs of KV SSDs |
 //! | `events` | Asynchronous Event Request, Abort |
 //! | `namespaces` | Namespace Management and Attachment, Format NVM |
 //! | `firmware` | Firmware Image Download and Commit |
 //! | `state` | what of all that survives the process |
 
+mod command_sets;
 mod effects;
 mod errors;
 mod events;
@@ -22,8 +23,9 @@ mod logs;
 mod namespaces;
 mod queues;
 mod state;
+mod vendor_logs;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use unvme_bus::Clock;
 use unvme_bus::space::Direction;
@@ -70,7 +72,7 @@ pub(crate) struct Admin {
 
 impl Admin {
     /// Starts from what the store has kept, or as a new device.
-    pub(crate) fn start(config: &SsdConfig, media: &Media) -> Result<(Self, NamespaceTable), SsdError> {
+    pub(crate) fn start(config: &SsdConfig, media: &Arc<Media>) -> Result<(Self, NamespaceTable), SsdError> {
         let restored = state::restore(config, media)?;
         let features = Features::new(config, restored.features);
         let admin = Self {
@@ -79,7 +81,7 @@ impl Admin {
             events: Events::default(),
             errors: Mutex::new(ErrorLog::new(restored.error_count)),
             firmware: Mutex::new(Firmware::new(restored.firmware)),
-            smart: Mutex::new(Smart::new(restored.smart)),
+            smart: Mutex::new(Smart::new(restored.smart, restored.kv)),
             configuration: Mutex::new(Cc::new()),
             saving: Saving::new(),
         };
@@ -118,6 +120,8 @@ impl Admin {
             HotFeatures::new(&features)
         };
         self.hot.replace(&features);
+        ssd.configure_pairs();
+        ssd.close_iterators();
         if lock(&self.firmware).reset() {
             self.changed();
         }

@@ -3,23 +3,28 @@
 //! Admin commands are executed one at a time, by whoever holds the admin submission queue: nobody else changes the
 //! table of namespaces. Before anything is done to the media of a namespace, a version of the table is published in
 //! which the namespace is busy, and every I/O queue is locked once: from then on no command is at work on it.
+//!
+//! A Key Value namespace that is being erased is busy in the saved state too: a store that a process left half erased when
+//! it was killed is made anew when the device starts again, instead of being missed.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use unvme_spec::admin::{AttachmentOperation, FormatNvm, NamespaceOperation, SecureErase};
-use unvme_spec::identify::{ControllerList, IDENTIFY_BYTES, NamespaceCreate, csi};
+use unvme_spec::identify::{ControllerList, IDENTIFY_BYTES, KvNamespaceCreate, NamespaceCreate, csi};
 use unvme_spec::{Nsid, Sqe, Status, admin};
 use zerocopy::FromBytes;
 
 use super::identify::CONTROLLER_ID;
 use super::identity;
-use crate::Ssd;
 use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
 use crate::engine::lock;
-use crate::namespace::{BadBlocks, Namespace, NamespaceTable};
+use crate::kv::{KeyValue, KvStore, STORE_BYTES_MIN};
+use crate::media::Media;
+use crate::namespace::{Blocks, Contents, Namespace, NamespaceTable};
 use crate::queue::SubmissionQueue;
+use crate::{Ssd, SsdError};
 
 /// An LBA format without metadata.
 pub(super) struct Format {
@@ -41,16 +46,19 @@ pub(super) fn format_of(block_shift: u8) -> u8 {
     FORMATS.iter().position(|format| format.block_shift == block_shift).unwrap_or(0) as u8
 }
 
+/// Formats a Key Value namespace can have: one, with keys of up to 16 bytes and values of up to 256 MiB.
+pub(super) const KV_FORMATS: u8 = 1;
+
 /// Chunks of the media that belong to no namespace.
 pub(super) fn free_chunks(table: &NamespaceTable, total: u64) -> u64 {
-    let used: u64 = table.iter().map(|namespace| namespace.chunks.len() as u64).sum();
+    let used: u64 = table.iter().map(|namespace| namespace.chunks().len() as u64).sum();
     total.saturating_sub(used)
 }
 
 /// Flags by chunk: it belongs to a namespace.
 pub(super) fn owned_chunks(table: &NamespaceTable, total: u64) -> Vec<bool> {
     let mut owned = vec![false; total as usize];
-    for &chunk in table.iter().flat_map(|namespace| &*namespace.chunks) {
+    for &chunk in table.iter().flat_map(|namespace| &**namespace.chunks()) {
         if let Some(flag) = owned.get_mut(chunk as usize) {
             *flag = true;
         }
@@ -62,48 +70,84 @@ pub(super) fn owned_chunks(table: &NamespaceTable, total: u64) -> Vec<bool> {
 #[derive(Clone, Copy)]
 pub(super) struct NewNamespace {
     pub(super) nsid: Nsid,
-    pub(super) block_shift: u8,
-    pub(super) blocks: u64,
     pub(super) attached: bool,
+    pub(super) shape: Shape,
 }
 
-impl NewNamespace {
+/// What a namespace is to hold.
+#[derive(Clone, Copy)]
+pub(super) enum Shape {
+    /// Logical blocks: their size as a power of two, and how many.
+    Blocks { block_shift: u8, count: u64 },
+    /// Pairs, on so many bytes of media.
+    KeyValue { bytes: u64 },
+}
+
+impl Shape {
     /// Chunks it needs; `None` when its size in bytes is beyond all numbers.
     pub(super) fn chunks(self) -> Option<u64> {
-        let bytes = self.blocks.checked_mul(1 << self.block_shift)?;
+        let bytes = match self {
+            Self::Blocks { block_shift, count } => count.checked_mul(1 << block_shift)?,
+            Self::KeyValue { bytes } => bytes,
+        };
         Some(bytes.div_ceil(CHUNK_BYTES))
     }
 }
 
-/// Adds a namespace to `table`, on the first free chunks. Fails with the bytes that are needed when there are too few.
+/// Adds a namespace to `table`, on the first free chunks; pairs get an empty store there.
 pub(super) fn add(
     table: &mut NamespaceTable,
     new: NewNamespace,
     serial: &str,
-    total: u64,
-) -> Result<(), NoSpace> {
-    let wanted = new.chunks().filter(|&wanted| wanted <= free_chunks(table, total)).ok_or(NoSpace)?;
+    media: &Arc<Media>,
+) -> Result<(), AddError> {
+    let total = media.chunks();
+    let wanted = new.shape.chunks().filter(|&wanted| wanted <= free_chunks(table, total));
+    let wanted = wanted.ok_or(AddError::NoSpace)?;
     let owned = owned_chunks(table, total);
     let free = (0u32..).zip(&owned).filter(|(_, owned)| !**owned).map(|(chunk, _)| chunk);
     let chunks: Arc<[u32]> = free.take(wanted as usize).collect();
+    let contents = match new.shape {
+        Shape::Blocks { block_shift, count } => {
+            Contents::Blocks(Blocks { block_shift, count, chunks, bad: Arc::default() })
+        }
+        Shape::KeyValue { .. } => {
+            let store = KvStore::create(Arc::clone(media), Arc::clone(&chunks)).map_err(AddError::Store)?;
+            Contents::KeyValue(KeyValue::new(chunks, store))
+        }
+    };
     table.created += 1;
     table.put(Namespace {
         nsid: new.nsid,
-        block_shift: new.block_shift,
-        blocks: new.blocks,
         attached: new.attached,
         busy: false,
         nguid: identity::nguid(serial, table.created),
         eui64: identity::eui64(serial, table.created),
-        chunks,
-        bad: Arc::new(BadBlocks::default()),
+        contents,
     });
     Ok(())
 }
 
-/// There are fewer free chunks than a namespace needs.
+/// Why a namespace could not be added.
 #[derive(Debug)]
-pub(super) struct NoSpace;
+pub(super) enum AddError {
+    /// There are fewer free chunks than it needs.
+    NoSpace,
+    /// Its store could not be made.
+    Store(SsdError),
+}
+
+impl From<AddError> for Status {
+    fn from(error: AddError) -> Self {
+        match error {
+            AddError::NoSpace => Self::NAMESPACE_INSUFFICIENT_CAPACITY,
+            AddError::Store(error) => {
+                tracing::error!(%error, "the store of a namespace could not be made");
+                Self::INTERNAL_ERROR
+            }
+        }
+    }
+}
 
 impl Ssd {
     pub(super) fn namespace_management(
@@ -120,39 +164,44 @@ impl Ssd {
     }
 
     fn create_namespace(&self, sq: &mut SubmissionQueue, sqe: &Sqe, command_set: u8) -> Result<u64, Status> {
-        if command_set != csi::NVM {
+        if command_set != csi::NVM && !(command_set == csi::KEY_VALUE && self.holds_pairs()) {
             return Err(Status::IO_COMMAND_SET_UNSUPPORTED.with_do_not_retry());
         }
         let data = self.receive(sq, sqe, IDENTIFY_BYTES)?;
-        let create = NamespaceCreate::read_from_bytes(&data).map_err(|_| Status::INTERNAL_ERROR)?;
-        let block_shift = check_create(&create)?;
+        let shape = match command_set {
+            csi::KEY_VALUE => check_kv_create(
+                &KvNamespaceCreate::read_from_bytes(&data).map_err(|_| Status::INTERNAL_ERROR)?,
+            )?,
+            _ => check_create(&NamespaceCreate::read_from_bytes(&data).map_err(|_| Status::INTERNAL_ERROR)?)?,
+        };
         let mut table = NamespaceTable::clone(&self.namespaces.get());
         let nsid = (1..=NAMESPACES_MAX)
             .map(Nsid)
             .find(|&nsid| table.get(nsid).is_none() && table.created < CREATED_MAX)
             .ok_or(Status::NAMESPACE_IDENTIFIER_UNAVAILABLE)?;
-        let new = NewNamespace { nsid, block_shift, blocks: create.nsze, attached: false };
-        add(&mut table, new, &self.config.serial, self.media.chunks())
-            .map_err(|NoSpace| Status::NAMESPACE_INSUFFICIENT_CAPACITY)?;
+        let new = NewNamespace { nsid, shape, attached: false };
+        add(&mut table, new, &self.config.serial, &self.media)?;
         self.replace_namespaces(table)?;
         Ok(nsid.0.into())
+    }
+
+    /// True when the device can have Key Value namespaces: it keeps data.
+    pub(super) fn holds_pairs(&self) -> bool {
+        !self.media.is_null()
     }
 
     fn delete_namespaces(&self, nsid: Nsid) -> Result<u64, Status> {
         let old = self.namespaces.get();
         let doomed = named(&old, nsid, old.iter())?;
-        self.quiesce(&doomed);
-        if let Err(status) = self.erase(&doomed) {
-            self.publish(NamespaceTable::clone(&old));
-            return Err(status);
-        }
+        self.quiesce(&doomed)?;
+        self.erase(&doomed)?;
         let mut table = NamespaceTable::clone(&old);
         for namespace in &doomed {
             table.remove(namespace.nsid);
             lock(&self.admin.features).forget_namespace(namespace.nsid);
         }
         self.replace_namespaces(table)?;
-        for namespace in doomed.iter().filter(|namespace| namespace.attached) {
+        for namespace in doomed.iter().filter(|namespace| old.is_active(namespace)) {
             self.admin.namespace_changed(namespace.nsid);
         }
         Ok(0)
@@ -182,6 +231,9 @@ impl Ssd {
             (false, false) => return Err(Status::NAMESPACE_NOT_ATTACHED.with_do_not_retry()),
             _ => {}
         }
+        if attaches && !self.is_enabled(namespace.csi()) {
+            return Err(Status::IO_COMMAND_SET_NOT_ENABLED.with_do_not_retry());
+        }
         let mut table = NamespaceTable::clone(&old);
         table.put(Namespace { attached: attaches, ..Namespace::clone(namespace) });
         self.replace_namespaces(table)?;
@@ -190,33 +242,53 @@ impl Ssd {
         Ok(0)
     }
 
-    /// A namespace keeps its chunks and its size in bytes, rounded up to whole blocks of the new format, which the
-    /// chunks have room for. Its contents are zeroes afterwards.
+    /// A namespace keeps its chunks and, when it has blocks, its size in bytes, rounded up to whole blocks of the new
+    /// format, which the chunks have room for. It is empty afterwards: blocks are zeroes.
     pub(super) fn format_nvm(&self, format: FormatNvm) -> Result<u64, Status> {
-        let block_shift = check_format(&format)?;
+        check_secure_erase(format.secure_erase)?;
         let old = self.namespaces.get();
         // FNA.FNS is clear: FFFFFFFFh is the namespaces attached to this controller (Base 5.1.10, operation scope).
-        let named = named(&old, format.nsid, old.iter().filter(|namespace| namespace.attached))?;
-        self.quiesce(&named);
-        if let Err(status) = self.erase(&named) {
-            self.publish(NamespaceTable::clone(&old));
-            return Err(status);
+        let named = named(&old, format.nsid, old.iter().filter(|namespace| old.is_active(namespace)))?;
+        for namespace in &named {
+            check_format(&format, namespace)?;
         }
+        self.quiesce(&named)?;
+        self.erase(&named)?;
         let mut table = NamespaceTable::clone(&old);
         for namespace in &named {
-            table.put(Namespace {
-                block_shift,
-                blocks: namespace.bytes(namespace.blocks).div_ceil(1 << block_shift),
-                bad: Arc::new(BadBlocks::default()),
-                ..Namespace::clone(namespace)
-            });
+            let contents = self.formatted(&format, namespace)?;
+            table.put(Namespace { contents, ..Namespace::clone(namespace) });
         }
         self.replace_namespaces(table)?;
+        self.configure_pairs();
         // Only what Identify Namespace says of an attached namespace is news.
-        for namespace in named.iter().filter(|n| n.attached && n.block_shift != block_shift) {
+        let table = self.namespaces.get();
+        let changed = |old: &&Arc<Namespace>| {
+            let new = table.get(old.nsid).map(|new| &new.contents);
+            matches!((&old.contents, new), (Contents::Blocks(old), Some(Contents::Blocks(new)))
+                if old.block_shift != new.block_shift)
+        };
+        for namespace in named.iter().filter(|namespace| namespace.attached).filter(changed) {
             self.admin.namespace_changed(namespace.nsid);
         }
         Ok(0)
+    }
+
+    /// What an erased namespace holds.
+    fn formatted(&self, format: &FormatNvm, namespace: &Namespace) -> Result<Contents, Status> {
+        match &namespace.contents {
+            Contents::Blocks(blocks) => {
+                let block_shift = check_format(format, namespace)?;
+                let count = blocks.bytes(blocks.count).div_ceil(1 << block_shift);
+                Ok(Contents::Blocks(Blocks { block_shift, count, bad: Arc::default(), ..blocks.clone() }))
+            }
+            Contents::KeyValue(KeyValue { chunks, .. }) => {
+                // Left busy when this fails: there is nothing to be used before another format.
+                let store =
+                    KvStore::create(Arc::clone(&self.media), Arc::clone(chunks)).map_err(AddError::Store)?;
+                Ok(Contents::KeyValue(KeyValue::new(Arc::clone(chunks), store)))
+            }
+        }
     }
 
     fn publish(&self, table: NamespaceTable) {
@@ -235,14 +307,21 @@ impl Ssd {
         self.save_state().inspect_err(|_| self.publish(restored))
     }
 
-    /// Refuses commands to `namespaces` and waits until none is at work on them.
-    fn quiesce(&self, namespaces: &[Arc<Namespace>]) {
+    /// Refuses commands to `namespaces` and waits until none is at work on them. Fails, and changes nothing, when the
+    /// state cannot be saved.
+    fn quiesce(&self, namespaces: &[Arc<Namespace>]) -> Result<(), Status> {
+        let old = NamespaceTable::clone(&self.namespaces.get());
         let mut table = NamespaceTable::clone(&self.namespaces.get());
         for namespace in namespaces {
             table.put(Namespace { busy: true, ..Namespace::clone(namespace) });
         }
         self.publish(table);
         self.drain();
+        let holds_pairs = |namespace: &Arc<Namespace>| matches!(namespace.contents, Contents::KeyValue(_));
+        if namespaces.iter().any(holds_pairs) {
+            self.save_state().inspect_err(|_| self.publish(old))?;
+        }
+        Ok(())
     }
 
     /// Waits until no I/O queue uses an older table. The admin queue, which the caller holds, is the first in the order
@@ -255,12 +334,23 @@ impl Ssd {
         }
     }
 
-    /// Gives the space of quiet namespaces back: they are zeroes.
+    /// Gives the space of quiet namespaces back: they are zeroes. When that fails, blocks are open to commands again, since
+    /// any of them may be zeroes or not; of pairs nothing is left that could be.
     fn erase(&self, namespaces: &[Arc<Namespace>]) -> Result<(), Status> {
+        for namespace in namespaces {
+            if let Contents::KeyValue(pairs) = &namespace.contents {
+                pairs.store.abandon();
+            }
+        }
         let chunks =
-            namespaces.iter().flat_map(|namespace| namespace.chunks.iter().map(|&chunk| chunk.into()));
+            namespaces.iter().flat_map(|namespace| namespace.chunks().iter().map(|&chunk| chunk.into()));
         self.media.release(chunks).map_err(|error| {
             tracing::error!(%error, "the space of a namespace could not be given back");
+            let mut table = NamespaceTable::clone(&self.namespaces.get());
+            for namespace in namespaces.iter().filter(|n| matches!(n.contents, Contents::Blocks(_))) {
+                table.put(Namespace { busy: false, ..Namespace::clone(namespace) });
+            }
+            self.publish(table);
             Status::INTERNAL_ERROR
         })
     }
@@ -294,7 +384,7 @@ fn block_shift_of(index: u8, metadata_extended: bool, protection: u8) -> Result<
     }
 }
 
-fn check_create(create: &NamespaceCreate) -> Result<u8, Status> {
+fn check_create(create: &NamespaceCreate) -> Result<Shape, Status> {
     let block_shift = block_shift_of(create.format_index(), create.flbas & 1 << 4 != 0, create.dps)?;
     // No sharing, NVM sets, endurance groups, storage tags or data placement.
     let unsupported = create.nmic != 0
@@ -309,15 +399,39 @@ fn check_create(create: &NamespaceCreate) -> Result<u8, Status> {
     if create.ncap < create.nsze {
         return Err(Status::THIN_PROVISIONING_UNSUPPORTED.with_do_not_retry());
     }
-    Ok(block_shift)
+    Ok(Shape::Blocks { block_shift, count: create.nsze })
 }
 
-fn check_format(format: &FormatNvm) -> Result<u8, Status> {
-    match format.secure_erase {
-        SecureErase::None | SecureErase::UserData => {}
+/// A host asks for bytes of media; what pairs can use of them, which is what NSZE says then, is less.
+fn check_kv_create(create: &KvNamespaceCreate) -> Result<Shape, Status> {
+    if create.kvfc & 0xf >= KV_FORMATS {
+        return Err(Status::INVALID_FORMAT.with_do_not_retry());
+    }
+    let unsupported = create.nmic != 0 || create.nvmsetid != 0 || create.endgid != 0 || create.anagrpid != 0;
+    if unsupported || create.nsze < STORE_BYTES_MIN {
+        return Err(Status::INVALID_FIELD.with_do_not_retry());
+    }
+    Ok(Shape::KeyValue { bytes: create.nsze })
+}
+
+fn check_secure_erase(secure_erase: SecureErase) -> Result<(), Status> {
+    match secure_erase {
+        SecureErase::None | SecureErase::UserData => Ok(()),
         SecureErase::Cryptographic | SecureErase::Reserved(_) => {
-            return Err(Status::INVALID_FIELD.with_do_not_retry());
+            Err(Status::INVALID_FIELD.with_do_not_retry())
         }
     }
-    block_shift_of(format.lbaf, format.metadata_extended, format.protection)
+}
+
+/// Checks a format for a namespace; returns the block size as a power of two, 0 when it has none.
+fn check_format(format: &FormatNvm, namespace: &Namespace) -> Result<u8, Status> {
+    match &namespace.contents {
+        Contents::Blocks(_) => block_shift_of(format.lbaf, format.metadata_extended, format.protection),
+        Contents::KeyValue(_)
+            if format.lbaf < KV_FORMATS && !format.metadata_extended && format.protection == 0 =>
+        {
+            Ok(0)
+        }
+        Contents::KeyValue(_) => Err(Status::INVALID_FORMAT.with_do_not_retry()),
+    }
 }

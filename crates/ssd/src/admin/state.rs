@@ -14,8 +14,8 @@
 
 mod saved;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use unvme_spec::{Nsid, Status};
 
@@ -23,12 +23,14 @@ use super::Admin;
 use super::features::FeaturesState;
 use super::firmware::FirmwareState;
 use super::logs::SmartState;
-use super::namespaces::{self, NewNamespace};
-use crate::config::{CHUNK_BYTES, NamespaceConfig, SsdConfig};
+use super::namespaces::{self, AddError, NewNamespace, Shape};
+use crate::config::{CHUNK_BYTES, NamespaceConfig, NamespaceKind, SsdConfig};
 use crate::engine::lock;
+use crate::kv::STORE_BYTES_MIN;
+use crate::kv::command::counters::KvCounters;
 use crate::media::Media;
 use crate::namespace::NamespaceTable;
-use crate::smart::IoCounters;
+use crate::smart::Counted;
 use crate::{Ssd, SsdError};
 use saved::SavedState;
 
@@ -39,6 +41,7 @@ pub(super) struct Restored {
     pub(super) firmware: FirmwareState,
     pub(super) smart: SmartState,
     pub(super) error_count: u64,
+    pub(super) kv: KvCounters,
 }
 
 /// Remembers what has been saved.
@@ -54,7 +57,7 @@ pub(super) struct Saving {
 #[derive(Default)]
 struct Written {
     /// What the queues had counted when they were last asked.
-    io: IoCounters,
+    counted: Counted,
     /// Counters that the store has.
     counters: Option<Counters>,
 }
@@ -63,6 +66,7 @@ struct Written {
 struct Counters {
     smart: SmartState,
     error_count: u64,
+    kv: KvCounters,
 }
 
 impl Saving {
@@ -92,17 +96,20 @@ impl Ssd {
 
     /// Makes everything survive, counters too. The caller holds no I/O queue.
     pub(crate) fn save_all(&self) -> Result<(), Status> {
-        self.save(Some(self.io_counters()))
+        self.save(Some(self.counted()))
     }
 
-    fn save(&self, io: Option<IoCounters>) -> Result<(), Status> {
+    fn save(&self, counted: Option<Counted>) -> Result<(), Status> {
         let saving = &self.admin.saving;
         let mut written = lock(&saving.written);
         // Read before what it counts: a change from now on is saved by the next save.
         let changes = saving.changes.load(Ordering::Acquire);
-        written.io = io.unwrap_or(written.io);
-        let smart = lock(&self.admin.smart).saved(&written.io);
-        let counters = Counters { smart, error_count: lock(&self.admin.errors).count() };
+        written.counted = counted.unwrap_or(written.counted);
+        let (smart, kv) = {
+            let smart = lock(&self.admin.smart);
+            (smart.saved(&written.counted.io), smart.kv(&written.counted.kv))
+        };
+        let counters = Counters { smart, error_count: lock(&self.admin.errors).count(), kv };
         if saving.saved.load(Ordering::Relaxed) == changes && written.counters == Some(counters) {
             return Ok(());
         }
@@ -126,17 +133,18 @@ impl Ssd {
 
 /// Reads what the store has kept, or starts a new device. Chunks of the media that belong to no namespace are given back:
 /// nobody ever reads what was in them.
-pub(super) fn restore(config: &SsdConfig, media: &Media) -> Result<Restored, SsdError> {
+pub(super) fn restore(config: &SsdConfig, media: &Arc<Media>) -> Result<Restored, SsdError> {
     let restored = match media.store().load_state()? {
         Some(bytes) => SavedState::parse(&bytes)
-            .and_then(|state| state.restore(media.chunks()))
+            .and_then(|state| state.restore(media))
             .map_err(|reason| SsdError::State { path: media.store().state_path(), reason })?,
         None => Restored {
-            namespaces: first_namespaces(config, media.chunks())?,
+            namespaces: first_namespaces(config, media)?,
             features: FeaturesState::default(),
             firmware: FirmwareState::default(),
             smart: SmartState::default(),
             error_count: 0,
+            kv: KvCounters::default(),
         },
     };
     let owned = namespaces::owned_chunks(&restored.namespaces, media.chunks());
@@ -145,25 +153,39 @@ pub(super) fn restore(config: &SsdConfig, media: &Media) -> Result<Restored, Ssd
 }
 
 /// The namespaces of a device's first day, attached, in the order of the configuration.
-fn first_namespaces(config: &SsdConfig, total: u64) -> Result<NamespaceTable, SsdError> {
+fn first_namespaces(config: &SsdConfig, media: &Arc<Media>) -> Result<NamespaceTable, SsdError> {
     let sized = config.namespaces.iter().filter_map(|namespace| namespace.bytes);
     let taken = sized.map(|bytes| bytes.div_ceil(CHUNK_BYTES)).fold(0, u64::saturating_add);
-    let mut left = total.saturating_sub(taken) * CHUNK_BYTES;
+    let mut left = media.chunks().saturating_sub(taken) * CHUNK_BYTES;
     let mut table = NamespaceTable::default();
-    for (nsid, &NamespaceConfig { bytes, block_bytes }) in (1..).map(Nsid).zip(&config.namespaces) {
+    for (nsid, &NamespaceConfig { bytes, kind }) in (1..).map(Nsid).zip(&config.namespaces) {
         let refuse = |expected: &str| {
             let size = bytes.map_or("what is left".to_owned(), |bytes| format!("{bytes} bytes"));
             let value = format!("namespace {nsid} of {size}");
             SsdError::Config { key: "namespaces", value, expected: expected.to_owned() }
         };
         let bytes = bytes.unwrap_or_else(|| std::mem::take(&mut left));
-        if bytes == 0 || bytes % u64::from(block_bytes) != 0 {
-            return Err(refuse("a size above zero and in whole blocks"));
-        }
-        let block_shift = block_bytes.trailing_zeros() as u8;
-        let new = NewNamespace { nsid, block_shift, blocks: bytes >> block_shift, attached: true };
-        namespaces::add(&mut table, new, &config.serial, total)
-            .map_err(|_| refuse("no more than the device has, in pieces of 2 MiB"))?;
+        let shape = match kind {
+            NamespaceKind::Blocks(block_bytes) => {
+                if bytes == 0 || bytes % u64::from(block_bytes) != 0 {
+                    return Err(refuse("a size above zero and in whole blocks"));
+                }
+                let block_shift = block_bytes.trailing_zeros() as u8;
+                Shape::Blocks { block_shift, count: bytes >> block_shift }
+            }
+            NamespaceKind::KeyValue if media.is_null() => {
+                return Err(refuse("logical blocks: pairs need a device that keeps data"));
+            }
+            NamespaceKind::KeyValue if bytes < STORE_BYTES_MIN => {
+                return Err(refuse("at least 16 MiB for pairs"));
+            }
+            NamespaceKind::KeyValue => Shape::KeyValue { bytes },
+        };
+        let new = NewNamespace { nsid, shape, attached: true };
+        namespaces::add(&mut table, new, &config.serial, media).map_err(|error| match error {
+            AddError::NoSpace => refuse("no more than the device has, in pieces of 2 MiB"),
+            AddError::Store(error) => error,
+        })?;
     }
     Ok(table)
 }

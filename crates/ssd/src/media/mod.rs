@@ -121,6 +121,17 @@ impl Media {
         self.memory.is_none()
     }
 
+    /// The data as memory; `None` when the store keeps none. Who reads or writes it keeps to chunks that are reserved, and
+    /// has a way of its own to tell a whole write from half a one.
+    pub(crate) fn memory(&self) -> Option<&Region> {
+        self.memory.as_ref()
+    }
+
+    /// True when writes had better go past the processor's caches.
+    pub(crate) fn bypasses_caches(&self) -> bool {
+        self.bypasses_caches
+    }
+
     #[inline]
     pub(crate) fn is_reserved(&self, chunk: u64) -> bool {
         // Acquire: pairs with the Release in `reserve`, so that a chunk seen as reserved is.

@@ -3,6 +3,8 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod blocks;
+pub mod pairs;
+pub mod random;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +49,7 @@ pub struct Host {
 /// A configuration with one namespace of `block_bytes` over all of [`MEDIA_BYTES`].
 pub fn config(block_bytes: u32) -> SsdConfig {
     SsdConfig {
-        namespaces: vec![NamespaceConfig { bytes: None, block_bytes }],
+        namespaces: vec![NamespaceConfig::blocks(block_bytes)],
         ..SsdConfig::block(MEDIA_BYTES, block_bytes)
     }
 }

@@ -35,7 +35,9 @@ pub(super) fn results(page: &mut Markup, run: &Run) {
     let sweep = Summary::new(run).sweep() == Sweep::Depth;
     let tail = run.points.iter().any(|point| point.latency.is_some());
     let (errors, miscompares) = failures(run);
-    let mut columns = vec!["Threads", "Depth", "IOPS", "MiB/s", "Average", "Min"];
+    let phases = run.points.iter().any(|point| point.phase.is_some());
+    let mut columns = if phases { vec!["Phase"] } else { Vec::new() };
+    columns.extend(["Threads", "Depth", "IOPS", "MiB/s", "Average", "Min"]);
     columns.extend(tail.then_some(["p50", "p99", "p99.9", "p99.99"]).into_iter().flatten());
     columns.push("Max");
     columns.extend((errors > 0).then_some("Errors"));
@@ -55,7 +57,7 @@ pub(super) fn results(page: &mut Markup, run: &Run) {
             cells.extend((miscompares > 0).then(|| point.total.miscompares.to_string()));
             let first = sweep && before.is_some_and(|before| before != point.threads);
             before = Some(point.threads);
-            line(page, None, first, &cells);
+            line(page, phases.then(|| point.phase.as_deref().unwrap_or("")), first, &cells);
         }
     });
     page.raw("</section>\n");
@@ -105,8 +107,11 @@ pub(super) fn devices(page: &mut Markup, run: &Run) {
         term(page, "Serial number", &device.serial);
         term(page, "Firmware", &device.firmware);
         let size = bytes(device.capacity_bytes);
-        let block = bytes(u64::from(device.block_bytes));
-        term(page, "Namespace", format_args!("{}, {size} in blocks of {block}", device.nsid));
+        let made_of = match device.block_bytes {
+            0 => "for keys and values".to_owned(),
+            block_bytes => format!("in blocks of {}", bytes(u64::from(block_bytes))),
+        };
+        term(page, "Namespace", format_args!("{}, {size} {made_of}", device.nsid));
         page.raw("</dl>\n</section>\n");
     }
 }
@@ -117,7 +122,16 @@ pub(super) fn workload(page: &mut Markup, run: &Run) {
     page.raw("<section>\n<h2>Workload</h2>\n<dl>\n");
     term(page, "Commands", pattern(workload));
     term(page, "Addresses", &workload.distribution);
-    term(page, "Duration", format_args!("{} s per point", workload.seconds));
+    match workload.commands {
+        Some(commands) => {
+            term(
+                page,
+                "Length",
+                format_args!("{} commands of each thread in each phase", thousands(commands as f64)),
+            );
+        }
+        None => term(page, "Duration", format_args!("{} s per point", workload.seconds)),
+    }
     term(page, "Data verified", if workload.verify { "yes" } else { "no" });
     match workload.rate_limit_iops {
         Some(limit) => term(page, "Rate limit", format_args!("{} IOPS", thousands(limit as f64))),

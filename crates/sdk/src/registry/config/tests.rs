@@ -38,7 +38,7 @@ fn a_description_survives_being_stored_and_loaded() {
 fn a_whole_description_parses() {
     let spec = parse(GOOD).expect("parse");
     assert_eq!(spec.capacity_bytes, 4 << 20);
-    assert_eq!(spec.namespaces, [NamespaceSpec { bytes: 2 << 20, block_bytes: BlockBytes::B4096 }]);
+    assert_eq!(spec.namespaces, [NamespaceSpec::blocks(2 << 20, BlockBytes::B4096)]);
 }
 
 #[test]
@@ -62,8 +62,18 @@ fn errors_name_file_line_column_and_key() {
         ),
         (
             "\"block\"",
+            "\"tape\"",
+            "/s/device.json:3:16: `type`: unknown variant `tape`, expected `block` or `kv`",
+        ),
+        (
+            "\"block\"",
             "\"kv\"",
-            "/s/device.json:3:14: `type`: key-value devices are not supported in this version, expected `block`",
+            "/s/device.json:8:3: `namespaces`: a device of type kv has a namespace of type kv",
+        ),
+        (
+            "\"serial\"",
+            "\"keyspace_field\": \"nsid\", \"serial\"",
+            "/s/device.json:6:3: `keyspace_field`: only a device of type kv has keyspaces",
         ),
         ("4096", "1000", "`block_bytes`: a logical block has 512 or 4096 bytes, not 1000"),
         ("\"version\": 1", "\"version\": 2", "`version`: version 2 of the description is not known"),
@@ -104,4 +114,62 @@ fn a_description_made_in_code_is_checked_like_one_in_a_file() {
     assert!(long.check().expect_err("too long").to_string().starts_with("`model`: "));
     let crowded = DeviceSpec { namespaces: vec![good.namespaces[0].clone(); 2], ..good };
     assert!(crowded.check().expect_err("too much").to_string().starts_with("`namespaces`: "));
+}
+
+const KV: &str = r#"{
+  "version": 1,
+  "type": "kv",
+  "capacity_bytes": 67108864,
+  "serial": "S1",
+  "keyspace_field": "nsid",
+  "namespaces": [
+    { "bytes": 33554432, "type": "kv" },
+    { "bytes": 33554432, "type": "block" }
+  ]
+}"#;
+
+#[test]
+fn a_description_of_a_key_value_device_parses_and_survives() {
+    let spec = parse(KV).expect("parse");
+    assert_eq!((spec.device_type, spec.keyspace_field), (DeviceType::Kv, KeyspaceField::Nsid));
+    assert_eq!(spec.namespaces[0], NamespaceSpec::key_value(32 << 20));
+    assert_eq!(spec.namespaces[0].logical_block(), None);
+    assert_eq!(spec.namespaces[1].logical_block(), Some(BlockBytes::B512));
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("device.json");
+    let made = DeviceSpec::kv(Size(64 << 20), "UNVME-1");
+    made.check().expect("good");
+    made.store(&path).expect("store");
+    assert_eq!(DeviceSpec::load(&path).expect("load"), made);
+}
+
+#[test]
+fn what_a_key_value_device_cannot_be_is_refused() {
+    for (from, to, expected) in [
+        (
+            "33554432, \"type\": \"kv\"",
+            "8388608, \"type\": \"kv\"",
+            "`namespaces`: namespace 1 of type kv has 8388608 bytes, expected at least 16M in steps of 2M",
+        ),
+        ("33554432, \"type\": \"kv\"", "33554433, \"type\": \"kv\"", "expected at least 16M in steps of 2M"),
+        (
+            "\"type\": \"kv\" }",
+            "\"type\": \"kv\", \"block_bytes\": 512 }",
+            "namespace 1 is of type kv, which has no block_bytes",
+        ),
+        (
+            "\"type\": \"kv\",\n",
+            "\"type\": \"block\",\n",
+            "a device of type block has no namespace of type kv",
+        ),
+        (
+            "\"serial\"",
+            "\"media\": \"null\", \"serial\"",
+            "/s/device.json:5:3: `media`: a device that keeps no data cannot hold pairs",
+        ),
+        ("\"nsid\"", "\"mptr\"", "unknown variant `mptr`, expected `cdw3` or `nsid`"),
+    ] {
+        let message = refusal(&KV.replacen(from, to, 1));
+        assert!(message.contains(expected), "{from} -> {to}: {message}");
+    }
 }

@@ -4,8 +4,8 @@
 use unvme_spec::Status;
 use unvme_spec::feature::{
     Arbitration, AsyncEventConfiguration, Capabilities, ErrorRecovery, InterruptCoalescing,
-    InterruptVectorConfiguration, IoCommandSetProfile, PowerManagement, TemperatureThreshold,
-    VolatileWriteCache, WriteAtomicity, fid,
+    InterruptVectorConfiguration, IoCommandSetProfile, KeyValueConfiguration, PowerManagement,
+    TemperatureThreshold, VolatileWriteCache, WriteAtomicity, fid,
 };
 
 use super::INVALID_FIELD;
@@ -32,7 +32,7 @@ pub(in crate::admin) fn capabilities(fid: u8) -> Option<Capabilities> {
         | fid::INTERRUPT_VECTOR_CONFIGURATION
         | fid::WRITE_ATOMICITY
         | fid::ASYNC_EVENT_CONFIGURATION => saveable,
-        fid::ERROR_RECOVERY => saveable.with_namespace_specific(true),
+        fid::ERROR_RECOVERY | fid::KEY_VALUE_CONFIGURATION => saveable.with_namespace_specific(true),
         fid::POWER_MANAGEMENT
         | fid::NUMBER_OF_QUEUES
         | fid::TIMESTAMP
@@ -73,32 +73,17 @@ pub(super) fn checked(fid: u8, value: u32, vectors: u16) -> Result<(u32, u32), S
             }
             ErrorRecovery::new().with_time_limit(new.time_limit()).into_bits()
         }
-        fid::INTERRUPT_VECTOR_CONFIGURATION => {
-            let new = InterruptVectorConfiguration::from_bits(value);
-            if new.vector() >= vectors {
-                return Err(INVALID_FIELD);
-            }
-            let kept = InterruptVectorConfiguration::new()
-                .with_vector(new.vector())
-                .with_coalescing_disable(new.coalescing_disable());
-            return Ok((new.vector().into(), kept.into_bits()));
+        fid::INTERRUPT_VECTOR_CONFIGURATION => return checked_vector(value, vectors),
+        fid::ASYNC_EVENT_CONFIGURATION => checked_events(value)?,
+        fid::IO_COMMAND_SET_PROFILE => {
+            IoCommandSetProfile::new().with_index(IoCommandSetProfile::from_bits(value).index()).into_bits()
         }
-        fid::ASYNC_EVENT_CONFIGURATION => {
-            let new = AsyncEventConfiguration::from_bits(value);
-            let offered = AsyncEventConfiguration::new()
-                .with_smart_critical_warnings(new.smart_critical_warnings())
-                .with_namespace_attributes(new.namespace_attributes())
-                .with_firmware_activation(new.firmware_activation());
-            if offered != new {
-                // OAES does not offer the others.
-                return Err(INVALID_FIELD);
-            }
-            value
+        fid::KEY_VALUE_CONFIGURATION => {
+            let new = KeyValueConfiguration::from_bits(value);
+            KeyValueConfiguration::new()
+                .with_delete_missing_is_error(new.delete_missing_is_error())
+                .into_bits()
         }
-        fid::IO_COMMAND_SET_PROFILE => match IoCommandSetProfile::from_bits(value).index() {
-            0 => 0,
-            _ => return Err(Status::IO_COMMAND_SET_COMBINATION_REJECTED.with_do_not_retry()),
-        },
         fid::VOLATILE_WRITE_CACHE => {
             VolatileWriteCache::new().with_enabled(VolatileWriteCache::from_bits(value).enabled()).into_bits()
         }
@@ -112,6 +97,27 @@ pub(super) fn checked(fid: u8, value: u32, vectors: u16) -> Result<(u32, u32), S
         _ => return Err(INVALID_FIELD),
     };
     Ok((0, kept))
+}
+
+fn checked_vector(value: u32, vectors: u16) -> Result<(u32, u32), Status> {
+    let new = InterruptVectorConfiguration::from_bits(value);
+    if new.vector() >= vectors {
+        return Err(INVALID_FIELD);
+    }
+    let kept = InterruptVectorConfiguration::new()
+        .with_vector(new.vector())
+        .with_coalescing_disable(new.coalescing_disable());
+    Ok((new.vector().into(), kept.into_bits()))
+}
+
+fn checked_events(value: u32) -> Result<u32, Status> {
+    let new = AsyncEventConfiguration::from_bits(value);
+    let offered = AsyncEventConfiguration::new()
+        .with_smart_critical_warnings(new.smart_critical_warnings())
+        .with_namespace_attributes(new.namespace_attributes())
+        .with_firmware_activation(new.firmware_activation());
+    // OAES does not offer the others.
+    if offered == new { Ok(value) } else { Err(INVALID_FIELD) }
 }
 
 fn checked_threshold(value: u32) -> Result<(u32, u32), Status> {

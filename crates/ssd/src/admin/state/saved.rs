@@ -12,12 +12,16 @@ use super::{Counters, Restored};
 use crate::admin::features::FeaturesState;
 use crate::admin::firmware::FirmwareState;
 use crate::admin::logs::SmartState;
-use crate::admin::namespaces::{CREATED_MAX, NewNamespace};
+use crate::admin::namespaces::{CREATED_MAX, Shape};
 use crate::config::NAMESPACES_MAX;
-use crate::namespace::{BadBlocks, Namespace, NamespaceTable};
+use crate::kv::command::counters::KvCounters;
+use crate::kv::{KeyValue, KvStore};
+use crate::media::Media;
+use crate::namespace::{BadBlocks, Blocks, Contents, Namespace, NamespaceTable};
 
-/// Version of the format; any other is refused.
-const VERSION: u32 = 1;
+/// Version of the format. Version 1 knows no Key Value namespaces and is read as well; any other is refused.
+const VERSION: u32 = 2;
+const VERSION_MIN: u32 = 1;
 
 /// What is written.
 #[derive(Serialize, Deserialize)]
@@ -30,6 +34,9 @@ pub(super) struct SavedState {
     firmware: FirmwareState,
     smart: SmartState,
     error_count: u64,
+    /// Key Value commands over the life of the device.
+    #[serde(default)]
+    kv_commands: KvCounters,
 }
 
 /// The one field that every version has.
@@ -42,16 +49,30 @@ struct Versioned {
 #[serde(deny_unknown_fields)]
 struct SavedNamespace {
     nsid: u32,
-    block_bytes: u32,
-    blocks: u64,
+    /// What the namespace holds: these three, or `key_value`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    block_bytes: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    blocks: Option<u64>,
+    /// Marked blocks: the first, and the one behind the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uncorrectable: Option<Vec<(u64, u64)>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key_value: Option<SavedPairs>,
     attached: bool,
     /// Hexadecimal digits, most significant first.
     nguid: String,
     eui64: String,
     /// Runs of chunks of the media, in the order of the namespace.
     chunks: Vec<Run>,
-    /// Marked blocks: the first, and the one behind the last.
-    uncorrectable: Vec<(u64, u64)>,
+}
+
+/// Of a Key Value namespace; everything else is on the media.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedPairs {
+    /// It was being erased: there may be no store on the media.
+    erasing: bool,
 }
 
 /// `count` chunks from `first` on.
@@ -77,6 +98,7 @@ impl SavedState {
             firmware,
             smart: counters.smart,
             error_count: counters.error_count,
+            kv_commands: counters.kv,
         }
     }
 
@@ -84,14 +106,14 @@ impl SavedState {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         // The version first: a later one may have fields that are unknown here.
         let Versioned { version } = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        if version != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(format!("version {version} of the format is not known; this is version {VERSION}"));
         }
         serde_json::from_slice(bytes).map_err(|error| error.to_string())
     }
 
-    /// Checks everything against a device with `total` chunks.
-    pub(super) fn restore(self, total: u64) -> Result<Restored, String> {
+    /// Checks everything against a device's media, and opens the stores that are there.
+    pub(super) fn restore(self, media: &Arc<Media>) -> Result<Restored, String> {
         self.firmware.check()?;
         let (created, there) = (self.namespaces_created, self.namespaces.len() as u64);
         if !(there..=CREATED_MAX).contains(&created) {
@@ -101,7 +123,7 @@ impl SavedState {
         }
         let mut table = NamespaceTable::default();
         table.created = created;
-        let mut owned = vec![false; total as usize];
+        let mut owned = vec![false; media.chunks() as usize];
         for saved in self.namespaces {
             let nsid = saved.nsid;
             if !(1..=NAMESPACES_MAX).contains(&nsid) {
@@ -111,7 +133,7 @@ impl SavedState {
                 return Err(format!("namespace {nsid} is there twice"));
             }
             let namespace =
-                saved.restore(&mut owned).map_err(|reason| format!("namespace {nsid}: {reason}"))?;
+                saved.restore(&mut owned, media).map_err(|reason| format!("namespace {nsid}: {reason}"))?;
             table.put(namespace);
         }
         Ok(Restored {
@@ -120,56 +142,82 @@ impl SavedState {
             firmware: self.firmware,
             smart: self.smart,
             error_count: self.error_count,
+            kv: self.kv_commands,
         })
     }
 }
 
 impl SavedNamespace {
     fn new(namespace: &Namespace) -> Self {
-        Self {
+        let mut saved = Self {
             nsid: namespace.nsid.0,
-            block_bytes: namespace.bytes(1) as u32,
-            blocks: namespace.blocks,
+            block_bytes: None,
+            blocks: None,
+            uncorrectable: None,
+            key_value: None,
             attached: namespace.attached,
             nguid: hexadecimal(&namespace.nguid),
             eui64: hexadecimal(&namespace.eui64),
-            chunks: runs(&namespace.chunks),
-            uncorrectable: namespace.bad.ranges(),
+            chunks: runs(namespace.chunks()),
+        };
+        match &namespace.contents {
+            Contents::Blocks(blocks) => {
+                saved.block_bytes = Some(blocks.bytes(1) as u32);
+                saved.blocks = Some(blocks.count);
+                saved.uncorrectable = Some(blocks.bad.ranges());
+            }
+            Contents::KeyValue(_) => saved.key_value = Some(SavedPairs { erasing: namespace.busy }),
         }
+        saved
     }
 
     /// Checks the namespace and takes its chunks, which nobody else may have.
-    fn restore(self, owned: &mut [bool]) -> Result<Namespace, String> {
-        let block_shift = match self.block_bytes {
-            512 => 9,
-            4096 => 12,
-            other => return Err(format!("block_bytes is {other}, not 512 or 4096")),
-        };
-        let nsid = Nsid(self.nsid);
-        let shape = NewNamespace { nsid, block_shift, blocks: self.blocks, attached: self.attached };
-        let expected = shape.chunks().filter(|&chunks| chunks > 0);
+    fn restore(self, owned: &mut [bool], media: &Arc<Media>) -> Result<Namespace, String> {
         let chunks = take(&self.chunks, owned)?;
-        if expected != Some(chunks.len() as u64) {
-            return Err(format!(
-                "{} chunks cannot be what {} blocks of {} bytes need",
-                chunks.len(),
-                self.blocks,
-                self.block_bytes
-            ));
-        }
-        check_ranges(&self.uncorrectable, self.blocks)?;
+        let contents = match (self.key_value, self.block_bytes, self.blocks, self.uncorrectable) {
+            (Some(pairs), None, None, None) => Contents::KeyValue(pairs.restore(chunks, media)?),
+            (None, Some(block_bytes), Some(count), Some(uncorrectable)) => {
+                Contents::Blocks(restore_blocks(block_bytes, count, uncorrectable, chunks)?)
+            }
+            _ => return Err("it has to hold either blocks or key_value".to_owned()),
+        };
         Ok(Namespace {
-            nsid,
-            block_shift,
-            blocks: self.blocks,
+            nsid: Nsid(self.nsid),
             attached: self.attached,
             busy: false,
             nguid: bytes_of(&self.nguid).ok_or("nguid is not 32 hexadecimal digits")?,
             eui64: bytes_of(&self.eui64).ok_or("eui64 is not 16 hexadecimal digits")?,
-            chunks,
-            bad: Arc::new(BadBlocks::new(self.uncorrectable)),
+            contents,
         })
     }
+}
+
+impl SavedPairs {
+    fn restore(self, chunks: Arc<[u32]>, media: &Arc<Media>) -> Result<KeyValue, String> {
+        let (media, place) = (Arc::clone(media), Arc::clone(&chunks));
+        let store = if self.erasing { KvStore::create(media, place) } else { KvStore::open(media, place) };
+        Ok(KeyValue::new(chunks, store.map_err(|error| error.to_string())?))
+    }
+}
+
+fn restore_blocks(
+    block_bytes: u32,
+    count: u64,
+    uncorrectable: Vec<(u64, u64)>,
+    chunks: Arc<[u32]>,
+) -> Result<Blocks, String> {
+    let block_shift = match block_bytes {
+        512 => 9,
+        4096 => 12,
+        other => return Err(format!("block_bytes is {other}, not 512 or 4096")),
+    };
+    let expected = Shape::Blocks { block_shift, count }.chunks().filter(|&chunks| chunks > 0);
+    if expected != Some(chunks.len() as u64) {
+        let there = chunks.len();
+        return Err(format!("{there} chunks cannot be what {count} blocks of {block_bytes} bytes need"));
+    }
+    check_ranges(&uncorrectable, count)?;
+    Ok(Blocks { block_shift, count, chunks, bad: Arc::new(BadBlocks::new(uncorrectable)) })
 }
 
 /// Consecutive chunk numbers, put together.

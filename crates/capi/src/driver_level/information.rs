@@ -1,0 +1,114 @@
+//! What a device is and has.
+// UNSAFETY: functions that C calls, with the pointers it passes.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use rustix::thread::sched_getcpu;
+
+use crate::abi::{ERR_INVALID_VALUE, MAX_CPU_CORES};
+use crate::boundary::{call, quietly, value};
+use crate::handle;
+use crate::result::{Code, Failure, Result};
+use crate::sdk_level::{device_info, log_page, queue_type};
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_get_total_size(number: u64) -> u64 {
+    device_info(ERR_INVALID_VALUE, number, |member| Ok(member.total_bytes()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_get_used_size(number: u64) -> u64 {
+    device_info(ERR_INVALID_VALUE, number, |member| Ok(member.used()?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_get_waf(number: u64) -> u64 {
+    device_info(ERR_INVALID_VALUE, number, |member| Ok(member.waf_tenths()?.into()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_get_sector_size(number: u64) -> u32 {
+    device_info(0, number, |member| Ok(member.sector_bytes()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_get_num_sectors(number: u64) -> u64 {
+    device_info(ERR_INVALID_VALUE, number, |member| Ok(member.sectors()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_get_io_queue_size(number: u64) -> u16 {
+    device_info(0, number, |member| Ok(member.queue_depth() as u16))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kv_nvme_get_log_page(
+    number: u64,
+    log_id: u8,
+    buffer: *mut c_void,
+    buffer_size: u32,
+) -> c_int {
+    // SAFETY: what kvnvme.h asks for.
+    call(|| unsafe { log_page(number, log_id, buffer, buffer_size) })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_io_queue_type(number: u64, core_id: c_int) -> c_int {
+    queue_type(number, core_id)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_format(number: u64, erase_user_data: c_int) -> c_int {
+    call(|| {
+        let open = handle::get(number)?;
+        open.member().format(erase_user_data != 0).map_err(|e| Failure::from(e).into_io())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_process_completion(number: u64) {
+    quietly((), || {
+        if let Ok(open) = handle::get(number) {
+            open.member().process_completions(None);
+        }
+    });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_process_completion_queue(number: u64, queue_id: u32) {
+    quietly((), || {
+        if let Ok(open) = handle::get(number) {
+            let cpu = if queue_id < MAX_CPU_CORES as u32 { queue_id } else { sched_getcpu() as u32 };
+            open.member().process_completions(Some(cpu));
+        }
+    });
+}
+
+/// Does something with the count of a CPU.
+fn count(number: u64, core_id: c_int, change: impl FnOnce(&AtomicU16) -> u16) -> u16 {
+    value(0, || {
+        let open = handle::get(number)?;
+        let count: Result<&AtomicU16> =
+            usize::try_from(core_id).ok().and_then(|cpu| open.counts.get(cpu)).ok_or_else(|| {
+                Failure::new(Code::DD_INVALID_PARAM, format!("core_id: expected 0 to 63, not {core_id}"))
+            });
+        Ok(change(count?))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_get_current_qd(number: u64, core_id: c_int) -> u16 {
+    count(number, core_id, |count| count.load(Ordering::Relaxed))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_increase_current_qd(number: u64, core_id: c_int) -> u16 {
+    count(number, core_id, |count| count.fetch_add(1, Ordering::Relaxed).wrapping_add(1))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_decrease_current_qd(number: u64, core_id: c_int) -> u16 {
+    count(number, core_id, |count| count.fetch_sub(1, Ordering::Relaxed).wrapping_sub(1))
+}

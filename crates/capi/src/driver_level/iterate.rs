@@ -1,0 +1,61 @@
+//! Iterators.
+// UNSAFETY: functions that C calls, with the pointers it passes.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+
+use sdk::session::QueueKind;
+
+use super::queue;
+use crate::abi::{KvIterate, KvIterateHandleInfo};
+use crate::boundary::call;
+use crate::handle;
+use crate::operation;
+use crate::pair::Iteration;
+use crate::sdk_level::{iterate_info, iterate_open};
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_iterate_open(
+    number: u64,
+    keyspace: u8,
+    bitmask: u32,
+    prefix: u32,
+    iterate_type: u8,
+) -> u32 {
+    iterate_open(number, keyspace, bitmask, prefix, iterate_type)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_nvme_iterate_close(number: u64, iterator: u8) -> c_int {
+    call(|| operation::iterate_close(&*handle::get(number)?, iterator))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kv_nvme_iterate_read(number: u64, qid: c_int, it: *mut KvIterate) -> c_int {
+    call(|| {
+        let open = handle::get(number)?;
+        // SAFETY: what kvnvme.h asks for.
+        let mut iteration = unsafe { Iteration::copy(it) }?;
+        operation::iterate_read(&open, queue(&open, qid, QueueKind::Sync)?, &mut iteration)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kv_nvme_iterate_read_async(number: u64, qid: c_int, it: *mut KvIterate) -> c_int {
+    call(|| {
+        let open = handle::get(number)?;
+        // SAFETY: what kvnvme.h asks for.
+        let iteration = unsafe { Iteration::copy(it) }?;
+        operation::iterate_read_async(&open, queue(&open, qid, QueueKind::Async)?, &iteration)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kv_nvme_iterate_info(
+    number: u64,
+    info: *mut KvIterateHandleInfo,
+    nr_handle: c_int,
+) -> c_int {
+    // SAFETY: what kvnvme.h asks for.
+    call(|| unsafe { iterate_info(number, info, nr_handle) })
+}

@@ -1,0 +1,354 @@
+//! What is done with a pair, on a key-value device and on a block device.
+
+use sdk::DmaBuf;
+use sdk::Status;
+use sdk::config::SsdType;
+use sdk::session::{IterateType, Key, OpError, Prefix, QueueChoice, QueueKind, Returned, StoreOptions};
+
+use crate::abi::KvIterateHandleInfo;
+use crate::completion::Token;
+use crate::handle::Open;
+use crate::memory;
+use crate::pair::{Iteration, Pair, Verb};
+use crate::result::{Code, Failure, Result};
+
+const STORE_COMPRESSION: i32 = 1;
+const STORE_IDEMPOTENT: i32 = 2;
+const RETRIEVE_DECOMPRESSION: i32 = 1;
+const DELETE_CHECK: i32 = 1;
+/// `KV_MAX_ITERATE_HANDLE`.
+const ITERATORS: usize = 16;
+
+fn invalid_option(option: i32) -> Failure {
+    Failure::new(Code::INVALID_OPTION, format!("io_option: {option:#x} is no option of this operation"))
+}
+
+/// What `store_option` asks for.
+pub(crate) fn store_options(option: i32) -> Result<StoreOptions> {
+    if option & !(STORE_COMPRESSION | STORE_IDEMPOTENT) != 0 {
+        return Err(invalid_option(option));
+    }
+    let options =
+        if option & STORE_IDEMPOTENT != 0 { StoreOptions::IF_NOT_EXISTS } else { StoreOptions::default() };
+    Ok(StoreOptions { compress: option & STORE_COMPRESSION != 0, ..options })
+}
+
+/// What `delete_option` asks for: whether the key must exist.
+pub(crate) fn delete_option(option: i32) -> Result<bool> {
+    match option {
+        0 => Ok(false),
+        DELETE_CHECK => Ok(true),
+        other => Err(invalid_option(other)),
+    }
+}
+
+/// The device hands out what was stored, however it keeps it: both options mean the same.
+fn retrieve_option(option: i32) -> Result<()> {
+    match option {
+        0 | RETRIEVE_DECOMPRESSION => Ok(()),
+        other => Err(invalid_option(other)),
+    }
+}
+
+/// A 64-bit size in a 32-bit field; sizes beyond cannot be said there.
+fn narrow(bytes: u64) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+fn blocks(open: &Open, pair: &Pair<'_>, verb: Verb) -> Result<(u64, u32)> {
+    pair.blocks(verb, open.member().sector_bytes(), open.member().sectors())
+}
+
+fn is_kv(open: &Open) -> bool {
+    open.member().ssd_type() == SsdType::Kv
+}
+
+/// The buffer that a pair's value is, when the device can use it as it is.
+#[inline]
+fn lend(open: &Open, pair: &Pair<'_>) -> Option<DmaBuf> {
+    if pair.offset() != 0 {
+        return None;
+    }
+    memory::lend(open, pair.value_address(), pair.length() as usize)
+}
+
+/// Puts a lent buffer back.
+fn back<T>(answer: std::result::Result<(T, DmaBuf), Returned>) -> Result<T> {
+    match answer {
+        Ok((value, buf)) => {
+            memory::give_back(buf);
+            Ok(value)
+        }
+        Err(returned) => Err(refused(returned)),
+    }
+}
+
+/// Puts the buffer of an operation back that was not done.
+fn refused(returned: Returned) -> Failure {
+    if let Some(buf) = returned.buf {
+        memory::give_back(buf);
+    }
+    Failure::from(returned.error)
+}
+
+/// Stores a pair, or writes blocks.
+pub(crate) fn store(open: &Open, queue: QueueChoice, pair: &mut Pair<'_>) -> Result<()> {
+    if !is_kv(open) {
+        let (lba, count) = blocks(open, pair, Verb::Store)?;
+        open.require_queue(QueueKind::Sync)?;
+        return match lend(open, pair) {
+            Some(buf) => back(open.member().write_from(queue, lba, count, buf).map(|buf| ((), buf))),
+            None => Ok(open.member().write(queue, lba, pair.value(pair.offset()))?),
+        };
+    }
+    let key = pair.key(Verb::Store)?;
+    let options = store_options(pair.option())?;
+    no_offset(pair)?;
+    open.require_queue(QueueKind::Sync)?;
+    let bytes = pair.length() as usize;
+    match lend(open, pair) {
+        Some(buf) => back(open.member().store_from(queue, key, buf, bytes, options).map(|buf| ((), buf)))?,
+        None => open.member().store(queue, key, pair.value(0), options)?,
+    }
+    pair.answer_actual(pair.length());
+    Ok(())
+}
+
+/// A value is stored whole.
+fn no_offset(pair: &Pair<'_>) -> Result<()> {
+    if pair.offset() == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(Code::INVALID_VALUE_OFFSET, "value.offset of a store is 0"))
+}
+
+/// Appends to a value.
+pub(crate) fn append(open: &Open, queue: QueueChoice, pair: &mut Pair<'_>) -> Result<()> {
+    open.require(SsdType::Kv)?;
+    let key = pair.key(Verb::Append)?;
+    no_offset(pair)?;
+    open.require_queue(QueueKind::Sync)?;
+    Ok(open.member().append(queue, key, pair.value(0))?)
+}
+
+/// Retrieves a value, or reads blocks. On failure both lengths are 0.
+pub(crate) fn retrieve(open: &Open, queue: QueueChoice, pair: &mut Pair<'_>) -> Result<()> {
+    let done = try_retrieve(open, queue, pair);
+    match done {
+        Ok((length, actual)) => pair.answer(length, actual),
+        Err(_) => pair.answer(0, 0),
+    }
+    done.map(|_| ())
+}
+
+fn try_retrieve(open: &Open, queue: QueueChoice, pair: &mut Pair<'_>) -> Result<(u32, u32)> {
+    if !is_kv(open) {
+        let (lba, count) = blocks(open, pair, Verb::Retrieve)?;
+        open.require_queue(QueueKind::Sync)?;
+        match lend(open, pair) {
+            Some(buf) => back(open.member().read_into(queue, lba, count, buf).map(|buf| ((), buf)))?,
+            None => open.member().read(queue, lba, pair.buffer(pair.offset()))?,
+        }
+        return Ok((pair.length(), pair.length()));
+    }
+    let key = pair.key(Verb::Retrieve)?;
+    retrieve_option(pair.option())?;
+    open.require_queue(QueueKind::Sync)?;
+    let (offset, bytes) = (pair.offset(), pair.length() as usize);
+    let retrieved = match lend(open, pair) {
+        Some(buf) => back(open.member().retrieve_into(queue, key, offset, buf, bytes))?,
+        None => open.member().retrieve(queue, key, offset, pair.buffer(0))?,
+    };
+    Ok((retrieved.copied as u32, narrow(retrieved.value_bytes)))
+}
+
+/// Deletes a pair, or gives blocks back.
+pub(crate) fn delete(open: &Open, queue: QueueChoice, pair: &Pair<'_>) -> Result<()> {
+    if !is_kv(open) {
+        let (lba, count) = blocks(open, pair, Verb::Delete)?;
+        open.require_queue(QueueKind::Sync)?;
+        return Ok(open.member().deallocate(queue, lba, count)?);
+    }
+    let key = pair.key(Verb::Delete)?;
+    let check = delete_option(pair.option())?;
+    open.require_queue(QueueKind::Sync)?;
+    Ok(open.member().delete(queue, key, check)?)
+}
+
+/// Whether there is such a pair.
+pub(crate) fn exist(open: &Open, queue: QueueChoice, pair: &Pair<'_>) -> Result<()> {
+    open.require(SsdType::Kv)?;
+    let key = pair.key(Verb::Exist)?;
+    open.require_queue(QueueKind::Sync)?;
+    if open.member().exist(queue, key)? {
+        return Ok(());
+    }
+    Err(not_found())
+}
+
+/// There is no pair of this key.
+pub(crate) fn not_found() -> Failure {
+    Failure::of_status(Status::new(3, Code::NOT_EXIST_KEY.0 as u8), Code::NOT_EXIST_KEY)
+}
+
+/// As [`store`], without waiting.
+pub(crate) fn store_async(open: &Open, queue: QueueChoice, pair: &Pair<'_>) -> Result<()> {
+    let token = Token::Store.of(pair.address());
+    if !is_kv(open) {
+        let (lba, count) = blocks(open, pair, Verb::Store)?;
+        open.require_queue(QueueKind::Async)?;
+        return match lend(open, pair) {
+            Some(buf) => open.member().write_from_async(queue, lba, count, buf, token).map_err(refused),
+            None => Ok(open.member().write_async(queue, lba, pair.value(pair.offset()), token)?),
+        };
+    }
+    let key = pair.key(Verb::Store)?;
+    let options = store_options(pair.option())?;
+    no_offset(pair)?;
+    open.require_queue(QueueKind::Async)?;
+    let bytes = pair.length() as usize;
+    match lend(open, pair) {
+        Some(buf) => open.member().store_from_async(queue, key, buf, bytes, options, token).map_err(refused),
+        None => Ok(open.member().store_async(queue, key, pair.value(0), options, token)?),
+    }
+}
+
+/// As [`retrieve`], without waiting.
+pub(crate) fn retrieve_async(open: &Open, queue: QueueChoice, pair: &Pair<'_>) -> Result<()> {
+    let token = Token::Retrieve.of(pair.address());
+    if !is_kv(open) {
+        let (lba, count) = blocks(open, pair, Verb::Retrieve)?;
+        open.require_queue(QueueKind::Async)?;
+        return match lend(open, pair) {
+            Some(buf) => open.member().read_into_async(queue, lba, count, buf, token).map_err(refused),
+            None => Ok(open.member().read_async(queue, lba, count, token)?),
+        };
+    }
+    let key = pair.key(Verb::Retrieve)?;
+    retrieve_option(pair.option())?;
+    open.require_queue(QueueKind::Async)?;
+    let (offset, bytes) = (pair.offset(), pair.length() as usize);
+    match lend(open, pair) {
+        Some(buf) => {
+            open.member().retrieve_into_async(queue, key, offset, buf, bytes, token).map_err(refused)
+        }
+        None => Ok(open.member().retrieve_async(queue, key, offset, bytes, token)?),
+    }
+}
+
+/// As [`delete`], without waiting.
+pub(crate) fn delete_async(open: &Open, queue: QueueChoice, pair: &Pair<'_>) -> Result<()> {
+    let token = Token::Delete.of(pair.address());
+    if !is_kv(open) {
+        let (lba, count) = blocks(open, pair, Verb::Delete)?;
+        open.require_queue(QueueKind::Async)?;
+        return Ok(open.member().deallocate_async(queue, lba, count, token)?);
+    }
+    let key = pair.key(Verb::Delete)?;
+    let check = delete_option(pair.option())?;
+    open.require_queue(QueueKind::Async)?;
+    Ok(open.member().delete_async(queue, key, check, token)?)
+}
+
+/// As [`exist`], without waiting.
+pub(crate) fn exist_async(open: &Open, queue: QueueChoice, pair: &Pair<'_>) -> Result<()> {
+    open.require(SsdType::Kv)?;
+    let key = pair.key(Verb::Exist)?;
+    open.require_queue(QueueKind::Async)?;
+    Ok(open.member().exist_async(queue, key, Token::Exist.of(pair.address()))?)
+}
+
+/// Opens an iterator.
+pub(crate) fn iterate_open(open: &Open, keyspace: u8, prefix: Prefix, kind: u8) -> Result<u8> {
+    open.require(SsdType::Kv)?;
+    if keyspace > 1 {
+        return Err(Failure::new(Code::INVALID_KEYSPACE_ID, "keyspace_id is neither 0 nor 1"));
+    }
+    let kind = match IterateType::from_number(kind) {
+        Some(kind @ (IterateType::Key | IterateType::KeyDelete)) => kind,
+        _ => {
+            let text = format!("iterate_type: KV_KEY_ITERATE or KV_KEY_ITERATE_WITH_DELETE, not {kind}");
+            return Err(Failure::new(Code::ITERATE_ERROR, text));
+        }
+    };
+    if !prefix.is_contiguous() {
+        let text = format!("bitmask: ones from the highest bit on are expected, not {:#x}", prefix.bitmask);
+        return Err(Failure::new(Code::DD_ITERATE_COND_INVALID, text));
+    }
+    Ok(open.member().iterate_open(QueueChoice::Auto, keyspace, kind, prefix)?)
+}
+
+/// Closes an iterator.
+pub(crate) fn iterate_close(open: &Open, iterator: u8) -> Result<()> {
+    open.require(SsdType::Kv)?;
+    if iterator == 0 {
+        return Err(Failure::new(Code::DD_INVALID_PARAM, "0 is never the number of an iterator"));
+    }
+    match open.member().iterate_close(QueueChoice::Auto, iterator) {
+        // Beyond what a command can name, and so certainly not open.
+        Err(OpError::Argument(text)) => Err(Failure::new(Code::ITERATE_FAIL_TO_PROCESS_REQUEST, text)),
+        closed => Ok(closed?),
+    }
+}
+
+/// Reads keys of an iterator.
+pub(crate) fn iterate_read(open: &Open, queue: QueueChoice, iteration: &mut Iteration<'_>) -> Result<()> {
+    open.require(SsdType::Kv)?;
+    let iterator = iteration.iterator()?;
+    open.require_queue(QueueKind::Sync)?;
+    match open.member().iterate_read(queue, iterator, iteration.buffer()?) {
+        Ok(read) => {
+            iteration.answer(read.bytes as u32);
+            if read.end { Err(end_of_iteration()) } else { Ok(()) }
+        }
+        Err(error) => {
+            iteration.answer(0);
+            Err(Failure::from(error).into_io())
+        }
+    }
+}
+
+fn end_of_iteration() -> Failure {
+    Failure::of_status(Status::new(3, Code::ITERATE_READ_EOF.0 as u8), Code::ITERATE_READ_EOF)
+}
+
+/// As [`iterate_read`], without waiting.
+pub(crate) fn iterate_read_async(open: &Open, queue: QueueChoice, iteration: &Iteration<'_>) -> Result<()> {
+    open.require(SsdType::Kv)?;
+    let iterator = iteration.iterator()?;
+    open.require_queue(QueueKind::Async)?;
+    Ok(open.member().iterate_read_async(queue, iterator, Token::IterateRead.of(iteration.address()))?)
+}
+
+/// The state of the iterators from 1 on, as many as `info` has room for: 1 to 16.
+pub(crate) fn iterate_info(open: &Open, info: &mut [KvIterateHandleInfo]) -> Result<()> {
+    open.require(SsdType::Kv)?;
+    if !(1..=ITERATORS).contains(&info.len()) {
+        return Err(Failure::new(Code::DD_INVALID_PARAM, "nr_handle is not 1 to 16"));
+    }
+    let entries = open.member().iterate_info()?;
+    for (target, entry) in info.iter_mut().zip(entries) {
+        *target = KvIterateHandleInfo {
+            handle_id: entry.id,
+            status: entry.status,
+            kind: entry.kind,
+            keyspace_id: entry.keyspace,
+            prefix: u32::from_be_bytes(entry.prefix),
+            bitmask: u32::from_be_bytes(entry.bitmask),
+            is_eof: entry.is_eof,
+            reserved: [0; 3],
+        };
+    }
+    Ok(())
+}
+
+/// The key of a call that passes it by itself.
+pub(crate) fn key(keyspace: u8, bytes: &[u8]) -> Result<Key<'_>> {
+    if keyspace > 1 {
+        return Err(Failure::new(Code::INVALID_KEYSPACE_ID, "keyspace is neither 0 nor 1"));
+    }
+    if !(4..=255).contains(&bytes.len()) {
+        return Err(Failure::new(Code::INVALID_KEY_SIZE, "a key has 4 to 255 bytes"));
+    }
+    Ok(Key { keyspace, bytes })
+}

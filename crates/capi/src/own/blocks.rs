@@ -1,0 +1,220 @@
+//! Logical blocks.
+// UNSAFETY: functions that C calls, with the pointers it passes.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+
+use sdk::config::SsdType;
+use sdk::session::QueueChoice;
+use sdk::{Nsid, Sqe, Status};
+
+use crate::boundary::call;
+use crate::completion::{BlockCallback, BlockIo};
+use crate::handle::{self, Open};
+use crate::pair::VALUE_BYTES_MAX;
+use crate::result::{Code, Failure, Result};
+
+/// Opcode of Flush.
+const FLUSH: u8 = 0;
+
+/// `unvme_block_info`.
+#[repr(C)]
+struct BlockInfo {
+    blocks: u64,
+    block_bytes: u32,
+    transfer_bytes_max: u32,
+}
+
+const _: () = assert!(size_of::<BlockInfo>() == 16);
+
+fn invalid(text: &'static str) -> Failure {
+    Failure::new(Code::SDK_INVALID_PARAM, text)
+}
+
+/// A range of blocks that is on the device.
+struct Range {
+    lba: u64,
+    blocks: u64,
+    bytes: usize,
+}
+
+impl Range {
+    fn new(open: &Open, lba: u64, blocks: u64) -> Result<Self> {
+        open.require(SsdType::Lba)?;
+        let member = open.member();
+        let bytes =
+            blocks.checked_mul(member.sector_bytes().into()).and_then(|bytes| usize::try_from(bytes).ok());
+        match (lba.checked_add(blocks), bytes) {
+            (Some(end), Some(bytes)) if end <= member.sectors() => Ok(Self { lba, blocks, bytes }),
+            _ => Err(Failure::of_status(Status::LBA_OUT_OF_RANGE, Code::IO)),
+        }
+    }
+
+    /// Its pieces, each of at most one command: first block and offset in bytes.
+    fn pieces(&self, open: &Open) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
+        let block_bytes = open.member().sector_bytes() as usize;
+        let step = VALUE_BYTES_MAX as usize / block_bytes * block_bytes;
+        let (lba, bytes) = (self.lba, self.bytes);
+        (0..bytes)
+            .step_by(step.max(1))
+            .map(move |offset| (lba + (offset / block_bytes) as u64, offset..bytes.min(offset + step)))
+    }
+}
+
+/// A program's buffer of so many bytes.
+///
+/// # Safety
+/// `buf` is null or has `bytes` bytes that nobody else uses for `'a`.
+unsafe fn buffer<'a>(buf: *mut c_void, bytes: usize) -> Result<&'a mut [u8]> {
+    if bytes == 0 {
+        return Ok(&mut []);
+    }
+    if buf.is_null() {
+        return Err(invalid("the buffer is NULL"));
+    }
+    // SAFETY: the caller's promise, and it is not null.
+    Ok(unsafe { std::slice::from_raw_parts_mut(buf.cast(), bytes) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn unvme_block_info_get(number: u64, info: *mut BlockInfo) -> c_int {
+    call(|| {
+        let open = handle::get(number)?;
+        open.require(SsdType::Lba)?;
+        if info.is_null() || !info.is_aligned() {
+            return Err(invalid("the place for the result is NULL or not aligned"));
+        }
+        let member = open.member();
+        let found = BlockInfo {
+            blocks: member.sectors(),
+            block_bytes: member.sector_bytes(),
+            transfer_bytes_max: VALUE_BYTES_MAX,
+        };
+        // SAFETY: what unvme.h asks for; it is neither null nor misaligned.
+        unsafe { info.write(found) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn unvme_read(number: u64, lba: u64, blocks: u64, buf: *mut c_void) -> c_int {
+    call(|| {
+        let open = handle::get(number)?;
+        let range = Range::new(&open, lba, blocks)?;
+        // SAFETY: what unvme.h asks for.
+        let buf = unsafe { buffer(buf, range.bytes) }?;
+        for (lba, piece) in range.pieces(&open) {
+            open.member().read(QueueChoice::Auto, lba, &mut buf[piece])?;
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn unvme_write(number: u64, lba: u64, blocks: u64, buf: *const c_void) -> c_int {
+    call(|| {
+        let open = handle::get(number)?;
+        let range = Range::new(&open, lba, blocks)?;
+        // SAFETY: what unvme.h asks for; it is only read.
+        let buf = unsafe { buffer(buf.cast_mut(), range.bytes) }?;
+        for (lba, piece) in range.pieces(&open) {
+            open.member().write(QueueChoice::Auto, lba, &buf[piece])?;
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unvme_deallocate(number: u64, lba: u64, blocks: u64) -> c_int {
+    call(|| {
+        let open = handle::get(number)?;
+        let Range { mut lba, blocks: mut left, .. } = Range::new(&open, lba, blocks)?;
+        while left > 0 {
+            let step = left.min(u32::MAX.into());
+            open.member().deallocate(QueueChoice::Auto, lba, step as u32)?;
+            lba += step;
+            left -= step;
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unvme_flush(number: u64) -> c_int {
+    call(|| {
+        let open = handle::get(number)?;
+        let Nsid(nsid) = open.member().nsid();
+        let outcome = open.member().raw_io(
+            QueueChoice::Auto,
+            Sqe { opcode: FLUSH, nsid, ..Sqe::default() },
+            &mut [],
+        )?;
+        if outcome.status.is_success() {
+            return Ok(());
+        }
+        Err(Failure::of_status(outcome.status, Code::of_status(outcome.status)))
+    })
+}
+
+/// A range that one command takes.
+fn single(open: &Open, lba: u64, blocks: u32) -> Result<Range> {
+    let range = Range::new(open, lba, blocks.into())?;
+    if range.bytes == 0 || range.bytes > VALUE_BYTES_MAX as usize {
+        return Err(Failure::new(Code::INVALID_VALUE_SIZE, "one block to 2 MiB are expected"));
+    }
+    Ok(range)
+}
+
+/// Submits with a token that owns `io`, and takes it back when that fails.
+fn submit(
+    io: BlockIo,
+    submit: impl FnOnce(u64) -> std::result::Result<(), sdk::session::OpError>,
+) -> Result<()> {
+    let token = io.into_token();
+    submit(token).map_err(|error| {
+        // SAFETY: an operation that was not accepted does not finish, so nobody else has the token.
+        drop(unsafe { BlockIo::take_back(token) });
+        Failure::from(error)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn unvme_read_async(
+    number: u64,
+    lba: u64,
+    blocks: u32,
+    buf: *mut c_void,
+    callback: Option<BlockCallback>,
+    arg: *mut c_void,
+) -> c_int {
+    call(|| {
+        let open = handle::get(number)?;
+        let range = single(&open, lba, blocks)?;
+        let callback = callback.ok_or_else(|| invalid("the callback is NULL"))?;
+        if buf.is_null() {
+            return Err(invalid("the buffer is NULL"));
+        }
+        let io = BlockIo { buffer: buf.cast(), bytes: range.bytes, callback, arg };
+        submit(io, |token| open.member().read_async(QueueChoice::Auto, range.lba, blocks, token))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn unvme_write_async(
+    number: u64,
+    lba: u64,
+    blocks: u32,
+    buf: *const c_void,
+    callback: Option<BlockCallback>,
+    arg: *mut c_void,
+) -> c_int {
+    call(|| {
+        let open = handle::get(number)?;
+        let range = single(&open, lba, blocks)?;
+        let callback = callback.ok_or_else(|| invalid("the callback is NULL"))?;
+        // SAFETY: what unvme.h asks for; it is only read.
+        let data = unsafe { buffer(buf.cast_mut(), range.bytes) }?;
+        let io = BlockIo { buffer: std::ptr::null_mut(), bytes: 0, callback, arg };
+        submit(io, |token| open.member().write_async(QueueChoice::Auto, range.lba, data, token))
+    })
+}

@@ -1,0 +1,6 @@
+//! The functions of `unvme.h`. What they do is described there.
+
+mod blocks;
+mod devices;
+mod errors;
+mod pairs;

@@ -1,0 +1,73 @@
+//! Pairs.
+// UNSAFETY: functions that C calls, with the pointers it passes.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+
+use rustix::thread::sched_getcpu;
+use sdk::session::QueueChoice;
+
+use crate::abi::{KvPair, MAX_CPU_CORES};
+use crate::boundary::{call, quietly};
+use crate::handle;
+use crate::operation;
+use crate::pair::Pair;
+use crate::result::{Code, Failure};
+
+/// Defines functions of a handle and a pair.
+macro_rules! pair_functions {
+    ($($name:ident($pair:ty) $operation:ident $borrow:tt;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(number: u64, kv: $pair) -> c_int {
+            call(|| {
+                let open = handle::get(number)?;
+                // SAFETY: what kv_apis.h asks for.
+                #[allow(unused_mut)]
+                let mut pair = unsafe { Pair::copy(kv) }?;
+                operation::$operation(&open, QueueChoice::Auto, pair_functions!(@$borrow pair))
+            })
+        }
+    )*};
+    (@changed $pair:ident) => { &mut $pair };
+    (@seen $pair:ident) => { &$pair };
+}
+
+pair_functions! {
+    kv_store(*mut KvPair) store changed;
+    kv_retrieve(*mut KvPair) retrieve changed;
+    kv_delete(*const KvPair) delete seen;
+    kv_exist(*const KvPair) exist seen;
+    kv_store_async(*mut KvPair) store_async seen;
+    kv_retrieve_async(*mut KvPair) retrieve_async seen;
+    kv_delete_async(*const KvPair) delete_async seen;
+    kv_exist_async(*const KvPair) exist_async seen;
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kv_append(number: u64, kv: *mut KvPair) -> c_int {
+    call(|| {
+        handle::get(number)?;
+        // SAFETY: what kv_apis.h asks for.
+        unsafe { Pair::copy(kv) }?;
+        Err(Failure::new(Code::DD_UNSUPPORTED_CMD, "kv_append() is not offered; unvme_append() is"))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_process_completion(number: u64) {
+    quietly((), || {
+        if let Ok(open) = handle::get(number) {
+            open.member().process_completions(None);
+        }
+    });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kv_process_completion_queue(number: u64, queue_id: u32) {
+    quietly((), || {
+        if let Ok(open) = handle::get(number) {
+            let cpu = if queue_id < MAX_CPU_CORES as u32 { queue_id } else { sched_getcpu() as u32 };
+            open.member().process_completions(Some(cpu));
+        }
+    });
+}

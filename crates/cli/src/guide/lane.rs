@@ -1,0 +1,464 @@
+//! A thread of a test: the operations it does on its queue, one after the other or many at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use unvme::session::{Key, Member, OpError, QueueChoice, QueueKind, Session, StoreOptions};
+use unvme::{DmaBuf, Status};
+use unvme_spec::samsung_kv;
+
+use super::flight::{Flight, Router, TakeOff, Until};
+use super::pair::{self, KEY_BYTES, Pairs, Target};
+use super::record::{Kind, PairSize, Record};
+
+/// Pause of a wait for completions before it looks again whether somebody has to poll.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// A retrieve's buffer is a multiple of this.
+const BUFFER_ALIGNMENT: u32 = 4;
+
+/// Which answers of the device are right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// Success.
+    Success,
+    /// Success, and for keys that are not there also that they are not.
+    SuccessOrMissing,
+    /// That there is no such key.
+    Missing,
+}
+
+/// An operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    /// What is done.
+    pub(crate) kind: Kind,
+    /// Number of the pair.
+    pub(crate) id: u64,
+    /// How large it is.
+    pub(crate) size: PairSize,
+    /// Checksum that the value has to have.
+    pub(crate) check: Option<u64>,
+    /// Which answers are right.
+    pub(crate) expect: Expect,
+    /// Its buffer is one of the thread's own, for the next operation.
+    pub(crate) lent: bool,
+}
+
+/// What the device answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// Its status.
+    pub(crate) status: Status,
+    /// Bytes of the value that was retrieved.
+    pub(crate) value_bytes: u64,
+    /// Checksum of it, when it is to be checked.
+    pub(crate) checksum: Option<u64>,
+}
+
+impl Answer {
+    const SUCCESS: Self = Self { status: Status::SUCCESS, value_bytes: 0, checksum: None };
+}
+
+/// True when a status says that there is no such key, in either dialect.
+pub(crate) fn is_missing(status: Status) -> bool {
+    let kind = status.kind();
+    kind == samsung_kv::status::KEY_NOT_FOUND || kind == Status::KEY_NOT_FOUND
+}
+
+/// A status by its name and its numbers, in the vendor's words where it is one of the vendor's.
+pub(crate) fn status_text(status: Status) -> String {
+    match samsung_kv::status::name(status) {
+        Some(name) => format!("{name} ({:#x})", status.kind().code()),
+        None => status.to_string(),
+    }
+}
+
+impl Operation {
+    /// Enters what came of it: right, missing or wrong.
+    pub(crate) fn enter(&self, answer: &Answer, begin: Duration, end: Duration, record: &mut Record) {
+        let Self { kind, id, size, check, expect, .. } = *self;
+        let missing = is_missing(answer.status);
+        let right = match expect {
+            Expect::Success => answer.status.is_success(),
+            Expect::SuccessOrMissing => answer.status.is_success() || missing,
+            Expect::Missing => missing,
+        };
+        if !right {
+            let name = kind.name();
+            return record.failed(|| match (expect, answer.status.is_success()) {
+                (Expect::Missing, true) => format!("{name} of pair {id}: the key exists; it was deleted"),
+                _ => format!("{name} of pair {id}: {}", status_text(answer.status)),
+            });
+        }
+        record.missing += u64::from(missing && expect == Expect::SuccessOrMissing);
+        if let (Some(check), Some(checksum), false) = (check, answer.checksum, missing)
+            && (check != checksum || answer.value_bytes != u64::from(size.value_bytes))
+        {
+            record.miscompares += 1;
+        }
+        record.succeeded(kind, size, begin, end);
+    }
+}
+
+/// A thread with its queue.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    /// Its device.
+    pub(crate) member: Arc<Member>,
+    /// Its CPU.
+    pub(crate) cpu: u32,
+    /// What its queue is.
+    pub(crate) queue: QueueKind,
+    /// Which queue that is.
+    pub(crate) choice: QueueChoice,
+    /// Depth of its queue; 1 for a synchronous one.
+    pub(crate) depth: u32,
+    /// Nobody polls for it.
+    pub(crate) polls: bool,
+    /// Values go in buffers of the device and are not copied.
+    pub(crate) lends: bool,
+    /// Keyspace of its keys.
+    pub(crate) keyspace: u8,
+    /// Its pairs.
+    pub(crate) pairs: Pairs,
+    /// What is under way, on an asynchronous queue.
+    pub(crate) flight: Arc<Flight>,
+}
+
+/// A place of a thread: which device, on which CPU, with which kind of queue, for which pairs.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    /// Place of the device in the session.
+    pub(crate) device: usize,
+    /// CPU of the thread.
+    pub(crate) cpu: u32,
+    /// The kind of queue it needs.
+    pub(crate) queue: QueueKind,
+    /// Its pairs.
+    pub(crate) pairs: Pairs,
+    /// Values go in buffers of the device and are not copied.
+    pub(crate) lends: bool,
+}
+
+/// Gives each seat its queue: that of its CPU where that is of the right kind, else any of the device's.
+pub(crate) fn lanes(session: &Session, router: &Router, seats: Vec<Seat>) -> Result<Vec<Lane>> {
+    let depth = |seat: &Seat| match seat.queue {
+        QueueKind::Sync => 1,
+        QueueKind::Async => session.members()[seat.device].queue_depth(),
+    };
+    let depths: Vec<usize> = seats.iter().map(depth).collect();
+    let flights = router.connect(&depths)?;
+    let lane = |((seat, depth), flight): ((Seat, usize), Arc<Flight>)| {
+        let Seat { device, cpu, queue, pairs, lends } = seat;
+        let member = Arc::clone(&session.members()[device]);
+        let choice = if member.has_queue(cpu, queue) { QueueChoice::Cpu(cpu) } else { QueueChoice::Auto };
+        let polls = session.config().devices[device].cq_thread_mask == 0;
+        Lane { member, cpu, queue, choice, depth: depth as u32, polls, lends, keyspace: 0, pairs, flight }
+    };
+    Ok(seats.into_iter().zip(depths).zip(flights).map(lane).collect())
+}
+
+/// What an operation takes along, and what is kept for the next one.
+#[derive(Default)]
+pub(super) struct Hands {
+    /// A value that is copied.
+    pub(super) value: Vec<u8>,
+    /// A buffer of the device, which goes along itself.
+    pub(super) buf: Option<DmaBuf>,
+}
+
+impl Hands {
+    /// The first `bytes` bytes of what was retrieved.
+    fn value(&mut self, bytes: usize) -> &[u8] {
+        if let Some(buf) = &self.buf {
+            self.value.resize(bytes, 0);
+            buf.read(0, &mut self.value);
+        }
+        &self.value[..bytes]
+    }
+}
+
+/// What a test of a thread came to, and when.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    /// What it found out.
+    pub(crate) record: Record,
+    /// When it began.
+    pub(crate) start: Instant,
+    /// From the first submission to the last completion.
+    pub(crate) elapsed: Duration,
+}
+
+/// Tells the operation of an id.
+pub(crate) struct Request {
+    /// What is done.
+    pub(crate) kind: Kind,
+    /// Number of the pair.
+    pub(crate) id: u64,
+    /// Checksum that the value has to have.
+    pub(crate) check: Option<u64>,
+}
+
+impl Lane {
+    /// Does `requests` in order; counts in `progress` how many were done. The first failure ends it.
+    pub(crate) fn run(
+        &self,
+        requests: impl Iterator<Item = Request>,
+        expect: Expect,
+        progress: &AtomicU64,
+    ) -> Result<Outcome> {
+        let operations = requests.map(|Request { kind, id, check }| Operation {
+            kind,
+            id,
+            size: self.pairs.size(id),
+            check,
+            expect,
+            lent: self.lends,
+        });
+        match self.queue {
+            QueueKind::Sync => self.run_sync(operations, progress),
+            QueueKind::Async => self.run_async(operations, progress),
+        }
+    }
+
+    fn run_sync(&self, operations: impl Iterator<Item = Operation>, progress: &AtomicU64) -> Result<Outcome> {
+        let mut record = Record::new()?;
+        let mut hands = Hands::default();
+        let start = Instant::now();
+        for operation in operations {
+            self.prepare(&operation, &mut hands)?;
+            let begin = start.elapsed();
+            let answer = self.call(&operation, &mut hands);
+            let end = start.elapsed();
+            match answer {
+                Ok(mut answer) => {
+                    let bytes = u64::from(operation.size.value_bytes).min(answer.value_bytes) as usize;
+                    answer.checksum = operation.check.map(|_| pair::checksum(hands.value(bytes)));
+                    operation.enter(&answer, begin, end, &mut record);
+                }
+                Err(error) => record.failed(|| told(&operation, &error)),
+            }
+            if record.failures > 0 {
+                break;
+            }
+            progress.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(Outcome { record, start, elapsed: start.elapsed() })
+    }
+
+    fn run_async(
+        &self,
+        operations: impl Iterator<Item = Operation>,
+        progress: &AtomicU64,
+    ) -> Result<Outcome> {
+        let mut hands = Hands::default();
+        let start = Instant::now();
+        self.flight.begin(start)?;
+        let mut prepared = Ok(());
+        for operation in operations {
+            prepared = self.prepare(&operation, &mut hands);
+            if prepared.is_err() || !self.launch(&operation, &mut hands) {
+                break;
+            }
+            progress.fetch_add(1, Ordering::Relaxed);
+        }
+        // Bounded by the session: it ends every command, by its time-out if need be.
+        while !self.wait(Until::AllLanded) {}
+        prepared?;
+        Ok(Outcome { record: self.flight.end()?, start, elapsed: start.elapsed() })
+    }
+
+    /// Submits an operation as soon as there is room for it; false when no more are to be.
+    fn launch(&self, operation: &Operation, hands: &mut Hands) -> bool {
+        loop {
+            let token = match self.flight.take_off(*operation) {
+                TakeOff::Token(token) => token,
+                TakeOff::Failed => return false,
+                TakeOff::Full => {
+                    self.wait(Until::Room);
+                    continue;
+                }
+            };
+            let error = match self.submit(operation, hands, token) {
+                Ok(()) => return true,
+                Err(error) => error,
+            };
+            self.flight.cancel(token);
+            if !matches!(error, OpError::QueueFull) {
+                self.flight.fail(|| told(operation, &error));
+                return false;
+            }
+            self.wait(Until::Room);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits a while; true when what is waited for is so.
+    fn wait(&self, until: Until) -> bool {
+        if !self.polls {
+            return self.flight.wait(until, LOOK_AGAIN);
+        }
+        let cpu = match self.choice {
+            QueueChoice::Cpu(cpu) => Some(cpu),
+            QueueChoice::Auto => None,
+        };
+        if self.member.process_completions(cpu) == 0 {
+            std::thread::yield_now();
+        }
+        self.flight.wait(until, Duration::ZERO)
+    }
+
+    /// Makes what an operation takes along: the value to store, or room for one.
+    fn prepare(&self, operation: &Operation, hands: &mut Hands) -> Result<()> {
+        match operation.kind {
+            Kind::Store | Kind::Retrieve if self.lends => self.prepare_lent(operation, hands)?,
+            Kind::Store => self.pairs.fill(operation.id, &mut hands.value),
+            Kind::Retrieve => hands.value.resize(room(operation), 0),
+            Kind::Delete | Kind::Exist => {}
+        }
+        Ok(())
+    }
+
+    fn call(&self, operation: &Operation, hands: &mut Hands) -> Result<Answer, OpError> {
+        let queue = self.choice;
+        let mut made = [0; KEY_BYTES];
+        let member = &self.member;
+        let target = self.pairs.target(operation.id, &mut made);
+        let moved = |value_bytes| Answer { value_bytes, ..Answer::SUCCESS };
+        if self.lends && matches!(operation.kind, Kind::Store | Kind::Retrieve) {
+            return answered(self.call_lent(operation, target, hands).map(moved));
+        }
+        let value = &mut hands.value;
+        answered(match (operation.kind, target) {
+            (kind, Target::Key(bytes)) => {
+                let key = Key { keyspace: self.keyspace, bytes };
+                match kind {
+                    Kind::Store => {
+                        member.store(queue, key, value, StoreOptions::default()).map(|()| moved(0))
+                    }
+                    Kind::Retrieve => member.retrieve(queue, key, 0, value).map(|got| moved(got.value_bytes)),
+                    Kind::Delete => member.delete(queue, key, false).map(|()| moved(0)),
+                    Kind::Exist => match member.exist(queue, key) {
+                        Ok(true) => Ok(moved(0)),
+                        Ok(false) => Err(OpError::Status(samsung_kv::status::KEY_NOT_FOUND)),
+                        Err(error) => Err(error),
+                    },
+                }
+            }
+            (kind, Target::Blocks { lba, blocks }) => match kind {
+                Kind::Store => member.write(queue, lba, value).map(|()| moved(0)),
+                Kind::Retrieve => {
+                    let bytes = operation.size.value_bytes;
+                    member.read(queue, lba, &mut value[..bytes as usize]).map(|()| moved(bytes.into()))
+                }
+                Kind::Delete => member.deallocate(queue, lba, blocks).map(|()| moved(0)),
+                Kind::Exist => Err(without_keys()),
+            },
+        })
+    }
+
+    fn submit(&self, operation: &Operation, hands: &mut Hands, token: u64) -> Result<(), OpError> {
+        let queue = self.choice;
+        let mut made = [0; KEY_BYTES];
+        let member = &self.member;
+        let target = self.pairs.target(operation.id, &mut made);
+        if self.lends && matches!(operation.kind, Kind::Store | Kind::Retrieve) {
+            return self.submit_lent(operation, target, hands, token);
+        }
+        let value = &hands.value;
+        match (operation.kind, target) {
+            (kind, Target::Key(bytes)) => {
+                let key = Key { keyspace: self.keyspace, bytes };
+                match kind {
+                    Kind::Store => member.store_async(queue, key, value, StoreOptions::default(), token),
+                    Kind::Retrieve => member.retrieve_async(queue, key, 0, value.len(), token),
+                    Kind::Delete => member.delete_async(queue, key, false, token),
+                    Kind::Exist => member.exist_async(queue, key, token),
+                }
+            }
+            (kind, Target::Blocks { lba, blocks }) => match kind {
+                Kind::Store => member.write_async(queue, lba, value, token),
+                Kind::Retrieve => member.read_async(queue, lba, blocks, token),
+                Kind::Delete => member.deallocate_async(queue, lba, blocks, token),
+                Kind::Exist => Err(without_keys()),
+            },
+        }
+    }
+}
+
+/// Bytes of the buffer of a retrieve.
+pub(super) fn room(operation: &Operation) -> usize {
+    operation.size.value_bytes.next_multiple_of(BUFFER_ALIGNMENT) as usize
+}
+
+fn without_keys() -> OpError {
+    OpError::Unsupported("a block device has no keys to ask for".to_owned())
+}
+
+/// A status is an answer, whatever it says.
+fn answered(result: Result<Answer, OpError>) -> Result<Answer, OpError> {
+    match result {
+        Err(OpError::Status(status)) => Ok(Answer { status, ..Answer::SUCCESS }),
+        other => other,
+    }
+}
+
+fn told(operation: &Operation, error: &OpError) -> String {
+    format!("{} of pair {}: {error}", operation.kind.name(), operation.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPERATION: Operation = Operation {
+        kind: Kind::Retrieve,
+        id: 7,
+        size: PairSize { index: 0, key_bytes: 16, value_bytes: 100 },
+        check: Some(0xabcd),
+        expect: Expect::Success,
+        lent: false,
+    };
+    const FOUND: Answer = Answer { status: Status::SUCCESS, value_bytes: 100, checksum: Some(0xabcd) };
+    const MISSING: Answer =
+        Answer { status: samsung_kv::status::KEY_NOT_FOUND, value_bytes: 0, checksum: Some(1) };
+
+    /// Operations, miscompares, missing keys and failures.
+    fn entered(operation: &Operation, answer: &Answer) -> (u64, u64, u64, u64) {
+        let mut record = Record::new().expect("record");
+        operation.enter(answer, Duration::ZERO, Duration::from_micros(1), &mut record);
+        (record.operations(), record.miscompares, record.missing, record.failures)
+    }
+
+    #[test]
+    fn a_value_that_is_not_what_was_stored_is_counted() {
+        assert_eq!(entered(&OPERATION, &FOUND), (1, 0, 0, 0));
+        assert_eq!(entered(&OPERATION, &Answer { checksum: Some(0xabce), ..FOUND }), (1, 1, 0, 0));
+        assert_eq!(entered(&OPERATION, &Answer { value_bytes: 101, ..FOUND }), (1, 1, 0, 0), "longer");
+        let unchecked = Operation { check: None, ..OPERATION };
+        assert_eq!(entered(&unchecked, &Answer { checksum: None, ..FOUND }), (1, 0, 0, 0));
+    }
+
+    #[test]
+    fn what_is_expected_decides_whether_a_missing_key_is_a_failure() {
+        assert_eq!(entered(&OPERATION, &MISSING), (0, 0, 0, 1));
+        let either = Operation { expect: Expect::SuccessOrMissing, ..OPERATION };
+        assert_eq!(entered(&either, &MISSING), (1, 0, 1, 0));
+        assert_eq!(entered(&either, &FOUND), (1, 0, 0, 0));
+        let gone = Operation { kind: Kind::Exist, check: None, expect: Expect::Missing, ..OPERATION };
+        assert_eq!(entered(&gone, &MISSING), (1, 0, 0, 0));
+        assert_eq!(entered(&gone, &FOUND), (0, 0, 0, 1));
+        let full = Answer { status: Status::CAPACITY_EXCEEDED, ..MISSING };
+        assert_eq!(entered(&either, &full), (0, 0, 0, 1));
+    }
+
+    #[test]
+    fn missing_is_understood_in_both_dialects_and_statuses_have_names() {
+        assert!(is_missing(Status::KEY_NOT_FOUND) && is_missing(Status::new(3, 0x10).with_do_not_retry()));
+        assert!(!is_missing(Status::SUCCESS) && !is_missing(Status::new(0, 0x10)));
+        assert_eq!(status_text(Status::new(3, 0x10)), "Key Does Not Exist (0x10)");
+        assert!(status_text(Status::CAPACITY_EXCEEDED).starts_with("Capacity Exceeded"));
+    }
+}

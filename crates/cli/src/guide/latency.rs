@@ -1,0 +1,244 @@
+//! How long operations took, in the buckets of the original SDK's latency statistic.
+//!
+//! A bucket is 1 us wide up to 100 us, 2 us up to 200, 5 us up to 500 and 10 us up to 1000; then the last three widths
+//! come again ten, a hundred and a thousand times as wide. The last bucket ends at two seconds and takes everything that
+//! is longer, so that its percentiles are at most that; the extremes and the mean are exact.
+//!
+//! Buckets and extremes are whole microseconds, as there; the mean is that of the whole times, or it would say that what
+//! takes less than a microsecond takes nothing.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Buckets of a statistic.
+pub(crate) const BUCKETS: usize = 790;
+/// Percentiles that are printed.
+pub(crate) const PERCENTS: [f64; 17] =
+    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+/// Percentiles on a line.
+const PER_LINE: usize = 4;
+/// Buckets up to 1000 us: 100 of 1 us, and those of the widths below.
+const FIRST_DECADES: usize = 260;
+/// Buckets of each further decade.
+const DECADE: usize = 160;
+/// End in the unit of the decade, width, and number of buckets of each part of a decade that begins at 100.
+const PARTS: [(u64, u64, usize); 3] = [(200, 2, 50), (500, 5, 60), (1000, 10, 50)];
+
+/// The bucket of a latency.
+fn bucket_of(us: u64) -> usize {
+    if us <= 100 {
+        return us.saturating_sub(1) as usize;
+    }
+    let mut scale = 1;
+    let mut first = 100;
+    while us > 1000 * scale {
+        first += DECADE;
+        scale *= 10;
+        if first >= BUCKETS {
+            return BUCKETS - 1;
+        }
+    }
+    let mut begin = 100;
+    for (end, width, buckets) in PARTS {
+        if us <= end * scale {
+            let offset = (us - begin * scale).div_ceil(width * scale) - 1;
+            return (first + offset as usize).min(BUCKETS - 1);
+        }
+        first += buckets;
+        begin = end;
+    }
+    BUCKETS - 1
+}
+
+/// The longest latency of a bucket, in microseconds.
+fn bucket_end(bucket: usize) -> u64 {
+    if bucket < 100 {
+        return bucket as u64 + 1;
+    }
+    let mut rest = bucket - 100;
+    let mut scale = 1;
+    if bucket >= FIRST_DECADES {
+        scale = 10u64.pow(((bucket - 100) / DECADE) as u32);
+        rest = (bucket - 100) % DECADE;
+    }
+    let mut begin = 100;
+    for (end, width, buckets) in PARTS {
+        if rest < buckets {
+            return (begin + width * (rest as u64 + 1)) * scale;
+        }
+        rest -= buckets;
+        begin = end;
+    }
+    begin * scale
+}
+
+/// Latencies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LatencyStat {
+    min: u64,
+    max: u64,
+    samples: u64,
+    sum_ns: u64,
+    counts: Box<[u64]>,
+}
+
+impl Default for LatencyStat {
+    fn default() -> Self {
+        Self { min: u64::MAX, max: 0, samples: 0, sum_ns: 0, counts: vec![0; BUCKETS].into_boxed_slice() }
+    }
+}
+
+impl LatencyStat {
+    /// Counts an operation.
+    pub(crate) fn add(&mut self, latency: Duration) {
+        let us = latency.as_micros() as u64;
+        self.min = self.min.min(us);
+        self.max = self.max.max(us);
+        self.samples += 1;
+        self.sum_ns = self.sum_ns.saturating_add(latency.as_nanos() as u64);
+        self.counts[bucket_of(us)] += 1;
+    }
+
+    /// Counts all that `other` counted.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.samples += other.samples;
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+    }
+
+    /// Operations counted.
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// The shortest latency in microseconds; 0 when nothing was counted.
+    pub(crate) fn min(&self) -> u64 {
+        if self.samples == 0 { 0 } else { self.min }
+    }
+
+    /// The longest latency in microseconds.
+    pub(crate) fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The mean latency in microseconds; 0 when nothing was counted.
+    pub(crate) fn mean(&self) -> f64 {
+        self.sum_ns as f64 / 1e3 / self.samples.max(1) as f64
+    }
+
+    /// The latency in microseconds within which `percent` of the operations stayed: the end of a bucket, or the longest latency where
+    /// that is shorter.
+    pub(crate) fn percentile(&self, percent: f64) -> u64 {
+        let wanted = (self.samples as f64 * percent / 100.0).ceil().max(1.0) as u64;
+        let mut counted = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            counted += count;
+            if counted >= wanted {
+                return bucket_end(bucket).min(self.max);
+            }
+        }
+        self.max
+    }
+}
+
+impl fmt::Display for LatencyStat {
+    /// The block that the original prints: nothing for less than two samples, which have no distribution.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.samples < 2 {
+            return Ok(());
+        }
+        writeln!(f, "     lat(usec): min={}, max={}, mean={:.3}", self.min, self.max, self.mean())?;
+        writeln!(f, "     lat percentiles (usec):")?;
+        for line in PERCENTS.chunks(PER_LINE) {
+            write!(f, "     |")?;
+            for &percent in line {
+                write!(f, "{percent:4.2}%=[{:5}] ", self.percentile(percent))?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_as_wide_as_those_of_the_original() {
+        let ends: Vec<u64> = (0..BUCKETS).map(bucket_end).collect();
+        assert_eq!((ends[0], ends[99], ends[100], ends[149]), (1, 100, 102, 200));
+        assert_eq!((ends[150], ends[209], ends[210], ends[259]), (205, 500, 510, 1000));
+        assert_eq!((ends[260], ends[309], ends[310], ends[419]), (1020, 2000, 2050, 10_000));
+        assert_eq!((ends[420], ends[579], ends[580], ends[739]), (10_200, 100_000, 102_000, 1_000_000));
+        assert_eq!((ends[740], ends[789]), (1_020_000, 2_000_000));
+        assert!(ends.is_sorted_by(|one, next| one < next));
+    }
+
+    #[test]
+    fn a_latency_is_in_the_first_bucket_that_it_does_not_exceed() {
+        for (bucket, end) in (0..BUCKETS).map(|bucket| (bucket, bucket_end(bucket))) {
+            assert_eq!(bucket_of(end), bucket, "{end}");
+            assert_eq!(bucket_of(end + 1), (bucket + 1).min(BUCKETS - 1), "{end} and one more");
+        }
+        assert_eq!((bucket_of(0), bucket_of(u64::MAX)), (0, BUCKETS - 1));
+    }
+
+    #[test]
+    fn the_block_is_printed_as_the_original_prints_it() {
+        let mut stat = LatencyStat::default();
+        for us in 1..=100 {
+            stat.add(Duration::from_micros(us));
+        }
+        stat.add(Duration::from_micros(7266));
+        assert_eq!(
+            stat.to_string(),
+            "     lat(usec): min=1, max=7266, mean=121.941\n\
+             \x20    lat percentiles (usec):\n\
+             \x20    |1.00%=[    2] 5.00%=[    6] 10.00%=[   11] 20.00%=[   21] \n\
+             \x20    |30.00%=[   31] 40.00%=[   41] 50.00%=[   51] 60.00%=[   61] \n\
+             \x20    |70.00%=[   71] 80.00%=[   81] 90.00%=[   91] 95.00%=[   96] \n\
+             \x20    |99.00%=[  100] 99.50%=[ 7266] 99.90%=[ 7266] 99.95%=[ 7266] \n\
+             \x20    |99.99%=[ 7266] \n"
+        );
+    }
+
+    #[test]
+    fn less_than_two_samples_have_no_block() {
+        let mut stat = LatencyStat::default();
+        assert_eq!((stat.to_string(), stat.min(), stat.mean()), (String::new(), 0, 0.0));
+        stat.add(Duration::from_micros(5));
+        assert_eq!((stat.to_string(), stat.min(), stat.max()), (String::new(), 5, 5));
+    }
+
+    #[test]
+    fn the_mean_counts_parts_of_a_microsecond() {
+        let mut stat = LatencyStat::default();
+        stat.add(Duration::from_nanos(400));
+        stat.add(Duration::from_nanos(850));
+        assert_eq!((stat.mean(), stat.min(), stat.max()), (0.625, 0, 0));
+    }
+
+    #[test]
+    fn merging_is_counting_all_at_once() {
+        let (mut one, mut two, mut both) =
+            (LatencyStat::default(), LatencyStat::default(), LatencyStat::default());
+        for us in [3, 900, 15_000] {
+            one.add(Duration::from_micros(us));
+            both.add(Duration::from_micros(us));
+        }
+        for us in [1, 3_000_000] {
+            two.add(Duration::from_micros(us));
+            both.add(Duration::from_micros(us));
+        }
+        one.merge(&two);
+        assert_eq!(one, both);
+        assert_eq!((one.percentile(50.0), one.percentile(99.0)), (900, 2_000_000));
+        one.merge(&LatencyStat::default());
+        assert_eq!(one, both);
+    }
+}

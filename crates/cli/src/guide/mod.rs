@@ -1,0 +1,35 @@
+//! The programs of the guide, under their names and with their lines.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `program` | the programs by their names, as subcommands and as links to the one binary |
+//! | `kv_perf` | workloads on key-value and block devices |
+//! | `sdk_perf`, `sdk_iterate` | `sdk_perf`, `sdk_perf_async`, `sdk_iterate`, `sdk_iterate_async` |
+//! | `ids`, `pair` | which pairs are touched in which order, and what they are made of |
+//! | `lane`, `flight`, `lent` | a thread and its queue; what is under way on an asynchronous one; values that are not copied |
+//! | `phase` | all threads doing one thing at the same time |
+//! | `record`, `latency` | what a thread found out; how long operations took |
+//! | `elapsed`, `about`, `console` | blocks of times, and how full a device is, as they are printed; where to |
+//! | `document` | the whole result, for programs and for the report |
+//!
+//! They stand on [`unvme::session`], as programs of the C library do.
+
+mod about;
+mod console;
+mod document;
+mod elapsed;
+mod flight;
+mod ids;
+mod kv_perf;
+mod lane;
+mod latency;
+mod lent;
+mod pair;
+mod phase;
+mod program;
+mod record;
+mod sdk_iterate;
+mod sdk_perf;
+
+pub(crate) use lane::{is_missing, status_text};
+pub(crate) use program::{Program, called};

@@ -1,0 +1,93 @@
+//! Virtual key-value devices: created, shown, formatted, checked.
+
+mod home;
+
+use home::{DEVICE, Home};
+
+#[test]
+fn a_key_value_device_is_created_listed_and_shown() {
+    let home = Home::new();
+    home.ok(&["device", "create", DEVICE, "--type", "kv", "--size", "64M", "--keyspace-field", "nsid"]);
+    let show = home.ok(&["device", "show", DEVICE]);
+    assert!(show.contains("type           : kv\n") && show.contains("keyspace_field : nsid\n"), "{show}");
+    assert!(show.contains("namespace 1    : 64M for pairs when new\n"), "{show}");
+    let table = home.ok(&["list"]);
+    let row = table.lines().nth(2).expect("a namespace");
+    assert!(row.contains(" / ") && row.contains("  -  ") && row.contains("  KV  "), "{table}");
+    let list = home.json(&["list"]);
+    assert_eq!((&list["Devices"][0]["SSDType"], &list["Devices"][0]["UsedBytes"]), (&"KV".into(), &0.into()));
+    let id = home.ok(&["id-ns", DEVICE]);
+    assert!(id.starts_with("NVME Identify Namespace 1 (key value):\n"), "{id}");
+    assert!(id.contains("kvf   0 : kvkml:16 kvvml:268435456 mnks:0 rp:0 (in use)\n"), "{id}");
+    assert_eq!(home.ok(&["id-ns", DEVICE, "--csi", "1"]), id);
+    home.run(&["id-ns", DEVICE, "--csi", "2"]).fails_with(2, &["expected 0 (NVM) or 1 (key value)"]);
+    assert_eq!(home.ok(&["list-ns", DEVICE, "--csi", "1"]), "[   0]:0x1\n");
+    assert_eq!(home.ok(&["list-ns", DEVICE, "--csi", "0"]), "");
+}
+
+#[test]
+fn a_device_may_have_blocks_and_pairs() {
+    let home = Home::new();
+    let create =
+        ["device", "create", DEVICE, "--type", "kv", "--size", "64M", "--namespaces", "block:16M,32M"];
+    home.ok(&create);
+    let list = home.json(&["list"]);
+    assert_eq!(list["Devices"][0]["SSDType"], "LBA");
+    assert_eq!(list["Devices"][1]["SSDType"], "KV");
+    home.ok_with(&["write", DEVICE, "-z", "512"], b"blocks");
+    home.ok(&["kv", "store", DEVICE, "-n", "2", "key", "pairs"]);
+    assert_eq!(home.ok(&["kv", "retrieve", DEVICE, "-n", "2", "key"]), "pairs");
+    home.run(&["format", DEVICE, "-n", "2", "--block-size", "512"])
+        .fails_with(2, &["namespace 2 holds pairs, which have no blocks"]);
+    home.ok(&["format", DEVICE, "-n", "2", "--ses", "1"]);
+    assert!(home.ok(&["read", DEVICE, "-z", "6"]).starts_with("blocks"));
+    home.run(&["kv", "retrieve", DEVICE, "-n", "2", "key"]).fails_with(1, &[]);
+    home.ok(&["create-ns", DEVICE, "--csi", "1", "--size", "16M"]);
+    home.ok(&["attach-ns", DEVICE, "-n", "3", "-c", "0"]);
+    assert_eq!(home.ok(&["list-ns", DEVICE, "-y", "1"]), "[   0]:0x2\n[   1]:0x3\n");
+}
+
+#[test]
+fn the_logs_of_kv_ssds_are_shown_field_by_field() {
+    let home = Home::new();
+    home.ok(&["device", "create", DEVICE, "--type", "kv", "--size", "64M"]);
+    home.ok(&["kv", "store", DEVICE, "key1", "value"]);
+    let log = home.ok(&["get-log", DEVICE, "-i", "0xc0", "-l", "1024"]);
+    assert!(log.starts_with("Extended SMART Log for device:0000:02:00.0\n"), "{log}");
+    assert!(
+        log.contains("store_succeeded         : 1\n") && log.contains("key_max                 : 255\n"),
+        "{log}"
+    );
+    assert_eq!(home.json(&["get-log", DEVICE, "-i", "0xc0", "-l", "1024"])["store_value_max"], 5);
+    assert!(home.ok(&["get-log", DEVICE, "-i", "0xca", "-l", "512"]).contains("waf                     : "));
+    assert!(home.ok(&["get-log", DEVICE, "-i", "0xd0", "-l", "512"]).ends_with("none is open\n"));
+    // A part of a page is shown as bytes.
+    assert!(home.ok(&["get-log", DEVICE, "-i", "0xc0", "-l", "16"]).contains("0000: 00 00"));
+}
+
+#[test]
+fn a_check_names_the_pair_whose_value_is_damaged_and_the_others_are_read() {
+    let home = Home::new();
+    home.ok(&["device", "create", DEVICE, "--type", "kv", "--size", "64M"]);
+    home.ok(&["kv", "store", DEVICE, "good", "the value of another pair"]);
+    home.ok(&["kv", "store", DEVICE, "bad", "this value will have a flipped bit"]);
+    assert_eq!(home.ok(&["device", "check", DEVICE]), "namespace 1: 2 pairs, nothing is lost\n");
+    let path = home.slot().join("media.img");
+    let mut media = std::fs::read(&path).expect("media");
+    let needle = b"a flipped bit";
+    let places: Vec<usize> =
+        (0..media.len() - needle.len()).filter(|&at| media[at..].starts_with(needle)).collect();
+    assert!(!places.is_empty(), "the value is on the media");
+    for at in places {
+        media[at] ^= 1;
+    }
+    std::fs::write(&path, media).expect("media");
+    let outcome = home.run(&["device", "check", DEVICE]);
+    outcome.fails_with(1, &["1 of what was stored cannot be read"]);
+    let done = home.run(&["device", "check", DEVICE, "--output", "json"]);
+    let json: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    assert_eq!(json["namespaces"][0]["lost"][0]["key"], "626164");
+    assert_eq!(home.ok(&["kv", "retrieve", DEVICE, "good"]), "the value of another pair");
+    home.run(&["kv", "retrieve", DEVICE, "bad"]).fails_with(1, &["Unrecovered Error"]);
+    home.run(&["device", "check", "03:00.0"]).fails_with(3, &["no such device"]);
+}

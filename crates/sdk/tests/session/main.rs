@@ -1,0 +1,13 @@
+//! Sessions: devices that any thread calls.
+
+mod blocks;
+mod cached;
+mod closing;
+mod handlers;
+mod logging;
+mod lost;
+mod pairs;
+mod rig;
+mod served;
+mod standard;
+mod threads;

@@ -1,0 +1,155 @@
+//! Append heads: where records are written next.
+
+use std::sync::atomic::Ordering;
+
+use zerocopy::IntoBytes;
+
+use super::layout::{
+    DATA_START, HEADER_AT, RECORD_ALIGNMENT, SegmentHeader, SegmentKind, SummaryEntry, TAIL_AT, TRAILER_AT,
+    Trailer,
+};
+use super::segment::{Purpose, State, worth};
+use super::{KvError, KvStore};
+
+/// An append head; idle without a segment.
+#[derive(Default)]
+pub(super) struct AppendHead {
+    pub(super) open: Option<OpenSegment>,
+    /// Memory of the last segment's summary, for the next one's.
+    spare: Vec<SummaryEntry>,
+}
+
+/// A segment that records are appended to.
+pub(super) struct OpenSegment {
+    pub(super) segment: u32,
+    /// Media offset of the segment.
+    pub(super) base: u64,
+    pub(super) nonce: u32,
+    /// Offset of the next record.
+    pub(super) at: usize,
+    /// Bytes of the records appended.
+    bytes: u32,
+    summary: Vec<SummaryEntry>,
+}
+
+impl OpenSegment {
+    /// True when a record of that size fits, with its entry in the summary.
+    #[inline]
+    pub(super) fn fits(&self, record_bytes: usize) -> bool {
+        let entries = self.summary.len() + 1;
+        self.at + record_bytes + entries * size_of::<SummaryEntry>() <= TRAILER_AT
+    }
+
+    /// Media offset of the next record.
+    #[inline]
+    pub(super) fn place(&self) -> u64 {
+        self.base + self.at as u64
+    }
+}
+
+impl KvStore {
+    /// Makes sure that the head's segment has room for a record.
+    ///
+    /// # Errors
+    /// [`KvError::Full`] when no space can be found, [`KvError::Media`] when the media fails.
+    #[inline]
+    pub(super) fn make_room(
+        &self,
+        head: &mut AppendHead,
+        record_bytes: usize,
+        purpose: Purpose,
+    ) -> Result<(), KvError> {
+        if head.open.as_ref().is_some_and(|open| open.fits(record_bytes)) {
+            return Ok(());
+        }
+        self.open_next(head, purpose)
+    }
+
+    #[cold]
+    fn open_next(&self, head: &mut AppendHead, purpose: Purpose) -> Result<(), KvError> {
+        self.seal(head);
+        let segment = self.take_segment(purpose, State::Open)?;
+        self.start_segment(segment, SegmentKind::Log);
+        let nonce = self.segments.pool().segment(segment).nonce;
+        head.open = Some(OpenSegment {
+            segment,
+            base: self.segments.base(segment),
+            nonce,
+            at: DATA_START,
+            bytes: 0,
+            summary: std::mem::take(&mut head.spare),
+        });
+        Ok(())
+    }
+
+    /// A free segment with space on the media; for a host's command, reclaim makes one if need be.
+    pub(super) fn take_segment(&self, purpose: Purpose, state: State) -> Result<u32, KvError> {
+        loop {
+            let (taken, free) = {
+                let mut pool = self.segments.pool();
+                (pool.take(purpose, state), pool.free_count())
+            };
+            if free < self.low_water() {
+                self.is_scarce.store(true, Ordering::Relaxed);
+            }
+            if let Some(segment) = taken {
+                self.media.reserve(self.segments.chunk(segment)).map_err(|status| {
+                    self.segments.pool().give_back(segment);
+                    KvError::from_media(status)
+                })?;
+                return Ok(segment);
+            }
+            if purpose == Purpose::Reclaim {
+                return Err(KvError::Full);
+            }
+            self.reclaim_now(purpose)?;
+        }
+    }
+
+    /// Writes a segment's first page: from now on it is what it is going to be.
+    pub(super) fn start_segment(&self, segment: u32, kind: SegmentKind) {
+        let (incarnation, nonce) = {
+            let mut pool = self.segments.pool();
+            let info = pool.segment(segment);
+            (info.incarnation, info.nonce)
+        };
+        let header = SegmentHeader::new(kind, self.segments.identity, segment, incarnation, nonce);
+        let mut page = [0; DATA_START];
+        for at in HEADER_AT {
+            page[at..at + size_of::<SegmentHeader>()].copy_from_slice(header.as_bytes());
+        }
+        self.memory.write(self.segments.base(segment) as usize, &page);
+        self.count_media_bytes(DATA_START as u64);
+    }
+
+    /// The record at the head is written: the next one comes behind it.
+    #[inline]
+    pub(super) fn advance(&self, open: &mut OpenSegment, record_bytes: usize, entry: SummaryEntry) {
+        open.at += record_bytes;
+        open.bytes += record_bytes as u32;
+        open.summary.push(entry);
+        debug_assert!(open.at.is_multiple_of(RECORD_ALIGNMENT));
+        // When the store is opened after a crash, this tells a damaged record from the end of the log.
+        let tail_at = open.base as usize + TAIL_AT;
+        self.memory.store_u64(tail_at, open.at as u64, Ordering::Relaxed);
+    }
+
+    /// Closes the head's segment: writes its summary, so that nobody has to read its records to know what they are.
+    pub(super) fn seal(&self, head: &mut AppendHead) {
+        let Some(open) = head.open.take() else { return };
+        self.write_summary(open.segment, open.nonce, open.at, &open.summary);
+        self.segments.add_live(open.segment, open.bytes);
+        self.segments.pool().seal(open.segment, worth(open.summary.len(), open.at));
+        head.spare = open.summary;
+        head.spare.clear();
+    }
+
+    pub(super) fn write_summary(&self, segment: u32, nonce: u32, end: usize, summary: &[SummaryEntry]) {
+        let trailer = Trailer::new(self.segments.identity.secret, nonce, end, summary);
+        let trailer_at = self.segments.base(segment) as usize + TRAILER_AT;
+        let bytes = summary.as_bytes();
+        self.memory.write(trailer_at - bytes.len(), bytes);
+        self.memory.write(trailer_at, trailer.as_bytes());
+        self.count_media_bytes((bytes.len() + size_of::<Trailer>()) as u64);
+    }
+}

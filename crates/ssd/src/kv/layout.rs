@@ -1,0 +1,551 @@
+//! What is on the media: `docs/disk-format.md` as code.
+//!
+//! Everything read here may be damaged: nothing is assumed about it.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{KEY_BYTES_MAX, KEYSPACES, VALUE_BYTES_MAX, checksum};
+use crate::config::CHUNK_BYTES;
+
+/// Version of the format. Another one is refused.
+pub(super) const FORMAT_VERSION: u32 = 1;
+
+/// A segment is a chunk of the namespace.
+pub(super) const SEGMENT_BYTES: usize = CHUNK_BYTES as usize;
+/// The first page of a segment describes it; records, or an extent's data, begin behind it.
+pub(super) const DATA_START: usize = 4096;
+/// Offsets of the two copies of the segment header.
+pub(super) const HEADER_AT: [usize; 2] = [0, DATA_START - size_of::<SegmentHeader>()];
+/// Offset of the mark of a segment that a sync has covered completely.
+pub(super) const CLEAN_AT: usize = 128;
+/// Offset of the end of the last record whose command was completed.
+pub(super) const TAIL_AT: usize = 192;
+/// Offset of an extent's block checksums.
+pub(super) const EXTENT_CHECKS_AT: usize = 256;
+/// Offset of a sealed log segment's trailer; the summary ends there.
+pub(super) const TRAILER_AT: usize = SEGMENT_BYTES - size_of::<Trailer>();
+
+/// A value has a checksum per this many bytes.
+pub(super) const BLOCK_BYTES: usize = 4096;
+/// Data of a value in one extent.
+pub(super) const EXTENT_DATA_BYTES: usize = SEGMENT_BYTES - DATA_START;
+pub(super) const EXTENT_BLOCKS: usize = EXTENT_DATA_BYTES / BLOCK_BYTES;
+/// The list of a value's extents is a block of its own before the rest of the value.
+pub(super) const MANIFEST_BYTES: usize = BLOCK_BYTES;
+pub(super) const EXTENTS_MAX: usize = VALUE_BYTES_MAX as usize / EXTENT_DATA_BYTES + 1;
+
+/// Records begin at multiples of this.
+pub(super) const RECORD_ALIGNMENT: usize = 16;
+/// Values of at least a block begin at a cache line.
+pub(super) const LINE_BYTES: usize = 64;
+pub(super) const HEAD_BYTES_MIN: usize = size_of::<RecordHeader>();
+const BLOCKS_MAX: usize = EXTENT_BLOCKS;
+/// Header, key and checksums of the longest record.
+pub(super) const HEAD_BYTES_MAX: usize = HEAD_BYTES_MIN + (KEY_BYTES_MAX + 1) + 4 * BLOCKS_MAX;
+
+const SEGMENT_MAGIC: [u8; 8] = *b"UNVMEKV\n";
+const TRAILER_MAGIC: [u8; 8] = *b"UNVMEKVS";
+
+// Sizes are what the offsets above were made for.
+const _: () = assert!(size_of::<SegmentHeader>() == 64 && size_of::<Trailer>() == 64);
+const _: () = assert!(size_of::<RecordHeader>() == 32 && size_of::<SummaryEntry>() == 16);
+const _: () = assert!(EXTENT_CHECKS_AT + 4 * EXTENT_BLOCKS <= DATA_START - size_of::<SegmentHeader>());
+const _: () = assert!(EXTENTS_MAX * size_of::<ExtentEntry>() + 8 <= MANIFEST_BYTES);
+
+/// What a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SegmentKind {
+    /// Nothing: it can be used for anything.
+    Free,
+    /// Records.
+    Log,
+    /// A part of one value.
+    Extent,
+}
+
+/// The first bytes of each segment that has ever been used, twice.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct SegmentHeader {
+    magic: [u8; 8],
+    version: U32,
+    kind: U32,
+    /// Which store this is a segment of: a new number at each format.
+    pub(super) store: U64,
+    /// Seed of the store's checksums.
+    pub(super) secret: U64,
+    /// Grows with each use of any segment.
+    pub(super) incarnation: U64,
+    /// What the records of this use of the segment are known by.
+    pub(super) nonce: U32,
+    pub(super) index: U32,
+    pub(super) segments: U32,
+    reserved: U32,
+    check: U64,
+}
+
+/// What the first page of a segment says.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum HeaderRead {
+    /// A header of this version.
+    Valid(SegmentKind, SegmentHeader),
+    /// A header of another version.
+    Version(u32),
+    /// No header.
+    Nothing,
+}
+
+/// Identity of a store; in each of its headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) store: u64,
+    pub(super) secret: u64,
+    pub(super) segments: u32,
+}
+
+impl SegmentHeader {
+    pub(super) fn new(
+        kind: SegmentKind,
+        identity: Identity,
+        index: u32,
+        incarnation: u64,
+        nonce: u32,
+    ) -> Self {
+        let kind = match kind {
+            SegmentKind::Free => 1,
+            SegmentKind::Log => 2,
+            SegmentKind::Extent => 3,
+        };
+        let mut header = Self {
+            magic: SEGMENT_MAGIC,
+            version: FORMAT_VERSION.into(),
+            kind: kind.into(),
+            store: identity.store.into(),
+            secret: identity.secret.into(),
+            incarnation: incarnation.into(),
+            nonce: nonce.into(),
+            index: index.into(),
+            segments: identity.segments.into(),
+            reserved: 0.into(),
+            check: 0.into(),
+        };
+        header.check = header.checksum().into();
+        header
+    }
+
+    fn checksum(&self) -> u64 {
+        checksum::of_metadata(0, self.as_bytes().get(..56).unwrap_or_default())
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        Identity { store: self.store.get(), secret: self.secret.get(), segments: self.segments.get() }
+    }
+
+    /// One copy of a header. The version is looked at alone: of another one nothing else is known.
+    pub(super) fn read(bytes: &[u8]) -> HeaderRead {
+        let Ok((header, _)) = Self::read_from_prefix(bytes) else { return HeaderRead::Nothing };
+        if header.magic != SEGMENT_MAGIC {
+            return HeaderRead::Nothing;
+        }
+        let is_intact = header.check.get() == header.checksum();
+        if header.version.get() != FORMAT_VERSION {
+            // A flipped bit in the version is found by the checksum; a new version's header may be checked otherwise.
+            return HeaderRead::Version(header.version.get());
+        }
+        let kind = match header.kind.get() {
+            1 => SegmentKind::Free,
+            2 => SegmentKind::Log,
+            3 => SegmentKind::Extent,
+            _ => return HeaderRead::Nothing,
+        };
+        if is_intact { HeaderRead::Valid(kind, header) } else { HeaderRead::Nothing }
+    }
+}
+
+/// What [`CLEAN_AT`] holds in a segment all of which a sync has covered.
+pub(super) fn clean_mark(secret: u64, nonce: u32) -> u64 {
+    checksum::of_metadata(secret, &nonce.to_le_bytes())
+}
+
+/// The last bytes of a sealed log segment.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct Trailer {
+    magic: [u8; 8],
+    nonce: U32,
+    /// Entries of the summary.
+    entries: U32,
+    /// Offset of the end of the last record.
+    end: U32,
+    reserved: [U32; 7],
+    /// Checksum of the summary.
+    summary: U64,
+    /// Checksum of what is before it.
+    check: U64,
+}
+
+impl Trailer {
+    pub(super) fn new(secret: u64, nonce: u32, end: usize, summary: &[SummaryEntry]) -> Self {
+        let mut trailer = Self {
+            magic: TRAILER_MAGIC,
+            nonce: nonce.into(),
+            entries: (summary.len() as u32).into(),
+            end: (end as u32).into(),
+            reserved: [0.into(); 7],
+            summary: checksum::of_metadata(secret ^ u64::from(nonce), summary.as_bytes()).into(),
+            check: 0.into(),
+        };
+        trailer.check = trailer.checksum(secret).into();
+        trailer
+    }
+
+    fn checksum(&self, secret: u64) -> u64 {
+        checksum::of_metadata(secret, self.as_bytes().get(..56).unwrap_or_default())
+    }
+
+    /// The trailer of the segment's present use; `None` when there is none or it is damaged.
+    pub(super) fn read(bytes: &[u8], secret: u64, nonce: u32) -> Option<Self> {
+        let trailer = Self::read_from_bytes(bytes).ok()?;
+        let is_intact = trailer.magic == TRAILER_MAGIC
+            && trailer.nonce.get() == nonce
+            && trailer.check.get() == trailer.checksum(secret);
+        let end = DATA_START.checked_add(trailer.entries().checked_mul(size_of::<SummaryEntry>())?)?;
+        (is_intact && end <= TRAILER_AT && trailer.end() <= TRAILER_AT).then_some(trailer)
+    }
+
+    /// Number of entries of the summary.
+    pub(super) fn entries(&self) -> usize {
+        self.entries.get() as usize
+    }
+
+    /// Offset of the end of the last record.
+    pub(super) fn end(&self) -> usize {
+        self.end.get() as usize
+    }
+
+    /// True when the summary is as it was written.
+    pub(super) fn vouches_for(&self, summary: &[SummaryEntry], secret: u64) -> bool {
+        let seed = secret ^ u64::from(self.nonce.get());
+        checksum::of_metadata(seed, summary.as_bytes()) == self.summary.get()
+    }
+}
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecordKind {
+    /// A pair with all of its value.
+    Value,
+    /// The key has been deleted.
+    Tombstone,
+    /// A pair with the list of its extents and the rest of its value.
+    Big,
+}
+
+/// A record in a segment's summary, or (without a hash) a hole in which records were lost.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct SummaryEntry {
+    pub(super) hash: U64,
+    /// Offset in units of 16 bytes (17 bits), kind (3 bits), sequence number (44 bits).
+    word: U64,
+}
+
+/// Sequence numbers are below this.
+pub(super) const SEQUENCE_END: u64 = 1 << 44;
+
+impl SummaryEntry {
+    /// An entry for a record at `offset` of its segment; `None` stands for a hole.
+    pub(super) fn new(hash: u64, offset: usize, kind: Option<RecordKind>, sequence: u64) -> Self {
+        let kind = match kind {
+            Some(RecordKind::Value) => 0,
+            Some(RecordKind::Tombstone) => 1,
+            Some(RecordKind::Big) => 2,
+            None => 7u64,
+        };
+        let unit = (offset / RECORD_ALIGNMENT) as u64;
+        Self { hash: hash.into(), word: (unit | kind << 17 | sequence << 20).into() }
+    }
+
+    pub(super) fn offset(&self) -> usize {
+        ((self.word.get() & 0x1_ffff) as usize).saturating_mul(RECORD_ALIGNMENT)
+    }
+
+    pub(super) fn kind(&self) -> Option<RecordKind> {
+        match self.word.get() >> 17 & 7 {
+            0 => Some(RecordKind::Value),
+            1 => Some(RecordKind::Tombstone),
+            2 => Some(RecordKind::Big),
+            _ => None,
+        }
+    }
+
+    pub(super) fn sequence(&self) -> u64 {
+        self.word.get() >> 20
+    }
+}
+
+/// The first bytes of a record.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RecordHeader {
+    /// Of the rest of the header, the key and the block checksums.
+    pub(super) check: U64,
+    pub(super) sequence: U64,
+    /// Bytes of data in the record.
+    stored_bytes: U32,
+    /// Length of the value.
+    value_bytes: U32,
+    /// The segment's; what is left of an earlier use of the segment has another one.
+    pub(super) nonce: U32,
+    key_bytes: u8,
+    keyspace: u8,
+    kind: u8,
+    flags: u8,
+}
+
+const FLAG_COMPRESSED: u8 = 1;
+
+/// Offset of the nonce in a record.
+pub(super) const NONCE_AT: usize = 24;
+
+/// What a record's header says, each number within its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RecordHead {
+    pub(super) kind: RecordKind,
+    pub(super) keyspace: u8,
+    pub(super) key_bytes: usize,
+    /// Bytes of data in the record.
+    pub(super) stored_bytes: usize,
+    /// Length of the value.
+    pub(super) value_bytes: u32,
+    pub(super) compressed: bool,
+    pub(super) sequence: u64,
+}
+
+impl RecordHead {
+    /// `None` for numbers that no record has.
+    #[inline]
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (header, _) = RecordHeader::ref_from_prefix(bytes).ok()?;
+        let head = Self {
+            kind: match header.kind {
+                0 => RecordKind::Value,
+                1 => RecordKind::Tombstone,
+                2 => RecordKind::Big,
+                _ => return None,
+            },
+            keyspace: header.keyspace,
+            key_bytes: usize::from(header.key_bytes),
+            stored_bytes: header.stored_bytes.get() as usize,
+            value_bytes: header.value_bytes.get(),
+            compressed: header.flags & FLAG_COMPRESSED != 0,
+            sequence: header.sequence.get(),
+        };
+        let possible = head.key_bytes > 0
+            && head.keyspace < KEYSPACES
+            && head.stored_bytes <= EXTENT_DATA_BYTES
+            && head.value_bytes <= VALUE_BYTES_MAX
+            && head.sequence < SEQUENCE_END
+            && (head.kind != RecordKind::Big || head.stored_bytes >= MANIFEST_BYTES);
+        possible.then_some(head)
+    }
+
+    /// Writes the header, without its checksum.
+    pub(super) fn encode(&self, nonce: u32) -> RecordHeader {
+        RecordHeader {
+            check: 0.into(),
+            sequence: self.sequence.into(),
+            stored_bytes: (self.stored_bytes as u32).into(),
+            value_bytes: self.value_bytes.into(),
+            nonce: nonce.into(),
+            key_bytes: self.key_bytes as u8,
+            keyspace: self.keyspace,
+            kind: match self.kind {
+                RecordKind::Value => 0,
+                RecordKind::Tombstone => 1,
+                RecordKind::Big => 2,
+            },
+            flags: if self.compressed { FLAG_COMPRESSED } else { 0 },
+        }
+    }
+
+    /// Blocks of the record's data.
+    #[inline]
+    pub(super) fn blocks(&self) -> usize {
+        self.stored_bytes.div_ceil(BLOCK_BYTES)
+    }
+
+    /// Offset of the block checksums in the record.
+    #[inline]
+    pub(super) fn checks_at(&self) -> usize {
+        HEAD_BYTES_MIN.saturating_add(self.key_bytes.next_multiple_of(4))
+    }
+
+    /// Bytes of header, key and checksums.
+    #[inline]
+    pub(super) fn head_bytes(&self) -> usize {
+        self.checks_at().saturating_add(self.blocks().saturating_mul(4))
+    }
+
+    /// Bytes of the record: the same wherever it is, so that it can be moved.
+    #[inline]
+    pub(super) fn record_bytes(&self) -> usize {
+        // A head ends at a multiple of 4: the data may begin this much behind it.
+        let slack = if self.is_aligned() { LINE_BYTES.saturating_sub(4) } else { 0 };
+        self.head_bytes()
+            .saturating_add(slack)
+            .saturating_add(self.stored_bytes)
+            .next_multiple_of(RECORD_ALIGNMENT)
+    }
+
+    /// Offset of the data in the segment, for a record at offset `at`.
+    #[inline]
+    pub(super) fn data_at(&self, at: usize) -> usize {
+        let behind = at.saturating_add(self.head_bytes());
+        if self.is_aligned() { behind.next_multiple_of(LINE_BYTES) } else { behind }
+    }
+
+    #[inline]
+    fn is_aligned(&self) -> bool {
+        self.stored_bytes >= BLOCK_BYTES
+    }
+
+    /// True when the record fits into an empty segment.
+    pub(super) fn fits_a_segment(&self) -> bool {
+        let end = DATA_START.saturating_add(self.record_bytes()).saturating_add(size_of::<SummaryEntry>());
+        end <= TRAILER_AT
+    }
+}
+
+/// An extent in a big value's manifest.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct ExtentEntry {
+    pub(super) segment: U32,
+    pub(super) nonce: U32,
+    /// Checksum of the extent's block checksums.
+    pub(super) checks: U64,
+}
+
+/// Largest part of a big value that is kept beside its manifest.
+const REST_BYTES_MAX: usize = 1 << 20;
+
+/// Extents of a big value. A rest that would fill most of one has one of its own.
+pub(super) fn extents_of(value_bytes: u32) -> usize {
+    let full = (value_bytes as usize).checked_div(EXTENT_DATA_BYTES).unwrap_or_default();
+    let rest = (value_bytes as usize).saturating_sub(full.saturating_mul(EXTENT_DATA_BYTES));
+    if rest > REST_BYTES_MAX { full.saturating_add(1) } else { full }
+}
+
+/// Bytes of a big value that are kept beside its manifest.
+pub(super) fn rest_of(value_bytes: u32) -> usize {
+    (value_bytes as usize).saturating_sub(extents_of(value_bytes).saturating_mul(EXTENT_DATA_BYTES))
+}
+
+/// A manifest block: the number of extents, and the extents.
+pub(super) fn manifest(extents: &[ExtentEntry]) -> [u8; MANIFEST_BYTES] {
+    let mut block = [0; MANIFEST_BYTES];
+    let count = U64::from(extents.len() as u64);
+    for (to, from) in block.iter_mut().zip(count.as_bytes().iter().chain(extents.as_bytes())) {
+        *to = *from;
+    }
+    block
+}
+
+/// The extents in a manifest block; `None` when it is none.
+pub(super) fn parse_manifest(block: &[u8]) -> Option<&[ExtentEntry]> {
+    let (count, rest) = U64::ref_from_prefix(block).ok()?;
+    let bytes = usize::try_from(count.get()).ok()?.checked_mul(size_of::<ExtentEntry>())?;
+    <[ExtentEntry]>::ref_from_bytes(rest.get(..bytes)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    macro_rules! rows {
+        ($layout:ty: $($field:ident),+) => {
+            [$(format!("| {} | {} |", offset_of!($layout, $field), stringify!($field))),+].to_vec()
+        };
+    }
+
+    /// The tables of `docs/disk-format.md` begin with an offset and a name; those that the code has must be there.
+    #[test]
+    fn the_document_has_the_offsets_of_the_code() {
+        let document = include_str!("../../../../docs/disk-format.md");
+        let rows = [
+            rows!(SegmentHeader: magic, version, kind, store, secret, incarnation, nonce, index, segments, reserved, check),
+            rows!(Trailer: magic, nonce, entries, end, reserved, summary, check),
+            rows!(RecordHeader: check, sequence, stored_bytes, value_bytes, nonce, key_bytes, keyspace, kind, flags),
+            rows!(SummaryEntry: hash, word),
+            rows!(ExtentEntry: segment, nonce, checks),
+            vec![
+                format!("| {} | header |", HEADER_AT[0]),
+                format!("| {CLEAN_AT} | clean mark |"),
+                format!("| {TAIL_AT} | end of the log |"),
+                format!("| {EXTENT_CHECKS_AT} | block checksums |"),
+                format!("| {} | header, again |", HEADER_AT[1]),
+                format!("| {DATA_START} | data |"),
+                format!("| {TRAILER_AT} | trailer |"),
+                format!("Format version: {FORMAT_VERSION}"),
+            ],
+        ];
+        for row in rows.concat() {
+            assert!(document.contains(&row), "docs/disk-format.md lacks: {row}");
+        }
+    }
+
+    #[test]
+    fn a_rest_that_would_fill_most_of_an_extent_has_one() {
+        let extent = 2_093_056;
+        let cases = [(0, 0, 0), (1 << 20, 0, 1 << 20), ((1 << 20) + 1, 1, 0), (extent, 1, 0)];
+        for (value, extents, rest) in cases {
+            assert_eq!((extents_of(value), rest_of(value)), (extents, rest), "{value}");
+        }
+        assert_eq!((extents_of(VALUE_BYTES_MAX), rest_of(VALUE_BYTES_MAX)), (128, 524_288));
+    }
+
+    #[test]
+    fn numbers_that_no_record_has_are_refused() {
+        let head = RecordHead {
+            kind: RecordKind::Value,
+            keyspace: 1,
+            key_bytes: 255,
+            stored_bytes: EXTENT_DATA_BYTES,
+            value_bytes: VALUE_BYTES_MAX,
+            compressed: true,
+            sequence: SEQUENCE_END - 1,
+        };
+        let parse = |head: &RecordHead| RecordHead::parse(head.encode(5).as_bytes());
+        assert_eq!(parse(&head), Some(head));
+        assert!(head.head_bytes() <= HEAD_BYTES_MAX);
+        for wrong in [
+            RecordHead { keyspace: 2, ..head },
+            RecordHead { key_bytes: 0, ..head },
+            RecordHead { stored_bytes: EXTENT_DATA_BYTES + 1, ..head },
+            RecordHead { value_bytes: VALUE_BYTES_MAX + 1, ..head },
+            RecordHead { kind: RecordKind::Big, stored_bytes: MANIFEST_BYTES - 1, ..head },
+            RecordHead { sequence: SEQUENCE_END, ..head },
+        ] {
+            assert_eq!(parse(&wrong), None, "{wrong:?}");
+        }
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(head.encode(5).as_bytes());
+        bytes[30] = 3;
+        assert_eq!(RecordHead::parse(&bytes), None);
+        assert_eq!(RecordHead::parse(&bytes[..31]), None);
+    }
+
+    #[test]
+    fn a_summary_entry_keeps_the_largest_numbers() {
+        let offset = SEGMENT_BYTES - RECORD_ALIGNMENT;
+        let entry = SummaryEntry::new(u64::MAX, offset, Some(RecordKind::Big), SEQUENCE_END - 1);
+        assert_eq!(entry.offset(), offset);
+        assert_eq!((entry.kind(), entry.sequence()), (Some(RecordKind::Big), SEQUENCE_END - 1));
+        assert_eq!(SummaryEntry::new(0, 4096, None, 0).kind(), None);
+    }
+}

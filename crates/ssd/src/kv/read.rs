@@ -1,0 +1,223 @@
+//! Retrieving: without a lock, and without writing anything that another core looks at.
+//!
+//! Between finding a record and having copied it, it may be superseded, reclaimed and written over. Records never change
+//! while they are the newest of their key, so whoever looks again afterwards and finds the same record in the index has
+//! read the right bytes. A checksum that is wrong means damage only then.
+
+use super::host::HostCursor;
+use super::index::Hit;
+use super::layout::{EXTENT_DATA_BYTES, MANIFEST_BYTES, RecordHead, RecordKind, extents_of};
+use super::record::{Block, HeadBuffer, StoredRecord};
+use super::slot::LINES_MANY;
+use super::{HostData, Key, KvError, KvScratch, KvStore, Part};
+use crate::media::NOWHERE;
+
+/// Attempts before the key's writers are kept out.
+const ATTEMPTS_MAX: usize = 8;
+
+/// What the index and the media say about a key.
+pub(super) enum Found {
+    Pair(Hit, RecordHead),
+    Absent,
+    Damaged,
+    /// A writer was in the way: look again.
+    Changed,
+}
+
+impl KvStore {
+    /// Brings the index entry of a key close, for a command some places ahead in its queue.
+    #[inline]
+    pub(crate) fn foresee(&self, key: &Key<'_>) {
+        self.index.prefetch(key.hash);
+    }
+
+    /// Brings the first lines of a key's record close, for the next command; its index entry should have arrived.
+    /// Returns where on the media the rest is, for [`Part::ahead`], or [`NOWHERE`].
+    #[inline]
+    pub(crate) fn approach(&self, key: &Key<'_>) -> u64 {
+        let Some(hit) = self.index.find(key.hash, 0) else { return NOWHERE };
+        let (place, lines) = (hit.slot.place(), hit.slot.lines());
+        if lines < LINES_MANY {
+            self.memory.prefetch(place as usize, lines + 1);
+            return NOWHERE;
+        }
+        self.memory.prefetch(place as usize, 2);
+        place
+    }
+
+    /// True when the key has a value.
+    pub(crate) fn exist(&self, key: &Key<'_>, scratch: &mut KvScratch) -> Result<bool, KvError> {
+        self.attempt(key, || match self.find_pair(key, &mut scratch.old) {
+            Found::Pair(hit, _) => self.index.is_current(key.hash, &hit).then_some(Ok(true)),
+            Found::Absent => Some(Ok(false)),
+            Found::Damaged => Some(Err(KvError::Unrecovered)),
+            Found::Changed => None,
+        })
+    }
+
+    /// Copies as much of a value as the host's memory holds, and returns the whole value's length (with `raw`, the
+    /// stored length). A host that only wants the length gives no memory. On an error the memory may have been written.
+    #[inline]
+    pub(crate) fn retrieve(
+        &self,
+        key: &Key<'_>,
+        part: Part,
+        target: HostData<'_>,
+        scratch: &mut KvScratch,
+    ) -> Result<u32, KvError> {
+        self.attempt(key, || self.try_retrieve(key, part, target, scratch))
+    }
+
+    /// Calls `read` until no writer is in its way.
+    #[inline]
+    pub(super) fn attempt<T>(
+        &self,
+        key: &Key<'_>,
+        mut read: impl FnMut() -> Option<Result<T, KvError>>,
+    ) -> Result<T, KvError> {
+        for _ in 0..ATTEMPTS_MAX {
+            match read() {
+                // The place may have been reused for the same key while it was read: looked at again with writers kept out.
+                Some(Err(KvError::Unrecovered)) => break,
+                Some(result) => return result,
+                None => {}
+            }
+        }
+        let _writers_kept_out = self.index.lock(key.hash);
+        read().unwrap_or(Err(KvError::Unrecovered))
+    }
+
+    #[inline]
+    fn try_retrieve(
+        &self,
+        key: &Key<'_>,
+        part: Part,
+        target: HostData<'_>,
+        scratch: &mut KvScratch,
+    ) -> Option<Result<u32, KvError>> {
+        let (hit, head) = match self.find_pair(key, &mut scratch.head) {
+            Found::Pair(hit, head) => (hit, head),
+            Found::Absent => return Some(Err(KvError::NotFound)),
+            Found::Damaged => return Some(Err(KvError::Unrecovered)),
+            Found::Changed => return None,
+        };
+        let record =
+            StoredRecord { place: hit.slot.place(), head: &head, buffer: &scratch.head, ahead: part.ahead };
+        let is_packed = head.compressed && !part.raw;
+        let length = if head.compressed && part.raw { head.stored_bytes as u32 } else { head.value_bytes };
+        let end = length.min(part.offset.saturating_add(target.bytes)) as usize;
+        let range = (part.offset as usize, end);
+        let mut cursor = HostCursor::new(target);
+        let intact = if range.0 >= range.1 {
+            true
+        } else if is_packed {
+            self.read_packed(&record, &mut scratch.block, &mut scratch.packed, &mut scratch.plain)
+                .is_some_and(|plain| plain.get(range.0..range.1).map(|wanted| cursor.write(wanted)).is_some())
+        } else {
+            self.read_value(&record, range, &mut scratch.block, |bytes| cursor.write(bytes))
+        };
+        if !self.index.is_current(key.hash, &hit) {
+            return None;
+        }
+        Some(if intact { Ok(length) } else { Err(KvError::Unrecovered) })
+    }
+
+    /// Finds a key's record. A pair that is returned is to be looked for again after its bytes have been used.
+    #[inline]
+    pub(super) fn find_pair(&self, key: &Key<'_>, buffer: &mut HeadBuffer) -> Found {
+        let mut first = None;
+        for nth in 0.. {
+            let Some(hit) = self.index.find(key.hash, nth) else {
+                // Slots that moved while several were looked at may have been missed.
+                let moved = first.is_some_and(|hit: Hit| !self.index.is_current(key.hash, &hit));
+                return if moved { Found::Changed } else { Found::Absent };
+            };
+            first = first.or(Some(hit));
+            match self.load_head(hit.slot.place(), buffer) {
+                Some(head) if self.is_of(&head, buffer, key) => {
+                    if !hit.slot.is_tombstone() {
+                        return Found::Pair(hit, head);
+                    }
+                    let current = self.index.is_current(key.hash, &hit);
+                    return if current { Found::Absent } else { Found::Changed };
+                }
+                head => {
+                    if !self.index.is_current(key.hash, &hit) {
+                        return Found::Changed;
+                    }
+                    if head.is_none() {
+                        return Found::Damaged;
+                    }
+                }
+            }
+        }
+        Found::Absent
+    }
+
+    /// Reads bytes `from..to` of a value that is not compressed (or of its stored form). False when some are damaged.
+    #[inline]
+    pub(super) fn read_value(
+        &self,
+        record: &StoredRecord<'_>,
+        range: (usize, usize),
+        block: &mut Block,
+        emit: impl FnMut(&[u8]),
+    ) -> bool {
+        match record.head.kind {
+            RecordKind::Big => self.read_big(record, range, block, emit),
+            _ if range.1 > record.head.stored_bytes => false,
+            _ => self.read_stored(record, range, block, emit),
+        }
+    }
+
+    #[cold]
+    fn read_big(
+        &self,
+        record: &StoredRecord<'_>,
+        range: (usize, usize),
+        block: &mut Block,
+        mut emit: impl FnMut(&[u8]),
+    ) -> bool {
+        let Some(extents) = self.load_manifest(record.place, record.head, record.buffer) else {
+            return false;
+        };
+        let (from, to) = range;
+        let value_bytes = record.head.value_bytes as usize;
+        for (number, extent) in extents.iter().enumerate() {
+            let start = number * EXTENT_DATA_BYTES;
+            let bytes = EXTENT_DATA_BYTES.min(value_bytes - start);
+            let (first, last) = (from.max(start), to.min(start + bytes));
+            if first < last
+                && !self.read_extent(extent, bytes, (first - start, last - start), block, &mut emit)
+            {
+                return false;
+            }
+        }
+        let in_extents = value_bytes.min(extents_of(record.head.value_bytes) * EXTENT_DATA_BYTES);
+        let first = from.max(in_extents);
+        if first >= to {
+            return true;
+        }
+        let range = (first - in_extents + MANIFEST_BYTES, to - in_extents + MANIFEST_BYTES);
+        range.1 <= record.head.stored_bytes && self.read_stored(record, range, block, emit)
+    }
+
+    /// Reads and decompresses a whole value. `None` when it is damaged.
+    pub(super) fn read_packed<'a>(
+        &self,
+        record: &StoredRecord<'_>,
+        block: &mut Block,
+        packed: &mut Vec<u8>,
+        plain: &'a mut Vec<u8>,
+    ) -> Option<&'a [u8]> {
+        packed.clear();
+        let range = (0, record.head.stored_bytes);
+        if !self.read_stored(record, range, block, |bytes| packed.extend_from_slice(bytes)) {
+            return None;
+        }
+        plain.clear();
+        plain.resize(record.head.value_bytes as usize, 0);
+        let bytes = lz4_flex::block::decompress_into(packed, plain).ok()?;
+        (bytes == plain.len()).then_some(plain.as_slice())
+    }
+}

@@ -1,0 +1,271 @@
+//! The store against models of what it must do.
+
+mod crash;
+mod damage;
+mod format;
+mod full;
+mod hostile;
+mod killed;
+mod model;
+mod threads;
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use unvme_bus::space::{Direction, Place, View};
+use unvme_bus::{AddressSpace, DmaAccess, Region};
+
+use super::{HostData, KvError, KvScratch, KvStore, Listing, Part, StorePolicy};
+use crate::config::CHUNK_BYTES;
+use crate::media::{Media, MemoryStore, NOWHERE, Store};
+use crate::{FileStore, SsdError};
+
+/// Bytes of host memory: enough for the largest value tested.
+const HOST_BYTES: usize = 8 << 20;
+
+/// Numbers that are the same for the same seed.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    pub(super) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(count + 8);
+        while bytes.len() < count {
+            bytes.extend_from_slice(&self.next().to_le_bytes());
+        }
+        bytes.truncate(count);
+        bytes
+    }
+}
+
+/// The seed of a test; printed when the test fails.
+pub(super) struct Seed {
+    test: &'static str,
+    pub(super) value: u64,
+}
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = writeln!(std::io::stderr(), "{}: UNVME_TEST_SEED={}", self.test, self.value);
+        }
+    }
+}
+
+/// A seed from the environment, or a new one.
+pub(super) fn seed(test: &'static str) -> Seed {
+    let value = std::env::var("UNVME_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    Seed { test, value: value.unwrap_or_else(super::checksum::random) }
+}
+
+/// A store's memory, and what of it a power cut would leave for certain.
+pub(super) struct Disk {
+    memory: Region,
+    durable: Mutex<Vec<u8>>,
+    /// Called at each sync.
+    on_sync: Box<dyn Fn() + Send + Sync>,
+}
+
+/// A [`Disk`] as a store.
+pub(super) struct DiskStore(pub(super) Arc<Disk>);
+
+impl Disk {
+    pub(super) fn new(image: &[u8], on_sync: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        let memory = Region::anonymous(image.len()).expect("memory");
+        memory.write(0, image);
+        Arc::new(Self { memory, durable: Mutex::new(image.to_vec()), on_sync: Box::new(on_sync) })
+    }
+
+    pub(super) fn image(&self) -> Vec<u8> {
+        let mut image = vec![0; self.memory.len()];
+        self.memory.read(0, &mut image);
+        image
+    }
+
+    /// What a power cut leaves: what was synced, and any of the pages written since.
+    pub(super) fn cut_power(&self, random: &mut Random) -> Vec<u8> {
+        let mut image = self.durable.lock().unwrap().clone();
+        let now = self.image();
+        let odds = random.below(5);
+        for (old, new) in image.chunks_mut(4096).zip(now.chunks(4096)) {
+            if old != new && random.below(4) < odds {
+                old.copy_from_slice(new);
+            }
+        }
+        image
+    }
+}
+
+impl Store for DiskStore {
+    fn bytes(&self) -> u64 {
+        self.0.memory.len() as u64
+    }
+    fn memory(&self) -> Option<&Region> {
+        Some(&self.0.memory)
+    }
+    fn holds_data(&self, _chunk: u64) -> bool {
+        true
+    }
+    fn reserve(&self, _chunk: u64) -> Result<(), SsdError> {
+        Ok(())
+    }
+    fn release(&self, chunk: u64) -> Result<(), SsdError> {
+        self.0.memory.fill((chunk * CHUNK_BYTES) as usize, CHUNK_BYTES as usize, 0);
+        Ok(())
+    }
+    fn sync(&self) -> Result<(), SsdError> {
+        self.0.memory.read(0, &mut self.0.durable.lock().unwrap());
+        (self.0.on_sync)();
+        Ok(())
+    }
+    fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
+        Ok(None)
+    }
+    fn save_state(&self, _state: &[u8]) -> Result<(), SsdError> {
+        Ok(())
+    }
+}
+
+/// A store and a queue's side of it: host memory and scratch.
+pub(super) struct Pairs {
+    pub(super) store: Arc<KvStore>,
+    host: Region,
+    view: View,
+    scratch: KvScratch,
+    cuts: Random,
+}
+
+pub(super) fn chunks_of(media: &Media) -> Arc<[u32]> {
+    (0..media.chunks() as u32).collect()
+}
+
+pub(super) fn create(store: Box<dyn Store>) -> Arc<KvStore> {
+    let media = Arc::new(Media::new(store).expect("media"));
+    let chunks = chunks_of(&media);
+    Arc::new(KvStore::create(media, chunks).expect("a store"))
+}
+
+pub(super) fn try_open(store: Box<dyn Store>) -> Result<Arc<KvStore>, SsdError> {
+    let media = Arc::new(Media::new(store)?);
+    let chunks = chunks_of(&media);
+    KvStore::open(media, chunks).map(Arc::new)
+}
+
+pub(super) fn open(store: Box<dyn Store>) -> Arc<KvStore> {
+    try_open(store).expect("a store")
+}
+
+pub(super) fn memory(bytes: u64) -> Box<dyn Store> {
+    Box::new(MemoryStore::new(bytes).expect("memory"))
+}
+
+pub(super) fn folder(path: &std::path::Path, bytes: u64) -> Box<dyn Store> {
+    Box::new(FileStore::open(path, bytes).expect("a file"))
+}
+
+impl Pairs {
+    pub(super) fn new(store: Arc<KvStore>, lane: u16) -> Self {
+        Self::with_host(store, lane, HOST_BYTES)
+    }
+
+    pub(super) fn with_host(store: Arc<KvStore>, lane: u16, host_bytes: usize) -> Self {
+        let host = Region::anonymous(host_bytes).expect("memory");
+        let space = AddressSpace::new();
+        space.map(0, &host, DmaAccess { read: true, write: true }).expect("a mapping");
+        let view = space.view();
+        Self { store, host, view, scratch: KvScratch::new(lane), cuts: Random(u64::from(lane)) }
+    }
+
+    /// Pieces of host memory from its start, cut at random places.
+    fn pieces(&mut self, bytes: usize) -> Vec<Place> {
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        while at < bytes {
+            let cut = if self.cuts.below(2) == 0 { bytes } else { 1 + self.cuts.below(bytes) };
+            let place = self.view.find(at as u64, cut.min(bytes - at), Direction::Write).expect("mapped");
+            pieces.push(place);
+            at += place.bytes;
+        }
+        pieces
+    }
+
+    pub(super) fn store_with(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        policy: StorePolicy,
+    ) -> Result<(), KvError> {
+        self.host.write(0, value);
+        let pieces = self.pieces(value.len());
+        let data = HostData { host: &self.view, pieces: &pieces, bytes: value.len() as u32 };
+        self.store.store(&self.store.key(0, key), data, policy, &mut self.scratch)
+    }
+
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        self.store_with(key, value, StorePolicy::default())
+    }
+
+    pub(super) fn append(&mut self, key: &[u8], value: &[u8]) -> Result<u32, KvError> {
+        self.host.write(0, value);
+        let pieces = self.pieces(value.len());
+        let data = HostData { host: &self.view, pieces: &pieces, bytes: value.len() as u32 };
+        self.store.append(&self.store.key(0, key), data, &mut self.scratch)
+    }
+
+    /// `bytes` of a value from `offset`, as many as there are, and the length of the whole.
+    pub(super) fn part(
+        &mut self,
+        key: &[u8],
+        offset: u32,
+        bytes: usize,
+        raw: bool,
+    ) -> Result<(Vec<u8>, u32), KvError> {
+        let pieces = self.pieces(bytes);
+        let data = HostData { host: &self.view, pieces: &pieces, bytes: bytes as u32 };
+        let part = Part { offset, raw, ahead: NOWHERE };
+        let length = self.store.retrieve(&self.store.key(0, key), part, data, &mut self.scratch)?;
+        let mut out = vec![0; bytes.min((length as usize).saturating_sub(offset as usize))];
+        self.host.read(0, &mut out);
+        Ok((out, length))
+    }
+
+    pub(super) fn get(&mut self, key: &[u8]) -> Result<Vec<u8>, KvError> {
+        let (_, length) = self.part(key, 0, 0, false)?;
+        let (value, _) = self.part(key, 0, length as usize, false)?;
+        Ok(value)
+    }
+
+    pub(super) fn delete(&mut self, key: &[u8]) -> Result<bool, KvError> {
+        self.store.delete(&self.store.key(0, key), &mut self.scratch)
+    }
+
+    pub(super) fn exist(&mut self, key: &[u8]) -> Result<bool, KvError> {
+        self.store.exist(&self.store.key(0, key), &mut self.scratch)
+    }
+
+    pub(super) fn keys(&self, start: &[u8]) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        self.store
+            .list(all_from(start), |key| {
+                keys.push(key.to_vec());
+                true
+            })
+            .expect("a listing");
+        keys
+    }
+}
+
+pub(super) fn all_from(start: &[u8]) -> Listing<'_> {
+    Listing { keyspace: 0, start, after_start: false, key_bytes_max: 255, prefix: 0, mask: 0 }
+}

@@ -1,0 +1,189 @@
+#!/bin/sh
+# Builds the C library, installs it in a folder of its own, and compiles and runs against it what C programs would be: the
+# examples, and the tests in crates/capi/tests/c. Shared and static, under valgrind and with the address sanitizer.
+#
+#   tests/capi.sh [folder for what is built, default target/capi-test]
+set -eu
+cd "$(dirname "$0")/.."
+
+target=${CARGO_TARGET_DIR:-$PWD/target}
+work=${1:-$target/capi-test}
+stage=$work/stage
+CC=${CC:-cc}
+CXX=${CXX:-c++}
+LOCKED=${LOCKED---locked}
+
+rm -rf "$work"
+mkdir -p "$work/shared" "$work/static" "$work/asan"
+
+section() {
+    printf 'capi: %s\n' "$*"
+}
+
+# Runs a program quietly; what it printed is shown when it fails.
+run() {
+    log=$work/output.log
+    result=0
+    timeout 300 "$@" >"$log" 2>&1 || result=$?
+    if [ "$result" -ne 0 ]; then
+        tail -n 60 "$log" >&2
+        echo "capi: failed with $result: $*" >&2
+        exit 1
+    fi
+}
+
+section "install into $stage"
+run make --no-print-directory -C crates/capi install PROFILE=dev PREFIX="$stage" LOCKED="$LOCKED"
+cargo xtask capi "$stage/lib/libunvme.so"
+export PKG_CONFIG_PATH="$stage/lib/pkgconfig"
+[ "$(pkg-config --modversion unvme)" = "$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" ]
+
+strict='-Wall -Wextra -Werror -g'
+cflags=$(pkg-config --cflags unvme-compat)
+shared_libs="$(pkg-config --libs unvme) -Wl,-rpath,$stage/lib -lpthread -lm"
+# The archive by its name: -lunvme would find the shared library first.
+static_libs="$stage/lib/libunvme.a $(pkg-config --libs --static unvme | sed 's/-lunvme//')"
+
+section 'headers by themselves, in the languages they are used from'
+for header in kv_types.h kv_apis.h kv_api.h kvnvme.h unvme.h kvutil.h latency_stat.h EagleHashIP.h kv_trace.h \
+    kvradix.h kvslab.h kvcache.h spdk/env.h; do
+    for std in gnu99 gnu11 gnu17; do
+        # shellcheck disable=SC2086
+        printf '#include "%s"\nint main(void) { return 0; }\n' "$header" |
+            $CC -std=$std $strict $cflags -fsyntax-only -x c -
+    done
+    # shellcheck disable=SC2086
+    printf '#include "%s"\nint main() { return 0; }\n' "$header" |
+        $CXX -std=gnu++17 $strict $cflags -fsyntax-only -x c++ -
+done
+
+# compile <folder> <name> <library flags> <source> ...
+compile() {
+    folder=$1 name=$2 libs=$3
+    shift 3
+    # -fno-common: a variable that a header defines would be there twice.
+    # shellcheck disable=SC2086
+    $CC -std=gnu11 -D_GNU_SOURCE -fno-common $strict $cflags "$@" -o "$work/$folder/$name" $libs
+}
+
+examples=
+for source in examples/*.c; do
+    name=$(basename "$source" .c)
+    examples="$examples $name"
+done
+tests='layout negative lba defects iterate simple_config driver compat own removal'
+
+sources_of() {
+    case $1 in
+    compat) echo crates/capi/tests/c/compat.c crates/capi/tests/c/overriding.c ;;
+    *) echo "crates/capi/tests/c/$1.c" ;;
+    esac
+}
+
+compile_all() {
+    for name in $examples; do
+        compile "$1" "example-$name" "$2" "examples/$name.c"
+    done
+    for name in $tests; do
+        # shellcheck disable=SC2046
+        compile "$1" "$name" "$2" $(sources_of "$name")
+    done
+}
+
+run_examples() {
+    for name in $examples; do
+        run "$@" "$work/$folder/example-$name"
+    done
+    # What an example says when there is no such device.
+    if "$work/$folder/example-hello_kv" 0000:ff:1f.7 >"$work/output.log" 2>&1; then
+        echo 'capi: hello_kv succeeded without a device' >&2
+        exit 1
+    fi
+}
+
+run_tests() {
+    run "$work/$folder/layout"
+    for cache in no-cache cache; do
+        run "$@" "$work/$folder/negative" $cache
+        run "$@" "$work/$folder/lba" $cache
+    done
+    for kind in sync async; do
+        run "$@" "$work/$folder/iterate" $kind "$keys"
+        run "$@" "$work/$folder/driver" $kind
+    done
+    run "$@" "$work/$folder/compat"
+    run "$@" "$work/$folder/own"
+}
+
+section 'shared library'
+compile_all shared "$shared_libs"
+folder=shared keys=4000
+run_examples
+run_tests
+run "$work/shared/defects"
+run "$work/shared/simple_config" 200
+
+section 'static library'
+compile_all static "$static_libs"
+folder=static keys=500
+run_examples
+run_tests
+
+section 'address sanitizer'
+strict="$strict -fsanitize=address,undefined -fno-sanitize-recover=undefined"
+compile_all asan "$shared_libs"
+folder=asan keys=500
+run_examples
+run_tests
+run "$work/asan/defects"
+
+section 'valgrind'
+folder=shared keys=50
+set -- valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible \
+    --fair-sched=yes --suppressions=crates/capi/tests/c/valgrind.supp
+run_examples "$@"
+run_tests "$@"
+
+section 'a device that is served by another process, which is killed'
+cargo build --quiet $LOCKED -p unvme-cli
+unvme=$target/debug/unvme
+UNVME_HOME=$work/home
+export UNVME_HOME
+run "$unvme" device create 0000:02:00.0 --type kv --size 64M
+"$unvme" serve 0000:02:00.0 >"$work/serve.log" 2>&1 &
+server=$!
+trap 'kill -9 $server 2>/dev/null || true' EXIT
+
+# Waits until a file has a line with a text.
+wait_for() {
+    tries=0
+    until grep -q "$2" "$1"; do
+        tries=$((tries + 1))
+        if [ $tries -gt 300 ]; then
+            tail -n 20 "$1" >&2
+            echo "capi: there is no \`$2\` in $1" >&2
+            exit 1
+        fi
+        sleep 0.1
+    done
+}
+
+wait_for "$work/serve.log" 0000:02:00.0
+"$work/shared/removal" 0000:02:00.0 >"$work/removal.log" 2>&1 &
+program=$!
+wait_for "$work/removal.log" ready
+kill -9 $server
+if ! wait $program; then
+    cat "$work/removal.log" >&2
+    echo 'capi: the program did not survive the removal' >&2
+    exit 1
+fi
+
+section 'uninstall'
+run make --no-print-directory -C crates/capi uninstall PROFILE=dev PREFIX="$stage"
+left=$(find "$stage" -type f -o -type l)
+if [ -n "$left" ]; then
+    echo "capi: left behind: $left" >&2
+    exit 1
+fi
+section ok
