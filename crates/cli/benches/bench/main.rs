@@ -11,15 +11,25 @@
 //! | `bare` | the loops without a device that it is compared with |
 //! | `cores` | pinning, and what a cache line costs between two cores |
 //! | `allocs` | an allocator that counts |
-//! | `block`, `vfio_user` | the rows |
+//! | `kv_load` | a key-value device, and its loop |
+//! | `delayed` | a device that is as slow as flash |
+//! | `peer` | programs in C that a row compares with |
+//! | `block`, `vfio_user`, `kv`, `kv_rocksdb`, `kv_session`, `kv_memory` | the rows |
 #![deny(unsafe_code)]
 
 mod allocs;
 mod bare;
 mod block;
 mod cores;
+mod delayed;
+mod kv;
+mod kv_load;
+mod kv_memory;
+mod kv_rocksdb;
+mod kv_session;
 mod load;
 mod pairs;
+mod peer;
 mod row;
 mod vfio_user;
 
@@ -35,7 +45,7 @@ use crate::row::Row;
 /// A row's identifier and what measures it.
 type Bench = (&'static str, fn(&Effort) -> Result<Row>);
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 19] = [
     (block::READ, block::read),
     (block::WRITE, block::write),
     (block::NULL_RATE, block::null_rate),
@@ -44,6 +54,17 @@ const BENCHES: [Bench; 8] = [
     (block::QD1, block::qd1),
     (vfio_user::READ, vfio_user::read),
     (block::ALLOCS, block::allocs),
+    (kv::RETRIEVE, kv::retrieve),
+    (kv::STORE, kv::store),
+    (kv::SMALL, kv::small),
+    (kv_rocksdb::READ, kv_rocksdb::read),
+    (kv_rocksdb::WRITE, kv_rocksdb::write),
+    (kv::TWO_CORES, kv::two_cores),
+    (kv_session::CAPI, kv_session::capi),
+    (kv_session::CACHE, kv_session::cache),
+    (kv_session::CACHE_SLOW, kv_session::cache_slow),
+    (kv_memory::INDEX, kv_memory::index),
+    (kv_memory::REOPEN, kv_memory::reopen),
 ];
 
 fn main() -> ExitCode {
@@ -88,8 +109,8 @@ fn run(arguments: &[String]) -> Result<()> {
     let mut rows = Vec::new();
     let two_cores = cores::are_two()?;
     for (id, measure) in chosen {
-        if !two_cores && [block::TWO_CORES, vfio_user::READ].contains(id) {
-            writeln!(out, "{id:<22} skipped: it takes two cores, and this process may use one")?;
+        if !two_cores && [block::TWO_CORES, vfio_user::READ, kv::TWO_CORES].contains(id) {
+            writeln!(out, "{id:<25} skipped: it takes two cores, and this process may use one")?;
             continue;
         }
         let mut row = measure(&effort).context(*id)?;

@@ -41,7 +41,7 @@ impl Row {
     }
 
     pub(crate) fn write_header(out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "{:<22} {:>8} {:<6} {:>9}  {:<5}  note", "id", "value", "unit", "target", "")
+        writeln!(out, "{:<25} {:>8} {:<6} {:>9}  {:<5}  note", "id", "value", "unit", "target", "")
     }
 
     pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
@@ -52,7 +52,7 @@ impl Row {
         let target = format!("{sign} {}", self.target);
         let verdict = if self.is_reached() { "ok" } else { "BELOW" };
         let Self { id, value, unit, note, .. } = self;
-        writeln!(out, "{id:<22} {value:>8.3} {unit:<6} {target:>9}  {verdict:<5}  {note}")?;
+        writeln!(out, "{id:<25} {value:>8.3} {unit:<6} {target:>9}  {verdict:<5}  {note}")?;
         out.flush()
     }
 }
