@@ -96,7 +96,6 @@ pub(crate) fn code_of(error: &anyhow::Error) -> u8 {
                 Error::Name { .. }
                 | Error::Unsupported { .. }
                 | Error::Argument(_)
-                | Error::Config { .. }
                 | Error::Exists { .. } => USAGE,
                 _ => SYSTEM,
             };

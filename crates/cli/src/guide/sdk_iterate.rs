@@ -24,6 +24,7 @@ use super::flight::Router;
 use super::ids::{Ids, Workload};
 use super::lane::{self, Expect, Lane, Request, Seat};
 use super::latency::LatencyStat;
+use super::load_configuration;
 use super::pair::{Content, KeyForm, Pairs, Values, value_size};
 use super::phase::{self, Phase};
 use super::record::Kind;
@@ -126,7 +127,7 @@ impl SdkIterate {
 
     fn configuration(&self) -> Result<(SdkConfig, Vec<String>)> {
         let (config, warnings) = match &self.config {
-            Some(path) => SdkConfig::load(path)?,
+            Some(path) => load_configuration(path)?,
             None => {
                 let devices = vec![DeviceConfig::new(self.device.as_str())];
                 let mut config = SdkConfig { devices, ..SdkConfig::default() };

@@ -6,7 +6,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::Args;
-use unvme::SdkConfig;
 use unvme::config::SsdType;
 use unvme::session::{QueueKind, Session, SessionOptions};
 
@@ -17,6 +16,7 @@ use super::elapsed::{Cumulative, Elapsed, now};
 use super::flight::Router;
 use super::ids::{Ids, Workload};
 use super::lane::{self, Expect, Lane, Request, Seat};
+use super::load_configuration;
 use super::pair::{Content, KeyForm, Pairs, Values, value_size};
 use super::phase::{self, Bar, LaneOutcome, Phase};
 use super::record::Kind;
@@ -105,7 +105,8 @@ impl SdkPerf {
         let started = perf::now();
         console.say(format_args!("{tool} start"))?;
         let begin = now();
-        let (config, mut warnings) = SdkConfig::load(self.config.clone().unwrap_or_else(|| default.into()))?;
+        let (config, mut warnings) =
+            load_configuration(self.config.clone().unwrap_or_else(|| default.into()))?;
         if let Some(path) = &self.report {
             perf::touch(path)?;
         }

@@ -11,6 +11,7 @@ use unvme::{DeviceConfig, SdkConfig};
 use super::args::{KvPerf, RANGE_LAST_KV, RANGE_LAST_LBA};
 use crate::exit::usage;
 use crate::guide::ids::{Ids, Workload};
+use crate::guide::load_configuration;
 use crate::guide::pair::{Content, KeyForm, Pair, Pairs, VALUE_BYTES_MAX, Values};
 
 /// Lengths of a key of a file.
@@ -18,7 +19,7 @@ const KEY_BYTES: std::ops::RangeInclusive<usize> = 1..=unvme_spec::samsung_kv::K
 
 /// The configuration, and what was said in it and is not followed.
 pub(super) fn configuration(args: &KvPerf) -> Result<(SdkConfig, Vec<String>)> {
-    let (mut config, mut warnings) = SdkConfig::load(&args.json_conf)?;
+    let (mut config, mut warnings) = load_configuration(&args.json_conf)?;
     config.cache |= args.use_cache;
     if args.is_low_level() {
         // The driver's own calls never look into the cache.
