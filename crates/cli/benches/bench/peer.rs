@@ -1,6 +1,7 @@
 //! Programs in C that a row compares with, each in a process of its own: compiled when they are needed, told on their
 //! standard input what to do, and answering with operations per second.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -16,6 +17,8 @@ pub(crate) struct Peer {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
+    /// What it writes to its standard error.
+    log: PathBuf,
 }
 
 impl Peer {
@@ -43,17 +46,20 @@ impl Peer {
         core: usize,
         arguments: &[String],
     ) -> Result<Self> {
+        let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("peer-{name}.log"));
+        let messages = File::create(&log).with_context(|| format!("create {}", log.display()))?;
         let mut child = Command::new("taskset")
             .args(["-c", &core.to_string()])
             .arg(program)
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(messages)
             .spawn()
             .with_context(|| format!("start {name}"))?;
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().context("the peer has no output")?);
-        Ok(Self { name, child, input, output })
+        Ok(Self { name, child, input, output, log })
     }
 
     /// Sends a command; returns the operations per second that the peer answers.
@@ -62,7 +68,7 @@ impl Peer {
         writeln!(input, "{command}").with_context(|| format!("tell {}: {command}", self.name))?;
         let mut line = String::new();
         self.output.read_line(&mut line).with_context(|| format!("ask {}: {command}", self.name))?;
-        ensure!(!line.is_empty(), "{}: it ended at `{command}`", self.name);
+        ensure!(!line.is_empty(), "{}: it ended at `{command}`; see {}", self.name, self.log.display());
         line.trim().parse().with_context(|| format!("{}: `{}` is no rate", self.name, line.trim()))
     }
 }
