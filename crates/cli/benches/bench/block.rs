@@ -169,7 +169,7 @@ pub(crate) fn allocs(effort: &Effort) -> Result<Row> {
 }
 
 /// How much of this process's memory is on huge pages: both sides of a ratio use the same memory.
-fn huge_pages() -> Result<String> {
+pub(crate) fn huge_pages() -> Result<String> {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").context("ask for huge pages")?;
     let kibibytes = text.lines().find_map(|line| {
         line.strip_prefix("AnonHugePages:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok()

@@ -4,7 +4,9 @@ use std::sync::Barrier;
 use std::thread;
 
 use anyhow::{Context, Result};
+use unvme::Nsid;
 
+use crate::block::huge_pages;
 use crate::cores;
 use crate::kv_load::{DEPTH, Kind, KvDevice, KvLoad, pairs};
 use crate::load::{Load, PAGE_BYTES, memory_device};
@@ -43,11 +45,19 @@ fn versus_block(effort: &Effort, kind: Kind) -> Result<(String, f64)> {
             // Reclaim is at work from here on.
             load.run(pairs * 2)?;
         }
+        let before = kv.ssd.kv_stats(Nsid(1)).unwrap_or_default();
         let measured = interleave(effort, || load.rate(effort.side), || block.rate(effort.side))?;
-        let note = format!(
-            "{}; {pairs} pairs, 16-byte keys, 4 KiB values, device half full, depth {DEPTH}; one thread on core {core}",
-            measured.rates()
+        let after = kv.ssd.kv_stats(Nsid(1)).unwrap_or_default();
+        let mut note = format!(
+            "{}; {pairs} pairs, 16-byte keys, 4 KiB values, device half full, depth {DEPTH}; one thread on core {core}; {}",
+            measured.rates(),
+            huge_pages()?
         );
+        if kind == Kind::Store {
+            let written = (after.media_bytes_written - before.media_bytes_written) as f64;
+            let given = (after.host_bytes_written - before.host_bytes_written).max(1) as f64;
+            note += &format!("; {:.2} bytes written to the media for each of the host's", written / given);
+        }
         Ok((note, measured.ratio))
     })
 }
