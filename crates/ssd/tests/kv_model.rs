@@ -1,18 +1,20 @@
 //! Random commands for pairs, of both command sets, against a map: over flushes, formats, processes that are killed and
 //! power that is cut.
 
+#[path = "host/disk.rs"]
+mod disk;
 mod host;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use disk::{Disk, DiskStore};
 use host::pairs::{
     BatchPart, RETRIEVE, VENDOR_APPEND, VENDOR_BATCH, VENDOR_STORE, batch_data, keys_of, kv_config, standard,
     vendor,
 };
 use host::random::Random;
 use host::{Host, device_on, sqe};
-use unvme_bus::Region;
 use unvme_spec::{Nsid, Sqe, Status};
 use unvme_ssd::{CHUNK_BYTES, SsdConfig, SsdError, Store};
 
@@ -22,72 +24,6 @@ const KEYS: u64 = 80;
 const STEPS: usize = 2500;
 /// Largest value that is stored: a list of one page describes it, with room to retrieve more.
 const VALUE_BYTES: u64 = 300_000;
-
-/// Media of which a power cut leaves what was synced.
-struct Disk {
-    memory: Region,
-    durable: Mutex<Vec<u8>>,
-    state: Mutex<Option<Vec<u8>>>,
-}
-
-/// A [`Disk`] as a device has it.
-struct DiskStore(Arc<Disk>);
-
-impl Disk {
-    fn new(image: Vec<u8>, state: Option<Vec<u8>>) -> Arc<Self> {
-        let memory = Region::anonymous(image.len()).expect("memory for the media");
-        memory.write(0, &image);
-        Arc::new(Self { memory, durable: Mutex::new(image), state: Mutex::new(state) })
-    }
-
-    fn image(&self) -> Vec<u8> {
-        let mut image = vec![0; self.memory.len()];
-        self.memory.read(0, &mut image);
-        image
-    }
-
-    /// What a power cut leaves: what was synced, and any of the pages written since.
-    fn cut_power(&self, random: &mut Random) -> Vec<u8> {
-        let mut image = self.durable.lock().unwrap().clone();
-        let odds = random.below(5);
-        for (old, new) in image.chunks_mut(4096).zip(self.image().chunks(4096)) {
-            if old != new && random.below(4) < odds {
-                old.copy_from_slice(new);
-            }
-        }
-        image
-    }
-}
-
-impl Store for DiskStore {
-    fn bytes(&self) -> u64 {
-        self.0.memory.len() as u64
-    }
-    fn memory(&self) -> Option<&Region> {
-        Some(&self.0.memory)
-    }
-    fn holds_data(&self, _chunk: u64) -> bool {
-        true
-    }
-    fn reserve(&self, _chunk: u64) -> Result<(), SsdError> {
-        Ok(())
-    }
-    fn release(&self, chunk: u64) -> Result<(), SsdError> {
-        self.0.memory.fill((chunk * CHUNK_BYTES) as usize, CHUNK_BYTES as usize, 0);
-        Ok(())
-    }
-    fn sync(&self) -> Result<(), SsdError> {
-        self.0.memory.read(0, &mut self.0.durable.lock().unwrap());
-        Ok(())
-    }
-    fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
-        Ok(self.0.state.lock().unwrap().clone())
-    }
-    fn save_state(&self, state: &[u8]) -> Result<(), SsdError> {
-        *self.0.state.lock().unwrap() = Some(state.to_vec());
-        Ok(())
-    }
-}
 
 /// Keyspace and key.
 type Name = (u32, Vec<u8>);
@@ -143,7 +79,7 @@ fn start(disk: &Arc<Disk>) -> Host {
 
 impl Machine {
     fn new() -> Self {
-        let disk = Disk::new(vec![0; BYTES], None);
+        let disk = Disk::new(&vec![0; BYTES], || {});
         let host = start(&disk);
         let (pairs, versions) = (BTreeMap::new(), BTreeMap::new());
         Self { disk, host, pairs, versions, delete_tells: false, is_write_through: false, was_cut: false }
@@ -424,9 +360,11 @@ impl Machine {
             self.host.write32(0x14, 0x0046_4061);
         }
         // What a device that is killed does when it is dropped, later, nobody sees.
-        let image = if how == 0 { self.disk.image() } else { self.disk.cut_power(random) };
+        let image =
+            if how == 0 { self.disk.image() } else { self.disk.cut_power(|limit| random.below(limit)) };
         let state = self.disk.state.lock().unwrap().clone();
-        self.disk = Disk::new(image, state);
+        self.disk = Disk::new(&image, || {});
+        *self.disk.state.lock().unwrap() = state;
         self.host = start(&self.disk);
         (self.delete_tells, self.is_write_through) = (false, false);
         let versions = std::mem::take(&mut self.versions);

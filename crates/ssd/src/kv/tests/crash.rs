@@ -99,7 +99,7 @@ fn after_a_power_cut_everything_synced_is_there_and_nothing_is_torn_or_comes_bac
         for _ in 0..random.below(400) {
             machine.step(&mut random);
         }
-        let image = machine.disk.cut_power(&mut random);
+        let image = machine.disk.cut_power(|limit| random.below(limit as usize) as u64);
         let synced = machine.synced.load(Ordering::Relaxed);
         let before = std::mem::take(&mut machine.histories);
         machine = Machine::start(&image, false);

@@ -2,6 +2,8 @@
 
 mod crash;
 mod damage;
+#[path = "../../../tests/host/disk.rs"]
+mod disk;
 mod format;
 mod full;
 mod hostile;
@@ -10,7 +12,7 @@ mod model;
 mod threads;
 
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use unvme_bus::space::{Direction, Place, View};
 use unvme_bus::{AddressSpace, DmaAccess, Region};
@@ -19,6 +21,7 @@ use super::{HostData, KvError, KvScratch, KvStore, Listing, Part, StorePolicy};
 use crate::config::CHUNK_BYTES;
 use crate::media::{Media, MemoryStore, NOWHERE, Store};
 use crate::{FileStore, SsdError};
+use disk::{Disk, DiskStore};
 
 /// Bytes of host memory: enough for the largest value tested.
 const HOST_BYTES: usize = 8 << 20;
@@ -67,74 +70,6 @@ impl Drop for Seed {
 pub(super) fn seed(test: &'static str) -> Seed {
     let value = std::env::var("UNVME_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     Seed { test, value: value.unwrap_or_else(super::checksum::random) }
-}
-
-/// A store's memory, and what of it a power cut would leave for certain.
-pub(super) struct Disk {
-    memory: Region,
-    durable: Mutex<Vec<u8>>,
-    /// Called at each sync.
-    on_sync: Box<dyn Fn() + Send + Sync>,
-}
-
-/// A [`Disk`] as a store.
-pub(super) struct DiskStore(pub(super) Arc<Disk>);
-
-impl Disk {
-    pub(super) fn new(image: &[u8], on_sync: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
-        let memory = Region::anonymous(image.len()).expect("memory");
-        memory.write(0, image);
-        Arc::new(Self { memory, durable: Mutex::new(image.to_vec()), on_sync: Box::new(on_sync) })
-    }
-
-    pub(super) fn image(&self) -> Vec<u8> {
-        let mut image = vec![0; self.memory.len()];
-        self.memory.read(0, &mut image);
-        image
-    }
-
-    /// What a power cut leaves: what was synced, and any of the pages written since.
-    pub(super) fn cut_power(&self, random: &mut Random) -> Vec<u8> {
-        let mut image = self.durable.lock().unwrap().clone();
-        let now = self.image();
-        let odds = random.below(5);
-        for (old, new) in image.chunks_mut(4096).zip(now.chunks(4096)) {
-            if old != new && random.below(4) < odds {
-                old.copy_from_slice(new);
-            }
-        }
-        image
-    }
-}
-
-impl Store for DiskStore {
-    fn bytes(&self) -> u64 {
-        self.0.memory.len() as u64
-    }
-    fn memory(&self) -> Option<&Region> {
-        Some(&self.0.memory)
-    }
-    fn holds_data(&self, _chunk: u64) -> bool {
-        true
-    }
-    fn reserve(&self, _chunk: u64) -> Result<(), SsdError> {
-        Ok(())
-    }
-    fn release(&self, chunk: u64) -> Result<(), SsdError> {
-        self.0.memory.fill((chunk * CHUNK_BYTES) as usize, CHUNK_BYTES as usize, 0);
-        Ok(())
-    }
-    fn sync(&self) -> Result<(), SsdError> {
-        self.0.memory.read(0, &mut self.0.durable.lock().unwrap());
-        (self.0.on_sync)();
-        Ok(())
-    }
-    fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
-        Ok(None)
-    }
-    fn save_state(&self, _state: &[u8]) -> Result<(), SsdError> {
-        Ok(())
-    }
 }
 
 /// A store and a queue's side of it: host memory and scratch.

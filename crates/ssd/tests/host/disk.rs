@@ -1,0 +1,84 @@
+//! Media that remembers what a power cut would leave of it. The crate's own tests include this file, too: what it is a
+//! store for comes from the module above.
+
+use std::sync::{Arc, Mutex};
+
+use unvme_bus::Region;
+
+use super::{CHUNK_BYTES, SsdError, Store};
+
+/// A store's memory, and what of it a power cut would leave for certain.
+pub(super) struct Disk {
+    pub(super) memory: Region,
+    durable: Mutex<Vec<u8>>,
+    /// The device's state, saved at once and whole.
+    pub(super) state: Mutex<Option<Vec<u8>>>,
+    /// Called at each sync.
+    on_sync: Box<dyn Fn() + Send + Sync>,
+}
+
+/// A [`Disk`] as a store.
+pub(super) struct DiskStore(pub(super) Arc<Disk>);
+
+impl Disk {
+    pub(super) fn new(image: &[u8], on_sync: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        let memory = Region::anonymous(image.len()).expect("memory for the media");
+        memory.write(0, image);
+        Arc::new(Self {
+            memory,
+            durable: Mutex::new(image.to_vec()),
+            state: Mutex::default(),
+            on_sync: Box::new(on_sync),
+        })
+    }
+
+    pub(super) fn image(&self) -> Vec<u8> {
+        let mut image = vec![0; self.memory.len()];
+        self.memory.read(0, &mut image);
+        image
+    }
+
+    /// What a power cut leaves: what was synced, and any of the pages written since. `below` returns a random number
+    /// below its argument.
+    pub(super) fn cut_power(&self, mut below: impl FnMut(u64) -> u64) -> Vec<u8> {
+        let mut image = self.durable.lock().unwrap().clone();
+        let odds = below(5);
+        for (old, new) in image.chunks_mut(4096).zip(self.image().chunks(4096)) {
+            if old != new && below(4) < odds {
+                old.copy_from_slice(new);
+            }
+        }
+        image
+    }
+}
+
+impl Store for DiskStore {
+    fn bytes(&self) -> u64 {
+        self.0.memory.len() as u64
+    }
+    fn memory(&self) -> Option<&Region> {
+        Some(&self.0.memory)
+    }
+    fn holds_data(&self, _chunk: u64) -> bool {
+        true
+    }
+    fn reserve(&self, _chunk: u64) -> Result<(), SsdError> {
+        Ok(())
+    }
+    fn release(&self, chunk: u64) -> Result<(), SsdError> {
+        self.0.memory.fill((chunk * CHUNK_BYTES) as usize, CHUNK_BYTES as usize, 0);
+        Ok(())
+    }
+    fn sync(&self) -> Result<(), SsdError> {
+        self.0.memory.read(0, &mut self.0.durable.lock().unwrap());
+        (self.0.on_sync)();
+        Ok(())
+    }
+    fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
+        Ok(self.0.state.lock().unwrap().clone())
+    }
+    fn save_state(&self, state: &[u8]) -> Result<(), SsdError> {
+        *self.0.state.lock().unwrap() = Some(state.to_vec());
+        Ok(())
+    }
+}
