@@ -356,6 +356,45 @@ pub struct IoCommandSetProfile {
     __: u32,
 }
 
+/// Flexible Data Placement, 1Dh, a value per endurance group, whose identifier is in command dword 11 (Base
+/// 5.1.25.1.20): command dword 12 of Set Features, dword 0 of the completion of Get Features.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct FlexibleDataPlacement {
+    /// FDPE: enabled.
+    pub enabled: bool,
+    #[bits(7)]
+    __: u8,
+    /// FDPCIDX: index of the configuration in log page 20h.
+    pub configuration: u8,
+    __: u16,
+}
+
+/// Flexible Data Placement Events, 1Eh, a value per namespace and placement handle (Base 5.1.25.1.21): command
+/// dword 11 of Set Features, whose data is a list of event types of a byte each, and of Get Features, whose data is
+/// a list of [`crate::fdp::EventSupport`] and whose completion has their number in bits 7:0 of dword 0.
+///
+/// Command dword 12 of Set Features is [`FdpEventsEnable`].
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct FdpEvents {
+    /// PHNDL: placement handle.
+    pub placement_handle: u16,
+    /// NOET: event types in the data, or room for them.
+    pub event_types: u8,
+    __: u8,
+}
+
+/// Command dword 12 of Set Features of feature 1Eh.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct FdpEventsEnable {
+    /// FDPEE: record events of these types, rather than not.
+    pub enabled: bool,
+    #[bits(31)]
+    __: u32,
+}
+
 /// Key Value Configuration, 20h, a value per namespace of the Key Value Command Set (KV 4.1.3).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]

@@ -15,6 +15,8 @@ macro_rules! id {
     };
 }
 
+pub(crate) use id;
+
 id! {
     /// Namespace identifier (Base 3.2.1.1). 0 names no namespace, `FFFFFFFFh` all of them.
     Nsid(u32)

@@ -10,7 +10,7 @@
 //! All layouts are little-endian; the structs hold native integers, so a big-endian target does not compile.
 //!
 //! What it does not implement: metadata and end-to-end protection information, Zoned Namespaces, Fabrics,
-//! directives, reservations, sanitize, security send and receive, virtualization, telemetry.
+//! streams, reservations, sanitize, security send and receive, virtualization, telemetry.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,9 @@ compile_error!("the wire structs hold native integers: a little-endian target is
 mod layout;
 
 pub mod admin;
+pub mod directive;
+pub mod fault;
+pub mod fdp;
 pub mod feature;
 pub mod identify;
 pub mod kv;

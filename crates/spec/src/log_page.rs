@@ -262,6 +262,52 @@ pub mod command_effects {
     pub const UUID_SELECTION: u32 = 1 << 19;
 }
 
+/// Endurance Group Information (09h; Base 5.1.12.1.10): 512 bytes, of the group in the Log Specific Identifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct EnduranceGroup {
+    /// Critical Warning, bits of [`critical_warning`]: spare, reliability and read only.
+    pub critical_warning: u8,
+    /// Endurance Group Features: bit 0, the media is rotational.
+    pub features: u8,
+    _reserved2: u8,
+    /// Available Spare in percent.
+    pub available_spare: u8,
+    /// Available Spare Threshold in percent.
+    pub available_spare_threshold: u8,
+    /// Percentage Used; may exceed 100.
+    pub percentage_used: u8,
+    /// Domain Identifier.
+    pub domain: U16,
+    _reserved8: [u8; 24],
+    /// Endurance Estimate: billions of bytes that may be written over the group's life; 0 not reported.
+    pub endurance_estimate: U128,
+    /// Data Units Read in billions of bytes, rounded up.
+    pub data_units_read: U128,
+    /// Data Units Written in billions of bytes, rounded up: by hosts.
+    pub data_units_written: U128,
+    /// Media Units Written in billions of bytes, rounded up: by hosts and by the controller.
+    pub media_units_written: U128,
+    /// Host Read Commands.
+    pub host_reads: U128,
+    /// Host Write Commands.
+    pub host_writes: U128,
+    /// Media and Data Integrity Errors.
+    pub media_errors: U128,
+    /// Number of Error Information Log Entries.
+    pub error_log_entries: U128,
+    /// Total Endurance Group Capacity in bytes.
+    pub total_capacity: U128,
+    /// Unallocated Endurance Group Capacity in bytes.
+    pub unallocated_capacity: U128,
+    _reserved192: [u8; 320],
+}
+
+layout!(EnduranceGroup, 512, {
+    available_spare: 3, domain: 6, endurance_estimate: 32, data_units_written: 64, media_units_written: 80,
+    host_reads: 96, media_errors: 128, total_capacity: 160, unallocated_capacity: 176,
+});
+
 /// Dword 0 of the completion of an Asynchronous Event Request (Base 5.1.2.1).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]

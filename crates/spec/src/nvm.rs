@@ -1,6 +1,9 @@
 //! Commands of the NVM Command Set (NVM 1.1, section 3).
 
-use crate::{Lba, Nsid, Sqe};
+use crate::{
+    Lba, Nsid, Sqe,
+    fdp::{IoManagementReceive, IoManagementSend},
+};
 
 /// Opcodes of the NVM Command Set.
 pub mod opcode {
@@ -20,6 +23,10 @@ pub mod opcode {
     pub const DATASET_MANAGEMENT: u8 = 0x09;
     /// Verify.
     pub const VERIFY: u8 = 0x0c;
+    /// I/O Management Receive, common to all command sets.
+    pub const IO_MANAGEMENT_RECEIVE: u8 = 0x12;
+    /// I/O Management Send, common to all command sets.
+    pub const IO_MANAGEMENT_SEND: u8 = 0x1d;
 }
 
 /// The specification's name of an NVM Command Set opcode.
@@ -33,6 +40,8 @@ pub const fn opcode_name(opcode: u8) -> Option<&'static str> {
         opcode::WRITE_ZEROES => "Write Zeroes",
         opcode::DATASET_MANAGEMENT => "Dataset Management",
         opcode::VERIFY => "Verify",
+        opcode::IO_MANAGEMENT_RECEIVE => "I/O Management Receive",
+        opcode::IO_MANAGEMENT_SEND => "I/O Management Send",
         _ => return None,
     })
 }
@@ -117,7 +126,7 @@ impl AccessFlags {
 pub enum Command {
     /// Flush: all that was written is on the media.
     Flush,
-    /// Write.
+    /// Write. Its directive, if any, is in the entry: [`Sqe::directive`].
     Write(BlockRange, AccessFlags),
     /// Read.
     Read(BlockRange, AccessFlags),
@@ -145,6 +154,10 @@ pub enum Command {
     },
     /// Verify: the blocks can be read.
     Verify(BlockRange, AccessFlags),
+    /// I/O Management Receive.
+    IoManagementReceive(IoManagementReceive),
+    /// I/O Management Send.
+    IoManagementSend(IoManagementSend),
     /// An opcode this crate does not know.
     Unknown(u8),
 }
@@ -170,6 +183,8 @@ impl Command {
                 hints: sqe.cdw11 as u8 & 3,
             },
             opcode::VERIFY => Self::Verify(BlockRange::parse(sqe), AccessFlags::parse(sqe.cdw12)),
+            opcode::IO_MANAGEMENT_RECEIVE => Self::IoManagementReceive(IoManagementReceive::parse(sqe)),
+            opcode::IO_MANAGEMENT_SEND => Self::IoManagementSend(IoManagementSend::parse(sqe)),
             other => Self::Unknown(other),
         }
     }
@@ -195,6 +210,14 @@ impl Command {
                 sqe.opcode = opcode::DATASET_MANAGEMENT;
                 sqe.cdw10 = ranges.wrapping_sub(1) & 0xff;
                 sqe.cdw11 = (hints as u32 & 3) | (deallocate as u32) << 2;
+            }
+            Self::IoManagementReceive(command) => {
+                sqe.opcode = opcode::IO_MANAGEMENT_RECEIVE;
+                command.encode(&mut sqe);
+            }
+            Self::IoManagementSend(command) => {
+                sqe.opcode = opcode::IO_MANAGEMENT_SEND;
+                command.encode(&mut sqe);
             }
             Self::Unknown(opcode) => sqe.opcode = opcode,
         }

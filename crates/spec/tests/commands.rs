@@ -9,7 +9,7 @@ use unvme_spec::{
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bits of NSID and of command dwords 10 to 15 that mean something, by opcode, from the specification.
-const ADMIN_BITS: [(u8, [u32; 7]); 16] = [
+const ADMIN_BITS: [(u8, [u32; 7]); 18] = [
     (0x00, [0, 0x0000_ffff, 0, 0, 0, 0, 0]),
     (0x01, [0, 0xffff_ffff, 0xffff_0007, 0, 0, 0, 0]),
     (0x02, [!0, 0xffff_ffff, 0xffff_ffff, !0, !0, 0xff80_007f, 0]),
@@ -27,12 +27,14 @@ const ADMIN_BITS: [(u8, [u32; 7]); 16] = [
     (0x11, [0, 0xffff_ffff, 0xffff_ffff, 0, 0, 0, 0]),
     (0x15, [!0, 0x0000_000f, 0, 0, 0, 0, 0]),
     (0x18, [0; 7]),
+    (0x19, [!0, !0, !0, !0, 0, 0, 0]),
+    (0x1a, [!0, !0, !0, !0, 0, 0, 0]),
     (0x80, [!0, 0x0000_3fff, 0, 0, 0, 0, 0]),
 ];
 
 /// The same for the NVM Command Set, without NSID: directives, storage tags and protection information are
-/// not kept.
-const NVM_BITS: [(u8, [u32; 6]); 8] = [
+/// not kept. I/O Management Send has a test of its own: what bits 31:16 mean depends on bits 7:0.
+const NVM_BITS: [(u8, [u32; 6]); 9] = [
     (0x00, [0; 6]),
     (0x01, [!0, !0, 0xfc00_ffff, 0, 0, 0]),
     (0x02, [!0, !0, 0xfc00_ffff, 0, 0, 0]),
@@ -41,6 +43,7 @@ const NVM_BITS: [(u8, [u32; 6]); 8] = [
     (0x08, [!0, !0, 0xfe00_ffff, 0, 0, 0]),
     (0x09, [0x0000_00ff, 0x0000_0007, 0, 0, 0, 0]),
     (0x0c, [!0, !0, 0xfc00_ffff, 0, 0, 0]),
+    (0x12, [0xffff_00ff, !0, 0, 0, 0, 0]),
 ];
 
 fn with_dwords(opcode: u8, nsid: u32, dwords: [u32; 6]) -> Sqe {
@@ -101,6 +104,19 @@ fn nvm_commands_keep_exactly_the_bits_this_crate_interprets() {
                 assert_eq!((sqe.opcode, sqe.nsid), (opcode, 7));
             }
         }
+    }
+}
+
+#[test]
+fn io_management_send_keeps_the_operation_and_what_belongs_to_it() {
+    for (cdw10, kept) in [
+        (0xffff_ff00, 0x0000_0000),
+        (0xffff_0001, 0xffff_0001),
+        (0x0007_ff01, 0x0007_0001),
+        (0x1234_00c0, 0x1234_00c0),
+    ] {
+        let sqe = nvm::Command::parse(&with_dwords(0x1d, 0, [cdw10, !0, !0, !0, !0, !0])).encode(Nsid(7));
+        assert_eq!(dwords(&sqe), [kept, 0, 0, 0, 0, 0], "{cdw10:#010x}");
     }
 }
 

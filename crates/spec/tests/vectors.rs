@@ -205,7 +205,7 @@ fn admin_commands_of_nvme_cli_are_ours_byte_for_byte() {
 
 #[test]
 fn every_captured_entry_of_a_known_opcode_is_rebuilt_byte_for_byte() {
-    // Fields this crate leaves alone, see its documentation: directives and the Copy command.
+    // What a command does not hold: the directive of a write, and the Copy command.
     const NOT_INTERPRETED: [&str; 3] = ["write-streams", "copy", "copy-in-flight"];
     let mut rebuilt = 0;
     for name in ["linux-bringup.hex", "linux.hex", "nvme-cli.hex", "errors.hex"] {

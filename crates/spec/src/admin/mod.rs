@@ -1,11 +1,12 @@
 //! Admin commands (Base 5).
 //!
-//! Device Self-test, directives, security, sanitize, virtualization management and the rest are known by name
+//! Device Self-test, security, sanitize, virtualization management and the rest are known by name
 //! only: they parse as [`Command::Unknown`].
 
 mod fields;
 pub mod opcode;
 
+pub use crate::directive::{DirectiveReceive, DirectiveSend};
 use crate::{Cid, Nsid, Qid, Sqe, feature};
 use fields::{dwords_z, high, join};
 
@@ -317,6 +318,10 @@ pub enum Command {
     NamespaceAttachment(NamespaceAttachment),
     /// Keep Alive.
     KeepAlive,
+    /// Directive Send.
+    DirectiveSend(DirectiveSend),
+    /// Directive Receive.
+    DirectiveReceive(DirectiveReceive),
     /// Format NVM.
     FormatNvm(FormatNvm),
     /// An opcode this crate does not interpret.
@@ -346,6 +351,8 @@ impl Command {
             }),
             opcode::NAMESPACE_ATTACHMENT => Self::NamespaceAttachment(NamespaceAttachment::parse(sqe)),
             opcode::KEEP_ALIVE => Self::KeepAlive,
+            opcode::DIRECTIVE_SEND => Self::DirectiveSend(DirectiveSend::parse(sqe)),
+            opcode::DIRECTIVE_RECEIVE => Self::DirectiveReceive(DirectiveReceive::parse(sqe)),
             opcode::FORMAT_NVM => Self::FormatNvm(FormatNvm::parse(sqe)),
             other => Self::Unknown(other),
         }
@@ -380,6 +387,8 @@ impl Command {
             },
             Self::NamespaceAttachment(command) => command.encode(),
             Self::KeepAlive => Sqe { opcode: opcode::KEEP_ALIVE, ..Sqe::default() },
+            Self::DirectiveSend(command) => command.encode(),
+            Self::DirectiveReceive(command) => command.encode(),
             Self::FormatNvm(command) => command.encode(),
             Self::Unknown(opcode) => Sqe { opcode, ..Sqe::default() },
         }

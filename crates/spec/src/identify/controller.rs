@@ -34,7 +34,7 @@ pub struct IdentifyController {
     pub rtd3e: u32,
     /// Optional Asynchronous Events Supported, see [`oaes`].
     pub oaes: u32,
-    /// Controller Attributes.
+    /// Controller Attributes, see [`ctratt`].
     pub ctratt: u32,
     /// Read Recovery Levels Supported.
     pub rrls: u16,
@@ -287,6 +287,26 @@ pub struct PowerStateDescriptor {
 }
 
 layout!(PowerStateDescriptor, 32, { enlat: 4, rrt: 12, idlp: 16, actp: 20, epfvts: 27 });
+
+/// Bits of CTRATT, Controller Attributes.
+pub mod ctratt {
+    /// HIDS: host identifiers of 128 bits.
+    pub const HOST_IDENTIFIER_128: u32 = 1 << 0;
+    /// NSETS: NVM Sets.
+    pub const NVM_SETS: u32 = 1 << 2;
+    /// EGS: endurance groups.
+    pub const ENDURANCE_GROUPS: u32 = 1 << 4;
+    /// UUID List.
+    pub const UUID_LIST: u32 = 1 << 9;
+    /// FCM: capacity is managed in fixed units.
+    pub const FIXED_CAPACITY: u32 = 1 << 11;
+    /// VCM: capacity is managed in units of any size.
+    pub const VARIABLE_CAPACITY: u32 = 1 << 12;
+    /// ELBAS: extended LBA formats.
+    pub const EXTENDED_LBA_FORMATS: u32 = 1 << 15;
+    /// FDPS: Flexible Data Placement.
+    pub const FLEXIBLE_DATA_PLACEMENT: u32 = 1 << 19;
+}
 
 /// Bits of OACS, Optional Admin Command Support.
 pub mod oacs {

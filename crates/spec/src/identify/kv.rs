@@ -118,7 +118,22 @@ pub struct KvNamespaceCreate {
     pub nvmsetid: u16,
     /// ENDGID; 0 lets the controller choose.
     pub endgid: u16,
-    _reserved48: [u8; 4048],
+    _reserved48: [u8; 344],
+    /// NPHNDLS, number of placement handles.
+    pub nphndls: u16,
+    _reserved394: [u8; 118],
+    /// Placement Handle Associated RUH, `nphndls` of them.
+    pub phndl: [u16; 128],
+    _reserved768: [u8; 3328],
 }
 
-layout!(KvNamespaceCreate, 4096, { nmic: 26, kvfc: 29, anagrpid: 36, nvmsetid: 44, endgid: 46 });
+layout!(KvNamespaceCreate, 4096, {
+    nmic: 26, kvfc: 29, anagrpid: 36, nvmsetid: 44, endgid: 46, nphndls: 392, phndl: 512,
+});
+
+impl From<KvNamespaceCreate> for super::NamespaceCreate {
+    /// The same page, as Namespace Management sends it; the placement handles are at the same place.
+    fn from(create: KvNamespaceCreate) -> Self {
+        zerocopy::transmute!(create)
+    }
+}
