@@ -119,7 +119,7 @@ pub trait Function: Send + Sync {
         0
     }
 
-    /// True when the device is known to be gone for good: every call fails from now on. Cheap enough to be asked every
+    /// True when the device is known to be gone for good: from now on every call fails, or reads all ones. Cheap enough to be asked every
     /// millisecond by a host that only polls shared memory, which nothing ever arrives in again.
     fn is_gone(&self) -> bool {
         false

@@ -37,6 +37,6 @@ pub use function::{BarLayout, DmaAccess, Function, Window};
 pub use mem::{Pages, Region};
 pub use mmio::{Doorbell, Registers};
 pub use published::{Published, Reader};
-pub use slab::{DmaBuf, DmaPool, DmaShelf};
+pub use slab::{DmaBuf, DmaPool, DmaShelf, PoolId};
 pub use space::{AddressSpace, Mappings};
 pub use spin::{SpinGuard, SpinLock};

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::mem::{HUGE_PAGE_BYTES, PAGE_BYTES, Pages};
@@ -23,11 +24,24 @@ const CHUNK_BYTES: usize = HUGE_PAGE_BYTES;
 /// What the memory is called in `/proc/PID/maps`.
 const REGION_NAME: &str = "unvme-dma";
 
+/// Which pool a buffer's memory is of: different for each pool this process makes, also after a pool has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolId(u64);
+
+impl PoolId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: only the numbers have to be different.
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// Memory a function can reach, handed out as [`DmaBuf`]s. Clones share the pool.
 #[derive(Clone)]
 pub struct DmaPool(Arc<Pool>);
 
 struct Pool {
+    id: PoolId,
     function: Arc<dyn Function>,
     state: Mutex<State>,
 }
@@ -45,7 +59,7 @@ struct State {
 impl DmaPool {
     /// An empty pool for a function.
     pub fn new(function: Arc<dyn Function>) -> Self {
-        Self(Arc::new(Pool { function, state: Mutex::default() }))
+        Self(Arc::new(Pool { id: PoolId::next(), function, state: Mutex::default() }))
     }
 
     /// A zeroed buffer of at least `bytes`, page aligned, contiguous for the device. Its length is exactly `bytes`.
@@ -77,7 +91,13 @@ impl DmaPool {
             .ok_or_else(|| no_addresses(IOVA_FIRST, bytes as u64))?;
         let (region, iova) = take(size)?;
         region.fill(0, size, 0);
-        Ok(DmaBuf(Box::new(Piece { region, iova, bytes, home: Home::Pool(Arc::clone(&self.0)) })))
+        let home = Home::Pool(Arc::clone(&self.0));
+        Ok(DmaBuf(Box::new(Piece { region, iova, bytes, pool: self.id(), home })))
+    }
+
+    /// Identity of the pool, which its buffers carry.
+    pub fn id(&self) -> PoolId {
+        self.0.id
     }
 
     /// The function this pool's memory is mapped for.
@@ -186,6 +206,7 @@ struct Piece {
     region: Region,
     iova: u64,
     bytes: usize,
+    pool: PoolId,
     home: Home,
 }
 
@@ -208,6 +229,13 @@ impl DmaBuf {
     #[allow(clippy::len_without_is_empty)] // An empty buffer is not a case anyone asks about.
     pub fn len(&self) -> usize {
         self.0.bytes
+    }
+
+    /// The pool the memory is of, directly or by way of a shelf: its function is the one that can reach the buffer. Other
+    /// functions know other memory by the same address.
+    #[inline]
+    pub fn pool(&self) -> PoolId {
+        self.0.pool
     }
 
     /// The memory: at least as long as the buffer, in whole pages or as long as its shelf's pieces.

@@ -105,6 +105,27 @@ fn a_shelf_knows_its_own_pieces() {
 }
 
 #[test]
+fn pieces_carry_the_pool_of_their_chunks() {
+    let (pool, other) = (pool(), pool());
+    assert_ne!(pool.id(), other.id());
+    assert_eq!(pool.clone().id(), pool.id());
+    let shelf = DmaShelf::new(512);
+    shelf.add(pool.alloc(8192).unwrap());
+    let piece = shelf.take(100).unwrap();
+    assert_eq!((piece.pool(), other.alloc(512).unwrap().pool()), (pool.id(), other.id()));
+    drop(piece);
+    assert_eq!(shelf.take(512).unwrap().pool(), pool.id(), "also one that was used before");
+}
+
+#[test]
+#[should_panic(expected = "of another pool")]
+fn a_shelf_takes_chunks_of_one_pool() {
+    let shelf = DmaShelf::new(512);
+    shelf.add(pool().alloc(8192).unwrap());
+    shelf.add(pool().alloc(8192).unwrap());
+}
+
+#[test]
 fn huge_pages_are_used_when_the_pool_has_them_and_ordinary_ones_when_not() {
     let bytes = 2 * HUGE_PAGE_BYTES;
     // The tests beside this one take a few.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{DmaBuf, Home, Piece};
+use super::{DmaBuf, Home, Piece, PoolId};
 use crate::Region;
 
 /// Buffers of one size, cut from the chunks it is given. A buffer comes back to its shelf when it is dropped, wherever
@@ -24,6 +24,8 @@ struct State {
     /// Pieces nobody holds: memory and I/O virtual address.
     free: Vec<(Region, u64)>,
     chunks: Vec<Chunk>,
+    /// Where all chunks come from.
+    pool: Option<PoolId>,
     /// Pieces that are still to be cut.
     uncut: usize,
     taken: usize,
@@ -62,10 +64,12 @@ impl DmaShelf {
     /// Gives the shelf a chunk to cut.
     ///
     /// # Panics
-    /// When not a single piece fits.
+    /// When not a single piece fits, or the chunk is of another pool than those before it.
     pub fn add(&self, chunk: DmaBuf) {
         assert!(chunk.len() >= self.0.piece_bytes, "{chunk:?} is shorter than {}", self.0.piece_bytes);
         let mut state = self.0.lock();
+        let pool = *state.pool.get_or_insert(chunk.pool());
+        assert!(pool == chunk.pool(), "{chunk:?} is of another pool than the shelf's chunks");
         state.uncut += chunk.len() / self.0.piece_bytes;
         state.chunks.push(Chunk { buf: chunk, cut: 0 });
     }
@@ -77,17 +81,18 @@ impl DmaShelf {
     pub fn take(&self, bytes: usize) -> Option<DmaBuf> {
         let size = self.0.piece_bytes;
         assert!(bytes <= size, "{bytes} bytes of a piece of {size}");
-        let (region, iova) = {
+        let (region, iova, pool) = {
             let mut state = self.0.lock();
-            let piece = match state.free.pop() {
+            let (region, iova) = match state.free.pop() {
                 Some(piece) => piece,
                 None => state.cut(size)?,
             };
             state.taken += 1;
             state.taken_max = state.taken_max.max(state.taken);
-            piece
+            (region, iova, state.pool?)
         };
-        Some(DmaBuf(Box::new(Piece { region, iova, bytes, home: Home::Shelf(Arc::clone(&self.0)) })))
+        let home = Home::Shelf(Arc::clone(&self.0));
+        Some(DmaBuf(Box::new(Piece { region, iova, bytes, pool, home })))
     }
 
     /// Takes a chunk back of which no buffer is in use, if there is one. Takes time in proportion to the free pieces.
