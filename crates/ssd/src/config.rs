@@ -3,6 +3,10 @@
 use unvme_spec::samsung_kv::KeyspaceField;
 
 use crate::SsdError;
+use crate::fault::{FAULTS_MAX, FaultRule};
+use crate::flash::FlashConfig;
+use crate::ftl::{FtlConfig, FtlError};
+use crate::timing::TimingConfig;
 
 /// Most I/O queue pairs a device can have.
 pub const IO_QUEUES_MAX: u16 = 64;
@@ -52,7 +56,7 @@ pub struct SsdConfig {
     pub serial: String,
     /// Model number, 1 to 40 ASCII characters.
     pub model: String,
-    /// Capacity of the media in bytes, a multiple of [`CHUNK_BYTES`].
+    /// Capacity that hosts see in bytes, a multiple of [`CHUNK_BYTES`].
     pub bytes: u64,
     /// Namespaces of a device that has no stored state.
     pub namespaces: Vec<NamespaceConfig>,
@@ -69,6 +73,17 @@ pub struct SsdConfig {
     /// Whether Key Value namespaces take the vendor's commands beside the standard ones. A device without them is what
     /// others build.
     pub vendor_kv: bool,
+    /// Whether the vendor's admin commands that manage faults are there, see [`unvme_spec::fault`].
+    pub fault_commands: bool,
+    /// Rules for faults as long as this device is there, beside those its saved state has; they are not saved.
+    pub faults: Vec<FaultRule>,
+    /// Index of the FDP configuration that is enabled on the device's first day; `None` leaves FDP disabled. See log page 20h;
+    /// 0 has one kind of handles, initially isolated.
+    pub fdp: Option<u8>,
+    /// How long commands take: by default as long as they do.
+    pub timing: TimingConfig,
+    /// The flash and its translation layer; `None` when data lies where hosts put it, which is the fastest.
+    pub flash: Option<FlashConfig>,
 }
 
 impl SsdConfig {
@@ -84,6 +99,11 @@ impl SsdConfig {
             transfer_bytes_max: Some(2 << 20),
             keyspace_field: KeyspaceField::default(),
             vendor_kv: true,
+            fault_commands: true,
+            faults: Vec::new(),
+            fdp: None,
+            timing: TimingConfig::None,
+            flash: None,
         }
     }
 
@@ -95,6 +115,29 @@ impl SsdConfig {
             transfer_bytes_max: None,
             ..Self::block(bytes, 4096)
         }
+    }
+
+    /// Bytes of the store the device needs, a multiple of [`CHUNK_BYTES`]: its capacity, and with flash what lies beside the
+    /// data as well. Sparse media takes no more space than is written.
+    ///
+    /// # Errors
+    /// [`SsdError::Ftl`] naming what is impossible about the flash, and what works.
+    pub fn store_bytes(&self) -> Result<u64, SsdError> {
+        self.flash.as_ref().map_or(Ok(self.bytes), |flash| flash.store_bytes(self.bytes))
+    }
+
+    /// The translation layer of such a device on its first day, with the configuration enabled that [`SsdConfig::fdp`]
+    /// names. `None` without flash.
+    ///
+    /// # Errors
+    /// [`FtlError::Config`] naming what is impossible, and what works.
+    pub fn ftl(&self) -> Result<Option<FtlConfig>, FtlError> {
+        let Some(flash) = &self.flash else { return Ok(None) };
+        let geometry = crate::fdp::geometry_when_new(flash, self.bytes, self.fdp).ok_or_else(|| {
+            let value = self.fdp.map_or_else(String::new, |index| index.to_string());
+            FtlError::Config { key: "fdp", value, expected: "a configuration of log page 20h".into() }
+        })?;
+        flash.ftl_with(self.bytes, &geometry).map(Some)
     }
 
     pub(crate) fn check(&self) -> Result<(), SsdError> {
@@ -129,6 +172,14 @@ impl SsdConfig {
         }
         if self.namespaces.len() > NAMESPACES_MAX as usize {
             return refuse("namespaces", format!("{} of them", self.namespaces.len()), "at most 128");
+        }
+        if self.fdp.is_some() && self.flash.is_none() {
+            return refuse("fdp", "a configuration".into(), "none: there is no flash");
+        }
+        self.ftl()?;
+        self.timing.check()?;
+        if self.faults.len() > FAULTS_MAX {
+            return refuse("faults", format!("{} of them", self.faults.len()), "at most 64");
         }
         for namespace in &self.namespaces {
             if let NamespaceKind::Blocks(bytes) = namespace.kind

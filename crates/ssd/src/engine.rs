@@ -8,6 +8,7 @@ use unvme_spec::{Fuse, Sqe, Status};
 
 use crate::Ssd;
 use crate::admin::Answer;
+use crate::fault::Served;
 use crate::kv::command::Reply;
 use crate::media::NOWHERE;
 use crate::queue::{CompletionQueue, Rung, SubmissionQueue};
@@ -37,11 +38,11 @@ impl Ssd {
                 0
             }
         };
-        // Nothing to pop: only events that wait for an Asynchronous Event Request, or interrupts that are held back,
-        // are worth the locks below.
-        let held_back = if qid == 0 { self.has_admin_completions() } else { sq.holds_interrupt };
-        if waiting == 0 && !held_back {
-            return self.use_idle_time(sq);
+        // Nothing to pop: only events that wait for an Asynchronous Event Request, or what is held back for its time, are
+        // worth the locks below.
+        let is_held_back = sq.is_held_back || (qid == 0 && self.has_admin_completions());
+        if waiting == 0 && !is_held_back {
+            return self.use_idle_time(sq, clock);
         }
         let Some(mut cq_guard) = self.completion.get(usize::from(sq.cqid)).map(|c| lock(c)) else { return 0 };
         let Some(cq) = cq_guard.as_mut() else { return 0 };
@@ -49,6 +50,10 @@ impl Ssd {
         let ready = sq.refresh(&self.memory) & cq.refresh(&self.memory);
         if !ready {
             return 0;
+        }
+        let posted = if cq.holds_completions() { cq.post_due(clock.now()) } else { 0 };
+        if sq.ops.is_on() || self.faults.is_armed() {
+            self.begin_turn(sq, clock);
         }
         let room = match cq.room(&self.doorbells) {
             Rung::Entries(room) => room,
@@ -68,24 +73,40 @@ impl Ssd {
             let served =
                 if holds_pairs { self.serve_pairs(sq, cq, turn) } else { self.serve_io(sq, cq, turn) };
             self.announce(cq, clock);
-            sq.holds_interrupt = cq.unannounced != 0;
+            sq.is_held_back = cq.unannounced != 0 || cq.holds_completions();
+            if cq.holds_completions() {
+                // Others were answered at once, where only a rule delays.
+                cq.note_head(sq.id, sq.head as u16);
+            }
             if holds_pairs {
                 // The host has its completions; its next commands wait no longer than this takes.
                 drop(cq_guard);
                 self.maintain(sq);
             }
+            self.time_background(sq, clock);
             served
         };
-        served as usize
+        (served + posted) as usize
     }
 
     /// Nothing waits in a queue: stores get on with their work. Returns 1 when there is more of it.
     #[inline]
-    fn use_idle_time(&self, sq: &mut SubmissionQueue) -> usize {
-        if sq.id == 0 || sq.namespaces.first_key_value().is_none() {
+    fn use_idle_time(&self, sq: &mut SubmissionQueue, clock: &Clock) -> usize {
+        if sq.id == 0 {
             return 0;
         }
-        self.maintain(sq).into()
+        // What the work of an earlier turn has set off is not put off until the host wants something.
+        if self.faults.is_armed() && !self.settle() {
+            return 0;
+        }
+        let mut more = self.media.flash().is_some_and(|flash| flash.maintain(&mut sq.ops));
+        if sq.namespaces.first_key_value().is_some() {
+            more |= self.maintain(sq);
+        } else if !more {
+            return 0;
+        }
+        self.time_background(sq, clock);
+        more.into()
     }
 
     /// [`Ssd::serve_io`] of a device that has Key Value namespaces.
@@ -114,6 +135,16 @@ impl Ssd {
                 continue;
             }
             sq.consume();
+            if self.faults.is_armed() {
+                match self.serve_by_rules(sq, cq, &sqe) {
+                    Served::No => {}
+                    Served::Yes => {
+                        served += 1;
+                        continue;
+                    }
+                    Served::EndTurn => return served + 1,
+                }
+            }
             let answer = if self.is_for_pairs(&sq.namespaces, &sqe) {
                 self.execute_kv(sq, &sqe)
             } else {
@@ -123,7 +154,7 @@ impl Ssd {
             if !reply.status.is_success() {
                 reply.status = self.failed(sq.id, &sqe, reply.status);
             }
-            cq.ticket(sq.id, sq.head as u16, sqe.cid).complete(reply.status, reply.result);
+            self.answer(sq, cq, &sqe, reply);
             served += 1;
         }
         served
@@ -132,14 +163,21 @@ impl Ssd {
     #[inline]
     fn serve_io(&self, sq: &mut SubmissionQueue, cq: &mut CompletionQueue, turn: u32) -> u32 {
         let foresees = !self.media.is_null();
+        let translates = self.media.flash().is_some();
         let mut served = 0;
         if foresees {
             sq.prefetch_entries(0, turn.min(ENTRIES_AHEAD));
+        }
+        if translates && turn > 1 {
+            self.approach_blocks(sq, &sq.peek(1));
         }
         while served < turn {
             if foresees {
                 if served + ENTRIES_AHEAD < turn {
                     sq.prefetch_entries(ENTRIES_AHEAD, 1);
+                }
+                if translates && served + 2 < turn {
+                    self.approach_blocks(sq, &sq.peek(2));
                 }
                 sq.ahead = if served + 1 < turn { self.foresee(sq, &sq.peek(1)) } else { NOWHERE };
             }
@@ -153,14 +191,31 @@ impl Ssd {
                 continue;
             }
             sq.consume();
+            if self.faults.is_armed() {
+                match self.serve_by_rules(sq, cq, &sqe) {
+                    Served::No => {}
+                    Served::Yes => {
+                        served += 1;
+                        continue;
+                    }
+                    Served::EndTurn => return served + 1,
+                }
+            }
             let status = match self.execute_nvm(sq, &sqe) {
                 Ok(()) => Status::SUCCESS,
                 Err(status) => self.failed(sq.id, &sqe, status),
             };
-            cq.ticket(sq.id, sq.head as u16, sqe.cid).complete(status, 0);
+            self.answer(sq, cq, &sqe, Reply { status, result: 0 });
             served += 1;
         }
         served
+    }
+
+    /// Answers a command that has been executed: at once, or when it is due.
+    #[inline(always)]
+    fn answer(&self, sq: &mut SubmissionQueue, cq: &mut CompletionQueue, sqe: &Sqe, reply: Reply) {
+        let due = if sq.ops.is_on() { self.hold_until(sq, sqe, reply, 0) } else { None };
+        cq.ticket(sq.id, sq.head as u16, sqe.cid).answer(due, reply.status, reply.result);
     }
 
     /// A fused command and, when it is the first of a pair, its partner (Base 3.4.2). Returns how many commands were
@@ -181,27 +236,33 @@ impl Ssd {
                 _ => Status::ABORTED_MISSING_FUSED,
             };
             let status = self.failed(sq.id, sqe, status);
-            cq.ticket(sq.id, sq.head as u16, sqe.cid).complete(status, 0);
+            self.answer(sq, cq, sqe, Reply { status, result: 0 });
             return 1;
         };
         if turn < 2 {
             return 0;
         }
         let statuses = self.execute_compare_and_write(sq, sqe, &second);
+        // One operation: both halves are done at one time, the first one's completion before the second's.
+        let reply = Reply { status: statuses.1, result: 0 };
+        let due = if sq.ops.is_on() { self.hold_until(sq, &second, reply, 0) } else { None };
         for (entry, status) in [(sqe, statuses.0), (&second, statuses.1)] {
             sq.consume();
             let status = if status.is_success() { status } else { self.failed(sq.id, entry, status) };
-            cq.ticket(sq.id, sq.head as u16, entry.cid).complete(status, 0);
+            cq.ticket(sq.id, sq.head as u16, entry.cid).answer(due, status, 0);
         }
         2
     }
 
     fn serve_admin(&self, sq: &mut SubmissionQueue, turn: u32, clock: &Clock) -> u32 {
         let mut served = 0;
-        while served < turn {
+        while served < turn && !self.is_stopped() {
             let sqe = sq.peek(0);
             sq.consume();
-            let answer = self.execute_admin(sq, &sqe, clock);
+            let answer = match self.faults.is_armed() {
+                true => self.execute_admin_by_rules(sq, &sqe, clock),
+                false => self.execute_admin(sq, &sqe, clock),
+            };
             let mut guard = lock(&self.completion[0]);
             let Some(cq) = guard.as_mut() else { return served };
             if sqe.opcode == opcode::ABORT {
@@ -218,12 +279,16 @@ impl Ssd {
                 }
                 Answer::Later => {}
             }
+            if cq.holds_completions() {
+                cq.note_head(0, sq.head as u16);
+            }
             served += 1;
         }
         let mut guard = lock(&self.completion[0]);
         if let Some(cq) = guard.as_mut() {
             self.deliver_events(sq, cq, 0);
             self.announce(cq, clock);
+            sq.is_held_back = cq.holds_completions();
         }
         served
     }

@@ -35,6 +35,12 @@ pub enum SsdError {
         /// What is wrong with it, with line and column.
         reason: String,
     },
+    /// A rule for faults cannot be.
+    #[error("faults: {0}")]
+    Fault(#[from] crate::FaultError),
+    /// The flash translation layer cannot be what the configuration says.
+    #[error("flash: {0}")]
+    Ftl(#[from] crate::ftl::FtlError),
     /// Memory could not be mapped.
     #[error(transparent)]
     Bus(#[from] unvme_bus::BusError),

@@ -12,31 +12,44 @@
 //! | `dptr` | walking PRP lists and SGLs |
 //! | `nvm` | the NVM command set |
 //! | `admin` | the admin command set |
+//! | `fault` | faults by script: rules that say which commands fail, and how |
+//! | `fdp` | Flexible Data Placement: who places what where, and what becomes of it |
+//! | [`ftl`] | the flash translation layer as bookkeeping, for the device and for simulators |
+//! | `flash` | data out of place below that layer: records, checkpoints, recovery, power cuts |
+//! | [`timing`] | how long commands take: a model of the flash as a pure function |
+//! | `due`, `held` | completions that wait for their time |
 //! | `kv` | the Key Value command sets, and the log-structured store behind them |
 //! | `namespace` | logical blocks or pairs, and where on the media they are |
-//! | `media` | [`Store`]: memory, a file, nothing at all |
+//! | `media` | [`Store`]: memory, a file, tags of pages, nothing at all |
 //!
-//! What it does not implement: metadata and protection information, Copy, Zoned Namespaces, directives and
-//! Flexible Data Placement, reservations, sanitize, security commands, device self-test, telemetry and the persistent
-//! event log, keep alive, shadow doorbells, Host and Controller Memory Buffers, thin provisioning, several controllers in
-//! one subsystem, NVMe-MI, SR-IOV, weighted round robin arbitration, bit buckets in SGLs. There is one power state.
+//! What it does not implement: metadata and protection information, Copy, Zoned Namespaces, streams, reservations,
+//! sanitize, security commands, device self-test, telemetry and the persistent event log, keep alive, shadow doorbells,
+//! Host and Controller Memory Buffers, thin provisioning, several controllers in one subsystem, several endurance groups,
+//! NVM Sets, NVMe-MI, SR-IOV, weighted round robin arbitration, bit buckets in SGLs. There is one power state. Of flash,
+//! read disturb, retention and error correction are not modelled.
 //!
 //! Of Key Value, reservations are missing. List returns at most 16 MiB of keys at a time. Values are compressed when the
 //! vendor's Store asks for it and never by the standard one; the vendor's Retrieve always decompresses them. The vendor's
 //! statuses are of type 3, which generic tools take for path errors.
 //!
-//! Deallocated blocks are zeroed; their space goes back to the file system when a namespace is formatted or deleted. No
-//! limit is put on the size of a Dataset Management command: a huge one is executed whole before its queue goes on. The
-//! ring of a queue has to lie within one mapping of host memory. Interrupts go to eventfds: masks in the MSI-X table are
-//! kept and not obeyed, whoever listens obeys them.
+//! Without flash, deallocated blocks are zeroed; their space goes back to the file system when a namespace is formatted or
+//! deleted. No limit is put on the size of a Dataset Management command: a huge one is executed whole before its queue
+//! goes on. The ring of a queue has to lie within one mapping of host memory. Interrupts go to eventfds: masks in the
+//! MSI-X table are kept and not obeyed, whoever listens obeys them.
 #![forbid(unsafe_code)]
 
 mod admin;
 mod config;
 mod doorbell;
 mod dptr;
+mod due;
 mod engine;
 mod error;
+mod fault;
+mod fdp;
+mod flash;
+pub mod ftl;
+mod held;
 mod interrupts;
 mod kv;
 mod media;
@@ -46,12 +59,20 @@ mod pci;
 mod queue;
 mod smart;
 mod ssd;
+pub mod timing;
 
 pub use admin::{FIRMWARE_IMAGE_BYTES_MAX, firmware_image};
 pub use config::{
     CHUNK_BYTES, IO_QUEUES_MAX, NAMESPACES_MAX, NamespaceConfig, NamespaceKind, QUEUE_ENTRIES_MAX, SsdConfig,
 };
 pub use error::SsdError;
+pub use fault::{
+    CorruptData, Corruption, FAULT_DELAY_MAX, FAULT_FLIPS_MAX, FAULT_KEY_BYTES_MAX, FAULT_TEXT_BYTES_MAX,
+    FAULTS_MAX, FaultAction, FaultDelay, FaultError, FaultKey, FaultMatch, FaultOpcode, FaultReport,
+    FaultRule, Flips, LbaRange, WrongCompletion, parse_fault_event, parse_fault_hex, parse_fault_key,
+    parse_fault_status, parse_faults,
+};
+pub use flash::{FlashConfig, FlashDamage, FlashGeometry, FlashStats, UNIT_BYTES_MIN};
 pub use kv::{Damage, KvStats};
-pub use media::{FileStore, MemoryStore, NullStore, Store};
+pub use media::{FileStore, MemoryStore, NullStore, Store, TagStore};
 pub use ssd::{CheckedNamespace, Ssd};

@@ -9,6 +9,7 @@ use unvme_spec::nvm::BlockRange;
 use unvme_spec::{Nsid, Status};
 
 use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
+use crate::fdp::Handles;
 use crate::kv::KeyValue;
 use crate::media::Extent;
 
@@ -41,6 +42,12 @@ impl NamespaceTable {
             },
             _ => Err(self.inactive(nsid)),
         }
+    }
+
+    /// Placement handles of a namespace that exists.
+    #[inline]
+    pub(crate) fn handles(&self, nsid: u32) -> Option<&Handles> {
+        Some(&self.get(Nsid(nsid))?.handles)
     }
 
     /// The pairs an I/O command names, as [`NamespaceTable::blocks`].
@@ -172,6 +179,8 @@ pub(crate) struct Namespace {
     pub(crate) nguid: [u8; 16],
     /// IEEE extended unique identifier.
     pub(crate) eui64: [u8; 8],
+    /// Where what is written to it goes, on a device with flash.
+    pub(crate) handles: Arc<Handles>,
     pub(crate) contents: Contents,
 }
 
@@ -350,6 +359,7 @@ mod tests {
             busy: true,
             nguid: [0; 16],
             eui64: [0; 8],
+            handles: Handles::conventional(1),
             contents: Contents::Blocks(blocks),
         };
         let mut table = NamespaceTable::default();

@@ -7,9 +7,11 @@ use unvme_spec::{Lba, Nsid, Sqe, Status};
 
 use crate::Ssd;
 use crate::dptr::DataPointer;
+use crate::ftl::{PAGE_BYTES, Placement};
 use crate::media::{Extent, NOWHERE};
 use crate::namespace::Blocks;
 use crate::queue::SubmissionQueue;
+use crate::timing::OpList;
 
 impl Ssd {
     /// Executes one command that is not part of a fused pair.
@@ -46,6 +48,8 @@ impl Ssd {
             nvm::Command::DatasetManagement { ranges, deallocate, hints: _ } => {
                 self.dataset_management(sq, sqe, ranges, deallocate)
             }
+            nvm::Command::IoManagementReceive(receive) => self.io_management_receive(sq, sqe, receive),
+            nvm::Command::IoManagementSend(send) => self.io_management_send(sq, sqe, send),
             _ => Err(Status::INVALID_OPCODE.with_do_not_retry()),
         }
     }
@@ -59,11 +63,33 @@ impl Ssd {
         let Ok(namespace) = sq.namespaces.blocks(sqe.nsid) else { return NOWHERE };
         let range = BlockRange::new(Lba(sqe.cdw10_11()), 1);
         match namespace.check(range) {
-            Ok(()) => namespace.locate(namespace.bytes(range.start.0), 1).map_or(NOWHERE, |extent| {
-                self.media.foresee(extent.offset);
-                extent.offset
-            }),
+            Ok(()) => namespace
+                .locate(namespace.bytes(range.start.0), 1)
+                .map_or(NOWHERE, |extent| self.media.foresee(extent.offset)),
             Err(_) => NOWHERE,
+        }
+    }
+
+    /// Brings close what [`Ssd::foresee`] will ask about a command that waits: on a device with a translation layer it looks
+    /// up where a page is, and so does a write.
+    #[inline]
+    pub(crate) fn approach_blocks(&self, sq: &SubmissionQueue, sqe: &Sqe) {
+        if !matches!(sqe.opcode, nvm::opcode::READ | nvm::opcode::WRITE) {
+            return;
+        }
+        if let Ok(namespace) = sq.namespaces.blocks(sqe.nsid)
+            && let Some(extent) = namespace.locate(sqe.cdw10_11().saturating_mul(namespace.bytes(1)), 1)
+        {
+            self.media.approach(extent.offset);
+        }
+    }
+
+    /// Where what a command writes goes, on a device with flash.
+    #[inline]
+    fn place_write(&self, sq: &SubmissionQueue, sqe: &Sqe, offset: u64) -> Result<Placement, Status> {
+        match (self.media.flash(), sq.namespaces.handles(sqe.nsid)) {
+            (Some(_), Some(handles)) => self.place(handles, sqe, offset),
+            _ => Ok(Placement::default()),
         }
     }
 
@@ -81,27 +107,40 @@ impl Ssd {
             bytes,
             direction: Direction::Write,
         };
+        let SubmissionQueue { ops, counters, .. } = sq;
         if self.media.is_null() {
-            return check_alignment(sqe);
+            check_alignment(sqe)?;
+            return self.pretend(namespace, offset, bytes, None, ops);
         }
-        if let Some(place) = data.single() {
+        let done = if let Some(place) = data.single() {
             let host = sq.host.region(place);
-            return namespace.for_each_extent(offset, bytes, |extent, done| {
-                self.media.read(extent, host, place.offset + done, sq.ahead);
-                Ok(())
-            });
+            namespace.for_each_extent(offset, bytes, |extent, done| {
+                self.media.read(extent, host, place.offset + done, sq.ahead, ops)
+            })
+        } else {
+            data.walk(&mut sq.pieces)?;
+            let region = |place| sq.host.region(place);
+            for_each_piece(namespace, offset, &sq.pieces, region, |extent, host, at| {
+                self.media.read(extent, host, at, NOWHERE, ops)
+            })
+        };
+        done.inspect_err(|_| counters.media_errors += 1)
+    }
+
+    /// A command on media that keeps no data: only a translation layer or a timing notices it.
+    #[inline]
+    fn pretend(
+        &self,
+        namespace: &Blocks,
+        offset: u64,
+        bytes: usize,
+        write: Option<Placement>,
+        ops: &mut OpList,
+    ) -> Result<(), Status> {
+        if self.media.flash().is_none() {
+            return Ok(());
         }
-        data.walk(&mut sq.pieces)?;
-        for_each_piece(
-            namespace,
-            offset,
-            &sq.pieces,
-            |place| sq.host.region(place),
-            |extent, host, at| {
-                self.media.read(extent, host, at, NOWHERE);
-                Ok(())
-            },
-        )
+        namespace.for_each_extent(offset, bytes, |extent, _| self.media.pretend(extent, write, ops))
     }
 
     #[inline]
@@ -115,26 +154,40 @@ impl Ssd {
         let namespace = sq.namespaces.blocks(sqe.nsid)?;
         let bytes = self.check_transfer(namespace, range)?;
         let offset = namespace.bytes(range.start.0);
+        let at = self.place_write(sq, sqe, offset)?;
         let data =
             DataPointer { host: &sq.host, sqe, page_bytes: sq.page_bytes, bytes, direction: Direction::Read };
+        let ops = &mut sq.ops;
         if self.media.is_null() {
             check_alignment(sqe)?;
+            self.pretend(namespace, offset, bytes, Some(at), ops)?;
         } else if let Some(place) = data.single() {
             // Space first, for all of it: a write for which there is no space leaves everything as it was.
             self.reserve(namespace, offset, bytes)?;
             let host = sq.host.region(place);
             namespace.for_each_extent(offset, bytes, |extent, done| {
-                self.media.write(extent, host, place.offset + done);
-                Ok(())
+                self.media.write(extent, host, place.offset + done, at, ops)
             })?;
         } else {
             data.walk(&mut sq.pieces)?;
             self.reserve(namespace, offset, bytes)?;
-            let region = |place| sq.host.region(place);
-            for_each_piece(namespace, offset, &sq.pieces, region, |extent, host, at| {
-                self.media.write(extent, host, at);
-                Ok(())
-            })?;
+            match self.media.flash() {
+                // A page is programmed once, in however many pieces it comes.
+                Some(flash) if splits_pages(offset, &sq.pieces) => {
+                    let mut gathered = vec![0; bytes];
+                    data.gather(&sq.pieces, &mut gathered)?;
+                    namespace.for_each_extent(offset, bytes, |extent, done| {
+                        let bytes = gathered.get(done..done + extent.bytes).ok_or(Status::INTERNAL_ERROR)?;
+                        flash.write_bytes(extent, bytes, at, ops)
+                    })?;
+                }
+                _ => {
+                    let region = |place| sq.host.region(place);
+                    for_each_piece(namespace, offset, &sq.pieces, region, |extent, host, from| {
+                        self.media.write(extent, host, from, at, ops)
+                    })?;
+                }
+            }
         }
         self.unmark(namespace, range);
         sq.counters.write(bytes as u64);
@@ -144,7 +197,7 @@ impl Ssd {
     #[inline]
     fn reserve(&self, namespace: &Blocks, offset: u64, bytes: usize) -> Result<(), Status> {
         namespace.for_each_extent(offset, bytes, |extent, _| {
-            self.media.reserve(extent.offset / crate::config::CHUNK_BYTES)
+            self.media.reserve_blocks(extent.offset / crate::config::CHUNK_BYTES)
         })
     }
 
@@ -197,16 +250,14 @@ impl Ssd {
             DataPointer { host: &sq.host, sqe, page_bytes: sq.page_bytes, bytes, direction: Direction::Read };
         data.walk(&mut sq.pieces)?;
         let offset = namespace.bytes(range.start.0);
-        for_each_piece(
-            namespace,
-            offset,
-            &sq.pieces,
-            |place| sq.host.region(place),
-            |extent, host, at| match self.media.equals(extent, host, at) {
+        let ops = &mut sq.ops;
+        let region = |place| sq.host.region(place);
+        for_each_piece(namespace, offset, &sq.pieces, region, |extent, host, at| {
+            match self.media.equals(extent, host, at, ops)? {
                 true => Ok(()),
                 false => Err(Status::COMPARE_FAILURE),
-            },
-        )
+            }
+        })
     }
 
     fn write_zeroes(
@@ -218,17 +269,23 @@ impl Ssd {
     ) -> Result<(), Status> {
         let namespace = sq.namespaces.blocks(sqe.nsid)?;
         namespace.check(range)?;
-        self.zero(namespace, range)?;
+        let at = self.place_write(sq, sqe, namespace.bytes(range.start.0))?;
+        self.zero(namespace, range, at, &mut sq.ops)?;
         sq.counters.write_commands += 1;
         self.persist_if(flags.force_unit_access)
     }
 
-    fn zero(&self, namespace: &Blocks, range: BlockRange) -> Result<(), Status> {
+    fn zero(
+        &self,
+        namespace: &Blocks,
+        range: BlockRange,
+        at: Placement,
+        ops: &mut OpList,
+    ) -> Result<(), Status> {
         let bytes = namespace.bytes(range.blocks.into());
         let bytes = usize::try_from(bytes).map_err(|_| Status::INTERNAL_ERROR)?;
         namespace.for_each_extent(namespace.bytes(range.start.0), bytes, |extent, _| {
-            self.media.zero(extent);
-            Ok(())
+            self.media.zero(extent, at, ops)
         })?;
         self.unmark(namespace, range);
         Ok(())
@@ -257,7 +314,11 @@ impl Ssd {
             }
         }
         if deallocate {
-            self.deallocate(namespace, list)?;
+            // Parts of pages are zeroed, which is a write that nobody has placed: the entry has no directive.
+            let handles = sq.namespaces.handles(sqe.nsid);
+            let at = handles
+                .map_or(Ok(Placement::default()), |handles| self.place(handles, &Sqe::default(), 0))?;
+            self.deallocate(namespace, list, at, &mut sq.ops)?;
             self.persist_if(false)?;
         }
         Ok(())
@@ -265,7 +326,13 @@ impl Ssd {
 
     /// Zeroes the ranges, which are within the namespace. A block that several of them name is zeroed once: no command
     /// does more than the namespace is large.
-    fn deallocate(&self, namespace: &Blocks, ranges: &mut [DsmRange]) -> Result<(), Status> {
+    fn deallocate(
+        &self,
+        namespace: &Blocks,
+        ranges: &mut [DsmRange],
+        at: Placement,
+        ops: &mut OpList,
+    ) -> Result<(), Status> {
         ranges.sort_unstable_by_key(|range| range.start);
         let mut done = 0;
         for range in ranges {
@@ -273,7 +340,7 @@ impl Ssd {
             let start = range.start.max(done);
             if start < end {
                 // No more than `range.blocks`, which is a 32-bit number.
-                self.zero(namespace, BlockRange::new(Lba(start), (end - start) as u32))?;
+                self.zero(namespace, BlockRange::new(Lba(start), (end - start) as u32), at, ops)?;
                 done = end;
             }
         }
@@ -316,6 +383,9 @@ impl Ssd {
             // ACWU says one logical block.
             return Err(Status::ATOMIC_WRITE_UNIT_EXCEEDED.with_do_not_retry());
         }
+        if self.faults.is_read_only() {
+            return Err(Status::WRITE_TO_READ_ONLY_RANGE.with_do_not_retry());
+        }
         namespace.bad.check(range).inspect_err(|_| sq.counters.media_errors += 1)?;
         let mut blocks = [vec![0; bytes], vec![0; bytes]];
         for (sqe, block) in pair.into_iter().zip(&mut blocks) {
@@ -329,10 +399,11 @@ impl Ssd {
             data.fetch(&mut sq.pieces, block)?;
         }
         let extent = namespace.locate(namespace.bytes(range.start.0), bytes).ok_or(Status::INTERNAL_ERROR)?;
-        self.media.reserve(extent.offset / crate::config::CHUNK_BYTES)?;
+        self.media.reserve_blocks(extent.offset / crate::config::CHUNK_BYTES)?;
+        let at = self.place_write(sq, pair[1], namespace.bytes(range.start.0))?;
         sq.counters.read(bytes as u64);
         let [expected, new] = &blocks;
-        if !self.media.compare_and_write(extent, expected, new) {
+        if !self.media.compare_and_write(extent, expected, new, at, &mut sq.ops)? {
             return Err(Status::COMPARE_FAILURE);
         }
         sq.counters.write(bytes as u64);
@@ -347,6 +418,17 @@ fn check_alignment(sqe: &Sqe) -> Result<(), Status> {
         true => Err(Status::PRP_OFFSET_INVALID.with_do_not_retry()),
         false => Ok(()),
     }
+}
+
+/// True when pieces of host memory meet within a page of the flash, at blocks from `offset` on: the buffer or the first block
+/// is not aligned to pages.
+fn splits_pages(offset: u64, pieces: &[Place]) -> bool {
+    let mut at = offset;
+    let Some((_, before)) = pieces.split_last() else { return false };
+    before.iter().any(|place| {
+        at += place.bytes as u64;
+        !at.is_multiple_of(PAGE_BYTES)
+    })
 }
 
 /// Visits the common refinement of a command's pieces of host memory and the namespace's pieces of media.

@@ -6,9 +6,12 @@ use unvme_bus::space::{Direction, View};
 use unvme_bus::{AddressSpace, Reader, Region};
 use unvme_spec::{Cqe, Sqe, Status};
 
+use crate::due::Moved;
+use crate::held::{Due, Held, Origin};
 use crate::kv::KvLane;
 use crate::namespace::NamespaceTable;
 use crate::smart::IoCounters;
+use crate::timing::OpList;
 
 /// Bytes of a submission queue entry.
 pub(crate) const SQE_BYTES: usize = 64;
@@ -131,8 +134,14 @@ pub(crate) struct SubmissionQueue {
     pub(crate) ahead: u64,
     /// What Key Value commands need; none do on most devices.
     pub(crate) kv: Box<KvLane>,
-    /// The completion queue's interrupt was held back when this queue was served last.
-    pub(crate) holds_interrupt: bool,
+    /// Flash operations of the command at work, where a timing is configured.
+    pub(crate) ops: OpList,
+    /// What the last commands that were timed had moved.
+    pub(crate) moved: Moved,
+    /// When this turn began, by the clock of who serves the queue; looked at only where completions may be held.
+    pub(crate) turn_began: u64,
+    /// The completion queue held back an interrupt, or completions, when this queue was served last.
+    pub(crate) is_held_back: bool,
     invalid_tail: u32,
 }
 
@@ -145,11 +154,13 @@ pub(crate) struct SubmissionQueueParts {
     pub(crate) page_bytes: u32,
     pub(crate) host: View,
     pub(crate) namespaces: Reader<NamespaceTable>,
+    /// Flash operations are noted: a timing is configured.
+    pub(crate) is_timed: bool,
 }
 
 impl SubmissionQueue {
     pub(crate) fn new(parts: SubmissionQueueParts) -> Self {
-        let SubmissionQueueParts { id, cqid, entries, ring, page_bytes, host, namespaces } = parts;
+        let SubmissionQueueParts { id, cqid, entries, ring, page_bytes, host, namespaces, is_timed } = parts;
         Self {
             id,
             cqid,
@@ -163,7 +174,10 @@ impl SubmissionQueue {
             pieces: Vec::new(),
             ahead: crate::media::NOWHERE,
             kv: Box::new(KvLane::new(id)),
-            holds_interrupt: false,
+            ops: OpList::new(is_timed),
+            moved: Moved::default(),
+            turn_began: 0,
+            is_held_back: false,
             invalid_tail: 0,
         }
     }
@@ -235,6 +249,8 @@ pub(crate) struct CompletionQueue {
     pub(crate) unannounced: u32,
     /// When the oldest of them was noticed.
     pub(crate) unannounced_since: Option<u64>,
+    /// Completions that are not due yet; each has its place among the entries.
+    held: Held,
     ring: Ring,
     host: View,
     tail: u32,
@@ -261,6 +277,7 @@ impl CompletionQueue {
             users: 0,
             unannounced: 0,
             unannounced_since: None,
+            held: Held::default(),
             ring,
             host,
             tail: 0,
@@ -269,13 +286,13 @@ impl CompletionQueue {
         }
     }
 
-    /// What the head doorbell leaves free; entries wait there for the host otherwise.
+    /// What the head doorbell and completions that are held leave free; entries wait there for the host otherwise.
     #[inline]
     pub(crate) fn room(&mut self, doorbells: &Doorbells) -> Rung {
         let head = doorbells.head(self.id);
         if head < self.entries {
             let used = if self.tail >= head { self.tail - head } else { self.tail + self.entries - head };
-            return Rung::Entries(self.entries - 1 - used);
+            return Rung::Entries((self.entries - 1 - used).saturating_sub(self.held.len()));
         }
         let first_time = head != self.invalid_head;
         self.invalid_head = head;
@@ -321,6 +338,50 @@ impl CompletionQueue {
         self.unannounced += 1;
     }
 
+    /// True when completions wait for their time.
+    #[inline]
+    pub(crate) fn holds_completions(&self) -> bool {
+        self.held.len() > 0
+    }
+
+    /// When the first completion that is held is due.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        self.held.next_due()
+    }
+
+    /// A submission queue's head has come this far: what is held tells the host of no earlier one.
+    pub(crate) fn note_head(&mut self, sq_id: u16, sq_head: u16) {
+        self.held.note_head(sq_id, sq_head);
+    }
+
+    /// Posts what is due at `now`, in the order of its times; returns how many entries that were.
+    pub(crate) fn post_due(&mut self, now: u64) -> u32 {
+        let mut posted = 0;
+        while let Some(due) = self.held.pop_due(now) {
+            self.post_held(due);
+            posted += 1;
+        }
+        posted
+    }
+
+    /// Posts everything that is held for a submission queue: it is going away, and its commands have been executed.
+    pub(crate) fn post_all_of(&mut self, sq_id: u16) {
+        for due in self.held.take_all_of(sq_id) {
+            self.post_held(due);
+        }
+    }
+
+    /// Ends a command whose completion is held as aborted; false when there is none.
+    pub(crate) fn abort_held(&mut self, sq_id: u16, cid: u16) -> bool {
+        let Some(held) = self.held.take(sq_id, cid) else { return false };
+        self.post_held(Due { status: Status::ABORT_REQUESTED, result: 0, ..held });
+        true
+    }
+
+    fn post_held(&mut self, due: Due) {
+        self.post(due.origin, due.status, due.result);
+    }
+
     /// Takes the place for a command's completion. The caller has seen that there is room.
     #[inline(always)]
     pub(crate) fn ticket(&mut self, sq_id: u16, sq_head: u16, cid: u16) -> Ticket<'_> {
@@ -328,15 +389,7 @@ impl CompletionQueue {
     }
 }
 
-/// Where a completion belongs.
-#[derive(Clone, Copy)]
-struct Origin {
-    sq_id: u16,
-    sq_head: u16,
-    cid: u16,
-}
-
-/// A command that must be answered. Its only exit is [`Ticket::complete`].
+/// A command that must be answered. Its exits are [`Ticket::complete`] and [`Ticket::hold`].
 pub(crate) struct Ticket<'a> {
     queue: &'a mut CompletionQueue,
     origin: Origin,
@@ -349,6 +402,22 @@ impl Ticket<'_> {
         let mut ticket = std::mem::ManuallyDrop::new(self);
         let origin = ticket.origin;
         ticket.queue.post(origin, status, result);
+    }
+
+    /// Answers the command when `due` has come, or at once.
+    #[inline(always)]
+    pub(crate) fn answer(self, due: Option<u64>, status: Status, result: u64) {
+        match due {
+            None => self.complete(status, result),
+            Some(due) => self.hold(due, status, result),
+        }
+    }
+
+    /// Answers the command when `due` has come. Its place in the queue is taken until then, so that there is one.
+    pub(crate) fn hold(self, due: u64, status: Status, result: u64) {
+        let mut ticket = std::mem::ManuallyDrop::new(self);
+        let origin = ticket.origin;
+        ticket.queue.held.push(due, origin, status, result);
     }
 }
 

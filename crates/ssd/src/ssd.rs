@@ -15,7 +15,10 @@ use unvme_spec::regs::{Cc, SHST_COMPLETE, SHST_NORMAL};
 use crate::SsdError;
 use crate::admin::Admin;
 use crate::config::SsdConfig;
+use crate::due::timing_of;
 use crate::engine::lock;
+use crate::fault::Faults;
+use crate::flash::{Flash, FlashDamage, FlashStats};
 use crate::interrupts::Interrupts;
 use crate::kv::{Damage, KeyValue, KvStats};
 use crate::media::{Media, Store};
@@ -26,6 +29,7 @@ use crate::queue::{
     SubmissionQueueParts,
 };
 use crate::smart::Counted;
+use crate::timing::Timing;
 
 /// A virtual SSD: one PCI function, one NVMe controller.
 pub struct Ssd {
@@ -42,6 +46,9 @@ pub struct Ssd {
     pub(crate) namespaces: Published<NamespaceTable>,
     pub(crate) media: Arc<Media>,
     pub(crate) admin: Admin,
+    /// How long commands take; `None` for as long as they do.
+    pub(crate) timing: Option<Mutex<Timing>>,
+    pub(crate) faults: Arc<Faults>,
     registers: Mutex<RegisterFile>,
     pci: Mutex<ConfigSpace>,
     /// A bit per submission queue that exists, so that a server looks at no others.
@@ -53,6 +60,9 @@ pub struct Ssd {
     /// Counters of queues that are gone.
     retired: Mutex<Counted>,
 }
+
+/// What a host reads of a device that is not there.
+const ALL_ONES: u8 = 0xff;
 
 /// What [`Ssd::check`] has found in a Key Value namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,14 +84,16 @@ impl Ssd {
     /// the store reports.
     pub fn new(config: SsdConfig, store: Box<dyn Store>) -> Result<Arc<Self>, SsdError> {
         config.check()?;
-        if store.bytes() != config.bytes {
+        let bytes = config.store_bytes()?;
+        if store.bytes() != bytes {
             return Err(SsdError::Config {
                 key: "bytes",
                 value: config.bytes.to_string(),
-                expected: format!("the size of the store, {}", store.bytes()),
+                expected: format!("a store of {bytes} bytes for it, not of {}", store.bytes()),
             });
         }
-        let media = Arc::new(Media::new(store)?);
+        let media = Arc::new(Media::open(&config, store)?);
+        let timing = timing_of(&config)?.map(Mutex::new);
         let (admin, namespaces) = Admin::start(&config, &media)?;
         let queues = usize::from(config.io_queues) + 1;
         let ssd = Arc::new(Self {
@@ -100,10 +112,16 @@ impl Ssd {
             idle_rounds: AtomicU32::new(0),
             retired: Mutex::default(),
             media,
+            faults: Arc::clone(&admin.faults),
             admin,
+            timing,
             config,
         });
+        if let Some(flash) = ssd.flash() {
+            flash.obey(Arc::clone(&ssd.faults));
+        }
         ssd.configure_pairs();
+        ssd.start_timing();
         Ok(ssd)
     }
 
@@ -117,6 +135,41 @@ impl Ssd {
             pairs: pairs.store.stats().pairs,
         };
         table.key_value_namespaces().map(check).collect()
+    }
+
+    /// Reads everything below the logical blocks of a device with flash and names what is damaged, what was found when the
+    /// device was made included. For a device that is not in use meanwhile.
+    pub fn check_flash(&self) -> Vec<FlashDamage> {
+        self.media.flash().map(Flash::check).unwrap_or_default()
+    }
+
+    /// What the translation layer has counted, and how worn the flash is; `None` when there is no flash.
+    pub fn ftl_stats(&self) -> Option<FlashStats> {
+        self.media.flash().map(Flash::stats)
+    }
+
+    /// Plans a power cut of a device with flash, for tests of what survives: the `programs`th program of a page from now on,
+    /// counted from 1, is torn, a part of what was not flushed is lost as `seed` says, and nothing is written from then on.
+    /// 0 takes the plan back. Other surroundings than flash are cut by rules for faults.
+    pub fn plan_power_cut(&self, programs: u64, seed: u64) {
+        if let Some(flash) = self.media.flash() {
+            flash.plan_power_cut(programs, seed);
+        }
+    }
+
+    /// True when the power of a device with flash has been cut.
+    pub fn has_lost_power(&self) -> bool {
+        self.media.flash().is_some_and(Flash::has_lost_power)
+    }
+
+    /// The translation layer, when the device has one.
+    pub(crate) fn flash(&self) -> Option<&Flash> {
+        self.media.flash()
+    }
+
+    /// Nothing is served any more until the controller is enabled anew.
+    pub(crate) fn stop_serving(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
     }
 
     #[inline]
@@ -201,6 +254,7 @@ impl Ssd {
         );
         let (Some(sq_ring), Some(cq_ring)) = rings else { return false };
         self.select_command_sets(registers.cc);
+        self.restart_timing();
         self.admin.enabled(self, registers.cc);
         // Hosts may go on to ring doorbells of queues they had before a reset until they notice.
         self.doorbells.mark_all_absent();
@@ -219,6 +273,7 @@ impl Ssd {
             page_bytes,
             host,
             namespaces: self.namespaces.reader(),
+            is_timed: false,
         }));
         self.stopped.store(false, Ordering::Relaxed);
         true
@@ -235,6 +290,7 @@ impl Ssd {
         }
         self.doorbells.mark_all_absent();
         self.interrupts.clear_mask(u32::MAX);
+        self.faults.reset();
         self.admin.reset(self, scope);
     }
 
@@ -280,7 +336,8 @@ impl Ssd {
     /// Shutdown notification: everything is on the media before the host is told that it is complete.
     fn shut_down(&self) {
         let stores = self.namespaces.get().stores().try_for_each(|pairs| pairs.store.close());
-        let saved = stores.and_then(|()| self.media.sync()).and_then(|()| {
+        let closed = stores.and_then(|()| self.media.close());
+        let saved = closed.and_then(|()| self.media.sync()).and_then(|()| {
             self.admin.shut_down();
             self.save_all()
         });
@@ -318,12 +375,19 @@ pub(crate) enum ResetScope {
 impl Function for Ssd {
     fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
         check_config_range(offset, out.len())?;
+        if self.faults.is_gone() {
+            out.fill(ALL_ONES);
+            return Ok(());
+        }
         lock(&self.pci).read(offset, out);
         Ok(())
     }
 
     fn config_write(&self, offset: usize, data: &[u8]) -> Result<(), BusError> {
         check_config_range(offset, data.len())?;
+        if self.faults.is_gone() {
+            return Ok(());
+        }
         let reset = lock(&self.pci).write(offset, data);
         if reset { self.reset() } else { Ok(()) }
     }
@@ -337,19 +401,28 @@ impl Function for Ssd {
 
     fn bar_read(&self, index: usize, offset: u64, out: &mut [u8]) -> Result<(), BusError> {
         pci::check_bar_range(index, offset, out.len())?;
-        if pci::is_msix(offset) {
+        if self.faults.is_gone() {
+            out.fill(ALL_ONES);
+        } else if pci::is_msix(offset) {
             lock(&self.pci).msix_read(offset, out);
         } else if offset >= pci::DOORBELL_PAGE {
             // Reading a doorbell register returns a vendor specific value.
             out.fill(0);
         } else {
-            lock(&self.registers).read(offset, out, self.interrupts.mask());
+            let mut registers = lock(&self.registers);
+            if self.faults.is_fatal() {
+                registers.csts.set_cfs(true);
+            }
+            registers.read(offset, out, self.interrupts.mask());
         }
         Ok(())
     }
 
     fn bar_write(&self, index: usize, offset: u64, data: &[u8]) -> Result<(), BusError> {
         pci::check_bar_range(index, offset, data.len())?;
+        if self.faults.is_gone() {
+            return Ok(());
+        }
         if pci::is_msix(offset) {
             lock(&self.pci).msix_write(offset, data);
             return Ok(());
@@ -377,6 +450,11 @@ impl Function for Ssd {
         Ok(())
     }
 
+    /// A device that was unplugged or has no power; a host in the same process need not wait for its commands to time out.
+    fn is_gone(&self) -> bool {
+        self.faults.is_gone()
+    }
+
     fn vectors(&self) -> u16 {
         self.interrupts.vectors()
     }
@@ -386,6 +464,9 @@ impl Function for Ssd {
     }
 
     fn reset(&self) -> Result<(), BusError> {
+        if self.faults.is_gone() {
+            return Ok(());
+        }
         let mut registers = lock(&self.registers);
         self.reset_controller(ResetScope::Function);
         registers.reset(true);
@@ -399,10 +480,13 @@ impl Function for Ssd {
 
     #[inline]
     fn advance(&self, lane: Option<u16>, clock: &Clock) -> usize {
-        match lane {
+        self.attend_placement(clock);
+        let served = match lane {
             Some(qid) => self.serve(qid, clock),
             None => self.serve_all(clock),
-        }
+        };
+        self.attend_placement(clock);
+        served
     }
 }
 
@@ -427,7 +511,9 @@ impl Ssd {
 
 impl Drop for Ssd {
     fn drop(&mut self) {
-        self.shut_down();
+        if self.is_powered() {
+            self.shut_down();
+        }
     }
 }
 

@@ -5,11 +5,11 @@ mod host;
 use std::io::{Error, ErrorKind};
 use std::sync::{Arc, Mutex};
 
-use host::blocks::{COMPARE, SOURCE, WRITE, WRITE_ZEROES, access, pattern, read, transfer, write};
-use host::{Host, MEDIA_BYTES, config, device_on};
+use host::blocks::{COMPARE, FLUSH, SOURCE, WRITE, WRITE_ZEROES, access, pattern, read, transfer, write};
+use host::{Host, MEDIA_BYTES, config, device_on, sqe};
 use unvme_bus::Region;
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::{CHUNK_BYTES, MemoryStore, SsdError, Store};
+use unvme_ssd::{CHUNK_BYTES, FlashConfig, FlashGeometry, MemoryStore, SsdConfig, SsdError, Store};
 
 /// A store that reserves no space while it is told why.
 struct Limited(MemoryStore, Arc<Mutex<Option<ErrorKind>>>);
@@ -89,6 +89,56 @@ fn a_fused_write_without_space_fails_the_pair() {
     host.advance();
     let statuses = [(); 2].map(|()| host.poll(1).expect("a completion").status().kind());
     assert_eq!(statuses, [Status::CAPACITY_EXCEEDED, Status::ABORTED_FAILED_FUSED]);
+}
+
+#[test]
+fn flash_without_space_for_another_unit_exceeds_the_capacity_and_loses_nothing() {
+    let geometry = FlashGeometry { unit_bytes: CHUNK_BYTES, ..FlashGeometry::default() };
+    let config = SsdConfig {
+        flash: Some(FlashConfig { geometry, overprovisioning: 0.5, ..FlashConfig::default() }),
+        ..config(4096)
+    };
+    let problem = Arc::new(Mutex::new(None));
+    let store = MemoryStore::new(config.store_bytes().unwrap()).unwrap();
+    let mut host = Host::attach(device_on(config, Box::new(Limited(store, Arc::clone(&problem)))));
+    host.enable();
+    host.create_queue_pair(1, 64);
+    let put = |host: &mut Host, page: u64, seed: u8| {
+        host.memory.write(SOURCE, &pattern(seed, 4096));
+        host.io(transfer(host, WRITE, page, 1, SOURCE, 4096))
+    };
+    let mut model = vec![0u8; 600];
+    for (page, seed) in (0..).zip(&mut model) {
+        *seed = 1 + (page % 100) as u8;
+        assert_eq!(put(&mut host, page, *seed), Ok(0));
+    }
+    *problem.lock().unwrap() = Some(ErrorKind::StorageFull);
+    let mut page = 0;
+    let outcome = loop {
+        match put(&mut host, page, 101 + (page % 100) as u8) {
+            Ok(_) => model[page as usize] = 101 + (page % 100) as u8,
+            outcome => break outcome,
+        }
+        page += 1;
+    };
+    assert_eq!(outcome, Err(Status::CAPACITY_EXCEEDED));
+    assert!((1..512).contains(&page), "the open unit is filled: {page}");
+    assert_eq!(put(&mut host, 3, 9), Err(Status::CAPACITY_EXCEEDED));
+    assert_eq!(host.io(transfer(&host, WRITE, 590, 8, SOURCE, 8 * 4096)), Err(Status::CAPACITY_EXCEEDED));
+    assert_eq!(host.io(access(WRITE_ZEROES, 7, 1)), Ok(0), "zeroes need no space");
+    assert_eq!(host.io(sqe(FLUSH, 1)), Ok(0));
+    let expect = |host: &mut Host, model: &[u8]| {
+        for (page, seed) in (0..).zip(model) {
+            let wanted = if page == 7 { vec![0; 4096] } else { pattern(*seed, 4096) };
+            assert!(read(host, page, 4096, 4096) == wanted, "page {page}");
+        }
+        assert_eq!(host.ssd.check_flash(), []);
+    };
+    expect(&mut host, &model);
+    *problem.lock().unwrap() = None;
+    assert_eq!(put(&mut host, 3, 9), Ok(0));
+    model[3] = 9;
+    expect(&mut host, &model);
 }
 
 #[test]

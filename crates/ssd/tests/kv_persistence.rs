@@ -64,7 +64,7 @@ fn a_state_file_of_version_1_is_read() {
     drop(open(folder.path(), host::config(512)));
     let text = std::fs::read_to_string(&path).unwrap();
     let mut state: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(state["version"], 2);
+    assert_eq!(state["version"], 3);
     state["version"] = 1.into();
     state.as_object_mut().unwrap().remove("kv_commands").unwrap();
     std::fs::write(&path, state.to_string()).unwrap();

@@ -1,10 +1,11 @@
 //! What the controller supports, as log pages list it: commands, features, log pages (Base 5.1.12.1).
 
 use unvme_spec::admin::opcode;
+use unvme_spec::feature::fid;
 use unvme_spec::log_page::{CommandsSupported, SupportedLogPages, command_effects, lid, lid_support};
-use unvme_spec::{kv, nvm, samsung_kv};
+use unvme_spec::{fault, kv, nvm, samsung_kv};
 
-use super::{features, vendor_logs};
+use super::{features, placement_logs, vendor_logs};
 
 /// Log pages that [`super::logs`] knows, whatever namespaces a device can have.
 const LOG_PAGES: [u8; 8] = [
@@ -22,28 +23,39 @@ const LOG_PAGES: [u8; 8] = [
 mod scope {
     pub(super) const NAMESPACE: u32 = 1 << 20;
     pub(super) const CONTROLLER: u32 = 1 << 21;
+    pub(super) const ENDURANCE_GROUP: u32 = 1 << 23;
     pub(super) const SUBSYSTEM: u32 = 1 << 25;
 }
 
 /// FSUPP of Feature Identifiers Supported and Effects: the feature is supported.
 const FSUPP: u32 = 1 << 0;
 
-/// Identifiers of the log pages of a device, which has those of the vendor's or not.
-pub(super) fn log_page_ids(vendor: bool) -> impl Iterator<Item = u8> {
-    LOG_PAGES.into_iter().chain(vendor_logs::PAGES.into_iter().filter(move |_| vendor))
+/// Which log pages a device has beside those that each of them has.
+#[derive(Clone, Copy)]
+pub(super) struct LogPageKinds {
+    /// Those of the vendor's.
+    pub(super) vendor: bool,
+    /// Those of an endurance group: it has flash.
+    pub(super) flash: bool,
+}
+
+/// Identifiers of the log pages of a device.
+pub(super) fn log_page_ids(kinds: LogPageKinds) -> impl Iterator<Item = u8> {
+    let flash = placement_logs::PAGES.into_iter().filter(move |_| kinds.flash);
+    LOG_PAGES.into_iter().chain(flash).chain(vendor_logs::PAGES.into_iter().filter(move |_| kinds.vendor))
 }
 
 /// Supported Log Pages (00h).
-pub(super) fn log_pages(vendor: bool) -> SupportedLogPages {
+pub(super) fn log_pages(kinds: LogPageKinds) -> SupportedLogPages {
     let mut log = SupportedLogPages::default();
-    for page in log_page_ids(vendor) {
+    for page in log_page_ids(kinds) {
         put(&mut log.pages, page, lid_support::LSUPP);
     }
     log
 }
 
 /// Commands Supported and Effects (05h) without I/O commands.
-fn admin_commands() -> CommandsSupported {
+fn admin_commands(has_flash: bool) -> CommandsSupported {
     use command_effects::{CCC, CSE_SHIFT, LBCC, NCC, NIC};
     /// CSE: no other command for the same namespace meanwhile.
     const ALONE_IN_NAMESPACE: u32 = 1 << CSE_SHIFT;
@@ -68,13 +80,17 @@ fn admin_commands() -> CommandsSupported {
     ] {
         put(&mut log.admin, opcode, command_effects::CSUPP | effects);
     }
+    let directives = [opcode::DIRECTIVE_SEND, opcode::DIRECTIVE_RECEIVE];
+    for opcode in directives.into_iter().filter(|_| has_flash) {
+        put(&mut log.admin, opcode, command_effects::CSUPP | scope::NAMESPACE);
+    }
     log
 }
 
 /// Commands Supported and Effects (05h) of the admin commands and the NVM command set.
-pub(super) fn commands() -> CommandsSupported {
+pub(super) fn commands(has_flash: bool) -> CommandsSupported {
     use command_effects::LBCC;
-    let mut log = admin_commands();
+    let mut log = admin_commands(has_flash);
     for (opcode, effects) in [
         (nvm::opcode::FLUSH, 0),
         (nvm::opcode::WRITE, LBCC),
@@ -88,15 +104,19 @@ pub(super) fn commands() -> CommandsSupported {
         // Without a scope, which is optional: Linux calls any other bit of an I/O command an unusual effect.
         put(&mut log.io, opcode, command_effects::CSUPP | effects);
     }
+    let management = [nvm::opcode::IO_MANAGEMENT_RECEIVE, nvm::opcode::IO_MANAGEMENT_SEND];
+    for opcode in management.into_iter().filter(|_| has_flash) {
+        put(&mut log.io, opcode, command_effects::CSUPP);
+    }
     log
 }
 
 /// Commands Supported and Effects (05h) of the admin commands, the Key Value command set and, on a device that has them,
 /// the vendor's commands. Where it says logical blocks, pairs are meant.
-pub(super) fn key_value_commands(vendor: bool) -> CommandsSupported {
+pub(super) fn key_value_commands(vendor: bool, has_flash: bool) -> CommandsSupported {
     use command_effects::LBCC;
     use samsung_kv::opcode as samsung;
-    let mut log = admin_commands();
+    let mut log = admin_commands(has_flash);
     for (opcode, effects) in [
         (kv::opcode::FLUSH, 0),
         (kv::opcode::STORE, LBCC),
@@ -123,11 +143,23 @@ pub(super) fn key_value_commands(vendor: bool) -> CommandsSupported {
     log
 }
 
+/// A list of commands, with those that manage faults on a device that has them.
+pub(super) fn with_fault_commands(mut log: CommandsSupported, offered: bool) -> CommandsSupported {
+    for opcode in [fault::SEND, fault::RECEIVE].into_iter().filter(|_| offered) {
+        put(&mut log.admin, opcode, command_effects::CSUPP | scope::CONTROLLER);
+    }
+    log
+}
+
 /// Feature Identifiers Supported and Effects (12h): an entry per feature.
-pub(super) fn features() -> [u32; 256] {
+pub(super) fn features(has_flash: bool) -> [u32; 256] {
     std::array::from_fn(|fid| {
-        features::capabilities(fid as u8).map_or(0, |capabilities| {
-            let scope = if capabilities.namespace_specific() { scope::NAMESPACE } else { scope::CONTROLLER };
+        features::capabilities(fid as u8, has_flash).map_or(0, |capabilities| {
+            let scope = match capabilities.namespace_specific() {
+                true => scope::NAMESPACE,
+                false if fid as u8 == fid::FLEXIBLE_DATA_PLACEMENT => scope::ENDURANCE_GROUP,
+                false => scope::CONTROLLER,
+            };
             FSUPP | scope
         })
     })

@@ -6,11 +6,15 @@ use unvme_spec::identify::csi;
 use unvme_spec::log_page::ErrorInformation;
 use unvme_spec::status::StatusCodeType;
 use unvme_spec::{Sqe, Status, nvm, samsung_kv};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::identify::ELPE_Z;
+use super::state::{bytes_of, hexadecimal};
 use crate::Ssd;
 use crate::engine::lock;
 
+/// Bytes of an entry.
+const ERROR_BYTES: usize = size_of::<ErrorInformation>();
 /// Entries of the log.
 pub(super) const ERROR_LOG_ENTRIES: usize = ELPE_Z as usize + 1;
 
@@ -26,9 +30,24 @@ pub(crate) struct ErrorLog {
 }
 
 impl ErrorLog {
-    /// An empty log of a device that has had `count` errors before.
-    pub(crate) fn new(count: u64) -> Self {
-        Self { entries: VecDeque::with_capacity(ERROR_LOG_ENTRIES), count }
+    /// The log of a device that has had `count` errors before, the last of which are `entries`, newest first.
+    pub(crate) fn new(count: u64, entries: Vec<ErrorInformation>) -> Self {
+        Self { entries: entries.into(), count }
+    }
+
+    /// The entries as they are saved: 128 hexadecimal digits each.
+    pub(super) fn saved(&self) -> Vec<String> {
+        self.entries.iter().map(|entry| hexadecimal(entry.as_bytes())).collect()
+    }
+
+    /// What [`ErrorLog::saved`] has written; `None` when it is something else.
+    pub(super) fn restore(saved: &[String]) -> Option<Vec<ErrorInformation>> {
+        if saved.len() > ERROR_LOG_ENTRIES {
+            return None;
+        }
+        let read =
+            |digits: &String| ErrorInformation::read_from_bytes(&bytes_of::<ERROR_BYTES>(digits)?).ok();
+        saved.iter().map(read).collect()
     }
 
     /// Errors over the life of the device.
@@ -71,6 +90,9 @@ impl Ssd {
             return status;
         }
         tracing::debug!(sqid, cid = sqe.cid, opcode = sqe.opcode, nsid = sqe.nsid, %status, "command failed");
+        if status.kind() == Status::WRITE_TO_READ_ONLY_RANGE {
+            self.note_refused_write();
+        }
         let status = status.with_more();
         let mut entry = ErrorInformation::default();
         entry.sqid = sqid;

@@ -125,6 +125,19 @@ impl Admin {
         }
     }
 
+    /// A rule reports an event, whatever the host has asked to hear of.
+    pub(crate) fn report(&self, event: AsyncEvent) {
+        self.events.raise(event);
+    }
+
+    /// The media has become read only: an event about reliability, if the host wants to hear of it (Base figure 150).
+    pub(crate) fn media_is_read_only(&self) {
+        if lock(&self.features).async_events().smart_critical_warnings() & critical_warning::READ_ONLY != 0 {
+            let event = AsyncEvent::of(event_type::SMART, smart_event::RELIABILITY, lid::SMART_HEALTH);
+            self.events.raise(event);
+        }
+    }
+
     /// Firmware is about to be activated without a reset; commands may pause.
     pub(crate) fn firmware_activation_starting(&self) {
         if lock(&self.features).async_events().firmware_activation() {
@@ -172,17 +185,18 @@ impl Ssd {
         })
     }
 
-    /// Aborts an outstanding Asynchronous Event Request. Every other command has been executed by the time an Abort
-    /// is, or waits in a queue of the host's memory where it cannot be reached: bit 0 of the result says that it was
-    /// not aborted.
+    /// Aborts an outstanding Asynchronous Event Request, or a command that has been executed and would be answered
+    /// later. Every other command has been answered by the time an Abort is executed, or waits in a queue of the host's
+    /// memory where it cannot be reached: bit 0 of the result says that it was not aborted.
     pub(super) fn abort(&self, sqid: Qid, cid: Cid) -> Result<u64, Status> {
-        let aborted = sqid == Qid::ADMIN
+        let is_request = sqid == Qid::ADMIN
             && self.admin.events.change(|state| {
                 let at = state.requests.iter().position(|&waiting| waiting == cid.0);
                 let request = at.and_then(|at| state.requests.remove(at));
                 state.aborted.extend(request);
                 request.is_some()
             });
+        let aborted = is_request || self.abort_held(sqid, cid);
         Ok(u64::from(!aborted))
     }
 

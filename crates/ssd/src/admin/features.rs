@@ -2,6 +2,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod hot;
+mod placement;
 mod values;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use unvme_bus::Clock;
 use unvme_spec::admin::{GetFeatures, SetFeatures};
 use unvme_spec::feature::{
-    Arbitration, AsyncEventConfiguration, HostBehaviorSupport, InterruptVectorConfiguration,
+    Arbitration, AsyncEventConfiguration, Capabilities, HostBehaviorSupport, InterruptVectorConfiguration,
     KeyValueConfiguration, NumberOfQueues, Select, TemperatureThreshold, Timestamp, VolatileWriteCache, fid,
 };
 use unvme_spec::identify::csi;
@@ -70,7 +71,7 @@ impl Features {
         let vectors = config.io_queues + 1;
         let mut saved = BTreeMap::new();
         for SavedFeature { fid, index, value } in state.saved {
-            let possible = capabilities(fid).filter(|c| c.saveable()).and_then(|c| {
+            let possible = capabilities(fid, false).filter(|c| c.saveable()).and_then(|c| {
                 let (place, value) = checked(fid, value, vectors).ok()?;
                 (place == index || c.namespace_specific()).then_some(value)
             });
@@ -143,6 +144,11 @@ impl Features {
         }
     }
 
+    /// The Timestamp feature at this moment.
+    pub(super) fn timestamp(&mut self, clock: &Clock) -> Timestamp {
+        self.timestamp.now(clock)
+    }
+
     /// Which events the host wants.
     pub(crate) fn async_events(&self) -> AsyncEventConfiguration {
         AsyncEventConfiguration::from_bits(self.value(fid::ASYNC_EVENT_CONFIGURATION, 0))
@@ -182,6 +188,11 @@ impl ControllerTime {
 }
 
 impl Ssd {
+    /// What can be done with a feature; `None` for one that this device does not support.
+    fn capabilities(&self, fid: u8) -> Option<Capabilities> {
+        capabilities(fid, self.admin.fdp.has_flash())
+    }
+
     pub(super) fn get_features(
         &self,
         sq: &mut SubmissionQueue,
@@ -189,7 +200,7 @@ impl Ssd {
         get: GetFeatures,
         clock: &Clock,
     ) -> Result<u64, Status> {
-        let capabilities = capabilities(get.fid).ok_or(INVALID_FIELD)?;
+        let capabilities = self.capabilities(get.fid).ok_or(INVALID_FIELD)?;
         match get.select {
             Select::Reserved(_) => return Err(INVALID_FIELD),
             Select::SupportedCapabilities => return Ok(capabilities.into_bits().into()),
@@ -212,6 +223,8 @@ impl Ssd {
                 self.send(sq, sqe, behavior.as_bytes())?;
                 Ok(0)
             }
+            fid::FLEXIBLE_DATA_PLACEMENT => self.get_placement(get),
+            fid::FLEXIBLE_DATA_PLACEMENT_EVENTS => self.get_placement_events(sq, sqe, get),
             _ => {
                 let index = self.index_to_get(get)?;
                 Ok(lock(&self.admin.features).selected(get.select, get.fid, index).into())
@@ -252,7 +265,7 @@ impl Ssd {
         set: SetFeatures,
         clock: &Clock,
     ) -> Result<u64, Status> {
-        let capabilities = capabilities(set.fid).ok_or(INVALID_FIELD)?;
+        let capabilities = self.capabilities(set.fid).ok_or(INVALID_FIELD)?;
         if set.save && !capabilities.saveable() {
             return Err(Status::FEATURE_NOT_SAVEABLE.with_do_not_retry());
         }
@@ -284,6 +297,8 @@ impl Ssd {
                 lock(&self.admin.features).host_behavior = new;
                 Ok(0)
             }
+            fid::FLEXIBLE_DATA_PLACEMENT => self.set_placement(set),
+            fid::FLEXIBLE_DATA_PLACEMENT_EVENTS => self.set_placement_events(sq, sqe, set),
             _ => self.set_value(set),
         }
     }

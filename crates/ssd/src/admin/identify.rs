@@ -9,8 +9,8 @@ use std::sync::Arc;
 use unvme_spec::identify::{
     ControllerList, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, IndependentNamespace,
     IoCommandSets, KV_VERSION_1_3, KvControllerIdentify, KvNamespaceIdentify, LbaFormat,
-    NamespaceIdDescriptor, NamespaceList, NvmControllerIdentify, NvmNamespaceIdentify, cns, csi, frmw, fuses,
-    lpa, nstat, oacs, oaes, oncs, sgls, text, vwc, write_descriptors,
+    NamespaceIdDescriptor, NamespaceList, NvmControllerIdentify, NvmNamespaceIdentify, cns, csi, ctratt,
+    frmw, fuses, lpa, nstat, oacs, oaes, oncs, sgls, text, vwc, write_descriptors,
 };
 use unvme_spec::{Nsid, Sqe, Status, admin, kv, regs};
 use zerocopy::{Immutable, IntoBytes};
@@ -20,6 +20,7 @@ use super::{identity, namespaces};
 use crate::Ssd;
 use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
 use crate::engine::lock;
+use crate::fdp::ENDURANCE_GROUP;
 use crate::kv::VALUE_BYTES_MAX;
 use crate::namespace::{Blocks, Contents, Namespace, NamespaceTable};
 use crate::queue::SubmissionQueue;
@@ -80,7 +81,7 @@ impl Ssd {
                 self.check_command_set(identify.csi, Status::INVALID_FIELD)?;
                 list(&table, nsid, |n| n.csi() == identify.csi && table.is_active(n))
             }
-            cns::INDEPENDENT_NAMESPACE => independent(&table, nsid),
+            cns::INDEPENDENT_NAMESPACE => self.independent(&table, nsid),
             cns::COMMAND_SET_NAMESPACE_FOR_FORMAT => describe_kv_format(identify),
             cns::ALLOCATED_NAMESPACES => list(&table, nsid, |_| true),
             cns::ALLOCATED_NAMESPACE => self.describe_namespace(&table, nsid, false),
@@ -91,6 +92,9 @@ impl Ssd {
                 list(&table, nsid, |n| n.csi() == identify.csi)
             }
             cns::COMMAND_SET_ALLOCATED_NAMESPACE => self.describe_in_command_set(&table, identify, false),
+            cns::ENDURANCE_GROUPS if self.admin.fdp.has_flash() => {
+                Ok(endurance_groups(identify.cns_specific))
+            }
             cns::IO_COMMAND_SETS => self.command_sets(cntid),
             _ => Err(Status::INVALID_FIELD.with_do_not_retry()),
         }
@@ -134,7 +138,7 @@ impl Ssd {
         match (identify.csi, namespace) {
             // No protection information and no preferences: zeroes in every field, for an inactive namespace as well.
             (csi::NVM, _) => page(&NvmNamespaceIdentify::default()),
-            (_, Some(namespace)) => describe_pairs(namespace),
+            (_, Some(namespace)) => self.describe_pairs(namespace),
             (_, None) if identify.nsid == Nsid::ALL => page(&kv_formats()),
             (_, None) => Ok(ZEROES),
         }
@@ -195,6 +199,11 @@ impl Ssd {
         id.vwc = vwc::PRESENT | vwc::FLUSH_ALL_SUPPORTED;
         id.sgls = sgls::SUPPORTED | sgls::LONGER_THAN_DATA;
         id.mnan = NAMESPACES_MAX;
+        if self.admin.fdp.has_flash() {
+            id.ctratt |= ctratt::ENDURANCE_GROUPS | ctratt::FLEXIBLE_DATA_PLACEMENT;
+            id.oacs |= oacs::DIRECTIVES;
+            id.endgidmax = ENDURANCE_GROUP;
+        }
         text::write(&mut id.sn, &self.config.serial);
         text::write(&mut id.mn, &self.config.model);
         text::write(&mut id.fr, &lock(&self.admin.firmware).active_revision());
@@ -223,8 +232,38 @@ impl Ssd {
         id.nuse = self.blocks_used(blocks);
         id.flbas = namespaces::format_of(blocks.block_shift);
         id.nvmcap = u128::from(blocks.chunks.len() as u64 * CHUNK_BYTES).into();
+        id.endgid = self.endurance_group();
         id.nguid = namespace.nguid;
         id.eui64 = namespace.eui64;
+        page(&id)
+    }
+
+    /// Endurance group of every namespace; 0 when the device has none.
+    fn endurance_group(&self) -> u16 {
+        if self.admin.fdp.has_flash() { ENDURANCE_GROUP } else { 0 }
+    }
+
+    fn describe_pairs(&self, namespace: &Namespace) -> Result<Page, Status> {
+        let Contents::KeyValue(pairs) = &namespace.contents else { return Err(Status::INTERNAL_ERROR) };
+        let stats = pairs.store.stats();
+        let mut id = kv_formats();
+        id.nsze = stats.capacity_bytes;
+        id.nuse = stats.used_bytes;
+        id.fpi = FPI_IDLE;
+        id.endgid = self.endurance_group();
+        id.nguid = namespace.nguid;
+        id.eui64 = namespace.eui64;
+        page(&id)
+    }
+
+    fn independent(&self, table: &NamespaceTable, nsid: Nsid) -> Result<Page, Status> {
+        if !find(table, nsid)?.is_some_and(|n| table.is_active(n)) {
+            return Ok(ZEROES);
+        }
+        let mut id = IndependentNamespace::default();
+        id.fpi = FPI_IDLE;
+        id.endgid = self.endurance_group();
+        id.nstat = nstat::READY;
         page(&id)
     }
 
@@ -302,18 +341,6 @@ fn kv_formats() -> KvNamespaceIdentify {
     id
 }
 
-fn describe_pairs(namespace: &Namespace) -> Result<Page, Status> {
-    let Contents::KeyValue(pairs) = &namespace.contents else { return Err(Status::INTERNAL_ERROR) };
-    let stats = pairs.store.stats();
-    let mut id = kv_formats();
-    id.nsze = stats.capacity_bytes;
-    id.nuse = stats.used_bytes;
-    id.fpi = FPI_IDLE;
-    id.nguid = namespace.nguid;
-    id.eui64 = namespace.eui64;
-    page(&id)
-}
-
 /// What a Key Value namespace of a format can do.
 fn describe_kv_format(identify: admin::Identify) -> Result<Page, Status> {
     if identify.csi != csi::KEY_VALUE {
@@ -325,14 +352,16 @@ fn describe_kv_format(identify: admin::Identify) -> Result<Page, Status> {
     page(&kv_formats())
 }
 
-fn independent(table: &NamespaceTable, nsid: Nsid) -> Result<Page, Status> {
-    if !find(table, nsid)?.is_some_and(|n| table.is_active(n)) {
-        return Ok(ZEROES);
+/// Endurance Group List: how many, and which, not below `first` (Base 5.1.13.2.16).
+fn endurance_groups(first: u16) -> Page {
+    let mut list = ZEROES;
+    if first <= ENDURANCE_GROUP {
+        let entries = [1, ENDURANCE_GROUP].map(u16::to_le_bytes);
+        for (target, entry) in list.chunks_exact_mut(2).zip(entries) {
+            target.copy_from_slice(&entry);
+        }
     }
-    let mut id = IndependentNamespace::default();
-    id.fpi = FPI_IDLE;
-    id.nstat = nstat::READY;
-    page(&id)
+    list
 }
 
 fn attached_controllers(table: &NamespaceTable, nsid: Nsid, first: u16) -> Result<Page, Status> {

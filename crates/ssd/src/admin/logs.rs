@@ -2,14 +2,17 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use serde::{Deserialize, Serialize};
+use unvme_bus::Clock;
 use unvme_spec::admin::GetLogPage;
 use unvme_spec::identify::csi;
 use unvme_spec::log_page::{ErrorInformation, SmartHealth, lid};
 use unvme_spec::{Nsid, Sqe, Status};
 use zerocopy::{Immutable, IntoBytes};
 
+use super::effects::LogPageKinds;
 use super::errors::ERROR_LOG_ENTRIES;
-use super::{effects, features, vendor_logs};
+use super::wear::Wear;
+use super::{effects, features, placement_logs, vendor_logs};
 use crate::Ssd;
 use crate::engine::lock;
 use crate::kv::command::counters::KvCounters;
@@ -20,18 +23,17 @@ const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
 /// Data units are thousands of 512 bytes (Base figure 208).
 const DATA_UNIT_BYTES: u64 = 512 * 1000;
 const NS_PER_HOUR: u64 = 3_600_000_000_000;
-/// Memory does not wear out: all of the spare is there, and the threshold is the usual one.
-const SPARE_PERCENT: u8 = 100;
-const SPARE_THRESHOLD_PERCENT: u8 = 10;
+/// Available Spare Threshold: the usual one.
+pub(super) const SPARE_THRESHOLD_PERCENT: u8 = 10;
 
 /// What of the SMART log survives the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SmartState {
-    bytes_read: u64,
-    bytes_written: u64,
-    read_commands: u64,
-    write_commands: u64,
-    media_errors: u64,
+    pub(super) bytes_read: u64,
+    pub(super) bytes_written: u64,
+    pub(super) read_commands: u64,
+    pub(super) write_commands: u64,
+    pub(super) media_errors: u64,
     power_cycles: u64,
     power_on_ns: u64,
     unsafe_shutdowns: u64,
@@ -93,14 +95,15 @@ impl Smart {
     }
 
     /// Controller Busy Time stays zero: no clock is read while commands are executed, which is short.
-    fn log(&self, io: &IoCounters, critical_warning: u8, errors: u64) -> SmartHealth {
+    fn log(&self, io: &IoCounters, critical_warning: u8, errors: u64, wear: &Wear) -> SmartHealth {
         let state = self.saved(io);
         let units = |bytes: u64| u128::from(bytes.div_ceil(DATA_UNIT_BYTES)).into();
         let mut log = SmartHealth::default();
         log.critical_warning = critical_warning;
         log.temperature = features::TEMPERATURE.into();
-        log.available_spare = SPARE_PERCENT;
+        log.available_spare = wear.spare_percent;
         log.available_spare_threshold = SPARE_THRESHOLD_PERCENT;
+        log.percentage_used = wear.used_percent;
         log.data_units_read = units(state.bytes_read);
         log.data_units_written = units(state.bytes_written);
         log.host_reads = u128::from(state.read_commands).into();
@@ -120,19 +123,21 @@ impl Ssd {
         sq: &mut SubmissionQueue,
         sqe: &Sqe,
         get: GetLogPage,
+        clock: &Clock,
     ) -> Result<u64, Status> {
-        if !effects::log_page_ids(self.has_vendor_logs()).any(|lid| lid == get.lid) {
+        if !effects::log_page_ids(self.log_page_kinds()).any(|lid| lid == get.lid) {
             return Err(Status::INVALID_LOG_PAGE.with_do_not_retry());
         }
         // No standard log page is about one namespace (LPA.SMARTS is clear), and none has an index.
-        let any_namespace =
-            matches!(get.nsid, Nsid::NONE | Nsid::ALL) || vendor_logs::PAGES.contains(&get.lid);
+        let any_namespace = matches!(get.nsid, Nsid::NONE | Nsid::ALL) || vendor_logs::PAGES.contains(&get.lid)
+                // NSID is reserved (Base 5.1.12.1.29).
+                || placement_logs::PAGES.contains(&get.lid);
         if !any_namespace || get.offset_is_index || !get.offset.is_multiple_of(4) {
             return Err(INVALID_FIELD);
         }
         let bytes = usize::try_from(get.bytes()).map_err(|_| INVALID_FIELD)?;
         self.check_admin_transfer(bytes)?;
-        let page = self.log_page(get)?;
+        let page = self.log_page(get, clock)?;
         let offset = usize::try_from(get.offset).unwrap_or(usize::MAX);
         let rest = page.get(offset..).ok_or(INVALID_FIELD)?;
         // Host memory behind the end of the page is left alone.
@@ -142,9 +147,9 @@ impl Ssd {
     }
 
     /// The whole log page.
-    fn log_page(&self, get: GetLogPage) -> Result<Vec<u8>, Status> {
+    fn log_page(&self, get: GetLogPage, clock: &Clock) -> Result<Vec<u8>, Status> {
         Ok(match get.lid {
-            lid::SUPPORTED_LOG_PAGES => bytes_of(&effects::log_pages(self.has_vendor_logs())),
+            lid::SUPPORTED_LOG_PAGES => bytes_of(&effects::log_pages(self.log_page_kinds())),
             lid::ERROR_INFORMATION => {
                 let mut page = [ErrorInformation::default(); ERROR_LOG_ENTRIES];
                 for (slot, entry) in page.iter_mut().zip(lock(&self.admin.errors).entries()) {
@@ -155,23 +160,36 @@ impl Ssd {
             lid::SMART_HEALTH => bytes_of(&self.smart_log()),
             lid::FIRMWARE_SLOT => bytes_of(&lock(&self.admin.firmware).slot_log()),
             lid::CHANGED_NAMESPACES => bytes_of(&self.admin.events.changed_namespaces()),
-            lid::COMMANDS_SUPPORTED if get.csi == csi::NVM => bytes_of(&effects::commands()),
-            lid::COMMANDS_SUPPORTED if get.csi == csi::KEY_VALUE && self.holds_pairs() => {
-                bytes_of(&effects::key_value_commands(self.config.vendor_kv))
+            lid::COMMANDS_SUPPORTED if get.csi == csi::NVM => {
+                let log = effects::commands(self.admin.fdp.has_flash());
+                bytes_of(&effects::with_fault_commands(log, self.config.fault_commands))
             }
-            lid::FEATURES_SUPPORTED => bytes_of(&effects::features()),
+            lid::COMMANDS_SUPPORTED if get.csi == csi::KEY_VALUE && self.holds_pairs() => {
+                let log = effects::key_value_commands(self.config.vendor_kv, self.admin.fdp.has_flash());
+                bytes_of(&effects::with_fault_commands(log, self.config.fault_commands))
+            }
+            lid::FEATURES_SUPPORTED => bytes_of(&effects::features(self.admin.fdp.has_flash())),
             // There is no management interface: no command of it is supported.
             lid::NVME_MI_COMMANDS_SUPPORTED => vec![0; NVME_MI_PAGE_BYTES],
+            group if placement_logs::PAGES.contains(&group) => self.placement_log(get, clock)?,
             vendor if vendor_logs::PAGES.contains(&vendor) => self.vendor_log(vendor, get.nsid)?,
             _ => return Err(INVALID_FIELD),
         })
     }
 
+    /// Which log pages this device has.
+    fn log_page_kinds(&self) -> LogPageKinds {
+        LogPageKinds { vendor: self.has_vendor_logs(), flash: self.admin.fdp.has_flash() }
+    }
+
     fn smart_log(&self) -> SmartHealth {
         let io = self.counted().io;
-        let warnings = lock(&self.admin.features).critical_warnings();
+        let warnings = lock(&self.admin.features).critical_warnings() | self.fault_warnings();
+        let wear = self.wear_warnings();
         let errors = lock(&self.admin.errors).count();
-        lock(&self.admin.smart).log(&io, warnings, errors)
+        let mut log = lock(&self.admin.smart).log(&io, warnings | wear, errors, &self.wear());
+        log.endurance_group_warning = wear;
+        log
     }
 
     /// The host has the log page: its event is cleared, unless it asked to retain it.

@@ -5,13 +5,16 @@
 //! | `queues` | Create and Delete I/O Submission and Completion Queue |
 //! | `identify`, `identity` | Identify, and the identifiers in it |
 //! | `features`, `command_sets` | Get and Set Features, and which I/O command sets are enabled |
-//! | `logs`, `errors`, `effects`, `vendor_logs` | Get Log Page, the Error Information log, what is supported, and logs of KV SSDs |
+//! | `logs`, `errors`, `effects`, `vendor_logs`, `placement_logs` | Get Log Page, the Error Information log, what is supported, logs of KV SSDs and of Flexible Data Placement |
+//! | `wear` | how worn the flash is |
+//! | `directives` | Directive Send and Receive |
 //! | `events` | Asynchronous Event Request, Abort |
 //! | `namespaces` | Namespace Management and Attachment, Format NVM |
 //! | `firmware` | Firmware Image Download and Commit |
 //! | `state` | what of all that survives the process |
 
 mod command_sets;
+mod directives;
 mod effects;
 mod errors;
 mod events;
@@ -21,20 +24,26 @@ mod identify;
 mod identity;
 mod logs;
 mod namespaces;
+mod placement_logs;
 mod queues;
 mod state;
 mod vendor_logs;
+mod wear;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use unvme_bus::Clock;
 use unvme_bus::space::Direction;
+use unvme_spec::feature::Timestamp;
 use unvme_spec::regs::Cc;
 use unvme_spec::{DataPointerKind, Fuse, Sqe, Status, admin};
 
 use crate::config::SsdConfig;
 use crate::dptr::DataPointer;
 use crate::engine::lock;
+use crate::fault::Faults;
+use crate::fdp::Fdp;
 use crate::media::Media;
 use crate::namespace::NamespaceTable;
 use crate::queue::SubmissionQueue;
@@ -47,6 +56,7 @@ use firmware::Firmware;
 pub use firmware::{FIRMWARE_IMAGE_BYTES_MAX, firmware_image};
 use logs::Smart;
 use state::Saving;
+pub(crate) use state::{bytes_of, hexadecimal};
 
 /// What an admin command is answered with.
 pub(crate) enum Answer {
@@ -68,6 +78,10 @@ pub(crate) struct Admin {
     /// CC: command set selected and entry sizes.
     configuration: Mutex<Cc>,
     saving: Saving,
+    /// The host has been told that the flash is worn out.
+    worn_out: AtomicBool,
+    pub(crate) fdp: Fdp,
+    pub(crate) faults: Arc<Faults>,
 }
 
 impl Admin {
@@ -79,13 +93,21 @@ impl Admin {
             hot: HotFeatures::new(&features),
             features: Mutex::new(features),
             events: Events::default(),
-            errors: Mutex::new(ErrorLog::new(restored.error_count)),
+            errors: Mutex::new(ErrorLog::new(restored.error_count, restored.errors)),
             firmware: Mutex::new(Firmware::new(restored.firmware)),
             smart: Mutex::new(Smart::new(restored.smart, restored.kv)),
             configuration: Mutex::new(Cc::new()),
             saving: Saving::new(),
+            worn_out: AtomicBool::new(false),
+            fdp: restored.fdp,
+            faults: Arc::new(Faults::start(restored.faults, &config.faults)?),
         };
         Ok((admin, restored.namespaces))
+    }
+
+    /// The Timestamp feature at this moment.
+    pub(crate) fn timestamp(&self, clock: &Clock) -> Timestamp {
+        lock(&self.features).timestamp(clock)
     }
 
     /// The controller has been enabled.
@@ -120,6 +142,10 @@ impl Admin {
             HotFeatures::new(&features)
         };
         self.hot.replace(&features);
+        if scope == ResetScope::Subsystem {
+            ssd.close_units_at_reset();
+        }
+        ssd.reset_placement();
         ssd.configure_pairs();
         ssd.close_iterators();
         if lock(&self.firmware).reset() {
@@ -150,22 +176,25 @@ impl Ssd {
             admin::Command::DeleteIoCq { qid } => self.delete_io_cq(qid),
             admin::Command::DeleteIoSq { qid } => self.delete_io_sq(qid),
             admin::Command::Identify(identify) => self.identify(sq, sqe, identify),
-            admin::Command::GetLogPage(get) => self.get_log_page(sq, sqe, get),
+            admin::Command::GetLogPage(get) => self.get_log_page(sq, sqe, get, clock),
             admin::Command::GetFeatures(get) => self.get_features(sq, sqe, get, clock),
             admin::Command::SetFeatures(set) => self.set_features(sq, sqe, set, clock),
             admin::Command::Abort { sqid, cid } => self.abort(sqid, cid),
             admin::Command::NamespaceManagement(manage) => self.namespace_management(sq, sqe, manage),
             admin::Command::NamespaceAttachment(attach) => self.namespace_attachment(sq, sqe, attach),
+            admin::Command::DirectiveSend(send) => self.directive_send(send),
+            admin::Command::DirectiveReceive(receive) => self.directive_receive(sq, sqe, receive),
             admin::Command::FormatNvm(format) => self.format_nvm(format),
             admin::Command::FirmwareDownload(download) => self.firmware_download(sq, sqe, download),
             admin::Command::FirmwareCommit(commit) => self.firmware_commit(commit),
+            _ if self.is_fault_command(sqe) => self.fault_command(sq, sqe),
             _ => Err(Status::INVALID_OPCODE.with_do_not_retry()),
         })
     }
 
     /// Sends `data` to the host: as much of it as the command asked for, which the caller has cut it to. Admin data is
     /// copied only after every piece of host memory has been found.
-    fn send(&self, sq: &mut SubmissionQueue, sqe: &Sqe, data: &[u8]) -> Result<(), Status> {
+    pub(crate) fn send(&self, sq: &mut SubmissionQueue, sqe: &Sqe, data: &[u8]) -> Result<(), Status> {
         let pointer = DataPointer {
             host: &sq.host,
             sqe,
@@ -185,7 +214,12 @@ impl Ssd {
     }
 
     /// Fetches `bytes` of data from the host.
-    fn receive(&self, sq: &mut SubmissionQueue, sqe: &Sqe, bytes: usize) -> Result<Vec<u8>, Status> {
+    pub(crate) fn receive(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        bytes: usize,
+    ) -> Result<Vec<u8>, Status> {
         self.check_admin_transfer(bytes)?;
         let pointer =
             DataPointer { host: &sq.host, sqe, page_bytes: sq.page_bytes, bytes, direction: Direction::Read };

@@ -20,6 +20,7 @@ use super::identify::CONTROLLER_ID;
 use super::identity;
 use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
 use crate::engine::lock;
+use crate::fdp::{ChosenBy, ENDURANCE_GROUP, Handles, assign};
 use crate::kv::{KeyValue, KvStore, STORE_BYTES_MIN};
 use crate::media::Media;
 use crate::namespace::{Blocks, Contents, Namespace, NamespaceTable};
@@ -92,12 +93,21 @@ impl Shape {
         };
         Some(bytes.div_ceil(CHUNK_BYTES))
     }
+
+    /// Block size as a power of two; `None` when there are none.
+    pub(super) fn block_shift(self) -> Option<u8> {
+        match self {
+            Self::Blocks { block_shift, .. } => Some(block_shift),
+            Self::KeyValue { .. } => None,
+        }
+    }
 }
 
 /// Adds a namespace to `table`, on the first free chunks; pairs get an empty store there.
 pub(super) fn add(
     table: &mut NamespaceTable,
     new: NewNamespace,
+    handles: Arc<Handles>,
     serial: &str,
     media: &Arc<Media>,
 ) -> Result<(), AddError> {
@@ -113,6 +123,7 @@ pub(super) fn add(
         }
         Shape::KeyValue { .. } => {
             let store = KvStore::create(Arc::clone(media), Arc::clone(&chunks)).map_err(AddError::Store)?;
+            store.place(handles.ruhs());
             Contents::KeyValue(KeyValue::new(chunks, store))
         }
     };
@@ -123,6 +134,7 @@ pub(super) fn add(
         busy: false,
         nguid: identity::nguid(serial, table.created),
         eui64: identity::eui64(serial, table.created),
+        handles,
         contents,
     });
     Ok(())
@@ -168,21 +180,45 @@ impl Ssd {
             return Err(Status::IO_COMMAND_SET_UNSUPPORTED.with_do_not_retry());
         }
         let data = self.receive(sq, sqe, IDENTIFY_BYTES)?;
+        let has_flash = self.admin.fdp.has_flash();
+        let create = NamespaceCreate::read_from_bytes(&data).map_err(|_| Status::INTERNAL_ERROR)?;
         let shape = match command_set {
             csi::KEY_VALUE => check_kv_create(
                 &KvNamespaceCreate::read_from_bytes(&data).map_err(|_| Status::INTERNAL_ERROR)?,
+                has_flash,
             )?,
-            _ => check_create(&NamespaceCreate::read_from_bytes(&data).map_err(|_| Status::INTERNAL_ERROR)?)?,
+            _ => check_create(&create, has_flash)?,
         };
         let mut table = NamespaceTable::clone(&self.namespaces.get());
         let nsid = (1..=NAMESPACES_MAX)
             .map(Nsid)
             .find(|&nsid| table.get(nsid).is_none() && table.created < CREATED_MAX)
             .ok_or(Status::NAMESPACE_IDENTIFIER_UNAVAILABLE)?;
+        // The list is at the same place whatever the namespace holds.
+        let handles = self.handles_for(&table, &create, shape)?;
         let new = NewNamespace { nsid, shape, attached: false };
-        add(&mut table, new, &self.config.serial, &self.media)?;
+        add(&mut table, new, handles, &self.config.serial, &self.media)?;
         self.replace_namespaces(table)?;
         Ok(nsid.0.into())
+    }
+
+    /// Placement handles for a namespace that a host asks for.
+    fn handles_for(
+        &self,
+        table: &NamespaceTable,
+        create: &NamespaceCreate,
+        shape: Shape,
+    ) -> Result<Arc<Handles>, Status> {
+        let fdp = &self.admin.fdp;
+        let Some(configuration) = fdp.configuration() else {
+            return match create.nphndls {
+                0 => Ok(fdp.no_handles()),
+                _ => Err(Status::FDP_DISABLED.with_do_not_retry()),
+            };
+        };
+        let list = create.phndl.get(..usize::from(create.nphndls));
+        let list = list.ok_or(Status::INVALID_PLACEMENT_HANDLE_LIST.with_do_not_retry())?;
+        assign::assign(table, configuration, list, shape.block_shift())
     }
 
     /// True when the device can have Key Value namespaces: it keeps data.
@@ -252,6 +288,7 @@ impl Ssd {
         for namespace in &named {
             check_format(&format, namespace)?;
         }
+        self.check_shared_handles(&format, &old, &named)?;
         self.quiesce(&named)?;
         self.erase(&named)?;
         let mut table = NamespaceTable::clone(&old);
@@ -274,6 +311,28 @@ impl Ssd {
         Ok(0)
     }
 
+    /// Namespaces that share a reclaim unit handle keep having the same blocks: they are formatted together, or not to
+    /// others (NVM 4.1.6.3).
+    fn check_shared_handles(
+        &self,
+        format: &FormatNvm,
+        table: &NamespaceTable,
+        named: &[Arc<Namespace>],
+    ) -> Result<(), Status> {
+        if self.admin.fdp.enabled().is_none() {
+            return Ok(());
+        }
+        for namespace in
+            named.iter().filter(|n| n.csi() == csi::NVM && n.handles.chosen_by() == ChosenBy::Host)
+        {
+            let block_shift = Some(check_format(format, namespace)?);
+            let stays = |other: &&Arc<Namespace>| !named.iter().any(|named| named.nsid == other.nsid);
+            let others = table.iter().filter(stays).map(|other| &**other);
+            assign::check_format(others, namespace.handles.ruhs(), block_shift)?;
+        }
+        Ok(())
+    }
+
     /// What an erased namespace holds.
     fn formatted(&self, format: &FormatNvm, namespace: &Namespace) -> Result<Contents, Status> {
         match &namespace.contents {
@@ -286,6 +345,7 @@ impl Ssd {
                 // Left busy when this fails: there is nothing to be used before another format.
                 let store =
                     KvStore::create(Arc::clone(&self.media), Arc::clone(chunks)).map_err(AddError::Store)?;
+                store.place(namespace.handles.ruhs());
                 Ok(Contents::KeyValue(KeyValue::new(Arc::clone(chunks), store)))
             }
         }
@@ -384,14 +444,14 @@ fn block_shift_of(index: u8, metadata_extended: bool, protection: u8) -> Result<
     }
 }
 
-fn check_create(create: &NamespaceCreate) -> Result<Shape, Status> {
+fn check_create(create: &NamespaceCreate, has_flash: bool) -> Result<Shape, Status> {
     let block_shift = block_shift_of(create.format_index(), create.flbas & 1 << 4 != 0, create.dps)?;
-    // No sharing, NVM sets, endurance groups, storage tags or data placement.
+    // No sharing, NVM sets or storage tags; one endurance group and data placement on a device with flash.
     let unsupported = create.nmic != 0
         || create.nvmsetid != 0
-        || create.endgid != 0
+        || !is_endurance_group(create.endgid, has_flash)
         || create.lbstm != 0
-        || create.nphndls != 0
+        || (create.nphndls != 0 && !has_flash)
         || create.anagrpid != 0;
     if unsupported || create.nsze == 0 || create.ncap > create.nsze {
         return Err(Status::INVALID_FIELD.with_do_not_retry());
@@ -402,12 +462,21 @@ fn check_create(create: &NamespaceCreate) -> Result<Shape, Status> {
     Ok(Shape::Blocks { block_shift, count: create.nsze })
 }
 
+/// The controller chooses the endurance group, or the host names the only one.
+fn is_endurance_group(endgid: u16, has_flash: bool) -> bool {
+    endgid == 0 || (has_flash && endgid == ENDURANCE_GROUP)
+}
+
 /// A host asks for bytes of media; what pairs can use of them, which is what NSZE says then, is less.
-fn check_kv_create(create: &KvNamespaceCreate) -> Result<Shape, Status> {
+fn check_kv_create(create: &KvNamespaceCreate, has_flash: bool) -> Result<Shape, Status> {
     if create.kvfc & 0xf >= KV_FORMATS {
         return Err(Status::INVALID_FORMAT.with_do_not_retry());
     }
-    let unsupported = create.nmic != 0 || create.nvmsetid != 0 || create.endgid != 0 || create.anagrpid != 0;
+    let unsupported = create.nmic != 0
+        || create.nvmsetid != 0
+        || !is_endurance_group(create.endgid, has_flash)
+        || (create.nphndls != 0 && !has_flash)
+        || create.anagrpid != 0;
     if unsupported || create.nsze < STORE_BYTES_MIN {
         return Err(Status::INVALID_FIELD.with_do_not_retry());
     }

@@ -67,6 +67,7 @@ impl Ssd {
             page_bytes: admin.page_bytes,
             host: admin.host.clone(),
             namespaces: self.namespaces.reader(),
+            is_timed: !self.config.timing.is_none(),
         }));
         Ok(0)
     }
@@ -95,6 +96,8 @@ impl Ssd {
             && let Some(completion) = lock(cell).as_mut()
         {
             completion.users = completion.users.saturating_sub(1);
+            // What has been executed is answered while the host still listens; what has not never will be.
+            completion.post_all_of(qid.0);
             self.announce_now(completion);
         }
         Ok(0)

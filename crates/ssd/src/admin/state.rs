@@ -17,6 +17,7 @@ mod saved;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use unvme_spec::log_page::ErrorInformation;
 use unvme_spec::{Nsid, Status};
 
 use super::Admin;
@@ -26,6 +27,8 @@ use super::logs::SmartState;
 use super::namespaces::{self, AddError, NewNamespace, Shape};
 use crate::config::{CHUNK_BYTES, NamespaceConfig, NamespaceKind, SsdConfig};
 use crate::engine::lock;
+use crate::fault::SavedFault;
+use crate::fdp::{Fdp, assign};
 use crate::kv::STORE_BYTES_MIN;
 use crate::kv::command::counters::KvCounters;
 use crate::media::Media;
@@ -33,6 +36,7 @@ use crate::namespace::NamespaceTable;
 use crate::smart::Counted;
 use crate::{Ssd, SsdError};
 use saved::SavedState;
+pub(crate) use saved::{bytes_of, hexadecimal};
 
 /// What the device starts with.
 pub(super) struct Restored {
@@ -41,7 +45,10 @@ pub(super) struct Restored {
     pub(super) firmware: FirmwareState,
     pub(super) smart: SmartState,
     pub(super) error_count: u64,
+    pub(super) errors: Vec<ErrorInformation>,
+    pub(super) fdp: Fdp,
     pub(super) kv: KvCounters,
+    pub(super) faults: Vec<SavedFault>,
 }
 
 /// Remembers what has been saved.
@@ -96,10 +103,16 @@ impl Ssd {
 
     /// Makes everything survive, counters too. The caller holds no I/O queue.
     pub(crate) fn save_all(&self) -> Result<(), Status> {
+        if self.faults.take_moved() || self.admin.fdp.take_unsaved() {
+            self.admin.changed();
+        }
         self.save(Some(self.counted()))
     }
 
     fn save(&self, counted: Option<Counted>) -> Result<(), Status> {
+        if self.faults.is_dark() {
+            return Err(Status::INTERNAL_ERROR);
+        }
         let saving = &self.admin.saving;
         let mut written = lock(&saving.written);
         // Read before what it counts: a change from now on is saved by the next save.
@@ -116,7 +129,10 @@ impl Ssd {
         let namespaces = self.namespaces.get();
         let features = lock(&self.admin.features).saved();
         let firmware = lock(&self.admin.firmware).saved();
-        let state = SavedState::new(&namespaces, features, firmware, &counters);
+        let (fdp, flash) = (&self.admin.fdp, self.media.flash());
+        let state = SavedState::new(&namespaces, features, firmware, &counters, fdp, flash)
+            .with_errors(lock(&self.admin.errors).saved())
+            .with_faults(self.faults.saved());
         let text = serde_json::to_vec_pretty(&state).map_err(|error| {
             tracing::error!(%error, "the device's state could not be written down");
             Status::INTERNAL_ERROR
@@ -136,28 +152,55 @@ impl Ssd {
 pub(super) fn restore(config: &SsdConfig, media: &Arc<Media>) -> Result<Restored, SsdError> {
     let restored = match media.store().load_state()? {
         Some(bytes) => SavedState::parse(&bytes)
-            .and_then(|state| state.restore(media))
+            .and_then(|state| state.restore(config, media))
             .map_err(|reason| SsdError::State { path: media.store().state_path(), reason })?,
-        None => Restored {
-            namespaces: first_namespaces(config, media)?,
-            features: FeaturesState::default(),
-            firmware: FirmwareState::default(),
-            smart: SmartState::default(),
-            error_count: 0,
-            kv: KvCounters::default(),
-        },
+        None => first_day(config, media)?,
     };
     let owned = namespaces::owned_chunks(&restored.namespaces, media.chunks());
     media.release((0..).zip(&owned).filter(|(_, owned)| !**owned).map(|(chunk, _)| chunk))?;
     Ok(restored)
 }
 
+/// A device that has saved nothing yet.
+fn first_day(config: &SsdConfig, media: &Arc<Media>) -> Result<Restored, SsdError> {
+    let fdp = Fdp::new(config);
+    divide(&fdp, media, true)
+        .map_err(|reason| SsdError::State { path: media.store().state_path(), reason })?;
+    Ok(Restored {
+        namespaces: first_namespaces(config, media, &fdp)?,
+        features: FeaturesState::default(),
+        firmware: FirmwareState::default(),
+        smart: SmartState::default(),
+        error_count: 0,
+        errors: Vec::new(),
+        fdp,
+        kv: KvCounters::default(),
+        faults: Vec::new(),
+    })
+}
+
+/// Divides the flash as FDP wants it. Without namespaces a process may have been killed between one and the other, or the
+/// flash may be new; with namespaces both have to agree.
+fn divide(fdp: &Fdp, media: &Media, is_empty: bool) -> Result<(), String> {
+    let Some(flash) = media.flash() else { return Ok(()) };
+    if flash.geometry() != *fdp.geometry() {
+        if !is_empty && flash.stats().ftl.mapped_pages > 0 {
+            return Err("fdp: the flash is divided in another way".to_owned());
+        }
+        flash.reconfigure(fdp.geometry()).map_err(|error| error.to_string())?;
+    }
+    fdp.start_watching(flash);
+    Ok(())
+}
+
 /// The namespaces of a device's first day, attached, in the order of the configuration.
-fn first_namespaces(config: &SsdConfig, media: &Arc<Media>) -> Result<NamespaceTable, SsdError> {
+fn first_namespaces(config: &SsdConfig, media: &Arc<Media>, fdp: &Fdp) -> Result<NamespaceTable, SsdError> {
     let sized = config.namespaces.iter().filter_map(|namespace| namespace.bytes);
     let taken = sized.map(|bytes| bytes.div_ceil(CHUNK_BYTES)).fold(0, u64::saturating_add);
     let mut left = media.chunks().saturating_sub(taken) * CHUNK_BYTES;
     let mut table = NamespaceTable::default();
+    let shifts: Vec<Option<u8>> =
+        config.namespaces.iter().map(|namespace| block_shift_of(namespace.kind)).collect();
     for (nsid, &NamespaceConfig { bytes, kind }) in (1..).map(Nsid).zip(&config.namespaces) {
         let refuse = |expected: &str| {
             let size = bytes.map_or("what is left".to_owned(), |bytes| format!("{bytes} bytes"));
@@ -181,11 +224,27 @@ fn first_namespaces(config: &SsdConfig, media: &Arc<Media>) -> Result<NamespaceT
             }
             NamespaceKind::KeyValue => Shape::KeyValue { bytes },
         };
+        let handles = match fdp.configuration() {
+            Some(configuration) => {
+                let list = assign::first_list(configuration, &shifts, nsid.0 as usize - 1);
+                assign::assign(&table, configuration, &list, block_shift_of(kind))
+                    .map_err(|_| refuse("a reclaim unit handle for it"))?
+            }
+            None => fdp.no_handles(),
+        };
         let new = NewNamespace { nsid, shape, attached: true };
-        namespaces::add(&mut table, new, &config.serial, media).map_err(|error| match error {
+        namespaces::add(&mut table, new, handles, &config.serial, media).map_err(|error| match error {
             AddError::NoSpace => refuse("no more than the device has, in pieces of 2 MiB"),
             AddError::Store(error) => error,
         })?;
     }
     Ok(table)
+}
+
+/// Block size of a namespace as a power of two; `None` when it holds pairs.
+fn block_shift_of(kind: NamespaceKind) -> Option<u8> {
+    match kind {
+        NamespaceKind::Blocks(block_bytes) => Some(block_bytes.trailing_zeros() as u8),
+        NamespaceKind::KeyValue => None,
+    }
 }

@@ -27,6 +27,10 @@ pub(super) struct OpenSegment {
     pub(super) nonce: u32,
     /// Offset of the next record.
     pub(super) at: usize,
+    /// Pages before this offset have been counted as programmed.
+    pub(super) programmed: usize,
+    /// Whose records it takes.
+    pub(super) purpose: Purpose,
     /// Bytes of the records appended.
     bytes: u32,
     summary: Vec<SummaryEntry>,
@@ -76,6 +80,8 @@ impl KvStore {
             base: self.segments.base(segment),
             nonce,
             at: DATA_START,
+            programmed: DATA_START,
+            purpose,
             bytes: 0,
             summary: std::mem::take(&mut head.spare),
         });
@@ -93,11 +99,14 @@ impl KvStore {
                 self.is_scarce.store(true, Ordering::Relaxed);
             }
             if let Some(segment) = taken {
-                self.media.reserve(self.segments.chunk(segment)).map_err(|status| {
-                    self.segments.pool().give_back(segment);
-                    KvError::from_media(status)
-                })?;
-                return Ok(segment);
+                let reserved = self.media.reserve(self.segments.chunk(segment)).map_err(KvError::from_media);
+                return match reserved.and_then(|()| self.program_header(segment, purpose)) {
+                    Ok(()) => Ok(segment),
+                    Err(error) => {
+                        self.segments.pool().give_back(segment);
+                        Err(error)
+                    }
+                };
             }
             if purpose == Purpose::Reclaim {
                 return Err(KvError::Full);
@@ -132,12 +141,14 @@ impl KvStore {
         // When the store is opened after a crash, this tells a damaged record from the end of the log.
         let tail_at = open.base as usize + TAIL_AT;
         self.memory.store_u64(tail_at, open.at as u64, Ordering::Relaxed);
+        self.program_full_pages(open);
     }
 
     /// Closes the head's segment: writes its summary, so that nobody has to read its records to know what they are.
     pub(super) fn seal(&self, head: &mut AppendHead) {
         let Some(open) = head.open.take() else { return };
         self.write_summary(open.segment, open.nonce, open.at, &open.summary);
+        self.program_tail(open.segment, (open.programmed, open.at), &open.summary, open.purpose);
         self.segments.add_live(open.segment, open.bytes);
         self.segments.pool().seal(open.segment, worth(open.summary.len(), open.at));
         head.spare = open.summary;

@@ -28,6 +28,7 @@ impl KvStore {
             let nonce = self.segments.pool().segment(segment).nonce;
             let bytes = EXTENT_DATA_BYTES.min(value_bytes as usize - number * EXTENT_DATA_BYTES);
             let checks = self.write_extent(segment, bytes, block, &mut read);
+            self.program_extent(segment, bytes);
             extents.push(ExtentEntry { segment: segment.into(), nonce: nonce.into(), checks: checks.into() });
         }
         Ok(())

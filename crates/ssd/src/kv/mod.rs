@@ -8,6 +8,7 @@
 //! | `segment`, `append`, `budget` | the log: segments, append heads, capacity |
 //! | `record`, `big`, `host` | records, values of many segments, host memory |
 //! | `read`, `write` | retrieving; storing, appending, deleting |
+//! | `programs` | pages of the log, as a flash translation layer counts them |
 //! | `reclaim`, `sync` | getting space back, and when that is safe |
 //! | `recovery`, `scan`, `check` | opening a store, and what is lost |
 //! | `ordered` | the keys in order |
@@ -31,6 +32,7 @@ pub(crate) use command::{KeyValue, KvLane};
 use index::Index;
 use layout::{Identity, SEGMENT_BYTES};
 use ordered::Ordered;
+use programs::Programs;
 use reclaim::Reclaimer;
 use record::{Block, HeadBuffer};
 use segment::Segments;
@@ -45,6 +47,7 @@ mod host;
 mod index;
 mod layout;
 mod ordered;
+mod programs;
 mod read;
 mod reclaim;
 mod record;
@@ -214,6 +217,7 @@ pub(crate) struct KvStore {
     memory: Region,
     bypasses_caches: bool,
     segments: Segments,
+    programs: Programs,
     index: Index,
     budget: Budget,
     lanes: Box<[Lane]>,
@@ -272,6 +276,7 @@ impl KvStore {
         };
         Ok(Self {
             bypasses_caches: media.bypasses_caches(),
+            programs: Programs::new(&media),
             media,
             memory,
             segments: Segments::new(identity, chunks),

@@ -45,6 +45,11 @@ impl KvStore {
         place
     }
 
+    /// Where on the media the key's record is, if it has one; it may be elsewhere in a moment.
+    pub(crate) fn place_of(&self, key: &Key<'_>) -> Option<u64> {
+        self.index.find(key.hash, 0).map(|hit| hit.slot.place())
+    }
+
     /// True when the key has a value.
     pub(crate) fn exist(&self, key: &Key<'_>, scratch: &mut KvScratch) -> Result<bool, KvError> {
         self.attempt(key, || match self.find_pair(key, &mut scratch.old) {

@@ -28,9 +28,10 @@ use super::layout::{
     CLEAN_AT, DATA_START, FORMAT_VERSION, HEADER_AT, HeaderRead, Identity, LINE_BYTES, RECORD_ALIGNMENT,
     RecordKind, SEGMENT_BYTES, SegmentHeader, SegmentKind, SummaryEntry, TAIL_AT, clean_mark,
 };
+use super::programs::PAGE;
 use super::record::{Block, HeadBuffer};
 use super::scan::{Scanned, Torn};
-use super::segment::{State, worth};
+use super::segment::{Purpose, State, worth};
 use super::slot::Slot;
 use super::write::cost_of;
 use super::{Damage, KvStore, STORE_BYTES_MIN, checksum};
@@ -288,6 +289,9 @@ impl Recovery {
             );
         }
         store.write_summary(segment, nonce, scanned.end, &scanned.entries);
+        // Full pages were counted as they filled.
+        let programmed = scanned.end / PAGE * PAGE;
+        store.program_tail(segment, (programmed, scanned.end), &scanned.entries, Purpose::Host);
         self.add(store, segment, &scanned.entries, scanned.end);
         store.segments.pool().seal(segment, worth(scanned.entries.len(), scanned.end));
         self.note_losses(store, segment, scanned);

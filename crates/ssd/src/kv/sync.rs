@@ -109,6 +109,7 @@ impl KvStore {
             self.memory.write(base + at, header.as_bytes());
         }
         self.count_media_bytes(DATA_START as u64);
+        self.program_free_header(number);
     }
 
     /// A record is no more. It is an older record of its key, or a tombstone without any.

@@ -419,8 +419,7 @@ impl KvStore {
         }
         drop(shard);
         self.finish_record(open, &record.head, key.hash);
-        let written = bytes + record.extents.len() * super::layout::SEGMENT_BYTES;
-        self.lanes[number].count(record.host_bytes, written as u64);
+        self.lanes[number].count(record.host_bytes, written_bytes(record, bytes));
         Ok(())
     }
 
@@ -564,4 +563,9 @@ fn next_sequence(shard: &mut LockedShard<'_>) -> Result<u64, KvError> {
     }
     shard.state.sequence += 1;
     Ok(sequence)
+}
+
+/// Bytes of a record and of the data in its extents, whose headers were counted when they were written.
+fn written_bytes(record: &NewRecord<'_>, record_bytes: usize) -> u64 {
+    (record_bytes + record.extents.len() * super::layout::EXTENT_DATA_BYTES) as u64
 }

@@ -146,6 +146,10 @@ impl Store for FileStore {
         self.folder.join(STATE_FILE)
     }
 
+    fn media_path(&self) -> PathBuf {
+        self.folder.join(MEDIA_FILE)
+    }
+
     fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
         let path = self.state_path();
         match fs::read(&path) {

@@ -35,6 +35,10 @@ impl Store for MemoryStore {
         Some(&self.memory)
     }
 
+    fn persists(&self) -> bool {
+        false
+    }
+
     fn holds_data(&self, _chunk: u64) -> bool {
         false
     }
@@ -82,6 +86,10 @@ impl Store for NullStore {
 
     fn memory(&self) -> Option<&Region> {
         None
+    }
+
+    fn persists(&self) -> bool {
+        false
     }
 
     fn holds_data(&self, _chunk: u64) -> bool {

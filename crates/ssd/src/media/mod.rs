@@ -1,31 +1,47 @@
 //! Where the data is: a [`Store`] of bytes, and the [`Media`] built on it.
 
+mod backing;
 mod file;
 mod memory;
+pub(crate) mod tags;
 mod units;
 
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 use unvme_bus::Region;
 use unvme_spec::Status;
 
-use crate::SsdError;
 use crate::config::CHUNK_BYTES;
-use crate::engine::lock;
+use crate::flash::Flash;
+use crate::ftl::Placement;
+use crate::timing::{Cause, FlashOp, OpList};
+use crate::{SsdConfig, SsdError};
 use units::Units;
 
+pub(crate) use backing::Backing;
 pub use file::FileStore;
 pub use memory::{MemoryStore, NullStore};
+pub use tags::TagStore;
 
 /// Bytes that outlive a command, and perhaps the process.
 pub trait Store: Send + Sync {
     /// Capacity in bytes, a multiple of [`CHUNK_BYTES`].
     fn bytes(&self) -> u64;
 
-    /// The bytes as memory; `None` for a store that keeps no data at all.
+    /// The bytes as memory; `None` for a store that keeps no data, or only tags.
     fn memory(&self) -> Option<&Region>;
+
+    /// The first eight bytes of each 4 KiB page, for a store that keeps no more than those: what is read is them, over and
+    /// over. `None` for any other store.
+    fn tags(&self) -> Option<&Region> {
+        None
+    }
+
+    /// False when nothing outlives the process: what only recovery needs is not written then.
+    fn persists(&self) -> bool {
+        true
+    }
 
     /// True when the chunk may hold data from earlier; asked once, when the device is made.
     fn holds_data(&self, chunk: u64) -> bool;
@@ -55,6 +71,11 @@ pub trait Store: Send + Sync {
         PathBuf::from("saved state")
     }
 
+    /// Where the data is kept, for messages.
+    fn media_path(&self) -> PathBuf {
+        PathBuf::from("the media")
+    }
+
     /// The device's state as saved last.
     ///
     /// # Errors
@@ -68,21 +89,15 @@ pub trait Store: Send + Sync {
     fn save_state(&self, state: &[u8]) -> Result<(), SsdError>;
 }
 
-/// A store, which of its chunks have space, and the atomicity of its units.
+/// Where the device's data is. Commands name chunks of what hosts see; without a translation layer chunk `n` is chunk `n` of
+/// the store, with one it is wherever that has put it. Key Value namespaces use their chunks of the store in either case.
 pub(crate) struct Media {
-    store: Box<dyn Store>,
-    memory: Option<Region>,
-    /// A bit per chunk: its space is reserved. A chunk without space reads as zeroes and is never touched.
-    reserved: Box<[AtomicU64]>,
-    /// Held while a chunk is being reserved: a store may have to rewrite it for that.
-    reserving: Mutex<()>,
+    backing: Arc<Backing>,
     units: Units,
-    /// Writes go past the processor's caches: the media is larger than those are.
-    bypasses_caches: bool,
+    flash: Option<Flash>,
+    /// Chunks hosts can be given.
+    chunks: u64,
 }
-
-/// Media up to this size is taken to fit in a processor's caches.
-const CACHED_BYTES_MAX: u64 = 32 << 20;
 
 /// As the place of the next read: there is none.
 pub(crate) const NOWHERE: u64 = u64::MAX;
@@ -95,159 +110,291 @@ pub(crate) struct Extent {
 }
 
 impl Media {
+    /// Media without a translation layer.
+    #[cfg(test)]
     pub(crate) fn new(store: Box<dyn Store>) -> Result<Self, SsdError> {
         let chunks = store.bytes() / CHUNK_BYTES;
-        let reserved: Box<[AtomicU64]> = (0..chunks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        for chunk in (0..chunks).filter(|&c| store.holds_data(c)) {
-            reserved[chunk as usize / 64].fetch_or(1 << (chunk % 64), Ordering::Relaxed);
-        }
-        let memory = store.memory().cloned();
-        let units = Units::new(if memory.is_some() { store.bytes() } else { 0 })?;
-        let bypasses_caches = store.bytes() > CACHED_BYTES_MAX;
-        Ok(Self { store, memory, reserved, reserving: Mutex::new(()), units, bypasses_caches })
+        Self::assemble(Arc::new(Backing::new(store)), None, chunks)
+    }
+
+    /// The media of a device; the store has the bytes that the configuration asks for.
+    ///
+    /// # Errors
+    /// When there is no memory for tables, or the store cannot be what the configuration says.
+    pub(crate) fn open(config: &SsdConfig, store: Box<dyn Store>) -> Result<Self, SsdError> {
+        let backing = Arc::new(Backing::new(store));
+        let flash = config
+            .flash
+            .as_ref()
+            .map(|flash| Flash::open(flash, config.bytes, Arc::clone(&backing)))
+            .transpose()?;
+        Self::assemble(backing, flash, config.bytes / CHUNK_BYTES)
+    }
+
+    fn assemble(backing: Arc<Backing>, flash: Option<Flash>, chunks: u64) -> Result<Self, SsdError> {
+        // Flash has versions of its own, and so have pairs.
+        let keeps_data = backing.memory().is_some() || backing.tags().is_some();
+        let versioned = if keeps_data && flash.is_none() { chunks * CHUNK_BYTES } else { 0 };
+        Ok(Self { units: Units::new(versioned)?, backing, flash, chunks })
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
-        &*self.store
+        self.backing.store()
     }
 
+    /// The translation layer and its flash; `None` when data lies where hosts put it.
+    #[inline]
+    pub(crate) fn flash(&self) -> Option<&Flash> {
+        self.flash.as_ref()
+    }
+
+    /// Chunks that namespaces can have.
     pub(crate) fn chunks(&self) -> u64 {
-        self.store.bytes() / CHUNK_BYTES
+        self.chunks
     }
 
     /// True when the store keeps no data: commands are checked and completed, and nothing moves.
     #[inline]
     pub(crate) fn is_null(&self) -> bool {
-        self.memory.is_none()
+        self.backing.memory().is_none() && self.backing.tags().is_none()
     }
 
     /// The data as memory; `None` when the store keeps none. Who reads or writes it keeps to chunks that are reserved, and
     /// has a way of its own to tell a whole write from half a one.
     pub(crate) fn memory(&self) -> Option<&Region> {
-        self.memory.as_ref()
+        self.backing.memory()
     }
 
     /// True when writes had better go past the processor's caches.
     pub(crate) fn bypasses_caches(&self) -> bool {
-        self.bypasses_caches
+        self.backing.bypasses_caches()
     }
 
-    #[inline]
+    /// True when a chunk's blocks may differ from zeroes.
     pub(crate) fn is_reserved(&self, chunk: u64) -> bool {
-        // Acquire: pairs with the Release in `reserve`, so that a chunk seen as reserved is.
-        self.reserved
-            .get(chunk as usize / 64)
-            .is_some_and(|word| word.load(Ordering::Acquire) & 1 << (chunk % 64) != 0)
+        match &self.flash {
+            Some(flash) => flash.is_mapped(chunk) || self.backing.is_reserved(chunk),
+            None => self.backing.is_reserved(chunk),
+        }
     }
 
-    /// Gives a chunk space if it has none yet.
+    /// Gives a chunk of the store space if it has none yet: for who uses the store's memory.
     #[inline]
     pub(crate) fn reserve(&self, chunk: u64) -> Result<(), Status> {
-        if self.is_reserved(chunk) { Ok(()) } else { self.reserve_now(chunk) }
+        self.backing.reserve(chunk)
     }
 
-    #[cold]
-    fn reserve_now(&self, chunk: u64) -> Result<(), Status> {
-        let _one_at_a_time = lock(&self.reserving);
-        if self.is_reserved(chunk) {
-            // Another queue's write was first, and may have put its data there already.
-            return Ok(());
-        }
-        self.store.reserve(chunk).map_err(|e| {
-            tracing::warn!(chunk, error = %e, "no space for a write");
-            if is_full(&e) { Status::CAPACITY_EXCEEDED } else { Status::WRITE_FAULT }
-        })?;
-        if let Some(word) = self.reserved.get(chunk as usize / 64) {
-            word.fetch_or(1 << (chunk % 64), Ordering::Release);
-        }
-        Ok(())
+    /// Gives a chunk of logical blocks space if it needs any before it is written.
+    #[inline]
+    pub(crate) fn reserve_blocks(&self, chunk: u64) -> Result<(), Status> {
+        if self.flash.is_some() { Ok(()) } else { self.backing.reserve(chunk) }
     }
 
     /// Gives the space of chunks back; they read as zeroes from now on. No command may be under way on them.
     pub(crate) fn release(&self, chunks: impl IntoIterator<Item = u64>) -> Result<(), SsdError> {
-        for chunk in chunks.into_iter().filter(|&c| self.is_reserved(c)) {
-            if let Some(word) = self.reserved.get(chunk as usize / 64) {
-                word.fetch_and(!(1 << (chunk % 64)), Ordering::Release);
-            }
-            self.store.release(chunk).inspect_err(|_| {
-                // It may still hold data: it must not pass for zeroes.
-                if let Some(word) = self.reserved.get(chunk as usize / 64) {
-                    word.fetch_or(1 << (chunk % 64), Ordering::Release);
-                }
-            })?;
-        }
-        Ok(())
+        let Some(flash) = &self.flash else { return self.backing.release(chunks) };
+        let mut any = false;
+        chunks.into_iter().try_for_each(|chunk| {
+            any |= flash.release(chunk)?;
+            self.backing.release([chunk])
+        })?;
+        if any { flash.sync_released() } else { Ok(()) }
     }
 
+    /// Makes everything written before survive a power cut. Once that has failed it never succeeds again.
     pub(crate) fn sync(&self) -> Result<(), Status> {
-        self.store.sync().map_err(|e| {
-            tracing::error!(error = %e, "the media could not be flushed");
-            Status::WRITE_FAULT
-        })
+        match &self.flash {
+            Some(flash) => flash.sync(),
+            None => self.backing.sync(),
+        }
     }
 
-    /// Announces that `offset` will be read soon.
+    /// Everything that a later start would otherwise have to search for is written down.
+    pub(crate) fn close(&self) -> Result<(), Status> {
+        self.flash.as_ref().map_or(Ok(()), Flash::close)
+    }
+
+    /// Announces that the page at `offset` will be read soon, behind another one: looking it up must not wait then.
     #[inline]
-    pub(crate) fn foresee(&self, offset: u64) {
-        self.units.prefetch(offset);
+    pub(crate) fn approach(&self, offset: u64) {
+        if let Some(flash) = &self.flash {
+            flash.approach(offset);
+        }
+    }
+
+    /// Announces that `offset` will be read next; returns where that is, for [`Media::read`].
+    #[inline]
+    pub(crate) fn foresee(&self, offset: u64) -> u64 {
+        match &self.flash {
+            Some(flash) => flash.foresee(offset),
+            None => {
+                self.units.prefetch(offset);
+                offset
+            }
+        }
     }
 
     /// Media to host memory. `ahead` is where the next command will read, or [`NOWHERE`].
+    ///
+    /// # Errors
+    /// Unrecovered Read Error for a page that is not as it was written.
     #[inline]
-    pub(crate) fn read(&self, extent: Extent, host: &Region, host_offset: usize, ahead: u64) {
-        let Some(memory) = &self.memory else { return };
-        if !self.is_reserved(extent.offset / CHUNK_BYTES) {
-            return host.fill(host_offset, extent.bytes, 0);
+    pub(crate) fn read(
+        &self,
+        extent: Extent,
+        host: &Region,
+        host_offset: usize,
+        ahead: u64,
+        ops: &mut OpList,
+    ) -> Result<(), Status> {
+        if let Some(flash) = &self.flash {
+            return flash.read(extent, host, host_offset, ahead, ops);
+        }
+        note(ops, extent, |ppn| FlashOp::Read { ppn });
+        let Some(memory) = self.backing.memory() else {
+            self.read_tags(extent, host, host_offset);
+            return Ok(());
+        };
+        if !self.backing.is_reserved(extent.offset / CHUNK_BYTES) {
+            host.fill(host_offset, extent.bytes, 0);
+            return Ok(());
         }
         self.units.read(extent, |offset, bytes| {
             let done = (offset - extent.offset) as usize;
             memory.copy_to_ahead(offset as usize, host, host_offset + done, bytes, ahead as usize);
         });
+        Ok(())
     }
 
     /// Host memory to media; the chunk has been reserved.
+    ///
+    /// # Errors
+    /// With a translation layer: Attempted Write to Read Only Range when it is worn out, Capacity Exceeded or Write Fault
+    /// when the store fails. Pages before the one that failed have been written.
     #[inline]
-    pub(crate) fn write(&self, extent: Extent, host: &Region, host_offset: usize) {
-        let Some(memory) = &self.memory else { return };
+    pub(crate) fn write(
+        &self,
+        extent: Extent,
+        host: &Region,
+        host_offset: usize,
+        at: Placement,
+        ops: &mut OpList,
+    ) -> Result<(), Status> {
+        if let Some(flash) = &self.flash {
+            return flash.write(extent, host, host_offset, at, ops);
+        }
+        note(ops, extent, |ppn| FlashOp::Program { ppn });
+        let Some(memory) = self.backing.memory() else {
+            self.write_tags(extent, host, host_offset);
+            return Ok(());
+        };
         self.units.write(extent, |offset, bytes| {
             let done = (offset - extent.offset) as usize;
-            if self.bypasses_caches {
+            if self.backing.bypasses_caches() {
                 host.copy_to_uncached(host_offset + done, memory, offset as usize, bytes);
             } else {
                 host.copy_to(host_offset + done, memory, offset as usize, bytes);
             }
         });
+        Ok(())
+    }
+
+    /// Notes what a command on media that keeps no data would have done.
+    #[inline]
+    pub(crate) fn pretend(
+        &self,
+        extent: Extent,
+        write: Option<Placement>,
+        ops: &mut OpList,
+    ) -> Result<(), Status> {
+        match (&self.flash, write) {
+            (Some(flash), Some(at)) => return flash.pretend_write(extent, at, ops),
+            (Some(flash), None) => flash.pretend_read(extent, ops),
+            (None, Some(_)) => note(ops, extent, |ppn| FlashOp::Program { ppn }),
+            (None, None) => note(ops, extent, |ppn| FlashOp::Read { ppn }),
+        }
+        Ok(())
     }
 
     /// Zeroes the media; a chunk without space is zeroes already.
-    pub(crate) fn zero(&self, extent: Extent) {
-        let Some(memory) = &self.memory else { return };
-        if self.is_reserved(extent.offset / CHUNK_BYTES) {
+    ///
+    /// # Errors
+    /// As [`Media::write`]: with a translation layer parts of pages are written.
+    pub(crate) fn zero(&self, extent: Extent, at: Placement, ops: &mut OpList) -> Result<(), Status> {
+        if let Some(flash) = &self.flash {
+            return flash.zero(extent, at, ops);
+        }
+        let Some(memory) = self.backing.memory() else {
+            self.zero_tags(extent);
+            return Ok(());
+        };
+        if self.backing.is_reserved(extent.offset / CHUNK_BYTES) {
             self.units.write(extent, |offset, bytes| memory.fill(offset as usize, bytes, 0));
         }
+        Ok(())
     }
 
     /// True when media and host memory hold the same bytes.
-    pub(crate) fn equals(&self, extent: Extent, host: &Region, host_offset: usize) -> bool {
-        let Some(memory) = &self.memory else { return true };
-        let present = self.is_reserved(extent.offset / CHUNK_BYTES);
+    ///
+    /// # Errors
+    /// As [`Media::read`].
+    pub(crate) fn equals(
+        &self,
+        extent: Extent,
+        host: &Region,
+        host_offset: usize,
+        ops: &mut OpList,
+    ) -> Result<bool, Status> {
         let mut ours = [0; units::UNIT_BYTES];
         let mut theirs = [0; units::UNIT_BYTES];
         let mut equal = true;
-        self.units.read(extent, |offset, bytes| {
+        let mut offset = extent.offset;
+        while offset < extent.offset + extent.bytes as u64 && equal {
             let done = (offset - extent.offset) as usize;
-            if present {
-                memory.read(offset as usize, &mut ours[..bytes]);
-            }
+            let within = (offset % units::UNIT_BYTES as u64) as usize;
+            let bytes = (extent.bytes - done).min(units::UNIT_BYTES - within);
+            self.fetch(Extent { offset, bytes }, &mut ours[..bytes], ops)?;
             host.read(host_offset + done, &mut theirs[..bytes]);
-            equal = equal && ours[..bytes] == theirs[..bytes];
-        });
-        equal
+            equal = ours[..bytes] == theirs[..bytes];
+            offset += bytes as u64;
+        }
+        Ok(equal)
+    }
+
+    /// Copies a part of one 4 KiB unit out.
+    fn fetch(&self, extent: Extent, out: &mut [u8], ops: &mut OpList) -> Result<(), Status> {
+        if let Some(flash) = &self.flash {
+            return flash.fetch(extent, out, ops);
+        }
+        note(ops, extent, |ppn| FlashOp::Read { ppn });
+        out.fill(0);
+        let present = self.backing.is_reserved(extent.offset / CHUNK_BYTES);
+        match self.backing.memory() {
+            Some(memory) if present => self.units.read(extent, |offset, _| memory.read(offset as usize, out)),
+            Some(_) => {}
+            None => self.fetch_tags(extent, out),
+        }
+        Ok(())
     }
 
     /// Compares and, when equal, writes, as one atomic step. All of it lies within one unit.
-    pub(crate) fn compare_and_write(&self, extent: Extent, expected: &[u8], new: &[u8]) -> bool {
-        let Some(memory) = &self.memory else { return true };
+    ///
+    /// # Errors
+    /// As [`Media::read`] and [`Media::write`].
+    pub(crate) fn compare_and_write(
+        &self,
+        extent: Extent,
+        expected: &[u8],
+        new: &[u8],
+        at: Placement,
+        ops: &mut OpList,
+    ) -> Result<bool, Status> {
+        if let Some(flash) = &self.flash {
+            return flash.compare_and_write(extent, expected, new, at, ops);
+        }
+        let Some(memory) = self.backing.memory() else {
+            return Ok(self.compare_and_write_tags(extent, expected, new));
+        };
         let mut equal = false;
         self.units.write(extent, |offset, bytes| {
             let mut ours = vec![0; bytes];
@@ -257,21 +404,34 @@ impl Media {
                 memory.write(offset as usize, new);
             }
         });
-        equal
+        if equal {
+            note(ops, extent, |ppn| FlashOp::Program { ppn });
+        }
+        Ok(equal)
     }
 }
 
-/// True when there is no space left for the store, and nothing is broken.
-fn is_full(error: &SsdError) -> bool {
-    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error, SsdError::File { source, .. }
-        if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge))
+/// Notes an operation for each page of an extent: without a translation layer, pages are where hosts put them.
+#[inline]
+fn note(ops: &mut OpList, extent: Extent, op: impl Fn(u32) -> FlashOp) {
+    if ops.is_on() {
+        note_each(ops, extent, op);
+    }
+}
+
+#[cold]
+fn note_each(ops: &mut OpList, extent: Extent, op: impl Fn(u32) -> FlashOp) {
+    let page = units::UNIT_BYTES as u64;
+    let pages = extent.offset / page..(extent.offset + extent.bytes as u64).div_ceil(page);
+    for number in pages {
+        // Larger media than 2^32 pages wraps around: the model knows fewer dies than that.
+        ops.note(op(number as u32), Cause::Host);
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
     use super::*;

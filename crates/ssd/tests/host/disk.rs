@@ -38,6 +38,17 @@ impl Disk {
         image
     }
 
+    /// The system writes some pages back, as they are now, before anybody asks it to.
+    #[allow(dead_code, reason = "not all who include this file need it")]
+    pub(super) fn write_back(&self, mut below: impl FnMut(u64) -> u64) {
+        let mut durable = self.durable.lock().unwrap();
+        let pages = durable.len() as u64 / 4096;
+        for _ in 0..below(1 + pages / 8) {
+            let at = below(pages) as usize * 4096;
+            self.memory.read(at, &mut durable[at..at + 4096]);
+        }
+    }
+
     /// What a power cut leaves: what was synced, and any of the pages written since. `below` returns a random number
     /// below its argument.
     pub(super) fn cut_power(&self, mut below: impl FnMut(u64) -> u64) -> Vec<u8> {

@@ -4,6 +4,7 @@
 
 pub mod blocks;
 pub mod pairs;
+pub mod placement;
 pub mod random;
 
 use std::collections::BTreeMap;

@@ -19,8 +19,8 @@ const SENSOR_COMPOSITE: u8 = 0;
 /// TMPSEL of all temperatures.
 pub(super) const SENSOR_ALL: u8 = 0xf;
 
-/// What can be done with a feature; `None` for one that is not supported.
-pub(in crate::admin) fn capabilities(fid: u8) -> Option<Capabilities> {
+/// What can be done with a feature of a device with flash or without; `None` for one that is not supported.
+pub(in crate::admin) fn capabilities(fid: u8, has_flash: bool) -> Option<Capabilities> {
     let fixed = Capabilities::new();
     let changeable = fixed.with_changeable(true);
     let saveable = changeable.with_saveable(true);
@@ -38,6 +38,8 @@ pub(in crate::admin) fn capabilities(fid: u8) -> Option<Capabilities> {
         | fid::TIMESTAMP
         | fid::HOST_BEHAVIOR_SUPPORT
         | fid::IO_COMMAND_SET_PROFILE => changeable,
+        fid::FLEXIBLE_DATA_PLACEMENT if has_flash => saveable,
+        fid::FLEXIBLE_DATA_PLACEMENT_EVENTS if has_flash => saveable.with_namespace_specific(true),
         // There is no keep alive timer (KAS is zero): its value is zero and stays so.
         fid::KEEP_ALIVE_TIMER => fixed,
         _ => return None,

@@ -8,19 +8,24 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use unvme_spec::Nsid;
 
-use super::{Counters, Restored};
+use super::{Counters, Restored, divide};
+use crate::admin::errors::ErrorLog;
 use crate::admin::features::FeaturesState;
 use crate::admin::firmware::FirmwareState;
 use crate::admin::logs::SmartState;
 use crate::admin::namespaces::{CREATED_MAX, Shape};
-use crate::config::NAMESPACES_MAX;
+use crate::config::{NAMESPACES_MAX, SsdConfig};
+use crate::fault::SavedFault;
+use crate::fdp::{Fdp, FdpState, Handles, SavedHandles};
+use crate::flash::Flash;
 use crate::kv::command::counters::KvCounters;
 use crate::kv::{KeyValue, KvStore};
 use crate::media::Media;
 use crate::namespace::{BadBlocks, Blocks, Contents, Namespace, NamespaceTable};
 
-/// Version of the format. Version 1 knows no Key Value namespaces and is read as well; any other is refused.
-const VERSION: u32 = 2;
+/// Version of the format. Version 1 knows no Key Value namespaces, version 2 no placement, faults and entries of the error
+/// log; both are read as well. Any other is refused.
+const VERSION: u32 = 3;
 const VERSION_MIN: u32 = 1;
 
 /// What is written.
@@ -34,9 +39,18 @@ pub(super) struct SavedState {
     firmware: FirmwareState,
     smart: SmartState,
     error_count: u64,
+    /// The last errors, newest first: 64 bytes each, as hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<String>,
+    /// Flexible Data Placement, on a device with flash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fdp: Option<FdpState>,
     /// Key Value commands over the life of the device.
     #[serde(default)]
     kv_commands: KvCounters,
+    /// Rules that outlive the process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    faults: Vec<SavedFault>,
 }
 
 /// The one field that every version has.
@@ -65,6 +79,9 @@ struct SavedNamespace {
     eui64: String,
     /// Runs of chunks of the media, in the order of the namespace.
     chunks: Vec<Run>,
+    /// Placement handles, while FDP is enabled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    placement: Option<SavedHandles>,
 }
 
 /// Of a Key Value namespace; everything else is on the media.
@@ -89,17 +106,30 @@ impl SavedState {
         features: FeaturesState,
         firmware: FirmwareState,
         counters: &Counters,
+        fdp: &Fdp,
+        flash: Option<&Flash>,
     ) -> Self {
         Self {
             version: VERSION,
             namespaces_created: namespaces.created,
-            namespaces: namespaces.iter().map(|namespace| SavedNamespace::new(namespace)).collect(),
+            namespaces: namespaces.iter().map(|namespace| SavedNamespace::new(namespace, fdp)).collect(),
             features,
             firmware,
             smart: counters.smart,
             error_count: counters.error_count,
+            errors: Vec::new(),
+            fdp: fdp.saved(flash),
             kv_commands: counters.kv,
+            faults: Vec::new(),
         }
+    }
+
+    pub(super) fn with_errors(self, errors: Vec<String>) -> Self {
+        Self { errors, ..self }
+    }
+
+    pub(super) fn with_faults(self, faults: Vec<SavedFault>) -> Self {
+        Self { faults, ..self }
     }
 
     /// Reads the text. What is wrong is told with line and column.
@@ -113,8 +143,11 @@ impl SavedState {
     }
 
     /// Checks everything against a device's media, and opens the stores that are there.
-    pub(super) fn restore(self, media: &Arc<Media>) -> Result<Restored, String> {
+    pub(super) fn restore(self, config: &SsdConfig, media: &Arc<Media>) -> Result<Restored, String> {
         self.firmware.check()?;
+        let fdp = Fdp::restore(config, self.fdp, media.flash())?;
+        divide(&fdp, media, self.namespaces.is_empty())?;
+        let errors = ErrorLog::restore(&self.errors).ok_or("errors are not at most 64 of 64 bytes each")?;
         let (created, there) = (self.namespaces_created, self.namespaces.len() as u64);
         if !(there..=CREATED_MAX).contains(&created) {
             return Err(format!(
@@ -132,8 +165,9 @@ impl SavedState {
             if table.get(Nsid(nsid)).is_some() {
                 return Err(format!("namespace {nsid} is there twice"));
             }
-            let namespace =
-                saved.restore(&mut owned, media).map_err(|reason| format!("namespace {nsid}: {reason}"))?;
+            let namespace = saved
+                .restore(&mut owned, media, &fdp)
+                .map_err(|reason| format!("namespace {nsid}: {reason}"))?;
             table.put(namespace);
         }
         Ok(Restored {
@@ -142,13 +176,16 @@ impl SavedState {
             firmware: self.firmware,
             smart: self.smart,
             error_count: self.error_count,
+            errors,
+            fdp,
             kv: self.kv_commands,
+            faults: self.faults,
         })
     }
 }
 
 impl SavedNamespace {
-    fn new(namespace: &Namespace) -> Self {
+    fn new(namespace: &Namespace, fdp: &Fdp) -> Self {
         let mut saved = Self {
             nsid: namespace.nsid.0,
             block_bytes: None,
@@ -159,6 +196,7 @@ impl SavedNamespace {
             nguid: hexadecimal(&namespace.nguid),
             eui64: hexadecimal(&namespace.eui64),
             chunks: runs(namespace.chunks()),
+            placement: fdp.saved_handles(&namespace.handles),
         };
         match &namespace.contents {
             Contents::Blocks(blocks) => {
@@ -172,10 +210,11 @@ impl SavedNamespace {
     }
 
     /// Checks the namespace and takes its chunks, which nobody else may have.
-    fn restore(self, owned: &mut [bool], media: &Arc<Media>) -> Result<Namespace, String> {
+    fn restore(self, owned: &mut [bool], media: &Arc<Media>, fdp: &Fdp) -> Result<Namespace, String> {
         let chunks = take(&self.chunks, owned)?;
+        let handles = fdp.restore_handles(self.placement)?;
         let contents = match (self.key_value, self.block_bytes, self.blocks, self.uncorrectable) {
-            (Some(pairs), None, None, None) => Contents::KeyValue(pairs.restore(chunks, media)?),
+            (Some(pairs), None, None, None) => Contents::KeyValue(pairs.restore(chunks, media, &handles)?),
             (None, Some(block_bytes), Some(count), Some(uncorrectable)) => {
                 Contents::Blocks(restore_blocks(block_bytes, count, uncorrectable, chunks)?)
             }
@@ -187,16 +226,19 @@ impl SavedNamespace {
             busy: false,
             nguid: bytes_of(&self.nguid).ok_or("nguid is not 32 hexadecimal digits")?,
             eui64: bytes_of(&self.eui64).ok_or("eui64 is not 16 hexadecimal digits")?,
+            handles,
             contents,
         })
     }
 }
 
 impl SavedPairs {
-    fn restore(self, chunks: Arc<[u32]>, media: &Arc<Media>) -> Result<KeyValue, String> {
+    fn restore(self, chunks: Arc<[u32]>, media: &Arc<Media>, handles: &Handles) -> Result<KeyValue, String> {
         let (media, place) = (Arc::clone(media), Arc::clone(&chunks));
         let store = if self.erasing { KvStore::create(media, place) } else { KvStore::open(media, place) };
-        Ok(KeyValue::new(chunks, store.map_err(|error| error.to_string())?))
+        let store = store.map_err(|error| error.to_string())?;
+        store.place(handles.ruhs());
+        Ok(KeyValue::new(chunks, store))
     }
 }
 
@@ -262,11 +304,13 @@ fn check_ranges(ranges: &[(u64, u64)], blocks: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+/// Two digits for each byte.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn bytes_of<const N: usize>(digits: &str) -> Option<[u8; N]> {
+/// What [`hexadecimal`] has written; `None` when it is not `N` bytes.
+pub(crate) fn bytes_of<const N: usize>(digits: &str) -> Option<[u8; N]> {
     let digits = digits.as_bytes();
     if digits.len() != N.checked_mul(2)? || !digits.iter().all(u8::is_ascii_hexdigit) {
         return None;

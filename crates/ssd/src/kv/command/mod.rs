@@ -201,6 +201,11 @@ impl Ssd {
         if is_read { rest } else { NOWHERE }
     }
 
+    /// Where on the media the record of a command's key is; `None` when there is none, or the key is not in the entry.
+    pub(crate) fn place_of_pair(&self, sq: &SubmissionQueue, sqe: &Sqe) -> Option<u64> {
+        self.with_key(sq, sqe, |store, key| store.place_of(key)).flatten()
+    }
+
     /// [`Ssd::persist`] after a command that has changed a store, when there is no write cache.
     #[inline]
     fn persist_pairs(&self, pairs: &KeyValue) -> Result<(), Status> {

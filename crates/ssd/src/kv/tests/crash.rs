@@ -5,11 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::SsdConfig;
 
 /// What a key has been, in order; `None` is deleted.
 type History = Vec<(usize, Option<Vec<u8>>)>;
 
+/// What hosts see of the device.
+const BYTES: u64 = 16 << 20;
+
 struct Machine {
+    media: Arc<Media>,
     disk: Arc<Disk>,
     pairs: Pairs,
     /// Commands begun.
@@ -21,6 +26,11 @@ struct Machine {
 
 impl Machine {
     fn start(image: &[u8], is_new: bool) -> Self {
+        Self::start_on(None, image, is_new)
+    }
+
+    /// With a translation layer when there is a configuration for one.
+    fn start_on(flash: Option<&SsdConfig>, image: &[u8], is_new: bool) -> Self {
         let clock = Arc::new(AtomicUsize::new(0));
         let synced = Arc::new(AtomicUsize::new(0));
         let (now, then) = (Arc::clone(&clock), Arc::clone(&synced));
@@ -29,8 +39,15 @@ impl Machine {
             then.store(now.load(Ordering::Relaxed), Ordering::Relaxed);
         });
         let store: Box<dyn Store> = Box::new(DiskStore(Arc::clone(&disk)));
-        let store = if is_new { create(store) } else { open(store) };
-        Self { disk, pairs: Pairs::new(store, 0), clock, synced, histories: BTreeMap::new() }
+        let media = match flash {
+            Some(config) => Media::open(config, store),
+            None => Media::new(store),
+        };
+        let media = Arc::new(media.expect("media"));
+        let (shared, chunks) = (Arc::clone(&media), chunks_of(&media));
+        let store = if is_new { KvStore::create(shared, chunks) } else { KvStore::open(shared, chunks) };
+        let store = Arc::new(store.expect("a store"));
+        Self { media, disk, pairs: Pairs::new(store, 0), clock, synced, histories: BTreeMap::new() }
     }
 
     fn step(&mut self, random: &mut Random) {
@@ -94,10 +111,11 @@ impl Machine {
 fn after_a_power_cut_everything_synced_is_there_and_nothing_is_torn_or_comes_back() {
     let seed = seed("power_cuts");
     let mut random = Random(seed.value);
-    let mut machine = Machine::start(&vec![0; 16 << 20], true);
+    let mut machine = Machine::start(&vec![0; BYTES as usize], true);
     for _ in 0..60 {
         for _ in 0..random.below(400) {
             machine.step(&mut random);
+            machine.disk.write_back(|limit| random.below(limit as usize) as u64);
         }
         let image = machine.disk.cut_power(|limit| random.below(limit as usize) as u64);
         let synced = machine.synced.load(Ordering::Relaxed);
@@ -107,11 +125,36 @@ fn after_a_power_cut_everything_synced_is_there_and_nothing_is_torn_or_comes_bac
     }
 }
 
+/// The store of pairs and the layer that keeps accounts of it share the disk, and lose their parts of it independently.
+#[test]
+fn after_a_power_cut_of_a_device_with_flash_pairs_and_accounts_are_there() {
+    let seed = seed("power_cuts_of_flash");
+    let mut random = Random(seed.value);
+    let config = programs::config_of(BYTES);
+    let image = vec![0; config.store_bytes().unwrap() as usize];
+    let mut machine = Machine::start_on(Some(&config), &image, true);
+    let mut erased = 0;
+    for _ in 0..12 {
+        for _ in 0..random.below(400) {
+            machine.step(&mut random);
+            machine.disk.write_back(|limit| random.below(limit as usize) as u64);
+        }
+        erased = erased.max(machine.media.flash().unwrap().stats().ftl.erased_units);
+        let image = machine.disk.cut_power(|limit| random.below(limit as usize) as u64);
+        let synced = machine.synced.load(Ordering::Relaxed);
+        let before = std::mem::take(&mut machine.histories);
+        machine = Machine::start_on(Some(&config), &image, false);
+        machine.verify(&before, synced);
+        assert_eq!(machine.media.flash().unwrap().check(), []);
+    }
+    assert!(erased > 0, "units are used again");
+}
+
 #[test]
 fn a_command_cut_short_by_a_kill_has_happened_or_has_not_and_all_others_have() {
     let seed = seed("kills");
     let mut random = Random(seed.value);
-    let mut image = vec![0; 16 << 20];
+    let mut image = vec![0; BYTES as usize];
     let mut model: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
     let mut is_new = true;
     let mut cut_short = 0;

@@ -9,6 +9,7 @@ mod full;
 mod hostile;
 mod killed;
 mod model;
+mod programs;
 mod threads;
 
 use std::io::Write;

@@ -1,0 +1,254 @@
+//! When a command is answered: what the timing model says, and what else waits for a time.
+
+use unvme_bus::Clock;
+use unvme_spec::{Cid, Qid, Sqe, kv, nvm, samsung_kv};
+
+use crate::config::CHUNK_BYTES;
+use crate::engine::lock;
+use crate::kv::command::Reply;
+use crate::queue::{CompletionQueue, SubmissionQueue};
+use crate::timing::{Cause, Command, CommandKind, FlashOp, PAGE_BYTES, Timing};
+use crate::{Ssd, SsdConfig, SsdError};
+
+/// Pages of a chunk: units of a device without a translation layer.
+const CHUNK_PAGES: u32 = (CHUNK_BYTES / PAGE_BYTES) as u32;
+
+/// What a submission queue had counted when the last command was timed: the difference is what the next one has moved.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    bytes: u64,
+    /// The same of the turn's Key Value commands, which also count lists of keys.
+    turn_bytes: u64,
+    /// Bytes of pairs that have been stored since the last whole page.
+    stored: u64,
+    /// Pages of pairs that have been read or programmed: a place for those whose place is not known.
+    pages: u64,
+}
+
+impl Moved {
+    /// Bytes moved since the last time; they are taken notice of.
+    fn since(&mut self, bytes: u64, turn_bytes: u64) -> u64 {
+        let moved = (bytes - self.bytes).max(turn_bytes.saturating_sub(self.turn_bytes));
+        (self.bytes, self.turn_bytes) = (bytes, turn_bytes);
+        moved
+    }
+}
+
+/// The model of a device, if it has one. Units of a translation layer are not known yet.
+pub(crate) fn timing_of(config: &SsdConfig) -> Result<Option<Timing>, SsdError> {
+    config.timing.build(CHUNK_PAGES)
+}
+
+impl Ssd {
+    /// Earliest time at which the device has something to do though no doorbell is rung: a completion that is held, an
+    /// interrupt, a reclaim unit that will have been open for too long. `None` when there is no such time. Times are those
+    /// of the clock that [`Ssd::advance`] is given; nobody may be at work in it meanwhile, or the answer is of a moment ago.
+    ///
+    /// On a virtual clock a program that waits for the device can jump there.
+    ///
+    /// [`Ssd::advance`]: unvme_bus::Function::advance
+    pub fn next_event(&self) -> Option<u64> {
+        let of_queue = |cell| {
+            let guard: std::sync::MutexGuard<'_, Option<CompletionQueue>> = lock(cell);
+            let queue = guard.as_ref()?;
+            let interrupt = queue.unannounced_since.zip(queue.vector).and_then(|(since, vector)| {
+                let (_, nanoseconds) = self.coalescing_of(vector)?;
+                Some(since.saturating_add(nanoseconds))
+            });
+            queue.next_due().into_iter().chain(interrupt).min()
+        };
+        self.completion.iter().filter_map(of_queue).chain(self.admin.fdp.next_due()).min()
+    }
+
+    /// A turn begins in which completions may have to be held.
+    #[cold]
+    pub(crate) fn begin_turn(&self, sq: &mut SubmissionQueue, clock: &Clock) {
+        sq.turn_began = clock.now();
+        sq.moved.bytes = sq.counters.bytes_read + sq.counters.bytes_written;
+        sq.moved.turn_bytes = 0;
+    }
+
+    /// When a command that has been executed is to be answered, `delay_ns` later than the device would; `None` for at
+    /// once. Its flash operations are forgotten.
+    #[cold]
+    pub(crate) fn hold_until(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        reply: Reply,
+        delay_ns: u64,
+    ) -> Option<u64> {
+        let now = sq.turn_began;
+        let Some(timing) = &self.timing else {
+            return (delay_ns > 0).then(|| now.saturating_add(delay_ns));
+        };
+        let for_pairs = self.is_for_pairs(&sq.namespaces, sqe);
+        let counted = sq.counters.bytes_read + sq.counters.bytes_written;
+        let moved = sq.moved.since(counted, sq.kv.turn_bytes);
+        let kind = if for_pairs { kind_of_pairs(sqe) } else { kind_of_blocks(sqe) };
+        let bytes = match sqe.opcode {
+            nvm::opcode::DATASET_MANAGEMENT if !for_pairs => (u64::from(sqe.cdw10 & 0xff) + 1) * 16,
+            _ => moved,
+        };
+        self.collect_charges(sq);
+        if reply.status.is_success() && sq.ops.ops().is_empty() {
+            // Pairs lie in a log; what they program is charged for where there is a translation layer.
+            let notes_pairs = kind == CommandKind::Read || self.media.flash().is_none();
+            match for_pairs {
+                true if notes_pairs => self.note_pairs(sq, sqe, kind, bytes),
+                false if self.media.is_null() => note_blocks(sq, sqe),
+                _ => {}
+            }
+        }
+        let durable = self.is_write_through() || (!for_pairs && forces_unit_access(sqe));
+        let command = Command { kind, bytes, durable, ops: sq.ops.ops() };
+        let due = lock(timing).schedule(now, &command);
+        sq.ops.clear();
+        Some(due.saturating_add(delay_ns))
+    }
+
+    /// What the device has done on its own account takes its time, too, though nobody waits for it.
+    #[inline]
+    pub(crate) fn time_background(&self, sq: &mut SubmissionQueue, clock: &Clock) {
+        if sq.ops.is_on() {
+            self.time_noted(sq, clock);
+        }
+    }
+
+    #[cold]
+    fn time_noted(&self, sq: &mut SubmissionQueue, clock: &Clock) {
+        self.collect_charges(sq);
+        if sq.ops.ops().is_empty() {
+            return;
+        }
+        if let Some(timing) = &self.timing {
+            let kind = CommandKind::Background;
+            let command = Command { kind, bytes: 0, durable: false, ops: sq.ops.ops() };
+            lock(timing).schedule(clock.now(), &command);
+        }
+        sq.ops.clear();
+    }
+
+    /// What the translation layer was charged with for pairs.
+    fn collect_charges(&self, sq: &mut SubmissionQueue) {
+        if sq.namespaces.first_key_value().is_some()
+            && let Some(flash) = self.media.flash()
+        {
+            flash.take_charged(&mut sq.ops);
+        }
+    }
+
+    /// Ends a command that has been executed and is held until it is due; false when there is no such command. The admin
+    /// submission queue is locked by the caller.
+    pub(crate) fn abort_held(&self, sqid: Qid, cid: Cid) -> bool {
+        let cqid = match sqid {
+            Qid::ADMIN => Some(0),
+            Qid(id) => self.submission.get(usize::from(id)).and_then(|cell| Some(lock(cell).as_ref()?.cqid)),
+        };
+        let Some(cell) = cqid.and_then(|id| self.completion.get(usize::from(id))) else { return false };
+        let mut guard = lock(cell);
+        let Some(queue) = guard.as_mut() else { return false };
+        let aborted = queue.abort_held(sqid.0, cid.0);
+        // It is complete before the Abort is (Base 5.1.1).
+        self.announce_now(queue);
+        aborted
+    }
+
+    /// A new device: what only the model wants to know is noted from now on.
+    pub(crate) fn start_timing(&self) {
+        if self.timing.is_some()
+            && let Some(flash) = self.media.flash()
+        {
+            flash.note_charges();
+            self.time_units();
+        }
+    }
+
+    /// The translation layer's reclaim units may have another size than before.
+    pub(crate) fn time_units(&self) {
+        if let (Some(timing), Some(flash)) = (&self.timing, self.media.flash()) {
+            let unit_pages = u32::try_from(flash.geometry().unit_bytes / PAGE_BYTES).unwrap_or(u32::MAX);
+            if let Err(error) = lock(timing).set_unit_pages(unit_pages) {
+                tracing::error!(%error, "the timing model keeps the units it has");
+            }
+        }
+    }
+
+    /// Another host may come with another clock: nothing is under way, and time begins anew.
+    pub(crate) fn restart_timing(&self) {
+        if let Some(timing) = &self.timing {
+            lock(timing).restart();
+        }
+    }
+
+    /// Without a translation layer a pair is read where it lies, and each page's worth of what is stored is a program there.
+    fn note_pairs(&self, sq: &mut SubmissionQueue, sqe: &Sqe, kind: CommandKind, bytes: u64) {
+        let place = self.place_of_pair(sq, sqe);
+        let first = place.map_or(sq.moved.pages, |place| place / PAGE_BYTES);
+        let pages = match kind {
+            CommandKind::Read => (place.unwrap_or_default() % PAGE_BYTES + bytes).div_ceil(PAGE_BYTES),
+            CommandKind::Write => {
+                let stored = sq.moved.stored + bytes;
+                sq.moved.stored = stored % PAGE_BYTES;
+                stored / PAGE_BYTES
+            }
+            _ => return,
+        };
+        sq.moved.pages += pages;
+        for page in first..first + pages {
+            // Places are striped by their low bits.
+            let ppn = page as u32;
+            let op = if kind == CommandKind::Read { FlashOp::Read { ppn } } else { FlashOp::Program { ppn } };
+            sq.ops.note(op, Cause::Host);
+        }
+    }
+}
+
+/// Media that keeps nothing moves no pages: they are those that would be moved.
+fn note_blocks(sq: &mut SubmissionQueue, sqe: &Sqe) {
+    let SubmissionQueue { namespaces, ops, .. } = sq;
+    let (range, is_read) = match nvm::Command::parse(sqe) {
+        nvm::Command::Read(range, _) | nvm::Command::Compare(range, _) => (range, true),
+        nvm::Command::Write(range, _) => (range, false),
+        _ => return,
+    };
+    let Ok(namespace) = namespaces.blocks(sqe.nsid) else { return };
+    let bytes = usize::try_from(namespace.bytes(range.blocks.into())).unwrap_or_default();
+    // It has been executed: all of it is there.
+    let _ = namespace.for_each_extent(namespace.bytes(range.start.0), bytes, |extent, _| {
+        let end = (extent.offset + extent.bytes as u64).div_ceil(PAGE_BYTES);
+        for page in extent.offset / PAGE_BYTES..end {
+            let ppn = page as u32;
+            ops.note(if is_read { FlashOp::Read { ppn } } else { FlashOp::Program { ppn } }, Cause::Host);
+        }
+        Ok(())
+    });
+}
+
+fn kind_of_blocks(sqe: &Sqe) -> CommandKind {
+    match sqe.opcode {
+        nvm::opcode::READ => CommandKind::Read,
+        nvm::opcode::WRITE => CommandKind::Write,
+        nvm::opcode::FLUSH => CommandKind::Flush,
+        _ => CommandKind::Other,
+    }
+}
+
+fn kind_of_pairs(sqe: &Sqe) -> CommandKind {
+    use samsung_kv::opcode as samsung;
+    match sqe.opcode {
+        kv::opcode::RETRIEVE | kv::opcode::LIST | samsung::RETRIEVE | samsung::ITERATE_READ => {
+            CommandKind::Read
+        }
+        kv::opcode::STORE | samsung::STORE | samsung::APPEND | samsung::BATCH => CommandKind::Write,
+        kv::opcode::FLUSH => CommandKind::Flush,
+        _ => CommandKind::Other,
+    }
+}
+
+fn forces_unit_access(sqe: &Sqe) -> bool {
+    match nvm::Command::parse(sqe) {
+        nvm::Command::Write(_, flags) | nvm::Command::WriteZeroes { flags, .. } => flags.force_unit_access,
+        _ => false,
+    }
+}

@@ -1,0 +1,483 @@
+//! Rules at work in the engine.
+
+use unvme_bus::Clock;
+use unvme_bus::space::Direction;
+use unvme_spec::nvm::DsmRange;
+use unvme_spec::{Sqe, Status, admin, kv, nvm, samsung_kv};
+use zerocopy::IntoBytes;
+
+use super::corrupt::{Copied, corrupt_pieces};
+use super::judge::{Subject, Verdict};
+use super::rule::{CorruptData, Corruption, WrongCompletion};
+use crate::Ssd;
+use crate::admin::Answer;
+use crate::dptr::DataPointer;
+use crate::engine::lock;
+use crate::kv::command::Reply;
+use crate::queue::{CompletionQueue, Rung, SubmissionQueue};
+
+/// Pages of media that programs are counted in.
+const PROGRAM_BYTES: u64 = 4096;
+
+/// What has become of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// Nothing: no rule is about it, and the engine goes on with it.
+    No,
+    /// It has been taken care of.
+    Yes,
+    /// It has been, and the turn is over: there is less room than there was, or no device.
+    EndTurn,
+}
+
+/// Data that a command moves.
+#[derive(Clone, Copy)]
+enum Moves {
+    Nothing,
+    /// So many bytes to the device.
+    In(usize),
+    /// To the host.
+    Out(usize),
+}
+
+impl Ssd {
+    /// Serves an I/O command that has been taken from its queue, if a rule has something to say about it.
+    #[cold]
+    pub(crate) fn serve_by_rules(
+        &self,
+        sq: &mut SubmissionQueue,
+        cq: &mut CompletionQueue,
+        sqe: &Sqe,
+    ) -> Served {
+        if !self.settle() || self.is_stopped() {
+            return Served::EndTurn;
+        }
+        let mut verdict = self.verdict(sq, sqe);
+        if verdict.is_none() && !self.faults.counts_programs() && !self.faults.is_read_only() {
+            return Served::No;
+        }
+        let mut verdict = verdict.take().unwrap_or_default();
+        let end = verdict.device.end.take();
+        self.befall(std::mem::take(&mut verdict.device));
+        if self.faults.is_read_only() && self.changes_media(sq, sqe) && verdict.status.is_none() {
+            verdict.status = Some(self.read_only_status(sq, sqe));
+        }
+        let refused = verdict.status.is_some() || verdict.dropped;
+        let mut reply = match refused && !verdict.executed {
+            true => Reply::DONE,
+            false => self.execute_by_rules(sq, sqe, &verdict),
+        };
+        if end.is_some() {
+            self.befall(super::judge::DeviceFate { end, ..Default::default() });
+            return Served::EndTurn;
+        }
+        if !self.settle() {
+            return Served::EndTurn;
+        }
+        if verdict.dropped {
+            sq.ops.clear();
+            return Served::Yes;
+        }
+        reply.status = verdict.status.unwrap_or(reply.status);
+        if !reply.status.is_success() && !verdict.unlogged {
+            reply.status = self.failed(sq.id, sqe, reply.status);
+        }
+        self.answer_by_rules(sq, cq, sqe, reply, &verdict)
+    }
+
+    fn verdict(&self, sq: &mut SubmissionQueue, sqe: &Sqe) -> Option<Verdict> {
+        let for_pairs = self.takes_pairs(sq, sqe);
+        let mut long = [0; samsung_kv::KEY_BYTES_MAX];
+        let mut key = [0; samsung_kv::KEY_INLINE_BYTES];
+        let key = match for_pairs {
+            true => self.key_of(sq, sqe, &mut key, &mut long),
+            false => None,
+        };
+        let range = if for_pairs { None } else { blocks_of(sqe) };
+        let ranges = if for_pairs { Vec::new() } else { self.ranges_of(sq, sqe) };
+        let blocks = if ranges.is_empty() { range.as_slice() } else { &ranges };
+        self.faults.judge(&Subject { queue: sq.id, opcode: sqe.opcode, nsid: sqe.nsid, blocks, key })
+    }
+
+    fn takes_pairs(&self, sq: &SubmissionQueue, sqe: &Sqe) -> bool {
+        sq.namespaces.first_key_value().is_some() && self.is_for_pairs(&sq.namespaces, sqe)
+    }
+
+    /// First and last logical block of each range of Dataset Management; none when they cannot be read.
+    fn ranges_of(&self, sq: &mut SubmissionQueue, sqe: &Sqe) -> Vec<(u64, u64)> {
+        let nvm::Command::DatasetManagement { ranges, .. } = nvm::Command::parse(sqe) else {
+            return Vec::new();
+        };
+        if !self.faults.wants_blocks() {
+            return Vec::new();
+        }
+        let mut list = vec![DsmRange::default(); ranges as usize];
+        let (bytes, page_bytes, direction) = (size_of_val(list.as_slice()), sq.page_bytes, Direction::Read);
+        let pointer = DataPointer { host: &sq.host, sqe, page_bytes, bytes, direction };
+        if pointer.fetch(&mut sq.pieces, list.as_mut_bytes()).is_err() {
+            return Vec::new();
+        }
+        let named = list.iter().filter(|range| range.blocks > 0);
+        named.map(|range| (range.start, range.start.saturating_add(u64::from(range.blocks) - 1))).collect()
+    }
+
+    /// The key a command names, in the entry or in host memory; `None` when it cannot be read there either.
+    fn key_of<'k>(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        inline: &'k mut [u8; samsung_kv::KEY_INLINE_BYTES],
+        long: &'k mut [u8; samsung_kv::KEY_BYTES_MAX],
+    ) -> Option<&'k [u8]> {
+        let mut copy = |bytes: &[u8]| {
+            inline.get_mut(..bytes.len())?.copy_from_slice(bytes);
+            Some(bytes.len())
+        };
+        let is_vendor = sqe.opcode & 0x80 != 0;
+        let bytes = match is_vendor {
+            false => copy(kv::Command::key_of(sqe)?.as_bytes()?)?,
+            true => match samsung_kv::Command::key_of(sqe)? {
+                key @ samsung_kv::Key::Inline { .. } => copy(key.as_inline()?)?,
+                samsung_kv::Key::Memory { prp, length } if self.faults.wants_keys() => {
+                    let bytes = usize::from(length);
+                    let entry = Sqe { dptr: prp, ..Sqe::default() };
+                    let (page_bytes, direction) = (sq.page_bytes, Direction::Read);
+                    let pointer = DataPointer { host: &sq.host, sqe: &entry, page_bytes, bytes, direction };
+                    pointer.fetch(&mut sq.pieces, long.get_mut(..bytes)?).ok()?;
+                    return long.get(..bytes);
+                }
+                samsung_kv::Key::Memory { .. } => return None,
+            },
+        };
+        inline.get(..bytes)
+    }
+
+    /// Executes a command, its data changed where a rule asks for that, and counts the pages it programs.
+    fn execute_by_rules(&self, sq: &mut SubmissionQueue, sqe: &Sqe, verdict: &Verdict) -> Reply {
+        let moves = self.moves(sq, sqe);
+        let of = |data: CorruptData| -> Vec<(&Corruption, u64)> {
+            let ours = verdict.corrupt.iter().filter(|(corrupt, _)| corrupt.data == data);
+            ours.map(|(corrupt, seed)| (corrupt, *seed)).collect()
+        };
+        let written_before = sq.counters.bytes_written;
+        let reply = match moves {
+            Moves::In(bytes) => {
+                let corruptions = of(CorruptData::Write);
+                let pages = self.pages_allowed(sq, sqe);
+                match (corruptions.is_empty(), pages) {
+                    (true, None) => self.execute_io(sq, sqe),
+                    (_, pages) => self.execute_copied(sq, sqe, bytes, &corruptions, pages),
+                }
+            }
+            _ => self.execute_io(sq, sqe),
+        };
+        if let Moves::Out(bytes) = moves
+            && reply.status.is_success()
+        {
+            self.corrupt_read(sq, sqe, bytes, reply, &of(CorruptData::Read));
+        }
+        if self.counts_pairs(sq, sqe) {
+            let bytes = sq.counters.bytes_written - written_before;
+            self.faults.programmed(bytes.div_ceil(PROGRAM_BYTES));
+        }
+        reply
+    }
+
+    fn execute_io(&self, sq: &mut SubmissionQueue, sqe: &Sqe) -> Reply {
+        let answer = match self.takes_pairs(sq, sqe) {
+            true => self.execute_kv(sq, sqe),
+            false => self.execute_nvm(sq, sqe).map(|()| Reply::DONE),
+        };
+        answer.unwrap_or_else(|status| Reply { status, result: 0 })
+    }
+
+    /// [`Ssd::execute_io`] of a command whose data is changed, or of which only the first `pages` pages are programmed.
+    fn execute_copied(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        bytes: usize,
+        corruptions: &[(&Corruption, u64)],
+        pages: Option<u64>,
+    ) -> Reply {
+        let Ok(mut copied) = Copied::fetch(sq, sqe, bytes) else {
+            // The command fails with what is wrong with its pointer.
+            return self.execute_io(sq, sqe);
+        };
+        for (corruption, seed) in corruptions {
+            copied.corrupt(corruption, *seed);
+        }
+        if let Some(pages) = pages
+            && !self.shorten(sq, &mut copied.sqe, pages)
+        {
+            return Reply::DONE;
+        }
+        copied.execute(sq, |sq, sqe| self.execute_io(sq, sqe))
+    }
+
+    /// Without flash, pages of logical blocks are counted here. `None` when all of a write may be programmed.
+    fn pages_allowed(&self, sq: &SubmissionQueue, sqe: &Sqe) -> Option<u64> {
+        if !self.faults.counts_programs() || self.counts_programs_itself() || self.takes_pairs(sq, sqe) {
+            return None;
+        }
+        let (start, end) = self.written_bytes(sq, sqe)?;
+        let pages = end.div_ceil(PROGRAM_BYTES) - start / PROGRAM_BYTES;
+        Some(self.faults.programmed(pages)).filter(|allowed| *allowed < pages)
+    }
+
+    /// Cuts a write to its first pages; false when there are none.
+    fn shorten(&self, sq: &SubmissionQueue, sqe: &mut Sqe, pages: u64) -> bool {
+        let (Some((start, _)), Ok(namespace)) = (self.written_bytes(sq, sqe), sq.namespaces.blocks(sqe.nsid))
+        else {
+            return false;
+        };
+        let end = (start / PROGRAM_BYTES + pages) * PROGRAM_BYTES;
+        let blocks = end.saturating_sub(start) >> namespace.block_shift;
+        // NLB is zero-based and has 16 bits; there are fewer blocks than there were.
+        let Some(nlb_z) = blocks.checked_sub(1).filter(|_| pages > 0) else { return false };
+        sqe.cdw12 = sqe.cdw12 & !0xffff | nlb_z as u32 & 0xffff;
+        true
+    }
+
+    /// First byte, and the one behind the last, that a write puts to its namespace.
+    fn written_bytes(&self, sq: &SubmissionQueue, sqe: &Sqe) -> Option<(u64, u64)> {
+        let nvm::Command::Write(range, _) = nvm::Command::parse(sqe) else { return None };
+        let namespace = sq.namespaces.blocks(sqe.nsid).ok()?;
+        namespace.check(range).ok()?;
+        Some((namespace.bytes(range.start.0), namespace.bytes(range.end()?)))
+    }
+
+    /// Without flash, pages of pairs are counted by the bytes of their values, when they have been written.
+    fn counts_pairs(&self, sq: &SubmissionQueue, sqe: &Sqe) -> bool {
+        self.faults.counts_programs() && !self.counts_programs_itself() && self.takes_pairs(sq, sqe)
+    }
+
+    /// True when media counts its programs itself.
+    fn counts_programs_itself(&self) -> bool {
+        self.media.flash().is_some()
+    }
+
+    /// The data a command moves; nothing for one that will fail, or whose data no rule changes.
+    fn moves(&self, sq: &SubmissionQueue, sqe: &Sqe) -> Moves {
+        if self.takes_pairs(sq, sqe) {
+            return self.moves_of_pairs(sqe);
+        }
+        let (range, out) = match nvm::Command::parse(sqe) {
+            nvm::Command::Read(range, _) => (range, true),
+            nvm::Command::Write(range, _) => (range, false),
+            _ => return Moves::Nothing,
+        };
+        let Ok(namespace) = sq.namespaces.blocks(sqe.nsid) else { return Moves::Nothing };
+        let bytes = namespace.bytes(range.blocks.into());
+        match namespace.check(range) {
+            Ok(()) if bytes <= self.transfer_bytes_max && out => Moves::Out(bytes as usize),
+            Ok(()) if bytes <= self.transfer_bytes_max => Moves::In(bytes as usize),
+            _ => Moves::Nothing,
+        }
+    }
+
+    fn moves_of_pairs(&self, sqe: &Sqe) -> Moves {
+        let bounded = |bytes: u64| {
+            let most = self.transfer_bytes_max.min(VALUE_BYTES_MAX);
+            usize::try_from(bytes).ok().filter(|bytes| *bytes as u64 <= most)
+        };
+        let (bytes, out) = if sqe.opcode & 0x80 == 0 {
+            match kv::Command::parse(sqe) {
+                kv::Command::Store { value_bytes, .. } => (bounded(value_bytes.into()), false),
+                kv::Command::Retrieve { buffer_bytes, .. } => (bounded(buffer_bytes.into()), true),
+                _ => (None, false),
+            }
+        } else {
+            match samsung_kv::Command::parse(sqe) {
+                samsung_kv::Command::Store { size, .. } | samsung_kv::Command::Append { size, .. } => {
+                    (size.bytes().and_then(bounded), false)
+                }
+                samsung_kv::Command::Retrieve { dwords, .. } => (bounded(u64::from(dwords) * 4), true),
+                _ => (None, false),
+            }
+        };
+        match bytes {
+            Some(bytes) if out => Moves::Out(bytes),
+            Some(bytes) => Moves::In(bytes),
+            None => Moves::Nothing,
+        }
+    }
+
+    /// Changes what a read has put into host memory.
+    fn corrupt_read(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        bytes: usize,
+        reply: Reply,
+        corruptions: &[(&Corruption, u64)],
+    ) {
+        if corruptions.is_empty() {
+            return;
+        }
+        // Of a value, as much as there is: its size is the answer.
+        let there = match self.takes_pairs(sq, sqe) {
+            true => (reply.result & 0xffff_ffff).min(bytes as u64),
+            false => bytes as u64,
+        };
+        let (page_bytes, direction) = (sq.page_bytes, Direction::Write);
+        let pointer = DataPointer { host: &sq.host, sqe, page_bytes, bytes, direction };
+        if pointer.walk(&mut sq.pieces).is_ok() {
+            corrupt_pieces(&sq.host, &sq.pieces, there, corruptions);
+        }
+    }
+
+    /// True for commands that change what is on the media.
+    fn changes_media(&self, sq: &SubmissionQueue, sqe: &Sqe) -> bool {
+        use samsung_kv::opcode as samsung;
+        if self.takes_pairs(sq, sqe) {
+            return matches!(
+                sqe.opcode,
+                kv::opcode::STORE
+                    | kv::opcode::DELETE
+                    | samsung::STORE
+                    | samsung::APPEND
+                    | samsung::BATCH
+                    | samsung::DELETE
+            );
+        }
+        match nvm::Command::parse(sqe) {
+            nvm::Command::Write(..)
+            | nvm::Command::WriteZeroes { .. }
+            | nvm::Command::WriteUncorrectable(_) => true,
+            nvm::Command::DatasetManagement { deallocate, .. } => deallocate,
+            _ => false,
+        }
+    }
+
+    /// What writes to read-only media fail with: NVM 1.0 figure 14 has a status for it, the Key Value command set none.
+    fn read_only_status(&self, sq: &SubmissionQueue, sqe: &Sqe) -> Status {
+        match self.takes_pairs(sq, sqe) {
+            true => Status::NAMESPACE_WRITE_PROTECTED.with_do_not_retry(),
+            false => Status::WRITE_TO_READ_ONLY_RANGE.with_do_not_retry(),
+        }
+    }
+
+    fn answer_by_rules(
+        &self,
+        sq: &mut SubmissionQueue,
+        cq: &mut CompletionQueue,
+        sqe: &Sqe,
+        reply: Reply,
+        verdict: &Verdict,
+    ) -> Served {
+        let due = match sq.ops.is_on() || verdict.delay_ns > 0 {
+            true => self.hold_until(sq, sqe, reply, verdict.delay_ns),
+            false => None,
+        };
+        self.post_by_rules(sq, cq, sqe.cid, due, reply, verdict.completion)
+    }
+
+    /// Posts a completion, right or wrong, when it is due; there is room for it.
+    fn post_by_rules(
+        &self,
+        sq: &mut SubmissionQueue,
+        cq: &mut CompletionQueue,
+        cid: u16,
+        due: Option<u64>,
+        reply: Reply,
+        wrong: Option<WrongCompletion>,
+    ) -> Served {
+        let Reply { status, result } = reply;
+        // Every bit is another one: the number of a slot as well as what counts its use.
+        let cid = if wrong == Some(WrongCompletion::CommandId) { !cid } else { cid };
+        let sq_id = if wrong == Some(WrongCompletion::QueueId) { !sq.id } else { sq.id };
+        cq.ticket(sq_id, sq.head as u16, cid).answer(due, status, result);
+        if wrong != Some(WrongCompletion::Duplicate) {
+            return Served::Yes;
+        }
+        // The other entries are for commands that wait.
+        let waiting = if let Rung::Entries(waiting) = sq.rung(&self.doorbells) { waiting } else { 0 };
+        if matches!(cq.room(&self.doorbells), Rung::Entries(room) if room > waiting) {
+            cq.ticket(sq_id, sq.head as u16, cid).answer(due, status, result);
+        }
+        Served::EndTurn
+    }
+
+    /// Executes an admin command, or not, as rules say.
+    #[cold]
+    pub(crate) fn execute_admin_by_rules(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        clock: &Clock,
+    ) -> Answer {
+        if self.is_fault_command(sqe) {
+            return self.execute_admin(sq, sqe, clock);
+        }
+        if !self.settle() {
+            return Answer::Later;
+        }
+        let subject = Subject { queue: 0, opcode: sqe.opcode, nsid: sqe.nsid, blocks: &[], key: None };
+        let Some(mut verdict) = self.faults.judge(&subject) else {
+            return self.execute_admin(sq, sqe, clock);
+        };
+        let end = verdict.device.end.take();
+        self.befall(std::mem::take(&mut verdict.device));
+        let refused = verdict.status.is_some() || verdict.dropped;
+        // A request that waits for an event is answered when there is one, if it is not refused.
+        let waits = sqe.opcode == admin::opcode::ASYNC_EVENT_REQUEST;
+        let mut answer = match refused && (!verdict.executed || waits) {
+            true => Answer::Now(Ok(0)),
+            false => self.execute_admin(sq, sqe, clock),
+        };
+        if end.is_some() {
+            self.befall(super::judge::DeviceFate { end, ..Default::default() });
+            return Answer::Later;
+        }
+        if verdict.dropped || matches!(answer, Answer::Later) {
+            return Answer::Later;
+        }
+        match verdict.status {
+            Some(status) if status.is_success() => answer = Answer::Now(Ok(0)),
+            Some(status) => answer = Answer::Now(Err(status)),
+            None => {}
+        }
+        if verdict.delay_ns == 0 && verdict.completion.is_none() {
+            return answer;
+        }
+        self.answer_admin_by_rules(sq, sqe, answer, &verdict)
+    }
+
+    /// Answers an admin command late, or wrong. No completion queue is locked.
+    fn answer_admin_by_rules(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        answer: Answer,
+        verdict: &Verdict,
+    ) -> Answer {
+        let reply = match answer {
+            Answer::Now(Ok(result)) => Reply { status: Status::SUCCESS, result },
+            Answer::Now(Err(status)) => Reply { status: self.failed(0, sqe, status), result: 0 },
+            Answer::Later => return answer,
+        };
+        let due = (verdict.delay_ns > 0).then(|| sq.turn_began.saturating_add(verdict.delay_ns));
+        if let Some(cq) = lock(&self.completion[0]).as_mut() {
+            self.post_by_rules(sq, cq, sqe.cid, due, reply, verdict.completion);
+        }
+        Answer::Later
+    }
+}
+
+/// Most bytes of a value that one command moves.
+const VALUE_BYTES_MAX: u64 = 256 << 20;
+
+/// First and last logical block that a command names in dwords 10 to 12.
+fn blocks_of(sqe: &Sqe) -> Option<(u64, u64)> {
+    let range = match nvm::Command::parse(sqe) {
+        nvm::Command::Read(range, _)
+        | nvm::Command::Write(range, _)
+        | nvm::Command::Compare(range, _)
+        | nvm::Command::Verify(range, _)
+        | nvm::Command::WriteUncorrectable(range)
+        | nvm::Command::WriteZeroes { range, .. } => range,
+        _ => return None,
+    };
+    Some((range.start.0, range.end().map_or(u64::MAX, |end| end - 1)))
+}

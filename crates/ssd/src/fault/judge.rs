@@ -1,0 +1,194 @@
+//! From a command and the rules to what happens to the command.
+
+use unvme_spec::Status;
+use unvme_spec::log_page::AsyncEvent;
+
+use super::rule::{Corruption, FaultAction, FaultDelay, FaultMatch, WrongCompletion};
+use super::state::{Entry, Faults};
+use crate::engine::lock;
+
+/// A command as rules see it.
+pub(super) struct Subject<'a> {
+    pub(super) queue: u16,
+    pub(super) opcode: u8,
+    pub(super) nsid: u32,
+    /// First and last logical block of each range that a command names.
+    pub(super) blocks: &'a [(u64, u64)],
+    pub(super) key: Option<&'a [u8]>,
+}
+
+/// What happens to a command. Of several rules that match, the first that says something about a matter decides it;
+/// delays add up.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Verdict {
+    pub(super) status: Option<Status>,
+    pub(super) unlogged: bool,
+    pub(super) executed: bool,
+    pub(super) delay_ns: u64,
+    pub(super) dropped: bool,
+    /// With the seed of random flips.
+    pub(super) corrupt: Vec<(Corruption, u64)>,
+    pub(super) completion: Option<WrongCompletion>,
+    pub(super) device: DeviceFate,
+}
+
+/// What happens to the device.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct DeviceFate {
+    pub(super) events: Vec<AsyncEvent>,
+    /// The media has become read only.
+    pub(super) read_only: bool,
+    pub(super) end: Option<End>,
+}
+
+/// How a device ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Fatal,
+    Unplugged,
+    PowerCut { seed: u64 },
+}
+
+impl Faults {
+    /// Counts a command for every rule it matches; `None` when nothing happens to it.
+    pub(super) fn judge(&self, subject: &Subject<'_>) -> Option<Verdict> {
+        let mut rules = lock(&self.rules);
+        let mut verdict = None;
+        for entry in &mut rules.entries {
+            if entry.rule.matching.program.is_some() || !entry.rule.matching.covers(subject) {
+                continue;
+            }
+            if let Some(number) = entry.meet() {
+                verdict.get_or_insert_with(Verdict::default).add(&entry.rule.action, entry.seed(number));
+            }
+        }
+        if verdict.is_some() {
+            self.note(&rules);
+        }
+        verdict
+    }
+
+    /// True when a rule asks for keys that are in host memory.
+    pub(super) fn wants_keys(&self) -> bool {
+        lock(&self.rules).entries.iter().any(|entry| entry.rule.matching.key.is_some())
+    }
+
+    /// True when a rule asks for logical blocks, which may be in host memory.
+    pub(super) fn wants_blocks(&self) -> bool {
+        lock(&self.rules).entries.iter().any(|entry| entry.rule.matching.lba.is_some())
+    }
+
+    /// Counts programs of `pages` pages of media, up to the first that sets a rule off. Returns how many pages that
+    /// leaves, and what happens to the device then.
+    pub(super) fn count_programs(&self, pages: u64) -> (u64, Option<DeviceFate>) {
+        let mut rules = lock(&self.rules);
+        let waiting = |entry: &&mut Entry| entry.rule.matching.program.is_some() && entry.hits == 0;
+        let left = |entry: &Entry| entry.rule.matching.program.map_or(u64::MAX, |nth| nth - entry.matched);
+        let next = rules.entries.iter_mut().filter(waiting).map(|entry| left(entry)).min();
+        let counted = next.map_or(pages, |next| next.min(pages));
+        let mut fate: Option<DeviceFate> = None;
+        for entry in rules.entries.iter_mut().filter(waiting) {
+            entry.matched += counted;
+            if entry.rule.matching.program == Some(entry.matched) {
+                entry.hits = 1;
+                let seed = entry.seed(entry.matched);
+                fate.get_or_insert_with(DeviceFate::default).add(&entry.rule.action, seed);
+            }
+        }
+        self.note(&rules);
+        (counted, fate)
+    }
+}
+
+impl Entry {
+    /// A command matches: its number, when the rule acts on it.
+    fn meet(&mut self) -> Option<u64> {
+        let FaultMatch { after, every, count, probability, .. } = self.rule.matching;
+        self.matched += 1;
+        let number = self.matched;
+        let beyond = number.checked_sub(after).filter(|beyond| *beyond > 0)?;
+        if beyond % every != 0 || count.is_some_and(|count| self.hits >= count) {
+            return None;
+        }
+        if let Some(chance) = probability
+            && fraction(random(self.rule.matching.seed, number)) >= chance
+        {
+            return None;
+        }
+        self.hits += 1;
+        Some(number)
+    }
+
+    /// A seed for what is random about the nth match, apart from whether it is a fault.
+    fn seed(&self, number: u64) -> u64 {
+        random(!self.rule.matching.seed, number)
+    }
+}
+
+impl FaultMatch {
+    fn covers(&self, subject: &Subject<'_>) -> bool {
+        let admin = subject.queue == 0;
+        let overlaps = |range: &super::LbaRange| {
+            subject.blocks.iter().any(|&(first, last)| first <= range.last && last >= range.first)
+        };
+        admin == self.is_for_admin()
+            && self.opcode.is_none_or(|opcode| opcode.matches(subject.opcode))
+            && self.namespace.is_none_or(|nsid| nsid == subject.nsid)
+            && self.queue.is_none_or(|queue| queue == subject.queue)
+            && self.lba.as_ref().is_none_or(overlaps)
+            && self.key.as_ref().is_none_or(|key| subject.key.is_some_and(|bytes| key.matches(bytes)))
+    }
+}
+
+impl Verdict {
+    fn add(&mut self, action: &FaultAction, seed: u64) {
+        if self.status.is_none() && action.status.is_some() {
+            self.status = action.status;
+            self.unlogged = !action.logged;
+            self.executed = action.executed;
+        }
+        if action.dropped && !self.dropped {
+            self.dropped = true;
+            self.executed = action.executed;
+        }
+        let delay = action.delay.map_or(0, |delay| nanoseconds(delay, seed));
+        self.delay_ns = self.delay_ns.saturating_add(delay);
+        self.corrupt.extend(action.corrupt.clone().map(|corrupt| (corrupt, seed)));
+        self.completion = self.completion.or(action.completion);
+        self.device.add(action, seed);
+    }
+}
+
+impl DeviceFate {
+    fn add(&mut self, action: &FaultAction, seed: u64) {
+        self.events.extend(action.event);
+        self.read_only |= action.read_only;
+        let end = match action {
+            FaultAction { power_cut: true, .. } => Some(End::PowerCut { seed }),
+            FaultAction { unplug: true, .. } => Some(End::Unplugged),
+            FaultAction { fatal: true, .. } => Some(End::Fatal),
+            _ => None,
+        };
+        self.end = self.end.or(end);
+    }
+}
+
+fn nanoseconds(delay: FaultDelay, seed: u64) -> u64 {
+    // At most ten minutes: both fit.
+    let (min, max) = (delay.min.as_nanos() as u64, delay.max.as_nanos() as u64);
+    min + ((max - min) as f64 * fraction(random(seed, 1))) as u64
+}
+
+/// The nth number of the sequence of a seed: a step of SplitMix64 (Steele, Lea, Flood 2014), whose state is the position.
+/// So a rule's counters are all there is to keep.
+pub(super) fn random(seed: u64, nth: u64) -> u64 {
+    let mut z = seed.wrapping_add(nth.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// From 0 to below 1.
+fn fraction(number: u64) -> f64 {
+    (number >> 11) as f64 / (1u64 << 53) as f64
+}
