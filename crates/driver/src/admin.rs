@@ -52,15 +52,24 @@ impl Controller {
         Ok(completion)
     }
 
-    /// Sends a command that returns `bytes` of data.
-    fn receive(&self, sqe: Sqe, bytes: usize) -> Result<(Completion, Vec<u8>), Error> {
+    /// Sends any admin command that returns `bytes` of data, a vendor's for instance. Success is the only good status.
+    ///
+    /// # Errors
+    /// [`Error::Status`].
+    pub fn admin_receive(&self, sqe: Sqe, bytes: usize) -> Result<(Completion, Vec<u8>), Error> {
         let mut completion = self.succeed(sqe, Some(Payload::whole(self.alloc(bytes)?)))?;
         let data = completion.buf.take().map(|buf| buf.to_vec()).unwrap_or_default();
         Ok((completion, data))
     }
 
-    /// Sends a command with data for the controller.
-    fn send(&self, sqe: Sqe, data: &[u8]) -> Result<Completion, Error> {
+    /// Sends any admin command with data for the controller, or with none. Success is the only good status.
+    ///
+    /// # Errors
+    /// [`Error::Status`].
+    pub fn admin_send(&self, sqe: Sqe, data: &[u8]) -> Result<Completion, Error> {
+        if data.is_empty() {
+            return self.succeed(sqe, None);
+        }
         let mut buf = self.alloc(data.len())?;
         buf.write(0, data);
         self.succeed(sqe, Some(Payload::whole(buf)))
@@ -71,7 +80,7 @@ impl Controller {
     /// # Errors
     /// [`Error::Status`].
     pub fn identify(&self, command: admin::Identify) -> Result<Vec<u8>, Error> {
-        Ok(self.receive(Command::Identify(command).encode(), IDENTIFY_BYTES)?.1)
+        Ok(self.admin_receive(Command::Identify(command).encode(), IDENTIFY_BYTES)?.1)
     }
 
     /// Identify, as a structure of [`unvme_spec::identify`].
@@ -221,7 +230,7 @@ impl Controller {
                 csi: request.csi,
                 ..Default::default()
             };
-            log.extend(self.receive(Command::GetLogPage(command).encode(), bytes)?.1);
+            log.extend(self.admin_receive(Command::GetLogPage(command).encode(), bytes)?.1);
         }
         log.truncate(request.bytes);
         Ok(log)
@@ -246,7 +255,7 @@ impl Controller {
         let (completion, data) = if data_bytes == 0 {
             (self.succeed(sqe, None)?, Vec::new())
         } else {
-            self.receive(sqe, data_bytes)?
+            self.admin_receive(sqe, data_bytes)?
         };
         Ok(FeatureValue { value: completion.result as u32, data })
     }
@@ -257,8 +266,7 @@ impl Controller {
     /// [`Error::Status`].
     pub fn set_feature(&self, command: admin::SetFeatures, data: &[u8]) -> Result<u32, Error> {
         let sqe = Command::SetFeatures(command).encode();
-        let completion = if data.is_empty() { self.succeed(sqe, None)? } else { self.send(sqe, data)? };
-        Ok(completion.result as u32)
+        Ok(self.admin_send(sqe, data)?.result as u32)
     }
 
     /// Format NVM: destroys all data of the namespace.
@@ -289,7 +297,7 @@ impl Controller {
                 dwords: piece.len() as u64 / 4,
                 offset_dwords: (index * piece_bytes / 4) as u32,
             };
-            self.send(Command::FirmwareDownload(command).encode(), piece)?;
+            self.admin_send(Command::FirmwareDownload(command).encode(), piece)?;
         }
         Ok(())
     }
@@ -317,7 +325,8 @@ impl Controller {
     pub fn create_namespace(&self, request: &NamespaceCreate, csi: u8) -> Result<Nsid, Error> {
         let operation = NamespaceOperation::Create;
         let command = admin::NamespaceManagement { nsid: Nsid::NONE, operation, csi };
-        let completion = self.send(Command::NamespaceManagement(command).encode(), request.as_bytes())?;
+        let completion =
+            self.admin_send(Command::NamespaceManagement(command).encode(), request.as_bytes())?;
         Ok(Nsid(completion.result as u32))
     }
 
@@ -362,7 +371,7 @@ impl Controller {
         }
         let list = ControllerList::from_ascending(controllers.iter().copied());
         let command = admin::NamespaceAttachment { nsid, operation };
-        self.send(Command::NamespaceAttachment(command).encode(), list.as_bytes())?;
+        self.admin_send(Command::NamespaceAttachment(command).encode(), list.as_bytes())?;
         Ok(())
     }
 

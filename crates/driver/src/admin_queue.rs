@@ -8,7 +8,7 @@ use unvme_spec::{Sqe, Status, admin};
 
 use crate::device::Device;
 use crate::pace::Pace;
-use crate::pair::{Pair, Refused};
+use crate::pair::{FOREIGN_BUFFER, Pair, Refused};
 use crate::queue::{Completion, Payload};
 use crate::{Error, Event};
 
@@ -152,6 +152,9 @@ impl AdminQueue {
                             return Ok(token);
                         }
                         Err((Refused::TooLong, _)) => return Err(too_long(&state.pair, bytes)),
+                        Err((Refused::ForeignBuffer, _)) => {
+                            return Err(Error::InvalidArgument(FOREIGN_BUFFER.to_owned()));
+                        }
                         // Admin commands carry no keys.
                         Err((Refused::NoList | Refused::NoKeyMemory, _)) => {
                             let reason = "no memory is left for the PRP list of a transfer";

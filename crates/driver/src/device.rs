@@ -183,7 +183,10 @@ impl Device {
     }
 
     pub(crate) fn gone_error(&self) -> Error {
-        Error::Gone { reason: "the other side has closed the connection".to_owned() }
+        match self.status() {
+            Err(gone @ Error::Gone { .. }) => gone,
+            _ => Error::Gone { reason: "the other side has closed the connection".to_owned() },
+        }
     }
 
     pub(crate) fn sq_doorbell(&self, qid: Qid) -> Doorbell {

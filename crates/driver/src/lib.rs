@@ -9,7 +9,8 @@
 //! |---|---|
 //! | [`Controller`] | bring-up, reset, events, and the admin commands, typed |
 //! | [`Queue`], [`Ring`] | a queue pair, and what goes in and out of it |
-//! | [`Namespace`] | checked commands of the NVM Command Set |
+//! | [`Namespace`] | checked commands of the NVM Command Set, writes with a placement among them |
+//! | [`FdpConfiguration`] | Flexible Data Placement: what a controller offers, records and counts |
 //! | [`KvNamespace`] | checked commands of the Key Value Command Set and of Samsung's key-value SSDs |
 //! | [`Event`] | what the controller reports on its own |
 //!
@@ -54,6 +55,7 @@ mod device;
 mod dptr;
 mod error;
 mod event;
+mod fdp;
 mod kv;
 mod lifecycle;
 mod namespace;
@@ -68,14 +70,15 @@ pub use admin::{FeatureValue, LogRequest};
 pub use controller::{Controller, ControllerOptions};
 pub use error::Error;
 pub use event::{Event, EventKind};
+pub use fdp::{FdpConfiguration, FdpEventSource};
 pub use kv::{
     KvBatchOp, KvCommand, KvKey, KvNamespace, KvOptions, KvVerdict, StoreCondition, StoreOptions,
     VendorCommands,
 };
-pub use namespace::{DSM_RANGES_MAX, Namespace};
+pub use namespace::{DSM_RANGES_MAX, Namespace, WriteOptions};
 pub use queue::{
     Advancer, Completion, CompletionMode, Completions, DEPTH_MAX, DataPointers, Payload, Queue, QueueOptions,
     Rejected,
 };
 pub use ring::{Ring, RingCompletions};
-pub use unvme_bus::{DmaBuf, DmaPool};
+pub use unvme_bus::{DmaBuf, DmaPool, PoolId};

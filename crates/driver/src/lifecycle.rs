@@ -272,7 +272,7 @@ impl Device {
         }
     }
 
-    fn status(&self) -> Result<Csts, Error> {
+    pub(crate) fn status(&self) -> Result<Csts, Error> {
         let raw = self.registers.read32(regs::offset::CSTS)?;
         if raw == u32::MAX {
             return Err(Error::Gone { reason: "its registers read as all ones".to_owned() });

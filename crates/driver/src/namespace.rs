@@ -1,5 +1,10 @@
 //! A namespace of the NVM Command Set: its size, and commands that are checked before they are sent.
 
+use unvme_spec::directive::Directive;
+use unvme_spec::fdp::{
+    IoManagementReceive, IoManagementSend, PlacementId, ReceiveOperation, RuhStatus, RuhStatusHeader,
+    SendOperation,
+};
 use unvme_spec::identify::{NvmControllerIdentify, cns, csi};
 use unvme_spec::nvm::{AccessFlags, BLOCKS_PER_COMMAND_MAX, BlockRange, Command, DsmRange};
 use unvme_spec::{Fuse, Lba, Nsid, Sqe, Status, admin};
@@ -9,6 +14,33 @@ use crate::{Controller, DmaBuf, Error, Payload};
 
 /// Most ranges of one Dataset Management command: NR is a zero-based 8-bit field.
 pub const DSM_RANGES_MAX: usize = 256;
+
+/// How a write is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Access options.
+    pub flags: AccessFlags,
+    /// Where the data shall go, on a namespace with Flexible Data Placement: the write carries the Data Placement
+    /// directive. `None` leaves it to the controller, which takes the namespace's first placement handle.
+    pub placement: Option<PlacementId>,
+}
+
+impl WriteOptions {
+    /// A write to `placement`, and nothing else.
+    pub const fn placed(placement: PlacementId) -> Self {
+        Self {
+            flags: AccessFlags { force_unit_access: false, limited_retry: false, protection_info: 0 },
+            placement: Some(placement),
+        }
+    }
+}
+
+impl From<AccessFlags> for WriteOptions {
+    #[inline(always)]
+    fn from(flags: AccessFlags) -> Self {
+        Self { flags, placement: None }
+    }
+}
 
 /// What the driver knows of a namespace. A value: it does not follow a format or a resize; open it again after one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,14 +195,22 @@ impl Namespace {
         Ok(Command::Read(range, flags).encode(self.nsid))
     }
 
-    /// Write.
+    /// Write, with [`AccessFlags`] or [`WriteOptions`].
+    ///
+    /// Whether the namespace has the placement identifier is not looked at: a controller takes its first placement handle
+    /// for one that it has not, and records an event. [`Namespace::ruh_status`] tells which there are.
     ///
     /// # Errors
     /// As [`Namespace::read`].
     #[inline(always)]
-    pub fn write(&self, range: BlockRange, flags: AccessFlags) -> Result<Sqe, Error> {
+    pub fn write(&self, range: BlockRange, options: impl Into<WriteOptions>) -> Result<Sqe, Error> {
+        let options = options.into();
         self.check(range, self.transfer_blocks_max)?;
-        Ok(Command::Write(range, flags).encode(self.nsid))
+        let mut sqe = Command::Write(range, options.flags).encode(self.nsid);
+        if let Some(placement) = options.placement {
+            sqe.set_directive(Directive::placement(placement));
+        }
+        Ok(sqe)
     }
 
     /// Compare with the buffer; a difference is [`Status::COMPARE_FAILURE`].
@@ -252,6 +292,52 @@ impl Namespace {
         }
         let command = Command::DatasetManagement { ranges: ranges.len() as u32, deallocate: true, hints: 0 };
         Ok((command.encode(self.nsid), Payload { buf, bytes }))
+    }
+
+    /// I/O Management Receive, Reclaim Unit Handle Status: fills `buf` with as many handles as fit, to be read with
+    /// [`unvme_spec::fdp::ruh_statuses`]. [`Namespace::ruh_status_bytes`] says how large it has to be.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a buffer without room for the header; it is dropped then.
+    pub fn ruh_status(&self, buf: DmaBuf) -> Result<(Sqe, Payload), Error> {
+        let bytes = buf.len() & !3;
+        if bytes < size_of::<RuhStatusHeader>() {
+            return Err(Error::InvalidArgument(format!(
+                "reclaim unit handle status in a buffer of {} bytes: {} or more are expected",
+                buf.len(),
+                size_of::<RuhStatusHeader>()
+            )));
+        }
+        let operation = ReceiveOperation::RuhStatus;
+        let command = IoManagementReceive { operation, specific: 0, dwords: bytes as u64 / 4 };
+        Ok((Command::IoManagementReceive(command).encode(self.nsid), Payload { buf, bytes }))
+    }
+
+    /// Bytes of the status of `handles` reclaim unit handles.
+    pub const fn ruh_status_bytes(handles: u16) -> usize {
+        size_of::<RuhStatusHeader>() + handles as usize * size_of::<RuhStatus>()
+    }
+
+    /// I/O Management Send, Reclaim Unit Handle Update: each of `placements` goes on with an empty reclaim unit. Writes
+    /// the list into `buf`, which goes with the command.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an empty list, or one of more than 65536 or than `buf` holds; the buffer is dropped
+    /// then.
+    pub fn ruh_update(&self, placements: &[PlacementId], mut buf: DmaBuf) -> Result<(Sqe, Payload), Error> {
+        let bytes = placements.len() * size_of::<u16>();
+        if placements.is_empty() || placements.len() > 1 << 16 || bytes > buf.len() {
+            return Err(Error::InvalidArgument(format!(
+                "{} placement identifiers in a buffer of {} bytes: 1 to 65536 of 2 bytes are possible",
+                placements.len(),
+                buf.len()
+            )));
+        }
+        let list: Vec<u8> = placements.iter().flat_map(|placement| placement.0.to_le_bytes()).collect();
+        buf.write(0, &list);
+        let operation = SendOperation::RuhUpdate { placement_ids: placements.len() as u32 };
+        let sqe = Command::IoManagementSend(IoManagementSend { operation }).encode(self.nsid);
+        Ok((sqe, Payload { buf, bytes }))
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use unvme_bus::mem::PAGE_BYTES;
-use unvme_bus::{BusError, DmaBuf, DmaPool, Doorbell, Region};
+use unvme_bus::{BusError, DmaBuf, DmaPool, Doorbell, PoolId, Region};
 use unvme_spec::{Cid, Cqe, Qid, Sqe, Status, prp, samsung_kv};
 
 use crate::dptr;
@@ -69,11 +69,17 @@ pub(crate) enum Refused {
     Full,
     /// More bytes than the buffer or the controller takes.
     TooLong,
+    /// The buffer is of another controller's pool: its address means other memory, or none, to this one.
+    ForeignBuffer,
     /// No memory is left for the PRP list of a long transfer.
     NoList,
     /// The key is longer than a slot's key memory, or the queue was created without.
     NoKeyMemory,
 }
+
+/// What the owner of a [`Refused::ForeignBuffer`] is told.
+pub(crate) const FOREIGN_BUFFER: &str = "the buffer belongs to another controller, whose addresses mean other memory to this one; allocate it from the \
+     controller it is sent to";
 
 /// The PRP list of a transfer that is too long for the list of its slot.
 struct FarList {
@@ -108,6 +114,8 @@ pub(crate) struct Pair {
     far_lists: Vec<FarList>,
     /// Where far lists come from.
     pool: DmaPool,
+    /// Where buffers must come from.
+    pool_id: PoolId,
     sq_doorbell: Doorbell,
     cq_doorbell: Doorbell,
     violation: Option<Cqe>,
@@ -161,6 +169,7 @@ impl Pair {
             list_bytes,
             far_lists: Vec::new(),
             pool: pool.clone(),
+            pool_id: pool.id(),
             sq_doorbell: config.sq_doorbell,
             cq_doorbell: config.cq_doorbell,
             violation: None,
@@ -234,6 +243,9 @@ impl Pair {
             Some(Payload { buf, bytes }) => {
                 if bytes > buf.len() || bytes > self.transfer_bytes_max {
                     return Err((Refused::TooLong, Some(buf)));
+                }
+                if buf.pool() != self.pool_id {
+                    return Err((Refused::ForeignBuffer, Some(buf)));
                 }
                 if bytes > 0 && index != NONE {
                     let Some(pointer) = self.point(index, buf.iova(), bytes, data_pointers) else {

@@ -144,7 +144,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`Rejected`] with the buffer: [`Error::Full`], [`Error::InvalidArgument`] for more bytes than the buffer or the
-    /// controller takes, [`Error::Gone`] or what kept the queue from being created again after a reset.
+    /// controller takes and for a buffer of another controller's pool, [`Error::Gone`] or what kept the queue from being created again after a reset.
     #[inline(always)]
     pub fn submit(&mut self, sqe: Sqe, payload: Option<Payload>, token: u64) -> Result<(), Rejected> {
         match self {

@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::kv::KvCommand;
 use crate::lifecycle::{Lifecycle, PairRequest};
 use crate::pace::Pace;
-use crate::pair::{Pair, PairConfig, Refused};
+use crate::pair::{FOREIGN_BUFFER, Pair, PairConfig, Refused};
 use crate::queue::{
     Advancer, Completion, CompletionMode, DEPTH_MAX, DataPointers, Payload, QueueOptions, Rejected,
 };
@@ -256,6 +256,7 @@ impl Ring {
                 buf.as_ref().map_or(0, DmaBuf::len),
                 self.pair.transfer_bytes_max()
             )),
+            Refused::ForeignBuffer => Error::InvalidArgument(FOREIGN_BUFFER.to_owned()),
             Refused::NoList => {
                 Error::Exhausted("no memory is left for the PRP list of a transfer".to_owned())
             }

@@ -108,13 +108,13 @@ pub(crate) fn features_are_read_and_written(transport: Transport) {
 pub(crate) fn an_unknown_command_returns_its_status_whole(transport: Transport) {
     let rig = transport(small());
     let controller = rig.open();
-    let completion = controller.admin(Sqe { opcode: 0xc1, ..Sqe::default() }, None).unwrap();
+    let completion = controller.admin(Sqe { opcode: 0xff, ..Sqe::default() }, None).unwrap();
     assert_eq!(completion.status.kind(), Status::INVALID_OPCODE);
     assert!(completion.status.do_not_retry());
     // A buffer larger than the driver transfers never reaches the device.
     let buf = controller.alloc((2 << 20) + 1).unwrap();
     let error =
-        controller.admin(Sqe { opcode: 0xc1, ..Sqe::default() }, Some(Payload::whole(buf))).unwrap_err();
+        controller.admin(Sqe { opcode: 0xff, ..Sqe::default() }, Some(Payload::whole(buf))).unwrap_err();
     assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
 }
 

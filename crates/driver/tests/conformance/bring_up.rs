@@ -1,7 +1,7 @@
 use std::sync::atomic::Ordering;
 
 use unvme_driver::{Controller, ControllerOptions, Error, Namespace, Payload, QueueOptions};
-use unvme_spec::nvm::BlockRange;
+use unvme_spec::nvm::{AccessFlags, BlockRange};
 use unvme_spec::regs::version_parts;
 use unvme_spec::{Lba, Nsid, Status};
 
@@ -37,7 +37,7 @@ pub(crate) fn a_controller_that_is_dropped_can_be_opened_again(transport: Transp
         let completion = run(&mut queue, read, Some(Payload::whole(buf)));
         // Shutdown keeps what was written by the one before.
         assert_eq!(completion.buf.unwrap().to_vec(), [round; 512]);
-        let write = namespace.write(range, Default::default()).unwrap();
+        let write = namespace.write(range, AccessFlags::default()).unwrap();
         let status =
             run(&mut queue, write, Some(Payload::whole(filled(&controller, &[round + 1; 512])))).status;
         assert_eq!(status, Status::SUCCESS);

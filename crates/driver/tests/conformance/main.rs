@@ -5,8 +5,10 @@ mod bring_up;
 mod faults;
 mod kv;
 mod model;
+mod placement;
 mod queues;
 mod rig;
+mod rules;
 mod saboteur;
 mod transfer;
 mod waiting;
@@ -47,6 +49,7 @@ conformance! {
         every_length_up_to_the_limit_comes_back_as_it_was_written,
         sgl_and_prp_queues_see_the_same_data,
         a_transfer_beyond_its_buffer_or_the_limit_is_refused_with_the_buffer,
+        a_buffer_of_another_controller_is_refused_and_comes_back,
         commands_beyond_the_namespace_are_refused_before_they_are_sent,
         an_error_status_reaches_the_caller_whole,
         a_fused_compare_and_write_writes_only_after_an_equal_compare;
@@ -66,6 +69,15 @@ conformance! {
         a_batch_does_its_commands_one_after_another,
         random_pairs_leave_what_a_model_has,
         long_keys_work_after_a_reset;
+    placement:
+        a_placed_write_carries_its_directive_and_a_plain_one_none,
+        placement_commands_that_make_no_sense_are_refused_before_they_are_sent,
+        a_device_without_flash_answers_with_statuses,
+        placed_writes_fill_the_reclaim_unit_of_their_handle,
+        an_update_goes_on_with_an_empty_unit_and_is_recorded,
+        a_write_to_a_placement_there_is_not_succeeds_and_is_recorded,
+        fdp_is_enabled_without_namespaces_and_they_are_created_with_handles,
+        a_placement_identifier_names_a_reclaim_group_and_a_handle;
     queues:
         a_queue_survives_many_laps,
         a_full_queue_gives_the_buffer_back_and_goes_on,
@@ -82,6 +94,29 @@ conformance! {
         waiting_for_nothing_returns_at_once,
         only_queues_that_sleep_have_interrupts,
         a_wait_ends_when_its_time_is_over;
+    rules:
+        the_third_write_to_a_range_fails_with_the_status_of_the_rule,
+        the_ranges_of_dataset_management_are_matched,
+        rules_match_by_queue_opcode_number_and_every_nth,
+        a_status_may_be_a_lie_in_both_directions,
+        an_admin_command_fails_by_its_name,
+        a_dropped_command_is_aborted_and_its_buffer_comes_back,
+        a_dropped_command_may_have_been_executed,
+        a_dropped_admin_command_times_out_and_the_controller_is_reset,
+        a_delayed_command_takes_as_long_as_the_rule_says,
+        a_delay_beyond_the_time_out_is_aborted,
+        corrupt_data_is_seen,
+        a_wrong_completion_resets_the_controller,
+        a_completion_for_another_queue_does_no_harm,
+        fatal_status_ends_commands_and_a_reset_helps,
+        read_only_media_warns_and_refuses_writes,
+        an_event_is_reported,
+        an_unplugged_device_is_a_clear_error_and_no_hang,
+        the_power_is_cut_at_the_program_the_rule_names,
+        keys_are_matched_whole_and_by_their_beginning,
+        wrong_rules_are_refused_in_words,
+        a_device_without_the_fault_commands_knows_none,
+        the_same_seed_gives_the_same_faults;
     faults:
         a_reset_returns_every_outstanding_command_and_the_queue_goes_on,
         a_command_without_answer_is_aborted_and_then_the_controller_is_reset,

@@ -77,7 +77,7 @@ impl Rig {
 }
 
 fn device(config: SsdConfig) -> Arc<Saboteur> {
-    let store = MemoryStore::new(config.bytes).expect("memory");
+    let store = MemoryStore::new(config.store_bytes().expect("a geometry")).expect("memory");
     Saboteur::new(Ssd::new(config, Box::new(store)).expect("device"))
 }
 

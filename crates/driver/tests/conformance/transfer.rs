@@ -1,6 +1,6 @@
-use unvme_driver::{DataPointers, Error, Payload, QueueOptions};
+use unvme_driver::{DataPointers, DmaBuf, Error, Payload, QueueOptions};
 use unvme_spec::nvm::{AccessFlags, BlockRange, Command};
-use unvme_spec::{Lba, Nsid, Status};
+use unvme_spec::{Lba, Nsid, Status, admin};
 use unvme_ssd::SsdConfig;
 
 use crate::model::Random;
@@ -121,6 +121,36 @@ pub(crate) fn a_transfer_beyond_its_buffer_or_the_limit_is_refused_with_the_buff
     assert!(rejected.to_string().contains("limit of 2097152 bytes"), "{rejected}");
     assert_eq!(queue.outstanding(), 0);
     assert_eq!(run(&mut queue, namespace.flush(), None).status, Status::SUCCESS);
+}
+
+pub(crate) fn a_buffer_of_another_controller_is_refused_and_comes_back(transport: Transport) {
+    let (rig, other_rig) = (transport(small()), transport(small()));
+    let (controller, mut queue, namespace) = block_queue(&rig, &QueueOptions::default());
+    let other = other_rig.open();
+    // A victim in the memory of this controller, at the address the other one knows its buffer by.
+    let (mut victims, mut strangers) = (Vec::new(), Vec::new());
+    let (victim, stranger) = loop {
+        victims.push(filled(&controller, &[7; 512]));
+        strangers.push(filled(&other, &[9; 512]));
+        let address = |buf: &DmaBuf| strangers.iter().position(|stranger| stranger.iova() == buf.iova());
+        if let Some((at, stranger_at)) =
+            victims.iter().enumerate().find_map(|(at, victim)| Some((at, address(victim)?)))
+        {
+            break (victims.swap_remove(at), strangers.swap_remove(stranger_at));
+        }
+    };
+    let read = namespace.read(range(0, 1), AccessFlags::default()).unwrap();
+    let rejected = queue.submit(read, Some(Payload::whole(stranger)), 1).unwrap_err();
+    assert!(matches!(rejected.error, Error::InvalidArgument(_)), "{rejected}");
+    assert!(rejected.to_string().contains("belongs to another controller"), "{rejected}");
+    let stranger = rejected.buf.expect("the buffer comes back");
+    assert_eq!((stranger.pool(), stranger.to_vec()), (other.pool().id(), vec![9; 512]));
+    assert_eq!((queue.outstanding(), victim.to_vec()), (0, vec![7; 512]));
+
+    let sqe = admin::Command::Identify(admin::Identify { cns: 1, ..Default::default() }).encode();
+    let error = controller.admin(sqe, Some(Payload::whole(stranger))).unwrap_err();
+    assert!(error.to_string().contains("belongs to another controller"), "{error}");
+    assert_eq!(run(&mut queue, read, Some(Payload::whole(victim))).status, Status::SUCCESS);
 }
 
 pub(crate) fn commands_beyond_the_namespace_are_refused_before_they_are_sent(transport: Transport) {
