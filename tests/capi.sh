@@ -71,7 +71,7 @@ for source in examples/*.c; do
     name=$(basename "$source" .c)
     examples="$examples $name"
 done
-tests='layout negative lba defects iterate simple_config driver compat own removal'
+tests='layout negative lba defects iterate simple_config driver compat own placement faults removal'
 
 sources_of() {
     case $1 in
@@ -113,6 +113,8 @@ run_tests() {
     done
     run "$@" "$work/$folder/compat"
     run "$@" "$work/$folder/own"
+    run "$@" "$work/$folder/placement"
+    run "$@" "$work/$folder/faults"
 }
 
 section 'shared library'

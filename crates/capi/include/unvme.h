@@ -1,6 +1,6 @@
 /*
  * What kv_apis.h and kvnvme.h cannot say: errors as text, the device's whole status, devices opened by name alone, blocks,
- * lists, appending, batches, sizes, and memory with an alignment.
+ * lists, appending, batches, sizes, Flexible Data Placement, and memory with an alignment.
  *
  * A device opened here and one opened by kv_sdk_init() or kv_nvme_init() have handles of one kind: every function takes
  * either. Functions return an enum kv_result unless said otherwise; results are written only on KV_SUCCESS. Any thread may
@@ -59,7 +59,7 @@ typedef struct unvme_options {
 } unvme_options;
 
 /*
- * Opens a device: "0000:02:00.0", "mem:kv:1G", "mem:block:1G", "vfio-user:/path", of any length. ssd_type is an enum
+ * Opens a device: "0000:02:00.0", "mem:kv:1G", "mem:block:1G", "vfio-user:/path", of at most 255 bytes. ssd_type is an enum
  * kv_sdk_ssd_types; options may be NULL. KV_ERR_DD_NO_DEVICE when there is none of that name, KV_ERR_SDK_OPEN for another
  * reason. unvme_close() waits for what is outstanding; it cannot be called in a callback (KV_ERR_SDK_CLOSE).
  */
@@ -134,6 +134,62 @@ typedef void (*unvme_callback)(void *arg, int result);
 int unvme_read_async(uint64_t handle, uint64_t lba, uint32_t blocks, void *buf, unvme_callback callback, void *arg);
 int unvme_write_async(uint64_t handle, uint64_t lba, uint32_t blocks, const void *buf, unvme_callback callback,
                       void *arg);
+
+/*
+ * Flexible Data Placement, for devices of LBA_TYPE_SSD that have it: a write says which data belongs together, and the device
+ * keeps it together. A placement identifier stands for a reclaim unit that writes fill; unvme_fdp_status() lists those of the
+ * device. One that it has not is KV_ERR_DD_INVALID_PARAM, and unvme_last_error() says which it has. A device without FDP
+ * answers with a status, KV_ERR_IO: 0x029 when FDP is disabled, 0x001 when it does not know it.
+ */
+
+/* Where a placement identifier writes now. */
+typedef struct unvme_fdp_handle {
+    uint16_t placement;    /* the placement identifier */
+    uint16_t ruhid;        /* its reclaim unit handle */
+    uint32_t seconds_left; /* until the reclaim unit's time is over; 0 when the device does not say */
+    uint64_t blocks_left;  /* logical blocks that still fit in the reclaim unit */
+} unvme_fdp_handle;
+
+/*
+ * The placement identifiers, at most room of them; handles may be NULL when room is 0. Writes to *count how many there are.
+ */
+int unvme_fdp_status(uint64_t handle, unvme_fdp_handle *handles, size_t room, size_t *count);
+
+/* Bytes since FDP was enabled. Write amplification is what media_bytes grew by, divided by what host_bytes grew by. */
+typedef struct unvme_fdp_stats {
+    uint64_t host_bytes;   /* written by hosts; UINT64_MAX stands for that and more, here and below */
+    uint64_t media_bytes;  /* written to the media, for hosts and to move data */
+    uint64_t erased_bytes; /* erased on the media */
+} unvme_fdp_stats;
+
+/* Of the device's first endurance group. KV_ERR_DD_UNSUPPORTED_CMD when the device has no Flexible Data Placement. */
+int unvme_fdp_stats_get(uint64_t handle, unvme_fdp_stats *stats);
+
+/* What is written to these placement identifiers from now on goes to empty reclaim units. */
+int unvme_fdp_update(uint64_t handle, const uint16_t *placements, size_t count);
+
+/* unvme_write() and unvme_write_async() to a placement identifier. */
+int unvme_write_placed(uint64_t handle, uint64_t lba, uint64_t blocks, const void *buf, uint16_t placement);
+int unvme_write_placed_async(uint64_t handle, uint64_t lba, uint32_t blocks, const void *buf, uint16_t placement,
+                             unvme_callback callback, void *arg);
+
+/*
+ * Faults by script, on virtual devices, here or served by another process. rules is JSON: one rule or an array of them,
+ * such as {"match": {"opcode": "write", "after": 2, "count": 1}, "act": {"status": "0x281"}}; docs/faults.md describes
+ * it. All of them are added, or none: KV_ERR_SDK_INVALID_PARAM, and unvme_last_error() says what is wrong, with line and
+ * column. first may be NULL; otherwise the number of the first rule added is written to it. Rules stay with the device
+ * until they are cleared. KV_ERR_DD_UNSUPPORTED_CMD when the device takes no rules.
+ */
+int unvme_fault_add(uint64_t handle, const char *rules, uint32_t *first);
+
+/* Clears the rule with this number; 0 clears all. */
+int unvme_fault_clear(uint64_t handle, uint32_t id);
+
+/*
+ * The rules and how often each has acted, as JSON: [{"rule": {...}, "matched": 3, "hits": 1}]. At most size - 1 bytes and a
+ * NUL are written to buf, which may be NULL when size is 0; *length is the length of the whole text, without the NUL.
+ */
+int unvme_fault_list(uint64_t handle, char *buf, size_t size, size_t *length);
 
 /*
  * Memory for operations that copy nothing: kv_nvme_write() and kv_nvme_read() of a value at the start of such memory let

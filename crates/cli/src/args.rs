@@ -7,9 +7,12 @@ use crate::cmd::{
     list, logs, read, reset, serve, write, write_zeroes,
 };
 use crate::exit;
+use crate::fault;
+use crate::fdp;
 use crate::guide;
 use crate::kv;
 use crate::perf;
+use crate::sim;
 
 const ABOUT: &str = "Manage, evaluate and serve NVMe devices from user space";
 
@@ -18,8 +21,9 @@ Manage, evaluate and serve NVMe devices from user space.
 
 A DEVICE is one of
   0000:02:00.0                       a virtual device, made with `unvme device create`
-  mem:block:SIZE[,block=512|4096][,media=null]
-                                     a virtual device that lives and dies with the command
+  mem:block:SIZE[,OPTION...]         a virtual device that lives and dies with the command; options are
+                                     block=4096, media=null|tags, ftl=page, op=18%, ru=8M, groups=1,
+                                     handles=8, policy=greedy, fdp, timing=tlc
   vfio-user:SOCKET                   a device that another process serves
 
 Commands and options are nvme-cli's where it has them; a number is decimal, or hexadecimal with 0x.";
@@ -118,8 +122,16 @@ pub(crate) enum Command {
     /// Store, retrieve, delete and list pairs of a key-value namespace
     #[command(subcommand)]
     Kv(kv::Command),
+    /// Flexible Data Placement: configurations, use, statistics, events
+    #[command(subcommand)]
+    Fdp(fdp::Command),
+    /// Have commands fail by script: add, list and clear rules
+    #[command(subcommand)]
+    Fault(fault::Command),
     /// Measure how fast a device is
     Perf(perf::Perf),
+    /// Simulate hours of traffic in seconds: write amplification, with FDP and without
+    Sim(Box<sim::Sim>),
     #[command(flatten)]
     Guide(guide::Program),
     /// Serve a device to other processes on a vfio-user socket
@@ -163,7 +175,10 @@ impl Command {
             Self::WriteZeroes(command) => command.run(),
             Self::Verify(command) => command.run(),
             Self::Kv(command) => command.run(),
+            Self::Fdp(command) => command.run(),
+            Self::Fault(command) => command.run(),
             Self::Perf(command) => command.run(),
+            Self::Sim(command) => command.run(),
             Self::Guide(program) => program.run(),
             Self::Serve(command) => command.run(),
             Self::Completions(command) => command.run(),

@@ -7,14 +7,19 @@
 //! | `target` | the device and the namespace a command is about, and asking before data is destroyed |
 //! | `show`, `value`, `output` | structures of a device as text like nvme-cli's, and as JSON |
 //! | `kv` | pairs of a key-value namespace, one command at a time; the guide's `kv_nvme` |
+//! | `fdp` | Flexible Data Placement: log pages, features, reclaim unit handles |
+//! | `fault` | faults by script |
 //! | `guide` | the programs of the guide: `kv_perf` and its like |
 //! | `perf`, `report` | measuring a device, and showing what was found |
+//! | `sim` | traffic on a simulated device: write amplification |
 //! | `exit` | exit codes, and how an error is told |
 #![forbid(unsafe_code)]
 
 mod args;
 mod cmd;
 mod exit;
+mod fault;
+mod fdp;
 mod guide;
 mod kv;
 mod numbers;
@@ -22,6 +27,7 @@ mod output;
 mod perf;
 mod report;
 mod show;
+mod sim;
 mod target;
 mod value;
 

@@ -13,6 +13,8 @@ pub(crate) enum Value {
     Hex(u64),
     /// 128 bits: a string in JSON, as its readers keep only 53 bits of a number.
     Big(u128),
+    /// A ratio; three decimals in text.
+    Ratio(f64),
     /// Text.
     Text(String),
     /// A truth; in text 0 or 1.
@@ -60,6 +62,7 @@ impl fmt::Display for Value {
             Self::Hex(0) => f.write_str("0"),
             Self::Hex(number) => write!(f, "{number:#x}"),
             Self::Big(number) => number.fmt(f),
+            Self::Ratio(ratio) => write!(f, "{ratio:.3}"),
             Self::Text(text) => text.fmt(f),
             Self::Flag(flag) => u8::from(*flag).fmt(f),
             Self::List(_) | Self::Fields(_) => Ok(()),
@@ -72,6 +75,7 @@ impl Serialize for Value {
         match self {
             Self::Number(number) | Self::Hex(number) => serializer.serialize_u64(*number),
             Self::Big(number) => serializer.collect_str(number),
+            Self::Ratio(ratio) => serializer.serialize_f64(*ratio),
             Self::Text(text) => serializer.serialize_str(text),
             Self::Flag(flag) => serializer.serialize_bool(*flag),
             Self::List(values) => {
@@ -151,17 +155,18 @@ mod tests {
             .hex("zero", 0u8)
             .with("mdts", 7u8)
             .with("big", u128::MAX)
+            .with("waf", Value::Ratio(1.25))
             .with("sn", "S \"1\"")
             .with("list", vec![1u32, 2]);
         let mut text = Vec::new();
         fields.write_lines(&mut text, 5).expect("write");
         assert_eq!(
             String::from_utf8_lossy(&text),
-            "vid  : 0x1b36\nzero : 0\nmdts : 7\nbig  : 340282366920938463463374607431768211455\nsn   : S \"1\"\n"
+            "vid  : 0x1b36\nzero : 0\nmdts : 7\nbig  : 340282366920938463463374607431768211455\nwaf  : 1.250\nsn   : S \"1\"\n"
         );
         assert_eq!(
             serde_json::to_string(&fields).expect("json"),
-            r#"{"vid":6966,"zero":0,"mdts":7,"big":"340282366920938463463374607431768211455","sn":"S \"1\"","list":[1,2]}"#
+            r#"{"vid":6966,"zero":0,"mdts":7,"big":"340282366920938463463374607431768211455","waf":1.25,"sn":"S \"1\"","list":[1,2]}"#
         );
     }
 }

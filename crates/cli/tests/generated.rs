@@ -67,7 +67,9 @@ fn manual_pages_are_written_for_every_command() {
     // What follows the options is broken by hand: longer lines would be broken again by `--help`.
     let mut long = Vec::new();
     for entry in std::fs::read_dir(home.path("pages")).expect("folder") {
-        let text = std::fs::read_to_string(entry.expect("entry").path()).expect("read").replace('\\', "");
+        let text = std::fs::read_to_string(entry.expect("entry").path()).expect("read");
+        // An apostrophe and a hyphen as roff writes them.
+        let text = text.replace("\\*(Aq", "'").replace('\\', "");
         let (_, extra) = text.split_once(".SH EXTRA").unwrap_or_default();
         long.extend(extra.lines().filter(|line| line.len() > 100).map(str::to_owned));
     }

@@ -340,3 +340,36 @@ fn ctrl_c_ends_the_measurement_and_prints_what_there_is() {
         serde_json::from_slice(&std::fs::read(home.path("out.json")).expect("read")).expect("JSON");
     assert_eq!(run["points"].as_array().map(Vec::len), Some(1));
 }
+
+const PLACED: &str = "mem:block:64M,block=4096,fdp,handles=4,ru=1M";
+
+#[test]
+fn the_report_says_which_placement_identifiers_writes_carried() {
+    let home = Home::new();
+    let args = ["perf", "-t", "0.05", "--warmup", "0", "-r", PLACED, "-w", "randwrite", "--fdp-pid", "0-1,3"];
+    let run = home.json(&[&args[..], &["--fdp-select", "random"]].concat());
+    let placement = &run["workload"]["placement"];
+    assert_eq!(placement["identifiers"], serde_json::json!([0, 1, 3]));
+    assert_eq!(placement["select"], "random");
+    assert_eq!(run["points"][0]["total"]["errors"], 0);
+    let text = home.ok(&[&args[..], &["--report", "out.html"]].concat());
+    assert!(text.contains("Writes placed: placement identifiers 0, 1, 3, round-robin\n"), "{text}");
+    let report = std::fs::read_to_string(home.path("out.html")).expect("report");
+    assert!(report.contains("placement identifiers 0, 1, 3, round-robin"));
+    let plain = home.json(&quick(&["-w", "randwrite"]));
+    assert!(plain["workload"].get("placement").is_none(), "{plain}");
+}
+
+#[test]
+fn placement_identifiers_that_make_no_sense_are_refused_before_the_first_command() {
+    let home = Home::new();
+    let with = |more: &[&str]| home.run(&[&["perf", "-t", "0.05", "-r", PLACED], more].concat());
+    with(&["-w", "randwrite", "--fdp-pid", "0,4"])
+        .fails_with(2, &["--fdp-pid: ", "no placement identifier 4; the namespace has 4: 0 to 3"]);
+    with(&["-w", "randread", "--fdp-pid", "0"]).fails_with(2, &["--fdp-pid: `-w randread` does not write"]);
+    with(&["-w", "randwrite", "--fdp-pid", "65536"]).fails_with_usage("such as 0,2 or 0-3");
+    with(&["-w", "randwrite", "--fdp-pid", "3-1"]).fails_with_usage("3-1 goes backwards");
+    with(&["-w", "randwrite", "--fdp-select", "random"]).fails_with_usage("--fdp-pid");
+    let none = home.run(&quick(&["-w", "randwrite", "--fdp-pid", "0"]));
+    none.fails_with(1, &["--fdp-pid", "no Flexible Data Placement"]);
+}

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use unvme_driver::{
-    Controller, DSM_RANGES_MAX, DmaBuf, Error as DriverError, Namespace, Payload, Queue, QueueOptions,
+    Completion, Controller, DSM_RANGES_MAX, DmaBuf, Error as DriverError, Namespace, Payload, Queue,
+    QueueOptions, WriteOptions,
 };
+use unvme_spec::fdp::PlacementId;
 use unvme_spec::nvm::{AccessFlags, BlockRange};
 use unvme_spec::{Lba, Nsid, Sqe, Status};
 
@@ -30,12 +32,15 @@ pub struct Block {
     namespace: Namespace,
     /// Made by the first call that needs it.
     queue: Option<Queue>,
+    /// The placement identifiers the namespace has, ascending: read by the first call that names one. They are as the
+    /// namespace was created.
+    placements: Option<Vec<PlacementId>>,
 }
 
 /// What a call does with each of its pieces.
 enum Task<'a> {
     Read(&'a mut [u8]),
-    Write(&'a [u8], AccessFlags),
+    Write(&'a [u8], WriteOptions),
     Compare(&'a [u8]),
     Verify,
     WriteZeroes { deallocate: bool },
@@ -66,7 +71,7 @@ impl Task<'_> {
         let flags = AccessFlags::default();
         match self {
             Self::Read(_) => namespace.read(range, flags),
-            Self::Write(_, flags) => namespace.write(range, *flags),
+            Self::Write(_, options) => namespace.write(range, *options),
             Self::Compare(_) => namespace.compare(range, flags),
             Self::Verify => namespace.verify(range, flags),
             Self::WriteZeroes { deallocate } => namespace.write_zeroes(range, flags, *deallocate),
@@ -119,7 +124,7 @@ impl Block {
     pub(crate) fn open(device: &str, controller: &Controller, nsid: Nsid) -> Result<Self> {
         let name = format!("{device} namespace {nsid}");
         let namespace = Namespace::open(controller, nsid).map_err(|e| Error::driver(name.as_str(), e))?;
-        Ok(Self { name, controller: controller.clone(), namespace, queue: None })
+        Ok(Self { name, controller: controller.clone(), namespace, queue: None, placements: None })
     }
 
     /// Namespace identifier.
@@ -169,7 +174,7 @@ impl Block {
     /// # Errors
     /// As [`Block::read_at`]. Other pieces than the one named may have been written or not.
     pub fn write_at(&mut self, lba: u64, data: &[u8]) -> Result<()> {
-        self.run_bytes(lba, Task::Write(data, AccessFlags::default()))
+        self.write_with(lba, data, WriteOptions::default())
     }
 
     /// Writes `data` from `lba` on with Force Unit Access: it is durable when this returns.
@@ -177,7 +182,20 @@ impl Block {
     /// # Errors
     /// As [`Block::write_at`].
     pub fn write_through_at(&mut self, lba: u64, data: &[u8]) -> Result<()> {
-        self.run_bytes(lba, Task::Write(data, AccessFlags::FUA))
+        self.write_with(lba, data, AccessFlags::FUA)
+    }
+
+    /// Writes `data` from `lba` on, with access options, and to where a placement identifier says.
+    ///
+    /// # Errors
+    /// As [`Block::write_at`]; [`Error::Argument`] for a placement identifier that the namespace has not, with those it
+    /// has; [`Error::Device`] with [`Status::FDP_DISABLED`] when it has none.
+    pub fn write_with(&mut self, lba: u64, data: &[u8], options: impl Into<WriteOptions>) -> Result<()> {
+        let options = options.into();
+        if let Some(placement) = options.placement {
+            self.check_placements(&[placement])?;
+        }
+        self.run_bytes(lba, Task::Write(data, options))
     }
 
     /// Compares the blocks from `lba` on with `data`, in the device.
@@ -240,21 +258,44 @@ impl Block {
     /// # Errors
     /// [`Error::Device`], [`Error::Driver`].
     pub fn command(&mut self, what: &str, sqe: Sqe, payload: Option<Payload>) -> Result<()> {
+        self.exchange(what, sqe, payload).map(drop)
+    }
+
+    /// [`Block::command`], for those who look at what has come back.
+    pub(crate) fn exchange(
+        &mut self,
+        what: &str,
+        sqe: Sqe,
+        payload: Option<Payload>,
+    ) -> Result<Option<DmaBuf>> {
         let mut queue = self.take_queue()?;
         let name = self.name.clone();
         let done =
             queue.submit(sqe, payload, 0).map_err(|e| Error::driver(name.as_str(), e.error)).and_then(|()| {
-                let mut status = None;
-                collect(&name, &mut queue, |completion| status = Some(completion.status))?;
-                Ok(status)
+                let mut done = None;
+                collect(&name, &mut queue, |completion| done = Some(completion))?;
+                Ok(done)
             });
         self.keep_queue(queue);
         match done? {
-            Some(status) if !status.is_success() => {
+            Some(Completion { status, .. }) if !status.is_success() => {
                 Err(Error::Device { what: format!("{name}: {what}"), status })
             }
-            _ => Ok(()),
+            done => Ok(done.and_then(|completion| completion.buf)),
         }
+    }
+
+    /// Device and namespace, for errors.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    pub(crate) fn known_placements(&mut self) -> &mut Option<Vec<PlacementId>> {
+        &mut self.placements
     }
 
     fn take_queue(&mut self) -> Result<Queue> {
@@ -373,11 +414,7 @@ impl Block {
 }
 
 /// Waits for everything outstanding and hands it to `done`.
-pub(crate) fn collect(
-    name: &str,
-    queue: &mut Queue,
-    mut done: impl FnMut(unvme_driver::Completion),
-) -> Result<()> {
+pub(crate) fn collect(name: &str, queue: &mut Queue, mut done: impl FnMut(Completion)) -> Result<()> {
     let mut broken = None;
     let mut aborted = false;
     while queue.outstanding() > 0 {

@@ -30,6 +30,7 @@
 //! | `device` | [`Device`]: identity, namespaces, the controller |
 //! | `block` | [`Block`]: calls that wait, of any length |
 //! | `queue` | [`BlockQueue`]: submit and poll, with buffers that travel with their commands |
+//! | [`fdp`] | Flexible Data Placement: [`Device::fdp`], and writes that say where their data goes |
 //! | `kv` | [`Kv`]: key-value calls that wait, [`KvQueue`]: submit and poll |
 //! | [`config`] | [`SdkConfig`]: the configuration file, and what it means |
 //! | [`placement`] | [`Placement`]: which CPUs submit and complete |
@@ -52,6 +53,10 @@ pub mod cache;
 pub mod config;
 mod device;
 mod error;
+mod fault;
+pub mod fdp;
+#[cfg(feature = "local")]
+mod flash;
 mod kv;
 #[cfg(feature = "local")]
 mod local;
@@ -73,12 +78,15 @@ pub use cache::ReadCache;
 pub use config::{ConfigFile, DeviceConfig, SdkConfig};
 pub use device::{Device, Identity, NamespaceEntry, Transport};
 pub use error::{Error, Result};
+pub use fault::FaultsAdded;
+#[cfg(feature = "local")]
+pub use flash::ftl_geometry;
 pub use kv::{
     BatchOp, DialectLimits, KeyIter, Kv, KvCompletion, KvCompletions, KvLimits, KvOp, KvQueue, KvUsage,
     Retrieved,
 };
 #[cfg(feature = "local")]
-pub use local::check;
+pub use local::{CheckedFlash, CheckedSlot, check};
 pub use name::{DeviceName, MemoryDevice, NAME_SYNTAX};
 pub use open::{OpenOptions, open, open_function};
 pub use placement::{CpuSet, PlacedDevice, Placement};
@@ -95,9 +103,9 @@ pub use unvme_driver::{
     Completion, CompletionMode, Completions, Controller, ControllerOptions, DEPTH_MAX, DataPointers, DmaBuf,
     DmaPool, Error as DriverError, Event, EventKind, FeatureValue, KvBatchOp, KvCommand, KvKey, KvNamespace,
     KvOptions, KvVerdict, LogRequest, Namespace, Payload, Queue, QueueOptions, Rejected, StoreCondition,
-    StoreOptions, VendorCommands,
+    StoreOptions, VendorCommands, WriteOptions,
 };
 pub use unvme_spec::nvm::{AccessFlags, BlockRange};
 pub use unvme_spec::{Cqe, Lba, Nsid, Sqe, Status};
 #[cfg(feature = "local")]
-pub use unvme_ssd::{CheckedNamespace, Damage};
+pub use unvme_ssd::{CheckedNamespace, Damage, FlashDamage};

@@ -1,19 +1,21 @@
 //! Virtual SSDs inside this process.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use unvme_bus::Region;
+use unvme_ssd::timing::TimingConfig;
 use unvme_ssd::{
-    CHUNK_BYTES, CheckedNamespace, FileStore, MemoryStore, NamespaceConfig, NamespaceKind, NullStore, Ssd,
-    SsdConfig, SsdError, Store,
+    CHUNK_BYTES, CheckedNamespace, FileStore, FlashDamage, MemoryStore, NamespaceConfig, NamespaceKind,
+    NullStore, Ssd, SsdConfig, SsdError, Store, TagStore,
 };
 
+use crate::flash::flash_config;
 use crate::name::MemoryDevice;
 use crate::registry::{
-    Attempt, CAPACITY_UNIT, DeviceSpec, DeviceType, KeyspaceField, MODEL_DEFAULT, MediaKind, NamespaceSpec,
-    Slot, SlotLock,
+    Attempt, CAPACITY_UNIT, DeviceSpec, DeviceType, KeyspaceField, MediaKind, NamespaceSpec, Slot, SlotLock,
 };
 use crate::{DeviceName, Error, Result};
 
@@ -27,19 +29,14 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// A device that lives and dies with the process.
 pub(crate) fn memory(device: &MemoryDevice) -> Result<Arc<Ssd>> {
-    let bytes = device.capacity.0;
     let name = DeviceName::Memory(*device).to_string();
     let failed = |source| Error::Ssd { name: name.clone(), source };
-    let mut config = match device.device_type {
-        DeviceType::Block => SsdConfig::block(bytes, device.block_bytes.get()),
-        DeviceType::Kv => SsdConfig::kv(bytes),
-    };
-    config.keyspace_field = keyspace_field(device.keyspace_field);
-    config.serial = MEMORY_SERIAL.into();
-    config.model = MODEL_DEFAULT.into();
+    let config = config(&device.spec(MEMORY_SERIAL)).map_err(failed)?;
+    let bytes = config.store_bytes().map_err(failed)?;
     let store: Box<dyn Store> = match device.media {
         MediaKind::File => Box::new(MemoryStore::new(bytes).map_err(failed)?),
         MediaKind::Null => Box::new(NullStore::new(bytes)),
+        MediaKind::Tags => Box::new(TagStore::new(bytes).map_err(failed)?),
     };
     Ssd::new(config, store).map_err(failed)
 }
@@ -88,37 +85,72 @@ fn discard_stale_socket(slot: &Slot) -> Result<()> {
 
 fn start(slot: &Slot, spec: &DeviceSpec, lock: SlotLock) -> Result<Arc<Ssd>> {
     let failed = |source| Error::Ssd { name: slot.address.to_string(), source };
-    let bytes = spec.capacity_bytes;
+    let config = config(spec).map_err(failed)?;
+    let bytes = config.store_bytes().map_err(failed)?;
     let store: Box<dyn Store> = match spec.media {
         MediaKind::File => Box::new(FileStore::open(slot.folder(), bytes).map_err(failed)?),
         MediaKind::Null => Box::new(NullStore::new(bytes)),
+        MediaKind::Tags => Box::new(TagStore::new(bytes).map_err(failed)?),
     };
+    Ssd::new(config, Box::new(LockedStore { store, _lock: lock })).map_err(failed)
+}
+
+/// The virtual SSD that a description asks for.
+///
+/// # Errors
+/// [`SsdError::Config`] for a preset that the virtual SSD does not have.
+fn config(spec: &DeviceSpec) -> std::result::Result<SsdConfig, SsdError> {
     let kind = |n: &NamespaceSpec| {
         n.logical_block().map_or(NamespaceKind::KeyValue, |block| NamespaceKind::Blocks(block.get()))
     };
     let namespaces =
         spec.namespaces.iter().map(|n| NamespaceConfig { bytes: Some(n.bytes), kind: kind(n) }).collect();
     let plain = match spec.device_type {
-        DeviceType::Block => SsdConfig::block(bytes, 512),
-        DeviceType::Kv => SsdConfig::kv(bytes),
+        DeviceType::Block => SsdConfig::block(spec.capacity_bytes, 512),
+        DeviceType::Kv => SsdConfig::kv(spec.capacity_bytes),
     };
-    let config = SsdConfig {
+    Ok(SsdConfig {
         serial: spec.serial.clone(),
         model: spec.model.clone(),
         namespaces,
         keyspace_field: keyspace_field(spec.keyspace_field),
+        flash: spec.ftl.as_ref().map(flash_config),
+        fdp: spec.ftl.and_then(|ftl| ftl.fdp),
+        timing: TimingConfig::preset(spec.timing.name())?,
         ..plain
-    };
-    Ssd::new(config, Box::new(LockedStore { store, _lock: lock })).map_err(failed)
+    })
 }
 
-/// Opens a slot that nobody holds, reads everything in its key-value namespaces, and names what is lost.
+/// What a check of a slot found.
+#[derive(Clone, Debug)]
+pub struct CheckedSlot {
+    /// Each key-value namespace.
+    pub namespaces: Vec<CheckedNamespace>,
+    /// Damage of the flash, which may be none; `None` when the device has no flash.
+    pub flash: Option<CheckedFlash>,
+}
+
+/// What a check of a device's flash found.
+#[derive(Clone, Debug)]
+pub struct CheckedFlash {
+    /// Pages that hold data of hosts.
+    pub mapped_pages: u64,
+    /// What is damaged.
+    pub lost: Vec<FlashDamage>,
+}
+
+/// Opens a slot that nobody holds, reads everything in its key-value namespaces and on its flash, and names what is lost.
 ///
 /// # Errors
 /// [`Error::InUse`] when another process holds the slot; what opening it reports.
-pub fn check(slot: &Slot) -> Result<Vec<CheckedNamespace>> {
+pub fn check(slot: &Slot) -> Result<CheckedSlot> {
     match self::slot(slot)? {
-        Opened::Here(ssd) => Ok(ssd.check()),
+        Opened::Here(ssd) => {
+            let flash = ssd
+                .ftl_stats()
+                .map(|stats| CheckedFlash { mapped_pages: stats.ftl.mapped_pages, lost: ssd.check_flash() });
+            Ok(CheckedSlot { namespaces: ssd.check(), flash })
+        }
         Opened::Busy(pid) => Err(Error::InUse {
             name: slot.address.to_string(),
             pid,
@@ -150,6 +182,14 @@ impl Store for LockedStore {
         self.store.memory()
     }
 
+    fn tags(&self) -> Option<&Region> {
+        self.store.tags()
+    }
+
+    fn persists(&self) -> bool {
+        self.store.persists()
+    }
+
     fn holds_data(&self, chunk: u64) -> bool {
         self.store.holds_data(chunk)
     }
@@ -164,6 +204,14 @@ impl Store for LockedStore {
 
     fn sync(&self) -> std::result::Result<(), SsdError> {
         self.store.sync()
+    }
+
+    fn state_path(&self) -> PathBuf {
+        self.store.state_path()
+    }
+
+    fn media_path(&self) -> PathBuf {
+        self.store.media_path()
     }
 
     fn load_state(&self) -> std::result::Result<Option<Vec<u8>>, SsdError> {

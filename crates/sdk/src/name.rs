@@ -1,18 +1,17 @@
 //! Names of devices: which transport a name means.
 
+mod memory;
+
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::registry::{
-    BlockBytes, CAPACITY_MAX, CAPACITY_MIN, CAPACITY_UNIT, DeviceType, KV_NAMESPACE_MIN, KeyspaceField,
-    MediaKind,
-};
-use crate::{Error, PciAddress, Result, Size};
+use crate::{Error, PciAddress, Result};
+
+pub use memory::MemoryDevice;
 
 /// How each kind of name is written.
 pub const NAME_SYNTAX: &str = "a PCI address such as 0000:02:00.0 for a virtual device, \
-mem:block:SIZE[,block=512|4096][,media=null] or mem:kv:SIZE[,keyspace=nsid] for one that lives and dies with the \
-process, or vfio-user:SOCKET for one that another process serves";
+mem:block:SIZE[,OPTION...] or mem:kv:SIZE[,OPTION...] for one that lives and dies with the process, or vfio-user:SOCKET for one that another process serves";
 
 /// A device name, understood. Whether such a device is there is another question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,21 +25,6 @@ pub enum DeviceName {
     VfioUser(PathBuf),
 }
 
-/// What follows `mem:`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryDevice {
-    /// Logical blocks, or pairs.
-    pub device_type: DeviceType,
-    /// Capacity, all of it in one namespace.
-    pub capacity: Size,
-    /// Size of a logical block.
-    pub block_bytes: BlockBytes,
-    /// [`MediaKind::Null`] moves no data; [`MediaKind::File`], the default, means memory here.
-    pub media: MediaKind,
-    /// Where vendor commands for pairs name their keyspace.
-    pub keyspace_field: KeyspaceField,
-}
-
 impl DeviceName {
     /// Understands a name.
     ///
@@ -52,7 +36,10 @@ impl DeviceName {
             return Ok(None);
         };
         match scheme {
-            "mem" => parse_memory(text, rest).map(|device| Some(Self::Memory(device))),
+            "mem" => match rest.parse() {
+                Ok(device) => Ok(Some(Self::Memory(device))),
+                Err(reason) => Err(wrong(text, reason)),
+            },
             "vfio-user" if rest.is_empty() => {
                 Err(wrong(text, "expected the path of a socket, such as vfio-user:/run/nvme.sock"))
             }
@@ -69,14 +56,7 @@ impl fmt::Display for DeviceName {
         match self {
             Self::Slot(address) => address.fmt(f),
             Self::VfioUser(path) => write!(f, "vfio-user:{}", path.display()),
-            Self::Memory(MemoryDevice { device_type: DeviceType::Kv, capacity, keyspace_field, .. }) => {
-                let keyspace = if *keyspace_field == KeyspaceField::Nsid { ",keyspace=nsid" } else { "" };
-                write!(f, "mem:kv:{capacity}{keyspace}")
-            }
-            Self::Memory(MemoryDevice { capacity, block_bytes, media, .. }) => {
-                write!(f, "mem:block:{capacity},block={}", block_bytes.get())?;
-                f.write_str(if *media == MediaKind::Null { ",media=null" } else { "" })
-            }
+            Self::Memory(device) => device.fmt(f),
         }
     }
 }
@@ -90,69 +70,11 @@ fn unsupported(name: &str, what: &str) -> Error {
     Error::Unsupported { name: name.into(), reason }
 }
 
-fn parse_memory(name: &str, rest: &str) -> Result<MemoryDevice> {
-    let (kind, rest) = rest.split_once(':').unwrap_or((rest, ""));
-    let (device_type, least) = match kind {
-        "block" => (DeviceType::Block, CAPACITY_MIN),
-        "kv" => (DeviceType::Kv, KV_NAMESPACE_MIN),
-        _ => return Err(wrong(name, "expected mem:block:SIZE or mem:kv:SIZE, such as mem:block:1G")),
-    };
-    let mut parts = rest.split(',');
-    let size = parts.next().unwrap_or("");
-    let capacity: Size = size.parse().map_err(|e| wrong(name, format!("{e}")))?;
-    if !(least..=CAPACITY_MAX).contains(&capacity) || !capacity.0.is_multiple_of(CAPACITY_UNIT.0) {
-        let reason = format!("SIZE is {least} to {CAPACITY_MAX} in steps of {CAPACITY_UNIT}, not {capacity}");
-        return Err(wrong(name, reason));
-    }
-    let mut device = MemoryDevice {
-        device_type,
-        capacity,
-        block_bytes: BlockBytes::default(),
-        media: MediaKind::File,
-        keyspace_field: KeyspaceField::default(),
-    };
-    let mut seen: Vec<&str> = Vec::new();
-    for part in parts {
-        let (key, value) = part.split_once('=').unwrap_or((part, ""));
-        let again = seen.contains(&key);
-        seen.push(key);
-        match (device_type, key) {
-            (DeviceType::Block, "block") if !again && part != key => {
-                device.block_bytes = value.parse().map_err(|e: String| wrong(name, format!("block: {e}")))?;
-            }
-            (DeviceType::Block, "media") if !again => {
-                device.media = match value {
-                    "memory" => MediaKind::File,
-                    "null" => MediaKind::Null,
-                    other => {
-                        return Err(wrong(name, format!("media: expected memory or null, not `{other}`")));
-                    }
-                };
-            }
-            (DeviceType::Kv, "keyspace") if !again => {
-                device.keyspace_field = match value {
-                    "cdw3" => KeyspaceField::Cdw3,
-                    "nsid" => KeyspaceField::Nsid,
-                    other => {
-                        return Err(wrong(name, format!("keyspace: expected cdw3 or nsid, not `{other}`")));
-                    }
-                };
-            }
-            (DeviceType::Block, _) => {
-                let reason =
-                    format!("`{part}` is no option; expected block=512, block=4096 or media=null, each once");
-                return Err(wrong(name, reason));
-            }
-            (DeviceType::Kv, _) => {
-                return Err(wrong(name, format!("`{part}` is no option; expected keyspace=nsid, once")));
-            }
-        }
-    }
-    Ok(device)
-}
-
 #[cfg(test)]
 mod tests {
+    use crate::Size;
+    use crate::registry::{BlockBytes, DeviceType, FtlSpec, KeyspaceField, MediaKind, TimingPreset};
+
     use super::*;
 
     fn parse(text: &str) -> Option<DeviceName> {
@@ -165,25 +87,53 @@ mod tests {
         assert_eq!(parse("02:00.0"), Some(DeviceName::Slot(address)));
         assert_eq!(parse("0000:02:00.0"), Some(DeviceName::Slot(address)));
         assert_eq!(parse("vfio-user:/run/a b:c"), Some(DeviceName::VfioUser("/run/a b:c".into())));
-        let plain = MemoryDevice {
-            device_type: DeviceType::Block,
-            capacity: Size(1 << 30),
-            block_bytes: BlockBytes::B512,
-            media: MediaKind::File,
-            keyspace_field: KeyspaceField::Cdw3,
-        };
+        let plain = MemoryDevice::new(DeviceType::Block, Size(1 << 30));
         assert_eq!(parse("mem:block:1G"), Some(DeviceName::Memory(plain)));
+        assert_eq!(parse("mem:block:1G,ftl=none,timing=none"), Some(DeviceName::Memory(plain)));
         let null = MemoryDevice { block_bytes: BlockBytes::B4096, media: MediaKind::Null, ..plain };
         assert_eq!(parse("mem:block:1G,media=null,block=4096"), Some(DeviceName::Memory(null)));
-        assert_eq!(DeviceName::Memory(null).to_string(), "mem:block:1G,block=4096,media=null");
-        let pairs = MemoryDevice { device_type: DeviceType::Kv, ..plain };
+        let pairs = MemoryDevice::new(DeviceType::Kv, Size(1 << 30));
         assert_eq!(parse("mem:kv:1G"), Some(DeviceName::Memory(pairs)));
         let vendor = MemoryDevice { keyspace_field: KeyspaceField::Nsid, ..pairs };
         assert_eq!(parse("mem:kv:1G,keyspace=nsid"), Some(DeviceName::Memory(vendor)));
-        assert_eq!(DeviceName::Memory(vendor).to_string(), "mem:kv:1G,keyspace=nsid");
-        assert_eq!(DeviceName::Memory(pairs).to_string(), "mem:kv:1G");
+        let timed = MemoryDevice { timing: TimingPreset::Tlc, ..plain };
+        assert_eq!(parse("mem:block:1G,timing=tlc"), Some(DeviceName::Memory(timed)));
+        let flash = FtlSpec {
+            unit_bytes: 2 << 20,
+            groups: 2,
+            handles: 4,
+            fdp: Some(1),
+            ..FtlSpec::new(Size(1 << 30))
+        };
+        let flash = MemoryDevice { ftl: Some(flash), media: MediaKind::Tags, ..plain };
+        let name = "mem:block:1G,fdp=1,ru=2M,groups=2,handles=4,media=tags";
+        assert_eq!(parse(name), Some(DeviceName::Memory(flash)));
         for text in ["", "nvme0", "0000-02-00.0", "x:y", ":", "/dev/nvme0"] {
             assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_devices_in_memory_are_written_as_they_are_read() {
+        for (text, shown) in [
+            ("mem:block:1G", "mem:block:1G,block=512"),
+            ("mem:block:1G,media=null,block=4096", "mem:block:1G,block=4096,media=null"),
+            ("mem:kv:1G,keyspace=nsid", "mem:kv:1G,keyspace=nsid"),
+            ("mem:kv:1G", "mem:kv:1G"),
+            ("mem:kv:1G,timing=optane", "mem:kv:1G,timing=optane"),
+            (
+                "mem:block:1G,ftl=page",
+                "mem:block:1G,block=512,ftl=page,op=18%,ru=1M,groups=1,handles=8,policy=greedy",
+            ),
+            (
+                "mem:block:8G,op=7.5%,ru=4M,groups=2,handles=2,fdp,policy=d-choice,timing=tlc,media=tags",
+                "mem:block:8G,block=512,media=tags,ftl=page,op=7.5%,ru=4M,groups=2,handles=2,policy=d-choice:8,fdp=0,timing=tlc",
+            ),
+            ("mem:kv:1G,op=0.28", "mem:kv:1G,ftl=page,op=28%,ru=1M,groups=1,handles=8,policy=greedy"),
+        ] {
+            let device = parse(text).expect(text);
+            assert_eq!(device.to_string(), shown);
+            assert_eq!(parse(shown), Some(device), "{text}");
         }
     }
 
@@ -201,10 +151,33 @@ mod tests {
             ("mem:block:1G,block", "`block` is no option"),
             ("mem:block:1G,block=1024", "block: a logical block has 512 or 4096 bytes, not 1024"),
             ("mem:block:1G,block=512,block=512", "`block=512` is no option"),
-            ("mem:block:1G,media=tape", "media: expected memory or null, not `tape`"),
+            ("mem:block:1G,media=tape", "media: expected memory, null or tags, not `tape`"),
+            ("mem:block:1G,media=tags", "`media`: only a device with an ftl keeps tags of its pages"),
+            ("mem:block:1G,ftl=page,media=null", "`media`: a device with an ftl keeps its data"),
+            ("mem:block:1G,ftl", "`ftl` is no option"),
+            ("mem:block:1G,ftl=block", "ftl: expected page or none, not `block`"),
+            ("mem:block:1G,ftl=none,op=7%", "ftl: the other options ask for a translation layer"),
+            ("mem:block:1G,op", "`op` is no option; expected block=512, "),
+            ("mem:block:1G,op=7%,op=8%", "`op=8%` is no option"),
+            ("mem:block:1G,op=a lot", "op: `a lot` is no share, expected one such as 18% or 0.18"),
+            ("mem:block:1G,op=500%", "op: overprovisioning is 0.1% to 400% (0.001 to 4), not 500%"),
+            (
+                "mem:block:1G,ru=1000",
+                "`ftl`: a reclaim unit (unit_bytes) has 64K to 16G in steps of 4K, not 1000",
+            ),
+            ("mem:block:1G,ru=x", "ru: `x` is not a size"),
+            ("mem:block:1G,groups=0", "`ftl`: a device has 1 to 64 reclaim groups (groups), not 0"),
+            ("mem:block:1G,groups=+1", "groups: expected a small number, not `+1`"),
+            (
+                "mem:block:1G,handles=129",
+                "`ftl`: a device has 1 to 128 reclaim unit handles (handles), not 129",
+            ),
+            ("mem:block:1G,policy=lru", "policy: expected greedy, cost-benefit, fifo, d-choice or "),
+            ("mem:block:1G,fdp=256", "fdp: expected a small number, not `256`"),
+            ("mem:block:1G,timing=mlc", "timing: expected none, dram, optane, tlc, qlc, not `mlc`"),
             ("mem:kv:2M", "SIZE is 16M to 8T in steps of 2M, not 2M"),
             ("mem:kv:1G,block=512", "`block=512` is no option; expected keyspace=nsid"),
-            ("mem:kv:1G,media=null", "`media=null` is no option; expected keyspace=nsid"),
+            ("mem:kv:1G,media=null", "`media=null` is no option; expected keyspace=nsid, ftl=page, "),
             ("mem:kv:1G,keyspace=2", "keyspace: expected cdw3 or nsid, not `2`"),
             ("mem:tape:1G", "expected mem:block:SIZE or mem:kv:SIZE"),
             ("vfio-user:", "expected the path of a socket"),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use unvme_driver::{
     Completions, Controller, DmaBuf, Error as DriverError, Namespace, Payload, Queue, QueueOptions, Rejected,
+    WriteOptions,
 };
 use unvme_spec::Sqe;
 use unvme_spec::nvm::{AccessFlags, BlockRange};
@@ -16,8 +17,9 @@ use crate::{Error, Result};
 pub enum BlockOp {
     /// Blocks to the buffer.
     Read(BlockRange, AccessFlags),
-    /// The buffer to blocks.
-    Write(BlockRange, AccessFlags),
+    /// The buffer to blocks. Whether the namespace has the placement identifier, if there is one, is not looked at: a
+    /// device takes its first placement handle for one that it has not. [`crate::Block::placements`] lists them.
+    Write(BlockRange, WriteOptions),
     /// Blocks against the buffer: [`unvme_spec::Status::COMPARE_FAILURE`] when they differ.
     Compare(BlockRange, AccessFlags),
     /// Checks that the blocks can be read; no buffer.
@@ -97,7 +99,7 @@ impl BlockQueue {
         self.submit_access(self.namespace.read(range, AccessFlags::default()), range, buf, token)
     }
 
-    /// [`BlockOp::Write`] without flags.
+    /// [`BlockOp::Write`] without options.
     ///
     /// # Errors
     /// As [`BlockQueue::submit`].
@@ -132,7 +134,7 @@ impl BlockQueue {
         let namespace = &self.namespace;
         Ok(match op {
             BlockOp::Read(range, flags) => (namespace.read(range, flags)?, namespace.bytes(range)),
-            BlockOp::Write(range, flags) => (namespace.write(range, flags)?, namespace.bytes(range)),
+            BlockOp::Write(range, options) => (namespace.write(range, options)?, namespace.bytes(range)),
             BlockOp::Compare(range, flags) => (namespace.compare(range, flags)?, namespace.bytes(range)),
             BlockOp::Verify(range) => (namespace.verify(range, AccessFlags::default())?, 0),
             BlockOp::WriteZeroes { range, deallocate } => {

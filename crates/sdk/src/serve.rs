@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use unvme_bus::vfio_user::Server;
 use unvme_bus::{Clock, EventFd, Function};
-use unvme_ssd::Ssd;
+use unvme_ssd::{FaultRule, Ssd};
 
 use crate::local::{self, Opened};
 use crate::registry::Slot;
@@ -33,11 +33,19 @@ pub struct ServeOptions {
     pub core: Option<usize>,
     /// How long to look for work without a pause after the last there was; `None` means for ever.
     pub spin: Option<Duration>,
+    /// Rules for faults, beside those the device has: they end with the server.
+    pub faults: Vec<FaultRule>,
 }
 
 impl Default for ServeOptions {
     fn default() -> Self {
-        Self { registry: None, socket: None, core: None, spin: Some(Duration::from_millis(50)) }
+        Self {
+            registry: None,
+            socket: None,
+            core: None,
+            spin: Some(Duration::from_millis(50)),
+            faults: Vec::new(),
+        }
     }
 }
 
@@ -51,6 +59,8 @@ impl Default for ServeOptions {
 /// [`Error::Argument`] for a core that is not there; [`Error::Driver`] when the socket cannot be used.
 pub fn serve(name: &str, options: &ServeOptions, stop: &EventFd, ready: impl FnOnce(&Path)) -> Result<()> {
     let (ssd, slot) = open_local(name, options)?;
+    ssd.add_passing_faults(options.faults.clone())
+        .map_err(|source| Error::Ssd { name: name.to_owned(), source })?;
     let own = slot.as_ref().map(Slot::socket_path);
     let Some(path) = options.socket.clone().or_else(|| own.clone()) else {
         let reason = "a device without a slot has no place of its own; name a socket";

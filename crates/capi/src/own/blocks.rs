@@ -27,19 +27,19 @@ struct BlockInfo {
 
 const _: () = assert!(size_of::<BlockInfo>() == 16);
 
-fn invalid(text: &'static str) -> Failure {
+pub(super) fn invalid(text: &'static str) -> Failure {
     Failure::new(Code::SDK_INVALID_PARAM, text)
 }
 
 /// A range of blocks that is on the device.
-struct Range {
-    lba: u64,
+pub(super) struct Range {
+    pub(super) lba: u64,
     blocks: u64,
-    bytes: usize,
+    pub(super) bytes: usize,
 }
 
 impl Range {
-    fn new(open: &Open, lba: u64, blocks: u64) -> Result<Self> {
+    pub(super) fn new(open: &Open, lba: u64, blocks: u64) -> Result<Self> {
         open.require(SsdType::Lba)?;
         let member = open.member();
         let bytes =
@@ -51,7 +51,7 @@ impl Range {
     }
 
     /// Its pieces, each of at most one command: first block and offset in bytes.
-    fn pieces(&self, open: &Open) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
+    pub(super) fn pieces(&self, open: &Open) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
         let block_bytes = open.member().sector_bytes() as usize;
         let step = VALUE_BYTES_MAX as usize / block_bytes * block_bytes;
         let (lba, bytes) = (self.lba, self.bytes);
@@ -65,7 +65,7 @@ impl Range {
 ///
 /// # Safety
 /// `buf` is null or has `bytes` bytes that nobody else uses for `'a`.
-unsafe fn buffer<'a>(buf: *mut c_void, bytes: usize) -> Result<&'a mut [u8]> {
+pub(super) unsafe fn buffer<'a>(buf: *mut c_void, bytes: usize) -> Result<&'a mut [u8]> {
     if bytes == 0 {
         return Ok(&mut []);
     }
@@ -157,7 +157,7 @@ extern "C" fn unvme_flush(number: u64) -> c_int {
 }
 
 /// A range that one command takes.
-fn single(open: &Open, lba: u64, blocks: u32) -> Result<Range> {
+pub(super) fn single(open: &Open, lba: u64, blocks: u32) -> Result<Range> {
     let range = Range::new(open, lba, blocks.into())?;
     if range.bytes == 0 || range.bytes > VALUE_BYTES_MAX as usize {
         return Err(Failure::new(Code::INVALID_VALUE_SIZE, "one block to 2 MiB are expected"));
@@ -166,7 +166,7 @@ fn single(open: &Open, lba: u64, blocks: u32) -> Result<Range> {
 }
 
 /// Submits with a token that owns `io`, and takes it back when that fails.
-fn submit(
+pub(super) fn submit(
     io: BlockIo,
     submit: impl FnOnce(u64) -> std::result::Result<(), sdk::session::OpError>,
 ) -> Result<()> {

@@ -3,4 +3,6 @@
 mod blocks;
 mod devices;
 mod errors;
+mod faults;
+mod fdp;
 mod pairs;

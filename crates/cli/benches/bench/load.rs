@@ -49,7 +49,12 @@ pub(crate) fn null_device(bytes: u64) -> Result<Device> {
 }
 
 fn device(bytes: u64, store: Box<dyn Store>) -> Result<Device> {
-    let ssd: Arc<Ssd> = Ssd::new(SsdConfig::block(bytes, PAGE_BYTES as u32), store)?;
+    device_of(SsdConfig::block(bytes, PAGE_BYTES as u32), store)
+}
+
+/// A device in this process.
+pub(crate) fn device_of(config: SsdConfig, store: Box<dyn Store>) -> Result<Device> {
+    let ssd: Arc<Ssd> = Ssd::new(config, store)?;
     Ok(open_function("bench device", ssd, &ControllerOptions::default())?)
 }
 
@@ -85,6 +90,11 @@ impl Load {
         let pages = block.bytes() / PAGE_BYTES as u64;
         let page_blocks = PAGE_BYTES as u32 / block.block_bytes();
         Ok(Self { queue, free, random: Random::new(u64::from(depth)), pages, page_blocks, write })
+    }
+
+    /// The same load on the first pages of the device alone.
+    pub(crate) fn within(self, pages: u64) -> Self {
+        Self { pages: self.pages.min(pages), ..self }
     }
 
     /// Buffers like those of the load, for its bare counterpart.

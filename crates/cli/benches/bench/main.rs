@@ -14,7 +14,7 @@
 //! | `kv_load` | a key-value device, and its loop |
 //! | `delayed` | a device that is as slow as flash |
 //! | `peer` | programs in C that a row compares with |
-//! | `block`, `vfio_user`, `kv`, `kv_rocksdb`, `kv_session`, `kv_memory` | the rows |
+//! | `block`, `vfio_user`, `kv`, `kv_rocksdb`, `kv_session`, `kv_memory`, `wall`, `ftl`, `flash` | the rows |
 #![deny(unsafe_code)]
 
 mod allocs;
@@ -22,6 +22,8 @@ mod bare;
 mod block;
 mod cores;
 mod delayed;
+mod flash;
+mod ftl;
 mod kv;
 mod kv_load;
 mod kv_memory;
@@ -32,6 +34,7 @@ mod pairs;
 mod peer;
 mod row;
 mod vfio_user;
+mod wall;
 
 use std::io::Write;
 use std::path::Path;
@@ -45,7 +48,7 @@ use crate::row::Row;
 /// A row's identifier and what measures it.
 type Bench = (&'static str, fn(&Effort) -> Result<Row>);
 
-const BENCHES: [Bench; 19] = [
+const BENCHES: [Bench; 25] = [
     (block::READ, block::read),
     (block::WRITE, block::write),
     (block::NULL_RATE, block::null_rate),
@@ -65,6 +68,12 @@ const BENCHES: [Bench; 19] = [
     (kv_session::CACHE_SLOW, kv_session::cache_slow),
     (kv_memory::INDEX, kv_memory::index),
     (kv_memory::REOPEN, kv_memory::reopen),
+    (flash::READ_COST, flash::read_cost),
+    (flash::WRITE_COST, flash::write_cost),
+    (ftl::RECIPE_A, ftl::recipe_a),
+    (ftl::RECIPE_B, ftl::recipe_b),
+    (ftl::SIM_RATE, ftl::sim_rate),
+    (wall::ERROR, wall::error),
 ];
 
 fn main() -> ExitCode {

@@ -90,6 +90,7 @@ pub(crate) fn serve(socket: &str, core: &str, bytes: &str) -> Result<()> {
         socket: Some(socket.into()),
         core: Some(core.parse().context("core")?),
         spin: None,
+        faults: Vec::new(),
     };
     let ready = |_: &Path| {
         let mut out = std::io::stdout();

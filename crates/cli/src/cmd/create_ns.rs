@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use unvme::{Device, Nsid, Size};
+use unvme_spec::fdp::RUH_MAX;
 use unvme_spec::identify::{IdentifyNamespace, KvNamespaceCreate, NamespaceCreate, csi};
 
 use super::format::format_of_size;
@@ -20,6 +21,7 @@ A new namespace has to be attached before it can be used.
 Examples:
   unvme create-ns 0000:02:00.0 --size 1G --block-size 4096
   unvme create-ns 0000:02:00.0 --size 1G --csi 1             for pairs
+  unvme create-ns 0000:02:00.0 --size 1G --phndls 0,1,2,3    with four placement handles (FDP)
   unvme create-ns 0000:02:00.0 --nsze 262144 --ncap 262144 --flbas 0")]
 pub(crate) struct CreateNs {
     #[command(flatten)]
@@ -45,12 +47,22 @@ pub(crate) struct CreateNs {
     /// I/O command set: 0 NVM, 1 key value, whose sizes are in bytes
     #[arg(short = 'y', long, value_name = "CSI", default_value = "0", value_parser = numbers::u8)]
     csi: u8,
+    /// Endurance group; the device chooses when it is 0
+    #[arg(short, long, value_name = "ENDGID", default_value = "0", value_parser = numbers::u16)]
+    endg_id: u16,
+    /// Number of placement handles; that of --phndls when left out
+    #[arg(short = 'n', long, value_name = "COUNT", requires = "phndls", value_parser = numbers::u16)]
+    nphndls: Option<u16>,
+    /// Reclaim unit handles of the placement handles 0, 1 and so on, separated by commas: Flexible Data Placement
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = numbers::u16)]
+    phndls: Vec<u16>,
     #[command(flatten)]
     output: Output,
 }
 
 impl CreateNs {
     pub(crate) fn run(self) -> Result<()> {
+        self.check_handles()?;
         let device = self.device.open()?;
         match self.csi {
             csi::NVM => {}
@@ -75,9 +87,11 @@ impl CreateNs {
         request.ncap = ncap;
         request.flbas = format & 0xf | (format & 0x30) << 1;
         request.nmic = self.nmic;
+        self.place(&mut request);
         let nsid = device.admin(|controller| controller.create_namespace(&request, csi::NVM))?;
         let json =
             Fields::new().with("nsid", nsid.0).with("nsze", nsze).with("ncap", ncap).with("flbas", format);
+        let json = self.with_handles(json);
         Screen::new().say(self.output.output, json, format!("create-ns: Success, created nsid:{nsid}"))
     }
 
@@ -93,10 +107,38 @@ impl CreateNs {
         let mut request = KvNamespaceCreate::default();
         (request.nsze, request.kvfc, request.nmic) = (nsze, format & 0xf, self.nmic);
         // The driver sends the page as it is, whichever command set it is for.
-        let request: NamespaceCreate = zerocopy::transmute!(request);
+        let mut request: NamespaceCreate = zerocopy::transmute!(request);
+        self.place(&mut request);
         let nsid = device.admin(|controller| controller.create_namespace(&request, csi::KEY_VALUE))?;
-        let json = Fields::new().with("nsid", nsid.0).with("nsze", nsze).with("kvfc", format);
+        let json =
+            self.with_handles(Fields::new().with("nsid", nsid.0).with("nsze", nsze).with("kvfc", format));
         Screen::new().say(self.output.output, json, format!("create-ns: Success, created nsid:{nsid}"))
+    }
+
+    fn check_handles(&self) -> Result<()> {
+        let listed = self.phndls.len();
+        match self.nphndls {
+            Some(count) if usize::from(count) != listed => {
+                Err(usage(format!("--nphndls {count}: --phndls lists {listed}")))
+            }
+            _ if listed > RUH_MAX => {
+                Err(usage(format!("--phndls: {listed} handles, a namespace has at most {RUH_MAX}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Endurance group and placement handles: at the same place for blocks and for pairs.
+    fn place(&self, request: &mut NamespaceCreate) {
+        request.endgid = self.endg_id;
+        request.nphndls = self.phndls.len() as u16;
+        for (entry, ruhid) in request.phndl.iter_mut().zip(&self.phndls) {
+            *entry = *ruhid;
+        }
+    }
+
+    fn with_handles(&self, json: Fields) -> Fields {
+        if self.phndls.is_empty() { json } else { json.with("phndls", self.phndls.clone()) }
     }
 
     /// Index of the LBA format and the bytes of its block.

@@ -1,30 +1,30 @@
 //! `device create`, `list`, `show`, `check`, `remove`.
 
 mod check;
-
-use std::str::FromStr;
+mod create;
+mod flash;
 
 use anyhow::Result;
-use clap::{Args, Subcommand, ValueEnum};
-use unvme::registry::{
-    BlockBytes, CAPACITY_UNIT, DeviceSpec, DeviceType, KeyspaceField, MODEL_DEFAULT, MediaKind,
-    NamespaceSpec, Slot,
-};
-use unvme::{Error, NotASize, PciAddress, Registry, Size};
+use clap::{Args, Subcommand};
+use unvme::registry::{BlockBytes, DeviceSpec, DeviceType, Slot};
+use unvme::{Error, PciAddress, Registry, Size};
 
 use crate::output::{Output, Screen};
 use crate::value::{Fields, Value};
+
+/// Columns of a name in the text of a device.
+const NAME_WIDTH: usize = 15;
 
 /// Virtual devices.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Create a virtual device
-    Create(Create),
+    Create(create::Create),
     /// List the virtual devices
     List(List),
     /// Show one virtual device
     Show(Show),
-    /// Read everything in a virtual device's key-value namespaces and name what is lost
+    /// Verify what a virtual device holds, pairs and flash, and name what is lost
     Check(check::Check),
     /// Remove a virtual device and its data
     Remove(Remove),
@@ -40,135 +40,6 @@ impl Command {
             Self::Remove(command) => command.run(),
         }
     }
-}
-
-/// Types of devices that can be asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Type {
-    /// Logical blocks
-    Block,
-    /// Keys and values
-    Kv,
-}
-
-/// Where vendor key-value commands name their keyspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Keyspace {
-    /// In command dword 3
-    Cdw3,
-    /// In place of the namespace, as the uNVMe SDK sends it
-    Nsid,
-}
-
-/// A namespace to start with: `1G`, or `kv:1G` when it is of another type than the device.
-#[derive(Clone, Copy, Debug)]
-struct NamespaceRequest {
-    kind: Option<DeviceType>,
-    size: Size,
-}
-
-impl FromStr for NamespaceRequest {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (kind, size) = match text.split_once(':') {
-            Some(("kv", size)) => (Some(DeviceType::Kv), size),
-            Some(("block", size)) => (Some(DeviceType::Block), size),
-            Some((other, _)) => return Err(format!("`{other}` is no type, expected block or kv")),
-            None => (None, text),
-        };
-        Ok(Self { kind, size: size.parse().map_err(|error: NotASize| error.to_string())? })
-    }
-}
-
-/// Where the data is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Media {
-    /// A sparse file, which grows as blocks are written
-    File,
-    /// Nowhere: for measuring everything but the media
-    Null,
-}
-
-/// Arguments of `device create`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  unvme device create 0000:02:00.0 --size 4G
-  unvme device create --size 1T --block 4096           at the first free address
-  unvme device create 03:00.0 --size 4G --namespaces 1G,2G
-  unvme device create 04:00.0 --type kv --size 4G
-  unvme device create 05:00.0 --type kv --size 4G --namespaces 2G,block:2G")]
-pub(crate) struct Create {
-    /// PCI address, such as 0000:02:00.0; the first free one when left out
-    #[arg(value_name = "ADDRESS")]
-    address: Option<PciAddress>,
-    /// Capacity, such as 4G; a multiple of 2M
-    #[arg(short, long, value_name = "SIZE")]
-    size: Size,
-    /// Type of the device
-    #[arg(short, long = "type", value_name = "TYPE", default_value = "block")]
-    device_type: Type,
-    /// Bytes of a logical block, 512 or 4096; can be changed with `unvme format`
-    #[arg(short, long, value_name = "BYTES", default_value = "512")]
-    block: BlockBytes,
-    /// Sizes of the namespaces, of the device's type or with one in front; one of the whole capacity when left out
-    #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
-    namespaces: Vec<NamespaceRequest>,
-    /// Where vendor key-value commands name their keyspace
-    #[arg(long, value_name = "FIELD", default_value = "cdw3")]
-    keyspace_field: Keyspace,
-    /// Where the data is kept
-    #[arg(short, long, value_name = "MEDIA", default_value = "file")]
-    media: Media,
-    /// Serial number, up to 20 characters; made from the address when left out
-    #[arg(long, value_name = "TEXT")]
-    serial: Option<String>,
-    /// Model number, up to 40 characters
-    #[arg(long, value_name = "TEXT", default_value = MODEL_DEFAULT)]
-    model: String,
-    #[command(flatten)]
-    output: Output,
-}
-
-impl Create {
-    pub(crate) fn run(self) -> Result<()> {
-        let registry = Registry::from_environment()?;
-        let address = self.address.map_or_else(|| registry.free_address(), Ok)?;
-        let serial = self.serial.clone().unwrap_or_else(|| serial_of(address));
-        let mut spec = match self.device_type {
-            Type::Block => DeviceSpec::block(self.size, self.block, serial),
-            Type::Kv => DeviceSpec::kv(self.size, serial),
-        };
-        spec.model = self.model.clone();
-        spec.media = match self.media {
-            Media::File => MediaKind::File,
-            Media::Null => MediaKind::Null,
-        };
-        if !self.namespaces.is_empty() {
-            spec.namespaces = self
-                .namespaces
-                .iter()
-                .map(|request| match request.kind.unwrap_or(spec.device_type) {
-                    DeviceType::Kv => NamespaceSpec::key_value(request.size.0),
-                    _ => NamespaceSpec::blocks(request.size.0, self.block),
-                })
-                .collect();
-        }
-        spec.keyspace_field = match self.keyspace_field {
-            Keyspace::Cdw3 => KeyspaceField::Cdw3,
-            Keyspace::Nsid => KeyspaceField::Nsid,
-        };
-        let slot = registry.create(address, &spec)?;
-        let line = format!("created {address}: {} in {}", self.size, slot.folder().display());
-        Screen::new().say(self.output.output, describe(&slot, &spec)?, line)
-    }
-}
-
-/// A serial number that differs from that of every other slot of this registry.
-fn serial_of(address: PciAddress) -> String {
-    let PciAddress { domain, bus, device, function } = address;
-    format!("UNVME{domain:04X}{bus:02X}{device:02X}{function:X}")
 }
 
 /// Arguments of `device list`.
@@ -241,16 +112,18 @@ impl Show {
         let spec = slot.spec()?;
         let fields = describe(&slot, &spec)?;
         Screen::new().show(self.output.output, &fields, |out| {
-            fields.write_lines(out, 15)?;
+            fields.write_lines(out, NAME_WIDTH)?;
             for (index, namespace) in spec.namespaces.iter().enumerate() {
                 let name = format!("namespace {}", index + 1);
                 let size = Size(namespace.bytes);
                 match namespace.logical_block().map(BlockBytes::get) {
-                    Some(block) => writeln!(out, "{name:15}: {size} in blocks of {block} bytes when new")?,
-                    None => writeln!(out, "{name:15}: {size} for pairs when new")?,
+                    Some(block) => {
+                        writeln!(out, "{name:NAME_WIDTH$}: {size} in blocks of {block} bytes when new")?
+                    }
+                    None => writeln!(out, "{name:NAME_WIDTH$}: {size} for pairs when new")?,
                 }
             }
-            Ok(())
+            flash::write(out, &spec)
         })
     }
 }
@@ -295,10 +168,6 @@ fn rounded(bytes: u64) -> String {
 }
 
 fn describe(slot: &Slot, spec: &DeviceSpec) -> Result<Fields, Error> {
-    let media = match spec.media {
-        MediaKind::File => "file",
-        MediaKind::Null => "null",
-    };
     let state = match slot.holder()? {
         None => "free".to_owned(),
         Some(pid) => {
@@ -323,19 +192,22 @@ fn describe(slot: &Slot, spec: &DeviceSpec) -> Result<Fields, Error> {
     if spec.device_type == DeviceType::Kv {
         fields = fields.with("keyspace_field", spec.keyspace_field.name());
     }
-    Ok(fields
+    let fields = fields
         .with("capacity_bytes", spec.capacity_bytes)
         .with("disk_bytes", slot.disk_bytes()?)
-        .with("media", media)
+        .with("media", spec.media.name())
+        .with("timing", spec.timing.name())
         .with("serial", spec.serial.as_str())
         .with("model", spec.model.as_str())
         .with("state", state)
         .with("folder", slot.folder().display().to_string())
         .with("socket", slot.socket_path().display().to_string())
-        .with("namespaces", namespaces))
+        .with("namespaces", namespaces);
+    Ok(match &spec.ftl {
+        Some(ftl) => fields.with("ftl", flash::fields(ftl, spec)?),
+        None => fields,
+    })
 }
-
-const _: () = assert!(CAPACITY_UNIT.0 == 2 << 20, "the help says 2M");
 
 #[cfg(test)]
 mod tests {

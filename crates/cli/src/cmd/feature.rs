@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use unvme::{Device, Nsid};
 use unvme_spec::admin::{GetFeatures, SetFeatures};
-use unvme_spec::feature::{Select, TIMESTAMP_MS_MAX, Timestamp, fid};
+use unvme_spec::feature::{FdpEvents, Select, TIMESTAMP_MS_MAX, Timestamp, fid};
 use zerocopy::IntoBytes;
 
 use crate::exit::usage;
@@ -29,6 +29,18 @@ fn data_bytes(feature_id: u8) -> u32 {
         fid::HOST_BEHAVIOR_SUPPORT => 512,
         fid::AUTONOMOUS_POWER_STATE_TRANSITION => 256,
         fid::LBA_RANGE_TYPE => 4096,
+        // As many as the count of them can say, in whole dwords.
+        fid::FLEXIBLE_DATA_PLACEMENT_EVENTS => 512,
+        _ => 0,
+    }
+}
+
+/// Command dword 11 where it names what the feature is about, and nothing was named: the one endurance group that most
+/// devices have, all event types.
+fn subject(feature_id: u8) -> u32 {
+    match feature_id {
+        fid::FLEXIBLE_DATA_PLACEMENT => 1,
+        fid::FLEXIBLE_DATA_PLACEMENT_EVENTS => FdpEvents::new().with_event_types(u8::MAX).into_bits(),
         _ => 0,
     }
 }
@@ -40,6 +52,7 @@ fn namespace(device: &Device, named: Option<u32>, feature_id: u8) -> Result<Nsid
         (None, fid::ERROR_RECOVERY | fid::LBA_RANGE_TYPE | fid::NAMESPACE_WRITE_PROTECTION) => {
             NamespaceArg { namespace_id: None }.choose(device)
         }
+        (None, fid::FLEXIBLE_DATA_PLACEMENT_EVENTS) => NamespaceArg { namespace_id: None }.choose_any(device),
         (named, _) => Ok(Nsid(named.unwrap_or(0))),
     }
 }
@@ -65,9 +78,9 @@ pub(crate) struct GetFeature {
     /// Bytes of the feature's data structure; known for the features of the specification
     #[arg(short = 'l', long, value_name = "BYTES", value_parser = numbers::u32)]
     data_len: Option<u32>,
-    /// What else the feature needs to know, such as an interrupt vector
-    #[arg(short, long, value_name = "CDW11", default_value = "0", value_parser = numbers::u32)]
-    cdw11: u32,
+    /// What else the feature needs to know, such as an interrupt vector; 0 when left out, endurance group 1 for FDP
+    #[arg(short, long, value_name = "CDW11", value_parser = numbers::u32)]
+    cdw11: Option<u32>,
     /// Explain the value
     #[arg(short = 'H', long)]
     human_readable: bool,
@@ -90,8 +103,8 @@ impl GetFeature {
         }
         let device = self.device.open()?;
         let nsid = namespace(&device, self.namespace_id, self.feature_id)?;
-        let command =
-            GetFeatures { nsid, fid: self.feature_id, select, cdw11: self.cdw11, ..Default::default() };
+        let cdw11 = self.cdw11.unwrap_or_else(|| subject(self.feature_id));
+        let command = GetFeatures { nsid, fid: self.feature_id, select, cdw11, ..Default::default() };
         let feature = device.admin(|controller| controller.get_feature(command, bytes as usize))?;
         let mut screen = Screen::new();
         if self.raw_binary {
@@ -101,7 +114,7 @@ impl GetFeature {
         let name = show::name(self.feature_id);
         let explained = match select {
             Select::SupportedCapabilities => Fields::new(),
-            _ => show::fields(self.feature_id, feature.value),
+            _ => show::fields(self.feature_id, feature.value, &feature.data),
         };
         let mut json = Fields::new()
             .with("feature_id", self.feature_id)
@@ -146,16 +159,18 @@ resets it: without --save only the device's answer is of use.
 Examples:
   unvme set-feature 0000:02:00.0 -f 6 -v 0 --save      switch the volatile write cache off
   unvme set-feature 0000:02:00.0 -f 0xe -v 1700000000000
-                                                       set the time, in milliseconds since 1970")]
+                                                       set the time, in milliseconds since 1970
+  unvme set-feature 0000:02:00.0 -f 0x1d -c 1 --save   enable FDP with configuration 0")]
 pub(crate) struct SetFeature {
     #[command(flatten)]
     device: DeviceArg,
     /// Feature
     #[arg(short, long, value_name = "FID", value_parser = numbers::u8)]
     feature_id: u8,
-    /// New value: command dword 11, or the number in the feature's data structure
-    #[arg(short, long, value_name = "VALUE", default_value = "0", value_parser = numbers::u64)]
-    value: u64,
+    /// New value: command dword 11, or the number in the feature's data structure; 0 when left out, endurance group 1
+    /// for FDP
+    #[arg(short, long, value_name = "VALUE", value_parser = numbers::u64)]
+    value: Option<u64>,
     /// Command dword 12, for features that use it
     #[arg(short, long, value_name = "CDW12", default_value = "0", value_parser = numbers::u32)]
     cdw12: u32,
@@ -177,11 +192,12 @@ pub(crate) struct SetFeature {
 
 impl SetFeature {
     pub(crate) fn run(self) -> Result<()> {
-        let data = self.read_data()?;
-        let value = match u32::try_from(self.value) {
+        let given = self.value();
+        let data = self.read_data(given)?;
+        let value = match u32::try_from(given) {
             Ok(value) => value,
             Err(_) if self.feature_id == fid::TIMESTAMP => 0,
-            Err(_) => return Err(usage(format!("--value {:#x}: expected at most 32 bits", self.value))),
+            Err(_) => return Err(usage(format!("--value {given:#x}: expected at most 32 bits"))),
         };
         let device = self.device.open()?;
         let nsid = namespace(&device, self.namespace_id, self.feature_id)?;
@@ -198,22 +214,29 @@ impl SetFeature {
         let json = Fields::new()
             .with("feature_id", self.feature_id)
             .with("name", name)
-            .with("value", self.value)
+            .with("value", given)
             .with("cdw12", self.cdw12)
             .with("save", self.save)
             .with("result", result);
         let line = format!(
             "set-feature:{:#04x} ({name}), value:{:#010x}, cdw12:{:#010x}, save:{}",
             self.feature_id,
-            self.value,
+            given,
             self.cdw12,
             u8::from(self.save)
         );
         Screen::new().say(self.output.output, json, line)
     }
 
+    fn value(&self) -> u64 {
+        self.value.unwrap_or_else(|| match self.feature_id {
+            fid::FLEXIBLE_DATA_PLACEMENT => subject(self.feature_id).into(),
+            _ => 0,
+        })
+    }
+
     /// The data structure: from the file, or from the value where the structure is little else.
-    fn read_data(&self) -> Result<Vec<u8>> {
+    fn read_data(&self, value: u64) -> Result<Vec<u8>> {
         let length = self.data_len.unwrap_or_else(|| data_bytes(self.feature_id));
         if length > DATA_BYTES_MAX {
             return Err(usage(format!("--data-len {length}: expected at most {DATA_BYTES_MAX} bytes")));
@@ -241,10 +264,10 @@ impl SetFeature {
         }
         match (self.feature_id, length) {
             (_, 0) => Ok(Vec::new()),
-            (fid::TIMESTAMP, _) if self.value > TIMESTAMP_MS_MAX => {
-                Err(usage(format!("--value {}: a timestamp has 48 bits of milliseconds", self.value)))
+            (fid::TIMESTAMP, _) if value > TIMESTAMP_MS_MAX => {
+                Err(usage(format!("--value {value}: a timestamp has 48 bits of milliseconds")))
             }
-            (fid::TIMESTAMP, _) => Ok(Timestamp::new(self.value, 0).as_bytes().to_vec()),
+            (fid::TIMESTAMP, _) => Ok(Timestamp::new(value, 0).as_bytes().to_vec()),
             (id, length) => Err(usage(format!(
                 "{} is set with a data structure of {length} bytes; name a file with --data",
                 show::name(id)

@@ -20,6 +20,9 @@ use crate::value::{Fields, Value};
 pub(crate) struct IdCtrl {
     #[command(flatten)]
     device: DeviceArg,
+    /// Explain attributes and capabilities bit by bit
+    #[arg(short = 'H', long)]
+    human_readable: bool,
     /// Write the 4096 bytes as they are
     #[arg(short = 'b', long)]
     raw_binary: bool,
@@ -36,7 +39,7 @@ impl IdCtrl {
             return screen.write_raw(data.as_bytes());
         }
         screen.show(self.output.output, show::identify::controller(&data), |out| {
-            show::identify::write_controller(out, &data)
+            show::identify::write_controller(out, &data, self.human_readable)
         })
     }
 }

@@ -11,6 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use unvme::{EventFd, ServeOptions, serve};
 
+use crate::fault::read_rules;
 use crate::output::{Output, Screen};
 use crate::target::DeviceArg;
 use crate::value::Fields;
@@ -39,6 +40,9 @@ pub(crate) struct Serve {
     /// Never nap: the lowest latency, and a processor that is always busy
     #[arg(long, conflicts_with = "idle")]
     busy_poll: bool,
+    /// Rules for faults, as `unvme fault add --file` reads them; they end with the server
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -58,6 +62,7 @@ impl Serve {
             socket: self.socket,
             core: self.core,
             spin: (!self.busy_poll).then(|| Duration::from_millis(self.idle)),
+            faults: self.faults.as_deref().map_or_else(|| Ok(Vec::new()), read_rules)?,
         };
         let name = &self.device.device;
         let announce = |path: &Path| {

@@ -2,8 +2,13 @@
 
 use anyhow::Result;
 use clap::Args;
+use unvme::{AccessFlags, WriteOptions};
+use unvme_spec::directive::dtype;
+use unvme_spec::fdp::PlacementId;
 
 use super::transfer::{Data, Range, pump};
+use crate::exit::usage;
+use crate::numbers;
 use crate::output::{Output, Screen};
 use crate::target::{DeviceArg, Force, NamespaceArg};
 use crate::value::Fields;
@@ -16,7 +21,8 @@ With a count or a size, zeroes follow the end of the input up to the last block.
 
 Examples:
   echo hello | unvme write 0000:02:00.0 -s 0 -z 512
-  unvme write 0000:02:00.0 -s 2048 --data image.bin")]
+  unvme write 0000:02:00.0 -s 2048 --data image.bin
+  unvme write 0000:02:00.0 -s 4096 --data image.bin --dir-type 2 --dir-spec 1")]
 pub(crate) struct Write {
     #[command(flatten)]
     device: DeviceArg,
@@ -29,6 +35,12 @@ pub(crate) struct Write {
     /// Each command completes only when its data is on the media
     #[arg(short, long)]
     force_unit_access: bool,
+    /// Directive: 0 none, 2 data placement
+    #[arg(short = 'T', long, value_name = "TYPE", default_value = "0", value_parser = clap::value_parser!(u8).range(0..=2))]
+    dir_type: u8,
+    /// With data placement: the placement identifier, one of `unvme fdp status`
+    #[arg(short = 'S', long, value_name = "PID", default_value = "0", value_parser = numbers::u16)]
+    dir_spec: u16,
     #[command(flatten)]
     force: Force,
     #[command(flatten)]
@@ -37,6 +49,7 @@ pub(crate) struct Write {
 
 impl Write {
     pub(crate) fn run(self) -> Result<()> {
+        let options = self.options()?;
         let device = self.device.open()?;
         let mut block = self.namespace.block(&device)?;
         let extent = self.range.extent(self.data.data_size, block.block_bytes())?;
@@ -45,11 +58,7 @@ impl Write {
         let what = format!("write destroys what is on namespace {} from block {start} on", block.nsid());
         self.force.confirm(&device, &what)?;
         let moved = pump(&self.data, extent, start, block.block_bytes(), |lba, data| {
-            let written = match self.force_unit_access {
-                true => block.write_through_at(lba, data),
-                false => block.write_at(lba, data),
-            };
-            Ok(written?)
+            Ok(block.write_with(lba, data, options)?)
         })?;
         let blocks = moved.bytes / u64::from(block.block_bytes());
         let json = Fields::new()
@@ -63,5 +72,19 @@ impl Write {
             line = format!("{line} and {} of zeroes behind them", moved.padding);
         }
         Screen::new().say(self.output.output, json, line)
+    }
+
+    fn options(&self) -> Result<WriteOptions> {
+        let placement = match (self.dir_type, self.dir_spec) {
+            (0, 0) => None,
+            (dtype::DATA_PLACEMENT, pid) => Some(PlacementId(pid)),
+            (other, pid) => {
+                return Err(usage(format!(
+                    "--dir-type {other} --dir-spec {pid}: expected --dir-type 2 (data placement)"
+                )));
+            }
+        };
+        let flags = if self.force_unit_access { AccessFlags::FUA } else { AccessFlags::default() };
+        Ok(WriteOptions { flags, placement })
     }
 }

@@ -267,6 +267,7 @@ fn run(findings: &Findings<'_>) -> Result<Run> {
             verify: findings.verified,
             rate_limit_iops: None,
             commands: Some(findings.commands),
+            placement: None,
         },
         points: findings.phases.iter().map(point).collect::<Result<_>>()?,
         harness: None,

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use super::addresses::Distribution;
 use super::cores::CoreList;
 use super::matrix::Axis;
+use super::placement::{PlacementList, Select};
 use super::run;
 use crate::numbers;
 use crate::target::Force;
@@ -31,6 +32,7 @@ Examples:
   unvme perf -r mem:block:1G -w randread -q 32 -t 10 --latency
   unvme perf -r mem:block:1G --matrix threads=1,2 depth=1..256 -t 1 --report unvme-report.html
   unvme perf -r 0000:02:00.0 -w randrw -M 70 -c 0x3 --verify
+  unvme perf -r mem:block:1G,fdp -w randwrite --fdp-pid 0-3 --fdp-select random
   unvme perf -r 0000:02:00.0 -w randwrite --rate 50000 --dist zipf:0.99 --output json")]
 pub(crate) struct Perf {
     /// Device: 0000:02:00.0, mem:block:SIZE or vfio-user:SOCKET; several are driven at once
@@ -78,6 +80,15 @@ pub(crate) struct Perf {
     /// Seed of addresses; the same seed asks for the same blocks in the same order
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = numbers::u64)]
     pub(super) seed: u64,
+    /// Placement identifiers that writes carry, such as 0,2 or 0-3: Flexible Data Placement (fio's plids)
+    #[arg(long, value_name = "LIST")]
+    pub(super) fdp_pid: Option<PlacementList>,
+    /// How a write gets one of --fdp-pid (fio's plid_select)
+    #[arg(long, value_name = "HOW", default_value = "round-robin", requires = "fdp_pid")]
+    pub(super) fdp_select: Select,
+    /// Rules for faults, as `unvme fault add --file` reads them, from the first point to the end
+    #[arg(long, value_name = "FILE")]
+    pub(super) faults: Option<PathBuf>,
     /// Use the first SIZE bytes of each namespace only
     #[arg(long, value_name = "SIZE", value_parser = numbers::bytes)]
     pub(super) range: Option<u64>,

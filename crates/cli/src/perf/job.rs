@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use unvme::{Block, Device, Nsid, OpenOptions, Size, Transport, open};
+use unvme::fdp::PlacementId;
+use unvme::{Block, Device, Error, Nsid, OpenOptions, Size, Transport, open};
 
 use super::addresses::{Distribution, Mix};
 use super::args::Perf;
@@ -14,8 +15,9 @@ use super::lane::Unit;
 use super::ledger::Ledger;
 use super::machine;
 use super::matrix::Axis;
+use super::placement::{Placements, Select};
 use crate::exit::usage;
-use crate::report::{DeviceIdentity, Workload};
+use crate::report::{DeviceIdentity, PlacedWrites, Workload};
 
 /// A namespace to measure.
 #[derive(Debug)]
@@ -65,6 +67,8 @@ pub(super) struct Job {
     pub(super) time: Duration,
     pub(super) rate: Option<u64>,
     pub(super) latency: bool,
+    placements: Vec<PlacementId>,
+    select: Select,
     pub(super) workload: Workload,
     stop: Arc<AtomicBool>,
 }
@@ -76,6 +80,7 @@ impl Job {
     /// A usage error that names the option; those of opening a device; a refusal to write to a real one.
     pub(super) fn new(args: &Perf, stop: Arc<AtomicBool>) -> Result<Self> {
         let mix = mix(args)?;
+        check_placed(args)?;
         let (threads, depths) = axes(args)?;
         let cores = choose_cores(args, &threads)?;
         let mut targets = Vec::new();
@@ -97,6 +102,10 @@ impl Job {
             verify: args.verify,
             rate_limit_iops: args.rate,
             commands: None,
+            placement: args.fdp_pid.as_ref().map(|list| PlacedWrites {
+                identifiers: list.0.iter().map(|id| id.0).collect(),
+                select: args.fdp_select.name().to_owned(),
+            }),
         };
         Ok(Self {
             targets,
@@ -107,9 +116,27 @@ impl Job {
             time: Duration::from_secs_f64(args.time),
             rate: args.rate,
             latency: args.latency,
+            placements: args.fdp_pid.as_ref().map(|list| list.0.clone()).unwrap_or_default(),
+            select: args.fdp_select,
             workload,
             stop,
         })
+    }
+
+    /// Where the writes of lane number `stream` go, if that was said.
+    pub(super) fn placements(&self, stream: u64) -> Option<Placements> {
+        Placements::new(&self.placements, self.select, self.mix.seed, stream)
+    }
+
+    /// The devices, each once.
+    pub(super) fn devices(&self) -> Vec<Arc<Device>> {
+        let mut devices: Vec<Arc<Device>> = Vec::new();
+        for target in &self.targets {
+            if !devices.iter().any(|device| Arc::ptr_eq(device, &target.device)) {
+                devices.push(Arc::clone(&target.device));
+            }
+        }
+        devices
     }
 
     /// True after Ctrl-C.
@@ -138,6 +165,16 @@ fn mix(args: &Perf) -> Result<Mix> {
         return Err(usage(format!("--dist: the addresses of `-w {name}` are sequential; use rand{name}")));
     }
     Ok(Mix { pattern, read_percent, distribution: args.dist, seed: args.seed })
+}
+
+/// Placement identifiers are for writes.
+fn check_placed(args: &Perf) -> Result<()> {
+    match (&args.fdp_pid, args.pattern) {
+        (Some(_), pattern) if !pattern.writes() => {
+            Err(usage(format!("--fdp-pid: `-w {}` does not write", pattern.name())))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Thread counts, if any were given, and depths.
@@ -213,7 +250,13 @@ fn keeps_nothing(name: &str) -> bool {
 }
 
 fn open_target(args: &Perf, device: &Arc<Device>, nsid: Nsid, fill: bool) -> Result<Target> {
-    let block = device.block(nsid)?;
+    let mut block = device.block(nsid)?;
+    if let Some(placements) = &args.fdp_pid {
+        block.check_placements(&placements.0).map_err(|e| match e {
+            Error::Argument(reason) => usage(format!("--fdp-pid: {reason}")),
+            e => anyhow::Error::new(e).context("--fdp-pid"),
+        })?;
+    }
     let name = device.name();
     let block_bytes = u64::from(block.block_bytes());
     let transfer_max = u64::from(block.namespace().transfer_blocks_max()) * block_bytes;

@@ -4,13 +4,16 @@ use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
-use unvme::{Block, BlockOp, BlockQueue, BlockRange, Completion, DmaBuf, Lba, QueueOptions, Status};
+use unvme::{
+    Block, BlockOp, BlockQueue, BlockRange, Completion, DmaBuf, Lba, QueueOptions, Status, WriteOptions,
+};
 
 use super::addresses::Addresses;
 use super::books::Books;
 use super::data;
 use super::ledger::{Ledger, after, expected};
 use super::pace::Pace;
+use super::placement::Placements;
 
 /// Time since a thread began.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +77,8 @@ struct Desk<'a> {
     device: &'a str,
     unit: Unit,
     addresses: Addresses,
+    /// Where writes go, when that was said.
+    placements: Option<Placements>,
     /// Present when data is verified.
     ledger: Option<&'a Ledger>,
     slots: Vec<Slot>,
@@ -92,6 +97,7 @@ pub(super) struct Plan<'a> {
     pub(super) depth: u16,
     pub(super) unit: Unit,
     pub(super) addresses: Addresses,
+    pub(super) placements: Option<Placements>,
     pub(super) ledger: Option<&'a Ledger>,
     pub(super) books: Books,
     /// Commands per second, when there is a limit.
@@ -126,6 +132,7 @@ impl<'a> Lane<'a> {
             device: plan.device,
             unit: plan.unit,
             addresses: plan.addresses,
+            placements: plan.placements,
             ledger: plan.ledger,
             slots: vec![Slot::default(); free.len()],
             free,
@@ -268,8 +275,11 @@ impl Desk<'_> {
         }
         self.slots[index as usize] = Slot { start_ns, unit, read, generation };
         let range = self.unit.range(unit);
-        let flags = Default::default();
-        (if read { BlockOp::Read(range, flags) } else { BlockOp::Write(range, flags) }, buf)
+        if read {
+            return (BlockOp::Read(range, Default::default()), buf);
+        }
+        let placement = self.placements.as_mut().map(Placements::next);
+        (BlockOp::Write(range, WriteOptions { placement, ..WriteOptions::default() }), buf)
     }
 
     fn stamp(&mut self, buf: &mut DmaBuf, unit: u64, generation: u8) {
@@ -347,11 +357,13 @@ fn claim(ledger: &Ledger, wanted: u64, units: &Range<u64>) -> (u64, u8) {
 
 #[cfg(test)]
 mod tests {
+    use unvme::fdp::PlacementId;
     use unvme::{Device, Nsid, OpenOptions, open};
 
     use super::super::addresses::{Distribution, Mix};
     use super::super::args::Pattern;
     use super::super::books::Window;
+    use super::super::placement::Select;
     use super::*;
 
     const DEPTH: u16 = 4;
@@ -368,7 +380,16 @@ mod tests {
         let addresses = Addresses::new(&mix, 0..UNITS, 0, 0).expect("addresses");
         let window = Window { from_ns: 0, until_ns: u64::MAX, intervals: 1 };
         let books = Books::new(window).expect("books");
-        Plan { device: "mem:block:2M", depth: DEPTH, unit: UNIT, addresses, ledger, books, rate: None }
+        Plan {
+            device: "mem:block:2M",
+            depth: DEPTH,
+            unit: UNIT,
+            addresses,
+            placements: None,
+            ledger,
+            books,
+            rate: None,
+        }
     }
 
     /// Goes once around all units, or a little further, and returns what was seen.
@@ -390,6 +411,24 @@ mod tests {
         assert_eq!((written.writes.len(), written.reads.len(), written.errors), (UNITS, 0, 0));
         let read = around(&device, plan(Pattern::Read, None));
         assert_eq!((read.writes.len(), read.reads.len(), read.errors), (0, UNITS, 0));
+    }
+
+    #[test]
+    fn writes_go_to_the_placement_identifiers_of_the_plan_one_after_the_other() {
+        let name = "mem:block:16M,fdp,handles=4,ru=256K";
+        let device = open(name, &OpenOptions::default()).expect("open");
+        let mut block = device.block(Nsid(1)).expect("namespace 1");
+        let mut left = || -> Vec<u64> {
+            block.handles().expect("handles").iter().map(|handle| handle.blocks_left).collect()
+        };
+        let before = left();
+        let list = [PlacementId(1), PlacementId(3)];
+        let placements = Placements::new(&list, Select::RoundRobin, 1, 0);
+        around(&device, Plan { placements, ..plan(Pattern::Write, None) });
+        let after = left();
+        let written: Vec<u64> = before.iter().zip(&after).map(|(before, after)| before - after).collect();
+        let half = UNITS / 2 * u64::from(UNIT.blocks);
+        assert_eq!(written, [0, half, 0, half]);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! | `lane` | the measuring loop: one queue, or none at all to measure the loop itself |
 //! | `books` | latencies, errors, the rate over time |
 //! | `pace` | `--rate` |
+//! | `placement` | `--fdp-pid`, `--fdp-select`: where writes go |
 //! | `point` | threads, and one point of the report from what they have found |
 //! | `prefill` | data to read, before the first point |
 //! | `machine` | the computer, for the report |
@@ -34,6 +35,7 @@ mod ledger;
 mod machine;
 mod matrix;
 mod pace;
+mod placement;
 mod point;
 mod prefill;
 mod progress;
@@ -45,5 +47,5 @@ pub(crate) use books::histogram;
 pub(crate) use cores::bind;
 pub(crate) use job::transport;
 pub(crate) use machine::{machine, now};
-pub(crate) use progress::Progress;
-pub(crate) use run::{save, touch};
+pub(crate) use progress::{PAUSE, Progress};
+pub(crate) use run::{command_line, save, touch};

@@ -168,7 +168,8 @@ fn plan<'a>(
     let books = Books::new(window(job.warmup, job.time))?;
     let ledger = target.ledger.as_ref();
     let device = target.identity.name.as_str();
-    Ok(Plan { device, depth: shape.depth, unit: target.unit, addresses, ledger, books, rate })
+    let placements = job.placements(stream);
+    Ok(Plan { device, depth: shape.depth, unit: target.unit, addresses, placements, ledger, books, rate })
 }
 
 fn share(units: u64, index: u64, count: u64) -> Range<u64> {

@@ -17,6 +17,7 @@ use super::machine::{machine, now};
 use super::progress::Progress;
 use super::{point, prefill};
 use crate::exit::Failed;
+use crate::fault::Script;
 use crate::report::{self, Point, Run};
 
 /// Exit code of a second Ctrl-C: that of a shell for a process that a SIGINT has ended.
@@ -38,7 +39,13 @@ pub(super) fn run(args: &Perf) -> Result<()> {
     let started = now();
     prefill::run(&job)?;
     warn_of_empty_blocks(&job);
+    let script = args.faults.as_deref().map(|file| Script::start(file, &job.devices())).transpose()?;
     let measured = measure(&job);
+    for line in script.iter().flat_map(Script::outcome) {
+        // With stderr gone there is nobody left to tell.
+        let _ = writeln!(std::io::stderr(), "unvme: note: {line}");
+    }
+    drop(script);
     let harness = match measured.points.iter().max_by(|a, b| a.total.iops.total_cmp(&b.total.iops)) {
         // No depth is above what a queue takes.
         Some(best) if measured.broken.is_none() => point::harness(&job, best.depth as u16)?,
@@ -194,6 +201,9 @@ fn print(args: &Perf, job: &Job, run: &Run, out: &mut impl Write) -> std::io::Re
         }
         report::table::write_sweep(&run.points, out)?;
         writeln!(out)?;
+    }
+    if let Some(placement) = &run.workload.placement {
+        writeln!(out, "Writes placed: {placement}")?;
     }
     if let Some(best) = report::peak(run) {
         if job.is_sweep() {

@@ -1,6 +1,6 @@
 //! The report as one HTML file: style, script and plots are inside, nothing is loaded, and it prints well.
 
-mod tables;
+pub(super) mod tables;
 
 use std::io::{self, Write};
 
@@ -13,12 +13,22 @@ use super::summary::{self, Summary, Sweep, p99};
 /// Phases that have a card of their own.
 const PHASE_CARDS: usize = 5;
 
-const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+/// How a page begins, up to its title.
+pub(super) const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
     <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
     <meta name=\"color-scheme\" content=\"light dark\">\n\
     <meta http-equiv=\"Content-Security-Policy\" \
     content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n\
     <link rel=\"icon\" href=\"data:,\">\n";
+
+/// Colours, for light and for dark.
+pub(super) const PALETTE: &str = include_str!("html/palette.css");
+/// How plots are drawn.
+pub(super) const PLOT: &str = include_str!("html/plot.css");
+/// The rest of the page.
+const STYLE: &str = include_str!("html/style.css");
+/// What shows a point's values when the pointer is near.
+const HOVER: &str = include_str!("html/hover.js");
 
 /// Writes the page.
 ///
@@ -33,9 +43,7 @@ fn page(run: &Run) -> String {
     let mut page = Markup::default();
     page.raw(HEAD);
     page.element("title", &[], format_args!("{}: {}", names(run), summary.sentence()));
-    page.raw("\n<style>\n");
-    page.raw(include_str!("html/style.css"));
-    page.raw("</style>\n</head>\n<body>\n<main>\n");
+    begin(&mut page);
     header(&mut page, run, summary);
     failures(&mut page, run);
     cards(&mut page, run, summary);
@@ -53,11 +61,25 @@ fn page(run: &Run) -> String {
     tables::machine(&mut page, run);
     harness(&mut page, summary);
     page.raw("</div>\n");
-    tables::command_line(&mut page, run);
-    page.raw("</main>\n<script>\n");
-    page.raw(include_str!("html/hover.js"));
-    page.raw("</script>\n</body>\n</html>\n");
+    tables::command_line(&mut page, &run.command_line);
+    end(&mut page);
     page.finish()
+}
+
+/// What follows a page's title.
+pub(super) fn begin(page: &mut Markup) {
+    page.raw("\n<style>\n");
+    page.raw(PALETTE);
+    page.raw(STYLE);
+    page.raw(PLOT);
+    page.raw("</style>\n</head>\n<body>\n<main>\n");
+}
+
+/// How a page ends.
+pub(super) fn end(page: &mut Markup) {
+    page.raw("</main>\n<script>\n");
+    page.raw(HOVER);
+    page.raw("</script>\n</body>\n</html>\n");
 }
 
 fn names(run: &Run) -> String {
@@ -133,7 +155,7 @@ fn failure_card(page: &mut Markup, run: &Run) {
 }
 
 /// One key figure; the unit that a number carries is set smaller than the number.
-fn card(page: &mut Markup, title: &str, figure: &str, unit: &str, note: &str) {
+pub(super) fn card(page: &mut Markup, title: &str, figure: &str, unit: &str, note: &str) {
     let (number, prefix) = figure.split_once(' ').unwrap_or((figure, ""));
     let unit = [prefix, unit].join(" ");
     page.raw("<div class=\"card\">");

@@ -6,6 +6,7 @@
 //! - [`table`]: the text that the terminal gets, one [`Point`] at a time, and the summary of a sweep
 //! - [`csv`]: one line per device and core of each point, for a spreadsheet
 //! - [`html`]: one file with figures and plots; it loads nothing and works without JavaScript
+//! - [`sim`]: what `unvme sim` found, and all of the above for it
 //!
 //! Not done here: measuring, and reading the clock, the machine or the device.
 
@@ -17,11 +18,14 @@ mod markup;
 mod model;
 mod plot;
 mod scale;
+pub(crate) mod sim;
 mod summary;
 pub(crate) mod table;
 
 pub(crate) use latency::Latency;
-pub(crate) use model::{DeviceIdentity, HarnessCost, Machine, Point, Row, RowRates, Run, Sample, Workload};
+pub(crate) use model::{
+    DeviceIdentity, HarnessCost, Machine, PlacedWrites, Point, Row, RowRates, Run, Sample, Workload,
+};
 
 use std::io::{self, Write};
 

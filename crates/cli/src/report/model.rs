@@ -1,9 +1,14 @@
 //! The data of a performance run.
 
+use std::fmt;
+
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::latency::Latency;
+
+/// Placement identifiers that a line names; a namespace of a drive has fewer.
+const IDENTIFIERS_SHOWN: usize = 16;
 
 /// Everything one invocation of `unvme perf` found out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,6 +94,34 @@ pub(crate) struct Workload {
     /// Commands of each thread, where their number and not a duration was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) commands: Option<u64>,
+    /// Where writes went, when that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) placement: Option<PlacedWrites>,
+}
+
+/// The placement identifiers that writes carried (Flexible Data Placement).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PlacedWrites {
+    /// The identifiers, in the order given.
+    pub(crate) identifiers: Vec<u16>,
+    /// How a write got one of them: `round-robin` or `random`.
+    pub(crate) select: String,
+}
+
+impl fmt::Display for PlacedWrites {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let listed = self.identifiers.iter().take(IDENTIFIERS_SHOWN).map(ToString::to_string);
+        let listed: Vec<String> = listed.collect();
+        let noun = if self.identifiers.len() == 1 { "identifier" } else { "identifiers" };
+        write!(f, "placement {noun} {}", listed.join(", "))?;
+        match self.identifiers.len() {
+            1 => Ok(()),
+            count if count > IDENTIFIERS_SHOWN => {
+                write!(f, " and {} more, {}", count - IDENTIFIERS_SHOWN, self.select)
+            }
+            _ => write!(f, ", {}", self.select),
+        }
+    }
 }
 
 /// The measurement of one thread count at one depth, or of one phase of a program that has several.

@@ -87,16 +87,81 @@ impl Chart {
         let view = format!("0 0 {} {}", frame.width, HEIGHT);
         page.raw("<div class=\"canvas\">");
         page.open("svg", &[("viewBox", &view), ("role", &"img"), ("aria-label", &self.title)]);
-        self.draw_axes(page, &frame);
-        for line in &self.lines {
-            self.draw_line(page, &frame, line);
-        }
-        self.draw_rules(page, &frame);
-        for line in &self.lines {
-            self.draw_dots(page, &frame, line);
-        }
-        self.draw_labels(page, &frame);
+        self.draw_inside(page, &frame, true);
         page.raw("</svg></div></figure>\n");
+    }
+
+    /// The figure as a file of its own, which needs nothing else: title, note and legend are in the picture.
+    pub(super) fn picture(&self, styles: &[&'static str]) -> String {
+        let mut page = Markup::default();
+        let frame = self.frame();
+        let (margin, head) = (16.0, 66.0);
+        let size = (frame.width + 2.0 * margin, HEIGHT + head + margin);
+        let view = format!("{} {} {} {}", -margin, -head, size.0, size.1);
+        let (width, height) = (format!("{}", size.0), format!("{}", size.1));
+        page.open(
+            "svg",
+            &[
+                ("xmlns", &"http://www.w3.org/2000/svg"),
+                ("viewBox", &view),
+                ("width", &width),
+                ("height", &height),
+                ("role", &"img"),
+                ("aria-label", &self.title),
+            ],
+        );
+        page.raw("\n<style>\n");
+        styles.iter().for_each(|style| page.raw(style));
+        page.raw("</style>\n");
+        let corner = (one(-margin), one(-head));
+        page.open(
+            "rect",
+            &[
+                ("class", &"page"),
+                ("x", &corner.0),
+                ("y", &corner.1),
+                ("width", &width),
+                ("height", &height),
+                ("rx", &8),
+            ],
+        );
+        page.close("rect");
+        label(&mut page, "title", (0.0, 30.0 - head), &self.title);
+        label(&mut page, "name", (0.0, 50.0 - head), &self.note);
+        self.draw_inside(&mut page, &frame, false);
+        self.draw_keys(&mut page, &frame);
+        page.raw("\n</svg>\n");
+        page.finish()
+    }
+
+    /// The legend within a picture: right-aligned, above the plot. Lines that are named at their ends need none.
+    fn draw_keys(&self, page: &mut Markup, frame: &Frame) {
+        let mut right = frame.width;
+        let is_unnamed = |line: &&Line| !line.name.is_empty() && line.end_label.is_none();
+        for line in self.lines.iter().filter(is_unnamed).rev() {
+            let width = line.name.chars().count() as f64 * CHARACTER + 8.0;
+            if right - width - 20.0 < frame.left {
+                break;
+            }
+            label(page, "name end", (right, 14.0), &line.name);
+            right -= width;
+            let dash = if line.dashed { " dashed" } else { "" };
+            segment(page, &format!("line c{}{dash}", line.colour), (right - 20.0, 10.0), (right, 10.0));
+            right -= 36.0;
+        }
+    }
+
+    /// `hints` are what the pointer finds.
+    fn draw_inside(&self, page: &mut Markup, frame: &Frame, hints: bool) {
+        self.draw_axes(page, frame);
+        for line in &self.lines {
+            self.draw_line(page, frame, line);
+        }
+        self.draw_rules(page, frame);
+        for line in self.lines.iter().filter(|line| hints || line.dots) {
+            self.draw_dots(page, frame, line);
+        }
+        self.draw_labels(page, frame);
     }
 
     fn legend(&self, page: &mut Markup) {
@@ -202,9 +267,14 @@ impl Chart {
     fn draw_labels(&self, page: &mut Markup, frame: &Frame) {
         let mut ends: Vec<(f64, &str)> = Vec::new();
         let mut taken: Vec<(f64, f64)> = Vec::new();
+        let places_of = |line: &Line| -> Vec<(f64, f64)> {
+            line.points.iter().map(|point| self.place(frame, point.x, point.y)).collect()
+        };
+        let marks: Vec<(f64, f64)> = self.lines.iter().filter(|line| line.dots).flat_map(places_of).collect();
         for line in &self.lines {
-            let places: Vec<(f64, f64)> =
-                line.points.iter().map(|point| self.place(frame, point.x, point.y)).collect();
+            let places = places_of(line);
+            // All labels of a line on one side: below it where another line's marks are close above.
+            let offset = if places.iter().any(|place| is_close_above(*place, &marks)) { 18.0 } else { -9.0 };
             for (index, point) in line.points.iter().enumerate() {
                 let Some(text) = &point.label else { continue };
                 // Beside a line that climbs, above one that runs flat.
@@ -214,7 +284,7 @@ impl Chart {
                 let (x, y) = places[index];
                 let width = text.chars().count() as f64 * CHARACTER;
                 let (class, x, y, centre) = if flat {
-                    ("mark middle", x, y - 9.0, x)
+                    ("mark middle", x, y + offset, x)
                 } else {
                     ("mark end", x - 8.0, y + 4.0, x - 8.0 - width / 2.0)
                 };
@@ -236,6 +306,12 @@ impl Chart {
             label(page, "mark", (frame.right + 8.0, y + 4.0), text);
         }
     }
+}
+
+/// True when a label above this place would hide one of the marks.
+fn is_close_above((x, y): (f64, f64), marks: &[(f64, f64)]) -> bool {
+    let hidden = y - 9.0 - LINE - 4.0..y - 1.0;
+    marks.iter().any(|&(other_x, other_y)| (other_x - x).abs() < LINE && hidden.contains(&other_y))
 }
 
 /// Moves labels apart until none touches another, as little as it takes, inside `top..bottom`. Input and
@@ -273,7 +349,15 @@ fn one(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::spread;
+    use super::{is_close_above, spread};
+
+    #[test]
+    fn a_label_goes_below_its_line_when_it_would_hide_a_mark_of_another_one() {
+        let at = (100.0, 289.0);
+        assert!(is_close_above(at, &[at, (100.0, 274.0)]));
+        // Itself, one that is below, further above, or beside it.
+        assert!(!is_close_above(at, &[at, (100.0, 300.0), (100.0, 189.0), (147.0, 274.0)]));
+    }
 
     #[test]
     fn labels_that_would_touch_are_moved_apart_and_stay_inside() {

@@ -61,6 +61,7 @@ fn run(points: Vec<Point>) -> Run {
             verify: false,
             rate_limit_iops: None,
             commands: None,
+            placement: None,
         },
         points,
         harness: Some(HarnessCost { depth: 256, ops_per_second: 46.7e6, ns_per_op: 21.4 }),

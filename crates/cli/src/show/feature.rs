@@ -1,6 +1,8 @@
 //! Feature values, field by field, as `nvme get-feature -H` prints them.
 
+use unvme_spec::fdp::EventSupport;
 use unvme_spec::feature::{self, Select, fid};
+use zerocopy::FromBytes;
 
 use crate::value::Fields;
 
@@ -9,6 +11,8 @@ pub(crate) fn name(feature_id: u8) -> &'static str {
     match feature_id {
         fid::ASYNC_EVENT_CONFIGURATION => "Async Event Configuration",
         fid::HOST_BEHAVIOR_SUPPORT => "Host Behavior",
+        fid::FLEXIBLE_DATA_PLACEMENT => "Flexible Direct Placement",
+        fid::FLEXIBLE_DATA_PLACEMENT_EVENTS => "Flexible Direct Placement Events",
         other => feature::fid_name(other).unwrap_or("Unknown"),
     }
 }
@@ -40,8 +44,9 @@ pub(crate) fn capabilities(result: u32) -> Vec<&'static str> {
     lines
 }
 
-/// The fields of a value that is held in dword 0; empty for a feature this does not take apart.
-pub(crate) fn fields(feature_id: u8, result: u32) -> Fields {
+/// The fields of a value, which is in dword 0 and for some features in data; empty for a feature this does not take
+/// apart.
+pub(crate) fn fields(feature_id: u8, result: u32, data: &[u8]) -> Fields {
     let named = |flag: bool, yes: &'static str, no: &'static str| if flag { yes } else { no };
     let fields = Fields::new();
     match feature_id {
@@ -103,8 +108,28 @@ pub(crate) fn fields(feature_id: u8, result: u32) -> Fields {
             let index = feature::IoCommandSetProfile::from_bits(result).index();
             fields.with("I/O Command Set Combination Index (IOCSCI)", index)
         }
+        fid::FLEXIBLE_DATA_PLACEMENT => fdp(feature::FlexibleDataPlacement::from_bits(result)),
+        fid::FLEXIBLE_DATA_PLACEMENT_EVENTS => fdp_events(result, data),
         _ => fields,
     }
+}
+
+fn fdp(value: feature::FlexibleDataPlacement) -> Fields {
+    Fields::new()
+        .with("Flexible Direct Placement Enable (FDPE)       ", if value.enabled() { "Yes" } else { "No" })
+        .with("Flexible Direct Placement Configuration Index ", value.configuration())
+}
+
+/// Which events a placement handle records: as many as dword 0 says and the data holds.
+fn fdp_events(count: u32, data: &[u8]) -> Fields {
+    let listed = data.chunks_exact(size_of::<EventSupport>()).take(count as usize);
+    listed.filter_map(|entry| EventSupport::read_from_bytes(entry).ok()).fold(
+        Fields::new(),
+        |fields, event| {
+            let name = format!("{:53}", super::fdp::event_name(event.event_type));
+            fields.with(name, if event.enabled() { "Enabled" } else { "Not Enabled" })
+        },
+    )
 }
 
 fn temperature(value: feature::TemperatureThreshold) -> Fields {
@@ -149,7 +174,32 @@ mod tests {
 
     /// Lines as nvme-cli 2.3 prints them under `get-feature -H`.
     fn lines(feature_id: u8, result: u32) -> Vec<String> {
-        fields(feature_id, result).0.iter().map(|(name, value)| format!("{name}: {value}")).collect()
+        fields(feature_id, result, &[]).0.iter().map(|(name, value)| format!("{name}: {value}")).collect()
+    }
+
+    #[test]
+    fn flexible_data_placement_is_taken_apart_as_nvme_cli_does() {
+        assert_eq!(
+            lines(0x1d, 0x0101),
+            [
+                "Flexible Direct Placement Enable (FDPE)       : Yes",
+                "Flexible Direct Placement Configuration Index : 1"
+            ]
+        );
+        let shown: Vec<String> = fields(0x1e, 3, &[0, 1, 3, 0, 0x80, 1, 0x81, 1])
+            .0
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}"))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "Reclaim Unit Not Fully Written                       : Enabled",
+                "Invalid Placement Identifier                         : Not Enabled",
+                "Media Reallocated                                    : Enabled"
+            ]
+        );
+        assert_eq!(fields(0x1e, 3, &[0]), Fields::new(), "what is cut short is left out");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Identify Controller and Identify Namespace, as `nvme id-ctrl` and `nvme id-ns` print them.
 
+mod bits;
+
 use std::io::{self, Write};
 
 use unvme_spec::identify::text::{Text, nqn};
@@ -12,8 +14,12 @@ const CONTROLLER_NAME_WIDTH: usize = 10;
 /// Columns of a name in the text of a namespace.
 const NAMESPACE_NAME_WIDTH: usize = 8;
 
-/// Text of a controller.
-pub(crate) fn write_controller(out: &mut dyn Write, data: &IdentifyController) -> io::Result<()> {
+/// Text of a controller; `explain` takes its capabilities apart.
+pub(crate) fn write_controller(
+    out: &mut dyn Write,
+    data: &IdentifyController,
+    explain: bool,
+) -> io::Result<()> {
     writeln!(out, "NVME Identify Controller:")?;
     let mut fields = controller_fields(data);
     // In text the OUI reads as it is registered: hexadecimal, most significant byte first.
@@ -23,7 +29,13 @@ pub(crate) fn write_controller(out: &mut dyn Write, data: &IdentifyController) -
             *value = Value::Text(format!("{high:02x}{middle:02x}{low:02x}"));
         }
     }
-    fields.write_lines(out, CONTROLLER_NAME_WIDTH)?;
+    for field in fields.0 {
+        let line = Fields(vec![field]);
+        line.write_lines(out, CONTROLLER_NAME_WIDTH)?;
+        for (name, value) in line.0.iter().filter(|_| explain) {
+            bits::explain(out, name, value)?;
+        }
+    }
     for (index, state) in power_states(data).enumerate() {
         write_power_state(out, index, state)?;
     }

@@ -3,6 +3,7 @@
 //! The texts in `nvme-cli/` were printed by nvme-cli 2.3 from the bytes the tests decode; white space at the ends of their
 //! lines is cut off.
 
+pub(crate) mod fdp;
 pub(crate) mod feature;
 pub(crate) mod hex;
 pub(crate) mod identify;

@@ -50,8 +50,10 @@ use crate::{DEPTH_MAX, Error, PciAddress, Result};
 
 /// Devices of a configuration.
 pub const DEVICES_MAX: usize = 64;
-/// Bytes of a `dev_id`.
+/// Bytes of a `dev_id` in a file, as many as the original's structures hold.
 pub const DEV_ID_BYTES_MAX: usize = 31;
+/// Bytes of a device's name otherwise: options of virtual devices and paths of sockets make it long.
+pub const DEVICE_NAME_BYTES_MAX: usize = 255;
 /// Bytes of a `log_file`.
 pub const LOG_FILE_BYTES_MAX: usize = 1023;
 /// Most detailed `log_level`.
@@ -110,7 +112,7 @@ pub enum SsdType {
 /// A device and its CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceConfig {
-    /// Name of the device, 1 to 31 bytes.
+    /// Name of the device, 1 to 255 bytes; in a file it has at most 31.
     pub dev_id: String,
     /// CPUs with a queue to the device, bit `n` for CPU `n`. 0: they are chosen, see [`crate::placement`].
     pub core_mask: u64,
@@ -255,9 +257,9 @@ impl SdkConfig {
         }
         for (index, device) in self.devices.iter().enumerate() {
             let name = &device.dev_id;
-            if !(1..=DEV_ID_BYTES_MAX).contains(&name.len()) || name.contains('\0') {
+            if !(1..=DEVICE_NAME_BYTES_MAX).contains(&name.len()) || name.contains('\0') {
                 let reason = format!(
-                    "expected 1 to {DEV_ID_BYTES_MAX} bytes and no NUL, not {} ({name:?})",
+                    "expected 1 to {DEVICE_NAME_BYTES_MAX} bytes and no NUL, not {} ({name:?})",
                     name.len()
                 );
                 return wrong("dev_id", reason);

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::ftl::{FtlSpec, TimingPreset};
 use crate::{Error, Result, Size};
 
 /// A capacity is a multiple of this, and each namespace takes whole units of it.
@@ -93,6 +94,20 @@ pub enum MediaKind {
     /// Nowhere: writes vanish and reads move no data. For measuring what is not the media. What hosts change on such a
     /// device (formats, namespaces, firmware) is forgotten when it is closed.
     Null,
+    /// A tag of each page instead of its data, in memory: what was written where can be told, not what. For devices with a
+    /// flash translation layer that are larger than anything which could hold their data.
+    Tags,
+}
+
+impl MediaKind {
+    /// Its name in `device.json`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Null => "null",
+            Self::Tags => "tags",
+        }
+    }
 }
 
 /// Bytes of a logical block, 512 or 4096.
@@ -202,6 +217,12 @@ pub struct DeviceSpec {
     /// Where vendor commands name their keyspace; key-value devices only.
     #[serde(default, skip_serializing_if = "KeyspaceField::is_default")]
     pub keyspace_field: KeyspaceField,
+    /// Flash translation layer; without one, logical blocks are where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ftl: Option<FtlSpec>,
+    /// How long the flash takes.
+    #[serde(default, skip_serializing_if = "TimingPreset::is_none")]
+    pub timing: TimingPreset,
     /// Namespaces it starts with, numbered from 1; together no larger than the capacity.
     pub namespaces: Vec<NamespaceSpec>,
 }
@@ -217,6 +238,8 @@ impl DeviceSpec {
             serial: serial.into(),
             model: MODEL_DEFAULT.into(),
             keyspace_field: KeyspaceField::Cdw3,
+            ftl: None,
+            timing: TimingPreset::None,
             namespaces: vec![NamespaceSpec::blocks(capacity.0, block_bytes)],
         }
     }
@@ -262,13 +285,27 @@ impl DeviceSpec {
             (DeviceType::Kv, false) => {
                 Err(("namespaces", "a device of type kv has a namespace of type kv".into()))
             }
-            _ if holds_pairs && self.media == MediaKind::Null => {
+            _ if holds_pairs && self.media != MediaKind::File => {
                 Err(("media", "a device that keeps no data cannot hold pairs, expected `file`".into()))
             }
             _ if !holds_pairs && self.keyspace_field != KeyspaceField::default() => {
                 Err(("keyspace_field", "only a device of type kv has keyspaces".into()))
             }
-            _ => Ok(()),
+            _ => self.check_flash(),
+        }
+    }
+
+    /// What the flash translation layer has to go with.
+    fn check_flash(&self) -> std::result::Result<(), (&'static str, String)> {
+        match (&self.ftl, self.media) {
+            (None, MediaKind::Tags) => {
+                Err(("media", "only a device with an ftl keeps tags of its pages".into()))
+            }
+            (Some(_), MediaKind::Null) => {
+                Err(("media", "a device with an ftl keeps its data (`file`) or its tags (`tags`)".into()))
+            }
+            (None, _) => Ok(()),
+            (Some(ftl), _) => ftl.check(self.capacity_bytes).map_err(|reason| ("ftl", reason)),
         }
     }
 

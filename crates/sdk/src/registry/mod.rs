@@ -4,6 +4,7 @@
 //! holds it, `cntrl` is the vfio-user socket of the process that serves it, and the rest is the device's own.
 
 mod config;
+mod ftl;
 mod lock;
 
 use std::env;
@@ -18,6 +19,10 @@ pub use config::{
     BlockBytes, CAPACITY_MAX, CAPACITY_MIN, CAPACITY_UNIT, DeviceSpec, DeviceType, KV_NAMESPACE_MIN,
     KeyspaceField, MODEL_BYTES_MAX, MODEL_DEFAULT, MediaKind, NAMESPACES_MAX, NamespaceSpec,
     SERIAL_BYTES_MAX,
+};
+pub use ftl::{
+    FtlKind, FtlSpec, GROUPS_MAX, HANDLES_MAX, Overprovisioning, TimingPreset, UNIT_DEFAULT, UNIT_MAX,
+    UNIT_MIN, UNIT_STEP, VictimPolicy,
 };
 pub use lock::SlotLock;
 

@@ -1,15 +1,15 @@
 //! Operations on logical blocks.
 
 use unvme_driver::DmaBuf;
-use unvme_spec::Lba;
 use unvme_spec::nvm::{AccessFlags, BlockRange};
+use unvme_spec::{Lba, Sqe};
 
 use super::kv::check;
 use super::lane::{Command, Data};
 use super::member::Target;
 use super::operation::{Pending, Work};
 use super::{Member, OpError, QueueChoice};
-use crate::Namespace;
+use crate::{Namespace, WriteOptions};
 
 impl Member {
     pub(super) fn blocks(&self) -> Result<&Namespace, OpError> {
@@ -37,8 +37,21 @@ impl Member {
     /// # Errors
     /// As [`Member::read`].
     pub fn write(&self, queue: QueueChoice, lba: u64, data: &[u8]) -> Result<(), OpError> {
-        let namespace = self.blocks()?;
-        let sqe = namespace.write(range_of(namespace, lba, data.len())?, AccessFlags::default())?;
+        self.write_with(queue, lba, data, WriteOptions::default())
+    }
+
+    /// [`Member::write`] with access options, and to where a placement identifier says.
+    ///
+    /// # Errors
+    /// As [`Member::write`]; [`OpError::Argument`] for a placement identifier that the device has not, with those it has.
+    pub fn write_with(
+        &self,
+        queue: QueueChoice,
+        lba: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<(), OpError> {
+        let sqe = self.write_entry(queue, lba, data.len(), options)?;
         check(self.exchange(queue, Command::Entry(sqe, data.len()), Data::Out(data), |_| 0)?.status)
     }
 
@@ -71,8 +84,22 @@ impl Member {
     /// # Errors
     /// As [`Member::read_async`].
     pub fn write_async(&self, queue: QueueChoice, lba: u64, data: &[u8], token: u64) -> Result<(), OpError> {
-        let namespace = self.blocks()?;
-        let sqe = namespace.write(range_of(namespace, lba, data.len())?, AccessFlags::default())?;
+        self.write_async_with(queue, lba, data, WriteOptions::default(), token)
+    }
+
+    /// Asynchronous [`Member::write_with`]: `data` is copied before this returns.
+    ///
+    /// # Errors
+    /// As [`Member::read_async`] and [`Member::write_with`].
+    pub fn write_async_with(
+        &self,
+        queue: QueueChoice,
+        lba: u64,
+        data: &[u8],
+        options: WriteOptions,
+        token: u64,
+    ) -> Result<(), OpError> {
+        let sqe = self.write_entry(QueueChoice::Auto, lba, data.len(), options)?;
         let buf = self.memory.filled(data)?;
         let pending = Pending { token, work: Work::Command };
         self.submit(queue, Command::Entry(sqe, data.len()), Some(buf), pending)
@@ -91,6 +118,21 @@ impl Member {
     ) -> Result<(), OpError> {
         let (command, buf) = self.deallocation(lba, blocks)?;
         self.submit(queue, command, Some(buf), Pending { token, work: Work::Command })
+    }
+
+    /// The entry of a write. `queue` is where the device is asked which placement identifiers it has, the first time.
+    fn write_entry(
+        &self,
+        queue: QueueChoice,
+        lba: u64,
+        bytes: usize,
+        options: WriteOptions,
+    ) -> Result<Sqe, OpError> {
+        let namespace = self.blocks()?;
+        if let Some(placement) = options.placement {
+            self.check_placements(queue, &[placement])?;
+        }
+        Ok(namespace.write(range_of(namespace, lba, bytes)?, options)?)
     }
 
     fn deallocation(&self, lba: u64, blocks: u32) -> Result<(Command<'static>, DmaBuf), OpError> {

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use unvme_driver::{Completion, DmaBuf, KvNamespace, KvVerdict, Namespace};
 use unvme_spec::Status;
+use unvme_spec::fdp::PlacementId;
 
 use super::handling::Handling;
 use super::journal::{Journal, Topic};
@@ -53,6 +54,8 @@ pub struct Member {
     pub(super) lanes: Lanes,
     pub(super) memory: Memory,
     pub(super) listed: Listed,
+    /// The placement identifiers the device has, ascending, once somebody has asked.
+    pub(super) placements: OnceLock<Vec<PlacementId>>,
     pub(super) shared: Arc<Shared>,
 }
 

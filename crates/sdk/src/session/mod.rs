@@ -40,6 +40,7 @@ mod block;
 mod completer;
 mod cut;
 mod error;
+mod fdp;
 mod handling;
 mod information;
 mod iterate;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use unvme_driver::{
@@ -173,6 +173,7 @@ impl Opening<'_> {
             lanes: Lanes::new(lanes),
             memory,
             listed: Listed::default(),
+            placements: OnceLock::new(),
             shared: Arc::clone(&self.shared),
         }))
     }

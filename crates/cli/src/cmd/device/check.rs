@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use unvme::{CheckedNamespace, Damage, PciAddress, Registry};
+use unvme::{CheckedFlash, CheckedNamespace, CheckedSlot, Damage, FlashDamage, PciAddress, Registry};
 
 use super::find_slot;
 use crate::exit::Failed;
@@ -12,9 +12,9 @@ use crate::value::Fields;
 /// Arguments of `device check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The device must not be in use. What cannot be read is named with its key, where that can be
-told, and the exit code is 1; all other pairs can be read. What has been deleted or replaced
-since is no loss.")]
+The device must not be in use. What cannot be read is named, a pair with its key, a page of flash
+with its block of 4 KiB, where that can be told, and the exit code is 1; everything else can be
+read. What has been deleted or replaced since is no loss.")]
 pub(crate) struct Check {
     /// PCI address
     #[arg(value_name = "ADDRESS")]
@@ -26,27 +26,32 @@ pub(crate) struct Check {
 impl Check {
     pub(crate) fn run(self) -> Result<()> {
         let slot = find_slot(&Registry::from_environment()?, self.address)?;
-        let checked = unvme::check(&slot)?;
-        let lost: usize = checked.iter().map(|namespace| namespace.lost.len()).sum();
+        let CheckedSlot { namespaces: checked, flash } = unvme::check(&slot)?;
+        let pairs: usize = checked.iter().map(|namespace| namespace.lost.len()).sum();
+        let lost = pairs + flash.as_ref().map_or(0, |flash| flash.lost.len());
         let namespaces: Vec<Fields> = checked.iter().map(json).collect();
-        let fields = Fields::new()
-            .with("address", self.address.to_string())
-            .with("namespaces", namespaces)
-            .with("lost", lost as u64);
+        let fields = Fields::new().with("address", self.address.to_string()).with("namespaces", namespaces);
+        let fields = match &flash {
+            Some(flash) => fields.with("flash", flash_json(flash)),
+            None => fields,
+        }
+        .with("lost", lost as u64);
         Screen::new().show(self.output.output, fields, |out| {
-            if checked.is_empty() {
-                return writeln!(out, "{}: there are no key-value namespaces", self.address);
+            if checked.is_empty() && flash.is_none() {
+                return writeln!(out, "{}: there are no key-value namespaces, and no flash", self.address);
             }
             for CheckedNamespace { nsid, pairs, lost } in &checked {
-                let what = match lost.len() {
-                    0 => "nothing is lost".to_owned(),
-                    1 => "1 loss".to_owned(),
-                    losses => format!("{losses} losses"),
-                };
-                writeln!(out, "namespace {nsid}: {pairs} pairs, {what}")?;
+                writeln!(out, "namespace {nsid}: {pairs} pairs, {}", losses(lost.len()))?;
                 for damage in lost {
                     let name = name_of(damage).map_or(String::new(), |name| format!("{name}: "));
                     writeln!(out, "  offset {:#x}: {name}{}", damage.offset, damage.what)?;
+                }
+            }
+            if let Some(CheckedFlash { mapped_pages, lost }) = &flash {
+                writeln!(out, "flash: {mapped_pages} pages of 4 KiB hold data, {}", losses(lost.len()))?;
+                for FlashDamage { offset, logical_page, what, .. } in lost {
+                    let page = logical_page.map_or(String::new(), |page| format!("logical page {page}: "));
+                    writeln!(out, "  offset {offset:#x}: {page}{what}")?;
                 }
             }
             Ok(())
@@ -56,6 +61,29 @@ impl Check {
         }
         Ok(())
     }
+}
+
+fn losses(count: usize) -> String {
+    match count {
+        0 => "nothing is lost".to_owned(),
+        1 => "1 loss".to_owned(),
+        losses => format!("{losses} losses"),
+    }
+}
+
+fn flash_json(flash: &CheckedFlash) -> Fields {
+    let lost: Vec<Fields> = flash
+        .lost
+        .iter()
+        .map(|FlashDamage { offset, logical_page, what, .. }| {
+            let fields = Fields::new().with("offset", *offset).with("what", what.as_str());
+            match logical_page {
+                Some(page) => fields.with("logical_page", *page),
+                None => fields,
+            }
+        })
+        .collect();
+    Fields::new().with("mapped_pages", flash.mapped_pages).with("lost", lost)
 }
 
 /// Keyspace and key for people: as text where it is text.

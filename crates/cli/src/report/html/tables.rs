@@ -132,6 +132,9 @@ pub(super) fn workload(page: &mut Markup, run: &Run) {
         }
         None => term(page, "Duration", format_args!("{} s per point", workload.seconds)),
     }
+    if let Some(placement) = &workload.placement {
+        term(page, "Writes placed", placement);
+    }
     term(page, "Data verified", if workload.verify { "yes" } else { "no" });
     match workload.rate_limit_iops {
         Some(limit) => term(page, "Rate limit", format_args!("{} IOPS", thousands(limit as f64))),
@@ -154,8 +157,8 @@ pub(super) fn machine(page: &mut Markup, run: &Run) {
 }
 
 /// How to run it again.
-pub(super) fn command_line(page: &mut Markup, run: &Run) {
-    let words: Vec<String> = run.command_line.iter().map(|word| quoted(word)).collect();
+pub(in crate::report) fn command_line(page: &mut Markup, words: &[String]) {
+    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
     page.raw("<section>\n<h2>Command line</h2>\n");
     page.element("pre", &[], words.join(" "));
     page.raw("\n</section>\n");
@@ -183,7 +186,7 @@ fn number(value: f64) -> String {
     format!("{value:.2}")
 }
 
-fn table(page: &mut Markup, columns: &[&str], body: impl FnOnce(&mut Markup)) {
+pub(in crate::report) fn table(page: &mut Markup, columns: &[&str], body: impl FnOnce(&mut Markup)) {
     page.raw("<div class=\"scroll\"><table>\n<thead><tr>");
     for column in columns {
         page.element("th", &[("scope", &"col")], column);
@@ -193,7 +196,7 @@ fn table(page: &mut Markup, columns: &[&str], body: impl FnOnce(&mut Markup)) {
     page.raw("</tbody>\n</table></div>\n");
 }
 
-fn line(page: &mut Markup, head: Option<&str>, starts_group: bool, cells: &[String]) {
+pub(in crate::report) fn line(page: &mut Markup, head: Option<&str>, starts_group: bool, cells: &[String]) {
     page.raw(if starts_group { "<tr class=\"group\">" } else { "<tr>" });
     if let Some(head) = head {
         page.element("th", &[("scope", &"row")], head);
@@ -204,7 +207,7 @@ fn line(page: &mut Markup, head: Option<&str>, starts_group: bool, cells: &[Stri
     page.raw("</tr>\n");
 }
 
-fn term(page: &mut Markup, name: &'static str, value: impl Display) {
+pub(in crate::report) fn term(page: &mut Markup, name: &'static str, value: impl Display) {
     page.raw("<div>");
     page.element("dt", &[], name);
     page.element("dd", &[], value);

@@ -27,7 +27,7 @@ fn a_controller_prints_as_nvme_cli_prints_it() {
     ]);
     let data = IdentifyController::read_from_bytes(&bytes).expect("4096 bytes");
     let mut text = Vec::new();
-    write_controller(&mut text, &data).expect("write");
+    write_controller(&mut text, &data, false).expect("write");
     assert_eq!(without_padding(&text), include_str!("../nvme-cli/id-ctrl.txt"));
 }
 
@@ -58,8 +58,20 @@ fn counts_beyond_the_tables_do_not_panic() {
     let controller_data = IdentifyController::read_from_bytes(&[0xff; 4096]).expect("4096 bytes");
     let namespace_data = IdentifyNamespace::read_from_bytes(&[0xff; 4096]).expect("4096 bytes");
     let mut text = Vec::new();
-    write_controller(&mut text, &controller_data).expect("write");
+    write_controller(&mut text, &controller_data, false).expect("write");
     write_namespace(&mut text, 1, &namespace_data).expect("write");
     let count = |needle: &str| String::from_utf8_lossy(&text).matches(needle).count();
     assert_eq!((count("\nps "), count("\nlbaf ")), (32, 64));
+}
+
+#[test]
+fn capabilities_are_explained_as_nvme_cli_does() {
+    let bytes = include_bytes!("../../../../../tests/vectors/identify-cns01-fdp.bin");
+    let data = IdentifyController::read_from_bytes(bytes).expect("4096 bytes");
+    let mut out = Vec::new();
+    write_controller(&mut out, &data, true).expect("write");
+    let text = without_padding(&out);
+    for part in include_str!("../nvme-cli/id-ctrl-fdp.txt").split_inclusive("\n\n") {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
 }

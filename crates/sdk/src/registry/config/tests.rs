@@ -1,4 +1,5 @@
 use super::*;
+use crate::registry::VictimPolicy;
 
 const GOOD: &str = r#"{
   "version": 1,
@@ -58,7 +59,7 @@ fn errors_name_file_line_column_and_key() {
         (
             "\"file\"",
             "\"tape\"",
-            "/s/device.json:5:17: `media`: unknown variant `tape`, expected `file` or `null`",
+            "/s/device.json:5:17: `media`: unknown variant `tape`, expected one of `file`, `null`, `tags`",
         ),
         (
             "\"block\"",
@@ -172,4 +173,75 @@ fn what_a_key_value_device_cannot_be_is_refused() {
         let message = refusal(&KV.replacen(from, to, 1));
         assert!(message.contains(expected), "{from} -> {to}: {message}");
     }
+}
+
+const FLASH: &str = r#"{
+  "version": 1,
+  "capacity_bytes": 1073741824,
+  "serial": "S1",
+  "ftl": {
+    "type": "page",
+    "overprovisioning": 0.28,
+    "unit_bytes": 4194304,
+    "groups": 2,
+    "handles": 4,
+    "policy": "cost-benefit",
+    "fdp": 1
+  },
+  "timing": "tlc",
+  "namespaces": [ { "bytes": 1073741824 } ]
+}"#;
+
+#[test]
+fn a_description_of_a_device_with_flash_parses_and_survives() {
+    let spec = parse(FLASH).expect("parse");
+    let ftl = spec.ftl.expect("an ftl");
+    assert_eq!((ftl.overprovisioning.to_string().as_str(), ftl.unit_bytes), ("28%", 4 << 20));
+    assert_eq!((ftl.groups, ftl.handles, ftl.fdp), (2, 4, Some(1)));
+    assert_eq!((ftl.policy, spec.timing), (VictimPolicy::CostBenefit, TimingPreset::Tlc));
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("device.json");
+    spec.store(&path).expect("store");
+    assert_eq!(DeviceSpec::load(&path).expect("load"), spec);
+    let least = parse(&FLASH.replace(
+        "\"overprovisioning\": 0.28,\n    \"unit_bytes\": 4194304,\n    \"groups\": 2,\n    \"handles\": 4,\n    \"policy\": \"cost-benefit\",\n    \"fdp\": 1",
+        "\"unit_bytes\": 1048576",
+    ));
+    assert_eq!(least.expect("parse").ftl, Some(FtlSpec::new(Size(1 << 30))));
+}
+
+#[test]
+fn what_has_no_flash_says_nothing_of_it() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("device.json");
+    DeviceSpec::block(Size(4 << 20), BlockBytes::B512, "S1").store(&path).expect("store");
+    let text = std::fs::read_to_string(path).expect("read");
+    assert!(!text.contains("ftl") && !text.contains("timing"), "{text}");
+}
+
+#[test]
+fn what_flash_cannot_be_is_refused() {
+    for (from, to, expected) in [
+        ("\"page\"", "\"block\"", "/s/device.json:6:19: `type`: unknown variant `block`, expected `page`"),
+        ("0.28", "0", "`overprovisioning`: overprovisioning is 0.1% to 400% (0.001 to 4), not 0"),
+        ("0.28", "\"28%\"", "`overprovisioning`: invalid type: string \"28%\", expected f64"),
+        ("\"unit_bytes\": 4194304,", "", "missing field `unit_bytes`"),
+        (
+            "4194304",
+            "4194305",
+            "/s/device.json:5:3: `ftl`: a reclaim unit (unit_bytes) has 64K to 16G in steps of 4K",
+        ),
+        ("\"groups\": 2", "\"groups\": 0", "`ftl`: a device has 1 to 64 reclaim groups (groups), not 0"),
+        ("\"handles\": 4", "\"handles\": 129", "has 1 to 128 reclaim unit handles (handles), not 129"),
+        ("cost-benefit", "lru", "`policy`: expected greedy, cost-benefit, fifo, d-choice or "),
+        ("\"fdp\"", "\"pdf\"", "`pdf`: unknown field `pdf`, expected one of "),
+        ("\"tlc\"", "\"mlc\"", "`timing`: unknown variant `mlc`, expected one of `none`, `dram`"),
+        ("\"serial\"", "\"media\": \"null\", \"serial\"", "`media`: a device with an ftl keeps its data"),
+    ] {
+        let message = refusal(&FLASH.replacen(from, to, 1));
+        assert!(message.contains(expected), "{from} -> {to}: {message}");
+    }
+    let tags = GOOD.replace("\"file\"", "\"tags\"");
+    assert!(refusal(&tags).contains("`media`: only a device with an ftl keeps tags of its pages"));
+    parse(&FLASH.replace("\"serial\"", "\"media\": \"tags\", \"serial\"")).expect("tags");
 }

@@ -1,0 +1,36 @@
+//! `fault clear`.
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::numbers;
+use crate::output::{Output, Screen};
+use crate::target::DeviceArg;
+use crate::value::Fields;
+
+/// Arguments of `fault clear`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+What a rule has done to the device as a whole, read-only media for instance, ends with it.
+
+Example: unvme fault clear 0000:02:00.0 3")]
+pub(crate) struct Clear {
+    #[command(flatten)]
+    device: DeviceArg,
+    /// Number of the rule; all of them when left out
+    #[arg(value_name = "ID", value_parser = numbers::above_zero)]
+    id: Option<u32>,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Clear {
+    pub(crate) fn run(self) -> Result<()> {
+        let cleared = self.device.open()?.clear_faults(self.id)?;
+        let line = match cleared {
+            1 => "cleared 1 rule".to_owned(),
+            count => format!("cleared {count} rules"),
+        };
+        Screen::new().say(self.output.output, Fields::new().with("cleared", cleared), line)
+    }
+}

@@ -1,0 +1,118 @@
+//! A line per request: `op,offset,length` and, optionally, a placement identifier.
+//!
+//! With a header the columns may be in any order, and others among them are not looked at; names are those of the table
+//! below. Without one they are in the order above. Numbers are decimal, or hexadecimal with 0x; offset and length are
+//! bytes.
+
+use std::io::BufRead;
+
+use anyhow::Result;
+
+use super::lines::Lines;
+use super::{Extent, Request};
+use crate::numbers;
+use crate::sim::op::Kind;
+
+/// Most columns of a line.
+const COLUMNS_MAX: usize = 64;
+/// Names of the columns, those with one meaning together.
+const OP: &[&str] = &["op", "type", "operation", "action"];
+const OFFSET: &[&str] = &["offset", "offset_bytes"];
+const LENGTH: &[&str] = &["length", "size", "bytes", "length_bytes"];
+const PLACEMENT: &[&str] = &["placement", "pid", "handle", "stream"];
+
+/// Which column holds what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Columns {
+    op: usize,
+    offset: usize,
+    length: usize,
+    placement: Option<usize>,
+}
+
+pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<Vec<Request>> {
+    let plain = Columns { op: 0, offset: 1, length: 2, placement: Some(3) };
+    let header = match lines.peek()? {
+        Some(line) if has_header(line) => Some(columns(line)),
+        _ => None,
+    };
+    let (columns, strict) = match header {
+        Some(columns) => {
+            lines.next()?;
+            (columns.map_err(|reason| lines.refuse(&reason))?, false)
+        }
+        None => (plain, true),
+    };
+    let mut requests = Vec::new();
+    while let Some(line) = lines.next()? {
+        match parse(line, columns, strict) {
+            Ok(None) => {}
+            Ok(Some((extent, stream))) => lines.add(&mut requests, extent, 0, stream)?,
+            Err(reason) => return Err(lines.refuse(&reason)),
+        }
+    }
+    Ok(requests)
+}
+
+/// A header names an operation and has no number.
+fn has_header(line: &str) -> bool {
+    let mut cells = line.split(',').map(|cell| cell.trim().to_ascii_lowercase());
+    cells.any(|cell| OP.contains(&cell.as_str()) || OFFSET.contains(&cell.as_str()))
+}
+
+fn columns(line: &str) -> Result<Columns, String> {
+    let cells: Vec<String> = line.split(',').map(|cell| cell.trim().to_ascii_lowercase()).collect();
+    if cells.len() > COLUMNS_MAX {
+        return Err(format!("more than {COLUMNS_MAX} columns"));
+    }
+    let find = |names: &[&str]| cells.iter().position(|cell| names.contains(&cell.as_str()));
+    let need = |names: &[&str]| {
+        find(names).ok_or_else(|| format!("the header has no column `{}`", names.join("` or `")))
+    };
+    Ok(Columns { op: need(OP)?, offset: need(OFFSET)?, length: need(LENGTH)?, placement: find(PLACEMENT) })
+}
+
+/// A request and its stream; `None` for one that does not write.
+fn parse(line: &str, columns: Columns, strict: bool) -> Result<Option<(Extent, u16)>, String> {
+    let mut cells = [""; COLUMNS_MAX];
+    let mut count = 0;
+    for cell in line.split(',') {
+        let place = cells.get_mut(count).ok_or_else(|| format!("more than {COLUMNS_MAX} columns"))?;
+        *place = cell.trim();
+        count += 1;
+    }
+    if strict && !(3..=4).contains(&count) {
+        return Err(format!("expected op,offset,length or op,offset,length,placement, not {count} columns"));
+    }
+    let cell = |at: usize, what: &str| {
+        cells[..count]
+            .get(at)
+            .copied()
+            .filter(|cell| !cell.is_empty())
+            .ok_or_else(|| format!("expected {what}"))
+    };
+    let op = cell(columns.op, "an operation")?;
+    let kind = match op.to_ascii_lowercase().as_str() {
+        "w" | "write" => Some(Kind::Write),
+        "t" | "trim" | "d" | "discard" | "deallocate" => Some(Kind::Trim),
+        "r" | "read" => None,
+        _ => return Err(format!("`{op}` is no operation, expected write, read or trim")),
+    };
+    let number = |at: usize, what: &str| {
+        let cell = cell(at, what)?;
+        numbers::u64(cell).map_err(|_| format!("expected {what}, not `{cell}`"))
+    };
+    let offset = number(columns.offset, "an offset in bytes")?;
+    let bytes = number(columns.length, "a length in bytes")?;
+    let stream = match columns.placement.and_then(|at| cells[..count].get(at)) {
+        None | Some(&"") => 0,
+        Some(cell) => numbers::u16(cell)
+            .ok()
+            .filter(|&stream| stream < unvme::registry::HANDLES_MAX)
+            .ok_or_else(|| {
+                let last = unvme::registry::HANDLES_MAX - 1;
+                format!("expected a placement from 0 to {last}, not `{cell}`")
+            })?,
+    };
+    Ok(kind.map(|kind| (Extent { kind, offset, bytes }, stream)))
+}

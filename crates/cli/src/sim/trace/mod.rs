@@ -1,0 +1,195 @@
+//! Traffic that was recorded elsewhere.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `lines` | a file line by line, and saying where a bad one is |
+//! | `iolog` | fio's `write_iolog`, versions 2 and 3 |
+//! | `blkparse` | the text that blkparse makes of a blktrace |
+//! | `csv` | a line per request, with a placement identifier |
+//!
+//! A trace is read whole before the first page is written: a bad line costs no time, and a run may go through it many times.
+//! Reads are left out, and so is when things happened: a flash translation layer knows neither.
+
+mod blkparse;
+mod csv;
+mod iolog;
+mod lines;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use unvme_ssd::ftl::PAGE_BYTES;
+
+use self::lines::Lines;
+use super::op::{Kind, Op};
+use crate::exit::usage;
+
+/// Most requests of a trace: they are held in memory, 16 bytes each.
+const REQUESTS_MAX: usize = 1 << 28;
+/// Last byte that a trace can name, plus one: what 32-bit page numbers reach.
+const BYTES_MAX: u64 = (1 << 31) * PAGE_BYTES;
+
+/// How a trace is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    /// fio's iolog, version 2 or 3
+    Iolog,
+    /// Text of blkparse
+    Blkparse,
+    /// Lines of op,offset,length[,placement]
+    Csv,
+}
+
+/// One request on whole pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Request {
+    first: u32,
+    pages: u32,
+    stream: u16,
+    /// Which of the files or devices in the trace it is about.
+    file: u16,
+    kind: Kind,
+}
+
+/// A request as a line has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    kind: Kind,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Extent {
+    /// The pages of a request: those that a write touches, and those that a deallocation covers. `None` when there are none.
+    fn pages(self) -> Result<Option<(u32, u32)>, String> {
+        let end = self.offset.checked_add(self.bytes).filter(|&end| end <= BYTES_MAX);
+        let end =
+            end.ok_or_else(|| format!("it ends beyond {BYTES_MAX} bytes, the most that can be simulated"))?;
+        let (first, last) = match self.kind {
+            Kind::Write => (self.offset / PAGE_BYTES, end.div_ceil(PAGE_BYTES)),
+            Kind::Trim => (self.offset.div_ceil(PAGE_BYTES), end / PAGE_BYTES),
+        };
+        // Both are at most 2^31.
+        Ok((self.bytes > 0 && last > first).then(|| (first as u32, (last - first) as u32)))
+    }
+}
+
+/// Requests in their order.
+#[derive(Debug)]
+pub(super) struct Trace {
+    pub(super) format: Format,
+    requests: Vec<Request>,
+    /// Pages that it reaches.
+    pub(super) pages: u32,
+    /// Pages that it writes.
+    pub(super) written: u64,
+    /// Streams that it names, at least one.
+    pub(super) streams: u16,
+}
+
+impl Trace {
+    /// Reads a trace; its form is detected when it is not given.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a usage error that names the file, the line and its text.
+    pub(super) fn read(path: &Path, format: Option<Format>) -> Result<Self> {
+        let file = File::open(path).with_context(|| format!("read {}", path.display()))?;
+        Self::parse(&path.display().to_string(), BufReader::new(file), format)
+    }
+
+    fn parse(name: &str, input: impl BufRead, format: Option<Format>) -> Result<Self> {
+        let mut lines = Lines::new(name, input);
+        let format = match (format, lines.peek()?) {
+            (Some(format), _) => format,
+            (None, None) => return Err(usage(format!("{name}: the trace is empty"))),
+            (None, Some(line)) => match detect(line) {
+                Some(format) => format,
+                None => {
+                    let expected =
+                        "expected `fio version 2 iolog` or 3, a line of blkparse, or op,offset,length";
+                    return Err(lines.refuse_next(&format!("this is no trace: {expected}")));
+                }
+            },
+        };
+        let requests = match format {
+            Format::Iolog => iolog::read(&mut lines)?,
+            Format::Blkparse => blkparse::read(&mut lines)?,
+            Format::Csv => csv::read(&mut lines)?,
+        };
+        Self::new(name, format, requests)
+    }
+
+    /// Lays the files of a trace one after the other, in the order in which it names them.
+    fn new(name: &str, format: Format, mut requests: Vec<Request>) -> Result<Self> {
+        let files = requests.iter().map(|request| usize::from(request.file) + 1).max().unwrap_or(0);
+        let mut ends = vec![0u32; files];
+        for request in &requests {
+            let end = &mut ends[usize::from(request.file)];
+            *end = (*end).max(request.first + request.pages);
+        }
+        let pages: u64 = ends.iter().map(|&end| u64::from(end)).sum();
+        if pages * PAGE_BYTES > BYTES_MAX {
+            return Err(usage(format!(
+                "{name}: its {files} files have more than {BYTES_MAX} bytes together"
+            )));
+        }
+        let mut base = 0;
+        let bases: Vec<u32> = ends.iter().map(|&end| (base, base += end).0).collect();
+        requests.iter_mut().for_each(|request| request.first += bases[usize::from(request.file)]);
+        let writes = || requests.iter().filter(|request| request.kind == Kind::Write);
+        let written: u64 = writes().map(|request| u64::from(request.pages)).sum();
+        if written == 0 {
+            return Err(usage(format!("{name}: the trace writes nothing")));
+        }
+        let streams = writes().map(|request| request.stream + 1).max().unwrap_or(1);
+        Ok(Self { format, requests, pages: base, written, streams })
+    }
+}
+
+/// The form of a trace, by its first line.
+fn detect(line: &str) -> Option<Format> {
+    let mut words = line.split_ascii_whitespace();
+    let first = words.next()?;
+    if first == "fio" {
+        return Some(Format::Iolog);
+    }
+    if blkparse::is_device(first) && words.next().is_some() {
+        return Some(Format::Blkparse);
+    }
+    line.contains(',').then_some(Format::Csv)
+}
+
+/// Goes through a trace, around and around.
+#[derive(Debug)]
+pub(super) struct Replay<'a> {
+    trace: &'a Trace,
+    /// Next request, and pages of it that are done.
+    at: usize,
+    done: u32,
+}
+
+impl<'a> Replay<'a> {
+    pub(super) fn new(trace: &'a Trace) -> Self {
+        Self { trace, at: 0, done: 0 }
+    }
+
+    pub(super) fn fill(&mut self, out: &mut Vec<Op>, ops: usize) {
+        while out.len() < ops {
+            let request = self.trace.requests[self.at];
+            let some = (request.pages - self.done).min((ops - out.len()) as u32);
+            let first = request.first + self.done;
+            let op = |lpn| Op { lpn, stream: request.stream, kind: request.kind };
+            out.extend((first..first + some).map(op));
+            self.done += some;
+            if self.done == request.pages {
+                self.done = 0;
+                self.at = if self.at + 1 == self.trace.requests.len() { 0 } else { self.at + 1 };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
