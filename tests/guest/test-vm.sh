@@ -4,8 +4,9 @@
 #   test-vm.sh UNVME               UNVME is the program to test
 #
 # For each block size: block-check.sh, then admin-check.sh in a second guest on the same server. Then kv-check.sh on pairs,
-# and what a killed guest and a killed server leave behind. About three minutes without KVM. The last line is "N passed, N
-# failed"; the exit code is not 0 when anything failed. TMPDIR, GUEST_CACHE and so on are as for guest.sh.
+# block-check.sh and fdp-check.sh on a device with reclaim units, and what a killed guest and a killed server leave behind.
+# About four minutes without KVM. The last line is "N passed, N failed"; the exit code is not 0 when anything failed. TMPDIR,
+# GUEST_CACHE and so on are as for guest.sh.
 set -u
 HERE=$(dirname "$(readlink -f "$0")")
 unvme=$(readlink -f "${1:?the program to test}") || exit 2
@@ -80,6 +81,13 @@ done
 echo "mem:kv:512M"
 serve mem:kv:512M
 guest pairs "$HERE/kv-check.sh"
+no_warnings server
+
+echo "a virtual slot with reclaim units"
+if "$unvme" device create 0000:03:00.0 --size 512M --block 4096 --fdp > /dev/null; then pass create; else fail create; fi
+serve 0000:03:00.0
+guest blocks "$HERE/block-check.sh"
+guest placement "$HERE/fdp-check.sh"
 no_warnings server
 
 echo "a virtual slot"
