@@ -67,7 +67,8 @@ fn flip_and_check(image: &[u8], at: usize, bit: u8, model: &Model, may_be_older:
         match (pairs.get(key), value) {
             (Ok(found), Some(value)) if found == *value => {}
             (Err(KvError::NotFound), None) => {}
-            (Err(KvError::Unrecovered), Some(_)) => wrong.push((key, true)),
+            // Of a pair, or of the record that says that there is none.
+            (Err(KvError::Unrecovered), _) => wrong.push((key, true)),
             (found, _) => {
                 let what = found.map(|v| v.len());
                 assert!(may_be_older, "byte {at:#x}: {}: {what:?}", String::from_utf8_lossy(key));
