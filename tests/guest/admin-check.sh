@@ -62,7 +62,7 @@ logs() {
   nvme effects-log $controller -c 0 | grep 'Format NVM'
   nvme supported-log-pages $controller | grep 'LID 0x12'
   nvme fid-support-effects-log $controller | grep 'FID 0e'
-  refused 'Invalid Log Page' nvme get-log $controller -i 0xc0 -l 512
+  refused 'Invalid Log Page' nvme get-log $controller -i 0xcf -l 512
   refused 'Invalid Log Page' nvme self-test-log $controller
 }
 

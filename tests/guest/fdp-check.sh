@@ -32,13 +32,13 @@ capability() {
   nvme fdp configs $controller -e 1 | grep -i 'Number of Reclaim Unit Handles'
 }
 
-# The feature cannot change while the endurance group has namespaces.
+# The feature is saved, and cannot change while the endurance group has namespaces.
 enable() {
   local nsid out
-  if out=$(nvme set-feature $controller -f 0x1d -v 1 -c 0x100 2>&1); then return 1; fi
+  if out=$(nvme set-feature $controller -f 0x1d -v 1 -c 0 -s 2>&1); then return 1; fi
   grep -i sequence <<< "$out"
   for nsid in $(nvme list-ns $controller --all | sed -n 's/.*:0x//p'); do nvme delete-ns $controller -n "0x$nsid"; done
-  nvme set-feature $controller -f 0x1d -v 1 -c 0x1
+  nvme set-feature $controller -f 0x1d -v 1 -c 0x1 -s
   nvme get-feature $controller -f 0x1d --cdw11=1 | grep -i '0*1$'
 }
 
