@@ -50,6 +50,14 @@ pub enum BusError {
         /// Why it was refused.
         reason: &'static str,
     },
+    /// The machine is not set up for what was asked.
+    #[error("{problem}; {remedy}")]
+    Setup {
+        /// What is missing or in the way, with the name of the thing.
+        problem: String,
+        /// The command or the setting that helps.
+        remedy: String,
+    },
     /// The function does not have what was asked for.
     #[error("{0}")]
     Unsupported(String),
@@ -59,5 +67,10 @@ impl BusError {
     /// An operating system error with what was attempted.
     pub fn os(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::Os { what: what.into(), source: source.into() }
+    }
+
+    /// A machine that is not set up, and what helps.
+    pub(crate) fn setup(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Setup { problem: problem.into(), remedy: remedy.into() }
     }
 }

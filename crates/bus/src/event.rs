@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -72,16 +72,18 @@ impl AsFd for EventFd {
 /// Nanoseconds since an arbitrary origin, on the wall or made up by a test.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// The system's monotonic clock, counted from the creation of this value.
+    /// The system's monotonic clock, counted from this origin.
     Wall(Instant),
     /// A clock that moves when its owner says so.
     Virtual(Arc<AtomicU64>),
 }
 
 impl Clock {
-    /// A monotonic wall clock that starts at zero.
+    /// A monotonic wall clock. All of a process agree, since several hosts may drive one device, and the first one starts at
+    /// zero.
     pub fn wall() -> Self {
-        Self::Wall(Instant::now())
+        static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        Self::Wall(*ORIGIN)
     }
 
     /// A clock at zero that stands still until [`Clock::advance`] is called on it or on one of its clones.

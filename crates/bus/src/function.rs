@@ -1,5 +1,7 @@
 //! The seam between a host and a device: one PCI function.
 
+use std::ops::Range;
+
 use crate::{BusError, Clock, EventFd, Region};
 
 /// What a device may do with a mapped range.
@@ -38,6 +40,20 @@ pub struct BarLayout {
     /// [`Function::bar_read`] and [`Function::bar_write`].
     pub windows: Vec<Window>,
 }
+
+/// How a function addresses a host's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DmaAddressing {
+    /// By addresses the host chooses within this range, for each call of [`Function::dma_map`].
+    Chosen(Range<u64>),
+    /// By physical addresses: nothing translates. Where memory is says [`Function::dma_address`], and only memory that stays
+    /// where it is can be used.
+    Physical,
+}
+
+/// Addresses a host chooses when the function does not mind: not below 4 GiB, so that a zeroed or truncated pointer is a
+/// fault, and of 39 bits, which is what the narrowest common IOMMU translates.
+pub const IOVA_RANGE: Range<u64> = 1 << 32..1 << 39;
 
 /// Bytes of PCI Express extended configuration space.
 pub const CONFIG_SPACE_BYTES: usize = 4096;
@@ -88,6 +104,21 @@ pub trait Function: Send + Sync {
     /// # Errors
     /// [`BusError::Dma`] when nothing is mapped there or a mapping would be cut in two.
     fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError>;
+
+    /// How addresses for [`Function::dma_map`] are found.
+    fn dma_addressing(&self) -> DmaAddressing {
+        DmaAddressing::Chosen(IOVA_RANGE)
+    }
+
+    /// The physical address of `region`, for a function with [`DmaAddressing::Physical`].
+    ///
+    /// # Errors
+    /// [`BusError::Dma`] for memory that is not contiguous or could be moved, [`BusError::Setup`] when the system does
+    /// not tell, [`BusError::Unsupported`] for a function whose addresses are chosen.
+    fn dma_address(&self, region: &Region) -> Result<u64, BusError> {
+        let _ = region;
+        Err(BusError::Unsupported("the function's addresses are chosen by the host".to_owned()))
+    }
 
     /// Number of interrupt vectors (MSI-X table size).
     fn vectors(&self) -> u16;

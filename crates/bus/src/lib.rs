@@ -11,31 +11,38 @@
 //! | [`function`] | [`Function`]: the seam between the two sides |
 //! | [`mmio`] | [`Registers`] and [`Doorbell`]: typed access to a function's BAR |
 //! | [`event`] | [`EventFd`]: an interrupt, [`Clock`]: the time a function is handed |
+//! | [`pci`] | [`PciAddress`]: how a PCI function is named, and which ones the system has |
 //! | [`published`] | [`Published`]: a value that changes rarely and is read all the time |
 //! | [`spin`] | [`SpinLock`]: a lock whose release waits for nothing |
+//! | [`vfio`] | [`vfio::VfioFunction`]: a function of this machine behind an IOMMU |
+//! | [`uio`] | [`uio::UioFunction`]: a function of this machine without one |
 //! | [`vfio_user`] | the same seam over a UNIX socket and shared memory |
 //!
-//! All `unsafe` of the project's data path is in [`mem`] and [`spin`].
+//! All `unsafe` of the project's data path is in [`mem`] and [`spin`]; that of [`vfio`] is its system calls.
 //!
-//! What it does not implement: VFIO and UIO on real hardware, dirty page logging, migration, I/O port BARs, INTx.
+//! What it does not implement: iommufd and VFIO without an IOMMU, dirty page logging, migration, I/O port BARs, INTx, MSI.
 
 pub mod event;
 pub mod function;
 pub mod mem;
 pub mod mmio;
+pub mod pci;
 pub mod published;
 pub mod slab;
 pub mod space;
 pub mod spin;
+pub mod uio;
+pub mod vfio;
 pub mod vfio_user;
 
 mod error;
 
 pub use error::BusError;
 pub use event::{Clock, EventFd};
-pub use function::{BarLayout, DmaAccess, Function, Window};
+pub use function::{BarLayout, DmaAccess, DmaAddressing, Function, Window};
 pub use mem::{Pages, Region};
 pub use mmio::{Doorbell, Registers};
+pub use pci::{NotAnAddress, PciAddress, PciBus, PciFunction};
 pub use published::{Published, Reader};
 pub use slab::{DmaBuf, DmaPool, DmaShelf, PoolId};
 pub use space::{AddressSpace, Mappings};

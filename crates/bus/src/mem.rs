@@ -20,6 +20,9 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 use crate::BusError;
 
 mod copy;
+mod device;
+mod gather;
+mod guard;
 
 /// Smallest unit that can be mapped.
 pub const PAGE_BYTES: usize = 4096;
@@ -30,9 +33,11 @@ struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
     /// Set when another process can map the same memory; the offset of `start` within it.
-    backing: Option<(OwnedFd, u64)>,
+    backing: Option<(Arc<OwnedFd>, u64)>,
     /// Pages of the system's pool of huge pages.
     is_huge: bool,
+    /// Device memory, which can go away.
+    guard: Option<guard::Guard>,
 }
 
 /// Which pages shared memory is made of.
@@ -52,6 +57,8 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // First the guard: what is mapped here next is not its concern.
+        self.guard = None;
         // SAFETY: `start` and `bytes` are what mmap returned, and no Region is left that could reach the memory.
         if let Err(e) = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) } {
             tracing::warn!(bytes = self.bytes, error = %e, "munmap");
@@ -202,12 +209,17 @@ impl Region {
         // SAFETY: a new shared mapping at an address of the kernel's choice disturbs nothing.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &fd, offset) }
             .map_err(|e| BusError::os(format!("map {bytes} bytes of shared memory"), e))?;
-        Ok(Self::from_mapping(start.cast(), bytes, Some((fd, offset)), is_huge))
+        Ok(Self::from_mapping(start.cast(), bytes, Some((Arc::new(fd), offset)), is_huge))
     }
 
-    fn from_mapping(start: *mut u8, bytes: usize, backing: Option<(OwnedFd, u64)>, is_huge: bool) -> Self {
+    fn from_mapping(
+        start: *mut u8,
+        bytes: usize,
+        backing: Option<(Arc<OwnedFd>, u64)>,
+        is_huge: bool,
+    ) -> Self {
         let start = NonNull::new(start).expect("mmap never returns address 0");
-        Self { mapping: Arc::new(Mapping { start, bytes, backing, is_huge }), start, bytes }
+        Self { mapping: Arc::new(Mapping { start, bytes, backing, is_huge, guard: None }), start, bytes }
     }
 
     /// Length in bytes.

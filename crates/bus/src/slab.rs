@@ -8,17 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::mem::{HUGE_PAGE_BYTES, PAGE_BYTES, Pages};
-use crate::{BusError, DmaAccess, Function, Region};
+use crate::{BusError, DmaAccess, DmaAddressing, Function, Region};
 
+mod physical;
 mod shelf;
 
 pub use shelf::DmaShelf;
 use shelf::Shelf;
 
-/// First I/O virtual address handed out: address 0 stays unmapped, so that a zeroed pointer is a fault.
-const IOVA_FIRST: u64 = 1 << 32;
-/// I/O virtual addresses stay below this: the narrowest common IOMMU translates 39 bits.
-const IOVA_END: u64 = 1 << 39;
 /// Memory is taken from the system in pieces of at least this size.
 const CHUNK_BYTES: usize = HUGE_PAGE_BYTES;
 /// What the memory is called in `/proc/PID/maps`.
@@ -43,6 +40,8 @@ pub struct DmaPool(Arc<Pool>);
 struct Pool {
     id: PoolId,
     function: Arc<dyn Function>,
+    /// Asked once: a function's addresses are of one kind for as long as it lives.
+    addressing: DmaAddressing,
     state: Mutex<State>,
 }
 
@@ -52,21 +51,29 @@ struct State {
     free: BTreeMap<usize, Vec<(Region, u64)>>,
     /// Every range mapped for the function, to be taken back at the end.
     mapped: Vec<(u64, u64)>,
-    /// Next I/O virtual address, relative to [`IOVA_FIRST`].
+    /// Bytes mapped. Chosen addresses are given out in ascending order, so this is also how far into their range they are.
     used: u64,
 }
 
 impl DmaPool {
     /// An empty pool for a function.
     pub fn new(function: Arc<dyn Function>) -> Self {
-        Self(Arc::new(Pool { id: PoolId::next(), function, state: Mutex::default() }))
+        let addressing = match function.dma_addressing() {
+            // A mapping that starts on the boundary of a huge page can be translated as one.
+            DmaAddressing::Chosen(range) => {
+                DmaAddressing::Chosen(range.start.next_multiple_of(CHUNK_BYTES as u64)..range.end)
+            }
+            DmaAddressing::Physical => DmaAddressing::Physical,
+        };
+        Self(Arc::new(Pool { id: PoolId::next(), function, addressing, state: Mutex::default() }))
     }
 
     /// A zeroed buffer of at least `bytes`, page aligned, contiguous for the device. Its length is exactly `bytes`.
     ///
     /// # Errors
     /// [`BusError::Os`] when the system has no memory left, [`BusError::Dma`] when the function has no address space
-    /// left.
+    /// left, [`BusError::Setup`] when a function with physical addresses finds no huge pages, or too few in a row, or
+    /// when the system allows no more locked memory.
     pub fn alloc(&self, bytes: usize) -> Result<DmaBuf, BusError> {
         self.hand_out(bytes, |size| self.0.take(size))
     }
@@ -85,10 +92,8 @@ impl DmaPool {
         bytes: usize,
         take: impl FnOnce(usize) -> Result<(Region, u64), BusError>,
     ) -> Result<DmaBuf, BusError> {
-        let size = bytes
-            .max(PAGE_BYTES)
-            .checked_next_power_of_two()
-            .ok_or_else(|| no_addresses(IOVA_FIRST, bytes as u64))?;
+        let size =
+            bytes.max(PAGE_BYTES).checked_next_power_of_two().ok_or_else(|| no_addresses(0, bytes as u64))?;
         let (region, iova) = take(size)?;
         region.fill(0, size, 0);
         let home = Home::Pool(Arc::clone(&self.0));
@@ -128,6 +133,10 @@ impl Pool {
     }
 
     fn take_on(&self, size: usize, pages: Pages) -> Result<(Region, u64), BusError> {
+        if self.addressing == DmaAddressing::Physical {
+            // All its memory is huge pages.
+            return self.take(size);
+        }
         let mut state = self.lock();
         let wants_huge = pages == Pages::Huge;
         if let Some(free) = state.free.get_mut(&size)
@@ -170,12 +179,16 @@ impl Pool {
         bytes: usize,
         make: impl FnOnce(usize) -> Result<Region, BusError>,
     ) -> Result<(Region, u64), BusError> {
-        let iova = IOVA_FIRST + state.used;
-        // No overflow: what is in use ends below IOVA_END, and a size is at most 1 << 63.
-        if iova + bytes as u64 > IOVA_END {
-            return Err(no_addresses(iova, bytes as u64));
-        }
-        let region = make(bytes)?;
+        let (region, iova) = match &self.addressing {
+            DmaAddressing::Physical => physical::memory(&*self.function, REGION_NAME, bytes)?,
+            DmaAddressing::Chosen(range) => {
+                let iova = range.start.saturating_add(state.used);
+                if iova.checked_add(bytes as u64).is_none_or(|end| end > range.end) {
+                    return Err(no_addresses(iova, bytes as u64));
+                }
+                (make(bytes)?, iova)
+            }
+        };
         self.function.dma_map(iova, &region, DmaAccess::READ_WRITE)?;
         state.used += bytes as u64;
         state.mapped.push((iova, bytes as u64));

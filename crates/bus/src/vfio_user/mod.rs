@@ -6,7 +6,7 @@
 //!
 //! | type | concept |
 //! |---|---|
-//! | [`Server`] | a function on a socket file, one client after the other |
+//! | [`Server`] | a function on a socket file for one client at a time, or one for each of several |
 //! | [`Session`] | one client's connection without the socket: bytes and descriptors in, bytes out |
 //! | [`Client`] | a function that somebody else serves |
 //!
@@ -33,9 +33,9 @@ mod server;
 mod session;
 mod socket;
 mod version;
-mod wire;
+pub(crate) mod wire;
 
 pub use client::Client;
-pub use server::Server;
+pub use server::{CLIENTS_MAX, Driven, MakeFunction, Server};
 pub use session::{Reply, Session};
 pub use wire::{DATA_BYTES_MAX, MESSAGE_BYTES_MAX};

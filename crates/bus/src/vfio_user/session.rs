@@ -15,7 +15,7 @@ use super::ranges::{Range, Ranges};
 use super::request::{DmaMap, DmaUnmap, IrqAction, Request, SetIrqs, parse};
 use super::version::Capabilities;
 use super::wire::{self, Command, HEADER_BYTES, Header};
-use crate::function::CONFIG_SPACE_BYTES;
+use crate::function::{CONFIG_SPACE_BYTES, DmaAddressing, IOVA_RANGE};
 use crate::{BusError, EventFd, Function, Region};
 
 /// What to do after a message.
@@ -150,7 +150,12 @@ impl Session {
 
     fn version(&mut self, minor: u16, capabilities: Capabilities, answer: &mut Answer) {
         answer.put(&wire::Version { major: wire::VERSION_MAJOR.into(), minor: minor.into() });
-        answer.bytes.extend_from_slice(&capabilities.answer().text());
+        // Nothing is said of what every host does anyway.
+        let addresses = match self.function.dma_addressing() {
+            DmaAddressing::Chosen(range) if range != IOVA_RANGE => Some(range),
+            DmaAddressing::Chosen(_) | DmaAddressing::Physical => None,
+        };
+        answer.bytes.extend_from_slice(&capabilities.answer(addresses).text());
         self.capabilities = Some(capabilities);
     }
 
@@ -425,6 +430,6 @@ fn errno(error: BusError) -> Errno {
         BusError::OutOfRange { .. } | BusError::Dma { .. } | BusError::Protocol(_) => Errno::INVAL,
         BusError::Unsupported(_) => Errno::NOTSUP,
         BusError::Timeout { .. } => Errno::TIMEDOUT,
-        BusError::Gone(_) => Errno::IO,
+        BusError::Gone(_) | BusError::Setup { .. } => Errno::IO,
     }
 }

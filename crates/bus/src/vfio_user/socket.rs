@@ -17,7 +17,7 @@ use rustix::net::{
 use zerocopy::FromBytes;
 
 use super::wire::{FDS_MAX, HEADER_BYTES, Header, MESSAGE_BYTES_MAX};
-use crate::BusError;
+use crate::{BusError, Region};
 
 /// Name of the socket when a path names a folder, as SPDK's initiator and target have it.
 const SOCKET_IN_FOLDER: &str = "cntrl";
@@ -51,6 +51,20 @@ pub(crate) enum Progress {
     Closed,
     /// What arrives is not a message; nothing after it can be read.
     Broken(&'static str),
+}
+
+/// A message on its way out, with shared memory whose descriptor goes along.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    bytes: Vec<u8>,
+    sent: usize,
+    window: Option<Region>,
+}
+
+impl Outgoing {
+    pub(crate) fn new(bytes: Vec<u8>, window: Option<Region>) -> Self {
+        Self { bytes, sent: 0, window }
+    }
 }
 
 /// One end of a connection. Never blocks except where it says so.
@@ -165,6 +179,31 @@ impl Socket {
             }
         }
         Ok(())
+    }
+
+    /// Sends what the other side takes of a message without waiting; true when that was the rest of it.
+    pub(crate) fn push(&self, message: &mut Outgoing) -> Result<bool, Errno> {
+        loop {
+            let rest = message.bytes.get(message.sent..).unwrap_or_default();
+            if rest.is_empty() {
+                return Ok(true);
+            }
+            // The descriptor goes with the first byte.
+            let fd = message.window.as_ref().filter(|_| message.sent == 0).and_then(Region::backing);
+            let fd = fd.map(|(fd, _)| fd);
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if fd.is_some() && !control.push(SendAncillaryMessage::ScmRights(fd.as_slice())) {
+                return Err(Errno::INVAL);
+            }
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match sendmsg(&self.fd, &[IoSlice::new(rest)], &mut control, flags) {
+                Ok(sent) => message.sent = message.sent.saturating_add(sent),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(e) => return Err(e),
+            }
+        }
     }
 
     /// Waits until something has arrived, or the other side is gone; false when `limit` has passed.

@@ -3,6 +3,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -12,6 +13,7 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::memory;
+use crate::function::IOVA_RANGE;
 use crate::vfio_user::socket::{Progress, Socket};
 use crate::vfio_user::version::Capabilities;
 use crate::vfio_user::wire::{self, Command, HEADER_BYTES, Header};
@@ -27,6 +29,8 @@ pub(crate) struct Channel {
     name: String,
     timeout: Duration,
     data_bytes_max: usize,
+    /// The I/O virtual addresses the server wants to be used.
+    addresses: Range<u64>,
     /// Set once the connection is of no use any more, and never cleared.
     gone: AtomicBool,
     /// What the server may reach by message.
@@ -58,6 +62,7 @@ impl Channel {
             name,
             timeout,
             data_bytes_max: wire::DATA_BYTES_MAX,
+            addresses: IOVA_RANGE,
             gone: AtomicBool::new(false),
             memory: AddressSpace::new(),
             line,
@@ -79,6 +84,11 @@ impl Channel {
         if channel.data_bytes_max < 8 {
             return Err(channel.nonsense("it takes fewer than 8 bytes of data"));
         }
+        match capabilities.addresses() {
+            Ok(Some(addresses)) => channel.addresses = addresses,
+            Ok(None) => {}
+            Err(reason) => return Err(channel.nonsense(reason)),
+        }
         Ok(channel)
     }
 
@@ -90,6 +100,11 @@ impl Channel {
     /// Data bytes that may go into one message.
     pub(crate) fn data_bytes_max(&self) -> usize {
         self.data_bytes_max
+    }
+
+    /// The I/O virtual addresses the server wants to be used.
+    pub(crate) fn addresses(&self) -> Range<u64> {
+        self.addresses.clone()
     }
 
     /// What the server may reach by message.

@@ -13,7 +13,7 @@ use self::channel::Channel;
 use self::discover::Device;
 use super::socket::{Socket, address, socket_path, unix_socket};
 use super::wire::{self, Command};
-use crate::function::CONFIG_SPACE_BYTES;
+use crate::function::{CONFIG_SPACE_BYTES, DmaAddressing};
 use crate::{AddressSpace, BarLayout, BusError, DmaAccess, EventFd, Function, Region};
 
 mod channel;
@@ -225,6 +225,10 @@ impl Function for Client {
             outcome?;
         }
         Ok(())
+    }
+
+    fn dma_addressing(&self) -> DmaAddressing {
+        DmaAddressing::Chosen(self.channel.addresses())
     }
 
     fn vectors(&self) -> u16 {
