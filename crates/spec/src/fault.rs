@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | data | to the controller: text with rules, UTF-8 | from the controller: text, UTF-8, no zero byte at its end |
 //! | CDW10 | bytes of the text | bytes of the buffer |
-//! | CDW11 | 1 add, 2 clear one, 3 clear all | 0 list of rules, 1 what was wrong with the last Fault Send |
+//! | CDW11 | 1 add, 2 clear one, 3 clear all, 4 unplug | 0 list of rules, 1 what was wrong with the last Fault Send |
 //! | CDW12 | add: bit 0, forget the rules when the device is closed; clear one: its number | - |
 //! | completion dword 0 | rules added or cleared | bytes of the whole text, however many the buffer took |
 //! | completion dword 1 | number of the first rule added | - |
@@ -32,6 +32,8 @@ pub enum FaultSend {
     Clear(u32),
     /// Clear all rules.
     ClearAll,
+    /// Unplug the device, when this command has been answered: all its controllers are gone, as after a rule that unplugs.
+    Unplug,
     /// An operation this crate does not know.
     Unknown(u32),
 }
@@ -43,6 +45,7 @@ impl FaultSend {
             1 => Self::Add { bytes: sqe.cdw10, passing: sqe.cdw12 & 1 != 0 },
             2 => Self::Clear(sqe.cdw12),
             3 => Self::ClearAll,
+            4 => Self::Unplug,
             other => Self::Unknown(other),
         }
     }
@@ -53,6 +56,7 @@ impl FaultSend {
             Self::Add { bytes, passing } => (bytes, 1, passing as u32),
             Self::Clear(id) => (0, 2, id),
             Self::ClearAll => (0, 3, 0),
+            Self::Unplug => (0, 4, 0),
             Self::Unknown(operation) => (0, operation, 0),
         };
         Sqe { opcode: SEND, cdw10, cdw11, cdw12, ..Sqe::default() }
@@ -113,7 +117,8 @@ mod tests {
             (FaultSend::Add { bytes: 78, passing: true }, (0xc1, 78, 1, 1)),
             (FaultSend::Clear(9), (0xc1, 0, 2, 9)),
             (FaultSend::ClearAll, (0xc1, 0, 3, 0)),
-            (FaultSend::Unknown(4), (0xc1, 0, 4, 0)),
+            (FaultSend::Unplug, (0xc1, 0, 4, 0)),
+            (FaultSend::Unknown(5), (0xc1, 0, 5, 0)),
         ] {
             assert_eq!(words(send.encode()), expected);
             assert_eq!(FaultSend::parse(&send.encode()), send);

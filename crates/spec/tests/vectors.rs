@@ -426,3 +426,55 @@ fn log_pages_decode_to_what_nvme_cli_printed() {
     assert_eq!(supported.io[usize::from(nvm::opcode::WRITE)], write);
     assert_eq!(supported.io[usize::from(nvm::opcode::WRITE_UNCORRECTABLE)], 0);
 }
+
+/// Sent to a virtual SSD: what QEMU's controller cannot do.
+#[test]
+fn commands_for_firmware_and_namespaces_as_linux_and_nvme_cli_sent_them_to_our_server() {
+    use admin::{AttachmentOperation, Command, CommitAction, NamespaceOperation, SecureErase};
+    use nvm::Command::{DatasetManagement, Write, WriteZeroes};
+    let served = captured("served.hex");
+    assert_eq!(served.len(), 32);
+    assert!(served.values().all(|command| command.cqe.is_none()), "our own answers are no vectors");
+
+    let download = admin::FirmwareDownload { dwords: 0x800, offset_dwords: 0 };
+    assert_admin(&served, "fw-download", Command::FirmwareDownload(download));
+    let commit = admin::FirmwareCommit {
+        action: CommitAction::ReplaceAndActivateAtReset,
+        slot: 2,
+        boot_partition: false,
+    };
+    assert_admin(&served, "error-fw-commit", Command::FirmwareCommit(commit));
+    for (name, operation) in
+        [("attach-ns", AttachmentOperation::Attach), ("detach-ns", AttachmentOperation::Detach)]
+    {
+        let attachment = admin::NamespaceAttachment { nsid: Nsid(1), operation };
+        assert_admin(&served, name, Command::NamespaceAttachment(attachment));
+    }
+    for (name, nsid, operation) in
+        [("create-ns", 0, NamespaceOperation::Create), ("delete-ns", 1, NamespaceOperation::Delete)]
+    {
+        let management = admin::NamespaceManagement { nsid: Nsid(nsid), operation, csi: 0 };
+        assert_admin(&served, name, Command::NamespaceManagement(management));
+    }
+    let format =
+        admin::FormatNvm { nsid: Nsid(1), secure_erase: SecureErase::UserData, ..Default::default() };
+    assert_admin(&served, "format-erase", Command::FormatNvm(format));
+
+    assert_nvm(&served, "write-4k", 1, Write(range(8, 8), PLAIN));
+    assert_nvm(&served, "write-128k", 1, Write(range(0x900, 256), PLAIN));
+    assert_nvm(&served, "write-fua-512", 1, Write(range(7, 1), AccessFlags::FUA));
+    let deallocate = DatasetManagement { ranges: 1, deallocate: true, hints: 0 };
+    assert_nvm(&served, "dsm-deallocate", 1, deallocate);
+    let zeroes = WriteZeroes { range: range(0x1000, 128), flags: PLAIN, deallocate: false };
+    assert_nvm(&served, "write-zeroes", 1, zeroes);
+}
+
+/// Linux asks for the events that our OAES offers, and not for those that QEMU's offers.
+#[test]
+fn linux_enables_the_asynchronous_events_of_our_controller() {
+    let served = captured("served.hex");
+    let Captured { sqe, .. } = &served["bringup-07"];
+    // Set Features, FID 0Bh: namespace attributes (bit 8) and firmware activation (bit 9).
+    assert_eq!((sqe.opcode, sqe.cdw10, sqe.cdw11), (0x09, 0x0b, 0x300));
+    assert_eq!(captured("linux-bringup.hex")["bringup-09"].sqe.cdw11, 0x100);
+}

@@ -40,7 +40,7 @@ impl Ssd {
         }
         let index = (offset / 4) as usize;
         let Some(cell) = self.submission.get(index / 2) else {
-            return self.admin.invalid_doorbell_register();
+            return self.invalid_doorbell_register();
         };
         let exists = if index.is_multiple_of(2) {
             lock(cell).is_some()
@@ -50,7 +50,7 @@ impl Ssd {
         if exists {
             self.doorbells.memory().store_u32(index * 4, value, Ordering::Release);
         } else {
-            self.admin.invalid_doorbell_register();
+            self.invalid_doorbell_register();
         }
     }
 
@@ -58,7 +58,7 @@ impl Ssd {
     #[cold]
     pub(crate) fn invalid_doorbell(&self, first_time: bool) {
         if first_time {
-            self.admin.invalid_doorbell_value();
+            self.invalid_doorbell_value();
         }
     }
 
@@ -82,7 +82,7 @@ impl Ssd {
             let (index, is_tail) = (offset / 8, offset % 8 == 0);
             let written = if is_tail { self.is_stray_tail(index) } else { self.is_stray_head(index) };
             if written {
-                self.admin.invalid_doorbell_register();
+                self.invalid_doorbell_register();
             }
         }
     }

@@ -40,14 +40,21 @@ pub(crate) fn timing_of(config: &SsdConfig) -> Result<Option<Timing>, SsdError> 
 }
 
 impl Ssd {
-    /// Earliest time at which the device has something to do though no doorbell is rung: a completion that is held, an
-    /// interrupt, a reclaim unit that will have been open for too long. `None` when there is no such time. Times are those
+    /// Earliest time at which the device has something to do for any of its controllers though no doorbell is rung: a completion
+    /// that is held, an interrupt, a reclaim unit that will have been open for too long. `None` when there is no such time. Times are those
     /// of the clock that [`Ssd::advance`] is given; nobody may be at work in it meanwhile, or the answer is of a moment ago.
     ///
     /// On a virtual clock a program that waits for the device can jump there.
     ///
     /// [`Ssd::advance`]: unvme_bus::Function::advance
     pub fn next_event(&self) -> Option<u64> {
+        let controllers = self.subsystem.controllers();
+        let held = controllers.iter().filter_map(|controller| controller.next_of_queues());
+        held.chain(self.admin.fdp.next_due()).min()
+    }
+
+    /// The same of this controller's queues.
+    fn next_of_queues(&self) -> Option<u64> {
         let of_queue = |cell| {
             let guard: std::sync::MutexGuard<'_, Option<CompletionQueue>> = lock(cell);
             let queue = guard.as_ref()?;
@@ -57,7 +64,7 @@ impl Ssd {
             });
             queue.next_due().into_iter().chain(interrupt).min()
         };
-        self.completion.iter().filter_map(of_queue).chain(self.admin.fdp.next_due()).min()
+        self.completion.iter().filter_map(of_queue).min()
     }
 
     /// A turn begins in which completions may have to be held.
@@ -79,7 +86,7 @@ impl Ssd {
         delay_ns: u64,
     ) -> Option<u64> {
         let now = sq.turn_began;
-        let Some(timing) = &self.timing else {
+        let Some(timing) = &self.subsystem.timing else {
             return (delay_ns > 0).then(|| now.saturating_add(delay_ns));
         };
         let for_pairs = self.is_for_pairs(&sq.namespaces, sqe);
@@ -121,7 +128,7 @@ impl Ssd {
         if sq.ops.ops().is_empty() {
             return;
         }
-        if let Some(timing) = &self.timing {
+        if let Some(timing) = &self.subsystem.timing {
             let kind = CommandKind::Background;
             let command = Command { kind, bytes: 0, durable: false, ops: sq.ops.ops() };
             lock(timing).schedule(clock.now(), &command);
@@ -156,7 +163,7 @@ impl Ssd {
 
     /// A new device: what only the model wants to know is noted from now on.
     pub(crate) fn start_timing(&self) {
-        if self.timing.is_some()
+        if self.subsystem.timing.is_some()
             && let Some(flash) = self.media.flash()
         {
             flash.note_charges();
@@ -166,7 +173,7 @@ impl Ssd {
 
     /// The translation layer's reclaim units may have another size than before.
     pub(crate) fn time_units(&self) {
-        if let (Some(timing), Some(flash)) = (&self.timing, self.media.flash()) {
+        if let (Some(timing), Some(flash)) = (&self.subsystem.timing, self.media.flash()) {
             let unit_pages = u32::try_from(flash.geometry().unit_bytes / PAGE_BYTES).unwrap_or(u32::MAX);
             if let Err(error) = lock(timing).set_unit_pages(unit_pages) {
                 tracing::error!(%error, "the timing model keeps the units it has");
@@ -174,9 +181,12 @@ impl Ssd {
         }
     }
 
-    /// Another host may come with another clock: nothing is under way, and time begins anew.
+    /// Another host may come with another clock: nothing is under way, and time begins anew, unless other controllers are
+    /// enabled.
     pub(crate) fn restart_timing(&self) {
-        if let Some(timing) = &self.timing {
+        if let Some(timing) = &self.subsystem.timing
+            && self.is_alone()
+        {
             lock(timing).restart();
         }
     }

@@ -7,6 +7,8 @@
 //! | module | concept |
 //! |---|---|
 //! | `ssd`, `pci` | the function: configuration space, registers, reset |
+//! | `subsystem` | what several controllers of a device share, and which there are |
+//! | `removal` | the end of a device, asked for or not |
 //! | `queue`, `engine` | rings and doorbells to commands, commands to completions |
 //! | `doorbell` | doorbells that are written when they must not be |
 //! | `dptr` | walking PRP lists and SGLs |
@@ -24,8 +26,7 @@
 //!
 //! What it does not implement: metadata and protection information, Copy, Zoned Namespaces, streams, reservations,
 //! sanitize, security commands, device self-test, telemetry and the persistent event log, keep alive, shadow doorbells,
-//! Host and Controller Memory Buffers, thin provisioning, several controllers in one subsystem, several endurance groups,
-//! NVM Sets, NVMe-MI, SR-IOV, weighted round robin arbitration, bit buckets in SGLs. There is one power state. Of flash,
+//! Host and Controller Memory Buffers, thin provisioning, several endurance groups, NVM Sets, NVMe-MI, SR-IOV, weighted round robin arbitration, bit buckets in SGLs. There is one power state. Of flash,
 //! read disturb, retention and error correction are not modelled.
 //!
 //! Of Key Value, reservations are missing. List returns at most 16 MiB of keys at a time. Values are compressed when the
@@ -57,8 +58,10 @@ mod namespace;
 mod nvm;
 mod pci;
 mod queue;
+mod removal;
 mod smart;
 mod ssd;
+mod subsystem;
 pub mod timing;
 
 pub use admin::{FIRMWARE_IMAGE_BYTES_MAX, firmware_image};
@@ -76,3 +79,4 @@ pub use flash::{FlashConfig, FlashDamage, FlashGeometry, FlashStats, UNIT_BYTES_
 pub use kv::{Damage, KvStats};
 pub use media::{FileStore, MemoryStore, NullStore, Store, TagStore};
 pub use ssd::{CheckedNamespace, Ssd};
+pub use subsystem::CONTROLLERS_MAX;

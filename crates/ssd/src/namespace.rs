@@ -12,11 +12,14 @@ use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
 use crate::fdp::Handles;
 use crate::kv::KeyValue;
 use crate::media::Extent;
+use crate::subsystem::ControllerSet;
 
-/// All namespaces of the device; entry `nsid - 1` is namespace `nsid`.
+/// All namespaces of the subsystem as one controller sees them; entry `nsid - 1` is namespace `nsid`.
 #[derive(Clone, Default)]
 pub(crate) struct NamespaceTable {
     entries: Vec<Option<Arc<Namespace>>>,
+    /// The controller that looks.
+    viewer: ControllerSet,
     /// Namespaces created since the device was made: what their identifiers are derived from.
     pub(crate) created: u64,
     /// CC.CSS selects all command sets: namespaces of other sets than NVM are there for the host.
@@ -36,10 +39,12 @@ impl NamespaceTable {
     #[inline]
     pub(crate) fn blocks(&self, nsid: u32) -> Result<&Blocks, Status> {
         match self.entries.get((nsid as usize).wrapping_sub(1)) {
-            Some(Some(namespace)) if namespace.attached && !namespace.busy => match &namespace.contents {
-                Contents::Blocks(blocks) => Ok(blocks),
-                Contents::KeyValue(_) => Err(self.inactive(nsid)),
-            },
+            Some(Some(namespace)) if namespace.attached.intersects(self.viewer) && !namespace.busy => {
+                match &namespace.contents {
+                    Contents::Blocks(blocks) => Ok(blocks),
+                    Contents::KeyValue(_) => Err(self.inactive(nsid)),
+                }
+            }
             _ => Err(self.inactive(nsid)),
         }
     }
@@ -93,7 +98,26 @@ impl NamespaceTable {
     /// True when a namespace is attached and of a command set that the host has selected.
     #[inline]
     pub(crate) fn is_active(&self, namespace: &Namespace) -> bool {
-        namespace.attached && (self.all_command_sets || matches!(namespace.contents, Contents::Blocks(_)))
+        self.is_attached(namespace)
+            && (self.all_command_sets || matches!(namespace.contents, Contents::Blocks(_)))
+    }
+
+    /// True when a namespace is attached to the controller that looks.
+    #[inline]
+    pub(crate) fn is_attached(&self, namespace: &Namespace) -> bool {
+        namespace.attached.intersects(self.viewer)
+    }
+
+    /// The same namespaces as another controller sees them, which has selected all command sets or not.
+    pub(crate) fn seen_by(&self, viewer: ControllerSet, all_command_sets: bool) -> Self {
+        let mut view = Self { viewer, all_command_sets, ..self.clone() };
+        view.note_key_value();
+        view
+    }
+
+    /// These namespaces as the controller of `view` sees them.
+    pub(crate) fn seen_as(&self, view: &Self) -> Self {
+        self.seen_by(view.viewer, view.all_command_sets)
     }
 
     #[cold]
@@ -171,8 +195,10 @@ impl NamespaceTable {
 #[derive(Clone)]
 pub(crate) struct Namespace {
     pub(crate) nsid: Nsid,
-    /// Attached to the controller.
-    pub(crate) attached: bool,
+    /// The controllers it is attached to. Those that are gone are not taken out: who asks leaves them out.
+    pub(crate) attached: ControllerSet,
+    /// It may be attached to one controller at a time.
+    pub(crate) is_private: bool,
     /// Its media is being erased: commands are refused meanwhile.
     pub(crate) busy: bool,
     /// Namespace globally unique identifier.
@@ -355,18 +381,21 @@ mod tests {
         let blocks = Blocks { block_shift: 9, count: 1, chunks: Arc::new([0]), bad: Arc::default() };
         let namespace = Namespace {
             nsid: Nsid(2),
-            attached: true,
+            attached: ControllerSet::only(3),
+            is_private: false,
             busy: true,
             nguid: [0; 16],
             eui64: [0; 8],
             handles: Handles::conventional(1),
             contents: Contents::Blocks(blocks),
         };
-        let mut table = NamespaceTable::default();
+        let mut table = NamespaceTable::default().seen_by(ControllerSet::only(3), false);
         table.put(namespace.clone());
         assert_eq!(table.blocks(2).err(), Some(Status::FORMAT_IN_PROGRESS));
         assert!(table.without_busy().blocks(2).is_ok());
-        table.put(Namespace { attached: false, ..namespace });
+        let of_another = table.seen_by(ControllerSet::only(2), false);
+        assert_eq!(of_another.blocks(2).err(), Some(Status::INVALID_FIELD.with_do_not_retry()));
+        table.put(Namespace { attached: ControllerSet::default(), ..namespace });
         let invalid_field = Some(Status::INVALID_FIELD.with_do_not_retry());
         assert_eq!([1, 2, 3, 128].map(|nsid| table.blocks(nsid).err()), [invalid_field; 4]);
         let invalid_namespace = Some(Status::INVALID_NAMESPACE_OR_FORMAT.with_do_not_retry());

@@ -37,7 +37,7 @@ impl Ssd {
                 let namespace = sq.namespaces.blocks(sqe.nsid)?;
                 namespace.check(range)?;
                 namespace.bad.mark(range);
-                self.admin.changed();
+                self.subsystem.admin.changed();
                 self.persist_if(false)
             }
             nvm::Command::Verify(range, _) => {
@@ -237,7 +237,7 @@ impl Ssd {
     #[inline]
     fn unmark(&self, namespace: &Blocks, range: BlockRange) {
         if namespace.bad.clear(range) {
-            self.admin.changed();
+            self.subsystem.admin.changed();
         }
     }
 

@@ -147,6 +147,8 @@ pub(crate) struct SubmissionQueue {
 
 /// What a new submission queue is made of.
 pub(crate) struct SubmissionQueueParts {
+    /// The controller whose queue it is.
+    pub(crate) cntlid: u16,
     pub(crate) id: u16,
     pub(crate) cqid: u16,
     pub(crate) entries: u32,
@@ -160,7 +162,8 @@ pub(crate) struct SubmissionQueueParts {
 
 impl SubmissionQueue {
     pub(crate) fn new(parts: SubmissionQueueParts) -> Self {
-        let SubmissionQueueParts { id, cqid, entries, ring, page_bytes, host, namespaces, is_timed } = parts;
+        let SubmissionQueueParts { cntlid, id, cqid, entries, ring, page_bytes, host, namespaces, is_timed } =
+            parts;
         Self {
             id,
             cqid,
@@ -173,7 +176,7 @@ impl SubmissionQueue {
             counters: IoCounters::default(),
             pieces: Vec::new(),
             ahead: crate::media::NOWHERE,
-            kv: Box::new(KvLane::new(id)),
+            kv: Box::new(KvLane::new(cntlid, id)),
             ops: OpList::new(is_timed),
             moved: Moved::default(),
             turn_began: 0,

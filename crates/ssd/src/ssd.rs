@@ -9,11 +9,11 @@ use unvme_bus::space::Direction;
 use unvme_bus::{
     AddressSpace, BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Published, Region, Window,
 };
-use unvme_spec::Nsid;
 use unvme_spec::regs::{Cc, SHST_COMPLETE, SHST_NORMAL};
+use unvme_spec::{Nsid, Status};
 
 use crate::SsdError;
-use crate::admin::Admin;
+use crate::admin::{Admin, Started};
 use crate::config::SsdConfig;
 use crate::due::timing_of;
 use crate::engine::lock;
@@ -29,11 +29,16 @@ use crate::queue::{
     SubmissionQueueParts,
 };
 use crate::smart::Counted;
-use crate::timing::Timing;
+use crate::subsystem::{ControllerSet, Subsystem};
 
-/// A virtual SSD: one PCI function, one NVMe controller.
+/// A virtual SSD: one PCI function, one NVMe controller. A device has one when it is made, and as many more as
+/// [`Ssd::add_controller`] adds; what they share is in `subsystem`.
+///
+/// What each command needs of the subsystem is here as well, so that it costs no further indirection.
 pub struct Ssd {
     pub(crate) config: SsdConfig,
+    /// CNTLID.
+    pub(crate) cntlid: u16,
     /// Bytes one command may move; `u64::MAX` when there is no limit.
     pub(crate) transfer_bytes_max: u64,
     pub(crate) memory: AddressSpace,
@@ -43,13 +48,13 @@ pub struct Ssd {
     pub(crate) submission: Box<[Mutex<Option<SubmissionQueue>>]>,
     pub(crate) completion: Box<[Mutex<Option<CompletionQueue>>]>,
     pub(crate) interrupts: Interrupts,
+    /// All namespaces, as this controller sees them.
     pub(crate) namespaces: Published<NamespaceTable>,
     pub(crate) media: Arc<Media>,
     pub(crate) admin: Admin,
-    /// How long commands take; `None` for as long as they do.
-    pub(crate) timing: Option<Mutex<Timing>>,
     pub(crate) faults: Arc<Faults>,
-    registers: Mutex<RegisterFile>,
+    pub(crate) subsystem: Arc<Subsystem>,
+    pub(crate) registers: Mutex<RegisterFile>,
     pci: Mutex<ConfigSpace>,
     /// A bit per submission queue that exists, so that a server looks at no others.
     existing: [AtomicU64; 2],
@@ -57,8 +62,21 @@ pub struct Ssd {
     stopped: AtomicBool,
     /// Rounds over all queues in which there was nothing to do.
     pub(crate) idle_rounds: AtomicU32,
-    /// Counters of queues that are gone.
-    retired: Mutex<Counted>,
+    /// A rule has set CSTS.CFS, until the controller is reset.
+    pub(crate) is_fatal: AtomicBool,
+    /// A host has asked for the device to be unplugged; done when nothing is locked.
+    pub(crate) wants_unplug: AtomicBool,
+}
+
+/// What a controller is made of.
+struct Parts {
+    config: SsdConfig,
+    cntlid: u16,
+    view: NamespaceTable,
+    media: Arc<Media>,
+    admin: Admin,
+    faults: Arc<Faults>,
+    subsystem: Arc<Subsystem>,
 }
 
 /// What a host reads of a device that is not there.
@@ -93,10 +111,38 @@ impl Ssd {
             });
         }
         let media = Arc::new(Media::open(&config, store)?);
-        let timing = timing_of(&config)?.map(Mutex::new);
-        let (admin, namespaces) = Admin::start(&config, &media)?;
+        let timing = timing_of(&config)?;
+        let Started { shared, admin, faults, namespaces } = Admin::start(&config, &media)?;
+        let view = namespaces.seen_by(ControllerSet::first(), false);
+        let subsystem = Arc::new(Subsystem::new(namespaces, shared, timing));
+        let ssd = Self::controller(Parts { config, cntlid: 0, view, media, admin, faults, subsystem })?;
+        ssd.subsystem.enter(&ssd);
+        if let Some(flash) = ssd.flash() {
+            flash.obey(Arc::clone(&ssd.faults));
+        }
+        ssd.configure_pairs();
+        ssd.start_timing();
+        Ok(ssd)
+    }
+
+    /// Another controller of the same subsystem, which sees the namespaces as `view`.
+    pub(crate) fn sibling(&self, cntlid: u16, view: NamespaceTable) -> Result<Arc<Self>, SsdError> {
+        Self::controller(Parts {
+            config: self.config.clone(),
+            cntlid,
+            view,
+            media: Arc::clone(&self.media),
+            admin: Admin::new(&self.config, &self.subsystem.admin, Arc::clone(&self.admin.fdp)),
+            faults: Arc::clone(&self.faults),
+            subsystem: Arc::clone(&self.subsystem),
+        })
+    }
+
+    fn controller(parts: Parts) -> Result<Arc<Self>, SsdError> {
+        let Parts { config, cntlid, view, media, admin, faults, subsystem } = parts;
         let queues = usize::from(config.io_queues) + 1;
-        let ssd = Arc::new(Self {
+        Ok(Arc::new(Self {
+            cntlid,
             transfer_bytes_max: config.transfer_bytes_max.map_or(u64::MAX, u64::from),
             memory: AddressSpace::new(),
             // At the page of its object where BAR0 has it: what a vfio-user client maps is the BAR.
@@ -104,25 +150,20 @@ impl Ssd {
             submission: (0..queues).map(|_| Mutex::new(None)).collect(),
             completion: (0..queues).map(|_| Mutex::new(None)).collect(),
             interrupts: Interrupts::new(config.io_queues + 1),
-            namespaces: Published::new(namespaces),
+            namespaces: Published::new(view),
             registers: Mutex::new(RegisterFile::new(config.queue_entries)),
             pci: Mutex::new(ConfigSpace::new(config.io_queues + 1)),
             existing: [AtomicU64::new(0), AtomicU64::new(0)],
             stopped: AtomicBool::new(true),
             idle_rounds: AtomicU32::new(0),
-            retired: Mutex::default(),
+            is_fatal: AtomicBool::new(false),
+            wants_unplug: AtomicBool::new(false),
             media,
-            faults: Arc::clone(&admin.faults),
+            faults,
             admin,
-            timing,
+            subsystem,
             config,
-        });
-        if let Some(flash) = ssd.flash() {
-            flash.obey(Arc::clone(&ssd.faults));
-        }
-        ssd.configure_pairs();
-        ssd.start_timing();
-        Ok(ssd)
+        }))
     }
 
     /// Reads everything in the Key Value namespaces and names what is lost, what was found when the device was made
@@ -186,20 +227,24 @@ impl Ssd {
     /// CC.CSS says whether namespaces of other command sets than NVM are there for the host.
     fn select_command_sets(&self, cc: Cc) {
         let all = cc.css() == unvme_spec::regs::CSS_ALL;
-        let mut table = NamespaceTable::clone(&self.namespaces.get());
-        if table.select_command_sets(all) {
-            let published: Result<(), Infallible> = self.namespaces.update(|_| Ok((table, ())));
-            let Ok(()) = published;
-        }
+        // Another controller may be changing the table: what it is now is known to `update` alone.
+        let published: Result<(), Infallible> = self.namespaces.update(|table| {
+            let mut table = table.clone();
+            table.select_command_sets(all);
+            Ok((table, ()))
+        });
+        let Ok(()) = published;
     }
 
-    /// Adds up what all queues have counted since the device was made.
+    /// Adds up what the queues of all controllers have counted since the device was made. The caller holds no I/O queue.
     pub(crate) fn counted(&self) -> Counted {
-        let mut sum = *lock(&self.retired);
-        // The admin queue's own lock may be held by our caller; it counts no I/O.
-        for cell in self.submission.iter().skip(1) {
-            if let Some(queue) = lock(cell).as_ref() {
-                sum.add(&queue.counters, &queue.kv.counters);
+        let mut sum = *lock(&self.subsystem.retired);
+        for controller in self.subsystem.controllers() {
+            // The admin queue's own lock may be held by our caller; it counts no I/O.
+            for cell in controller.submission.iter().skip(1) {
+                if let Some(queue) = lock(cell).as_ref() {
+                    sum.add(&queue.counters, &queue.kv.counters);
+                }
             }
         }
         sum
@@ -223,7 +268,7 @@ impl Ssd {
         self.doorbells.mark_absent(Doorbells::tail_offset(id));
         drop(cell);
         self.existing[usize::from(id) / 64].fetch_and(!(1 << (id % 64)), Ordering::Release);
-        lock(&self.retired).add(&queue.counters, &queue.kv.counters);
+        lock(&self.subsystem.retired).add(&queue.counters, &queue.kv.counters);
         Some(queue)
     }
 
@@ -255,7 +300,7 @@ impl Ssd {
         let (Some(sq_ring), Some(cq_ring)) = rings else { return false };
         self.select_command_sets(registers.cc);
         self.restart_timing();
-        self.admin.enabled(self, registers.cc);
+        self.admin_enabled(registers.cc);
         // Hosts may go on to ring doorbells of queues they had before a reset until they notice.
         self.doorbells.mark_all_absent();
         self.install_completion(CompletionQueue::new(CompletionQueueParts {
@@ -266,6 +311,7 @@ impl Ssd {
             host: host.clone(),
         }));
         self.install_submission(SubmissionQueue::new(SubmissionQueueParts {
+            cntlid: self.cntlid,
             id: 0,
             cqid: 0,
             entries: sq_entries,
@@ -275,13 +321,16 @@ impl Ssd {
             namespaces: self.namespaces.reader(),
             is_timed: false,
         }));
-        self.stopped.store(false, Ordering::Relaxed);
+        // SeqCst: see `Ssd::vanish`.
+        self.stopped.store(false, Ordering::SeqCst);
+        if self.faults.is_gone() {
+            self.stop_serving();
+        }
         true
     }
 
-    /// Controller level reset, apart from the registers: all queues are gone, nothing is outstanding.
-    fn reset_controller(&self, scope: ResetScope) {
-        self.stopped.store(true, Ordering::Relaxed);
+    /// All queues are gone, nothing is outstanding.
+    pub(crate) fn remove_queues(&self) {
         for id in 0..self.submission.len() as u16 {
             self.remove_submission(id);
         }
@@ -289,23 +338,42 @@ impl Ssd {
             *lock(cell) = None;
         }
         self.doorbells.mark_all_absent();
-        self.interrupts.clear_mask(u32::MAX);
-        self.faults.reset();
-        self.admin.reset(self, scope);
     }
 
-    /// Reacts to what a register write has changed.
+    /// Controller level reset, apart from the registers.
+    fn reset_controller(&self, scope: ResetScope) {
+        self.stop_serving();
+        self.remove_queues();
+        self.interrupts.clear_mask(u32::MAX);
+        if self.is_fatal.swap(false, Ordering::AcqRel) {
+            self.faults.rearm();
+        }
+        self.reset_admin(scope);
+    }
+
+    /// NVM Subsystem Reset: every controller of the device is reset. Nothing of any is locked.
+    fn reset_subsystem(&self) {
+        let _one_at_a_time = lock(&self.subsystem.resetting);
+        let controllers = self.subsystem.controllers();
+        controllers.iter().for_each(|controller| controller.stop_serving());
+        for controller in &controllers {
+            let mut registers = lock(&controller.registers);
+            if self.faults.is_gone() {
+                return;
+            }
+            controller.reset_controller(ResetScope::Subsystem);
+            registers.reset(true);
+            registers.csts.set_nssro(true);
+        }
+    }
+
+    /// Reacts to what a register write has changed, but for NVM Subsystem Reset, which is about other registers, too.
     fn apply(&self, registers: &mut RegisterFile, written: pci::Written) {
         match written {
-            pci::Written::Nothing => {}
+            pci::Written::Nothing | pci::Written::SubsystemReset => {}
             pci::Written::Doorbell { offset, value } => self.doorbell_register(offset, value),
             pci::Written::InterruptMaskSet(bits) => self.interrupts.set_mask(bits),
             pci::Written::InterruptMaskClear(bits) => self.interrupts.clear_mask(bits),
-            pci::Written::SubsystemReset => {
-                self.reset_controller(ResetScope::Subsystem);
-                registers.reset(true);
-                registers.csts.set_nssro(true);
-            }
             pci::Written::Configuration(new) => self.configure(registers, new),
         }
     }
@@ -326,19 +394,30 @@ impl Ssd {
         }
         let notified = new.shn() != unvme_spec::regs::SHN_NONE;
         if notified && registers.csts.shst() == SHST_NORMAL {
-            self.shut_down();
+            if self.is_alone() {
+                self.shut_down();
+            } else if self.persist_all().is_err() {
+                tracing::error!(cntlid = self.cntlid, "the device could not save everything at shutdown");
+            }
             registers.csts.set_shst(SHST_COMPLETE);
         } else if !notified && !old.en() {
             registers.csts.set_shst(SHST_NORMAL);
         }
     }
 
+    /// Shutdown of one of several controllers: what its host has written is on the media, and the device goes on.
+    fn persist_all(&self) -> Result<(), Status> {
+        self.subsystem.namespaces.get().stores().try_for_each(|pairs| pairs.store.sync())?;
+        self.media.sync()?;
+        self.save_all()
+    }
+
     /// Shutdown notification: everything is on the media before the host is told that it is complete.
-    fn shut_down(&self) {
-        let stores = self.namespaces.get().stores().try_for_each(|pairs| pairs.store.close());
+    pub(crate) fn shut_down(&self) {
+        let stores = self.subsystem.namespaces.get().stores().try_for_each(|pairs| pairs.store.close());
         let closed = stores.and_then(|()| self.media.close());
         let saved = closed.and_then(|()| self.media.sync()).and_then(|()| {
-            self.admin.shut_down();
+            self.subsystem.admin.set_shut_down(true);
             self.save_all()
         });
         if saved.is_err() {
@@ -410,7 +489,7 @@ impl Function for Ssd {
             out.fill(0);
         } else {
             let mut registers = lock(&self.registers);
-            if self.faults.is_fatal() {
+            if self.is_fatal.load(Ordering::Acquire) {
                 registers.csts.set_cfs(true);
             }
             registers.read(offset, out, self.interrupts.mask());
@@ -428,14 +507,24 @@ impl Function for Ssd {
             return Ok(());
         }
         let mut registers = lock(&self.registers);
+        // While this was waited for, the device may have gone.
+        if self.faults.is_gone() {
+            return Ok(());
+        }
         let mut at = offset;
+        let mut resets_subsystem = false;
         // A 64-bit register may be written in one access or in two.
         for word in data.chunks(4) {
             if let (Ok(bytes), 0) = (<[u8; 4]>::try_from(word), at % 4) {
                 let written = registers.write(at, u32::from_le_bytes(bytes));
+                resets_subsystem |= matches!(written, pci::Written::SubsystemReset);
                 self.apply(&mut registers, written);
             }
             at += 4;
+        }
+        drop(registers);
+        if resets_subsystem {
+            self.reset_subsystem();
         }
         Ok(())
     }
@@ -468,6 +557,9 @@ impl Function for Ssd {
             return Ok(());
         }
         let mut registers = lock(&self.registers);
+        if self.faults.is_gone() {
+            return Ok(());
+        }
         self.reset_controller(ResetScope::Function);
         registers.reset(true);
         lock(&self.pci).reset();
@@ -486,6 +578,9 @@ impl Function for Ssd {
             None => self.serve_all(clock),
         };
         self.attend_placement(clock);
+        if self.is_stopped() {
+            self.see_to_removal();
+        }
         served
     }
 }
@@ -506,14 +601,6 @@ impl Ssd {
             self.watch_doorbells();
         }
         served
-    }
-}
-
-impl Drop for Ssd {
-    fn drop(&mut self) {
-        if self.is_powered() {
-            self.shut_down();
-        }
     }
 }
 

@@ -185,7 +185,7 @@ fn what_cannot_be_created_gets_the_status_the_specification_names() {
         (Create::blocks(8, 0x20), Status::INVALID_FORMAT),
         (Create::blocks(8, 0x10), Status::INVALID_FORMAT),
         (good.clone().with(29, 1), Status::INVALID_FORMAT),
-        (good.clone().with(30, 1), Status::INVALID_FIELD),
+        (good.clone().with(30, 2), Status::INVALID_FIELD),
         (good.clone().with(92, 1), Status::INVALID_FIELD),
         (good.clone().with(100, 1), Status::INVALID_FIELD),
         (good.clone().with(102, 1), Status::INVALID_FIELD),

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Captures the vectors of the parent folder again: capture.py OUTDIR
+"""Captures the vectors of the parent folder again: capture.py OUTDIR [UNVME]
 
-Boots ../../guest/guest.sh with QEMU's NVMe controller and runs the three scripts of this folder in it. At each of their
-checkpoints it reads the queues out of the guest's memory through QMP; the addresses come from QEMU's trace. Needs
-qemu-system-x86_64 10.0 or later on PATH (or GUEST_QEMU). Another version gives other, equally valid bytes; the tables
-in ../README.md then change too.
+Boots ../../guest/guest.sh with QEMU's NVMe controller and runs main.sh, inflight.sh and fdp.sh of this folder in it. With
+UNVME, our program, it only runs served.sh, in a guest whose kernel drives a virtual SSD that this program serves. At each
+checkpoint of a script it reads the queues out of the guest's memory through QMP; the addresses come from QEMU's trace.
+Needs qemu-system-x86_64 10.0 or later on PATH (or GUEST_QEMU); with UNVME QEMU 11, which guest.sh fetches. Another version
+gives other, equally valid bytes; the tables in ../README.md then change too.
 """
 
 import json
@@ -20,7 +21,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-GUEST = os.path.normpath(os.path.join(HERE, "..", "..", "guest", "guest.sh"))
+GUEST = os.path.normpath(os.path.join(HERE, "..", "..", "guest"))
 RUN_SECONDS = 400
 SQE, CQE = 64, 16
 NO_CQE = "-"
@@ -83,6 +84,9 @@ class Session:
     def find_rings(self):
         """The last ones made are the driver's; the firmware made others before. One virtual CPU: one I/O queue pair."""
         trace = self.trace()
+        if "vfio_region_write" in trace:
+            self.find_served_rings(trace)
+            return
         asq = re.findall(r"mmio_asqaddr_hi .*new_address=0x([0-9a-f]+)", trace)[-1]
         acq = re.findall(r"mmio_acqaddr_hi .*new_address=0x([0-9a-f]+)", trace)[-1]
         attr = int(re.findall(r"mmio_aqattr .*attributes=0x([0-9a-f]+)", trace)[-1], 16)
@@ -93,6 +97,20 @@ class Session:
             address, qid, qsize = queues[-1]
             found[int(qid), size] = (int(address, 16), int(qsize) + 1)
         self.rings = {key: Ring(address, entries, key[1]) for key, (address, entries) in found.items()}
+
+    def find_served_rings(self, trace):
+        """Of a controller that another process serves QEMU sees registers only. The rest is in the admin queue."""
+        written = re.findall(r"vfio_region_write .*:region0\+0x([0-9a-f]+), 0x([0-9a-f]+), \d", trace)
+        register = {int(offset, 16): int(value, 16) for offset, value in written}
+        attr = register[0x24]
+        asq, acq = (register[offset] | register.get(offset + 4, 0) << 32 for offset in (0x28, 0x30))
+        rings = {(0, SQE): (asq, (attr & 0xFFF) + 1), (0, CQE): (acq, (attr >> 16) + 1)}
+        admin = self.qmp.memory(asq, rings[0, SQE][1] * SQE)
+        for at in range(0, len(admin), SQE):
+            opcode, prp1, qid, qsize = struct.unpack_from("<B23xQ8xHH", admin, at)
+            if opcode in (0x01, 0x05):
+                rings[qid, SQE if opcode == 0x01 else CQE] = (prp1, qsize + 1)
+        self.rings = {key: Ring(address, entries, key[1]) for key, (address, entries) in rings.items()}
 
     def look(self):
         """New completions in order, each with its command: [(qid, sqe, cqe)], then commands without an answer."""
@@ -138,6 +156,10 @@ class Session:
             self.records.append((f"bringup-{n:02}", qid, sqe, cqe.hex()))
         for (qid, _), sqe in self.pending.items():
             self.records.append(("bringup-async-event-request", qid, sqe, NO_CQE))
+        if "vfio_region_write" not in self.trace():
+            self.registers()
+
+    def registers(self):
         buses = self.qmp.call("query-pci")
         roots = [d for bus in buses for d in bus["devices"]]
         devices = roots + [d for root in roots for d in root.get("pci_bridge", {}).get("devices", [])]
@@ -176,19 +198,18 @@ class Session:
                 sys.exit(f"capture: {name}: {len(fit)} entries fit")
             self.records.append((name, 0, fit[0], NO_CQE))
 
-    def run(self, script, kind, qemu_args):
+    def run(self, script, guest, socket_path, traced, qemu_args):
         for name in (script, "checkpoint.sh"):
             shutil.copy(os.path.join(HERE, name), self.work)
         pattern = bytes((i * 7 + i // 256) & 0xFF for i in range(1 << 18))
         open(os.path.join(self.work, "pattern"), "wb").write(pattern)
         open(os.path.join(self.work, "other"), "wb").write(bytes(b ^ 0xFF for b in pattern))
         qmp = os.path.join(self.work, "qmp")
-        traced = ["mmio_*", "create_*q"]
-        args = [a for t in traced for a in ("-trace", f"pci_nvme_{t}")]
+        args = [a for t in traced for a in ("-trace", t)]
         args += ["-D", os.path.join(self.work, "trace"), "-qmp", f"unix:{qmp},server=on,wait=off", *qemu_args]
-        command = [GUEST, "run", "-d", self.work, "-t", str(RUN_SECONDS), "-n", kind]
-        command += [w for a in args for w in ("-q", a)] + [f"bash ./{script}"]
-        env = {"GUEST_QEMU": "qemu-system-x86_64", **os.environ}
+        command = [*guest, "-d", self.work, "-t", str(RUN_SECONDS)]
+        command += [w for a in args for w in ("-q", a)] + socket_path + [f"bash ./{script}"]
+        env = os.environ if socket_path else {"GUEST_QEMU": "qemu-system-x86_64", **os.environ}
         guest = subprocess.Popen(command, env=env, start_new_session=True)
         ask, answer = os.path.join(self.work, "ask"), os.path.join(self.work, "answer")
         try:
@@ -227,10 +248,27 @@ def session(out, script, kind, qemu_args=()):
     with tempfile.TemporaryDirectory(prefix="capture.") as work:
         s = Session(work, out)
         os.mkdir(os.path.join(work, "out"))
-        s.run(script, kind, qemu_args)
+        guest = [os.path.join(GUEST, "guest.sh"), "run", "-n", kind]
+        s.run(script, guest, [], ["pci_nvme_mmio_*", "pci_nvme_create_*q"], qemu_args)
         for name in os.listdir(os.path.join(work, "out")):
             shutil.copy(os.path.join(work, "out", name), out)
         return s
+
+
+def served(out, unvme):
+    """What Linux and nvme-cli send our controller. Its answers are ours, and no vectors."""
+    with tempfile.TemporaryDirectory(prefix="capture.") as work:
+        socket_path = os.path.join(work, "drive")
+        server = subprocess.Popen([unvme, "serve", "mem:block:256M", "--socket", socket_path], stdout=subprocess.DEVNULL)
+        try:
+            s = Session(work, out)
+            os.mkdir(os.path.join(work, "out"))
+            s.run("served.sh", [os.path.join(GUEST, "vfio-user.sh")], [socket_path], ["vfio_region_write"], [])
+            shutil.copy(os.path.join(work, "out", "versions.txt"), os.path.join(out, "versions-served.txt"))
+        finally:
+            server.terminate()
+            server.wait()
+    write_records(os.path.join(out, "served.hex"), [(name, qid, sqe, NO_CQE) for name, qid, sqe, _ in s.records])
 
 
 def second_namespace(backend):
@@ -241,6 +279,9 @@ def second_namespace(backend):
 def main():
     out = os.path.abspath(sys.argv[1])
     os.makedirs(out, exist_ok=True)
+    if len(sys.argv) > 2:
+        served(out, sys.argv[2])
+        return
     with tempfile.NamedTemporaryFile() as image:
         image.truncate(1 << 30)
         backend = f"file,node-name=nb,discard=unmap,filename={image.name}"

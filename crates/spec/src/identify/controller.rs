@@ -288,6 +288,12 @@ pub struct PowerStateDescriptor {
 
 layout!(PowerStateDescriptor, 32, { enlat: 4, rrt: 12, idlp: 16, actp: 20, epfvts: 27 });
 
+/// Bits of CMIC.
+pub mod cmic {
+    /// The NVM subsystem may have several controllers.
+    pub const SEVERAL_CONTROLLERS: u8 = 1 << 1;
+}
+
 /// Bits of CTRATT, Controller Attributes.
 pub mod ctratt {
     /// HIDS: host identifiers of 128 bits.

@@ -37,11 +37,10 @@ impl Ssd {
         let rejected = Status::IO_COMMAND_SET_COMBINATION_REJECTED.with_do_not_retry();
         let index = usize::from(IoCommandSetProfile::from_bits(value).index());
         let combination = self.command_set_combinations().get(index).ok_or(rejected)?;
-        let needed = self
-            .namespaces
-            .get()
+        let table = self.namespaces.get();
+        let needed = table
             .iter()
-            .filter(|namespace| namespace.attached)
+            .filter(|namespace| table.is_attached(namespace))
             .fold(0, |needed, namespace| needed | 1 << namespace.csi());
         if needed & !combination == 0 { Ok(()) } else { Err(rejected) }
     }

@@ -61,7 +61,7 @@ impl Ssd {
             return Err(Status::FDP_DISABLED.with_do_not_retry());
         }
         namespace.handles.enable_directive(target.enable());
-        self.admin.changed();
+        self.subsystem.admin.changed();
         self.save_state()?;
         Ok(0)
     }

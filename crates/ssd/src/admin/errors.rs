@@ -107,7 +107,7 @@ impl Ssd {
         } else if sqid != 0 && names_blocks(sqe.opcode) {
             entry.lba = sqe.cdw10_11();
         }
-        lock(&self.admin.errors).record(entry);
+        lock(&self.subsystem.admin.errors).record(entry);
         status
     }
 }

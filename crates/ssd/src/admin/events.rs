@@ -14,6 +14,7 @@ use super::identify::AERL_Z;
 use super::{Admin, Answer};
 use crate::Ssd;
 use crate::engine::lock;
+use crate::subsystem::ControllerSet;
 
 /// Asynchronous Event Requests a host may have outstanding.
 const ASYNC_EVENT_REQUESTS_MAX: usize = AERL_Z as usize + 1;
@@ -125,23 +126,68 @@ impl Admin {
         }
     }
 
-    /// A rule reports an event, whatever the host has asked to hear of.
-    pub(crate) fn report(&self, event: AsyncEvent) {
-        self.events.raise(event);
-    }
-
-    /// The media has become read only: an event about reliability, if the host wants to hear of it (Base figure 150).
-    pub(crate) fn media_is_read_only(&self) {
+    fn media_is_read_only(&self) {
         if lock(&self.features).async_events().smart_critical_warnings() & critical_warning::READ_ONLY != 0 {
             let event = AsyncEvent::of(event_type::SMART, smart_event::RELIABILITY, lid::SMART_HEALTH);
             self.events.raise(event);
         }
     }
 
-    /// Firmware is about to be activated without a reset; commands may pause.
-    pub(crate) fn firmware_activation_starting(&self) {
+    fn firmware_activation_starting(&self) {
         if lock(&self.features).async_events().firmware_activation() {
             self.events.raise(notice(notice_event::FIRMWARE_ACTIVATION, lid::FIRMWARE_SLOT));
+        }
+    }
+
+    /// Critical warnings that the host wants to hear of have appeared.
+    pub(super) fn critical_warnings_raised(&self, warnings: u8) {
+        if warnings & critical_warning::TEMPERATURE != 0 {
+            self.events.raise(AsyncEvent::of(event_type::SMART, smart_event::TEMPERATURE, lid::SMART_HEALTH));
+        }
+    }
+}
+
+fn notice(info: u8, log_page: u8) -> AsyncEvent {
+    AsyncEvent::of(event_type::NOTICE, info, log_page)
+}
+
+impl Ssd {
+    /// A namespace's Identify data, or whether it is attached, has changed for some controllers.
+    pub(super) fn namespace_changed_for(&self, controllers: ControllerSet, nsid: Nsid) {
+        for controller in self.subsystem.controllers() {
+            if controllers.contains(controller.cntlid) {
+                controller.admin.namespace_changed(nsid);
+            }
+        }
+    }
+
+    /// A rule reports an event to all hosts, whatever they have asked to hear of.
+    pub(crate) fn report(&self, event: AsyncEvent) {
+        for controller in self.subsystem.controllers() {
+            controller.admin.events.raise(event);
+        }
+    }
+
+    /// The media has become read only: an event about reliability, for hosts that want to hear of it (Base figure 150).
+    pub(crate) fn media_is_read_only(&self) {
+        for controller in self.subsystem.controllers() {
+            controller.admin.media_is_read_only();
+        }
+    }
+
+    /// Firmware is about to be activated without a reset; commands may pause.
+    pub(super) fn firmware_activation_starting(&self) {
+        for controller in self.subsystem.controllers() {
+            controller.admin.firmware_activation_starting();
+        }
+    }
+
+    /// Firmware is activated by a reset of this controller, which all others have not asked for.
+    pub(super) fn firmware_activated_by_reset(&self) {
+        for controller in self.subsystem.controllers() {
+            if controller.cntlid != self.cntlid && !controller.is_stopped() {
+                controller.admin.firmware_activation_starting();
+            }
         }
     }
 
@@ -158,23 +204,10 @@ impl Admin {
     }
 
     fn doorbell_error(&self, info: u8) {
-        lock(&self.errors).record_doorbell();
-        self.events.raise(AsyncEvent::of(event_type::ERROR, info, lid::ERROR_INFORMATION));
+        lock(&self.subsystem.admin.errors).record_doorbell();
+        self.admin.events.raise(AsyncEvent::of(event_type::ERROR, info, lid::ERROR_INFORMATION));
     }
 
-    /// Critical warnings that the host wants to hear of have appeared.
-    pub(super) fn critical_warnings_raised(&self, warnings: u8) {
-        if warnings & critical_warning::TEMPERATURE != 0 {
-            self.events.raise(AsyncEvent::of(event_type::SMART, smart_event::TEMPERATURE, lid::SMART_HEALTH));
-        }
-    }
-}
-
-fn notice(info: u8, log_page: u8) -> AsyncEvent {
-    AsyncEvent::of(event_type::NOTICE, info, log_page)
-}
-
-impl Ssd {
     pub(super) fn async_event_request(&self, cid: u16) -> Answer {
         self.admin.events.change(|state| {
             if state.requests.len() >= ASYNC_EVENT_REQUESTS_MAX {

@@ -57,16 +57,27 @@ pub(crate) struct FeaturesState {
 /// Feature identifier, and which of the feature's values.
 type Key = (u8, u32);
 
-/// Values of all features. A value that is not in a table is the default.
+/// Values that a controller's features have now. One that is not in the table is the default.
 pub(crate) struct Features {
     io_queues: u16,
     current: BTreeMap<Key, u32>,
-    saved: BTreeMap<Key, u32>,
     timestamp: ControllerTime,
     host_behavior: HostBehaviorSupport,
 }
 
-impl Features {
+/// Values of features of namespaces now, and the values of all features that are saved. Identifiers of controllers do not
+/// outlive a process: what one of them saves is what all of them start with.
+pub(crate) struct SharedFeatures {
+    current: BTreeMap<Key, u32>,
+    saved: BTreeMap<Key, u32>,
+}
+
+/// True for features that have a value for each namespace, whichever controller asks.
+const fn is_of_namespace(fid: u8) -> bool {
+    matches!(fid, fid::ERROR_RECOVERY | fid::KEY_VALUE_CONFIGURATION)
+}
+
+impl SharedFeatures {
     pub(crate) fn new(config: &SsdConfig, state: FeaturesState) -> Self {
         let vectors = config.io_queues + 1;
         let mut saved = BTreeMap::new();
@@ -80,23 +91,20 @@ impl Features {
                 None => tracing::warn!(fid, index, value, "a saved feature is not possible and is ignored"),
             }
         }
-        Self {
-            io_queues: config.io_queues,
-            current: saved.clone(),
-            saved,
-            timestamp: ControllerTime::default(),
-            host_behavior: HostBehaviorSupport::default(),
-        }
+        Self { current: saved.clone(), saved }
     }
 
-    /// Controller level reset: saved values come back, everything else becomes the default (Base 4.4).
+    /// Saved values come back, everything else becomes the default: all controllers have been reset.
     pub(crate) fn reset(&mut self) {
         self.current = self.saved.clone();
-        self.timestamp = ControllerTime::default();
-        self.host_behavior = HostBehaviorSupport::default();
     }
 
-    /// What [`Features::new`] needs to continue.
+    /// The values that are saved.
+    pub(super) fn saved_values(&self) -> BTreeMap<Key, u32> {
+        self.saved.clone()
+    }
+
+    /// What [`SharedFeatures::new`] needs to continue.
     pub(crate) fn saved(&self) -> FeaturesState {
         let saved = self.saved.iter().map(|(&(fid, index), &value)| SavedFeature { fid, index, value });
         FeaturesState { saved: saved.collect() }
@@ -110,19 +118,37 @@ impl Features {
         }
     }
 
-    /// The value in force.
-    pub(super) fn value(&self, fid: u8, index: u32) -> u32 {
-        self.selected(Select::Current, fid, index)
+    /// The value in force of a feature of namespaces: the default is zero for all of them.
+    pub(super) fn value(&self, fid: u8, nsid: Nsid) -> u32 {
+        self.current.get(&(fid, nsid.0)).copied().unwrap_or(0)
+    }
+}
+
+impl Features {
+    /// Of a controller that has just been made.
+    pub(crate) fn new(config: &SsdConfig, shared: &SharedFeatures) -> Self {
+        Self {
+            io_queues: config.io_queues,
+            current: shared.saved_values(),
+            timestamp: ControllerTime::default(),
+            host_behavior: HostBehaviorSupport::default(),
+        }
     }
 
-    fn selected(&self, select: Select, fid: u8, index: u32) -> u32 {
-        let set = match select {
-            Select::Current => self.current.get(&(fid, index)),
-            // A feature that was never saved, or cannot be, has its default as the saved value (Base 4.4).
-            Select::Saved => self.saved.get(&(fid, index)),
-            _ => None,
-        };
-        set.copied().unwrap_or_else(|| self.default_of(fid, index))
+    /// Controller level reset: `saved` values come back, everything else becomes the default (Base 4.4).
+    pub(crate) fn reset(&mut self, saved: BTreeMap<Key, u32>) {
+        self.current = saved;
+        self.timestamp = ControllerTime::default();
+        self.host_behavior = HostBehaviorSupport::default();
+    }
+
+    /// The value in force of a feature of the controller.
+    pub(super) fn value(&self, fid: u8, index: u32) -> u32 {
+        self.or_default(self.current.get(&(fid, index)), fid, index)
+    }
+
+    fn or_default(&self, value: Option<&u32>, fid: u8, index: u32) -> u32 {
+        value.copied().unwrap_or_else(|| self.default_of(fid, index))
     }
 
     fn default_of(&self, fid: u8, index: u32) -> u32 {
@@ -142,6 +168,11 @@ impl Features {
             fid::INTERRUPT_VECTOR_CONFIGURATION => index,
             _ => 0,
         }
+    }
+
+    /// The host has set the Timestamp feature.
+    pub(super) fn knows_time(&self) -> bool {
+        self.timestamp.attributes == Timestamp::ORIGIN_SET_FEATURES
     }
 
     /// The Timestamp feature at this moment.
@@ -227,8 +258,26 @@ impl Ssd {
             fid::FLEXIBLE_DATA_PLACEMENT_EVENTS => self.get_placement_events(sq, sqe, get),
             _ => {
                 let index = self.index_to_get(get)?;
-                Ok(lock(&self.admin.features).selected(get.select, get.fid, index).into())
+                Ok(self.selected(get.select, get.fid, index).into())
             }
+        }
+    }
+
+    fn selected(&self, select: Select, fid: u8, index: u32) -> u32 {
+        let key = (fid, index);
+        let set = {
+            let shared = lock(&self.subsystem.admin.features);
+            match select {
+                Select::Current if is_of_namespace(fid) => shared.current.get(&key).copied(),
+                // A feature that was never saved, or cannot be, has its default as the saved value (Base 4.4).
+                Select::Saved => shared.saved.get(&key).copied(),
+                _ => None,
+            }
+        };
+        let features = lock(&self.admin.features);
+        match select {
+            Select::Current if !is_of_namespace(fid) => features.value(fid, index),
+            _ => features.or_default(set.as_ref(), fid, index),
         }
     }
 
@@ -329,17 +378,26 @@ impl Ssd {
             }
             _ => vec![index],
         };
-        let (hot, appeared, saved_before) = {
-            let mut features = lock(&self.admin.features);
-            let before = features.reported_warnings();
-            let saved_before = features.saved.clone();
-            for index in indices {
-                features.current.insert((set.fid, index), value);
+        let saved_before = {
+            let mut shared = lock(&self.subsystem.admin.features);
+            let saved_before = shared.saved_values();
+            for &index in &indices {
+                if is_of_namespace(set.fid) {
+                    shared.current.insert((set.fid, index), value);
+                }
                 if set.save {
-                    features.saved.insert((set.fid, index), value);
+                    shared.saved.insert((set.fid, index), value);
                 }
             }
-            (HotFeatures::new(&features), features.reported_warnings() & !before, saved_before)
+            saved_before
+        };
+        let (hot, appeared) = {
+            let mut features = lock(&self.admin.features);
+            let before = features.reported_warnings();
+            if !is_of_namespace(set.fid) {
+                features.current.extend(indices.into_iter().map(|index| ((set.fid, index), value)));
+            }
+            (HotFeatures::new(&features), features.reported_warnings() & !before)
         };
         self.admin.hot.replace(&hot);
         self.configure_pairs();
@@ -349,11 +407,11 @@ impl Ssd {
             self.persist()?;
         }
         if set.save {
-            self.admin.changed();
+            self.subsystem.admin.changed();
             // The value is in force all the same; what the store does not have is not said to be saved.
             self.save_state().inspect_err(|_| {
-                lock(&self.admin.features).saved = saved_before;
-                self.admin.changed();
+                lock(&self.subsystem.admin.features).saved = saved_before;
+                self.subsystem.admin.changed();
             })?;
         }
         Ok(0)
@@ -375,17 +433,18 @@ impl Ssd {
     pub(crate) fn configure_pairs(&self) {
         for namespace in self.namespaces.get().iter() {
             if let Contents::KeyValue(pairs) = &namespace.contents {
-                let value = lock(&self.admin.features).value(fid::KEY_VALUE_CONFIGURATION, namespace.nsid.0);
+                let value =
+                    lock(&self.subsystem.admin.features).value(fid::KEY_VALUE_CONFIGURATION, namespace.nsid);
                 let configuration = KeyValueConfiguration::from_bits(value);
                 pairs.set_delete_missing_is_error(configuration.delete_missing_is_error());
             }
         }
     }
 
-    /// Closes the iterators of all namespaces: the host that has opened them has gone or starts again.
-    pub(super) fn close_iterators(&self) {
+    /// Closes the controller's iterators of all namespaces: the host that has opened them has gone or starts again.
+    pub(crate) fn close_iterators(&self) {
         for pairs in self.namespaces.get().stores() {
-            pairs.iterators.reset();
+            pairs.iterators.reset(self.cntlid);
         }
     }
 }

@@ -121,7 +121,7 @@ impl FirmwareState {
 
 /// Pieces of an image that have arrived.
 #[derive(Default)]
-struct Download {
+pub(super) struct Download {
     image: Vec<u8>,
     /// Disjoint ranges of `image` in ascending order: first byte and the one behind the last.
     pieces: Vec<(usize, usize)>,
@@ -157,23 +157,21 @@ impl Download {
     }
 }
 
-/// Slots, what runs, and what is being downloaded.
+/// Slots, and what runs: the subsystem's. What is being downloaded is a controller's.
 pub(super) struct Firmware {
     state: FirmwareState,
-    download: Download,
 }
 
 impl Firmware {
     /// A power cycle is a controller level reset: what waits for one is activated.
     pub(super) fn new(state: FirmwareState) -> Self {
-        let mut firmware = Self { state, download: Download::default() };
+        let mut firmware = Self { state };
         firmware.reset();
         firmware
     }
 
-    /// A controller level reset discards a download and activates what waits for it. True when that changed anything.
+    /// A controller level reset activates what waits for it. True when that changed anything.
     pub(super) fn reset(&mut self) -> bool {
-        self.download = Download::default();
         match self.state.next.take() {
             Some(slot) => self.activate(slot),
             None => false,
@@ -210,16 +208,16 @@ impl Firmware {
         true
     }
 
-    /// Executes a commit. True when an image was activated.
-    fn commit(&mut self, commit: FirmwareCommit) -> Result<bool, Status> {
+    /// Executes a commit, for which a controller has downloaded an image or not. True when an image was activated.
+    fn commit(&mut self, commit: FirmwareCommit, download: &mut Download) -> Result<bool, Status> {
         if usize::from(commit.slot) > SLOTS {
             return Err(Status::INVALID_FIRMWARE_SLOT.with_do_not_retry());
         }
-        let downloaded = !self.download.pieces.is_empty();
+        let downloaded = !download.pieces.is_empty();
         match commit.action {
-            CommitAction::Replace => self.replace(commit.slot).map(|_| false),
+            CommitAction::Replace => self.replace(commit.slot, download).map(|_| false),
             CommitAction::ReplaceAndActivateAtReset => {
-                self.state.next = Some(self.replace(commit.slot)?);
+                self.state.next = Some(self.replace(commit.slot, download)?);
                 Ok(false)
             }
             CommitAction::ActivateAtReset => {
@@ -227,7 +225,10 @@ impl Firmware {
                 Ok(false)
             }
             CommitAction::ActivateImmediately => {
-                let slot = if downloaded { self.replace(commit.slot)? } else { self.loaded(commit.slot)? };
+                let slot = match downloaded {
+                    true => self.replace(commit.slot, download)?,
+                    false => self.loaded(commit.slot)?,
+                };
                 Ok(self.activate(slot))
             }
             // There are no boot partitions.
@@ -238,8 +239,8 @@ impl Firmware {
     }
 
     /// Puts the downloaded image into a slot; returns which. The download is used up, whatever it was.
-    fn replace(&mut self, slot: u8) -> Result<u8, Status> {
-        let download = std::mem::take(&mut self.download);
+    fn replace(&mut self, slot: u8, download: &mut Download) -> Result<u8, Status> {
+        let download = std::mem::take(download);
         let revision = download.whole().and_then(revision_of).ok_or(Status::INVALID_FIRMWARE_IMAGE)?;
         let slot = if slot == 0 { self.slot_to_write() } else { slot };
         let place = usize::from(slot).checked_sub(1).and_then(|i| self.state.slots.get_mut(i));
@@ -290,20 +291,32 @@ impl Ssd {
             return Err(refused);
         }
         let data = self.receive(sq, sqe, bytes as usize)?;
-        lock(&self.admin.firmware).download.add(start as usize, &data)?;
+        lock(&self.admin.download).add(start as usize, &data)?;
         Ok(0)
     }
 
     pub(super) fn firmware_commit(&self, commit: FirmwareCommit) -> Result<u64, Status> {
-        let (before, activated) = {
-            let mut firmware = lock(&self.admin.firmware);
-            (firmware.saved(), firmware.commit(commit)?)
+        let shared = &self.subsystem.admin;
+        let mut download = std::mem::take(&mut *lock(&self.admin.download));
+        let (before, activated, after) = {
+            let mut firmware = lock(&shared.firmware);
+            let before = firmware.saved();
+            let activated = firmware.commit(commit, &mut download);
+            (before, activated, firmware.saved())
         };
-        self.admin.changed();
-        // What cannot be saved did not happen: the host is told so and finds the slots as they were.
-        self.save_state().inspect_err(|_| lock(&self.admin.firmware).state = before)?;
+        *lock(&self.admin.download) = download;
+        let activated = activated?;
+        shared.changed();
+        // What cannot be saved did not happen: the host is told so and finds the slots as they were, unless another controller's
+        // reset has activated an image meanwhile.
+        self.save_state().inspect_err(|_| {
+            let mut firmware = lock(&shared.firmware);
+            if firmware.state == after {
+                firmware.state = before;
+            }
+        })?;
         if activated {
-            self.admin.firmware_activation_starting();
+            self.firmware_activation_starting();
         }
         Ok(0)
     }

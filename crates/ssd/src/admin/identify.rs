@@ -9,8 +9,8 @@ use std::sync::Arc;
 use unvme_spec::identify::{
     ControllerList, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, IndependentNamespace,
     IoCommandSets, KV_VERSION_1_3, KvControllerIdentify, KvNamespaceIdentify, LbaFormat,
-    NamespaceIdDescriptor, NamespaceList, NvmControllerIdentify, NvmNamespaceIdentify, cns, csi, ctratt,
-    frmw, fuses, lpa, nstat, oacs, oaes, oncs, sgls, text, vwc, write_descriptors,
+    NamespaceIdDescriptor, NamespaceList, NvmControllerIdentify, NvmNamespaceIdentify, cmic, cns, csi,
+    ctratt, frmw, fuses, lpa, nstat, oacs, oaes, oncs, sgls, text, vwc, write_descriptors,
 };
 use unvme_spec::{Nsid, Sqe, Status, admin, kv, regs};
 use zerocopy::{Immutable, IntoBytes};
@@ -24,9 +24,7 @@ use crate::fdp::ENDURANCE_GROUP;
 use crate::kv::VALUE_BYTES_MAX;
 use crate::namespace::{Blocks, Contents, Namespace, NamespaceTable};
 use crate::queue::SubmissionQueue;
-
-/// Identifier of the only controller.
-pub(super) const CONTROLLER_ID: u16 = 0;
+use crate::subsystem::ControllerSet;
 
 /// Abort commands that can be outstanding, zero-based. Each is answered at once: the number is the usual one.
 const ACL_Z: u8 = 3;
@@ -85,8 +83,8 @@ impl Ssd {
             cns::COMMAND_SET_NAMESPACE_FOR_FORMAT => describe_kv_format(identify),
             cns::ALLOCATED_NAMESPACES => list(&table, nsid, |_| true),
             cns::ALLOCATED_NAMESPACE => self.describe_namespace(&table, nsid, false),
-            cns::ATTACHED_CONTROLLERS => attached_controllers(&table, nsid, cntid),
-            cns::CONTROLLERS => controllers(Some(CONTROLLER_ID), cntid),
+            cns::ATTACHED_CONTROLLERS => self.attached_controllers(&table, nsid, cntid),
+            cns::CONTROLLERS => controllers(self.subsystem.present(), cntid),
             cns::COMMAND_SET_ALLOCATED_NAMESPACES => {
                 self.check_command_set(identify.csi, Status::INVALID_FIELD)?;
                 list(&table, nsid, |n| n.csi() == identify.csi)
@@ -147,7 +145,7 @@ impl Ssd {
     /// Combinations of command sets.
     fn command_sets(&self, cntid: u16) -> Result<Page, Status> {
         // FFFFh is whichever controller processes the command.
-        if !matches!(cntid, CONTROLLER_ID | u16::MAX) {
+        if cntid != u16::MAX && !self.subsystem.present().contains(cntid) {
             return Err(Status::INVALID_FIELD.with_do_not_retry());
         }
         let mut sets = IoCommandSets::default();
@@ -166,7 +164,8 @@ impl Ssd {
         id.rab = 6;
         id.ieee = [oui_low, oui_middle, oui_high];
         id.mdts = mdts(self.config.transfer_bytes_max);
-        id.cntlid = CONTROLLER_ID;
+        id.cmic = if self.subsystem.is_shared() { cmic::SEVERAL_CONTROLLERS } else { 0 };
+        id.cntlid = self.cntlid;
         id.ver = regs::VERSION_2_0;
         id.rtd3r = RTD3R_US;
         id.rtd3e = RTD3E_US;
@@ -206,7 +205,7 @@ impl Ssd {
         }
         text::write(&mut id.sn, &self.config.serial);
         text::write(&mut id.mn, &self.config.model);
-        text::write(&mut id.fr, &lock(&self.admin.firmware).active_revision());
+        text::write(&mut id.fr, &lock(&self.subsystem.admin.firmware).active_revision());
         let fits = text::write_nqn(&mut id.subnqn, &identity::subsystem_nqn(&self.config.serial));
         debug_assert!(fits, "the qualified name has 68 characters");
         id
@@ -216,6 +215,7 @@ impl Ssd {
     fn describe_namespace(&self, table: &NamespaceTable, nsid: Nsid, active: bool) -> Result<Page, Status> {
         let mut id = IdentifyNamespace::default();
         id.nlbaf_z = (namespaces::FORMATS.len() - 1) as u8;
+        id.nmic = if nsid == Nsid::ALL { self.sharing_capability() } else { 0 };
         id.fpi = FPI_IDLE;
         id.dlfeat = DLFEAT_ZEROES;
         id.lbaf = lba_formats();
@@ -230,6 +230,7 @@ impl Ssd {
         id.nsze = blocks.count;
         id.ncap = blocks.count;
         id.nuse = self.blocks_used(blocks);
+        id.nmic = self.sharing_of(namespace);
         id.flbas = namespaces::format_of(blocks.block_shift);
         id.nvmcap = u128::from(blocks.chunks.len() as u64 * CHUNK_BYTES).into();
         id.endgid = self.endurance_group();
@@ -243,12 +244,31 @@ impl Ssd {
         if self.admin.fdp.has_flash() { ENDURANCE_GROUP } else { 0 }
     }
 
+    /// NMIC of a namespace: whether several controllers may have it attached.
+    fn sharing_of(&self, namespace: &Namespace) -> u8 {
+        if namespace.is_private { 0 } else { self.sharing_capability() }
+    }
+
+    /// NMIC that namespaces can have.
+    fn sharing_capability(&self) -> u8 {
+        if self.subsystem.is_shared() { namespaces::NMIC_SHARED } else { 0 }
+    }
+
+    fn attached_controllers(&self, table: &NamespaceTable, nsid: Nsid, first: u16) -> Result<Page, Status> {
+        if nsid == Nsid::ALL {
+            return Err(Status::INVALID_FIELD.with_do_not_retry());
+        }
+        let namespace = find(table, nsid)?.ok_or(Status::INVALID_FIELD.with_do_not_retry())?;
+        controllers(namespace.attached.and(self.subsystem.present()), first)
+    }
+
     fn describe_pairs(&self, namespace: &Namespace) -> Result<Page, Status> {
         let Contents::KeyValue(pairs) = &namespace.contents else { return Err(Status::INTERNAL_ERROR) };
         let stats = pairs.store.stats();
         let mut id = kv_formats();
         id.nsze = stats.capacity_bytes;
         id.nuse = stats.used_bytes;
+        id.nmic = self.sharing_of(namespace);
         id.fpi = FPI_IDLE;
         id.endgid = self.endurance_group();
         id.nguid = namespace.nguid;
@@ -257,10 +277,9 @@ impl Ssd {
     }
 
     fn independent(&self, table: &NamespaceTable, nsid: Nsid) -> Result<Page, Status> {
-        if !find(table, nsid)?.is_some_and(|n| table.is_active(n)) {
-            return Ok(ZEROES);
-        }
+        let Some(namespace) = find(table, nsid)?.filter(|n| table.is_active(n)) else { return Ok(ZEROES) };
         let mut id = IndependentNamespace::default();
+        id.nmic = self.sharing_of(namespace);
         id.fpi = FPI_IDLE;
         id.endgid = self.endurance_group();
         id.nstat = nstat::READY;
@@ -364,15 +383,7 @@ fn endurance_groups(first: u16) -> Page {
     list
 }
 
-fn attached_controllers(table: &NamespaceTable, nsid: Nsid, first: u16) -> Result<Page, Status> {
-    if nsid == Nsid::ALL {
-        return Err(Status::INVALID_FIELD.with_do_not_retry());
-    }
-    let namespace = find(table, nsid)?.ok_or(Status::INVALID_FIELD.with_do_not_retry())?;
-    controllers(namespace.attached.then_some(CONTROLLER_ID), first)
-}
-
-/// A list with `controller`, when its identifier is not below `first`.
-fn controllers(controller: Option<u16>, first: u16) -> Result<Page, Status> {
-    page(&ControllerList::from_ascending(controller.filter(|&id| id >= first)))
+/// A list of the controllers whose identifiers are not below `first`.
+fn controllers(listed: ControllerSet, first: u16) -> Result<Page, Status> {
+    page(&ControllerList::from_ascending(listed.iter().filter(|&id| id >= first)))
 }

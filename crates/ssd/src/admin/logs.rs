@@ -152,13 +152,13 @@ impl Ssd {
             lid::SUPPORTED_LOG_PAGES => bytes_of(&effects::log_pages(self.log_page_kinds())),
             lid::ERROR_INFORMATION => {
                 let mut page = [ErrorInformation::default(); ERROR_LOG_ENTRIES];
-                for (slot, entry) in page.iter_mut().zip(lock(&self.admin.errors).entries()) {
+                for (slot, entry) in page.iter_mut().zip(lock(&self.subsystem.admin.errors).entries()) {
                     *slot = *entry;
                 }
                 bytes_of(&page)
             }
             lid::SMART_HEALTH => bytes_of(&self.smart_log()),
-            lid::FIRMWARE_SLOT => bytes_of(&lock(&self.admin.firmware).slot_log()),
+            lid::FIRMWARE_SLOT => bytes_of(&lock(&self.subsystem.admin.firmware).slot_log()),
             lid::CHANGED_NAMESPACES => bytes_of(&self.admin.events.changed_namespaces()),
             lid::COMMANDS_SUPPORTED if get.csi == csi::NVM => {
                 let log = effects::commands(self.admin.fdp.has_flash());
@@ -186,8 +186,8 @@ impl Ssd {
         let io = self.counted().io;
         let warnings = lock(&self.admin.features).critical_warnings() | self.fault_warnings();
         let wear = self.wear_warnings();
-        let errors = lock(&self.admin.errors).count();
-        let mut log = lock(&self.admin.smart).log(&io, warnings | wear, errors, &self.wear());
+        let errors = lock(&self.subsystem.admin.errors).count();
+        let mut log = lock(&self.subsystem.admin.smart).log(&io, warnings | wear, errors, &self.wear());
         log.endurance_group_warning = wear;
         log
     }

@@ -31,7 +31,7 @@ mod vendor_logs;
 mod wear;
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use unvme_bus::Clock;
 use unvme_bus::space::Direction;
@@ -51,8 +51,8 @@ use crate::ssd::ResetScope;
 use crate::{Ssd, SsdError};
 use errors::ErrorLog;
 use events::Events;
-use features::{Features, HotFeatures};
-use firmware::Firmware;
+use features::{Features, HotFeatures, SharedFeatures};
+use firmware::{Download, Firmware};
 pub use firmware::{FIRMWARE_IMAGE_BYTES_MAX, firmware_image};
 use logs::Smart;
 use state::Saving;
@@ -66,43 +66,68 @@ pub(crate) enum Answer {
     Later,
 }
 
-/// State of the controller that admin commands read and change. None of these locks is held while another is taken
-/// (`saving` alone is held over others, see `state`), and none while a queue is locked by anyone but the admin queue's own thread.
+/// State of a controller that admin commands read and change. None of these locks, and of those of [`SharedAdmin`], is held
+/// while another is taken (`saving` alone is held over others, see `state`), and none while a queue is locked by anyone but an
+/// admin queue's own thread.
 pub(crate) struct Admin {
     pub(crate) hot: HotFeatures,
     features: Mutex<Features>,
     events: Events,
+    /// A firmware image that arrives in pieces.
+    download: Mutex<Download>,
+    /// CC: command set selected and entry sizes.
+    configuration: Mutex<Cc>,
+    pub(crate) fdp: Arc<Fdp>,
+}
+
+/// The same of the subsystem: whichever controller reads or changes it.
+pub(crate) struct SharedAdmin {
+    features: Mutex<SharedFeatures>,
     errors: Mutex<ErrorLog>,
     firmware: Mutex<Firmware>,
     smart: Mutex<Smart>,
-    /// CC: command set selected and entry sizes.
-    configuration: Mutex<Cc>,
     saving: Saving,
-    /// The host has been told that the flash is worn out.
+    /// The hosts have been told that the flash is worn out.
     worn_out: AtomicBool,
-    pub(crate) fdp: Fdp,
+}
+
+/// What a device is made of at its start, apart from its media.
+pub(crate) struct Started {
+    pub(crate) shared: SharedAdmin,
+    /// Of the first controller.
+    pub(crate) admin: Admin,
     pub(crate) faults: Arc<Faults>,
+    pub(crate) namespaces: NamespaceTable,
 }
 
 impl Admin {
     /// Starts from what the store has kept, or as a new device.
-    pub(crate) fn start(config: &SsdConfig, media: &Arc<Media>) -> Result<(Self, NamespaceTable), SsdError> {
+    pub(crate) fn start(config: &SsdConfig, media: &Arc<Media>) -> Result<Started, SsdError> {
         let restored = state::restore(config, media)?;
-        let features = Features::new(config, restored.features);
-        let admin = Self {
-            hot: HotFeatures::new(&features),
-            features: Mutex::new(features),
-            events: Events::default(),
+        let shared = SharedAdmin {
+            features: Mutex::new(SharedFeatures::new(config, restored.features)),
             errors: Mutex::new(ErrorLog::new(restored.error_count, restored.errors)),
             firmware: Mutex::new(Firmware::new(restored.firmware)),
             smart: Mutex::new(Smart::new(restored.smart, restored.kv)),
-            configuration: Mutex::new(Cc::new()),
             saving: Saving::new(),
             worn_out: AtomicBool::new(false),
-            fdp: restored.fdp,
-            faults: Arc::new(Faults::start(restored.faults, &config.faults)?),
         };
-        Ok((admin, restored.namespaces))
+        let admin = Self::new(config, &shared, Arc::new(restored.fdp));
+        let faults = Arc::new(Faults::start(restored.faults, &config.faults)?);
+        Ok(Started { shared, admin, faults, namespaces: restored.namespaces })
+    }
+
+    /// Of a new controller: its features have the values that were saved.
+    pub(crate) fn new(config: &SsdConfig, shared: &SharedAdmin, fdp: Arc<Fdp>) -> Self {
+        let features = Features::new(config, &lock(&shared.features));
+        Self {
+            hot: HotFeatures::new(&features),
+            features: Mutex::new(features),
+            events: Events::default(),
+            download: Mutex::default(),
+            configuration: Mutex::new(Cc::new()),
+            fdp,
+        }
     }
 
     /// The Timestamp feature at this moment.
@@ -110,58 +135,94 @@ impl Admin {
         lock(&self.features).timestamp(clock)
     }
 
-    /// The controller has been enabled.
-    pub(crate) fn enabled(&self, ssd: &Ssd, cc: Cc) {
-        self.configured(cc);
-        lock(&self.smart).set_shut_down(false);
-        // From now on the end of the process without a shutdown is an unsafe one: the store has to know.
-        if ssd.save_all().is_err() {
-            tracing::error!(
-                serial = ssd.config.serial,
-                "the device could not save its state when it was enabled"
-            );
-        }
-    }
-
     /// CC has changed while the controller is enabled: the host may still set the entry sizes.
     pub(crate) fn configured(&self, cc: Cc) {
         *lock(&self.configuration) = cc;
     }
+}
 
-    /// Everything else is on the media: what is saved next says that the device was shut down.
-    pub(crate) fn shut_down(&self) {
-        lock(&self.smart).set_shut_down(true);
+impl Ssd {
+    /// The time for events that belong to no controller: that of the first one whose host has said what time it is.
+    pub(crate) fn device_timestamp(&self, clock: &Clock) -> Timestamp {
+        let controllers = self.subsystem.controllers();
+        let knows = controllers.iter().find(|controller| lock(&controller.admin.features).knows_time());
+        knows.or(controllers.first()).map_or(&self.admin, |controller| &controller.admin).timestamp(clock)
     }
+}
 
-    /// All queues are gone: what a reset ends and restores.
-    pub(crate) fn reset(&self, ssd: &Ssd, scope: ResetScope) {
-        self.events.reset();
-        let features = {
-            let mut features = lock(&self.features);
-            features.reset();
-            HotFeatures::new(&features)
-        };
-        self.hot.replace(&features);
-        if scope == ResetScope::Subsystem {
-            ssd.close_units_at_reset();
-        }
-        ssd.reset_placement();
-        ssd.configure_pairs();
-        ssd.close_iterators();
-        if lock(&self.firmware).reset() {
-            self.changed();
-        }
-        if ssd.save_all().is_err() {
-            tracing::error!(serial = ssd.config.serial, "the device could not save its state at a reset");
-        }
-        tracing::debug!(?scope, serial = ssd.config.serial, "controller reset");
+impl SharedAdmin {
+    /// Everything else is on the media: what is saved next says that the device was shut down, or not any more.
+    pub(crate) fn set_shut_down(&self, shut_down: bool) {
+        lock(&self.smart).set_shut_down(shut_down);
     }
 }
 
 impl Ssd {
+    /// The controller has been enabled.
+    pub(crate) fn admin_enabled(&self, cc: Cc) {
+        self.admin.configured(cc);
+        self.subsystem.admin.set_shut_down(false);
+        // From now on the end of the process without a shutdown is an unsafe one: the store has to know.
+        if self.save_all().is_err() {
+            let serial = &self.config.serial;
+            tracing::error!(serial, "the device could not save its state when it was enabled");
+        }
+    }
+
+    /// All queues are gone: what a reset ends and restores. What belongs to other controllers as well stays as it is while one
+    /// of them is enabled.
+    pub(crate) fn reset_admin(&self, scope: ResetScope) {
+        self.admin.events.reset();
+        let is_alone = self.is_alone();
+        let saved = {
+            let mut shared = lock(&self.subsystem.admin.features);
+            if is_alone {
+                shared.reset();
+            }
+            shared.saved_values()
+        };
+        let features = {
+            let mut features = lock(&self.admin.features);
+            features.reset(saved);
+            HotFeatures::new(&features)
+        };
+        self.admin.hot.replace(&features);
+        if scope == ResetScope::Subsystem {
+            self.close_units_at_reset();
+        }
+        if is_alone {
+            self.reset_placement();
+        }
+        self.configure_pairs();
+        self.close_iterators();
+        *lock(&self.admin.download) = Download::default();
+        let activated = lock(&self.subsystem.admin.firmware).reset();
+        if activated {
+            self.subsystem.admin.changed();
+            self.firmware_activated_by_reset();
+        }
+        if self.save_all().is_err() {
+            tracing::error!(serial = self.config.serial, "the device could not save its state at a reset");
+        }
+        tracing::debug!(?scope, serial = self.config.serial, cntlid = self.cntlid, "controller reset");
+    }
+
+    /// Held while a command changes what controllers share in more than one step.
+    fn alone_for(&self, command: &admin::Command) -> Option<MutexGuard<'_, ()>> {
+        let changes = matches!(
+            command,
+            admin::Command::NamespaceManagement(_)
+                | admin::Command::NamespaceAttachment(_)
+                | admin::Command::FormatNvm(_)
+                | admin::Command::SetFeatures(_)
+                | admin::Command::FirmwareCommit(_)
+        );
+        changes.then(|| lock(&self.subsystem.changing))
+    }
+
     /// Executes one admin command. The admin submission queue is the caller's; no completion queue is locked.
     pub(crate) fn execute_admin(&self, sq: &mut SubmissionQueue, sqe: &Sqe, clock: &Clock) -> Answer {
-        lock(&self.admin.smart).tick(clock.now());
+        lock(&self.subsystem.admin.smart).tick(clock.now());
         // Admin commands are never fused, and over PCIe their data pointer is PRPs (Base 3.3.3.1, PSDT).
         if sqe.fuse() != Fuse::Normal || sqe.data_pointer_kind() != DataPointerKind::Prp {
             return Answer::Now(Err(Status::INVALID_FIELD.with_do_not_retry()));
@@ -170,6 +231,7 @@ impl Ssd {
         if matches!(command, admin::Command::AsyncEventRequest) {
             return self.async_event_request(sqe.cid);
         }
+        let _alone = self.alone_for(&command);
         Answer::Now(match command {
             admin::Command::CreateIoCq(create) => self.create_io_cq(sq, sqe, create),
             admin::Command::CreateIoSq(create) => self.create_io_sq(sq, sqe, create),

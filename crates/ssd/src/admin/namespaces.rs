@@ -1,14 +1,14 @@
 //! Namespace Management and Attachment (Base 5.1.20, 5.1.21; NVM 4.1.6), Format NVM (Base 5.1.10).
 //!
-//! Admin commands are executed one at a time, by whoever holds the admin submission queue: nobody else changes the
-//! table of namespaces. Before anything is done to the media of a namespace, a version of the table is published in
-//! which the namespace is busy, and every I/O queue is locked once: from then on no command is at work on it.
+//! Commands that change the table of namespaces are executed one at a time in the subsystem: whoever executes one holds
+//! `Subsystem::changing`, and the admin submission queue of its controller. Before anything is done to the media of a
+//! namespace, a version of the table is published to all controllers in which the namespace is busy, and every I/O queue of
+//! each is locked once: from then on no command is at work on it.
 //!
 //! A Key Value namespace that is being erased is busy in the saved state too: a store that a process left half erased when
 //! it was killed is made anew when the device starts again, instead of being missed.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use unvme_spec::admin::{AttachmentOperation, FormatNvm, NamespaceOperation, SecureErase};
@@ -16,7 +16,6 @@ use unvme_spec::identify::{ControllerList, IDENTIFY_BYTES, KvNamespaceCreate, Na
 use unvme_spec::{Nsid, Sqe, Status, admin};
 use zerocopy::FromBytes;
 
-use super::identify::CONTROLLER_ID;
 use super::identity;
 use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
 use crate::engine::lock;
@@ -25,6 +24,7 @@ use crate::kv::{KeyValue, KvStore, STORE_BYTES_MIN};
 use crate::media::Media;
 use crate::namespace::{Blocks, Contents, Namespace, NamespaceTable};
 use crate::queue::SubmissionQueue;
+use crate::subsystem::ControllerSet;
 use crate::{Ssd, SsdError};
 
 /// An LBA format without metadata.
@@ -46,6 +46,9 @@ pub(super) const CREATED_MAX: u64 = (1 << 40) - 1;
 pub(super) fn format_of(block_shift: u8) -> u8 {
     FORMATS.iter().position(|format| format.block_shift == block_shift).unwrap_or(0) as u8
 }
+
+/// SHRNS of NMIC: the namespace may be attached to several controllers.
+pub(super) const NMIC_SHARED: u8 = 1 << 0;
 
 /// Formats a Key Value namespace can have: one, with keys of up to 16 bytes and values of up to 256 MiB.
 pub(super) const KV_FORMATS: u8 = 1;
@@ -71,7 +74,8 @@ pub(super) fn owned_chunks(table: &NamespaceTable, total: u64) -> Vec<bool> {
 #[derive(Clone, Copy)]
 pub(super) struct NewNamespace {
     pub(super) nsid: Nsid,
-    pub(super) attached: bool,
+    pub(super) attached: ControllerSet,
+    pub(super) is_private: bool,
     pub(super) shape: Shape,
 }
 
@@ -131,6 +135,7 @@ pub(super) fn add(
     table.put(Namespace {
         nsid: new.nsid,
         attached: new.attached,
+        is_private: new.is_private,
         busy: false,
         nguid: identity::nguid(serial, table.created),
         eui64: identity::eui64(serial, table.created),
@@ -196,7 +201,9 @@ impl Ssd {
             .ok_or(Status::NAMESPACE_IDENTIFIER_UNAVAILABLE)?;
         // The list is at the same place whatever the namespace holds.
         let handles = self.handles_for(&table, &create, shape)?;
-        let new = NewNamespace { nsid, shape, attached: false };
+        // NMIC is at the same place, too.
+        let is_private = create.nmic & NMIC_SHARED == 0;
+        let new = NewNamespace { nsid, shape, attached: ControllerSet::default(), is_private };
         add(&mut table, new, handles, &self.config.serial, &self.media)?;
         self.replace_namespaces(table)?;
         Ok(nsid.0.into())
@@ -229,16 +236,17 @@ impl Ssd {
     fn delete_namespaces(&self, nsid: Nsid) -> Result<u64, Status> {
         let old = self.namespaces.get();
         let doomed = named(&old, nsid, old.iter())?;
+        let seen: Vec<ControllerSet> = doomed.iter().map(|namespace| self.viewers_of(namespace)).collect();
         self.quiesce(&doomed)?;
         self.erase(&doomed)?;
         let mut table = NamespaceTable::clone(&old);
         for namespace in &doomed {
             table.remove(namespace.nsid);
-            lock(&self.admin.features).forget_namespace(namespace.nsid);
+            lock(&self.subsystem.admin.features).forget_namespace(namespace.nsid);
         }
         self.replace_namespaces(table)?;
-        for namespace in doomed.iter().filter(|namespace| old.is_active(namespace)) {
-            self.admin.namespace_changed(namespace.nsid);
+        for (namespace, seen) in doomed.iter().zip(seen) {
+            self.namespace_changed_for(seen, namespace.nsid);
         }
         Ok(0)
     }
@@ -258,24 +266,65 @@ impl Ssd {
         let list = ControllerList::read_from_bytes(&data).map_err(|_| Status::INTERNAL_ERROR)?;
         let old = self.namespaces.get();
         let namespace = existing(&old, attach.nsid)?;
-        // There is one controller: anything else is a list of controllers that are not there, or not in order.
-        if list.identifiers() != Some(&[CONTROLLER_ID]) {
-            return Err(Status::CONTROLLER_LIST_INVALID.with_do_not_retry());
-        }
-        match (attaches, namespace.attached) {
-            (true, true) => return Err(Status::NAMESPACE_ALREADY_ATTACHED.with_do_not_retry()),
-            (false, false) => return Err(Status::NAMESPACE_NOT_ATTACHED.with_do_not_retry()),
-            _ => {}
-        }
-        if attaches && !self.is_enabled(namespace.csi()) {
-            return Err(Status::IO_COMMAND_SET_NOT_ENABLED.with_do_not_retry());
-        }
+        let named = self.controllers_named(&list)?;
+        let present = self.subsystem.present();
+        let attached = match attaches {
+            true => self.check_attach(namespace, named)?,
+            false if !named.is_within(namespace.attached.and(present)) => {
+                return Err(Status::NAMESPACE_NOT_ATTACHED.with_do_not_retry());
+            }
+            false => namespace.attached.without(named),
+        };
         let mut table = NamespaceTable::clone(&old);
-        table.put(Namespace { attached: attaches, ..Namespace::clone(namespace) });
+        table.put(Namespace { attached, ..Namespace::clone(namespace) });
         self.replace_namespaces(table)?;
         self.drain();
-        self.admin.namespace_changed(attach.nsid);
+        self.namespace_changed_for(named, attach.nsid);
         Ok(0)
+    }
+
+    /// The controllers for whose hosts a namespace is there.
+    fn viewers_of(&self, namespace: &Namespace) -> ControllerSet {
+        let controllers = self.subsystem.controllers();
+        let viewers =
+            controllers.iter().filter(|controller| controller.namespaces.get().is_active(namespace));
+        viewers.fold(ControllerSet::default(), |set, controller| set.with(controller.itself()))
+    }
+
+    /// The controllers of a list, which are all there and in ascending order.
+    fn controllers_named(&self, list: &ControllerList) -> Result<ControllerSet, Status> {
+        let invalid = Status::CONTROLLER_LIST_INVALID.with_do_not_retry();
+        let identifiers =
+            list.identifiers().filter(|list| !list.is_empty() && list.is_sorted_by(|a, b| a < b));
+        let present = self.subsystem.present();
+        identifiers.ok_or(invalid)?.iter().try_fold(ControllerSet::default(), |named, &cntlid| match present
+            .contains(cntlid)
+        {
+            true => Ok(named.with(ControllerSet::only(cntlid))),
+            false => Err(invalid),
+        })
+    }
+
+    /// Checks that a namespace can be attached to the controllers `named`; returns all those it will be attached to.
+    fn check_attach(&self, namespace: &Namespace, named: ControllerSet) -> Result<ControllerSet, Status> {
+        let attached = namespace.attached.and(self.subsystem.present());
+        if attached.intersects(named) {
+            return Err(Status::NAMESPACE_ALREADY_ATTACHED.with_do_not_retry());
+        }
+        let attached = attached.with(named);
+        if namespace.is_private && attached.count() > 1 {
+            return Err(Status::NAMESPACE_IS_PRIVATE.with_do_not_retry());
+        }
+        // A controller that is not enabled has not chosen its command sets yet.
+        let lacks = |controller: &Arc<Ssd>| {
+            named.contains(controller.cntlid)
+                && !controller.is_stopped()
+                && !controller.is_enabled(namespace.csi())
+        };
+        match self.subsystem.controllers().iter().any(lacks) {
+            true => Err(Status::IO_COMMAND_SET_NOT_ENABLED.with_do_not_retry()),
+            false => Ok(attached),
+        }
     }
 
     /// A namespace keeps its chunks and, when it has blocks, its size in bytes, rounded up to whole blocks of the new
@@ -305,8 +354,8 @@ impl Ssd {
             matches!((&old.contents, new), (Contents::Blocks(old), Some(Contents::Blocks(new)))
                 if old.block_shift != new.block_shift)
         };
-        for namespace in named.iter().filter(|namespace| namespace.attached).filter(changed) {
-            self.admin.namespace_changed(namespace.nsid);
+        for namespace in named.iter().filter(changed) {
+            self.namespace_changed_for(namespace.attached, namespace.nsid);
         }
         Ok(0)
     }
@@ -352,9 +401,7 @@ impl Ssd {
     }
 
     fn publish(&self, table: NamespaceTable) {
-        let published: Result<(), Infallible> = self.namespaces.update(|_| Ok((table, ())));
-        let Ok(()) = published;
-        self.admin.changed();
+        self.subsystem.publish(&table);
     }
 
     /// Publishes a table and saves it. When it cannot be saved the old one comes back: what the host is told and what
@@ -384,12 +431,14 @@ impl Ssd {
         Ok(())
     }
 
-    /// Waits until no I/O queue uses an older table. The admin queue, which the caller holds, is the first in the order
-    /// in which queues are locked.
+    /// Waits until no I/O queue of any controller uses an older table. The admin queue, which the caller holds, is the first in
+    /// the order in which queues are locked.
     fn drain(&self) {
-        for cell in self.submission.iter().skip(1) {
-            if let Some(queue) = lock(cell).as_mut() {
-                self.namespaces.refresh(&mut queue.namespaces);
+        for controller in self.subsystem.controllers() {
+            for cell in controller.submission.iter().skip(1) {
+                if let Some(queue) = lock(cell).as_mut() {
+                    controller.namespaces.refresh(&mut queue.namespaces);
+                }
             }
         }
     }
@@ -446,8 +495,8 @@ fn block_shift_of(index: u8, metadata_extended: bool, protection: u8) -> Result<
 
 fn check_create(create: &NamespaceCreate, has_flash: bool) -> Result<Shape, Status> {
     let block_shift = block_shift_of(create.format_index(), create.flbas & 1 << 4 != 0, create.dps)?;
-    // No sharing, NVM sets or storage tags; one endurance group and data placement on a device with flash.
-    let unsupported = create.nmic != 0
+    // No NVM sets or storage tags, no ANA; one endurance group and data placement on a device with flash.
+    let unsupported = create.nmic & !NMIC_SHARED != 0
         || create.nvmsetid != 0
         || !is_endurance_group(create.endgid, has_flash)
         || create.lbstm != 0
@@ -472,7 +521,7 @@ fn check_kv_create(create: &KvNamespaceCreate, has_flash: bool) -> Result<Shape,
     if create.kvfc & 0xf >= KV_FORMATS {
         return Err(Status::INVALID_FORMAT.with_do_not_retry());
     }
-    let unsupported = create.nmic != 0
+    let unsupported = create.nmic & !NMIC_SHARED != 0
         || create.nvmsetid != 0
         || !is_endurance_group(create.endgid, has_flash)
         || (create.nphndls != 0 && !has_flash)

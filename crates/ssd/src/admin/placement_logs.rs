@@ -56,7 +56,7 @@ impl Ssd {
     fn endurance_group_log(&self) -> EnduranceGroup {
         let wear = self.wear();
         let table = self.namespaces.get();
-        let io = lock(&self.admin.smart).saved(&self.counted().io);
+        let io = lock(&self.subsystem.admin.smart).saved(&self.counted().io);
         let mut log = EnduranceGroup::default();
         log.critical_warning = self.wear_warnings();
         log.available_spare = wear.spare_percent;
@@ -69,7 +69,7 @@ impl Ssd {
         log.host_reads = u128::from(io.read_commands).into();
         log.host_writes = u128::from(io.write_commands).into();
         log.media_errors = u128::from(io.media_errors).into();
-        log.error_log_entries = u128::from(lock(&self.admin.errors).count()).into();
+        log.error_log_entries = u128::from(lock(&self.subsystem.admin.errors).count()).into();
         log.total_capacity = u128::from(self.config.bytes).into();
         let free = free_chunks(&table, self.media.chunks()) * CHUNK_BYTES;
         log.unallocated_capacity = u128::from(free).into();

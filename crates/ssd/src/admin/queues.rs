@@ -60,6 +60,7 @@ impl Ssd {
         let ring = find_ring(admin, sqe, create.size as usize * SQE_BYTES, Direction::Read)?;
         self.count_user(create.cqid)?;
         self.install_submission(SubmissionQueue::new(SubmissionQueueParts {
+            cntlid: self.cntlid,
             id: create.qid.0,
             cqid: create.cqid.0,
             entries: create.size,

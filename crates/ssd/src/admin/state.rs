@@ -1,15 +1,15 @@
 //! What of the device survives the process: namespaces, saved features, firmware, marks of Write Uncorrectable, counters.
 //!
-//! **When it is written.** Admin commands that change something saved call [`Admin::changed`] and then
+//! **When it is written.** Admin commands that change something saved call [`SharedAdmin::changed`] and then
 //! [`Ssd::save_state`], so that a process that is killed loses none of it. Write Uncorrectable, and writes that undo it,
-//! only call [`Admin::changed`]: like data, marks survive from the next Flush on, or at once with FUA or without a write
+//! only call [`SharedAdmin::changed`]: like data, marks survive from the next Flush on, or at once with FUA or without a write
 //! cache. Counters are collected and saved when the controller is enabled, reset and shut down, by [`Ssd::save_all`]; a killed process loses what it has counted
 //! since.
 //!
 //! **Who locks what.** [`Ssd::save_state`] is called by I/O queues' threads that hold their queues, and by the admin
 //! queue's; it locks `Saving::written`, and below that, one at a time and briefly, the table of namespaces and the other
-//! locks of [`Admin`], under which nothing else is locked. It never locks a queue. [`Ssd::save_all`] adds up the queues' counters,
-//! for which it locks them one by one, before it locks `written`; its callers hold no I/O queue. While nothing has
+//! locks of [`SharedAdmin`], under which nothing else is locked. It never locks a queue. [`Ssd::save_all`] adds up the counters of all
+//! controllers' queues, for which it locks them one by one, before it locks `written`; its callers hold no I/O queue. While nothing has
 //! changed since the last time, `save_state` is two loads.
 
 mod saved;
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use unvme_spec::log_page::ErrorInformation;
 use unvme_spec::{Nsid, Status};
 
-use super::Admin;
+use super::SharedAdmin;
 use super::features::FeaturesState;
 use super::firmware::FirmwareState;
 use super::logs::SmartState;
@@ -34,6 +34,7 @@ use crate::kv::command::counters::KvCounters;
 use crate::media::Media;
 use crate::namespace::NamespaceTable;
 use crate::smart::Counted;
+use crate::subsystem::ControllerSet;
 use crate::{Ssd, SsdError};
 use saved::SavedState;
 pub(crate) use saved::{bytes_of, hexadecimal};
@@ -67,6 +68,8 @@ struct Written {
     counted: Counted,
     /// Counters that the store has.
     counters: Option<Counters>,
+    /// Somebody else may have the store by now.
+    is_closed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -83,7 +86,7 @@ impl Saving {
     }
 }
 
-impl Admin {
+impl SharedAdmin {
     /// Something that is saved, and not a counter, has changed; called after the change.
     pub(crate) fn changed(&self) {
         // Release: pairs with the Acquire in `save`; who sees the number sees the change.
@@ -94,17 +97,22 @@ impl Admin {
 impl Ssd {
     /// Makes what has changed survive. See the module for who may call it.
     pub(crate) fn save_state(&self) -> Result<(), Status> {
-        let saving = &self.admin.saving;
+        let saving = &self.subsystem.admin.saving;
         if saving.saved.load(Ordering::Acquire) == saving.changes.load(Ordering::Acquire) {
             return Ok(());
         }
         self.save(None)
     }
 
+    /// Nothing is saved from now on, and nobody is saving.
+    pub(crate) fn close_state(&self) {
+        lock(&self.subsystem.admin.saving.written).is_closed = true;
+    }
+
     /// Makes everything survive, counters too. The caller holds no I/O queue.
     pub(crate) fn save_all(&self) -> Result<(), Status> {
         if self.faults.take_moved() || self.admin.fdp.take_unsaved() {
-            self.admin.changed();
+            self.subsystem.admin.changed();
         }
         self.save(Some(self.counted()))
     }
@@ -113,25 +121,30 @@ impl Ssd {
         if self.faults.is_dark() {
             return Err(Status::INTERNAL_ERROR);
         }
-        let saving = &self.admin.saving;
+        let shared = &self.subsystem.admin;
+        let saving = &shared.saving;
         let mut written = lock(&saving.written);
+        if written.is_closed {
+            return Err(Status::INTERNAL_ERROR);
+        }
         // Read before what it counts: a change from now on is saved by the next save.
         let changes = saving.changes.load(Ordering::Acquire);
         written.counted = counted.unwrap_or(written.counted);
         let (smart, kv) = {
-            let smart = lock(&self.admin.smart);
+            let smart = lock(&shared.smart);
             (smart.saved(&written.counted.io), smart.kv(&written.counted.kv))
         };
-        let counters = Counters { smart, error_count: lock(&self.admin.errors).count(), kv };
+        let counters = Counters { smart, error_count: lock(&shared.errors).count(), kv };
         if saving.saved.load(Ordering::Relaxed) == changes && written.counters == Some(counters) {
             return Ok(());
         }
-        let namespaces = self.namespaces.get();
-        let features = lock(&self.admin.features).saved();
-        let firmware = lock(&self.admin.firmware).saved();
+        let namespaces = self.subsystem.namespaces.get();
+        let features = lock(&shared.features).saved();
+        let firmware = lock(&shared.firmware).saved();
         let (fdp, flash) = (&self.admin.fdp, self.media.flash());
-        let state = SavedState::new(&namespaces, features, firmware, &counters, fdp, flash)
-            .with_errors(lock(&self.admin.errors).saved())
+        let namespaces = (&*namespaces, self.subsystem.model());
+        let state = SavedState::new(namespaces, features, firmware, &counters, fdp, flash)
+            .with_errors(lock(&shared.errors).saved())
             .with_faults(self.faults.saved());
         let text = serde_json::to_vec_pretty(&state).map_err(|error| {
             tracing::error!(%error, "the device's state could not be written down");
@@ -232,7 +245,7 @@ fn first_namespaces(config: &SsdConfig, media: &Arc<Media>, fdp: &Fdp) -> Result
             }
             None => fdp.no_handles(),
         };
-        let new = NewNamespace { nsid, shape, attached: true };
+        let new = NewNamespace { nsid, shape, attached: ControllerSet::first(), is_private: false };
         namespaces::add(&mut table, new, handles, &config.serial, media).map_err(|error| match error {
             AddError::NoSpace => refuse("no more than the device has, in pieces of 2 MiB"),
             AddError::Store(error) => error,

@@ -32,7 +32,7 @@ impl Ssd {
     }
 
     fn extended_smart_log(&self) -> ExtendedSmartLog {
-        let kv = lock(&self.admin.smart).kv(&self.counted().kv);
+        let kv = lock(&self.subsystem.admin.smart).kv(&self.counted().kv);
         ExtendedSmartLog {
             retrieve: kv.retrieve.counts(),
             store: kv.store.counts(),
@@ -70,7 +70,7 @@ impl Ssd {
             nsid => Some(nsid),
         };
         match nsid {
-            Some(nsid) => Ok(table.pairs(nsid.0)?.iterators.log()),
+            Some(nsid) => Ok(table.pairs(nsid.0)?.iterators.log(self.cntlid)),
             None => Ok(IteratorLog::default()),
         }
     }

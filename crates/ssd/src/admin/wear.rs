@@ -49,8 +49,8 @@ impl Ssd {
     #[cold]
     pub(super) fn note_refused_write(&self) {
         let is_read_only = self.media.flash().is_some_and(|flash| flash.stats().is_read_only);
-        if is_read_only && !self.admin.worn_out.swap(true, Ordering::Relaxed) {
-            self.admin.media_is_read_only();
+        if is_read_only && !self.subsystem.admin.worn_out.swap(true, Ordering::Relaxed) {
+            self.media_is_read_only();
         }
     }
 

@@ -62,7 +62,7 @@ impl Ssd {
 
     fn rules_changed(&self) {
         self.faults.take_moved();
-        self.admin.changed();
+        self.subsystem.admin.changed();
         if self.save_state().is_err() {
             tracing::error!("the rules could not be saved");
         }
@@ -110,8 +110,12 @@ impl Ssd {
                 }
             },
             FaultSend::ClearAll => Ok(self.clear_faults(None) as u64),
+            FaultSend::Unplug => {
+                self.unplug_soon();
+                Ok(0)
+            }
             FaultSend::Unknown(operation) => {
-                Err(FaultError::new(format!("operation {operation} is not one of 1 to 3")).into())
+                Err(FaultError::new(format!("operation {operation} is not one of 1 to 4")).into())
             }
         }
     }

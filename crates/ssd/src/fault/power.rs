@@ -9,8 +9,6 @@ use super::state::Faults;
 use crate::Ssd;
 use crate::engine::lock;
 
-/// Controller Fatal Status is set until the controller is reset.
-const FATAL: u8 = 1 << 0;
 /// Registers read as all ones, and nothing answers.
 const GONE: u8 = 1 << 1;
 /// There is no power: nothing is written any more.
@@ -26,11 +24,6 @@ impl Faults {
         self.has(GONE)
     }
 
-    /// True when CSTS.CFS is set.
-    pub(crate) fn is_fatal(&self) -> bool {
-        self.has(FATAL)
-    }
-
     /// True when the power was cut: nothing is programmed any more.
     pub(crate) fn is_off(&self) -> bool {
         self.has(OFF)
@@ -41,11 +34,9 @@ impl Faults {
         self.power.load(Ordering::Acquire) & (GONE | OFF) == GONE | OFF
     }
 
-    /// The controller has been reset.
-    pub(crate) fn reset(&self) {
-        if self.power.fetch_and(!FATAL, Ordering::AcqRel) & FATAL != 0 {
-            self.note(&lock(&self.rules));
-        }
+    /// Has commands looked at only if the rules ask for it: see [`Faults::arm`].
+    pub(crate) fn rearm(&self) {
+        self.note(&lock(&self.rules));
     }
 
     /// Media is about to program `pages` pages. Returns how many of them it may: all, unless the power is cut at one
@@ -106,32 +97,48 @@ impl Ssd {
     /// What happens to the device; false when nothing is answered any more. The caller may hold its queue.
     pub(super) fn befall(&self, fate: DeviceFate) -> bool {
         for event in fate.events {
-            self.admin.report(event);
+            self.report(event);
         }
         if fate.read_only {
-            self.admin.media_is_read_only();
+            self.media_is_read_only();
         }
         match fate.end {
             None => return true,
             Some(End::Fatal) => {
-                self.faults.power.fetch_or(FATAL, Ordering::AcqRel);
-                tracing::warn!("a rule has made the controller fail");
+                // This controller's: the others go on.
+                self.is_fatal.store(true, Ordering::Release);
+                tracing::warn!(cntlid = self.cntlid, "a rule has made the controller fail");
+                self.stop_serving();
+                self.faults.arm();
             }
             Some(End::Unplugged) => {
-                self.faults.power.fetch_or(GONE, Ordering::AcqRel);
                 tracing::warn!("a rule has unplugged the device");
+                self.vanish();
             }
-            Some(End::PowerCut { seed }) => self.cut_power(seed),
+            Some(End::PowerCut { seed }) => {
+                self.cut_power(seed);
+                self.vanish();
+            }
         }
-        self.stop_serving();
-        self.faults.arm();
         false
+    }
+
+    /// From now on no controller of the device answers. The caller may hold its queue; who is at work on another one ends its
+    /// turn before the next command.
+    pub(crate) fn vanish(&self) {
+        // SeqCst: either a controller that is being enabled sees this, or it is stopped below after it has started.
+        self.faults.power.fetch_or(GONE, Ordering::SeqCst);
+        self.faults.arm();
+        self.stop_serving();
+        for controller in self.subsystem.controllers() {
+            controller.stop_serving();
+        }
     }
 
     /// The power goes. The counters of rules are saved before: they are the script's, not the device's.
     fn cut_power(&self, seed: u64) {
         if self.faults.take_moved() {
-            self.admin.changed();
+            self.subsystem.admin.changed();
         }
         if self.save_state().is_err() {
             tracing::error!("the rules' counters could not be saved before the power was cut");

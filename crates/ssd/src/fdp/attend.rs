@@ -51,6 +51,10 @@ impl Ssd {
         let (fdp, Some(flash)) = (&self.admin.fdp, self.media.flash()) else { return };
         // Whoever is at it already does it for all; notes are taken in one order.
         let Ok(_attending) = fdp.attending.try_lock() else { return };
+        if self.faults.is_gone() {
+            // The flash may be somebody else's by now.
+            return;
+        }
         let now = clock.now();
         fdp.latest.store(now, Ordering::Relaxed);
         let notes = flash.watch().collect();
@@ -61,9 +65,9 @@ impl Ssd {
             }
         }
         self.expire(now);
-        let timestamp = self.admin.timestamp(clock);
+        let timestamp = self.device_timestamp(clock);
         if fdp.settle(now, timestamp) {
-            self.admin.changed();
+            self.subsystem.admin.changed();
             if self.save_state().is_err() {
                 tracing::error!("the device could not save its FDP events");
             }

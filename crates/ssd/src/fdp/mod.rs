@@ -32,8 +32,8 @@ mod state;
 mod timer;
 mod watch;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 use unvme_spec::fdp::{Event, EventSupport, EventType, Statistics};
@@ -189,6 +189,11 @@ impl Fdp {
                 unsaved_since: None,
             }),
         }
+    }
+
+    /// While this is held nobody turns notes into events.
+    pub(crate) fn attending(&self) -> MutexGuard<'_, ()> {
+        lock(&self.attending)
     }
 
     /// The device has flash, and with it an endurance group.

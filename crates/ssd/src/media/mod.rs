@@ -87,6 +87,10 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// When the file system fails; the old state is kept.
     fn save_state(&self, state: &[u8]) -> Result<(), SsdError>;
+
+    /// The device is closed: everything that is to be saved has been, and nothing is written any more, though handles of the
+    /// device may be left. What keeps others from opening the same store can be given back. Called once.
+    fn close(&self) {}
 }
 
 /// Where the device's data is. Commands name chunks of what hosts see; without a translation layer chunk `n` is chunk `n` of

@@ -72,7 +72,7 @@ impl Ssd {
         fdp.enable(index, counted);
         fdp.start_watching(flash);
         self.time_units();
-        self.admin.changed();
+        self.subsystem.admin.changed();
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl Ssd {
             flash.watch().want_moves(fdp.wants_moves());
         }
         if set.save {
-            self.admin.changed();
+            self.subsystem.admin.changed();
             self.save_state()?;
         }
         Ok(0)

@@ -22,6 +22,7 @@ use crate::kv::command::counters::KvCounters;
 use crate::kv::{KeyValue, KvStore};
 use crate::media::Media;
 use crate::namespace::{BadBlocks, Blocks, Contents, Namespace, NamespaceTable};
+use crate::subsystem::ControllerSet;
 
 /// Version of the format. Version 1 knows no Key Value namespaces, version 2 no placement, faults and entries of the error
 /// log; both are read as well. Any other is refused.
@@ -73,7 +74,11 @@ struct SavedNamespace {
     uncorrectable: Option<Vec<(u64, u64)>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key_value: Option<SavedPairs>,
+    /// To the controller that the device has when it starts.
     attached: bool,
+    /// It may be attached to one controller at a time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    private: bool,
     /// Hexadecimal digits, most significant first.
     nguid: String,
     eui64: String,
@@ -102,7 +107,7 @@ struct Run {
 
 impl SavedState {
     pub(super) fn new(
-        namespaces: &NamespaceTable,
+        (namespaces, model): (&NamespaceTable, ControllerSet),
         features: FeaturesState,
         firmware: FirmwareState,
         counters: &Counters,
@@ -112,7 +117,10 @@ impl SavedState {
         Self {
             version: VERSION,
             namespaces_created: namespaces.created,
-            namespaces: namespaces.iter().map(|namespace| SavedNamespace::new(namespace, fdp)).collect(),
+            namespaces: namespaces
+                .iter()
+                .map(|namespace| SavedNamespace::new(namespace, model, fdp))
+                .collect(),
             features,
             firmware,
             smart: counters.smart,
@@ -185,14 +193,15 @@ impl SavedState {
 }
 
 impl SavedNamespace {
-    fn new(namespace: &Namespace, fdp: &Fdp) -> Self {
+    fn new(namespace: &Namespace, model: ControllerSet, fdp: &Fdp) -> Self {
         let mut saved = Self {
             nsid: namespace.nsid.0,
             block_bytes: None,
             blocks: None,
             uncorrectable: None,
             key_value: None,
-            attached: namespace.attached,
+            attached: namespace.attached.intersects(model),
+            private: namespace.is_private,
             nguid: hexadecimal(&namespace.nguid),
             eui64: hexadecimal(&namespace.eui64),
             chunks: runs(namespace.chunks()),
@@ -222,7 +231,8 @@ impl SavedNamespace {
         };
         Ok(Namespace {
             nsid: Nsid(self.nsid),
-            attached: self.attached,
+            attached: if self.attached { ControllerSet::first() } else { ControllerSet::default() },
+            is_private: self.private,
             busy: false,
             nguid: bytes_of(&self.nguid).ok_or("nguid is not 32 hexadecimal digits")?,
             eui64: bytes_of(&self.eui64).ok_or("eui64 is not 16 hexadecimal digits")?,

@@ -1,9 +1,11 @@
-//! The vendor's iterators: up to sixteen at a time, each over the keys of a keyspace that begin alike.
+//! The vendor's iterators: up to sixteen at a time for each controller, each over the keys of a keyspace that begin alike.
+//! A controller knows its own alone: numbers are unique there, and a reset closes no others.
 //!
 //! Reads of one iterator are answered in order, each from where the one before has ended. Keys that are stored behind that
 //! place while it is open are returned, keys that are stored before it are not.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -32,10 +34,13 @@ pub(crate) struct Iterators {
     deleting: AtomicU32,
 }
 
+/// Entry `n` is iterator `n + 1`.
+type Slots = [Option<Open>; ITERATORS];
+
 #[derive(Default)]
 struct Table {
-    /// Entry `n` is iterator `n + 1`.
-    slots: [Option<Open>; ITERATORS],
+    /// By controller identifier.
+    slots: BTreeMap<u16, Slots>,
     /// Where values are put together with their keys; made when it is first needed.
     staging: Option<Staging>,
 }
@@ -78,44 +83,51 @@ pub(super) struct Read {
 }
 
 impl Iterators {
-    /// Opens the first iterator that is free.
-    pub(super) fn open(&self, kind: IterateType, keyspace: u8, prefix: Prefix) -> Result<u8, Status> {
+    /// Opens the first iterator of a controller that is free.
+    pub(super) fn open(
+        &self,
+        cntlid: u16,
+        kind: IterateType,
+        keyspace: u8,
+        prefix: Prefix,
+    ) -> Result<u8, Status> {
         let mut table = self.lock();
+        let slots = table.slots.entry(cntlid).or_default();
         let same = |open: &Open| {
             open.keyspace == keyspace
                 && open.prefix.bitmask == prefix.bitmask
                 && (open.prefix.prefix ^ prefix.prefix) & prefix.bitmask == 0
         };
-        if table.slots.iter().flatten().any(same) {
+        if slots.iter().flatten().any(same) {
             return Err(status::ITERATE_ALREADY_OPEN.with_do_not_retry());
         }
-        let free = (1..).zip(&mut table.slots).find(|(_, slot)| slot.is_none());
+        let free = (1..).zip(slots).find(|(_, slot)| slot.is_none());
         let (id, slot) = free.ok_or(status::ITERATE_NO_HANDLE)?;
         *slot = Some(Open { kind, keyspace, prefix, last: Vec::new(), ended: false });
         self.note(&table);
         Ok(id)
     }
 
-    /// Closes an iterator. One that deletes stops where it is.
-    pub(super) fn close(&self, id: u8) -> Result<(), Status> {
+    /// Closes an iterator of a controller. One that deletes stops where it is.
+    pub(super) fn close(&self, cntlid: u16, id: u8) -> Result<(), Status> {
         let mut table = self.lock();
-        let slot = slot(&mut table.slots, id)?;
+        let slot = slot(&mut table.slots, cntlid, id)?;
         slot.take().ok_or(NOT_OPEN)?;
         self.note(&table);
         Ok(())
     }
 
-    /// Reads as many records as `buffer` has room for. After the end nothing is returned, again and again.
+    /// Reads as many records of a controller's iterator as `buffer` has room for. After the end nothing is returned, again and again.
     pub(super) fn read(
         &self,
-        id: u8,
+        (cntlid, id): (u16, u8),
         store: &KvStore,
         buffer: &mut [u8],
         scratch: &mut KvScratch,
     ) -> Result<Read, Status> {
         let mut table = self.lock();
         let Table { slots, staging } = &mut *table;
-        let open = slot(slots, id)?.as_mut().ok_or(NOT_OPEN)?;
+        let open = slot(slots, cntlid, id)?.as_mut().ok_or(NOT_OPEN)?;
         if open.ended {
             return Ok(Read { bytes: 0, ended: true });
         }
@@ -141,7 +153,8 @@ impl Iterators {
     #[cold]
     fn delete_step(&self, store: &KvStore, scratch: &mut KvScratch, write_through: bool) -> bool {
         let Ok(mut table) = self.table.try_lock() else { return true };
-        let Some(open) = table.slots.iter_mut().flatten().find(|open| open.deletes()) else { return false };
+        let mut all = table.slots.values_mut().flatten().flatten();
+        let Some(open) = all.find(|open| open.deletes()) else { return false };
         let deleted = delete_keys(open, store, scratch).and_then(|()| match write_through && open.ended {
             true => store.sync().map_err(KvError::Media),
             false => Ok(()),
@@ -159,10 +172,11 @@ impl Iterators {
         self.deleting.load(Ordering::Relaxed) > 0
     }
 
-    /// Log page D0h.
-    pub(crate) fn log(&self) -> IteratorLog {
+    /// Log page D0h of a controller.
+    pub(crate) fn log(&self, cntlid: u16) -> IteratorLog {
         let mut log = IteratorLog::default();
-        for ((id, entry), slot) in (1..).zip(&mut log.iterators).zip(&self.lock().slots) {
+        let mut table = self.lock();
+        for ((id, entry), slot) in (1..).zip(&mut log.iterators).zip(table.slots.entry(cntlid).or_default()) {
             *entry = IteratorEntry { id, ..IteratorEntry::default() };
             if let Some(open) = slot {
                 entry.status = 1;
@@ -176,10 +190,10 @@ impl Iterators {
         log
     }
 
-    /// Closes all iterators.
-    pub(crate) fn reset(&self) {
+    /// Closes all iterators of a controller.
+    pub(crate) fn reset(&self, cntlid: u16) {
         let mut table = self.lock();
-        table.slots = Default::default();
+        table.slots.remove(&cntlid);
         self.note(&table);
     }
 
@@ -189,15 +203,16 @@ impl Iterators {
 
     /// Counts the iterators that have pairs to delete, under the lock.
     fn note(&self, table: &Table) {
-        let deleting = table.slots.iter().flatten().filter(|open| open.deletes()).count();
+        let deleting = table.slots.values().flatten().flatten().filter(|open| open.deletes()).count();
         self.deleting.store(deleting as u32, Ordering::Relaxed);
     }
 }
 
 const NOT_OPEN: Status = status::ITERATE_REQUEST_NOT_PROCESSED.with_do_not_retry();
 
-/// The place of an iterator by its identifier.
-fn slot(slots: &mut [Option<Open>; ITERATORS], id: u8) -> Result<&mut Option<Open>, Status> {
+/// The place of a controller's iterator by its identifier.
+fn slot(slots: &mut BTreeMap<u16, Slots>, cntlid: u16, id: u8) -> Result<&mut Option<Open>, Status> {
+    let slots = slots.get_mut(&cntlid).ok_or(NOT_OPEN)?;
     usize::from(id).checked_sub(1).and_then(|index| slots.get_mut(index)).ok_or(NOT_OPEN)
 }
 

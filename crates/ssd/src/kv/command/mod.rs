@@ -76,9 +76,11 @@ pub(crate) struct KvLane {
 }
 
 impl KvLane {
-    pub(crate) fn new(queue: u16) -> Self {
+    /// What queue `qid` of a controller needs. Queue identifiers are a controller's own: with this, queues of one number of
+    /// up to eight controllers append to different heads, of which there are eight at most.
+    pub(crate) fn new(cntlid: u16, qid: u16) -> Self {
         Self {
-            scratch: KvScratch::new(queue),
+            scratch: KvScratch::new(cntlid.wrapping_mul(3).wrapping_add(qid)),
             long_key: [0; samsung_kv::KEY_BYTES_MAX],
             counters: KvCounters::default(),
             turn_bytes: 0,

@@ -65,7 +65,7 @@ impl Ssd {
             Command::IterateOpen { kind, prefix } => self.iterate_open(sq, sqe, kind, prefix),
             Command::IterateClose { iterator } => {
                 let (pairs, _) = self.vendor_target(&sq.namespaces, sqe)?;
-                pairs.iterators.close(iterator)?;
+                pairs.iterators.close(self.cntlid, iterator)?;
                 Ok(Reply::DONE)
             }
             Command::IterateInvalid { .. } => Err(status::ITERATE_ERROR.with_do_not_retry()),
@@ -212,7 +212,7 @@ impl Ssd {
         let (pairs, keyspace) = self.vendor_target(&sq.namespaces, sqe)?;
         let keyspace = checked_target(sqe, keyspace)?;
         let kind = kind.map_err(|_| status::ITERATE_ERROR.with_do_not_retry())?;
-        Ok(Reply::of(pairs.iterators.open(kind, keyspace, prefix)?.into()))
+        Ok(Reply::of(pairs.iterators.open(self.cntlid, kind, keyspace, prefix)?.into()))
     }
 
     /// Dword 0 of the completion is the number of bytes; the last ones come with the end of the iteration.
@@ -236,7 +236,8 @@ impl Ssd {
         let bytes = self.check_bytes(ITERATE_BUFFER_BYTES.into())?;
         find_data(pointer(host, sqe, *page_bytes, bytes, Direction::Write), pieces)?;
         let mut buffer = vec![0; bytes];
-        let read = pairs.iterators.read(iterator, &pairs.store, &mut buffer, &mut kv.scratch)?;
+        let read =
+            pairs.iterators.read((self.cntlid, iterator), &pairs.store, &mut buffer, &mut kv.scratch)?;
         kv.turn_bytes += read.bytes as u64;
         send(host, pieces, buffer.get(..read.bytes).unwrap_or(&buffer));
         let status = if read.ended { status::ITERATE_END } else { Status::SUCCESS };
