@@ -289,9 +289,9 @@ impl Controller {
                 image.len()
             )));
         }
-        let facts = self.device.facts()?;
-        let granules = (facts.transfer_bytes_max / facts.firmware_piece_bytes).max(1);
-        let piece_bytes = (granules * facts.firmware_piece_bytes).min(facts.transfer_bytes_max);
+        let (transfer_bytes_max, granule_bytes) = (self.transfer_bytes_max()?, self.firmware_piece_bytes()?);
+        let granules = (transfer_bytes_max / granule_bytes).max(1);
+        let piece_bytes = (granules * granule_bytes).min(transfer_bytes_max);
         for (index, piece) in image.chunks(piece_bytes).enumerate() {
             let command = admin::FirmwareDownload {
                 dwords: piece.len() as u64 / 4,

@@ -1,5 +1,6 @@
 //! The admin queue: shared by all threads, one of which at a time looks at the ring.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub(crate) const ADMIN_DEPTH: u16 = 31;
 pub(crate) const EVENT_REQUESTS_MAX: u32 = 4;
 /// Events nobody has asked for yet; the oldest give way.
 const EVENTS_MAX: usize = 64;
+/// Between two looks at a controller that owes an answer, whether it is still enabled.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Marks the token of an Asynchronous Event Request.
 const EVENT_TOKEN: u64 = 1 << 63;
 
@@ -50,6 +53,9 @@ struct State {
     /// Tokens nobody waits for any more.
     abandoned: Vec<u64>,
     events: Vec<Event>,
+    /// Results of the last events, for those the drive is shared with, and how many there have been in all.
+    reported: VecDeque<u64>,
+    reported_count: u64,
     event_requests: u32,
     event_requests_max: u32,
 }
@@ -69,6 +75,8 @@ impl AdminQueue {
             done: Vec::new(),
             abandoned: Vec::new(),
             events: Vec::new(),
+            reported: VecDeque::new(),
+            reported_count: 0,
             event_requests: 0,
             event_requests_max: 0,
         };
@@ -81,10 +89,9 @@ impl AdminQueue {
     }
 
     /// Base addresses of the submission and the completion queue, and the entries of each.
-    pub(crate) fn layout(&self) -> (u64, u64, u32) {
+    pub(crate) fn layout(&self) -> ((u64, u64), (u32, u32)) {
         let state = self.lock();
-        let (sq, cq) = state.pair.addresses();
-        (sq, cq, state.pair.entries())
+        (state.pair.addresses(), state.pair.entries())
     }
 
     /// Refuses transfers of more than `bytes` from now on.
@@ -95,7 +102,7 @@ impl AdminQueue {
     /// Sends a command and waits for its completion, whatever its status.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after `limit`, [`Error::Gone`], [`Error::Protocol`], [`Error::Bus`],
+    /// [`Error::Timeout`] after `limit`, [`Error::Reset`], [`Error::Gone`], [`Error::Protocol`], [`Error::Bus`],
     /// [`Error::InvalidArgument`]. The caller decides about a reset.
     pub(crate) fn execute(
         &self,
@@ -107,6 +114,7 @@ impl AdminQueue {
     ) -> Result<Completion, Error> {
         let mut pace = Pace::new(device, limit);
         let token = self.start(device, caller, sqe, payload, &mut pace)?;
+        let mut next_look = pace.elapsed() + LOOK_INTERVAL;
         loop {
             let mut state = self.lock();
             let drained = state.drain(device);
@@ -116,6 +124,9 @@ impl AdminQueue {
             let trouble = match drained {
                 Err(e) => Some(e),
                 Ok(()) if device.function.is_gone() => Some(device.gone_error()),
+                Ok(()) if pace.elapsed() >= next_look && state.is_orphaned(device, caller) => {
+                    Some(Error::Reset { what: command_name(&sqe) })
+                }
                 Ok(()) if pace.is_expired() => Some(pace.timeout(command_name(&sqe))),
                 Ok(()) => None,
             };
@@ -124,6 +135,9 @@ impl AdminQueue {
                 return Err(e);
             }
             drop(state);
+            if pace.elapsed() >= next_look {
+                next_look = pace.elapsed() + LOOK_INTERVAL;
+            }
             pace.pause(self.interrupt.as_ref());
         }
     }
@@ -170,6 +184,74 @@ impl AdminQueue {
             }
             pace.pause(self.interrupt.as_ref());
         }
+    }
+
+    /// Sends a command of a process the drive is shared with, data pointers and all, without waiting; `None` while there is
+    /// no room for it. The token is for [`AdminQueue::collect`] or [`AdminQueue::abandon`].
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Protocol`], [`Error::Bus`]. The caller decides about a reset.
+    pub(crate) fn forward(&self, device: &Device, sqe: Sqe) -> Result<Option<u64>, Error> {
+        let mut state = self.lock();
+        match &state.gate {
+            Gate::Closed(reason) => return Err(Error::Gone { reason: reason.clone() }),
+            Gate::Suspended => return Ok(None),
+            Gate::Open => {}
+        }
+        state.drain(device)?;
+        let token = state.next_token;
+        if state.pair.submit(sqe, None, token).is_err() {
+            return Ok(None);
+        }
+        state.next_token += 1;
+        state.pair.ring()?;
+        Ok(Some(token))
+    }
+
+    /// What became of a command that was forwarded; `None` while the drive has it.
+    ///
+    /// # Errors
+    /// As [`AdminQueue::forward`].
+    pub(crate) fn collect(&self, device: &Device, token: u64) -> Result<Option<Completion>, Error> {
+        let mut state = self.lock();
+        let drained = state.drain(device);
+        match state.done.iter().position(|done| done.token == token) {
+            Some(at) => Ok(Some(state.done.swap_remove(at))),
+            None => drained.map(|()| None),
+        }
+    }
+
+    /// Says that nobody will collect a command.
+    pub(crate) fn abandon(&self, token: u64) {
+        let mut state = self.lock();
+        match state.done.iter().position(|done| done.token == token) {
+            Some(at) => {
+                state.done.swap_remove(at);
+            }
+            None => state.abandoned.push(token),
+        }
+    }
+
+    /// Events reported so far.
+    pub(crate) fn events_count(&self) -> u64 {
+        self.lock().reported_count
+    }
+
+    /// The results of the events from number `first` on, each with its number; those long past are forgotten. The requests
+    /// of the events are sent again, so that there are more even when the holder asks for none.
+    ///
+    /// # Errors
+    /// As [`AdminQueue::forward`].
+    pub(crate) fn events_since(&self, device: &Device, first: u64) -> Result<Vec<(u64, u64)>, Error> {
+        let mut state = self.lock();
+        if state.gate != Gate::Open {
+            return Ok(Vec::new());
+        }
+        state.drain(device)?;
+        state.arm_events()?;
+        let oldest = state.reported_count - state.reported.len() as u64;
+        let numbered = (oldest..).zip(state.reported.iter().copied());
+        Ok(numbered.filter(|(number, _)| *number >= first).collect())
     }
 
     /// Keeps users out while the controller is being reset.
@@ -227,13 +309,21 @@ impl AdminQueue {
 }
 
 impl State {
+    /// True when the controller will not answer: it is not enabled, and not because it is being reset here, which ends the
+    /// command. A reset closes the gate before it touches the controller, and the caller holds the lock of both.
+    fn is_orphaned(&self, device: &Device, caller: Caller) -> bool {
+        (caller == Caller::BringUp || self.gate == Gate::Open) && device.has_lost_enable()
+    }
+
     /// Takes what has completed off the ring and gives it to whom it belongs.
     fn drain(&mut self, device: &Device) -> Result<(), Error> {
         device.advance(self.pair.qid());
         while let Some(completion) = self.pair.pop() {
             self.deliver(completion);
         }
-        self.pair.acknowledge()?;
+        if self.pair.owes_head() {
+            self.pair.acknowledge()?;
+        }
         match self.pair.violation() {
             None => Ok(()),
             Some(entry) => Err(Error::Protocol(format!(
@@ -251,6 +341,11 @@ impl State {
                     self.events.remove(0);
                 }
                 self.events.push(Event::parse(completion.result));
+                if self.reported.len() == EVENTS_MAX {
+                    self.reported.pop_front();
+                }
+                self.reported.push_back(completion.result);
+                self.reported_count += 1;
             } else if completion.status != Status::ABORTED_BY_HOST {
                 // The controller takes fewer than it said, or none: do not ask again and again.
                 tracing::warn!(status = %completion.status, "asynchronous event request");

@@ -1,6 +1,7 @@
 //! A controller: opened on a PCI function, shared by everybody who uses it.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use unvme_spec::Sqe;
 use unvme_spec::regs::Cap;
 
 use crate::device::Device;
+use crate::kernel::{KernelDevice, KernelQueue};
 use crate::queue::{Completion, Payload, Queue, QueueOptions};
 use crate::{Error, Event, Ring};
 
@@ -58,15 +60,24 @@ impl ControllerOptions {
 /// A controller that has been brought up. Clones share it; with the last of them and the last [`Queue`] it is shut down.
 #[derive(Clone)]
 pub struct Controller {
-    pub(crate) device: Arc<Device>,
+    pub(crate) host: Host,
+}
+
+/// Who drives the controller.
+#[derive(Clone)]
+pub(crate) enum Host {
+    /// We do: its registers and queues are ours.
+    Own(Arc<Device>),
+    /// The kernel's driver, which we ask.
+    Kernel(Arc<KernelDevice>),
 }
 
 impl fmt::Debug for Controller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller")
-            .field("version", &format_args!("{:#x}", self.device.version))
-            .field("cap", &self.device.cap)
-            .field("epoch", &self.device.epoch)
+            .field("version", &format_args!("{:#x}", self.version()))
+            .field("cap", &self.capabilities())
+            .field("epoch", &self.epoch())
             .finish_non_exhaustive()
     }
 }
@@ -81,7 +92,25 @@ impl Controller {
     pub fn open(function: Arc<dyn Function>, options: ControllerOptions) -> Result<Self, Error> {
         let device = Arc::new(Device::new(function, options)?);
         device.open()?;
-        Ok(Self { device })
+        Ok(Self { host: Host::Own(device) })
+    }
+
+    /// Opens a device beside the kernel's driver: `/dev/nvmeX` with all its namespaces, one namespace as `/dev/ngXnY`, or
+    /// the blocks of any block device, partition or file as namespace 1. See [`crate::KernelQueue`] for what is different.
+    ///
+    /// A block device that somebody else uses, and what there is no permission to write, is opened for reading alone:
+    /// writes end with the status Namespace is Write Protected.
+    ///
+    /// # Errors
+    /// [`Error::Bus`] with the remedy for what is missing: the path, permission, io_uring, direct I/O;
+    /// [`Error::Unsupported`] for a path that is none of these; and those of [`Controller::admin`].
+    pub fn open_kernel(path: &Path, options: ControllerOptions) -> Result<Self, Error> {
+        Ok(Self { host: Host::Kernel(Arc::new(KernelDevice::open(path, options)?)) })
+    }
+
+    /// True when the kernel's driver has the controller ([`Controller::open_kernel`]).
+    pub fn is_kernel(&self) -> bool {
+        matches!(self.host, Host::Kernel(_))
     }
 
     /// Creates an I/O queue pair. Its identifier is free again when the queue is dropped.
@@ -90,16 +119,23 @@ impl Controller {
     /// [`Error::InvalidArgument`] for a depth out of range, [`Error::Exhausted`] when no queue or interrupt vector is
     /// left, [`Error::Unsupported`] for SGLs the controller does not have, and those of [`Controller::admin`].
     pub fn create_queue(&self, options: &QueueOptions) -> Result<Queue, Error> {
-        Ring::create(&self.device, options).map(Queue::Ring)
+        match &self.host {
+            Host::Own(device) => Ring::create(device, options).map(Queue::Ring),
+            Host::Kernel(device) => KernelQueue::create(device, options).map(Queue::Kernel),
+        }
     }
 
     /// Sends any admin command and waits for its completion. The status is the caller's to look at.
     ///
     /// # Errors
     /// [`Error::Timeout`] when the controller did not answer and was reset, [`Error::Gone`] when that did not help,
-    /// [`Error::Protocol`], [`Error::Bus`], [`Error::InvalidArgument`] for a transfer that is too long.
+    /// [`Error::Protocol`], [`Error::Bus`], [`Error::InvalidArgument`] for a transfer that is too long;
+    /// [`Error::Unsupported`] for what the kernel's driver keeps to itself.
     pub fn admin(&self, sqe: Sqe, payload: Option<Payload>) -> Result<Completion, Error> {
-        self.device.admin(sqe, payload)
+        match &self.host {
+            Host::Own(device) => device.admin(sqe, payload),
+            Host::Kernel(device) => device.admin(sqe, payload),
+        }
     }
 
     /// Controller level reset. Every outstanding command of every queue is returned by its owner's next poll as
@@ -110,8 +146,12 @@ impl Controller {
     ///
     /// # Errors
     /// [`Error::Timeout`], [`Error::Gone`], [`Error::Bus`]: the controller did not come back. It can be reset again.
+    /// [`Error::Unsupported`] for a block device or a file.
     pub fn reset(&self) -> Result<(), Error> {
-        self.device.reset_since(self.device.epoch.load(Ordering::Acquire), "asked for")
+        match &self.host {
+            Host::Own(device) => device.reset_since(device.epoch.load(Ordering::Acquire), "asked for"),
+            Host::Kernel(device) => device.reset(false),
+        }
     }
 
     /// NVM Subsystem Reset (Base 3.7.1), then as [`Controller::reset`].
@@ -119,16 +159,23 @@ impl Controller {
     /// # Errors
     /// [`Error::Unsupported`] when CAP.NSSRS is 0, and those of [`Controller::reset`].
     pub fn subsystem_reset(&self) -> Result<(), Error> {
-        self.device.subsystem_reset()
+        match &self.host {
+            Host::Own(device) => device.subsystem_reset(),
+            Host::Kernel(device) => device.reset(true),
+        }
     }
 
     /// The asynchronous events that have arrived since the last call. Their requests are sent again; the controller
-    /// holds back further events of a kind until the log page named by the event has been read.
+    /// holds back further events of a kind until the log page named by the event has been read. The kernel's driver keeps
+    /// them to itself: there are none then.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Protocol`], [`Error::Bus`].
     pub fn poll_events(&self) -> Result<Vec<Event>, Error> {
-        self.device.admin.take_events(&self.device)
+        match &self.host {
+            Host::Own(device) => device.admin.take_events(device),
+            Host::Kernel(_) => Ok(Vec::new()),
+        }
     }
 
     /// A zeroed, page aligned buffer the device can reach.
@@ -136,42 +183,63 @@ impl Controller {
     /// # Errors
     /// [`Error::Bus`] when memory or I/O virtual addresses are used up.
     pub fn alloc(&self, bytes: usize) -> Result<DmaBuf, Error> {
-        Ok(self.device.pool.alloc(bytes)?)
+        Ok(self.pool().alloc(bytes)?)
     }
 
     /// Where [`Controller::alloc`] takes buffers from.
     pub fn pool(&self) -> &DmaPool {
-        &self.device.pool
+        match &self.host {
+            Host::Own(device) => &device.pool,
+            Host::Kernel(device) => device.pool(),
+        }
     }
 
-    /// The function the controller is on.
+    /// The function the controller is on. Of a controller that the kernel drives there is nothing to be had but memory.
     pub fn function(&self) -> &Arc<dyn Function> {
-        &self.device.function
+        match &self.host {
+            Host::Own(device) => &device.function,
+            Host::Kernel(device) => device.function(),
+        }
     }
 
     /// The clock of the time-outs.
     pub fn clock(&self) -> &Clock {
-        &self.device.clock
+        match &self.host {
+            Host::Own(device) => &device.clock,
+            Host::Kernel(device) => device.clock(),
+        }
     }
 
-    /// Controller Capabilities.
+    /// Controller Capabilities. Of a controller that the kernel drives MQES alone is known, and the rest 0.
     pub fn capabilities(&self) -> Cap {
-        self.device.cap
+        match &self.host {
+            Host::Own(device) => device.cap,
+            Host::Kernel(device) => device.capabilities(),
+        }
     }
 
     /// Version, as the VS register has it; see [`unvme_spec::regs::version_parts`].
     pub fn version(&self) -> u32 {
-        self.device.version
+        match &self.host {
+            Host::Own(device) => device.version,
+            Host::Kernel(device) => device.version(),
+        }
     }
 
-    /// I/O queue pairs the controller granted.
+    /// I/O queue pairs the controller granted; with the kernel's driver, which shares its own, as many as were asked for.
     pub fn queues_max(&self) -> usize {
-        self.device.queues_max()
+        match &self.host {
+            Host::Own(device) => device.queues_max(),
+            Host::Kernel(device) => device.queues_max(),
+        }
     }
 
     /// Most commands a queue of this controller takes.
     pub fn queue_depth_max(&self) -> u16 {
-        self.device.depth_max()
+        match &self.host {
+            Host::Own(device) => device.depth_max(),
+            Host::Kernel(device) => device.depth_max(),
+        }
     }
 
     /// Longest transfer of one command in bytes.
@@ -179,11 +247,27 @@ impl Controller {
     /// # Errors
     /// [`Error::Gone`] when the controller was never brought up.
     pub fn transfer_bytes_max(&self) -> Result<usize, Error> {
-        Ok(self.device.facts()?.transfer_bytes_max)
+        match &self.host {
+            Host::Own(device) => Ok(device.facts()?.transfer_bytes_max),
+            Host::Kernel(device) => Ok(device.transfer_bytes_max()),
+        }
     }
 
-    /// Number of times the controller has been started, first bring-up included.
+    /// Firmware Update Granularity in bytes: pieces of an image are multiples of it.
+    pub(crate) fn firmware_piece_bytes(&self) -> Result<usize, Error> {
+        match &self.host {
+            Host::Own(device) => Ok(device.facts()?.firmware_piece_bytes),
+            Host::Kernel(device) => Ok(device.firmware_piece_bytes()),
+        }
+    }
+
+    /// Number of times the controller has been started, first bring-up included. The resets of the kernel's driver are
+    /// counted when they were asked for here.
     pub fn epoch(&self) -> u64 {
-        self.device.epoch.load(Ordering::Acquire)
+        match &self.host {
+            // Two steps for each start.
+            Host::Own(device) => device.epoch.load(Ordering::Acquire) / 2,
+            Host::Kernel(device) => device.epoch(),
+        }
     }
 }

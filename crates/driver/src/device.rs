@@ -1,6 +1,6 @@
 //! What all queues and users of one controller share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -54,10 +54,13 @@ pub(crate) struct Device {
     pub(crate) version: u32,
     pub(crate) admin: AdminQueue,
     pub(crate) facts: OnceLock<Facts>,
-    /// Changes whenever the device forgets its queues. Queues compare it with the value they were created under.
+    /// Changes whenever the device forgets its queues: once before, when it becomes odd, and once after. Queues compare it
+    /// with the value they were created under.
     pub(crate) epoch: AtomicU64,
     pub(crate) lifecycle: Mutex<Lifecycle>,
     taken: Mutex<Taken>,
+    /// The I/O command set profile that was chosen.
+    profile: AtomicU32,
 }
 
 impl Device {
@@ -65,7 +68,7 @@ impl Device {
     pub(crate) fn new(function: Arc<dyn Function>, options: ControllerOptions) -> Result<Self, Error> {
         options.check()?;
         pci::check_class(&*function)?;
-        pci::enable(&*function)?;
+        pci::enable_registers(&*function)?;
         let registers = Registers::new(Arc::clone(&function), 0)?;
         let cap = Cap::from_bits(registers.read64(regs::offset::CAP)?);
         let version = registers.read32(regs::offset::VS)?;
@@ -76,6 +79,7 @@ impl Device {
             PairConfig {
                 qid: Qid::ADMIN,
                 depth: ADMIN_DEPTH,
+                cq_slack: 0,
                 transfer_bytes_max: options.transfer_bytes_max,
                 // Admin commands over PCIe use PRPs (Base 4.3).
                 data_pointers: DataPointers::Prp,
@@ -98,6 +102,7 @@ impl Device {
             epoch: AtomicU64::new(0),
             lifecycle: Mutex::new(Lifecycle::new()),
             taken: Mutex::new(taken),
+            profile: AtomicU32::new(0),
             function,
             registers,
             pool,
@@ -159,7 +164,7 @@ impl Device {
     fn admin_within(&self, limit: Duration, sqe: Sqe, payload: Option<Payload>) -> Result<Completion, Error> {
         let epoch = self.epoch.load(Ordering::Acquire);
         let outcome = self.admin.execute(self, Caller::User, sqe, payload, limit);
-        if let Err(e @ (Error::Timeout { .. } | Error::Protocol(_))) = &outcome {
+        if let Err(e @ (Error::Timeout { .. } | Error::Reset { .. } | Error::Protocol(_))) = &outcome {
             tracing::warn!(error = %e, "admin queue");
             self.reset_since(epoch, &e.to_string())?;
         }
@@ -216,17 +221,25 @@ impl Device {
         self.taken().queues.len() - 1
     }
 
-    /// Takes a queue identifier and, when asked, an interrupt vector of its own: a vector that two queues share could
-    /// be drained by one while the other is about to sleep on it.
-    pub(crate) fn take_queue(&self, with_vector: bool) -> Result<(Qid, Option<u16>), Error> {
+    /// Takes the first free queue identifier from `first` on and, when asked, an interrupt vector of its own: a vector that
+    /// two queues share could be drained by one while the other is about to sleep on it.
+    pub(crate) fn take_queue(&self, first: Qid, with_vector: bool) -> Result<(Qid, Option<u16>), Error> {
         let mut taken = self.taken();
-        let Some(qid) = taken.queues.iter().position(|taken| !taken) else {
+        let from_first = taken.queues.iter().skip(usize::from(first.0)).position(|taken| !taken);
+        let Some(qid) = from_first.map(|at| at + usize::from(first.0)) else {
             let most = taken.queues.len() - 1;
             return Err(Error::Exhausted(format!("all {most} I/O queue pairs of the controller are in use")));
         };
         let vector = if with_vector {
             let Some(vector) = taken.vectors.iter().position(|taken| !taken) else {
                 let most = taken.vectors.len();
+                if most == 0 {
+                    return Err(Error::Unsupported(
+                        "the function has no interrupt vectors (uio_pci_generic has none): use a queue in poll mode, or \
+                         vfio-pci"
+                            .to_owned(),
+                    ));
+                }
                 return Err(Error::Exhausted(format!(
                     "all {most} interrupt vectors of the function are in use; a queue in poll mode needs none"
                 )));
@@ -238,6 +251,36 @@ impl Device {
         };
         taken.queues[qid] = true;
         Ok((Qid(qid as u16), vector))
+    }
+
+    /// Takes a queue identifier of the caller's choice; false when it is in use or the controller does not have it.
+    pub(crate) fn claim_queue(&self, qid: Qid) -> bool {
+        let mut taken = self.taken();
+        let free = taken.queues.get_mut(usize::from(qid.0)).filter(|taken| !**taken);
+        free.map(|taken| *taken = true).is_some()
+    }
+
+    /// Takes an interrupt vector that nobody uses; `None` when there is none left.
+    pub(crate) fn claim_vector(&self) -> Option<u16> {
+        let mut taken = self.taken();
+        let vector = taken.vectors.iter().position(|taken| !taken)?;
+        taken.vectors[vector] = true;
+        Some(vector as u16)
+    }
+
+    /// Gives back what [`Device::claim_vector`] took.
+    pub(crate) fn return_vector(&self, vector: u16) {
+        self.taken().vectors[usize::from(vector)] = false;
+    }
+
+    /// The I/O command set profile in use: an index into the combinations the controller offers.
+    pub(crate) fn profile(&self) -> u32 {
+        // Relaxed: changed only while the controller is brought up.
+        self.profile.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_profile(&self, index: u32) {
+        self.profile.store(index, Ordering::Relaxed);
     }
 
     /// Gives back what [`Device::take_queue`] took.

@@ -20,9 +20,12 @@ pub(crate) struct Prp {
 #[inline]
 pub(crate) fn prp(iova: u64, bytes: u64, list_iova: u64) -> Prp {
     let (first_page, offset) = prp::split(iova, PAGE);
+    // First, as it is what most commands are.
+    if bytes <= PAGE - offset {
+        return Prp { dptr: [iova, 0], has_list: false };
+    }
     match prp::pages(offset, bytes, PAGE) {
-        0 | 1 => Prp { dptr: [iova, 0], has_list: false },
-        2 => Prp { dptr: [iova, first_page + PAGE], has_list: false },
+        0..=2 => Prp { dptr: [iova, first_page + PAGE], has_list: false },
         _ => Prp { dptr: [iova, list_iova], has_list: true },
     }
 }

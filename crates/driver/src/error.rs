@@ -32,6 +32,13 @@ pub enum Error {
         /// The limit that passed.
         milliseconds: u64,
     },
+    /// Somebody else reset the controller, which then forgot the command; it may have been executed. If the controller had
+    /// been brought up, it has been again.
+    #[error("{what}: somebody else has reset the controller")]
+    Reset {
+        /// What was asked of it.
+        what: String,
+    },
     /// The device completed an admin command with an error.
     #[error("{what}: {status}")]
     Status {

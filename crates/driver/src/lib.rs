@@ -9,9 +9,11 @@
 //! |---|---|
 //! | [`Controller`] | bring-up, reset, events, and the admin commands, typed |
 //! | [`Queue`], [`Ring`] | a queue pair, and what goes in and out of it |
+//! | [`KernelQueue`] | the same beside the kernel's driver: passthrough, and the block layer |
 //! | [`Namespace`] | checked commands of the NVM Command Set, writes with a placement among them |
 //! | [`FdpConfiguration`] | Flexible Data Placement: what a controller offers, records and counts |
 //! | [`KvNamespace`] | checked commands of the Key Value Command Set and of Samsung's key-value SSDs |
+//! | [`Sharing`], [`SharedController`] | one drive for several processes |
 //! | [`Event`] | what the controller reports on its own |
 //!
 //! ```
@@ -56,6 +58,8 @@ mod dptr;
 mod error;
 mod event;
 mod fdp;
+mod hybrid;
+mod kernel;
 mod kv;
 mod lifecycle;
 mod namespace;
@@ -64,6 +68,7 @@ mod pair;
 mod pci;
 mod queue;
 mod ring;
+mod share;
 mod watch;
 
 pub use admin::{FeatureValue, LogRequest};
@@ -71,6 +76,7 @@ pub use controller::{Controller, ControllerOptions};
 pub use error::Error;
 pub use event::{Event, EventKind};
 pub use fdp::{FdpConfiguration, FdpEventSource};
+pub use kernel::{KernelCompletions, KernelQueue};
 pub use kv::{
     KvBatchOp, KvCommand, KvKey, KvNamespace, KvOptions, KvVerdict, StoreCondition, StoreOptions,
     VendorCommands,
@@ -81,4 +87,5 @@ pub use queue::{
     Rejected,
 };
 pub use ring::{Ring, RingCompletions};
+pub use share::{SHARES_MAX, SharedController, Sharing};
 pub use unvme_bus::{DmaBuf, DmaPool, PoolId};

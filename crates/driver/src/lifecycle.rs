@@ -27,6 +27,9 @@ const SMART_WARNINGS: u8 = critical_warning::SPARE
     | critical_warning::READ_ONLY
     | critical_warning::BACKUP_FAILED;
 
+/// Time for a thread that has decided to store a doorbell to do it, also one that loses its processor in between.
+const DOORBELL_GRACE: Duration = Duration::from_millis(1);
+
 /// Where a controller stands. The lock around it serialises resets.
 pub(crate) struct Lifecycle {
     /// Why the controller was given up, when it was.
@@ -88,14 +91,29 @@ impl Device {
         let mut life = self.lifecycle();
         if self.epoch.load(Ordering::Acquire) == epoch && self.function.is_gone() {
             let outcome = Err(self.gone_error());
+            self.hold_queues();
             self.admin.suspend();
             // The outcome is known: `failed` keeps it for whoever asks.
             let _ = self.conclude(&mut life, Stop { stopped: true, outcome });
         }
     }
 
+    /// Keeps the owners of queues away from their doorbells, which mean nothing to a controller without queues: whoever
+    /// sees the epoch change waits for the lifecycle lock, which the caller holds. One who had looked just before has time to
+    /// store its doorbell.
+    fn hold_queues(&self) {
+        // Release: as in `conclude`. Odd while queues are held.
+        if self.epoch.load(Ordering::Acquire).is_multiple_of(2) {
+            let epoch = self.epoch.fetch_add(1, Ordering::Release);
+            if epoch > 0 && !self.host_driven {
+                std::thread::sleep(DOORBELL_GRACE);
+            }
+        }
+    }
+
     /// Stops the device, forgets all queues and starts it again.
     fn renew(&self, life: &mut Lifecycle, why: &str) -> Result<(), Error> {
+        self.hold_queues();
         self.admin.suspend();
         let stop = self.stop();
         if let Err(e) = &stop.outcome {
@@ -155,7 +173,7 @@ impl Device {
 
     /// Enables the controller and brings it to where queues can be created.
     fn start(&self) -> Result<(), Error> {
-        // Again after a function level reset.
+        // Only now that it is disabled; and again after a function level reset.
         pci::enable(&*self.function)?;
         if let Some(event) = &self.admin.interrupt {
             self.function.set_vector(0, Some(event.clone()))?;
@@ -172,9 +190,8 @@ impl Device {
     }
 
     fn enable(&self) -> Result<(), Error> {
-        let (sq, cq, entries) = self.admin.layout();
-        let entries_z = (entries - 1) as u16;
-        let aqa = Aqa::new().with_asqs_z(entries_z).with_acqs_z(entries_z);
+        let ((sq, cq), (sq_entries, cq_entries)) = self.admin.layout();
+        let aqa = Aqa::new().with_asqs_z((sq_entries - 1) as u16).with_acqs_z((cq_entries - 1) as u16);
         self.registers.write32(regs::offset::AQA, aqa.into_bits())?;
         self.registers.write64(regs::offset::ASQ, sq)?;
         self.registers.write64(regs::offset::ACQ, cq)?;
@@ -230,8 +247,9 @@ impl Device {
             cdw11: index as u32,
             ..admin::SetFeatures::default()
         };
-        if let Err(e) = self.bring_up_command(admin::Command::SetFeatures(command).encode(), None) {
-            tracing::warn!(error = %e, index, "I/O command set profile");
+        match self.bring_up_command(admin::Command::SetFeatures(command).encode(), None) {
+            Ok(_) => self.set_profile(index as u32),
+            Err(e) => tracing::warn!(error = %e, index, "I/O command set profile"),
         }
     }
 
@@ -278,6 +296,15 @@ impl Device {
             return Err(Error::Gone { reason: "its registers read as all ones".to_owned() });
         }
         Ok(Csts::from_bits(raw))
+    }
+
+    /// True when the controller is not enabled any more although nobody here has disabled it: a function level reset from
+    /// outside (`/sys/bus/pci/devices/.../reset`). It has forgotten all queues. The caller knows that no reset is under way
+    /// here. Registers that take a message to another process are not looked at: that process says when it goes.
+    pub(crate) fn has_lost_enable(&self) -> bool {
+        let is_near = self.host_driven || self.registers.is_mapped(regs::offset::CSTS);
+        // All ones: it is still being reset, or it is gone, which `Function::is_gone` tells.
+        is_near && self.status().is_ok_and(|csts| !csts.rdy())
     }
 
     fn wait_ready(&self, ready: bool, limit: Duration) -> Result<(), Error> {
@@ -359,9 +386,12 @@ impl Device {
             ));
         }
         let mut life = self.lifecycle();
-        self.registers.write32(regs::offset::NSSR, regs::NSSR_MAGIC)?;
+        self.hold_queues();
+        self.admin.suspend();
+        let asked = self.registers.write32(regs::offset::NSSR, regs::NSSR_MAGIC);
         self.advance_all();
         self.renew(&mut life, "NVM subsystem reset")?;
+        asked?;
         // NSSRO is written with 1 to clear.
         Ok(self.registers.write32(regs::offset::CSTS, Csts::new().with_nssro(true).into_bits())?)
     }
@@ -378,10 +408,10 @@ impl Device {
         request: &PairRequest,
         send: impl Fn(Sqe) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let PairRequest { qid, addresses: (sq, cq), entries, vector } = *request;
+        let PairRequest { qid, addresses: (sq, cq), entries: (sq_entries, cq_entries), vector } = *request;
         let mut sqe = admin::Command::CreateIoCq(admin::CreateIoCq {
             qid,
-            size: entries,
+            size: cq_entries,
             contiguous: true,
             interrupt: vector,
         })
@@ -390,7 +420,7 @@ impl Device {
         send(sqe)?;
         let mut sqe = admin::Command::CreateIoSq(admin::CreateIoSq {
             qid,
-            size: entries,
+            size: sq_entries,
             cqid: qid,
             contiguous: true,
             priority: 0,
@@ -426,7 +456,8 @@ pub(crate) struct PairRequest {
     pub(crate) qid: Qid,
     /// Submission and completion queue.
     pub(crate) addresses: (u64, u64),
-    pub(crate) entries: u32,
+    /// Entries of each of them.
+    pub(crate) entries: (u32, u32),
     /// Interrupt vector, when there shall be interrupts.
     pub(crate) vector: Option<u16>,
 }

@@ -26,6 +26,9 @@ const ABORTED: u32 = 1 << 17;
 const SLOT_LIST_BYTES: u64 = 2 << 20;
 /// Memory for a long key in each slot. A divisor of the page: a key never crosses one.
 const KEY_BYTES: usize = 256;
+/// Completions that may be taken before the device is told, on a queue that is polled. Each doorbell is a write across the
+/// bus, or an exit of a virtual machine; this many more entries make it one in as many completions.
+pub(crate) const CQ_SLACK: u32 = 63;
 /// End of the list of free slots.
 const NONE: u32 = u32::MAX;
 
@@ -47,6 +50,10 @@ pub(crate) struct PairConfig {
     pub(crate) qid: Qid,
     /// Commands that can be outstanding, 1 to [`crate::queue::DEPTH_MAX`].
     pub(crate) depth: u16,
+    /// Completions that may be taken before the device is told: the completion queue has that many more entries. 0 for a
+    /// queue with interrupts, as a controller may keep the next message back while entries are not acknowledged (PCIe
+    /// Transport, interrupts).
+    pub(crate) cq_slack: u32,
     /// Longest transfer in bytes.
     pub(crate) transfer_bytes_max: usize,
     /// [`DataPointers::Auto`] is resolved: it stands for a controller with SGLs.
@@ -98,13 +105,16 @@ pub(crate) struct Pair {
     outstanding: u32,
     /// Slots marked [`ABORTED`].
     aborted: u32,
-    /// Entries of each queue: one more than there are slots, as a queue of n entries holds n - 1.
-    entries: u32,
+    /// Entries of the submission queue: one more than there are slots, as a queue of n entries holds n - 1.
+    sq_entries: u32,
     tail: u32,
     tail_rung: u32,
+    /// Entries of the completion queue: as many as the submission queue has, and the slack.
+    cq_entries: u32,
     head: u32,
     head_rung: u32,
     phase: bool,
+    cq_slack: u32,
     data_pointers: DataPointers,
     qid: u16,
     transfer_bytes_max: usize,
@@ -129,11 +139,12 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new(pool: &DmaPool, config: PairConfig) -> Result<Self, BusError> {
-        let entries = u32::from(config.depth) + 1;
+        let sq_entries = u32::from(config.depth) + 1;
+        let cq_entries = sq_entries + config.cq_slack;
         let listed = SLOT_LIST_BYTES.min(config.transfer_bytes_max as u64);
         let list_bytes = dptr::list_pages(listed) as usize * PAGE_BYTES;
-        let sq = pool.alloc(entries as usize * SQE_BYTES)?;
-        let cq = pool.alloc(entries as usize * CQE_BYTES)?;
+        let sq = pool.alloc(sq_entries as usize * SQE_BYTES)?;
+        let cq = pool.alloc(cq_entries as usize * CQE_BYTES)?;
         let lists = pool.alloc(usize::from(config.depth) * list_bytes)?;
         let keys = match config.long_keys {
             true => Some(pool.alloc(usize::from(config.depth) * KEY_BYTES)?),
@@ -155,12 +166,14 @@ impl Pair {
             free: 0,
             outstanding: 0,
             aborted: 0,
-            entries,
+            sq_entries,
             tail: 0,
             tail_rung: 0,
+            cq_entries,
             head: 0,
             head_rung: 0,
             phase: true,
+            cq_slack: config.cq_slack,
             data_pointers: config.data_pointers,
             qid: config.qid.0,
             transfer_bytes_max: config.transfer_bytes_max,
@@ -185,9 +198,9 @@ impl Pair {
         (self.sq_iova, self.cq_iova)
     }
 
-    /// Entries of each queue.
-    pub(crate) fn entries(&self) -> u32 {
-        self.entries
+    /// Entries of the submission and the completion queue.
+    pub(crate) fn entries(&self) -> (u32, u32) {
+        (self.sq_entries, self.cq_entries)
     }
 
     pub(crate) fn qid(&self) -> Qid {
@@ -267,11 +280,12 @@ impl Pair {
         slot.tag = u32::from(cid) | BUSY;
         slot.token = token;
         slot.deadline = 0;
-        slot.buf = buf;
+        // A free slot has none: nothing is there to be dropped, which is not looked at.
+        std::mem::forget(std::mem::replace(&mut slot.buf, buf));
         self.outstanding += 1;
         sqe.cid = cid;
         self.sq.write_words::<8>(self.tail as usize * SQE_BYTES, sqe.to_words());
-        self.tail = wrap(self.tail + 1, self.entries);
+        self.tail = wrap(self.tail + 1, self.sq_entries);
         Ok(())
     }
 
@@ -359,12 +373,20 @@ impl Pair {
         self.sq_doorbell.ring(self.tail)
     }
 
+    /// True when more completions have been taken than the slack, and [`Pair::acknowledge`] is due.
+    ///
+    /// Until then every outstanding command has a place: what is outstanding and what is not acknowledged are together at
+    /// most the entries less one. The device never finds the completion queue full.
+    #[inline]
+    pub(crate) fn owes_head(&self) -> bool {
+        // Never a whole round: nothing is submitted while completions are taken.
+        let around = if self.head < self.head_rung { self.cq_entries } else { 0 };
+        self.head + around - self.head_rung > self.cq_slack
+    }
+
     /// Tells the device which completions have been taken.
     #[inline]
     pub(crate) fn acknowledge(&mut self) -> Result<(), BusError> {
-        if self.head == self.head_rung {
-            return Ok(());
-        }
         self.head_rung = self.head;
         self.cq_doorbell.ring(self.head)
     }
@@ -406,7 +428,7 @@ impl Pair {
         self.free = index;
         self.outstanding -= 1;
         self.head += 1;
-        if self.head == self.entries {
+        if self.head == self.cq_entries {
             self.head = 0;
             self.phase = !self.phase;
         }
@@ -462,7 +484,7 @@ impl Pair {
     /// Empties both queues, for a device that has forgotten them. Commands that were ended keep their slots until they
     /// are popped.
     pub(crate) fn restart(&mut self) {
-        self.cq.fill(0, self.entries as usize * CQE_BYTES, 0);
+        self.cq.fill(0, self.cq_entries as usize * CQE_BYTES, 0);
         (self.tail, self.tail_rung, self.head, self.head_rung) = (0, 0, 0, 0);
         self.phase = true;
         self.violation = None;

@@ -42,17 +42,26 @@ pub(crate) fn check_class(function: &dyn Function) -> Result<(), Error> {
     )))
 }
 
-/// Lets the function decode its BARs, reach memory and send message interrupts.
+/// Lets the function decode its BARs. It reaches memory only after [`enable`]: a controller that a killed process left
+/// enabled still has the queues and commands of that process, whose memory may be somebody else's by now.
+pub(crate) fn enable_registers(function: &dyn Function) -> Result<(), Error> {
+    switch_on(function, COMMAND_MEMORY_SPACE | COMMAND_INTERRUPT_DISABLE)
+}
+
+/// Lets the function, whose controller is disabled, reach memory and send message interrupts.
 pub(crate) fn enable(function: &dyn Function) -> Result<(), Error> {
-    let command = read16(function, COMMAND)?;
-    let wanted = command | COMMAND_MEMORY_SPACE | COMMAND_BUS_MASTER | COMMAND_INTERRUPT_DISABLE;
-    function.config_write(COMMAND, &wanted.to_le_bytes())?;
+    switch_on(function, COMMAND_MEMORY_SPACE | COMMAND_BUS_MASTER | COMMAND_INTERRUPT_DISABLE)?;
     if let Some(msi_x) = find_capability(function, CAPABILITY_MSI_X)? {
         let control = read16(function, msi_x + 2)?;
         let wanted = control & !MSI_X_FUNCTION_MASK | MSI_X_ENABLE;
         function.config_write(msi_x + 2, &wanted.to_le_bytes())?;
     }
     Ok(())
+}
+
+fn switch_on(function: &dyn Function, bits: u16) -> Result<(), Error> {
+    let command = read16(function, COMMAND)?;
+    Ok(function.config_write(COMMAND, &(command | bits).to_le_bytes())?)
 }
 
 fn find_capability(function: &dyn Function, wanted: u8) -> Result<Option<usize>, Error> {

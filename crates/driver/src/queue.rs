@@ -7,6 +7,7 @@ use std::time::Duration;
 use unvme_bus::{Clock, DmaBuf, EventFd, Function};
 use unvme_spec::{Qid, Sqe, Status};
 
+use crate::kernel::{KernelCompletions, KernelQueue};
 use crate::kv::KvCommand;
 use crate::{Error, Ring};
 
@@ -136,6 +137,8 @@ impl From<Rejected> for Error {
 pub enum Queue {
     /// Rings in memory shared with a PCI function.
     Ring(Ring),
+    /// An io_uring on what the kernel's driver offers.
+    Kernel(KernelQueue),
 }
 
 impl Queue {
@@ -149,6 +152,7 @@ impl Queue {
     pub fn submit(&mut self, sqe: Sqe, payload: Option<Payload>, token: u64) -> Result<(), Rejected> {
         match self {
             Self::Ring(ring) => ring.submit(sqe, payload, token),
+            Self::Kernel(queue) => queue.submit(sqe, payload, token),
         }
     }
 
@@ -168,6 +172,7 @@ impl Queue {
     ) -> Result<(), Rejected> {
         match self {
             Self::Ring(ring) => ring.submit_kv(command, buf, token),
+            Self::Kernel(queue) => queue.submit_kv(command, buf, token),
         }
     }
 
@@ -179,6 +184,7 @@ impl Queue {
     pub fn ring(&mut self) -> Result<(), Error> {
         match self {
             Self::Ring(ring) => ring.ring(),
+            Self::Kernel(queue) => queue.ring(),
         }
     }
 
@@ -190,6 +196,7 @@ impl Queue {
     pub fn poll(&mut self, max: usize) -> Completions<'_> {
         match self {
             Self::Ring(ring) => Completions::Ring(ring.poll(max)),
+            Self::Kernel(queue) => Completions::Kernel(queue.poll(max)),
         }
     }
 
@@ -202,6 +209,7 @@ impl Queue {
     pub fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
         match self {
             Self::Ring(ring) => ring.wait(timeout),
+            Self::Kernel(queue) => queue.wait(timeout),
         }
     }
 
@@ -210,6 +218,7 @@ impl Queue {
     pub fn take(&mut self, max: usize) -> Completions<'_> {
         match self {
             Self::Ring(ring) => Completions::Ring(ring.take(max)),
+            Self::Kernel(queue) => Completions::Kernel(queue.poll(max)),
         }
     }
 
@@ -218,6 +227,7 @@ impl Queue {
     pub fn advancer(&self) -> Option<Advancer> {
         match self {
             Self::Ring(ring) => ring.advancer(),
+            Self::Kernel(_) => None,
         }
     }
 
@@ -226,6 +236,7 @@ impl Queue {
     pub fn interrupt(&self) -> Option<&EventFd> {
         match self {
             Self::Ring(ring) => ring.interrupt(),
+            Self::Kernel(queue) => queue.interrupt(),
         }
     }
 
@@ -234,6 +245,7 @@ impl Queue {
     pub fn outstanding(&self) -> usize {
         match self {
             Self::Ring(ring) => ring.outstanding(),
+            Self::Kernel(queue) => queue.outstanding(),
         }
     }
 
@@ -242,6 +254,7 @@ impl Queue {
     pub fn capacity(&self) -> usize {
         match self {
             Self::Ring(ring) => ring.capacity(),
+            Self::Kernel(queue) => queue.capacity(),
         }
     }
 
@@ -249,6 +262,7 @@ impl Queue {
     pub fn id(&self) -> Qid {
         match self {
             Self::Ring(ring) => ring.id(),
+            Self::Kernel(queue) => queue.id(),
         }
     }
 
@@ -256,6 +270,7 @@ impl Queue {
     pub fn mode(&self) -> CompletionMode {
         match self {
             Self::Ring(ring) => ring.mode(),
+            Self::Kernel(queue) => queue.mode(),
         }
     }
 }
@@ -294,6 +309,8 @@ impl fmt::Debug for Advancer {
 pub enum Completions<'a> {
     /// From a [`Ring`].
     Ring(crate::ring::RingCompletions<'a>),
+    /// From a [`KernelQueue`].
+    Kernel(KernelCompletions<'a>),
 }
 
 impl Iterator for Completions<'_> {
@@ -303,6 +320,7 @@ impl Iterator for Completions<'_> {
     fn next(&mut self) -> Option<Completion> {
         match self {
             Self::Ring(completions) => completions.next(),
+            Self::Kernel(completions) => completions.next(),
         }
     }
 }

@@ -6,15 +6,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use unvme_bus::{Clock, DmaBuf, EventFd, Function};
-use unvme_spec::{Qid, Sqe};
+use unvme_spec::{Qid, Sqe, Status};
 
 use crate::Error;
 use crate::admin_queue::{Caller, command_name};
 use crate::device::Device;
+use crate::hybrid::Learnt;
 use crate::kv::KvCommand;
 use crate::lifecycle::{Lifecycle, PairRequest};
 use crate::pace::Pace;
-use crate::pair::{FOREIGN_BUFFER, Pair, PairConfig, Refused};
+use crate::pair::{CQ_SLACK, FOREIGN_BUFFER, Pair, PairConfig, Refused};
 use crate::queue::{
     Advancer, Completion, CompletionMode, DEPTH_MAX, DataPointers, Payload, QueueOptions, Rejected,
 };
@@ -25,12 +26,8 @@ const NEVER: u64 = u64::MAX;
 /// Between two looks at the clock: so many polls that found something, or a 1024th of it that found nothing.
 const POLLS_TO_WATCH: i32 = 1 << 16;
 const IDLE_POLL_COST: i32 = 1 << 10;
-/// A wait in [`CompletionMode::Hybrid`] looks for at most this long; commands that take longer are slept for.
-const SPIN_MAX: Duration = Duration::from_micros(50);
 /// Longest sleep: the command time-outs are looked at in between.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
-/// Weight of the past in the learnt waiting time: 7/8.
-const LEARN_SHIFT: u32 = 3;
 
 /// A submission queue and a completion queue in shared memory, with their slots.
 ///
@@ -56,8 +53,7 @@ pub struct Ring {
     trouble: Option<Error>,
     mode: CompletionMode,
     interrupt: Option<(u16, EventFd)>,
-    /// Learnt waiting time in nanoseconds, for [`CompletionMode::Hybrid`].
-    learnt: u64,
+    learnt: Learnt,
     watch: Watch,
 }
 
@@ -90,14 +86,28 @@ impl Ring {
             DataPointers::Auto if !facts.sgl => DataPointers::Prp,
             chosen => chosen,
         };
-        let (qid, vector) = device.take_queue(options.mode != CompletionMode::Poll)?;
-        let made = Self::make(device, options, qid, vector, data_pointers, facts.transfer_bytes_max);
-        let mut ring = made.inspect_err(|_| device.return_queue(qid, vector))?;
-        let installed = ring.install(&device.lifecycle());
-        if let Err(e @ (Error::Timeout { .. } | Error::Protocol(_))) = &installed {
-            device.reset_since(ring.joined, &e.to_string())?;
+        let transfer_bytes_max = facts.transfer_bytes_max;
+        let mut first = Qid(0);
+        loop {
+            let (qid, vector) = device.take_queue(first, options.mode != CompletionMode::Poll)?;
+            let made = Self::make(device, options, qid, vector, data_pointers, transfer_bytes_max);
+            let mut ring = made.inspect_err(|_| device.return_queue(qid, vector))?;
+            let installed = ring.install(&device.lifecycle());
+            match &installed {
+                Err(Error::Timeout { .. } | Error::Reset { .. } | Error::Protocol(_)) => {
+                    let why = installed.as_ref().err().map(ToString::to_string).unwrap_or_default();
+                    device.reset_since(ring.joined, &why)?;
+                }
+                // On a controller that several hosts share, another one has it. The identifier is free again, here, when
+                // the ring is dropped; the next one is tried.
+                Err(e) if e.status().is_some_and(|s| s.kind() == Status::INVALID_QUEUE_IDENTIFIER) => {
+                    first = Qid(qid.0 + 1);
+                    continue;
+                }
+                _ => {}
+            }
+            return installed.map(|()| ring);
         }
-        installed.map(|()| ring)
     }
 
     /// Creates the queues on the device, which does not have them. The caller holds the lifecycle lock, so that no reset
@@ -135,6 +145,11 @@ impl Ring {
         let config = PairConfig {
             qid,
             depth: options.depth,
+            cq_slack: match options.mode {
+                // As much as the controller's longest queue leaves.
+                CompletionMode::Poll => CQ_SLACK.min(u32::from(device.cap.mqes_z() - options.depth)),
+                CompletionMode::Interrupt | CompletionMode::Hybrid => 0,
+            },
             transfer_bytes_max,
             data_pointers,
             long_keys: options.long_keys,
@@ -161,7 +176,7 @@ impl Ring {
             trouble: None,
             mode: options.mode,
             interrupt,
-            learnt: 0,
+            learnt: Learnt::default(),
             watch: Watch::new(options.command_timeout, options.abort_grace),
         })
     }
@@ -407,12 +422,12 @@ impl Ring {
 
     fn spin_or_sleep(&mut self, event: &EventFd, timeout: Duration) -> Result<bool, Error> {
         let started = self.clock.now();
-        let budget = Duration::from_nanos(self.learnt.saturating_mul(2));
-        // Commands that take longer than the limit are not worth looking for.
-        let spun = budget <= SPIN_MAX && self.spin(budget.max(SPIN_MAX / 10).min(timeout))?;
+        let spun = match self.learnt.budget() {
+            Some(budget) => self.spin(budget.min(timeout))?,
+            None => false,
+        };
         let ready = spun || self.sleep(event, timeout)?;
-        let took = self.clock.now().saturating_sub(started);
-        self.learnt = self.learnt - (self.learnt >> LEARN_SHIFT) + (took >> LEARN_SHIFT);
+        self.learnt.note(self.clock.now().saturating_sub(started));
         Ok(ready)
     }
 
@@ -551,7 +566,10 @@ impl Drop for RingCompletions<'_> {
     #[inline]
     fn drop(&mut self) {
         self.ring.countdown -= if self.found { 1 } else { IDLE_POLL_COST };
-        if self.ring.pair.acknowledge().is_err() || self.ring.pair.is_violated() {
+        // After a reset the doorbell is nobody's until the pair has been created again.
+        let is_due = self.ring.pair.owes_head() && !self.ring.is_outdated();
+        let failed = is_due && self.ring.pair.acknowledge().is_err();
+        if failed || self.ring.pair.is_violated() {
             // The slow way, at the next call: a connection that fails is asked whether it is gone.
             self.ring.countdown = -1;
         }

@@ -45,7 +45,7 @@ impl Watch {
 
     /// Time between two looks.
     pub(crate) fn interval(&self) -> Duration {
-        (self.timeout.min(self.grace) / 8).clamp(INTERVAL_MIN, INTERVAL_MAX)
+        look_interval(self.timeout.min(self.grace))
     }
 
     /// How long the controller has for an Abort.
@@ -95,8 +95,13 @@ impl Watch {
     }
 }
 
+/// Time between two looks at commands of which the shortest limit is `limit`.
+pub(crate) fn look_interval(limit: Duration) -> Duration {
+    (limit / 8).clamp(INTERVAL_MIN, INTERVAL_MAX)
+}
+
 /// A limit that 64 bits do not hold, 584 years, is as good as none.
-fn nanoseconds(limit: Duration) -> u64 {
+pub(crate) fn nanoseconds(limit: Duration) -> u64 {
     u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)
 }
 

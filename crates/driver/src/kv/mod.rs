@@ -104,6 +104,15 @@ impl KvNamespace {
     pub fn open_with(controller: &Controller, nsid: Nsid, options: KvOptions) -> Result<Self, Error> {
         let set = controller.namespace_command_set(nsid)?;
         let vendor = match options.vendor {
+            // They use dwords 4 and 5, and a second pointer for long keys, which the kernel's driver does not pass on.
+            VendorCommands::Always if controller.is_kernel() => {
+                return Err(Error::Unsupported(
+                    "Samsung's vendor commands cannot be passed through the kernel's driver; a drive taken over with \
+                     `unvme setup config` can do them"
+                        .to_owned(),
+                ));
+            }
+            _ if controller.is_kernel() => Vendor::default(),
             VendorCommands::Never => Vendor::default(),
             VendorCommands::Always => Vendor { basic: true, append: true, batch: true },
             VendorCommands::Detect => Vendor::detect(controller, set)?,

@@ -1,11 +1,12 @@
 use std::sync::atomic::Ordering;
 
+use unvme_bus::{DmaAccess, Region};
 use unvme_driver::{Controller, ControllerOptions, Error, Namespace, Payload, QueueOptions};
 use unvme_spec::nvm::{AccessFlags, BlockRange};
 use unvme_spec::regs::version_parts;
 use unvme_spec::{Lba, Nsid, Status};
 
-use crate::rig::{Transport, block_queue, filled, run, small};
+use crate::rig::{Rig, Transport, block_queue, filled, run, small};
 
 pub(crate) fn a_controller_comes_up_and_says_who_it_is(transport: Transport) {
     let rig = transport(small());
@@ -95,4 +96,41 @@ pub(crate) fn options_out_of_range_are_refused(transport: Transport) {
     let options = ControllerOptions { transfer_bytes_max: 4096, io_queues: 1, ..rig.options() };
     let controller = Controller::open(rig.function.clone(), options).unwrap();
     assert_eq!((controller.queues_max(), controller.transfer_bytes_max().unwrap()), (1, 4096));
+}
+
+#[test]
+fn a_controller_that_was_left_enabled_reaches_no_memory_before_it_has_been_disabled() {
+    let rig = Rig::in_process(small());
+    let rings = Region::shared("rings", 8192).unwrap();
+    rig.function.dma_map(0x7_0000_0000, &rings, DmaAccess::READ_WRITE).unwrap();
+    // What a killed process leaves: AQA, ASQ, ACQ, and CC with entries of 64 and 16 bytes and EN.
+    rig.function.config_write(4, &[0x02, 0x00]).unwrap();
+    rig.function.bar_write(0, 0x24, &0x001f_001fu32.to_le_bytes()).unwrap();
+    rig.function.bar_write(0, 0x28, &0x7_0000_0000u64.to_le_bytes()).unwrap();
+    rig.function.bar_write(0, 0x30, &0x7_0000_1000u64.to_le_bytes()).unwrap();
+    rig.function.bar_write(0, 0x14, &0x0046_0001u32.to_le_bytes()).unwrap();
+    rig.function.advance(None, &rig.clock);
+    let mut csts = [0; 4];
+    rig.function.bar_read(0, 0x1c, &mut csts).unwrap();
+    assert_eq!(csts[0] & 1, 1, "CSTS.RDY");
+    let controller = rig.open();
+    controller.identify_controller().unwrap();
+    assert!(!rig.saboteur.mastered_early.load(Ordering::Relaxed));
+    let mut command = [0; 2];
+    rig.function.config_read(4, &mut command).unwrap();
+    assert_eq!(command[0] & 0x06, 0x06, "memory space and bus master");
+}
+
+#[test]
+fn an_admin_command_does_not_wait_for_a_controller_that_somebody_else_has_reset() {
+    let rig = Rig::in_process(small());
+    let controller = rig.open();
+    rig.function.reset().unwrap();
+    let started = rig.clock.now();
+    let error = controller.identify_controller().unwrap_err();
+    assert_eq!(error.to_string(), "Identify: somebody else has reset the controller");
+    // The limit is 60 seconds.
+    assert!(rig.clock.now() - started < 2_000_000_000, "{} ns", rig.clock.now() - started);
+    assert_eq!(controller.epoch(), 2, "it has been brought up again");
+    controller.identify_controller().unwrap();
 }

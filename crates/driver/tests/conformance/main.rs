@@ -1,4 +1,5 @@
-//! The driver against the virtual SSD: every behaviour in one process and through a vfio-user socket.
+//! The driver against the virtual SSD: every behaviour in one process and through a vfio-user socket; and what a file has
+//! of them beside the kernel's driver.
 
 mod admin;
 mod bring_up;
@@ -13,16 +14,21 @@ mod saboteur;
 mod transfer;
 mod waiting;
 
-/// Makes one test per behaviour and transport. A behaviour is a function of the same name that takes the transport, a
+/// Makes one test per behaviour for a transport. A behaviour is a function of the same name that takes the transport, a
 /// `fn(SsdConfig) -> Rig`.
+macro_rules! on_transport {
+    ($transport:ident: $($module:ident: $($name:ident),* $(,)?;)*) => {
+        mod $transport {
+            $($(#[test] fn $name() { crate::$module::$name(crate::rig::Rig::$transport) })*)*
+        }
+    };
+}
+
+/// Behaviours of every transport that has a virtual SSD behind it.
 macro_rules! conformance {
-    ($($module:ident: $($name:ident),* $(,)?;)*) => {
-        mod in_process {
-            $($(#[test] fn $name() { crate::$module::$name(crate::rig::Rig::in_process) })*)*
-        }
-        mod vfio_user {
-            $($(#[test] fn $name() { crate::$module::$name(crate::rig::Rig::vfio_user) })*)*
-        }
+    ($($list:tt)*) => {
+        on_transport! { in_process: $($list)* }
+        on_transport! { vfio_user: $($list)* }
     };
 }
 
@@ -128,4 +134,26 @@ conformance! {
         a_completion_that_comes_twice_resets_the_controller,
         a_controller_that_never_gets_ready_is_a_timeout,
         a_bring_up_that_fails_halfway_leaves_the_controller_disabled;
+}
+
+on_transport! {
+    kernel_file:
+    transfer:
+        random_commands_leave_what_a_model_has,
+        every_length_up_to_the_limit_comes_back_as_it_was_written,
+        a_transfer_beyond_its_buffer_or_the_limit_is_refused_with_the_buffer,
+        a_buffer_of_another_controller_is_refused_and_comes_back,
+        commands_beyond_the_namespace_are_refused_before_they_are_sent;
+    queues:
+        a_queue_survives_many_laps,
+        a_full_queue_gives_the_buffer_back_and_goes_on,
+        the_smallest_and_the_largest_queue_work,
+        many_queues_serve_many_threads,
+        queue_identifiers_are_used_again,
+        dropping_a_queue_with_commands_outstanding_ends_them;
+    waiting:
+        a_polling_queue_waits_for_its_completion,
+        an_interrupt_wakes_the_sleeper,
+        a_hybrid_queue_loses_no_completion,
+        waiting_for_nothing_returns_at_once;
 }

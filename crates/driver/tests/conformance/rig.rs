@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tempfile::NamedTempFile;
 use unvme_bus::vfio_user::{Client, Server};
 use unvme_bus::{Clock, EventFd, Function};
 use unvme_driver::{
@@ -34,13 +35,15 @@ pub(crate) struct Rig {
     pub(crate) function: Arc<dyn Function>,
     pub(crate) clock: Clock,
     server: Option<Serving>,
+    /// In place of the SSD.
+    file: Option<NamedTempFile>,
 }
 
 impl Rig {
     /// The host drives the device itself, on a virtual clock.
     pub(crate) fn in_process(config: SsdConfig) -> Self {
         let saboteur = device(config);
-        Self { function: saboteur.clone(), saboteur, clock: Clock::manual(), server: None }
+        Self { function: saboteur.clone(), saboteur, clock: Clock::manual(), server: None, file: None }
     }
 
     /// The device is served on a socket by two threads of this process.
@@ -48,7 +51,15 @@ impl Rig {
         let saboteur = device(config);
         let server = Serving::start(saboteur.clone());
         let function = Client::connect(&server.path).expect("connect");
-        Self { function, saboteur, clock: Clock::wall(), server: Some(server) }
+        Self { function, saboteur, clock: Clock::wall(), server: Some(server), file: None }
+    }
+
+    /// A file as large as the device would be, through the kernel's block layer. The SSD is there, and not asked.
+    pub(crate) fn kernel_file(config: SsdConfig) -> Self {
+        // Beside the program and not in /tmp, which may be a file system without direct I/O.
+        let file = NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("file");
+        file.as_file().set_len(MEDIA_BYTES).expect("size");
+        Self { clock: Clock::wall(), file: Some(file), ..Self::in_process(config) }
     }
 
     pub(crate) fn is_remote(&self) -> bool {
@@ -60,7 +71,14 @@ impl Rig {
     }
 
     pub(crate) fn open(&self) -> Controller {
-        Controller::open(self.function.clone(), self.options()).expect("open the controller")
+        match &self.file {
+            None => Controller::open(self.function.clone(), self.options()).expect("open the controller"),
+            Some(file) => {
+                // The longest transfer of the virtual SSD.
+                let options = ControllerOptions { transfer_bytes_max: 2 << 20, ..self.options() };
+                Controller::open_kernel(file.path(), options).expect("open the file")
+            }
+        }
     }
 
     /// Connects once more after the first client is gone.

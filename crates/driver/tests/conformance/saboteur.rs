@@ -9,6 +9,8 @@ use unvme_spec::regs::offset;
 use unvme_spec::{Cid, Cqe, Qid, Sqe, Status, admin};
 
 const CLASS: usize = 0x09;
+const COMMAND: usize = 0x04;
+const BUS_MASTER: u8 = 1 << 2;
 
 /// Queues that are not served, whatever their doorbells say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub(crate) struct Saboteur {
     pub(crate) disguise: AtomicBool,
     /// The host has announced a normal shutdown (CC.SHN 01b).
     pub(crate) shutdown_seen: AtomicBool,
+    /// Bus mastering was switched on while the controller was enabled.
+    pub(crate) mastered_early: AtomicBool,
     /// Most interrupt vectors to admit to.
     pub(crate) vectors_max: AtomicU16,
     events: Mutex<BTreeMap<u16, EventFd>>,
@@ -50,6 +54,7 @@ impl Saboteur {
             hurry: AtomicBool::new(false),
             disguise: AtomicBool::new(false),
             shutdown_seen: AtomicBool::new(false),
+            mastered_early: AtomicBool::new(false),
             vectors_max: AtomicU16::new(u16::MAX),
             events: Mutex::default(),
             frozen: Mutex::new(None),
@@ -114,6 +119,14 @@ impl Function for Saboteur {
     }
 
     fn config_write(&self, offset: usize, data: &[u8]) -> Result<(), BusError> {
+        if offset == COMMAND && data.first().is_some_and(|low| low & BUS_MASTER != 0) {
+            let (mut before, mut cc) = ([0; 2], [0; 4]);
+            self.inner.config_read(COMMAND, &mut before)?;
+            self.inner.bar_read(0, offset::CC, &mut cc)?;
+            if before[0] & BUS_MASTER == 0 && cc[0] & 1 != 0 {
+                self.mastered_early.store(true, Ordering::Relaxed);
+            }
+        }
         self.inner.config_write(offset, data)
     }
 
