@@ -12,6 +12,7 @@ use crate::fdp;
 use crate::guide;
 use crate::kv;
 use crate::perf;
+use crate::setup;
 use crate::sim;
 
 const ABOUT: &str = "Manage, evaluate and serve NVMe devices from user space";
@@ -20,7 +21,10 @@ const LONG_ABOUT: &str = "\
 Manage, evaluate and serve NVMe devices from user space.
 
 A DEVICE is one of
-  0000:02:00.0                       a virtual device, made with `unvme device create`
+  0000:02:00.0                       a virtual device, made with `unvme device create`; or a drive of this
+                                     machine, set up with `unvme setup config`
+  kernel:PATH                        what the kernel drives: /dev/nvme0 or /dev/ng0n1 with all commands, or a
+                                     disk, a partition or a file
   mem:block:SIZE[,OPTION...]         a virtual device that lives and dies with the command; options are
                                      block=4096, media=null|tags, ftl=page, op=18%, ru=8M, groups=1,
                                      handles=8, policy=greedy, fdp, timing=tlc
@@ -35,7 +39,7 @@ Examples:
   unvme id-ctrl 0000:02:00.0                    its identity
   echo hello | unvme write 0000:02:00.0 -s 0 -z 512
   unvme read 0000:02:00.0 -s 0 -z 512           what was written
-  unvme serve 0000:02:00.0 &                    let other processes use it, too
+  unvme setup status                            the drives of this machine, and who uses them
 
 Virtual devices are in $UNVME_HOME, else $XDG_STATE_HOME/unvme, else ~/.local/state/unvme.
 UNVME_LOG=debug shows on standard error what goes on inside.";
@@ -61,11 +65,14 @@ pub(crate) struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Create, list, show and remove virtual devices
+    /// Create, list, show, unplug, plug and remove virtual devices
     #[command(subcommand)]
     Device(device::Command),
-    /// List all virtual devices and their namespaces
+    /// List all devices and their namespaces: virtual ones, and the drives of this machine
     List(list::List),
+    /// Hand the machine's drives to user space and back, and show who uses them
+    #[command(subcommand)]
+    Setup(setup::Command),
     /// Identify Controller: who the device is and what it can do
     IdCtrl(identify::IdCtrl),
     /// Identify Namespace: size, use and formats of a namespace
@@ -148,6 +155,7 @@ impl Command {
         match self {
             Self::Device(command) => command.run(),
             Self::List(command) => command.run(),
+            Self::Setup(command) => command.run(),
             Self::IdCtrl(command) => command.run(),
             Self::IdNs(command) => command.run(),
             Self::ListCtrl(command) => command.run(),

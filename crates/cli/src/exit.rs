@@ -1,5 +1,7 @@
 //! Exit codes, and how an error is told.
 
+mod unplugged;
+
 use std::io;
 use std::process::ExitCode;
 
@@ -12,12 +14,14 @@ pub(crate) const OK: u8 = 0;
 pub(crate) const DEVICE: u8 = 1;
 /// What was typed makes no sense; also clap's code.
 pub(crate) const USAGE: u8 = 2;
-/// There is no such device, or another process holds it.
+/// There is no such device, or it is in use.
 pub(crate) const NOT_AVAILABLE: u8 = 3;
-/// The operating system refused, or the connection to the device failed.
+/// The operating system refused, the machine is not set up for what was asked, or the connection to the device failed.
 pub(crate) const SYSTEM: u8 = 4;
 /// Something that destroys data was not confirmed.
 pub(crate) const NOT_CONFIRMED: u8 = 5;
+/// The virtual device is unplugged, or was while the command had it open.
+pub(crate) const UNPLUGGED: u8 = 6;
 
 /// The codes, for the end of the help.
 pub(crate) const HELP: &str = "\
@@ -25,9 +29,10 @@ Exit codes:
   0  success
   1  the device answered with an error status, or with wrong data
   2  wrong usage: an option, a name or a value that makes no sense
-  3  no such device, or another process holds it
-  4  the operating system refused, or the connection to the device failed
-  5  not confirmed: the command destroys data and was given neither an answer nor --force";
+  3  no such device, or it is in use
+  4  the operating system refused, the machine is not set up for it, or the connection failed
+  5  not confirmed: the command destroys data and was given neither an answer nor --force
+  6  the virtual device is unplugged, or was unplugged while the command had it open";
 
 /// What was typed makes no sense, beyond what clap can see.
 #[derive(Debug)]
@@ -71,7 +76,7 @@ pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
 }
 
 /// The exit code for an error; what it is about decides, however much context was added.
-pub(crate) fn code_of(error: &anyhow::Error) -> u8 {
+fn code_of(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
         if cause.is::<Usage>() {
             return USAGE;
@@ -92,7 +97,8 @@ pub(crate) fn code_of(error: &anyhow::Error) -> u8 {
         if let Some(error) = cause.downcast_ref::<Error>() {
             return match error {
                 Error::Device { .. } => DEVICE,
-                Error::NotFound { .. } | Error::InUse { .. } => NOT_AVAILABLE,
+                Error::Unplugged { .. } => UNPLUGGED,
+                Error::NotFound { .. } | Error::InUse { .. } | Error::DriveInUse { .. } => NOT_AVAILABLE,
                 Error::Name { .. }
                 | Error::Unsupported { .. }
                 | Error::Argument(_)
@@ -114,7 +120,7 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// One line: what went wrong, then why, from the outside in.
-pub(crate) fn line_of(error: &anyhow::Error) -> String {
+fn line_of(error: &anyhow::Error) -> String {
     let mut parts = Vec::new();
     for cause in error.chain() {
         parts.push(cause.to_string());
@@ -126,17 +132,31 @@ pub(crate) fn line_of(error: &anyhow::Error) -> String {
     parts.join(": ").replace('\n', " ")
 }
 
+/// What an error is told as, and its code. When a command has failed and its device turns out to be unplugged, that is why.
+pub(crate) fn told(error: &anyhow::Error) -> (String, u8) {
+    let (line, code) = (line_of(error), code_of(error));
+    let may_be_gone = matches!(code, DEVICE | SYSTEM) || error.chain().any(is_in_use);
+    match unplugged::reason(&line).filter(|_| may_be_gone) {
+        Some(reason) => (format!("{line}; {reason}"), UNPLUGGED),
+        None => (line, code),
+    }
+}
+
+fn is_in_use(cause: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(cause.downcast_ref::<Error>(), Some(Error::InUse { .. }))
+}
+
 /// Ends the program: a line on stderr for an error, and its code.
 pub(crate) fn report(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::from(OK),
         Err(error) if is_broken_pipe(&error) => ExitCode::from(OK),
         Err(error) => {
-            let line = line_of(&error);
+            let (line, code) = told(&error);
             let mut stderr = io::stderr().lock();
             // With stderr gone there is nobody left to tell.
             let _ = io::Write::write_fmt(&mut stderr, format_args!("unvme: {line}\n"));
-            ExitCode::from(code_of(&error))
+            ExitCode::from(code)
         }
     }
 }

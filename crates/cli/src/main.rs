@@ -11,12 +11,14 @@
 //! | `fault` | faults by script |
 //! | `guide` | the programs of the guide: `kv_perf` and its like |
 //! | `perf`, `report` | measuring a device, and showing what was found |
+//! | `setup` | the machine's drives, handed to user space and back |
 //! | `sim` | traffic on a simulated device: write amplification |
 //! | `exit` | exit codes, and how an error is told |
 #![forbid(unsafe_code)]
 
 mod args;
 mod cmd;
+mod columns;
 mod exit;
 mod fault;
 mod fdp;
@@ -26,6 +28,7 @@ mod numbers;
 mod output;
 mod perf;
 mod report;
+mod setup;
 mod show;
 mod sim;
 mod target;

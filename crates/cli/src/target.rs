@@ -12,7 +12,7 @@ use crate::numbers;
 /// The device a command is about.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DeviceArg {
-    /// Device: 0000:02:00.0, mem:block:SIZE, mem:kv:SIZE or vfio-user:SOCKET
+    /// Device: 0000:02:00.0, kernel:/dev/ng0n1, mem:block:SIZE, mem:kv:SIZE or vfio-user:SOCKET
     #[arg(value_name = "DEVICE")]
     pub(crate) device: String,
 }
@@ -34,7 +34,7 @@ pub(crate) struct NamespaceArg {
 impl NamespaceArg {
     /// The namespace that was named, or the only one with blocks.
     pub(crate) fn choose(self, device: &Device) -> Result<Nsid> {
-        self.choose_among(device, Device::namespaces)
+        self.choose_among(device, blocks_or_what_there_is)
     }
 
     /// The namespace that was named, or the only one there is, whatever its command set.
@@ -102,4 +102,10 @@ impl Force {
         io::stdin().lock().read_line(&mut answer)?;
         if answer.trim() == "yes" { Ok(()) } else { refused("not confirmed") }
     }
+}
+
+/// Namespaces of blocks; where there are none all others, so that opening one says why its blocks cannot be used.
+pub(crate) fn blocks_or_what_there_is(device: &Device) -> unvme::Result<Vec<Nsid>> {
+    let blocks = device.namespaces()?;
+    if blocks.is_empty() { device.admin(|controller| controller.active_namespaces()) } else { Ok(blocks) }
 }

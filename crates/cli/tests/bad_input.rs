@@ -28,8 +28,9 @@ fn an_unknown_device_lists_what_is_there() {
 #[test]
 fn names_of_other_transports_say_what_is_supported() {
     let home = Home::new();
-    home.run(&["id-ctrl", "kernel:/dev/ng0n1"])
-        .fails_with(2, &["kernel's NVMe driver are not supported in this version"]);
+    home.run(&["id-ctrl", "kernel:"]).fails_with(2, &["expected a path, such as kernel:/dev/ng0n1"]);
+    home.run(&["id-ctrl", "kernel:nowhere"])
+        .fails_with(4, &["open kernel:nowhere", "No such file or directory", "unvme setup status"]);
     home.run(&["id-ctrl", "tcp:host:4420/nqn"])
         .fails_with(2, &["NVMe over TCP is not supported in this version"]);
     home.run(&["id-ctrl", "mem:kv:1M"]).fails_with(2, &["SIZE is 16M to 8T in steps of 2M, not 1M"]);

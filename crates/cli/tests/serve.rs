@@ -98,8 +98,8 @@ fn a_client_whose_server_dies_fails_in_time() {
         .expect("start");
     let mut input = client.stdin.take().expect("piped");
     input.write_all(&[1; 4 << 20]).expect("write");
-    // What is in the pipe is smaller than what was written: the client is attached and at work.
-    home.run(&["read", DEVICE]).fails_with(3, &["it serves another client"]);
+    // What is in the pipe is smaller than what was written: the client is attached and at work, as others can be.
+    assert_eq!(home.run(&["read", DEVICE]).stdout, [1; 512]);
     server.kill();
     // The client may be gone before it has taken everything.
     let _ = input.write_all(&[2; 4 << 20]);
@@ -110,28 +110,6 @@ fn a_client_whose_server_dies_fails_in_time() {
     assert!(stderr.contains("gone"), "{stderr}");
     home.ok_with(&["write", DEVICE], &[3; 512]);
     assert_eq!(home.run(&["read", DEVICE]).stdout, [3; 512]);
-}
-
-#[test]
-fn a_slot_held_by_a_process_that_does_not_serve_it_names_the_process() {
-    let home = Home::with_device();
-    let mut holder =
-        home.command(&["write", DEVICE]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("start");
-    let pid = holder.id().to_string();
-    let lock = home.slot().join("lock");
-    while std::fs::read_to_string(&lock).unwrap_or_default().trim() != pid {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    home.run(&["id-ctrl", DEVICE]).fails_with(
-        3,
-        &[
-            &format!("0000:02:00.0: in use by process {pid}; it does not serve the device to others"),
-            "unvme serve",
-        ],
-    );
-    drop(holder.stdin.take());
-    assert_eq!(wait(&mut holder), 0);
-    home.ok(&["id-ctrl", DEVICE]);
 }
 
 #[test]

@@ -9,7 +9,8 @@ use unvme_spec::{Nsid, identify};
 
 use crate::block::Block;
 use crate::kv::Kv;
-use crate::{DeviceName, Error, Result};
+use crate::share::Held;
+use crate::{Error, Result};
 
 /// How a device is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +18,14 @@ use crate::{DeviceName, Error, Result};
 pub enum Transport {
     /// The virtual SSD in this process.
     InProcess,
-    /// Shared memory with the process that serves the device.
+    /// Shared memory with the process that serves or holds the device.
     VfioUser,
+    /// A PCI function through VFIO.
+    Vfio,
+    /// A PCI function through UIO, without an IOMMU.
+    Uio,
+    /// The kernel's driver.
+    Kernel,
 }
 
 impl fmt::Display for Transport {
@@ -26,6 +33,9 @@ impl fmt::Display for Transport {
         f.pad(match self {
             Self::InProcess => "in-process",
             Self::VfioUser => "vfio-user",
+            Self::Vfio => "vfio",
+            Self::Uio => "uio",
+            Self::Kernel => "kernel",
         })
     }
 }
@@ -69,16 +79,39 @@ pub struct NamespaceEntry {
 /// An open device. Closed when it and everything made from it is dropped.
 #[derive(Debug)]
 pub struct Device {
+    /// First, so that other processes are sent away before the controller goes.
+    held: Option<Held>,
     name: String,
     transport: Transport,
+    origin: Origin,
     identity: Identity,
     controller: Controller,
 }
 
+/// What is known of a device besides what it says itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Made here: a virtual slot, or a device in memory.
+    Virtual,
+    /// A drive, or whatever somebody else serves.
+    Unknown,
+}
+
 impl Device {
-    pub(crate) fn new(name: String, transport: Transport, controller: Controller) -> Result<Self> {
+    pub(crate) fn new(
+        name: String,
+        transport: Transport,
+        origin: Origin,
+        controller: Controller,
+    ) -> Result<Self> {
         let data = controller.identify_controller().map_err(|e| Error::driver(name.as_str(), e))?;
-        Ok(Self { name, transport, identity: Identity::from(&data), controller })
+        Ok(Self { held: None, name, transport, origin, identity: Identity::from(&data), controller })
+    }
+
+    /// Lets other processes use the device for as long as this lives.
+    pub(crate) fn with_others(mut self, held: Held) -> Self {
+        self.held = Some(held);
+        self
     }
 
     /// The name it was opened by.
@@ -99,7 +132,7 @@ impl Device {
     /// True for devices that were made here: nobody else's data is on them. What is behind a `vfio-user:` name is not
     /// known to be one, whatever it says about itself.
     pub fn is_virtual(&self) -> bool {
-        matches!(DeviceName::parse(&self.name), Ok(Some(DeviceName::Slot(_) | DeviceName::Memory(_))))
+        self.origin == Origin::Virtual
     }
 
     /// The controller: queues, admin commands, reset.
@@ -142,14 +175,42 @@ impl Device {
         self.admin(|controller| controller.command_set_namespaces(identify::csi::NVM))
     }
 
+    /// Controllers that a new namespace is for: all there are in a device that several processes use, each with a controller
+    /// of its own; otherwise the one this device was opened by.
+    ///
+    /// # Errors
+    /// As [`Device::admin`].
+    pub fn controllers(&self) -> Result<Vec<u16>> {
+        self.admin(|controller| {
+            let own = controller.identify_controller()?;
+            match own.cmic & identify::cmic::SEVERAL_CONTROLLERS {
+                0 => Ok(vec![own.cntlid]),
+                _ => controller.controllers(None),
+            }
+        })
+    }
+
     /// A namespace of logical blocks.
     ///
     /// # Errors
-    /// [`Error::Argument`] when the namespace is not active, listing those that are; as [`Device::admin`].
+    /// [`Error::Argument`] when the namespace is not active, listing those that are, and when it holds something else
+    /// than blocks that can be written in any order; as [`Device::admin`].
     pub fn block(&self, nsid: Nsid) -> Result<Block> {
         let active = self.namespaces()?;
         if !active.contains(&nsid) {
-            return Err(self.no_namespace(nsid, &active));
+            let other = self.all_namespaces()?.into_iter().find(|entry| entry.nsid == nsid);
+            return Err(match other {
+                Some(entry) => Error::Argument(format!(
+                    "{}: namespace {nsid} {}; blocks are read and written in namespaces of the NVM Command Set only",
+                    self.name,
+                    match entry.command_set {
+                        identify::csi::KEY_VALUE => "holds key-value pairs".to_owned(),
+                        identify::csi::ZONED => "is zoned, which is not supported".to_owned(),
+                        set => format!("has command set {set:#04x}, which is not supported"),
+                    }
+                )),
+                None => self.no_namespace(nsid, &active),
+            });
         }
         Block::open(&self.name, &self.controller, nsid)
     }

@@ -43,6 +43,30 @@ pub enum Error {
         /// Why it cannot be reached through its holder, and what to do.
         reason: String,
     },
+    /// A drive is in use and must be left alone.
+    #[error("{name}: in use: {by}; {remedy}")]
+    DriveInUse {
+        /// The drive.
+        name: String,
+        /// Who uses it, all that was found.
+        by: String,
+        /// How to end that, or what to do instead.
+        remedy: String,
+    },
+    /// The machine is not set up for what was asked: a module, a permission, an IOMMU, huge pages.
+    #[error("{problem}; {remedy}")]
+    Setup {
+        /// What is missing, with the name of the thing.
+        problem: String,
+        /// The command that helps, or what state things are in.
+        remedy: String,
+    },
+    /// A virtual slot is unplugged, or was while this process had it.
+    #[error("{name} is unplugged; plug it with: unvme device plug {name}")]
+    Unplugged {
+        /// The slot.
+        name: String,
+    },
     /// A virtual slot of this name exists.
     #[error("{name}: a virtual device exists at this address; remove it first or choose another address")]
     Exists {

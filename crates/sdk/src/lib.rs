@@ -38,20 +38,20 @@
 //! | [`slab`] | [`Slab`]: a device's buffers, within a budget |
 //! | [`cache`] | [`ReadCache`]: complete values of some devices |
 //! | [`session`] | [`session::Session`]: devices that any thread calls, completion threads, handlers |
+//! | [`setup`] | drives of the machine: who uses them, handing them to user space and back
 //! | `serve` | [`serve()`]: offering a virtual device to other processes (feature `local`) |
 //!
 //! Errors are one enum, [`Error`]; a status that a device answered is always whole.
 //!
-//! What it does not implement: devices of the kernel's driver, VFIO devices, NVMe over TCP; on a
-//! key-value device, storing values of more bytes than one command moves, and without Samsung's vendor commands also keys
-//! of more than 16 bytes, parts of values, appending and compression.
+//! What it does not implement: NVMe over TCP; on a key-value device, storing values of more bytes than one command moves,
+//! and without Samsung's vendor commands also keys of more than 16 bytes, parts of values, appending and compression.
 #![forbid(unsafe_code)]
 
-mod address;
 mod block;
 pub mod cache;
 pub mod config;
 mod device;
+mod drive;
 mod error;
 mod fault;
 pub mod fdp;
@@ -69,10 +69,11 @@ pub mod registry;
 #[cfg(feature = "local")]
 mod serve;
 pub mod session;
+pub mod setup;
+mod share;
 mod size;
 pub mod slab;
 
-pub use address::{NotAnAddress, PciAddress};
 pub use block::Block;
 pub use cache::ReadCache;
 pub use config::{ConfigFile, DeviceConfig, SdkConfig};
@@ -98,7 +99,9 @@ pub use serve::{ServeOptions, serve};
 pub use size::{NotASize, Size};
 pub use slab::{SLAB_BYTES_MIN, Slab, SlabBuf, SlabError, SlabOptions, SlabStats};
 
-pub use unvme_bus::{BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Pages, Region, Window};
+pub use unvme_bus::{
+    BarLayout, BusError, Clock, DmaAccess, EventFd, Function, NotAnAddress, Pages, PciAddress, Region, Window,
+};
 pub use unvme_driver::{
     Completion, CompletionMode, Completions, Controller, ControllerOptions, DEPTH_MAX, DataPointers, DmaBuf,
     DmaPool, Error as DriverError, Event, EventKind, FeatureValue, KvBatchOp, KvCommand, KvKey, KvNamespace,

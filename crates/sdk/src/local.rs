@@ -1,7 +1,7 @@
 //! Virtual SSDs inside this process.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use unvme_ssd::{
 use crate::flash::flash_config;
 use crate::name::MemoryDevice;
 use crate::registry::{
-    Attempt, CAPACITY_UNIT, DeviceSpec, DeviceType, KeyspaceField, MediaKind, NamespaceSpec, Slot, SlotLock,
+    Attempt, CAPACITY_UNIT, DeviceSpec, DeviceType, KeyspaceField, MediaKind, NamespaceSpec, PlugWatch, Slot,
+    SlotLock,
 };
 use crate::{DeviceName, Error, Result};
 
@@ -50,7 +51,11 @@ pub(crate) enum Opened {
 }
 
 /// Opens a slot in this process, if nobody holds it.
+///
+/// # Errors
+/// [`Error::Unplugged`], and what is wrong with its description or its files.
 pub(crate) fn slot(slot: &Slot) -> Result<Opened> {
+    slot.check_plugged()?;
     let spec = slot.spec()?;
     let path = slot.lock_path();
     let mut attempt = SlotLock::attempt(&path)?;
@@ -68,6 +73,8 @@ pub(crate) fn slot(slot: &Slot) -> Result<Opened> {
     match attempt {
         Attempt::Busy(pid) => Ok(Opened::Busy(pid)),
         Attempt::Held(lock) => {
+            // Whoever unplugs it from now on finds that it is held.
+            slot.check_plugged()?;
             discard_stale_socket(slot)?;
             start(slot, &spec, lock).map(Opened::Here)
         }
@@ -92,7 +99,20 @@ fn start(slot: &Slot, spec: &DeviceSpec, lock: SlotLock) -> Result<Arc<Ssd>> {
         MediaKind::Null => Box::new(NullStore::new(bytes)),
         MediaKind::Tags => Box::new(TagStore::new(bytes).map_err(failed)?),
     };
-    Ssd::new(config, Box::new(LockedStore { store, _lock: lock })).map_err(failed)
+    let watch = Arc::new(OnceLock::new());
+    let store = LockedStore { store, lock: Mutex::new(Some(lock)), _watch: Arc::clone(&watch) };
+    let ssd = Ssd::new(config, Box::new(store)).map_err(failed)?;
+    let device = Arc::downgrade(&ssd);
+    let unplug = move || {
+        // One that is being dropped gives the slot back by itself.
+        if let Some(ssd) = device.upgrade() {
+            ssd.unplug();
+        }
+    };
+    let started = PlugWatch::start(slot, unplug)?;
+    let first = watch.set(started);
+    debug_assert!(first.is_ok(), "a slot is watched once");
+    Ok(ssd)
 }
 
 /// The virtual SSD that a description asks for.
@@ -167,10 +187,12 @@ fn keyspace_field(field: KeyspaceField) -> unvme_spec::samsung_kv::KeyspaceField
 }
 
 /// A store and the lock of its slot: nobody else opens the slot while anything still uses the store, whichever handle
-/// of the device is dropped last.
+/// of the device is dropped last, or until the device is unplugged.
 struct LockedStore {
     store: Box<dyn Store>,
-    _lock: SlotLock,
+    lock: Mutex<Option<SlotLock>>,
+    /// Unplugs the device when the slot is.
+    _watch: Arc<OnceLock<PlugWatch>>,
 }
 
 impl Store for LockedStore {
@@ -204,6 +226,11 @@ impl Store for LockedStore {
 
     fn sync(&self) -> std::result::Result<(), SsdError> {
         self.store.sync()
+    }
+
+    fn close(&self) {
+        self.store.close();
+        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     fn state_path(&self) -> PathBuf {

@@ -10,15 +10,18 @@ use crate::{Error, PciAddress, Result};
 pub use memory::MemoryDevice;
 
 /// How each kind of name is written.
-pub const NAME_SYNTAX: &str = "a PCI address such as 0000:02:00.0 for a virtual device, \
-mem:block:SIZE[,OPTION...] or mem:kv:SIZE[,OPTION...] for one that lives and dies with the process, or vfio-user:SOCKET for one that another process serves";
+pub const NAME_SYNTAX: &str = "a PCI address such as 0000:02:00.0 for a virtual device or a drive set up for user space, \
+kernel:PATH such as kernel:/dev/ng0n1 for one the kernel drives, mem:block:SIZE[,OPTION...] or mem:kv:SIZE[,OPTION...] for one that lives and dies with the process, \
+or vfio-user:SOCKET for one that another process serves";
 
 /// A device name, understood. Whether such a device is there is another question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceName {
-    /// A virtual slot.
-    Slot(PciAddress),
+    /// A virtual slot, or where there is none a drive on the PCI bus.
+    Address(PciAddress),
+    /// A device of the kernel's: an NVMe character device, any block device, or a file.
+    Kernel(PathBuf),
     /// A device inside this process.
     Memory(MemoryDevice),
     /// The socket of a vfio-user server.
@@ -44,9 +47,10 @@ impl DeviceName {
                 Err(wrong(text, "expected the path of a socket, such as vfio-user:/run/nvme.sock"))
             }
             "vfio-user" => Ok(Some(Self::VfioUser(rest.into()))),
-            "kernel" => Err(unsupported(text, "devices of the kernel's NVMe driver are")),
+            "kernel" if rest.is_empty() => Err(wrong(text, "expected a path, such as kernel:/dev/ng0n1")),
+            "kernel" => Ok(Some(Self::Kernel(rest.into()))),
             "tcp" => Err(unsupported(text, "NVMe over TCP is")),
-            _ => Ok(text.parse().ok().map(Self::Slot)),
+            _ => Ok(text.parse().ok().map(Self::Address)),
         }
     }
 }
@@ -54,7 +58,8 @@ impl DeviceName {
 impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Slot(address) => address.fmt(f),
+            Self::Address(address) => address.fmt(f),
+            Self::Kernel(path) => write!(f, "kernel:{}", path.display()),
             Self::VfioUser(path) => write!(f, "vfio-user:{}", path.display()),
             Self::Memory(device) => device.fmt(f),
         }
@@ -84,9 +89,10 @@ mod tests {
     #[test]
     fn names_say_which_transport_they_mean() {
         let address = PciAddress { domain: 0, bus: 2, device: 0, function: 0 };
-        assert_eq!(parse("02:00.0"), Some(DeviceName::Slot(address)));
-        assert_eq!(parse("0000:02:00.0"), Some(DeviceName::Slot(address)));
+        assert_eq!(parse("02:00.0"), Some(DeviceName::Address(address)));
+        assert_eq!(parse("0000:02:00.0"), Some(DeviceName::Address(address)));
         assert_eq!(parse("vfio-user:/run/a b:c"), Some(DeviceName::VfioUser("/run/a b:c".into())));
+        assert_eq!(parse("kernel:/dev/ng0n1"), Some(DeviceName::Kernel("/dev/ng0n1".into())));
         let plain = MemoryDevice::new(DeviceType::Block, Size(1 << 30));
         assert_eq!(parse("mem:block:1G"), Some(DeviceName::Memory(plain)));
         assert_eq!(parse("mem:block:1G,ftl=none,timing=none"), Some(DeviceName::Memory(plain)));
@@ -181,7 +187,7 @@ mod tests {
             ("mem:kv:1G,keyspace=2", "keyspace: expected cdw3 or nsid, not `2`"),
             ("mem:tape:1G", "expected mem:block:SIZE or mem:kv:SIZE"),
             ("vfio-user:", "expected the path of a socket"),
-            ("kernel:/dev/ng0n1", "not supported in this version"),
+            ("kernel:", "expected a path, such as kernel:/dev/ng0n1"),
             ("tcp:host:4420/nqn", "NVMe over TCP is not supported in this version"),
         ] {
             let message = DeviceName::parse(text).expect_err(text).to_string();

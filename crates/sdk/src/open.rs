@@ -1,23 +1,37 @@
 //! From a name to a device: the one place where transports are chosen.
 
-use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use unvme_bus::Function;
 use unvme_bus::vfio_user::Client;
-use unvme_bus::{BusError, Function};
 use unvme_driver::{Controller, ControllerOptions};
 
-use crate::device::{Device, Transport};
+use crate::device::{Device, Origin, Transport};
+use crate::drive;
 use crate::registry::Slot;
+use crate::share::Offer;
+use crate::share::attach::{Holder, Patience, attach, is_lost};
+use crate::share::place::{DrivePlace, Held as Place};
 use crate::{DeviceName, Error, PciAddress, Registry, Result};
 
 /// How to open a device.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Where virtual slots are; `None` means [`Registry::from_environment`].
     pub registry: Option<Registry>,
     /// Options of the driver.
     pub controller: ControllerOptions,
+    /// Other processes may use a slot or a drive while this one holds it: they open it by the same name, for as long as the
+    /// [`Device`] lives here; what was made from it alone, a [`crate::Block`] say, holds it without sharing. With false they
+    /// are told that it is in use. True by default.
+    pub share: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { registry: None, controller: ControllerOptions::default(), share: true }
+    }
 }
 
 impl OpenOptions {
@@ -30,12 +44,63 @@ impl OpenOptions {
 ///
 /// # Errors
 /// [`Error::NotFound`] lists what is there; [`Error::InUse`] when another process holds a slot and does not serve it;
-/// [`Error::Name`] and [`Error::Unsupported`] say what was expected; or what the device itself reports.
+/// [`Error::Unplugged`] for a slot that is, or has been meanwhile; [`Error::Name`] and [`Error::Unsupported`] say what was
+/// expected; or what the device itself reports.
 pub fn open(name: &str, options: &OpenOptions) -> Result<Device> {
-    let (function, transport) = connect(name, options)?;
-    let controller = Controller::open(function, options.controller.clone())
-        .map_err(|e| Error::driver(format!("open {name}"), e))?;
-    Device::new(canonical(name), transport, controller)
+    open_as_it_is(name, options).map_err(|error| unplugged(name, options).unwrap_or(error))
+}
+
+/// Why a slot does not open that is unplugged, whatever step it was that has failed.
+fn unplugged(name: &str, options: &OpenOptions) -> Option<Error> {
+    options.registry().ok()?.find(name.parse().ok()?)?.check_plugged().err()
+}
+
+fn open_as_it_is(name: &str, options: &OpenOptions) -> Result<Device> {
+    let patience = Patience::new();
+    loop {
+        let Found { way, transport, origin, offer } = connect(name, options, &patience)?;
+        let is_attached = transport == Transport::VfioUser && offer.is_none();
+        let opened = match way {
+            Way::Function(function) => Controller::open(function, options.controller.clone()),
+            Way::Kernel(path) => Controller::open_kernel(&path, options.controller.clone()),
+        };
+        let controller = match opened {
+            // Its holder has just closed it: this process may be the next.
+            Err(e) if is_attached && is_lost(&e) && patience.wait() => continue,
+            opened => opened.map_err(|e| Error::driver(format!("open {name}"), e))?,
+        };
+        let device = Device::new(canonical(name), transport, origin, controller)?;
+        return Ok(match offer {
+            Some(offer) => {
+                let held = offer.start(name, device.controller(), options.share);
+                device.with_others(held)
+            }
+            None => device,
+        });
+    }
+}
+
+/// Who drives the device.
+enum Way {
+    /// This process.
+    Function(Arc<dyn Function>),
+    /// The kernel, by this path.
+    Kernel(PathBuf),
+}
+
+/// A device, and what is known of it.
+struct Found {
+    way: Way,
+    transport: Transport,
+    origin: Origin,
+    /// What others can be offered, when this process holds the device.
+    offer: Option<Offer>,
+}
+
+impl Found {
+    fn new(function: Arc<dyn Function>, transport: Transport, origin: Origin) -> Self {
+        Self { way: Way::Function(function), transport, origin, offer: None }
+    }
 }
 
 /// Opens a device of the caller's own making: any PCI function that is an NVMe controller. `name` is what errors call
@@ -46,7 +111,7 @@ pub fn open(name: &str, options: &OpenOptions) -> Result<Device> {
 pub fn open_function(name: &str, function: Arc<dyn Function>, options: &ControllerOptions) -> Result<Device> {
     let controller =
         Controller::open(function, options.clone()).map_err(|e| Error::driver(format!("open {name}"), e))?;
-    Device::new(name.to_owned(), Transport::InProcess, controller)
+    Device::new(name.to_owned(), Transport::InProcess, Origin::Unknown, controller)
 }
 
 /// The name as the SDK writes it: `02:00.0` becomes `0000:02:00.0`.
@@ -54,42 +119,94 @@ fn canonical(name: &str) -> String {
     name.parse::<PciAddress>().map_or_else(|_| name.to_owned(), |address| address.to_string())
 }
 
-fn connect(name: &str, options: &OpenOptions) -> Result<(Arc<dyn Function>, Transport)> {
+fn connect(name: &str, options: &OpenOptions, patience: &Patience) -> Result<Found> {
     match DeviceName::parse(name)? {
         Some(DeviceName::VfioUser(path)) => {
             let client = Client::connect(&path)
                 .map_err(|e| Error::driver(format!("open {name}"), unvme_driver::Error::Bus(e)))?;
-            Ok((client, Transport::VfioUser))
+            Ok(Found::new(client, Transport::VfioUser, Origin::Unknown))
         }
         #[cfg(feature = "local")]
-        Some(DeviceName::Memory(device)) => Ok((crate::local::memory(&device)?, Transport::InProcess)),
+        Some(DeviceName::Memory(device)) => {
+            Ok(Found::new(crate::local::memory(&device)?, Transport::InProcess, Origin::Virtual))
+        }
         #[cfg(not(feature = "local"))]
         Some(DeviceName::Memory(_)) => Err(without_local(name)),
-        Some(DeviceName::Slot(address)) => {
+        Some(DeviceName::Address(address)) => {
             let registry = options.registry()?;
-            let Some(slot) = registry.find(address) else {
-                return Err(registry.not_found(name));
-            };
-            connect_slot(&slot)
+            if let Some(slot) = registry.find(address) {
+                return connect_slot(&slot, patience);
+            }
+            connect_drive(address, patience)?.ok_or_else(|| registry.not_found(name))
         }
+        Some(DeviceName::Kernel(path)) => Ok(Found {
+            way: Way::Kernel(path),
+            transport: Transport::Kernel,
+            origin: Origin::Unknown,
+            offer: None,
+        }),
         None => Err(options.registry()?.not_found(name)),
     }
 }
 
 #[cfg(feature = "local")]
-fn connect_slot(slot: &Slot) -> Result<(Arc<dyn Function>, Transport)> {
+fn connect_slot(slot: &Slot, patience: &Patience) -> Result<Found> {
     use crate::local::{Opened, slot as open_slot};
-    match open_slot(slot)? {
-        Opened::Here(ssd) => Ok((ssd, Transport::InProcess)),
-        Opened::Busy(pid) => Ok((attach(slot, pid)?, Transport::VfioUser)),
+    loop {
+        let pid = match open_slot(slot)? {
+            Opened::Here(ssd) => {
+                let (lock, socket) = (slot.lock_path(), slot.socket_path());
+                let offer = Offer::Slot { ssd: Arc::clone(&ssd), lock, socket };
+                let found = Found::new(ssd, Transport::InProcess, Origin::Virtual);
+                return Ok(Found { offer: Some(offer), ..found });
+            }
+            Opened::Busy(pid) => pid,
+        };
+        if let Some(client) = attach_slot(slot, pid, patience)? {
+            return Ok(Found::new(client, Transport::VfioUser, Origin::Virtual));
+        }
     }
 }
 
 #[cfg(not(feature = "local"))]
-fn connect_slot(slot: &Slot) -> Result<(Arc<dyn Function>, Transport)> {
-    match slot.holder()? {
-        Some(pid) => Ok((attach(slot, pid)?, Transport::VfioUser)),
-        None => Err(without_local(&slot.address.to_string())),
+fn connect_slot(slot: &Slot, patience: &Patience) -> Result<Found> {
+    loop {
+        let Some(pid) = slot.holder()? else {
+            return Err(without_local(&slot.address.to_string()));
+        };
+        if let Some(client) = attach_slot(slot, pid, patience)? {
+            return Ok(Found::new(client, Transport::VfioUser, Origin::Virtual));
+        }
+    }
+}
+
+fn attach_slot(slot: &Slot, pid: Option<u32>, patience: &Patience) -> Result<Option<Arc<dyn Function>>> {
+    let (name, lock, socket) = (slot.address.to_string(), slot.lock_path(), slot.socket_path());
+    attach(&Holder { name: &name, pid, lock: &lock, socket: &socket }, patience)
+}
+
+/// The drive at an address, here or through the process that holds it; `None` when the bus has none there.
+fn connect_drive(address: PciAddress, patience: &Patience) -> Result<Option<Found>> {
+    loop {
+        if !drive::is_taken_over(address)? {
+            // Nobody holds it then: what there is to say does not depend on others.
+            let found = drive::open(address)?;
+            return Ok(found.map(|(function, transport)| Found::new(function, transport, Origin::Unknown)));
+        }
+        let (pid, lock, socket) = match DrivePlace::hold(address)? {
+            Place::Here(place) => {
+                let found = drive::open(address)?;
+                return Ok(found.map(|(function, transport)| Found {
+                    offer: Some(Offer::Drive(place)),
+                    ..Found::new(function, transport, Origin::Unknown)
+                }));
+            }
+            Place::Busy { pid, lock, socket } => (pid, lock, socket),
+        };
+        let name = address.to_string();
+        if let Some(client) = attach(&Holder { name: &name, pid, lock: &lock, socket: &socket }, patience)? {
+            return Ok(Some(Found::new(client, Transport::VfioUser, Origin::Unknown)));
+        }
     }
 }
 
@@ -97,24 +214,4 @@ fn connect_slot(slot: &Slot) -> Result<(Arc<dyn Function>, Transport)> {
 fn without_local(name: &str) -> Error {
     let reason = "this build has no virtual SSD; serve the device with `unvme serve` and attach to it";
     Error::Unsupported { name: name.into(), reason: reason.into() }
-}
-
-/// Reaches a slot through the process that holds it.
-fn attach(slot: &Slot, pid: Option<u32>) -> Result<Arc<dyn Function>> {
-    let in_use = |reason: String| Error::InUse { name: slot.address.to_string(), pid, reason };
-    let path = slot.socket_path();
-    if !path.exists() {
-        let reason = if pid == Some(std::process::id()) {
-            "this process has the device open already, and it opens once"
-        } else {
-            "it does not serve the device to others; wait for it, stop it, or start `unvme serve` instead"
-        };
-        return Err(in_use(reason.into()));
-    }
-    Client::connect(&path).map(|client| client as Arc<dyn Function>).map_err(|e| match e {
-        BusError::Os { source, .. } if source.kind() == io::ErrorKind::ResourceBusy => {
-            in_use("it serves another client, and one at a time; wait for that one to leave".into())
-        }
-        e => in_use(format!("its server cannot be reached ({e}); stop it")),
-    })
 }

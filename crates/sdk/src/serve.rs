@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use unvme_bus::vfio_user::Server;
@@ -12,11 +12,11 @@ use unvme_bus::{Clock, EventFd, Function};
 use unvme_ssd::{FaultRule, Ssd};
 
 use crate::local::{self, Opened};
-use crate::registry::Slot;
+use crate::registry::{PlugWatch, Slot};
+use crate::share::more_controllers;
+use crate::share::relay::{Pace, relay};
 use crate::{DeviceName, Error, Registry, Result};
 
-/// Looks at the device between two looks at the clock.
-const ROUNDS_PER_CLOCK: u32 = 1024;
 /// Sleep of an idle server that has a client: what the first command after a pause pays at most.
 const NAP: Duration = Duration::from_micros(100);
 /// Sleep of a server that has no client.
@@ -52,11 +52,13 @@ impl Default for ServeOptions {
 /// Serves the device called `name` on a vfio-user socket until `stop` is signalled. The calling thread is the device's
 /// processor. `ready` is called once, with the path of the socket, when clients can attach.
 ///
-/// One client is attached at a time. When it goes, in whatever way, the device is reset and free for the next.
+/// The first client drives the device's first controller; each further one gets a controller of its own, as long as the
+/// device has any. When a client goes, in whatever way, its controller is reset and free for the next.
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::InUse`]; [`Error::Unsupported`] for a name that is no virtual device;
-/// [`Error::Argument`] for a core that is not there; [`Error::Driver`] when the socket cannot be used.
+/// [`Error::Argument`] for a core that is not there; [`Error::Driver`] when the socket cannot be used;
+/// [`Error::Unplugged`] when the slot is, or has been meanwhile: then all clients have been told, and `stop` is signalled.
 pub fn serve(name: &str, options: &ServeOptions, stop: &EventFd, ready: impl FnOnce(&Path)) -> Result<()> {
     let (ssd, slot) = open_local(name, options)?;
     ssd.add_passing_faults(options.faults.clone())
@@ -66,13 +68,21 @@ pub fn serve(name: &str, options: &ServeOptions, stop: &EventFd, ready: impl FnO
         let reason = "a device without a slot has no place of its own; name a socket";
         return Err(Error::Argument(format!("serve {name}: {reason}")));
     };
+    let _watch = match &slot {
+        Some(slot) => {
+            let stop = stop.clone();
+            Some(PlugWatch::start(slot, move || stop.signal())?)
+        }
+        None => None,
+    };
     let _link = match &own {
         Some(own) => Link::make(own, &path)?,
         None => None,
     };
-    let function: Arc<dyn Function> = ssd;
+    let first: Arc<dyn Function> = Arc::clone(&ssd) as Arc<dyn Function>;
     let failed = |e| Error::driver(format!("serve {name}"), unvme_driver::Error::Bus(e));
-    let server = Server::bind(&path, Arc::clone(&function)).map_err(failed)?;
+    let more = more_controllers(ssd);
+    let server = Server::bind_each(&path, Some(Arc::clone(&first)), more).map_err(failed)?;
     let stopped = AtomicBool::new(false);
     thread::scope(|scope| {
         // Before the device's thread is pinned, so that messages are answered on another core.
@@ -82,14 +92,16 @@ pub fn serve(name: &str, options: &ServeOptions, stop: &EventFd, ready: impl FnO
         });
         let worked = pin(options.core).map(|()| {
             ready(server.path());
-            work(&*function, &server, options.spin, &stopped);
+            let pace = Pace { spin: options.spin, nap: NAP, nap_alone: Some(NAP_ALONE) };
+            relay(&server, Some(&first), &Clock::wall(), &pace, &stopped);
         });
         if worked.is_err() {
             stop.signal();
         }
         let ended = messages.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         worked.and(ended.map_err(failed))
-    })
+    })?;
+    slot.map_or(Ok(()), |slot| slot.check_plugged())
 }
 
 /// Tells the device's thread that the messages' thread has ended, in whatever way.
@@ -105,7 +117,7 @@ fn open_local(name: &str, options: &ServeOptions) -> Result<(Arc<Ssd>, Option<Sl
     let registry = || options.registry.clone().map_or_else(Registry::from_environment, Ok);
     match DeviceName::parse(name)? {
         Some(DeviceName::Memory(device)) => Ok((local::memory(&device)?, None)),
-        Some(DeviceName::Slot(address)) => {
+        Some(DeviceName::Address(address)) => {
             let registry = registry()?;
             let slot = registry.find(address).ok_or_else(|| registry.not_found(name))?;
             match local::slot(&slot)? {
@@ -124,32 +136,6 @@ fn open_local(name: &str, options: &ServeOptions) -> Result<(Arc<Ssd>, Option<Sl
     }
 }
 
-/// Does the device's work until `stopped`.
-fn work(function: &dyn Function, server: &Server, spin: Option<Duration>, stopped: &AtomicBool) {
-    let clock = Clock::wall();
-    let mut idle_rounds = 0u32;
-    let mut idle_since: Option<Instant> = None;
-    while !stopped.load(Ordering::Acquire) {
-        if function.advance(None, &clock) > 0 {
-            idle_rounds = 0;
-            idle_since = None;
-            continue;
-        }
-        std::hint::spin_loop();
-        idle_rounds += 1;
-        if idle_rounds < ROUNDS_PER_CLOCK {
-            continue;
-        }
-        idle_rounds = 0;
-        let Some(spin) = spin else { continue };
-        if idle_since.get_or_insert_with(Instant::now).elapsed() >= spin {
-            // Until there is work again, each look is followed by a nap.
-            idle_rounds = ROUNDS_PER_CLOCK;
-            thread::sleep(if server.is_attached() { NAP } else { NAP_ALONE });
-        }
-    }
-}
-
 fn pin(core: Option<usize>) -> Result<()> {
     let Some(core) = core else { return Ok(()) };
     let refused = |reason: String| Error::Argument(format!("core {core}: {reason}"));
@@ -162,7 +148,10 @@ fn pin(core: Option<usize>) -> Result<()> {
 }
 
 /// A symbolic link from a slot's own place to a socket elsewhere, so that those who know the slot find it.
-struct Link(PathBuf);
+struct Link {
+    own: PathBuf,
+    target: PathBuf,
+}
 
 impl Link {
     /// Links `own`, where nothing is, to `path`, if they differ.
@@ -172,13 +161,16 @@ impl Link {
         }
         let target = std::path::absolute(path).map_err(|e| Error::file("find", path, e))?;
         std::os::unix::fs::symlink(&target, own).map_err(|e| Error::file("create", own, e))?;
-        Ok(Some(Self(own.to_owned())))
+        Ok(Some(Self { own: own.to_owned(), target }))
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // One that stays behind leads nowhere, and the next server removes it.
-        let _ = std::fs::remove_file(&self.0);
+        // When the slot was unplugged and plugged again, it may be another process's by now.
+        if std::fs::read_link(&self.own).is_ok_and(|target| target == self.target) {
+            // One that stays behind leads nowhere, and the next server removes it.
+            let _ = std::fs::remove_file(&self.own);
+        }
     }
 }

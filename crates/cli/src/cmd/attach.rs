@@ -17,7 +17,7 @@ struct Attachment {
     /// Namespace
     #[arg(short, long, value_name = "NSID", value_parser = numbers::u32)]
     namespace_id: u32,
-    /// Controllers, separated by commas; the one of the device when left out
+    /// Controllers, separated by commas; those of all processes that use the device when left out
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = numbers::u16)]
     controllers: Vec<u16>,
     #[command(flatten)]
@@ -25,10 +25,22 @@ struct Attachment {
 }
 
 impl Attachment {
-    fn run(self, verb: &str, command: impl FnOnce(&Device, Nsid, &[u16]) -> unvme::Result<()>) -> Result<()> {
+    /// `selects` says whether the command is for a controller that has, or has not, the namespace.
+    fn run(
+        self,
+        verb: &str,
+        selects: impl Fn(bool) -> bool,
+        command: impl FnOnce(&Device, Nsid, &[u16]) -> unvme::Result<()>,
+    ) -> Result<()> {
         let device = self.device.open()?;
         let mut controllers = self.controllers;
         if controllers.is_empty() {
+            let attached = device.admin(|c| c.controllers(Some(Nsid(self.namespace_id))))?;
+            controllers = device.controllers()?;
+            controllers.retain(|id| selects(attached.contains(id)));
+        }
+        if controllers.is_empty() {
+            // For the device to say what is wrong with it.
             controllers.push(device.identity().controller_id);
         }
         controllers.sort_unstable();
@@ -49,8 +61,11 @@ pub(crate) struct AttachNs {
 
 impl AttachNs {
     pub(crate) fn run(self) -> Result<()> {
-        self.attachment
-            .run("attach-ns", |device, nsid, list| device.admin(|c| c.attach_namespace(nsid, list)))
+        self.attachment.run(
+            "attach-ns",
+            |has| !has,
+            |device, nsid, list| device.admin(|c| c.attach_namespace(nsid, list)),
+        )
     }
 }
 
@@ -63,7 +78,10 @@ pub(crate) struct DetachNs {
 
 impl DetachNs {
     pub(crate) fn run(self) -> Result<()> {
-        self.attachment
-            .run("detach-ns", |device, nsid, list| device.admin(|c| c.detach_namespace(nsid, list)))
+        self.attachment.run(
+            "detach-ns",
+            |has| has,
+            |device, nsid, list| device.admin(|c| c.detach_namespace(nsid, list)),
+        )
     }
 }

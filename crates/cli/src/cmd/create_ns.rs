@@ -41,9 +41,9 @@ pub(crate) struct CreateNs {
     /// Bytes of a logical block, instead of an index; 512 when both are left out
     #[arg(short, long, value_name = "BYTES", value_parser = numbers::bytes)]
     block_size: Option<u64>,
-    /// Multi-path and sharing capabilities: 1 shared
-    #[arg(short = 'm', long, value_name = "NMIC", default_value = "0", value_parser = numbers::u8)]
-    nmic: u8,
+    /// Multi-path and sharing capabilities: 0 private, 1 shared; when left out shared where several controllers are
+    #[arg(short = 'm', long, value_name = "NMIC", value_parser = numbers::u8)]
+    nmic: Option<u8>,
     /// I/O command set: 0 NVM, 1 key value, whose sizes are in bytes
     #[arg(short = 'y', long, value_name = "CSI", default_value = "0", value_parser = numbers::u8)]
     csi: u8,
@@ -86,13 +86,20 @@ impl CreateNs {
         request.nsze = nsze;
         request.ncap = ncap;
         request.flbas = format & 0xf | (format & 0x30) << 1;
-        request.nmic = self.nmic;
+        request.nmic = self.nmic(&device)?;
         self.place(&mut request);
         let nsid = device.admin(|controller| controller.create_namespace(&request, csi::NVM))?;
         let json =
             Fields::new().with("nsid", nsid.0).with("nsze", nsze).with("ncap", ncap).with("flbas", format);
         let json = self.with_handles(json);
         Screen::new().say(self.output.output, json, format!("create-ns: Success, created nsid:{nsid}"))
+    }
+
+    fn nmic(&self, device: &Device) -> Result<u8> {
+        match self.nmic {
+            Some(nmic) => Ok(nmic),
+            None => Ok(u8::from(device.controllers()?.len() > 1)),
+        }
     }
 
     fn create_for_pairs(&self, device: &Device) -> Result<()> {
@@ -105,7 +112,7 @@ impl CreateNs {
         let nsze = size.ok_or_else(|| usage("create-ns: expected --nsze or --size"))?;
         let format = self.flbas.unwrap_or(0);
         let mut request = KvNamespaceCreate::default();
-        (request.nsze, request.kvfc, request.nmic) = (nsze, format & 0xf, self.nmic);
+        (request.nsze, request.kvfc, request.nmic) = (nsze, format & 0xf, self.nmic(device)?);
         // The driver sends the page as it is, whichever command set it is for.
         let mut request: NamespaceCreate = zerocopy::transmute!(request);
         self.place(&mut request);

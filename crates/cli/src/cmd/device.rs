@@ -1,8 +1,9 @@
-//! `device create`, `list`, `show`, `check`, `remove`.
+//! `device create`, `list`, `show`, `check`, `unplug`, `plug`, `remove`.
 
 mod check;
 mod create;
 mod flash;
+mod plug;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -26,6 +27,10 @@ pub(crate) enum Command {
     Show(Show),
     /// Verify what a virtual device holds, pairs and flash, and name what is lost
     Check(check::Check),
+    /// Unplug a virtual device, also from under whoever uses it; it keeps its data
+    Unplug(plug::Unplug),
+    /// Plug a virtual device that was unplugged
+    Plug(plug::Plug),
     /// Remove a virtual device and its data
     Remove(Remove),
 }
@@ -37,6 +42,8 @@ impl Command {
             Self::List(command) => command.run(),
             Self::Show(command) => command.run(),
             Self::Check(command) => command.run(),
+            Self::Unplug(command) => command.run(),
+            Self::Plug(command) => command.run(),
             Self::Remove(command) => command.run(),
         }
     }
@@ -167,15 +174,20 @@ fn rounded(bytes: u64) -> String {
     }
 }
 
+/// Whether the slot can be opened, and who has it open.
+fn state(slot: &Slot) -> Result<String, Error> {
+    let holder = slot.holder()?.map(|pid| pid.map_or("?".to_owned(), |pid| pid.to_string()));
+    Ok(match (slot.is_unplugged(), holder) {
+        (true, None) => "unplugged".to_owned(),
+        (true, Some(pid)) => format!("unplugged, process {pid} has not given it back"),
+        (false, None) => "free".to_owned(),
+        (false, Some(pid)) if slot.socket_path().exists() => format!("served by process {pid}"),
+        (false, Some(pid)) => format!("in use by process {pid}"),
+    })
+}
+
 fn describe(slot: &Slot, spec: &DeviceSpec) -> Result<Fields, Error> {
-    let state = match slot.holder()? {
-        None => "free".to_owned(),
-        Some(pid) => {
-            let pid = pid.map_or("?".to_owned(), |pid| pid.to_string());
-            let verb = if slot.socket_path().exists() { "served" } else { "in use" };
-            format!("{verb} by process {pid}")
-        }
-    };
+    let state = state(slot)?;
     let namespaces: Vec<Fields> = spec
         .namespaces
         .iter()

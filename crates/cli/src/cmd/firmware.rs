@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use unvme::{Device, DriverError, Payload, Status};
+use unvme::{Device, DriverError, Payload, Status, Transport};
 use unvme_spec::admin::{Command, CommitAction, FirmwareCommit, FirmwareDownload};
 
 use crate::exit::usage;
@@ -22,9 +22,13 @@ const IMAGE_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A controller forgets a downloaded image when it is reset, and every program that opens a device
-resets it: commit the image in the same command, with --slot and --action.
+resets it, unless the kernel drives it: commit the image in the same command, with --slot and
+--action. `unvme fw-log` shows the slots.
 
-Example: unvme fw-download 0000:02:00.0 --fw image.bin --slot 2 --action 1")]
+Examples:
+  unvme fw-download 0000:02:00.0 --fw image.bin --slot 2 --action 1
+  unvme fw-download kernel:/dev/nvme0 --fw image.bin
+  unvme fw-commit kernel:/dev/nvme0 -s 2 -a 1")]
 pub(crate) struct Download {
     #[command(flatten)]
     device: DeviceArg,
@@ -79,6 +83,9 @@ impl Download {
         let mut json = Fields::new().with("bytes", image.len() as u64).with("offset", self.offset);
         let mut lines = "Firmware download success".to_owned();
         match commit {
+            None if device.transport() == Transport::Kernel => {
+                lines.push_str("; `unvme fw-commit` puts it into a slot");
+            }
             None => lines.push_str("; not committed, so the device forgets it now"),
             Some((slot, action)) => {
                 let (fields, line) = commit_image(&device, slot, action)?;
@@ -146,8 +153,8 @@ Actions:
   2  activate the slot at the next reset
   3  activate the slot at once; with a downloaded image, put that into it first
 
-A device forgets a downloaded image when it is closed: to commit one, use `unvme fw-download` with
---slot and --action.")]
+A device forgets a downloaded image when it is closed, unless the kernel drives it: to commit
+one, use `unvme fw-download` with --slot and --action.")]
 pub(crate) struct Commit {
     #[command(flatten)]
     device: DeviceArg,

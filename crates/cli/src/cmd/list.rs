@@ -1,5 +1,7 @@
 //! `list`.
 
+mod drives;
+
 use std::io::Write;
 
 use anyhow::Result;
@@ -8,6 +10,7 @@ use unvme::{Device, Error, Nsid, OpenOptions, Registry, open};
 use unvme_spec::admin;
 use unvme_spec::identify::{KvNamespaceIdentify, cns, csi};
 
+use crate::columns::{Rule, write_table};
 use crate::output::{Output, Screen};
 use crate::show::si;
 use crate::value::{Fields, Value};
@@ -15,9 +18,12 @@ use crate::value::{Fields, Value};
 /// Arguments of `list`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A device that cannot be opened is named on standard error, and the others are listed all the same.")]
+Namespaces of virtual devices and of drives that the kernel's driver has, then the drives of the
+machine with the names they are opened by. Drives are not opened, so this takes no permission;
+name one to have it opened. A device that cannot be opened is named on standard error, and the
+others are listed all the same.")]
 pub(crate) struct List {
-    /// Devices; all virtual devices when left out
+    /// Devices; all virtual devices and the drives of this machine when left out
     #[arg(value_name = "DEVICE")]
     devices: Vec<String>,
     #[command(flatten)]
@@ -27,12 +33,16 @@ pub(crate) struct List {
 /// One namespace of one device.
 struct Row {
     address: String,
+    /// What it is opened by.
+    name: String,
     serial: String,
     model: String,
     nsid: u32,
-    used_bytes: u128,
+    /// `None` where the device was not asked.
+    used_bytes: Option<u128>,
     bytes: u128,
-    /// `None` for pairs.
+    kind: &'static str,
+    /// `None` where there are none: pairs.
     blocks: Option<Blocks>,
     firmware: String,
 }
@@ -40,7 +50,8 @@ struct Row {
 struct Blocks {
     count: u64,
     bytes: u32,
-    metadata_bytes: u16,
+    /// `None` where the device was not asked.
+    metadata_bytes: Option<u16>,
 }
 
 const HEADERS: [&str; 8] =
@@ -48,8 +59,10 @@ const HEADERS: [&str; 8] =
 
 impl List {
     pub(crate) fn run(self) -> Result<()> {
-        let names = if self.devices.is_empty() {
-            Registry::from_environment()?.list()?.iter().map(|slot| slot.address.to_string()).collect()
+        let all = self.devices.is_empty();
+        let names = if all {
+            let slots = Registry::from_environment()?.list()?;
+            slots.iter().filter(|slot| !slot.is_unplugged()).map(|slot| slot.address.to_string()).collect()
         } else {
             self.devices
         };
@@ -61,9 +74,22 @@ impl List {
                 Err(e) => failed.push(e),
             }
         }
-        let json: Vec<Fields> = rows.iter().map(Row::json).collect();
-        Screen::new()
-            .show(self.output.output, Fields::new().with("Devices", json), |out| write_table(out, &rows))?;
+        let listed = if all { drives::list() } else { Ok(drives::Listed::default()) };
+        let listed = listed.unwrap_or_else(|e| {
+            failed.push(e);
+            drives::Listed::default()
+        });
+        rows.extend(listed.namespaces);
+        let json = Fields::new().with("Devices", rows.iter().map(Row::json).collect::<Vec<_>>());
+        // Machines without drives see what they always saw.
+        let json = match listed.functions.as_slice() {
+            [] => json,
+            functions => json.with("Functions", functions.iter().map(drives::Line::json).collect::<Vec<_>>()),
+        };
+        Screen::new().show(self.output.output, json, |out| {
+            write_table(out, &HEADERS, Rule::Dashes, &rows.iter().map(Row::cells).collect::<Vec<_>>())?;
+            drives::write(out, &listed.functions)
+        })?;
         // The last is the one main tells about; with it comes the exit code.
         let last = failed.pop();
         for error in failed {
@@ -77,20 +103,25 @@ fn rows_of(device: &Device) -> Result<Vec<Row>, Error> {
     let identity = device.identity();
     let mut rows = Vec::new();
     for nsid in device.admin(|controller| controller.active_namespaces())? {
-        let (used_bytes, bytes, blocks) = match device.admin(|c| c.namespace_command_set(nsid))? {
+        let (kind, used_bytes, bytes, blocks) = match device.admin(|c| c.namespace_command_set(nsid))? {
             csi::KEY_VALUE => {
                 let data = pairs_of(device, nsid)?;
-                (data.nuse.into(), data.nsze.into(), None)
+                ("KV", data.nuse.into(), data.nsze.into(), None)
             }
-            _ => blocks_of(device, nsid)?,
+            _ => {
+                let (used_bytes, bytes, blocks) = blocks_of(device, nsid)?;
+                ("LBA", used_bytes, bytes, blocks)
+            }
         };
         rows.push(Row {
             address: device.name().to_owned(),
+            name: device.name().to_owned(),
             serial: identity.serial.clone(),
             model: identity.model.clone(),
             nsid: nsid.0,
-            used_bytes,
+            used_bytes: Some(used_bytes),
             bytes,
+            kind,
             blocks,
             firmware: identity.firmware.clone(),
         });
@@ -106,7 +137,7 @@ fn blocks_of(device: &Device, nsid: Nsid) -> Result<(u128, u128, Option<Blocks>)
     Ok((
         size(data.nuse),
         size(data.nsze),
-        Some(Blocks { count: data.nsze, bytes, metadata_bytes: format.ms }),
+        Some(Blocks { count: data.nsze, bytes, metadata_bytes: Some(format.ms) }),
     ))
 }
 
@@ -118,21 +149,21 @@ pub(crate) fn pairs_of(device: &Device, nsid: Nsid) -> Result<KvNamespaceIdentif
 }
 
 impl Row {
-    fn kind(&self) -> &'static str {
-        if self.blocks.is_some() { "LBA" } else { "KV" }
-    }
-
     fn cells(&self) -> [String; 8] {
         [
             self.address.clone(),
             self.serial.clone(),
             self.model.clone(),
             self.nsid.to_string(),
-            format!("{} / {}", si::bytes(self.used_bytes), si::bytes(self.bytes)),
-            self.blocks
-                .as_ref()
-                .map_or("-".to_owned(), |b| format!("{} B + {} B", b.bytes, b.metadata_bytes)),
-            self.kind().to_owned(),
+            format!("{} / {}", self.used_bytes.map_or("?".to_owned(), si::bytes), si::bytes(self.bytes)),
+            match &self.blocks {
+                None => "-".to_owned(),
+                Some(Blocks { bytes, metadata_bytes: Some(metadata), .. }) => {
+                    format!("{bytes} B + {metadata} B")
+                }
+                Some(Blocks { bytes, .. }) => format!("{bytes} B"),
+            },
+            self.kind.to_owned(),
             self.firmware.clone(),
         ]
     }
@@ -140,32 +171,20 @@ impl Row {
     fn json(&self) -> Fields {
         // Sizes fit in 64 bits as long as a device's blocks do not exceed them by far; beyond, the most there is.
         let number = |value: u128| Value::Number(u64::try_from(value).unwrap_or(u64::MAX));
-        Fields::new()
+        let fields = Fields::new()
             .with("NameSpace", self.nsid)
-            .with("DevicePath", self.address.as_str())
+            .with("DevicePath", self.name.as_str())
             .with("Firmware", self.firmware.as_str())
             .with("ModelNumber", self.model.as_str())
-            .with("SerialNumber", self.serial.as_str())
-            .with("UsedBytes", number(self.used_bytes))
+            .with("SerialNumber", self.serial.as_str());
+        let fields = match self.used_bytes {
+            Some(bytes) => fields.with("UsedBytes", number(bytes)),
+            None => fields,
+        };
+        fields
             .with("MaximumLBA", self.blocks.as_ref().map_or(0, |blocks| blocks.count))
             .with("PhysicalSize", number(self.bytes))
             .with("SectorSize", self.blocks.as_ref().map_or(1, |blocks| blocks.bytes))
-            .with("SSDType", self.kind())
+            .with("SSDType", self.kind)
     }
-}
-
-fn write_table(out: &mut dyn Write, rows: &[Row]) -> std::io::Result<()> {
-    let cells: Vec<[String; 8]> = rows.iter().map(Row::cells).collect();
-    let widths: [usize; 8] = std::array::from_fn(|column| {
-        cells.iter().map(|row| row[column].len()).chain([HEADERS[column].len()]).max().unwrap_or(0)
-    });
-    let mut line = |row: [&str; 8]| {
-        let padded: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        writeln!(out, "{}", padded.join("  ").trim_end())
-    };
-    line(HEADERS)?;
-    let rules = widths.map(|width| "-".repeat(width));
-    line(rules.each_ref().map(String::as_str))?;
-    cells.iter().try_for_each(|row| line(row.each_ref().map(String::as_str)))
 }

@@ -19,8 +19,9 @@ use crate::value::Fields;
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Others who open the virtual device by its name attach to the server, one at a time; so does any
-vfio-user host, such as QEMU. The server ends with Ctrl-C; it ends alike with SIGTERM and SIGHUP.
+Others who open the virtual device by its name attach to the server, each with a controller of
+its own; so does any vfio-user host, such as QEMU. The server ends with Ctrl-C; it ends alike
+with SIGTERM and SIGHUP, and with exit code 6 when the device is unplugged.
 
 Examples:
   unvme serve 0000:02:00.0

@@ -1,11 +1,10 @@
 //! `fault list`.
 
-use std::io::{self, Write};
-
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::Value;
 
+use crate::columns::{Rule, write_table};
 use crate::output::{Output, Screen};
 use crate::target::DeviceArg;
 
@@ -29,7 +28,7 @@ impl List {
     pub(crate) fn run(self) -> Result<()> {
         let listed = rules(&self.device.open()?.faults()?)?;
         let rows: Vec<[String; 5]> = listed.iter().map(row).collect();
-        Screen::new().show(self.output.output, &listed, |out| write_table(out, &rows))
+        Screen::new().show(self.output.output, &listed, |out| write_table(out, &HEADERS, Rule::Dashes, &rows))
     }
 }
 
@@ -74,19 +73,4 @@ fn words(value: &Value) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
-}
-
-fn write_table(out: &mut dyn Write, rows: &[[String; 5]]) -> io::Result<()> {
-    let widths: [usize; 5] = std::array::from_fn(|column| {
-        rows.iter().map(|row| row[column].len()).chain([HEADERS[column].len()]).max().unwrap_or(0)
-    });
-    let mut line = |row: [&str; 5]| {
-        let padded: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        writeln!(out, "{}", padded.join("  ").trim_end())
-    };
-    line(HEADERS)?;
-    let dashes = widths.map(|width| "-".repeat(width));
-    line(dashes.each_ref().map(String::as_str))?;
-    rows.iter().try_for_each(|row| line(row.each_ref().map(String::as_str)))
 }

@@ -89,8 +89,8 @@ pub(crate) fn called() -> Option<ExitCode> {
         Ok(()) => ExitCode::from(exit::OK),
         Err(error) if exit::is_broken_pipe(&error) => ExitCode::from(exit::OK),
         Err(error) => {
-            let code = exit::code_of(&error);
-            let _ = writeln!(std::io::stderr(), "{}: {}", name.display(), exit::line_of(&error));
+            let (line, code) = exit::told(&error);
+            let _ = writeln!(std::io::stderr(), "{}: {line}", name.display());
             ExitCode::from(if code == exit::USAGE { usage } else { code })
         }
     })

@@ -18,6 +18,7 @@ use super::matrix::Axis;
 use super::placement::{Placements, Select};
 use crate::exit::usage;
 use crate::report::{DeviceIdentity, PlacedWrites, Workload};
+use crate::target::blocks_or_what_there_is;
 
 /// A namespace to measure.
 #[derive(Debug)]
@@ -223,7 +224,7 @@ fn open_targets(args: &Perf, name: &str, targets: &mut Vec<Target>) -> Result<()
     let device = Arc::new(open(name, &OpenOptions::default())?);
     let nsids = match args.namespace_id {
         Some(nsid) => vec![Nsid(nsid)],
-        None => device.namespaces()?,
+        None => blocks_or_what_there_is(&device)?,
     };
     if nsids.is_empty() {
         return Err(usage(format!("{name}: no namespace is attached; there is nothing to measure")));

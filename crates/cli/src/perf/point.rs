@@ -125,8 +125,9 @@ fn turn_until(lanes: &mut [Lane<'_>], watch: Watch, until_ns: u64, stop: &impl F
             looked = lane.turn(watch)?.or(looked);
         }
         if looked.is_none() {
+            // Without a pause: on recent processors it takes longer than a turn, and in an emulated one it leaves the
+            // guest, for a lock that the device's work is done under.
             idle += 1;
-            std::hint::spin_loop();
             if idle % TURNS_PER_LOOK == 0 {
                 looked = Some(watch.ns());
             }

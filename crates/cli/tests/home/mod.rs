@@ -90,6 +90,8 @@ impl Home {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_unvme"));
         command.args(args).env_clear().env("UNVME_HOME", self.path("unvme")).current_dir(self.folder.path());
+        // A machine without drives, whatever the one has that the tests run on.
+        command.env("UNVME_SYSTEM_ROOT", self.path("system"));
         command
     }
 

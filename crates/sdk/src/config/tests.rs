@@ -49,6 +49,19 @@ fn a_file_says_only_what_it_says() {
 }
 
 #[test]
+fn a_device_has_any_name_that_fits() {
+    for name in
+        ["0000:0b:00.0", "kernel:/dev/ng0n1", "kernel:/dev/nvme0n1p2", "mem:kv:1G", "vfio-user:/run/s"]
+    {
+        let (config, warnings) = config(&format!("{{\"device_description\": {{\"dev_id\": \"{name}\"}}}}"));
+        assert_eq!(config.devices, [DeviceConfig::new(name)]);
+        assert_eq!(warnings, Vec::<String>::new());
+    }
+    let nothing = refused(r#"{"device_description": {"dev_id": "kernel:"}}"#);
+    assert!(nothing.contains("`dev_id`: expected a path, such as kernel:/dev/ng0n1"), "{nothing}");
+}
+
+#[test]
 fn every_key_is_read() {
     let said = file(
         r#"{"cache": "on", "cache_algorithm": "radix", "cache_reclaim_policy": "lru", "slab_size": 100,

@@ -7,6 +7,9 @@ use unvme_spec::{Nsid, Status};
 use super::{Ruhid, advise};
 use crate::{Device, Error, Result};
 
+/// NMIC: several controllers may have the namespace.
+const NMIC_SHARED: u8 = 1;
+
 /// What a namespace holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceKind {
@@ -41,28 +44,28 @@ impl NewNamespace {
 }
 
 impl Device {
-    /// Creates a namespace and attaches it.
+    /// Creates a namespace and attaches it, to [all controllers](Device::controllers) where there are several: the one this
+    /// process has may be gone with the process.
     ///
     /// # Errors
     /// [`Error::Argument`] for more placement handles than a namespace can have, a size that is no whole number of
     /// blocks, or a block size the device does not have; as [`Device::admin`], [`Status::INVALID_PLACEMENT_HANDLE_LIST`]
     /// with what the device has among it.
     pub fn create_namespace(&self, new: &NewNamespace) -> Result<Nsid> {
+        let controllers = self.controllers()?;
+        let nmic = if controllers.len() > 1 { NMIC_SHARED } else { 0 };
         let (request, csi) = match new.kind {
-            NamespaceKind::Blocks { block_bytes } => (self.block_request(new, block_bytes)?, csi::NVM),
-            NamespaceKind::Pairs => (pairs_request(new), csi::KEY_VALUE),
+            NamespaceKind::Blocks { block_bytes } => (self.block_request(new, block_bytes, nmic)?, csi::NVM),
+            NamespaceKind::Pairs => (pairs_request(new, nmic), csi::KEY_VALUE),
         };
         let request = with_handles(self.name(), request, &new.handles)?;
         let created = self.admin(|controller| controller.create_namespace(&request, csi));
         let nsid = created.map_err(|e| self.explain_creation(e))?;
-        self.admin(|controller| {
-            let id = controller.identify_controller()?.cntlid;
-            controller.attach_namespace(nsid, &[id])
-        })?;
+        self.admin(|controller| controller.attach_namespace(nsid, &controllers))?;
         Ok(nsid)
     }
 
-    fn block_request(&self, new: &NewNamespace, block_bytes: u32) -> Result<NamespaceCreate> {
+    fn block_request(&self, new: &NewNamespace, block_bytes: u32, nmic: u8) -> Result<NamespaceCreate> {
         // What all namespaces have in common, the formats among it.
         let common = self.admin(|controller| controller.identify_namespace(Nsid::ALL))?;
         let format = format_of(self.name(), &common, block_bytes)?;
@@ -75,7 +78,7 @@ impl Device {
         }
         let mut request = NamespaceCreate::default();
         (request.nsze, request.endgid) = (new.bytes / u64::from(block_bytes), new.endurance_group);
-        request.ncap = request.nsze;
+        (request.ncap, request.nmic) = (request.nsze, nmic);
         request.flbas = format & 0xf | (format & 0x30) << 1;
         Ok(request)
     }
@@ -94,9 +97,9 @@ impl Device {
     }
 }
 
-fn pairs_request(new: &NewNamespace) -> NamespaceCreate {
+fn pairs_request(new: &NewNamespace, nmic: u8) -> NamespaceCreate {
     let mut request = KvNamespaceCreate::default();
-    (request.nsze, request.endgid) = (new.bytes, new.endurance_group);
+    (request.nsze, request.endgid, request.nmic) = (new.bytes, new.endurance_group, nmic);
     request.into()
 }
 

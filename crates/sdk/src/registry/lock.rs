@@ -9,14 +9,27 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 
-/// Bytes read of a lock file: room for any process id.
-const PID_TEXT_BYTES_MAX: usize = 32;
+/// Bytes read of a lock file: room for any process id and a [`Note`].
+const TEXT_BYTES_MAX: usize = 32;
 
 /// A slot held by this process; released when dropped, or by the kernel when the process dies, however it dies.
 #[derive(Debug)]
 pub struct SlotLock {
     /// Holds the flock; its content is the holder's process id, for the others' error messages only.
-    _file: File,
+    file: File,
+    /// The process that took it: one that was forked off has a copy.
+    pid: u32,
+}
+
+impl Drop for SlotLock {
+    /// What it says of this process is not true any more when the file is closed.
+    fn drop(&mut self) {
+        if self.pid == std::process::id()
+            && let Err(e) = self.file.set_len(0)
+        {
+            tracing::debug!(error = %e, "empty a lock file");
+        }
+    }
 }
 
 /// What came of trying to hold a slot.
@@ -46,12 +59,47 @@ impl SlotLock {
             Err(Errno::WOULDBLOCK) => return Ok(Attempt::Busy(holder(&file))),
             Err(e) => return Err(Error::file("lock", path, e)),
         }
-        let pid = format!("{}\n", std::process::id());
+        let pid = std::process::id();
         file.set_len(0)
-            .and_then(|()| file.write_all(pid.as_bytes()))
+            .and_then(|()| file.write_all(format!("{pid}\n").as_bytes()))
             .map_err(|e| Error::file("write", path, e))?;
-        Ok(Attempt::Held(Self { _file: file }))
+        Ok(Attempt::Held(Self { file, pid }))
     }
+}
+
+/// What a holder adds to its lock file: whether others reach the device through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// They do, for as long as it has the device open.
+    Shared,
+    /// They need not wait for a socket.
+    Alone,
+}
+
+impl Note {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Alone => "alone",
+        }
+    }
+}
+
+/// Adds a note to the lock file `path`, which this process holds.
+pub(crate) fn add_note(path: &Path, note: Note) {
+    let text = note.text();
+    let added = OpenOptions::new().append(true).open(path).and_then(|mut file| writeln!(file, "{text}"));
+    if let Err(e) = added {
+        // Others wait a little longer before they are told.
+        tracing::debug!(lock = %path.display(), error = %e, "note in a lock file");
+    }
+}
+
+/// The note in the lock file `path`, when its holder has left one.
+pub(crate) fn note(path: &Path) -> Option<Note> {
+    let text = content(&File::open(path).ok()?)?;
+    let second = text.lines().nth(1)?;
+    [Note::Shared, Note::Alone].into_iter().find(|note| note.text() == second)
 }
 
 /// Who holds the lock file `path`: `None` when nobody does, `Some(None)` when the holder does not say. Does not take it.
@@ -74,10 +122,15 @@ pub(crate) fn probe(path: &Path) -> Result<Option<Option<u32>>> {
 
 /// The process id in a lock file. `None` while its holder has not written it yet, or when it is rubbish.
 fn holder(file: &File) -> Option<u32> {
+    content(file)?.lines().next()?.trim().parse().ok()
+}
+
+/// What is in a lock file, as far as it is of interest.
+fn content(file: &File) -> Option<String> {
     use std::os::unix::fs::FileExt;
-    let mut bytes = [0; PID_TEXT_BYTES_MAX];
+    let mut bytes = [0; TEXT_BYTES_MAX];
     let length = file.read_at(&mut bytes, 0).ok()?;
-    std::str::from_utf8(bytes.get(..length)?).ok()?.trim().parse().ok()
+    std::str::from_utf8(bytes.get(..length)?).ok().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -96,7 +149,24 @@ mod tests {
             Attempt::Held(_) => panic!("held twice"),
         }
         drop(first);
+        assert_eq!(std::fs::read(&path).expect("lock file"), b"", "it names nobody");
         assert!(matches!(SlotLock::attempt(&path), Ok(Attempt::Held(_))));
+    }
+
+    #[test]
+    fn a_holder_can_say_that_nobody_needs_to_wait() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("lock");
+        let held = SlotLock::attempt(&path).expect("hold");
+        assert_eq!(note(&path), None);
+        add_note(&path, Note::Alone);
+        assert_eq!(note(&path), Some(Note::Alone));
+        assert!(
+            matches!(SlotLock::attempt(&path), Ok(Attempt::Busy(pid)) if pid == Some(std::process::id()))
+        );
+        drop(held);
+        let _next = SlotLock::attempt(&path).expect("hold");
+        assert_eq!(note(&path), None, "the next holder has not said so");
     }
 
     #[test]

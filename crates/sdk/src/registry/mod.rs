@@ -1,11 +1,15 @@
 //! Virtual slots: devices in a folder, named by a PCI address.
 //!
 //! A slot is the folder `slots/<address>` of a [`Registry`]: `device.json` says what it is ([`DeviceSpec`]), `lock` who
-//! holds it, `cntrl` is the vfio-user socket of the process that serves it, and the rest is the device's own.
+//! holds it, `cntrl` is the vfio-user socket where its holder is reached, `unplugged` is there when it cannot be opened
+//! ([`Registry::unplug`]), and the rest is the device's own.
 
 mod config;
 mod ftl;
 mod lock;
+mod plug;
+#[cfg(feature = "local")]
+mod watch;
 
 use std::env;
 use std::fs;
@@ -25,8 +29,11 @@ pub use ftl::{
     UNIT_MIN, UNIT_STEP, VictimPolicy,
 };
 pub use lock::SlotLock;
+pub use plug::Plugged;
 
-pub(crate) use lock::Attempt;
+pub(crate) use lock::{Attempt, Note, add_note, note};
+#[cfg(feature = "local")]
+pub(crate) use watch::PlugWatch;
 
 use crate::{Error, PciAddress, Result};
 
@@ -191,14 +198,19 @@ impl Registry {
         let slots = match self.list() {
             Ok(slots) if slots.is_empty() => "there are no virtual devices".to_owned(),
             Ok(slots) => {
-                let names: Vec<String> = slots.iter().map(|slot| slot.address.to_string()).collect();
+                let name = |slot: &Slot| match slot.is_unplugged() {
+                    true => format!("{} (unplugged)", slot.address),
+                    false => slot.address.to_string(),
+                };
+                let names: Vec<String> = slots.iter().map(name).collect();
                 format!("virtual devices are {}", names.join(", "))
             }
             Err(e) => format!("the virtual devices cannot be listed ({e})"),
         };
         format!(
-            "{slots} in {}; create one with `unvme device create`, or name mem:block:SIZE, mem:kv:SIZE or vfio-user:SOCKET",
-            self.home.display()
+            "{slots} in {}; {}; create one with `unvme device create`, or name mem:block:SIZE, mem:kv:SIZE, vfio-user:SOCKET or kernel:PATH",
+            self.home.display(),
+            crate::drive::available()
         )
     }
 }

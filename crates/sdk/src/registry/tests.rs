@@ -1,3 +1,6 @@
+use std::thread;
+use std::time::{Duration, Instant};
+
 use super::*;
 use crate::Size;
 
@@ -76,4 +79,130 @@ fn what_is_no_slot_is_not_listed() {
     }
     fs::write(registry.slots().join("0000:05:00.0"), "a file").expect("write");
     assert_eq!(registry.list().expect("list").len(), 1);
+}
+
+#[test]
+fn a_slot_is_unplugged_and_plugged_and_keeps_its_place_meanwhile() {
+    let (_folder, registry) = registry();
+    let slot = registry.create(address("01:00.0"), &spec()).expect("create");
+    assert!(!slot.is_unplugged() && slot.check_plugged().is_ok());
+    assert_eq!(registry.unplug(slot.address).expect("unplug"), Plugged::Changed);
+    assert_eq!(registry.unplug(slot.address).expect("unplug"), Plugged::Already);
+    assert!(slot.is_unplugged());
+    assert_eq!(
+        slot.check_plugged().expect_err("unplugged").to_string(),
+        "0000:01:00.0 is unplugged; plug it with: unvme device plug 0000:01:00.0"
+    );
+    assert_eq!(registry.list().expect("list").len(), 1);
+    assert_eq!(registry.free_address().expect("free"), address("02:00.0"));
+    let message = registry.not_found("09:00.0").to_string();
+    assert!(message.contains("virtual devices are 0000:01:00.0 (unplugged) in "), "{message}");
+    assert_eq!(registry.plug(slot.address).expect("plug"), Plugged::Changed);
+    assert_eq!(registry.plug(slot.address).expect("plug"), Plugged::Already);
+    assert!(slot.check_plugged().is_ok());
+    assert_eq!(slot.spec().expect("spec"), spec());
+}
+
+#[test]
+fn what_is_not_there_is_neither_unplugged_nor_plugged() {
+    let (_folder, registry) = registry();
+    for done in [registry.unplug(address("01:00.0")), registry.plug(address("01:00.0"))] {
+        let message = done.expect_err("missing").to_string();
+        assert!(
+            message.starts_with("0000:01:00.0: no such device; there are no virtual devices"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn unplugging_waits_until_the_holder_has_given_the_slot_back() {
+    let (_folder, registry) = registry();
+    let slot = registry.create(address("01:00.0"), &spec()).expect("create");
+    let held = SlotLock::attempt(&slot.lock_path()).expect("hold");
+    let holder = {
+        let slot = slot.clone();
+        thread::spawn(move || {
+            while !slot.is_unplugged() {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(50));
+            drop(held);
+        })
+    };
+    assert_eq!(registry.unplug(slot.address).expect("unplug"), Plugged::Changed);
+    assert_eq!(slot.holder().expect("holder"), None);
+    holder.join().expect("holder");
+}
+
+#[test]
+fn a_slot_whose_holder_keeps_it_stays_plugged_and_the_holder_is_named() {
+    let (_folder, registry) = registry();
+    let slot = registry.create(address("01:00.0"), &spec()).expect("create");
+    let _held = SlotLock::attempt(&slot.lock_path()).expect("hold");
+    let refused = registry.unplug_within(slot.address, Duration::from_millis(20)).expect_err("in use");
+    let pid = std::process::id();
+    assert_eq!(
+        refused.to_string(),
+        format!(
+            "0000:01:00.0: in use by process {pid}; it has not given the device back within 20ms; end it, then unplug"
+        )
+    );
+    assert!(!slot.is_unplugged());
+}
+
+#[test]
+fn a_slot_that_is_plugged_while_somebody_waits_for_its_holder_ends_the_wait() {
+    let (_folder, registry) = registry();
+    let slot = registry.create(address("01:00.0"), &spec()).expect("create");
+    let _held = SlotLock::attempt(&slot.lock_path()).expect("hold");
+    let started = Instant::now();
+    thread::scope(|scope| {
+        let unplugging = scope.spawn(|| registry.unplug_within(slot.address, Duration::from_secs(60)));
+        while registry.plug(slot.address).expect("plug") == Plugged::Already {
+            thread::yield_now();
+        }
+        let message = unplugging.join().expect("thread").expect_err("plugged").to_string();
+        assert!(message.contains("plugged again"), "{message}");
+    });
+    assert!(started.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn an_unplugging_that_was_killed_is_completed_by_the_next() {
+    let (_folder, registry) = registry();
+    let slot = registry.create(address("01:00.0"), &spec()).expect("create");
+    let held = SlotLock::attempt(&slot.lock_path()).expect("hold");
+    // What the killed one has left: the slot is marked, and its holder still there.
+    fs::write(slot.folder().join("unplugged"), "").expect("write");
+    thread::scope(|scope| {
+        let unplugging = scope.spawn(|| registry.unplug(slot.address));
+        thread::sleep(Duration::from_millis(20));
+        drop(held);
+        assert_eq!(unplugging.join().expect("thread").expect("unplug"), Plugged::Changed);
+    });
+}
+
+#[test]
+fn two_who_unplug_at_once_both_find_it_done() {
+    let (_folder, registry) = registry();
+    let slot = registry.create(address("01:00.0"), &spec()).expect("create");
+    for _ in 0..50 {
+        let done = thread::scope(|scope| {
+            let both = [(); 2].map(|()| scope.spawn(|| registry.unplug(slot.address).expect("unplug")));
+            both.map(|one| one.join().expect("thread"))
+        });
+        assert!(done.contains(&Plugged::Changed), "{done:?}");
+        assert!(slot.is_unplugged());
+        assert_eq!(registry.plug(slot.address).expect("plug"), Plugged::Changed);
+    }
+}
+
+#[test]
+fn an_unplugged_slot_can_be_removed() {
+    let (_folder, registry) = registry();
+    let slot = registry.create(address("01:00.0"), &spec()).expect("create");
+    registry.unplug(slot.address).expect("unplug");
+    registry.remove(slot.address).expect("remove");
+    assert!(registry.find(slot.address).is_none());
 }

@@ -215,7 +215,7 @@ impl Opening<'_> {
         }
     }
 
-    /// A queue; with an interrupt when somebody sleeps on it and the device has one left.
+    /// A queue; with an interrupt when somebody sleeps on it and the device has one left. A drive on UIO has none at all.
     fn queue(
         &self,
         controller: &Controller,
@@ -229,7 +229,8 @@ impl Opening<'_> {
             long_keys: self.config.ssd_type == SsdType::Kv,
             ..QueueOptions::default()
         };
-        if interrupt && !controller.function().is_host_driven() {
+        let has_vectors = controller.is_kernel() || controller.function().vectors() > 0;
+        if interrupt && has_vectors && !controller.function().is_host_driven() {
             options.mode = CompletionMode::Interrupt;
             match controller.create_queue(&options) {
                 Err(DriverError::Exhausted(_)) => options.mode = CompletionMode::Poll,
