@@ -4,45 +4,19 @@
 #   admin-check.sh                 all namespaces of /dev/nvme0 are destroyed
 #
 # Identify, log pages, features, the commands nvme-cli sends to a namespace, namespaces created, attached, formatted and
-# deleted (the kernel hears of it by an asynchronous event), firmware, resets of every kind. A line per check, "NAME: ok"
-# or "NAME: FAILED" with the output of what failed; the exit code is not 0 when one failed.
+# deleted (the kernel hears of it by an asynchronous event), firmware, resets of every kind; reported as check.sh says.
 # Each check is called by its name; $controller has no blanks in it.
 # shellcheck disable=SC2317,SC2086
 set -u -o pipefail
-failed=0
+# shellcheck source-path=SCRIPTDIR source=check.sh
+. "$(dirname "$0")/check.sh"
 controller=/dev/nvme0
 
-# check NAME FUNCTION: runs the function in a shell of its own, which stops at the first command that fails and names it.
-check() {
-  (set -ex; "$2") > /tmp/check.out 2>&1
-  local status=$?
-  if [ $status = 0 ]; then echo "$1: ok"; return; fi
-  failed=1
-  echo "$1: FAILED"
-  sed 's/^/    /' /tmp/check.out >&2
-}
-
-# refused STATUS COMMAND...: the command fails, and the device says that status.
-refused() {
-  local status=$1 out; shift
-  if out=$("$@" 2>&1); then echo "not refused: $*"; return 1; fi
-  case $out in *"$status"*) ;; *) echo "$*: expected '$status', got: $out"; return 1 ;; esac
-}
-
-# until_so SECONDS COMMAND...: the command succeeds in time.
-until_so() {
-  local i tries=$(($1 * 10)); shift
-  for ((i = 0; i < tries; i++)); do "$@" > /dev/null 2>&1 && return; sleep 0.1; done
-  echo "not so in time: $*"; return 1
-}
-
-gone() { ! [ -e "$1" ]; }
 function_path() { readlink -f /sys/class/nvme/nvme0/device; }
 smart() { nvme smart-log $controller | sed -n "s/^$1[[:space:]]*: *\([^ ]*\).*/\1/p"; }
 # What the kernel prints when the event of a changed namespace has arrived.
 event_rescans() { dmesg | grep -c 'rescanning namespaces' || true; }
 readable() { dd if="$1" of=/dev/null bs=1M count=4 iflag=direct; }
-block_bytes() { [ "$(blockdev --getss "$1")" = "$2" ]; }
 
 identify() {
   nvme id-ctrl $controller | grep 'unvme virtual SSD'
@@ -219,4 +193,4 @@ check firmware firmware
 check resets-during-io resets
 check rebinding rebinding
 check kernel-log kernel_log
-exit $failed
+exit "$failed"

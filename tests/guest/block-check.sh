@@ -43,6 +43,11 @@ verify() {
 verify sequential-128k --rw=write --bs=128k --iodepth=1
 verify random-mixed-depth-16 --rw=randwrite --bsrange="$block"-256k --blockalign="$block" --iodepth=16 --io_size="${size}M"
 verify random-block-fsync --rw=randwrite --bs="$block" --iodepth=1 --fsync=16 --io_size=1M
+verify several-jobs --rw=randrw --iodepth=8 --ioengine=io_uring --size="$((size / 4))M" \
+  --offset_increment="$((size / 4))M" --numjobs=4 --io_size="$((size / 4))M" --bs=16k
+if [ "$(cat "$queue/discard_max_bytes")" != 0 ]; then
+  verify trim-then-write --rw=randtrimwrite --bs=16k --iodepth=4 --io_size="$((size / 2))M"
+fi
 
 echo "== flush, discard, write zeroes"
 sync "$device"

@@ -4,23 +4,14 @@
 #   fdp-check.sh                   all namespaces of /dev/nvme0 are destroyed; FDP is enabled, with configuration 0
 #
 # The steps by which nvme-cli's users enable FDP, then writes with placement identifiers by nvme-cli, and by fio where it
-# knows them. A line per check, "NAME: ok" or "NAME: FAILED"; the exit code is not 0 when one failed.
+# knows them; reported as check.sh says.
 # $controller has no blanks in it.
 # shellcheck disable=SC2317,SC2086
 set -u -o pipefail
-failed=0
+# shellcheck source-path=SCRIPTDIR source=check.sh
+. "$(dirname "$0")/check.sh"
 controller=/dev/nvme0
 namespace=/dev/ng0n1
-
-# check NAME FUNCTION: runs the function in a shell of its own, which stops at the first command that fails.
-check() {
-  (set -ex; "$2") > /tmp/check.out 2>&1
-  local status=$?
-  if [ $status = 0 ]; then echo "$1: ok"; return; fi
-  failed=1
-  echo "$1: FAILED"
-  sed 's/^/    /' /tmp/check.out >&2
-}
 
 # statistic NAME: a counter of the FDP statistics, in bytes.
 statistic() { nvme fdp stats $controller -e 1 | sed -n "s/.*($1): *//p" | tr -d ' '; }
@@ -28,7 +19,8 @@ statistic() { nvme fdp stats $controller -e 1 | sed -n "s/.*($1): *//p" | tr -d 
 capability() {
   local ctratt
   ctratt=$(nvme id-ctrl $controller | sed -n 's/^ctratt *: *//p')
-  [ $((ctratt >> 19 & 1)) = 1 ] && [ $((ctratt >> 4 & 1)) = 1 ]
+  [ $((ctratt >> 19 & 1)) = 1 ]
+  [ $((ctratt >> 4 & 1)) = 1 ]
   nvme fdp configs $controller -e 1 | grep -i 'Number of Reclaim Unit Handles'
 }
 
@@ -103,4 +95,4 @@ check 'directives' directives
 check 'writes with a placement identifier are counted' placed_writes
 check 'a reclaim unit handle is updated, and the event logged' update
 check 'fio writes through io_uring passthrough and verifies' passthrough
-exit $failed
+exit "$failed"

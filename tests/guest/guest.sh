@@ -2,6 +2,7 @@
 # guest.sh - boot a throw-away Linux guest with emulated NVMe controllers and run one command in it.
 #
 #   guest.sh prepare               fetch kernel and QEMU, pack the initramfs (run does it too, when needed)
+#   guest.sh about                 prints QEMU's version, the accelerator and the kernel that run would use
 #   guest.sh run [OPTIONS] CMD...  boot, run CMD (its words joined, by sh -c), pass on its output and its exit code
 #
 # The guest sees the host's / read-only below a tmpfs (so every host program and library is there and writes vanish;
@@ -10,13 +11,17 @@
 # OPTIONS
 #   -d DIR     read-write shared directory                        (default: current directory)
 #   -n KIND[,NS-PROPERTY=V...]   add an NVMe controller with one namespace (repeatable; serial GUEST0, GUEST1, ...):
-#              plain | fdp | null (no storage, fastest) | img:FILE (kept); e.g.
+#              plain | fdp | zns | null (no storage, fastest) | img:FILE (kept); e.g.
 #              plain,logical_block_size=4096,physical_block_size=4096
+#   -n +KIND[,NS-PROPERTY=V...]  add one more namespace to the controller before
 #   -s SIZE    namespace size (default: 1G)      -i  guest IOMMU, for vfio-pci
 #   -N         user networking: the host's 127.0.0.1 is 10.0.2.2 in the guest
 #   -p H:G     with -N: 127.0.0.1:H of the host goes to the guest's port G (repeatable)
 #   -H N       N huge pages of 2 MiB   -c N  virtual CPUs (default 1)   -m MB  memory (default 1024)
 #   -S         guest memory in a shared memfd, for device processes outside QEMU
+#   -V         violations count: exit code 123 when QEMU's controllers saw the driver break the protocol, or the guest's
+#              IOMMU a wrong DMA; -E NAME expects the event pci_nvme_NAME, such as err_invalid_opc (repeatable)
+#   -M         the guest has QEMU's monitor at /dev/monitor: echo 'device_del nvme0' > /dev/monitor
 #   -t SEC     time limit (default 300)
 #   -q ARG     one more QEMU argument (repeatable)   -a ARGS  more kernel arguments   -v  kernel log to stderr at the end
 # ENVIRONMENT
@@ -24,14 +29,16 @@
 #   GUEST_KERNEL  kernel release, as in linux-image-$GUEST_KERNEL (default: the cached one, else what Debian has now)
 #   GUEST_QEMU    QEMU binary (default: QEMU of trixie-backports, unpacked in the cache)
 #   GUEST_ACCEL   kvm | tcg | auto (default auto: kvm where a trial boot under it succeeds, else tcg)
-# EXIT CODE       CMD's own; 124 time limit; 125 the guest died without a report; 126 the guest could not start
+# EXIT CODE       CMD's own; 123 violations (-V); 124 time limit; 125 the guest died without a report; 126 the guest could not start;
+#                 77 it could not be downloaded, or lacks host packages
 set -u
 SELF=$(readlink -f "$0") HERE=$(dirname "$(readlink -f "$0")")
 GUEST_CACHE=${GUEST_CACHE:-$(dirname "$(dirname "$HERE")")/target/guest}
 BOOT_MODULES="9pnet_virtio 9p overlay configfs virtio_console virtio_pci"   # what init needs before it has a root
-HOST_PACKAGES="busybox-static kmod cpio xz-utils zstd lz4 python3 nvme-cli fio"
+HOST_PACKAGES="busybox-static kmod cpio xz-utils zstd lz4 python3 pciutils nvme-cli fio xfsprogs"
 
 die() { echo "guest: $*" >&2; exit 126; }
+unavailable() { echo "guest: $*" >&2; exit 77; }
 # shellcheck source-path=SCRIPTDIR source=packages.sh
 . "$HERE/packages.sh"
 
@@ -42,9 +49,10 @@ host_tools() {
     dpkg-query -W -f '${Status}' "$p" 2> /dev/null | grep -q 'ok installed' || missing+=("$p")
   done
   [ ${#missing[@]} = 0 ] && return
-  [ "$(id -u)" = 0 ] || die "missing packages; as root: apt-get install --no-install-recommends ${missing[*]}"
+  command -v apt-get > /dev/null || unavailable "missing packages, named as in Debian: ${missing[*]}"
+  [ "$(id -u)" = 0 ] || unavailable "missing packages; as root: apt-get install --no-install-recommends ${missing[*]}"
   DEBIAN_FRONTEND=noninteractive timeout -k 5 "$FETCH_SECONDS" sh -c 'apt-get -q update && \
-    apt-get -q install -y --no-install-recommends "$@"' sh "${missing[@]}" >&2 || die "cannot install ${missing[*]}"
+    apt-get -q install -y --no-install-recommends "$@"' sh "${missing[@]}" >&2 || unavailable "cannot install ${missing[*]}"
 }
 
 # --- prepare: kernel package -> ELF vmlinux and an uncompressed initramfs ------------------------------------------
@@ -52,7 +60,7 @@ kernel_release() {
   local cached
   cached=$(find "$GUEST_CACHE/kernel" -mindepth 2 -maxdepth 2 -name vmlinux 2> /dev/null | sort -V | tail -1)
   if [ -n "$cached" ]; then basename "$(dirname "$cached")"; return; fi
-  (archive_ready) || exit 126
+  (archive_ready) || exit
   apt_private apt-cache depends linux-image-amd64 2> /dev/null | sed -n 's/^  Depends: linux-image-//p' | head -1
 }
 
@@ -105,13 +113,15 @@ pick_accel() {
 # --- run: the options, then QEMU's arguments in the array Q --------------------------------------------------------
 options() {
   DIR=$PWD KINDS=() FORWARD='' SIZE=1073741824 IOMMU='' NET='' HUGE='' CPUS=1 MEM=1024 SHARE='' LIMIT=300 EXTRA=() KARGS='' VERBOSE=''
+  VIOLATIONS='' EXPECTED=() MONITOR=''
   local o
-  while getopts d:n:s:iNp:H:c:m:St:q:a:v o; do
+  while getopts d:n:s:iNp:H:c:m:SVE:Mt:q:a:v o; do
     case $o in
       d) DIR=$(cd "$OPTARG" && pwd) || die "no directory $OPTARG" ;;
       s) SIZE=$(numfmt --from=iec "$OPTARG") || die "bad size $OPTARG" ;;
       p) FORWARD+=",hostfwd=tcp:127.0.0.1:${OPTARG%:*}-:${OPTARG#*:}" ;;
       n) KINDS+=("$OPTARG") ;; i) IOMMU=1 ;; N) NET=1 ;; H) HUGE=$OPTARG ;; c) CPUS=$OPTARG ;; m) MEM=$OPTARG ;;
+      V) VIOLATIONS=1 ;; E) EXPECTED+=("$OPTARG") ;; M) MONITOR=1 ;;
       S) SHARE=1 ;; t) LIMIT=$OPTARG ;; q) EXTRA+=("$OPTARG") ;; a) KARGS=$OPTARG ;; v) VERBOSE=1 ;; *) exit 126 ;;
     esac
   done
@@ -136,40 +146,70 @@ machine_args() {
   if [ -n "$IOMMU" ]; then Q+=(-M "q35,kernel-irqchip=split" -device "intel-iommu,intremap=on"); else Q+=(-M q35); fi
   [ -n "$SHARE" ] && Q+=(-object "memory-backend-memfd,id=mem,size=${MEM}M,share=on" -machine "memory-backend=mem")
   [ -n "$NET" ] && Q+=(-netdev "user,id=n,ipv6=off$FORWARD" -device "virtio-net-pci,netdev=n")
+  [ -n "$VIOLATIONS" ] && Q+=(-trace "pci_nvme_err_*" -trace "pci_nvme_ub_*" -D "$WORK/trace")
+  # A fourth port, wired to the monitor inside QEMU: the guest itself can take its devices away.
+  [ -n "$MONITOR" ] && Q+=(-chardev "socket,id=hmp,path=$WORK/hmp,server=on,wait=off" -object "monitor-hmp,id=monitor,chardev=hmp,readline=off"
+    -chardev "socket,id=port,path=$WORK/hmp" -device "virtserialport,chardev=port,nr=4")
   return 0
 }
 
+# A controller behind a root port of its own, which can be taken away while the guest runs.
+controller_args() {
+  local k=$1 kind=$2 ctl="nvme,id=nvme$1,serial=GUEST$1,bus=rp$1"
+  Q+=(-device "pcie-root-port,id=rp$k,chassis=$k,slot=$k")
+  if [ "$kind" = fdp ]; then
+    Q+=(-device "nvme-subsys,id=ss$k,fdp=on,fdp.nruh=8,fdp.nrg=1,fdp.runs=16M")
+    ctl+=",subsys=ss$k"
+  fi
+  Q+=(-device "$ctl")
+}
+
 nvme_args() {
-  local k=0 kind be ctl ns image
+  local controller=-1 drive=0 nsid=0 more kind backend properties image
   for kind in "${KINDS[@]}"; do
-    ns=${kind#"${kind%%,*}"} kind=${kind%%,*} image=$WORK/nvme$k.img
+    more=${kind%%[!+]*} kind=${kind#+}
+    properties=${kind#"${kind%%,*}"} kind=${kind%%,*} image=$WORK/nvme$drive.img
     case $kind in img:*) image=${kind#img:} ;; esac
-    be="file,node-name=nvm$k,discard=unmap,filename=$image"
-    ctl="nvme,id=nvme$k,serial=GUEST$k,bus=rp$k"
-    Q+=(-device "pcie-root-port,id=rp$k,chassis=$k,slot=$k")
+    backend="file,node-name=nvm$drive,discard=unmap,filename=$image"
     case $kind in
       plain | img:*) ;;
-      null) be="null-co,node-name=nvm$k,size=$SIZE,read-zeroes=off" ;;
-      fdp)  Q+=(-device "nvme-subsys,id=ss$k,fdp=on,fdp.nruh=8,fdp.nrg=1,fdp.runs=16M")
-            ctl+=",subsys=ss$k" ns=",fdp.ruhs=0-7$ns" ;;
+      null) backend="null-co,node-name=nvm$drive,size=$SIZE,read-zeroes=off" ;;
+      fdp) properties=",fdp.ruhs=0-7$properties" ;;
+      zns) properties=",zoned=on,zoned.zone_size=16M,zoned.max_open=8,zoned.max_active=16$properties" ;;
       *) die "unknown NVMe kind $kind" ;;
     esac
     [ "$kind" = null ] || [ -e "$image" ] || truncate -s "$SIZE" "$image" || die "cannot make $image"
-    Q+=(-blockdev "$be" -device "$ctl" -device "nvme-ns,drive=nvm$k,bus=nvme$k,nsid=1$ns")
-    k=$((k + 1))
+    if [ -n "$more" ]; then
+      [ $controller -ge 0 ] || die "-n $more$kind: no controller before it"
+      nsid=$((nsid + 1))
+    else
+      controller=$((controller + 1)) nsid=1
+      controller_args $controller "$kind"
+    fi
+    Q+=(-blockdev "$backend" -device "nvme-ns,drive=nvm$drive,bus=nvme$controller,nsid=$nsid$properties")
+    drive=$((drive + 1))
   done
+}
+
+# violations: prints what QEMU's controllers and the guest's IOMMU complained of, and succeeds when there is any of it.
+# An error status alone (err_req_status) is an answer, and no violation.
+violations() {
+  local expected
+  expected=$(printf '%s\n' "${EXPECTED[@]}" | sed -n 's/^./|pci_nvme_&/p' | tr -d '\n')
+  { grep -wE 'pci_nvme_(err|ub)_[a-z0-9_]*' "$WORK/trace" 2> /dev/null | grep -vwE "pci_nvme_err_req_status${expected}"
+    grep -E 'DMAR: (\[|DRHD: handling fault)|AMD-Vi: Event logged' "$WORK/klog"; } | sort | uniq -c | head -30 | grep .
 }
 
 run() {
   options "$@"; shift $((OPTIND - 1))
   [ $# -gt 0 ] || die "run: no command"
   command -v "$GUEST_QEMU" > /dev/null || die "no QEMU at $GUEST_QEMU"
-  { [ -s "$VMLINUX" ] && [ "$INITRD" -nt "$HERE/init" ] && [ "$INITRD" -nt "$SELF" ]; } || (prepare) || exit 126
+  { [ -s "$VMLINUX" ] && [ "$INITRD" -nt "$HERE/init" ] && [ "$INITRD" -nt "$SELF" ]; } || (prepare) || exit
 
   WORK=$(mktemp -d "${TMPDIR:-/tmp}/guest.XXXXXX") || die "mktemp"
   trap 'rm -rf "$WORK"' EXIT
   mkdir "$WORK/i"; printf '%s\n' "$*" > "$WORK/i/guest.cmd"
-  printf "GUEST_DIR='%s' GUEST_NET=%s GUEST_HUGE=%s\n" "$DIR" "$NET" "$HUGE" > "$WORK/i/guest.env"
+  printf "GUEST_CHECKOUT='%s' GUEST_DIR='%s' GUEST_NET=%s GUEST_HUGE=%s GUEST_MONITOR=%s\n" "$(readlink -f "$HERE/../..")" "$DIR" "$NET" "$HUGE" "${MONITOR:+4}" > "$WORK/i/guest.env"
   { cat "$INITRD"; (cd "$WORK/i" && find guest.* | cpio -o -H newc --quiet); } > "$WORK/initrd"
   machine_args; nvme_args
 
@@ -178,15 +218,21 @@ run() {
   timeout --foreground -k 5 "$LIMIT" "${Q[@]}" "${EXTRA[@]}" < /dev/null; st=$?
   exec 8>&- 9>&-; wait "$out" "$err"
   [ -n "$VERBOSE" ] && cat "$WORK/klog" >&2
-  rc=$(sed -n 's/^rc //p' "$WORK/rc" 2> /dev/null); [ -n "$rc" ] && exit "$rc"
+  rc=$(sed -n 's/^rc //p' "$WORK/rc" 2> /dev/null)
+  if [ -n "$VIOLATIONS" ] && violations >&2; then echo "guest: violations, see above" >&2; [ "$rc" != 0 ] || rc=123; fi
+  [ -n "$rc" ] && exit "$rc"
   [ $st = 124 ] && { echo "guest: time limit of $LIMIT s" >&2; exit 124; }
   echo "guest: it ended without a report (QEMU's status $st); the end of its kernel log:" >&2
   tail -15 "$WORK/klog" >&2; exit 125
 }
 
-case ${1:-} in prepare | run) ;; *) sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$SELF"; exit 126 ;; esac
+case ${1:-} in prepare | about | run) ;; *) sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$SELF"; exit 126 ;; esac
 mkdir -p "$GUEST_CACHE" || die "cannot make $GUEST_CACHE"
-GUEST_KERNEL=${GUEST_KERNEL:-$(kernel_release)}; [ -n "$GUEST_KERNEL" ] || die "no kernel found; set GUEST_KERNEL"
-GUEST_QEMU=${GUEST_QEMU:-$(private_qemu)}; [ -n "$GUEST_QEMU" ] || exit 126
+GUEST_KERNEL=${GUEST_KERNEL:-$(kernel_release)} || exit; [ -n "$GUEST_KERNEL" ] || unavailable "no kernel in the archive; set GUEST_KERNEL"
+GUEST_QEMU=${GUEST_QEMU:-$(private_qemu)} || exit
 KDIR=$GUEST_CACHE/kernel/$GUEST_KERNEL VMLINUX=$KDIR/vmlinux INITRD=$KDIR/initrd.cpio
-case $1 in prepare) prepare ;; run) shift; run "$@" ;; esac
+case $1 in
+  prepare) prepare ;;
+  about) echo "$("$GUEST_QEMU" --version | sed -n 's/^QEMU emulator version /QEMU /p'), $(pick_accel), Linux $GUEST_KERNEL" ;;
+  run) shift; run "$@" ;;
+esac

@@ -4,30 +4,22 @@
 #   kv-check.sh                 namespace 1 of /dev/nvme0 holds pairs and is empty; its pairs are destroyed
 #
 # The kernel makes no block device of such a namespace, only /dev/ng0n1, to which nvme-cli passes the commands of the Key
-# Value Command Set. A line per check, "NAME: ok" or "NAME: FAILED"; the exit code is not 0 when one failed.
-set -u -o pipefail
-failed=0
-namespace=/dev/ng0n1
-
-# check NAME FUNCTION: runs the function in a shell of its own, which stops at the first command that fails.
+# Value Command Set; reported as check.sh says.
 # shellcheck disable=SC2317
-check() {
-  (set -ex; "$2") > /tmp/check.out 2>&1
-  local status=$?
-  if [ $status = 0 ]; then echo "$1: ok"; return; fi
-  failed=1
-  echo "$1: FAILED"
-  sed 's/^/    /' /tmp/check.out >&2
-}
+set -u -o pipefail
+# shellcheck source-path=SCRIPTDIR source=check.sh
+. "$(dirname "$0")/check.sh"
+namespace=/dev/ng0n1
 
 # pair OPCODE OPTIONS...: a command for the key "linux", which is in dwords 2 and 3.
 pair() {
   local opcode=$1; shift
-  nvme io-passthru $namespace --namespace-id=1 --opcode="$opcode" --cdw2=0x756e696c --cdw3=0x78 --cdw11=5 "$@"
+  nvme io-passthru "$namespace" --namespace-id=1 --opcode="$opcode" --cdw2=0x756e696c --cdw3=0x78 --cdw11=5 "$@"
 }
 
 is_there() {
-  [ -c $namespace ] && [ ! -e /dev/nvme0n1 ]
+  [ -c "$namespace" ]
+  [ ! -e /dev/nvme0n1 ]
   nvme ns-descs /dev/nvme0 -n 1 | grep 'csi *: 0x1'
   nvme id-iocs /dev/nvme0 | grep 'Combination\[0\]:3'
   nvme list-ns /dev/nvme0 --csi 1 | grep 0x1
@@ -43,7 +35,7 @@ store_and_retrieve() {
 }
 
 list() {
-  nvme io-passthru $namespace --namespace-id=1 --opcode=0x06 --cdw10=64 --data-len=64 --read --raw-binary > /tmp/keys
+  nvme io-passthru "$namespace" --namespace-id=1 --opcode=0x06 --cdw10=64 --data-len=64 --read --raw-binary > /tmp/keys
   [ "$(od -An -tx1 -N12 /tmp/keys | tr -d ' \n')" = 0100000005006c696e757800 ]
 }
 
@@ -58,4 +50,4 @@ check 'the kernel knows the namespace' is_there
 check 'a value of 100000 bytes comes back' store_and_retrieve
 check 'its key is listed' list
 check 'it is gone when it is deleted' delete
-exit $failed
+exit "$failed"

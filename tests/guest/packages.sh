@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # packages.sh - Debian packages unpacked under a folder of ours: no root, nothing installed, any Debian or Ubuntu host.
-# Sourced by guest.sh and vfio-user.sh; expects $GUEST_CACHE and die().
+# Sourced by guest.sh; expects $GUEST_CACHE, die() and, for what a host cannot help, unavailable().
 #
 # The archive is trixie with trixie-backports, whatever the host runs: the unpacked programs bring their own libc.
 
@@ -19,8 +19,8 @@ host_mirror() {
 archive_ready() {
   local a=$GUEST_CACHE/apt
   [ -n "$DEBIAN_MIRROR" ] || DEBIAN_MIRROR=$(host_mirror)
-  [ -n "$DEBIAN_MIRROR" ] || die "this host's packages come from no Debian archive; name one in DEBIAN_MIRROR"
-  [ -s "$KEYRING" ] || die "no $KEYRING (install debian-archive-keyring)"
+  [ -n "$DEBIAN_MIRROR" ] || unavailable "this host's packages come from no Debian archive; name one in DEBIAN_MIRROR"
+  [ -s "$KEYRING" ] || unavailable "no $KEYRING (install debian-archive-keyring)"
   mkdir -p "$a"/{lists/partial,cache/archives/partial,state} || die "cannot make $a"
   : > "$a/status"
   printf 'deb [signed-by=%s] %s %s main\n' "$KEYRING" "$DEBIAN_MIRROR" trixie \
@@ -37,11 +37,12 @@ APT::Architecture "amd64";
 APT::Architectures "amd64";
 APT::Install-Recommends "false";
 APT::Sandbox::User "root";
+APT::Update::Error-Mode "any";
 Acquire::Languages "none";
 Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
 CONF
   [ -n "$(find "$a/stamp" -mtime -1 2> /dev/null)" ] && return
-  apt_private apt-get -q update >&2 || die "cannot read the package lists of $DEBIAN_MIRROR"
+  apt_private apt-get -q update >&2 || unavailable "cannot read the package lists of $DEBIAN_MIRROR"
   touch "$a/stamp"
 }
 
@@ -52,7 +53,7 @@ unpack() {
   local dir=$1 debs d; shift
   mkdir -p "$dir" || die "cannot make $dir"
   debs=$(mktemp -d "$GUEST_CACHE/debs.XXXXXX") || die "mktemp"
-  (cd "$debs" && apt_private apt-get -q download "$@") >&2 || { rm -rf "$debs"; die "cannot download $*"; }
+  (cd "$debs" && apt_private apt-get -q download "$@") >&2 || { rm -rf "$debs"; unavailable "cannot download $*"; }
   for d in "$debs"/*.deb; do dpkg -x "$d" "$dir" || die "cannot unpack $d"; done
   rm -rf "$debs"
 }

@@ -1,0 +1,59 @@
+#!/bin/bash
+# bench-vm.sh - the rows of the benchmarks that need a Linux guest, each beside its target: `make bench-vm`.
+#
+#   bench-vm.sh [-s] UNVME INSTRUCTIONS JSON
+#
+# UNVME is the program, INSTRUCTIONS the example of the crate unvme with markers (neither in /tmp, which the guest does not
+# share), JSON where the rows go. -s is a smoke run: too short to mean anything. Every ratio is of two sides that alternate in one guest, and is the median of the rounds.
+# Three guests: QEMU's NVMe controller under our VFIO path, our passthrough and fio; the same with a plugin that counts
+# instructions (instructions.c); a served virtual SSD beside QEMU's controller, both under the kernel's driver and fio.
+# ENVIRONMENT
+#   BENCH_ROUNDS    rounds of each comparison (default 5)
+#   BENCH_SECONDS   seconds of each measurement (default 2)
+#   BENCH_KARGS     more kernel arguments for the guest with QEMU's controller, such as iommu=pt
+set -u
+HERE=$(dirname "$(readlink -f "$0")")
+die() { echo "bench-vm: $*" >&2; exit 2; }
+rounds=${BENCH_ROUNDS:-5} seconds=${BENCH_SECONDS:-2} reads=1000 smoke=''
+while getopts s o; do
+  case $o in s) smoke=1 rounds=1 seconds=0.2 reads=50 ;; *) exit 2 ;; esac
+done
+shift $((OPTIND - 1))
+[ $# = 3 ] || { sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
+unvme=$(readlink -f "$1") instructions=$(readlink -f "$2") json=$3
+for program in "$unvme" "$instructions"; do [ -x "$program" ] || die "no program $program: build it first"; done
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/bench-vm.XXXXXX") || die "mktemp"
+export UNVME_HOME=$work/home
+server=''
+trap '[ -z "$server" ] || kill "$server" 2> /dev/null; rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+"$HERE/guest.sh" prepare || exit
+"$HERE/guest.sh" about > "$work/about.txt" || exit
+
+limit=$((120 + rounds * 60))
+echo "bench-vm: QEMU's controller, $rounds rounds" >&2
+"$HERE/guest.sh" run -d "$work" -t $limit -i -a "${BENCH_KARGS:-}" -n null \
+  "$HERE/bench-io.sh" drive "$unvme" "$rounds" "$seconds" > "$work/guest.txt" || die "the guest with QEMU's controller failed"
+
+echo "bench-vm: instructions" >&2
+cc -shared -fPIC -O2 -o "$work/instructions.so" "$HERE/instructions.c" || die "cannot build instructions.c"
+GUEST_ACCEL=tcg "$HERE/guest.sh" run -d "$work" -t 300 -i -n null \
+  -q -plugin -q "$work/instructions.so" -q -d -q plugin -q -D -q "$work/instructions.txt" \
+  "$HERE/bench-io.sh" instructions "$instructions" "$reads" || die "the guest that counts instructions failed"
+
+# serve MEDIA: at $work/socket, by the second processor. QEMU has the first: there are three busy threads.
+serve() {
+  "$unvme" serve "$1" --socket "$work/socket" --core 1 > "$work/serve.txt" 2>&1 &
+  server=$!
+  for _ in $(seq 100); do [ -S "$work/socket" ] && return; sleep 0.1; done
+  die "unvme serve $1: $(cat "$work/serve.txt")"
+}
+echo "bench-vm: the served virtual SSD, $rounds rounds" >&2
+serve mem:block:1G,media=null
+taskset -c 0 "$HERE/vfio-user.sh" -d "$work" -t $limit \
+  -q -device -q pcie-root-port,id=rp9,chassis=9,slot=9 -q -blockdev -q null-co,node-name=own,size=1073741824,read-zeroes=off \
+  -q -device -q nvme,id=own,serial=QEMU,bus=rp9 -q -device -q nvme-ns,drive=own,bus=own,nsid=1 \
+  "$work/socket" "$HERE/bench-io.sh" kernel "$rounds" "$seconds" || die "the guest with the served SSD failed"
+
+python3 "$HERE/bench-rows.py" "$work" "$json" "${smoke:+smoke}"
