@@ -1,11 +1,11 @@
 #!/bin/sh
 # Finds, and where it may installs, what a goal of the Makefile needs. Silent when nothing is missing.
 #
-#   scripts/setup.sh demo          Rust and a C linker
+#   scripts/setup.sh demo          Rust, a C linker, OpenSSL's library and pkg-config, which finds it
 #   scripts/setup.sh bench         ... and RocksDB's library
 #   scripts/setup.sh lint          ... and rustfmt, clippy and git
-#   scripts/setup.sh fuzz          Rust, a C linker and a C++ compiler
-#   scripts/setup.sh test          all of these, pkg-config and valgrind
+#   scripts/setup.sh fuzz          as demo, and a C++ compiler
+#   scripts/setup.sh test          all of these, valgrind and the openssl program
 #
 # As root it installs missing Debian packages; as anybody else it prints the command that does.
 set -eu
@@ -43,16 +43,19 @@ links() {
 
 missing_packages() {
     links cc c || printf ' gcc libc6-dev'
+    # TLS: the unvme program has it, so whatever builds that needs the library. pkg-config also finds our C library for its tests.
+    have pkg-config || printf ' pkgconf'
+    echo '#include <openssl/ssl.h>' | cc -fsyntax-only -x c - 2>/dev/null || printf ' libssl-dev'
     case $goal in
     fuzz | test) links g++ c++ || printf ' g++' ;;
     esac
     case $goal in
     lint | test) have git || printf ' git' ;;
     esac
-    # What the C library's tests are compiled and run with.
     if [ "$goal" = test ]; then
-        have pkg-config || printf ' pkgconf'
-        # Without libc6-dbg valgrind does not know Debian's dynamic linker.
+        # The other side in the tests of TLS.
+        have openssl || printf ' openssl'
+        # What the C library's tests are run with. Without libc6-dbg valgrind does not know Debian's dynamic linker.
         have valgrind || printf ' valgrind libc6-dbg'
     fi
     # What the key-value benchmarks compare with.

@@ -26,21 +26,27 @@ const FLOORS: &[Floor] = &[
     Floor { package: "unvme-spec", may_use: &[], tests_may_use: &[], attributes: &[("no_std", ""), FORBID] },
     Floor { package: "unvme-bus", may_use: &[], tests_may_use: &[], attributes: &[] },
     Floor {
-        package: "unvme-driver",
+        package: "unvme-fabric",
         may_use: &["unvme-spec", "unvme-bus"],
+        tests_may_use: &[],
+        attributes: &[FORBID],
+    },
+    Floor {
+        package: "unvme-driver",
+        may_use: &["unvme-spec", "unvme-bus", "unvme-fabric"],
         tests_may_use: &["unvme-ssd"],
         // Not `forbid`: the kernel passthrough is one module with an opening of its own.
         attributes: &[("deny", "unsafe_code")],
     },
     Floor {
         package: "unvme-ssd",
-        may_use: &["unvme-spec", "unvme-bus"],
+        may_use: &["unvme-spec", "unvme-bus", "unvme-fabric"],
         tests_may_use: &["unvme-driver"],
         attributes: &[FORBID],
     },
     Floor {
         package: "unvme",
-        may_use: &["unvme-driver", "unvme-bus", "unvme-spec", "unvme-ssd"],
+        may_use: &["unvme-driver", "unvme-fabric", "unvme-bus", "unvme-spec", "unvme-ssd"],
         tests_may_use: &[],
         attributes: &[FORBID],
     },

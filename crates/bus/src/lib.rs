@@ -12,13 +12,14 @@
 //! | [`mmio`] | [`Registers`] and [`Doorbell`]: typed access to a function's BAR |
 //! | [`event`] | [`EventFd`]: an interrupt, [`Clock`]: the time a function is handed |
 //! | [`pci`] | [`PciAddress`]: how a PCI function is named, and which ones the system has |
+//! | [`socket`] | [`Piece`] and [`Room`]: a stream socket that sends from and receives into shared memory |
 //! | [`published`] | [`Published`]: a value that changes rarely and is read all the time |
 //! | [`spin`] | [`SpinLock`]: a lock whose release waits for nothing |
 //! | [`vfio`] | [`vfio::VfioFunction`]: a function of this machine behind an IOMMU |
 //! | [`uio`] | [`uio::UioFunction`]: a function of this machine without one |
 //! | [`vfio_user`] | the same seam over a UNIX socket and shared memory |
 //!
-//! All `unsafe` of the project's data path is in [`mem`] and [`spin`]; that of [`vfio`] is its system calls.
+//! All `unsafe` of the project's data path is in [`mem`], [`socket`] and [`spin`]; that of [`vfio`] is its system calls.
 //!
 //! What it does not implement: iommufd and VFIO without an IOMMU, dirty page logging, migration, I/O port BARs, INTx, MSI.
 
@@ -29,6 +30,7 @@ pub mod mmio;
 pub mod pci;
 pub mod published;
 pub mod slab;
+pub mod socket;
 pub mod space;
 pub mod spin;
 pub mod uio;
@@ -45,5 +47,6 @@ pub use mmio::{Doorbell, Registers};
 pub use pci::{NotAnAddress, PciAddress, PciBus, PciFunction};
 pub use published::{Published, Reader};
 pub use slab::{DmaBuf, DmaPool, DmaShelf, PoolId};
+pub use socket::{Piece, Room};
 pub use space::{AddressSpace, Mappings};
 pub use spin::{SpinGuard, SpinLock};

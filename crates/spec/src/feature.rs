@@ -289,8 +289,10 @@ pub struct AsyncEventConfiguration {
     pub endurance_group: bool,
     /// Normal NVM subsystem shutdown.
     pub normal_shutdown: bool,
-    #[bits(16)]
+    #[bits(15)]
     __: u16,
+    /// Discovery log page changed (discovery controllers).
+    pub discovery_log: bool,
 }
 
 /// Most milliseconds a timestamp can hold: 48 bits.

@@ -9,7 +9,7 @@
 //!
 //! All layouts are little-endian; the structs hold native integers, so a big-endian target does not compile.
 //!
-//! What it does not implement: metadata and end-to-end protection information, Zoned Namespaces, Fabrics,
+//! What it does not implement: metadata and end-to-end protection information, Zoned Namespaces,
 //! streams, reservations, sanitize, security send and receive, virtualization, telemetry.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -21,7 +21,9 @@ compile_error!("the wire structs hold native integers: a little-endian target is
 mod layout;
 
 pub mod admin;
+pub mod auth;
 pub mod directive;
+pub mod fabrics;
 pub mod fault;
 pub mod fdp;
 pub mod feature;
@@ -35,6 +37,7 @@ pub mod samsung_kv;
 pub mod samsung_log;
 pub mod sgl;
 pub mod status;
+pub mod tcp;
 
 mod ids;
 pub mod prp;

@@ -3,7 +3,7 @@
 use bitfield_struct::bitfield;
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout,
-    little_endian::{U16, U128},
+    little_endian::{U16, U32, U64, U128},
 };
 
 /// Log page identifiers (Base figure 202).
@@ -308,6 +308,36 @@ layout!(EnduranceGroup, 512, {
     host_reads: 96, media_errors: 128, total_capacity: 160, unallocated_capacity: 176,
 });
 
+/// Head of the Asymmetric Namespace Access log page (0Ch; Base 5.1.12.1.13): 16 bytes. An [`AnaGroup`] for each group follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct AnaHeader {
+    /// Change Count: changes with the log page.
+    pub change_count: U64,
+    /// Number of ANA Group Descriptors.
+    pub groups: U16,
+    _reserved10: [u8; 6],
+}
+
+layout!(AnaHeader, 16, { groups: 8 });
+
+/// ANA Group Descriptor: 32 bytes, and 4 for each namespace identifier behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct AnaGroup {
+    /// ANA Group ID.
+    pub group: U32,
+    /// Number of NSID Values.
+    pub namespaces: U32,
+    /// Change Count of the group.
+    pub change_count: U64,
+    /// ANA state in bits 3:0.
+    pub state: u8,
+    _reserved17: [u8; 15],
+}
+
+layout!(AnaGroup, 32, { namespaces: 4, change_count: 8, state: 16 });
+
 /// Dword 0 of the completion of an Asynchronous Event Request (Base 5.1.2.1).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
@@ -389,4 +419,6 @@ pub mod notice_event {
     pub const LBA_STATUS: u8 = 0x05;
     /// Endurance Group Event Aggregate Log Page Change.
     pub const ENDURANCE_GROUP: u8 = 0x06;
+    /// Discovery Log Page Change.
+    pub const DISCOVERY_LOG_CHANGE: u8 = 0xf0;
 }

@@ -3,10 +3,22 @@
 //! Keys of 4 to 255 bytes: up to 16 bytes are in CDW12 to CDW15, longer ones in memory that CDW12 to CDW15 point to as
 //! PRP1 and PRP2 do. Value sizes are in dwords, with the number of bytes of the last one that are not used. Errors are
 //! statuses of type 3, see [`status`].
+//!
+//! The vendor's commands know no network. Over Fabrics, where keys have no address, the longer ones are in the command
+//! capsule, by a convention of this project's:
+//!
+//! | capsule | what |
+//! |---|---|
+//! | CDW12 to CDW15 | SGL Data Block descriptor, sub type Offset: address 0, length that of the key |
+//! | data, bytes 0 to 255 | the key, padded with zeroes to [`KEY_CAPSULE_BYTES`] |
+//! | data, from byte 256 on | the data, when it fits: its descriptor is a Data Block of sub type Offset with address 256 |
+//!
+//! Data that does not fit, and data for the host, has the transport's descriptor and travels as that of any command.
 
 mod batch;
 mod iterate;
 
+use crate::sgl::Descriptor;
 use crate::{Nsid, Sqe, Status};
 pub use batch::{BATCH_HEAD_BYTES, BatchCommand, BatchEntry, BatchReader, BatchWriter, batch_result};
 pub use iterate::{IterateKeys, IteratePairs, IterateWriter, Pair};
@@ -52,6 +64,8 @@ pub const KEY_BYTES_MIN: usize = 4;
 pub const KEY_BYTES_MAX: usize = 255;
 /// Keys up to this length are in the entry.
 pub const KEY_INLINE_BYTES: usize = 16;
+/// Bytes that a longer key has at the start of a command capsule's data.
+pub const KEY_CAPSULE_BYTES: u32 = 256;
 /// Most bytes of a value that one command moves.
 pub const VALUE_BYTES_MAX: u32 = 2 << 20;
 /// Retrieve starts at a multiple of this.
@@ -110,6 +124,7 @@ pub mod status {
     }
 }
 
+const DW11_KEY_BYTES_Z: u32 = 0xff;
 const DW11_OPTION_SHIFT: u32 = 8;
 const DW11_UNUSED_SHIFT: u32 = 16;
 const REQUEST_OPEN: u8 = 0x01;
@@ -167,9 +182,9 @@ pub enum Key {
         /// Bytes of the key, 1 to 16.
         length: u8,
     },
-    /// In host memory.
+    /// In host memory, or in the command capsule.
     Memory {
-        /// PRP entries 1 and 2 of the key.
+        /// PRP entries 1 and 2 of the key, or its SGL descriptor.
         prp: [u64; 2],
         /// Bytes of the key, 17 to 256.
         length: u16,
@@ -209,7 +224,7 @@ impl Key {
 
     #[inline]
     fn parse(sqe: &Sqe) -> Self {
-        let length = (sqe.cdw11 & 0xff) as u16 + 1;
+        let length = (sqe.cdw11 & DW11_KEY_BYTES_Z) as u16 + 1;
         let words = [sqe.cdw12, sqe.cdw13, sqe.cdw14, sqe.cdw15];
         if usize::from(length) > KEY_INLINE_BYTES {
             let [a, b, c, d] = words.map(u64::from);
@@ -235,7 +250,7 @@ impl Key {
         sqe.cdw13 = (low >> 32) as u32;
         sqe.cdw14 = high as u32;
         sqe.cdw15 = (high >> 32) as u32;
-        sqe.cdw11 = u32::from(length.wrapping_sub(1)) & 0xff;
+        sqe.cdw11 = u32::from(length.wrapping_sub(1)) & DW11_KEY_BYTES_Z;
     }
 }
 
@@ -539,6 +554,12 @@ pub const fn set_key_prp(sqe: &mut Sqe, prp: [u64; 2]) {
     sqe.cdw13 = (prp[0] >> 32) as u32;
     sqe.cdw14 = prp[1] as u32;
     sqe.cdw15 = (prp[1] >> 32) as u32;
+}
+
+/// Sets the descriptor of a key that is in the command capsule, for an entry that has its length.
+pub const fn set_key_in_capsule(sqe: &mut Sqe) {
+    let bytes = (sqe.cdw11 & DW11_KEY_BYTES_Z) + 1;
+    set_key_prp(sqe, Descriptor::in_capsule(0, bytes).to_dptr());
 }
 
 fn parse_request(sqe: &Sqe, request: u8) -> Command {

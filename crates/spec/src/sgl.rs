@@ -59,6 +59,20 @@ impl Descriptor {
         Self::new(descriptor_type::DATA_BLOCK, address, length)
     }
 
+    /// `length` bytes of data at `offset` of what a command capsule has behind its entry.
+    #[inline]
+    pub const fn in_capsule(offset: u64, length: u32) -> Self {
+        let identifier = descriptor_type::DATA_BLOCK << 4 | sub_type::OFFSET;
+        Self { address: offset, length, _reserved12: [0; 3], identifier }
+    }
+
+    /// `length` bytes of data that the transport moves.
+    #[inline]
+    pub const fn transport_block(length: u32) -> Self {
+        let identifier = descriptor_type::TRANSPORT_DATA_BLOCK << 4 | sub_type::TRANSPORT;
+        Self { address: 0, length, _reserved12: [0; 3], identifier }
+    }
+
     /// `length` bytes that are not transferred.
     #[inline]
     pub const fn bit_bucket(length: u32) -> Self {

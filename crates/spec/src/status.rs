@@ -211,6 +211,9 @@ statuses! {
     2 0x86 ACCESS_DENIED "Access Denied";
     2 0x87 DEALLOCATED_BLOCK "Deallocated or Unwritten Logical Block";
     3 0x00 INTERNAL_PATH_ERROR "Internal Path Error";
+    3 0x01 ANA_PERSISTENT_LOSS "Asymmetric Access Persistent Loss";
+    3 0x02 ANA_INACCESSIBLE "Asymmetric Access Inaccessible";
+    3 0x03 ANA_TRANSITION "Asymmetric Access Transition";
     3 0x70 HOST_PATHING_ERROR "Host Pathing Error";
     3 0x71 ABORTED_BY_HOST "Command Aborted By Host";
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use unvme_spec::samsung_kv::{
     BatchCommand, BatchReader, BatchWriter, Command, IterateKeys, IteratePairs, IterateType, IterateWriter,
     Key, KeyspaceField, Pair, Prefix, Target, ValueSize, batch_result, delete_option, opcode, opcode_name,
-    retrieve_option, status, store_option,
+    retrieve_option, set_key_in_capsule, status, store_option,
 };
 use unvme_spec::samsung_log::{
     CommandCounts, ExtendedSmartLog, IteratorEntry, IteratorLog, Limits, ValueSizes, WafLog,
@@ -56,6 +56,19 @@ fn store_counts_in_dwords_and_says_how_many_bytes_of_the_last_are_unused() {
     };
     assert_entry(command, entry(head(0x81, [0; 4]), tail));
     assert_eq!(ValueSize::of_bytes(4097), ValueSize { dwords: 1025, unused: 3 });
+}
+
+#[test]
+fn a_key_in_the_capsule_is_described_by_its_offset_and_length() {
+    let tail = [0x04, 0, 0, 0, 254, 0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0, 0, 0, 0, 0, 0x01];
+    let mut expected = head(0x90, [0; 4]).to_vec();
+    expected.extend_from_slice(&[0; 16]);
+    expected.extend_from_slice(&tail);
+    let key = Key::Memory { prp: [0; 2], length: 255 };
+    let option = retrieve_option::DECOMPRESS;
+    let mut sqe = Command::Retrieve { key, dwords: 4, offset: 0, option }.encode(TARGET, KeyspaceField::Cdw3);
+    set_key_in_capsule(&mut sqe);
+    assert_eq!(sqe.as_bytes(), expected);
 }
 
 #[test]

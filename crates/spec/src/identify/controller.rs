@@ -290,8 +290,28 @@ layout!(PowerStateDescriptor, 32, { enlat: 4, rrt: 12, idlp: 16, actp: 20, epfvt
 
 /// Bits of CMIC.
 pub mod cmic {
+    /// The NVM subsystem may have several ports.
+    pub const SEVERAL_PORTS: u8 = 1 << 0;
     /// The NVM subsystem may have several controllers.
     pub const SEVERAL_CONTROLLERS: u8 = 1 << 1;
+    /// Asymmetric Namespace Access is reported.
+    pub const ANA_REPORTING: u8 = 1 << 3;
+}
+
+/// Bits of ANACAP, Asymmetric Namespace Access Capabilities.
+pub mod anacap {
+    /// ANA Optimized state.
+    pub const OPTIMIZED: u8 = 1 << 0;
+    /// ANA Non-Optimized state.
+    pub const NON_OPTIMIZED: u8 = 1 << 1;
+    /// ANA Inaccessible state.
+    pub const INACCESSIBLE: u8 = 1 << 2;
+    /// ANA Persistent Loss state.
+    pub const PERSISTENT_LOSS: u8 = 1 << 3;
+    /// ANA Change state.
+    pub const CHANGE: u8 = 1 << 4;
+    /// A namespace stays in its group while it is attached.
+    pub const GROUP_IS_FIXED: u8 = 1 << 6;
 }
 
 /// Bits of CTRATT, Controller Attributes.
@@ -302,6 +322,8 @@ pub mod ctratt {
     pub const NVM_SETS: u32 = 1 << 2;
     /// EGS: endurance groups.
     pub const ENDURANCE_GROUPS: u32 = 1 << 4;
+    /// TBKAS: the keep alive timer starts anew with any command.
+    pub const TRAFFIC_BASED_KEEP_ALIVE: u32 = 1 << 6;
     /// UUID List.
     pub const UUID_LIST: u32 = 1 << 9;
     /// FCM: capacity is managed in fixed units.
@@ -434,6 +456,8 @@ pub mod oaes {
     pub const ENDURANCE_GROUP: u32 = 1 << 14;
     /// Normal NVM Subsystem Shutdown event.
     pub const NORMAL_SHUTDOWN: u32 = 1 << 15;
+    /// Discovery Log Change notices (discovery controllers).
+    pub const DISCOVERY_LOG_CHANGE: u32 = 1 << 31;
 }
 
 /// Bits of FRMW, Firmware Updates.

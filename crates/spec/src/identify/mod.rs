@@ -10,8 +10,8 @@ mod namespace;
 pub mod text;
 
 pub use controller::{
-    IdentifyController, NvmControllerIdentify, PowerStateDescriptor, cmic, ctratt, fna, frmw, fuses, lpa,
-    oacs, oaes, oncs, sgls, vwc,
+    IdentifyController, NvmControllerIdentify, PowerStateDescriptor, anacap, cmic, ctratt, fna, frmw, fuses,
+    lpa, oacs, oaes, oncs, sgls, vwc,
 };
 pub use create::NamespaceCreate;
 pub use descriptor::{DescriptorIter, NamespaceIdDescriptor, nidt, write_descriptors};
