@@ -11,6 +11,7 @@
 //! | `removal` | the end of a device, asked for or not |
 //! | `queue`, `engine` | rings and doorbells to commands, commands to completions |
 //! | `doorbell` | doorbells that are written when they must not be |
+//! | [`fabrics`] | the device over a network, without the network |
 //! | `dptr` | walking PRP lists and SGLs |
 //! | `nvm` | the NVM command set |
 //! | `admin` | the admin command set |
@@ -18,6 +19,7 @@
 //! | `fdp` | Flexible Data Placement: who places what where, and what becomes of it |
 //! | [`ftl`] | the flash translation layer as bookkeeping, for the device and for simulators |
 //! | `flash` | data out of place below that layer: records, checkpoints, recovery, power cuts |
+//! | [`tcp`] | NVMe/TCP: PDUs to commands and back, without a socket |
 //! | [`timing`] | how long commands take: a model of the flash as a pure function |
 //! | `due`, `held` | completions that wait for their time |
 //! | `kv` | the Key Value command sets, and the log-structured store behind them |
@@ -25,7 +27,7 @@
 //! | `media` | [`Store`]: memory, a file, tags of pages, nothing at all |
 //!
 //! What it does not implement: metadata and protection information, Copy, Zoned Namespaces, streams, reservations,
-//! sanitize, security commands, device self-test, telemetry and the persistent event log, keep alive, shadow doorbells,
+//! sanitize, security commands, device self-test, telemetry and the persistent event log, keep alive at a bus, shadow doorbells,
 //! Host and Controller Memory Buffers, thin provisioning, several endurance groups, NVM Sets, NVMe-MI, SR-IOV, weighted round robin arbitration, bit buckets in SGLs. There is one power state. Of flash,
 //! read disturb, retention and error correction are not modelled.
 //!
@@ -46,6 +48,7 @@ mod dptr;
 mod due;
 mod engine;
 mod error;
+pub mod fabrics;
 mod fault;
 mod fdp;
 mod flash;
@@ -62,6 +65,7 @@ mod removal;
 mod smart;
 mod ssd;
 mod subsystem;
+pub mod tcp;
 pub mod timing;
 
 pub use admin::{FIRMWARE_IMAGE_BYTES_MAX, firmware_image};

@@ -85,7 +85,8 @@ pub(crate) struct RegisterFile {
 }
 
 impl RegisterFile {
-    pub(crate) fn new(queue_entries: u32) -> Self {
+    /// Of a controller at a bus, or of one that is reached over a network, where no memory has pages.
+    pub(crate) fn new(queue_entries: u32, is_remote: bool) -> Self {
         let cap = Cap::new()
             .with_mqes_z((queue_entries - 1) as u16)
             .with_cqr(true)
@@ -93,7 +94,7 @@ impl RegisterFile {
             .with_nssrs(true)
             // NVM command set, and all I/O command sets by profile.
             .with_css(1 | 1 << 6)
-            .with_mpsmax(MPSMAX)
+            .with_mpsmax(if is_remote { 0 } else { MPSMAX })
             .with_crms(1);
         Self { cap, cc: Cc::new(), csts: Csts::new(), aqa: Aqa::new(), asq: 0, acq: 0 }
     }

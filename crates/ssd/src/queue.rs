@@ -1,5 +1,6 @@
 //! Submission and completion queues as the device sees them.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use unvme_bus::space::{Direction, View};
@@ -125,6 +126,8 @@ pub(crate) struct SubmissionQueue {
     pub(crate) page_bytes: u32,
     /// Host memory as of the last batch.
     pub(crate) host: View,
+    /// Memory that is there for this queue alone, in place of the controller's.
+    space: Option<Arc<AddressSpace>>,
     /// Namespaces as of the last batch.
     pub(crate) namespaces: Reader<NamespaceTable>,
     pub(crate) counters: IoCounters,
@@ -155,6 +158,8 @@ pub(crate) struct SubmissionQueueParts {
     pub(crate) ring: Ring,
     pub(crate) page_bytes: u32,
     pub(crate) host: View,
+    /// What `host` shows, where it is not the controller's memory.
+    pub(crate) space: Option<Arc<AddressSpace>>,
     pub(crate) namespaces: Reader<NamespaceTable>,
     /// Flash operations are noted: a timing is configured.
     pub(crate) is_timed: bool,
@@ -162,8 +167,8 @@ pub(crate) struct SubmissionQueueParts {
 
 impl SubmissionQueue {
     pub(crate) fn new(parts: SubmissionQueueParts) -> Self {
-        let SubmissionQueueParts { cntlid, id, cqid, entries, ring, page_bytes, host, namespaces, is_timed } =
-            parts;
+        let SubmissionQueueParts { cntlid, id, cqid, entries, ring, page_bytes, host, .. } = parts;
+        let SubmissionQueueParts { space, namespaces, is_timed, .. } = parts;
         Self {
             id,
             cqid,
@@ -172,6 +177,7 @@ impl SubmissionQueue {
             ring,
             page_bytes,
             host,
+            space,
             namespaces,
             counters: IoCounters::default(),
             pieces: Vec::new(),
@@ -232,7 +238,7 @@ impl SubmissionQueue {
     /// Notices what has changed since the last batch; false while the queue's own memory is not mapped.
     #[inline]
     pub(crate) fn refresh(&mut self, host: &AddressSpace) -> bool {
-        if host.refresh(&mut self.host) {
+        if self.space.as_deref().unwrap_or(host).refresh(&mut self.host) {
             self.ring.find_again(&self.host);
         }
         self.ring.memory.is_some()
@@ -256,6 +262,8 @@ pub(crate) struct CompletionQueue {
     held: Held,
     ring: Ring,
     host: View,
+    /// See [`SubmissionQueue::space`].
+    space: Option<Arc<AddressSpace>>,
     tail: u32,
     phase: bool,
     invalid_head: u32,
@@ -268,11 +276,13 @@ pub(crate) struct CompletionQueueParts {
     pub(crate) vector: Option<u16>,
     pub(crate) ring: Ring,
     pub(crate) host: View,
+    /// What `host` shows, where it is not the controller's memory.
+    pub(crate) space: Option<Arc<AddressSpace>>,
 }
 
 impl CompletionQueue {
     pub(crate) fn new(parts: CompletionQueueParts) -> Self {
-        let CompletionQueueParts { id, entries, vector, ring, host } = parts;
+        let CompletionQueueParts { id, entries, vector, ring, host, space } = parts;
         Self {
             id,
             entries,
@@ -283,6 +293,7 @@ impl CompletionQueue {
             held: Held::default(),
             ring,
             host,
+            space,
             tail: 0,
             phase: true,
             invalid_head: 0,
@@ -305,7 +316,7 @@ impl CompletionQueue {
     /// Notices what has changed since the last batch; false while the queue's own memory is not mapped.
     #[inline]
     pub(crate) fn refresh(&mut self, host: &AddressSpace) -> bool {
-        if host.refresh(&mut self.host) {
+        if self.space.as_deref().unwrap_or(host).refresh(&mut self.host) {
             self.ring.find_again(&self.host);
         }
         self.ring.memory.is_some()

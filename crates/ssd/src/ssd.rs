@@ -17,6 +17,7 @@ use crate::admin::{Admin, Started};
 use crate::config::SsdConfig;
 use crate::due::timing_of;
 use crate::engine::lock;
+use crate::fabrics::Association;
 use crate::fault::Faults;
 use crate::flash::{Flash, FlashDamage, FlashStats};
 use crate::interrupts::Interrupts;
@@ -66,6 +67,8 @@ pub struct Ssd {
     pub(crate) is_fatal: AtomicBool,
     /// A host has asked for the device to be unplugged; done when nothing is locked.
     pub(crate) wants_unplug: AtomicBool,
+    /// Whose controller it is, when its host is reached over a network; `None` for a PCI function.
+    pub(crate) association: Option<Arc<Association>>,
 }
 
 /// What a controller is made of.
@@ -77,6 +80,7 @@ struct Parts {
     admin: Admin,
     faults: Arc<Faults>,
     subsystem: Arc<Subsystem>,
+    association: Option<Arc<Association>>,
 }
 
 /// What a host reads of a device that is not there.
@@ -115,7 +119,17 @@ impl Ssd {
         let Started { shared, admin, faults, namespaces } = Admin::start(&config, &media)?;
         let view = namespaces.seen_by(ControllerSet::first(), false);
         let subsystem = Arc::new(Subsystem::new(namespaces, shared, timing));
-        let ssd = Self::controller(Parts { config, cntlid: 0, view, media, admin, faults, subsystem })?;
+        let association = None;
+        let ssd = Self::controller(Parts {
+            config,
+            cntlid: 0,
+            view,
+            media,
+            admin,
+            faults,
+            subsystem,
+            association,
+        })?;
         ssd.subsystem.enter(&ssd);
         if let Some(flash) = ssd.flash() {
             flash.obey(Arc::clone(&ssd.faults));
@@ -126,7 +140,12 @@ impl Ssd {
     }
 
     /// Another controller of the same subsystem, which sees the namespaces as `view`.
-    pub(crate) fn sibling(&self, cntlid: u16, view: NamespaceTable) -> Result<Arc<Self>, SsdError> {
+    pub(crate) fn sibling(
+        &self,
+        cntlid: u16,
+        view: NamespaceTable,
+        association: Option<Arc<Association>>,
+    ) -> Result<Arc<Self>, SsdError> {
         Self::controller(Parts {
             config: self.config.clone(),
             cntlid,
@@ -135,11 +154,12 @@ impl Ssd {
             admin: Admin::new(&self.config, &self.subsystem.admin, Arc::clone(&self.admin.fdp)),
             faults: Arc::clone(&self.faults),
             subsystem: Arc::clone(&self.subsystem),
+            association,
         })
     }
 
     fn controller(parts: Parts) -> Result<Arc<Self>, SsdError> {
-        let Parts { config, cntlid, view, media, admin, faults, subsystem } = parts;
+        let Parts { config, cntlid, view, media, admin, faults, subsystem, association } = parts;
         let queues = usize::from(config.io_queues) + 1;
         Ok(Arc::new(Self {
             cntlid,
@@ -151,13 +171,14 @@ impl Ssd {
             completion: (0..queues).map(|_| Mutex::new(None)).collect(),
             interrupts: Interrupts::new(config.io_queues + 1),
             namespaces: Published::new(view),
-            registers: Mutex::new(RegisterFile::new(config.queue_entries)),
+            registers: Mutex::new(RegisterFile::new(config.queue_entries, association.is_some())),
             pci: Mutex::new(ConfigSpace::new(config.io_queues + 1)),
             existing: [AtomicU64::new(0), AtomicU64::new(0)],
             stopped: AtomicBool::new(true),
             idle_rounds: AtomicU32::new(0),
             is_fatal: AtomicBool::new(false),
             wants_unplug: AtomicBool::new(false),
+            association,
             media,
             faults,
             admin,
@@ -292,7 +313,8 @@ impl Ssd {
         if registers.asq & mask != 0 || registers.acq & mask != 0 {
             return false;
         }
-        let host = self.memory.view();
+        let space = self.association.as_ref().map(|association| Arc::clone(association.admin_space()));
+        let host = space.as_deref().unwrap_or(&self.memory).view();
         let rings = (
             Ring::find(&host, registers.asq, sq_entries as usize * SQE_BYTES, Direction::Read),
             Ring::find(&host, registers.acq, cq_entries as usize * CQE_BYTES, Direction::Write),
@@ -309,6 +331,7 @@ impl Ssd {
             vector: Some(0),
             ring: cq_ring,
             host: host.clone(),
+            space: space.clone(),
         }));
         self.install_submission(SubmissionQueue::new(SubmissionQueueParts {
             cntlid: self.cntlid,
@@ -318,6 +341,7 @@ impl Ssd {
             ring: sq_ring,
             page_bytes,
             host,
+            space,
             namespaces: self.namespaces.reader(),
             is_timed: false,
         }));
@@ -349,6 +373,9 @@ impl Ssd {
             self.faults.rearm();
         }
         self.reset_admin(scope);
+        if let Some(association) = &self.association {
+            association.controller_was_reset(scope);
+        }
     }
 
     /// NVM Subsystem Reset: every controller of the device is reset. Nothing of any is locked.

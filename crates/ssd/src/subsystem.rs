@@ -20,22 +20,23 @@ use unvme_bus::Published;
 
 use crate::admin::SharedAdmin;
 use crate::engine::lock;
+use crate::fabrics::Association;
 use crate::namespace::{Namespace, NamespaceTable};
 use crate::smart::Counted;
 use crate::timing::Timing;
 use crate::{Ssd, SsdError};
 
 /// Most controllers that a device has at a time.
-pub const CONTROLLERS_MAX: usize = 16;
+pub const CONTROLLERS_MAX: usize = 128;
 
 /// Identifier of the first controller of a device. No other one gets it, not even when that one has gone.
 const FIRST: u16 = 0;
 
 /// Controllers, a bit for each by its identifier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ControllerSet(u16);
+pub(crate) struct ControllerSet(u128);
 
-const _: () = assert!(CONTROLLERS_MAX <= u16::BITS as usize);
+const _: () = assert!(CONTROLLERS_MAX <= u128::BITS as usize);
 
 impl ControllerSet {
     /// One controller, whose identifier is below [`CONTROLLERS_MAX`].
@@ -85,8 +86,8 @@ impl ControllerSet {
 
 /// See the module.
 pub(crate) struct Subsystem {
-    /// By identifier. A place is taken until its controller has given up everything.
-    controllers: Mutex<[Option<Weak<Ssd>>; CONTROLLERS_MAX]>,
+    /// By identifier, [`CONTROLLERS_MAX`] places. One is taken until its controller has given up everything.
+    controllers: Mutex<Vec<Option<Weak<Ssd>>>>,
     /// The controller after whose namespaces others are given theirs, and whose namespaces the saved state calls attached:
     /// the first there is.
     model: AtomicU16,
@@ -111,7 +112,7 @@ pub(crate) struct Subsystem {
 impl Subsystem {
     pub(crate) fn new(namespaces: NamespaceTable, admin: SharedAdmin, timing: Option<Timing>) -> Self {
         Self {
-            controllers: Mutex::default(),
+            controllers: Mutex::new(vec![None; CONTROLLERS_MAX]),
             model: AtomicU16::new(FIRST),
             is_shared: AtomicBool::new(false),
             changing: Mutex::new(()),
@@ -169,7 +170,7 @@ impl Subsystem {
     }
 
     /// Takes note of which controllers there are; true when there are none.
-    fn note(&self, controllers: &[Option<Weak<Ssd>>; CONTROLLERS_MAX]) -> bool {
+    fn note(&self, controllers: &[Option<Weak<Ssd>>]) -> bool {
         let there: Vec<u16> =
             (0..).zip(controllers).filter(|(_, place)| place.is_some()).map(|(cntlid, _)| cntlid).collect();
         if there.len() > 1 {
@@ -206,6 +207,18 @@ impl Ssd {
     /// [`SsdError::Config`] when there are [`CONTROLLERS_MAX`] already, when the device is gone, or [`SsdError::Bus`] when
     /// there is no memory for doorbells.
     pub fn add_controller(self: &Arc<Self>) -> Result<Arc<Self>, SsdError> {
+        self.add(None)
+    }
+
+    /// [`Ssd::add_controller`], for a host that is reached over a network: in place of a PCI function it has an association.
+    pub(crate) fn add_remote_controller(
+        self: &Arc<Self>,
+        association: Arc<Association>,
+    ) -> Result<Arc<Self>, SsdError> {
+        self.add(Some(association))
+    }
+
+    fn add(self: &Arc<Self>, association: Option<Arc<Association>>) -> Result<Arc<Self>, SsdError> {
         let refused = |value: &str, expected: &str| SsdError::Config {
             key: "controllers",
             value: value.to_owned(),
@@ -217,7 +230,7 @@ impl Ssd {
             return Err(refused("another one of a device that is gone", "the device to be opened anew"));
         }
         let cntlid =
-            subsystem.free_id().ok_or_else(|| refused("one more", "at most 16 at a time; close another"))?;
+            subsystem.free_id().ok_or_else(|| refused("one more", "at most 128 at a time; close another"))?;
         let (newcomer, model) = (ControllerSet::only(cntlid), subsystem.model());
         let mut table = NamespaceTable::clone(&self.namespaces.get());
         let namespaces: Vec<Arc<Namespace>> = table.iter().cloned().collect();
@@ -230,7 +243,7 @@ impl Ssd {
                 table.put(Namespace { attached, ..Namespace::clone(&namespace) });
             }
         }
-        let controller = self.sibling(cntlid, table.seen_by(newcomer, false))?;
+        let controller = self.sibling(cntlid, table.seen_by(newcomer, false), association)?;
         subsystem.enter(&controller);
         subsystem.publish(&table);
         tracing::debug!(serial = self.config.serial, cntlid, "a controller was added");
@@ -240,6 +253,11 @@ impl Ssd {
     /// Identifier of this controller in its subsystem (CNTLID): 0 for the first.
     pub fn controller_id(&self) -> u16 {
         self.cntlid
+    }
+
+    /// NQN that the subsystem has by itself: made of its serial number.
+    pub fn subsystem_nqn(&self) -> String {
+        crate::admin::subsystem_nqn(&self.config.serial)
     }
 
     /// This controller alone.
@@ -282,11 +300,11 @@ mod tests {
 
     #[test]
     fn a_set_of_controllers_is_a_set_of_small_numbers() {
-        let set = ControllerSet::only(0).with(ControllerSet::only(15));
-        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 15]);
-        assert!(set.contains(15) && !set.contains(1) && !set.contains(16) && !set.contains(0xffff));
-        assert_eq!((set.count(), set.without(ControllerSet::first())), (2, ControllerSet::only(15)));
-        assert!(ControllerSet::only(15).is_within(set) && !set.is_within(ControllerSet::only(15)));
+        let set = ControllerSet::only(0).with(ControllerSet::only(127));
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 127]);
+        assert!(set.contains(127) && !set.contains(1) && !set.contains(128) && !set.contains(0xffff));
+        assert_eq!((set.count(), set.without(ControllerSet::first())), (2, ControllerSet::only(127)));
+        assert!(ControllerSet::only(127).is_within(set) && !set.is_within(ControllerSet::only(127)));
         assert!(!ControllerSet::default().contains(0) && !set.intersects(ControllerSet::only(3)));
     }
 }

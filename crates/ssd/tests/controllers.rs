@@ -160,15 +160,15 @@ fn a_device_that_always_had_one_controller_says_so() {
 }
 
 #[test]
-fn there_are_sixteen_controllers_at_most_and_the_smallest_free_identifier_is_the_next() {
+fn there_are_128_controllers_at_most_and_the_smallest_free_identifier_is_the_next() {
     let first = device(config(512));
     let mut others: Vec<_> = (1..CONTROLLERS_MAX).map(|_| first.add_controller().unwrap()).collect();
     let identifiers: Vec<u16> = others.iter().map(|other| other.controller_id()).collect();
-    assert_eq!(identifiers, (1..16).collect::<Vec<u16>>());
-    let refused = first.add_controller().err().expect("no more than 16").to_string();
+    assert_eq!(identifiers, (1..128).collect::<Vec<u16>>());
+    let refused = first.add_controller().err().expect("no more than 128").to_string();
     assert_eq!(
         refused,
-        "controllers: one more is not possible; expected at most 16 at a time; close another"
+        "controllers: one more is not possible; expected at most 128 at a time; close another"
     );
     others.remove(8);
     others.remove(2);

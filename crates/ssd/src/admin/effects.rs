@@ -37,12 +37,19 @@ pub(super) struct LogPageKinds {
     pub(super) vendor: bool,
     /// Those of an endurance group: it has flash.
     pub(super) flash: bool,
+    /// Asymmetric Namespace Access: the host is reached over a network.
+    pub(super) remote: bool,
 }
 
 /// Identifiers of the log pages of a device.
 pub(super) fn log_page_ids(kinds: LogPageKinds) -> impl Iterator<Item = u8> {
     let flash = placement_logs::PAGES.into_iter().filter(move |_| kinds.flash);
-    LOG_PAGES.into_iter().chain(flash).chain(vendor_logs::PAGES.into_iter().filter(move |_| kinds.vendor))
+    let remote = [lid::ANA].into_iter().filter(move |_| kinds.remote);
+    LOG_PAGES
+        .into_iter()
+        .chain(remote)
+        .chain(flash)
+        .chain(vendor_logs::PAGES.into_iter().filter(move |_| kinds.vendor))
 }
 
 /// Supported Log Pages (00h).
@@ -139,6 +146,18 @@ pub(super) fn key_value_commands(vendor: bool, has_flash: bool) -> CommandsSuppo
     ];
     for (opcode, effects) in vendors.into_iter().filter(|_| vendor) {
         put(&mut log.io, opcode, command_effects::CSUPP | effects);
+    }
+    log
+}
+
+/// A list of commands, with those of a host that is reached over a network in place of those that make queues.
+pub(super) fn over_network(mut log: CommandsSupported, is_remote: bool) -> CommandsSupported {
+    if is_remote {
+        for opcode in [opcode::CREATE_IO_SQ, opcode::CREATE_IO_CQ, opcode::DELETE_IO_SQ, opcode::DELETE_IO_CQ]
+        {
+            put(&mut log.admin, opcode, 0);
+        }
+        put(&mut log.admin, opcode::KEEP_ALIVE, command_effects::CSUPP | scope::CONTROLLER);
     }
     log
 }

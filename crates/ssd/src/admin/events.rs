@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use unvme_bus::EventFd;
 use unvme_spec::identify::NamespaceList;
 use unvme_spec::log_page::{
     AsyncEvent, critical_warning, error_event, event_type, lid, notice_event, smart_event,
@@ -28,6 +29,8 @@ pub(crate) struct Events {
     /// There is something to complete; lets the engine ask without taking the lock.
     ready: AtomicBool,
     state: Mutex<State>,
+    /// Signalled when there is, where nobody looks by himself.
+    wake: Mutex<Option<EventFd>>,
 }
 
 #[derive(Default)]
@@ -78,9 +81,19 @@ impl Events {
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = lock(&self.state);
         let result = change(&mut state);
-        // Stored under the lock, so that the last change has the last word.
-        self.ready.store(state.is_ready(), Ordering::Release);
+        // Under the lock, so that the last change has the last word.
+        let was_ready = self.ready.swap(state.is_ready(), Ordering::AcqRel);
+        if !was_ready && state.is_ready() {
+            drop(state);
+            if let Some(wake) = &*lock(&self.wake) {
+                wake.signal();
+            }
+        }
         result
+    }
+
+    pub(super) fn wake_by(&self, wake: Option<EventFd>) {
+        *lock(&self.wake) = wake;
     }
 
     /// A controller level reset ends all requests without completions and forgets all events.
@@ -88,7 +101,7 @@ impl Events {
         self.change(|state| *state = State::default());
     }
 
-    fn raise(&self, event: AsyncEvent) {
+    pub(super) fn raise(&self, event: AsyncEvent) {
         self.change(|state| {
             if !state.pending.contains(&event) {
                 state.pending.push(event);
@@ -147,7 +160,7 @@ impl Admin {
     }
 }
 
-fn notice(info: u8, log_page: u8) -> AsyncEvent {
+pub(super) fn notice(info: u8, log_page: u8) -> AsyncEvent {
     AsyncEvent::of(event_type::NOTICE, info, log_page)
 }
 

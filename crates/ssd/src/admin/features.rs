@@ -83,7 +83,7 @@ impl SharedFeatures {
         let mut saved = BTreeMap::new();
         for SavedFeature { fid, index, value } in state.saved {
             let possible = capabilities(fid, false).filter(|c| c.saveable()).and_then(|c| {
-                let (place, value) = checked(fid, value, vectors).ok()?;
+                let (place, value) = checked(fid, value, vectors, true).ok()?;
                 (place == index || c.namespace_specific()).then_some(value)
             });
             match possible {
@@ -221,7 +221,9 @@ impl ControllerTime {
 impl Ssd {
     /// What can be done with a feature; `None` for one that this device does not support.
     fn capabilities(&self, fid: u8) -> Option<Capabilities> {
-        capabilities(fid, self.admin.fdp.has_flash())
+        let capabilities = capabilities(fid, self.admin.fdp.has_flash())?;
+        let has_timer = fid == fid::KEEP_ALIVE_TIMER && self.association.is_some();
+        Some(if has_timer { capabilities.with_changeable(true) } else { capabilities })
     }
 
     pub(super) fn get_features(
@@ -254,6 +256,7 @@ impl Ssd {
                 self.send(sq, sqe, behavior.as_bytes())?;
                 Ok(0)
             }
+            fid::KEEP_ALIVE_TIMER => Ok(self.keep_alive(get.select)),
             fid::FLEXIBLE_DATA_PLACEMENT => self.get_placement(get),
             fid::FLEXIBLE_DATA_PLACEMENT_EVENTS => self.get_placement_events(sq, sqe, get),
             _ => {
@@ -327,6 +330,7 @@ impl Ssd {
         }
         match set.fid {
             fid::NUMBER_OF_QUEUES => self.set_number_of_queues(set.cdw11),
+            fid::KEEP_ALIVE_TIMER => self.set_keep_alive(set.cdw11),
             fid::TIMESTAMP => {
                 let data = self.receive(sq, sqe, size_of::<Timestamp>())?;
                 let new = Timestamp::read_from_bytes(&data).map_err(|_| Status::INTERNAL_ERROR)?;
@@ -366,7 +370,8 @@ impl Ssd {
 
     /// A feature whose value is dword 11.
     fn set_value(&self, set: SetFeatures) -> Result<u64, Status> {
-        let (index, value) = checked(set.fid, set.cdw11, self.interrupts.vectors())?;
+        let (index, value) =
+            checked(set.fid, set.cdw11, self.interrupts.vectors(), self.association.is_some())?;
         let indices = match set.fid {
             fid::ERROR_RECOVERY | fid::KEY_VALUE_CONFIGURATION => self.namespaces_to_set(set)?,
             fid::IO_COMMAND_SET_PROFILE => {

@@ -16,6 +16,7 @@ use unvme_spec::{Nsid, Sqe, Status, admin, kv, regs};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::firmware::SLOTS;
+use super::remote::ANA_GROUP;
 use super::{identity, namespaces};
 use crate::Ssd;
 use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
@@ -208,6 +209,9 @@ impl Ssd {
         text::write(&mut id.fr, &lock(&self.subsystem.admin.firmware).active_revision());
         let fits = text::write_nqn(&mut id.subnqn, &identity::subsystem_nqn(&self.config.serial));
         debug_assert!(fits, "the qualified name has 68 characters");
+        if let Some(association) = &self.association {
+            self.describe_remote(association, &mut id);
+        }
         id
     }
 
@@ -234,9 +238,15 @@ impl Ssd {
         id.flbas = namespaces::format_of(blocks.block_shift);
         id.nvmcap = u128::from(blocks.chunks.len() as u64 * CHUNK_BYTES).into();
         id.endgid = self.endurance_group();
+        id.anagrpid = self.ana_group();
         id.nguid = namespace.nguid;
         id.eui64 = namespace.eui64;
         page(&id)
+    }
+
+    /// ANA group of every namespace; 0 where none is reported.
+    fn ana_group(&self) -> u32 {
+        if self.association.is_some() { ANA_GROUP } else { 0 }
     }
 
     /// Endurance group of every namespace; 0 when the device has none.
@@ -271,6 +281,7 @@ impl Ssd {
         id.nmic = self.sharing_of(namespace);
         id.fpi = FPI_IDLE;
         id.endgid = self.endurance_group();
+        id.anagrpid = self.ana_group();
         id.nguid = namespace.nguid;
         id.eui64 = namespace.eui64;
         page(&id)
@@ -282,6 +293,7 @@ impl Ssd {
         id.nmic = self.sharing_of(namespace);
         id.fpi = FPI_IDLE;
         id.endgid = self.endurance_group();
+        id.anagrpid = self.ana_group();
         id.nstat = nstat::READY;
         page(&id)
     }

@@ -4,7 +4,7 @@
 pub(super) const IEEE_OUI: [u8; 3] = [0x52, 0x54, 0x00];
 
 /// Subsystem qualified name: a UUID that two devices share only when they share the serial number.
-pub(super) fn subsystem_nqn(serial: &str) -> String {
+pub(crate) fn subsystem_nqn(serial: &str) -> String {
     let bits = u128::from(hash(1, serial)) << 64 | u128::from(hash(2, serial));
     // Version 8 (an application's own scheme) and the variant of RFC 9562.
     let uuid = bits & !(0xf << 76) & !(0b11 << 62) | 8 << 76 | 0b10 << 62;

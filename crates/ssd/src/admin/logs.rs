@@ -159,13 +159,16 @@ impl Ssd {
             }
             lid::SMART_HEALTH => bytes_of(&self.smart_log()),
             lid::FIRMWARE_SLOT => bytes_of(&lock(&self.subsystem.admin.firmware).slot_log()),
+            lid::ANA => self.ana_log(get)?,
             lid::CHANGED_NAMESPACES => bytes_of(&self.admin.events.changed_namespaces()),
             lid::COMMANDS_SUPPORTED if get.csi == csi::NVM => {
                 let log = effects::commands(self.admin.fdp.has_flash());
+                let log = effects::over_network(log, self.association.is_some());
                 bytes_of(&effects::with_fault_commands(log, self.config.fault_commands))
             }
             lid::COMMANDS_SUPPORTED if get.csi == csi::KEY_VALUE && self.holds_pairs() => {
                 let log = effects::key_value_commands(self.config.vendor_kv, self.admin.fdp.has_flash());
+                let log = effects::over_network(log, self.association.is_some());
                 bytes_of(&effects::with_fault_commands(log, self.config.fault_commands))
             }
             lid::FEATURES_SUPPORTED => bytes_of(&effects::features(self.admin.fdp.has_flash())),
@@ -179,7 +182,11 @@ impl Ssd {
 
     /// Which log pages this device has.
     fn log_page_kinds(&self) -> LogPageKinds {
-        LogPageKinds { vendor: self.has_vendor_logs(), flash: self.admin.fdp.has_flash() }
+        LogPageKinds {
+            vendor: self.has_vendor_logs(),
+            flash: self.admin.fdp.has_flash(),
+            remote: self.association.is_some(),
+        }
     }
 
     fn smart_log(&self) -> SmartHealth {

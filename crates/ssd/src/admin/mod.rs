@@ -8,6 +8,7 @@
 //! | `logs`, `errors`, `effects`, `vendor_logs`, `placement_logs` | Get Log Page, the Error Information log, what is supported, logs of KV SSDs and of Flexible Data Placement |
 //! | `wear` | how worn the flash is |
 //! | `directives` | Directive Send and Receive |
+//! | `remote` | what a controller has and says whose host is reached over a network |
 //! | `events` | Asynchronous Event Request, Abort |
 //! | `namespaces` | Namespace Management and Attachment, Format NVM |
 //! | `firmware` | Firmware Image Download and Commit |
@@ -26,6 +27,7 @@ mod logs;
 mod namespaces;
 mod placement_logs;
 mod queues;
+mod remote;
 mod state;
 mod vendor_logs;
 mod wear;
@@ -54,6 +56,7 @@ use events::Events;
 use features::{Features, HotFeatures, SharedFeatures};
 use firmware::{Download, Firmware};
 pub use firmware::{FIRMWARE_IMAGE_BYTES_MAX, firmware_image};
+pub(crate) use identity::subsystem_nqn;
 use logs::Smart;
 use state::Saving;
 pub(crate) use state::{bytes_of, hexadecimal};
@@ -223,8 +226,10 @@ impl Ssd {
     /// Executes one admin command. The admin submission queue is the caller's; no completion queue is locked.
     pub(crate) fn execute_admin(&self, sq: &mut SubmissionQueue, sqe: &Sqe, clock: &Clock) -> Answer {
         lock(&self.subsystem.admin.smart).tick(clock.now());
-        // Admin commands are never fused, and over PCIe their data pointer is PRPs (Base 3.3.3.1, PSDT).
-        if sqe.fuse() != Fuse::Normal || sqe.data_pointer_kind() != DataPointerKind::Prp {
+        // Admin commands are never fused. Over PCIe their data pointer is PRPs, over a network it is an SGL, of which is
+        // left here where the data was received (Base 3.3.3.1, PSDT).
+        let expected = if self.association.is_some() { DataPointerKind::Sgl } else { DataPointerKind::Prp };
+        if sqe.fuse() != Fuse::Normal || sqe.data_pointer_kind() != expected {
             return Answer::Now(Err(Status::INVALID_FIELD.with_do_not_retry()));
         }
         let command = admin::Command::parse(sqe);
@@ -233,6 +238,16 @@ impl Ssd {
         }
         let _alone = self.alone_for(&command);
         Answer::Now(match command {
+            // Queues come with Connect and go with their connections.
+            admin::Command::CreateIoCq(_)
+            | admin::Command::CreateIoSq(_)
+            | admin::Command::DeleteIoCq { .. }
+            | admin::Command::DeleteIoSq { .. }
+                if self.association.is_some() =>
+            {
+                Err(Status::INVALID_OPCODE.with_do_not_retry())
+            }
+            admin::Command::KeepAlive if self.association.is_some() => Ok(0),
             admin::Command::CreateIoCq(create) => self.create_io_cq(sq, sqe, create),
             admin::Command::CreateIoSq(create) => self.create_io_sq(sq, sqe, create),
             admin::Command::DeleteIoCq { qid } => self.delete_io_cq(qid),

@@ -202,7 +202,8 @@ impl Ssd {
         // The list is at the same place whatever the namespace holds.
         let handles = self.handles_for(&table, &create, shape)?;
         // NMIC is at the same place, too.
-        let is_private = create.nmic & NMIC_SHARED == 0;
+        // A controller that was made for a host goes with it: a namespace that is its alone would be nobody's.
+        let is_private = create.nmic & NMIC_SHARED == 0 && self.association.is_none();
         let new = NewNamespace { nsid, shape, attached: ControllerSet::default(), is_private };
         add(&mut table, new, handles, &self.config.serial, &self.media)?;
         self.replace_namespaces(table)?;
@@ -269,11 +270,11 @@ impl Ssd {
         let named = self.controllers_named(&list)?;
         let present = self.subsystem.present();
         let attached = match attaches {
-            true => self.check_attach(namespace, named)?,
+            true => self.check_attach(namespace, named)?.with(self.of_hosts_to_come(named)),
             false if !named.is_within(namespace.attached.and(present)) => {
                 return Err(Status::NAMESPACE_NOT_ATTACHED.with_do_not_retry());
             }
-            false => namespace.attached.without(named),
+            false => namespace.attached.without(named).without(self.of_hosts_to_come(named)),
         };
         let mut table = NamespaceTable::clone(&old);
         table.put(Namespace { attached, ..Namespace::clone(namespace) });
@@ -281,6 +282,17 @@ impl Ssd {
         self.drain();
         self.namespace_changed_for(named, attach.nsid);
         Ok(0)
+    }
+
+    /// Controllers that are made for hosts are given the namespaces of one that stays. What is done to the former is done to
+    /// that one: a host that connects again finds what it has left.
+    fn of_hosts_to_come(&self, named: ControllerSet) -> ControllerSet {
+        let is_made =
+            |controller: &Arc<Ssd>| controller.association.is_some() && named.contains(controller.cntlid);
+        match self.subsystem.controllers().iter().any(is_made) {
+            true => self.subsystem.model(),
+            false => ControllerSet::default(),
+        }
     }
 
     /// The controllers for whose hosts a namespace is there.

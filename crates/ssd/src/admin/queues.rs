@@ -38,6 +38,7 @@ impl Ssd {
             vector: create.interrupt,
             ring,
             host: admin.host.clone(),
+            space: None,
         }));
         Ok(0)
     }
@@ -67,6 +68,7 @@ impl Ssd {
             ring,
             page_bytes: admin.page_bytes,
             host: admin.host.clone(),
+            space: None,
             namespaces: self.namespaces.reader(),
             is_timed: !self.config.timing.is_none(),
         }));

@@ -8,6 +8,7 @@ use super::judge::{DeviceFate, End};
 use super::state::Faults;
 use crate::Ssd;
 use crate::engine::lock;
+use crate::fabrics::EndReason;
 
 /// Registers read as all ones, and nothing answers.
 const GONE: u8 = 1 << 1;
@@ -132,6 +133,9 @@ impl Ssd {
         self.stop_serving();
         for controller in self.subsystem.controllers() {
             controller.stop_serving();
+            if let Some(association) = &controller.association {
+                association.end(EndReason::DeviceGone);
+            }
         }
     }
 

@@ -40,15 +40,16 @@ pub(in crate::admin) fn capabilities(fid: u8, has_flash: bool) -> Option<Capabil
         | fid::IO_COMMAND_SET_PROFILE => changeable,
         fid::FLEXIBLE_DATA_PLACEMENT if has_flash => saveable,
         fid::FLEXIBLE_DATA_PLACEMENT_EVENTS if has_flash => saveable.with_namespace_specific(true),
-        // There is no keep alive timer (KAS is zero): its value is zero and stays so.
+        // At a bus there is no keep alive timer (KAS is zero): its value is zero and stays so.
         fid::KEEP_ALIVE_TIMER => fixed,
         _ => return None,
     })
 }
 
 /// Checks dword 11 of Set Features for a feature that is nothing but that dword; returns which of the feature's values
-/// it is (namespaces aside) and what to keep of it. Reserved bits are not kept.
-pub(super) fn checked(fid: u8, value: u32, vectors: u16) -> Result<(u32, u32), Status> {
+/// it is (namespaces aside) and what to keep of it. Reserved bits are not kept. A host that is reached over a network can
+/// hear of more.
+pub(super) fn checked(fid: u8, value: u32, vectors: u16, is_remote: bool) -> Result<(u32, u32), Status> {
     let kept = match fid {
         fid::ARBITRATION => {
             let new = Arbitration::from_bits(value);
@@ -76,7 +77,7 @@ pub(super) fn checked(fid: u8, value: u32, vectors: u16) -> Result<(u32, u32), S
             ErrorRecovery::new().with_time_limit(new.time_limit()).into_bits()
         }
         fid::INTERRUPT_VECTOR_CONFIGURATION => return checked_vector(value, vectors),
-        fid::ASYNC_EVENT_CONFIGURATION => checked_events(value)?,
+        fid::ASYNC_EVENT_CONFIGURATION => checked_events(value, is_remote)?,
         fid::IO_COMMAND_SET_PROFILE => {
             IoCommandSetProfile::new().with_index(IoCommandSetProfile::from_bits(value).index()).into_bits()
         }
@@ -112,12 +113,13 @@ fn checked_vector(value: u32, vectors: u16) -> Result<(u32, u32), Status> {
     Ok((new.vector().into(), kept.into_bits()))
 }
 
-fn checked_events(value: u32) -> Result<u32, Status> {
+fn checked_events(value: u32, is_remote: bool) -> Result<u32, Status> {
     let new = AsyncEventConfiguration::from_bits(value);
     let offered = AsyncEventConfiguration::new()
         .with_smart_critical_warnings(new.smart_critical_warnings())
         .with_namespace_attributes(new.namespace_attributes())
-        .with_firmware_activation(new.firmware_activation());
+        .with_firmware_activation(new.firmware_activation())
+        .with_ana_change(new.ana_change() && is_remote);
     // OAES does not offer the others.
     if offered == new { Ok(value) } else { Err(INVALID_FIELD) }
 }

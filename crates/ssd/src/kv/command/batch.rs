@@ -8,7 +8,7 @@ use unvme_spec::samsung_kv::{
 use unvme_spec::{Sqe, Status};
 
 use super::super::{HostData, KvError};
-use super::samsung::{check_pointer, checked_dwords, checked_keyspace, policy_of, vendor_status};
+use super::samsung::{checked_dwords, checked_keyspace, policy_of, vendor_status};
 use super::{INVALID_FIELD, KeyValue, KvLane, Reply, pointer};
 use crate::Ssd;
 use crate::queue::SubmissionQueue;
@@ -54,7 +54,7 @@ impl Ssd {
     ) -> Result<Reply, Status> {
         let SubmissionQueue { namespaces, host, pieces, page_bytes, counters, kv, .. } = sq;
         let (pairs, _) = self.vendor_target(namespaces, sqe)?;
-        check_pointer(sqe)?;
+        self.check_pointer(sqe)?;
         if commands == 0 || usize::from(commands) > BATCH_COMMANDS_MAX {
             return Err(INVALID_FIELD);
         }

@@ -80,7 +80,7 @@ impl Ssd {
     fn store_vendor(&self, sq: &mut SubmissionQueue, sqe: &Sqe, value: Value) -> Result<Reply, Status> {
         let SubmissionQueue { namespaces, host, pieces, page_bytes, counters, kv, .. } = sq;
         let (pairs, keyspace) = self.vendor_target(namespaces, sqe)?;
-        let keyspace = checked_target(sqe, keyspace)?;
+        let keyspace = self.checked_target(sqe, keyspace)?;
         let key = find_key(&value.key, host, *page_bytes, pieces, &mut kv.long_key)?;
         let policy = policy_of(value.option)?;
         let bytes = self.checked_value(&value)?;
@@ -98,7 +98,7 @@ impl Ssd {
     fn append(&self, sq: &mut SubmissionQueue, sqe: &Sqe, value: Value) -> Result<Reply, Status> {
         let SubmissionQueue { namespaces, host, pieces, page_bytes, counters, kv, .. } = sq;
         let (pairs, keyspace) = self.vendor_target(namespaces, sqe)?;
-        let keyspace = checked_target(sqe, keyspace)?;
+        let keyspace = self.checked_target(sqe, keyspace)?;
         let key = find_key(&value.key, host, *page_bytes, pieces, &mut kv.long_key)?;
         // A value is appended to whether it is there or not, and compressed or not.
         if value.option & !(store_option::COMPRESS | store_option::BACKGROUND_COMPRESS) != 0 {
@@ -127,7 +127,7 @@ impl Ssd {
     ) -> Result<Reply, Status> {
         let SubmissionQueue { namespaces, host, pieces, page_bytes, counters, kv, ahead, .. } = sq;
         let (pairs, keyspace) = self.vendor_target(namespaces, sqe)?;
-        let keyspace = checked_target(sqe, keyspace)?;
+        let keyspace = self.checked_target(sqe, keyspace)?;
         let key = find_key(&key, host, *page_bytes, pieces, &mut kv.long_key)?;
         if option & !retrieve_option::ALL != 0 {
             return Err(status::INVALID_OPTION.with_do_not_retry());
@@ -167,7 +167,7 @@ impl Ssd {
     ) -> Result<Reply, Status> {
         let SubmissionQueue { namespaces, host, pieces, page_bytes, kv, .. } = sq;
         let (pairs, keyspace) = self.vendor_target(namespaces, sqe)?;
-        let keyspace = checked_target(sqe, keyspace)?;
+        let keyspace = self.checked_target(sqe, keyspace)?;
         let key = find_key(&key, host, *page_bytes, pieces, &mut kv.long_key)?;
         if option & !delete_option::CHECK_EXISTENCE != 0 {
             return Err(status::INVALID_OPTION.with_do_not_retry());
@@ -191,7 +191,7 @@ impl Ssd {
     ) -> Result<Reply, Status> {
         let SubmissionQueue { namespaces, host, pieces, page_bytes, kv, .. } = sq;
         let (pairs, keyspace) = self.vendor_target(namespaces, sqe)?;
-        let keyspace = checked_target(sqe, keyspace)?;
+        let keyspace = self.checked_target(sqe, keyspace)?;
         let key = find_key(&key, host, *page_bytes, pieces, &mut kv.long_key)?;
         if option != 0 {
             return Err(status::INVALID_OPTION.with_do_not_retry());
@@ -210,7 +210,7 @@ impl Ssd {
         prefix: Prefix,
     ) -> Result<Reply, Status> {
         let (pairs, keyspace) = self.vendor_target(&sq.namespaces, sqe)?;
-        let keyspace = checked_target(sqe, keyspace)?;
+        let keyspace = self.checked_target(sqe, keyspace)?;
         let kind = kind.map_err(|_| status::ITERATE_ERROR.with_do_not_retry())?;
         Ok(Reply::of(pairs.iterators.open(self.cntlid, kind, keyspace, prefix)?.into()))
     }
@@ -226,7 +226,7 @@ impl Ssd {
     ) -> Result<Reply, Status> {
         let SubmissionQueue { namespaces, host, pieces, page_bytes, kv, .. } = sq;
         let (pairs, _) = self.vendor_target(namespaces, sqe)?;
-        check_pointer(sqe)?;
+        self.check_pointer(sqe)?;
         if option != 0 {
             return Err(status::INVALID_OPTION.with_do_not_retry());
         }
@@ -256,20 +256,23 @@ impl Ssd {
     }
 }
 
-/// The vendor's commands know PRPs only.
-#[inline]
-pub(super) fn check_pointer(sqe: &Sqe) -> Result<(), Status> {
-    match sqe.data_pointer_kind() {
-        DataPointerKind::Prp => Ok(()),
-        _ => Err(INVALID_FIELD),
+impl Ssd {
+    /// The vendor's commands know PRPs only. Over a network, where there are none, their data is in one block.
+    #[inline]
+    pub(super) fn check_pointer(&self, sqe: &Sqe) -> Result<(), Status> {
+        match sqe.data_pointer_kind() {
+            DataPointerKind::Prp => Ok(()),
+            DataPointerKind::Sgl if self.association.is_some() => Ok(()),
+            _ => Err(INVALID_FIELD),
+        }
     }
-}
 
-/// Checks the data pointer's type and the keyspace.
-#[inline]
-fn checked_target(sqe: &Sqe, keyspace: u32) -> Result<u8, Status> {
-    check_pointer(sqe)?;
-    checked_keyspace(keyspace)
+    /// Checks the data pointer's type and the keyspace.
+    #[inline]
+    fn checked_target(&self, sqe: &Sqe, keyspace: u32) -> Result<u8, Status> {
+        self.check_pointer(sqe)?;
+        checked_keyspace(keyspace)
+    }
 }
 
 #[inline]

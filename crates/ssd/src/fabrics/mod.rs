@@ -1,0 +1,49 @@
+//! The device over a network, without the network: subsystems, ports, associations and their queues (Base 3.3.2, 6; NVMe/TCP is
+//! `tcp`'s).
+//!
+//! A [`Target`] is what a server offers. A [`FabricsQueue`] is one connection's: the connection hands it command capsules, the
+//! queue runs them on a controller of the device, and the connection sends what comes back. Nobody else touches a queue.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `target` | what is offered: subsystems, ports, referrals |
+//! | `access` | which hosts may enter, and with which keys |
+//! | `port` | where the target is reached, and the ANA state of its subsystems there |
+//! | `subsystem` | a device by the name it is offered under |
+//! | `association` | a host and the controller that was made for it: what its connections have to know of one another |
+//! | `queue`, `begin`, `progress` | one queue of one association: what it is, capsules in, completions out |
+//! | `connect`, `commands` | Fabrics commands, which no controller of a device executes |
+//! | `device` | a queue of a controller of a device: its rings |
+//! | `discovery` | the discovery controller |
+//! | `slots` | commands that have begun |
+//! | `transfer` | where a command's data is, how many bytes and in which direction |
+//! | `memory`, `staging` | memory for data between the network and the media, and its bound |
+//!
+//! What it does not implement: SGLs of more than one descriptor, static controllers, several ANA groups, reservations,
+//! Centralized Discovery.
+
+mod access;
+mod association;
+mod begin;
+mod commands;
+mod connect;
+mod device;
+mod discovery;
+mod memory;
+mod port;
+mod progress;
+mod queue;
+mod slots;
+mod staging;
+mod subsystem;
+mod target;
+mod transfer;
+
+pub use access::{Access, HostAccess};
+pub use memory::MemoryBudget;
+pub use port::{AddressFamily, AnaState, Peer, PortId, PortOptions, Referral, TlsPeer};
+pub use queue::{Begun, DataWanted, EndReason, FabricsQueue, Fatal, Finished, QueueState, SlotId, Staging};
+pub use target::{DEFAULT_GROUPS, Target, TargetOptions};
+
+pub(crate) use association::{Association, KEEP_ALIVE_UNIT_MS};
+pub(crate) use queue::IN_CAPSULE_BYTES;

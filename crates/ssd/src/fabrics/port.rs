@@ -1,0 +1,125 @@
+//! Ports: where a target is reached, and how well each subsystem is reached there.
+
+use unvme_spec::Status;
+use unvme_spec::fabrics::adrfam;
+
+/// Identifier of a port (PORTID).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortId(pub u16);
+
+/// Kind of address (ADRFAM).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AddressFamily {
+    /// IPv4.
+    #[default]
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+}
+
+impl AddressFamily {
+    /// ADRFAM.
+    pub(super) const fn code(self) -> u8 {
+        match self {
+            Self::Ipv4 => adrfam::IPV4,
+            Self::Ipv6 => adrfam::IPV6,
+        }
+    }
+}
+
+/// Asymmetric Namespace Access state of a subsystem's namespaces at a port (Base 8.1.1.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnaState {
+    /// Optimized.
+    #[default]
+    Optimized,
+    /// Non-optimized: it works, another port is better.
+    NonOptimized,
+    /// Inaccessible: I/O commands fail, another port works.
+    Inaccessible,
+    /// Persistent Loss: I/O commands fail for good.
+    PersistentLoss,
+    /// Change: the state is about to be another one.
+    Change,
+}
+
+impl AnaState {
+    /// ANA state in the log page (Base figure 219); zero is no state there, and stands for the first one in memory.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Optimized => 0x01,
+            Self::NonOptimized => 0x02,
+            Self::Inaccessible => 0x03,
+            Self::PersistentLoss => 0x04,
+            Self::Change => 0x0f,
+        }
+    }
+
+    #[inline]
+    pub(super) const fn of(code: u8) -> Self {
+        match code {
+            0x02 => Self::NonOptimized,
+            0x03 => Self::Inaccessible,
+            0x04 => Self::PersistentLoss,
+            0x0f => Self::Change,
+            _ => Self::Optimized,
+        }
+    }
+
+    /// What I/O commands are answered with; `None` when they are executed.
+    #[inline]
+    pub(super) const fn refusal(self) -> Option<Status> {
+        match self {
+            Self::Optimized | Self::NonOptimized => None,
+            Self::Inaccessible => Some(Status::ANA_INACCESSIBLE),
+            Self::PersistentLoss => Some(Status::ANA_PERSISTENT_LOSS),
+            Self::Change => Some(Status::ANA_TRANSITION),
+        }
+    }
+}
+
+/// A port of a target.
+#[derive(Clone, Debug, Default)]
+pub struct PortOptions {
+    /// Its identifier.
+    pub id: PortId,
+    /// Kind of its address.
+    pub family: AddressFamily,
+    /// Address that hosts connect to, as the Discovery log page says it (TRADDR).
+    pub address: String,
+    /// TCP port number in decimal (TRSVCID).
+    pub service: String,
+    /// Hosts have to use TLS (TREQ, SECTYPE). The connection's transport sees to that.
+    pub is_secure: bool,
+    /// State of all subsystems at this port that have none of their own.
+    pub ana: AnaState,
+}
+
+/// Another discovery service that this target names.
+#[derive(Clone, Debug, Default)]
+pub struct Referral {
+    /// Its port.
+    pub port: PortOptions,
+    /// Its NQN; that of the well-known discovery service when empty.
+    pub nqn: String,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    /// Its address, for messages.
+    pub address: String,
+    /// Address at which it has reached the target: what the Discovery log page says of a port that is open at all addresses.
+    pub local: String,
+    /// What TLS has proven about it; `None` without TLS.
+    pub tls: Option<TlsPeer>,
+}
+
+/// What the identity of a pre-shared key says: who may use it, and for what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsPeer {
+    /// NQN of the host.
+    pub hostnqn: String,
+    /// NQN of the subsystem.
+    pub subnqn: String,
+}

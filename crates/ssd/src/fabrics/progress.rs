@@ -1,0 +1,321 @@
+//! Running commands, and what comes of them.
+
+use unvme_bus::{Clock, Region};
+use unvme_spec::fabrics::fctype;
+use unvme_spec::{Sqe, Status, admin, samsung_kv};
+
+use super::device::Completion;
+use super::queue::{At, EndReason, FabricsQueue, Finished, QueueState, SlotId};
+use super::slots::{Deliver, Slot, Stage};
+use super::staging::{Buffer, Terms};
+
+/// How long an I/O queue does not say again that its host was heard of, in nanoseconds: all queues of an association say so in
+/// one place. The keep alive timer is that much too early when I/O queues alone are used.
+const HEARD_NS: u64 = 10_000_000;
+/// How long the first half of a fused pair has its memory while its second half does not come, in nanoseconds.
+const FIRST_HALF_NS: u64 = 10_000_000_000;
+/// How long a command waits for memory before its queue looks again without having been told to, in nanoseconds: that nothing
+/// was mapped, though there was room for it, passes without anybody telling.
+const LOOK_AGAIN_NS: u64 = 1_000_000_000;
+/// Bytes of a List's count of keys, and of the length in front of each key; each entry starts at a multiple of the former.
+const LIST_COUNT_BYTES: usize = 4;
+const LIST_LENGTH_BYTES: usize = 2;
+/// SQHD in the answer to Connect when SQ flow control is not used.
+const NO_FLOW_CONTROL: u16 = 0xffff;
+
+impl FabricsQueue {
+    /// Runs what can run, and appends what has been executed to `out`. Returns how much was done: 0 when there is nothing to do
+    /// before the connection brings something, [`FabricsQueue::next_event`], or the wake-up.
+    #[inline]
+    pub fn poll(&mut self, clock: &Clock, out: &mut Vec<Finished>) -> usize {
+        self.now = clock.now();
+        if !self.goes_on() {
+            return 0;
+        }
+        let before = out.len();
+        if self.budget().is_pressed() {
+            self.give_back_idle();
+        }
+        if self.first_half.is_some() {
+            self.watch_first_half();
+        }
+        let mut worked = 0;
+        if !self.waiting.is_empty() {
+            worked = self.serve_waiting();
+        }
+        worked += self.drive(clock, out);
+        self.answer_executed(out);
+        worked.max(out.len() - before)
+    }
+
+    /// False when the queue has ended, which is found out here.
+    #[inline]
+    fn goes_on(&mut self) -> bool {
+        let reason = match (&self.state, &mut self.at) {
+            (QueueState::Ended(_), _) => return false,
+            (_, At::Lobby) => None,
+            (_, At::Device(device)) => {
+                let association = &device.association;
+                if std::mem::take(&mut self.is_heard) {
+                    let is_news = |at: u64| device.qid == 0 || self.now.saturating_sub(at) >= HEARD_NS;
+                    if self.heard_at.is_none_or(is_news) {
+                        self.heard_at = Some(self.now);
+                        association.seen(self.now);
+                    }
+                }
+                if device.qid == 0 && association.expires().is_some_and(|at| at <= self.now) {
+                    association.end(EndReason::KeepAlive);
+                }
+                match association.ended() {
+                    None if device.qid != 0 && device.notice_reset() => Some(EndReason::Reset),
+                    reason => reason,
+                }
+            }
+            (_, At::Discovery(discovery)) => {
+                if std::mem::take(&mut self.is_heard) {
+                    discovery.seen(self.now);
+                }
+                (discovery.expires() <= self.now).then_some(EndReason::KeepAlive)
+            }
+        };
+        if let Some(reason) = reason {
+            self.end(reason);
+        }
+        reason.is_none()
+    }
+
+    /// Gives memory to commands that wait for it, in the order in which they came. Returns how many got some.
+    #[cold]
+    fn serve_waiting(&mut self) -> usize {
+        let mut served = 0;
+        while let Some(&at) = self.waiting.front() {
+            let Some(&Slot { stage: Stage::Waiting(ticket), bytes, is_write, .. }) = self.slots.get(at)
+            else {
+                self.waiting.pop_front();
+                continue;
+            };
+            // Who has a place in the line was within its bounds when it came there.
+            if ticket.is_none() && !self.may_hold(bytes) {
+                break;
+            }
+            let budget = self.target.memory();
+            // What the queue has is not for it before its turn either: it would never become free for who was here before.
+            let buffer = match budget.is_turn_of(ticket) {
+                true => self.pool.take(bytes, budget, Terms::Budget(ticket)),
+                false => None,
+            };
+            let Some(buffer) = buffer else {
+                if ticket.is_none() {
+                    let ticket = budget.wait(self.wake.clone());
+                    if let Some(slot) = self.slots.get_mut(at) {
+                        slot.stage = Stage::Waiting(Some(ticket));
+                    }
+                    // Nobody told of memory that became free before there was a line, this queue's own included.
+                    self.give_back_idle();
+                    continue;
+                }
+                break;
+            };
+            if let Some(ticket) = ticket {
+                budget.forget(ticket);
+            }
+            self.waiting.pop_front();
+            if let Some(slot) = self.slots.get_mut(at) {
+                slot.buffer = Some(buffer);
+                slot.stage = Stage::Filling;
+            }
+            match is_write {
+                true => self.wanted.push_back(at),
+                false => self.run(at),
+            }
+            served += 1;
+        }
+        served
+    }
+
+    /// Memory that no command has goes back.
+    #[cold]
+    fn give_back_idle(&mut self) {
+        self.pool.trim();
+        if self.pool.has_unmapped() {
+            self.return_unmapped();
+        }
+    }
+
+    /// Memory that the pool has unmapped goes back, once the controller does not reach it.
+    #[cold]
+    fn return_unmapped(&mut self) {
+        if let At::Device(device) = &self.at {
+            device.drop_stale_mappings();
+        }
+        self.pool.return_unmapped(self.target.memory());
+    }
+
+    /// Memory that a command has had.
+    #[inline]
+    pub(super) fn give_back(&mut self, buffers: [Option<Buffer>; 2]) {
+        for buffer in buffers.into_iter().flatten() {
+            self.pool.give(buffer, self.target.memory());
+        }
+        if self.pool.has_unmapped() {
+            self.return_unmapped();
+        }
+    }
+
+    /// A first half of a fused pair has memory that others may wait for: when its second does not come, it stays alone.
+    #[cold]
+    fn watch_first_half(&mut self) {
+        let is_paired = |first| self.slots.get(first).is_some_and(|slot| slot.stage == Stage::Paired);
+        if !self.first_half.is_some_and(is_paired) {
+            return;
+        }
+        let since = *self.first_half_since.get_or_insert(self.now);
+        if self.now.saturating_sub(since) >= FIRST_HALF_NS {
+            self.part_first_half();
+        }
+    }
+
+    /// When what waits for others is looked at again: memory for a command that has a place in the line, and the second half
+    /// of a fused pair.
+    pub(super) fn look_again_at(&self) -> Option<u64> {
+        let is_in_line = (!self.waiting.is_empty()).then(|| self.now.saturating_add(LOOK_AGAIN_NS));
+        let half = self.first_half.map(|_| self.first_half_since.unwrap_or(self.now));
+        let part = half.map(|since| since.saturating_add(FIRST_HALF_NS));
+        [is_in_line, part].into_iter().flatten().min()
+    }
+
+    /// Lets the controller work, and takes what it has executed.
+    #[inline]
+    fn drive(&mut self, clock: &Clock, out: &mut Vec<Finished>) -> usize {
+        let mut worked = match &mut self.at {
+            At::Lobby => return 0,
+            At::Discovery(_) => return self.drive_discovery(),
+            At::Device(device) => {
+                if device.qid == 0 && device.notice_reset() {
+                    self.abort_running();
+                    return 1;
+                }
+                device.advance(clock)
+            }
+        };
+        let before = out.len();
+        while let At::Device(device) = &mut self.at
+            && let Some(completion) = device.next_completion()
+        {
+            self.finish(completion, out);
+        }
+        if let At::Device(device) = &mut self.at {
+            if out.len() != before {
+                device.consumed();
+                worked = worked.max(1);
+            }
+            if worked == 0 {
+                device.foresee(self.now);
+            }
+        }
+        worked
+    }
+
+    /// A command that the controller has executed.
+    #[inline]
+    fn finish(&mut self, completion: Completion, out: &mut Vec<Finished>) {
+        let Completion { cid, status, result } = completion;
+        let Some(at) = self.slots.find(cid) else {
+            tracing::error!(cid, "the controller has answered a command that it does not have");
+            return;
+        };
+        let Some(slot) = self.slots.get(at) else { return };
+        if slot.sqe.opcode == admin::opcode::ASYNC_EVENT_REQUEST
+            && let At::Device(device) = &mut self.at
+            && device.qid == 0
+        {
+            device.lost_patience();
+        }
+        // The last keys of an iteration come with its end.
+        let is_end = slot.deliver == Deliver::Iterated && status.kind() == samsung_kv::status::ITERATE_END;
+        let bytes = if status.is_success() || is_end { self.delivered(slot, result) } else { 0 };
+        self.answer(at, status, result, bytes, out);
+    }
+
+    /// Bytes that a command that has succeeded sends.
+    #[inline]
+    fn delivered(&self, slot: &Slot, result: u64) -> u32 {
+        match slot.deliver {
+            Deliver::Nothing => 0,
+            Deliver::All => slot.bytes,
+            Deliver::First(bytes) | Deliver::Page(bytes) => bytes.min(slot.bytes),
+            Deliver::Value { offset, bytes_max } => {
+                (result as u32).saturating_sub(offset).min(bytes_max).min(slot.bytes)
+            }
+            Deliver::Iterated => (result as u32).min(slot.bytes),
+            Deliver::Keys => slot
+                .buffer
+                .and_then(|buffer| self.pool.staging(buffer, slot.bytes))
+                .map_or(0, |staging| list_bytes(staging.region, staging.offset, staging.bytes) as u32),
+        }
+    }
+
+    /// Answers a command.
+    #[inline]
+    fn answer(&mut self, at: u16, status: Status, result: u64, bytes: u32, out: &mut Vec<Finished>) {
+        let Some(slot) = self.slots.get(at) else { return };
+        let cid = slot.sqe.cid;
+        let is_connect = matches!(slot.sqe, Sqe { opcode: admin::opcode::FABRICS, nsid, .. } if nsid as u8 == fctype::CONNECT);
+        self.slots.answered(at);
+        if bytes == 0
+            && let Some(slot) = self.slots.get_mut(at)
+        {
+            // Nothing of it is sent: others need not wait until the response is.
+            let buffers = [slot.buffer.take(), slot.key_buffer.take()];
+            self.give_back(buffers);
+        }
+        let mut cqe = self.completion(cid, status, result);
+        if is_connect && self.has_no_flow_control {
+            // This is how the host learns that there is none (Base 6.3).
+            cqe.sq_head = NO_FLOW_CONTROL;
+        }
+        out.push(Finished { slot: SlotId(at), cqe, bytes, is_plain: self.has_no_flow_control });
+    }
+
+    /// Answers what was executed here.
+    #[inline]
+    fn answer_executed(&mut self, out: &mut Vec<Finished>) {
+        while let Some(executed) = self.executed.pop_front() {
+            let bytes = if executed.status.is_success() { executed.bytes } else { 0 };
+            self.answer(executed.slot, executed.status, executed.result, bytes, out);
+        }
+    }
+
+    /// The controller was reset: it has none of its commands any more. They are answered all the same, since the connection
+    /// has them.
+    #[cold]
+    pub(super) fn abort_running(&mut self) {
+        for at in self.slots.at_stage(Stage::Running) {
+            let is_lost = self.slots.get(at).is_some_and(|slot| slot.sqe.opcode != admin::opcode::FABRICS);
+            let is_answered = self.executed.iter().any(|executed| executed.slot == at);
+            if is_lost && !is_answered {
+                self.executed(at, Err(Status::ABORTED_SQ_DELETION), 0);
+            }
+        }
+    }
+}
+
+/// Bytes of a list of keys: what the controller has written of the memory it was given.
+fn list_bytes(region: &Region, offset: usize, bytes: usize) -> usize {
+    let mut count = [0; LIST_COUNT_BYTES];
+    if bytes < count.len() {
+        return 0;
+    }
+    region.read(offset, &mut count);
+    let mut at = LIST_COUNT_BYTES;
+    for _ in 0..u32::from_le_bytes(count) {
+        let mut length = [0; LIST_LENGTH_BYTES];
+        if at + LIST_LENGTH_BYTES > bytes {
+            break;
+        }
+        region.read(offset + at, &mut length);
+        at = (at + LIST_LENGTH_BYTES + usize::from(u16::from_le_bytes(length)))
+            .next_multiple_of(LIST_COUNT_BYTES);
+    }
+    at.min(bytes)
+}
