@@ -128,13 +128,24 @@ impl Controller {
         self.namespace_list(admin::Identify { cns: cns::ALLOCATED_NAMESPACES, ..Default::default() })
     }
 
-    /// Identifiers of the active namespaces of one I/O command set, ascending (CNS 07h).
+    /// Identifiers of the active namespaces of one I/O command set, ascending (CNS 07h). A controller that does not know this
+    /// list, such as Linux 6.12's target, is asked namespace by namespace.
     ///
     /// # Errors
     /// As [`Controller::active_namespaces`].
     pub fn command_set_namespaces(&self, csi: u8) -> Result<Vec<Nsid>, Error> {
         let cns = cns::COMMAND_SET_ACTIVE_NAMESPACES;
-        self.namespace_list(admin::Identify { cns, csi, ..Default::default() })
+        match self.namespace_list(admin::Identify { cns, csi, ..Default::default() }) {
+            Err(Error::Status { status, .. }) if status.kind() == Status::INVALID_FIELD => {}
+            other => return other,
+        }
+        let mut of_the_set = Vec::new();
+        for nsid in self.active_namespaces()? {
+            if self.namespace_command_set(nsid)? == csi {
+                of_the_set.push(nsid);
+            }
+        }
+        Ok(of_the_set)
     }
 
     /// Reads a namespace list to its end: each command returns the identifiers above the one it names.

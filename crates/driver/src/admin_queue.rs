@@ -1,13 +1,13 @@
 //! The admin queue: shared by all threads, one of which at a time looks at the ring.
 
-use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use unvme_bus::EventFd;
-use unvme_spec::{Sqe, Status, admin};
+use unvme_spec::{Sqe, admin};
 
 use crate::device::Device;
+use crate::mailbox::Mailbox;
 use crate::pace::Pace;
 use crate::pair::{FOREIGN_BUFFER, Pair, Refused};
 use crate::queue::{Completion, Payload};
@@ -15,14 +15,8 @@ use crate::{Error, Event};
 
 /// Commands that can be outstanding on the admin queue.
 pub(crate) const ADMIN_DEPTH: u16 = 31;
-/// Asynchronous Event Requests kept with the controller at most.
-pub(crate) const EVENT_REQUESTS_MAX: u32 = 4;
-/// Events nobody has asked for yet; the oldest give way.
-const EVENTS_MAX: usize = 64;
 /// Between two looks at a controller that owes an answer, whether it is still enabled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Marks the token of an Asynchronous Event Request.
-const EVENT_TOKEN: u64 = 1 << 63;
 
 /// Who may send commands.
 #[derive(Debug, PartialEq, Eq)]
@@ -47,17 +41,7 @@ pub(crate) enum Caller {
 struct State {
     pair: Pair,
     gate: Gate,
-    next_token: u64,
-    /// Completions whose waiters have not picked them up yet.
-    done: Vec<Completion>,
-    /// Tokens nobody waits for any more.
-    abandoned: Vec<u64>,
-    events: Vec<Event>,
-    /// Results of the last events, for those the drive is shared with, and how many there have been in all.
-    reported: VecDeque<u64>,
-    reported_count: u64,
-    event_requests: u32,
-    event_requests_max: u32,
+    mail: Mailbox,
 }
 
 pub(crate) struct AdminQueue {
@@ -68,18 +52,7 @@ pub(crate) struct AdminQueue {
 
 impl AdminQueue {
     pub(crate) fn new(pair: Pair, interrupt: Option<EventFd>) -> Self {
-        let state = State {
-            pair,
-            gate: Gate::Suspended,
-            next_token: 0,
-            done: Vec::new(),
-            abandoned: Vec::new(),
-            events: Vec::new(),
-            reported: VecDeque::new(),
-            reported_count: 0,
-            event_requests: 0,
-            event_requests_max: 0,
-        };
+        let state = State { pair, gate: Gate::Suspended, mail: Mailbox::default() };
         Self { state: Mutex::new(state), interrupt }
     }
 
@@ -118,8 +91,8 @@ impl AdminQueue {
         loop {
             let mut state = self.lock();
             let drained = state.drain(device);
-            if let Some(at) = state.done.iter().position(|done| done.token == token) {
-                return Ok(state.done.swap_remove(at));
+            if let Some(completion) = state.mail.take(token) {
+                return Ok(completion);
             }
             let trouble = match drained {
                 Err(e) => Some(e),
@@ -131,7 +104,7 @@ impl AdminQueue {
                 Ok(()) => None,
             };
             if let Some(e) = trouble {
-                state.abandoned.push(token);
+                state.mail.abandon(token);
                 return Err(e);
             }
             drop(state);
@@ -157,11 +130,11 @@ impl AdminQueue {
                 Gate::Suspended if caller == Caller::User => {}
                 _ => {
                     state.drain(device)?;
-                    let token = state.next_token;
+                    let token = state.mail.token();
                     let bytes = payload.as_ref().map_or(0, |payload| payload.bytes);
                     match state.pair.submit(sqe, payload.take(), token) {
                         Ok(()) => {
-                            state.next_token += 1;
+                            state.mail.sent();
                             state.pair.ring()?;
                             return Ok(token);
                         }
@@ -199,11 +172,11 @@ impl AdminQueue {
             Gate::Open => {}
         }
         state.drain(device)?;
-        let token = state.next_token;
+        let token = state.mail.token();
         if state.pair.submit(sqe, None, token).is_err() {
             return Ok(None);
         }
-        state.next_token += 1;
+        state.mail.sent();
         state.pair.ring()?;
         Ok(Some(token))
     }
@@ -215,26 +188,20 @@ impl AdminQueue {
     pub(crate) fn collect(&self, device: &Device, token: u64) -> Result<Option<Completion>, Error> {
         let mut state = self.lock();
         let drained = state.drain(device);
-        match state.done.iter().position(|done| done.token == token) {
-            Some(at) => Ok(Some(state.done.swap_remove(at))),
+        match state.mail.take(token) {
+            Some(completion) => Ok(Some(completion)),
             None => drained.map(|()| None),
         }
     }
 
     /// Says that nobody will collect a command.
     pub(crate) fn abandon(&self, token: u64) {
-        let mut state = self.lock();
-        match state.done.iter().position(|done| done.token == token) {
-            Some(at) => {
-                state.done.swap_remove(at);
-            }
-            None => state.abandoned.push(token),
-        }
+        self.lock().mail.abandon(token);
     }
 
     /// Events reported so far.
     pub(crate) fn events_count(&self) -> u64 {
-        self.lock().reported_count
+        self.lock().mail.events_count()
     }
 
     /// The results of the events from number `first` on, each with its number; those long past are forgotten. The requests
@@ -249,9 +216,7 @@ impl AdminQueue {
         }
         state.drain(device)?;
         state.arm_events()?;
-        let oldest = state.reported_count - state.reported.len() as u64;
-        let numbered = (oldest..).zip(state.reported.iter().copied());
-        Ok(numbered.filter(|(number, _)| *number >= first).collect())
+        Ok(state.mail.events_since(first))
     }
 
     /// Keeps users out while the controller is being reset.
@@ -274,7 +239,7 @@ impl AdminQueue {
         let mut state = self.lock();
         state.pair.abort_all(stopped);
         while let Some(completion) = state.pair.pop() {
-            state.deliver(completion);
+            state.mail.deliver(completion);
         }
         state.pair.restart();
     }
@@ -287,7 +252,7 @@ impl AdminQueue {
     /// Keeps `count` Asynchronous Event Requests with the controller from now on.
     pub(crate) fn arm_events(&self, count: u32) -> Result<(), Error> {
         let mut state = self.lock();
-        state.event_requests_max = count.min(EVENT_REQUESTS_MAX);
+        state.mail.want_events(count);
         state.arm_events()
     }
 
@@ -296,11 +261,11 @@ impl AdminQueue {
         let mut state = self.lock();
         if let Gate::Closed(reason) = &state.gate {
             let reason = reason.clone();
-            let left = std::mem::take(&mut state.events);
+            let left = state.mail.take_events();
             return if left.is_empty() { Err(Error::Gone { reason }) } else { Ok(left) };
         }
         state.drain(device)?;
-        let events = std::mem::take(&mut state.events);
+        let events = state.mail.take_events();
         if state.gate == Gate::Open {
             state.arm_events()?;
         }
@@ -319,7 +284,7 @@ impl State {
     fn drain(&mut self, device: &Device) -> Result<(), Error> {
         device.advance(self.pair.qid());
         while let Some(completion) = self.pair.pop() {
-            self.deliver(completion);
+            self.mail.deliver(completion);
         }
         if self.pair.owes_head() {
             self.pair.acknowledge()?;
@@ -333,42 +298,12 @@ impl State {
         }
     }
 
-    fn deliver(&mut self, completion: Completion) {
-        if completion.token & EVENT_TOKEN != 0 {
-            self.event_requests -= 1;
-            if completion.status.is_success() {
-                if self.events.len() == EVENTS_MAX {
-                    self.events.remove(0);
-                }
-                self.events.push(Event::parse(completion.result));
-                if self.reported.len() == EVENTS_MAX {
-                    self.reported.pop_front();
-                }
-                self.reported.push_back(completion.result);
-                self.reported_count += 1;
-            } else if completion.status != Status::ABORTED_BY_HOST {
-                // The controller takes fewer than it said, or none: do not ask again and again.
-                tracing::warn!(status = %completion.status, "asynchronous event request");
-                self.event_requests_max = self.event_requests;
-            }
-            return;
-        }
-        match self.abandoned.iter().position(|token| *token == completion.token) {
-            Some(at) => {
-                self.abandoned.swap_remove(at);
-            }
-            None => self.done.push(completion),
-        }
-    }
-
     fn arm_events(&mut self) -> Result<(), Error> {
-        while self.event_requests < self.event_requests_max {
-            let token = self.next_token | EVENT_TOKEN;
+        while let Some(token) = self.mail.event_token() {
             if self.pair.submit(admin::Command::AsyncEventRequest.encode(), None, token).is_err() {
                 break;
             }
-            self.next_token += 1;
-            self.event_requests += 1;
+            self.mail.event_sent();
         }
         Ok(self.pair.ring()?)
     }

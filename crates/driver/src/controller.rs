@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use unvme_bus::mem::PAGE_BYTES;
@@ -14,6 +14,7 @@ use unvme_spec::regs::Cap;
 use crate::device::Device;
 use crate::kernel::{KernelDevice, KernelQueue};
 use crate::queue::{Completion, Payload, Queue, QueueOptions};
+use crate::tcp::{TcpDevice, TcpQueue, TcpTarget};
 use crate::{Error, Event, Ring};
 
 /// Options of a controller.
@@ -70,6 +71,27 @@ pub(crate) enum Host {
     Own(Arc<Device>),
     /// The kernel's driver, which we ask.
     Kernel(Arc<KernelDevice>),
+    /// A target on the network, whose controller we have an association with.
+    Tcp(Arc<TcpDevice>),
+}
+
+/// Keeps a controller on the network alive for as long as somebody has it open, see [`Controller::keep_alive`].
+pub struct Keeper(Weak<TcpDevice>);
+
+impl Keeper {
+    /// [`Controller::keep_alive`]; `None` when nobody has the controller open any more.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] when the target was given up.
+    pub fn keep_alive(&self) -> Result<Option<Duration>, Error> {
+        self.0.upgrade().map(|device| device.keep_alive()).transpose()
+    }
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keeper")
+    }
 }
 
 impl fmt::Debug for Controller {
@@ -108,6 +130,44 @@ impl Controller {
         Ok(Self { host: Host::Kernel(Arc::new(KernelDevice::open(path, options)?)) })
     }
 
+    /// Opens a device on the network by NVMe/TCP: connects, authenticates where one of the two wants that, and brings the
+    /// controller up. See [`crate::TcpQueue`] for what happens when a connection is lost.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Denied`], [`Error::Timeout`], [`Error::Protocol`], [`Error::Unsupported`] for a
+    /// controller the driver cannot use, [`Error::InvalidArgument`] for names no target has and for a discovery service,
+    /// which [`crate::discover`] asks.
+    pub fn open_tcp(target: TcpTarget, options: ControllerOptions) -> Result<Self, Error> {
+        Ok(Self { host: Host::Tcp(Arc::new(TcpDevice::open(target, options)?)) })
+    }
+
+    /// True when the controller is on the network ([`Controller::open_tcp`]).
+    pub fn is_tcp(&self) -> bool {
+        matches!(self.host, Host::Tcp(_))
+    }
+
+    /// Keeps a controller on the network alive while nobody polls one of its queues, and tries to get a lost connection
+    /// back. Returns how long the next call may wait at most; of other controllers, for ever.
+    ///
+    /// Does not wait for an answer, except while reconnecting.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] when the target was given up.
+    pub fn keep_alive(&self) -> Result<Duration, Error> {
+        match &self.host {
+            Host::Own(_) | Host::Kernel(_) => Ok(Duration::MAX),
+            Host::Tcp(device) => device.keep_alive(),
+        }
+    }
+
+    /// Does the same for whoever must not keep the controller open; `None` for a controller that needs nobody.
+    pub fn keeper(&self) -> Option<Keeper> {
+        match &self.host {
+            Host::Own(_) | Host::Kernel(_) => None,
+            Host::Tcp(device) => Some(Keeper(Arc::downgrade(device))),
+        }
+    }
+
     /// True when the kernel's driver has the controller ([`Controller::open_kernel`]).
     pub fn is_kernel(&self) -> bool {
         matches!(self.host, Host::Kernel(_))
@@ -122,6 +182,7 @@ impl Controller {
         match &self.host {
             Host::Own(device) => Ring::create(device, options).map(Queue::Ring),
             Host::Kernel(device) => KernelQueue::create(device, options).map(Queue::Kernel),
+            Host::Tcp(device) => TcpQueue::create(device, options).map(|queue| Queue::Tcp(Box::new(queue))),
         }
     }
 
@@ -135,6 +196,7 @@ impl Controller {
         match &self.host {
             Host::Own(device) => device.admin(sqe, payload),
             Host::Kernel(device) => device.admin(sqe, payload),
+            Host::Tcp(device) => device.admin(sqe, payload),
         }
     }
 
@@ -151,6 +213,7 @@ impl Controller {
         match &self.host {
             Host::Own(device) => device.reset_since(device.epoch.load(Ordering::Acquire), "asked for"),
             Host::Kernel(device) => device.reset(false),
+            Host::Tcp(device) => device.reset_since(device.epoch(), "asked for"),
         }
     }
 
@@ -162,6 +225,7 @@ impl Controller {
         match &self.host {
             Host::Own(device) => device.subsystem_reset(),
             Host::Kernel(device) => device.reset(true),
+            Host::Tcp(device) => device.subsystem_reset(),
         }
     }
 
@@ -175,6 +239,7 @@ impl Controller {
         match &self.host {
             Host::Own(device) => device.admin.take_events(device),
             Host::Kernel(_) => Ok(Vec::new()),
+            Host::Tcp(device) => device.poll_events(),
         }
     }
 
@@ -191,14 +256,16 @@ impl Controller {
         match &self.host {
             Host::Own(device) => &device.pool,
             Host::Kernel(device) => device.pool(),
+            Host::Tcp(device) => device.pool(),
         }
     }
 
-    /// The function the controller is on. Of a controller that the kernel drives there is nothing to be had but memory.
+    /// The function the controller is on. Of a controller that the kernel drives, or that is on the network, there is nothing to be had but memory.
     pub fn function(&self) -> &Arc<dyn Function> {
         match &self.host {
             Host::Own(device) => &device.function,
             Host::Kernel(device) => device.function(),
+            Host::Tcp(device) => device.function(),
         }
     }
 
@@ -207,6 +274,7 @@ impl Controller {
         match &self.host {
             Host::Own(device) => &device.clock,
             Host::Kernel(device) => device.clock(),
+            Host::Tcp(device) => device.clock(),
         }
     }
 
@@ -215,6 +283,7 @@ impl Controller {
         match &self.host {
             Host::Own(device) => device.cap,
             Host::Kernel(device) => device.capabilities(),
+            Host::Tcp(device) => device.capabilities(),
         }
     }
 
@@ -223,6 +292,7 @@ impl Controller {
         match &self.host {
             Host::Own(device) => device.version,
             Host::Kernel(device) => device.version(),
+            Host::Tcp(device) => device.version(),
         }
     }
 
@@ -231,6 +301,7 @@ impl Controller {
         match &self.host {
             Host::Own(device) => device.queues_max(),
             Host::Kernel(device) => device.queues_max(),
+            Host::Tcp(device) => device.queues_max(),
         }
     }
 
@@ -239,6 +310,7 @@ impl Controller {
         match &self.host {
             Host::Own(device) => device.depth_max(),
             Host::Kernel(device) => device.depth_max(),
+            Host::Tcp(device) => device.depth_max(),
         }
     }
 
@@ -250,6 +322,7 @@ impl Controller {
         match &self.host {
             Host::Own(device) => Ok(device.facts()?.transfer_bytes_max),
             Host::Kernel(device) => Ok(device.transfer_bytes_max()),
+            Host::Tcp(device) => Ok(device.transfer_bytes_max()),
         }
     }
 
@@ -258,6 +331,7 @@ impl Controller {
         match &self.host {
             Host::Own(device) => Ok(device.facts()?.firmware_piece_bytes),
             Host::Kernel(device) => Ok(device.firmware_piece_bytes()),
+            Host::Tcp(device) => Ok(device.firmware_piece_bytes()),
         }
     }
 
@@ -268,6 +342,7 @@ impl Controller {
             // Two steps for each start.
             Host::Own(device) => device.epoch.load(Ordering::Acquire) / 2,
             Host::Kernel(device) => device.epoch(),
+            Host::Tcp(device) => device.starts(),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::controller::ControllerOptions;
 use crate::lifecycle::Lifecycle;
 use crate::pair::{Pair, PairConfig};
 use crate::queue::{Completion, DataPointers, Payload};
-use crate::{Error, pci};
+use crate::{Error, limits, pci};
 
 /// Limit for a shutdown when the controller states none (RTD3E is 0).
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
@@ -129,20 +129,11 @@ impl Device {
     }
 
     pub(crate) fn learn(&self, identify: &IdentifyController) {
-        // MDTS counts pages of CAP.MPSMIN; 0 is no limit. What does not fit in a usize is no limit either.
-        let page_bytes = PAGE_BYTES << self.cap.mpsmin();
-        let mdts = match identify.mdts {
-            0 => usize::MAX,
-            power => page_bytes.checked_shl(power.into()).filter(|bytes| *bytes > 0).unwrap_or(usize::MAX),
-        };
+        let mdts = limits::transfer_bytes_max(identify, PAGE_BYTES << self.cap.mpsmin());
         let facts = Facts {
             transfer_bytes_max: mdts.min(self.options.transfer_bytes_max),
             sgl: identify.sgls & sgls::SUPPORT_MASK != 0,
-            // FWUG: 0 no information, FFh no restriction; otherwise units of 4 KiB (Base figure 313).
-            firmware_piece_bytes: match identify.fwug {
-                0 | 0xff => PAGE_BYTES,
-                units => usize::from(units) * PAGE_BYTES,
-            },
+            firmware_piece_bytes: limits::firmware_piece_bytes(identify),
             shutdown_limit: match identify.rtd3e {
                 0 => SHUTDOWN_LIMIT,
                 microseconds => {

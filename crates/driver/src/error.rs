@@ -18,6 +18,13 @@ pub enum Error {
         /// Why it was given up.
         reason: String,
     },
+    /// A target on the network could not be reached, or the connection to it was lost. Try again later, or elsewhere.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The target does not let this host in, or one of the two could not prove who it is. Other keys or another list of
+    /// hosts may help.
+    #[error("{0}")]
+    Denied(String),
     /// Every slot of the queue is taken. Poll, then submit again.
     #[error("the queue is full: all {capacity} slots are taken by outstanding commands")]
     Full {

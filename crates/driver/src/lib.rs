@@ -10,6 +10,7 @@
 //! | [`Controller`] | bring-up, reset, events, and the admin commands, typed |
 //! | [`Queue`], [`Ring`] | a queue pair, and what goes in and out of it |
 //! | [`KernelQueue`] | the same beside the kernel's driver: passthrough, and the block layer |
+//! | [`TcpTarget`], [`TcpQueue`], [`discover()`] | the same over the network: NVMe/TCP |
 //! | [`Namespace`] | checked commands of the NVM Command Set, writes with a placement among them |
 //! | [`FdpConfiguration`] | Flexible Data Placement: what a controller offers, records and counts |
 //! | [`KvNamespace`] | checked commands of the Key Value Command Set and of Samsung's key-value SSDs |
@@ -43,11 +44,12 @@
 //! # }
 //! ```
 //!
-//! Nothing is allocated, locked or looked up between submit and completion, no clock is read and no system call made;
-//! the driver starts no thread.
+//! Nothing is allocated, locked or looked up between submit and completion, no clock is read and, on a ring, no system call
+//! made; the driver starts no thread.
 //!
 //! What it does not implement: metadata and protection information, memory page sizes other than 4 KiB, weighted round
-//! robin arbitration, controller memory buffers, host memory buffers, SGLs of more than one data block, Fabrics.
+//! robin arbitration, controller memory buffers, host memory buffers, SGLs of more than one data block, Fabrics
+//! other than TCP, and discovery that goes on (what a discovery service reports of changes).
 #![deny(unsafe_code)]
 
 mod admin;
@@ -62,6 +64,9 @@ mod hybrid;
 mod kernel;
 mod kv;
 mod lifecycle;
+mod limits;
+mod mailbox;
+mod memory;
 mod namespace;
 mod pace;
 mod pair;
@@ -69,10 +74,11 @@ mod pci;
 mod queue;
 mod ring;
 mod share;
+mod tcp;
 mod watch;
 
 pub use admin::{FeatureValue, LogRequest};
-pub use controller::{Controller, ControllerOptions};
+pub use controller::{Controller, ControllerOptions, Keeper};
 pub use error::Error;
 pub use event::{Event, EventKind};
 pub use fdp::{FdpConfiguration, FdpEventSource};
@@ -88,4 +94,11 @@ pub use queue::{
 };
 pub use ring::{Ring, RingCompletions};
 pub use share::{SHARES_MAX, SharedController, Sharing};
+pub use tcp::{
+    DiscoveryEntry, HostIdentity, Reconnect, TcpCompletions, TcpDigests, TcpQueue, TcpTarget, discover,
+};
 pub use unvme_bus::{DmaBuf, DmaPool, PoolId};
+
+/// For the fuzz target of the same name; no part of the interface.
+#[doc(hidden)]
+pub use tcp::fuzzing::tcp_host;

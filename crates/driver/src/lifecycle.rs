@@ -15,11 +15,11 @@ use crate::admin_queue::command_name;
 use crate::device::{CAP_CSS_PROFILE, Device};
 use crate::pace::Pace;
 use crate::queue::Payload;
-use crate::{Error, pci};
+use crate::{Error, limits, pci};
 
 /// CC.IOSQES and CC.IOCQES: 64 and 16 bytes as powers of two.
-const IOSQES: u8 = 6;
-const IOCQES: u8 = 4;
+pub(crate) const IOSQES: u8 = 6;
+pub(crate) const IOCQES: u8 = 4;
 /// Critical warnings to report: spare, temperature, reliability, read only, backup (Base figure 206).
 const SMART_WARNINGS: u8 = critical_warning::SPARE
     | critical_warning::TEMPERATURE
@@ -228,27 +228,14 @@ impl Device {
         let sets = self
             .bring_up_read(admin::Command::Identify(command).encode())
             .map(|bytes| IoCommandSets::read_from_bytes(&bytes).unwrap_or_default());
-        let combinations = match sets {
-            Ok(sets) => sets.combinations,
+        let best = match sets {
+            Ok(sets) => limits::best_profile(&sets),
             Err(e) => return tracing::warn!(error = %e, "I/O command set combinations"),
         };
-        let used = combinations.iter().take_while(|sets| **sets != 0);
-        let Some((index, _)) =
-            used.enumerate().max_by_key(|(index, sets)| (sets.count_ones(), usize::MAX - index))
-        else {
-            return;
-        };
-        if index == 0 {
-            // The default; many controllers with one combination do not have the feature.
-            return;
-        }
-        let command = admin::SetFeatures {
-            fid: fid::IO_COMMAND_SET_PROFILE,
-            cdw11: index as u32,
-            ..admin::SetFeatures::default()
-        };
-        match self.bring_up_command(admin::Command::SetFeatures(command).encode(), None) {
-            Ok(_) => self.set_profile(index as u32),
+        // 0 is the default; many controllers with one combination do not have the feature.
+        let Some(index) = best.filter(|index| *index > 0) else { return };
+        match self.bring_up_command(set_feature(fid::IO_COMMAND_SET_PROFILE, index), None) {
+            Ok(_) => self.set_profile(index),
             Err(e) => tracing::warn!(error = %e, index, "I/O command set profile"),
         }
     }
@@ -260,32 +247,15 @@ impl Device {
             0 => self.options.io_queues.clamp(1, IO_QUEUES_MAX),
             granted => granted as u16,
         };
-        let asked = NumberOfQueues::new().with_submission_z(wanted - 1).with_completion_z(wanted - 1);
-        let command = admin::SetFeatures {
-            fid: fid::NUMBER_OF_QUEUES,
-            cdw11: asked.into_bits(),
-            ..admin::SetFeatures::default()
-        };
-        let completion = self.bring_up_command(admin::Command::SetFeatures(command).encode(), None)?;
-        let granted = NumberOfQueues::from_bits(completion.result as u32);
-        let pairs = u32::from(granted.submission_z().min(granted.completion_z())) + 1;
-        self.grant_queues(pairs.min(u32::from(wanted)) as u16);
+        let completion = self.bring_up_command(queues_request(wanted), None)?;
+        self.grant_queues(queues_granted(wanted, completion.result));
         Ok(())
     }
 
     /// Asks for health warnings, and for the notices among those offered that say what to read again. A controller that
     /// refuses keeps its own choice.
     fn configure_events(&self, identify: &IdentifyController) {
-        let wanted = AsyncEventConfiguration::new()
-            .with_smart_critical_warnings(SMART_WARNINGS)
-            .with_namespace_attributes(identify.oaes & oaes::NAMESPACE_ATTRIBUTES != 0)
-            .with_firmware_activation(identify.oaes & oaes::FIRMWARE_ACTIVATION != 0);
-        let command = admin::SetFeatures {
-            fid: fid::ASYNC_EVENT_CONFIGURATION,
-            cdw11: wanted.into_bits(),
-            ..admin::SetFeatures::default()
-        };
-        if let Err(e) = self.bring_up_command(admin::Command::SetFeatures(command).encode(), None) {
+        if let Err(e) = self.bring_up_command(events_request(identify), None) {
             tracing::warn!(error = %e, "asynchronous event configuration");
         }
     }
@@ -449,7 +419,35 @@ impl Device {
 }
 
 /// I/O queue pairs asked for at most: identifiers are 16 bits wide and 0 is the admin queue's.
-const IO_QUEUES_MAX: u16 = u16::MAX - 1;
+pub(crate) const IO_QUEUES_MAX: u16 = u16::MAX - 1;
+
+/// Set Features that asks for `wanted` queue pairs.
+pub(crate) fn queues_request(wanted: u16) -> Sqe {
+    let asked = NumberOfQueues::new().with_submission_z(wanted - 1).with_completion_z(wanted - 1);
+    set_feature(fid::NUMBER_OF_QUEUES, asked.into_bits())
+}
+
+/// The queue pairs that the result of [`queues_request`] grants.
+pub(crate) fn queues_granted(wanted: u16, result: u64) -> u16 {
+    let granted = NumberOfQueues::from_bits(result as u32);
+    let pairs = u32::from(granted.submission_z().min(granted.completion_z())) + 1;
+    pairs.min(u32::from(wanted)) as u16
+}
+
+/// Set Features that asks for the events the driver wants, of those that are offered.
+pub(crate) fn events_request(identify: &IdentifyController) -> Sqe {
+    let wanted = AsyncEventConfiguration::new()
+        .with_smart_critical_warnings(SMART_WARNINGS)
+        .with_namespace_attributes(identify.oaes & oaes::NAMESPACE_ATTRIBUTES != 0)
+        .with_firmware_activation(identify.oaes & oaes::FIRMWARE_ACTIVATION != 0);
+    set_feature(fid::ASYNC_EVENT_CONFIGURATION, wanted.into_bits())
+}
+
+/// Set Features of a feature without data.
+pub(crate) fn set_feature(fid: u8, value: u32) -> Sqe {
+    let command = admin::SetFeatures { fid, cdw11: value, ..admin::SetFeatures::default() };
+    admin::Command::SetFeatures(command).encode()
+}
 
 /// A queue pair to create.
 pub(crate) struct PairRequest {

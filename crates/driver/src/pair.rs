@@ -88,6 +88,10 @@ pub(crate) enum Refused {
 pub(crate) const FOREIGN_BUFFER: &str = "the buffer belongs to another controller, whose addresses mean other memory to this one; allocate it from the \
      controller it is sent to";
 
+/// What the owner of a [`Refused::NoKeyMemory`] is told.
+pub(crate) const NO_KEY_MEMORY: &str =
+    "the key travels in memory, which the queue was created without (QueueOptions::long_keys)";
+
 /// The PRP list of a transfer that is too long for the list of its slot.
 struct FarList {
     /// Slot that uses it, or has last used it.

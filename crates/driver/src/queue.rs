@@ -9,6 +9,7 @@ use unvme_spec::{Qid, Sqe, Status};
 
 use crate::kernel::{KernelCompletions, KernelQueue};
 use crate::kv::KvCommand;
+use crate::tcp::{TcpCompletions, TcpQueue};
 use crate::{Error, Ring};
 
 /// Most commands a queue takes: 4095 slots leave 4 bits of the command identifier for a count of reuse.
@@ -139,6 +140,8 @@ pub enum Queue {
     Ring(Ring),
     /// An io_uring on what the kernel's driver offers.
     Kernel(KernelQueue),
+    /// A connection to a target on the network.
+    Tcp(Box<TcpQueue>),
 }
 
 impl Queue {
@@ -153,6 +156,7 @@ impl Queue {
         match self {
             Self::Ring(ring) => ring.submit(sqe, payload, token),
             Self::Kernel(queue) => queue.submit(sqe, payload, token),
+            Self::Tcp(queue) => queue.submit(sqe, payload, token),
         }
     }
 
@@ -173,6 +177,7 @@ impl Queue {
         match self {
             Self::Ring(ring) => ring.submit_kv(command, buf, token),
             Self::Kernel(queue) => queue.submit_kv(command, buf, token),
+            Self::Tcp(queue) => queue.submit_kv(command, buf, token),
         }
     }
 
@@ -185,18 +190,21 @@ impl Queue {
         match self {
             Self::Ring(ring) => ring.ring(),
             Self::Kernel(queue) => queue.ring(),
+            Self::Tcp(queue) => queue.ring(),
         }
     }
 
     /// Up to `max` completions that are there now; never blocks on a device that works.
     ///
     /// A controller that stopped working is noticed here: commands beyond their time are aborted, then the controller
-    /// is reset, which can take as long as the controller's own limits allow.
+    /// is reset, which can take as long as the controller's own limits allow. A lost connection to a controller on the
+    /// network is made anew here as well as in [`Queue::wait`], which takes as long as a connection may.
     #[inline]
     pub fn poll(&mut self, max: usize) -> Completions<'_> {
         match self {
             Self::Ring(ring) => Completions::Ring(ring.poll(max)),
             Self::Kernel(queue) => Completions::Kernel(queue.poll(max)),
+            Self::Tcp(queue) => Completions::Tcp(queue.poll(max)),
         }
     }
 
@@ -210,6 +218,7 @@ impl Queue {
         match self {
             Self::Ring(ring) => ring.wait(timeout),
             Self::Kernel(queue) => queue.wait(timeout),
+            Self::Tcp(queue) => queue.wait(timeout),
         }
     }
 
@@ -219,6 +228,7 @@ impl Queue {
         match self {
             Self::Ring(ring) => Completions::Ring(ring.take(max)),
             Self::Kernel(queue) => Completions::Kernel(queue.poll(max)),
+            Self::Tcp(queue) => Completions::Tcp(queue.poll(max)),
         }
     }
 
@@ -228,6 +238,7 @@ impl Queue {
         match self {
             Self::Ring(ring) => ring.advancer(),
             Self::Kernel(_) => None,
+            Self::Tcp(_) => None,
         }
     }
 
@@ -237,6 +248,7 @@ impl Queue {
         match self {
             Self::Ring(ring) => ring.interrupt(),
             Self::Kernel(queue) => queue.interrupt(),
+            Self::Tcp(queue) => queue.interrupt(),
         }
     }
 
@@ -246,6 +258,7 @@ impl Queue {
         match self {
             Self::Ring(ring) => ring.outstanding(),
             Self::Kernel(queue) => queue.outstanding(),
+            Self::Tcp(queue) => queue.outstanding(),
         }
     }
 
@@ -255,6 +268,7 @@ impl Queue {
         match self {
             Self::Ring(ring) => ring.capacity(),
             Self::Kernel(queue) => queue.capacity(),
+            Self::Tcp(queue) => queue.capacity(),
         }
     }
 
@@ -263,6 +277,7 @@ impl Queue {
         match self {
             Self::Ring(ring) => ring.id(),
             Self::Kernel(queue) => queue.id(),
+            Self::Tcp(queue) => queue.id(),
         }
     }
 
@@ -271,6 +286,7 @@ impl Queue {
         match self {
             Self::Ring(ring) => ring.mode(),
             Self::Kernel(queue) => queue.mode(),
+            Self::Tcp(queue) => queue.mode(),
         }
     }
 }
@@ -311,6 +327,8 @@ pub enum Completions<'a> {
     Ring(crate::ring::RingCompletions<'a>),
     /// From a [`KernelQueue`].
     Kernel(KernelCompletions<'a>),
+    /// From a [`TcpQueue`].
+    Tcp(TcpCompletions<'a>),
 }
 
 impl Iterator for Completions<'_> {
@@ -321,6 +339,7 @@ impl Iterator for Completions<'_> {
         match self {
             Self::Ring(completions) => completions.next(),
             Self::Kernel(completions) => completions.next(),
+            Self::Tcp(completions) => completions.next(),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::hybrid::Learnt;
 use crate::kv::KvCommand;
 use crate::lifecycle::{Lifecycle, PairRequest};
 use crate::pace::Pace;
-use crate::pair::{CQ_SLACK, FOREIGN_BUFFER, Pair, PairConfig, Refused};
+use crate::pair::{CQ_SLACK, FOREIGN_BUFFER, NO_KEY_MEMORY, Pair, PairConfig, Refused};
 use crate::queue::{
     Advancer, Completion, CompletionMode, DEPTH_MAX, DataPointers, Payload, QueueOptions, Rejected,
 };
@@ -275,10 +275,7 @@ impl Ring {
             Refused::NoList => {
                 Error::Exhausted("no memory is left for the PRP list of a transfer".to_owned())
             }
-            Refused::NoKeyMemory => Error::InvalidArgument(
-                "the key travels in memory, which the queue was created without (QueueOptions::long_keys)"
-                    .to_owned(),
-            ),
+            Refused::NoKeyMemory => Error::InvalidArgument(NO_KEY_MEMORY.to_owned()),
         };
         Rejected { error, buf }
     }
@@ -475,7 +472,7 @@ impl Ring {
             self.device.notice_gone(self.joined);
             return;
         }
-        let Some(overdue) = self.watch.next(now, &mut self.pair) else { return };
+        let Some(overdue) = self.watch.next(now, self.pair.deadlines()) else { return };
         let what = format!("command {:#06x} on queue {}", overdue.cid.0, self.lane);
         if overdue.was_aborted {
             self.reset(self.watch.timeout(what));

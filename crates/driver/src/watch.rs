@@ -9,7 +9,6 @@ use std::time::Duration;
 use unvme_spec::Cid;
 
 use crate::Error;
-use crate::pair::Pair;
 
 /// Time between two questions whether the other side is still there.
 const PRESENCE_INTERVAL: Duration = Duration::from_millis(1);
@@ -66,15 +65,19 @@ impl Watch {
         due
     }
 
-    /// Looks at all commands the device has, if it is time. The worst one that must be acted upon, if there is one.
-    pub(crate) fn next(&mut self, now: u64, pair: &mut Pair) -> Option<Overdue> {
+    /// Looks at all commands the device has, each with its deadline, if it is time. The worst one that must be acted upon, if there is one.
+    pub(crate) fn next<'a>(
+        &mut self,
+        now: u64,
+        commands: impl Iterator<Item = (Cid, &'a mut u64)>,
+    ) -> Option<Overdue> {
         if now < self.next_look {
             return None;
         }
         self.next_look = now + self.interval().as_nanos() as u64;
         let after = |limit: Duration, stage| (now.saturating_add(nanoseconds(limit)) & !STAGE_MASK) | stage;
         let mut overdue = None;
-        for (cid, deadline) in pair.deadlines() {
+        for (cid, deadline) in commands {
             if *deadline == 0 {
                 *deadline = after(self.timeout, RUNNING).max(STAGE_MASK + 1);
             }

@@ -9,7 +9,7 @@ use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue};
 use unvme_bus::Region;
 
-use super::memory::{Memory, UNIT_BYTES};
+use crate::memory::{Memory, UNIT_BYTES};
 
 /// Places for regions: 8 GiB of pool, when it grew by the smallest step.
 const BUFFERS_MAX: u32 = 4096;

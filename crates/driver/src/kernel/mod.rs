@@ -24,16 +24,16 @@ use unvme_spec::regs::{Cap, VERSION_2_0};
 use unvme_spec::{Qid, Sqe};
 
 use crate::controller::ControllerOptions;
+use crate::memory::Memory;
 use crate::pair::FOREIGN_BUFFER;
 use crate::queue::{Completion, DEPTH_MAX, Payload};
-use crate::{DmaBuf, Error};
+use crate::{DmaBuf, Error, limits};
 
 mod block;
 mod describe;
 mod errno;
 mod fixed;
 mod ioctl;
-mod memory;
 mod nodes;
 mod nvme;
 mod overdue;
@@ -47,7 +47,6 @@ mod wire;
 pub use queue::{KernelCompletions, KernelQueue};
 
 use block::BlockFile;
-use memory::Memory;
 use nodes::{Node, Roots};
 use nvme::NvmeNodes;
 
@@ -81,7 +80,7 @@ impl KernelDevice {
 
     fn open_at(roots: &Roots, path: &Path, options: ControllerOptions) -> Result<Self, Error> {
         options.check()?;
-        let memory = Arc::new(Memory::default());
+        let memory = Arc::new(Memory::beside_kernel());
         let target = match nodes::identify(roots, path)? {
             Node::File => Target::Block(BlockFile::file(path)?),
             Node::Block(sysfs) => Target::Block(BlockFile::device(path, &sysfs)?),
@@ -100,18 +99,9 @@ impl KernelDevice {
             version = identify.ver;
             cap = cap.with_mqes_z(nodes.queue_entries_z());
             // The kernel's driver takes controllers with pages of 4 KiB alone, in which MDTS is counted.
-            let mdts = match identify.mdts {
-                0 => usize::MAX,
-                power => {
-                    PAGE_BYTES.checked_shl(power.into()).filter(|bytes| *bytes > 0).unwrap_or(usize::MAX)
-                }
-            };
+            let mdts = limits::transfer_bytes_max(&identify, PAGE_BYTES);
             transfer_bytes_max = transfer_bytes_max.min(mdts).min(nodes.transfer_bytes_max());
-            // FWUG: 0 no information, FFh no restriction; otherwise units of 4 KiB (Base figure 313).
-            firmware_piece_bytes = match identify.fwug {
-                0 | 0xff => PAGE_BYTES,
-                units => usize::from(units) * PAGE_BYTES,
-            };
+            firmware_piece_bytes = limits::firmware_piece_bytes(&identify);
         }
         let taken = Mutex::new(vec![false; usize::from(options.io_queues)]);
         let epoch = AtomicU64::new(1);

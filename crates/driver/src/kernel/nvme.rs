@@ -14,12 +14,12 @@ use unvme_spec::identify::{
 use unvme_spec::{Nsid, Sqe, Status, admin};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::memory::Memory;
 use super::nodes::{self, Roots};
 use super::uring::{Operation, Uring, UringOptions};
 use super::wire::CommandKind;
 use super::{errno, ioctl};
 use crate::admin_queue::command_name;
+use crate::memory::Memory;
 use crate::queue::{Completion, Payload};
 use crate::{DmaBuf, Error};
 

@@ -17,9 +17,9 @@ use unvme_spec::Sqe;
 
 use super::errno;
 use super::fixed::FixedBuffers;
-use super::memory::Memory;
 use super::wire;
 use crate::Error;
+use crate::memory::Memory;
 
 /// End of the list of free slots.
 const NONE: u32 = u32::MAX;

@@ -125,8 +125,9 @@ impl Controller {
     fn pci_device(&self) -> Result<&Arc<Device>, Error> {
         match &self.host {
             Host::Own(device) => Ok(device),
-            Host::Kernel(_) => Err(Error::Unsupported(
-                "a controller of the kernel's driver is not shared: others can open it as this process does"
+            Host::Kernel(_) | Host::Tcp(_) => Err(Error::Unsupported(
+                "a controller of the kernel's driver, or on the network, is not shared: others can open it as this \
+                 process does"
                     .to_owned(),
             )),
         }

@@ -90,11 +90,11 @@ pub(crate) fn options_out_of_range_are_refused(transport: Transport) {
     let rig = transport(small());
     for (transfer_bytes_max, io_queues) in [(4095, 64), (1 << 31, 64), (4096, 0)] {
         let options = ControllerOptions { transfer_bytes_max, io_queues, ..rig.options() };
-        let error = Controller::open(rig.function.clone(), options).unwrap_err();
+        let error = rig.try_open(options).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
     }
     let options = ControllerOptions { transfer_bytes_max: 4096, io_queues: 1, ..rig.options() };
-    let controller = Controller::open(rig.function.clone(), options).unwrap();
+    let controller = rig.try_open(options).unwrap();
     assert_eq!((controller.queues_max(), controller.transfer_bytes_max().unwrap()), (1, 4096));
 }
 

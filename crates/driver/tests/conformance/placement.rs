@@ -246,7 +246,8 @@ pub(crate) fn fdp_is_enabled_without_namespaces_and_they_are_created_with_handle
     assert_eq!(create(&controller, &[4]), Err(Status::INVALID_PLACEMENT_HANDLE_LIST), "there are four");
     assert_eq!(create(&controller, &[1, 1]), Err(Status::INVALID_PLACEMENT_HANDLE_LIST), "twice");
     let nsid = create(&controller, &[3, 1]).unwrap();
-    controller.attach_namespace(nsid, &[0]).or_else(|_| controller.attach_namespace(nsid, &[1])).unwrap();
+    let own = controller.identify_controller().unwrap().cntlid;
+    controller.attach_namespace(nsid, &[own]).unwrap();
     use RuhUse as Use;
     let usage = controller.fdp_ruh_usage(GROUP).unwrap();
     assert_eq!(usage, [Use::UNUSED, Use::HOST_SPECIFIED, Use::UNUSED, Use::HOST_SPECIFIED]);

@@ -10,12 +10,14 @@ use tempfile::NamedTempFile;
 use unvme_bus::vfio_user::{Client, Server};
 use unvme_bus::{Clock, EventFd, Function};
 use unvme_driver::{
-    Completion, Controller, ControllerOptions, DmaBuf, Namespace, Payload, Queue, QueueOptions,
+    Completion, Controller, ControllerOptions, DmaBuf, Error, Event, Namespace, Payload, Queue, QueueOptions,
 };
 use unvme_spec::{Nsid, Sqe};
+use unvme_ssd::fabrics::Access;
 use unvme_ssd::{MemoryStore, Ssd, SsdConfig};
 
 use crate::saboteur::Saboteur;
+use crate::served::Served;
 
 /// How a behaviour makes its device.
 pub(crate) type Transport = fn(SsdConfig) -> Rig;
@@ -37,13 +39,22 @@ pub(crate) struct Rig {
     server: Option<Serving>,
     /// In place of the SSD.
     file: Option<NamedTempFile>,
+    /// The SSD on the network; the saboteur is not asked.
+    network: Option<Served>,
 }
 
 impl Rig {
     /// The host drives the device itself, on a virtual clock.
     pub(crate) fn in_process(config: SsdConfig) -> Self {
         let saboteur = device(config);
-        Self { function: saboteur.clone(), saboteur, clock: Clock::manual(), server: None, file: None }
+        Self {
+            function: saboteur.clone(),
+            saboteur,
+            clock: Clock::manual(),
+            server: None,
+            file: None,
+            network: None,
+        }
     }
 
     /// The device is served on a socket by two threads of this process.
@@ -51,7 +62,7 @@ impl Rig {
         let saboteur = device(config);
         let server = Serving::start(saboteur.clone());
         let function = Client::connect(&server.path).expect("connect");
-        Self { function, saboteur, clock: Clock::wall(), server: Some(server), file: None }
+        Self { function, saboteur, clock: Clock::wall(), server: Some(server), file: None, network: None }
     }
 
     /// A file as large as the device would be, through the kernel's block layer. The SSD is there, and not asked.
@@ -62,8 +73,20 @@ impl Rig {
         Self { clock: Clock::wall(), file: Some(file), ..Self::in_process(config) }
     }
 
+    /// The device is served by NVMe/TCP, by a thread of this process.
+    pub(crate) fn tcp(config: SsdConfig) -> Self {
+        let ssd = ssd(config);
+        let saboteur = Saboteur::new(ssd.clone());
+        let network = Some(Served::start(ssd, Access::Any));
+        Self { function: saboteur.clone(), saboteur, clock: Clock::wall(), server: None, file: None, network }
+    }
+
+    pub(crate) fn is_on_network(&self) -> bool {
+        self.network.is_some()
+    }
+
     pub(crate) fn is_remote(&self) -> bool {
-        self.server.is_some()
+        self.server.is_some() || self.network.is_some()
     }
 
     pub(crate) fn options(&self) -> ControllerOptions {
@@ -71,13 +94,18 @@ impl Rig {
     }
 
     pub(crate) fn open(&self) -> Controller {
-        match &self.file {
-            None => Controller::open(self.function.clone(), self.options()).expect("open the controller"),
-            Some(file) => {
+        self.try_open(self.options()).expect("open the controller")
+    }
+
+    pub(crate) fn try_open(&self, options: ControllerOptions) -> Result<Controller, Error> {
+        match (&self.file, &self.network) {
+            (Some(file), _) => {
                 // The longest transfer of the virtual SSD.
-                let options = ControllerOptions { transfer_bytes_max: 2 << 20, ..self.options() };
-                Controller::open_kernel(file.path(), options).expect("open the file")
+                let options = ControllerOptions { transfer_bytes_max: 2 << 20, ..options };
+                Controller::open_kernel(file.path(), options)
             }
+            (None, Some(network)) => Controller::open_tcp(network.target(), options),
+            (None, None) => Controller::open(self.function.clone(), options),
         }
     }
 
@@ -95,8 +123,12 @@ impl Rig {
 }
 
 fn device(config: SsdConfig) -> Arc<Saboteur> {
+    Saboteur::new(ssd(config))
+}
+
+pub(crate) fn ssd(config: SsdConfig) -> Arc<Ssd> {
     let store = MemoryStore::new(config.store_bytes().expect("a geometry")).expect("memory");
-    Saboteur::new(Ssd::new(config, Box::new(store)).expect("device"))
+    Ssd::new(config, Box::new(store)).expect("device")
 }
 
 struct Serving {
@@ -160,6 +192,20 @@ pub(crate) fn run(queue: &mut Queue, sqe: Sqe, payload: Option<Payload>) -> Comp
     let completion = next(queue);
     assert_eq!(completion.token, 7);
     completion
+}
+
+/// Events that are reported; those of a device elsewhere take a while to arrive.
+pub(crate) fn events(rig: &Rig, controller: &Controller) -> Vec<Event> {
+    for _ in 0..2000 {
+        let events = controller.poll_events().expect("poll for events");
+        if !events.is_empty() {
+            return events;
+        }
+        if rig.is_remote() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Vec::new()
 }
 
 /// A controller, a queue of `options` and namespace 1.

@@ -64,7 +64,9 @@ pub(crate) fn random_commands_leave_what_a_model_has(transport: Transport) {
 
 pub(crate) fn every_length_up_to_the_limit_comes_back_as_it_was_written(transport: Transport) {
     let rig = transport(small());
-    let options = QueueOptions { data_pointers: DataPointers::Prp, ..QueueOptions::default() };
+    // Over a network data has no addresses.
+    let data_pointers = if rig.is_on_network() { DataPointers::Sgl } else { DataPointers::Prp };
+    let options = QueueOptions { data_pointers, ..QueueOptions::default() };
     let (controller, mut queue, namespace) = block_queue(&rig, &options);
     let mut random = Random::seeded();
     assert_eq!(namespace.transfer_blocks_max(), 4096);

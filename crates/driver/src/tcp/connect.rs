@@ -1,0 +1,355 @@
+//! A queue's connection, from the socket to the end of authentication: what is done before any other command
+//! (NVMe/TCP Transport 3.3, Base 6.3, 8.3.4).
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use unvme_bus::DmaPool;
+use unvme_bus::socket::{Piece, Room};
+use unvme_fabric::{FabricError, PskVersion, Stream};
+use unvme_spec::fabrics::{
+    CNTLID_DYNAMIC, Command, Connect, ConnectData, Connected, InvalidParameter, Property, nqn_bytes, status,
+};
+use unvme_spec::tcp::ADMIN_IN_CAPSULE_BYTES;
+use unvme_spec::{Qid, Sqe, Status};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::authenticate;
+use super::link::{Link, LinkConfig, await_ready};
+use super::pdu::{self, Agreement, Fault, INIT_BYTES};
+use super::target::TcpTarget;
+use crate::Error;
+use crate::queue::{Completion, Payload};
+
+/// Time for a connection to come about, and for the answer to its first PDU.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// Time for each command until the queue can be used.
+const COMMAND_LIMIT: Duration = Duration::from_secs(10);
+/// Commands of a connection that is being set up: one at a time.
+const DEPTH: u16 = 2;
+/// Byte offset of CATTR in Connect: the parameter that a target may not take.
+const CATTR_OFFSET: u16 = 46;
+/// Byte offset of CNTLID in the data of Connect.
+const CNTLID_OFFSET: u16 = 16;
+/// Byte offset of QID in Connect.
+const QID_OFFSET: u16 = 42;
+
+/// What kind of queue a connection is to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Role {
+    pub(super) qid: Qid,
+    /// Entries of the queue, zero-based.
+    pub(super) sqsize_z: u16,
+    /// Controller of the association; [`CNTLID_DYNAMIC`] for the connection that makes one.
+    pub(super) cntlid: u16,
+}
+
+impl Role {
+    /// The admin queue of a new association.
+    pub(super) fn admin(entries: u16) -> Self {
+        Self { qid: Qid::ADMIN, sqsize_z: entries - 1, cntlid: CNTLID_DYNAMIC }
+    }
+}
+
+/// A connection whose queue takes commands.
+pub(super) struct Connection {
+    link: Link,
+    agreed: Agreement,
+    pool: DmaPool,
+    pub(super) cntlid: u16,
+}
+
+impl Connection {
+    /// Connects, and authenticates where one of the two wants that.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Denied`], [`Error::Timeout`], [`Error::Protocol`], [`Error::Status`].
+    pub(super) fn open(target: &TcpTarget, pool: &DmaPool, role: Role) -> Result<Self, Refusal> {
+        match Self::attempt(target, pool, role, Connect::DISABLE_SQ_FLOW_CONTROL) {
+            // A target that cannot do without flow control says which parameter it does not take.
+            Err(Refusal::Parameter(InvalidParameter { in_data: false, offset }))
+                if offset & !1 == CATTR_OFFSET =>
+            {
+                Self::attempt(target, pool, role, 0)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn attempt(target: &TcpTarget, pool: &DmaPool, role: Role, attributes: u8) -> Result<Self, Refusal> {
+        let mut stream = dial(target)?;
+        let agreed = initialize(&mut stream, target)?;
+        let is_secure = stream.is_secure();
+        let mut link = Link::new(&LinkConfig {
+            depth: DEPTH,
+            is_admin: true,
+            long_keys: false,
+            pool: pool.id(),
+            transfer_bytes_max: ADMIN_IN_CAPSULE_BYTES as usize,
+        });
+        link.attach(stream, agreed, ADMIN_IN_CAPSULE_BYTES);
+        let mut this = Self { link, agreed, pool: pool.clone(), cntlid: 0 };
+        let connected = this.connect(target, role, attributes)?;
+        this.cntlid = connected.cntlid;
+        if connected.must_authenticate_securely && !is_secure {
+            return Err(Error::Denied(format!(
+                "{} wants hosts to authenticate on a secure channel: a TLS key is needed",
+                target.shown()
+            ))
+            .into());
+        }
+        let must = connected.must_authenticate || connected.must_authenticate_securely;
+        if must || target.controller_secret.is_some() {
+            authenticate::run(&mut this, target)?;
+        }
+        Ok(this)
+    }
+
+    fn connect(&mut self, target: &TcpTarget, role: Role, attributes: u8) -> Result<Connected, Refusal> {
+        let mut data = ConnectData::new_zeroed();
+        data.hostid = target.host_identity.id;
+        data.cntlid = role.cntlid.into();
+        data.subnqn = nqn_bytes(&target.nqn).unwrap_or(data.subnqn);
+        data.hostnqn = nqn_bytes(&target.host_identity.nqn).unwrap_or(data.hostnqn);
+        let is_admin = role.qid == Qid::ADMIN;
+        let keep_alive_ms = if is_admin { target.keep_alive.as_millis() as u32 } else { 0 };
+        let sqe = Command::Connect(Connect {
+            record_format: 0,
+            qid: role.qid,
+            sqsize_z: role.sqsize_z,
+            attributes,
+            keep_alive_ms,
+        })
+        .encode();
+        let completion = self.call("Connect", sqe, Some(data.as_bytes()))?;
+        if completion.status.is_success() {
+            let connected = Connected::from_dword(completion.result as u32);
+            if !is_admin && connected.cntlid != role.cntlid {
+                return Err(Error::Protocol(format!(
+                    "queue {} was connected to controller {}, which is not {}",
+                    role.qid, connected.cntlid, role.cntlid
+                ))
+                .into());
+            }
+            return Ok(connected);
+        }
+        let kind = completion.status.kind();
+        if kind == status::CONNECT_INVALID_PARAMETERS {
+            return Err(Refusal::Parameter(InvalidParameter::from_dword(completion.result as u32)));
+        }
+        let name = status::name(kind).unwrap_or("unknown status");
+        let (shown, nqn, host) = (target.shown(), &target.nqn, &target.host_identity.nqn);
+        Err(Refusal::Error(match kind {
+            status::CONNECT_INVALID_HOST => {
+                Error::Denied(format!("{shown}: {nqn} does not let {host} in ({name})"))
+            }
+            status::CONTROLLER_BUSY => Error::Unreachable(format!("{shown}: {nqn} is busy ({name})")),
+            _ => Error::Status { what: format!("Connect to {nqn} at {shown}"), status: completion.status },
+        }))
+    }
+
+    /// Sends a command, with data or without, and waits for its completion.
+    ///
+    /// # Errors
+    /// Those of [`Link::call`].
+    pub(super) fn call(&mut self, what: &str, sqe: Sqe, data: Option<&[u8]>) -> Result<Completion, Error> {
+        let payload = match data {
+            None => None,
+            Some(data) => {
+                let mut buf = self.pool.alloc(data.len())?;
+                buf.write(0, data);
+                Some(Payload::whole(buf))
+            }
+        };
+        self.link.call(what, sqe, payload, COMMAND_LIMIT)
+    }
+
+    /// As [`Connection::call`] for a command whose success is the only good status.
+    ///
+    /// # Errors
+    /// [`Error::Status`] as well.
+    pub(super) fn succeed(&mut self, what: &str, sqe: Sqe, data: Option<&[u8]>) -> Result<u64, Error> {
+        let completion = self.call(what, sqe, data)?;
+        Error::check(|| what.to_owned(), completion.status)?;
+        Ok(completion.result)
+    }
+
+    /// Sends a command that returns up to `bytes` of data.
+    ///
+    /// # Errors
+    /// As [`Connection::succeed`].
+    pub(super) fn read(&mut self, what: &str, sqe: Sqe, bytes: usize) -> Result<Vec<u8>, Error> {
+        let payload = Payload::whole(self.pool.alloc(bytes)?);
+        let completion = self.link.call(what, sqe, Some(payload), COMMAND_LIMIT)?;
+        Error::check(|| what.to_owned(), completion.status)?;
+        Ok(completion.buf.map(|buf| buf.to_vec()).unwrap_or_default())
+    }
+
+    /// Reads a property: a register of the controller.
+    ///
+    /// # Errors
+    /// As [`Connection::succeed`].
+    pub(super) fn property(&mut self, offset: u64, is_wide: bool) -> Result<u64, Error> {
+        let property = Property { offset: offset as u32, is_wide: Some(is_wide), value: 0 };
+        self.succeed("Property Get", Command::PropertyGet(property).encode(), None)
+    }
+
+    /// Sets a property of 4 bytes.
+    ///
+    /// # Errors
+    /// As [`Connection::succeed`].
+    pub(super) fn set_property(&mut self, offset: u64, value: u32) -> Result<(), Error> {
+        let property = Property { offset: offset as u32, is_wide: Some(false), value: value.into() };
+        self.succeed("Property Set", Command::PropertySet(property).encode(), None).map(|_| ())
+    }
+
+    /// Lets go of the connection, for a link of its own.
+    pub(super) fn into_parts(mut self) -> Option<(Stream, Agreement)> {
+        Some((self.link.take_stream()?, self.agreed))
+    }
+}
+
+/// Why a connection did not come about.
+pub(super) enum Refusal {
+    Error(Error),
+    /// A parameter of Connect.
+    Parameter(InvalidParameter),
+}
+
+impl Refusal {
+    /// Whether the target says that the queue identifier is in use.
+    pub(super) fn is_queue_taken(&self) -> bool {
+        match self {
+            Self::Error(Error::Status { status, .. }) => {
+                [Status::COMMAND_SEQUENCE_ERROR, Status::INVALID_QUEUE_IDENTIFIER].contains(&status.kind())
+            }
+            Self::Error(_) => false,
+            Self::Parameter(at) => !at.in_data && at.offset == QID_OFFSET,
+        }
+    }
+
+    /// Whether the target says that there is no such controller: the association has ended, and nobody has noticed yet.
+    pub(super) fn is_stale(&self) -> bool {
+        matches!(self, Self::Parameter(InvalidParameter { in_data: true, offset: CNTLID_OFFSET }))
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Error(e) => e,
+            Refusal::Parameter(at) => Self::Denied(parameter_text(at)),
+        }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(e: Error) -> Self {
+        Self::Error(e)
+    }
+}
+
+/// What a target means that does not take a parameter (Base figures 545 and 546).
+fn parameter_text(at: InvalidParameter) -> String {
+    let what = match (at.in_data, at.offset) {
+        (true, 0..16) => "host identifier: it is in use with another name, or is not taken",
+        (true, CNTLID_OFFSET) => "controller identifier",
+        (true, 256..512) => "subsystem NQN: the target has no such subsystem",
+        (true, 512..768) => "host NQN: the target does not know this host",
+        (false, QID_OFFSET) => "queue identifier: it is taken, or there are not so many",
+        (false, 44) => "queue size",
+        (false, 48) => "keep alive time",
+        _ => "a parameter",
+    };
+    let place = if at.in_data { "its data" } else { "its entry" };
+    format!("{}: {what} (byte {} of {place})", name_of(status::CONNECT_INVALID_PARAMETERS), at.offset)
+}
+
+fn name_of(status: Status) -> &'static str {
+    status::name(status).unwrap_or("refused")
+}
+
+/// A socket to the first address of the target that answers.
+fn dial(target: &TcpTarget) -> Result<Stream, Error> {
+    let shown = target.shown();
+    let unreachable = |e: &dyn std::fmt::Display| Error::Unreachable(format!("{shown}: {e}"));
+    let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(|e| unreachable(&e))?;
+    let deadline = Instant::now() + CONNECT_LIMIT;
+    let mut last = unreachable(&"the name has no address");
+    for address in addresses {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        match open(target, address, left) {
+            Ok(stream) => return Ok(stream),
+            Err(e @ FabricError::Tls { .. }) => {
+                return Err(Error::Denied(format!("{shown}: {e}")));
+            }
+            Err(e @ (FabricError::Key { .. } | FabricError::NoTls)) => {
+                return Err(Error::InvalidArgument(e.to_string()));
+            }
+            Err(e) => last = unreachable(&e),
+        }
+    }
+    Err(last)
+}
+
+/// Connects, with a TLS key of the newer form first: old targets know the other one alone.
+fn open(target: &TcpTarget, address: SocketAddr, limit: Duration) -> Result<Stream, FabricError> {
+    let Some(psk) = &target.tls else { return Stream::connect(address, limit, None) };
+    let key = |version| psk.tls(version, &target.host_identity.nqn, &target.nqn);
+    match Stream::connect(address, limit, Some(&key(PskVersion::V1)?)) {
+        Err(FabricError::Tls { .. }) => Stream::connect(address, limit, Some(&key(PskVersion::V0)?)),
+        outcome => outcome,
+    }
+}
+
+/// Initialize Connection Request and Response.
+fn initialize(stream: &mut Stream, target: &TcpTarget) -> Result<Agreement, Error> {
+    let deadline = Instant::now() + CONNECT_LIMIT;
+    let lost = |e: &dyn std::fmt::Display| {
+        Error::Unreachable(format!("{}: {e}; does it speak NVMe/TCP?", target.shown()))
+    };
+    let wait = |stream: &Stream, flags: PollFlags| {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let milliseconds = CONNECT_LIMIT.as_millis() as u64;
+            let what = format!("the answer of {} to the first PDU", target.shown());
+            return Err(Error::Timeout { what, milliseconds });
+        }
+        if !stream.has_buffered() {
+            await_ready(stream, flags, left);
+        }
+        Ok(())
+    };
+    let request = pdu::ic_req(target.digests);
+    let mut sent = 0;
+    while sent < request.len() {
+        match stream.send(&[Piece::Bytes(&request[sent..])]) {
+            Ok(bytes) => sent += bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => wait(stream, PollFlags::OUT)?,
+            Err(e) => return Err(lost(&e)),
+        }
+    }
+    let mut response = [0; INIT_BYTES];
+    let mut received = 0;
+    // A Terminate Request in its place is shorter.
+    while received < expected(&response, received) {
+        match stream.receive(&mut [Room::Bytes(&mut response[received..])]) {
+            Ok(0) if received >= pdu::COMMON_BYTES => break,
+            Ok(0) => return Err(lost(&"the connection was closed")),
+            Ok(bytes) => received += bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => wait(stream, PollFlags::IN)?,
+            Err(e) => return Err(lost(&e)),
+        }
+    }
+    pdu::ic_resp(&response, target.digests).map_err(|Fault { what, .. }| Error::Protocol(what))
+}
+
+/// Bytes of the answer, by what there is of it.
+fn expected(response: &[u8; INIT_BYTES], received: usize) -> usize {
+    let plen = u32::from_le_bytes([response[4], response[5], response[6], response[7]]) as usize;
+    if received < pdu::COMMON_BYTES { INIT_BYTES } else { plen.clamp(pdu::COMMON_BYTES, INIT_BYTES) }
+}

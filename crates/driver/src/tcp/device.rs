@@ -1,0 +1,457 @@
+//! What all queues and users of one controller over TCP share: an association, and what is done when it is lost.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use unvme_bus::{Clock, DmaPool, Function};
+use unvme_fabric::Stream;
+use unvme_spec::fabrics::{Command, DISCOVERY_NQN, Property};
+use unvme_spec::regs::{self, Cap, Csts};
+use unvme_spec::{Cid, Qid, Sqe, admin};
+
+use super::admin::{AdminLimits, TcpAdmin};
+use super::bring_up::{Facts, associate};
+use super::link::Broken;
+use super::pdu::Agreement;
+use super::target::TcpTarget;
+use crate::admin_queue::command_name;
+use crate::controller::ControllerOptions;
+use crate::memory::Memory;
+use crate::queue::{Completion, Payload};
+use crate::watch::nanoseconds;
+use crate::{Error, Event};
+
+/// Time for the last words to a controller that is let go of, or disabled.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
+
+/// Time between two looks whether a controller has shut down.
+const SHUTDOWN_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Where the association stands.
+#[derive(Debug)]
+pub(super) enum Life {
+    /// There is one, since `born`. Of what came before it and did not last: the time without any, and how long to wait
+    /// should this one not last either.
+    Up { born: u64, missed: u64, delay: Duration },
+    /// It was lost; it is tried again at `next`. Times are of the controller's clock.
+    Down { since: u64, next: u64, delay: Duration, why: String },
+    /// It was given up.
+    Gone(String),
+}
+
+impl Life {
+    /// # Errors
+    /// [`Error::Gone`] when the target was given up.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match self {
+            Self::Gone(reason) => Err(Error::Gone { reason: reason.clone() }),
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(crate) struct TcpDevice {
+    pub(super) target: TcpTarget,
+    pub(super) options: ControllerOptions,
+    function: Arc<dyn Function>,
+    pool: DmaPool,
+    pub(super) admin: TcpAdmin,
+    life: Mutex<Life>,
+    /// Even while there is an association, or the target was given up; odd while a lost one is tried again. Queues compare
+    /// it with the value they were connected under.
+    epoch: AtomicU64,
+    /// The last epoch that ended with everything that was outstanding, rather than with a lost connection.
+    reset_epoch: AtomicU64,
+    facts: Mutex<Facts>,
+    /// Queue identifiers that are taken; the index is the number less one.
+    taken: Mutex<Vec<bool>>,
+}
+
+impl TcpDevice {
+    pub(crate) fn open(target: TcpTarget, options: ControllerOptions) -> Result<Self, Error> {
+        options.check()?;
+        target.check()?;
+        if target.nqn == DISCOVERY_NQN {
+            let reason = "a discovery service has no namespaces: ask it with `discover`";
+            return Err(Error::InvalidArgument(reason.to_owned()));
+        }
+        let function: Arc<dyn Function> = Arc::new(Memory::for_network());
+        let pool = DmaPool::new(Arc::clone(&function));
+        let (facts, stream, agreed) = associate(&target, &options, &pool, options.io_queues)?;
+        let now = options.clock.now();
+        let admin = TcpAdmin::new(pool.id(), facts.transfer_bytes_max)?;
+        let this = Self {
+            admin,
+            life: Mutex::new(Life::Up { born: now, missed: 0, delay: Duration::ZERO }),
+            // As of rings, there are two steps for each start.
+            epoch: AtomicU64::new(2),
+            reset_epoch: AtomicU64::new(0),
+            facts: Mutex::new(facts),
+            taken: Mutex::new(vec![false; facts.queues.into()]),
+            target,
+            options,
+            function,
+            pool,
+        };
+        this.install(stream, agreed, facts)?;
+        Ok(this)
+    }
+
+    fn install(&self, stream: Stream, agreed: Agreement, facts: Facts) -> Result<(), Error> {
+        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = facts;
+        let limits = AdminLimits {
+            transfer_bytes_max: facts.transfer_bytes_max,
+            events: facts.events,
+            now: self.options.clock.now(),
+        };
+        self.admin.attach(stream, agreed, limits)
+    }
+
+    pub(super) fn facts(&self) -> Facts {
+        *self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn life(&self) -> MutexGuard<'_, Life> {
+        // A panic amid a reconnection leaves it lost, and it is tried again.
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        // Acquire: pairs with the Release of whoever changed it.
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Whether commands that were sent under `epoch` may be sent again.
+    pub(super) fn resends_since(&self, epoch: u64) -> bool {
+        self.reset_epoch.load(Ordering::Acquire) <= epoch
+    }
+
+    /// Says that a connection of the association of `epoch` is broken: all of it is made anew, since a target ends an
+    /// association whole. Whoever comes later with the same news is not heard.
+    pub(super) fn lose(&self, epoch: u64, broken: &Broken) {
+        // Nobody waits for a reconnection to hear old news.
+        if self.epoch() != epoch {
+            return;
+        }
+        let mut life = self.life();
+        let Life::Up { born, missed, delay } = *life else { return };
+        if self.epoch() != epoch {
+            return;
+        }
+        let (why, resends) = match broken {
+            Broken::Lost(why) => (why, true),
+            Broken::Protocol(why) => (why, false),
+        };
+        let policy = &self.target.reconnect;
+        let now = self.options.clock.now();
+        // One that has not lasted is one more attempt that has failed.
+        let (missed, wait) = match now.saturating_sub(born) < nanoseconds(policy.delay_max) {
+            true => (missed, delay),
+            false => (0, Duration::ZERO),
+        };
+        self.part(why, resends);
+        if missed >= nanoseconds(policy.give_up_after) {
+            self.give_up(&mut life, why.clone());
+            self.epoch.fetch_add(2, Ordering::Release);
+            return;
+        }
+        let (since, next) = (now.saturating_sub(missed), now.saturating_add(nanoseconds(wait)));
+        *life = Life::Down { since, next, delay: policy.after(wait), why: why.clone() };
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// Lets go of an association. The epoch is the caller's to change.
+    fn part(&self, why: &str, resends: bool) {
+        tracing::warn!(target = %self.target.shown(), why, "the association has ended");
+        if !resends {
+            self.reset_epoch.store(self.epoch() + 1, Ordering::Release);
+        }
+        self.admin.detach(resends);
+    }
+
+    fn give_up(&self, life: &mut Life, reason: String) {
+        tracing::warn!(target = %self.target.shown(), reason, "given up");
+        self.admin.shut(&reason);
+        *life = Life::Gone(reason);
+    }
+
+    /// Tries to reconnect, if that is due and nobody else is at it.
+    pub(super) fn attend(&self) {
+        if self.epoch().is_multiple_of(2) {
+            return;
+        }
+        let mut life = match self.life.try_lock() {
+            Ok(life) => life,
+            Err(TryLockError::Poisoned(e)) => e.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        // What became of it is in `life`.
+        let _ = self.reconnect(&mut life);
+    }
+
+    /// Makes a lost association anew, if that is due; nothing when there is one.
+    ///
+    /// # Errors
+    /// What kept it from being made.
+    pub(super) fn reconnect(&self, life: &mut Life) -> Result<(), Error> {
+        let Life::Down { since, next, delay, why } = life else { return life.check() };
+        if self.options.clock.now() < *next {
+            return Err(Error::Unreachable(why.clone()));
+        }
+        let wanted = self.taken().len().max(1) as u16;
+        let made = associate(&self.target, &self.options, &self.pool, wanted)
+            .and_then(|(facts, stream, agreed)| self.recognize(facts, stream, agreed));
+        let now = self.options.clock.now();
+        let missed = now.saturating_sub(*since);
+        let policy = &self.target.reconnect;
+        match made {
+            Ok(()) => {
+                tracing::info!(target = %self.target.shown(), "connected again");
+                *life = Life::Up { born: now, missed, delay: *delay };
+                self.epoch.fetch_add(1, Ordering::Release);
+                Ok(())
+            }
+            Err(e) if missed >= nanoseconds(policy.give_up_after) || matches!(e, Error::Gone { .. }) => {
+                let reason = format!("{}; {}", why, e.reason());
+                self.give_up(life, reason);
+                self.epoch.fetch_add(1, Ordering::Release);
+                Err(e)
+            }
+            Err(e) => {
+                tracing::debug!(target = %self.target.shown(), error = %e, "reconnect");
+                *next = now.saturating_add(nanoseconds(*delay));
+                *delay = policy.after(*delay);
+                Err(e)
+            }
+        }
+    }
+
+    /// Goes on with an association, if it is with the device there was before.
+    fn recognize(&self, facts: Facts, stream: Stream, agreed: Agreement) -> Result<(), Error> {
+        if facts.identity != self.facts().identity {
+            let reason = format!("another device answers at {}", self.target.shown());
+            return Err(Error::Gone { reason });
+        }
+        self.install(stream, agreed, facts)
+    }
+
+    /// Sends an admin command and waits for its completion, whatever its status. A controller that does not answer is
+    /// reset.
+    pub(crate) fn admin(&self, sqe: Sqe, payload: Option<Payload>) -> Result<Completion, Error> {
+        self.admin_within(self.options.admin_timeout, sqe, payload)
+    }
+
+    fn admin_within(&self, limit: Duration, sqe: Sqe, payload: Option<Payload>) -> Result<Completion, Error> {
+        if matches!(
+            sqe.opcode,
+            admin::opcode::CREATE_IO_SQ
+                | admin::opcode::CREATE_IO_CQ
+                | admin::opcode::DELETE_IO_SQ
+                | admin::opcode::DELETE_IO_CQ
+        ) {
+            return Err(Error::Unsupported(format!(
+                "{}: queues over the network are connections, which the driver makes",
+                command_name(&sqe)
+            )));
+        }
+        let epoch = self.epoch();
+        let outcome = self.admin.execute(self, sqe, payload, limit);
+        if let Err(e @ Error::Timeout { .. }) = &outcome {
+            tracing::warn!(error = %e, "admin queue");
+            self.reset_since(epoch, &e.to_string())?;
+        }
+        outcome
+    }
+
+    /// Asks the controller to end a command; whether it did shows in the command's own completion.
+    pub(super) fn abort(&self, sqid: Qid, cid: Cid, grace: Duration) -> Result<(), Error> {
+        let limit = grace.min(self.options.admin_timeout);
+        let completion = self.admin_within(limit, admin::Command::Abort { sqid, cid }.encode(), None)?;
+        Error::check(|| format!("Abort of command {:#06x} on queue {sqid}", cid.0), completion.status)
+    }
+
+    /// Controller level reset: CC.EN is cleared, and a new association is made. Everything outstanding has ended.
+    ///
+    /// # Errors
+    /// What kept the new one from being made. It is tried again later, as after a connection that was lost.
+    pub(crate) fn reset_since(&self, epoch: u64, why: &str) -> Result<(), Error> {
+        self.say(epoch, regs::offset::CC, self.facts().cc.with_en(false).into_bits(), self.patience());
+        self.renew(epoch, why)
+    }
+
+    /// NVM Subsystem Reset, then as a reset of the controller.
+    pub(crate) fn subsystem_reset(&self) -> Result<(), Error> {
+        if !self.facts().cap.nssrs() {
+            return Err(Error::Unsupported(
+                "the controller has no NVM Subsystem Reset (CAP.NSSRS)".to_owned(),
+            ));
+        }
+        let epoch = self.epoch();
+        self.say(epoch, regs::offset::NSSR, regs::NSSR_MAGIC, self.patience());
+        self.renew(epoch, "NVM subsystem reset")
+    }
+
+    fn renew(&self, epoch: u64, why: &str) -> Result<(), Error> {
+        let mut life = self.life();
+        if self.epoch() != epoch {
+            // Somebody else was first; but a target that does not answer is asked once more.
+            return match &*life {
+                Life::Up { .. } => Ok(()),
+                _ => self.reconnect(&mut life),
+            };
+        }
+        if let Life::Down { next, .. } = &mut *life {
+            *next = 0;
+        } else {
+            // Whoever asks for a new one has it tried at once, also when the target was given up.
+            if matches!(*life, Life::Up { .. }) {
+                self.part(why, false);
+            }
+            let now = self.options.clock.now();
+            let delay = self.target.reconnect.first_delay;
+            *life = Life::Down { since: now, next: now, delay, why: why.to_owned() };
+            self.epoch.fetch_add(1, Ordering::Release);
+        }
+        self.reconnect(&mut life)
+    }
+
+    /// Until when last words to a controller may take.
+    fn patience(&self) -> u64 {
+        self.options.clock.now().saturating_add(nanoseconds(FAREWELL_LIMIT))
+    }
+
+    /// Sets a property of the controller of an association, if that is still there; its answer does not matter. Whether
+    /// there was one.
+    fn say(&self, epoch: u64, offset: u64, value: u32, deadline: u64) -> bool {
+        let property = Property { offset: offset as u32, is_wide: Some(false), value: value.into() };
+        let sqe = Command::PropertySet(property).encode();
+        self.admin.execute_under(self, epoch, sqe, deadline).is_some()
+    }
+
+    /// Waits until the controller has shut down.
+    fn await_shutdown(&self, epoch: u64, deadline: u64) {
+        let property = Property { offset: regs::offset::CSTS as u32, is_wide: Some(false), value: 0 };
+        let sqe = Command::PropertyGet(property).encode();
+        while let Some(answer) = self.admin.execute_under(self, epoch, sqe, deadline) {
+            let csts = Csts::from_bits(answer.result as u32);
+            if !answer.status.is_success() || csts.shst() == regs::SHST_COMPLETE {
+                return;
+            }
+            std::thread::sleep(SHUTDOWN_INTERVAL);
+            self.options.clock.advance(SHUTDOWN_INTERVAL);
+        }
+    }
+
+    /// Keeps the association alive, and tries to get a lost one back. How long that may wait the next time.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] when the target was given up.
+    pub(crate) fn keep_alive(&self) -> Result<Duration, Error> {
+        self.pulse();
+        self.attend();
+        if self.epoch().is_multiple_of(2)
+            && let Ok(life) = self.life.try_lock()
+        {
+            life.check()?;
+        }
+        Ok(match self.epoch().is_multiple_of(2) {
+            false => self.target.reconnect.first_delay,
+            true if self.target.keep_alive.is_zero() => Duration::MAX,
+            true => self.target.keep_alive / 8,
+        })
+    }
+
+    /// Sends a Keep Alive when it is time for one.
+    pub(super) fn pulse(&self) {
+        let interval = self.target.keep_alive;
+        let epoch = self.epoch();
+        if interval.is_zero() || !epoch.is_multiple_of(2) {
+            return;
+        }
+        if let Err(broken) = self.admin.pulse(interval, self.options.clock.now()) {
+            self.lose(epoch, &broken);
+        }
+    }
+
+    pub(crate) fn poll_events(&self) -> Result<Vec<Event>, Error> {
+        self.attend();
+        self.admin.take_events(self)
+    }
+
+    pub(crate) fn pool(&self) -> &DmaPool {
+        &self.pool
+    }
+
+    pub(crate) fn function(&self) -> &Arc<dyn Function> {
+        &self.function
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.options.clock
+    }
+
+    pub(crate) fn capabilities(&self) -> Cap {
+        self.facts().cap
+    }
+
+    pub(crate) fn version(&self) -> u32 {
+        self.facts().version
+    }
+
+    pub(crate) fn transfer_bytes_max(&self) -> usize {
+        self.facts().transfer_bytes_max
+    }
+
+    pub(crate) fn firmware_piece_bytes(&self) -> usize {
+        self.facts().firmware_piece_bytes
+    }
+
+    pub(crate) fn depth_max(&self) -> u16 {
+        self.facts().depth_max
+    }
+
+    /// Times there has been an association.
+    pub(crate) fn starts(&self) -> u64 {
+        self.epoch() / 2
+    }
+
+    /// I/O queues that the first association granted; a later one may have granted fewer.
+    pub(crate) fn queues_max(&self) -> usize {
+        self.taken().len()
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Vec<bool>> {
+        // Only flags are flipped under this lock.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn take_queue(&self) -> Result<Qid, Error> {
+        let mut taken = self.taken();
+        let Some(free) = taken.iter().position(|taken| !taken) else {
+            let most = taken.len();
+            return Err(Error::Exhausted(format!("all {most} I/O queues of the controller are in use")));
+        };
+        taken[free] = true;
+        Ok(Qid(free as u16 + 1))
+    }
+
+    pub(super) fn return_queue(&self, qid: Qid) {
+        if let Some(place) = self.taken().get_mut(usize::from(qid.0) - 1) {
+            *place = false;
+        }
+    }
+}
+
+impl Drop for TcpDevice {
+    fn drop(&mut self) {
+        let (epoch, deadline) = (self.epoch(), self.patience());
+        let is_up = matches!(*self.life(), Life::Up { .. });
+        let cc = self.facts().cc.with_shn(regs::SHN_NORMAL);
+        if is_up && self.say(epoch, regs::offset::CC, cc.into_bits(), deadline) {
+            self.await_shutdown(epoch, deadline);
+        }
+        self.admin.detach(false);
+    }
+}
