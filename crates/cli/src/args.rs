@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::cmd::{
-    attach, compare, create_ns, device, dsm, feature, firmware, flush, format, generate, get_log, identify,
-    list, logs, read, reset, serve, write, write_zeroes,
+    attach, compare, create_ns, device, discover, dsm, feature, firmware, flush, format, generate, get_log,
+    identify, key, list, logs, read, reset, serve, write, write_zeroes,
 };
 use crate::exit;
 use crate::fault;
@@ -29,6 +29,8 @@ A DEVICE is one of
                                      block=4096, media=null|tags, ftl=page, op=18%, ru=8M, groups=1,
                                      handles=8, policy=greedy, fdp, timing=tlc
   vfio-user:SOCKET                   a device that another process serves
+  tcp:HOST:PORT/NQN[,OPTION...]      a device that another machine serves by NVMe/TCP; options are hdgst,
+                                     ddgst, keep-alive=SECONDS, reconnect=SECONDS
 
 Commands and options are nvme-cli's where it has them; a number is decimal, or hexadecimal with 0x.";
 
@@ -141,8 +143,13 @@ pub(crate) enum Command {
     Sim(Box<sim::Sim>),
     #[command(flatten)]
     Guide(guide::Program),
-    /// Serve a device to other processes on a vfio-user socket
-    Serve(serve::Serve),
+    /// Serve devices to other processes on a vfio-user socket, or to other machines by NVMe/TCP
+    Serve(Box<serve::Serve>),
+    /// Ask a discovery service which subsystems there are
+    Discover(discover::Discover),
+    /// Make and check keys for NVMe/TCP
+    #[command(subcommand)]
+    Key(key::Command),
     /// Print a completion script for a shell
     Completions(generate::Completions),
     /// Write the manual pages to a folder
@@ -189,6 +196,8 @@ impl Command {
             Self::Sim(command) => command.run(),
             Self::Guide(program) => program.run(),
             Self::Serve(command) => command.run(),
+            Self::Discover(command) => command.run(),
+            Self::Key(command) => command.run(),
             Self::Completions(command) => command.run(),
             Self::Man(command) => command.run(),
         }

@@ -45,7 +45,7 @@ const LOG_VARIABLE: &str = "UNVME_LOG";
 
 fn main() -> ExitCode {
     let level =
-        std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::ERROR);
+        std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or_else(default_level);
     // Colours are for a person at a terminal who has not switched them off: https://no-color.org.
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     tracing_subscriber::fmt()
@@ -57,5 +57,13 @@ fn main() -> ExitCode {
     match guide::called() {
         Some(code) => code,
         None => exit::report(args::Cli::parse().command.run()),
+    }
+}
+
+/// The level when the variable says none. Whom a server has refused, and why, it has no other way to say.
+fn default_level() -> LevelFilter {
+    match std::env::args_os().nth(1) {
+        Some(command) if command == "serve" => LevelFilter::WARN,
+        _ => LevelFilter::ERROR,
     }
 }

@@ -12,7 +12,8 @@ use crate::numbers;
 /// The device a command is about.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DeviceArg {
-    /// Device: 0000:02:00.0, kernel:/dev/ng0n1, mem:block:SIZE, mem:kv:SIZE or vfio-user:SOCKET
+    /// Device: 0000:02:00.0, kernel:/dev/ng0n1, mem:block:SIZE, mem:kv:SIZE, vfio-user:SOCKET or
+    /// tcp:HOST:PORT/NQN
     #[arg(value_name = "DEVICE")]
     pub(crate) device: String,
 }

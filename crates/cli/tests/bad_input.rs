@@ -31,8 +31,8 @@ fn names_of_other_transports_say_what_is_supported() {
     home.run(&["id-ctrl", "kernel:"]).fails_with(2, &["expected a path, such as kernel:/dev/ng0n1"]);
     home.run(&["id-ctrl", "kernel:nowhere"])
         .fails_with(4, &["open kernel:nowhere", "No such file or directory", "unvme setup status"]);
-    home.run(&["id-ctrl", "tcp:host:4420/nqn"])
-        .fails_with(2, &["NVMe over TCP is not supported in this version"]);
+    home.run(&["id-ctrl", "tcp:host:4420/nqn"]).fails_with(2, &["`nqn` is no NQN; expected up to 223 bytes"]);
+    home.run(&["id-ctrl", "tcp:host"]).fails_with(2, &["expected tcp:HOST:PORT/NQN"]);
     home.run(&["id-ctrl", "mem:kv:1M"]).fails_with(2, &["SIZE is 16M to 8T in steps of 2M, not 1M"]);
     home.run(&["id-ctrl", "mem:block:1Q"]).fails_with(2, &["`1Q` is not a size", "4G"]);
     home.run(&["id-ctrl", "mem:block:1G,block=1024"])

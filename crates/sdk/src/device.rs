@@ -8,8 +8,10 @@ use unvme_spec::identify::text::Text;
 use unvme_spec::{Nsid, identify};
 
 use crate::block::Block;
+use crate::fabrics::Kept;
 use crate::kv::Kv;
 use crate::share::Held;
+use crate::share::place::DrivePlace;
 use crate::{Error, Result};
 
 /// How a device is reached.
@@ -26,6 +28,8 @@ pub enum Transport {
     Uio,
     /// The kernel's driver.
     Kernel,
+    /// NVMe/TCP.
+    Tcp,
 }
 
 impl fmt::Display for Transport {
@@ -36,6 +40,7 @@ impl fmt::Display for Transport {
             Self::Vfio => "vfio",
             Self::Uio => "uio",
             Self::Kernel => "kernel",
+            Self::Tcp => "tcp",
         })
     }
 }
@@ -86,6 +91,10 @@ pub struct Device {
     origin: Origin,
     identity: Identity,
     controller: Controller,
+    /// Told when the controller has been closed.
+    _kept: Option<Kept>,
+    /// Last: whoever gets the lock in it opens the drive, which has one user at a time.
+    place: Option<DrivePlace>,
 }
 
 /// What is known of a device besides what it says itself.
@@ -105,11 +114,14 @@ impl Device {
         controller: Controller,
     ) -> Result<Self> {
         let data = controller.identify_controller().map_err(|e| Error::driver(name.as_str(), e))?;
-        Ok(Self { held: None, name, transport, origin, identity: Identity::from(&data), controller })
+        let identity = Identity::from(&data);
+        let kept = Kept::start(&name, &controller);
+        Ok(Self { held: None, name, transport, origin, identity, controller, _kept: kept, place: None })
     }
 
     /// Lets other processes use the device for as long as this lives.
-    pub(crate) fn with_others(mut self, held: Held) -> Self {
+    pub(crate) fn with_others(mut self, mut held: Held) -> Self {
+        self.place = held.take_place();
         self.held = Some(held);
         self
     }

@@ -25,7 +25,7 @@
 //! | module | concept |
 //! |---|---|
 //! | `open` | [`open()`]: from a name to a device, the one place where transports are chosen |
-//! | `name` | [`DeviceName`]: `0000:02:00.0`, `mem:block:1G`, `vfio-user:SOCKET` |
+//! | `name` | [`DeviceName`]: `0000:02:00.0`, `mem:block:1G`, `vfio-user:SOCKET`, `tcp:HOST:PORT/NQN` |
 //! | [`registry`] | [`Registry`]: virtual slots, devices in a folder |
 //! | `device` | [`Device`]: identity, namespaces, the controller |
 //! | `block` | [`Block`]: calls that wait, of any length |
@@ -39,11 +39,12 @@
 //! | [`cache`] | [`ReadCache`]: complete values of some devices |
 //! | [`session`] | [`session::Session`]: devices that any thread calls, completion threads, handlers |
 //! | [`setup`] | drives of the machine: who uses them, handing them to user space and back
-//! | `serve` | [`serve()`]: offering a virtual device to other processes (feature `local`) |
+//! | [`fabrics`] | NVMe/TCP: this host's name, targets it knows, keys, discovery, who may enter |
+//! | `serve` | [`serve()`]: offering a virtual device to other processes; [`serve_tcp`]: to other machines (feature `local`) |
 //!
 //! Errors are one enum, [`Error`]; a status that a device answered is always whole.
 //!
-//! What it does not implement: NVMe over TCP; on a key-value device, storing values of more bytes than one command moves,
+//! What it does not implement: fabrics other than TCP; on a key-value device, storing values of more bytes than one command moves,
 //! and without Samsung's vendor commands also keys of more than 16 bytes, parts of values, appending and compression.
 #![forbid(unsafe_code)]
 
@@ -53,10 +54,12 @@ pub mod config;
 mod device;
 mod drive;
 mod error;
+pub mod fabrics;
 mod fault;
 pub mod fdp;
 #[cfg(feature = "local")]
 mod flash;
+mod json;
 mod kv;
 #[cfg(feature = "local")]
 mod local;
@@ -88,14 +91,17 @@ pub use kv::{
 };
 #[cfg(feature = "local")]
 pub use local::{CheckedFlash, CheckedSlot, check};
-pub use name::{DeviceName, MemoryDevice, NAME_SYNTAX};
+pub use name::{DeviceName, MemoryDevice, NAME_SYNTAX, TcpName};
 pub use open::{OpenOptions, open, open_function};
 pub use placement::{CpuSet, PlacedDevice, Placement};
 pub use queue::{BlockOp, BlockQueue};
 pub use radix::RadixTree;
 pub use registry::Registry;
 #[cfg(feature = "local")]
-pub use serve::{ServeOptions, serve};
+pub use serve::{
+    AnaState, ListenOptions, ServeOptions, ServedSubsystem, TCP_THREADS_MAX, TcpServeOptions, serve,
+    serve_tcp,
+};
 pub use size::{NotASize, Size};
 pub use slab::{SLAB_BYTES_MIN, Slab, SlabBuf, SlabError, SlabOptions, SlabStats};
 

@@ -1,6 +1,8 @@
 //! Virtual SSDs inside this process.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -30,9 +32,23 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// A device that lives and dies with the process.
 pub(crate) fn memory(device: &MemoryDevice) -> Result<Arc<Ssd>> {
+    memory_with(device, MEMORY_SERIAL)
+}
+
+/// A device that lives and dies with the process and is one of its own to those who tell devices apart by their serial number.
+pub(crate) fn memory_for_others(device: &MemoryDevice) -> Result<Arc<Ssd>> {
+    let mut random = [0; 5];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut random))
+        .map_err(|e| Error::file("read", Path::new("/dev/urandom"), e))?;
+    let digits: String = random.iter().map(|byte| format!("{byte:02X}")).collect();
+    memory_with(device, &format!("{MEMORY_SERIAL}-{digits}"))
+}
+
+fn memory_with(device: &MemoryDevice, serial: &str) -> Result<Arc<Ssd>> {
     let name = DeviceName::Memory(*device).to_string();
     let failed = |source| Error::Ssd { name: name.clone(), source };
-    let config = config(&device.spec(MEMORY_SERIAL)).map_err(failed)?;
+    let config = config(&device.spec(serial)).map_err(failed)?;
     let bytes = config.store_bytes().map_err(failed)?;
     let store: Box<dyn Store> = match device.media {
         MediaKind::File => Box::new(MemoryStore::new(bytes).map_err(failed)?),

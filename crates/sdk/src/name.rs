@@ -1,6 +1,7 @@
 //! Names of devices: which transport a name means.
 
 mod memory;
+mod tcp;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,11 +9,13 @@ use std::path::PathBuf;
 use crate::{Error, PciAddress, Result};
 
 pub use memory::MemoryDevice;
+pub use tcp::TcpName;
+pub(crate) use tcp::check_nqn;
 
 /// How each kind of name is written.
 pub const NAME_SYNTAX: &str = "a PCI address such as 0000:02:00.0 for a virtual device or a drive set up for user space, \
 kernel:PATH such as kernel:/dev/ng0n1 for one the kernel drives, mem:block:SIZE[,OPTION...] or mem:kv:SIZE[,OPTION...] for one that lives and dies with the process, \
-or vfio-user:SOCKET for one that another process serves";
+vfio-user:SOCKET for one that another process serves, or tcp:HOST:PORT/NQN[,OPTION...] for one on another machine";
 
 /// A device name, understood. Whether such a device is there is another question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,13 +29,15 @@ pub enum DeviceName {
     Memory(MemoryDevice),
     /// The socket of a vfio-user server.
     VfioUser(PathBuf),
+    /// A subsystem that an NVMe/TCP target serves.
+    Tcp(TcpName),
 }
 
 impl DeviceName {
     /// Understands a name.
     ///
     /// # Errors
-    /// [`Error::Name`] saying what was expected; [`Error::Unsupported`] for a transport of another version;
+    /// [`Error::Name`] saying what was expected;
     /// `None` when the text has no form of a device name at all, so that the caller can list what is there.
     pub(crate) fn parse(text: &str) -> Result<Option<Self>> {
         let Some((scheme, rest)) = text.split_once(':') else {
@@ -49,7 +54,10 @@ impl DeviceName {
             "vfio-user" => Ok(Some(Self::VfioUser(rest.into()))),
             "kernel" if rest.is_empty() => Err(wrong(text, "expected a path, such as kernel:/dev/ng0n1")),
             "kernel" => Ok(Some(Self::Kernel(rest.into()))),
-            "tcp" => Err(unsupported(text, "NVMe over TCP is")),
+            "tcp" => match rest.parse() {
+                Ok(name) => Ok(Some(Self::Tcp(name))),
+                Err(reason) => Err(wrong(text, reason)),
+            },
             _ => Ok(text.parse().ok().map(Self::Address)),
         }
     }
@@ -62,6 +70,7 @@ impl fmt::Display for DeviceName {
             Self::Kernel(path) => write!(f, "kernel:{}", path.display()),
             Self::VfioUser(path) => write!(f, "vfio-user:{}", path.display()),
             Self::Memory(device) => device.fmt(f),
+            Self::Tcp(name) => name.fmt(f),
         }
     }
 }
@@ -70,14 +79,12 @@ fn wrong(name: &str, reason: impl Into<String>) -> Error {
     Error::Name { name: name.into(), reason: reason.into() }
 }
 
-fn unsupported(name: &str, what: &str) -> Error {
-    let reason = format!("{what} not supported in this version; a name is {NAME_SYNTAX}");
-    Error::Unsupported { name: name.into(), reason }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use crate::Size;
+    use crate::fabrics::Endpoint;
     use crate::registry::{BlockBytes, DeviceType, FtlSpec, KeyspaceField, MediaKind, TimingPreset};
 
     use super::*;
@@ -144,6 +151,30 @@ mod tests {
     }
 
     #[test]
+    fn names_of_subsystems_on_other_machines_are_written_as_they_are_read() {
+        let plain = TcpName::new(Endpoint::new("10.0.0.1", 4420), "nqn.2014-08.org.example:ssd/1");
+        assert_eq!(parse("tcp:10.0.0.1:4420/nqn.2014-08.org.example:ssd/1"), Some(DeviceName::Tcp(plain)));
+        let all = TcpName {
+            header_digest: true,
+            data_digest: true,
+            keep_alive: Some(Duration::from_secs(5)),
+            reconnect: Some(Duration::ZERO),
+            ..TcpName::new(Endpoint::new("fe80::1%eth0", 4421), "nqn.a")
+        };
+        let name = "tcp:[fe80::1%eth0]:4421/nqn.a,hdgst,ddgst,keep-alive=5,reconnect=0";
+        assert_eq!(parse(name), Some(DeviceName::Tcp(all)));
+        for (text, shown) in [
+            (name, name),
+            ("tcp:storage/nqn.a,ddgst", "tcp:storage:4420/nqn.a,ddgst"),
+            ("tcp:[::1]/nqn.a,reconnect=60,hdgst", "tcp:[::1]:4420/nqn.a,hdgst,reconnect=60"),
+        ] {
+            let device = parse(text).expect(text);
+            assert_eq!(device.to_string(), shown);
+            assert_eq!(parse(shown), Some(device), "{text}");
+        }
+    }
+
+    #[test]
     fn wrong_names_say_what_was_expected() {
         for (text, expected) in [
             ("mem:", "expected mem:block:SIZE"),
@@ -188,7 +219,20 @@ mod tests {
             ("mem:tape:1G", "expected mem:block:SIZE or mem:kv:SIZE"),
             ("vfio-user:", "expected the path of a socket"),
             ("kernel:", "expected a path, such as kernel:/dev/ng0n1"),
-            ("tcp:host:4420/nqn", "NVMe over TCP is not supported in this version"),
+            ("tcp:", "expected tcp:HOST:PORT/NQN"),
+            ("tcp:host:4420", "expected tcp:HOST:PORT/NQN"),
+            ("tcp:/nqn.a", "expected an address and a port"),
+            ("tcp:host:0/nqn.a", "port 0 is nobody's"),
+            ("tcp:fe80::1:4420/nqn.a", "such as 10.0.0.1:4420 or [fe80::1]:4420"),
+            ("tcp:host:4420/ssd", "`ssd` is no NQN; expected up to 223 bytes"),
+            ("tcp:host:4420/nqn.a b", "is no NQN"),
+            ("tcp:host/nqn.2014-08.org.nvmexpress.discovery", "ask it with `unvme discover host:4420`"),
+            ("tcp:host/nqn.a,", "`` is no option; expected hdgst, ddgst, "),
+            ("tcp:host/nqn.a,hdgst,hdgst", "`hdgst` is no option"),
+            ("tcp:host/nqn.a,hdgst=1", "`hdgst=1` is no option"),
+            ("tcp:host/nqn.a,keep-alive", "`keep-alive` is no option"),
+            ("tcp:host/nqn.a,keep-alive=-1", "keep-alive: expected 0 to 86400 seconds, not `-1`"),
+            ("tcp:host/nqn.a,reconnect=86401", "reconnect: expected 0 to 86400 seconds, not `86401`"),
         ] {
             let message = DeviceName::parse(text).expect_err(text).to_string();
             assert!(message.starts_with(text) && message.contains(expected), "{text}: {message}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use unvme_bus::Function;
 use unvme_bus::vfio_user::Client;
-use unvme_driver::{Controller, ControllerOptions};
+use unvme_driver::{Controller, ControllerOptions, TcpTarget};
 
 use crate::device::{Device, Origin, Transport};
 use crate::drive;
@@ -13,7 +13,7 @@ use crate::registry::Slot;
 use crate::share::Offer;
 use crate::share::attach::{Holder, Patience, attach, is_lost};
 use crate::share::place::{DrivePlace, Held as Place};
-use crate::{DeviceName, Error, PciAddress, Registry, Result};
+use crate::{DeviceName, Error, PciAddress, Registry, Result, fabrics};
 
 /// How to open a device.
 #[derive(Clone, Debug)]
@@ -63,6 +63,7 @@ fn open_as_it_is(name: &str, options: &OpenOptions) -> Result<Device> {
         let opened = match way {
             Way::Function(function) => Controller::open(function, options.controller.clone()),
             Way::Kernel(path) => Controller::open_kernel(&path, options.controller.clone()),
+            Way::Tcp(target) => Controller::open_tcp(*target, options.controller.clone()),
         };
         let controller = match opened {
             // Its holder has just closed it: this process may be the next.
@@ -86,6 +87,8 @@ enum Way {
     Function(Arc<dyn Function>),
     /// The kernel, by this path.
     Kernel(PathBuf),
+    /// A target on the network.
+    Tcp(Box<TcpTarget>),
 }
 
 /// A device, and what is known of it.
@@ -142,6 +145,12 @@ fn connect(name: &str, options: &OpenOptions, patience: &Patience) -> Result<Fou
         Some(DeviceName::Kernel(path)) => Ok(Found {
             way: Way::Kernel(path),
             transport: Transport::Kernel,
+            origin: Origin::Unknown,
+            offer: None,
+        }),
+        Some(DeviceName::Tcp(tcp)) => Ok(Found {
+            way: Way::Tcp(Box::new(fabrics::target_of(&tcp, &options.registry()?)?)),
+            transport: Transport::Tcp,
             origin: Origin::Unknown,
             offer: None,
         }),

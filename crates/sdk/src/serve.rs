@@ -1,4 +1,6 @@
-//! Offering a virtual device to other processes.
+//! Offering a virtual device to other processes, and to other machines.
+
+mod tcp;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +18,8 @@ use crate::registry::{PlugWatch, Slot};
 use crate::share::more_controllers;
 use crate::share::relay::{Pace, relay};
 use crate::{DeviceName, Error, Registry, Result};
+
+pub use tcp::{AnaState, ListenOptions, ServedSubsystem, TCP_THREADS_MAX, TcpServeOptions, serve_tcp};
 
 /// Sleep of an idle server that has a client: what the first command after a pause pays at most.
 const NAP: Duration = Duration::from_micros(100);
@@ -60,7 +64,7 @@ impl Default for ServeOptions {
 /// [`Error::Argument`] for a core that is not there; [`Error::Driver`] when the socket cannot be used;
 /// [`Error::Unplugged`] when the slot is, or has been meanwhile: then all clients have been told, and `stop` is signalled.
 pub fn serve(name: &str, options: &ServeOptions, stop: &EventFd, ready: impl FnOnce(&Path)) -> Result<()> {
-    let (ssd, slot) = open_local(name, options)?;
+    let (ssd, slot) = open_local(name, options.registry.as_ref())?;
     ssd.add_passing_faults(options.faults.clone())
         .map_err(|source| Error::Ssd { name: name.to_owned(), source })?;
     let own = slot.as_ref().map(Slot::socket_path);
@@ -113,8 +117,8 @@ impl Drop for SetWhenDropped<'_> {
     }
 }
 
-fn open_local(name: &str, options: &ServeOptions) -> Result<(Arc<Ssd>, Option<Slot>)> {
-    let registry = || options.registry.clone().map_or_else(Registry::from_environment, Ok);
+fn open_local(name: &str, registry: Option<&Registry>) -> Result<(Arc<Ssd>, Option<Slot>)> {
+    let registry = || registry.cloned().map_or_else(Registry::from_environment, Ok);
     match DeviceName::parse(name)? {
         Some(DeviceName::Memory(device)) => Ok((local::memory(&device)?, None)),
         Some(DeviceName::Address(address)) => {

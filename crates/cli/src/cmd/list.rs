@@ -6,8 +6,10 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
+use unvme::fabrics::{KnownTarget, KnownTargets};
 use unvme::{Device, Error, Nsid, OpenOptions, Registry, open};
 use unvme_spec::admin;
+use unvme_spec::fabrics::DISCOVERY_NQN;
 use unvme_spec::identify::{KvNamespaceIdentify, cns, csi};
 
 use crate::columns::{Rule, write_table};
@@ -18,12 +20,12 @@ use crate::value::{Fields, Value};
 /// Arguments of `list`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Namespaces of virtual devices and of drives that the kernel's driver has, then the drives of the
-machine with the names they are opened by. Drives are not opened, so this takes no permission;
-name one to have it opened. A device that cannot be opened is named on standard error, and the
-others are listed all the same.")]
+Namespaces of virtual devices, of the targets whose addresses $UNVME_HOME/fabrics.json has, and of
+drives that the kernel's driver has, then the drives of the machine with the names they are opened
+by. Drives are not opened, so this takes no permission; name one to have it opened. A device that
+cannot be opened is named on standard error, and the others are listed all the same.")]
 pub(crate) struct List {
-    /// Devices; all virtual devices and the drives of this machine when left out
+    /// Devices; all virtual devices, known targets and the drives of this machine when left out
     #[arg(value_name = "DEVICE")]
     devices: Vec<String>,
     #[command(flatten)]
@@ -60,14 +62,9 @@ const HEADERS: [&str; 8] =
 impl List {
     pub(crate) fn run(self) -> Result<()> {
         let all = self.devices.is_empty();
-        let names = if all {
-            let slots = Registry::from_environment()?.list()?;
-            slots.iter().filter(|slot| !slot.is_unplugged()).map(|slot| slot.address.to_string()).collect()
-        } else {
-            self.devices
-        };
         let mut rows = Vec::new();
         let mut failed = Vec::new();
+        let names = if all { all_names(&mut failed)? } else { self.devices };
         for name in &names {
             match open(name, &OpenOptions::default()).and_then(|device| rows_of(&device)) {
                 Ok(more) => rows.extend(more),
@@ -97,6 +94,22 @@ impl List {
         }
         last.map_or(Ok(()), |error| Err(error.into()))
     }
+}
+
+/// Virtual devices that are plugged, and the targets of `fabrics.json` whose addresses are there.
+fn all_names(failed: &mut Vec<Error>) -> Result<Vec<String>, Error> {
+    let registry = Registry::from_environment()?;
+    let slots = registry.list()?;
+    let plugged = slots.iter().filter(|slot| !slot.is_unplugged()).map(|slot| slot.address.to_string());
+    let mut names: Vec<String> = plugged.collect();
+    match KnownTargets::load(&registry) {
+        Ok(known) => {
+            let devices = known.0.iter().filter(|target| target.nqn != DISCOVERY_NQN);
+            names.extend(devices.filter_map(KnownTarget::name).map(|name| name.to_string()));
+        }
+        Err(e) => failed.push(e),
+    }
+    Ok(names)
 }
 
 fn rows_of(device: &Device) -> Result<Vec<Row>, Error> {

@@ -1,5 +1,7 @@
 //! `serve`.
 
+mod tcp;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -9,36 +11,49 @@ use anyhow::{Context, Result};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use unvme::{EventFd, ServeOptions, serve};
+use unvme::{EventFd, ServeOptions, TcpServeOptions, serve};
 
+use crate::exit::usage;
 use crate::fault::read_rules;
 use crate::output::{Output, Screen};
-use crate::target::DeviceArg;
 use crate::value::Fields;
+
+/// Milliseconds without work before a server of a socket naps, and one of the network sleeps. Their clients differ: the former's
+/// are noticed by looking at their memory, the latter's wake the server.
+const IDLE_SOCKET_MS: u64 = 50;
+const IDLE_TCP_MS: u64 = 2;
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Others who open the virtual device by its name attach to the server, each with a controller of
-its own; so does any vfio-user host, such as QEMU. The server ends with Ctrl-C; it ends alike
-with SIGTERM and SIGHUP, and with exit code 6 when the device is unplugged.
+its own; so does any vfio-user host, such as QEMU. With --tcp hosts on any machine do by NVMe/TCP:
+the driver of this program, the kernel's, or anybody else's. The server ends with Ctrl-C; it ends
+alike with SIGTERM and SIGHUP, and with exit code 6 when a device is unplugged.
 
 Examples:
   unvme serve 0000:02:00.0
-  unvme serve mem:block:1G --socket /tmp/nvme.sock --core 1 --busy-poll")]
+  unvme serve mem:block:1G --socket /tmp/nvme.sock --core 1 --busy-poll
+  unvme serve --tcp 4420 mem:kv:1G                        # this machine alone
+  unvme serve --tcp 10.0.0.1:4420 --access hosts.json 0000:02:00.0 0000:03:00.0
+  unvme serve --tcp 10.0.0.1:4420 --tcp 10.1.0.1:4421 --ana 4421=non-optimized \\
+      --allow-host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6 02:00.0")]
 pub(crate) struct Serve {
-    #[command(flatten)]
-    device: DeviceArg,
+    /// Virtual device: 0000:02:00.0, mem:block:SIZE or mem:kv:SIZE; several with --tcp
+    #[arg(value_name = "DEVICE", required = true)]
+    devices: Vec<String>,
     /// Socket to listen on; a virtual device has a place of its own for it
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "tcp")]
     socket: Option<PathBuf>,
-    /// Processor to do the device's work on
-    #[arg(long, value_name = "CORE")]
-    core: Option<usize>,
-    /// Milliseconds without work before the server naps between two looks at the queues
-    #[arg(long, value_name = "MS", default_value = "50", value_parser = clap::value_parser!(u64).range(0..=60_000))]
-    idle: u64,
-    /// Never nap: the lowest latency, and a processor that is always busy
+    #[command(flatten)]
+    tcp: tcp::Tcp,
+    /// Processor to do the device's work on; with --tcp several, with a thread on each
+    #[arg(long, value_name = "CORE", value_delimiter = ',')]
+    core: Vec<usize>,
+    /// Milliseconds without work before the server rests: 50, or 2 with --tcp
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    idle: Option<u64>,
+    /// Never rest: the lowest latency, and a processor that is always busy
     #[arg(long, conflicts_with = "idle")]
     busy_poll: bool,
     /// Rules for faults, as `unvme fault add --file` reads them; they end with the server
@@ -58,14 +73,25 @@ impl Serve {
                 stopper.signal();
             }
         });
+        let faults = self.faults.as_deref().map_or_else(|| Ok(Vec::new()), read_rules)?;
+        let idle = self.idle.unwrap_or(if self.tcp.is_asked_for() { IDLE_TCP_MS } else { IDLE_SOCKET_MS });
+        let spin = (!self.busy_poll).then(|| Duration::from_millis(idle));
+        if self.tcp.is_asked_for() {
+            let options = TcpServeOptions { cores: self.core, spin, faults, ..self.tcp.options()? };
+            return tcp::run(&self.devices, &options, &stop, self.output);
+        }
+        let ([name], [] | [_]) = (self.devices.as_slice(), self.core.as_slice()) else {
+            return Err(usage(
+                "serve: one device, on one core, unless --tcp ADDR:PORT says where to serve several",
+            ));
+        };
         let options = ServeOptions {
             registry: None,
             socket: self.socket,
-            core: self.core,
-            spin: (!self.busy_poll).then(|| Duration::from_millis(self.idle)),
-            faults: self.faults.as_deref().map_or_else(|| Ok(Vec::new()), read_rules)?,
+            core: self.core.first().copied(),
+            spin,
+            faults,
         };
-        let name = &self.device.device;
         let announce = |path: &Path| {
             let pid = std::process::id();
             let json = Fields::new()

@@ -302,6 +302,7 @@ pub(crate) fn transport(transport: Transport) -> &'static str {
     match transport {
         Transport::InProcess => "VIRT",
         Transport::VfioUser => "VFIO-USER",
+        Transport::Tcp => "TCP",
         _ => "NVME",
     }
 }

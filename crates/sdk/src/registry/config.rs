@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::ftl::{FtlSpec, TimingPreset};
+use crate::json::{place_of, syntax_error};
 use crate::{Error, Result, Size};
 
 /// A capacity is a multiple of this, and each namespace takes whole units of it.
@@ -423,46 +424,6 @@ fn model<'de, D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Resu
 
 fn model_default() -> String {
     MODEL_DEFAULT.into()
-}
-
-fn syntax_error(text: &str, path: &Path, error: &serde_json::Error) -> Error {
-    let (line, column) = (error.line().max(1), error.column().max(1));
-    let message = error.to_string();
-    // serde_json ends its messages with the place, which the error says in front.
-    let reason = message.rsplit_once(" at line ").map_or(message.as_str(), |(reason, _)| reason).to_owned();
-    Error::Config { path: path.into(), line, column, key: key_before(text, line, column), reason }
-}
-
-/// The last object key that starts before a place.
-fn key_before(text: &str, line: usize, column: usize) -> Option<String> {
-    let before: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
-    let end = text.len().min(before + column);
-    let mut strings = Vec::new();
-    let mut start = None;
-    let mut escaped = false;
-    for (at, byte) in text.bytes().enumerate() {
-        match (start, byte) {
-            _ if escaped => escaped = false,
-            (Some(_), b'\\') => escaped = true,
-            (None, b'"') if at >= end => break,
-            (None, b'"') => start = Some(at + 1),
-            (Some(first), b'"') => {
-                strings.push((first, at));
-                start = None;
-            }
-            _ => {}
-        }
-    }
-    let is_key = |last: usize| text.get(last + 1..).is_some_and(|rest| rest.trim_start().starts_with(':'));
-    let (first, last) = strings.into_iter().rev().find(|&(_, last)| is_key(last))?;
-    text.get(first..last).map(str::to_owned)
-}
-
-/// Line and column of the first occurrence of `needle`; the start of the text without one.
-fn place_of(text: &str, needle: &str) -> (usize, usize) {
-    let before = text.find(needle).and_then(|at| text.get(..at)).unwrap_or("");
-    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    (before.matches('\n').count() + 1, before.len() - line_start + 1)
 }
 
 #[cfg(test)]

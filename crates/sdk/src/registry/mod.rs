@@ -208,7 +208,7 @@ impl Registry {
             Err(e) => format!("the virtual devices cannot be listed ({e})"),
         };
         format!(
-            "{slots} in {}; {}; create one with `unvme device create`, or name mem:block:SIZE, mem:kv:SIZE, vfio-user:SOCKET or kernel:PATH",
+            "{slots} in {}; {}; create one with `unvme device create`, or name mem:block:SIZE, mem:kv:SIZE, vfio-user:SOCKET, kernel:PATH or tcp:HOST:PORT/NQN",
             self.home.display(),
             crate::drive::available()
         )

@@ -52,7 +52,7 @@ impl System {
     }
 
     /// Where something is that the machine has at an absolute path.
-    pub(super) fn path(&self, absolute: &str) -> PathBuf {
+    pub(crate) fn path(&self, absolute: &str) -> PathBuf {
         self.root.join(absolute.trim_start_matches('/'))
     }
 

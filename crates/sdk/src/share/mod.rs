@@ -52,20 +52,14 @@ impl Offer {
             Self::Slot { lock, socket, .. } => (lock.clone(), socket.clone()),
             Self::Drive(place) => (place.lock_path(), place.socket_path()),
         };
-        let started = match wanted {
-            true => self.make(controller).and_then(|make| {
-                Share::start(&socket, make, controller.clock().clone()).map_err(unvme_driver::Error::Bus)
-            }),
-            false => Err(unvme_driver::Error::Unsupported("not asked for".to_owned())),
-        };
-        let share = match started {
-            Ok(share) => Some(share),
-            Err(e) => {
-                if wanted {
-                    tracing::info!(device = name, error = %e, "other processes cannot use the device meanwhile");
-                }
-                None
+        let share = match wanted {
+            true => {
+                let started = self.make(controller).and_then(|make| {
+                    Share::start(&socket, make, controller.clock().clone()).map_err(unvme_driver::Error::Bus)
+                });
+                told(name, started)
             }
+            false => None,
         };
         add_note(&lock, if share.is_some() { Note::Shared } else { Note::Alone });
         let place = match self {
@@ -73,7 +67,7 @@ impl Offer {
             Self::Slot { .. } => None,
             Self::Drive(place) => Some(place),
         };
-        Held { _share: share, _place: place }
+        Held { _share: share, place }
     }
 
     fn make(&self, controller: &Controller) -> Result<Box<MakeFunction>, unvme_driver::Error> {
@@ -108,7 +102,34 @@ pub(crate) fn more_controllers(ssd: Arc<unvme_ssd::Ssd>) -> Box<MakeFunction> {
 pub(crate) struct Held {
     /// Ends before the place, and the lock in it, is given back.
     _share: Option<Share>,
-    _place: Option<DrivePlace>,
+    place: Option<DrivePlace>,
+}
+
+impl Held {
+    /// The place and its lock, for who gives them back only when the drive is free again.
+    pub(crate) fn take_place(&mut self) -> Option<DrivePlace> {
+        self.place.take()
+    }
+}
+
+#[cfg(feature = "local")]
+impl Held {
+    /// Lets others use a slot's device that this process serves in another way.
+    pub(crate) fn slot(name: &str, ssd: &Arc<unvme_ssd::Ssd>, slot: &crate::registry::Slot) -> Self {
+        let started = Share::start(&slot.socket_path(), more_controllers(Arc::clone(ssd)), Clock::wall());
+        let share = told(name, started.map_err(unvme_driver::Error::Bus));
+        add_note(&slot.lock_path(), if share.is_some() { Note::Shared } else { Note::Alone });
+        Self { _share: share, place: None }
+    }
+}
+
+/// What has started; a device that cannot be shared is used all the same.
+fn told(name: &str, started: Result<Share, unvme_driver::Error>) -> Option<Share> {
+    started
+        .inspect_err(|e| {
+            tracing::info!(device = name, error = %e, "other processes cannot use the device meanwhile");
+        })
+        .ok()
 }
 
 /// The two threads.

@@ -1,0 +1,106 @@
+//! Keys of hosts and targets, in files and never on a command line.
+
+use std::path::Path;
+
+use unvme_fabric::{Hash, Psk, Secret};
+
+use super::private::read_private;
+use crate::Error;
+
+/// What a secret of in-band authentication starts with.
+const SECRET_PREFIX: &str = "DHHC-1:";
+/// What a key of TLS starts with.
+const PSK_PREFIX: &str = "NVMeTLSkey-1:";
+/// Characters in a row, of those that keys are written with, from which on they may be a key: the shortest has 48.
+const KEY_LIKE_MIN: usize = 32;
+
+/// The keys that a host and a subsystem share.
+#[derive(Clone, Debug, Default)]
+pub struct Keys {
+    /// The host proves that it knows this one (DH-HMAC-CHAP).
+    pub host: Option<Secret>,
+    /// The controller proves that it knows this one.
+    pub controller: Option<Secret>,
+    /// TLS 1.3 by this key, before anything else.
+    pub tls: Option<Psk>,
+}
+
+impl Keys {
+    /// True when there is a key that a host needs to enter.
+    pub fn admit(&self) -> bool {
+        self.host.is_some() || self.tls.is_some()
+    }
+}
+
+/// The same, as files say it: each a key, or the path of a file that holds one.
+#[derive(Default)]
+pub(crate) struct KeyTexts<'a> {
+    pub(crate) host: Option<&'a str>,
+    pub(crate) controller: Option<&'a str>,
+    pub(crate) tls: Option<&'a str>,
+}
+
+impl KeyTexts<'_> {
+    /// The keys. Paths are relative to `folder`.
+    ///
+    /// # Errors
+    /// The field to blame, and what is wrong with it; never the key.
+    pub(crate) fn read(&self, folder: &Path) -> Result<Keys, (&'static str, String)> {
+        let secret = |field, text: Option<&str>| {
+            text.map(|text| secret(text, folder).map_err(|reason| (field, reason))).transpose()
+        };
+        let host = secret("dhchap_key", self.host)?;
+        let controller = secret("dhchap_controller_key", self.controller)?;
+        if controller.is_some() && host.is_none() {
+            let reason =
+                "the controller authenticates only to a host that does; expected a `dhchap_key` beside it";
+            return Err(("dhchap_controller_key", reason.to_owned()));
+        }
+        let tls = self.tls.map(|text| psk(text, folder).map_err(|reason| ("tls_key", reason))).transpose()?;
+        Ok(Keys { host, controller, tls })
+    }
+}
+
+fn secret(text: &str, folder: &Path) -> Result<Secret, String> {
+    found(text, SECRET_PREFIX, folder)?.trim().parse().map_err(|e| format!("{e}"))
+}
+
+fn psk(text: &str, folder: &Path) -> Result<Psk, String> {
+    let psk: Psk = found(text, PSK_PREFIX, folder)?.trim().parse().map_err(|e| format!("{e}"))?;
+    match psk.cipher_hash() {
+        Hash::Sha256 => Ok(psk),
+        _ => {
+            Err("TLS goes by keys of 32 bytes with hash SHA-256 or none here, and this is another".to_owned())
+        }
+    }
+}
+
+/// The key in `text`, or in the file that it names.
+fn found(text: &str, prefix: &str, folder: &Path) -> Result<String, String> {
+    if text.starts_with(prefix) {
+        return Ok(text.to_owned());
+    }
+    let expected =
+        || format!("expected a key that starts with {prefix}, or the path of a file that holds one");
+    // Anything with a colon is rather a key that was mistyped than a path, and is not repeated.
+    if text.is_empty() || text.contains(':') {
+        return Err(expected());
+    }
+    let path = folder.join(text);
+    match read_private(&path) {
+        Ok(Some(text)) => Ok(text),
+        // There is such a file.
+        Err(e @ Error::Setup { .. }) => Err(e.to_string()),
+        _ if looks_like_key(text) => Err(expected()),
+        Ok(None) => Err(format!("{} is not there", path.display())),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// A part of the text may be a key, or most of one, without what belongs around it: as Base64 or as digits.
+pub(crate) fn looks_like_key(text: &str) -> bool {
+    let is_of_base64 = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    text.split(|c| !is_of_base64(c)).any(|run| run.len() >= KEY_LIKE_MIN)
+        || text.contains(SECRET_PREFIX)
+        || text.contains(PSK_PREFIX)
+}

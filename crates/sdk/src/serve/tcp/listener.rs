@@ -1,0 +1,170 @@
+//! Where hosts come in.
+
+use std::cell::Cell;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use unvme_bus::EventFd;
+
+use super::peer::{Arrival, Door};
+use super::poller::{Interest, Poller};
+use super::worker::Mailbox;
+use crate::fabrics::Endpoint;
+use crate::{Error, Result};
+
+/// The poller's key for the end of the server.
+const STOP: u64 = u64::MAX;
+/// Connections that the system keeps until they are accepted.
+const BACKLOG: i32 = 1024;
+/// How long nobody is accepted after the system has had no more descriptors or memory.
+const BREATH: Duration = Duration::from_millis(100);
+/// Connections that are accepted before the other ports have their turn.
+const ACCEPTS_MAX: usize = 64;
+/// Descriptors that a server needs beside its connections.
+const DESCRIPTORS_BESIDE: u64 = 256;
+
+/// A port that listens.
+pub(super) struct Listener {
+    pub(super) socket: TcpListener,
+    pub(super) address: SocketAddr,
+}
+
+impl Listener {
+    pub(super) fn bind(endpoint: &Endpoint) -> Result<Self> {
+        let failed = |e: std::io::Error| Error::Io { what: format!("listen on {endpoint}"), source: e };
+        let addresses = endpoint.resolve().map_err(failed)?;
+        let socket = TcpListener::bind(addresses.as_slice()).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        rustix::net::listen(&socket, BACKLOG).map_err(|e| failed(e.into()))?;
+        let address = socket.local_addr().map_err(failed)?;
+        Ok(Self { socket, address })
+    }
+}
+
+/// Hands connections to workers.
+pub(super) struct Reception<'a> {
+    pub(super) listeners: &'a [(Listener, Arc<Door>)],
+    pub(super) mailboxes: &'a [Arc<Mailbox>],
+    pub(super) connections_max: usize,
+    /// A worker has failed.
+    pub(super) failed: &'a AtomicBool,
+    /// The last connection was refused because there were too many.
+    pub(super) is_full: Cell<bool>,
+}
+
+impl Reception<'_> {
+    /// Accepts hosts until `stop` is signalled.
+    pub(super) fn run(&self, stop: &EventFd) -> Result<()> {
+        let mut poller = Poller::new()?;
+        poller.add(stop, STOP, Interest::INPUT)?;
+        for (index, (listener, _)) in self.listeners.iter().enumerate() {
+            poller.add(&listener.socket, index as u64, Interest::INPUT)?;
+        }
+        loop {
+            poller.wait(None)?;
+            for event in poller.ready() {
+                if event.key == STOP || self.failed.load(Ordering::Acquire) {
+                    return Ok(());
+                }
+                if let Some((listener, door)) = self.listeners.get(event.key as usize) {
+                    self.accept(listener, door, stop);
+                }
+            }
+        }
+    }
+
+    /// Accepts some of those who wait: the poller tells of the others again.
+    fn accept(&self, listener: &Listener, door: &Arc<Door>, stop: &EventFd) {
+        for _ in 0..ACCEPTS_MAX {
+            match listener.socket.accept() {
+                Ok((_, address)) if self.is_full() => self.refuse(address),
+                Ok((socket, address)) => {
+                    self.is_full.set(false);
+                    if let Some(mailbox) = self.mailboxes.iter().min_by_key(|mailbox| mailbox.count()) {
+                        mailbox.put(Arrival { socket, address, door: Arc::clone(door) });
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if is_passing(&e) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "a host could not be let in");
+                    // No descriptor, or no memory: there may be some soon. The end of the server is not put off.
+                    let _ = stop.wait(BREATH);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Reception<'_> {
+    fn is_full(&self) -> bool {
+        self.mailboxes.iter().map(|mailbox| mailbox.count()).sum::<usize>() >= self.connections_max
+    }
+
+    /// Tells of the first in a row: who floods a server does not fill its log as well.
+    fn refuse(&self, host: SocketAddr) {
+        if !self.is_full.replace(true) {
+            tracing::warn!(%host, max = self.connections_max, "too many connections; they are refused from now on");
+        }
+    }
+}
+
+/// Errors of the connection that was about to be accepted, rather than of the listener.
+fn is_passing(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted)
+        || Errno::from_io_error(error).is_some_and(|errno| {
+            matches!(errno, Errno::PROTO | Errno::NETDOWN | Errno::HOSTUNREACH | Errno::NETUNREACH)
+        })
+}
+
+/// Raises the limit of descriptors as far as this process may and the connections need.
+pub(super) fn raise_descriptor_limit(connections_max: usize) {
+    let mut limit = getrlimit(Resource::Nofile);
+    let needed = connections_max as u64 + DESCRIPTORS_BESIDE;
+    if limit.current.is_none_or(|current| current >= needed) {
+        return;
+    }
+    limit.current = Some(limit.maximum.map_or(needed, |maximum| maximum.min(needed)));
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "raise the limit of descriptors");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::super::peer::door_for_tests;
+    use super::*;
+
+    #[test]
+    fn a_flood_at_one_port_does_not_keep_the_others_waiting() {
+        let listener = Listener::bind(&Endpoint::new("127.0.0.1", 0)).expect("a port");
+        let clients: Vec<_> =
+            (0..ACCEPTS_MAX + 6).map(|_| TcpStream::connect(listener.address).expect("connect")).collect();
+        let mailboxes = [Arc::new(Mailbox::new().expect("a mailbox"))];
+        let failed = AtomicBool::new(false);
+        let (stop, door) = (EventFd::new().expect("an eventfd"), door_for_tests(None));
+        let is_full = Cell::new(false);
+        let mut reception = Reception {
+            listeners: &[],
+            mailboxes: &mailboxes,
+            connections_max: 1000,
+            failed: &failed,
+            is_full,
+        };
+        reception.accept(&listener, &door, &stop);
+        assert_eq!(mailboxes[0].count(), ACCEPTS_MAX);
+        reception.connections_max = ACCEPTS_MAX + 2;
+        reception.accept(&listener, &door, &stop);
+        assert_eq!(mailboxes[0].count(), ACCEPTS_MAX + 2);
+        assert!(reception.is_full.get(), "the first refusal was told, the others are not");
+        drop(clients);
+    }
+}
