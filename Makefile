@@ -52,7 +52,7 @@ lint: setup-lint fmt floors tidy licences clippy doc
 test: setup-test fmt floors tidy licences clippy cargo-test capi-test doc bench-smoke vm-smoke fuzz-run
 	$(call section,all passed)
 
-# Downloads about 150 MB once, and takes a quarter of an hour where there is no KVM.
+# Downloads about 170 MB once, and takes half an hour where there is no KVM.
 test-vm: setup-demo
 	$(call section,build)
 	$(CARGO) build $(LOCKED) --release -p unvme-cli

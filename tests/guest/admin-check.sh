@@ -2,6 +2,7 @@
 # admin-check.sh - in the guest: does the controller do what nvme-cli and the kernel's own driver ask of it?
 #
 #   admin-check.sh                 all namespaces of /dev/nvme0 are destroyed
+#   admin-check.sh fabrics         the same of a controller over a network, without what only PCI has
 #
 # Identify, log pages, features, the commands nvme-cli sends to a namespace, namespaces created, attached, formatted and
 # deleted (the kernel hears of it by an asynchronous event), firmware, resets of every kind; reported as check.sh says.
@@ -10,7 +11,8 @@
 set -u -o pipefail
 # shellcheck source-path=SCRIPTDIR source=check.sh
 . "$(dirname "$0")/check.sh"
-controller=/dev/nvme0
+controller=/dev/nvme0 transport=${1:-pci} controllers=1
+[ $transport = pci ] || controllers=2
 
 function_path() { readlink -f /sys/class/nvme/nvme0/device; }
 smart() { nvme smart-log $controller | sed -n "s/^$1[[:space:]]*: *\([^ ]*\).*/\1/p"; }
@@ -23,7 +25,8 @@ identify() {
   nvme id-ns ${controller}n1 -H | grep 'in use'
   nvme ns-descs ${controller}n1 | grep -E 'nguid +: [0-9a-f]{32}'
   nvme list-ns $controller | grep 0x1
-  nvme list-ctrl $controller | grep 'present: 1'
+  # A device that is served has a controller of its own beside the one over the network.
+  nvme list-ctrl $controller | grep "present: $controllers"
   nvme id-iocs $controller
   nvme nvm-id-ctrl $controller
   refused 'Invalid Field' nvme id-nvmset $controller
@@ -42,7 +45,7 @@ logs() {
 
 error_log() {
   local before; before=$(smart num_err_log_entries)
-  refused 'Invalid Command Opcode' nvme admin-passthru $controller -o 0x7f
+  refused 'Invalid Command Opcode' nvme admin-passthru $controller -o 0x7e
   [ "$(smart num_err_log_entries)" = $((before + 1)) ]
   nvme error-log $controller -e 1 | grep "error_count.*: $((before + 1))\$"
   nvme error-log $controller -e 1 | grep 'Invalid Command Opcode'
@@ -86,7 +89,7 @@ blocks() {
   nvme dsm $n1 -d -s 100 -b $((count + 1))
   nvme flush $n1
   refused 'LBA Out of Range' nvme read $n1 -s 0xfffffffff -c 0 -z 4096
-  refused 'Invalid Command Opcode' nvme io-passthru $n1 -o 0x7f -n 1
+  refused 'Invalid Command Opcode' nvme io-passthru $n1 -o 0x7e -n 1
 }
 
 namespaces() {
@@ -101,19 +104,19 @@ namespaces() {
   refused 'Insufficient Capacity' nvme create-ns $controller -s 99999999 -c 99999999 -b 4096
   refused 'Thin Provisioning' nvme create-ns $controller -s 8192 -c 4096 -b 4096
   refused 'Invalid Format' nvme create-ns $controller -s 8192 -c 8192 -f 7
-  nvme attach-ns $controller -n 1 -c 0
-  nvme attach-ns $controller -n 2 -c 0
+  nvme attach-ns $controller -n 1 -c $cntlid
+  nvme attach-ns $controller -n 2 -c $cntlid
   until_so 5 test -b ${controller}n2
-  refused 'Already Attached' nvme attach-ns $controller -n 2 -c 0
+  refused 'Already Attached' nvme attach-ns $controller -n 2 -c $cntlid
   refused 'Controller List Invalid' nvme attach-ns $controller -n 2 -c 9
   block_bytes ${controller}n1 512
   block_bytes ${controller}n2 4096
   readable ${controller}n1
   readable ${controller}n2
-  nvme detach-ns $controller -n 2 -c 0
+  nvme detach-ns $controller -n 2 -c $cntlid
   until_so 5 gone ${controller}n2
-  refused 'Not Attached' nvme detach-ns $controller -n 2 -c 0
-  nvme attach-ns $controller -n 2 -c 0
+  refused 'Not Attached' nvme detach-ns $controller -n 2 -c $cntlid
+  nvme attach-ns $controller -n 2 -c $cntlid
   until_so 5 test -b ${controller}n2
   [ "$(event_rescans)" -gt "$rescans" ]
 }
@@ -180,8 +183,9 @@ kernel_log() {
   ! dmesg | grep -iE 'nvme.*(timeout|abort|error|failed|down)|I/O error'
 }
 
-modprobe nvme
+[ $transport != pci ] || modprobe nvme
 for _ in $(seq 100); do [ -b ${controller}n1 ] && break; sleep 0.1; done
+cntlid=$(cat /sys/class/nvme/nvme0/cntlid)
 check identify identify
 check log-pages logs
 check error-log error_log
@@ -190,7 +194,9 @@ check block-commands blocks
 check namespaces namespaces
 check format format
 check firmware firmware
-check resets-during-io resets
-check rebinding rebinding
-check kernel-log kernel_log
+if [ $transport = pci ]; then
+  check resets-during-io resets
+  check rebinding rebinding
+  check kernel-log kernel_log
+fi
 exit "$failed"

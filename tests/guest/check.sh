@@ -7,12 +7,12 @@ failed=0   # read by the script that sources this
 # that fails and names it.
 check() {
   local name=$1 status; shift
-  (set -ex -o pipefail; "$@") > /tmp/check.out 2>&1
+  (set -ex -o pipefail; "$@") > "/tmp/check.$$" 2>&1
   status=$?
   if [ $status = 0 ]; then echo "$name: ok"; return; fi
   failed=1
   echo "$name: FAILED"
-  tail -60 /tmp/check.out | sed 's/^/    /' >&2
+  tail -60 "/tmp/check.$$" | sed 's/^/    /' >&2
 }
 
 # refused WORDS COMMAND...: the command fails, and says these words.

@@ -128,7 +128,7 @@ two_controllers() { perf -r $first -r $second -n 1 -c 0-1 -w randrw -q 16 -o 409
 
 # Its completion threads sleep until an interrupt, where the function has vectors: with UIO they poll.
 interrupt_driven() {
-  $unvme kv_perf -j "$(dirname "$0")"/../../share/unvme/lba_sdk_config.json -d $second -m 0 -c 1 -s 0 -q 2 -a 32 -n 500 -v 4096 \
+  $unvme kv_perf -j "$(dirname "$0")"/../../share/unvme/lba_sdk_config.json -d $second -m 0 -c 1 -s 0 -q 2 -a 32 -n 20000 -v 4096 \
     -w -x > /tmp/kv_perf.out &
   while kill -0 $! && sleep 0.1; do cp /proc/interrupts /tmp/interrupts; done
   wait $!

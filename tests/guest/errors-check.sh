@@ -18,6 +18,8 @@ driver() { basename "$(readlink /sys/bus/pci/devices/"$1"/driver)"; }
 node() { echo /dev/"$(basename "$(echo /sys/bus/pci/devices/"$1"/nvme/nvme*)")"; }
 group() { basename "$(readlink /sys/bus/pci/devices/"$1"/iommu_group)"; }
 as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all --inh-caps=-all "$@"; }
+# The twins have no namespaces.
+has_controller() { until_so 20 test -c "$(node "$1")"; }
 has_nodes() { until_so 20 test -b "$(node "$1")n1"; }
 
 # says CODE COMMAND... -- WORDS...: the command fails with this exit code, on one line, which has all the words.
@@ -128,7 +130,7 @@ given_back() {
 # Two functions in one group, of which the kernel keeps one.
 shared_group() {
   [ "$(group $twin)" = "$(group $other_twin)" ]
-  has_nodes $twin
+  has_controller $twin
   says 4 $unvme setup config $twin -- "IOMMU group $(group $twin)" $other_twin
   [ "$(driver $twin)" = nvme ]
   echo vfio-pci > /sys/bus/pci/devices/$twin/driver_override
@@ -138,7 +140,7 @@ shared_group() {
   echo > /sys/bus/pci/devices/$twin/driver_override
   echo $twin > /sys/bus/pci/drivers/vfio-pci/unbind
   echo $twin > /sys/bus/pci/drivers_probe
-  has_nodes $twin
+  has_controller $twin
 }
 
 # A controller that is taken away while commands are on their way, under the kernel's driver: they come back.

@@ -2,6 +2,7 @@
 # guest.sh - boot a throw-away Linux guest with emulated NVMe controllers and run one command in it.
 #
 #   guest.sh prepare               fetch kernel and QEMU, pack the initramfs (run does it too, when needed)
+#   guest.sh tools                 prints the path of a folder with nvme, tlshd, mdadm, lvm and keyctl of trixie, which guests can run
 #   guest.sh about                 prints QEMU's version, the accelerator and the kernel that run would use
 #   guest.sh run [OPTIONS] CMD...  boot, run CMD (its words joined, by sh -c), pass on its output and its exit code
 #
@@ -226,13 +227,14 @@ run() {
   tail -15 "$WORK/klog" >&2; exit 125
 }
 
-case ${1:-} in prepare | about | run) ;; *) sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$SELF"; exit 126 ;; esac
+case ${1:-} in prepare | tools | about | run) ;; *) sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$SELF"; exit 126 ;; esac
 mkdir -p "$GUEST_CACHE" || die "cannot make $GUEST_CACHE"
 GUEST_KERNEL=${GUEST_KERNEL:-$(kernel_release)} || exit; [ -n "$GUEST_KERNEL" ] || unavailable "no kernel in the archive; set GUEST_KERNEL"
 GUEST_QEMU=${GUEST_QEMU:-$(private_qemu)} || exit
 KDIR=$GUEST_CACHE/kernel/$GUEST_KERNEL VMLINUX=$KDIR/vmlinux INITRD=$KDIR/initrd.cpio
 case $1 in
   prepare) prepare ;;
+  tools) private_tools ;;
   about) echo "$("$GUEST_QEMU" --version | sed -n 's/^QEMU emulator version /QEMU /p'), $(pick_accel), Linux $GUEST_KERNEL" ;;
   run) shift; run "$@" ;;
 esac

@@ -1,7 +1,7 @@
 #!/bin/bash
 # kv-check.sh - in the guest: does Linux give the pairs of a Key Value namespace to programs?
 #
-#   kv-check.sh                 namespace 1 of /dev/nvme0 holds pairs and is empty; its pairs are destroyed
+#   kv-check.sh [CONTROLLER]    namespace 1 of /dev/nvme0 holds pairs and is empty; its pairs are destroyed
 #
 # The kernel makes no block device of such a namespace, only /dev/ng0n1, to which nvme-cli passes the commands of the Key
 # Value Command Set; reported as check.sh says.
@@ -9,7 +9,8 @@
 set -u -o pipefail
 # shellcheck source-path=SCRIPTDIR source=check.sh
 . "$(dirname "$0")/check.sh"
-namespace=/dev/ng0n1
+controller=${1:-nvme0}
+namespace=/dev/ng${controller#nvme}n1
 
 # pair OPCODE OPTIONS...: a command for the key "linux", which is in dwords 2 and 3.
 pair() {
@@ -19,10 +20,10 @@ pair() {
 
 is_there() {
   [ -c "$namespace" ]
-  [ ! -e /dev/nvme0n1 ]
-  nvme ns-descs /dev/nvme0 -n 1 | grep 'csi *: 0x1'
-  nvme id-iocs /dev/nvme0 | grep 'Combination\[0\]:3'
-  nvme list-ns /dev/nvme0 --csi 1 | grep 0x1
+  [ ! -e /dev/${controller}n1 ]
+  nvme ns-descs /dev/$controller -n 1 | grep 'csi *: 0x1'
+  nvme id-iocs /dev/$controller | grep 'Combination\[0\]:3'
+  nvme list-ns /dev/$controller --csi 1 | grep 0x1
 }
 
 store_and_retrieve() {
@@ -44,7 +45,7 @@ delete() {
   if pair 0x14; then return 1; fi
 }
 
-modprobe nvme
+[ "$controller" != nvme0 ] || modprobe nvme
 for _ in $(seq 50); do [ -e $namespace ] && break; sleep 0.1; done
 check 'the kernel knows the namespace' is_there
 check 'a value of 100000 bytes comes back' store_and_retrieve

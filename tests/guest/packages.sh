@@ -58,9 +58,9 @@ unpack() {
   rm -rf "$debs"
 }
 
-# closure PACKAGE: PACKAGE from trixie-backports and everything it needs, libc included, as NAME=VERSION lines.
+# closure PACKAGE...: the packages from trixie-backports and everything they need, libc included, as NAME=VERSION lines.
 closure() {
-  apt_private apt-get -s install -t trixie-backports "$1" |
+  apt_private apt-get -s install -t trixie-backports "$@" |
     sed -n 's/^Inst \([^ ]*\) \(\[[^]]*\] \)\{0,1\}(\([^ ]*\) .*/\1=\3/p'
 }
 
@@ -84,4 +84,32 @@ WRAPPER
     chmod +x "$tree/run.new" && mv "$tree/run.new" "$tree/run"
   fi
   echo "$tree/run"
+}
+
+# What NVMe/TCP is tested with: this nvme-cli knows TLS and authentication, tlshd shakes hands for the guest's kernel.
+TOOL_PACKAGES="nvme-cli ktls-utils mdadm lvm2 keyutils"
+TOOLS="nvme tlshd mdadm lvm keyctl"
+# In their closure, and of no use in a tree of its own.
+NOT_TOOLS='^(systemd|udev|passwd|adduser|login.defs|base-passwd|debconf|mount|uuid-runtime|init-system-helpers|libpam-|gcc-14-base)'
+
+# private_tools: prints the path of a folder with programs of trixie, unpacked at its first use. The guest runs them.
+private_tools() {
+  local tree=$GUEST_CACHE/tools lib=usr/lib/x86_64-linux-gnu packages tool
+  if ! [ -x "$tree/bin/nvme" ]; then
+    archive_ready
+    # shellcheck disable=SC2086
+    mapfile -t packages < <(closure $TOOL_PACKAGES | grep -vE "$NOT_TOOLS")
+    [ ${#packages[@]} -gt 10 ] || die "apt cannot resolve $TOOL_PACKAGES"
+    rm -rf "$tree"; unpack "$tree" "${packages[@]}"
+    mkdir "$tree/bin.new"
+    for tool in $TOOLS; do
+      # shellcheck disable=SC2016  # expanded where it runs
+      printf '%s\n' '#!/bin/sh' 'R=$(dirname "$(dirname "$(readlink -f "$0")")")' \
+        "p=\$(PATH=\$R/usr/sbin:\$R/usr/bin:\$R/sbin:\$R/bin command -v $tool)" \
+        "exec \"\$R/$lib/ld-linux-x86-64.so.2\" --library-path \"\$R/$lib\" \"\$p\" \"\$@\"" > "$tree/bin.new/$tool"
+      chmod +x "$tree/bin.new/$tool"
+    done
+    mv "$tree/bin.new" "$tree/bin"
+  fi
+  echo "$tree/bin"
 }

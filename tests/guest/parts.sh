@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154,SC2317
 # parts.sh - the parts of test-vm.sh, which sources this: what is served, which guests are booted, what they run.
-PARTS=(violations blocks pairs placement filesystems power clients firmware vfio uio setup errors guide hotplug kernel directives)
-SHORT_PARTS=(short_drive short_served)
+PARTS=(violations blocks pairs placement filesystems power clients firmware vfio uio setup errors guide hotplug kernel directives
+  tcp_target tcp_host clusters tcp_long)
+SHORT_PARTS=(short_drive short_served short_tcp)
 
 # --- that guest.sh notices when the rules are broken ----------------------------------------------------------------
 part_violations() {
@@ -89,9 +90,13 @@ part_power() {
 of_4096=,logical_block_size=4096,physical_block_size=4096
 DRIVES=(-E err_invalid_log_page -n plain -n "+plain$of_4096" -n plain -n zns)
 
-part_vfio() { qemus 'vfio-pci' "$HERE/drive-check.sh vfio-pci $unvme" -i "${DRIVES[@]}"; }
+# A function level reset from outside takes bus mastering and the queues away while commands go on: QEMU says so.
+RESET=(-E ub_db_wr_invalid_sq -E err_addr_read -E err_cfs)
+part_vfio() { qemus 'vfio-pci' "$HERE/drive-check.sh vfio-pci $unvme" -i "${RESET[@]}" "${DRIVES[@]}"; }
 
-part_uio() { qemus 'uio_pci_generic' "$HERE/drive-check.sh uio_pci_generic $unvme" -m 1536 -H 256 "${DRIVES[@]}"; }
+part_uio() {
+  qemus 'uio_pci_generic' "$HERE/drive-check.sh uio_pci_generic $unvme" -t 900 -m 1536 -H 256 "${RESET[@]}" "${DRIVES[@]}"
+}
 
 # Drives that are in use are left alone; the others go to user space and back.
 part_setup() {
@@ -105,8 +110,8 @@ part_errors() {
   qemus 'what is missing without an IOMMU' "$HERE/errors-check.sh plain $unvme" -n plain
 }
 
-# The commands of docs/real-drives.md.
-part_guide() { qemus 'the guide' "$HERE/real-drives-check.sh $unvme" -i -a iommu=pt -H 128 -m 1536 -n plain; }
+# The commands of docs/real-drives.md. QEMU logs what an exchange under load cancels.
+part_guide() { qemus 'the guide' "$HERE/real-drives-check.sh $unvme" -i -E err_aio -a iommu=pt -H 128 -m 1536 -n plain; }
 
 part_hotplug() {
   local spare=(-q -blockdev -q 'null-co,node-name=spare0,size=1073741824,read-zeroes=off')
@@ -155,6 +160,23 @@ part_firmware() {
   stop
 }
 
+# --- over TCP: target and initiator in one guest, one of them the kernel's -------------------------------------------------
+# over_tcp NAME CHECK [WORD...]: CHECK is given our program and the folder of tools.
+over_tcp() {
+  local name=$1 script=$2; shift 2
+  counted "$name" "$HERE/guest.sh" run -d "$work" -c 2 -m 2048 -t $((900 + ${2:-0})) "$HERE/$script" "$unvme" "$tools" "$@"
+  [ "$reported" -gt 0 ] || fail "$name, no check reported"
+}
+
+part_tcp_target() { over_tcp 'our target' tcp-check.sh whole; }
+
+part_tcp_host() { over_tcp 'our initiator' tcp-host-check.sh; }
+
+# The commands of docs/clusters.md.
+part_clusters() { over_tcp 'clusters' clusters-check.sh; }
+
+part_tcp_long() { over_tcp 'our target for ten minutes' tcp-check.sh long 600; }
+
 # --- the short form ----------------------------------------------------------------------------------------------------
 part_short_drive() {
   qemus 'vfio-pci' "$HERE/drive-check.sh vfio-pci $unvme short" -i "${DRIVES[@]}"
@@ -165,3 +187,5 @@ part_short_served() {
   ours served "$HERE/block-check.sh 16 && $HERE/admin-check.sh"
   no_warnings server
 }
+
+part_short_tcp() { over_tcp 'our target' tcp-check.sh short; }

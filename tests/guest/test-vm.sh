@@ -93,6 +93,9 @@ kill_tree() {
 "$HERE/guest.sh" prepare 2> "$work/err"; status=$?
 if [ $status = 77 ] && [ -n "$short" ]; then echo "SKIPPED: $(tail -1 "$work/err")"; exit 0; fi
 if [ $status != 0 ]; then cat "$work/err" >&2; exit $status; fi
+tools=$("$HERE/guest.sh" tools 2> "$work/err"); status=$?
+if [ $status = 77 ] && [ -n "$short" ]; then echo "SKIPPED: $(tail -1 "$work/err")"; exit 0; fi
+if [ $status != 0 ]; then cat "$work/err" >&2; exit $status; fi
 "$HERE/guest.sh" about
 if [ -n "$short" ]; then set -- "${SHORT_PARTS[@]}"; elif [ $# = 0 ]; then set -- "${PARTS[@]}"; fi
 for part; do

@@ -89,16 +89,21 @@ pub(crate) struct KvLoad {
 
 impl KvLoad {
     pub(crate) fn new(on: &KvDevice, depth: u16, kind: Kind) -> Result<Self> {
-        let kv = on.device.kv(Nsid(1))?;
+        Self::on(&on.device, (on.pairs, on.value_bytes), depth, kind)
+    }
+
+    /// On a device with that many pairs, whose values have that many bytes.
+    pub(crate) fn on(device: &Device, content: (u64, usize), depth: u16, kind: Kind) -> Result<Self> {
+        let (pairs, value_bytes) = content;
+        let kv = device.kv(Nsid(1))?;
         let queue = kv.queue(&QueueOptions { depth, ..QueueOptions::default() })?;
         let free = (0..depth)
             .map(|index| {
-                let mut buf = queue.alloc(on.value_bytes.max(4096))?;
+                let mut buf = queue.alloc(value_bytes.max(4096))?;
                 buf.fill(index as u8 | 1);
                 Ok(buf)
             })
             .collect::<Result<_>>()?;
-        let KvDevice { pairs, value_bytes, .. } = *on;
         Ok(Self { queue, free, random: Random::new(u64::from(depth)), pairs, value_bytes, kind })
     }
 

@@ -84,11 +84,16 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn new(device: &Device, depth: u16, write: bool) -> Result<Self> {
+        Self::of_bytes(device, depth, write, PAGE_BYTES)
+    }
+
+    /// The same load in pages of another size.
+    pub(crate) fn of_bytes(device: &Device, depth: u16, write: bool, bytes: usize) -> Result<Self> {
         let block = device.block(Nsid(1))?;
         let queue = block.queue(&QueueOptions { depth, ..QueueOptions::default() })?;
-        let free = buffers(&queue, depth)?;
-        let pages = block.bytes() / PAGE_BYTES as u64;
-        let page_blocks = PAGE_BYTES as u32 / block.block_bytes();
+        let free = buffers(&queue, depth, bytes)?;
+        let pages = block.bytes() / bytes as u64;
+        let page_blocks = bytes as u32 / block.block_bytes();
         Ok(Self { queue, free, random: Random::new(u64::from(depth)), pages, page_blocks, write })
     }
 
@@ -99,7 +104,7 @@ impl Load {
 
     /// Buffers like those of the load, for its bare counterpart.
     pub(crate) fn more_buffers(&self, count: u16) -> Result<Vec<DmaBuf>> {
-        buffers(&self.queue, count)
+        buffers(&self.queue, count, PAGE_BYTES)
     }
 
     /// Pages of the device.
@@ -147,10 +152,10 @@ fn failed(page: u64, status: Status) -> anyhow::Error {
     anyhow::anyhow!("page {page}: {status}")
 }
 
-fn buffers(queue: &BlockQueue, count: u16) -> Result<Vec<DmaBuf>> {
+fn buffers(queue: &BlockQueue, count: u16, bytes: usize) -> Result<Vec<DmaBuf>> {
     (0..count)
         .map(|index| {
-            let mut buf = queue.alloc(PAGE_BYTES)?;
+            let mut buf = queue.alloc(bytes)?;
             buf.fill(index as u8 | 1);
             Ok(buf)
         })

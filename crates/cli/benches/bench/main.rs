@@ -14,7 +14,8 @@
 //! | `kv_load` | a key-value device, and its loop |
 //! | `delayed` | a device that is as slow as flash |
 //! | `peer` | programs in C that a row compares with |
-//! | `block`, `vfio_user`, `kv`, `kv_rocksdb`, `kv_session`, `kv_memory`, `wall`, `ftl`, `flash` | the rows |
+//! | `tcp_bare` | what sockets alone can do |
+//! | `block`, `vfio_user`, `tcp`, `kv`, `kv_rocksdb`, `kv_session`, `kv_memory`, `wall`, `ftl`, `flash` | the rows |
 #![deny(unsafe_code)]
 
 mod allocs;
@@ -33,6 +34,8 @@ mod load;
 mod pairs;
 mod peer;
 mod row;
+mod tcp;
+mod tcp_bare;
 mod vfio_user;
 mod wall;
 
@@ -48,7 +51,7 @@ use crate::row::Row;
 /// A row's identifier and what measures it.
 type Bench = (&'static str, fn(&Effort) -> Result<Row>);
 
-const BENCHES: [Bench; 25] = [
+const BENCHES: [Bench; 32] = [
     (block::READ, block::read),
     (block::WRITE, block::write),
     (block::NULL_RATE, block::null_rate),
@@ -74,6 +77,13 @@ const BENCHES: [Bench; 25] = [
     (ftl::RECIPE_B, ftl::recipe_b),
     (ftl::SIM_RATE, ftl::sim_rate),
     (wall::ERROR, wall::error),
+    (tcp::QD1, tcp::qd1),
+    (tcp::READ, tcp::read),
+    (tcp::WRITE, tcp::write),
+    (tcp::BIG, tcp::big),
+    (tcp::KV, tcp::kv),
+    (tcp::VS_LOCAL, tcp::vs_local),
+    (tcp::IDLE, tcp::idle),
 ];
 
 fn main() -> ExitCode {
@@ -118,7 +128,9 @@ fn run(arguments: &[String]) -> Result<()> {
     let mut rows = Vec::new();
     let two_cores = cores::are_two()?;
     for (id, measure) in chosen {
-        if !two_cores && [block::TWO_CORES, vfio_user::READ, kv::TWO_CORES].contains(id) {
+        let needs_two =
+            [block::TWO_CORES, vfio_user::READ, kv::TWO_CORES].contains(id) || id.starts_with("tcp.");
+        if !two_cores && needs_two {
             writeln!(out, "{id:<25} skipped: it takes two cores, and this process may use one")?;
             continue;
         }

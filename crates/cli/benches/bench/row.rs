@@ -14,6 +14,9 @@ pub(crate) enum Better {
     Lower,
 }
 
+/// The target of a row that is there to be read. JSON has `null` for it.
+pub(crate) const NO_TARGET: f64 = f64::NEG_INFINITY;
+
 /// One line of the table.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
@@ -49,7 +52,8 @@ impl Row {
             Better::Higher => ">=",
             Better::Lower => "<=",
         };
-        let target = format!("{sign} {}", self.target);
+        let target =
+            if self.target == NO_TARGET { "-".to_owned() } else { format!("{sign} {}", self.target) };
         let verdict = if self.is_reached() { "ok" } else { "BELOW" };
         let Self { id, value, unit, note, .. } = self;
         writeln!(out, "{id:<25} {value:>8.3} {unit:<6} {target:>9}  {verdict:<5}  {note}")?;
