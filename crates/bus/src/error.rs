@@ -64,6 +64,19 @@ pub enum BusError {
 }
 
 impl BusError {
+    /// That `bytes` from `offset` lie within the `size` bytes of `what`.
+    ///
+    /// # Errors
+    /// [`BusError::OutOfRange`] when they do not.
+    #[inline]
+    pub fn check_range(what: &'static str, offset: u64, bytes: usize, size: u64) -> Result<(), Self> {
+        let length = bytes as u64;
+        match offset.checked_add(length) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(Self::OutOfRange { what, offset, length, size }),
+        }
+    }
+
     /// An operating system error with what was attempted.
     pub fn os(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::Os { what: what.into(), source: source.into() }

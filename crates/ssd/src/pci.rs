@@ -52,10 +52,7 @@ pub(crate) fn accepted_page_bytes(cc: Cc) -> Option<u32> {
 /// Checks an access to a BAR.
 pub(crate) fn check_bar_range(index: usize, offset: u64, length: usize) -> Result<(), BusError> {
     let size = if index == 0 { BAR_BYTES } else { 0 };
-    match offset.checked_add(length as u64) {
-        Some(end) if end <= size => Ok(()),
-        _ => Err(BusError::OutOfRange { what: "BAR", offset, length: length as u64, size }),
-    }
+    BusError::check_range("BAR", offset, length, size)
 }
 
 /// True for the MSI-X table and pending bits.

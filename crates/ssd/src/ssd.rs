@@ -632,14 +632,5 @@ impl Ssd {
 }
 
 fn check_config_range(offset: usize, length: usize) -> Result<(), BusError> {
-    let fits = offset.checked_add(length).is_some_and(|end| end <= CONFIG_SPACE_BYTES);
-    if fits {
-        return Ok(());
-    }
-    Err(BusError::OutOfRange {
-        what: "configuration space",
-        offset: offset as u64,
-        length: length as u64,
-        size: CONFIG_SPACE_BYTES as u64,
-    })
+    BusError::check_range("configuration space", offset as u64, length, CONFIG_SPACE_BYTES as u64)
 }

@@ -154,11 +154,7 @@ impl Bar {
     }
 
     fn check(&self, offset: u64, bytes: usize) -> Result<(), BusError> {
-        let length = bytes as u64;
-        match offset.checked_add(length) {
-            Some(end) if end <= self.layout.bytes => Ok(()),
-            _ => Err(BusError::OutOfRange { what: "a BAR", offset, length, size: self.layout.bytes }),
-        }
+        BusError::check_range("a BAR", offset, bytes, self.layout.bytes)
     }
 }
 

@@ -238,15 +238,8 @@ fn is_memory(path: &Path, index: usize) -> bool {
 }
 
 fn check_config(offset: usize, bytes: usize) -> Result<u64, BusError> {
-    match offset.checked_add(bytes) {
-        Some(end) if end <= CONFIG_SPACE_BYTES => Ok(offset as u64),
-        _ => Err(BusError::OutOfRange {
-            what: "configuration space",
-            offset: offset as u64,
-            length: bytes as u64,
-            size: CONFIG_SPACE_BYTES as u64,
-        }),
-    }
+    BusError::check_range("configuration space", offset as u64, bytes, CONFIG_SPACE_BYTES as u64)?;
+    Ok(offset as u64)
 }
 
 impl Function for UioFunction {
@@ -301,7 +294,7 @@ impl Function for UioFunction {
     }
 
     fn set_vector(&self, vector: u16, _event: Option<EventFd>) -> Result<(), BusError> {
-        Err(BusError::OutOfRange { what: "interrupt vectors", offset: vector.into(), length: 1, size: 0 })
+        BusError::check_range("interrupt vectors", vector.into(), 1, 0)
     }
 
     /// The kernel waits for transactions that are under way, resets the function by the best means it has, waits as long as

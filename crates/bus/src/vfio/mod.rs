@@ -131,15 +131,8 @@ impl VfioFunction {
     /// Offset in the device's file of `bytes` of configuration space from `offset`.
     fn place_config(&self, offset: usize, bytes: usize) -> Result<u64, BusError> {
         let size = self.config.bytes.min(CONFIG_SPACE_BYTES as u64);
-        match offset.checked_add(bytes) {
-            Some(end) if end as u64 <= size => Ok(self.config.offset + offset as u64),
-            _ => Err(BusError::OutOfRange {
-                what: "configuration space",
-                offset: offset as u64,
-                length: bytes as u64,
-                size,
-            }),
-        }
+        BusError::check_range("configuration space", offset as u64, bytes, size)?;
+        Ok(self.config.offset + offset as u64)
     }
 
     /// True when the kernel wants the device back, or it does not answer: its registers and its class code, which is no
@@ -217,14 +210,7 @@ impl Function for VfioFunction {
     }
 
     fn set_vector(&self, vector: u16, event: Option<EventFd>) -> Result<(), BusError> {
-        if vector >= self.vectors {
-            return Err(BusError::OutOfRange {
-                what: "interrupt vectors",
-                offset: vector.into(),
-                length: 1,
-                size: self.vectors.into(),
-            });
-        }
+        BusError::check_range("interrupt vectors", vector.into(), 1, self.vectors.into())?;
         irqs::deliver(&self.device, vector, event.as_ref()).map_err(|e| self.explain(e))
     }
 

@@ -151,11 +151,7 @@ impl Bar {
     }
 
     fn check(&self, offset: u64, bytes: usize) -> Result<(), BusError> {
-        let (length, size) = (bytes as u64, self.layout.bytes);
-        match offset.checked_add(length) {
-            Some(end) if end <= size => Ok(()),
-            _ => Err(BusError::OutOfRange { what: "a BAR", offset, length, size }),
-        }
+        BusError::check_range("a BAR", offset, bytes, self.layout.bytes)
     }
 }
 

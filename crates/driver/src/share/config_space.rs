@@ -100,13 +100,5 @@ impl ConfigSpace {
 }
 
 fn check(at: usize, length: usize) -> Result<(), BusError> {
-    match at.checked_add(length) {
-        Some(end) if end <= CONFIG_SPACE_BYTES => Ok(()),
-        _ => Err(BusError::OutOfRange {
-            what: "configuration space",
-            offset: at as u64,
-            length: length as u64,
-            size: CONFIG_SPACE_BYTES as u64,
-        }),
-    }
+    BusError::check_range("configuration space", at as u64, length, CONFIG_SPACE_BYTES as u64)
 }

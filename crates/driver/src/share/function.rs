@@ -173,10 +173,7 @@ impl SharedController {
 
     fn check_bar(&self, index: usize, offset: u64, length: usize) -> Result<(), BusError> {
         let size = if index == 0 { self.bar.bytes } else { 0 };
-        match offset.checked_add(length as u64) {
-            Some(end) if end <= size => Ok(()),
-            _ => Err(BusError::OutOfRange { what: "BAR", offset, length: length as u64, size }),
-        }
+        BusError::check_range("BAR", offset, length, size)
     }
 
     fn gone_error(&self) -> BusError {
@@ -263,10 +260,7 @@ impl Function for SharedController {
     }
 
     fn set_vector(&self, vector: u16, event: Option<EventFd>) -> Result<(), BusError> {
-        if vector >= self.vectors {
-            let (offset, size) = (vector.into(), self.vectors.into());
-            return Err(BusError::OutOfRange { what: "interrupt vectors", offset, length: 1, size });
-        }
+        BusError::check_range("interrupt vectors", vector.into(), 1, self.vectors.into())?;
         self.state().queues.listen(vector, event)
     }
 

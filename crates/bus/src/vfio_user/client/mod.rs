@@ -116,7 +116,7 @@ impl Client {
         let Some(layout) = self.device.bars.get(index).and_then(Option::as_ref) else {
             return Err(BusError::Unsupported(format!("{} has no BAR {index}", self.channel.name())));
         };
-        check("a BAR", offset, bytes, layout.bytes)?;
+        BusError::check_range("a BAR", offset, bytes, layout.bytes)?;
         Ok(index as u32)
     }
 
@@ -136,22 +136,14 @@ impl Client {
     }
 }
 
-/// An access that lies within `size` bytes.
-fn check(what: &'static str, offset: u64, bytes: usize, size: u64) -> Result<(), BusError> {
-    match offset.checked_add(bytes as u64) {
-        Some(end) if end <= size => Ok(()),
-        _ => Err(BusError::OutOfRange { what, offset, length: bytes as u64, size }),
-    }
-}
-
 impl Function for Client {
     fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
-        check("configuration space", offset as u64, out.len(), self.device.config_bytes)?;
+        BusError::check_range("configuration space", offset as u64, out.len(), self.device.config_bytes)?;
         self.region_read(wire::REGION_CONFIG, offset as u64, out)
     }
 
     fn config_write(&self, offset: usize, data: &[u8]) -> Result<(), BusError> {
-        check("configuration space", offset as u64, data.len(), self.device.config_bytes)?;
+        BusError::check_range("configuration space", offset as u64, data.len(), self.device.config_bytes)?;
         self.region_write(wire::REGION_CONFIG, offset as u64, data)
     }
 
@@ -236,7 +228,7 @@ impl Function for Client {
     }
 
     fn set_vector(&self, vector: u16, event: Option<EventFd>) -> Result<(), BusError> {
-        check("the interrupt vectors", vector.into(), 1, self.device.vectors.into())?;
+        BusError::check_range("the interrupt vectors", vector.into(), 1, self.device.vectors.into())?;
         let set = wire::SetIrqs {
             argsz: (size_of::<wire::SetIrqs>() as u32).into(),
             flags: (wire::IRQ_DATA_EVENTFD | wire::IRQ_ACTION_TRIGGER).into(),
