@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::metadata::{self, Dependency, Kind, Package};
+use crate::storeys;
 use crate::tidy::lex;
 
 /// One crate's place in the house.
@@ -78,6 +79,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     for package in &metadata.packages {
         problems.extend(edges(package, &members));
         problems.extend(attributes(package)?);
+        problems.extend(storeys::check(package)?);
     }
     problems.extend(bus_is_silent_about_its_user(root)?);
     Ok(problems)
@@ -180,10 +182,8 @@ fn attributes(package: &Package) -> Result<Vec<String>> {
     if floor.attributes.is_empty() {
         return Ok(Vec::new());
     }
-    let candidates = ["src/lib.rs", "src/main.rs"].map(|file| package.folder().join(file));
-    let path = candidates.iter().find(|path| path.is_file());
-    let path = path.with_context(|| format!("{} has neither src/lib.rs nor src/main.rs", package.name))?;
-    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let path = package.root_file()?;
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     Ok(floor
         .attributes
         .iter()

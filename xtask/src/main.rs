@@ -1,6 +1,7 @@
 //! Checks of the tree that the compiler does not make.
 //!
-//! - `floors`: who may depend on whom, and which crate forbids what.
+//! - `floors`: who may depend on whom, between crates and inside them, and which crate forbids what.
+//! - `circles`: files of a crate that need each other.
 //! - `tidy`: ratchets on size, names, leftovers, text and links.
 //! - `licences`: what ships stays usable from GPLv2 programs.
 //! - `capi`: the C headers, the version script and the library say the same.
@@ -11,10 +12,13 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod capi;
+mod circles;
 mod floors;
 mod licences;
 mod metadata;
+mod modules;
 mod spdx;
+mod storeys;
 mod tidy;
 
 use std::env;
@@ -26,7 +30,8 @@ use anyhow::{Context, Result};
 const HELP: &str = "\
 cargo xtask <check>
 
-  floors    dependency edges between the crates, and their unsafe policies
+  floors    dependency edges between the crates and between modules, and their unsafe policies
+  circles   the largest circle of files in each crate
   tidy      file and function sizes, names, leftovers, text, links (exceptions: xtask/tidy.allow)
   licences  licences of everything that is linked into what ships
   capi      C headers against the version script, and a shared library given as a further argument
@@ -39,6 +44,7 @@ fn main() -> ExitCode {
     };
     let check: fn(&Path) -> Result<Vec<String>> = match name.as_str() {
         "floors" => floors::check,
+        "circles" => circles::check,
         "tidy" => tidy::check,
         "licences" => licences::check,
         "capi" => capi::check,

@@ -77,6 +77,13 @@ impl Package {
     pub(crate) fn folder(&self) -> &Path {
         self.manifest_path.parent().unwrap_or(&self.manifest_path)
     }
+
+    /// The file that the crate begins in.
+    pub(crate) fn root_file(&self) -> Result<PathBuf> {
+        let candidates = ["src/lib.rs", "src/main.rs"].map(|file| self.folder().join(file));
+        let found = candidates.into_iter().find(|path| path.is_file());
+        found.with_context(|| format!("{} has neither src/lib.rs nor src/main.rs", self.name))
+    }
 }
 
 /// Runs `cargo metadata` for the workspace in `root` with additional arguments.
