@@ -13,6 +13,7 @@
 //! | [`event`] | [`EventFd`]: an interrupt, [`Clock`]: the time a function is handed |
 //! | [`pci`] | [`PciAddress`]: how a PCI function is named, and which ones the system has |
 //! | [`socket`] | [`Piece`] and [`Room`]: a stream socket that sends from and receives into shared memory |
+//! | [`mod@lock`] | [`lock()`]: the standard library's locks, held on to after a panic |
 //! | [`published`] | [`Published`]: a value that changes rarely and is read all the time |
 //! | [`spin`] | [`SpinLock`]: a lock whose release waits for nothing |
 //! | [`vfio`] | [`vfio::VfioFunction`]: a function of this machine behind an IOMMU |
@@ -25,6 +26,7 @@
 
 pub mod event;
 pub mod function;
+pub mod lock;
 pub mod mem;
 pub mod mmio;
 pub mod pci;
@@ -42,6 +44,7 @@ mod error;
 pub use error::BusError;
 pub use event::{Clock, EventFd};
 pub use function::{BarLayout, DmaAccess, DmaAddressing, Function, Window};
+pub use lock::lock;
 pub use mem::{Pages, Region};
 pub use mmio::{Doorbell, Registers};
 pub use pci::{NotAnAddress, PciAddress, PciBus, PciFunction};

@@ -1,7 +1,9 @@
 //! A value that changes rarely and is read all the time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::lock;
 
 /// The current version of `T`. Readers keep a [`Reader`] and pay one load to see that nothing has changed.
 #[derive(Debug, Default)]
@@ -59,7 +61,7 @@ impl<T> Published<T> {
 
     fn lock(&self) -> MutexGuard<'_, Arc<T>> {
         // The guarded value is replaced in one assignment: a panic elsewhere leaves it whole.
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.current)
     }
 }
 

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::lock;
 use crate::mem::{HUGE_PAGE_BYTES, PAGE_BYTES, Pages};
 use crate::{BusError, DmaAccess, DmaAddressing, Function, Region};
 
@@ -121,7 +122,7 @@ impl fmt::Debug for DmaPool {
 impl Pool {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Free lists and counters are whole after every statement: a panic elsewhere does not spoil them.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn take(&self, size: usize) -> Result<(Region, u64), BusError> {

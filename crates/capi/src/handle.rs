@@ -1,9 +1,10 @@
 //! Handles of open devices: numbers with a generation, so that a stale or invented one is an error and nothing else.
 
 use std::sync::atomic::{AtomicBool, AtomicU16};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLock};
 
 use sdk::config::SsdType;
+use sdk::lock;
 use sdk::session::{Member, QueueKind, Session};
 
 use crate::abi::MAX_CPU_CORES;
@@ -97,19 +98,10 @@ struct Slot {
 static SLOTS: [RwLock<Slot>; HANDLES_MAX] =
     [const { RwLock::new(Slot { generation: 0, open: None }) }; HANDLES_MAX];
 
-fn read(slot: &RwLock<Slot>) -> RwLockReadGuard<'_, Slot> {
-    // A slot is whole after every statement: a panic elsewhere does not spoil it.
-    slot.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write(slot: &RwLock<Slot>) -> RwLockWriteGuard<'_, Slot> {
-    slot.write().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A new handle.
 pub(crate) fn insert(open: Open) -> Result<u64> {
     for (index, slot) in SLOTS.iter().enumerate() {
-        let mut slot = write(slot);
+        let mut slot = lock::write(slot);
         if slot.open.is_none() {
             slot.generation += 1;
             slot.open = Some(Arc::new(open));
@@ -129,7 +121,7 @@ fn locate(handle: u64) -> Option<(&'static RwLock<Slot>, u64)> {
 #[inline]
 pub(crate) fn get(handle: u64) -> Result<Arc<Open>> {
     if let Some((slot, generation)) = locate(handle) {
-        let slot = read(slot);
+        let slot = lock::read(slot);
         if slot.generation == generation
             && let Some(open) = &slot.open
         {
@@ -147,7 +139,7 @@ fn no_such(handle: u64) -> Failure {
 /// Makes a handle void.
 pub(crate) fn remove(handle: u64) -> Result<Arc<Open>> {
     if let Some((slot, generation)) = locate(handle) {
-        let mut slot = write(slot);
+        let mut slot = lock::write(slot);
         if slot.generation == generation
             && let Some(open) = slot.open.take()
         {
@@ -160,14 +152,14 @@ pub(crate) fn remove(handle: u64) -> Result<Arc<Open>> {
 /// Makes all handles to the devices of a session void.
 pub(crate) fn remove_all(session: &Arc<Session>) {
     let of_session = |open: &mut Arc<Open>| Arc::ptr_eq(&open.session, session);
-    let taken: Vec<_> = SLOTS.iter().filter_map(|slot| write(slot).open.take_if(of_session)).collect();
+    let taken: Vec<_> = SLOTS.iter().filter_map(|slot| lock::write(slot).open.take_if(of_session)).collect();
     // Without a lock: it ends threads that may be in a callback, which may look at handles.
     drop(taken);
 }
 
 /// The first device that is open, if any.
 pub(crate) fn first_open() -> Option<Arc<Open>> {
-    SLOTS.iter().find_map(|slot| read(slot).open.clone())
+    SLOTS.iter().find_map(|slot| lock::read(slot).open.clone())
 }
 
 #[cfg(test)]

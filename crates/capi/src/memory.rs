@@ -8,10 +8,10 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use sdk::session::{Member, Session};
-use sdk::{DmaBuf, Region};
+use sdk::{DmaBuf, Region, lock};
 
 use crate::handle::{self, Open};
 
@@ -42,7 +42,7 @@ static PIECES: Mutex<BTreeMap<usize, Piece>> = Mutex::new(BTreeMap::new());
 
 fn pieces() -> MutexGuard<'static, BTreeMap<usize, Piece>> {
     // The map is whole after every statement.
-    PIECES.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&PIECES)
 }
 
 /// Zeroed memory, aligned to `alignment` (a power of two of at most a page) and at least to what is usual for its size.

@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use sdk::config::SdkConfig;
 use sdk::session::{Member, OpError, Session, SessionOptions};
-use sdk::{Error, PciAddress};
+use sdk::{Error, PciAddress, lock};
 
 use crate::completion;
 use crate::handle::{self, Open};
@@ -45,11 +45,6 @@ static SETTLED: Condvar = Condvar::new();
 /// Devices of the driver level, by name.
 static DRIVER: Mutex<Vec<(String, Arc<Session>)>> = Mutex::new(Vec::new());
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Both are whole after every statement.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Waits until nobody opens or closes the SDK.
 fn settled(code: Code) -> Result<MutexGuard<'static, Sdk>> {
     let mut sdk = lock(&SDK);
@@ -57,7 +52,7 @@ fn settled(code: Code) -> Result<MutexGuard<'static, Sdk>> {
         if IN_CALLBACK.get() {
             return Err(Failure::new(code, "the SDK is being closed, and waits for this callback"));
         }
-        sdk = SETTLED.wait(sdk).unwrap_or_else(PoisonError::into_inner);
+        sdk = lock::wait(&SETTLED, sdk);
     }
     Ok(sdk)
 }

@@ -1,9 +1,9 @@
 //! The admin queue: shared by all threads, one of which at a time looks at the ring.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use unvme_bus::EventFd;
+use unvme_bus::{EventFd, lock};
 use unvme_spec::{Sqe, admin};
 
 use crate::device::Device;
@@ -58,7 +58,7 @@ impl AdminQueue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Every method leaves the state whole before anything that could panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Base addresses of the submission and the completion queue, and the entries of each.

@@ -1,11 +1,11 @@
 //! What all queues and users of one controller share.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use unvme_bus::mem::PAGE_BYTES;
-use unvme_bus::{Clock, DmaPool, Doorbell, EventFd, Function, Registers};
+use unvme_bus::{Clock, DmaPool, Doorbell, EventFd, Function, Registers, lock};
 use unvme_spec::identify::{IdentifyController, sgls};
 use unvme_spec::regs::{self, Cap};
 use unvme_spec::{Cid, Qid, Sqe, admin};
@@ -195,7 +195,7 @@ impl Device {
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
         // Only flags are flipped under this lock.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.taken)
     }
 
     /// Sets the number of I/O queue pairs the controller granted.

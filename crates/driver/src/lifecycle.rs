@@ -1,9 +1,10 @@
 //! The life of a controller: enable, disable, reset, shut down (Base 3.5, 3.6, 3.7).
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
+use unvme_bus::lock;
 use unvme_spec::feature::{AsyncEventConfiguration, NumberOfQueues, fid};
 use unvme_spec::identify::{IdentifyController, IoCommandSets, cns, oaes};
 use unvme_spec::log_page::critical_warning;
@@ -67,7 +68,7 @@ struct Stop {
 impl Device {
     pub(crate) fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
         // A panic while resetting leaves `failed` and `stopped` as they were: a device in doubt is not trusted more.
-        self.lifecycle.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lifecycle)
     }
 
     /// First bring-up.

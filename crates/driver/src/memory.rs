@@ -1,10 +1,10 @@
 //! The memory of queues that reach no PCI function, beside the kernel's driver and over the network: a function without
 //! registers, whose mappings are remembered so that rings can register them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use unvme_bus::mem::HUGE_PAGE_BYTES;
-use unvme_bus::{BarLayout, BusError, DmaAccess, EventFd, Function, Region};
+use unvme_bus::{BarLayout, BusError, DmaAccess, EventFd, Function, Region, lock};
 
 /// Mappings start at multiples of this: it is what a pool takes from the system at a time.
 pub(crate) const UNIT_BYTES: u64 = HUGE_PAGE_BYTES as u64;
@@ -61,7 +61,7 @@ impl Memory {
 
     fn mapped(&self) -> MutexGuard<'_, Vec<Mapped>> {
         // A list that is whole after every statement.
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.mapped)
     }
 
     /// The lowest address that is mapped: pools go up from there.

@@ -106,7 +106,8 @@ pub use size::{NotASize, Size};
 pub use slab::{SLAB_BYTES_MIN, Slab, SlabBuf, SlabError, SlabOptions, SlabStats};
 
 pub use unvme_bus::{
-    BarLayout, BusError, Clock, DmaAccess, EventFd, Function, NotAnAddress, Pages, PciAddress, Region, Window,
+    BarLayout, BusError, Clock, DmaAccess, EventFd, Function, NotAnAddress, Pages, PciAddress, Region,
+    Window, lock,
 };
 pub use unvme_driver::{
     Completion, CompletionMode, Completions, Controller, ControllerOptions, DEPTH_MAX, DataPointers, DmaBuf,

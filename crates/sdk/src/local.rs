@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use unvme_bus::Region;
+use unvme_bus::{Region, lock};
 use unvme_ssd::timing::TimingConfig;
 use unvme_ssd::{
     CHUNK_BYTES, CheckedNamespace, FileStore, FlashDamage, MemoryStore, NamespaceConfig, NamespaceKind,
@@ -246,7 +246,7 @@ impl Store for LockedStore {
 
     fn close(&self) {
         self.store.close();
-        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock(&self.lock).take());
     }
 
     fn state_path(&self) -> PathBuf {

@@ -6,8 +6,9 @@
 
 use std::sync::atomic::Ordering;
 
+use unvme_bus::lock;
+
 use crate::Ssd;
-use crate::engine::lock;
 use crate::queue::{Doorbells, Rung};
 
 /// What the doorbell of a queue that does not exist holds. No doorbell has this as a valid value.

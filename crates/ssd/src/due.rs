@@ -1,10 +1,9 @@
 //! When a command is answered: what the timing model says, and what else waits for a time.
 
-use unvme_bus::Clock;
+use unvme_bus::{Clock, lock};
 use unvme_spec::{Cid, Qid, Sqe, kv, nvm, samsung_kv};
 
 use crate::config::CHUNK_BYTES;
-use crate::engine::lock;
 use crate::kv::command::Reply;
 use crate::queue::{CompletionQueue, SubmissionQueue};
 use crate::timing::{Cause, Command, CommandKind, FlashOp, PAGE_BYTES, Timing};

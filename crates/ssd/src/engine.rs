@@ -1,8 +1,6 @@
 //! Serving queues: pop, execute, complete.
 
-use std::sync::{MutexGuard, PoisonError};
-
-use unvme_bus::Clock;
+use unvme_bus::{Clock, lock};
 use unvme_spec::admin::opcode;
 use unvme_spec::{Fuse, Sqe, Status};
 
@@ -343,9 +341,4 @@ impl Ssd {
         let since = *cq.unannounced_since.get_or_insert(now);
         cq.unannounced < threshold && now.saturating_sub(since) < nanoseconds
     }
-}
-
-/// Locks a queue. A panic while it was held has been reported already and left numbers, not references, behind.
-pub(crate) fn lock<T>(cell: &std::sync::Mutex<T>) -> MutexGuard<'_, T> {
-    cell.lock().unwrap_or_else(PoisonError::into_inner)
 }

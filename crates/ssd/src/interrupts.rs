@@ -1,9 +1,9 @@
 //! Interrupt vectors and who listens to them.
 
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{PoisonError, RwLock};
 
-use unvme_bus::{BusError, EventFd};
+use unvme_bus::{BusError, EventFd, lock};
 
 pub(crate) struct Interrupts {
     listeners: RwLock<Vec<Option<EventFd>>>,
@@ -17,11 +17,11 @@ impl Interrupts {
     }
 
     pub(crate) fn vectors(&self) -> u16 {
-        self.listeners.read().unwrap_or_else(PoisonError::into_inner).len() as u16
+        lock::read(&self.listeners).len() as u16
     }
 
     pub(crate) fn listen(&self, vector: u16, event: Option<EventFd>) -> Result<(), BusError> {
-        let mut listeners = self.listeners.write().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = lock::write(&self.listeners);
         let size = listeners.len() as u64;
         match listeners.get_mut(usize::from(vector)) {
             Some(listener) => {
@@ -38,7 +38,7 @@ impl Interrupts {
     }
 
     pub(crate) fn signal(&self, vector: u16) {
-        let listeners = self.listeners.read().unwrap_or_else(PoisonError::into_inner);
+        let listeners = lock::read(&self.listeners);
         if let Some(Some(event)) = listeners.get(usize::from(vector)) {
             event.signal();
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use unvme_bus::lock;
 use unvme_spec::identify::csi;
 use unvme_spec::nvm::BlockRange;
 use unvme_spec::{Nsid, Status};
@@ -309,7 +310,7 @@ impl BadBlocks {
     }
 
     pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
-        self.ranges.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        lock::read(&self.ranges).clone()
     }
 
     /// Fails when a block of `range` is marked.
@@ -321,7 +322,7 @@ impl BadBlocks {
     #[cold]
     fn search(&self, range: BlockRange) -> Result<(), Status> {
         let (start, end) = bounds(range);
-        let ranges = self.ranges.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let ranges = lock::read(&self.ranges);
         let first = ranges.partition_point(|&(_, e)| e <= start);
         match ranges.get(first) {
             Some(&(s, _)) if s < end => Err(Status::UNRECOVERED_READ_ERROR),
@@ -332,7 +333,7 @@ impl BadBlocks {
     /// Marks a range.
     pub(crate) fn mark(&self, range: BlockRange) {
         let (start, end) = bounds(range);
-        let mut ranges = self.ranges.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut ranges = lock::write(&self.ranges);
         // Ranges that overlap or touch the new one become part of it.
         let first = ranges.partition_point(|&(_, e)| e < start);
         let behind = ranges.partition_point(|&(s, _)| s <= end);
@@ -353,7 +354,7 @@ impl BadBlocks {
             return false;
         }
         let (start, end) = bounds(range);
-        let mut ranges = self.ranges.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut ranges = lock::write(&self.ranges);
         *ranges = ranges
             .iter()
             .flat_map(|&(s, e)| [(s, e.min(start)), (s.max(end), e)])

@@ -6,8 +6,9 @@
 
 use std::sync::atomic::Ordering;
 
+use unvme_bus::lock;
+
 use crate::Ssd;
-use crate::engine::lock;
 
 impl Ssd {
     /// Unplugs the device: from now on all its controllers are gone. Their registers read as all ones, and no command is

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use unvme_bus::function::CONFIG_SPACE_BYTES;
 use unvme_bus::space::Direction;
 use unvme_bus::{
-    AddressSpace, BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Published, Region, Window,
+    AddressSpace, BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Published, Region, Window, lock,
 };
 use unvme_spec::regs::{Cc, SHST_COMPLETE, SHST_NORMAL};
 use unvme_spec::{Nsid, Status};
@@ -16,7 +16,6 @@ use crate::SsdError;
 use crate::admin::{Admin, Started};
 use crate::config::SsdConfig;
 use crate::due::timing_of;
-use crate::engine::lock;
 use crate::fabrics::Association;
 use crate::fault::Faults;
 use crate::flash::{Flash, FlashDamage, FlashStats};

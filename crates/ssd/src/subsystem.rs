@@ -16,10 +16,9 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use unvme_bus::Published;
+use unvme_bus::{Published, lock};
 
 use crate::admin::SharedAdmin;
-use crate::engine::lock;
 use crate::fabrics::Association;
 use crate::namespace::{Namespace, NamespaceTable};
 use crate::smart::Counted;

@@ -11,12 +11,13 @@
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::{io, mem, ptr};
 
 use rustix::fs::MemfdFlags;
 
 use crate::BusError;
+use crate::lock;
 
 /// Most mappings that can be guarded at a time.
 const GUARDS_MAX: usize = 256;
@@ -91,7 +92,7 @@ impl Guard {
     /// [`BusError::Os`] when the handler cannot be installed, [`BusError::Unsupported`] when too many are guarded.
     pub(super) fn new(start: *mut u8, bytes: usize, gone: &Arc<AtomicBool>) -> Result<Self, BusError> {
         // Only atomics are written under the lock, one slot at a time.
-        let _writing = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = lock(&WRITERS);
         install()?;
         let free = SLOTS.iter().find(|slot| slot.bytes.load(Ordering::SeqCst) == 0);
         let slot = free.ok_or_else(|| {
@@ -106,7 +107,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let _writing = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = lock(&WRITERS);
         self.slot.set(0, 0, ptr::null_mut());
     }
 }

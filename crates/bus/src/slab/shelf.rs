@@ -1,10 +1,11 @@
 //! Many buffers of one size, cut from few large ones.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{DmaBuf, Home, Piece, PoolId};
 use crate::Region;
+use crate::lock;
 
 /// Buffers of one size, cut from the chunks it is given. A buffer comes back to its shelf when it is dropped, wherever
 /// that happens; a shelf never takes memory from anybody else. Clones share the shelf.
@@ -161,7 +162,7 @@ impl State {
 impl Shelf {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Lists and counters are whole after every statement: a panic elsewhere does not spoil them.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(super) fn put(&self, piece: (Region, u64)) {

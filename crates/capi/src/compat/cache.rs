@@ -3,9 +3,9 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use sdk::RadixTree;
+use sdk::{RadixTree, lock};
 
 use crate::abi::KvPair;
 use crate::boundary::quietly;
@@ -21,11 +21,11 @@ static CACHE: RwLock<Option<RadixTree<Box<[u8]>>>> = RwLock::new(None);
 
 fn write() -> RwLockWriteGuard<'static, Option<RadixTree<Box<[u8]>>>> {
     // The tree is whole after every call.
-    CACHE.write().unwrap_or_else(PoisonError::into_inner)
+    lock::write(&CACHE)
 }
 
 fn read() -> RwLockReadGuard<'static, Option<RadixTree<Box<[u8]>>>> {
-    CACHE.read().unwrap_or_else(PoisonError::into_inner)
+    lock::read(&CACHE)
 }
 
 /// The pair, and what its value is found by.

@@ -6,7 +6,9 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use sdk::lock;
 
 use crate::abi::{KvIterate, KvKey, KvPair, KvValue};
 use crate::boundary::quietly;
@@ -37,7 +39,7 @@ static SLABS: Mutex<Slabs> = Mutex::new(Slabs { left: Vec::new(), pieces: BTreeM
 
 fn slabs() -> MutexGuard<'static, Slabs> {
     // Whole after every statement.
-    SLABS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&SLABS)
 }
 
 /// A zeroed structure with a key and a value behind it: their addresses. `None` when there is no room.

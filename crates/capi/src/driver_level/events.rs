@@ -3,13 +3,13 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use sdk::session::Member;
-use sdk::{Event, EventKind};
+use sdk::{Event, EventKind, lock};
 
 use crate::boundary::{call, quietly};
 use crate::handle;
@@ -100,8 +100,7 @@ unsafe extern "C" fn kv_nvme_register_aer_callback(
             })
             .transpose()
             .map_err(|e| Failure::new(Code::DD_NO_AVAILABLE_RESOURCE, format!("start a thread: {e}")))?;
-        let before =
-            std::mem::replace(&mut *open.events.lock().unwrap_or_else(PoisonError::into_inner), watch);
+        let before = std::mem::replace(&mut *lock(&open.events), watch);
         // Without the lock: it waits for a callback that may register another.
         drop(before);
         Ok(())

@@ -1,12 +1,12 @@
 //! Operations of a thread that are under way on an asynchronous queue.
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use unvme::DmaBuf;
 use unvme::session::{Finished, Handler, Outcome};
+use unvme::{DmaBuf, lock};
 
 use super::lane::{Answer, Operation};
 use super::pair;
@@ -107,7 +107,7 @@ impl Flight {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A poisoned state means that a handler panicked; what it had counted is still what was seen.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Begins a test with an empty record.
@@ -164,10 +164,7 @@ impl Flight {
             Until::AllLanded => state.slots.len(),
         };
         state.wanted = wanted;
-        let (mut state, _) = self
-            .landing
-            .wait_timeout_while(state, limit, |state| state.free.len() < wanted)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock::wait_while(&self.landing, state, limit, |state| state.free.len() < wanted);
         state.wanted = usize::MAX;
         state.free.len() >= wanted
     }

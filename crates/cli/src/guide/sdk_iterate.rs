@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -13,7 +13,7 @@ use unvme::session::{
     Finished, Handler, ITERATE_BYTES, IterateType, IteratorEntry, Member, Prefix, QueueChoice, QueueKind,
     Session, SessionOptions,
 };
-use unvme::{DeviceConfig, SdkConfig, Status};
+use unvme::{DeviceConfig, SdkConfig, Status, lock};
 use unvme_spec::samsung_kv::{self, IterateKeys};
 
 use super::about::Use;
@@ -199,17 +199,14 @@ impl Reads {
         data.truncate(bytes);
         let answer =
             ReadAnswer { token: finished.token, at: Instant::now(), status: finished.outcome.status, data };
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+        lock(&self.answers).push(answer);
         self.arrival.notify_all();
     }
 
     /// All answers, when there are `count`; `None` when they do not come within `limit`.
     fn wait(&self, count: usize, limit: Duration) -> Option<Vec<ReadAnswer>> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let (answers, _) = self
-            .arrival
-            .wait_timeout_while(answers, limit, |answers| answers.len() < count)
-            .unwrap_or_else(PoisonError::into_inner);
+        let is_short = |answers: &mut Vec<ReadAnswer>| answers.len() < count;
+        let answers = lock::wait_while(&self.arrival, lock(&self.answers), limit, is_short);
         (answers.len() >= count).then(|| answers.clone())
     }
 }

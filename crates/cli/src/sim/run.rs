@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
+use unvme::lock;
 use unvme::registry::TimingPreset;
 use unvme_ssd::ftl::{FtlConfig, PAGE_BYTES};
 use unvme_ssd::timing::TimingConfig;
@@ -148,7 +149,7 @@ fn simulate(args: &Sim, workload: &Workload, cases: &[Case]) -> Result<Vec<Row>>
             let Some(case) = cases.get(index) else { break };
             let row = case.run(workload, &written, args.clock);
             failed.fetch_or(row.is_err(), Ordering::Relaxed);
-            rows.lock().unwrap_or_else(std::sync::PoisonError::into_inner)[index] = Some(row);
+            lock(&rows)[index] = Some(row);
         }
     };
     let total = cases.iter().map(|case| case.host_pages).sum();
@@ -162,7 +163,7 @@ fn simulate(args: &Sim, workload: &Workload, cases: &[Case]) -> Result<Vec<Row>>
         }
     });
     drop(progress);
-    let rows = rows.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let rows = std::mem::take(&mut *lock(&rows));
     let first_error = |row: &Option<Result<Row>>| matches!(row, Some(Err(_)));
     if rows.iter().any(first_error) {
         let error = rows.into_iter().flatten().find_map(Result::err);

@@ -16,10 +16,10 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use unvme_bus::mem::PAGE_BYTES;
-use unvme_bus::{Clock, DmaPool, Function};
+use unvme_bus::{Clock, DmaPool, Function, lock};
 use unvme_spec::regs::{Cap, VERSION_2_0};
 use unvme_spec::{Qid, Sqe};
 
@@ -209,7 +209,7 @@ impl KernelDevice {
 
     fn take_queue(&self) -> Result<Qid, Error> {
         // Only flags are flipped under this lock.
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = lock(&self.taken);
         let Some(free) = taken.iter().position(|taken| !taken) else {
             let most = taken.len();
             return Err(Error::Exhausted(format!("all {most} I/O queues that were asked for are in use")));
@@ -219,7 +219,7 @@ impl KernelDevice {
     }
 
     fn return_queue(&self, qid: Qid) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = lock(&self.taken);
         if let Some(place) = taken.get_mut(usize::from(qid.0) - 1) {
             *place = false;
         }

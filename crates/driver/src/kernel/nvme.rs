@@ -3,9 +3,10 @@
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use unvme_bus::lock;
 use unvme_bus::mem::PAGE_BYTES;
 use unvme_spec::admin::opcode;
 use unvme_spec::identify::{
@@ -102,7 +103,7 @@ impl NvmeNodes {
 
     fn namespaces(&self) -> MutexGuard<'_, Vec<(Nsid, Arc<File>)>> {
         // A list that is whole after every statement, as that of rings.
-        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.namespaces)
     }
 
     /// The node of a namespace; `None` when the controller has no such namespace.
@@ -335,7 +336,7 @@ impl NvmeNodes {
     }
 
     fn take_ring(&self) -> Option<Uring> {
-        if let Some(ring) = self.rings.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+        if let Some(ring) = lock(&self.rings).pop() {
             return Some(ring);
         }
         let options = UringOptions { depth: 1, polls_device: false, cooperative: false };
@@ -377,7 +378,7 @@ impl NvmeNodes {
             }
         };
         let buf = ring.finish(index).1;
-        let mut kept = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.rings);
         if kept.len() < RINGS_KEPT {
             kept.push(ring);
         }

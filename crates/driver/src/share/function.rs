@@ -1,11 +1,13 @@
 //! A client's view of a shared drive: a PCI function.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use unvme_bus::function::DmaAddressing;
 use unvme_bus::mem::PAGE_BYTES;
-use unvme_bus::{AddressSpace, BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Region, Window};
+use unvme_bus::{
+    AddressSpace, BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Region, Window, lock,
+};
 use unvme_spec::regs::{self, Crto};
 
 use super::Lease;
@@ -89,13 +91,13 @@ impl SharedController {
         // Relaxed: it keeps nobody out, the lock does.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         // Each step leaves the state whole before anything that could panic.
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.state);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         state
     }
 
     fn config(&self) -> MutexGuard<'_, ConfigSpace> {
-        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.config)
     }
 
     /// True when the drive still has what this client gave it.
@@ -278,11 +280,10 @@ impl Function for SharedController {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             return 0;
         }
-        match self.state.try_lock() {
-            Ok(mut state) => self.turn(&mut state, clock),
-            Err(TryLockError::Poisoned(poisoned)) => self.turn(&mut poisoned.into_inner(), clock),
+        match lock::try_lock(&self.state) {
+            Some(mut state) => self.turn(&mut state, clock),
             // A message is being answered: it works for the client too.
-            Err(TryLockError::WouldBlock) => 0,
+            None => 0,
         }
     }
 

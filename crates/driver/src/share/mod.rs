@@ -39,9 +39,10 @@ mod rings;
 mod state;
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use unvme_bus::function::DmaAddressing;
+use unvme_bus::lock;
 use unvme_bus::mem::HUGE_PAGE_BYTES;
 
 pub use self::function::SharedController;
@@ -113,7 +114,7 @@ impl Sharing {
 
     fn lock(&self) -> MutexGuard<'_, [bool; SHARES_MAX]> {
         // Only flags are flipped under this lock.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.taken)
     }
 }
 

@@ -1,9 +1,9 @@
 //! The admin queue of an association: shared by all threads.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use unvme_bus::PoolId;
+use unvme_bus::{PoolId, lock};
 use unvme_fabric::Stream;
 use unvme_spec::{Sqe, admin};
 
@@ -60,7 +60,7 @@ impl TcpAdmin {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Every method leaves the state whole before anything that could panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Goes on with a connection. Commands that waited for it are sent.
@@ -226,11 +226,7 @@ impl TcpAdmin {
     /// # Errors
     /// The connection is broken.
     pub(super) fn pulse(&self, interval: Duration, now: u64) -> Result<(), Broken> {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(e)) => e.into_inner(),
-            Err(TryLockError::WouldBlock) => return Ok(()),
-        };
+        let Some(mut state) = lock::try_lock(&self.state) else { return Ok(()) };
         if state.link.stream().is_none() {
             return Ok(());
         }

@@ -1,10 +1,10 @@
 //! What all queues and users of one controller over TCP share: an association, and what is done when it is lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use unvme_bus::{Clock, DmaPool, Function};
+use unvme_bus::{Clock, DmaPool, Function, lock};
 use unvme_fabric::Stream;
 use unvme_spec::fabrics::{Command, DISCOVERY_NQN, Property};
 use unvme_spec::regs::{self, Cap, Csts};
@@ -99,7 +99,7 @@ impl TcpDevice {
     }
 
     fn install(&self, stream: Stream, agreed: Agreement, facts: Facts) -> Result<(), Error> {
-        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = facts;
+        *lock(&self.facts) = facts;
         let limits = AdminLimits {
             transfer_bytes_max: facts.transfer_bytes_max,
             events: facts.events,
@@ -109,12 +109,12 @@ impl TcpDevice {
     }
 
     pub(super) fn facts(&self) -> Facts {
-        *self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.facts)
     }
 
     pub(super) fn life(&self) -> MutexGuard<'_, Life> {
         // A panic amid a reconnection leaves it lost, and it is tried again.
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.life)
     }
 
     #[inline]
@@ -182,11 +182,7 @@ impl TcpDevice {
         if self.epoch().is_multiple_of(2) {
             return;
         }
-        let mut life = match self.life.try_lock() {
-            Ok(life) => life,
-            Err(TryLockError::Poisoned(e)) => e.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(mut life) = lock::try_lock(&self.life) else { return };
         // What became of it is in `life`.
         let _ = self.reconnect(&mut life);
     }
@@ -352,7 +348,7 @@ impl TcpDevice {
         self.pulse();
         self.attend();
         if self.epoch().is_multiple_of(2)
-            && let Ok(life) = self.life.try_lock()
+            && let Some(life) = lock::try_lock(&self.life)
         {
             life.check()?;
         }
@@ -424,7 +420,7 @@ impl TcpDevice {
 
     fn taken(&self) -> MutexGuard<'_, Vec<bool>> {
         // Only flags are flipped under this lock.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.taken)
     }
 
     pub(super) fn take_queue(&self) -> Result<Qid, Error> {

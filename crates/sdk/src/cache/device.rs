@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use unvme_bus::lock;
 
 use super::entries::{Entries, Entry, Freed};
 use super::gate::Gate;
@@ -38,7 +40,7 @@ impl Shard {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // A panic with the lock held is a defect of this module. What is in the shard may then be half done, so it goes;
         // its part of the budget stays taken.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if self.state.is_poisoned() {
             state.entries = Entries::new();
             self.state.clear_poison();

@@ -8,10 +8,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use unvme_bus::EventFd;
+use unvme_bus::{EventFd, lock};
 use unvme_driver::{Advancer, Completion, DmaBuf, KvCommand, Payload, Queue, Rejected};
 use unvme_spec::{Sqe, Status};
 
@@ -280,15 +280,11 @@ impl Lane {
 
     fn lock(&self) -> MutexGuard<'_, Core> {
         // No caller's code runs under this lock; what is behind it is whole between statements.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.core)
     }
 
     fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
-        match self.core.try_lock() {
-            Ok(core) => Some(core),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        lock::try_lock(&self.core)
     }
 
     /// Sends a command and waits for it.

@@ -5,8 +5,9 @@
 //! the session. Reads of one iterator wait for each other.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use unvme_bus::lock;
 use unvme_driver::KvNamespace;
 use unvme_spec::kv::ListReader;
 use unvme_spec::samsung_kv::{IterateType, IterateWriter, Prefix, status};
@@ -65,11 +66,6 @@ impl Listed {
             })
         })
     }
-}
-
-fn lock(place: &Mutex<Option<Listing>>) -> MutexGuard<'_, Option<Listing>> {
-    // A listing is whole after every page.
-    place.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Member {

@@ -4,8 +4,9 @@
 //! those of [`crate::cache`]. A key is kept with an asynchronous operation for that, in one allocation, and only with the
 //! cache on.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use unvme_bus::lock;
 use unvme_driver::{Completion, DmaBuf, KvNamespace};
 use unvme_spec::samsung_kv::{IterateType, KEY_BYTES_MAX, Prefix};
 
@@ -264,7 +265,7 @@ impl Memory {
     }
 
     fn keep_sweep(&self, iterator: u8, ticket: Option<SweepTicket>) {
-        let mut sweeps = self.sweeps.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sweeps = lock(&self.sweeps);
         // A device that answers with an identifier there is not: its ticket is lost, and its pairs are not cached.
         let Some(place) = usize::from(iterator).checked_sub(1).and_then(|index| sweeps.get_mut(index)) else {
             return;

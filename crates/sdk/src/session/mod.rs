@@ -71,13 +71,14 @@ pub use unvme_spec::samsung_log::IteratorEntry;
 
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use completer::Completer;
 use handling::Handling;
 use journal::Topic;
 use member::Shared;
+use unvme_bus::lock;
 
 use crate::{OpenOptions, SdkConfig};
 
@@ -221,7 +222,7 @@ impl Session {
                 std::thread::sleep(CLOSE_PAUSE);
             }
         }
-        let mut completers = self.completers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut completers = lock(&self.completers);
         for completer in completers.iter_mut() {
             completer.stop();
         }

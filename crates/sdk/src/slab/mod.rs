@@ -22,10 +22,10 @@ pub(crate) mod function;
 mod tests;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::{fmt, thread};
 
-use unvme_bus::{BusError, DmaBuf, DmaPool, DmaShelf, Pages};
+use unvme_bus::{BusError, DmaBuf, DmaPool, DmaShelf, Pages, lock};
 
 pub use buf::SlabBuf;
 use class::{BYTES_MAX, CHUNK_BYTES};
@@ -218,7 +218,7 @@ impl Slab {
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, Ledger> {
         // Numbers are whole after every statement: a panic elsewhere does not spoil them.
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ledger)
     }
 
     fn exhausted(&self, bytes: usize) -> SlabError {

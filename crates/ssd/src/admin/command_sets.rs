@@ -1,13 +1,13 @@
 //! Which I/O command sets there are, and which are enabled (Base 3.1.3.5, 5.1.13.2.21, 5.1.25.1.17).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use unvme_bus::lock;
 use unvme_spec::Status;
 use unvme_spec::feature::{IoCommandSetProfile, fid};
 use unvme_spec::identify::csi;
 use unvme_spec::regs::CSS_ALL;
 
 use crate::Ssd;
-use crate::engine::lock;
 
 const NVM: u64 = 1 << csi::NVM;
 const KEY_VALUE: u64 = 1 << csi::KEY_VALUE;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use unvme_bus::lock;
 use unvme_spec::identify::csi;
 use unvme_spec::log_page::ErrorInformation;
 use unvme_spec::status::StatusCodeType;
@@ -11,7 +12,6 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::identify::ELPE_Z;
 use super::state::{bytes_of, hexadecimal};
 use crate::Ssd;
-use crate::engine::lock;
 
 /// Bytes of an entry.
 const ERROR_BYTES: usize = size_of::<ErrorInformation>();

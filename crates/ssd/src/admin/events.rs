@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use unvme_bus::EventFd;
+use unvme_bus::{EventFd, lock};
 use unvme_spec::identify::NamespaceList;
 use unvme_spec::log_page::{
     AsyncEvent, critical_warning, error_event, event_type, lid, notice_event, smart_event,
@@ -14,7 +14,6 @@ use unvme_spec::{Cid, Nsid, Qid, Status};
 use super::identify::AERL_Z;
 use super::{Admin, Answer};
 use crate::Ssd;
-use crate::engine::lock;
 use crate::subsystem::ControllerSet;
 
 /// Asynchronous Event Requests a host may have outstanding.

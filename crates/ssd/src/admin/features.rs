@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use unvme_bus::Clock;
+use unvme_bus::{Clock, lock};
 use unvme_spec::admin::{GetFeatures, SetFeatures};
 use unvme_spec::feature::{
     Arbitration, AsyncEventConfiguration, Capabilities, HostBehaviorSupport, InterruptVectorConfiguration,
@@ -23,7 +23,6 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::identify::WCTEMP;
 use crate::Ssd;
 use crate::config::SsdConfig;
-use crate::engine::lock;
 use crate::namespace::{Contents, Namespace};
 use crate::queue::SubmissionQueue;
 use values::{SENSOR_ALL, THRESHOLD_OVER, THRESHOLD_UNDER, checked, threshold_index};

@@ -15,13 +15,13 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use serde::{Deserialize, Serialize};
+use unvme_bus::lock;
 use unvme_spec::admin::{CommitAction, FirmwareCommit, FirmwareDownload};
 use unvme_spec::identify::text::{self, Text};
 use unvme_spec::log_page::FirmwareSlot;
 use unvme_spec::{Sqe, Status};
 
 use crate::Ssd;
-use crate::engine::lock;
 use crate::queue::SubmissionQueue;
 
 /// Firmware slots, all of which can be written.

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use unvme_bus::lock;
 use unvme_spec::identify::{
     ControllerList, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, IndependentNamespace,
     IoCommandSets, KV_VERSION_1_3, KvControllerIdentify, KvNamespaceIdentify, LbaFormat,
@@ -20,7 +21,6 @@ use super::remote::ANA_GROUP;
 use super::{identity, namespaces};
 use crate::Ssd;
 use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
-use crate::engine::lock;
 use crate::fdp::ENDURANCE_GROUP;
 use crate::kv::VALUE_BYTES_MAX;
 use crate::namespace::{Blocks, Contents, Namespace, NamespaceTable};

@@ -2,7 +2,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use serde::{Deserialize, Serialize};
-use unvme_bus::Clock;
+use unvme_bus::{Clock, lock};
 use unvme_spec::admin::GetLogPage;
 use unvme_spec::identify::csi;
 use unvme_spec::log_page::{ErrorInformation, SmartHealth, lid};
@@ -14,7 +14,6 @@ use super::errors::ERROR_LOG_ENTRIES;
 use super::wear::Wear;
 use super::{effects, features, placement_logs, vendor_logs};
 use crate::Ssd;
-use crate::engine::lock;
 use crate::kv::command::counters::KvCounters;
 use crate::queue::SubmissionQueue;
 use crate::smart::IoCounters;

@@ -35,15 +35,14 @@ mod wear;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use unvme_bus::Clock;
 use unvme_bus::space::Direction;
+use unvme_bus::{Clock, lock};
 use unvme_spec::feature::Timestamp;
 use unvme_spec::regs::Cc;
 use unvme_spec::{DataPointerKind, Fuse, Sqe, Status, admin};
 
 use crate::config::SsdConfig;
 use crate::dptr::DataPointer;
-use crate::engine::lock;
 use crate::fault::Faults;
 use crate::fdp::Fdp;
 use crate::media::Media;

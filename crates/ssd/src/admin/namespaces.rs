@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use unvme_bus::lock;
 use unvme_spec::admin::{AttachmentOperation, FormatNvm, NamespaceOperation, SecureErase};
 use unvme_spec::identify::{ControllerList, IDENTIFY_BYTES, KvNamespaceCreate, NamespaceCreate, csi};
 use unvme_spec::{Nsid, Sqe, Status, admin};
@@ -18,7 +19,6 @@ use zerocopy::FromBytes;
 
 use super::identity;
 use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
-use crate::engine::lock;
 use crate::fdp::{ChosenBy, ENDURANCE_GROUP, Handles, assign};
 use crate::kv::{KeyValue, KvStore, STORE_BYTES_MIN};
 use crate::media::Media;

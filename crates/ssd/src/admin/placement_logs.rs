@@ -2,7 +2,7 @@
 //! 5.1.12.1.31).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use unvme_bus::Clock;
+use unvme_bus::{Clock, lock};
 use unvme_spec::Status;
 use unvme_spec::admin::GetLogPage;
 use unvme_spec::log_page::{EnduranceGroup, lid};
@@ -11,7 +11,6 @@ use super::logs::bytes_of;
 use super::namespaces::free_chunks;
 use crate::Ssd;
 use crate::config::CHUNK_BYTES;
-use crate::engine::lock;
 use crate::fdp::{Counted, ENDURANCE_GROUP, assign, configurations_page};
 
 /// Log pages of a device with flash. Each is about the endurance group in the Log Specific Identifier.

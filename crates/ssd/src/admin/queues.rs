@@ -1,12 +1,12 @@
 //! Create and Delete I/O Submission and Completion Queue (Base 5.2).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use unvme_bus::lock;
 use unvme_bus::space::Direction;
 use unvme_spec::admin::{CreateIoCq, CreateIoSq};
 use unvme_spec::{Qid, Sqe, Status};
 
 use crate::Ssd;
-use crate::engine::lock;
 use crate::queue::{
     CQE_BYTES, CompletionQueue, CompletionQueueParts, Doorbells, Ring, SQE_BYTES, SubmissionQueue,
     SubmissionQueueParts,

@@ -1,7 +1,7 @@
 //! What a controller has and says whose host is reached over a network: capsules, keep alive, Asymmetric Namespace Access.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use unvme_bus::EventFd;
+use unvme_bus::{EventFd, lock};
 use unvme_spec::Status;
 use unvme_spec::admin::GetLogPage;
 use unvme_spec::feature::Select;
@@ -12,7 +12,6 @@ use zerocopy::IntoBytes;
 use super::Admin;
 use super::events::notice;
 use crate::Ssd;
-use crate::engine::lock;
 use crate::fabrics::{Association, IN_CAPSULE_BYTES, KEEP_ALIVE_UNIT_MS};
 use crate::queue::{CQE_BYTES, SQE_BYTES};
 

@@ -17,6 +17,7 @@ mod saved;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use unvme_bus::lock;
 use unvme_spec::log_page::ErrorInformation;
 use unvme_spec::{Nsid, Status};
 
@@ -26,7 +27,6 @@ use super::firmware::FirmwareState;
 use super::logs::SmartState;
 use super::namespaces::{self, AddError, NewNamespace, Shape};
 use crate::config::{CHUNK_BYTES, NamespaceConfig, NamespaceKind, SsdConfig};
-use crate::engine::lock;
 use crate::fault::SavedFault;
 use crate::fdp::{Fdp, assign};
 use crate::kv::STORE_BYTES_MIN;

@@ -1,13 +1,13 @@
 //! Log pages of Samsung's KV SSDs: C0h, CAh and D0h.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use unvme_bus::lock;
 use unvme_spec::samsung_kv::{KEY_BYTES_MAX, KEY_BYTES_MIN, OFFSET_ALIGNMENT, VALUE_BYTES_MAX};
 use unvme_spec::samsung_log::{ExtendedSmartLog, IteratorLog, Limits, WafLog, lid};
 use unvme_spec::{Nsid, Status};
 
 use super::logs::bytes_of;
 use crate::Ssd;
-use crate::engine::lock;
 use crate::kv::KvStats;
 
 /// Their identifiers.

@@ -6,12 +6,11 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use unvme_bus::{AddressSpace, EventFd};
+use unvme_bus::{AddressSpace, EventFd, lock};
 
 use super::port::{AnaState, PortId};
 use super::queue::EndReason;
 use super::subsystem::{Offer, Reach};
-use crate::engine::lock;
 use crate::ssd::ResetScope;
 
 /// Granularity of the keep alive timer in milliseconds (KAS).

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use unvme_bus::lock;
 use unvme_fabric::chap;
 use unvme_spec::fabrics::{
     CNTLID_DYNAMIC, Connect, ConnectData, Connected, DISCOVERY_NQN, InvalidParameter, nqn, status,
@@ -19,7 +20,6 @@ use super::discovery::{self, Discovery};
 use super::queue::{At, FabricsQueue, QueueState};
 use super::subsystem::Offer;
 use crate::Ssd;
-use crate::engine::lock;
 
 /// Bytes of Connect's data.
 pub(super) const DATA_BYTES: u32 = size_of::<ConnectData>() as u32;

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use unvme_bus::space::Direction;
-use unvme_bus::{Clock, DmaAccess, Function, Reader, Region};
+use unvme_bus::{Clock, DmaAccess, Function, Reader, Region, lock};
 use unvme_spec::regs::{Aqa, offset};
 use unvme_spec::{Sqe, Status};
 
 use super::association::Association;
 use super::staging::Pool;
 use crate::Ssd;
-use crate::engine::lock;
 use crate::namespace::NamespaceTable;
 use crate::queue::{
     CQE_BYTES, CompletionQueue, CompletionQueueParts, Doorbells, Ring, SQE_BYTES, SubmissionQueue,

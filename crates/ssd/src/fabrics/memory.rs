@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use unvme_bus::EventFd;
-
-use crate::engine::lock;
+use unvme_bus::{EventFd, lock};
 
 /// Most bytes of staging memory that all queues of a server have at a time. Commands that find none wait in the order in
 /// which they came; while some wait, every queue gives back what it does not use.

@@ -5,10 +5,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
+use unvme_bus::lock;
+
 use super::access::Access;
 use super::port::{AnaState, PortId};
 use crate::Ssd;
-use crate::engine::lock;
 
 /// See the module.
 pub(super) struct Offer {
@@ -69,11 +70,11 @@ impl Offer {
     }
 
     pub(super) fn access(&self) -> Arc<Access> {
-        Arc::clone(&self.access.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+        Arc::clone(&lock::read(&self.access))
     }
 
     pub(super) fn set_access(&self, access: Access) {
-        *self.access.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(access);
+        *lock::write(&self.access) = Arc::new(access);
     }
 
     /// How it is reached at a port: well, until somebody says otherwise.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use unvme_bus::EventFd;
+use unvme_bus::{EventFd, lock};
 use unvme_fabric::chap;
 use unvme_spec::fabrics::{DISCOVERY_NQN, NQN_BYTES_MAX};
 
@@ -11,7 +11,6 @@ use super::access::Access;
 use super::memory::MemoryBudget;
 use super::port::{AnaState, PortId, PortOptions, Referral};
 use super::subsystem::Offer;
-use crate::engine::lock;
 use crate::{Ssd, SsdError};
 
 /// Most bytes of an address, as the Discovery log page has it.
@@ -159,11 +158,11 @@ impl Target {
     }
 
     pub(super) fn catalogue(&self) -> RwLockReadGuard<'_, Catalogue> {
-        self.catalogue.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock::read(&self.catalogue)
     }
 
     fn catalogue_mut(&self) -> RwLockWriteGuard<'_, Catalogue> {
-        self.catalogue.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock::write(&self.catalogue)
     }
 
     pub(super) fn offer(&self, nqn: &str) -> Option<Arc<Offer>> {

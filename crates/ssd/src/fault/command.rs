@@ -8,6 +8,7 @@
 //! Receive says it in words.
 
 use serde::Serialize;
+use unvme_bus::lock;
 use unvme_spec::fault::{self, FaultReceive, FaultSend, FaultText};
 use unvme_spec::{Sqe, Status};
 
@@ -15,7 +16,6 @@ use super::rule::FaultRule;
 use super::state::FaultReport;
 use super::text::parse_faults;
 use super::{FAULT_TEXT_BYTES_MAX, FaultError};
-use crate::engine::lock;
 use crate::queue::SubmissionQueue;
 use crate::{Ssd, SsdError};
 

@@ -1,7 +1,7 @@
 //! Rules at work in the engine.
 
-use unvme_bus::Clock;
 use unvme_bus::space::Direction;
+use unvme_bus::{Clock, lock};
 use unvme_spec::nvm::DsmRange;
 use unvme_spec::{Sqe, Status, admin, kv, nvm, samsung_kv};
 use zerocopy::IntoBytes;
@@ -12,7 +12,6 @@ use super::rule::{CorruptData, Corruption, WrongCompletion};
 use crate::Ssd;
 use crate::admin::Answer;
 use crate::dptr::DataPointer;
-use crate::engine::lock;
 use crate::kv::command::Reply;
 use crate::queue::{CompletionQueue, Rung, SubmissionQueue};
 

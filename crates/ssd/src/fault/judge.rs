@@ -1,11 +1,11 @@
 //! From a command and the rules to what happens to the command.
 
+use unvme_bus::lock;
 use unvme_spec::Status;
 use unvme_spec::log_page::AsyncEvent;
 
 use super::rule::{Corruption, FaultAction, FaultDelay, FaultMatch, WrongCompletion};
 use super::state::{Entry, Faults};
-use crate::engine::lock;
 
 /// A command as rules see it.
 pub(super) struct Subject<'a> {

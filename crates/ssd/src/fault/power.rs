@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
+use unvme_bus::lock;
 use unvme_spec::log_page::critical_warning;
 
 use super::judge::{DeviceFate, End};
 use super::state::Faults;
 use crate::Ssd;
-use crate::engine::lock;
 use crate::fabrics::EndReason;
 
 /// Registers read as all ones, and nothing answers.

@@ -4,11 +4,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use serde::{Deserialize, Serialize};
+use unvme_bus::lock;
 
 use super::judge::DeviceFate;
 use super::rule::{COUNT_MAX, FaultRule};
 use super::{FAULTS_MAX, FaultError};
-use crate::engine::lock;
 
 /// A rule and what has come of it.
 #[derive(Clone, Debug, PartialEq)]

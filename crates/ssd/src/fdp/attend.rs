@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
-use unvme_bus::Clock;
+use unvme_bus::{Clock, lock};
 use unvme_spec::fdp::{Event, EventType, MediaReallocated, PlacementId, ReclaimGroup, Ruhid};
 use unvme_spec::feature::Timestamp;
 use unvme_spec::{Lba, Nsid};
@@ -13,7 +13,6 @@ use super::watch::{Note, Shape};
 use super::{Fdp, NEVER};
 use crate::Ssd;
 use crate::config::CHUNK_BYTES;
-use crate::engine::lock;
 use crate::flash::Flash;
 use crate::ftl::{Ftl, Isolation, Opened, PAGE_BYTES, Placement, StreamInfo, UnitState};
 use crate::namespace::{Contents, NamespaceTable};

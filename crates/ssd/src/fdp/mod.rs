@@ -36,11 +36,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
+use unvme_bus::lock;
 use unvme_spec::fdp::{Event, EventSupport, EventType, Statistics};
 use unvme_spec::feature::{Select, Timestamp};
 
 use crate::config::SsdConfig;
-use crate::engine::lock;
 use crate::flash::{FlashGeometry, FlashStats};
 use crate::ftl::{PAGE_BYTES, Placement};
 

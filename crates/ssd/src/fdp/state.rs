@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
+use unvme_bus::lock;
 
 use super::events::{EventLog, EventSet};
 use super::{ChosenBy, Configuration, Counted, Fdp, Handles};
 use crate::config::SsdConfig;
-use crate::engine::lock;
 use crate::flash::Flash;
 
 /// FDP's state as it is saved; a device without flash has none.

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::engine::lock;
+use unvme_bus::lock;
+
 use crate::ftl::{Opened, Placement};
 
 /// Something has happened.

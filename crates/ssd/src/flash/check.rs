@@ -1,7 +1,8 @@
 //! Looking at everything: for a device that nobody uses meanwhile.
 
+use unvme_bus::lock;
+
 use crate::config::CHUNK_BYTES;
-use crate::engine::lock;
 use crate::ftl::PAGE_BYTES;
 
 use super::record::{self, FLAG_ELSEWHERE, Record};

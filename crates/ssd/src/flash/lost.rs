@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::engine::lock;
+use unvme_bus::lock;
 
 /// A set of logical pages; hardly ever is any in it.
 #[derive(Default)]

@@ -43,12 +43,11 @@ mod tests;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use unvme_bus::Region;
+use unvme_bus::{Region, lock};
 use unvme_spec::Status;
 
 use crate::SsdError;
 use crate::config::CHUNK_BYTES;
-use crate::engine::lock;
 use crate::fdp::Watch;
 use crate::ftl::{Ftl, FtlConfig, FtlError, FtlStats, Map, PAGE_BYTES, Placement, StreamStats, Wear};
 use crate::media::Backing;

@@ -2,10 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use unvme_bus::Region;
+use unvme_bus::{Region, lock};
 use unvme_spec::Status;
 
-use crate::engine::lock;
 use crate::ftl::{FtlError, PAGE_BYTES, Placement};
 use crate::media::{Extent, NOWHERE, tags};
 use crate::timing::{Cause, FlashOp, OpList};

@@ -8,8 +8,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use unvme_bus::lock;
+
 use crate::config::CHUNK_BYTES;
-use crate::engine::lock;
 use crate::fault::Faults;
 
 use super::Flash;

@@ -1,8 +1,7 @@
 //! What a sync of the store covers.
 
+use unvme_bus::lock;
 use unvme_spec::Status;
-
-use crate::engine::lock;
 
 use super::Flash;
 use super::chip::Books;

@@ -1,9 +1,10 @@
 //! Reading everything, to say what is lost.
 
+use unvme_bus::lock;
+
 use super::layout::{RecordKind, SEGMENT_BYTES, SegmentKind};
 use super::record::{Block, HeadBuffer, StoredRecord};
 use super::{Damage, KvStore};
-use crate::engine::lock;
 use crate::media::NOWHERE;
 
 impl KvStore {

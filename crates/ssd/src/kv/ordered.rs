@@ -10,9 +10,10 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use unvme_bus::lock;
+
 use super::record::HeadBuffer;
 use super::{KEYSPACES, Key, KvError, KvStore, Listing};
-use crate::engine::lock;
 
 /// Keys up to this length need no memory of their own.
 const SHORT_BYTES: usize = 22;

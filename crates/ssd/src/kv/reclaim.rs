@@ -6,6 +6,8 @@
 
 use std::sync::atomic::Ordering;
 
+use unvme_bus::lock;
+
 use super::KvError;
 use super::KvStore;
 use super::append::AppendHead;
@@ -13,7 +15,6 @@ use super::layout::{RecordKind, SEGMENT_BYTES, SummaryEntry};
 use super::record::{Block, HeadBuffer};
 use super::segment::{Purpose, Segment, State};
 use super::slot::Slot;
-use crate::engine::lock;
 
 /// Victims looked for at a time: looking costs a pass over all segments.
 const VICTIMS_MAX: usize = 32;

@@ -20,6 +20,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use unvme_bus::lock;
 use zerocopy::IntoBytes;
 
 use super::budget::Budget;
@@ -470,7 +471,7 @@ fn has_been_used(store: &KvStore, segment: u32) -> bool {
 impl KvStore {
     /// Notes that something is lost, for [`KvStore::check`].
     pub(super) fn lose(&self, offset: u64, key: Option<(u8, Vec<u8>)>, what: &str) {
-        let mut losses = crate::engine::lock(&self.losses);
+        let mut losses = lock(&self.losses);
         if losses.len() < super::LOSSES_MAX {
             losses.push(Damage { offset, key, what: what.into() });
         }

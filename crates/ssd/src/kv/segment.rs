@@ -14,9 +14,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use unvme_bus::lock;
+
 use super::checksum;
 use super::layout::{DATA_START, Identity, SEGMENT_BYTES, TRAILER_AT};
-use crate::engine::lock;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {

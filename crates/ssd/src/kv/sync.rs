@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use unvme_bus::lock;
 use unvme_spec::Status;
 use zerocopy::IntoBytes;
 
@@ -10,7 +11,6 @@ use super::layout::{CLEAN_AT, DATA_START, HEADER_AT, SegmentHeader, SegmentKind,
 use super::record::{Block, HeadBuffer};
 use super::segment::State;
 use super::{KvError, KvStore};
-use crate::engine::lock;
 
 /// Index entries are fetched this many records ahead.
 const AHEAD: usize = 8;

@@ -3,13 +3,12 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use unvme_bus::Region;
+use unvme_bus::{Region, lock};
 use unvme_spec::Status;
 
 use super::Store;
 use crate::SsdError;
 use crate::config::CHUNK_BYTES;
-use crate::engine::lock;
 
 /// Media up to this size is taken to fit in a processor's caches.
 const CACHED_BYTES_MAX: u64 = 32 << 20;

@@ -2,12 +2,11 @@
 
 use std::sync::Mutex;
 
-use unvme_bus::Region;
+use unvme_bus::{Region, lock};
 
 use super::Store;
 use crate::SsdError;
 use crate::config::CHUNK_BYTES;
-use crate::engine::lock;
 
 /// Data in private memory, which the system hands out as it is touched.
 pub struct MemoryStore {

@@ -5,12 +5,11 @@
 
 use std::sync::Mutex;
 
-use unvme_bus::Region;
+use unvme_bus::{Region, lock};
 
 use super::{Extent, Media, Store, units};
 use crate::SsdError;
 use crate::config::CHUNK_BYTES;
-use crate::engine::lock;
 
 /// Bytes of a tag.
 pub(crate) const TAG_BYTES: usize = 8;

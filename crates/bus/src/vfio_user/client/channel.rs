@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -14,6 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::memory;
 use crate::function::IOVA_RANGE;
+use crate::lock;
 use crate::vfio_user::socket::{Progress, Socket};
 use crate::vfio_user::version::Capabilities;
 use crate::vfio_user::wire::{self, Command, HEADER_BYTES, Header};
@@ -128,7 +129,7 @@ impl Channel {
         payload: &[&[u8]],
         fds: &[BorrowedFd<'_>],
     ) -> Result<(Vec<u8>, Vec<OwnedFd>), BusError> {
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut line = lock(&self.line);
         if self.is_gone() {
             return Err(self.lost());
         }
@@ -173,12 +174,8 @@ impl Channel {
     /// Answers what the server has asked meanwhile, without waiting, and notices its end. Returns how many questions
     /// there were.
     pub(crate) fn answer_server(&self) -> usize {
-        let mut line = match self.line.try_lock() {
-            Ok(line) => line,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // The call that is under way answers.
-            Err(TryLockError::WouldBlock) => return 0,
-        };
+        // Otherwise the call that is under way answers.
+        let Some(mut line) = lock::try_lock(&self.line) else { return 0 };
         let mut served = 0usize;
         for _ in 0..SERVED_MAX {
             if self.is_gone() {

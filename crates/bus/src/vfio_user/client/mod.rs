@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -14,6 +14,7 @@ use self::discover::Device;
 use super::socket::{Socket, address, socket_path, unix_socket};
 use super::wire::{self, Command};
 use crate::function::{CONFIG_SPACE_BYTES, DmaAddressing};
+use crate::lock;
 use crate::{AddressSpace, BarLayout, BusError, DmaAccess, EventFd, Function, Region};
 
 mod channel;
@@ -75,7 +76,7 @@ impl Client {
 
     fn ranges(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
         // The table is changed only after the server has agreed: a panic elsewhere leaves it whole.
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ranges)
     }
 
     fn memory(&self) -> &AddressSpace {

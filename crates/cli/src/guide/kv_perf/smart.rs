@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+use unvme::lock;
 use unvme::session::Member;
 use unvme_spec::samsung_log::lid;
 
@@ -87,18 +88,13 @@ pub(super) struct Stop {
 impl Stop {
     /// Ends it, within the read that is under way.
     pub(super) fn stop(&self) {
-        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.stopped) = true;
         self.told.notify_all();
     }
 
     /// True when reading is to end; waits a while before it says that it is not.
     fn is_told_within(&self, limit: Duration) -> bool {
-        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
-        let (stopped, _) = self
-            .told
-            .wait_timeout_while(stopped, limit, |stopped| !*stopped)
-            .unwrap_or_else(PoisonError::into_inner);
-        *stopped
+        *lock::wait_while(&self.told, lock(&self.stopped), limit, |stopped| !*stopped)
     }
 }
 

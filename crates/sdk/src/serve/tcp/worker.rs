@@ -5,10 +5,10 @@
 //! a wake-up has something.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use unvme_bus::{Clock, EventFd};
+use unvme_bus::{Clock, EventFd, lock};
 
 use super::peer::{Arrival, Peer, Turn};
 use super::poller::{Interest, Poller, Ready};
@@ -55,7 +55,7 @@ impl Mailbox {
 
     pub(super) fn put(&self, arrival: Arrival) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).push(arrival);
+        lock(&self.arrivals).push(arrival);
         self.wake.signal();
     }
 
@@ -66,7 +66,7 @@ impl Mailbox {
     }
 
     fn take(&self) -> Vec<Arrival> {
-        std::mem::take(&mut *self.arrivals.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.arrivals))
     }
 }
 

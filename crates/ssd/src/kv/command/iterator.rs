@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use unvme_bus::space::{Direction, View};
-use unvme_bus::{AddressSpace, DmaAccess, Region};
+use unvme_bus::{AddressSpace, DmaAccess, Region, lock};
 use unvme_spec::Status;
 use unvme_spec::samsung_kv::{
     ITERATE_BUFFER_BYTES, ITERATORS_MAX, IterateType, IterateWriter, Prefix, status,
@@ -19,7 +19,6 @@ use unvme_spec::samsung_log::{IteratorEntry, IteratorLog};
 
 use super::super::{HostData, KEY_BYTES_MAX, KvError, KvScratch, KvStore, Listing, Part};
 use super::samsung::vendor_status;
-use crate::engine::lock;
 
 /// Keys taken from the store at a time, for what cannot be done while it lists them.
 const KEYS_PER_STEP: usize = 64;
