@@ -32,22 +32,23 @@ const FLOORS: &[Floor] = &[
         tests_may_use: &[],
         attributes: &[FORBID],
     },
+    Floor { package: "unvme-flash", may_use: &["unvme-bus"], tests_may_use: &[], attributes: &[FORBID] },
     Floor {
         package: "unvme-driver",
         may_use: &["unvme-spec", "unvme-bus", "unvme-fabric"],
-        tests_may_use: &["unvme-ssd"],
+        tests_may_use: &["unvme-ssd", "unvme-flash"],
         // Not `forbid`: the kernel passthrough is one module with an opening of its own.
         attributes: &[("deny", "unsafe_code")],
     },
     Floor {
         package: "unvme-ssd",
-        may_use: &["unvme-spec", "unvme-bus", "unvme-fabric"],
+        may_use: &["unvme-spec", "unvme-bus", "unvme-fabric", "unvme-flash"],
         tests_may_use: &["unvme-driver"],
         attributes: &[FORBID],
     },
     Floor {
         package: "unvme",
-        may_use: &["unvme-driver", "unvme-fabric", "unvme-bus", "unvme-spec", "unvme-ssd"],
+        may_use: &["unvme-driver", "unvme-fabric", "unvme-bus", "unvme-spec", "unvme-ssd", "unvme-flash"],
         tests_may_use: &[],
         attributes: &[FORBID],
     },
@@ -56,7 +57,7 @@ const FLOORS: &[Floor] = &[
     Floor { package: "unvme-preload", may_use: &["unvme", "unvme-fs"], tests_may_use: &[], attributes: &[] },
     Floor {
         package: "unvme-cli",
-        may_use: &["unvme", "unvme-fs", "unvme-ssd", "unvme-spec"],
+        may_use: &["unvme", "unvme-fs", "unvme-ssd", "unvme-flash", "unvme-spec"],
         tests_may_use: &[],
         attributes: &[FORBID],
     },
@@ -64,7 +65,8 @@ const FLOORS: &[Floor] = &[
 ];
 
 /// An edge that must stay switchable: (from, to, the one feature that may switch it on).
-const BEHIND_FEATURE: &[(&str, &str, &str)] = &[("unvme", "unvme-ssd", "local")];
+const BEHIND_FEATURE: &[(&str, &str, &str)] =
+    &[("unvme", "unvme-ssd", "local"), ("unvme", "unvme-flash", "local")];
 
 /// Crates that take nothing from outside but these.
 const OUTSIDE_ONLY: &[(&str, &[&str])] = &[("unvme-spec", &["bitfield-struct", "zerocopy"])];
@@ -251,6 +253,7 @@ mod tests {
         "unvme-spec",
         "unvme-bus",
         "unvme-driver",
+        "unvme-flash",
         "unvme-ssd",
         "unvme",
         "unvme-fs",
@@ -281,9 +284,11 @@ mod tests {
         for (from, to) in [
             ("unvme-driver", "unvme-spec"),
             ("unvme-ssd", "unvme-bus"),
+            ("unvme-ssd", "unvme-flash"),
             ("unvme", "unvme-driver"),
             ("unvme-fs", "unvme"),
             ("unvme-cli", "unvme-ssd"),
+            ("unvme-cli", "unvme-flash"),
         ] {
             assert_eq!(normal(from, to), Vec::<String>::new());
         }
@@ -319,6 +324,7 @@ mod tests {
         assert_eq!(problems("unvme", optional, r#"{"default":["dep:unvme-ssd"]}"#).len(), 1);
         assert_eq!(problems("unvme", optional, r#"{"default":["unvme-ssd/fast"]}"#).len(), 1);
         assert_eq!(normal("unvme", "unvme-ssd").len(), 1);
+        assert_eq!(normal("unvme", "unvme-flash").len(), 1);
     }
 
     #[test]

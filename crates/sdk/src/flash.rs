@@ -1,6 +1,6 @@
 //! From the description of a flash translation layer to the layer.
 
-use unvme_ssd::ftl::{FtlConfig, FtlError, Isolation, Policy};
+use unvme_flash::ftl::{FtlConfig, FtlError, Isolation, Policy};
 use unvme_ssd::{FlashConfig, FlashGeometry, SsdConfig, UNIT_BYTES_MIN};
 
 use crate::Size;

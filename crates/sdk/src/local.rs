@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use unvme_bus::{Region, lock};
-use unvme_ssd::timing::TimingConfig;
+use unvme_flash::timing::TimingConfig;
 use unvme_ssd::{
     CHUNK_BYTES, CheckedNamespace, FileStore, FlashDamage, MemoryStore, NamespaceConfig, NamespaceKind,
     NullStore, Ssd, SsdConfig, SsdError, Store, TagStore,

@@ -1,12 +1,12 @@
 //! What kind of device to be.
 
+use unvme_flash::ftl::{FtlConfig, FtlError};
+use unvme_flash::timing::TimingConfig;
 use unvme_spec::samsung_kv::KeyspaceField;
 
 use crate::SsdError;
 use crate::fault::{FAULTS_MAX, FaultRule};
 use crate::flash::FlashConfig;
-use crate::ftl::{FtlConfig, FtlError};
-use crate::timing::TimingConfig;
 
 /// Most I/O queue pairs a device can have.
 pub const IO_QUEUES_MAX: u16 = 64;

@@ -1,12 +1,13 @@
 //! When a command is answered: what the timing model says, and what else waits for a time.
 
 use unvme_bus::{Clock, lock};
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::timing::{Cause, Command, CommandKind, FlashOp, Timing};
 use unvme_spec::{Cid, Qid, Sqe, kv, nvm, samsung_kv};
 
 use crate::config::CHUNK_BYTES;
 use crate::kv::command::Reply;
 use crate::queue::{CompletionQueue, SubmissionQueue};
-use crate::timing::{Cause, Command, CommandKind, FlashOp, PAGE_BYTES, Timing};
 use crate::{Ssd, SsdConfig, SsdError};
 
 /// Pages of a chunk: units of a device without a translation layer.
@@ -35,7 +36,7 @@ impl Moved {
 
 /// The model of a device, if it has one. Units of a translation layer are not known yet.
 pub(crate) fn timing_of(config: &SsdConfig) -> Result<Option<Timing>, SsdError> {
-    config.timing.build(CHUNK_PAGES)
+    Ok(config.timing.build(CHUNK_PAGES)?)
 }
 
 impl Ssd {

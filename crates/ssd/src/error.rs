@@ -40,7 +40,10 @@ pub enum SsdError {
     Fault(#[from] crate::FaultError),
     /// The flash translation layer cannot be what the configuration says.
     #[error("flash: {0}")]
-    Ftl(#[from] crate::ftl::FtlError),
+    Ftl(#[from] unvme_flash::ftl::FtlError),
+    /// The model of its timing cannot be.
+    #[error(transparent)]
+    Timing(#[from] unvme_flash::timing::TimingError),
     /// Memory could not be mapped.
     #[error(transparent)]
     Bus(#[from] unvme_bus::BusError),

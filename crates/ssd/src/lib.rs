@@ -17,10 +17,8 @@
 //! | `admin` | the admin command set |
 //! | `fault` | faults by script: rules that say which commands fail, and how |
 //! | `fdp` | Flexible Data Placement: who places what where, and what becomes of it |
-//! | [`ftl`] | the flash translation layer as bookkeeping, for the device and for simulators |
-//! | `flash` | data out of place below that layer: records, checkpoints, recovery, power cuts |
+//! | `flash` | data out of place below the layer of [`unvme_flash`]: records, checkpoints, recovery, power cuts |
 //! | [`tcp`] | NVMe/TCP: PDUs to commands and back, without a socket |
-//! | [`timing`] | how long commands take: a model of the flash as a pure function |
 //! | `due`, `held` | completions that wait for their time |
 //! | `kv` | the Key Value command sets, and the log-structured store behind them |
 //! | `namespace` | logical blocks or pairs, and where on the media they are |
@@ -28,8 +26,8 @@
 //!
 //! What it does not implement: metadata and protection information, Copy, Zoned Namespaces, streams, reservations,
 //! sanitize, security commands, device self-test, telemetry and the persistent event log, keep alive at a bus, shadow doorbells,
-//! Host and Controller Memory Buffers, thin provisioning, several endurance groups, NVM Sets, NVMe-MI, SR-IOV, weighted round robin arbitration, bit buckets in SGLs. There is one power state. Of flash,
-//! read disturb, retention and error correction are not modelled.
+//! Host and Controller Memory Buffers, thin provisioning, several endurance groups, NVM Sets, NVMe-MI, SR-IOV, weighted round robin arbitration, bit buckets in SGLs. There is one power state. Of
+//! flash, what [`unvme_flash`] does not model.
 //!
 //! Of Key Value, reservations are missing. List returns at most 16 MiB of keys at a time. Values are compressed when the
 //! vendor's Store asks for it and never by the standard one; the vendor's Retrieve always decompresses them. The vendor's
@@ -52,7 +50,6 @@ pub mod fabrics;
 mod fault;
 mod fdp;
 mod flash;
-pub mod ftl;
 mod held;
 mod interrupts;
 mod kv;
@@ -66,7 +63,6 @@ mod smart;
 mod ssd;
 mod subsystem;
 pub mod tcp;
-pub mod timing;
 
 pub use admin::{FIRMWARE_IMAGE_BYTES_MAX, firmware_image};
 pub use config::{

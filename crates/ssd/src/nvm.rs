@@ -2,16 +2,17 @@
 
 use unvme_bus::Region;
 use unvme_bus::space::{Direction, Place};
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::Placement;
+use unvme_flash::timing::OpList;
 use unvme_spec::nvm::{self, AccessFlags, BlockRange, DsmRange};
 use unvme_spec::{Lba, Nsid, Sqe, Status};
 
 use crate::Ssd;
 use crate::dptr::DataPointer;
-use crate::ftl::{PAGE_BYTES, Placement};
 use crate::media::{Extent, NOWHERE};
 use crate::namespace::Blocks;
 use crate::queue::SubmissionQueue;
-use crate::timing::OpList;
 
 impl Ssd {
     /// Executes one command that is not part of a fused pair.

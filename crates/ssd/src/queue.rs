@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use unvme_bus::space::{Direction, View};
 use unvme_bus::{AddressSpace, Reader, Region};
+use unvme_flash::timing::OpList;
 use unvme_spec::{Cqe, Sqe, Status};
 
 use crate::due::Moved;
@@ -12,7 +13,6 @@ use crate::held::{Due, Held, Origin};
 use crate::kv::KvLane;
 use crate::namespace::NamespaceTable;
 use crate::smart::IoCounters;
-use crate::timing::OpList;
 
 /// Bytes of a submission queue entry.
 pub(crate) const SQE_BYTES: usize = 64;

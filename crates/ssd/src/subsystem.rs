@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use unvme_bus::{Published, lock};
+use unvme_flash::timing::Timing;
 
 use crate::admin::SharedAdmin;
 use crate::fabrics::Association;
 use crate::namespace::{Namespace, NamespaceTable};
 use crate::smart::Counted;
-use crate::timing::Timing;
 use crate::{Ssd, SsdError};
 
 /// Most controllers that a device has at a time.

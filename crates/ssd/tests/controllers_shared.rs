@@ -12,8 +12,8 @@ use host::pairs::{keys_of, kv_config};
 use host::placement::{event_types, fdp_config, set_all_events, update, write_with};
 use host::{DATA, Host, config, device, device_on, outcome, sqe};
 use unvme_bus::{Clock, Function, Region};
+use unvme_flash::timing::TimingConfig;
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::timing::TimingConfig;
 use unvme_ssd::{FileStore, MemoryStore, NamespaceConfig, Ssd, SsdConfig, SsdError, Store, parse_faults};
 
 /// Enabled, with I/O queue pair 1.

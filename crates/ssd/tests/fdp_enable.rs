@@ -8,8 +8,8 @@ use host::placement::{
     statistics, u16_at, u32_at, u64_at, update, write,
 };
 use host::{DATA, Host, config, device as plain_device, sqe};
+use unvme_flash::ftl::Isolation;
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::ftl::Isolation;
 use unvme_ssd::{FlashConfig, FlashGeometry, Ssd, SsdConfig, SsdError};
 
 const ALL: u32 = 0xffff_ffff;

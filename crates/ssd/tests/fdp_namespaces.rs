@@ -7,8 +7,8 @@ use host::placement::{
     set_all_events, set_placement, started, statuses, write,
 };
 use host::{Host, sqe};
+use unvme_flash::ftl::Isolation;
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::ftl::Isolation;
 use unvme_ssd::{FlashConfig, FlashGeometry, NamespaceConfig, NamespaceKind, SsdConfig};
 
 const ALL: u32 = 0xffff_ffff;

@@ -4,8 +4,8 @@ mod host;
 
 use host::placement::{host_at, log, null_device};
 use host::{DATA, Host};
+use unvme_flash::ftl::Isolation;
 use unvme_spec::Sqe;
-use unvme_ssd::ftl::Isolation;
 use unvme_ssd::{FlashConfig, FlashGeometry, SsdConfig};
 
 /// QEMU's device: 1 GiB, blocks of 512 bytes, eight initially isolated handles, units of 16 MiB, a list of all handles.

@@ -9,8 +9,8 @@ use host::pairs::{RETRIEVE, STORE, standard};
 use host::random::Random;
 use host::{DATA, Host, attached, config, sqe};
 use unvme_bus::{EventFd, Function};
+use unvme_flash::timing::{TimingConfig, TimingModel};
 use unvme_spec::{Cqe, Sqe, Status};
-use unvme_ssd::timing::{TimingConfig, TimingModel};
 use unvme_ssd::{FlashConfig, FlashGeometry, MemoryStore, Ssd, SsdConfig, parse_faults};
 
 /// A 4 KiB read of an idle `tlc` device: 2 µs of a core, 18 µs of firmware, 50 µs to sense, 9103 ns of channel and 1343 of

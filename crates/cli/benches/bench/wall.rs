@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use unvme::{BlockRange, ControllerOptions, Device, Lba, Nsid, QueueOptions, Status, open_function};
-use unvme_ssd::timing::{Cause, Command, CommandKind, FlashOp, NotedOp, Timing, TimingConfig};
+use unvme_flash::timing::{Cause, Command, CommandKind, FlashOp, NotedOp, Timing, TimingConfig};
 use unvme_ssd::{CHUNK_BYTES, MemoryStore, Ssd, SsdConfig};
 
 use crate::cores;

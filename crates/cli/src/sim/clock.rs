@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use unvme_ssd::ftl::PAGE_BYTES;
-use unvme_ssd::timing::{Command, CommandKind, NotedOp, Timing};
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::timing::{Command, CommandKind, NotedOp, Timing};
 
 use crate::perf::histogram;
 

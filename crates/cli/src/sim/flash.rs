@@ -1,7 +1,7 @@
 //! The flash of the simulator: counters, and what a model of time has to know.
 
-use unvme_ssd::ftl::{Nand, Opened, Origin, ProgramFailure};
-use unvme_ssd::timing::{Cause, FlashOp, OpList};
+use unvme_flash::ftl::{Nand, Opened, Origin, ProgramFailure};
+use unvme_flash::timing::{Cause, FlashOp, OpList};
 
 /// Flash without data. With `NOTES` each operation is noted for the model of time.
 #[derive(Debug)]

@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use unvme::registry::{Overprovisioning, UNIT_MAX, UNIT_MIN, VictimPolicy};
-use unvme_ssd::ftl::{FtlConfig, Isolation, PAGE_BYTES, Policy};
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::{FtlConfig, Isolation, Policy};
 
 use super::args::{IsolationKind, Sim};
 use crate::exit::usage;

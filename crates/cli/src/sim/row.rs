@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use unvme_ssd::ftl::{Ftl, FtlConfig, FtlStats, Placement};
-use unvme_ssd::timing::TimingConfig;
+use unvme_flash::ftl::{Ftl, FtlConfig, FtlStats, Placement};
+use unvme_flash::timing::TimingConfig;
 
 use super::clock::VirtualClock;
 use super::flash::Flash;

@@ -10,8 +10,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow};
 use unvme::lock;
 use unvme::registry::TimingPreset;
-use unvme_ssd::ftl::{FtlConfig, PAGE_BYTES};
-use unvme_ssd::timing::TimingConfig;
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::FtlConfig;
+use unvme_flash::timing::TimingConfig;
 
 use super::args::{Fdp, IsolationKind, Output, Sim};
 use super::geometry::Geometry;

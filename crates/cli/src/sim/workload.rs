@@ -1,7 +1,8 @@
 //! The traffic: its parameters, its words, its streams, and what theory and others say about it.
 
 use anyhow::Result;
-use unvme_ssd::ftl::{FtlConfig, PAGE_BYTES, theory};
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::{FtlConfig, theory};
 
 use super::adversarial::{self, Adversarial};
 use super::args::{Recipe, Sim};

@@ -3,6 +3,7 @@
 use unvme_driver::{
     Controller, Error, FdpEventSource, Namespace, Payload, Queue, QueueOptions, WriteOptions,
 };
+use unvme_flash::ftl::Isolation;
 use unvme_spec::directive::dtype;
 use unvme_spec::fdp::{
     EventType, PlacementHandle, PlacementId, ReclaimGroup, Rgif, RuhStatus, RuhType, RuhUse, Ruhid,
@@ -12,7 +13,6 @@ use unvme_spec::feature::FlexibleDataPlacement;
 use unvme_spec::identify::{NamespaceCreate, csi};
 use unvme_spec::nvm::{AccessFlags, BlockRange};
 use unvme_spec::{Lba, Nsid, Sqe, Status};
-use unvme_ssd::ftl::Isolation;
 use unvme_ssd::{FlashConfig, FlashGeometry, SsdConfig};
 
 use crate::rig::{MEDIA_BYTES, Rig, Transport, block_queue, filled, run, small};

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
+use unvme_flash::PAGE_BYTES;
 use unvme_spec::log_page::critical_warning;
 
 use super::logs::SPARE_THRESHOLD_PERCENT;
 use crate::Ssd;
-use crate::ftl::PAGE_BYTES;
 
 /// How worn the flash is.
 pub(super) struct Wear {

@@ -5,6 +5,9 @@
 use std::sync::atomic::Ordering;
 
 use unvme_bus::{Clock, lock};
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::{Ftl, Isolation, Opened, Placement, StreamInfo, UnitState};
+use unvme_flash::timing::OpList;
 use unvme_spec::fdp::{Event, EventType, MediaReallocated, PlacementId, ReclaimGroup, Ruhid};
 use unvme_spec::feature::Timestamp;
 use unvme_spec::{Lba, Nsid};
@@ -14,9 +17,7 @@ use super::{Fdp, NEVER};
 use crate::Ssd;
 use crate::config::CHUNK_BYTES;
 use crate::flash::Flash;
-use crate::ftl::{Ftl, Isolation, Opened, PAGE_BYTES, Placement, StreamInfo, UnitState};
 use crate::namespace::{Contents, NamespaceTable};
-use crate::timing::OpList;
 
 /// Events are saved when this time has passed since the first one that is not: a process that is killed loses those of one
 /// second at most.

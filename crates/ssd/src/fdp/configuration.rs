@@ -13,6 +13,7 @@
 //! | 5 | initially isolated | as configured | open for a day at most |
 //! | 6 | initially isolated | as configured | in four times as many reclaim groups |
 
+use unvme_flash::ftl::Isolation;
 use unvme_spec::fdp::{
     Configuration as Layout, ConfigurationDescriptor, ConfigurationsHeader, Fdpa, RUH_MAX, Rgif,
     RuhDescriptor, RuhType, write_configurations,
@@ -20,7 +21,6 @@ use unvme_spec::fdp::{
 
 use crate::config::NAMESPACES_MAX;
 use crate::flash::{FlashConfig, FlashGeometry};
-use crate::ftl::Isolation;
 
 /// Seconds a reclaim unit may stay open in the configuration that has a limit: blocks that are written in part lose charge.
 const TIME_LIMIT_S: u32 = 24 * 60 * 60;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use unvme_flash::ftl::Placement;
 use unvme_spec::Status;
 use unvme_spec::directive::{Directive, dtype};
 use unvme_spec::fdp::{PlacementHandle, PlacementId, ReclaimGroup, Rgif, Ruhid};
 
 use super::Configuration;
-use crate::ftl::Placement;
 
 /// Who chose the reclaim unit handles of a namespace (log page 21h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,9 @@
 use std::sync::atomic::Ordering;
 
 use unvme_bus::space::Direction;
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::Placement;
+use unvme_flash::timing::OpList;
 use unvme_spec::fdp::{
     Event, EventType, IoManagementReceive, IoManagementSend, PlacementId, ReceiveOperation, ReclaimGroup,
     RuhStatus, RuhStatusHeader, Ruhid, SendOperation, placement_ids,
@@ -16,10 +19,8 @@ use super::{Configuration, Handles};
 use crate::Ssd;
 use crate::config::CHUNK_BYTES;
 use crate::dptr::DataPointer;
-use crate::ftl::{PAGE_BYTES, Placement};
 use crate::namespace::{Blocks, Contents, Namespace};
 use crate::queue::SubmissionQueue;
-use crate::timing::OpList;
 
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
 

@@ -37,12 +37,13 @@ use std::sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 use unvme_bus::lock;
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::Placement;
 use unvme_spec::fdp::{Event, EventSupport, EventType, Statistics};
 use unvme_spec::feature::{Select, Timestamp};
 
 use crate::config::SsdConfig;
 use crate::flash::{FlashGeometry, FlashStats};
-use crate::ftl::{PAGE_BYTES, Placement};
 
 pub(crate) use configuration::{Configuration, geometry_when_new, log_page as configurations_page};
 use events::{EventLog, EventSet};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ftl::Placement;
+use unvme_flash::ftl::Placement;
 
 const NS_PER_S: u64 = 1_000_000_000;
 

@@ -9,8 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use unvme_bus::lock;
-
-use crate::ftl::{Opened, Placement};
+use unvme_flash::ftl::{Opened, Placement};
 
 /// Something has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +106,7 @@ impl Watch {
         self.moves.store(wanted, Ordering::Relaxed);
     }
 
-    /// [`crate::ftl::Nand::open`] of a layer.
+    /// [`unvme_flash::ftl::Nand::open`] of a layer.
     pub(crate) fn opened(&self, opened: Opened) {
         if !self.on.load(Ordering::Relaxed) {
             return;
@@ -119,7 +118,7 @@ impl Watch {
         }
     }
 
-    /// [`crate::ftl::Nand::close`] of a layer: `unit` is full, or not to be written any further with `written` pages in it.
+    /// [`unvme_flash::ftl::Nand::close`] of a layer: `unit` is full, or not to be written any further with `written` pages in it.
     pub(crate) fn closed(&self, unit: u32, written: u32) {
         if !self.on.load(Ordering::Relaxed) {
             return;
@@ -136,7 +135,7 @@ impl Watch {
         self.note(&mut state, Note::Closed { at, is_early });
     }
 
-    /// [`crate::ftl::Nand::program`] of a layer with [`crate::ftl::Origin::Reclaim`]: `lpn` has been moved out of `unit`.
+    /// [`unvme_flash::ftl::Nand::program`] of a layer with [`unvme_flash::ftl::Origin::Reclaim`]: `lpn` has been moved out of `unit`.
     #[inline]
     pub(crate) fn moved(&self, unit: u32, lpn: u32) {
         if self.moves.load(Ordering::Relaxed) && self.on.load(Ordering::Relaxed) {
@@ -146,7 +145,7 @@ impl Watch {
         }
     }
 
-    /// [`crate::ftl::Nand::erase`] of a layer.
+    /// [`unvme_flash::ftl::Nand::erase`] of a layer.
     pub(crate) fn erased(&self, unit: u32) {
         if !self.on.load(Ordering::Relaxed) {
             return;

@@ -1,13 +1,12 @@
 //! Looking at everything: for a device that nobody uses meanwhile.
 
 use unvme_bus::lock;
-
-use crate::config::CHUNK_BYTES;
-use crate::ftl::PAGE_BYTES;
+use unvme_flash::PAGE_BYTES;
 
 use super::record::{self, FLAG_ELSEWHERE, Record};
 use super::superblock::{self, Found};
 use super::{Flash, Inner, checkpoint, journal};
+use crate::config::CHUNK_BYTES;
 
 /// Something on the media of a device with flash that is lost, or not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]

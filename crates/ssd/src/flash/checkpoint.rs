@@ -7,17 +7,16 @@
 
 use twox_hash::XxHash3_64;
 use unvme_bus::Region;
+use unvme_flash::ftl::{FtlStats, Image, StreamStats, UnitImage, UnitState};
 use unvme_spec::Status;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
-
-use crate::config::CHUNK_BYTES;
-use crate::ftl::{FtlStats, Image, StreamStats, UnitImage, UnitState};
-use crate::media::Backing;
 
 use super::journal::Journal;
 use super::layout::Layout;
 use super::record::{ERASED_END, SEQUENCE_END};
 use super::{Flash, Inner};
+use crate::config::CHUNK_BYTES;
+use crate::media::Backing;
 
 /// Bytes before the map.
 const HEADER_BYTES: u64 = 4096;

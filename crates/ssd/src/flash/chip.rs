@@ -2,18 +2,18 @@
 
 use unvme_bus::Region;
 use unvme_bus::mem::order_uncached;
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::{FtlConfig, Nand, Opened, Origin, ProgramFailure};
+use unvme_flash::timing::{Cause, FlashOp, OpList};
 use unvme_spec::Status;
-
-use crate::config::CHUNK_BYTES;
-use crate::ftl::{FtlConfig, Nand, Opened, Origin, PAGE_BYTES, ProgramFailure};
-use crate::media::tags;
-use crate::timing::{Cause, FlashOp, OpList};
 
 use super::journal::Journal;
 use super::power::Permit;
 use super::record::{self, FLAG_ELSEWHERE, FLAG_MOVED, Record};
 use super::superblock::Superblock;
 use super::{CHUNK_PAGES, Flash};
+use crate::config::CHUNK_BYTES;
+use crate::media::tags;
 
 /// A page's data.
 pub(super) type Block = [u8; PAGE_BYTES as usize];

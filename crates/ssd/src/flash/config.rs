@@ -1,10 +1,11 @@
 //! What a device's flash is made of.
 
-use crate::SsdError;
-use crate::config::CHUNK_BYTES;
-use crate::ftl::{FtlConfig, FtlError, Isolation, PAGE_BYTES, Policy};
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::{FtlConfig, FtlError, Isolation, Policy};
 
 use super::layout::Layout;
+use crate::SsdError;
+use crate::config::CHUNK_BYTES;
 
 /// Smallest reclaim unit of a device.
 pub const UNIT_BYTES_MIN: u64 = 64 << 10;

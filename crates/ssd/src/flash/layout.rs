@@ -8,11 +8,11 @@
 //! Each part begins at a multiple of 2 MiB. **identity** is as large as what hosts see: the chunks of Key Value namespaces
 //! lie there, each at its own number. All of it is sparse: what is not written takes no space.
 
-use crate::config::CHUNK_BYTES;
-use crate::ftl::PAGE_BYTES;
+use unvme_flash::PAGE_BYTES;
 
 use super::checkpoint;
 use super::record::RECORD_BYTES;
+use crate::config::CHUNK_BYTES;
 
 /// Bytes of the journal.
 const JOURNAL_BYTES: u64 = CHUNK_BYTES;

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `config`, `layout` | what the flash is made of, and where its parts lie on the store |
 //! | `path` | commands: reading, writing, deallocating |
-//! | `chip` | the [`Nand`](crate::ftl::Nand): what programming, moving and erasing do to the store |
+//! | `chip` | the [`Nand`](unvme_flash::ftl::Nand): what programming, moving and erasing do to the store |
 //! | `lost` | pages whose data is lost for good |
 //! | `grains` | how a reader notices that a unit is written anew |
 //! | `record`, `journal`, `checkpoint`, `superblock` | what is on the media beside data |
@@ -44,14 +44,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use unvme_bus::{Region, lock};
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::{Ftl, FtlConfig, FtlStats, Map, Placement, StreamStats, Wear};
+use unvme_flash::timing::OpList;
 use unvme_spec::Status;
 
 use crate::SsdError;
 use crate::config::CHUNK_BYTES;
 use crate::fdp::Watch;
-use crate::ftl::{Ftl, FtlConfig, FtlError, FtlStats, Map, PAGE_BYTES, Placement, StreamStats, Wear};
 use crate::media::Backing;
-use crate::timing::OpList;
 
 pub use check::FlashDamage;
 pub use config::{FlashConfig, FlashGeometry, UNIT_BYTES_MIN};
@@ -352,13 +353,4 @@ fn spread(erased: &[u32], old: &FtlConfig, new: &FtlConfig) -> Vec<u32> {
         sum.div_ceil(count.max(1)) as u32
     };
     (0..u64::from(new.units)).map(average).collect()
-}
-
-impl From<FtlError> for Status {
-    fn from(error: FtlError) -> Self {
-        match error {
-            FtlError::WornOut => Self::WRITE_TO_READ_ONLY_RANGE.with_do_not_retry(),
-            _ => Self::WRITE_FAULT,
-        }
-    }
 }

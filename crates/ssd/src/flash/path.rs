@@ -3,15 +3,15 @@
 use std::sync::atomic::Ordering;
 
 use unvme_bus::{Region, lock};
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::{FtlError, Placement};
+use unvme_flash::timing::{Cause, FlashOp, OpList};
 use unvme_spec::Status;
-
-use crate::ftl::{FtlError, PAGE_BYTES, Placement};
-use crate::media::{Extent, NOWHERE, tags};
-use crate::timing::{Cause, FlashOp, OpList};
 
 use super::chip::{Block, Chip, Source};
 use super::record::{self, Record};
 use super::{Flash, Inner};
+use crate::media::{Extent, NOWHERE, tags};
 
 /// Pages deallocated with the lock held, before others have their turn.
 const TRIM_PAGES: u32 = 1 << 16;
@@ -243,7 +243,8 @@ impl Flash {
         match (error, books.take_refusal()) {
             _ if self.power.is_off() => Status::WRITE_FAULT,
             (FtlError::Refused, Some(status)) => status,
-            (error, _) => error.into(),
+            (FtlError::WornOut, _) => Status::WRITE_TO_READ_ONLY_RANGE.with_do_not_retry(),
+            _ => Status::WRITE_FAULT,
         }
     }
 

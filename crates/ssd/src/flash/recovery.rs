@@ -17,11 +17,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use unvme_bus::Region;
-
-use crate::SsdError;
-use crate::config::CHUNK_BYTES;
-use crate::ftl::{Ftl, FtlConfig, Image, PAGE_BYTES, StreamStats, UnitImage, UnitState};
-use crate::media::{Backing, Store};
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::{Ftl, FtlConfig, Image, StreamStats, UnitImage, UnitState};
 
 use super::chip::{Block, Books};
 use super::layout::Layout;
@@ -29,6 +26,9 @@ use super::record::{self, FLAG_ELSEWHERE, FLAG_MOVED, RECORD_BYTES, Record};
 use super::room::Room;
 use super::superblock::{self, Superblock};
 use super::{FlashConfig, FlashDamage, checkpoint, journal};
+use crate::SsdError;
+use crate::config::CHUNK_BYTES;
+use crate::media::{Backing, Store};
 
 /// A layer and its books, as they are at opening.
 pub(super) struct Opened {

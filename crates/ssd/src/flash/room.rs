@@ -6,15 +6,15 @@
 //! superseded them is on the media for certain by now. What was moved is synced before the place it was moved from is used.
 
 use unvme_bus::Region;
-
-use crate::SsdError;
-use crate::ftl::{FtlConfig, PAGE_BYTES, UnitImage, UnitState};
-use crate::media::Backing;
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::{FtlConfig, UnitImage, UnitState};
 
 use super::chip::Block;
 use super::layout::Layout;
 use super::record::{self, FLAG_ELSEWHERE, FLAG_MOVED, Record};
 use super::recovery::unwritable;
+use crate::SsdError;
+use crate::media::Backing;
 
 /// Free units that every group gets: with one to move data to, reclaim makes all others.
 const FREE_UNITS: usize = 1;

@@ -2,16 +2,16 @@
 
 use twox_hash::XxHash3_64;
 use unvme_bus::Region;
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::Isolation;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
-
-use crate::SsdError;
-use crate::config::CHUNK_BYTES;
-use crate::ftl::{Isolation, PAGE_BYTES};
-use crate::media::Backing;
 
 use super::FlashGeometry;
 use super::layout::Layout;
 use super::recovery::unwritable;
+use crate::SsdError;
+use crate::config::CHUNK_BYTES;
+use crate::media::Backing;
 
 pub(super) const MAGIC: [u8; 8] = *b"UNVMEFTL";
 pub(super) const VERSION: u32 = 1;

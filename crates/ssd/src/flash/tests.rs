@@ -3,11 +3,11 @@
 use std::mem::offset_of;
 
 use unvme_bus::Region;
+use unvme_flash::ftl::Isolation;
 use unvme_spec::Status;
 
 use super::record::Record;
 use super::*;
-use crate::ftl::Isolation;
 use crate::media::{Extent, Media, NOWHERE, Store};
 use crate::{FlashConfig, SsdConfig};
 

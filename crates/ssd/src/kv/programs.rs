@@ -13,13 +13,14 @@
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::Placement;
 use unvme_spec::Status;
 
 use super::append::OpenSegment;
 use super::layout::{DATA_START, SEGMENT_BYTES, SummaryEntry, TRAILER_AT};
 use super::segment::Purpose;
 use super::{KvError, KvStore};
-use crate::ftl::{PAGE_BYTES, Placement};
 use crate::media::Media;
 
 /// A page in the arithmetic of segments.

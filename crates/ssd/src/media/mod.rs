@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use unvme_bus::Region;
+use unvme_flash::ftl::Placement;
+use unvme_flash::timing::{Cause, FlashOp, OpList};
 use unvme_spec::Status;
 
 use crate::config::CHUNK_BYTES;
 use crate::flash::Flash;
-use crate::ftl::Placement;
-use crate::timing::{Cause, FlashOp, OpList};
 use crate::{SsdConfig, SsdError};
 use units::Units;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use unvme_flash::ftl::Isolation;
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::ftl::Isolation;
 use unvme_ssd::{FlashConfig, FlashGeometry, MemoryStore, NullStore, Ssd, SsdConfig};
 
 use super::{DATA, Host, MEDIA_BYTES, sqe};

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use unvme::registry::{DeviceSpec, FtlSpec, Overprovisioning, TimingPreset, VictimPolicy};
 use unvme::{Error, Size, ftl_geometry};
-use unvme_ssd::ftl::{FtlConfig, Isolation, theory};
+use unvme_flash::ftl::{FtlConfig, Isolation, theory};
 
 use super::NAME_WIDTH;
 use crate::exit::usage;

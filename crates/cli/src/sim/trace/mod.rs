@@ -20,7 +20,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use unvme_ssd::ftl::PAGE_BYTES;
+use unvme_flash::PAGE_BYTES;
 
 use self::lines::Lines;
 use super::op::{Kind, Op};

@@ -1,8 +1,10 @@
 //! Pairs on a device with a flash translation layer: its accounts against the store's own.
 
+use unvme_flash::PAGE_BYTES;
+use unvme_flash::ftl::Isolation;
+use unvme_flash::timing::OpList;
+
 use super::*;
-use crate::ftl::{Isolation, PAGE_BYTES};
-use crate::timing::OpList;
 use crate::{FlashConfig, FlashGeometry, SsdConfig};
 
 const BYTES: u64 = 64 << 20;

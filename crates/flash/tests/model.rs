@@ -1,13 +1,13 @@
 //! The translation layer against a map of what was written, with flash that knows its own rules and fails at random.
 
-mod ftl_media;
+mod media;
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use ftl_media::{Flash, Random};
-use unvme_ssd::ftl::{Ftl, FtlConfig, FtlError, Isolation, Placement, Policy};
+use media::{Flash, Random};
+use unvme_flash::ftl::{Ftl, FtlConfig, FtlError, Isolation, Placement, Policy};
 
 /// A layer, its flash and what it should hold: a version of each logical page.
 struct Bench {

@@ -1,9 +1,16 @@
 //! What a model of timing is made of, and which values are possible.
 
-use crate::SsdError;
-
-/// Bytes of a page, the unit of mapping and of every operation.
-pub const PAGE_BYTES: u64 = 4096;
+/// A value of a model that is not possible.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {value} is not possible; expected {expected}")]
+pub struct TimingError {
+    /// Name of the value.
+    pub key: &'static str,
+    /// What it was.
+    pub value: String,
+    /// What is possible.
+    pub expected: String,
+}
 
 /// How long commands take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,8 +96,8 @@ impl TimingConfig {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`SsdError::Config`] that names the value and what is possible.
-    pub fn check(&self) -> Result<(), SsdError> {
+    /// [`TimingError`] that names the value and what is possible.
+    pub fn check(&self) -> Result<(), TimingError> {
         self.model().map_or(Ok(()), TimingModel::check)
     }
 }
@@ -111,8 +118,8 @@ impl TimingModel {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`SsdError::Config`] that names the value and what is possible.
-    pub fn check(&self) -> Result<(), SsdError> {
+    /// [`TimingError`] that names the value and what is possible.
+    pub fn check(&self) -> Result<(), TimingError> {
         for (key, value, least, most) in self.ranges() {
             if !(least..=most).contains(&value) {
                 return Err(refused(key, value, format!("{least} to {most}")));
@@ -165,6 +172,6 @@ impl TimingModel {
     }
 }
 
-fn refused(key: &'static str, value: u64, expected: String) -> SsdError {
-    SsdError::Config { key, value: value.to_string(), expected }
+fn refused(key: &'static str, value: u64, expected: String) -> TimingError {
+    TimingError { key, value: value.to_string(), expected }
 }

@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 
+use super::Timing;
 use super::buffer::{Release, Resident};
 use super::die::{Die, Kind};
 use super::layout::Place;
-use super::{PAGE_BYTES, Timing};
+use crate::PAGE_BYTES;
 
 /// What has been collected for each die.
 pub(super) struct Collector {

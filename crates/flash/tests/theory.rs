@@ -2,11 +2,11 @@
 //!
 //! Sizes are as small as the tolerances allow. Seeds are fixed: every run measures the same.
 
-mod ftl_media;
+mod media;
 
-use ftl_media::{Random, Tally};
-use unvme_ssd::ftl::theory::{self, Cache, Hot};
-use unvme_ssd::ftl::{Ftl, FtlConfig, Isolation, Placement, Policy};
+use media::{Random, Tally};
+use unvme_flash::ftl::theory::{self, Cache, Hot};
+use unvme_flash::ftl::{Ftl, FtlConfig, Isolation, Placement, Policy};
 
 const SEED: u64 = 7;
 

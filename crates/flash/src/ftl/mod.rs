@@ -39,7 +39,7 @@ mod victim;
 mod wear;
 
 pub use check::SumError;
-pub use config::{FtlConfig, FtlError, Isolation, PAGE_BYTES, Policy};
+pub use config::{FtlConfig, FtlError, Isolation, Policy};
 pub use image::{Image, UnitImage, UnitState};
 pub use layer::{Ftl, Placement};
 pub use map::Map;

@@ -68,18 +68,18 @@ impl Map {
 
     /// Like [`Map::get`], with whether the entry carries the mark.
     #[inline]
-    pub(crate) fn get_marked(&self, lpn: u32) -> Option<(u32, bool)> {
+    pub fn get_marked(&self, lpn: u32) -> Option<(u32, bool)> {
         let entry = self.entries.atomic_u32(lpn as usize * ENTRY_BYTES).load(Ordering::Acquire);
         (entry & !MARK).checked_sub(1).map(|ppn| (ppn, entry & MARK != 0))
     }
 
     /// Sets the mark of a mapped page.
-    pub(crate) fn mark(&self, lpn: u32) {
+    pub fn mark(&self, lpn: u32) {
         self.entries.atomic_u32(lpn as usize * ENTRY_BYTES).fetch_or(MARK, Ordering::Relaxed);
     }
 
     /// Clears the mark of a page that still is at `ppn`.
-    pub(crate) fn clear_mark(&self, lpn: u32, ppn: u32) {
+    pub fn clear_mark(&self, lpn: u32, ppn: u32) {
         let entry = self.entries.atomic_u32(lpn as usize * ENTRY_BYTES);
         // When it fails the page was written anew, without a mark.
         let _ = entry.compare_exchange((ppn + 1) | MARK, ppn + 1, Ordering::AcqRel, Ordering::Relaxed);

@@ -1,8 +1,5 @@
 //! Geometry, handles, policies.
 
-/// Bytes of a page: what is mapped, programmed and moved as one.
-pub const PAGE_BYTES: u64 = 4096;
-
 /// Most physical pages: the map has 32-bit entries, one bit of which is a mark.
 const PHYSICAL_PAGES_MAX: u64 = (1 << 31) - 2;
 /// Most reclaim unit handles: what an 8-bit RUHID in common tools can name, and a placement handle list can hold.

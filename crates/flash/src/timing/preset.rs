@@ -1,7 +1,6 @@
 //! Devices to choose from by name.
 
-use super::config::{TimingConfig, TimingModel};
-use crate::SsdError;
+use super::config::{TimingConfig, TimingError, TimingModel};
 
 /// Names that [`TimingConfig::preset`] knows.
 pub const PRESETS: [&str; 5] = ["none", "dram", "optane", "tlc", "qlc"];
@@ -22,8 +21,8 @@ impl TimingConfig {
     /// die; and a buffer that holds one program for every die.
     ///
     /// # Errors
-    /// [`SsdError::Config`] that lists the names.
-    pub fn preset(name: &str) -> Result<Self, SsdError> {
+    /// [`TimingError`] that lists the names.
+    pub fn preset(name: &str) -> Result<Self, TimingError> {
         Ok(Self::Model(match name {
             "none" => return Ok(Self::None),
             "dram" => DRAM,
@@ -32,7 +31,7 @@ impl TimingConfig {
             "qlc" => QLC,
             _ => {
                 let expected = PRESETS.join(", ");
-                return Err(SsdError::Config { key: "timing", value: name.into(), expected });
+                return Err(TimingError { key: "timing", value: name.into(), expected });
             }
         }))
     }

@@ -40,7 +40,7 @@ mod trace;
 mod tests;
 
 use buffer::{Buffer, Resident};
-pub use config::{PAGE_BYTES, TimingConfig, TimingModel};
+pub use config::{TimingConfig, TimingError, TimingModel};
 use credits::Credits;
 use die::{Die, Kind, Suspension};
 use layout::{Layout, Place};
@@ -48,7 +48,7 @@ pub use op::{Cause, FlashOp, NotedOp, OpList};
 pub use preset::PRESETS;
 use program::Collector;
 
-use crate::SsdError;
+use crate::PAGE_BYTES;
 
 /// What kind of work a command is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,19 +115,19 @@ struct Progress {
     buffered: u64,
 }
 
-fn check_unit_pages(unit_pages: u32) -> Result<(), SsdError> {
+fn check_unit_pages(unit_pages: u32) -> Result<(), TimingError> {
     if unit_pages > 0 {
         return Ok(());
     }
-    Err(SsdError::Config { key: "unit_pages", value: "0".into(), expected: "at least one page".into() })
+    Err(TimingError { key: "unit_pages", value: "0".into(), expected: "at least one page".into() })
 }
 
 impl TimingConfig {
     /// The device to ask, for reclaim units of `unit_pages` pages of 4 KiB; `None` when completions are posted at once.
     ///
     /// # Errors
-    /// [`SsdError::Config`] for a value out of its range.
-    pub fn build(&self, unit_pages: u32) -> Result<Option<Timing>, SsdError> {
+    /// [`TimingError`] for a value out of its range.
+    pub fn build(&self, unit_pages: u32) -> Result<Option<Timing>, TimingError> {
         self.model().map(|model| Timing::new(model.clone(), unit_pages)).transpose()
     }
 }
@@ -136,8 +136,8 @@ impl Timing {
     /// A device that has been idle since time 0, with reclaim units of `unit_pages` pages of 4 KiB.
     ///
     /// # Errors
-    /// [`SsdError::Config`] for a value out of its range.
-    pub fn new(model: TimingModel, unit_pages: u32) -> Result<Self, SsdError> {
+    /// [`TimingError`] for a value out of its range.
+    pub fn new(model: TimingModel, unit_pages: u32) -> Result<Self, TimingError> {
         model.check()?;
         check_unit_pages(unit_pages)?;
         let link = |mb_s| Credits::new(mb_s, model.slice_ns);
@@ -169,8 +169,8 @@ impl Timing {
     /// Reclaim units have another size from now on; nothing that has been asked for changes.
     ///
     /// # Errors
-    /// [`SsdError::Config`] for 0 pages.
-    pub fn set_unit_pages(&mut self, unit_pages: u32) -> Result<(), SsdError> {
+    /// [`TimingError`] for 0 pages.
+    pub fn set_unit_pages(&mut self, unit_pages: u32) -> Result<(), TimingError> {
         check_unit_pages(unit_pages)?;
         self.layout = Layout::new(&self.model, unit_pages);
         Ok(())

@@ -1,9 +1,9 @@
 //! The life of a translation layer: isolation, pace, wear, failures, its end, and being restored.
 
-mod ftl_media;
+mod media;
 
-use ftl_media::{Flash, Random};
-use unvme_ssd::ftl::{
+use media::{Flash, Random};
+use unvme_flash::ftl::{
     Ftl, FtlConfig, FtlError, Image, Isolation, Placement, Policy, StreamStats, UnitImage, UnitState,
 };
 
@@ -403,7 +403,7 @@ fn counters_that_lag_behind_the_units_of_an_image_are_not_held_against_it() {
     image.streams[0].host_pages = 1;
     let mut ftl = Ftl::restore(config.clone(), &image, mapping).unwrap();
     ftl.check().unwrap();
-    let mut flash = ftl_media::Tally::default();
+    let mut flash = media::Tally::default();
     for lpn in (0..12).cycle().take(500) {
         ftl.write(lpn, Placement::default(), &mut flash).unwrap();
         ftl.check().unwrap();

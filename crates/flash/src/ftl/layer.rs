@@ -69,7 +69,7 @@ impl Ftl {
     }
 
     /// Uses a map that others read already, and empties it. Nothing is mapped in the layer yet.
-    pub(crate) fn adopt_map(&mut self, map: Map) {
+    pub fn adopt_map(&mut self, map: Map) {
         map.clear();
         self.map = map;
     }

@@ -1,7 +1,7 @@
 //! Flash below a translation layer that counts or remembers, and a generator of random numbers that is the same everywhere.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use unvme_ssd::ftl::{FtlConfig, Nand, Opened, Origin, ProgramFailure};
+use unvme_flash::ftl::{FtlConfig, Nand, Opened, Origin, ProgramFailure};
 
 /// Flash that never fails and counts what reaches it.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 
 use std::ops::Add;
 
-use super::config::PAGE_BYTES;
+use crate::PAGE_BYTES;
 
 /// Counters of a stream: what one handle's writes, or one destination of reclaim, have caused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
