@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use unvme_bus::function::DmaAddressing;
-use unvme_bus::{Clock, DmaAccess, Function, Region};
+use unvme_bus::{Clock, Dma, DmaAccess, Function, Region};
 use unvme_driver::{Controller, ControllerOptions, QueueOptions, Sharing};
 use unvme_ssd::{MemoryStore, Ssd, SsdConfig};
 

@@ -8,7 +8,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use unvme_bus::{DmaAccess, EventFd, Function, Region};
+use unvme_bus::{Dma, DmaAccess, EventFd, Function, Region};
 use unvme_ssd::{NullStore, Ssd, SsdConfig};
 
 #[path = "../rig/mod.rs"]

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use unvme_bus::{DmaAccess, Function, Region};
+use unvme_bus::{Dma, DmaAccess, Function, Region};
 use unvme_spec::{Cqe, Sqe};
 use unvme_ssd::{MemoryStore, NamespaceConfig, NamespaceKind, Ssd, SsdConfig};
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use unvme_bus::vfio_user::Client;
-use unvme_bus::{DmaAccess, EventFd, Function, Region};
+use unvme_bus::{Dma, DmaAccess, EventFd, Function, Region};
 
 static WINDOW: LazyLock<Region> = LazyLock::new(|| Region::shared("bar", 0x4000).unwrap());
 static MEMORY: LazyLock<Region> = LazyLock::new(|| Region::shared("host", 0x4000).unwrap());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub use input::Input;
-use unvme_bus::{Clock, DmaAccess, Function, Region};
+use unvme_bus::{Clock, Dma, DmaAccess, Function, Region};
 use unvme_spec::{Cqe, Sqe};
 use unvme_ssd::Ssd;
 

@@ -44,9 +44,9 @@ pub struct BarLayout {
 /// How a function addresses a host's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DmaAddressing {
-    /// By addresses the host chooses within this range, for each call of [`Function::dma_map`].
+    /// By addresses the host chooses within this range, for each call of [`Dma::dma_map`].
     Chosen(Range<u64>),
-    /// By physical addresses: nothing translates. Where memory is says [`Function::dma_address`], and only memory that stays
+    /// By physical addresses: nothing translates. Where memory is says [`Dma::dma_address`], and only memory that stays
     /// where it is can be used.
     Physical,
 }
@@ -58,10 +58,42 @@ pub const IOVA_RANGE: Range<u64> = 1 << 32..1 << 39;
 /// Bytes of PCI Express extended configuration space.
 pub const CONFIG_SPACE_BYTES: usize = 4096;
 
+/// How a host's memory is mapped for a device. All that a [`crate::DmaPool`] needs of one: a queue that reaches its device
+/// by other ways than registers has an [`crate::AddressSpace`] and no function.
+pub trait Dma: Send + Sync {
+    /// Lets the device reach `region` at I/O virtual addresses `iova..iova + region.len()`.
+    ///
+    /// # Errors
+    /// [`BusError::Dma`] for a range that is not page aligned, wraps around or overlaps another one.
+    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError>;
+
+    /// Takes back ranges that lie wholly within `iova..iova + length`. When this returns the device does not touch
+    /// them any more.
+    ///
+    /// # Errors
+    /// [`BusError::Dma`] when nothing is mapped there or a mapping would be cut in two.
+    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError>;
+
+    /// How addresses for [`Dma::dma_map`] are found.
+    fn dma_addressing(&self) -> DmaAddressing {
+        DmaAddressing::Chosen(IOVA_RANGE)
+    }
+
+    /// The physical address of `region`, for a device with [`DmaAddressing::Physical`].
+    ///
+    /// # Errors
+    /// [`BusError::Dma`] for memory that is not contiguous or could be moved, [`BusError::Setup`] when the system does
+    /// not tell, [`BusError::Unsupported`] for a device whose addresses are chosen.
+    fn dma_address(&self, region: &Region) -> Result<u64, BusError> {
+        let _ = region;
+        Err(BusError::Unsupported("the function's addresses are chosen by the host".to_owned()))
+    }
+}
+
 /// A PCI function: what a device implements and a host drives, in one process or across a socket.
 ///
 /// All methods may be called from several threads.
-pub trait Function: Send + Sync {
+pub trait Function: Dma {
     /// Reads configuration space.
     ///
     /// # Errors
@@ -91,34 +123,6 @@ pub trait Function: Send + Sync {
     /// # Errors
     /// [`BusError::OutOfRange`], or an error of the connection.
     fn bar_write(&self, index: usize, offset: u64, data: &[u8]) -> Result<(), BusError>;
-
-    /// Lets the device reach `region` at I/O virtual addresses `iova..iova + region.len()`.
-    ///
-    /// # Errors
-    /// [`BusError::Dma`] for a range that is not page aligned, wraps around or overlaps another one.
-    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError>;
-
-    /// Takes back ranges that lie wholly within `iova..iova + length`. When this returns the device does not touch
-    /// them any more.
-    ///
-    /// # Errors
-    /// [`BusError::Dma`] when nothing is mapped there or a mapping would be cut in two.
-    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError>;
-
-    /// How addresses for [`Function::dma_map`] are found.
-    fn dma_addressing(&self) -> DmaAddressing {
-        DmaAddressing::Chosen(IOVA_RANGE)
-    }
-
-    /// The physical address of `region`, for a function with [`DmaAddressing::Physical`].
-    ///
-    /// # Errors
-    /// [`BusError::Dma`] for memory that is not contiguous or could be moved, [`BusError::Setup`] when the system does
-    /// not tell, [`BusError::Unsupported`] for a function whose addresses are chosen.
-    fn dma_address(&self, region: &Region) -> Result<u64, BusError> {
-        let _ = region;
-        Err(BusError::Unsupported("the function's addresses are chosen by the host".to_owned()))
-    }
 
     /// Number of interrupt vectors (MSI-X table size).
     fn vectors(&self) -> u16;

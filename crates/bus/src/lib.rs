@@ -8,7 +8,7 @@
 //! | [`mem`] | [`Region`]: memory another party may write at any time, behind bounds-checked accessors |
 //! | [`space`] | [`AddressSpace`]: a device's view of host memory, I/O virtual address to [`Region`] |
 //! | [`slab`] | [`DmaPool`], [`DmaShelf`] and [`DmaBuf`]: a host's buffers, mapped once for a function |
-//! | [`function`] | [`Function`]: the seam between the two sides |
+//! | [`function`] | [`Function`]: the seam between the two sides; [`Dma`]: the part of it that maps memory |
 //! | [`mmio`] | [`Registers`] and [`Doorbell`]: typed access to a function's BAR |
 //! | [`event`] | [`EventFd`]: an interrupt, [`Clock`]: the time a function is handed |
 //! | [`pci`] | [`PciAddress`]: how a PCI function is named, and which ones the system has |
@@ -43,7 +43,7 @@ mod error;
 
 pub use error::BusError;
 pub use event::{Clock, EventFd};
-pub use function::{BarLayout, DmaAccess, DmaAddressing, Function, Window};
+pub use function::{BarLayout, Dma, DmaAccess, DmaAddressing, Function, Window};
 pub use lock::lock;
 pub use mem::{Pages, Region};
 pub use mmio::{Doorbell, Registers};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::lock;
 use crate::mem::{HUGE_PAGE_BYTES, PAGE_BYTES, Pages};
-use crate::{BusError, DmaAccess, DmaAddressing, Function, Region};
+use crate::{BusError, Dma, DmaAccess, DmaAddressing, Region};
 
 mod physical;
 mod shelf;
@@ -40,8 +40,8 @@ pub struct DmaPool(Arc<Pool>);
 
 struct Pool {
     id: PoolId,
-    function: Arc<dyn Function>,
-    /// Asked once: a function's addresses are of one kind for as long as it lives.
+    device: Arc<dyn Dma>,
+    /// Asked once: a device's addresses are of one kind for as long as it lives.
     addressing: DmaAddressing,
     state: Mutex<State>,
 }
@@ -57,16 +57,16 @@ struct State {
 }
 
 impl DmaPool {
-    /// An empty pool for a function.
-    pub fn new(function: Arc<dyn Function>) -> Self {
-        let addressing = match function.dma_addressing() {
+    /// An empty pool for a device.
+    pub fn new(device: Arc<dyn Dma>) -> Self {
+        let addressing = match device.dma_addressing() {
             // A mapping that starts on the boundary of a huge page can be translated as one.
             DmaAddressing::Chosen(range) => {
                 DmaAddressing::Chosen(range.start.next_multiple_of(CHUNK_BYTES as u64)..range.end)
             }
             DmaAddressing::Physical => DmaAddressing::Physical,
         };
-        Self(Arc::new(Pool { id: PoolId::next(), function, addressing, state: Mutex::default() }))
+        Self(Arc::new(Pool { id: PoolId::next(), device, addressing, state: Mutex::default() }))
     }
 
     /// A zeroed buffer of at least `bytes`, page aligned, contiguous for the device. Its length is exactly `bytes`.
@@ -104,11 +104,6 @@ impl DmaPool {
     /// Identity of the pool, which its buffers carry.
     pub fn id(&self) -> PoolId {
         self.0.id
-    }
-
-    /// The function this pool's memory is mapped for.
-    pub fn function(&self) -> &Arc<dyn Function> {
-        &self.0.function
     }
 }
 
@@ -181,7 +176,7 @@ impl Pool {
         make: impl FnOnce(usize) -> Result<Region, BusError>,
     ) -> Result<(Region, u64), BusError> {
         let (region, iova) = match &self.addressing {
-            DmaAddressing::Physical => physical::memory(&*self.function, REGION_NAME, bytes)?,
+            DmaAddressing::Physical => physical::memory(&*self.device, REGION_NAME, bytes)?,
             DmaAddressing::Chosen(range) => {
                 let iova = range.start.saturating_add(state.used);
                 if iova.checked_add(bytes as u64).is_none_or(|end| end > range.end) {
@@ -190,7 +185,7 @@ impl Pool {
                 (make(bytes)?, iova)
             }
         };
-        self.function.dma_map(iova, &region, DmaAccess::READ_WRITE)?;
+        self.device.dma_map(iova, &region, DmaAccess::READ_WRITE)?;
         state.used += bytes as u64;
         state.mapped.push((iova, bytes as u64));
         Ok((region, iova))
@@ -204,7 +199,7 @@ fn no_addresses(iova: u64, length: u64) -> BusError {
 impl Drop for Pool {
     fn drop(&mut self) {
         for (iova, length) in std::mem::take(&mut self.lock().mapped) {
-            if let Err(e) = self.function.dma_unmap(iova, length) {
+            if let Err(e) = self.device.dma_unmap(iova, length) {
                 tracing::debug!(iova, length, error = %e, "unmap buffers");
             }
         }

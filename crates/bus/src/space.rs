@@ -2,7 +2,7 @@
 
 use crate::mem::PAGE_BYTES;
 use crate::published::{Published, Reader};
-use crate::{BusError, DmaAccess, Region};
+use crate::{BusError, Dma, DmaAccess, Region};
 
 /// Most ranges one device can have mapped at a time.
 pub const MAPPINGS_MAX: usize = 65_536;
@@ -164,5 +164,15 @@ impl AddressSpace {
             }
             Ok((Mappings { entries }, ()))
         })
+    }
+}
+
+impl Dma for AddressSpace {
+    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
+        self.map(iova, region, access)
+    }
+
+    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
+        self.unmap(iova, length)
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use toy::{COPIED, COPY, FAULT, SOURCE, Served, TARGET, Toy, VECTORS, WINDOW, WINDOW_BYTES, wait_until};
 use unvme_bus::vfio_user::{Client, Server};
-use unvme_bus::{BusError, DmaAccess, DmaPool, EventFd, Function, Region, Registers};
+use unvme_bus::{BusError, Dma, DmaAccess, DmaPool, EventFd, Function, Region, Registers};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -249,13 +249,25 @@ fn after_the_server_has_died_calls_fail_at_once_and_windows_stay_mapped() {
 #[test]
 fn a_window_that_cannot_be_shared_is_refused_when_the_server_starts() {
     struct Private(Arc<Toy>, Region);
+    impl Dma for Private {
+        fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
+            self.0.dma_map(iova, region, access)
+        }
+
+        fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
+            self.0.dma_unmap(iova, length)
+        }
+    }
+
     impl Function for Private {
         fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
             self.0.config_read(offset, out)
         }
+
         fn config_write(&self, offset: usize, data: &[u8]) -> Result<(), BusError> {
             self.0.config_write(offset, data)
         }
+
         fn bar(&self, index: usize) -> Result<Option<unvme_bus::BarLayout>, BusError> {
             let mut layout = self.0.bar(index)?;
             if let Some(layout) = &mut layout {
@@ -263,24 +275,23 @@ fn a_window_that_cannot_be_shared_is_refused_when_the_server_starts() {
             }
             Ok(layout)
         }
+
         fn bar_read(&self, index: usize, offset: u64, out: &mut [u8]) -> Result<(), BusError> {
             self.0.bar_read(index, offset, out)
         }
+
         fn bar_write(&self, index: usize, offset: u64, data: &[u8]) -> Result<(), BusError> {
             self.0.bar_write(index, offset, data)
         }
-        fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
-            self.0.dma_map(iova, region, access)
-        }
-        fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
-            self.0.dma_unmap(iova, length)
-        }
+
         fn vectors(&self) -> u16 {
             self.0.vectors()
         }
+
         fn set_vector(&self, vector: u16, event: Option<EventFd>) -> Result<(), BusError> {
             self.0.set_vector(vector, event)
         }
+
         fn reset(&self) -> Result<(), BusError> {
             self.0.reset()
         }

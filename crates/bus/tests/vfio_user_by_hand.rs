@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use toy::wait_until;
 use unvme_bus::vfio_user::Client;
-use unvme_bus::{BusError, DmaAccess, Function, Region};
+use unvme_bus::{BusError, Dma, DmaAccess, Function, Region};
 
 /// Answers VERSION and the questions of discovery as a device with one BAR of 4 KiB and no interrupts would, by hand.
 fn answer_discovery(stream: &mut UnixStream) {

@@ -9,11 +9,11 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use toy::{Served, Toy, VECTORS, WINDOW};
 use unvme_bus::vfio_user::{DATA_BYTES_MAX, Reply, Session};
-use unvme_bus::{EventFd, Function, Region};
+use unvme_bus::{BarLayout, BusError, Dma, DmaAccess, EventFd, Function, Region};
 
 const EINVAL: u32 = 22;
 const ENOENT: u32 = 2;
@@ -552,40 +552,48 @@ fn clients_that_say_nothing_or_not_all_of_it_do_not_keep_others_away_for_ever() 
 
 #[test]
 fn what_a_client_leaves_mapped_is_taken_back_at_once() {
-    use std::sync::atomic::AtomicUsize;
-    use unvme_bus::{BarLayout, BusError, DmaAccess};
-
     /// Counts how often mappings are taken back; everything else is the toy's.
     struct Counting(Arc<Toy>, AtomicUsize);
-    impl Function for Counting {
-        fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
-            self.0.config_read(offset, out)
-        }
-        fn config_write(&self, offset: usize, data: &[u8]) -> Result<(), BusError> {
-            self.0.config_write(offset, data)
-        }
-        fn bar(&self, index: usize) -> Result<Option<BarLayout>, BusError> {
-            self.0.bar(index)
-        }
-        fn bar_read(&self, index: usize, offset: u64, out: &mut [u8]) -> Result<(), BusError> {
-            self.0.bar_read(index, offset, out)
-        }
-        fn bar_write(&self, index: usize, offset: u64, data: &[u8]) -> Result<(), BusError> {
-            self.0.bar_write(index, offset, data)
-        }
+    impl Dma for Counting {
         fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
             self.0.dma_map(iova, region, access)
         }
+
         fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
             self.1.fetch_add(1, Ordering::SeqCst);
             self.0.dma_unmap(iova, length)
         }
+    }
+
+    impl Function for Counting {
+        fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
+            self.0.config_read(offset, out)
+        }
+
+        fn config_write(&self, offset: usize, data: &[u8]) -> Result<(), BusError> {
+            self.0.config_write(offset, data)
+        }
+
+        fn bar(&self, index: usize) -> Result<Option<BarLayout>, BusError> {
+            self.0.bar(index)
+        }
+
+        fn bar_read(&self, index: usize, offset: u64, out: &mut [u8]) -> Result<(), BusError> {
+            self.0.bar_read(index, offset, out)
+        }
+
+        fn bar_write(&self, index: usize, offset: u64, data: &[u8]) -> Result<(), BusError> {
+            self.0.bar_write(index, offset, data)
+        }
+
         fn vectors(&self) -> u16 {
             self.0.vectors()
         }
+
         fn set_vector(&self, vector: u16, event: Option<EventFd>) -> Result<(), BusError> {
             self.0.set_vector(vector, event)
         }
+
         fn reset(&self) -> Result<(), BusError> {
             self.0.reset()
         }

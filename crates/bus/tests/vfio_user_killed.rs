@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use toy::{Served, Toy, WINDOW, wait_until};
 use unvme_bus::vfio_user::{Client, Server};
-use unvme_bus::{BusError, DmaAccess, EventFd, Function, Region, Registers};
+use unvme_bus::{BusError, Dma, DmaAccess, EventFd, Function, Region, Registers};
 
 /// Where the child finds its socket.
 const SOCKET: &str = "UNVME_TEST_SOCKET";

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use toy::{COPIED, COPY, FAULT, SOURCE, TARGET, Toy, wait_until};
 use unvme_bus::vfio_user::{CLIENTS_MAX, Client, Server};
-use unvme_bus::{BusError, DmaAccess, EventFd, Function, Region, Registers};
+use unvme_bus::{BusError, Dma, DmaAccess, EventFd, Function, Region, Registers};
 
 /// A server that makes toys, and the toys it has made.
 struct Several {

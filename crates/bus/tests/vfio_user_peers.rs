@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use toy::{BAR_BYTES, COPIED, COPY, SOURCE, Served, TARGET, Toy, VECTORS, WINDOW, WINDOW_BYTES};
 use unvme_bus::vfio_user::Client;
-use unvme_bus::{BusError, DmaAccess, EventFd, Function, Region, Registers};
+use unvme_bus::{BusError, Dma, DmaAccess, EventFd, Function, Region, Registers};
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE,
     VFIO_REGION_INFO_FLAG_MMAP, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info,

@@ -141,11 +141,6 @@ impl Controller {
         Ok(Self { host: Host::Tcp(Arc::new(TcpDevice::open(target, options)?)) })
     }
 
-    /// True when the controller is on the network ([`Controller::open_tcp`]).
-    pub fn is_tcp(&self) -> bool {
-        matches!(self.host, Host::Tcp(_))
-    }
-
     /// Keeps a controller on the network alive while nobody polls one of its queues, and tries to get a lost connection
     /// back. Returns how long the next call may wait at most; of other controllers, for ever.
     ///
@@ -260,12 +255,11 @@ impl Controller {
         }
     }
 
-    /// The function the controller is on. Of a controller that the kernel drives, or that is on the network, there is nothing to be had but memory.
-    pub fn function(&self) -> &Arc<dyn Function> {
+    /// The PCI function the controller is on; `None` when the kernel drives it, or when it is on the network.
+    pub fn function(&self) -> Option<&Arc<dyn Function>> {
         match &self.host {
-            Host::Own(device) => &device.function,
-            Host::Kernel(device) => device.function(),
-            Host::Tcp(device) => device.function(),
+            Host::Own(device) => Some(&device.function),
+            Host::Kernel(_) | Host::Tcp(_) => None,
         }
     }
 

@@ -73,7 +73,7 @@ impl Device {
         let cap = Cap::from_bits(registers.read64(regs::offset::CAP)?);
         let version = registers.read32(regs::offset::VS)?;
         check_capabilities(cap)?;
-        let pool = DmaPool::new(Arc::clone(&function));
+        let pool = DmaPool::new(function.clone());
         let pair = Pair::new(
             &pool,
             PairConfig {

@@ -66,7 +66,6 @@ mod kv;
 mod lifecycle;
 mod limits;
 mod mailbox;
-mod memory;
 mod namespace;
 mod pace;
 mod pair;

@@ -106,7 +106,7 @@ pub use size::{NotASize, Size};
 pub use slab::{SLAB_BYTES_MIN, Slab, SlabBuf, SlabError, SlabOptions, SlabStats};
 
 pub use unvme_bus::{
-    BarLayout, BusError, Clock, DmaAccess, EventFd, Function, NotAnAddress, Pages, PciAddress, Region,
+    BarLayout, BusError, Clock, Dma, DmaAccess, EventFd, Function, NotAnAddress, Pages, PciAddress, Region,
     Window, lock,
 };
 pub use unvme_driver::{

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use unvme_bus::function::CONFIG_SPACE_BYTES;
 use unvme_bus::space::Direction;
 use unvme_bus::{
-    AddressSpace, BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Published, Region, Window, lock,
+    AddressSpace, BarLayout, BusError, Clock, Dma, DmaAccess, EventFd, Function, Published, Region, Window,
+    lock,
 };
 use unvme_spec::regs::{Cc, SHST_COMPLETE, SHST_NORMAL};
 use unvme_spec::{Nsid, Status};
@@ -477,6 +478,18 @@ pub(crate) enum ResetScope {
     Subsystem,
 }
 
+impl Dma for Ssd {
+    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
+        self.memory.map(iova, region, access)
+    }
+
+    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
+        self.memory.unmap(iova, length)?;
+        self.drop_stale_mappings();
+        Ok(())
+    }
+}
+
 impl Function for Ssd {
     fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
         check_config_range(offset, out.len())?;
@@ -552,16 +565,6 @@ impl Function for Ssd {
         if resets_subsystem {
             self.reset_subsystem();
         }
-        Ok(())
-    }
-
-    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
-        self.memory.map(iova, region, access)
-    }
-
-    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
-        self.memory.unmap(iova, length)?;
-        self.drop_stale_mappings();
         Ok(())
     }
 

@@ -7,7 +7,7 @@ mod host;
 
 use host::blocks::{COMPARE, READ, WRITE, transfer};
 use host::{BASE, DATA, Host, attached, config, device, sqe};
-use unvme_bus::Function;
+use unvme_bus::{Dma, Function};
 use unvme_spec::{Cqe, Sqe, Status};
 use unvme_ssd::{NamespaceConfig, NamespaceKind, SsdConfig};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use host::blocks::{READ, SOURCE, WRITE};
 use host::placement::identify;
 use host::{BASE, DATA, Host, config, device, sqe};
-use unvme_bus::Function;
+use unvme_bus::{Dma, Function};
 use unvme_spec::{Sqe, Status};
 use unvme_ssd::{CONTROLLERS_MAX, NamespaceConfig, Ssd, SsdConfig};
 

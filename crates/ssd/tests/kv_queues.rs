@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use host::pairs::{RETRIEVE, STORE, VENDOR_STORE, kv_config, standard, vendor};
 use host::{BASE, Host, MEDIA_BYTES, device, device_on, sqe};
-use unvme_bus::{Clock, DmaAccess, Function, Region};
+use unvme_bus::{Clock, Dma, DmaAccess, Function, Region};
 use unvme_spec::{Sqe, Status};
 use unvme_ssd::{FileStore, Ssd, SsdConfig};
 

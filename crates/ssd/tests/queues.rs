@@ -3,7 +3,7 @@
 mod host;
 
 use host::{BASE, DATA, Host, attached, config, sqe};
-use unvme_bus::{DmaAccess, EventFd, Function, Region};
+use unvme_bus::{Dma, DmaAccess, EventFd, Function, Region};
 use unvme_spec::{Sqe, Status};
 
 /// Create I/O Completion Queue as the test wants it.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use host::blocks::{READ, SOURCE, WRITE, transfer};
 use host::{BASE, DATA, Host, sqe};
-use unvme_bus::{DmaAccess, Function};
+use unvme_bus::{Dma, DmaAccess, Function};
 use unvme_spec::Sqe;
 use unvme_ssd::Ssd;
 

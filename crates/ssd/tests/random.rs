@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use host::random::Random;
 use host::{BASE, DATA, Host, attached, config, device, sqe};
-use unvme_bus::{DmaAccess, Function, Region};
+use unvme_bus::{Dma, DmaAccess, Region};
 use unvme_spec::{Sqe, Status};
 use unvme_ssd::Ssd;
 

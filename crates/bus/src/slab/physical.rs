@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::mem::HUGE_PAGE_BYTES;
-use crate::{BusError, Function, Region};
+use crate::{BusError, Dma, Region};
 
 /// Where the kernel counts huge pages of [`HUGE_PAGE_BYTES`].
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
@@ -17,7 +17,7 @@ const MORE_PAGES: &str =
     "run `unvme setup config`, or as root `echo 512 > /proc/sys/vm/nr_hugepages` for 1 GiB of them";
 
 /// Zeroed memory of `bytes`, a multiple of [`HUGE_PAGE_BYTES`], and its physical address.
-pub(super) fn memory(function: &dyn Function, name: &str, bytes: usize) -> Result<(Region, u64), BusError> {
+pub(super) fn memory(device: &dyn Dma, name: &str, bytes: usize) -> Result<(Region, u64), BusError> {
     let pages = bytes.div_ceil(HUGE_PAGE_BYTES);
     let mut taken = pages;
     let mut longest = 0;
@@ -27,7 +27,7 @@ pub(super) fn memory(function: &dyn Function, name: &str, bytes: usize) -> Resul
         };
         // A page is somewhere only after it has been touched.
         memory.fill(0, memory.len(), 0);
-        let places = places(function, &memory)?;
+        let places = places(device, &memory)?;
         if let [(iova, _)] = places[..] {
             return Ok((memory, iova));
         }
@@ -49,10 +49,10 @@ pub(super) fn memory(function: &dyn Function, name: &str, bytes: usize) -> Resul
 }
 
 /// Physical address and offset of each huge page, in ascending order of addresses.
-fn places(function: &dyn Function, memory: &Region) -> Result<Vec<(u64, usize)>, BusError> {
+fn places(device: &dyn Dma, memory: &Region) -> Result<Vec<(u64, usize)>, BusError> {
     let mut places = Vec::with_capacity(memory.len() / HUGE_PAGE_BYTES);
     for offset in (0..memory.len()).step_by(HUGE_PAGE_BYTES) {
-        places.push((function.dma_address(&memory.slice(offset, HUGE_PAGE_BYTES))?, offset));
+        places.push((device.dma_address(&memory.slice(offset, HUGE_PAGE_BYTES))?, offset));
     }
     places.sort_unstable();
     Ok(places)

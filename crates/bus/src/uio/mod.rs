@@ -24,7 +24,7 @@ use crate::function::CONFIG_SPACE_BYTES;
 use crate::pci::bar::{Bar, BarSource, read_exactly, write_exactly};
 use crate::pci::{DRIVER_UIO, gone};
 use crate::{
-    BarLayout, BusError, DmaAccess, DmaAddressing, EventFd, Function, PciAddress, PciFunction, Region,
+    BarLayout, BusError, Dma, DmaAccess, DmaAddressing, EventFd, Function, PciAddress, PciFunction, Region,
 };
 use pagemap::Pagemap;
 
@@ -242,6 +242,30 @@ fn check_config(offset: usize, bytes: usize) -> Result<u64, BusError> {
     Ok(offset as u64)
 }
 
+impl Dma for UioFunction {
+    fn dma_addressing(&self) -> DmaAddressing {
+        DmaAddressing::Physical
+    }
+
+    fn dma_address(&self, region: &Region) -> Result<u64, BusError> {
+        self.pagemap.address(region)
+    }
+
+    /// Nothing is mapped: the function reaches all memory. The address has to be the region's own.
+    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
+        let _ = access;
+        if self.pagemap.address(region)? == iova {
+            return Ok(());
+        }
+        let reason = "the function knows memory by its physical address, which is another";
+        Err(BusError::Dma { iova, length: region.len() as u64, reason })
+    }
+
+    fn dma_unmap(&self, _iova: u64, _length: u64) -> Result<(), BusError> {
+        Ok(())
+    }
+}
+
 impl Function for UioFunction {
     fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
         let at = check_config(offset, out.len())?;
@@ -265,28 +289,6 @@ impl Function for UioFunction {
     fn bar_write(&self, index: usize, offset: u64, data: &[u8]) -> Result<(), BusError> {
         let outcome = self.find_bar(index)?.write(offset, data);
         outcome.map_err(|e| self.explain(e))
-    }
-
-    fn dma_addressing(&self) -> DmaAddressing {
-        DmaAddressing::Physical
-    }
-
-    fn dma_address(&self, region: &Region) -> Result<u64, BusError> {
-        self.pagemap.address(region)
-    }
-
-    /// Nothing is mapped: the function reaches all memory. The address has to be the region's own.
-    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
-        let _ = access;
-        if self.pagemap.address(region)? == iova {
-            return Ok(());
-        }
-        let reason = "the function knows memory by its physical address, which is another";
-        Err(BusError::Dma { iova, length: region.len() as u64, reason })
-    }
-
-    fn dma_unmap(&self, _iova: u64, _length: u64) -> Result<(), BusError> {
-        Ok(())
     }
 
     fn vectors(&self) -> u16 {

@@ -27,7 +27,7 @@ use crate::function::CONFIG_SPACE_BYTES;
 use crate::pci::bar::{Bar, read_exactly, write_exactly};
 use crate::pci::gone;
 use crate::{
-    BarLayout, BusError, DmaAccess, DmaAddressing, EventFd, Function, PciAddress, PciFunction, Region,
+    BarLayout, BusError, Dma, DmaAccess, DmaAddressing, EventFd, Function, PciAddress, PciFunction, Region,
 };
 use container::Container;
 use regions::ConfigRegion;
@@ -163,6 +163,25 @@ impl VfioFunction {
     }
 }
 
+impl Dma for VfioFunction {
+    fn dma_addressing(&self) -> DmaAddressing {
+        DmaAddressing::Chosen(self.addresses.clone())
+    }
+
+    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
+        self.container.map(iova, region, access).map_err(|e| self.explain(e))
+    }
+
+    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
+        if self.gone.load(Ordering::SeqCst) {
+            // The container is gone, and every mapping with it.
+            self.release();
+            return Ok(());
+        }
+        self.container.unmap(iova, length).map_err(|e| self.explain(e))
+    }
+}
+
 impl Function for VfioFunction {
     fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
         let at = self.place_config(offset, out.len())?;
@@ -186,23 +205,6 @@ impl Function for VfioFunction {
     fn bar_write(&self, index: usize, offset: u64, data: &[u8]) -> Result<(), BusError> {
         let outcome = self.find_bar(index)?.write(offset, data);
         outcome.map_err(|e| self.explain(e))
-    }
-
-    fn dma_addressing(&self) -> DmaAddressing {
-        DmaAddressing::Chosen(self.addresses.clone())
-    }
-
-    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
-        self.container.map(iova, region, access).map_err(|e| self.explain(e))
-    }
-
-    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
-        if self.gone.load(Ordering::SeqCst) {
-            // The container is gone, and every mapping with it.
-            self.release();
-            return Ok(());
-        }
-        self.container.unmap(iova, length).map_err(|e| self.explain(e))
     }
 
     fn vectors(&self) -> u16 {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use unvme_bus::space::Direction;
 use unvme_bus::{
-    AddressSpace, BarLayout, BusError, DmaAccess, EventFd, Function, Region, Window,
+    AddressSpace, BarLayout, BusError, Dma, DmaAccess, EventFd, Function, Region, Window,
     function::CONFIG_SPACE_BYTES,
 };
 
@@ -97,6 +97,16 @@ fn range(
     }
 }
 
+impl Dma for Toy {
+    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
+        self.memory.map(iova, region, access)
+    }
+
+    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
+        self.memory.unmap(iova, length)
+    }
+}
+
 impl Function for Toy {
     fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
         let range = range("configuration space", offset as u64, out.len(), CONFIG_SPACE_BYTES)?;
@@ -140,14 +150,6 @@ impl Function for Toy {
             assert!(offset >= WINDOW + WINDOW_BYTES as u64, "the window is not the function's to write");
         }
         Ok(())
-    }
-
-    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
-        self.memory.map(iova, region, access)
-    }
-
-    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
-        self.memory.unmap(iova, length)
     }
 
     fn vectors(&self) -> u16 {

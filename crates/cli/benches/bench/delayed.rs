@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use unvme::{BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Region};
+use unvme::{BarLayout, BusError, Clock, Dma, DmaAccess, EventFd, Function, Region};
 use unvme_ssd::Ssd;
 
 /// Queues it keeps times for.
@@ -49,6 +49,16 @@ impl Delayed {
     }
 }
 
+impl Dma for Delayed {
+    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
+        self.inner.dma_map(iova, region, access)
+    }
+
+    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
+        self.inner.dma_unmap(iova, length)
+    }
+}
+
 impl Function for Delayed {
     fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
         self.inner.config_read(offset, out)
@@ -68,14 +78,6 @@ impl Function for Delayed {
 
     fn bar_write(&self, index: usize, offset: u64, data: &[u8]) -> Result<(), BusError> {
         self.inner.bar_write(index, offset, data)
-    }
-
-    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
-        self.inner.dma_map(iova, region, access)
-    }
-
-    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
-        self.inner.dma_unmap(iova, length)
     }
 
     fn vectors(&self) -> u16 {

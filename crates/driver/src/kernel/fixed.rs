@@ -7,10 +7,13 @@ use std::sync::Arc;
 
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue};
-use unvme_bus::Region;
+use unvme_bus::function::IOVA_RANGE;
+use unvme_bus::mem::HUGE_PAGE_BYTES;
+use unvme_bus::space::Direction;
+use unvme_bus::{AddressSpace, Region};
 
-use crate::memory::{Memory, UNIT_BYTES};
-
+/// What a pool takes from the system at a time, and where its mappings start at multiples of.
+const UNIT_BYTES: u64 = HUGE_PAGE_BYTES as u64;
 /// Places for regions: 8 GiB of pool, when it grew by the smallest step.
 const BUFFERS_MAX: u32 = 4096;
 /// Not looked up yet.
@@ -20,28 +23,27 @@ const REFUSED: u16 = u16::MAX - 1;
 
 /// The regions of a pool, registered when a command first names them.
 pub(super) struct FixedBuffers {
-    memory: Arc<Memory>,
-    /// The number of each unit of I/O virtual addresses, from `first` on.
+    memory: Arc<AddressSpace>,
+    /// The number of each unit of I/O virtual addresses, from the first that a pool gives out.
     numbers: Vec<u16>,
-    first: u64,
     /// By number. The kernel has their addresses: they outlive the pool.
     kept: Vec<Region>,
     can_register: bool,
 }
 
 impl FixedBuffers {
-    pub(super) fn new(ring: &IoUring<Entry128, cqueue::Entry32>, memory: Arc<Memory>) -> Self {
+    pub(super) fn new(ring: &IoUring<Entry128, cqueue::Entry32>, memory: Arc<AddressSpace>) -> Self {
         let registered = ring.submitter().register_buffers_sparse(BUFFERS_MAX);
         if let Err(e) = &registered {
             tracing::warn!(error = %e, "no registered buffers: commands take longer");
         }
-        Self { memory, numbers: Vec::new(), first: 0, kept: Vec::new(), can_register: registered.is_ok() }
+        Self { memory, numbers: Vec::new(), kept: Vec::new(), can_register: registered.is_ok() }
     }
 
     /// The number under which the memory at `iova` is registered, if it is.
     #[inline]
     pub(super) fn number(&mut self, ring: &IoUring<Entry128, cqueue::Entry32>, iova: u64) -> Option<u16> {
-        let unit = iova.wrapping_sub(self.first) / UNIT_BYTES;
+        let unit = iova.wrapping_sub(IOVA_RANGE.start) / UNIT_BYTES;
         match self.numbers.get(unit as usize) {
             Some(&number) if number < REFUSED => Some(number),
             Some(&REFUSED) => None,
@@ -51,16 +53,19 @@ impl FixedBuffers {
 
     #[cold]
     fn register(&mut self, ring: &IoUring<Entry128, cqueue::Entry32>, iova: u64) -> Option<u16> {
-        if self.kept.is_empty() {
-            self.first = self.memory.first()?;
+        let view = self.memory.view();
+        let place = view.find(iova, 1, Direction::Read)?;
+        let region = view.region(place);
+        let skip = (iova - place.offset as u64).checked_sub(IOVA_RANGE.start)?;
+        let length = region.len() as u64;
+        if !skip.is_multiple_of(UNIT_BYTES) || !length.is_multiple_of(UNIT_BYTES) {
+            return None;
         }
-        let mapped = self.memory.find(iova)?;
-        let from = mapped.iova.checked_sub(self.first)? / UNIT_BYTES;
-        let to = from + (mapped.region.len() as u64).div_ceil(UNIT_BYTES);
+        let (from, to) = (skip / UNIT_BYTES, (skip + length) / UNIT_BYTES);
         if self.numbers.len() < to as usize {
             self.numbers.resize(to as usize, UNKNOWN);
         }
-        let number = self.hand_over(ring, &mapped.region);
+        let number = self.hand_over(ring, region);
         self.numbers[from as usize..to as usize].fill(number.unwrap_or(REFUSED));
         number
     }

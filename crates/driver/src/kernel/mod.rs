@@ -19,12 +19,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use unvme_bus::mem::PAGE_BYTES;
-use unvme_bus::{Clock, DmaPool, Function, lock};
+use unvme_bus::{AddressSpace, Clock, DmaPool, lock};
 use unvme_spec::regs::{Cap, VERSION_2_0};
 use unvme_spec::{Qid, Sqe};
 
 use crate::controller::ControllerOptions;
-use crate::memory::Memory;
 use crate::pair::FOREIGN_BUFFER;
 use crate::queue::{Completion, DEPTH_MAX, Payload};
 use crate::{DmaBuf, Error, limits};
@@ -58,8 +57,8 @@ enum Target {
 
 /// What all queues and users of one kernel's device share.
 pub(crate) struct KernelDevice {
-    memory: Arc<Memory>,
-    function: Arc<dyn Function>,
+    /// What rings register of the pool's memory.
+    memory: Arc<AddressSpace>,
     pool: DmaPool,
     options: ControllerOptions,
     target: Target,
@@ -80,7 +79,7 @@ impl KernelDevice {
 
     fn open_at(roots: &Roots, path: &Path, options: ControllerOptions) -> Result<Self, Error> {
         options.check()?;
-        let memory = Arc::new(Memory::beside_kernel());
+        let memory = Arc::new(AddressSpace::new());
         let target = match nodes::identify(roots, path)? {
             Node::File => Target::Block(BlockFile::file(path)?),
             Node::Block(sysfs) => Target::Block(BlockFile::device(path, &sysfs)?),
@@ -89,9 +88,8 @@ impl KernelDevice {
         Self::with(memory, target, options)
     }
 
-    fn with(memory: Arc<Memory>, target: Target, options: ControllerOptions) -> Result<Self, Error> {
-        let function: Arc<dyn Function> = memory.clone();
-        let pool = DmaPool::new(Arc::clone(&function));
+    fn with(memory: Arc<AddressSpace>, target: Target, options: ControllerOptions) -> Result<Self, Error> {
+        let pool = DmaPool::new(memory.clone());
         let mut transfer_bytes_max = options.transfer_bytes_max;
         let (mut version, mut firmware_piece_bytes, mut cap) = (VERSION_2_0, PAGE_BYTES, Cap::new());
         if let Target::Nvme(nodes) = &target {
@@ -107,7 +105,6 @@ impl KernelDevice {
         let epoch = AtomicU64::new(1);
         Ok(Self {
             memory,
-            function,
             pool,
             options,
             target,
@@ -163,10 +160,6 @@ impl KernelDevice {
 
     pub(crate) fn pool(&self) -> &DmaPool {
         &self.pool
-    }
-
-    pub(crate) fn function(&self) -> &Arc<dyn Function> {
-        &self.function
     }
 
     pub(crate) fn clock(&self) -> &Clock {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use unvme_bus::lock;
 use unvme_bus::mem::PAGE_BYTES;
+use unvme_bus::{AddressSpace, lock};
 use unvme_spec::admin::opcode;
 use unvme_spec::identify::{
     IdentifyController, NamespaceIdDescriptor, NamespaceList, cns, csi, write_descriptors,
@@ -20,7 +20,6 @@ use super::uring::{Operation, Uring, UringOptions};
 use super::wire::CommandKind;
 use super::{errno, ioctl};
 use crate::admin_queue::command_name;
-use crate::memory::Memory;
 use crate::queue::{Completion, Payload};
 use crate::{DmaBuf, Error};
 
@@ -54,7 +53,7 @@ pub(super) struct NvmeNodes {
     /// Nodes of namespaces, opened when a queue first needs them.
     namespaces: Mutex<Vec<(Nsid, Arc<File>)>>,
     rings: Mutex<Vec<Uring>>,
-    memory: Arc<Memory>,
+    memory: Arc<AddressSpace>,
 }
 
 /// How an admin command ended, when the kernel did not refuse it.
@@ -69,7 +68,7 @@ impl NvmeNodes {
         roots: &Roots,
         path: &Path,
         node: &nodes::Node,
-        memory: &Arc<Memory>,
+        memory: &Arc<AddressSpace>,
     ) -> Result<Self, Error> {
         let shown = path.display().to_string();
         let file = Arc::new(open(path)?);

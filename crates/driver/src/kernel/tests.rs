@@ -28,12 +28,9 @@ fn open(path: &Path) -> Controller {
 fn stuck(options: &QueueOptions) -> (Controller, Queue, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     let file = BlockFile::of(File::from(OwnedFd::from(reader)), 1000);
-    let device = KernelDevice::with(
-        Arc::new(Memory::beside_kernel()),
-        Target::Block(file),
-        ControllerOptions::default(),
-    )
-    .unwrap();
+    let device =
+        KernelDevice::with(Arc::new(AddressSpace::new()), Target::Block(file), ControllerOptions::default())
+            .unwrap();
     let controller = Controller { host: Host::Kernel(Arc::new(device)) };
     let queue = controller.create_queue(options).unwrap();
     (controller, queue, writer)
@@ -139,7 +136,7 @@ fn a_wait_ends_when_its_time_is_over_and_the_command_goes_on() {
 #[test]
 fn a_command_that_was_given_up_keeps_its_buffer_and_its_late_completion_is_nobodys() {
     let (reader, mut writer) = std::io::pipe().unwrap();
-    let memory = Arc::new(Memory::beside_kernel());
+    let memory = Arc::new(AddressSpace::new());
     let pool = DmaPool::new(memory.clone());
     let options = uring::UringOptions { depth: 1, polls_device: false, cooperative: false };
     let mut ring = uring::Uring::new(&memory, &options).unwrap();

@@ -12,14 +12,13 @@ use std::time::Duration;
 use io_uring::squeue::Entry128;
 use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
-use unvme_bus::{DmaBuf, EventFd};
+use unvme_bus::{AddressSpace, DmaBuf, EventFd};
 use unvme_spec::Sqe;
 
 use super::errno;
 use super::fixed::FixedBuffers;
 use super::wire;
 use crate::Error;
-use crate::memory::Memory;
 
 /// End of the list of free slots.
 const NONE: u32 = u32::MAX;
@@ -103,7 +102,7 @@ pub(super) struct Uring {
 }
 
 impl Uring {
-    pub(super) fn new(memory: &Arc<Memory>, options: &UringOptions) -> Result<Self, Error> {
+    pub(super) fn new(memory: &Arc<AddressSpace>, options: &UringOptions) -> Result<Self, Error> {
         let mut builder = IoUring::builder();
         builder.setup_submit_all().dontfork();
         if options.polls_device {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use unvme_bus::function::DmaAddressing;
 use unvme_bus::mem::PAGE_BYTES;
 use unvme_bus::{
-    AddressSpace, BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Region, Window, lock,
+    AddressSpace, BarLayout, BusError, Clock, Dma, DmaAccess, EventFd, Function, Region, Window, lock,
 };
 use unvme_spec::regs::{self, Crto};
 
@@ -183,6 +183,43 @@ impl SharedController {
     }
 }
 
+impl Dma for SharedController {
+    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
+        let length = region.len() as u64;
+        let window = &self.lease.window;
+        let is_within = iova >= window.start && iova.checked_add(length).is_some_and(|end| end <= window.end);
+        if !is_within {
+            return Err(BusError::Dma {
+                iova,
+                length,
+                reason: "outside the addresses a client of a shared drive was given",
+            });
+        }
+        if !self.is_current() {
+            return Err(self.gone_error());
+        }
+        self.memory.map(iova, region, access)?;
+        self.device.function.dma_map(iova, region, access).inspect_err(|_| {
+            // It was mapped just now.
+            let _ = self.memory.unmap(iova, length);
+        })
+    }
+
+    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
+        self.memory.unmap(iova, length)?;
+        // A turn that is under way may have an older view: it ends before the memory goes.
+        let mut state = self.state();
+        self.notice_loss(&mut state);
+        let outcome = self.device.function.dma_unmap(iova, length);
+        drop(state);
+        outcome
+    }
+
+    fn dma_addressing(&self) -> DmaAddressing {
+        DmaAddressing::Chosen(self.lease.window.clone())
+    }
+}
+
 impl Function for SharedController {
     fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
         self.config().read(offset, out)
@@ -220,41 +257,6 @@ impl Function for SharedController {
             }
         }
         Ok(())
-    }
-
-    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
-        let length = region.len() as u64;
-        let window = &self.lease.window;
-        let is_within = iova >= window.start && iova.checked_add(length).is_some_and(|end| end <= window.end);
-        if !is_within {
-            return Err(BusError::Dma {
-                iova,
-                length,
-                reason: "outside the addresses a client of a shared drive was given",
-            });
-        }
-        if !self.is_current() {
-            return Err(self.gone_error());
-        }
-        self.memory.map(iova, region, access)?;
-        self.device.function.dma_map(iova, region, access).inspect_err(|_| {
-            // It was mapped just now.
-            let _ = self.memory.unmap(iova, length);
-        })
-    }
-
-    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
-        self.memory.unmap(iova, length)?;
-        // A turn that is under way may have an older view: it ends before the memory goes.
-        let mut state = self.state();
-        self.notice_loss(&mut state);
-        let outcome = self.device.function.dma_unmap(iova, length);
-        drop(state);
-        outcome
-    }
-
-    fn dma_addressing(&self) -> DmaAddressing {
-        DmaAddressing::Chosen(self.lease.window.clone())
     }
 
     fn vectors(&self) -> u16 {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use unvme_bus::{Clock, DmaPool, Function, lock};
+use unvme_bus::{AddressSpace, Clock, DmaPool, lock};
 use unvme_fabric::Stream;
 use unvme_spec::fabrics::{Command, DISCOVERY_NQN, Property};
 use unvme_spec::regs::{self, Cap, Csts};
@@ -17,7 +17,6 @@ use super::pdu::Agreement;
 use super::target::TcpTarget;
 use crate::admin_queue::command_name;
 use crate::controller::ControllerOptions;
-use crate::memory::Memory;
 use crate::queue::{Completion, Payload};
 use crate::watch::nanoseconds;
 use crate::{Error, Event};
@@ -54,7 +53,6 @@ impl Life {
 pub(crate) struct TcpDevice {
     pub(super) target: TcpTarget,
     pub(super) options: ControllerOptions,
-    function: Arc<dyn Function>,
     pool: DmaPool,
     pub(super) admin: TcpAdmin,
     life: Mutex<Life>,
@@ -76,8 +74,7 @@ impl TcpDevice {
             let reason = "a discovery service has no namespaces: ask it with `discover`";
             return Err(Error::InvalidArgument(reason.to_owned()));
         }
-        let function: Arc<dyn Function> = Arc::new(Memory::for_network());
-        let pool = DmaPool::new(Arc::clone(&function));
+        let pool = DmaPool::new(Arc::new(AddressSpace::new()));
         let (facts, stream, agreed) = associate(&target, &options, &pool, options.io_queues)?;
         let now = options.clock.now();
         let admin = TcpAdmin::new(pool.id(), facts.transfer_bytes_max)?;
@@ -91,7 +88,6 @@ impl TcpDevice {
             taken: Mutex::new(vec![false; facts.queues.into()]),
             target,
             options,
-            function,
             pool,
         };
         this.install(stream, agreed, facts)?;
@@ -378,10 +374,6 @@ impl TcpDevice {
 
     pub(crate) fn pool(&self) -> &DmaPool {
         &self.pool
-    }
-
-    pub(crate) fn function(&self) -> &Arc<dyn Function> {
-        &self.function
     }
 
     pub(crate) fn clock(&self) -> &Clock {

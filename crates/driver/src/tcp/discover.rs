@@ -1,6 +1,6 @@
 //! What a discovery service knows: log page 70h (Base 5.1.12.3.1).
 
-use unvme_bus::{Clock, DmaPool, Function};
+use unvme_bus::{AddressSpace, Clock, DmaPool};
 use unvme_spec::fabrics::{DISCOVERY_NQN, DiscoveryHeader, DiscoveryRecord, nqn};
 use unvme_spec::log_page::lid;
 use unvme_spec::{Nsid, admin};
@@ -13,7 +13,6 @@ use super::bring_up::enable_discovery;
 use super::connect::{Connection, Role};
 use super::target::TcpTarget;
 use crate::Error;
-use crate::memory::Memory;
 
 /// Records of one log page at most.
 pub(super) const RECORDS_MAX: u64 = 4096;
@@ -65,8 +64,7 @@ pub fn discover(target: &TcpTarget) -> Result<Vec<DiscoveryEntry>, Error> {
     let mut target = target.clone();
     // It is over before the first Keep Alive would be due.
     target.keep_alive = std::time::Duration::ZERO;
-    let function: Arc<dyn Function> = Arc::new(Memory::for_network());
-    let pool = DmaPool::new(function);
+    let pool = DmaPool::new(Arc::new(AddressSpace::new()));
     let mut connection = Connection::open(&target, &pool, Role::admin(ADMIN_DEPTH + 1))?;
     enable_discovery(&mut connection, &Clock::wall())?;
     for _ in 0..READS_MAX {

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use unvme_bus::DmaPool;
+use unvme_bus::{AddressSpace, DmaPool};
 use unvme_spec::{Sqe, nvm};
 
 use super::TcpDigests;
 use super::link::{Link, LinkConfig, Manner};
 use super::pdu::{self, Agreement};
 use crate::Error;
-use crate::memory::Memory;
 use crate::queue::Payload;
 
 /// Bytes of the commands that are outstanding: a read and a write of each.
@@ -54,7 +53,7 @@ fn take(link: &mut Link, ended: &mut [u32]) {
 
 /// A link whose commands the target has.
 fn busy(agreed: Agreement) -> Result<Link, Error> {
-    let pool = DmaPool::new(Arc::new(Memory::for_network()));
+    let pool = DmaPool::new(Arc::new(AddressSpace::new()));
     let mut link = Link::new(&LinkConfig {
         depth: 2 * TRANSFERS.len() as u16,
         is_admin: false,

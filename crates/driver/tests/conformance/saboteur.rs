@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use unvme_bus::{BarLayout, BusError, Clock, DmaAccess, EventFd, Function, Region};
+use unvme_bus::{BarLayout, BusError, Clock, Dma, DmaAccess, EventFd, Function, Region};
 use unvme_spec::regs::offset;
 use unvme_spec::{Cid, Cqe, Qid, Sqe, Status, admin};
 
@@ -109,6 +109,19 @@ fn entry(queue: &Region, index: usize) -> Sqe {
     zerocopy::transmute!(queue.read_words::<8>(index * 64))
 }
 
+impl Dma for Saboteur {
+    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
+        self.inner.dma_map(iova, region, access)?;
+        self.memory.lock().unwrap().push((iova, region.clone()));
+        Ok(())
+    }
+
+    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
+        self.memory.lock().unwrap().retain(|(start, _)| !(iova..iova + length).contains(start));
+        self.inner.dma_unmap(iova, length)
+    }
+}
+
 impl Function for Saboteur {
     fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
         self.inner.config_read(offset, out)?;
@@ -167,17 +180,6 @@ impl Function for Saboteur {
             self.shutdown_seen.store(true, Ordering::Relaxed);
         }
         self.inner.bar_write(index, at, data)
-    }
-
-    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
-        self.inner.dma_map(iova, region, access)?;
-        self.memory.lock().unwrap().push((iova, region.clone()));
-        Ok(())
-    }
-
-    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
-        self.memory.lock().unwrap().retain(|(start, _)| !(iova..iova + length).contains(start));
-        self.inner.dma_unmap(iova, length)
     }
 
     fn vectors(&self) -> u16 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use unvme_bus::function::DmaAddressing;
-use unvme_bus::{DmaAccess, Function, Region};
+use unvme_bus::{Dma, DmaAccess, Region};
 use unvme_driver::{Error, QueueOptions, SHARES_MAX};
 use unvme_spec::admin::{Command, SetFeatures, opcode};
 use unvme_spec::feature::fid;
@@ -70,7 +70,7 @@ fn a_client_that_goes_leaves_nothing_on_the_drive() {
         write(&client, &mut queues[0], 8, round, 512);
         if round % 2 == 0 {
             // Without a word: the function goes while its queues are there and have commands.
-            let function = client.function().clone();
+            let function = client.function().unwrap().clone();
             function.reset().expect("reset");
         }
         drop((queues, client));
@@ -100,7 +100,7 @@ fn when_the_holder_resets_the_drive_its_clients_are_gone() {
     let client = rig.client();
     let (mut queue, _) = block_queue(&client, &QueueOptions::default());
     rig.holder.reset().expect("reset");
-    assert!(client.function().is_gone());
+    assert!(client.function().unwrap().is_gone());
     let identify = client.identify_controller().map(|_| ());
     assert!(matches!(identify, Err(Error::Gone { .. })), "{identify:?}");
     assert!(queue.wait(std::time::Duration::from_secs(1)).is_err() || queue.outstanding() == 0);
@@ -193,7 +193,7 @@ fn an_event_of_the_drive_reaches_the_holder_and_every_client() {
         let seen = (0..1000).any(|_| {
             rig.clock.advance(std::time::Duration::from_millis(1));
             for client in &clients {
-                client.function().advance(None, &rig.clock);
+                client.function().unwrap().advance(None, &rig.clock);
             }
             !controller.poll_events().expect("events").is_empty()
         });

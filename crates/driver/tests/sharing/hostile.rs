@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use unvme_bus::function::DmaAddressing;
-use unvme_bus::{Clock, DmaAccess, Function, Region};
+use unvme_bus::{Clock, Dma, DmaAccess, Function, Region};
 use unvme_driver::{QueueOptions, SharedController};
 use unvme_spec::Nsid;
 use unvme_spec::admin::{Command, FormatNvm, SetFeatures};

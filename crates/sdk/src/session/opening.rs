@@ -229,8 +229,11 @@ impl Opening<'_> {
             long_keys: self.config.ssd_type == SsdType::Kv,
             ..QueueOptions::default()
         };
-        let has_vectors = controller.is_kernel() || controller.function().vectors() > 0;
-        if interrupt && has_vectors && !controller.function().is_host_driven() {
+        let can_interrupt = match controller.function() {
+            Some(function) => function.vectors() > 0 && !function.is_host_driven(),
+            None => controller.is_kernel(),
+        };
+        if interrupt && can_interrupt {
             options.mode = CompletionMode::Interrupt;
             match controller.create_queue(&options) {
                 Err(DriverError::Exhausted(_)) => options.mode = CompletionMode::Poll,

@@ -17,8 +17,6 @@ mod buf;
 mod class;
 
 #[cfg(test)]
-pub(crate) mod function;
-#[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

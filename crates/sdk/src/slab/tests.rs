@@ -2,15 +2,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use unvme_bus::{AddressSpace, DmaPool, Pages};
+use unvme_bus::function::IOVA_RANGE;
+use unvme_bus::{AddressSpace, DmaAccess, DmaPool, Pages, Region};
 
 use super::{CHUNK_BYTES, Class, SLAB_BYTES_MIN, Slab, SlabBuf, SlabError, SlabOptions};
-use crate::slab::function::Bare;
 
 const MIB: usize = 1 << 20;
 
 fn slab(bytes: usize) -> Slab {
-    slab_on(&DmaPool::new(Bare::function(AddressSpace::new())), bytes)
+    slab_on(&DmaPool::new(Arc::new(AddressSpace::new())), bytes)
 }
 
 fn slab_on(pool: &DmaPool, bytes: usize) -> Slab {
@@ -23,7 +23,7 @@ fn take_all(slab: &Slab, bytes: usize) -> Vec<SlabBuf> {
 
 #[test]
 fn a_budget_below_44_mib_is_refused() {
-    let pool = DmaPool::new(Bare::function(AddressSpace::new()));
+    let pool = DmaPool::new(Arc::new(AddressSpace::new()));
     for bytes in [0, 1, 44 * MIB - 1] {
         let options = SlabOptions { bytes, pages: Pages::Huge };
         let outcome = Slab::new(&pool, &options);
@@ -115,7 +115,7 @@ fn memory_of_one_size_that_is_not_in_use_serves_another() {
 
 #[test]
 fn a_buffer_travels_with_a_command_and_comes_back() {
-    let pool = DmaPool::new(Bare::function(AddressSpace::new()));
+    let pool = DmaPool::new(Arc::new(AddressSpace::new()));
     let (slab, other) = (slab_on(&pool, SLAB_BYTES_MIN), slab_on(&pool, SLAB_BYTES_MIN));
     let mut buf = slab.alloc(1000).unwrap();
     buf.write(0, b"value");
@@ -134,8 +134,11 @@ fn a_buffer_travels_with_a_command_and_comes_back() {
 
 #[test]
 fn when_the_system_has_no_memory_it_is_an_error_that_says_so() {
+    // Its first address is taken: what the pool maps there is refused.
     let space = AddressSpace::new();
-    let pool = DmaPool::new(Bare::refusing(space));
+    let taken = Region::anonymous(4096).unwrap();
+    space.map(IOVA_RANGE.start, &taken, DmaAccess::READ_WRITE).unwrap();
+    let pool = DmaPool::new(Arc::new(space));
     let outcome = slab_on(&pool, SLAB_BYTES_MIN).alloc(4096);
     assert!(matches!(outcome, Err(SlabError::System(_))), "{outcome:?}");
 }

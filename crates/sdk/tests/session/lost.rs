@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use unvme::config::SsdType;
 use unvme::session::{Finished, OpError, QueueChoice, Session, SessionOptions};
 use unvme::{Clock, ControllerOptions, EventFd, Function, Region, Status, open_function};
-use unvme_bus::{BarLayout, BusError, DmaAccess};
+use unvme_bus::{BarLayout, BusError, Dma, DmaAccess};
 use unvme_spec::regs::offset;
 use unvme_ssd::{MemoryStore, Ssd, SsdConfig};
 
@@ -45,16 +45,29 @@ impl Mortal {
     }
 }
 
+impl Dma for Mortal {
+    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
+        self.ssd.dma_map(iova, region, access)
+    }
+
+    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
+        self.ssd.dma_unmap(iova, length)
+    }
+}
+
 impl Function for Mortal {
     fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
         self.ssd.config_read(offset, out)
     }
+
     fn config_write(&self, offset: usize, data: &[u8]) -> Result<(), BusError> {
         self.ssd.config_write(offset, data)
     }
+
     fn bar(&self, index: usize) -> Result<Option<BarLayout>, BusError> {
         self.ssd.bar(index)
     }
+
     fn bar_read(&self, index: usize, at: u64, out: &mut [u8]) -> Result<(), BusError> {
         self.ssd.bar_read(index, at, out)?;
         if self.is_pulled() {
@@ -66,31 +79,32 @@ impl Function for Mortal {
         }
         Ok(())
     }
+
     fn bar_write(&self, index: usize, at: u64, data: &[u8]) -> Result<(), BusError> {
         self.ssd.bar_write(index, at, data)
     }
-    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
-        self.ssd.dma_map(iova, region, access)
-    }
-    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
-        self.ssd.dma_unmap(iova, length)
-    }
+
     fn vectors(&self) -> u16 {
         self.ssd.vectors()
     }
+
     fn set_vector(&self, vector: u16, event: Option<EventFd>) -> Result<(), BusError> {
         self.ssd.set_vector(vector, event)
     }
+
     fn reset(&self) -> Result<(), BusError> {
         self.ssd.reset()
     }
+
     fn is_host_driven(&self) -> bool {
         true
     }
+
     fn advance(&self, lane: Option<u16>, clock: &Clock) -> usize {
         let silent = self.silent.read().unwrap();
         if *silent { 0 } else { self.ssd.advance(lane, clock) }
     }
+
     fn is_gone(&self) -> bool {
         self.is_pulled()
     }

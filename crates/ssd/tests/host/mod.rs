@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use unvme_bus::{Clock, DmaAccess, Function, Region};
+use unvme_bus::{Clock, Dma, DmaAccess, Function, Region};
 use unvme_spec::{Cqe, Sqe, Status};
 use unvme_ssd::{MemoryStore, NamespaceConfig, Ssd, SsdConfig, Store};
 

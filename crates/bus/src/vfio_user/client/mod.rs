@@ -15,7 +15,7 @@ use super::socket::{Socket, address, socket_path, unix_socket};
 use super::wire::{self, Command};
 use crate::function::{CONFIG_SPACE_BYTES, DmaAddressing};
 use crate::lock;
-use crate::{AddressSpace, BarLayout, BusError, DmaAccess, EventFd, Function, Region};
+use crate::{AddressSpace, BarLayout, BusError, Dma, DmaAccess, EventFd, Function, Region};
 
 mod channel;
 mod discover;
@@ -137,31 +137,7 @@ impl Client {
     }
 }
 
-impl Function for Client {
-    fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
-        BusError::check_range("configuration space", offset as u64, out.len(), self.device.config_bytes)?;
-        self.region_read(wire::REGION_CONFIG, offset as u64, out)
-    }
-
-    fn config_write(&self, offset: usize, data: &[u8]) -> Result<(), BusError> {
-        BusError::check_range("configuration space", offset as u64, data.len(), self.device.config_bytes)?;
-        self.region_write(wire::REGION_CONFIG, offset as u64, data)
-    }
-
-    fn bar(&self, index: usize) -> Result<Option<BarLayout>, BusError> {
-        Ok(self.device.bars.get(index).cloned().flatten())
-    }
-
-    fn bar_read(&self, index: usize, offset: u64, out: &mut [u8]) -> Result<(), BusError> {
-        let region = self.check_bar(index, offset, out.len())?;
-        self.region_read(region, offset, out)
-    }
-
-    fn bar_write(&self, index: usize, offset: u64, data: &[u8]) -> Result<(), BusError> {
-        let region = self.check_bar(index, offset, data.len())?;
-        self.region_write(region, offset, data)
-    }
-
+impl Dma for Client {
     fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
         let Some((fd, offset)) = region.backing() else {
             return Err(BusError::Unsupported(
@@ -222,6 +198,32 @@ impl Function for Client {
 
     fn dma_addressing(&self) -> DmaAddressing {
         DmaAddressing::Chosen(self.channel.addresses())
+    }
+}
+
+impl Function for Client {
+    fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
+        BusError::check_range("configuration space", offset as u64, out.len(), self.device.config_bytes)?;
+        self.region_read(wire::REGION_CONFIG, offset as u64, out)
+    }
+
+    fn config_write(&self, offset: usize, data: &[u8]) -> Result<(), BusError> {
+        BusError::check_range("configuration space", offset as u64, data.len(), self.device.config_bytes)?;
+        self.region_write(wire::REGION_CONFIG, offset as u64, data)
+    }
+
+    fn bar(&self, index: usize) -> Result<Option<BarLayout>, BusError> {
+        Ok(self.device.bars.get(index).cloned().flatten())
+    }
+
+    fn bar_read(&self, index: usize, offset: u64, out: &mut [u8]) -> Result<(), BusError> {
+        let region = self.check_bar(index, offset, out.len())?;
+        self.region_read(region, offset, out)
+    }
+
+    fn bar_write(&self, index: usize, offset: u64, data: &[u8]) -> Result<(), BusError> {
+        let region = self.check_bar(index, offset, data.len())?;
+        self.region_write(region, offset, data)
     }
 
     fn vectors(&self) -> u16 {

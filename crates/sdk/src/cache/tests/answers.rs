@@ -14,7 +14,7 @@ fn a_hit_with_a_buffer_that_is_too_small_fills_it_and_no_more() {
     let hit = cache.lookup(&id(b"key"), 0, &mut memory[..4]).unwrap();
     assert_eq!((hit.copied, &memory[..]), (4, &b"0123\xee\xee\xee\xee"[..]));
     assert_eq!(cache.lookup(&id(b"key"), 0, &mut [][..]).unwrap().copied, 0);
-    let pool = DmaPool::new(Bare::function(AddressSpace::new()));
+    let pool = DmaPool::new(Arc::new(AddressSpace::new()));
     let mut buf = pool.alloc(4).unwrap();
     assert_eq!(cache.lookup(&id(b"key"), 3, &mut buf).unwrap().copied, 4);
     assert_eq!(buf.to_vec(), b"3456");

@@ -6,16 +6,15 @@ mod overtaking;
 mod threads;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use unvme_bus::{AddressSpace, DmaPool, Pages};
 
 use super::{CacheDevice, EntryId, Fetched, ReadCache, Scope, Value};
-use crate::slab::function::Bare;
 use crate::slab::{SLAB_BYTES_MIN, Slab, SlabOptions};
 
 fn slab() -> Slab {
-    let pool = DmaPool::new(Bare::function(AddressSpace::new()));
+    let pool = DmaPool::new(Arc::new(AddressSpace::new()));
     Slab::new(&pool, &SlabOptions { bytes: SLAB_BYTES_MIN, pages: Pages::Ordinary }).unwrap()
 }
 
