@@ -3,8 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use unvme::config::{DEV_ID_BYTES_MAX, DEVICES_MAX, LOG_FILE_BYTES_MAX, SLAB_BYTES_MIN};
-use unvme::{CpuSet, Error, Placement, SdkConfig};
+use unvme::Error;
+use unvme_guide::config::{DEV_ID_BYTES_MAX, DEVICES_MAX, LOG_FILE_BYTES_MAX, SLAB_BYTES_MIN};
+use unvme_guide::{CpuSet, Placement, SdkConfig};
 
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);

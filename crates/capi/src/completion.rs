@@ -9,8 +9,8 @@
 use std::ffi::{c_int, c_void};
 
 use sdk::DmaBuf;
-use sdk::config::SsdType;
-use sdk::session::{Finished, Outcome};
+use unvme_guide::config::SsdType;
+use unvme_guide::session::{Finished, Outcome};
 
 use crate::abi::{Callback, KvIterate, KvPair};
 use crate::boundary;

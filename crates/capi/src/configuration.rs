@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sdk::config::{
+use unvme_guide::config::{
     ConfigFile, DEVICES_MAX, DeviceConfig, DeviceEntry, SLAB_BYTES_MIN, SdkConfig, SlabPolicy, SsdType,
 };
 

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU16};
 use std::sync::{Arc, Mutex, RwLock};
 
-use sdk::config::SsdType;
 use sdk::lock;
-use sdk::session::{Member, QueueKind, Session};
+use unvme_guide::config::SsdType;
+use unvme_guide::session::{Member, QueueKind, Session};
 
 use crate::abi::MAX_CPU_CORES;
 use crate::driver_level::Watch;

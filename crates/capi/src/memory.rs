@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use sdk::session::{Member, Session};
 use sdk::{DmaBuf, Region, lock};
+use unvme_guide::session::{Member, Session};
 
 use crate::handle::{self, Open};
 
@@ -142,7 +142,7 @@ pub(crate) fn detach(session: &Arc<Session>) {
 
 #[cfg(test)]
 mod tests {
-    use sdk::config::{DeviceConfig, SdkConfig};
+    use unvme_guide::config::{DeviceConfig, SdkConfig};
 
     use super::*;
     use crate::session::{self, SessionTimes};

@@ -2,8 +2,10 @@
 
 use sdk::DmaBuf;
 use sdk::Status;
-use sdk::config::SsdType;
-use sdk::session::{IterateType, Key, OpError, Prefix, QueueChoice, QueueKind, Returned, StoreOptions};
+use unvme_guide::config::SsdType;
+use unvme_guide::session::{
+    IterateType, Key, OpError, Prefix, QueueChoice, QueueKind, Returned, StoreOptions,
+};
 
 use crate::abi::KvIterateHandleInfo;
 use crate::completion::Token;

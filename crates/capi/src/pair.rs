@@ -8,7 +8,7 @@
 use std::marker::PhantomData;
 
 use sdk::Status;
-use sdk::session::{ITERATE_BYTES, Key};
+use unvme_guide::session::{ITERATE_BYTES, Key};
 
 use crate::abi::{Callback, KvIterate, KvPair};
 use crate::result::{Code, Failure, Result};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::CStr;
 
 use sdk::Status;
-use sdk::session::OpError;
+use unvme_guide::session::OpError;
 
 /// A number of `enum kv_result`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

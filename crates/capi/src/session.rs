@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use sdk::config::SdkConfig;
-use sdk::session::{Member, OpError, Session, SessionOptions};
 use sdk::{Error, PciAddress, lock};
+use unvme_guide::config::SdkConfig;
+use unvme_guide::session::{Member, OpError, Session, SessionOptions};
 
 use crate::completion;
 use crate::handle::{self, Open};

@@ -6,7 +6,7 @@ use std::io;
 use std::process::ExitCode;
 
 use unvme::Error;
-use unvme::session::OpError;
+use unvme_guide::session::OpError;
 
 /// Everything went well.
 pub(crate) const OK: u8 = 0;

@@ -134,12 +134,12 @@ fn holder(pid: Option<u32>) -> String {
 
 impl Error {
     /// An operating system error on a file.
-    pub(crate) fn file(verb: &str, path: &Path, source: impl Into<io::Error>) -> Self {
+    pub fn file(verb: &str, path: &Path, source: impl Into<io::Error>) -> Self {
         Self::Io { what: format!("{verb} {}", path.display()), source: source.into() }
     }
 
     /// What a driver call on `what` failed with, by what the caller can do about it.
-    pub(crate) fn driver(what: impl Into<String>, source: unvme_driver::Error) -> Self {
+    pub fn driver(what: impl Into<String>, source: unvme_driver::Error) -> Self {
         let what = what.into();
         match source {
             unvme_driver::Error::Status { what: command, status } => {

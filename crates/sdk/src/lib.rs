@@ -32,13 +32,8 @@
 //! | `queue` | [`BlockQueue`]: submit and poll, with buffers that travel with their commands |
 //! | [`fdp`] | Flexible Data Placement: [`Device::fdp`], and writes that say where their data goes |
 //! | `kv` | [`Kv`]: key-value calls that wait, [`KvQueue`]: submit and poll |
-//! | [`config`] | [`SdkConfig`]: the configuration file, and what it means |
-//! | [`placement`] | [`Placement`]: which CPUs submit and complete |
-//! | [`radix`] | [`RadixTree`]: an ordered map from byte strings |
-//! | [`slab`] | [`Slab`]: a device's buffers, within a budget |
-//! | [`cache`] | [`ReadCache`]: complete values of some devices |
-//! | [`session`] | [`session::Session`]: devices that any thread calls, completion threads, handlers |
-//! | [`setup`] | drives of the machine: who uses them, handing them to user space and back
+//! | [`scan`] | [`scan::Scan`]: a listing of keys that takes several commands |
+//! | `machine` | [`system_root()`]: a copy that stands for this machine's own trees |
 //! | [`fabrics`] | NVMe/TCP: this host's name, targets it knows, keys, discovery, who may enter |
 //! | `serve` | [`serve()`]: offering a virtual device to other processes; [`serve_tcp`]: to other machines (feature `local`) |
 //!
@@ -49,8 +44,6 @@
 #![forbid(unsafe_code)]
 
 mod block;
-pub mod cache;
-pub mod config;
 mod device;
 mod drive;
 mod error;
@@ -63,23 +56,17 @@ mod json;
 mod kv;
 #[cfg(feature = "local")]
 mod local;
+mod machine;
 mod name;
 mod open;
-pub mod placement;
 mod queue;
-pub mod radix;
 pub mod registry;
 #[cfg(feature = "local")]
 mod serve;
-pub mod session;
-pub mod setup;
 mod share;
 mod size;
-pub mod slab;
 
 pub use block::Block;
-pub use cache::ReadCache;
-pub use config::{ConfigFile, DeviceConfig, SdkConfig};
 pub use device::{Device, Identity, NamespaceEntry, Transport};
 pub use error::{Error, Result};
 pub use fault::FaultsAdded;
@@ -87,15 +74,14 @@ pub use fault::FaultsAdded;
 pub use flash::ftl_geometry;
 pub use kv::{
     BatchOp, DialectLimits, KeyIter, Kv, KvCompletion, KvCompletions, KvLimits, KvOp, KvQueue, KvUsage,
-    Retrieved,
+    Retrieved, scan,
 };
 #[cfg(feature = "local")]
 pub use local::{CheckedFlash, CheckedSlot, check};
+pub use machine::{SYSTEM_ROOT_VARIABLE, system_root};
 pub use name::{DeviceName, MemoryDevice, NAME_SYNTAX, TcpName};
 pub use open::{OpenOptions, open, open_function};
-pub use placement::{CpuSet, PlacedDevice, Placement};
 pub use queue::{BlockOp, BlockQueue};
-pub use radix::RadixTree;
 pub use registry::Registry;
 #[cfg(feature = "local")]
 pub use serve::{
@@ -103,7 +89,6 @@ pub use serve::{
     serve_tcp,
 };
 pub use size::{NotASize, Size};
-pub use slab::{SLAB_BYTES_MIN, Slab, SlabBuf, SlabError, SlabOptions, SlabStats};
 
 pub use unvme_bus::{
     BarLayout, BusError, Clock, Dma, DmaAccess, EventFd, Function, NotAnAddress, Pages, PciAddress, Region,

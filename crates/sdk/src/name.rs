@@ -34,12 +34,11 @@ pub enum DeviceName {
 }
 
 impl DeviceName {
-    /// Understands a name.
+    /// Understands a name; `None` when the text has no form of a device name at all, so that the caller can list what is there.
     ///
     /// # Errors
-    /// [`Error::Name`] saying what was expected;
-    /// `None` when the text has no form of a device name at all, so that the caller can list what is there.
-    pub(crate) fn parse(text: &str) -> Result<Option<Self>> {
+    /// [`Error::Name`] saying what was expected.
+    pub fn parse(text: &str) -> Result<Option<Self>> {
         let Some((scheme, rest)) = text.split_once(':') else {
             return Ok(None);
         };

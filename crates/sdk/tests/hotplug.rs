@@ -2,14 +2,12 @@
 //! the slot opens again at once, also while handles of what it was are still there.
 #![cfg(feature = "local")]
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use unvme::config::{DeviceConfig, SdkConfig, SsdType};
 use unvme::registry::{BlockBytes, DeviceSpec, Plugged};
-use unvme::session::{Finished, Key, OpError, QueueChoice, Session, SessionOptions};
 use unvme::{
     Block, BlockRange, Error, Lba, Nsid, OpenOptions, PciAddress, QueueOptions, Registry, Size, Status,
     StoreOptions, open,
@@ -287,76 +285,4 @@ fn who_waits_on_a_device_that_goes_does_not_wait_for_a_time_out() {
         bench.unplug();
         told.recv_timeout(NOTICE).expect("the loss is noticed");
     });
-}
-
-/// A session as C programs have it: a synchronous queue, and an asynchronous one with a completion thread.
-fn session(bench: &Bench, finished: &Arc<AtomicU64>, failed: &Arc<AtomicU64>) -> Session {
-    let device = DeviceConfig {
-        core_mask: 3,
-        sync_mask: 1,
-        cq_thread_mask: 2,
-        queue_depth: 32,
-        ..DeviceConfig::new(NAME)
-    };
-    let config = SdkConfig { ssd_type: SsdType::Kv, devices: vec![device], ..SdkConfig::default() };
-    let (finished, failed) = (Arc::clone(finished), Arc::clone(failed));
-    let handler = move |done: Finished| {
-        finished.fetch_add(1, Ordering::Relaxed);
-        if !done.outcome.status.is_success() {
-            failed.fetch_add(1, Ordering::Relaxed);
-        }
-    };
-    let mut options = SessionOptions::new(Arc::new(handler));
-    options.open = bench.options();
-    Session::open(config, options).unwrap()
-}
-
-#[test]
-fn a_session_gets_every_operation_back_closes_and_opens_again_after_the_replug() {
-    let bench = Bench::new(&DeviceSpec::kv(Size(64 << 20), "S1"));
-    for round in 0..3u64 {
-        let (finished, failed) = (Arc::default(), Arc::default());
-        let session = session(&bench, &finished, &failed);
-        let device = &session.members()[0];
-        let key = Key { keyspace: 0, bytes: b"kept through it all" };
-        if round > 0 {
-            let mut value = [0; 8];
-            device.retrieve(QueueChoice::Auto, key, 0, &mut value).unwrap();
-            assert_eq!(value, (round - 1).to_le_bytes());
-        }
-        device.store(QueueChoice::Auto, key, &round.to_le_bytes(), StoreOptions::default()).unwrap();
-        let submitted = thread::scope(|scope| {
-            let storing = scope.spawn(|| {
-                let mut token = 0u64;
-                loop {
-                    let name = (token % 1000).to_be_bytes();
-                    let key = Key { keyspace: 0, bytes: &name };
-                    match device.store_async(
-                        QueueChoice::Auto,
-                        key,
-                        &[1; 512],
-                        StoreOptions::default(),
-                        token,
-                    ) {
-                        Ok(()) => token += 1,
-                        Err(OpError::Status(_) | OpError::Driver(_)) => return token,
-                        Err(e) => panic!("{e}"),
-                    }
-                }
-            });
-            thread::sleep(Duration::from_millis(50));
-            bench.unplug();
-            storing.join().unwrap()
-        });
-        let unplugged = Instant::now();
-        let refused = device.store(QueueChoice::Auto, key, &[0; 8], StoreOptions::default()).unwrap_err();
-        assert!(matches!(refused, OpError::Driver(_)), "{refused}");
-        while finished.load(Ordering::Relaxed) < submitted {
-            assert!(unplugged.elapsed() < 5 * NOTICE, "{} of {submitted}", finished.load(Ordering::Relaxed));
-            device.process_completions(None);
-        }
-        session.close().unwrap();
-        assert_eq!(finished.load(Ordering::Relaxed), submitted, "each operation ends once");
-        bench.plug();
-    }
 }

@@ -39,6 +39,8 @@ const SILENT: &[&str] = &[
     "crates/driver/src/",
     "crates/ssd/src/",
     "crates/sdk/src/",
+    "crates/guide/src/",
+    "crates/setup/src/",
 ];
 
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {

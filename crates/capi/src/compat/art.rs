@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_uchar, c_void};
 use std::ptr::null_mut;
 
-use sdk::RadixTree;
+use unvme_guide::RadixTree;
 
 use crate::boundary::quietly;
 

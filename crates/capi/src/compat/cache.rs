@@ -5,7 +5,8 @@
 use std::ffi::c_int;
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use sdk::{RadixTree, lock};
+use sdk::lock;
+use unvme_guide::RadixTree;
 
 use crate::abi::KvPair;
 use crate::boundary::quietly;

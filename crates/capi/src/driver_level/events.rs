@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use sdk::session::Member;
 use sdk::{Event, EventKind, lock};
+use unvme_guide::session::Member;
 
 use crate::boundary::{call, quietly};
 use crate::handle;

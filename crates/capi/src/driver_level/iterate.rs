@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use sdk::session::QueueKind;
+use unvme_guide::session::QueueKind;
 
 use super::queue;
 use crate::abi::{KvIterate, KvIterateHandleInfo};

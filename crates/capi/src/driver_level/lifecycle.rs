@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use sdk::config::SdkConfig;
+use unvme_guide::config::SdkConfig;
 
 use crate::abi::KvNvmeIoOptions;
 use crate::boundary::{call, quietly, value};

@@ -12,7 +12,7 @@ pub(crate) use events::Watch;
 pub(crate) use memory::alloc;
 
 use rustix::thread::sched_getcpu;
-use sdk::session::{QueueChoice, QueueKind};
+use unvme_guide::session::{QueueChoice, QueueKind};
 
 use crate::handle::Open;
 use crate::result::{Code, Failure, Result};

@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use sdk::session::QueueKind::{Async, Sync};
+use unvme_guide::session::QueueKind::{Async, Sync};
 
 use super::queue;
 use crate::abi::KvPair;

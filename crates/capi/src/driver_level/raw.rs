@@ -6,7 +6,7 @@ use std::ffi::{c_uint, c_void};
 use std::ptr::null_mut;
 
 use sdk::Sqe;
-use sdk::session::QueueChoice;
+use unvme_guide::session::QueueChoice;
 
 use crate::abi::{KvNvmeCmd, KvNvmeCpl};
 use crate::boundary::value;

@@ -4,9 +4,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use sdk::config::SsdType;
-use sdk::session::QueueChoice;
 use sdk::{Nsid, Sqe, Status};
+use unvme_guide::config::SsdType;
+use unvme_guide::session::QueueChoice;
 
 use crate::boundary::call;
 use crate::completion::{BlockCallback, BlockIo};
@@ -168,7 +168,7 @@ pub(super) fn single(open: &Open, lba: u64, blocks: u32) -> Result<Range> {
 /// Submits with a token that owns `io`, and takes it back when that fails.
 pub(super) fn submit(
     io: BlockIo,
-    submit: impl FnOnce(u64) -> std::result::Result<(), sdk::session::OpError>,
+    submit: impl FnOnce(u64) -> std::result::Result<(), unvme_guide::session::OpError>,
 ) -> Result<()> {
     let token = io.into_token();
     submit(token).map_err(|error| {

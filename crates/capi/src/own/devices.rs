@@ -5,7 +5,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::time::Duration;
 
-use sdk::config::{DeviceConfig, SdkConfig};
+use unvme_guide::config::{DeviceConfig, SdkConfig};
 
 use crate::boundary::call;
 use crate::configuration;

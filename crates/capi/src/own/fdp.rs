@@ -4,10 +4,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use sdk::config::SsdType;
 use sdk::fdp::PlacementId;
-use sdk::session::QueueChoice;
 use sdk::{Error, WriteOptions};
+use unvme_guide::config::SsdType;
+use unvme_guide::session::QueueChoice;
 
 use super::blocks::{Range, buffer, invalid, single, submit};
 use crate::boundary::call;

@@ -4,8 +4,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use sdk::config::SsdType;
-use sdk::session::{Prefix, QueueChoice};
+use unvme_guide::config::SsdType;
+use unvme_guide::session::{Prefix, QueueChoice};
 
 use crate::boundary::call;
 use crate::handle::{self, Open};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
-use sdk::session::{Member, QueueKind};
+use unvme_guide::session::{Member, QueueKind};
 
 use crate::abi::{ERR_INVALID_VALUE, MAX_CPU_CORES, NR_MAX_SSD};
 use crate::boundary;

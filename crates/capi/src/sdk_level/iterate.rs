@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use sdk::session::{Prefix, QueueChoice};
+use unvme_guide::session::{Prefix, QueueChoice};
 
 use crate::abi::{KvIterate, KvIterateHandleInfo};
 use crate::boundary;

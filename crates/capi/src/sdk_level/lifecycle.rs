@@ -5,7 +5,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::Write as _;
 
-use sdk::config::{ConfigFile, SdkConfig};
+use unvme_guide::config::{ConfigFile, SdkConfig};
 
 use crate::abi::KvSdk;
 use crate::boundary;

@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 
 use rustix::thread::sched_getcpu;
-use sdk::session::QueueChoice;
+use unvme_guide::session::QueueChoice;
 
 use crate::abi::{KvPair, MAX_CPU_CORES};
 use crate::boundary::{call, quietly};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use unvme::config::{DeviceConfig, SdkConfig, SlabPolicy};
-use unvme::session::{Key, Member, QueueChoice, Session, SessionOptions};
 use unvme::{ControllerOptions, Device, Function, Kv, Nsid, open_function};
+use unvme_guide::config::{DeviceConfig, SdkConfig, SlabPolicy};
+use unvme_guide::session::{Key, Member, QueueChoice, Session, SessionOptions};
 
 use crate::cores;
 use crate::delayed::Delayed;

@@ -1,8 +1,8 @@
 //! How large and how full a device is.
 
 use serde::Serialize;
-use unvme::config::SsdType;
-use unvme::session::Member;
+use unvme_guide::config::SsdType;
+use unvme_guide::session::Member;
 
 /// What a device says about its space; what it does not say is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use unvme::config::SsdType;
-use unvme::session::{Member, QueueKind, Session};
+use unvme_guide::config::SsdType;
+use unvme_guide::session::{Member, QueueKind, Session};
 
 use super::about::Use;
 use super::latency::{LatencyStat, PERCENTS};

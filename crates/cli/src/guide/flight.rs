@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use unvme::session::{Finished, Handler, Outcome};
 use unvme::{DmaBuf, lock};
+use unvme_guide::session::{Finished, Handler, Outcome};
 
 use super::lane::{Answer, Operation};
 use super::pair;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use unvme::session::{Key, Member, OpError, QueueChoice, QueueKind, Session, StoreOptions};
 use unvme::{DmaBuf, Status};
+use unvme_guide::session::{Key, Member, OpError, QueueChoice, QueueKind, Session, StoreOptions};
 use unvme_spec::samsung_kv;
 
 use super::flight::{Flight, Router, TakeOff, Until};

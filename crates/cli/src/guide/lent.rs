@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use unvme::DmaBuf;
-use unvme::session::{Key, OpError, Returned, StoreOptions};
+use unvme_guide::session::{Key, OpError, Returned, StoreOptions};
 
 use super::lane::{Hands, Lane, Operation, room};
 use super::pair::Target;

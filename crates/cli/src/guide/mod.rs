@@ -12,7 +12,7 @@
 //! | `elapsed`, `about`, `console` | blocks of times, and how full a device is, as they are printed; where to |
 //! | `document` | the whole result, for programs and for the report |
 //!
-//! They stand on [`unvme::session`], as programs of the C library do.
+//! They stand on [`unvme_guide::session`], as programs of the C library do.
 
 mod about;
 mod console;
@@ -33,7 +33,8 @@ mod sdk_perf;
 
 use std::path::Path;
 
-use unvme::{Error, SdkConfig};
+use unvme::Error;
+use unvme_guide::SdkConfig;
 
 use crate::exit::usage;
 

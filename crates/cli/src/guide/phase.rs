@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use unvme::session::QueueKind;
+use unvme_guide::session::QueueKind;
 
 use super::lane::{Expect, Lane, Outcome, Request};
 use super::record::Record;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use unvme::session::QueueKind;
+use unvme_guide::session::QueueKind;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
-use unvme::config::SsdType;
-use unvme::session::{
+use unvme::{Status, lock};
+use unvme_guide::config::SsdType;
+use unvme_guide::session::{
     Finished, Handler, ITERATE_BYTES, IterateType, IteratorEntry, Member, Prefix, QueueChoice, QueueKind,
     Session, SessionOptions,
 };
-use unvme::{DeviceConfig, SdkConfig, Status, lock};
+use unvme_guide::{DeviceConfig, SdkConfig};
 use unvme_spec::samsung_kv::{self, IterateKeys};
 
 use super::about::Use;

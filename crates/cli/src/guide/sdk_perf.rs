@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::Args;
-use unvme::config::SsdType;
-use unvme::session::{QueueKind, Session, SessionOptions};
+use unvme_guide::config::SsdType;
+use unvme_guide::session::{QueueKind, Session, SessionOptions};
 
 use super::about::Use;
 use super::console::Console;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use unvme::setup::{ConfigOptions, Driver, Owner, System, plan_config};
+use unvme_setup::{ConfigOptions, Driver, Owner, System, plan_config};
 
 use super::drives::DriveArgs;
 use super::{outcome, pages};

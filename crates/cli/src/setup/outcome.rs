@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use unvme::setup::{Decision, HugePages, Outcome, Plan, Step, System, huge_pages};
+use unvme_setup::{Decision, HugePages, Outcome, Plan, Step, System, huge_pages};
 
 use crate::output::{Format, Screen};
 use crate::value::{Fields, Value};
@@ -79,10 +79,10 @@ fn write_outcome(out: &mut dyn Write, plan: &Plan, pages: &[HugePages]) -> io::R
     pages.iter().try_for_each(|pages| writeln!(out, "{}", pages_line(pages)))
 }
 
-fn owner_text(owner: &unvme::setup::Owner) -> String {
+fn owner_text(owner: &unvme_setup::Owner) -> String {
     match owner {
-        unvme::setup::Owner::User(name) => format!("user {name}"),
-        unvme::setup::Owner::Group(name) => format!("group {name}"),
+        unvme_setup::Owner::User(name) => format!("user {name}"),
+        unvme_setup::Owner::Group(name) => format!("group {name}"),
     }
 }
 

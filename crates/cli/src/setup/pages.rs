@@ -4,7 +4,7 @@ use std::env;
 
 use anyhow::Result;
 use unvme::Size;
-use unvme::setup::HUGE_PAGE_BYTES;
+use unvme_setup::HUGE_PAGE_BYTES;
 
 use crate::exit::usage;
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use unvme::setup::{ResetOptions, System, plan_reset};
+use unvme_setup::{ResetOptions, System, plan_reset};
 
 use super::drives::DriveArgs;
 use super::{outcome, pages};

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use clap::Args;
-use unvme::setup::{self, DriveStatus, System, Use};
+use unvme_setup::{self as setup, DriveStatus, System, Use};
 
 use super::outcome::{pages_json, pages_line};
 use crate::columns::{Rule, write_table};

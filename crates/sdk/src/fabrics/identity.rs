@@ -8,15 +8,14 @@ use std::path::Path;
 use unvme_driver::HostIdentity;
 
 use crate::name::check_nqn;
-use crate::setup::System;
-use crate::{Error, Registry, Result};
+use crate::{Error, Registry, Result, system_root};
 
 /// What the NQN of a host with a UUID starts with (Base 4.7).
 const UUID_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
-/// Where the kernel's tools keep the name of this host.
-const SYSTEM_NQN: &str = "/etc/nvme/hostnqn";
+/// Where the kernel's tools keep the name of this host, from the root on.
+const SYSTEM_NQN: &str = "etc/nvme/hostnqn";
 /// Where they keep its identifier.
-const SYSTEM_ID: &str = "/etc/nvme/hostid";
+const SYSTEM_ID: &str = "etc/nvme/hostid";
 /// The file with the name of this host in the folder of the virtual devices.
 const OWN_NQN: &str = "hostnqn";
 /// The most that is read of any of them.
@@ -64,11 +63,11 @@ impl fmt::Display for Uuid {
 /// # Errors
 /// [`Error::Argument`] for a file that holds something else; [`Error::Io`].
 pub fn host_identity(registry: &Registry) -> Result<HostIdentity> {
-    find(&System::from_environment(), registry)
+    find(&system_root().unwrap_or_else(|| "/".into()), registry)
 }
 
-fn find(system: &System, registry: &Registry) -> Result<HostIdentity> {
-    let (nqn_path, id_path) = (system.path(SYSTEM_NQN), system.path(SYSTEM_ID));
+fn find(root: &Path, registry: &Registry) -> Result<HostIdentity> {
+    let (nqn_path, id_path) = (root.join(SYSTEM_NQN), root.join(SYSTEM_ID));
     if let Some(nqn) = line_of(&nqn_path)? {
         check_nqn(&nqn).map_err(|reason| Error::Argument(format!("{}: {reason}", nqn_path.display())))?;
         let id = match line_of(&id_path)? {
@@ -139,39 +138,39 @@ mod tests {
     const ID: [u8; 16] =
         [0xf8, 0x1d, 0x4f, 0xae, 0x7d, 0xec, 0x11, 0xd0, 0xa7, 0x65, 0x00, 0xa0, 0xc9, 0x1e, 0x6b, 0xf6];
 
-    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, System, Registry) {
+    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Registry) {
         let folder = tempfile::tempdir().expect("a folder");
         for (path, text) in files {
             let path = folder.path().join(path);
             fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
             fs::write(path, text).expect("a file");
         }
-        let (system, home) = (System::at(folder.path()), Registry::at(folder.path().join("home")));
-        (folder, system, home)
+        let home = Registry::at(folder.path().join("home"));
+        (folder, home)
     }
 
     #[test]
     fn a_host_has_the_name_that_the_kernels_tools_gave_it() {
-        let (_folder, system, home) = machine(&[("etc/nvme/hostnqn", &format!("{NQN}\n"))]);
-        assert_eq!(find(&system, &home).expect("found"), HostIdentity { nqn: NQN.into(), id: ID });
-        let (_folder, system, home) = machine(&[
+        let (folder, home) = machine(&[("etc/nvme/hostnqn", &format!("{NQN}\n"))]);
+        assert_eq!(find(folder.path(), &home).expect("found"), HostIdentity { nqn: NQN.into(), id: ID });
+        let (folder, home) = machine(&[
             ("etc/nvme/hostnqn", "nqn.2014-08.org.example:me"),
             ("etc/nvme/hostid", "f81d4fae-7dec-11d0-a765-00a0c91e6bf6\n"),
         ]);
-        let found = find(&system, &home).expect("found");
+        let found = find(folder.path(), &home).expect("found");
         assert_eq!((found.nqn.as_str(), found.id), ("nqn.2014-08.org.example:me", ID));
         assert!(!home.home().exists(), "nothing is made then");
     }
 
     #[test]
     fn a_host_without_a_name_is_given_one_that_it_keeps() {
-        let (_folder, system, home) = machine(&[]);
-        let made = find(&system, &home).expect("made");
+        let (folder, home) = machine(&[]);
+        let made = find(folder.path(), &home).expect("made");
         assert!(made.nqn.starts_with(UUID_NQN), "{}", made.nqn);
         assert_eq!((made.id[6] >> 4, made.id[8] >> 6), (4, 2), "a random UUID of RFC 9562");
-        assert_eq!(find(&system, &home).expect("kept"), made);
-        let (_folder, system, other) = machine(&[]);
-        assert_ne!(find(&system, &other).expect("made").id, made.id);
+        assert_eq!(find(folder.path(), &home).expect("kept"), made);
+        let (second, other) = machine(&[]);
+        assert_ne!(find(second.path(), &other).expect("made").id, made.id);
         assert_eq!(fs::read_dir(home.home()).expect("a folder").count(), 1, "nothing else is left");
     }
 
@@ -183,8 +182,8 @@ mod tests {
             (&[("etc/nvme/hostnqn", NQN), ("etc/nvme/hostid", "12")], "hostid: `12`: expected a UUID"),
             (&[("home/hostnqn", "nqn.b")], "home/hostnqn: `nqn.b`: expected a UUID"),
         ] {
-            let (_folder, system, home) = machine(files);
-            let message = find(&system, &home).expect_err(part).to_string();
+            let (folder, home) = machine(files);
+            let message = find(folder.path(), &home).expect_err(part).to_string();
             assert!(message.contains(part), "{message}");
         }
     }

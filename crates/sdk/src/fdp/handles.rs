@@ -20,7 +20,7 @@ pub struct HandleStatus {
 }
 
 /// What the data of a Reclaim Unit Handle Status says.
-pub(crate) fn statuses_of(data: &[u8]) -> Vec<HandleStatus> {
+pub fn statuses_of(data: &[u8]) -> Vec<HandleStatus> {
     let handles = ruh_statuses(data).into_iter().flatten();
     handles
         .map(|handle| HandleStatus {
@@ -33,7 +33,7 @@ pub(crate) fn statuses_of(data: &[u8]) -> Vec<HandleStatus> {
 }
 
 /// What is wrong with `placements` when only those in `there`, which ascend, can be named.
-pub(crate) fn missing_placement(there: &[PlacementId], placements: &[PlacementId]) -> Option<String> {
+pub fn missing_placement(there: &[PlacementId], placements: &[PlacementId]) -> Option<String> {
     let missing = placements.iter().find(|placement| there.binary_search(placement).is_err())?;
     Some(format!("there is no placement identifier {missing}; the namespace has {}", listed(there)))
 }

@@ -34,8 +34,7 @@ mod handles;
 mod namespace;
 
 pub use group::{Configuration, EventSource, Fdp, State, Statistics};
-pub use handles::HandleStatus;
-pub(crate) use handles::{missing_placement, statuses_of};
+pub use handles::{HandleStatus, missing_placement, statuses_of};
 pub use namespace::{NamespaceKind, NewNamespace};
 
 pub use unvme_spec::fdp::{

@@ -5,7 +5,7 @@ mod limits;
 mod list;
 mod queue;
 mod retrieve;
-pub(crate) mod scan;
+pub mod scan;
 
 use unvme_driver::{
     Completion, Controller, DmaBuf, Error as DriverError, KvCommand, KvKey, KvNamespace, KvOptions,

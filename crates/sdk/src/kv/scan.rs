@@ -2,7 +2,7 @@
 
 /// In which order a device lists keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub enum Order {
     /// Byte by byte, a shorter key before the longer ones that it begins.
     Ascending,
     /// Any other; the specification leaves it to the device.
@@ -15,13 +15,13 @@ pub(crate) const ORDER_KEYS: usize = 16;
 
 /// Which keys are wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// This one and those that follow it in byte order.
-    pub(crate) from: Vec<u8>,
+    pub from: Vec<u8>,
     /// Those that begin with this.
-    pub(crate) prefix: Vec<u8>,
+    pub prefix: Vec<u8>,
     /// Those of at least so many bytes.
-    pub(crate) bytes_min: usize,
+    pub bytes_min: usize,
 }
 
 impl Wanted {
@@ -43,7 +43,7 @@ impl Wanted {
 
 /// A listing of several pages, each of which starts with the last key of the one before.
 #[derive(Debug)]
-pub(crate) struct Scan {
+pub struct Scan {
     wanted: Wanted,
     order: Order,
     /// Where the next page starts.
@@ -61,7 +61,7 @@ pub(crate) struct Scan {
 
 impl Scan {
     /// A listing on a device of that order, whose keys have at most `key_bytes_max` bytes.
-    pub(crate) fn new(wanted: Wanted, order: Order, key_bytes_max: usize) -> Self {
+    pub fn new(wanted: Wanted, order: Order, key_bytes_max: usize) -> Self {
         let start = match order {
             // Cut off, it is before what was cut: nothing is missed.
             Order::Ascending => {
@@ -75,12 +75,12 @@ impl Scan {
     }
 
     /// Where the next page starts; `None` when nothing is left.
-    pub(crate) fn start(&self) -> Option<&[u8]> {
+    pub fn start(&self) -> Option<&[u8]> {
         (!self.is_done).then_some(self.start.as_slice())
     }
 
     /// Takes a page; returns those of its keys that are wanted.
-    pub(crate) fn take<'a>(&mut self, page: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
+    pub fn take<'a>(&mut self, page: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
         let mut taken = Vec::new();
         let first_page = self.first.is_none();
         let mut last: Option<&[u8]> = None;

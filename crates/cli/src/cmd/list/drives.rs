@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use unvme::Error;
-use unvme::setup::{Drive, Driver, Evidence, KernelNamespace, System, Use, drives};
+use unvme_setup::{Drive, Driver, Evidence, KernelNamespace, System, Use, drives};
 
 use super::{Blocks, Row};
 use crate::columns::{Rule, write_table};

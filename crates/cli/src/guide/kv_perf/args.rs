@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{ArgAction, Args};
-use unvme::CpuSet;
+use unvme_guide::CpuSet;
 
 use super::run;
 use crate::guide::ids::Workload;

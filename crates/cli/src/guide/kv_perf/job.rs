@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use unvme::config::SsdType;
-use unvme::session::{Member, Session};
-use unvme::{DeviceConfig, SdkConfig};
+use unvme_guide::config::SsdType;
+use unvme_guide::session::{Member, Session};
+use unvme_guide::{DeviceConfig, SdkConfig};
 
 use super::args::{KvPerf, RANGE_LAST_KV, RANGE_LAST_LBA};
 use crate::exit::usage;
@@ -62,7 +62,7 @@ fn devices(args: &KvPerf, config: &mut SdkConfig) -> Result<()> {
                 )));
             }
         };
-        let mask = |masks: &[unvme::CpuSet], old: u64| masks.get(index).map_or(old, |mask| mask.0);
+        let mask = |masks: &[unvme_guide::CpuSet], old: u64| masks.get(index).map_or(old, |mask| mask.0);
         device.core_mask = mask(&args.core_mask, device.core_mask);
         device.sync_mask = mask(&args.sync_mask, device.sync_mask);
         device.cq_thread_mask = mask(&args.cq_mask, device.cq_thread_mask);

@@ -3,9 +3,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use unvme::SdkConfig;
-use unvme::config::SsdType;
-use unvme::session::{QueueKind, Session, SessionOptions};
+use unvme_guide::SdkConfig;
+use unvme_guide::config::SsdType;
+use unvme_guide::session::{QueueKind, Session, SessionOptions};
 
 use super::args::KvPerf;
 use super::job::{self, Plan};

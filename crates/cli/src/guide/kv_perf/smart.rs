@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use unvme::lock;
-use unvme::session::Member;
+use unvme_guide::session::Member;
 use unvme_spec::samsung_log::lid;
 
 /// Bytes of the page.

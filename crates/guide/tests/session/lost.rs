@@ -1,0 +1,236 @@
+//! A device that stops answering.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+use unvme::{Clock, ControllerOptions, EventFd, Function, Region, Status, open_function};
+use unvme_bus::{BarLayout, BusError, Dma, DmaAccess};
+use unvme_guide::config::SsdType;
+use unvme_guide::session::{Finished, OpError, QueueChoice, Session, SessionOptions};
+use unvme_spec::regs::offset;
+use unvme_ssd::{MemoryStore, Ssd, SsdConfig};
+
+use crate::rig::{BOTH, Books, Masks, POLLED, config, options};
+
+const AUTO: QueueChoice = QueueChoice::Auto;
+
+/// A device that can be told to work on nothing any more, and to be gone.
+struct Mortal {
+    ssd: Arc<Ssd>,
+    /// Read while the device works, so that a change waits for it.
+    silent: RwLock<bool>,
+    gone: AtomicBool,
+}
+
+impl Mortal {
+    fn new() -> Arc<Self> {
+        let store = Box::new(MemoryStore::new(64 << 20).unwrap());
+        let ssd = Ssd::new(SsdConfig::block(64 << 20, 512), store).unwrap();
+        Arc::new(Self { ssd, silent: RwLock::new(false), gone: AtomicBool::new(false) })
+    }
+
+    /// When this returns, the device works on no I/O queue.
+    fn silence(&self) {
+        *self.silent.write().unwrap() = true;
+    }
+
+    fn pull(&self) {
+        self.silence();
+        self.gone.store(true, Ordering::Release);
+    }
+
+    fn is_pulled(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}
+
+impl Dma for Mortal {
+    fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
+        self.ssd.dma_map(iova, region, access)
+    }
+
+    fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
+        self.ssd.dma_unmap(iova, length)
+    }
+}
+
+impl Function for Mortal {
+    fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError> {
+        self.ssd.config_read(offset, out)
+    }
+
+    fn config_write(&self, offset: usize, data: &[u8]) -> Result<(), BusError> {
+        self.ssd.config_write(offset, data)
+    }
+
+    fn bar(&self, index: usize) -> Result<Option<BarLayout>, BusError> {
+        self.ssd.bar(index)
+    }
+
+    fn bar_read(&self, index: usize, at: u64, out: &mut [u8]) -> Result<(), BusError> {
+        self.ssd.bar_read(index, at, out)?;
+        if self.is_pulled() {
+            // A function that is not there reads as all ones.
+            out.fill(0xff);
+        } else if at == offset::CSTS && *self.silent.read().unwrap() {
+            // A reset does not bring it back: CSTS.CFS.
+            out[0] |= 2;
+        }
+        Ok(())
+    }
+
+    fn bar_write(&self, index: usize, at: u64, data: &[u8]) -> Result<(), BusError> {
+        self.ssd.bar_write(index, at, data)
+    }
+
+    fn vectors(&self) -> u16 {
+        self.ssd.vectors()
+    }
+
+    fn set_vector(&self, vector: u16, event: Option<EventFd>) -> Result<(), BusError> {
+        self.ssd.set_vector(vector, event)
+    }
+
+    fn reset(&self) -> Result<(), BusError> {
+        self.ssd.reset()
+    }
+
+    fn is_host_driven(&self) -> bool {
+        true
+    }
+
+    fn advance(&self, lane: Option<u16>, clock: &Clock) -> usize {
+        let silent = self.silent.read().unwrap();
+        if *silent { 0 } else { self.ssd.advance(lane, clock) }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_pulled()
+    }
+}
+
+/// A session on such a device, whose commands may take 100 ms.
+fn mortal(masks: Masks) -> (Arc<Mortal>, Session, Books) {
+    let function = Mortal::new();
+    let controller =
+        ControllerOptions { admin_timeout: Duration::from_millis(100), ..ControllerOptions::default() };
+    let device = open_function("mortal", Arc::clone(&function) as Arc<dyn Function>, &controller).unwrap();
+    let books = Books::default();
+    let mut options = options(&books);
+    options.command_timeout = Duration::from_millis(100);
+    options.abort_grace = Duration::from_millis(50);
+    let session =
+        Session::with_devices(config("mortal", SsdType::Lba, masks), vec![device], options).unwrap();
+    (function, session, books)
+}
+
+/// What is outstanding when the device stops comes back with an error, once each; after that nothing is taken.
+fn loses(masks: Masks, kill: fn(&Mortal)) {
+    let (function, session, books) = mortal(masks);
+    let device = &session.members()[0];
+    device.write(AUTO, 0, &[1; 512]).unwrap();
+    function.silence();
+    for token in 0..6 {
+        device.write_async(AUTO, token, &[1; 512], token).unwrap();
+    }
+    kill(&function);
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        // A blocking operation in flight with them.
+        scope.spawn(|| {
+            let answer = device.write(AUTO, 0, &[2; 512]);
+            assert!(
+                matches!(answer, Err(OpError::Status(Status::ABORTED_BY_HOST) | OpError::Driver(_))),
+                "{answer:?}"
+            );
+        });
+        while books.len() < 6 {
+            assert!(started.elapsed() < Duration::from_secs(10), "{} have ended", books.len());
+            device.process_completions(None);
+        }
+    });
+    for token in 0..6 {
+        assert_eq!(books.take(token).status, Status::ABORTED_BY_HOST, "token {token}");
+    }
+    let started = Instant::now();
+    for _ in 0..10 {
+        assert!(matches!(device.write_async(AUTO, 0, &[1; 512], 9), Err(OpError::Driver(_))));
+        assert!(matches!(device.read(AUTO, 0, &mut [0; 512]), Err(OpError::Driver(_))));
+    }
+    assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
+    session.close().unwrap();
+    assert_eq!(books.len(), 0);
+}
+
+#[test]
+fn a_device_that_stops_answering_ends_what_is_outstanding_with_errors() {
+    for masks in [BOTH, POLLED, Masks(3, 1, 3, 8)] {
+        loses(masks, Mortal::silence);
+    }
+}
+
+#[test]
+fn a_device_that_is_pulled_out_ends_what_is_outstanding_with_errors() {
+    for masks in [BOTH, POLLED, Masks(3, 1, 3, 8)] {
+        loses(masks, Mortal::pull);
+    }
+}
+
+#[test]
+fn a_session_that_its_handler_drops_ends_what_the_device_has_at_once() {
+    let function = Mortal::new();
+    let controller =
+        ControllerOptions { admin_timeout: Duration::from_millis(100), ..ControllerOptions::default() };
+    let device = open_function("mortal", Arc::clone(&function) as Arc<dyn Function>, &controller).unwrap();
+    let session: Arc<Mutex<Option<Session>>> = Arc::default();
+    let books = Books::default();
+    let handler = {
+        let (session, books) = (Arc::clone(&session), books.clone());
+        move |finished: Finished| {
+            if finished.token == 0 {
+                let taken = session.lock().unwrap().take().unwrap();
+                function.silence();
+                for token in 1..6 {
+                    taken.members()[0].write_async(AUTO, token, &[1; 512], token).unwrap();
+                }
+                drop(taken);
+            }
+            books.note(finished);
+        }
+    };
+    // Commands may take 30 s here; nobody waits for that.
+    let options = SessionOptions::new(Arc::new(handler));
+    let opened =
+        Session::with_devices(config("mortal", SsdType::Lba, POLLED), vec![device], options).unwrap();
+    let device = Arc::clone(&opened.members()[0]);
+    *session.lock().unwrap() = Some(opened);
+    device.write_async(AUTO, 0, &[1; 512], 0).unwrap();
+    let started = Instant::now();
+    device.process_completions(None);
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    assert_eq!(books.take(0).status, Status::SUCCESS);
+    for token in 1..6 {
+        assert_eq!(books.take(token).status, Status::ABORTED_BY_HOST, "token {token}");
+    }
+    assert_eq!(books.len(), 0);
+}
+
+#[test]
+fn closing_a_session_whose_device_does_not_answer_ends_and_gives_each_token_back_once() {
+    for masks in [BOTH, POLLED] {
+        let (function, session, books) = mortal(masks);
+        let device = &session.members()[0];
+        function.silence();
+        for token in 0..8 {
+            device.write_async(AUTO, token, &[1; 512], token).unwrap();
+        }
+        let started = Instant::now();
+        session.close().unwrap();
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+        for token in 0..8 {
+            assert_eq!(books.take(token).status, Status::ABORTED_BY_HOST);
+        }
+        assert_eq!(books.len(), 0);
+    }
+}
