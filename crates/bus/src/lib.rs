@@ -15,6 +15,7 @@
 //! | [`socket`] | [`Piece`] and [`Room`]: a stream socket that sends from and receives into shared memory |
 //! | [`mod@lock`] | [`lock()`]: the standard library's locks, held on to after a panic |
 //! | [`published`] | [`Published`]: a value that changes rarely and is read all the time |
+//! | [`random`] | random numbers of the system, and of series that can be repeated |
 //! | [`spin`] | [`SpinLock`]: a lock whose release waits for nothing |
 //! | [`vfio`] | [`vfio::VfioFunction`]: a function of this machine behind an IOMMU |
 //! | [`uio`] | [`uio::UioFunction`]: a function of this machine without one |
@@ -31,6 +32,7 @@ pub mod mem;
 pub mod mmio;
 pub mod pci;
 pub mod published;
+pub mod random;
 pub mod slab;
 pub mod socket;
 pub mod space;

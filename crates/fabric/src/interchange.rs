@@ -4,8 +4,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rand::TryRng;
-use rand::rngs::SysRng;
+use unvme_bus::random;
 use zeroize::Zeroizing;
 
 use crate::{FabricError, Hash};
@@ -89,11 +88,9 @@ impl Form {
 
 /// Random bytes of the operating system.
 pub(crate) fn random(bytes: usize) -> Result<Zeroizing<Vec<u8>>, FabricError> {
-    let mut random = Zeroizing::new(vec![0; bytes]);
-    SysRng.try_fill_bytes(&mut random).map_err(|error| {
-        FabricError::os("ask the system for random numbers", std::io::Error::other(error.to_string()))
-    })?;
-    Ok(random)
+    let mut bytes = Zeroizing::new(vec![0; bytes]);
+    random::fill(&mut bytes).map_err(|error| FabricError::os("ask the system for random numbers", error))?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -92,8 +92,11 @@ pub use size::{NotASize, Size};
 
 pub use unvme_bus::{
     BarLayout, BusError, Clock, Dma, DmaAccess, EventFd, Function, NotAnAddress, Pages, PciAddress, Region,
-    Window, lock,
+    Window,
 };
+// Not for programs: the crates above take locks and number series as those below do.
+#[doc(hidden)]
+pub use unvme_bus::{lock, random};
 pub use unvme_driver::{
     Completion, CompletionMode, Completions, Controller, ControllerOptions, DEPTH_MAX, DataPointers, DmaBuf,
     DmaPool, Error as DriverError, Event, EventKind, FeatureValue, KvBatchOp, KvCommand, KvKey, KvNamespace,

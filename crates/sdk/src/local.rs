@@ -1,13 +1,11 @@
 //! Virtual SSDs inside this process.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use unvme_bus::{Region, lock};
+use unvme_bus::{Region, lock, random};
 use unvme_flash::timing::TimingConfig;
 use unvme_ssd::{
     CHUNK_BYTES, CheckedNamespace, FileStore, FlashDamage, MemoryStore, NamespaceConfig, NamespaceKind,
@@ -37,12 +35,7 @@ pub(crate) fn memory(device: &MemoryDevice) -> Result<Arc<Ssd>> {
 
 /// A device that lives and dies with the process and is one of its own to those who tell devices apart by their serial number.
 pub(crate) fn memory_for_others(device: &MemoryDevice) -> Result<Arc<Ssd>> {
-    let mut random = [0; 5];
-    File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut random))
-        .map_err(|e| Error::file("read", Path::new("/dev/urandom"), e))?;
-    let digits: String = random.iter().map(|byte| format!("{byte:02X}")).collect();
-    memory_with(device, &format!("{MEMORY_SERIAL}-{digits}"))
+    memory_with(device, &format!("{MEMORY_SERIAL}-{:010X}", random::number() & 0xff_ffff_ffff))
 }
 
 fn memory_with(device: &MemoryDevice, serial: &str) -> Result<Arc<Ssd>> {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use host::pairs::{RETRIEVE, STORE, VENDOR_STORE, kv_config, standard, vendor};
 use host::{BASE, Host, MEDIA_BYTES, device, device_on, sqe};
-use unvme_bus::{Clock, Dma, DmaAccess, Function, Region};
+use unvme_bus::{Clock, Dma, DmaAccess, Function, Region, random};
 use unvme_spec::{Sqe, Status};
 use unvme_ssd::{FileStore, Ssd, SsdConfig};
 
@@ -19,10 +19,8 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0 = self.0.wrapping_add(random::STEP);
+        random::mix(self.0)
     }
 
     fn below(&mut self, n: u64) -> u64 {

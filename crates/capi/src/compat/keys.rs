@@ -6,6 +6,8 @@ use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use sdk::random;
+
 use super::stdio::print;
 use crate::abi::KvKey;
 use crate::boundary::quietly;
@@ -49,15 +51,11 @@ extern "C" fn unvme_key_policies() -> *const KeyPolicy {
 }
 
 /// Random numbers of no great quality, shared by all threads.
-fn random() -> u64 {
+fn next() -> u64 {
     static STATE: AtomicU64 = AtomicU64::new(0);
     let now = || SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64 | 1);
     let _ = STATE.compare_exchange(0, now(), Ordering::Relaxed, Ordering::Relaxed);
-    // SplitMix64: a counter, and a function that spreads it.
-    let mut z = STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    random::mix(STATE.fetch_add(random::STEP, Ordering::Relaxed))
 }
 
 /// Writes a key; -1 when there is no place for it.
@@ -85,7 +83,7 @@ unsafe extern "C" fn gen_debug_key(key_buf: *mut c_char, _value_size: c_int, idx
 unsafe extern "C" fn gen_rand_key(key_buf: *mut c_char, len: c_int) -> c_int {
     quietly(-1, || {
         let Ok(len) = usize::try_from(len) else { return -1 };
-        let key: Vec<u8> = (0..len).map(|_| b'!' + (random() % 94) as u8).collect();
+        let key: Vec<u8> = (0..len).map(|_| b'!' + (next() % 94) as u8).collect();
         // SAFETY: what kvutil.h asks for.
         unsafe { put(key_buf, &key) }
     })
@@ -106,7 +104,7 @@ unsafe extern "C" fn gen_db_bench_key(start: *mut c_char, key_size: c_int, num: 
 
 #[unsafe(no_mangle)]
 extern "C" fn gen_rand_num(max: c_int) -> c_int {
-    u64::try_from(max).map_or(0, |max| (random() % (max + 1)) as c_int)
+    u64::try_from(max).map_or(0, |max| (next() % (max + 1)) as c_int)
 }
 
 #[unsafe(no_mangle)]

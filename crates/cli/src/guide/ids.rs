@@ -1,5 +1,7 @@
 //! Which pairs a test touches, and in which order: every pair has a number, its id.
 
+use unvme::random;
+
 use crate::perf::Random;
 
 /// Order of the ids of a test, by the numbers of `kv_perf -p`.
@@ -75,12 +77,9 @@ impl Ids {
     }
 }
 
-/// Spreads a number over all 64 bits: the finalizer of splitmix64.
+/// The number after `number` in the series of SplitMix64: any number, spread over all 64 bits.
 pub(crate) fn scatter(number: u64) -> u64 {
-    let mut state = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    state = (state ^ state >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    state ^ state >> 31
+    random::mix(number.wrapping_add(random::STEP))
 }
 
 /// A shuffle of `0..count` that needs no memory: a Feistel network on the next even power of two, walked until it is

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use anyhow::Result;
 use rand::TryRng;
 use rand_distr::{Distribution as _, Zipf};
+use unvme::random;
 
 use super::args::Pattern;
 use crate::exit::usage;
@@ -57,10 +58,7 @@ impl Random {
     /// A generator for each `stream` of a seed.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         // Seeds and streams are small numbers; spread over all bits they start far apart, and never at 0.
-        let mut state = seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        state = (state ^ state >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Self((state ^ state >> 31) | 1)
+        Self(random::mix(seed ^ stream.wrapping_mul(random::STEP)) | 1)
     }
 
     #[inline]

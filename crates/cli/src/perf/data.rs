@@ -6,14 +6,14 @@
 
 use std::fmt;
 
+use unvme::random;
+
 /// Generations are 1 to this; then they start again.
 pub(super) const GENERATION_MAX: u8 = 127;
 
 /// "unvme-p" in the upper seven bytes of a block's second word; its lowest byte is the generation.
 const MAGIC: u64 = 0x756e_766d_652d_7000;
 const GENERATION_MASK: u64 = 0xff;
-/// Odd, so that all words of a block differ.
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const WORD_BYTES: usize = 8;
 
 /// What a block should hold.
@@ -55,16 +55,14 @@ fn word(lba: u64, generation: u8, index: usize) -> u64 {
     match index {
         0 => lba,
         1 => MAGIC | u64::from(generation),
-        _ => key(lba, generation).wrapping_add(STEP.wrapping_mul(index as u64)),
+        // The step is odd, so that all words of a block differ.
+        _ => key(lba, generation).wrapping_add(random::STEP.wrapping_mul(index as u64)),
     }
 }
 
 /// Spreads address and generation over all bits.
 fn key(lba: u64, generation: u8) -> u64 {
-    let mut key = lba ^ u64::from(generation) << 56;
-    key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    key ^ key >> 31
+    random::mix(lba ^ u64::from(generation) << 56)
 }
 
 /// Fills `data`, whole blocks of `block_bytes` from `lba` on.

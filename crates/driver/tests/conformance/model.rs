@@ -1,5 +1,7 @@
 //! Random numbers for tests, from a seed that is printed.
 
+use unvme_bus::random;
+
 /// SplitMix64 (Steele, Lea, Flood 2014): small, and the same everywhere.
 pub(crate) struct Random(u64);
 
@@ -22,11 +24,8 @@ impl Random {
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0 = self.0.wrapping_add(random::STEP);
+        random::mix(self.0)
     }
 
     /// 0 to `end - 1`.

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
+use unvme_bus::random;
 use unvme_driver::HostIdentity;
 
 use crate::name::check_nqn;
@@ -29,7 +30,7 @@ impl Uuid {
     /// A random one, version 4.
     fn random() -> std::io::Result<Self> {
         let mut bytes = [0; 16];
-        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        random::fill(&mut bytes)?;
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
         Ok(Self(bytes))

@@ -1,5 +1,7 @@
 //! Names that must be unique in the world and stay the same: derived from the serial number, never stored twice.
 
+use unvme_bus::random;
+
 /// OUI of the identifiers, most significant byte first: 52-54-00, the locally administered one of virtual machines.
 pub(super) const IEEE_OUI: [u8; 3] = [0x52, 0x54, 0x00];
 
@@ -40,11 +42,9 @@ pub(super) fn eui64(serial: &str, ordinal: u64) -> [u8; 8] {
     [x, y, z, a, b, c, high, low]
 }
 
-/// FNV-1a, then the finalizer of SplitMix64 so that every bit depends on every character.
+/// FNV-1a, then mixed so that every bit depends on every character.
 fn hash(seed: u64, text: &str) -> u64 {
-    let start = 0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let start = 0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(random::STEP);
     let sum = text.bytes().fold(start, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-    let sum = (sum ^ sum >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let sum = (sum ^ sum >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    sum ^ sum >> 31
+    random::mix(sum)
 }

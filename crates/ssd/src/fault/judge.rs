@@ -1,6 +1,6 @@
 //! From a command and the rules to what happens to the command.
 
-use unvme_bus::lock;
+use unvme_bus::{lock, random};
 use unvme_spec::Status;
 use unvme_spec::log_page::AsyncEvent;
 
@@ -179,13 +179,10 @@ fn nanoseconds(delay: FaultDelay, seed: u64) -> u64 {
     min + ((max - min) as f64 * fraction(random(seed, 1))) as u64
 }
 
-/// The nth number of the sequence of a seed: a step of SplitMix64 (Steele, Lea, Flood 2014), whose state is the position.
-/// So a rule's counters are all there is to keep.
+/// The nth number of the series of a seed: SplitMix64, whose state is the position. So a rule's counters are all there is to
+/// keep.
 pub(super) fn random(seed: u64, nth: u64) -> u64 {
-    let mut z = seed.wrapping_add(nth.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    random::mix(seed.wrapping_add(nth.wrapping_mul(random::STEP)))
 }
 
 /// From 0 to below 1.

@@ -1,7 +1,7 @@
 //! The superblock: that this is a device's flash, and how it is divided. Beside it, how much of it survives a power cut.
 
 use twox_hash::XxHash3_64;
-use unvme_bus::Region;
+use unvme_bus::{Region, random};
 use unvme_flash::PAGE_BYTES;
 use unvme_flash::ftl::Isolation;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -62,7 +62,7 @@ pub(super) enum Found {
 
 impl Superblock {
     pub(super) fn new(geometry: FlashGeometry) -> Self {
-        Self { epoch: 1, secret: random(), geometry }
+        Self { epoch: 1, secret: random::number(), geometry }
     }
 
     /// The superblock of the next epoch.
@@ -160,10 +160,4 @@ pub(super) fn read_watermark(memory: &Region, layout: &Layout, secret: u64) -> u
         (check == XxHash3_64::oneshot_with_seed(secret, &sequence.to_le_bytes())).then_some(sequence)
     };
     places.filter_map(read).max().unwrap_or(0)
-}
-
-/// A number that nobody can foresee.
-fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::hash::RandomState::new().build_hasher().finish()
 }

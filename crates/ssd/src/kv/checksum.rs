@@ -24,13 +24,6 @@ pub(super) fn of_key(secret: u64, keyspace: u8, key: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(secret.rotate_left(u32::from(keyspace) + 1), key)
 }
 
-/// A number that nobody can foresee.
-pub(super) fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    // The standard library's keys come from the system's random numbers, and differ from call to call.
-    std::hash::RandomState::new().build_hasher().finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,7 +20,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use unvme_bus::lock;
+use unvme_bus::{lock, random};
 use zerocopy::IntoBytes;
 
 use super::budget::Budget;
@@ -35,7 +35,7 @@ use super::scan::{Scanned, Torn};
 use super::segment::{Purpose, State, worth};
 use super::slot::Slot;
 use super::write::cost_of;
-use super::{Damage, KvStore, STORE_BYTES_MIN, checksum};
+use super::{Damage, KvStore, STORE_BYTES_MIN};
 use crate::SsdError;
 use crate::config::CHUNK_BYTES;
 use crate::media::Media;
@@ -118,7 +118,7 @@ impl KvStore {
     pub(crate) fn create(media: Arc<Media>, chunks: Arc<[u32]>) -> Result<Self, SsdError> {
         check_size(&chunks)?;
         let identity =
-            Identity { store: checksum::random(), secret: checksum::random(), segments: chunks.len() as u32 };
+            Identity { store: random::number(), secret: random::number(), segments: chunks.len() as u32 };
         let store = Self::assemble(media, chunks, identity)?;
         let media = &store.media;
         let no_space = |_| SsdError::Config {

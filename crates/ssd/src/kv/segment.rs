@@ -14,9 +14,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use unvme_bus::lock;
+use unvme_bus::{lock, random};
 
-use super::checksum;
 use super::layout::{DATA_START, Identity, SEGMENT_BYTES, TRAILER_AT};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,7 +242,7 @@ impl Pool {
             state,
             // What is left from earlier uses of the segment must not pass for records of this one, not even when a power
             // cut has made the counter go back.
-            nonce: checksum::random() as u32,
+            nonce: random::number() as u32,
             incarnation: self.incarnation,
             stamp: self.syncs,
             is_clean: false,

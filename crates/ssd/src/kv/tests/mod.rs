@@ -16,7 +16,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use unvme_bus::space::{Direction, Place, View};
-use unvme_bus::{AddressSpace, DmaAccess, Region};
+use unvme_bus::{AddressSpace, DmaAccess, Region, random};
 
 use super::{HostData, KvError, KvScratch, KvStore, Listing, Part, StorePolicy};
 use crate::config::CHUNK_BYTES;
@@ -32,11 +32,8 @@ pub(super) struct Random(pub(super) u64);
 
 impl Random {
     pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0 = self.0.wrapping_add(random::STEP);
+        random::mix(self.0)
     }
 
     pub(super) fn below(&mut self, end: usize) -> usize {
@@ -70,7 +67,7 @@ impl Drop for Seed {
 /// A seed from the environment, or a new one.
 pub(super) fn seed(test: &'static str) -> Seed {
     let value = std::env::var("UNVME_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    Seed { test, value: value.unwrap_or_else(super::checksum::random) }
+    Seed { test, value: value.unwrap_or_else(random::number) }
 }
 
 /// A store and a queue's side of it: host memory and scratch.
