@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use unvme_bus::{EventFd, lock};
+use unvme_spec::command::CommandSet;
 use unvme_spec::{Sqe, admin};
 
 use crate::device::Device;
@@ -318,8 +319,8 @@ fn too_long(pair: &Pair, bytes: usize) -> Error {
 
 /// What to call an admin command in an error.
 pub(crate) fn command_name(sqe: &Sqe) -> String {
-    match admin::opcode_name(sqe.opcode) {
-        Some(name) => name.to_owned(),
+    match CommandSet::Admin.facts(sqe.opcode) {
+        Some(facts) => facts.name.to_owned(),
         None => format!("admin command {:#04x}", sqe.opcode),
     }
 }

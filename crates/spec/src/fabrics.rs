@@ -5,6 +5,7 @@ use zerocopy::{
     little_endian::{U16, U64},
 };
 
+pub use crate::command::table::fabrics as fctype;
 use crate::{Qid, Sqe, Status, admin};
 
 /// NQN of the discovery service that every host knows (Base 4.7).
@@ -15,22 +16,6 @@ pub const NQN_BYTES_MAX: usize = 223;
 pub const CNTLID_DYNAMIC: u16 = 0xffff;
 /// CNTLID of a host that takes any controller with the state it has (static controller model).
 pub const CNTLID_STATIC: u16 = 0xfffe;
-
-/// Fabrics command types: FCTYPE, byte 4 of the entry (Base figure 531).
-pub mod fctype {
-    /// Property Set.
-    pub const PROPERTY_SET: u8 = 0x00;
-    /// Connect.
-    pub const CONNECT: u8 = 0x01;
-    /// Property Get.
-    pub const PROPERTY_GET: u8 = 0x04;
-    /// Authentication Send.
-    pub const AUTHENTICATION_SEND: u8 = 0x05;
-    /// Authentication Receive.
-    pub const AUTHENTICATION_RECEIVE: u8 = 0x06;
-    /// Disconnect.
-    pub const DISCONNECT: u8 = 0x08;
-}
 
 /// Statuses of Fabrics commands: their codes have other meanings in other command sets (Base figure 105).
 pub mod status {

@@ -10,11 +10,8 @@
 //! | completion dword 1 | number of the first rule added | - |
 
 use crate::Sqe;
+pub use crate::command::table::fault as opcode;
 
-/// Opcode of Fault Send.
-pub const SEND: u8 = 0xc1;
-/// Opcode of Fault Receive.
-pub const RECEIVE: u8 = 0xc2;
 /// Most bytes of text that one command moves.
 pub const TEXT_BYTES_MAX: u32 = 1 << 20;
 
@@ -39,7 +36,7 @@ pub enum FaultSend {
 }
 
 impl FaultSend {
-    /// Reads a submission queue entry with the opcode [`SEND`].
+    /// Reads a submission queue entry with the opcode [`opcode::SEND`].
     pub const fn parse(sqe: &Sqe) -> Self {
         match sqe.cdw11 {
             1 => Self::Add { bytes: sqe.cdw10, passing: sqe.cdw12 & 1 != 0 },
@@ -59,7 +56,7 @@ impl FaultSend {
             Self::Unplug => (0, 4, 0),
             Self::Unknown(operation) => (0, operation, 0),
         };
-        Sqe { opcode: SEND, cdw10, cdw11, cdw12, ..Sqe::default() }
+        Sqe { opcode: opcode::SEND, cdw10, cdw11, cdw12, ..Sqe::default() }
     }
 }
 
@@ -84,7 +81,7 @@ pub struct FaultReceive {
 }
 
 impl FaultReceive {
-    /// Reads a submission queue entry with the opcode [`RECEIVE`].
+    /// Reads a submission queue entry with the opcode [`opcode::RECEIVE`].
     pub const fn parse(sqe: &Sqe) -> Self {
         let text = match sqe.cdw11 {
             0 => FaultText::List,
@@ -101,7 +98,7 @@ impl FaultReceive {
             FaultText::LastError => 1,
             FaultText::Unknown(other) => other,
         };
-        Sqe { opcode: RECEIVE, cdw10: self.bytes, cdw11, ..Sqe::default() }
+        Sqe { opcode: opcode::RECEIVE, cdw10: self.bytes, cdw11, ..Sqe::default() }
     }
 }
 

@@ -3,36 +3,8 @@
 //! A key of up to 16 bytes is in the entry: bytes 0 to 3 in CDW2, 4 to 7 in CDW3, 8 to 11 in CDW14, 12 to 15 in CDW15.
 //! Sizes are in bytes and not zero-based.
 
+pub use crate::command::table::kv as opcode;
 use crate::{Nsid, Sqe};
-
-/// Opcodes of the Key Value Command Set.
-pub mod opcode {
-    /// Flush.
-    pub const FLUSH: u8 = 0x00;
-    /// Store.
-    pub const STORE: u8 = 0x01;
-    /// Retrieve.
-    pub const RETRIEVE: u8 = 0x02;
-    /// List.
-    pub const LIST: u8 = 0x06;
-    /// Delete.
-    pub const DELETE: u8 = 0x10;
-    /// Exist.
-    pub const EXIST: u8 = 0x14;
-}
-
-/// The specification's name of a Key Value Command Set opcode.
-pub const fn opcode_name(opcode: u8) -> Option<&'static str> {
-    Some(match opcode {
-        opcode::FLUSH => "Flush",
-        opcode::STORE => "Store",
-        opcode::RETRIEVE => "Retrieve",
-        opcode::LIST => "List",
-        opcode::DELETE => "Delete",
-        opcode::EXIST => "Exist",
-        _ => return None,
-    })
-}
 
 /// Most bytes of a key: it is part of the entry.
 pub const KEY_BYTES_MAX: usize = 16;
@@ -315,11 +287,6 @@ impl<'a> ListReader<'a> {
             Some((header, rest)) => Self { rest, keys: u32::from_le_bytes(*header) },
             None => Self { rest: &[], keys: 0 },
         }
-    }
-
-    /// Keys that are still to come, as the device says.
-    pub fn remaining(&self) -> u32 {
-        self.keys
     }
 }
 

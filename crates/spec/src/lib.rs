@@ -22,6 +22,7 @@ mod layout;
 
 pub mod admin;
 pub mod auth;
+pub mod command;
 pub mod directive;
 pub mod fabrics;
 pub mod fault;

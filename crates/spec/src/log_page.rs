@@ -256,10 +256,24 @@ pub mod command_effects {
     /// CSE, bits 18:16, at this position: 0 no restriction, 1 alone in its namespace, 2 alone in the
     /// controller.
     pub const CSE_SHIFT: u32 = 16;
+    /// CSE: no other command for the same namespace meanwhile.
+    pub const ALONE_IN_NAMESPACE: u32 = 1 << CSE_SHIFT;
     /// Mask of CSE after the shift.
     pub const CSE_MASK: u32 = 0b111;
     /// USS: the command takes a UUID index.
     pub const UUID_SELECTION: u32 = 1 << 19;
+}
+
+/// Scope of a command or feature: bits 31:20 of its entry, at most one of them set (Base figures 211 and 256).
+pub mod effects_scope {
+    /// One namespace.
+    pub const NAMESPACE: u32 = 1 << 20;
+    /// The controller.
+    pub const CONTROLLER: u32 = 1 << 21;
+    /// An endurance group.
+    pub const ENDURANCE_GROUP: u32 = 1 << 23;
+    /// The NVM subsystem.
+    pub const SUBSYSTEM: u32 = 1 << 25;
 }
 
 /// Endurance Group Information (09h; Base 5.1.12.1.10): 512 bytes, of the group in the Log Specific Identifier.

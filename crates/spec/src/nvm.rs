@@ -1,56 +1,16 @@
 //! Commands of the NVM Command Set (NVM 1.1, section 3).
 
+pub use crate::command::table::nvm as opcode;
 use crate::{
     Lba, Nsid, Sqe,
     fdp::{IoManagementReceive, IoManagementSend},
 };
 
-/// Opcodes of the NVM Command Set.
-pub mod opcode {
-    /// Flush.
-    pub const FLUSH: u8 = 0x00;
-    /// Write.
-    pub const WRITE: u8 = 0x01;
-    /// Read.
-    pub const READ: u8 = 0x02;
-    /// Write Uncorrectable.
-    pub const WRITE_UNCORRECTABLE: u8 = 0x04;
-    /// Compare.
-    pub const COMPARE: u8 = 0x05;
-    /// Write Zeroes.
-    pub const WRITE_ZEROES: u8 = 0x08;
-    /// Dataset Management.
-    pub const DATASET_MANAGEMENT: u8 = 0x09;
-    /// Verify.
-    pub const VERIFY: u8 = 0x0c;
-    /// I/O Management Receive, common to all command sets.
-    pub const IO_MANAGEMENT_RECEIVE: u8 = 0x12;
-    /// I/O Management Send, common to all command sets.
-    pub const IO_MANAGEMENT_SEND: u8 = 0x1d;
-}
-
-/// The specification's name of an NVM Command Set opcode.
-pub const fn opcode_name(opcode: u8) -> Option<&'static str> {
-    Some(match opcode {
-        opcode::FLUSH => "Flush",
-        opcode::WRITE => "Write",
-        opcode::READ => "Read",
-        opcode::WRITE_UNCORRECTABLE => "Write Uncorrectable",
-        opcode::COMPARE => "Compare",
-        opcode::WRITE_ZEROES => "Write Zeroes",
-        opcode::DATASET_MANAGEMENT => "Dataset Management",
-        opcode::VERIFY => "Verify",
-        opcode::IO_MANAGEMENT_RECEIVE => "I/O Management Receive",
-        opcode::IO_MANAGEMENT_SEND => "I/O Management Send",
-        _ => return None,
-    })
-}
-
 /// Most logical blocks one command can name: NLB is a zero-based 16-bit field.
 pub const BLOCKS_PER_COMMAND_MAX: u32 = 1 << 16;
 
 const DW12_LIMITED_RETRY: u32 = 1 << 31;
-const DW12_FUA: u32 = 1 << 30;
+pub(crate) const DW12_FUA: u32 = 1 << 30;
 const DW12_PRINFO_SHIFT: u32 = 26;
 const DW12_DEALLOCATE: u32 = 1 << 25;
 
@@ -76,8 +36,9 @@ impl BlockRange {
         self.start.0.checked_add(self.blocks as u64)
     }
 
+    /// The blocks of a command that names them in dwords 10 to 12.
     #[inline]
-    fn parse(sqe: &Sqe) -> Self {
+    pub const fn parse(sqe: &Sqe) -> Self {
         Self { start: Lba(sqe.cdw10_11()), blocks: (sqe.cdw12 & 0xffff) + 1 }
     }
 

@@ -18,45 +18,11 @@
 mod batch;
 mod iterate;
 
+pub use crate::command::table::samsung_kv as opcode;
 use crate::sgl::Descriptor;
 use crate::{Nsid, Sqe, Status};
 pub use batch::{BATCH_HEAD_BYTES, BatchCommand, BatchEntry, BatchReader, BatchWriter, batch_result};
 pub use iterate::{IterateKeys, IteratePairs, IterateWriter, Pair};
-
-/// Opcodes of the vendor's I/O commands.
-pub mod opcode {
-    /// Store a pair.
-    pub const STORE: u8 = 0x81;
-    /// Append to a value.
-    pub const APPEND: u8 = 0x83;
-    /// Several commands in one.
-    pub const BATCH: u8 = 0x85;
-    /// Retrieve a value.
-    pub const RETRIEVE: u8 = 0x90;
-    /// Delete a pair.
-    pub const DELETE: u8 = 0xa1;
-    /// Open or close an iterator.
-    pub const ITERATE_REQUEST: u8 = 0xb1;
-    /// Read from an iterator.
-    pub const ITERATE_READ: u8 = 0xb2;
-    /// Ask whether a key exists.
-    pub const EXIST: u8 = 0xb3;
-}
-
-/// The vendor's name of an opcode.
-pub const fn opcode_name(opcode: u8) -> Option<&'static str> {
-    Some(match opcode {
-        opcode::STORE => "KV Store",
-        opcode::APPEND => "KV Append",
-        opcode::BATCH => "KV Batch",
-        opcode::RETRIEVE => "KV Retrieve",
-        opcode::DELETE => "KV Delete",
-        opcode::ITERATE_REQUEST => "KV Iterate Request",
-        opcode::ITERATE_READ => "KV Iterate Read",
-        opcode::EXIST => "KV Exist",
-        _ => return None,
-    })
-}
 
 /// Fewest bytes of a key.
 pub const KEY_BYTES_MIN: usize = 4;

@@ -2,9 +2,10 @@
 //! NVMeVirt), the SDK's guide and what its programs expect.
 
 use proptest::prelude::*;
+use unvme_spec::command::CommandSet;
 use unvme_spec::samsung_kv::{
     BatchCommand, BatchReader, BatchWriter, Command, IterateKeys, IteratePairs, IterateType, IterateWriter,
-    Key, KeyspaceField, Pair, Prefix, Target, ValueSize, batch_result, delete_option, opcode, opcode_name,
+    Key, KeyspaceField, Pair, Prefix, Target, ValueSize, batch_result, delete_option, opcode,
     retrieve_option, set_key_in_capsule, status, store_option,
 };
 use unvme_spec::samsung_log::{
@@ -322,7 +323,8 @@ fn statuses_are_of_type_3() {
         assert!(status::name(status.with_do_not_retry()).is_some());
     }
     assert_eq!(status::name(unvme_spec::Status::SUCCESS), None);
-    assert_eq!(opcode_name(opcode::ITERATE_READ), Some("KV Iterate Read"));
+    let facts = CommandSet::SamsungKv.facts(opcode::ITERATE_READ);
+    assert_eq!(facts.map(|facts| facts.name), Some("KV Iterate Read"));
 }
 
 #[test]

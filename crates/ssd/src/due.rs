@@ -3,10 +3,11 @@
 use unvme_bus::{Clock, lock};
 use unvme_flash::PAGE_BYTES;
 use unvme_flash::timing::{Cause, Command, CommandKind, FlashOp, Timing};
-use unvme_spec::{Cid, Qid, Sqe, kv, nvm, samsung_kv};
+use unvme_spec::command::Access;
+use unvme_spec::{Cid, Qid, Sqe, nvm};
 
 use crate::config::CHUNK_BYTES;
-use crate::kv::command::Reply;
+use crate::kv::command::{Reply, facts_of};
 use crate::queue::{CompletionQueue, SubmissionQueue};
 use crate::{Ssd, SsdConfig, SsdError};
 
@@ -92,9 +93,18 @@ impl Ssd {
         let for_pairs = self.is_for_pairs(&sq.namespaces, sqe);
         let counted = sq.counters.bytes_read + sq.counters.bytes_written;
         let moved = sq.moved.since(counted, sq.kv.turn_bytes);
-        let kind = if for_pairs { kind_of_pairs(sqe) } else { kind_of_blocks(sqe) };
-        let bytes = match sqe.opcode {
-            nvm::opcode::DATASET_MANAGEMENT if !for_pairs => (u64::from(sqe.cdw10 & 0xff) + 1) * 16,
+        let facts = facts_of(for_pairs, sqe);
+        let kind = match facts.map(|facts| facts.access) {
+            Some(Access::Read) => CommandKind::Read,
+            Some(Access::Write) => CommandKind::Write,
+            Some(Access::Flush) => CommandKind::Flush,
+            Some(Access::Other) | None => CommandKind::Other,
+        };
+        let bytes = match facts {
+            // Ranges are data that nothing counts.
+            Some(facts) if !for_pairs && facts.opcode == nvm::opcode::DATASET_MANAGEMENT => {
+                facts.length.bytes(sqe, 0).unwrap_or_default()
+            }
             _ => moved,
         };
         self.collect_charges(sq);
@@ -107,7 +117,7 @@ impl Ssd {
                 _ => {}
             }
         }
-        let durable = self.is_write_through() || (!for_pairs && forces_unit_access(sqe));
+        let durable = self.is_write_through() || facts.is_some_and(|facts| facts.forces_unit_access(sqe));
         let command = Command { kind, bytes, durable, ops: sq.ops.ops() };
         let due = lock(timing).schedule(now, &command);
         sq.ops.clear();
@@ -233,32 +243,4 @@ fn note_blocks(sq: &mut SubmissionQueue, sqe: &Sqe) {
         }
         Ok(())
     });
-}
-
-fn kind_of_blocks(sqe: &Sqe) -> CommandKind {
-    match sqe.opcode {
-        nvm::opcode::READ => CommandKind::Read,
-        nvm::opcode::WRITE => CommandKind::Write,
-        nvm::opcode::FLUSH => CommandKind::Flush,
-        _ => CommandKind::Other,
-    }
-}
-
-fn kind_of_pairs(sqe: &Sqe) -> CommandKind {
-    use samsung_kv::opcode as samsung;
-    match sqe.opcode {
-        kv::opcode::RETRIEVE | kv::opcode::LIST | samsung::RETRIEVE | samsung::ITERATE_READ => {
-            CommandKind::Read
-        }
-        kv::opcode::STORE | samsung::STORE | samsung::APPEND | samsung::BATCH => CommandKind::Write,
-        kv::opcode::FLUSH => CommandKind::Flush,
-        _ => CommandKind::Other,
-    }
-}
-
-fn forces_unit_access(sqe: &Sqe) -> bool {
-    match nvm::Command::parse(sqe) {
-        nvm::Command::Write(_, flags) | nvm::Command::WriteZeroes { flags, .. } => flags.force_unit_access,
-        _ => false,
-    }
 }

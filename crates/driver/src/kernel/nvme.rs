@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use unvme_bus::mem::PAGE_BYTES;
 use unvme_bus::{AddressSpace, lock};
 use unvme_spec::admin::opcode;
+use unvme_spec::command::CommandSet;
 use unvme_spec::identify::{
     IdentifyController, NamespaceIdDescriptor, NamespaceList, cns, csi, write_descriptors,
 };
@@ -206,12 +207,12 @@ impl NvmeNodes {
     /// What the kernel keeps to itself, and what would reach beyond the one namespace that was opened.
     fn check(&self, sqe: &Sqe) -> Result<(), Error> {
         let kept = match sqe.opcode {
-            opcode::CREATE_IO_SQ | opcode::CREATE_IO_CQ | opcode::DELETE_IO_SQ | opcode::DELETE_IO_CQ => {
-                "queues are its own"
-            }
             opcode::ASYNC_EVENT_REQUEST => "events go to itself, and to the system's log",
             opcode::ABORT => "command identifiers are its own; a command ends by its time-out",
             opcode::DOORBELL_BUFFER_CONFIG | opcode::KEEP_ALIVE => "it does that itself",
+            other if CommandSet::Admin.facts(other).is_some_and(|facts| facts.makes_queue) => {
+                "queues are its own"
+            }
             _ => "",
         };
         if !kept.is_empty() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use unvme_bus::{AddressSpace, Clock, DmaPool, lock};
 use unvme_fabric::Stream;
+use unvme_spec::command::CommandSet;
 use unvme_spec::fabrics::{Command, DISCOVERY_NQN, Property};
 use unvme_spec::regs::{self, Cap, Csts};
 use unvme_spec::{Cid, Qid, Sqe, admin};
@@ -236,13 +237,7 @@ impl TcpDevice {
     }
 
     fn admin_within(&self, limit: Duration, sqe: Sqe, payload: Option<Payload>) -> Result<Completion, Error> {
-        if matches!(
-            sqe.opcode,
-            admin::opcode::CREATE_IO_SQ
-                | admin::opcode::CREATE_IO_CQ
-                | admin::opcode::DELETE_IO_SQ
-                | admin::opcode::DELETE_IO_CQ
-        ) {
+        if CommandSet::Admin.facts(sqe.opcode).is_some_and(|facts| facts.makes_queue) {
             return Err(Error::Unsupported(format!(
                 "{}: queues over the network are connections, which the driver makes",
                 command_name(&sqe)

@@ -9,6 +9,7 @@ use std::io;
 
 use unvme_bus::socket::Room;
 use unvme_fabric::Digest;
+use unvme_spec::command::Direction;
 use unvme_spec::tcp::fatal_error;
 use zerocopy::FromBytes;
 
@@ -218,7 +219,7 @@ fn expect_data(slots: &mut Slots, cid: u16, offset: u32, bytes: u32, is_last: bo
         return Err(Fault::field(16, format!("no data at all, for command {cid:#06x}")));
     }
     let end = slot.received.checked_add(bytes);
-    if slot.direction != super::slots::Direction::ToHost || end.is_none_or(|end| end > slot.bytes) {
+    if slot.direction != Direction::ToHost || end.is_none_or(|end| end > slot.bytes) {
         let what = format!("{bytes} bytes of data at {offset} of a transfer of {}", slot.transfer_bytes());
         return Err(Fault::of(fatal_error::DATA_OUT_OF_RANGE, what));
     }

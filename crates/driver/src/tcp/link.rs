@@ -9,15 +9,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use unvme_bus::socket::{Piece, Room};
 use unvme_bus::{DmaBuf, PoolId};
 use unvme_fabric::Stream;
-use unvme_spec::identify::IDENTIFY_BYTES;
+use unvme_spec::command::{self, Access, Changes, CommandSet, Direction, Facts, is_vendor_specific};
+use unvme_spec::identify::csi;
 use unvme_spec::samsung_kv::KEY_CAPSULE_BYTES;
 use unvme_spec::tcp::fatal_error;
-use unvme_spec::{Cid, Cqe, Sqe, Status, admin, fabrics, nvm};
+use unvme_spec::{Cid, Cqe, Fuse, Sqe, Status, admin};
 
 use super::inbox::{Arrival, Inbox, Taken};
 use super::outbox::Outbox;
 use super::pdu::{self, Agreement, Fault, Head, R2TS_MAX};
-use super::slots::{Direction, Order, Slot, Slots, Stage};
+use super::slots::{Order, Slot, Slots, Stage};
 use crate::Error;
 use crate::pair::{FOREIGN_BUFFER, NO_KEY_MEMORY};
 use crate::queue::{Completion, Payload};
@@ -612,55 +613,41 @@ fn broken(what: &str, e: Broken) -> Error {
     }
 }
 
-/// Which way the data of a command with a buffer goes. Bit 0 of the opcode says so, also of those commands of a vendor whose
-/// opcode claims that there is none (Base figure 92); of Fabrics commands it is that of their type.
+/// Which way the data of a command with a buffer goes, also of those commands of a vendor whose opcode claims that there
+/// is none.
 #[inline]
 fn direction(sqe: &Sqe) -> Direction {
-    let code = match sqe.opcode {
-        admin::opcode::FABRICS => fabrics::Command::fctype(sqe),
-        opcode => opcode,
-    };
-    if code & 1 != 0 { Direction::ToController } else { Direction::ToHost }
+    let is_to_controller = Direction::by_opcode(sqe).is_to_controller();
+    if is_to_controller { Direction::ToController } else { Direction::ToHost }
+}
+
+/// What is known of a command of a queue by its opcode.
+#[inline]
+fn facts_of(sqe: &Sqe, is_admin: bool, is_kv: bool) -> Option<&'static Facts> {
+    match (is_admin, is_kv) {
+        (true, _) => CommandSet::Admin.facts(sqe.opcode),
+        (false, true) => command::io(csi::KEY_VALUE, sqe.opcode),
+        (false, false) => command::io(csi::NVM, sqe.opcode),
+    }
 }
 
 /// Bytes of data that a success of a command stands for at the least, of the `bytes` there is room for.
 #[inline]
 fn bytes_due(sqe: &Sqe, bytes: u32, is_admin: bool, is_kv: bool) -> u32 {
-    match (is_admin, sqe.opcode) {
-        (true, admin::opcode::IDENTIFY) => bytes.min(IDENTIFY_BYTES as u32),
-        // NUMD, zero-based: its lower half in dword 10, its upper one in dword 11.
-        (true, admin::opcode::GET_LOG_PAGE) => {
-            let dwords_z = sqe.cdw11 << 16 | sqe.cdw10 >> 16;
-            bytes.min(dwords_z.saturating_add(1).saturating_mul(4))
+    match facts_of(sqe, is_admin, is_kv) {
+        Some(facts) if is_admin && facts.changes == Changes::Nothing => {
+            let due = facts.length.bytes(sqe, 0).unwrap_or(0);
+            bytes.min(u32::try_from(due).unwrap_or(u32::MAX))
         }
-        (false, nvm::opcode::WRITE) => bytes,
-        // A Retrieve has its opcode.
-        (false, nvm::opcode::READ) if !is_kv => bytes,
+        // Of a value that is read there may be less; a vendor's opcode may be another vendor's.
+        Some(Facts { access: Access::Read, moves_contents: true, .. }) if !is_kv => bytes,
+        Some(Facts { access: Access::Write, .. }) if !is_vendor_specific(sqe.opcode, false) => bytes,
         _ => 0,
     }
 }
 
-/// Whether a command may be executed twice: it changes nothing.
+/// Whether a command may be executed twice: it changes nothing. Half of a fused pair is nothing.
 fn is_repeatable(slot: &Slot, is_admin: bool) -> bool {
-    use unvme_spec::{Fuse, kv, samsung_kv};
-    let sqe = &slot.sqe;
-    if is_admin {
-        return matches!(
-            sqe.opcode,
-            admin::opcode::IDENTIFY | admin::opcode::GET_FEATURES | admin::opcode::GET_LOG_PAGE
-        );
-    }
-    if slot.is_kv {
-        return matches!(
-            sqe.opcode,
-            kv::opcode::RETRIEVE
-                | kv::opcode::LIST
-                | kv::opcode::EXIST
-                | samsung_kv::opcode::RETRIEVE
-                | samsung_kv::opcode::EXIST
-        );
-    }
-    // Half of a fused pair is nothing. Other command sets give other codes other meanings.
-    sqe.fuse() == Fuse::Normal
-        && matches!(sqe.opcode, nvm::opcode::READ | nvm::opcode::COMPARE | nvm::opcode::VERIFY)
+    let facts = facts_of(&slot.sqe, is_admin, slot.is_kv);
+    slot.sqe.fuse() == Fuse::Normal && facts.is_some_and(|facts| facts.changes == Changes::Nothing)
 }

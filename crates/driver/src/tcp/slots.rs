@@ -1,6 +1,7 @@
 //! The places of outstanding commands, and what is known of each.
 
 use unvme_bus::DmaBuf;
+use unvme_spec::command::Direction;
 use unvme_spec::samsung_kv::KEY_CAPSULE_BYTES;
 use unvme_spec::{Cid, Sqe, Status, kv};
 
@@ -9,15 +10,6 @@ const INDEX_MASK: u16 = 0x0fff;
 const GENERATION_ONE: u16 = 0x1000;
 /// End of the list of free slots.
 const NONE: u32 = u32::MAX;
-
-/// Which way a command's data goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// It has none.
-    None,
-    ToController,
-    ToHost,
-}
 
 /// How far a command has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

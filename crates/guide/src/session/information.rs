@@ -1,7 +1,8 @@
 //! What a device says about itself, its format, and commands that nobody else has a name for.
 
 use unvme_driver::{LogRequest, Payload};
-use unvme_spec::admin::{FormatNvm, SecureErase, opcode};
+use unvme_spec::admin::{FormatNvm, SecureErase};
+use unvme_spec::command::{Changes, CommandSet, Direction};
 use unvme_spec::samsung_kv::{self, IterateType};
 use unvme_spec::samsung_log::{WafLog, lid};
 use unvme_spec::{Nsid, Sqe, Status};
@@ -14,9 +15,6 @@ use super::{Member, OpError, QueueChoice};
 const SECTOR_BYTES: u32 = 512;
 /// The whole of a device, as [`Member::used`] counts it on a key-value device.
 const WHOLE: u128 = 10_000;
-/// Bits of an opcode that say which way the data goes (Base 3.3.3.1).
-const TO_CONTROLLER: u8 = 1;
-const TO_HOST: u8 = 2;
 
 /// What a raw command ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,21 +135,22 @@ impl Member {
     /// [`OpError::Driver`] when the device does not answer; a status is not an error here.
     pub fn raw_admin(&self, sqe: Sqe, data: &mut [u8]) -> Result<RawOutcome, OpError> {
         let controller = self.device.controller();
+        let direction = Direction::by_opcode(&sqe);
         let mut payload = None;
         if !data.is_empty() {
             let mut buf = controller.alloc(data.len())?;
-            if sqe.opcode & TO_CONTROLLER != 0 {
+            if direction.is_to_controller() {
                 buf.write(0, data);
             }
             payload = Some(Payload::whole(buf));
         }
-        let reads = matches!(sqe.opcode, opcode::GET_LOG_PAGE | opcode::IDENTIFY | opcode::GET_FEATURES);
-        let completion = if reads {
+        let facts = CommandSet::Admin.facts(sqe.opcode);
+        let completion = if facts.is_some_and(|facts| facts.changes == Changes::Nothing) {
             controller.admin(sqe, payload)?
         } else {
             self.memory.sweeping(|| controller.admin(sqe, payload))?
         };
-        if let Some(buf) = completion.buf.filter(|_| sqe.opcode & TO_HOST != 0) {
+        if let Some(buf) = completion.buf.filter(|_| direction.is_to_host()) {
             buf.read(0, data);
         }
         Ok(RawOutcome { status: completion.status, result: completion.result })
@@ -163,9 +162,10 @@ impl Member {
     /// [`OpError::SlabExhausted`], [`OpError::WrongQueue`], [`OpError::Closed`], [`OpError::Driver`]; a status is not an error
     /// here.
     pub fn raw_io(&self, queue: QueueChoice, sqe: Sqe, data: &mut [u8]) -> Result<RawOutcome, OpError> {
+        let direction = Direction::by_opcode(&sqe);
         let mut buf = None;
         if !data.is_empty() {
-            buf = Some(if sqe.opcode & TO_CONTROLLER != 0 {
+            buf = Some(if direction.is_to_controller() {
                 self.memory.filled(data)?
             } else {
                 self.memory.alloc(data.len())?
@@ -187,7 +187,7 @@ impl Member {
             }
             _ => self.memory.sweeping(call)?,
         };
-        if let Some(buf) = completion.buf.filter(|_| sqe.opcode & TO_HOST != 0) {
+        if let Some(buf) = completion.buf.filter(|_| direction.is_to_host()) {
             buf.read(0, data);
         }
         Ok(RawOutcome { status: completion.status, result: completion.result })

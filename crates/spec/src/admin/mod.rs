@@ -4,48 +4,11 @@
 //! only: they parse as [`Command::Unknown`].
 
 mod fields;
-pub mod opcode;
 
+pub use crate::command::table::admin as opcode;
 pub use crate::directive::{DirectiveReceive, DirectiveSend};
 use crate::{Cid, Nsid, Qid, Sqe, feature};
 use fields::{dwords_z, high, join};
-
-/// The specification's name of an admin opcode.
-pub const fn opcode_name(opcode: u8) -> Option<&'static str> {
-    Some(match opcode {
-        opcode::DELETE_IO_SQ => "Delete I/O Submission Queue",
-        opcode::CREATE_IO_SQ => "Create I/O Submission Queue",
-        opcode::GET_LOG_PAGE => "Get Log Page",
-        opcode::DELETE_IO_CQ => "Delete I/O Completion Queue",
-        opcode::CREATE_IO_CQ => "Create I/O Completion Queue",
-        opcode::IDENTIFY => "Identify",
-        opcode::ABORT => "Abort",
-        opcode::SET_FEATURES => "Set Features",
-        opcode::GET_FEATURES => "Get Features",
-        opcode::ASYNC_EVENT_REQUEST => "Asynchronous Event Request",
-        opcode::NAMESPACE_MANAGEMENT => "Namespace Management",
-        opcode::FIRMWARE_COMMIT => "Firmware Commit",
-        opcode::FIRMWARE_DOWNLOAD => "Firmware Image Download",
-        opcode::DEVICE_SELF_TEST => "Device Self-test",
-        opcode::NAMESPACE_ATTACHMENT => "Namespace Attachment",
-        opcode::KEEP_ALIVE => "Keep Alive",
-        opcode::DIRECTIVE_SEND => "Directive Send",
-        opcode::DIRECTIVE_RECEIVE => "Directive Receive",
-        opcode::VIRTUALIZATION_MANAGEMENT => "Virtualization Management",
-        opcode::NVME_MI_SEND => "NVMe-MI Send",
-        opcode::NVME_MI_RECEIVE => "NVMe-MI Receive",
-        opcode::CAPACITY_MANAGEMENT => "Capacity Management",
-        opcode::LOCKDOWN => "Lockdown",
-        opcode::DOORBELL_BUFFER_CONFIG => "Doorbell Buffer Config",
-        opcode::FABRICS => "Fabrics",
-        opcode::FORMAT_NVM => "Format NVM",
-        opcode::SECURITY_SEND => "Security Send",
-        opcode::SECURITY_RECEIVE => "Security Receive",
-        opcode::SANITIZE => "Sanitize",
-        opcode::GET_LBA_STATUS => "Get LBA Status",
-        _ => return None,
-    })
-}
 
 /// Create I/O Submission Queue (Base 5.2.2). The base address is PRP1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

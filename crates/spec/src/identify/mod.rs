@@ -77,41 +77,6 @@ pub mod cns {
     pub const IO_COMMAND_SETS: u8 = 0x1c;
 }
 
-/// The specification's name of a CNS value.
-pub const fn cns_name(value: u8) -> Option<&'static str> {
-    Some(match value {
-        cns::NAMESPACE => "Identify Namespace",
-        cns::CONTROLLER => "Identify Controller",
-        cns::ACTIVE_NAMESPACES => "Active Namespace ID list",
-        cns::NAMESPACE_DESCRIPTORS => "Namespace Identification Descriptor list",
-        cns::NVM_SETS => "NVM Set list",
-        cns::COMMAND_SET_NAMESPACE => "I/O Command Set specific Identify Namespace",
-        cns::COMMAND_SET_CONTROLLER => "I/O Command Set specific Identify Controller",
-        cns::COMMAND_SET_ACTIVE_NAMESPACES => "I/O Command Set specific Active Namespace ID list",
-        cns::INDEPENDENT_NAMESPACE => "I/O Command Set Independent Identify Namespace",
-        cns::NAMESPACE_FOR_FORMAT => "Identify Namespace for a format index",
-        cns::COMMAND_SET_NAMESPACE_FOR_FORMAT => {
-            "I/O Command Set specific Identify Namespace for a format index"
-        }
-        cns::ALLOCATED_NAMESPACES => "Allocated Namespace ID list",
-        cns::ALLOCATED_NAMESPACE => "Identify Namespace of an allocated namespace",
-        cns::ATTACHED_CONTROLLERS => "Namespace Attached Controller list",
-        cns::CONTROLLERS => "Controller list",
-        cns::PRIMARY_CONTROLLER => "Primary Controller Capabilities",
-        cns::SECONDARY_CONTROLLERS => "Secondary Controller list",
-        cns::NAMESPACE_GRANULARITY => "Namespace Granularity list",
-        cns::UUIDS => "UUID list",
-        cns::DOMAINS => "Domain list",
-        cns::ENDURANCE_GROUPS => "Endurance Group list",
-        cns::COMMAND_SET_ALLOCATED_NAMESPACES => "I/O Command Set specific Allocated Namespace ID list",
-        cns::COMMAND_SET_ALLOCATED_NAMESPACE => {
-            "I/O Command Set specific Identify Namespace of an allocated namespace"
-        }
-        cns::IO_COMMAND_SETS => "I/O Command Set data structure",
-        _ => return None,
-    })
-}
-
 /// Command Set Identifiers (Base figure 311).
 pub mod csi {
     /// NVM Command Set.

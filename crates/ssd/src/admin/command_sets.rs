@@ -19,6 +19,12 @@ impl Ssd {
         if self.holds_pairs() { &[NVM | KEY_VALUE, NVM, KEY_VALUE] } else { &[NVM] }
     }
 
+    /// True when the device has a command set, enabled or not.
+    pub(super) fn has_command_set(&self, csi: u8) -> bool {
+        let all = self.command_set_combinations().first().copied().unwrap_or(NVM);
+        all.checked_shr(csi.into()).is_some_and(|sets| sets & 1 != 0)
+    }
+
     /// True when the host has enabled a command set: by CC.CSS, and by the profile that it has chosen.
     pub(super) fn is_enabled(&self, csi: u8) -> bool {
         let enabled = match lock(&self.admin.configuration).css() {

@@ -6,7 +6,7 @@ use unvme_bus::lock;
 use unvme_spec::identify::csi;
 use unvme_spec::log_page::ErrorInformation;
 use unvme_spec::status::StatusCodeType;
-use unvme_spec::{Sqe, Status, nvm, samsung_kv};
+use unvme_spec::{Sqe, Status, command, samsung_kv};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::identify::ELPE_Z;
@@ -104,7 +104,7 @@ impl Ssd {
         entry.version = LOG_PAGE_VERSION;
         if sqid != 0 && self.namespaces.get().is_key_value(sqe.nsid) {
             entry.csi = csi::KEY_VALUE;
-        } else if sqid != 0 && names_blocks(sqe.opcode) {
+        } else if sqid != 0 && command::io(csi::NVM, sqe.opcode).is_some_and(|facts| facts.names_blocks) {
             entry.lba = sqe.cdw10_11();
         }
         lock(&self.subsystem.admin.errors).record(entry);
@@ -147,10 +147,4 @@ fn parameter_location(status: Status) -> u16 {
         _ if status.code_type() == StatusCodeType::Media => 40,
         _ => NONE,
     }
-}
-
-/// True for the commands that name logical blocks in dwords 10 and 11.
-fn names_blocks(opcode: u8) -> bool {
-    use nvm::opcode::{COMPARE, READ, VERIFY, WRITE, WRITE_UNCORRECTABLE, WRITE_ZEROES};
-    matches!(opcode, READ | WRITE | COMPARE | VERIFY | WRITE_ZEROES | WRITE_UNCORRECTABLE)
 }

@@ -100,11 +100,7 @@ impl Ssd {
     }
 
     fn check_command_set(&self, given: u8, otherwise: Status) -> Result<(), Status> {
-        match given {
-            csi::NVM => Ok(()),
-            csi::KEY_VALUE if self.holds_pairs() => Ok(()),
-            _ => Err(otherwise.with_do_not_retry()),
-        }
+        if self.has_command_set(given) { Ok(()) } else { Err(otherwise.with_do_not_retry()) }
     }
 
     /// What a command set adds to Identify Controller.

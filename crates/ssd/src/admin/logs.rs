@@ -4,12 +4,11 @@
 use serde::{Deserialize, Serialize};
 use unvme_bus::{Clock, lock};
 use unvme_spec::admin::GetLogPage;
-use unvme_spec::identify::csi;
 use unvme_spec::log_page::{ErrorInformation, SmartHealth, lid};
 use unvme_spec::{Nsid, Sqe, Status};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::effects::LogPageKinds;
+use super::effects::{CommandKinds, LogPageKinds};
 use super::errors::ERROR_LOG_ENTRIES;
 use super::wear::Wear;
 use super::{effects, features, placement_logs, vendor_logs};
@@ -160,15 +159,14 @@ impl Ssd {
             lid::FIRMWARE_SLOT => bytes_of(&lock(&self.subsystem.admin.firmware).slot_log()),
             lid::ANA => self.ana_log(get)?,
             lid::CHANGED_NAMESPACES => bytes_of(&self.admin.events.changed_namespaces()),
-            lid::COMMANDS_SUPPORTED if get.csi == csi::NVM => {
-                let log = effects::commands(self.admin.fdp.has_flash());
-                let log = effects::over_network(log, self.association.is_some());
-                bytes_of(&effects::with_fault_commands(log, self.config.fault_commands))
-            }
-            lid::COMMANDS_SUPPORTED if get.csi == csi::KEY_VALUE && self.holds_pairs() => {
-                let log = effects::key_value_commands(self.config.vendor_kv, self.admin.fdp.has_flash());
-                let log = effects::over_network(log, self.association.is_some());
-                bytes_of(&effects::with_fault_commands(log, self.config.fault_commands))
+            lid::COMMANDS_SUPPORTED if self.has_command_set(get.csi) => {
+                let kinds = CommandKinds {
+                    vendor: self.config.vendor_kv,
+                    faults: self.config.fault_commands,
+                    flash: self.admin.fdp.has_flash(),
+                    remote: self.association.is_some(),
+                };
+                bytes_of(&effects::commands(get.csi, kinds))
             }
             lid::FEATURES_SUPPORTED => bytes_of(&effects::features(self.admin.fdp.has_flash())),
             // There is no management interface: no command of it is supported.

@@ -181,7 +181,7 @@ impl Ssd {
     }
 
     fn create_namespace(&self, sq: &mut SubmissionQueue, sqe: &Sqe, command_set: u8) -> Result<u64, Status> {
-        if command_set != csi::NVM && !(command_set == csi::KEY_VALUE && self.holds_pairs()) {
+        if !self.has_command_set(command_set) {
             return Err(Status::IO_COMMAND_SET_UNSUPPORTED.with_do_not_retry());
         }
         let data = self.receive(sq, sqe, IDENTIFY_BYTES)?;

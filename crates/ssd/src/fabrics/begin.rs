@@ -2,6 +2,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use unvme_spec::auth::MESSAGE_BYTES_MAX;
+use unvme_spec::command::{Direction, is_vendor_specific};
 use unvme_spec::fabrics::{Command, status};
 use unvme_spec::sgl::Descriptor;
 use unvme_spec::{Fuse, Sqe, Status, admin, kv, nvm, samsung_kv};
@@ -11,7 +12,7 @@ use super::discovery::DISCOVERY_BYTES_MAX;
 use super::queue::{At, Begun, DataWanted, Executed, FabricsQueue, Fatal, QueueState, SlotId};
 use super::slots::{Deliver, Slot, Stage};
 use super::staging::{Pool, Terms};
-use super::transfer::{Transfer, Way};
+use super::transfer::Transfer;
 
 const SEQUENCE_ERROR: Status = Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry();
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
@@ -48,7 +49,7 @@ impl FabricsQueue {
             stage: Stage::Filling,
             bytes: transfer.bytes,
             key_bytes: transfer.key_bytes,
-            is_write: transfer.way == Way::ToController,
+            is_write: transfer.way == Direction::ToController,
             deliver: self.deliver(sqe, transfer),
             ..Slot::default()
         };
@@ -84,7 +85,7 @@ impl FabricsQueue {
 
     /// Memory for a command's data that is not in its capsule, or a place among those that wait for it.
     #[inline]
-    fn find_memory(&mut self, at: u16, bytes: u32, way: Way) -> Begun {
+    fn find_memory(&mut self, at: u16, bytes: u32, way: Direction) -> Begun {
         let is_second = self.slots.get(at).is_some_and(Slot::is_second_half);
         let buffer = if is_second {
             // Its first half has memory already, or is in the line: neither is to wait for the other.
@@ -105,7 +106,7 @@ impl FabricsQueue {
         if let Some(slot) = self.slots.get_mut(at) {
             slot.buffer = Some(buffer);
         }
-        if way == Way::ToHost {
+        if way == Direction::ToHost {
             self.run(at);
             return Begun::Run(SlotId(at));
         }
@@ -119,7 +120,7 @@ impl FabricsQueue {
         match filling {
             Some(Slot { buffer: Some(_), .. }) => self.run(slot.0),
             Some(&Slot { key_buffer: Some(_), bytes, is_write, .. }) => {
-                let way = if is_write { Way::ToController } else { Way::ToHost };
+                let way = if is_write { Direction::ToController } else { Direction::ToHost };
                 if let Begun::NeedsData(_) = self.find_memory(slot.0, bytes, way) {
                     self.wanted.push_back(slot.0);
                 }
@@ -184,7 +185,7 @@ impl FabricsQueue {
             }
         };
         let is_admin = device.qid == 0;
-        let is_vendor = !is_admin && sqe.opcode & 0x80 != 0 && device.ssd.config.vendor_kv;
+        let is_vendor = !is_admin && is_vendor_specific(sqe.opcode, false) && device.ssd.config.vendor_kv;
         let transfer = if is_vendor { Transfer::parse_pairs(sqe) } else { Transfer::parse(sqe, is_admin) }?;
         check_cid(self.slots.find(sqe.cid))?;
         if is_fabrics {
@@ -251,7 +252,7 @@ impl FabricsQueue {
     /// How much of its memory a command will send.
     #[inline]
     fn deliver(&mut self, sqe: &Sqe, transfer: Transfer) -> Deliver {
-        if transfer.way != Way::ToHost {
+        if transfer.way != Direction::ToHost {
             return Deliver::Nothing;
         }
         let At::Device(device) = &mut self.at else { return Deliver::All };

@@ -3,26 +3,19 @@
 //! Everything read here was written by the host.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use unvme_spec::command::Direction;
 use unvme_spec::sgl::{Descriptor, descriptor_type, sub_type};
-use unvme_spec::{DataPointerKind, Sqe, Status, admin, fabrics, fault, samsung_kv};
+use unvme_spec::{DataPointerKind, Sqe, Status, samsung_kv};
 
 use super::queue::IN_CAPSULE_BYTES;
 
 /// Most bytes of a command: the longest value of a pair.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 256 << 20;
 
-/// Which way data goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    None,
-    ToController,
-    ToHost,
-}
-
 /// A command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
-    pub(super) way: Way,
+    pub(super) way: Direction,
     /// 0 without data.
     pub(super) bytes: u32,
     /// It is in the capsule.
@@ -32,33 +25,34 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    const NONE: Self = Self { way: Way::None, bytes: 0, in_capsule: false, key_bytes: 0 };
+    const NONE: Self = Self { way: Direction::None, bytes: 0, in_capsule: false, key_bytes: 0 };
 
     /// Understands the data pointer of a command on an admin queue, or on another one.
     #[inline]
     pub(super) fn parse(sqe: &Sqe, is_admin: bool) -> Result<Self, Status> {
         check_kind(sqe)?;
-        Self::behind(0, sqe, way_of(sqe, is_admin))
+        Self::behind(0, sqe, Direction::of(sqe, is_admin))
     }
 
     /// As [`Transfer::parse`], for a vendor's command for pairs: its key may be in the capsule, see [`samsung_kv`].
     pub(super) fn parse_pairs(sqe: &Sqe) -> Result<Self, Status> {
         check_kind(sqe)?;
-        Self::behind(key_in_capsule(sqe)?, sqe, way_of(sqe, false))
+        Self::behind(key_in_capsule(sqe)?, sqe, Direction::of(sqe, false))
     }
 
     /// Understands the data pointer of a command that has a key in so many bytes of its capsule.
     #[inline]
-    fn behind(key_bytes: u32, sqe: &Sqe, way: Way) -> Result<Self, Status> {
+    fn behind(key_bytes: u32, sqe: &Sqe, way: Direction) -> Result<Self, Status> {
         let none = Self { key_bytes, ..Self::NONE };
-        if way == Way::None {
+        // Of the commands there are, none has data both ways.
+        if !matches!(way, Direction::ToController | Direction::ToHost) {
             return Ok(none);
         }
         let descriptor = Descriptor::from_dptr(sqe.dptr);
         let bytes = descriptor.length;
         let in_capsule = match (descriptor.kind(), descriptor.sub_type()) {
             (descriptor_type::TRANSPORT_DATA_BLOCK, sub_type::TRANSPORT) => false,
-            (descriptor_type::DATA_BLOCK, sub_type::OFFSET) if way == Way::ToController => true,
+            (descriptor_type::DATA_BLOCK, sub_type::OFFSET) if way == Direction::ToController => true,
             // Without data it matters to nobody what is described.
             _ if bytes == 0 => return Ok(none),
             (descriptor_type::DATA_BLOCK | descriptor_type::TRANSPORT_DATA_BLOCK, _) => {
@@ -122,32 +116,6 @@ fn key_in_capsule(sqe: &Sqe) -> Result<u32, Status> {
     Ok(samsung_kv::KEY_CAPSULE_BYTES)
 }
 
-#[inline]
-fn way_of(sqe: &Sqe, is_admin: bool) -> Way {
-    let code = match sqe.opcode {
-        admin::opcode::FABRICS => fabrics::Command::fctype(sqe),
-        opcode if is_admin && matches!(opcode, fault::SEND | fault::RECEIVE) => opcode,
-        opcode if opcode & 0x80 != 0 && !is_admin => return vendor_way(opcode),
-        opcode => opcode,
-    };
-    match code & 0b11 {
-        0b01 => Way::ToController,
-        0b10 => Way::ToHost,
-        // Of the commands there are, none has data both ways.
-        _ => Way::None,
-    }
-}
-
-/// The vendor's commands for pairs do not say in their opcodes which way their data goes.
-fn vendor_way(opcode: u8) -> Way {
-    use samsung_kv::opcode as samsung;
-    match opcode {
-        samsung::STORE | samsung::APPEND | samsung::BATCH => Way::ToController,
-        samsung::RETRIEVE | samsung::ITERATE_READ => Way::ToHost,
-        _ => Way::None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,9 +131,9 @@ mod tests {
     fn a_transport_data_block_and_one_in_the_capsule_are_all_there_is() {
         let transport = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0x5a];
         let capsule = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0x01];
-        let read = Transfer { way: Way::ToHost, bytes: 4096, ..Transfer::NONE };
+        let read = Transfer { way: Direction::ToHost, bytes: 4096, ..Transfer::NONE };
         assert_eq!(Transfer::parse(&with(0x02, transport), false), Ok(read));
-        let write = Transfer { way: Way::ToController, bytes: 4096, in_capsule: true, key_bytes: 0 };
+        let write = Transfer { way: Direction::ToController, bytes: 4096, in_capsule: true, key_bytes: 0 };
         assert_eq!(Transfer::parse(&with(0x01, capsule), false), Ok(write));
         let wrong_type = Err(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_do_not_retry());
         assert_eq!(Transfer::parse(&with(0x02, capsule), false), wrong_type);
@@ -199,15 +167,15 @@ mod tests {
     fn the_direction_is_in_the_opcode_but_for_the_vendors_commands() {
         let transport = [0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0x5a];
         let way = |opcode, is_admin| Transfer::parse(&with(opcode, transport), is_admin).map(|it| it.way);
-        assert_eq!(way(0x00, false), Ok(Way::None));
-        assert_eq!(way(0x06, true), Ok(Way::ToHost));
-        assert_eq!(way(0x09, false), Ok(Way::ToController));
-        assert_eq!(way(0x90, false), Ok(Way::ToHost));
-        assert_eq!(way(0xa1, false), Ok(Way::None));
-        assert_eq!(way(0x83, false), Ok(Way::ToController));
+        assert_eq!(way(0x00, false), Ok(Direction::None));
+        assert_eq!(way(0x06, true), Ok(Direction::ToHost));
+        assert_eq!(way(0x09, false), Ok(Direction::ToController));
+        assert_eq!(way(0x90, false), Ok(Direction::ToHost));
+        assert_eq!(way(0xa1, false), Ok(Direction::None));
+        assert_eq!(way(0x83, false), Ok(Direction::ToController));
         // Connect, and Property Get, by FCTYPE.
         let connect = Sqe { nsid: 0x01, ..with(0x7f, transport) };
-        assert_eq!(Transfer::parse(&connect, true).map(|it| it.way), Ok(Way::ToController));
+        assert_eq!(Transfer::parse(&connect, true).map(|it| it.way), Ok(Direction::ToController));
         let get = Sqe { nsid: 0x04, ..with(0x7f, transport) };
         assert_eq!(Transfer::parse(&get, true), Ok(Transfer::NONE));
     }

@@ -70,13 +70,13 @@ impl Ssd {
 
     /// True for the commands of this module, on a device that offers them.
     pub(crate) fn is_fault_command(&self, sqe: &Sqe) -> bool {
-        self.config.fault_commands && matches!(sqe.opcode, fault::SEND | fault::RECEIVE)
+        self.config.fault_commands && matches!(sqe.opcode, fault::opcode::SEND | fault::opcode::RECEIVE)
     }
 
     /// Executes one of them.
     pub(crate) fn fault_command(&self, sq: &mut SubmissionQueue, sqe: &Sqe) -> Result<u64, Status> {
         match sqe.opcode {
-            fault::SEND => self.fault_send(sq, sqe).map_err(|refusal| match refusal {
+            fault::opcode::SEND => self.fault_send(sq, sqe).map_err(|refusal| match refusal {
                 Refusal::Status(status) => status,
                 Refusal::Words(error) => {
                     tracing::debug!(%error, "Fault Send");

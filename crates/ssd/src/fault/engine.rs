@@ -2,7 +2,8 @@
 
 use unvme_bus::space::Direction;
 use unvme_bus::{Clock, lock};
-use unvme_spec::nvm::DsmRange;
+use unvme_spec::command::{Access, Changes, Facts, is_vendor_specific};
+use unvme_spec::nvm::{BlockRange, DsmRange};
 use unvme_spec::{Sqe, Status, admin, kv, nvm, samsung_kv};
 use zerocopy::IntoBytes;
 
@@ -12,7 +13,7 @@ use super::rule::{CorruptData, Corruption, WrongCompletion};
 use crate::Ssd;
 use crate::admin::Answer;
 use crate::dptr::DataPointer;
-use crate::kv::command::Reply;
+use crate::kv::command::{Reply, facts_of};
 use crate::queue::{CompletionQueue, Rung, SubmissionQueue};
 
 /// Pages of media that programs are counted in.
@@ -92,7 +93,10 @@ impl Ssd {
             true => self.key_of(sq, sqe, &mut key, &mut long),
             false => None,
         };
-        let range = if for_pairs { None } else { blocks_of(sqe) };
+        let range = facts_of(for_pairs, sqe).filter(|facts| facts.names_blocks).map(|_| {
+            let range = BlockRange::parse(sqe);
+            (range.start.0, range.end().map_or(u64::MAX, |end| end - 1))
+        });
         let ranges = if for_pairs { Vec::new() } else { self.ranges_of(sq, sqe) };
         let blocks = if ranges.is_empty() { range.as_slice() } else { &ranges };
         self.faults.judge(&Subject { queue: sq.id, opcode: sqe.opcode, nsid: sqe.nsid, blocks, key })
@@ -132,8 +136,7 @@ impl Ssd {
             inline.get_mut(..bytes.len())?.copy_from_slice(bytes);
             Some(bytes.len())
         };
-        let is_vendor = sqe.opcode & 0x80 != 0;
-        let bytes = match is_vendor {
+        let bytes = match is_vendor_specific(sqe.opcode, false) {
             false => copy(kv::Command::key_of(sqe)?.as_bytes()?)?,
             true => match samsung_kv::Command::key_of(sqe)? {
                 key @ samsung_kv::Key::Inline { .. } => copy(key.as_inline()?)?,
@@ -256,48 +259,24 @@ impl Ssd {
         self.media.flash().is_some()
     }
 
-    /// The data a command moves; nothing for one that will fail, or whose data no rule changes.
+    /// The contents of a namespace that a command moves; nothing for one that will fail, or whose data no rule changes.
     fn moves(&self, sq: &SubmissionQueue, sqe: &Sqe) -> Moves {
-        if self.takes_pairs(sq, sqe) {
-            return self.moves_of_pairs(sqe);
-        }
-        let (range, out) = match nvm::Command::parse(sqe) {
-            nvm::Command::Read(range, _) => (range, true),
-            nvm::Command::Write(range, _) => (range, false),
-            _ => return Moves::Nothing,
-        };
-        let Ok(namespace) = sq.namespaces.blocks(sqe.nsid) else { return Moves::Nothing };
-        let bytes = namespace.bytes(range.blocks.into());
-        match namespace.check(range) {
-            Ok(()) if bytes <= self.transfer_bytes_max && out => Moves::Out(bytes as usize),
-            Ok(()) if bytes <= self.transfer_bytes_max => Moves::In(bytes as usize),
-            _ => Moves::Nothing,
-        }
-    }
-
-    fn moves_of_pairs(&self, sqe: &Sqe) -> Moves {
-        let bounded = |bytes: u64| {
-            let most = self.transfer_bytes_max.min(VALUE_BYTES_MAX);
-            usize::try_from(bytes).ok().filter(|bytes| *bytes as u64 <= most)
-        };
-        let (bytes, out) = if sqe.opcode & 0x80 == 0 {
-            match kv::Command::parse(sqe) {
-                kv::Command::Store { value_bytes, .. } => (bounded(value_bytes.into()), false),
-                kv::Command::Retrieve { buffer_bytes, .. } => (bounded(buffer_bytes.into()), true),
-                _ => (None, false),
-            }
+        let for_pairs = self.takes_pairs(sq, sqe);
+        let of_contents = |facts: &&Facts| facts.moves_contents && facts.access != Access::Other;
+        let Some(facts) = facts_of(for_pairs, sqe).filter(of_contents) else { return Moves::Nothing };
+        let (unit_bytes, most) = if for_pairs {
+            (1, self.transfer_bytes_max.min(VALUE_BYTES_MAX))
         } else {
-            match samsung_kv::Command::parse(sqe) {
-                samsung_kv::Command::Store { size, .. } | samsung_kv::Command::Append { size, .. } => {
-                    (size.bytes().and_then(bounded), false)
+            match sq.namespaces.blocks(sqe.nsid) {
+                Ok(namespace) if namespace.check(BlockRange::parse(sqe)).is_ok() => {
+                    (namespace.bytes(1), self.transfer_bytes_max)
                 }
-                samsung_kv::Command::Retrieve { dwords, .. } => (bounded(u64::from(dwords) * 4), true),
-                _ => (None, false),
+                _ => return Moves::Nothing,
             }
         };
-        match bytes {
-            Some(bytes) if out => Moves::Out(bytes),
-            Some(bytes) => Moves::In(bytes),
+        match facts.length.bytes(sqe, unit_bytes).filter(|bytes| *bytes <= most) {
+            Some(bytes) if facts.direction.is_to_host() => Moves::Out(bytes as usize),
+            Some(bytes) => Moves::In(bytes as usize),
             None => Moves::Nothing,
         }
     }
@@ -328,24 +307,13 @@ impl Ssd {
 
     /// True for commands that change what is on the media.
     fn changes_media(&self, sq: &SubmissionQueue, sqe: &Sqe) -> bool {
-        use samsung_kv::opcode as samsung;
-        if self.takes_pairs(sq, sqe) {
-            return matches!(
-                sqe.opcode,
-                kv::opcode::STORE
-                    | kv::opcode::DELETE
-                    | samsung::STORE
-                    | samsung::APPEND
-                    | samsung::BATCH
-                    | samsung::DELETE
-            );
-        }
-        match nvm::Command::parse(sqe) {
-            nvm::Command::Write(..)
-            | nvm::Command::WriteZeroes { .. }
-            | nvm::Command::WriteUncorrectable(_) => true,
-            nvm::Command::DatasetManagement { deallocate, .. } => deallocate,
-            _ => false,
+        match facts_of(self.takes_pairs(sq, sqe), sqe).map(|facts| facts.changes) {
+            Some(Changes::Media) => true,
+            // An iterator that deletes does so in the background, and not by its command.
+            Some(Changes::MediaByFields) => {
+                matches!(nvm::Command::parse(sqe), nvm::Command::DatasetManagement { deallocate: true, .. })
+            }
+            Some(Changes::Controller | Changes::Nothing) | None => false,
         }
     }
 
@@ -466,17 +434,3 @@ impl Ssd {
 
 /// Most bytes of a value that one command moves.
 const VALUE_BYTES_MAX: u64 = 256 << 20;
-
-/// First and last logical block that a command names in dwords 10 to 12.
-fn blocks_of(sqe: &Sqe) -> Option<(u64, u64)> {
-    let range = match nvm::Command::parse(sqe) {
-        nvm::Command::Read(range, _)
-        | nvm::Command::Write(range, _)
-        | nvm::Command::Compare(range, _)
-        | nvm::Command::Verify(range, _)
-        | nvm::Command::WriteUncorrectable(range)
-        | nvm::Command::WriteZeroes { range, .. } => range,
-        _ => return None,
-    };
-    Some((range.start.0, range.end().map_or(u64::MAX, |end| end - 1)))
-}

@@ -3,60 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use unvme_spec::{admin, kv, nvm, samsung_kv};
-
-/// A name and what it stands for; of two command sets that have such a command, both.
-#[derive(Debug)]
-struct Named {
-    name: &'static str,
-    admin: bool,
-    opcodes: &'static [u8],
-}
-
-const fn io(name: &'static str, opcodes: &'static [u8]) -> Named {
-    Named { name, admin: false, opcodes }
-}
-
-const fn admin(name: &'static str, opcodes: &'static [u8]) -> Named {
-    Named { name, admin: true, opcodes }
-}
-
-static NAMES: [Named; 34] = [
-    io("flush", &[nvm::opcode::FLUSH]),
-    io("write", &[nvm::opcode::WRITE]),
-    io("read", &[nvm::opcode::READ]),
-    io("write-uncor", &[nvm::opcode::WRITE_UNCORRECTABLE]),
-    io("compare", &[nvm::opcode::COMPARE]),
-    io("write-zeroes", &[nvm::opcode::WRITE_ZEROES]),
-    io("dsm", &[nvm::opcode::DATASET_MANAGEMENT]),
-    io("verify", &[nvm::opcode::VERIFY]),
-    io("io-mgmt-recv", &[0x12]),
-    io("io-mgmt-send", &[0x1d]),
-    io("store", &[kv::opcode::STORE, samsung_kv::opcode::STORE]),
-    io("retrieve", &[kv::opcode::RETRIEVE, samsung_kv::opcode::RETRIEVE]),
-    io("list", &[kv::opcode::LIST]),
-    io("delete", &[kv::opcode::DELETE, samsung_kv::opcode::DELETE]),
-    io("exist", &[kv::opcode::EXIST, samsung_kv::opcode::EXIST]),
-    io("append", &[samsung_kv::opcode::APPEND]),
-    io("batch", &[samsung_kv::opcode::BATCH]),
-    io("iterate-request", &[samsung_kv::opcode::ITERATE_REQUEST]),
-    io("iterate-read", &[samsung_kv::opcode::ITERATE_READ]),
-    admin("delete-sq", &[admin::opcode::DELETE_IO_SQ]),
-    admin("create-sq", &[admin::opcode::CREATE_IO_SQ]),
-    admin("get-log", &[admin::opcode::GET_LOG_PAGE]),
-    admin("delete-cq", &[admin::opcode::DELETE_IO_CQ]),
-    admin("create-cq", &[admin::opcode::CREATE_IO_CQ]),
-    admin("identify", &[admin::opcode::IDENTIFY]),
-    admin("abort", &[admin::opcode::ABORT]),
-    admin("set-feature", &[admin::opcode::SET_FEATURES]),
-    admin("get-feature", &[admin::opcode::GET_FEATURES]),
-    admin("async-event", &[admin::opcode::ASYNC_EVENT_REQUEST]),
-    admin("ns-mgmt", &[admin::opcode::NAMESPACE_MANAGEMENT]),
-    admin("fw-commit", &[admin::opcode::FIRMWARE_COMMIT]),
-    admin("fw-download", &[admin::opcode::FIRMWARE_DOWNLOAD]),
-    admin("ns-attach", &[admin::opcode::NAMESPACE_ATTACHMENT]),
-    admin("format", &[admin::opcode::FORMAT_NVM]),
-];
+use unvme_spec::command::CommandSet;
 
 /// An opcode, or the name of one: `write`, `0x02`, `admin:0x06`.
 #[derive(Clone, Copy, Debug)]
@@ -64,8 +11,15 @@ pub struct FaultOpcode(Repr);
 
 #[derive(Clone, Copy, Debug)]
 enum Repr {
-    Named(&'static Named),
-    Number { admin: bool, opcode: u8 },
+    /// Of several command sets that have such a command, all.
+    Named {
+        admin: bool,
+        word: &'static str,
+    },
+    Number {
+        admin: bool,
+        opcode: u8,
+    },
 }
 
 impl FaultOpcode {
@@ -82,15 +36,16 @@ impl FaultOpcode {
     /// True for an admin command.
     pub const fn is_admin(&self) -> bool {
         match self.0 {
-            Repr::Named(named) => named.admin,
-            Repr::Number { admin, .. } => admin,
+            Repr::Named { admin, .. } | Repr::Number { admin, .. } => admin,
         }
     }
 
     /// Whether this is the opcode of a command; whether that is an admin command has been asked.
     pub(super) fn matches(&self, opcode: u8) -> bool {
         match self.0 {
-            Repr::Named(named) => named.opcodes.contains(&opcode),
+            Repr::Named { admin, word } => {
+                sets(admin).iter().filter_map(|set| set.facts(opcode)).any(|facts| facts.word == word)
+            }
             Repr::Number { opcode: only, .. } => only == opcode,
         }
     }
@@ -107,7 +62,7 @@ impl Eq for FaultOpcode {}
 impl fmt::Display for FaultOpcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Repr::Named(named) => f.pad(named.name),
+            Repr::Named { word, .. } => f.pad(word),
             Repr::Number { admin: true, opcode } => f.pad(&format!("admin:{opcode:#04x}")),
             Repr::Number { admin: false, opcode } => f.pad(&format!("{opcode:#04x}")),
         }
@@ -118,8 +73,9 @@ impl FromStr for FaultOpcode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(named) = NAMES.iter().find(|named| named.name == text) {
-            return Ok(Self(Repr::Named(named)));
+        let words = words();
+        if let Some(&(admin, word)) = words.iter().find(|(_, word)| *word == text) {
+            return Ok(Self(Repr::Named { admin, word }));
         }
         let (admin, number) = match text.strip_prefix("admin:") {
             Some(number) => (true, number),
@@ -128,10 +84,28 @@ impl FromStr for FaultOpcode {
         match super::word::number(number).map(u8::try_from) {
             Some(Ok(opcode)) => Ok(Self(Repr::Number { admin, opcode })),
             _ => {
-                let names: Vec<&str> = NAMES.iter().map(|named| named.name).collect();
+                let names: Vec<&str> = words.iter().map(|(_, word)| *word).collect();
                 let names = names.join(", ");
                 Err(format!("expected a number up to 255, such as 0x02 or admin:0x06, or one of {names}"))
             }
         }
     }
+}
+
+/// The command sets in which an opcode or a word can be.
+fn sets(admin: bool) -> &'static [CommandSet] {
+    if admin { &[CommandSet::Admin] } else { &CommandSet::IO }
+}
+
+/// The words for commands, each once, and whether it is an admin command's.
+fn words() -> Vec<(bool, &'static str)> {
+    let mut words = Vec::new();
+    for admin in [false, true] {
+        for facts in sets(admin).iter().flat_map(|set| set.commands()) {
+            if !facts.word.is_empty() && !words.contains(&(admin, facts.word)) {
+                words.push((admin, facts.word));
+            }
+        }
+    }
+    words
 }

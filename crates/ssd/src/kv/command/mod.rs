@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use unvme_bus::Mappings;
 use unvme_bus::space::{Direction, Place};
+use unvme_spec::command::{self, Facts, is_vendor_specific};
+use unvme_spec::identify::csi;
 use unvme_spec::samsung_kv::{KeyspaceField, Target};
 use unvme_spec::{Sqe, Status, kv, samsung_kv};
 
@@ -127,6 +129,11 @@ fn send(host: &Mappings, pieces: &[Place], data: &[u8]) {
     }
 }
 
+/// What is known of a command by its opcode: one for pairs, or for blocks.
+pub(crate) fn facts_of(for_pairs: bool, sqe: &Sqe) -> Option<&'static Facts> {
+    command::io(if for_pairs { csi::KEY_VALUE } else { csi::NVM }, sqe.opcode)
+}
+
 impl Ssd {
     /// True when a command is for a Key Value namespace. Vendor commands of hosts that have the keyspace in place of the
     /// namespace are for the first one.
@@ -139,7 +146,7 @@ impl Ssd {
     /// True for opcodes that are a vendor's to define, on a device that defines them.
     #[inline]
     fn is_vendor(&self, sqe: &Sqe) -> bool {
-        sqe.opcode & 0x80 != 0 && self.config.vendor_kv
+        is_vendor_specific(sqe.opcode, false) && self.config.vendor_kv
     }
 
     /// Executes one command for a Key Value namespace.
