@@ -10,8 +10,7 @@ use unvme_spec::identify::{
 use unvme_spec::{Cid, Nsid, Qid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::admin_queue::command_name;
-use crate::queue::{Completion, Payload};
+use crate::command::{Completion, Payload, command_name};
 use crate::{Controller, Error};
 
 /// A log page, or a part of it.
@@ -225,7 +224,7 @@ impl Controller {
                 request.bytes, request.lid, request.offset
             )));
         }
-        let piece_max = self.transfer_bytes_max()? & !3;
+        let piece_max = self.transfer_bytes_max() & !3;
         let mut log = Vec::new();
         while log.len() < request.bytes {
             let left = request.bytes - log.len();
@@ -300,7 +299,7 @@ impl Controller {
                 image.len()
             )));
         }
-        let (transfer_bytes_max, granule_bytes) = (self.transfer_bytes_max()?, self.firmware_piece_bytes()?);
+        let (transfer_bytes_max, granule_bytes) = (self.transfer_bytes_max(), self.firmware_piece_bytes());
         let granules = (transfer_bytes_max / granule_bytes).max(1);
         let piece_bytes = (granules * granule_bytes).min(transfer_bytes_max);
         for (index, piece) in image.chunks(piece_bytes).enumerate() {

@@ -2,61 +2,22 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use unvme_bus::mem::PAGE_BYTES;
 use unvme_bus::{Clock, DmaBuf, DmaPool, Function};
 use unvme_spec::Sqe;
 use unvme_spec::regs::Cap;
 
-use crate::device::Device;
+use crate::base::Base;
+use crate::command::{Completion, Payload};
+use crate::fabrics::{TcpDevice, TcpQueue};
 use crate::kernel::{KernelDevice, KernelQueue};
-use crate::queue::{Completion, Payload, Queue, QueueOptions};
-use crate::tcp::{TcpDevice, TcpQueue, TcpTarget};
-use crate::{Error, Event, Ring};
-
-/// Options of a controller.
-#[derive(Clone, Debug)]
-pub struct ControllerOptions {
-    /// I/O queue pairs to ask the controller for; it may grant fewer ([`Controller::queues_max`]).
-    pub io_queues: u16,
-    /// How long an admin command may take before the controller is reset.
-    pub admin_timeout: Duration,
-    /// Longest transfer in bytes, at least 4096, unless the controller allows less. Every slot of a queue has a page for
-    /// the PRP list of up to 2 MiB; the list of a longer transfer is taken from the pool when it is submitted.
-    pub transfer_bytes_max: usize,
-    /// Time for time-outs and for devices that are handed one. Whoever waits on a virtual clock moves it.
-    pub clock: Clock,
-}
-
-impl Default for ControllerOptions {
-    fn default() -> Self {
-        Self {
-            io_queues: 64,
-            admin_timeout: Duration::from_secs(60),
-            transfer_bytes_max: 256 << 20,
-            clock: Clock::wall(),
-        }
-    }
-}
-
-impl ControllerOptions {
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        // SGL data blocks have 32-bit lengths.
-        if !(PAGE_BYTES..1 << 31).contains(&self.transfer_bytes_max) {
-            return Err(Error::InvalidArgument(format!(
-                "transfer_bytes_max of {}: {PAGE_BYTES} or more, and less than 2 GiB, is expected",
-                self.transfer_bytes_max
-            )));
-        }
-        if self.io_queues == 0 {
-            return Err(Error::InvalidArgument("io_queues of 0: at least 1 is expected".to_owned()));
-        }
-        Ok(())
-    }
-}
+use crate::options::{ControllerOptions, QueueOptions};
+use crate::pcie::{Device, Ring};
+use crate::queue::Queue;
+use crate::tcp::TcpTarget;
+use crate::{Error, Event};
 
 /// A controller that has been brought up. Clones share it; with the last of them and the last [`Queue`] it is shut down.
 #[derive(Clone)]
@@ -105,6 +66,14 @@ impl fmt::Debug for Controller {
 }
 
 impl Controller {
+    fn base(&self) -> &Base {
+        match &self.host {
+            Host::Own(device) => &device.base,
+            Host::Kernel(device) => &device.base,
+            Host::Tcp(device) => &device.base,
+        }
+    }
+
     /// Brings a controller up: disable, admin queue, enable, Identify, I/O command sets, number of queues,
     /// Asynchronous Event Requests.
     ///
@@ -206,9 +175,9 @@ impl Controller {
     /// [`Error::Unsupported`] for a block device or a file.
     pub fn reset(&self) -> Result<(), Error> {
         match &self.host {
-            Host::Own(device) => device.reset_since(device.epoch.load(Ordering::Acquire), "asked for"),
+            Host::Own(device) => device.reset_since(device.base.epoch(), "asked for"),
             Host::Kernel(device) => device.reset(false),
-            Host::Tcp(device) => device.reset_since(device.epoch(), "asked for"),
+            Host::Tcp(device) => device.reset_since(device.base.epoch(), "asked for"),
         }
     }
 
@@ -248,11 +217,7 @@ impl Controller {
 
     /// Where [`Controller::alloc`] takes buffers from.
     pub fn pool(&self) -> &DmaPool {
-        match &self.host {
-            Host::Own(device) => &device.pool,
-            Host::Kernel(device) => device.pool(),
-            Host::Tcp(device) => device.pool(),
-        }
+        &self.base().pool
     }
 
     /// The PCI function the controller is on; `None` when the kernel drives it, or when it is on the network.
@@ -265,78 +230,42 @@ impl Controller {
 
     /// The clock of the time-outs.
     pub fn clock(&self) -> &Clock {
-        match &self.host {
-            Host::Own(device) => &device.clock,
-            Host::Kernel(device) => device.clock(),
-            Host::Tcp(device) => device.clock(),
-        }
+        self.base().clock()
     }
 
     /// Controller Capabilities. Of a controller that the kernel drives MQES alone is known, and the rest 0.
     pub fn capabilities(&self) -> Cap {
-        match &self.host {
-            Host::Own(device) => device.cap,
-            Host::Kernel(device) => device.capabilities(),
-            Host::Tcp(device) => device.capabilities(),
-        }
+        self.base().limits().cap
     }
 
     /// Version, as the VS register has it; see [`unvme_spec::regs::version_parts`].
     pub fn version(&self) -> u32 {
-        match &self.host {
-            Host::Own(device) => device.version,
-            Host::Kernel(device) => device.version(),
-            Host::Tcp(device) => device.version(),
-        }
+        self.base().limits().version
     }
 
     /// I/O queue pairs the controller granted; with the kernel's driver, which shares its own, as many as were asked for.
     pub fn queues_max(&self) -> usize {
-        match &self.host {
-            Host::Own(device) => device.queues_max(),
-            Host::Kernel(device) => device.queues_max(),
-            Host::Tcp(device) => device.queues_max(),
-        }
+        self.base().queues_max()
     }
 
     /// Most commands a queue of this controller takes.
     pub fn queue_depth_max(&self) -> u16 {
-        match &self.host {
-            Host::Own(device) => device.depth_max(),
-            Host::Kernel(device) => device.depth_max(),
-            Host::Tcp(device) => device.depth_max(),
-        }
+        self.base().limits().depth_max
     }
 
     /// Longest transfer of one command in bytes.
-    ///
-    /// # Errors
-    /// [`Error::Gone`] when the controller was never brought up.
-    pub fn transfer_bytes_max(&self) -> Result<usize, Error> {
-        match &self.host {
-            Host::Own(device) => Ok(device.facts()?.transfer_bytes_max),
-            Host::Kernel(device) => Ok(device.transfer_bytes_max()),
-            Host::Tcp(device) => Ok(device.transfer_bytes_max()),
-        }
+    pub fn transfer_bytes_max(&self) -> usize {
+        self.base().limits().transfer_bytes_max
     }
 
     /// Firmware Update Granularity in bytes: pieces of an image are multiples of it.
-    pub(crate) fn firmware_piece_bytes(&self) -> Result<usize, Error> {
-        match &self.host {
-            Host::Own(device) => Ok(device.facts()?.firmware_piece_bytes),
-            Host::Kernel(device) => Ok(device.firmware_piece_bytes()),
-            Host::Tcp(device) => Ok(device.firmware_piece_bytes()),
-        }
+    pub(crate) fn firmware_piece_bytes(&self) -> usize {
+        self.base().limits().firmware_piece_bytes
     }
 
     /// Number of times the controller has been started, first bring-up included. The resets of the kernel's driver are
     /// counted when they were asked for here.
     pub fn epoch(&self) -> u64 {
-        match &self.host {
-            // Two steps for each start.
-            Host::Own(device) => device.epoch.load(Ordering::Acquire) / 2,
-            Host::Kernel(device) => device.epoch(),
-            Host::Tcp(device) => device.starts(),
-        }
+        self.base().epoch() / 2
     }
 }

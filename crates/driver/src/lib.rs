@@ -53,49 +53,45 @@
 #![deny(unsafe_code)]
 
 mod admin;
-mod admin_queue;
+mod base;
+mod bring_up;
+mod command;
 mod controller;
-mod device;
-mod dptr;
 mod error;
 mod event;
+mod fabrics;
 mod fdp;
-mod hybrid;
 mod kernel;
 mod kv;
-mod lifecycle;
 mod limits;
 mod mailbox;
 mod namespace;
-mod pace;
-mod pair;
-mod pci;
+mod numbers;
+mod options;
+mod pcie;
 mod queue;
-mod ring;
 mod share;
 mod tcp;
+mod wait;
 mod watch;
 
 pub use admin::{FeatureValue, LogRequest};
-pub use controller::{Controller, ControllerOptions, Keeper};
+pub use command::{Completion, KvCommand, Payload, Rejected};
+pub use controller::{Controller, Keeper};
 pub use error::Error;
 pub use event::{Event, EventKind};
+pub use fabrics::{DiscoveryEntry, TcpQueue, discover};
 pub use fdp::{FdpConfiguration, FdpEventSource};
-pub use kernel::{KernelCompletions, KernelQueue};
+pub use kernel::KernelQueue;
 pub use kv::{
-    KvBatchOp, KvCommand, KvKey, KvNamespace, KvOptions, KvVerdict, StoreCondition, StoreOptions,
-    VendorCommands,
+    KvBatchOp, KvKey, KvNamespace, KvOptions, KvVerdict, StoreCondition, StoreOptions, VendorCommands,
 };
 pub use namespace::{DSM_RANGES_MAX, Namespace, WriteOptions};
-pub use queue::{
-    Advancer, Completion, CompletionMode, Completions, DEPTH_MAX, DataPointers, Payload, Queue, QueueOptions,
-    Rejected,
-};
-pub use ring::{Ring, RingCompletions};
+pub use options::{CompletionMode, ControllerOptions, DEPTH_MAX, DataPointers, QueueOptions};
+pub use pcie::{Advancer, Ring};
+pub use queue::{Completions, Queue};
 pub use share::{SHARES_MAX, SharedController, Sharing};
-pub use tcp::{
-    DiscoveryEntry, HostIdentity, Reconnect, TcpCompletions, TcpDigests, TcpQueue, TcpTarget, discover,
-};
+pub use tcp::{HostIdentity, Reconnect, TcpDigests, TcpTarget};
 pub use unvme_bus::{DmaBuf, DmaPool, PoolId};
 
 /// For the fuzz target of the same name; no part of the interface.

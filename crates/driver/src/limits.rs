@@ -1,7 +1,7 @@
 //! Limits of a controller, as Identify Controller has them.
 
 use unvme_bus::mem::PAGE_BYTES;
-use unvme_spec::identify::{IdentifyController, IoCommandSets};
+use unvme_spec::identify::IdentifyController;
 
 /// Longest transfer in bytes. MDTS counts pages of CAP.MPSMIN, of `page_bytes`; 0 is no limit, and what does not fit in a
 /// usize is none either.
@@ -19,12 +19,4 @@ pub(crate) fn firmware_piece_bytes(identify: &IdentifyController) -> usize {
         0 | 0xff => PAGE_BYTES,
         units => usize::from(units) * PAGE_BYTES,
     }
-}
-
-/// The I/O command set combination with the most command sets, the first of them; its index is the profile (Base
-/// 5.1.13.3.16, feature 19h).
-pub(crate) fn best_profile(sets: &IoCommandSets) -> Option<u32> {
-    let used = sets.combinations.iter().take_while(|sets| **sets != 0);
-    let best = used.enumerate().max_by_key(|(index, sets)| (sets.count_ones(), usize::MAX - index));
-    best.map(|(index, _)| index as u32)
 }

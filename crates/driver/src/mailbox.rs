@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use unvme_spec::Status;
 
 use crate::Event;
-use crate::queue::Completion;
+use crate::command::Completion;
 
 /// Asynchronous Event Requests kept with the controller at most.
 const EVENT_REQUESTS_MAX: u32 = 4;

@@ -89,7 +89,7 @@ impl Namespace {
                 format.ms
             )));
         }
-        let transfer_blocks = (controller.transfer_bytes_max()? / block_bytes as usize) as u64;
+        let transfer_blocks = (controller.transfer_bytes_max() / block_bytes as usize) as u64;
         let page_bytes = 4096u64 << controller.capabilities().mpsmin();
         Ok(Self {
             nsid,

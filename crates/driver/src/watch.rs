@@ -44,7 +44,7 @@ impl Watch {
 
     /// Time between two looks.
     pub(crate) fn interval(&self) -> Duration {
-        look_interval(self.timeout.min(self.grace))
+        (self.timeout.min(self.grace) / 8).clamp(INTERVAL_MIN, INTERVAL_MAX)
     }
 
     /// How long the controller has for an Abort.
@@ -63,6 +63,11 @@ impl Watch {
             self.next_presence = now + PRESENCE_INTERVAL.as_nanos() as u64;
         }
         due
+    }
+
+    /// Has the next look be at once.
+    pub(crate) fn look_again(&mut self) {
+        self.next_look = 0;
     }
 
     /// Looks at all commands the device has, each with its deadline, if it is time. The worst one that must be acted upon, if there is one.
@@ -96,11 +101,6 @@ impl Watch {
         }
         overdue
     }
-}
-
-/// Time between two looks at commands of which the shortest limit is `limit`.
-pub(crate) fn look_interval(limit: Duration) -> Duration {
-    (limit / 8).clamp(INTERVAL_MIN, INTERVAL_MAX)
 }
 
 /// A limit that 64 bits do not hold, 584 years, is as good as none.

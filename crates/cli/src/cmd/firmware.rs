@@ -114,7 +114,7 @@ impl Download {
 
     /// Sends the image in pieces of a chosen size, from a chosen offset.
     fn send(&self, device: &Device, image: &[u8], xfer: Option<u64>) -> Result<()> {
-        let transfer_max = device.admin(|controller| controller.transfer_bytes_max())?;
+        let transfer_max = device.controller().transfer_bytes_max();
         let piece = xfer.unwrap_or(4096.min(transfer_max as u64));
         if piece == 0 || !piece.is_multiple_of(4) || piece > transfer_max as u64 {
             return Err(usage(format!("--xfer {piece}: expected a multiple of 4, at most {transfer_max}")));

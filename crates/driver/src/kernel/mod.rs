@@ -15,18 +15,18 @@
 //! The modules `uring`, `fixed` and `ioctl` are the driver's only unsafe code.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use unvme_bus::mem::PAGE_BYTES;
-use unvme_bus::{AddressSpace, Clock, DmaPool, lock};
+use unvme_bus::{AddressSpace, DmaPool};
+use unvme_spec::Sqe;
 use unvme_spec::regs::{Cap, VERSION_2_0};
-use unvme_spec::{Qid, Sqe};
 
-use crate::controller::ControllerOptions;
-use crate::pair::FOREIGN_BUFFER;
-use crate::queue::{Completion, DEPTH_MAX, Payload};
-use crate::{DmaBuf, Error, limits};
+use crate::base::{Base, Limits};
+use crate::command::{Completion, Payload};
+use crate::options::{ControllerOptions, DEPTH_MAX};
+use crate::{Error, limits};
 
 mod block;
 mod describe;
@@ -35,7 +35,6 @@ mod fixed;
 mod ioctl;
 mod nodes;
 mod nvme;
-mod overdue;
 mod queue;
 mod steps;
 #[cfg(test)]
@@ -43,7 +42,7 @@ mod tests;
 mod uring;
 mod wire;
 
-pub use queue::{KernelCompletions, KernelQueue};
+pub use queue::KernelQueue;
 
 use block::BlockFile;
 use nodes::{Node, Roots};
@@ -57,19 +56,10 @@ enum Target {
 
 /// What all queues and users of one kernel's device share.
 pub(crate) struct KernelDevice {
+    pub(crate) base: Base,
     /// What rings register of the pool's memory.
     memory: Arc<AddressSpace>,
-    pool: DmaPool,
-    options: ControllerOptions,
     target: Target,
-    cap: Cap,
-    version: u32,
-    transfer_bytes_max: usize,
-    firmware_piece_bytes: usize,
-    /// Counts resets that were asked for here; the kernel does more on its own.
-    epoch: AtomicU64,
-    /// Queue identifiers that are taken; the index is the number.
-    taken: Mutex<Vec<bool>>,
 }
 
 impl KernelDevice {
@@ -101,39 +91,28 @@ impl KernelDevice {
             transfer_bytes_max = transfer_bytes_max.min(mdts).min(nodes.transfer_bytes_max());
             firmware_piece_bytes = limits::firmware_piece_bytes(&identify);
         }
-        let taken = Mutex::new(vec![false; usize::from(options.io_queues)]);
-        let epoch = AtomicU64::new(1);
-        Ok(Self {
-            memory,
-            pool,
-            options,
-            target,
-            cap,
-            version,
-            transfer_bytes_max,
-            firmware_piece_bytes,
-            epoch,
-            taken,
-        })
+        let limits = Limits { cap, version, depth_max: DEPTH_MAX, transfer_bytes_max, firmware_piece_bytes };
+        // The kernel has no limit of rings, and shares its own queues among them.
+        let queues = usize::from(options.io_queues);
+        Ok(Self { base: Base::new(pool, options, 2, queues, limits), memory, target })
     }
 
     /// Sends an admin command and waits for its completion, whatever its status.
     pub(crate) fn admin(&self, sqe: Sqe, payload: Option<Payload>) -> Result<Completion, Error> {
+        let base = &self.base;
         if let Some(payload) = &payload
-            && (payload.bytes > payload.buf.len() || payload.bytes > self.transfer_bytes_max)
+            && (payload.bytes > payload.buf.len() || payload.bytes > base.limits().transfer_bytes_max)
         {
             return Err(Error::InvalidArgument(format!(
                 "the transfer of {} bytes is longer than its buffer ({} bytes) or than the limit of {} bytes",
                 payload.bytes,
                 payload.buf.len(),
-                self.transfer_bytes_max
+                base.limits().transfer_bytes_max
             )));
         }
-        if payload.as_ref().is_some_and(|payload| is_foreign(&payload.buf, &self.pool)) {
-            return Err(Error::InvalidArgument(FOREIGN_BUFFER.to_owned()));
-        }
+        let payload = payload.map(|payload| payload.check(usize::MAX, base.pool.id())).transpose()?;
         match &self.target {
-            Target::Nvme(nodes) => nodes.admin(sqe, payload, self.options.admin_timeout),
+            Target::Nvme(nodes) => nodes.admin(sqe, payload, self.base.options.admin_timeout),
             Target::Block(file) => Ok(match describe::answer(file, &sqe) {
                 Ok(data) => nvme::answered(payload, &data),
                 Err(status) => {
@@ -154,72 +133,8 @@ impl KernelDevice {
                 )));
             }
         }
-        self.epoch.fetch_add(1, Ordering::AcqRel);
+        // The kernel does more on its own, which nobody counts.
+        self.base.epoch.fetch_add(2, Ordering::AcqRel);
         Ok(())
     }
-
-    pub(crate) fn pool(&self) -> &DmaPool {
-        &self.pool
-    }
-
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.options.clock
-    }
-
-    pub(crate) fn capabilities(&self) -> Cap {
-        self.cap
-    }
-
-    pub(crate) fn version(&self) -> u32 {
-        self.version
-    }
-
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Acquire)
-    }
-
-    /// Rings that can be made: the kernel has no limit, and shares its own queues among them.
-    pub(crate) fn queues_max(&self) -> usize {
-        usize::from(self.options.io_queues)
-    }
-
-    pub(crate) fn depth_max(&self) -> u16 {
-        DEPTH_MAX
-    }
-
-    pub(crate) fn transfer_bytes_max(&self) -> usize {
-        self.transfer_bytes_max
-    }
-
-    pub(crate) fn firmware_piece_bytes(&self) -> usize {
-        self.firmware_piece_bytes
-    }
-
-    /// A buffer for a command that needs one of its own.
-    fn scratch_pool(&self) -> &DmaPool {
-        &self.pool
-    }
-
-    fn take_queue(&self) -> Result<Qid, Error> {
-        // Only flags are flipped under this lock.
-        let mut taken = lock(&self.taken);
-        let Some(free) = taken.iter().position(|taken| !taken) else {
-            let most = taken.len();
-            return Err(Error::Exhausted(format!("all {most} I/O queues that were asked for are in use")));
-        };
-        taken[free] = true;
-        Ok(Qid(free as u16 + 1))
-    }
-
-    fn return_queue(&self, qid: Qid) {
-        let mut taken = lock(&self.taken);
-        if let Some(place) = taken.get_mut(usize::from(qid.0) - 1) {
-            *place = false;
-        }
-    }
-}
-
-/// A buffer of another controller.
-fn is_foreign(buf: &DmaBuf, pool: &DmaPool) -> bool {
-    buf.pool() != pool.id()
 }

@@ -20,8 +20,7 @@ use super::nodes::{self, Roots};
 use super::uring::{Operation, Uring, UringOptions};
 use super::wire::CommandKind;
 use super::{errno, ioctl};
-use crate::admin_queue::command_name;
-use crate::queue::{Completion, Payload};
+use crate::command::{Completion, Payload, command_name};
 use crate::{DmaBuf, Error};
 
 /// Rings for admin commands that are kept: more wait at the same time only for a moment.

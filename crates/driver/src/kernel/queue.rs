@@ -1,31 +1,29 @@
 //! A queue beside the kernel's driver: an io_uring, and what its commands become.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use unvme_bus::{Clock, DmaBuf, EventFd};
-use unvme_spec::{Nsid, Qid, Sqe, Status};
+use unvme_bus::{DmaBuf, EventFd};
+use unvme_spec::{Cid, Nsid, Qid, Sqe, Status};
 
 use super::nvme::NvmeNodes;
-use super::overdue::{Limits, Overdue};
 use super::steps::{FILE, Next, Work};
 use super::uring::{Operation, Reaped, Uring, UringOptions};
 use super::wire::CommandKind;
-use super::{KernelDevice, Target, errno, is_foreign};
+use super::{KernelDevice, Target, errno};
 use crate::Error;
-use crate::hybrid::Learnt;
-use crate::kv::KvCommand;
-use crate::pair::FOREIGN_BUFFER;
-use crate::queue::{Completion, CompletionMode, DataPointers, Payload, QueueOptions, Rejected};
+use crate::command::{Completion, KvCommand, Payload, Rejected};
+use crate::options::{CompletionMode, DataPointers, QueueOptions};
+use crate::wait::{SLEEP_MAX, Wait, Waiter};
+use crate::watch::{Overdue, Watch};
 
 /// Between two looks at the clock: so many polls that found something, or a 1024th of it that found nothing.
 const POLLS_TO_WATCH: i32 = 1 << 16;
 const IDLE_POLL_COST: i32 = 1 << 10;
-/// Longest sleep: the command time-outs are looked at in between.
-const SLEEP_MAX: Duration = Duration::from_millis(50);
+/// What the kernel's two limits take longer than that, as its timers go by whole seconds, and its reset of a controller.
+const RESET_TIME: Duration = Duration::from_secs(5);
 
 /// What commands become.
 enum Way {
@@ -50,42 +48,22 @@ struct Ended {
 
 /// An io_uring on the nodes of the kernel's driver, or on a block device or file.
 ///
-/// The methods are those of [`crate::Queue`]. Submitted commands may reach the kernel before they are rung.
+/// Submitted commands may reach the kernel before they are rung.
 pub struct KernelQueue {
     ring: Uring,
     way: Way,
     ended: VecDeque<Ended>,
-    /// Counts down to the next look at the clock.
-    countdown: i32,
-    id: Qid,
-    mode: CompletionMode,
-    clock: Clock,
+    waiter: Waiter,
     device: Arc<KernelDevice>,
     command_timeout: Duration,
     abort_grace: Duration,
-    limits: Limits,
-    /// Why the device does not work any more.
-    dead: Option<String>,
-    /// What went wrong and nobody has been told yet.
-    trouble: Option<Error>,
+    transfer_bytes_max: usize,
     event: Option<EventFd>,
-    learnt: Learnt,
-}
-
-impl fmt::Debug for KernelQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KernelQueue")
-            .field("id", &self.id)
-            .field("capacity", &self.capacity())
-            .field("outstanding", &self.outstanding())
-            .field("mode", &self.mode)
-            .finish_non_exhaustive()
-    }
 }
 
 impl KernelQueue {
     pub(crate) fn create(device: &Arc<KernelDevice>, options: &QueueOptions) -> Result<Self, Error> {
-        let depth_max = device.depth_max();
+        let depth_max = device.base.limits().depth_max;
         if options.depth == 0 || options.depth > depth_max {
             return Err(Error::InvalidArgument(format!(
                 "a queue depth of {}: 1 to {depth_max} commands are possible",
@@ -97,8 +75,11 @@ impl KernelQueue {
                 "SGLs through the kernel's driver, which chooses between PRPs and SGLs itself".to_owned(),
             ));
         }
-        let id = device.take_queue()?;
-        Self::make(device, options, id).inspect_err(|_| device.return_queue(id))
+        let Some(id) = device.base.take_queue(Qid::ADMIN) else {
+            let most = device.base.queues_max();
+            return Err(Error::Exhausted(format!("all {most} I/O queues that were asked for are in use")));
+        };
+        Self::make(device, options, id).inspect_err(|_| device.base.return_queue(id))
     }
 
     fn make(device: &Arc<KernelDevice>, options: &QueueOptions, id: Qid) -> Result<Self, Error> {
@@ -110,15 +91,19 @@ impl KernelQueue {
         };
         let uring = UringOptions { depth: options.depth, polls_device, cooperative: is_polling };
         let ring = Uring::new(&device.memory, &uring)?;
-        let (way, limits) = match &device.target {
-            Target::Nvme(_) => (
-                Way::Passthrough { routes: Vec::new() },
-                Limits::passthrough(options.command_timeout, options.abort_grace),
-            ),
+        let mut waiter = Waiter::new(id, device.base.clock(), options);
+        waiter.countdown = POLLS_TO_WATCH;
+        let way = match &device.target {
+            Target::Nvme(_) => {
+                // The limit is the kernel's to keep: it aborts the command, waits as long again and resets the controller.
+                // Only when the command did not return by then, and a grace period later, is it given up here.
+                let limit = options.command_timeout.saturating_mul(2).saturating_add(RESET_TIME);
+                waiter.watch = Watch::new(limit, options.abort_grace);
+                Way::Passthrough { routes: Vec::new() }
+            }
             Target::Block(file) => {
                 ring.register_file(FILE, file.as_fd())?;
-                let works = (0..options.depth).map(|_| None).collect();
-                (Way::Block { works }, Limits::block(options.command_timeout, options.abort_grace))
+                Way::Block { works: (0..options.depth).map(|_| None).collect() }
             }
         };
         let event = match is_polling {
@@ -133,67 +118,38 @@ impl KernelQueue {
             ring,
             way,
             ended: VecDeque::with_capacity(options.depth.into()),
-            countdown: POLLS_TO_WATCH,
-            id,
-            mode: options.mode,
-            clock: device.clock().clone(),
+            waiter,
             device: Arc::clone(device),
             command_timeout: options.command_timeout,
             abort_grace: options.abort_grace,
-            limits,
-            dead: None,
-            trouble: None,
+            transfer_bytes_max: device.base.limits().transfer_bytes_max,
             event,
-            learnt: Learnt::default(),
         })
     }
 
-    /// As [`crate::Queue::id`].
-    pub fn id(&self) -> Qid {
-        self.id
-    }
-
-    /// As [`crate::Queue::mode`].
-    pub fn mode(&self) -> CompletionMode {
-        self.mode
-    }
-
-    /// As [`crate::Queue::capacity`].
     #[inline]
-    pub fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.ring.capacity()
     }
 
-    /// As [`crate::Queue::outstanding`].
-    #[inline]
-    pub fn outstanding(&self) -> usize {
-        self.ring.taken()
-    }
-
     /// As [`crate::Queue::interrupt`].
-    pub fn interrupt(&self) -> Option<&EventFd> {
+    pub(crate) fn interrupt(&self) -> Option<&EventFd> {
         self.event.as_ref()
     }
 
     /// As [`crate::Queue::submit`].
     #[inline]
-    #[allow(clippy::missing_errors_doc)] // Stated there.
-    pub fn submit(&mut self, sqe: Sqe, payload: Option<Payload>, token: u64) -> Result<(), Rejected> {
-        let (buf, bytes) = match payload {
-            Some(Payload { buf, bytes }) => {
-                if let Some(error) = self.refuse(&buf, bytes) {
-                    return Err(Rejected { error, buf: Some(buf) });
-                }
-                (Some(buf), bytes)
-            }
-            None => (None, 0),
-        };
+    pub(crate) fn submit(&mut self, sqe: Sqe, payload: Option<Payload>, token: u64) -> Result<(), Rejected> {
+        let base = &self.device.base;
+        let payload =
+            payload.map(|payload| payload.check(self.transfer_bytes_max, base.pool.id())).transpose()?;
+        let (buf, bytes) = payload.map_or((None, 0), |payload| (Some(payload.buf), payload.bytes));
         if sqe.flags != 0 || sqe.mptr != 0 {
             let what = if sqe.flags != 0 { "a fused pair or an SGL" } else { "a pointer in dwords 4 and 5" };
             return Err(Rejected { error: unsupported(what), buf });
         }
-        if let Some(reason) = &self.dead {
-            return Err(Rejected { error: Error::Gone { reason: reason.clone() }, buf });
+        if let Some(error) = self.waiter.gone() {
+            return Err(Rejected { error, buf });
         }
         match self.way {
             Way::Passthrough { .. } => self.pass(&sqe, buf, bytes, token),
@@ -202,38 +158,19 @@ impl KernelQueue {
     }
 
     /// As [`crate::Queue::submit_kv`].
-    #[allow(clippy::missing_errors_doc)] // Stated there.
-    pub fn submit_kv(
+    pub(crate) fn submit_kv(
         &mut self,
         command: KvCommand<'_>,
-        buf: Option<DmaBuf>,
+        payload: Option<Payload>,
         token: u64,
     ) -> Result<(), Rejected> {
-        let bytes = command.bytes;
         if command.long_key.is_some() {
             return Err(Rejected {
                 error: unsupported("a key of more than 16 bytes, which travels in memory"),
-                buf,
+                buf: payload.map(|payload| payload.buf),
             });
         }
-        if bytes > 0 && buf.is_none() {
-            let reason = format!("the command moves {bytes} bytes and came without a buffer");
-            return Err(Rejected { error: Error::InvalidArgument(reason), buf: None });
-        }
-        self.submit(command.sqe, buf.map(|buf| Payload { buf, bytes }), token)
-    }
-
-    /// Why a buffer cannot go along.
-    #[inline]
-    fn refuse(&self, buf: &DmaBuf, bytes: usize) -> Option<Error> {
-        let most = self.device.transfer_bytes_max();
-        if bytes > buf.len() || bytes > most {
-            return Some(Error::InvalidArgument(format!(
-                "the transfer is longer than its buffer ({} bytes) or than the limit of {most} bytes",
-                buf.len()
-            )));
-        }
-        is_foreign(buf, self.device.pool()).then(|| Error::InvalidArgument(FOREIGN_BUFFER.to_owned()))
+        self.submit(command.sqe, payload, token)
     }
 
     #[inline]
@@ -308,7 +245,7 @@ impl KernelQueue {
     fn go_on(&mut self, index: u32) -> Result<(), Error> {
         let Way::Block { works } = &mut self.way else { return Ok(()) };
         let Some(work) = works[index as usize].as_mut() else { return Ok(()) };
-        match work.next(self.device.scratch_pool()) {
+        match work.next(&self.device.base.pool) {
             Next::Start(operation) => self.ring.start(index, &operation),
             Next::Lend(scratch, operation) => {
                 self.ring.lend(index, scratch);
@@ -329,23 +266,21 @@ impl KernelQueue {
         }
     }
 
-    /// As [`crate::Queue::ring`].
+    /// What precedes taking completions.
     #[inline]
-    #[allow(clippy::missing_errors_doc)] // Stated there.
-    pub fn ring(&mut self) -> Result<(), Error> {
-        self.ring.send()
-    }
-
-    /// As [`crate::Queue::poll`], and as [`crate::Queue::take`]: the kernel's devices work by themselves.
-    #[inline]
-    pub fn poll(&mut self, max: usize) -> KernelCompletions<'_> {
-        if self.countdown < 0 {
+    pub(crate) fn prepare(&mut self) {
+        if self.waiter.countdown < 0 {
             self.attend();
         }
         if let Err(e) = self.ring.look() {
-            self.trouble.get_or_insert(e);
+            self.waiter.trouble.get_or_insert(e);
         }
-        KernelCompletions { queue: self, left: max, found: false }
+    }
+
+    /// What follows taking completions.
+    #[inline]
+    pub(crate) fn end_poll(&mut self, found: bool) {
+        self.waiter.countdown -= if found { 1 } else { IDLE_POLL_COST };
     }
 
     /// Takes what the kernel has completed until a command has ended: true when one has.
@@ -377,9 +312,9 @@ impl KernelQueue {
         let Target::Nvme(nodes) = &self.device.target else { return errno::passthrough_status(code) };
         let error = errno::explain("a command through", &nodes.shown, code);
         if errno::is_gone(code) {
-            self.dead = Some(error.reason());
+            self.waiter.dead = Some(error.reason());
         } else if matches!(code, libc::EPERM | libc::EACCES) {
-            self.trouble.get_or_insert(error);
+            self.waiter.trouble.get_or_insert(error);
         } else {
             tracing::debug!(error = %error, "refused");
         }
@@ -389,7 +324,7 @@ impl KernelQueue {
     fn step(&mut self, reaped: Reaped) -> Option<Status> {
         let Way::Block { works } = &mut self.way else { return None };
         if errno::is_gone(-reaped.res) {
-            self.dead = Some(std::io::Error::from_raw_os_error(-reaped.res).to_string());
+            self.waiter.dead = Some(std::io::Error::from_raw_os_error(-reaped.res).to_string());
         }
         let work = works[reaped.index as usize].as_mut()?;
         if let Some(status) = work.note(reaped.res, self.ring.buffers(reaped.index)) {
@@ -397,148 +332,13 @@ impl KernelQueue {
             return Some(status);
         }
         if let Err(e) = self.go_on(reaped.index) {
-            self.trouble.get_or_insert(e);
+            self.waiter.trouble.get_or_insert(e);
             return Some(Status::INTERNAL_ERROR);
         }
         if let Err(e) = self.ring.send() {
-            self.trouble.get_or_insert(e);
+            self.waiter.trouble.get_or_insert(e);
         }
         None
-    }
-
-    /// As [`crate::Queue::wait`].
-    #[allow(clippy::missing_errors_doc)] // Stated there.
-    pub fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
-        if self.countdown < 0 {
-            self.attend();
-        }
-        self.ring.send()?;
-        if let Some(e) = self.trouble.take() {
-            return Err(e);
-        }
-        if self.is_ready()? {
-            return self.told();
-        }
-        if self.outstanding() == 0 {
-            return match &self.dead {
-                Some(reason) => Err(Error::Gone { reason: reason.clone() }),
-                None => Ok(false),
-            };
-        }
-        match self.mode {
-            CompletionMode::Poll => self.spin(timeout),
-            CompletionMode::Interrupt => self.sleep(timeout),
-            CompletionMode::Hybrid => self.spin_or_sleep(timeout),
-        }
-    }
-
-    fn is_ready(&mut self) -> Result<bool, Error> {
-        if self.gather() {
-            return Ok(true);
-        }
-        self.ring.look()?;
-        Ok(self.gather())
-    }
-
-    fn spin(&mut self, limit: Duration) -> Result<bool, Error> {
-        let started = self.clock.now();
-        let mut rounds = 0u32;
-        loop {
-            if self.is_ready()? {
-                return self.told();
-            }
-            rounds = rounds.wrapping_add(1);
-            if rounds.is_multiple_of(64) {
-                // A virtual clock moves, as time does for whoever waits.
-                self.clock.advance(Duration::from_micros(64));
-                self.attend();
-                if self.trouble.is_some() {
-                    return self.told();
-                }
-                if self.elapsed(started) >= limit {
-                    return Ok(false);
-                }
-            }
-            if rounds.is_multiple_of(256) {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
-    }
-
-    fn sleep(&mut self, limit: Duration) -> Result<bool, Error> {
-        let started = self.clock.now();
-        loop {
-            if let Some(event) = &self.event {
-                // Somebody else may sleep on it later, for what completes from now on.
-                event.drain();
-            }
-            if self.is_ready()? {
-                return self.told();
-            }
-            self.attend();
-            if self.trouble.is_some() || !self.ended.is_empty() {
-                return self.told();
-            }
-            let left = limit.saturating_sub(self.elapsed(started));
-            if left.is_zero() {
-                return Ok(false);
-            }
-            let nap = left.min(SLEEP_MAX).min(self.limits.interval());
-            self.ring.sleep(nap)?;
-            self.clock.advance(nap);
-        }
-    }
-
-    fn spin_or_sleep(&mut self, limit: Duration) -> Result<bool, Error> {
-        let started = self.clock.now();
-        let spun = match self.learnt.budget() {
-            Some(budget) => self.spin(budget.min(limit))?,
-            None => false,
-        };
-        let ready = spun || self.sleep(limit)?;
-        self.learnt.note(self.clock.now().saturating_sub(started));
-        Ok(ready)
-    }
-
-    fn elapsed(&self, started: u64) -> Duration {
-        Duration::from_nanos(self.clock.now().saturating_sub(started))
-    }
-
-    /// The end of a wait: trouble comes first, and what has ended stays for the next poll.
-    fn told(&mut self) -> Result<bool, Error> {
-        match self.trouble.take() {
-            Some(e) => Err(e),
-            None => Ok(!self.ended.is_empty()),
-        }
-    }
-
-    /// Acts upon commands that take too long.
-    #[cold]
-    #[inline(never)]
-    fn attend(&mut self) {
-        self.countdown = POLLS_TO_WATCH;
-        self.take_all();
-        let now = self.clock.now();
-        while let Some(overdue) = self.limits.next(now, &mut self.ring) {
-            match overdue {
-                Overdue::Cancel(index) => {
-                    tracing::warn!(queue = %self.id, index, "no answer: cancelled");
-                    if let Err(e) = self.ring.cancel(index) {
-                        tracing::warn!(error = %e, "cancel");
-                    }
-                }
-                Overdue::GiveUp(index) => {
-                    self.ring.give_up(index);
-                    if let Way::Block { works } = &mut self.way {
-                        works[index as usize] = None;
-                    }
-                    self.trouble = Some(self.limits.timeout(format!("command {index} on queue {}", self.id)));
-                    self.end(index, Status::ABORTED_BY_HOST, 0);
-                }
-            }
-        }
     }
 
     /// Takes all that the kernel has completed: what only its owner forgot to poll is not late.
@@ -550,8 +350,9 @@ impl KernelQueue {
         }
     }
 
+    /// Takes the next completion.
     #[inline]
-    fn pop(&mut self) -> Option<Completion> {
+    pub(crate) fn pop(&mut self) -> Option<Completion> {
         let ended = loop {
             if let Some(ended) = self.ended.pop_front() {
                 break ended;
@@ -566,23 +367,119 @@ impl KernelQueue {
     }
 }
 
+impl Wait for KernelQueue {
+    fn waiter(&self) -> &Waiter {
+        &self.waiter
+    }
+
+    fn waiter_mut(&mut self) -> &mut Waiter {
+        &mut self.waiter
+    }
+
+    #[inline]
+    fn outstanding(&self) -> usize {
+        self.ring.taken()
+    }
+
+    #[inline]
+    fn ring(&mut self) -> Result<(), Error> {
+        self.ring.send()
+    }
+
+    fn look(&mut self) -> Result<bool, Error> {
+        if self.gather() {
+            return Ok(true);
+        }
+        self.ring.look()?;
+        Ok(self.gather())
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// The kernel ends what it still has of a device that is gone.
+    fn is_over(&self) -> bool {
+        false
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn attend(&mut self) {
+        self.waiter.countdown = POLLS_TO_WATCH;
+        self.take_all();
+        self.check_time();
+    }
+
+    fn pause(&mut self, rounds: u32, _left: Duration) {
+        if rounds.is_multiple_of(64) {
+            // A virtual clock moves, as time does for whoever waits.
+            self.waiter.clock.advance(Duration::from_micros(64));
+        }
+        if rounds.is_multiple_of(256) {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn arm(&mut self) {
+        if let Some(event) = &self.event {
+            // Somebody else may sleep on it later, for what completes from now on.
+            event.drain();
+        }
+    }
+
+    fn sleep(&mut self, limit: Duration) -> Result<(), Error> {
+        self.ring.sleep(limit)?;
+        self.waiter.clock.advance(limit);
+        Ok(())
+    }
+
+    fn overdue(&mut self, now: u64) -> Option<Overdue> {
+        let overdue = self.waiter.watch.next(now, self.ring.deadlines())?;
+        // All that is late is seen to at once: none of it ends the others.
+        self.waiter.watch.look_again();
+        Some(overdue)
+    }
+
+    /// Reads and writes of the block layer are cancelled; an NVMe command is the kernel's to abort.
+    fn abort(&mut self, cid: Cid) -> Result<(), Error> {
+        match self.way {
+            Way::Block { .. } => self.ring.cancel(cid.0.into()),
+            Way::Passthrough { .. } => Ok(()),
+        }
+    }
+
+    fn give_up(&mut self, cid: Cid, _why: &Error) {
+        let index = u32::from(cid.0);
+        self.ring.give_up(index);
+        if let Way::Block { works } = &mut self.way {
+            works[index as usize] = None;
+        }
+        self.end(index, Status::ABORTED_BY_HOST, 0);
+    }
+}
+
 impl Drop for KernelQueue {
     fn drop(&mut self) {
         // What the kernel still has, it may still write: the buffers go back when it is done, and are leaked otherwise.
-        let started = self.clock.now();
+        let clock = &self.waiter.clock;
+        let started = clock.now();
+        let elapsed = || Duration::from_nanos(clock.now().saturating_sub(started));
         let mut sent = self.ring.send();
-        while self.ring.in_flight() > 0 && sent.is_ok() && self.elapsed(started) < self.abort_grace {
+        while self.ring.in_flight() > 0 && sent.is_ok() && elapsed() < self.abort_grace {
             while self.ring.reap().is_some() {}
             if self.ring.in_flight() > 0 {
                 sent = self.ring.sleep(SLEEP_MAX);
-                self.clock.advance(SLEEP_MAX);
+                clock.advance(SLEEP_MAX);
             }
         }
         if self.ring.in_flight() > 0 {
             let commands = self.ring.in_flight();
-            tracing::warn!(queue = %self.id, commands, "commands did not end: their memory stays allocated");
+            tracing::warn!(queue = %self.waiter.id, commands, "commands did not end: their memory stays allocated");
         }
-        self.device.return_queue(self.id);
+        self.device.base.return_queue(self.waiter.id);
     }
 }
 
@@ -591,34 +488,4 @@ fn unsupported(what: &str) -> Error {
     Error::Unsupported(format!(
         "{what} cannot be passed through the kernel's driver; a drive taken over with `unvme setup config` can do it"
     ))
-}
-
-/// Completions of a [`KernelQueue`]; see [`crate::Completions`].
-#[derive(Debug)]
-pub struct KernelCompletions<'a> {
-    queue: &'a mut KernelQueue,
-    left: usize,
-    found: bool,
-}
-
-impl Iterator for KernelCompletions<'_> {
-    type Item = Completion;
-
-    #[inline]
-    fn next(&mut self) -> Option<Completion> {
-        if self.left == 0 {
-            return None;
-        }
-        let completion = self.queue.pop()?;
-        self.left -= 1;
-        self.found = true;
-        Some(completion)
-    }
-}
-
-impl Drop for KernelCompletions<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.queue.countdown -= if self.found { 1 } else { IDLE_POLL_COST };
-    }
 }

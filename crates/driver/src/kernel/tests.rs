@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unvme_spec::nvm::{AccessFlags, BlockRange, Command};
-use unvme_spec::{Fuse, Lba, Nsid, Sqe, Status, admin, fdp};
+use unvme_spec::{Fuse, Lba, Nsid, Qid, Sqe, Status, admin, fdp};
 
 use super::*;
 use crate::controller::Host;
-use crate::queue::{CompletionMode, DataPointers, Queue, QueueOptions};
+use crate::{CompletionMode, DataPointers, Queue, QueueOptions};
 use crate::{Controller, Namespace, WriteOptions};
 
 /// Beside the program, and not in /tmp, which may be a file system without direct I/O.

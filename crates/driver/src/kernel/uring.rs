@@ -13,7 +13,7 @@ use io_uring::squeue::Entry128;
 use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 use unvme_bus::{AddressSpace, DmaBuf, EventFd};
-use unvme_spec::Sqe;
+use unvme_spec::{Cid, Sqe};
 
 use super::errno;
 use super::fixed::FixedBuffers;
@@ -74,7 +74,7 @@ struct Slot {
     /// The kernel has an operation of it.
     in_flight: bool,
     taken: bool,
-    /// The submitter's note, see [`super::overdue`]; 0 in the beginning.
+    /// Kept by [`crate::watch`]; 0 when it has not seen the command yet.
     deadline: u64,
 }
 
@@ -385,10 +385,12 @@ impl Uring {
         self.send()
     }
 
-    /// The slots whose operation the kernel has, each with the submitter's note.
-    pub(super) fn deadlines(&mut self) -> impl Iterator<Item = (u32, &mut u64)> {
+    /// The slots whose operation the kernel has, each with its deadline, which starts at 0.
+    pub(super) fn deadlines(&mut self) -> impl Iterator<Item = (Cid, &mut u64)> {
         let indexed = self.slots.iter_mut().enumerate();
-        indexed.filter(|(_, slot)| slot.in_flight).map(|(index, slot)| (index as u32, &mut slot.deadline))
+        indexed
+            .filter(|(_, slot)| slot.in_flight)
+            .map(|(index, slot)| (Cid(index as u16), &mut slot.deadline))
     }
 }
 

@@ -6,8 +6,8 @@ use unvme_spec::samsung_kv::{
 };
 
 use super::command::Need;
-use super::{KvCommand, KvKey, KvNamespace, StoreOptions};
-use crate::{DmaBuf, Error};
+use super::{KvKey, KvNamespace, StoreOptions};
+use crate::{DmaBuf, Error, KvCommand};
 
 /// What a command in a batch takes at most besides its key and value: reserved bytes in front, and padding of the two.
 const BATCH_COMMAND_BYTES: usize = 3 * 64;

@@ -1,12 +1,13 @@
 //! Commands of either dialect.
 
+use unvme_spec::kv;
 use unvme_spec::samsung_kv::{
     self, IterateType, Prefix, Target, ValueSize, delete_option, retrieve_option, store_option,
 };
-use unvme_spec::{Sqe, kv};
 
 use super::KvNamespace;
 use crate::Error;
+use crate::command::KvCommand;
 
 /// A key, and the keyspace it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,36 +77,6 @@ impl StoreOptions {
             StoreCondition::IfNotExists => store_option::IDEMPOTENT,
         };
         condition | if self.compress { store_option::COMPRESS } else { 0 }
-    }
-}
-
-/// A checked command, for [`crate::Queue::submit_kv`]: the entry, and what does not fit in it.
-#[derive(Clone, Copy, Debug)]
-pub struct KvCommand<'a> {
-    pub(crate) sqe: Sqe,
-    /// Bytes of the data buffer that the command moves.
-    pub(crate) bytes: usize,
-    /// The key, when it has to travel in memory.
-    pub(crate) long_key: Option<&'a [u8]>,
-    /// The vendor commands know no SGLs.
-    pub(crate) is_prp_only: bool,
-}
-
-impl KvCommand<'_> {
-    /// The entry. The address of a key that travels in memory is the queue's to fill in, as are the command identifier
-    /// and the data pointer.
-    pub fn sqe(&self) -> &Sqe {
-        &self.sqe
-    }
-
-    /// Bytes of the data buffer that the command moves.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    #[inline(always)]
-    fn standard(sqe: Sqe, bytes: usize) -> Self {
-        Self { sqe, bytes, long_key: None, is_prp_only: false }
     }
 }
 

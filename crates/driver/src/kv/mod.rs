@@ -27,7 +27,7 @@ use unvme_spec::{Nsid, Status, admin, kv};
 use zerocopy::FromBytes;
 
 pub use batch::KvBatchOp;
-pub use command::{KvCommand, KvKey, StoreCondition, StoreOptions};
+pub use command::{KvKey, StoreCondition, StoreOptions};
 pub use status::KvVerdict;
 
 use crate::{Controller, Error, LogRequest, QueueOptions};
@@ -123,7 +123,7 @@ impl KvNamespace {
                 "namespace {nsid} has command set {set:#04x} and no key-value commands"
             )));
         }
-        let transfer_bytes_max = controller.transfer_bytes_max()?;
+        let transfer_bytes_max = controller.transfer_bytes_max();
         let mut namespace = Self {
             nsid,
             standard,

@@ -4,6 +4,7 @@ use unvme_spec::samsung_kv::{IterateType, KeyspaceField, Prefix, batch_result};
 use unvme_spec::{Nsid, Sqe, Status, samsung_kv};
 
 use super::*;
+use crate::KvCommand;
 
 /// A namespace 7 with both dialects and 256 MiB transfers.
 fn both() -> KvNamespace {

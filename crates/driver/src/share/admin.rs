@@ -17,7 +17,7 @@ use unvme_spec::{Cqe, Sqe, Status};
 
 use super::queues::Queues;
 use super::rings::is_mapped;
-use crate::device::Device;
+use crate::pcie::Device;
 
 /// Asynchronous Event Requests a client may have outstanding.
 const EVENT_REQUESTS_MAX: usize = 16;
@@ -140,7 +140,7 @@ impl Desk<'_> {
         match set.fid {
             fid::NUMBER_OF_QUEUES => {
                 // All identifiers the drive has: which of them are free shows when queues are created.
-                let all = u16::try_from(self.device.queues_max()).unwrap_or(u16::MAX);
+                let all = u16::try_from(self.device.base.queues_max()).unwrap_or(u16::MAX);
                 let all_z = all.saturating_sub(1);
                 let granted = NumberOfQueues::new().with_submission_z(all_z).with_completion_z(all_z);
                 Fate::Answer(Status::SUCCESS, u64::from(granted.into_bits()))

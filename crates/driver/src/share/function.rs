@@ -16,8 +16,8 @@ use super::queues::Queues;
 use super::registers::{Registers, Written};
 use super::state::State;
 use crate::Error;
-use crate::device::Device;
-use crate::pace::Pace;
+use crate::pcie::Device;
+use crate::pcie::Pace;
 
 /// Offset of the doorbells in BAR 0.
 const DOORBELLS: usize = regs::offset::DOORBELLS as usize;
@@ -52,9 +52,9 @@ impl SharedController {
             // While this is held no reset is under way: whatever the last owner of the window had given the drive is forgotten.
             let life = device.lifecycle();
             life.check()?;
-            device.epoch.load(Ordering::Acquire)
+            device.base.epoch()
         };
-        let pairs = device.queues_max().saturating_add(1);
+        let pairs = device.base.queues_max().saturating_add(1);
         let doorbell_bytes = pairs.saturating_mul(8).next_multiple_of(PAGE_BYTES);
         let shared = Region::shared("unvme-shared-bar0", DOORBELLS.saturating_add(doorbell_bytes))?;
         let page = shared.slice(DOORBELLS, doorbell_bytes);
@@ -68,7 +68,7 @@ impl SharedController {
             0 => 0,
             _ => device.registers.read32(regs::offset::CRTO)?,
         };
-        let registers = Registers::new(device.cap, device.version, Crto::from_bits(crto));
+        let registers = Registers::new(device.cap, device.base.limits().version, Crto::from_bits(crto));
         let config = ConfigSpace::new(&*device.function, vectors, table as u32, pending as u32)?;
         let queues = Queues::new(Arc::clone(&device), page, vectors);
         let memory = AddressSpace::new();
@@ -103,7 +103,7 @@ impl SharedController {
     /// True when the drive still has what this client gave it.
     fn is_current(&self) -> bool {
         !self.gone.load(Ordering::Acquire)
-            && self.device.epoch.load(Ordering::Acquire) == self.epoch
+            && self.device.base.epoch() == self.epoch
             && !self.device.function.is_gone()
     }
 
@@ -153,9 +153,9 @@ impl SharedController {
             return;
         }
         state.begin_reset();
-        let mut pace = Pace::new(&self.device, self.device.options.admin_timeout);
+        let mut pace = Pace::new(&self.device, self.device.base.options.admin_timeout);
         while !state.is_idle() {
-            self.turn(&mut state, &self.device.clock);
+            self.turn(&mut state, self.device.clock());
             if state.lost {
                 return;
             }
@@ -169,7 +169,7 @@ impl SharedController {
             }
         }
         // One more, which notices that nothing is left.
-        self.turn(&mut state, &self.device.clock);
+        self.turn(&mut state, self.device.clock());
         state.registers.reset(true);
     }
 

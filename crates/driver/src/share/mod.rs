@@ -47,7 +47,7 @@ use unvme_bus::mem::HUGE_PAGE_BYTES;
 
 pub use self::function::SharedController;
 use crate::controller::Host;
-use crate::device::Device;
+use crate::pcie::Device;
 use crate::{Controller, Error};
 
 /// Processes that can share a drive with its holder at a time.

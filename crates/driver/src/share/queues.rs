@@ -8,7 +8,7 @@ use unvme_bus::{Clock, Doorbell, EventFd, Region};
 use unvme_spec::{Qid, Status};
 
 use super::rings::Broken;
-use crate::device::Device;
+use crate::pcie::Device;
 
 /// Bytes of the two doorbells of a queue pair in the client's page.
 const PAIR_BYTES: usize = 8;
@@ -191,7 +191,7 @@ impl Queues {
 
     fn claim(&mut self, qid: Qid) -> Result<(), Status> {
         let is_possible = qid != Qid::ADMIN && self.place(qid.0, true).is_some();
-        if is_possible && (self.claimed.contains(&qid.0) || self.device.claim_queue(qid)) {
+        if is_possible && (self.claimed.contains(&qid.0) || self.device.base.queues.claim(qid.0.into())) {
             self.claimed.insert(qid.0);
             return Ok(());
         }

@@ -13,7 +13,7 @@ use super::queues::Queues;
 use super::registers::Registers;
 use super::rings::{AdminRings, Broken};
 use crate::Error;
-use crate::device::Device;
+use crate::pcie::Device;
 
 /// Commands of one client that the drive has at a time. The admin queue is everybody's.
 const FORWARDED_MAX: usize = 4;

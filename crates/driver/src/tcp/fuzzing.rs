@@ -9,7 +9,7 @@ use super::TcpDigests;
 use super::link::{Link, LinkConfig, Manner};
 use super::pdu::{self, Agreement};
 use crate::Error;
-use crate::queue::Payload;
+use crate::command::Payload;
 
 /// Bytes of the commands that are outstanding: a read and a write of each.
 const TRANSFERS: [usize; 4] = [512, 4096, 20_000, 64 << 10];
@@ -65,7 +65,7 @@ fn busy(agreed: Agreement) -> Result<Link, Error> {
         for (token, opcode) in [(2 * at, nvm::opcode::READ), (2 * at + 1, nvm::opcode::WRITE)] {
             let sqe = Sqe { opcode, nsid: 1, ..Sqe::default() };
             let manner = Manner { token: token as u64, ..Manner::default() };
-            link.submit(sqe, Some(Payload::whole(pool.alloc(bytes)?)), manner).map_err(|(e, _)| e)?;
+            link.submit(sqe, Some(Payload::whole(pool.alloc(bytes)?)), manner)?;
         }
     }
     link.pretend_sent(agreed);

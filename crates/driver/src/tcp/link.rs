@@ -6,8 +6,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use unvme_bus::PoolId;
 use unvme_bus::socket::{Piece, Room};
-use unvme_bus::{DmaBuf, PoolId};
 use unvme_fabric::Stream;
 use unvme_spec::command::{self, Access, Changes, CommandSet, Direction, Facts, is_vendor_specific};
 use unvme_spec::identify::csi;
@@ -20,15 +20,14 @@ use super::outbox::Outbox;
 use super::pdu::{self, Agreement, Fault, Head, R2TS_MAX};
 use super::slots::{Order, Slot, Slots, Stage};
 use crate::Error;
-use crate::pair::{FOREIGN_BUFFER, NO_KEY_MEMORY};
-use crate::queue::{Completion, Payload};
+use crate::command::{Completion, NO_KEY_MEMORY, Payload, Rejected};
 
 /// A command is sent again so many times at most: a target that breaks over a command gets it no more.
 const RESENDS_MAX: u8 = 8;
 
 /// Why a connection does not work any more.
 #[derive(Clone, Debug)]
-pub(super) enum Broken {
+pub(crate) enum Broken {
     /// It was lost: the other side has closed it, or the network has.
     Lost(String),
     /// The target broke the protocol.
@@ -50,29 +49,29 @@ struct Ended {
 }
 
 /// What a link is made of.
-pub(super) struct LinkConfig {
-    pub(super) depth: u16,
-    pub(super) is_admin: bool,
+pub(crate) struct LinkConfig {
+    pub(crate) depth: u16,
+    pub(crate) is_admin: bool,
     /// Memory for a long key in every slot.
-    pub(super) long_keys: bool,
-    pub(super) pool: PoolId,
-    pub(super) transfer_bytes_max: usize,
+    pub(crate) long_keys: bool,
+    pub(crate) pool: PoolId,
+    pub(crate) transfer_bytes_max: usize,
 }
 
 /// What a command is submitted with besides its entry.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Manner<'a> {
-    pub(super) token: u64,
+pub(crate) struct Manner<'a> {
+    pub(crate) token: u64,
     /// The key, when it is not in the entry.
-    pub(super) long_key: Option<&'a [u8]>,
+    pub(crate) long_key: Option<&'a [u8]>,
     /// A key-value command: a success may come with less data than the buffer takes.
-    pub(super) is_kv: bool,
+    pub(crate) is_kv: bool,
     /// Data for the host comes in whole dwords, up to three bytes beyond what was asked for.
-    pub(super) whole_dwords: bool,
+    pub(crate) whole_dwords: bool,
 }
 
 /// The slots of a queue and, while there is one, its connection.
-pub(super) struct Link {
+pub(crate) struct Link {
     slots: Slots,
     outbox: Outbox,
     inbox: Inbox,
@@ -84,11 +83,11 @@ pub(super) struct Link {
     over: Option<Broken>,
     is_admin: bool,
     pool: PoolId,
-    pub(super) transfer_bytes_max: usize,
+    pub(crate) transfer_bytes_max: usize,
 }
 
 impl Link {
-    pub(super) fn new(config: &LinkConfig) -> Self {
+    pub(crate) fn new(config: &LinkConfig) -> Self {
         let outbox = Outbox::new(config.depth, config.long_keys);
         Self {
             slots: Slots::new(config.depth, config.long_keys),
@@ -105,26 +104,26 @@ impl Link {
     }
 
     #[inline]
-    pub(super) fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.slots.capacity()
     }
 
     #[inline]
-    pub(super) fn outstanding(&self) -> usize {
+    pub(crate) fn outstanding(&self) -> usize {
         self.slots.taken()
     }
 
-    pub(super) fn stream(&self) -> Option<&Stream> {
+    pub(crate) fn stream(&self) -> Option<&Stream> {
         self.stream.as_ref()
     }
 
     /// Whether something waits that the connection did not take.
-    pub(super) fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.stream.is_some() && !self.outbox.is_empty()
     }
 
     /// Goes on with a connection. What has been submitted in the meantime is sent with the next [`Link::flush`].
-    pub(super) fn attach(&mut self, stream: Stream, agreed: Agreement, in_capsule_bytes: u32) {
+    pub(crate) fn attach(&mut self, stream: Stream, agreed: Agreement, in_capsule_bytes: u32) {
         self.outbox.clear();
         self.outbox.agreed = agreed;
         self.outbox.in_capsule_bytes = in_capsule_bytes;
@@ -150,12 +149,12 @@ impl Link {
     }
 
     /// Lets go of the connection as it is.
-    pub(super) fn take_stream(&mut self) -> Option<Stream> {
+    pub(crate) fn take_stream(&mut self) -> Option<Stream> {
         self.stream.take()
     }
 
     /// Ends the connection.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         if let Some(mut stream) = self.stream.take() {
             stream.finish();
         }
@@ -177,7 +176,7 @@ impl Link {
 
     /// After the connection has ended: what can be sent again waits for the next one, the rest has ended. So have those
     /// that waited and were about the association that has ended.
-    pub(super) fn requeue(&mut self, resends: bool) {
+    pub(crate) fn requeue(&mut self, resends: bool) {
         let Self { slots, outbox, ended, is_admin, .. } = self;
         outbox.waiting.retain(|&index| match slots.get_mut(index) {
             Some(slot) if slot.stage == Stage::Waiting => {
@@ -209,7 +208,7 @@ impl Link {
     }
 
     /// Ends every command that has not ended, those that were never sent among them.
-    pub(super) fn abort_all(&mut self) {
+    pub(crate) fn abort_all(&mut self) {
         self.requeue(false);
         while let Some(index) = self.outbox.waiting.pop_front() {
             if let Some(slot) = self.slots.get_mut(index) {
@@ -220,7 +219,7 @@ impl Link {
     }
 
     /// Takes a command back that has not been sent: it ends. One that has been is left as it is.
-    pub(super) fn cancel(&mut self, token: u64) {
+    pub(crate) fn cancel(&mut self, token: u64) {
         let mut waiting = self.slots.busy().filter(|(_, slot)| slot.stage == Stage::Waiting);
         let Some((index, slot)) = waiting.find(|(_, slot)| slot.token == token) else { return };
         slot.stage = Stage::Ended;
@@ -234,26 +233,19 @@ impl Link {
     /// # Errors
     /// Why not, and the buffer: [`Error::InvalidArgument`], [`Error::Full`].
     #[inline]
-    pub(super) fn submit(
+    pub(crate) fn submit(
         &mut self,
         sqe: Sqe,
         payload: Option<Payload>,
         manner: Manner<'_>,
-    ) -> Result<(), (Error, Option<DmaBuf>)> {
+    ) -> Result<(), Rejected> {
         if manner.long_key.is_some()
             && let Some(error) = self.refuse_long_key()
         {
-            return Err((error, payload.map(|payload| payload.buf)));
+            return Err(Rejected { error, buf: payload.map(|payload| payload.buf) });
         }
-        let (buf, bytes) = match payload {
-            Some(Payload { buf, bytes }) => {
-                if bytes > buf.len() || bytes > self.transfer_bytes_max || buf.pool() != self.pool {
-                    return Err((self.refuse(&buf, bytes), Some(buf)));
-                }
-                (Some(buf), bytes as u32)
-            }
-            None => (None, 0),
-        };
+        let payload = payload.map(|payload| payload.check(self.transfer_bytes_max, self.pool)).transpose()?;
+        let (buf, bytes) = payload.map_or((None, 0), |payload| (Some(payload.buf), payload.bytes as u32));
         let direction = match bytes {
             0 => Direction::None,
             _ => direction(&sqe),
@@ -273,7 +265,7 @@ impl Link {
                 self.outbox.waiting.push_back(index);
                 Ok(())
             }
-            Err(buf) => Err((Error::Full { capacity: self.capacity() as u32 }, buf)),
+            Err(buf) => Err(Rejected { error: Error::Full { capacity: self.capacity() as u32 }, buf }),
         }
     }
 
@@ -290,25 +282,12 @@ impl Link {
         })
     }
 
-    #[cold]
-    fn refuse(&self, buf: &DmaBuf, bytes: usize) -> Error {
-        Error::InvalidArgument(if bytes > buf.len() || bytes > self.transfer_bytes_max {
-            format!(
-                "the transfer is longer than its buffer ({} bytes) or than the limit of {} bytes",
-                buf.len(),
-                self.transfer_bytes_max
-            )
-        } else {
-            FOREIGN_BUFFER.to_owned()
-        })
-    }
-
     /// Sends what waits, as far as the connection takes it.
     ///
     /// # Errors
     /// The connection is broken.
     #[inline]
-    pub(super) fn flush(&mut self) -> Result<(), Broken> {
+    pub(crate) fn flush(&mut self) -> Result<(), Broken> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         if self.outbox.is_empty() {
             return Ok(());
@@ -334,7 +313,7 @@ impl Link {
 
     /// Begins a round of looking: what the connection has shown to hold nothing is asked again.
     #[inline]
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.is_drained = false;
     }
 
@@ -344,7 +323,7 @@ impl Link {
     /// # Errors
     /// The connection is broken. Completions that came before are taken first.
     #[inline]
-    pub(super) fn look(&mut self) -> Result<bool, Broken> {
+    pub(crate) fn look(&mut self) -> Result<bool, Broken> {
         if !self.ended.is_empty() {
             return Ok(true);
         }
@@ -506,7 +485,7 @@ impl Link {
 
     /// Takes a completion that is there.
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<Completion> {
+    pub(crate) fn pop(&mut self) -> Option<Completion> {
         let Ended { index, status, result } = self.ended.pop_front()?;
         let (token, buf) = self.slots.finish(index)?;
         Some(Completion { token, status, result, buf })
@@ -514,24 +493,24 @@ impl Link {
 
     /// Whether [`Link::pop`] has something.
     #[inline]
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         !self.ended.is_empty()
     }
 
     /// The commands the target has, each with its deadline, which starts at 0.
-    pub(super) fn deadlines(&mut self) -> impl Iterator<Item = (Cid, &mut u64)> {
+    pub(crate) fn deadlines(&mut self) -> impl Iterator<Item = (Cid, &mut u64)> {
         self.slots.deadlines()
     }
 
     /// As if a connection had taken all that waits.
-    pub(super) fn pretend_sent(&mut self, agreed: Agreement) {
+    pub(crate) fn pretend_sent(&mut self, agreed: Agreement) {
         self.inbox.clear(agreed);
         self.outbox.agreed = agreed;
         self.outbox.pretend_sent(&mut self.slots);
     }
 
     /// As if a connection had held `bytes`: acts upon them, and counts what ended by its token.
-    pub(super) fn pretend_received(&mut self, mut bytes: &[u8], ended: &mut [u32]) -> Result<(), Broken> {
+    pub(crate) fn pretend_received(&mut self, mut bytes: &[u8], ended: &mut [u32]) -> Result<(), Broken> {
         self.is_drained = true;
         while !bytes.is_empty() {
             let from = |rooms: &mut [Room<'_>]| {
@@ -556,7 +535,7 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::Timeout`], [`Error::Unreachable`] when the connection is lost, [`Error::Protocol`].
-    pub(super) fn call(
+    pub(crate) fn call(
         &mut self,
         what: &str,
         sqe: Sqe,
@@ -564,7 +543,7 @@ impl Link {
         limit: Duration,
     ) -> Result<Completion, Error> {
         let manner = Manner { token: CALL_TOKEN, ..Manner::default() };
-        self.submit(sqe, payload, manner).map_err(|(e, _)| e)?;
+        self.submit(sqe, payload, manner)?;
         let deadline = Instant::now() + limit;
         self.flush().map_err(|e| broken(what, e))?;
         loop {
@@ -585,7 +564,7 @@ impl Link {
     }
 
     /// Sleeps until something arrives, or can be sent, or `limit` has passed.
-    pub(super) fn rest(&self, limit: Duration) {
+    pub(crate) fn rest(&self, limit: Duration) {
         if let Some(stream) = &self.stream
             && !stream.has_buffered()
         {
@@ -600,7 +579,7 @@ const CLOSED: u16 = 0;
 /// Of the one command of [`Link::call`].
 const CALL_TOKEN: u64 = u64::MAX;
 
-pub(super) fn await_ready(stream: &Stream, flags: PollFlags, limit: Duration) {
+pub(crate) fn await_ready(stream: &Stream, flags: PollFlags, limit: Duration) {
     let limit = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
     // Whoever waits looks again afterwards, whatever has ended the sleep.
     let _ = poll(&mut [PollFd::new(stream, flags)], Some(&limit));

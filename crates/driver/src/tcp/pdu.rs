@@ -13,25 +13,25 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use unvme_fabric::Digest;
 
 /// Bytes of a common header.
-pub(super) const COMMON_BYTES: usize = size_of::<CommonHeader>();
+pub(crate) const COMMON_BYTES: usize = size_of::<CommonHeader>();
 /// Bytes of the header of data, and of an R2T.
 const DATA_BYTES: usize = size_of::<DataHeader>();
 /// Bytes of both initialization PDUs.
-pub(super) const INIT_BYTES: usize = size_of::<IcResp>();
+pub(crate) const INIT_BYTES: usize = size_of::<IcResp>();
 /// Longest header with its digest that a controller sends after the initialization: a PDO reaches that far.
-pub(super) const HEAD_BYTES_MAX: usize = 256;
+pub(crate) const HEAD_BYTES_MAX: usize = 256;
 /// R2Ts for one command at a time that we take.
-pub(super) const R2TS_MAX: u16 = 4;
+pub(crate) const R2TS_MAX: u16 = 4;
 
 /// What both ends have agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Agreement {
-    pub(super) header_digest: bool,
-    pub(super) data_digest: bool,
+pub(crate) struct Agreement {
+    pub(crate) header_digest: bool,
+    pub(crate) data_digest: bool,
     /// Data to the controller starts at a multiple of this many bytes, a power of two or not: 4 to 128.
-    pub(super) alignment: u32,
+    pub(crate) alignment: u32,
     /// Most bytes of data in one PDU to the controller.
-    pub(super) data_bytes_max: u32,
+    pub(crate) data_bytes_max: u32,
 }
 
 impl Agreement {
@@ -40,7 +40,7 @@ impl Agreement {
     }
 
     /// Bytes of the digest after data.
-    pub(super) fn data_digest_bytes(self) -> usize {
+    pub(crate) fn data_digest_bytes(self) -> usize {
         if self.data_digest { DIGEST_BYTES } else { 0 }
     }
 
@@ -53,26 +53,26 @@ impl Agreement {
 
 /// Why a connection cannot go on; what the target is told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     /// FES, see [`fatal_error`].
-    pub(super) status: u16,
+    pub(crate) status: u16,
     /// FEI.
-    pub(super) information: u32,
-    pub(super) what: String,
+    pub(crate) information: u32,
+    pub(crate) what: String,
 }
 
 impl Fault {
-    pub(super) fn field(offset: u32, what: impl Into<String>) -> Self {
+    pub(crate) fn field(offset: u32, what: impl Into<String>) -> Self {
         Self { status: fatal_error::INVALID_HEADER_FIELD, information: offset, what: what.into() }
     }
 
-    pub(super) fn of(status: u16, what: impl Into<String>) -> Self {
+    pub(crate) fn of(status: u16, what: impl Into<String>) -> Self {
         Self { status, information: 0, what: what.into() }
     }
 }
 
 /// Our Initialize Connection Request.
-pub(super) fn ic_req(wanted: super::TcpDigests) -> [u8; INIT_BYTES] {
+pub(crate) fn ic_req(wanted: super::TcpDigests) -> [u8; INIT_BYTES] {
     let mut request = IcReq::new_zeroed();
     request.ch = common(pdu_type::IC_REQ, 0, INIT_BYTES, 0, INIT_BYTES);
     request.pfv = PDU_FORMAT_VERSION.into();
@@ -88,7 +88,7 @@ pub(super) fn ic_req(wanted: super::TcpDigests) -> [u8; INIT_BYTES] {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn ic_resp(bytes: &[u8; INIT_BYTES], wanted: super::TcpDigests) -> Result<Agreement, Fault> {
+pub(crate) fn ic_resp(bytes: &[u8; INIT_BYTES], wanted: super::TcpDigests) -> Result<Agreement, Fault> {
     let response = IcResp::read_from_bytes(bytes)
         .map_err(|_| Fault::of(fatal_error::SEQUENCE_ERROR, "no Initialize Connection Response"))?;
     let ch = response.ch;
@@ -131,7 +131,7 @@ pub(super) fn ic_resp(bytes: &[u8; INIT_BYTES], wanted: super::TcpDigests) -> Re
 
 /// What comes from a controller after the initialization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Head {
+pub(crate) enum Head {
     Response(Cqe),
     Data { cid: u16, offset: u32, bytes: u32, is_last: bool, is_success: bool },
     Ask { cid: u16, tag: u16, offset: u32, bytes: u32 },
@@ -142,7 +142,7 @@ pub(super) enum Head {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn head(bytes: &[u8], agreed: Agreement) -> Result<Option<(Head, usize)>, Fault> {
+pub(crate) fn head(bytes: &[u8], agreed: Agreement) -> Result<Option<(Head, usize)>, Fault> {
     let Ok((ch, _)) = CommonHeader::read_from_prefix(bytes) else { return Ok(None) };
     let (hlen, plen) = (usize::from(ch.hlen), ch.plen.get() as usize);
     let expected = match ch.pdu_type {
@@ -252,13 +252,13 @@ fn refused(bytes: &[u8]) -> Fault {
 }
 
 /// What a Terminate Request of the controller says.
-pub(super) fn terminate_text(status: u16, information: u32) -> String {
+pub(crate) fn terminate_text(status: u16, information: u32) -> String {
     let name = fatal_error::name(status, true).unwrap_or("unknown status");
     format!("the target has ended the connection: {name} ({status:#04x}, information {information:#x})")
 }
 
 /// Writes a Command Capsule's header for `sqe` with `bytes` of in-capsule data, up to where the data starts.
-pub(super) fn capsule(out: &mut Vec<u8>, sqe: &Sqe, bytes: u32, agreed: Agreement) {
+pub(crate) fn capsule(out: &mut Vec<u8>, sqe: &Sqe, bytes: u32, agreed: Agreement) {
     let start = if bytes > 0 { agreed.data_offset(CAPSULE_CMD_BYTES) } else { 0 };
     let digest = if bytes > 0 { agreed.data_digest_bytes() } else { 0 };
     let length = match bytes {
@@ -279,7 +279,7 @@ pub(super) fn capsule(out: &mut Vec<u8>, sqe: &Sqe, bytes: u32, agreed: Agreemen
 }
 
 /// Writes the header of data to the controller.
-pub(super) fn data_head(out: &mut Vec<u8>, part: &DataPart, agreed: Agreement) {
+pub(crate) fn data_head(out: &mut Vec<u8>, part: &DataPart, agreed: Agreement) {
     let start = agreed.data_offset(DATA_BYTES);
     let length = start.saturating_add(part.bytes as usize).saturating_add(agreed.data_digest_bytes());
     let mut bits = if agreed.header_digest { flags::HEADER_DIGEST } else { 0 };
@@ -302,17 +302,17 @@ pub(super) fn data_head(out: &mut Vec<u8>, part: &DataPart, agreed: Agreement) {
 
 /// A part of a command's data, for the controller.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DataPart {
-    pub(super) cid: u16,
-    pub(super) tag: u16,
-    pub(super) offset: u32,
-    pub(super) bytes: u32,
+pub(crate) struct DataPart {
+    pub(crate) cid: u16,
+    pub(crate) tag: u16,
+    pub(crate) offset: u32,
+    pub(crate) bytes: u32,
     /// The last of its R2T.
-    pub(super) is_last: bool,
+    pub(crate) is_last: bool,
 }
 
 /// Our Terminate Request, with the header that was wrong, as much as there is of it.
-pub(super) fn terminate(fault: &Fault, wrong: &[u8]) -> Vec<u8> {
+pub(crate) fn terminate(fault: &Fault, wrong: &[u8]) -> Vec<u8> {
     let wrong = wrong.get(..TERMINATE_DATA_BYTES_MAX).unwrap_or(wrong);
     let header = size_of::<TermReq>();
     let mut it = TermReq::new_zeroed();
@@ -340,7 +340,7 @@ fn common(pdu_type: u8, flags: u8, hlen: usize, pdo: usize, plen: usize) -> Comm
 
 /// The data pointer of a command: its data is in the capsule, so many bytes from the start of what is there, or travels by
 /// itself.
-pub(super) fn data_pointer(bytes: u32, in_capsule: Option<u32>) -> [u64; 2] {
+pub(crate) fn data_pointer(bytes: u32, in_capsule: Option<u32>) -> [u64; 2] {
     let descriptor = match in_capsule {
         Some(offset) => Descriptor::in_capsule(offset.into(), bytes),
         None => Descriptor::transport_block(bytes),

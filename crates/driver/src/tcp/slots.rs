@@ -5,7 +5,7 @@ use unvme_spec::command::Direction;
 use unvme_spec::samsung_kv::KEY_CAPSULE_BYTES;
 use unvme_spec::{Cid, Sqe, Status, kv};
 
-/// Command identifier: slot index in bits 11:0, count of reuse in bits 15:12, as in [`crate::pair`].
+/// Command identifier: slot index in bits 11:0, count of reuse in bits 15:12, as in [`crate::pcie`].
 const INDEX_MASK: u16 = 0x0fff;
 const GENERATION_ONE: u16 = 0x1000;
 /// End of the list of free slots.

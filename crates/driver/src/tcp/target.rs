@@ -40,7 +40,7 @@ pub struct Reconnect {
 
 impl Reconnect {
     /// How long to wait after a wait of `delay` was in vain.
-    pub(super) fn after(&self, delay: Duration) -> Duration {
+    pub(crate) fn after(&self, delay: Duration) -> Duration {
         delay.saturating_mul(2).clamp(self.first_delay, self.delay_max)
     }
 }
@@ -108,7 +108,7 @@ impl TcpTarget {
 
     /// # Errors
     /// [`Error::InvalidArgument`] for what no target would take.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         for (what, name) in [("the subsystem", &self.nqn), ("the host", &self.host_identity.nqn)] {
             if name.is_empty() || nqn_bytes(name).is_none() {
                 return Err(Error::InvalidArgument(format!(
@@ -136,7 +136,7 @@ impl TcpTarget {
     }
 
     /// What errors call it.
-    pub(super) fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
             false => format!("{}:{}", self.host, self.port),

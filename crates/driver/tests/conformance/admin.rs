@@ -48,7 +48,7 @@ pub(crate) fn a_long_log_is_read_in_pieces_that_fit_together(transport: Transpor
     // Commands Supported and Effects, 4 bytes per opcode, by commands that transfer one page each.
     let options = ControllerOptions { transfer_bytes_max: 4096, ..rig.options() };
     let controller = Controller::open(rig.function.clone(), options).unwrap();
-    assert_eq!(controller.transfer_bytes_max().unwrap(), 4096);
+    assert_eq!(controller.transfer_bytes_max(), 4096);
     let request = LogRequest { lid: lid::COMMANDS_SUPPORTED, bytes: 4096, ..LogRequest::default() };
     let whole = controller.get_log(&request).unwrap();
     // Admin opcode 06h, Identify: supported (bit 0).

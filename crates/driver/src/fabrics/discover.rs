@@ -9,10 +9,10 @@ use zerocopy::FromBytes;
 use std::sync::Arc;
 
 use super::admin::ADMIN_DEPTH;
-use super::bring_up::enable_discovery;
+use super::associate::enable_discovery;
 use super::connect::{Connection, Role};
-use super::target::TcpTarget;
 use crate::Error;
+use crate::tcp::TcpTarget;
 
 /// Records of one log page at most.
 pub(super) const RECORDS_MAX: u64 = 4096;

@@ -14,14 +14,13 @@ use zerocopy::FromBytes;
 
 use super::admin::ADMIN_DEPTH;
 use super::connect::{Connection, Role};
-use super::pdu::Agreement;
-use super::target::TcpTarget;
-use crate::controller::ControllerOptions;
-use crate::device::{CAP_CSS_NVM, CAP_CSS_PROFILE};
-use crate::lifecycle::{
-    IO_QUEUES_MAX, IOCQES, IOSQES, events_request, queues_granted, queues_request, set_feature,
+use crate::base::Limits;
+use crate::bring_up::{
+    CAP_CSS_NVM, CAP_CSS_PROFILE, IO_QUEUES_MAX, IOCQES, IOSQES, best_profile, events_request,
+    queues_granted, queues_request, set_feature,
 };
-use crate::queue::DEPTH_MAX;
+use crate::options::{ControllerOptions, DEPTH_MAX};
+use crate::tcp::{Agreement, TcpTarget};
 use crate::{Error, limits};
 
 /// Time between two looks at CSTS.
@@ -32,26 +31,27 @@ const READY_UNIT: Duration = Duration::from_millis(500);
 const CAPSULE_UNIT_BYTES: u32 = 16;
 const SQE_BYTES: u32 = 64;
 
-/// What the driver needs to know of the controller, read with each association.
+/// What the driver needs to know of an association, besides the limits of its controller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) identity: Identity,
     pub(super) cntlid: u16,
-    pub(super) cap: Cap,
     /// CC as it enables the controller.
     pub(super) cc: Cc,
-    pub(super) version: u32,
-    /// Longest transfer in bytes: MDTS or the options, whichever is less.
-    pub(super) transfer_bytes_max: usize,
-    pub(super) firmware_piece_bytes: usize,
     /// Most bytes of data that travel with an I/O command.
     pub(super) in_capsule_bytes: u32,
     /// I/O queues that were granted.
     pub(super) queues: u16,
-    /// Most commands of a queue.
-    pub(super) depth_max: u16,
     /// Asynchronous Event Requests the controller takes.
     pub(super) events: u32,
+}
+
+/// A new association, and the connection of its admin queue.
+pub(super) struct Association {
+    pub(super) facts: Facts,
+    pub(super) limits: Limits,
+    pub(super) stream: Stream,
+    pub(super) agreed: Agreement,
 }
 
 /// What a device is known by after a reconnection.
@@ -71,7 +71,7 @@ pub(super) fn associate(
     options: &ControllerOptions,
     pool: &DmaPool,
     wanted: u16,
-) -> Result<(Facts, Stream, Agreement), Error> {
+) -> Result<Association, Error> {
     let mut connection = Connection::open(target, pool, Role::admin(ADMIN_DEPTH + 1))?;
     let (cap, cc) = enable(&mut connection, &options.clock)?;
     let version = connection.property(regs::offset::VS, false)? as u32;
@@ -92,24 +92,26 @@ pub(super) fn associate(
     let facts = Facts {
         identity: Identity { serial: identify.sn, subnqn: identify.subnqn },
         cntlid: connection.cntlid,
-        cap,
         cc,
-        version,
-        transfer_bytes_max: limits::transfer_bytes_max(&identify, PAGE_BYTES << cap.mpsmin())
-            .min(options.transfer_bytes_max),
-        firmware_piece_bytes: limits::firmware_piece_bytes(&identify),
         in_capsule_bytes,
         queues: queues_granted(wanted, granted),
-        depth_max: match identify.maxcmd {
-            0 => cap.mqes_z(),
-            most => cap.mqes_z().min(most),
-        }
-        .min(DEPTH_MAX),
         events: u32::from(identify.aerl_z) + 1,
+    };
+    let mdts = limits::transfer_bytes_max(&identify, PAGE_BYTES << cap.mpsmin());
+    let entries_z = match identify.maxcmd {
+        0 => cap.mqes_z(),
+        most => cap.mqes_z().min(most),
+    };
+    let limits = Limits {
+        cap,
+        version,
+        depth_max: entries_z.min(DEPTH_MAX),
+        transfer_bytes_max: mdts.min(options.transfer_bytes_max),
+        firmware_piece_bytes: limits::firmware_piece_bytes(&identify),
     };
     let lost = || Error::Unreachable(format!("{}: the connection was lost", target.shown()));
     let (stream, agreed) = connection.into_parts().ok_or_else(lost)?;
-    Ok((facts, stream, agreed))
+    Ok(Association { facts, limits, stream, agreed })
 }
 
 /// Sets CC.EN and waits for CSTS.RDY.
@@ -183,7 +185,7 @@ fn choose_profile(connection: &mut Connection) {
         Err(Error::Status { status, .. }) if status.kind() == Status::INVALID_FIELD => return,
         Err(e) => return tracing::warn!(error = %e, "I/O command set combinations"),
     };
-    let Some(index) = limits::best_profile(&sets).filter(|index| *index > 0) else { return };
+    let Some(index) = best_profile(&sets).filter(|index| *index > 0) else { return };
     if let Err(e) = connection.succeed("Set Features", set_feature(fid::IO_COMMAND_SET_PROFILE, index), None)
     {
         tracing::warn!(error = %e, index, "I/O command set profile");

@@ -8,8 +8,9 @@ use unvme_spec::auth::{MESSAGE_BYTES_MAX, SECURITY_PROTOCOL, SECURITY_PROTOCOL_S
 use unvme_spec::fabrics::{Authentication, Command};
 
 use super::connect::Connection;
-use super::target::TcpTarget;
+
 use crate::Error;
+use crate::tcp::TcpTarget;
 
 /// Messages of one transaction at most; five are the longest way it can take.
 const MESSAGES_MAX: usize = 8;

@@ -1,13 +1,10 @@
 //! A queue's connection, from the socket to the end of authentication: what is done before any other command
 //! (NVMe/TCP Transport 3.3, Base 6.3, 8.3.4).
 
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::PollFlags;
 use unvme_bus::DmaPool;
-use unvme_bus::socket::{Piece, Room};
-use unvme_fabric::{FabricError, PskVersion, Stream};
+use unvme_fabric::Stream;
 use unvme_spec::fabrics::{
     CNTLID_DYNAMIC, Command, Connect, ConnectData, Connected, InvalidParameter, Property, nqn_bytes, status,
 };
@@ -16,14 +13,10 @@ use unvme_spec::{Qid, Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::authenticate;
-use super::link::{Link, LinkConfig, await_ready};
-use super::pdu::{self, Agreement, Fault, INIT_BYTES};
-use super::target::TcpTarget;
 use crate::Error;
-use crate::queue::{Completion, Payload};
+use crate::command::{Completion, Payload};
+use crate::tcp::{Agreement, Link, LinkConfig, TcpTarget, dial, initialize};
 
-/// Time for a connection to come about, and for the answer to its first PDU.
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Time for each command until the queue can be used.
 const COMMAND_LIMIT: Duration = Duration::from_secs(10);
 /// Commands of a connection that is being set up: one at a time.
@@ -268,88 +261,4 @@ fn parameter_text(at: InvalidParameter) -> String {
 
 fn name_of(status: Status) -> &'static str {
     status::name(status).unwrap_or("refused")
-}
-
-/// A socket to the first address of the target that answers.
-fn dial(target: &TcpTarget) -> Result<Stream, Error> {
-    let shown = target.shown();
-    let unreachable = |e: &dyn std::fmt::Display| Error::Unreachable(format!("{shown}: {e}"));
-    let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(|e| unreachable(&e))?;
-    let deadline = Instant::now() + CONNECT_LIMIT;
-    let mut last = unreachable(&"the name has no address");
-    for address in addresses {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        match open(target, address, left) {
-            Ok(stream) => return Ok(stream),
-            Err(e @ FabricError::Tls { .. }) => {
-                return Err(Error::Denied(format!("{shown}: {e}")));
-            }
-            Err(e @ (FabricError::Key { .. } | FabricError::NoTls)) => {
-                return Err(Error::InvalidArgument(e.to_string()));
-            }
-            Err(e) => last = unreachable(&e),
-        }
-    }
-    Err(last)
-}
-
-/// Connects, with a TLS key of the newer form first: old targets know the other one alone.
-fn open(target: &TcpTarget, address: SocketAddr, limit: Duration) -> Result<Stream, FabricError> {
-    let Some(psk) = &target.tls else { return Stream::connect(address, limit, None) };
-    let key = |version| psk.tls(version, &target.host_identity.nqn, &target.nqn);
-    match Stream::connect(address, limit, Some(&key(PskVersion::V1)?)) {
-        Err(FabricError::Tls { .. }) => Stream::connect(address, limit, Some(&key(PskVersion::V0)?)),
-        outcome => outcome,
-    }
-}
-
-/// Initialize Connection Request and Response.
-fn initialize(stream: &mut Stream, target: &TcpTarget) -> Result<Agreement, Error> {
-    let deadline = Instant::now() + CONNECT_LIMIT;
-    let lost = |e: &dyn std::fmt::Display| {
-        Error::Unreachable(format!("{}: {e}; does it speak NVMe/TCP?", target.shown()))
-    };
-    let wait = |stream: &Stream, flags: PollFlags| {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            let milliseconds = CONNECT_LIMIT.as_millis() as u64;
-            let what = format!("the answer of {} to the first PDU", target.shown());
-            return Err(Error::Timeout { what, milliseconds });
-        }
-        if !stream.has_buffered() {
-            await_ready(stream, flags, left);
-        }
-        Ok(())
-    };
-    let request = pdu::ic_req(target.digests);
-    let mut sent = 0;
-    while sent < request.len() {
-        match stream.send(&[Piece::Bytes(&request[sent..])]) {
-            Ok(bytes) => sent += bytes,
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => wait(stream, PollFlags::OUT)?,
-            Err(e) => return Err(lost(&e)),
-        }
-    }
-    let mut response = [0; INIT_BYTES];
-    let mut received = 0;
-    // A Terminate Request in its place is shorter.
-    while received < expected(&response, received) {
-        match stream.receive(&mut [Room::Bytes(&mut response[received..])]) {
-            Ok(0) if received >= pdu::COMMON_BYTES => break,
-            Ok(0) => return Err(lost(&"the connection was closed")),
-            Ok(bytes) => received += bytes,
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => wait(stream, PollFlags::IN)?,
-            Err(e) => return Err(lost(&e)),
-        }
-    }
-    pdu::ic_resp(&response, target.digests).map_err(|Fault { what, .. }| Error::Protocol(what))
-}
-
-/// Bytes of the answer, by what there is of it.
-fn expected(response: &[u8; INIT_BYTES], received: usize) -> usize {
-    let plen = u32::from_le_bytes([response[4], response[5], response[6], response[7]]) as usize;
-    if received < pdu::COMMON_BYTES { INIT_BYTES } else { plen.clamp(pdu::COMMON_BYTES, INIT_BYTES) }
 }

@@ -4,14 +4,13 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use unvme_bus::{EventFd, lock};
-use unvme_spec::command::CommandSet;
 use unvme_spec::{Sqe, admin};
 
-use crate::device::Device;
+use super::device::Device;
+use super::pace::Pace;
+use super::pair::{Pair, Refused};
+use crate::command::{Completion, FOREIGN_BUFFER, Payload, command_name};
 use crate::mailbox::Mailbox;
-use crate::pace::Pace;
-use crate::pair::{FOREIGN_BUFFER, Pair, Refused};
-use crate::queue::{Completion, Payload};
 use crate::{Error, Event};
 
 /// Commands that can be outstanding on the admin queue.
@@ -315,12 +314,4 @@ fn too_long(pair: &Pair, bytes: usize) -> Error {
         "a transfer of {bytes} bytes: the buffer must hold them and the limit is {} bytes",
         pair.transfer_bytes_max()
     ))
-}
-
-/// What to call an admin command in an error.
-pub(crate) fn command_name(sqe: &Sqe) -> String {
-    match CommandSet::Admin.facts(sqe.opcode) {
-        Some(facts) => facts.name.to_owned(),
-        None => format!("admin command {:#04x}", sqe.opcode),
-    }
 }

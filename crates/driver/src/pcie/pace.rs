@@ -4,16 +4,13 @@ use std::time::Duration;
 
 use unvme_bus::EventFd;
 
+use super::device::Device;
 use crate::Error;
-use crate::device::Device;
 
 /// Rounds of looking before the first sleep.
 const SPINS: u32 = 200;
 /// Longest sleep between two looks.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
-/// Every so many rounds a host-driven device may work on all its queues, not just on the one waited for.
-const ROUNDS_TO_ADVANCE_ALL: u32 = 64;
-
 /// One wait with a limit.
 pub(crate) struct Pace<'a> {
     device: &'a Device,
@@ -24,12 +21,12 @@ pub(crate) struct Pace<'a> {
 
 impl<'a> Pace<'a> {
     pub(crate) fn new(device: &'a Device, limit: Duration) -> Self {
-        Self { device, started: device.clock.now(), limit, rounds: 0 }
+        Self { device, started: device.clock().now(), limit, rounds: 0 }
     }
 
     /// Time waited so far.
     pub(crate) fn elapsed(&self) -> Duration {
-        Duration::from_nanos(self.device.clock.now().saturating_sub(self.started))
+        Duration::from_nanos(self.device.clock().now().saturating_sub(self.started))
     }
 
     pub(crate) fn is_expired(&self) -> bool {
@@ -45,11 +42,7 @@ impl<'a> Pace<'a> {
     pub(crate) fn pause(&mut self, interrupt: Option<&EventFd>) {
         self.rounds = self.rounds.saturating_add(1);
         if self.device.host_driven {
-            self.device.clock.advance(Duration::from_micros(1 << (self.rounds / 1024).min(10)));
-            if self.rounds.is_multiple_of(ROUNDS_TO_ADVANCE_ALL) {
-                self.device.function.advance(None, &self.device.clock);
-                std::thread::yield_now();
-            }
+            self.device.work(self.rounds);
             return;
         }
         if self.rounds < SPINS {
@@ -63,6 +56,6 @@ impl<'a> Pace<'a> {
             }
             _ => std::thread::sleep(SLEEP_MAX / 4),
         }
-        self.device.clock.advance(SLEEP_MAX / 4);
+        self.device.clock().advance(SLEEP_MAX / 4);
     }
 }

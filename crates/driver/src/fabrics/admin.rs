@@ -8,12 +8,9 @@ use unvme_fabric::Stream;
 use unvme_spec::{Sqe, admin};
 
 use super::device::TcpDevice;
-use super::link::{Broken, Link, LinkConfig, Manner};
-use super::pdu::Agreement;
-use super::sleeper::Sleeper;
-use crate::admin_queue::command_name;
+use crate::command::{Completion, Payload, Rejected, command_name};
 use crate::mailbox::Mailbox;
-use crate::queue::{Completion, Payload};
+use crate::tcp::{Agreement, Broken, Link, LinkConfig, Manner, Sleeper};
 use crate::{Error, Event};
 
 /// Commands that can be outstanding on the admin queue.
@@ -28,12 +25,12 @@ struct State {
     mail: Mailbox,
     /// Why nothing works any more.
     closed: Option<String>,
-    pulse: Pulse,
+    keep_alive: KeepAlive,
 }
 
 /// Where the keep-alive stands. Times are of the controller's clock.
 #[derive(Clone, Copy, Default)]
-struct Pulse {
+struct KeepAlive {
     /// When the last Keep Alive was sent.
     sent_at: u64,
     /// The one that has not been answered.
@@ -54,7 +51,7 @@ impl TcpAdmin {
             pool,
             transfer_bytes_max,
         });
-        let state = State { link, mail: Mailbox::default(), closed: None, pulse: Pulse::default() };
+        let state = State { link, mail: Mailbox::default(), closed: None, keep_alive: KeepAlive::default() };
         Ok(Self { state: Mutex::new(state), sleeper: Sleeper::new()? })
     }
 
@@ -69,7 +66,7 @@ impl TcpAdmin {
         self.sleeper.watch(&stream)?;
         state.link.transfer_bytes_max = limits.transfer_bytes_max;
         state.link.attach(stream, agreed, unvme_spec::tcp::ADMIN_IN_CAPSULE_BYTES);
-        state.pulse = Pulse { sent_at: limits.now, token: None };
+        state.keep_alive = KeepAlive { sent_at: limits.now, token: None };
         state.closed = None;
         state.mail.want_events(limits.events);
         state.arm_events();
@@ -84,7 +81,7 @@ impl TcpAdmin {
         let mut state = self.lock();
         state.link.close();
         // Its answer is of no use any more, and the next connection begins with a time of its own.
-        if let Some(token) = state.pulse.token.take() {
+        if let Some(token) = state.keep_alive.token.take() {
             state.mail.abandon(token);
         }
         if resends {
@@ -119,7 +116,7 @@ impl TcpAdmin {
         payload: Option<Payload>,
         limit: Duration,
     ) -> Result<Completion, Error> {
-        let clock = device.clock();
+        let clock = device.base.clock();
         let started = clock.now();
         let elapsed = || Duration::from_nanos(clock.now().saturating_sub(started));
         let late = || Error::Timeout { what: command_name(&sqe), milliseconds: limit.as_millis() as u64 };
@@ -127,7 +124,7 @@ impl TcpAdmin {
         let mut token = None;
         let mut rounds = 0;
         loop {
-            let epoch = device.epoch();
+            let epoch = device.base.epoch();
             let mut state = self.lock();
             if token.is_none() {
                 token = state.start(&sqe, &mut payload)?;
@@ -168,12 +165,12 @@ impl TcpAdmin {
         sqe: Sqe,
         deadline: u64,
     ) -> Option<Completion> {
-        let clock = device.clock();
+        let clock = device.base.clock();
         let mut token = None;
         for rounds in 0u32.. {
             let mut state = self.lock();
             // The next connection comes with another epoch, under this lock.
-            let is_over = device.epoch() != epoch || state.link.stream().is_none();
+            let is_over = device.base.epoch() != epoch || state.link.stream().is_none();
             if !is_over && token.is_none() {
                 token = state.start(&sqe, &mut None).ok()?;
             }
@@ -203,7 +200,7 @@ impl TcpAdmin {
     /// # Errors
     /// [`Error::Gone`].
     pub(super) fn take_events(&self, device: &TcpDevice) -> Result<Vec<Event>, Error> {
-        let epoch = device.epoch();
+        let epoch = device.base.epoch();
         let mut state = self.lock();
         let looked = state.look();
         let events = state.mail.take_events();
@@ -225,24 +222,24 @@ impl TcpAdmin {
     ///
     /// # Errors
     /// The connection is broken.
-    pub(super) fn pulse(&self, interval: Duration, now: u64) -> Result<(), Broken> {
+    pub(super) fn keep_alive(&self, interval: Duration, now: u64) -> Result<(), Broken> {
         let Some(mut state) = lock::try_lock(&self.state) else { return Ok(()) };
         if state.link.stream().is_none() {
             return Ok(());
         }
         state.look()?;
-        let since = Duration::from_nanos(now.saturating_sub(state.pulse.sent_at));
-        if let Some(token) = state.pulse.token {
+        let since = Duration::from_nanos(now.saturating_sub(state.keep_alive.sent_at));
+        if let Some(token) = state.keep_alive.token {
             if state.mail.take(token).is_some() {
-                state.pulse.token = None;
+                state.keep_alive.token = None;
             } else if since >= interval {
                 return Err(Broken::Lost(format!("no answer to Keep Alive within {} ms", since.as_millis())));
             }
         }
         // Twice in an interval: one that comes late is not too late.
-        if state.pulse.token.is_none() && since >= interval / 2 {
+        if state.keep_alive.token.is_none() && since >= interval / 2 {
             let sqe = admin::Command::KeepAlive.encode();
-            state.pulse = Pulse { sent_at: now, token: state.start(&sqe, &mut None).ok().flatten() };
+            state.keep_alive = KeepAlive { sent_at: now, token: state.start(&sqe, &mut None).ok().flatten() };
             state.link.flush()?;
         }
         Ok(())
@@ -275,11 +272,11 @@ impl State {
                 self.mail.sent();
                 Ok(Some(token))
             }
-            Err((Error::Full { .. }, buf)) => {
+            Err(Rejected { error: Error::Full { .. }, buf }) => {
                 *payload = buf.map(|buf| Payload { buf, bytes });
                 Ok(None)
             }
-            Err((e, _)) => Err(e),
+            Err(rejected) => Err(rejected.error),
         }
     }
 

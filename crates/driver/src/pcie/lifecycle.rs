@@ -5,28 +5,21 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use unvme_bus::lock;
-use unvme_spec::feature::{AsyncEventConfiguration, NumberOfQueues, fid};
-use unvme_spec::identify::{IdentifyController, IoCommandSets, cns, oaes};
-use unvme_spec::log_page::critical_warning;
+use unvme_spec::feature::fid;
+use unvme_spec::identify::{IdentifyController, IoCommandSets, cns};
 use unvme_spec::regs::{self, Aqa, Cc, Csts};
 use unvme_spec::{Qid, Sqe, Status, admin};
 use zerocopy::FromBytes;
 
-use crate::admin_queue::command_name;
-use crate::device::{CAP_CSS_PROFILE, Device};
-use crate::pace::Pace;
-use crate::queue::Payload;
-use crate::{Error, limits, pci};
-
-/// CC.IOSQES and CC.IOCQES: 64 and 16 bytes as powers of two.
-pub(crate) const IOSQES: u8 = 6;
-pub(crate) const IOCQES: u8 = 4;
-/// Critical warnings to report: spare, temperature, reliability, read only, backup (Base figure 206).
-const SMART_WARNINGS: u8 = critical_warning::SPARE
-    | critical_warning::TEMPERATURE
-    | critical_warning::RELIABILITY
-    | critical_warning::READ_ONLY
-    | critical_warning::BACKUP_FAILED;
+use super::config_space;
+use super::device::Device;
+use super::pace::Pace;
+use crate::Error;
+use crate::bring_up::{
+    CAP_CSS_PROFILE, IO_QUEUES_MAX, IOCQES, IOSQES, best_profile, events_request, queues_granted,
+    queues_request, set_feature,
+};
+use crate::command::{Payload, command_name};
 
 /// Time for a thread that has decided to store a doorbell to do it, also one that loses its processor in between.
 const DOORBELL_GRACE: Duration = Duration::from_millis(1);
@@ -80,7 +73,7 @@ impl Device {
     /// Controller level reset, unless there has been one since `epoch` was read.
     pub(crate) fn reset_since(&self, epoch: u64, why: &str) -> Result<(), Error> {
         let mut life = self.lifecycle();
-        if self.epoch.load(Ordering::Acquire) != epoch {
+        if self.base.epoch() != epoch {
             return life.check();
         }
         tracing::warn!(why, "controller reset");
@@ -90,7 +83,7 @@ impl Device {
     /// Gives the controller up when the other side is gone.
     pub(crate) fn notice_gone(&self, epoch: u64) {
         let mut life = self.lifecycle();
-        if self.epoch.load(Ordering::Acquire) == epoch && self.function.is_gone() {
+        if self.base.epoch() == epoch && self.function.is_gone() {
             let outcome = Err(self.gone_error());
             self.hold_queues();
             self.admin.suspend();
@@ -104,8 +97,8 @@ impl Device {
     /// store its doorbell.
     fn hold_queues(&self) {
         // Release: as in `conclude`. Odd while queues are held.
-        if self.epoch.load(Ordering::Acquire).is_multiple_of(2) {
-            let epoch = self.epoch.fetch_add(1, Ordering::Release);
+        if self.base.epoch().is_multiple_of(2) {
+            let epoch = self.base.epoch.fetch_add(1, Ordering::Release);
             if epoch > 0 && !self.host_driven {
                 std::thread::sleep(DOORBELL_GRACE);
             }
@@ -139,7 +132,7 @@ impl Device {
             }
         }
         // Release: pairs with the load in `submit`, `ring` and `poll`, which then take the lifecycle lock.
-        self.epoch.fetch_add(1, Ordering::Release);
+        self.base.epoch.fetch_add(1, Ordering::Release);
         outcome
     }
 
@@ -175,7 +168,7 @@ impl Device {
     /// Enables the controller and brings it to where queues can be created.
     fn start(&self) -> Result<(), Error> {
         // Only now that it is disabled; and again after a function level reset.
-        pci::enable(&*self.function)?;
+        config_space::enable(&*self.function)?;
         if let Some(event) = &self.admin.interrupt {
             self.function.set_vector(0, Some(event.clone()))?;
         }
@@ -217,7 +210,7 @@ impl Device {
 
     /// A 4096 byte structure the controller returns.
     fn bring_up_read(&self, sqe: Sqe) -> Result<Vec<u8>, Error> {
-        let buf = self.pool.alloc(unvme_spec::identify::IDENTIFY_BYTES)?;
+        let buf = self.base.pool.alloc(unvme_spec::identify::IDENTIFY_BYTES)?;
         let completion = self.bring_up_command(sqe, Some(Payload::whole(buf)))?;
         Ok(completion.buf.map(|buf| buf.to_vec()).unwrap_or_default())
     }
@@ -230,7 +223,7 @@ impl Device {
             .bring_up_read(admin::Command::Identify(command).encode())
             .map(|bytes| IoCommandSets::read_from_bytes(&bytes).unwrap_or_default());
         let best = match sets {
-            Ok(sets) => limits::best_profile(&sets),
+            Ok(sets) => best_profile(&sets),
             Err(e) => return tracing::warn!(error = %e, "I/O command set combinations"),
         };
         // 0 is the default; many controllers with one combination do not have the feature.
@@ -244,12 +237,12 @@ impl Device {
     fn request_queues(&self) -> Result<(), Error> {
         // After a reset the same number is asked for as was granted before: queues re-create themselves under their
         // old identifiers.
-        let wanted = match self.queues_max() {
-            0 => self.options.io_queues.clamp(1, IO_QUEUES_MAX),
+        let wanted = match self.base.queues_max() {
+            0 => self.base.options.io_queues.clamp(1, IO_QUEUES_MAX),
             granted => granted as u16,
         };
         let completion = self.bring_up_command(queues_request(wanted), None)?;
-        self.grant_queues(queues_granted(wanted, completion.result));
+        self.base.queues.grow(usize::from(queues_granted(wanted, completion.result)) + 1);
         Ok(())
     }
 
@@ -300,12 +293,6 @@ impl Device {
         }
     }
 
-    fn advance_all(&self) {
-        if self.host_driven {
-            self.function.advance(None, &self.clock);
-        }
-    }
-
     /// Normal shutdown, then disable. When the device cannot be shown to have stopped, its memory is leaked.
     pub(crate) fn shut_down(&mut self) {
         let (failed, stopped) = {
@@ -336,7 +323,7 @@ impl Device {
 
     fn notify_shutdown(&self) -> Result<(), Error> {
         let cc = Cc::from_bits(self.registers.read32(regs::offset::CC)?);
-        let (true, Some(facts)) = (cc.en(), self.facts.get()) else { return Ok(()) };
+        let (true, Some(facts)) = (cc.en(), self.facts().ok()) else { return Ok(()) };
         self.registers.write32(regs::offset::CC, cc.with_shn(regs::SHN_NORMAL).into_bits())?;
         let mut pace = Pace::new(self, facts.shutdown_limit);
         while self.status()?.shst() != regs::SHST_COMPLETE {
@@ -370,7 +357,7 @@ impl Device {
     /// True when the device is known to have stopped since `epoch`: what it was given then is the host's again.
     pub(crate) fn has_stopped_since(&self, epoch: u64) -> bool {
         let life = self.lifecycle();
-        self.epoch.load(Ordering::Acquire) != epoch && life.stopped
+        self.base.epoch() != epoch && life.stopped
     }
 
     /// Creates a completion and a submission queue on the device through `send`.
@@ -417,37 +404,6 @@ impl Device {
         }
         Ok(())
     }
-}
-
-/// I/O queue pairs asked for at most: identifiers are 16 bits wide and 0 is the admin queue's.
-pub(crate) const IO_QUEUES_MAX: u16 = u16::MAX - 1;
-
-/// Set Features that asks for `wanted` queue pairs.
-pub(crate) fn queues_request(wanted: u16) -> Sqe {
-    let asked = NumberOfQueues::new().with_submission_z(wanted - 1).with_completion_z(wanted - 1);
-    set_feature(fid::NUMBER_OF_QUEUES, asked.into_bits())
-}
-
-/// The queue pairs that the result of [`queues_request`] grants.
-pub(crate) fn queues_granted(wanted: u16, result: u64) -> u16 {
-    let granted = NumberOfQueues::from_bits(result as u32);
-    let pairs = u32::from(granted.submission_z().min(granted.completion_z())) + 1;
-    pairs.min(u32::from(wanted)) as u16
-}
-
-/// Set Features that asks for the events the driver wants, of those that are offered.
-pub(crate) fn events_request(identify: &IdentifyController) -> Sqe {
-    let wanted = AsyncEventConfiguration::new()
-        .with_smart_critical_warnings(SMART_WARNINGS)
-        .with_namespace_attributes(identify.oaes & oaes::NAMESPACE_ATTRIBUTES != 0)
-        .with_firmware_activation(identify.oaes & oaes::FIRMWARE_ACTIVATION != 0);
-    set_feature(fid::ASYNC_EVENT_CONFIGURATION, wanted.into_bits())
-}
-
-/// Set Features of a feature without data.
-pub(crate) fn set_feature(fid: u8, value: u32) -> Sqe {
-    let command = admin::SetFeatures { fid, cdw11: value, ..admin::SetFeatures::default() };
-    admin::Command::SetFeatures(command).encode()
 }
 
 /// A queue pair to create.

@@ -4,26 +4,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use unvme_bus::{AddressSpace, Clock, DmaPool, lock};
-use unvme_fabric::Stream;
+use unvme_bus::{AddressSpace, DmaPool, lock};
 use unvme_spec::command::CommandSet;
 use unvme_spec::fabrics::{Command, DISCOVERY_NQN, Property};
-use unvme_spec::regs::{self, Cap, Csts};
+use unvme_spec::regs::{self, Csts};
 use unvme_spec::{Cid, Qid, Sqe, admin};
 
 use super::admin::{AdminLimits, TcpAdmin};
-use super::bring_up::{Facts, associate};
-use super::link::Broken;
-use super::pdu::Agreement;
-use super::target::TcpTarget;
-use crate::admin_queue::command_name;
-use crate::controller::ControllerOptions;
-use crate::queue::{Completion, Payload};
+use super::associate::{Association, Facts, associate};
+use crate::base::Base;
+use crate::command::{Completion, Payload, command_name};
+use crate::options::ControllerOptions;
+use crate::tcp::{Broken, TcpTarget};
 use crate::watch::nanoseconds;
 use crate::{Error, Event};
 
-/// Time for the last words to a controller that is let go of, or disabled.
-const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
+/// Time for the last commands to a controller that is let go of, or disabled.
+const LAST_COMMANDS_LIMIT: Duration = Duration::from_secs(2);
 
 /// Time between two looks whether a controller has shut down.
 const SHUTDOWN_INTERVAL: Duration = Duration::from_millis(1);
@@ -52,19 +49,14 @@ impl Life {
 }
 
 pub(crate) struct TcpDevice {
+    /// The epoch is even while there is an association, or the target was given up; odd while a lost one is tried again.
+    pub(crate) base: Base,
     pub(super) target: TcpTarget,
-    pub(super) options: ControllerOptions,
-    pool: DmaPool,
     pub(super) admin: TcpAdmin,
     life: Mutex<Life>,
-    /// Even while there is an association, or the target was given up; odd while a lost one is tried again. Queues compare
-    /// it with the value they were connected under.
-    epoch: AtomicU64,
     /// The last epoch that ended with everything that was outstanding, rather than with a lost connection.
     reset_epoch: AtomicU64,
     facts: Mutex<Facts>,
-    /// Queue identifiers that are taken; the index is the number less one.
-    taken: Mutex<Vec<bool>>,
 }
 
 impl TcpDevice {
@@ -76,33 +68,30 @@ impl TcpDevice {
             return Err(Error::InvalidArgument(reason.to_owned()));
         }
         let pool = DmaPool::new(Arc::new(AddressSpace::new()));
-        let (facts, stream, agreed) = associate(&target, &options, &pool, options.io_queues)?;
+        let new = associate(&target, &options, &pool, options.io_queues)?;
         let now = options.clock.now();
-        let admin = TcpAdmin::new(pool.id(), facts.transfer_bytes_max)?;
+        let admin = TcpAdmin::new(pool.id(), new.limits.transfer_bytes_max)?;
         let this = Self {
             admin,
             life: Mutex::new(Life::Up { born: now, missed: 0, delay: Duration::ZERO }),
-            // As of rings, there are two steps for each start.
-            epoch: AtomicU64::new(2),
             reset_epoch: AtomicU64::new(0),
-            facts: Mutex::new(facts),
-            taken: Mutex::new(vec![false; facts.queues.into()]),
+            facts: Mutex::new(new.facts),
+            base: Base::new(pool, options, 2, new.facts.queues.into(), new.limits),
             target,
-            options,
-            pool,
         };
-        this.install(stream, agreed, facts)?;
+        this.install(new)?;
         Ok(this)
     }
 
-    fn install(&self, stream: Stream, agreed: Agreement, facts: Facts) -> Result<(), Error> {
-        *lock(&self.facts) = facts;
+    fn install(&self, new: Association) -> Result<(), Error> {
+        *lock(&self.facts) = new.facts;
+        self.base.set_limits(new.limits);
         let limits = AdminLimits {
-            transfer_bytes_max: facts.transfer_bytes_max,
-            events: facts.events,
-            now: self.options.clock.now(),
+            transfer_bytes_max: new.limits.transfer_bytes_max,
+            events: new.facts.events,
+            now: self.base.clock().now(),
         };
-        self.admin.attach(stream, agreed, limits)
+        self.admin.attach(new.stream, new.agreed, limits)
     }
 
     pub(super) fn facts(&self) -> Facts {
@@ -114,12 +103,6 @@ impl TcpDevice {
         lock(&self.life)
     }
 
-    #[inline]
-    pub(crate) fn epoch(&self) -> u64 {
-        // Acquire: pairs with the Release of whoever changed it.
-        self.epoch.load(Ordering::Acquire)
-    }
-
     /// Whether commands that were sent under `epoch` may be sent again.
     pub(super) fn resends_since(&self, epoch: u64) -> bool {
         self.reset_epoch.load(Ordering::Acquire) <= epoch
@@ -129,12 +112,12 @@ impl TcpDevice {
     /// association whole. Whoever comes later with the same news is not heard.
     pub(super) fn lose(&self, epoch: u64, broken: &Broken) {
         // Nobody waits for a reconnection to hear old news.
-        if self.epoch() != epoch {
+        if self.base.epoch() != epoch {
             return;
         }
         let mut life = self.life();
         let Life::Up { born, missed, delay } = *life else { return };
-        if self.epoch() != epoch {
+        if self.base.epoch() != epoch {
             return;
         }
         let (why, resends) = match broken {
@@ -142,28 +125,28 @@ impl TcpDevice {
             Broken::Protocol(why) => (why, false),
         };
         let policy = &self.target.reconnect;
-        let now = self.options.clock.now();
+        let now = self.base.options.clock.now();
         // One that has not lasted is one more attempt that has failed.
         let (missed, wait) = match now.saturating_sub(born) < nanoseconds(policy.delay_max) {
             true => (missed, delay),
             false => (0, Duration::ZERO),
         };
-        self.part(why, resends);
+        self.disconnect(why, resends);
         if missed >= nanoseconds(policy.give_up_after) {
             self.give_up(&mut life, why.clone());
-            self.epoch.fetch_add(2, Ordering::Release);
+            self.base.epoch.fetch_add(2, Ordering::Release);
             return;
         }
         let (since, next) = (now.saturating_sub(missed), now.saturating_add(nanoseconds(wait)));
         *life = Life::Down { since, next, delay: policy.after(wait), why: why.clone() };
-        self.epoch.fetch_add(1, Ordering::Release);
+        self.base.epoch.fetch_add(1, Ordering::Release);
     }
 
     /// Lets go of an association. The epoch is the caller's to change.
-    fn part(&self, why: &str, resends: bool) {
+    fn disconnect(&self, why: &str, resends: bool) {
         tracing::warn!(target = %self.target.shown(), why, "the association has ended");
         if !resends {
-            self.reset_epoch.store(self.epoch() + 1, Ordering::Release);
+            self.reset_epoch.store(self.base.epoch() + 1, Ordering::Release);
         }
         self.admin.detach(resends);
     }
@@ -176,7 +159,7 @@ impl TcpDevice {
 
     /// Tries to reconnect, if that is due and nobody else is at it.
     pub(super) fn attend(&self) {
-        if self.epoch().is_multiple_of(2) {
+        if self.base.epoch().is_multiple_of(2) {
             return;
         }
         let Some(mut life) = lock::try_lock(&self.life) else { return };
@@ -190,26 +173,26 @@ impl TcpDevice {
     /// What kept it from being made.
     pub(super) fn reconnect(&self, life: &mut Life) -> Result<(), Error> {
         let Life::Down { since, next, delay, why } = life else { return life.check() };
-        if self.options.clock.now() < *next {
+        if self.base.options.clock.now() < *next {
             return Err(Error::Unreachable(why.clone()));
         }
-        let wanted = self.taken().len().max(1) as u16;
-        let made = associate(&self.target, &self.options, &self.pool, wanted)
-            .and_then(|(facts, stream, agreed)| self.recognize(facts, stream, agreed));
-        let now = self.options.clock.now();
+        let Base { options, pool, .. } = &self.base;
+        let wanted = self.base.queues_max().max(1) as u16;
+        let made = associate(&self.target, options, pool, wanted).and_then(|new| self.recognize(new));
+        let now = self.base.options.clock.now();
         let missed = now.saturating_sub(*since);
         let policy = &self.target.reconnect;
         match made {
             Ok(()) => {
                 tracing::info!(target = %self.target.shown(), "connected again");
                 *life = Life::Up { born: now, missed, delay: *delay };
-                self.epoch.fetch_add(1, Ordering::Release);
+                self.base.epoch.fetch_add(1, Ordering::Release);
                 Ok(())
             }
             Err(e) if missed >= nanoseconds(policy.give_up_after) || matches!(e, Error::Gone { .. }) => {
                 let reason = format!("{}; {}", why, e.reason());
                 self.give_up(life, reason);
-                self.epoch.fetch_add(1, Ordering::Release);
+                self.base.epoch.fetch_add(1, Ordering::Release);
                 Err(e)
             }
             Err(e) => {
@@ -222,18 +205,18 @@ impl TcpDevice {
     }
 
     /// Goes on with an association, if it is with the device there was before.
-    fn recognize(&self, facts: Facts, stream: Stream, agreed: Agreement) -> Result<(), Error> {
-        if facts.identity != self.facts().identity {
+    fn recognize(&self, new: Association) -> Result<(), Error> {
+        if new.facts.identity != self.facts().identity {
             let reason = format!("another device answers at {}", self.target.shown());
             return Err(Error::Gone { reason });
         }
-        self.install(stream, agreed, facts)
+        self.install(new)
     }
 
     /// Sends an admin command and waits for its completion, whatever its status. A controller that does not answer is
     /// reset.
     pub(crate) fn admin(&self, sqe: Sqe, payload: Option<Payload>) -> Result<Completion, Error> {
-        self.admin_within(self.options.admin_timeout, sqe, payload)
+        self.admin_within(self.base.options.admin_timeout, sqe, payload)
     }
 
     fn admin_within(&self, limit: Duration, sqe: Sqe, payload: Option<Payload>) -> Result<Completion, Error> {
@@ -243,7 +226,7 @@ impl TcpDevice {
                 command_name(&sqe)
             )));
         }
-        let epoch = self.epoch();
+        let epoch = self.base.epoch();
         let outcome = self.admin.execute(self, sqe, payload, limit);
         if let Err(e @ Error::Timeout { .. }) = &outcome {
             tracing::warn!(error = %e, "admin queue");
@@ -254,7 +237,7 @@ impl TcpDevice {
 
     /// Asks the controller to end a command; whether it did shows in the command's own completion.
     pub(super) fn abort(&self, sqid: Qid, cid: Cid, grace: Duration) -> Result<(), Error> {
-        let limit = grace.min(self.options.admin_timeout);
+        let limit = grace.min(self.base.options.admin_timeout);
         let completion = self.admin_within(limit, admin::Command::Abort { sqid, cid }.encode(), None)?;
         Error::check(|| format!("Abort of command {:#06x} on queue {sqid}", cid.0), completion.status)
     }
@@ -264,25 +247,30 @@ impl TcpDevice {
     /// # Errors
     /// What kept the new one from being made. It is tried again later, as after a connection that was lost.
     pub(crate) fn reset_since(&self, epoch: u64, why: &str) -> Result<(), Error> {
-        self.say(epoch, regs::offset::CC, self.facts().cc.with_en(false).into_bits(), self.patience());
+        self.set_property(
+            epoch,
+            regs::offset::CC,
+            self.facts().cc.with_en(false).into_bits(),
+            self.last_commands_deadline(),
+        );
         self.renew(epoch, why)
     }
 
     /// NVM Subsystem Reset, then as a reset of the controller.
     pub(crate) fn subsystem_reset(&self) -> Result<(), Error> {
-        if !self.facts().cap.nssrs() {
+        if !self.base.limits().cap.nssrs() {
             return Err(Error::Unsupported(
                 "the controller has no NVM Subsystem Reset (CAP.NSSRS)".to_owned(),
             ));
         }
-        let epoch = self.epoch();
-        self.say(epoch, regs::offset::NSSR, regs::NSSR_MAGIC, self.patience());
+        let epoch = self.base.epoch();
+        self.set_property(epoch, regs::offset::NSSR, regs::NSSR_MAGIC, self.last_commands_deadline());
         self.renew(epoch, "NVM subsystem reset")
     }
 
     fn renew(&self, epoch: u64, why: &str) -> Result<(), Error> {
         let mut life = self.life();
-        if self.epoch() != epoch {
+        if self.base.epoch() != epoch {
             // Somebody else was first; but a target that does not answer is asked once more.
             return match &*life {
                 Life::Up { .. } => Ok(()),
@@ -294,24 +282,24 @@ impl TcpDevice {
         } else {
             // Whoever asks for a new one has it tried at once, also when the target was given up.
             if matches!(*life, Life::Up { .. }) {
-                self.part(why, false);
+                self.disconnect(why, false);
             }
-            let now = self.options.clock.now();
+            let now = self.base.options.clock.now();
             let delay = self.target.reconnect.first_delay;
             *life = Life::Down { since: now, next: now, delay, why: why.to_owned() };
-            self.epoch.fetch_add(1, Ordering::Release);
+            self.base.epoch.fetch_add(1, Ordering::Release);
         }
         self.reconnect(&mut life)
     }
 
-    /// Until when last words to a controller may take.
-    fn patience(&self) -> u64 {
-        self.options.clock.now().saturating_add(nanoseconds(FAREWELL_LIMIT))
+    /// Until when the last commands to a controller may take.
+    fn last_commands_deadline(&self) -> u64 {
+        self.base.options.clock.now().saturating_add(nanoseconds(LAST_COMMANDS_LIMIT))
     }
 
     /// Sets a property of the controller of an association, if that is still there; its answer does not matter. Whether
     /// there was one.
-    fn say(&self, epoch: u64, offset: u64, value: u32, deadline: u64) -> bool {
+    fn set_property(&self, epoch: u64, offset: u64, value: u32, deadline: u64) -> bool {
         let property = Property { offset: offset as u32, is_wide: Some(false), value: value.into() };
         let sqe = Command::PropertySet(property).encode();
         self.admin.execute_under(self, epoch, sqe, deadline).is_some()
@@ -327,7 +315,7 @@ impl TcpDevice {
                 return;
             }
             std::thread::sleep(SHUTDOWN_INTERVAL);
-            self.options.clock.advance(SHUTDOWN_INTERVAL);
+            self.base.options.clock.advance(SHUTDOWN_INTERVAL);
         }
     }
 
@@ -336,14 +324,14 @@ impl TcpDevice {
     /// # Errors
     /// [`Error::Gone`] when the target was given up.
     pub(crate) fn keep_alive(&self) -> Result<Duration, Error> {
-        self.pulse();
+        self.send_keep_alive();
         self.attend();
-        if self.epoch().is_multiple_of(2)
+        if self.base.epoch().is_multiple_of(2)
             && let Some(life) = lock::try_lock(&self.life)
         {
             life.check()?;
         }
-        Ok(match self.epoch().is_multiple_of(2) {
+        Ok(match self.base.epoch().is_multiple_of(2) {
             false => self.target.reconnect.first_delay,
             true if self.target.keep_alive.is_zero() => Duration::MAX,
             true => self.target.keep_alive / 8,
@@ -351,13 +339,13 @@ impl TcpDevice {
     }
 
     /// Sends a Keep Alive when it is time for one.
-    pub(super) fn pulse(&self) {
+    pub(super) fn send_keep_alive(&self) {
         let interval = self.target.keep_alive;
-        let epoch = self.epoch();
+        let epoch = self.base.epoch();
         if interval.is_zero() || !epoch.is_multiple_of(2) {
             return;
         }
-        if let Err(broken) = self.admin.pulse(interval, self.options.clock.now()) {
+        if let Err(broken) = self.admin.keep_alive(interval, self.base.options.clock.now()) {
             self.lose(epoch, &broken);
         }
     }
@@ -366,73 +354,14 @@ impl TcpDevice {
         self.attend();
         self.admin.take_events(self)
     }
-
-    pub(crate) fn pool(&self) -> &DmaPool {
-        &self.pool
-    }
-
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.options.clock
-    }
-
-    pub(crate) fn capabilities(&self) -> Cap {
-        self.facts().cap
-    }
-
-    pub(crate) fn version(&self) -> u32 {
-        self.facts().version
-    }
-
-    pub(crate) fn transfer_bytes_max(&self) -> usize {
-        self.facts().transfer_bytes_max
-    }
-
-    pub(crate) fn firmware_piece_bytes(&self) -> usize {
-        self.facts().firmware_piece_bytes
-    }
-
-    pub(crate) fn depth_max(&self) -> u16 {
-        self.facts().depth_max
-    }
-
-    /// Times there has been an association.
-    pub(crate) fn starts(&self) -> u64 {
-        self.epoch() / 2
-    }
-
-    /// I/O queues that the first association granted; a later one may have granted fewer.
-    pub(crate) fn queues_max(&self) -> usize {
-        self.taken().len()
-    }
-
-    fn taken(&self) -> MutexGuard<'_, Vec<bool>> {
-        // Only flags are flipped under this lock.
-        lock(&self.taken)
-    }
-
-    pub(super) fn take_queue(&self) -> Result<Qid, Error> {
-        let mut taken = self.taken();
-        let Some(free) = taken.iter().position(|taken| !taken) else {
-            let most = taken.len();
-            return Err(Error::Exhausted(format!("all {most} I/O queues of the controller are in use")));
-        };
-        taken[free] = true;
-        Ok(Qid(free as u16 + 1))
-    }
-
-    pub(super) fn return_queue(&self, qid: Qid) {
-        if let Some(place) = self.taken().get_mut(usize::from(qid.0) - 1) {
-            *place = false;
-        }
-    }
 }
 
 impl Drop for TcpDevice {
     fn drop(&mut self) {
-        let (epoch, deadline) = (self.epoch(), self.patience());
+        let (epoch, deadline) = (self.base.epoch(), self.last_commands_deadline());
         let is_up = matches!(*self.life(), Life::Up { .. });
         let cc = self.facts().cc.with_shn(regs::SHN_NORMAL);
-        if is_up && self.say(epoch, regs::offset::CC, cc.into_bits(), deadline) {
+        if is_up && self.set_property(epoch, regs::offset::CC, cc.into_bits(), deadline) {
             self.await_shutdown(epoch, deadline);
         }
         self.admin.detach(false);

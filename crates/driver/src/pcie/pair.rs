@@ -7,8 +7,9 @@ use unvme_bus::mem::PAGE_BYTES;
 use unvme_bus::{BusError, DmaBuf, DmaPool, Doorbell, PoolId, Region};
 use unvme_spec::{Cid, Cqe, Qid, Sqe, Status, prp, samsung_kv};
 
-use crate::dptr;
-use crate::queue::{Completion, DataPointers, Payload};
+use super::dptr;
+use crate::command::{Completion, Payload};
+use crate::options::DataPointers;
 
 const SQE_BYTES: usize = size_of::<Sqe>();
 const CQE_BYTES: usize = size_of::<Cqe>();
@@ -48,7 +49,7 @@ struct Slot {
 /// What a pair is made of.
 pub(crate) struct PairConfig {
     pub(crate) qid: Qid,
-    /// Commands that can be outstanding, 1 to [`crate::queue::DEPTH_MAX`].
+    /// Commands that can be outstanding, 1 to [`crate::DEPTH_MAX`].
     pub(crate) depth: u16,
     /// Completions that may be taken before the device is told: the completion queue has that many more entries. 0 for a
     /// queue with interrupts, as a controller may keep the next message back while entries are not acknowledged (PCIe
@@ -83,14 +84,6 @@ pub(crate) enum Refused {
     /// The key is longer than a slot's key memory, or the queue was created without.
     NoKeyMemory,
 }
-
-/// What the owner of a [`Refused::ForeignBuffer`] is told.
-pub(crate) const FOREIGN_BUFFER: &str = "the buffer belongs to another controller, whose addresses mean other memory to this one; allocate it from the \
-     controller it is sent to";
-
-/// What the owner of a [`Refused::NoKeyMemory`] is told.
-pub(crate) const NO_KEY_MEMORY: &str =
-    "the key travels in memory, which the queue was created without (QueueOptions::long_keys)";
 
 /// The PRP list of a transfer that is too long for the list of its slot.
 struct FarList {
