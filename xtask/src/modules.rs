@@ -167,7 +167,8 @@ impl Tree<'_> {
         files: &mut Vec<ChildFile>,
     ) {
         let (module, is_test) = place;
-        let Some(&name) = tokens.get(*at) else { return };
+        // In a macro the name is a variable: what it makes is in the macro's file.
+        let Some(&name) = tokens.get(*at).filter(|name| is_name(name)) else { return };
         *at += 1;
         let is_inline = tokens.get(*at) == Some(&"{");
         if is_test {
