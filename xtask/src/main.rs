@@ -2,7 +2,7 @@
 //!
 //! - `floors`: who may depend on whom, between crates and inside them, and which crate forbids what.
 //! - `circles`: files of a crate that need each other.
-//! - `tidy`: ratchets on size, names, leftovers, text and links.
+//! - `tidy`: ratchets on size, names, leftovers, unused items, text and links.
 //! - `licences`: what ships stays usable from GPLv2 programs.
 //! - `capi`: the C headers, the version script and the library say the same.
 //!
@@ -32,7 +32,7 @@ cargo xtask <check>
 
   floors    dependency edges between the crates and between modules, and their unsafe policies
   circles   the largest circle of files in each crate
-  tidy      file and function sizes, names, leftovers, text, links (exceptions: xtask/tidy.allow)
+  tidy      file and function sizes, names, leftovers, unused items, text, links (exceptions: xtask/tidy.allow)
   licences  licences of everything that is linked into what ships
   capi      C headers against the version script, and a shared library given as a further argument
 ";

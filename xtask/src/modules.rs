@@ -89,7 +89,7 @@ impl Tree<'_> {
         self.modules[module].file = self.files.len();
         self.files.push(name.display().to_string());
         let code = lex::split(text).code;
-        let tokens = tokens(&code);
+        let tokens = lex::tokens(&code);
         let mut children = Vec::new();
         self.body(&tokens, &mut 0, module, &mut children);
         for child in children {
@@ -274,28 +274,6 @@ struct ChildFile {
     module: usize,
     /// Modules of the parent's file that it is declared in.
     within: Vec<String>,
-}
-
-/// The words and punctuation of `code`, which has no comments and no contents of literals.
-fn tokens(code: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    let mut rest = code.trim_start();
-    while let Some(first) = rest.chars().next() {
-        let length = if is_word(first) {
-            rest.find(|c| !is_word(c)).unwrap_or(rest.len())
-        } else if rest.starts_with("::") {
-            2
-        } else {
-            first.len_utf8()
-        };
-        found.push(&rest[..length]);
-        rest = rest[length..].trim_start();
-    }
-    found
-}
-
-fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
 }
 
 fn is_name(token: &str) -> bool {

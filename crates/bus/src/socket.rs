@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::{DmaBuf, Region};
+use crate::Region;
 
 /// Most pieces, or rooms, of one call: an array of this many addresses lives on the stack. Those beyond wait for the next call.
 pub const PIECES_MAX: usize = 64;
@@ -32,15 +32,6 @@ pub enum Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// A range of a host's buffer.
-    ///
-    /// # Panics
-    /// When it is not within the buffer.
-    pub fn of_buffer(buffer: &'a DmaBuf, offset: usize, bytes: usize) -> Self {
-        check(offset, bytes, buffer.len());
-        Self::Memory { region: buffer.region(), offset, bytes }
-    }
-
     /// Number of bytes.
     #[inline]
     pub fn len(&self) -> usize {
@@ -111,15 +102,6 @@ pub enum Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    /// A range of a host's buffer.
-    ///
-    /// # Panics
-    /// When it is not within the buffer.
-    pub fn of_buffer(buffer: &'a mut DmaBuf, offset: usize, bytes: usize) -> Self {
-        check(offset, bytes, buffer.len());
-        Self::Memory { region: buffer.region(), offset, bytes }
-    }
-
     /// Number of bytes.
     #[inline]
     pub fn len(&self) -> usize {

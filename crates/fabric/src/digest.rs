@@ -1,7 +1,7 @@
 //! Header and data digests: CRC32C (NVMe/TCP Transport 3.3.1.1).
 
 use crc_fast::CrcAlgorithm;
-use unvme_bus::{Piece, Region};
+use unvme_bus::Region;
 
 /// Shared memory is read in parts of this size, into the first-level cache: what is digested and what another party
 /// writes meanwhile never share a reference.
@@ -42,17 +42,6 @@ impl Digest {
             region.read(offset + done, &mut part[..count]);
             self.0.update(&part[..count]);
             done += count;
-        }
-    }
-
-    /// Adds a piece of what is sent.
-    ///
-    /// # Panics
-    /// When it is not within its region.
-    pub fn update_piece(&mut self, piece: &Piece<'_>) {
-        match piece {
-            Piece::Bytes(bytes) => self.update(bytes),
-            Piece::Memory { region, offset, bytes } => self.update_memory(region, *offset, *bytes),
         }
     }
 
@@ -104,8 +93,8 @@ mod tests {
         region.write(17, &bytes);
         let mut digest = Digest::new();
         digest.update(&bytes[..5]);
-        digest.update_piece(&Piece::Memory { region: &region, offset: 22, bytes: bytes.len() - 10 });
-        digest.update_piece(&Piece::Bytes(&bytes[bytes.len() - 5..]));
+        digest.update_memory(&region, 22, bytes.len() - 10);
+        digest.update(&bytes[bytes.len() - 5..]);
         assert_eq!(digest.finish(), Digest::of(&bytes));
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! Sizes are as small as the tolerances allow. Seeds are fixed: every run measures the same.
 
+mod bounds;
 mod media;
 
+use bounds::{Cache, Hot, cache_bound, optimum_split, write_amplification_with_trims};
 use media::{Random, Tally};
-use unvme_flash::ftl::theory::{self, Cache, Hot};
+use unvme_flash::ftl::theory;
 use unvme_flash::ftl::{Ftl, FtlConfig, Isolation, Placement, Policy};
 
 const SEED: u64 = 7;
@@ -160,7 +162,7 @@ fn t5_deallocation_works_like_more_overprovisioning() {
             },
         );
         within(found, expected, 0.03);
-        within(found, theory::write_amplification_with_trims(sold, trims), 0.03);
+        within(found, write_amplification_with_trims(sold, trims), 0.03);
     }
 }
 
@@ -197,7 +199,7 @@ fn t8_cost_benefit_with_persistent_isolation_reaches_the_optimum_split() {
     for (overprovisioning, expected) in [(0.15, 1.97), (0.28, 1.425)] {
         let base = FtlConfig { policy: Policy::CostBenefit, ..config(1024, 512, overprovisioning) };
         let config = two_handles(base, Isolation::Persistently);
-        let optimum = theory::optimum_split(config.overprovisioning(), hot);
+        let optimum = optimum_split(config.overprovisioning(), hot);
         let found = two_streams(config, hot, (10, 4));
         within(found, expected, 0.03);
         assert!(found >= optimum * 0.995, "{found:.4} below the optimum {optimum:.4}");
@@ -234,7 +236,7 @@ fn t9_a_cache_with_placement_stays_close_to_its_bound() {
     ] {
         let config = two_handles(config(units.0, units.1, overprovisioning), Isolation::Persistently);
         let of = Cache { small_share, small_traffic: 0.8 };
-        let bound = theory::cache_bound(config.overprovisioning(), of);
+        let bound = cache_bound(config.overprovisioning(), of);
         let found = cache(config, of, (8, 5));
         assert!(
             (bound..=bound * 1.08).contains(&found),

@@ -224,10 +224,6 @@ pub struct FirmwareSlot {
 
 layout!(FirmwareSlot, 512, { frs: 8 });
 
-/// Changed Attached Namespace List (04h): 1024 identifiers in increasing order, the rest zero. Exactly one
-/// `FFFFFFFFh` means that more than 1024 have changed.
-pub type ChangedNamespaceList = crate::identify::NamespaceList;
-
 /// Commands Supported and Effects (05h; Base 5.1.12.1.6): 4096 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]

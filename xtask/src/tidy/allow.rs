@@ -1,11 +1,12 @@
-//! The list of exceptions from the size limits.
+//! The list of exceptions.
 
-/// One line of the list: `path[:function] max_lines reason`.
+/// One line of the list: `path[:function] max_lines reason`, or `path:item unused reason`.
 struct Entry {
     line: usize,
     path: String,
-    function: Option<String>,
-    lines_max: usize,
+    name: Option<String>,
+    /// None when it is about an item that nobody uses.
+    lines_max: Option<usize>,
     used: bool,
 }
 
@@ -27,12 +28,15 @@ impl Allowed {
                 continue;
             }
             let Some(entry) = parse_entry(line, content) else {
-                problems.push(format!("{file}:{line}: expected `path[:function] max_lines reason`"));
+                problems.push(format!(
+                    "{file}:{line}: expected `path[:function] max_lines reason` or `path:item unused reason`"
+                ));
                 continue;
             };
-            if let Some(first) =
-                entries.iter().find(|e| (&e.path, &e.function) == (&entry.path, &entry.function))
-            {
+            if let Some(first) = entries.iter().find(|e| {
+                (&e.path, &e.name, e.lines_max.is_some())
+                    == (&entry.path, &entry.name, entry.lines_max.is_some())
+            }) {
                 problems.push(format!("{file}:{line}: repeats line {}", first.line));
                 continue;
             }
@@ -52,10 +56,22 @@ impl Allowed {
         if lines <= usual {
             return None;
         }
-        let here = |entry: &&mut Entry| entry.path == path && entry.function.as_deref() == function;
-        let Some(entry) = self.entries.iter_mut().find(here) else { return Some(usual) };
-        entry.used = true;
-        (lines > entry.lines_max).then_some(entry.lines_max)
+        let exception = self.entries.iter_mut().find_map(|entry| {
+            let is_here = entry.path == path && entry.name.as_deref() == function;
+            entry.lines_max.filter(|_| is_here).map(|lines_max| (lines_max, &mut entry.used))
+        });
+        let Some((lines_max, used)) = exception else { return Some(usual) };
+        *used = true;
+        (lines > lines_max).then_some(lines_max)
+    }
+
+    /// Whether the item `name` of a file may be one that nobody uses.
+    pub(super) fn unused(&mut self, path: &str, name: &str) -> bool {
+        let here = |entry: &&mut Entry| {
+            entry.lines_max.is_none() && entry.path == path && entry.name.as_deref() == Some(name)
+        };
+        let found = self.entries.iter_mut().find(here);
+        found.map(|entry| entry.used = true).is_some()
     }
 
     /// Exceptions that nothing asked for.
@@ -63,7 +79,7 @@ impl Allowed {
         let unused = self.entries.iter().filter(|entry| !entry.used);
         unused
             .map(|entry| {
-                let place = entry.function.as_ref().map_or(String::new(), |name| format!(":{name}"));
+                let place = entry.name.as_ref().map_or(String::new(), |name| format!(":{name}"));
                 format!(
                     "{}:{}: {}{place} needs no exception; delete the line",
                     self.file, entry.line, entry.path
@@ -76,13 +92,17 @@ impl Allowed {
 fn parse_entry(line: usize, content: &str) -> Option<Entry> {
     let mut words = content.split_whitespace();
     let place = words.next()?;
-    let lines_max = words.next()?.parse().ok()?;
+    let lines_max = match words.next()? {
+        "unused" => None,
+        number => Some(number.parse().ok()?),
+    };
     words.next()?; // At least one word of reason.
-    let (path, function) = match place.split_once(':') {
+    let (path, name) = match place.split_once(':') {
         Some((path, name)) => (path, Some(name.to_owned())),
         None => (place, None),
     };
-    Some(Entry { line, path: path.to_owned(), function, lines_max, used: false })
+    let is_whole = name.is_some() || lines_max.is_some();
+    is_whole.then(|| Entry { line, path: path.to_owned(), name, lines_max, used: false })
 }
 
 #[cfg(test)]
@@ -91,7 +111,9 @@ mod tests {
 
     #[test]
     fn a_line_without_a_number_or_a_reason_is_an_error() {
-        for bad in ["a.rs", "a.rs 900", "a.rs many a table", "a.rs:f reason"] {
+        for bad in
+            ["a.rs", "a.rs 900", "a.rs many a table", "a.rs:f reason", "a.rs unused x", "a.rs:f unused"]
+        {
             assert_eq!(Allowed::parse("list", bad).1.len(), 1, "`{bad}` was accepted");
         }
         assert!(Allowed::parse("list", "# a comment\n\na.rs 900 a table of codes\n").1.is_empty());

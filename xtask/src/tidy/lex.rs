@@ -24,6 +24,28 @@ pub(crate) fn split(source: &str) -> Split {
     }
 }
 
+/// The words and punctuation of `code`, which has no comments and no contents of literals.
+pub(crate) fn tokens(code: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = code.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let length = if is_letter(first) {
+            rest.find(|c| !is_letter(c)).unwrap_or(rest.len())
+        } else if rest.starts_with("::") {
+            2
+        } else {
+            first.len_utf8()
+        };
+        found.push(&rest[..length]);
+        rest = rest[length..].trim_start();
+    }
+    found
+}
+
+fn is_letter(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
 struct Lexer<'a> {
     source: &'a [u8],
     at: usize,

@@ -9,6 +9,7 @@ pub(crate) mod lex;
 mod links;
 mod safety;
 mod text;
+mod unused;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,6 +19,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use allow::Allowed;
+use lex::Split;
+use unused::Names;
 
 const ALLOW_FILE: &str = "xtask/tidy.allow";
 const FILE_LINES_MAX: usize = 800;
@@ -51,6 +54,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         Err(error) => return Err(error).context(ALLOW_FILE),
     };
     let (mut allowed, mut problems) = Allowed::parse(ALLOW_FILE, &allow_text);
+    let mut names = Names::default();
     for path in &files {
         problems.extend(name(path));
         let on_disk = root.join(path);
@@ -67,9 +71,12 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
             problems.extend(links::check(path, &content, &files));
         }
         if path.ends_with(".rs") {
-            problems.extend(rust(path, &content, &mut allowed));
+            let split = lex::split(&content);
+            problems.extend(rust(path, &content, &split, &mut allowed));
+            names.read(path, &content, &split);
         }
     }
+    problems.extend(names.unused(&mut allowed));
     problems.extend(allowed.not_needed());
     Ok(problems)
 }
@@ -97,7 +104,7 @@ fn name(path: &str) -> Option<String> {
 }
 
 /// The checks of one Rust source.
-fn rust(path: &str, content: &str, allowed: &mut Allowed) -> Vec<String> {
+fn rust(path: &str, content: &str, split: &Split, allowed: &mut Allowed) -> Vec<String> {
     let mut problems = Vec::new();
     let lines = content.lines().count();
     if let Some(limit) = allowed.exceeded(path, None, lines, FILE_LINES_MAX) {
@@ -105,7 +112,6 @@ fn rust(path: &str, content: &str, allowed: &mut Allowed) -> Vec<String> {
             "{path}: {lines} lines, limit {limit}; split it by noun, or give a reason in {ALLOW_FILE}"
         ));
     }
-    let split = lex::split(content);
     for function in functions::functions(&split.code) {
         if let Some(limit) = allowed.exceeded(path, Some(function.name), function.lines, FUNCTION_LINES_MAX) {
             problems.push(format!(
@@ -135,7 +141,7 @@ fn rust(path: &str, content: &str, allowed: &mut Allowed) -> Vec<String> {
             problems.push(format!("{path}:{}: tab; indent with spaces", index + 1));
         }
     }
-    problems.extend(safety::check(path, &split));
+    problems.extend(safety::check(path, split));
     problems
 }
 
@@ -153,10 +159,10 @@ fn calls_macro<'a>(line: &str, macros: &[&'a str]) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::allow::Allowed;
-    use super::{name, rust};
+    use super::{lex, name, rust};
 
     fn problems(path: &str, content: &str) -> Vec<String> {
-        rust(path, content, &mut Allowed::parse("list", "").0)
+        rust(path, content, &lex::split(content), &mut Allowed::parse("list", "").0)
     }
 
     fn function_of(lines: usize) -> String {
@@ -183,8 +189,9 @@ mod tests {
     fn an_exception_raises_the_limit_to_its_number_and_no_further() {
         let (mut allowed, errors) = Allowed::parse("list", "a.rs:long 80 a table of codes\n");
         assert!(errors.is_empty());
-        assert!(rust("a.rs", &function_of(80), &mut allowed).is_empty());
-        assert_eq!(rust("a.rs", &function_of(81), &mut allowed).len(), 1);
+        let mut problems = |text: &str| rust("a.rs", text, &lex::split(text), &mut allowed);
+        assert!(problems(&function_of(80)).is_empty());
+        assert_eq!(problems(&function_of(81)).len(), 1);
         assert!(allowed.not_needed().is_empty());
     }
 

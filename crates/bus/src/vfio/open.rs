@@ -28,19 +28,21 @@ pub(super) struct Handles {
 /// Opens the group of `function` in a container of its own, and the function.
 pub(super) fn open(function: &PciFunction) -> Result<Handles, BusError> {
     check_driver(function)?;
-    let group = function.iommu_group.ok_or_else(|| no_group(function))?;
+    let (Some(group), Some(node)) = (function.iommu_group, function.group_node()) else {
+        return Err(no_group(function));
+    };
     let container = open_container(function)?;
-    let group_fd = open_group(function, group)?;
+    let group_fd = open_group(function, group, &node)?;
     check_viable(function, group, &group_fd)?;
     abi::set_container(&group_fd, &container).map_err(|e| match Errno::from_io_error(&e) {
-        Some(Errno::BUSY) => busy(function, group),
+        Some(Errno::BUSY) => busy(function, group, &node),
         _ => BusError::os(format!("{}: put IOMMU group {group} into a container", function.address), e),
     })?;
     abi::call(&container, abi::SET_IOMMU, abi::TYPE1V2_IOMMU).map_err(|e| no_iommu(function, e))?;
     // The kernel's name of a device is its address; none has a 0 in it.
     let name = CString::new(function.address.to_string()).unwrap_or_default();
     let device = abi::device_fd(&group_fd, &name).map_err(|e| match Errno::from_io_error(&e) {
-        Some(Errno::BUSY) => busy(function, group),
+        Some(Errno::BUSY) => busy(function, group, &node),
         _ => BusError::os(format!("{}: open it in IOMMU group {group}", function.address), e),
     })?;
     Ok(Handles { container: Container { fd: container }, group: group_fd, device })
@@ -107,28 +109,26 @@ fn open_container(function: &PciFunction) -> Result<OwnedFd, BusError> {
     }
 }
 
-fn open_group(function: &PciFunction, group: u32) -> Result<OwnedFd, BusError> {
+fn open_group(function: &PciFunction, group: u32, node: &Path) -> Result<OwnedFd, BusError> {
     let address = function.address;
-    let path = function.bus().dev().join("vfio").join(group.to_string());
-    open_node(&path).map_err(|e| match Errno::from_io_error(&e) {
+    open_node(node).map_err(|e| match Errno::from_io_error(&e) {
         Some(Errno::NOENT) => BusError::setup(
-            format!("{address}: there is no {}, the node of its IOMMU group", path.display()),
+            format!("{address}: there is no {}, the node of its IOMMU group", node.display()),
             format!("run `unvme setup config {address}`"),
         ),
         Some(Errno::ACCESS | Errno::PERM) => BusError::setup(
-            format!("{address}: no permission to open {}, the node of its IOMMU group", path.display()),
+            format!("{address}: no permission to open {}, the node of its IOMMU group", node.display()),
             format!(
                 "as root run `unvme setup config {address} --user USER`, or `chown USER {}`",
-                path.display()
+                node.display()
             ),
         ),
-        Some(Errno::BUSY) => busy(function, group),
-        _ => BusError::os(format!("{address}: open {}", path.display()), e),
+        Some(Errno::BUSY) => busy(function, group, node),
+        _ => BusError::os(format!("{address}: open {}", node.display()), e),
     })
 }
 
-fn busy(function: &PciFunction, group: u32) -> BusError {
-    let node = function.bus().dev().join("vfio").join(group.to_string());
+fn busy(function: &PciFunction, group: u32, node: &Path) -> BusError {
     BusError::setup(
         format!("{} is in use: IOMMU group {group} has been opened already", function.address),
         format!("`fuser -v {}` shows by whom; an IOMMU group has one user at a time", node.display()),

@@ -47,6 +47,7 @@ impl Buffer {
     }
 
     /// Pages that are in the buffer, or wait for a place that will be free.
+    #[cfg(test)]
     pub(super) const fn used(&self) -> u32 {
         self.pages - self.free
     }

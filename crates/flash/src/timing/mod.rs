@@ -190,7 +190,8 @@ impl Timing {
     }
 
     /// Pages in the write buffer, those included that will have a place when an earlier one's program has ended.
-    pub const fn buffered_pages(&self) -> u32 {
+    #[cfg(test)]
+    const fn buffered_pages(&self) -> u32 {
         self.buffer.used()
     }
 

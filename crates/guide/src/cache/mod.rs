@@ -277,11 +277,6 @@ impl ReadCache {
         self.sweep_end(self.sweep_begin(device, Scope::Device));
     }
 
-    /// Drops some pairs of a device, as [`ReadCache::forget_device`] does all.
-    pub fn forget_matching(&self, device: usize, scope: Scope) {
-        self.sweep_end(self.sweep_begin(device, scope));
-    }
-
     /// Drops one pair.
     pub fn remove(&self, id: &EntryId<'_>) {
         let ticket = self.write_begin(id);
