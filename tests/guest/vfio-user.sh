@@ -3,7 +3,7 @@
 #
 #   vfio-user.sh [OPTIONS] SOCKET [CMD...]         CMD's default: ./block-check.sh (probe, data, filesystem)
 #
-#   unvme serve ... &                              # whatever serves an NVMe controller at SOCKET, by vfio-user
+#   unvme serve ... &                              # whatever serves an NVMe controller at SOCKET
 #   tests/guest/vfio-user.sh /run/user/1000/drive.sock
 #   tests/guest/vfio-user.sh SOCKET 'modprobe nvme; sleep 1; nvme list; nvme id-ctrl /dev/nvme0'
 #

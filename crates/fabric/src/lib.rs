@@ -4,7 +4,7 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`stream`] | [`Stream`]: a connection, bare or under TLS, that sends from and receives into shared memory |
+//! | [`stream`] | [`Stream`]: a connection, bare or under TLS, from and into shared memory |
 //! | [`tls`] | [`Acceptor`]: the target's side of TLS 1.3 with pre-shared keys |
 //! | [`digest`] | [`Digest`]: CRC32C of headers and data |
 //! | [`secret`] | [`Secret`]: what in-band authentication proves, `DHHC-1:..` |

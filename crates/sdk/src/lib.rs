@@ -35,7 +35,7 @@
 //! | [`scan`] | [`scan::Scan`]: a listing of keys that takes several commands |
 //! | `machine` | [`system_root()`]: a copy that stands for this machine's own trees |
 //! | [`fabrics`] | NVMe/TCP: this host's name, targets it knows, keys, discovery, who may enter |
-//! | `serve` | [`serve()`]: offering a virtual device to other processes; [`serve_tcp`]: to other machines (feature `local`) |
+//! | `serve` | [`serve()`] offers a virtual device to processes, [`serve_tcp`] to machines (with `local`) |
 //!
 //! Errors are one enum, [`Error`]; a status that a device answered is always whole.
 //!

@@ -10,7 +10,7 @@
 //! | `system` | [`System`]: the trees of the kernel, or a copy of them |
 //! | `drive` | [`Drive`]: an NVMe function, and what the kernel's driver makes of it |
 //! | `evidence`, `usage` | [`Evidence`]: who uses a drive, [`Use`]: one reason to leave it alone |
-//! | `mounts`, `openers`, `signature` | where evidence comes from: mounts and swap areas, open files, superblocks |
+//! | `mounts`, `openers`, `signature` | evidence: mounts and swap areas, open files, superblocks |
 //! | `plan`, `step`, `run` | what to do, what that is as commands, doing and undoing it |
 //! | `status` | [`Status`]: what is set up, and what a user is missing |
 //! | `huge_pages`, `kernel_module`, `account` | huge pages, modules of the kernel, users and groups |

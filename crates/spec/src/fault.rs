@@ -2,9 +2,9 @@
 //!
 //! | | Fault Send (C1h) | Fault Receive (C2h) |
 //! |---|---|---|
-//! | data | to the controller: text with rules, UTF-8 | from the controller: text, UTF-8, no zero byte at its end |
+//! | data, UTF-8 | to the controller: rules | from the controller: text, no zero byte at its end |
 //! | CDW10 | bytes of the text | bytes of the buffer |
-//! | CDW11 | 1 add, 2 clear one, 3 clear all, 4 unplug | 0 list of rules, 1 what was wrong with the last Fault Send |
+//! | CDW11 | 1 add, 2 clear one, 3 clear all, 4 unplug | 0 list of rules, 1 what was wrong with the last |
 //! | CDW12 | add: bit 0, forget the rules when the device is closed; clear one: its number | - |
 //! | completion dword 0 | rules added or cleared | bytes of the whole text, however many the buffer took |
 //! | completion dword 1 | number of the first rule added | - |

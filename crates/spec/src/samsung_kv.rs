@@ -11,7 +11,7 @@
 //! |---|---|
 //! | CDW12 to CDW15 | SGL Data Block descriptor, sub type Offset: address 0, length that of the key |
 //! | data, bytes 0 to 255 | the key, padded with zeroes to [`KEY_CAPSULE_BYTES`] |
-//! | data, from byte 256 on | the data, when it fits: its descriptor is a Data Block of sub type Offset with address 256 |
+//! | data, from byte 256 on | the data, when it fits: its descriptor has sub type Offset and address 256 |
 //!
 //! Data that does not fit, and data for the host, has the transport's descriptor and travels as that of any command.
 

@@ -17,7 +17,7 @@
 //! | `admin` | the admin command set |
 //! | `fault` | faults by script: rules that say which commands fail, and how |
 //! | `fdp` | Flexible Data Placement: who places what where, and what becomes of it |
-//! | `flash` | data out of place below the layer of [`unvme_flash`]: records, checkpoints, recovery, power cuts |
+//! | `flash` | data out of place, below [`unvme_flash`]: records, checkpoints, recovery, power cuts |
 //! | [`tcp`] | NVMe/TCP: PDUs to commands and back, without a socket |
 //! | `due`, `held` | completions that wait for their time |
 //! | `kv` | the Key Value command sets, and the log-structured store behind them |

@@ -2,9 +2,10 @@
 //!
 //! | a controller's own | the subsystem's |
 //! |---|---|
-//! | configuration space, registers, doorbells, queues, DMA mappings, interrupts | media, flash, namespaces, pairs |
-//! | features of the controller, Asynchronous Event Requests, a firmware image that is being downloaded | features of namespaces, saved features, firmware slots |
-//! | its view of the namespaces: which are attached to it, which command sets it has selected | FDP, timing, faults |
+//! | configuration space, registers, doorbells, queues | media, flash, namespaces, pairs |
+//! | DMA mappings, interrupts | features of namespaces, saved features |
+//! | its features, Asynchronous Event Requests, an image that is being downloaded | firmware slots |
+//! | its view of the namespaces: which are attached, which command sets are selected | FDP, timing, faults |
 //! | completions that are held, iterators | the Error Information log, counters, saved state |
 //!
 //! **Locks**, in the order in which they are taken: [`Subsystem::changing`], and then what each controller locks. A

@@ -15,7 +15,8 @@
 //! | `delayed` | a device that is as slow as flash |
 //! | `peer` | programs in C that a row compares with |
 //! | `tcp_bare` | what sockets alone can do |
-//! | `block`, `vfio_user`, `tcp`, `kv`, `kv_rocksdb`, `kv_session`, `kv_memory`, `wall`, `ftl`, `flash` | the rows |
+//! | `block`, `vfio_user`, `tcp`, `wall`, `ftl`, `flash` | the rows |
+//! | `kv`, `kv_rocksdb`, `kv_session`, `kv_memory` | those of pairs |
 #![deny(unsafe_code)]
 
 mod allocs;

@@ -6,10 +6,12 @@
 //! | `kv_perf` | workloads on key-value and block devices |
 //! | `sdk_perf`, `sdk_iterate` | `sdk_perf`, `sdk_perf_async`, `sdk_iterate`, `sdk_iterate_async` |
 //! | `ids`, `pair` | which pairs are touched in which order, and what they are made of |
-//! | `lane`, `flight`, `lent` | a thread and its queue; what is under way on an asynchronous one; values that are not copied |
+//! | `lane`, `flight` | a thread and its queue; what is under way on an asynchronous one |
+//! | `lent` | values that are not copied |
 //! | `phase` | all threads doing one thing at the same time |
 //! | `record`, `latency` | what a thread found out; how long operations took |
-//! | `elapsed`, `about`, `console` | blocks of times, and how full a device is, as they are printed; where to |
+//! | `elapsed`, `about` | blocks of times, and how full a device is, as they are printed |
+//! | `console` | where to |
 //! | `document` | the whole result, for programs and for the report |
 //!
 //! They stand on [`unvme_guide::session`], as programs of the C library do.

@@ -2,9 +2,9 @@
 //!
 //! | path | way |
 //! |---|---|
-//! | `/dev/nvme0` | a controller: admin commands by its node, I/O by the passthrough nodes of its namespaces |
+//! | `/dev/nvme0` | a controller: admin commands by its node, I/O by the nodes of its namespaces |
 //! | `/dev/ng0n1` | one namespace by passthrough: every NVMe command, Key Value and placement among them |
-//! | `/dev/nvme0n1p2`, `/dev/sda`, a file | reads, writes, flushes, zeroes and discards of the block layer, O_DIRECT |
+//! | `/dev/nvme0n1p2`, `/dev/sda`, a file | reads, writes, flushes, zeroes and discards, with O_DIRECT |
 //!
 //! All go through io_uring: submissions are entries in a ring that one call hands over, as a doorbell does, and
 //! completions are read from another ring.

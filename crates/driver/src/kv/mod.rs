@@ -5,7 +5,7 @@
 //! | | Key Value Command Set | Samsung's vendor commands |
 //! |---|---|---|
 //! | keys | 1 to 16 bytes | 4 to 255 bytes, in two keyspaces |
-//! | values | up to the format's limit, whole | up to 2 MiB per command; retrieved from an offset on; appended to |
+//! | values | up to the format's limit, whole | up to 2 MiB per command; parts retrieved; appended to |
 //! | enumeration | List, from a key on | iterators by the first four bytes |
 //! | several at once | - | batches of eight |
 //!

@@ -2,10 +2,12 @@
 //!
 //! | command | |
 //! |---|---|
-//! | Create and Delete I/O Queue | go to the drive with the client's addresses, once it is certain that they are the client's: mapped memory, a free identifier, a vector of its own |
+//! | Create and Delete I/O Queue | to the drive, once address, identifier and vector are the client's own |
 //! | Asynchronous Event Request | held here; completed with what the drive reports to the holder |
 //! | Abort | goes to the drive for the client's own I/O queues; nothing else is aborted |
-//! | Set Features | Number of Queues and Asynchronous Event Configuration are answered here; an I/O Command Set Profile other than the holder's, and what belongs to vectors, host memory or the connection, is Feature Not Changeable |
+//! | Set Features: Number of Queues, Asynchronous Event Configuration | answered here |
+//! | Set Features: another I/O Command Set Profile than the holder's | Feature Not Changeable |
+//! | Set Features of vectors, host memory or the connection | Feature Not Changeable |
 //! | Keep Alive | done: the connection tells whether a client lives |
 //! | Doorbell Buffer Config, Virtualization Management, Fabrics | Invalid Command Opcode |
 //! | everything else | goes to the drive as it is |

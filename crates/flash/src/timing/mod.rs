@@ -6,9 +6,9 @@
 //! same times to the nanosecond.
 //!
 //! ```text
-//!          firmware     link in        buffer              channel       die, planes
-//! write -> a core  ->   bytes   ->  a place for a page -> (a word line's pages) -> program     done when it has its places
-//! read  -> a core  ------------------------------------>   sense, channel, link out            done when it has its bytes
+//!          firmware link in  buffer                channel       die, planes
+//! write -> a core -> bytes -> a place for a page -> (a word line's pages) -> program  done: it has places
+//! read  -> a core -------------------------------->  sense, channel, link out         done: it has its bytes
 //! ```
 //!
 //! | module | resource |

@@ -14,7 +14,7 @@
 //! | `log_file` | a path of at most 1023 bytes | "/tmp/kvsdk.log" |
 //! | `driver` | any string; it has no meaning any more | |
 //! | `device_description` | an object, or an array of 1 to 64 objects, with the keys below | must be there |
-//! | `dev_id` | a device name of at most 31 bytes, of any kind: `0000:0b:00.0`, `kernel:/dev/ng0n1` | must be there |
+//! | `dev_id` | a device name of at most 31 bytes: `0000:0b:00.0`, `kernel:/dev/ng0n1` | must be there |
 //! | `core_mask` | CPUs with a queue to the device | chosen, see [`crate::placement`] |
 //! | `sync_mask` | those of them whose queue is synchronous | 0 |
 //! | `cq_thread_mask` | CPUs of completion threads; 0: the program polls | 0 |

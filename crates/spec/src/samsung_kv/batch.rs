@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | eight [`BatchEntry`]s of 16 bytes, as many of them in use as CDW11 bits 7:0 say |
 //! | 128 | reserved, up to 512 |
-//! | 512 | for each command: 64 reserved bytes, the key, the value, the latter two padded to a multiple of 64 |
+//! | 512 | for each command: 64 reserved bytes, key and value, both padded to a multiple of 64 |
 //!
 //! CDW10 is the size of all of it in dwords. The layout is that of the open Samsung KVSSD host code and of NVMeVirt. What the
 //! device says about each command is not written down there but for its codes, [`batch_result`]: here dword 0 of the

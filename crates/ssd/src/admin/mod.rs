@@ -5,7 +5,8 @@
 //! | `queues` | Create and Delete I/O Submission and Completion Queue |
 //! | `identify`, `identity` | Identify, and the identifiers in it |
 //! | `features`, `command_sets` | Get and Set Features, and which I/O command sets are enabled |
-//! | `logs`, `errors`, `effects`, `vendor_logs`, `placement_logs` | Get Log Page, the Error Information log, what is supported, logs of KV SSDs and of Flexible Data Placement |
+//! | `logs`, `errors`, `effects` | Get Log Page, the Error Information log, what is supported |
+//! | `vendor_logs`, `placement_logs` | logs of KV SSDs and of Flexible Data Placement |
 //! | `wear` | how worn the flash is |
 //! | `directives` | Directive Send and Receive |
 //! | `remote` | what a controller has and says whose host is reached over a network |

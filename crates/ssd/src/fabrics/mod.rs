@@ -10,7 +10,7 @@
 //! | `access` | which hosts may enter, and with which keys |
 //! | `port` | where the target is reached, and the ANA state of its subsystems there |
 //! | `subsystem` | a device by the name it is offered under |
-//! | `association` | a host and the controller that was made for it: what its connections have to know of one another |
+//! | `association` | a host and its controller: what its connections have to know of one another |
 //! | `queue`, `begin`, `progress` | one queue of one association: what it is, capsules in, completions out |
 //! | `connect`, `commands` | Fabrics commands, which no controller of a device executes |
 //! | `device` | a queue of a controller of a device: its rings |

@@ -9,7 +9,7 @@ use super::layout::RECORD_ALIGNMENT;
 /// | 0..46 | media offset of the record / 16 |
 /// | 46 | the record is a tombstone |
 /// | 47..51 | lines of the record to prefetch; 15 for 15 and more |
-/// | 51..64 | older records of the key on the media; [`OLDER_MAX`] sends to the shard's table of large counts |
+/// | 51..64 | older records of the key on the media; [`OLDER_MAX`]: see the shard's table of large counts |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot(pub(super) u64);
 

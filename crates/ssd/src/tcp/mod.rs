@@ -6,9 +6,9 @@
 //!
 //! ```text
 //! loop {
-//!     connection.receive(|rooms| stream.receive(rooms));   // PDUs in, write data straight into staging memory
+//!     connection.receive(|rooms| stream.receive(rooms));   // PDUs in, write data into staging memory
 //!     connection.advance(&clock);                          // commands run, completions become PDUs
-//!     connection.send(|pieces| stream.send(pieces));       // PDUs out, read data straight from staging memory
+//!     connection.send(|pieces| stream.send(pieces));       // PDUs out, read data from staging memory
 //!     if connection.ending().is_some() { break; }          // then the socket is closed
 //! }
 //! ```
