@@ -1,6 +1,6 @@
 /*
- * Reads and writes logical blocks through unvme.h, waiting and without waiting, and looks at what the device says to a
- * wrong address.
+ * Reads and writes logical blocks through unvme.h, waiting and without waiting, and looks at what the device
+ * says to a wrong address.
  *
  *     cc -std=gnu11 block.c -o block $(pkg-config --cflags --libs unvme)
  *     ./block [device]

@@ -4,8 +4,8 @@
  *     cc -std=gnu11 hello_kv.c -o hello_kv $(pkg-config --cflags --libs unvme)
  *     ./hello_kv [device]
  *
- * The device is a virtual key-value SSD in this process unless another one is named: 0000:02:00.0 for a virtual one that
- * `unvme device create 0000:02:00.0 --type kv --size 1G` has made.
+ * The device is a virtual key-value SSD in this process unless another one is named: 0000:02:00.0 for a
+ * virtual one that `unvme device create 0000:02:00.0 --type kv --size 1G` has made.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,10 @@ static int hello(uint64_t device)
     if (result != KV_SUCCESS)
         return failed("store", result);
 
-    /* The buffer of a retrieve is a multiple of 4 bytes long. What came is in length, what there is in actual_value_size. */
+    /*
+     * The buffer of a retrieve is a multiple of 4 bytes long. What came is in length, what there is in
+     * actual_value_size.
+     */
     char buffer[64];
     pair.value.value = buffer;
     pair.value.length = sizeof buffer;

@@ -1,5 +1,6 @@
 /*
- * Finds all keys that begin with four given bytes, in two ways: with an iterator of the device, and by listing.
+ * Finds all keys that begin with four given bytes, in two ways: with an iterator of the device, and by
+ * listing.
  *
  *     cc -std=gnu11 iterate.c -o iterate $(pkg-config --cflags --libs unvme)
  *     ./iterate [device]
@@ -37,7 +38,10 @@ static uint32_t word(const unsigned char *bytes)
     return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
-/* Prints the keys in a buffer of an iterator; returns their number, or -1 when the buffer is not what it should be. */
+/*
+ * Prints the keys in a buffer of an iterator; returns their number, or -1 when the buffer is not what it
+ * should be.
+ */
 static int print_keys(const unsigned char *buffer, uint32_t bytes)
 {
     if (bytes < KV_ITERATE_READ_BUFFER_OFFSET)

@@ -1,6 +1,6 @@
 /*
- * Initialises the SDK from a configuration file and shows what it has made of it. Without a file it writes the shortest
- * one there is, which names a device and leaves everything else to the SDK.
+ * Initialises the SDK from a configuration file and shows what it has made of it. Without a file it writes
+ * the shortest one there is, which names a device and leaves everything else to the SDK.
  *
  *     cc -std=gnu11 simple_config.c -o simple_config $(pkg-config --cflags --libs unvme)
  *     ./simple_config [file]

@@ -3,9 +3,9 @@
 #
 #   scripts/fuzz-smoke.sh [seconds per target, default 10] [target ...]
 #
-# A target is a file in fuzz/fuzz_targets/ with its [[bin]] in fuzz/Cargo.toml. Inputs in fuzz/seeds/<target>/ are
-# tried first. What a run finds on the way is kept in fuzz/corpus/<target>/, and an input that crashes the target
-# in fuzz/artifacts/<target>/; neither is tracked.
+# A target is a file in fuzz/fuzz_targets/ with its [[bin]] in fuzz/Cargo.toml. Inputs in fuzz/seeds/<target>/
+# are tried first. What a run finds on the way is kept in fuzz/corpus/<target>/, and an input that crashes the
+# target in fuzz/artifacts/<target>/; neither is tracked.
 set -eu
 
 cd "$(dirname "$0")/../fuzz"
@@ -29,9 +29,9 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 target_dir=${CARGO_TARGET_DIR:-$PWD/target}
 export CARGO_TARGET_DIR="$target_dir"
 
-# Coverage counters are an LLVM pass, which stable Rust can ask for; only the address sanitizer needs nightly, and
-# without unsafe code in the parsers it has little to find. With --target these flags stay away from build scripts,
-# which are not linked with libFuzzer.
+# Coverage counters are an LLVM pass, which stable Rust can ask for; only the address sanitizer needs nightly,
+# and without unsafe code in the parsers it has little to find. With --target these flags stay away from build
+# scripts, which are not linked with libFuzzer.
 RUSTFLAGS="--cfg fuzzing -Cdebug-assertions -Coverflow-checks -Ccodegen-units=1 \
 -Cpasses=sancov-module \
 -Cllvm-args=-sanitizer-coverage-level=4 \

@@ -30,8 +30,8 @@ have() {
     command -v "$1" >/dev/null 2>&1
 }
 
-# Whether the compiler "$1" can link a program in the language "$2"; one without a C library cannot. The output goes
-# to a real file: a linker that runs as root may replace /dev/null.
+# Whether the compiler "$1" can link a program in the language "$2"; one without a C library cannot. The
+# output goes to a real file: a linker that runs as root may replace /dev/null.
 links() {
     have "$1" || return 1
     output=$(mktemp)
@@ -43,7 +43,8 @@ links() {
 
 missing_packages() {
     links cc c || printf ' gcc libc6-dev'
-    # TLS: the unvme program has it, so whatever builds that needs the library. pkg-config also finds our C library for its tests.
+    # TLS: the unvme program has it, so whatever builds that needs the library. pkg-config also finds our C
+    # library for its tests.
     have pkg-config || printf ' pkgconf'
     echo '#include <openssl/ssl.h>' | cc -fsyntax-only -x c - 2>/dev/null || printf ' libssl-dev'
     case $goal in
@@ -55,7 +56,8 @@ missing_packages() {
     if [ "$goal" = test ]; then
         # The other side in the tests of TLS.
         have openssl || printf ' openssl'
-        # What the C library's tests are run with. Without libc6-dbg valgrind does not know Debian's dynamic linker.
+        # What the C library's tests are run with. Without libc6-dbg valgrind does not know Debian's dynamic
+        # linker.
         have valgrind || printf ' valgrind libc6-dbg'
     fi
     # What the key-value benchmarks compare with.

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds the C library, installs it in a folder of its own, and compiles and runs against it what C programs would be: the
-# examples, and the tests in crates/capi/tests/c. Shared and static, under valgrind and with the address sanitizer.
+# Builds the C library, installs it in a folder of its own, and compiles and runs against it what C programs
+# would be: the examples, and the tests in crates/capi/tests/c. Shared and static, under valgrind and with the
+# address sanitizer.
 #
 #   tests/capi.sh [folder for what is built, default target/capi-test]
 set -eu

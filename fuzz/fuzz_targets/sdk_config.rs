@@ -1,5 +1,5 @@
-//! Any text as a configuration file. It is read or refused with a place that lies in it; what was read is within the
-//! documented bounds, can be placed on any machine, and when printed reads as the same.
+//! Any text as a configuration file. It is read or refused with a place that lies in it; what was read is
+//! within the documented bounds, can be placed on any machine, and when printed reads as the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,8 @@
-//! A process that shares a drive and does anything: registers, doorbells, entries of the admin queue, memory that comes
-//! and goes. The holder never notices, and nothing of the client is left.
+//! A process that shares a drive and does anything: registers, doorbells, entries of the admin queue, memory
+//! that comes and goes. The holder never notices, and nothing of the client is left.
 //!
-//! Input: operations of 8 bytes, an operation (byte 0), a place (byte 1 and 2) and a value; operation 0 is followed by the
-//! 64 bytes of an entry.
+//! Input: operations of 8 bytes, an operation (byte 0), a place (byte 1 and 2) and a value; operation 0 is
+//! followed by the 64 bytes of an entry.
 #![no_main]
 
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
-//! Any 64 bytes are a submission queue entry. Reading one never panics, and writing what was read and reading that
-//! again gives the same command: parse loses nothing that the command holds. What follows them is read as a completion,
-//! and as what List, Iterate Read and Batch have in their buffers.
+//! Any 64 bytes are a submission queue entry. Reading one never panics, and writing what was read and reading
+//! that again gives the same command: parse loses nothing that the command holds. What follows them is read
+//! as a completion, and as what List, Iterate Read and Batch have in their buffers.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

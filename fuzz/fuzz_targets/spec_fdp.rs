@@ -1,5 +1,6 @@
-//! Any bytes are the log pages of Flexible Data Placement and the data of I/O Management. Reading them never panics, never
-//! yields more than the bytes hold, and ends; configurations that were read are written and read as the same again.
+//! Any bytes are the log pages of Flexible Data Placement and the data of I/O Management. Reading them never
+//! panics, never yields more than the bytes hold, and ends; configurations that were read are written and
+//! read as the same again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,9 @@
-//! PRP lists and SGL segments laid out by the input, walked by the device and by the model below: the device moves the
-//! bytes that the list names and no others, or none at all, and answers with the status that the model gives.
+//! PRP lists and SGL segments laid out by the input, walked by the device and by the model below: the device
+//! moves the bytes that the list names and no others, or none at all, and answers with the status that the
+//! model gives.
 //!
-//! Input: steps. Bit 7 of the first byte set: a command on queue 1; clear: words to lay out, for lists and segments.
+//! Input: steps. Bit 7 of the first byte set: a command on queue 1; clear: words to lay out, for lists and
+//! segments.
 #![no_main]
 
 use std::sync::{LazyLock, Mutex};
@@ -38,8 +40,8 @@ const WRITE: u8 = 0x01;
 const READ: u8 = 0x02;
 const COMPARE: u8 = 0x05;
 
-/// Where host memory is: three areas in a row, the third of which the device may only read, and one that it may only
-/// write. First address, bytes, readable, writable.
+/// Where host memory is: three areas in a row, the third of which the device may only read, and one that it
+/// may only write. First address, bytes, readable, writable.
 const AREAS: [(u64, usize, bool, bool); 4] = [
     (0x1000_0000, 64 << 10, true, true),
     (0x1001_0000, 64 << 10, true, true),

@@ -1,5 +1,5 @@
-//! Any text as rules for faults: they are refused with a place in the text, or they are rules that can be written down and
-//! read again, and that a device takes.
+//! Any text as rules for faults: they are refused with a place in the text, or they are rules that can be
+//! written down and read again, and that a device takes.
 #![no_main]
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Accesses of any size to any offset of configuration space and of any BAR, with resets, mappings and interrupt vectors
-//! between them. An access succeeds exactly when it is within bounds; what is read-only stays; registers never contradict
-//! each other; and in the end the device works.
+//! Accesses of any size to any offset of configuration space and of any BAR, with resets, mappings and
+//! interrupt vectors between them. An access succeeds exactly when it is within bounds; what is read-only
+//! stays; registers never contradict each other; and in the end the device works.
 //!
 //! Input: steps, each a byte that says what and the step's own bytes.
 #![no_main]

@@ -1,8 +1,8 @@
-//! A host that does anything: raw commands on the admin queue and on an I/O queue, with data pointers to anywhere, any
-//! doorbell values, register writes, memory that comes and goes.
+//! A host that does anything: raw commands on the admin queue and on an I/O queue, with data pointers to
+//! anywhere, any doorbell values, register writes, memory that comes and goes.
 //!
-//! The device never panics, touches no memory that is not mapped for it, answers every command it takes exactly once,
-//! and works again after a controller reset.
+//! The device never panics, touches no memory that is not mapped for it, answers every command it takes
+//! exactly once, and works again after a controller reset.
 //!
 //! Input: steps, each a byte that says what and the step's own bytes; see `Run::step`.
 #![no_main]
@@ -55,8 +55,8 @@ struct Memory {
     completion: Region,
 }
 
-/// An address that a device will find worth trying: mostly mapped, often near an edge. Never in the host's own queues:
-/// a host that has them overwritten cannot be asked what it saw.
+/// An address that a device will find worth trying: mostly mapped, often near an edge. Never in the host's
+/// own queues: a host that has them overwritten cannot be asked what it saw.
 fn address(input: &mut Input) -> u64 {
     let (kind, offset) = (input.u8(), u64::from(input.u16()));
     let page = offset << 12;
@@ -363,7 +363,8 @@ impl Run {
 
     /// Nothing is left over, and the device is alive.
     fn finish(mut self) {
-        // A valid tail, and room: everything is taken, one command at a time if need be, whatever the doorbells said.
+        // A valid tail, and room: everything is taken, one command at a time if need be, whatever the
+        // doorbells said.
         for _ in 0..ENTRIES[1].0 {
             self.step(&mut Input::new(&[9]));
             self.step(&mut Input::new(&[6]));

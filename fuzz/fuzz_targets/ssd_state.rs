@@ -1,5 +1,5 @@
-//! Any bytes as a device's saved state: the device starts, or says which file is wrong and why. One that starts works,
-//! and what it saves it can read again.
+//! Any bytes as a device's saved state: the device starts, or says which file is wrong and why. One that
+//! starts works, and what it saves it can read again.
 #![no_main]
 
 use std::path::PathBuf;

@@ -1,11 +1,12 @@
-//! A host on NVMe/TCP that sends anything: PDUs that are right, PDUs with wrong bytes, bytes that are none, in any portions; that
-//! does not read, that waits, that goes.
+//! A host on NVMe/TCP that sends anything: PDUs that are right, PDUs with wrong bytes, bytes that are none,
+//! in any portions; that does not read, that waits, that goes.
 //!
-//! The controller never panics, says nothing but whole PDUs of its own types, nothing after a Terminate Request, ends every
-//! connection that does not go on, keeps no memory of those that have ended, and another connection of the same
-//! controller works all the while.
+//! The controller never panics, says nothing but whole PDUs of its own types, nothing after a Terminate
+//! Request, ends every connection that does not go on, keeps no memory of those that have ended, and another
+//! connection of the same controller works all the while.
 //!
-//! Input: a byte for what was agreed on, then steps, each a byte that says what and the step's own bytes; see `Run::step`.
+//! Input: a byte for what was agreed on, then steps, each a byte that says what and the step's own bytes; see
+//! `Run::step`.
 #![no_main]
 
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //!
 //! The host neither panics nor waits, and every command ends exactly once.
 //!
-//! Input: a byte that says what was agreed on and whether the rest comes in pieces, then what the target sends; see
-//! `unvme_driver::tcp_host`.
+//! Input: a byte that says what was agreed on and whether the rest comes in pieces, then what the target
+//! sends; see `unvme_driver::tcp_host`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

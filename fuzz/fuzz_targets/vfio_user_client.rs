@@ -1,4 +1,5 @@
-//! A server that answers anything. The client neither panics nor hangs, and what it takes for a window is one.
+//! A server that answers anything. The client neither panics nor hangs, and what it takes for a window is
+//! one.
 //!
 //! Input: messages, each after a byte that says what it is (bit 0 a reply to the next question, bit 1 with a
 //! descriptor of memory, bit 2 bytes as they are without a header) and a 16-bit length.

@@ -1,7 +1,7 @@
 //! A client that sends anything, with any descriptors. The server neither panics nor keeps anything of it.
 //!
-//! Input: messages, each after a byte that says what goes along (bits 1:0 how many descriptors, bit 2 eventfds instead
-//! of memory, bit 3 leave the size in the header as it is) and a 16-bit length.
+//! Input: messages, each after a byte that says what goes along (bits 1:0 how many descriptors, bit 2
+//! eventfds instead of memory, bit 3 leave the size in the header as it is) and a 16-bit length.
 #![no_main]
 
 use std::os::fd::{AsFd, OwnedFd};

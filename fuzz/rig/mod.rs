@@ -1,4 +1,5 @@
-//! What the targets that drive a whole virtual SSD share: reading the fuzzer's input, and a host's registers and rings.
+//! What the targets that drive a whole virtual SSD share: reading the fuzzer's input, and a host's registers
+//! and rings.
 // Each target uses a part of it.
 #![allow(dead_code, unused_imports)]
 
@@ -33,7 +34,8 @@ const BLANK: u8 = 0;
 /// Entries of a queue: 0 is the admin queue.
 pub const ENTRIES: [(u32, u32); 2] = [(32, 32), (64, 16)];
 
-/// A host of two queue pairs in memory of its own, which the device may read (submission) or write (completion) only.
+/// A host of two queue pairs in memory of its own, which the device may read (submission) or write
+/// (completion) only.
 pub struct Host {
     pub ssd: Arc<Ssd>,
     pub clock: Clock,

@@ -4,9 +4,9 @@
 #   admin-check.sh                 all namespaces of /dev/nvme0 are destroyed
 #   admin-check.sh fabrics         the same of a controller over a network, without what only PCI has
 #
-# Identify, log pages, features, the commands nvme-cli sends to a namespace, namespaces created, attached, formatted and
-# deleted (the kernel hears of it by an asynchronous event), firmware, resets of every kind; reported as check.sh says.
-# Each check is called by its name; $controller has no blanks in it.
+# Identify, log pages, features, the commands nvme-cli sends to a namespace, namespaces created, attached,
+# formatted and deleted (the kernel hears of it by an asynchronous event), firmware, resets of every kind;
+# reported as check.sh says. Each check is called by its name; $controller has no blanks in it.
 # shellcheck disable=SC2317,SC2086
 set -u -o pipefail
 # shellcheck source-path=SCRIPTDIR source=check.sh

@@ -1,10 +1,12 @@
 #!/bin/bash
-# bench-io.sh - in the guest: the measurements of bench-vm.sh. Each leaves ROUND.WHAT.json in the current directory.
+# bench-io.sh - in the guest: the measurements of bench-vm.sh. Each leaves ROUND.WHAT.json in the current
+# directory.
 #
-#   bench-io.sh drive UNVME ROUNDS SECONDS        the first NVMe controller: fio and our passthrough on the kernel's driver,
-#                                                 then our VFIO path, in turns
+#   bench-io.sh drive UNVME ROUNDS SECONDS        the first NVMe controller: fio and our passthrough on the
+#                                                 kernel's driver, then our VFIO path, in turns
 #   bench-io.sh instructions PROGRAM READS        PROGRAM drives the first controller through VFIO
-#   bench-io.sh kernel ROUNDS SECONDS             fio on all controllers in turns, each by the end of its serial number
+#   bench-io.sh kernel ROUNDS SECONDS             fio on all controllers in turns, each by the end of its
+#                                                 serial number
 set -u
 die() { echo "bench-io: $*" >&2; exit 1; }
 PCI=/sys/bus/pci

@@ -3,10 +3,11 @@
 #
 #   bench-vm.sh [-s] UNVME INSTRUCTIONS JSON
 #
-# UNVME is the program, INSTRUCTIONS the example of the crate unvme with markers (neither in /tmp, which the guest does not
-# share), JSON where the rows go. -s is a smoke run: too short to mean anything. Every ratio is of two sides that alternate in one guest, and is the median of the rounds.
-# Three guests: QEMU's NVMe controller under our VFIO path, our passthrough and fio; the same with a plugin that counts
-# instructions (instructions.c); a served virtual SSD beside QEMU's controller, both under the kernel's driver and fio.
+# UNVME is the program, INSTRUCTIONS the example of the crate unvme with markers (neither in /tmp, which the
+# guest does not share), JSON where the rows go. -s is a smoke run: too short to mean anything. Every ratio is
+# of two sides that alternate in one guest, and is the median of the rounds. Three guests: QEMU's NVMe
+# controller under our VFIO path, our passthrough and fio; the same with a plugin that counts instructions
+# (instructions.c); a served virtual SSD beside QEMU's controller, both under the kernel's driver and fio.
 # ENVIRONMENT
 #   BENCH_ROUNDS    rounds of each comparison (default 5)
 #   BENCH_SECONDS   seconds of each measurement (default 2)

@@ -3,9 +3,9 @@
 #
 #   block-check.sh [SIZE_MIB]     of the first NVMe namespace, destroyed from its start (default 64)
 #
-# Looks at what nvme-cli reads, writes and verifies with fio (queue depth 1 and 16, 512 bytes to 256 KiB), flushes,
-# discards, makes a filesystem, and compares a file after unmounting. The exit code is not 0 when anything differs or when
-# the kernel's log has an NVMe error.
+# Looks at what nvme-cli reads, writes and verifies with fio (queue depth 1 and 16, 512 bytes to 256 KiB),
+# flushes, discards, makes a filesystem, and compares a file after unmounting. The exit code is not 0 when
+# anything differs or when the kernel's log has an NVMe error.
 set -eu
 size=${1:-64}
 fail() { echo "block-check: $*" >&2; dmesg | grep -i nvme | tail -20 >&2; exit 1; }

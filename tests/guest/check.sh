@@ -1,10 +1,10 @@
 # shellcheck shell=bash disable=SC2034
-# check.sh - sourced by the checks that run in the guest: a line for each, "NAME: ok" or "NAME: FAILED" with the output of
-# what failed on stderr. The script ends with `exit "$failed"`.
+# check.sh - sourced by the checks that run in the guest: a line for each, "NAME: ok" or "NAME: FAILED" with
+# the output of what failed on stderr. The script ends with `exit "$failed"`.
 failed=0   # read by the script that sources this
 
-# check NAME COMMAND...: runs the command, a function as a rule, in a shell of its own, which stops at the first command
-# that fails and names it.
+# check NAME COMMAND...: runs the command, a function as a rule, in a shell of its own, which stops at the
+# first command that fails and names it.
 check() {
   local name=$1 status; shift
   (set -ex -o pipefail; "$@") > "/tmp/check.$$" 2>&1

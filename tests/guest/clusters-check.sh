@@ -3,8 +3,8 @@
 #
 #   clusters-check.sh UNVME TOOLS
 #
-# Three targets, as if on three machines. TOOLS is the folder that `guest.sh tools` prints. Reported as check.sh says. Each check
-# is called by its name; paths have no blanks in them.
+# Three targets, as if on three machines. TOOLS is the folder that `guest.sh tools` prints. Reported as
+# check.sh says. Each check is called by its name; paths have no blanks in them.
 # shellcheck disable=SC2317,SC2086,SC2154
 set -u -o pipefail
 here=$(dirname "$0")
@@ -38,7 +38,8 @@ disk() {
 }
 all_disks() { local n; for n in 1 2 3; do disk ${NQNS[n]} | grep -x '/dev/nvme[0-9]*n1'; done; }
 
-# --- a mirror on two machines -----------------------------------------------------------------------------------------
+# --- a mirror on two machines
+# -----------------------------------------------------------------------------------------
 mirror() {
   modprobe -a raid1 ext4
   mdadm --create /dev/md0 --run --level=1 --raid-devices=2 --metadata=1.2 --bitmap=internal "$(disk ${NQNS[1]})" "$(disk ${NQNS[2]})"
@@ -77,7 +78,8 @@ mirror_is_whole() {
   mdadm --stop /dev/md0
 }
 
-# --- a volume over three machines -------------------------------------------------------------------------------------
+# --- a volume over three machines
+# -------------------------------------------------------------------------------------
 volume() {
   local n
   modprobe -a dm-mod dm-mirror ext4
@@ -99,7 +101,8 @@ volume() {
   lvm vgchange -an far
 }
 
-# --- pairs, by our own driver -------------------------------------------------------------------------------------------
+# --- pairs, by our own driver
+# -------------------------------------------------------------------------------------------
 pairs() {
   serve pairs 4424 --nqn nqn.2024-01.io.example:pairs mem:kv:256M
   local device=tcp:$ADDRESS:4424/nqn.2024-01.io.example:pairs

@@ -1,12 +1,14 @@
 #!/bin/bash
 # drive-check.sh - in the guest: our driver on QEMU's NVMe controllers, taken from the kernel and given back.
 #
-#   drive-check.sh DRIVER UNVME [short]    DRIVER is vfio-pci or uio_pci_generic, UNVME our program; short leaves out what
-#                                          takes long: sweeps, resets under load, several controllers and processes
+#   drive-check.sh DRIVER UNVME [short]    DRIVER is vfio-pci or uio_pci_generic, UNVME our program; short
+#                                          leaves out what takes long: sweeps, resets under load, several
+#                                          controllers and processes
 #
-# Wants the controllers of part_vfio in parts.sh: at 0000:01:00.0 namespaces of 512 and of 4096 bytes, at 0000:02:00.0 one
-# of 512, at 0000:03:00.0 a zoned one. Their data is destroyed. Reported as check.sh says; guest.sh -V watches from the
-# other side that no register, no command and no DMA was wrong. $first, $second, $zoned and $unvme have no blanks in them.
+# Wants the controllers of part_vfio in parts.sh: at 0000:01:00.0 namespaces of 512 and of 4096 bytes, at
+# 0000:02:00.0 one of 512, at 0000:03:00.0 a zoned one. Their data is destroyed. Reported as check.sh says;
+# guest.sh -V watches from the other side that no register, no command and no DMA was wrong. $first, $second,
+# $zoned and $unvme have no blanks in them.
 # shellcheck disable=SC2317,SC2086
 set -u -o pipefail
 # shellcheck source-path=SCRIPTDIR source=check.sh
@@ -68,7 +70,8 @@ logs_and_features() {
   $unvme set-feature $first -f 4 -v 0x157
 }
 
-# commands NSID BLOCK: every NVM command. 8 MiB from the first, the last block, and transfers that need PRP lists.
+# commands NSID BLOCK: every NVM command. 8 MiB from the first, the last block, and transfers that need PRP
+# lists.
 commands() {
   local nsid=$1 block=$2 at count last
   at=$((8 * MIB / block)) count=$((2 * MIB / block)) last=$((1024 * MIB / block - 1))
@@ -103,7 +106,8 @@ verified_perf() {
 
 one_verified_perf() { perf -r $first -n 1 -w randrw -q 16 -o 4096 -t 0.5 --range 4M --verify --prefill; }
 
-# The second controller goes back to the kernel, and we use it through io_uring passthrough and as a block device.
+# The second controller goes back to the kernel, and we use it through io_uring passthrough and as a block
+# device.
 beside_the_kernel() {
   local name
   $unvme setup reset $second
@@ -150,7 +154,8 @@ several_processes() {
   wait $!
 }
 
-# A reset by another process, in the middle of it: what was lost is told or sent again, and the drive is as good as ever.
+# A reset by another process, in the middle of it: what was lost is told or sent again, and the drive is as
+# good as ever.
 reset_under_load() {
   local io status=0
   perf -r $second -n 1 -w randrw -q 32 -o 4096 -t 6 --range 16M --verify --prefill > /tmp/perf.out 2>&1 &

@@ -1,8 +1,9 @@
 #!/bin/bash
 # errors-check.sh - in the guest: what is missing or in the way is said, with the command that helps.
 #
-#   errors-check.sh iommu UNVME     a guest with an IOMMU (-i) and four controllers: 0000:01:00.0, 0000:02:00.0, and two
-#                                   functions of one device at 0000:00:10.0 and 0000:00:10.1, which share an IOMMU group
+#   errors-check.sh iommu UNVME     a guest with an IOMMU (-i) and four controllers: 0000:01:00.0,
+#                                   0000:02:00.0, and two functions of one device at 0000:00:10.0 and
+#                                   0000:00:10.1, which share an IOMMU group
 #   errors-check.sh plain UNVME     a guest without IOMMU and huge pages, and a controller at 0000:01:00.0
 #
 # Data is destroyed. Reported as check.sh says. $unvme and addresses have no blanks in them.
@@ -22,7 +23,8 @@ as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=
 has_controller() { until_so 20 test -c "$(node "$1")"; }
 has_nodes() { until_so 20 test -b "$(node "$1")n1"; }
 
-# says CODE COMMAND... -- WORDS...: the command fails with this exit code, on one line, which has all the words.
+# says CODE COMMAND... -- WORDS...: the command fails with this exit code, on one line, which has all the
+# words.
 says() {
   local code=$1 command=() out status=0 words; shift
   while [ "$1" != -- ]; do command+=("$1"); shift; done
@@ -162,7 +164,8 @@ removed_under_the_kernel() {
   has_nodes $second
 }
 
-# A controller that stops in the middle: disabled from under the driver, which the reset by the kernel's sysfs file does.
+# A controller that stops in the middle: disabled from under the driver, which the reset by the kernel's sysfs
+# file does.
 failing_under_vfio() {
   local io status=0 started
   $unvme setup config $second

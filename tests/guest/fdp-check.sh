@@ -1,11 +1,11 @@
 #!/bin/bash
 # fdp-check.sh - in the guest: do the kernel, nvme-cli and fio find Flexible Data Placement as they expect it?
 #
-#   fdp-check.sh                   all namespaces of /dev/nvme0 are destroyed; FDP is enabled, with configuration 0
+#   fdp-check.sh                   all namespaces of /dev/nvme0 are destroyed; FDP is enabled, with
+#                                  configuration 0
 #
-# The steps by which nvme-cli's users enable FDP, then writes with placement identifiers by nvme-cli, and by fio where it
-# knows them; reported as check.sh says.
-# $controller has no blanks in it.
+# The steps by which nvme-cli's users enable FDP, then writes with placement identifiers by nvme-cli, and by
+# fio where it knows them; reported as check.sh says. $controller has no blanks in it.
 # shellcheck disable=SC2317,SC2086
 set -u -o pipefail
 # shellcheck source-path=SCRIPTDIR source=check.sh
@@ -34,7 +34,8 @@ enable() {
   nvme get-feature $controller -f 0x1d --cdw11=1 | grep -i '0*1$'
 }
 
-# nvme-cli 2.3 cannot name placement handles: NPHNDLS is at 392 and the list at 512 of what a namespace is created from.
+# nvme-cli 2.3 cannot name placement handles: NPHNDLS is at 392 and the list at 512 of what a namespace is
+# created from.
 create() {
   local blocks=32768
   head -c 4096 /dev/zero > /tmp/create

@@ -1,10 +1,13 @@
 #!/bin/bash
-# filesystem-check.sh - in the guest: a file system on /dev/nvme0n1, in order and after a crash of the drive's server.
+# filesystem-check.sh - in the guest: a file system on /dev/nvme0n1, in order and after a crash of the drive's
+# server.
 #
 #   filesystem-check.sh whole TYPE         made, filled, unmounted, checked, read back; TYPE is ext4 or xfs
-#   filesystem-check.sh crash TYPE DIR     made; files are written and synced one after the other, and noted in DIR/synced,
-#                                          until someone kills the server; DIR/flag appears when there are some
-#   filesystem-check.sh recover TYPE DIR   mounted, which replays the journal; the noted files are whole; checked
+#   filesystem-check.sh crash TYPE DIR     made; files are written and synced one after the other, and noted
+#                                          in DIR/synced, until someone kills the server; DIR/flag appears
+#                                          when there are some
+#   filesystem-check.sh recover TYPE DIR   mounted, which replays the journal; the noted files are whole;
+#                                          checked
 #
 # Reported as check.sh says. $device and $mount have no blanks in them.
 # shellcheck disable=SC2317,SC2086

@@ -1,8 +1,9 @@
 #!/bin/bash
-# firmware-check.sh - in the guest, on a virtual SSD that is served to it: firmware updated by our commands, as
-# docs/real-drives.md says, through the kernel's driver and with the drive taken over.
+# firmware-check.sh - in the guest, on a virtual SSD that is served to it: firmware updated by our commands,
+# as docs/real-drives.md says, through the kernel's driver and with the drive taken over.
 #
-#   firmware-check.sh UNVME        a guest of vfio-user.sh with no IOMMU and no network, so that UIO is the way
+#   firmware-check.sh UNVME        a guest of vfio-user.sh with no IOMMU and no network, so that UIO is the
+#                                  way
 #
 # Reported as check.sh says. $unvme and $drive have no blanks in them.
 # shellcheck disable=SC2317,SC2086
@@ -12,7 +13,8 @@ set -u -o pipefail
 unvme=$1 drive=''
 export UNVME_HOME=/tmp/unvme
 
-# image REVISION: makes /tmp/image, an image that a virtual SSD takes; of no program's making that is tested here.
+# image REVISION: makes /tmp/image, an image that a virtual SSD takes; of no program's making that is tested
+# here.
 image() {
   python3 - "$1" <<- 'END'
 	import sys, zlib

@@ -2,16 +2,18 @@
 # guest.sh - boot a throw-away Linux guest with emulated NVMe controllers and run one command in it.
 #
 #   guest.sh prepare               fetch kernel and QEMU, pack the initramfs (run does it too, when needed)
-#   guest.sh tools                 prints the path of a folder with nvme, tlshd, mdadm, lvm and keyctl of trixie, which guests can run
+#   guest.sh tools                 prints the path of a folder with nvme, tlshd, mdadm, lvm and keyctl of
+#                                  trixie, which guests can run
 #   guest.sh about                 prints QEMU's version, the accelerator and the kernel that run would use
-#   guest.sh run [OPTIONS] CMD...  boot, run CMD (its words joined, by sh -c), pass on its output and its exit code
+#   guest.sh run [OPTIONS] CMD...  boot, run CMD (its words joined, by sh -c), pass on its output and its exit
+#                                  code
 #
-# The guest sees the host's / read-only below a tmpfs (so every host program and library is there and writes vanish;
-# /tmp, /run and /dev are its own), and DIR read-write at the same path as on the host. CMD runs as root in DIR.
-# No module is loaded for it: `modprobe nvme`, `modprobe vfio-pci`, ... as needed.
-# OPTIONS
+# The guest sees the host's / read-only below a tmpfs (so every host program and library is there and writes
+# vanish; /tmp, /run and /dev are its own), and DIR read-write at the same path as on the host. CMD runs as
+# root in DIR. No module is loaded for it: `modprobe nvme`, `modprobe vfio-pci`, ... as needed. OPTIONS
 #   -d DIR     read-write shared directory                        (default: current directory)
-#   -n KIND[,NS-PROPERTY=V...]   add an NVMe controller with one namespace (repeatable; serial GUEST0, GUEST1, ...):
+#   -n KIND[,NS-PROPERTY=V...]   add an NVMe controller with one namespace (repeatable; serial GUEST0, GUEST1,
+#                                ...):
 #              plain | fdp | zns | null (no storage, fastest) | img:FILE (kept); e.g.
 #              plain,logical_block_size=4096,physical_block_size=4096
 #   -n +KIND[,NS-PROPERTY=V...]  add one more namespace to the controller before
@@ -20,18 +22,21 @@
 #   -p H:G     with -N: 127.0.0.1:H of the host goes to the guest's port G (repeatable)
 #   -H N       N huge pages of 2 MiB   -c N  virtual CPUs (default 1)   -m MB  memory (default 1024)
 #   -S         guest memory in a shared memfd, for device processes outside QEMU
-#   -V         violations count: exit code 123 when QEMU's controllers saw the driver break the protocol, or the guest's
-#              IOMMU a wrong DMA; -E NAME expects the event pci_nvme_NAME, such as err_invalid_opc (repeatable)
+#   -V         violations count: exit code 123 when QEMU's controllers saw the driver break the protocol, or
+#              the guest's IOMMU a wrong DMA; -E NAME expects the event pci_nvme_NAME, such as err_invalid_opc
+#              (repeatable)
 #   -M         the guest has QEMU's monitor at /dev/monitor: echo 'device_del nvme0' > /dev/monitor
 #   -t SEC     time limit (default 300)
-#   -q ARG     one more QEMU argument (repeatable)   -a ARGS  more kernel arguments   -v  kernel log to stderr at the end
+#   -q ARG     one more QEMU argument (repeatable)   -a ARGS  more kernel arguments   -v  kernel log to stderr
+#                                                                                         at the end
 # ENVIRONMENT
 #   GUEST_CACHE   kernel, initramfs, QEMU (default: target/guest of this checkout)
-#   GUEST_KERNEL  kernel release, as in linux-image-$GUEST_KERNEL (default: the cached one, else what Debian has now)
+#   GUEST_KERNEL  kernel release, as in linux-image-$GUEST_KERNEL (default: the cached one, else what Debian
+#                 has now)
 #   GUEST_QEMU    QEMU binary (default: QEMU of trixie-backports, unpacked in the cache)
 #   GUEST_ACCEL   kvm | tcg | auto (default auto: kvm where a trial boot under it succeeds, else tcg)
-# EXIT CODE       CMD's own; 123 violations (-V); 124 time limit; 125 the guest died without a report; 126 the guest could not start;
-#                 77 it could not be downloaded, or lacks host packages
+# EXIT CODE       CMD's own; 123 violations (-V); 124 time limit; 125 the guest died without a report; 126 the
+#                 guest could not start; 77 it could not be downloaded, or lacks host packages
 set -u
 SELF=$(readlink -f "$0") HERE=$(dirname "$(readlink -f "$0")")
 GUEST_CACHE=${GUEST_CACHE:-$(dirname "$(dirname "$HERE")")/target/guest}
@@ -43,7 +48,8 @@ unavailable() { echo "guest: $*" >&2; exit 77; }
 # shellcheck source-path=SCRIPTDIR source=packages.sh
 . "$HERE/packages.sh"
 
-# --- what the host itself must have -----------------------------------------------------------------------------
+# --- what the host itself must have
+# -----------------------------------------------------------------------------
 host_tools() {
   local missing=() p
   for p in $HOST_PACKAGES; do
@@ -56,7 +62,8 @@ host_tools() {
     apt-get -q install -y --no-install-recommends "$@"' sh "${missing[@]}" >&2 || unavailable "cannot install ${missing[*]}"
 }
 
-# --- prepare: kernel package -> ELF vmlinux and an uncompressed initramfs ------------------------------------------
+# --- prepare: kernel package -> ELF vmlinux and an uncompressed initramfs
+# ------------------------------------------
 kernel_release() {
   local cached
   cached=$(find "$GUEST_CACHE/kernel" -mindepth 2 -maxdepth 2 -name vmlinux 2> /dev/null | sort -V | tail -1)
@@ -99,7 +106,8 @@ pack_initramfs() {
   rm -rf "$t"
 }
 
-# --- accelerator: a /dev/kvm that opens is not always one that boots a guest (nested and paravirtual hosts) ---------
+# --- accelerator: a /dev/kvm that opens is not always one that boots a guest (nested and paravirtual hosts)
+# ---------
 pick_accel() {
   case ${GUEST_ACCEL:-auto} in kvm | tcg) echo "$GUEST_ACCEL"; return ;; esac
   { [ -w /dev/kvm ] && true < /dev/kvm; } 2> /dev/null || { echo tcg; return; }
@@ -111,7 +119,8 @@ pick_accel() {
   cat "$c"
 }
 
-# --- run: the options, then QEMU's arguments in the array Q --------------------------------------------------------
+# --- run: the options, then QEMU's arguments in the array Q
+# --------------------------------------------------------
 options() {
   DIR=$PWD KINDS=() FORWARD='' SIZE=1073741824 IOMMU='' NET='' HUGE='' CPUS=1 MEM=1024 SHARE='' LIMIT=300 EXTRA=() KARGS='' VERBOSE=''
   VIOLATIONS='' EXPECTED=() MONITOR=''
@@ -192,8 +201,8 @@ nvme_args() {
   done
 }
 
-# violations: prints what QEMU's controllers and the guest's IOMMU complained of, and succeeds when there is any of it.
-# An error status alone (err_req_status) is an answer, and no violation.
+# violations: prints what QEMU's controllers and the guest's IOMMU complained of, and succeeds when there is
+# any of it. An error status alone (err_req_status) is an answer, and no violation.
 violations() {
   local expected
   expected=$(printf '%s\n' "${EXPECTED[@]}" | sed -n 's/^./|pci_nvme_&/p' | tr -d '\n')

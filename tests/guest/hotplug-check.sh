@@ -3,8 +3,9 @@
 #
 #   hotplug-check.sh DRIVER UNVME     DRIVER is vfio-pci, or nvme for the way beside the kernel's driver
 #
-# Wants controllers at 0000:01:00.0 and 0000:02:00.0, QEMU's monitor (guest.sh -M), and the block device spare0 for the drive
-# that is plugged. Reported as check.sh says. $first, $second and $unvme have no blanks in them.
+# Wants controllers at 0000:01:00.0 and 0000:02:00.0, QEMU's monitor (guest.sh -M), and the block device
+# spare0 for the drive that is plugged. Reported as check.sh says. $first, $second and $unvme have no blanks
+# in them.
 # shellcheck disable=SC2317,SC2086
 set -u -o pipefail
 # shellcheck source-path=SCRIPTDIR source=check.sh
@@ -25,7 +26,8 @@ take() {
   until_so 10 $unvme id-ctrl "$(name $1)"
 }
 
-# under_load ADDRESS COMMAND...: the command takes the drive away; the measurement ends in time, with words and a code.
+# under_load ADDRESS COMMAND...: the command takes the drive away; the measurement ends in time, with words
+# and a code.
 under_load() {
   local address=$1 io status=0 started name; shift
   name=$(name $address)

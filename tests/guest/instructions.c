@@ -6,17 +6,19 @@
  *   BEGIN .. PAUSE   is counted
  *   PAUSE .. RESUME  is not: the wait for whatever has been started
  *   RESUME .. END    is counted
- * or DISCARD instead of END, and the operation does not count. Markers are not counted themselves. When QEMU ends there is
- * one line for each path that had operations, in the log of QEMU (-d plugin -D FILE):
- *   path 0: 2000 operations, instructions: median 118, mean 120.1, min 118, max 4711; median 0 of them in the kernel
- * Everything the processor executes in between counts, interrupts of the guest's kernel too: hence the median.
+ * or DISCARD instead of END, and the operation does not count. Markers are not counted themselves. When QEMU
+ * ends there is one line for each path that had operations, in the log of QEMU (-d plugin -D FILE):
+ *   path 0: 2000 operations, instructions: median 118, mean 120.1, min 118, max 4711; median 0 of them in the
+ *   kernel
+ * Everything the processor executes in between counts, interrupts of the guest's kernel too: hence the
+ * median.
  *
  * Build: cc -shared -fPIC -O2 -Wall -Wextra -o instructions.so instructions.c
  * Use:   qemu-system-x86_64 -accel tcg -smp 1 -plugin ./instructions.so -d plugin -D FILE ...
  * One virtual processor only: a thread that moves to another one would be counted there.
  *
- * The declarations below are those of QEMU's documented plugin interface ("QEMU TCG Plugins"), version 7 (QEMU 11.1), which
- * takes no plugin of an older one; its header is not in Debian's packages. */
+ * The declarations below are those of QEMU's documented plugin interface ("QEMU TCG Plugins"), version 7
+ * (QEMU 11.1), which takes no plugin of an older one; its header is not in Debian's packages. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>

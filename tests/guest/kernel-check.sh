@@ -1,12 +1,15 @@
 #!/bin/bash
-# kernel-check.sh - in the guest: our commands beside the kernel's NVMe driver, and nvme-cli's on the same drive.
+# kernel-check.sh - in the guest: our commands beside the kernel's NVMe driver, and nvme-cli's on the same
+# drive.
 #
-#   kernel-check.sh UNVME       a drive of two namespaces, 4096 and 512 bytes, with storage; their data is destroyed
+#   kernel-check.sh UNVME       a drive of two namespaces, 4096 and 512 bytes, with storage; their data is
+#                               destroyed
 #   kernel-check.sh UNVME fdp   a drive with Flexible Data Placement (guest.sh -n fdp)
 #   kernel-check.sh UNVME kv    a drive whose namespace 1 holds pairs and is empty (unvme serve mem:kv:256M)
 #
-# Reported as check.sh says. For the first: guest.sh run -n plain,logical_block_size=4096,physical_block_size=4096 -s 256M
-# with a second namespace, as part_kernel in parts.sh has it. $unvme has no blanks in it.
+# Reported as check.sh says. For the first: guest.sh run -n
+# plain,logical_block_size=4096,physical_block_size=4096 -s 256M with a second namespace, as part_kernel in
+# parts.sh has it. $unvme has no blanks in it.
 # shellcheck disable=SC2317,SC2086
 set -u -o pipefail
 # shellcheck source-path=SCRIPTDIR source=check.sh

@@ -3,8 +3,8 @@
 #
 #   kv-check.sh [CONTROLLER]    namespace 1 of /dev/nvme0 holds pairs and is empty; its pairs are destroyed
 #
-# The kernel makes no block device of such a namespace, only /dev/ng0n1, to which nvme-cli passes the commands of the Key
-# Value Command Set; reported as check.sh says.
+# The kernel makes no block device of such a namespace, only /dev/ng0n1, to which nvme-cli passes the commands
+# of the Key Value Command Set; reported as check.sh says.
 # shellcheck disable=SC2317
 set -u -o pipefail
 # shellcheck source-path=SCRIPTDIR source=check.sh

@@ -1,8 +1,10 @@
 # shellcheck shell=bash
-# packages.sh - Debian packages unpacked under a folder of ours: no root, nothing installed, any Debian or Ubuntu host.
-# Sourced by guest.sh; expects $GUEST_CACHE, die() and, for what a host cannot help, unavailable().
+# packages.sh - Debian packages unpacked under a folder of ours: no root, nothing installed, any Debian or
+# Ubuntu host. Sourced by guest.sh; expects $GUEST_CACHE, die() and, for what a host cannot help,
+# unavailable().
 #
-# The archive is trixie with trixie-backports, whatever the host runs: the unpacked programs bring their own libc.
+# The archive is trixie with trixie-backports, whatever the host runs: the unpacked programs bring their own
+# libc.
 
 # Where the archive is; by default where this host's own packages come from.
 DEBIAN_MIRROR=${DEBIAN_MIRROR:-}
@@ -58,7 +60,8 @@ unpack() {
   rm -rf "$debs"
 }
 
-# closure PACKAGE...: the packages from trixie-backports and everything they need, libc included, as NAME=VERSION lines.
+# closure PACKAGE...: the packages from trixie-backports and everything they need, libc included, as
+# NAME=VERSION lines.
 closure() {
   apt_private apt-get -s install -t trixie-backports "$@" |
     sed -n 's/^Inst \([^ ]*\) \(\[[^]]*\] \)\{0,1\}(\([^ ]*\) .*/\1=\3/p'
@@ -86,13 +89,15 @@ WRAPPER
   echo "$tree/run"
 }
 
-# What NVMe/TCP is tested with: this nvme-cli knows TLS and authentication, tlshd shakes hands for the guest's kernel.
+# What NVMe/TCP is tested with: this nvme-cli knows TLS and authentication, tlshd shakes hands for the guest's
+# kernel.
 TOOL_PACKAGES="nvme-cli ktls-utils mdadm lvm2 keyutils"
 TOOLS="nvme tlshd mdadm lvm keyctl"
 # In their closure, and of no use in a tree of its own.
 NOT_TOOLS='^(systemd|udev|passwd|adduser|login.defs|base-passwd|debconf|mount|uuid-runtime|init-system-helpers|libpam-|gcc-14-base)'
 
-# private_tools: prints the path of a folder with programs of trixie, unpacked at its first use. The guest runs them.
+# private_tools: prints the path of a folder with programs of trixie, unpacked at its first use. The guest
+# runs them.
 private_tools() {
   local tree=$GUEST_CACHE/tools lib=usr/lib/x86_64-linux-gnu packages tool
   if ! [ -x "$tree/bin/nvme" ]; then

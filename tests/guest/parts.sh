@@ -1,10 +1,12 @@
 # shellcheck shell=bash disable=SC2034,SC2154,SC2317
-# parts.sh - the parts of test-vm.sh, which sources this: what is served, which guests are booted, what they run.
+# parts.sh - the parts of test-vm.sh, which sources this: what is served, which guests are booted, what they
+# run.
 PARTS=(violations blocks pairs placement filesystems power clients firmware vfio uio setup errors guide hotplug kernel directives
   tcp_target tcp_host clusters tcp_long)
 SHORT_PARTS=(short_drive short_served short_tcp)
 
-# --- that guest.sh notices when the rules are broken ----------------------------------------------------------------
+# --- that guest.sh notices when the rules are broken
+# ----------------------------------------------------------------
 part_violations() {
   local option found
   for option in '-i' ''; do
@@ -24,7 +26,8 @@ part_violations() {
   fi
 }
 
-# --- the guest's kernel drives our virtual SSD -------------------------------------------------------------------------
+# --- the guest's kernel drives our virtual SSD
+# -------------------------------------------------------------------------
 part_blocks() {
   local block options=()
   for block in 512 4096; do
@@ -33,7 +36,8 @@ part_blocks() {
     ours blocks "$HERE/block-check.sh" "${options[@]}"
     ours admin "$HERE/admin-check.sh" "${options[@]}"
     no_warnings server
-    # Linux does without our identifiers for the PCI identity that we share with QEMU's controller: once with another one.
+    # Linux does without our identifiers for the PCI identity that we share with QEMU's controller: once with
+    # another one.
     options=(-q -global -q vfio-user-pci.x-pci-device-id=0x1111)
   done
 }
@@ -85,12 +89,14 @@ part_power() {
   no_warnings server
 }
 
-# --- our driver on QEMU's controllers -------------------------------------------------------------------------------
-# What drive-check.sh wants. It asks for a log page that only key-value drives have, and says so.
+# --- our driver on QEMU's controllers
+# ------------------------------------------------------------------------------- What drive-check.sh wants.
+# It asks for a log page that only key-value drives have, and says so.
 of_4096=,logical_block_size=4096,physical_block_size=4096
 DRIVES=(-E err_invalid_log_page -n plain -n "+plain$of_4096" -n plain -n zns)
 
-# A function level reset from outside takes bus mastering and the queues away while commands go on: QEMU says so.
+# A function level reset from outside takes bus mastering and the queues away while commands go on: QEMU says
+# so.
 RESET=(-E ub_db_wr_invalid_sq -E err_addr_read -E err_cfs)
 part_vfio() { qemus 'vfio-pci' "$HERE/drive-check.sh vfio-pci $unvme" -i "${RESET[@]}" "${DRIVES[@]}"; }
 
@@ -118,7 +124,8 @@ part_hotplug() {
   qemus 'vfio-pci' "$HERE/hotplug-check.sh vfio-pci $unvme" -i -M -n null -n null "${spare[@]}"
   qemus 'kernel' "$HERE/hotplug-check.sh nvme $unvme" -M -n null -n null "${spare[@]}"
 }
-# --- beside the kernel's driver -------------------------------------------------------------------------------------
+# --- beside the kernel's driver
+# -------------------------------------------------------------------------------------
 part_kernel() { qemus kernel "$HERE/kernel-check.sh $unvme" -s 256M -n "plain$of_4096" -n +plain; }
 
 part_directives() {
@@ -128,7 +135,8 @@ part_directives() {
   no_warnings server
 }
 
-# --- several clients: a guest, and programs of the host ----------------------------------------------------------------
+# --- several clients: a guest, and programs of the host
+# ----------------------------------------------------------------
 part_clients() {
   local guest status=0
   create 0000:05:00.0 --size 512M
@@ -153,15 +161,17 @@ part_clients() {
   no_warnings server
 }
 
-# Firmware by our commands, beside the guest's kernel and in its place. An image is wrong on purpose, so the server may warn.
+# Firmware by our commands, beside the guest's kernel and in its place. An image is wrong on purpose, so the
+# server may warn.
 part_firmware() {
   serve mem:block:256M
   ours firmware "$HERE/firmware-check.sh $unvme"
   stop
 }
 
-# --- over TCP: target and initiator in one guest, one of them the kernel's -------------------------------------------------
-# over_tcp NAME CHECK [WORD...]: CHECK is given our program and the folder of tools.
+# --- over TCP: target and initiator in one guest, one of them the kernel's
+# ------------------------------------------------- over_tcp NAME CHECK [WORD...]: CHECK is given our program
+# and the folder of tools.
 over_tcp() {
   local name=$1 script=$2; shift 2
   counted "$name" "$HERE/guest.sh" run -d "$work" -c 2 -m 2048 -t $((900 + ${2:-0})) "$HERE/$script" "$unvme" "$tools" "$@"
@@ -177,7 +187,8 @@ part_clusters() { over_tcp 'clusters' clusters-check.sh; }
 
 part_tcp_long() { over_tcp 'our target for ten minutes' tcp-check.sh long 600; }
 
-# --- the short form ----------------------------------------------------------------------------------------------------
+# --- the short form
+# ----------------------------------------------------------------------------------------------------
 part_short_drive() {
   qemus 'vfio-pci' "$HERE/drive-check.sh vfio-pci $unvme short" -i "${DRIVES[@]}"
 }

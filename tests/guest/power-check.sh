@@ -1,8 +1,10 @@
 #!/bin/bash
-# power-check.sh - in the guest: what is on the device after the server, or the guest, has died in the middle of writing?
+# power-check.sh - in the guest: what is on the device after the server, or the guest, has died in the middle
+# of writing?
 #
-#   power-check.sh fill FLAG       writes 16 MiB that can be verified, flushes, creates the file FLAG, then writes elsewhere
-#                                  until someone kills the server or the guest; the writes that fail then are expected
+#   power-check.sh fill FLAG       writes 16 MiB that can be verified, flushes, creates the file FLAG, then
+#                                  writes elsewhere until someone kills the server or the guest; the writes
+#                                  that fail then are expected
 #   power-check.sh verify          compares those 16 MiB
 set -eu
 device=/dev/nvme0n1

@@ -1,8 +1,10 @@
 #!/bin/bash
-# real-drives-check.sh - in the guest: the commands of docs/real-drives.md, one after the other, as a new user types them.
+# real-drives-check.sh - in the guest: the commands of docs/real-drives.md, one after the other, as a new user
+# types them.
 #
-#   real-drives-check.sh UNVME     a guest with an IOMMU (-i), 64 or more huge pages (-H), and a controller at 0000:01:00.0;
-#                                  with iommu=pt on its command line the way through UIO is gone, too
+#   real-drives-check.sh UNVME     a guest with an IOMMU (-i), 64 or more huge pages (-H), and a controller at
+#                                  0000:01:00.0; with iommu=pt on its command line the way through UIO is
+#                                  gone, too
 #
 # What takes root is done as root, all else as the user nobody. Data is destroyed. Reported as check.sh says.
 # shellcheck disable=SC2317,SC2086,SC2046

@@ -1,5 +1,6 @@
 #!/bin/bash
-# setup-check.sh - in the guest: does `unvme setup` hand drives to user space and back, and leave those alone that are in use?
+# setup-check.sh - in the guest: does `unvme setup` hand drives to user space and back, and leave those alone
+# that are in use?
 #
 #   setup-check.sh UNVME vfio      two controllers behind an IOMMU: guest.sh run -i -n plain -n plain ...
 #   setup-check.sh UNVME uio       without one, or with one that passes through, and huge pages to be had:
@@ -21,7 +22,8 @@ free=$(bdf 0) used=$(bdf 1)
 driver() { basename "$(readlink "/sys/bus/pci/devices/$1/driver" || echo none)"; }
 is_bound() { [ "$(driver "$1")" = "$2" ]; }
 pages() { cat /proc/sys/vm/nr_hugepages; }
-# left WORDS: the drive in use is refused by name with these words, and still the kernel's; taking all leaves it alone.
+# left WORDS: the drive in use is refused by name with these words, and still the kernel's; taking all leaves
+# it alone.
 left() {
   refused "$1" "$unvme" setup config "$used"
   "$unvme" setup config --dry-run | grep "# $used .*left alone: .*$1"

@@ -5,8 +5,8 @@
 #   tcp-check.sh UNVME TOOLS whole            everything but the long run
 #   tcp-check.sh UNVME TOOLS long SECONDS     a file system under fio for so long, with digests
 #
-# Target and initiator are in the same guest; TOOLS is the folder that `guest.sh tools` prints. Reported as check.sh says.
-# Each check is called by its name; paths have no blanks in them.
+# Target and initiator are in the same guest; TOOLS is the folder that `guest.sh tools` prints. Reported as
+# check.sh says. Each check is called by its name; paths have no blanks in them.
 # shellcheck disable=SC2317,SC2086,SC2154
 set -u -o pipefail
 here=$(dirname "$0")
@@ -82,12 +82,14 @@ disconnect_under_load() {
   disconnect
 }
 
-# paced: writes 64 MiB once, in random order and slowly enough that the server is killed meanwhile, then compares all of it.
+# paced: writes 64 MiB once, in random order and slowly enough that the server is killed meanwhile, then
+# compares all of it.
 paced() {
   verified $block --rw=randwrite --bs=16k --size=64M --iodepth=16 --rate_iops=${1:-400}
 }
 
-# killed_and_restarted TIMES OPTION...: a killed target comes back with its data; what the kernel has in flight it sends again.
+# killed_and_restarted TIMES OPTION...: a killed target comes back with its data; what the kernel has in
+# flight it sends again.
 killed_and_restarted() {
   local io times=$1; shift
   connect_block "$@"
@@ -179,7 +181,8 @@ encrypted() {
   stop encrypted
 }
 
-# One device at two ports: the kernel makes one block device of both and goes by the better one, until that is gone.
+# One device at two ports: the kernel makes one block device of both and goes by the better one, until that is
+# gone.
 two_ports() {
   local io
   $unvme serve --nqn $NQN:two --tcp $ADDRESS:4436 --tcp $ADDRESS:4437 --ana 4437=non-optimized mem:block:128M > /tmp/two.out 2>> /tmp/two.log &

@@ -3,8 +3,8 @@
 #
 #   tcp-host-check.sh UNVME TOOLS
 #
-# TOOLS is the folder that `guest.sh tools` prints. Reported as check.sh says. Each check is called by its name; paths have no
-# blanks in them.
+# TOOLS is the folder that `guest.sh tools` prints. Reported as check.sh says. Each check is called by its
+# name; paths have no blanks in them.
 # shellcheck disable=SC2317,SC2086,SC2154
 set -u -o pipefail
 here=$(dirname "$0")
@@ -17,8 +17,9 @@ NVMET=/sys/kernel/config/nvmet
 LOCKED=$NQN:locked
 device=tcp:$ADDRESS:$PORT/$NQN
 
-# --- the kernel's target ----------------------------------------------------------------------------------------
-# port NUMBER TRSVCID [tls]
+# --- the kernel's target
+# ---------------------------------------------------------------------------------------- port NUMBER TRSVCID
+# [tls]
 port() {
   local at=$NVMET/ports/$1
   mkdir $at
@@ -57,7 +58,8 @@ target() {
   ln -s $NVMET/hosts/$HOSTNQN $NVMET/subsystems/$LOCKED/allowed_hosts/$HOSTNQN
 }
 
-# --- the checks ---------------------------------------------------------------------------------------------------
+# --- the checks
+# ---------------------------------------------------------------------------------------------------
 discovered() {
   $unvme discover $ADDRESS:$PORT | tee /tmp/discovered
   grep $NQN /tmp/discovered

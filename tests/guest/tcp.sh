@@ -42,7 +42,8 @@ ended() { case $(cut -d ' ' -f 3 "/proc/$1/stat" 2> /dev/null || echo Z) in Z | 
 
 no_warnings() { [ ! -s "/tmp/$1.log" ] || { cat "/tmp/$1.log"; return 1; }; }
 
-# connect OPTION...: this host to the subsystem $NQN at $PORT, unless the options say otherwise; its name is then $controller.
+# connect OPTION...: this host to the subsystem $NQN at $PORT, unless the options say otherwise; its name is
+# then $controller.
 connect() {
   local before after
   before=$(controllers)
@@ -85,7 +86,8 @@ checked() {
   [ "$before" = 0 ] || failed=1
 }
 
-# The daemon that shakes hands for the kernel, and the derived key of TLS_KEY for this host in the kernel's keyring.
+# The daemon that shakes hands for the kernel, and the derived key of TLS_KEY for this host in the kernel's
+# keyring.
 tls_ready() {
   modprobe -a tls nvme-keyring
   printf '[debug]\nloglevel=1\n[authenticate]\nkeyrings=.nvme\n[authenticate.client]\n[authenticate.server]\n' > /tmp/tlshd.conf

@@ -2,11 +2,12 @@
 # test-vm.sh - Linux judges both ends of unvme in a guest: `make test-vm`, and in a short form `make test`.
 #
 #   test-vm.sh UNVME [PART...]     UNVME is the program to test; without a PART all of parts.sh
-#   test-vm.sh -s UNVME            the short form; where no guest can be had, it says SKIPPED and why, and succeeds
+#   test-vm.sh -s UNVME            the short form; where no guest can be had, it says SKIPPED and why, and
+#                                  succeeds
 #
-# A part boots one or several guests. Each line "WHAT: ok" or "WHAT: FAILED" of a guest counts, and how the guest ends. The
-# last line is "N passed, N failed"; the exit code is not 0 when anything failed. TMPDIR, GUEST_CACHE and so on are as for
-# guest.sh.
+# A part boots one or several guests. Each line "WHAT: ok" or "WHAT: FAILED" of a guest counts, and how the
+# guest ends. The last line is "N passed, N failed"; the exit code is not 0 when anything failed. TMPDIR,
+# GUEST_CACHE and so on are as for guest.sh.
 set -u
 HERE=$(dirname "$(readlink -f "$0")")
 short=''
@@ -53,7 +54,8 @@ counted() {
   sed 's/^/    /' "$work/err"
 }
 
-# ours NAME COMMAND [OPTION...]: a guest whose kernel drives the controller at $work/socket; options of vfio-user.sh.
+# ours NAME COMMAND [OPTION...]: a guest whose kernel drives the controller at $work/socket; options of
+# vfio-user.sh.
 ours() {
   local name=$1 command=$2; shift 2
   counted "$name" "$HERE/vfio-user.sh" -d "$work" -c 2 -t 600 "$@" "$work/socket" "$command"
@@ -67,7 +69,8 @@ qemus() {
   [ "$reported" -gt 0 ] || fail "$name, no check reported"
 }
 
-# interrupted NAME WHAT COMMAND: starts a guest that writes, and kills WHAT, server or guest, when it has created the flag.
+# interrupted NAME WHAT COMMAND: starts a guest that writes, and kills WHAT, server or guest, when it has
+# created the flag.
 interrupted() {
   local name=$1 what=$2 guest; shift 2
   "$HERE/vfio-user.sh" -d "$work" -t 180 "$work/socket" "$1" > "$work/out" 2> "$work/err" &

@@ -1,5 +1,6 @@
 #!/bin/bash
-# vfio-user.sh - run a command in a Linux guest whose own driver drives a controller that another process serves.
+# vfio-user.sh - run a command in a Linux guest whose own driver drives a controller that another process
+# serves.
 #
 #   vfio-user.sh [OPTIONS] SOCKET [CMD...]         CMD's default: ./block-check.sh (probe, data, filesystem)
 #
@@ -7,13 +8,15 @@
 #   tests/guest/vfio-user.sh /run/user/1000/drive.sock
 #   tests/guest/vfio-user.sh SOCKET 'modprobe nvme; sleep 1; nvme list; nvme id-ctrl /dev/nvme0'
 #
-# QEMU is the client (its device vfio-user-pci): it maps the guest's memory into the server, passes register accesses
-# on, and gives the server's interrupts to the guest. The server must be listening when this starts.
+# QEMU is the client (its device vfio-user-pci): it maps the guest's memory into the server, passes register
+# accesses on, and gives the server's interrupts to the guest. The server must be listening when this starts.
 # OPTIONS
-#   -d DIR  -c N  -m MB  -t SEC  -a ARGS  -q ARG  -v     as for guest.sh (which also documents the environment)
+#   -d DIR  -c N  -m MB  -t SEC  -a ARGS  -q ARG  -v     as for guest.sh (which also documents the
+#                                                        environment)
 #   -w SEC     wait for SOCKET to appear (default 10)
 #   -L         QEMU prints the vfio-user events of its trace on stderr
-# EXIT CODE    CMD's own; 124 time limit; 125 the guest died, for example as the server refused something; 126 no start
+# EXIT CODE    CMD's own; 124 time limit; 125 the guest died, for example as the server refused something; 126
+#              no start
 set -u
 HERE=$(dirname "$(readlink -f "$0")")
 die() { echo "vfio-user: $*" >&2; exit 126; }

@@ -1,7 +1,7 @@
 //! `cargo xtask capi`: the C headers, the version script and the library say the same.
 //!
-//! Every function that a header declares is in the version script and the other way round. Given a shared library as a
-//! further argument, what it exports is compared with the version script, too.
+//! Every function that a header declares is in the version script and the other way round. Given a shared
+//! library as a further argument, what it exports is compared with the version script, too.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -16,7 +16,8 @@ const SCRIPT: &str = "crates/capi/unvme.map";
 /// The version node that every symbol has.
 const VERSION: &str = "UNVME_1.0";
 
-/// Names that programs of the original SDK define themselves: exporting them would take them away from each other.
+/// Names that programs of the original SDK define themselves: exporting them would take them away from each
+/// other.
 const FORBIDDEN: &[&str] = &[
     "kv_nvme_store",
     "kv_nvme_store_async",

@@ -1,7 +1,7 @@
 //! `cargo xtask circles`: files of a crate that need each other.
 //!
-//! A circle is a set of files each of which needs every other, directly or by way of others: none of them can be read,
-//! tested or moved alone. The largest of each crate is printed.
+//! A circle is a set of files each of which needs every other, directly or by way of others: none of them can
+//! be read, tested or moved alone. The largest of each crate is printed.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! `cargo xtask licences`: what is linked into a shipped crate must be usable from GPLv2 programs.
 //!
-//! Development dependencies and build tools are not linked and are free to carry any licence. One crate is let through behind
-//! a feature, and then the C library, which is what GPLv2 programs link, must do without that feature.
+//! Development dependencies and build tools are not linked and are free to carry any licence. One crate is
+//! let through behind a feature, and then the C library, which is what GPLv2 programs link, must do without
+//! that feature.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,8 +13,8 @@ use anyhow::{Context, Result, bail};
 use crate::metadata::{self, Metadata, Package};
 use crate::spdx;
 
-/// Licences that a GPLv2 program may take in. Apache-2.0 alone is missing on purpose: its patent clause adds a
-/// restriction that GPLv2 does not allow.
+/// Licences that a GPLv2 program may take in. Apache-2.0 alone is missing on purpose: its patent clause adds
+/// a restriction that GPLv2 does not allow.
 const USABLE: &[&str] = &[
     "0BSD",
     "BSD-2-Clause",
@@ -53,8 +54,8 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// Names of everything that is linked into one member when it is built alone, with the features it asks for itself.
-/// `cargo metadata` cannot tell: it joins the features that any member asks for.
+/// Names of everything that is linked into one member when it is built alone, with the features it asks for
+/// itself. `cargo metadata` cannot tell: it joins the features that any member asks for.
 fn linked_by(root: &Path, member: &str) -> Result<Vec<String>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let arguments = ["tree", "--package", member, "--edges", "normal", "--prefix", "none", "--format", "{p}"];

@@ -1,8 +1,8 @@
 //! The modules of a crate, and which file needs which: what `use` declarations and paths in the code name.
 //!
-//! Not a compiler: names are followed through modules, imports and re-exports, and a call of a method names nobody. Tests
-//! are left out, in a file of their own or at the end of one. A re-export alone is no need: who uses the name needs the
-//! file that has it.
+//! Not a compiler: names are followed through modules, imports and re-exports, and a call of a method names
+//! nobody. Tests are left out, in a file of their own or at the end of one. A re-export alone is no need: who
+//! uses the name needs the file that has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -221,7 +221,8 @@ impl Tree<'_> {
         }
     }
 
-    /// Where `path` leads from `module`; `None` when it leaves the crate, or starts with a name of the function it is in.
+    /// Where `path` leads from `module`; `None` when it leaves the crate, or starts with a name of the
+    /// function it is in.
     fn resolve(&self, module: usize, path: &[String], hops: usize) -> Option<Place> {
         let (first, rest) = path.split_first()?;
         let start = match first.as_str() {
@@ -258,7 +259,8 @@ impl Tree<'_> {
             return None;
         }
         if let Some(path) = here.imports.get(name) {
-            // `use name;` stands for itself, and a name that an import of the same name hides is not of this crate.
+            // `use name;` stands for itself, and a name that an import of the same name hides is not of this
+            // crate.
             return self.resolve(module, path, hops + 1).filter(|_| path[0] != name);
         }
         here.globs.iter().find_map(|glob| match self.resolve(module, glob, hops + 1)? {

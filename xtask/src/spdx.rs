@@ -2,8 +2,8 @@
 
 /// Whether `expression` can be satisfied by taking only licences that `accepts` takes.
 ///
-/// `OR` needs one side, `AND` both; a licence `WITH` an exception is handed over as one name. The slash of old
-/// manifests (`MIT/Apache-2.0`) means `OR`. `Err` names what could not be understood.
+/// `OR` needs one side, `AND` both; a licence `WITH` an exception is handed over as one name. The slash of
+/// old manifests (`MIT/Apache-2.0`) means `OR`. `Err` names what could not be understood.
 pub(crate) fn satisfied(expression: &str, accepts: &dyn Fn(&str) -> bool) -> Result<bool, String> {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut parser = Parser { words: spaced.split_whitespace().peekable(), accepts };

@@ -211,11 +211,12 @@ typedef struct {
 
 typedef struct {
     /*
-     * Called when an asynchronous operation has finished, with (kv_pair *, unsigned int result, unsigned int status);
-     * the first argument is a kv_iterate * for kv_iterate_read_async(). May be NULL. It may free its kv_pair.
+     * Called when an asynchronous operation has finished, with (kv_pair *, unsigned int result, unsigned int
+     * status); the first argument is a kv_iterate * for kv_iterate_read_async(). May be NULL. It may free its
+     * kv_pair.
      *
-     * It has no prototype because programs assign callbacks of either kind. C23 and C++ read () as (void): assign with
-     * a cast there, or compile with -std=gnu11.
+     * It has no prototype because programs assign callbacks of either kind. C23 and C++ read () as (void):
+     * assign with a cast there, or compile with -std=gnu11.
      */
     void (*async_cb)();
     void *private_data; /* for the program's own use */

@@ -1,11 +1,12 @@
 /*
- * The driver level, as programs written for the uNVMe 2.0 SDK call it: one device at a time, a queue of the caller's
- * choice, no copies of values that are in memory of kv_alloc().
+ * The driver level, as programs written for the uNVMe 2.0 SDK call it: one device at a time, a queue of the
+ * caller's choice, no copies of values that are in memory of kv_alloc().
  *
- * kv_pair and kv_iterate mean what they mean in kv_apis.h. A function that takes a qid uses the queue of that CPU; -1
- * (DEFAULT_IO_QUEUE_ID) means the CPU that the caller is on. A queue of the wrong kind is KV_ERR_DD_INVALID_QUEUE_TYPE, a
- * CPU without a queue KV_ERR_DD_NO_AVAILABLE_QUEUE, and a full queue KV_ERR_DD_NO_AVAILABLE_RESOURCE: at once on a device of
- * kv_nvme_init(), as submit_retry_interval says on one of kv_sdk_init().
+ * kv_pair and kv_iterate mean what they mean in kv_apis.h. A function that takes a qid uses the queue of that
+ * CPU; -1 (DEFAULT_IO_QUEUE_ID) means the CPU that the caller is on. A queue of the wrong kind is
+ * KV_ERR_DD_INVALID_QUEUE_TYPE, a CPU without a queue KV_ERR_DD_NO_AVAILABLE_QUEUE, and a full queue
+ * KV_ERR_DD_NO_AVAILABLE_RESOURCE: at once on a device of kv_nvme_init(), as submit_retry_interval says on
+ * one of kv_sdk_init().
  */
 #ifndef _KVNVME_H_
 #define _KVNVME_H_
@@ -106,20 +107,23 @@ int kv_nvme_format(uint64_t handle, int erase_user_data);
 /* Commands that can be outstanding on one asynchronous queue; 0 on failure. */
 uint16_t kv_nvme_get_io_queue_size(uint64_t handle);
 
-/* A count for each CPU, for programs that limit what they submit; the library does not touch it. Returns the new count. */
+/*
+ * A count for each CPU, for programs that limit what they submit; the library does not touch it. Returns the
+ * new count.
+ */
 uint16_t kv_nvme_get_current_qd(uint64_t handle, int core_id);
 uint16_t kv_nvme_increase_current_qd(uint64_t handle, int core_id);
 uint16_t kv_nvme_decrease_current_qd(uint64_t handle, int core_id);
 
 /*
- * Has aer_cb_fn called for every asynchronous event: result is dword 0 of its completion, status its status. NULL ends it.
- * The calls come from a thread of the library.
+ * Has aer_cb_fn called for every asynchronous event: result is dword 0 of its completion, status its status.
+ * NULL ends it. The calls come from a thread of the library.
  */
 int kv_nvme_register_aer_callback(uint64_t handle, kv_aer_cb_fn_t aer_cb_fn, void *aer_cb_arg);
 
 /*
- * Sends any command and waits. Data goes through buf, in the direction that bits 1:0 of the opcode say; the data pointer
- * and the command identifier are filled in. Returns what the caller frees with free(), or NULL.
+ * Sends any command and waits. Data goes through buf, in the direction that bits 1:0 of the opcode say; the
+ * data pointer and the command identifier are filled in. Returns what the caller frees with free(), or NULL.
  */
 kv_nvme_cpl_t *kv_nvme_submit_raw_cmd(uint64_t handle, kv_nvme_cmd_t cmd, void *buf, uint32_t buf_len,
                                       raw_cmd_type_t type);
@@ -144,8 +148,8 @@ int kv_nvme_iterate_read_async(uint64_t handle, int qid, kv_iterate *it);
 int kv_nvme_iterate_info(uint64_t handle, kv_iterate_handle_info *info, int nr_handle);
 
 /*
- * Memory that a device can reach, page aligned from 4 KiB on. NULL when there is none. Memory that was taken before any
- * device was brought up works as well, at the price of a copy for each operation.
+ * Memory that a device can reach, page aligned from 4 KiB on. NULL when there is none. Memory that was taken
+ * before any device was brought up works as well, at the price of a copy for each operation.
  */
 void *kv_alloc(unsigned long long size);
 void *kv_zalloc(unsigned long long size);

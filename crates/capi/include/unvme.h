@@ -1,10 +1,10 @@
 /*
- * What kv_apis.h and kvnvme.h cannot say: errors as text, the device's whole status, devices opened by name alone, blocks,
- * lists, appending, batches, sizes, Flexible Data Placement, and memory with an alignment.
+ * What kv_apis.h and kvnvme.h cannot say: errors as text, the device's whole status, devices opened by name
+ * alone, blocks, lists, appending, batches, sizes, Flexible Data Placement, and memory with an alignment.
  *
- * A device opened here and one opened by kv_sdk_init() or kv_nvme_init() have handles of one kind: every function takes
- * either. Functions return an enum kv_result unless said otherwise; results are written only on KV_SUCCESS. Any thread may
- * call any function.
+ * A device opened here and one opened by kv_sdk_init() or kv_nvme_init() have handles of one kind: every
+ * function takes either. Functions return an enum kv_result unless said otherwise; results are written only
+ * on KV_SUCCESS. Any thread may call any function.
  */
 #ifndef UNVME_H
 #define UNVME_H
@@ -25,15 +25,16 @@ const char *unvme_version(void);
 /* Errors. */
 
 /*
- * Why the last call of this thread failed, in words; "" when it did not. Valid until the thread's next call. In a callback:
- * why the operation failed.
+ * Why the last call of this thread failed, in words; "" when it did not. Valid until the thread's next call.
+ * In a callback: why the operation failed.
  */
 const char *unvme_last_error(void);
 
 /*
- * The status the device gave the last operation of this thread, or in a callback that operation: the status field of its
- * completion without the phase tag, code in bits 7:0, type in bits 10:8, retry hints above. 0 for success, and for an error
- * that was found before a command was sent; unvme_last_error() tells them apart.
+ * The status the device gave the last operation of this thread, or in a callback that operation: the status
+ * field of its completion without the phase tag, code in bits 7:0, type in bits 10:8, retry hints above. 0
+ * for success, and for an error that was found before a command was sent; unvme_last_error() tells them
+ * apart.
  */
 uint16_t unvme_last_status(void);
 
@@ -41,8 +42,8 @@ uint16_t unvme_last_status(void);
 const char *unvme_result_name(int result);
 
 /*
- * The name of a status, NUL-terminated, as much as fits in size bytes. Returns the bytes that the whole name has without
- * the NUL.
+ * The name of a status, NUL-terminated, as much as fits in size bytes. Returns the bytes that the whole name
+ * has without the NUL.
  */
 size_t unvme_status_name(uint16_t status, char *buf, size_t size);
 
@@ -59,9 +60,10 @@ typedef struct unvme_options {
 } unvme_options;
 
 /*
- * Opens a device: "0000:02:00.0", "mem:kv:1G", "mem:block:1G", "vfio-user:/path", of at most 255 bytes. ssd_type is an enum
- * kv_sdk_ssd_types; options may be NULL. KV_ERR_DD_NO_DEVICE when there is none of that name, KV_ERR_SDK_OPEN for another
- * reason. unvme_close() waits for what is outstanding; it cannot be called in a callback (KV_ERR_SDK_CLOSE).
+ * Opens a device: "0000:02:00.0", "mem:kv:1G", "mem:block:1G", "vfio-user:/path", of at most 255 bytes.
+ * ssd_type is an enum kv_sdk_ssd_types; options may be NULL. KV_ERR_DD_NO_DEVICE when there is none of that
+ * name, KV_ERR_SDK_OPEN for another reason. unvme_close() waits for what is outstanding; it cannot be called
+ * in a callback (KV_ERR_SDK_CLOSE).
  */
 int unvme_open(const char *name, int ssd_type, const unvme_options *options, uint64_t *handle);
 int unvme_close(uint64_t handle);
@@ -79,8 +81,8 @@ int unvme_append(uint64_t handle, uint8_t keyspace, const void *key, size_t key_
 typedef bool (*unvme_key_callback)(void *arg, const void *key, size_t length);
 
 /*
- * Lists the keys that begin with prefix, which may be of any length (0: all keys), in an order of the device's choice.
- * Pairs that are stored or deleted meanwhile may be listed or not.
+ * Lists the keys that begin with prefix, which may be of any length (0: all keys), in an order of the
+ * device's choice. Pairs that are stored or deleted meanwhile may be listed or not.
  */
 int unvme_list(uint64_t handle, uint8_t keyspace, const void *prefix, size_t prefix_length,
                unvme_key_callback callback, void *arg);
@@ -109,12 +111,16 @@ typedef struct unvme_batch_entry {
 } unvme_batch_entry;
 
 /*
- * Does several operations, in order; each has its own result. KV_SUCCESS when all succeeded, else the first other result.
- * An operation that fails does not stop the others. Each is a command of its own: together they are not atomic.
+ * Does several operations, in order; each has its own result. KV_SUCCESS when all succeeded, else the first
+ * other result. An operation that fails does not stop the others. Each is a command of its own: together they
+ * are not atomic.
  */
 int unvme_batch(uint64_t handle, unvme_batch_entry *entries, size_t count);
 
-/* Logical blocks, for devices of LBA_TYPE_SSD. Lengths are whole blocks and at most 2 MiB for the asynchronous calls. */
+/*
+ * Logical blocks, for devices of LBA_TYPE_SSD. Lengths are whole blocks and at most 2 MiB for the
+ * asynchronous calls.
+ */
 
 typedef struct unvme_block_info {
     uint64_t blocks;
@@ -128,7 +134,10 @@ int unvme_write(uint64_t handle, uint64_t lba, uint64_t blocks, const void *buf)
 int unvme_deallocate(uint64_t handle, uint64_t lba, uint64_t blocks);
 int unvme_flush(uint64_t handle);
 
-/* Called once for each operation that was accepted: an enum kv_result, and unvme_last_status() and so on as above. */
+/*
+ * Called once for each operation that was accepted: an enum kv_result, and unvme_last_status() and so on as
+ * above.
+ */
 typedef void (*unvme_callback)(void *arg, int result);
 
 int unvme_read_async(uint64_t handle, uint64_t lba, uint32_t blocks, void *buf, unvme_callback callback, void *arg);
@@ -136,10 +145,11 @@ int unvme_write_async(uint64_t handle, uint64_t lba, uint32_t blocks, const void
                       void *arg);
 
 /*
- * Flexible Data Placement, for devices of LBA_TYPE_SSD that have it: a write says which data belongs together, and the device
- * keeps it together. A placement identifier stands for a reclaim unit that writes fill; unvme_fdp_status() lists those of the
- * device. One that it has not is KV_ERR_DD_INVALID_PARAM, and unvme_last_error() says which it has. A device without FDP
- * answers with a status, KV_ERR_IO: 0x029 when FDP is disabled, 0x001 when it does not know it.
+ * Flexible Data Placement, for devices of LBA_TYPE_SSD that have it: a write says which data belongs
+ * together, and the device keeps it together. A placement identifier stands for a reclaim unit that writes
+ * fill; unvme_fdp_status() lists those of the device. One that it has not is KV_ERR_DD_INVALID_PARAM, and
+ * unvme_last_error() says which it has. A device without FDP answers with a status, KV_ERR_IO: 0x029 when FDP
+ * is disabled, 0x001 when it does not know it.
  */
 
 /* Where a placement identifier writes now. */
@@ -151,18 +161,25 @@ typedef struct unvme_fdp_handle {
 } unvme_fdp_handle;
 
 /*
- * The placement identifiers, at most room of them; handles may be NULL when room is 0. Writes to *count how many there are.
+ * The placement identifiers, at most room of them; handles may be NULL when room is 0. Writes to *count how
+ * many there are.
  */
 int unvme_fdp_status(uint64_t handle, unvme_fdp_handle *handles, size_t room, size_t *count);
 
-/* Bytes since FDP was enabled. Write amplification is what media_bytes grew by, divided by what host_bytes grew by. */
+/*
+ * Bytes since FDP was enabled. Write amplification is what media_bytes grew by, divided by what host_bytes
+ * grew by.
+ */
 typedef struct unvme_fdp_stats {
     uint64_t host_bytes;   /* written by hosts; UINT64_MAX stands for that and more, here and below */
     uint64_t media_bytes;  /* written to the media, for hosts and to move data */
     uint64_t erased_bytes; /* erased on the media */
 } unvme_fdp_stats;
 
-/* Of the device's first endurance group. KV_ERR_DD_UNSUPPORTED_CMD when the device has no Flexible Data Placement. */
+/*
+ * Of the device's first endurance group. KV_ERR_DD_UNSUPPORTED_CMD when the device has no Flexible Data
+ * Placement.
+ */
 int unvme_fdp_stats_get(uint64_t handle, unvme_fdp_stats *stats);
 
 /* What is written to these placement identifiers from now on goes to empty reclaim units. */
@@ -174,11 +191,12 @@ int unvme_write_placed_async(uint64_t handle, uint64_t lba, uint32_t blocks, con
                              unvme_callback callback, void *arg);
 
 /*
- * Faults by script, on virtual devices, here or served by another process. rules is JSON: one rule or an array of them,
- * such as {"match": {"opcode": "write", "after": 2, "count": 1}, "act": {"status": "0x281"}}; docs/faults.md describes
- * it. All of them are added, or none: KV_ERR_SDK_INVALID_PARAM, and unvme_last_error() says what is wrong, with line and
- * column. first may be NULL; otherwise the number of the first rule added is written to it. Rules stay with the device
- * until they are cleared. KV_ERR_DD_UNSUPPORTED_CMD when the device takes no rules.
+ * Faults by script, on virtual devices, here or served by another process. rules is JSON: one rule or an
+ * array of them, such as {"match": {"opcode": "write", "after": 2, "count": 1}, "act": {"status": "0x281"}};
+ * docs/faults.md describes it. All of them are added, or none: KV_ERR_SDK_INVALID_PARAM, and
+ * unvme_last_error() says what is wrong, with line and column. first may be NULL; otherwise the number of the
+ * first rule added is written to it. Rules stay with the device until they are cleared.
+ * KV_ERR_DD_UNSUPPORTED_CMD when the device takes no rules.
  */
 int unvme_fault_add(uint64_t handle, const char *rules, uint32_t *first);
 
@@ -186,15 +204,16 @@ int unvme_fault_add(uint64_t handle, const char *rules, uint32_t *first);
 int unvme_fault_clear(uint64_t handle, uint32_t id);
 
 /*
- * The rules and how often each has acted, as JSON: [{"rule": {...}, "matched": 3, "hits": 1}]. At most size - 1 bytes and a
- * NUL are written to buf, which may be NULL when size is 0; *length is the length of the whole text, without the NUL.
+ * The rules and how often each has acted, as JSON: [{"rule": {...}, "matched": 3, "hits": 1}]. At most size -
+ * 1 bytes and a NUL are written to buf, which may be NULL when size is 0; *length is the length of the whole
+ * text, without the NUL.
  */
 int unvme_fault_list(uint64_t handle, char *buf, size_t size, size_t *length);
 
 /*
- * Memory for operations that copy nothing: kv_nvme_write() and kv_nvme_read() of a value at the start of such memory let
- * the device at it directly. alignment is a power of two up to 4096, or 0 for that of kv_alloc(). Zeroed; freed by
- * kv_free(); NULL when there is none, or for another alignment.
+ * Memory for operations that copy nothing: kv_nvme_write() and kv_nvme_read() of a value at the start of such
+ * memory let the device at it directly. alignment is a power of two up to 4096, or 0 for that of kv_alloc().
+ * Zeroed; freed by kv_free(); NULL when there is none, or for another alignment.
  */
 void *unvme_alloc(size_t bytes, size_t alignment);
 

@@ -1,4 +1,5 @@
-//! The structures of `kv_types.h` and `kvnvme.h`, laid out as C lays them out. Their fields are described there.
+//! The structures of `kv_types.h` and `kvnvme.h`, laid out as C lays them out. Their fields are described
+//! there.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::offset_of;

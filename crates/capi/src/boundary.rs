@@ -54,7 +54,8 @@ pub(crate) fn quietly<T>(panic_value: T, body: impl FnOnce() -> T) -> T {
 
 #[inline]
 fn guard<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
-    // What a panic leaves half done is behind locks that take what is there, and operations that end with an error.
+    // What a panic leaves half done is behind locks that take what is there, and operations that end with an
+    // error.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => result,
         Err(_) => Err(Failure::new(Code::IO, "an assertion of the library failed; it is on stderr")),

@@ -1,8 +1,8 @@
 //! From a finished operation to the program's callback.
 //!
-//! The token of an operation is the address of its `kv_pair` (or `kv_iterate`, or [`BlockIo`]), all of which are aligned
-//! to 8 bytes, and in the three low bits what is to be done when it has finished. So nothing is allocated or looked up
-//! between a submission and its callback.
+//! The token of an operation is the address of its `kv_pair` (or `kv_iterate`, or [`BlockIo`]), all of which
+//! are aligned to 8 bytes, and in the three low bits what is to be done when it has finished. So nothing is
+//! allocated or looked up between a submission and its callback.
 // UNSAFETY: the way back from a token to what it stands for, and calling the program.
 #![allow(unsafe_code)]
 
@@ -94,7 +94,8 @@ pub(crate) fn finish(kind: SsdType, finished: Finished) {
     });
 }
 
-/// Remembers how the operation ended, for `unvme_last_status()` in the callback; returns it in `enum kv_result`.
+/// Remembers how the operation ended, for `unvme_last_status()` in the callback; returns it in
+/// `enum kv_result`.
 fn remember(outcome: &Outcome) -> Code {
     let code = Code::of_status(outcome.status);
     if code == Code::SUCCESS {

@@ -1,4 +1,5 @@
-//! Handles of open devices: numbers with a generation, so that a stale or invented one is an error and nothing else.
+//! Handles of open devices: numbers with a generation, so that a stale or invented one is an error and
+//! nothing else.
 
 use std::sync::atomic::{AtomicBool, AtomicU16};
 use std::sync::{Arc, Mutex, RwLock};

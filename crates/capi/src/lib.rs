@@ -1,4 +1,5 @@
-//! The C libraries, `libunvme.so` and `libunvme.a`: the interface of the uNVMe 2.0 SDK, and one of our own beside it.
+//! The C libraries, `libunvme.so` and `libunvme.a`: the interface of the uNVMe 2.0 SDK, and one of our own
+//! beside it.
 //!
 //! | module | concept |
 //! |---|---|
@@ -14,11 +15,12 @@
 //! | `sdk_level`, `driver_level`, `own` | the functions of `kv_apis.h`, `kvnvme.h` and `unvme.h` |
 //! | `compat` | the functions of the headers in `include/compat/` |
 //!
-//! Raw arguments are converted in the functions that C calls; everything behind them is safe code on [`unvme_guide::session`].
-//! The headers are written by hand; `cargo xtask capi` compares them with the symbols.
+//! Raw arguments are converted in the functions that C calls; everything behind them is safe code on
+//! [`unvme_guide::session`]. The headers are written by hand; `cargo xtask capi` compares them with the
+//! symbols.
 //!
-//! What it does not implement: `KV_KEY_ITERATE_WITH_RETRIEVE`, appending through `kv_append` (as the original SDK), and any
-//! function of SPDK.
+//! What it does not implement: `KV_KEY_ITERATE_WITH_RETRIEVE`, appending through `kv_append` (as the original
+//! SDK), and any function of SPDK.
 
 mod abi;
 mod boundary;

@@ -1,7 +1,7 @@
 //! What `kv_alloc` returns: memory of the first device's own, or ordinary memory while there is none.
 //!
-//! A device can reach memory of its own without a copy. All other memory works as well, with one: what was taken before
-//! the device was brought up, from another device, or too small to be worth it.
+//! A device can reach memory of its own without a copy. All other memory works as well, with one: what was
+//! taken before the device was brought up, from another device, or too small to be worth it.
 // UNSAFETY: memory for C is allocated and freed here.
 #![allow(unsafe_code)]
 
@@ -45,8 +45,8 @@ fn pieces() -> MutexGuard<'static, BTreeMap<usize, Piece>> {
     lock(&PIECES)
 }
 
-/// Zeroed memory, aligned to `alignment` (a power of two of at most a page) and at least to what is usual for its size.
-/// `None` when there is none.
+/// Zeroed memory, aligned to `alignment` (a power of two of at most a page) and at least to what is usual for
+/// its size. `None` when there is none.
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Option<NonNull<u8>> {
     if bytes == 0 || alignment > PAGE_BYTES {
         return None;
@@ -83,7 +83,8 @@ fn heap(bytes: usize, alignment: usize) -> Option<(NonNull<u8>, Piece)> {
 pub(crate) fn free(address: *mut u8) -> bool {
     match pieces().remove(&(address as usize)) {
         Some(Piece::Heap(layout)) => {
-            // SAFETY: it was allocated with this layout, and is not in the map any more: this is the only time.
+            // SAFETY: it was allocated with this layout, and is not in the map any more: this is the only
+            // time.
             unsafe { dealloc(address, layout) };
             true
         }
@@ -93,8 +94,8 @@ pub(crate) fn free(address: *mut u8) -> bool {
     }
 }
 
-/// Takes the buffer of a piece that begins at `address` for an operation of `bytes` bytes on this device, if it is the
-/// device's own and no other operation has it.
+/// Takes the buffer of a piece that begins at `address` for an operation of `bytes` bytes on this device, if
+/// it is the device's own and no other operation has it.
 #[inline]
 pub(crate) fn lend(open: &Open, address: *const u8, bytes: usize) -> Option<DmaBuf> {
     // Ordinary memory hardly ever looks like a buffer, and then nobody is asked.

@@ -1,5 +1,5 @@
-//! In-band authentication: DH-HMAC-CHAP (Base 8.3.4.5). Both ends are state machines of messages; the commands that carry
-//! them, Authentication Send and Receive, are their callers'.
+//! In-band authentication: DH-HMAC-CHAP (Base 8.3.4.5). Both ends are state machines of messages; the
+//! commands that carry them, Authentication Send and Receive, are their callers'.
 //!
 //! ```text
 //! host                                   controller
@@ -11,8 +11,8 @@
 //! Success2    --Authentication Send--->  only when it has, and R2 is right
 //! ```
 //!
-//! A failure the controller finds is fetched as Failure1 in place of what the host expects; one the host finds is sent as
-//! Failure2. Either ends the connection.
+//! A failure the controller finds is fetched as Failure1 in place of what the host expects; one the host
+//! finds is sent as Failure2. Either ends the connection.
 
 mod controller;
 mod group;
@@ -47,8 +47,8 @@ pub struct Names {
 pub struct Keys {
     /// The host's, which it proves to know.
     pub host: Secret,
-    /// The subsystem's, which the controller proves to know when the host asks for that. A host that has it asks, and does
-    /// not go on without.
+    /// The subsystem's, which the controller proves to know when the host asks for that. A host that has it
+    /// asks, and does not go on without.
     pub controller: Option<Secret>,
 }
 
@@ -62,8 +62,8 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// Everything: the strongest hash function first, and the smallest group with 128 bits of strength, since the largest
-    /// one takes both ends several times as long.
+    /// Everything: the strongest hash function first, and the smallest group with 128 bits of strength, since
+    /// the largest one takes both ends several times as long.
     fn default() -> Self {
         Self { hashes: Hash::ALL.to_vec(), groups: Group::ALL.to_vec() }
     }

@@ -3,8 +3,8 @@
 use crc_fast::CrcAlgorithm;
 use unvme_bus::Region;
 
-/// Shared memory is read in parts of this size, into the first-level cache: what is digested and what another party
-/// writes meanwhile never share a reference.
+/// Shared memory is read in parts of this size, into the first-level cache: what is digested and what another
+/// party writes meanwhile never share a reference.
 const PART_BYTES: usize = 4096;
 
 /// A digest that is being computed. On the wire it is 4 bytes, little-endian.

@@ -55,7 +55,8 @@ impl Hash {
         self.hmac(&[], &[input])
     }
 
-    /// HKDF-Expand-Label (RFC 8446, 7.1) of at most 255 bytes; `None` when `label` or `context` has more than fit.
+    /// HKDF-Expand-Label (RFC 8446, 7.1) of at most 255 bytes; `None` when `label` or `context` has more than
+    /// fit.
     pub(crate) fn expand_label(
         self,
         key: &[u8],
@@ -71,8 +72,8 @@ impl Hash {
         Some(self.expand(key, &info.concat(), bytes))
     }
 
-    /// What libnvme 1.13 takes for HKDF-Expand-Label: nothing says how long label and context are, and the length is
-    /// little-endian.
+    /// What libnvme 1.13 takes for HKDF-Expand-Label: nothing says how long label and context are, and the
+    /// length is little-endian.
     pub(crate) fn expand_unprefixed_label(
         self,
         key: &[u8],

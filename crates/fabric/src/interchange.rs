@@ -1,5 +1,5 @@
-//! Keys as text: `PREFIX:hh:BASE64:`, where the base64 is of the key and its CRC-32, little-endian (Base 8.3.4.5.7; NVMe/TCP
-//! Transport 3.6.1.5).
+//! Keys as text: `PREFIX:hh:BASE64:`, where the base64 is of the key and its CRC-32, little-endian (Base
+//! 8.3.4.5.7; NVMe/TCP Transport 3.6.1.5).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use base64::Engine;

@@ -11,9 +11,9 @@
 //! | [`psk`] | [`Psk`] and [`TlsPsk`]: keys of TLS, `NVMeTLSkey-1:..` |
 //! | [`chap`] | [`chap::Host`] and [`chap::Controller`]: DH-HMAC-CHAP, without sockets |
 //!
-//! What it does not implement: TLS with keys of SHA-384 (OpenSSL's safe interface takes those of SHA-256 alone), keys with
-//! an identity of version 0 as nvme-cli 2.13 derives them, TLS keys made by authentication (secure channel concatenation),
-//! transports other than TCP.
+//! What it does not implement: TLS with keys of SHA-384 (OpenSSL's safe interface takes those of SHA-256
+//! alone), keys with an identity of version 0 as nvme-cli 2.13 derives them, TLS keys made by authentication
+//! (secure channel concatenation), transports other than TCP.
 #![forbid(unsafe_code)]
 
 pub mod chap;

@@ -1,5 +1,5 @@
-//! Pre-shared keys of NVMe/TCP with TLS: `NVMeTLSkey-1:hh:BASE64:`, and what TLS is given of them (NVMe/TCP Transport
-//! 3.6.1.3 to 3.6.1.5).
+//! Pre-shared keys of NVMe/TCP with TLS: `NVMeTLSkey-1:hh:BASE64:`, and what TLS is given of them (NVMe/TCP
+//! Transport 3.6.1.3 to 3.6.1.5).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::fmt;
@@ -23,8 +23,8 @@ const FORM: Form = Form {
 /// What goes into a key's digest after the names.
 const DIGEST_SUFFIX: &[u8] = b"NVMe-over-Fabrics";
 
-/// A pre-shared key as it was configured. Two are compared in constant time; it is cleared when dropped and never printed,
-/// except by [`Psk::to_text`].
+/// A pre-shared key as it was configured. Two are compared in constant time; it is cleared when dropped and
+/// never printed, except by [`Psk::to_text`].
 #[derive(Clone)]
 pub struct Psk(Material);
 
@@ -35,8 +35,9 @@ pub enum PskVersion {
     V0,
     /// Identity `NVMe1R0h HOSTNQN SUBNQN DIGEST`, which several keys of one pair of names can have.
     V1,
-    /// As [`PskVersion::V1`], derived as nvme-cli 2.13 does, which is Debian 13's: its `nvme gen-tls-key --insert` makes such
-    /// keys, whose digest tells them apart. Those it makes with the identity of [`PskVersion::V0`] cannot be told apart.
+    /// As [`PskVersion::V1`], derived as nvme-cli 2.13 does, which is Debian 13's: its
+    /// `nvme gen-tls-key --insert` makes such keys, whose digest tells them apart. Those it makes with the
+    /// identity of [`PskVersion::V0`] cannot be told apart.
     V1Unprefixed,
 }
 
@@ -46,11 +47,12 @@ impl PskVersion {
 }
 
 impl Psk {
-    /// A new key of the system's random numbers, retained by `hash` and as long as its output; 32 bytes without.
+    /// A new key of the system's random numbers, retained by `hash` and as long as its output; 32 bytes
+    /// without.
     ///
     /// # Errors
-    /// [`FabricError::Os`] when the system has no random numbers, [`FabricError::Key`] for SHA-512, which such keys do not
-    /// have.
+    /// [`FabricError::Os`] when the system has no random numbers, [`FabricError::Key`] for SHA-512, which
+    /// such keys do not have.
     pub fn generate(hash: Option<Hash>) -> Result<Self, FabricError> {
         if hash == Some(Hash::Sha512) {
             return Err(FabricError::Key { kind: FORM.kind, reason: "SHA-256 or SHA-384 is expected" });
@@ -84,7 +86,8 @@ impl Psk {
         self.0.hash
     }
 
-    /// Hash function of the keys of TLS that are made of this one: its own, or without one that of its length.
+    /// Hash function of the keys of TLS that are made of this one: its own, or without one that of its
+    /// length.
     pub fn cipher_hash(&self) -> Hash {
         match self.0.hash {
             Some(hash) => hash,
@@ -232,8 +235,8 @@ mod tests {
         assert_eq!(tls.hash(), Hash::Sha256);
     }
 
-    /// What `nvme gen-tls-key --insert --hmac 1 --identity 0|1` of nvme-cli puts into a keyring for [`OF_LIBNVME`]'s second
-    /// key: version 2.16, and for the last one 2.13.
+    /// What `nvme gen-tls-key --insert --hmac 1 --identity 0|1` of nvme-cli puts into a keyring for
+    /// [`OF_LIBNVME`]'s second key: version 2.16, and for the last one 2.13.
     #[test]
     fn keys_of_tls_are_those_that_nvme_cli_gives_the_kernel() {
         let psk = Psk::parse(OF_LIBNVME[1].0).expect("a key");
@@ -260,8 +263,8 @@ mod tests {
         }
     }
 
-    /// From the unit tests of the Linux kernel (drivers/nvme/common/tests/auth_kunit.c): a key that is used as it is, its
-    /// digest, and the key of TLS.
+    /// From the unit tests of the Linux kernel (drivers/nvme/common/tests/auth_kunit.c): a key that is used
+    /// as it is, its digest, and the key of TLS.
     #[test]
     fn keys_of_tls_are_those_the_kernel_derives() {
         let sha256 = (

@@ -20,13 +20,14 @@ const FORM: Form = Form {
 /// What goes into a secret's transformation after the name (Base 8.3.4.5.7).
 const TRANSFORMATION: &[u8] = b"NVMe-over-Fabrics";
 
-/// What a host, or a subsystem, proves to know. Two are compared in constant time; it is cleared when dropped and never
-/// printed, except by [`Secret::to_text`].
+/// What a host, or a subsystem, proves to know. Two are compared in constant time; it is cleared when dropped
+/// and never printed, except by [`Secret::to_text`].
 #[derive(Clone)]
 pub struct Secret(Material);
 
 impl Secret {
-    /// A new secret of the system's random numbers, transformed by `hash` and as long as its output; 32 bytes without.
+    /// A new secret of the system's random numbers, transformed by `hash` and as long as its output; 32 bytes
+    /// without.
     ///
     /// # Errors
     /// [`FabricError::Os`] when the system has no random numbers.
@@ -95,8 +96,8 @@ mod tests {
 
     const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
 
-    /// Made by `nvme gen-dhchap-key -m 0..3 -n HOST -s 000102..`, nvme-cli 2.3, which with a hash function prints the
-    /// transformed key.
+    /// Made by `nvme gen-dhchap-key -m 0..3 -n HOST -s 000102..`, nvme-cli 2.3, which with a hash function
+    /// prints the transformed key.
     const MADE_BY_NVME_CLI: [(Option<Hash>, &str); 4] = [
         (None, "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:"),
         (Some(Hash::Sha256), "DHHC-1:01:bOHk6jHoMxpP5YJr/eF6XNOGuPAzh0iRniebpsVb9ydqVuR5:"),

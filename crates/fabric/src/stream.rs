@@ -1,4 +1,5 @@
-//! A byte stream between a host and a controller: TCP, bare or under TLS. Nothing here waits, except where it is said.
+//! A byte stream between a host and a controller: TCP, bare or under TLS. Nothing here waits, except where it
+//! is said.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -14,8 +15,8 @@ use crate::{FabricError, TlsPsk};
 
 /// A connection. Its descriptor is non-blocking, and what is sent leaves at once (TCP_NODELAY).
 ///
-/// One that was only started, or that has TLS, is open when [`Stream::handshake`] says so; until then nothing can be sent
-/// or received.
+/// One that was only started, or that has TLS, is open when [`Stream::handshake`] says so; until then nothing
+/// can be sent or received.
 pub struct Stream {
     kind: Kind,
     /// The TCP connection is there.
@@ -39,7 +40,8 @@ pub enum Handshake {
 }
 
 impl Stream {
-    /// Starts to connect, under TLS when there is a key, and waits for nothing: [`Stream::handshake`] goes on with it.
+    /// Starts to connect, under TLS when there is a key, and waits for nothing: [`Stream::handshake`] goes on
+    /// with it.
     ///
     /// # Errors
     /// [`FabricError::Os`] when the system refuses, [`FabricError::NoTls`] for a key in a build without TLS.
@@ -65,8 +67,8 @@ impl Stream {
     /// Connects, under TLS when there is a key, and waits until the connection is open.
     ///
     /// # Errors
-    /// As [`Stream::start`]; [`FabricError::Timeout`] when that takes longer than `timeout`, [`FabricError::Tls`] when the
-    /// other side does not have the key.
+    /// As [`Stream::start`]; [`FabricError::Timeout`] when that takes longer than `timeout`,
+    /// [`FabricError::Tls`] when the other side does not have the key.
     pub fn connect(
         address: SocketAddr,
         timeout: Duration,
@@ -107,12 +109,12 @@ impl Stream {
         Ok(Self { kind: Kind::Tls(Box::new(Session::accept(socket, acceptor)?)), is_connected: true })
     }
 
-    /// Goes on with connecting, and with the handshake of TLS; to be called until it says [`Handshake::Done`], each time
-    /// the descriptor is ready for what it wants. Once open it stays so.
+    /// Goes on with connecting, and with the handshake of TLS; to be called until it says
+    /// [`Handshake::Done`], each time the descriptor is ready for what it wants. Once open it stays so.
     ///
     /// # Errors
-    /// [`FabricError::Os`] when the connection was refused or broke, [`FabricError::Tls`] when the other side does not have
-    /// the key or does not speak TLS 1.3.
+    /// [`FabricError::Os`] when the connection was refused or broke, [`FabricError::Tls`] when the other side
+    /// does not have the key or does not speak TLS 1.3.
     pub fn handshake(&mut self) -> Result<Handshake, FabricError> {
         if !self.is_connected && !self.is_writable()? {
             return Ok(Handshake::WantsWrite);
@@ -146,8 +148,8 @@ impl Stream {
         }
     }
 
-    /// Sends what the connection takes now, from the first byte on; how many bytes that was. What it does not take is to be
-    /// offered again, the same bytes first: under TLS a part of them may be encrypted already.
+    /// Sends what the connection takes now, from the first byte on; how many bytes that was. What it does not
+    /// take is to be offered again, the same bytes first: under TLS a part of them may be encrypted already.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] when it takes nothing now; otherwise the connection is broken.
@@ -162,7 +164,8 @@ impl Stream {
         }
     }
 
-    /// Receives what is there now into `rooms`, one after the other; how many bytes that was, 0 at the end of the stream.
+    /// Receives what is there now into `rooms`, one after the other; how many bytes that was, 0 at the end of
+    /// the stream.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] when nothing is there; otherwise the connection is broken.
@@ -177,8 +180,8 @@ impl Stream {
         }
     }
 
-    /// Whether bytes may wait in this process, which the descriptor does not show: [`Stream::receive`] is to be called until
-    /// it would block before anybody waits for the descriptor.
+    /// Whether bytes may wait in this process, which the descriptor does not show: [`Stream::receive`] is to
+    /// be called until it would block before anybody waits for the descriptor.
     #[inline]
     pub fn has_buffered(&self) -> bool {
         match &self.kind {
@@ -192,8 +195,8 @@ impl Stream {
         matches!(self.kind, Kind::Tls(_))
     }
 
-    /// Identity of the key by which the other side of a TLS connection has proven itself; `None` without TLS and before
-    /// the handshake is done.
+    /// Identity of the key by which the other side of a TLS connection has proven itself; `None` without TLS
+    /// and before the handshake is done.
     pub fn tls_identity(&self) -> Option<&str> {
         match &self.kind {
             Kind::Plain(_) => None,

@@ -1,7 +1,8 @@
-//! TLS 1.3 with a pre-shared key, as NVMe/TCP uses it (NVMe/TCP Transport 3.6.1), by OpenSSL behind the feature `tls`.
+//! TLS 1.3 with a pre-shared key, as NVMe/TCP uses it (NVMe/TCP Transport 3.6.1), by OpenSSL behind the
+//! feature `tls`.
 //!
-//! One cipher suite, the one every implementation has: TLS_AES_128_GCM_SHA256, always with an ephemeral key exchange. No
-//! certificates, no tickets, no early data, no earlier version.
+//! One cipher suite, the one every implementation has: TLS_AES_128_GCM_SHA256, always with an ephemeral key
+//! exchange. No certificates, no tickets, no early data, no earlier version.
 
 #[cfg(not(feature = "tls"))]
 mod absent;

@@ -1,4 +1,5 @@
-//! TLS 1.3 with pre-shared keys: both ends of this crate with each other, and each with the `openssl` program.
+//! TLS 1.3 with pre-shared keys: both ends of this crate with each other, and each with the `openssl`
+//! program.
 #![cfg(feature = "tls")]
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,8 +15,8 @@ const SUBSYSTEM: &str = "nqn.2014-08.org.example:kv";
 const LONG: Duration = Duration::from_secs(20);
 /// `NVMeTLSkey-1:00:`: used as it is.
 const KEY: &str = "NVMeTLSkey-1:00:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
-/// What TLS uses of [`KEY`] with identity version 0 between [`HOST`] and [`SUBSYSTEM`]: computed by the HKDF of
-/// `openssl kdf`.
+/// What TLS uses of [`KEY`] with identity version 0 between [`HOST`] and [`SUBSYSTEM`]: computed by the HKDF
+/// of `openssl kdf`.
 const TLS_KEY: &str = "fd605df1cb7e651d55bb365c1d8429cb642944d96cabce9687aa0e55629eacbf";
 
 fn psk() -> TlsPsk {

@@ -13,7 +13,8 @@ ask() {
   done
 }
 
-# vector NAME QID OPCODE CDW10 CDW12 COMMAND...: runs the command and names the entry it left on a queue (- = any).
+# vector NAME QID OPCODE CDW10 CDW12 COMMAND...: runs the command and names the entry it left on a queue (- =
+# any).
 vector() {
   local filter=("${@:1:5}")
   shift 5
@@ -28,8 +29,9 @@ response() {
   "$@" > "out/$file" 2> last || { echo "$*: failed"; cat last; } >&2
 }
 
-# node NSID: waits for the namespace's block device and prints it. Nodes appear asynchronously and are numbered in the
-# order of discovery, so nvme0n1 may be NSID 2; and writing to a missing one would create a plain file.
+# node NSID: waits for the namespace's block device and prints it. Nodes appear asynchronously and are
+# numbered in the order of discovery, so nvme0n1 may be NSID 2; and writing to a missing one would create a
+# plain file.
 node() {
   local i=0 f
   while [ $i -lt 1200 ]; do

@@ -1,6 +1,7 @@
 #!/bin/bash
-# In the guest: what data pointers lead to, read while the command is in flight: after it the driver reuses the memory.
-# NSID 2 ($B, 512-byte blocks) is throttled: 64 KiB read ahead of a command make it wait for about four seconds.
+# In the guest: what data pointers lead to, read while the command is in flight: after it the driver reuses
+# the memory. NSID 2 ($B, 512-byte blocks) is throttled: 64 KiB read ahead of a command make it wait for about
+# four seconds.
 # shellcheck source-path=SCRIPTDIR source=checkpoint.sh
 . ./checkpoint.sh
 modprobe nvme

@@ -119,8 +119,8 @@ vector error-format-lbaf          0 0x80 0xf        -      admin -o 0x80 -n 1 --
 response log-01-after-errors.bin nvme admin-passthru $C -o 2 -n 0xffffffff --cdw10=0x000f0001 -l 64 -r -b
 response log-02-after-errors.bin nvme admin-passthru $C -o 2 -n 0xffffffff --cdw10=0x007f0002 -l 512 -r -b
 
-# --- the driver deletes its queues when it resets the controller. Its next start writes about 20 entries from slot 0,
-# so they survive in the ring of 32 when the admin queue's tail is past that.
+# --- the driver deletes its queues when it resets the controller. Its next start writes about 20 entries from
+# slot 0, so they survive in the ring of 32 when the admin queue's tail is past that.
 ask skip
 while [ "$(cat answer)" -lt 24 ] || [ "$(cat answer)" -gt 28 ]; do
   nvme get-feature "$C" -f 7 > last

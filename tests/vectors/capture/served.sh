@@ -1,6 +1,6 @@
 #!/bin/bash
-# In the guest: what the Linux driver and nvme-cli send a virtual SSD of ours; QEMU's controller has no firmware and no
-# namespace management. Last, the namespace is deleted.
+# In the guest: what the Linux driver and nvme-cli send a virtual SSD of ours; QEMU's controller has no
+# firmware and no namespace management. Last, the namespace is deleted.
 # shellcheck source-path=SCRIPTDIR source=checkpoint.sh
 . ./checkpoint.sh
 C=/dev/nvme0

@@ -1,5 +1,6 @@
 #!/bin/bash
-# tcp.sh - in the guest of tcp.py: the kernel's host (nvme-tcp) and its target (nvmet-tcp) speak through tcp_proxy.py.
+# tcp.sh - in the guest of tcp.py: the kernel's host (nvme-tcp) and its target (nvmet-tcp) speak through
+# tcp_proxy.py.
 #
 #   tcp.sh TOOLS OUTDIR     TOOLS is the folder that `guest.sh tools` prints
 #
@@ -16,7 +17,8 @@ NVMET=/sys/kernel/config/nvmet
 TARGET=4420
 port=4500
 
-# --- the target -------------------------------------------------------------------------------------------------
+# --- the target
+# -------------------------------------------------------------------------------------------------
 subsystem() {
   local at=$NVMET/subsystems/$1
   mkdir "$at"
@@ -56,8 +58,9 @@ target() {
   cd - > /dev/null
 }
 
-# --- sessions -----------------------------------------------------------------------------------------------------
-# record NAME: starts a proxy at $port.
+# --- sessions
+# ----------------------------------------------------------------------------------------------------- record
+# NAME: starts a proxy at $port.
 record() {
   port=$((port + 1))
   python3 "$here/tcp_proxy.py" $port $TARGET "$out/tcp-$1.hex" &
@@ -119,7 +122,8 @@ digests() {
   recorded
 }
 
-# Without flow control of the submission queue a read that succeeds has no capsule: SUCCESS in the data's header.
+# Without flow control of the submission queue a read that succeeds has no capsule: SUCCESS in the data's
+# header.
 no_flow_control() {
   record no-flow-control
   connected --disable-sqflow

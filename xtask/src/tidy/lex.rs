@@ -100,8 +100,8 @@ impl Lexer<'_> {
         self.literal(end.map_or(rest.len(), |at| body + at + closing.len()) - length - hashes);
     }
 
-    /// The delimiters of a literal stay in the code, so that `""` still separates two words. An open one has no
-    /// closing delimiter to keep.
+    /// The delimiters of a literal stay in the code, so that `""` still separates two words. An open one has
+    /// no closing delimiter to keep.
     fn literal(&mut self, length: usize) {
         let last = self.source[self.at + length - 1];
         let closing = usize::from(length > 1 && matches!(last, b'"' | b'\'' | b'#'));

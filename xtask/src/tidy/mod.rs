@@ -1,7 +1,8 @@
 //! `cargo xtask tidy`: ratchets that keep the tree readable.
 //!
-//! Looks at every file that git tracks or would track. Size limits have exceptions, one line each with a reason
-//! (`xtask/tidy.allow`); an exception that is no longer needed is a problem too, so the list can only shrink.
+//! Looks at every file that git tracks or would track. Size limits have exceptions, one line each with a
+//! reason (`xtask/tidy.allow`); an exception that is no longer needed is a problem too, so the list can only
+//! shrink.
 
 mod allow;
 mod functions;
@@ -83,7 +84,8 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
 
 /// Files that are tracked or would be, by their path from `root`, without links and what was deleted.
 fn tracked_files(root: &Path) -> Result<BTreeSet<String>> {
-    // Git refuses a checkout that belongs to another user unless it is named here; a build in a container has one.
+    // Git refuses a checkout that belongs to another user unless it is named here; a build in a container has
+    // one.
     let safe = format!("safe.directory={}", root.display());
     let output = Command::new("git")
         .args(["-c", &safe, "ls-files", "-co", "--exclude-standard", "-z"])

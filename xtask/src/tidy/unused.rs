@@ -1,15 +1,16 @@
 //! Finds public items of the libraries that nobody uses.
 //!
-//! The compiler knows what is private and unused. Of what is `pub` in a library it must assume that another crate uses it;
-//! here all crates are at hand. An item counts as used when its name occurs in code, or between the braces of a text to be
-//! formatted, at a place that defines nothing of that name:
+//! The compiler knows what is private and unused. Of what is `pub` in a library it must assume that another
+//! crate uses it; here all crates are at hand. An item counts as used when its name occurs in code, or
+//! between the braces of a text to be formatted, at a place that defines nothing of that name:
 //!
 //! - in any crate's sources, examples and benches, and in the fuzz targets;
-//! - in tests, in examples of doc comments and in a `pub use` only when the item is for programs outside of this tree: it
-//!   belongs to a crate of [`FOR_PROGRAMS`], or it or its type is named by a `pub use` of one.
+//! - in tests, in examples of doc comments and in a `pub use` only when the item is for programs outside of
+//!   this tree: it belongs to a crate of [`FOR_PROGRAMS`], or it or its type is named by a `pub use` of one.
 //!
-//! Constants of `spec` are exempt, as a table of the specification's codes is whole or wrong. So is the C ABI: a linker uses
-//! it. Names are compared, not paths: of two items with one name, one that is used keeps the other.
+//! Constants of `spec` are exempt, as a table of the specification's codes is whole or wrong. So is the C
+//! ABI: a linker uses it. Names are compared, not paths: of two items with one name, one that is used keeps
+//! the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +39,8 @@ struct Item {
 #[derive(Default)]
 pub(super) struct Names {
     items: Vec<Item>,
-    /// How often a name was used in code that ships, in tests and examples of documentation, and in what a library hands on.
+    /// How often a name was used in code that ships, in tests and examples of documentation, and in what a
+    /// library hands on.
     shipped: BTreeMap<String, usize>,
     tested: BTreeMap<String, usize>,
     /// What the crates for programs hand on.

@@ -80,7 +80,9 @@ unvme_hash_fn *unvme_hash_func(void);
 #define g_key_policy (unvme_key_policies())
 #define hash_func (*unvme_hash_func())
 
-/* Sets hash_func to an enum hash_ and prints which it is. MurmurHash3 is not here: it is one of the others. */
+/*
+ * Sets hash_func to an enum hash_ and prints which it is. MurmurHash3 is not here: it is one of the others.
+ */
 void set_hash_func(int hash_no);
 
 /* Prints a key, and its value or the length of that, on stdout. */
@@ -96,7 +98,10 @@ int gen_db_bench_key(char *start, int key_size, uint64_t num); /* num in 8 bytes
 int gen_rand_num(int max);
 int get_power_of(int n);
 
-/* Prints what repeat_count operations from start to end took. A program may define its own function of this name. */
+/*
+ * Prints what repeat_count operations from start to end took. A program may define its own function of this
+ * name.
+ */
 void show_elapsed_time(struct timeval *start, struct timeval *end, char *msg, int repeat_count, uint64_t value_size,
                        struct latency_stat *stat);
 

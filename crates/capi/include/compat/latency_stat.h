@@ -8,7 +8,10 @@
 extern "C" {
 #endif
 
-/* 260 buckets up to 1 ms, 160 for each further power of ten up to 1 s, 50 up to 2 s, which has what is longer, too. */
+/*
+ * 260 buckets up to 1 ms, 160 for each further power of ten up to 1 s, 50 up to 2 s, which has what is
+ * longer, too.
+ */
 #define BUCKET_SIZE (790u)
 
 struct time_stamp {

@@ -1,6 +1,6 @@
 /*
- * In the place of SPDK's header of this name. Programs of the original SDK get these standard headers through it; no
- * function of SPDK is here.
+ * In the place of SPDK's header of this name. Programs of the original SDK get these standard headers through
+ * it; no function of SPDK is here.
  */
 #ifndef UNVME_SPDK_ENV_H
 #define UNVME_SPDK_ENV_H

@@ -27,7 +27,8 @@ struct Target {
     argument: *mut c_void,
 }
 
-// SAFETY: the argument is only handed to the callback, which kvnvme.h says is called by a thread of the library.
+// SAFETY: the argument is only handed to the callback, which kvnvme.h says is called by a thread of the
+// library.
 unsafe impl Send for Target {}
 
 /// A thread that tells a program of a device's events, until it is dropped.

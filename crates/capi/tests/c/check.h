@@ -1,4 +1,7 @@
-/* What the test programs share: expectations, and pairs with memory. Each program runs all its tests, and says which failed. */
+/*
+ * What the test programs share: expectations, and pairs with memory. Each program runs all its tests, and
+ * says which failed.
+ */
 #ifndef CHECK_H
 #define CHECK_H
 

@@ -1,6 +1,6 @@
 /*
- * The helper headers, used as the original SDK's programs use them, from two files that are linked without common symbols
- * (see overriding.c, the other one).
+ * The helper headers, used as the original SDK's programs use them, from two files that are linked without
+ * common symbols (see overriding.c, the other one).
  */
 #include <math.h>
 

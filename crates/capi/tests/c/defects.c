@@ -1,6 +1,6 @@
 /*
- * What the original SDK got wrong and this one must not: one test for each, with the number it has in the list of what is
- * known of it. Those of block devices are in lba.c, those of helpers beside their code.
+ * What the original SDK got wrong and this one must not: one test for each, with the number it has in the
+ * list of what is known of it. Those of block devices are in lba.c, those of helpers beside their code.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -650,7 +650,9 @@ static void defect_20_an_event_arrives_within_a_second(void)
 {
     uint64_t device = sdk_with("mem:kv:16M", KV_TYPE_SSD, 0);
     EQUAL(kv_nvme_register_aer_callback(device, on_event, &events), KV_SUCCESS);
-    /* Asynchronous Event Configuration: temperature; then a temperature threshold that any device is above. */
+    /*
+     * Asynchronous Event Configuration: temperature; then a temperature threshold that any device is above.
+     */
     set_feature(device, 0x0b, 0x02);
     double start = seconds();
     set_feature(device, 0x04, 1);

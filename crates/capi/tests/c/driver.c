@@ -1,6 +1,6 @@
 /*
- * The driver level, in the manner of the original SDK's driver tests: an environment, a device by its masks, a pinned
- * thread, values in memory of kv_zalloc(), keys in any. The first argument is "sync" or "async".
+ * The driver level, in the manner of the original SDK's driver tests: an environment, a device by its masks,
+ * a pinned thread, values in memory of kv_zalloc(), keys in any. The first argument is "sync" or "async".
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /*
- * Iterators, in the manner of the original SDK's test programs: masks that name CPUs this machine may not have, keys with a
- * prefix in their first four bytes, values of three lengths retrieved through one buffer, callbacks that free what they are
- * called with. The first argument is "sync" or "async", a second one the number of keys.
+ * Iterators, in the manner of the original SDK's test programs: masks that name CPUs this machine may not
+ * have, keys with a prefix in their first four bytes, values of three lengths retrieved through one buffer,
+ * callbacks that free what they are called with. The first argument is "sync" or "async", a second one the
+ * number of keys.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * Block devices through the functions for pairs: the key is the first block. The first argument says whether there is a
- * cache, which must make no difference.
+ * Block devices through the functions for pairs: the key is the first block. The first argument says whether
+ * there is a cache, which must make no difference.
  */
 #include <stdatomic.h>
 

@@ -1,6 +1,6 @@
 /*
- * What wrong calls get, by waiting and without. The first argument says whether there is a cache, which must make no
- * difference.
+ * What wrong calls get, by waiting and without. The first argument says whether there is a cache, which must
+ * make no difference.
  */
 #include <limits.h>
 #include <pthread.h>

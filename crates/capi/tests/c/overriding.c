@@ -1,6 +1,6 @@
 /*
- * The other file of compat.c: a function by the name of one of the library's, and variables and functions by names that
- * kv_perf has, none of which may be disturbed by the library.
+ * The other file of compat.c: a function by the name of one of the library's, and variables and functions by
+ * names that kv_perf has, none of which may be disturbed by the library.
  */
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
 /*
- * The shortest configuration, in the manner of the original SDK's test programs: only a device is named; one thread stores
- * by waiting and retrieves and deletes without; then many threads do, half of them each way.
+ * The shortest configuration, in the manner of the original SDK's test programs: only a device is named; one
+ * thread stores by waiting and retrieves and deletes without; then many threads do, half of them each way.
  */
 #include <stdio.h>
 #include <stdlib.h>

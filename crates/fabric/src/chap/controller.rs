@@ -90,8 +90,8 @@ impl Controller {
         }
     }
 
-    /// Data of an Authentication Send. The command succeeds in any case: what is wrong with a message is told by the next
-    /// Authentication Receive.
+    /// Data of an Authentication Send. The command succeeds in any case: what is wrong with a message is told
+    /// by the next Authentication Receive.
     pub fn send(&mut self, message: &[u8]) {
         let Some(head) = Head::of(message) else {
             return self.refuse(Failure::INCORRECT_PAYLOAD);
@@ -122,8 +122,8 @@ impl Controller {
         }
     }
 
-    /// The message that an Authentication Receive of `bytes` fetches, at most as long; the rest of what the command
-    /// transfers is zeroes.
+    /// The message that an Authentication Receive of `bytes` fetches, at most as long; the rest of what the
+    /// command transfers is zeroes.
     pub fn receive(&mut self, bytes: u32) -> Vec<u8> {
         let room = usize::try_from(bytes).unwrap_or(usize::MAX);
         match std::mem::replace(&mut self.phase, Phase::Idle) {
@@ -222,7 +222,8 @@ impl Controller {
         let is_mutual = head.has_challenge & 1 == 1 && head.sequence.get() != 0;
         let response = match (&self.keys.controller, is_mutual) {
             (_, false) => None,
-            // A controller that has no secret cannot prove anything; one that is asked its own question does not.
+            // A controller that has no secret cannot prove anything; one that is asked its own question does
+            // not.
             (None, true) => return Err(Failure::AUTHENTICATION_FAILED),
             (Some(_), true) if challenge == asked.challenge => return Err(Failure::AUTHENTICATION_FAILED),
             (Some(secret), true) => {

@@ -12,7 +12,8 @@ use zeroize::Zeroizing;
 
 use crate::interchange::random;
 
-/// Bytes of a private exponent: more than twice the strength of the largest group, which RFC 7919 (5.2) asks for.
+/// Bytes of a private exponent: more than twice the strength of the largest group, which RFC 7919 (5.2) asks
+/// for.
 const EXPONENT_BYTES: usize = 64;
 /// The generator of every group.
 const GENERATOR: u8 = 2;
@@ -119,8 +120,8 @@ impl Exchange {
         self.power(generator, prime).to_vec()
     }
 
-    /// What both ends know afterwards: big-endian, as long as the prime. `None` when the other end's value is not one of
-    /// the group's, or one that gives the result away (RFC 7919, 5.1).
+    /// What both ends know afterwards: big-endian, as long as the prime. `None` when the other end's value is
+    /// not one of the group's, or one that gives the result away (RFC 7919, 5.1).
     pub(super) fn shared(&self, theirs: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let prime = self.group.prime()?;
         if theirs.len() != self.group.bytes() {

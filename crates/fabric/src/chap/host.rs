@@ -17,12 +17,14 @@ use crate::Hash;
 pub enum Step {
     /// Send this by Authentication Send, then ask again.
     Send(Vec<u8>),
-    /// Fetch a message by Authentication Receive with this allocation length, and hand it to [`Host::received`].
+    /// Fetch a message by Authentication Receive with this allocation length, and hand it to
+    /// [`Host::received`].
     Receive {
         /// Allocation length.
         bytes: u32,
     },
-    /// Done: the controller knows who the host is, and the other way round when the host has the controller's secret.
+    /// Done: the controller knows who the host is, and the other way round when the host has the controller's
+    /// secret.
     Authenticated,
     /// Done: the connection is to be closed.
     Failed {

@@ -20,8 +20,8 @@ use crate::{FabricError, Hash, TlsPsk};
 const CIPHER_SUITE: &str = "TLS_AES_128_GCM_SHA256";
 /// Most records sent by one call, so that one connection does not keep the others waiting.
 const RECORDS_PER_SEND: usize = 16;
-/// After so many looks at a silent socket the memory for records is given back. A target's worker looks more often before it
-/// leaves a connection to its poller; a busy connection is seldom silent for so long.
+/// After so many looks at a silent socket the memory for records is given back. A target's worker looks more
+/// often before it leaves a connection to its poller; a busy connection is seldom silent for so long.
 const DRY_READS_MAX: u32 = 128;
 
 /// The target's side of TLS: knows the keys of all hosts. Clones share it.
@@ -29,8 +29,8 @@ const DRY_READS_MAX: u32 = 128;
 pub struct Acceptor(SslContext);
 
 impl Acceptor {
-    /// Asks `find` for the key of each identity a host offers; `None` refuses it. Keys that are not of SHA-256 are passed
-    /// over: OpenSSL's callback for such keys knows no other.
+    /// Asks `find` for the key of each identity a host offers; `None` refuses it. Keys that are not of
+    /// SHA-256 are passed over: OpenSSL's callback for such keys knows no other.
     ///
     /// # Errors
     /// [`FabricError::Tls`] when OpenSSL cannot be set up.
@@ -244,7 +244,8 @@ fn context(method: SslMethod) -> Result<SslContextBuilder, FabricError> {
         context.set_ciphersuites(CIPHER_SUITE)?;
         context.set_mode(SslMode::ENABLE_PARTIAL_WRITE | SslMode::ACCEPT_MOVING_WRITE_BUFFER);
         context.set_mode(SslMode::RELEASE_BUFFERS);
-        // A record, or several small ones, by one system call, and not each header and body by one of their own.
+        // A record, or several small ones, by one system call, and not each header and body by one of their
+        // own.
         context.set_read_ahead(true);
         context.set_options(SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION);
         context.set_num_tickets(0)?;

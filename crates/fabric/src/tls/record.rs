@@ -3,7 +3,8 @@
 /// Most bytes of one record, and of what is copied at a time.
 pub(super) const RECORD_BYTES: usize = 16 << 10;
 
-/// Memory for one record, which is there from its first use until it is released, and is not cleared in between.
+/// Memory for one record, which is there from its first use until it is released, and is not cleared in
+/// between.
 #[derive(Default)]
 pub(super) struct Record {
     /// Empty or [`RECORD_BYTES`] long.

@@ -1,5 +1,6 @@
-//! Transactions between Linux and itself: nvme-tcp and nvmet of Linux 6.12.107, connected by nvme-cli 2.13, recorded at a
-//! proxy between them. The group is NULL: what the exponents of another were does not pass over the wire.
+//! Transactions between Linux and itself: nvme-tcp and nvmet of Linux 6.12.107, connected by nvme-cli 2.13,
+//! recorded at a proxy between them. The group is NULL: what the exponents of another were does not pass over
+//! the wire.
 
 use unvme_spec::auth::{Challenge, Reply};
 
