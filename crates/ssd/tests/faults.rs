@@ -1,46 +1,17 @@
 //! Rules for faults over the life of a device.
 
+mod kept;
+
 use std::sync::{Arc, Mutex};
 
-use unvme_bus::Region;
-use unvme_ssd::{FaultAction, FaultMatch, FaultRule, MemoryStore, Ssd, SsdConfig, SsdError, Store};
+use kept::{Kept, Problem, State};
+use unvme_ssd::{FaultAction, FaultMatch, FaultRule, Ssd, SsdConfig, SsdError};
 
 const BYTES: u64 = 16 << 20;
 
-/// A store whose saved state outlives it.
-struct Kept(MemoryStore, Arc<Mutex<Option<Vec<u8>>>>);
-
-impl Store for Kept {
-    fn bytes(&self) -> u64 {
-        self.0.bytes()
-    }
-    fn memory(&self) -> Option<&Region> {
-        self.0.memory()
-    }
-    fn holds_data(&self, _chunk: u64) -> bool {
-        false
-    }
-    fn reserve(&self, chunk: u64) -> Result<(), SsdError> {
-        self.0.reserve(chunk)
-    }
-    fn release(&self, chunk: u64) -> Result<(), SsdError> {
-        self.0.release(chunk)
-    }
-    fn sync(&self) -> Result<(), SsdError> {
-        Ok(())
-    }
-    fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
-        Ok(self.1.lock().unwrap().clone())
-    }
-    fn save_state(&self, state: &[u8]) -> Result<(), SsdError> {
-        *self.1.lock().unwrap() = Some(state.to_vec());
-        Ok(())
-    }
-}
-
-fn start(state: &Arc<Mutex<Option<Vec<u8>>>>, faults: Vec<FaultRule>) -> Result<Arc<Ssd>, SsdError> {
-    let store = Kept(MemoryStore::new(BYTES).unwrap(), Arc::clone(state));
-    Ssd::new(SsdConfig { faults, ..SsdConfig::block(BYTES, 512) }, Box::new(store))
+fn start(state: &State, faults: Vec<FaultRule>) -> Result<Arc<Ssd>, SsdError> {
+    let store = Kept::new(BYTES, state, &Problem::default());
+    Ssd::new(SsdConfig { faults, ..SsdConfig::block(BYTES, 512) }, store)
 }
 
 fn dropping(id: Option<u32>) -> FaultRule {

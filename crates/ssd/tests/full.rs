@@ -1,56 +1,21 @@
 //! What a host sees when the file system behind the media has no space left.
 
 mod host;
+mod kept;
 
-use std::io::{Error, ErrorKind};
-use std::sync::{Arc, Mutex};
+use std::io::ErrorKind;
 
 use host::blocks::{COMPARE, FLUSH, SOURCE, WRITE, WRITE_ZEROES, access, pattern, read, transfer, write};
 use host::{Host, MEDIA_BYTES, config, device_on, sqe};
-use unvme_bus::Region;
+use kept::{Kept, Problem, State};
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::{CHUNK_BYTES, FlashConfig, FlashGeometry, MemoryStore, SsdConfig, SsdError, Store};
-
-/// A store that reserves no space while it is told why.
-struct Limited(MemoryStore, Arc<Mutex<Option<ErrorKind>>>);
-
-impl Store for Limited {
-    fn bytes(&self) -> u64 {
-        self.0.bytes()
-    }
-    fn memory(&self) -> Option<&Region> {
-        self.0.memory()
-    }
-    fn holds_data(&self, chunk: u64) -> bool {
-        self.0.holds_data(chunk)
-    }
-    fn reserve(&self, chunk: u64) -> Result<(), SsdError> {
-        match *self.1.lock().unwrap() {
-            Some(kind) => {
-                Err(SsdError::File { path: "store".into(), what: "reserve space", source: Error::from(kind) })
-            }
-            None => self.0.reserve(chunk),
-        }
-    }
-    fn release(&self, chunk: u64) -> Result<(), SsdError> {
-        self.0.release(chunk)
-    }
-    fn sync(&self) -> Result<(), SsdError> {
-        self.0.sync()
-    }
-    fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
-        self.0.load_state()
-    }
-    fn save_state(&self, state: &[u8]) -> Result<(), SsdError> {
-        self.0.save_state(state)
-    }
-}
+use unvme_ssd::{CHUNK_BYTES, FlashConfig, FlashGeometry, SsdConfig};
 
 /// A host whose device has space for the first chunk alone, and what is the matter with the others.
-fn limited() -> (Host, Arc<Mutex<Option<ErrorKind>>>) {
-    let problem = Arc::new(Mutex::new(None));
-    let store = Limited(MemoryStore::new(MEDIA_BYTES).unwrap(), Arc::clone(&problem));
-    let mut host = Host::attach(device_on(config(512), Box::new(store)));
+fn limited() -> (Host, Problem) {
+    let problem = Problem::default();
+    let store = Kept::new(MEDIA_BYTES, &State::default(), &problem);
+    let mut host = Host::attach(device_on(config(512), store));
     host.enable();
     host.create_queue_pair(1, 64);
     write(&mut host, BEFORE_END, &pattern(1, 4096), 512);
@@ -98,9 +63,9 @@ fn flash_without_space_for_another_unit_exceeds_the_capacity_and_loses_nothing()
         flash: Some(FlashConfig { geometry, overprovisioning: 0.5, ..FlashConfig::default() }),
         ..config(4096)
     };
-    let problem = Arc::new(Mutex::new(None));
-    let store = MemoryStore::new(config.store_bytes().unwrap()).unwrap();
-    let mut host = Host::attach(device_on(config, Box::new(Limited(store, Arc::clone(&problem)))));
+    let problem = Problem::default();
+    let store = Kept::new(config.store_bytes().unwrap(), &State::default(), &problem);
+    let mut host = Host::attach(device_on(config, store));
     host.enable();
     host.create_queue_pair(1, 64);
     let put = |host: &mut Host, page: u64, seed: u8| {

@@ -1,14 +1,14 @@
 //! Get Log Page.
 
 mod host;
+mod kept;
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use host::{BASE, DATA, Host, attached, config, sqe};
-use unvme_bus::Region;
+use kept::{Kept, Problem, State};
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::{MemoryStore, SsdConfig, SsdError, Store};
+use unvme_ssd::SsdConfig;
 
 fn log(lid: u32, dwords: u32) -> Sqe {
     Sqe { cdw10: ((dwords - 1) & 0xffff) << 16 | lid, cdw11: (dwords - 1) >> 16, ..sqe(0x02, 0) }
@@ -238,10 +238,10 @@ fn smart_counts_hours_of_power_on() {
 
 #[test]
 fn hours_of_power_on_count_without_being_asked_for_and_are_kept() {
-    let state = Arc::new(Mutex::new(None));
+    let state = State::default();
     let start = || {
-        let store = Kept(MemoryStore::new(host::MEDIA_BYTES).unwrap(), state.clone());
-        let mut host = Host::attach(host::device_on(config(512), Box::new(store)));
+        let store = Kept::new(host::MEDIA_BYTES, &state, &Problem::default());
+        let mut host = Host::attach(host::device_on(config(512), store));
         host.enable();
         host
     };
@@ -253,43 +253,12 @@ fn hours_of_power_on_count_without_being_asked_for_and_are_kept() {
     assert_eq!(u128_at(&read(&mut start(), 0x02, 512), 128), 2);
 }
 
-/// A store whose saved state outlives it.
-struct Kept(MemoryStore, Arc<Mutex<Option<Vec<u8>>>>);
-
-impl Store for Kept {
-    fn bytes(&self) -> u64 {
-        self.0.bytes()
-    }
-    fn memory(&self) -> Option<&Region> {
-        self.0.memory()
-    }
-    fn holds_data(&self, chunk: u64) -> bool {
-        self.0.holds_data(chunk)
-    }
-    fn reserve(&self, chunk: u64) -> Result<(), SsdError> {
-        self.0.reserve(chunk)
-    }
-    fn release(&self, chunk: u64) -> Result<(), SsdError> {
-        self.0.release(chunk)
-    }
-    fn sync(&self) -> Result<(), SsdError> {
-        self.0.sync()
-    }
-    fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
-        Ok(self.1.lock().unwrap().clone())
-    }
-    fn save_state(&self, state: &[u8]) -> Result<(), SsdError> {
-        *self.1.lock().unwrap() = Some(state.to_vec());
-        Ok(())
-    }
-}
-
 #[test]
 fn power_cycles_and_unsafe_shutdowns_are_counted_over_the_life_of_the_device() {
-    let state = Arc::new(Mutex::new(None));
+    let state = State::default();
     let start = || {
-        let store = Kept(MemoryStore::new(host::MEDIA_BYTES).unwrap(), state.clone());
-        let mut host = Host::attach(host::device_on(config(512), Box::new(store)));
+        let store = Kept::new(host::MEDIA_BYTES, &state, &Problem::default());
+        let mut host = Host::attach(host::device_on(config(512), store));
         host.enable();
         host.create_queue_pair(1, 8);
         host
