@@ -62,6 +62,16 @@ struct Limits {
     write_uncorrectable: u32,
 }
 
+impl Controller {
+    /// Identifiers of the active namespaces with blocks, those that [`Namespace::open`] opens, ascending.
+    ///
+    /// # Errors
+    /// As [`Controller::active_namespaces`].
+    pub fn block_namespaces(&self) -> Result<Vec<Nsid>, Error> {
+        self.command_set_namespaces(csi::NVM)
+    }
+}
+
 impl Namespace {
     /// Reads what there is to know about an active namespace.
     ///

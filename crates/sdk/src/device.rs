@@ -184,7 +184,7 @@ impl Device {
     /// # Errors
     /// As [`Device::admin`].
     pub fn namespaces(&self) -> Result<Vec<Nsid>> {
-        self.admin(|controller| controller.command_set_namespaces(identify::csi::NVM))
+        self.admin(Controller::block_namespaces)
     }
 
     /// Controllers that a new namespace is for: all there are in a device that several processes use, each with a controller

@@ -1,4 +1,5 @@
-//! Messages of in-band authentication, DH-HMAC-CHAP, which Authentication Send and Receive carry (Base 8.3.4.5).
+//! Messages of in-band authentication, DH-HMAC-CHAP, which Authentication Send and Receive carry (Base
+//! 8.3.4.5).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use core::fmt;
@@ -24,8 +25,8 @@ pub const COMMON_MESSAGE: u8 = 0x00;
 pub const DH_HMAC_CHAP_MESSAGE: u8 = 0x01;
 /// Reason code of both failures: authentication failure. There is no other.
 pub const REASON_AUTHENTICATION_FAILURE: u8 = 0x01;
-/// Most bytes of any message that is well formed: a challenge or reply with SHA-512 and a group of 8192 bits, or a Negotiate
-/// with as many descriptors as fit then.
+/// Most bytes of any message that is well formed: a challenge or reply with SHA-512 and a group of 8192 bits,
+/// or a Negotiate with as many descriptors as fit then.
 pub const MESSAGE_BYTES_MAX: u32 = 4096;
 
 /// Message identifiers: AUTH_ID.

@@ -1,49 +1,17 @@
 //! What is known of a command by its opcode alone: one table for every command set, in [`table`].
 //!
-//! Whoever asks what a command is (which way its data goes, how long it is, whether it changes media) reads it here;
-//! whoever executes commands parses them: [`crate::admin::Command`], [`crate::nvm::Command`],
-//! [`crate::kv::Command`], [`crate::samsung_kv::Command`]. A command set is a section of the table and a module with
-//! its `Command`. An opcode that the table does not have is no error: it has no facts.
+//! Whoever asks what a command is (which way its data goes, how long it is, whether it changes media) reads
+//! it here; whoever executes commands parses them: [`crate::admin::Command`], [`crate::nvm::Command`],
+//! [`crate::kv::Command`], [`crate::samsung_kv::Command`]. A command set is a section of the table and a
+//! module with its `Command`. An opcode that the table does not have is no error: it has no facts.
 
 pub(crate) mod table;
 
-use crate::identify::csi;
 use crate::log_page::command_effects::LBCC;
 use crate::{Fuse, Sqe, admin, fabrics};
-use table::Table;
-
-/// Commands whose opcodes mean the same wherever they are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandSet {
-    /// Admin commands (Base 5), without a vendor's.
-    Admin,
-    /// Fabrics commands, by FCTYPE instead of by opcode (Base 6).
-    Fabrics,
-    /// The NVM Command Set, with the I/O commands that all sets have (Base 7).
-    Nvm,
-    /// The Key Value Command Set.
-    KeyValue,
-    /// The vendor commands of Samsung's KV SSDs, see [`crate::samsung_kv`].
-    SamsungKv,
-    /// The vendor's admin commands of an `unvme` device, see [`crate::fault`].
-    Fault,
-}
+pub use table::CommandSet;
 
 impl CommandSet {
-    /// The sets of I/O commands.
-    pub const IO: [Self; 3] = [Self::Nvm, Self::KeyValue, Self::SamsungKv];
-
-    /// The set that an opcode on an I/O queue belongs to, for a namespace of command set `csi` (see [`csi`]).
-    #[inline]
-    pub const fn of_io(csi: u8, opcode: u8) -> Option<Self> {
-        match csi {
-            csi::KEY_VALUE if is_vendor_specific(opcode, false) => Some(Self::SamsungKv),
-            csi::KEY_VALUE => Some(Self::KeyValue),
-            csi::NVM => Some(Self::Nvm),
-            _ => None,
-        }
-    }
-
     /// What is known of the command with this opcode; of a Fabrics command, with this FCTYPE.
     #[inline]
     pub fn facts(self, opcode: u8) -> Option<&'static Facts> {
@@ -54,27 +22,16 @@ impl CommandSet {
     pub fn commands(self) -> &'static [Facts] {
         self.table().rows()
     }
-
-    fn table(self) -> &'static Table {
-        match self {
-            Self::Admin => &table::ADMIN,
-            Self::Fabrics => &table::FABRICS,
-            Self::Nvm => &table::NVM,
-            Self::KeyValue => &table::KEY_VALUE,
-            Self::SamsungKv => &table::SAMSUNG_KV,
-            Self::Fault => &table::FAULT,
-        }
-    }
 }
 
 /// What is known of a command on an I/O queue, for a namespace of command set `csi`.
 #[inline]
 pub fn io(csi: u8, opcode: u8) -> Option<&'static Facts> {
-    CommandSet::of_io(csi, opcode)?.facts(opcode)
+    CommandSet::of_csi(csi).iter().find_map(|set| set.facts(opcode))
 }
 
-/// True for the opcodes that the specification leaves to vendors: C0h to FFh of admin commands, 80h to FFh of I/O
-/// commands (Base figure 92).
+/// True for the opcodes that the specification leaves to vendors: C0h to FFh of admin commands, 80h to FFh of
+/// I/O commands (Base figure 92).
 #[inline]
 pub const fn is_vendor_specific(opcode: u8, is_admin: bool) -> bool {
     opcode >= if is_admin { 0xc0 } else { 0x80 }
@@ -88,7 +45,8 @@ pub struct Facts {
     pub opcode: u8,
     /// The specification's name, or the vendor's.
     pub name: &'static str,
-    /// What it is called on a command line: nvme-cli's word where that has one. Empty where nobody has asked for one.
+    /// What it is called on a command line: nvme-cli's word where that has one. Empty where nobody has asked
+    /// for one.
     pub word: &'static str,
     /// Which way its data goes, if it has any.
     pub direction: Direction,
@@ -113,8 +71,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Bits of [`crate::log_page::command_effects`] and [`crate::log_page::effects_scope`] that an `unvme` device
-    /// reports of it, without CSUPP.
+    /// Bits of [`crate::log_page::command_effects`] and [`crate::log_page::effects_scope`] that an `unvme`
+    /// device reports of it, without CSUPP.
     pub const fn effects(&self) -> u32 {
         match self.changes {
             Changes::Media | Changes::MediaByFields => self.other_effects | LBCC,
@@ -158,8 +116,8 @@ impl Direction {
         }
     }
 
-    /// Which way the data of an entry goes. The opcodes of the vendor's commands for pairs do not say it; those of all
-    /// others do, known or not.
+    /// Which way the data of an entry goes. The opcodes of the vendor's commands for pairs do not say it;
+    /// those of all others do, known or not.
     #[inline]
     pub fn of(sqe: &Sqe, is_admin: bool) -> Self {
         if is_admin || !is_vendor_specific(sqe.opcode, false) {
@@ -222,8 +180,8 @@ impl Length {
         Self::Number(Number { first_bit, bits, is_zero_based: true, unit_bytes })
     }
 
-    /// Bytes of an entry's data, on a namespace with blocks of `block_bytes`; `None` when the entry does not say, or
-    /// what it says cannot be.
+    /// Bytes of an entry's data, on a namespace with blocks of `block_bytes`; `None` when the entry does not
+    /// say, or what it says cannot be.
     pub const fn bytes(self, sqe: &Sqe, block_bytes: u64) -> Option<u64> {
         match self {
             Self::Unstated => None,

@@ -164,7 +164,8 @@ pub struct EnableDirective {
     __: u16,
 }
 
-/// Parameters of the Identify directive (Base 8.1.8.2.1): 4096 bytes. Each field is a set of bits by directive type.
+/// Parameters of the Identify directive (Base 8.1.8.2.1): 4096 bytes. Each field is a set of bits by
+/// directive type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct IdentifyParameters {

@@ -1,4 +1,5 @@
-//! NVMe over Fabrics: capsules that are no commands of a local controller, and the Discovery log page (Base 3.3.2, 6, 5.1.12.3).
+//! NVMe over Fabrics: capsules that are no commands of a local controller, and the Discovery log page (Base
+//! 3.3.2, 6, 5.1.12.3).
 
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout,
@@ -256,7 +257,8 @@ impl Connected {
     }
 }
 
-/// Which parameter of Connect is invalid: dword 0 of the completion with Connect Invalid Parameters (Base figure 547).
+/// Which parameter of Connect is invalid: dword 0 of the completion with Connect Invalid Parameters (Base
+/// figure 547).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InvalidParameter {
     /// In the data, rather than in the entry.
@@ -277,8 +279,8 @@ impl InvalidParameter {
     }
 }
 
-/// The text of a name that ends at the first zero; `None` when there is none within `bytes`, when it is empty or longer than
-/// [`NQN_BYTES_MAX`], or not UTF-8.
+/// The text of a name that ends at the first zero; `None` when there is none within `bytes`, when it is empty
+/// or longer than [`NQN_BYTES_MAX`], or not UTF-8.
 pub fn nqn(bytes: &[u8; 256]) -> Option<&str> {
     let end = bytes.iter().position(|byte| *byte == 0)?;
     let text = core::str::from_utf8(bytes.get(..end)?).ok()?;

@@ -1,4 +1,5 @@
-//! Fault Send and Fault Receive: a vendor's admin commands with which a host has an `unvme` device fail by script.
+//! Fault Send and Fault Receive: a vendor's admin commands with which a host has an `unvme` device fail by
+//! script.
 //!
 //! | | Fault Send (C1h) | Fault Receive (C2h) |
 //! |---|---|---|
@@ -29,7 +30,8 @@ pub enum FaultSend {
     Clear(u32),
     /// Clear all rules.
     ClearAll,
-    /// Unplug the device, when this command has been answered: all its controllers are gone, as after a rule that unplugs.
+    /// Unplug the device, when this command has been answered: all its controllers are gone, as after a rule
+    /// that unplugs.
     Unplug,
     /// An operation this crate does not know.
     Unknown(u32),

@@ -372,9 +372,10 @@ pub struct FlexibleDataPlacement {
     __: u16,
 }
 
-/// Flexible Data Placement Events, 1Eh, a value per namespace and placement handle (Base 5.1.25.1.21): command
-/// dword 11 of Set Features, whose data is a list of event types of a byte each, and of Get Features, whose data is
-/// a list of [`crate::fdp::EventSupport`] and whose completion has their number in bits 7:0 of dword 0.
+/// Flexible Data Placement Events, 1Eh, a value per namespace and placement handle (Base 5.1.25.1.21):
+/// command dword 11 of Set Features, whose data is a list of event types of a byte each, and of Get Features,
+/// whose data is a list of [`crate::fdp::EventSupport`] and whose completion has their number in bits 7:0 of
+/// dword 0.
 ///
 /// Command dword 12 of Set Features is [`FdpEventsEnable`].
 #[bitfield(u32)]

@@ -1,7 +1,7 @@
 //! Commands of the Key Value Command Set (NVMe Key Value Command Set Specification 1.3, section 3).
 //!
-//! A key of up to 16 bytes is in the entry: bytes 0 to 3 in CDW2, 4 to 7 in CDW3, 8 to 11 in CDW14, 12 to 15 in CDW15.
-//! Sizes are in bytes and not zero-based.
+//! A key of up to 16 bytes is in the entry: bytes 0 to 3 in CDW2, 4 to 7 in CDW3, 8 to 11 in CDW14, 12 to 15
+//! in CDW15. Sizes are in bytes and not zero-based.
 
 pub use crate::command::table::kv as opcode;
 use crate::{Nsid, Sqe};
@@ -29,8 +29,8 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key of up to 16 bytes; `None` for a longer one. An empty key means the beginning to List and is an error to all
-    /// other commands.
+    /// A key of up to 16 bytes; `None` for a longer one. An empty key means the beginning to List and is an
+    /// error to all other commands.
     #[inline(always)]
     pub fn new(key: &[u8]) -> Option<Self> {
         Some(Self { bytes: padded(key)?, length: key.len() as u8 })
@@ -82,8 +82,8 @@ const fn second_half(bytes: &[u8; KEY_BYTES_MAX]) -> [u8; 8] {
 
 /// A key of up to 16 bytes, with zeroes behind it; `None` for a longer one.
 ///
-/// Put together from two words that may overlap: copied byte by byte into memory, it would be read back as words before the
-/// bytes have arrived there, which stalls.
+/// Put together from two words that may overlap: copied byte by byte into memory, it would be read back as
+/// words before the bytes have arrived there, which stalls.
 #[inline(always)]
 pub(crate) fn padded(key: &[u8]) -> Option<[u8; KEY_BYTES_MAX]> {
     let length = key.len();
@@ -141,7 +141,8 @@ pub enum Command {
         /// Options.
         options: StoreOptions,
     },
-    /// Retrieve a value. Dword 0 of the completion is the size of the whole value, whatever fits in the buffer.
+    /// Retrieve a value. Dword 0 of the completion is the size of the whole value, whatever fits in the
+    /// buffer.
     Retrieve {
         /// The key, 1 to 16 bytes.
         key: Key,
@@ -197,7 +198,8 @@ impl Command {
         }
     }
 
-    /// Writes opcode, namespace, key and command dwords; command identifier and data pointer are the queue's to fill in.
+    /// Writes opcode, namespace, key and command dwords; command identifier and data pointer are the queue's
+    /// to fill in.
     #[inline(always)]
     pub fn encode(self, nsid: Nsid) -> Sqe {
         let mut sqe = Sqe { nsid: nsid.0, ..Sqe::default() };
@@ -232,8 +234,8 @@ const fn record_bytes(key_bytes: usize) -> usize {
     (LIST_LENGTH_BYTES + key_bytes).next_multiple_of(LIST_ALIGNMENT)
 }
 
-/// Writes what List returns: the number of keys (32 bits), then for each its length (16 bits), the key, and zeroes up to a
-/// multiple of four (KV figure 17).
+/// Writes what List returns: the number of keys (32 bits), then for each its length (16 bits), the key, and
+/// zeroes up to a multiple of four (KV figure 17).
 #[derive(Debug)]
 pub struct ListWriter<'a> {
     buffer: &'a mut [u8],

@@ -1,11 +1,11 @@
 //! NVMe on the wire: registers, queue entries, commands, Identify, features and log pages.
 //!
-//! Layouts, codes and the specification's names, and nothing else: no memory, no sockets, no time, no policy. Both
-//! the host side and the device side use this crate, so its tests compare against literal bytes that neither side
-//! produced.
+//! Layouts, codes and the specification's names, and nothing else: no memory, no sockets, no time, no policy.
+//! Both the host side and the device side use this crate, so its tests compare against literal bytes that
+//! neither side produced.
 //!
-//! Section numbers refer to the NVM Express Base Specification 2.1 and the NVM Command Set Specification 1.1 unless
-//! another document is named.
+//! Section numbers refer to the NVM Express Base Specification 2.1 and the NVM Command Set Specification 1.1
+//! unless another document is named.
 //!
 //! All layouts are little-endian; the structs hold native integers, so a big-endian target does not compile.
 //!

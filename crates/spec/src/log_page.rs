@@ -260,7 +260,8 @@ pub mod command_effects {
     pub const UUID_SELECTION: u32 = 1 << 19;
 }
 
-/// Scope of a command or feature: bits 31:20 of its entry, at most one of them set (Base figures 211 and 256).
+/// Scope of a command or feature: bits 31:20 of its entry, at most one of them set (Base figures 211 and
+/// 256).
 pub mod effects_scope {
     /// One namespace.
     pub const NAMESPACE: u32 = 1 << 20;
@@ -272,7 +273,8 @@ pub mod effects_scope {
     pub const SUBSYSTEM: u32 = 1 << 25;
 }
 
-/// Endurance Group Information (09h; Base 5.1.12.1.10): 512 bytes, of the group in the Log Specific Identifier.
+/// Endurance Group Information (09h; Base 5.1.12.1.10): 512 bytes, of the group in the Log Specific
+/// Identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct EnduranceGroup {
@@ -318,7 +320,8 @@ layout!(EnduranceGroup, 512, {
     host_reads: 96, media_errors: 128, total_capacity: 160, unallocated_capacity: 176,
 });
 
-/// Head of the Asymmetric Namespace Access log page (0Ch; Base 5.1.12.1.13): 16 bytes. An [`AnaGroup`] for each group follows.
+/// Head of the Asymmetric Namespace Access log page (0Ch; Base 5.1.12.1.13): 16 bytes. An [`AnaGroup`] for
+/// each group follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct AnaHeader {

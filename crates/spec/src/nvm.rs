@@ -150,7 +150,8 @@ impl Command {
         }
     }
 
-    /// Writes opcode, namespace and command dwords; command identifier and data pointer are the queue's to fill in.
+    /// Writes opcode, namespace and command dwords; command identifier and data pointer are the queue's to
+    /// fill in.
     #[inline(always)]
     pub fn encode(self, nsid: Nsid) -> Sqe {
         let mut sqe = Sqe { nsid: nsid.0, ..Sqe::default() };

@@ -1,5 +1,5 @@
-//! Physical Region Page entries (Base 4.3.1): arithmetic on one entry; walking and building lists belongs to the two
-//! sides.
+//! Physical Region Page entries (Base 4.3.1): arithmetic on one entry; walking and building lists belongs to
+//! the two sides.
 
 /// Bytes of one PRP entry in a list.
 pub const ENTRY_BYTES: usize = 8;

@@ -113,7 +113,8 @@ impl Sqe {
         self.flags = self.flags & 0x3f | 0x40;
     }
 
-    /// A 64-bit value from command dwords 10 (low) and 11 (high): most I/O commands keep the starting LBA there.
+    /// A 64-bit value from command dwords 10 (low) and 11 (high): most I/O commands keep the starting LBA
+    /// there.
     #[inline]
     pub const fn cdw10_11(&self) -> u64 {
         self.cdw10 as u64 | (self.cdw11 as u64) << 32
@@ -121,8 +122,9 @@ impl Sqe {
 
     /// The entry as the eight 64-bit words it has in memory.
     ///
-    /// Put together from the fields, not reinterpreted: narrow stores that are read back as wide words stall a processor
-    /// until all of them have left its store buffer, which costs more than everything else a submission does.
+    /// Put together from the fields, not reinterpreted: narrow stores that are read back as wide words stall
+    /// a processor until all of them have left its store buffer, which costs more than everything else a
+    /// submission does.
     #[inline(always)]
     pub const fn to_words(&self) -> [u64; 8] {
         const fn join(low: u32, high: u32) -> u64 {
@@ -191,8 +193,8 @@ impl Cqe {
         self.status_phase = status.raw() << 1 | phase as u16;
     }
 
-    /// The entry as the two 64-bit words it has in memory, put together from the fields as in [`Sqe::to_words`]. The
-    /// phase tag is in the second.
+    /// The entry as the two 64-bit words it has in memory, put together from the fields as in
+    /// [`Sqe::to_words`]. The phase tag is in the second.
     #[inline(always)]
     pub const fn to_words(&self) -> [u64; 2] {
         let origin = self.sq_head as u64 | (self.sq_id as u64) << 16;

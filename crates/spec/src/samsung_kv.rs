@@ -1,11 +1,11 @@
 //! The vendor specific key-value commands of Samsung's KV SSDs, which predate the Key Value Command Set.
 //!
-//! Keys of 4 to 255 bytes: up to 16 bytes are in CDW12 to CDW15, longer ones in memory that CDW12 to CDW15 point to as
-//! PRP1 and PRP2 do. Value sizes are in dwords, with the number of bytes of the last one that are not used. Errors are
-//! statuses of type 3, see [`status`].
+//! Keys of 4 to 255 bytes: up to 16 bytes are in CDW12 to CDW15, longer ones in memory that CDW12 to CDW15
+//! point to as PRP1 and PRP2 do. Value sizes are in dwords, with the number of bytes of the last one that are
+//! not used. Errors are statuses of type 3, see [`status`].
 //!
-//! The vendor's commands know no network. Over Fabrics, where keys have no address, the longer ones are in the command
-//! capsule, by a convention of this project's:
+//! The vendor's commands know no network. Over Fabrics, where keys have no address, the longer ones are in
+//! the command capsule, by a convention of this project's:
 //!
 //! | capsule | what |
 //! |---|---|
@@ -13,7 +13,8 @@
 //! | data, bytes 0 to 255 | the key, padded with zeroes to [`KEY_CAPSULE_BYTES`] |
 //! | data, from byte 256 on | the data, when it fits: its descriptor has sub type Offset and address 256 |
 //!
-//! Data that does not fit, and data for the host, has the transport's descriptor and travels as that of any command.
+//! Data that does not fit, and data for the host, has the transport's descriptor and travels as that of any
+//! command.
 
 mod batch;
 mod iterate;
@@ -47,8 +48,8 @@ pub const ITERATE_HEADER_BYTES: usize = 4;
 /// Most commands in a batch.
 pub const BATCH_COMMANDS_MAX: usize = 8;
 
-/// Statuses of type 3. Since NVMe 1.4 that type means Path Related Status: these are understood only as answers to the
-/// commands here.
+/// Statuses of type 3. Since NVMe 1.4 that type means Path Related Status: these are understood only as
+/// answers to the commands here.
 pub mod status {
     use super::Status;
 
@@ -56,7 +57,8 @@ pub mod status {
         ($($code:literal $name:ident $text:literal;)*) => {
             $(#[doc = concat!($text, ".")] pub const $name: Status = Status::new(3, $code);)*
 
-            /// What a status means as an answer to a command of this set; `None` for one of another type or meaning.
+            /// What a status means as an answer to a command of this set; `None` for one of another type or
+            /// meaning.
             pub const fn name(status: Status) -> Option<&'static str> {
                 match status.kind() {
                     $(self::$name => Some($text),)*
@@ -315,8 +317,8 @@ impl IterateType {
     }
 }
 
-/// Which keys an iterator is about: those of which the first four bytes, as a big-endian number, equal `prefix` in
-/// the bits that `bitmask` has.
+/// Which keys an iterator is about: those of which the first four bytes, as a big-endian number, equal
+/// `prefix` in the bits that `bitmask` has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefix {
     /// First four bytes of a key as a big-endian number.
@@ -462,8 +464,8 @@ impl Command {
         }
     }
 
-    /// Writes opcode, namespace and keyspace, key and command dwords; command identifier and data pointer are the queue's
-    /// to fill in.
+    /// Writes opcode, namespace and keyspace, key and command dwords; command identifier and data pointer are
+    /// the queue's to fill in.
     #[inline(always)]
     pub fn encode(self, target: Target, field: KeyspaceField) -> Sqe {
         let mut sqe = Sqe::default();
@@ -514,7 +516,8 @@ impl Command {
     }
 }
 
-/// Sets the address of a key in memory, for an entry that was encoded before it was known: PRP entries 1 and 2.
+/// Sets the address of a key in memory, for an entry that was encoded before it was known: PRP entries 1 and
+/// 2.
 pub const fn set_key_prp(sqe: &mut Sqe, prp: [u64; 2]) {
     sqe.cdw12 = prp[0] as u32;
     sqe.cdw13 = (prp[0] >> 32) as u32;

@@ -62,8 +62,9 @@ pub mod digests {
     pub const DATA: u8 = 1 << 1;
 }
 
-/// SGL sub types of this transport are those of [`crate::sgl::sub_type`]: in-capsule data is a Data Block whose address is an
-/// offset into the capsule's data; other data is a Transport Data Block with the transport's own sub type.
+/// SGL sub types of this transport are those of [`crate::sgl::sub_type`]: in-capsule data is a Data Block
+/// whose address is an offset into the capsule's data; other data is a Transport Data Block with the
+/// transport's own sub type.
 ///
 /// Fatal error statuses: FES of Terminate Requests (figures 21 and 24).
 pub mod fatal_error {

@@ -78,6 +78,14 @@ fn the_opcodes_of_vendors_are_told_from_the_specifications() {
     assert_eq!(command::io(csi::KEY_VALUE, 0x01).map(|facts| facts.name), Some("Store"));
     assert_eq!(command::io(csi::NVM, 0x01).map(|facts| facts.name), Some("Write"));
     assert!(command::io(csi::ZONED, 0x01).is_none());
+    for csi in [csi::NVM, csi::KEY_VALUE] {
+        let mut opcodes: Vec<u8> =
+            CommandSet::of_csi(csi).iter().flat_map(|set| set.commands()).map(|facts| facts.opcode).collect();
+        let rows = opcodes.len();
+        opcodes.sort_unstable();
+        opcodes.dedup();
+        assert_eq!(opcodes.len(), rows, "command set {csi} has two meanings for an opcode");
+    }
 }
 
 /// An entry whose dwords 10 to 13 are these.

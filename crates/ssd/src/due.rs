@@ -7,7 +7,7 @@ use unvme_spec::command::Access;
 use unvme_spec::{Cid, Qid, Sqe, nvm};
 
 use crate::config::CHUNK_BYTES;
-use crate::kv::command::{Reply, facts_of};
+use crate::kv::command::Reply;
 use crate::queue::{CompletionQueue, SubmissionQueue};
 use crate::{Ssd, SsdConfig, SsdError};
 
@@ -93,7 +93,7 @@ impl Ssd {
         let for_pairs = self.is_for_pairs(&sq.namespaces, sqe);
         let counted = sq.counters.bytes_read + sq.counters.bytes_written;
         let moved = sq.moved.since(counted, sq.kv.turn_bytes);
-        let facts = facts_of(for_pairs, sqe);
+        let facts = sq.namespaces.facts(for_pairs, sqe);
         let kind = match facts.map(|facts| facts.access) {
             Some(Access::Read) => CommandKind::Read,
             Some(Access::Write) => CommandKind::Write,

@@ -5,9 +5,10 @@ use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use unvme_bus::lock;
+use unvme_spec::command::{self, Facts};
 use unvme_spec::identify::csi;
 use unvme_spec::nvm::BlockRange;
-use unvme_spec::{Nsid, Status};
+use unvme_spec::{Nsid, Sqe, Status};
 
 use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
 use crate::fdp::Handles;
@@ -79,6 +80,18 @@ impl NamespaceTable {
             }
             _ => false,
         }
+    }
+
+    /// What is known of a command by its opcode: of one for pairs, or for whatever its namespace holds.
+    pub(crate) fn facts(&self, for_pairs: bool, sqe: &Sqe) -> Option<&'static Facts> {
+        let csi = if for_pairs { csi::KEY_VALUE } else { self.csi(sqe.nsid) };
+        command::io(csi, sqe.opcode)
+    }
+
+    /// Command set of a namespace; the NVM command set where there is none for the host.
+    pub(crate) fn csi(&self, nsid: u32) -> u8 {
+        let namespace = self.get(Nsid(nsid)).filter(|namespace| self.is_active(namespace));
+        namespace.map_or(csi::NVM, |namespace| namespace.csi())
     }
 
     /// The first Key Value namespace that is there for the host; `None` when commands are for logical blocks only.
@@ -218,6 +231,11 @@ pub(crate) enum Contents {
     Blocks(Blocks),
     /// Key Value command set.
     KeyValue(KeyValue),
+}
+
+impl Contents {
+    /// The command sets there are.
+    pub(crate) const COMMAND_SETS: [u8; 2] = [csi::NVM, csi::KEY_VALUE];
 }
 
 impl Namespace {

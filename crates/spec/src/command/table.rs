@@ -1,10 +1,11 @@
 //! The table: a row for each opcode, in the order of the opcodes.
 //!
-//! A row is opcode, constant, name and word; then direction, length, what it changes, and effects without LBCC; behind
-//! a semicolon what else is not as in [`PLAIN`]. Fields of [`Facts`] say what each means.
+//! A row is opcode, constant, name and word; then direction, length, what it changes, and effects without
+//! LBCC; behind a semicolon what else is not as in [`PLAIN`]. Fields of [`Facts`] say what each means.
 
 use super::{Access, Changes, Direction, Facts, Length};
 use crate::Fuse;
+use crate::identify::csi;
 use crate::log_page::command_effects::{ALONE_IN_NAMESPACE, CCC, NCC, NIC};
 use crate::log_page::effects_scope::{CONTROLLER, NAMESPACE, SUBSYSTEM};
 
@@ -53,33 +54,69 @@ const PLAIN: Facts = Facts {
 };
 
 macro_rules! commands {
-    ($($(#[$doc:meta])* $module:ident $table:ident {
+    ($(#[doc = $set_doc:literal] $set:ident {
+        $(#[$doc:meta])* $module:ident:
         $($opcode:literal $constant:ident $name:literal $word:literal
             => $direction:ident, $length:ident $(($($number:expr),*))?, $changes:ident, $effects:expr
                 $(; $($field:ident: $value:expr),*)?;)*
-    })*) => {$(
-        $(#[$doc])*
-        pub mod $module {
-            $(#[doc = concat!($name, ".")] pub const $constant: u8 = $opcode;)*
+    })*) => {
+        /// Commands whose opcodes mean the same wherever they are sent.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum CommandSet {
+            $(#[doc = $set_doc] $set,)*
         }
 
-        pub(super) static $table: Table = Table::new(&[$(Facts {
-            opcode: $opcode,
-            name: $name,
-            word: $word,
-            direction: Direction::$direction,
-            length: Length::$length $(($($number),*))?,
-            changes: Changes::$changes,
-            other_effects: $effects,
-            $($($field: $value,)*)?
-            ..PLAIN
-        }),*]);
-    )*};
+        impl CommandSet {
+            pub(super) fn table(self) -> &'static Table {
+                match self {
+                    $(Self::$set => {
+                        static TABLE: Table = Table::new(&[$(Facts {
+                            opcode: $opcode,
+                            name: $name,
+                            word: $word,
+                            direction: Direction::$direction,
+                            length: Length::$length $(($($number),*))?,
+                            changes: Changes::$changes,
+                            other_effects: $effects,
+                            $($($field: $value,)*)?
+                            ..PLAIN
+                        }),*]);
+                        &TABLE
+                    })*
+                }
+            }
+        }
+
+        $(
+            $(#[$doc])*
+            pub mod $module {
+                $(#[doc = concat!($name, ".")] pub const $constant: u8 = $opcode;)*
+            }
+        )*
+    };
+}
+
+impl CommandSet {
+    /// The sets of I/O commands.
+    pub const IO: [Self; 3] = [Self::Nvm, Self::KeyValue, Self::SamsungKv];
+
+    /// The sets whose commands a namespace of command set `csi` takes. No two of them share an opcode.
+    #[inline]
+    pub const fn of_csi(csi: u8) -> &'static [Self] {
+        match csi {
+            csi::NVM => &[Self::Nvm],
+            csi::KEY_VALUE => &[Self::KeyValue, Self::SamsungKv],
+            _ => &[],
+        }
+    }
 }
 
 commands! {
-    /// Opcodes of the admin commands (Base figure 141).
-    admin ADMIN {
+    /// Admin commands (Base 5), without a vendor's.
+    Admin {
+        /// Opcodes of the admin commands (Base figure 141).
+        admin:
         0x00 DELETE_IO_SQ "Delete I/O Submission Queue" "delete-sq"
             => None, Unstated, Controller, CONTROLLER; makes_queue: true;
         0x01 CREATE_IO_SQ "Create I/O Submission Queue" "create-sq"
@@ -141,8 +178,10 @@ commands! {
         0x86 GET_LBA_STATUS "Get LBA Status" ""
             => ToHost, dwords_at(64, true), Controller, NAMESPACE;
     }
-    /// Fabrics command types: FCTYPE, byte 4 of the entry (Base figure 531).
-    fabrics FABRICS {
+    /// Fabrics commands, by FCTYPE instead of by opcode (Base 6).
+    Fabrics {
+        /// Fabrics command types: FCTYPE, byte 4 of the entry (Base figure 531).
+        fabrics:
         0x00 PROPERTY_SET "Property Set" ""
             => None, Unstated, Controller, 0;
         0x01 CONNECT "Connect" ""
@@ -156,8 +195,11 @@ commands! {
         0x08 DISCONNECT "Disconnect" ""
             => None, Unstated, Controller, 0;
     }
-    /// Opcodes of the NVM Command Set (NVM 3), and of the I/O commands that all command sets have (Base 7).
-    nvm NVM {
+    /// The NVM Command Set, with the I/O commands that all sets have (Base 7).
+    Nvm {
+        /// Opcodes of the NVM Command Set (NVM 3), and of the I/O commands that all command sets have (Base
+        /// 7).
+        nvm:
         0x00 FLUSH "Flush" "flush"
             => None, Unstated, Controller, 0; access: Access::Flush;
         0x01 WRITE "Write" "write"
@@ -180,8 +222,10 @@ commands! {
         0x1d IO_MANAGEMENT_SEND "I/O Management Send" "io-mgmt-send"
             => ToController, entries_at(16, 16, 2), Controller, 0;
     }
-    /// Opcodes of the Key Value Command Set (Key Value 3).
-    kv KEY_VALUE {
+    /// The Key Value Command Set.
+    KeyValue {
+        /// Opcodes of the Key Value Command Set (Key Value 3).
+        kv:
         0x00 FLUSH "Flush" "flush"
             => None, Unstated, Controller, 0; access: Access::Flush;
         0x01 STORE "Store" "store"
@@ -195,8 +239,10 @@ commands! {
         0x14 EXIST "Exist" "exist"
             => None, Unstated, Nothing, 0;
     }
-    /// Opcodes of the vendor's I/O commands.
-    samsung_kv SAMSUNG_KV {
+    /// The vendor commands of Samsung's KV SSDs, see [`crate::samsung_kv`].
+    SamsungKv {
+        /// Opcodes of the vendor's I/O commands.
+        samsung_kv:
         0x81 STORE "KV Store" "store"
             => ToController, Value, Media, 0; access: Access::Write, moves_contents: true;
         0x83 APPEND "KV Append" "append"
@@ -214,8 +260,10 @@ commands! {
         0xb3 EXIST "KV Exist" "exist"
             => None, Unstated, Nothing, 0;
     }
-    /// Opcodes of the vendor's admin commands that manage faults.
-    fault FAULT {
+    /// The vendor's admin commands of an `unvme` device, see [`crate::fault`].
+    Fault {
+        /// Opcodes of the vendor's admin commands that manage faults.
+        fault:
         0xc1 SEND "Fault Send" ""
             => ToController, bytes_at(0), Controller, CONTROLLER;
         0xc2 RECEIVE "Fault Receive" ""

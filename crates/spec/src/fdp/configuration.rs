@@ -167,9 +167,9 @@ impl<'a> Iterator for Configurations<'a> {
     }
 }
 
-/// Writes the log page into `out`, with DSZE, NRUH and VSS of each descriptor from the handles it has, and returns
-/// its length in bytes. `None`, and nothing that can be used in `out`, when it does not fit there or there is no
-/// configuration to write.
+/// Writes the log page into `out`, with DSZE, NRUH and VSS of each descriptor from the handles it has, and
+/// returns its length in bytes. `None`, and nothing that can be used in `out`, when it does not fit there or
+/// there is no configuration to write.
 pub fn write_configurations(configurations: &[Configuration<'_>], out: &mut [u8]) -> Option<usize> {
     let n_z = u16::try_from(configurations.len().checked_sub(1)?).ok()?;
     let mut at = size_of::<ConfigurationsHeader>();

@@ -53,7 +53,8 @@ impl EventType {
     pub const INVALID_PLACEMENT_ID: Self = Self(0x03);
     /// The controller moved data on the media; see [`MediaReallocated`].
     pub const MEDIA_REALLOCATED: Self = Self(0x80);
-    /// The controller made a reclaim unit handle reference another reclaim unit before the host had filled it.
+    /// The controller made a reclaim unit handle reference another reclaim unit before the host had filled
+    /// it.
     pub const RUH_IMPLICITLY_MODIFIED: Self = Self(0x81);
 
     /// Every type the specification names, in increasing order.
@@ -231,8 +232,8 @@ impl MediaReallocated {
     }
 }
 
-/// The events of log page 23h in `bytes`: as many as the header says and the bytes hold. `None` when they are too
-/// short for the header.
+/// The events of log page 23h in `bytes`: as many as the header says and the bytes hold. `None` when they are
+/// too short for the header.
 pub fn events(bytes: &[u8]) -> Option<impl Iterator<Item = Event> + '_> {
     let (header, rest) = EventsHeader::read_from_prefix(bytes).ok()?;
     Some(super::entries(rest, usize::try_from(header.n).unwrap_or(usize::MAX)))

@@ -1,5 +1,5 @@
-//! I/O Management Receive and I/O Management Send (Base 7.3, 7.4): the state of reclaim unit handles, and having
-//! them reference other reclaim units.
+//! I/O Management Receive and I/O Management Send (Base 7.3, 7.4): the state of reclaim unit handles, and
+//! having them reference other reclaim units.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -141,8 +141,8 @@ impl RuhStatus {
     }
 }
 
-/// How many descriptors the header of a Reclaim Unit Handle Status in `bytes` announces, more than the bytes may hold.
-/// `None` when they are too short for the header.
+/// How many descriptors the header of a Reclaim Unit Handle Status in `bytes` announces, more than the bytes
+/// may hold. `None` when they are too short for the header.
 pub fn ruh_status_count(bytes: &[u8]) -> Option<u16> {
     RuhStatusHeader::read_from_prefix(bytes).ok().map(|(header, _)| header.nruhsd)
 }

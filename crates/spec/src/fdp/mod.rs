@@ -1,11 +1,12 @@
 //! Flexible Data Placement (Base 8.1.10): where the host's data goes on the media, and what became of it.
 //!
-//! A write names a [`PlacementId`]: a reclaim group and a placement handle ([`Rgif`] says how many of its bits are
-//! the group). Each namespace has a list of placement handles, each of which stands for a reclaim unit handle (RUH)
-//! of the endurance group. A reclaim unit handle has one reclaim unit in each reclaim group, which the write fills.
+//! A write names a [`PlacementId`]: a reclaim group and a placement handle ([`Rgif`] says how many of its
+//! bits are the group). Each namespace has a list of placement handles, each of which stands for a reclaim
+//! unit handle (RUH) of the endurance group. A reclaim unit handle has one reclaim unit in each reclaim
+//! group, which the write fills.
 //!
-//! The write's side is [`crate::directive`], the features are in [`crate::feature`], the placement handles of a
-//! namespace in [`crate::identify::NamespaceCreate`]. Here are the log pages and I/O Management:
+//! The write's side is [`crate::directive`], the features are in [`crate::feature`], the placement handles of
+//! a namespace in [`crate::identify::NamespaceCreate`]. Here are the log pages and I/O Management:
 //!
 //! | log page | structures |
 //! |---|---|
@@ -14,8 +15,9 @@
 //! | 22h FDP Statistics | [`Statistics`] |
 //! | 23h FDP Events | [`EventsHeader`], [`Event`] |
 //!
-//! Lists of variable length come from the other side: their readers check every count against the bytes there are.
-//! A list that is cut short is read as far as it goes, because hosts may read less than the whole of a log page.
+//! Lists of variable length come from the other side: their readers check every count against the bytes there
+//! are. A list that is cut short is read as far as it goes, because hosts may read less than the whole of a
+//! log page.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod configuration;

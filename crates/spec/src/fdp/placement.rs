@@ -18,11 +18,11 @@ crate::ids::id! {
     Ruhid(u16)
 }
 
-/// Reclaim Group Identifier Format: how many of the 16 bits of a [`PlacementId`], from the top, are the reclaim
-/// group (Base figure 303). 0 when there is one group.
+/// Reclaim Group Identifier Format: how many of the 16 bits of a [`PlacementId`], from the top, are the
+/// reclaim group (Base figure 303). 0 when there is one group.
 ///
-/// A configuration's attributes hold it in 4 bits, so there it is 15 at most; 16, a placement identifier without a
-/// handle, is the end of what the definition allows and is exact all the same.
+/// A configuration's attributes hold it in 4 bits, so there it is 15 at most; 16, a placement identifier
+/// without a handle, is the end of what the definition allows and is exact all the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rgif(u8);
 
@@ -61,7 +61,8 @@ impl Rgif {
         (ReclaimGroup(group as u16), PlacementHandle(handle as u16))
     }
 
-    /// The identifier of `handle` in `group`; `None` when one of them has more bits than the format has for it.
+    /// The identifier of `handle` in `group`; `None` when one of them has more bits than the format has for
+    /// it.
     #[inline]
     pub const fn join(self, group: ReclaimGroup, handle: PlacementHandle) -> Option<PlacementId> {
         let shift = self.handle_bits();

@@ -71,14 +71,15 @@ impl RuhUsage {
     }
 }
 
-/// The descriptors of log page 21h in `bytes`, by reclaim unit handle: as many as the header says and the bytes
-/// hold. `None` when they are too short for the header.
+/// The descriptors of log page 21h in `bytes`, by reclaim unit handle: as many as the header says and the
+/// bytes hold. `None` when they are too short for the header.
 pub fn ruh_usages(bytes: &[u8]) -> Option<impl Iterator<Item = RuhUsage> + '_> {
     let (header, rest) = RuhUsageHeader::read_from_prefix(bytes).ok()?;
     Some(super::entries(rest, usize::from(header.nruh)))
 }
 
-/// FDP Statistics, log page 22h: 64 bytes. The counters are of an endurance group, in bytes, since FDP was enabled.
+/// FDP Statistics, log page 22h: 64 bytes. The counters are of an endurance group, in bytes, since FDP was
+/// enabled.
 ///
 /// Write amplification over a time is what MBMW grew by, divided by what HBMW grew by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]

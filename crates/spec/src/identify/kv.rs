@@ -97,8 +97,8 @@ pub struct KvControllerIdentify {
 
 layout!(KvControllerIdentify, 4096, { ver: 0 });
 
-/// Host software specified fields of a namespace of the Key Value Command Set (Namespace Management; KV 4.1.6): 4096 bytes.
-/// Offsets are those of [`KvNamespaceIdentify`].
+/// Host software specified fields of a namespace of the Key Value Command Set (Namespace Management; KV
+/// 4.1.6): 4096 bytes. Offsets are those of [`KvNamespaceIdentify`].
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct KvNamespaceCreate {

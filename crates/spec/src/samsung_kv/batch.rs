@@ -6,9 +6,10 @@
 //! | 128 | reserved, up to 512 |
 //! | 512 | for each command: 64 reserved bytes, key and value, both padded to a multiple of 64 |
 //!
-//! CDW10 is the size of all of it in dwords. The layout is that of the open Samsung KVSSD host code and of NVMeVirt. What the
-//! device says about each command is not written down there but for its codes, [`batch_result`]: here dword 0 of the
-//! completion has them, four bits each, the first command's in bits 3:0.
+//! CDW10 is the size of all of it in dwords. The layout is that of the open Samsung KVSSD host code and of
+//! NVMeVirt. What the device says about each command is not written down there but for its codes,
+//! [`batch_result`]: here dword 0 of the completion has them, four bits each, the first command's in bits
+//! 3:0.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -111,7 +112,8 @@ impl<'a> BatchWriter<'a> {
         Some(Self { buffer, used: BATCH_HEAD_BYTES, commands: 0 })
     }
 
-    /// Adds a command; false, and nothing added, when there are eight, it does not fit, or the key is longer than 255 bytes.
+    /// Adds a command; false, and nothing added, when there are eight, it does not fit, or the key is longer
+    /// than 255 bytes.
     pub fn push(&mut self, command: BatchCommand<'_>) -> bool {
         let index = usize::from(self.commands);
         let (Ok(key_bytes), Ok(value_bytes)) =
@@ -170,8 +172,8 @@ fn command_bytes(key: usize, value: usize) -> Option<usize> {
     key.checked_add(value)?.checked_add(COMMAND_HEAD_BYTES)
 }
 
-/// Reads the data of a batch: each command, and the offset of its value in the data. A command that is not whole within the
-/// data is `None`, and the last that is returned.
+/// Reads the data of a batch: each command, and the offset of its value in the data. A command that is not
+/// whole within the data is `None`, and the last that is returned.
 #[derive(Clone, Debug)]
 pub struct BatchReader<'a> {
     head: &'a [u8],
@@ -182,7 +184,8 @@ pub struct BatchReader<'a> {
 }
 
 impl<'a> BatchReader<'a> {
-    /// The first `commands` commands in `data`; `None` when there are more than eight, or `data` is shorter than its head.
+    /// The first `commands` commands in `data`; `None` when there are more than eight, or `data` is shorter
+    /// than its head.
     pub fn new(data: &'a [u8], commands: u8) -> Option<Self> {
         let (head, rest) = data.split_at_checked(BATCH_HEAD_BYTES)?;
         let fits = usize::from(commands) <= BATCH_COMMANDS_MAX;

@@ -5,9 +5,9 @@
 //! | key | key length (32 bits), key, zeroes up to a multiple of four |
 //! | key and value | the same, then value length (32 bits), value, zeroes up to a multiple of four |
 //!
-//! No public document gives the second layout; it is the first one continued. The length is that of the whole value. A value
-//! that does not fit even in a buffer of its own is cut off at the end of the buffer: its pair is the only one there, and
-//! Retrieve gets the rest.
+//! No public document gives the second layout; it is the first one continued. The length is that of the whole
+//! value. A value that does not fit even in a buffer of its own is cut off at the end of the buffer: its pair
+//! is the only one there, and Retrieve gets the rest.
 
 use super::ITERATE_HEADER_BYTES;
 
@@ -54,8 +54,9 @@ impl<'a> IterateWriter<'a> {
         true
     }
 
-    /// Adds a key and as much of its value as is wanted, and returns the place for that; `None`, and nothing added, when it
-    /// does not fit and is not the first. A value of which a part is left out fills the buffer.
+    /// Adds a key and as much of its value as is wanted, and returns the place for that; `None`, and nothing
+    /// added, when it does not fit and is not the first. A value of which a part is left out fills the
+    /// buffer.
     pub fn push_pair(&mut self, key: &[u8], value_bytes: usize) -> Option<&mut [u8]> {
         let whole = field_bytes(key.len()).saturating_add(field_bytes(value_bytes));
         let least = field_bytes(key.len()).saturating_add(LENGTH_BYTES);
@@ -129,7 +130,8 @@ impl<'a> Iterator for IterateKeys<'a> {
     }
 }
 
-/// Reads the pairs of an iterator over keys and values. It ends early when a device says that there are more than bytes.
+/// Reads the pairs of an iterator over keys and values. It ends early when a device says that there are more
+/// than bytes.
 #[derive(Clone, Debug)]
 pub struct IteratePairs<'a>(Fields<'a>);
 

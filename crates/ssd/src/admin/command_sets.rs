@@ -8,21 +8,24 @@ use unvme_spec::identify::csi;
 use unvme_spec::regs::CSS_ALL;
 
 use crate::Ssd;
+use crate::namespace::Contents;
 
+/// What a host that has chosen nothing gets.
 const NVM: u64 = 1 << csi::NVM;
-const KEY_VALUE: u64 = 1 << csi::KEY_VALUE;
 
 impl Ssd {
     /// Combinations of command sets that can be enabled together, a bit per command set. The first one, which is in force
     /// until the host chooses another, is all there is.
-    pub(super) fn command_set_combinations(&self) -> &'static [u64] {
-        if self.holds_pairs() { &[NVM | KEY_VALUE, NVM, KEY_VALUE] } else { &[NVM] }
+    pub(super) fn command_set_combinations(&self) -> Vec<u64> {
+        let alone =
+            Contents::COMMAND_SETS.into_iter().filter(|csi| self.has_command_set(*csi)).map(|csi| 1 << csi);
+        let all = alone.clone().fold(0, |all, set| all | set);
+        std::iter::once(all).chain(alone.filter(|set| *set != all)).collect()
     }
 
     /// True when the device has a command set, enabled or not.
     pub(super) fn has_command_set(&self, csi: u8) -> bool {
-        let all = self.command_set_combinations().first().copied().unwrap_or(NVM);
-        all.checked_shr(csi.into()).is_some_and(|sets| sets & 1 != 0)
+        Contents::COMMAND_SETS.contains(&csi) && (csi != csi::KEY_VALUE || self.holds_pairs())
     }
 
     /// True when the host has enabled a command set: by CC.CSS, and by the profile that it has chosen.
@@ -42,7 +45,7 @@ impl Ssd {
     pub(super) fn check_profile(&self, value: u32) -> Result<(), Status> {
         let rejected = Status::IO_COMMAND_SET_COMBINATION_REJECTED.with_do_not_retry();
         let index = usize::from(IoCommandSetProfile::from_bits(value).index());
-        let combination = self.command_set_combinations().get(index).ok_or(rejected)?;
+        let combination = self.command_set_combinations().get(index).copied().ok_or(rejected)?;
         let table = self.namespaces.get();
         let needed = table
             .iter()

@@ -3,7 +3,6 @@
 use unvme_spec::admin::opcode;
 use unvme_spec::command::{CommandSet, Facts};
 use unvme_spec::feature::fid;
-use unvme_spec::identify::csi;
 use unvme_spec::log_page::{
     CommandsSupported, SupportedLogPages, command_effects, effects_scope, lid, lid_support,
 };
@@ -92,13 +91,9 @@ pub(super) struct CommandKinds {
 /// Commands Supported and Effects (05h): the admin commands and those of a command set. Of pairs, where it says logical
 /// blocks, pairs are meant.
 pub(super) fn commands(csi: u8, kinds: CommandKinds) -> CommandsSupported {
-    let io: &[_] = match csi {
-        csi::KEY_VALUE => &[CommandSet::KeyValue, CommandSet::SamsungKv],
-        _ => &[CommandSet::Nvm],
-    };
     let admin: &[_] = &[CommandSet::Admin, CommandSet::Fault];
     let mut log = CommandsSupported::default();
-    for (table, sets) in [(&mut log.admin, admin), (&mut log.io, io)] {
+    for (table, sets) in [(&mut log.admin, admin), (&mut log.io, CommandSet::of_csi(csi))] {
         for set in sets {
             for facts in set.commands().iter().filter(|facts| kinds.have(*set, facts)) {
                 table[usize::from(facts.opcode)] = command_effects::CSUPP | facts.effects();

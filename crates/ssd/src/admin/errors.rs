@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use unvme_bus::lock;
-use unvme_spec::identify::csi;
 use unvme_spec::log_page::ErrorInformation;
 use unvme_spec::status::StatusCodeType;
 use unvme_spec::{Sqe, Status, command, samsung_kv};
@@ -102,10 +101,11 @@ impl Ssd {
         entry.nsid = sqe.nsid;
         entry.opcode = sqe.opcode;
         entry.version = LOG_PAGE_VERSION;
-        if sqid != 0 && self.namespaces.get().is_key_value(sqe.nsid) {
-            entry.csi = csi::KEY_VALUE;
-        } else if sqid != 0 && command::io(csi::NVM, sqe.opcode).is_some_and(|facts| facts.names_blocks) {
-            entry.lba = sqe.cdw10_11();
+        if sqid != 0 {
+            entry.csi = self.namespaces.get().csi(sqe.nsid);
+            if command::io(entry.csi, sqe.opcode).is_some_and(|facts| facts.names_blocks) {
+                entry.lba = sqe.cdw10_11();
+            }
         }
         lock(&self.subsystem.admin.errors).record(entry);
         status

@@ -455,6 +455,6 @@ impl Ssd {
 
 /// A feature of one command set is not to be had for a namespace of another.
 fn check_command_set(fid: u8, namespace: &Namespace) -> Result<(), Status> {
-    let needed = if fid == fid::KEY_VALUE_CONFIGURATION { csi::KEY_VALUE } else { csi::NVM };
-    if namespace.csi() == needed { Ok(()) } else { Err(INVALID_FIELD) }
+    let holds_pairs = namespace.csi() == csi::KEY_VALUE;
+    if holds_pairs == (fid == fid::KEY_VALUE_CONFIGURATION) { Ok(()) } else { Err(INVALID_FIELD) }
 }

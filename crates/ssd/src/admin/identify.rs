@@ -146,7 +146,7 @@ impl Ssd {
             return Err(Status::INVALID_FIELD.with_do_not_retry());
         }
         let mut sets = IoCommandSets::default();
-        for (target, &combination) in sets.combinations.iter_mut().zip(self.command_set_combinations()) {
+        for (target, combination) in sets.combinations.iter_mut().zip(self.command_set_combinations()) {
             *target = combination;
         }
         page(&sets)

@@ -13,7 +13,7 @@ use super::rule::{CorruptData, Corruption, WrongCompletion};
 use crate::Ssd;
 use crate::admin::Answer;
 use crate::dptr::DataPointer;
-use crate::kv::command::{Reply, facts_of};
+use crate::kv::command::Reply;
 use crate::queue::{CompletionQueue, Rung, SubmissionQueue};
 
 /// Pages of media that programs are counted in.
@@ -93,7 +93,7 @@ impl Ssd {
             true => self.key_of(sq, sqe, &mut key, &mut long),
             false => None,
         };
-        let range = facts_of(for_pairs, sqe).filter(|facts| facts.names_blocks).map(|_| {
+        let range = sq.namespaces.facts(for_pairs, sqe).filter(|facts| facts.names_blocks).map(|_| {
             let range = BlockRange::parse(sqe);
             (range.start.0, range.end().map_or(u64::MAX, |end| end - 1))
         });
@@ -263,7 +263,9 @@ impl Ssd {
     fn moves(&self, sq: &SubmissionQueue, sqe: &Sqe) -> Moves {
         let for_pairs = self.takes_pairs(sq, sqe);
         let of_contents = |facts: &&Facts| facts.moves_contents && facts.access != Access::Other;
-        let Some(facts) = facts_of(for_pairs, sqe).filter(of_contents) else { return Moves::Nothing };
+        let Some(facts) = sq.namespaces.facts(for_pairs, sqe).filter(of_contents) else {
+            return Moves::Nothing;
+        };
         let (unit_bytes, most) = if for_pairs {
             (1, self.transfer_bytes_max.min(VALUE_BYTES_MAX))
         } else {
@@ -307,7 +309,7 @@ impl Ssd {
 
     /// True for commands that change what is on the media.
     fn changes_media(&self, sq: &SubmissionQueue, sqe: &Sqe) -> bool {
-        match facts_of(self.takes_pairs(sq, sqe), sqe).map(|facts| facts.changes) {
+        match sq.namespaces.facts(self.takes_pairs(sq, sqe), sqe).map(|facts| facts.changes) {
             Some(Changes::Media) => true,
             // An iterator that deletes does so in the background, and not by its command.
             Some(Changes::MediaByFields) => {

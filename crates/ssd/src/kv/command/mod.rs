@@ -18,8 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use unvme_bus::Mappings;
 use unvme_bus::space::{Direction, Place};
-use unvme_spec::command::{self, Facts, is_vendor_specific};
-use unvme_spec::identify::csi;
+use unvme_spec::command::is_vendor_specific;
 use unvme_spec::samsung_kv::{KeyspaceField, Target};
 use unvme_spec::{Sqe, Status, kv, samsung_kv};
 
@@ -127,11 +126,6 @@ fn send(host: &Mappings, pieces: &[Place], data: &[u8]) {
         host.region(place).write(place.offset, now);
         rest = later;
     }
-}
-
-/// What is known of a command by its opcode: one for pairs, or for blocks.
-pub(crate) fn facts_of(for_pairs: bool, sqe: &Sqe) -> Option<&'static Facts> {
-    command::io(if for_pairs { csi::KEY_VALUE } else { csi::NVM }, sqe.opcode)
 }
 
 impl Ssd {
