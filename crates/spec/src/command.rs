@@ -1,4 +1,4 @@
-//! What is known of a command by its opcode alone: one table for every command set, in [`table`].
+//! What is known of a command by its opcode alone: one table for every command set, in `command/table.rs`.
 //!
 //! Whoever asks what a command is (which way its data goes, how long it is, whether it changes media) reads
 //! it here; whoever executes commands parses them: [`crate::admin::Command`], [`crate::nvm::Command`],
