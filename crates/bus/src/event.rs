@@ -26,17 +26,19 @@ impl EventFd {
         Ok(Self { fd: Arc::new(fd), foreign: false })
     }
 
-    /// Takes over a descriptor received from another process. It may be anything: signalling it is best effort.
+    /// Takes over a descriptor received from another process. It may be anything: signalling it is best
+    /// effort.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self { fd: Arc::new(fd), foreign: true }
     }
 
-    /// Adds one. A counter that is full, or a descriptor that is not an eventfd, changes nothing: the sleeper, if
-    /// there is one, is awake already.
+    /// Adds one. A counter that is full, or a descriptor that is not an eventfd, changes nothing: the
+    /// sleeper, if there is one, is awake already.
     pub fn signal(&self) {
         if self.foreign {
-            // The writer must not hang because the owner filled the counter and never reads it. An owner that fills it
-            // right after the look can still make it hang: Linux has no write to an eventfd that never blocks.
+            // The writer must not hang because the owner filled the counter and never reads it. An owner that
+            // fills it right after the look can still make it hang: Linux has no write to an eventfd that
+            // never blocks.
             let mut room = [PollFd::new(&*self.fd, PollFlags::OUT)];
             if !matches!(poll(&mut room, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1)) {
                 return;
@@ -51,7 +53,8 @@ impl EventFd {
         matches!(rustix::io::read(&*self.fd, &mut count), Ok(8))
     }
 
-    /// Sleeps until signalled or until `timeout` has passed; true when signalled. The counter is left as it is.
+    /// Sleeps until signalled or until `timeout` has passed; true when signalled. The counter is left as it
+    /// is.
     pub fn wait(&self, timeout: Duration) -> Result<bool, BusError> {
         let limit = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
         let mut fds = [PollFd::new(&*self.fd, PollFlags::IN)];
@@ -79,8 +82,8 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// A monotonic wall clock. All of a process agree, since several hosts may drive one device, and the first one starts at
-    /// zero.
+    /// A monotonic wall clock. All of a process agree, since several hosts may drive one device, and the
+    /// first one starts at zero.
     pub fn wall() -> Self {
         static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
         Self::Wall(*ORIGIN)

@@ -25,9 +25,9 @@ impl DmaAccess {
 pub struct Window {
     /// Offset of the window within the BAR, a multiple of the page size.
     pub offset: u64,
-    /// The shared memory; its length is the window's. To be served over vfio-user it must have a descriptor, the same
-    /// for all windows of a BAR, and lie as far into it as the window lies into the BAR, or equally further: the
-    /// protocol has one descriptor and one base for each BAR.
+    /// The shared memory; its length is the window's. To be served over vfio-user it must have a descriptor,
+    /// the same for all windows of a BAR, and lie as far into it as the window lies into the BAR, or equally
+    /// further: the protocol has one descriptor and one base for each BAR.
     pub region: Region,
 }
 
@@ -46,20 +46,20 @@ pub struct BarLayout {
 pub enum DmaAddressing {
     /// By addresses the host chooses within this range, for each call of [`Dma::dma_map`].
     Chosen(Range<u64>),
-    /// By physical addresses: nothing translates. Where memory is says [`Dma::dma_address`], and only memory that stays
-    /// where it is can be used.
+    /// By physical addresses: nothing translates. Where memory is says [`Dma::dma_address`], and only memory
+    /// that stays where it is can be used.
     Physical,
 }
 
-/// Addresses a host chooses when the function does not mind: not below 4 GiB, so that a zeroed or truncated pointer is a
-/// fault, and of 39 bits, which is what the narrowest common IOMMU translates.
+/// Addresses a host chooses when the function does not mind: not below 4 GiB, so that a zeroed or truncated
+/// pointer is a fault, and of 39 bits, which is what the narrowest common IOMMU translates.
 pub const IOVA_RANGE: Range<u64> = 1 << 32..1 << 39;
 
 /// Bytes of PCI Express extended configuration space.
 pub const CONFIG_SPACE_BYTES: usize = 4096;
 
-/// How a host's memory is mapped for a device. All that a [`crate::DmaPool`] needs of one: a queue that reaches its device
-/// by other ways than registers has an [`crate::AddressSpace`] and no function.
+/// How a host's memory is mapped for a device. All that a [`crate::DmaPool`] needs of one: a queue that
+/// reaches its device by other ways than registers has an [`crate::AddressSpace`] and no function.
 pub trait Dma: Send + Sync {
     /// Lets the device reach `region` at I/O virtual addresses `iova..iova + region.len()`.
     ///
@@ -67,8 +67,8 @@ pub trait Dma: Send + Sync {
     /// [`BusError::Dma`] for a range that is not page aligned, wraps around or overlaps another one.
     fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError>;
 
-    /// Takes back ranges that lie wholly within `iova..iova + length`. When this returns the device does not touch
-    /// them any more.
+    /// Takes back ranges that lie wholly within `iova..iova + length`. When this returns the device does not
+    /// touch them any more.
     ///
     /// # Errors
     /// [`BusError::Dma`] when nothing is mapped there or a mapping would be cut in two.
@@ -82,8 +82,8 @@ pub trait Dma: Send + Sync {
     /// The physical address of `region`, for a device with [`DmaAddressing::Physical`].
     ///
     /// # Errors
-    /// [`BusError::Dma`] for memory that is not contiguous or could be moved, [`BusError::Setup`] when the system does
-    /// not tell, [`BusError::Unsupported`] for a device whose addresses are chosen.
+    /// [`BusError::Dma`] for memory that is not contiguous or could be moved, [`BusError::Setup`] when the
+    /// system does not tell, [`BusError::Unsupported`] for a device whose addresses are chosen.
     fn dma_address(&self, region: &Region) -> Result<u64, BusError> {
         let _ = region;
         Err(BusError::Unsupported("the function's addresses are chosen by the host".to_owned()))
@@ -139,14 +139,15 @@ pub trait Function: Dma {
     /// An error of the connection.
     fn reset(&self) -> Result<(), BusError>;
 
-    /// True when the device makes progress only inside [`Function::advance`]: whoever waits must call it and must
-    /// not sleep.
+    /// True when the device makes progress only inside [`Function::advance`]: whoever waits must call it and
+    /// must not sleep.
     fn is_host_driven(&self) -> bool {
         false
     }
 
-    /// Lets a host-driven device work for a bounded while: on what `lane` (the number of a queue, as its doorbells
-    /// are numbered) has submitted, or on everything when `None`. Returns how many units of work were done.
+    /// Lets a host-driven device work for a bounded while: on what `lane` (the number of a queue, as its
+    /// doorbells are numbered) has submitted, or on everything when `None`. Returns how many units of work
+    /// were done.
     ///
     /// Devices that run by themselves do nothing here.
     fn advance(&self, lane: Option<u16>, clock: &Clock) -> usize {
@@ -154,8 +155,9 @@ pub trait Function: Dma {
         0
     }
 
-    /// True when the device is known to be gone for good: from now on every call fails, or reads all ones. Cheap enough to be asked every
-    /// millisecond by a host that only polls shared memory, which nothing ever arrives in again.
+    /// True when the device is known to be gone for good: from now on every call fails, or reads all ones.
+    /// Cheap enough to be asked every millisecond by a host that only polls shared memory, which nothing ever
+    /// arrives in again.
     fn is_gone(&self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! Memory and registers shared by a host and a PCI function.
 //!
-//! The crate knows pages, I/O virtual addresses, PCI configuration space, eventfds and the vfio-user protocol. What a
-//! function does behind its registers is none of its business.
+//! The crate knows pages, I/O virtual addresses, PCI configuration space, eventfds and the vfio-user
+//! protocol. What a function does behind its registers is none of its business.
 //!
 //! | module | concept |
 //! |---|---|
@@ -21,9 +21,11 @@
 //! | [`uio`] | [`uio::UioFunction`]: a function of this machine without one |
 //! | [`vfio_user`] | the same seam over a UNIX socket and shared memory |
 //!
-//! All `unsafe` of the project's data path is in [`mem`], [`socket`] and [`spin`]; that of [`vfio`] is its system calls.
+//! All `unsafe` of the project's data path is in [`mem`], [`socket`] and [`spin`]; that of [`vfio`] is its
+//! system calls.
 //!
-//! What it does not implement: iommufd and VFIO without an IOMMU, dirty page logging, migration, I/O port BARs, INTx, MSI.
+//! What it does not implement: iommufd and VFIO without an IOMMU, dirty page logging, migration, I/O port
+//! BARs, INTx, MSI.
 
 pub mod event;
 pub mod function;

@@ -1,10 +1,10 @@
 //! The standard library's locks, held on to after a panic.
 //!
-//! A lock is poisoned when its holder panicked. Whoever locks it next could panic too, which turns one failed call into
-//! a device that no thread can use, close or flush; and a destructor that panics ends the process. Everything behind a
-//! lock of this project is therefore written to be whole, or to be taken as it is, at each point where its holder could
-//! panic, and the lock goes on with it. The panic itself has been reported by then. These functions are the one place
-//! that says so; clippy refuses `PoisonError` everywhere else.
+//! A lock is poisoned when its holder panicked. Whoever locks it next could panic too, which turns one failed
+//! call into a device that no thread can use, close or flush; and a destructor that panics ends the process.
+//! Everything behind a lock of this project is therefore written to be whole, or to be taken as it is, at
+//! each point where its holder could panic, and the lock goes on with it. The panic itself has been reported
+//! by then. These functions are the one place that says so; clippy refuses `PoisonError` everywhere else.
 
 #![expect(clippy::disallowed_types, reason = "the one place that decides about poisoned locks")]
 

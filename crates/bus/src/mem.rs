@@ -1,11 +1,11 @@
 //! Memory that another party may write at any time.
 //!
-//! A [`Region`] is a mapping (anonymous, memfd or file) behind bounds-checked accessors. There is never a reference
-//! into it: small accesses are atomics, bulk transfers are [`Region::copy_to`] and its slice variants. Offsets are
-//! checked with assertions, as slice indexing is: whoever takes an offset from the other side checks it first
-//! ([`crate::Mappings::resolve`]).
-// UNSAFETY: mapping memory and reading and writing it through raw pointers is what this module is for; every other
-// module of the project builds on its safe accessors.
+//! A [`Region`] is a mapping (anonymous, memfd or file) behind bounds-checked accessors. There is never a
+//! reference into it: small accesses are atomics, bulk transfers are [`Region::copy_to`] and its slice
+//! variants. Offsets are checked with assertions, as slice indexing is: whoever takes an offset from the
+//! other side checks it first ([`crate::Mappings::resolve`]).
+// UNSAFETY: mapping memory and reading and writing it through raw pointers is what this module is for; every
+// other module of the project builds on its safe accessors.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -50,7 +50,8 @@ pub enum Pages {
     Ordinary,
 }
 
-// SAFETY: the mapping is plain memory, owned by this value and accessed only through raw pointers and atomics.
+// SAFETY: the mapping is plain memory, owned by this value and accessed only through raw pointers and
+// atomics.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; no accessor hands out a reference to the memory.
 unsafe impl Sync for Mapping {}
@@ -59,7 +60,8 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // First the guard: what is mapped here next is not its concern.
         self.guard = None;
-        // SAFETY: `start` and `bytes` are what mmap returned, and no Region is left that could reach the memory.
+        // SAFETY: `start` and `bytes` are what mmap returned, and no Region is left that could reach the
+        // memory.
         if let Err(e) = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) } {
             tracing::warn!(bytes = self.bytes, error = %e, "munmap");
         }
@@ -90,15 +92,15 @@ impl std::fmt::Debug for Region {
 }
 
 impl Region {
-    /// Private zeroed memory of this process, on transparent huge pages where the kernel has any. `bytes` is rounded
-    /// up to whole pages.
+    /// Private zeroed memory of this process, on transparent huge pages where the kernel has any. `bytes` is
+    /// rounded up to whole pages.
     ///
     /// # Errors
     /// [`BusError::Os`] when there is not enough address space.
     pub fn anonymous(bytes: usize) -> Result<Self, BusError> {
         let bytes = round_up(bytes)?;
-        // One huge page more than asked for, so that the part handed out can start on a huge page boundary. It fits:
-        // see `round_up`.
+        // One huge page more than asked for, so that the part handed out can start on a huge page boundary.
+        // It fits: see `round_up`.
         let reserve = if bytes >= HUGE_PAGE_BYTES { bytes + HUGE_PAGE_BYTES } else { bytes };
         // SAFETY: a new anonymous mapping at an address of the kernel's choice disturbs nothing.
         let start = unsafe {
@@ -121,8 +123,8 @@ impl Region {
         Ok(aligned)
     }
 
-    /// Zeroed memory that another process can map through its descriptor, on huge pages of the pool when it has
-    /// enough free ones. `bytes` is rounded up to whole pages.
+    /// Zeroed memory that another process can map through its descriptor, on huge pages of the pool when it
+    /// has enough free ones. `bytes` is rounded up to whole pages.
     ///
     /// # Errors
     /// [`BusError::Os`] when there is not enough memory.
@@ -160,16 +162,16 @@ impl Region {
             .map_err(|e| BusError::os(format!("create shared memory {name:?}"), e))?;
         rustix::fs::ftruncate(&fd, bytes as u64)
             .map_err(|e| BusError::os(format!("size shared memory {name:?} to {bytes} bytes"), e))?;
-        // Nobody who receives the descriptor can shrink the memory under our accesses, nor seal it against the next
-        // one who is to write it.
+        // Nobody who receives the descriptor can shrink the memory under our accesses, nor seal it against
+        // the next one who is to write it.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&fd, seals)
             .map_err(|e| BusError::os(format!("seal shared memory {name:?}"), e))?;
         Self::map_fd(fd, 0, bytes, true, is_huge)
     }
 
-    /// Maps `bytes` of an open file from its start. The file's space is the caller's concern: touching a page the
-    /// file system has no room for raises SIGBUS.
+    /// Maps `bytes` of an open file from its start. The file's space is the caller's concern: touching a page
+    /// the file system has no room for raises SIGBUS.
     ///
     /// # Errors
     /// [`BusError::Os`] when the file cannot be mapped.
@@ -178,14 +180,17 @@ impl Region {
         Self::map_fd(fd, 0, bytes, true, false)
     }
 
-    /// Maps memory that another process shared: `bytes` of the object behind `fd` from `offset` (page aligned).
+    /// Maps memory that another process shared: `bytes` of the object behind `fd` from `offset` (page
+    /// aligned).
     ///
     /// # Errors
-    /// [`BusError::OutOfRange`] when the object is smaller than that, [`BusError::Os`] when it cannot be mapped.
+    /// [`BusError::OutOfRange`] when the object is smaller than that, [`BusError::Os`] when it cannot be
+    /// mapped.
     pub fn from_fd(fd: OwnedFd, offset: u64, bytes: usize, writable: bool) -> Result<Self, BusError> {
         let size =
             rustix::fs::fstat(&fd).map_err(|e| BusError::os("inspect shared memory", e))?.st_size as u64;
-        // Device memory has no size to check; a regular object must hold the whole range, or touching it is a SIGBUS.
+        // Device memory has no size to check; a regular object must hold the whole range, or touching it is a
+        // SIGBUS.
         let fits = offset.checked_add(bytes as u64).is_some_and(|end| end <= size);
         if !fits {
             return Err(BusError::OutOfRange { what: "shared memory", offset, length: bytes as u64, size });
@@ -238,8 +243,8 @@ impl Region {
         Self { mapping: self.mapping.clone(), start, bytes }
     }
 
-    /// True for memory this process took from the system's pool of huge pages. Transparent huge pages, which come and go,
-    /// do not count.
+    /// True for memory this process took from the system's pool of huge pages. Transparent huge pages, which
+    /// come and go, do not count.
     pub fn is_huge(&self) -> bool {
         self.mapping.is_huge
     }
@@ -261,8 +266,8 @@ impl Region {
         unsafe { madvise(self.start.as_ptr().cast(), self.bytes, advice) }
     }
 
-    /// Clears `offset..offset + bytes` of an anonymous region, and gives the memory of whole pages in it back to the
-    /// system where that is possible.
+    /// Clears `offset..offset + bytes` of an anonymous region, and gives the memory of whole pages in it back
+    /// to the system where that is possible.
     ///
     /// # Panics
     /// When the range is not within the region, or the region has a descriptor.
@@ -303,13 +308,13 @@ impl Region {
         if !pointer.addr().get().is_multiple_of(4) {
             misaligned(offset, 4);
         }
-        // SAFETY: in bounds, aligned, mapped for as long as `self` lives, and only ever accessed atomically or by
-        // raw copies; another process may write it, which atomics allow.
+        // SAFETY: in bounds, aligned, mapped for as long as `self` lives, and only ever accessed atomically
+        // or by raw copies; another process may write it, which atomics allow.
         unsafe { AtomicU32::from_ptr(pointer.as_ptr().cast()) }
     }
 
-    /// `N` consecutive 64-bit words as atomics, for accesses whose order matters among themselves; bounds and alignment
-    /// are checked once.
+    /// `N` consecutive 64-bit words as atomics, for accesses whose order matters among themselves; bounds and
+    /// alignment are checked once.
     ///
     /// # Panics
     /// When it is out of bounds or not 8-byte aligned.
@@ -359,8 +364,8 @@ impl Region {
         self.words::<1>(offset)[0].store(value, order);
     }
 
-    /// Reads `N` consecutive 64-bit words, each exactly once: an entry the other side rewrites meanwhile may be mixed,
-    /// but what was checked is what is used.
+    /// Reads `N` consecutive 64-bit words, each exactly once: an entry the other side rewrites meanwhile may
+    /// be mixed, but what was checked is what is used.
     ///
     /// # Panics
     /// When it is out of bounds or not 8-byte aligned.
@@ -389,13 +394,15 @@ impl Region {
     #[inline]
     pub fn copy_to(&self, offset: usize, target: &Self, target_offset: usize, bytes: usize) {
         let (source, target) = (self.at(offset, bytes), target.at(target_offset, bytes));
-        // SAFETY: both ranges are in bounds of live mappings; `copy` allows them to overlap. Bytes that another party
-        // writes meanwhile may arrive in either state, as with any device's DMA; they are never interpreted here.
+        // SAFETY: both ranges are in bounds of live mappings; `copy` allows them to overlap. Bytes that
+        // another party writes meanwhile may arrive in either state, as with any device's DMA; they are never
+        // interpreted here.
         unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), bytes) }
     }
 
-    /// Copies like [`Region::copy_to`] and meanwhile brings the `bytes` from `ahead` on close, which are to be copied
-    /// next: two transfers' worth of memory latency pass at a time. `ahead` is a hint and may be any number.
+    /// Copies like [`Region::copy_to`] and meanwhile brings the `bytes` from `ahead` on close, which are to
+    /// be copied next: two transfers' worth of memory latency pass at a time. `ahead` is a hint and may be
+    /// any number.
     ///
     /// # Panics
     /// When a range to copy is out of bounds.
@@ -414,12 +421,13 @@ impl Region {
             return unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), bytes) };
         }
         let ahead = self.start.as_ptr().wrapping_add(ahead);
-        // SAFETY: both ranges are in bounds of live mappings, apart, and whole lines; `ahead` is only prefetched.
+        // SAFETY: both ranges are in bounds of live mappings, apart, and whole lines; `ahead` is only
+        // prefetched.
         unsafe { copy::with_prefetch(source.as_ptr(), target.as_ptr(), bytes, ahead) }
     }
 
-    /// Copies like [`Region::copy_to`], past the caches of this processor: for memory that is larger than they are and
-    /// will not be read soon. Saves fetching lines only to overwrite them.
+    /// Copies like [`Region::copy_to`], past the caches of this processor: for memory that is larger than
+    /// they are and will not be read soon. Saves fetching lines only to overwrite them.
     ///
     /// # Panics
     /// When either range is out of bounds.
@@ -432,7 +440,8 @@ impl Region {
             // SAFETY: as in `copy_to`.
             return unsafe { std::ptr::copy(source.as_ptr(), target.as_ptr(), bytes) };
         }
-        // SAFETY: both ranges are in bounds of live mappings, apart, whole lines, and the target is aligned to a line.
+        // SAFETY: both ranges are in bounds of live mappings, apart, whole lines, and the target is aligned
+        // to a line.
         unsafe { copy::streaming(source.as_ptr(), target.as_ptr(), bytes) }
     }
 
@@ -443,12 +452,13 @@ impl Region {
     #[inline]
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         let source = self.at(offset, out.len());
-        // SAFETY: in bounds of a live mapping; `out` is exclusive and cannot overlap memory that is never referenced.
+        // SAFETY: in bounds of a live mapping; `out` is exclusive and cannot overlap memory that is never
+        // referenced.
         unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), out.as_mut_ptr(), out.len()) }
     }
 
-    /// Copies bytes out like [`Region::read`] and meanwhile brings as many from `ahead` on close, which are to be read
-    /// next. `ahead` is a hint and may be any number.
+    /// Copies bytes out like [`Region::read`] and meanwhile brings as many from `ahead` on close, which are
+    /// to be read next. `ahead` is a hint and may be any number.
     ///
     /// # Panics
     /// When the range to copy is out of bounds.
@@ -460,14 +470,14 @@ impl Region {
         }
         let source = self.at(offset, bytes);
         let ahead = self.start.as_ptr().wrapping_add(ahead);
-        // SAFETY: in bounds of a live mapping; `out` is exclusive, has whole lines, and cannot overlap memory that is
-        // never referenced. `ahead` is only prefetched.
+        // SAFETY: in bounds of a live mapping; `out` is exclusive, has whole lines, and cannot overlap memory
+        // that is never referenced. `ahead` is only prefetched.
         unsafe { copy::with_prefetch(source.as_ptr(), out.as_mut_ptr(), bytes, ahead) }
     }
 
-    /// Copies like [`Region::copy_to_uncached`], as many bytes as `kept` has, and leaves in `kept` the bytes that were
-    /// copied, whatever else becomes of the source: a checksum of `kept` is one of the target. Other threads may see later
-    /// writes before these until [`order_uncached`] has been called.
+    /// Copies like [`Region::copy_to_uncached`], as many bytes as `kept` has, and leaves in `kept` the bytes
+    /// that were copied, whatever else becomes of the source: a checksum of `kept` is one of the target.
+    /// Other threads may see later writes before these until [`order_uncached`] has been called.
     ///
     /// # Panics
     /// When either range is out of bounds.
@@ -481,8 +491,8 @@ impl Region {
             self.read(offset, kept);
             return target.write(target_offset, kept);
         }
-        // SAFETY: both ranges are in bounds of live mappings, apart, whole lines, and the target is aligned to a line;
-        // `kept` is exclusive and cannot overlap memory that is never referenced.
+        // SAFETY: both ranges are in bounds of live mappings, apart, whole lines, and the target is aligned
+        // to a line; `kept` is exclusive and cannot overlap memory that is never referenced.
         unsafe { copy::streaming_kept(source.as_ptr(), to.as_ptr(), bytes, kept.as_mut_ptr()) }
     }
 
@@ -498,8 +508,8 @@ impl Region {
         if !lines {
             return self.write(offset, data);
         }
-        // SAFETY: in bounds of a live mapping, whole lines, aligned to a line; `data` is a reference, so it is not part
-        // of any region.
+        // SAFETY: in bounds of a live mapping, whole lines, aligned to a line; `data` is a reference, so it
+        // is not part of any region.
         unsafe { copy::streaming(data.as_ptr(), target.as_ptr(), data.len()) }
     }
 
@@ -524,8 +534,8 @@ impl Region {
         unsafe { std::ptr::write_bytes(target.as_ptr(), value, bytes) }
     }
 
-    /// Asks the processor to bring the first `lines` cache lines from `offset` close. Never fails: an offset outside
-    /// the region is a hint about nothing.
+    /// Asks the processor to bring the first `lines` cache lines from `offset` close. Never fails: an offset
+    /// outside the region is a hint about nothing.
     #[inline]
     pub fn prefetch(&self, offset: usize, lines: usize) {
         if offset >= self.bytes {
@@ -538,14 +548,15 @@ impl Region {
     }
 }
 
-/// What was copied past the caches so far is seen by other threads before anything this thread writes from now on.
+/// What was copied past the caches so far is seen by other threads before anything this thread writes from
+/// now on.
 #[inline]
 pub fn order_uncached() {
     copy::order_streaming();
 }
 
-// The two panics take their numbers by value: an assertion that formats them in place has their addresses taken, and
-// every access would write them to the stack first.
+// The two panics take their numbers by value: an assertion that formats them in place has their addresses
+// taken, and every access would write them to the stack first.
 
 #[cold]
 #[inline(never)]
@@ -565,7 +576,8 @@ fn overlap(source: NonNull<u8>, target: NonNull<u8>, bytes: usize) -> bool {
     source.addr().get().abs_diff(target.addr().get()) < bytes
 }
 
-/// Whole pages, and never so many that arithmetic on addresses could overflow: no kernel maps half the address space.
+/// Whole pages, and never so many that arithmetic on addresses could overflow: no kernel maps half the
+/// address space.
 fn round_up(bytes: usize) -> Result<usize, BusError> {
     if bytes > isize::MAX as usize / 2 {
         return Err(BusError::os(format!("map {bytes} bytes of memory"), rustix::io::Errno::NOMEM));

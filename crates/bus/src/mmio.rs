@@ -61,7 +61,8 @@ impl Registers {
         self.function.bar_write(self.bar, offset, &value.to_le_bytes())
     }
 
-    /// True when the register at byte `offset` is memory of this process: reading it takes no message to another one.
+    /// True when the register at byte `offset` is memory of this process: reading it takes no message to
+    /// another one.
     pub fn is_mapped(&self, offset: u64) -> bool {
         self.window(offset).is_some()
     }
@@ -71,8 +72,8 @@ impl Registers {
         self.windows.iter().find(|w| offset >= w.offset && end <= w.offset + w.region.len() as u64)
     }
 
-    /// A doorbell at byte `offset`: a store into shared memory where the function offers that, a register write where
-    /// it does not.
+    /// A doorbell at byte `offset`: a store into shared memory where the function offers that, a register
+    /// write where it does not.
     pub fn doorbell(&self, offset: u64) -> Doorbell {
         match self.window(offset) {
             Some(w) => Doorbell::Mapped(w.region.slice((offset - w.offset) as usize, 4)),
@@ -103,10 +104,11 @@ impl Doorbell {
     #[inline]
     pub fn ring(&self, value: u32) -> Result<(), BusError> {
         match self {
-            // Release: pairs with the device's Acquire load of the doorbell; the entries are visible before the index. The
-            // same store suffices for a register of real hardware on x86-64: the mapping is uncached, stores to memory
-            // leave the processor in program order (it is coherent for devices, and what was streamed past the caches was
-            // fenced), and an uncached store waits for those before it. Other processors would need a barrier for devices.
+            // Release: pairs with the device's Acquire load of the doorbell; the entries are visible before
+            // the index. The same store suffices for a register of real hardware on x86-64: the mapping is
+            // uncached, stores to memory leave the processor in program order (it is coherent for devices,
+            // and what was streamed past the caches was fenced), and an uncached store waits for those before
+            // it. Other processors would need a barrier for devices.
             Self::Mapped(memory) => {
                 memory.store_u32(0, value, Ordering::Release);
                 Ok(())

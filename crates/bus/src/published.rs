@@ -39,7 +39,8 @@ impl<T> Published<T> {
     /// Brings `reader` up to date; true when its version has changed.
     #[inline]
     pub fn refresh(&self, reader: &mut Reader<T>) -> bool {
-        // Acquire: pairs with the Release in `update`; seeing the new number means the lock yields the new value.
+        // Acquire: pairs with the Release in `update`; seeing the new number means the lock yields the new
+        // value.
         if self.generation.load(Ordering::Acquire) == reader.generation {
             return false;
         }

@@ -24,7 +24,8 @@ pub fn fill(mut bytes: &mut [u8]) -> io::Result<()> {
 
 /// A number that nobody can foresee, for seeds and checksums: at the price of a hash, and without an error.
 pub fn number() -> u64 {
-    // The standard library takes the keys of its hash maps from the system, and changes them from call to call.
+    // The standard library takes the keys of its hash maps from the system, and changes them from call to
+    // call.
     RandomState::new().build_hasher().finish()
 }
 

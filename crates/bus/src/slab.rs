@@ -1,6 +1,7 @@
 //! A host's buffers: memory mapped once for a function, handed out in pieces.
 //!
-//! A [`DmaPool`] hands out whole pages of any number; a [`DmaShelf`] cuts a pool's buffers into many of one size.
+//! A [`DmaPool`] hands out whole pages of any number; a [`DmaShelf`] cuts a pool's buffers into many of one
+//! size.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +23,8 @@ const CHUNK_BYTES: usize = HUGE_PAGE_BYTES;
 /// What the memory is called in `/proc/PID/maps`.
 const REGION_NAME: &str = "unvme-dma";
 
-/// Which pool a buffer's memory is of: different for each pool this process makes, also after a pool has gone.
+/// Which pool a buffer's memory is of: different for each pool this process makes, also after a pool has
+/// gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolId(u64);
 
@@ -52,7 +54,8 @@ struct State {
     free: BTreeMap<usize, Vec<(Region, u64)>>,
     /// Every range mapped for the function, to be taken back at the end.
     mapped: Vec<(u64, u64)>,
-    /// Bytes mapped. Chosen addresses are given out in ascending order, so this is also how far into their range they are.
+    /// Bytes mapped. Chosen addresses are given out in ascending order, so this is also how far into their
+    /// range they are.
     used: u64,
 }
 
@@ -69,18 +72,19 @@ impl DmaPool {
         Self(Arc::new(Pool { id: PoolId::next(), device, addressing, state: Mutex::default() }))
     }
 
-    /// A zeroed buffer of at least `bytes`, page aligned, contiguous for the device. Its length is exactly `bytes`.
+    /// A zeroed buffer of at least `bytes`, page aligned, contiguous for the device. Its length is exactly
+    /// `bytes`.
     ///
     /// # Errors
-    /// [`BusError::Os`] when the system has no memory left, [`BusError::Dma`] when the function has no address space
-    /// left, [`BusError::Setup`] when a function with physical addresses finds no huge pages, or too few in a row, or
-    /// when the system allows no more locked memory.
+    /// [`BusError::Os`] when the system has no memory left, [`BusError::Dma`] when the function has no
+    /// address space left, [`BusError::Setup`] when a function with physical addresses finds no huge pages,
+    /// or too few in a row, or when the system allows no more locked memory.
     pub fn alloc(&self, bytes: usize) -> Result<DmaBuf, BusError> {
         self.hand_out(bytes, |size| self.0.take(size))
     }
 
-    /// As [`DmaPool::alloc`], on the pages that were asked for; [`Region::is_huge`] of the buffer's region says what was
-    /// got. Huge pages are worth asking for in multiples of [`HUGE_PAGE_BYTES`].
+    /// As [`DmaPool::alloc`], on the pages that were asked for; [`Region::is_huge`] of the buffer's region
+    /// says what was got. Huge pages are worth asking for in multiples of [`HUGE_PAGE_BYTES`].
     ///
     /// # Errors
     /// As [`DmaPool::alloc`].
@@ -226,8 +230,8 @@ enum Home {
 }
 
 impl DmaBuf {
-    /// Address the device knows this buffer by: page aligned, or aligned to the size of its shelf's pieces where that is
-    /// a smaller power of two.
+    /// Address the device knows this buffer by: page aligned, or aligned to the size of its shelf's pieces
+    /// where that is a smaller power of two.
     #[inline]
     pub fn iova(&self) -> u64 {
         self.0.iova
@@ -240,8 +244,8 @@ impl DmaBuf {
         self.0.bytes
     }
 
-    /// The pool the memory is of, directly or by way of a shelf: its function is the one that can reach the buffer. Other
-    /// functions know other memory by the same address.
+    /// The pool the memory is of, directly or by way of a shelf: its function is the one that can reach the
+    /// buffer. Other functions know other memory by the same address.
     #[inline]
     pub fn pool(&self) -> PoolId {
         self.0.pool

@@ -1,8 +1,9 @@
 //! A stream socket that is filled from, and empties into, shared memory.
 //!
-//! [`send`] gathers and [`receive`] scatters: ordinary bytes for headers, ranges of [`Region`]s for payload, in one system
-//! call and with no copy in between. Neither waits.
-// UNSAFETY: hands addresses of memory that another party may write to the kernel, which no slice may refer to.
+//! [`send`] gathers and [`receive`] scatters: ordinary bytes for headers, ranges of [`Region`]s for payload,
+//! in one system call and with no copy in between. Neither waits.
+// UNSAFETY: hands addresses of memory that another party may write to the kernel, which no slice may refer
+// to.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,7 +13,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::Region;
 
-/// Most pieces, or rooms, of one call: an array of this many addresses lives on the stack. Those beyond wait for the next call.
+/// Most pieces, or rooms, of one call: an array of this many addresses lives on the stack. Those beyond wait
+/// for the next call.
 pub const PIECES_MAX: usize = 64;
 
 /// Bytes to send.
@@ -140,12 +142,13 @@ impl<'a> Room<'a> {
     }
 }
 
-/// Sends what the socket takes now of the first [`PIECES_MAX`] pieces, in their order; how many bytes that was, 0 only when
-/// there are none.
+/// Sends what the socket takes now of the first [`PIECES_MAX`] pieces, in their order; how many bytes that
+/// was, 0 only when there are none.
 ///
 /// # Errors
 /// [`io::ErrorKind::WouldBlock`] when the socket takes nothing now, [`io::ErrorKind::BrokenPipe`] or
-/// [`io::ErrorKind::ConnectionReset`] when the other side is gone (no SIGPIPE), otherwise what sendmsg(2) says.
+/// [`io::ErrorKind::ConnectionReset`] when the other side is gone (no SIGPIPE), otherwise what sendmsg(2)
+/// says.
 ///
 /// # Panics
 /// When a piece is not within its region.
@@ -155,14 +158,14 @@ pub fn send(fd: BorrowedFd<'_>, pieces: &[Piece<'_>]) -> io::Result<usize> {
         return Ok(0);
     }
     message.run(|header| {
-        // SAFETY: the header's vectors cover memory that the pieces borrow, or whose mapping they keep, for this call; the
-        // kernel only reads it. Shared memory may change meanwhile: no reference to it exists.
+        // SAFETY: the header's vectors cover memory that the pieces borrow, or whose mapping they keep, for
+        // this call; the kernel only reads it. Shared memory may change meanwhile: no reference to it exists.
         unsafe { libc::sendmsg(fd.as_raw_fd(), header, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) }
     })
 }
 
-/// Receives what is there now into the first [`PIECES_MAX`] rooms, one after the other; how many bytes that was, 0 at the end
-/// of the stream.
+/// Receives what is there now into the first [`PIECES_MAX`] rooms, one after the other; how many bytes that
+/// was, 0 at the end of the stream.
 ///
 /// # Errors
 /// [`io::ErrorKind::WouldBlock`] when nothing is there, otherwise what recvmsg(2) says.
@@ -173,8 +176,9 @@ pub fn receive(fd: BorrowedFd<'_>, rooms: &mut [Room<'_>]) -> io::Result<usize> 
     let mut message = Message::new(rooms.iter_mut().map(Room::vector));
     assert!(message.bytes > 0, "no room to receive into: 0 bytes would read as the end of the stream");
     message.run(|header| {
-        // SAFETY: the header's vectors cover memory that the rooms borrow exclusively, or shared memory whose mapping they
-        // keep, to which no reference exists and which any party may write; the kernel writes nothing beyond it.
+        // SAFETY: the header's vectors cover memory that the rooms borrow exclusively, or shared memory whose
+        // mapping they keep, to which no reference exists and which any party may write; the kernel writes
+        // nothing beyond it.
         unsafe { libc::recvmsg(fd.as_raw_fd(), header, libc::MSG_DONTWAIT) }
     })
 }

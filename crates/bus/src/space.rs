@@ -16,8 +16,8 @@ struct Entry {
     access: DmaAccess,
 }
 
-/// A snapshot of what is mapped, in ascending order. Regions found in it stay mapped in this process for as long as the
-/// snapshot lives.
+/// A snapshot of what is mapped, in ascending order. Regions found in it stay mapped in this process for as
+/// long as the snapshot lives.
 #[derive(Clone, Debug, Default)]
 pub struct Mappings {
     entries: Vec<Entry>,
@@ -43,8 +43,8 @@ pub struct Place {
 }
 
 impl Mappings {
-    /// Where `iova` is, and how many of the `bytes` wanted are there in one piece. `None` when the address is not
-    /// mapped for that direction.
+    /// Where `iova` is, and how many of the `bytes` wanted are there in one piece. `None` when the address is
+    /// not mapped for that direction.
     #[inline]
     pub fn find(&self, iova: u64, bytes: usize, direction: Direction) -> Option<Place> {
         let range = match self.entries.len() {
@@ -117,7 +117,8 @@ impl AddressSpace {
     /// Adds a range.
     ///
     /// # Errors
-    /// [`BusError::Dma`] when it is empty, not page aligned, wraps around, overlaps another one, or is one too many.
+    /// [`BusError::Dma`] when it is empty, not page aligned, wraps around, overlaps another one, or is one
+    /// too many.
     pub fn map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
         let length = region.len() as u64;
         let refuse = |reason| BusError::Dma { iova, length, reason };
@@ -144,8 +145,8 @@ impl AddressSpace {
         })
     }
 
-    /// Removes the ranges within `iova..iova + length`. Snapshots taken before still reach them: the device must be
-    /// made to drop those before the host is told that the range is gone.
+    /// Removes the ranges within `iova..iova + length`. Snapshots taken before still reach them: the device
+    /// must be made to drop those before the host is told that the range is gone.
     ///
     /// # Errors
     /// [`BusError::Dma`] when nothing is mapped there or a range would be cut in two.

@@ -13,12 +13,13 @@ const SPINS: u32 = 100;
 const LOOKS_AWAKE: u32 = 200;
 const NAP: Duration = Duration::from_micros(50);
 
-/// A mutual exclusion lock for critical sections that are short and hardly ever contended, and end with writes to memory
-/// that is far away.
+/// A mutual exclusion lock for critical sections that are short and hardly ever contended, and end with
+/// writes to memory that is far away.
 ///
-/// Releasing a [`std::sync::Mutex`] exchanges its word to learn whether somebody sleeps, and an exchange waits until all
-/// earlier writes have left the processor. Here it is a plain store: the writes are on their way while the thread goes on.
-/// Nobody sleeps on the lock; who has to wait spins, then yields, then naps. A panic while it is held releases it.
+/// Releasing a [`std::sync::Mutex`] exchanges its word to learn whether somebody sleeps, and an exchange
+/// waits until all earlier writes have left the processor. Here it is a plain store: the writes are on their
+/// way while the thread goes on. Nobody sleeps on the lock; who has to wait spins, then yields, then naps. A
+/// panic while it is held releases it.
 #[derive(Debug, Default)]
 pub struct SpinLock<T> {
     is_locked: AtomicBool,
@@ -86,7 +87,8 @@ impl<T> Deref for SpinGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard exists, so this thread holds the lock, and nobody else has a reference to the value.
+        // SAFETY: the guard exists, so this thread holds the lock, and nobody else has a reference to the
+        // value.
         unsafe { &*self.lock.value.get() }
     }
 }

@@ -51,7 +51,8 @@ impl Controller {
         Ok(completion)
     }
 
-    /// Sends any admin command that returns `bytes` of data, a vendor's for instance. Success is the only good status.
+    /// Sends any admin command that returns `bytes` of data, a vendor's for instance. Success is the only
+    /// good status.
     ///
     /// # Errors
     /// [`Error::Status`].
@@ -127,8 +128,8 @@ impl Controller {
         self.namespace_list(admin::Identify { cns: cns::ALLOCATED_NAMESPACES, ..Default::default() })
     }
 
-    /// Identifiers of the active namespaces of one I/O command set, ascending (CNS 07h). A controller that does not know this
-    /// list, such as Linux 6.12's target, is asked namespace by namespace.
+    /// Identifiers of the active namespaces of one I/O command set, ascending (CNS 07h). A controller that
+    /// does not know this list, such as Linux 6.12's target, is asked namespace by namespace.
     ///
     /// # Errors
     /// As [`Controller::active_namespaces`].
@@ -173,12 +174,12 @@ impl Controller {
     ///
     /// # Errors
     /// [`Error::Status`].
-    pub fn namespace_descriptors(&self, nsid: Nsid) -> Result<Vec<u8>, Error> {
+    fn namespace_descriptors(&self, nsid: Nsid) -> Result<Vec<u8>, Error> {
         self.identify(admin::Identify { nsid, cns: cns::NAMESPACE_DESCRIPTORS, ..Default::default() })
     }
 
-    /// Command set of a namespace, see [`unvme_spec::identify::csi`]. A controller that does not say, because it is
-    /// older than the descriptor, has the NVM Command Set alone.
+    /// Command set of a namespace, see [`unvme_spec::identify::csi`]. A controller that does not say, because
+    /// it is older than the descriptor, has the NVM Command Set alone.
     ///
     /// # Errors
     /// [`Error::Status`].
@@ -196,7 +197,8 @@ impl Controller {
         Ok(found.unwrap_or(csi::NVM))
     }
 
-    /// Identifiers of the subsystem's controllers (CNS 13h), or of those a namespace is attached to (CNS 12h).
+    /// Identifiers of the subsystem's controllers (CNS 13h), or of those a namespace is attached to (CNS
+    /// 12h).
     ///
     /// # Errors
     /// [`Error::Status`]; [`Error::Protocol`] for a list that claims more entries than it has.
@@ -212,11 +214,12 @@ impl Controller {
         Ok(identifiers.to_vec())
     }
 
-    /// Get Log Page, in as many commands as the transfer limit asks for. With more than one, all but the last retain
-    /// the page's asynchronous event.
+    /// Get Log Page, in as many commands as the transfer limit asks for. With more than one, all but the last
+    /// retain the page's asynchronous event.
     ///
     /// # Errors
-    /// [`Error::Status`]; [`Error::InvalidArgument`] for an offset that is not a multiple of 4 or no bytes at all.
+    /// [`Error::Status`]; [`Error::InvalidArgument`] for an offset that is not a multiple of 4 or no bytes at
+    /// all.
     pub fn get_log(&self, request: &LogRequest) -> Result<Vec<u8>, Error> {
         if !request.offset.is_multiple_of(4) || request.bytes == 0 {
             return Err(Error::InvalidArgument(format!(
@@ -291,7 +294,8 @@ impl Controller {
     /// Firmware Image Download of a whole image, in pieces of the controller's update granularity.
     ///
     /// # Errors
-    /// [`Error::Status`]; [`Error::InvalidArgument`] for an image that is empty, not whole dwords, or beyond 16 GiB.
+    /// [`Error::Status`]; [`Error::InvalidArgument`] for an image that is empty, not whole dwords, or beyond
+    /// 16 GiB.
     pub fn firmware_download(&self, image: &[u8]) -> Result<(), Error> {
         if image.is_empty() || !image.len().is_multiple_of(4) || u32::try_from(image.len() / 4).is_err() {
             return Err(Error::InvalidArgument(format!(
@@ -385,7 +389,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Abort. True when the command was aborted before the controller started on it or while it could still stop.
+    /// Abort. True when the command was aborted before the controller started on it or while it could still
+    /// stop.
     ///
     /// # Errors
     /// [`Error::Status`].

@@ -50,8 +50,8 @@ pub(crate) fn set_feature(fid: u8, value: u32) -> Sqe {
     admin::Command::SetFeatures(command).encode()
 }
 
-/// The I/O command set combination with the most command sets, the first of them; its index is the profile (Base
-/// 5.1.13.3.16, feature 19h).
+/// The I/O command set combination with the most command sets, the first of them; its index is the profile
+/// (Base 5.1.13.3.16, feature 19h).
 pub(crate) fn best_profile(sets: &IoCommandSets) -> Option<u32> {
     let used = sets.combinations.iter().take_while(|sets| **sets != 0);
     let best = used.enumerate().max_by_key(|(index, sets)| (sets.count_ones(), usize::MAX - index));

@@ -64,8 +64,8 @@ pub struct Completion {
     pub status: Status,
     /// Command specific result, dwords 0 and 1.
     pub result: u64,
-    /// The buffer that went with the command. Missing when there was none, or when the controller was lost without a
-    /// sign that it has stopped: memory a device may still write is never given back.
+    /// The buffer that went with the command. Missing when there was none, or when the controller was lost
+    /// without a sign that it has stopped: memory a device may still write is never given back.
     pub buf: Option<DmaBuf>,
 }
 
@@ -114,8 +114,8 @@ pub struct KvCommand<'a> {
 }
 
 impl KvCommand<'_> {
-    /// The entry. The address of a key that travels in memory is the queue's to fill in, as are the command identifier
-    /// and the data pointer.
+    /// The entry. The address of a key that travels in memory is the queue's to fill in, as are the command
+    /// identifier and the data pointer.
     pub fn sqe(&self) -> &Sqe {
         &self.sqe
     }

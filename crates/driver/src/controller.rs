@@ -14,12 +14,13 @@ use crate::command::{Completion, Payload};
 use crate::fabrics::{TcpDevice, TcpQueue};
 use crate::kernel::{KernelDevice, KernelQueue};
 use crate::options::{ControllerOptions, QueueOptions};
-use crate::pcie::{Device, Ring};
+use crate::pcie::{PcieDevice, Ring};
 use crate::queue::Queue;
 use crate::tcp::TcpTarget;
 use crate::{Error, Event};
 
-/// A controller that has been brought up. Clones share it; with the last of them and the last [`Queue`] it is shut down.
+/// A controller that has been brought up. Clones share it; with the last of them and the last [`Queue`] it is
+/// shut down.
 #[derive(Clone)]
 pub struct Controller {
     pub(crate) host: Host,
@@ -29,14 +30,15 @@ pub struct Controller {
 #[derive(Clone)]
 pub(crate) enum Host {
     /// We do: its registers and queues are ours.
-    Own(Arc<Device>),
+    Pcie(Arc<PcieDevice>),
     /// The kernel's driver, which we ask.
     Kernel(Arc<KernelDevice>),
     /// A target on the network, whose controller we have an association with.
     Tcp(Arc<TcpDevice>),
 }
 
-/// Keeps a controller on the network alive for as long as somebody has it open, see [`Controller::keep_alive`].
+/// Keeps a controller on the network alive for as long as somebody has it open, see
+/// [`Controller::keep_alive`].
 pub struct Keeper(Weak<TcpDevice>);
 
 impl Keeper {
@@ -68,7 +70,7 @@ impl fmt::Debug for Controller {
 impl Controller {
     fn base(&self) -> &Base {
         match &self.host {
-            Host::Own(device) => &device.base,
+            Host::Pcie(device) => &device.base,
             Host::Kernel(device) => &device.base,
             Host::Tcp(device) => &device.base,
         }
@@ -78,19 +80,21 @@ impl Controller {
     /// Asynchronous Event Requests.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the function is not an NVMe controller the driver can use, [`Error::Timeout`] beyond
-    /// the limits of CAP.TO and CRTO, [`Error::Gone`] for a fatal status, [`Error::Bus`].
+    /// [`Error::Unsupported`] when the function is not an NVMe controller the driver can use,
+    /// [`Error::Timeout`] beyond the limits of CAP.TO and CRTO, [`Error::Gone`] for a fatal status,
+    /// [`Error::Bus`].
     pub fn open(function: Arc<dyn Function>, options: ControllerOptions) -> Result<Self, Error> {
-        let device = Arc::new(Device::new(function, options)?);
+        let device = Arc::new(PcieDevice::new(function, options)?);
         device.open()?;
-        Ok(Self { host: Host::Own(device) })
+        Ok(Self { host: Host::Pcie(device) })
     }
 
-    /// Opens a device beside the kernel's driver: `/dev/nvmeX` with all its namespaces, one namespace as `/dev/ngXnY`, or
-    /// the blocks of any block device, partition or file as namespace 1. See [`crate::KernelQueue`] for what is different.
+    /// Opens a device beside the kernel's driver: `/dev/nvmeX` with all its namespaces, one namespace as
+    /// `/dev/ngXnY`, or the blocks of any block device, partition or file as namespace 1. See
+    /// [`crate::KernelQueue`] for what is different.
     ///
-    /// A block device that somebody else uses, and what there is no permission to write, is opened for reading alone:
-    /// writes end with the status Namespace is Write Protected.
+    /// A block device that somebody else uses, and what there is no permission to write, is opened for
+    /// reading alone: writes end with the status Namespace is Write Protected.
     ///
     /// # Errors
     /// [`Error::Bus`] with the remedy for what is missing: the path, permission, io_uring, direct I/O;
@@ -99,19 +103,19 @@ impl Controller {
         Ok(Self { host: Host::Kernel(Arc::new(KernelDevice::open(path, options)?)) })
     }
 
-    /// Opens a device on the network by NVMe/TCP: connects, authenticates where one of the two wants that, and brings the
-    /// controller up. See [`crate::TcpQueue`] for what happens when a connection is lost.
+    /// Opens a device on the network by NVMe/TCP: connects, authenticates where one of the two wants that,
+    /// and brings the controller up. See [`crate::TcpQueue`] for what happens when a connection is lost.
     ///
     /// # Errors
-    /// [`Error::Unreachable`], [`Error::Denied`], [`Error::Timeout`], [`Error::Protocol`], [`Error::Unsupported`] for a
-    /// controller the driver cannot use, [`Error::InvalidArgument`] for names no target has and for a discovery service,
-    /// which [`crate::discover`] asks.
+    /// [`Error::Unreachable`], [`Error::Denied`], [`Error::Timeout`], [`Error::Protocol`],
+    /// [`Error::Unsupported`] for a controller the driver cannot use, [`Error::InvalidArgument`] for names no
+    /// target has and for a discovery service, which [`crate::discover`] asks.
     pub fn open_tcp(target: TcpTarget, options: ControllerOptions) -> Result<Self, Error> {
         Ok(Self { host: Host::Tcp(Arc::new(TcpDevice::open(target, options)?)) })
     }
 
-    /// Keeps a controller on the network alive while nobody polls one of its queues, and tries to get a lost connection
-    /// back. Returns how long the next call may wait at most; of other controllers, for ever.
+    /// Keeps a controller on the network alive while nobody polls one of its queues, and tries to get a lost
+    /// connection back. Returns how long the next call may wait at most; of other controllers, for ever.
     ///
     /// Does not wait for an answer, except while reconnecting.
     ///
@@ -119,15 +123,16 @@ impl Controller {
     /// [`Error::Gone`] when the target was given up.
     pub fn keep_alive(&self) -> Result<Duration, Error> {
         match &self.host {
-            Host::Own(_) | Host::Kernel(_) => Ok(Duration::MAX),
+            Host::Pcie(_) | Host::Kernel(_) => Ok(Duration::MAX),
             Host::Tcp(device) => device.keep_alive(),
         }
     }
 
-    /// Does the same for whoever must not keep the controller open; `None` for a controller that needs nobody.
+    /// Does the same for whoever must not keep the controller open; `None` for a controller that needs
+    /// nobody.
     pub fn keeper(&self) -> Option<Keeper> {
         match &self.host {
-            Host::Own(_) | Host::Kernel(_) => None,
+            Host::Pcie(_) | Host::Kernel(_) => None,
             Host::Tcp(device) => Some(Keeper(Arc::downgrade(device))),
         }
     }
@@ -140,11 +145,12 @@ impl Controller {
     /// Creates an I/O queue pair. Its identifier is free again when the queue is dropped.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a depth out of range, [`Error::Exhausted`] when no queue or interrupt vector is
-    /// left, [`Error::Unsupported`] for SGLs the controller does not have, and those of [`Controller::admin`].
+    /// [`Error::InvalidArgument`] for a depth out of range, [`Error::Exhausted`] when no queue or interrupt
+    /// vector is left, [`Error::Unsupported`] for SGLs the controller does not have, and those of
+    /// [`Controller::admin`].
     pub fn create_queue(&self, options: &QueueOptions) -> Result<Queue, Error> {
         match &self.host {
-            Host::Own(device) => Ring::create(device, options).map(Queue::Ring),
+            Host::Pcie(device) => Ring::create(device, options).map(Queue::Ring),
             Host::Kernel(device) => KernelQueue::create(device, options).map(Queue::Kernel),
             Host::Tcp(device) => TcpQueue::create(device, options).map(|queue| Queue::Tcp(Box::new(queue))),
         }
@@ -153,29 +159,29 @@ impl Controller {
     /// Sends any admin command and waits for its completion. The status is the caller's to look at.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when the controller did not answer and was reset, [`Error::Gone`] when that did not help,
-    /// [`Error::Protocol`], [`Error::Bus`], [`Error::InvalidArgument`] for a transfer that is too long;
+    /// [`Error::Timeout`] when the controller did not answer and was reset, [`Error::Gone`] when that did not
+    /// help, [`Error::Protocol`], [`Error::Bus`], [`Error::InvalidArgument`] for a transfer that is too long;
     /// [`Error::Unsupported`] for what the kernel's driver keeps to itself.
     pub fn admin(&self, sqe: Sqe, payload: Option<Payload>) -> Result<Completion, Error> {
         match &self.host {
-            Host::Own(device) => device.admin(sqe, payload),
+            Host::Pcie(device) => device.admin(sqe, payload),
             Host::Kernel(device) => device.admin(sqe, payload),
             Host::Tcp(device) => device.admin(sqe, payload),
         }
     }
 
-    /// Controller level reset. Every outstanding command of every queue is returned by its owner's next poll as
-    /// [`unvme_spec::Status::ABORTED_BY_HOST`], and the queues create themselves again.
+    /// Controller level reset. Every outstanding command of every queue is returned by its owner's next poll
+    /// as [`unvme_spec::Status::ABORTED_BY_HOST`], and the queues create themselves again.
     ///
-    /// Buffers are given back only when the device is known to have stopped (CSTS.RDY was seen to be 0, or the
-    /// function is gone); otherwise they are leaked.
+    /// Buffers are given back only when the device is known to have stopped (CSTS.RDY was seen to be 0, or
+    /// the function is gone); otherwise they are leaked.
     ///
     /// # Errors
-    /// [`Error::Timeout`], [`Error::Gone`], [`Error::Bus`]: the controller did not come back. It can be reset again.
-    /// [`Error::Unsupported`] for a block device or a file.
+    /// [`Error::Timeout`], [`Error::Gone`], [`Error::Bus`]: the controller did not come back. It can be reset
+    /// again. [`Error::Unsupported`] for a block device or a file.
     pub fn reset(&self) -> Result<(), Error> {
         match &self.host {
-            Host::Own(device) => device.reset_since(device.base.epoch(), "asked for"),
+            Host::Pcie(device) => device.reset_since(device.base.epoch(), "asked for"),
             Host::Kernel(device) => device.reset(false),
             Host::Tcp(device) => device.reset_since(device.base.epoch(), "asked for"),
         }
@@ -187,21 +193,21 @@ impl Controller {
     /// [`Error::Unsupported`] when CAP.NSSRS is 0, and those of [`Controller::reset`].
     pub fn subsystem_reset(&self) -> Result<(), Error> {
         match &self.host {
-            Host::Own(device) => device.subsystem_reset(),
+            Host::Pcie(device) => device.subsystem_reset(),
             Host::Kernel(device) => device.reset(true),
             Host::Tcp(device) => device.subsystem_reset(),
         }
     }
 
-    /// The asynchronous events that have arrived since the last call. Their requests are sent again; the controller
-    /// holds back further events of a kind until the log page named by the event has been read. The kernel's driver keeps
-    /// them to itself: there are none then.
+    /// The asynchronous events that have arrived since the last call. Their requests are sent again; the
+    /// controller holds back further events of a kind until the log page named by the event has been read.
+    /// The kernel's driver keeps them to itself: there are none then.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Protocol`], [`Error::Bus`].
     pub fn poll_events(&self) -> Result<Vec<Event>, Error> {
         match &self.host {
-            Host::Own(device) => device.admin.take_events(device),
+            Host::Pcie(device) => device.admin.take_events(device),
             Host::Kernel(_) => Ok(Vec::new()),
             Host::Tcp(device) => device.poll_events(),
         }
@@ -223,7 +229,7 @@ impl Controller {
     /// The PCI function the controller is on; `None` when the kernel drives it, or when it is on the network.
     pub fn function(&self) -> Option<&Arc<dyn Function>> {
         match &self.host {
-            Host::Own(device) => Some(&device.function),
+            Host::Pcie(device) => Some(&device.function),
             Host::Kernel(_) | Host::Tcp(_) => None,
         }
     }
@@ -243,7 +249,8 @@ impl Controller {
         self.base().limits().version
     }
 
-    /// I/O queue pairs the controller granted; with the kernel's driver, which shares its own, as many as were asked for.
+    /// I/O queue pairs the controller granted; with the kernel's driver, which shares its own, as many as
+    /// were asked for.
     pub fn queues_max(&self) -> usize {
         self.base().queues_max()
     }
@@ -263,8 +270,8 @@ impl Controller {
         self.base().limits().firmware_piece_bytes
     }
 
-    /// Number of times the controller has been started, first bring-up included. The resets of the kernel's driver are
-    /// counted when they were asked for here.
+    /// Number of times the controller has been started, first bring-up included. The resets of the kernel's
+    /// driver are counted when they were asked for here.
     pub fn epoch(&self) -> u64 {
         self.base().epoch() / 2
     }

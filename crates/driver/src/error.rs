@@ -18,11 +18,12 @@ pub enum Error {
         /// Why it was given up.
         reason: String,
     },
-    /// A target on the network could not be reached, or the connection to it was lost. Try again later, or elsewhere.
+    /// A target on the network could not be reached, or the connection to it was lost. Try again later, or
+    /// elsewhere.
     #[error("{0}")]
     Unreachable(String),
-    /// The target does not let this host in, or one of the two could not prove who it is. Other keys or another list of
-    /// hosts may help.
+    /// The target does not let this host in, or one of the two could not prove who it is. Other keys or
+    /// another list of hosts may help.
     #[error("{0}")]
     Denied(String),
     /// Every slot of the queue is taken. Poll, then submit again.
@@ -39,8 +40,8 @@ pub enum Error {
         /// The limit that passed.
         milliseconds: u64,
     },
-    /// Somebody else reset the controller, which then forgot the command; it may have been executed. If the controller had
-    /// been brought up, it has been again.
+    /// Somebody else reset the controller, which then forgot the command; it may have been executed. If the
+    /// controller had been brought up, it has been again.
     #[error("{what}: somebody else has reset the controller")]
     Reset {
         /// What was asked of it.

@@ -58,7 +58,8 @@ mod tests {
 
     #[test]
     fn a_namespace_attribute_notice_names_log_page_4() {
-        // Base figures 149 and 152: type 2h in bits 2:0, information 00h in bits 15:8, log page 04h in bits 23:16.
+        // Base figures 149 and 152: type 2h in bits 2:0, information 00h in bits 15:8, log page 04h in bits
+        // 23:16.
         let event = Event::parse(0x0004_0002);
         assert_eq!(event, Event { kind: EventKind::Notice, info: 0, log_page: 4, parameter: 0 });
     }

@@ -15,7 +15,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{Controller, Error, LogRequest};
 
-/// Most bytes of log page 20h that are read: 65536 configurations of 64 KiB each would be possible, and none is sane.
+/// Most bytes of log page 20h that are read: 65536 configurations of 64 KiB each would be possible, and none
+/// is sane.
 const CONFIGURATIONS_BYTES_MAX: u32 = 1 << 20;
 
 /// Whose events a log of FDP events holds.
@@ -40,7 +41,8 @@ impl Controller {
     /// FDP Configurations of endurance group `group` (log page 20h), by configuration index.
     ///
     /// # Errors
-    /// [`Error::Status`]; [`Error::Protocol`] for a log page that is shorter than it says, or longer than 1 MiB.
+    /// [`Error::Status`]; [`Error::Protocol`] for a log page that is shorter than it says, or longer than 1
+    /// MiB.
     pub fn fdp_configurations(&self, group: u16) -> Result<Vec<FdpConfiguration>, Error> {
         let request = LogRequest { lid: lid::FDP_CONFIGURATIONS, lsi: group, ..LogRequest::default() };
         let header: ConfigurationsHeader = self.get_log_as(request)?;
@@ -76,7 +78,8 @@ impl Controller {
         Ok(ruh_usages(&log).into_iter().flatten().map(|usage| usage.ruha).collect())
     }
 
-    /// FDP Statistics of endurance group `group` (log page 22h): bytes written by hosts, written to media, erased.
+    /// FDP Statistics of endurance group `group` (log page 22h): bytes written by hosts, written to media,
+    /// erased.
     ///
     /// # Errors
     /// [`Error::Status`].
@@ -113,8 +116,8 @@ impl Controller {
         Ok(FlexibleDataPlacement::from(self.get_feature(command, 0)?.value))
     }
 
-    /// Enables FDP with a configuration, or disables it (feature 1Dh). The endurance group must not have namespaces. The
-    /// value is saved: controllers take no other change of it (Base 5.1.25.1.20).
+    /// Enables FDP with a configuration, or disables it (feature 1Dh). The endurance group must not have
+    /// namespaces. The value is saved: controllers take no other change of it (Base 5.1.25.1.20).
     ///
     /// # Errors
     /// [`Error::Status`], for namespaces [`unvme_spec::Status::COMMAND_SEQUENCE_ERROR`].
@@ -130,7 +133,8 @@ impl Controller {
         Ok(())
     }
 
-    /// The event types that can be recorded for a placement handle of a namespace, and which are (feature 1Eh).
+    /// The event types that can be recorded for a placement handle of a namespace, and which are (feature
+    /// 1Eh).
     ///
     /// # Errors
     /// [`Error::Status`].

@@ -1,9 +1,9 @@
 //! The host side of NVMe: bring-up, queues, commands.
 //!
-//! A [`Controller`] is opened on any [`unvme_bus::Function`]; threads get [`Queue`]s of their own from it and use
-//! three verbs: `submit` writes an entry, `ring` tells the device about all entries written since, `poll` returns what
-//! has completed. A buffer travels with its command and comes back with the completion, so nobody can touch memory the
-//! device still writes.
+//! A [`Controller`] is opened on any [`unvme_bus::Function`]; threads get [`Queue`]s of their own from it and
+//! use three verbs: `submit` writes an entry, `ring` tells the device about all entries written since, `poll`
+//! returns what has completed. A buffer travels with its command and comes back with the completion, so
+//! nobody can touch memory the device still writes.
 //!
 //! | noun | concept |
 //! |---|---|
@@ -44,12 +44,13 @@
 //! # }
 //! ```
 //!
-//! Nothing is allocated, locked or looked up between submit and completion, no clock is read and, on a ring, no system call
-//! made; the driver starts no thread.
+//! Nothing is allocated, locked or looked up between submit and completion, no clock is read and, on a ring,
+//! no system call made; the driver starts no thread.
 //!
-//! What it does not implement: metadata and protection information, memory page sizes other than 4 KiB, weighted round
-//! robin arbitration, controller memory buffers, host memory buffers, SGLs of more than one data block, Fabrics
-//! other than TCP, and discovery that goes on (what a discovery service reports of changes).
+//! What it does not implement: metadata and protection information, memory page sizes other than 4 KiB,
+//! weighted round robin arbitration, controller memory buffers, host memory buffers, SGLs of more than one
+//! data block, Fabrics other than TCP, and discovery that goes on (what a discovery service reports of
+//! changes).
 #![deny(unsafe_code)]
 
 mod admin;

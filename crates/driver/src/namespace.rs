@@ -20,8 +20,9 @@ pub const DSM_RANGES_MAX: usize = 256;
 pub struct WriteOptions {
     /// Access options.
     pub flags: AccessFlags,
-    /// Where the data shall go, on a namespace with Flexible Data Placement: the write carries the Data Placement
-    /// directive. `None` leaves it to the controller, which takes the namespace's first placement handle.
+    /// Where the data shall go, on a namespace with Flexible Data Placement: the write carries the Data
+    /// Placement directive. `None` leaves it to the controller, which takes the namespace's first placement
+    /// handle.
     pub placement: Option<PlacementId>,
 }
 
@@ -42,7 +43,8 @@ impl From<AccessFlags> for WriteOptions {
     }
 }
 
-/// What the driver knows of a namespace. A value: it does not follow a format or a resize; open it again after one.
+/// What the driver knows of a namespace. A value: it does not follow a format or a resize; open it again
+/// after one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
     nsid: Nsid,
@@ -76,8 +78,8 @@ impl Namespace {
     /// Reads what there is to know about an active namespace.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the namespace is not active, not of the NVM Command Set, or formatted with metadata;
-    /// [`Error::Status`] and those of [`Controller::admin`].
+    /// [`Error::Unsupported`] when the namespace is not active, not of the NVM Command Set, or formatted with
+    /// metadata; [`Error::Status`] and those of [`Controller::admin`].
     pub fn open(controller: &Controller, nsid: Nsid) -> Result<Self, Error> {
         let set = controller.namespace_command_set(nsid)?;
         if set != csi::NVM {
@@ -159,7 +161,8 @@ impl Namespace {
     /// The blocks of `bytes` bytes at byte `offset` of the namespace.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when either is not a multiple of the block size, or there are more than 65536 blocks.
+    /// [`Error::InvalidArgument`] when either is not a multiple of the block size, or there are more than
+    /// 65536 blocks.
     #[inline]
     pub fn range_of_bytes(&self, offset: u64, bytes: usize) -> Result<BlockRange, Error> {
         let mask = u64::from(self.block_bytes) - 1;
@@ -207,8 +210,9 @@ impl Namespace {
 
     /// Write, with [`AccessFlags`] or [`WriteOptions`].
     ///
-    /// Whether the namespace has the placement identifier is not looked at: a controller takes its first placement handle
-    /// for one that it has not, and records an event. [`Namespace::ruh_status`] tells which there are.
+    /// Whether the namespace has the placement identifier is not looked at: a controller takes its first
+    /// placement handle for one that it has not, and records an event. [`Namespace::ruh_status`] tells which
+    /// there are.
     ///
     /// # Errors
     /// As [`Namespace::read`].
@@ -232,8 +236,8 @@ impl Namespace {
         Ok(Command::Compare(range, flags).encode(self.nsid))
     }
 
-    /// Fused Compare and Write (Base 3.4.2): submit both, in this order and with nothing in between, then ring. They
-    /// complete one by one.
+    /// Fused Compare and Write (Base 3.4.2): submit both, in this order and with nothing in between, then
+    /// ring. They complete one by one.
     ///
     /// # Errors
     /// As [`Namespace::read`].
@@ -284,8 +288,8 @@ impl Namespace {
     /// Dataset Management, Deallocate: writes the ranges into `buf`, which goes with the command.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for no ranges, more than [`DSM_RANGES_MAX`] or than `buf` holds, or a range that is
-    /// not all there; the buffer is dropped then.
+    /// [`Error::InvalidArgument`] for no ranges, more than [`DSM_RANGES_MAX`] or than `buf` holds, or a range
+    /// that is not all there; the buffer is dropped then.
     pub fn deallocate(&self, ranges: &[BlockRange], mut buf: DmaBuf) -> Result<(Sqe, Payload), Error> {
         let bytes = size_of_val(ranges) / size_of::<BlockRange>() * size_of::<DsmRange>();
         if ranges.is_empty() || ranges.len() > DSM_RANGES_MAX || bytes > buf.len() {
@@ -304,8 +308,9 @@ impl Namespace {
         Ok((command.encode(self.nsid), Payload { buf, bytes }))
     }
 
-    /// I/O Management Receive, Reclaim Unit Handle Status: fills `buf` with as many handles as fit, to be read with
-    /// [`unvme_spec::fdp::ruh_statuses`]. [`Namespace::ruh_status_bytes`] says how large it has to be.
+    /// I/O Management Receive, Reclaim Unit Handle Status: fills `buf` with as many handles as fit, to be
+    /// read with [`unvme_spec::fdp::ruh_statuses`]. [`Namespace::ruh_status_bytes`] says how large it has to
+    /// be.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a buffer without room for the header; it is dropped then.
@@ -328,12 +333,12 @@ impl Namespace {
         size_of::<RuhStatusHeader>() + handles as usize * size_of::<RuhStatus>()
     }
 
-    /// I/O Management Send, Reclaim Unit Handle Update: each of `placements` goes on with an empty reclaim unit. Writes
-    /// the list into `buf`, which goes with the command.
+    /// I/O Management Send, Reclaim Unit Handle Update: each of `placements` goes on with an empty reclaim
+    /// unit. Writes the list into `buf`, which goes with the command.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an empty list, or one of more than 65536 or than `buf` holds; the buffer is dropped
-    /// then.
+    /// [`Error::InvalidArgument`] for an empty list, or one of more than 65536 or than `buf` holds; the
+    /// buffer is dropped then.
     pub fn ruh_update(&self, placements: &[PlacementId], mut buf: DmaBuf) -> Result<(Sqe, Payload), Error> {
         let bytes = placements.len() * size_of::<u16>();
         if placements.is_empty() || placements.len() > 1 << 16 || bytes > buf.len() {

@@ -17,8 +17,9 @@ pub struct ControllerOptions {
     pub io_queues: u16,
     /// How long an admin command may take before the controller is reset.
     pub admin_timeout: Duration,
-    /// Longest transfer in bytes, at least 4096, unless the controller allows less. Every slot of a queue has a page for
-    /// the PRP list of up to 2 MiB; the list of a longer transfer is taken from the pool when it is submitted.
+    /// Longest transfer in bytes, at least 4096, unless the controller allows less. Every slot of a queue has
+    /// a page for the PRP list of up to 2 MiB; the list of a longer transfer is taken from the pool when it
+    /// is submitted.
     pub transfer_bytes_max: usize,
     /// Time for time-outs and for devices that are handed one. Whoever waits on a virtual clock moves it.
     pub clock: Clock,

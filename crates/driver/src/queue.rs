@@ -37,24 +37,26 @@ macro_rules! on_each {
 }
 
 impl Queue {
-    /// Takes a command: fills in the command identifier and the data pointer and writes the entry. The device learns of
-    /// it with [`Queue::ring`]. The two commands of a fused pair are submitted one right after the other.
+    /// Takes a command: fills in the command identifier and the data pointer and writes the entry. The device
+    /// learns of it with [`Queue::ring`]. The two commands of a fused pair are submitted one right after the
+    /// other.
     ///
     /// # Errors
-    /// [`Rejected`] with the buffer: [`Error::Full`], [`Error::InvalidArgument`] for more bytes than the buffer or the
-    /// controller takes and for a buffer of another controller's pool, [`Error::Gone`] or what kept the queue from being created again after a reset.
+    /// [`Rejected`] with the buffer: [`Error::Full`], [`Error::InvalidArgument`] for more bytes than the
+    /// buffer or the controller takes and for a buffer of another controller's pool, [`Error::Gone`] or what
+    /// kept the queue from being created again after a reset.
     #[inline(always)]
     pub fn submit(&mut self, sqe: Sqe, payload: Option<Payload>, token: u64) -> Result<(), Rejected> {
         on_each!(self, queue => queue.submit(sqe, payload, token))
     }
 
-    /// Takes a command of a [`crate::KvNamespace`] like [`Queue::submit`]. `buf` is what it moves data to or from; a
-    /// command that moves none takes a buffer along all the same.
+    /// Takes a command of a [`crate::KvNamespace`] like [`Queue::submit`]. `buf` is what it moves data to or
+    /// from; a command that moves none takes a buffer along all the same.
     ///
     /// # Errors
-    /// As [`Queue::submit`]; [`Error::InvalidArgument`] also for a buffer that is missing, and for a key of more than 16
-    /// bytes on a queue without [`QueueOptions::long_keys`]; [`Error::Exhausted`] when no memory is left to describe a
-    /// transfer beyond 2 MiB.
+    /// As [`Queue::submit`]; [`Error::InvalidArgument`] also for a buffer that is missing, and for a key of
+    /// more than 16 bytes on a queue without [`QueueOptions::long_keys`]; [`Error::Exhausted`] when no memory
+    /// is left to describe a transfer beyond 2 MiB.
     #[inline(always)]
     pub fn submit_kv(
         &mut self,
@@ -81,9 +83,10 @@ impl Queue {
 
     /// Up to `max` completions that are there now; never blocks on a device that works.
     ///
-    /// A controller that stopped working is noticed here: commands beyond their time are aborted, then the controller
-    /// is reset, which can take as long as the controller's own limits allow. A lost connection to a controller on the
-    /// network is made anew here as well as in [`Queue::wait`], which takes as long as a connection may.
+    /// A controller that stopped working is noticed here: commands beyond their time are aborted, then the
+    /// controller is reset, which can take as long as the controller's own limits allow. A lost connection to
+    /// a controller on the network is made anew here as well as in [`Queue::wait`], which takes as long as a
+    /// connection may.
     #[inline]
     pub fn poll(&mut self, max: usize) -> Completions<'_> {
         self.prepare();
@@ -93,8 +96,8 @@ impl Queue {
         Completions { queue: self, left: max, found: false }
     }
 
-    /// Waits until a completion is there (true) or `timeout` has passed (false), as the queue's [`CompletionMode`]
-    /// says. Rings first. False at once when nothing is outstanding.
+    /// Waits until a completion is there (true) or `timeout` has passed (false), as the queue's
+    /// [`CompletionMode`] says. Rings first. False at once when nothing is outstanding.
     ///
     /// # Errors
     /// What went wrong with this queue since the last call: [`Error::Protocol`], [`Error::Timeout`],
@@ -103,15 +106,16 @@ impl Queue {
         on_each!(self, queue => queue.wait(timeout))
     }
 
-    /// As [`Queue::poll`], without letting a host-driven device work: for those who let it work with an [`Advancer`].
+    /// As [`Queue::poll`], without letting a host-driven device work: for those who let it work with an
+    /// [`Advancer`].
     #[inline]
     pub fn take(&mut self, max: usize) -> Completions<'_> {
         self.prepare();
         Completions { queue: self, left: max, found: false }
     }
 
-    /// The device's work on this queue, when it makes progress only inside its host: for a thread that lets it work
-    /// while others submit. `None` for devices that run by themselves.
+    /// The device's work on this queue, when it makes progress only inside its host: for a thread that lets
+    /// it work while others submit. `None` for devices that run by themselves.
     pub fn advancer(&self) -> Option<Advancer> {
         match self {
             Self::Ring(ring) => ring.advancer(),
@@ -119,8 +123,9 @@ impl Queue {
         }
     }
 
-    /// What the device signals for this queue's completions: for a thread that sleeps without holding the queue. It
-    /// drains the event first, then polls, then sleeps. `None` for a queue in [`CompletionMode::Poll`].
+    /// What the device signals for this queue's completions: for a thread that sleeps without holding the
+    /// queue. It drains the event first, then polls, then sleeps. `None` for a queue in
+    /// [`CompletionMode::Poll`].
     pub fn interrupt(&self) -> Option<&EventFd> {
         on_each!(self, queue => queue.interrupt())
     }
@@ -175,7 +180,8 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// Completions as they are taken off a queue. Dropping it tells the device how far it got; what was not taken stays.
+/// Completions as they are taken off a queue. Dropping it tells the device how far it got; what was not taken
+/// stays.
 #[derive(Debug)]
 pub struct Completions<'a> {
     queue: &'a mut Queue,

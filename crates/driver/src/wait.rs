@@ -1,7 +1,7 @@
 //! Waiting on a queue, of whatever kind: look, sleep, and see to commands that take too long.
 //!
-//! The loops are here once; a kind of queue says in [`Wait`] how it looks and what it sleeps on. None of this is on the
-//! way of a command whose owner only polls, but for the countdown to the next look at the clock.
+//! The loops are here once; a kind of queue says in [`Wait`] how it looks and what it sleeps on. None of this
+//! is on the way of a command whose owner only polls, but for the countdown to the next look at the clock.
 
 use std::time::Duration;
 
@@ -108,8 +108,8 @@ pub(crate) trait Wait {
     /// Between two looks of a wait that spins and has so much time left.
     fn pause(&mut self, rounds: u32, left: Duration);
 
-    /// Forgets what the device has signalled so far, ahead of the last look before a sleep: what it signals after that
-    /// look ends the sleep.
+    /// Forgets what the device has signalled so far, ahead of the last look before a sleep: what it signals
+    /// after that look ends the sleep.
     fn arm(&mut self) {}
 
     /// Sleeps until the device signals, or `limit` has passed.

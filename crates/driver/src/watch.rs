@@ -1,8 +1,9 @@
 //! Time-outs of commands, without a clock in the everyday path.
 //!
-//! A command gets its deadline when the watch first sees it, which is up to an interval after it was submitted. It is
-//! acted upon the second time it is seen beyond its deadline: at least 64 polls that found nothing, or 65536 polls,
-//! lie between two looks, so the completion of a command that only its owner forgot to poll has been taken by then.
+//! A command gets its deadline when the watch first sees it, which is up to an interval after it was
+//! submitted. It is acted upon the second time it is seen beyond its deadline: at least 64 polls that found
+//! nothing, or 65536 polls, lie between two looks, so the completion of a command that only its owner forgot
+//! to poll has been taken by then.
 
 use std::time::Duration;
 
@@ -70,7 +71,8 @@ impl Watch {
         self.next_look = 0;
     }
 
-    /// Looks at all commands the device has, each with its deadline, if it is time. The worst one that must be acted upon, if there is one.
+    /// Looks at all commands the device has, each with its deadline, if it is time. The worst one that must
+    /// be acted upon, if there is one.
     pub(crate) fn next<'a>(
         &mut self,
         now: u64,

@@ -35,9 +35,9 @@ pub enum PskVersion {
     V0,
     /// Identity `NVMe1R0h HOSTNQN SUBNQN DIGEST`, which several keys of one pair of names can have.
     V1,
-    /// As [`PskVersion::V1`], derived as nvme-cli 2.13 does, which is Debian 13's: its
-    /// `nvme gen-tls-key --insert` makes such keys, whose digest tells them apart. Those it makes with the
-    /// identity of [`PskVersion::V0`] cannot be told apart.
+    /// As [`PskVersion::V1`], derived as nvme-cli 2.13 does, which is Debian 13's: its `nvme gen-tls-key
+    /// --insert` makes such keys, whose digest tells them apart. Those it makes with the identity of
+    /// [`PskVersion::V0`] cannot be told apart.
     V1Unprefixed,
 }
 

@@ -1,11 +1,10 @@
 //! From a name to a device: the one place where transports are chosen.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use unvme_bus::Function;
 use unvme_bus::vfio_user::Client;
-use unvme_driver::{Controller, ControllerOptions, TcpTarget};
+use unvme_driver::{Controller, ControllerOptions};
 
 use crate::device::{Device, Origin, Transport};
 use crate::drive;
@@ -58,14 +57,9 @@ fn unplugged(name: &str, options: &OpenOptions) -> Option<Error> {
 fn open_as_it_is(name: &str, options: &OpenOptions) -> Result<Device> {
     let patience = Patience::new();
     loop {
-        let Found { way, transport, origin, offer } = connect(name, options, &patience)?;
+        let Found { open, transport, origin, offer } = connect(name, options, &patience)?;
         let is_attached = transport == Transport::VfioUser && offer.is_none();
-        let opened = match way {
-            Way::Function(function) => Controller::open(function, options.controller.clone()),
-            Way::Kernel(path) => Controller::open_kernel(&path, options.controller.clone()),
-            Way::Tcp(target) => Controller::open_tcp(*target, options.controller.clone()),
-        };
-        let controller = match opened {
+        let controller = match open(options.controller.clone()) {
             // Its holder has just closed it: this process may be the next.
             Err(e) if is_attached && is_lost(&e) && patience.wait() => continue,
             opened => opened.map_err(|e| Error::driver(format!("open {name}"), e))?,
@@ -81,19 +75,12 @@ fn open_as_it_is(name: &str, options: &OpenOptions) -> Result<Device> {
     }
 }
 
-/// Who drives the device.
-enum Way {
-    /// This process.
-    Function(Arc<dyn Function>),
-    /// The kernel, by this path.
-    Kernel(PathBuf),
-    /// A target on the network.
-    Tcp(Box<TcpTarget>),
-}
+/// Opens the controller of a device that has been found.
+type Opening = Box<dyn FnOnce(ControllerOptions) -> std::result::Result<Controller, unvme_driver::Error>>;
 
 /// A device, and what is known of it.
 struct Found {
-    way: Way,
+    open: Opening,
     transport: Transport,
     origin: Origin,
     /// What others can be offered, when this process holds the device.
@@ -102,7 +89,8 @@ struct Found {
 
 impl Found {
     fn new(function: Arc<dyn Function>, transport: Transport, origin: Origin) -> Self {
-        Self { way: Way::Function(function), transport, origin, offer: None }
+        let open = Box::new(|options| Controller::open(function, options));
+        Self { open, transport, origin, offer: None }
     }
 }
 
@@ -143,17 +131,20 @@ fn connect(name: &str, options: &OpenOptions, patience: &Patience) -> Result<Fou
             connect_drive(address, patience)?.ok_or_else(|| registry.not_found(name))
         }
         Some(DeviceName::Kernel(path)) => Ok(Found {
-            way: Way::Kernel(path),
+            open: Box::new(move |options| Controller::open_kernel(&path, options)),
             transport: Transport::Kernel,
             origin: Origin::Unknown,
             offer: None,
         }),
-        Some(DeviceName::Tcp(tcp)) => Ok(Found {
-            way: Way::Tcp(Box::new(fabrics::target_of(&tcp, &options.registry()?)?)),
-            transport: Transport::Tcp,
-            origin: Origin::Unknown,
-            offer: None,
-        }),
+        Some(DeviceName::Tcp(tcp)) => {
+            let target = fabrics::target_of(&tcp, &options.registry()?)?;
+            Ok(Found {
+                open: Box::new(|options| Controller::open_tcp(target, options)),
+                transport: Transport::Tcp,
+                origin: Origin::Unknown,
+                offer: None,
+            })
+        }
         None => Err(options.registry()?.not_found(name)),
     }
 }

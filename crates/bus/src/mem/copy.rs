@@ -1,7 +1,7 @@
 //! Bulk copies that know about caches.
 //!
-//! Source and target may be written by another party while they are copied: all accesses go through raw pointers, and
-//! no value that passes through here is looked at.
+//! Source and target may be written by another party while they are copied: all accesses go through raw
+//! pointers, and no value that passes through here is looked at.
 
 /// Bytes of a cache line.
 pub(super) const LINE_BYTES: usize = 64;
@@ -22,7 +22,8 @@ mod x86 {
     }
 
     /// # Safety
-    /// `bytes`, in whole lines, can be read from `source` and written to `target`, and the two do not overlap.
+    /// `bytes`, in whole lines, can be read from `source` and written to `target`, and the two do not
+    /// overlap.
     #[inline]
     pub(crate) unsafe fn with_prefetch(source: *const u8, target: *mut u8, bytes: usize, ahead: *const u8) {
         if is_x86_feature_detected!("avx512f") {

@@ -16,15 +16,16 @@ impl Region {
     /// Most bytes of [`Region::device`].
     pub(crate) const DEVICE_BYTES_MAX: usize = GUARDED_BYTES_MAX;
 
-    /// Maps `bytes` of device memory behind `fd` from `offset`: whole pages, at most [`Region::DEVICE_BYTES_MAX`]. When the device goes away its memory reads as
-    /// all ones and stores go nowhere, and `gone` is set with the first access that finds that out: no access raises
-    /// SIGBUS.
+    /// Maps `bytes` of device memory behind `fd` from `offset`: whole pages, at most
+    /// [`Region::DEVICE_BYTES_MAX`]. When the device goes away its memory reads as all ones and stores go
+    /// nowhere, and `gone` is set with the first access that finds that out: no access raises SIGBUS.
     ///
     /// Device memory takes aligned accesses of its registers' sizes alone: of a region made here only
     /// [`Region::atomic_u32`] and what builds on it may be used, nothing that copies or fills.
     ///
     /// # Errors
-    /// [`BusError::Os`] when it cannot be mapped, [`BusError::Unsupported`] beyond the number of such mappings.
+    /// [`BusError::Os`] when it cannot be mapped, [`BusError::Unsupported`] beyond the number of such
+    /// mappings.
     pub(crate) fn device(
         fd: &Arc<OwnedFd>,
         offset: u64,
@@ -51,14 +52,14 @@ impl Region {
         Ok(region)
     }
 
-    /// Takes the device's memory away from a region of [`Region::device`], as if the device had gone: the kernel has no
-    /// more mapping of the device, and what reads it reads all ones.
+    /// Takes the device's memory away from a region of [`Region::device`], as if the device had gone: the
+    /// kernel has no more mapping of the device, and what reads it reads all ones.
     pub(crate) fn withdraw(&self) {
         if self.mapping.guard.is_none() {
             return;
         }
-        // SAFETY: the whole mapping is replaced, which this value keeps alive; it is guarded, so all accesses to it are
-        // atomics, and one that is under way sees the device or all ones.
+        // SAFETY: the whole mapping is replaced, which this value keeps alive; it is guarded, so all accesses
+        // to it are atomics, and one that is under way sees the device or all ones.
         if let Err(e) = unsafe { replace(self.mapping.start.as_ptr(), self.mapping.bytes) } {
             tracing::warn!(error = %e, "take a mapping of device memory away");
         }

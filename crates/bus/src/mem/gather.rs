@@ -9,9 +9,9 @@ use super::{HUGE_PAGE_BYTES, Region};
 use crate::BusError;
 
 impl Region {
-    /// The huge pages at `offsets` of this region, one after the other in that order, as a region of their own. The others are given
-    /// back to the system, so nothing else may use this region any more. The result has no descriptor: no single offset
-    /// describes it.
+    /// The huge pages at `offsets` of this region, one after the other in that order, as a region of their
+    /// own. The others are given back to the system, so nothing else may use this region any more. The result
+    /// has no descriptor: no single offset describes it.
     ///
     /// # Errors
     /// [`BusError::Os`] when there is not enough address space.
@@ -38,7 +38,8 @@ impl Region {
             // Populated: the pages are there already, and their places can be asked for at once.
             let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
             let protection = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: the range is within the reservation, aligned to huge pages, and nothing refers to it yet.
+            // SAFETY: the range is within the reservation, aligned to huge pages, and nothing refers to it
+            // yet.
             unsafe {
                 mmap(place.as_ptr().cast(), HUGE_PAGE_BYTES, protection, flags, fd, base + *offset as u64)
             }

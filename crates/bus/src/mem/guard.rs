@@ -1,10 +1,11 @@
 //! What becomes of a mapping of device memory when the device goes away.
 //!
-//! The kernel takes such a mapping's pages back, and the next access raises SIGBUS, which ends a program that has not
-//! asked for it. Here it is asked for: the handler puts memory of all ones in place of the mapping, as the PCI bus itself
-//! answers for a device that is not there, notes that the device is gone, and the access goes on. Every other SIGBUS goes
-//! to the handler that was there before; what that one set up besides (a signal mask, SA_RESETHAND) is not imitated.
-//! A program that installs a handler later must pass on what it does not know, as this one does.
+//! The kernel takes such a mapping's pages back, and the next access raises SIGBUS, which ends a program that
+//! has not asked for it. Here it is asked for: the handler puts memory of all ones in place of the mapping,
+//! as the PCI bus itself answers for a device that is not there, notes that the device is gone, and the
+//! access goes on. Every other SIGBUS goes to the handler that was there before; what that one set up besides
+//! (a signal mask, SA_RESETHAND) is not imitated. A program that installs a handler later must pass on what
+//! it does not know, as this one does.
 // UNSAFETY: a signal handler, and mapping over pages of a mapping this crate owns.
 #![allow(unsafe_code)]
 
@@ -24,8 +25,9 @@ const GUARDS_MAX: usize = 256;
 /// Longest mapping that can be guarded.
 pub(super) const GUARDED_BYTES_MAX: usize = 1 << 20;
 
-/// A guarded range of addresses. Written under [`WRITERS`], read by the handler: a reader that finds `version` odd or
-/// changed has looked at a slot that was being rewritten, which is never the one of the mapping it faulted in.
+/// A guarded range of addresses. Written under [`WRITERS`], read by the handler: a reader that finds
+/// `version` odd or changed has looked at a slot that was being rewritten, which is never the one of the
+/// mapping it faulted in.
 struct Slot {
     version: AtomicUsize,
     start: AtomicUsize,
@@ -65,7 +67,8 @@ pub(super) struct Guard {
 impl Slot {
     /// Start, length and flag of the range, when `address` is in it.
     fn find(&self, address: usize) -> Option<(usize, usize, *mut AtomicBool)> {
-        // SeqCst throughout: this is far from any path whose time matters, and one order of everything is easy to check.
+        // SeqCst throughout: this is far from any path whose time matters, and one order of everything is
+        // easy to check.
         let version = self.version.load(Ordering::SeqCst);
         let start = self.start.load(Ordering::SeqCst);
         let bytes = self.bytes.load(Ordering::SeqCst);
@@ -85,11 +88,12 @@ impl Slot {
 }
 
 impl Guard {
-    /// Guards `bytes` from `start`, whole pages and at most [`GUARDED_BYTES_MAX`]: `gone` is set when one of them is not
-    /// there any more.
+    /// Guards `bytes` from `start`, whole pages and at most [`GUARDED_BYTES_MAX`]: `gone` is set when one of
+    /// them is not there any more.
     ///
     /// # Errors
-    /// [`BusError::Os`] when the handler cannot be installed, [`BusError::Unsupported`] when too many are guarded.
+    /// [`BusError::Os`] when the handler cannot be installed, [`BusError::Unsupported`] when too many are
+    /// guarded.
     pub(super) fn new(start: *mut u8, bytes: usize, gone: &Arc<AtomicBool>) -> Result<Self, BusError> {
         // Only atomics are written under the lock, one slot at a time.
         let _writing = lock(&WRITERS);
@@ -112,15 +116,16 @@ impl Drop for Guard {
     }
 }
 
-/// Puts memory of all ones in place of `bytes` from `start`, in one step: other threads find the device or all ones.
+/// Puts memory of all ones in place of `bytes` from `start`, in one step: other threads find the device or
+/// all ones.
 ///
 /// # Safety
-/// The range is whole pages, at most [`GUARDED_BYTES_MAX`], of one mapping that this crate owns and to which there are only
-/// raw pointers and atomics.
+/// The range is whole pages, at most [`GUARDED_BYTES_MAX`], of one mapping that this crate owns and to which
+/// there are only raw pointers and atomics.
 pub(super) unsafe fn replace(start: *mut u8, bytes: usize) -> io::Result<()> {
     let Some(basis) = BASIS.get() else { return Err(io::Error::from_raw_os_error(libc::ENOENT)) };
-    // SAFETY: the caller's promise. Private: what is stored there is seen by nobody else, and as a doorbell nobody reads
-    // it. Called by the handler as well: mmap is a bare system call.
+    // SAFETY: the caller's promise. Private: what is stored there is seen by nobody else, and as a doorbell
+    // nobody reads it. Called by the handler as well: mmap is a bare system call.
     let mapped = unsafe {
         libc::mmap(
             start.cast(),
@@ -152,8 +157,8 @@ fn install() -> Result<(), BusError> {
     // First the basis, then the handler that looks at it. Nobody else sets it: the caller holds the lock.
     let _ = BASIS.set(Basis { ones, previous });
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_sigbus;
-    // SAFETY: `on_sigbus` has the signature SA_SIGINFO asks for and does only what a handler may. SA_ONSTACK: a thread
-    // that has an alternative stack has it because its own may be used up.
+    // SAFETY: `on_sigbus` has the signature SA_SIGINFO asks for and does only what a handler may. SA_ONSTACK:
+    // a thread that has an alternative stack has it because its own may be used up.
     unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = handler as libc::sighandler_t;
@@ -172,16 +177,16 @@ fn ones() -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Runs in whatever thread made the access, at that instruction, with whatever locks it holds. It therefore allocates
-/// nothing, takes no lock and calls nothing but system calls: it reads atomics, and a `OnceLock` that was set before the
-/// handler was installed, which is a load.
+/// Runs in whatever thread made the access, at that instruction, with whatever locks it holds. It therefore
+/// allocates nothing, takes no lock and calls nothing but system calls: it reads atomics, and a `OnceLock`
+/// that was set before the handler was installed, which is a load.
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the C library's errno of this thread; the interrupted code finds it as it was.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let kept = unsafe { *errno };
-    // SAFETY: with SA_SIGINFO the kernel passes a siginfo; for a SIGBUS it raised itself (a positive code) it holds an
-    // address.
+    // SAFETY: with SA_SIGINFO the kernel passes a siginfo; for a SIGBUS it raised itself (a positive code) it
+    // holds an address.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
     if code > 0 && cover(address) {
         // SAFETY: as above.
@@ -196,8 +201,8 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
 fn cover(address: usize) -> bool {
     let found = SLOTS.iter().find_map(|slot| slot.find(address));
     let Some((start, bytes, gone)) = found else { return false };
-    // SAFETY: the range is that of a guarded mapping, which was checked when the guard was made, belongs to this crate, and is
-    // alive, as it is being accessed right now; the accesses are raw ones.
+    // SAFETY: the range is that of a guarded mapping, which was checked when the guard was made, belongs to
+    // this crate, and is alive, as it is being accessed right now; the accesses are raw ones.
     if unsafe { replace(ptr::with_exposed_provenance_mut(start), bytes) }.is_err() {
         return false;
     }
@@ -220,9 +225,10 @@ unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
             if was_sent && previous.sa_sigaction == libc::SIG_IGN {
                 return;
             }
-            // The kernel ends the program for an access that faults also where the signal is ignored. It is blocked
-            // now, so it is delivered when this handler returns.
-            // SAFETY: both are async-signal-safe (signal-safety(7)); all zeroes are a sigaction that says SIG_DFL.
+            // The kernel ends the program for an access that faults also where the signal is ignored. It is
+            // blocked now, so it is delivered when this handler returns.
+            // SAFETY: both are async-signal-safe (signal-safety(7)); all zeroes are a sigaction that says
+            // SIG_DFL.
             unsafe {
                 let action: libc::sigaction = mem::zeroed();
                 libc::sigaction(signal, &raw const action, ptr::null_mut());

@@ -10,7 +10,8 @@ const FUNCTION_MAX: u8 = 7;
 
 /// A PCI address, `domain:bus:device.function` in hexadecimal.
 ///
-/// Parses the long form `0000:02:00.0` and the short form `02:00.0`, which means domain 0. Displays in the long form.
+/// Parses the long form `0000:02:00.0` and the short form `02:00.0`, which means domain 0. Displays in the
+/// long form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PciAddress {
     /// PCI domain (segment).

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::mem::PAGE_BYTES;
 use crate::{BarLayout, BusError, Region, Window};
 
-/// Most bytes of a BAR that are mapped in one piece. Registers, and doorbells of any number of queues, are well within the
-/// first of these; a BAR that is larger holds memory, for which nobody asks here.
+/// Most bytes of a BAR that are mapped in one piece. Registers, and doorbells of any number of queues, are
+/// well within the first of these; a BAR that is larger holds memory, for which nobody asks here.
 const WINDOW_BYTES_MAX: u64 = Region::DEVICE_BYTES_MAX as u64;
 
 /// One BAR.
@@ -76,12 +76,13 @@ impl Bar {
         }
     }
 
-    /// Reads registers: in the widest aligned accesses of up to 32 bits, in ascending order. A 64-bit register is two of
-    /// 32 bits for any controller (some take nothing else), and registers that can change between the two are not that
-    /// wide.
+    /// Reads registers: in the widest aligned accesses of up to 32 bits, in ascending order. A 64-bit
+    /// register is two of 32 bits for any controller (some take nothing else), and registers that can change
+    /// between the two are not that wide.
     ///
     /// # Errors
-    /// [`BusError::OutOfRange`], [`BusError::Os`], [`BusError::Unsupported`] outside windows where nothing else reads.
+    /// [`BusError::OutOfRange`], [`BusError::Os`], [`BusError::Unsupported`] outside windows where nothing
+    /// else reads.
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), BusError> {
         self.check(offset, out.len())?;
         let mut at = offset;
@@ -117,7 +118,8 @@ impl Bar {
             match (self.word(at - skip as u64), <[u8; 4]>::try_from(now)) {
                 // Release: what was written to memory before is there before the device acts on this.
                 (Some(word), Ok(bytes)) => word.store_u32(0, u32::from_le_bytes(bytes), Ordering::Release),
-                // Less than a word: reading and writing back the rest of it would be an access nobody asked for.
+                // Less than a word: reading and writing back the rest of it would be an access nobody asked
+                // for.
                 _ => self.write_file(at, now)?,
             }
             at += now.len() as u64;
@@ -185,8 +187,8 @@ mod tests {
 
     use super::*;
 
-    /// A file of three pages, each byte its number modulo 251, of which the middle page is the BAR's first and can be
-    /// mapped, and the last is its second and cannot.
+    /// A file of three pages, each byte its number modulo 251, of which the middle page is the BAR's first
+    /// and can be mapped, and the last is its second and cannot.
     fn bar(is_readable: bool) -> Bar {
         let fd = memfd_create("bar", MemfdFlags::CLOEXEC).expect("a memfd");
         ftruncate(&fd, 3 * 4096).expect("its size");

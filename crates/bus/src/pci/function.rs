@@ -92,7 +92,8 @@ impl PciFunction {
         self.bus.find(self.address)
     }
 
-    /// The other functions of its IOMMU group, in ascending order: they can only be handed to a process together.
+    /// The other functions of its IOMMU group, in ascending order: they can only be handed to a process
+    /// together.
     ///
     /// # Errors
     /// As [`PciBus::group`].
@@ -103,7 +104,8 @@ impl PciFunction {
         Ok(others)
     }
 
-    /// True when this function keeps its IOMMU group from being handed to a process: a driver of the kernel may use it.
+    /// True when this function keeps its IOMMU group from being handed to a process: a driver of the kernel
+    /// may use it.
     pub fn holds_group(&self) -> bool {
         let is_bridge = self.class >> 16 == BASE_CLASS_BRIDGE;
         match self.driver.as_deref() {
@@ -117,8 +119,8 @@ impl PciFunction {
     pub fn is_translated(&self) -> bool {
         let Some(group) = self.iommu_group else { return false };
         let path = self.bus.sys().join("kernel/iommu_groups").join(group.to_string()).join("type");
-        // `identity` passes addresses through; `DMA`, `DMA-FQ` and whatever else there is do not. Linux before 5.11
-        // has no such file: then it is not known, and the careful answer is yes.
+        // `identity` passes addresses through; `DMA`, `DMA-FQ` and whatever else there is do not. Linux
+        // before 5.11 has no such file: then it is not known, and the careful answer is yes.
         std::fs::read_to_string(path).map_or(true, |kind| kind.trim() != "identity")
     }
 
@@ -166,7 +168,8 @@ fn numa_node(path: &Path) -> Result<Option<u32>, BusError> {
     Ok(u32::try_from(node).ok())
 }
 
-/// Sizes from `resource`: a line of first address, last address and flags for each BAR, then for ROM and bridges.
+/// Sizes from `resource`: a line of first address, last address and flags for each BAR, then for ROM and
+/// bridges.
 fn bar_bytes(path: &Path) -> Result<[u64; BARS], BusError> {
     let text = text(path)?;
     let mut sizes = [0; BARS];

@@ -6,18 +6,20 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::MemfdFlags;
 
-/// Offset of revision and class code in configuration space: four bytes that are never all ones in a device that is there.
+/// Offset of revision and class code in configuration space: four bytes that are never all ones in a device
+/// that is there.
 pub(crate) const CLASS_OFFSET: u64 = 8;
 
-/// Closes the open file behind `fd` and leaves the descriptor valid, with an empty file behind it: whoever uses it at the same
-/// time gets an end of file or ENOTTY, and never another file that happened to get the same number.
+/// Closes the open file behind `fd` and leaves the descriptor valid, with an empty file behind it: whoever
+/// uses it at the same time gets an end of file or ENOTTY, and never another file that happened to get the
+/// same number.
 pub(crate) fn close_behind(fd: &OwnedFd) {
     let empty = match rustix::fs::memfd_create("unvme-gone", MemfdFlags::CLOEXEC) {
         Ok(empty) => empty,
         Err(e) => return tracing::warn!(error = %e, "close a descriptor of a device"),
     };
-    // SAFETY: `fd` stays open and stays ours; only what is behind it changes, atomically, and everything that uses it is prepared for
-    // errors of the device.
+    // SAFETY: `fd` stays open and stays ours; only what is behind it changes, atomically, and everything that
+    // uses it is prepared for errors of the device.
     if unsafe { libc::dup3(empty.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) } < 0 {
         tracing::warn!(error = %std::io::Error::last_os_error(), "close a descriptor of a device");
     }

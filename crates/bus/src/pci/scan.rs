@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use super::{PciAddress, PciFunction};
 use crate::BusError;
 
-/// Class code of an NVM Express I/O controller: base class, sub-class, programming interface (PCIe Transport 3.1.1).
+/// Class code of an NVM Express I/O controller: base class, sub-class, programming interface (PCIe Transport
+/// 3.1.1).
 pub const CLASS_NVM_EXPRESS: u32 = 0x010802;
 
 /// The kernel's view of PCI: a mounted `sysfs` and the device nodes that belong to it.
@@ -43,8 +44,9 @@ impl PciBus {
         &self.dev
     }
 
-    /// All functions, or those of one class (24 bits, as [`CLASS_NVM_EXPRESS`]), in ascending order of their addresses. A machine without
-    /// PCI has none. An entry that vanishes while it is read, or that makes no sense, is left out.
+    /// All functions, or those of one class (24 bits, as [`CLASS_NVM_EXPRESS`]), in ascending order of their
+    /// addresses. A machine without PCI has none. An entry that vanishes while it is read, or that makes no
+    /// sense, is left out.
     ///
     /// # Errors
     /// [`BusError::Os`] when the list cannot be read.
@@ -76,7 +78,8 @@ impl PciBus {
     /// The function at an address; `None` when there is none.
     ///
     /// # Errors
-    /// [`BusError::Os`] and [`BusError::Protocol`] when what the kernel says about it cannot be read or makes no sense.
+    /// [`BusError::Os`] and [`BusError::Protocol`] when what the kernel says about it cannot be read or makes
+    /// no sense.
     pub fn find(&self, address: PciAddress) -> Result<Option<PciFunction>, BusError> {
         PciFunction::read(self, address)
     }

@@ -1,8 +1,9 @@
 //! Memory for functions that address it physically.
 //!
-//! Nothing translates what such a function accesses, so a buffer has to be contiguous in physical memory and stay where
-//! it is. Huge pages of the system's pool are both. A buffer within one is contiguous by itself; for a longer one, more
-//! pages than needed are taken, sorted by where they are, and those that follow each other are mapped in that order.
+//! Nothing translates what such a function accesses, so a buffer has to be contiguous in physical memory and
+//! stay where it is. Huge pages of the system's pool are both. A buffer within one is contiguous by itself;
+//! for a longer one, more pages than needed are taken, sorted by where they are, and those that follow each
+//! other are mapped in that order.
 
 use std::fs;
 use std::path::Path;

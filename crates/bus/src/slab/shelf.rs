@@ -7,10 +7,11 @@ use super::{DmaBuf, Home, Piece, PoolId};
 use crate::Region;
 use crate::lock;
 
-/// Buffers of one size, cut from the chunks it is given. A buffer comes back to its shelf when it is dropped, wherever
-/// that happens; a shelf never takes memory from anybody else. Clones share the shelf.
+/// Buffers of one size, cut from the chunks it is given. A buffer comes back to its shelf when it is dropped,
+/// wherever that happens; a shelf never takes memory from anybody else. Clones share the shelf.
 ///
-/// Made to be one of several, each used mostly by one processor: two on a cache line would slow each other down.
+/// Made to be one of several, each used mostly by one processor: two on a cache line would slow each other
+/// down.
 #[derive(Clone)]
 pub struct DmaShelf(Arc<Shelf>);
 
@@ -35,8 +36,8 @@ struct State {
 
 struct Chunk {
     buf: DmaBuf,
-    /// Bytes from the start that have been cut into pieces. The rest follows when it is needed: cutting a large chunk at
-    /// once would keep one unlucky caller waiting.
+    /// Bytes from the start that have been cut into pieces. The rest follows when it is needed: cutting a
+    /// large chunk at once would keep one unlucky caller waiting.
     cut: usize,
 }
 
@@ -75,7 +76,8 @@ impl DmaShelf {
         state.chunks.push(Chunk { buf: chunk, cut: 0 });
     }
 
-    /// A buffer of length `bytes`, if there is one; the one that came back last. It holds what its last owner left in it.
+    /// A buffer of length `bytes`, if there is one; the one that came back last. It holds what its last owner
+    /// left in it.
     ///
     /// # Panics
     /// When `bytes` is more than [`DmaShelf::piece_bytes`].
@@ -96,7 +98,8 @@ impl DmaShelf {
         Some(DmaBuf(Box::new(Piece { region, iova, bytes, pool, home })))
     }
 
-    /// Takes a chunk back of which no buffer is in use, if there is one. Takes time in proportion to the free pieces.
+    /// Takes a chunk back of which no buffer is in use, if there is one. Takes time in proportion to the free
+    /// pieces.
     pub fn reclaim(&self) -> Option<DmaBuf> {
         let size = self.0.piece_bytes;
         let mut state = self.0.lock();

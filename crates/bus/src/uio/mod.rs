@@ -1,11 +1,11 @@
 //! Functions of this machine without an IOMMU: `uio_pci_generic`.
 //!
-//! Registers and configuration space are files in `sysfs`; the function reads and writes physical memory, any of it: there is nothing
-//! between a wrong address and somebody else's data. It needs root, and huge pages, which stay where they are. A machine
-//! with an IOMMU should use [`crate::vfio`].
+//! Registers and configuration space are files in `sysfs`; the function reads and writes physical memory, any
+//! of it: there is nothing between a wrong address and somebody else's data. It needs root, and huge pages,
+//! which stay where they are. A machine with an IOMMU should use [`crate::vfio`].
 //!
-//! Interrupts: `uio_pci_generic` has the function's INTx line alone, which is one for all queues and shared with other
-//! devices. It is not used: there are no vectors, and queues are polled.
+//! Interrupts: `uio_pci_generic` has the function's INTx line alone, which is one for all queues and shared
+//! with other devices. It is not used: there are no vectors, and queues are polled.
 
 mod pagemap;
 
@@ -41,8 +41,8 @@ pub struct UioFunction {
     path: PathBuf,
     bars: [Option<Bar>; BARS],
     config: OwnedFd,
-    /// Held open, and locked: when the last user closes it, also by dying, the kernel takes bus mastering from the function,
-    /// which then reaches no memory any more.
+    /// Held open, and locked: when the last user closes it, also by dying, the kernel takes bus mastering
+    /// from the function, which then reaches no memory any more.
     node: File,
     /// Reading the node says so when it is not this device's any more.
     node_answers: bool,
@@ -61,8 +61,8 @@ impl UioFunction {
     /// Takes a function over that is bound to `uio_pci_generic`.
     ///
     /// # Errors
-    /// [`BusError::Setup`] with what is missing (another driver, an IOMMU in the way, no permission, somebody else uses it)
-    /// and the command that helps; [`BusError::Os`].
+    /// [`BusError::Setup`] with what is missing (another driver, an IOMMU in the way, no permission, somebody
+    /// else uses it) and the command that helps; [`BusError::Os`].
     pub fn open(function: &PciFunction) -> Result<Arc<Self>, BusError> {
         check(function)?;
         let address = function.address;
@@ -299,8 +299,9 @@ impl Function for UioFunction {
         BusError::check_range("interrupt vectors", vector.into(), 1, 0)
     }
 
-    /// The kernel waits for transactions that are under way, resets the function by the best means it has, waits as long as
-    /// the specification gives it, and puts configuration space back, bus mastering included.
+    /// The kernel waits for transactions that are under way, resets the function by the best means it has,
+    /// waits as long as the specification gives it, and puts configuration space back, bus mastering
+    /// included.
     fn reset(&self) -> Result<(), BusError> {
         let path = self.path.join("reset");
         match fs::write(&path, "1") {

@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use crate::mem::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use crate::{BusError, Region};
 
-/// Bytes of an entry of `/proc/PID/pagemap`, one for each page of [`PAGE_BYTES`] (`Documentation/admin-guide/mm/pagemap.rst`
-/// of Linux).
+/// Bytes of an entry of `/proc/PID/pagemap`, one for each page of [`PAGE_BYTES`]
+/// (`Documentation/admin-guide/mm/pagemap.rst` of Linux).
 const ENTRY_BYTES: u64 = 8;
 /// The page is in memory.
 const PRESENT: u64 = 1 << 63;
@@ -28,7 +28,8 @@ impl Pagemap {
     /// Where `region` is, which is made of huge pages and touched.
     ///
     /// # Errors
-    /// [`BusError::Dma`] for memory of other pages or that is not contiguous, [`BusError::Setup`] without the privilege.
+    /// [`BusError::Dma`] for memory of other pages or that is not contiguous, [`BusError::Setup`] without the
+    /// privilege.
     pub(super) fn address(&self, region: &Region) -> Result<u64, BusError> {
         let start = region.as_ptr().addr() as u64;
         let length = region.len() as u64;

@@ -1,5 +1,5 @@
-//! The ioctls of `<linux/vfio.h>`, and the structures that vfio-user did not take over ([`crate::vfio_user`] has the others:
-//! its messages carry the same ones).
+//! The ioctls of `<linux/vfio.h>`, and the structures that vfio-user did not take over ([`crate::vfio_user`]
+//! has the others: its messages carry the same ones).
 // UNSAFETY: ioctl(2) takes an address.
 #![allow(unsafe_code)]
 
@@ -103,9 +103,9 @@ const ANSWER_BYTES_MAX: usize = 1 << 16;
 
 /// An ioctl whose argument is a number, or nothing.
 pub(super) fn call(fd: impl AsFd, request: Request, argument: u64) -> io::Result<i32> {
-    // SAFETY: the requests this is used for take no address. Given one that does, the kernel takes the number for an
-    // address of this process: that is why every request is used in this folder alone, and those with an address by the
-    // functions below.
+    // SAFETY: the requests this is used for take no address. Given one that does, the kernel takes the number
+    // for an address of this process: that is why every request is used in this folder alone, and those with
+    // an address by the functions below.
     check(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request.number.into(), argument) })
 }
 
@@ -114,7 +114,8 @@ pub(super) fn exchange(fd: impl AsFd, request: Request, argument: &mut [u8]) -> 
     let bytes = u32::try_from(argument.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let Some(argsz) = argument.first_chunk_mut() else { return Err(io::ErrorKind::InvalidInput.into()) };
     *argsz = bytes.to_ne_bytes();
-    // SAFETY: the kernel reads and writes no more than argsz bytes of the argument, which is that long and exclusive.
+    // SAFETY: the kernel reads and writes no more than argsz bytes of the argument, which is that long and
+    // exclusive.
     check(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request.number.into(), argument.as_mut_ptr()) })
 }
 
@@ -161,8 +162,8 @@ fn check(result: libc::c_int) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// What follows the header of capability `id` in an `answer` whose list of capabilities starts at `first`. The list comes from the
-/// kernel, and is followed for as long as it makes sense.
+/// What follows the header of capability `id` in an `answer` whose list of capabilities starts at `first`.
+/// The list comes from the kernel, and is followed for as long as it makes sense.
 pub(super) fn capability(answer: &[u8], first: u32, id: u16) -> Option<&[u8]> {
     let mut at = first;
     while at != 0 {

@@ -13,8 +13,8 @@ use crate::function::IOVA_RANGE;
 use crate::mem::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use crate::{BusError, DmaAccess, Region};
 
-/// Addresses below this are not given out where the usual range cannot be used: address 0 stays unmapped, so that a zeroed
-/// pointer is a fault.
+/// Addresses below this are not given out where the usual range cannot be used: address 0 stays unmapped, so
+/// that a zeroed pointer is a fault.
 const IOVA_LOWEST: u64 = HUGE_PAGE_BYTES as u64;
 /// The usual range is used when this much of it can be.
 const IOVA_BYTES_ENOUGH: u64 = 1 << 30;
@@ -26,8 +26,8 @@ pub(super) struct Container {
 }
 
 impl Container {
-    /// Where addresses can be chosen: the IOMMU translates them, and nothing is reserved there. A kernel before 5.3 does not
-    /// say.
+    /// Where addresses can be chosen: the IOMMU translates them, and nothing is reserved there. A kernel
+    /// before 5.3 does not say.
     pub(super) fn addresses(&self) -> Result<Range<u64>, BusError> {
         let info = self.info()?;
         let Some(ranges) = capability(&info, abi::IOMMU_CAP_IOVA_RANGE) else { return Ok(IOVA_RANGE) };
@@ -126,8 +126,8 @@ fn parse_ranges(capability: &[u8]) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// The part of one of `ranges` to choose addresses from: the longest within the usual range, or, with an IOMMU that is too narrow for
-/// that, the longest of all.
+/// The part of one of `ranges` to choose addresses from: the longest within the usual range, or, with an
+/// IOMMU that is too narrow for that, the longest of all.
 fn choose(ranges: &[Range<u64>]) -> Range<u64> {
     let longest = |low: u64, high: u64| {
         let parts = ranges.iter().map(|range| range.start.max(low)..range.end.min(high));

@@ -8,12 +8,12 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::abi;
 use crate::{BusError, EventFd};
 
-/// Most vectors that are switched on. An MSI-X table has up to 2048, and each takes memory and a number in the kernel; a host
-/// wants one for each queue it sleeps on.
+/// Most vectors that are switched on. An MSI-X table has up to 2048, and each takes memory and a number in
+/// the kernel; a host wants one for each queue it sleeps on.
 const VECTORS_MAX: u32 = 512;
 
-/// Switches MSI-X on with every vector going nowhere, and returns how many there are: as many as the device has, or as the
-/// system gives. All at once, because kernels before 6.5 cannot add any later.
+/// Switches MSI-X on with every vector going nowhere, and returns how many there are: as many as the device
+/// has, or as the system gives. All at once, because kernels before 6.5 cannot add any later.
 pub(super) fn enable(device: &OwnedFd) -> Result<u16, BusError> {
     let mut count = count(device, abi::IRQ_MSIX)?.min(VECTORS_MAX);
     while count > 0 {
@@ -55,7 +55,8 @@ fn count(device: &OwnedFd, index: u32) -> Result<u32, BusError> {
     Ok(if info.flags.get() & abi::IRQ_EVENTFD == 0 { 0 } else { info.count.get() })
 }
 
-/// Sets the eventfds from `start` on; -1 is none. A positive number means that so many vectors could have been had.
+/// Sets the eventfds from `start` on; -1 is none. A positive number means that so many vectors could have
+/// been had.
 fn set(device: &OwnedFd, index: u32, start: u32, fds: &[i32]) -> io::Result<i32> {
     let head = abi::SetIrqs {
         argsz: 0.into(),

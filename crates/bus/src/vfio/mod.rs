@@ -1,11 +1,12 @@
 //! Functions of this machine behind an IOMMU: `vfio-pci` by IOMMU groups, with an IOMMU of type 1.
 //!
-//! The kernel's driver `vfio-pci` hands a function to a process: its registers as memory, its interrupts as eventfds, its
-//! view of memory as mappings the process makes. What the process gets wrong reaches no memory but its own.
+//! The kernel's driver `vfio-pci` hands a function to a process: its registers as memory, its interrupts as
+//! eventfds, its view of memory as mappings the process makes. What the process gets wrong reaches no memory
+//! but its own.
 //!
-//! What it does not implement: the newer interface by iommufd and `/dev/vfio/devices`, and functions without an IOMMU
-//! (`enable_unsafe_noiommu_mode`; [`crate::uio`] is for those). A group has one user: two functions of one group cannot be
-//! opened, together or one by one. Legacy interrupts (INTx) and MSI are not used.
+//! What it does not implement: the newer interface by iommufd and `/dev/vfio/devices`, and functions without
+//! an IOMMU (`enable_unsafe_noiommu_mode`; [`crate::uio`] is for those). A group has one user: two functions
+//! of one group cannot be opened, together or one by one. Legacy interrupts (INTx) and MSI are not used.
 
 mod abi;
 mod container;
@@ -40,11 +41,12 @@ const RESET_PAUSE: Duration = Duration::from_millis(20);
 
 /// A function bound to `vfio-pci`, opened by this process.
 ///
-/// When the device is pulled out, or the kernel asks for it back (it does before a hot removal, and when somebody unbinds the driver),
-/// the function is let go as soon as anything notices, which [`Function::is_gone`] does whenever it is asked: mappings of
-/// its registers read all ones from then on and its descriptors are closed, so that the kernel can finish the removal while queues,
-/// buffers and this value still exist. A process that is asked nothing and does nothing keeps the kernel waiting.
-/// Descriptors that a vfio-user server passed to another process are beyond reach.
+/// When the device is pulled out, or the kernel asks for it back (it does before a hot removal, and when
+/// somebody unbinds the driver), the function is let go as soon as anything notices, which
+/// [`Function::is_gone`] does whenever it is asked: mappings of its registers read all ones from then on and
+/// its descriptors are closed, so that the kernel can finish the removal while queues, buffers and this value
+/// still exist. A process that is asked nothing and does nothing keeps the kernel waiting. Descriptors that a
+/// vfio-user server passed to another process are beyond reach.
 pub struct VfioFunction {
     address: PciAddress,
     bars: [Option<Bar>; BARS],
@@ -72,12 +74,12 @@ impl fmt::Debug for VfioFunction {
 }
 
 impl VfioFunction {
-    /// Takes a function over that is bound to `vfio-pci`. It is given back when the last clone, window and doorbell of it
-    /// have been dropped.
+    /// Takes a function over that is bound to `vfio-pci`. It is given back when the last clone, window and
+    /// doorbell of it have been dropped.
     ///
     /// # Errors
-    /// [`BusError::Setup`] with what is missing (another driver, no IOMMU, a group with other devices, no permission, somebody
-    /// else uses it) and the command that helps; [`BusError::Os`].
+    /// [`BusError::Setup`] with what is missing (another driver, no IOMMU, a group with other devices, no
+    /// permission, somebody else uses it) and the command that helps; [`BusError::Os`].
     pub fn open(function: &PciFunction) -> Result<Arc<Self>, BusError> {
         let address = function.address;
         let open::Handles { container, group, device } = open::open(function)?;
@@ -135,8 +137,8 @@ impl VfioFunction {
         Ok(self.config.offset + offset as u64)
     }
 
-    /// True when the kernel wants the device back, or it does not answer: its registers and its class code, which is no
-    /// register of the device that could have any value, are all ones.
+    /// True when the kernel wants the device back, or it does not answer: its registers and its class code,
+    /// which is no register of the device that could have any value, are all ones.
     fn has_left(&self) -> bool {
         if self.request.as_ref().is_some_and(EventFd::drain) {
             return true;
@@ -149,8 +151,9 @@ impl VfioFunction {
         }
     }
 
-    /// Lets the device go while this value lives on: first the mappings, so that nothing refers to the device's file any more; then
-    /// the file, which stops the device; then the container, which takes the device's view of memory away.
+    /// Lets the device go while this value lives on: first the mappings, so that nothing refers to the
+    /// device's file any more; then the file, which stops the device; then the container, which takes the
+    /// device's view of memory away.
     fn release(&self) {
         self.released.call_once(|| {
             self.gone.store(true, Ordering::SeqCst);
@@ -216,9 +219,10 @@ impl Function for VfioFunction {
         irqs::deliver(&self.device, vector, event.as_ref()).map_err(|e| self.explain(e))
     }
 
-    /// The kernel waits for transactions that are under way, resets the function by the best means it has, waits as long as
-    /// the specification gives it (100 ms, and longer while it answers that it is not ready), and puts configuration space
-    /// back, bus mastering and MSI-X included. Accesses to windows meanwhile are held up by it.
+    /// The kernel waits for transactions that are under way, resets the function by the best means it has,
+    /// waits as long as the specification gives it (100 ms, and longer while it answers that it is not
+    /// ready), and puts configuration space back, bus mastering and MSI-X included. Accesses to windows
+    /// meanwhile are held up by it.
     fn reset(&self) -> Result<(), BusError> {
         if self.is_gone() {
             return Err(self.gone_error());

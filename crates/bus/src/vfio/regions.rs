@@ -17,7 +17,8 @@ pub(super) struct ConfigRegion {
     pub(super) bytes: u64,
 }
 
-/// A BAR, mapped as far as the kernel allows; `None` when the device does not have it, or has I/O ports there.
+/// A BAR, mapped as far as the kernel allows; `None` when the device does not have it, or has I/O ports
+/// there.
 pub(super) fn bar(
     device: &Arc<OwnedFd>,
     index: u32,

@@ -26,8 +26,8 @@ impl Bars {
     /// Asks a function for its BARs.
     ///
     /// # Errors
-    /// [`BusError::Unsupported`] when a window cannot be described to a client: the protocol has one descriptor per
-    /// BAR and finds a window at the BAR's base plus the window's offset in it.
+    /// [`BusError::Unsupported`] when a window cannot be described to a client: the protocol has one
+    /// descriptor per BAR and finds a window at the BAR's base plus the window's offset in it.
     pub(crate) fn of(function: &dyn Function) -> Result<Self, BusError> {
         let mut bars = [const { None }; BARS];
         for (index, bar) in bars.iter_mut().enumerate() {
@@ -80,8 +80,8 @@ impl Bar {
         Ok(Self { layout, base: base.map_or(0, |(start, ..)| start) })
     }
 
-    /// The next part of an access that lies either in one window or in none: the window and the offset in it, and the
-    /// number of bytes, which is at least one when `bytes` is.
+    /// The next part of an access that lies either in one window or in none: the window and the offset in it,
+    /// and the number of bytes, which is at least one when `bytes` is.
     fn piece(&self, offset: u64, bytes: usize) -> (Option<(&Region, usize)>, usize) {
         let mut limit = u64::MAX;
         for window in &self.layout.windows {

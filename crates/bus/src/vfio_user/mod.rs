@@ -1,8 +1,8 @@
 //! A [`Function`](crate::Function) across a UNIX socket: the vfio-user protocol, version 0.1.
 //!
-//! Messages set things up (registers, configuration space, interrupts, memory); then both sides work on shared memory.
-//! Host memory reaches the device as descriptors in DMA_MAP, [windows](crate::Window) of a BAR reach the host as a
-//! descriptor in DEVICE_GET_REGION_INFO, interrupts are eventfds.
+//! Messages set things up (registers, configuration space, interrupts, memory); then both sides work on
+//! shared memory. Host memory reaches the device as descriptors in DMA_MAP, [windows](crate::Window) of a BAR
+//! reach the host as a descriptor in DEVICE_GET_REGION_INFO, interrupts are eventfds.
 //!
 //! | type | concept |
 //! |---|---|
@@ -10,20 +10,21 @@
 //! | [`Session`] | one client's connection without the socket: bytes and descriptors in, bytes out |
 //! | [`Client`] | a function that somebody else serves |
 //!
-//! Clients known to work are QEMU's `vfio-user-pci` and rust-vmm's `vfio_user`. Their habits, and those of SPDK's
-//! initiator as its sources show them, are noted where the code respects them.
+//! Clients known to work are QEMU's `vfio-user-pci` and rust-vmm's `vfio_user`. Their habits, and those of
+//! SPDK's initiator as its sources show them, are noted where the code respects them.
 //!
-//! Each side checks what the other sends: a wrong message is an error reply or the end of the connection. What a peer
-//! can do is limited by the kernel's rules for shared memory: whoever shares memory that is not sealed against
-//! shrinking can take it away and end the other process with SIGBUS. Memory this crate shares is sealed
-//! ([`Region::shared`](crate::Region::shared)); a server takes a client's memory as it comes, because hugetlbfs files
-//! and most other hosts' memory cannot be sealed, and a client takes a server's windows as they come, because a
-//! device without mapped doorbells is of little use. Likewise a client owns the eventfds it assigns: one that makes its
-//! eventfd blocking and fills it in the instant between our look at it and our write holds up the thread that signals.
-//! None of this is a way to read or write anything else.
+//! Each side checks what the other sends: a wrong message is an error reply or the end of the connection.
+//! What a peer can do is limited by the kernel's rules for shared memory: whoever shares memory that is not
+//! sealed against shrinking can take it away and end the other process with SIGBUS. Memory this crate shares
+//! is sealed ([`Region::shared`](crate::Region::shared)); a server takes a client's memory as it comes,
+//! because hugetlbfs files and most other hosts' memory cannot be sealed, and a client takes a server's
+//! windows as they come, because a device without mapped doorbells is of little use. Likewise a client owns
+//! the eventfds it assigns: one that makes its eventfd blocking and fills it in the instant between our look
+//! at it and our write holds up the thread that signals. None of this is a way to read or write anything
+//! else.
 //!
-//! Not implemented: DMA by message on the server's side (memory without a descriptor is accepted, and not reachable),
-//! INTx and MSI, migration, dirty page logging, ioeventfd-style region descriptors.
+//! Not implemented: DMA by message on the server's side (memory without a descriptor is accepted, and not
+//! reachable), INTx and MSI, migration, dirty page logging, ioeventfd-style region descriptors.
 
 mod bars;
 mod client;

@@ -68,8 +68,8 @@ pub(crate) enum IrqAction<'a> {
 
 /// Reads a command.
 ///
-/// The errno of an `Err` is for the reply: EINVAL for what is malformed, ENOTSUP for what the protocol has and we do
-/// not, ENOSYS for what the protocol does not have.
+/// The errno of an `Err` is for the reply: EINVAL for what is malformed, ENOTSUP for what the protocol has
+/// and we do not, ENOSYS for what the protocol does not have.
 pub(crate) fn parse(command: Command, payload: &[u8]) -> Result<Request<'_>, Errno> {
     match command {
         Command::VERSION => version(payload),

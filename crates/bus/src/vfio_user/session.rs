@@ -56,7 +56,8 @@ impl Session {
     /// A session that awaits its VERSION.
     ///
     /// # Errors
-    /// [`BusError::Unsupported`] when the function has a window that cannot be shared, or an error of the function.
+    /// [`BusError::Unsupported`] when the function has a window that cannot be shared, or an error of the
+    /// function.
     pub fn new(function: Arc<dyn Function>) -> Result<Self, BusError> {
         let bars = Arc::new(Bars::of(&*function)?);
         Ok(Self::with_bars(function, bars))
@@ -177,9 +178,9 @@ impl Session {
                 self.function.dma_map(iova, &region, access).map_err(errno)?;
                 true
             }
-            // Memory that can be reached by message only. QEMU maps firmware and device memory like that, which no
-            // device is ever pointed to, and complains when it is refused. It is remembered so that it can be taken
-            // back; a device that is pointed there finds nothing mapped.
+            // Memory that can be reached by message only. QEMU maps firmware and device memory like that,
+            // which no device is ever pointed to, and complains when it is refused. It is remembered so that
+            // it can be taken back; a device that is pointed there finds nothing mapped.
             None => {
                 tracing::debug!(iova, length, "vfio-user: memory without a descriptor is not reachable");
                 false
@@ -232,7 +233,8 @@ impl Session {
         let needed =
             u32::try_from(capability.len()).ok().and_then(|c| c.checked_add(whole)).ok_or(Errno::INVAL)?;
         info.argsz = needed.into();
-        // A client that took too little is told how much it takes, asks again, and is told about windows then.
+        // A client that took too little is told how much it takes, asks again, and is told about windows
+        // then.
         let fits = !capability.is_empty() && argsz >= needed;
         if fits {
             info.flags = (access | wire::REGION_MAPPABLE | wire::REGION_HAS_CAPS).into();
@@ -348,8 +350,8 @@ impl Session {
         bar.write(&*self.function, index, offset, data).map_err(errno)
     }
 
-    /// Leaves the function as the next client expects it. A connection that never introduced itself, such as a check
-    /// whether anyone listens, leaves no trace.
+    /// Leaves the function as the next client expects it. A connection that never introduced itself, such as
+    /// a check whether anyone listens, leaves no trace.
     fn end(&mut self) {
         if self.capabilities.take().is_none() {
             return;
@@ -360,7 +362,8 @@ impl Session {
         for vector in std::mem::take(&mut self.vectors).into_keys() {
             failed.extend(self.function.set_vector(vector, None).err());
         }
-        // In one call: with one for each range, a client that mapped tens of thousands would keep the next one waiting.
+        // In one call: with one for each range, a client that mapped tens of thousands would keep the next
+        // one waiting.
         if let Some((iova, length)) = std::mem::take(&mut self.ranges).mapped_span() {
             failed.extend(self.function.dma_unmap(iova, length).err());
         }
@@ -407,7 +410,8 @@ fn sparse_mmap(bar: &Bar) -> Vec<u8> {
     out
 }
 
-/// False for files, pipes and sockets: a device that signals an interrupt must not write into those, or hang in them.
+/// False for files, pipes and sockets: a device that signals an interrupt must not write into those, or hang
+/// in them.
 fn may_be_eventfd(fd: &OwnedFd) -> bool {
     // An eventfd is an anonymous inode, the only kind of object without a file type.
     rustix::fs::fstat(fd).is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Unknown)

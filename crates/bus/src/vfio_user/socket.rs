@@ -91,8 +91,8 @@ impl Socket {
         !self.consumed && self.filled > 0
     }
 
-    /// Takes what has arrived of the current message, never a byte beyond it: the kernel hands over the descriptors
-    /// of the next message with its first byte.
+    /// Takes what has arrived of the current message, never a byte beyond it: the kernel hands over the
+    /// descriptors of the next message with its first byte.
     pub(crate) fn fill(&mut self) -> Progress {
         if self.consumed {
             self.consumed = false;
@@ -149,8 +149,8 @@ impl Socket {
 
     /// Sends a message and copies of `fds`, waiting up to `limit` for room.
     ///
-    /// A message that was sent in part is followed by nothing that can be read: after an error the connection is of
-    /// no use any more.
+    /// A message that was sent in part is followed by nothing that can be read: after an error the connection
+    /// is of no use any more.
     pub(crate) fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>], limit: Duration) -> Result<(), Errno> {
         let deadline = Instant::now().checked_add(limit);
         let mut rest = message;

@@ -12,8 +12,8 @@ use crate::mem::PAGE_BYTES;
 /// Longest text we read.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// What the sender of a VERSION message can take. Absent numbers mean the defaults the protocol names; capabilities
-/// that are not listed here are ignored.
+/// What the sender of a VERSION message can take. Absent numbers mean the defaults the protocol names;
+/// capabilities that are not listed here are ignored.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Capabilities {
     /// Descriptors in one message.
@@ -36,8 +36,8 @@ pub(crate) struct Capabilities {
     unvme: Option<Own>,
 }
 
-/// Which I/O virtual addresses the client shall choose from, for a function that several processes drive in one address
-/// space. A client proposes the object without members, to say that it understands.
+/// Which I/O virtual addresses the client shall choose from, for a function that several processes drive in
+/// one address space. A client proposes the object without members, to say that it understands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Own {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,9 +78,9 @@ impl Capabilities {
         }
     }
 
-    /// What we answer as a server: our limits, and of the optional capabilities those the client proposed. QEMU gives
-    /// the reply no more room than its own text takes. `addresses` are those the client shall choose from when not all
-    /// will do.
+    /// What we answer as a server: our limits, and of the optional capabilities those the client proposed.
+    /// QEMU gives the reply no more room than its own text takes. `addresses` are those the client shall
+    /// choose from when not all will do.
     pub(crate) fn answer(&self, addresses: Option<Range<u64>>) -> Self {
         let ours = Self::ours();
         let own = addresses.map(|range| Own { iova_first: Some(range.start), iova_end: Some(range.end) });

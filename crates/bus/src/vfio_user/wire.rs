@@ -14,7 +14,8 @@ pub const DATA_BYTES_MAX: usize = 1 << 20;
 pub const MESSAGE_BYTES_MAX: usize = DATA_BYTES_MAX + 4096;
 /// Most descriptors the kernel passes with one message (SCM_MAX_FD).
 pub(crate) const FDS_MAX: usize = 253;
-/// Descriptors per message we announce (`max_msg_fds`). QEMU rejects a larger number; more are taken all the same.
+/// Descriptors per message we announce (`max_msg_fds`). QEMU rejects a larger number; more are taken all the
+/// same.
 pub(crate) const FDS_ANNOUNCED: u64 = 16;
 /// Most DMA ranges a client may have mapped, announced as `max_dma_maps`: the most QEMU accepts.
 pub(crate) const DMA_RANGES_MAX: usize = 65_535;

@@ -75,8 +75,8 @@ impl TcpAdmin {
         Ok(())
     }
 
-    /// Ends the connection. Commands that can be sent again wait for the next one; the others have ended, as have all of
-    /// them without `resends`.
+    /// Ends the connection. Commands that can be sent again wait for the next one; the others have ended, as
+    /// have all of them without `resends`.
     pub(super) fn detach(&self, resends: bool) {
         let mut state = self.lock();
         state.link.close();
@@ -104,8 +104,8 @@ impl TcpAdmin {
         self.sleeper.wake();
     }
 
-    /// Sends a command and waits for its completion, whatever its status. While there is no connection it waits for one,
-    /// as part of `limit`.
+    /// Sends a command and waits for its completion, whatever its status. While there is no connection it
+    /// waits for one, as part of `limit`.
     ///
     /// # Errors
     /// [`Error::Timeout`], [`Error::Gone`], [`Error::InvalidArgument`]. The caller decides about a reset.
@@ -156,8 +156,9 @@ impl TcpAdmin {
         }
     }
 
-    /// Sends a command by the connection of `epoch`, and by no other, and waits for its completion for as long as that
-    /// connection lasts, at most until `deadline` of the controller's clock. Nothing is done about a connection that breaks.
+    /// Sends a command by the connection of `epoch`, and by no other, and waits for its completion for as
+    /// long as that connection lasts, at most until `deadline` of the controller's clock. Nothing is done
+    /// about a connection that breaks.
     pub(super) fn execute_under(
         &self,
         device: &TcpDevice,
@@ -217,8 +218,8 @@ impl TcpAdmin {
         }
     }
 
-    /// Sends a Keep Alive when it is time for one, and looks whether the last one was answered. Does nothing while somebody
-    /// else is at the queue.
+    /// Sends a Keep Alive when it is time for one, and looks whether the last one was answered. Does nothing
+    /// while somebody else is at the queue.
     ///
     /// # Errors
     /// The connection is broken.

@@ -64,8 +64,8 @@ pub(super) struct Identity {
 /// Makes an association and brings its controller up.
 ///
 /// # Errors
-/// Those of [`Connection::open`]; [`Error::Unsupported`] for a controller the driver cannot use, [`Error::Gone`] for one
-/// with a fatal status.
+/// Those of [`Connection::open`]; [`Error::Unsupported`] for a controller the driver cannot use,
+/// [`Error::Gone`] for one with a fatal status.
 pub(super) fn associate(
     target: &TcpTarget,
     options: &ControllerOptions,
@@ -175,7 +175,8 @@ fn identify(connection: &mut Connection) -> Result<IdentifyController, Error> {
         .map_err(|_| Error::Protocol("Identify Controller is not 4096 bytes".to_owned()))
 }
 
-/// Selects the I/O command set combination with the most command sets. A controller that refuses keeps the one it has.
+/// Selects the I/O command set combination with the most command sets. A controller that refuses keeps the
+/// one it has.
 fn choose_profile(connection: &mut Connection) {
     let command = Identify { cns: cns::IO_COMMAND_SETS, cntid: u16::MAX, ..Identify::default() };
     let sqe = admin::Command::Identify(command).encode();

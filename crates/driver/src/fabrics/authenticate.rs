@@ -1,5 +1,5 @@
-//! In-band authentication of a connection: the messages of DH-HMAC-CHAP, carried by Authentication Send and Receive (Base
-//! 6.1, 6.2, 8.3.4).
+//! In-band authentication of a connection: the messages of DH-HMAC-CHAP, carried by Authentication Send and
+//! Receive (Base 6.1, 6.2, 8.3.4).
 
 use std::sync::atomic::{AtomicU16, Ordering};
 

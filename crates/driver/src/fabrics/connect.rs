@@ -222,7 +222,8 @@ impl Refusal {
         }
     }
 
-    /// Whether the target says that there is no such controller: the association has ended, and nobody has noticed yet.
+    /// Whether the target says that there is no such controller: the association has ended, and nobody has
+    /// noticed yet.
     pub(super) fn is_stale(&self) -> bool {
         matches!(self, Self::Parameter(InvalidParameter { in_data: true, offset: CNTLID_OFFSET }))
     }

@@ -1,4 +1,5 @@
-//! What all queues and users of one controller over TCP share: an association, and what is done when it is lost.
+//! What all queues and users of one controller over TCP share: an association, and what is done when it is
+//! lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,8 +29,8 @@ const SHUTDOWN_INTERVAL: Duration = Duration::from_millis(1);
 /// Where the association stands.
 #[derive(Debug)]
 pub(super) enum Life {
-    /// There is one, since `born`. Of what came before it and did not last: the time without any, and how long to wait
-    /// should this one not last either.
+    /// There is one, since `born`. Of what came before it and did not last: the time without any, and how
+    /// long to wait should this one not last either.
     Up { born: u64, missed: u64, delay: Duration },
     /// It was lost; it is tried again at `next`. Times are of the controller's clock.
     Down { since: u64, next: u64, delay: Duration, why: String },
@@ -49,7 +50,8 @@ impl Life {
 }
 
 pub(crate) struct TcpDevice {
-    /// The epoch is even while there is an association, or the target was given up; odd while a lost one is tried again.
+    /// The epoch is even while there is an association, or the target was given up; odd while a lost one is
+    /// tried again.
     pub(crate) base: Base,
     pub(super) target: TcpTarget,
     pub(super) admin: TcpAdmin,
@@ -108,8 +110,8 @@ impl TcpDevice {
         self.reset_epoch.load(Ordering::Acquire) <= epoch
     }
 
-    /// Says that a connection of the association of `epoch` is broken: all of it is made anew, since a target ends an
-    /// association whole. Whoever comes later with the same news is not heard.
+    /// Says that a connection of the association of `epoch` is broken: all of it is made anew, since a target
+    /// ends an association whole. Whoever comes later with the same news is not heard.
     pub(super) fn lose(&self, epoch: u64, broken: &Broken) {
         // Nobody waits for a reconnection to hear old news.
         if self.base.epoch() != epoch {
@@ -213,8 +215,8 @@ impl TcpDevice {
         self.install(new)
     }
 
-    /// Sends an admin command and waits for its completion, whatever its status. A controller that does not answer is
-    /// reset.
+    /// Sends an admin command and waits for its completion, whatever its status. A controller that does not
+    /// answer is reset.
     pub(crate) fn admin(&self, sqe: Sqe, payload: Option<Payload>) -> Result<Completion, Error> {
         self.admin_within(self.base.options.admin_timeout, sqe, payload)
     }
@@ -242,7 +244,8 @@ impl TcpDevice {
         Error::check(|| format!("Abort of command {:#06x} on queue {sqid}", cid.0), completion.status)
     }
 
-    /// Controller level reset: CC.EN is cleared, and a new association is made. Everything outstanding has ended.
+    /// Controller level reset: CC.EN is cleared, and a new association is made. Everything outstanding has
+    /// ended.
     ///
     /// # Errors
     /// What kept the new one from being made. It is tried again later, as after a connection that was lost.
@@ -297,8 +300,8 @@ impl TcpDevice {
         self.base.options.clock.now().saturating_add(nanoseconds(LAST_COMMANDS_LIMIT))
     }
 
-    /// Sets a property of the controller of an association, if that is still there; its answer does not matter. Whether
-    /// there was one.
+    /// Sets a property of the controller of an association, if that is still there; its answer does not
+    /// matter. Whether there was one.
     fn set_property(&self, epoch: u64, offset: u64, value: u32, deadline: u64) -> bool {
         let property = Property { offset: offset as u32, is_wide: Some(false), value: value.into() };
         let sqe = Command::PropertySet(property).encode();

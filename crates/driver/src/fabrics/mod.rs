@@ -1,9 +1,9 @@
 //! Controllers on the network: an association with one, made, kept and made anew.
 //!
-//! A [`TcpDevice`] is an association with a controller: an admin queue, shared by all, and I/O queues, one connection each.
-//! When one of the connections breaks the target ends all of them, and so does the device: the association is made anew, and
-//! each queue connects again when its owner looks at it. No thread is started: whoever polls, submits, waits or keeps alive
-//! does that work.
+//! A [`TcpDevice`] is an association with a controller: an admin queue, shared by all, and I/O queues, one
+//! connection each. When one of the connections breaks the target ends all of them, and so does the device:
+//! the association is made anew, and each queue connects again when its owner looks at it. No thread is
+//! started: whoever polls, submits, waits or keeps alive does that work.
 //!
 //! | module | concept |
 //! |---|---|

@@ -17,8 +17,8 @@ use crate::watch::Overdue;
 
 /// In place of an epoch: matches none, so every call takes the slow way.
 const NEVER: u64 = u64::MAX;
-/// Between two looks at the clock: so many polls that found something, or a 64th of it that found nothing. Each is a system
-/// call, which takes longer than a look at a ring.
+/// Between two looks at the clock: so many polls that found something, or a 64th of it that found nothing.
+/// Each is a system call, which takes longer than a look at a ring.
 const POLLS_TO_WATCH: i32 = 1 << 12;
 const IDLE_POLL_COST: i32 = 1 << 6;
 /// Sleep between two looks while there is no connection.
@@ -105,7 +105,8 @@ impl TcpQueue {
         })
     }
 
-    /// Connects the queue to the controller of the association there is; a new one tries to get a lost one back.
+    /// Connects the queue to the controller of the association there is; a new one tries to get a lost one
+    /// back.
     fn join(&mut self, is_new: bool) -> Result<(), Error> {
         let device = Arc::clone(&self.device);
         // No association ends or begins meanwhile.
@@ -222,8 +223,8 @@ impl TcpQueue {
         self.waiter.clock.advance(limit);
     }
 
-    /// Keeps the event that others sleep on to what is so: it is waked while the connection has room for what waits to be
-    /// sent, and rests once what they were waked for has been taken.
+    /// Keeps the event that others sleep on to what is so: it is waked while the connection has room for what
+    /// waits to be sent, and rests once what they were waked for has been taken.
     #[inline]
     fn update_sleeper(&mut self) {
         let Some(sleeper) = &self.sleeper else { return };
@@ -433,8 +434,8 @@ fn open(device: &TcpDevice, role: Role) -> Result<(unvme_fabric::Stream, Agreeme
 
 impl Drop for TcpQueue {
     fn drop(&mut self) {
-        // Nobody writes the buffers of commands in flight any more once the connection is closed: they were this process's
-        // all the time.
+        // Nobody writes the buffers of commands in flight any more once the connection is closed: they were
+        // this process's all the time.
         self.link.close();
         self.device.base.return_queue(self.waiter.id);
     }

@@ -37,7 +37,8 @@ pub(super) struct BlockFile {
 }
 
 impl BlockFile {
-    /// Opens a block device; `sysfs` is its folder there. Nobody else may use it, or it is opened for reading alone.
+    /// Opens a block device; `sysfs` is its folder there. Nobody else may use it, or it is opened for reading
+    /// alone.
     pub(super) fn device(path: &Path, sysfs: &Path) -> Result<Self, Error> {
         let (file, read_only) = open(path, libc::O_EXCL)?;
         let shown = path.display().to_string();

@@ -1,5 +1,5 @@
-//! Admin commands of a block device or file: answered from what the kernel says. What it does not say is zero, which is
-//! "not reported" in Identify, and a status where a number would be needed.
+//! Admin commands of a block device or file: answered from what the kernel says. What it does not say is
+//! zero, which is "not reported" in Identify, and a status where a number would be needed.
 
 use unvme_spec::admin::{Command, Identify};
 use unvme_spec::identify::{

@@ -18,7 +18,8 @@ pub(super) fn passthrough_status(errno: i32) -> Status {
     }
 }
 
-/// The errors of a read or write of a block device or file: what a drive's own status was is not to be had there.
+/// The errors of a read or write of a block device or file: what a drive's own status was is not to be had
+/// there.
 pub(super) fn block_status(errno: i32, is_write: bool) -> Status {
     match errno {
         libc::ENOSPC | libc::EDQUOT | libc::EFBIG => Status::CAPACITY_EXCEEDED,

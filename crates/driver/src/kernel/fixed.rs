@@ -1,6 +1,7 @@
-//! Buffers a ring has registered: the kernel has their pages at hand and does not look them up for each command.
-// UNSAFETY: the kernel is handed addresses of memory that it uses for as long as the ring lives. A clone of each region
-// is kept here for as long.
+//! Buffers a ring has registered: the kernel has their pages at hand and does not look them up for each
+//! command.
+// UNSAFETY: the kernel is handed addresses of memory that it uses for as long as the ring lives. A clone of
+// each region is kept here for as long.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -76,8 +77,8 @@ impl FixedBuffers {
             return None;
         }
         let buffer = libc::iovec { iov_base: region.as_ptr().cast(), iov_len: region.len() };
-        // SAFETY: the region is kept in `kept` from here on, which goes when the ring does: it is a field of the value
-        // that owns this one, and declared before it.
+        // SAFETY: the region is kept in `kept` from here on, which goes when the ring does: it is a field of
+        // the value that owns this one, and declared before it.
         match unsafe { ring.submitter().register_buffers_update(number, &[buffer], None) } {
             Ok(()) => {
                 self.kept.push(region.clone());

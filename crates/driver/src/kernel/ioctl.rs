@@ -66,8 +66,9 @@ pub(super) fn admin(
         _ => Data::default(),
     };
     let mut command = NvmePassthru::new(sqe, data, timeout);
-    // SAFETY: the request reads and writes one `nvme_passthru_cmd64`, and at most `data_len` bytes at `addr`, which are
-    // the buffer's; both are borrowed until the call has returned, and the kernel is done with them then.
+    // SAFETY: the request reads and writes one `nvme_passthru_cmd64`, and at most `data_len` bytes at `addr`,
+    // which are the buffer's; both are borrowed until the call has returned, and the kernel is done with them
+    // then.
     let answer = unsafe { libc::ioctl(node.as_raw_fd(), NVME_IOCTL_ADMIN64_CMD, &raw mut command) };
     Ok((checked(answer)? as u16, command.result))
 }
@@ -88,8 +89,8 @@ pub(super) fn device_bytes(device: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// What offsets and lengths of direct I/O on a file must be multiples of; `None` when the file system does not say, which
-/// it can from Linux 6.1 on. 0 when there is no direct I/O.
+/// What offsets and lengths of direct I/O on a file must be multiples of; `None` when the file system does
+/// not say, which it can from Linux 6.1 on. 0 when there is no direct I/O.
 pub(super) fn direct_alignment(file: BorrowedFd<'_>) -> Option<u32> {
     let mut answer = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the path is an empty string with its NUL, and the call writes one `statx`.

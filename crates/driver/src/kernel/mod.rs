@@ -6,11 +6,12 @@
 //! | `/dev/ng0n1` | one namespace by passthrough: every NVMe command, Key Value and placement among them |
 //! | `/dev/nvme0n1p2`, `/dev/sda`, a file | reads, writes, flushes, zeroes and discards, with O_DIRECT |
 //!
-//! All go through io_uring: submissions are entries in a ring that one call hands over, as a doorbell does, and
-//! completions are read from another ring.
+//! All go through io_uring: submissions are entries in a ring that one call hands over, as a doorbell does,
+//! and completions are read from another ring.
 //!
-//! What the kernel does not pass on is an error that says so: fused pairs, metadata pointers and keys in memory, SGLs of
-//! our own, asynchronous events. It builds the PRP lists, chooses the queue and looks after time-outs.
+//! What the kernel does not pass on is an error that says so: fused pairs, metadata pointers and keys in
+//! memory, SGLs of our own, asynchronous events. It builds the PRP lists, chooses the queue and looks after
+//! time-outs.
 //!
 //! The modules `uring`, `fixed` and `ioctl` are the driver's only unsafe code.
 

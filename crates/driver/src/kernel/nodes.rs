@@ -72,7 +72,8 @@ fn file_name(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_str()?.to_owned())
 }
 
-/// The numbers in the name of a namespace: controller (or subsystem) and head, `nvme0n1`, `nvme0c1n1`, `ng0n1`.
+/// The numbers in the name of a namespace: controller (or subsystem) and head, `nvme0n1`, `nvme0c1n1`,
+/// `ng0n1`.
 fn numbers(name: &str) -> Option<(u32, u32)> {
     let rest = name.strip_prefix("nvme").or_else(|| name.strip_prefix("ng"))?;
     let (first, head) = rest.split_once('n')?;

@@ -318,8 +318,8 @@ impl NvmeNodes {
         u8::try_from(set).ok().filter(|set| *set <= csi::COMPUTATIONAL_PROGRAMS)
     }
 
-    /// By io_uring to the controller's node; a namespace's node takes admin commands by ioctl alone, and so does the
-    /// controller's where there is no io_uring for it.
+    /// By io_uring to the controller's node; a namespace's node takes admin commands by ioctl alone, and so
+    /// does the controller's where there is no io_uring for it.
     fn send(
         &self,
         sqe: &Sqe,
@@ -428,8 +428,8 @@ impl NvmeNodes {
     }
 }
 
-/// How long an admin command can take: the kernel resets the controller at the limit, or aborts the command, waits as long
-/// again and resets it then.
+/// How long an admin command can take: the kernel resets the controller at the limit, or aborts the command,
+/// waits as long again and resets it then.
 fn patience(timeout: Duration) -> Duration {
     timeout.saturating_mul(2).saturating_add(RESET_GRACE)
 }

@@ -22,7 +22,8 @@ use crate::watch::{Overdue, Watch};
 /// Between two looks at the clock: so many polls that found something, or a 1024th of it that found nothing.
 const POLLS_TO_WATCH: i32 = 1 << 16;
 const IDLE_POLL_COST: i32 = 1 << 10;
-/// What the kernel's two limits take longer than that, as its timers go by whole seconds, and its reset of a controller.
+/// What the kernel's two limits take longer than that, as its timers go by whole seconds, and its reset of a
+/// controller.
 const RESET_TIME: Duration = Duration::from_secs(5);
 
 /// What commands become.
@@ -95,8 +96,9 @@ impl KernelQueue {
         waiter.countdown = POLLS_TO_WATCH;
         let way = match &device.target {
             Target::Nvme(_) => {
-                // The limit is the kernel's to keep: it aborts the command, waits as long again and resets the controller.
-                // Only when the command did not return by then, and a grace period later, is it given up here.
+                // The limit is the kernel's to keep: it aborts the command, waits as long again and resets
+                // the controller. Only when the command did not return by then, and a grace period later, is
+                // it given up here.
                 let limit = options.command_timeout.saturating_mul(2).saturating_add(RESET_TIME);
                 waiter.watch = Watch::new(limit, options.abort_grace);
                 Way::Passthrough { routes: Vec::new() }
@@ -463,7 +465,8 @@ impl Wait for KernelQueue {
 
 impl Drop for KernelQueue {
     fn drop(&mut self) {
-        // What the kernel still has, it may still write: the buffers go back when it is done, and are leaked otherwise.
+        // What the kernel still has, it may still write: the buffers go back when it is done, and are leaked
+        // otherwise.
         let clock = &self.waiter.clock;
         let started = clock.now();
         let elapsed = || Duration::from_nanos(clock.now().saturating_sub(started));

@@ -1,4 +1,5 @@
-//! Commands of the NVM Command Set on a block device or file: each is one operation of the kernel after the other.
+//! Commands of the NVM Command Set on a block device or file: each is one operation of the kernel after the
+//! other.
 
 use unvme_bus::{DmaBuf, DmaPool};
 use unvme_spec::nvm::{AccessFlags, BlockRange, Command, DsmRange};
@@ -259,8 +260,8 @@ fn lend(pool: &DmaPool, bytes: usize, operation: Operation<'static>) -> Next {
     }
 }
 
-/// Adds what an operation moved. A transfer may end early; one that moves nothing has met the end of a file that somebody
-/// has made shorter.
+/// Adds what an operation moved. A transfer may end early; one that moves nothing has met the end of a file
+/// that somebody has made shorter.
 fn advance(done: &mut usize, bytes: usize, res: i32, is_write: bool) -> Option<Status> {
     match usize::try_from(res) {
         Err(_) => Some(block_status(-res, is_write)),

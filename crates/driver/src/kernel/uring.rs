@@ -1,7 +1,8 @@
-//! An io_uring with a slot for each command: the memory of what the kernel works on belongs to its slot until the kernel
-//! has said that it is done.
-// UNSAFETY: the kernel is handed addresses of memory that it reads and writes later. A slot owns the buffers of its
-// operation from before the entry is pushed until its completion has been seen, and leaks them when none comes.
+//! An io_uring with a slot for each command: the memory of what the kernel works on belongs to its slot until
+//! the kernel has said that it is done.
+// UNSAFETY: the kernel is handed addresses of memory that it reads and writes later. A slot owns the buffers
+// of its operation from before the entry is pushed until its completion has been seen, and leaks them when
+// none comes.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -33,8 +34,9 @@ pub(super) struct UringOptions {
     pub(super) depth: u16,
     /// The device's poll queues are used, and looked at by whoever waits (IORING_SETUP_IOPOLL).
     pub(super) polls_device: bool,
-    /// Completions wait until their submitter makes a system call or is interrupted anyway (IORING_SETUP_COOP_TASKRUN):
-    /// less disturbance for a thread that looks all the time, a late answer for one that sleeps elsewhere.
+    /// Completions wait until their submitter makes a system call or is interrupted anyway
+    /// (IORING_SETUP_COOP_TASKRUN): less disturbance for a thread that looks all the time, a late answer for
+    /// one that sleeps elsewhere.
     pub(super) cooperative: bool,
 }
 
@@ -199,7 +201,8 @@ impl Uring {
         (slot.buf.as_ref(), slot.scratch.as_ref())
     }
 
-    /// Writes the entry of an operation of slot `index`, which has none in flight. The kernel is told by [`Uring::send`].
+    /// Writes the entry of an operation of slot `index`, which has none in flight. The kernel is told by
+    /// [`Uring::send`].
     ///
     /// # Errors
     /// What kept the kernel from making room in a full submission queue.
@@ -264,8 +267,9 @@ impl Uring {
         if self.ring.submission().is_full() {
             self.send()?;
         }
-        // SAFETY: the entry names memory of its slot's buffers only, whose length was checked; they stay where they are
-        // until `finish`, which wants the operation's completion to have been seen, or are leaked.
+        // SAFETY: the entry names memory of its slot's buffers only, whose length was checked; they stay
+        // where they are until `finish`, which wants the operation's completion to have been seen, or are
+        // leaked.
         if unsafe { self.ring.submission().push(entry) }.is_err() {
             return Err(ring_error(&io::Error::from_raw_os_error(libc::EBUSY)));
         }
@@ -293,8 +297,8 @@ impl Uring {
         Ok(())
     }
 
-    /// Lets the kernel put completions into the ring where that takes a call: with the device's poll queues, and when it
-    /// says that some wait. Sends what has not been sent, too.
+    /// Lets the kernel put completions into the ring where that takes a call: with the device's poll queues,
+    /// and when it says that some wait. Sends what has not been sent, too.
     #[inline]
     pub(super) fn look(&mut self) -> Result<(), Error> {
         if self.unsent > 0 {
@@ -366,7 +370,8 @@ impl Uring {
         (token, buf)
     }
 
-    /// Gives an operation up whose completion does not come: its buffers are leaked, as the kernel may still write them.
+    /// Gives an operation up whose completion does not come: its buffers are leaked, as the kernel may still
+    /// write them.
     pub(super) fn give_up(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         if slot.in_flight {

@@ -33,8 +33,8 @@ pub(super) struct Data {
     pub(super) fixed: Option<u16>,
 }
 
-/// `struct nvme_passthru_cmd64`, and in a large entry `struct nvme_uring_cmd`, which ends before `result`: 8 bytes that the
-/// kernel does not look at there.
+/// `struct nvme_passthru_cmd64`, and in a large entry `struct nvme_uring_cmd`, which ends before `result`: 8
+/// bytes that the kernel does not look at there.
 #[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct NvmePassthru {

@@ -9,7 +9,8 @@ use super::command::Need;
 use super::{KvKey, KvNamespace, StoreOptions};
 use crate::{DmaBuf, Error, KvCommand};
 
-/// What a command in a batch takes at most besides its key and value: reserved bytes in front, and padding of the two.
+/// What a command in a batch takes at most besides its key and value: reserved bytes in front, and padding of
+/// the two.
 const BATCH_COMMAND_BYTES: usize = 3 * 64;
 
 /// A command in a batch.
@@ -72,12 +73,12 @@ impl KvNamespace {
         })
     }
 
-    /// Batch: writes the commands into `buf`, which goes with the command. What became of each is in the completion's
-    /// result, see [`KvNamespace::batch_status`].
+    /// Batch: writes the commands into `buf`, which goes with the command. What became of each is in the
+    /// completion's result, see [`KvNamespace::batch_status`].
     ///
     /// # Errors
-    /// [`Error::Unsupported`] without the vendor's Batch; [`Error::InvalidArgument`] for no commands, more than
-    /// [`BATCH_COMMANDS_MAX`], one that no vendor command can do, or more bytes than `buf` has.
+    /// [`Error::Unsupported`] without the vendor's Batch; [`Error::InvalidArgument`] for no commands, more
+    /// than [`BATCH_COMMANDS_MAX`], one that no vendor command can do, or more bytes than `buf` has.
     pub fn batch(&self, ops: &[KvBatchOp<'_>], buf: &mut DmaBuf) -> Result<KvCommand<'static>, Error> {
         if !self.has_batch() {
             return Err(self.lacking("batches"));
@@ -106,8 +107,8 @@ impl KvNamespace {
         Ok(KvCommand { sqe, bytes, long_key: None, is_prp_only: true })
     }
 
-    /// What became of command `index` of a batch that was processed, as the status that the command alone would have
-    /// ended with.
+    /// What became of command `index` of a batch that was processed, as the status that the command alone
+    /// would have ended with.
     pub fn batch_status(result: u64, index: usize) -> Status {
         match batch_result::of(result as u32, index as u32) {
             batch_result::SUCCESS => Status::SUCCESS,

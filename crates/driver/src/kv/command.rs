@@ -92,7 +92,8 @@ pub(super) enum Need {
 impl KvNamespace {
     /// Whether the standard set can express a command on `key`.
     ///
-    /// Always inlined, as all between a typed call and the queue: the entry is then put together in registers.
+    /// Always inlined, as all between a typed call and the queue: the entry is then put together in
+    /// registers.
     #[inline(always)]
     fn is_standard(&self, key: KvKey<'_>, need: Need) -> bool {
         key.keyspace == 0
@@ -103,8 +104,8 @@ impl KvNamespace {
     /// Store: `bytes` bytes of the data buffer under `key`; 0 bytes are a value.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a key or a value of a length that no command here takes, or a keyspace there is not;
-    /// [`Error::Unsupported`] for what takes the vendor commands on a device without them.
+    /// [`Error::InvalidArgument`] for a key or a value of a length that no command here takes, or a keyspace
+    /// there is not; [`Error::Unsupported`] for what takes the vendor commands on a device without them.
     #[inline(always)]
     pub fn store<'a>(
         &self,
@@ -152,12 +153,13 @@ impl KvNamespace {
         Ok(self.vendor_command(command, key, bytes))
     }
 
-    /// Retrieve: a value from byte `offset` on, as much as `bytes` bytes of the data buffer take. Dword 0 of the
-    /// completion is the size of the whole value ([`KvNamespace::value_bytes`]). A vendor command moves whole dwords:
-    /// it can write up to three bytes more than `bytes`, which a buffer always has.
+    /// Retrieve: a value from byte `offset` on, as much as `bytes` bytes of the data buffer take. Dword 0 of
+    /// the completion is the size of the whole value ([`KvNamespace::value_bytes`]). A vendor command moves
+    /// whole dwords: it can write up to three bytes more than `bytes`, which a buffer always has.
     ///
     /// # Errors
-    /// As [`KvNamespace::store`]; [`Error::InvalidArgument`] also for an offset that is not a multiple of 512.
+    /// As [`KvNamespace::store`]; [`Error::InvalidArgument`] also for an offset that is not a multiple of
+    /// 512.
     #[inline(always)]
     pub fn retrieve<'a>(&self, key: KvKey<'a>, offset: u32, bytes: usize) -> Result<KvCommand<'a>, Error> {
         let need = if offset == 0 { Need::Nothing } else { Need::Offset };
@@ -200,8 +202,8 @@ impl KvNamespace {
         result as u32
     }
 
-    /// Delete: a vendor command where there is one, as that always tells whether the key existed. The standard command
-    /// tells when the namespace is configured so, see [`KvNamespace::delete_tells`].
+    /// Delete: a vendor command where there is one, as that always tells whether the key existed. The
+    /// standard command tells when the namespace is configured so, see [`KvNamespace::delete_tells`].
     ///
     /// # Errors
     /// As [`KvNamespace::store`].
@@ -242,12 +244,13 @@ impl KvNamespace {
         Ok(self.vendor_command(samsung_kv::Command::Exist { key: wire, option: 0 }, key, 0))
     }
 
-    /// List: keys of keyspace 0 from `start` on, or from the first when that is empty, into `bytes` bytes of the data
-    /// buffer, to be read with [`unvme_spec::kv::ListReader`].
+    /// List: keys of keyspace 0 from `start` on, or from the first when that is empty, into `bytes` bytes of
+    /// the data buffer, to be read with [`unvme_spec::kv::ListReader`].
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a namespace without the Key Value Command Set; [`Error::InvalidArgument`] for a start
-    /// longer than any key, or a buffer that is too small for the number of keys or too long for one command.
+    /// [`Error::Unsupported`] on a namespace without the Key Value Command Set; [`Error::InvalidArgument`]
+    /// for a start longer than any key, or a buffer that is too small for the number of keys or too long for
+    /// one command.
     pub fn list(&self, start: &[u8], bytes: usize) -> Result<KvCommand<'static>, Error> {
         if !self.has_standard() {
             return Err(Error::Unsupported(format!(
@@ -272,8 +275,8 @@ impl KvNamespace {
         }
     }
 
-    /// Flush: everything that was completed before is on the media. The vendor commands have none: on a device with
-    /// those alone it is the NVM Command Set's, which has the same opcode.
+    /// Flush: everything that was completed before is on the media. The vendor commands have none: on a
+    /// device with those alone it is the NVM Command Set's, which has the same opcode.
     pub fn flush(&self) -> KvCommand<'static> {
         KvCommand::standard(kv::Command::Flush.encode(self.nsid()), 0)
     }
@@ -281,8 +284,8 @@ impl KvNamespace {
     /// Iterate Request, open. Bits 7:0 of the completion's result are the iterator's identifier.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] without the vendor commands; [`Error::InvalidArgument`] for a keyspace there is not or a
-    /// bitmask that is not ones from the most significant bit on.
+    /// [`Error::Unsupported`] without the vendor commands; [`Error::InvalidArgument`] for a keyspace there is
+    /// not or a bitmask that is not ones from the most significant bit on.
     pub fn iterate_open(
         &self,
         keyspace: u8,
@@ -307,8 +310,8 @@ impl KvNamespace {
         self.iterator(keyspace, samsung_kv::Command::IterateClose { iterator }, 0)
     }
 
-    /// Iterate Read into the first [`samsung_kv::ITERATE_BUFFER_BYTES`] bytes of the data buffer. The completion's result
-    /// is the number of bytes that are valid.
+    /// Iterate Read into the first [`samsung_kv::ITERATE_BUFFER_BYTES`] bytes of the data buffer. The
+    /// completion's result is the number of bytes that are valid.
     ///
     /// # Errors
     /// As [`KvNamespace::iterate_open`].

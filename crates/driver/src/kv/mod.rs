@@ -9,8 +9,8 @@
 //! | enumeration | List, from a key on | iterators by the first four bytes |
 //! | several at once | - | batches of eight |
 //!
-//! A command goes out in the standard set when that can express it, and as a vendor command otherwise: long keys,
-//! keyspace 1, offsets, append, asking for compression, iterators and batches.
+//! A command goes out in the standard set when that can express it, and as a vendor command otherwise: long
+//! keys, keyspace 1, offsets, append, asking for compression, iterators and batches.
 
 mod batch;
 mod command;
@@ -35,9 +35,10 @@ use crate::{Controller, Error, LogRequest, QueueOptions};
 /// Whether to use Samsung's vendor commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VendorCommands {
-    /// When the Commands Supported and Effects log lists all of 81h, 90h, A1h, B1h, B2h and B3h for the namespace's
-    /// command set. The log names opcodes and not what they mean: a device of another vendor that uses the same six
-    /// needs [`VendorCommands::Never`], one of the family that has no such log [`VendorCommands::Always`].
+    /// When the Commands Supported and Effects log lists all of 81h, 90h, A1h, B1h, B2h and B3h for the
+    /// namespace's command set. The log names opcodes and not what they mean: a device of another vendor that
+    /// uses the same six needs [`VendorCommands::Never`], one of the family that has no such log
+    /// [`VendorCommands::Always`].
     #[default]
     Detect,
     /// All of them, whatever the device says about itself.
@@ -51,8 +52,8 @@ pub enum VendorCommands {
 pub struct KvOptions {
     /// Whether to use the vendor commands.
     pub vendor: VendorCommands,
-    /// Where vendor commands name their keyspace. `None` finds out with one vendor Exist on a queue of its own, which
-    /// names namespace 0: that is keyspace 0 to the one kind, and no namespace to the other.
+    /// Where vendor commands name their keyspace. `None` finds out with one vendor Exist on a queue of its
+    /// own, which names namespace 0: that is keyspace 0 to the one kind, and no namespace to the other.
     pub keyspace_field: Option<KeyspaceField>,
 }
 
@@ -64,7 +65,8 @@ struct Vendor {
     batch: bool,
 }
 
-/// What the driver knows of a key-value namespace. A value: it does not follow a format; open it again after one.
+/// What the driver knows of a key-value namespace. A value: it does not follow a format; open it again after
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvNamespace {
     nsid: Nsid,
@@ -95,16 +97,17 @@ impl KvNamespace {
 
     /// Reads what there is to know about an active namespace.
     ///
-    /// A namespace of the NVM Command Set is a key-value namespace when its vendor commands say so: Samsung's first
-    /// devices know no command sets.
+    /// A namespace of the NVM Command Set is a key-value namespace when its vendor commands say so: Samsung's
+    /// first devices know no command sets.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the namespace is not active or has no key-value commands; [`Error::Status`] and
-    /// those of [`Controller::admin`].
+    /// [`Error::Unsupported`] when the namespace is not active or has no key-value commands;
+    /// [`Error::Status`] and those of [`Controller::admin`].
     pub fn open_with(controller: &Controller, nsid: Nsid, options: KvOptions) -> Result<Self, Error> {
         let set = controller.namespace_command_set(nsid)?;
         let vendor = match options.vendor {
-            // They use dwords 4 and 5, and a second pointer for long keys, which the kernel's driver does not pass on.
+            // They use dwords 4 and 5, and a second pointer for long keys, which the kernel's driver does not
+            // pass on.
             VendorCommands::Always if controller.is_kernel() => {
                 return Err(Error::Unsupported(
                     "Samsung's vendor commands cannot be passed through the kernel's driver; a drive taken over with \
@@ -236,7 +239,8 @@ impl KvNamespace {
 }
 
 impl Vendor {
-    /// Asks the Commands Supported and Effects log of a command set. A controller without it has none of the commands.
+    /// Asks the Commands Supported and Effects log of a command set. A controller without it has none of the
+    /// commands.
     fn detect(controller: &Controller, set: u8) -> Result<Self, Error> {
         let request = LogRequest {
             lid: lid::COMMANDS_SUPPORTED,
@@ -280,7 +284,8 @@ impl Controller {
         })
     }
 
-    /// Write amplification in tenths, from the vendor's log page CAh; `None` when the controller does not have that.
+    /// Write amplification in tenths, from the vendor's log page CAh; `None` when the controller does not
+    /// have that.
     ///
     /// # Errors
     /// [`Error::Status`] and those of [`Controller::admin`].
@@ -316,8 +321,8 @@ fn find_keyspace_field(controller: &Controller) -> Result<KeyspaceField, Error> 
     })
 }
 
-/// EDNEK of the Key Value Configuration. Namespaces without the feature are older than the choice: to them it is an
-/// error.
+/// EDNEK of the Key Value Configuration. Namespaces without the feature are older than the choice: to them it
+/// is an error.
 fn reads_delete_as_error(controller: &Controller, nsid: Nsid) -> Result<bool, Error> {
     let feature = admin::GetFeatures { nsid, fid: fid::KEY_VALUE_CONFIGURATION, ..Default::default() };
     match controller.get_feature(feature, 0) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use unvme_bus::{EventFd, lock};
 use unvme_spec::{Sqe, admin};
 
-use super::device::Device;
+use super::device::PcieDevice;
 use super::pace::Pace;
 use super::pair::{Pair, Refused};
 use crate::command::{Completion, FOREIGN_BUFFER, Payload, command_name};
@@ -75,11 +75,11 @@ impl AdminQueue {
     /// Sends a command and waits for its completion, whatever its status.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after `limit`, [`Error::Reset`], [`Error::Gone`], [`Error::Protocol`], [`Error::Bus`],
-    /// [`Error::InvalidArgument`]. The caller decides about a reset.
+    /// [`Error::Timeout`] after `limit`, [`Error::Reset`], [`Error::Gone`], [`Error::Protocol`],
+    /// [`Error::Bus`], [`Error::InvalidArgument`]. The caller decides about a reset.
     pub(crate) fn execute(
         &self,
-        device: &Device,
+        device: &PcieDevice,
         caller: Caller,
         sqe: Sqe,
         payload: Option<Payload>,
@@ -117,7 +117,7 @@ impl AdminQueue {
 
     fn start(
         &self,
-        device: &Device,
+        device: &PcieDevice,
         caller: Caller,
         sqe: Sqe,
         mut payload: Option<Payload>,
@@ -159,12 +159,12 @@ impl AdminQueue {
         }
     }
 
-    /// Sends a command of a process the drive is shared with, data pointers and all, without waiting; `None` while there is
-    /// no room for it. The token is for [`AdminQueue::collect`] or [`AdminQueue::abandon`].
+    /// Sends a command of a process the drive is shared with, data pointers and all, without waiting; `None`
+    /// while there is no room for it. The token is for [`AdminQueue::collect`] or [`AdminQueue::abandon`].
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::Protocol`], [`Error::Bus`]. The caller decides about a reset.
-    pub(crate) fn forward(&self, device: &Device, sqe: Sqe) -> Result<Option<u64>, Error> {
+    pub(crate) fn forward(&self, device: &PcieDevice, sqe: Sqe) -> Result<Option<u64>, Error> {
         let mut state = self.lock();
         match &state.gate {
             Gate::Closed(reason) => return Err(Error::Gone { reason: reason.clone() }),
@@ -185,7 +185,7 @@ impl AdminQueue {
     ///
     /// # Errors
     /// As [`AdminQueue::forward`].
-    pub(crate) fn collect(&self, device: &Device, token: u64) -> Result<Option<Completion>, Error> {
+    pub(crate) fn collect(&self, device: &PcieDevice, token: u64) -> Result<Option<Completion>, Error> {
         let mut state = self.lock();
         let drained = state.drain(device);
         match state.mail.take(token) {
@@ -204,12 +204,12 @@ impl AdminQueue {
         self.lock().mail.events_count()
     }
 
-    /// The results of the events from number `first` on, each with its number; those long past are forgotten. The requests
-    /// of the events are sent again, so that there are more even when the holder asks for none.
+    /// The results of the events from number `first` on, each with its number; those long past are forgotten.
+    /// The requests of the events are sent again, so that there are more even when the holder asks for none.
     ///
     /// # Errors
     /// As [`AdminQueue::forward`].
-    pub(crate) fn events_since(&self, device: &Device, first: u64) -> Result<Vec<(u64, u64)>, Error> {
+    pub(crate) fn events_since(&self, device: &PcieDevice, first: u64) -> Result<Vec<(u64, u64)>, Error> {
         let mut state = self.lock();
         if state.gate != Gate::Open {
             return Ok(Vec::new());
@@ -257,7 +257,7 @@ impl AdminQueue {
     }
 
     /// The events that have arrived; their requests are sent again.
-    pub(crate) fn take_events(&self, device: &Device) -> Result<Vec<Event>, Error> {
+    pub(crate) fn take_events(&self, device: &PcieDevice) -> Result<Vec<Event>, Error> {
         let mut state = self.lock();
         if let Gate::Closed(reason) = &state.gate {
             let reason = reason.clone();
@@ -274,14 +274,15 @@ impl AdminQueue {
 }
 
 impl State {
-    /// True when the controller will not answer: it is not enabled, and not because it is being reset here, which ends the
-    /// command. A reset closes the gate before it touches the controller, and the caller holds the lock of both.
-    fn is_orphaned(&self, device: &Device, caller: Caller) -> bool {
+    /// True when the controller will not answer: it is not enabled, and not because it is being reset here,
+    /// which ends the command. A reset closes the gate before it touches the controller, and the caller holds
+    /// the lock of both.
+    fn is_orphaned(&self, device: &PcieDevice, caller: Caller) -> bool {
         (caller == Caller::BringUp || self.gate == Gate::Open) && device.has_lost_enable()
     }
 
     /// Takes what has completed off the ring and gives it to whom it belongs.
-    fn drain(&mut self, device: &Device) -> Result<(), Error> {
+    fn drain(&mut self, device: &PcieDevice) -> Result<(), Error> {
         device.advance(self.pair.qid());
         while let Some(completion) = self.pair.pop() {
             self.mail.deliver(completion);

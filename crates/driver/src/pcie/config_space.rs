@@ -20,7 +20,8 @@ const CLASS_NVME: [u8; 3] = [0x02, 0x08, 0x01];
 const CAPABILITY_MSI_X: u8 = 0x11;
 const MSI_X_ENABLE: u16 = 1 << 15;
 const MSI_X_FUNCTION_MASK: u16 = 1 << 14;
-/// As many capabilities as fit between the header and the end of the first 256 bytes: a list that is longer is a loop.
+/// As many capabilities as fit between the header and the end of the first 256 bytes: a list that is longer
+/// is a loop.
 const CAPABILITIES_MAX: usize = 48;
 
 fn read16(function: &dyn Function, offset: usize) -> Result<u16, Error> {
@@ -42,8 +43,9 @@ pub(crate) fn check_class(function: &dyn Function) -> Result<(), Error> {
     )))
 }
 
-/// Lets the function decode its BARs. It reaches memory only after [`enable`]: a controller that a killed process left
-/// enabled still has the queues and commands of that process, whose memory may be somebody else's by now.
+/// Lets the function decode its BARs. It reaches memory only after [`enable`]: a controller that a killed
+/// process left enabled still has the queues and commands of that process, whose memory may be somebody
+/// else's by now.
 pub(crate) fn enable_registers(function: &dyn Function) -> Result<(), Error> {
     switch_on(function, COMMAND_MEMORY_SPACE | COMMAND_INTERRUPT_DISABLE)
 }

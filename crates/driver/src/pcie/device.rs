@@ -38,7 +38,7 @@ pub(crate) struct Facts {
     pub(crate) shutdown_limit: Duration,
 }
 
-pub(crate) struct Device {
+pub(crate) struct PcieDevice {
     /// The epoch is odd from when the device forgets its queues until it can have new ones.
     pub(crate) base: Base,
     pub(crate) function: Arc<dyn Function>,
@@ -53,7 +53,7 @@ pub(crate) struct Device {
     profile: AtomicU32,
 }
 
-impl Device {
+impl PcieDevice {
     /// Finds the registers and makes the admin queue; the controller is not touched yet.
     pub(crate) fn new(function: Arc<dyn Function>, options: ControllerOptions) -> Result<Self, Error> {
         options.check()?;
@@ -115,8 +115,8 @@ impl Device {
         }
     }
 
-    /// What the `rounds`th look at a host-driven device is followed by: its clock moves, as time does for whoever waits, and
-    /// every so often it may work on all its queues, not just on the one waited for.
+    /// What the `rounds`th look at a host-driven device is followed by: its clock moves, as time does for
+    /// whoever waits, and every so often it may work on all its queues, not just on the one waited for.
     pub(crate) fn work(&self, rounds: u32) {
         self.clock().advance(Duration::from_micros(1 << (rounds / 1024).min(10)));
         if rounds.is_multiple_of(ROUNDS_TO_ADVANCE_ALL) {
@@ -164,8 +164,8 @@ impl Device {
         }
     }
 
-    /// Sends an admin command and waits for its completion, whatever its status. A controller that does not answer is
-    /// reset.
+    /// Sends an admin command and waits for its completion, whatever its status. A controller that does not
+    /// answer is reset.
     pub(crate) fn admin(&self, sqe: Sqe, payload: Option<Payload>) -> Result<Completion, Error> {
         self.admin_within(self.base.options.admin_timeout, sqe, payload)
     }
@@ -188,8 +188,8 @@ impl Device {
         Ok(completion)
     }
 
-    /// Asks the controller to end a command; whether it did shows in the command's own completion. A controller that
-    /// does not answer within `grace` would be reset then anyway, for the command.
+    /// Asks the controller to end a command; whether it did shows in the command's own completion. A
+    /// controller that does not answer within `grace` would be reset then anyway, for the command.
     pub(crate) fn abort(&self, sqid: Qid, cid: Cid, grace: Duration) -> Result<(), Error> {
         let limit = grace.min(self.base.options.admin_timeout);
         let completion = self.admin_within(limit, admin::Command::Abort { sqid, cid }.encode(), None)?;
@@ -211,8 +211,8 @@ impl Device {
         doorbell(&self.registers, self.cap, qid, Side::Completion)
     }
 
-    /// Takes the first free queue identifier from `first` on and, when asked, an interrupt vector of its own: a vector that
-    /// two queues share could be drained by one while the other is about to sleep on it.
+    /// Takes the first free queue identifier from `first` on and, when asked, an interrupt vector of its own:
+    /// a vector that two queues share could be drained by one while the other is about to sleep on it.
     pub(crate) fn take_queue(&self, first: Qid, with_vector: bool) -> Result<(Qid, Option<u16>), Error> {
         let Some(qid) = self.base.take_queue(first) else {
             let most = self.base.queues_max();
@@ -236,7 +236,7 @@ impl Device {
         })
     }
 
-    /// Gives back what [`Device::take_queue`] took.
+    /// Gives back what [`PcieDevice::take_queue`] took.
     pub(crate) fn return_queue(&self, qid: Qid, vector: Option<u16>) {
         self.base.return_queue(qid);
         if let Some(vector) = vector {
@@ -249,7 +249,7 @@ impl Device {
         self.vectors.take(0).map(|vector| vector as u16)
     }
 
-    /// Gives back what [`Device::claim_vector`] took.
+    /// Gives back what [`PcieDevice::claim_vector`] took.
     pub(crate) fn return_vector(&self, vector: u16) {
         self.vectors.give_back(vector.into());
     }
@@ -276,7 +276,7 @@ impl Device {
     }
 }
 
-impl Drop for Device {
+impl Drop for PcieDevice {
     fn drop(&mut self) {
         self.shut_down();
     }

@@ -1,4 +1,5 @@
-//! Data pointers: PRP entries and lists, SGL descriptors (Base 4.3). Arithmetic alone; nothing here touches memory.
+//! Data pointers: PRP entries and lists, SGL descriptors (Base 4.3). Arithmetic alone; nothing here touches
+//! memory.
 
 use unvme_bus::mem::PAGE_BYTES;
 use unvme_spec::{prp, sgl};
@@ -30,8 +31,8 @@ pub(crate) fn prp(iova: u64, bytes: u64, list_iova: u64) -> Prp {
     }
 }
 
-/// Consecutive words of the PRP list of a transfer that [`prp()`] said has one. The last word of a page that does not
-/// end the list is the address of the next page (Base 4.3.1).
+/// Consecutive words of the PRP list of a transfer that [`prp()`] said has one. The last word of a page that
+/// does not end the list is the address of the next page (Base 4.3.1).
 pub(crate) fn list(iova: u64, bytes: u64, list_iova: u64) -> impl Iterator<Item = u64> {
     let (first_page, offset) = prp::split(iova, PAGE);
     let mut left = prp::pages(offset, bytes, PAGE) - 1;

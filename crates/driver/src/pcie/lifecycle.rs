@@ -12,7 +12,7 @@ use unvme_spec::{Qid, Sqe, Status, admin};
 use zerocopy::FromBytes;
 
 use super::config_space;
-use super::device::Device;
+use super::device::PcieDevice;
 use super::pace::Pace;
 use crate::Error;
 use crate::bring_up::{
@@ -21,7 +21,8 @@ use crate::bring_up::{
 };
 use crate::command::{Payload, command_name};
 
-/// Time for a thread that has decided to store a doorbell to do it, also one that loses its processor in between.
+/// Time for a thread that has decided to store a doorbell to do it, also one that loses its processor in
+/// between.
 const DOORBELL_GRACE: Duration = Duration::from_millis(1);
 
 /// Where a controller stands. The lock around it serialises resets.
@@ -58,9 +59,10 @@ struct Stop {
     outcome: Result<(), Error>,
 }
 
-impl Device {
+impl PcieDevice {
     pub(crate) fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
-        // A panic while resetting leaves `failed` and `stopped` as they were: a device in doubt is not trusted more.
+        // A panic while resetting leaves `failed` and `stopped` as they were: a device in doubt is not
+        // trusted more.
         lock(&self.lifecycle)
     }
 
@@ -92,9 +94,9 @@ impl Device {
         }
     }
 
-    /// Keeps the owners of queues away from their doorbells, which mean nothing to a controller without queues: whoever
-    /// sees the epoch change waits for the lifecycle lock, which the caller holds. One who had looked just before has time to
-    /// store its doorbell.
+    /// Keeps the owners of queues away from their doorbells, which mean nothing to a controller without
+    /// queues: whoever sees the epoch change waits for the lifecycle lock, which the caller holds. One who
+    /// had looked just before has time to store its doorbell.
     fn hold_queues(&self) {
         // Release: as in `conclude`. Odd while queues are held.
         if self.base.epoch().is_multiple_of(2) {
@@ -154,8 +156,8 @@ impl Device {
         let cc = Cc::from_bits(self.registers.read32(regs::offset::CC)?);
         let csts = self.status()?;
         if cc.en() && !csts.rdy() && !csts.cfs() {
-            // EN must not be cleared before RDY has followed it (Base 3.1.4.5); a controller that never gets there is
-            // disabled all the same.
+            // EN must not be cleared before RDY has followed it (Base 3.1.4.5); a controller that never gets
+            // there is disabled all the same.
             let _ = self.wait_ready(true, limit);
         }
         if cc.en() {
@@ -235,8 +237,8 @@ impl Device {
     }
 
     fn request_queues(&self) -> Result<(), Error> {
-        // After a reset the same number is asked for as was granted before: queues re-create themselves under their
-        // old identifiers.
+        // After a reset the same number is asked for as was granted before: queues re-create themselves under
+        // their old identifiers.
         let wanted = match self.base.queues_max() {
             0 => self.base.options.io_queues.clamp(1, IO_QUEUES_MAX),
             granted => granted as u16,
@@ -246,8 +248,8 @@ impl Device {
         Ok(())
     }
 
-    /// Asks for health warnings, and for the notices among those offered that say what to read again. A controller that
-    /// refuses keeps its own choice.
+    /// Asks for health warnings, and for the notices among those offered that say what to read again. A
+    /// controller that refuses keeps its own choice.
     fn configure_events(&self, identify: &IdentifyController) {
         if let Err(e) = self.bring_up_command(events_request(identify), None) {
             tracing::warn!(error = %e, "asynchronous event configuration");
@@ -262,9 +264,10 @@ impl Device {
         Ok(Csts::from_bits(raw))
     }
 
-    /// True when the controller is not enabled any more although nobody here has disabled it: a function level reset from
-    /// outside (`/sys/bus/pci/devices/.../reset`). It has forgotten all queues. The caller knows that no reset is under way
-    /// here. Registers that take a message to another process are not looked at: that process says when it goes.
+    /// True when the controller is not enabled any more although nobody here has disabled it: a function
+    /// level reset from outside (`/sys/bus/pci/devices/.../reset`). It has forgotten all queues. The caller
+    /// knows that no reset is under way here. Registers that take a message to another process are not looked
+    /// at: that process says when it goes.
     pub(crate) fn has_lost_enable(&self) -> bool {
         let is_near = self.host_driven || self.registers.is_mapped(regs::offset::CSTS);
         // All ones: it is still being reset, or it is gone, which `Function::is_gone` tells.
@@ -303,8 +306,8 @@ impl Device {
             false
         } else {
             if failed {
-                // It had stopped, and bringing it up again failed: it may have been enabled by then, with the admin
-                // queue's addresses and commands that were never answered.
+                // It had stopped, and bringing it up again failed: it may have been enabled by then, with the
+                // admin queue's addresses and commands that were never answered.
                 tracing::debug!("the controller was started halfway: it is stopped again");
             } else if let Err(e) = self.notify_shutdown() {
                 tracing::debug!(error = %e, "shut the controller down");
@@ -354,7 +357,8 @@ impl Device {
         Ok(self.registers.write32(regs::offset::CSTS, Csts::new().with_nssro(true).into_bits())?)
     }
 
-    /// True when the device is known to have stopped since `epoch`: what it was given then is the host's again.
+    /// True when the device is known to have stopped since `epoch`: what it was given then is the host's
+    /// again.
     pub(crate) fn has_stopped_since(&self, epoch: u64) -> bool {
         let life = self.lifecycle();
         self.base.epoch() != epoch && life.stopped
@@ -392,8 +396,8 @@ impl Device {
         })
     }
 
-    /// Deletes a submission queue and its completion queue on the device; then it does not touch their memory, nor that
-    /// of their commands, any more. Queues that are not there are as good as deleted.
+    /// Deletes a submission queue and its completion queue on the device; then it does not touch their
+    /// memory, nor that of their commands, any more. Queues that are not there are as good as deleted.
     pub(crate) fn delete_pair(&self, qid: Qid) -> Result<(), Error> {
         for command in [admin::Command::DeleteIoSq { qid }, admin::Command::DeleteIoCq { qid }] {
             let sqe = command.encode();

@@ -17,6 +17,6 @@ mod pace;
 mod pair;
 mod ring;
 
-pub(crate) use device::Device;
+pub(crate) use device::PcieDevice;
 pub(crate) use pace::Pace;
 pub use ring::{Advancer, Ring};

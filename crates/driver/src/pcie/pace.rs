@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use unvme_bus::EventFd;
 
-use super::device::Device;
+use super::device::PcieDevice;
 use crate::Error;
 
 /// Rounds of looking before the first sleep.
@@ -13,14 +13,14 @@ const SPINS: u32 = 200;
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 /// One wait with a limit.
 pub(crate) struct Pace<'a> {
-    device: &'a Device,
+    device: &'a PcieDevice,
     started: u64,
     limit: Duration,
     rounds: u32,
 }
 
 impl<'a> Pace<'a> {
-    pub(crate) fn new(device: &'a Device, limit: Duration) -> Self {
+    pub(crate) fn new(device: &'a PcieDevice, limit: Duration) -> Self {
         Self { device, started: device.clock().now(), limit, rounds: 0 }
     }
 
@@ -37,8 +37,8 @@ impl<'a> Pace<'a> {
         Error::Timeout { what: what.into(), milliseconds: self.limit.as_millis() as u64 }
     }
 
-    /// Looks again soon: at once, or after a sleep that `interrupt` cuts short. A virtual clock moves, as time does
-    /// for whoever waits.
+    /// Looks again soon: at once, or after a sleep that `interrupt` cuts short. A virtual clock moves, as
+    /// time does for whoever waits.
     pub(crate) fn pause(&mut self, interrupt: Option<&EventFd>) {
         self.rounds = self.rounds.saturating_add(1);
         if self.device.host_driven {

@@ -1,5 +1,5 @@
-//! Mechanics of one submission and one completion queue: entries, slots, doorbells. Which controller they belong to,
-//! and what to do when it misbehaves, is decided above.
+//! Mechanics of one submission and one completion queue: entries, slots, doorbells. Which controller they
+//! belong to, and what to do when it misbehaves, is decided above.
 
 use std::sync::atomic::Ordering;
 
@@ -14,21 +14,22 @@ use crate::options::DataPointers;
 const SQE_BYTES: usize = size_of::<Sqe>();
 const CQE_BYTES: usize = size_of::<Cqe>();
 
-/// Command identifier: slot index in bits 11:0, count of reuse in bits 15:12. Slots number at most 4095, so FFFFh, which
-/// the specification reserves for "no command", never occurs.
+/// Command identifier: slot index in bits 11:0, count of reuse in bits 15:12. Slots number at most 4095, so
+/// FFFFh, which the specification reserves for "no command", never occurs.
 const INDEX_MASK: u16 = 0x0fff;
 const GENERATION_ONE: u16 = 0x1000;
 /// In a slot's tag: the device has the command.
 const BUSY: u32 = 1 << 16;
 /// In a slot's tag: a reset ended the command and its owner has not been told yet.
 const ABORTED: u32 = 1 << 17;
-/// Transfers up to this length have their PRP list in memory of the slot. One page; those that are longer take a list from
-/// the pool, and time enough to hide that.
+/// Transfers up to this length have their PRP list in memory of the slot. One page; those that are longer
+/// take a list from the pool, and time enough to hide that.
 const SLOT_LIST_BYTES: u64 = 2 << 20;
 /// Memory for a long key in each slot. A divisor of the page: a key never crosses one.
 const KEY_BYTES: usize = 256;
-/// Completions that may be taken before the device is told, on a queue that is polled. Each doorbell is a write across the
-/// bus, or an exit of a virtual machine; this many more entries make it one in as many completions.
+/// Completions that may be taken before the device is told, on a queue that is polled. Each doorbell is a
+/// write across the bus, or an exit of a virtual machine; this many more entries make it one in as many
+/// completions.
 pub(crate) const CQ_SLACK: u32 = 63;
 /// End of the list of free slots.
 const NONE: u32 = u32::MAX;
@@ -51,9 +52,9 @@ pub(crate) struct PairConfig {
     pub(crate) qid: Qid,
     /// Commands that can be outstanding, 1 to [`crate::DEPTH_MAX`].
     pub(crate) depth: u16,
-    /// Completions that may be taken before the device is told: the completion queue has that many more entries. 0 for a
-    /// queue with interrupts, as a controller may keep the next message back while entries are not acknowledged (PCIe
-    /// Transport, interrupts).
+    /// Completions that may be taken before the device is told: the completion queue has that many more
+    /// entries. 0 for a queue with interrupts, as a controller may keep the next message back while entries
+    /// are not acknowledged (PCIe Transport, interrupts).
     pub(crate) cq_slack: u32,
     /// Longest transfer in bytes.
     pub(crate) transfer_bytes_max: usize,
@@ -225,9 +226,9 @@ impl Pair {
 
     /// Writes an entry; the device is told by [`Pair::ring`].
     ///
-    /// Always inlined, here and in the callers, and no reference to the entry is handed on: then it is put together in
-    /// registers. As a value in memory its narrow fields are written just before they are read back as 64-bit words,
-    /// which stalls for as long as the rest of the submission takes.
+    /// Always inlined, here and in the callers, and no reference to the entry is handed on: then it is put
+    /// together in registers. As a value in memory its narrow fields are written just before they are read
+    /// back as 64-bit words, which stalls for as long as the rest of the submission takes.
     #[inline(always)]
     pub(crate) fn submit(
         &mut self,
@@ -348,8 +349,8 @@ impl Pair {
         Some(DataPointer { dptr: [prp.dptr[0], list_iova], is_sgl: false })
     }
 
-    /// Memory for the PRP list of a command in slot `index`, which is free. Lists of commands that have ended go back to
-    /// the pool here: completions, which are many, do not look for them.
+    /// Memory for the PRP list of a command in slot `index`, which is free. Lists of commands that have ended
+    /// go back to the pool here: completions, which are many, do not look for them.
     fn far_list(&mut self, index: u32, bytes: usize) -> Option<&DmaBuf> {
         let slots = &self.slots;
         self.far_lists.retain(|list| {
@@ -372,8 +373,8 @@ impl Pair {
 
     /// True when more completions have been taken than the slack, and [`Pair::acknowledge`] is due.
     ///
-    /// Until then every outstanding command has a place: what is outstanding and what is not acknowledged are together at
-    /// most the entries less one. The device never finds the completion queue full.
+    /// Until then every outstanding command has a place: what is outstanding and what is not acknowledged are
+    /// together at most the entries less one. The device never finds the completion queue full.
     #[inline]
     pub(crate) fn owes_head(&self) -> bool {
         // Never a whole round: nothing is submitted while completions are taken.
@@ -396,16 +397,16 @@ impl Pair {
         entry.phase() == self.phase || self.aborted != 0
     }
 
-    /// Takes the next completion. An entry that belongs to no outstanding command stays where it is and is reported by
-    /// [`Pair::violation`].
+    /// Takes the next completion. An entry that belongs to no outstanding command stays where it is and is
+    /// reported by [`Pair::violation`].
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<Completion> {
         if self.aborted != 0 {
             return self.pop_aborted();
         }
         let offset = self.head as usize * CQE_BYTES;
-        // Acquire: pairs with the device's Release store of the word that holds the phase tag; the other word and the
-        // data were written before it.
+        // Acquire: pairs with the device's Release store of the word that holds the phase tag; the other word
+        // and the data were written before it.
         let [low, high] = self.cq.words::<2>(offset);
         let high = high.load(Ordering::Acquire);
         let tagged: Cqe = zerocopy::transmute!([0, high]);
@@ -466,8 +467,9 @@ impl Pair {
         self.violation.take()
     }
 
-    /// Ends every outstanding command. With `stopped` the device is known not to touch memory any more and buffers go
-    /// back with the completions; otherwise they are leaked, as memory that a device may still write is nobody else's.
+    /// Ends every outstanding command. With `stopped` the device is known not to touch memory any more and
+    /// buffers go back with the completions; otherwise they are leaked, as memory that a device may still
+    /// write is nobody else's.
     pub(crate) fn abort_all(&mut self, stopped: bool) {
         for slot in self.slots.iter_mut().filter(|slot| slot.tag & BUSY != 0) {
             slot.tag = slot.tag & !BUSY | ABORTED;
@@ -478,8 +480,8 @@ impl Pair {
         }
     }
 
-    /// Empties both queues, for a device that has forgotten them. Commands that were ended keep their slots until they
-    /// are popped.
+    /// Empties both queues, for a device that has forgotten them. Commands that were ended keep their slots
+    /// until they are popped.
     pub(crate) fn restart(&mut self) {
         self.cq.fill(0, self.cq_entries as usize * CQE_BYTES, 0);
         (self.tail, self.tail_rung, self.head, self.head_rung) = (0, 0, 0, 0);

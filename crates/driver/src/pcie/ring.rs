@@ -8,7 +8,7 @@ use unvme_bus::{Clock, DmaBuf, EventFd, Function};
 use unvme_spec::{Cid, Qid, Sqe, Status};
 
 use super::admin_queue::Caller;
-use super::device::Device;
+use super::device::PcieDevice;
 use super::lifecycle::{Lifecycle, PairRequest};
 use super::pair::{CQ_SLACK, Pair, PairConfig, Refused};
 use crate::Error;
@@ -32,7 +32,7 @@ pub struct Ring {
     gate: u64,
     waiter: Waiter,
     function: Arc<dyn Function>,
-    device: Arc<Device>,
+    device: Arc<PcieDevice>,
     /// The last epoch this pair has taken notice of.
     joined: u64,
     /// The device may have the pair's addresses.
@@ -41,7 +41,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    pub(crate) fn create(device: &Arc<Device>, options: &QueueOptions) -> Result<Self, Error> {
+    pub(crate) fn create(device: &Arc<PcieDevice>, options: &QueueOptions) -> Result<Self, Error> {
         let (facts, limits) = (device.facts()?, device.base.limits());
         let depth_max = limits.depth_max;
         if options.depth == 0 || options.depth > depth_max {
@@ -69,8 +69,8 @@ impl Ring {
                     let why = installed.as_ref().err().map(ToString::to_string).unwrap_or_default();
                     device.reset_since(ring.joined, &why)?;
                 }
-                // On a controller that several hosts share, another one has it. The identifier is free again, here, when
-                // the ring is dropped; the next one is tried.
+                // On a controller that several hosts share, another one has it. The identifier is free again,
+                // here, when the ring is dropped; the next one is tried.
                 Err(e) if e.status().is_some_and(|s| s.kind() == Status::INVALID_QUEUE_IDENTIFIER) => {
                     first = Qid(qid.0 + 1);
                     continue;
@@ -81,8 +81,8 @@ impl Ring {
         }
     }
 
-    /// Creates the queues on the device, which does not have them. The caller holds the lifecycle lock, so that no reset
-    /// comes between.
+    /// Creates the queues on the device, which does not have them. The caller holds the lifecycle lock, so
+    /// that no reset comes between.
     fn install(&mut self, life: &Lifecycle) -> Result<(), Error> {
         let device = Arc::clone(&self.device);
         self.joined = device.base.epoch();
@@ -99,14 +99,15 @@ impl Ring {
         });
         match &created {
             Ok(()) => self.gate = self.joined,
-            // A refusal leaves nothing on the device; after silence only a reset tells, which `drop` looks for.
+            // A refusal leaves nothing on the device; after silence only a reset tells, which `drop` looks
+            // for.
             Err(e) => self.on_device = e.status().is_none(),
         }
         created
     }
 
     fn make(
-        device: &Arc<Device>,
+        device: &Arc<PcieDevice>,
         options: &QueueOptions,
         qid: Qid,
         vector: Option<u16>,
@@ -393,7 +394,8 @@ impl Wait for Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // While the device may reach the pair's memory, or that of its commands, neither goes back to the pool.
+        // While the device may reach the pair's memory, or that of its commands, neither goes back to the
+        // pool.
         let removed = !self.on_device
             || self.device.delete_pair(self.waiter.id).is_ok()
             || self.device.has_stopped_since(self.joined);
@@ -411,8 +413,8 @@ impl Drop for Ring {
     }
 }
 
-/// Lets a host-driven device work on one queue, from any thread and while the queue is in use. It keeps the function, and
-/// not the queue: after that has gone it does nothing.
+/// Lets a host-driven device work on one queue, from any thread and while the queue is in use. It keeps the
+/// function, and not the queue: after that has gone it does nothing.
 #[derive(Clone)]
 pub struct Advancer {
     function: Arc<dyn Function>,

@@ -19,7 +19,7 @@ use unvme_spec::{Cqe, Sqe, Status};
 
 use super::queues::Queues;
 use super::rings::is_mapped;
-use crate::pcie::Device;
+use crate::pcie::PcieDevice;
 
 /// Asynchronous Event Requests a client may have outstanding.
 const EVENT_REQUESTS_MAX: usize = 16;
@@ -43,7 +43,7 @@ pub(super) enum Effect {
 }
 
 /// What becomes of a command.
-pub(super) enum Fate {
+pub(super) enum Action {
     /// It is answered here.
     Answer(Status, u64),
     /// It waits for an event.
@@ -53,8 +53,8 @@ pub(super) enum Fate {
 }
 
 /// What a decision depends on, and may change.
-pub(super) struct Desk<'a> {
-    pub(super) device: &'a Device,
+pub(super) struct Context<'a> {
+    pub(super) device: &'a PcieDevice,
     pub(super) view: &'a View,
     pub(super) queues: &'a mut Queues,
     /// Asynchronous Event Requests that are held.
@@ -63,54 +63,54 @@ pub(super) struct Desk<'a> {
     pub(super) events: &'a mut u32,
 }
 
-impl Desk<'_> {
+impl Context<'_> {
     /// Decides about one command.
-    pub(super) fn decide(&mut self, sqe: Sqe) -> Fate {
+    pub(super) fn decide(&mut self, sqe: Sqe) -> Action {
         let outcome = match Command::parse(&sqe) {
             Command::CreateIoCq(create) => self.create_completion(sqe, &create),
             Command::CreateIoSq(create) => self.create_submission(sqe, &create),
             Command::DeleteIoCq { qid } => self
                 .queues
                 .remove(qid, true)
-                .map(|()| Fate::Forward(sqe, Effect::Deleted { qid: qid.0, is_completion: true })),
+                .map(|()| Action::Forward(sqe, Effect::Deleted { qid: qid.0, is_completion: true })),
             Command::DeleteIoSq { qid } => self
                 .queues
                 .remove(qid, false)
-                .map(|()| Fate::Forward(sqe, Effect::Deleted { qid: qid.0, is_completion: false })),
+                .map(|()| Action::Forward(sqe, Effect::Deleted { qid: qid.0, is_completion: false })),
             Command::AsyncEventRequest if self.held >= EVENT_REQUESTS_MAX => Err(Status::AER_LIMIT_EXCEEDED),
-            Command::AsyncEventRequest => Ok(Fate::Hold),
+            Command::AsyncEventRequest => Ok(Action::Hold),
             // Admin commands travel under identifiers of the holder, and other queues are not the client's.
             Command::Abort { sqid, .. } if !self.queues.has_submission(sqid) => {
-                Ok(Fate::Answer(Status::SUCCESS, NOT_ABORTED))
+                Ok(Action::Answer(Status::SUCCESS, NOT_ABORTED))
             }
             Command::SetFeatures(set) => Ok(self.set_features(sqe, &set)),
             Command::GetFeatures(get)
                 if get.fid == fid::ASYNC_EVENT_CONFIGURATION && get.select == Select::Current =>
             {
-                Ok(Fate::Answer(Status::SUCCESS, u64::from(*self.events)))
+                Ok(Action::Answer(Status::SUCCESS, u64::from(*self.events)))
             }
-            Command::KeepAlive => Ok(Fate::Answer(Status::SUCCESS, 0)),
+            Command::KeepAlive => Ok(Action::Answer(Status::SUCCESS, 0)),
             Command::Unknown(
                 opcode::DOORBELL_BUFFER_CONFIG | opcode::VIRTUALIZATION_MANAGEMENT | opcode::FABRICS,
             ) => Err(Status::INVALID_OPCODE),
-            _ => Ok(Fate::Forward(sqe, Effect::None)),
+            _ => Ok(Action::Forward(sqe, Effect::None)),
         };
-        outcome.unwrap_or_else(|status| Fate::Answer(status.with_do_not_retry(), 0))
+        outcome.unwrap_or_else(|status| Action::Answer(status.with_do_not_retry(), 0))
     }
 
-    fn create_completion(&mut self, sqe: Sqe, create: &CreateIoCq) -> Result<Fate, Status> {
+    fn create_completion(&mut self, sqe: Sqe, create: &CreateIoCq) -> Result<Action, Status> {
         self.check_queue(&sqe, create.contiguous, create.size, size_of::<Cqe>(), Direction::Write)?;
         let vector = self.queues.add_completion(create.qid, create.size, create.interrupt)?;
         // The same command with the drive's vector in place of the client's.
         let rewritten = Command::CreateIoCq(CreateIoCq { interrupt: vector, ..*create }).encode();
         let sqe = Sqe { cdw10: rewritten.cdw10, cdw11: rewritten.cdw11, ..sqe };
-        Ok(Fate::Forward(sqe, Effect::Created { qid: create.qid.0, is_completion: true }))
+        Ok(Action::Forward(sqe, Effect::Created { qid: create.qid.0, is_completion: true }))
     }
 
-    fn create_submission(&mut self, sqe: Sqe, create: &CreateIoSq) -> Result<Fate, Status> {
+    fn create_submission(&mut self, sqe: Sqe, create: &CreateIoSq) -> Result<Action, Status> {
         self.check_queue(&sqe, create.contiguous, create.size, size_of::<Sqe>(), Direction::Read)?;
         self.queues.add_submission(create.qid, create.size, create.cqid)?;
-        Ok(Fate::Forward(sqe, Effect::Created { qid: create.qid.0, is_completion: false }))
+        Ok(Action::Forward(sqe, Effect::Created { qid: create.qid.0, is_completion: false }))
     }
 
     /// A queue is one range of the client's memory: the drive would write completions wherever it is told.
@@ -137,22 +137,22 @@ impl Desk<'_> {
         Ok(())
     }
 
-    fn set_features(&mut self, sqe: Sqe, set: &SetFeatures) -> Fate {
-        let refused = Fate::Answer(Status::FEATURE_NOT_CHANGEABLE.with_do_not_retry(), 0);
+    fn set_features(&mut self, sqe: Sqe, set: &SetFeatures) -> Action {
+        let refused = Action::Answer(Status::FEATURE_NOT_CHANGEABLE.with_do_not_retry(), 0);
         match set.fid {
             fid::NUMBER_OF_QUEUES => {
                 // All identifiers the drive has: which of them are free shows when queues are created.
                 let all = u16::try_from(self.device.base.queues_max()).unwrap_or(u16::MAX);
                 let all_z = all.saturating_sub(1);
                 let granted = NumberOfQueues::new().with_submission_z(all_z).with_completion_z(all_z);
-                Fate::Answer(Status::SUCCESS, u64::from(granted.into_bits()))
+                Action::Answer(Status::SUCCESS, u64::from(granted.into_bits()))
             }
             fid::ASYNC_EVENT_CONFIGURATION => {
                 *self.events = set.cdw11;
-                Fate::Answer(Status::SUCCESS, 0)
+                Action::Answer(Status::SUCCESS, 0)
             }
             fid::IO_COMMAND_SET_PROFILE if set.cdw11 == self.device.profile() => {
-                Fate::Answer(Status::SUCCESS, 0)
+                Action::Answer(Status::SUCCESS, 0)
             }
             fid::IO_COMMAND_SET_PROFILE
             | fid::INTERRUPT_COALESCING
@@ -160,7 +160,7 @@ impl Desk<'_> {
             | fid::HOST_MEMORY_BUFFER
             | fid::KEEP_ALIVE_TIMER
             | fid::HOST_BEHAVIOR_SUPPORT => refused,
-            _ => Fate::Forward(sqe, Effect::None),
+            _ => Action::Forward(sqe, Effect::None),
         }
     }
 }

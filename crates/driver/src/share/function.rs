@@ -16,8 +16,8 @@ use super::queues::Queues;
 use super::registers::{Registers, Written};
 use super::state::State;
 use crate::Error;
-use crate::pcie::Device;
 use crate::pcie::Pace;
+use crate::pcie::PcieDevice;
 
 /// Offset of the doorbells in BAR 0.
 const DOORBELLS: usize = regs::offset::DOORBELLS as usize;
@@ -27,9 +27,10 @@ const VECTOR_BYTES: usize = 16;
 /// A drive as one of several processes sees it; its registers and admin queue are emulated,
 /// its I/O queues are the drive's.
 ///
-/// It works in [`Function::advance`] alone. When the drive is reset by its holder, or is gone, this function is gone.
+/// It works in [`Function::advance`] alone. When the drive is reset by its holder, or is gone, this function
+/// is gone.
 pub struct SharedController {
-    device: Arc<Device>,
+    device: Arc<PcieDevice>,
     /// The drive's epoch in which it has the client's queues.
     epoch: u64,
     bar: BarLayout,
@@ -37,8 +38,8 @@ pub struct SharedController {
     config: Mutex<ConfigSpace>,
     memory: AddressSpace,
     state: Mutex<State>,
-    /// Messages that wait for the state. Whoever lets this work stays away meanwhile: it takes the lock again so soon after
-    /// giving it back that others would wait for long.
+    /// Messages that wait for the state. Whoever lets this work stays away meanwhile: it takes the lock again
+    /// so soon after giving it back that others would wait for long.
     waiting: AtomicUsize,
     gone: AtomicBool,
     /// Last, so that the window is free when everything else is.
@@ -49,7 +50,8 @@ impl SharedController {
     pub(super) fn new(lease: Lease) -> Result<Self, Error> {
         let device = Arc::clone(lease.controller().pci_device()?);
         let epoch = {
-            // While this is held no reset is under way: whatever the last owner of the window had given the drive is forgotten.
+            // While this is held no reset is under way: whatever the last owner of the window had given the
+            // drive is forgotten.
             let life = device.lifecycle();
             life.check()?;
             device.base.epoch()
@@ -114,8 +116,8 @@ impl SharedController {
         }
         self.gone.store(true, Ordering::Release);
         if !state.lost {
-            // A reset that is under way ends before: until then the drive may write to the client's memory, which is unmapped
-            // after this, and uses its queues and vectors.
+            // A reset that is under way ends before: until then the drive may write to the client's memory,
+            // which is unmapped after this, and uses its queues and vectors.
             drop(self.device.lifecycle());
             state.lose();
         }
@@ -268,7 +270,8 @@ impl Function for SharedController {
         self.state().queues.listen(vector, event)
     }
 
-    /// The client's controller starts over; the drive itself is not reset unless it does not give the client's queues up.
+    /// The client's controller starts over; the drive itself is not reset unless it does not give the
+    /// client's queues up.
     fn reset(&self) -> Result<(), BusError> {
         self.withdraw();
         Ok(())
@@ -298,7 +301,8 @@ impl Drop for SharedController {
     fn drop(&mut self) {
         self.withdraw();
         self.state().queues.forget();
-        // Whether or not anything is known to be mapped: an unmapping may have failed, and the next client has this window.
+        // Whether or not anything is known to be mapped: an unmapping may have failed, and the next client
+        // has this window.
         let window = self.lease.window.clone();
         let length = window.end.saturating_sub(window.start);
         if let Err(e) = self.device.function.dma_unmap(window.start, length) {

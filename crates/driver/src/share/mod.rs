@@ -1,7 +1,8 @@
 //! One drive for several processes.
 //!
-//! The process that holds a drive drives it as always. [`Sharing`] makes, for each other process, a [`SharedController`]:
-//! a PCI function with registers and an admin queue of its own, whose I/O queues are queues of the drive itself.
+//! The process that holds a drive drives it as always. [`Sharing`] makes, for each other process, a
+//! [`SharedController`]: a PCI function with registers and an admin queue of its own, whose I/O queues are
+//! queues of the drive itself.
 //!
 //! ```text
 //!   holder                                       client (another process)
@@ -14,19 +15,22 @@
 //!                        drive  <----- DMA -------->
 //! ```
 //!
-//! - **Memory.** What a client maps is mapped for the drive at the same address. Queues and data stay where the client has
-//!   them; nothing is copied, and no data pointer is read or changed. So that the addresses of the holder and of all clients
-//!   stay apart, each client has a window of them ([`unvme_bus::function::DmaAddressing::Chosen`]) and is refused others.
-//! - **Admin commands** go to the drive's one admin queue as they are, but for those that create and delete queues, that would
-//!   change what others rely on, or that concern what a client has of its own; [`admin`] has the list.
-//! - **Queue identifiers** are the drive's. One that somebody else has is refused as Invalid Queue Identifier, upon which a
-//!   host tries another.
-//! - **Doorbells** are a page of shared memory; [`unvme_bus::Function::advance`], which somebody must call, carries what is
-//!   written there to the drive. **Interrupts** go from the drive to the client's eventfd, with nobody in between.
+//! - **Memory.** What a client maps is mapped for the drive at the same address. Queues and data stay where
+//!   the client has them; nothing is copied, and no data pointer is read or changed. So that the addresses of
+//!   the holder and of all clients stay apart, each client has a window of them
+//!   ([`unvme_bus::function::DmaAddressing::Chosen`]) and is refused others.
+//! - **Admin commands** go to the drive's one admin queue as they are, but for those that create and delete
+//!   queues, that would change what others rely on, or that concern what a client has of its own; [`admin`]
+//!   has the list.
+//! - **Queue identifiers** are the drive's. One that somebody else has is refused as Invalid Queue
+//!   Identifier, upon which a host tries another.
+//! - **Doorbells** are a page of shared memory; [`unvme_bus::Function::advance`], which somebody must call,
+//!   carries what is written there to the drive. **Interrupts** go from the drive to the client's eventfd,
+//!   with nobody in between.
 //!
-//! Everything a client sends is checked as far as it concerns the relay: entries, rings, doorbells, identifiers. Data
-//! pointers are not: a client can name any address that is mapped for the drive, the holder's among them. Whoever may attach
-//! is trusted as much as whoever holds the drive.
+//! Everything a client sends is checked as far as it concerns the relay: entries, rings, doorbells,
+//! identifiers. Data pointers are not: a client can name any address that is mapped for the drive, the
+//! holder's among them. Whoever may attach is trusted as much as whoever holds the drive.
 
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -47,7 +51,7 @@ use unvme_bus::mem::HUGE_PAGE_BYTES;
 
 pub use self::function::SharedController;
 use crate::controller::Host;
-use crate::pcie::Device;
+use crate::pcie::PcieDevice;
 use crate::{Controller, Error};
 
 /// Processes that can share a drive with its holder at a time.
@@ -72,8 +76,8 @@ impl Sharing {
     /// Prepares to share a drive.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a controller that is not driven on a PCI function, or one whose function takes
-    /// physical addresses: without an IOMMU nothing keeps the memory of two processes apart.
+    /// [`Error::Unsupported`] for a controller that is not driven on a PCI function, or one whose function
+    /// takes physical addresses: without an IOMMU nothing keeps the memory of two processes apart.
     pub fn new(controller: &Controller) -> Result<Arc<Self>, Error> {
         let addresses = match controller.pci_device()?.function.dma_addressing() {
             DmaAddressing::Chosen(addresses) => addresses,
@@ -102,11 +106,12 @@ impl Sharing {
         }))
     }
 
-    /// A function for one more client. What the client had is the drive's and the holder's again when it is dropped.
+    /// A function for one more client. What the client had is the drive's and the holder's again when it is
+    /// dropped.
     ///
     /// # Errors
-    /// [`Error::Exhausted`] for more than [`SHARES_MAX`] at a time, [`Error::Gone`] when the drive is gone, [`Error::Bus`]
-    /// when memory cannot be had.
+    /// [`Error::Exhausted`] for more than [`SHARES_MAX`] at a time, [`Error::Gone`] when the drive is gone,
+    /// [`Error::Bus`] when memory cannot be had.
     pub fn share(self: &Arc<Self>) -> Result<Arc<SharedController>, Error> {
         let lease = Lease::take(self)?;
         SharedController::new(lease).map(Arc::new)
@@ -123,9 +128,9 @@ impl Controller {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for one that is driven otherwise.
-    fn pci_device(&self) -> Result<&Arc<Device>, Error> {
+    fn pci_device(&self) -> Result<&Arc<PcieDevice>, Error> {
         match &self.host {
-            Host::Own(device) => Ok(device),
+            Host::Pcie(device) => Ok(device),
             Host::Kernel(_) | Host::Tcp(_) => Err(Error::Unsupported(
                 "a controller of the kernel's driver, or on the network, is not shared: others can open it as this \
                  process does"

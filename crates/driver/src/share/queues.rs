@@ -8,20 +8,20 @@ use unvme_bus::{Clock, Doorbell, EventFd, Region};
 use unvme_spec::{Qid, Status};
 
 use super::rings::Broken;
-use crate::pcie::Device;
+use crate::pcie::PcieDevice;
 
 /// Bytes of the two doorbells of a queue pair in the client's page.
 const PAIR_BYTES: usize = 8;
 
 /// Whether the drive has a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum QueueState {
     /// It has been asked to create it.
-    Coming,
+    Creating,
     /// It has it.
-    There,
+    Live,
     /// It has been asked to delete it.
-    Going,
+    Deleting,
 }
 
 /// An interrupt vector of the drive, and which of the client's it stands for.
@@ -36,7 +36,7 @@ struct SubmissionQueue {
     cqid: u16,
     tail: u32,
     doorbell: Doorbell,
-    standing: Standing,
+    state: QueueState,
 }
 
 struct CompletionQueue {
@@ -44,25 +44,26 @@ struct CompletionQueue {
     head: u32,
     doorbell: Doorbell,
     vector: Option<Vector>,
-    standing: Standing,
+    state: QueueState,
 }
 
 /// All I/O queues of one client.
 pub(super) struct Queues {
-    device: Arc<Device>,
-    /// Doorbells as the client writes them: submission tail and completion head of queue 0, of queue 1, and so on.
+    device: Arc<PcieDevice>,
+    /// Doorbells as the client writes them: submission tail and completion head of queue 0, of queue 1, and
+    /// so on.
     page: Region,
     submission: BTreeMap<u16, SubmissionQueue>,
     completion: BTreeMap<u16, CompletionQueue>,
-    /// Identifiers that nobody else may use. They stay the client's when it resets its controller: its host will create
-    /// the same queues again.
+    /// Identifiers that nobody else may use. They stay the client's when it resets its controller: its host
+    /// will create the same queues again.
     claimed: BTreeSet<u16>,
     /// Where the client's interrupts go.
     events: Vec<Option<EventFd>>,
 }
 
 impl Queues {
-    pub(super) fn new(device: Arc<Device>, page: Region, vectors: u16) -> Self {
+    pub(super) fn new(device: Arc<PcieDevice>, page: Region, vectors: u16) -> Self {
         Self {
             device,
             page,
@@ -78,7 +79,8 @@ impl Queues {
         self.submission.is_empty() && self.completion.is_empty()
     }
 
-    /// What the client has last written to a doorbell: the tail of a submission queue or the head of a completion queue.
+    /// What the client has last written to a doorbell: the tail of a submission queue or the head of a
+    /// completion queue.
     pub(super) fn doorbell(&self, qid: u16, is_completion: bool) -> u32 {
         // Acquire: pairs with the client's Release store; the entries were written before it.
         self.place(qid, is_completion).map_or(0, |at| self.page.load_u32(at, Ordering::Acquire))
@@ -126,8 +128,8 @@ impl Queues {
         }
     }
 
-    /// Notes a completion queue that the drive is about to be asked for; the vector of the drive that it is to use when it
-    /// has interrupts.
+    /// Notes a completion queue that the drive is about to be asked for; the vector of the drive that it is
+    /// to use when it has interrupts.
     ///
     /// # Errors
     /// The status that refuses it.
@@ -153,7 +155,7 @@ impl Queues {
         };
         self.clear(qid.0, true);
         let doorbell = self.device.cq_doorbell(qid);
-        let queue = CompletionQueue { entries, head: 0, doorbell, vector, standing: Standing::Coming };
+        let queue = CompletionQueue { entries, head: 0, doorbell, vector, state: QueueState::Creating };
         self.completion.insert(qid.0, queue);
         Ok(vector.map(|vector| vector.drive))
     }
@@ -178,13 +180,13 @@ impl Queues {
         if self.submission.contains_key(&qid.0) {
             return Err(Status::INVALID_QUEUE_IDENTIFIER);
         }
-        if self.completion.get(&cqid.0).is_none_or(|queue| queue.standing != Standing::There) {
+        if self.completion.get(&cqid.0).is_none_or(|queue| queue.state != QueueState::Live) {
             return Err(Status::COMPLETION_QUEUE_INVALID);
         }
         self.claim(qid)?;
         self.clear(qid.0, false);
         let doorbell = self.device.sq_doorbell(qid);
-        let queue = SubmissionQueue { entries, cqid: cqid.0, tail: 0, doorbell, standing: Standing::Coming };
+        let queue = SubmissionQueue { entries, cqid: cqid.0, tail: 0, doorbell, state: QueueState::Creating };
         self.submission.insert(qid.0, queue);
         Ok(())
     }
@@ -210,10 +212,10 @@ impl Queues {
     pub(super) fn created(&mut self, qid: u16, is_completion: bool, done: bool) {
         match (is_completion, done) {
             (true, true) => {
-                self.completion.entry(qid).and_modify(|queue| queue.standing = Standing::There);
+                self.completion.entry(qid).and_modify(|queue| queue.state = QueueState::Live);
             }
             (false, true) => {
-                self.submission.entry(qid).and_modify(|queue| queue.standing = Standing::There);
+                self.submission.entry(qid).and_modify(|queue| queue.state = QueueState::Live);
             }
             (_, false) => {
                 self.deleted(qid, is_completion, true);
@@ -234,14 +236,14 @@ impl Queues {
                 false => Err(Status::INVALID_QUEUE_IDENTIFIER),
             };
         }
-        let standing = if is_completion {
-            self.completion.get_mut(&qid.0).map(|queue| &mut queue.standing)
+        let state = if is_completion {
+            self.completion.get_mut(&qid.0).map(|queue| &mut queue.state)
         } else {
-            self.submission.get_mut(&qid.0).map(|queue| &mut queue.standing)
+            self.submission.get_mut(&qid.0).map(|queue| &mut queue.state)
         };
-        match standing {
-            Some(standing @ Standing::There) => {
-                *standing = Standing::Going;
+        match state {
+            Some(state @ QueueState::Live) => {
+                *state = QueueState::Deleting;
                 Ok(())
             }
             _ => Err(Status::INVALID_QUEUE_IDENTIFIER),
@@ -252,10 +254,10 @@ impl Queues {
     pub(super) fn deleted(&mut self, qid: u16, is_completion: bool, done: bool) {
         match (is_completion, done) {
             (true, false) => {
-                self.completion.entry(qid).and_modify(|queue| queue.standing = Standing::There);
+                self.completion.entry(qid).and_modify(|queue| queue.state = QueueState::Live);
             }
             (false, false) => {
-                self.submission.entry(qid).and_modify(|queue| queue.standing = Standing::There);
+                self.submission.entry(qid).and_modify(|queue| queue.state = QueueState::Live);
             }
             (true, true) => {
                 if let Some(vector) = self.completion.remove(&qid).and_then(|queue| queue.vector) {
@@ -281,18 +283,18 @@ impl Queues {
 
     /// A queue that is there, for whoever deletes all of them: submission queues before completion queues.
     pub(super) fn next_to_delete(&self) -> Option<(u16, bool)> {
-        let there = |standing: &Standing| *standing == Standing::There;
-        let submission = self.submission.iter().find(|(_, queue)| there(&queue.standing));
+        let there = |state: &QueueState| *state == QueueState::Live;
+        let submission = self.submission.iter().find(|(_, queue)| there(&queue.state));
         if let Some((&qid, _)) = submission {
             return Some((qid, false));
         }
-        let completion = self.completion.iter().find(|(_, queue)| there(&queue.standing));
+        let completion = self.completion.iter().find(|(_, queue)| there(&queue.state));
         completion.filter(|_| self.submission.is_empty()).map(|(&qid, _)| (qid, true))
     }
 
     /// True when the client has a submission queue of that identifier.
     pub(super) fn has_submission(&self, qid: Qid) -> bool {
-        self.submission.get(&qid.0).is_some_and(|queue| queue.standing == Standing::There)
+        self.submission.get(&qid.0).is_some_and(|queue| queue.state == QueueState::Live)
     }
 
     /// Carries what the client has rung to the drive; how many doorbells that were.
@@ -304,13 +306,13 @@ impl Queues {
         let page = self.page.clone();
         let load = |qid: u16, of: usize| {
             let at = usize::from(qid).saturating_mul(PAIR_BYTES).saturating_add(of);
-            // Acquire: pairs with the client's Release store. The entries it wrote before are visible to the drive when
-            // the doorbell is, which is rung after this load.
+            // Acquire: pairs with the client's Release store. The entries it wrote before are visible to the
+            // drive when the doorbell is, which is rung after this load.
             page.load_u32(at, Ordering::Acquire)
         };
         for (&qid, queue) in self.completion.iter_mut() {
             let head = load(qid, 4);
-            if head == queue.head || queue.standing != Standing::There {
+            if head == queue.head || queue.state != QueueState::Live {
                 continue;
             }
             if head >= queue.entries {
@@ -321,7 +323,7 @@ impl Queues {
         }
         for (&qid, queue) in self.submission.iter_mut() {
             let tail = load(qid, 0);
-            if queue.standing != Standing::There {
+            if queue.state != QueueState::Live {
                 continue;
             }
             if tail != queue.tail {

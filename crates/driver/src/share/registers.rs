@@ -2,7 +2,8 @@
 
 use unvme_spec::regs::{Aqa, Cap, Cc, Crto, Csts, offset};
 
-/// Bytes from the first register to the last one that is implemented; what follows up to the doorbells reads as zero.
+/// Bytes from the first register to the last one that is implemented; what follows up to the doorbells reads
+/// as zero.
 const REGISTERS_BYTES: usize = offset::CRTO as usize + 4;
 const ASQ_HIGH: u64 = offset::ASQ + 4;
 const ACQ_HIGH: u64 = offset::ACQ + 4;
@@ -28,8 +29,8 @@ pub(super) struct Registers {
 }
 
 impl Registers {
-    /// As the drive's, without what concerns the whole of it: resets and shutdowns of the subsystem, boot partitions,
-    /// memory of the controller. Doorbells are next to each other, whatever the drive's stride.
+    /// As the drive's, without what concerns the whole of it: resets and shutdowns of the subsystem, boot
+    /// partitions, memory of the controller. Doorbells are next to each other, whatever the drive's stride.
     pub(super) fn new(drive: Cap, version: u32, crto: Crto) -> Self {
         let cap = drive
             .with_dstrd(0)
@@ -87,7 +88,8 @@ impl Registers {
 
     /// A 32-bit write to an aligned offset.
     pub(super) fn write(&mut self, at: u64, value: u32) -> Written {
-        // The admin queue's registers may only change while the controller is disabled; later writes have no effect.
+        // The admin queue's registers may only change while the controller is disabled; later writes have no
+        // effect.
         let disabled = !self.cc.en();
         let low = |register: u64| register & !0xffff_ffff | u64::from(value);
         let high = |register: u64| register & 0xffff_ffff | u64::from(value) << 32;

@@ -31,7 +31,8 @@ pub(super) struct Popped {
 }
 
 impl AdminRings {
-    /// Rings at `sq` and `cq`, if they can be used: whole pages of addresses, 2 entries or more, all of it mapped.
+    /// Rings at `sq` and `cq`, if they can be used: whole pages of addresses, 2 entries or more, all of it
+    /// mapped.
     pub(super) fn new(view: &View, sq: (u64, u32), cq: (u64, u32)) -> Option<Self> {
         let fits = is_mapped(view, sq.0, u64::from(sq.1).checked_mul(SQE_BYTES)?, Direction::Read)
             && is_mapped(view, cq.0, u64::from(cq.1).checked_mul(CQE_BYTES)?, Direction::Write);

@@ -8,12 +8,12 @@ use unvme_spec::log_page::{AsyncEvent, event_type};
 use unvme_spec::regs::{self, Cc};
 use unvme_spec::{Qid, Sqe, Status};
 
-use super::admin::{Desk, Effect, Fate, delete};
+use super::admin::{Action, Context, Effect, delete};
 use super::queues::Queues;
 use super::registers::Registers;
 use super::rings::{AdminRings, Broken};
 use crate::Error;
-use crate::pcie::Device;
+use crate::pcie::PcieDevice;
 
 /// Commands of one client that the drive has at a time. The admin queue is everybody's.
 const FORWARDED_MAX: usize = 4;
@@ -60,7 +60,7 @@ struct Stalled {
 pub(super) struct State {
     pub(super) registers: Registers,
     pub(super) queues: Queues,
-    device: Arc<Device>,
+    device: Arc<PcieDevice>,
     view: View,
     phase: Phase,
     rings: Option<AdminRings>,
@@ -81,7 +81,7 @@ impl State {
     pub(super) fn new(
         registers: Registers,
         queues: Queues,
-        device: Arc<Device>,
+        device: Arc<PcieDevice>,
         memory: &AddressSpace,
     ) -> Self {
         Self {
@@ -238,21 +238,21 @@ impl State {
                 Err(why) => return Ok(Err(why)),
             };
             taken = taken.saturating_add(1);
-            let mut desk = Desk {
+            let mut context = Context {
                 device: &self.device,
                 view: &self.view,
                 queues: &mut self.queues,
                 held: self.held.len(),
                 events: &mut self.events,
             };
-            match desk.decide(popped.sqe) {
-                Fate::Answer(status, result) => {
+            match context.decide(popped.sqe) {
+                Action::Answer(status, result) => {
                     if let Err(why) = self.post(popped.sqe.cid, status, result) {
                         return Ok(Err(why));
                     }
                 }
-                Fate::Hold => self.held.push(popped.sqe.cid),
-                Fate::Forward(sqe, effect) => {
+                Action::Hold => self.held.push(popped.sqe.cid),
+                Action::Forward(sqe, effect) => {
                     self.stalled = Some(Stalled { sqe, cid: Some(popped.sqe.cid), effect });
                     self.retry_stalled()?;
                 }

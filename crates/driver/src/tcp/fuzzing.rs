@@ -16,8 +16,9 @@ const TRANSFERS: [usize; 4] = [512, 4096, 20_000, 64 << 10];
 /// Bytes that arrive at a time, when the input says that they come in pieces.
 const PIECE_BYTES: usize = 7;
 
-/// Takes `input` as what a target sends to a queue with reads and writes outstanding. Its first byte says what was agreed
-/// on (bit 0 header digests, bit 1 data digests, bits 3:2 alignment) and whether the rest comes in pieces (bit 7).
+/// Takes `input` as what a target sends to a queue with reads and writes outstanding. Its first byte says
+/// what was agreed on (bit 0 header digests, bit 1 data digests, bits 3:2 alignment) and whether the rest
+/// comes in pieces (bit 7).
 ///
 /// # Panics
 /// When a command does not end exactly once.
@@ -76,8 +77,8 @@ fn busy(agreed: Agreement) -> Result<Link, Error> {
 mod tests {
     use super::*;
 
-    /// Response Capsules of the first commands, whose identifiers are 1000h and so on, R2Ts and data; in any order and
-    /// with any byte wrong.
+    /// Response Capsules of the first commands, whose identifiers are 1000h and so on, R2Ts and data; in any
+    /// order and with any byte wrong.
     fn pdus() -> Vec<Vec<u8>> {
         let response = |cid: u16| {
             let mut pdu = vec![5, 0, 24, 0, 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];

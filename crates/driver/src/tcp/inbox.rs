@@ -1,8 +1,9 @@
 //! What arrives: headers and short data by way of a bounce buffer, long data straight to where it belongs.
 //!
-//! A burst of short data cannot be scattered by one call, as nobody knows the order it comes in: it is taken whole and
-//! copied once more, within the cache. Where a call finds the connection amid data, the rest of that goes straight to its
-//! buffer; and while long data is expected no more is taken with a header than a header, so that nearly all of it does.
+//! A burst of short data cannot be scattered by one call, as nobody knows the order it comes in: it is taken
+//! whole and copied once more, within the cache. Where a call finds the connection amid data, the rest of
+//! that goes straight to its buffer; and while long data is expected no more is taken with a header than a
+//! header, so that nearly all of it does.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;

@@ -1,5 +1,5 @@
-//! Mechanics of one queue over a connection: slots, what is sent, what arrives. Which controller it belongs to, and what to
-//! do when the connection breaks, is decided above; as [`crate::pair`] is for rings.
+//! Mechanics of one queue over a connection: slots, what is sent, what arrives. Which controller it belongs
+//! to, and what to do when the connection breaks, is decided above; as [`crate::pair`] is for rings.
 
 use std::collections::VecDeque;
 use std::io;
@@ -122,7 +122,8 @@ impl Link {
         self.stream.is_some() && !self.outbox.is_empty()
     }
 
-    /// Goes on with a connection. What has been submitted in the meantime is sent with the next [`Link::flush`].
+    /// Goes on with a connection. What has been submitted in the meantime is sent with the next
+    /// [`Link::flush`].
     pub(crate) fn attach(&mut self, stream: Stream, agreed: Agreement, in_capsule_bytes: u32) {
         self.outbox.clear();
         self.outbox.agreed = agreed;
@@ -174,8 +175,8 @@ impl Link {
         self.over = None;
     }
 
-    /// After the connection has ended: what can be sent again waits for the next one, the rest has ended. So have those
-    /// that waited and were about the association that has ended.
+    /// After the connection has ended: what can be sent again waits for the next one, the rest has ended. So
+    /// have those that waited and were about the association that has ended.
     pub(crate) fn requeue(&mut self, resends: bool) {
         let Self { slots, outbox, ended, is_admin, .. } = self;
         outbox.waiting.retain(|&index| match slots.get_mut(index) {
@@ -317,8 +318,8 @@ impl Link {
         self.is_drained = false;
     }
 
-    /// Whether a completion can be taken; receives when none is there, until the connection has shown to hold nothing more,
-    /// which it is not asked for a second time in a round.
+    /// Whether a completion can be taken; receives when none is there, until the connection has shown to hold
+    /// nothing more, which it is not asked for a second time in a round.
     ///
     /// # Errors
     /// The connection is broken. Completions that came before are taken first.
@@ -592,8 +593,8 @@ fn broken(what: &str, e: Broken) -> Error {
     }
 }
 
-/// Which way the data of a command with a buffer goes, also of those commands of a vendor whose opcode claims that there
-/// is none.
+/// Which way the data of a command with a buffer goes, also of those commands of a vendor whose opcode claims
+/// that there is none.
 #[inline]
 fn direction(sqe: &Sqe) -> Direction {
     let is_to_controller = Direction::by_opcode(sqe).is_to_controller();

@@ -33,7 +33,8 @@ struct Answer {
     left: u32,
 }
 
-/// Nothing is allocated once it has been used for a while: what waits here is bounded by the slots of the queue.
+/// Nothing is allocated once it has been used for a while: what waits here is bounded by the slots of the
+/// queue.
 pub(super) struct Outbox {
     /// Commands that wait to be written, in the order they were submitted.
     pub(super) waiting: VecDeque<u16>,

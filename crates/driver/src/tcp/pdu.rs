@@ -1,4 +1,5 @@
-//! PDUs, written and understood (NVMe/TCP Transport Specification 1.1, 3.6). Bytes alone: no sockets, no commands.
+//! PDUs, written and understood (NVMe/TCP Transport Specification 1.1, 3.6). Bytes alone: no sockets, no
+//! commands.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use unvme_spec::sgl::Descriptor;
@@ -138,7 +139,8 @@ pub(crate) enum Head {
     Terminate { status: u16, information: u32 },
 }
 
-/// The header at the start of `bytes` and how long it is, up to where data starts; `None` while it is not whole.
+/// The header at the start of `bytes` and how long it is, up to where data starts; `None` while it is not
+/// whole.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -338,8 +340,8 @@ fn common(pdu_type: u8, flags: u8, hlen: usize, pdo: usize, plen: usize) -> Comm
     CommonHeader { pdu_type, flags, hlen: hlen as u8, pdo: pdo as u8, plen: (plen as u32).into() }
 }
 
-/// The data pointer of a command: its data is in the capsule, so many bytes from the start of what is there, or travels by
-/// itself.
+/// The data pointer of a command: its data is in the capsule, so many bytes from the start of what is there,
+/// or travels by itself.
 pub(crate) fn data_pointer(bytes: u32, in_capsule: Option<u32>) -> [u64; 2] {
     let descriptor = match in_capsule {
         Some(offset) => Descriptor::in_capsule(offset.into(), bytes),

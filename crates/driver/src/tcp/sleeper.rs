@@ -9,7 +9,8 @@ use unvme_fabric::Stream;
 
 use crate::Error;
 
-/// An epoll instance, which can itself be polled: readable when the connection is, or when somebody has waked it.
+/// An epoll instance, which can itself be polled: readable when the connection is, or when somebody has waked
+/// it.
 pub(crate) struct Sleeper {
     /// The epoll instance. Draining it changes nothing: it is readable for as long as there is something.
     ready: EventFd,

@@ -305,7 +305,8 @@ impl Slot {
         self.deadline = 0;
     }
 
-    /// A new identifier, for a command that is sent again: what belonged to the old one is not mistaken for its own.
+    /// A new identifier, for a command that is sent again: what belonged to the old one is not mistaken for
+    /// its own.
     pub(super) fn rename(&mut self) {
         self.cid = self.cid.wrapping_add(GENERATION_ONE);
         self.sqe.cid = self.cid;

@@ -29,12 +29,14 @@ pub struct TcpDigests {
 /// What to do about a connection that is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reconnect {
-    /// Time between the first attempt, which is made at once, and the second. It doubles from attempt to attempt.
+    /// Time between the first attempt, which is made at once, and the second. It doubles from attempt to
+    /// attempt.
     pub first_delay: Duration,
     /// Longest time between two attempts.
     pub delay_max: Duration,
-    /// Time without a connection after which the device is given up for good, with [`Error::Gone`]. 0 gives up at once.
-    /// Connections that do not last as long as `delay_max` do not end that time. A reset tries once more.
+    /// Time without a connection after which the device is given up for good, with [`Error::Gone`]. 0 gives
+    /// up at once. Connections that do not last as long as `delay_max` do not end that time. A reset tries
+    /// once more.
     pub give_up_after: Duration,
 }
 
@@ -71,8 +73,9 @@ pub struct TcpTarget {
     pub host_identity: HostIdentity,
     /// Checksums to ask for.
     pub digests: TcpDigests,
-    /// Keep Alive Timeout: the target drops a host that it has not heard of for that long, and the host a target. 0 is
-    /// without. Whoever polls a queue, or calls [`crate::Controller::keep_alive`], keeps the connection alive.
+    /// Keep Alive Timeout: the target drops a host that it has not heard of for that long, and the host a
+    /// target. 0 is without. Whoever polls a queue, or calls [`crate::Controller::keep_alive`], keeps the
+    /// connection alive.
     pub keep_alive: Duration,
     /// What to do about a connection that is lost.
     pub reconnect: Reconnect,

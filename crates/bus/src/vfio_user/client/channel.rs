@@ -171,8 +171,8 @@ impl Channel {
         }
     }
 
-    /// Answers what the server has asked meanwhile, without waiting, and notices its end. Returns how many questions
-    /// there were.
+    /// Answers what the server has asked meanwhile, without waiting, and notices its end. Returns how many
+    /// questions there were.
     pub(crate) fn answer_server(&self) -> usize {
         // Otherwise the call that is under way answers.
         let Some(mut line) = lock::try_lock(&self.line) else { return 0 };

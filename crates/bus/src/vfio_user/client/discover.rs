@@ -160,7 +160,8 @@ impl Answer {
         Some(areas)
     }
 
-    /// The areas of the sparse mmap capability if there is one; `None` when the list of capabilities is broken.
+    /// The areas of the sparse mmap capability if there is one; `None` when the list of capabilities is
+    /// broken.
     fn sparse_mmap(&self) -> Option<Option<&[wire::SparseArea]>> {
         if self.info.flags.get() & wire::REGION_HAS_CAPS == 0 {
             return Some(None);

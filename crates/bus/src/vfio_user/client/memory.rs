@@ -11,8 +11,9 @@ use crate::vfio_user::wire::{self, Command, HEADER_BYTES};
 
 /// Carries out a DMA_READ or DMA_WRITE: the reply, its header still to be filled in.
 ///
-/// The errno of an `Err` is for the reply: EINVAL for a malformed message, EFAULT for memory that is not mapped for
-/// that direction, ENOSYS for any other command. A write that fails midway has written what came before.
+/// The errno of an `Err` is for the reply: EINVAL for a malformed message, EFAULT for memory that is not
+/// mapped for that direction, ENOSYS for any other command. A write that fails midway has written what came
+/// before.
 pub(crate) fn serve(memory: &AddressSpace, command: Command, payload: &[u8]) -> Result<Vec<u8>, Errno> {
     let (access, data) = wire::DmaAccess::ref_from_prefix(payload).map_err(|_| match command {
         Command::DMA_READ | Command::DMA_WRITE => Errno::INVAL,

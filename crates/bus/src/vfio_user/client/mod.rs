@@ -26,13 +26,13 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A function behind a vfio-user socket.
 ///
-/// Every call is one message and its answer, except stores to [windows](crate::Window), which are shared memory. When
-/// the server dies, calls fail with [`BusError::Gone`] at once and for good; windows stay mapped, so a store to one is
-/// harmless.
+/// Every call is one message and its answer, except stores to [windows](crate::Window), which are shared
+/// memory. When the server dies, calls fail with [`BusError::Gone`] at once and for good; windows stay
+/// mapped, so a store to one is harmless.
 ///
-/// A server that was given no descriptor, or wants none, may read and write mapped memory by message. Such a message is
-/// answered while any call is under way, [`Function::is_gone`] and [`Function::advance`] included; no thread waits for
-/// them.
+/// A server that was given no descriptor, or wants none, may read and write mapped memory by message. Such a
+/// message is answered while any call is under way, [`Function::is_gone`] and [`Function::advance`] included;
+/// no thread waits for them.
 pub struct Client {
     channel: Channel,
     device: Device,
@@ -44,8 +44,8 @@ impl Client {
     /// Attaches to the server that listens on `path`, or on `cntrl` in it when it is a folder.
     ///
     /// # Errors
-    /// [`BusError::Os`] when nobody listens there or the server refuses, [`BusError::Timeout`] when it does not answer
-    /// within five seconds, [`BusError::Protocol`] when it is no PCI device or talks nonsense.
+    /// [`BusError::Os`] when nobody listens there or the server refuses, [`BusError::Timeout`] when it does
+    /// not answer within five seconds, [`BusError::Protocol`] when it is no PCI device or talks nonsense.
     pub fn connect(path: &Path) -> Result<Arc<Self>, BusError> {
         let path = socket_path(path);
         let socket = unix_socket()?;
@@ -60,7 +60,8 @@ impl Client {
         Self::attach(path.display().to_string(), socket, TIMEOUT)
     }
 
-    /// Attaches to the server at the other end of a connected stream socket, which has `timeout` for each answer.
+    /// Attaches to the server at the other end of a connected stream socket, which has `timeout` for each
+    /// answer.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -155,7 +156,8 @@ impl Dma for Client {
             length: length.into(),
         };
         let mut ranges = self.ranges();
-        // First here, where a bad range is an error of its own, and where the server may reach by message at once.
+        // First here, where a bad range is an error of its own, and where the server may reach by message at
+        // once.
         self.memory().map(iova, region, access)?;
         match self.channel.call(Command::DMA_MAP, &[map.as_bytes()], &[fd.as_fd()]) {
             Ok(_) => {

@@ -13,7 +13,8 @@ use crate::vfio_user::socket::{Outgoing, Progress, Socket};
 use crate::vfio_user::wire::{Command, error_reply};
 use crate::{BusError, Function};
 
-/// A client must introduce itself, a message that has begun must be whole, and a reply must be taken, within this time.
+/// A client must introduce itself, a message that has begun must be whole, and a reply must be taken, within
+/// this time.
 const STALL_LIMIT: Duration = Duration::from_secs(5);
 /// Messages of one client answered in a row while others wait.
 const MESSAGES_MAX: u32 = 16;
@@ -30,7 +31,8 @@ pub(super) enum Turn {
 /// One client.
 pub(super) struct Connection {
     socket: Socket,
-    /// Made when the first message has arrived: whoever only looks whether somebody listens costs no function.
+    /// Made when the first message has arrived: whoever only looks whether somebody listens costs no
+    /// function.
     session: Option<Session>,
     function: Option<Arc<dyn Function>>,
     /// What the client has not taken of a reply. Nothing more is read from it meanwhile.
@@ -62,7 +64,8 @@ impl Connection {
         self.due.map(|due| due.saturating_duration_since(now))
     }
 
-    /// True when what the client drives is gone, so that the client has to be told by the end of the connection.
+    /// True when what the client drives is gone, so that the client has to be told by the end of the
+    /// connection.
     pub(super) fn is_orphaned(&self) -> bool {
         self.function.as_ref().is_some_and(|function| function.is_gone())
     }

@@ -27,7 +27,8 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Listens on `path`, or on `cntrl` in it when it is a folder. A socket file that nobody listens on is replaced.
+    /// Listens on `path`, or on `cntrl` in it when it is a folder. A socket file that nobody listens on is
+    /// replaced.
     pub(super) fn bind(path: &Path) -> Result<Self, BusError> {
         let path = socket_path(path);
         remove_stale(&path)?;
@@ -43,8 +44,8 @@ impl Listener {
         &self.path
     }
 
-    /// Whoever is the next to connect; `None` when nobody is. When that is for want of descriptors or memory, it takes a
-    /// pause that `stop` ends.
+    /// Whoever is the next to connect; `None` when nobody is. When that is for want of descriptors or memory,
+    /// it takes a pause that `stop` ends.
     pub(super) fn accept(&self, stop: &EventFd) -> Result<Option<OwnedFd>, BusError> {
         match rustix::net::accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(client) => Ok(Some(client)),
@@ -75,8 +76,8 @@ impl Drop for Listener {
     }
 }
 
-/// Tells a client that there is no room for it, as the answer to the VERSION it is about to send or has sent: clients
-/// count their messages from 0.
+/// Tells a client that there is no room for it, as the answer to the VERSION it is about to send or has sent:
+/// clients count their messages from 0.
 pub(super) fn turn_away(client: &OwnedFd) {
     let busy = error_reply(0, Command::VERSION, Errno::BUSY.raw_os_error().unsigned_abs());
     // Best effort: when it does not arrive, the end of the connection says it too.

@@ -20,20 +20,22 @@ mod listener;
 /// Most clients of one server at a time.
 pub const CLIENTS_MAX: usize = 16;
 
-/// Makes a function for one more client. An error is what the client is told: the errno of [`BusError::Os`], ENODEV
-/// for [`BusError::Gone`], EBUSY for all others.
+/// Makes a function for one more client. An error is what the client is told: the errno of [`BusError::Os`],
+/// ENODEV for [`BusError::Gone`], EBUSY for all others.
 pub type MakeFunction = dyn Fn() -> Result<Arc<dyn Function>, BusError> + Send + Sync;
 
 /// The functions that clients drive at the moment.
 pub type Driven = Vec<Arc<dyn Function>>;
 
-/// Offers a function to one client at a time, or a function of its own to each of up to [`CLIENTS_MAX`] clients.
+/// Offers a function to one client at a time, or a function of its own to each of up to [`CLIENTS_MAX`]
+/// clients.
 ///
-/// [`Server::run`] answers messages on the thread that calls it, and sleeps while there are none. The data path does not
-/// pass through it: doorbells and buffers are shared memory, and whoever calls [`Function::advance`] on what
-/// [`Server::driven`] lists moves the data.
+/// [`Server::run`] answers messages on the thread that calls it, and sleeps while there are none. The data
+/// path does not pass through it: doorbells and buffers are shared memory, and whoever calls
+/// [`Function::advance`] on what [`Server::driven`] lists moves the data.
 ///
-/// Clients know nothing of each other: what one of them does wrong, and how it ends, ends its own connection only.
+/// Clients know nothing of each other: what one of them does wrong, and how it ends, ends its own connection
+/// only.
 pub struct Server {
     listener: Listener,
     /// For a client that comes while no other drives it.
@@ -46,19 +48,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Offers `function` to one client at a time. Listens on `path`, or on `cntrl` in it when it is a folder, where
-    /// SPDK's initiator looks. A socket file that nobody listens on is replaced.
+    /// Offers `function` to one client at a time. Listens on `path`, or on `cntrl` in it when it is a folder,
+    /// where SPDK's initiator looks. A socket file that nobody listens on is replaced.
     ///
     /// # Errors
-    /// [`BusError::Os`] when the socket cannot be made, [`BusError::Unsupported`] when somebody listens there already,
-    /// the file is not a socket, or the function has a window that cannot be shared (see [`crate::Window`]).
+    /// [`BusError::Os`] when the socket cannot be made, [`BusError::Unsupported`] when somebody listens there
+    /// already, the file is not a socket, or the function has a window that cannot be shared (see
+    /// [`crate::Window`]).
     pub fn bind(path: &Path, function: Arc<dyn Function>) -> Result<Self, BusError> {
         let bars = Arc::new(Bars::of(&*function)?);
         Self::listen(path, Some((function, bars)), None)
     }
 
-    /// Offers every client a function that `make` makes for it, and that is dropped when the client has gone. The first
-    /// client, and whoever comes when `first` has been left again, gets that one when there is one.
+    /// Offers every client a function that `make` makes for it, and that is dropped when the client has gone.
+    /// The first client, and whoever comes when `first` has been left again, gets that one when there is one.
     ///
     /// # Errors
     /// As [`Server::bind`].
@@ -102,13 +105,14 @@ impl Server {
         !self.driven.get().is_empty()
     }
 
-    /// The functions that clients drive, for whoever lets them work; brought up to date by [`Server::refresh`]. A
-    /// function is only dropped when no such list has it any more.
+    /// The functions that clients drive, for whoever lets them work; brought up to date by
+    /// [`Server::refresh`]. A function is only dropped when no such list has it any more.
     pub fn driven(&self) -> Reader<Driven> {
         self.driven.reader()
     }
 
-    /// Brings a list of functions up to date, for one load when nothing has changed; true when it has changed.
+    /// Brings a list of functions up to date, for one load when nothing has changed; true when it has
+    /// changed.
     #[inline]
     pub fn refresh(&self, driven: &mut Reader<Driven>) -> bool {
         self.driven.refresh(driven)
@@ -124,8 +128,8 @@ impl Server {
         self.look.signal();
     }
 
-    /// Serves clients until `stop` is signalled, which stays signalled. One that there is no function for is told that
-    /// the device is busy.
+    /// Serves clients until `stop` is signalled, which stays signalled. One that there is no function for is
+    /// told that the device is busy.
     ///
     /// When a client goes, in whatever way, its function is reset and nothing of the client's is left in it.
     ///
