@@ -11,22 +11,51 @@ struct House {
     storeys: &'static [&'static [&'static str]],
 }
 
-const HOUSES: &[House] = &[House {
-    package: "unvme-driver",
-    storeys: &[
-        &["error"],
-        &["event", "numbers", "limits", "options"],
-        &["command"],
-        &["base", "bring_up", "mailbox", "watch"],
-        &["wait"],
-        &["pcie", "kernel", "tcp"],
-        &["fabrics"],
-        &["queue"],
-        &["controller"],
-        &["admin"],
-        &["fdp", "kv", "namespace", "share"],
-    ],
-}];
+const HOUSES: &[House] = &[
+    House {
+        package: "unvme-driver",
+        storeys: &[
+            &["error"],
+            &["event", "numbers", "limits", "options"],
+            &["command"],
+            &["base", "bring_up", "mailbox", "watch"],
+            &["wait"],
+            &["pcie", "kernel", "tcp"],
+            &["fabrics"],
+            &["queue"],
+            &["controller"],
+            &["admin"],
+            &["fdp", "kv", "namespace", "share"],
+        ],
+    },
+    House {
+        package: "unvme-ssd",
+        storeys: &[
+            // What depends on nothing else of the device.
+            &["association", "controllers", "dptr", "events", "firmware", "held", "hex", "identity"],
+            &["interrupts", "limits", "pci"],
+            &["error_log", "fault"],
+            &["error"],
+            // Bytes, and what is on them.
+            &["store"],
+            &["flash"],
+            &["config"],
+            &["fdp", "features", "media"],
+            &["kv"],
+            &["namespace", "smart"],
+            &["queue", "saved"],
+            // A controller, and what it shares with others.
+            &["ssd", "subsystem"],
+            // What is done with them.
+            &["admin", "doorbell", "due", "nvm", "pairs", "placement", "removal"],
+            &["inject"],
+            &["engine"],
+            // Over a network.
+            &["fabrics"],
+            &["tcp"],
+        ],
+    },
+];
 
 /// The arrows of `package` that run up, when its modules have storeys.
 pub(crate) fn check(package: &Package) -> Result<Vec<String>> {

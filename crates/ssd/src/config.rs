@@ -1,21 +1,13 @@
 //! What kind of device to be.
 
-use unvme_flash::ftl::{FtlConfig, FtlError};
 use unvme_flash::timing::TimingConfig;
 use unvme_spec::samsung_kv::KeyspaceField;
 
 use crate::SsdError;
 use crate::fault::{FAULTS_MAX, FaultRule};
 use crate::flash::FlashConfig;
-
-/// Most I/O queue pairs a device can have.
-pub const IO_QUEUES_MAX: u16 = 64;
-/// Most entries a queue can have (CAP.MQES + 1).
-pub const QUEUE_ENTRIES_MAX: u32 = 4096;
-/// Most namespaces a device can have (Identify Controller NN).
-pub const NAMESPACES_MAX: u32 = 128;
-/// Media is handed to namespaces in pieces of this size, and its space is reserved in such pieces.
-pub const CHUNK_BYTES: u64 = 2 << 20;
+use crate::limits::{IO_QUEUES_MAX, NAMESPACES_MAX, QUEUE_ENTRIES_MAX};
+use crate::store::CHUNK_BYTES;
 
 /// A namespace a new device starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,20 +116,6 @@ impl SsdConfig {
     /// [`SsdError::Ftl`] naming what is impossible about the flash, and what works.
     pub fn store_bytes(&self) -> Result<u64, SsdError> {
         self.flash.as_ref().map_or(Ok(self.bytes), |flash| flash.store_bytes(self.bytes))
-    }
-
-    /// The translation layer of such a device on its first day, with the configuration enabled that [`SsdConfig::fdp`]
-    /// names. `None` without flash.
-    ///
-    /// # Errors
-    /// [`FtlError::Config`] naming what is impossible, and what works.
-    pub fn ftl(&self) -> Result<Option<FtlConfig>, FtlError> {
-        let Some(flash) = &self.flash else { return Ok(None) };
-        let geometry = crate::fdp::geometry_when_new(flash, self.bytes, self.fdp).ok_or_else(|| {
-            let value = self.fdp.map_or_else(String::new, |index| index.to_string());
-            FtlError::Config { key: "fdp", value, expected: "a configuration of log page 20h".into() }
-        })?;
-        flash.ftl_with(self.bytes, &geometry).map(Some)
     }
 
     pub(crate) fn check(&self) -> Result<(), SsdError> {

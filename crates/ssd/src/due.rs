@@ -2,43 +2,12 @@
 
 use unvme_bus::{Clock, lock};
 use unvme_flash::PAGE_BYTES;
-use unvme_flash::timing::{Cause, Command, CommandKind, FlashOp, Timing};
+use unvme_flash::timing::{Cause, Command, CommandKind, FlashOp};
 use unvme_spec::command::Access;
 use unvme_spec::{Cid, Qid, Sqe, nvm};
 
-use crate::config::CHUNK_BYTES;
-use crate::kv::command::Reply;
-use crate::queue::{CompletionQueue, SubmissionQueue};
-use crate::{Ssd, SsdConfig, SsdError};
-
-/// Pages of a chunk: units of a device without a translation layer.
-const CHUNK_PAGES: u32 = (CHUNK_BYTES / PAGE_BYTES) as u32;
-
-/// What a submission queue had counted when the last command was timed: the difference is what the next one has moved.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Moved {
-    bytes: u64,
-    /// The same of the turn's Key Value commands, which also count lists of keys.
-    turn_bytes: u64,
-    /// Bytes of pairs that have been stored since the last whole page.
-    stored: u64,
-    /// Pages of pairs that have been read or programmed: a place for those whose place is not known.
-    pages: u64,
-}
-
-impl Moved {
-    /// Bytes moved since the last time; they are taken notice of.
-    fn since(&mut self, bytes: u64, turn_bytes: u64) -> u64 {
-        let moved = (bytes - self.bytes).max(turn_bytes.saturating_sub(self.turn_bytes));
-        (self.bytes, self.turn_bytes) = (bytes, turn_bytes);
-        moved
-    }
-}
-
-/// The model of a device, if it has one. Units of a translation layer are not known yet.
-pub(crate) fn timing_of(config: &SsdConfig) -> Result<Option<Timing>, SsdError> {
-    Ok(config.timing.build(CHUNK_PAGES)?)
-}
+use crate::Ssd;
+use crate::queue::{CompletionQueue, Reply, SubmissionQueue};
 
 impl Ssd {
     /// Earliest time at which the device has something to do for any of its controllers though no doorbell is rung: a completion
@@ -51,7 +20,7 @@ impl Ssd {
     pub fn next_event(&self) -> Option<u64> {
         let controllers = self.subsystem.controllers();
         let held = controllers.iter().filter_map(|controller| controller.next_of_queues());
-        held.chain(self.admin.fdp.next_due()).min()
+        held.chain(self.fdp.next_due()).min()
     }
 
     /// The same of this controller's queues.
@@ -60,7 +29,7 @@ impl Ssd {
             let guard: std::sync::MutexGuard<'_, Option<CompletionQueue>> = lock(cell);
             let queue = guard.as_ref()?;
             let interrupt = queue.unannounced_since.zip(queue.vector).and_then(|(since, vector)| {
-                let (_, nanoseconds) = self.coalescing_of(vector)?;
+                let (_, nanoseconds) = self.hot.coalescing_of(vector)?;
                 Some(since.saturating_add(nanoseconds))
             });
             queue.next_due().into_iter().chain(interrupt).min()
@@ -117,7 +86,7 @@ impl Ssd {
                 _ => {}
             }
         }
-        let durable = self.is_write_through() || facts.is_some_and(|facts| facts.forces_unit_access(sqe));
+        let durable = self.hot.is_write_through() || facts.is_some_and(|facts| facts.forces_unit_access(sqe));
         let command = Command { kind, bytes, durable, ops: sq.ops.ops() };
         let due = lock(timing).schedule(now, &command);
         sq.ops.clear();

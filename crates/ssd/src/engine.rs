@@ -6,10 +6,9 @@ use unvme_spec::{Fuse, Sqe, Status};
 
 use crate::Ssd;
 use crate::admin::Answer;
-use crate::fault::Served;
-use crate::kv::command::Reply;
-use crate::media::NOWHERE;
-use crate::queue::{CompletionQueue, Rung, SubmissionQueue};
+use crate::inject::Served;
+use crate::queue::{CompletionQueue, Reply, Rung, SubmissionQueue};
+use crate::store::NOWHERE;
 
 /// Most commands served in one turn, so that one queue cannot starve the others.
 const TURN_MAX: u32 = 256;
@@ -38,7 +37,7 @@ impl Ssd {
         };
         // Nothing to pop: only events that wait for an Asynchronous Event Request, or what is held back for its time, are
         // worth the locks below.
-        let is_held_back = sq.is_held_back || (qid == 0 && self.has_admin_completions());
+        let is_held_back = sq.is_held_back || (qid == 0 && self.events.is_ready());
         if waiting == 0 && !is_held_back {
             return self.use_idle_time(sq, clock);
         }
@@ -60,7 +59,7 @@ impl Ssd {
                 0
             }
         };
-        let turn = waiting.min(room).min(TURN_MAX).min(self.arbitration_burst());
+        let turn = waiting.min(room).min(TURN_MAX).min(self.hot.arbitration_burst());
         let served = if qid == 0 {
             // Admin commands lock other queues and may reset the device: they are executed without holding this
             // completion queue, whose room nobody else takes.
@@ -297,7 +296,7 @@ impl Ssd {
         while let Rung::Entries(room) = cq.room(&self.doorbells)
             && room > reserved
         {
-            let Some((cid, status, result)) = self.next_admin_completion() else { break };
+            let Some((cid, status, result)) = self.events.next() else { break };
             cq.ticket(0, sq.head as u16, cid).complete(status, result);
         }
     }
@@ -312,7 +311,7 @@ impl Ssd {
             cq.unannounced = 0;
             return;
         };
-        if cq.id != 0 && self.coalescing() && self.hold_interrupt(cq, vector, clock) {
+        if cq.id != 0 && self.hot.is_coalescing() && self.hold_interrupt(cq, vector, clock) {
             return;
         }
         self.signal(cq, vector);
@@ -336,7 +335,7 @@ impl Ssd {
 
     /// Interrupt coalescing (Base 5.1.25.1.6): an interrupt waits for the threshold or the time, whichever is first.
     fn hold_interrupt(&self, cq: &mut CompletionQueue, vector: u16, clock: &Clock) -> bool {
-        let Some((threshold, nanoseconds)) = self.coalescing_of(vector) else { return false };
+        let Some((threshold, nanoseconds)) = self.hot.coalescing_of(vector) else { return false };
         let now = clock.now();
         let since = *cq.unannounced_since.get_or_insert(now);
         cq.unannounced < threshold && now.saturating_sub(since) < nanoseconds

@@ -11,6 +11,7 @@
 //! | `removal` | the end of a device, asked for or not |
 //! | `queue`, `engine` | rings and doorbells to commands, commands to completions |
 //! | `doorbell` | doorbells that are written when they must not be |
+//! | `association` | a host that is reached over a network: what its connections have to know of one another |
 //! | [`fabrics`] | the device over a network, without the network |
 //! | `dptr` | walking PRP lists and SGLs |
 //! | `nvm` | the NVM command set |
@@ -22,7 +23,8 @@
 //! | `due`, `held` | completions that wait for their time |
 //! | `kv` | the Key Value command sets, and the log-structured store behind them |
 //! | `namespace` | logical blocks or pairs, and where on the media they are |
-//! | `media` | [`Store`]: memory, a file, tags of pages, nothing at all |
+//! | `media` | where on the store, or on flash, what commands name is |
+//! | `store` | [`Store`]: memory, a file, tags of pages, nothing at all |
 //!
 //! What it does not implement: metadata and protection information, Copy, Zoned Namespaces, streams, reservations,
 //! sanitize, security commands, device self-test, telemetry and the persistent event log, keep alive at a bus, shadow doorbells,
@@ -40,34 +42,46 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod association;
 mod config;
+mod controllers;
 mod doorbell;
 mod dptr;
 mod due;
 mod engine;
 mod error;
+mod error_log;
+mod events;
 pub mod fabrics;
 mod fault;
 mod fdp;
+mod features;
+mod firmware;
 mod flash;
 mod held;
+mod hex;
+mod identity;
+mod inject;
 mod interrupts;
 mod kv;
+mod limits;
 mod media;
 mod namespace;
 mod nvm;
+mod pairs;
 mod pci;
+mod placement;
 mod queue;
 mod removal;
+mod saved;
 mod smart;
 mod ssd;
+mod store;
 mod subsystem;
 pub mod tcp;
 
-pub use admin::{FIRMWARE_IMAGE_BYTES_MAX, firmware_image};
-pub use config::{
-    CHUNK_BYTES, IO_QUEUES_MAX, NAMESPACES_MAX, NamespaceConfig, NamespaceKind, QUEUE_ENTRIES_MAX, SsdConfig,
-};
+pub use config::{NamespaceConfig, NamespaceKind, SsdConfig};
+pub use controllers::CONTROLLERS_MAX;
 pub use error::SsdError;
 pub use fault::{
     CorruptData, Corruption, FAULT_DELAY_MAX, FAULT_FLIPS_MAX, FAULT_KEY_BYTES_MAX, FAULT_TEXT_BYTES_MAX,
@@ -75,8 +89,9 @@ pub use fault::{
     FaultRule, Flips, LbaRange, WrongCompletion, parse_fault_event, parse_fault_hex, parse_fault_key,
     parse_fault_status, parse_faults,
 };
+pub use firmware::{FIRMWARE_IMAGE_BYTES_MAX, firmware_image};
 pub use flash::{FlashConfig, FlashDamage, FlashGeometry, FlashStats, UNIT_BYTES_MIN};
 pub use kv::{Damage, KvStats};
-pub use media::{FileStore, MemoryStore, NullStore, Store, TagStore};
+pub use limits::{IO_QUEUES_MAX, NAMESPACES_MAX, QUEUE_ENTRIES_MAX};
 pub use ssd::{CheckedNamespace, Ssd};
-pub use subsystem::CONTROLLERS_MAX;
+pub use store::{CHUNK_BYTES, FileStore, MemoryStore, NullStore, Store, TagStore};

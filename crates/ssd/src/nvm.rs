@@ -10,9 +10,9 @@ use unvme_spec::{Lba, Nsid, Sqe, Status};
 
 use crate::Ssd;
 use crate::dptr::DataPointer;
-use crate::media::{Extent, NOWHERE};
 use crate::namespace::Blocks;
 use crate::queue::SubmissionQueue;
+use crate::store::{Extent, NOWHERE};
 
 impl Ssd {
     /// Executes one command that is not part of a fused pair.
@@ -38,7 +38,7 @@ impl Ssd {
                 let namespace = sq.namespaces.blocks(sqe.nsid)?;
                 namespace.check(range)?;
                 namespace.bad.mark(range);
-                self.subsystem.admin.changed();
+                self.subsystem.saving.changed();
                 self.persist_if(false)
             }
             nvm::Command::Verify(range, _) => {
@@ -198,7 +198,7 @@ impl Ssd {
     #[inline]
     fn reserve(&self, namespace: &Blocks, offset: u64, bytes: usize) -> Result<(), Status> {
         namespace.for_each_extent(offset, bytes, |extent, _| {
-            self.media.reserve_blocks(extent.offset / crate::config::CHUNK_BYTES)
+            self.media.reserve_blocks(extent.offset / crate::store::CHUNK_BYTES)
         })
     }
 
@@ -226,19 +226,19 @@ impl Ssd {
     /// with queues locked: saving locks none, and does nothing while nothing has changed (`admin::state`).
     pub(crate) fn persist(&self) -> Result<(), Status> {
         self.media.sync()?;
-        self.save_state()
+        self.subsystem.save_state()
     }
 
     /// [`Ssd::persist`] after a command that changes the media: with FUA, or when there is no write cache.
     #[inline]
     fn persist_if(&self, force_unit_access: bool) -> Result<(), Status> {
-        if force_unit_access || self.is_write_through() { self.persist() } else { Ok(()) }
+        if force_unit_access || self.hot.is_write_through() { self.persist() } else { Ok(()) }
     }
 
     #[inline]
     fn unmark(&self, namespace: &Blocks, range: BlockRange) {
         if namespace.bad.clear(range) {
-            self.subsystem.admin.changed();
+            self.subsystem.saving.changed();
         }
     }
 
@@ -400,7 +400,7 @@ impl Ssd {
             data.fetch(&mut sq.pieces, block)?;
         }
         let extent = namespace.locate(namespace.bytes(range.start.0), bytes).ok_or(Status::INTERNAL_ERROR)?;
-        self.media.reserve_blocks(extent.offset / crate::config::CHUNK_BYTES)?;
+        self.media.reserve_blocks(extent.offset / crate::store::CHUNK_BYTES)?;
         let at = self.place_write(sq, pair[1], namespace.bytes(range.start.0))?;
         sq.counters.read(bytes as u64);
         let [expected, new] = &blocks;

@@ -8,7 +8,6 @@ use unvme_bus::{AddressSpace, Reader, Region};
 use unvme_flash::timing::OpList;
 use unvme_spec::{Cqe, Sqe, Status};
 
-use crate::due::Moved;
 use crate::held::{Due, Held, Origin};
 use crate::kv::KvLane;
 use crate::namespace::NamespaceTable;
@@ -113,6 +112,27 @@ pub(crate) enum Rung {
     Invalid { first_time: bool },
 }
 
+/// What a submission queue had counted when the last command was timed: the difference is what the next one has moved.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    pub(crate) bytes: u64,
+    /// The same of the turn's Key Value commands, which also count lists of keys.
+    pub(crate) turn_bytes: u64,
+    /// Bytes of pairs that have been stored since the last whole page.
+    pub(crate) stored: u64,
+    /// Pages of pairs that have been read or programmed: a place for those whose place is not known.
+    pub(crate) pages: u64,
+}
+
+impl Moved {
+    /// Bytes moved since the last time; they are taken notice of.
+    pub(crate) fn since(&mut self, bytes: u64, turn_bytes: u64) -> u64 {
+        let moved = (bytes - self.bytes).max(turn_bytes.saturating_sub(self.turn_bytes));
+        (self.bytes, self.turn_bytes) = (bytes, turn_bytes);
+        moved
+    }
+}
+
 /// A submission queue. Aligned so that neighbours served on two cores share no cache line, nor a pair of lines that is
 /// fetched together.
 #[repr(align(128))]
@@ -181,7 +201,7 @@ impl SubmissionQueue {
             namespaces,
             counters: IoCounters::default(),
             pieces: Vec::new(),
-            ahead: crate::media::NOWHERE,
+            ahead: crate::store::NOWHERE,
             kv: Box::new(KvLane::new(cntlid, id)),
             ops: OpList::new(is_timed),
             moved: Moved::default(),
@@ -400,6 +420,23 @@ impl CompletionQueue {
     #[inline(always)]
     pub(crate) fn ticket(&mut self, sq_id: u16, sq_head: u16, cid: u16) -> Ticket<'_> {
         Ticket { queue: self, origin: Origin { sq_id, sq_head, cid } }
+    }
+}
+
+/// How a command that was executed is answered. The end of an iteration is a status with a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) status: Status,
+    /// Dwords 0 and 1 of the completion.
+    pub(crate) result: u64,
+}
+
+impl Reply {
+    /// Success without a result.
+    pub(crate) const DONE: Self = Self::of(0);
+
+    pub(crate) const fn of(result: u64) -> Self {
+        Self { status: Status::SUCCESS, result }
     }
 }
 

@@ -57,11 +57,11 @@ impl Ssd {
             controller.remove_queues();
         }
         // Whoever looks after FDP, which writes to the flash, has done so, and sees the next time that the device is gone.
-        let _attending = self.admin.fdp.attending();
+        let _attending = self.fdp.attending();
         if self.is_powered() {
             self.shut_down();
         }
-        self.close_state();
+        self.subsystem.saving.close();
         self.subsystem.namespaces.get().stores().for_each(|pairs| pairs.store.abandon());
         self.media.store().close();
     }

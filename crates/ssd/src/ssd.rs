@@ -14,23 +14,26 @@ use unvme_spec::regs::{Cc, SHST_COMPLETE, SHST_NORMAL};
 use unvme_spec::{Nsid, Status};
 
 use crate::SsdError;
-use crate::admin::{Admin, Started};
+use crate::association::{Association, ResetScope};
 use crate::config::SsdConfig;
-use crate::due::timing_of;
-use crate::fabrics::Association;
+use crate::controllers::ControllerSet;
+use crate::events::Events;
 use crate::fault::Faults;
+use crate::fdp::Fdp;
+use crate::features::{Features, HotFeatures};
+use crate::firmware::Download;
 use crate::flash::{Flash, FlashDamage, FlashStats};
 use crate::interrupts::Interrupts;
 use crate::kv::{Damage, KeyValue, KvStats};
-use crate::media::{Media, Store};
+use crate::media::Media;
 use crate::namespace::NamespaceTable;
 use crate::pci::{self, ConfigSpace, RegisterFile};
 use crate::queue::{
     CQE_BYTES, CompletionQueue, CompletionQueueParts, Doorbells, Ring, SQE_BYTES, SubmissionQueue,
     SubmissionQueueParts,
 };
-use crate::smart::Counted;
-use crate::subsystem::{ControllerSet, Subsystem};
+use crate::store::Store;
+use crate::subsystem::Subsystem;
 
 /// A virtual SSD: one PCI function, one NVMe controller. A device has one when it is made, and as many more as
 /// [`Ssd::add_controller`] adds; what they share is in `subsystem`.
@@ -52,7 +55,15 @@ pub struct Ssd {
     /// All namespaces, as this controller sees them.
     pub(crate) namespaces: Published<NamespaceTable>,
     pub(crate) media: Arc<Media>,
-    pub(crate) admin: Admin,
+    /// Features that the I/O path looks at.
+    pub(crate) hot: HotFeatures,
+    pub(crate) features: Mutex<Features>,
+    pub(crate) events: Events,
+    /// A firmware image that arrives in pieces.
+    pub(crate) download: Mutex<Download>,
+    /// CC: command set selected and entry sizes.
+    pub(crate) configuration: Mutex<Cc>,
+    pub(crate) fdp: Arc<Fdp>,
     pub(crate) faults: Arc<Faults>,
     pub(crate) subsystem: Arc<Subsystem>,
     pub(crate) registers: Mutex<RegisterFile>,
@@ -76,9 +87,6 @@ struct Parts {
     config: SsdConfig,
     cntlid: u16,
     view: NamespaceTable,
-    media: Arc<Media>,
-    admin: Admin,
-    faults: Arc<Faults>,
     subsystem: Arc<Subsystem>,
     association: Option<Arc<Association>>,
 }
@@ -115,21 +123,9 @@ impl Ssd {
             });
         }
         let media = Arc::new(Media::open(&config, store)?);
-        let timing = timing_of(&config)?;
-        let Started { shared, admin, faults, namespaces } = Admin::start(&config, &media)?;
-        let view = namespaces.seen_by(ControllerSet::first(), false);
-        let subsystem = Arc::new(Subsystem::new(namespaces, shared, timing));
-        let association = None;
-        let ssd = Self::controller(Parts {
-            config,
-            cntlid: 0,
-            view,
-            media,
-            admin,
-            faults,
-            subsystem,
-            association,
-        })?;
+        let subsystem = Arc::new(Subsystem::start(&config, media)?);
+        let view = subsystem.namespaces.get().seen_by(ControllerSet::first(), false);
+        let ssd = Self::controller(Parts { config, cntlid: 0, view, subsystem, association: None })?;
         ssd.subsystem.enter(&ssd);
         if let Some(flash) = ssd.flash() {
             flash.obey(Arc::clone(&ssd.faults));
@@ -150,16 +146,14 @@ impl Ssd {
             config: self.config.clone(),
             cntlid,
             view,
-            media: Arc::clone(&self.media),
-            admin: Admin::new(&self.config, &self.subsystem.admin, Arc::clone(&self.admin.fdp)),
-            faults: Arc::clone(&self.faults),
             subsystem: Arc::clone(&self.subsystem),
             association,
         })
     }
 
     fn controller(parts: Parts) -> Result<Arc<Self>, SsdError> {
-        let Parts { config, cntlid, view, media, admin, faults, subsystem, association } = parts;
+        let Parts { config, cntlid, view, subsystem, association } = parts;
+        let features = Features::new(&config, &lock(&subsystem.features));
         let queues = usize::from(config.io_queues) + 1;
         Ok(Arc::new(Self {
             cntlid,
@@ -179,9 +173,14 @@ impl Ssd {
             is_fatal: AtomicBool::new(false),
             wants_unplug: AtomicBool::new(false),
             association,
-            media,
-            faults,
-            admin,
+            hot: HotFeatures::new(&features),
+            features: Mutex::new(features),
+            events: Events::default(),
+            download: Mutex::default(),
+            configuration: Mutex::new(Cc::new()),
+            media: Arc::clone(&subsystem.media),
+            fdp: Arc::clone(&subsystem.fdp),
+            faults: Arc::clone(&subsystem.faults),
             subsystem,
             config,
         }))
@@ -255,20 +254,6 @@ impl Ssd {
             Ok((table, ()))
         });
         let Ok(()) = published;
-    }
-
-    /// Adds up what the queues of all controllers have counted since the device was made. The caller holds no I/O queue.
-    pub(crate) fn counted(&self) -> Counted {
-        let mut sum = *lock(&self.subsystem.retired);
-        for controller in self.subsystem.controllers() {
-            // The admin queue's own lock may be held by our caller; it counts no I/O.
-            for cell in controller.submission.iter().skip(1) {
-                if let Some(queue) = lock(cell).as_ref() {
-                    sum.add(&queue.counters, &queue.kv.counters);
-                }
-            }
-        }
-        sum
     }
 
     /// Installs a submission queue; its identifier is free and in range.
@@ -417,7 +402,7 @@ impl Ssd {
             registers.csts.set_rdy(accepted);
             registers.csts.set_cfs(!accepted);
         } else if new.en() {
-            self.admin.configured(new);
+            *lock(&self.configuration) = new;
         }
         let notified = new.shn() != unvme_spec::regs::SHN_NONE;
         if notified && registers.csts.shst() == SHST_NORMAL {
@@ -436,7 +421,7 @@ impl Ssd {
     fn persist_all(&self) -> Result<(), Status> {
         self.subsystem.namespaces.get().stores().try_for_each(|pairs| pairs.store.sync())?;
         self.media.sync()?;
-        self.save_all()
+        self.subsystem.save_all()
     }
 
     /// Shutdown notification: everything is on the media before the host is told that it is complete.
@@ -444,8 +429,8 @@ impl Ssd {
         let stores = self.subsystem.namespaces.get().stores().try_for_each(|pairs| pairs.store.close());
         let closed = stores.and_then(|()| self.media.close());
         let saved = closed.and_then(|()| self.media.sync()).and_then(|()| {
-            self.subsystem.admin.set_shut_down(true);
-            self.save_all()
+            lock(&self.subsystem.smart).set_shut_down(true);
+            self.subsystem.save_all()
         });
         if saved.is_err() {
             tracing::error!("the device could not save everything at shutdown");
@@ -465,17 +450,6 @@ impl Ssd {
             }
         }
     }
-}
-
-/// How deep a reset goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ResetScope {
-    /// CC.EN cleared.
-    Controller,
-    /// Function level reset, or the host has gone.
-    Function,
-    /// NVM Subsystem Reset.
-    Subsystem,
 }
 
 impl Dma for Ssd {

@@ -30,9 +30,9 @@ impl Ssd {
 
     /// True when the host has enabled a command set: by CC.CSS, and by the profile that it has chosen.
     pub(super) fn is_enabled(&self, csi: u8) -> bool {
-        let enabled = match lock(&self.admin.configuration).css() {
+        let enabled = match lock(&self.configuration).css() {
             CSS_ALL => {
-                let profile = lock(&self.admin.features).value(fid::IO_COMMAND_SET_PROFILE, 0);
+                let profile = lock(&self.features).value(fid::IO_COMMAND_SET_PROFILE, 0);
                 let index = usize::from(IoCommandSetProfile::from_bits(profile).index());
                 self.command_set_combinations().get(index).copied().unwrap_or(NVM)
             }

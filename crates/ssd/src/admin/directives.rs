@@ -57,17 +57,17 @@ impl Ssd {
         // FFFFFFFFh is refused with Invalid Namespace or Format, as Base 8.1.8.4 has it.
         let table = self.namespaces.get();
         let namespace = table.active(send.nsid.0)?;
-        if self.admin.fdp.enabled().is_none() {
+        if self.fdp.enabled().is_none() {
             return Err(Status::FDP_DISABLED.with_do_not_retry());
         }
         namespace.handles.enable_directive(target.enable());
-        self.subsystem.admin.changed();
-        self.save_state()?;
+        self.subsystem.saving.changed();
+        self.subsystem.save_state()?;
         Ok(0)
     }
 
     fn check_directives(&self) -> Result<(), Status> {
-        match self.admin.fdp.has_flash() {
+        match self.fdp.has_flash() {
             true => Ok(()),
             false => Err(Status::INVALID_OPCODE.with_do_not_retry()),
         }

@@ -8,7 +8,8 @@ use unvme_spec::log_page::{
 };
 use unvme_spec::nvm;
 
-use super::{features, placement_logs, vendor_logs};
+use super::{placement_logs, vendor_logs};
+use crate::features::capabilities;
 
 /// Log pages that [`super::logs`] knows, whatever namespaces a device can have.
 const LOG_PAGES: [u8; 8] = [
@@ -122,7 +123,7 @@ impl CommandKinds {
 /// Feature Identifiers Supported and Effects (12h): an entry per feature.
 pub(super) fn features(has_flash: bool) -> [u32; 256] {
     std::array::from_fn(|fid| {
-        features::capabilities(fid as u8, has_flash).map_or(0, |capabilities| {
+        capabilities(fid as u8, has_flash).map_or(0, |capabilities| {
             let scope = match capabilities.namespace_specific() {
                 true => effects_scope::NAMESPACE,
                 false if fid as u8 == fid::FLEXIBLE_DATA_PLACEMENT => effects_scope::ENDURANCE_GROUP,

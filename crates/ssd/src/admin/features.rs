@@ -1,226 +1,29 @@
 //! Get and Set Features (Base 5.1.11, 5.1.25; NVM 4.1.3).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
-mod hot;
-mod placement;
-mod values;
-
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use unvme_bus::{Clock, lock};
 use unvme_spec::admin::{GetFeatures, SetFeatures};
 use unvme_spec::feature::{
-    Arbitration, AsyncEventConfiguration, Capabilities, HostBehaviorSupport, InterruptVectorConfiguration,
-    KeyValueConfiguration, NumberOfQueues, Select, TemperatureThreshold, Timestamp, VolatileWriteCache, fid,
+    Capabilities, HostBehaviorSupport, InterruptVectorConfiguration, KeyValueConfiguration, NumberOfQueues,
+    Select, TemperatureThreshold, Timestamp, fid,
 };
 use unvme_spec::identify::csi;
-use unvme_spec::log_page::critical_warning;
 use unvme_spec::{Nsid, Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::identify::WCTEMP;
 use crate::Ssd;
-use crate::config::SsdConfig;
+use crate::features::{SENSOR_ALL, capabilities, checked, threshold_index};
 use crate::namespace::{Contents, Namespace};
 use crate::queue::SubmissionQueue;
-use values::{SENSOR_ALL, THRESHOLD_OVER, THRESHOLD_UNDER, checked, threshold_index};
 
-pub(crate) use hot::HotFeatures;
-pub(super) use values::capabilities;
-
-/// Composite temperature in kelvins: 40 degrees Celsius, always.
-pub(super) const TEMPERATURE: u16 = 313;
-
-const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
-/// Arbitration burst without a limit.
-const BURST_UNLIMITED: u8 = 7;
-const NS_PER_MS: u64 = 1_000_000;
-
-/// A feature's value that outlives resets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SavedFeature {
-    fid: u8,
-    /// Which of the feature's values: a namespace, an interrupt vector, a temperature threshold.
-    index: u32,
-    value: u32,
-}
-
-/// What of the features survives the process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FeaturesState {
-    saved: Vec<SavedFeature>,
-}
-
-/// Feature identifier, and which of the feature's values.
-type Key = (u8, u32);
-
-/// Values that a controller's features have now. One that is not in the table is the default.
-pub(crate) struct Features {
-    io_queues: u16,
-    current: BTreeMap<Key, u32>,
-    timestamp: ControllerTime,
-    host_behavior: HostBehaviorSupport,
-}
-
-/// Values of features of namespaces now, and the values of all features that are saved. Identifiers of controllers do not
-/// outlive a process: what one of them saves is what all of them start with.
-pub(crate) struct SharedFeatures {
-    current: BTreeMap<Key, u32>,
-    saved: BTreeMap<Key, u32>,
-}
-
-/// True for features that have a value for each namespace, whichever controller asks.
-const fn is_of_namespace(fid: u8) -> bool {
-    matches!(fid, fid::ERROR_RECOVERY | fid::KEY_VALUE_CONFIGURATION)
-}
-
-impl SharedFeatures {
-    pub(crate) fn new(config: &SsdConfig, state: FeaturesState) -> Self {
-        let vectors = config.io_queues + 1;
-        let mut saved = BTreeMap::new();
-        for SavedFeature { fid, index, value } in state.saved {
-            let possible = capabilities(fid, false).filter(|c| c.saveable()).and_then(|c| {
-                let (place, value) = checked(fid, value, vectors, true).ok()?;
-                (place == index || c.namespace_specific()).then_some(value)
-            });
-            match possible {
-                Some(value) => _ = saved.insert((fid, index), value),
-                None => tracing::warn!(fid, index, value, "a saved feature is not possible and is ignored"),
-            }
-        }
-        Self { current: saved.clone(), saved }
-    }
-
-    /// Saved values come back, everything else becomes the default: all controllers have been reset.
-    pub(crate) fn reset(&mut self) {
-        self.current = self.saved.clone();
-    }
-
-    /// The values that are saved.
-    pub(super) fn saved_values(&self) -> BTreeMap<Key, u32> {
-        self.saved.clone()
-    }
-
-    /// What [`SharedFeatures::new`] needs to continue.
-    pub(crate) fn saved(&self) -> FeaturesState {
-        let saved = self.saved.iter().map(|(&(fid, index), &value)| SavedFeature { fid, index, value });
-        FeaturesState { saved: saved.collect() }
-    }
-
-    /// Forgets the values of a namespace that has been deleted.
-    pub(super) fn forget_namespace(&mut self, nsid: Nsid) {
-        for fid in [fid::ERROR_RECOVERY, fid::KEY_VALUE_CONFIGURATION] {
-            self.current.remove(&(fid, nsid.0));
-            self.saved.remove(&(fid, nsid.0));
-        }
-    }
-
-    /// The value in force of a feature of namespaces: the default is zero for all of them.
-    pub(super) fn value(&self, fid: u8, nsid: Nsid) -> u32 {
-        self.current.get(&(fid, nsid.0)).copied().unwrap_or(0)
-    }
-}
-
-impl Features {
-    /// Of a controller that has just been made.
-    pub(crate) fn new(config: &SsdConfig, shared: &SharedFeatures) -> Self {
-        Self {
-            io_queues: config.io_queues,
-            current: shared.saved_values(),
-            timestamp: ControllerTime::default(),
-            host_behavior: HostBehaviorSupport::default(),
-        }
-    }
-
-    /// Controller level reset: `saved` values come back, everything else becomes the default (Base 4.4).
-    pub(crate) fn reset(&mut self, saved: BTreeMap<Key, u32>) {
-        self.current = saved;
-        self.timestamp = ControllerTime::default();
-        self.host_behavior = HostBehaviorSupport::default();
-    }
-
-    /// The value in force of a feature of the controller.
-    pub(super) fn value(&self, fid: u8, index: u32) -> u32 {
-        self.or_default(self.current.get(&(fid, index)), fid, index)
-    }
-
-    fn or_default(&self, value: Option<&u32>, fid: u8, index: u32) -> u32 {
-        value.copied().unwrap_or_else(|| self.default_of(fid, index))
-    }
-
-    fn default_of(&self, fid: u8, index: u32) -> u32 {
-        match fid {
-            fid::ARBITRATION => Arbitration::new().with_burst(BURST_UNLIMITED).into_bits(),
-            fid::TEMPERATURE_THRESHOLD => {
-                let threshold = TemperatureThreshold::from_bits(index);
-                let kelvins = if threshold.kind() == THRESHOLD_OVER { WCTEMP } else { 0 };
-                threshold.with_kelvins(kelvins).into_bits()
-            }
-            fid::VOLATILE_WRITE_CACHE => VolatileWriteCache::new().with_enabled(true).into_bits(),
-            // As many as there are, whatever was asked for: the number must not change between resets.
-            fid::NUMBER_OF_QUEUES => NumberOfQueues::new()
-                .with_submission_z(self.io_queues - 1)
-                .with_completion_z(self.io_queues - 1)
-                .into_bits(),
-            fid::INTERRUPT_VECTOR_CONFIGURATION => index,
-            _ => 0,
-        }
-    }
-
-    /// The host has set the Timestamp feature.
-    pub(super) fn knows_time(&self) -> bool {
-        self.timestamp.attributes == Timestamp::ORIGIN_SET_FEATURES
-    }
-
-    /// The Timestamp feature at this moment.
-    pub(super) fn timestamp(&mut self, clock: &Clock) -> Timestamp {
-        self.timestamp.now(clock)
-    }
-
-    /// Which events the host wants.
-    pub(crate) fn async_events(&self) -> AsyncEventConfiguration {
-        AsyncEventConfiguration::from_bits(self.value(fid::ASYNC_EVENT_CONFIGURATION, 0))
-    }
-
-    /// Critical warnings of the SMART log: the temperature against its two thresholds.
-    pub(crate) fn critical_warnings(&self) -> u8 {
-        let threshold = |kind| {
-            let index = TemperatureThreshold::new().with_kind(kind).into_bits();
-            TemperatureThreshold::from_bits(self.value(fid::TEMPERATURE_THRESHOLD, index)).kelvins()
-        };
-        let crossed = TEMPERATURE >= threshold(THRESHOLD_OVER) || TEMPERATURE <= threshold(THRESHOLD_UNDER);
-        if crossed { critical_warning::TEMPERATURE } else { 0 }
-    }
-
-    /// Critical warnings that are to be reported as events.
-    fn reported_warnings(&self) -> u8 {
-        self.critical_warnings() & self.async_events().smart_critical_warnings()
-    }
-}
-
-/// The Timestamp feature: what the host said the time was, and when.
-#[derive(Clone, Copy, Default)]
-struct ControllerTime {
-    milliseconds: u64,
-    attributes: u8,
-    /// Clock when that was the time. A reset is not handed a clock: the count starts when features are next looked at.
-    at: Option<u64>,
-}
-
-impl ControllerTime {
-    fn now(&mut self, clock: &Clock) -> Timestamp {
-        let now = clock.now();
-        let passed = now.saturating_sub(*self.at.get_or_insert(now)) / NS_PER_MS;
-        Timestamp::new(self.milliseconds.wrapping_add(passed), self.attributes)
-    }
-}
+pub(super) const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
 
 impl Ssd {
     /// What can be done with a feature; `None` for one that this device does not support.
     fn capabilities(&self, fid: u8) -> Option<Capabilities> {
-        let capabilities = capabilities(fid, self.admin.fdp.has_flash())?;
+        let capabilities = capabilities(fid, self.fdp.has_flash())?;
         let has_timer = fid == fid::KEEP_ALIVE_TIMER && self.association.is_some();
         Some(if has_timer { capabilities.with_changeable(true) } else { capabilities })
     }
@@ -241,7 +44,7 @@ impl Ssd {
         match get.fid {
             fid::TIMESTAMP => {
                 let timestamp = match get.select {
-                    Select::Current => lock(&self.admin.features).timestamp.now(clock),
+                    Select::Current => lock(&self.features).timestamp(clock),
                     _ => Timestamp::default(),
                 };
                 self.send(sq, sqe, timestamp.as_bytes())?;
@@ -249,7 +52,7 @@ impl Ssd {
             }
             fid::HOST_BEHAVIOR_SUPPORT => {
                 let behavior = match get.select {
-                    Select::Current => lock(&self.admin.features).host_behavior,
+                    Select::Current => lock(&self.features).host_behavior,
                     _ => HostBehaviorSupport::default(),
                 };
                 self.send(sq, sqe, behavior.as_bytes())?;
@@ -266,21 +69,8 @@ impl Ssd {
     }
 
     fn selected(&self, select: Select, fid: u8, index: u32) -> u32 {
-        let key = (fid, index);
-        let set = {
-            let shared = lock(&self.subsystem.admin.features);
-            match select {
-                Select::Current if is_of_namespace(fid) => shared.current.get(&key).copied(),
-                // A feature that was never saved, or cannot be, has its default as the saved value (Base 4.4).
-                Select::Saved => shared.saved.get(&key).copied(),
-                _ => None,
-            }
-        };
-        let features = lock(&self.admin.features);
-        match select {
-            Select::Current if !is_of_namespace(fid) => features.value(fid, index),
-            _ => features.or_default(set.as_ref(), fid, index),
-        }
+        let shared = lock(&self.subsystem.features).selected(select, fid, index);
+        lock(&self.features).selected(select, shared, fid, index)
     }
 
     /// Which of a feature's values Get Features asks for.
@@ -333,11 +123,7 @@ impl Ssd {
             fid::TIMESTAMP => {
                 let data = self.receive(sq, sqe, size_of::<Timestamp>())?;
                 let new = Timestamp::read_from_bytes(&data).map_err(|_| Status::INTERNAL_ERROR)?;
-                lock(&self.admin.features).timestamp = ControllerTime {
-                    milliseconds: new.milliseconds(),
-                    attributes: Timestamp::ORIGIN_SET_FEATURES,
-                    at: Some(clock.now()),
-                };
+                lock(&self.features).set_timestamp(new.milliseconds(), clock);
                 Ok(0)
             }
             fid::HOST_BEHAVIOR_SUPPORT => {
@@ -346,7 +132,7 @@ impl Ssd {
                 if [new.acre, new.etdas, new.lbafee, new.hdisns].iter().any(|&flag| flag > 1) {
                     return Err(INVALID_FIELD);
                 }
-                lock(&self.admin.features).host_behavior = new;
+                lock(&self.features).host_behavior = new;
                 Ok(0)
             }
             fid::FLEXIBLE_DATA_PLACEMENT => self.set_placement(set),
@@ -364,7 +150,7 @@ impl Ssd {
         if self.has_io_queues() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry());
         }
-        Ok(lock(&self.admin.features).value(fid::NUMBER_OF_QUEUES, 0).into())
+        Ok(lock(&self.features).value(fid::NUMBER_OF_QUEUES, 0).into())
     }
 
     /// A feature whose value is dword 11.
@@ -382,40 +168,21 @@ impl Ssd {
             }
             _ => vec![index],
         };
-        let saved_before = {
-            let mut shared = lock(&self.subsystem.admin.features);
-            let saved_before = shared.saved_values();
-            for &index in &indices {
-                if is_of_namespace(set.fid) {
-                    shared.current.insert((set.fid, index), value);
-                }
-                if set.save {
-                    shared.saved.insert((set.fid, index), value);
-                }
-            }
-            saved_before
-        };
-        let (hot, appeared) = {
-            let mut features = lock(&self.admin.features);
-            let before = features.reported_warnings();
-            if !is_of_namespace(set.fid) {
-                features.current.extend(indices.into_iter().map(|index| ((set.fid, index), value)));
-            }
-            (HotFeatures::new(&features), features.reported_warnings() & !before)
-        };
-        self.admin.hot.replace(&hot);
+        let saved_before = lock(&self.subsystem.features).set(set.fid, &indices, value, set.save);
+        let (hot, appeared) = lock(&self.features).set(set.fid, &indices, value);
+        self.hot.replace(&hot);
         self.configure_pairs();
-        self.admin.critical_warnings_raised(appeared);
-        if set.fid == fid::VOLATILE_WRITE_CACHE && self.is_write_through() {
+        self.events.critical_warnings_raised(appeared);
+        if set.fid == fid::VOLATILE_WRITE_CACHE && self.hot.is_write_through() {
             // What was cached when the cache was switched off is written out.
             self.persist()?;
         }
         if set.save {
-            self.subsystem.admin.changed();
+            self.subsystem.saving.changed();
             // The value is in force all the same; what the store does not have is not said to be saved.
-            self.save_state().inspect_err(|_| {
-                lock(&self.subsystem.admin.features).saved = saved_before;
-                self.subsystem.admin.changed();
+            self.subsystem.save_state().inspect_err(|_| {
+                lock(&self.subsystem.features).take_back(saved_before);
+                self.subsystem.saving.changed();
             })?;
         }
         Ok(0)
@@ -438,7 +205,7 @@ impl Ssd {
         for namespace in self.namespaces.get().iter() {
             if let Contents::KeyValue(pairs) = &namespace.contents {
                 let value =
-                    lock(&self.subsystem.admin.features).value(fid::KEY_VALUE_CONFIGURATION, namespace.nsid);
+                    lock(&self.subsystem.features).value(fid::KEY_VALUE_CONFIGURATION, namespace.nsid);
                 let configuration = KeyValueConfiguration::from_bits(value);
                 pairs.set_delete_missing_is_error(configuration.delete_missing_is_error());
             }

@@ -16,25 +16,24 @@ use unvme_spec::identify::{
 use unvme_spec::{Nsid, Sqe, Status, admin, kv, regs};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::firmware::SLOTS;
+use super::namespaces;
 use super::remote::ANA_GROUP;
-use super::{identity, namespaces};
 use crate::Ssd;
-use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
+use crate::controllers::ControllerSet;
+use crate::error_log::ELPE_Z;
+use crate::events::AERL_Z;
 use crate::fdp::ENDURANCE_GROUP;
+use crate::features::WCTEMP;
+use crate::firmware::SLOTS;
+use crate::identity;
 use crate::kv::VALUE_BYTES_MAX;
-use crate::namespace::{Blocks, Contents, Namespace, NamespaceTable};
+use crate::limits::NAMESPACES_MAX;
+use crate::namespace::{Blocks, Contents, Namespace, NamespaceTable, free_chunks};
 use crate::queue::SubmissionQueue;
-use crate::subsystem::ControllerSet;
+use crate::store::CHUNK_BYTES;
 
 /// Abort commands that can be outstanding, zero-based. Each is answered at once: the number is the usual one.
 const ACL_Z: u8 = 3;
-/// Asynchronous Event Requests that can be outstanding, zero-based.
-pub(super) const AERL_Z: u8 = 3;
-/// Entries of the Error Information log, zero-based.
-pub(super) const ELPE_Z: u8 = 63;
-/// Warning composite temperature in kelvins.
-pub(super) const WCTEMP: u16 = 343;
 /// Critical composite temperature in kelvins.
 pub(super) const CCTEMP: u16 = 358;
 
@@ -91,9 +90,7 @@ impl Ssd {
                 list(&table, nsid, |n| n.csi() == identify.csi)
             }
             cns::COMMAND_SET_ALLOCATED_NAMESPACE => self.describe_in_command_set(&table, identify, false),
-            cns::ENDURANCE_GROUPS if self.admin.fdp.has_flash() => {
-                Ok(endurance_groups(identify.cns_specific))
-            }
+            cns::ENDURANCE_GROUPS if self.fdp.has_flash() => Ok(endurance_groups(identify.cns_specific)),
             cns::IO_COMMAND_SETS => self.command_sets(cntid),
             _ => Err(Status::INVALID_FIELD.with_do_not_retry()),
         }
@@ -154,7 +151,7 @@ impl Ssd {
 
     fn identify_controller(&self, table: &NamespaceTable) -> IdentifyController {
         let [oui_high, oui_middle, oui_low] = identity::IEEE_OUI;
-        let free = namespaces::free_chunks(table, self.media.chunks());
+        let free = free_chunks(table, self.media.chunks());
         let mut id = IdentifyController::default();
         id.vid = VENDOR_ID;
         id.ssvid = SUBSYSTEM_VENDOR_ID;
@@ -195,14 +192,14 @@ impl Ssd {
         id.vwc = vwc::PRESENT | vwc::FLUSH_ALL_SUPPORTED;
         id.sgls = sgls::SUPPORTED | sgls::LONGER_THAN_DATA;
         id.mnan = NAMESPACES_MAX;
-        if self.admin.fdp.has_flash() {
+        if self.fdp.has_flash() {
             id.ctratt |= ctratt::ENDURANCE_GROUPS | ctratt::FLEXIBLE_DATA_PLACEMENT;
             id.oacs |= oacs::DIRECTIVES;
             id.endgidmax = ENDURANCE_GROUP;
         }
         text::write(&mut id.sn, &self.config.serial);
         text::write(&mut id.mn, &self.config.model);
-        text::write(&mut id.fr, &lock(&self.subsystem.admin.firmware).active_revision());
+        text::write(&mut id.fr, &lock(&self.subsystem.firmware).active_revision());
         let fits = text::write_nqn(&mut id.subnqn, &identity::subsystem_nqn(&self.config.serial));
         debug_assert!(fits, "the qualified name has 68 characters");
         if let Some(association) = &self.association {
@@ -247,7 +244,7 @@ impl Ssd {
 
     /// Endurance group of every namespace; 0 when the device has none.
     fn endurance_group(&self) -> u16 {
-        if self.admin.fdp.has_flash() { ENDURANCE_GROUP } else { 0 }
+        if self.fdp.has_flash() { ENDURANCE_GROUP } else { 0 }
     }
 
     /// NMIC of a namespace: whether several controllers may have it attached.

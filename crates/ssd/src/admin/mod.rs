@@ -3,7 +3,7 @@
 //! | module | commands |
 //! |---|---|
 //! | `queues` | Create and Delete I/O Submission and Completion Queue |
-//! | `identify`, `identity` | Identify, and the identifiers in it |
+//! | `identify` | Identify |
 //! | `features`, `command_sets` | Get and Set Features, and which I/O command sets are enabled |
 //! | `logs`, `errors`, `effects` | Get Log Page, the Error Information log, what is supported |
 //! | `vendor_logs`, `placement_logs` | logs of KV SSDs and of Flexible Data Placement |
@@ -13,7 +13,6 @@
 //! | `events` | Asynchronous Event Request, Abort |
 //! | `namespaces` | Namespace Management and Attachment, Format NVM |
 //! | `firmware` | Firmware Image Download and Commit |
-//! | `state` | what of all that survives the process |
 
 mod command_sets;
 mod directives;
@@ -23,43 +22,28 @@ mod events;
 mod features;
 mod firmware;
 mod identify;
-mod identity;
 mod logs;
 mod namespaces;
+mod placement;
 mod placement_logs;
 mod queues;
 mod remote;
-mod state;
 mod vendor_logs;
 mod wear;
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
 use unvme_bus::space::Direction;
 use unvme_bus::{Clock, lock};
-use unvme_spec::feature::Timestamp;
 use unvme_spec::regs::Cc;
 use unvme_spec::{DataPointerKind, Fuse, Sqe, Status, admin};
 
-use crate::config::SsdConfig;
+use crate::Ssd;
+use crate::association::ResetScope;
 use crate::dptr::DataPointer;
-use crate::fault::Faults;
-use crate::fdp::Fdp;
-use crate::media::Media;
-use crate::namespace::NamespaceTable;
+use crate::features::HotFeatures;
+use crate::firmware::Download;
 use crate::queue::SubmissionQueue;
-use crate::ssd::ResetScope;
-use crate::{Ssd, SsdError};
-use errors::ErrorLog;
-use events::Events;
-use features::{Features, HotFeatures, SharedFeatures};
-use firmware::{Download, Firmware};
-pub use firmware::{FIRMWARE_IMAGE_BYTES_MAX, firmware_image};
-pub(crate) use identity::subsystem_nqn;
-use logs::Smart;
-use state::Saving;
-pub(crate) use state::{bytes_of, hexadecimal};
 
 /// What an admin command is answered with.
 pub(crate) enum Answer {
@@ -69,104 +53,13 @@ pub(crate) enum Answer {
     Later,
 }
 
-/// State of a controller that admin commands read and change. None of these locks, and of those of [`SharedAdmin`], is held
-/// while another is taken (`saving` alone is held over others, see `state`), and none while a queue is locked by anyone but an
-/// admin queue's own thread.
-pub(crate) struct Admin {
-    pub(crate) hot: HotFeatures,
-    features: Mutex<Features>,
-    events: Events,
-    /// A firmware image that arrives in pieces.
-    download: Mutex<Download>,
-    /// CC: command set selected and entry sizes.
-    configuration: Mutex<Cc>,
-    pub(crate) fdp: Arc<Fdp>,
-}
-
-/// The same of the subsystem: whichever controller reads or changes it.
-pub(crate) struct SharedAdmin {
-    features: Mutex<SharedFeatures>,
-    errors: Mutex<ErrorLog>,
-    firmware: Mutex<Firmware>,
-    smart: Mutex<Smart>,
-    saving: Saving,
-    /// The hosts have been told that the flash is worn out.
-    worn_out: AtomicBool,
-}
-
-/// What a device is made of at its start, apart from its media.
-pub(crate) struct Started {
-    pub(crate) shared: SharedAdmin,
-    /// Of the first controller.
-    pub(crate) admin: Admin,
-    pub(crate) faults: Arc<Faults>,
-    pub(crate) namespaces: NamespaceTable,
-}
-
-impl Admin {
-    /// Starts from what the store has kept, or as a new device.
-    pub(crate) fn start(config: &SsdConfig, media: &Arc<Media>) -> Result<Started, SsdError> {
-        let restored = state::restore(config, media)?;
-        let shared = SharedAdmin {
-            features: Mutex::new(SharedFeatures::new(config, restored.features)),
-            errors: Mutex::new(ErrorLog::new(restored.error_count, restored.errors)),
-            firmware: Mutex::new(Firmware::new(restored.firmware)),
-            smart: Mutex::new(Smart::new(restored.smart, restored.kv)),
-            saving: Saving::new(),
-            worn_out: AtomicBool::new(false),
-        };
-        let admin = Self::new(config, &shared, Arc::new(restored.fdp));
-        let faults = Arc::new(Faults::start(restored.faults, &config.faults)?);
-        Ok(Started { shared, admin, faults, namespaces: restored.namespaces })
-    }
-
-    /// Of a new controller: its features have the values that were saved.
-    pub(crate) fn new(config: &SsdConfig, shared: &SharedAdmin, fdp: Arc<Fdp>) -> Self {
-        let features = Features::new(config, &lock(&shared.features));
-        Self {
-            hot: HotFeatures::new(&features),
-            features: Mutex::new(features),
-            events: Events::default(),
-            download: Mutex::default(),
-            configuration: Mutex::new(Cc::new()),
-            fdp,
-        }
-    }
-
-    /// The Timestamp feature at this moment.
-    pub(crate) fn timestamp(&self, clock: &Clock) -> Timestamp {
-        lock(&self.features).timestamp(clock)
-    }
-
-    /// CC has changed while the controller is enabled: the host may still set the entry sizes.
-    pub(crate) fn configured(&self, cc: Cc) {
-        *lock(&self.configuration) = cc;
-    }
-}
-
-impl Ssd {
-    /// The time for events that belong to no controller: that of the first one whose host has said what time it is.
-    pub(crate) fn device_timestamp(&self, clock: &Clock) -> Timestamp {
-        let controllers = self.subsystem.controllers();
-        let knows = controllers.iter().find(|controller| lock(&controller.admin.features).knows_time());
-        knows.or(controllers.first()).map_or(&self.admin, |controller| &controller.admin).timestamp(clock)
-    }
-}
-
-impl SharedAdmin {
-    /// Everything else is on the media: what is saved next says that the device was shut down, or not any more.
-    pub(crate) fn set_shut_down(&self, shut_down: bool) {
-        lock(&self.smart).set_shut_down(shut_down);
-    }
-}
-
 impl Ssd {
     /// The controller has been enabled.
     pub(crate) fn admin_enabled(&self, cc: Cc) {
-        self.admin.configured(cc);
-        self.subsystem.admin.set_shut_down(false);
+        *lock(&self.configuration) = cc;
+        lock(&self.subsystem.smart).set_shut_down(false);
         // From now on the end of the process without a shutdown is an unsafe one: the store has to know.
-        if self.save_all().is_err() {
+        if self.subsystem.save_all().is_err() {
             let serial = &self.config.serial;
             tracing::error!(serial, "the device could not save its state when it was enabled");
         }
@@ -175,21 +68,21 @@ impl Ssd {
     /// All queues are gone: what a reset ends and restores. What belongs to other controllers as well stays as it is while one
     /// of them is enabled.
     pub(crate) fn reset_admin(&self, scope: ResetScope) {
-        self.admin.events.reset();
+        self.events.reset();
         let is_alone = self.is_alone();
         let saved = {
-            let mut shared = lock(&self.subsystem.admin.features);
+            let mut shared = lock(&self.subsystem.features);
             if is_alone {
                 shared.reset();
             }
             shared.saved_values()
         };
         let features = {
-            let mut features = lock(&self.admin.features);
+            let mut features = lock(&self.features);
             features.reset(saved);
             HotFeatures::new(&features)
         };
-        self.admin.hot.replace(&features);
+        self.hot.replace(&features);
         if scope == ResetScope::Subsystem {
             self.close_units_at_reset();
         }
@@ -198,13 +91,13 @@ impl Ssd {
         }
         self.configure_pairs();
         self.close_iterators();
-        *lock(&self.admin.download) = Download::default();
-        let activated = lock(&self.subsystem.admin.firmware).reset();
+        *lock(&self.download) = Download::default();
+        let activated = lock(&self.subsystem.firmware).reset();
         if activated {
-            self.subsystem.admin.changed();
-            self.firmware_activated_by_reset();
+            self.subsystem.saving.changed();
+            self.subsystem.firmware_activated_by_reset(self.cntlid);
         }
-        if self.save_all().is_err() {
+        if self.subsystem.save_all().is_err() {
             tracing::error!(serial = self.config.serial, "the device could not save its state at a reset");
         }
         tracing::debug!(?scope, serial = self.config.serial, cntlid = self.cntlid, "controller reset");
@@ -225,7 +118,7 @@ impl Ssd {
 
     /// Executes one admin command. The admin submission queue is the caller's; no completion queue is locked.
     pub(crate) fn execute_admin(&self, sq: &mut SubmissionQueue, sqe: &Sqe, clock: &Clock) -> Answer {
-        lock(&self.subsystem.admin.smart).tick(clock.now());
+        lock(&self.subsystem.smart).tick(clock.now());
         // Admin commands are never fused. Over PCIe their data pointer is PRPs, over a network it is an SGL, of which is
         // left here where the data was received (Base 3.3.3.1, PSDT).
         let expected = if self.association.is_some() { DataPointerKind::Sgl } else { DataPointerKind::Prp };

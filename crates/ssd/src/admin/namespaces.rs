@@ -17,15 +17,15 @@ use unvme_spec::identify::{ControllerList, IDENTIFY_BYTES, KvNamespaceCreate, Na
 use unvme_spec::{Nsid, Sqe, Status, admin};
 use zerocopy::FromBytes;
 
-use super::identity;
-use crate::config::{CHUNK_BYTES, NAMESPACES_MAX};
-use crate::fdp::{ChosenBy, ENDURANCE_GROUP, Handles, assign};
+use crate::Ssd;
+use crate::controllers::ControllerSet;
+use crate::fdp::{ChosenBy, ENDURANCE_GROUP, Handles};
 use crate::kv::{KeyValue, KvStore, STORE_BYTES_MIN};
-use crate::media::Media;
-use crate::namespace::{Blocks, Contents, Namespace, NamespaceTable};
+use crate::limits::NAMESPACES_MAX;
+use crate::namespace::{
+    AddError, Blocks, CREATED_MAX, Contents, Namespace, NamespaceTable, NewNamespace, Shape, add, assign,
+};
 use crate::queue::SubmissionQueue;
-use crate::subsystem::ControllerSet;
-use crate::{Ssd, SsdError};
 
 /// An LBA format without metadata.
 pub(super) struct Format {
@@ -39,9 +39,6 @@ pub(super) struct Format {
 pub(super) const FORMATS: [Format; 2] =
     [Format { block_shift: 9, relative_performance: 2 }, Format { block_shift: 12, relative_performance: 0 }];
 
-/// Namespaces a device can have had, since their identifiers are never used again: NGUID has 40 bits for the number.
-pub(super) const CREATED_MAX: u64 = (1 << 40) - 1;
-
 /// Index of the format with blocks of `1 << block_shift` bytes.
 pub(super) fn format_of(block_shift: u8) -> u8 {
     FORMATS.iter().position(|format| format.block_shift == block_shift).unwrap_or(0) as u8
@@ -52,119 +49,6 @@ pub(super) const NMIC_SHARED: u8 = 1 << 0;
 
 /// Formats a Key Value namespace can have: one, with keys of up to 16 bytes and values of up to 256 MiB.
 pub(super) const KV_FORMATS: u8 = 1;
-
-/// Chunks of the media that belong to no namespace.
-pub(super) fn free_chunks(table: &NamespaceTable, total: u64) -> u64 {
-    let used: u64 = table.iter().map(|namespace| namespace.chunks().len() as u64).sum();
-    total.saturating_sub(used)
-}
-
-/// Flags by chunk: it belongs to a namespace.
-pub(super) fn owned_chunks(table: &NamespaceTable, total: u64) -> Vec<bool> {
-    let mut owned = vec![false; total as usize];
-    for &chunk in table.iter().flat_map(|namespace| &**namespace.chunks()) {
-        if let Some(flag) = owned.get_mut(chunk as usize) {
-            *flag = true;
-        }
-    }
-    owned
-}
-
-/// A namespace that does not exist yet.
-#[derive(Clone, Copy)]
-pub(super) struct NewNamespace {
-    pub(super) nsid: Nsid,
-    pub(super) attached: ControllerSet,
-    pub(super) is_private: bool,
-    pub(super) shape: Shape,
-}
-
-/// What a namespace is to hold.
-#[derive(Clone, Copy)]
-pub(super) enum Shape {
-    /// Logical blocks: their size as a power of two, and how many.
-    Blocks { block_shift: u8, count: u64 },
-    /// Pairs, on so many bytes of media.
-    KeyValue { bytes: u64 },
-}
-
-impl Shape {
-    /// Chunks it needs; `None` when its size in bytes is beyond all numbers.
-    pub(super) fn chunks(self) -> Option<u64> {
-        let bytes = match self {
-            Self::Blocks { block_shift, count } => count.checked_mul(1 << block_shift)?,
-            Self::KeyValue { bytes } => bytes,
-        };
-        Some(bytes.div_ceil(CHUNK_BYTES))
-    }
-
-    /// Block size as a power of two; `None` when there are none.
-    pub(super) fn block_shift(self) -> Option<u8> {
-        match self {
-            Self::Blocks { block_shift, .. } => Some(block_shift),
-            Self::KeyValue { .. } => None,
-        }
-    }
-}
-
-/// Adds a namespace to `table`, on the first free chunks; pairs get an empty store there.
-pub(super) fn add(
-    table: &mut NamespaceTable,
-    new: NewNamespace,
-    handles: Arc<Handles>,
-    serial: &str,
-    media: &Arc<Media>,
-) -> Result<(), AddError> {
-    let total = media.chunks();
-    let wanted = new.shape.chunks().filter(|&wanted| wanted <= free_chunks(table, total));
-    let wanted = wanted.ok_or(AddError::NoSpace)?;
-    let owned = owned_chunks(table, total);
-    let free = (0u32..).zip(&owned).filter(|(_, owned)| !**owned).map(|(chunk, _)| chunk);
-    let chunks: Arc<[u32]> = free.take(wanted as usize).collect();
-    let contents = match new.shape {
-        Shape::Blocks { block_shift, count } => {
-            Contents::Blocks(Blocks { block_shift, count, chunks, bad: Arc::default() })
-        }
-        Shape::KeyValue { .. } => {
-            let store = KvStore::create(Arc::clone(media), Arc::clone(&chunks)).map_err(AddError::Store)?;
-            store.place(handles.ruhs());
-            Contents::KeyValue(KeyValue::new(chunks, store))
-        }
-    };
-    table.created += 1;
-    table.put(Namespace {
-        nsid: new.nsid,
-        attached: new.attached,
-        is_private: new.is_private,
-        busy: false,
-        nguid: identity::nguid(serial, table.created),
-        eui64: identity::eui64(serial, table.created),
-        handles,
-        contents,
-    });
-    Ok(())
-}
-
-/// Why a namespace could not be added.
-#[derive(Debug)]
-pub(super) enum AddError {
-    /// There are fewer free chunks than it needs.
-    NoSpace,
-    /// Its store could not be made.
-    Store(SsdError),
-}
-
-impl From<AddError> for Status {
-    fn from(error: AddError) -> Self {
-        match error {
-            AddError::NoSpace => Self::NAMESPACE_INSUFFICIENT_CAPACITY,
-            AddError::Store(error) => {
-                tracing::error!(%error, "the store of a namespace could not be made");
-                Self::INTERNAL_ERROR
-            }
-        }
-    }
-}
 
 impl Ssd {
     pub(super) fn namespace_management(
@@ -185,7 +69,7 @@ impl Ssd {
             return Err(Status::IO_COMMAND_SET_UNSUPPORTED.with_do_not_retry());
         }
         let data = self.receive(sq, sqe, IDENTIFY_BYTES)?;
-        let has_flash = self.admin.fdp.has_flash();
+        let has_flash = self.fdp.has_flash();
         let create = NamespaceCreate::read_from_bytes(&data).map_err(|_| Status::INTERNAL_ERROR)?;
         let shape = match command_set {
             csi::KEY_VALUE => check_kv_create(
@@ -217,7 +101,7 @@ impl Ssd {
         create: &NamespaceCreate,
         shape: Shape,
     ) -> Result<Arc<Handles>, Status> {
-        let fdp = &self.admin.fdp;
+        let fdp = &self.fdp;
         let Some(configuration) = fdp.configuration() else {
             return match create.nphndls {
                 0 => Ok(fdp.no_handles()),
@@ -243,11 +127,11 @@ impl Ssd {
         let mut table = NamespaceTable::clone(&old);
         for namespace in &doomed {
             table.remove(namespace.nsid);
-            lock(&self.subsystem.admin.features).forget_namespace(namespace.nsid);
+            lock(&self.subsystem.features).forget_namespace(namespace.nsid);
         }
         self.replace_namespaces(table)?;
         for (namespace, seen) in doomed.iter().zip(seen) {
-            self.namespace_changed_for(seen, namespace.nsid);
+            self.subsystem.namespace_changed_for(seen, namespace.nsid);
         }
         Ok(0)
     }
@@ -280,7 +164,7 @@ impl Ssd {
         table.put(Namespace { attached, ..Namespace::clone(namespace) });
         self.replace_namespaces(table)?;
         self.drain();
-        self.namespace_changed_for(named, attach.nsid);
+        self.subsystem.namespace_changed_for(named, attach.nsid);
         Ok(0)
     }
 
@@ -367,7 +251,7 @@ impl Ssd {
                 if old.block_shift != new.block_shift)
         };
         for namespace in named.iter().filter(changed) {
-            self.namespace_changed_for(namespace.attached, namespace.nsid);
+            self.subsystem.namespace_changed_for(namespace.attached, namespace.nsid);
         }
         Ok(0)
     }
@@ -380,7 +264,7 @@ impl Ssd {
         table: &NamespaceTable,
         named: &[Arc<Namespace>],
     ) -> Result<(), Status> {
-        if self.admin.fdp.enabled().is_none() {
+        if self.fdp.enabled().is_none() {
             return Ok(());
         }
         for namespace in
@@ -423,7 +307,7 @@ impl Ssd {
         // A version from before the command, should a busy one be published.
         let restored = old.without_busy();
         self.publish(table);
-        self.save_state().inspect_err(|_| self.publish(restored))
+        self.subsystem.save_state().inspect_err(|_| self.publish(restored))
     }
 
     /// Refuses commands to `namespaces` and waits until none is at work on them. Fails, and changes nothing, when the
@@ -438,7 +322,7 @@ impl Ssd {
         self.drain();
         let holds_pairs = |namespace: &Arc<Namespace>| matches!(namespace.contents, Contents::KeyValue(_));
         if namespaces.iter().any(holds_pairs) {
-            self.save_state().inspect_err(|_| self.publish(old))?;
+            self.subsystem.save_state().inspect_err(|_| self.publish(old))?;
         }
         Ok(())
     }

@@ -8,10 +8,10 @@ use unvme_spec::admin::GetLogPage;
 use unvme_spec::log_page::{EnduranceGroup, lid};
 
 use super::logs::bytes_of;
-use super::namespaces::free_chunks;
 use crate::Ssd;
-use crate::config::CHUNK_BYTES;
-use crate::fdp::{Counted, ENDURANCE_GROUP, assign, configurations_page};
+use crate::fdp::{Counted, ENDURANCE_GROUP, configurations_page};
+use crate::namespace::{assign, free_chunks};
+use crate::store::CHUNK_BYTES;
 
 /// Log pages of a device with flash. Each is about the endurance group in the Log Specific Identifier.
 pub(super) const PAGES: [u8; 5] = [
@@ -28,7 +28,7 @@ const BILLION: u64 = 1_000_000_000;
 impl Ssd {
     pub(super) fn placement_log(&self, get: GetLogPage, clock: &Clock) -> Result<Vec<u8>, Status> {
         let invalid_field = Status::INVALID_FIELD.with_do_not_retry();
-        let fdp = &self.admin.fdp;
+        let fdp = &self.fdp;
         let Some(flash) = self.media.flash().filter(|_| get.lsi == ENDURANCE_GROUP) else {
             return Err(invalid_field);
         };
@@ -55,11 +55,11 @@ impl Ssd {
     fn endurance_group_log(&self) -> EnduranceGroup {
         let wear = self.wear();
         let table = self.namespaces.get();
-        let io = lock(&self.subsystem.admin.smart).saved(&self.counted().io);
+        let io = lock(&self.subsystem.smart).saved(&self.subsystem.counted().io);
         let mut log = EnduranceGroup::default();
         log.critical_warning = self.wear_warnings();
         log.available_spare = wear.spare_percent;
-        log.available_spare_threshold = super::logs::SPARE_THRESHOLD_PERCENT;
+        log.available_spare_threshold = crate::smart::SPARE_THRESHOLD_PERCENT;
         log.percentage_used = wear.used_percent;
         log.endurance_estimate = billions(wear.endurance_bytes);
         log.data_units_read = billions(io.bytes_read.into());
@@ -68,7 +68,7 @@ impl Ssd {
         log.host_reads = u128::from(io.read_commands).into();
         log.host_writes = u128::from(io.write_commands).into();
         log.media_errors = u128::from(io.media_errors).into();
-        log.error_log_entries = u128::from(lock(&self.subsystem.admin.errors).count()).into();
+        log.error_log_entries = u128::from(lock(&self.subsystem.errors).count()).into();
         log.total_capacity = u128::from(self.config.bytes).into();
         let free = free_chunks(&table, self.media.chunks()) * CHUNK_BYTES;
         log.unallocated_capacity = u128::from(free).into();

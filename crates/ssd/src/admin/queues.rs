@@ -25,7 +25,7 @@ impl Ssd {
         if self.completion_exists(create.qid) {
             return Err(INVALID_QUEUE_IDENTIFIER);
         }
-        let entry_size_set = lock(&self.admin.configuration).iocqes() == 4;
+        let entry_size_set = lock(&self.configuration).iocqes() == 4;
         self.check_queue_size(create.size, entry_size_set)?;
         check_contiguous(create.contiguous)?;
         if create.interrupt.is_some_and(|vector| vector >= self.interrupts.vectors()) {
@@ -54,7 +54,7 @@ impl Ssd {
         if self.submission_exists(create.qid) {
             return Err(INVALID_QUEUE_IDENTIFIER);
         }
-        let entry_size_set = lock(&self.admin.configuration).iosqes() == 6;
+        let entry_size_set = lock(&self.configuration).iosqes() == 6;
         self.check_queue_size(create.size, entry_size_set)?;
         self.check_io_queue_id(create.cqid)?;
         check_contiguous(create.contiguous)?;

@@ -1,18 +1,15 @@
 //! What a controller has and says whose host is reached over a network: capsules, keep alive, Asymmetric Namespace Access.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use unvme_bus::{EventFd, lock};
 use unvme_spec::Status;
 use unvme_spec::admin::GetLogPage;
 use unvme_spec::feature::Select;
 use unvme_spec::identify::{IdentifyController, anacap, cmic, ctratt, oaes, sgls, text};
-use unvme_spec::log_page::{AnaGroup, AnaHeader, lid, notice_event};
+use unvme_spec::log_page::{AnaGroup, AnaHeader};
 use zerocopy::IntoBytes;
 
-use super::Admin;
-use super::events::notice;
 use crate::Ssd;
-use crate::fabrics::{Association, IN_CAPSULE_BYTES, KEEP_ALIVE_UNIT_MS};
+use crate::association::{Association, IN_CAPSULE_BYTES, KEEP_ALIVE_UNIT_MS};
 use crate::queue::{CQE_BYTES, SQE_BYTES};
 
 /// Capsule sizes are in units of this many bytes.
@@ -76,13 +73,6 @@ impl Ssd {
         Ok(page)
     }
 
-    /// The port of this controller's host reaches the namespaces in another way than before.
-    pub(crate) fn ana_changed(&self) {
-        if lock(&self.admin.features).async_events().ana_change() {
-            self.admin.events.raise(notice(notice_event::ANA_CHANGE, lid::ANA));
-        }
-    }
-
     /// The Keep Alive Timer feature (0Fh) in milliseconds.
     pub(super) fn keep_alive(&self, select: Select) -> u64 {
         match (&self.association, select) {
@@ -97,12 +87,5 @@ impl Ssd {
             self.association.as_ref().ok_or(Status::FEATURE_NOT_CHANGEABLE.with_do_not_retry())?;
         association.set_keep_alive_ms(milliseconds);
         Ok(0)
-    }
-}
-
-impl Admin {
-    /// Who is to be woken up for an event that can be told, since nobody looks.
-    pub(crate) fn wake_by(&self, wake: Option<EventFd>) {
-        self.events.wake_by(wake);
     }
 }

@@ -32,7 +32,7 @@ impl Ssd {
     }
 
     fn extended_smart_log(&self) -> ExtendedSmartLog {
-        let kv = lock(&self.subsystem.admin.smart).kv(&self.counted().kv);
+        let kv = lock(&self.subsystem.smart).kv(&self.subsystem.counted().kv);
         ExtendedSmartLog {
             retrieve: kv.retrieve.counts(),
             store: kv.store.counts(),

@@ -5,22 +5,8 @@ use std::sync::atomic::Ordering;
 use unvme_flash::PAGE_BYTES;
 use unvme_spec::log_page::critical_warning;
 
-use super::logs::SPARE_THRESHOLD_PERCENT;
 use crate::Ssd;
-
-/// How worn the flash is.
-pub(super) struct Wear {
-    /// Available Spare.
-    pub(super) spare_percent: u8,
-    /// Nothing can be written any more.
-    pub(super) is_read_only: bool,
-    /// Percentage Used: 255 stands for more.
-    pub(super) used_percent: u8,
-    /// Bytes programmed over the life of the device.
-    pub(super) media_bytes: u64,
-    /// Bytes that can be programmed over the life of the device; 0 when there is no end.
-    pub(super) endurance_bytes: u128,
-}
+use crate::smart::{SPARE_THRESHOLD_PERCENT, Wear};
 
 impl Ssd {
     pub(super) fn wear(&self) -> Wear {
@@ -40,7 +26,7 @@ impl Ssd {
             spare_percent: stats.spare_percent,
             is_read_only: stats.is_read_only,
             used_percent: u8::try_from(stats.used_percent).unwrap_or(u8::MAX),
-            media_bytes: stats.ftl.media_bytes() + self.admin.fdp.counted_before().media_bytes(),
+            media_bytes: stats.ftl.media_bytes() + self.fdp.counted_before().media_bytes(),
             endurance_bytes: physical * u128::from(stats.config.endurance.unwrap_or(0)),
         }
     }
@@ -49,8 +35,8 @@ impl Ssd {
     #[cold]
     pub(super) fn note_refused_write(&self) {
         let is_read_only = self.media.flash().is_some_and(|flash| flash.stats().is_read_only);
-        if is_read_only && !self.subsystem.admin.worn_out.swap(true, Ordering::Relaxed) {
-            self.media_is_read_only();
+        if is_read_only && !self.subsystem.worn_out.swap(true, Ordering::Relaxed) {
+            self.subsystem.media_is_read_only();
         }
     }
 

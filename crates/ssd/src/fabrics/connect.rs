@@ -14,12 +14,12 @@ use unvme_spec::regs::Csts;
 use unvme_spec::{Sqe, Status};
 use zerocopy::FromBytes;
 
-use super::association::{Association, AssociationParts};
 use super::device::DeviceQueue;
 use super::discovery::{self, Discovery};
 use super::queue::{At, FabricsQueue, QueueState};
 use super::subsystem::Offer;
 use crate::Ssd;
+use crate::association::{Association, AssociationParts};
 
 /// Bytes of Connect's data.
 pub(super) const DATA_BYTES: u32 = size_of::<ConnectData>() as u32;
@@ -157,13 +157,14 @@ impl FabricsQueue {
     fn connect_admin(&mut self, offer: Arc<Offer>, wish: &Wish<'_>) -> Result<Connected, Refusal> {
         check_admin(wish, ADMIN_ENTRIES_MAX)?;
         let association = Arc::new(Association::new(AssociationParts {
+            subnqn: offer.nqn.clone(),
             port: self.port,
+            reach: offer.reach(self.port),
             hostnqn: wish.hostnqn.to_owned(),
             hostid: wish.data.hostid,
             space: Arc::clone(self.pool.space()),
             keep_alive_ms: wish.connect.keep_alive_ms,
             queues: usize::from(offer.device.config.io_queues) + 1,
-            offer: Arc::clone(&offer),
         }));
         let busy = Refusal::plain(status::CONTROLLER_BUSY);
         let ssd = offer.device.add_remote_controller(Arc::clone(&association)).map_err(|error| {
@@ -171,7 +172,7 @@ impl FabricsQueue {
             busy
         })?;
         let cntlid = ssd.controller_id();
-        ssd.admin.wake_by(self.wake.clone());
+        ssd.events.wake_by(self.wake.clone());
         offer.enter(&ssd);
         let resets = association.resets();
         self.open(ssd, association, wish, resets, busy)?;

@@ -11,9 +11,9 @@ use unvme_bus::{Clock, DmaAccess, Function, Reader, Region, lock};
 use unvme_spec::regs::{Aqa, offset};
 use unvme_spec::{Sqe, Status};
 
-use super::association::Association;
 use super::staging::Pool;
 use crate::Ssd;
+use crate::association::{Association, EndReason};
 use crate::namespace::NamespaceTable;
 use crate::queue::{
     CQE_BYTES, CompletionQueue, CompletionQueueParts, Doorbells, Ring, SQE_BYTES, SubmissionQueue,
@@ -257,7 +257,7 @@ impl DeviceQueue {
     /// The controller does not have the queue any more, whoever else may have taken its place.
     pub(super) fn close(&mut self) {
         if self.qid == 0 {
-            self.association.end(super::EndReason::AdminGone);
+            self.association.end(EndReason::AdminGone);
             self.ssd.stop_serving();
             self.ssd.remove_queues();
         } else {

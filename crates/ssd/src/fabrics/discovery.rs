@@ -18,10 +18,10 @@ use unvme_spec::regs::{self, Cap, Cc, Csts, SHN_NONE, SHST_COMPLETE, SHST_NORMAL
 use unvme_spec::{Sqe, Status};
 use zerocopy::IntoBytes;
 
-use super::association::KEEP_ALIVE_UNIT_MS;
-use super::port::{AddressFamily, PortId, PortOptions, Referral};
+use super::port::{AddressFamily, PortOptions, Referral};
 use super::queue::{At, FabricsQueue};
 use super::target::{Catalogue, Target};
+use crate::association::{KEEP_ALIVE_UNIT_MS, PortId};
 
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
 const TOO_SHORT: Status = Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry();

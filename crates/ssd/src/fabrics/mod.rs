@@ -10,7 +10,6 @@
 //! | `access` | which hosts may enter, and with which keys |
 //! | `port` | where the target is reached, and the ANA state of its subsystems there |
 //! | `subsystem` | a device by the name it is offered under |
-//! | `association` | a host and its controller: what its connections have to know of one another |
 //! | `queue`, `begin`, `progress` | one queue of one association: what it is, capsules in, completions out |
 //! | `connect`, `commands` | Fabrics commands, which no controller of a device executes |
 //! | `device` | a queue of a controller of a device: its rings |
@@ -23,7 +22,6 @@
 //! Centralized Discovery.
 
 mod access;
-mod association;
 mod begin;
 mod commands;
 mod connect;
@@ -39,11 +37,9 @@ mod subsystem;
 mod target;
 mod transfer;
 
+pub use crate::association::{AnaState, EndReason, PortId};
 pub use access::{Access, HostAccess};
 pub use memory::MemoryBudget;
-pub use port::{AddressFamily, AnaState, Peer, PortId, PortOptions, Referral, TlsPeer};
-pub use queue::{Begun, DataWanted, EndReason, FabricsQueue, Fatal, Finished, QueueState, SlotId, Staging};
+pub use port::{AddressFamily, Peer, PortOptions, Referral, TlsPeer};
+pub use queue::{Begun, DataWanted, FabricsQueue, Fatal, Finished, QueueState, SlotId, Staging};
 pub use target::{DEFAULT_GROUPS, Target, TargetOptions};
-
-pub(crate) use association::{Association, KEEP_ALIVE_UNIT_MS};
-pub(crate) use queue::IN_CAPSULE_BYTES;

@@ -1,11 +1,8 @@
 //! Ports: where a target is reached, and how well each subsystem is reached there.
 
-use unvme_spec::Status;
 use unvme_spec::fabrics::adrfam;
 
-/// Identifier of a port (PORTID).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PortId(pub u16);
+use crate::association::{AnaState, PortId};
 
 /// Kind of address (ADRFAM).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,57 +20,6 @@ impl AddressFamily {
         match self {
             Self::Ipv4 => adrfam::IPV4,
             Self::Ipv6 => adrfam::IPV6,
-        }
-    }
-}
-
-/// Asymmetric Namespace Access state of a subsystem's namespaces at a port (Base 8.1.1.2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AnaState {
-    /// Optimized.
-    #[default]
-    Optimized,
-    /// Non-optimized: it works, another port is better.
-    NonOptimized,
-    /// Inaccessible: I/O commands fail, another port works.
-    Inaccessible,
-    /// Persistent Loss: I/O commands fail for good.
-    PersistentLoss,
-    /// Change: the state is about to be another one.
-    Change,
-}
-
-impl AnaState {
-    /// ANA state in the log page (Base figure 219); zero is no state there, and stands for the first one in memory.
-    pub(crate) const fn code(self) -> u8 {
-        match self {
-            Self::Optimized => 0x01,
-            Self::NonOptimized => 0x02,
-            Self::Inaccessible => 0x03,
-            Self::PersistentLoss => 0x04,
-            Self::Change => 0x0f,
-        }
-    }
-
-    #[inline]
-    pub(super) const fn of(code: u8) -> Self {
-        match code {
-            0x02 => Self::NonOptimized,
-            0x03 => Self::Inaccessible,
-            0x04 => Self::PersistentLoss,
-            0x0f => Self::Change,
-            _ => Self::Optimized,
-        }
-    }
-
-    /// What I/O commands are answered with; `None` when they are executed.
-    #[inline]
-    pub(super) const fn refusal(self) -> Option<Status> {
-        match self {
-            Self::Optimized | Self::NonOptimized => None,
-            Self::Inaccessible => Some(Status::ANA_INACCESSIBLE),
-            Self::PersistentLoss => Some(Status::ANA_PERSISTENT_LOSS),
-            Self::Change => Some(Status::ANA_TRANSITION),
         }
     }
 }

@@ -5,9 +5,10 @@ use unvme_spec::fabrics::fctype;
 use unvme_spec::{Sqe, Status, admin, samsung_kv};
 
 use super::device::Completion;
-use super::queue::{At, EndReason, FabricsQueue, Finished, QueueState, SlotId};
+use super::queue::{At, FabricsQueue, Finished, QueueState, SlotId};
 use super::slots::{Deliver, Slot, Stage};
 use super::staging::{Buffer, Terms};
+use crate::association::EndReason;
 
 /// How long an I/O queue does not say again that its host was heard of, in nanoseconds: all queues of an association say so in
 /// one place. The keep alive timer is that much too early when I/O queues alone are used.

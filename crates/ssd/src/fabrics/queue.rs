@@ -13,13 +13,11 @@ use unvme_spec::{Cqe, Status};
 use super::device::DeviceQueue;
 use super::discovery::Discovery;
 use super::memory::{MemoryBudget, WaitTicket};
-use super::port::{Peer, PortId};
+use super::port::Peer;
 use super::slots::{Slot, Slots, Stage};
 use super::staging::Pool;
 use super::target::Target;
-
-/// Most bytes of data in a command capsule.
-pub(crate) const IN_CAPSULE_BYTES: u32 = 8192;
+use crate::association::{EndReason, IN_CAPSULE_BYTES, PortId};
 
 /// A command that has begun and is not released yet: below the number of the queue's entries, and free for another command
 /// once it is released.
@@ -109,56 +107,6 @@ pub enum QueueState {
     Disconnected,
     /// The association has ended, or the queue alone: the connection closes.
     Ended(EndReason),
-}
-
-/// Why an association, or a queue, has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EndReason {
-    /// The admin queue's connection is gone.
-    #[error("the connection of the admin queue is gone")]
-    AdminGone,
-    /// The keep alive timer has expired.
-    #[error("the keep alive timer has expired")]
-    KeepAlive,
-    /// The controller was reset or disabled, which ends its I/O queues.
-    #[error("the controller was reset")]
-    Reset,
-    /// The subsystem was reset.
-    #[error("the subsystem was reset")]
-    SubsystemReset,
-    /// The device is gone.
-    #[error("the device is gone")]
-    DeviceGone,
-    /// The host did not prove in time who it is.
-    #[error("the host did not prove in time who it is")]
-    Authentication,
-}
-
-impl EndReason {
-    pub(super) const fn code(self) -> u8 {
-        match self {
-            Self::AdminGone => 1,
-            Self::KeepAlive => 2,
-            Self::Reset => 3,
-            Self::SubsystemReset => 4,
-            Self::DeviceGone => 5,
-            Self::Authentication => 6,
-        }
-    }
-
-    /// `None` for 0, which is no reason.
-    pub(super) const fn of(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Self::AdminGone,
-            2 => Self::KeepAlive,
-            3 => Self::Reset,
-            4 => Self::SubsystemReset,
-            5 => Self::DeviceGone,
-            6 => Self::Authentication,
-            _ => return None,
-        })
-    }
 }
 
 /// What a queue is a queue of.

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use unvme_bus::lock;
 
 use super::access::Access;
-use super::port::{AnaState, PortId};
 use crate::Ssd;
+use crate::association::{AnaState, PortId, Reach};
 
 /// See the module.
 pub(super) struct Offer {
@@ -24,37 +23,6 @@ pub(super) struct Offer {
 impl fmt::Debug for Offer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Offer").field("nqn", &self.nqn).finish_non_exhaustive()
-    }
-}
-
-/// ANA state of a subsystem's namespaces at a port.
-#[derive(Debug, Default)]
-pub(super) struct Reach {
-    state: AtomicU8,
-    changes: AtomicU64,
-}
-
-impl Reach {
-    pub(super) fn new(state: AnaState) -> Self {
-        Self { state: AtomicU8::new(state.code()), changes: AtomicU64::new(0) }
-    }
-
-    #[inline]
-    pub(super) fn state(&self) -> AnaState {
-        AnaState::of(self.state.load(Ordering::Relaxed))
-    }
-
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Relaxed)
-    }
-
-    /// Sets the state; true when it is another one.
-    fn set(&self, state: AnaState) -> bool {
-        let is_new = self.state.swap(state.code(), Ordering::Relaxed) != state.code();
-        if is_new {
-            self.changes.fetch_add(1, Ordering::Relaxed);
-        }
-        is_new
     }
 }
 
@@ -93,8 +61,8 @@ impl Offer {
             return;
         }
         for controller in self.controllers() {
-            if controller.association.as_ref().is_some_and(|association| association.port == port) {
-                controller.ana_changed();
+            if controller.association.as_ref().is_some_and(|association| association.port() == port) {
+                controller.events.ana_changed(controller.wanted_events());
             }
         }
     }

@@ -9,8 +9,9 @@ use unvme_spec::fabrics::{DISCOVERY_NQN, NQN_BYTES_MAX};
 
 use super::access::Access;
 use super::memory::MemoryBudget;
-use super::port::{AnaState, PortId, PortOptions, Referral};
+use super::port::{PortOptions, Referral};
 use super::subsystem::Offer;
+use crate::association::{AnaState, PortId};
 use crate::{Ssd, SsdError};
 
 /// Most bytes of an address, as the Discovery log page has it.

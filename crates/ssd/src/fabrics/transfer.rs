@@ -7,7 +7,7 @@ use unvme_spec::command::Direction;
 use unvme_spec::sgl::{Descriptor, descriptor_type, sub_type};
 use unvme_spec::{DataPointerKind, Sqe, Status, samsung_kv};
 
-use super::queue::IN_CAPSULE_BYTES;
+use crate::association::IN_CAPSULE_BYTES;
 
 /// Most bytes of a command: the longest value of a pair.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 256 << 20;

@@ -11,7 +11,7 @@ pub struct FaultError {
 }
 
 impl FaultError {
-    pub(super) fn new(reason: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
         Self { place: None, reason: reason.into() }
     }
 

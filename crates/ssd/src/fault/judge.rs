@@ -8,42 +8,42 @@ use super::rule::{Corruption, FaultAction, FaultDelay, FaultMatch, WrongCompleti
 use super::state::{Entry, Faults};
 
 /// A command as rules see it.
-pub(super) struct Subject<'a> {
-    pub(super) queue: u16,
-    pub(super) opcode: u8,
-    pub(super) nsid: u32,
+pub(crate) struct Subject<'a> {
+    pub(crate) queue: u16,
+    pub(crate) opcode: u8,
+    pub(crate) nsid: u32,
     /// First and last logical block of each range that a command names.
-    pub(super) blocks: &'a [(u64, u64)],
-    pub(super) key: Option<&'a [u8]>,
+    pub(crate) blocks: &'a [(u64, u64)],
+    pub(crate) key: Option<&'a [u8]>,
 }
 
 /// What happens to a command. Of several rules that match, the first that says something about a matter decides it;
 /// delays add up.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Verdict {
-    pub(super) status: Option<Status>,
-    pub(super) unlogged: bool,
-    pub(super) executed: bool,
-    pub(super) delay_ns: u64,
-    pub(super) dropped: bool,
+pub(crate) struct Verdict {
+    pub(crate) status: Option<Status>,
+    pub(crate) unlogged: bool,
+    pub(crate) executed: bool,
+    pub(crate) delay_ns: u64,
+    pub(crate) dropped: bool,
     /// With the seed of random flips.
-    pub(super) corrupt: Vec<(Corruption, u64)>,
-    pub(super) completion: Option<WrongCompletion>,
-    pub(super) device: DeviceFate,
+    pub(crate) corrupt: Vec<(Corruption, u64)>,
+    pub(crate) completion: Option<WrongCompletion>,
+    pub(crate) device: DeviceFate,
 }
 
 /// What happens to the device.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct DeviceFate {
-    pub(super) events: Vec<AsyncEvent>,
+pub(crate) struct DeviceFate {
+    pub(crate) events: Vec<AsyncEvent>,
     /// The media has become read only.
-    pub(super) read_only: bool,
-    pub(super) end: Option<End>,
+    pub(crate) read_only: bool,
+    pub(crate) end: Option<End>,
 }
 
 /// How a device ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     Fatal,
     Unplugged,
     PowerCut { seed: u64 },
@@ -51,7 +51,7 @@ pub(super) enum End {
 
 impl Faults {
     /// Counts a command for every rule it matches; `None` when nothing happens to it.
-    pub(super) fn judge(&self, subject: &Subject<'_>) -> Option<Verdict> {
+    pub(crate) fn judge(&self, subject: &Subject<'_>) -> Option<Verdict> {
         let mut rules = lock(&self.rules);
         let mut verdict = None;
         for entry in &mut rules.entries {
@@ -69,18 +69,18 @@ impl Faults {
     }
 
     /// True when a rule asks for keys that are in host memory.
-    pub(super) fn wants_keys(&self) -> bool {
+    pub(crate) fn wants_keys(&self) -> bool {
         lock(&self.rules).entries.iter().any(|entry| entry.rule.matching.key.is_some())
     }
 
     /// True when a rule asks for logical blocks, which may be in host memory.
-    pub(super) fn wants_blocks(&self) -> bool {
+    pub(crate) fn wants_blocks(&self) -> bool {
         lock(&self.rules).entries.iter().any(|entry| entry.rule.matching.lba.is_some())
     }
 
     /// Counts programs of `pages` pages of media, up to the first that sets a rule off. Returns how many pages that
     /// leaves, and what happens to the device then.
-    pub(super) fn count_programs(&self, pages: u64) -> (u64, Option<DeviceFate>) {
+    pub(crate) fn count_programs(&self, pages: u64) -> (u64, Option<DeviceFate>) {
         let mut rules = lock(&self.rules);
         let waiting = |entry: &&mut Entry| entry.rule.matching.program.is_some() && entry.hits == 0;
         let left = |entry: &Entry| entry.rule.matching.program.map_or(u64::MAX, |nth| nth - entry.matched);
@@ -181,7 +181,7 @@ fn nanoseconds(delay: FaultDelay, seed: u64) -> u64 {
 
 /// The nth number of the series of a seed: SplitMix64, whose state is the position. So a rule's counters are all there is to
 /// keep.
-pub(super) fn random(seed: u64, nth: u64) -> u64 {
+pub(crate) fn random(seed: u64, nth: u64) -> u64 {
     random::mix(seed.wrapping_add(nth.wrapping_mul(random::STEP)))
 }
 

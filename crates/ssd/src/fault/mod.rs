@@ -7,22 +7,18 @@
 //! | `word` | values of one word, in JSON as in options |
 //! | `state` | the rules of a device, their counters, and what they have done to it |
 //! | `judge` | from a command and the rules to what happens to the command |
-//! | `engine` | making it happen, in the one engine |
-//! | `corrupt` | data that changes on the way |
-//! | `power` | fatal status, unplugging, and cutting the power |
-//! | `command` | the vendor's admin commands that add, clear and list rules |
+//! | `power` | whether the device is there and has power, and what programs of media set off |
+//!
+//! What they say is done by [`inject`](crate::inject).
 //!
 //! A device without rules pays one load per command. One with rules looks at them under a lock, command by command; the
 //! order in which the device takes commands from several queues is not decided here, so what is to be the same twice
 //! keeps to one queue.
 //!
-//! The vendor's two commands of this module are exempt from rules, and so are the two halves of a fused pair.
+//! The vendor's two commands that manage rules are exempt from rules, and so are the two halves of a fused pair.
 
-mod command;
-mod corrupt;
-mod engine;
 mod error;
-mod judge;
+pub(crate) mod judge;
 mod object;
 mod opcode;
 mod power;
@@ -35,7 +31,6 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use engine::Served;
 pub use error::FaultError;
 pub use opcode::FaultOpcode;
 pub use rule::{

@@ -7,7 +7,7 @@ use unvme_spec::log_page::AsyncEvent;
 
 use super::FaultError;
 use super::opcode::FaultOpcode;
-use crate::config::{IO_QUEUES_MAX, NAMESPACES_MAX};
+use crate::limits::{IO_QUEUES_MAX, NAMESPACES_MAX};
 
 /// Most bytes of a key, or the beginning of one, that a rule names.
 pub const FAULT_KEY_BYTES_MAX: usize = 255;

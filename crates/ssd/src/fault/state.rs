@@ -74,7 +74,7 @@ pub(crate) struct Faults {
     pub(super) pending: Mutex<Option<DeviceFate>>,
     pub(super) rules: Mutex<Rules>,
     /// What was wrong with the last command of [`super::command`].
-    pub(super) last_error: Mutex<String>,
+    pub(crate) last_error: Mutex<String>,
 }
 
 impl Faults {
@@ -173,7 +173,7 @@ impl Faults {
     }
 
     /// Has commands looked at whatever the rules are: other queues are in the middle of a turn.
-    pub(super) fn arm(&self) {
+    pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::Release);
     }
 

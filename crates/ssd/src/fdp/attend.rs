@@ -1,205 +1,21 @@
-//! What is done before and after a turn: the translation layer's notes and expired time limits become events, and events get
-//! their time and are saved.
+//! What the translation layer does, and when something is to be done about it.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use unvme_bus::{Clock, lock};
-use unvme_flash::PAGE_BYTES;
-use unvme_flash::ftl::{Ftl, Isolation, Opened, Placement, StreamInfo, UnitState};
+use unvme_flash::ftl::{Ftl, Opened, Placement, StreamInfo, UnitState};
 use unvme_flash::timing::OpList;
-use unvme_spec::fdp::{Event, EventType, MediaReallocated, PlacementId, ReclaimGroup, Ruhid};
+use unvme_spec::fdp::Event;
 use unvme_spec::feature::Timestamp;
-use unvme_spec::{Lba, Nsid};
 
-use super::watch::{Note, Shape};
 use super::{Fdp, NEVER};
-use crate::Ssd;
-use crate::config::CHUNK_BYTES;
-use crate::flash::Flash;
-use crate::namespace::{Contents, NamespaceTable};
+use crate::flash::{Flash, Note, Shape};
 
 /// Events are saved when this time has passed since the first one that is not: a process that is killed loses those of one
 /// second at most.
 const SAVE_AFTER_NS: u64 = 1_000_000_000;
-
-impl Ssd {
-    /// Looks after FDP: told before and after each turn. A load while FDP is disabled, and some while nothing has happened.
-    #[inline]
-    pub(crate) fn attend_placement(&self, clock: &Clock) {
-        if self.admin.fdp.active.load(Ordering::Relaxed) {
-            self.attend(clock);
-        }
-    }
-
-    fn attend(&self, clock: &Clock) {
-        let (fdp, Some(flash)) = (&self.admin.fdp, self.media.flash()) else { return };
-        let due = fdp.due.load(Ordering::Relaxed);
-        let is_due = due != NEVER && {
-            let now = clock.now();
-            fdp.latest.store(now, Ordering::Relaxed);
-            now >= due
-        };
-        if is_due || flash.watch().has_notes() || fdp.unstamped.load(Ordering::Relaxed) {
-            self.attend_now(clock);
-        }
-    }
-
-    /// Collects notes, and gives events their time.
-    #[cold]
-    pub(crate) fn attend_now(&self, clock: &Clock) {
-        let (fdp, Some(flash)) = (&self.admin.fdp, self.media.flash()) else { return };
-        // Whoever is at it already does it for all; notes are taken in one order.
-        let Ok(_attending) = fdp.attending.try_lock() else { return };
-        if self.faults.is_gone() {
-            // The flash may be somebody else's by now.
-            return;
-        }
-        let now = clock.now();
-        fdp.latest.store(now, Ordering::Relaxed);
-        let notes = flash.watch().collect();
-        if !notes.is_empty() {
-            let table = self.namespaces.get();
-            for note in notes {
-                self.digest(note, &table, now);
-            }
-        }
-        self.expire(now);
-        let timestamp = self.device_timestamp(clock);
-        if fdp.settle(now, timestamp) {
-            self.subsystem.admin.changed();
-            if self.save_state().is_err() {
-                tracing::error!("the device could not save its FDP events");
-            }
-        }
-    }
-
-    fn digest(&self, note: Note, table: &NamespaceTable, now: u64) {
-        let fdp = &self.admin.fdp;
-        match note {
-            Note::Opened { at, unit } => fdp.opened(at, unit, now),
-            Note::Closed { at, is_early } => {
-                fdp.closed(at);
-                if is_early {
-                    self.record_at(EventType::RUH_IMPLICITLY_MODIFIED, at, table);
-                }
-            }
-            Note::Moved { at, lpn, pages, .. } => self.moved(at, lpn, pages, table),
-        }
-    }
-
-    /// Reclaim units that have been open for too long: their handles get others.
-    fn expire(&self, now: u64) {
-        let expired = self.admin.fdp.take_expired(now);
-        if expired.is_empty() {
-            return;
-        }
-        let table = self.namespaces.get();
-        for (at, unit) in expired {
-            // Not the next one, should somebody have filled this one meanwhile.
-            if self.close_unit(at, Some(unit)).is_some() {
-                self.record_at(EventType::RU_TIME_LIMIT_EXCEEDED, at, &table);
-            }
-        }
-    }
-
-    /// Makes a reclaim unit handle reference another reclaim unit, if it references `unit` or none is given. Returns how many
-    /// pages of the old one had been written; `None` when it was empty and has stayed.
-    pub(super) fn close_unit(&self, at: Placement, unit: Option<u32>) -> Option<u32> {
-        let flash = self.media.flash()?;
-        flash.watch().expect(at);
-        let written = flash.with(&mut OpList::default(), |ftl, chip| {
-            let open = ftl.open_unit(at)?;
-            if unit.is_none_or(|unit| unit == open.unit) { ftl.close(at, chip) } else { None }
-        });
-        flash.watch().unexpect(at);
-        written
-    }
-
-    /// NVM Subsystem Reset: power has been away from the flash, and units that were open are not written any further.
-    pub(crate) fn close_units_at_reset(&self) {
-        let fdp = &self.admin.fdp;
-        let Some(configuration) = fdp.configuration() else { return };
-        for handle in 0..configuration.handles() {
-            for group in 0..configuration.geometry.groups {
-                let at = Placement { handle, group };
-                if self.close_unit(at, None).is_some() {
-                    let event = Event::new(EventType::RESET_MODIFIED_RUHS, Timestamp::default());
-                    fdp.record(handle, event.with_location(ReclaimGroup(group), Ruhid(handle)));
-                }
-            }
-        }
-    }
-
-    /// Controller level reset: events are recorded as it was saved.
-    pub(crate) fn reset_placement(&self) {
-        self.admin.fdp.reset();
-        if let Some(flash) = self.media.flash() {
-            flash.watch().want_moves(self.admin.fdp.wants_moves());
-        }
-    }
-
-    /// Records an event of a reclaim unit handle. When one namespace alone uses the handle, it is that one's.
-    fn record_at(&self, event_type: EventType, at: Placement, table: &NamespaceTable) {
-        let event = Event::new(event_type, Timestamp::default());
-        let event = event.with_location(ReclaimGroup(at.group), Ruhid(at.handle));
-        self.admin.fdp.record(
-            at.handle,
-            match owner(table, at) {
-                Some((nsid, id)) => event.with_nsid(nsid).with_placement_id(id),
-                None => event,
-            },
-        );
-    }
-
-    /// Data has been moved: that is an event when it was initially isolated (Base 5.1.12.1.31.2.1).
-    fn moved(&self, at: Option<Placement>, lpn: u32, pages: u32, table: &NamespaceTable) {
-        let fdp = &self.admin.fdp;
-        let Some((nsid, lba, per_page)) = block_of(table, lpn) else { return };
-        // FFFFh is that many or more (NVM 4.1.4.5).
-        let blocks = pages.saturating_mul(per_page).min(u32::from(u16::MAX)) as u16;
-        let event = Event::new(EventType::MEDIA_REALLOCATED, Timestamp::default())
-            .with_media_reallocated(MediaReallocated::new(blocks, Some(lba)));
-        let Some(at) = at else {
-            // A unit with data of several handles: which of them the rest was written with is not known any more, nor is
-            // that it was all of this namespace.
-            return fdp.record_for_any(event);
-        };
-        let isolation = fdp.geometry().handles.get(usize::from(at.handle)).copied();
-        if isolation != Some(Isolation::Initially) {
-            return;
-        }
-        let event = event.with_location(ReclaimGroup(at.group), Ruhid(at.handle)).with_nsid(nsid);
-        let id = table.get(nsid).and_then(|namespace| namespace.handles.id_of(at));
-        fdp.record(
-            at.handle,
-            match id {
-                Some(id) => event.with_placement_id(id),
-                None => event,
-            },
-        );
-    }
-}
-
-/// The only namespace that uses a reclaim unit handle, and its placement identifier there.
-fn owner(table: &NamespaceTable, at: Placement) -> Option<(Nsid, PlacementId)> {
-    let mut users = table.iter().filter_map(|namespace| Some((namespace.nsid, namespace.handles.id_of(at)?)));
-    let first = users.next()?;
-    users.next().is_none().then_some(first)
-}
-
-/// Namespace and first block of a logical page of the device, and how many blocks it has; `None` when it belongs to no
-/// namespace of blocks.
-fn block_of(table: &NamespaceTable, lpn: u32) -> Option<(Nsid, Lba, u32)> {
-    let offset = u64::from(lpn) * PAGE_BYTES;
-    let (chunk, within) = (offset / CHUNK_BYTES, offset % CHUNK_BYTES);
-    table.iter().find_map(|namespace| {
-        let Contents::Blocks(blocks) = &namespace.contents else { return None };
-        let index = blocks.chunks.iter().position(|&owned| u64::from(owned) == chunk)?;
-        let byte = index as u64 * CHUNK_BYTES + within;
-        Some((namespace.nsid, Lba(byte >> blocks.block_shift), (PAGE_BYTES >> blocks.block_shift) as u32))
-    })
-}
 
 /// What a layer's units that are not free were opened as.
 fn units_in_use(ftl: &Ftl) -> Vec<Opened> {
@@ -238,20 +54,55 @@ impl Fdp {
         flash.watch().want_moves(self.wants_moves());
     }
 
-    fn opened(&self, at: Placement, unit: u32, now: u64) {
+    /// FDP is enabled: notes and time limits are to be looked after.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Events have been recorded that have no time yet.
+    pub(crate) fn has_unstamped(&self) -> bool {
+        self.unstamped.load(Ordering::Relaxed)
+    }
+
+    /// A time limit is over, or events have to be saved. The clock is read only where there is one of these to come.
+    pub(crate) fn is_due(&self, clock: &Clock) -> bool {
+        let due = self.due.load(Ordering::Relaxed);
+        due != NEVER && {
+            let now = clock.now();
+            self.note_time(now);
+            now >= due
+        }
+    }
+
+    pub(crate) fn note_time(&self, now: u64) {
+        self.latest.store(now, Ordering::Relaxed);
+    }
+
+    /// The latest clock reading.
+    pub(crate) fn latest(&self) -> u64 {
+        self.latest.load(Ordering::Relaxed)
+    }
+
+    /// Held by who turns notes into events; `None` while somebody else does, for all.
+    pub(crate) fn try_attend(&self) -> Option<MutexGuard<'_, ()>> {
+        self.attending.try_lock().ok()
+    }
+
+    pub(crate) fn opened(&self, at: Placement, unit: u32, now: u64) {
         lock(&self.state).open.opened(at, unit, now);
     }
 
-    fn closed(&self, at: Placement) {
+    pub(crate) fn closed(&self, at: Placement) {
         lock(&self.state).open.closed(at);
     }
 
-    fn take_expired(&self, now: u64) -> Vec<(Placement, u32)> {
+    pub(crate) fn take_expired(&self, now: u64) -> Vec<(Placement, u32)> {
         lock(&self.state).open.take_expired(now)
     }
 
     /// Records an event that is not known to be of one reclaim unit handle, when it is wanted for any.
-    fn record_for_any(&self, event: Event) {
+    pub(crate) fn record_for_any(&self, event: Event) {
         let mut state = lock(&self.state);
         if state.current.iter().any(|set| set.contains(event.event_type)) {
             self.put(&mut state, event);
@@ -259,7 +110,7 @@ impl Fdp {
     }
 
     /// Gives events their time, and looks when this is to be done again. True when events have to be saved now.
-    fn settle(&self, now: u64, timestamp: Timestamp) -> bool {
+    pub(crate) fn settle(&self, now: u64, timestamp: Timestamp) -> bool {
         if self.unstamped.load(Ordering::Relaxed) {
             self.stamp(timestamp);
             lock(&self.state).unsaved_since.get_or_insert(now);
@@ -270,46 +121,5 @@ impl Fdp {
         self.due.store(next.unwrap_or(NEVER), Ordering::Relaxed);
         drop(state);
         save_at.is_some_and(|at| at <= now) && self.take_unsaved()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::flash::{FlashConfig, FlashGeometry};
-    use crate::{MemoryStore, SsdConfig};
-
-    /// No host action does this: it is what a layer does with a unit that cannot be programmed any further.
-    #[test]
-    fn a_unit_that_the_controller_gives_up_is_an_event_of_its_own_and_one_that_is_full_is_none() {
-        let geometry =
-            FlashGeometry { unit_bytes: 64 << 10, groups: 1, handles: vec![Isolation::Initially; 2] };
-        let flash = Some(FlashConfig { geometry, ..FlashConfig::default() });
-        let config = SsdConfig { flash, fdp: Some(0), ..SsdConfig::block(16 << 20, 4096) };
-        let store = MemoryStore::new(config.store_bytes().unwrap()).unwrap();
-        let ssd = Ssd::new(config, Box::new(store)).unwrap();
-        let clock = Clock::manual();
-        assert!(ssd.admin.fdp.set_events(1, &EventType::NAMED, true, false));
-        let at = Placement { handle: 1, group: 0 };
-        let give_up_after = |pages: u32| {
-            ssd.media.flash().unwrap().with(&mut OpList::default(), |ftl, chip| {
-                for lpn in 0..pages {
-                    ftl.write(lpn, at, chip).unwrap();
-                }
-                ftl.close(at, chip)
-            });
-            ssd.attend_now(&clock);
-            (ssd.admin.fdp.events_page(true), ssd.admin.fdp.events_page(false))
-        };
-        // 16 pages are a unit.
-        assert_eq!(give_up_after(16), (vec![0; 4096], vec![0; 4096]));
-        let (hosts, controllers) = give_up_after(15);
-        assert_eq!(hosts, [0; 4096]);
-        let mut event = [0; 64];
-        // Type 81h; placement identifier 1 of namespace 1, group 0, handle 1.
-        (event[0], event[1], event[2], event[12], event[34]) = (0x81, 0b111, 1, 1, 1);
-        event[4..12].copy_from_slice(&controllers[68..76]);
-        assert_eq!((controllers[0], &controllers[64..128]), (1, &event[..]));
-        assert_eq!(controllers[128..], [0; 3968]);
     }
 }

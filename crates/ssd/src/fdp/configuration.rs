@@ -13,14 +13,15 @@
 //! | 5 | initially isolated | as configured | open for a day at most |
 //! | 6 | initially isolated | as configured | in four times as many reclaim groups |
 
-use unvme_flash::ftl::Isolation;
+use unvme_flash::ftl::{FtlConfig, FtlError, Isolation};
 use unvme_spec::fdp::{
     Configuration as Layout, ConfigurationDescriptor, ConfigurationsHeader, Fdpa, RUH_MAX, Rgif,
     RuhDescriptor, RuhType, write_configurations,
 };
 
-use crate::config::NAMESPACES_MAX;
+use crate::SsdConfig;
 use crate::flash::{FlashConfig, FlashGeometry};
+use crate::limits::NAMESPACES_MAX;
 
 /// Seconds a reclaim unit may stay open in the configuration that has a limit: blocks that are written in part lose charge.
 const TIME_LIMIT_S: u32 = 24 * 60 * 60;
@@ -77,11 +78,7 @@ fn can_be_named(geometry: &FlashGeometry) -> bool {
 
 /// The geometry of a new device: with configuration `fdp` enabled, or with FDP disabled. `None` when there is no such
 /// configuration, or no room for it.
-pub(crate) fn geometry_when_new(
-    flash: &FlashConfig,
-    capacity: u64,
-    fdp: Option<u8>,
-) -> Option<FlashGeometry> {
+fn geometry_when_new(flash: &FlashConfig, capacity: u64, fdp: Option<u8>) -> Option<FlashGeometry> {
     match fdp {
         None => Some(flash.geometry.clone()),
         Some(index) => offered(flash, capacity)
@@ -89,6 +86,22 @@ pub(crate) fn geometry_when_new(
             .nth(index.into())
             .filter(|chosen| chosen.is_valid)
             .map(|chosen| chosen.geometry),
+    }
+}
+
+impl SsdConfig {
+    /// The translation layer of such a device on its first day, with the configuration enabled that [`SsdConfig::fdp`]
+    /// names. `None` without flash.
+    ///
+    /// # Errors
+    /// [`FtlError::Config`] naming what is impossible, and what works.
+    pub fn ftl(&self) -> Result<Option<FtlConfig>, FtlError> {
+        let Some(flash) = &self.flash else { return Ok(None) };
+        let geometry = geometry_when_new(flash, self.bytes, self.fdp).ok_or_else(|| {
+            let value = self.fdp.map_or_else(String::new, |index| index.to_string());
+            FtlError::Config { key: "fdp", value, expected: "a configuration of log page 20h".into() }
+        })?;
+        flash.ftl_with(self.bytes, &geometry).map(Some)
     }
 }
 

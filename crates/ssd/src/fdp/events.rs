@@ -9,7 +9,7 @@ use unvme_spec::fdp::{EVENTS_MAX, Event, EventSupport, EventType, EventsHeader};
 use unvme_spec::feature::Timestamp;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::admin::{bytes_of, hexadecimal};
+use crate::hex::{bytes_of, hexadecimal};
 
 /// Bytes of the log page: a header and all the events there can be.
 const LOG_BYTES: usize = size_of::<EventsHeader>() + EVENTS_MAX * size_of::<Event>();

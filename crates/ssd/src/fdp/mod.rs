@@ -9,28 +9,22 @@
 //! |---|---|
 //! | `configuration` | the configurations a device offers |
 //! | `handles` | the placement handles of a namespace, and where they put a write |
-//! | `assign` | which reclaim unit handles a new namespace gets |
 //! | `events` | which events are recorded, and the logs of those that were |
-//! | `watch` | what the translation layer does, as notes |
 //! | `timer` | how long reclaim units have been open |
-//! | `attend` | what is done at the end of a turn: notes and time limits become events |
-//! | `manage` | I/O Management Receive and Send, and placing a write |
+//! | `attend` | when something is to be done about what the layer has noted, and about time limits |
 //! | `state` | what of it survives the process |
 //!
 //! **Events.** A write with an invalid placement identifier succeeds: the controller places it as it places writes without
 //! one, and says so in the log. No asynchronous event announces FDP events; the specification has none.
 //!
-//! **Locks.** [`Fdp`]'s own lock is taken before that of the translation layer, and that before the one of [`Watch`].
+//! **Locks.** [`Fdp`]'s own lock is taken before that of the translation layer, and that before the one of the notes that it leaves ([`crate::flash::Watch`]).
 
-pub(crate) mod assign;
 mod attend;
 mod configuration;
 mod events;
 mod handles;
-mod manage;
 mod state;
 mod timer;
-mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -45,12 +39,11 @@ use unvme_spec::feature::{Select, Timestamp};
 use crate::config::SsdConfig;
 use crate::flash::{FlashGeometry, FlashStats};
 
-pub(crate) use configuration::{Configuration, geometry_when_new, log_page as configurations_page};
+pub(crate) use configuration::{Configuration, log_page as configurations_page};
 use events::{EventLog, EventSet};
 pub(crate) use handles::{ChosenBy, Handles};
 pub(crate) use state::{FdpState, SavedHandles};
 use timer::OpenUnits;
-pub(crate) use watch::Watch;
 
 /// Identifier of the only endurance group.
 pub(crate) const ENDURANCE_GROUP: u16 = 1;

@@ -6,7 +6,7 @@ use unvme_flash::PAGE_BYTES;
 use super::record::{self, FLAG_ELSEWHERE, Record};
 use super::superblock::{self, Found};
 use super::{Flash, Inner, checkpoint, journal};
-use crate::config::CHUNK_BYTES;
+use crate::store::CHUNK_BYTES;
 
 /// Something on the media of a device with flash that is lost, or not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,8 +15,7 @@ use super::journal::Journal;
 use super::layout::Layout;
 use super::record::{ERASED_END, SEQUENCE_END};
 use super::{Flash, Inner};
-use crate::config::CHUNK_BYTES;
-use crate::media::Backing;
+use crate::store::{Backing, CHUNK_BYTES};
 
 /// Bytes before the map.
 const HEADER_BYTES: u64 = 4096;

@@ -12,8 +12,7 @@ use super::power::Permit;
 use super::record::{self, FLAG_ELSEWHERE, FLAG_MOVED, Record};
 use super::superblock::Superblock;
 use super::{CHUNK_PAGES, Flash};
-use crate::config::CHUNK_BYTES;
-use crate::media::tags;
+use crate::store::{CHUNK_BYTES, tags};
 
 /// A page's data.
 pub(super) type Block = [u8; PAGE_BYTES as usize];

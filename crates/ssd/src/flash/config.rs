@@ -5,7 +5,7 @@ use unvme_flash::ftl::{FtlConfig, FtlError, Isolation, Policy};
 
 use super::layout::Layout;
 use crate::SsdError;
-use crate::config::CHUNK_BYTES;
+use crate::store::CHUNK_BYTES;
 
 /// Smallest reclaim unit of a device.
 pub const UNIT_BYTES_MIN: u64 = 64 << 10;

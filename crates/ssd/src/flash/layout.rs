@@ -12,7 +12,7 @@ use unvme_flash::PAGE_BYTES;
 
 use super::checkpoint;
 use super::record::RECORD_BYTES;
-use crate::config::CHUNK_BYTES;
+use crate::store::CHUNK_BYTES;
 
 /// Bytes of the journal.
 const JOURNAL_BYTES: u64 = CHUNK_BYTES;

@@ -18,6 +18,7 @@
 //! | `record`, `journal`, `checkpoint`, `superblock` | what is on the media beside data |
 //! | `flips` | undoing a flipped bit or two in it |
 //! | `sync` | what a flush covers, and when a freed unit may be written again |
+//! | `watch` | what the layer does, as notes for who wants to know |
 //! | `recovery`, `room`, `check` | the way back from the media, and looking at it offline |
 //! | `power` | the simulated power cut |
 
@@ -39,6 +40,7 @@ mod superblock;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -50,12 +52,12 @@ use unvme_flash::timing::OpList;
 use unvme_spec::Status;
 
 use crate::SsdError;
-use crate::config::CHUNK_BYTES;
-use crate::fdp::Watch;
-use crate::media::Backing;
+
+use crate::store::{Backing, CHUNK_BYTES};
 
 pub use check::FlashDamage;
 pub use config::{FlashConfig, FlashGeometry, UNIT_BYTES_MIN};
+pub(crate) use watch::{Note, Shape, Watch};
 
 use chip::{Books, Chip, Source};
 use grains::Grains;

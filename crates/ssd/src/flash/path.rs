@@ -11,7 +11,7 @@ use unvme_spec::Status;
 use super::chip::{Block, Chip, Source};
 use super::record::{self, Record};
 use super::{Flash, Inner};
-use crate::media::{Extent, NOWHERE, tags};
+use crate::store::{Extent, NOWHERE, tags};
 
 /// Pages deallocated with the lock held, before others have their turn.
 const TRIM_PAGES: u32 = 1 << 16;

@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 use unvme_bus::lock;
 
-use crate::config::CHUNK_BYTES;
 use crate::fault::Faults;
+use crate::store::CHUNK_BYTES;
 
 use super::Flash;
 use super::chip::Books;

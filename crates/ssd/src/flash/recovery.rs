@@ -27,8 +27,7 @@ use super::room::Room;
 use super::superblock::{self, Superblock};
 use super::{FlashConfig, FlashDamage, checkpoint, journal};
 use crate::SsdError;
-use crate::config::CHUNK_BYTES;
-use crate::media::{Backing, Store};
+use crate::store::{Backing, CHUNK_BYTES, Store};
 
 /// A layer and its books, as they are at opening.
 pub(super) struct Opened {

@@ -14,7 +14,7 @@ use super::layout::Layout;
 use super::record::{self, FLAG_ELSEWHERE, FLAG_MOVED, Record};
 use super::recovery::unwritable;
 use crate::SsdError;
-use crate::media::Backing;
+use crate::store::Backing;
 
 /// Free units that every group gets: with one to move data to, reclaim makes all others.
 const FREE_UNITS: usize = 1;

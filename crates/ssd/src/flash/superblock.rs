@@ -10,8 +10,7 @@ use super::FlashGeometry;
 use super::layout::Layout;
 use super::recovery::unwritable;
 use crate::SsdError;
-use crate::config::CHUNK_BYTES;
-use crate::media::Backing;
+use crate::store::{Backing, CHUNK_BYTES};
 
 pub(super) const MAGIC: [u8; 8] = *b"UNVMEFTL";
 pub(super) const VERSION: u32 = 1;

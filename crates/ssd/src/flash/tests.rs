@@ -8,7 +8,8 @@ use unvme_spec::Status;
 
 use super::record::Record;
 use super::*;
-use crate::media::{Extent, Media, NOWHERE, Store};
+use crate::media::Media;
+use crate::store::{Extent, NOWHERE, Store};
 use crate::{FlashConfig, SsdConfig};
 
 const BYTES: u64 = 2 << 20;

@@ -5,7 +5,7 @@ use unvme_bus::lock;
 use super::layout::{RecordKind, SEGMENT_BYTES, SegmentKind};
 use super::record::{Block, HeadBuffer, StoredRecord};
 use super::{Damage, KvStore};
-use crate::media::NOWHERE;
+use crate::store::NOWHERE;
 
 impl KvStore {
     /// Reads everything and names what is lost or damaged, what was found when the store was opened included. Commands

@@ -7,7 +7,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{KEY_BYTES_MAX, KEYSPACES, VALUE_BYTES_MAX, checksum};
-use crate::config::CHUNK_BYTES;
+use crate::store::CHUNK_BYTES;
 
 /// Version of the format. Another one is refused.
 pub(super) const FORMAT_VERSION: u32 = 1;

@@ -2,7 +2,7 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | `command` | the two command sets, on top of everything else here |
+//! | `pairs`, `iterator`, `counters` | what a namespace holds beside its store: the vendor's iterators; what commands are counted |
 //! | `index`, `slot` | hash of a key to its newest record, in memory |
 //! | `layout`, `checksum` | what is on the media (`docs/disk-format.md`) |
 //! | `segment`, `append`, `budget` | the log: segments, append heads, capacity |
@@ -28,10 +28,10 @@ use crate::SsdError;
 use crate::media::Media;
 use append::AppendHead;
 use budget::Budget;
-pub(crate) use command::{KeyValue, KvLane};
 use index::Index;
 use layout::{Identity, SEGMENT_BYTES};
 use ordered::Ordered;
+pub(crate) use pairs::{KeyValue, KvLane};
 use programs::Programs;
 use reclaim::Reclaimer;
 use record::{Block, HeadBuffer};
@@ -42,11 +42,13 @@ mod big;
 mod budget;
 mod check;
 mod checksum;
-pub(crate) mod command;
+pub(crate) mod counters;
 mod host;
 mod index;
+pub(crate) mod iterator;
 mod layout;
 mod ordered;
+mod pairs;
 mod programs;
 mod read;
 mod reclaim;
@@ -129,7 +131,7 @@ pub(crate) struct Part {
     pub(crate) offset: u32,
     /// As stored: a compressed value is not decompressed, and `offset` and lengths are those of its compressed form.
     pub(crate) raw: bool,
-    /// Media offset the next command will read from (what [`KvStore::approach`] returned), or [`crate::media::NOWHERE`]:
+    /// Media offset the next command will read from (what [`KvStore::approach`] returned), or [`crate::store::NOWHERE`]:
     /// it is brought close while this value is copied.
     pub(crate) ahead: u64,
 }

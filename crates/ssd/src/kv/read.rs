@@ -10,7 +10,7 @@ use super::layout::{EXTENT_DATA_BYTES, MANIFEST_BYTES, RecordHead, RecordKind, e
 use super::record::{Block, HeadBuffer, StoredRecord};
 use super::slot::LINES_MANY;
 use super::{HostData, Key, KvError, KvScratch, KvStore, Part};
-use crate::media::NOWHERE;
+use crate::store::NOWHERE;
 
 /// Attempts before the key's writers are kept out.
 const ATTEMPTS_MAX: usize = 8;

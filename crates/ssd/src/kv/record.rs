@@ -8,7 +8,7 @@ use super::layout::{
     HEAD_BYTES_MIN, LINE_BYTES, MANIFEST_BYTES, RecordHead, RecordKind, SEGMENT_BYTES, parse_manifest,
 };
 use super::{Key, KvStore, checksum};
-use crate::media::NOWHERE;
+use crate::store::NOWHERE;
 
 /// A record's head, and room for reading one.
 pub(super) struct HeadBuffer(Box<[u8; HEAD_BYTES_MAX]>);

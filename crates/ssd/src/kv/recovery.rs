@@ -37,8 +37,8 @@ use super::slot::Slot;
 use super::write::cost_of;
 use super::{Damage, KvStore, STORE_BYTES_MIN};
 use crate::SsdError;
-use crate::config::CHUNK_BYTES;
 use crate::media::Media;
+use crate::store::CHUNK_BYTES;
 
 /// A record found on the media. 24 bytes: there may be hundreds of millions.
 #[derive(Clone, Copy)]

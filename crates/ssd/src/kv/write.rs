@@ -19,7 +19,7 @@ use super::record::{Block, HeadBuffer, StoredRecord};
 use super::segment::{Purpose, SEGMENT_CAPACITY, charge};
 use super::slot::Slot;
 use super::{HostData, Key, KvError, KvScratch, KvStore, StorePolicy, VALUE_BYTES_MAX, checksum};
-use crate::media::NOWHERE;
+use crate::store::NOWHERE;
 
 /// Values above this length are not compressed: it would take a buffer of that size.
 const COMPRESSED_BYTES_MAX: usize = 2 << 20;

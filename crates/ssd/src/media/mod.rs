@@ -1,12 +1,8 @@
-//! Where the data is: a [`Store`] of bytes, and the [`Media`] built on it.
+//! Where the data is that commands name: on a store, or on flash on a store.
 
-mod backing;
-mod file;
-mod memory;
-pub(crate) mod tags;
+mod tags;
 mod units;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use unvme_bus::Region;
@@ -14,84 +10,10 @@ use unvme_flash::ftl::Placement;
 use unvme_flash::timing::{Cause, FlashOp, OpList};
 use unvme_spec::Status;
 
-use crate::config::CHUNK_BYTES;
 use crate::flash::Flash;
+use crate::store::{Backing, CHUNK_BYTES, Extent, Store};
 use crate::{SsdConfig, SsdError};
 use units::Units;
-
-pub(crate) use backing::Backing;
-pub use file::FileStore;
-pub use memory::{MemoryStore, NullStore};
-pub use tags::TagStore;
-
-/// Bytes that outlive a command, and perhaps the process.
-pub trait Store: Send + Sync {
-    /// Capacity in bytes, a multiple of [`CHUNK_BYTES`].
-    fn bytes(&self) -> u64;
-
-    /// The bytes as memory; `None` for a store that keeps no data, or only tags.
-    fn memory(&self) -> Option<&Region>;
-
-    /// The first eight bytes of each 4 KiB page, for a store that keeps no more than those: what is read is them, over and
-    /// over. `None` for any other store.
-    fn tags(&self) -> Option<&Region> {
-        None
-    }
-
-    /// False when nothing outlives the process: what only recovery needs is not written then.
-    fn persists(&self) -> bool {
-        true
-    }
-
-    /// True when the chunk may hold data from earlier; asked once, when the device is made.
-    fn holds_data(&self, chunk: u64) -> bool;
-
-    /// Makes sure that every byte of a chunk can be written. Called before the first write to it, by one thread at a
-    /// time.
-    ///
-    /// # Errors
-    /// When there is no space, or the file system fails.
-    fn reserve(&self, chunk: u64) -> Result<(), SsdError>;
-
-    /// Gives a chunk's space back. It must read as zeroes when it is reserved again. Nobody touches the chunk
-    /// meanwhile.
-    ///
-    /// # Errors
-    /// When the file system fails.
-    fn release(&self, chunk: u64) -> Result<(), SsdError>;
-
-    /// Makes everything written before survive a power cut.
-    ///
-    /// # Errors
-    /// When the file system fails.
-    fn sync(&self) -> Result<(), SsdError>;
-
-    /// Where the state is kept, for messages.
-    fn state_path(&self) -> PathBuf {
-        PathBuf::from("saved state")
-    }
-
-    /// Where the data is kept, for messages.
-    fn media_path(&self) -> PathBuf {
-        PathBuf::from("the media")
-    }
-
-    /// The device's state as saved last.
-    ///
-    /// # Errors
-    /// When it is there but cannot be read.
-    fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError>;
-
-    /// Replaces the device's saved state, all or nothing.
-    ///
-    /// # Errors
-    /// When the file system fails; the old state is kept.
-    fn save_state(&self, state: &[u8]) -> Result<(), SsdError>;
-
-    /// The device is closed: everything that is to be saved has been, and nothing is written any more, though handles of the
-    /// device may be left. What keeps others from opening the same store can be given back. Called once.
-    fn close(&self) {}
-}
 
 /// Where the device's data is. Commands name chunks of what hosts see; without a translation layer chunk `n` is chunk `n` of
 /// the store, with one it is wherever that has put it. Key Value namespaces use their chunks of the store in either case.
@@ -101,16 +23,6 @@ pub(crate) struct Media {
     flash: Option<Flash>,
     /// Chunks hosts can be given.
     chunks: u64,
-}
-
-/// As the place of the next read: there is none.
-pub(crate) const NOWHERE: u64 = u64::MAX;
-
-/// A range of the media within one chunk.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
-    pub(crate) offset: u64,
-    pub(crate) bytes: usize,
 }
 
 impl Media {
@@ -238,7 +150,7 @@ impl Media {
         }
     }
 
-    /// Media to host memory. `ahead` is where the next command will read, or [`NOWHERE`].
+    /// Media to host memory. `ahead` is where the next command will read, or [`NOWHERE`](crate::store::NOWHERE).
     ///
     /// # Errors
     /// Unrecovered Read Error for a page that is not as it was written.
@@ -439,6 +351,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::MemoryStore;
 
     /// A store that takes its time and counts how often it is asked for space.
     struct Slow(MemoryStore, Arc<AtomicU32>);

@@ -19,8 +19,8 @@ use unvme_bus::space::{Direction, Place, View};
 use unvme_bus::{AddressSpace, DmaAccess, Region, random};
 
 use super::{HostData, KvError, KvScratch, KvStore, Listing, Part, StorePolicy};
-use crate::config::CHUNK_BYTES;
-use crate::media::{Media, MemoryStore, NOWHERE, Store};
+use crate::media::Media;
+use crate::store::{CHUNK_BYTES, MemoryStore, NOWHERE, Store};
 use crate::{FileStore, SsdError};
 use disk::{Disk, DiskStore};
 

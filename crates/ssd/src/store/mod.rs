@@ -1,0 +1,99 @@
+//! Bytes that keep what they are given: a [`Store`], and the bookkeeping of its space.
+
+mod backing;
+mod file;
+mod memory;
+pub(crate) mod tags;
+
+use std::path::PathBuf;
+
+use unvme_bus::Region;
+
+use crate::SsdError;
+
+pub(crate) use backing::Backing;
+pub use file::FileStore;
+pub use memory::{MemoryStore, NullStore};
+pub use tags::TagStore;
+
+/// Space of a store is given away, and reserved, in chunks of this size.
+pub const CHUNK_BYTES: u64 = 2 << 20;
+
+/// As the place of the next read: there is none.
+pub(crate) const NOWHERE: u64 = u64::MAX;
+
+/// A range of the media within one chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    pub(crate) offset: u64,
+    pub(crate) bytes: usize,
+}
+
+/// Bytes that outlive a command, and perhaps the process.
+pub trait Store: Send + Sync {
+    /// Capacity in bytes, a multiple of [`CHUNK_BYTES`].
+    fn bytes(&self) -> u64;
+
+    /// The bytes as memory; `None` for a store that keeps no data, or only tags.
+    fn memory(&self) -> Option<&Region>;
+
+    /// The first eight bytes of each 4 KiB page, for a store that keeps no more than those: what is read is them, over and
+    /// over. `None` for any other store.
+    fn tags(&self) -> Option<&Region> {
+        None
+    }
+
+    /// False when nothing outlives the process: what only recovery needs is not written then.
+    fn persists(&self) -> bool {
+        true
+    }
+
+    /// True when the chunk may hold data from earlier; asked once, when the device is made.
+    fn holds_data(&self, chunk: u64) -> bool;
+
+    /// Makes sure that every byte of a chunk can be written. Called before the first write to it, by one thread at a
+    /// time.
+    ///
+    /// # Errors
+    /// When there is no space, or the file system fails.
+    fn reserve(&self, chunk: u64) -> Result<(), SsdError>;
+
+    /// Gives a chunk's space back. It must read as zeroes when it is reserved again. Nobody touches the chunk
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// When the file system fails.
+    fn release(&self, chunk: u64) -> Result<(), SsdError>;
+
+    /// Makes everything written before survive a power cut.
+    ///
+    /// # Errors
+    /// When the file system fails.
+    fn sync(&self) -> Result<(), SsdError>;
+
+    /// Where the state is kept, for messages.
+    fn state_path(&self) -> PathBuf {
+        PathBuf::from("saved state")
+    }
+
+    /// Where the data is kept, for messages.
+    fn media_path(&self) -> PathBuf {
+        PathBuf::from("the media")
+    }
+
+    /// The device's state as saved last.
+    ///
+    /// # Errors
+    /// When it is there but cannot be read.
+    fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError>;
+
+    /// Replaces the device's saved state, all or nothing.
+    ///
+    /// # Errors
+    /// When the file system fails; the old state is kept.
+    fn save_state(&self, state: &[u8]) -> Result<(), SsdError>;
+
+    /// The device is closed: everything that is to be saved has been, and nothing is written any more, though handles of the
+    /// device may be left. What keeps others from opening the same store can be given back. Called once.
+    fn close(&self) {}
+}

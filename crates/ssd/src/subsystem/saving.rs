@@ -1,0 +1,73 @@
+//! Saving what of the device survives the process; [`saved`](crate::saved) says when, and who locks what.
+
+use unvme_bus::lock;
+use unvme_spec::Status;
+
+use super::Subsystem;
+use crate::saved::{Counters, SavedState};
+use crate::smart::Counted;
+
+impl Subsystem {
+    /// Makes what has changed survive. See `saved` for who may call it.
+    pub(crate) fn save_state(&self) -> Result<(), Status> {
+        if self.saving.is_saved() { Ok(()) } else { self.save(None) }
+    }
+
+    /// Makes everything survive, counters too. The caller holds no I/O queue.
+    pub(crate) fn save_all(&self) -> Result<(), Status> {
+        if self.faults.take_moved() || self.fdp.take_unsaved() {
+            self.saving.changed();
+        }
+        self.save(Some(self.counted()))
+    }
+
+    /// Adds up what the queues of all controllers have counted since the device was made. The caller holds no I/O queue.
+    pub(crate) fn counted(&self) -> Counted {
+        let mut sum = *lock(&self.retired);
+        for controller in self.controllers() {
+            // The admin queue's own lock may be held by our caller; it counts no I/O.
+            for cell in controller.submission.iter().skip(1) {
+                if let Some(queue) = lock(cell).as_ref() {
+                    sum.add(&queue.counters, &queue.kv.counters);
+                }
+            }
+        }
+        sum
+    }
+
+    fn save(&self, counted: Option<Counted>) -> Result<(), Status> {
+        if self.faults.is_dark() {
+            return Err(Status::INTERNAL_ERROR);
+        }
+        self.saving.save(
+            counted,
+            |counted| {
+                let (smart, kv) = {
+                    let smart = lock(&self.smart);
+                    (smart.saved(&counted.io), smart.kv(&counted.kv))
+                };
+                Counters { smart, error_count: lock(&self.errors).count(), kv }
+            },
+            |counters| self.store(counters),
+        )
+    }
+
+    /// Writes everything to the store.
+    fn store(&self, counters: &Counters) -> Result<(), Status> {
+        let namespaces = self.namespaces.get();
+        let features = lock(&self.features).saved();
+        let firmware = lock(&self.firmware).saved();
+        let namespaces = (&*namespaces, self.model());
+        let state = SavedState::new(namespaces, features, firmware, counters, &self.fdp, self.media.flash())
+            .with_errors(lock(&self.errors).saved())
+            .with_faults(self.faults.saved());
+        let text = state.to_bytes().map_err(|error| {
+            tracing::error!(%error, "the device's state could not be written down");
+            Status::INTERNAL_ERROR
+        })?;
+        self.media.store().save_state(&text).map_err(|error| {
+            tracing::error!(%error, "the device's state could not be saved");
+            Status::INTERNAL_ERROR
+        })
+    }
+}
