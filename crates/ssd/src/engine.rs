@@ -67,8 +67,10 @@ impl Ssd {
             self.serve_admin(sq, turn, clock)
         } else {
             let holds_pairs = sq.namespaces.first_key_value().is_some();
-            let served =
-                if holds_pairs { self.serve_pairs(sq, cq, turn) } else { self.serve_io(sq, cq, turn) };
+            let served = match holds_pairs {
+                true => self.serve_io::<true>(sq, cq, turn),
+                false => self.serve_io::<false>(sq, cq, turn),
+            };
             self.announce(cq, clock);
             sq.is_held_back = cq.unannounced != 0 || cq.holds_completions();
             if cq.holds_completions() {
@@ -106,22 +108,42 @@ impl Ssd {
         more.into()
     }
 
-    /// [`Ssd::serve_io`] of a device that has Key Value namespaces.
-    fn serve_pairs(&self, sq: &mut SubmissionQueue, cq: &mut CompletionQueue, turn: u32) -> u32 {
+    /// Serves I/O commands of a turn. `PAIRS` says whether the device has Key Value namespaces: one that has none asks no command
+    /// which namespace it is for.
+    #[inline]
+    fn serve_io<const PAIRS: bool>(
+        &self,
+        sq: &mut SubmissionQueue,
+        cq: &mut CompletionQueue,
+        turn: u32,
+    ) -> u32 {
+        let prefetches = PAIRS || !self.media.is_null();
+        // What a command works on is looked up in an index of pairs, or in the map of a translation layer.
+        let looks_up = PAIRS || self.media.flash().is_some();
         let mut served = 0;
-        sq.kv.turn_bytes = 0;
-        sq.prefetch_entries(0, turn.min(ENTRIES_AHEAD));
-        if turn > 1 {
-            self.foresee_key(sq, &sq.peek(1));
+        if PAIRS {
+            sq.kv.turn_bytes = 0;
         }
-        while served < turn && sq.kv.turn_bytes < TURN_BYTES_MAX {
-            if served + ENTRIES_AHEAD < turn {
-                sq.prefetch_entries(ENTRIES_AHEAD, 1);
+        if prefetches {
+            sq.prefetch_entries(0, turn.min(ENTRIES_AHEAD));
+        }
+        if looks_up && turn > 1 {
+            self.prefetch_lookup::<PAIRS>(sq, &sq.peek(1));
+        }
+        while served < turn && (!PAIRS || sq.kv.turn_bytes < TURN_BYTES_MAX) {
+            if prefetches {
+                if served + ENTRIES_AHEAD < turn {
+                    sq.prefetch_entries(ENTRIES_AHEAD, 1);
+                }
+                if looks_up && served + 2 < turn {
+                    self.prefetch_lookup::<PAIRS>(sq, &sq.peek(2));
+                }
+                sq.next_read = match served + 1 < turn {
+                    true if PAIRS => self.prefetch_record(sq, &sq.peek(1)),
+                    true => self.prefetch_blocks(sq, &sq.peek(1)),
+                    false => NOWHERE,
+                };
             }
-            if served + 2 < turn {
-                self.foresee_key(sq, &sq.peek(2));
-            }
-            sq.ahead = if served + 1 < turn { self.approach(sq, &sq.peek(1)) } else { NOWHERE };
             let sqe = sq.peek(0);
             if sqe.fuse() != Fuse::Normal {
                 let taken = self.serve_fused(sq, cq, &sqe, turn - served);
@@ -142,7 +164,7 @@ impl Ssd {
                     Served::EndTurn => return served + 1,
                 }
             }
-            let answer = if self.is_for_pairs(&sq.namespaces, &sqe) {
+            let answer = if PAIRS && self.is_for_pairs(&sq.namespaces, &sqe) {
                 self.execute_kv(sq, &sqe)
             } else {
                 self.execute_nvm(sq, &sqe).map(|()| Reply::DONE)
@@ -157,55 +179,10 @@ impl Ssd {
         served
     }
 
+    /// Brings close what a command that waits will be looked up in.
     #[inline]
-    fn serve_io(&self, sq: &mut SubmissionQueue, cq: &mut CompletionQueue, turn: u32) -> u32 {
-        let foresees = !self.media.is_null();
-        let translates = self.media.flash().is_some();
-        let mut served = 0;
-        if foresees {
-            sq.prefetch_entries(0, turn.min(ENTRIES_AHEAD));
-        }
-        if translates && turn > 1 {
-            self.approach_blocks(sq, &sq.peek(1));
-        }
-        while served < turn {
-            if foresees {
-                if served + ENTRIES_AHEAD < turn {
-                    sq.prefetch_entries(ENTRIES_AHEAD, 1);
-                }
-                if translates && served + 2 < turn {
-                    self.approach_blocks(sq, &sq.peek(2));
-                }
-                sq.ahead = if served + 1 < turn { self.foresee(sq, &sq.peek(1)) } else { NOWHERE };
-            }
-            let sqe = sq.peek(0);
-            if sqe.fuse() != Fuse::Normal {
-                let taken = self.serve_fused(sq, cq, &sqe, turn - served);
-                if taken == 0 {
-                    break;
-                }
-                served += taken;
-                continue;
-            }
-            sq.consume();
-            if self.faults.is_armed() {
-                match self.serve_by_rules(sq, cq, &sqe) {
-                    Served::No => {}
-                    Served::Yes => {
-                        served += 1;
-                        continue;
-                    }
-                    Served::EndTurn => return served + 1,
-                }
-            }
-            let status = match self.execute_nvm(sq, &sqe) {
-                Ok(()) => Status::SUCCESS,
-                Err(status) => self.failed(sq.id, &sqe, status),
-            };
-            self.answer(sq, cq, &sqe, Reply { status, result: 0 });
-            served += 1;
-        }
-        served
+    fn prefetch_lookup<const PAIRS: bool>(&self, sq: &SubmissionQueue, sqe: &Sqe) {
+        if PAIRS { self.prefetch_index(sq, sqe) } else { self.prefetch_map(sq, sqe) }
     }
 
     /// Answers a command that has been executed: at once, or when it is due.

@@ -55,9 +55,9 @@ impl Ssd {
         }
     }
 
-    /// Where on the media a command that waits will read; [`NOWHERE`] when it is not a read that can be foreseen.
+    /// Where on the media a command that waits will read; [`NOWHERE`] when it is not a read, whose place is known before.
     #[inline]
-    pub(crate) fn foresee(&self, sq: &SubmissionQueue, sqe: &Sqe) -> u64 {
+    pub(crate) fn prefetch_blocks(&self, sq: &SubmissionQueue, sqe: &Sqe) -> u64 {
         if sqe.opcode != nvm::opcode::READ {
             return NOWHERE;
         }
@@ -66,22 +66,22 @@ impl Ssd {
         match namespace.check(range) {
             Ok(()) => namespace
                 .locate(namespace.bytes(range.start.0), 1)
-                .map_or(NOWHERE, |extent| self.media.foresee(extent.offset)),
+                .map_or(NOWHERE, |extent| self.media.prefetch(extent.offset)),
             Err(_) => NOWHERE,
         }
     }
 
-    /// Brings close what [`Ssd::foresee`] will ask about a command that waits: on a device with a translation layer it looks
+    /// Brings close what [`Ssd::prefetch_blocks`] will ask about a command that waits: on a device with a translation layer it looks
     /// up where a page is, and so does a write.
     #[inline]
-    pub(crate) fn approach_blocks(&self, sq: &SubmissionQueue, sqe: &Sqe) {
+    pub(crate) fn prefetch_map(&self, sq: &SubmissionQueue, sqe: &Sqe) {
         if !matches!(sqe.opcode, nvm::opcode::READ | nvm::opcode::WRITE) {
             return;
         }
         if let Ok(namespace) = sq.namespaces.blocks(sqe.nsid)
             && let Some(extent) = namespace.locate(sqe.cdw10_11().saturating_mul(namespace.bytes(1)), 1)
         {
-            self.media.approach(extent.offset);
+            self.media.prefetch_map(extent.offset);
         }
     }
 
@@ -116,7 +116,7 @@ impl Ssd {
         let done = if let Some(place) = data.single() {
             let host = sq.host.region(place);
             namespace.for_each_extent(offset, bytes, |extent, done| {
-                self.media.read(extent, host, place.offset + done, sq.ahead, ops)
+                self.media.read(extent, host, place.offset + done, sq.next_read, ops)
             })
         } else {
             data.walk(&mut sq.pieces)?;

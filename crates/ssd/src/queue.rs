@@ -154,7 +154,7 @@ pub(crate) struct SubmissionQueue {
     /// Pieces of host memory of the command at work; kept for its allocation.
     pub(crate) pieces: Vec<unvme_bus::space::Place>,
     /// Where the command behind the one at work will read.
-    pub(crate) ahead: u64,
+    pub(crate) next_read: u64,
     /// What Key Value commands need; none do on most devices.
     pub(crate) kv: Box<KvLane>,
     /// Flash operations of the command at work, where a timing is configured.
@@ -201,7 +201,7 @@ impl SubmissionQueue {
             namespaces,
             counters: IoCounters::default(),
             pieces: Vec::new(),
-            ahead: crate::store::NOWHERE,
+            next_read: crate::store::NOWHERE,
             kv: Box::new(KvLane::new(cntlid, id)),
             ops: OpList::new(is_timed),
             moved: Moved::default(),

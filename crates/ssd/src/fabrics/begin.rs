@@ -172,7 +172,7 @@ impl FabricsQueue {
         let is_fabrics = sqe.opcode == admin::opcode::FABRICS;
         let device = match &self.at {
             At::Device(device) => device,
-            At::Lobby => return check_first(sqe),
+            At::Unconnected => return check_first(sqe),
             At::Discovery(discovery) => {
                 let transfer = Transfer::parse(sqe, true)?;
                 check_cid(self.slots.find(sqe.cid))?;
@@ -380,7 +380,7 @@ impl FabricsQueue {
             At::Device(device) => device,
             At::Discovery(_) => return self.execute_discovery(at),
             // Nothing but Connect begins there.
-            At::Lobby => return,
+            At::Unconnected => return,
         };
         let mut sqe = slot.sqe;
         sqe.set_sgl();

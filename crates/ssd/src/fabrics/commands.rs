@@ -69,7 +69,7 @@ impl FabricsQueue {
                 device.ssd.bar_read(0, at, word).map_err(|_| Status::INTERNAL_ERROR)?;
             }
             At::Discovery(discovery) => bytes = discovery.property(at).to_le_bytes(),
-            At::Lobby => return Err(Status::INTERNAL_ERROR),
+            At::Unconnected => return Err(Status::INTERNAL_ERROR),
         }
         Ok(u64::from_le_bytes(bytes))
     }
@@ -95,7 +95,7 @@ impl FabricsQueue {
                 }
                 Ok(0)
             }
-            At::Lobby => Err(Status::INTERNAL_ERROR),
+            At::Unconnected => Err(Status::INTERNAL_ERROR),
         }
     }
 

@@ -211,7 +211,7 @@ impl DeviceQueue {
     }
 
     /// An Asynchronous Event Request has been answered.
-    pub(super) fn lost_patience(&mut self) {
+    pub(super) fn event_request_answered(&mut self) {
         self.patient = self.patient.saturating_sub(1);
     }
 
@@ -223,7 +223,7 @@ impl DeviceQueue {
     }
 
     /// Finds out when the controller has to be looked at again, after it had nothing to do.
-    pub(super) fn foresee(&mut self, now: u64) {
+    pub(super) fn note_due(&mut self, now: u64) {
         self.due = None;
         if self.running <= self.patient {
             return;

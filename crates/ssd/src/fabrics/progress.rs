@@ -54,7 +54,7 @@ impl FabricsQueue {
     fn goes_on(&mut self) -> bool {
         let reason = match (&self.state, &mut self.at) {
             (QueueState::Ended(_), _) => return false,
-            (_, At::Lobby) => None,
+            (_, At::Unconnected) => None,
             (_, At::Device(device)) => {
                 let association = &device.association;
                 if std::mem::take(&mut self.is_heard) {
@@ -189,7 +189,7 @@ impl FabricsQueue {
     #[inline]
     fn drive(&mut self, clock: &Clock, out: &mut Vec<Finished>) -> usize {
         let mut worked = match &mut self.at {
-            At::Lobby => return 0,
+            At::Unconnected => return 0,
             At::Discovery(_) => return self.drive_discovery(),
             At::Device(device) => {
                 if device.qid == 0 && device.notice_reset() {
@@ -211,7 +211,7 @@ impl FabricsQueue {
                 worked = worked.max(1);
             }
             if worked == 0 {
-                device.foresee(self.now);
+                device.note_due(self.now);
             }
         }
         worked
@@ -230,7 +230,7 @@ impl FabricsQueue {
             && let At::Device(device) = &mut self.at
             && device.qid == 0
         {
-            device.lost_patience();
+            device.event_request_answered();
         }
         // The last keys of an iteration come with its end.
         let is_end = slot.deliver == Deliver::Iterated && status.kind() == samsung_kv::status::ITERATE_END;

@@ -112,7 +112,7 @@ pub enum QueueState {
 /// What a queue is a queue of.
 pub(super) enum At {
     /// Nothing yet.
-    Lobby,
+    Unconnected,
     /// A controller of a device.
     Device(Box<DeviceQueue>),
     /// A discovery controller, which has an admin queue alone.
@@ -122,7 +122,7 @@ pub(super) enum At {
 impl fmt::Debug for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Lobby => "Lobby",
+            Self::Unconnected => "Unconnected",
             Self::Device(_) => "Device",
             Self::Discovery(_) => "Discovery",
         })
@@ -189,7 +189,7 @@ impl FabricsQueue {
             peer,
             wake: None,
             holder: None,
-            at: At::Lobby,
+            at: At::Unconnected,
             state: QueueState::Open,
             slots: Slots::default(),
             pool: Pool::new(),
@@ -294,7 +294,7 @@ impl FabricsQueue {
             return Some(self.now);
         }
         let own = match &self.at {
-            At::Lobby => None,
+            At::Unconnected => None,
             At::Device(device) if device.qid == 0 => {
                 [device.due(), device.association.expires()].into_iter().flatten().min()
             }
@@ -318,7 +318,7 @@ impl FabricsQueue {
     /// NQN of the host, once it has connected.
     pub fn host(&self) -> Option<&str> {
         match &self.at {
-            At::Lobby => None,
+            At::Unconnected => None,
             At::Device(device) => Some(&device.association.hostnqn),
             At::Discovery(discovery) => Some(&discovery.hostnqn),
         }
@@ -327,7 +327,7 @@ impl FabricsQueue {
     /// Identifier of the queue, once it is one.
     pub fn queue_id(&self) -> Option<u16> {
         match &self.at {
-            At::Lobby => None,
+            At::Unconnected => None,
             At::Device(device) => Some(device.qid),
             At::Discovery(_) => Some(0),
         }
@@ -373,7 +373,7 @@ impl FabricsQueue {
             self.target.memory().forget(ticket);
         }
         match &mut self.at {
-            At::Lobby => {}
+            At::Unconnected => {}
             At::Device(device) => device.close(),
             At::Discovery(discovery) => discovery.close(&self.target),
         }

@@ -57,27 +57,27 @@ enum Copied {
 impl Flash {
     /// A read of this offset comes after the next one: its entry of the map is brought close.
     #[inline]
-    pub(crate) fn approach(&self, offset: u64) {
+    pub(crate) fn prefetch_map(&self, offset: u64) {
         self.map.prefetch((offset / PAGE_BYTES) as u32);
     }
 
     /// The next read is at this offset: where on the store that is.
     #[inline]
-    pub(crate) fn foresee(&self, offset: u64) -> u64 {
+    pub(crate) fn prefetch(&self, offset: u64) -> u64 {
         match self.map.get((offset / PAGE_BYTES) as u32) {
             Some(ppn) => self.layout.page(ppn) + offset % PAGE_BYTES,
             None => NOWHERE,
         }
     }
 
-    /// Copies an extent to host memory. `ahead` is what [`Flash::foresee`] has returned for the next command.
+    /// Copies an extent to host memory. `next_read` is what [`Flash::prefetch`] has returned for the next command.
     #[inline]
     pub(crate) fn read(
         &self,
         extent: Extent,
         host: &Region,
         host_offset: usize,
-        ahead: u64,
+        next_read: u64,
         ops: &mut OpList,
     ) -> Result<(), Status> {
         for_each_part(extent, |part| {
@@ -85,7 +85,7 @@ impl Flash {
             let copied = self.copy(part, ops, |ppn| match self.memory() {
                 Some(memory) => {
                     let from = self.layout.page(ppn) as usize + part.within;
-                    memory.copy_to_ahead(from, host, to, part.bytes, ahead as usize);
+                    memory.copy_to_ahead(from, host, to, part.bytes, next_read as usize);
                 }
                 None => self.copy_tag(ppn, part, host, to),
             })?;

@@ -59,7 +59,7 @@ impl KvStore {
     }
 
     /// Extents whose record is dead, or has never come to be.
-    pub(super) fn bury_extents(&self, extents: &[ExtentEntry]) {
+    pub(super) fn retire_extents(&self, extents: &[ExtentEntry]) {
         let mut pool = self.segments.pool();
         for extent in extents {
             // A manifest that was damaged and passed its checksum must not free what is not its own.

@@ -36,7 +36,7 @@ impl KvStore {
             let what = "a record's head is damaged; its pair cannot be read or named".into();
             return Some(Damage { offset: place, key: None, what });
         };
-        let record = StoredRecord { place, head: &head, buffer, ahead: NOWHERE };
+        let record = StoredRecord { place, head: &head, buffer, next_read: NOWHERE };
         let intact = match head.kind {
             RecordKind::Tombstone => true,
             RecordKind::Value => self.read_stored(&record, (0, head.stored_bytes), block, |_| {}),

@@ -131,9 +131,9 @@ pub(crate) struct Part {
     pub(crate) offset: u32,
     /// As stored: a compressed value is not decompressed, and `offset` and lengths are those of its compressed form.
     pub(crate) raw: bool,
-    /// Media offset the next command will read from (what [`KvStore::approach`] returned), or [`crate::store::NOWHERE`]:
+    /// Media offset the next command will read from (what [`KvStore::prefetch_record`] returned), or [`crate::store::NOWHERE`]:
     /// it is brought close while this value is copied.
-    pub(crate) ahead: u64,
+    pub(crate) next_read: u64,
 }
 
 /// Buffers of one submission queue, and which append head it writes to. One serves all stores.

@@ -27,14 +27,14 @@ pub(super) enum Found {
 impl KvStore {
     /// Brings the index entry of a key close, for a command some places ahead in its queue.
     #[inline]
-    pub(crate) fn foresee(&self, key: &Key<'_>) {
+    pub(crate) fn prefetch_index(&self, key: &Key<'_>) {
         self.index.prefetch(key.hash);
     }
 
     /// Brings the first lines of a key's record close, for the next command; its index entry should have arrived.
-    /// Returns where on the media the rest is, for [`Part::ahead`], or [`NOWHERE`].
+    /// Returns where on the media the rest is, for [`Part::next_read`], or [`NOWHERE`].
     #[inline]
-    pub(crate) fn approach(&self, key: &Key<'_>) -> u64 {
+    pub(crate) fn prefetch_record(&self, key: &Key<'_>) -> u64 {
         let Some(hit) = self.index.find(key.hash, 0) else { return NOWHERE };
         let (place, lines) = (hit.slot.place(), hit.slot.lines());
         if lines < LINES_MANY {
@@ -106,8 +106,12 @@ impl KvStore {
             Found::Damaged => return Some(Err(KvError::Unrecovered)),
             Found::Changed => return None,
         };
-        let record =
-            StoredRecord { place: hit.slot.place(), head: &head, buffer: &scratch.head, ahead: part.ahead };
+        let record = StoredRecord {
+            place: hit.slot.place(),
+            head: &head,
+            buffer: &scratch.head,
+            next_read: part.next_read,
+        };
         let is_packed = head.compressed && !part.raw;
         let length = if head.compressed && part.raw { head.stored_bytes as u32 } else { head.value_bytes };
         let end = length.min(part.offset.saturating_add(target.bytes)) as usize;

@@ -126,18 +126,18 @@ impl KvStore {
     ) -> bool {
         let (from, to) = range;
         let (head, data) = (record.head, self.data_of(record.place, record.head) as usize);
-        let mut ahead = record.ahead;
+        let mut next_read = record.next_read;
         let mut number = from / BLOCK_BYTES;
         while number * BLOCK_BYTES < to {
             let start = number * BLOCK_BYTES;
             let bytes = BLOCK_BYTES.min(head.stored_bytes - start);
             let buffer = &mut block.0[..bytes];
-            self.memory.read_ahead(data + start, buffer, ahead as usize);
+            self.memory.read_ahead(data + start, buffer, next_read as usize);
             if checksum::of_block(buffer) != record.buffer.check(head, number) {
                 return false;
             }
             emit(&buffer[from.max(start) - start..to.min(start + bytes) - start]);
-            ahead = NOWHERE;
+            next_read = NOWHERE;
             number += 1;
         }
         true
@@ -201,7 +201,7 @@ pub(super) struct StoredRecord<'a> {
     pub(super) head: &'a RecordHead,
     pub(super) buffer: &'a HeadBuffer,
     /// Where the next command will read, or [`NOWHERE`].
-    pub(super) ahead: u64,
+    pub(super) next_read: u64,
 }
 
 /// Room for a block of a value: what is checked is what is used, however often the memory it came from changes.

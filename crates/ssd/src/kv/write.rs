@@ -223,8 +223,8 @@ impl KvStore {
         // Saturating: a summary may have called the record a tombstone.
         shard.state.pairs = shard.state.pairs.saturating_sub(1);
         self.note_change(&mut shard, || Change::removed(key));
-        self.bury(&old);
-        self.bury_extents(&old.extents);
+        self.retire_record(&old);
+        self.retire_extents(&old.extents);
         // The tombstone takes no more than the pair did.
         let freed = self.freed_by_pair(&old).max(charge(bytes));
         self.budget.give(number, freed - charge(bytes));
@@ -250,7 +250,7 @@ impl KvStore {
                 super::read::Found::Changed => return None,
             };
             let place = hit.slot.place();
-            let record = StoredRecord { place, head: &head, buffer: &scratch.head, ahead: NOWHERE };
+            let record = StoredRecord { place, head: &head, buffer: &scratch.head, next_read: NOWHERE };
             let intact = if head.compressed {
                 self.read_packed(&record, &mut scratch.block, &mut scratch.packed, out).is_some()
             } else {
@@ -322,7 +322,7 @@ impl KvStore {
             .and_then(|()| self.write_record(key, &mut record, buffers, number, append, (cost, taken)));
         if result.is_err() {
             self.budget.give(number, taken);
-            self.bury_extents(&record.extents);
+            self.retire_extents(&record.extents);
         }
         result
     }
@@ -390,7 +390,7 @@ impl KvStore {
             self.budget.give(number, taken + freed - cost);
         }
         if let Some(old) = old.as_ref().filter(|_| freed > 0) {
-            self.bury(old);
+            self.retire_record(old);
         }
         if is_short {
             self.write_data(open, record, buffers.head, buffers.block);
@@ -415,7 +415,7 @@ impl KvStore {
             self.note_change(&mut shard, || Change::added(key));
         }
         if let Some(old) = old.as_ref().filter(|old| freed > 0 && !old.extents.is_empty()) {
-            self.bury_extents(&old.extents);
+            self.retire_extents(&old.extents);
         }
         drop(shard);
         self.finish_record(open, &record.head, key.hash);
@@ -519,7 +519,7 @@ impl KvStore {
     /// A record is superseded: its bytes are dead. The shard is locked: before the segment is used again, its entries are
     /// looked at under the locks of their shards.
     #[inline]
-    fn bury(&self, old: &Old) {
+    fn retire_record(&self, old: &Old) {
         if let Some(head) = &old.head {
             self.segments.die(old.hit.slot.place(), head.record_bytes());
         }

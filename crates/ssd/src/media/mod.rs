@@ -132,17 +132,17 @@ impl Media {
 
     /// Announces that the page at `offset` will be read soon, behind another one: looking it up must not wait then.
     #[inline]
-    pub(crate) fn approach(&self, offset: u64) {
+    pub(crate) fn prefetch_map(&self, offset: u64) {
         if let Some(flash) = &self.flash {
-            flash.approach(offset);
+            flash.prefetch_map(offset);
         }
     }
 
     /// Announces that `offset` will be read next; returns where that is, for [`Media::read`].
     #[inline]
-    pub(crate) fn foresee(&self, offset: u64) -> u64 {
+    pub(crate) fn prefetch(&self, offset: u64) -> u64 {
         match &self.flash {
-            Some(flash) => flash.foresee(offset),
+            Some(flash) => flash.prefetch(offset),
             None => {
                 self.units.prefetch(offset);
                 offset
@@ -150,7 +150,7 @@ impl Media {
         }
     }
 
-    /// Media to host memory. `ahead` is where the next command will read, or [`NOWHERE`](crate::store::NOWHERE).
+    /// Media to host memory. `next_read` is where the next command will read, or [`NOWHERE`](crate::store::NOWHERE).
     ///
     /// # Errors
     /// Unrecovered Read Error for a page that is not as it was written.
@@ -160,11 +160,11 @@ impl Media {
         extent: Extent,
         host: &Region,
         host_offset: usize,
-        ahead: u64,
+        next_read: u64,
         ops: &mut OpList,
     ) -> Result<(), Status> {
         if let Some(flash) = &self.flash {
-            return flash.read(extent, host, host_offset, ahead, ops);
+            return flash.read(extent, host, host_offset, next_read, ops);
         }
         note(ops, extent, |ppn| FlashOp::Read { ppn });
         let Some(memory) = self.backing.memory() else {
@@ -177,7 +177,7 @@ impl Media {
         }
         self.units.read(extent, |offset, bytes| {
             let done = (offset - extent.offset) as usize;
-            memory.copy_to_ahead(offset as usize, host, host_offset + done, bytes, ahead as usize);
+            memory.copy_to_ahead(offset as usize, host, host_offset + done, bytes, next_read as usize);
         });
         Ok(())
     }

@@ -109,20 +109,20 @@ impl Ssd {
 
     /// Brings the index entry of a command's key close, two commands before it is executed.
     #[inline]
-    pub(crate) fn foresee_key(&self, sq: &SubmissionQueue, sqe: &Sqe) {
+    pub(crate) fn prefetch_index(&self, sq: &SubmissionQueue, sqe: &Sqe) {
         if self.is_for_pairs(&sq.namespaces, sqe) {
-            self.with_key(sq, sqe, |store, key| store.foresee(key));
+            self.with_key(sq, sqe, |store, key| store.prefetch_index(key));
         }
     }
 
     /// Brings the beginning of what the next command reads close, and returns where on the media the rest of it is.
     #[inline]
-    pub(crate) fn approach(&self, sq: &SubmissionQueue, sqe: &Sqe) -> u64 {
+    pub(crate) fn prefetch_record(&self, sq: &SubmissionQueue, sqe: &Sqe) -> u64 {
         if !self.is_for_pairs(&sq.namespaces, sqe) {
-            return self.foresee(sq, sqe);
+            return self.prefetch_blocks(sq, sqe);
         }
         // A store looks at the record it supersedes, too, but reads no further.
-        let rest = self.with_key(sq, sqe, |store, key| store.approach(key)).unwrap_or(NOWHERE);
+        let rest = self.with_key(sq, sqe, |store, key| store.prefetch_record(key)).unwrap_or(NOWHERE);
         let is_read = matches!(sqe.opcode, kv::opcode::RETRIEVE | samsung_kv::opcode::RETRIEVE);
         if is_read { rest } else { NOWHERE }
     }

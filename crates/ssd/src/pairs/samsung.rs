@@ -114,7 +114,7 @@ impl Ssd {
         part: Part,
         option: u8,
     ) -> Result<Reply, Status> {
-        let SubmissionQueue { namespaces, host, pieces, page_bytes, counters, kv, ahead, .. } = sq;
+        let SubmissionQueue { namespaces, host, pieces, page_bytes, counters, kv, next_read, .. } = sq;
         let (pairs, keyspace) = self.vendor_target(namespaces, sqe)?;
         let keyspace = self.checked_target(sqe, keyspace)?;
         let key = find_key(&key, host, *page_bytes, pieces, &mut kv.long_key)?;
@@ -132,7 +132,7 @@ impl Ssd {
         let bytes = self.check_bytes(wanted.into())?;
         let target = find_data(pointer(host, sqe, *page_bytes, bytes, Direction::Write), pieces)?;
         let key = pairs.store.key(keyspace, key);
-        let part = Part { ahead: *ahead, ..part };
+        let part = Part { next_read: *next_read, ..part };
         let length = pairs.store.retrieve(&key, part, target, &mut kv.scratch).map_err(|error| {
             counters.media_errors += u64::from(error == KvError::Unrecovered);
             vendor_status(error)

@@ -103,13 +103,13 @@ impl Ssd {
         buffer_bytes: u32,
         raw: bool,
     ) -> Result<Reply, Status> {
-        let SubmissionQueue { namespaces, host, pieces, page_bytes, counters, kv, ahead, .. } = sq;
+        let SubmissionQueue { namespaces, host, pieces, page_bytes, counters, kv, next_read, .. } = sq;
         let pairs = namespaces.pairs(sqe.nsid)?;
         let key = pairs.store.key(STANDARD_KEYSPACE, checked(&key)?);
         // No value is longer: what the host has described beyond that is not looked at.
         let bytes = self.check_bytes(buffer_bytes.into())?.min(VALUE_BYTES_MAX as usize);
         let target = find_data(pointer(host, sqe, *page_bytes, bytes, Direction::Write), pieces)?;
-        let part = Part { offset: 0, raw, ahead: *ahead };
+        let part = Part { offset: 0, raw, next_read: *next_read };
         let length = pairs.store.retrieve(&key, part, target, &mut kv.scratch).inspect_err(|error| {
             counters.media_errors += u64::from(*error == KvError::Unrecovered);
         })?;

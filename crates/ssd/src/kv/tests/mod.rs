@@ -166,7 +166,7 @@ impl Pairs {
     ) -> Result<(Vec<u8>, u32), KvError> {
         let pieces = self.pieces(bytes);
         let data = HostData { host: &self.view, pieces: &pieces, bytes: bytes as u32 };
-        let part = Part { offset, raw, ahead: NOWHERE };
+        let part = Part { offset, raw, next_read: NOWHERE };
         let length = self.store.retrieve(&self.store.key(0, key), part, data, &mut self.scratch)?;
         let mut out = vec![0; bytes.min((length as usize).saturating_sub(offset as usize))];
         self.host.read(0, &mut out);
