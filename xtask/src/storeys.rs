@@ -47,7 +47,7 @@ const HOUSES: &[House] = &[
             // A controller, and what it shares with others.
             &["ssd", "subsystem"],
             // What is done with them.
-            &["admin", "doorbell", "due", "nvm", "pairs", "placement", "removal"],
+            &["admin", "due", "nvm", "pairs", "placement", "removal"],
             &["inject"],
             &["engine"],
             // Over a network.

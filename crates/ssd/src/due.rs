@@ -4,10 +4,10 @@ use unvme_bus::{Clock, lock};
 use unvme_flash::PAGE_BYTES;
 use unvme_flash::timing::{Cause, Command, CommandKind, FlashOp};
 use unvme_spec::command::Access;
-use unvme_spec::{Cid, Qid, Sqe, nvm};
+use unvme_spec::{Sqe, nvm};
 
 use crate::Ssd;
-use crate::queue::{CompletionQueue, Reply, SubmissionQueue};
+use crate::queue::{Reply, SubmissionQueue};
 
 impl Ssd {
     /// Earliest time at which the device has something to do for any of its controllers though no doorbell is rung: a completion
@@ -19,30 +19,8 @@ impl Ssd {
     /// [`Ssd::advance`]: unvme_bus::Function::advance
     pub fn next_event(&self) -> Option<u64> {
         let controllers = self.subsystem.controllers();
-        let held = controllers.iter().filter_map(|controller| controller.next_of_queues());
+        let held = controllers.iter().filter_map(|controller| controller.queues.next_due(&controller.hot));
         held.chain(self.fdp.next_due()).min()
-    }
-
-    /// The same of this controller's queues.
-    fn next_of_queues(&self) -> Option<u64> {
-        let of_queue = |cell| {
-            let guard: std::sync::MutexGuard<'_, Option<CompletionQueue>> = lock(cell);
-            let queue = guard.as_ref()?;
-            let interrupt = queue.unannounced_since.zip(queue.vector).and_then(|(since, vector)| {
-                let (_, nanoseconds) = self.hot.coalescing_of(vector)?;
-                Some(since.saturating_add(nanoseconds))
-            });
-            queue.next_due().into_iter().chain(interrupt).min()
-        };
-        self.completion.iter().filter_map(of_queue).min()
-    }
-
-    /// A turn begins in which completions may have to be held.
-    #[cold]
-    pub(crate) fn begin_turn(&self, sq: &mut SubmissionQueue, clock: &Clock) {
-        sq.turn_began = clock.now();
-        sq.moved.bytes = sq.counters.bytes_read + sq.counters.bytes_written;
-        sq.moved.turn_bytes = 0;
     }
 
     /// When a command that has been executed is to be answered, `delay_ns` later than the device would; `None` for at
@@ -122,22 +100,6 @@ impl Ssd {
         {
             flash.take_charged(&mut sq.ops);
         }
-    }
-
-    /// Ends a command that has been executed and is held until it is due; false when there is no such command. The admin
-    /// submission queue is locked by the caller.
-    pub(crate) fn abort_held(&self, sqid: Qid, cid: Cid) -> bool {
-        let cqid = match sqid {
-            Qid::ADMIN => Some(0),
-            Qid(id) => self.submission.get(usize::from(id)).and_then(|cell| Some(lock(cell).as_ref()?.cqid)),
-        };
-        let Some(cell) = cqid.and_then(|id| self.completion.get(usize::from(id))) else { return false };
-        let mut guard = lock(cell);
-        let Some(queue) = guard.as_mut() else { return false };
-        let aborted = queue.abort_held(sqid.0, cid.0);
-        // It is complete before the Abort is (Base 5.1.1).
-        self.announce_now(queue);
-        aborted
     }
 
     /// A new device: what only the model wants to know is noted from now on.

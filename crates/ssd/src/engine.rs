@@ -7,7 +7,7 @@ use unvme_spec::{Fuse, Sqe, Status};
 use crate::Ssd;
 use crate::admin::Answer;
 use crate::inject::Served;
-use crate::queue::{CompletionQueue, Reply, Rung, SubmissionQueue};
+use crate::queue::{BadDoorbell, CompletionQueue, Reply, Rung, SubmissionQueue};
 use crate::store::NOWHERE;
 
 /// Most commands served in one turn, so that one queue cannot starve the others.
@@ -24,14 +24,16 @@ impl Ssd {
         if self.is_stopped() {
             return 0;
         }
-        let Some(cell) = self.submission.get(usize::from(qid)) else { return 0 };
+        let Some(cell) = self.queues.submission.get(usize::from(qid)) else { return 0 };
         // Somebody else at work on this queue (its creation, a reset, another poller) is no reason to wait.
         let Ok(mut guard) = cell.try_lock() else { return 0 };
         let Some(sq) = guard.as_mut() else { return 0 };
-        let waiting = match sq.rung(&self.doorbells) {
+        let waiting = match sq.rung(&self.queues.doorbells) {
             Rung::Entries(waiting) => waiting,
             Rung::Invalid { first_time } => {
-                self.invalid_doorbell(first_time);
+                if first_time {
+                    self.doorbell_error(BadDoorbell::Value);
+                }
                 0
             }
         };
@@ -41,7 +43,9 @@ impl Ssd {
         if waiting == 0 && !is_held_back {
             return self.use_idle_time(sq, clock);
         }
-        let Some(mut cq_guard) = self.completion.get(usize::from(sq.cqid)).map(|c| lock(c)) else { return 0 };
+        let Some(mut cq_guard) = self.queues.completion.get(usize::from(sq.cqid)).map(|c| lock(c)) else {
+            return 0;
+        };
         let Some(cq) = cq_guard.as_mut() else { return 0 };
         self.namespaces.refresh(&mut sq.namespaces);
         let ready = sq.refresh(&self.memory) & cq.refresh(&self.memory);
@@ -50,12 +54,14 @@ impl Ssd {
         }
         let posted = if cq.holds_completions() { cq.post_due(clock.now()) } else { 0 };
         if sq.ops.is_on() || self.faults.is_armed() {
-            self.begin_turn(sq, clock);
+            sq.begin_turn(clock);
         }
-        let room = match cq.room(&self.doorbells) {
+        let room = match cq.room(&self.queues.doorbells) {
             Rung::Entries(room) => room,
             Rung::Invalid { first_time } => {
-                self.invalid_doorbell(first_time);
+                if first_time {
+                    self.doorbell_error(BadDoorbell::Value);
+                }
                 0
             }
         };
@@ -71,7 +77,7 @@ impl Ssd {
                 true => self.serve_io::<true>(sq, cq, turn),
                 false => self.serve_io::<false>(sq, cq, turn),
             };
-            self.announce(cq, clock);
+            cq.announce(&self.interrupts, &self.hot, clock);
             sq.is_held_back = cq.unannounced != 0 || cq.holds_completions();
             if cq.holds_completions() {
                 // Others were answered at once, where only a rule delays.
@@ -196,7 +202,7 @@ impl Ssd {
     /// completed; 0 when the pair has to wait for room.
     #[cold]
     fn serve_fused(&self, sq: &mut SubmissionQueue, cq: &mut CompletionQueue, sqe: &Sqe, turn: u32) -> u32 {
-        let partner = match sq.rung(&self.doorbells) {
+        let partner = match sq.rung(&self.queues.doorbells) {
             // A completion queue of two entries never has room for both.
             Rung::Entries(waiting) if waiting > 1 && cq.entries > 2 => {
                 Some(sq.peek(1)).filter(|next| next.fuse() == Fuse::Second)
@@ -237,7 +243,7 @@ impl Ssd {
                 true => self.execute_admin_by_rules(sq, &sqe, clock),
                 false => self.execute_admin(sq, &sqe, clock),
             };
-            let mut guard = lock(&self.completion[0]);
+            let mut guard = lock(&self.queues.completion[0]);
             let Some(cq) = guard.as_mut() else { return served };
             if sqe.opcode == opcode::ABORT {
                 // A command that was aborted completes before the Abort does (Base 5.1.1).
@@ -258,10 +264,10 @@ impl Ssd {
             }
             served += 1;
         }
-        let mut guard = lock(&self.completion[0]);
+        let mut guard = lock(&self.queues.completion[0]);
         if let Some(cq) = guard.as_mut() {
             self.deliver_events(sq, cq, 0);
-            self.announce(cq, clock);
+            cq.announce(&self.interrupts, &self.hot, clock);
             sq.is_held_back = cq.holds_completions();
         }
         served
@@ -270,51 +276,11 @@ impl Ssd {
     /// Completes Asynchronous Event Requests for which something has happened, as long as more than `reserved` entries
     /// are free.
     fn deliver_events(&self, sq: &SubmissionQueue, cq: &mut CompletionQueue, reserved: u32) {
-        while let Rung::Entries(room) = cq.room(&self.doorbells)
+        while let Rung::Entries(room) = cq.room(&self.queues.doorbells)
             && room > reserved
         {
             let Some((cid, status, result)) = self.events.next() else { break };
             cq.ticket(0, sq.head as u16, cid).complete(status, result);
         }
-    }
-
-    /// Signals the queue's interrupt for entries posted since the last time, unless they are to be collected.
-    #[inline]
-    fn announce(&self, cq: &mut CompletionQueue, clock: &Clock) {
-        if cq.unannounced == 0 {
-            return;
-        }
-        let Some(vector) = cq.vector else {
-            cq.unannounced = 0;
-            return;
-        };
-        if cq.id != 0 && self.hot.is_coalescing() && self.hold_interrupt(cq, vector, clock) {
-            return;
-        }
-        self.signal(cq, vector);
-    }
-
-    /// Signals the queue's interrupt for entries that are held back: nobody may be there to do it later.
-    pub(crate) fn announce_now(&self, cq: &mut CompletionQueue) {
-        if let Some(vector) = cq.vector
-            && cq.unannounced != 0
-        {
-            self.signal(cq, vector);
-        }
-    }
-
-    #[inline]
-    fn signal(&self, cq: &mut CompletionQueue, vector: u16) {
-        cq.unannounced = 0;
-        cq.unannounced_since = None;
-        self.interrupts.signal(vector);
-    }
-
-    /// Interrupt coalescing (Base 5.1.25.1.6): an interrupt waits for the threshold or the time, whichever is first.
-    fn hold_interrupt(&self, cq: &mut CompletionQueue, vector: u16, clock: &Clock) -> bool {
-        let Some((threshold, nanoseconds)) = self.hot.coalescing_of(vector) else { return false };
-        let now = clock.now();
-        let since = *cq.unannounced_since.get_or_insert(now);
-        cq.unannounced < threshold && now.saturating_sub(since) < nanoseconds
     }
 }

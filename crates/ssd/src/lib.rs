@@ -10,7 +10,6 @@
 //! | `subsystem` | what several controllers of a device share, and which there are |
 //! | `removal` | the end of a device, asked for or not |
 //! | `queue`, `engine` | rings and doorbells to commands, commands to completions |
-//! | `doorbell` | doorbells that are written when they must not be |
 //! | `association` | a host that is reached over a network: what its connections have to know of one another |
 //! | [`fabrics`] | the device over a network, without the network |
 //! | `dptr` | walking PRP lists and SGLs |
@@ -45,7 +44,6 @@ mod admin;
 mod association;
 mod config;
 mod controllers;
-mod doorbell;
 mod dptr;
 mod due;
 mod engine;

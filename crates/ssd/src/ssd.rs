@@ -1,7 +1,7 @@
 //! The device: what it is made of and how it starts, stops and resets.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use unvme_bus::function::CONFIG_SPACE_BYTES;
@@ -29,7 +29,7 @@ use crate::media::Media;
 use crate::namespace::NamespaceTable;
 use crate::pci::{self, ConfigSpace, RegisterFile};
 use crate::queue::{
-    CQE_BYTES, CompletionQueue, CompletionQueueParts, Doorbells, Ring, SQE_BYTES, SubmissionQueue,
+    BadDoorbell, CQE_BYTES, CompletionQueue, CompletionQueueParts, Queues, Ring, SQE_BYTES, SubmissionQueue,
     SubmissionQueueParts,
 };
 use crate::store::Store;
@@ -46,11 +46,7 @@ pub struct Ssd {
     /// Bytes one command may move; `u64::MAX` when there is no limit.
     pub(crate) transfer_bytes_max: u64,
     pub(crate) memory: AddressSpace,
-    pub(crate) doorbells: Doorbells,
-    /// By queue identifier. Locked in ascending order, submission before completion queues; only the admin queue's
-    /// thread and resets hold more than one of each.
-    pub(crate) submission: Box<[Mutex<Option<SubmissionQueue>>]>,
-    pub(crate) completion: Box<[Mutex<Option<CompletionQueue>>]>,
+    pub(crate) queues: Queues,
     pub(crate) interrupts: Interrupts,
     /// All namespaces, as this controller sees them.
     pub(crate) namespaces: Published<NamespaceTable>,
@@ -68,12 +64,8 @@ pub struct Ssd {
     pub(crate) subsystem: Arc<Subsystem>,
     pub(crate) registers: Mutex<RegisterFile>,
     pci: Mutex<ConfigSpace>,
-    /// A bit per submission queue that exists, so that a server looks at no others.
-    existing: [AtomicU64; 2],
     /// The controller is disabled: nothing is served, and doorbells mean nothing.
     stopped: AtomicBool,
-    /// Rounds over all queues in which there was nothing to do.
-    pub(crate) idle_rounds: AtomicU32,
     /// A rule has set CSTS.CFS, until the controller is reset.
     pub(crate) is_fatal: AtomicBool,
     /// A host has asked for the device to be unplugged; done when nothing is locked.
@@ -160,16 +152,12 @@ impl Ssd {
             transfer_bytes_max: config.transfer_bytes_max.map_or(u64::MAX, u64::from),
             memory: AddressSpace::new(),
             // At the page of its object where BAR0 has it: what a vfio-user client maps is the BAR.
-            doorbells: Doorbells::new(pci::doorbell_memory()?),
-            submission: (0..queues).map(|_| Mutex::new(None)).collect(),
-            completion: (0..queues).map(|_| Mutex::new(None)).collect(),
+            queues: Queues::new(queues, pci::doorbell_memory()?),
             interrupts: Interrupts::new(config.io_queues + 1),
             namespaces: Published::new(view),
             registers: Mutex::new(RegisterFile::new(config.queue_entries, association.is_some())),
             pci: Mutex::new(ConfigSpace::new(config.io_queues + 1)),
-            existing: [AtomicU64::new(0), AtomicU64::new(0)],
             stopped: AtomicBool::new(true),
-            idle_rounds: AtomicU32::new(0),
             is_fatal: AtomicBool::new(false),
             wants_unplug: AtomicBool::new(false),
             association,
@@ -256,34 +244,11 @@ impl Ssd {
         let Ok(()) = published;
     }
 
-    /// Installs a submission queue; its identifier is free and in range.
-    pub(crate) fn install_submission(&self, queue: SubmissionQueue) {
-        let id = queue.id;
-        let mut cell = lock(&self.submission[usize::from(id)]);
-        // While the cell is locked, so that nobody takes the doorbell for that of no queue.
-        self.doorbells.clear_tail(id);
-        *cell = Some(queue);
-        drop(cell);
-        self.existing[usize::from(id) / 64].fetch_or(1 << (id % 64), Ordering::Release);
-    }
-
     /// Removes a submission queue; commands not yet served are dropped with it.
     pub(crate) fn remove_submission(&self, id: u16) -> Option<SubmissionQueue> {
-        let mut cell = lock(self.submission.get(usize::from(id))?);
-        let queue = cell.take()?;
-        self.doorbells.mark_absent(Doorbells::tail_offset(id));
-        drop(cell);
-        self.existing[usize::from(id) / 64].fetch_and(!(1 << (id % 64)), Ordering::Release);
+        let queue = self.queues.take_submission(id)?;
         lock(&self.subsystem.retired).add(&queue.counters, &queue.kv.counters);
         Some(queue)
-    }
-
-    /// Installs a completion queue; its identifier is free and in range.
-    pub(crate) fn install_completion(&self, queue: CompletionQueue) {
-        let id = queue.id;
-        let mut cell = lock(&self.completion[usize::from(id)]);
-        self.doorbells.clear_head(id);
-        *cell = Some(queue);
     }
 
     /// CC.EN 0 to 1. False when the host's settings make no controller: the caller reports a fatal status.
@@ -309,8 +274,8 @@ impl Ssd {
         self.restart_timing();
         self.admin_enabled(registers.cc);
         // Hosts may go on to ring doorbells of queues they had before a reset until they notice.
-        self.doorbells.mark_all_absent();
-        self.install_completion(CompletionQueue::new(CompletionQueueParts {
+        self.queues.doorbells.mark_all_absent();
+        self.queues.install_completion(CompletionQueue::new(CompletionQueueParts {
             id: 0,
             entries: cq_entries,
             vector: Some(0),
@@ -318,7 +283,7 @@ impl Ssd {
             host: host.clone(),
             space: space.clone(),
         }));
-        self.install_submission(SubmissionQueue::new(SubmissionQueueParts {
+        self.queues.install_submission(SubmissionQueue::new(SubmissionQueueParts {
             cntlid: self.cntlid,
             id: 0,
             cqid: 0,
@@ -340,13 +305,13 @@ impl Ssd {
 
     /// All queues are gone, nothing is outstanding.
     pub(crate) fn remove_queues(&self) {
-        for id in 0..self.submission.len() as u16 {
+        for id in 0..self.queues.submission.len() as u16 {
             self.remove_submission(id);
         }
-        for cell in &self.completion {
+        for cell in &self.queues.completion {
             *lock(cell) = None;
         }
-        self.doorbells.mark_all_absent();
+        self.queues.doorbells.mark_all_absent();
     }
 
     /// Controller level reset, apart from the registers.
@@ -383,7 +348,11 @@ impl Ssd {
     fn apply(&self, registers: &mut RegisterFile, written: pci::Written) {
         match written {
             pci::Written::Nothing | pci::Written::SubsystemReset => {}
-            pci::Written::Doorbell { offset, value } => self.doorbell_register(offset, value),
+            pci::Written::Doorbell { offset, value } => {
+                if !self.is_stopped() && !self.queues.write_doorbell((offset / 4) as usize, value) {
+                    self.doorbell_error(BadDoorbell::Register);
+                }
+            }
             pci::Written::InterruptMaskSet(bits) => self.interrupts.set_mask(bits),
             pci::Written::InterruptMaskClear(bits) => self.interrupts.clear_mask(bits),
             pci::Written::Configuration(new) => self.configure(registers, new),
@@ -436,20 +405,6 @@ impl Ssd {
             tracing::error!("the device could not save everything at shutdown");
         }
     }
-
-    /// Waits until no queue uses a mapping that has been taken away.
-    fn drop_stale_mappings(&self) {
-        for cell in &self.submission {
-            if let Some(queue) = lock(cell).as_mut() {
-                queue.refresh(&self.memory);
-            }
-        }
-        for cell in &self.completion {
-            if let Some(queue) = lock(cell).as_mut() {
-                queue.refresh(&self.memory);
-            }
-        }
-    }
 }
 
 impl Dma for Ssd {
@@ -459,7 +414,7 @@ impl Dma for Ssd {
 
     fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
         self.memory.unmap(iova, length)?;
-        self.drop_stale_mappings();
+        self.queues.drop_stale_mappings(&self.memory);
         Ok(())
     }
 }
@@ -487,7 +442,10 @@ impl Function for Ssd {
     fn bar(&self, index: usize) -> Result<Option<BarLayout>, BusError> {
         Ok((index == 0).then(|| BarLayout {
             bytes: pci::BAR_BYTES,
-            windows: vec![Window { offset: pci::DOORBELL_PAGE, region: self.doorbells.memory().clone() }],
+            windows: vec![Window {
+                offset: pci::DOORBELL_PAGE,
+                region: self.queues.doorbells.memory().clone(),
+            }],
         }))
     }
 
@@ -592,16 +550,11 @@ impl Ssd {
     /// Round robin over all queues, a turn each.
     fn serve_all(&self, clock: &Clock) -> usize {
         let mut served = 0;
-        for (word, existing) in self.existing.iter().enumerate() {
-            let mut bits = existing.load(Ordering::Acquire);
-            while bits != 0 {
-                let qid = word as u16 * 64 + bits.trailing_zeros() as u16;
-                bits &= bits - 1;
-                served += self.serve(qid, clock);
-            }
+        for qid in self.queues.existing() {
+            served += self.serve(qid, clock);
         }
         if served == 0 && !self.is_stopped() {
-            self.watch_doorbells();
+            self.queues.watch_doorbells(|error| self.doorbell_error(error));
         }
         served
     }

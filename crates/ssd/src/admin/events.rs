@@ -7,6 +7,7 @@ use unvme_spec::{Cid, Qid, Status};
 
 use super::Answer;
 use crate::Ssd;
+use crate::queue::BadDoorbell;
 
 impl Ssd {
     /// Which events the host wants to hear of.
@@ -14,19 +15,13 @@ impl Ssd {
         lock(&self.features).async_events()
     }
 
-    /// The host wrote the doorbell of a queue that does not exist.
+    /// The host wrote a doorbell that it should not have written, or not so.
     #[cold]
-    pub(crate) fn invalid_doorbell_register(&self) {
-        self.doorbell_error(error_event::INVALID_DOORBELL_REGISTER);
-    }
-
-    /// The host wrote a doorbell value beyond the end of the queue.
-    #[cold]
-    pub(crate) fn invalid_doorbell_value(&self) {
-        self.doorbell_error(error_event::INVALID_DOORBELL_VALUE);
-    }
-
-    fn doorbell_error(&self, info: u8) {
+    pub(crate) fn doorbell_error(&self, error: BadDoorbell) {
+        let info = match error {
+            BadDoorbell::Register => error_event::INVALID_DOORBELL_REGISTER,
+            BadDoorbell::Value => error_event::INVALID_DOORBELL_VALUE,
+        };
         lock(&self.subsystem.errors).record_doorbell();
         self.events.raise(AsyncEvent::of(event_type::ERROR, info, lid::ERROR_INFORMATION));
     }
@@ -43,7 +38,7 @@ impl Ssd {
     /// memory where it cannot be reached: bit 0 of the result says that it was not aborted.
     pub(super) fn abort(&self, sqid: Qid, cid: Cid) -> Result<u64, Status> {
         let is_request = sqid == Qid::ADMIN && self.events.abort(cid.0);
-        let aborted = is_request || self.abort_held(sqid, cid);
+        let aborted = is_request || self.queues.abort_held(sqid, cid, &self.interrupts);
         Ok(u64::from(!aborted))
     }
 }

@@ -147,7 +147,7 @@ impl Ssd {
         if asked.submission_z() == u16::MAX || asked.completion_z() == u16::MAX {
             return Err(INVALID_FIELD);
         }
-        if self.has_io_queues() {
+        if self.queues.has_io_queues() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry());
         }
         Ok(lock(&self.features).value(fid::NUMBER_OF_QUEUES, 0).into())
@@ -163,7 +163,7 @@ impl Ssd {
                 self.check_profile(value)?;
                 vec![index]
             }
-            fid::INTERRUPT_VECTOR_CONFIGURATION if !self.is_vector_in_use(index as u16) => {
+            fid::INTERRUPT_VECTOR_CONFIGURATION if !self.queues.is_vector_in_use(index as u16) => {
                 return Err(INVALID_FIELD);
             }
             _ => vec![index],

@@ -331,11 +331,7 @@ impl Ssd {
     /// the order in which queues are locked.
     fn drain(&self) {
         for controller in self.subsystem.controllers() {
-            for cell in controller.submission.iter().skip(1) {
-                if let Some(queue) = lock(cell).as_mut() {
-                    controller.namespaces.refresh(&mut queue.namespaces);
-                }
-            }
+            controller.queues.drain(&controller.namespaces);
         }
     }
 

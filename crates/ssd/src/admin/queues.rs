@@ -8,8 +8,7 @@ use unvme_spec::{Qid, Sqe, Status};
 
 use crate::Ssd;
 use crate::queue::{
-    CQE_BYTES, CompletionQueue, CompletionQueueParts, Doorbells, Ring, SQE_BYTES, SubmissionQueue,
-    SubmissionQueueParts,
+    CQE_BYTES, CompletionQueue, CompletionQueueParts, Ring, SQE_BYTES, SubmissionQueue, SubmissionQueueParts,
 };
 
 const INVALID_QUEUE_IDENTIFIER: Status = Status::INVALID_QUEUE_IDENTIFIER.with_do_not_retry();
@@ -22,7 +21,7 @@ impl Ssd {
         create: CreateIoCq,
     ) -> Result<u64, Status> {
         self.check_io_queue_id(create.qid)?;
-        if self.completion_exists(create.qid) {
+        if self.queues.completion_exists(create.qid) {
             return Err(INVALID_QUEUE_IDENTIFIER);
         }
         let entry_size_set = lock(&self.configuration).iocqes() == 4;
@@ -32,7 +31,7 @@ impl Ssd {
             return Err(Status::INVALID_INTERRUPT_VECTOR.with_do_not_retry());
         }
         let ring = find_ring(admin, sqe, create.size as usize * CQE_BYTES, Direction::Write)?;
-        self.install_completion(CompletionQueue::new(CompletionQueueParts {
+        self.queues.install_completion(CompletionQueue::new(CompletionQueueParts {
             id: create.qid.0,
             entries: create.size,
             vector: create.interrupt,
@@ -51,7 +50,7 @@ impl Ssd {
         create: CreateIoSq,
     ) -> Result<u64, Status> {
         self.check_io_queue_id(create.qid)?;
-        if self.submission_exists(create.qid) {
+        if self.queues.submission_exists(create.qid) {
             return Err(INVALID_QUEUE_IDENTIFIER);
         }
         let entry_size_set = lock(&self.configuration).iosqes() == 6;
@@ -59,8 +58,8 @@ impl Ssd {
         self.check_io_queue_id(create.cqid)?;
         check_contiguous(create.contiguous)?;
         let ring = find_ring(admin, sqe, create.size as usize * SQE_BYTES, Direction::Read)?;
-        self.count_user(create.cqid)?;
-        self.install_submission(SubmissionQueue::new(SubmissionQueueParts {
+        self.queues.count_user(create.cqid)?;
+        self.queues.install_submission(SubmissionQueue::new(SubmissionQueueParts {
             cntlid: self.cntlid,
             id: create.qid.0,
             cqid: create.cqid.0,
@@ -77,17 +76,7 @@ impl Ssd {
 
     pub(super) fn delete_io_cq(&self, qid: Qid) -> Result<u64, Status> {
         self.check_io_queue_id(qid)?;
-        let cell = self.completion.get(usize::from(qid.0)).ok_or(INVALID_QUEUE_IDENTIFIER)?;
-        let mut queue = lock(cell);
-        match queue.as_ref() {
-            None => Err(INVALID_QUEUE_IDENTIFIER),
-            Some(queue) if queue.users > 0 => Err(Status::INVALID_QUEUE_DELETION.with_do_not_retry()),
-            Some(_) => {
-                *queue = None;
-                self.doorbells.mark_absent(Doorbells::head_offset(qid.0));
-                Ok(0)
-            }
-        }
+        self.queues.delete_completion(qid).map(|()| 0)
     }
 
     /// Commands that wait in the queue are not executed; the host knows from this completion that they never will be
@@ -95,26 +84,15 @@ impl Ssd {
     pub(super) fn delete_io_sq(&self, qid: Qid) -> Result<u64, Status> {
         self.check_io_queue_id(qid)?;
         let queue = self.remove_submission(qid.0).ok_or(INVALID_QUEUE_IDENTIFIER)?;
-        if let Some(cell) = self.completion.get(usize::from(queue.cqid))
+        if let Some(cell) = self.queues.completion.get(usize::from(queue.cqid))
             && let Some(completion) = lock(cell).as_mut()
         {
             completion.users = completion.users.saturating_sub(1);
             // What has been executed is answered while the host still listens; what has not never will be.
             completion.post_all_of(qid.0);
-            self.announce_now(completion);
+            completion.announce_now(&self.interrupts);
         }
         Ok(0)
-    }
-
-    /// True when the host has created an I/O queue of either kind.
-    pub(super) fn has_io_queues(&self) -> bool {
-        self.submission.iter().skip(1).any(|cell| lock(cell).is_some())
-            || self.completion.iter().skip(1).any(|cell| lock(cell).is_some())
-    }
-
-    /// True when a completion queue signals this interrupt vector.
-    pub(super) fn is_vector_in_use(&self, vector: u16) -> bool {
-        self.completion.iter().any(|cell| lock(cell).as_ref().is_some_and(|q| q.vector == Some(vector)))
     }
 
     /// An I/O queue identifier within what Number of Queues has allocated; the admin queue's is not.
@@ -131,24 +109,6 @@ impl Ssd {
             true => Ok(()),
             false => Err(Status::INVALID_QUEUE_SIZE.with_do_not_retry()),
         }
-    }
-
-    fn submission_exists(&self, qid: Qid) -> bool {
-        self.submission.get(usize::from(qid.0)).is_some_and(|cell| lock(cell).is_some())
-    }
-
-    fn completion_exists(&self, qid: Qid) -> bool {
-        self.completion.get(usize::from(qid.0)).is_some_and(|cell| lock(cell).is_some())
-    }
-
-    /// One more submission queue completes to this completion queue.
-    fn count_user(&self, cqid: Qid) -> Result<(), Status> {
-        let missing = Status::COMPLETION_QUEUE_INVALID.with_do_not_retry();
-        let cell = self.completion.get(usize::from(cqid.0)).ok_or(missing)?;
-        let mut queue = lock(cell);
-        let queue = queue.as_mut().ok_or(missing)?;
-        queue.users += 1;
-        Ok(())
     }
 }
 

@@ -130,8 +130,8 @@ impl DeviceQueue {
             space: Some(Arc::clone(pool.space())),
         });
         completion.users = 1;
-        self.ssd.install_completion(completion);
-        self.ssd.install_submission(SubmissionQueue::new(SubmissionQueueParts {
+        self.ssd.queues.install_completion(completion);
+        self.ssd.queues.install_submission(SubmissionQueue::new(SubmissionQueueParts {
             cntlid: self.ssd.controller_id(),
             id: self.qid,
             cqid: self.qid,
@@ -182,7 +182,7 @@ impl DeviceQueue {
         if self.is_to_ring {
             self.is_to_ring = false;
             let doorbell = Doorbells::tail_offset(self.qid);
-            self.ssd.doorbells.memory().store_u32(doorbell, self.tail, Ordering::Release);
+            self.ssd.queues.doorbells.memory().store_u32(doorbell, self.tail, Ordering::Release);
         }
         self.ssd.advance(Some(self.qid), clock)
     }
@@ -219,7 +219,7 @@ impl DeviceQueue {
     #[inline]
     pub(super) fn consumed(&self) {
         let doorbell = Doorbells::head_offset(self.qid);
-        self.ssd.doorbells.memory().store_u32(doorbell, self.head, Ordering::Release);
+        self.ssd.queues.doorbells.memory().store_u32(doorbell, self.head, Ordering::Release);
     }
 
     /// Finds out when the controller has to be looked at again, after it had nothing to do.
@@ -228,7 +228,7 @@ impl DeviceQueue {
         if self.running <= self.patient {
             return;
         }
-        let held = self.ssd.completion.get(usize::from(self.qid));
+        let held = self.ssd.queues.completion.get(usize::from(self.qid));
         let due = held.and_then(|cell| lock(cell).as_ref().and_then(CompletionQueue::next_due));
         // What is held for longer may be aborted before, by the admin queue, which tells nobody.
         self.due = Some(due.unwrap_or(u64::MAX).min(now.saturating_add(LOOK_AGAIN_NS)));
@@ -242,12 +242,12 @@ impl DeviceQueue {
     #[cold]
     pub(super) fn drop_stale_mappings(&self) {
         let at = usize::from(self.qid);
-        if let Some(cell) = self.ssd.submission.get(at)
+        if let Some(cell) = self.ssd.queues.submission.get(at)
             && let Some(queue) = lock(cell).as_mut()
         {
             queue.refresh(&self.ssd.memory);
         }
-        if let Some(cell) = self.ssd.completion.get(at)
+        if let Some(cell) = self.ssd.queues.completion.get(at)
             && let Some(queue) = lock(cell).as_mut()
         {
             queue.refresh(&self.ssd.memory);
@@ -263,9 +263,9 @@ impl DeviceQueue {
         } else {
             // A reset has done so already, unless it came between the two; the seat is still ours.
             self.ssd.remove_submission(self.qid);
-            if let Some(cell) = self.ssd.completion.get(usize::from(self.qid)) {
+            if let Some(cell) = self.ssd.queues.completion.get(usize::from(self.qid)) {
                 *lock(cell) = None;
-                self.ssd.doorbells.mark_absent(Doorbells::head_offset(self.qid));
+                self.ssd.queues.doorbells.mark_absent(Doorbells::head_offset(self.qid));
             }
         }
         self.association.leave_seat(self.qid);

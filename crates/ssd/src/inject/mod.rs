@@ -371,8 +371,8 @@ impl Ssd {
             return Served::Yes;
         }
         // The other entries are for commands that wait.
-        let waiting = if let Rung::Entries(waiting) = sq.rung(&self.doorbells) { waiting } else { 0 };
-        if matches!(cq.room(&self.doorbells), Rung::Entries(room) if room > waiting) {
+        let waiting = if let Rung::Entries(waiting) = sq.rung(&self.queues.doorbells) { waiting } else { 0 };
+        if matches!(cq.room(&self.queues.doorbells), Rung::Entries(room) if room > waiting) {
             cq.ticket(sq_id, sq.head as u16, cid).answer(due, status, result);
         }
         Served::EndTurn
@@ -437,7 +437,7 @@ impl Ssd {
             Answer::Later => return answer,
         };
         let due = (verdict.delay_ns > 0).then(|| sq.turn_began.saturating_add(verdict.delay_ns));
-        if let Some(cq) = lock(&self.completion[0]).as_mut() {
+        if let Some(cq) = lock(&self.queues.completion[0]).as_mut() {
             self.post_by_rules(sq, cq, sqe.cid, due, reply, verdict.completion);
         }
         Answer::Later

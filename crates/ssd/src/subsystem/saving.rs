@@ -26,7 +26,7 @@ impl Subsystem {
         let mut sum = *lock(&self.retired);
         for controller in self.controllers() {
             // The admin queue's own lock may be held by our caller; it counts no I/O.
-            for cell in controller.submission.iter().skip(1) {
+            for cell in controller.queues.submission.iter().skip(1) {
                 if let Some(queue) = lock(cell).as_ref() {
                     sum.add(&queue.counters, &queue.kv.counters);
                 }

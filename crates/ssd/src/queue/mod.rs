@@ -1,17 +1,24 @@
 //! Submission and completion queues as the device sees them.
 
+mod doorbell;
+mod set;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use unvme_bus::space::{Direction, View};
-use unvme_bus::{AddressSpace, Reader, Region};
+use unvme_bus::{AddressSpace, Clock, Reader, Region};
 use unvme_flash::timing::OpList;
 use unvme_spec::{Cqe, Sqe, Status};
 
+use crate::features::HotFeatures;
 use crate::held::{Due, Held, Origin};
+use crate::interrupts::Interrupts;
 use crate::kv::KvLane;
 use crate::namespace::NamespaceTable;
 use crate::smart::IoCounters;
+pub(crate) use doorbell::BadDoorbell;
+pub(crate) use set::Queues;
 
 /// Bytes of a submission queue entry.
 pub(crate) const SQE_BYTES: usize = 64;
@@ -209,6 +216,14 @@ impl SubmissionQueue {
             is_held_back: false,
             invalid_tail: 0,
         }
+    }
+
+    /// A turn begins in which completions may have to be held.
+    #[cold]
+    pub(crate) fn begin_turn(&mut self, clock: &Clock) {
+        self.turn_began = clock.now();
+        self.moved.bytes = self.counters.bytes_read + self.counters.bytes_written;
+        self.moved.turn_bytes = 0;
     }
 
     /// What the tail doorbell says.
@@ -414,6 +429,46 @@ impl CompletionQueue {
 
     fn post_held(&mut self, due: Due) {
         self.post(due.origin, due.status, due.result);
+    }
+
+    /// Signals the queue's interrupt for entries posted since the last time, unless they are to be collected.
+    #[inline]
+    pub(crate) fn announce(&mut self, interrupts: &Interrupts, features: &HotFeatures, clock: &Clock) {
+        if self.unannounced == 0 {
+            return;
+        }
+        let Some(vector) = self.vector else {
+            self.unannounced = 0;
+            return;
+        };
+        if self.id != 0 && features.is_coalescing() && self.hold_interrupt(vector, features, clock) {
+            return;
+        }
+        self.signal(interrupts, vector);
+    }
+
+    /// Signals the queue's interrupt for entries that are held back: nobody may be there to do it later.
+    pub(crate) fn announce_now(&mut self, interrupts: &Interrupts) {
+        if let Some(vector) = self.vector
+            && self.unannounced != 0
+        {
+            self.signal(interrupts, vector);
+        }
+    }
+
+    #[inline]
+    fn signal(&mut self, interrupts: &Interrupts, vector: u16) {
+        self.unannounced = 0;
+        self.unannounced_since = None;
+        interrupts.signal(vector);
+    }
+
+    /// Interrupt coalescing (Base 5.1.25.1.6): an interrupt waits for the threshold or the time, whichever is first.
+    fn hold_interrupt(&mut self, vector: u16, features: &HotFeatures, clock: &Clock) -> bool {
+        let Some((threshold, nanoseconds)) = features.coalescing_of(vector) else { return false };
+        let now = clock.now();
+        let since = *self.unannounced_since.get_or_insert(now);
+        self.unannounced < threshold && now.saturating_sub(since) < nanoseconds
     }
 
     /// Takes the place for a command's completion. The caller has seen that there is room.

@@ -8,14 +8,22 @@ use std::sync::atomic::Ordering;
 
 use unvme_bus::lock;
 
-use crate::Ssd;
-use crate::queue::{Doorbells, Rung};
+use super::{Doorbells, Queues, Rung};
 
 /// What the doorbell of a queue that does not exist holds. No doorbell has this as a valid value.
 const ABSENT: u32 = u32::from_ne_bytes([ABSENT_BYTE; 4]);
 const ABSENT_BYTE: u8 = 0xff;
 /// Rounds over all queues without work between two looks at every doorbell: a look takes as long as a few rounds.
 const IDLE_ROUNDS_PER_LOOK: u32 = 1024;
+
+/// How a doorbell is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadDoorbell {
+    /// It is that of a queue that does not exist.
+    Register,
+    /// Its value is beyond the end of the queue.
+    Value,
+}
 
 impl Doorbells {
     /// No queue exists.
@@ -33,16 +41,11 @@ impl Doorbells {
     }
 }
 
-impl Ssd {
-    /// A doorbell written through the register interface instead of shared memory.
-    pub(crate) fn doorbell_register(&self, offset: u64, value: u32) {
-        if self.is_stopped() {
-            return;
-        }
-        let index = (offset / 4) as usize;
-        let Some(cell) = self.submission.get(index / 2) else {
-            return self.invalid_doorbell_register();
-        };
+impl Queues {
+    /// A doorbell, by its place among all of them, is written through the register interface instead of shared memory; false
+    /// when there is no such queue.
+    pub(crate) fn write_doorbell(&self, index: usize, value: u32) -> bool {
+        let Some(cell) = self.submission.get(index / 2) else { return false };
         let exists = if index.is_multiple_of(2) {
             lock(cell).is_some()
         } else {
@@ -50,40 +53,32 @@ impl Ssd {
         };
         if exists {
             self.doorbells.memory().store_u32(index * 4, value, Ordering::Release);
-        } else {
-            self.invalid_doorbell_register();
         }
+        exists
     }
 
-    /// A doorbell value beyond its queue.
-    #[cold]
-    pub(crate) fn invalid_doorbell(&self, first_time: bool) {
-        if first_time {
-            self.invalid_doorbell_value();
-        }
-    }
-
-    /// Looks at every doorbell, once in many calls.
+    /// Looks at every doorbell, once in many calls, and tells `report` what is wrong.
     #[inline]
-    pub(crate) fn watch_doorbells(&self) {
+    pub(crate) fn watch_doorbells(&self, report: impl Fn(BadDoorbell)) {
         // Two callers at once may lose a count, which costs nothing.
         let rounds = self.idle_rounds.load(Ordering::Relaxed).wrapping_add(1);
         self.idle_rounds.store(rounds, Ordering::Relaxed);
         if rounds.is_multiple_of(IDLE_ROUNDS_PER_LOOK) {
-            self.look_at_doorbells();
+            self.look_at_doorbells(report);
         }
     }
 
     #[cold]
-    fn look_at_doorbells(&self) {
+    fn look_at_doorbells(&self, report: impl Fn(BadDoorbell)) {
         for offset in (0..self.doorbells.memory().len()).step_by(4) {
             if self.doorbells.is_marked_absent(offset) {
                 continue;
             }
             let (index, is_tail) = (offset / 8, offset % 8 == 0);
-            let written = if is_tail { self.is_stray_tail(index) } else { self.is_stray_head(index) };
+            let written =
+                if is_tail { self.is_stray_tail(index) } else { self.is_stray_head(index, &report) };
             if written {
-                self.invalid_doorbell_register();
+                report(BadDoorbell::Register);
             }
         }
     }
@@ -101,12 +96,12 @@ impl Ssd {
 
     /// The same for a head doorbell. A head beyond an existing queue is found here, unless commands wait for room in
     /// that queue.
-    fn is_stray_head(&self, index: usize) -> bool {
+    fn is_stray_head(&self, index: usize, report: &impl Fn(BadDoorbell)) -> bool {
         let Some(cell) = self.completion.get(index) else { return self.take_stray(index * 8 + 4) };
         let Ok(mut queue) = cell.try_lock() else { return false };
         let Some(queue) = queue.as_mut() else { return self.take_stray(index * 8 + 4) };
-        if let Rung::Invalid { first_time } = queue.room(&self.doorbells) {
-            self.invalid_doorbell(first_time);
+        if let Rung::Invalid { first_time: true } = queue.room(&self.doorbells) {
+            report(BadDoorbell::Value);
         }
         false
     }
