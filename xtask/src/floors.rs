@@ -90,8 +90,7 @@ const FLOORS: &[Floor] = &[
 ];
 
 /// An edge that must stay switchable: (from, to, the one feature that may switch it on).
-const BEHIND_FEATURE: &[(&str, &str, &str)] =
-    &[("unvme", "unvme-ssd", "local"), ("unvme", "unvme-flash", "local")];
+const BEHIND_FEATURE: &[(&str, &str, &str)] = &[("unvme", "unvme-ssd", "local")];
 
 /// Crates that take nothing from outside but these.
 const OUTSIDE_ONLY: &[(&str, &[&str])] = &[("unvme-spec", &["bitfield-struct", "zerocopy"])];
@@ -349,7 +348,6 @@ mod tests {
         assert_eq!(problems("unvme", optional, r#"{"default":["dep:unvme-ssd"]}"#).len(), 1);
         assert_eq!(problems("unvme", optional, r#"{"default":["unvme-ssd/fast"]}"#).len(), 1);
         assert_eq!(normal("unvme", "unvme-ssd").len(), 1);
-        assert_eq!(normal("unvme", "unvme-flash").len(), 1);
     }
 
     #[test]

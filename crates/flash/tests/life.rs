@@ -4,7 +4,7 @@ mod media;
 
 use media::{Flash, Random};
 use unvme_flash::ftl::{
-    Ftl, FtlConfig, FtlError, Image, Isolation, Placement, Policy, StreamStats, UnitImage, UnitState,
+    Ftl, FtlConfig, FtlError, Image, Isolation, Placement, StreamStats, UnitImage, UnitState, VictimPolicy,
 };
 
 struct Bench {
@@ -324,7 +324,7 @@ fn flash_that_lets_no_unit_be_opened_for_a_while_loses_nothing_by_that() {
 
 #[test]
 fn what_is_restored_goes_on_exactly_as_what_was_saved() {
-    for policy in [Policy::Greedy, Policy::Fifo, Policy::CostBenefit] {
+    for policy in [VictimPolicy::Greedy, VictimPolicy::Fifo, VictimPolicy::CostBenefit] {
         let handles = vec![Isolation::Initially, Isolation::Persistently];
         let mut bench = Bench::new(FtlConfig { policy, handles, ..config(64, 16, 0.3) });
         let pages = bench.ftl.config().logical_pages;

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use media::{Flash, Random};
-use unvme_flash::ftl::{Ftl, FtlConfig, FtlError, Isolation, Placement, Policy};
+use unvme_flash::ftl::{Ftl, FtlConfig, FtlError, Isolation, Placement, VictimPolicy};
 
 /// A layer, its flash and what it should hold: a version of each logical page.
 struct Bench {
@@ -98,7 +98,8 @@ impl Bench {
 
 fn any_config(random: &mut Random) -> FtlConfig {
     let isolations = [Isolation::Initially, Isolation::Persistently];
-    let policies = [Policy::Greedy, Policy::CostBenefit, Policy::Fifo, Policy::DChoice(3)];
+    let policies =
+        [VictimPolicy::Greedy, VictimPolicy::CostBenefit, VictimPolicy::Fifo, VictimPolicy::DChoice(3)];
     let unit_pages = 2 + random.below(15);
     let groups = 1 + random.below(3);
     let handles = (0..=random.below(4)).map(|_| isolations[random.below(2) as usize]).collect();

@@ -8,7 +8,7 @@ mod media;
 use bounds::{Cache, Hot, cache_bound, optimum_split, write_amplification_with_trims};
 use media::{Random, Tally};
 use unvme_flash::ftl::theory;
-use unvme_flash::ftl::{Ftl, FtlConfig, Isolation, Placement, Policy};
+use unvme_flash::ftl::{Ftl, FtlConfig, Isolation, Placement, VictimPolicy};
 
 const SEED: u64 = 7;
 
@@ -115,7 +115,7 @@ fn t2_small_units_help_greedy() {
 
 #[test]
 fn t3_fifo_equals_the_formula() {
-    let config = FtlConfig { policy: Policy::Fifo, ..config(1024, 512, 0.28) };
+    let config = FtlConfig { policy: VictimPolicy::Fifo, ..config(1024, 512, 0.28) };
     within(uniform(config, (6, 4)), 2.50, 0.01);
 }
 
@@ -197,7 +197,7 @@ fn t7_mixing_is_worse_than_initial_isolation_and_that_than_persistent_isolation(
 fn t8_cost_benefit_with_persistent_isolation_reaches_the_optimum_split() {
     let hot = Hot { share: 0.1, traffic: 0.9 };
     for (overprovisioning, expected) in [(0.15, 1.97), (0.28, 1.425)] {
-        let base = FtlConfig { policy: Policy::CostBenefit, ..config(1024, 512, overprovisioning) };
+        let base = FtlConfig { policy: VictimPolicy::CostBenefit, ..config(1024, 512, overprovisioning) };
         let config = two_handles(base, Isolation::Persistently);
         let optimum = optimum_split(config.overprovisioning(), hot);
         let found = two_streams(config, hot, (10, 4));

@@ -1,10 +1,10 @@
 //! From the description of a flash translation layer to the layer.
 
-use unvme_flash::ftl::{FtlConfig, FtlError, Isolation, Policy};
+use unvme_flash::ftl::{FtlConfig, FtlError, Isolation};
 use unvme_ssd::{FlashConfig, FlashGeometry, SsdConfig, UNIT_BYTES_MIN};
 
 use crate::Size;
-use crate::registry::{FtlSpec, Overprovisioning, UNIT_MIN, VictimPolicy};
+use crate::registry::{FtlSpec, Overprovisioning, UNIT_MIN};
 
 const _: () = assert!(UNIT_MIN.0 == UNIT_BYTES_MIN);
 
@@ -20,12 +20,7 @@ pub(crate) fn flash_config(ftl: &FtlSpec) -> FlashConfig {
             handles: vec![Isolation::Initially; ftl.handles.into()],
         },
         overprovisioning: ftl.overprovisioning.ratio(),
-        policy: match ftl.policy {
-            VictimPolicy::Greedy => Policy::Greedy,
-            VictimPolicy::CostBenefit => Policy::CostBenefit,
-            VictimPolicy::Fifo => Policy::Fifo,
-            VictimPolicy::DChoice(choices) => Policy::DChoice(choices),
-        },
+        policy: ftl.policy,
         ..FlashConfig::default()
     }
 }

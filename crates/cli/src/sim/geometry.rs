@@ -1,9 +1,9 @@
 //! From what was typed about the device to a configuration of the flash translation layer.
 
 use anyhow::Result;
-use unvme::registry::{Overprovisioning, UNIT_MAX, UNIT_MIN, VictimPolicy};
+use unvme::registry::{Overprovisioning, UNIT_MAX, UNIT_MIN};
 use unvme_flash::PAGE_BYTES;
-use unvme_flash::ftl::{FtlConfig, Isolation, Policy};
+use unvme_flash::ftl::{FtlConfig, Isolation};
 
 use super::args::{IsolationKind, Sim};
 use crate::exit::usage;
@@ -94,12 +94,7 @@ impl Geometry {
         FtlConfig {
             groups: args.groups,
             handles: vec![isolation; handles.into()],
-            policy: match args.policy {
-                VictimPolicy::CostBenefit => Policy::CostBenefit,
-                VictimPolicy::Fifo => Policy::Fifo,
-                VictimPolicy::DChoice(choices) => Policy::DChoice(choices),
-                _ => Policy::Greedy,
-            },
+            policy: args.policy,
             seed: args.seed,
             ..FtlConfig::simple(logical, self.units, self.unit_pages)
         }

@@ -1,5 +1,7 @@
 //! Geometry, handles, policies.
 
+use super::policy::VictimPolicy;
+
 /// Most physical pages: the map has 32-bit entries, one bit of which is a mark.
 const PHYSICAL_PAGES_MAX: u64 = (1 << 31) - 2;
 /// Most reclaim unit handles: what an 8-bit RUHID in common tools can name, and a placement handle list can hold.
@@ -18,20 +20,6 @@ pub enum Isolation {
     Persistently,
 }
 
-/// Which unit is reclaimed next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
-    /// The one with the fewest valid pages.
-    #[default]
-    Greedy,
-    /// The one with the best (1 - u) * age / 2u, where u is its valid fraction.
-    CostBenefit,
-    /// The one that was closed first.
-    Fifo,
-    /// The one with the fewest valid pages among so many random ones.
-    DChoice(u8),
-}
-
 /// What a translation layer is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FtlConfig {
@@ -46,7 +34,7 @@ pub struct FtlConfig {
     /// Reclaim unit handles, 1 to 128 of them.
     pub handles: Vec<Isolation>,
     /// Which unit is reclaimed next.
-    pub policy: Policy,
+    pub policy: VictimPolicy,
     /// Difference between the most and the least erased unit beyond which cold data is moved to even them out; `None` for
     /// no wear levelling.
     pub wear_spread_max: Option<u32>,
@@ -95,7 +83,7 @@ impl FtlConfig {
             unit_pages,
             groups: 1,
             handles: vec![Isolation::Initially],
-            policy: Policy::Greedy,
+            policy: VictimPolicy::Greedy,
             wear_spread_max: None,
             endurance: None,
             bad_units: Vec::new(),
@@ -185,7 +173,7 @@ impl FtlConfig {
         if self.logical_pages == 0 {
             return refuse("logical_pages", "0".into(), "at least 1".into());
         }
-        if matches!(self.policy, Policy::DChoice(0)) {
+        if matches!(self.policy, VictimPolicy::DChoice(0)) {
             return refuse("policy", "0 choices".into(), "at least 1".into());
         }
         if let Some(unit) = self.bad_units.iter().find(|&&unit| unit >= self.units) {

@@ -11,7 +11,7 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | `config` | geometry, handles, policies, and what makes sense of them |
+//! | `config`, `policy` | geometry, handles, victim policies and their names, and what makes sense of them |
 //! | `map` | logical to physical pages, readable by other threads without a lock |
 //! | `units`, `buckets` | reclaim units: their state and wear; the closed ones by age and by valid pages |
 //! | `streams` | append points: open units of handles and of reclaim's destinations |
@@ -30,6 +30,7 @@ mod image;
 mod layer;
 mod map;
 mod nand;
+mod policy;
 mod reclaim;
 mod stats;
 mod streams;
@@ -39,11 +40,12 @@ mod victim;
 mod wear;
 
 pub use check::SumError;
-pub use config::{FtlConfig, FtlError, Isolation, Policy};
+pub use config::{FtlConfig, FtlError, Isolation};
 pub use image::{Image, UnitImage, UnitState};
 pub use layer::{Ftl, Placement};
 pub use map::Map;
 pub use nand::{Nand, Opened, Origin, ProgramFailure};
+pub use policy::VictimPolicy;
 pub use stats::{FtlStats, StreamStats};
 pub use streams::{OpenUnit, StreamInfo};
 pub use wear::Wear;

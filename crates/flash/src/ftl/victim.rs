@@ -1,6 +1,6 @@
 //! Which unit is reclaimed next.
 
-use super::config::Policy;
+use super::policy::VictimPolicy;
 use super::units::Units;
 
 /// Units that cost-benefit compares for a victim: some for each page of it, so that choosing costs less than moving, in
@@ -31,14 +31,14 @@ impl Random {
 
 /// What choosing keeps from one victim to the next.
 pub(super) struct Chooser {
-    policy: Policy,
+    policy: VictimPolicy,
     random: Random,
     /// Where cost-benefit, or the choice among equals, goes on in each group.
     cursors: Box<[u32]>,
 }
 
 impl Chooser {
-    pub(super) fn new(policy: Policy, seed: u64, groups: u16) -> Self {
+    pub(super) fn new(policy: VictimPolicy, seed: u64, groups: u16) -> Self {
         Self { policy, random: Random::new(seed), cursors: vec![0; groups.into()].into() }
     }
 
@@ -48,10 +48,10 @@ impl Chooser {
         // Whatever the policy: a unit from which something can be won is there, or none is.
         let fewest = units.fewest_valid(group).filter(|unit| has_holes(unit, units))?;
         let chosen = match self.policy {
-            Policy::Greedy => self.least_worn_of_lowest(units, group),
-            Policy::Fifo => units.oldest_with_holes(group),
-            Policy::CostBenefit => self.best_ratio(units, group, unit_pages, now),
-            Policy::DChoice(choices) => self.sample(units, group, choices),
+            VictimPolicy::Greedy => self.least_worn_of_lowest(units, group),
+            VictimPolicy::Fifo => units.oldest_with_holes(group),
+            VictimPolicy::CostBenefit => self.best_ratio(units, group, unit_pages, now),
+            VictimPolicy::DChoice(choices) => self.sample(units, group, choices),
         };
         chosen.filter(|unit| has_holes(unit, units)).or(Some(fewest))
     }
@@ -136,7 +136,7 @@ mod tests {
         units
     }
 
-    fn chosen(policy: Policy, seed: u64, units: &mut Units) -> Option<u32> {
+    fn chosen(policy: VictimPolicy, seed: u64, units: &mut Units) -> Option<u32> {
         Chooser::new(policy, seed, 1).choose(units, 0, PAGES, 100)
     }
 
@@ -144,10 +144,15 @@ mod tests {
     fn each_policy_chooses_its_own_victim_and_none_without_holes() {
         for seed in 1..20 {
             let units = || closed(&[16, 9, 3, 12, 5]);
-            assert_eq!(chosen(Policy::Greedy, seed, &mut units()), Some(2));
-            assert_eq!(chosen(Policy::Fifo, seed, &mut units()), Some(1));
-            assert_eq!(chosen(Policy::DChoice(200), seed, &mut units()), Some(2), "seed {seed}");
-            for policy in [Policy::Greedy, Policy::Fifo, Policy::CostBenefit, Policy::DChoice(4)] {
+            assert_eq!(chosen(VictimPolicy::Greedy, seed, &mut units()), Some(2));
+            assert_eq!(chosen(VictimPolicy::Fifo, seed, &mut units()), Some(1));
+            assert_eq!(chosen(VictimPolicy::DChoice(200), seed, &mut units()), Some(2), "seed {seed}");
+            for policy in [
+                VictimPolicy::Greedy,
+                VictimPolicy::Fifo,
+                VictimPolicy::CostBenefit,
+                VictimPolicy::DChoice(4),
+            ] {
                 assert_eq!(chosen(policy, seed, &mut closed(&[16, 16])), None, "{policy:?}");
             }
         }
@@ -159,6 +164,6 @@ mod tests {
         for (unit, erased) in [(0, 2), (1, 1), (2, 2)] {
             units.at(unit).erased = erased;
         }
-        assert_eq!(chosen(Policy::Greedy, 1, &mut units), Some(1));
+        assert_eq!(chosen(VictimPolicy::Greedy, 1, &mut units), Some(1));
     }
 }

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use unvme_flash::ftl::VictimPolicy;
+
 use crate::Size;
 
 /// A reclaim unit is a multiple of this: one page.
@@ -39,72 +41,6 @@ impl FtlKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Page => "page",
-        }
-    }
-}
-
-/// Which reclaim unit is reclaimed next. Written as `greedy`, `cost-benefit`, `fifo`, `d-choice` or `d-choice:8`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-#[non_exhaustive]
-pub enum VictimPolicy {
-    /// The one with the fewest valid pages.
-    #[default]
-    Greedy,
-    /// The one where free space and age outweigh what has to be moved.
-    CostBenefit,
-    /// The one that was filled first.
-    Fifo,
-    /// The one with the fewest valid pages among so many that are drawn at random.
-    DChoice(u8),
-}
-
-impl VictimPolicy {
-    /// Units that [`VictimPolicy::DChoice`] draws when no number is given.
-    pub const CHOICES_DEFAULT: u8 = 8;
-}
-
-impl FromStr for VictimPolicy {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "greedy" => return Ok(Self::Greedy),
-            "cost-benefit" => return Ok(Self::CostBenefit),
-            "fifo" => return Ok(Self::Fifo),
-            "d-choice" => return Ok(Self::DChoice(Self::CHOICES_DEFAULT)),
-            _ => {}
-        }
-        let choices = text.strip_prefix("d-choice:").and_then(|number| number.parse().ok());
-        choices.filter(|&choices| choices > 0).map(Self::DChoice).ok_or_else(|| {
-            format!(
-                "expected greedy, cost-benefit, fifo, d-choice or d-choice:1 to d-choice:255, not `{text}`"
-            )
-        })
-    }
-}
-
-impl TryFrom<String> for VictimPolicy {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<VictimPolicy> for String {
-    fn from(policy: VictimPolicy) -> Self {
-        policy.to_string()
-    }
-}
-
-impl fmt::Display for VictimPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Greedy => f.pad("greedy"),
-            Self::CostBenefit => f.pad("cost-benefit"),
-            Self::Fifo => f.pad("fifo"),
-            Self::DChoice(choices) => f.pad(&format!("d-choice:{choices}")),
         }
     }
 }

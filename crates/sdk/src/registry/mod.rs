@@ -26,10 +26,11 @@ pub use config::{
 };
 pub use ftl::{
     FtlKind, FtlSpec, GROUPS_MAX, HANDLES_MAX, Overprovisioning, TimingPreset, UNIT_DEFAULT, UNIT_MAX,
-    UNIT_MIN, UNIT_STEP, VictimPolicy,
+    UNIT_MIN, UNIT_STEP,
 };
 pub use lock::SlotLock;
 pub use plug::Plugged;
+pub use unvme_flash::ftl::VictimPolicy;
 
 pub(crate) use lock::{Attempt, Note, add_note, note};
 #[cfg(feature = "local")]

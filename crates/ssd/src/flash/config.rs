@@ -1,7 +1,7 @@
 //! What a device's flash is made of.
 
 use unvme_flash::PAGE_BYTES;
-use unvme_flash::ftl::{FtlConfig, FtlError, Isolation, Policy};
+use unvme_flash::ftl::{FtlConfig, FtlError, Isolation, VictimPolicy};
 
 use super::layout::Layout;
 use crate::SsdError;
@@ -18,7 +18,7 @@ pub struct FlashConfig {
     /// Overprovisioning as sold: physical bytes / bytes hosts see - 1. Exact to a millionth.
     pub overprovisioning: f64,
     /// Which unit is reclaimed next.
-    pub policy: Policy,
+    pub policy: VictimPolicy,
     /// Difference between the most and the least erased unit beyond which cold data is moved; `None` for no wear levelling.
     pub wear_spread_max: Option<u32>,
     /// Erasures after which a unit is bad; `None` for no end.
@@ -51,7 +51,7 @@ impl Default for FlashConfig {
         Self {
             geometry: FlashGeometry::default(),
             overprovisioning: 0.18,
-            policy: Policy::Greedy,
+            policy: VictimPolicy::Greedy,
             wear_spread_max: None,
             endurance: None,
             seed: 1,
