@@ -9,6 +9,7 @@
 //! | [`session`] | [`session::Session`]: devices that any thread calls, completion threads, handlers |
 //! | [`cache`] | [`ReadCache`]: complete values of some devices |
 //! | [`slab`] | [`Slab`]: a device's buffers, within a budget |
+//! | [`latency`], [`elapsed`] | [`latency::LatencyStat`]: how long operations took; [`elapsed::Elapsed`]: the blocks that tell it |
 //! | [`radix`] | [`RadixTree`]: an ordered map from byte strings |
 //!
 //! Opening answers with [`unvme::Error`], an operation with [`session::OpError`].
@@ -19,6 +20,8 @@
 
 pub mod cache;
 pub mod config;
+pub mod elapsed;
+pub mod latency;
 pub mod placement;
 pub mod radix;
 pub mod session;

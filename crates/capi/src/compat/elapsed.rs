@@ -3,80 +3,39 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int};
-use std::fmt::Write as _;
+use std::fmt::Display;
+
+use unvme_guide::elapsed::{Cumulative, Elapsed, TimeOfDay};
 
 use super::latency::{LatencyStat, Timeval};
 use super::stdio::print;
 use crate::boundary::quietly;
 
-const RULE: &str = "======================================================\n";
-
-/// Microseconds from one time to another, at least 0.
-fn between(start: Timeval, end: Timeval) -> u64 {
-    u64::try_from(end.micros() - start.micros()).unwrap_or(0)
-}
-
 fn block(
-    message: &str,
+    what: &str,
     start: Timeval,
     end: Timeval,
     count: c_int,
-    value_size: u64,
+    value_bytes: u64,
     stat: Option<&LatencyStat>,
 ) -> String {
-    let micros = between(start, end);
-    let mut text = String::from(RULE);
-    let _ = writeln!(
-        text,
-        "{message} start: {}s.{}us end: {}s.{}us",
-        start.tv_sec, start.tv_usec, end.tv_sec, end.tv_usec
-    );
-    let _ = writeln!(text, "{message} total elapsed: {micros}us {:.3}ms", micros as f64 / 1000.0);
-    if count > 0 {
-        let operations = f64::from(count) * 1e6 / (micros as f64).max(1.0);
-        let _ = writeln!(text, "{message} latency: {:.3} us per operation", micros as f64 / f64::from(count));
-        let _ = writeln!(text, "{message} ops: {operations:.3}");
-        throughput(&mut text, message, operations, value_size);
-        quality(&mut text, message, stat);
-    }
-    text.push_str(RULE);
-    text.push_str("\n\n");
-    text
-}
-
-fn throughput(text: &mut String, message: &str, operations: f64, value_size: u64) {
-    if value_size > 0 {
-        let _ =
-            writeln!(text, "{message} throughput: {} KB", (operations * value_size as f64 / 1024.0) as u64);
-    }
-}
-
-fn quality(text: &mut String, message: &str, stat: Option<&LatencyStat>) {
-    if let Some(stat) = stat {
-        let _ = writeln!(text, "{message} latency QoS: ");
-        text.push_str(&stat.describe());
-    }
+    let count = u64::try_from(count).unwrap_or(0);
+    let stat = stat.filter(|_| count > 0).map(|stat| stat as &dyn Display);
+    Elapsed { what, start: start.into(), end: end.into(), count, least_us: 0, value_bytes, stat }.to_string()
 }
 
 /// Several threads at a time: their operations per second add up.
 fn cumulative(
-    message: &str,
+    what: &str,
     times: impl Iterator<Item = (Timeval, Timeval)>,
     count_each: c_int,
-    value_size: u64,
+    value_bytes: u64,
     stat: Option<&LatencyStat>,
 ) -> String {
-    let operations: f64 =
-        times.map(|(start, end)| f64::from(count_each) * 1e6 / (between(start, end) as f64).max(1.0)).sum();
-    let mut text = String::from(RULE);
-    if operations > 0.0 {
-        let _ = writeln!(text, "{message} latency: {:.3} us per operation", 1e6 / operations);
-        let _ = writeln!(text, "{message} ops: {operations:.3}");
-        throughput(&mut text, message, operations, value_size);
-        quality(&mut text, message, stat);
-    }
-    text.push_str(RULE);
-    text
+    let us = |(start, end): (Timeval, Timeval)| TimeOfDay::from(start).micros_until(end.into()).max(1);
+    let ops: f64 = times.map(|time| f64::from(count_each) * 1e6 / us(time) as f64).sum();
+    let stat = stat.filter(|_| ops > 0.0).map(|stat| stat as &dyn Display);
+    Cumulative { what, ops, value_bytes, stat }.to_string()
 }
 
 /// # Safety

@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use unvme_guide::config::SsdType;
+use unvme_guide::latency::{LatencyStat, PERCENTS};
 use unvme_guide::session::{Member, QueueKind, Session};
 
 use super::about::Use;
-use super::latency::{LatencyStat, PERCENTS};
 use super::phase::{LaneOutcome, Phase};
 use super::record::{Kind, Record};
 use crate::perf;

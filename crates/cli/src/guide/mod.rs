@@ -9,9 +9,8 @@
 //! | `lane`, `flight` | a thread and its queue; what is under way on an asynchronous one |
 //! | `lent` | values that are not copied |
 //! | `phase` | all threads doing one thing at the same time |
-//! | `record`, `latency` | what a thread found out; how long operations took |
-//! | `elapsed`, `about` | blocks of times, and how full a device is, as they are printed |
-//! | `console` | where to |
+//! | `record` | what a thread found out |
+//! | `about`, `console` | how full a device is, as it is printed; where to |
 //! | `document` | the whole result, for programs and for the report |
 //!
 //! They stand on [`unvme_guide::session`], as programs of the C library do.
@@ -19,12 +18,10 @@
 mod about;
 mod console;
 mod document;
-mod elapsed;
 mod flight;
 mod ids;
 mod kv_perf;
 mod lane;
-mod latency;
 mod lent;
 mod pair;
 mod phase;

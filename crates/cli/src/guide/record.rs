@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
+use unvme_guide::latency::LatencyStat;
 
-use super::latency::LatencyStat;
 use crate::perf;
 
 /// Value sizes that are counted apart.

@@ -10,6 +10,8 @@ use clap::Args;
 use serde::Serialize;
 use unvme::{Status, lock};
 use unvme_guide::config::SsdType;
+use unvme_guide::elapsed::{Elapsed, TimeOfDay};
+use unvme_guide::latency::LatencyStat;
 use unvme_guide::session::{
     Finished, Handler, ITERATE_BYTES, IterateType, IteratorEntry, Member, Prefix, QueueChoice, QueueKind,
     Session, SessionOptions,
@@ -20,11 +22,9 @@ use unvme_spec::samsung_kv::{self, IterateKeys};
 use super::about::Use;
 use super::console::Console;
 use super::document::{Document, Findings};
-use super::elapsed::{Elapsed, now};
 use super::flight::Router;
 use super::ids::{Ids, Workload};
 use super::lane::{self, Expect, Lane, Request, Seat};
-use super::latency::LatencyStat;
 use super::load_configuration;
 use super::pair::{Content, KeyForm, Pairs, Values, value_size};
 use super::phase::{self, Phase};
@@ -76,7 +76,7 @@ impl SdkIterate {
         let console = Console::new(tool, self.output);
         let started = perf::now();
         console.say(format_args!("{tool} start"))?;
-        let begin = now();
+        let begin = TimeOfDay::now();
         let (config, mut warnings) = self.configuration()?;
         if let Some(path) = &self.report {
             perf::touch(path)?;
@@ -111,7 +111,7 @@ impl SdkIterate {
             phases: &phases,
             failure: failure.clone(),
         })?;
-        let begin = now();
+        let begin = TimeOfDay::now();
         session.close()?;
         console.write(Elapsed::since("kv_sdk_finalize", begin))?;
         let saved = document.save_report(self.report.as_deref());
@@ -257,21 +257,20 @@ impl Test<'_> {
     fn step(&self, kind: Kind) -> Result<Phase> {
         let ids = Ids { workload: Workload::Ascending, first: 0, count: self.count.into(), seed: 0 };
         let name = self.name(&format!("kv_{}", kind.name()));
-        let start = now();
+        let start = TimeOfDay::now();
         let requests = |_| ids.iter().map(move |id| Request { kind, id, check: None });
         let phase = phase::run(&name, 0, &self.lanes, Expect::Success, requests, |_, _| Ok(()), None)?;
-        let end = now();
+        let end = TimeOfDay::now();
         let record = phase.record()?;
         if record.failures == 0 {
             self.console.note(format_args!("{name}: Done"))?;
             let stat = record.stat();
             self.console.write(Elapsed {
-                what: &name,
-                start,
                 end,
                 count: self.count.into(),
                 value_bytes: self.args.value_size.into(),
                 stat: self.is_async.then_some(&stat),
+                ..Elapsed::since(&name, start)
             })?;
         }
         Ok(phase)
@@ -280,7 +279,7 @@ impl Test<'_> {
     /// Opens an iterator, reads it to its end, and closes it.
     fn iterate(&self, found: &mut Found) -> Result<()> {
         self.information()?;
-        let start = now();
+        let start = TimeOfDay::now();
         let iterator = self.member.iterate_open(QueueChoice::Auto, 0, IterateType::Key, PREFIX)?;
         self.console.write(Elapsed { count: 1, ..Elapsed::since("kv_iterate_open", start) })?;
         self.console.note(format_args!("Iterate open success : iterator id={iterator}"))?;
@@ -292,7 +291,7 @@ impl Test<'_> {
         } else {
             self.read_all(iterator, found, &mut keys)
         };
-        let start = now();
+        let start = TimeOfDay::now();
         let closed = self.member.iterate_close(QueueChoice::Auto, iterator);
         self.console.write(Elapsed { count: 1, ..Elapsed::since("kv_iterate_close", start) })?;
         read?;
@@ -317,7 +316,7 @@ impl Test<'_> {
     fn read_all(&self, iterator: u8, found: &mut Found, keys: &mut HashSet<Vec<u8>>) -> Result<()> {
         let mut buffer = [0; ITERATE_BYTES];
         let mut stat = LatencyStat::default();
-        let start = now();
+        let start = TimeOfDay::now();
         while !found.end {
             let begin = Instant::now();
             let read = self.member.iterate_read(QueueChoice::Auto, iterator, &mut buffer)?;
@@ -331,7 +330,7 @@ impl Test<'_> {
 
     /// Submits all reads, then waits for them; those behind the end have nothing.
     fn read_many(&self, iterator: u8, found: &mut Found, keys: &mut HashSet<Vec<u8>>) -> Result<()> {
-        let start = now();
+        let start = TimeOfDay::now();
         let mut begins = Vec::new();
         for read in 0..READS {
             begins.push(Instant::now());

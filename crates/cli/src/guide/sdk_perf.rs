@@ -7,12 +7,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use clap::Args;
 use unvme_guide::config::SsdType;
+use unvme_guide::elapsed::{Cumulative, Elapsed, TimeOfDay};
 use unvme_guide::session::{QueueKind, Session, SessionOptions};
 
 use super::about::Use;
 use super::console::Console;
 use super::document::{Document, Findings};
-use super::elapsed::{Cumulative, Elapsed, now};
 use super::flight::Router;
 use super::ids::{Ids, Workload};
 use super::lane::{self, Expect, Lane, Request, Seat};
@@ -104,7 +104,7 @@ impl SdkPerf {
         let console = Console::new(tool, self.output);
         let started = perf::now();
         console.say(format_args!("{tool} start"))?;
-        let begin = now();
+        let begin = TimeOfDay::now();
         let (config, mut warnings) =
             load_configuration(self.config.clone().unwrap_or_else(|| default.into()))?;
         if let Some(path) = &self.report {
@@ -141,7 +141,7 @@ impl SdkPerf {
             phases: &phases,
             failure: failure.clone(),
         })?;
-        let begin = now();
+        let begin = TimeOfDay::now();
         session.close()?;
         console.write(Elapsed::since("kv_sdk_finalize", begin))?;
         let saved = document.save_report(self.report.as_deref());
@@ -255,7 +255,9 @@ impl Test<'_> {
             let ops = phase.rates_added();
             let value_bytes = self.args.value_size.into();
             if record.operations() > 0 {
-                self.console.write(Cumulative { what: name, ops, value_bytes, stat: &record.stat() })?;
+                let stat = record.stat();
+                let told = Cumulative { what: name, ops, value_bytes, stat: Some(&stat) };
+                self.console.write(format_args!("{told}\n\n"))?;
             }
             if self.args.verify && step.kind == Kind::Retrieve {
                 self.console.write(format_args!("Miscompare count: {}\n\n\n", record.miscompares))?;

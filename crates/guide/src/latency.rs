@@ -1,19 +1,19 @@
-//! How long operations took, in the buckets of the original SDK's latency statistic.
+//! The buckets in which the guide's statistic counts latencies, and the block in which it tells them.
 //!
 //! A bucket is 1 us wide up to 100 us, 2 us up to 200, 5 us up to 500 and 10 us up to 1000; then the last three widths
 //! come again ten, a hundred and a thousand times as wide. The last bucket ends at two seconds and takes everything that
 //! is longer, so that its percentiles are at most that; the extremes and the mean are exact.
 //!
-//! Buckets and extremes are whole microseconds, as there; the mean is that of the whole times, or it would say that what
-//! takes less than a microsecond takes nothing.
+//! Buckets and extremes are whole microseconds; the mean of a [`LatencyStat`] is that of the whole times, or it would say that
+//! what takes less than a microsecond takes nothing.
 
 use std::fmt;
 use std::time::Duration;
 
 /// Buckets of a statistic.
-pub(crate) const BUCKETS: usize = 790;
+pub const BUCKETS: usize = 790;
 /// Percentiles that are printed.
-pub(crate) const PERCENTS: [f64; 17] =
+pub const PERCENTS: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 /// Percentiles on a line.
 const PER_LINE: usize = 4;
@@ -24,8 +24,8 @@ const DECADE: usize = 160;
 /// End in the unit of the decade, width, and number of buckets of each part of a decade that begins at 100.
 const PARTS: [(u64, u64, usize); 3] = [(200, 2, 50), (500, 5, 60), (1000, 10, 50)];
 
-/// The bucket of a latency.
-fn bucket_of(us: u64) -> usize {
+/// The bucket of a latency in microseconds.
+pub fn bucket_of(us: u64) -> usize {
     if us <= 100 {
         return us.saturating_sub(1) as usize;
     }
@@ -51,7 +51,7 @@ fn bucket_of(us: u64) -> usize {
 }
 
 /// The longest latency of a bucket, in microseconds.
-fn bucket_end(bucket: usize) -> u64 {
+pub fn bucket_end(bucket: usize) -> u64 {
     if bucket < 100 {
         return bucket as u64 + 1;
     }
@@ -72,9 +72,64 @@ fn bucket_end(bucket: usize) -> u64 {
     begin * scale
 }
 
+/// What was counted: how often, the extremes in microseconds, their mean.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Operations counted.
+    pub samples: u64,
+    /// The shortest latency.
+    pub min: u64,
+    /// The longest latency.
+    pub max: u64,
+    /// The mean latency.
+    pub mean: f64,
+}
+
+impl Extent {
+    /// The latency in microseconds within which `percent` of the operations stayed, `counts` of them in each bucket: the end of a
+    /// bucket, or the longest latency where that is shorter.
+    pub fn percentile(&self, percent: f64, counts: impl Iterator<Item = u64>) -> u64 {
+        let wanted = (self.samples as f64 * percent / 100.0).ceil().max(1.0) as u64;
+        let mut counted = 0;
+        for (bucket, count) in counts.enumerate() {
+            counted += count;
+            if counted >= wanted {
+                return bucket_end(bucket).min(self.max);
+            }
+        }
+        self.max
+    }
+
+    /// The block that the original prints, with `gap` in front of each percentile: nothing for less than two samples, which
+    /// have no distribution.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(
+        &self,
+        out: &mut impl fmt::Write,
+        gap: &str,
+        percentile: impl Fn(f64) -> u64,
+    ) -> fmt::Result {
+        if self.samples < 2 {
+            return Ok(());
+        }
+        writeln!(out, "     lat(usec): min={}, max={}, mean={:.3}", self.min, self.max, self.mean)?;
+        writeln!(out, "     lat percentiles (usec):")?;
+        for line in PERCENTS.chunks(PER_LINE) {
+            write!(out, "     |")?;
+            for &percent in line {
+                write!(out, "{gap}{percent:4.2}%=[{:5}] ", percentile(percent))?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+}
+
 /// Latencies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LatencyStat {
+pub struct LatencyStat {
     min: u64,
     max: u64,
     samples: u64,
@@ -90,7 +145,7 @@ impl Default for LatencyStat {
 
 impl LatencyStat {
     /// Counts an operation.
-    pub(crate) fn add(&mut self, latency: Duration) {
+    pub fn add(&mut self, latency: Duration) {
         let us = latency.as_micros() as u64;
         self.min = self.min.min(us);
         self.max = self.max.max(us);
@@ -100,7 +155,7 @@ impl LatencyStat {
     }
 
     /// Counts all that `other` counted.
-    pub(crate) fn merge(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
         self.samples += other.samples;
@@ -111,56 +166,39 @@ impl LatencyStat {
     }
 
     /// Operations counted.
-    pub(crate) fn samples(&self) -> u64 {
+    pub fn samples(&self) -> u64 {
         self.samples
     }
 
     /// The shortest latency in microseconds; 0 when nothing was counted.
-    pub(crate) fn min(&self) -> u64 {
+    pub fn min(&self) -> u64 {
         if self.samples == 0 { 0 } else { self.min }
     }
 
     /// The longest latency in microseconds.
-    pub(crate) fn max(&self) -> u64 {
+    pub fn max(&self) -> u64 {
         self.max
     }
 
     /// The mean latency in microseconds; 0 when nothing was counted.
-    pub(crate) fn mean(&self) -> f64 {
+    pub fn mean(&self) -> f64 {
         self.sum_ns as f64 / 1e3 / self.samples.max(1) as f64
     }
 
     /// The latency in microseconds within which `percent` of the operations stayed: the end of a bucket, or the longest latency where
     /// that is shorter.
-    pub(crate) fn percentile(&self, percent: f64) -> u64 {
-        let wanted = (self.samples as f64 * percent / 100.0).ceil().max(1.0) as u64;
-        let mut counted = 0;
-        for (bucket, count) in self.counts.iter().enumerate() {
-            counted += count;
-            if counted >= wanted {
-                return bucket_end(bucket).min(self.max);
-            }
-        }
-        self.max
+    pub fn percentile(&self, percent: f64) -> u64 {
+        self.extent().percentile(percent, self.counts.iter().copied())
+    }
+
+    fn extent(&self) -> Extent {
+        Extent { samples: self.samples, min: self.min, max: self.max, mean: self.mean() }
     }
 }
 
 impl fmt::Display for LatencyStat {
-    /// The block that the original prints: nothing for less than two samples, which have no distribution.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.samples < 2 {
-            return Ok(());
-        }
-        writeln!(f, "     lat(usec): min={}, max={}, mean={:.3}", self.min, self.max, self.mean())?;
-        writeln!(f, "     lat percentiles (usec):")?;
-        for line in PERCENTS.chunks(PER_LINE) {
-            write!(f, "     |")?;
-            for &percent in line {
-                write!(f, "{percent:4.2}%=[{:5}] ", self.percentile(percent))?;
-            }
-            writeln!(f)?;
-        }
-        Ok(())
+        self.extent().write(f, "", |percent| self.percentile(percent))
     }
 }
 
@@ -186,6 +224,16 @@ mod tests {
             assert_eq!(bucket_of(end + 1), (bucket + 1).min(BUCKETS - 1), "{end} and one more");
         }
         assert_eq!((bucket_of(0), bucket_of(u64::MAX)), (0, BUCKETS - 1));
+    }
+
+    #[test]
+    fn buckets_are_1_2_5_and_10_wide_and_then_tenfold() {
+        let ends: Vec<u64> = [0, 99, 100, 149, 150, 209, 210, 259, 260, 309].map(bucket_end).to_vec();
+        assert_eq!(ends, [1, 100, 102, 200, 205, 500, 510, 1000, 1020, 2000]);
+        assert_eq!([0, 1, 2, 100, 101, 102, 103].map(bucket_of), [0, 0, 1, 99, 100, 100, 101]);
+        assert_eq!([1000, 1001, 1020, 1021].map(bucket_of), [259, 260, 260, 261]);
+        assert_eq!(bucket_end(BUCKETS - 1), 2_000_000);
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
     }
 
     #[test]

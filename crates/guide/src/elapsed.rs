@@ -1,89 +1,112 @@
-//! The blocks in which the guide's programs tell how long something took.
+//! The blocks in which the guide tells how long something took.
 
-use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use super::latency::LatencyStat;
+use std::fmt::{self, Display};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Characters of the line above and below a block.
 const RULE: &str = "======================================================";
 /// Bytes of what the blocks call a KB.
 const KIB: f64 = 1024.0;
 
-/// The time of day, as the original's `gettimeofday`: time since 1970.
-pub(crate) fn now() -> Duration {
-    // A clock before 1970 is set wrong; what is told about times is wrong with it, and nothing else.
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+/// A time of day, as `gettimeofday` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeOfDay {
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// Microseconds on top.
+    pub micros: i64,
 }
 
-/// What was done, and when.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Elapsed<'a> {
-    /// Its name.
-    pub(crate) what: &'a str,
-    /// When it began, since 1970.
-    pub(crate) start: Duration,
-    /// When it ended, since 1970.
-    pub(crate) end: Duration,
-    /// Operations; 0 for something that is none.
-    pub(crate) count: u64,
-    /// Bytes of each operation; 0 for none.
-    pub(crate) value_bytes: u64,
-    /// Latencies of the operations.
-    pub(crate) stat: Option<&'a LatencyStat>,
-}
+impl TimeOfDay {
+    /// Now.
+    pub fn now() -> Self {
+        // A clock before 1970 is set wrong; what is told about times is wrong with it, and nothing else.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { seconds: now.as_secs() as i64, micros: now.subsec_micros().into() }
+    }
 
-impl<'a> Elapsed<'a> {
-    /// Something that began at `start`, ends now, and is no operation.
-    pub(crate) fn since(what: &'a str, start: Duration) -> Self {
-        Self { what, start, end: now(), count: 0, value_bytes: 0, stat: None }
+    /// Microseconds from this time to another, at least 0.
+    pub fn micros_until(self, end: Self) -> u64 {
+        let micros = |time: Self| i128::from(time.seconds) * 1_000_000 + i128::from(time.micros);
+        u64::try_from(micros(end) - micros(self)).unwrap_or(0)
     }
 }
 
-impl fmt::Display for Elapsed<'_> {
+impl Display for TimeOfDay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, start, end, count, value_bytes, stat } = *self;
-        let elapsed = end.saturating_sub(start);
-        let time = |at: Duration| format!("{}s.{}us", at.as_secs(), at.subsec_micros());
+        write!(f, "{}s.{}us", self.seconds, self.micros)
+    }
+}
+
+/// What was done, and when.
+#[derive(Clone, Copy)]
+pub struct Elapsed<'a> {
+    /// Its name.
+    pub what: &'a str,
+    /// When it began.
+    pub start: TimeOfDay,
+    /// When it ended.
+    pub end: TimeOfDay,
+    /// Operations; 0 for something that is none.
+    pub count: u64,
+    /// Microseconds that all operations together are told to have taken at the least.
+    pub least_us: u64,
+    /// Bytes of each operation; 0 for none.
+    pub value_bytes: u64,
+    /// Latencies of the operations.
+    pub stat: Option<&'a dyn Display>,
+}
+
+impl<'a> Elapsed<'a> {
+    /// Something that began at `start`, ends now, and is no operation. Operations that took no time at all on this clock took
+    /// less than a microsecond.
+    pub fn since(what: &'a str, start: TimeOfDay) -> Self {
+        Self { what, start, end: TimeOfDay::now(), count: 0, least_us: 1, value_bytes: 0, stat: None }
+    }
+}
+
+impl Display for Elapsed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, start, end, count, least_us, value_bytes, stat } = *self;
+        let us = start.micros_until(end);
         writeln!(f, "{RULE}")?;
-        writeln!(f, "{what} start: {} end: {}", time(start), time(end))?;
-        writeln!(f, "{what} total elapsed: {}us {:.3}ms", elapsed.as_micros(), elapsed.as_secs_f64() * 1e3)?;
+        writeln!(f, "{what} start: {start} end: {end}")?;
+        writeln!(f, "{what} total elapsed: {us}us {:.3}ms", us as f64 / 1e3)?;
         if count > 0 {
-            // An operation that took no time at all on this clock took less than a microsecond.
-            let us = elapsed.as_micros().max(1) as f64;
-            writeln!(f, "{what} latency: {:.3} us per operation", us / count as f64)?;
-            rates(f, what, count as f64 * 1e6 / us, value_bytes)?;
+            let latency_us = us.max(least_us) as f64 / count as f64;
+            rates(f, what, latency_us, count as f64 * 1e6 / us.max(1) as f64, value_bytes)?;
+        }
+        end_of_block(f, what, stat)?;
+        write!(f, "\n\n")
+    }
+}
+
+/// What several threads did at the same time.
+#[derive(Clone, Copy)]
+pub struct Cumulative<'a> {
+    /// Its name.
+    pub what: &'a str,
+    /// Operations per second, of all threads together.
+    pub ops: f64,
+    /// Bytes of each operation; 0 for none.
+    pub value_bytes: u64,
+    /// Latencies of the operations.
+    pub stat: Option<&'a dyn Display>,
+}
+
+impl Display for Cumulative<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, ops, value_bytes, stat } = *self;
+        writeln!(f, "{RULE}")?;
+        if ops > 0.0 {
+            rates(f, what, 1e6 / ops, ops, value_bytes)?;
         }
         end_of_block(f, what, stat)
     }
 }
 
-/// What several threads did at the same time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cumulative<'a> {
-    /// Its name.
-    pub(crate) what: &'a str,
-    /// Operations per second, of all threads together.
-    pub(crate) ops: f64,
-    /// Bytes of each operation; 0 for none.
-    pub(crate) value_bytes: u64,
-    /// Latencies of the operations.
-    pub(crate) stat: &'a LatencyStat,
-}
-
-impl fmt::Display for Cumulative<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, ops, value_bytes, stat } = *self;
-        writeln!(f, "{RULE}")?;
-        if ops > 0.0 {
-            writeln!(f, "{what} latency: {:.3} us per operation", 1e6 / ops)?;
-            rates(f, what, ops, value_bytes)?;
-        }
-        end_of_block(f, what, Some(stat))
-    }
-}
-
-fn rates(f: &mut fmt::Formatter<'_>, what: &str, ops: f64, value_bytes: u64) -> fmt::Result {
+fn rates(f: &mut fmt::Formatter<'_>, what: &str, latency_us: f64, ops: f64, value_bytes: u64) -> fmt::Result {
+    writeln!(f, "{what} latency: {latency_us:.3} us per operation")?;
     writeln!(f, "{what} ops: {ops:.3}")?;
     if value_bytes > 0 {
         writeln!(f, "{what} throughput: {} KB", (ops * value_bytes as f64 / KIB) as u64)?;
@@ -91,23 +114,26 @@ fn rates(f: &mut fmt::Formatter<'_>, what: &str, ops: f64, value_bytes: u64) -> 
     Ok(())
 }
 
-fn end_of_block(f: &mut fmt::Formatter<'_>, what: &str, stat: Option<&LatencyStat>) -> fmt::Result {
+fn end_of_block(f: &mut fmt::Formatter<'_>, what: &str, stat: Option<&dyn Display>) -> fmt::Result {
     if let Some(stat) = stat {
-        writeln!(f, "{what} latency QoS: ")?;
-        write!(f, "{stat}")?;
+        write!(f, "{what} latency QoS: \n{stat}")?;
     }
-    writeln!(f, "{RULE}\n\n")
+    writeln!(f, "{RULE}")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::latency::LatencyStat;
 
     const SAMPLE: Elapsed<'_> = Elapsed {
         what: "kv_sdk_multi_store",
-        start: Duration::new(1_511_847_139, 951_541_000),
-        end: Duration::new(1_511_847_140, 746_797_000),
+        start: TimeOfDay { seconds: 1_511_847_139, micros: 951_541 },
+        end: TimeOfDay { seconds: 1_511_847_140, micros: 746_797 },
         count: 100_000,
+        least_us: 1,
         value_bytes: 4096,
         stat: None,
     };
@@ -150,7 +176,7 @@ mod tests {
         stat.add(Duration::from_micros(10));
         stat.add(Duration::from_micros(20));
         let text =
-            Cumulative { what: "kv_store", ops: 250_000.0, value_bytes: 4096, stat: &stat }.to_string();
+            Cumulative { what: "kv_store", ops: 250_000.0, value_bytes: 4096, stat: Some(&stat) }.to_string();
         assert!(
             text.starts_with(
                 "======================================================\n\
@@ -162,6 +188,6 @@ mod tests {
             ),
             "{text}"
         );
-        assert!(text.ends_with("] \n======================================================\n\n\n"), "{text}");
+        assert!(text.ends_with("] \n======================================================\n"), "{text}");
     }
 }
