@@ -5,13 +5,11 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use rustix::thread::sched_getcpu;
-
-use crate::abi::{ERR_INVALID_VALUE, MAX_CPU_CORES};
-use crate::boundary::{call, quietly, value};
+use crate::abi::ERR_INVALID_VALUE;
+use crate::boundary::{call, value};
 use crate::handle;
 use crate::result::{Code, Failure, Result};
-use crate::sdk_level::{device_info, log_page, queue_type};
+use crate::sdk_level::{device_info, log_page, process_completions, queue_type};
 
 #[unsafe(no_mangle)]
 extern "C" fn kv_nvme_get_total_size(number: u64) -> u64 {
@@ -69,21 +67,12 @@ extern "C" fn kv_nvme_format(number: u64, erase_user_data: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn kv_nvme_process_completion(number: u64) {
-    quietly((), || {
-        if let Ok(open) = handle::get(number) {
-            open.member().process_completions(None);
-        }
-    });
+    process_completions(number, None);
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn kv_nvme_process_completion_queue(number: u64, queue_id: u32) {
-    quietly((), || {
-        if let Ok(open) = handle::get(number) {
-            let cpu = if queue_id < MAX_CPU_CORES as u32 { queue_id } else { sched_getcpu() as u32 };
-            open.member().process_completions(Some(cpu));
-        }
-    });
+    process_completions(number, Some(queue_id));
 }
 
 /// Does something with the count of a CPU.

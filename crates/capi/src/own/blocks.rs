@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use sdk::{Nsid, Sqe, Status};
+use sdk::{Nsid, Sqe, Status, WriteOptions};
 use unvme_guide::config::SsdType;
 use unvme_guide::session::QueueChoice;
 
@@ -110,18 +110,33 @@ unsafe extern "C" fn unvme_read(number: u64, lba: u64, blocks: u64, buf: *mut c_
     })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn unvme_write(number: u64, lba: u64, blocks: u64, buf: *const c_void) -> c_int {
+/// Writes blocks, in as many commands as it takes.
+///
+/// # Safety
+/// `buf` is null or has as many bytes as the blocks.
+pub(super) unsafe fn write(
+    number: u64,
+    lba: u64,
+    blocks: u64,
+    buf: *const c_void,
+    options: WriteOptions,
+) -> c_int {
     call(|| {
         let open = handle::get(number)?;
         let range = Range::new(&open, lba, blocks)?;
-        // SAFETY: what unvme.h asks for; it is only read.
+        // SAFETY: the caller's promise; it is only read.
         let buf = unsafe { buffer(buf.cast_mut(), range.bytes) }?;
         for (lba, piece) in range.pieces(&open) {
-            open.member().write(QueueChoice::Auto, lba, &buf[piece])?;
+            open.member().write_with(QueueChoice::Auto, lba, &buf[piece], options)?;
         }
         Ok(())
     })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn unvme_write(number: u64, lba: u64, blocks: u64, buf: *const c_void) -> c_int {
+    // SAFETY: what unvme.h asks for.
+    unsafe { write(number, lba, blocks, buf, WriteOptions::default()) }
 }
 
 #[unsafe(no_mangle)]
@@ -199,6 +214,28 @@ unsafe extern "C" fn unvme_read_async(
     })
 }
 
+/// Submits a write of blocks.
+///
+/// # Safety
+/// `buf` is null or has as many bytes as the blocks.
+pub(super) unsafe fn write_async(
+    number: u64,
+    (lba, blocks): (u64, u32),
+    buf: *const c_void,
+    options: WriteOptions,
+    (callback, arg): (Option<BlockCallback>, *mut c_void),
+) -> c_int {
+    call(|| {
+        let open = handle::get(number)?;
+        let range = single(&open, lba, blocks)?;
+        let callback = callback.ok_or_else(|| invalid("the callback is NULL"))?;
+        // SAFETY: the caller's promise; it is only read.
+        let data = unsafe { buffer(buf.cast_mut(), range.bytes) }?;
+        let io = BlockIo { buffer: std::ptr::null_mut(), bytes: 0, callback, arg };
+        submit(io, |token| open.member().write_async_with(QueueChoice::Auto, range.lba, data, options, token))
+    })
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn unvme_write_async(
     number: u64,
@@ -208,13 +245,6 @@ unsafe extern "C" fn unvme_write_async(
     callback: Option<BlockCallback>,
     arg: *mut c_void,
 ) -> c_int {
-    call(|| {
-        let open = handle::get(number)?;
-        let range = single(&open, lba, blocks)?;
-        let callback = callback.ok_or_else(|| invalid("the callback is NULL"))?;
-        // SAFETY: what unvme.h asks for; it is only read.
-        let data = unsafe { buffer(buf.cast_mut(), range.bytes) }?;
-        let io = BlockIo { buffer: std::ptr::null_mut(), bytes: 0, callback, arg };
-        submit(io, |token| open.member().write_async(QueueChoice::Auto, range.lba, data, token))
-    })
+    // SAFETY: what unvme.h asks for.
+    unsafe { write_async(number, (lba, blocks), buf, WriteOptions::default(), (callback, arg)) }
 }

@@ -9,9 +9,9 @@ use sdk::{Error, WriteOptions};
 use unvme_guide::config::SsdType;
 use unvme_guide::session::QueueChoice;
 
-use super::blocks::{Range, buffer, invalid, single, submit};
+use super::blocks::{self, invalid};
 use crate::boundary::call;
-use crate::completion::{BlockCallback, BlockIo};
+use crate::completion::BlockCallback;
 use crate::handle;
 use crate::result::{Code, Failure, Result};
 
@@ -137,17 +137,8 @@ unsafe extern "C" fn unvme_write_placed(
     buf: *const c_void,
     placement: u16,
 ) -> c_int {
-    call(|| {
-        let open = handle::get(number)?;
-        let range = Range::new(&open, lba, blocks)?;
-        // SAFETY: what unvme.h asks for; it is only read.
-        let buf = unsafe { buffer(buf.cast_mut(), range.bytes) }?;
-        let options = WriteOptions::placed(PlacementId(placement));
-        for (lba, piece) in range.pieces(&open) {
-            open.member().write_with(QueueChoice::Auto, lba, &buf[piece], options)?;
-        }
-        Ok(())
-    })
+    // SAFETY: what unvme.h asks for.
+    unsafe { blocks::write(number, lba, blocks, buf, WriteOptions::placed(PlacementId(placement))) }
 }
 
 #[unsafe(no_mangle)]
@@ -160,14 +151,7 @@ unsafe extern "C" fn unvme_write_placed_async(
     callback: Option<BlockCallback>,
     arg: *mut c_void,
 ) -> c_int {
-    call(|| {
-        let open = handle::get(number)?;
-        let range = single(&open, lba, blocks)?;
-        let callback = callback.ok_or_else(|| invalid("the callback is NULL"))?;
-        // SAFETY: what unvme.h asks for; it is only read.
-        let data = unsafe { buffer(buf.cast_mut(), range.bytes) }?;
-        let io = BlockIo { buffer: std::ptr::null_mut(), bytes: 0, callback, arg };
-        let options = WriteOptions::placed(PlacementId(placement));
-        submit(io, |token| open.member().write_async_with(QueueChoice::Auto, range.lba, data, options, token))
-    })
+    let options = WriteOptions::placed(PlacementId(placement));
+    // SAFETY: what unvme.h asks for.
+    unsafe { blocks::write_async(number, (lba, blocks), buf, options, (callback, arg)) }
 }

@@ -8,3 +8,4 @@ mod pairs;
 pub(crate) use information::{device_info, log_page, queue_type};
 pub(crate) use iterate::{info as iterate_info, open as iterate_open};
 pub(crate) use lifecycle::{about, tell};
+pub(crate) use pairs::process_completions;

@@ -53,21 +53,22 @@ unsafe extern "C" fn kv_append(number: u64, kv: *mut KvPair) -> c_int {
     })
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn kv_process_completion(number: u64) {
+/// Completes what has ended on the queue of a CPU, or on all queues.
+pub(crate) fn process_completions(number: u64, cpu: Option<u32>) {
     quietly((), || {
         if let Ok(open) = handle::get(number) {
-            open.member().process_completions(None);
+            let here = |cpu| if cpu < MAX_CPU_CORES as u32 { cpu } else { sched_getcpu() as u32 };
+            open.member().process_completions(cpu.map(here));
         }
     });
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn kv_process_completion(number: u64) {
+    process_completions(number, None);
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn kv_process_completion_queue(number: u64, queue_id: u32) {
-    quietly((), || {
-        if let Ok(open) = handle::get(number) {
-            let cpu = if queue_id < MAX_CPU_CORES as u32 { queue_id } else { sched_getcpu() as u32 };
-            open.member().process_completions(Some(cpu));
-        }
-    });
+    process_completions(number, Some(queue_id));
 }

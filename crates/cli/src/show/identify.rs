@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use unvme_spec::identify::text::{Text, nqn};
 use unvme_spec::identify::{IdentifyController, IdentifyNamespace, PowerStateDescriptor};
 
+use super::hex;
 use crate::value::{Fields, Value};
 
 /// Columns of a name in the text of a controller.
@@ -160,7 +161,7 @@ fn padded(field: &[u8]) -> String {
 }
 
 fn uuid(bytes: &[u8; 16]) -> String {
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex::text(bytes);
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
@@ -252,7 +253,6 @@ fn formats(data: &IdentifyNamespace) -> &[unvme_spec::identify::LbaFormat] {
 }
 
 fn namespace_fields(n: &IdentifyNamespace) -> Fields {
-    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
     Fields::new()
         .hex("nsze", n.nsze)
         .hex("ncap", n.ncap)
@@ -288,8 +288,8 @@ fn namespace_fields(n: &IdentifyNamespace) -> Fields {
         .hex("nsattr", n.nsattr)
         .with("nvmsetid", n.nvmsetid)
         .with("endgid", n.endgid)
-        .with("nguid", hex(&n.nguid))
-        .with("eui64", hex(&n.eui64))
+        .with("nguid", hex::text(&n.nguid))
+        .with("eui64", hex::text(&n.eui64))
 }
 
 #[cfg(test)]

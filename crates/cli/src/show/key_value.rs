@@ -8,6 +8,7 @@ use unvme_spec::samsung_log::{
     CommandCounts, ExtendedSmartLog, IteratorEntry, IteratorLog, Limits, ValueSizes, WafLog,
 };
 
+use super::hex;
 use crate::value::Fields;
 
 /// Columns of a name in the text of a namespace.
@@ -48,7 +49,6 @@ fn formats(data: &KvNamespaceIdentify) -> &[KvFormat] {
 }
 
 fn namespace_fields(n: &KvNamespaceIdentify) -> Fields {
-    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
     Fields::new()
         .hex("nsze", n.nsze)
         .hex("nuse", n.nuse)
@@ -63,8 +63,8 @@ fn namespace_fields(n: &KvNamespaceIdentify) -> Fields {
         .hex("nsattr", n.nsattr)
         .with("nvmsetid", n.nvmsetid)
         .with("endgid", n.endgid)
-        .with("nguid", hex(&n.nguid))
-        .with("eui64", hex(&n.eui64))
+        .with("nguid", hex::text(&n.nguid))
+        .with("eui64", hex::text(&n.eui64))
 }
 
 /// Log page C0h.

@@ -7,6 +7,7 @@ use unvme::{CheckedFlash, CheckedNamespace, CheckedSlot, Damage, FlashDamage, Pc
 use super::find_slot;
 use crate::exit::Failed;
 use crate::output::{Output, Screen};
+use crate::show::hex;
 use crate::value::Fields;
 
 /// Arguments of `device check`.
@@ -90,12 +91,8 @@ fn flash_json(flash: &CheckedFlash) -> Fields {
 fn name_of(damage: &Damage) -> Option<String> {
     let (keyspace, key) = damage.key.as_ref()?;
     let text = std::str::from_utf8(key).ok().filter(|text| text.chars().all(|c| !c.is_control()));
-    let key = text.map_or_else(|| hexadecimal(key), |text| format!("\"{text}\""));
+    let key = text.map_or_else(|| hex::text(key), |text| format!("\"{text}\""));
     Some(format!("key {key} of keyspace {keyspace}"))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn json(namespace: &CheckedNamespace) -> Fields {
@@ -105,7 +102,7 @@ fn json(namespace: &CheckedNamespace) -> Fields {
         .map(|damage| {
             let fields = Fields::new().with("offset", damage.offset).with("what", damage.what.as_str());
             match &damage.key {
-                Some((keyspace, key)) => fields.with("keyspace", *keyspace).with("key", hexadecimal(key)),
+                Some((keyspace, key)) => fields.with("keyspace", *keyspace).with("key", hex::text(key)),
                 None => fields,
             }
         })
