@@ -13,6 +13,8 @@ use unvme_guide::session::{Member, QueueKind, Session};
 use super::about::Use;
 use super::phase::{LaneOutcome, Phase};
 use super::record::{Kind, Record};
+use crate::exit::Failed;
+use crate::output::{Format, Screen};
 use crate::perf;
 use crate::report::{self, DeviceIdentity, Latency, Machine, Point, Row, RowRates, Run, Sample, Workload};
 
@@ -180,6 +182,17 @@ impl Document {
             failure: findings.failure,
             run,
         })
+    }
+
+    /// Ends a program: writes the report, shows `shown` when the result is to be JSON, and fails as the test did.
+    pub(crate) fn finish(&self, report: Option<&Path>, form: Format, shown: &impl Serialize) -> Result<()> {
+        // The report first, as the reader of the output may go away.
+        let saved = self.save_report(report);
+        if form == Format::Json {
+            Screen::new().show(form, shown, |_| Ok(()))?;
+        }
+        saved?;
+        self.failure.clone().map_or(Ok(()), |failure| Err(Failed(failure).into()))
     }
 
     /// Writes the report, if there is to be one.

@@ -17,32 +17,32 @@ const THREAD_SHIFT: u32 = 32;
 
 /// Hands what has ended to the thread that submitted it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Router(Arc<OnceLock<Vec<Arc<Flight>>>>);
+pub(crate) struct Router(Arc<OnceLock<Vec<Arc<InFlight>>>>);
 
 impl Router {
     /// What a session calls.
     pub(crate) fn handler(&self) -> Handler {
-        let flights = Arc::clone(&self.0);
+        let threads = Arc::clone(&self.0);
         Arc::new(move |finished: Finished| {
             let thread = (finished.token >> THREAD_SHIFT) as usize;
             // Before the threads are known nothing was submitted.
-            if let Some(flight) = flights.get().and_then(|flights| flights.get(thread)) {
-                flight.landed(finished.token as u32, finished.outcome);
+            if let Some(in_flight) = threads.get().and_then(|threads| threads.get(thread)) {
+                in_flight.complete(finished.token as u32, finished.outcome);
             }
         })
     }
 
-    /// Says who the threads are, once; returns their flights.
-    pub(crate) fn connect(&self, depths: &[usize]) -> Result<Vec<Arc<Flight>>> {
-        let flights = depths.iter().zip(0u64..).map(|(&depth, thread)| Flight::new(thread, depth));
-        let flights = flights.collect::<Result<Vec<_>>>()?;
-        Ok(self.0.get_or_init(|| flights).clone())
+    /// Says who the threads are, once; returns what holds the operations of each.
+    pub(crate) fn connect(&self, depths: &[usize]) -> Result<Vec<Arc<InFlight>>> {
+        let threads = depths.iter().zip(0u64..).map(|(&depth, thread)| InFlight::new(thread, depth));
+        let threads = threads.collect::<Result<Vec<_>>>()?;
+        Ok(self.0.get_or_init(|| threads).clone())
     }
 }
 
 /// What came of asking for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TakeOff {
+pub(crate) enum Claim {
     /// The token to submit the operation with.
     Token(u64),
     /// All slots are taken.
@@ -57,7 +57,7 @@ pub(crate) enum Until {
     /// There is room for more.
     Room,
     /// Nothing is under way.
-    AllLanded,
+    Idle,
 }
 
 /// What a slot holds.
@@ -79,19 +79,19 @@ struct State {
 }
 
 /// Operations of one thread that are under way.
-pub(crate) struct Flight {
+pub(crate) struct InFlight {
     thread: u64,
     state: Mutex<State>,
-    landing: Condvar,
+    completed: Condvar,
 }
 
-impl fmt::Debug for Flight {
+impl fmt::Debug for InFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flight").field("thread", &self.thread).finish_non_exhaustive()
+        f.debug_struct("InFlight").field("thread", &self.thread).finish_non_exhaustive()
     }
 }
 
-impl Flight {
+impl InFlight {
     fn new(thread: u64, depth: usize) -> Result<Arc<Self>> {
         let depth = depth.max(1);
         let state = State {
@@ -102,7 +102,7 @@ impl Flight {
             buffers: Vec::new(),
             wanted: usize::MAX,
         };
-        Ok(Arc::new(Self { thread, state: Mutex::new(state), landing: Condvar::new() }))
+        Ok(Arc::new(Self { thread, state: Mutex::new(state), completed: Condvar::new() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -118,27 +118,27 @@ impl Flight {
         Ok(())
     }
 
-    /// Ends a test in which everything has landed.
+    /// Ends a test in which everything has completed.
     pub(crate) fn end(&self) -> Result<Record> {
         Ok(std::mem::replace(&mut self.lock().record, Record::new()?))
     }
 
-    /// A buffer of an operation that has landed.
+    /// A buffer of an operation that has completed.
     pub(crate) fn take_buffer(&self) -> Option<DmaBuf> {
         self.lock().buffers.pop()
     }
 
     /// Takes a slot for an operation that begins now.
-    pub(crate) fn take_off(&self, operation: Operation) -> TakeOff {
+    pub(crate) fn claim(&self, operation: Operation) -> Claim {
         let mut state = self.lock();
         if state.record.failures > 0 {
-            return TakeOff::Failed;
+            return Claim::Failed;
         }
-        let Some(slot) = state.free.pop() else { return TakeOff::Full };
+        let Some(slot) = state.free.pop() else { return Claim::Full };
         let begin = state.start.elapsed();
         state.slots[slot as usize] = Some(Slot { operation, begin });
         state.record.submitted += 1;
-        TakeOff::Token(self.thread << THREAD_SHIFT | u64::from(slot))
+        Claim::Token(self.thread << THREAD_SHIFT | u64::from(slot))
     }
 
     /// Takes back an operation that was not submitted in the end.
@@ -154,22 +154,22 @@ impl Flight {
         self.lock().record.failed(what);
     }
 
-    /// Waits until there is room, or until everything has landed, at most for `limit`; true when so.
+    /// Waits until there is room, or until everything has completed, at most for `limit`; true when so.
     ///
     /// Room is an eighth of all slots: a thread that is woken for each single one does little else than wake up.
     pub(crate) fn wait(&self, until: Until, limit: Duration) -> bool {
         let mut state = self.lock();
         let wanted = match until {
             Until::Room => state.slots.len().div_ceil(8),
-            Until::AllLanded => state.slots.len(),
+            Until::Idle => state.slots.len(),
         };
         state.wanted = wanted;
-        let mut state = lock::wait_while(&self.landing, state, limit, |state| state.free.len() < wanted);
+        let mut state = lock::wait_while(&self.completed, state, limit, |state| state.free.len() < wanted);
         state.wanted = usize::MAX;
         state.free.len() >= wanted
     }
 
-    fn landed(&self, slot: u32, mut outcome: Outcome) {
+    fn complete(&self, slot: u32, mut outcome: Outcome) {
         let mut state = self.lock();
         let Some(Slot { operation, begin }) = state.slots.get(slot as usize).copied().flatten() else {
             return;
@@ -197,7 +197,7 @@ impl Flight {
         let wake = state.free.len() >= state.wanted;
         drop(state);
         if wake {
-            self.landing.notify_one();
+            self.completed.notify_one();
         }
     }
 }

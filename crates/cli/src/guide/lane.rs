@@ -9,7 +9,7 @@ use unvme::{DmaBuf, Status};
 use unvme_guide::session::{Key, Member, OpError, QueueChoice, QueueKind, Session, StoreOptions};
 use unvme_spec::samsung_kv;
 
-use super::flight::{Flight, Router, TakeOff, Until};
+use super::in_flight::{Claim, InFlight, Router, Until};
 use super::pair::{self, KEY_BYTES, Pairs, Target};
 use super::record::{Kind, PairSize, Record};
 
@@ -124,12 +124,12 @@ pub(crate) struct Lane {
     /// Its pairs.
     pub(crate) pairs: Pairs,
     /// What is under way, on an asynchronous queue.
-    pub(crate) flight: Arc<Flight>,
+    pub(crate) in_flight: Arc<InFlight>,
 }
 
 /// A place of a thread: which device, on which CPU, with which kind of queue, for which pairs.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct LaneOptions {
     /// Place of the device in the session.
     pub(crate) device: usize,
     /// CPU of the thread.
@@ -142,34 +142,34 @@ pub(crate) struct Seat {
     pub(crate) lends: bool,
 }
 
-/// Gives each seat its queue: that of its CPU where that is of the right kind, else any of the device's.
-pub(crate) fn lanes(session: &Session, router: &Router, seats: Vec<Seat>) -> Result<Vec<Lane>> {
-    let depth = |seat: &Seat| match seat.queue {
+/// Gives each lane its queue: that of its CPU where that is of the right kind, else any of the device's.
+pub(crate) fn lanes(session: &Session, router: &Router, lanes: Vec<LaneOptions>) -> Result<Vec<Lane>> {
+    let depth = |lane: &LaneOptions| match lane.queue {
         QueueKind::Sync => 1,
-        QueueKind::Async => session.members()[seat.device].queue_depth(),
+        QueueKind::Async => session.members()[lane.device].queue_depth(),
     };
-    let depths: Vec<usize> = seats.iter().map(depth).collect();
-    let flights = router.connect(&depths)?;
-    let lane = |((seat, depth), flight): ((Seat, usize), Arc<Flight>)| {
-        let Seat { device, cpu, queue, pairs, lends } = seat;
+    let depths: Vec<usize> = lanes.iter().map(depth).collect();
+    let in_flight = router.connect(&depths)?;
+    let lane = |((lane, depth), in_flight): ((LaneOptions, usize), Arc<InFlight>)| {
+        let LaneOptions { device, cpu, queue, pairs, lends } = lane;
         let member = Arc::clone(&session.members()[device]);
         let choice = if member.has_queue(cpu, queue) { QueueChoice::Cpu(cpu) } else { QueueChoice::Auto };
         let polls = session.config().devices[device].cq_thread_mask == 0;
-        Lane { member, cpu, queue, choice, depth: depth as u32, polls, lends, keyspace: 0, pairs, flight }
+        Lane { member, cpu, queue, choice, depth: depth as u32, polls, lends, keyspace: 0, pairs, in_flight }
     };
-    Ok(seats.into_iter().zip(depths).zip(flights).map(lane).collect())
+    Ok(lanes.into_iter().zip(depths).zip(in_flight).map(lane).collect())
 }
 
 /// What an operation takes along, and what is kept for the next one.
 #[derive(Default)]
-pub(super) struct Hands {
+pub(super) struct Operands {
     /// A value that is copied.
     pub(super) value: Vec<u8>,
     /// A buffer of the device, which goes along itself.
     pub(super) buf: Option<DmaBuf>,
 }
 
-impl Hands {
+impl Operands {
     /// The first `bytes` bytes of what was retrieved.
     fn value(&mut self, bytes: usize) -> &[u8] {
         if let Some(buf) = &self.buf {
@@ -225,17 +225,17 @@ impl Lane {
 
     fn run_sync(&self, operations: impl Iterator<Item = Operation>, progress: &AtomicU64) -> Result<Outcome> {
         let mut record = Record::new()?;
-        let mut hands = Hands::default();
+        let mut operands = Operands::default();
         let start = Instant::now();
         for operation in operations {
-            self.prepare(&operation, &mut hands)?;
+            self.prepare(&operation, &mut operands)?;
             let begin = start.elapsed();
-            let answer = self.call(&operation, &mut hands);
+            let answer = self.call(&operation, &mut operands);
             let end = start.elapsed();
             match answer {
                 Ok(mut answer) => {
                     let bytes = u64::from(operation.size.value_bytes).min(answer.value_bytes) as usize;
-                    answer.checksum = operation.check.map(|_| pair::checksum(hands.value(bytes)));
+                    answer.checksum = operation.check.map(|_| pair::checksum(operands.value(bytes)));
                     operation.enter(&answer, begin, end, &mut record);
                 }
                 Err(error) => record.failed(|| told(&operation, &error)),
@@ -253,41 +253,41 @@ impl Lane {
         operations: impl Iterator<Item = Operation>,
         progress: &AtomicU64,
     ) -> Result<Outcome> {
-        let mut hands = Hands::default();
+        let mut operands = Operands::default();
         let start = Instant::now();
-        self.flight.begin(start)?;
+        self.in_flight.begin(start)?;
         let mut prepared = Ok(());
         for operation in operations {
-            prepared = self.prepare(&operation, &mut hands);
-            if prepared.is_err() || !self.launch(&operation, &mut hands) {
+            prepared = self.prepare(&operation, &mut operands);
+            if prepared.is_err() || !self.launch(&operation, &mut operands) {
                 break;
             }
             progress.fetch_add(1, Ordering::Relaxed);
         }
         // Bounded by the session: it ends every command, by its time-out if need be.
-        while !self.wait(Until::AllLanded) {}
+        while !self.wait(Until::Idle) {}
         prepared?;
-        Ok(Outcome { record: self.flight.end()?, start, elapsed: start.elapsed() })
+        Ok(Outcome { record: self.in_flight.end()?, start, elapsed: start.elapsed() })
     }
 
     /// Submits an operation as soon as there is room for it; false when no more are to be.
-    fn launch(&self, operation: &Operation, hands: &mut Hands) -> bool {
+    fn launch(&self, operation: &Operation, operands: &mut Operands) -> bool {
         loop {
-            let token = match self.flight.take_off(*operation) {
-                TakeOff::Token(token) => token,
-                TakeOff::Failed => return false,
-                TakeOff::Full => {
+            let token = match self.in_flight.claim(*operation) {
+                Claim::Token(token) => token,
+                Claim::Failed => return false,
+                Claim::Full => {
                     self.wait(Until::Room);
                     continue;
                 }
             };
-            let error = match self.submit(operation, hands, token) {
+            let error = match self.submit(operation, operands, token) {
                 Ok(()) => return true,
                 Err(error) => error,
             };
-            self.flight.cancel(token);
+            self.in_flight.cancel(token);
             if !matches!(error, OpError::QueueFull) {
-                self.flight.fail(|| told(operation, &error));
+                self.in_flight.fail(|| told(operation, &error));
                 return false;
             }
             self.wait(Until::Room);
@@ -298,7 +298,7 @@ impl Lane {
     /// Waits a while; true when what is waited for is so.
     fn wait(&self, until: Until) -> bool {
         if !self.polls {
-            return self.flight.wait(until, LOOK_AGAIN);
+            return self.in_flight.wait(until, LOOK_AGAIN);
         }
         let cpu = match self.choice {
             QueueChoice::Cpu(cpu) => Some(cpu),
@@ -307,30 +307,30 @@ impl Lane {
         if self.member.process_completions(cpu) == 0 {
             std::thread::yield_now();
         }
-        self.flight.wait(until, Duration::ZERO)
+        self.in_flight.wait(until, Duration::ZERO)
     }
 
     /// Makes what an operation takes along: the value to store, or room for one.
-    fn prepare(&self, operation: &Operation, hands: &mut Hands) -> Result<()> {
+    fn prepare(&self, operation: &Operation, operands: &mut Operands) -> Result<()> {
         match operation.kind {
-            Kind::Store | Kind::Retrieve if self.lends => self.prepare_lent(operation, hands)?,
-            Kind::Store => self.pairs.fill(operation.id, &mut hands.value),
-            Kind::Retrieve => hands.value.resize(room(operation), 0),
+            Kind::Store | Kind::Retrieve if self.lends => self.prepare_lent(operation, operands)?,
+            Kind::Store => self.pairs.fill(operation.id, &mut operands.value),
+            Kind::Retrieve => operands.value.resize(room(operation), 0),
             Kind::Delete | Kind::Exist => {}
         }
         Ok(())
     }
 
-    fn call(&self, operation: &Operation, hands: &mut Hands) -> Result<Answer, OpError> {
+    fn call(&self, operation: &Operation, operands: &mut Operands) -> Result<Answer, OpError> {
         let queue = self.choice;
         let mut made = [0; KEY_BYTES];
         let member = &self.member;
         let target = self.pairs.target(operation.id, &mut made);
         let moved = |value_bytes| Answer { value_bytes, ..Answer::SUCCESS };
         if self.lends && matches!(operation.kind, Kind::Store | Kind::Retrieve) {
-            return answered(self.call_lent(operation, target, hands).map(moved));
+            return answered(self.call_lent(operation, target, operands).map(moved));
         }
-        let value = &mut hands.value;
+        let value = &mut operands.value;
         answered(match (operation.kind, target) {
             (kind, Target::Key(bytes)) => {
                 let key = Key { keyspace: self.keyspace, bytes };
@@ -359,15 +359,15 @@ impl Lane {
         })
     }
 
-    fn submit(&self, operation: &Operation, hands: &mut Hands, token: u64) -> Result<(), OpError> {
+    fn submit(&self, operation: &Operation, operands: &mut Operands, token: u64) -> Result<(), OpError> {
         let queue = self.choice;
         let mut made = [0; KEY_BYTES];
         let member = &self.member;
         let target = self.pairs.target(operation.id, &mut made);
         if self.lends && matches!(operation.kind, Kind::Store | Kind::Retrieve) {
-            return self.submit_lent(operation, target, hands, token);
+            return self.submit_lent(operation, target, operands, token);
         }
-        let value = &hands.value;
+        let value = &operands.value;
         match (operation.kind, target) {
             (kind, Target::Key(bytes)) => {
                 let key = Key { keyspace: self.keyspace, bytes };

@@ -4,7 +4,7 @@ use anyhow::Result;
 use unvme::DmaBuf;
 use unvme_guide::session::{Key, OpError, Returned, StoreOptions};
 
-use super::lane::{Hands, Lane, Operation, room};
+use super::lane::{Lane, Operands, Operation, room};
 use super::pair::Target;
 use super::record::Kind;
 
@@ -13,8 +13,8 @@ const BYTES_MIN: usize = 512;
 
 impl Lane {
     /// Takes a buffer, and makes the value in it when it is to be stored.
-    pub(super) fn prepare_lent(&self, operation: &Operation, hands: &mut Hands) -> Result<()> {
-        let buf = match hands.buf.take().or_else(|| self.flight.take_buffer()) {
+    pub(super) fn prepare_lent(&self, operation: &Operation, operands: &mut Operands) -> Result<()> {
+        let buf = match operands.buf.take().or_else(|| self.in_flight.take_buffer()) {
             Some(buf) => buf,
             None => {
                 let bytes = (self.pairs.bytes_max() as usize).next_multiple_of(BYTES_MIN).max(BYTES_MIN);
@@ -22,9 +22,9 @@ impl Lane {
             }
         };
         if operation.kind == Kind::Store {
-            self.pairs.fill_region(operation.id, buf.region(), &mut hands.value);
+            self.pairs.fill_region(operation.id, buf.region(), &mut operands.value);
         }
-        hands.buf = Some(buf);
+        operands.buf = Some(buf);
         Ok(())
     }
 
@@ -33,11 +33,11 @@ impl Lane {
         &self,
         operation: &Operation,
         target: Target<'_>,
-        hands: &mut Hands,
+        operands: &mut Operands,
     ) -> Result<u64, OpError> {
         let (member, queue, stores) = (&self.member, self.choice, operation.kind == Kind::Store);
         let bytes = operation.size.value_bytes;
-        let buf = taken(hands)?;
+        let buf = taken(operands)?;
         let done = match target {
             Target::Key(key) => {
                 let key = Key { keyspace: self.keyspace, bytes: key };
@@ -58,11 +58,11 @@ impl Lane {
         };
         match done {
             Ok((value_bytes, buf)) => {
-                hands.buf = Some(buf);
+                operands.buf = Some(buf);
                 Ok(value_bytes)
             }
             Err(Returned { error, buf }) => {
-                hands.buf = buf;
+                operands.buf = buf;
                 Err(error)
             }
         }
@@ -73,11 +73,11 @@ impl Lane {
         &self,
         operation: &Operation,
         target: Target<'_>,
-        hands: &mut Hands,
+        operands: &mut Operands,
         token: u64,
     ) -> Result<(), OpError> {
         let (member, queue, stores) = (&self.member, self.choice, operation.kind == Kind::Store);
-        let buf = taken(hands)?;
+        let buf = taken(operands)?;
         let submitted = match target {
             Target::Key(bytes) => {
                 let key = Key { keyspace: self.keyspace, bytes };
@@ -94,14 +94,14 @@ impl Lane {
             Target::Blocks { lba, blocks } => member.read_into_async(queue, lba, blocks, buf, token),
         };
         submitted.map_err(|Returned { error, buf }| {
-            hands.buf = buf;
+            operands.buf = buf;
             error
         })
     }
 }
 
 /// The buffer that was prepared.
-fn taken(hands: &mut Hands) -> Result<DmaBuf, OpError> {
+fn taken(operands: &mut Operands) -> Result<DmaBuf, OpError> {
     // Only a device that was lost keeps a buffer, and after that nothing else is submitted.
-    hands.buf.take().ok_or(OpError::Closed)
+    operands.buf.take().ok_or(OpError::Closed)
 }

@@ -6,7 +6,7 @@
 //! | `kv_perf` | workloads on key-value and block devices |
 //! | `sdk_perf`, `sdk_iterate` | `sdk_perf`, `sdk_perf_async`, `sdk_iterate`, `sdk_iterate_async` |
 //! | `ids`, `pair` | which pairs are touched in which order, and what they are made of |
-//! | `lane`, `flight` | a thread and its queue; what is under way on an asynchronous one |
+//! | `lane`, `in_flight` | a thread and its queue; what is under way on an asynchronous one |
 //! | `lent` | values that are not copied |
 //! | `phase` | all threads doing one thing at the same time |
 //! | `record` | what a thread found out |
@@ -18,8 +18,8 @@
 mod about;
 mod console;
 mod document;
-mod flight;
 mod ids;
+mod in_flight;
 mod kv_perf;
 mod lane;
 mod lent;

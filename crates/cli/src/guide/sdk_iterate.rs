@@ -22,16 +22,16 @@ use unvme_spec::samsung_kv::{self, IterateKeys};
 use super::about::Use;
 use super::console::Console;
 use super::document::{Document, Findings};
-use super::flight::Router;
 use super::ids::{Ids, Workload};
-use super::lane::{self, Expect, Lane, Request, Seat};
+use super::in_flight::Router;
+use super::lane::{self, Expect, Lane, LaneOptions, Request};
 use super::load_configuration;
 use super::pair::{Content, KeyForm, Pairs, Values, value_size};
 use super::phase::{self, Phase};
 use super::record::Kind;
-use crate::exit::{Failed, usage};
+use crate::exit::usage;
 use crate::numbers;
-use crate::output::{Format, Screen};
+use crate::output::Format;
 use crate::perf;
 
 /// The device of the original programs, which have no configuration.
@@ -109,21 +109,13 @@ impl SdkIterate {
             before: vec![before],
             after: vec![after],
             phases: &phases,
-            failure: failure.clone(),
+            failure,
         })?;
         let begin = TimeOfDay::now();
         session.close()?;
         console.write(Elapsed::since("kv_sdk_finalize", begin))?;
-        let saved = document.save_report(self.report.as_deref());
-        if self.output == Format::Json {
-            Screen::new().show(
-                Format::Json,
-                WithIterator { document: &document, iterator: found },
-                |_| Ok(()),
-            )?;
-        }
-        saved?;
-        failure.map_or(Ok(()), |failure| Err(Failed(failure).into()))
+        let shown = WithIterator { document: &document, iterator: found };
+        document.finish(self.report.as_deref(), self.output, &shown)
     }
 
     fn configuration(&self) -> Result<(SdkConfig, Vec<String>)> {
@@ -151,7 +143,11 @@ impl SdkIterate {
         };
         let values = Values { sizes: vec![self.value_size], content: Content::Letters };
         let pairs = Pairs::Made { form: KeyForm::Last, values };
-        lane::lanes(session, router, vec![Seat { device: member.index(), cpu, queue, pairs, lends: false }])
+        lane::lanes(
+            session,
+            router,
+            vec![LaneOptions { device: member.index(), cpu, queue, pairs, lends: false }],
+        )
     }
 }
 
@@ -194,7 +190,7 @@ struct ReadAnswer {
 }
 
 impl Reads {
-    fn landed(&self, finished: &Finished) {
+    fn complete(&self, finished: &Finished) {
         let mut data = vec![0; finished.outcome.data_bytes];
         let bytes = finished.outcome.copy_data(&mut data);
         data.truncate(bytes);
@@ -216,7 +212,7 @@ fn handler(router: &Router, reads: &Arc<Reads>) -> Handler {
     let (pairs, reads) = (router.handler(), Arc::clone(reads));
     Arc::new(move |finished: Finished| match finished.token & READ_TOKENS {
         0 => pairs(finished),
-        _ => reads.landed(&finished),
+        _ => reads.complete(&finished),
     })
 }
 

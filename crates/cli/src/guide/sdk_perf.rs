@@ -13,16 +13,16 @@ use unvme_guide::session::{QueueKind, Session, SessionOptions};
 use super::about::Use;
 use super::console::Console;
 use super::document::{Document, Findings};
-use super::flight::Router;
 use super::ids::{Ids, Workload};
-use super::lane::{self, Expect, Lane, Request, Seat};
+use super::in_flight::Router;
+use super::lane::{self, Expect, Lane, LaneOptions, Request};
 use super::load_configuration;
 use super::pair::{Content, KeyForm, Pairs, Values, value_size};
 use super::phase::{self, Bar, LaneOutcome, Phase};
 use super::record::Kind;
-use crate::exit::{Failed, usage};
+use crate::exit::usage;
 use crate::numbers;
-use crate::output::{Format, Screen};
+use crate::output::Format;
 use crate::perf;
 
 /// Operations between two numbers of the progress lines.
@@ -139,17 +139,12 @@ impl SdkPerf {
             before,
             after,
             phases: &phases,
-            failure: failure.clone(),
+            failure,
         })?;
         let begin = TimeOfDay::now();
         session.close()?;
         console.write(Elapsed::since("kv_sdk_finalize", begin))?;
-        let saved = document.save_report(self.report.as_deref());
-        if self.output == Format::Json {
-            Screen::new().show(Format::Json, &document, |_| Ok(()))?;
-        }
-        saved?;
-        failure.map_or(Ok(()), |failure| Err(Failed(failure).into()))
+        document.finish(self.report.as_deref(), self.output, &document)
     }
 
     /// A thread for each CPU and each device that has a queue there.
@@ -163,7 +158,7 @@ impl SdkPerf {
         let mut cpus: Vec<u32> = session.members().iter().flat_map(|member| member.cpus()).collect();
         cpus.sort_unstable();
         cpus.dedup();
-        let mut seats = Vec::new();
+        let mut lanes = Vec::new();
         for cpu in cpus {
             let there = session.members().iter().filter(|member| member.cpus().contains(&cpu));
             let mut handles = String::new();
@@ -175,7 +170,7 @@ impl SdkPerf {
                         member.name()
                     )));
                 }
-                seats.push(Seat {
+                lanes.push(LaneOptions {
                     device: member.index(),
                     cpu,
                     queue,
@@ -185,7 +180,7 @@ impl SdkPerf {
             }
             console.note(format_args!("current core({cpu}) is allowed to access on handle [{handles}]"))?;
         }
-        lane::lanes(session, router, seats)
+        lane::lanes(session, router, lanes)
     }
 
     fn pairs(&self, session: &Session, device: usize) -> Result<Pairs> {

@@ -39,9 +39,9 @@ struct Batch {
     commands: u64,
 }
 
-/// The books of one lane.
+/// The counters of one lane.
 #[derive(Debug)]
-pub(super) struct Books {
+pub(super) struct Counters {
     window: Window,
     interval_ns: u64,
     batch: Batch,
@@ -59,7 +59,7 @@ pub(super) struct Books {
     pub(super) first_failure: Option<String>,
 }
 
-impl Books {
+impl Counters {
     pub(super) fn new(window: Window) -> Result<Self> {
         Ok(Self {
             window,
@@ -129,36 +129,39 @@ mod tests {
 
     #[test]
     fn only_what_completes_within_the_window_counts() {
-        let mut books = Books::new(WINDOW).expect("books");
+        let mut counters = Counters::new(WINDOW).expect("counters");
         for end_ns in [999, 1_000, 1_999, 2_000] {
-            books.succeeded(true, end_ns - 500, end_ns);
+            counters.succeeded(true, end_ns - 500, end_ns);
         }
-        books.settle();
-        assert_eq!((books.reads.len(), books.writes.len()), (2, 0));
-        assert_eq!(books.intervals, [1, 0, 0, 1]);
+        counters.settle();
+        assert_eq!((counters.reads.len(), counters.writes.len()), (2, 0));
+        assert_eq!(counters.intervals, [1, 0, 0, 1]);
     }
 
     #[test]
     fn commands_of_a_batch_count_one_by_one() {
-        let mut books = Books::new(WINDOW).expect("books");
+        let mut counters = Counters::new(WINDOW).expect("counters");
         for _ in 0..3 {
-            books.succeeded(true, 1_000, 1_300);
+            counters.succeeded(true, 1_000, 1_300);
         }
         for _ in 0..2 {
-            books.succeeded(false, 1_000, 1_300);
+            counters.succeeded(false, 1_000, 1_300);
         }
-        books.settle();
-        books.settle();
-        assert_eq!((books.reads.len(), books.writes.len()), (3, 2));
-        assert_eq!((books.reads.max(), books.writes.min()), (300, 300));
-        assert_eq!(books.intervals, [0, 5, 0, 0]);
+        counters.settle();
+        counters.settle();
+        assert_eq!((counters.reads.len(), counters.writes.len()), (3, 2));
+        assert_eq!((counters.reads.max(), counters.writes.min()), (300, 300));
+        assert_eq!(counters.intervals, [0, 5, 0, 0]);
     }
 
     #[test]
     fn the_first_failure_is_kept() {
-        let mut books = Books::new(WINDOW).expect("books");
-        books.failed(|| "one".to_owned());
-        books.miscompared(|| "two".to_owned());
-        assert_eq!((books.errors, books.miscompares, books.first_failure.as_deref()), (1, 1, Some("one")));
+        let mut counters = Counters::new(WINDOW).expect("counters");
+        counters.failed(|| "one".to_owned());
+        counters.miscompared(|| "two".to_owned());
+        assert_eq!(
+            (counters.errors, counters.miscompares, counters.first_failure.as_deref()),
+            (1, 1, Some("one"))
+        );
     }
 }

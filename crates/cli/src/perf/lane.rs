@@ -9,7 +9,7 @@ use unvme::{
 };
 
 use super::addresses::Addresses;
-use super::books::Books;
+use super::counters::Counters;
 use super::data;
 use super::ledger::{Ledger, after, expected};
 use super::pace::Pace;
@@ -72,7 +72,7 @@ struct Slot {
 
 /// Everything about a lane but the queue.
 #[derive(Debug)]
-struct Desk<'a> {
+struct Generator<'a> {
     /// For errors.
     device: &'a str,
     unit: Unit,
@@ -86,7 +86,7 @@ struct Desk<'a> {
     free: Vec<(u32, DmaBuf)>,
     /// A unit's data, to be made or looked at.
     scratch: Vec<u8>,
-    books: Books,
+    counters: Counters,
 }
 
 /// How a lane is to be.
@@ -99,7 +99,7 @@ pub(super) struct Plan<'a> {
     pub(super) addresses: Addresses,
     pub(super) placements: Option<Placements>,
     pub(super) ledger: Option<&'a Ledger>,
-    pub(super) books: Books,
+    pub(super) counters: Counters,
     /// Commands per second, when there is a limit.
     pub(super) rate: Option<f64>,
 }
@@ -108,7 +108,7 @@ pub(super) struct Plan<'a> {
 #[derive(Debug)]
 pub(super) struct Lane<'a> {
     sink: Sink,
-    desk: Desk<'a>,
+    generator: Generator<'a>,
     pace: Option<Pace>,
 }
 
@@ -128,7 +128,7 @@ impl<'a> Lane<'a> {
     }
 
     fn new(sink: Sink, free: Vec<(u32, DmaBuf)>, plan: Plan<'a>) -> Self {
-        let desk = Desk {
+        let generator = Generator {
             device: plan.device,
             unit: plan.unit,
             addresses: plan.addresses,
@@ -137,19 +137,19 @@ impl<'a> Lane<'a> {
             slots: vec![Slot::default(); free.len()],
             free,
             scratch: vec![0; if plan.ledger.is_some() { plan.unit.bytes() } else { 0 }],
-            books: plan.books,
+            counters: plan.counters,
         };
-        Self { sink, desk, pace: plan.rate.map(Pace::new) }
+        Self { sink, generator, pace: plan.rate.map(Pace::new) }
     }
 
     /// Submits as much as may be, and takes what has finished. Returns the time when it looked at the watch.
     #[inline]
     pub(super) fn turn(&mut self, watch: Watch) -> Result<Option<u64>> {
         let mut now = None;
-        if !self.desk.free.is_empty() {
+        if !self.generator.free.is_empty() {
             let start_ns = watch.ns();
             now = Some(start_ns);
-            let free = self.desk.free.len();
+            let free = self.generator.free.len();
             let admitted = self.pace.as_mut().map_or(free, |pace| pace.admit(start_ns, free));
             for _ in 0..admitted {
                 self.submit(start_ns)?;
@@ -163,8 +163,8 @@ impl<'a> Lane<'a> {
 
     #[inline]
     fn submit(&mut self, start_ns: u64) -> Result<()> {
-        let Some((index, buf)) = self.desk.free.pop() else { return Ok(()) };
-        let (op, buf) = self.desk.begin(index, buf, start_ns);
+        let Some((index, buf)) = self.generator.free.pop() else { return Ok(()) };
+        let (op, buf) = self.generator.begin(index, buf, start_ns);
         self.send(op, buf, index)
     }
 
@@ -172,7 +172,7 @@ impl<'a> Lane<'a> {
     fn send(&mut self, op: BlockOp, buf: DmaBuf, index: u32) -> Result<()> {
         match &mut self.sink {
             Sink::Device(queue) => {
-                queue.submit(op, Some(buf), index.into()).with_context(|| self.desk.device.to_owned())
+                queue.submit(op, Some(buf), index.into()).with_context(|| self.generator.device.to_owned())
             }
             Sink::Nothing(completions) => {
                 let (status, result) = (Status::SUCCESS, 0);
@@ -185,7 +185,7 @@ impl<'a> Lane<'a> {
     #[inline]
     fn ring(&mut self) -> Result<()> {
         match &mut self.sink {
-            Sink::Device(queue) => queue.ring().with_context(|| self.desk.device.to_owned()),
+            Sink::Device(queue) => queue.ring().with_context(|| self.generator.device.to_owned()),
             Sink::Nothing(_) => Ok(()),
         }
     }
@@ -194,30 +194,30 @@ impl<'a> Lane<'a> {
     #[inline]
     fn reap(&mut self, watch: Watch) -> Result<Option<u64>> {
         match &mut self.sink {
-            Sink::Device(queue) => self.desk.finish_all(queue.poll(usize::MAX), watch),
-            Sink::Nothing(completions) => self.desk.finish_all(completions.drain(..), watch),
+            Sink::Device(queue) => self.generator.finish_all(queue.poll(usize::MAX), watch),
+            Sink::Nothing(completions) => self.generator.finish_all(completions.drain(..), watch),
         }
     }
 
     /// Ends the measurement: what is found from `now_ns` on does not count.
     pub(super) fn close(&mut self, now_ns: u64) {
-        self.desk.books.close(now_ns);
+        self.generator.counters.close(now_ns);
     }
 
     /// Waits for everything that is on its way. The driver's timeouts bound the time this takes.
     pub(super) fn drain(&mut self, watch: Watch) -> Result<()> {
-        while self.desk.free.len() < self.desk.slots.len() {
+        while self.generator.free.len() < self.generator.slots.len() {
             self.reap(watch)?;
         }
-        self.desk.books.settle();
+        self.generator.counters.settle();
         Ok(())
     }
 
     /// Reads every unit whose content is known and checks it; nothing may be on its way.
     pub(super) fn read_back(&mut self, watch: Watch, stop: impl Fn() -> bool) -> Result<()> {
-        let Some(ledger) = self.desk.ledger else { return Ok(()) };
-        for unit in self.desk.addresses.units() {
-            while self.desk.free.is_empty() {
+        let Some(ledger) = self.generator.ledger else { return Ok(()) };
+        for unit in self.generator.addresses.units() {
+            while self.generator.free.is_empty() {
                 self.reap(watch)?;
             }
             let Some(generation) = ledger.claim(unit) else { continue };
@@ -225,10 +225,10 @@ impl<'a> Lane<'a> {
                 ledger.release(unit, 0);
                 continue;
             }
-            if let Some((index, buf)) = self.desk.free.pop() {
+            if let Some((index, buf)) = self.generator.free.pop() {
                 let slot = Slot { start_ns: watch.ns(), unit, read: true, generation };
-                self.desk.slots[index as usize] = slot;
-                let op = BlockOp::Read(self.desk.unit.range(unit), Default::default());
+                self.generator.slots[index as usize] = slot;
+                let op = BlockOp::Read(self.generator.unit.range(unit), Default::default());
                 self.send(op, buf, index)?;
                 self.ring()?;
             }
@@ -240,8 +240,8 @@ impl<'a> Lane<'a> {
     }
 
     /// What the lane has seen.
-    pub(super) fn into_books(self) -> Books {
-        self.desk.books
+    pub(super) fn into_counters(self) -> Counters {
+        self.generator.counters
     }
 }
 
@@ -259,7 +259,7 @@ fn buffers(queue: &BlockQueue, plan: &Plan<'_>) -> Result<Vec<(u32, DmaBuf)>> {
         .collect()
 }
 
-impl Desk<'_> {
+impl Generator<'_> {
     /// Chooses a command for a free slot.
     #[inline]
     fn begin(&mut self, index: u32, mut buf: DmaBuf, start_ns: u64) -> (BlockOp, DmaBuf) {
@@ -312,10 +312,10 @@ impl Desk<'_> {
             return Err(anyhow!("{device}: {what}: {status}; the controller was lost with its buffers"));
         };
         if status.is_success() {
-            self.books.succeeded(slot.read, slot.start_ns, end_ns);
+            self.counters.succeeded(slot.read, slot.start_ns, end_ns);
         } else {
             let what = self.name(slot);
-            self.books.failed(|| format!("{what}: {status}"));
+            self.counters.failed(|| format!("{what}: {status}"));
         }
         if let Some(ledger) = self.ledger {
             self.verify(ledger, slot, status, &buf);
@@ -336,7 +336,7 @@ impl Desk<'_> {
             let found =
                 data::check(&self.scratch, self.unit.block_bytes as usize, lba, expected(slot.generation));
             if let Err(mismatch) = found {
-                self.books.miscompared(|| mismatch.to_string());
+                self.counters.miscompared(|| mismatch.to_string());
             }
         }
         ledger.release(slot.unit, slot.generation);
@@ -362,7 +362,7 @@ mod tests {
 
     use super::super::addresses::{Distribution, Mix};
     use super::super::args::Pattern;
-    use super::super::books::Window;
+    use super::super::counters::Window;
     use super::super::placement::Select;
     use super::*;
 
@@ -379,7 +379,7 @@ mod tests {
         let mix = Mix { pattern, read_percent, distribution: Distribution::Uniform, seed: 1 };
         let addresses = Addresses::new(&mix, 0..UNITS, 0, 0).expect("addresses");
         let window = Window { from_ns: 0, until_ns: u64::MAX, intervals: 1 };
-        let books = Books::new(window).expect("books");
+        let counters = Counters::new(window).expect("counters");
         Plan {
             device: "mem:block:2M",
             depth: DEPTH,
@@ -387,13 +387,13 @@ mod tests {
             addresses,
             placements: None,
             ledger,
-            books,
+            counters,
             rate: None,
         }
     }
 
     /// Goes once around all units, or a little further, and returns what was seen.
-    fn around(device: &Device, plan: Plan<'_>) -> Books {
+    fn around(device: &Device, plan: Plan<'_>) -> Counters {
         let block = device.block(Nsid(1)).expect("namespace 1");
         let mut lane = Lane::on_device(&block, plan).expect("lane");
         let watch = Watch::start();
@@ -401,7 +401,7 @@ mod tests {
             lane.turn(watch).expect("turn");
         }
         lane.drain(watch).expect("drain");
-        lane.into_books()
+        lane.into_counters()
     }
 
     #[test]
@@ -439,9 +439,9 @@ mod tests {
         queue.submit(BlockOp::WriteUncorrectable(UNIT.range(3)), None, 0).expect("submit");
         assert!(queue.wait(std::time::Duration::from_secs(10)).expect("wait"));
         assert!(queue.poll(1).next().expect("completion").status.is_success());
-        let books = around(&device, plan(Pattern::Read, None));
-        assert_eq!((books.reads.len(), books.errors), (UNITS - 1, 1));
-        let first = books.first_failure.expect("a failure");
+        let counters = around(&device, plan(Pattern::Read, None));
+        assert_eq!((counters.reads.len(), counters.errors), (UNITS - 1, 1));
+        let first = counters.first_failure.expect("a failure");
         assert!(first.starts_with("read of 8 blocks from block 24: "), "{first}");
         assert!(first.contains("Unrecovered Read Error"), "{first}");
     }
@@ -473,8 +473,8 @@ mod tests {
         block.write_at(63 * 8 + 7, &[0; 512]).expect("write");
         let mut lane = Lane::on_device(&block, plan(Pattern::Write, Some(&ledger))).expect("lane");
         lane.read_back(Watch::start(), || false).expect("read back");
-        let books = lane.into_books();
-        assert_eq!((books.reads.len(), books.miscompares), (UNITS, 1));
+        let counters = lane.into_counters();
+        assert_eq!((counters.reads.len(), counters.miscompares), (UNITS, 1));
     }
 
     #[test]
@@ -487,8 +487,8 @@ mod tests {
         for _ in 0..10 {
             assert!(lane.turn(watch).expect("turn").is_some());
         }
-        assert_eq!(lane.desk.free.len(), usize::from(DEPTH));
+        assert_eq!(lane.generator.free.len(), usize::from(DEPTH));
         lane.drain(watch).expect("drain");
-        assert_eq!(lane.into_books().reads.len(), 10 * u64::from(DEPTH));
+        assert_eq!(lane.into_counters().reads.len(), 10 * u64::from(DEPTH));
     }
 }

@@ -12,7 +12,7 @@
 //! | `data` | blocks whose content says which block they are and how often it was written |
 //! | `ledger` | what each unit should hold, for `--verify` |
 //! | `lane` | the measuring loop: one queue, or none at all to measure the loop itself |
-//! | `books` | latencies, errors, the rate over time |
+//! | `counters` | latencies, errors, the rate over time |
 //! | `pace` | `--rate` |
 //! | `placement` | `--fdp-pid`, `--fdp-select`: where writes go |
 //! | `point` | threads, and one point of the report from what they have found |
@@ -26,8 +26,8 @@
 
 mod addresses;
 mod args;
-mod books;
 mod cores;
+mod counters;
 mod data;
 mod job;
 mod lane;
@@ -43,8 +43,8 @@ mod run;
 
 pub(crate) use addresses::Random;
 pub(crate) use args::Perf;
-pub(crate) use books::histogram;
 pub(crate) use cores::bind;
+pub(crate) use counters::histogram;
 pub(crate) use job::transport;
 pub(crate) use machine::{machine, now};
 pub(crate) use progress::{PAUSE, Progress};

@@ -11,8 +11,8 @@ use hdrhistogram::Histogram;
 use unvme::QueueOptions;
 
 use super::addresses::Addresses;
-use super::books::{Books, Window, histogram};
 use super::cores;
+use super::counters::{Counters, Window, histogram};
 use super::job::{Job, Shape, Target};
 use super::lane::{Lane, Plan, Watch};
 use super::progress::PAUSE;
@@ -32,7 +32,7 @@ struct Seen {
     /// Index of the namespace.
     target: usize,
     core: usize,
-    books: Books,
+    counters: Counters,
     /// Measured time.
     seconds: f64,
 }
@@ -112,7 +112,8 @@ fn work(job: &Job, shape: Shape, index: usize, start: &Barrier, abort: &AtomicBo
             lane.read_back(watch, stop)?;
         }
     }
-    let seen = |(target, lane): (usize, Lane<'_>)| Seen { target, core, books: lane.into_books(), seconds };
+    let seen =
+        |(target, lane): (usize, Lane<'_>)| Seen { target, core, counters: lane.into_counters(), seconds };
     Ok(lanes.into_iter().enumerate().map(seen).collect())
 }
 
@@ -166,11 +167,11 @@ fn plan<'a>(
         Some(_) => Addresses::new(&job.mix, share, stream, 0)?,
         None => Addresses::new(&job.mix, 0..target.units, stream, share.start)?,
     };
-    let books = Books::new(window(job.warmup, job.time))?;
+    let counters = Counters::new(window(job.warmup, job.time))?;
     let ledger = target.ledger.as_ref();
     let device = target.identity.name.as_str();
     let placements = job.placements(stream);
-    Ok(Plan { device, depth: shape.depth, unit: target.unit, addresses, placements, ledger, books, rate })
+    Ok(Plan { device, depth: shape.depth, unit: target.unit, addresses, placements, ledger, counters, rate })
 }
 
 fn share(units: u64, index: u64, count: u64) -> Range<u64> {
@@ -183,16 +184,16 @@ fn summarize(job: &Job, shape: Shape, seen: &[Seen]) -> Result<Outcome> {
     let (mut reads, mut writes) = (histogram()?, histogram()?);
     let mut rows = Vec::new();
     for seen in seen {
-        let books = &seen.books;
-        reads.add(&books.reads)?;
-        writes.add(&books.writes)?;
-        let mut both = books.reads.clone();
-        both.add(&books.writes)?;
+        let counters = &seen.counters;
+        reads.add(&counters.reads)?;
+        writes.add(&counters.writes)?;
+        let mut both = counters.reads.clone();
+        both.add(&counters.writes)?;
         let rates = RowRates {
             seconds: seen.seconds,
             io_bytes,
-            errors: books.errors,
-            miscompares: books.miscompares,
+            errors: counters.errors,
+            miscompares: counters.miscompares,
         };
         let label = job.targets[seen.target].identity.label();
         rows.push(Row::from_histogram_ns(label, seen.core as u32, &both, rates));
@@ -208,7 +209,7 @@ fn summarize(job: &Job, shape: Shape, seen: &[Seen]) -> Result<Outcome> {
     };
     let first_failure = seen.iter().find_map(|seen| {
         let label = job.targets[seen.target].identity.label();
-        let what = seen.books.first_failure.as_ref()?;
+        let what = seen.counters.first_failure.as_ref()?;
         Some(format!("{label} from core {}: {what}", seen.core))
     });
     Ok(Outcome { point, first_failure })
@@ -231,7 +232,7 @@ fn series(job: &Job, seen: &[Seen]) -> Vec<Sample> {
         (0..window.intervals).take_while(|&index| (index + 1) as f64 * interval <= measured * 1.000_001);
     whole
         .map(|index| {
-            let commands: u64 = seen.iter().map(|seen| seen.books.intervals[index]).sum();
+            let commands: u64 = seen.iter().map(|seen| seen.counters.intervals[index]).sum();
             Sample { second: (index + 1) as f64 * interval, iops: commands as f64 / interval }
         })
         .collect()
@@ -244,12 +245,12 @@ fn series(job: &Job, seen: &[Seen]) -> Vec<Sample> {
 pub(super) fn harness(job: &Job, depth: u16) -> Result<Option<HarnessCost>> {
     let Some(target) = job.targets.first().filter(|target| target.ledger.is_none()) else { return Ok(None) };
     let window = window(HARNESS_WARMUP, HARNESS_TIME.min(job.time));
-    let books = thread::scope(|scope| {
+    let counters = thread::scope(|scope| {
         let thread = scope.spawn(|| {
             cores::bind(job.cores[0])?;
             let queue = target.block()?.queue(&QueueOptions { depth: 1, ..QueueOptions::default() })?;
             let plan = Plan {
-                books: Books::new(window)?,
+                counters: Counters::new(window)?,
                 ..plan(job, target, Shape { threads: 1, depth }, 0, None)?
             };
             let mut lanes = [Lane::on_nothing(&queue, plan)?];
@@ -257,12 +258,12 @@ pub(super) fn harness(job: &Job, depth: u16) -> Result<Option<HarnessCost>> {
             let end_ns = turn_until(&mut lanes, watch, window.until_ns, &|| false)?;
             let [mut lane] = lanes;
             lane.close(end_ns);
-            anyhow::Ok(lane.into_books())
+            anyhow::Ok(lane.into_counters())
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
     // The middle of the intervals: whoever else wanted the core for a while is not a cost of the loop.
-    let mut intervals = books.intervals;
+    let mut intervals = counters.intervals;
     intervals.sort_unstable();
     let commands = intervals[intervals.len() / 2].max(1) as f64;
     let seconds = (window.until_ns - window.from_ns) as f64 / 1e9 / intervals.len() as f64;

@@ -101,15 +101,15 @@ impl Mixture {
 
 /// True in a share of the cases.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Coin(u64);
+pub(super) struct Chance(u64);
 
-impl Coin {
+impl Chance {
     pub(super) fn new(share: f64) -> Self {
         Self((share * 4_294_967_296.0) as u64)
     }
 
     #[inline]
-    pub(super) fn toss(self, random: &mut Random) -> bool {
+    pub(super) fn draw(self, random: &mut Random) -> bool {
         self.0 > 0 && (random.next() >> 32) < self.0
     }
 }

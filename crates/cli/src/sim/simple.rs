@@ -1,6 +1,6 @@
 //! Workloads of one stream: random in several ways, and sequential.
 
-use super::chance::{Alias, Coin, Passes};
+use super::chance::{Alias, Chance, Passes};
 use super::op::Op;
 use crate::perf::Random;
 
@@ -30,7 +30,7 @@ pub(super) struct Simple {
 /// Deallocation of pages that hold data: to deallocate others would change nothing.
 #[derive(Debug)]
 struct Trims {
-    coin: Coin,
+    chance: Chance,
     /// A bit for each page.
     is_mapped: Box<[u64]>,
 }
@@ -69,7 +69,7 @@ impl Simple {
             Pattern::RandomMap => Order::RandomMap(Passes::new(pages)),
         };
         let is_mapped = || vec![0; pages.div_ceil(64) as usize].into();
-        let trims = (trim > 0.0).then(|| Trims { coin: Coin::new(trim), is_mapped: is_mapped() });
+        let trims = (trim > 0.0).then(|| Trims { chance: Chance::new(trim), is_mapped: is_mapped() });
         Self { pages, order, trims, random }
     }
 
@@ -107,7 +107,7 @@ fn each(
         return;
     };
     for _ in 0..ops {
-        if trims.coin.toss(random) {
+        if trims.chance.draw(random) {
             let mut any = |random: &mut Random| match trims_of {
                 Some(pages) => random.below(pages.into()) as u32,
                 None => draw(random),

@@ -49,7 +49,7 @@ impl Shard {
     }
 }
 
-pub(super) struct Device {
+pub(super) struct DeviceCache {
     pub(super) slab: Slab,
     budget_bytes: usize,
     used_bytes: AtomicUsize,
@@ -62,7 +62,7 @@ pub(super) struct Device {
     rebalance_at: AtomicU64,
 }
 
-impl Device {
+impl DeviceCache {
     pub(super) fn new(device: CacheDevice) -> Self {
         let count = match device.budget_bytes {
             0 => 0,

@@ -50,7 +50,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use unvme_bus::{DmaBuf, Region};
 
 use crate::slab::{Slab, SlabBuf, SlabError};
-use device::Device;
+use device::DeviceCache;
 use key::TreeKey;
 pub use key::{EntryId, Scope};
 use ticket::Pass;
@@ -154,14 +154,14 @@ pub struct CacheStats {
 
 /// Complete values of some devices.
 pub struct ReadCache {
-    devices: Box<[Device]>,
+    devices: Box<[DeviceCache]>,
     sweeps: AtomicU64,
 }
 
 impl ReadCache {
     /// A cache for these devices, which are then called by their places in the list.
     pub fn new(devices: impl IntoIterator<Item = CacheDevice>) -> Self {
-        Self { devices: devices.into_iter().map(Device::new).collect(), sweeps: AtomicU64::new(0) }
+        Self { devices: devices.into_iter().map(DeviceCache::new).collect(), sweeps: AtomicU64::new(0) }
     }
 
     /// Copies a value from `offset` on, if it is there; as much of it as the target holds.
@@ -328,7 +328,7 @@ impl ReadCache {
     }
 
     /// The device and key of a ticket, which must have been given for this pair.
-    fn redeem(&self, pass: Option<Pass>, id: &EntryId<'_>) -> Option<(Pass, &Device, TreeKey)> {
+    fn redeem(&self, pass: Option<Pass>, id: &EntryId<'_>) -> Option<(Pass, &DeviceCache, TreeKey)> {
         let pass = pass?;
         let key = TreeKey::new(id).filter(|key| key.hash() == pass.hash && id.device == pass.device)?;
         Some((pass, self.devices.get(id.device)?, key))

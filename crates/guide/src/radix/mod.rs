@@ -246,8 +246,8 @@ impl<V> RadixTree<V> {
         let old_key = self.leaves.key(old.index());
         let shared = shared_bytes(&old_key[depth..], &key[depth..]);
         let node = self.nodes.add_node(Header::new(&key[depth..depth + shared]));
-        hang(&mut self.nodes, node, &old_key[depth + shared..], old);
-        hang(&mut self.nodes, node, &key[depth + shared..], new);
+        attach(&mut self.nodes, node, &old_key[depth + shared..], old);
+        attach(&mut self.nodes, node, &key[depth + shared..], new);
         self.set(slot, node);
     }
 
@@ -257,8 +257,8 @@ impl<V> RadixTree<V> {
         let path = &self.leaves.key(self.any_leaf(old))[depth..depth + path_bytes];
         self.nodes.header_mut(old).set_path(&path[shared + 1..]);
         let node = self.nodes.add_node(Header::new(&path[..shared]));
-        hang(&mut self.nodes, node, &path[shared..], old);
-        hang(&mut self.nodes, node, &key[depth + shared..], new);
+        attach(&mut self.nodes, node, &path[shared..], old);
+        attach(&mut self.nodes, node, &key[depth + shared..], new);
         self.set(slot, node);
     }
 
@@ -323,7 +323,7 @@ impl<V> RadixTree<V> {
 }
 
 /// Puts `what` where a key's `rest` continues from the end of a node's path.
-fn hang(nodes: &mut Nodes, node: Ref, rest: &[u8], what: Ref) {
+fn attach(nodes: &mut Nodes, node: Ref, rest: &[u8], what: Ref) {
     match rest.first() {
         // There is room: the node was made for two.
         Some(byte) => {

@@ -15,9 +15,9 @@ use crate::exit::{Failed, usage};
 use crate::guide::about::Use;
 use crate::guide::console::Console;
 use crate::guide::document::{Document, Findings};
-use crate::guide::flight::Router;
 use crate::guide::ids::Ids;
-use crate::guide::lane::{self, Expect, Lane, Request, Seat};
+use crate::guide::in_flight::Router;
+use crate::guide::lane::{self, Expect, Lane, LaneOptions, Request};
 use crate::guide::phase::{self, Bar, LaneOutcome, Phase};
 use crate::guide::record::Kind;
 use crate::output::{Format, Screen};
@@ -196,9 +196,9 @@ impl Test<'_> {
     }
 
     fn lanes(&self, router: &Router, plans: &[Plan]) -> Result<Vec<Lane>> {
-        let seat = |plan: &Plan| {
+        let lane = |plan: &Plan| {
             let queue = self.session.members()[plan.device].queue_kind(plan.cpu).unwrap_or(QueueKind::Sync);
-            Seat {
+            LaneOptions {
                 device: plan.device,
                 cpu: plan.cpu,
                 queue,
@@ -206,7 +206,7 @@ impl Test<'_> {
                 lends: self.args.is_low_level(),
             }
         };
-        lane::lanes(self.session, router, plans.iter().map(seat).collect())
+        lane::lanes(self.session, router, plans.iter().map(lane).collect())
     }
 
     /// Tells what a thread found out, as soon as it has.

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use unvme_bus::EventFd;
 
-use super::peer::{Arrival, Door};
+use super::peer::{Accepted, Port};
 use super::poller::{Interest, Poller};
 use super::worker::Mailbox;
 use crate::fabrics::Endpoint;
@@ -47,8 +47,8 @@ impl Listener {
 }
 
 /// Hands connections to workers.
-pub(super) struct Reception<'a> {
-    pub(super) listeners: &'a [(Listener, Arc<Door>)],
+pub(super) struct Dispatcher<'a> {
+    pub(super) listeners: &'a [(Listener, Arc<Port>)],
     pub(super) mailboxes: &'a [Arc<Mailbox>],
     pub(super) connections_max: usize,
     /// A worker has failed.
@@ -57,7 +57,7 @@ pub(super) struct Reception<'a> {
     pub(super) is_full: Cell<bool>,
 }
 
-impl Reception<'_> {
+impl Dispatcher<'_> {
     /// Accepts hosts until `stop` is signalled.
     pub(super) fn run(&self, stop: &EventFd) -> Result<()> {
         let mut poller = Poller::new()?;
@@ -71,22 +71,22 @@ impl Reception<'_> {
                 if event.key == STOP || self.failed.load(Ordering::Acquire) {
                     return Ok(());
                 }
-                if let Some((listener, door)) = self.listeners.get(event.key as usize) {
-                    self.accept(listener, door, stop);
+                if let Some((listener, port)) = self.listeners.get(event.key as usize) {
+                    self.accept(listener, port, stop);
                 }
             }
         }
     }
 
     /// Accepts some of those who wait: the poller tells of the others again.
-    fn accept(&self, listener: &Listener, door: &Arc<Door>, stop: &EventFd) {
+    fn accept(&self, listener: &Listener, port: &Arc<Port>, stop: &EventFd) {
         for _ in 0..ACCEPTS_MAX {
             match listener.socket.accept() {
                 Ok((_, address)) if self.is_full() => self.refuse(address),
                 Ok((socket, address)) => {
                     self.is_full.set(false);
                     if let Some(mailbox) = self.mailboxes.iter().min_by_key(|mailbox| mailbox.count()) {
-                        mailbox.put(Arrival { socket, address, door: Arc::clone(door) });
+                        mailbox.put(Accepted { socket, address, port: Arc::clone(port) });
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
@@ -102,7 +102,7 @@ impl Reception<'_> {
     }
 }
 
-impl Reception<'_> {
+impl Dispatcher<'_> {
     fn is_full(&self) -> bool {
         self.mailboxes.iter().map(|mailbox| mailbox.count()).sum::<usize>() >= self.connections_max
     }
@@ -140,7 +140,7 @@ pub(super) fn raise_descriptor_limit(connections_max: usize) {
 mod tests {
     use std::net::TcpStream;
 
-    use super::super::peer::door_for_tests;
+    use super::super::peer::port_for_tests;
     use super::*;
 
     #[test]
@@ -150,21 +150,21 @@ mod tests {
             (0..ACCEPTS_MAX + 6).map(|_| TcpStream::connect(listener.address).expect("connect")).collect();
         let mailboxes = [Arc::new(Mailbox::new().expect("a mailbox"))];
         let failed = AtomicBool::new(false);
-        let (stop, door) = (EventFd::new().expect("an eventfd"), door_for_tests(None));
+        let (stop, port) = (EventFd::new().expect("an eventfd"), port_for_tests(None));
         let is_full = Cell::new(false);
-        let mut reception = Reception {
+        let mut dispatcher = Dispatcher {
             listeners: &[],
             mailboxes: &mailboxes,
             connections_max: 1000,
             failed: &failed,
             is_full,
         };
-        reception.accept(&listener, &door, &stop);
+        dispatcher.accept(&listener, &port, &stop);
         assert_eq!(mailboxes[0].count(), ACCEPTS_MAX);
-        reception.connections_max = ACCEPTS_MAX + 2;
-        reception.accept(&listener, &door, &stop);
+        dispatcher.connections_max = ACCEPTS_MAX + 2;
+        dispatcher.accept(&listener, &port, &stop);
         assert_eq!(mailboxes[0].count(), ACCEPTS_MAX + 2);
-        assert!(reception.is_full.get(), "the first refusal was told, the others are not");
+        assert!(dispatcher.is_full.get(), "the first refusal was told, the others are not");
         drop(clients);
     }
 }

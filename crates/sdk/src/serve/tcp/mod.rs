@@ -32,8 +32,8 @@ use unvme_ssd::fabrics::{AddressFamily, PortId, PortOptions, Referral, Target, T
 use unvme_ssd::tcp::Limits;
 
 use self::devices::Served;
-use self::listener::{Listener, Reception, raise_descriptor_limit};
-use self::peer::Door;
+use self::listener::{Dispatcher, Listener, raise_descriptor_limit};
+use self::peer::Port;
 use self::worker::{Mailbox, Worker};
 use super::pin;
 use crate::fabrics::{Access, Endpoint};
@@ -143,18 +143,18 @@ pub fn serve_tcp(
     let nqns: Vec<&str> = served.iter().map(|device| device.nqn.as_str()).collect();
     let acceptor = tls::acceptor(&options.access, &nqns)?;
     let requires_tls = admission::requires_tls(&options.access);
-    let doors: Vec<(Listener, Arc<Door>)> = (1..)
+    let ports: Vec<(Listener, Arc<Port>)> = (1..)
         .zip(listeners)
         .map(|(id, listener)| {
             let (target, acceptor) = (Arc::clone(&target), acceptor.clone());
-            let door = Door { target, port: PortId(id), acceptor, requires_tls, limits: Limits::default() };
-            (listener, Arc::new(door))
+            let port = Port { target, id: PortId(id), acceptor, requires_tls, limits: Limits::default() };
+            (listener, Arc::new(port))
         })
         .collect();
-    let announce = || ready(&names(&served, &doors));
-    run(&target, &doors, &mailboxes, options, stop, announce)?;
+    let announce = || ready(&names(&served, &ports));
+    run(&target, &ports, &mailboxes, options, stop, announce)?;
     // No queue is left: the devices go with the last of their handles.
-    drop((target, doors));
+    drop((target, ports));
     devices::check_plugged(&served)
 }
 
@@ -228,8 +228,8 @@ fn port_at(address: String, at: SocketAddr) -> PortOptions {
     PortOptions { family, address, service: at.port().to_string(), ..PortOptions::default() }
 }
 
-fn names(served: &[Served], doors: &[(Listener, Arc<Door>)]) -> Vec<ServedSubsystem> {
-    let names = |nqn: &str| doors.iter().map(|(at, _)| TcpName::new(at.address.into(), nqn)).collect();
+fn names(served: &[Served], ports: &[(Listener, Arc<Port>)]) -> Vec<ServedSubsystem> {
+    let names = |nqn: &str| ports.iter().map(|(at, _)| TcpName::new(at.address.into(), nqn)).collect();
     let all = served.iter().map(|device| ServedSubsystem {
         device: device.name.clone(),
         nqn: device.nqn.clone(),
@@ -241,7 +241,7 @@ fn names(served: &[Served], doors: &[(Listener, Arc<Door>)]) -> Vec<ServedSubsys
 /// Starts the workers, lets hosts in until the end, and has the workers finish.
 fn run(
     target: &Target,
-    doors: &[(Listener, Arc<Door>)],
+    ports: &[(Listener, Arc<Port>)],
     mailboxes: &[Arc<Mailbox>],
     options: &TcpServeOptions,
     stop: &EventFd,
@@ -274,7 +274,7 @@ fn run(
             ready();
             let connections_max = options.connections_max;
             let is_full = Cell::new(false);
-            Reception { listeners: doors, mailboxes, connections_max, failed: &failed, is_full }.run(stop)
+            Dispatcher { listeners: ports, mailboxes, connections_max, failed: &failed, is_full }.run(stop)
         } else {
             Ok(())
         };

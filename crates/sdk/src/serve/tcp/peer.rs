@@ -27,9 +27,9 @@ const TLS_HANDSHAKE: u8 = 0x16;
 
 /// Where a host has come in.
 #[derive(Clone)]
-pub(super) struct Door {
+pub(super) struct Port {
     pub(super) target: Arc<Target>,
-    pub(super) port: PortId,
+    pub(super) id: PortId,
     /// Keys of the hosts that come by TLS; `None` where there are none.
     pub(super) acceptor: Option<Acceptor>,
     /// Nobody enters without TLS.
@@ -38,10 +38,10 @@ pub(super) struct Door {
 }
 
 /// A socket that was accepted.
-pub(super) struct Arrival {
+pub(super) struct Accepted {
     pub(super) socket: TcpStream,
     pub(super) address: SocketAddr,
-    pub(super) door: Arc<Door>,
+    pub(super) port: Arc<Port>,
 }
 
 /// A connection, from its first byte to its last.
@@ -51,7 +51,7 @@ pub(super) struct Peer {
     address: SocketAddr,
     /// At which the host has come in.
     local: String,
-    door: Arc<Door>,
+    port: Arc<Port>,
     /// Until then it has to be open, in nanoseconds of the clock.
     deadline: u64,
     wake: EventFd,
@@ -60,14 +60,14 @@ pub(super) struct Peer {
     /// Turns in a row in which nothing has happened.
     pub(super) quiet: u32,
     /// It is looked at in every round.
-    pub(super) is_hot: bool,
+    pub(super) is_active: bool,
 }
 
 enum Stage {
     /// Its first byte decides whether it is TLS.
     Silent(TcpStream),
     /// In the handshake of TLS.
-    Greeting(Stream),
+    Handshake(Stream),
     Open {
         stream: Stream,
         connection: Box<Connection>,
@@ -91,8 +91,8 @@ pub(super) enum Turn {
 
 impl Peer {
     /// Takes over a socket. `wake` is signalled when the connection has something to do that its host has not brought.
-    pub(super) fn new(arrival: Arrival, wake: EventFd, now: u64) -> std::io::Result<Self> {
-        let Arrival { socket, address, door } = arrival;
+    pub(super) fn new(accepted: Accepted, wake: EventFd, now: u64) -> std::io::Result<Self> {
+        let Accepted { socket, address, port } = accepted;
         socket.set_nonblocking(true)?;
         keep_alive(&socket)?;
         let local = socket.local_addr()?.ip().to_canonical().to_string();
@@ -100,19 +100,19 @@ impl Peer {
             stage: Stage::Silent(socket),
             address,
             local,
-            door,
+            port,
             deadline: now.saturating_add(HANDSHAKE.as_nanos() as u64),
             wake,
             interest: Interest::INPUT,
             quiet: 0,
-            is_hot: false,
+            is_active: false,
         })
     }
 
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.stage {
             Stage::Silent(socket) => Some(socket.as_fd()),
-            Stage::Greeting(stream) | Stage::Open { stream, .. } => Some(stream.as_fd()),
+            Stage::Handshake(stream) | Stage::Open { stream, .. } => Some(stream.as_fd()),
             Stage::Over => None,
         }
     }
@@ -173,7 +173,7 @@ impl Peer {
         }
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Silent(socket) => self.listen(socket),
-            Stage::Greeting(stream) => self.greet(stream),
+            Stage::Handshake(stream) => self.handshake(stream),
             Stage::Open { .. } | Stage::Over => Turn::Over,
         }
     }
@@ -190,19 +190,19 @@ impl Peer {
             }
             Err(e) => return self.end(&e.to_string()),
         }
-        let stream = match (&self.door.acceptor, first) {
+        let stream = match (&self.port.acceptor, first) {
             (Some(acceptor), [TLS_HANDSHAKE]) => Stream::accepted_tls(socket, acceptor),
             (None, [TLS_HANDSHAKE]) => return self.end("the host wants TLS, and no TLS key is set up"),
-            _ if self.door.requires_tls => return self.end("the host did not use TLS"),
+            _ if self.port.requires_tls => return self.end("the host did not use TLS"),
             _ => Stream::accepted(socket),
         };
         match stream {
-            Ok(stream) => self.greet(stream),
+            Ok(stream) => self.handshake(stream),
             Err(e) => self.end(&e.to_string()),
         }
     }
 
-    fn greet(&mut self, mut stream: Stream) -> Turn {
+    fn handshake(&mut self, mut stream: Stream) -> Turn {
         match stream.handshake() {
             Ok(Handshake::Done) => {
                 let tls = stream.tls_identity().and_then(peer_of);
@@ -211,14 +211,14 @@ impl Peer {
                     return self.end("the identity of its TLS key does not say who it is");
                 }
                 let who = Who { address: self.address.to_string(), local: self.local.clone(), tls };
-                let mut queue = FabricsQueue::new(&self.door.target, self.door.port, who);
+                let mut queue = FabricsQueue::new(&self.port.target, self.port.id, who);
                 queue.set_wake(self.wake.clone());
-                let connection = Box::new(Connection::new(queue, self.door.limits));
+                let connection = Box::new(Connection::new(queue, self.port.limits));
                 self.stage = Stage::Open { stream, connection };
                 Turn::Worked
             }
             Ok(_) => {
-                self.stage = Stage::Greeting(stream);
+                self.stage = Stage::Handshake(stream);
                 Turn::Quiet
             }
             Err(e) => {
@@ -290,9 +290,9 @@ fn keep_alive(socket: &TcpStream) -> rustix::io::Result<()> {
 }
 
 #[cfg(test)]
-pub(super) fn door_for_tests(acceptor: Option<Acceptor>) -> Arc<Door> {
+pub(super) fn port_for_tests(acceptor: Option<Acceptor>) -> Arc<Port> {
     let target = Target::new(unvme_ssd::fabrics::TargetOptions::default());
-    Arc::new(Door { target, port: PortId(1), acceptor, requires_tls: false, limits: Limits::default() })
+    Arc::new(Port { target, id: PortId(1), acceptor, requires_tls: false, limits: Limits::default() })
 }
 
 #[cfg(test)]
@@ -306,8 +306,8 @@ mod silence {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let _host = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
         let (socket, address) = listener.accept().expect("a peer");
-        let arrival = Arrival { socket, address, door: door_for_tests(None) };
-        let peer = Peer::new(arrival, EventFd::new().expect("an eventfd"), 0).expect("a peer");
+        let accepted = Accepted { socket, address, port: port_for_tests(None) };
+        let peer = Peer::new(accepted, EventFd::new().expect("an eventfd"), 0).expect("a peer");
         let fd = peer.fd().expect("a socket");
         assert!(sockopt::socket_keepalive(fd).expect("SO_KEEPALIVE"));
         let idle = sockopt::tcp_keepidle(fd).expect("TCP_KEEPIDLE");
@@ -340,9 +340,9 @@ mod tests {
         let at = listener.local_addr().expect("bound");
         let host = std::thread::spawn(move || Stream::connect(at, HANDSHAKE, Some(&key(hostnqn))));
         let (socket, address) = listener.accept().expect("a peer");
-        let arrival = Arrival { socket, address, door: door_for_tests(Some(acceptor)) };
+        let accepted = Accepted { socket, address, port: port_for_tests(Some(acceptor)) };
         let (wake, clock) = (EventFd::new().expect("an eventfd"), Clock::wall());
-        let mut peer = Peer::new(arrival, wake, clock.now()).expect("a peer");
+        let mut peer = Peer::new(accepted, wake, clock.now()).expect("a peer");
         while !matches!(peer.stage, Stage::Open { .. } | Stage::Over) {
             peer.turn(&clock);
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use unvme_bus::{Clock, EventFd, lock};
 
-use super::peer::{Arrival, Peer, Turn};
+use super::peer::{Accepted, Peer, Turn};
 use super::poller::{Interest, Poller, Ready};
 use crate::Result;
 
@@ -35,7 +35,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(3);
 
 /// What the listener and a worker share.
 pub(super) struct Mailbox {
-    arrivals: Mutex<Vec<Arrival>>,
+    accepted: Mutex<Vec<Accepted>>,
     /// Connections that the worker has, those in the mailbox included.
     count: AtomicUsize,
     wake: EventFd,
@@ -45,17 +45,17 @@ pub(super) struct Mailbox {
 impl Mailbox {
     pub(super) fn new() -> Result<Self> {
         let wake = EventFd::new().map_err(|e| crate::Error::driver("serve", unvme_driver::Error::Bus(e)))?;
-        let (arrivals, count, stop) = (Mutex::default(), AtomicUsize::new(0), AtomicBool::new(false));
-        Ok(Self { arrivals, count, wake, stop })
+        let (accepted, count, stop) = (Mutex::default(), AtomicUsize::new(0), AtomicBool::new(false));
+        Ok(Self { accepted, count, wake, stop })
     }
 
     pub(super) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    pub(super) fn put(&self, arrival: Arrival) {
+    pub(super) fn put(&self, accepted: Accepted) {
         self.count.fetch_add(1, Ordering::Relaxed);
-        lock(&self.arrivals).push(arrival);
+        lock(&self.accepted).push(accepted);
         self.wake.signal();
     }
 
@@ -65,8 +65,8 @@ impl Mailbox {
         self.wake.signal();
     }
 
-    fn take(&self) -> Vec<Arrival> {
-        std::mem::take(&mut *lock(&self.arrivals))
+    fn take(&self) -> Vec<Accepted> {
+        std::mem::take(&mut *lock(&self.accepted))
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Worker {
     peers: Vec<Option<Peer>>,
     free: Vec<usize>,
     /// Those that are looked at in every round.
-    hot: Vec<usize>,
+    active: Vec<usize>,
     /// How long to look for work without sleep after the last that an I/O queue had; `None` for ever.
     spin: Option<Duration>,
     /// Until then there is no sleep, by the clock.
@@ -104,7 +104,7 @@ impl Worker {
             clock: Clock::wall(),
             peers: Vec::new(),
             free: Vec::new(),
-            hot: Vec::new(),
+            active: Vec::new(),
             spin,
             // Without a limit there is no sleep at all.
             awake_until: if spin.is_none() { u64::MAX } else { 0 },
@@ -123,21 +123,21 @@ impl Worker {
         let mut round = 0u32;
         loop {
             round = round.wrapping_add(1);
-            self.turn_hot();
+            self.turn_active();
             if self.draining_since.is_some() && self.drain() {
                 return Ok(());
             }
-            if self.hot.is_empty() || round.is_multiple_of(ROUNDS_PER_POLL) {
-                self.poller.wait(self.patience())?;
-                self.notice();
+            if self.active.is_empty() || round.is_multiple_of(ROUNDS_PER_POLL) {
+                self.poller.wait(self.timeout())?;
+                self.handle_events();
             }
         }
     }
 
     /// Looks at every connection that had work lately.
-    fn turn_hot(&mut self) {
+    fn turn_active(&mut self) {
         let mut at = 0;
-        while let Some(&key) = self.hot.get(at) {
+        while let Some(&key) = self.active.get(at) {
             let turn = self.look(key, Peer::turn);
             if turn == Turn::Over {
                 // It is not there any more.
@@ -146,14 +146,15 @@ impl Worker {
             let clock = self.clock.clone();
             let stays = self.peer(key).is_some_and(|peer| {
                 peer.quiet = if turn == Turn::Quiet { peer.quiet.saturating_add(1) } else { 0 };
-                peer.is_hot = peer.quiet < QUIET_ROUNDS_MAX || peer.has_buffered() || is_soon(peer, &clock);
-                peer.is_hot
+                peer.is_active =
+                    peer.quiet < QUIET_ROUNDS_MAX || peer.has_buffered() || is_due_soon(peer, &clock);
+                peer.is_active
             });
             if stays {
                 at += 1;
             } else {
-                self.hot.swap_remove(at);
-                self.settle(key);
+                self.active.swap_remove(at);
+                self.update_interest(key);
             }
         }
     }
@@ -183,7 +184,7 @@ impl Worker {
         {
             self.free.push(key);
             // The next one that has the place is looked at when it has something.
-            self.hot.retain(|&hot| hot != key);
+            self.active.retain(|&active| active != key);
             self.mailbox.count.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -193,9 +194,9 @@ impl Worker {
     }
 
     /// How long to wait in the poller.
-    fn patience(&self) -> Option<Duration> {
+    fn timeout(&self) -> Option<Duration> {
         let now = self.clock.now();
-        if !self.hot.is_empty() || now < self.awake_until || self.draining_since.is_some() {
+        if !self.active.is_empty() || now < self.awake_until || self.draining_since.is_some() {
             return Some(Duration::ZERO);
         }
         let events = self.peers.iter().flatten().filter_map(Peer::next_event);
@@ -210,7 +211,7 @@ impl Worker {
 
     /// Tells the poller what a connection waits for that is not looked at in every round. One that cannot be waited for is
     /// closed.
-    fn settle(&mut self, key: usize) {
+    fn update_interest(&mut self, key: usize) {
         let Some(Some(peer)) = self.peers.get_mut(key) else { return };
         let wanted = peer.wanted();
         if wanted != peer.interest
@@ -227,7 +228,7 @@ impl Worker {
     }
 
     /// Sees to what the poller has brought, and to what is due.
-    fn notice(&mut self) {
+    fn handle_events(&mut self) {
         let mut is_woken = false;
         let mut ready = std::mem::take(&mut self.ready);
         ready.extend(self.poller.ready());
@@ -243,8 +244,8 @@ impl Worker {
                 self.close(key);
             }
             // It may have been reported for what it does not wait for any more.
-            self.settle(key);
-            self.heat(key);
+            self.update_interest(key);
+            self.activate(key);
         }
         self.ready = ready;
         if is_woken {
@@ -252,7 +253,7 @@ impl Worker {
             if self.mailbox.stop.load(Ordering::Acquire) && self.draining_since.is_none() {
                 self.draining_since = Some(self.clock.now());
             }
-            self.welcome();
+            self.admit();
         }
         self.look_at_clocks(is_woken);
     }
@@ -266,33 +267,33 @@ impl Worker {
         }
         self.clocks_at = now.saturating_add(CLOCK_INTERVAL.as_nanos() as u64);
         let all = self.peers.len();
-        let count = if is_woken || self.hot.is_empty() { all } else { all.min(CLOCKS_MIN.max(all / 8)) };
+        let count = if is_woken || self.active.is_empty() { all } else { all.min(CLOCKS_MIN.max(all / 8)) };
         for _ in 0..count {
             let key = if self.next_clock < all { self.next_clock } else { 0 };
             self.next_clock = key + 1;
-            let is_due = |peer: &mut Peer| !peer.is_hot && peer.next_event().is_some_and(|at| at <= now);
+            let is_due = |peer: &mut Peer| !peer.is_active && peer.next_event().is_some_and(|at| at <= now);
             if (is_woken || self.peer(key).is_some_and(is_due)) && self.look(key, Peer::tend) != Turn::Quiet {
                 // What it has done may let it take more.
-                self.heat(key);
+                self.activate(key);
             }
         }
     }
 
     /// Looks at a connection in every round from now on.
-    fn heat(&mut self, key: usize) {
+    fn activate(&mut self, key: usize) {
         if let Some(peer) = self.peer(key)
-            && !std::mem::replace(&mut peer.is_hot, true)
+            && !std::mem::replace(&mut peer.is_active, true)
         {
             peer.quiet = 0;
-            self.hot.push(key);
+            self.active.push(key);
         }
     }
 
     /// Takes over the connections that the listener has brought.
-    fn welcome(&mut self) {
-        for arrival in self.mailbox.take() {
+    fn admit(&mut self) {
+        for accepted in self.mailbox.take() {
             let now = self.clock.now();
-            let peer = match Peer::new(arrival, self.mailbox.wake.clone(), now) {
+            let peer = match Peer::new(accepted, self.mailbox.wake.clone(), now) {
                 Ok(peer) if self.draining_since.is_none() => peer,
                 _ => {
                     self.mailbox.count.fetch_sub(1, Ordering::Relaxed);
@@ -308,7 +309,7 @@ impl Worker {
                 *place = Some(peer);
             }
             match added {
-                Ok(()) => self.heat(key),
+                Ok(()) => self.activate(key),
                 // There may be too many in all pollers of this user (epoll(7), max_user_watches).
                 Err(error) => {
                     tracing::warn!(%error, "a host could not be let in");
@@ -335,7 +336,7 @@ impl Worker {
 }
 
 /// Something of the connection is due before a sleep would be worth it.
-fn is_soon(peer: &Peer, clock: &Clock) -> bool {
+fn is_due_soon(peer: &Peer, clock: &Clock) -> bool {
     let soon = clock.now().saturating_add(SLEEP_MIN.as_nanos() as u64);
     peer.next_event().is_some_and(|at| at < soon)
 }
@@ -344,13 +345,13 @@ fn is_soon(peer: &Peer, clock: &Clock) -> bool {
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
-    use super::super::peer::door_for_tests;
+    use super::super::peer::port_for_tests;
     use super::*;
 
-    fn connected(listener: &TcpListener) -> (TcpStream, Arrival) {
+    fn connected(listener: &TcpListener) -> (TcpStream, Accepted) {
         let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
         let (socket, address) = listener.accept().expect("a peer");
-        (client, Arrival { socket, address, door: door_for_tests(None) })
+        (client, Accepted { socket, address, port: port_for_tests(None) })
     }
 
     #[test]
@@ -358,30 +359,30 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mailbox = Arc::new(Mailbox::new().expect("a mailbox"));
         let mut worker = Worker::new(Arc::clone(&mailbox), None).expect("a worker");
-        let (mut lost, arrival) = connected(&listener);
+        let (mut lost, accepted) = connected(&listener);
         // It is there already, so that it cannot be added.
-        worker.poller.add(&arrival.socket, 7, Interest::INPUT).expect("added");
-        mailbox.put(arrival);
-        let (_kept, arrival) = connected(&listener);
-        mailbox.put(arrival);
-        worker.welcome();
+        worker.poller.add(&accepted.socket, 7, Interest::INPUT).expect("added");
+        mailbox.put(accepted);
+        let (_kept, accepted) = connected(&listener);
+        mailbox.put(accepted);
+        worker.admit();
         assert_eq!(mailbox.count(), 1);
         assert_eq!(worker.peers.iter().flatten().count(), 1);
         assert_eq!(std::io::Read::read(&mut lost, &mut [0]).expect("the end"), 0, "it is closed");
 
-        assert_eq!(worker.hot.len(), 1, "who is gone is not looked at");
-        let place = worker.hot[0];
+        assert_eq!(worker.active.len(), 1, "who is gone is not looked at");
+        let place = worker.active[0];
         worker.close(place);
-        assert!(worker.hot.is_empty());
+        assert!(worker.active.is_empty());
 
         // One that was never added cannot be changed.
-        let (_other, arrival) = connected(&listener);
+        let (_other, accepted) = connected(&listener);
         mailbox.count.fetch_add(1, Ordering::Relaxed);
-        let mut peer = Peer::new(arrival, mailbox.wake.clone(), 0).expect("a peer");
+        let mut peer = Peer::new(accepted, mailbox.wake.clone(), 0).expect("a peer");
         peer.interest = Interest { input: false, output: true };
         worker.peers.push(Some(peer));
         let key = worker.peers.len() - 1;
-        worker.settle(key);
+        worker.update_interest(key);
         assert!(worker.peers[key].is_none());
         assert_eq!(mailbox.count(), 0);
     }
