@@ -8,7 +8,7 @@ use unvme_spec::identify::text::Text;
 use unvme_spec::{Nsid, identify};
 
 use crate::block::Block;
-use crate::fabrics::Kept;
+use crate::fabrics::KeepAlive;
 use crate::kv::Kv;
 use crate::share::Held;
 use crate::share::place::DrivePlace;
@@ -92,7 +92,7 @@ pub struct Device {
     identity: Identity,
     controller: Controller,
     /// Told when the controller has been closed.
-    _kept: Option<Kept>,
+    _kept: Option<KeepAlive>,
     /// Last: whoever gets the lock in it opens the drive, which has one user at a time.
     place: Option<DrivePlace>,
 }
@@ -115,7 +115,7 @@ impl Device {
     ) -> Result<Self> {
         let data = controller.identify_controller().map_err(|e| Error::driver(name.as_str(), e))?;
         let identity = Identity::from(&data);
-        let kept = Kept::start(&name, &controller);
+        let kept = KeepAlive::start(&name, &controller);
         Ok(Self { held: None, name, transport, origin, identity, controller, _kept: kept, place: None })
     }
 

@@ -10,7 +10,7 @@ use crate::device::{Device, Origin, Transport};
 use crate::drive;
 use crate::registry::Slot;
 use crate::share::Offer;
-use crate::share::attach::{Holder, Patience, attach, is_lost};
+use crate::share::attach::{Holder, Retries, attach, is_lost};
 use crate::share::place::{DrivePlace, Held as Place};
 use crate::{DeviceName, Error, PciAddress, Registry, Result, fabrics};
 
@@ -55,13 +55,13 @@ fn unplugged(name: &str, options: &OpenOptions) -> Option<Error> {
 }
 
 fn open_as_it_is(name: &str, options: &OpenOptions) -> Result<Device> {
-    let patience = Patience::new();
+    let retries = Retries::new();
     loop {
-        let Found { open, transport, origin, offer } = connect(name, options, &patience)?;
+        let Found { open, transport, origin, offer } = connect(name, options, &retries)?;
         let is_attached = transport == Transport::VfioUser && offer.is_none();
         let controller = match open(options.controller.clone()) {
             // Its holder has just closed it: this process may be the next.
-            Err(e) if is_attached && is_lost(&e) && patience.wait() => continue,
+            Err(e) if is_attached && is_lost(&e) && retries.wait() => continue,
             opened => opened.map_err(|e| Error::driver(format!("open {name}"), e))?,
         };
         let device = Device::new(canonical(name), transport, origin, controller)?;
@@ -110,7 +110,7 @@ fn canonical(name: &str) -> String {
     name.parse::<PciAddress>().map_or_else(|_| name.to_owned(), |address| address.to_string())
 }
 
-fn connect(name: &str, options: &OpenOptions, patience: &Patience) -> Result<Found> {
+fn connect(name: &str, options: &OpenOptions, retries: &Retries) -> Result<Found> {
     match DeviceName::parse(name)? {
         Some(DeviceName::VfioUser(path)) => {
             let client = Client::connect(&path)
@@ -126,9 +126,9 @@ fn connect(name: &str, options: &OpenOptions, patience: &Patience) -> Result<Fou
         Some(DeviceName::Address(address)) => {
             let registry = options.registry()?;
             if let Some(slot) = registry.find(address) {
-                return connect_slot(&slot, patience);
+                return connect_slot(&slot, retries);
             }
-            connect_drive(address, patience)?.ok_or_else(|| registry.not_found(name))
+            connect_drive(address, retries)?.ok_or_else(|| registry.not_found(name))
         }
         Some(DeviceName::Kernel(path)) => Ok(Found {
             open: Box::new(move |options| Controller::open_kernel(&path, options)),
@@ -150,7 +150,7 @@ fn connect(name: &str, options: &OpenOptions, patience: &Patience) -> Result<Fou
 }
 
 #[cfg(feature = "local")]
-fn connect_slot(slot: &Slot, patience: &Patience) -> Result<Found> {
+fn connect_slot(slot: &Slot, retries: &Retries) -> Result<Found> {
     use crate::local::{Opened, slot as open_slot};
     loop {
         let pid = match open_slot(slot)? {
@@ -162,31 +162,31 @@ fn connect_slot(slot: &Slot, patience: &Patience) -> Result<Found> {
             }
             Opened::Busy(pid) => pid,
         };
-        if let Some(client) = attach_slot(slot, pid, patience)? {
+        if let Some(client) = attach_slot(slot, pid, retries)? {
             return Ok(Found::new(client, Transport::VfioUser, Origin::Virtual));
         }
     }
 }
 
 #[cfg(not(feature = "local"))]
-fn connect_slot(slot: &Slot, patience: &Patience) -> Result<Found> {
+fn connect_slot(slot: &Slot, retries: &Retries) -> Result<Found> {
     loop {
         let Some(pid) = slot.holder()? else {
             return Err(without_local(&slot.address.to_string()));
         };
-        if let Some(client) = attach_slot(slot, pid, patience)? {
+        if let Some(client) = attach_slot(slot, pid, retries)? {
             return Ok(Found::new(client, Transport::VfioUser, Origin::Virtual));
         }
     }
 }
 
-fn attach_slot(slot: &Slot, pid: Option<u32>, patience: &Patience) -> Result<Option<Arc<dyn Function>>> {
+fn attach_slot(slot: &Slot, pid: Option<u32>, retries: &Retries) -> Result<Option<Arc<dyn Function>>> {
     let (name, lock, socket) = (slot.address.to_string(), slot.lock_path(), slot.socket_path());
-    attach(&Holder { name: &name, pid, lock: &lock, socket: &socket }, patience)
+    attach(&Holder { name: &name, pid, lock: &lock, socket: &socket }, retries)
 }
 
 /// The drive at an address, here or through the process that holds it; `None` when the bus has none there.
-fn connect_drive(address: PciAddress, patience: &Patience) -> Result<Option<Found>> {
+fn connect_drive(address: PciAddress, retries: &Retries) -> Result<Option<Found>> {
     loop {
         if !drive::is_taken_over(address)? {
             // Nobody holds it then: what there is to say does not depend on others.
@@ -204,7 +204,7 @@ fn connect_drive(address: PciAddress, patience: &Patience) -> Result<Option<Foun
             Place::Busy { pid, lock, socket } => (pid, lock, socket),
         };
         let name = address.to_string();
-        if let Some(client) = attach(&Holder { name: &name, pid, lock: &lock, socket: &socket }, patience)? {
+        if let Some(client) = attach(&Holder { name: &name, pid, lock: &lock, socket: &socket }, retries)? {
             return Ok(Some(Found::new(client, Transport::VfioUser, Origin::Unknown)));
         }
     }

@@ -106,7 +106,7 @@ impl Values {
             }
             Content::Random { salt } => {
                 out.resize(bytes, 0);
-                random(scatter(salt ^ scatter(id)), out);
+                fill_series(scatter(salt ^ scatter(id)), out);
             }
         }
     }
@@ -237,7 +237,7 @@ pub(crate) fn checksum(value: &[u8]) -> u64 {
 }
 
 /// Fills `out` with numbers of a series that `state` begins.
-fn random(mut state: u64, out: &mut [u8]) {
+fn fill_series(mut state: u64, out: &mut [u8]) {
     state |= 1;
     for chunk in out.chunks_mut(8) {
         state ^= state << 13;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `endpoint` | [`Endpoint`]: a host and a port |
 //! | `identity` | [`host_identity`]: the name that this machine has for targets |
-//! | `keep` | keeping controllers alive, and getting lost connections back |
+//! | `keep_alive` | keeping controllers alive, and getting lost connections back |
 //! | `keys` | [`Keys`]: in-band authentication and TLS |
 //! | `targets` | [`KnownTargets`]: `fabrics.json`, addresses and keys of targets |
 //! | `connect` | what a name and these files say about a connection |
@@ -19,7 +19,7 @@ mod connect;
 mod discover;
 mod endpoint;
 mod identity;
-mod keep;
+mod keep_alive;
 mod keys;
 mod private;
 mod targets;
@@ -37,5 +37,5 @@ pub use unvme_fabric::{Hash, Psk, Secret};
 pub(crate) use connect::target_of;
 #[cfg(feature = "local")]
 pub(crate) use endpoint::is_loopback;
-pub(crate) use keep::Kept;
+pub(crate) use keep_alive::KeepAlive;
 pub(crate) use keys::looks_like_key;

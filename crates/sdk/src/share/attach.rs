@@ -14,22 +14,22 @@ use crate::registry::{Note, note};
 use crate::{Error, Result};
 
 /// How long a holder that is about to share its device, or about to give it back, is waited for.
-const PATIENCE: Duration = Duration::from_secs(3);
+const RETRY_FOR: Duration = Duration::from_secs(3);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// How long an attempt to open a device may still be repeated.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience(Instant);
+pub(crate) struct Retries(Instant);
 
-impl Patience {
+impl Retries {
     pub(crate) fn new() -> Self {
         Self(Instant::now())
     }
 
     /// Waits a moment; false when it is time to give up.
     pub(crate) fn wait(&self) -> bool {
-        let left = self.0.elapsed() < PATIENCE;
+        let left = self.0.elapsed() < RETRY_FOR;
         if left {
             thread::sleep(PAUSE);
         }
@@ -54,7 +54,7 @@ pub(crate) struct Holder<'a> {
 ///
 /// # Errors
 /// [`Error::InUse`] when the holder does not share the device, or not with one more.
-pub(crate) fn attach(holder: &Holder<'_>, patience: &Patience) -> Result<Option<Arc<dyn Function>>> {
+pub(crate) fn attach(holder: &Holder<'_>, retries: &Retries) -> Result<Option<Arc<dyn Function>>> {
     let in_use = |reason: String| Error::InUse { name: holder.name.to_owned(), pid: holder.pid, reason };
     let left = note(holder.lock);
     // One that only serves a device (`unvme serve`) leaves no note: it does not use it itself.
@@ -80,7 +80,7 @@ pub(crate) fn attach(holder: &Holder<'_>, patience: &Patience) -> Result<Option<
         }
         reason
     };
-    if patience.wait() { Ok(None) } else { Err(in_use(why)) }
+    if retries.wait() { Ok(None) } else { Err(in_use(why)) }
 }
 
 /// True for what a holder that comes or goes looks like.

@@ -10,9 +10,9 @@ const SLEEP_MAX: Duration = Duration::from_secs(10);
 
 /// The thread. It ends once nobody has the controller open: who has made a [`crate::Block`] of the device may outlive it.
 #[derive(Debug)]
-pub(crate) struct Kept(JoinHandle<()>);
+pub(crate) struct KeepAlive(JoinHandle<()>);
 
-impl Kept {
+impl KeepAlive {
     /// Keeps the controller alive, if it is one that needs that.
     pub(crate) fn start(name: &str, controller: &Controller) -> Option<Self> {
         let keeper = controller.keeper()?;
@@ -27,7 +27,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for KeepAlive {
     fn drop(&mut self) {
         self.0.thread().unpark();
     }
