@@ -28,15 +28,7 @@ impl Ssd {
         // Somebody else at work on this queue (its creation, a reset, another poller) is no reason to wait.
         let Ok(mut guard) = cell.try_lock() else { return 0 };
         let Some(sq) = guard.as_mut() else { return 0 };
-        let waiting = match sq.rung(&self.queues.doorbells) {
-            Rung::Entries(waiting) => waiting,
-            Rung::Invalid { first_time } => {
-                if first_time {
-                    self.doorbell_error(BadDoorbell::Value);
-                }
-                0
-            }
-        };
+        let waiting = self.entries(sq.rung(&self.queues.doorbells));
         // Nothing to pop: only events that wait for an Asynchronous Event Request, or what is held back for its time, are
         // worth the locks below.
         let is_held_back = sq.is_held_back || (qid == 0 && self.events.is_ready());
@@ -56,15 +48,7 @@ impl Ssd {
         if sq.ops.is_on() || self.faults.is_armed() {
             sq.begin_turn(clock);
         }
-        let room = match cq.room(&self.queues.doorbells) {
-            Rung::Entries(room) => room,
-            Rung::Invalid { first_time } => {
-                if first_time {
-                    self.doorbell_error(BadDoorbell::Value);
-                }
-                0
-            }
-        };
+        let room = self.entries(cq.room(&self.queues.doorbells));
         let turn = waiting.min(room).min(TURN_MAX).min(self.hot.arbitration_burst());
         let served = if qid == 0 {
             // Admin commands lock other queues and may reset the device: they are executed without holding this
@@ -92,6 +76,20 @@ impl Ssd {
             served
         };
         (served + posted) as usize
+    }
+
+    /// What a doorbell says; nothing when its value is beyond the queue, which is reported once.
+    #[inline]
+    fn entries(&self, rung: Rung) -> u32 {
+        match rung {
+            Rung::Entries(entries) => entries,
+            Rung::Invalid { first_time } => {
+                if first_time {
+                    self.doorbell_error(BadDoorbell::Value);
+                }
+                0
+            }
+        }
     }
 
     /// Nothing waits in a queue: stores get on with their work. Returns 1 when there is more of it.

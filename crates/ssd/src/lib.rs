@@ -6,24 +6,24 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | `ssd`, `pci` | the function: configuration space, registers, reset |
-//! | `subsystem` | what several controllers of a device share, and which there are |
-//! | `removal` | the end of a device, asked for or not |
-//! | `queue`, `engine` | rings and doorbells to commands, commands to completions |
-//! | `association` | a host that is reached over a network: what its connections have to know of one another |
-//! | [`fabrics`] | the device over a network, without the network |
-//! | `dptr` | walking PRP lists and SGLs |
-//! | `nvm` | the NVM command set |
-//! | `admin` | the admin command set |
+//! | `limits`, `config`, `controllers`, `association` | how much there is of each; what a device is to be; which controllers it has, and whose they are |
+//! | `store`, `flash`, `media` | [`Store`]: memory, a file, tags of pages, nothing at all; data out of place below the layer of [`unvme_flash`]; either by what commands name |
+//! | `kv` | the log-structured store behind pairs |
 //! | `fault` | faults by script: rules that say which commands fail, and how |
 //! | `fdp` | Flexible Data Placement: who places what where, and what becomes of it |
-//! | `flash` | data out of place, below [`unvme_flash`]: records, checkpoints, recovery, power cuts |
-//! | [`tcp`] | NVMe/TCP: PDUs to commands and back, without a socket |
-//! | `due`, `held` | completions that wait for their time |
-//! | `kv` | the Key Value command sets, and the log-structured store behind them |
+//! | `features`, `events`, `error_log`, `firmware`, `smart`, `identity` | what else a controller and its subsystem keep |
 //! | `namespace` | logical blocks or pairs, and where on the media they are |
-//! | `media` | where on the store, or on flash, what commands name is |
-//! | `store` | [`Store`]: memory, a file, tags of pages, nothing at all |
+//! | `saved` | what of all that survives the process |
+//! | `queue`, `held`, `interrupts`, `dptr` | rings and doorbells; completions that wait for their time; walking PRP lists and SGLs |
+//! | `ssd`, `pci` | the function: configuration space, registers, reset |
+//! | `subsystem` | what several controllers of a device share, and which there are |
+//! | `engine` | queues to commands, commands to completions |
+//! | `admin`, `nvm`, `pairs` | the command sets: admin, NVM, Key Value |
+//! | `placement`, `inject`, `due`, `removal` | placement looked after, faults injected, when a command is answered, the end of a device |
+//! | [`fabrics`] | the device over a network, without the network |
+//! | [`tcp`] | NVMe/TCP: PDUs to commands and back, without a socket |
+//!
+//! A module needs none that is above it: `cargo xtask floors` has their order.
 //!
 //! What it does not implement: metadata and protection information, Copy, Zoned Namespaces, streams, reservations,
 //! sanitize, security commands, device self-test, telemetry and the persistent event log, keep alive at a bus, shadow doorbells,
