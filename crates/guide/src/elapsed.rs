@@ -58,8 +58,8 @@ pub struct Elapsed<'a> {
 }
 
 impl<'a> Elapsed<'a> {
-    /// Something that began at `start`, ends now, and is no operation. Operations that took no time at all on this clock took
-    /// less than a microsecond.
+    /// Something that began at `start`, ends now, and is no operation. Operations that took no time at all on
+    /// this clock took less than a microsecond.
     pub fn since(what: &'a str, start: TimeOfDay) -> Self {
         Self { what, start, end: TimeOfDay::now(), count: 0, least_us: 1, value_bytes: 0, stat: None }
     }

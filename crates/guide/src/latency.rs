@@ -1,11 +1,12 @@
 //! The buckets in which the guide's statistic counts latencies, and the block in which it tells them.
 //!
-//! A bucket is 1 us wide up to 100 us, 2 us up to 200, 5 us up to 500 and 10 us up to 1000; then the last three widths
-//! come again ten, a hundred and a thousand times as wide. The last bucket ends at two seconds and takes everything that
-//! is longer, so that its percentiles are at most that; the extremes and the mean are exact.
+//! A bucket is 1 us wide up to 100 us, 2 us up to 200, 5 us up to 500 and 10 us up to 1000; then the last
+//! three widths come again ten, a hundred and a thousand times as wide. The last bucket ends at two seconds
+//! and takes everything that is longer, so that its percentiles are at most that; the extremes and the mean
+//! are exact.
 //!
-//! Buckets and extremes are whole microseconds; the mean of a [`LatencyStat`] is that of the whole times, or it would say that
-//! what takes less than a microsecond takes nothing.
+//! Buckets and extremes are whole microseconds; the mean of a [`LatencyStat`] is that of the whole times, or
+//! it would say that what takes less than a microsecond takes nothing.
 
 use std::fmt;
 use std::time::Duration;
@@ -86,8 +87,8 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The latency in microseconds within which `percent` of the operations stayed, `counts` of them in each bucket: the end of a
-    /// bucket, or the longest latency where that is shorter.
+    /// The latency in microseconds within which `percent` of the operations stayed, `counts` of them in each
+    /// bucket: the end of a bucket, or the longest latency where that is shorter.
     pub fn percentile(&self, percent: f64, counts: impl Iterator<Item = u64>) -> u64 {
         let wanted = (self.samples as f64 * percent / 100.0).ceil().max(1.0) as u64;
         let mut counted = 0;
@@ -100,8 +101,8 @@ impl Extent {
         self.max
     }
 
-    /// The block that the original prints, with `gap` in front of each percentile: nothing for less than two samples, which
-    /// have no distribution.
+    /// The block that the original prints, with `gap` in front of each percentile: nothing for less than two
+    /// samples, which have no distribution.
     ///
     /// # Errors
     /// Those of `out`.
@@ -185,8 +186,8 @@ impl LatencyStat {
         self.sum_ns as f64 / 1e3 / self.samples.max(1) as f64
     }
 
-    /// The latency in microseconds within which `percent` of the operations stayed: the end of a bucket, or the longest latency where
-    /// that is shorter.
+    /// The latency in microseconds within which `percent` of the operations stayed: the end of a bucket, or
+    /// the longest latency where that is shorter.
     pub fn percentile(&self, percent: f64) -> u64 {
         self.extent().percentile(percent, self.counts.iter().copied())
     }

@@ -9,13 +9,14 @@
 //! | [`session`] | [`session::Session`]: devices that any thread calls, completion threads, handlers |
 //! | [`cache`] | [`ReadCache`]: complete values of some devices |
 //! | [`slab`] | [`Slab`]: a device's buffers, within a budget |
-//! | [`latency`], [`elapsed`] | [`latency::LatencyStat`]: how long operations took; [`elapsed::Elapsed`]: the blocks that tell it |
+//! | [`latency`] | [`latency::LatencyStat`]: how long operations took |
+//! | [`elapsed`] | [`elapsed::Elapsed`]: the blocks that tell it |
 //! | [`radix`] | [`RadixTree`]: an ordered map from byte strings |
 //!
 //! Opening answers with [`unvme::Error`], an operation with [`session::OpError`].
 //!
-//! What it does not implement: values of more than 2 MiB, vectored buffers, several processes that share one device without a
-//! server, a cache of a device that others change.
+//! What it does not implement: values of more than 2 MiB, vectored buffers, several processes that share one
+//! device without a server, a cache of a device that others change.
 #![forbid(unsafe_code)]
 
 pub mod cache;

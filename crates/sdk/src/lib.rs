@@ -39,8 +39,9 @@
 //!
 //! Errors are one enum, [`Error`]; a status that a device answered is always whole.
 //!
-//! What it does not implement: fabrics other than TCP; on a key-value device, storing values of more bytes than one command moves,
-//! and without Samsung's vendor commands also keys of more than 16 bytes, parts of values, appending and compression.
+//! What it does not implement: fabrics other than TCP; on a key-value device, storing values of more bytes
+//! than one command moves, and without Samsung's vendor commands also keys of more than 16 bytes, parts of
+//! values, appending and compression.
 #![forbid(unsafe_code)]
 
 mod block;

@@ -34,7 +34,8 @@ pub enum DeviceName {
 }
 
 impl DeviceName {
-    /// Understands a name; `None` when the text has no form of a device name at all, so that the caller can list what is there.
+    /// Understands a name; `None` when the text has no form of a device name at all, so that the caller can
+    /// list what is there.
     ///
     /// # Errors
     /// [`Error::Name`] saying what was expected.

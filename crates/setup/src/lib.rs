@@ -1,9 +1,9 @@
 //! Setting up the machine's drives for user space, and giving them back.
 //!
-//! A drive belongs to one driver of the kernel at a time: `nvme`, which makes block devices of it, or `vfio-pci` or
-//! `uio_pci_generic`, which hand it to a process. Changing that takes the drive away from whoever uses it, so most of what is
-//! here looks for who does. The planning functions decide, and a [`Plan`] is data: it can be shown
-//! ([`Step::commands`]) or done ([`Plan::execute`]).
+//! A drive belongs to one driver of the kernel at a time: `nvme`, which makes block devices of it, or
+//! `vfio-pci` or `uio_pci_generic`, which hand it to a process. Changing that takes the drive away from
+//! whoever uses it, so most of what is here looks for who does. The planning functions decide, and a [`Plan`]
+//! is data: it can be shown ([`Step::commands`]) or done ([`Plan::execute`]).
 //!
 //! | file | concept |
 //! |---|---|

@@ -184,7 +184,8 @@ impl Document {
         })
     }
 
-    /// Ends a program: writes the report, shows `shown` when the result is to be JSON, and fails as the test did.
+    /// Ends a program: writes the report, shows `shown` when the result is to be JSON, and fails as the test
+    /// did.
     pub(crate) fn finish(&self, report: Option<&Path>, form: Format, shown: &impl Serialize) -> Result<()> {
         // The report first, as the reader of the output may go away.
         let saved = self.save_report(report);
@@ -325,7 +326,8 @@ fn point(phase: &Phase, numbered: bool) -> Result<Point> {
     })
 }
 
-/// The sum of all threads, by the clock: they do a number of operations, so that one may end long before another.
+/// The sum of all threads, by the clock: they do a number of operations, so that one may end long before
+/// another.
 fn total(rows: &[Row], phase: &Phase, record: &Record) -> Row {
     let seconds = phase.elapsed().max(Duration::from_micros(1)).as_secs_f64();
     Row {

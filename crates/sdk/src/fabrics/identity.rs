@@ -58,8 +58,9 @@ impl fmt::Display for Uuid {
     }
 }
 
-/// Who this machine is to targets: what `/etc/nvme/hostnqn` and `/etc/nvme/hostid` say, so that they see one host whoever of it
-/// comes; where those are not, an identity that is made once and kept in the folder of the virtual devices.
+/// Who this machine is to targets: what `/etc/nvme/hostnqn` and `/etc/nvme/hostid` say, so that they see one
+/// host whoever of it comes; where those are not, an identity that is made once and kept in the folder of the
+/// virtual devices.
 ///
 /// # Errors
 /// [`Error::Argument`] for a file that holds something else; [`Error::Io`].
