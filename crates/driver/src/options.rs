@@ -13,7 +13,7 @@ pub const DEPTH_MAX: u16 = 4095;
 /// Options of a controller.
 #[derive(Clone, Debug)]
 pub struct ControllerOptions {
-    /// I/O queue pairs to ask the controller for; it may grant fewer ([`Controller::queues_max`]).
+    /// I/O queue pairs to ask the controller for; it may grant fewer ([`crate::Controller::queues_max`]).
     pub io_queues: u16,
     /// How long an admin command may take before the controller is reset.
     pub admin_timeout: Duration,
@@ -52,7 +52,7 @@ impl ControllerOptions {
     }
 }
 
-/// How a queue's owner learns of completions in [`Queue::wait`].
+/// How a queue's owner learns of completions in [`crate::Queue::wait`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompletionMode {
     /// Look at the ring until something is there. Needs no interrupt vector.

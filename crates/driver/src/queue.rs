@@ -55,8 +55,8 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::submit`]; [`Error::InvalidArgument`] also for a buffer that is missing, and for a key of
-    /// more than 16 bytes on a queue without [`QueueOptions::long_keys`]; [`Error::Exhausted`] when no memory
-    /// is left to describe a transfer beyond 2 MiB.
+    /// more than 16 bytes on a queue without [`crate::QueueOptions::long_keys`]; [`Error::Exhausted`] when no
+    /// memory is left to describe a transfer beyond 2 MiB.
     #[inline(always)]
     pub fn submit_kv(
         &mut self,
