@@ -1,10 +1,11 @@
 //! What is done with a pair, on a key-value device and on a block device.
 
-use sdk::DmaBuf;
-use sdk::Status;
+use std::slice;
+
+use sdk::{BlockRange, Lba, Status};
 use unvme_guide::config::SsdType;
 use unvme_guide::session::{
-    IterateType, Key, OpError, Prefix, QueueChoice, QueueKind, Returned, StoreOptions,
+    Data, IterateType, KvKey, KvVerdict, Op, OpError, Outcome, Prefix, QueueChoice, QueueKind, StoreOptions,
 };
 
 use crate::abi::KvIterateHandleInfo;
@@ -57,63 +58,8 @@ fn narrow(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-fn blocks(open: &Open, pair: &Pair<'_>, verb: Verb) -> Result<(u64, u32)> {
-    pair.blocks(verb, open.member().sector_bytes(), open.member().sectors())
-}
-
 fn is_kv(open: &Open) -> bool {
     open.member().ssd_type() == SsdType::Kv
-}
-
-/// The buffer that a pair's value is, when the device can use it as it is.
-#[inline]
-fn lend(open: &Open, pair: &Pair<'_>) -> Option<DmaBuf> {
-    if pair.offset() != 0 {
-        return None;
-    }
-    memory::lend(open, pair.value_address(), pair.length() as usize)
-}
-
-/// Puts a lent buffer back.
-fn back<T>(answer: std::result::Result<(T, DmaBuf), Returned>) -> Result<T> {
-    match answer {
-        Ok((value, buf)) => {
-            memory::give_back(buf);
-            Ok(value)
-        }
-        Err(returned) => Err(refused(returned)),
-    }
-}
-
-/// Puts the buffer of an operation back that was not done.
-fn refused(returned: Returned) -> Failure {
-    if let Some(buf) = returned.buf {
-        memory::give_back(buf);
-    }
-    Failure::from(returned.error)
-}
-
-/// Stores a pair, or writes blocks.
-pub(crate) fn store(open: &Open, queue: QueueChoice, pair: &mut Pair<'_>) -> Result<()> {
-    if !is_kv(open) {
-        let (lba, count) = blocks(open, pair, Verb::Store)?;
-        open.require_queue(QueueKind::Sync)?;
-        return match lend(open, pair) {
-            Some(buf) => back(open.member().write_from(queue, lba, count, buf).map(|buf| ((), buf))),
-            None => Ok(open.member().write(queue, lba, pair.value(pair.offset()))?),
-        };
-    }
-    let key = pair.key(Verb::Store)?;
-    let options = store_options(pair.option())?;
-    no_offset(pair)?;
-    open.require_queue(QueueKind::Sync)?;
-    let bytes = pair.length() as usize;
-    match lend(open, pair) {
-        Some(buf) => back(open.member().store_from(queue, key, buf, bytes, options).map(|buf| ((), buf)))?,
-        None => open.member().store(queue, key, pair.value(0), options)?,
-    }
-    pair.answer_actual(pair.length());
-    Ok(())
 }
 
 /// A value is stored whole.
@@ -124,13 +70,91 @@ fn no_offset(pair: &Pair<'_>) -> Result<()> {
     Err(Failure::new(Code::INVALID_VALUE_OFFSET, "value.offset of a store is 0"))
 }
 
+/// What is to be done with a pair, on a queue of this kind, when everything about the pair is as it must be. `range` is
+/// where blocks that are given back are listed.
+#[inline]
+fn parse<'a>(
+    open: &Open,
+    pair: &Pair<'a>,
+    verb: Verb,
+    kind: QueueKind,
+    range: &'a mut Option<BlockRange>,
+) -> Result<Op<'a>> {
+    let bytes = pair.length() as usize;
+    let op = if is_kv(open) {
+        let key = pair.key(verb)?;
+        match verb {
+            Verb::Store => {
+                let options = store_options(pair.option())?;
+                no_offset(pair)?;
+                Op::Store { key, bytes, options }
+            }
+            Verb::Append => {
+                no_offset(pair)?;
+                Op::Append { key, bytes }
+            }
+            Verb::Retrieve => {
+                retrieve_option(pair.option())?;
+                Op::Retrieve { key, offset: pair.offset(), bytes }
+            }
+            Verb::Delete => Op::Delete { key, must_exist: delete_option(pair.option())? },
+            Verb::Exist => Op::Exist(key),
+        }
+    } else {
+        if matches!(verb, Verb::Append | Verb::Exist) {
+            open.require(SsdType::Kv)?;
+        }
+        let (lba, count) = pair.blocks(verb, open.member().sector_bytes(), open.member().sectors())?;
+        match verb {
+            Verb::Store => Op::write(lba, count),
+            Verb::Retrieve => Op::read(lba, count),
+            _ => Op::Deallocate(slice::from_ref(range.insert(BlockRange::new(Lba(lba), count)))),
+        }
+    };
+    open.require_queue(kind)?;
+    Ok(op)
+}
+
+/// Where in the program's buffer the data begins: what a key-value device calls an offset is one in the value on it.
+fn skip(open: &Open, pair: &Pair<'_>) -> u32 {
+    if is_kv(open) { 0 } else { pair.offset() }
+}
+
+/// The buffer that a pair's value is, when the device can use it as it is.
+#[inline]
+fn lend<'a>(open: &Open, pair: &Pair<'_>) -> Option<Data<'a>> {
+    if pair.offset() != 0 {
+        return None;
+    }
+    memory::lend(open, pair.value_address(), pair.length() as usize).map(Data::Lent)
+}
+
+/// Puts a lent buffer back.
+fn back(mut outcome: Outcome) -> Outcome {
+    if let Some(buf) = outcome.data.take() {
+        memory::give_back(buf);
+    }
+    outcome
+}
+
+/// Stores a pair, or writes blocks.
+pub(crate) fn store(open: &Open, queue: QueueChoice, pair: &mut Pair<'_>) -> Result<()> {
+    let mut range = None;
+    let op = parse(open, pair, Verb::Store, QueueKind::Sync, &mut range)?;
+    let data = lend(open, pair).unwrap_or_else(|| Data::Out(pair.value(skip(open, pair))));
+    back(open.member().call(queue, op, data)?);
+    if is_kv(open) {
+        pair.answer_actual(pair.length());
+    }
+    Ok(())
+}
+
 /// Appends to a value.
 pub(crate) fn append(open: &Open, queue: QueueChoice, pair: &mut Pair<'_>) -> Result<()> {
-    open.require(SsdType::Kv)?;
-    let key = pair.key(Verb::Append)?;
-    no_offset(pair)?;
-    open.require_queue(QueueKind::Sync)?;
-    Ok(open.member().append(queue, key, pair.value(0))?)
+    let mut range = None;
+    let op = parse(open, pair, Verb::Append, QueueKind::Sync, &mut range)?;
+    open.member().call(queue, op, Data::Out(pair.value(0)))?;
+    Ok(())
 }
 
 /// Retrieves a value, or reads blocks. On failure both lengths are 0.
@@ -144,48 +168,39 @@ pub(crate) fn retrieve(open: &Open, queue: QueueChoice, pair: &mut Pair<'_>) -> 
 }
 
 fn try_retrieve(open: &Open, queue: QueueChoice, pair: &mut Pair<'_>) -> Result<(u32, u32)> {
-    if !is_kv(open) {
-        let (lba, count) = blocks(open, pair, Verb::Retrieve)?;
-        open.require_queue(QueueKind::Sync)?;
-        match lend(open, pair) {
-            Some(buf) => back(open.member().read_into(queue, lba, count, buf).map(|buf| ((), buf)))?,
-            None => open.member().read(queue, lba, pair.buffer(pair.offset()))?,
-        }
-        return Ok((pair.length(), pair.length()));
-    }
-    let key = pair.key(Verb::Retrieve)?;
-    retrieve_option(pair.option())?;
-    open.require_queue(QueueKind::Sync)?;
-    let (offset, bytes) = (pair.offset(), pair.length() as usize);
-    let retrieved = match lend(open, pair) {
-        Some(buf) => back(open.member().retrieve_into(queue, key, offset, buf, bytes))?,
-        None => open.member().retrieve(queue, key, offset, pair.buffer(0))?,
+    let mut range = None;
+    let op = parse(open, pair, Verb::Retrieve, QueueKind::Sync, &mut range)?;
+    let skip = skip(open, pair);
+    let data = match lend(open, pair) {
+        Some(lent) => lent,
+        None => Data::In(pair.buffer(skip)),
     };
-    Ok((retrieved.copied as u32, narrow(retrieved.value_bytes)))
+    let outcome = back(open.member().call(queue, op, data)?);
+    Ok(match op {
+        Op::Retrieve { .. } => (outcome.data_bytes as u32, narrow(outcome.value_bytes)),
+        _ => (pair.length(), pair.length()),
+    })
 }
 
 /// Deletes a pair, or gives blocks back.
 pub(crate) fn delete(open: &Open, queue: QueueChoice, pair: &Pair<'_>) -> Result<()> {
-    if !is_kv(open) {
-        let (lba, count) = blocks(open, pair, Verb::Delete)?;
-        open.require_queue(QueueKind::Sync)?;
-        return Ok(open.member().deallocate(queue, lba, count)?);
-    }
-    let key = pair.key(Verb::Delete)?;
-    let check = delete_option(pair.option())?;
-    open.require_queue(QueueKind::Sync)?;
-    Ok(open.member().delete(queue, key, check)?)
+    let mut range = None;
+    let op = parse(open, pair, Verb::Delete, QueueKind::Sync, &mut range)?;
+    open.member().call(queue, op, Data::None)?;
+    Ok(())
 }
 
 /// Whether there is such a pair.
 pub(crate) fn exist(open: &Open, queue: QueueChoice, pair: &Pair<'_>) -> Result<()> {
-    open.require(SsdType::Kv)?;
-    let key = pair.key(Verb::Exist)?;
-    open.require_queue(QueueKind::Sync)?;
-    if open.member().exist(queue, key)? {
-        return Ok(());
+    let mut range = None;
+    let op = parse(open, pair, Verb::Exist, QueueKind::Sync, &mut range)?;
+    match open.member().call(queue, op, Data::None) {
+        Ok(_) => Ok(()),
+        Err(e) if e.error.status().is_some_and(|status| KvVerdict::of(status) == KvVerdict::NotFound) => {
+            Err(not_found())
+        }
+        Err(e) => Err(e.into()),
     }
-    Err(not_found())
 }
 
 /// There is no pair of this key.
@@ -195,69 +210,32 @@ pub(crate) fn not_found() -> Failure {
 
 /// As [`store`], without waiting.
 pub(crate) fn store_async(open: &Open, queue: QueueChoice, pair: &Pair<'_>) -> Result<()> {
-    let token = Token::Store.of(pair.address());
-    if !is_kv(open) {
-        let (lba, count) = blocks(open, pair, Verb::Store)?;
-        open.require_queue(QueueKind::Async)?;
-        return match lend(open, pair) {
-            Some(buf) => open.member().write_from_async(queue, lba, count, buf, token).map_err(refused),
-            None => Ok(open.member().write_async(queue, lba, pair.value(pair.offset()), token)?),
-        };
-    }
-    let key = pair.key(Verb::Store)?;
-    let options = store_options(pair.option())?;
-    no_offset(pair)?;
-    open.require_queue(QueueKind::Async)?;
-    let bytes = pair.length() as usize;
-    match lend(open, pair) {
-        Some(buf) => open.member().store_from_async(queue, key, buf, bytes, options, token).map_err(refused),
-        None => Ok(open.member().store_async(queue, key, pair.value(0), options, token)?),
-    }
+    let mut range = None;
+    let op = parse(open, pair, Verb::Store, QueueKind::Async, &mut range)?;
+    let data = lend(open, pair).unwrap_or_else(|| Data::Out(pair.value(skip(open, pair))));
+    Ok(open.member().submit(queue, op, data, Token::Store.of(pair.address()))?)
 }
 
 /// As [`retrieve`], without waiting.
 pub(crate) fn retrieve_async(open: &Open, queue: QueueChoice, pair: &Pair<'_>) -> Result<()> {
-    let token = Token::Retrieve.of(pair.address());
-    if !is_kv(open) {
-        let (lba, count) = blocks(open, pair, Verb::Retrieve)?;
-        open.require_queue(QueueKind::Async)?;
-        return match lend(open, pair) {
-            Some(buf) => open.member().read_into_async(queue, lba, count, buf, token).map_err(refused),
-            None => Ok(open.member().read_async(queue, lba, count, token)?),
-        };
-    }
-    let key = pair.key(Verb::Retrieve)?;
-    retrieve_option(pair.option())?;
-    open.require_queue(QueueKind::Async)?;
-    let (offset, bytes) = (pair.offset(), pair.length() as usize);
-    match lend(open, pair) {
-        Some(buf) => {
-            open.member().retrieve_into_async(queue, key, offset, buf, bytes, token).map_err(refused)
-        }
-        None => Ok(open.member().retrieve_async(queue, key, offset, bytes, token)?),
-    }
+    let mut range = None;
+    let op = parse(open, pair, Verb::Retrieve, QueueKind::Async, &mut range)?;
+    let data = lend(open, pair).unwrap_or_default();
+    Ok(open.member().submit(queue, op, data, Token::Retrieve.of(pair.address()))?)
 }
 
 /// As [`delete`], without waiting.
 pub(crate) fn delete_async(open: &Open, queue: QueueChoice, pair: &Pair<'_>) -> Result<()> {
-    let token = Token::Delete.of(pair.address());
-    if !is_kv(open) {
-        let (lba, count) = blocks(open, pair, Verb::Delete)?;
-        open.require_queue(QueueKind::Async)?;
-        return Ok(open.member().deallocate_async(queue, lba, count, token)?);
-    }
-    let key = pair.key(Verb::Delete)?;
-    let check = delete_option(pair.option())?;
-    open.require_queue(QueueKind::Async)?;
-    Ok(open.member().delete_async(queue, key, check, token)?)
+    let mut range = None;
+    let op = parse(open, pair, Verb::Delete, QueueKind::Async, &mut range)?;
+    Ok(open.member().submit(queue, op, Data::None, Token::Delete.of(pair.address()))?)
 }
 
 /// As [`exist`], without waiting.
 pub(crate) fn exist_async(open: &Open, queue: QueueChoice, pair: &Pair<'_>) -> Result<()> {
-    open.require(SsdType::Kv)?;
-    let key = pair.key(Verb::Exist)?;
-    open.require_queue(QueueKind::Async)?;
-    Ok(open.member().exist_async(queue, key, Token::Exist.of(pair.address()))?)
+    let mut range = None;
+    let op = parse(open, pair, Verb::Exist, QueueKind::Async, &mut range)?;
+    Ok(open.member().submit(queue, op, Data::None, Token::Exist.of(pair.address()))?)
 }
 
 /// Opens an iterator.
@@ -345,12 +323,12 @@ pub(crate) fn iterate_info(open: &Open, info: &mut [KvIterateHandleInfo]) -> Res
 }
 
 /// The key of a call that passes it by itself.
-pub(crate) fn key(keyspace: u8, bytes: &[u8]) -> Result<Key<'_>> {
+pub(crate) fn key(keyspace: u8, bytes: &[u8]) -> Result<KvKey<'_>> {
     if keyspace > 1 {
         return Err(Failure::new(Code::INVALID_KEYSPACE_ID, "keyspace is neither 0 nor 1"));
     }
     if !(4..=255).contains(&bytes.len()) {
         return Err(Failure::new(Code::INVALID_KEY_SIZE, "a key has 4 to 255 bytes"));
     }
-    Ok(Key { keyspace, bytes })
+    Ok(KvKey { keyspace, bytes })
 }

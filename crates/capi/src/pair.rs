@@ -8,7 +8,7 @@
 use std::marker::PhantomData;
 
 use sdk::Status;
-use unvme_guide::session::{ITERATE_BYTES, Key};
+use unvme_guide::session::{ITERATE_BYTES, KvKey};
 
 use crate::abi::{Callback, KvIterate, KvPair};
 use crate::result::{Code, Failure, Result};
@@ -127,7 +127,7 @@ impl<'a> Pair<'a> {
     }
 
     /// The key of a key-value device, when everything about the pair is as it must be.
-    pub(crate) fn key(&self, verb: Verb) -> Result<Key<'a>> {
+    pub(crate) fn key(&self, verb: Verb) -> Result<KvKey<'a>> {
         self.check(verb)?;
         let length = self.fields.key.length;
         if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&length) {
@@ -143,7 +143,7 @@ impl<'a> Pair<'a> {
         }
         // SAFETY: the promise of `copy`: so many bytes are there, for 'a.
         let bytes = unsafe { std::slice::from_raw_parts(self.fields.key.key.cast::<u8>(), length.into()) };
-        Ok(Key { keyspace: self.fields.keyspace_id, bytes })
+        Ok(KvKey { keyspace: self.fields.keyspace_id, bytes })
     }
 
     /// The first block and the number of blocks on a block device, when everything about the pair is as it must be.

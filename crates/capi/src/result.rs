@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::ffi::CStr;
 
 use sdk::Status;
-use unvme_guide::session::OpError;
+use unvme_guide::session::{OpError, Returned};
+
+use crate::memory;
 
 /// A number of `enum kv_result`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +161,16 @@ impl From<OpError> for Failure {
             _ => Code::IO,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+impl From<Returned> for Failure {
+    /// Puts the buffer of an operation back that was not done.
+    fn from(returned: Returned) -> Self {
+        if let Some(buf) = returned.buf {
+            memory::give_back(buf);
+        }
+        Self::from(returned.error)
     }
 }
 

@@ -285,12 +285,13 @@ impl Namespace {
         Ok(Command::WriteUncorrectable(range).encode(self.nsid))
     }
 
-    /// Dataset Management, Deallocate: writes the ranges into `buf`, which goes with the command.
+    /// Dataset Management, Deallocate: writes the ranges into `buf`, which goes with the command, and returns how many
+    /// bytes of it the command transfers.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for no ranges, more than [`DSM_RANGES_MAX`] or than `buf` holds, or a range
-    /// that is not all there; the buffer is dropped then.
-    pub fn deallocate(&self, ranges: &[BlockRange], mut buf: DmaBuf) -> Result<(Sqe, Payload), Error> {
+    /// [`Error::InvalidArgument`] for no ranges, more than [`DSM_RANGES_MAX`] or than `buf` holds, or a range that is
+    /// not all there.
+    pub fn deallocate(&self, ranges: &[BlockRange], buf: &mut DmaBuf) -> Result<(Sqe, usize), Error> {
         let bytes = size_of_val(ranges) / size_of::<BlockRange>() * size_of::<DsmRange>();
         if ranges.is_empty() || ranges.len() > DSM_RANGES_MAX || bytes > buf.len() {
             return Err(Error::InvalidArgument(format!(
@@ -305,7 +306,7 @@ impl Namespace {
             buf.write(index * size_of::<DsmRange>(), entry.as_bytes());
         }
         let command = Command::DatasetManagement { ranges: ranges.len() as u32, deallocate: true, hints: 0 };
-        Ok((command.encode(self.nsid), Payload { buf, bytes }))
+        Ok((command.encode(self.nsid), bytes))
     }
 
     /// I/O Management Receive, Reclaim Unit Handle Status: fills `buf` with as many handles as fit, to be

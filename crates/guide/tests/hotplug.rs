@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use unvme::registry::{DeviceSpec, Plugged};
-use unvme::{OpenOptions, PciAddress, Registry, Size, StoreOptions};
+use unvme::{OpenOptions, PciAddress, Registry, Size};
 use unvme_guide::config::{DeviceConfig, SdkConfig, SsdType};
-use unvme_guide::session::{Finished, Key, OpError, QueueChoice, Session, SessionOptions};
+use unvme_guide::session::{Data, Finished, KvKey, Op, OpError, QueueChoice, Session, SessionOptions};
 
 const NAME: &str = "0000:01:00.0";
 /// Within this time every process has noticed.
@@ -46,26 +46,22 @@ fn a_session_gets_every_operation_back_closes_and_opens_again_after_the_replug()
         let (finished, failed) = (Arc::default(), Arc::default());
         let session = session(&registry, &finished, &failed);
         let device = &session.members()[0];
-        let key = Key { keyspace: 0, bytes: b"kept through it all" };
+        let key = KvKey::new(b"kept through it all");
         if round > 0 {
             let mut value = [0; 8];
-            device.retrieve(QueueChoice::Auto, key, 0, &mut value).unwrap();
+            device.call(QueueChoice::Auto, Op::retrieve(key, 8), Data::In(&mut value)).unwrap();
             assert_eq!(value, (round - 1).to_le_bytes());
         }
-        device.store(QueueChoice::Auto, key, &round.to_le_bytes(), StoreOptions::default()).unwrap();
+        device.call(QueueChoice::Auto, Op::store(key, 8), Data::Out(&round.to_le_bytes())).unwrap();
         let submitted = thread::scope(|scope| {
             let storing = scope.spawn(|| {
                 let mut token = 0u64;
                 loop {
                     let name = (token % 1000).to_be_bytes();
-                    let key = Key { keyspace: 0, bytes: &name };
-                    match device.store_async(
-                        QueueChoice::Auto,
-                        key,
-                        &[1; 512],
-                        StoreOptions::default(),
-                        token,
-                    ) {
+                    let key = KvKey::new(&name);
+                    let answer =
+                        device.submit(QueueChoice::Auto, Op::store(key, 512), Data::Out(&[1; 512]), token);
+                    match answer.map_err(OpError::from) {
                         Ok(()) => token += 1,
                         Err(OpError::Status(_) | OpError::Driver(_)) => return token,
                         Err(e) => panic!("{e}"),
@@ -79,8 +75,8 @@ fn a_session_gets_every_operation_back_closes_and_opens_again_after_the_replug()
             storing.join().unwrap()
         });
         let unplugged = Instant::now();
-        let refused = device.store(QueueChoice::Auto, key, &[0; 8], StoreOptions::default()).unwrap_err();
-        assert!(matches!(refused, OpError::Driver(_)), "{refused}");
+        let refused = device.call(QueueChoice::Auto, Op::store(key, 8), Data::Out(&[0; 8])).unwrap_err();
+        assert!(matches!(refused.error, OpError::Driver(_)), "{refused}");
         while finished.load(Ordering::Relaxed) < submitted {
             assert!(unplugged.elapsed() < 5 * NOTICE, "{} of {submitted}", finished.load(Ordering::Relaxed));
             device.process_completions(None);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use unvme_guide::config::{DeviceConfig, SdkConfig, SsdType};
-use unvme_guide::session::{QueueChoice, QueueKind, Session, SessionOptions};
+use unvme_guide::session::{Data, Op, QueueChoice, QueueKind, Session, SessionOptions};
 
 #[test]
 fn one_cpu_has_queues_of_both_kinds_and_completes() {
@@ -34,9 +34,11 @@ fn one_cpu_has_queues_of_both_kinds_and_completes() {
                 for lba in thread * 100..(thread + 1) * 100 {
                     let queue = if lba.is_multiple_of(2) { QueueChoice::Auto } else { QueueChoice::Cpu(cpu) };
                     if thread.is_multiple_of(2) {
-                        device.write_async(queue, lba, &[thread as u8; 512], lba).unwrap();
+                        device
+                            .submit(queue, Op::write(lba, 1), Data::Out(&[thread as u8; 512]), lba)
+                            .unwrap();
                     } else {
-                        device.write(queue, lba, &[thread as u8; 512]).unwrap();
+                        device.call(queue, Op::write(lba, 1), Data::Out(&[thread as u8; 512])).unwrap();
                     }
                 }
             });

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use unvme_guide::config::{DeviceConfig, SdkConfig, SsdType};
-use unvme_guide::session::{QueueChoice, Session, SessionOptions};
+use unvme_guide::session::{Data, Op, QueueChoice, Session, SessionOptions};
 
 /// Processor time of this process.
 fn processor_time() -> Duration {
@@ -26,7 +26,7 @@ fn an_idle_session_takes_no_processor_time_and_wakes_for_each_operation() {
     let device = &session.members()[0];
     for round in 1..=50 {
         let started = Instant::now();
-        device.write_async(QueueChoice::Auto, 0, &[1; 512], round).unwrap();
+        device.submit(QueueChoice::Auto, Op::write(0, 1), Data::Out(&[1; 512]), round).unwrap();
         while ended.load(Ordering::Acquire) < round {
             assert!(started.elapsed() < Duration::from_secs(10), "the thread did not wake up");
             std::thread::yield_now();

@@ -11,6 +11,7 @@ use unvme_spec::nvm::{AccessFlags, BlockRange};
 use unvme_spec::{Lba, Nsid, Sqe, Status};
 
 use crate::queue::BlockQueue;
+use crate::worker::{Medium, Worker, WorkerOptions};
 use crate::{Error, Result};
 
 /// Commands of one call that are outstanding at a time.
@@ -23,7 +24,23 @@ const WAIT: Duration = Duration::from_millis(100);
 /// A namespace of logical blocks.
 ///
 /// The calls here wait until they are done and take any length; they are for those who do not count microseconds.
-/// [`Block::queue`] is for those who do.
+/// [`Block::queue`] is for those who do, [`Block::worker`] for programs of many threads.
+///
+/// ```
+/// use unvme::{Nsid, OpenOptions, open};
+///
+/// # fn main() -> Result<(), unvme::Error> {
+/// let device = open("mem:block:64M", &OpenOptions::default())?;
+/// let mut block = device.block(Nsid(1))?;
+/// // A megabyte from block 100 on, in as many commands as it takes.
+/// block.write_at(100, &vec![0x5a; 1 << 20])?;
+/// block.flush()?;
+/// let mut data = vec![0; 1 << 20];
+/// block.read_at(100, &mut data)?;
+/// assert!(data.iter().all(|byte| *byte == 0x5a));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Block {
     /// Device and namespace, for errors.
@@ -160,6 +177,14 @@ impl Block {
         BlockQueue::create(&self.name, &self.controller, self.namespace, options)
     }
 
+    /// Queue pairs for all threads of the program.
+    ///
+    /// # Errors
+    /// As [`Worker::open`].
+    pub fn worker(&self, options: &WorkerOptions) -> Result<Worker> {
+        Worker::create(&self.name, &self.controller, Medium::Blocks(self.namespace), options)
+    }
+
     /// Reads from `lba` on until `out` is full.
     ///
     /// # Errors
@@ -246,9 +271,9 @@ impl Block {
         }
         for some in list.chunks(DSM_RANGES_MAX) {
             let failed = |e| Error::driver(self.name.as_str(), e);
-            let buf = self.controller.alloc(some.len() * 16).map_err(failed)?;
-            let (sqe, payload) = self.namespace.deallocate(some, buf).map_err(failed)?;
-            self.command("deallocate", sqe, Some(payload))?;
+            let mut buf = self.controller.alloc(some.len() * 16).map_err(failed)?;
+            let (sqe, bytes) = self.namespace.deallocate(some, &mut buf).map_err(failed)?;
+            self.command("deallocate", sqe, Some(Payload { buf, bytes }))?;
         }
         Ok(())
     }

@@ -82,6 +82,21 @@ pub struct NamespaceEntry {
 }
 
 /// An open device. Closed when it and everything made from it is dropped.
+///
+/// ```
+/// use unvme::{Nsid, OpenOptions, Transport, open};
+///
+/// # fn main() -> Result<(), unvme::Error> {
+/// let device = open("mem:block:64M", &OpenOptions::default())?;
+/// assert_eq!(device.transport(), Transport::InProcess);
+/// println!("{}: {}", device.name(), device.identity().model);
+/// assert_eq!(device.namespaces()?, [Nsid(1)]);
+/// // Admin commands go through the controller.
+/// let identify = device.admin(|controller| controller.identify_namespace(Nsid(1)))?;
+/// assert_eq!(identify.nsze, device.block(Nsid(1))?.blocks());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Device {
     /// First, so that other processes are sent away before the controller goes.

@@ -1,4 +1,9 @@
-//! User-space NVMe SDK: block and key-value devices by name, polled, on any transport.
+//! User-space NVMe SDK: block and key-value devices by name, on any transport.
+//!
+//! # The first call
+//!
+//! A device is opened by its name, which says what it is and how it is reached. Its namespaces hold blocks,
+//! or pairs. The simplest calls wait until they are done and take any length; they have one owner.
 //!
 //! ```
 //! use unvme::{Nsid, OpenOptions, StoreOptions, open};
@@ -22,6 +27,81 @@
 //! # }
 //! ```
 //!
+//! # Many commands at a time
+//!
+//! A queue of one's own is for a thread that has more to do than to wait: it submits [`Op`]s, tells the
+//! device of many at once, and polls for what has finished. Buffers travel with the commands. This is the
+//! fastest way there is.
+//!
+//! ```
+//! use unvme::{Nsid, Op, OpenOptions, QueueOptions, open};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = open("mem:block:64M", &OpenOptions::default())?;
+//! let mut queue = device.block(Nsid(1))?.queue(&QueueOptions::default())?;
+//! for lba in 0..32 {
+//!     queue.submit(Op::read(lba, 1), Some(queue.alloc(512)?), lba)?;
+//! }
+//! queue.ring()?;
+//! let mut read = 0;
+//! while read < 32 {
+//!     for completion in queue.poll(32) {
+//!         assert!(completion.status.is_success());
+//!         read += 1;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Many threads
+//!
+//! A [`Worker`] has queues that all threads use, in each of three ways: calls that wait, submissions that
+//! somebody polls for, and futures. [`worker`] says what is promised to whom.
+//!
+//! ```
+//! use unvme::worker::{Data, WorkerOptions};
+//! use unvme::{Nsid, Op, OpenOptions, open};
+//!
+//! # fn main() -> Result<(), unvme::Error> {
+//! let device = open("mem:block:64M", &OpenOptions::default())?;
+//! let worker = device.block(Nsid(1))?.worker(&WorkerOptions::default())?;
+//! std::thread::scope(|scope| {
+//!     for lba in 0..4 {
+//!         let worker = &worker;
+//!         scope.spawn(move || worker.call(Op::write(lba, 1), Data::Out(&[lba as u8; 512])));
+//!     }
+//! });
+//! worker.submit(Op::Flush, Data::None, 7)?;
+//! let mut done = Vec::new();
+//! while worker.poll(&mut done) == 0 {}
+//! assert_eq!(done[0].token, 7);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Async
+//!
+//! The same worker has futures, for any executor. Nothing is allocated when the buffer travels, and one that
+//! is dropped leaves its buffer with the command.
+//!
+//! ```
+//! use unvme::worker::{Data, WorkerOptions};
+//! use unvme::{Nsid, Op, OpenOptions, open};
+//!
+//! # fn main() -> Result<(), unvme::Error> {
+//! let device = open("mem:block:64M", &OpenOptions::default())?;
+//! let worker = device.block(Nsid(1))?.worker(&WorkerOptions { threads: 1, ..WorkerOptions::default() })?;
+//! futures_lite::future::block_on(async {
+//!     let read = worker.run(Op::read(0, 8), Data::Lent(worker.alloc(4096)?)).await?;
+//!     assert_eq!((read.bytes, read.buf.map(|buf| buf.len())), (4096, Some(4096)));
+//!     Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! # The parts
+//!
 //! | module | concept |
 //! |---|---|
 //! | `open` | [`open()`]: from a name to a device, the one place where transports are chosen |
@@ -29,7 +109,9 @@
 //! | [`registry`] | [`Registry`]: virtual slots, devices in a folder |
 //! | `device` | [`Device`]: identity, namespaces, the controller |
 //! | `block` | [`Block`]: calls that wait, of any length |
+//! | `op` | [`Op`]: what a queue of either kind of namespace is asked to do |
 //! | `queue` | [`BlockQueue`]: submit and poll, with buffers that travel with their commands |
+//! | [`worker`] | [`Worker`]: queues that threads share: wait, submit and poll, await |
 //! | [`fdp`] | Flexible Data Placement: [`Device::fdp`], and writes that say where their data goes |
 //! | `kv` | [`Kv`]: key-value calls that wait, [`KvQueue`]: submit and poll |
 //! | [`scan`] | [`scan::Scan`]: a listing of keys that takes several commands |
@@ -59,6 +141,7 @@ mod kv;
 mod local;
 mod machine;
 mod name;
+mod op;
 mod open;
 mod queue;
 pub mod registry;
@@ -66,6 +149,7 @@ pub mod registry;
 mod serve;
 mod share;
 mod size;
+pub mod worker;
 
 pub use block::Block;
 pub use device::{Device, Identity, NamespaceEntry, Transport};
@@ -74,15 +158,16 @@ pub use fault::FaultsAdded;
 #[cfg(feature = "local")]
 pub use flash::ftl_geometry;
 pub use kv::{
-    BatchOp, DialectLimits, KeyIter, Kv, KvCompletion, KvCompletions, KvLimits, KvOp, KvQueue, KvUsage,
-    Retrieved, scan,
+    BatchOp, DialectLimits, KeyIter, Kv, KvCompletion, KvCompletions, KvLimits, KvQueue, KvUsage, Retrieved,
+    scan,
 };
 #[cfg(feature = "local")]
 pub use local::{CheckedFlash, CheckedSlot, check};
 pub use machine::{SYSTEM_ROOT_VARIABLE, system_root};
 pub use name::{DeviceName, MemoryDevice, NAME_SYNTAX, TcpName};
+pub use op::Op;
 pub use open::{OpenOptions, open, open_function};
-pub use queue::{BlockOp, BlockQueue};
+pub use queue::BlockQueue;
 pub use registry::Registry;
 #[cfg(feature = "local")]
 pub use serve::{
@@ -90,6 +175,7 @@ pub use serve::{
     serve_tcp,
 };
 pub use size::{NotASize, Size};
+pub use worker::Worker;
 
 pub use unvme_bus::{
     BarLayout, BusError, Clock, Dma, DmaAccess, EventFd, Function, NotAnAddress, Pages, PciAddress, Region,

@@ -15,6 +15,21 @@ use crate::share::place::{DrivePlace, Held as Place};
 use crate::{DeviceName, Error, PciAddress, Registry, Result, fabrics};
 
 /// How to open a device.
+///
+/// ```
+/// use std::time::Duration;
+/// use unvme::{ControllerOptions, OpenOptions, open};
+///
+/// # fn main() -> Result<(), unvme::Error> {
+/// // Nobody else may open it meanwhile, and an admin command that takes a second has failed.
+/// let controller =
+///     ControllerOptions { admin_timeout: Duration::from_secs(1), ..ControllerOptions::default() };
+/// let options = OpenOptions { share: false, controller, ..OpenOptions::default() };
+/// let device = open("mem:block:64M", &options)?;
+/// # let _ = device;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Where virtual slots are; `None` means [`Registry::from_environment`].

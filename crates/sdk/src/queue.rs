@@ -4,43 +4,40 @@ use std::time::Duration;
 
 use unvme_driver::{
     Completions, Controller, DmaBuf, Error as DriverError, Namespace, Payload, Queue, QueueOptions, Rejected,
-    WriteOptions,
 };
 use unvme_spec::Sqe;
 use unvme_spec::nvm::{AccessFlags, BlockRange};
 
-use crate::{Error, Result};
-
-/// A command on a range of logical blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BlockOp {
-    /// Blocks to the buffer.
-    Read(BlockRange, AccessFlags),
-    /// The buffer to blocks. Whether the namespace has the placement identifier, if there is one, is not looked at: a
-    /// device takes its first placement handle for one that it has not. [`crate::Block::placements`] lists them.
-    Write(BlockRange, WriteOptions),
-    /// Blocks against the buffer: [`unvme_spec::Status::COMPARE_FAILURE`] when they differ.
-    Compare(BlockRange, AccessFlags),
-    /// Checks that the blocks can be read; no buffer.
-    Verify(BlockRange),
-    /// Sets the blocks to zero; no buffer.
-    WriteZeroes {
-        /// The blocks.
-        range: BlockRange,
-        /// The device should also give their space back.
-        deallocate: bool,
-    },
-    /// Marks the blocks as unreadable until they are written; no buffer.
-    WriteUncorrectable(BlockRange),
-    /// Makes everything that was completed before durable; no buffer.
-    Flush,
-}
+use crate::op::without_buffer;
+use crate::{Error, Op, Result};
 
 /// A queue pair of one namespace, for one thread at a time.
 ///
 /// A buffer goes to the device with [`BlockQueue::submit`] and comes back with the completion: nobody can touch memory
 /// the device still writes. Nothing is allocated or locked between the two.
+///
+/// ```
+/// use std::time::Duration;
+/// use unvme::{Nsid, Op, OpenOptions, QueueOptions, open};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = open("mem:block:64M", &OpenOptions::default())?;
+/// let mut queue = device.block(Nsid(1))?.queue(&QueueOptions { depth: 2, ..QueueOptions::default() })?;
+/// let mut data = queue.alloc(4096)?;
+/// data.fill(0x5a);
+/// queue.submit(Op::write(0, 8), Some(data), 1)?;
+/// queue.submit(Op::Flush, None, 2)?;
+/// queue.ring()?;
+/// while queue.outstanding() > 0 {
+///     queue.wait(Duration::from_secs(1))?;
+///     for completion in queue.poll(2) {
+///         assert!(completion.status.is_success());
+///         assert_eq!(completion.buf.is_some(), completion.token == 1);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct BlockQueue {
     queue: Queue,
@@ -76,21 +73,21 @@ impl BlockQueue {
     #[inline(always)]
     pub fn submit(
         &mut self,
-        op: BlockOp,
-        buf: Option<DmaBuf>,
+        op: Op<'_>,
+        mut buf: Option<DmaBuf>,
         token: u64,
     ) -> std::result::Result<(), Rejected> {
-        match self.encode(op) {
-            Ok((sqe, 0)) => self.queue.submit(sqe, buf.map(|buf| Payload { buf, bytes: 0 }), token),
+        match op.on_blocks(&self.namespace, &mut buf) {
             Ok((sqe, bytes)) => match buf {
                 Some(buf) => self.queue.submit(sqe, Some(Payload { buf, bytes }), token),
-                None => Err(without_buffer(bytes)),
+                None if bytes == 0 => self.queue.submit(sqe, None, token),
+                None => Err(Rejected { error: without_buffer(bytes), buf }),
             },
             Err(error) => Err(Rejected { error, buf }),
         }
     }
 
-    /// [`BlockOp::Read`] without flags.
+    /// [`Op::Read`] without flags.
     ///
     /// # Errors
     /// As [`BlockQueue::submit`].
@@ -99,7 +96,7 @@ impl BlockQueue {
         self.submit_access(self.namespace.read(range, AccessFlags::default()), range, buf, token)
     }
 
-    /// [`BlockOp::Write`] without options.
+    /// [`Op::Write`] without options.
     ///
     /// # Errors
     /// As [`BlockQueue::submit`].
@@ -123,26 +120,6 @@ impl BlockQueue {
             }
             Err(error) => Err(Rejected { error, buf: Some(buf) }),
         }
-    }
-
-    /// The entry of a command, and the bytes it transfers.
-    ///
-    /// Always inlined, as everything between here and the queue: a constant kind of command then leaves one path, on which
-    /// the entry is put together in registers.
-    #[inline(always)]
-    fn encode(&self, op: BlockOp) -> std::result::Result<(Sqe, usize), DriverError> {
-        let namespace = &self.namespace;
-        Ok(match op {
-            BlockOp::Read(range, flags) => (namespace.read(range, flags)?, namespace.bytes(range)),
-            BlockOp::Write(range, options) => (namespace.write(range, options)?, namespace.bytes(range)),
-            BlockOp::Compare(range, flags) => (namespace.compare(range, flags)?, namespace.bytes(range)),
-            BlockOp::Verify(range) => (namespace.verify(range, AccessFlags::default())?, 0),
-            BlockOp::WriteZeroes { range, deallocate } => {
-                (namespace.write_zeroes(range, AccessFlags::default(), deallocate)?, 0)
-            }
-            BlockOp::WriteUncorrectable(range) => (namespace.write_uncorrectable(range)?, 0),
-            BlockOp::Flush => (namespace.flush(), 0),
-        })
     }
 
     /// Tells the device about everything submitted since the last call.
@@ -192,10 +169,4 @@ impl BlockQueue {
     pub fn raw(&mut self) -> &mut Queue {
         &mut self.queue
     }
-}
-
-#[cold]
-fn without_buffer(bytes: usize) -> Rejected {
-    let reason = format!("the command moves {bytes} bytes and came without a buffer");
-    Rejected { error: DriverError::InvalidArgument(reason), buf: None }
 }

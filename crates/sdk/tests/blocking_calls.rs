@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use unvme::registry::{BlockBytes, DeviceSpec};
 use unvme::{
-    AccessFlags, Block, BlockOp, BlockRange, Device, Error, EventFd, Lba, Nsid, OpenOptions, QueueOptions,
+    AccessFlags, Block, BlockRange, Device, Error, EventFd, Lba, Nsid, Op, OpenOptions, QueueOptions,
     Registry, ServeOptions, Size, Status, open, serve,
 };
 
@@ -163,7 +163,7 @@ fn the_first_blocks_that_failed_are_named_and_the_next_call_works() {
     let mut block = block(&device);
     let mut queue = block.queue(&QueueOptions::default()).expect("queue");
     // 20000 is in the 40th piece of 512 blocks: several commands are behind it.
-    queue.submit(BlockOp::WriteUncorrectable(BlockRange::new(Lba(20_000), 1)), None, 1).expect("submit");
+    queue.submit(Op::WriteUncorrectable(BlockRange::new(Lba(20_000), 1)), None, 1).expect("submit");
     while queue.outstanding() > 0 {
         queue.wait(Duration::from_secs(10)).expect("wait");
         queue.poll(1).for_each(|completion| assert!(completion.status.is_success()));
@@ -207,13 +207,12 @@ fn buffers_come_back_with_their_completions() {
     tokens.sort_unstable();
     assert_eq!(tokens, [0, 1, 2, 3]);
     spare.fill(0);
-    queue.submit(BlockOp::Read(range, AccessFlags::default()), Some(spare), 5).expect("submit");
+    queue.submit(Op::Read(range, AccessFlags::default()), Some(spare), 5).expect("submit");
     assert!(queue.wait(Duration::from_secs(10)).expect("wait"));
     let read = queue.poll(1).next().expect("completion").buf.expect("buffer");
     assert_eq!(read.to_vec(), [2; 4096]);
 
-    let rejected =
-        queue.submit(BlockOp::Read(range, AccessFlags::default()), None, 6).expect_err("no buffer");
+    let rejected = queue.submit(Op::Read(range, AccessFlags::default()), None, 6).expect_err("no buffer");
     assert!(rejected.to_string().contains("moves 4096 bytes and came without a buffer"), "{rejected}");
     let rejected = queue.read(BlockRange::new(Lba(4095), 2), read, 7).expect_err("beyond the end");
     assert!(rejected.buf.is_some());

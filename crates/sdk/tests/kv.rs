@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use unvme::{
-    BatchOp, Device, DialectLimits, DriverError, Error, Kv, KvKey, KvOp, KvOptions, KvQueue, KvVerdict, Nsid,
+    BatchOp, Device, DialectLimits, DriverError, Error, Kv, KvKey, KvOptions, KvQueue, KvVerdict, Nsid, Op,
     OpenOptions, Payload, QueueOptions, Retrieved, Status, StoreOptions, VendorCommands, open,
 };
 
@@ -363,33 +363,32 @@ fn a_queue_takes_every_command_and_refuses_what_the_device_does_not_have() {
         finish(queue, |completion| answers.push((KvVerdict::of(completion.status), completion.value_bytes)));
         *answers.last().expect("completion")
     };
-    let store = KvOp::Store { key, bytes: 8, options: StoreOptions::IF_NOT_EXISTS };
+    let store = Op::Store { key, bytes: 8, options: StoreOptions::IF_NOT_EXISTS };
     assert_eq!(ask(&mut queue, store, Some(buf)).0, KvVerdict::Done);
     let buf = queue.alloc(8).expect("buffer");
     assert_eq!(ask(&mut queue, store, Some(buf)).0, KvVerdict::Exists);
     let buf = queue.alloc(8).expect("buffer");
-    assert_eq!(ask(&mut queue, KvOp::Append { key, bytes: 8 }, Some(buf)).0, KvVerdict::Done);
-    assert_eq!(ask(&mut queue, KvOp::Retrieve { key, offset: 0, bytes: 0 }, None), (KvVerdict::Done, 16));
-    assert_eq!(ask(&mut queue, KvOp::Exist(key), None).0, KvVerdict::Done);
+    assert_eq!(ask(&mut queue, Op::Append { key, bytes: 8 }, Some(buf)).0, KvVerdict::Done);
+    assert_eq!(ask(&mut queue, Op::Retrieve { key, offset: 0, bytes: 0 }, None), (KvVerdict::Done, 16));
+    assert_eq!(ask(&mut queue, Op::Exist(key), None).0, KvVerdict::Done);
     let buf = queue.alloc(4096).expect("buffer");
-    assert_eq!(ask(&mut queue, KvOp::List { start: b"", bytes: 4096 }, Some(buf)).0, KvVerdict::Done);
+    assert_eq!(ask(&mut queue, Op::List { start: b"", bytes: 4096 }, Some(buf)).0, KvVerdict::Done);
     let (kind, prefix) =
         (unvme_spec::samsung_kv::IterateType::Key, unvme_spec::samsung_kv::Prefix::default());
-    let open = KvOp::IterateOpen { keyspace: 0, kind, prefix };
+    let open = Op::IterateOpen { keyspace: 0, kind, prefix };
     assert_eq!(ask(&mut queue, open, None), (KvVerdict::Done, 1));
-    let read = KvOp::IterateRead { keyspace: 0, iterator: 1 };
+    let read = Op::IterateRead { keyspace: 0, iterator: 1 };
     let buf = queue.alloc(32 << 10).expect("buffer");
     // One key of four bytes: the count, its length, the key.
     assert_eq!(ask(&mut queue, read, Some(buf)).1, 12);
-    assert_eq!(ask(&mut queue, KvOp::IterateClose { keyspace: 0, iterator: 1 }, None).0, KvVerdict::Done);
-    assert_eq!(ask(&mut queue, KvOp::Delete(key), None).0, KvVerdict::Done);
-    assert_eq!(ask(&mut queue, KvOp::Delete(key), None).0, KvVerdict::NotFound);
-    assert_eq!(ask(&mut queue, KvOp::Flush, None).0, KvVerdict::Done);
+    assert_eq!(ask(&mut queue, Op::IterateClose { keyspace: 0, iterator: 1 }, None).0, KvVerdict::Done);
+    assert_eq!(ask(&mut queue, Op::Delete { key, must_exist: true }, None).0, KvVerdict::Done);
+    assert_eq!(ask(&mut queue, Op::Delete { key, must_exist: true }, None).0, KvVerdict::NotFound);
+    assert_eq!(ask(&mut queue, Op::Flush, None).0, KvVerdict::Done);
 
     let mut alone = kv(&device, Dialects::StandardOnly).queue(&QueueOptions::default()).expect("queue");
     let buf = alone.alloc(8).expect("buffer");
-    let rejected =
-        alone.submit(KvOp::Append { key, bytes: 8 }, Some(buf), 1).expect_err("no vendor commands");
+    let rejected = alone.submit(Op::Append { key, bytes: 8 }, Some(buf), 1).expect_err("no vendor commands");
     assert!(matches!(rejected.error, DriverError::Unsupported(_)) && rejected.buf.is_some(), "{rejected}");
     let rejected = alone.submit(store, None, 1).expect_err("no buffer");
     assert!(rejected.to_string().contains("moves 8 bytes and came without a buffer"), "{rejected}");

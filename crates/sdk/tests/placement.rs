@@ -5,8 +5,8 @@ use unvme::fdp::{
     EventSource, EventType, NamespaceKind, NewNamespace, PlacementHandle, PlacementId, RuhType, RuhUse, Ruhid,
 };
 use unvme::{
-    AccessFlags, BlockOp, BlockRange, Device, Error, Lba, Nsid, OpenOptions, QueueOptions, Status,
-    WriteOptions, open,
+    AccessFlags, BlockRange, Device, Error, Lba, Nsid, Op, OpenOptions, QueueOptions, Status, WriteOptions,
+    open,
 };
 
 const BLOCK: usize = 4096;
@@ -67,7 +67,7 @@ fn writes_go_where_they_are_told_and_come_back_from_there() {
     let mut queue = block.queue(&QueueOptions::default()).unwrap();
     let buf = queue.alloc(BLOCK).unwrap();
     let range = BlockRange::new(Lba(0), 1);
-    let placed = BlockOp::Write(range, WriteOptions::placed(PlacementId(3)));
+    let placed = Op::Write(range, WriteOptions::placed(PlacementId(3)));
     queue.submit(placed, Some(buf), 1).unwrap();
     while queue.outstanding() > 0 {
         queue.wait(std::time::Duration::from_secs(10)).unwrap();

@@ -4,18 +4,15 @@
 
 use std::ffi::{c_int, c_void};
 
-use sdk::{Nsid, Sqe, Status, WriteOptions};
+use sdk::{BlockRange, Lba, Status, WriteOptions};
 use unvme_guide::config::SsdType;
-use unvme_guide::session::QueueChoice;
+use unvme_guide::session::{Data, Op, QueueChoice, Returned};
 
 use crate::boundary::call;
 use crate::completion::{BlockCallback, BlockIo};
 use crate::handle::{self, Open};
 use crate::pair::VALUE_BYTES_MAX;
 use crate::result::{Code, Failure, Result};
-
-/// Opcode of Flush.
-const FLUSH: u8 = 0;
 
 /// `unvme_block_info`.
 #[repr(C)]
@@ -36,6 +33,7 @@ pub(super) struct Range {
     pub(super) lba: u64,
     blocks: u64,
     pub(super) bytes: usize,
+    block_bytes: u32,
 }
 
 impl Range {
@@ -45,14 +43,21 @@ impl Range {
         let bytes =
             blocks.checked_mul(member.sector_bytes().into()).and_then(|bytes| usize::try_from(bytes).ok());
         match (lba.checked_add(blocks), bytes) {
-            (Some(end), Some(bytes)) if end <= member.sectors() => Ok(Self { lba, blocks, bytes }),
+            (Some(end), Some(bytes)) if end <= member.sectors() => {
+                Ok(Self { lba, blocks, bytes, block_bytes: member.sector_bytes() })
+            }
             _ => Err(Failure::of_status(Status::LBA_OUT_OF_RANGE, Code::IO)),
         }
     }
 
+    /// Blocks of a piece.
+    pub(super) fn count(&self, piece: &std::ops::Range<usize>) -> u32 {
+        (piece.len() / self.block_bytes as usize) as u32
+    }
+
     /// Its pieces, each of at most one command: first block and offset in bytes.
-    pub(super) fn pieces(&self, open: &Open) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
-        let block_bytes = open.member().sector_bytes() as usize;
+    pub(super) fn pieces(&self) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
+        let block_bytes = self.block_bytes as usize;
         let step = VALUE_BYTES_MAX as usize / block_bytes * block_bytes;
         let (lba, bytes) = (self.lba, self.bytes);
         (0..bytes)
@@ -103,8 +108,12 @@ unsafe extern "C" fn unvme_read(number: u64, lba: u64, blocks: u64, buf: *mut c_
         let range = Range::new(&open, lba, blocks)?;
         // SAFETY: what unvme.h asks for.
         let buf = unsafe { buffer(buf, range.bytes) }?;
-        for (lba, piece) in range.pieces(&open) {
-            open.member().read(QueueChoice::Auto, lba, &mut buf[piece])?;
+        for (lba, piece) in range.pieces() {
+            open.member().call(
+                QueueChoice::Auto,
+                Op::read(lba, range.count(&piece)),
+                Data::In(&mut buf[piece]),
+            )?;
         }
         Ok(())
     })
@@ -126,8 +135,9 @@ pub(super) unsafe fn write(
         let range = Range::new(&open, lba, blocks)?;
         // SAFETY: the caller's promise; it is only read.
         let buf = unsafe { buffer(buf.cast_mut(), range.bytes) }?;
-        for (lba, piece) in range.pieces(&open) {
-            open.member().write_with(QueueChoice::Auto, lba, &buf[piece], options)?;
+        for (lba, piece) in range.pieces() {
+            let write = Op::Write(BlockRange::new(Lba(lba), range.count(&piece)), options);
+            open.member().call(QueueChoice::Auto, write, Data::Out(&buf[piece]))?;
         }
         Ok(())
     })
@@ -146,7 +156,8 @@ extern "C" fn unvme_deallocate(number: u64, lba: u64, blocks: u64) -> c_int {
         let Range { mut lba, blocks: mut left, .. } = Range::new(&open, lba, blocks)?;
         while left > 0 {
             let step = left.min(u32::MAX.into());
-            open.member().deallocate(QueueChoice::Auto, lba, step as u32)?;
+            let given = [BlockRange::new(Lba(lba), step as u32)];
+            open.member().call(QueueChoice::Auto, Op::Deallocate(&given), Data::None)?;
             lba += step;
             left -= step;
         }
@@ -158,16 +169,8 @@ extern "C" fn unvme_deallocate(number: u64, lba: u64, blocks: u64) -> c_int {
 extern "C" fn unvme_flush(number: u64) -> c_int {
     call(|| {
         let open = handle::get(number)?;
-        let Nsid(nsid) = open.member().nsid();
-        let outcome = open.member().raw_io(
-            QueueChoice::Auto,
-            Sqe { opcode: FLUSH, nsid, ..Sqe::default() },
-            &mut [],
-        )?;
-        if outcome.status.is_success() {
-            return Ok(());
-        }
-        Err(Failure::of_status(outcome.status, Code::of_status(outcome.status)))
+        open.member().call(QueueChoice::Auto, Op::Flush, Data::None)?;
+        Ok(())
     })
 }
 
@@ -183,7 +186,7 @@ pub(super) fn single(open: &Open, lba: u64, blocks: u32) -> Result<Range> {
 /// Submits with a token that owns `io`, and takes it back when that fails.
 pub(super) fn submit(
     io: BlockIo,
-    submit: impl FnOnce(u64) -> std::result::Result<(), unvme_guide::session::OpError>,
+    submit: impl FnOnce(u64) -> std::result::Result<(), Returned>,
 ) -> Result<()> {
     let token = io.into_token();
     submit(token).map_err(|error| {
@@ -210,7 +213,9 @@ unsafe extern "C" fn unvme_read_async(
             return Err(invalid("the buffer is NULL"));
         }
         let io = BlockIo { buffer: buf.cast(), bytes: range.bytes, callback, arg };
-        submit(io, |token| open.member().read_async(QueueChoice::Auto, range.lba, blocks, token))
+        submit(io, |token| {
+            open.member().submit(QueueChoice::Auto, Op::read(range.lba, blocks), Data::None, token)
+        })
     })
 }
 
@@ -232,7 +237,8 @@ pub(super) unsafe fn write_async(
         // SAFETY: the caller's promise; it is only read.
         let data = unsafe { buffer(buf.cast_mut(), range.bytes) }?;
         let io = BlockIo { buffer: std::ptr::null_mut(), bytes: 0, callback, arg };
-        submit(io, |token| open.member().write_async_with(QueueChoice::Auto, range.lba, data, options, token))
+        let write = Op::Write(BlockRange::new(Lba(range.lba), blocks), options);
+        submit(io, |token| open.member().submit(QueueChoice::Auto, write, Data::Out(data), token))
     })
 }
 

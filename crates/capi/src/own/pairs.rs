@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_void};
 
 use unvme_guide::config::SsdType;
-use unvme_guide::session::{Prefix, QueueChoice};
+use unvme_guide::session::{Data, Op, Prefix, QueueChoice};
 
 use crate::boundary::call;
 use crate::handle::{self, Open};
@@ -73,7 +73,7 @@ unsafe extern "C" fn unvme_value_size(
         }
         // SAFETY: what unvme.h asks for.
         let key = operation::key(keyspace, unsafe { bytes(key, key_length) }?)?;
-        let retrieved = open.member().retrieve(QueueChoice::Auto, key, 0, &mut [])?;
+        let retrieved = open.member().call(QueueChoice::Auto, Op::retrieve(key, 0), Data::In(&mut []))?;
         // SAFETY: what unvme.h asks for, and it is not null.
         unsafe { size.write(retrieved.value_bytes) };
         Ok(())
@@ -94,7 +94,9 @@ unsafe extern "C" fn unvme_append(
         open.require(SsdType::Kv)?;
         // SAFETY: what unvme.h asks for.
         let (key, value) = unsafe { (bytes(key, key_length)?, bytes(value, value_length)?) };
-        Ok(open.member().append(QueueChoice::Auto, operation::key(keyspace, key)?, value)?)
+        let append = Op::Append { key: operation::key(keyspace, key)?, bytes: value.len() };
+        open.member().call(QueueChoice::Auto, append, Data::Out(value))?;
+        Ok(())
     })
 }
 
@@ -198,12 +200,14 @@ unsafe fn entry(open: &Open, entry: &BatchEntry) -> Result<()> {
             let options = operation::store_options(entry.option.into())?;
             // SAFETY: the caller's promise.
             let value = unsafe { bytes(entry.value, entry.value_length) }?;
-            Ok(open.member().store(QueueChoice::Auto, key, value, options)?)
+            let store = Op::Store { key, bytes: value.len(), options };
+            open.member().call(QueueChoice::Auto, store, Data::Out(value))?;
         }
         DELETE => {
-            let check = operation::delete_option(entry.option.into())?;
-            Ok(open.member().delete(QueueChoice::Auto, key, check)?)
+            let must_exist = operation::delete_option(entry.option.into())?;
+            open.member().call(QueueChoice::Auto, Op::Delete { key, must_exist }, Data::None)?;
         }
-        _ => Err(invalid("the verb of an entry is neither store nor delete")),
+        _ => return Err(invalid("the verb of an entry is neither store nor delete")),
     }
+    Ok(())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use unvme::{ControllerOptions, Device, Function, Kv, Nsid, open_function};
 use unvme_guide::config::{DeviceConfig, SdkConfig, SlabPolicy};
-use unvme_guide::session::{Key, Member, QueueChoice, Session, SessionOptions};
+use unvme_guide::session::{Data, Member, Op, QueueChoice, Session, SessionOptions};
 
 use crate::cores;
 use crate::delayed::Delayed;
@@ -146,7 +146,9 @@ fn versus_device(id: &'static str, effort: &Effort, delay: Option<Duration>) -> 
 }
 
 fn retrieving(member: Arc<Member>) -> impl FnMut(&[u8], &mut [u8]) -> Result<usize> {
-    move |bytes, out| Ok(member.retrieve(QueueChoice::Auto, Key { keyspace: 0, bytes }, 0, out)?.copied)
+    move |bytes, out| {
+        Ok(member.call(QueueChoice::Auto, Op::retrieve(bytes, out.len()), Data::In(out))?.data_bytes)
+    }
 }
 
 fn member(session: &Session) -> Result<Arc<Member>> {
@@ -176,7 +178,7 @@ fn session(pairs: u64, core: usize, delay: Option<Duration>, cache: bool) -> Res
         let member = member(&session)?;
         let mut out = vec![0; PAGE_BYTES];
         for id in 0..pairs {
-            member.retrieve(QueueChoice::Auto, Key { keyspace: 0, bytes: &key_of(id) }, 0, &mut out)?;
+            member.call(QueueChoice::Auto, Op::retrieve(&key_of(id)[..], PAGE_BYTES), Data::In(&mut out))?;
         }
     }
     Ok(session)

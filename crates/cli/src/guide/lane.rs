@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use unvme::{DmaBuf, Status};
-use unvme_guide::session::{Key, Member, OpError, QueueChoice, QueueKind, Session, StoreOptions};
+use unvme::{BlockRange, DmaBuf, Lba, Status};
+use unvme_guide::session::{Data, KvKey, Member, Op, OpError, QueueChoice, QueueKind, Returned, Session};
 use unvme_spec::samsung_kv;
 
 use super::in_flight::{Claim, InFlight, Router, Until};
@@ -15,6 +15,8 @@ use super::record::{Kind, PairSize, Record};
 
 /// Pause of a wait for completions before it looks again whether somebody has to poll.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Bytes of a buffer for values of no bytes: a command takes one along all the same.
+const BYTES_MIN: usize = 512;
 /// A retrieve's buffer is a multiple of this.
 const BUFFER_ALIGNMENT: u32 = 4;
 
@@ -170,6 +172,12 @@ pub(super) struct Operands {
 }
 
 impl Operands {
+    /// The buffer that was prepared.
+    fn taken(&mut self) -> Result<DmaBuf, OpError> {
+        // Only a device that was lost keeps a buffer, and after that nothing else is submitted.
+        self.buf.take().ok_or(OpError::Closed)
+    }
+
     /// The first `bytes` bytes of what was retrieved.
     fn value(&mut self, bytes: usize) -> &[u8] {
         if let Some(buf) = &self.buf {
@@ -321,88 +329,108 @@ impl Lane {
         Ok(())
     }
 
-    fn call(&self, operation: &Operation, operands: &mut Operands) -> Result<Answer, OpError> {
-        let queue = self.choice;
-        let mut made = [0; KEY_BYTES];
-        let member = &self.member;
-        let target = self.pairs.target(operation.id, &mut made);
-        let moved = |value_bytes| Answer { value_bytes, ..Answer::SUCCESS };
-        if self.lends && matches!(operation.kind, Kind::Store | Kind::Retrieve) {
-            return answered(self.call_lent(operation, target, operands).map(moved));
+    /// Takes a buffer, and makes the value in it when it is to be stored.
+    fn prepare_lent(&self, operation: &Operation, operands: &mut Operands) -> Result<()> {
+        let buf = match operands.buf.take().or_else(|| self.in_flight.take_buffer()) {
+            Some(buf) => buf,
+            None => {
+                let bytes = (self.pairs.bytes_max() as usize).next_multiple_of(BYTES_MIN).max(BYTES_MIN);
+                self.member.device().admin(|controller| controller.alloc(bytes))?
+            }
+        };
+        if operation.kind == Kind::Store {
+            self.pairs.fill_region(operation.id, buf.region(), &mut operands.value);
         }
-        let value = &mut operands.value;
-        answered(match (operation.kind, target) {
-            (kind, Target::Key(bytes)) => {
-                let key = Key { keyspace: self.keyspace, bytes };
-                match kind {
-                    Kind::Store => {
-                        member.store(queue, key, value, StoreOptions::default()).map(|()| moved(0))
-                    }
-                    Kind::Retrieve => member.retrieve(queue, key, 0, value).map(|got| moved(got.value_bytes)),
-                    Kind::Delete => member.delete(queue, key, false).map(|()| moved(0)),
-                    Kind::Exist => match member.exist(queue, key) {
-                        Ok(true) => Ok(moved(0)),
-                        Ok(false) => Err(OpError::Status(samsung_kv::status::KEY_NOT_FOUND)),
-                        Err(error) => Err(error),
-                    },
+        operands.buf = Some(buf);
+        Ok(())
+    }
+
+    /// The operation as the session takes it; `range` is where blocks are listed.
+    fn op<'a>(
+        &self,
+        operation: &Operation,
+        target: Target<'a>,
+        range: &'a mut Option<BlockRange>,
+    ) -> Result<Op<'a>, OpError> {
+        Ok(match target {
+            Target::Key(bytes) => {
+                let key = KvKey { keyspace: self.keyspace, bytes };
+                match operation.kind {
+                    Kind::Store => Op::store(key, operation.size.value_bytes as usize),
+                    Kind::Retrieve => Op::retrieve(key, room(operation)),
+                    Kind::Delete => Op::Delete { key, must_exist: false },
+                    Kind::Exist => Op::Exist(key),
                 }
             }
-            (kind, Target::Blocks { lba, blocks }) => match kind {
-                Kind::Store => member.write(queue, lba, value).map(|()| moved(0)),
-                Kind::Retrieve => {
-                    let bytes = operation.size.value_bytes;
-                    member.read(queue, lba, &mut value[..bytes as usize]).map(|()| moved(bytes.into()))
+            Target::Blocks { lba, blocks } => match operation.kind {
+                Kind::Store => Op::write(lba, blocks),
+                Kind::Retrieve => Op::read(lba, blocks),
+                Kind::Delete => {
+                    let range = range.insert(BlockRange::new(Lba(lba), blocks));
+                    Op::Deallocate(std::slice::from_ref(range))
                 }
-                Kind::Delete => member.deallocate(queue, lba, blocks).map(|()| moved(0)),
-                Kind::Exist => Err(without_keys()),
+                Kind::Exist => {
+                    return Err(OpError::Unsupported("a block device has no keys to ask for".to_owned()));
+                }
             },
         })
     }
 
-    fn submit(&self, operation: &Operation, operands: &mut Operands, token: u64) -> Result<(), OpError> {
-        let queue = self.choice;
-        let mut made = [0; KEY_BYTES];
-        let member = &self.member;
+    /// Whether the operation goes with the buffer.
+    fn is_lent(&self, kind: Kind) -> bool {
+        self.lends && matches!(kind, Kind::Store | Kind::Retrieve)
+    }
+
+    fn call(&self, operation: &Operation, operands: &mut Operands) -> Result<Answer, OpError> {
+        let (mut made, mut range) = ([0; KEY_BYTES], None);
         let target = self.pairs.target(operation.id, &mut made);
-        if self.lends && matches!(operation.kind, Kind::Store | Kind::Retrieve) {
-            return self.submit_lent(operation, target, operands, token);
-        }
-        let value = &operands.value;
-        match (operation.kind, target) {
-            (kind, Target::Key(bytes)) => {
-                let key = Key { keyspace: self.keyspace, bytes };
-                match kind {
-                    Kind::Store => member.store_async(queue, key, value, StoreOptions::default(), token),
-                    Kind::Retrieve => member.retrieve_async(queue, key, 0, value.len(), token),
-                    Kind::Delete => member.delete_async(queue, key, false, token),
-                    Kind::Exist => member.exist_async(queue, key, token),
-                }
+        let op = self.op(operation, target, &mut range)?;
+        let is_lent = self.is_lent(operation.kind);
+        let data = match operation.kind {
+            _ if is_lent => Data::Lent(operands.taken()?),
+            Kind::Store => Data::Out(&operands.value),
+            Kind::Retrieve => Data::In(&mut operands.value),
+            Kind::Delete | Kind::Exist => Data::None,
+        };
+        let (answer, buf) = match self.member.call(self.choice, op, data) {
+            Ok(outcome) => {
+                let value_bytes = match op {
+                    Op::Read(..) => operation.size.value_bytes.into(),
+                    _ => outcome.value_bytes,
+                };
+                (Ok(Answer { value_bytes, ..Answer::SUCCESS }), outcome.data)
             }
-            (kind, Target::Blocks { lba, blocks }) => match kind {
-                Kind::Store => member.write_async(queue, lba, value, token),
-                Kind::Retrieve => member.read_async(queue, lba, blocks, token),
-                Kind::Delete => member.deallocate_async(queue, lba, blocks, token),
-                Kind::Exist => Err(without_keys()),
-            },
+            // A status is an answer, whatever it says.
+            Err(Returned { error: OpError::Status(status), buf }) => {
+                (Ok(Answer { status, ..Answer::SUCCESS }), buf)
+            }
+            Err(Returned { error, buf }) => (Err(error), buf),
+        };
+        if is_lent {
+            operands.buf = buf;
         }
+        answer
+    }
+
+    fn submit(&self, operation: &Operation, operands: &mut Operands, token: u64) -> Result<(), OpError> {
+        let (mut made, mut range) = ([0; KEY_BYTES], None);
+        let target = self.pairs.target(operation.id, &mut made);
+        let op = self.op(operation, target, &mut range)?;
+        let data = match operation.kind {
+            kind if self.is_lent(kind) => Data::Lent(operands.taken()?),
+            Kind::Store => Data::Out(&operands.value),
+            Kind::Retrieve | Kind::Delete | Kind::Exist => Data::None,
+        };
+        self.member.submit(self.choice, op, data, token).map_err(|Returned { error, buf }| {
+            operands.buf = buf.or_else(|| operands.buf.take());
+            error
+        })
     }
 }
 
 /// Bytes of the buffer of a retrieve.
 pub(super) fn room(operation: &Operation) -> usize {
     operation.size.value_bytes.next_multiple_of(BUFFER_ALIGNMENT) as usize
-}
-
-fn without_keys() -> OpError {
-    OpError::Unsupported("a block device has no keys to ask for".to_owned())
-}
-
-/// A status is an answer, whatever it says.
-fn answered(result: Result<Answer, OpError>) -> Result<Answer, OpError> {
-    match result {
-        Err(OpError::Status(status)) => Ok(Answer { status, ..Answer::SUCCESS }),
-        other => other,
-    }
 }
 
 fn told(operation: &Operation, error: &OpError) -> String {

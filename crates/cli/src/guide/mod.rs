@@ -22,7 +22,6 @@ mod ids;
 mod in_flight;
 mod kv_perf;
 mod lane;
-mod lent;
 mod pair;
 mod phase;
 mod program;

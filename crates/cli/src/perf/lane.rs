@@ -4,9 +4,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
-use unvme::{
-    Block, BlockOp, BlockQueue, BlockRange, Completion, DmaBuf, Lba, QueueOptions, Status, WriteOptions,
-};
+use unvme::{Block, BlockQueue, BlockRange, Completion, DmaBuf, Lba, Op, QueueOptions, Status, WriteOptions};
 
 use super::addresses::Addresses;
 use super::counters::Counters;
@@ -169,7 +167,7 @@ impl<'a> Lane<'a> {
     }
 
     #[inline]
-    fn send(&mut self, op: BlockOp, buf: DmaBuf, index: u32) -> Result<()> {
+    fn send(&mut self, op: Op<'_>, buf: DmaBuf, index: u32) -> Result<()> {
         match &mut self.sink {
             Sink::Device(queue) => {
                 queue.submit(op, Some(buf), index.into()).with_context(|| self.generator.device.to_owned())
@@ -228,7 +226,7 @@ impl<'a> Lane<'a> {
             if let Some((index, buf)) = self.generator.free.pop() {
                 let slot = Slot { start_ns: watch.ns(), unit, read: true, generation };
                 self.generator.slots[index as usize] = slot;
-                let op = BlockOp::Read(self.generator.unit.range(unit), Default::default());
+                let op = Op::Read(self.generator.unit.range(unit), Default::default());
                 self.send(op, buf, index)?;
                 self.ring()?;
             }
@@ -262,7 +260,7 @@ fn buffers(queue: &BlockQueue, plan: &Plan<'_>) -> Result<Vec<(u32, DmaBuf)>> {
 impl Generator<'_> {
     /// Chooses a command for a free slot.
     #[inline]
-    fn begin(&mut self, index: u32, mut buf: DmaBuf, start_ns: u64) -> (BlockOp, DmaBuf) {
+    fn begin(&mut self, index: u32, mut buf: DmaBuf, start_ns: u64) -> (Op<'static>, DmaBuf) {
         let mut unit = self.addresses.next_unit();
         let read = self.addresses.next_is_read();
         let mut generation = 0;
@@ -276,10 +274,10 @@ impl Generator<'_> {
         self.slots[index as usize] = Slot { start_ns, unit, read, generation };
         let range = self.unit.range(unit);
         if read {
-            return (BlockOp::Read(range, Default::default()), buf);
+            return (Op::Read(range, Default::default()), buf);
         }
         let placement = self.placements.as_mut().map(Placements::next);
-        (BlockOp::Write(range, WriteOptions { placement, ..WriteOptions::default() }), buf)
+        (Op::Write(range, WriteOptions { placement, ..WriteOptions::default() }), buf)
     }
 
     fn stamp(&mut self, buf: &mut DmaBuf, unit: u64, generation: u8) {
@@ -436,7 +434,7 @@ mod tests {
         let device = device();
         let mut queue =
             device.block(Nsid(1)).expect("namespace").queue(&QueueOptions::default()).expect("queue");
-        queue.submit(BlockOp::WriteUncorrectable(UNIT.range(3)), None, 0).expect("submit");
+        queue.submit(Op::WriteUncorrectable(UNIT.range(3)), None, 0).expect("submit");
         assert!(queue.wait(std::time::Duration::from_secs(10)).expect("wait"));
         assert!(queue.poll(1).next().expect("completion").status.is_success());
         let counters = around(&device, plan(Pattern::Read, None));

@@ -95,7 +95,9 @@ fn what_cannot_be_written_is_read_and_refuses_writes() {
     let head = run(&mut queue, namespace.read(one, AccessFlags::default()).unwrap(), payload());
     assert_eq!(head.buf.unwrap().to_vec()[..4], *b"\x7fELF");
     let flags = AccessFlags::default();
-    let (trim, list) = namespace.deallocate(&[one], controller.alloc(4096).unwrap()).unwrap();
+    let mut buf = controller.alloc(4096).unwrap();
+    let (trim, list_bytes) = namespace.deallocate(&[one], &mut buf).unwrap();
+    let list = Payload { buf, bytes: list_bytes };
     let zero = namespace.write_zeroes(one, flags, false).unwrap();
     let write = namespace.write(one, flags).unwrap();
     for (sqe, payload) in [(write, payload()), (zero, None), (trim, Some(list))] {

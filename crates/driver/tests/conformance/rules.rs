@@ -148,9 +148,9 @@ pub(crate) fn the_ranges_of_dataset_management_are_matched(transport: Transport)
     let mut deallocate = |ranges: &[(u64, u32)]| {
         let ranges: Vec<BlockRange> =
             ranges.iter().map(|&(lba, blocks)| BlockRange::new(Lba(lba), blocks)).collect();
-        let buf = it.controller.alloc(4096).unwrap();
-        let (sqe, payload) = it.namespace.deallocate(&ranges, buf).unwrap();
-        run(&mut it.queue, sqe, Some(payload)).status.kind()
+        let mut buf = it.controller.alloc(4096).unwrap();
+        let (sqe, bytes) = it.namespace.deallocate(&ranges, &mut buf).unwrap();
+        run(&mut it.queue, sqe, Some(Payload { buf, bytes })).status.kind()
     };
     assert_eq!(deallocate(&[(0, 100), (201, 9)]), Status::SUCCESS);
     assert_eq!(deallocate(&[(0, 101)]), Status::WRITE_FAULT);

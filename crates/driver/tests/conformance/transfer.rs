@@ -46,9 +46,9 @@ pub(crate) fn random_commands_leave_what_a_model_has(transport: Transport) {
                 if random.below(2) == 0 {
                     (namespace.write_zeroes(range, flags, random.below(2) == 0).unwrap(), None)
                 } else {
-                    let (sqe, payload) =
-                        namespace.deallocate(&[range], controller.alloc(4096).unwrap()).unwrap();
-                    (sqe, Some(payload))
+                    let mut buf = controller.alloc(4096).unwrap();
+                    let (sqe, bytes) = namespace.deallocate(&[range], &mut buf).unwrap();
+                    (sqe, Some(Payload { buf, bytes }))
                 }
             }
             _ if random.below(2) == 0 => (namespace.verify(range, flags).unwrap(), None),

@@ -1,22 +1,31 @@
-//! Parts of values on a device that retrieves whole values only: everything up to the end of the part is asked for.
+//! Parts of values on a device that retrieves whole values only: everything up to the end of the part is
+//! asked for.
 
+use unvme::Op;
+use unvme::worker::Data;
+use unvme_driver::KvKey;
 use unvme_spec::samsung_kv;
 
-use super::kv::check;
-use super::lane::Command;
-use super::operation::{Pending, Work, cut};
-use super::{Key, Member, OpError, QueueChoice, Retrieved};
+use super::call::ended;
+use super::operation::Work;
+use super::{Medium, Member, OpError, Outcome, QueueChoice, Returned};
 
 impl Member {
-    /// Whether a retrieve from `offset` on is beyond what the device can do.
+    /// Whether an operation retrieves from an offset on, which is beyond what the device can do.
     #[inline]
-    pub(super) fn must_cut(&self, offset: u32) -> bool {
-        offset != 0 && self.pairs().is_ok_and(|pairs| !pairs.has_vendor())
+    pub(super) fn must_cut(&self, op: &Op<'_>, data: &Data<'_>) -> bool {
+        match (op, &self.medium) {
+            // A buffer that is lent may have no room for what is before the offset.
+            (Op::Retrieve { offset: 1.., .. }, Medium::Pairs(pairs)) => {
+                !pairs.has_vendor() && !matches!(data, Data::Lent(_))
+            }
+            _ => false,
+        }
     }
 
-    /// What has to be asked for, in bytes, to get `bytes` from `offset` on: never more than a command moves, so that
-    /// what is beyond cannot be reached.
-    fn bytes_to_ask(&self, offset: u32, bytes: usize) -> Result<usize, OpError> {
+    /// The operation that gets `bytes` from `offset` on: never of more than a command moves, so that what is
+    /// beyond cannot be reached.
+    fn uncut<'a>(&self, key: KvKey<'a>, offset: u32, bytes: usize) -> Result<Op<'a>, OpError> {
         if !offset.is_multiple_of(samsung_kv::OFFSET_ALIGNMENT) {
             return Err(OpError::Status(samsung_kv::status::MISALIGNED_VALUE_OFFSET));
         }
@@ -24,45 +33,39 @@ impl Member {
             return Err(OpError::Status(samsung_kv::status::INVALID_VALUE_SIZE));
         }
         let most = self.pairs()?.standard_value_bytes_max().min(samsung_kv::VALUE_BYTES_MAX as usize);
-        Ok((offset as usize).saturating_add(bytes).min(most))
+        Ok(Op::retrieve(key, (offset as usize).saturating_add(bytes).min(most)))
     }
 
-    /// [`Member::retrieve`] from an offset on.
+    /// [`Member::call`] of a retrieve from an offset on.
     #[cold]
     pub(super) fn retrieve_cut(
         &self,
         queue: QueueChoice,
-        key: Key<'_>,
-        offset: u32,
-        out: &mut [u8],
-    ) -> Result<Retrieved, OpError> {
-        let asked = self.bytes_to_ask(offset, out.len())?;
-        let command = self.retrieve_command(key, 0, asked)?;
-        let mut buf = Some(self.memory.alloc(asked)?);
-        let completion = self.call(queue, Command::Kv(command), &mut buf)?;
-        check(completion.status)?;
-        let value_bytes = cut(completion.result, offset).map_err(OpError::Status)?;
-        let copied = out.len().min(asked.saturating_sub(offset as usize)).min(value_bytes as usize);
-        if let Some(buf) = completion.buf.filter(|_| copied > 0) {
-            buf.read(offset as usize, &mut out[..copied]);
+        op: Op<'_>,
+        mut data: Data<'_>,
+    ) -> Result<Outcome, Returned> {
+        let Op::Retrieve { key, offset, bytes } = op else { return self.call(queue, op, data) };
+        let command = self.command(queue, self.uncut(key, offset, bytes)?, &mut Data::None)?;
+        let done = self.wait(queue, command, Data::None)?;
+        let outcome = ended(Work::RetrieveCut { offset, bytes }.end(done, &self.memory))?;
+        if let Data::In(out) = &mut data {
+            outcome.copy_data(out);
         }
-        Ok(Retrieved { copied, value_bytes })
+        Ok(outcome)
     }
 
-    /// [`Member::retrieve_async`] from an offset on.
+    /// [`Member::submit`] of a retrieve from an offset on.
     #[cold]
-    pub(super) fn retrieve_cut_async(
+    pub(super) fn submit_cut(
         &self,
         queue: QueueChoice,
-        key: Key<'_>,
-        offset: u32,
-        bytes: usize,
+        op: Op<'_>,
+        data: Data<'_>,
         token: u64,
-    ) -> Result<(), OpError> {
-        let asked = self.bytes_to_ask(offset, bytes)?;
-        let command = self.retrieve_command(key, 0, asked)?;
-        let buf = self.memory.alloc(asked)?;
-        let work = Work::RetrieveCut { offset, bytes };
-        self.submit(queue, Command::Kv(command), Some(buf), Pending { token, work })
+    ) -> Result<(), Returned> {
+        let Op::Retrieve { key, offset, bytes } = op else { return self.submit(queue, op, data, token) };
+        let command = self.command(queue, self.uncut(key, offset, bytes)?, &mut Data::None)?;
+        let load = self.load(command, data)?;
+        self.send(queue, command, load, token, Work::RetrieveCut { offset, bytes })
     }
 }

@@ -1,6 +1,9 @@
 //! Why an operation was not done.
 
-use unvme_driver::Error as DriverError;
+use std::fmt;
+
+use unvme::worker::{Data, Reason, Refused};
+use unvme_driver::{DmaBuf, Error as DriverError};
 use unvme_spec::Status;
 
 use super::QueueKind;
@@ -9,8 +12,8 @@ use super::QueueKind;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpError {
-    /// The device refused, or was certain to: limits that both dialects state are checked before a command is sent, and
-    /// answered with the status the device has for them.
+    /// The device refused, or was certain to: limits that both dialects state are checked before a command is
+    /// sent, and answered with the status the device has for them.
     #[error("the device answered {0}")]
     Status(Status),
     /// An argument makes no sense; nothing was sent.
@@ -66,5 +69,71 @@ impl From<DriverError> for OpError {
             DriverError::Unsupported(reason) => Self::Unsupported(reason),
             other => Self::Driver(other),
         }
+    }
+}
+
+impl From<Reason> for OpError {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::Full => Self::QueueFull,
+            Reason::Closed => Self::Closed,
+            Reason::Driver(error) => error.into(),
+        }
+    }
+}
+
+/// An operation that was not done, and the buffer that was to go with it.
+pub struct Returned {
+    /// Why.
+    pub error: OpError,
+    /// The buffer that was lent.
+    pub buf: Option<DmaBuf>,
+}
+
+impl Returned {
+    pub(super) fn new(error: OpError, data: Data<'_>) -> Self {
+        Self { error, buf: data.into_lent() }
+    }
+
+    /// Without a buffer that is not the caller's.
+    pub(super) fn if_lent(mut self, is_lent: bool) -> Self {
+        self.buf = self.buf.filter(|_| is_lent);
+        self
+    }
+}
+
+impl fmt::Debug for Returned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Returned").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Returned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Returned {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl From<Returned> for OpError {
+    fn from(returned: Returned) -> Self {
+        returned.error
+    }
+}
+
+impl From<OpError> for Returned {
+    fn from(error: OpError) -> Self {
+        Self { error, buf: None }
+    }
+}
+
+impl From<Refused> for Returned {
+    fn from(refused: Refused) -> Self {
+        Self { error: refused.reason.into(), buf: refused.buf }
     }
 }

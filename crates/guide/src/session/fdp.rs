@@ -1,11 +1,11 @@
 //! Flexible Data Placement of a block device.
 
+use unvme::Op;
+use unvme::worker::Data;
 use unvme_driver::Namespace;
 use unvme_spec::fdp::{PlacementId, ruh_status_count};
 
-use super::kv::check;
-use super::lane::Command;
-use super::{Member, OpError, QueueChoice};
+use super::{Medium, Member, OpError, QueueChoice};
 use unvme::fdp::{HandleStatus, missing_placement, statuses_of};
 
 impl Member {
@@ -13,7 +13,7 @@ impl Member {
     ///
     /// # Errors
     /// [`OpError::Unsupported`] on a key-value device; [`OpError::Status`], with
-    /// [`unvme_spec::Status::FDP_DISABLED`] when the device has none; as [`Member::read`].
+    /// [`unvme_spec::Status::FDP_DISABLED`] when the device has none; as [`Member::call`].
     pub fn handles(&self, queue: QueueChoice) -> Result<Vec<HandleStatus>, OpError> {
         let handles = ruh_status_count(&self.ruh_status(queue, 0)?).unwrap_or(0);
         Ok(statuses_of(&self.ruh_status(queue, handles)?))
@@ -23,10 +23,8 @@ impl Member {
         let namespace = self.blocks()?;
         let buf = self.memory.alloc(Namespace::ruh_status_bytes(handles))?;
         let (sqe, payload) = namespace.ruh_status(buf)?;
-        let command = Command::Entry(sqe, payload.bytes);
-        let completion = self.call(queue, command, &mut Some(payload.buf))?;
-        check(completion.status)?;
-        Ok(completion.buf.map(|buf| buf.to_vec()).unwrap_or_default())
+        let outcome = self.call(queue, Op::Entry(&sqe, payload.bytes), Data::Lent(payload.buf))?;
+        Ok(outcome.data.map(|buf| buf.to_vec()).unwrap_or_default())
     }
 
     /// What is written to `placements` from now on goes to empty reclaim units.
@@ -38,8 +36,15 @@ impl Member {
         self.check_placements(queue, placements)?;
         let buf = self.memory.alloc((placements.len() * 2).next_multiple_of(4))?;
         let (sqe, payload) = self.blocks()?.ruh_update(placements, buf)?;
-        let command = Command::Entry(sqe, payload.bytes);
-        check(self.call(queue, command, &mut Some(payload.buf))?.status)
+        self.call(queue, Op::Entry(&sqe, payload.bytes), Data::Lent(payload.buf))?;
+        Ok(())
+    }
+
+    fn blocks(&self) -> Result<&Namespace, OpError> {
+        match &self.medium {
+            Medium::Blocks(namespace) => Ok(namespace),
+            Medium::Pairs(_) => Err(OpError::Unsupported("a key-value device has no logical blocks".into())),
+        }
     }
 
     /// Checks that the device has each of `placements`; it is asked once which it has.

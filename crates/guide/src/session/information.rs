@@ -1,5 +1,7 @@
 //! What a device says about itself, its format, and commands that nobody else has a name for.
 
+use unvme::Op;
+use unvme::worker::Data;
 use unvme_driver::{LogRequest, Payload};
 use unvme_spec::admin::{FormatNvm, SecureErase};
 use unvme_spec::command::{Changes, CommandSet, Direction};
@@ -7,9 +9,7 @@ use unvme_spec::samsung_kv::{self, IterateType};
 use unvme_spec::samsung_log::{WafLog, lid};
 use unvme_spec::{Nsid, Sqe, Status};
 
-use super::lane::Command;
-use super::member::Target;
-use super::{Member, OpError, QueueChoice};
+use super::{Medium, Member, OpError, QueueChoice};
 
 /// Bytes of a sector of a device that has pairs instead of blocks.
 const SECTOR_BYTES: u32 = 512;
@@ -28,17 +28,14 @@ pub struct RawOutcome {
 impl Member {
     /// The namespace that is used.
     pub fn nsid(&self) -> Nsid {
-        match &self.target {
-            Target::Kv(namespace) => namespace.nsid(),
-            Target::Blocks(namespace) => namespace.nsid(),
-        }
+        self.medium.nsid()
     }
 
     /// Size in bytes.
     pub fn total_bytes(&self) -> u64 {
-        match &self.target {
-            Target::Kv(namespace) => namespace.bytes(),
-            Target::Blocks(namespace) => namespace.blocks() * u64::from(namespace.block_bytes()),
+        match &self.medium {
+            Medium::Pairs(namespace) => namespace.bytes(),
+            Medium::Blocks(namespace) => namespace.blocks() * u64::from(namespace.block_bytes()),
         }
     }
 
@@ -49,16 +46,16 @@ impl Member {
     /// What the device says.
     pub fn used(&self) -> Result<u64, OpError> {
         let controller = self.device.controller();
-        match &self.target {
-            Target::Kv(namespace) if namespace.has_standard() => {
+        match &self.medium {
+            Medium::Pairs(namespace) if namespace.has_standard() => {
                 let identify = controller.identify_kv_namespace(namespace.nsid())?;
                 Ok(share(identify.nuse, identify.nsze))
             }
-            Target::Kv(namespace) => {
+            Medium::Pairs(namespace) => {
                 let identify = controller.identify_namespace(namespace.nsid())?;
                 Ok(share(identify.nuse, identify.nsze))
             }
-            Target::Blocks(namespace) => {
+            Medium::Blocks(namespace) => {
                 let identify = controller.identify_namespace(namespace.nsid())?;
                 Ok(identify.nuse.saturating_mul(namespace.block_bytes().into()))
             }
@@ -77,9 +74,9 @@ impl Member {
 
     /// Bytes of a sector: of a logical block, or 512 on a key-value device.
     pub fn sector_bytes(&self) -> u32 {
-        match &self.target {
-            Target::Kv(_) => SECTOR_BYTES,
-            Target::Blocks(namespace) => namespace.block_bytes(),
+        match &self.medium {
+            Medium::Pairs(_) => SECTOR_BYTES,
+            Medium::Blocks(namespace) => namespace.block_bytes(),
         }
     }
 
@@ -118,8 +115,8 @@ impl Member {
     pub fn format(&self, erase_user_data: bool) -> Result<(), OpError> {
         let secure_erase = if erase_user_data { SecureErase::UserData } else { SecureErase::None };
         let controller = self.device.controller();
-        let lbaf = match &self.target {
-            Target::Kv(namespace) if namespace.has_standard() => {
+        let lbaf = match &self.medium {
+            Medium::Pairs(namespace) if namespace.has_standard() => {
                 controller.identify_kv_namespace(namespace.nsid())?.kvfc & 0xf
             }
             _ => controller.identify_namespace(self.nsid())?.flbas & 0xf,
@@ -163,16 +160,11 @@ impl Member {
     /// here.
     pub fn raw_io(&self, queue: QueueChoice, sqe: Sqe, data: &mut [u8]) -> Result<RawOutcome, OpError> {
         let direction = Direction::by_opcode(&sqe);
-        let mut buf = None;
-        if !data.is_empty() {
-            buf = Some(if direction.is_to_controller() {
-                self.memory.filled(data)?
-            } else {
-                self.memory.alloc(data.len())?
-            });
-        }
-        let command = Command::Entry(sqe, data.len());
-        let call = || self.call(queue, command, &mut buf);
+        let out = if direction.is_to_controller() { Data::Out(data) } else { Data::None };
+        let command = self.command(queue, Op::Entry(&sqe, data.len()), &mut Data::None)?;
+        let load = self.load(command, out)?;
+        let lent = load.buf.map_or(Data::None, Data::Lent);
+        let call = || self.wait(queue, command, lent);
         // Nobody knows what a raw command does to which pairs. An iterator that deletes goes on doing it.
         let completion = match samsung_kv::Command::parse(&sqe) {
             samsung_kv::Command::IterateOpen { kind: Ok(IterateType::KeyDelete), .. } => {

@@ -1,12 +1,13 @@
 //! Iterators over the keys of a device: its own where it has them, emulated by List otherwise.
 
+use unvme::Op;
+use unvme::worker::Data;
 use unvme_driver::{KvVerdict, LogRequest};
 use unvme_spec::samsung_kv::{self, IterateType, Prefix};
 use unvme_spec::samsung_log::{IteratorEntry, IteratorLog, lid};
 
-use super::kv::check;
-use super::lane::Command;
-use super::operation::{Pending, Work};
+use super::call::succeeded;
+use super::operation::Work;
 use super::{Member, OpError, QueueChoice};
 
 /// Bytes of the buffer of an iterate read.
@@ -45,11 +46,10 @@ impl Member {
         if !pairs.has_vendor() {
             return self.open_listing(queue, kind, prefix);
         }
-        let command = pairs.iterate_open(keyspace, kind, prefix)?;
+        let open = Op::IterateOpen { keyspace, kind, prefix };
+        self.command(queue, open, &mut Data::None)?;
         self.memory.open_iterator(keyspace, kind, prefix, || {
-            let completion = self.call_either(queue, Command::Kv(command))?;
-            check(completion.status)?;
-            Ok(completion.result as u8)
+            Ok(succeeded(self.wait_either(queue, open)?)?.result as u8)
         })
     }
 
@@ -62,8 +62,7 @@ impl Member {
         if !pairs.has_vendor() {
             return self.close_listing(iterator);
         }
-        let command = pairs.iterate_close(0, iterator)?;
-        check(self.call_either(queue, Command::Kv(command))?.status)?;
+        succeeded(self.wait_either(queue, Op::IterateClose { keyspace: 0, iterator })?)?;
         self.memory.closed_iterator(iterator);
         Ok(())
     }
@@ -82,19 +81,14 @@ impl Member {
         if !pairs.has_vendor() {
             return self.read_listing(queue, iterator, out);
         }
-        let command = pairs.iterate_read(0, iterator)?;
-        let mut buf = Some(self.memory.alloc(ITERATE_BYTES)?);
-        let completion = self.call(queue, Command::Kv(command), &mut buf)?;
-        let end = match KvVerdict::of(completion.status) {
-            KvVerdict::Done => false,
-            KvVerdict::EndOfIteration => true,
-            _ => return Err(OpError::Status(completion.status)),
-        };
-        let bytes = (completion.result as u32 as usize).min(ITERATE_BYTES);
-        if let Some(buf) = completion.buf {
-            buf.read(0, &mut out[..bytes]);
+        let read = Op::IterateRead { keyspace: 0, iterator };
+        let command = self.command(queue, read, &mut Data::None)?;
+        let done = self.wait(queue, command, Data::In(out))?;
+        match KvVerdict::of(done.status) {
+            KvVerdict::Done => Ok(IterateRead { bytes: done.bytes, end: false }),
+            KvVerdict::EndOfIteration => Ok(IterateRead { bytes: done.bytes, end: true }),
+            _ => Err(OpError::Status(done.status)),
         }
-        Ok(IterateRead { bytes, end })
     }
 
     /// Asynchronous [`Member::iterate_read`]. The handler is given success or
@@ -109,9 +103,10 @@ impl Member {
         if !pairs.has_vendor() {
             return self.read_listing_at_once(queue, iterator, token);
         }
-        let command = pairs.iterate_read(0, iterator)?;
-        let buf = self.memory.alloc(ITERATE_BYTES)?;
-        self.submit(queue, Command::Kv(command), Some(buf), Pending { token, work: Work::IterateRead })
+        let read = Op::IterateRead { keyspace: 0, iterator };
+        let command = self.command(queue, read, &mut Data::None)?;
+        let load = self.load(command, Data::None)?;
+        Ok(self.send(queue, command, load, token, Work::Nothing)?)
     }
 
     /// The iterators by identifier: entry `n` is iterator `n + 1`.
@@ -125,8 +120,8 @@ impl Member {
         }
         let nsid = pairs.nsid();
         // A device that works only while it is looked at deletes in the background now; whoever waits for its end calls this.
-        for lane in self.lanes.all() {
-            lane.advance();
+        for queue in self.workers.queues() {
+            queue.advance();
         }
         let request = LogRequest { nsid, lid: lid::ITERATORS, ..LogRequest::default() };
         let log: IteratorLog = self.device.controller().get_log_as(request)?;

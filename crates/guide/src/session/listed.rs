@@ -7,16 +7,15 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
+use unvme::Op;
+use unvme::worker::{Data, Done};
 use unvme_bus::lock;
-use unvme_driver::KvNamespace;
+use unvme_driver::{KvKey, KvNamespace};
 use unvme_spec::kv::ListReader;
 use unvme_spec::samsung_kv::{IterateType, IterateWriter, Prefix, status};
 use unvme_spec::samsung_log::IteratorEntry;
 
-use super::kv::check;
-use super::lane::Command;
-use super::operation::{Pending, Work, answered};
-use super::{ITERATE_BYTES, IterateRead, Key, Member, OpError, QueueChoice, QueueKind};
+use super::{ITERATE_BYTES, IterateRead, Member, OpError, QueueChoice, QueueKind};
 use unvme::scan::{Order, Scan, Wanted};
 
 /// Iterators of a device.
@@ -111,7 +110,8 @@ impl Member {
         while !listing.has_ended() {
             self.next_page(queue, listing)?;
             for key in std::mem::take(&mut listing.waiting) {
-                self.delete(queue, Key { keyspace: 0, bytes: &key }, false)?;
+                let delete = Op::Delete { key: KvKey::new(&key), must_exist: false };
+                self.call(queue, delete, Data::None)?;
             }
         }
         Ok(())
@@ -162,21 +162,18 @@ impl Member {
         let mut keys = Box::new([0; ITERATE_BYTES]);
         let read = self.read_listing(QueueChoice::Auto, iterator, &mut keys)?;
         buf.write(0, &keys[..read.bytes]);
-        let mut completion = answered(read.bytes as u64, buf);
+        let mut done = Done::answered(token, read.bytes as u64, buf, read.bytes, 0);
         if read.end {
-            completion.status = status::ITERATE_END;
+            done.status = status::ITERATE_END;
         }
-        self.finish_at_once(queue, Pending { token, work: Work::IterateRead }, completion)
+        self.finish_at_once(queue, done)
     }
 
     /// Lists further keys, if there are any.
     fn next_page(&self, queue: QueueChoice, listing: &mut Listing) -> Result<(), OpError> {
         let Some(start) = listing.scan.start() else { return Ok(()) };
-        let command = self.pairs()?.list(start, ITERATE_BYTES)?;
-        let mut buf = Some(self.memory.alloc(ITERATE_BYTES)?);
-        let completion = self.call(queue, Command::Kv(command), &mut buf)?;
-        check(completion.status)?;
-        let page = completion.buf.map(|buf| buf.to_vec()).unwrap_or_default();
+        let outcome = self.call(queue, Op::List { start, bytes: ITERATE_BYTES }, Data::None)?;
+        let page = outcome.data.map(|buf| buf.to_vec()).unwrap_or_default();
         let prefix = listing.prefix;
         let keys = listing.scan.take(ListReader::new(&page));
         listing.waiting.extend(keys.into_iter().filter(|key| prefix.matches(key)));

@@ -6,11 +6,12 @@
 
 use std::sync::{Arc, Mutex};
 
+use unvme::worker::Done;
 use unvme_bus::lock;
-use unvme_driver::{Completion, DmaBuf, KvNamespace};
+use unvme_driver::{DmaBuf, KvKey, KvNamespace};
 use unvme_spec::samsung_kv::{IterateType, KEY_BYTES_MAX, Prefix};
 
-use super::{Key, OpError};
+use super::{OpError, Returned};
 use crate::cache::{EntryId, Fetched, FillTicket, Hit, ReadCache, Scope, SweepTicket, Value, WriteTicket};
 use crate::slab::{Slab, SlabBuf, SlabError};
 
@@ -34,9 +35,9 @@ pub(super) enum Claim<'a> {
     /// The cache is off.
     None,
     /// A retrieve that the cache had no answer to.
-    Fill(FillTicket, Key<'a>),
+    Fill(FillTicket, KvKey<'a>),
     /// Something that may change the pair.
-    Write(WriteTicket, Key<'a>),
+    Write(WriteTicket, KvKey<'a>),
 }
 
 /// A [`Claim`] without a borrowed key, for an asynchronous operation; `None` with the cache off.
@@ -97,13 +98,13 @@ impl Memory {
         Ok(buf)
     }
 
-    fn id<'k>(&self, key: Key<'k>) -> EntryId<'k> {
+    fn id<'k>(&self, key: KvKey<'k>) -> EntryId<'k> {
         EntryId { device: self.device, keyspace: key.keyspace, key: key.bytes }
     }
 
     /// What the cache has of a value from `offset` on, copied to `out`.
     #[inline]
-    pub(super) fn lookup(&self, key: Key<'_>, offset: u32, out: &mut [u8]) -> Option<Hit> {
+    pub(super) fn lookup(&self, key: KvKey<'_>, offset: u32, out: &mut [u8]) -> Option<Hit> {
         if !self.caches {
             return None;
         }
@@ -112,7 +113,7 @@ impl Memory {
 
     /// As [`Memory::lookup`], into a buffer of the device.
     #[inline]
-    pub(super) fn lookup_into(&self, key: Key<'_>, offset: u32, out: &mut DmaBuf) -> Option<Hit> {
+    pub(super) fn lookup_into(&self, key: KvKey<'_>, offset: u32, out: &mut DmaBuf) -> Option<Hit> {
         if !self.caches {
             return None;
         }
@@ -121,7 +122,7 @@ impl Memory {
 
     /// Before a retrieve is submitted.
     #[inline]
-    pub(super) fn claim_fill<'k>(&self, key: Key<'k>) -> Claim<'k> {
+    pub(super) fn claim_fill<'k>(&self, key: KvKey<'k>) -> Claim<'k> {
         if !self.caches {
             return Claim::None;
         }
@@ -130,7 +131,7 @@ impl Memory {
 
     /// Before a command that may change a pair is submitted.
     #[inline]
-    pub(super) fn claim_write<'k>(&self, key: Key<'k>) -> Claim<'k> {
+    pub(super) fn claim_write<'k>(&self, key: KvKey<'k>) -> Claim<'k> {
         if !self.caches {
             return Claim::None;
         }
@@ -154,13 +155,13 @@ impl Memory {
         }
     }
 
-    /// After a retrieve has succeeded: `completion` has what the device sent. Nobody needs the buffer any more.
+    /// After a retrieve has succeeded: `buf` has what the device sent. Nobody needs it any more.
     #[inline]
-    pub(super) fn end_fill(&self, claim: Claim<'_>, offset: u32, completion: Completion) {
+    pub(super) fn end_fill(&self, claim: Claim<'_>, offset: u32, result: u64, buf: Option<DmaBuf>) {
         if let Claim::Fill(ticket, key) = claim
-            && let Some(Ok(buf)) = completion.buf.map(|buf| self.slab.adopt(buf))
+            && let Some(Ok(buf)) = buf.map(|buf| self.slab.adopt(buf))
         {
-            let value_bytes = u64::from(KvNamespace::value_bytes(completion.result));
+            let value_bytes = u64::from(KvNamespace::value_bytes(result));
             let bytes = buf.len().min(value_bytes as usize);
             let fetched = Fetched { offset: offset.into(), value_bytes, data: Value::Buffer { buf, bytes } };
             self.cache.fill_end(ticket, &self.id(key), fetched);
@@ -175,34 +176,38 @@ impl Memory {
     }
 
     /// After the command of an asynchronous operation has ended; `stored` is the number of bytes of a value that it has
-    /// stored from `completion`'s buffer, if that is what it did. The handler still gets the buffer of a retrieve: the cache
+    /// stored from its buffer, if that is what it did. The handler still gets the buffer of a retrieve: the cache
     /// gets a copy.
-    pub(super) fn end_held(
-        &self,
-        held: HeldClaim,
-        completion: &mut Completion,
-        offset: u32,
-        stored: Option<usize>,
-    ) {
+    pub(super) fn end_held(&self, held: HeldClaim, done: &mut Done, offset: u32, stored: Option<usize>) {
         let Some(held) = held else { return };
         let Held { ticket, keyspace, key_bytes, key } = *held;
-        let key = Key { keyspace, bytes: &key[..usize::from(key_bytes)] };
-        let succeeded = completion.status.is_success();
+        let key = KvKey { keyspace, bytes: &key[..usize::from(key_bytes)] };
+        let succeeded = done.status.is_success();
         match (ticket, stored) {
             (HeldTicket::Write(ticket), Some(bytes)) if succeeded => {
-                self.end_store(Claim::Write(ticket, key), completion.buf.take(), bytes);
+                self.end_store(Claim::Write(ticket, key), done.buf.take(), bytes);
             }
             (HeldTicket::Write(ticket), _) => self.end_without(Claim::Write(ticket, key)),
             (HeldTicket::Fill(ticket), _) if succeeded => {
-                let value_bytes = KvNamespace::value_bytes(completion.result) as usize;
-                let Some(buf) = completion.buf.as_ref().filter(|buf| offset == 0 && value_bytes <= buf.len())
+                let value_bytes = KvNamespace::value_bytes(done.result) as usize;
+                let Some(buf) = done.buf.as_ref().filter(|buf| offset == 0 && value_bytes <= buf.len())
                 else {
                     return;
                 };
-                let copied = Completion { buf: self.copy(buf, value_bytes), ..*completion };
-                self.end_fill(Claim::Fill(ticket, key), offset, copied);
+                let copy = self.copy(buf, value_bytes);
+                self.end_fill(Claim::Fill(ticket, key), offset, done.result, copy);
             }
             (HeldTicket::Fill(_), _) => {}
+        }
+    }
+
+    /// After the command of an asynchronous operation was refused.
+    pub(super) fn end_unsent(&self, held: HeldClaim) {
+        if let Some(held) = held
+            && let Held { ticket: HeldTicket::Write(ticket), keyspace, key_bytes, key } = *held
+        {
+            let key = KvKey { keyspace, bytes: &key[..usize::from(key_bytes)] };
+            self.end_without(Claim::Write(ticket, key));
         }
     }
 
@@ -220,16 +225,16 @@ impl Memory {
     /// Runs something that, when it succeeds, opens an iterator that may delete any pair until it is closed.
     pub(super) fn sweeping_on(
         &self,
-        command: impl FnOnce() -> Result<Completion, OpError>,
-    ) -> Result<Completion, OpError> {
+        command: impl FnOnce() -> Result<Done, Returned>,
+    ) -> Result<Done, Returned> {
         if !self.caches {
             return command();
         }
         let ticket = self.cache.sweep_begin(self.device, Scope::Device);
         let answer = command();
         match &answer {
-            Ok(completion) if completion.status.is_success() => {
-                self.keep_sweep(completion.result as u8, Some(ticket));
+            Ok(done) if done.status.is_success() => {
+                self.keep_sweep(done.result as u8, Some(ticket));
             }
             _ => self.cache.sweep_end(ticket),
         }

@@ -1,14 +1,16 @@
-//! Devices that a program keeps open and calls from any thread: what the C library and the guide's tools stand on.
+//! Devices that a program keeps open and calls from any thread: what the C library and the guide's tools
+//! stand on.
 //!
-//! A [`Session`] opens the devices of a configuration. Each of them is a [`Member`], with a queue pair for each CPU of its
-//! core mask. Blocking operations wait for their own commands on a synchronous queue. Asynchronous ones return at once; a
-//! completion thread, or whoever calls [`Member::process_completions`], calls the session's [`Handler`] for each that was
-//! taken, exactly once, also when the device is lost or the session is closed meanwhile.
+//! A [`Session`] opens the devices of a configuration. Each of them is a [`Member`], with a queue pair for
+//! each CPU of its core mask. Blocking operations wait for their own commands on a synchronous queue.
+//! Asynchronous ones return at once; a completion thread, or whoever calls [`Member::process_completions`],
+//! calls the session's [`Handler`] for each that was taken, exactly once, also when the device is lost or the
+//! session is closed meanwhile.
 //!
 //! ```
 //! use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
 //! use unvme_guide::config::{DeviceConfig, SdkConfig, SsdType};
-//! use unvme_guide::session::{QueueChoice, Session, SessionOptions};
+//! use unvme_guide::session::{Data, Op, QueueChoice, Session, SessionOptions};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let done = Arc::new(AtomicU64::new(0));
@@ -24,20 +26,19 @@
 //! };
 //! let session = Session::open(config, options)?;
 //! let device = &session.members()[0];
-//! device.write(QueueChoice::Auto, 8, &[0x5a; 4096])?;
-//! device.write_async(QueueChoice::Auto, 16, &[0xa5; 4096], 7)?;
+//! device.call(QueueChoice::Auto, Op::write(8, 8), Data::Out(&[0x5a; 4096]))?;
+//! device.submit(QueueChoice::Auto, Op::write(16, 8), Data::Out(&[0xa5; 4096]), 7)?;
 //! session.close()?;
 //! assert_eq!(done.load(Ordering::Relaxed), 7);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! What it does not implement: values of more than 2 MiB, vectored buffers, several processes that share one device
-//! without a server. With the read cache on, nobody else may change a device's pairs, and commands that change them go
-//! through its [`Member`]: what is sent by [`Member::device`] the cache does not see.
+//! What it does not implement: values of more than 2 MiB, vectored buffers, several processes that share one
+//! device without a server. With the read cache on, nobody else may change a device's pairs, and commands
+//! that change them go through its [`Member`]: what is sent by [`Member::device`] the cache does not see.
 
-mod block;
-mod completer;
+mod call;
 mod cut;
 mod error;
 mod fdp;
@@ -45,27 +46,23 @@ mod handling;
 mod information;
 mod iterate;
 mod journal;
-mod kv;
-mod lane;
-mod lanes;
-mod lent;
 mod listed;
 mod member;
 mod memory;
 mod opening;
 mod operation;
 mod outcome;
-mod patience;
-mod sleeper;
+mod submit;
+mod workers;
 
-pub use error::OpError;
+pub use error::{OpError, Returned};
 pub use information::RawOutcome;
 pub use iterate::{ITERATE_BYTES, IterateRead};
-pub use kv::Key;
-pub use lent::Returned;
 pub use member::Member;
-pub use outcome::{Finished, Handler, Outcome, Retrieved};
-pub use unvme_driver::{KvOptions, KvVerdict, StoreCondition, StoreOptions, VendorCommands};
+pub use outcome::{Finished, Handler, Outcome};
+pub use unvme::Op;
+pub use unvme::worker::Data;
+pub use unvme_driver::{KvKey, KvOptions, KvVerdict, StoreCondition, StoreOptions, VendorCommands};
 pub use unvme_spec::samsung_kv::{IterateType, Prefix};
 pub use unvme_spec::samsung_log::IteratorEntry;
 
@@ -74,10 +71,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use completer::Completer;
 use handling::Handling;
 use journal::Topic;
 use member::Shared;
+use unvme::worker::{CompletionThread, Medium, SharedQueue, Worker};
 use unvme_bus::lock;
 
 use crate::SdkConfig;
@@ -162,7 +159,7 @@ pub struct Session {
     shared: Arc<Shared>,
     /// How long closing waits for what is outstanding.
     patience: Duration,
-    completers: Mutex<Vec<Completer>>,
+    threads: Mutex<Vec<CompletionThread>>,
 }
 
 impl fmt::Debug for Session {
@@ -187,12 +184,14 @@ impl Session {
         &self.members
     }
 
-    /// Closes the session: from now on nothing is taken; what is outstanding is waited for, as long as commands may take,
-    /// and ended with [`unvme_spec::Status::ABORTED_BY_HOST`] after that; then the completion threads end. Nothing is
-    /// left to do the second time. The devices themselves are closed with the last [`Member`] that somebody keeps.
+    /// Closes the session: from now on nothing is taken; what is outstanding is waited for, as long as
+    /// commands may take, and ended with [`unvme_spec::Status::ABORTED_BY_HOST`] after that; then the
+    /// completion threads end. Nothing is left to do the second time. The devices themselves are closed with
+    /// the last [`Member`] that somebody keeps.
     ///
     /// # Errors
-    /// [`OpError::Reentered`] in a handler of this session, which could never be waited for. Nothing happens then.
+    /// [`OpError::Reentered`] in a handler of this session, which could never be waited for. Nothing happens
+    /// then.
     pub fn close(&self) -> Result<(), OpError> {
         if Handling::is_in(self.shared.session) {
             return Err(OpError::Reentered);
@@ -205,38 +204,34 @@ impl Session {
         if self.shared.closed.swap(true, Ordering::AcqRel) {
             return;
         }
-        let lanes = || {
-            self.members.iter().flat_map(|member| member.lanes.all().iter().map(move |lane| (member, lane)))
-        };
-        for (_, lane) in lanes() {
-            lane.stop_taking();
-        }
+        let workers = || self.members.iter().flat_map(|member| member.workers.iter());
+        workers().for_each(Worker::stop_taking);
         // In a handler of this session nobody can wait for that handler: what is outstanding ends at once.
         let within = Handling::is_in(self.shared.session);
         let started = Instant::now();
         while !within && self.unfinished() > 0 && started.elapsed() < self.patience {
-            let done: usize = lanes()
-                .filter(|(_, lane)| !lane.is_served())
-                .map(|(member, lane)| member.process(lane, &mut Vec::new()))
-                .sum();
-            if done == 0 {
+            if self.process(|queue| !queue.is_served()) == 0 {
                 std::thread::sleep(CLOSE_PAUSE);
             }
         }
-        let mut completers = lock(&self.completers);
-        for completer in completers.iter_mut() {
-            completer.stop();
+        for thread in lock(&self.threads).iter_mut() {
+            thread.stop();
         }
-        for (_, lane) in lanes() {
-            lane.close();
-        }
+        workers().for_each(Worker::close);
         // What nobody has been told of yet: there was no thread, or it has ended.
-        for (member, lane) in lanes() {
-            while member.process(lane, &mut Vec::new()) > 0 {}
-        }
+        while self.process(|_| true) > 0 {}
         for member in &self.members {
             self.shared.journal.write(Topic::Lifecycle, member.name(), format_args!("closed"));
         }
+    }
+
+    /// Calls the handler for what has ended on some queues; returns its number.
+    fn process(&self, which: fn(&SharedQueue) -> bool) -> usize {
+        let of = |member: &Arc<Member>| -> usize {
+            let queues = member.workers.queues().filter(|queue| which(queue));
+            queues.map(|queue| member.process(queue, &mut Vec::new())).sum()
+        };
+        self.members.iter().map(of).sum()
     }
 
     /// Operations and commands that are still to end; an asynchronous one counts as both.

@@ -6,24 +6,25 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use unvme_driver::{
-    CompletionMode, Controller, Error as DriverError, KvNamespace, KvOptions, Namespace, Queue, QueueOptions,
+    CompletionMode, Controller, Error as DriverError, KvNamespace, KvOptions, Namespace, QueueOptions,
 };
 use unvme_spec::identify::csi;
 
-use super::completer::{Completer, Rounds};
 use super::journal::{Journal, Topic};
-use super::lane::{Lane, SPARE_BYTES};
-use super::lanes::Lanes;
 use super::listed::Listed;
-use super::member::{Member, Shared, Target};
+use super::member::{Member, Shared};
 use super::memory::Memory;
-use super::sleeper::Sleeper;
+use super::operation::Pending;
+use super::workers::Workers;
 use super::{QueueKind, Session, SessionOptions};
 use crate::SdkConfig;
 use crate::cache::{CacheDevice, ReadCache};
 use crate::config::{SlabPolicy, SsdType};
 use crate::placement::{PlacedDevice, Placement};
 use crate::slab::{Slab, SlabOptions};
+use unvme::worker::{
+    CompletionThread, Done, Medium, Queues, SPARE_BYTES, SharedQueue, Worker, WorkerOptions,
+};
 use unvme::{Device, Error, Pages, Result, open};
 
 /// Commands that callers can have in flight on one synchronous queue at a time; further ones wait.
@@ -34,15 +35,13 @@ const RESET_ALLOWANCE: Duration = Duration::from_secs(5);
 /// Sessions opened so far; 0 is none.
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
 
-/// The threads that are to be: a bed for each CPU.
-type Sleepers = BTreeMap<u32, Arc<Sleeper>>;
-
 impl Session {
-    /// Opens all devices of `config`, which is settled first ([`SdkConfig::settle`]). On an error nothing stays open.
+    /// Opens all devices of `config`, which is settled first ([`SdkConfig::settle`]). On an error nothing
+    /// stays open.
     ///
     /// # Errors
-    /// What is wrong with the configuration; what opening a device ends with; [`Error::Unsupported`] for one that is not
-    /// of the configuration's kind; [`Error::Driver`] when no queue can be created.
+    /// What is wrong with the configuration; what opening a device ends with; [`Error::Unsupported`] for one
+    /// that is not of the configuration's kind; [`Error::Driver`] when no queue can be created.
     pub fn open(mut config: SdkConfig, options: SessionOptions) -> Result<Self> {
         let warnings = config.settle()?;
         let names = config.devices.iter().map(|device| device.dev_id.as_str());
@@ -50,7 +49,8 @@ impl Session {
         Self::assemble(config, warnings, devices, options)
     }
 
-    /// As [`Session::open`], with devices that the caller has opened: one for each of the configuration, in its order.
+    /// As [`Session::open`], with devices that the caller has opened: one for each of the configuration, in
+    /// its order.
     ///
     /// # Errors
     /// As [`Session::open`]; [`Error::Argument`] when their number is not that of the configuration's.
@@ -92,13 +92,12 @@ impl Session {
             command_timeout: options.command_timeout,
             closed: AtomicBool::new(false),
         });
-        let mut opening =
-            Opening { config: &config, options: &options, shared, sleepers: Sleepers::new(), warnings };
+        let mut opening = Opening { config: &config, options: &options, shared, warnings };
         let members = opening.members(devices, &placement)?;
-        let completers = opening.completers(&placement, &members)?;
+        let threads = start_threads(&placement, &members)?;
         let Opening { shared, warnings, .. } = opening;
         for member in &members {
-            let what = format_args!("opened with {} queues", member.lanes.all().len());
+            let what = format_args!("opened with {} queues", member.workers.queues().count());
             shared.journal.write(Topic::Lifecycle, member.name(), what);
         }
         Ok(Self {
@@ -107,7 +106,7 @@ impl Session {
             members,
             shared,
             patience: patience.saturating_add(RESET_ALLOWANCE),
-            completers: Mutex::new(completers),
+            threads: Mutex::new(threads),
         })
     }
 }
@@ -116,7 +115,6 @@ struct Opening<'a> {
     config: &'a SdkConfig,
     options: &'a SessionOptions,
     shared: Arc<Shared>,
-    sleepers: Sleepers,
     warnings: Vec<String>,
 }
 
@@ -148,8 +146,8 @@ impl Opening<'_> {
             .map_err(|e| Error::Argument(format!("`slab_size`: {e}")))
     }
 
-    /// What of the slab values may keep. The rest is for those on their way, which could otherwise get a buffer only by
-    /// dropping a value each time.
+    /// What of the slab values may keep. The rest is for those on their way, which could otherwise get a
+    /// buffer only by dropping a value each time.
     fn cache_bytes(&self) -> usize {
         usize::try_from(self.config.slab_bytes / 4 * 3).unwrap_or(usize::MAX)
     }
@@ -161,27 +159,32 @@ impl Opening<'_> {
         memory: Memory,
         placed: &PlacedDevice,
     ) -> Result<Arc<Member>> {
-        let target = target(&device, self.config.ssd_type, self.options.kv)?;
-        let lanes = self.lanes(&device, placed)?;
-        for lane in lanes.iter().filter(|lane| lane.kind == QueueKind::Sync) {
+        let medium = medium(&device, self.config.ssd_type, self.options.kv)?;
+        let workers = self.workers(&device, medium, placed)?;
+        for queue in workers.queues_of(QueueKind::Sync) {
             // One that gets none now takes one with its first call.
-            lane.keep(memory.alloc(SPARE_BYTES).ok());
+            queue.keep(memory.alloc(SPARE_BYTES).ok());
         }
+        let remembers = match &medium {
+            Medium::Pairs(pairs) => memory.caches() || !pairs.has_vendor(),
+            Medium::Blocks(_) => false,
+        };
         Ok(Arc::new(Member {
             index,
             device,
-            target,
-            lanes: Lanes::new(lanes),
+            medium,
+            workers,
             memory,
+            remembers,
+            pending: Pending::default(),
             listed: Listed::default(),
             placements: OnceLock::new(),
             shared: Arc::clone(&self.shared),
         }))
     }
 
-    fn lanes(&mut self, device: &Device, placed: &PlacedDevice) -> Result<Vec<Lane>> {
-        let controller = device.controller();
-        let depth_max = controller.queue_depth_max();
+    fn workers(&mut self, device: &Device, medium: Medium, placed: &PlacedDevice) -> Result<Workers> {
+        let depth_max = device.controller().queue_depth_max();
         let depth = u16::try_from(placed.depth).unwrap_or(u16::MAX).min(depth_max);
         if u32::from(depth) < placed.depth {
             self.warnings.push(format!(
@@ -190,96 +193,86 @@ impl Opening<'_> {
                 placed.depth
             ));
         }
-        let mut lanes = Vec::new();
         let mut missing = None;
         // Asynchronous queues first: their threads sleep on interrupts, of which there may be few.
-        for (turn, cpu) in placed.async_cpus.iter().enumerate() {
-            let sleeper = placed.cq_cpus.turn(turn).map(|cpu| self.sleeper(cpu)).transpose()?;
-            match self.queue(controller, depth, sleeper.is_some()) {
-                Ok(queue) => lanes.push(Lane::new(cpu, QueueKind::Async, queue, sleeper)),
-                Err(e) => missing = Some((cpu, e)),
-            }
-        }
-        for cpu in placed.sync_cpus.iter() {
-            match self.queue(controller, SYNC_DEPTH.min(depth_max), false) {
-                Ok(queue) => lanes.push(Lane::new(cpu, QueueKind::Sync, queue, None)),
-                Err(e) => missing = Some((cpu, e)),
-            }
-        }
+        let mode = match placed.cq_cpus.turn(0) {
+            Some(_) => CompletionMode::Interrupt,
+            None => CompletionMode::Poll,
+        };
+        let asynchronous =
+            self.worker(device, medium, placed.async_cpus.iter().collect(), (depth, mode), &mut missing)?;
+        let depth = (SYNC_DEPTH.min(depth_max), CompletionMode::Poll);
+        let synchronous =
+            self.worker(device, medium, placed.sync_cpus.iter().collect(), depth, &mut missing)?;
         match missing {
-            Some((cpu, e @ DriverError::Exhausted(_))) if !lanes.is_empty() => {
-                self.warnings.push(format!("{}: no queue for CPU {cpu}: {e}", device.name()));
-                Ok(lanes)
+            Some((_, e)) if asynchronous.is_none() && synchronous.is_none() => return Err(e),
+            Some((cpu, Error::Driver { source, .. })) => {
+                self.warnings.push(format!("{}: no queue for CPU {cpu}: {source}", device.name()));
             }
-            Some((_, e)) => Err(Error::driver(device.name(), e)),
-            None => Ok(lanes),
+            _ => {}
         }
+        Ok(Workers::new(synchronous, asynchronous))
     }
 
-    /// A queue; with an interrupt when somebody sleeps on it and the device has one left. A drive on UIO has none at all.
-    fn queue(
+    /// Queues on some CPUs; `None` without any, or when none is left. `missing` is the last CPU that got
+    /// none, and why.
+    fn worker(
         &self,
-        controller: &Controller,
-        depth: u16,
-        interrupt: bool,
-    ) -> std::result::Result<Queue, DriverError> {
-        let mut options = QueueOptions {
+        device: &Device,
+        medium: Medium,
+        cpus: Vec<u32>,
+        (depth, mode): (u16, CompletionMode),
+        missing: &mut Option<(u32, Error)>,
+    ) -> Result<Option<Worker>> {
+        let Some(&last) = cpus.last() else { return Ok(None) };
+        let queue = QueueOptions {
             depth,
+            mode,
             command_timeout: self.options.command_timeout,
             abort_grace: self.options.abort_grace,
-            long_keys: self.config.ssd_type == SsdType::Kv,
             ..QueueOptions::default()
         };
-        let can_interrupt = match controller.function() {
-            Some(function) => function.vectors() > 0 && !function.is_host_driven(),
-            None => controller.is_kernel(),
-        };
-        if interrupt && can_interrupt {
-            options.mode = CompletionMode::Interrupt;
-            match controller.create_queue(&options) {
-                Err(DriverError::Exhausted(_)) => options.mode = CompletionMode::Poll,
-                answer => return answer,
-            }
-        }
-        controller.create_queue(&options)
-    }
-
-    fn sleeper(&mut self, cpu: u32) -> Result<Arc<Sleeper>> {
-        if let Some(sleeper) = self.sleepers.get(&cpu) {
-            return Ok(Arc::clone(sleeper));
-        }
-        let sleeper = Arc::new(Sleeper::new()?);
-        self.sleepers.insert(cpu, Arc::clone(&sleeper));
-        Ok(sleeper)
-    }
-
-    fn completers(&self, placement: &Placement, members: &[Arc<Member>]) -> Result<Vec<Completer>> {
-        let mut completers = Vec::new();
-        for (&cpu, sleeper) in &self.sleepers {
-            let mut rounds = Rounds::new();
-            for member in members {
-                let lanes = member.lanes.all().iter().enumerate();
-                rounds.extend(
-                    lanes
-                        .filter(|(_, lane)| lane.is_served_by(sleeper))
-                        .map(|(index, _)| (Arc::clone(member), index)),
-                );
-            }
-            let started = Completer::start(cpu, placement.can_pin(cpu), Arc::clone(sleeper), rounds);
-            match started {
-                Ok(completer) => completers.push(completer),
-                Err(e) => {
-                    completers.iter_mut().for_each(Completer::stop);
-                    return Err(e);
+        let options = WorkerOptions { queue, queues: Queues::Cpus(cpus), threads: 0 };
+        match Worker::open(device, medium, &options) {
+            Ok(worker) => {
+                if let Some((cpu, reason)) = worker.shortage() {
+                    let source = DriverError::Exhausted(reason.clone());
+                    *missing = Some((*cpu, Error::Driver { what: device.name().to_owned(), source }));
                 }
+                Ok(Some(worker))
             }
+            Err(e @ Error::Driver { source: DriverError::Exhausted(_), .. }) => {
+                *missing = Some((last, e));
+                Ok(None)
+            }
+            Err(e) => Err(e),
         }
-        Ok(completers)
     }
 }
 
+/// Queues of members, by the CPU of the thread that is to serve them.
+type Rounds = BTreeMap<u32, (Vec<Arc<SharedQueue>>, Vec<Arc<Member>>)>;
+
+/// Starts a thread on each CPU that has asynchronous queues to serve, of whichever devices.
+fn start_threads(placement: &Placement, members: &[Arc<Member>]) -> Result<Vec<CompletionThread>> {
+    let mut rounds = Rounds::new();
+    for (member, placed) in members.iter().zip(&placement.devices) {
+        for (turn, queue) in member.workers.shared_of(QueueKind::Async).enumerate() {
+            let Some(cpu) = placed.cq_cpus.turn(turn) else { continue };
+            let (queues, owners) = rounds.entry(cpu).or_default();
+            queues.push(Arc::clone(queue));
+            owners.push(Arc::clone(member));
+        }
+    }
+    let start = |(cpu, (queues, owners)): (u32, (_, Vec<Arc<Member>>))| {
+        let deliver = Box::new(move |place: usize, batch: &mut Vec<Done>| owners[place].deliver(batch));
+        CompletionThread::start(cpu, placement.can_pin(cpu), queues, Some(deliver))
+    };
+    rounds.into_iter().map(start).collect()
+}
+
 /// The namespace that a device is used for: the first of the right kind.
-fn target(device: &Device, ssd_type: SsdType, kv: KvOptions) -> Result<Target> {
+fn medium(device: &Device, ssd_type: SsdType, kv: KvOptions) -> Result<Medium> {
     let controller = device.controller();
     let nothing = |what: &str| Error::Unsupported {
         name: device.name().to_owned(),
@@ -288,17 +281,18 @@ fn target(device: &Device, ssd_type: SsdType, kv: KvOptions) -> Result<Target> {
     match ssd_type {
         SsdType::Lba => {
             let nsid = *device.namespaces()?.first().ok_or_else(|| nothing("logical blocks"))?;
-            device.admin(|controller| Namespace::open(controller, nsid)).map(Target::Blocks)
+            device.admin(|controller| Namespace::open(controller, nsid)).map(Medium::Blocks)
         }
         SsdType::Kv => {
             let pairs = controller.command_set_namespaces(csi::KEY_VALUE).unwrap_or_default();
-            // The family's first devices know no command sets: any of their namespaces may have the vendor's commands.
+            // The family's first devices know no command sets: any of their namespaces may have the vendor's
+            // commands.
             let all = device.admin(Controller::active_namespaces)?;
             let mut found =
                 pairs.into_iter().chain(all).map(|nsid| KvNamespace::open_with(controller, nsid, kv));
             let opened = found.find(|opened| !matches!(opened, Err(DriverError::Unsupported(_))));
             match opened {
-                Some(opened) => opened.map(Target::Kv).map_err(|e| Error::driver(device.name(), e)),
+                Some(opened) => opened.map(Medium::Pairs).map_err(|e| Error::driver(device.name(), e)),
                 None => Err(nothing("pairs")),
             }
         }

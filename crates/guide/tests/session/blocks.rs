@@ -3,9 +3,10 @@
 use unvme::Status;
 use unvme_guide::Placement;
 use unvme_guide::config::SsdType;
-use unvme_guide::session::{Key, OpError, QueueChoice, QueueKind, StoreOptions};
+use unvme_guide::session::{KvKey as Key, OpError, QueueChoice, QueueKind, StoreOptions};
 
 use crate::rig::{BOTH, Masks, POLLED, blocks, config, start};
+use crate::verbs::Verbs;
 
 const AUTO: QueueChoice = QueueChoice::Auto;
 

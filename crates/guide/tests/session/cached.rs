@@ -1,9 +1,12 @@
 //! The cache on or off: the same answers, whatever happens in which order.
 
-use unvme_guide::session::{IterateType, Key, KvVerdict, Member, OpError, Prefix, QueueChoice, StoreOptions};
+use unvme_guide::session::{
+    IterateType, KvKey as Key, KvVerdict, Member, OpError, Prefix, QueueChoice, StoreOptions,
+};
 use unvme_spec::samsung_kv::{Command, KeyspaceField, Target};
 
 use crate::rig::{BOTH, Books, POLLED, pairs};
+use crate::verbs::Verbs;
 
 const AUTO: QueueChoice = QueueChoice::Auto;
 

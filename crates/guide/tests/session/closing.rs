@@ -6,6 +6,7 @@ use unvme_guide::config::SsdType;
 use unvme_guide::session::{OpError, QueueChoice, Session, SessionOptions};
 
 use crate::rig::{BOTH, Books, Masks, POLLED, blocks, config};
+use crate::verbs::Verbs;
 
 const AUTO: QueueChoice = QueueChoice::Auto;
 

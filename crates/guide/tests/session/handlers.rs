@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use unvme::Status;
 use unvme_guide::config::{SdkConfig, SsdType};
 use unvme_guide::session::{
-    Finished, IterateType, Key, KvOptions, Member, Prefix, QueueChoice, Session, SessionOptions,
+    Finished, IterateType, KvKey as Key, KvOptions, Member, Prefix, QueueChoice, Session, SessionOptions,
     StoreOptions, VendorCommands,
 };
 use unvme_spec::samsung_kv::status;
 
 use crate::rig::{BOTH, Books, Masks, POLLED, config};
+use crate::verbs::Verbs;
 
 const AUTO: QueueChoice = QueueChoice::Auto;
 

@@ -4,6 +4,7 @@ use unvme_guide::config::SsdType;
 use unvme_guide::session::{QueueChoice, Session};
 
 use crate::rig::{BOTH, Books, config, options, start};
+use crate::verbs::Verbs;
 
 const AUTO: QueueChoice = QueueChoice::Auto;
 

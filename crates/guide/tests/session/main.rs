@@ -6,8 +6,11 @@ mod closing;
 mod handlers;
 mod logging;
 mod lost;
+#[path = "../../../sdk/tests/mortal/mod.rs"]
+mod mortal;
 mod pairs;
 mod rig;
 mod served;
 mod standard;
 mod threads;
+mod verbs;

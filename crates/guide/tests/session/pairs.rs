@@ -3,11 +3,12 @@
 use unvme::Status;
 use unvme_guide::config::SsdType;
 use unvme_guide::session::{
-    ITERATE_BYTES, IterateType, Key, KvVerdict, OpError, Prefix, QueueChoice, StoreOptions,
+    ITERATE_BYTES, IterateType, KvKey as Key, KvVerdict, OpError, Prefix, QueueChoice, StoreOptions,
 };
 use unvme_spec::samsung_kv::status;
 
 use crate::rig::{BOTH, Masks, POLLED, config, keys_in, pairs, start};
+use crate::verbs::Verbs;
 
 const AUTO: QueueChoice = QueueChoice::Auto;
 const ALWAYS: StoreOptions =

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use unvme::{EventFd, ServeOptions, Status, serve};
 use unvme_guide::config::SsdType;
-use unvme_guide::session::{Key, QueueChoice, StoreOptions};
+use unvme_guide::session::{KvKey as Key, QueueChoice, StoreOptions};
 
 use crate::rig::{BOTH, Masks, config, start};
+use crate::verbs::Verbs;
 
 const AUTO: QueueChoice = QueueChoice::Auto;
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use unvme::Status;
 use unvme_guide::config::SsdType;
 use unvme_guide::session::{
-    ITERATE_BYTES, IterateType, Key, KvOptions, KvVerdict, Member, OpError, Prefix, QueueChoice, Session,
-    StoreOptions, VendorCommands,
+    ITERATE_BYTES, IterateType, KvKey as Key, KvOptions, KvVerdict, Member, OpError, Prefix, QueueChoice,
+    Session, StoreOptions, VendorCommands,
 };
 use unvme_spec::samsung_kv::status;
 
 use crate::rig::{BOTH, Books, config, keys_in, options};
+use crate::verbs::Verbs;
 
 const AUTO: QueueChoice = QueueChoice::Auto;
 

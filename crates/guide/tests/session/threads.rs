@@ -10,6 +10,7 @@ use unvme_guide::config::SsdType;
 use unvme_guide::session::{Finished, Member, OpError, QueueChoice, Session, SessionOptions};
 
 use crate::rig::{BOTH, Masks, POLLED, blocks, config, start};
+use crate::verbs::Verbs;
 
 const AUTO: QueueChoice = QueueChoice::Auto;
 const BLOCKS_PER_THREAD: u64 = 200;

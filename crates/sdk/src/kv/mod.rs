@@ -14,12 +14,13 @@ use unvme_driver::{
 use unvme_spec::{Nsid, Status, samsung_kv};
 
 use crate::block::collect;
+use crate::worker::{Medium, Worker, WorkerOptions};
 use crate::{Error, Result};
 
 pub use batch::BatchOp;
 pub use limits::{DialectLimits, KvLimits, KvUsage};
 pub use list::KeyIter;
-pub use queue::{KvCompletion, KvCompletions, KvOp, KvQueue};
+pub use queue::{KvCompletion, KvCompletions, KvQueue};
 pub use retrieve::Retrieved;
 
 use scan::Order;
@@ -119,6 +120,14 @@ impl Kv {
     /// [`Error::Argument`] for a depth out of range, [`Error::Driver`] when no queue is left.
     pub fn queue(&self, options: &QueueOptions) -> Result<KvQueue> {
         KvQueue::create(&self.name, &self.controller, self.namespace, options)
+    }
+
+    /// Queue pairs for all threads of the program, and for both keyspaces.
+    ///
+    /// # Errors
+    /// As [`Worker::open`].
+    pub fn worker(&self, options: &WorkerOptions) -> Result<Worker> {
+        Worker::create(&self.name, &self.controller, Medium::Pairs(self.namespace), options)
     }
 
     /// What the driver knows of the namespace.

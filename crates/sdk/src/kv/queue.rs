@@ -7,76 +7,9 @@ use unvme_driver::{
     QueueOptions, Rejected, StoreOptions,
 };
 use unvme_spec::Status;
-use unvme_spec::samsung_kv::{IterateType, Prefix};
 
-use crate::{Error, Result};
-
-/// A key-value command. `bytes` counts from the start of the buffer that goes with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KvOp<'a> {
-    /// The buffer becomes the value of the key.
-    Store {
-        /// The key.
-        key: KvKey<'a>,
-        /// Bytes of the value; 0 takes no buffer.
-        bytes: usize,
-        /// Options.
-        options: StoreOptions,
-    },
-    /// The value to the buffer. [`KvCompletion::value_bytes`] is the size of the whole value, which may be more or less.
-    Retrieve {
-        /// The key.
-        key: KvKey<'a>,
-        /// First byte of the value that is wanted; anything but 0 takes the vendor commands, and a multiple of 512.
-        offset: u32,
-        /// Bytes of the buffer; 0 asks for the size alone.
-        bytes: usize,
-    },
-    /// Removes a pair; no buffer.
-    Delete(KvKey<'a>),
-    /// Asks whether a key exists; no buffer.
-    Exist(KvKey<'a>),
-    /// Adds the buffer to the end of a value: vendor commands.
-    Append {
-        /// The key.
-        key: KvKey<'a>,
-        /// Bytes to add.
-        bytes: usize,
-    },
-    /// Keys to the buffer, see [`unvme_spec::kv::ListReader`]: standard commands.
-    List {
-        /// First key; empty for the beginning.
-        start: &'a [u8],
-        /// Bytes of the buffer.
-        bytes: usize,
-    },
-    /// Opens an iterator; no buffer. Its identifier is [`KvCompletion::value_bytes`]. Vendor commands.
-    IterateOpen {
-        /// Keyspace.
-        keyspace: u8,
-        /// What it does.
-        kind: IterateType,
-        /// Which keys.
-        prefix: Prefix,
-    },
-    /// Closes an iterator; no buffer. Vendor commands.
-    IterateClose {
-        /// Keyspace.
-        keyspace: u8,
-        /// Identifier.
-        iterator: u8,
-    },
-    /// Reads from an iterator into a buffer of 32 KiB; [`KvCompletion::value_bytes`] of it are valid. Vendor commands.
-    IterateRead {
-        /// Keyspace.
-        keyspace: u8,
-        /// Identifier.
-        iterator: u8,
-    },
-    /// Makes everything that was completed before durable; no buffer.
-    Flush,
-}
+use crate::op::without_buffer;
+use crate::{Error, Op, Result};
 
 /// A key-value command that has finished.
 #[derive(Debug)]
@@ -96,6 +29,26 @@ pub struct KvCompletion {
 /// A buffer goes to the device with its command and comes back with the completion: nobody can touch memory the device
 /// still writes. Nothing is allocated or locked between the two, but for transfers of more than 2 MiB to a device that
 /// knows no SGLs. Keys are copied.
+///
+/// ```
+/// use std::time::Duration;
+/// use unvme::{Nsid, Op, OpenOptions, QueueOptions, open};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = open("mem:kv:64M", &OpenOptions::default())?;
+/// let mut queue = device.kv(Nsid(1))?.queue(&QueueOptions::default())?;
+/// let mut value = queue.alloc(4096)?;
+/// value.write(0, b"Ada");
+/// queue.submit(Op::store(&b"user:1"[..], 3), Some(value), 1)?;
+/// assert!(queue.wait(Duration::from_secs(1))?);
+/// let stored = queue.poll(1).next().expect("it has finished");
+/// queue.submit(Op::retrieve(&b"user:1"[..], 4096), stored.buf, 2)?;
+/// assert!(queue.wait(Duration::from_secs(1))?);
+/// let retrieved = queue.poll(1).next().expect("it has finished");
+/// assert_eq!((retrieved.token, retrieved.value_bytes), (2, 3));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct KvQueue {
     queue: Queue,
@@ -131,14 +84,21 @@ impl KvQueue {
     #[inline(always)]
     pub fn submit(
         &mut self,
-        op: KvOp<'_>,
+        op: Op<'_>,
         buf: Option<DmaBuf>,
         token: u64,
     ) -> std::result::Result<(), Rejected> {
-        self.submit_made(self.encode(op), buf, token)
+        if let Op::Entry(sqe, bytes) = op {
+            return match buf {
+                Some(buf) => self.queue.submit(*sqe, Some(Payload { buf, bytes }), token),
+                None if bytes == 0 => self.queue.submit(*sqe, None, token),
+                None => Err(Rejected { error: without_buffer(bytes), buf }),
+            };
+        }
+        self.submit_made(op.on_pairs(&self.namespace), buf, token)
     }
 
-    /// [`KvOp::Store`] without options. The payload's bytes are the value.
+    /// [`Op::Store`] without options. The payload's bytes are the value.
     ///
     /// # Errors
     /// As [`KvQueue::submit`].
@@ -148,7 +108,7 @@ impl KvQueue {
         self.submit_made(self.namespace.store(key, bytes, StoreOptions::default()), Some(buf), token)
     }
 
-    /// [`KvOp::Retrieve`] from the start of the value, as much as the payload's bytes take.
+    /// [`Op::Retrieve`] from the start of the value, as much as the payload's bytes take.
     ///
     /// # Errors
     /// As [`KvQueue::submit`].
@@ -173,24 +133,6 @@ impl KvQueue {
         match made {
             Ok(command) => self.queue.submit_kv(command, buf, token),
             Err(error) => Err(Rejected { error, buf }),
-        }
-    }
-
-    /// Always inlined, as in [`crate::BlockQueue`]: a constant kind of command leaves one path.
-    #[inline(always)]
-    fn encode<'a>(&self, op: KvOp<'a>) -> std::result::Result<KvCommand<'a>, DriverError> {
-        let namespace = &self.namespace;
-        match op {
-            KvOp::Store { key, bytes, options } => namespace.store(key, bytes, options),
-            KvOp::Retrieve { key, offset, bytes } => namespace.retrieve(key, offset, bytes),
-            KvOp::Delete(key) => namespace.delete(key),
-            KvOp::Exist(key) => namespace.exist(key),
-            KvOp::Append { key, bytes } => namespace.append(key, bytes),
-            KvOp::List { start, bytes } => namespace.list(start, bytes),
-            KvOp::IterateOpen { keyspace, kind, prefix } => namespace.iterate_open(keyspace, kind, prefix),
-            KvOp::IterateClose { keyspace, iterator } => namespace.iterate_close(keyspace, iterator),
-            KvOp::IterateRead { keyspace, iterator } => namespace.iterate_read(keyspace, iterator),
-            KvOp::Flush => Ok(namespace.flush()),
         }
     }
 

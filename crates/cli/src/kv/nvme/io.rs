@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use unvme::{
-    Device, DmaBuf, KvCompletion, KvKey, KvOp, KvQueue, Nsid, QueueOptions, StoreCondition, StoreOptions,
+    Device, DmaBuf, KvCompletion, KvKey, KvQueue, Nsid, Op, QueueOptions, StoreCondition, StoreOptions,
 };
 
 use super::Common;
@@ -64,7 +64,7 @@ impl Line {
     }
 
     /// Does one command and tells how long it took.
-    fn run(&mut self, what: &str, op: KvOp<'_>, buf: Option<DmaBuf>) -> Result<KvCompletion> {
+    fn run(&mut self, what: &str, op: Op<'_>, buf: Option<DmaBuf>) -> Result<KvCompletion> {
         let begin = Instant::now();
         self.device.admin(|_| self.queue.submit(op, buf, 0).map_err(|rejected| rejected.error))?;
         self.device.admin(|_| self.queue.ring())?;
@@ -83,7 +83,7 @@ impl Line {
     }
 
     /// Does a command that has to succeed.
-    fn done(&mut self, what: &str, key: &[u8], op: KvOp<'_>, buf: Option<DmaBuf>) -> Result<KvCompletion> {
+    fn done(&mut self, what: &str, key: &[u8], op: Op<'_>, buf: Option<DmaBuf>) -> Result<KvCompletion> {
         let completion = self.run(what, op, buf)?;
         if completion.status.is_success() {
             return Ok(completion);
@@ -150,7 +150,7 @@ impl Write {
         let condition = if self.option == 1 { StoreCondition::IfNotExists } else { StoreCondition::Always };
         let options = StoreOptions { condition, compress: false };
         let key_of = KvKey { keyspace: self.common.namespace, bytes: &key };
-        line.done("write", &key, KvOp::Store { key: key_of, bytes, options }, buf)?;
+        line.done("write", &key, Op::Store { key: key_of, bytes, options }, buf)?;
         Screen::new().write_raw(format!("write: Success, {bytes} bytes\n").as_bytes())
     }
 }
@@ -198,7 +198,7 @@ impl Read {
         let bytes = if size_only { 0 } else { (self.size as usize).next_multiple_of(4) };
         let buf = if bytes == 0 { None } else { Some(line.queue.alloc(bytes)?) };
         let key_of = KvKey { keyspace: self.common.namespace, bytes: &key };
-        let retrieve = KvOp::Retrieve { key: key_of, offset: self.offset, bytes };
+        let retrieve = Op::Retrieve { key: key_of, offset: self.offset, bytes };
         let completion = line.done("read", &key, retrieve, buf)?;
         if size_only {
             return Screen::new().write_raw(format!("{}\n", completion.value_bytes).as_bytes());
@@ -250,7 +250,7 @@ impl Delete {
         )?;
         let mut line = Line::open(&self.device, self.common)?;
         let key_of = KvKey { keyspace: self.common.namespace, bytes: &key };
-        let completion = line.run("delete", KvOp::Delete(key_of), None)?;
+        let completion = line.run("delete", Op::Delete { key: key_of, must_exist: true }, None)?;
         let gone = guide::is_missing(completion.status) && self.option == 0;
         if !completion.status.is_success() && !gone {
             let text = guide::status_text(completion.status);
@@ -288,7 +288,7 @@ impl Exist {
         )?;
         let mut line = Line::open(&self.device, self.common)?;
         let key_of = KvKey { keyspace: self.common.namespace, bytes: &key };
-        line.done("exist", &key, KvOp::Exist(key_of), None)?;
+        line.done("exist", &key, Op::Exist(key_of), None)?;
         Screen::new().write_raw(b"exist: the key exists\n")
     }
 }

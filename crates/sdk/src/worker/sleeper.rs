@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use unvme_bus::EventFd;
 
-use unvme::{Error, Result};
+use crate::{Error, Result};
 
 /// The bed of one thread.
 pub(super) struct Sleeper {
@@ -22,8 +22,8 @@ impl Sleeper {
         Ok(Self { event, asleep: AtomicBool::new(false) })
     }
 
-    /// Wakes the thread if it sleeps: one look at a shared flag when it does not. Callers order this after what they
-    /// have done with a sequentially consistent fence.
+    /// Wakes the thread if it sleeps: one look at a shared flag when it does not. Callers order this after
+    /// what they have done with a sequentially consistent fence.
     #[inline]
     pub(super) fn wake(&self) {
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
@@ -31,8 +31,8 @@ impl Sleeper {
         }
     }
 
-    /// Sleeps until woken, until one of `interrupts` is signalled, or for `limit`; not at all when `is_needed` says,
-    /// after everybody can see that the thread is going to sleep, that there is work.
+    /// Sleeps until woken, until one of `interrupts` is signalled, or for `limit`; not at all when
+    /// `is_needed` says, after everybody can see that the thread is going to sleep, that there is work.
     pub(super) fn sleep<'a>(
         &'a self,
         interrupts: impl Iterator<Item = &'a EventFd>,

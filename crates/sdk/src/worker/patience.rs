@@ -18,7 +18,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(1);
 const ROUND: Duration = Duration::from_micros(1);
 
 /// One wait.
-pub(super) struct Patience<'a> {
+pub struct Patience<'a> {
     advancer: Option<&'a Advancer>,
     rounds: u32,
     since: Option<Instant>,
@@ -31,10 +31,10 @@ impl<'a> Patience<'a> {
     }
 
     /// Passes a moment between two looks.
-    pub(super) fn pause(&mut self) {
+    pub fn pause(&mut self) {
         self.rounds = self.rounds.saturating_add(1);
         if let Some(advancer) = self.advancer {
-            advancer.clock().advance(ROUND);
+            pass_time(Some(advancer));
             if advancer.advance() > 0 {
                 return;
             }
@@ -50,5 +50,12 @@ impl<'a> Patience<'a> {
         }
         // A sixteenth of what has passed is little against it, whatever it is.
         thread::sleep((waited / 16).clamp(SLEEP_MIN, SLEEP_MAX));
+    }
+}
+
+/// A virtual clock moves when somebody waits.
+pub(super) fn pass_time(advancer: Option<&Advancer>) {
+    if let Some(advancer) = advancer {
+        advancer.clock().advance(ROUND);
     }
 }

@@ -1,0 +1,109 @@
+//! A device that is lost, or does not answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unvme::worker::{Data, Queues, Reason, Worker, WorkerOptions};
+use unvme::{ControllerOptions, DriverError, Function, Nsid, Op, QueueOptions, Status, open_function};
+
+use crate::mortal::Mortal;
+
+/// A worker on such a device, whose commands may take 100 ms.
+pub(crate) fn mortal(depth: u16, threads: usize) -> (Arc<Mortal>, Worker) {
+    let function = Mortal::new();
+    let controller =
+        ControllerOptions { admin_timeout: Duration::from_millis(100), ..ControllerOptions::default() };
+    let device = open_function("mortal", Arc::clone(&function) as Arc<dyn Function>, &controller).unwrap();
+    let queue = QueueOptions {
+        depth,
+        command_timeout: Duration::from_millis(100),
+        abort_grace: Duration::from_millis(50),
+        ..QueueOptions::default()
+    };
+    let options = WorkerOptions { queue, queues: Queues::Count(1), threads };
+    let worker = device.block(Nsid(1)).unwrap().worker(&options).unwrap();
+    (function, worker)
+}
+
+fn loses(threads: usize, kill: fn(&Mortal)) {
+    let (function, worker) = mortal(32, threads);
+    assert_eq!(worker.call(Op::write(0, 1), Data::Out(&[1; 512])).unwrap().status, Status::SUCCESS);
+    function.silence();
+    for token in 0..6 {
+        worker.submit(Op::read(token, 1), Data::None, token).unwrap();
+    }
+    kill(&function);
+    let started = Instant::now();
+    let mut done = Vec::new();
+    std::thread::scope(|scope| {
+        // A call and a future in flight with them.
+        scope.spawn(|| {
+            let answer = worker.call(Op::read(0, 1), Data::In(&mut [0; 512]));
+            let is_lost = match &answer {
+                Ok(done) => done.status == Status::ABORTED_BY_HOST,
+                Err(refused) => matches!(refused.reason, Reason::Driver(_)),
+            };
+            assert!(is_lost, "{answer:?}");
+        });
+        scope.spawn(|| {
+            let answer = futures_lite::future::block_on(worker.run(Op::read(0, 1), Data::None));
+            let is_lost = match &answer {
+                Ok(done) => done.status == Status::ABORTED_BY_HOST,
+                Err(refused) => matches!(refused.reason, Reason::Driver(_)),
+            };
+            assert!(is_lost, "{answer:?}");
+        });
+        while done.len() < 6 {
+            assert!(started.elapsed() < Duration::from_secs(10), "{} have ended", done.len());
+            worker.poll(&mut done);
+        }
+    });
+    for (done, token) in done.iter().zip(0..) {
+        assert_eq!((done.token, done.status), (token, Status::ABORTED_BY_HOST));
+    }
+    let started = Instant::now();
+    for _ in 0..10 {
+        let refused = worker.call(Op::Flush, Data::None).unwrap_err();
+        assert!(matches!(refused.reason, Reason::Driver(DriverError::Gone { .. })), "{refused}");
+        let refused = futures_lite::future::block_on(worker.run(Op::Flush, Data::None)).unwrap_err();
+        assert!(matches!(refused.reason, Reason::Driver(DriverError::Gone { .. })), "{refused}");
+    }
+    assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
+    assert_eq!((worker.poll(&mut done), worker.outstanding()), (0, 0));
+}
+
+#[test]
+fn a_device_that_stops_answering_ends_what_is_outstanding_once() {
+    loses(0, Mortal::silence);
+    loses(1, Mortal::silence);
+}
+
+#[test]
+fn a_device_that_is_pulled_out_ends_what_is_outstanding_once() {
+    loses(0, Mortal::pull);
+    loses(1, Mortal::pull);
+}
+
+#[test]
+fn closing_a_worker_whose_device_does_not_answer_ends_calls_and_tokens() {
+    for threads in [0, 1] {
+        let (function, worker) = mortal(8, threads);
+        function.silence();
+        for token in 0..4 {
+            worker.submit(Op::read(token, 1), Data::None, token).unwrap();
+        }
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| worker.call(Op::read(0, 1), Data::None));
+            std::thread::sleep(Duration::from_millis(20));
+            worker.close();
+            let answer = call.join().unwrap();
+            assert!(answer.is_err() || answer.is_ok_and(|done| done.status == Status::ABORTED_BY_HOST));
+        });
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+        let mut done = Vec::new();
+        while worker.poll(&mut done) > 0 {}
+        assert_eq!(done.len(), 4);
+        assert!(done.iter().all(|done| done.status == Status::ABORTED_BY_HOST));
+    }
+}
