@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::cmd::{
-    attach, compare, create_ns, device, discover, dsm, feature, firmware, flush, format, generate, get_log,
-    identify, key, list, logs, read, reset, serve, write, write_zeroes,
+    attach, commands, compare, create_ns, device, discover, dsm, feature, firmware, flush, format, generate,
+    get_log, identify, key, list, logs, read, reset, serve, write, write_zeroes,
 };
 use crate::exit;
 use crate::fault;
@@ -64,6 +64,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+commands! {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -155,51 +156,4 @@ pub(crate) enum Command {
     /// Write the manual pages to a folder
     Man(generate::Man),
 }
-
-impl Command {
-    /// Does what was asked for.
-    pub(crate) fn run(self) -> anyhow::Result<()> {
-        match self {
-            Self::Device(command) => command.run(),
-            Self::List(command) => command.run(),
-            Self::Setup(command) => command.run(),
-            Self::IdCtrl(command) => command.run(),
-            Self::IdNs(command) => command.run(),
-            Self::ListCtrl(command) => command.run(),
-            Self::ListNs(command) => command.run(),
-            Self::GetLog(command) => command.run(),
-            Self::SmartLog(command) => command.run(),
-            Self::ErrorLog(command) => command.run(),
-            Self::FwLog(command) => command.run(),
-            Self::GetFeature(command) => command.run(),
-            Self::SetFeature(command) => command.run(),
-            Self::Format(command) => command.run(),
-            Self::FwDownload(command) => command.run(),
-            Self::FwCommit(command) => command.run(),
-            Self::CreateNs(command) => command.run(),
-            Self::DeleteNs(command) => command.run(),
-            Self::AttachNs(command) => command.run(),
-            Self::DetachNs(command) => command.run(),
-            Self::Reset(command) => command.run(),
-            Self::SubsystemReset(command) => command.run(),
-            Self::Read(command) => command.run(),
-            Self::Write(command) => command.run(),
-            Self::Compare(command) => command.run(),
-            Self::Flush(command) => command.run(),
-            Self::Dsm(command) => command.run(),
-            Self::WriteZeroes(command) => command.run(),
-            Self::Verify(command) => command.run(),
-            Self::Kv(command) => command.run(),
-            Self::Fdp(command) => command.run(),
-            Self::Fault(command) => command.run(),
-            Self::Perf(command) => command.run(),
-            Self::Sim(command) => command.run(),
-            Self::Guide(program) => program.run(),
-            Self::Serve(command) => command.run(),
-            Self::Discover(command) => command.run(),
-            Self::Key(command) => command.run(),
-            Self::Completions(command) => command.run(),
-            Self::Man(command) => command.run(),
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! Where results go and in what form.
 
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, BufWriter, Write};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -39,42 +39,33 @@ pub(crate) struct LongOutput {
     pub(crate) output: Format,
 }
 
-/// Standard output, buffered.
-#[derive(Debug)]
-pub(crate) struct Screen {
-    out: BufWriter<Stdout>,
-}
-
-impl Screen {
-    pub(crate) fn new() -> Self {
-        Self { out: BufWriter::new(io::stdout()) }
-    }
-
+impl Format {
     /// Prints a result: `text` writes it for people, `json` is it for programs.
     pub(crate) fn show(
-        &mut self,
-        format: Format,
+        self,
         json: impl Serialize,
         text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<()> {
-        match format {
-            Format::Text => text(&mut self.out)?,
-            Format::Json => {
-                serde_json::to_writer_pretty(&mut self.out, &json)?;
-                writeln!(self.out)?;
+        let mut out = BufWriter::new(io::stdout());
+        match self {
+            Self::Text => text(&mut out)?,
+            Self::Json => {
+                serde_json::to_writer_pretty(&mut out, &json)?;
+                writeln!(out)?;
             }
         }
-        Ok(self.out.flush()?)
+        Ok(out.flush()?)
     }
 
     /// Prints one line, or a structure.
-    pub(crate) fn say(&mut self, format: Format, json: impl Serialize, line: impl AsRef<str>) -> Result<()> {
-        self.show(format, json, |out| writeln!(out, "{}", line.as_ref()))
+    pub(crate) fn say(self, json: impl Serialize, line: impl AsRef<str>) -> Result<()> {
+        self.show(json, |out| writeln!(out, "{}", line.as_ref()))
     }
+}
 
-    /// Writes bytes as they are.
-    pub(crate) fn write_raw(&mut self, bytes: &[u8]) -> Result<()> {
-        self.out.write_all(bytes)?;
-        Ok(self.out.flush()?)
-    }
+/// Writes bytes to standard output as they are.
+pub(crate) fn write_raw(bytes: &[u8]) -> Result<()> {
+    let mut out = io::stdout();
+    out.write_all(bytes)?;
+    Ok(out.flush()?)
 }

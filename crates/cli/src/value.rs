@@ -23,24 +23,39 @@ pub(crate) enum Value {
     List(Vec<Value>),
     /// A structure; JSON only.
     Fields(Fields),
+    /// What an `Option` does not have: its field is left out.
+    Absent,
+}
+
+/// A bit field.
+pub(crate) fn hex(number: impl Into<u64>) -> Value {
+    Value::Hex(number.into())
 }
 
 /// Names and values in order. JSON keeps the order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fields(pub(crate) Vec<(String, Value)>);
 
+/// [`Fields`] as they are written in JSON: `fields! { "name": value, "other": value }`.
+macro_rules! fields {
+    ($($name:literal: $value:expr),* $(,)?) => {
+        $crate::value::Fields::new()$(.with($name, $value))*
+    };
+}
+pub(crate) use fields;
+
 impl Fields {
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
+    /// One more field; none where there is no value.
     pub(crate) fn with(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
-        self.0.push((name.into(), value.into()));
+        match value.into() {
+            Value::Absent => {}
+            value => self.0.push((name.into(), value)),
+        }
         self
-    }
-
-    pub(crate) fn hex(self, name: impl Into<String>, value: impl Into<u64>) -> Self {
-        self.with(name, Value::Hex(value.into()))
     }
 
     /// `name   : value` lines, names padded to `width`; lists and structures are left out.
@@ -65,7 +80,7 @@ impl fmt::Display for Value {
             Self::Ratio(ratio) => write!(f, "{ratio:.3}"),
             Self::Text(text) => text.fmt(f),
             Self::Flag(flag) => u8::from(*flag).fmt(f),
-            Self::List(_) | Self::Fields(_) => Ok(()),
+            Self::List(_) | Self::Fields(_) | Self::Absent => Ok(()),
         }
     }
 }
@@ -84,6 +99,7 @@ impl Serialize for Value {
                 list.end()
             }
             Self::Fields(fields) => fields.serialize(serializer),
+            Self::Absent => serializer.serialize_none(),
         }
     }
 }
@@ -138,6 +154,12 @@ impl From<Fields> for Value {
     }
 }
 
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Absent, Into::into)
+    }
+}
+
 impl<T: Into<Value>> From<Vec<T>> for Value {
     fn from(values: Vec<T>) -> Self {
         Self::List(values.into_iter().map(Into::into).collect())
@@ -151,8 +173,8 @@ mod tests {
     #[test]
     fn values_print_as_c_does_and_keep_their_order_in_json() {
         let fields = Fields::new()
-            .hex("vid", 0x1b36u16)
-            .hex("zero", 0u8)
+            .with("vid", hex(0x1b36u16))
+            .with("zero", hex(0u8))
             .with("mdts", 7u8)
             .with("big", u128::MAX)
             .with("waf", Value::Ratio(1.25))

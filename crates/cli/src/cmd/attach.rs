@@ -5,9 +5,9 @@ use clap::Args;
 use unvme::{Device, Nsid};
 
 use crate::numbers;
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::target::DeviceArg;
-use crate::value::Fields;
+use crate::value::fields;
 
 /// What both commands take.
 #[derive(Debug, Args)]
@@ -46,9 +46,9 @@ impl Attachment {
         controllers.sort_unstable();
         controllers.dedup();
         command(&device, Nsid(self.namespace_id), &controllers)?;
-        let json = Fields::new().with("nsid", self.namespace_id).with("controllers", controllers);
+        let json = fields! { "nsid": self.namespace_id, "controllers": controllers };
         let line = format!("{verb}: Success, nsid:{}", self.namespace_id);
-        Screen::new().say(self.output.output, json, line)
+        self.output.output.say(json, line)
     }
 }
 

@@ -4,9 +4,9 @@ use anyhow::Result;
 use clap::Args;
 
 use super::transfer::{Data, Range, pump};
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::target::{DeviceArg, NamespaceArg};
-use crate::value::Fields;
+use crate::value::fields;
 
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
@@ -37,11 +37,7 @@ impl Compare {
         let moved =
             pump(&self.data, extent, start, block.block_bytes(), |lba, data| Ok(block.compare(lba, data)?))?;
         let blocks = moved.bytes / u64::from(block.block_bytes());
-        let json = Fields::new()
-            .with("nsid", block.nsid().0)
-            .with("start_block", start)
-            .with("blocks", blocks)
-            .with("equal", true);
-        Screen::new().say(self.output.output, json, format!("compare: Success, {} bytes", moved.bytes))
+        let json = fields! { "nsid": block.nsid().0, "start_block": start, "blocks": blocks, "equal": true };
+        self.output.output.say(json, format!("compare: Success, {} bytes", moved.bytes))
     }
 }

@@ -9,9 +9,9 @@ use unvme_spec::identify::{IdentifyNamespace, KvNamespaceCreate, NamespaceCreate
 use super::format::format_of_size;
 use crate::exit::usage;
 use crate::numbers;
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::target::{DeviceArg, Force};
-use crate::value::Fields;
+use crate::value::{Fields, fields};
 
 /// Arguments of `create-ns`.
 #[derive(Debug, Args)]
@@ -89,10 +89,9 @@ impl CreateNs {
         request.nmic = self.nmic(&device)?;
         self.place(&mut request);
         let nsid = device.admin(|controller| controller.create_namespace(&request, csi::NVM))?;
-        let json =
-            Fields::new().with("nsid", nsid.0).with("nsze", nsze).with("ncap", ncap).with("flbas", format);
+        let json = fields! { "nsid": nsid.0, "nsze": nsze, "ncap": ncap, "flbas": format };
         let json = self.with_handles(json);
-        Screen::new().say(self.output.output, json, format!("create-ns: Success, created nsid:{nsid}"))
+        self.output.output.say(json, format!("create-ns: Success, created nsid:{nsid}"))
     }
 
     fn nmic(&self, device: &Device) -> Result<u8> {
@@ -117,9 +116,8 @@ impl CreateNs {
         let mut request: NamespaceCreate = zerocopy::transmute!(request);
         self.place(&mut request);
         let nsid = device.admin(|controller| controller.create_namespace(&request, csi::KEY_VALUE))?;
-        let json =
-            self.with_handles(Fields::new().with("nsid", nsid.0).with("nsze", nsze).with("kvfc", format));
-        Screen::new().say(self.output.output, json, format!("create-ns: Success, created nsid:{nsid}"))
+        let json = self.with_handles(fields! { "nsid": nsid.0, "nsze": nsze, "kvfc": format });
+        self.output.output.say(json, format!("create-ns: Success, created nsid:{nsid}"))
     }
 
     fn check_handles(&self) -> Result<()> {
@@ -180,7 +178,7 @@ impl DeleteNs {
         let nsid = Nsid(self.namespace_id);
         self.force.confirm(&device, &format!("delete-ns destroys namespace {nsid} and its data"))?;
         device.admin(|controller| controller.delete_namespace(nsid))?;
-        let json = Fields::new().with("nsid", nsid.0);
-        Screen::new().say(self.output.output, json, format!("delete-ns: Success, deleted nsid:{nsid}"))
+        let json = fields! { "nsid": nsid.0 };
+        self.output.output.say(json, format!("delete-ns: Success, deleted nsid:{nsid}"))
     }
 }

@@ -10,12 +10,14 @@ use clap::{Args, Subcommand};
 use unvme::registry::{BlockBytes, DeviceSpec, DeviceType, Slot};
 use unvme::{Error, PciAddress, Registry, Size};
 
-use crate::output::{Output, Screen};
-use crate::value::{Fields, Value};
+use crate::cmd::commands;
+use crate::output::Output;
+use crate::value::{Fields, Value, fields};
 
 /// Columns of a name in the text of a device.
 const NAME_WIDTH: usize = 15;
 
+commands! {
 /// Virtual devices.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -34,19 +36,6 @@ pub(crate) enum Command {
     /// Remove a virtual device and its data
     Remove(Remove),
 }
-
-impl Command {
-    pub(crate) fn run(self) -> Result<()> {
-        match self {
-            Self::Create(command) => command.run(),
-            Self::List(command) => command.run(),
-            Self::Show(command) => command.run(),
-            Self::Check(command) => command.run(),
-            Self::Unplug(command) => command.run(),
-            Self::Plug(command) => command.run(),
-            Self::Remove(command) => command.run(),
-        }
-    }
 }
 
 /// Arguments of `device list`.
@@ -65,11 +54,11 @@ impl List {
             rows.push(match slot.spec() {
                 Ok(spec) => describe(&slot, &spec)?,
                 Err(e) => {
-                    Fields::new().with("address", slot.address.to_string()).with("error", e.to_string())
+                    fields! { "address": slot.address.to_string(), "error": e.to_string() }
                 }
             });
         }
-        Screen::new().show(self.output.output, Fields::new().with("devices", rows.clone()), |out| {
+        self.output.output.show(fields! { "devices": rows.clone() }, |out| {
             if rows.is_empty() {
                 return writeln!(out, "no virtual devices in {}", registry.home().display());
             }
@@ -118,7 +107,7 @@ impl Show {
         let slot = find_slot(&Registry::from_environment()?, self.address)?;
         let spec = slot.spec()?;
         let fields = describe(&slot, &spec)?;
-        Screen::new().show(self.output.output, &fields, |out| {
+        self.output.output.show(&fields, |out| {
             fields.write_lines(out, NAME_WIDTH)?;
             for (index, namespace) in spec.namespaces.iter().enumerate() {
                 let name = format!("namespace {}", index + 1);
@@ -148,8 +137,8 @@ pub(crate) struct Remove {
 impl Remove {
     pub(crate) fn run(self) -> Result<()> {
         Registry::from_environment()?.remove(self.address)?;
-        let json = Fields::new().with("removed", self.address.to_string());
-        Screen::new().say(self.output.output, json, format!("removed {}", self.address))
+        let json = fields! { "removed": self.address.to_string() };
+        self.output.output.say(json, format!("removed {}", self.address))
     }
 }
 
@@ -192,32 +181,18 @@ fn describe(slot: &Slot, spec: &DeviceSpec) -> Result<Fields, Error> {
         .namespaces
         .iter()
         .map(|n| {
-            let fields = Fields::new().with("bytes", n.bytes).with("type", n.kind.name());
-            match n.logical_block() {
-                Some(block) => fields.with("block_bytes", block.get()),
-                None => fields,
-            }
+            let block_bytes = n.logical_block().map(BlockBytes::get);
+            fields! { "bytes": n.bytes, "type": n.kind.name(), "block_bytes": block_bytes }
         })
         .collect();
-    let mut fields =
-        Fields::new().with("address", slot.address.to_string()).with("type", spec.device_type.name());
-    if spec.device_type == DeviceType::Kv {
-        fields = fields.with("keyspace_field", spec.keyspace_field.name());
-    }
-    let fields = fields
-        .with("capacity_bytes", spec.capacity_bytes)
-        .with("disk_bytes", slot.disk_bytes()?)
-        .with("media", spec.media.name())
-        .with("timing", spec.timing.name())
-        .with("serial", spec.serial.as_str())
-        .with("model", spec.model.as_str())
-        .with("state", state)
-        .with("folder", slot.folder().display().to_string())
-        .with("socket", slot.socket_path().display().to_string())
-        .with("namespaces", namespaces);
-    Ok(match &spec.ftl {
-        Some(ftl) => fields.with("ftl", flash::fields(ftl, spec)?),
-        None => fields,
+    let keyspace_field = (spec.device_type == DeviceType::Kv).then(|| spec.keyspace_field.name());
+    Ok(fields! {
+        "address": slot.address.to_string(), "type": spec.device_type.name(), "keyspace_field": keyspace_field,
+        "capacity_bytes": spec.capacity_bytes, "disk_bytes": slot.disk_bytes()?, "media": spec.media.name(),
+        "timing": spec.timing.name(), "serial": spec.serial.as_str(), "model": spec.model.as_str(),
+        "state": state, "folder": slot.folder().display().to_string(),
+        "socket": slot.socket_path().display().to_string(), "namespaces": namespaces,
+        "ftl": spec.ftl.as_ref().map(|ftl| flash::fields(ftl, spec)).transpose()?,
     })
 }
 

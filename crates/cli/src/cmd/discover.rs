@@ -9,8 +9,8 @@ use unvme::fabrics::{Discovered, Endpoint, discover};
 use unvme_spec::fabrics::{adrfam, sectype, subtype, treq, trtype};
 
 use crate::columns::{Rule, write_table};
-use crate::output::{Output, Screen};
-use crate::value::Fields;
+use crate::output::Output;
+use crate::value::{Fields, fields};
 
 /// Arguments of `discover`.
 #[derive(Debug, Args)]
@@ -35,8 +35,8 @@ const HEADERS: [&str; 5] = ["Type", "Address", "Port ID", "Security", "Open as"]
 impl Discover {
     pub(crate) fn run(self) -> Result<()> {
         let discovery = discover(&self.at, &Registry::from_environment()?)?;
-        let json = Fields::new().with("records", discovery.found.iter().map(json).collect::<Vec<_>>());
-        Screen::new().show(self.output.output, json, |out| {
+        let json = fields! { "records": discovery.found.iter().map(json).collect::<Vec<_>>() };
+        self.output.output.show(json, |out| {
             let rows: Vec<_> = discovery.found.iter().map(cells).collect();
             write_table(out, &HEADERS, Rule::Dashes, &rows)
         })?;
@@ -72,34 +72,22 @@ fn cells(found: &Discovered) -> [String; 5] {
 /// With the keys and the words of nvme-cli, and the name beside them.
 fn json(found: &Discovered) -> Fields {
     let entry = &found.entry;
-    let fields = Fields::new()
-        .with("trtype", transport(entry.transport))
-        .with(
-            "adrfam",
-            match entry.address_family {
+    fields! {
+        "trtype": transport(entry.transport),
+        "adrfam": match entry.address_family {
                 adrfam::IPV4 => "ipv4",
                 adrfam::IPV6 => "ipv6",
                 _ => "unrecognized",
             },
-        )
-        .with("subtype", type_of(entry.kind))
-        .with(
-            "treq",
-            match entry.requirements & 3 {
+        "subtype": type_of(entry.kind),
+        "treq": match entry.requirements & 3 {
                 treq::SECURE_CHANNEL_REQUIRED => "required",
                 treq::SECURE_CHANNEL_NOT_REQUIRED => "not required",
                 _ => "not specified",
             },
-        )
-        .with("portid", entry.port_id)
-        .with("trsvcid", plain(&entry.service))
-        .with("subnqn", plain(&entry.nqn))
-        .with("traddr", plain(&entry.address))
-        .with("sectype", security(entry.security))
-        .with("service", found.service.to_string());
-    match found.name() {
-        Some(name) => fields.with("name", name.to_string()),
-        None => fields,
+        "portid": entry.port_id, "trsvcid": plain(&entry.service), "subnqn": plain(&entry.nqn),
+        "traddr": plain(&entry.address), "sectype": security(entry.security),
+        "service": found.service.to_string(), "name": found.name().map(|name| name.to_string()),
     }
 }
 

@@ -8,9 +8,9 @@ use zerocopy::IntoBytes;
 
 use crate::exit::usage;
 use crate::numbers;
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::target::{DeviceArg, Force, NamespaceArg};
-use crate::value::Fields;
+use crate::value::fields;
 
 /// Most ranges of one command.
 const RANGES_MAX: usize = 256;
@@ -76,10 +76,7 @@ impl Dsm {
         let mut buf = device.admin(|controller| controller.alloc(count * size_of::<DsmRange>()))?;
         buf.write(0, ranges.as_bytes());
         block.command("Dataset Management", command.encode(block.nsid()), Some(Payload::whole(buf)))?;
-        let json = Fields::new()
-            .with("nsid", block.nsid().0)
-            .with("ranges", count as u64)
-            .with("deallocate", self.ad);
-        Screen::new().say(self.output.output, json, "NVMe DSM: success")
+        let json = fields! { "nsid": block.nsid().0, "ranges": count as u64, "deallocate": self.ad };
+        self.output.output.say(json, "NVMe DSM: success")
     }
 }

@@ -13,10 +13,10 @@ use zerocopy::IntoBytes;
 
 use crate::exit::usage;
 use crate::numbers;
-use crate::output::{Output, Screen};
+use crate::output::{Output, write_raw};
 use crate::show::{feature as show, hex};
 use crate::target::{DeviceArg, NamespaceArg};
-use crate::value::Fields;
+use crate::value::{Fields, fields};
 
 /// Most bytes of a feature's data structure.
 const DATA_BYTES_MAX: u32 = 4096;
@@ -106,21 +106,19 @@ impl GetFeature {
         let cdw11 = self.cdw11.unwrap_or_else(|| subject(self.feature_id));
         let command = GetFeatures { nsid, fid: self.feature_id, select, cdw11, ..Default::default() };
         let feature = device.admin(|controller| controller.get_feature(command, bytes as usize))?;
-        let mut screen = Screen::new();
         if self.raw_binary {
             let value = feature.value.to_le_bytes();
-            return screen.write_raw(if feature.data.is_empty() { &value } else { &feature.data });
+            return write_raw(if feature.data.is_empty() { &value } else { &feature.data });
         }
         let name = show::name(self.feature_id);
         let explained = match select {
             Select::SupportedCapabilities => Fields::new(),
             _ => show::fields(self.feature_id, feature.value, &feature.data),
         };
-        let mut json = Fields::new()
-            .with("feature_id", self.feature_id)
-            .with("name", name)
-            .with("select", show::select_name(select))
-            .with("value", feature.value);
+        let mut json = fields! {
+            "feature_id": self.feature_id, "name": name, "select": show::select_name(select),
+            "value": feature.value,
+        };
         if select == Select::SupportedCapabilities {
             json = json.with("capabilities", show::capabilities(feature.value));
         } else {
@@ -133,7 +131,7 @@ impl GetFeature {
         if !feature.data.is_empty() {
             json = json.with("data", hex::text(&feature.data));
         }
-        screen.show(self.output.output, json, |out| {
+        self.output.output.show(json, |out| {
             let (id, kind, value) = (self.feature_id, show::select_name(select), feature.value);
             writeln!(out, "get-feature:{id:#04x} ({name}), {kind} value:{value:#010x}")?;
             if select == Select::SupportedCapabilities {
@@ -211,13 +209,10 @@ impl SetFeature {
         };
         let result = device.admin(|controller| controller.set_feature(command, &data))?;
         let name = show::name(self.feature_id);
-        let json = Fields::new()
-            .with("feature_id", self.feature_id)
-            .with("name", name)
-            .with("value", given)
-            .with("cdw12", self.cdw12)
-            .with("save", self.save)
-            .with("result", result);
+        let json = fields! {
+            "feature_id": self.feature_id, "name": name, "value": given, "cdw12": self.cdw12,
+            "save": self.save, "result": result,
+        };
         let line = format!(
             "set-feature:{:#04x} ({name}), value:{:#010x}, cdw12:{:#010x}, save:{}",
             self.feature_id,
@@ -225,7 +220,7 @@ impl SetFeature {
             self.cdw12,
             u8::from(self.save)
         );
-        Screen::new().say(self.output.output, json, line)
+        self.output.output.say(json, line)
     }
 
     fn value(&self) -> u64 {

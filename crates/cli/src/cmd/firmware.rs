@@ -11,9 +11,9 @@ use unvme_spec::admin::{Command, CommitAction, FirmwareCommit, FirmwareDownload}
 
 use crate::exit::usage;
 use crate::numbers;
-use crate::output::{LongOutput, Output, Screen};
+use crate::output::{LongOutput, Output};
 use crate::target::{DeviceArg, Force};
-use crate::value::Fields;
+use crate::value::{Fields, fields};
 
 /// Most bytes of an image: more than any drive takes.
 const IMAGE_BYTES_MAX: u64 = 64 << 20;
@@ -80,7 +80,7 @@ impl Download {
             None if self.offset == 0 => device.admin(|controller| controller.firmware_download(&image))?,
             xfer => self.send(&device, &image, xfer)?,
         }
-        let mut json = Fields::new().with("bytes", image.len() as u64).with("offset", self.offset);
+        let mut json = fields! { "bytes": image.len() as u64, "offset": self.offset };
         let mut lines = "Firmware download success".to_owned();
         match commit {
             None if device.transport() == Transport::Kernel => {
@@ -93,7 +93,7 @@ impl Download {
                 lines = format!("{lines}\n{line}");
             }
         }
-        Screen::new().say(self.output.output, json, lines)
+        self.output.output.say(json, lines)
     }
 
     fn read_image(&self) -> Result<Vec<u8>> {
@@ -175,7 +175,7 @@ impl Commit {
         let device = self.device.open()?;
         self.force.confirm(&device, REPLACES)?;
         let (json, line) = commit_image(&device, self.slot, self.action)?;
-        Screen::new().say(self.output.output, json, line)
+        self.output.output.say(json, line)
     }
 }
 
@@ -199,7 +199,7 @@ fn commit_image(device: &Device, slot: u8, action: u8) -> Result<(Fields, String
         _ => None,
     };
     let mut line = format!("Success committing firmware action:{action} slot:{slot}");
-    let mut json = Fields::new().with("action", action).with("slot", slot);
+    let mut json = fields! { "action": action, "slot": slot };
     if let Some(reset) = needs {
         line = format!("{line}, activation needs a {reset}");
         json = json.with("needs", reset);

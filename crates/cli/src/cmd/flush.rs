@@ -5,9 +5,9 @@ use clap::Args;
 use unvme::Nsid;
 
 use crate::numbers;
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::target::DeviceArg;
-use crate::value::Fields;
+use crate::value::fields;
 
 /// Arguments of `flush`.
 #[derive(Debug, Args)]
@@ -32,6 +32,6 @@ impl Flush {
             device.block(*nsid)?.flush()?;
         }
         let list: Vec<u32> = namespaces.iter().map(|nsid| nsid.0).collect();
-        Screen::new().say(self.output.output, Fields::new().with("flushed", list), "NVMe Flush: success")
+        self.output.output.say(fields! { "flushed": list }, "NVMe Flush: success")
     }
 }

@@ -9,9 +9,9 @@ use unvme_spec::identify::{IdentifyNamespace, csi};
 use super::list::pairs_of;
 use crate::exit::usage;
 use crate::numbers;
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::target::{DeviceArg, Force, NamespaceArg};
-use crate::value::Fields;
+use crate::value::fields;
 
 /// Arguments of `format`.
 #[derive(Debug, Args)]
@@ -74,8 +74,8 @@ impl Format {
         if self.reset {
             device.admin(|controller| controller.reset())?;
         }
-        let json = Fields::new().with("nsid", nsid.0).with("lbaf", lbaf).with("ses", self.ses);
-        Screen::new().say(self.output.output, json, format!("Success formatting namespace:{:x}", nsid.0))
+        let json = fields! { "nsid": nsid.0, "lbaf": lbaf, "ses": self.ses };
+        self.output.output.say(json, format!("Success formatting namespace:{:x}", nsid.0))
     }
 
     fn format_index(&self, device: &Device, nsid: Nsid) -> Result<u8> {

@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use crate::args::Cli;
-use crate::output::Screen;
+use crate::output::write_raw;
 
 /// Arguments of `completions`.
 #[derive(Debug, Args)]
@@ -23,7 +23,7 @@ impl Completions {
     pub(crate) fn run(self) -> Result<()> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "unvme", &mut script);
-        Screen::new().write_raw(&script)
+        write_raw(&script)
     }
 }
 

@@ -9,10 +9,10 @@ use zerocopy::FromBytes;
 
 use crate::exit::usage;
 use crate::numbers;
-use crate::output::{LongOutput, Screen};
+use crate::output::{LongOutput, write_raw};
 use crate::show::{hex, key_value};
 use crate::target::DeviceArg;
-use crate::value::Fields;
+use crate::value::fields;
 
 /// Most bytes of a log page this command asks for.
 const LOG_BYTES_MAX: u64 = 64 << 20;
@@ -78,21 +78,18 @@ impl GetLog {
         };
         let mut bytes = device.admin(|controller| controller.get_log(&request))?;
         bytes.truncate(length);
-        let mut screen = Screen::new();
         if self.raw_binary {
-            return screen.write_raw(&bytes);
+            return write_raw(&bytes);
         }
-        if let Some(result) = self.show_known(&device, &bytes, &mut screen) {
+        if let Some(result) = self.show_known(&device, &bytes) {
             return result;
         }
-        let json = Fields::new()
-            .with("device", device.name())
-            .with("log_id", self.log_id)
-            .with("name", lid_name(self.log_id).unwrap_or("Unknown"))
-            .with("namespace_id", self.namespace_id)
-            .with("offset", self.lpo)
-            .with("data", hex::text(&bytes));
-        screen.show(self.output.output, json, |out| {
+        let json = fields! {
+            "device": device.name(), "log_id": self.log_id,
+            "name": lid_name(self.log_id).unwrap_or("Unknown"), "namespace_id": self.namespace_id,
+            "offset": self.lpo, "data": hex::text(&bytes),
+        };
+        self.output.output.show(json, |out| {
             let (name, id, nsid) = (device.name(), self.log_id, self.namespace_id);
             writeln!(out, "Device:{name} log-id:{id} namespace-id:{nsid:#x}")?;
             hex::write(out, &bytes)
@@ -100,7 +97,7 @@ impl GetLog {
     }
 
     /// Pages of Samsung's KV SSDs that were read whole are shown field by field.
-    fn show_known(&self, device: &Device, bytes: &[u8], screen: &mut Screen) -> Option<Result<()>> {
+    fn show_known(&self, device: &Device, bytes: &[u8]) -> Option<Result<()>> {
         if self.lpo != 0 {
             return None;
         }
@@ -109,22 +106,20 @@ impl GetLog {
             lid::EXTENDED_SMART => {
                 let (log, _) = ExtendedSmartLog::read_from_prefix(bytes).ok()?;
                 let fields = key_value::extended_smart(&log);
-                screen.show(format, fields.clone(), |out| {
+                format.show(fields.clone(), |out| {
                     key_value::write_log(out, "Extended SMART Log", name, &fields)
                 })
             }
             lid::WAF => {
                 let (log, _) = WafLog::read_from_prefix(bytes).ok()?;
                 let fields = key_value::waf(&log);
-                screen.show(format, fields.clone(), |out| {
+                format.show(fields.clone(), |out| {
                     key_value::write_log(out, "Write Amplification Log", name, &fields)
                 })
             }
             lid::ITERATORS => {
                 let (log, _) = IteratorLog::read_from_prefix(bytes).ok()?;
-                screen.show(format, key_value::iterators(&log), |out| {
-                    key_value::write_iterators(out, name, &log)
-                })
+                format.show(key_value::iterators(&log), |out| key_value::write_iterators(out, name, &log))
             }
             _ => return None,
         })

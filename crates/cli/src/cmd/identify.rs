@@ -9,10 +9,10 @@ use zerocopy::IntoBytes;
 
 use crate::exit::usage;
 use crate::numbers;
-use crate::output::{Output, Screen};
+use crate::output::{Output, write_raw};
 use crate::show;
 use crate::target::{DeviceArg, NamespaceArg};
-use crate::value::{Fields, Value};
+use crate::value::{Fields, Value, fields};
 
 /// Arguments of `id-ctrl`.
 #[derive(Debug, Args)]
@@ -34,11 +34,10 @@ impl IdCtrl {
     pub(crate) fn run(self) -> Result<()> {
         let device = self.device.open()?;
         let data: IdentifyController = device.admin(|controller| controller.identify_controller())?;
-        let mut screen = Screen::new();
         if self.raw_binary {
-            return screen.write_raw(data.as_bytes());
+            return write_raw(data.as_bytes());
         }
-        screen.show(self.output.output, show::identify::controller(&data), |out| {
+        self.output.output.show(show::identify::controller(&data), |out| {
             show::identify::write_controller(out, &data, self.human_readable)
         })
     }
@@ -92,11 +91,10 @@ impl IdNs {
         };
         let command = admin::Identify { nsid, cns, csi: csi::KEY_VALUE, ..Default::default() };
         let data: KvNamespaceIdentify = device.admin(|controller| controller.identify_as(command))?;
-        let mut screen = Screen::new();
         if self.raw_binary {
-            return screen.write_raw(data.as_bytes());
+            return write_raw(data.as_bytes());
         }
-        screen.show(self.output.output, show::key_value::namespace(&data), |out| {
+        self.output.output.show(show::key_value::namespace(&data), |out| {
             show::key_value::write_namespace(out, nsid.0, &data)
         })
     }
@@ -105,13 +103,12 @@ impl IdNs {
         let cns = if self.force { cns::ALLOCATED_NAMESPACE } else { cns::NAMESPACE };
         let command = admin::Identify { nsid, cns, ..Default::default() };
         let data: IdentifyNamespace = device.admin(|controller| controller.identify_as(command))?;
-        let mut screen = Screen::new();
         if self.raw_binary {
-            return screen.write_raw(data.as_bytes());
+            return write_raw(data.as_bytes());
         }
-        screen.show(self.output.output, show::identify::namespace(&data), |out| {
-            show::identify::write_namespace(out, nsid.0, &data)
-        })
+        self.output
+            .output
+            .show(show::identify::namespace(&data), |out| show::identify::write_namespace(out, nsid.0, &data))
     }
 }
 
@@ -132,9 +129,9 @@ impl ListCtrl {
         let device = self.device.open()?;
         let nsid = self.namespace_id.map(Nsid);
         let controllers = device.admin(|controller| controller.controllers(nsid))?;
-        let list: Vec<Fields> = controllers.iter().map(|id| Fields::new().with("ctrl_id", *id)).collect();
-        let json = Fields::new().with("num_ctrl", controllers.len() as u64).with("ctrl_list", list);
-        Screen::new().show(self.output.output, json, |out| {
+        let list: Vec<Fields> = controllers.iter().map(|id| fields! { "ctrl_id": *id }).collect();
+        let json = fields! { "num_ctrl": controllers.len() as u64, "ctrl_list": list };
+        self.output.output.show(json, |out| {
             writeln!(out, "num of ctrls present: {}", controllers.len())?;
             for (index, id) in controllers.iter().enumerate() {
                 writeln!(out, "[{index:4}]:{}", Value::Hex((*id).into()))?;
@@ -173,8 +170,8 @@ impl ListNs {
         namespaces.retain(|nsid| nsid.0 >= self.namespace_id);
         // nvme-cli shows what one list holds.
         namespaces.truncate(identify::NamespaceList::CAPACITY);
-        let list: Vec<Fields> = namespaces.iter().map(|nsid| Fields::new().with("nsid", nsid.0)).collect();
-        Screen::new().show(self.output.output, Fields::new().with("nsid_list", list), |out| {
+        let list: Vec<Fields> = namespaces.iter().map(|nsid| fields! { "nsid": nsid.0 }).collect();
+        self.output.output.show(fields! { "nsid_list": list }, |out| {
             for (index, nsid) in namespaces.iter().enumerate() {
                 writeln!(out, "[{index:4}]:{}", Value::Hex(nsid.0.into()))?;
             }

@@ -9,15 +9,17 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use unvme::fabrics::{Hash, Psk, Secret, read_private};
 
+use crate::cmd::commands;
 use crate::exit::usage;
-use crate::output::{Output, Screen};
-use crate::value::Fields;
+use crate::output::{Output, write_raw};
+use crate::value::fields;
 
 /// What a file with a key can have in bytes.
 const KEY_BYTES_MAX: u64 = 4096;
 /// What keys start with.
 const PREFIXES: [&str; 2] = ["DHHC-1:", "NVMeTLSkey-1:"];
 
+commands! {
 /// Commands about keys.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
@@ -34,6 +36,7 @@ pub(crate) enum Command {
     Generate(Generate),
     /// Say what kind of key a file holds, and whether it is whole
     Check(Check),
+}
 }
 
 /// Kind of a key.
@@ -89,15 +92,6 @@ pub(crate) struct Check {
     output: Output,
 }
 
-impl Command {
-    pub(crate) fn run(self) -> Result<()> {
-        match self {
-            Self::Generate(command) => command.run(),
-            Self::Check(command) => command.run(),
-        }
-    }
-}
-
 impl Generate {
     fn run(self) -> Result<()> {
         let key = match (self.kind, self.hash) {
@@ -108,7 +102,7 @@ impl Generate {
             (Kind::Dhchap, hash) => Secret::generate(hash.hash()).context("key")?.to_text(),
         };
         match &self.out {
-            None => Screen::new().write_raw(format!("{}\n", key.as_str()).as_bytes()),
+            None => write_raw(format!("{}\n", key.as_str()).as_bytes()),
             Some(path) => {
                 let what = || format!("create {}", path.display());
                 let mut file = OpenOptions::new()
@@ -142,12 +136,8 @@ impl Check {
             Some(Hash::Sha384) => "sha384",
             Some(Hash::Sha512) => "sha512",
         };
-        let json = Fields::new().with("kind", kind).with("hash", hash);
-        Screen::new().say(
-            self.output.output,
-            json,
-            format!("a {kind} key, hash {hash}; its checksum is right"),
-        )
+        let json = fields! { "kind": kind, "hash": hash };
+        self.output.output.say(json, format!("a {kind} key, hash {hash}; its checksum is right"))
     }
 
     fn read(&self) -> Result<String> {

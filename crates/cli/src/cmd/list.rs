@@ -13,9 +13,9 @@ use unvme_spec::fabrics::DISCOVERY_NQN;
 use unvme_spec::identify::{KvNamespaceIdentify, cns, csi};
 
 use crate::columns::{Rule, write_table};
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::show::si;
-use crate::value::{Fields, Value};
+use crate::value::{Fields, Value, fields};
 
 /// Arguments of `list`.
 #[derive(Debug, Args)]
@@ -77,13 +77,13 @@ impl List {
             drives::Listed::default()
         });
         rows.extend(listed.namespaces);
-        let json = Fields::new().with("Devices", rows.iter().map(Row::json).collect::<Vec<_>>());
+        let json = fields! { "Devices": rows.iter().map(Row::json).collect::<Vec<_>>() };
         // Machines without drives see what they always saw.
         let json = match listed.functions.as_slice() {
             [] => json,
             functions => json.with("Functions", functions.iter().map(drives::Line::json).collect::<Vec<_>>()),
         };
-        Screen::new().show(self.output.output, json, |out| {
+        self.output.output.show(json, |out| {
             write_table(out, &HEADERS, Rule::Dashes, &rows.iter().map(Row::cells).collect::<Vec<_>>())?;
             drives::write(out, &listed.functions)
         })?;
@@ -184,20 +184,13 @@ impl Row {
     fn json(&self) -> Fields {
         // Sizes fit in 64 bits as long as a device's blocks do not exceed them by far; beyond, the most there is.
         let number = |value: u128| Value::Number(u64::try_from(value).unwrap_or(u64::MAX));
-        let fields = Fields::new()
-            .with("NameSpace", self.nsid)
-            .with("DevicePath", self.name.as_str())
-            .with("Firmware", self.firmware.as_str())
-            .with("ModelNumber", self.model.as_str())
-            .with("SerialNumber", self.serial.as_str());
-        let fields = match self.used_bytes {
-            Some(bytes) => fields.with("UsedBytes", number(bytes)),
-            None => fields,
-        };
-        fields
-            .with("MaximumLBA", self.blocks.as_ref().map_or(0, |blocks| blocks.count))
-            .with("PhysicalSize", number(self.bytes))
-            .with("SectorSize", self.blocks.as_ref().map_or(1, |blocks| blocks.bytes))
-            .with("SSDType", self.kind)
+        fields! {
+            "NameSpace": self.nsid, "DevicePath": self.name.as_str(), "Firmware": self.firmware.as_str(),
+            "ModelNumber": self.model.as_str(), "SerialNumber": self.serial.as_str(),
+            "UsedBytes": self.used_bytes.map(number),
+            "MaximumLBA": self.blocks.as_ref().map_or(0, |blocks| blocks.count),
+            "PhysicalSize": number(self.bytes),
+            "SectorSize": self.blocks.as_ref().map_or(1, |blocks| blocks.bytes), "SSDType": self.kind,
+        }
     }
 }

@@ -7,7 +7,7 @@ use unvme_spec::log_page::{ErrorInformation, FirmwareSlot, SmartHealth, lid};
 use zerocopy::FromBytes;
 
 use crate::numbers;
-use crate::output::{Output, Screen};
+use crate::output::{Output, write_raw};
 use crate::show;
 use crate::target::DeviceArg;
 
@@ -38,13 +38,12 @@ impl SmartLog {
     pub(crate) fn run(self) -> Result<()> {
         let device = self.device.open()?;
         let bytes = read(&device, Nsid(self.namespace_id), lid::SMART_HEALTH, size_of::<SmartHealth>())?;
-        let mut screen = Screen::new();
         if self.raw_binary {
-            return screen.write_raw(&bytes);
+            return write_raw(&bytes);
         }
         let log =
             SmartHealth::read_from_bytes(&bytes).ok().context("smart-log: the log has not 512 bytes")?;
-        screen.show(self.output.output, show::log::smart(&log), |out| {
+        self.output.output.show(show::log::smart(&log), |out| {
             show::log::write_smart(out, device.name(), self.namespace_id, &log)
         })
     }
@@ -74,9 +73,8 @@ impl ErrorLog {
         let has = device.admin(|controller| controller.identify_controller())?.elpe_z;
         let entries = usize::from(self.log_entries).min(usize::from(has) + 1);
         let bytes = read(&device, Nsid::ALL, lid::ERROR_INFORMATION, entries * ERROR_BYTES)?;
-        let mut screen = Screen::new();
         if self.raw_binary {
-            return screen.write_raw(&bytes);
+            return write_raw(&bytes);
         }
         let mut log: Vec<ErrorInformation> = bytes
             .chunks_exact(ERROR_BYTES)
@@ -84,9 +82,9 @@ impl ErrorLog {
             .collect();
         // An entry that counts no error is not used.
         log.retain(|entry| entry.error_count != 0);
-        screen.show(self.output.output, show::log::errors(&log), |out| {
-            show::log::write_errors(out, device.name(), &log)
-        })
+        self.output
+            .output
+            .show(show::log::errors(&log), |out| show::log::write_errors(out, device.name(), &log))
     }
 }
 
@@ -106,12 +104,11 @@ impl FwLog {
     pub(crate) fn run(self) -> Result<()> {
         let device = self.device.open()?;
         let bytes = read(&device, Nsid::ALL, lid::FIRMWARE_SLOT, size_of::<FirmwareSlot>())?;
-        let mut screen = Screen::new();
         if self.raw_binary {
-            return screen.write_raw(&bytes);
+            return write_raw(&bytes);
         }
         let log = FirmwareSlot::read_from_bytes(&bytes).ok().context("fw-log: the log has not 512 bytes")?;
-        screen.show(self.output.output, show::log::firmware(device.name(), &log), |out| {
+        self.output.output.show(show::log::firmware(device.name(), &log), |out| {
             show::log::write_firmware(out, device.name(), &log)
         })
     }

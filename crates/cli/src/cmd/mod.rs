@@ -23,3 +23,25 @@ pub(crate) mod write;
 pub(crate) mod write_zeroes;
 
 mod transfer;
+
+/// Commands to choose from, each with arguments of its own, which are what does it: `run`.
+macro_rules! commands {
+    ($(#[$about:meta])* pub(crate) enum $Command:ident {
+        $($(#[$note:meta])* $name:ident($Arguments:ty),)*
+    }) => {
+        $(#[$about])*
+        pub(crate) enum $Command {
+            $($(#[$note])* $name($Arguments),)*
+        }
+
+        impl $Command {
+            /// Does what was asked for.
+            pub(crate) fn run(self) -> anyhow::Result<()> {
+                match self {
+                    $(Self::$name(command) => command.run(),)*
+                }
+            }
+        }
+    };
+}
+pub(crate) use commands;

@@ -8,9 +8,9 @@ use clap::Args;
 
 use super::transfer::{Data, Extent, Range, drain};
 use crate::exit::usage;
-use crate::output::{Format, Output, Screen};
+use crate::output::{Format, Output};
 use crate::target::{DeviceArg, NamespaceArg};
-use crate::value::Fields;
+use crate::value::fields;
 
 /// Arguments of `read`.
 #[derive(Debug, Args)]
@@ -53,11 +53,9 @@ impl Read {
         let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
         drain(&mut block, start, extent, &mut BufWriter::new(file))
             .with_context(|| format!("read to {}", path.display()))?;
-        let json = Fields::new()
-            .with("nsid", block.nsid().0)
-            .with("start_block", start)
-            .with("blocks", extent.blocks)
-            .with("bytes", extent.bytes);
-        Screen::new().say(self.output.output, json, format!("read: Success, {} bytes", extent.bytes))
+        let json = fields! {
+            "nsid": block.nsid().0, "start_block": start, "blocks": extent.blocks, "bytes": extent.bytes,
+        };
+        self.output.output.say(json, format!("read: Success, {} bytes", extent.bytes))
     }
 }

@@ -3,9 +3,9 @@
 use anyhow::Result;
 use clap::Args;
 
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::target::DeviceArg;
-use crate::value::Fields;
+use crate::value::fields;
 
 /// Arguments of `reset`.
 #[derive(Debug, Args)]
@@ -20,7 +20,7 @@ impl Reset {
     pub(crate) fn run(self) -> Result<()> {
         let device = self.device.open()?;
         device.admin(|controller| controller.reset())?;
-        Screen::new().say(self.output.output, Fields::new().with("reset", device.name()), "reset: Success")
+        self.output.output.say(fields! { "reset": device.name() }, "reset: Success")
     }
 }
 
@@ -37,7 +37,7 @@ impl SubsystemReset {
     pub(crate) fn run(self) -> Result<()> {
         let device = self.device.open()?;
         device.admin(|controller| controller.subsystem_reset())?;
-        let json = Fields::new().with("subsystem_reset", device.name());
-        Screen::new().say(self.output.output, json, "subsystem-reset: Success")
+        let json = fields! { "subsystem_reset": device.name() };
+        self.output.output.say(json, "subsystem-reset: Success")
     }
 }

@@ -15,8 +15,8 @@ use unvme::{EventFd, ServeOptions, TcpServeOptions, serve};
 
 use crate::exit::usage;
 use crate::fault::read_rules;
-use crate::output::{Output, Screen};
-use crate::value::Fields;
+use crate::output::Output;
+use crate::value::fields;
 
 /// Milliseconds without work before a server of a socket naps, and one of the network sleeps. Their clients differ: the former's
 /// are noticed by looking at their memory, the latter's wake the server.
@@ -94,12 +94,9 @@ impl Serve {
         };
         let announce = |path: &Path| {
             let pid = std::process::id();
-            let json = Fields::new()
-                .with("device", name.as_str())
-                .with("socket", path.display().to_string())
-                .with("pid", pid);
+            let json = fields! { "device": name.as_str(), "socket": path.display().to_string(), "pid": pid };
             let line = format!("serving {name} on {} (process {pid}); Ctrl-C ends it", path.display());
-            if Screen::new().say(self.output.output, json, line).is_err() {
+            if self.output.output.say(json, line).is_err() {
                 // Nobody listens on standard output, which is no reason not to serve.
                 let _ = writeln!(std::io::stderr(), "unvme: serving {name}");
             }

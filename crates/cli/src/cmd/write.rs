@@ -9,9 +9,9 @@ use unvme_spec::fdp::PlacementId;
 use super::transfer::{Data, Range, pump};
 use crate::exit::usage;
 use crate::numbers;
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::target::{DeviceArg, Force, NamespaceArg};
-use crate::value::Fields;
+use crate::value::fields;
 
 /// Arguments of `write`.
 #[derive(Debug, Args)]
@@ -61,17 +61,15 @@ impl Write {
             Ok(block.write_with(lba, data, options)?)
         })?;
         let blocks = moved.bytes / u64::from(block.block_bytes());
-        let json = Fields::new()
-            .with("nsid", block.nsid().0)
-            .with("start_block", start)
-            .with("blocks", blocks)
-            .with("bytes", moved.bytes - moved.padding)
-            .with("padding", moved.padding);
+        let json = fields! {
+            "nsid": block.nsid().0, "start_block": start, "blocks": blocks,
+            "bytes": moved.bytes - moved.padding, "padding": moved.padding,
+        };
         let mut line = format!("write: Success, {} bytes", moved.bytes - moved.padding);
         if moved.padding > 0 {
             line = format!("{line} and {} of zeroes behind them", moved.padding);
         }
-        Screen::new().say(self.output.output, json, line)
+        self.output.output.say(json, line)
     }
 
     fn options(&self) -> Result<WriteOptions> {

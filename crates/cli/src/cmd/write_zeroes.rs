@@ -4,9 +4,9 @@ use anyhow::Result;
 use clap::Args;
 
 use super::transfer::Range;
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::target::{DeviceArg, Force, NamespaceArg};
-use crate::value::Fields;
+use crate::value::fields;
 
 /// Arguments of `write-zeroes`.
 #[derive(Debug, Args)]
@@ -37,12 +37,10 @@ impl WriteZeroes {
         self.force
             .confirm(&device, &format!("write-zeroes destroys {blocks} blocks from block {start} on"))?;
         block.write_zeroes(start, blocks, self.deac)?;
-        let json = Fields::new()
-            .with("nsid", block.nsid().0)
-            .with("start_block", start)
-            .with("blocks", blocks)
-            .with("deallocate", self.deac);
-        Screen::new().say(self.output.output, json, "NVME Write Zeroes Success")
+        let json = fields! {
+            "nsid": block.nsid().0, "start_block": start, "blocks": blocks, "deallocate": self.deac,
+        };
+        self.output.output.say(json, "NVME Write Zeroes Success")
     }
 }
 
@@ -67,8 +65,7 @@ impl Verify {
         self.range.check(&block, blocks)?;
         let start = self.range.start_block;
         block.verify(start, blocks)?;
-        let json =
-            Fields::new().with("nsid", block.nsid().0).with("start_block", start).with("blocks", blocks);
-        Screen::new().say(self.output.output, json, "NVME Verify Success")
+        let json = fields! { "nsid": block.nsid().0, "start_block": start, "blocks": blocks };
+        self.output.output.say(json, "NVME Verify Success")
     }
 }

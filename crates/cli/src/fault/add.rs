@@ -7,9 +7,9 @@ use clap::Args;
 
 use super::file::read_rules;
 use super::options::RuleOptions;
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::target::DeviceArg;
-use crate::value::Fields;
+use crate::value::fields;
 
 /// Arguments of `fault add`.
 #[derive(Debug, Args)]
@@ -60,11 +60,11 @@ impl Add {
             true => device.add_passing_faults(&text)?,
             false => device.add_faults(&text)?,
         };
-        let json = Fields::new().with("added", added.count).with("first", added.first);
+        let json = fields! { "added": added.count, "first": added.first };
         let line = match added.count {
             1 => format!("added rule {}", added.first),
             count => format!("added {count} rules, the first is {}", added.first),
         };
-        Screen::new().say(self.output.output, json, line)
+        self.output.output.say(json, line)
     }
 }

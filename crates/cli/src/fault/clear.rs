@@ -4,9 +4,9 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::numbers;
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::target::DeviceArg;
-use crate::value::Fields;
+use crate::value::fields;
 
 /// Arguments of `fault clear`.
 #[derive(Debug, Args)]
@@ -31,6 +31,6 @@ impl Clear {
             1 => "cleared 1 rule".to_owned(),
             count => format!("cleared {count} rules"),
         };
-        Screen::new().say(self.output.output, Fields::new().with("cleared", cleared), line)
+        self.output.output.say(fields! { "cleared": cleared }, line)
     }
 }

@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::columns::{Rule, write_table};
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::target::DeviceArg;
 
 /// Arguments of `fault list`.
@@ -28,7 +28,7 @@ impl List {
     pub(crate) fn run(self) -> Result<()> {
         let listed = rules(&self.device.open()?.faults()?)?;
         let rows: Vec<[String; 5]> = listed.iter().map(row).collect();
-        Screen::new().show(self.output.output, &listed, |out| write_table(out, &HEADERS, Rule::Dashes, &rows))
+        self.output.output.show(&listed, |out| write_table(out, &HEADERS, Rule::Dashes, &rows))
     }
 }
 

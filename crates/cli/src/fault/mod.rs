@@ -14,12 +14,14 @@ mod list;
 mod options;
 mod script;
 
-use anyhow::Result;
 use clap::Subcommand;
+
+use crate::cmd::commands;
 
 pub(crate) use file::read_rules;
 pub(crate) use script::Script;
 
+commands! {
 /// `fault`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
@@ -39,13 +41,4 @@ pub(crate) enum Command {
     /// Clear one rule, or all of them
     Clear(clear::Clear),
 }
-
-impl Command {
-    pub(crate) fn run(self) -> Result<()> {
-        match self {
-            Self::Add(command) => command.run(),
-            Self::List(command) => command.run(),
-            Self::Clear(command) => command.run(),
-        }
-    }
 }

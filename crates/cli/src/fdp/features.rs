@@ -11,9 +11,9 @@ use unvme_spec::{Nsid, Status};
 use super::Group;
 use crate::exit::usage;
 use crate::numbers;
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::target::{DeviceArg, NamespaceArg};
-use crate::value::Fields;
+use crate::value::fields;
 
 /// Arguments of `fdp feature`.
 #[derive(Debug, Args)]
@@ -51,9 +51,8 @@ impl Feature {
 
     fn show(&self, device: &Device) -> Result<()> {
         let State { enabled, configuration: index } = device.fdp_of(self.group.endgid)?.state()?;
-        let json =
-            Fields::new().with("endgid", self.group.endgid).with("fdpe", enabled).with("fdpcidx", index);
-        Screen::new().show(self.output.output, json, |out| {
+        let json = fields! { "endgid": self.group.endgid, "fdpe": enabled, "fdpcidx": index };
+        self.output.output.show(json, |out| {
             writeln!(out, "Endurance Group                               : {}", self.group.endgid)?;
             let enabled = if enabled { "Yes" } else { "No" };
             writeln!(out, "Flexible Direct Placement Enable (FDPE)       : {enabled}")?;
@@ -68,7 +67,7 @@ impl Feature {
             None => fdp.disable()?,
         }
         let endgid = self.group.endgid;
-        let json = Fields::new().with("endgid", endgid).with("fdpe", index.is_some());
+        let json = fields! { "endgid": endgid, "fdpe": index.is_some() };
         let (json, line) = match index {
             Some(index) => (
                 json.with("fdpcidx", index),
@@ -76,7 +75,7 @@ impl Feature {
             ),
             None => (json, format!("Success disabling Endurance Group: {endgid}")),
         };
-        Screen::new().say(self.output.output, json, line)
+        self.output.output.say(json, line)
     }
 }
 
@@ -127,12 +126,11 @@ impl SetEvents {
             ..Default::default()
         };
         device.admin(|controller| controller.set_feature(command, &self.event_types))?;
-        let json = Fields::new()
-            .with("nsid", nsid.0)
-            .with("placement_handle", self.placement_handle)
-            .with("enabled", self.enable)
-            .with("event_types", self.event_types);
-        Screen::new().say(self.output.output, json, "set-events: Success")
+        let json = fields! {
+            "nsid": nsid.0, "placement_handle": self.placement_handle, "enabled": self.enable,
+            "event_types": self.event_types,
+        };
+        self.output.output.say(json, "set-events: Success")
     }
 
     /// Names what the device would refuse as an invalid field.

@@ -8,10 +8,10 @@ use unvme_spec::identify::csi;
 
 use crate::exit::usage;
 use crate::numbers;
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::show::fdp as show;
 use crate::target::{DeviceArg, NamespaceArg};
-use crate::value::Fields;
+use crate::value::fields;
 
 /// The namespace that was named, or the only one, which has blocks: I/O Management goes through a queue for those.
 fn blocks(namespace: NamespaceArg, device: &Device) -> Result<Block> {
@@ -44,8 +44,7 @@ impl Status {
     pub(super) fn run(self) -> Result<()> {
         let device = self.device.open()?;
         let handles = blocks(self.namespace, &device)?.handles()?;
-        Screen::new()
-            .show(self.output.output, show::status(&handles), |out| show::write_status(out, &handles))
+        self.output.output.show(show::status(&handles), |out| show::write_status(out, &handles))
     }
 }
 
@@ -72,6 +71,6 @@ impl Update {
         let device = self.device.open()?;
         let pids: Vec<PlacementId> = self.pids.iter().copied().map(PlacementId).collect();
         blocks(self.namespace, &device)?.update_handles(&pids)?;
-        Screen::new().say(self.output.output, Fields::new().with("pids", self.pids), "update: Success")
+        self.output.output.say(fields! { "pids": self.pids }, "update: Success")
     }
 }

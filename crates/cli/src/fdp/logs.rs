@@ -12,7 +12,7 @@ use unvme_spec::log_page::lid;
 use zerocopy::FromBytes;
 
 use super::Group;
-use crate::output::{Output, Screen};
+use crate::output::{Output, write_raw};
 use crate::show::fdp as show;
 use crate::target::DeviceArg;
 
@@ -58,13 +58,12 @@ impl Configs {
             let (header, _) = ConfigurationsHeader::read_from_prefix(header).ok()?;
             Some((header.size as usize).clamp(size_of::<ConfigurationsHeader>(), CONFIGS_BYTES_MAX))
         })?;
-        let mut screen = Screen::new();
         if self.raw_binary {
-            return screen.write_raw(&log);
+            return write_raw(&log);
         }
-        screen.show(self.output.output, show::configs(&log), |out| {
-            show::write_configs(out, &log, self.human_readable)
-        })
+        self.output
+            .output
+            .show(show::configs(&log), |out| show::write_configs(out, &log, self.human_readable))
     }
 }
 
@@ -85,16 +84,15 @@ pub(crate) struct Usage {
 impl Usage {
     pub(super) fn run(self) -> Result<()> {
         let device = self.device.open()?;
-        let mut screen = Screen::new();
         if self.raw_binary {
             let log = raw(&device, self.group, lid::FDP_HANDLE_USAGE, 0, |header| {
                 let (header, _) = RuhUsageHeader::read_from_prefix(header).ok()?;
                 Some(size_of::<RuhUsageHeader>() + usize::from(header.nruh) * size_of::<RuhUsage>())
             })?;
-            return screen.write_raw(&log);
+            return write_raw(&log);
         }
         let handles = device.fdp_of(self.group.endgid)?.usage()?;
-        screen.show(self.output.output, show::usage(&handles), |out| show::write_usage(out, &handles))
+        self.output.output.show(show::usage(&handles), |out| show::write_usage(out, &handles))
     }
 }
 
@@ -118,13 +116,12 @@ pub(crate) struct Stats {
 impl Stats {
     pub(super) fn run(self) -> Result<()> {
         let device = self.device.open()?;
-        let mut screen = Screen::new();
         if self.raw_binary {
             let log = raw(&device, self.group, lid::FDP_STATISTICS, 0, |_| Some(size_of::<Statistics>()))?;
-            return screen.write_raw(&log);
+            return write_raw(&log);
         }
         let log = device.fdp_of(self.group.endgid)?.statistics()?;
-        screen.show(self.output.output, show::stats(&log), |out| show::write_stats(out, &log))
+        self.output.output.show(show::stats(&log), |out| show::write_stats(out, &log))
     }
 }
 
@@ -150,15 +147,14 @@ pub(crate) struct Events {
 impl Events {
     pub(super) fn run(self) -> Result<()> {
         let device = self.device.open()?;
-        let mut screen = Screen::new();
         if self.raw_binary {
             let bytes = size_of::<EventsHeader>() + EVENTS_MAX * size_of::<Event>();
             let lsp = lsp_host_events(self.host_events);
-            return screen.write_raw(&raw(&device, self.group, lid::FDP_EVENTS, lsp, |_| Some(bytes))?);
+            return write_raw(&raw(&device, self.group, lid::FDP_EVENTS, lsp, |_| Some(bytes))?);
         }
         let source = if self.host_events { EventSource::Host } else { EventSource::Controller };
         let list = device.fdp_of(self.group.endgid)?.events(source)?;
-        screen.show(self.output.output, show::events(&list), |out| {
+        self.output.output.show(show::events(&list), |out| {
             if list.is_empty() {
                 let kind = if self.host_events { "host" } else { "controller" };
                 return writeln!(out, "no {kind} events");

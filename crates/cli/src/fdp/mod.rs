@@ -10,11 +10,12 @@ mod features;
 mod handles;
 mod logs;
 
-use anyhow::Result;
 use clap::{Args, Subcommand};
 
+use crate::cmd::commands;
 use crate::numbers;
 
+commands! {
 /// Flexible Data Placement.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
@@ -48,21 +49,6 @@ pub(crate) enum Command {
     /// Show, enable or disable FDP
     Feature(features::Feature),
 }
-
-impl Command {
-    /// Does what was asked for.
-    pub(crate) fn run(self) -> Result<()> {
-        match self {
-            Self::Configs(command) => command.run(),
-            Self::Usage(command) => command.run(),
-            Self::Stats(command) => command.run(),
-            Self::Events(command) => command.run(),
-            Self::Status(command) => command.run(),
-            Self::Update(command) => command.run(),
-            Self::SetEvents(command) => command.run(),
-            Self::Feature(command) => command.run(),
-        }
-    }
 }
 
 /// The endurance group a command is about.

@@ -14,7 +14,7 @@ use super::about::Use;
 use super::phase::{LaneOutcome, Phase};
 use super::record::{Kind, Record};
 use crate::exit::Failed;
-use crate::output::{Format, Screen};
+use crate::output::Format;
 use crate::perf;
 use crate::report::{self, DeviceIdentity, Latency, Machine, Point, Row, RowRates, Run, Sample, Workload};
 
@@ -190,7 +190,7 @@ impl Document {
         // The report first, as the reader of the output may go away.
         let saved = self.save_report(report);
         if form == Format::Json {
-            Screen::new().show(form, shown, |_| Ok(()))?;
+            form.show(shown, |_| Ok(()))?;
         }
         saved?;
         self.failure.clone().map_or(Ok(()), |failure| Err(Failed(failure).into()))

@@ -11,8 +11,8 @@ use unvme::{BatchOp, Status};
 use super::place::{Place, bytes_of, shown};
 use crate::exit::{Failed, usage};
 use crate::guide;
-use crate::output::{LongOutput, Screen};
-use crate::value::Fields;
+use crate::output::LongOutput;
+use crate::value::fields;
 
 /// Operations that are handed to the device together.
 const CHUNK: usize = 1024;
@@ -101,12 +101,10 @@ impl Batch {
             }
         }
         kv.flush()?;
-        let json = Fields::new().with("done", tally.done).with("failed", tally.failed);
-        Screen::new().say(
-            self.output.output,
-            json,
-            format!("batch: {} operations done, {} failed", tally.done, tally.failed),
-        )?;
+        let json = fields! { "done": tally.done, "failed": tally.failed };
+        self.output
+            .output
+            .say(json, format!("batch: {} operations done, {} failed", tally.done, tally.failed))?;
         match tally.first {
             Some(first) => {
                 Err(Failed(format!("batch: {} operations failed; the first: {first}", tally.failed)).into())

@@ -7,9 +7,9 @@ use clap::Args;
 
 use super::place::{Place, bytes_of, key_fields, shown};
 use crate::numbers;
-use crate::output::{Format, LongOutput, Screen};
+use crate::output::{Format, LongOutput};
 use crate::show::hex;
-use crate::value::{Fields, Value};
+use crate::value::{Value, fields};
 
 /// Arguments of `kv list`.
 #[derive(Debug, Args)]
@@ -60,8 +60,8 @@ impl List {
             wanted.take(self.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)));
         if self.output.output == Format::Json {
             let keys = wanted.map(|key| Ok(Value::Fields(key_fields(&key?)))).collect::<Result<Vec<_>>>()?;
-            let json = Fields::new().with("count", keys.len() as u64).with("keys", Value::List(keys));
-            return Screen::new().say(Format::Json, json, "");
+            let json = fields! { "count": keys.len() as u64, "keys": Value::List(keys) };
+            return Format::Json.say(json, "");
         }
         // Line by line: there may be millions, and their reader may have enough after a few.
         let mut out = BufWriter::new(std::io::stdout().lock());

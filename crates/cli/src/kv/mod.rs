@@ -14,9 +14,11 @@ pub(crate) mod nvme;
 mod pairs;
 mod place;
 
-use anyhow::Result;
 use clap::Subcommand;
 
+use crate::cmd::commands;
+
+commands! {
 /// Commands on pairs.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
@@ -46,18 +48,4 @@ pub(crate) enum Command {
     /// Store and delete many pairs from a file or standard input
     Batch(batch::Batch),
 }
-
-impl Command {
-    /// Does what was asked for.
-    pub(crate) fn run(self) -> Result<()> {
-        match self {
-            Self::Store(command) => command.run(),
-            Self::Retrieve(command) => command.run(),
-            Self::Delete(command) => command.run(),
-            Self::Exist(command) => command.run(),
-            Self::List(command) => command.run(),
-            Self::Append(command) => command.run(),
-            Self::Batch(command) => command.run(),
-        }
-    }
 }

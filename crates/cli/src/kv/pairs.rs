@@ -11,7 +11,7 @@ use unvme::StoreOptions;
 use super::place::{KeyArg, Place, key_fields, shown};
 use crate::exit::{Failed, usage};
 use crate::numbers;
-use crate::output::{Format, LongOutput, Screen};
+use crate::output::{Format, LongOutput, write_raw};
 use crate::show::hex;
 use crate::value::Value;
 
@@ -93,7 +93,7 @@ impl Store {
         kv.store(&key, &value, options)?;
         kv.flush()?;
         let json = key_fields(&key).with("value_bytes", value.len() as u64);
-        Screen::new().say(self.output.output, json, format!("store: Success, {} bytes", value.len()))
+        self.output.output.say(json, format!("store: Success, {} bytes", value.len()))
     }
 }
 
@@ -118,7 +118,7 @@ impl Append {
         kv.append(&key, &value)?;
         kv.flush()?;
         let json = key_fields(&key).with("appended_bytes", value.len() as u64);
-        Screen::new().say(self.output.output, json, format!("append: Success, {} bytes", value.len()))
+        self.output.output.say(json, format!("append: Success, {} bytes", value.len()))
     }
 }
 
@@ -170,7 +170,7 @@ impl Retrieve {
         let format = self.output.output;
         if self.size_only {
             let Some(bytes) = kv.value_bytes(&key)? else { return Err(missing("retrieve", &key)) };
-            return Screen::new().say(format, key_fields(&key).with("value_bytes", bytes), bytes.to_string());
+            return format.say(key_fields(&key).with("value_bytes", bytes), bytes.to_string());
         }
         let found = match (self.offset, self.length) {
             (0, None) => kv.retrieve(&key)?.map(|value| (value.len() as u64, value)),
@@ -181,21 +181,16 @@ impl Retrieve {
             write_file(path, &value)?;
             let json = key_fields(&key).with("value_bytes", value_bytes).with("bytes", value.len() as u64);
             let line = format!("retrieve: Success, {} of {value_bytes} bytes", value.len());
-            return Screen::new().say(format, json, line);
+            return format.say(json, line);
         }
         match (format, self.show) {
             (Format::Json, _) => {
                 let json = key_fields(&key).with("value_bytes", value_bytes).with("offset", self.offset);
-                let json = match std::str::from_utf8(&value) {
-                    Ok(text) => json.with("value", text),
-                    Err(_) => json,
-                };
-                Screen::new().say(format, json.with("value_hex", hex::text(&value)), "")
+                let json = json.with("value", std::str::from_utf8(&value).ok());
+                format.say(json.with("value_hex", hex::text(&value)), "")
             }
-            (Format::Text, Show::Raw) => Screen::new().write_raw(&value),
-            (Format::Text, Show::Hex) => {
-                Screen::new().show(format, Value::Flag(true), |out| hex::write(out, &value))
-            }
+            (Format::Text, Show::Raw) => write_raw(&value),
+            (Format::Text, Show::Hex) => format.show(Value::Flag(true), |out| hex::write(out, &value)),
         }
     }
 }
@@ -244,7 +239,7 @@ impl Delete {
         }
         kv.flush()?;
         let line = if deleted { "delete: Success" } else { "delete: there was no such key" };
-        Screen::new().say(self.output.output, key_fields(&key).with("deleted", deleted), line)
+        self.output.output.say(key_fields(&key).with("deleted", deleted), line)
     }
 }
 
@@ -269,7 +264,7 @@ impl Exist {
         let exists = self.place.open()?.exist(&key)?;
         if exists || self.output.output == Format::Json {
             let json = key_fields(&key).with("exists", exists);
-            Screen::new().say(self.output.output, json, "exist: the key exists")?;
+            self.output.output.say(json, "exist: the key exists")?;
         }
         if exists { Ok(()) } else { Err(missing("exist", &key)) }
     }

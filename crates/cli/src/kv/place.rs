@@ -10,7 +10,7 @@ use unvme_spec::identify::csi;
 use crate::exit::usage;
 use crate::numbers;
 use crate::target::DeviceArg;
-use crate::value::Fields;
+use crate::value::{Fields, fields};
 
 /// The keyspace a command is about.
 #[derive(Clone, Debug, Args)]
@@ -117,12 +117,7 @@ fn escape(out: &mut String, byte: u8) {
 
 /// A key in JSON: as text when it is one, and always as hexadecimal digits.
 pub(crate) fn key_fields(key: &[u8]) -> Fields {
-    let fields = Fields::new();
-    let fields = match std::str::from_utf8(key) {
-        Ok(text) => fields.with("key", text),
-        Err(_) => fields,
-    };
-    fields.with("key_hex", crate::show::hex::text(key))
+    fields! { "key": std::str::from_utf8(key).ok(), "key_hex": crate::show::hex::text(key) }
 }
 
 #[cfg(test)]

@@ -14,9 +14,11 @@ mod pages;
 mod reset;
 mod status;
 
-use anyhow::Result;
 use clap::Subcommand;
 
+use crate::cmd::commands;
+
+commands! {
 /// `setup`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
@@ -37,13 +39,4 @@ pub(crate) enum Command {
     /// Show the drives, who uses them, and what is missing to use them from here
     Status(status::Status),
 }
-
-impl Command {
-    pub(crate) fn run(self) -> Result<()> {
-        match self {
-            Self::Config(command) => command.run(),
-            Self::Reset(command) => command.run(),
-            Self::Status(command) => command.run(),
-        }
-    }
 }

@@ -5,23 +5,23 @@ use std::io::{self, Write};
 use anyhow::Result;
 use unvme_setup::{Decision, HugePages, Outcome, Plan, Step, System, huge_pages};
 
-use crate::output::{Format, Screen};
-use crate::value::{Fields, Value};
+use crate::output::Format;
+use crate::value::{Fields, fields};
 
 /// Does what a plan says and shows what became of each drive; or in a dry run shows the commands that would do it.
 pub(super) fn carry_out(system: &System, plan: &Plan, dry_run: bool, format: Format) -> Result<()> {
     let remarks = if dry_run { Vec::new() } else { plan.execute(system)? };
     let about_pages = plan.steps.iter().any(|step| matches!(step, Step::HugePages { .. }));
     let pages = if about_pages && !dry_run { huge_pages(system) } else { Vec::new() };
-    let mut json = Fields::new()
-        .with("drives", plan.decisions.iter().map(decision_json).collect::<Vec<_>>())
-        .with("dry_run", dry_run)
-        .with("commands", plan.steps.iter().flat_map(Step::commands).collect::<Vec<_>>());
+    let mut json = fields! {
+        "drives": plan.decisions.iter().map(decision_json).collect::<Vec<_>>(), "dry_run": dry_run,
+        "commands": plan.steps.iter().flat_map(Step::commands).collect::<Vec<_>>(),
+    };
     if about_pages && !dry_run {
         json = json.with("huge_pages", pages.iter().map(pages_json).collect::<Vec<_>>());
     }
     let json = json.with("remarks", remarks.clone());
-    Screen::new().show(format, json, |out| match dry_run {
+    format.show(json, |out| match dry_run {
         true => write_commands(out, plan),
         false => write_outcome(out, plan, &pages),
     })?;
@@ -94,38 +94,21 @@ pub(super) fn pages_line(pages: &HugePages) -> String {
 
 /// Huge pages of a node for programs.
 pub(super) fn pages_json(pages: &HugePages) -> Fields {
-    let fields = Fields::new().with("total", pages.total).with("free", pages.free);
-    match pages.node {
-        Some(node) => fields.with("numa_node", node),
-        None => fields,
-    }
+    fields! { "total": pages.total, "free": pages.free, "numa_node": pages.node }
 }
 
 fn decision_json(decision: &Decision) -> Fields {
     let function = &decision.drive.function;
-    let mut fields = Fields::new()
-        .with("address", function.address.to_string())
-        .with("vendor", function.vendor)
-        .with("device", function.device);
-    if let Some(from) = &function.driver {
-        fields = fields.with("from", from.as_str());
-    }
+    let from = function.driver.as_deref();
     let (outcome, to, why) = match &decision.outcome {
         Outcome::Bind { to, why } => ("bound", Some(to.name()), why.as_str()),
-        Outcome::Already => ("already", function.driver.as_deref(), ""),
-        Outcome::Left { why } => ("left", function.driver.as_deref(), why.as_str()),
+        Outcome::Already => ("already", from, ""),
+        Outcome::Left { why } => ("left", from, why.as_str()),
         _ => ("", None, ""),
     };
-    fields = fields.with("outcome", outcome);
-    if let Some(to) = to {
-        fields = fields.with("driver", to);
+    fields! {
+        "address": function.address.to_string(), "vendor": function.vendor, "device": function.device,
+        "from": from, "outcome": outcome, "driver": to, "why": Some(why).filter(|why| !why.is_empty()),
+        "unseen": Some(decision.unseen.clone()).filter(|unseen| !unseen.is_empty()),
     }
-    if !why.is_empty() {
-        fields = fields.with("why", why);
-    }
-    if !decision.unseen.is_empty() {
-        let unseen: Vec<Value> = decision.unseen.iter().map(|text| text.as_str().into()).collect();
-        fields = fields.with("unseen", Value::List(unseen));
-    }
-    fields
 }

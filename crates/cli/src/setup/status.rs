@@ -8,8 +8,8 @@ use unvme_setup::{self as setup, DriveStatus, System, Use};
 
 use super::outcome::{pages_json, pages_line};
 use crate::columns::{Rule, write_table};
-use crate::output::{Output, Screen};
-use crate::value::{Fields, Value};
+use crate::output::Output;
+use crate::value::{Fields, fields};
 
 /// Arguments of `setup status`.
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ const HEADERS: [&str; 5] = ["BDF", "Numa Node", "Driver name", "Device name", "I
 impl Status {
     pub(crate) fn run(self) -> Result<()> {
         let status = setup::status(&System::from_environment())?;
-        Screen::new().show(self.output.output, json(&status), |out| write(out, &status))
+        self.output.output.show(json(&status), |out| write(out, &status))
     }
 }
 
@@ -84,35 +84,24 @@ fn device_names(status: &DriveStatus) -> Vec<String> {
 }
 
 fn json(status: &setup::Status) -> Fields {
-    let fields = Fields::new()
-        .with("drives", status.drives.iter().map(drive_json).collect::<Vec<_>>())
-        .with("iommu", status.has_iommu)
-        .with("huge_pages", status.huge_pages.iter().map(pages_json).collect::<Vec<_>>());
-    let fields = match status.memlock_bytes {
-        Some(bytes) => fields.with("memlock_bytes", bytes),
-        None => fields,
-    };
     let missing = status.missing.iter().map(|missing| {
-        Fields::new().with("what", missing.what.as_str()).with("command", missing.command.as_str())
+        fields! { "what": missing.what.as_str(), "command": missing.command.as_str() }
     });
-    fields.with("user", status.user.as_str()).with("missing", missing.collect::<Vec<_>>())
+    fields! {
+        "drives": status.drives.iter().map(drive_json).collect::<Vec<_>>(), "iommu": status.has_iommu,
+        "huge_pages": status.huge_pages.iter().map(pages_json).collect::<Vec<_>>(),
+        "memlock_bytes": status.memlock_bytes, "user": status.user.as_str(),
+        "missing": missing.collect::<Vec<_>>(),
+    }
 }
 
 fn drive_json(status: &DriveStatus) -> Fields {
     let function = &status.drive.function;
-    let list = |texts: Vec<String>| Value::List(texts.into_iter().map(Value::from).collect());
-    let mut fields = Fields::new().with("address", function.address.to_string());
-    if let Some(node) = function.numa_node {
-        fields = fields.with("numa_node", node);
+    fields! {
+        "address": function.address.to_string(), "numa_node": function.numa_node,
+        "driver": function.driver.as_deref(), "iommu_group": function.iommu_group,
+        "nodes": status.drive.nodes(),
+        "in_use_by": status.uses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "unseen": status.unseen.clone(),
     }
-    if let Some(driver) = &function.driver {
-        fields = fields.with("driver", driver.as_str());
-    }
-    if let Some(group) = function.iommu_group {
-        fields = fields.with("iommu_group", group);
-    }
-    fields
-        .with("nodes", list(status.drive.nodes()))
-        .with("in_use_by", list(status.uses.iter().map(ToString::to_string).collect()))
-        .with("unseen", list(status.unseen.clone()))
 }

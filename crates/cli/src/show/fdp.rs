@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use unvme::fdp::{HandleStatus, Statistics};
 use unvme_spec::fdp::{Configuration, Configurations, Event, EventType, Fdpa, RuhType, RuhUse};
 
-use crate::value::{Fields, Value};
+use crate::value::{Fields, Value, fields};
 
 /// Text of the configurations of log page 20h; `explain` takes the attributes apart.
 pub(crate) fn write_configs(out: &mut dyn Write, log: &[u8], explain: bool) -> io::Result<()> {
@@ -55,21 +55,15 @@ pub(crate) fn configs(log: &[u8]) -> Fields {
     let list: Vec<Fields> = configurations(log)
         .map(|Configuration { descriptor: d, handles }| {
             let handles: Vec<Fields> =
-                handles.iter().map(|handle| Fields::new().with("ruht", handle.ruht.0)).collect();
-            Fields::new()
-                .with("fdpa", u8::from(d.fdpa))
-                .with("vss", d.vss)
-                .with("nrg", d.nrg)
-                .with("nruh", d.nruh)
-                .with("maxpids", d.maxpids_z)
-                .with("nnss", d.nnss)
-                .with("runs", d.runs)
-                .with("erutl", d.erutl)
-                .with("ruhs", handles)
+                handles.iter().map(|handle| fields! { "ruht": handle.ruht.0 }).collect();
+            fields! {
+                "fdpa": u8::from(d.fdpa), "vss": d.vss, "nrg": d.nrg, "nruh": d.nruh, "maxpids": d.maxpids_z,
+                "nnss": d.nnss, "runs": d.runs, "erutl": d.erutl, "ruhs": handles,
+            }
         })
         .collect();
     // nvme-cli shows the count as it is in the log, zero-based.
-    Fields::new().with("n", list.len().saturating_sub(1) as u64).with("configs", list)
+    fields! { "n": list.len().saturating_sub(1) as u64, "configs": list }
 }
 
 /// Text of the use of reclaim unit handles.
@@ -83,8 +77,8 @@ pub(crate) fn write_usage(out: &mut dyn Write, handles: &[RuhUse]) -> io::Result
 
 /// The use of reclaim unit handles for JSON.
 pub(crate) fn usage(handles: &[RuhUse]) -> Fields {
-    let list: Vec<Fields> = handles.iter().map(|ruha| Fields::new().with("ruha", ruha.0)).collect();
-    Fields::new().with("nruh", list.len() as u64).with("ruhus", list)
+    let list: Vec<Fields> = handles.iter().map(|ruha| fields! { "ruha": ruha.0 }).collect();
+    fields! { "nruh": list.len() as u64, "ruhus": list }
 }
 
 /// Text of the statistics.
@@ -102,13 +96,9 @@ pub(crate) fn write_stats(out: &mut dyn Write, log: &Statistics) -> io::Result<(
 pub(crate) fn stats(log: &Statistics) -> Fields {
     // nvme-cli has numbers here, and scripts divide them.
     let bytes = |count: u128| u64::try_from(count).map_or(Value::Big(count), Value::Number);
-    let fields = Fields::new()
-        .with("hbmw", bytes(log.host_bytes))
-        .with("mbmw", bytes(log.media_bytes))
-        .with("mbe", bytes(log.erased_bytes));
-    match log.write_amplification_since(&Statistics::default()) {
-        Some(ratio) => fields.with("waf", Value::Ratio(ratio)),
-        None => fields,
+    fields! {
+        "hbmw": bytes(log.host_bytes), "mbmw": bytes(log.media_bytes), "mbe": bytes(log.erased_bytes),
+        "waf": log.write_amplification_since(&Statistics::default()).map(Value::Ratio),
     }
 }
 
@@ -154,26 +144,18 @@ pub(crate) fn events(events: &[Event]) -> Fields {
     let list: Vec<Fields> = events
         .iter()
         .map(|event| {
-            let mut fields = Fields::new()
-                .with("type", event.event_type.0)
-                .with("name", event_name(event.event_type))
-                .with("fdpef", u8::from(event.flags))
-                .with("pid", event.pid.get())
-                .with("timestamp", event.timestamp.milliseconds())
-                .with("nsid", event.nsid.get());
-            if let Some(moved) = event.media_reallocated() {
-                fields = fields.with("nlbam", moved.moved());
-                if let Some(lba) = moved.first() {
-                    fields = fields.with("lba", lba.0);
-                }
-            }
-            match event.location() {
-                Some((group, handle)) => fields.with("rgid", group.0).with("ruhid", handle.0),
-                None => fields,
+            let moved = event.media_reallocated();
+            let (group, handle) = event.location().map(|(group, handle)| (group.0, handle.0)).unzip();
+            fields! {
+                "type": event.event_type.0, "name": event_name(event.event_type),
+                "fdpef": u8::from(event.flags), "pid": event.pid.get(),
+                "timestamp": event.timestamp.milliseconds(), "nsid": event.nsid.get(),
+                "nlbam": moved.map(|moved| moved.moved()), "lba": moved.and_then(|moved| moved.first()).map(|lba| lba.0),
+                "rgid": group, "ruhid": handle,
             }
         })
         .collect();
-    Fields::new().with("n", list.len() as u64).with("events", list)
+    fields! { "n": list.len() as u64, "events": list }
 }
 
 /// Text of the state of a namespace's reclaim unit handles.
@@ -196,14 +178,13 @@ pub(crate) fn status(handles: &[HandleStatus]) -> Fields {
     let list: Vec<Fields> = handles
         .iter()
         .map(|handle| {
-            Fields::new()
-                .with("pid", handle.placement.0)
-                .with("ruhid", handle.ruhid.0)
-                .with("earutr", handle.seconds_left)
-                .with("ruamw", handle.blocks_left)
+            fields! {
+                "pid": handle.placement.0, "ruhid": handle.ruhid.0, "earutr": handle.seconds_left,
+                "ruamw": handle.blocks_left,
+            }
         })
         .collect();
-    Fields::new().with("nruhsd", list.len() as u64).with("ruhss", list)
+    fields! { "nruhsd": list.len() as u64, "ruhss": list }
 }
 
 #[cfg(test)]

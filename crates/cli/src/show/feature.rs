@@ -4,7 +4,7 @@ use unvme_spec::fdp::EventSupport;
 use unvme_spec::feature::{self, Select, fid};
 use zerocopy::FromBytes;
 
-use crate::value::Fields;
+use crate::value::{Fields, fields};
 
 /// nvme-cli's name of a feature.
 pub(crate) fn name(feature_id: u8) -> &'static str {
@@ -56,57 +56,54 @@ pub(crate) fn fields(feature_id: u8, result: u32, data: &[u8]) -> Fields {
                 7 => "No limit".to_owned(),
                 power => (1u32 << power).to_string(),
             };
-            fields
-                .with("High Priority Weight   (HPW)", u32::from(value.high_weight_z()) + 1)
-                .with("Medium Priority Weight (MPW)", u32::from(value.medium_weight_z()) + 1)
-                .with("Low Priority Weight    (LPW)", u32::from(value.low_weight_z()) + 1)
-                .with("Arbitration Burst       (AB)", burst)
+            fields! {
+                "High Priority Weight   (HPW)": u32::from(value.high_weight_z()) + 1,
+                "Medium Priority Weight (MPW)": u32::from(value.medium_weight_z()) + 1,
+                "Low Priority Weight    (LPW)": u32::from(value.low_weight_z()) + 1,
+                "Arbitration Burst       (AB)": burst,
+            }
         }
         fid::POWER_MANAGEMENT => {
             let value = feature::PowerManagement::from_bits(result);
-            fields
-                .with("Workload Hint (WH)", value.workload_hint())
-                .with("Power State   (PS)", value.power_state())
+            fields! { "Workload Hint (WH)": value.workload_hint(), "Power State   (PS)": value.power_state() }
         }
         fid::TEMPERATURE_THRESHOLD => temperature(feature::TemperatureThreshold::from_bits(result)),
         fid::ERROR_RECOVERY => {
             let value = feature::ErrorRecovery::from_bits(result);
-            fields
-                .with(
-                    "Deallocated or Unwritten Logical Block Error Enable (DULBE)",
-                    named(value.deallocated_error(), "Enabled", "Disabled"),
-                )
-                .with(
-                    "Time Limited Error Recovery                          (TLER)",
-                    format!("{} ms", u32::from(value.time_limit()) * 100),
-                )
+            fields! {
+                "Deallocated or Unwritten Logical Block Error Enable (DULBE)": named(value.deallocated_error(), "Enabled", "Disabled"),
+                "Time Limited Error Recovery                          (TLER)": format!("{} ms", u32::from(value.time_limit()) * 100),
+            }
         }
         fid::VOLATILE_WRITE_CACHE => {
             let enabled = feature::VolatileWriteCache::from_bits(result).enabled();
-            fields.with("Volatile Write Cache Enable (WCE)", named(enabled, "Enabled", "Disabled"))
+            fields! { "Volatile Write Cache Enable (WCE)": named(enabled, "Enabled", "Disabled") }
         }
         fid::NUMBER_OF_QUEUES => {
             let value = feature::NumberOfQueues::from_bits(result);
-            fields
-                .with("Number of IO Completion Queues Allocated (NCQA)", u32::from(value.completion_z()) + 1)
-                .with("Number of IO Submission Queues Allocated (NSQA)", u32::from(value.submission_z()) + 1)
+            fields! {
+                "Number of IO Completion Queues Allocated (NCQA)": u32::from(value.completion_z()) + 1,
+                "Number of IO Submission Queues Allocated (NSQA)": u32::from(value.submission_z()) + 1,
+            }
         }
         fid::INTERRUPT_COALESCING => {
             let value = feature::InterruptCoalescing::from_bits(result);
-            fields
-                .with("Aggregation Time     (TIME)", format!("{} usec", u32::from(value.time()) * 100))
-                .with("Aggregation Threshold (THR)", u32::from(value.threshold_z()) + 1)
+            fields! {
+                "Aggregation Time     (TIME)": format!("{} usec", u32::from(value.time()) * 100),
+                "Aggregation Threshold (THR)": u32::from(value.threshold_z()) + 1,
+            }
         }
         fid::INTERRUPT_VECTOR_CONFIGURATION => {
             let value = feature::InterruptVectorConfiguration::from_bits(result);
-            fields
-                .with("Coalescing Disable (CD)", named(value.coalescing_disable(), "True", "False"))
-                .with("Interrupt Vector   (IV)", value.vector())
+            fields! {
+                "Coalescing Disable (CD)": named(value.coalescing_disable(), "True", "False"),
+                "Interrupt Vector   (IV)": value.vector(),
+            }
         }
         fid::ASYNC_EVENT_CONFIGURATION => events(feature::AsyncEventConfiguration::from_bits(result)),
         fid::IO_COMMAND_SET_PROFILE => {
             let index = feature::IoCommandSetProfile::from_bits(result).index();
-            fields.with("I/O Command Set Combination Index (IOCSCI)", index)
+            fields! { "I/O Command Set Combination Index (IOCSCI)": index }
         }
         fid::FLEXIBLE_DATA_PLACEMENT => fdp(feature::FlexibleDataPlacement::from_bits(result)),
         fid::FLEXIBLE_DATA_PLACEMENT_EVENTS => fdp_events(result, data),
@@ -115,9 +112,10 @@ pub(crate) fn fields(feature_id: u8, result: u32, data: &[u8]) -> Fields {
 }
 
 fn fdp(value: feature::FlexibleDataPlacement) -> Fields {
-    Fields::new()
-        .with("Flexible Direct Placement Enable (FDPE)       ", if value.enabled() { "Yes" } else { "No" })
-        .with("Flexible Direct Placement Configuration Index ", value.configuration())
+    fields! {
+        "Flexible Direct Placement Enable (FDPE)       ": if value.enabled() { "Yes" } else { "No" },
+        "Flexible Direct Placement Configuration Index ": value.configuration(),
+    }
 }
 
 /// Which events a placement handle records: as many as dword 0 says and the data holds.
@@ -145,10 +143,11 @@ fn temperature(value: feature::TemperatureThreshold) -> Fields {
         _ => "Reserved".to_owned(),
     };
     let (kelvins, celsius) = (value.kelvins(), i32::from(value.kelvins()) - 273);
-    Fields::new()
-        .with("Threshold Type Select         (THSEL)", format!("{} - {kind}", value.kind()))
-        .with("Threshold Temperature Select (TMPSEL)", format!("{} - {sensor}", value.sensor()))
-        .with("Temperature Threshold         (TMPTH)", format!("{celsius}°C ({kelvins} Kelvin)"))
+    fields! {
+        "Threshold Type Select         (THSEL)": format!("{} - {kind}", value.kind()),
+        "Threshold Temperature Select (TMPSEL)": format!("{} - {sensor}", value.sensor()),
+        "Temperature Threshold         (TMPTH)": format!("{celsius}°C ({kelvins} Kelvin)"),
+    }
 }
 
 fn events(value: feature::AsyncEventConfiguration) -> Fields {

@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use unvme_spec::identify::text::{Text, nqn};
 use unvme_spec::identify::{IdentifyController, IdentifyNamespace, PowerStateDescriptor};
 
-use super::hex;
-use crate::value::{Fields, Value};
+use super::hex::text;
+use crate::value::{Fields, Value, fields, hex};
 
 /// Columns of a name in the text of a controller.
 const CONTROLLER_NAME_WIDTH: usize = 10;
@@ -55,103 +55,30 @@ fn power_states(data: &IdentifyController) -> impl Iterator<Item = &PowerStateDe
 
 fn controller_fields(c: &IdentifyController) -> Fields {
     let [low, middle, high] = c.ieee;
-    let fields = Fields::new()
-        .hex("vid", c.vid)
-        .hex("ssvid", c.ssvid)
-        .with("sn", padded(&c.sn))
-        .with("mn", padded(&c.mn))
-        .with("fr", padded(&c.fr))
-        .with("rab", c.rab)
-        .with("ieee", u32::from_le_bytes([low, middle, high, 0]))
-        .hex("cmic", c.cmic)
-        .with("mdts", c.mdts)
-        .with("cntlid", c.cntlid)
-        .hex("ver", c.ver)
-        .with("rtd3r", c.rtd3r)
-        .with("rtd3e", c.rtd3e)
-        .hex("oaes", c.oaes)
-        .hex("ctratt", c.ctratt)
-        .hex("rrls", c.rrls)
-        .with("cntrltype", c.cntrltype)
-        .with("fguid", uuid(&c.fguid))
-        .with("crdt1", c.crdt1)
-        .with("crdt2", c.crdt2)
-        .with("crdt3", c.crdt3)
-        .with("nvmsr", c.nvmsr)
-        .with("vwci", c.vwci)
-        .with("mec", c.mec);
-    controller_nvm_fields(controller_admin_fields(fields, c), c)
-}
-
-/// Bytes 256 to 511: admin command set attributes.
-fn controller_admin_fields(fields: Fields, c: &IdentifyController) -> Fields {
-    fields
-        .hex("oacs", c.oacs)
-        .with("acl", c.acl_z)
-        .with("aerl", c.aerl_z)
-        .hex("frmw", c.frmw)
-        .hex("lpa", c.lpa)
-        .with("elpe", c.elpe_z)
-        .with("npss", c.npss_z)
-        .hex("avscc", c.avscc)
-        .hex("apsta", c.apsta)
-        .with("wctemp", c.wctemp)
-        .with("cctemp", c.cctemp)
-        .with("mtfa", c.mtfa)
-        .with("hmpre", c.hmpre)
-        .with("hmmin", c.hmmin)
-        .with("tnvmcap", c.tnvmcap.get())
-        .with("unvmcap", c.unvmcap.get())
-        .hex("rpmbs", c.rpmbs)
-        .with("edstt", c.edstt)
-        .with("dsto", c.dsto)
-        .with("fwug", c.fwug)
-        .with("kas", c.kas)
-        .hex("hctma", c.hctma)
-        .with("mntmt", c.mntmt)
-        .with("mxtmt", c.mxtmt)
-        .hex("sanicap", c.sanicap)
-        .with("hmminds", c.hmminds)
-        .with("hmmaxd", c.hmmaxd)
-        .with("nsetidmax", c.nsetidmax)
-        .with("endgidmax", c.endgidmax)
-        .with("anatt", c.anatt)
-        .with("anacap", c.anacap)
-        .with("anagrpmax", c.anagrpmax)
-        .with("nanagrpid", c.nanagrpid)
-        .with("pels", c.pels)
-        .with("domainid", c.domainid)
-        .with("megcap", c.megcap.get())
-}
-
-/// Bytes 512 to 2047: NVM command set and Fabrics attributes.
-fn controller_nvm_fields(fields: Fields, c: &IdentifyController) -> Fields {
-    fields
-        .hex("sqes", c.sqes)
-        .hex("cqes", c.cqes)
-        .with("maxcmd", c.maxcmd)
-        .with("nn", c.nn)
-        .hex("oncs", c.oncs)
-        .hex("fuses", c.fuses)
-        .hex("fna", c.fna)
-        .hex("vwc", c.vwc)
-        .with("awun", c.awun_z)
-        .with("awupf", c.awupf_z)
-        .with("icsvscc", c.icsvscc)
-        .with("nwpc", c.nwpc)
-        .with("acwu", c.acwu_z)
-        .hex("ocfs", c.cdfs)
-        .hex("sgls", c.sgls)
-        .with("mnan", c.mnan)
-        .with("maxdna", c.maxdna.get())
-        .with("maxcna", c.maxcna)
-        .with("subnqn", nqn(&c.subnqn).unwrap_or("").escape_default().to_string())
-        .with("ioccsz", c.ioccsz)
-        .with("iorcsz", c.iorcsz)
-        .with("icdoff", c.icdoff)
-        .hex("fcatt", c.fcatt)
-        .with("msdbd", c.msdbd)
-        .with("ofcs", c.ofcs)
+    fields! {
+        "vid": hex(c.vid), "ssvid": hex(c.ssvid), "sn": padded(&c.sn), "mn": padded(&c.mn),
+        "fr": padded(&c.fr), "rab": c.rab, "ieee": u32::from_le_bytes([low, middle, high, 0]),
+        "cmic": hex(c.cmic), "mdts": c.mdts, "cntlid": c.cntlid, "ver": hex(c.ver), "rtd3r": c.rtd3r,
+        "rtd3e": c.rtd3e, "oaes": hex(c.oaes), "ctratt": hex(c.ctratt), "rrls": hex(c.rrls),
+        "cntrltype": c.cntrltype, "fguid": uuid(&c.fguid), "crdt1": c.crdt1, "crdt2": c.crdt2,
+        "crdt3": c.crdt3, "nvmsr": c.nvmsr, "vwci": c.vwci, "mec": c.mec,
+        // Bytes 256 to 511: admin command set attributes.
+        "oacs": hex(c.oacs), "acl": c.acl_z, "aerl": c.aerl_z, "frmw": hex(c.frmw), "lpa": hex(c.lpa),
+        "elpe": c.elpe_z, "npss": c.npss_z, "avscc": hex(c.avscc), "apsta": hex(c.apsta), "wctemp": c.wctemp,
+        "cctemp": c.cctemp, "mtfa": c.mtfa, "hmpre": c.hmpre, "hmmin": c.hmmin, "tnvmcap": c.tnvmcap.get(),
+        "unvmcap": c.unvmcap.get(), "rpmbs": hex(c.rpmbs), "edstt": c.edstt, "dsto": c.dsto, "fwug": c.fwug,
+        "kas": c.kas, "hctma": hex(c.hctma), "mntmt": c.mntmt, "mxtmt": c.mxtmt, "sanicap": hex(c.sanicap),
+        "hmminds": c.hmminds, "hmmaxd": c.hmmaxd, "nsetidmax": c.nsetidmax, "endgidmax": c.endgidmax,
+        "anatt": c.anatt, "anacap": c.anacap, "anagrpmax": c.anagrpmax, "nanagrpid": c.nanagrpid,
+        "pels": c.pels, "domainid": c.domainid, "megcap": c.megcap.get(),
+        // Bytes 512 to 2047: NVM command set and Fabrics attributes.
+        "sqes": hex(c.sqes), "cqes": hex(c.cqes), "maxcmd": c.maxcmd, "nn": c.nn, "oncs": hex(c.oncs),
+        "fuses": hex(c.fuses), "fna": hex(c.fna), "vwc": hex(c.vwc), "awun": c.awun_z, "awupf": c.awupf_z,
+        "icsvscc": c.icsvscc, "nwpc": c.nwpc, "acwu": c.acwu_z, "ocfs": hex(c.cdfs), "sgls": hex(c.sgls),
+        "mnan": c.mnan, "maxdna": c.maxdna.get(), "maxcna": c.maxcna,
+        "subnqn": nqn(&c.subnqn).unwrap_or("").escape_default().to_string(), "ioccsz": c.ioccsz,
+        "iorcsz": c.iorcsz, "icdoff": c.icdoff, "fcatt": hex(c.fcatt), "msdbd": c.msdbd, "ofcs": c.ofcs,
+    }
 }
 
 /// Text of a fixed-width field, with its padding, as nvme-cli prints it.
@@ -161,25 +88,17 @@ fn padded(field: &[u8]) -> String {
 }
 
 fn uuid(bytes: &[u8; 16]) -> String {
-    let hex = hex::text(bytes);
+    let hex = text(bytes);
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 fn power_state(state: &PowerStateDescriptor) -> Fields {
-    Fields::new()
-        .with("max_power", state.mp)
-        .with("flags", state.flags)
-        .with("entry_lat", state.enlat)
-        .with("exit_lat", state.exlat)
-        .with("read_tput", state.rrt)
-        .with("read_lat", state.rrl)
-        .with("write_tput", state.rwt)
-        .with("write_lat", state.rwl)
-        .with("idle_power", state.idlp)
-        .with("idle_scale", state.ips >> 6)
-        .with("active_power", state.actp)
-        .with("active_power_work", state.apws & 7)
-        .with("active_scale", state.apws >> 6)
+    fields! {
+        "max_power": state.mp, "flags": state.flags, "entry_lat": state.enlat, "exit_lat": state.exlat,
+        "read_tput": state.rrt, "read_lat": state.rrl, "write_tput": state.rwt, "write_lat": state.rwl,
+        "idle_power": state.idlp, "idle_scale": state.ips >> 6, "active_power": state.actp,
+        "active_power_work": state.apws & 7, "active_scale": state.apws >> 6,
+    }
 }
 
 fn write_power_state(out: &mut dyn Write, index: usize, state: &PowerStateDescriptor) -> io::Result<()> {
@@ -239,10 +158,8 @@ pub(crate) fn write_namespace(out: &mut dyn Write, nsid: u32, data: &IdentifyNam
 
 /// A namespace for JSON.
 pub(crate) fn namespace(data: &IdentifyNamespace) -> Fields {
-    let formats: Vec<Fields> = formats(data)
-        .iter()
-        .map(|f| Fields::new().with("ms", f.ms).with("ds", f.lbads).with("rp", f.rp & 3))
-        .collect();
+    let formats: Vec<Fields> =
+        formats(data).iter().map(|f| fields! { "ms": f.ms, "ds": f.lbads, "rp": f.rp & 3 }).collect();
     namespace_fields(data).with("lbafs", formats)
 }
 
@@ -253,43 +170,16 @@ fn formats(data: &IdentifyNamespace) -> &[unvme_spec::identify::LbaFormat] {
 }
 
 fn namespace_fields(n: &IdentifyNamespace) -> Fields {
-    Fields::new()
-        .hex("nsze", n.nsze)
-        .hex("ncap", n.ncap)
-        .hex("nuse", n.nuse)
-        .hex("nsfeat", n.nsfeat)
-        .with("nlbaf", n.nlbaf_z)
-        .hex("flbas", n.flbas)
-        .hex("mc", n.mc)
-        .hex("dpc", n.dpc)
-        .hex("dps", n.dps)
-        .hex("nmic", n.nmic)
-        .hex("rescap", n.rescap)
-        .hex("fpi", n.fpi)
-        .with("dlfeat", n.dlfeat)
-        .with("nawun", n.nawun_z)
-        .with("nawupf", n.nawupf_z)
-        .with("nacwu", n.nacwu_z)
-        .with("nabsn", n.nabsn_z)
-        .with("nabo", n.nabo)
-        .with("nabspf", n.nabspf_z)
-        .with("noiob", n.noiob)
-        .with("nvmcap", n.nvmcap.get())
-        .with("npwg", n.npwg_z)
-        .with("npwa", n.npwa_z)
-        .with("npdg", n.npdg_z)
-        .with("npda", n.npda_z)
-        .with("nows", n.nows_z)
-        .with("mssrl", n.mssrl)
-        .with("mcl", n.mcl)
-        .with("msrc", n.msrc_z)
-        .with("nulbaf", n.nulbaf)
-        .with("anagrpid", n.anagrpid)
-        .hex("nsattr", n.nsattr)
-        .with("nvmsetid", n.nvmsetid)
-        .with("endgid", n.endgid)
-        .with("nguid", hex::text(&n.nguid))
-        .with("eui64", hex::text(&n.eui64))
+    fields! {
+        "nsze": hex(n.nsze), "ncap": hex(n.ncap), "nuse": hex(n.nuse), "nsfeat": hex(n.nsfeat),
+        "nlbaf": n.nlbaf_z, "flbas": hex(n.flbas), "mc": hex(n.mc), "dpc": hex(n.dpc), "dps": hex(n.dps),
+        "nmic": hex(n.nmic), "rescap": hex(n.rescap), "fpi": hex(n.fpi), "dlfeat": n.dlfeat,
+        "nawun": n.nawun_z, "nawupf": n.nawupf_z, "nacwu": n.nacwu_z, "nabsn": n.nabsn_z, "nabo": n.nabo,
+        "nabspf": n.nabspf_z, "noiob": n.noiob, "nvmcap": n.nvmcap.get(), "npwg": n.npwg_z, "npwa": n.npwa_z,
+        "npdg": n.npdg_z, "npda": n.npda_z, "nows": n.nows_z, "mssrl": n.mssrl, "mcl": n.mcl,
+        "msrc": n.msrc_z, "nulbaf": n.nulbaf, "anagrpid": n.anagrpid, "nsattr": hex(n.nsattr),
+        "nvmsetid": n.nvmsetid, "endgid": n.endgid, "nguid": text(&n.nguid), "eui64": text(&n.eui64),
+    }
 }
 
 #[cfg(test)]

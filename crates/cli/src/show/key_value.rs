@@ -8,8 +8,8 @@ use unvme_spec::samsung_log::{
     CommandCounts, ExtendedSmartLog, IteratorEntry, IteratorLog, Limits, ValueSizes, WafLog,
 };
 
-use super::hex;
-use crate::value::Fields;
+use super::hex::text;
+use crate::value::{Fields, fields, hex};
 
 /// Columns of a name in the text of a namespace.
 const NAMESPACE_NAME_WIDTH: usize = 8;
@@ -33,11 +33,7 @@ pub(crate) fn namespace(data: &KvNamespaceIdentify) -> Fields {
     let formats: Vec<Fields> = formats(data)
         .iter()
         .map(|f| {
-            Fields::new()
-                .with("kvkml", f.kvkml)
-                .with("kvvml", f.kvvml)
-                .with("mnks", f.mnks)
-                .with("rp", f.afo & 3)
+            fields! { "kvkml": f.kvkml, "kvvml": f.kvvml, "mnks": f.mnks, "rp": f.afo & 3 }
         })
         .collect();
     namespace_fields(data).with("kvfs", formats)
@@ -49,22 +45,12 @@ fn formats(data: &KvNamespaceIdentify) -> &[KvFormat] {
 }
 
 fn namespace_fields(n: &KvNamespaceIdentify) -> Fields {
-    Fields::new()
-        .hex("nsze", n.nsze)
-        .hex("nuse", n.nuse)
-        .hex("nsfeat", n.nsfeat)
-        .with("nkvf", n.nkvf_z)
-        .hex("nmic", n.nmic)
-        .hex("rescap", n.rescap)
-        .hex("fpi", n.fpi)
-        .hex("kvfc", n.kvfc)
-        .with("novg", n.novg)
-        .with("anagrpid", n.anagrpid)
-        .hex("nsattr", n.nsattr)
-        .with("nvmsetid", n.nvmsetid)
-        .with("endgid", n.endgid)
-        .with("nguid", hex::text(&n.nguid))
-        .with("eui64", hex::text(&n.eui64))
+    fields! {
+        "nsze": hex(n.nsze), "nuse": hex(n.nuse), "nsfeat": hex(n.nsfeat), "nkvf": n.nkvf_z,
+        "nmic": hex(n.nmic), "rescap": hex(n.rescap), "fpi": hex(n.fpi), "kvfc": hex(n.kvfc), "novg": n.novg,
+        "anagrpid": n.anagrpid, "nsattr": hex(n.nsattr), "nvmsetid": n.nvmsetid, "endgid": n.endgid,
+        "nguid": text(&n.nguid), "eui64": text(&n.eui64),
+    }
 }
 
 /// Log page C0h.
@@ -98,7 +84,7 @@ pub(crate) fn extended_smart(log: &ExtendedSmartLog) -> Fields {
 
 /// Log page CAh.
 pub(crate) fn waf(log: &WafLog) -> Fields {
-    Fields::new().with("waf", tenths(log.waf_tenths))
+    fields! { "waf": tenths(log.waf_tenths) }
 }
 
 fn tenths(value: u32) -> String {
@@ -108,17 +94,15 @@ fn tenths(value: u32) -> String {
 /// Log page D0h.
 pub(crate) fn iterators(log: &IteratorLog) -> Fields {
     let entry = |entry: &IteratorEntry| {
-        Fields::new()
-            .with("id", entry.id)
-            .with("status", if entry.status == 0 { "closed" } else { "open" })
-            .with("type", type_name(entry.kind))
-            .with("keyspace", entry.keyspace)
-            .hex("prefix", u32::from_be_bytes(entry.prefix))
-            .hex("bitmask", u32::from_be_bytes(entry.bitmask))
-            .with("eof", entry.is_eof)
+        fields! {
+            "id": entry.id, "status": if entry.status == 0 { "closed" } else { "open" },
+            "type": type_name(entry.kind), "keyspace": entry.keyspace,
+            "prefix": hex(u32::from_be_bytes(entry.prefix)),
+            "bitmask": hex(u32::from_be_bytes(entry.bitmask)), "eof": entry.is_eof,
+        }
     };
     let entries: Vec<Fields> = log.iterators.iter().map(entry).collect();
-    Fields::new().with("iterators", entries)
+    fields! { "iterators": entries }
 }
 
 fn type_name(kind: u8) -> String {

@@ -7,7 +7,7 @@ use unvme_spec::identify::text::Text;
 use unvme_spec::log_page::{ErrorInformation, FirmwareSlot, SmartHealth};
 
 use super::si;
-use crate::value::{Fields, Value};
+use crate::value::{Fields, Value, fields};
 
 /// Bytes of a data unit of the SMART log.
 const DATA_UNIT_BYTES: u128 = 512_000;
@@ -63,34 +63,28 @@ fn sensors(log: &SmartHealth) -> impl Iterator<Item = (usize, u16)> {
 
 /// A SMART / Health log for JSON.
 pub(crate) fn smart(log: &SmartHealth) -> Fields {
-    let mut fields = Fields::new()
-        .with("critical_warning", log.critical_warning)
-        .with("temperature", log.temperature.get())
-        .with("avail_spare", log.available_spare)
-        .with("spare_thresh", log.available_spare_threshold)
-        .with("percent_used", log.percentage_used)
-        .with("endurance_grp_critical_warning_summary", log.endurance_group_warning)
-        .with("data_units_read", log.data_units_read.get())
-        .with("data_units_written", log.data_units_written.get())
-        .with("host_read_commands", log.host_reads.get())
-        .with("host_write_commands", log.host_writes.get())
-        .with("controller_busy_time", log.controller_busy_time.get())
-        .with("power_cycles", log.power_cycles.get())
-        .with("power_on_hours", log.power_on_hours.get())
-        .with("unsafe_shutdowns", log.unsafe_shutdowns.get())
-        .with("media_errors", log.media_errors.get())
-        .with("num_err_log_entries", log.error_log_entries.get())
-        .with("warning_temp_time", log.warning_temperature_time)
-        .with("critical_comp_time", log.critical_temperature_time);
+    let mut fields = fields! {
+        "critical_warning": log.critical_warning, "temperature": log.temperature.get(),
+        "avail_spare": log.available_spare, "spare_thresh": log.available_spare_threshold,
+        "percent_used": log.percentage_used,
+        "endurance_grp_critical_warning_summary": log.endurance_group_warning,
+        "data_units_read": log.data_units_read.get(), "data_units_written": log.data_units_written.get(),
+        "host_read_commands": log.host_reads.get(), "host_write_commands": log.host_writes.get(),
+        "controller_busy_time": log.controller_busy_time.get(), "power_cycles": log.power_cycles.get(),
+        "power_on_hours": log.power_on_hours.get(), "unsafe_shutdowns": log.unsafe_shutdowns.get(),
+        "media_errors": log.media_errors.get(), "num_err_log_entries": log.error_log_entries.get(),
+        "warning_temp_time": log.warning_temperature_time,
+        "critical_comp_time": log.critical_temperature_time,
+    };
     for (index, kelvins) in sensors(log) {
         fields = fields.with(format!("temperature_sensor_{index}"), kelvins);
     }
-    let ([count1, count2], [time1, time2]) = (log.thermal_transitions, log.thermal_time);
+    for (what, values) in [("trans_count", log.thermal_transitions), ("total_time", log.thermal_time)] {
+        for (number, value) in (1..).zip(values) {
+            fields = fields.with(format!("thm_temp{number}_{what}"), value);
+        }
+    }
     fields
-        .with("thm_temp1_trans_count", count1)
-        .with("thm_temp2_trans_count", count2)
-        .with("thm_temp1_total_time", time1)
-        .with("thm_temp2_total_time", time2)
 }
 
 const RULE: &str = ".................";
@@ -137,22 +131,16 @@ pub(crate) fn errors(log: &[ErrorInformation]) -> Fields {
     let entries: Vec<Fields> = log
         .iter()
         .map(|entry| {
-            Fields::new()
-                .with("error_count", entry.error_count)
-                .with("sqid", entry.sqid)
-                .with("cmdid", entry.cid)
-                .with("status_field", entry.status_phase >> 1)
-                .with("phase_tag", entry.status_phase & 1)
-                .with("parm_error_location", entry.parameter_location)
-                .with("lba", entry.lba)
-                .with("nsid", entry.nsid)
-                .with("vs", entry.vendor_log)
-                .with("trtype", entry.trtype)
-                .with("cs", entry.command_specific)
-                .with("trtype_spec_info", entry.transport_specific)
+            fields! {
+                "error_count": entry.error_count, "sqid": entry.sqid, "cmdid": entry.cid,
+                "status_field": entry.status_phase >> 1, "phase_tag": entry.status_phase & 1,
+                "parm_error_location": entry.parameter_location, "lba": entry.lba, "nsid": entry.nsid,
+                "vs": entry.vendor_log, "trtype": entry.trtype, "cs": entry.command_specific,
+                "trtype_spec_info": entry.transport_specific,
+            }
         })
         .collect();
-    Fields::new().with("errors", entries)
+    fields! { "errors": entries }
 }
 
 /// Slots that hold an image: number from 1, raw bytes, text.
@@ -176,7 +164,7 @@ pub(crate) fn write_firmware(out: &mut dyn Write, device: &str, log: &FirmwareSl
 
 /// A Firmware Slot log for JSON.
 pub(crate) fn firmware(device: &str, log: &FirmwareSlot) -> Fields {
-    let mut fields = Fields::new().with("Active Firmware Slot (afi)", log.afi);
+    let mut fields = fields! { "Active Firmware Slot (afi)": log.afi };
     for (slot, raw, text) in firmware_slots(log) {
         fields = fields.with(format!("Firmware Rev Slot {slot}"), format!("{raw} ({text})"));
     }

@@ -6,9 +6,9 @@ use unvme::{CheckedFlash, CheckedNamespace, CheckedSlot, Damage, FlashDamage, Pc
 
 use super::find_slot;
 use crate::exit::Failed;
-use crate::output::{Output, Screen};
+use crate::output::Output;
 use crate::show::hex;
-use crate::value::Fields;
+use crate::value::{Fields, fields};
 
 /// Arguments of `device check`.
 #[derive(Debug, Args)]
@@ -31,13 +31,11 @@ impl Check {
         let pairs: usize = checked.iter().map(|namespace| namespace.lost.len()).sum();
         let lost = pairs + flash.as_ref().map_or(0, |flash| flash.lost.len());
         let namespaces: Vec<Fields> = checked.iter().map(json).collect();
-        let fields = Fields::new().with("address", self.address.to_string()).with("namespaces", namespaces);
-        let fields = match &flash {
-            Some(flash) => fields.with("flash", flash_json(flash)),
-            None => fields,
-        }
-        .with("lost", lost as u64);
-        Screen::new().show(self.output.output, fields, |out| {
+        let fields = fields! {
+            "address": self.address.to_string(), "namespaces": namespaces, "flash": flash.as_ref().map(flash_json),
+            "lost": lost as u64,
+        };
+        self.output.output.show(fields, |out| {
             if checked.is_empty() && flash.is_none() {
                 return writeln!(out, "{}: there are no key-value namespaces, and no flash", self.address);
             }
@@ -77,14 +75,10 @@ fn flash_json(flash: &CheckedFlash) -> Fields {
         .lost
         .iter()
         .map(|FlashDamage { offset, logical_page, what, .. }| {
-            let fields = Fields::new().with("offset", *offset).with("what", what.as_str());
-            match logical_page {
-                Some(page) => fields.with("logical_page", *page),
-                None => fields,
-            }
+            fields! { "offset": *offset, "what": what.as_str(), "logical_page": *logical_page }
         })
         .collect();
-    Fields::new().with("mapped_pages", flash.mapped_pages).with("lost", lost)
+    fields! { "mapped_pages": flash.mapped_pages, "lost": lost }
 }
 
 /// Keyspace and key for people: as text where it is text.
@@ -100,12 +94,9 @@ fn json(namespace: &CheckedNamespace) -> Fields {
         .lost
         .iter()
         .map(|damage| {
-            let fields = Fields::new().with("offset", damage.offset).with("what", damage.what.as_str());
-            match &damage.key {
-                Some((keyspace, key)) => fields.with("keyspace", *keyspace).with("key", hex::text(key)),
-                None => fields,
-            }
+            let (keyspace, key) = damage.key.as_ref().map(|(keyspace, key)| (*keyspace, hex::text(key))).unzip();
+            fields! { "offset": damage.offset, "what": damage.what.as_str(), "keyspace": keyspace, "key": key }
         })
         .collect();
-    Fields::new().with("nsid", namespace.nsid.0).with("pairs", namespace.pairs).with("lost", lost)
+    fields! { "nsid": namespace.nsid.0, "pairs": namespace.pairs, "lost": lost }
 }

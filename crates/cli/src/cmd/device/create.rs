@@ -10,7 +10,7 @@ use unvme::registry::{
 use unvme::{NotASize, PciAddress, Registry, Size};
 
 use super::{describe, flash};
-use crate::output::{Output, Screen};
+use crate::output::Output;
 
 /// Types of devices that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -141,7 +141,7 @@ impl Create {
         };
         (spec.ftl, spec.timing) = (self.flash.ftl(self.size)?, self.flash.timing);
         let slot = registry.create(address, &spec)?;
-        Screen::new().show(self.output.output, describe(&slot, &spec)?, |out| {
+        self.output.output.show(describe(&slot, &spec)?, |out| {
             writeln!(out, "created {address}: {} in {}", self.size, slot.folder().display())?;
             flash::write(out, &spec)
         })

@@ -10,7 +10,7 @@ use unvme_flash::ftl::{FtlConfig, Isolation, theory};
 
 use super::NAME_WIDTH;
 use crate::exit::usage;
-use crate::value::{Fields, Value};
+use crate::value::{Fields, Value, fields};
 
 /// Flash translation layers that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -83,21 +83,14 @@ pub(super) fn fields(ftl: &FtlSpec, spec: &DeviceSpec) -> Result<Fields, Error> 
     let capacity = Size(spec.capacity_bytes);
     let config = ftl_geometry(ftl, capacity).map_err(|e| Error::Argument(format!("`ftl`: {e}")))?;
     let effective = config.effective_overprovisioning();
-    let fields = Fields::new()
-        .with("type", ftl.kind.name())
-        .with("overprovisioning", Value::Ratio(ftl.overprovisioning.ratio()))
-        .with("units", config.units)
-        .with("unit_bytes", ftl.unit_bytes)
-        .with("physical_bytes", u64::from(config.units) * ftl.unit_bytes)
-        .with("groups", ftl.groups)
-        .with("handles", ftl.handles)
-        .with("policy", ftl.policy.to_string())
-        .with("reserve_units", config.reserve_units())
-        .with("effective_overprovisioning", Value::Ratio(effective))
-        .with("uniform_write_amplification", Value::Ratio(theory::write_amplification(effective)));
-    Ok(match ftl.fdp {
-        Some(index) => fields.with("fdp_configuration", index),
-        None => fields,
+    Ok(fields! {
+        "type": ftl.kind.name(), "overprovisioning": Value::Ratio(ftl.overprovisioning.ratio()),
+        "units": config.units, "unit_bytes": ftl.unit_bytes,
+        "physical_bytes": u64::from(config.units) * ftl.unit_bytes, "groups": ftl.groups,
+        "handles": ftl.handles, "policy": ftl.policy.to_string(), "reserve_units": config.reserve_units(),
+        "effective_overprovisioning": Value::Ratio(effective),
+        "uniform_write_amplification": Value::Ratio(theory::write_amplification(effective)),
+        "fdp_configuration": ftl.fdp,
     })
 }
 

@@ -5,8 +5,8 @@ use clap::Args;
 use unvme::registry::Plugged;
 use unvme::{PciAddress, Registry};
 
-use crate::output::{Output, Screen};
-use crate::value::Fields;
+use crate::output::Output;
+use crate::value::fields;
 
 /// Arguments of `device unplug`.
 #[derive(Debug, Args)]
@@ -50,11 +50,10 @@ impl Plug {
 /// Says what a slot is now, and whether it was so before.
 fn say(address: PciAddress, state: &'static str, outcome: Plugged, output: &Output) -> Result<()> {
     let changed = outcome == Plugged::Changed;
-    let json =
-        Fields::new().with("address", address.to_string()).with("state", state).with("changed", changed);
+    let json = fields! { "address": address.to_string(), "state": state, "changed": changed };
     let line = match outcome {
         Plugged::Changed => format!("{state} {address}"),
         Plugged::Already => format!("{address} is {state} already"),
     };
-    Screen::new().say(output.output, json, line)
+    output.output.say(json, line)
 }

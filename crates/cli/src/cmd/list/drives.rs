@@ -7,7 +7,7 @@ use unvme_setup::{Drive, Driver, Evidence, KernelNamespace, System, Use, drives}
 
 use super::{Blocks, Row};
 use crate::columns::{Rule, write_table};
-use crate::value::{Fields, Value};
+use crate::value::{Fields, Value, fields};
 
 /// What there is.
 #[derive(Default)]
@@ -119,14 +119,10 @@ impl Line {
     /// For programs.
     pub(super) fn json(&self) -> Fields {
         let list = |texts: Vec<String>| Value::List(texts.into_iter().map(Value::from).collect());
-        let mut fields = Fields::new().with("Address", self.address.as_str());
-        if let Some(node) = self.numa_node {
-            fields = fields.with("NumaNode", node);
-        }
-        if let Some(driver) = &self.driver {
-            fields = fields.with("Driver", driver.as_str());
-        }
-        let fields = fields.with("InUseBy", list(self.uses.iter().map(ToString::to_string).collect()));
+        let fields = fields! {
+            "Address": self.address.as_str(), "NumaNode": self.numa_node, "Driver": self.driver.as_deref(),
+            "InUseBy": list(self.uses.iter().map(ToString::to_string).collect()),
+        };
         match &self.open_as {
             OpenAs::Names(names) => fields.with("OpenAs", list(names.clone())),
             OpenAs::After(command) => fields.with("SetUpBy", command.as_str()),

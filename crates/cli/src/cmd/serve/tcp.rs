@@ -11,8 +11,8 @@ use unvme::{
 };
 
 use crate::exit::usage;
-use crate::output::{Output, Screen};
-use crate::value::{Fields, Value};
+use crate::output::Output;
+use crate::value::{Fields, Value, fields};
 
 /// Where a server listens that is given a port alone.
 const LOOPBACK: &str = "127.0.0.1";
@@ -126,7 +126,7 @@ pub(super) fn run(
 ) -> Result<()> {
     let announce = |served: &[ServedSubsystem]| {
         let pid = std::process::id();
-        let written = Screen::new().show(output.output, json(served, pid), |out| {
+        let written = output.output.show(json(served, pid), |out| {
             for subsystem in served {
                 for name in &subsystem.names {
                     writeln!(out, "serving {} as {name} (process {pid}); Ctrl-C ends it", subsystem.device)?;
@@ -145,9 +145,9 @@ pub(super) fn run(
 fn json(served: &[ServedSubsystem], pid: u32) -> Fields {
     let subsystem = |it: &ServedSubsystem| {
         let names: Vec<Value> = it.names.iter().map(|name| Value::Text(name.to_string())).collect();
-        Fields::new().with("device", it.device.as_str()).with("nqn", it.nqn.as_str()).with("names", names)
+        fields! { "device": it.device.as_str(), "nqn": it.nqn.as_str(), "names": names }
     };
-    Fields::new().with("subsystems", served.iter().map(subsystem).collect::<Vec<_>>()).with("pid", pid)
+    fields! { "subsystems": served.iter().map(subsystem).collect::<Vec<_>>(), "pid": pid }
 }
 
 #[cfg(test)]

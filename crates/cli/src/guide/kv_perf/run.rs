@@ -20,7 +20,7 @@ use crate::guide::in_flight::Router;
 use crate::guide::lane::{self, Expect, Lane, LaneOptions, Request};
 use crate::guide::phase::{self, Bar, LaneOutcome, Phase};
 use crate::guide::record::Kind;
-use crate::output::{Format, Screen};
+use crate::output::Format;
 use crate::perf::{self, Random};
 
 /// Does what was typed.
@@ -253,7 +253,7 @@ impl Test<'_> {
         }
         self.console.say(if success { "SUCCESS" } else { "FAIL" })?;
         if self.args.output == Format::Json {
-            Screen::new().show(Format::Json, document, |_| Ok(()))?;
+            Format::Json.show(document, |_| Ok(()))?;
         }
         saved
     }

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use crate::args::Cli;
 use crate::numbers;
-use crate::output::{Format as OutputFormat, Screen};
+use crate::output::{Format as OutputFormat, write_raw};
 use crate::target::DeviceArg;
 
 /// Slot that `fw-download` commits an image to.
@@ -194,5 +194,5 @@ pub(crate) struct Ignored {
 
 /// Shows the version.
 pub(super) fn version() -> Result<()> {
-    Screen::new().write_raw(format!("kv_nvme version {}\n", env!("CARGO_PKG_VERSION")).as_bytes())
+    write_raw(format!("kv_nvme version {}\n", env!("CARGO_PKG_VERSION")).as_bytes())
 }

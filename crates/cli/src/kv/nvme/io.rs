@@ -14,7 +14,7 @@ use crate::exit::{Failed, usage};
 use crate::guide;
 use crate::kv::place::{bytes_of, choose, shown};
 use crate::numbers;
-use crate::output::Screen;
+use crate::output::write_raw;
 use crate::target::DeviceArg;
 
 /// A wait that is this long is over only because the device is gone.
@@ -93,6 +93,14 @@ impl Line {
     }
 }
 
+impl Common {
+    /// Shows the arguments of a command on a pair, when they are to be shown.
+    fn show_pair(self, command: &str, on: &DeviceArg, key: &[u8], others: &[(&str, String)]) -> Result<()> {
+        let pair = [("device", on.device.clone()), ("key", shown(key)), ("key_len", key.len().to_string())];
+        self.show(command, &[&pair, others].concat())
+    }
+}
+
 /// Arguments of `write`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Write {
@@ -126,12 +134,11 @@ impl Write {
             std::fs::read(&self.value).with_context(|| format!("read {}", self.value.display()))?;
         let there = value.len();
         value.resize(self.size as usize, 0);
-        self.common.show(
+        self.common.show_pair(
             "write",
+            &self.device,
+            &key,
             &[
-                ("device", self.device.device.clone()),
-                ("key", shown(&key)),
-                ("key_len", key.len().to_string()),
                 ("value", format!("{} ({there} bytes)", self.value.display())),
                 ("value_size", self.size.to_string()),
                 ("option", self.option.to_string()),
@@ -151,7 +158,7 @@ impl Write {
         let options = StoreOptions { condition, compress: false };
         let key_of = KvKey { keyspace: self.common.namespace, bytes: &key };
         line.done("write", &key, Op::Store { key: key_of, bytes, options }, buf)?;
-        Screen::new().write_raw(format!("write: Success, {bytes} bytes\n").as_bytes())
+        write_raw(format!("write: Success, {bytes} bytes\n").as_bytes())
     }
 }
 
@@ -182,12 +189,11 @@ impl Read {
     pub(crate) fn run(self) -> Result<()> {
         let key = self.key.bytes()?;
         let size_only = self.option == "2";
-        self.common.show(
+        self.common.show_pair(
             "read",
+            &self.device,
+            &key,
             &[
-                ("device", self.device.device.clone()),
-                ("key", shown(&key)),
-                ("key_len", key.len().to_string()),
                 ("value_size", self.size.to_string()),
                 ("offset", self.offset.to_string()),
                 ("option", self.option.clone()),
@@ -201,7 +207,7 @@ impl Read {
         let retrieve = Op::Retrieve { key: key_of, offset: self.offset, bytes };
         let completion = line.done("read", &key, retrieve, buf)?;
         if size_only {
-            return Screen::new().write_raw(format!("{}\n", completion.value_bytes).as_bytes());
+            return write_raw(format!("{}\n", completion.value_bytes).as_bytes());
         }
         let behind = completion.value_bytes.saturating_sub(self.offset) as usize;
         let mut value = vec![0; behind.min(self.size as usize)];
@@ -210,7 +216,7 @@ impl Read {
         }
         let line = format!("read: Success, {} of {} bytes\n", value.len(), completion.value_bytes);
         let Some(path) = &self.value else {
-            Screen::new().write_raw(&value)?;
+            write_raw(&value)?;
             if value.len() < behind {
                 // The output is the value; that there is more of it is not seen there.
                 std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes())?;
@@ -218,7 +224,7 @@ impl Read {
             return Ok(());
         };
         std::fs::write(path, &value).with_context(|| format!("write {}", path.display()))?;
-        Screen::new().write_raw(line.as_bytes())
+        write_raw(line.as_bytes())
     }
 }
 
@@ -239,15 +245,7 @@ pub(crate) struct Delete {
 impl Delete {
     pub(crate) fn run(self) -> Result<()> {
         let key = self.key.bytes()?;
-        self.common.show(
-            "delete",
-            &[
-                ("device", self.device.device.clone()),
-                ("key", shown(&key)),
-                ("key_len", key.len().to_string()),
-                ("option", self.option.to_string()),
-            ],
-        )?;
+        self.common.show_pair("delete", &self.device, &key, &[("option", self.option.to_string())])?;
         let mut line = Line::open(&self.device, self.common)?;
         let key_of = KvKey { keyspace: self.common.namespace, bytes: &key };
         let completion = line.run("delete", Op::Delete { key: key_of, must_exist: true }, None)?;
@@ -256,7 +254,7 @@ impl Delete {
             let text = guide::status_text(completion.status);
             return Err(Failed(format!("delete: {}: {text}", shown(&key))).into());
         }
-        Screen::new().write_raw(b"delete: Success\n")
+        write_raw(b"delete: Success\n")
     }
 }
 
@@ -277,18 +275,10 @@ pub(crate) struct Exist {
 impl Exist {
     pub(crate) fn run(self) -> Result<()> {
         let key = self.key.bytes()?;
-        self.common.show(
-            "exist",
-            &[
-                ("device", self.device.device.clone()),
-                ("key", shown(&key)),
-                ("key_len", key.len().to_string()),
-                ("option", self.option.clone()),
-            ],
-        )?;
+        self.common.show_pair("exist", &self.device, &key, &[("option", self.option.clone())])?;
         let mut line = Line::open(&self.device, self.common)?;
         let key_of = KvKey { keyspace: self.common.namespace, bytes: &key };
         line.done("exist", &key, Op::Exist(key_of), None)?;
-        Screen::new().write_raw(b"exist: the key exists\n")
+        write_raw(b"exist: the key exists\n")
     }
 }

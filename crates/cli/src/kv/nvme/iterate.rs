@@ -17,7 +17,7 @@ use crate::exit::{Failed, usage};
 use crate::guide;
 use crate::kv::place::{bytes_of, choose, shown};
 use crate::numbers;
-use crate::output::Screen;
+use crate::output::write_raw;
 use crate::target::DeviceArg;
 
 /// Fewest bytes a key takes in the buffer of a read: its length and four bytes.
@@ -76,7 +76,7 @@ impl OpenIt {
         }
         iterators.save()?;
         self.common.tell("open-it", begin.elapsed())?;
-        Screen::new().write_raw(line.as_bytes())
+        write_raw(line.as_bytes())
     }
 }
 
@@ -191,7 +191,7 @@ impl Page {
         let line = format!("read-it: Success, {} keys{end}\n", self.keys.len());
         let Some(path) = path else {
             let keys: String = self.keys.iter().map(|key| shown(key) + "\n").collect();
-            Screen::new().write_raw(keys.as_bytes())?;
+            write_raw(keys.as_bytes())?;
             // The output is keys; what is said about them is not one.
             return Ok(std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes())?);
         };
@@ -201,7 +201,7 @@ impl Page {
             writer.finish()
         });
         std::fs::write(path, &buffer[..used]).with_context(|| format!("write {}", path.display()))?;
-        Screen::new().write_raw(line.as_bytes())
+        write_raw(line.as_bytes())
     }
 }
 
@@ -220,7 +220,7 @@ impl CloseIt {
         let mut iterators = Iterators::of(&self.device.device)?;
         iterators.close(self.iterator_id)?;
         iterators.save()?;
-        Screen::new().write_raw(b"close-it: Success\n")
+        write_raw(b"close-it: Success\n")
     }
 }
 
