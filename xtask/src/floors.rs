@@ -221,8 +221,8 @@ fn attributes(package: &Package) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Whether `text` has the inner attribute `#![name]`, or `#![name(.., argument, ..)]` when there is an argument.
-/// What `deny` is asked for, `forbid` gives too.
+/// Whether `text` has the inner attribute `#![name]`, or `#![name(.., argument, ..)]` when there is an
+/// argument. What `deny` is asked for, `forbid` gives too.
 fn carries(text: &str, name: &str, argument: &str) -> bool {
     let code: String = lex::split(text).code.split_whitespace().collect();
     if argument.is_empty() {

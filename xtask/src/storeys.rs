@@ -5,7 +5,8 @@ use anyhow::Result;
 use crate::metadata::Package;
 use crate::modules::{self, Files};
 
-/// The modules of a crate by storeys, the lowest first: a module may need those of its own storey and of lower ones.
+/// The modules of a crate by storeys, the lowest first: a module may need those of its own storey and of
+/// lower ones.
 struct House {
     package: &'static str,
     storeys: &'static [&'static [&'static str]],

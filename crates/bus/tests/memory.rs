@@ -67,7 +67,8 @@ fn every_way_to_copy_moves_the_same_bytes_also_where_source_and_target_overlap()
     ];
     let data = numbered(4 * PAGE);
     for (name, copy) in ways {
-        // Whole lines and not, aligned and not, apart, overlapping by all, by much, by one line and by one byte.
+        // Whole lines and not, aligned and not, apart, overlapping by all, by much, by one line and by one
+        // byte.
         for (from, to, bytes) in [
             (0, 2 * PAGE, PAGE),
             (7, 2 * PAGE, PAGE),

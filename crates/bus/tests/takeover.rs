@@ -1,4 +1,5 @@
-//! What stands in the way of taking a function over, on faked kernels: each error names it and says what helps.
+//! What stands in the way of taking a function over, on faked kernels: each error names it and says what
+//! helps.
 
 mod machine;
 

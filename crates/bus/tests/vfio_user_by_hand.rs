@@ -13,9 +13,11 @@ use toy::wait_until;
 use unvme_bus::vfio_user::Client;
 use unvme_bus::{BusError, Dma, DmaAccess, Function, Region};
 
-/// Answers VERSION and the questions of discovery as a device with one BAR of 4 KiB and no interrupts would, by hand.
+/// Answers VERSION and the questions of discovery as a device with one BAR of 4 KiB and no interrupts would,
+/// by hand.
 fn answer_discovery(stream: &mut UnixStream) {
-    // VERSION, DEVICE_GET_INFO, six BARs, configuration space; num_irqs is 0, so nobody asks about interrupts.
+    // VERSION, DEVICE_GET_INFO, six BARs, configuration space; num_irqs is 0, so nobody asks about
+    // interrupts.
     for _ in 0..9 {
         let mut header = [0; 16];
         stream.read_exact(&mut header).unwrap();
@@ -187,8 +189,8 @@ fn a_server_that_asks_without_a_pause_does_not_keep_a_caller_beyond_its_time() {
     server.write_all(&[9, 0, 2, 0, 16, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
     client.dma_map(0x10000, &memory, DmaAccess::READ_ONLY).unwrap();
     server.read_exact(&mut [0; 48]).unwrap();
-    // DMA_READ of all of it, many times; each answer is taken after 5 ms, all of them after five times the 100 ms of a
-    // call.
+    // DMA_READ of all of it, many times; each answer is taken after 5 ms, all of them after five times the
+    // 100 ms of a call.
     let question =
         [1, 0, 11, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0];
     server.write_all(&question.repeat(QUESTIONS)).unwrap();

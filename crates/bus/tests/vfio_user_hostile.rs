@@ -1,7 +1,8 @@
 //! Messages byte by byte, right ones and wrong ones.
 //!
-//! The layouts are those of libvfio-user's docs/vfio-user.rst and include/vfio-user.h; the messages of QEMU and SPDK
-//! are written down from QEMU's hw/vfio-user/{proxy,device,container}.c and SPDK's lib/vfio_user/host/vfio_user.c.
+//! The layouts are those of libvfio-user's docs/vfio-user.rst and include/vfio-user.h; the messages of QEMU
+//! and SPDK are written down from QEMU's hw/vfio-user/{proxy,device,container}.c and SPDK's
+//! lib/vfio_user/host/vfio_user.c.
 
 mod toy;
 

@@ -1,4 +1,5 @@
-//! What is left when the other process is killed: each test plays one side in a second run of its own program.
+//! What is left when the other process is killed: each test plays one side in a second run of its own
+//! program.
 
 mod toy;
 

@@ -1,4 +1,5 @@
-//! Our server under rust-vmm's client and our client on rust-vmm's server: neither shares a line of code with ours.
+//! Our server under rust-vmm's client and our client on rust-vmm's server: neither shares a line of code with
+//! ours.
 
 mod toy;
 

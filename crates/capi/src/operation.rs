@@ -70,8 +70,8 @@ fn no_offset(pair: &Pair<'_>) -> Result<()> {
     Err(Failure::new(Code::INVALID_VALUE_OFFSET, "value.offset of a store is 0"))
 }
 
-/// What is to be done with a pair, on a queue of this kind, when everything about the pair is as it must be. `range` is
-/// where blocks that are given back are listed.
+/// What is to be done with a pair, on a queue of this kind, when everything about the pair is as it must be.
+/// `range` is where blocks that are given back are listed.
 #[inline]
 fn parse<'a>(
     open: &Open,
@@ -115,7 +115,8 @@ fn parse<'a>(
     Ok(op)
 }
 
-/// Where in the program's buffer the data begins: what a key-value device calls an offset is one in the value on it.
+/// Where in the program's buffer the data begins: what a key-value device calls an offset is one in the value
+/// on it.
 fn skip(open: &Open, pair: &Pair<'_>) -> u32 {
     if is_kv(open) { 0 } else { pair.offset() }
 }

@@ -1,7 +1,8 @@
 //! A `kv_pair` and a `kv_iterate`, taken apart once.
 //!
-//! What the program passed is copied when the call comes in, and written when it is answered; nothing refers to the
-//! structures in between, so a program that changes them under a running call spoils its own data and nothing else.
+//! What the program passed is copied when the call comes in, and written when it is answered; nothing refers
+//! to the structures in between, so a program that changes them under a running call spoils its own data and
+//! nothing else.
 // UNSAFETY: the structures, keys and values of a C program are behind raw pointers.
 #![allow(unsafe_code)]
 
@@ -52,8 +53,8 @@ impl<'a> Pair<'a> {
     /// Copies the pair at `at`. The first of the checks: everything is there.
     ///
     /// # Safety
-    /// `at` is null or points to a `kv_pair` whose key has as many bytes as it says, or 8 on a block device, and whose value
-    /// has as many as it says; all that is left alone by others for `'a`.
+    /// `at` is null or points to a `kv_pair` whose key has as many bytes as it says, or 8 on a block device,
+    /// and whose value has as many as it says; all that is left alone by others for `'a`.
     pub(crate) unsafe fn copy(at: *const KvPair) -> Result<Self> {
         if at.is_null() || !at.is_aligned() {
             return Err(missing("the kv_pair is NULL or not aligned"));
@@ -66,8 +67,8 @@ impl<'a> Pair<'a> {
         Ok(Self { at: at.cast_mut(), fields, lifetime: PhantomData })
     }
 
-    /// The pair of an operation that has ended, copied anew. Nothing is checked: whatever it has become, its callback is
-    /// called.
+    /// The pair of an operation that has ended, copied anew. Nothing is checked: whatever it has become, its
+    /// callback is called.
     ///
     /// # Safety
     /// `at` is where [`Pair::copy`] found a pair, which is still there for `'a`, with its value.
@@ -146,7 +147,8 @@ impl<'a> Pair<'a> {
         Ok(KvKey { keyspace: self.fields.keyspace_id, bytes })
     }
 
-    /// The first block and the number of blocks on a block device, when everything about the pair is as it must be.
+    /// The first block and the number of blocks on a block device, when everything about the pair is as it
+    /// must be.
     pub(crate) fn blocks(&self, verb: Verb, block_bytes: u32, device_blocks: u64) -> Result<(u64, u32)> {
         self.check(verb)?;
         let length = self.length();
@@ -189,8 +191,8 @@ impl<'a> Pair<'a> {
             return &mut [];
         }
         let start = self.fields.value.value.cast::<u8>().wrapping_add(skip as usize);
-        // SAFETY: the promise of `copy` or `ended`, and it is not null; nobody else may touch it during the call, and this
-        // borrow is the only one.
+        // SAFETY: the promise of `copy` or `ended`, and it is not null; nobody else may touch it during the
+        // call, and this borrow is the only one.
         unsafe { std::slice::from_raw_parts_mut(start, self.length() as usize) }
     }
 
@@ -261,7 +263,8 @@ impl Iteration<'_> {
     /// The buffer; [`Iteration::iterator`] has found that it is there.
     pub(crate) fn buffer(&mut self) -> Result<&mut [u8; ITERATE_BYTES]> {
         self.iterator()?;
-        // SAFETY: the promise of `copy`, for the length that was just checked; nobody else may touch it during the call.
+        // SAFETY: the promise of `copy`, for the length that was just checked; nobody else may touch it
+        // during the call.
         Ok(unsafe { &mut *self.fields.kv.value.value.cast::<[u8; ITERATE_BYTES]>() })
     }
 

@@ -75,8 +75,8 @@ codes! {
 impl Code {
     /// What a device's status is in `enum kv_result`.
     ///
-    /// The codes of type 3 are those of `enum kv_result`; the Key Value Command Set has the same meanings in type 0.
-    /// Everything else is an I/O error: a code without its type would be mistaken for one of these.
+    /// The codes of type 3 are those of `enum kv_result`; the Key Value Command Set has the same meanings in
+    /// type 0. Everything else is an I/O error: a code without its type would be mistaken for one of these.
     pub(crate) fn of_status(status: Status) -> Self {
         if status.is_success() {
             return Self::SUCCESS;

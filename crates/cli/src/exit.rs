@@ -16,7 +16,8 @@ pub(crate) const DEVICE: u8 = 1;
 pub(crate) const USAGE: u8 = 2;
 /// There is no such device, or it is in use.
 pub(crate) const NOT_AVAILABLE: u8 = 3;
-/// The operating system refused, the machine is not set up for what was asked, or the connection to the device failed.
+/// The operating system refused, the machine is not set up for what was asked, or the connection to the
+/// device failed.
 pub(crate) const SYSTEM: u8 = 4;
 /// Something that destroys data was not confirmed.
 pub(crate) const NOT_CONFIRMED: u8 = 5;
@@ -111,7 +112,8 @@ fn line_of(error: &anyhow::Error) -> String {
     parts.join(": ").replace('\n', " ")
 }
 
-/// What an error is told as, and its code. When a command has failed and its device turns out to be unplugged, that is why.
+/// What an error is told as, and its code. When a command has failed and its device turns out to be
+/// unplugged, that is why.
 pub(crate) fn told(error: &anyhow::Error) -> (String, u8) {
     let (line, code) = (line_of(error), code_of(error));
     let may_be_gone = matches!(code, DEVICE | SYSTEM) || error.chain().any(is_in_use);

@@ -40,7 +40,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Environment variable with the level of diagnostics on stderr: `off`, `error`, `warn`, `info`, `debug` or `trace`.
+/// Environment variable with the level of diagnostics on stderr: `off`, `error`, `warn`, `info`, `debug` or
+/// `trace`.
 const LOG_VARIABLE: &str = "UNVME_LOG";
 
 fn main() -> ExitCode {

@@ -105,7 +105,8 @@ impl Force {
     }
 }
 
-/// Namespaces of blocks; where there are none all others, so that opening one says why its blocks cannot be used.
+/// Namespaces of blocks; where there are none all others, so that opening one says why its blocks cannot be
+/// used.
 pub(crate) fn blocks_or_what_there_is(device: &Device) -> unvme::Result<Vec<Nsid>> {
     let blocks = device.namespaces()?;
     if blocks.is_empty() { device.admin(|controller| controller.active_namespaces()) } else { Ok(blocks) }

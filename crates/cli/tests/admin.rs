@@ -1,4 +1,5 @@
-//! Identity, namespaces, formats, firmware, features, logs: as one process leaves them the next one finds them.
+//! Identity, namespaces, formats, firmware, features, logs: as one process leaves them the next one finds
+//! them.
 
 mod home;
 
@@ -86,7 +87,8 @@ fn a_format_erases_and_changes_the_block() {
     home.run(&["format", DEVICE, "-n", "200"]).fails_with(1, &["Invalid Namespace or Format (0x00b"]);
 }
 
-/// A firmware image of revision 2.0 as the device documents one: magic, revision, payload, CRC-32 of all that.
+/// A firmware image of revision 2.0 as the device documents one: magic, revision, payload, CRC-32 of all
+/// that.
 const IMAGE: [u8; 24] = *b"UNVMEFW\x002.0     \x01\x02\x03\x04\xc2\x50\x7a\xa2";
 
 #[test]

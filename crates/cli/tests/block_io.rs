@@ -128,7 +128,8 @@ fn a_full_disk_is_capacity_exceeded_and_nothing_is_lost() {
             .output()
     };
     if !unshared("mount -t tmpfs tmpfs \"$UNVME_HOME\"").is_ok_and(|probe| probe.status.success()) {
-        // This machine gives a test no disk of its own. The same is tested below, in the device, with a store that fails.
+        // This machine gives a test no disk of its own. The same is tested below, in the device, with a store
+        // that fails.
         return;
     }
     let output = unshared(ON_A_SMALL_DISK).expect("run");

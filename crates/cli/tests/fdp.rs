@@ -17,7 +17,8 @@ fn value(text: &str, name: &str) -> String {
     line.split_once(": ").expect("a value").1.trim().to_owned()
 }
 
-/// The steps of "Here is how to activate FDP" on the slides of "FDP: Libraries, tools and applications", SDC 2023.
+/// The steps of "Here is how to activate FDP" on the slides of "FDP: Libraries, tools and applications",
+/// SDC 2023.
 #[test]
 fn fdp_is_activated_step_by_step_as_with_nvme_cli() {
     let home = Home::new();

@@ -12,7 +12,8 @@ use home::{DEVICE, Home, pattern, wait};
 /// The virtual device is unplugged, or was while the command had it open.
 const UNPLUGGED: i32 = 6;
 const SAYS_SO: &str = "0000:02:00.0 is unplugged; plug it with: unvme device plug 0000:02:00.0";
-/// Within this time every process has noticed. More than the second that is promised: a test machine runs much else.
+/// Within this time every process has noticed. More than the second that is promised: a test machine runs
+/// much else.
 const NOTICE: Duration = Duration::from_secs(5);
 
 /// Starts a command that has the device open when this returns.
@@ -144,7 +145,8 @@ fn holder_and_those_who_reach_the_device_through_it_all_end() {
     let home = Home::with_device();
     let long = ["perf", "-r", DEVICE, "-t", "60", "--warmup", "0", "-w", "randwrite", "-q", "4"];
     let holder = start(&home, &long);
-    // A client in the middle of writing: what is in the pipe is smaller than what was written, so it is attached.
+    // A client in the middle of writing: what is in the pipe is smaller than what was written, so it is
+    // attached.
     let mut client = home
         .command(&["write", DEVICE, "-z", "8M"])
         .stdin(Stdio::piped())

@@ -1,5 +1,5 @@
-//! `unvme perf`: figures that agree with each other, data that is verified, options that are refused. Nothing here
-//! depends on how fast the machine is.
+//! `unvme perf`: figures that agree with each other, data that is verified, options that are refused. Nothing
+//! here depends on how fast the machine is.
 
 mod home;
 

@@ -98,7 +98,8 @@ fn a_client_whose_server_dies_fails_in_time() {
         .expect("start");
     let mut input = client.stdin.take().expect("piped");
     input.write_all(&[1; 4 << 20]).expect("write");
-    // What is in the pipe is smaller than what was written: the client is attached and at work, as others can be.
+    // What is in the pipe is smaller than what was written: the client is attached and at work, as others can
+    // be.
     assert_eq!(home.run(&["read", DEVICE]).stdout, [1; 512]);
     server.kill();
     // The client may be gone before it has taken everything.

@@ -50,7 +50,8 @@ fn wait_shared(home: &Home, holder: &Background) {
     }
 }
 
-/// Waits until a command has had a quarter of a second of a processor: opening takes much less, so it is at work.
+/// Waits until a command has had a quarter of a second of a processor: opening takes much less, so it is at
+/// work.
 fn wait_busy(command: &Background) {
     const TICKS: u64 = 25;
     let started = Instant::now();

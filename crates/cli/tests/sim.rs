@@ -1,5 +1,5 @@
-//! `unvme sim`: the recipes' numbers at reduced size, output that is the same each time, options and traces that are refused.
-//! Nothing here depends on how fast the machine is.
+//! `unvme sim`: the recipes' numbers at reduced size, output that is the same each time, options and traces
+//! that are refused. Nothing here depends on how fast the machine is.
 
 mod home;
 

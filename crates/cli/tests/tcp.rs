@@ -102,7 +102,8 @@ fn a_slot_that_was_served_has_what_was_written_and_a_killed_server_is_taken_up_a
     let port = address_of(&name).rsplit_once(':').expect("a port").1.to_owned();
     home.ok_with(&["write", &name, "-f", "--force"], &[9; 4096]);
 
-    // Reads are sent again, so their client does not notice; writes may have been executed, so theirs is told.
+    // Reads are sent again, so their client does not notice; writes may have been executed, so theirs is
+    // told.
     let reading = format!("{name},reconnect=30");
     let mut reader = home
         .command(&["perf", "-r", &reading, "-w", "randread", "-q", "8", "-o", "4096", "-t", "5"])
@@ -220,7 +221,8 @@ fn with_a_tls_key_everything_is_encrypted_and_nobody_enters_without() {
     let server = home.serve(&["--tcp", "0", "--nqn", NQN, "--access", &access, "mem:block:16M"]);
     let name = name_of(&server);
     home.run(&["id-ctrl", &format!("{name},reconnect=0")]).fails_with(4, &[&name]);
-    // A subsystem's keys are its own, wherever an entry says that it is; discovery is asked by those of a subsystem there.
+    // A subsystem's keys are its own, wherever an entry says that it is; discovery is asked by those of a
+    // subsystem there.
     let known = |address: &str| {
         format!(r#"{{"targets": [{{"nqn": "{NQN}", "address": "{address}", "tls_key": "../tls.key"}}]}}"#)
     };

@@ -285,12 +285,12 @@ impl Namespace {
         Ok(Command::WriteUncorrectable(range).encode(self.nsid))
     }
 
-    /// Dataset Management, Deallocate: writes the ranges into `buf`, which goes with the command, and returns how many
-    /// bytes of it the command transfers.
+    /// Dataset Management, Deallocate: writes the ranges into `buf`, which goes with the command, and returns
+    /// how many bytes of it the command transfers.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for no ranges, more than [`DSM_RANGES_MAX`] or than `buf` holds, or a range that is
-    /// not all there.
+    /// [`Error::InvalidArgument`] for no ranges, more than [`DSM_RANGES_MAX`] or than `buf` holds, or a range
+    /// that is not all there.
     pub fn deallocate(&self, ranges: &[BlockRange], buf: &mut DmaBuf) -> Result<(Sqe, usize), Error> {
         let bytes = size_of_val(ranges) / size_of::<BlockRange>() * size_of::<DsmRange>();
         if ranges.is_empty() || ranges.len() > DSM_RANGES_MAX || bytes > buf.len() {

@@ -1,4 +1,5 @@
-//! The polled path of key-value commands allocates nothing. The device does, once in a while, when it opens a segment.
+//! The polled path of key-value commands allocates nothing. The device does, once in a while, when it opens a
+//! segment.
 
 mod counting;
 

@@ -133,7 +133,8 @@ fn one_write_waits_for_a_bounded_number_of_moves_and_hardly_ever_for_a_whole_uni
             bench.write(lpn, (count as usize % handles) as u16, 0).unwrap();
         }
         let stats = bench.ftl.stats();
-        // Write amplification of 3.5 means victims of which 5 of 7 pages are valid: 4 * (8 + 3) at the very most.
+        // Write amplification of 3.5 means victims of which 5 of 7 pages are valid: 4 * (8 + 3) at the very
+        // most.
         assert!(stats.moved_at_once_max <= 44 + stats.forced_pages, "{stats:?}");
         assert!(stats.forced_pages < stats.reclaim_pages / 1000, "{stats:?}");
     }
@@ -345,7 +346,8 @@ fn what_is_restored_goes_on_exactly_as_what_was_saved() {
     }
 }
 
-/// A layer of 10 units of 4 pages for 12 logical ones, of which page 1 is in the open unit 0, and page 2 in the closed unit 3.
+/// A layer of 10 units of 4 pages for 12 logical ones, of which page 1 is in the open unit 0, and page 2 in
+/// the closed unit 3.
 fn small_image() -> (FtlConfig, Image, Vec<(u32, u32)>) {
     let config = FtlConfig::simple(12, 10, 4);
     let mut image =

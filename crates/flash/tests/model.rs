@@ -1,4 +1,5 @@
-//! The translation layer against a map of what was written, with flash that knows its own rules and fails at random.
+//! The translation layer against a map of what was written, with flash that knows its own rules and fails at
+//! random.
 
 mod media;
 

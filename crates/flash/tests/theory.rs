@@ -20,8 +20,8 @@ fn two_handles(base: FtlConfig, isolation: Isolation) -> FtlConfig {
     FtlConfig { handles: vec![isolation; 2], ..base }
 }
 
-/// Write amplification of `measured` devices' worth of requests after `warm` of them. The layer is filled first, page by
-/// page and each through its own handle: theory is about pages that are all in use.
+/// Write amplification of `measured` devices' worth of requests after `warm` of them. The layer is filled
+/// first, page by page and each through its own handle: theory is about pages that are all in use.
 fn amplification(
     config: FtlConfig,
     handle_of: impl Fn(u32) -> u16,
@@ -59,8 +59,8 @@ fn uniform(config: FtlConfig, runs: (u32, u32)) -> f64 {
     )
 }
 
-/// Two uniform streams, each to a handle of its own if there are two: `hot.share` of the pages get `hot.traffic` of the
-/// writes.
+/// Two uniform streams, each to a handle of its own if there are two: `hot.share` of the pages get
+/// `hot.traffic` of the writes.
 fn two_streams(config: FtlConfig, hot: Hot, runs: (u32, u32)) -> f64 {
     let logical = config.logical_pages;
     let hot_pages = (f64::from(logical) * hot.share) as u32;

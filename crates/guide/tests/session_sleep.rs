@@ -1,4 +1,5 @@
-//! Completion threads sleep when nothing is to do. In a process of its own: the processor time is the process's.
+//! Completion threads sleep when nothing is to do. In a process of its own: the processor time is the
+//! process's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

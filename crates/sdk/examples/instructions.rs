@@ -1,9 +1,10 @@
-//! Reads 4 KiB at a time, one command outstanding, with markers for `tests/guest/instructions.c`: how many instructions a
-//! read takes between its submission and its completion. Without that counter the markers do nothing.
+//! Reads 4 KiB at a time, one command outstanding, with markers for `tests/guest/instructions.c`: how many
+//! instructions a read takes between its submission and its completion. Without that counter the markers do
+//! nothing.
 //!
-//! `instructions DEVICE [READS]`: path 0 goes through `Queue`, path 1 through `BlockQueue`. What is counted is submit and
-//! ring, then the poll that finds the completion; between them the program sleeps for much longer than a read takes, so
-//! that it is there.
+//! `instructions DEVICE [READS]`: path 0 goes through `Queue`, path 1 through `BlockQueue`. What is counted
+//! is submit and ring, then the poll that finds the completion; between them the program sleeps for much
+//! longer than a read takes, so that it is there.
 // UNSAFETY: a marker is an instruction that no compiler would choose, so it has to be written in assembly.
 #![allow(unsafe_code)]
 

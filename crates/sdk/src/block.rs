@@ -23,8 +23,8 @@ const WAIT: Duration = Duration::from_millis(100);
 
 /// A namespace of logical blocks.
 ///
-/// The calls here wait until they are done and take any length; they are for those who do not count microseconds.
-/// [`Block::queue`] is for those who do, [`Block::worker`] for programs of many threads.
+/// The calls here wait until they are done and take any length; they are for those who do not count
+/// microseconds. [`Block::queue`] is for those who do, [`Block::worker`] for programs of many threads.
 ///
 /// ```
 /// use unvme::{Nsid, OpenOptions, open};
@@ -49,8 +49,8 @@ pub struct Block {
     namespace: Namespace,
     /// Made by the first call that needs it.
     queue: Option<Queue>,
-    /// The placement identifiers the namespace has, ascending: read by the first call that names one. They are as the
-    /// namespace was created.
+    /// The placement identifiers the namespace has, ascending: read by the first call that names one. They
+    /// are as the namespace was created.
     placements: Option<Vec<PlacementId>>,
 }
 
@@ -213,8 +213,8 @@ impl Block {
     /// Writes `data` from `lba` on, with access options, and to where a placement identifier says.
     ///
     /// # Errors
-    /// As [`Block::write_at`]; [`Error::Argument`] for a placement identifier that the namespace has not, with those it
-    /// has; [`Error::Device`] with [`Status::FDP_DISABLED`] when it has none.
+    /// As [`Block::write_at`]; [`Error::Argument`] for a placement identifier that the namespace has not,
+    /// with those it has; [`Error::Device`] with [`Status::FDP_DISABLED`] when it has none.
     pub fn write_with(&mut self, lba: u64, data: &[u8], options: impl Into<WriteOptions>) -> Result<()> {
         let options = options.into();
         if let Some(placement) = options.placement {
@@ -240,7 +240,8 @@ impl Block {
         self.run(lba, blocks, piece_blocks, Task::Verify)
     }
 
-    /// Sets `blocks` blocks from `lba` on to zero; with `deallocate` the device should give their space back, too.
+    /// Sets `blocks` blocks from `lba` on to zero; with `deallocate` the device should give their space back,
+    /// too.
     ///
     /// # Errors
     /// As [`Block::write_at`].
@@ -258,7 +259,8 @@ impl Block {
         self.command("flush", sqe, None)
     }
 
-    /// Tells the device that the blocks of `ranges` are not needed any more: first block and number of blocks of each.
+    /// Tells the device that the blocks of `ranges` are not needed any more: first block and number of blocks
+    /// of each.
     ///
     /// # Errors
     /// [`Error::Argument`] for a range that is empty or beyond the end; [`Error::Device`], [`Error::Driver`].

@@ -156,8 +156,8 @@ impl Device {
         &self.identity
     }
 
-    /// True for devices that were made here: nobody else's data is on them. What is behind a `vfio-user:` name is not
-    /// known to be one, whatever it says about itself.
+    /// True for devices that were made here: nobody else's data is on them. What is behind a `vfio-user:`
+    /// name is not known to be one, whatever it says about itself.
     pub fn is_virtual(&self) -> bool {
         self.origin == Origin::Virtual
     }
@@ -202,8 +202,8 @@ impl Device {
         self.admin(Controller::block_namespaces)
     }
 
-    /// Controllers that a new namespace is for: all there are in a device that several processes use, each with a controller
-    /// of its own; otherwise the one this device was opened by.
+    /// Controllers that a new namespace is for: all there are in a device that several processes use, each
+    /// with a controller of its own; otherwise the one this device was opened by.
     ///
     /// # Errors
     /// As [`Device::admin`].
@@ -220,8 +220,8 @@ impl Device {
     /// A namespace of logical blocks.
     ///
     /// # Errors
-    /// [`Error::Argument`] when the namespace is not active, listing those that are, and when it holds something else
-    /// than blocks that can be written in any order; as [`Device::admin`].
+    /// [`Error::Argument`] when the namespace is not active, listing those that are, and when it holds
+    /// something else than blocks that can be written in any order; as [`Device::admin`].
     pub fn block(&self, nsid: Nsid) -> Result<Block> {
         let active = self.namespaces()?;
         if !active.contains(&nsid) {
@@ -245,8 +245,8 @@ impl Device {
     /// A key-value namespace.
     ///
     /// # Errors
-    /// [`Error::Argument`] when the namespace is not active, listing those that are; [`Error::Unsupported`] when it has
-    /// no key-value commands; as [`Device::admin`].
+    /// [`Error::Argument`] when the namespace is not active, listing those that are; [`Error::Unsupported`]
+    /// when it has no key-value commands; as [`Device::admin`].
     pub fn kv(&self, nsid: Nsid) -> Result<Kv> {
         self.kv_with(nsid, KvOptions::default())
     }

@@ -19,8 +19,8 @@ const NAMED_MAX: usize = 16;
 /// The function at `address`; `None` when the bus has none there.
 ///
 /// # Errors
-/// [`Error::Setup`] with what is missing to drive it from user space and the command that helps, [`Error::Unsupported`]
-/// for a function that is no NVMe controller, [`Error::Driver`].
+/// [`Error::Setup`] with what is missing to drive it from user space and the command that helps,
+/// [`Error::Unsupported`] for a function that is no NVMe controller, [`Error::Driver`].
 pub(crate) fn open(address: PciAddress) -> Result<Option<(Arc<dyn Function>, Transport)>> {
     open_on(&PciBus::system(), address)
 }

@@ -19,17 +19,18 @@ pub struct FaultsAdded {
 }
 
 impl Device {
-    /// Adds rules to the device: JSON, one rule or a list of them, as `docs/faults.md` describes. All of them are added,
-    /// or none. They stay until they are cleared, also when the device is closed.
+    /// Adds rules to the device: JSON, one rule or a list of them, as `docs/faults.md` describes. All of them
+    /// are added, or none. They stay until they are cleared, also when the device is closed.
     ///
     /// # Errors
-    /// [`Error::Argument`] says what is wrong with the text, with line and column; [`Error::Unsupported`] when the device
-    /// takes no rules; as [`Device::admin`].
+    /// [`Error::Argument`] says what is wrong with the text, with line and column; [`Error::Unsupported`]
+    /// when the device takes no rules; as [`Device::admin`].
     pub fn add_faults(&self, rules: &str) -> Result<FaultsAdded> {
         self.send_faults(rules, false)
     }
 
-    /// [`Device::add_faults`] for rules that end with the process that has the device: this one, or its server.
+    /// [`Device::add_faults`] for rules that end with the process that has the device: this one, or its
+    /// server.
     ///
     /// # Errors
     /// As [`Device::add_faults`].

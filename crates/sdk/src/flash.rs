@@ -25,7 +25,8 @@ pub(crate) fn flash_config(ftl: &FtlSpec) -> FlashConfig {
     }
 }
 
-/// The translation layer of a new device that hosts see `capacity` of: its units, its reserve and what both leave.
+/// The translation layer of a new device that hosts see `capacity` of: its units, its reserve and what both
+/// leave.
 ///
 /// # Errors
 /// What is impossible about it, and the least or most that works.
@@ -47,8 +48,8 @@ fn layer(ftl: &FtlSpec, capacity: Size) -> Result<FtlConfig, FtlError> {
     Ok(config.ftl()?.unwrap_or(without_fdp))
 }
 
-/// That there are too few units, the least overprovisioning and the largest unit that work instead; `None` when neither
-/// does.
+/// That there are too few units, the least overprovisioning and the largest unit that work instead; `None`
+/// when neither does.
 fn too_small(ftl: &FtlSpec, capacity: Size) -> Option<String> {
     let works = |ftl: &FtlSpec| layer(ftl, capacity).is_ok();
     let asked = ftl.overprovisioning.millionths();

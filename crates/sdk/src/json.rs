@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::Error;
 use crate::fabrics::looks_like_key;
 
-/// What serde_json found wrong in the text of a file with secrets: nothing of what the file says in place of what was expected
-/// is repeated.
+/// What serde_json found wrong in the text of a file with secrets: nothing of what the file says in place of
+/// what was expected is repeated.
 pub(crate) fn secret_syntax_error(text: &str, path: &Path, error: &serde_json::Error) -> Error {
     let Error::Config { path, line, column, key, reason } = syntax_error(text, path, error) else {
         return Error::Config {
@@ -17,7 +17,8 @@ pub(crate) fn secret_syntax_error(text: &str, path: &Path, error: &serde_json::E
             reason: "wrong".to_owned(),
         };
     };
-    // What is expected, and the names of fields that are missing or there twice, are of the program and not of the file.
+    // What is expected, and the names of fields that are missing or there twice, are of the program and not
+    // of the file.
     let is_ours = reason.starts_with("missing field") || reason.starts_with("duplicate field");
     let reason = if error.is_data() && !is_ours {
         let what = reason.split(['"', '`']).next().unwrap_or_default().trim_end();

@@ -33,7 +33,8 @@ pub(crate) fn memory(device: &MemoryDevice) -> Result<Arc<Ssd>> {
     memory_with(device, MEMORY_SERIAL)
 }
 
-/// A device that lives and dies with the process and is one of its own to those who tell devices apart by their serial number.
+/// A device that lives and dies with the process and is one of its own to those who tell devices apart by
+/// their serial number.
 pub(crate) fn memory_for_others(device: &MemoryDevice) -> Result<Arc<Ssd>> {
     memory_with(device, &format!("{MEMORY_SERIAL}-{:010X}", random::number() & 0xff_ffff_ffff))
 }
@@ -168,7 +169,8 @@ pub struct CheckedFlash {
     pub lost: Vec<FlashDamage>,
 }
 
-/// Opens a slot that nobody holds, reads everything in its key-value namespaces and on its flash, and names what is lost.
+/// Opens a slot that nobody holds, reads everything in its key-value namespaces and on its flash, and names
+/// what is lost.
 ///
 /// # Errors
 /// [`Error::InUse`] when another process holds the slot; what opening it reports.
@@ -195,8 +197,8 @@ fn keyspace_field(field: KeyspaceField) -> unvme_spec::samsung_kv::KeyspaceField
     }
 }
 
-/// A store and the lock of its slot: nobody else opens the slot while anything still uses the store, whichever handle
-/// of the device is dropped last, or until the device is unplugged.
+/// A store and the lock of its slot: nobody else opens the slot while anything still uses the store,
+/// whichever handle of the device is dropped last, or until the device is unplugged.
 struct LockedStore {
     store: Box<dyn Store>,
     lock: Mutex<Option<SlotLock>>,

@@ -36,9 +36,9 @@ pub struct OpenOptions {
     pub registry: Option<Registry>,
     /// Options of the driver.
     pub controller: ControllerOptions,
-    /// Other processes may use a slot or a drive while this one holds it: they open it by the same name, for as long as the
-    /// [`Device`] lives here; what was made from it alone, a [`crate::Block`] say, holds it without sharing. With false they
-    /// are told that it is in use. True by default.
+    /// Other processes may use a slot or a drive while this one holds it: they open it by the same name, for
+    /// as long as the [`Device`] lives here; what was made from it alone, a [`crate::Block`] say, holds it
+    /// without sharing. With false they are told that it is in use. True by default.
     pub share: bool,
 }
 
@@ -57,9 +57,9 @@ impl OpenOptions {
 /// Opens the device called `name`, and no other: see [`crate::NAME_SYNTAX`].
 ///
 /// # Errors
-/// [`Error::NotFound`] lists what is there; [`Error::InUse`] when another process holds a slot and does not serve it;
-/// [`Error::Unplugged`] for a slot that is, or has been meanwhile; [`Error::Name`] and [`Error::Unsupported`] say what was
-/// expected; or what the device itself reports.
+/// [`Error::NotFound`] lists what is there; [`Error::InUse`] when another process holds a slot and does not
+/// serve it; [`Error::Unplugged`] for a slot that is, or has been meanwhile; [`Error::Name`] and
+/// [`Error::Unsupported`] say what was expected; or what the device itself reports.
 pub fn open(name: &str, options: &OpenOptions) -> Result<Device> {
     open_as_it_is(name, options).map_err(|error| unplugged(name, options).unwrap_or(error))
 }
@@ -109,8 +109,8 @@ impl Found {
     }
 }
 
-/// Opens a device of the caller's own making: any PCI function that is an NVMe controller. `name` is what errors call
-/// it.
+/// Opens a device of the caller's own making: any PCI function that is an NVMe controller. `name` is what
+/// errors call it.
 ///
 /// # Errors
 /// What the device itself reports.

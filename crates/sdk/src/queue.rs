@@ -13,8 +13,8 @@ use crate::{Error, Op, Result};
 
 /// A queue pair of one namespace, for one thread at a time.
 ///
-/// A buffer goes to the device with [`BlockQueue::submit`] and comes back with the completion: nobody can touch memory
-/// the device still writes. Nothing is allocated or locked between the two.
+/// A buffer goes to the device with [`BlockQueue::submit`] and comes back with the completion: nobody can
+/// touch memory the device still writes. Nothing is allocated or locked between the two.
 ///
 /// ```
 /// use std::time::Duration;
@@ -64,12 +64,12 @@ impl BlockQueue {
         self.controller.alloc(bytes).map_err(|e| Error::driver("allocate a buffer", e))
     }
 
-    /// Takes a command; the device learns of it with [`BlockQueue::ring`]. The transfer takes the first bytes of the
-    /// buffer, as many as the range has. `token` comes back with the completion.
+    /// Takes a command; the device learns of it with [`BlockQueue::ring`]. The transfer takes the first bytes
+    /// of the buffer, as many as the range has. `token` comes back with the completion.
     ///
     /// # Errors
-    /// [`Rejected`] with the buffer: the queue is full, the range is not on the namespace or too long for one command,
-    /// or the buffer is missing or too short.
+    /// [`Rejected`] with the buffer: the queue is full, the range is not on the namespace or too long for one
+    /// command, or the buffer is missing or too short.
     #[inline(always)]
     pub fn submit(
         &mut self,
@@ -140,8 +140,8 @@ impl BlockQueue {
     /// Waits until something has finished (true) or `timeout` has passed (false). Rings first.
     ///
     /// # Errors
-    /// What went wrong with the queue since the last call; outstanding commands are returned by [`BlockQueue::poll`]
-    /// all the same.
+    /// What went wrong with the queue since the last call; outstanding commands are returned by
+    /// [`BlockQueue::poll`] all the same.
     pub fn wait(&mut self, timeout: Duration) -> std::result::Result<bool, DriverError> {
         self.queue.wait(timeout)
     }

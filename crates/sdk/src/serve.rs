@@ -53,16 +53,18 @@ impl Default for ServeOptions {
     }
 }
 
-/// Serves the device called `name` on a vfio-user socket until `stop` is signalled. The calling thread is the device's
-/// processor. `ready` is called once, with the path of the socket, when clients can attach.
+/// Serves the device called `name` on a vfio-user socket until `stop` is signalled. The calling thread is the
+/// device's processor. `ready` is called once, with the path of the socket, when clients can attach.
 ///
-/// The first client drives the device's first controller; each further one gets a controller of its own, as long as the
-/// device has any. When a client goes, in whatever way, its controller is reset and free for the next.
+/// The first client drives the device's first controller; each further one gets a controller of its own, as
+/// long as the device has any. When a client goes, in whatever way, its controller is reset and free for the
+/// next.
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::InUse`]; [`Error::Unsupported`] for a name that is no virtual device;
 /// [`Error::Argument`] for a core that is not there; [`Error::Driver`] when the socket cannot be used;
-/// [`Error::Unplugged`] when the slot is, or has been meanwhile: then all clients have been told, and `stop` is signalled.
+/// [`Error::Unplugged`] when the slot is, or has been meanwhile: then all clients have been told, and `stop`
+/// is signalled.
 pub fn serve(name: &str, options: &ServeOptions, stop: &EventFd, ready: impl FnOnce(&Path)) -> Result<()> {
     let (ssd, slot) = open_local(name, options.registry.as_ref())?;
     ssd.add_passing_faults(options.faults.clone())

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A number of bytes. Parses `4096`, `512K`, `512M`, `4G`, `1T` and the spelled-out `4GiB`; the letters are powers of
+/// A number of bytes. Parses `4096`, `512K`, `512M`, `4G`, `1T` and the spelled-out `4GiB`; the letters are
+/// powers of
 /// 1024. Displays the shortest exact form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);

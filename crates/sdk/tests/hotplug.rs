@@ -1,5 +1,5 @@
-//! Slots that are unplugged while somebody uses them: what is under way ends in errors, what was acknowledged stays, and
-//! the slot opens again at once, also while handles of what it was are still there.
+//! Slots that are unplugged while somebody uses them: what is under way ends in errors, what was acknowledged
+//! stays, and the slot opens again at once, also while handles of what it was are still there.
 #![cfg(feature = "local")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,7 +61,8 @@ impl Bench {
     }
 }
 
-/// Writes 1, 2, 3, ... to blocks 0, 1, 2, ... around `blocks` until that fails; the last number that was acknowledged.
+/// Writes 1, 2, 3, ... to blocks 0, 1, 2, ... around `blocks` until that fails; the last number that was
+/// acknowledged.
 fn write_on(block: &mut Block, first: u64, blocks: u64) -> (u64, Error) {
     let mut number = first;
     loop {
@@ -74,8 +75,8 @@ fn write_on(block: &mut Block, first: u64, blocks: u64) -> (u64, Error) {
     }
 }
 
-/// Everything up to `last` is there: each block has the latest number that was written to it, or the one that was under
-/// way when the device went.
+/// Everything up to `last` is there: each block has the latest number that was written to it, or the one that
+/// was under way when the device went.
 fn verify(block: &mut Block, last: u64, blocks: u64) {
     let mut data = vec![0; blocks as usize * BLOCK];
     block.read_at(0, &mut data).unwrap();

@@ -227,7 +227,8 @@ fn listings_go_on_while_others_list_and_give_their_iterators_back() {
         writer.store(key, b"", DEFAULT).expect("store");
     }
     for _ in 0..3 {
-        // Six listings of the same keys at a time: the device has one iterator for them, and others for halves.
+        // Six listings of the same keys at a time: the device has one iterator for them, and others for
+        // halves.
         let mut handles: Vec<Kv> = (0..6).map(|_| writer.keyspace(1).expect("keyspace 1")).collect();
         let mut lists: Vec<_> = handles.iter_mut().map(|kv| kv.prefix(b"00").expect("prefix")).collect();
         let mut found: Vec<Vec<Vec<u8>>> =
@@ -450,7 +451,8 @@ fn check_verdict(outcome: unvme::Result<()>, expected: KvVerdict) -> Result<(), 
     Ok(())
 }
 
-/// Does a step to the device and to the model; `vendor` says whether there are offsets, append and compression.
+/// Does a step to the device and to the model; `vendor` says whether there are offsets, append and
+/// compression.
 fn apply(
     kv: &mut Kv,
     model: &mut Model,

@@ -1,4 +1,5 @@
-//! Flexible Data Placement through the SDK: what the device has, where writes go, and what a mistake is answered with.
+//! Flexible Data Placement through the SDK: what the device has, where writes go, and what a mistake is
+//! answered with.
 #![cfg(feature = "local")]
 
 use unvme::fdp::{

@@ -1,4 +1,5 @@
-//! A target of our own and hosts of our own, in one process: many at once, large values, little memory, rude peers.
+//! A target of our own and hosts of our own, in one process: many at once, large values, little memory, rude
+//! peers.
 #![cfg(feature = "local")]
 
 use std::io::{Read, Write};

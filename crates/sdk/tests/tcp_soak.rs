@@ -1,5 +1,6 @@
-//! A target of NVMe/TCP and ten thousand hosts that come and go, polite and rude ones, then a thousand at once: afterwards there
-//! are no more descriptors, no more threads and no more memory than before, and it still serves.
+//! A target of NVMe/TCP and ten thousand hosts that come and go, polite and rude ones, then a thousand at
+//! once: afterwards there are no more descriptors, no more threads and no more memory than before, and it
+//! still serves.
 //!
 //! One test in a process of its own: it counts what the process has.
 #![cfg(feature = "local")]
@@ -28,8 +29,8 @@ const AT_ONCE: usize = 1000;
 const ASSOCIATIONS: usize = 32;
 /// Connections before the first count: buffers that are made once have been made.
 const WARM_UP: usize = 500;
-/// Memory that may be resident afterwards beyond what it was before: what allocators keep, a thousandth of what the connections
-/// had together.
+/// Memory that may be resident afterwards beyond what it was before: what allocators keep, a thousandth of
+/// what the connections had together.
 const MEMORY_BYTES: usize = 24 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:0f6d1d3e-7a9b-4a52-8d3e-5c0a1b2c3d4e";
@@ -178,7 +179,8 @@ fn crowd(address: &str, nqn: &str) {
     println!("{AT_ONCE} at once: {:?}", Held::now());
 }
 
-/// Waits until there are no more descriptors than before; connections that were sent a Terminate Request linger.
+/// Waits until there are no more descriptors than before; connections that were sent a Terminate Request
+/// linger.
 fn settle(before: Held) -> Held {
     let since = Instant::now();
     loop {

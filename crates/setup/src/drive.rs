@@ -24,8 +24,8 @@ pub struct Drive {
     pub namespaces: Vec<KernelNamespace>,
 }
 
-/// A namespace as the kernel's driver offers it. With several controllers in the subsystem it is the one all of them
-/// lead to.
+/// A namespace as the kernel's driver offers it. With several controllers in the subsystem it is the one all
+/// of them lead to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelNamespace {
@@ -101,7 +101,8 @@ impl Drive {
         })
     }
 
-    /// Paths of the character devices that the kernel's driver makes: of the controller, and of namespaces for passthrough.
+    /// Paths of the character devices that the kernel's driver makes: of the controller, and of namespaces
+    /// for passthrough.
     pub(super) fn character_nodes(&self) -> Vec<String> {
         let generic = self.namespaces.iter().filter_map(|namespace| namespace.generic.as_ref());
         self.controller.iter().chain(generic).map(|name| format!("/dev/{name}")).collect()
@@ -170,8 +171,8 @@ fn is_numbered(name: &str, prefix: &str) -> bool {
     name.strip_prefix(prefix).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// The namespace that an entry of a controller's folder belongs to: `nvme0n1` and `ng0n1` are nvme0n1, and so is
-/// `nvme0c1n1`, the path by which one of several controllers reaches it.
+/// The namespace that an entry of a controller's folder belongs to: `nvme0n1` and `ng0n1` are nvme0n1, and so
+/// is `nvme0c1n1`, the path by which one of several controllers reaches it.
 fn namespace_name(entry: &str) -> Option<String> {
     let rest = entry.strip_prefix("nvme").or_else(|| entry.strip_prefix("ng"))?;
     let (left, namespace) = rest.split_once('n')?;

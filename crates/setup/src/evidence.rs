@@ -45,7 +45,8 @@ pub struct Examined {
 }
 
 impl Evidence {
-    /// Reads lists of mounts, swap areas and open files. Needs no permission; shows only processes that this user may see.
+    /// Reads lists of mounts, swap areas and open files. Needs no permission; shows only processes that this
+    /// user may see.
     pub fn gather(system: &System) -> Self {
         Self {
             mounts: Mounts::read(system),
@@ -81,8 +82,8 @@ impl Evidence {
         found
     }
 
-    /// Who uses a drive; its block devices are opened, to find superblocks of members of arrays and volume groups, and
-    /// whether something holds them that is not seen otherwise (a mount in another namespace).
+    /// Who uses a drive; its block devices are opened, to find superblocks of members of arrays and volume
+    /// groups, and whether something holds them that is not seen otherwise (a mount in another namespace).
     pub fn examine(&self, drive: &Drive) -> Examined {
         let mut examined = Examined { uses: self.uses(drive), unseen: Vec::new() };
         for namespace in drive.namespaces.iter().filter(|namespace| namespace.has_blocks) {
@@ -116,7 +117,8 @@ impl Evidence {
         examined
     }
 
-    /// True when something has the function's VFIO group, whether or not its process can be seen: a group is open once at most.
+    /// True when something has the function's VFIO group, whether or not its process can be seen: a group is
+    /// open once at most.
     pub(super) fn has_open_group(&self, drive: &Drive) -> bool {
         let (Some(DRIVER_VFIO), Some(group)) = (drive.driver(), drive.function.iommu_group) else {
             return false;
@@ -195,8 +197,8 @@ pub(super) enum Claimed {
     Busy,
 }
 
-/// Asks for a block device for oneself alone: `O_EXCL` (`open(2)`) on the whole conflicts with every mount, swap area and
-/// holder of it and of its partitions.
+/// Asks for a block device for oneself alone: `O_EXCL` (`open(2)`) on the whole conflicts with every mount,
+/// swap area and holder of it and of its partitions.
 pub(super) fn claim(system: &System, name: &str) -> io::Result<Claimed> {
     match open_block(system, name, OFlags::EXCL) {
         Ok(device) => Ok(Claimed::Free(device)),
@@ -212,7 +214,8 @@ fn open_block(system: &System, name: &str, flags: OFlags) -> io::Result<File> {
         .custom_flags(flags.bits().cast_signed())
         .open(system.path(&format!("/dev/{name}")))?;
     if system.is_live() {
-        // A node that somebody else made could lead anywhere, and a file of that name be left by a mistyped dd.
+        // A node that somebody else made could lead anywhere, and a file of that name be left by a mistyped
+        // dd.
         let metadata = device.metadata()?;
         let number = metadata.rdev();
         let is = format!("{}:{}", major(number), minor(number));
@@ -280,8 +283,8 @@ fn passed_on(system: &System) -> Vec<(String, String)> {
     found
 }
 
-/// Where a path below `/dev` leads: the target keeps what its administrator wrote, such as `/dev/disk/by-id/...`, and opens
-/// that without claiming it.
+/// Where a path below `/dev` leads: the target keeps what its administrator wrote, such as
+/// `/dev/disk/by-id/...`, and opens that without claiming it.
 fn resolved(system: &System, path: String) -> String {
     let found = path.starts_with("/dev/").then(|| {
         let root = fs::canonicalize(system.path("/")).ok()?;

@@ -31,7 +31,8 @@ impl Mounts {
         Self(text.lines().filter_map(Mount::parse).collect())
     }
 
-    /// Where a block device is mounted: one of this number, or of this name. With it come overlays that have a layer on it.
+    /// Where a block device is mounted: one of this number, or of this name. With it come overlays that have
+    /// a layer on it.
     pub(super) fn of(&self, number: &str, name: &str) -> Vec<PathBuf> {
         let is_ours = |mount: &Mount| {
             mount.device == number

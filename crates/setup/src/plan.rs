@@ -12,7 +12,8 @@ use super::step::{Driver, HugePageCount, PROBE_FILE, Step};
 use super::{Drive, How, Owner, System, Use, drives, run};
 use unvme::{Error, PciAddress, Result};
 
-/// Huge pages of 2 MiB that drives without an IOMMU are given when nobody says how many: 2 GiB, as the guide's script.
+/// Huge pages of 2 MiB that drives without an IOMMU are given when nobody says how many: 2 GiB, as the
+/// guide's script.
 pub const UIO_HUGE_PAGES: u64 = 1024;
 
 /// What `unvme setup config` is asked for.
@@ -115,8 +116,9 @@ impl Refusal {
 /// Plans to hand drives to user space (or, with [`Driver::Nvme`], to the kernel, and to a user).
 ///
 /// # Errors
-/// [`Error::NotFound`], [`Error::Argument`], [`Error::DriveInUse`] or [`Error::Setup`] for a drive that was named and cannot
-/// be taken, or when there is none to take; drives that were not named are left alone instead.
+/// [`Error::NotFound`], [`Error::Argument`], [`Error::DriveInUse`] or [`Error::Setup`] for a drive that was
+/// named and cannot be taken, or when there is none to take; drives that were not named are left alone
+/// instead.
 pub fn plan_config(system: &System, options: &ConfigOptions) -> Result<Plan> {
     may_write(system, options.dry_run)?;
     let chosen = choose(system, &options.addresses)?;
@@ -149,7 +151,8 @@ pub fn plan_config(system: &System, options: &ConfigOptions) -> Result<Plan> {
 /// Plans to give drives back to the kernel's driver.
 ///
 /// # Errors
-/// As [`plan_config`]: above all for a drive that a process has open, as taking it away would wait for that process.
+/// As [`plan_config`]: above all for a drive that a process has open, as taking it away would wait for that
+/// process.
 pub fn plan_reset(system: &System, options: &ResetOptions) -> Result<Plan> {
     may_write(system, options.dry_run)?;
     let named = !options.addresses.is_empty();
@@ -235,7 +238,8 @@ fn is_user_space(driver: Option<&str>) -> bool {
     driver.is_some_and(|driver| [Driver::VfioPci, Driver::UioPciGeneric].iter().any(|d| d.name() == driver))
 }
 
-/// True for a function without a driver that only a driver for user space may have: what a failed attempt leaves behind.
+/// True for a function without a driver that only a driver for user space may have: what a failed attempt
+/// leaves behind.
 fn is_left_over(system: &System, drive: &Drive) -> bool {
     let text = system.text(&super::step::override_file(drive.function.address));
     drive.driver().is_none() && is_user_space(text.as_deref())
@@ -344,7 +348,8 @@ fn is_locked_down(system: &System) -> bool {
     text.contains("[integrity]") || text.contains("[confidentiality]")
 }
 
-/// Refuses a drive that is in use. What could not be looked at counts as use, except in a dry run, which returns it.
+/// Refuses a drive that is in use. What could not be looked at counts as use, except in a dry run, which
+/// returns it.
 fn unused(evidence: &Evidence, drive: &Drive, dry_run: bool) -> std::result::Result<Vec<String>, Refusal> {
     let address = drive.function.address;
     let examined = evidence.examine(drive);
@@ -382,7 +387,8 @@ fn nobody_has(evidence: &Evidence, drive: &Drive) -> std::result::Result<(), Ref
     }
 }
 
-/// An IOMMU group is handed out as a whole: a drive whose group has a function that the kernel keeps is left alone.
+/// An IOMMU group is handed out as a whole: a drive whose group has a function that the kernel keeps is left
+/// alone.
 fn leave_groups_in_use(decisions: &mut [Decision], named: bool) -> Result<()> {
     loop {
         let taken: BTreeSet<PciAddress> = decisions

@@ -33,7 +33,8 @@ enum Undo {
     Limits { before: Option<String> },
 }
 
-/// Does all steps. When one fails, what the others did is undone, and the error says what state the drives are in.
+/// Does all steps. When one fails, what the others did is undone, and the error says what state the drives
+/// are in.
 ///
 /// Returns remarks about what turned out otherwise than asked for.
 pub(super) fn run(system: &System, steps: &[Step]) -> Result<Vec<String>> {
@@ -79,7 +80,8 @@ fn act(system: &System, step: &Step, undo: &mut Vec<Undo>, remarks: &mut Vec<Str
             rebind(system, *address, Some(to.name()), override_text(*to), || drop(claims))
         }
         Step::Settle => {
-            // Without udev there is nothing to wait for, and a slow one only delays the next step's own waiting.
+            // Without udev there is nothing to wait for, and a slow one only delays the next step's own
+            // waiting.
             let _ = Command::new("udevadm").args(["settle", "--timeout=10"]).status();
             Ok(())
         }
@@ -150,8 +152,8 @@ fn judge(count: HugePageCount, got: u64, place: &str) -> Result<Option<String>> 
     }
 }
 
-/// Takes a function from its driver and has the kernel look for another one: `to`, or none. `let_go` is called when the
-/// old driver has let go of it.
+/// Takes a function from its driver and has the kernel look for another one: `to`, or none. `let_go` is
+/// called when the old driver has let go of it.
 fn rebind(
     system: &System,
     address: PciAddress,
@@ -339,7 +341,8 @@ fn wait<T>(limit: Duration, mut ask: impl FnMut() -> Result<Option<T>>) -> Resul
     }
 }
 
-/// Writes to a file of the kernel's, in one call; never makes one. Truncating is for copies of `/sys`, whose files are files.
+/// Writes to a file of the kernel's, in one call; never makes one. Truncating is for copies of `/sys`, whose
+/// files are files.
 fn write(system: &System, absolute: &str, text: &str) -> Result<()> {
     let path = system.path(absolute);
     fs::OpenOptions::new()

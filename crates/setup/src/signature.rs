@@ -1,7 +1,8 @@
 //! What a block device says it is part of, in its first and last sectors.
 //!
-//! A member of an array or a volume group that is not assembled is not in use as far as the kernel knows, and is lost all the
-//! same when something writes to it. What is looked for, and where, is as in `blkid` of util-linux.
+//! A member of an array or a volume group that is not assembled is not in use as far as the kernel knows, and
+//! is lost all the same when something writes to it. What is looked for, and where, is as in `blkid` of
+//! util-linux.
 
 use std::fs::File;
 use std::io;

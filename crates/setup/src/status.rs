@@ -120,7 +120,8 @@ fn missing(system: &System, status: &Status, is_root: bool) -> Vec<Missing> {
                 if denied.is_empty() {
                     continue;
                 }
-                // A device node for passthrough reaches everything on the drive: not for one that others rely on.
+                // A device node for passthrough reaches everything on the drive: not for one that others rely
+                // on.
                 let command = match uses.is_empty() {
                     true => format!("sudo unvme setup config {address} --driver nvme --user {user}"),
                     false => format!("sudo setfacl -m u:{user}:rw {}", denied.join(" ")),

@@ -85,8 +85,8 @@ impl fmt::Display for Use {
     }
 }
 
-/// What others have named (mount points, programs, volumes) as one line without control characters: it is shown on terminals,
-/// and in the comments of a dry run, which is a script for a root shell.
+/// What others have named (mount points, programs, volumes) as one line without control characters: it is
+/// shown on terminals, and in the comments of a dry run, which is a script for a root shell.
 pub(super) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

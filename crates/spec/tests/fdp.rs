@@ -110,8 +110,8 @@ fn the_configuration_of_qemu_decodes() {
     assert_eq!(written[..length], log[..length]);
 }
 
-/// Two configurations from the specification's tables: 2 groups (RGIF 1) of 3 handles with a vendor specific byte,
-/// and 1 group of 1 handle.
+/// Two configurations from the specification's tables: 2 groups (RGIF 1) of 3 handles with a vendor specific
+/// byte, and 1 group of 1 handle.
 const TWO_CONFIGURATIONS: [u8; 176] = {
     let mut log = [0; 176];
     (log[0], log[4]) = (1, 176);

@@ -138,8 +138,8 @@ fn the_length_of_data_is_where_the_specification_has_it() {
     assert_eq!(Length::Blocks.bytes(&entry([0, 0, 1, 0]), u64::MAX), None);
 }
 
-/// Commands Supported and Effects without CSUPP (Base figure 211): LBCC in bit 1, NCC 2, NIC 3, CCC 4, CSE from bit 16
-/// on, namespace scope bit 20, controller 21, subsystem 25.
+/// Commands Supported and Effects without CSUPP (Base figure 211): LBCC in bit 1, NCC 2, NIC 3, CCC 4, CSE
+/// from bit 16 on, namespace scope bit 20, controller 21, subsystem 25.
 #[test]
 fn the_effects_are_those_of_the_log_page() {
     for (opcode, effects) in [

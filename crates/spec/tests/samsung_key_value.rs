@@ -1,5 +1,5 @@
-//! Samsung's vendor commands against bytes worked out from the open host code for these drives (the KVSSD kernel driver,
-//! NVMeVirt), the SDK's guide and what its programs expect.
+//! Samsung's vendor commands against bytes worked out from the open host code for these drives (the KVSSD
+//! kernel driver, NVMeVirt), the SDK's guide and what its programs expect.
 
 use proptest::prelude::*;
 use unvme_spec::command::CommandSet;

@@ -1,5 +1,6 @@
-//! PDUs of NVMe/TCP against what the Linux kernel's two ends have sent each other (`tests/vectors/tcp-*.hex`), and against the
-//! figures of the specification where the kernel sends none (NVMe/TCP Transport Specification 1.1, section 3.6).
+//! PDUs of NVMe/TCP against what the Linux kernel's two ends have sent each other
+//! (`tests/vectors/tcp-*.hex`), and against the figures of the specification where the kernel sends none
+//! (NVMe/TCP Transport Specification 1.1, section 3.6).
 
 use std::path::PathBuf;
 

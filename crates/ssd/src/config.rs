@@ -23,8 +23,8 @@ pub struct NamespaceConfig {
 pub enum NamespaceKind {
     /// Logical blocks (NVM command set) of this many bytes: 512 or 4096.
     Blocks(u32),
-    /// Pairs (Key Value command set, and the vendor's commands). Its capacity is in whole chunks, at least 16 MiB; what
-    /// pairs can use of it is a little less.
+    /// Pairs (Key Value command set, and the vendor's commands). Its capacity is in whole chunks, at least 16
+    /// MiB; what pairs can use of it is a little less.
     KeyValue,
 }
 
@@ -40,8 +40,8 @@ impl NamespaceConfig {
     }
 }
 
-/// Identity and limits of a device. What a slot has stored about itself (namespaces, features, firmware) wins over
-/// [`SsdConfig::namespaces`], which only describes a device's first day.
+/// Identity and limits of a device. What a slot has stored about itself (namespaces, features, firmware) wins
+/// over [`SsdConfig::namespaces`], which only describes a device's first day.
 #[derive(Clone, Debug)]
 pub struct SsdConfig {
     /// Serial number, 1 to 20 ASCII characters.
@@ -56,21 +56,22 @@ pub struct SsdConfig {
     pub io_queues: u16,
     /// Entries per queue, 2 to [`QUEUE_ENTRIES_MAX`].
     pub queue_entries: u32,
-    /// Largest data transfer of a command in bytes: a power of two from 8 KiB to 128 MiB, or `None` for no limit.
-    /// A limit of 4 KiB would be MDTS 0, which means that there is none.
+    /// Largest data transfer of a command in bytes: a power of two from 8 KiB to 128 MiB, or `None` for no
+    /// limit. A limit of 4 KiB would be MDTS 0, which means that there is none.
     pub transfer_bytes_max: Option<u32>,
-    /// Where vendor commands for pairs name their keyspace. With [`KeyspaceField::Nsid`], as the uNVMe SDK has it, they are
-    /// for the first Key Value namespace.
+    /// Where vendor commands for pairs name their keyspace. With [`KeyspaceField::Nsid`], as the uNVMe SDK
+    /// has it, they are for the first Key Value namespace.
     pub keyspace_field: KeyspaceField,
-    /// Whether Key Value namespaces take the vendor's commands beside the standard ones. A device without them is what
-    /// others build.
+    /// Whether Key Value namespaces take the vendor's commands beside the standard ones. A device without
+    /// them is what others build.
     pub vendor_kv: bool,
     /// Whether the vendor's admin commands that manage faults are there, see [`unvme_spec::fault`].
     pub fault_commands: bool,
-    /// Rules for faults as long as this device is there, beside those its saved state has; they are not saved.
+    /// Rules for faults as long as this device is there, beside those its saved state has; they are not
+    /// saved.
     pub faults: Vec<FaultRule>,
-    /// Index of the FDP configuration that is enabled on the device's first day; `None` leaves FDP disabled. See log page 20h;
-    /// 0 has one kind of handles, initially isolated.
+    /// Index of the FDP configuration that is enabled on the device's first day; `None` leaves FDP disabled.
+    /// See log page 20h; 0 has one kind of handles, initially isolated.
     pub fdp: Option<u8>,
     /// How long commands take: by default as long as they do.
     pub timing: TimingConfig,
@@ -99,8 +100,8 @@ impl SsdConfig {
         }
     }
 
-    /// A device of `bytes` with one Key Value namespace over all of it. There is no limit to the size of a transfer but
-    /// that of a value, 256 MiB.
+    /// A device of `bytes` with one Key Value namespace over all of it. There is no limit to the size of a
+    /// transfer but that of a value, 256 MiB.
     pub fn kv(bytes: u64) -> Self {
         Self {
             namespaces: vec![NamespaceConfig::key_value()],
@@ -109,8 +110,8 @@ impl SsdConfig {
         }
     }
 
-    /// Bytes of the store the device needs, a multiple of [`CHUNK_BYTES`]: its capacity, and with flash what lies beside the
-    /// data as well. Sparse media takes no more space than is written.
+    /// Bytes of the store the device needs, a multiple of [`CHUNK_BYTES`]: its capacity, and with flash what
+    /// lies beside the data as well. Sparse media takes no more space than is written.
     ///
     /// # Errors
     /// [`SsdError::Ftl`] naming what is impossible about the flash, and what works.

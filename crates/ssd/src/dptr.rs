@@ -12,8 +12,8 @@ use unvme_spec::{DataPointerKind, Sqe, Status};
 const SGL_DESCRIPTORS_MAX: usize = 4096;
 /// Most segments the SGL of such a command may be spread over.
 const SGL_SEGMENTS_MAX: usize = 256;
-/// A larger command may have one descriptor more for each 2 KiB, and one segment more for each 512 KiB, beyond this: twice
-/// what pages of 4 KiB and segments of one page take.
+/// A larger command may have one descriptor more for each 2 KiB, and one segment more for each 512 KiB,
+/// beyond this: twice what pages of 4 KiB and segments of one page take.
 const SGL_BYTES: usize = 2 << 20;
 const SGL_DESCRIPTOR_BYTES: u32 = DESCRIPTOR_BYTES as u32;
 
@@ -43,14 +43,15 @@ impl DataPointer<'_> {
         }
     }
 
-    /// Copies the host's data to `out`, which has the length of the transfer. Nothing is copied before every piece has
-    /// been found.
+    /// Copies the host's data to `out`, which has the length of the transfer. Nothing is copied before every
+    /// piece has been found.
     pub(crate) fn fetch(self, pieces: &mut Vec<Place>, out: &mut [u8]) -> Result<(), Status> {
         self.walk(pieces)?;
         self.gather(pieces, out)
     }
 
-    /// The copy of [`DataPointer::fetch`], for who makes room for the data only once its pieces have been found.
+    /// The copy of [`DataPointer::fetch`], for who makes room for the data only once its pieces have been
+    /// found.
     pub(crate) fn gather(self, pieces: &[Place], out: &mut [u8]) -> Result<(), Status> {
         let mut rest = out;
         for &place in pieces {
@@ -61,8 +62,8 @@ impl DataPointer<'_> {
         Ok(())
     }
 
-    /// The single piece of a transfer that lies within one page, or is no longer than a page and in one SGL data block, as
-    /// most are; `None` sends the caller to [`DataPointer::walk`].
+    /// The single piece of a transfer that lies within one page, or is no longer than a page and in one SGL
+    /// data block, as most are; `None` sends the caller to [`DataPointer::walk`].
     #[inline]
     pub(crate) fn single(self) -> Option<Place> {
         let [prp1, _] = self.sqe.dptr;
@@ -77,8 +78,8 @@ impl DataPointer<'_> {
         self.place_of(prp1)
     }
 
-    /// The single piece of a transfer whose SGL is the descriptor in the command: SPDK describes all contiguous buffers
-    /// like that.
+    /// The single piece of a transfer whose SGL is the descriptor in the command: SPDK describes all
+    /// contiguous buffers like that.
     fn single_block(self) -> Option<Place> {
         let descriptor = Descriptor::from_dptr(self.sqe.dptr);
         let is_block =
@@ -110,8 +111,8 @@ impl DataPointer<'_> {
         Ok(())
     }
 
-    /// Base 4.3.1: the first entry may start anywhere in a page, all others at its beginning; the second is a list
-    /// when there are more than two pages.
+    /// Base 4.3.1: the first entry may start anywhere in a page, all others at its beginning; the second is a
+    /// list when there are more than two pages.
     fn walk_prp(self, pieces: &mut Vec<Place>) -> Result<(), Status> {
         let page = u64::from(self.page_bytes);
         let mask = page.wrapping_sub(1);
@@ -143,8 +144,8 @@ impl DataPointer<'_> {
                 if value & mask != 0 {
                     return Err(Status::PRP_OFFSET_INVALID.with_do_not_retry());
                 }
-                // A host that makes the list a loop cannot keep us here: every list page but the first is entered at
-                // its beginning and moves at least 511 pages of data.
+                // A host that makes the list a loop cannot keep us here: every list page but the first is
+                // entered at its beginning and moves at least 511 pages of data.
                 entry = value;
                 continue;
             }

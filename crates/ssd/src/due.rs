@@ -10,9 +10,10 @@ use crate::Ssd;
 use crate::queue::{Reply, SubmissionQueue};
 
 impl Ssd {
-    /// Earliest time at which the device has something to do for any of its controllers though no doorbell is rung: a completion
-    /// that is held, an interrupt, a reclaim unit that will have been open for too long. `None` when there is no such time. Times are those
-    /// of the clock that [`Ssd::advance`] is given; nobody may be at work in it meanwhile, or the answer is of a moment ago.
+    /// Earliest time at which the device has something to do for any of its controllers though no doorbell is
+    /// rung: a completion that is held, an interrupt, a reclaim unit that will have been open for too long.
+    /// `None` when there is no such time. Times are those of the clock that [`Ssd::advance`] is given; nobody
+    /// may be at work in it meanwhile, or the answer is of a moment ago.
     ///
     /// On a virtual clock a program that waits for the device can jump there.
     ///
@@ -23,8 +24,8 @@ impl Ssd {
         held.chain(self.fdp.next_due()).min()
     }
 
-    /// When a command that has been executed is to be answered, `delay_ns` later than the device would; `None` for at
-    /// once. Its flash operations are forgotten.
+    /// When a command that has been executed is to be answered, `delay_ns` later than the device would;
+    /// `None` for at once. Its flash operations are forgotten.
     #[cold]
     pub(crate) fn hold_until(
         &self,
@@ -122,8 +123,8 @@ impl Ssd {
         }
     }
 
-    /// Another host may come with another clock: nothing is under way, and time begins anew, unless other controllers are
-    /// enabled.
+    /// Another host may come with another clock: nothing is under way, and time begins anew, unless other
+    /// controllers are enabled.
     pub(crate) fn restart_timing(&self) {
         if let Some(timing) = &self.subsystem.timing
             && self.is_alone()
@@ -132,7 +133,8 @@ impl Ssd {
         }
     }
 
-    /// Without a translation layer a pair is read where it lies, and each page's worth of what is stored is a program there.
+    /// Without a translation layer a pair is read where it lies, and each page's worth of what is stored is a
+    /// program there.
     fn note_pairs(&self, sq: &mut SubmissionQueue, sqe: &Sqe, kind: CommandKind, bytes: u64) {
         let place = self.place_of_pair(sq, sqe);
         let first = place.map_or(sq.moved.pages, |place| place / PAGE_BYTES);

@@ -14,8 +14,8 @@ use crate::store::NOWHERE;
 const TURN_MAX: u32 = 256;
 /// Most bytes of values and keys that one turn moves, but for its last command: a value can have 256 MiB.
 const TURN_BYTES_MAX: u64 = 16 << 20;
-/// How many entries ahead the submission queue is fetched: entries that another core wrote take as long to arrive as one
-/// from memory, and several can be on their way at a time.
+/// How many entries ahead the submission queue is fetched: entries that another core wrote take as long to
+/// arrive as one from memory, and several can be on their way at a time.
 const ENTRIES_AHEAD: u32 = 8;
 
 impl Ssd {
@@ -29,8 +29,8 @@ impl Ssd {
         let Ok(mut guard) = cell.try_lock() else { return 0 };
         let Some(sq) = guard.as_mut() else { return 0 };
         let waiting = self.entries(sq.rung(&self.queues.doorbells));
-        // Nothing to pop: only events that wait for an Asynchronous Event Request, or what is held back for its time, are
-        // worth the locks below.
+        // Nothing to pop: only events that wait for an Asynchronous Event Request, or what is held back for
+        // its time, are worth the locks below.
         let is_held_back = sq.is_held_back || (qid == 0 && self.events.is_ready());
         if waiting == 0 && !is_held_back {
             return self.use_idle_time(sq, clock);
@@ -51,8 +51,8 @@ impl Ssd {
         let room = self.entries(cq.room(&self.queues.doorbells));
         let turn = waiting.min(room).min(TURN_MAX).min(self.hot.arbitration_burst());
         let served = if qid == 0 {
-            // Admin commands lock other queues and may reset the device: they are executed without holding this
-            // completion queue, whose room nobody else takes.
+            // Admin commands lock other queues and may reset the device: they are executed without holding
+            // this completion queue, whose room nobody else takes.
             drop(cq_guard);
             self.serve_admin(sq, turn, clock)
         } else {
@@ -112,8 +112,8 @@ impl Ssd {
         more.into()
     }
 
-    /// Serves I/O commands of a turn. `PAIRS` says whether the device has Key Value namespaces: one that has none asks no command
-    /// which namespace it is for.
+    /// Serves I/O commands of a turn. `PAIRS` says whether the device has Key Value namespaces: one that has
+    /// none asks no command which namespace it is for.
     #[inline]
     fn serve_io<const PAIRS: bool>(
         &self,
@@ -196,8 +196,8 @@ impl Ssd {
         cq.ticket(sq.id, sq.head as u16, sqe.cid).answer(due, reply.status, reply.result);
     }
 
-    /// A fused command and, when it is the first of a pair, its partner (Base 3.4.2). Returns how many commands were
-    /// completed; 0 when the pair has to wait for room.
+    /// A fused command and, when it is the first of a pair, its partner (Base 3.4.2). Returns how many
+    /// commands were completed; 0 when the pair has to wait for room.
     #[cold]
     fn serve_fused(&self, sq: &mut SubmissionQueue, cq: &mut CompletionQueue, sqe: &Sqe, turn: u32) -> u32 {
         let partner = match sq.rung(&self.queues.doorbells) {
@@ -271,8 +271,8 @@ impl Ssd {
         served
     }
 
-    /// Completes Asynchronous Event Requests for which something has happened, as long as more than `reserved` entries
-    /// are free.
+    /// Completes Asynchronous Event Requests for which something has happened, as long as more than
+    /// `reserved` entries are free.
     fn deliver_events(&self, sq: &SubmissionQueue, cq: &mut CompletionQueue, reserved: u32) {
         while let Rung::Entries(room) = cq.room(&self.queues.doorbells)
             && room > reserved

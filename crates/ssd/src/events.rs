@@ -104,8 +104,8 @@ impl Events {
         });
     }
 
-    /// The host has read a log page and did not ask to retain its event: the event is cleared, and the next one of
-    /// its type is reported again. Reading the list of changed namespaces empties it.
+    /// The host has read a log page and did not ask to retain its event: the event is cleared, and the next
+    /// one of its type is reported again. Reading the list of changed namespaces empties it.
     pub(crate) fn clear(&self, log_page: u8) {
         self.change(|state| {
             if log_page == lid::CHANGED_NAMESPACES {
@@ -123,7 +123,8 @@ impl Events {
         NamespaceList::from_ascending(lock(&self.state).changed.iter().copied())
     }
 
-    /// A namespace's Identify data, or whether it is attached, has changed. `wanted` is what the host wants to hear of.
+    /// A namespace's Identify data, or whether it is attached, has changed. `wanted` is what the host wants
+    /// to hear of.
     pub(crate) fn namespace_changed(&self, nsid: Nsid, wanted: AsyncEventConfiguration) {
         self.change(|state| state.changed.insert(nsid));
         if wanted.namespace_attributes() {
@@ -186,7 +187,8 @@ impl Events {
         self.ready.load(Ordering::Acquire)
     }
 
-    /// The next request to complete: command identifier, status and dword 0. Asked after every turn of the admin queue.
+    /// The next request to complete: command identifier, status and dword 0. Asked after every turn of the
+    /// admin queue.
     #[inline]
     pub(crate) fn next(&self) -> Option<(u16, Status, u64)> {
         if self.is_ready() { self.change(State::next) } else { None }

@@ -1,7 +1,7 @@
 //! Firmware slots and images (Base 3.11).
 //!
-//! There is no processor to run an image: its payload is checked and dropped, and what a slot keeps is the revision. An
-//! image is, in this order:
+//! There is no processor to run an image: its payload is checked and dropped, and what a slot keeps is the
+//! revision. An image is, in this order:
 //!
 //! | bytes | |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | any | payload |
 //! | 4 | CRC-32 (ISO HDLC) of everything before it, little-endian |
 //!
-//! in whole dwords, which is the unit of the download command. [`firmware_image`] makes whole pieces of it: some hosts
-//! (nvme-cli 2.3) fill up the last piece with whatever follows in their memory.
+//! in whole dwords, which is the unit of the download command. [`firmware_image`] makes whole pieces of it:
+//! some hosts (nvme-cli 2.3) fill up the last piece with whatever follows in their memory.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use serde::{Deserialize, Serialize};
@@ -33,8 +33,8 @@ const CHECKSUM_BYTES: usize = 4;
 /// Revision of a device on its first day.
 const FACTORY_REVISION: &str = "1.0";
 
-/// An image that the device accepts. `revision` is up to eight printable ASCII characters (what is longer is cut off); the
-/// payload is filled up with zeroes until the image is a multiple of 4 KiB (FWUG), and may have
+/// An image that the device accepts. `revision` is up to eight printable ASCII characters (what is longer is
+/// cut off); the payload is filled up with zeroes until the image is a multiple of 4 KiB (FWUG), and may have
 /// [`FIRMWARE_IMAGE_BYTES_MAX`] bytes less twenty.
 pub fn firmware_image(revision: &str, payload: &[u8]) -> Vec<u8> {
     let mut name = [0; REVISION_BYTES];
@@ -184,7 +184,8 @@ impl Firmware {
         self.state.clone()
     }
 
-    /// What was done could not be saved: `after` becomes `before` again, unless something else has been done since.
+    /// What was done could not be saved: `after` becomes `before` again, unless something else has been done
+    /// since.
     pub(crate) fn take_back(&mut self, after: &FirmwareState, before: FirmwareState) {
         if self.state == *after {
             self.state = before;
@@ -211,7 +212,8 @@ impl Firmware {
         true
     }
 
-    /// Executes a commit, for which a controller has downloaded an image or not. True when an image was activated.
+    /// Executes a commit, for which a controller has downloaded an image or not. True when an image was
+    /// activated.
     pub(crate) fn commit(&mut self, commit: FirmwareCommit, download: &mut Download) -> Result<bool, Status> {
         if usize::from(commit.slot) > SLOTS {
             return Err(Status::INVALID_FIRMWARE_SLOT.with_do_not_retry());

@@ -1,7 +1,7 @@
 //! Completions that wait for their time.
 //!
-//! A command is executed when it is taken from its queue, and its completion is posted when the device that is modelled
-//! would have been done. Until then it is here, and its place in the completion queue is taken.
+//! A command is executed when it is taken from its queue, and its completion is posted when the device that
+//! is modelled would have been done. Until then it is here, and its place in the completion queue is taken.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,8 +14,8 @@ pub(crate) struct Held {
     heap: BinaryHeap<Reverse<Completion>>,
     /// Counts what was ever held: of two that are due at one time, the first one goes first.
     count: u64,
-    /// Where each submission queue's head was last: a completion tells the host of it as it is posted, and heads that
-    /// went back would confuse it. Submission queues that share a completion queue are few.
+    /// Where each submission queue's head was last: a completion tells the host of it as it is posted, and
+    /// heads that went back would confuse it. Submission queues that share a completion queue are few.
     heads: Vec<(u16, u16)>,
 }
 
@@ -82,7 +82,8 @@ impl Held {
         Some(self.with_head(first))
     }
 
-    /// Takes all of a submission queue's, which is going away, in the order in which they would have been due.
+    /// Takes all of a submission queue's, which is going away, in the order in which they would have been
+    /// due.
     pub(crate) fn take_all_of(&mut self, sq_id: u16) -> Vec<Due> {
         let mut taken: Vec<Completion> = Vec::new();
         self.heap.retain(|Reverse(held)| {

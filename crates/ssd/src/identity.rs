@@ -1,8 +1,10 @@
-//! Names that must be unique in the world and stay the same: derived from the serial number, never stored twice.
+//! Names that must be unique in the world and stay the same: derived from the serial number, never stored
+//! twice.
 
 use unvme_bus::random;
 
-/// OUI of the identifiers, most significant byte first: 52-54-00, the locally administered one of virtual machines.
+/// OUI of the identifiers, most significant byte first: 52-54-00, the locally administered one of virtual
+/// machines.
 pub(crate) const IEEE_OUI: [u8; 3] = [0x52, 0x54, 0x00];
 
 /// Subsystem qualified name: a UUID that two devices share only when they share the serial number.
@@ -20,8 +22,8 @@ pub(crate) fn subsystem_nqn(serial: &str) -> String {
     )
 }
 
-/// Namespace globally unique identifier of the `ordinal`-th namespace the device ever had: vendor specific extension,
-/// OUI, extension (Base 4.7.1.4).
+/// Namespace globally unique identifier of the `ordinal`-th namespace the device ever had: vendor specific
+/// extension, OUI, extension (Base 4.7.1.4).
 pub(crate) fn nguid(serial: &str, ordinal: u64) -> [u8; 16] {
     let mut id = [0; 16];
     let (vendor, rest) = id.split_at_mut(8);
@@ -34,7 +36,8 @@ pub(crate) fn nguid(serial: &str, ordinal: u64) -> [u8; 16] {
     id
 }
 
-/// IEEE extended unique identifier of the `ordinal`-th namespace: OUI, 24 bits of the serial number, 16 of the ordinal.
+/// IEEE extended unique identifier of the `ordinal`-th namespace: OUI, 24 bits of the serial number, 16 of
+/// the ordinal.
 pub(crate) fn eui64(serial: &str, ordinal: u64) -> [u8; 8] {
     let [_, a, b, c, ..] = hash(4, serial).to_be_bytes();
     let [high, low] = (ordinal as u16).to_be_bytes();

@@ -55,7 +55,8 @@ impl Ssd {
         }
     }
 
-    /// Where on the media a command that waits will read; [`NOWHERE`] when it is not a read, whose place is known before.
+    /// Where on the media a command that waits will read; [`NOWHERE`] when it is not a read, whose place is
+    /// known before.
     #[inline]
     pub(crate) fn prefetch_blocks(&self, sq: &SubmissionQueue, sqe: &Sqe) -> u64 {
         if sqe.opcode != nvm::opcode::READ {
@@ -71,8 +72,8 @@ impl Ssd {
         }
     }
 
-    /// Brings close what [`Ssd::prefetch_blocks`] will ask about a command that waits: on a device with a translation layer it looks
-    /// up where a page is, and so does a write.
+    /// Brings close what [`Ssd::prefetch_blocks`] will ask about a command that waits: on a device with a
+    /// translation layer it looks up where a page is, and so does a write.
     #[inline]
     pub(crate) fn prefetch_map(&self, sq: &SubmissionQueue, sqe: &Sqe) {
         if !matches!(sqe.opcode, nvm::opcode::READ | nvm::opcode::WRITE) {
@@ -222,8 +223,9 @@ impl Ssd {
         self.persist()
     }
 
-    /// Makes what has been written survive, and with it which blocks are marked by Write Uncorrectable. May be called
-    /// with queues locked: saving locks none, and does nothing while nothing has changed (`admin::state`).
+    /// Makes what has been written survive, and with it which blocks are marked by Write Uncorrectable. May
+    /// be called with queues locked: saving locks none, and does nothing while nothing has changed
+    /// (`admin::state`).
     pub(crate) fn persist(&self) -> Result<(), Status> {
         self.media.sync()?;
         self.subsystem.save_state()
@@ -325,8 +327,8 @@ impl Ssd {
         Ok(())
     }
 
-    /// Zeroes the ranges, which are within the namespace. A block that several of them name is zeroed once: no command
-    /// does more than the namespace is large.
+    /// Zeroes the ranges, which are within the namespace. A block that several of them name is zeroed once:
+    /// no command does more than the namespace is large.
     fn deallocate(
         &self,
         namespace: &Blocks,
@@ -348,7 +350,8 @@ impl Ssd {
         Ok(())
     }
 
-    /// Compare and Write (NVM 3.4): both or nothing, over one logical block. Returns the statuses of the two commands.
+    /// Compare and Write (NVM 3.4): both or nothing, over one logical block. Returns the statuses of the two
+    /// commands.
     pub(crate) fn execute_compare_and_write(
         &self,
         sq: &mut SubmissionQueue,
@@ -421,8 +424,8 @@ fn check_alignment(sqe: &Sqe) -> Result<(), Status> {
     }
 }
 
-/// True when pieces of host memory meet within a page of the flash, at blocks from `offset` on: the buffer or the first block
-/// is not aligned to pages.
+/// True when pieces of host memory meet within a page of the flash, at blocks from `offset` on: the buffer or
+/// the first block is not aligned to pages.
 fn splits_pages(offset: u64, pieces: &[Place]) -> bool {
     let mut at = offset;
     let Some((_, before)) = pieces.split_last() else { return false };

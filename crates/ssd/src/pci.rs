@@ -13,15 +13,15 @@ const MSIX_TABLE: u64 = 0x2000;
 /// MSI-X pending bits in BAR0.
 const MSIX_PENDING: u64 = 0x3000;
 
-/// Memory of the doorbell page. It is cut from an object in which it lies at the same offset as in the BAR: vfio-user
-/// clients map a window of a region at that offset.
+/// Memory of the doorbell page. It is cut from an object in which it lies at the same offset as in the BAR:
+/// vfio-user clients map a window of a region at that offset.
 pub(crate) fn doorbell_memory() -> Result<Region, BusError> {
     let page = DOORBELL_PAGE as usize;
     Ok(Region::shared("unvme-bar0", 2 * page)?.slice(page, page))
 }
 
-/// Bytes from the first register to the last one that is implemented, CRTO; what follows up to the doorbells is reserved
-/// and reads as zero.
+/// Bytes from the first register to the last one that is implemented, CRTO; what follows up to the doorbells
+/// is reserved and reads as zero.
 const REGISTERS_BYTES: usize = offset::CRTO as usize + 4;
 
 const VENDOR_ID: u16 = 0x1b36;
@@ -41,7 +41,8 @@ const MPSMAX: u8 = 4;
 /// The memory page size of CC when everything else in it is acceptable too.
 pub(crate) fn accepted_page_bytes(cc: Cc) -> Option<u32> {
     let entry_sizes = cc.iosqes() == 6 && cc.iocqes() == 4;
-    // Entry sizes may still be zero at enable time: they matter when the first I/O queue is created (Base 3.1.4.5).
+    // Entry sizes may still be zero at enable time: they matter when the first I/O queue is created (Base
+    // 3.1.4.5).
     let entry_sizes_unset = cc.iosqes() == 0 && cc.iocqes() == 0;
     // What CAP.CSS offers; admin commands alone (111b) are not in it.
     let command_sets = matches!(cc.css(), regs::CSS_NVM | regs::CSS_ALL);
@@ -132,7 +133,8 @@ impl RegisterFile {
 
     /// A 32-bit write to an aligned offset.
     pub(crate) fn write(&mut self, at: u64, value: u32) -> Written {
-        // Admin queue registers may only change while the controller is disabled; later writes have no effect.
+        // Admin queue registers may only change while the controller is disabled; later writes have no
+        // effect.
         let disabled = !self.cc.en();
         match at {
             offset::INTMS => return Written::InterruptMaskSet(value),
@@ -204,7 +206,8 @@ impl ConfigSpace {
         // Cache line size and interrupt line are scratch registers.
         self.allow(0x0c, &[0xff]);
         self.allow(0x3c, &[0xff]);
-        // BAR0 and BAR1: 64-bit memory, not prefetchable. Writable down to its size, which is how hosts size it.
+        // BAR0 and BAR1: 64-bit memory, not prefetchable. Writable down to its size, which is how hosts size
+        // it.
         self.put(0x10, &[0x04, 0, 0, 0]);
         self.allow(0x10, &(!(BAR_BYTES - 1)).to_le_bytes());
         self.put(0x2c, &VENDOR_ID.to_le_bytes());

@@ -1,4 +1,5 @@
-//! What the device counts, in this life and over all of them: the SMART / Health Information log (Base 5.1.12.1.3).
+//! What the device counts, in this life and over all of them: the SMART / Health Information log (Base
+//! 5.1.12.1.3).
 
 use serde::{Deserialize, Serialize};
 use unvme_spec::log_page::SmartHealth;
@@ -120,7 +121,8 @@ impl Smart {
         all
     }
 
-    /// The device is on and it is `now`; told with every admin command, since nobody else has a clock and the time.
+    /// The device is on and it is `now`; told with every admin command, since nobody else has a clock and the
+    /// time.
     pub(crate) fn tick(&mut self, now: u64) {
         let (first, latest) = self.on.unwrap_or((now, now));
         self.on = Some((first, latest.max(now)));

@@ -35,8 +35,8 @@ use crate::queue::{
 use crate::store::Store;
 use crate::subsystem::Subsystem;
 
-/// A virtual SSD: one PCI function, one NVMe controller. A device has one when it is made, and as many more as
-/// [`Ssd::add_controller`] adds; what they share is in `subsystem`.
+/// A virtual SSD: one PCI function, one NVMe controller. A device has one when it is made, and as many more
+/// as [`Ssd::add_controller`] adds; what they share is in `subsystem`.
 ///
 /// What each command needs of the subsystem is here as well, so that it costs no further indirection.
 pub struct Ssd {
@@ -98,12 +98,12 @@ pub struct CheckedNamespace {
 }
 
 impl Ssd {
-    /// A device over `store`. State that the store has kept from earlier (namespaces, saved features, firmware, counters)
-    /// wins over the configuration's namespaces.
+    /// A device over `store`. State that the store has kept from earlier (namespaces, saved features,
+    /// firmware, counters) wins over the configuration's namespaces.
     ///
     /// # Errors
-    /// [`SsdError::Config`] for a value out of range, [`SsdError::State`] for state this version cannot read, or what
-    /// the store reports.
+    /// [`SsdError::Config`] for a value out of range, [`SsdError::State`] for state this version cannot read,
+    /// or what the store reports.
     pub fn new(config: SsdConfig, store: Box<dyn Store>) -> Result<Arc<Self>, SsdError> {
         config.check()?;
         let bytes = config.store_bytes()?;
@@ -174,8 +174,8 @@ impl Ssd {
         }))
     }
 
-    /// Reads everything in the Key Value namespaces and names what is lost, what was found when the device was made
-    /// included. Commands may go on meanwhile.
+    /// Reads everything in the Key Value namespaces and names what is lost, what was found when the device
+    /// was made included. Commands may go on meanwhile.
     pub fn check(&self) -> Vec<CheckedNamespace> {
         let table = self.namespaces.get();
         let check = |(nsid, pairs): (Nsid, &KeyValue)| CheckedNamespace {
@@ -186,8 +186,8 @@ impl Ssd {
         table.key_value_namespaces().map(check).collect()
     }
 
-    /// Reads everything below the logical blocks of a device with flash and names what is damaged, what was found when the
-    /// device was made included. For a device that is not in use meanwhile.
+    /// Reads everything below the logical blocks of a device with flash and names what is damaged, what was
+    /// found when the device was made included. For a device that is not in use meanwhile.
     pub fn check_flash(&self) -> Vec<FlashDamage> {
         self.media.flash().map(Flash::check).unwrap_or_default()
     }
@@ -197,9 +197,10 @@ impl Ssd {
         self.media.flash().map(Flash::stats)
     }
 
-    /// Plans a power cut of a device with flash, for tests of what survives: the `programs`th program of a page from now on,
-    /// counted from 1, is torn, a part of what was not flushed is lost as `seed` says, and nothing is written from then on.
-    /// 0 takes the plan back. Other surroundings than flash are cut by rules for faults.
+    /// Plans a power cut of a device with flash, for tests of what survives: the `programs`th program of a
+    /// page from now on, counted from 1, is torn, a part of what was not flushed is lost as `seed` says, and
+    /// nothing is written from then on. 0 takes the plan back. Other surroundings than flash are cut by rules
+    /// for faults.
     pub fn plan_power_cut(&self, programs: u64, seed: u64) {
         if let Some(flash) = self.media.flash() {
             flash.plan_power_cut(programs, seed);
@@ -226,8 +227,8 @@ impl Ssd {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Numbers about the store of an active Key Value namespace; `None` when there is none. What a host can know is in
-    /// Identify and the log pages: this is for who made the device.
+    /// Numbers about the store of an active Key Value namespace; `None` when there is none. What a host can
+    /// know is in Identify and the log pages: this is for who made the device.
     pub fn kv_stats(&self, nsid: Nsid) -> Option<KvStats> {
         self.namespaces.get().pairs(nsid.0).ok().map(|pairs| pairs.store.stats())
     }
@@ -344,7 +345,8 @@ impl Ssd {
         }
     }
 
-    /// Reacts to what a register write has changed, but for NVM Subsystem Reset, which is about other registers, too.
+    /// Reacts to what a register write has changed, but for NVM Subsystem Reset, which is about other
+    /// registers, too.
     fn apply(&self, registers: &mut RegisterFile, written: pci::Written) {
         match written {
             pci::Written::Nothing | pci::Written::SubsystemReset => {}
@@ -386,7 +388,8 @@ impl Ssd {
         }
     }
 
-    /// Shutdown of one of several controllers: what its host has written is on the media, and the device goes on.
+    /// Shutdown of one of several controllers: what its host has written is on the media, and the device goes
+    /// on.
     fn persist_all(&self) -> Result<(), Status> {
         self.subsystem.namespaces.get().stores().try_for_each(|pairs| pairs.store.sync())?;
         self.media.sync()?;
@@ -500,7 +503,8 @@ impl Function for Ssd {
         Ok(())
     }
 
-    /// A device that was unplugged or has no power; a host in the same process need not wait for its commands to time out.
+    /// A device that was unplugged or has no power; a host in the same process need not wait for its commands
+    /// to time out.
     fn is_gone(&self) -> bool {
         self.faults.is_gone()
     }

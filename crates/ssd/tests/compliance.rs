@@ -1,7 +1,7 @@
 //! What public controller-compliance programs demand of a controller, one test a demand.
 //!
-//! The demands are those of SPDK's `nvme_compliance`, `aer`, `doorbell_aers`, `fused_ordering` and `abort`; the tests are
-//! ours, and go through queues and doorbells as those programs do.
+//! The demands are those of SPDK's `nvme_compliance`, `aer`, `doorbell_aers`, `fused_ordering` and `abort`;
+//! the tests are ours, and go through queues and doorbells as those programs do.
 
 mod host;
 

@@ -1,4 +1,5 @@
-//! Several controllers of one device: identifiers, attached namespaces, events, features, resets, coming and going.
+//! Several controllers of one device: identifiers, attached namespaces, events, features, resets, coming and
+//! going.
 
 mod host;
 

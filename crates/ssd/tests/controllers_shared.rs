@@ -1,5 +1,5 @@
-//! What several controllers of a device share: pairs, time, placement, faults, the end of the device; and what one does while
-//! others are at work.
+//! What several controllers of a device share: pairs, time, placement, faults, the end of the device; and
+//! what one does while others are at work.
 
 mod host;
 
@@ -74,8 +74,8 @@ fn pairs_are_everybodys_and_iterators_are_a_controllers_own() {
     }
 }
 
-/// Both write more than the namespace holds, so that reclaim is at work for each of them in the turns of the other, and to one
-/// key that they share.
+/// Both write more than the namespace holds, so that reclaim is at work for each of them in the turns of the
+/// other, and to one key that they share.
 #[test]
 fn two_hosts_store_and_retrieve_pairs_at_once() {
     const ROUNDS: u32 = 4000;

@@ -12,7 +12,8 @@ use unvme_bus::{Clock, EventFd};
 use unvme_spec::Sqe;
 use unvme_ssd::fabrics::{Access, Begun, QueueState, Target, TargetOptions};
 
-/// Connects queue `qid` whenever it can, and reads and writes until it ends. Returns how many commands were answered.
+/// Connects queue `qid` whenever it can, and reads and writes until it ends. Returns how many commands were
+/// answered.
 fn work(target: &Arc<Target>, qid: u16, cntlid: &AtomicU32, is_over: &AtomicBool) -> usize {
     let mut answered = 0;
     while !is_over.load(Ordering::Relaxed) {

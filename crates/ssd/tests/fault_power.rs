@@ -1,5 +1,5 @@
-//! Power that a rule cuts at a program: what was flushed is there when the device is opened again, and the rule knows that it
-//! has acted.
+//! Power that a rule cuts at a program: what was flushed is there when the device is opened again, and the
+//! rule knows that it has acted.
 
 mod host;
 
@@ -136,7 +136,8 @@ fn what_was_flushed_is_on_flash_after_a_cut_at_any_program() {
 
 #[test]
 fn without_flash_all_before_the_cut_is_there_and_nothing_after_it() {
-    // Of a command over four pages from the middle of the first, which is five: at which program, and how many blocks are new.
+    // Of a command over four pages from the middle of the first, which is five: at which program, and how
+    // many blocks are new.
     for (program, new) in [(1, 0), (2, 4), (3, 12), (4, 20), (5, 28)] {
         let disk = Disk::new(&vec![0x11; BYTES as usize], || {});
         let mut host = open(config(512, None), &disk);

@@ -116,7 +116,8 @@ fn namespaces_that_share_a_handle_write_to_one_unit_and_share_its_events() {
     assert_eq!(host::placement::blocks_left(&mut host, first, 0), 62);
     assert_eq!(host::placement::blocks_left(&mut host, second, 1), 62);
     assert_eq!(host::placement::blocks_left(&mut host, second, 0), 64);
-    // What is recorded is a property of the reclaim unit handle: set through one namespace, it holds for the other.
+    // What is recorded is a property of the reclaim unit handle: set through one namespace, it holds for the
+    // other.
     set_all_events(&mut host, second, 1);
     assert_eq!(host::placement::update(&mut host, first, &[0]), Ok(0));
     assert_eq!(event_types(&mut host, true), [0]);

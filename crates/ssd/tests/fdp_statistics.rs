@@ -132,7 +132,8 @@ fn deallocated_units_are_erased_without_moving_anything() {
     let mut random = Random::new(0x5eed_0d50);
     fill(&mut host);
     for _ in 0..4 {
-        // Everything is deallocated before it is written anew, in any order: nothing valid is ever in the way.
+        // Everything is deallocated before it is written anew, in any order: nothing valid is ever in the
+        // way.
         deallocate(&mut host, 1, 0, BLOCKS as u32);
         let first = random.below(BLOCKS / 64) * 64;
         for step in 0..BLOCKS / 64 {

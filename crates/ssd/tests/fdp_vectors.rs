@@ -1,4 +1,5 @@
-//! The commands that nvme-cli sent to QEMU's FDP, and what QEMU said: our device says the same where it should.
+//! The commands that nvme-cli sent to QEMU's FDP, and what QEMU said: our device says the same where it
+//! should.
 
 mod host;
 
@@ -8,7 +9,8 @@ use unvme_flash::ftl::Isolation;
 use unvme_spec::Sqe;
 use unvme_ssd::{FlashConfig, FlashGeometry, SsdConfig};
 
-/// QEMU's device: 1 GiB, blocks of 512 bytes, eight initially isolated handles, units of 16 MiB, a list of all handles.
+/// QEMU's device: 1 GiB, blocks of 512 bytes, eight initially isolated handles, units of 16 MiB, a list of
+/// all handles.
 fn as_qemu() -> Host {
     let geometry = FlashGeometry { unit_bytes: 16 << 20, groups: 1, handles: vec![Isolation::Initially; 8] };
     let flash = FlashConfig { geometry, overprovisioning: 0.28, ..FlashConfig::default() };

@@ -171,7 +171,8 @@ fn values_out_of_range_are_refused_and_change_nothing() {
         // Telemetry notices are not offered.
         (0x0b, 1 << 10, Status::INVALID_FIELD),
         (0x0b, 1 << 31, Status::INVALID_FIELD),
-        // Combination 2 is the Key Value command set alone, and there is a namespace with blocks; there is no combination 3.
+        // Combination 2 is the Key Value command set alone, and there is a namespace with blocks; there is no
+        // combination 3.
         (0x19, 2, Status::IO_COMMAND_SET_COMBINATION_REJECTED),
         (0x19, 3, Status::IO_COMMAND_SET_COMBINATION_REJECTED),
         (0x19, 0x1ff, Status::IO_COMMAND_SET_COMBINATION_REJECTED),

@@ -1,5 +1,5 @@
-//! Random commands for pairs, of both command sets, against a map: over flushes, formats, processes that are killed and
-//! power that is cut.
+//! Random commands for pairs, of both command sets, against a map: over flushes, formats, processes that are
+//! killed and power that is cut.
 
 #[path = "host/disk.rs"]
 mod disk;
@@ -59,7 +59,8 @@ struct Machine {
     disk: Arc<Disk>,
     host: Host,
     pairs: BTreeMap<Name, Value>,
-    /// What the keys that have changed since the last flush have been since then: after a power cut, any of it.
+    /// What the keys that have changed since the last flush have been since then: after a power cut, any of
+    /// it.
     versions: BTreeMap<Name, Vec<Option<Value>>>,
     /// EDNEK.
     delete_tells: bool,

@@ -405,7 +405,8 @@ fn errors_are_logged_with_their_command_set_and_answers_are_not() {
     let entry = log(&mut host, 0x01, 64);
     assert_eq!((u64_at(&entry, 0), u64_at(&entry, 16)), (1, 0), "the first, and no LBA");
     assert_eq!((entry[8], entry[30], entry[31]), (1, 1, STORE), "queue, command set, opcode");
-    // Statuses that come with a result: the end of an iteration is an answer, a command that failed in a batch is not.
+    // Statuses that come with a result: the end of an iteration is an answer, a command that failed in a
+    // batch is not.
     host.iterate_open(0, *b"none", !0, 0x04).unwrap();
     assert_eq!(host.iterate_read(1).0, vendor(0x93));
     assert_eq!(u64_at(&log(&mut host, 0x01, 64), 0), 1, "still the first");

@@ -1,4 +1,5 @@
-//! Several queues at once, random commands of both sets against a model, values of 256 MiB, another process's view.
+//! Several queues at once, random commands of both sets against a model, values of 256 MiB, another process's
+//! view.
 // The seed is printed.
 #![allow(clippy::print_stdout)]
 
@@ -285,7 +286,8 @@ fn a_value_of_256_mib_is_stored_by_prps_and_retrieved_by_an_sgl() {
         value.store_u64(page * 4096, page as u64 ^ 0x5555, Ordering::Relaxed);
         value.store_u64(page * 4096 + 4088, !(page as u64), Ordering::Relaxed);
     }
-    // PRP lists: 511 entries and the place of the next list in each page. Pages go from the last to the first.
+    // PRP lists: 511 entries and the place of the next list in each page. Pages go from the last to the
+    // first.
     let page_at = |page: usize| FAR + (PAGES - 1 - page) as u64 * 4096;
     let (mut list, mut slot) = (0usize, 0usize);
     for page in 1..PAGES {

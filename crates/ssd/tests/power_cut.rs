@@ -1,5 +1,5 @@
-//! Power that goes while a device with flash is at work: flushed data is there exactly, other data as it was or as it was to
-//! be, block by block, and never half of both.
+//! Power that goes while a device with flash is at work: flushed data is there exactly, other data as it was
+//! or as it was to be, block by block, and never half of both.
 
 mod host;
 

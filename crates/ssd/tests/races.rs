@@ -72,7 +72,8 @@ fn bring_up(host: &mut Host) {
     host.know_submission(1, 64);
 }
 
-/// Rings the doorbell for reads and writes, which share one PRP list, and waits until the first of them is done.
+/// Rings the doorbell for reads and writes, which share one PRP list, and waits until the first of them is
+/// done.
 fn load(host: &mut Host) {
     for index in 0..LOAD_COMMANDS {
         let (opcode, offset) = if index % 2 == 0 { (READ, DATA) } else { (WRITE, SOURCE) };

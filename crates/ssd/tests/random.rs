@@ -155,8 +155,8 @@ fn a_namespace_behaves_like_a_vector_of_bytes() {
     }
 }
 
-/// Memory for hostile commands: what the device may write lies between guards that it must not touch, and next to it is
-/// memory that it may only read.
+/// Memory for hostile commands: what the device may write lies between guards that it must not touch, and
+/// next to it is memory that it may only read.
 struct Minefield {
     writable: Region,
     readable: Region,
@@ -213,7 +213,8 @@ fn address(random: &mut Random) -> u64 {
         4 => WRITABLE_AT + page + random.below(4096),
         5 => READABLE_AT + OPEN_BYTES as u64 - random.below(8192),
         6 => random.pick(&[0, WRITABLE_AT - 4096, u64::MAX, u64::MAX - 4095, 1 << 52]),
-        // Never where the host's queues are: a host that overwrites its own queues cannot be asked what it saw.
+        // Never where the host's queues are: a host that overwrites its own queues cannot be asked what it
+        // saw.
         _ => (random.next() | 1 << 40) & !(0xff << 32),
     }
 }

@@ -25,7 +25,8 @@ fn config_bytes<const N: usize>(host: &Host, offset: usize) -> [u8; N] {
 #[test]
 fn registers_of_a_device_that_was_just_plugged_in() {
     let host = attached(config(512));
-    // CAP: 4096 entries, contiguous, 10 s, subsystem reset, command sets NVM and by profile, pages 4 KiB to 64 KiB, CRMS.
+    // CAP: 4096 entries, contiguous, 10 s, subsystem reset, command sets NVM and by profile, pages 4 KiB to
+    // 64 KiB, CRMS.
     assert_eq!(host.read64(0x00), 0x0840_0830_1401_0fff);
     assert_eq!(host.read32(0x08), 0x0002_0000, "VS");
     for offset in [0x0c, 0x10, 0x14, 0x1c, 0x20, 0x24, 0x28, 0x2c, 0x30, 0x34, 0x38, 0x3c] {

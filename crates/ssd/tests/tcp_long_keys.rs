@@ -1,5 +1,5 @@
-//! Keys of the vendor's commands that do not fit in an entry and are in the command capsule: the convention of
-//! `unvme_spec::samsung_kv`, and what a host gets that breaks it.
+//! Keys of the vendor's commands that do not fit in an entry and are in the command capsule: the convention
+//! of `unvme_spec::samsung_kv`, and what a host gets that breaks it.
 
 mod wire;
 

@@ -1,5 +1,5 @@
-//! Every malformed PDU gets the Terminate Request that the specification names, and ends its connection alone (TCP Transport 1.1,
-//! section 3.5 and the figures of the PDUs in 3.6).
+//! Every malformed PDU gets the Terminate Request that the specification names, and ends its connection alone
+//! (TCP Transport 1.1, section 3.5 and the figures of the PDUs in 3.6).
 
 mod wire;
 
@@ -28,7 +28,8 @@ fn io(wishes: Wishes) -> (Wire, Wire) {
     Wire::pair(&target(), LIMITS(), wishes, 4)
 }
 
-/// An I/O queue with a write of 16 KiB under way, whose first 8 KiB were asked for; its command identifier and transfer tag.
+/// An I/O queue with a write of 16 KiB under way, whose first 8 KiB were asked for; its command identifier
+/// and transfer tag.
 fn asked(wishes: Wishes) -> ((Wire, Wire), u16, u16) {
     let (admin, mut wire) = io(wishes);
     let cid = wire.cid();
@@ -41,8 +42,9 @@ fn asked(wishes: Wishes) -> ((Wire, Wire), u16, u16) {
     ((admin, wire), cid, ttag)
 }
 
-/// What `bytes` get: a Terminate Request with this status and information and the first `shown` bytes of them, and nothing else.
-/// What follows is thrown away; the connection ends when the host closes it, or when it does not.
+/// What `bytes` get: a Terminate Request with this status and information and the first `shown` bytes of
+/// them, and nothing else. What follows is thrown away; the connection ends when the host closes it, or when
+/// it does not.
 #[track_caller]
 fn is_terminated(wire: &mut Wire, bytes: &[u8], status: u16, information: u32, shown: usize) {
     wire.feed(bytes);

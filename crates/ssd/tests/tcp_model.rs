@@ -1,5 +1,5 @@
-//! Random commands on a connection next to an array, with all that the two sides can agree on; and the same bytes in other
-//! portions.
+//! Random commands on a connection next to an array, with all that the two sides can agree on; and the same
+//! bytes in other portions.
 
 mod wire;
 

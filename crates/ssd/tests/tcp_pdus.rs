@@ -1,4 +1,5 @@
-//! What a host that keeps to the rules gets (TCP Transport 1.1): expected bytes are those of the specification's figures.
+//! What a host that keeps to the rules gets (TCP Transport 1.1): expected bytes are those of the
+//! specification's figures.
 
 mod wire;
 

@@ -1,4 +1,5 @@
-//! What the Linux kernel's host sends (`tests/vectors`): it gets from this device the PDUs that it got from the kernel's target.
+//! What the Linux kernel's host sends (`tests/vectors`): it gets from this device the PDUs that it got from
+//! the kernel's target.
 
 mod wire;
 

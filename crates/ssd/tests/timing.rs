@@ -13,8 +13,8 @@ use unvme_flash::timing::{TimingConfig, TimingModel};
 use unvme_spec::{Cqe, Sqe, Status};
 use unvme_ssd::{FlashConfig, FlashGeometry, MemoryStore, Ssd, SsdConfig, parse_faults};
 
-/// A 4 KiB read of an idle `tlc` device: 2 µs of a core, 18 µs of firmware, 50 µs to sense, 9103 ns of channel and 1343 of
-/// link.
+/// A 4 KiB read of an idle `tlc` device: 2 µs of a core, 18 µs of firmware, 50 µs to sense, 9103 ns of
+/// channel and 1343 of link.
 const READ_NS: u64 = 80_446;
 /// A 4 KiB write into the buffer: 2 µs of a core, 1343 ns of link, 5.6 µs and 0.6 µs.
 const WRITE_NS: u64 = 9543;
@@ -282,7 +282,8 @@ fn two_submission_queues_share_a_completion_queue_and_its_places() {
         }
         host.advance();
     }
-    // The fourth command is taken when the first two have been: queue 2 is at its end when its first one is posted.
+    // The fourth command is taken when the first two have been: queue 2 is at its end when its first one is
+    // posted.
     assert_eq!(heads, [(1, 2), (1, 2), (2, 2), (2, 2)]);
 }
 
@@ -333,7 +334,8 @@ fn data_is_what_it_is_without_a_timing() {
     assert_eq!(host.bytes(DATA, 4096), pattern(9, 4096));
 }
 
-/// Random commands, never more than 16 outstanding: each one's time of completion, command identifier and status.
+/// Random commands, never more than 16 outstanding: each one's time of completion, command identifier and
+/// status.
 fn workload(seed: u64) -> Vec<(u64, u16, Status)> {
     let mut host = with_queue("tlc", 32);
     let mut random = Random::new(seed);

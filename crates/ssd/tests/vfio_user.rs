@@ -1,5 +1,5 @@
-//! A device behind a vfio-user server and a host in the manner of SPDK's initiator, over a real socket, each on threads
-//! of its own.
+//! A device behind a vfio-user server and a host in the manner of SPDK's initiator, over a real socket, each
+//! on threads of its own.
 
 mod host;
 mod initiator;

@@ -11,6 +11,7 @@ mod links;
 mod safety;
 mod text;
 mod unused;
+mod width;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -68,6 +69,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         // What is not UTF-8 is data: a test vector, a picture.
         let Ok(content) = String::from_utf8(bytes) else { continue };
         problems.extend(text::check(path, &content));
+        problems.extend(width::other(path, &content));
         if path.ends_with(".md") {
             problems.extend(links::check(path, &content, &files));
         }
@@ -144,6 +146,7 @@ fn rust(path: &str, content: &str, split: &Split, allowed: &mut Allowed) -> Vec<
         }
     }
     problems.extend(safety::check(path, split));
+    problems.extend(width::rust(path, content, split));
     problems
 }
 

@@ -14,7 +14,8 @@ const CQE_WORDS: usize = 2;
 const SQE_BYTES: usize = SQE_WORDS * 8;
 const CQE_BYTES: usize = CQE_WORDS * 8;
 
-/// Copies pages between random places of a device's media memory and buffers, one after the other, by plain memmove.
+/// Copies pages between random places of a device's media memory and buffers, one after the other, by plain
+/// memmove.
 #[derive(Debug)]
 pub(crate) struct CopyLoop {
     memory: Region,
@@ -52,9 +53,9 @@ impl CopyLoop {
     }
 }
 
-/// Writes and reads the entries of a queue pair in memory of its own, a batch at a time: submission entries with
-/// the fields of a read, each read by what stands for the device, then completion entries, each read by what stands
-/// for the host.
+/// Writes and reads the entries of a queue pair in memory of its own, a batch at a time: submission entries
+/// with the fields of a read, each read by what stands for the device, then completion entries, each read by
+/// what stands for the host.
 #[derive(Debug)]
 pub(crate) struct RingLoop {
     submissions: Region,

@@ -1,4 +1,5 @@
-//! A device that takes its time: the virtual SSD, with every command answered no sooner than a flash drive would.
+//! A device that takes its time: the virtual SSD, with every command answered no sooner than a flash drive
+//! would.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

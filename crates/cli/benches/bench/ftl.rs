@@ -28,7 +28,8 @@ pub(crate) fn recipe_a(effort: &Effort) -> Result<Row> {
     Ok(Row { id: RECIPE_A, value: value?, unit: "x", target: 1.05, better: Better::Lower, note })
 }
 
-/// Write amplification of a device that is 80 % full under a tree's traffic with FDP; the note has it without.
+/// Write amplification of a device that is 80 % full under a tree's traffic with FDP; the note has it
+/// without.
 pub(crate) fn recipe_b(effort: &Effort) -> Result<Row> {
     let size: &[&str] =
         if effort.smoke { &["--size", "512M", "--file-size", "64K", "--writes", "3"] } else { &[] };

@@ -19,8 +19,8 @@ pub(crate) const DEPTH: u16 = 64;
 /// Commands between two looks at the clock.
 const COMMANDS_PER_LOOK: u64 = 4096;
 
-/// The key of pair `id`: the same in the peers' `pairs.h`. Eight bytes that look random, so that the order of keys has
-/// nothing to do with that of the numbers, and the number itself.
+/// The key of pair `id`: the same in the peers' `pairs.h`. Eight bytes that look random, so that the order of
+/// keys has nothing to do with that of the numbers, and the number itself.
 #[inline(always)]
 pub(crate) fn key_of(id: u64) -> [u8; KEY_BYTES] {
     let mixed = id.wrapping_mul(0x9e37_79b9_7f4a_7c15).swap_bytes();

@@ -17,7 +17,8 @@ use crate::row::{Better, Row};
 pub(crate) const INDEX: &str = "kv.index_bytes";
 pub(crate) const REOPEN: &str = "kv.reopen";
 
-/// Memory per pair beyond its key: with the ordered set of keys, that List has made, and which holds the keys.
+/// Memory per pair beyond its key: with the ordered set of keys, that List has made, and which holds the
+/// keys.
 pub(crate) fn index(effort: &Effort) -> Result<Row> {
     let pairs = pairs(effort);
     let kv = KvDevice::filled(pairs, SMALL_BYTES)?;

@@ -31,7 +31,8 @@ pub(crate) fn read(effort: &Effort) -> Result<Row> {
     })
 }
 
-/// Every pair stored once in random order on an empty device, against `fillrandom` without the write-ahead log.
+/// Every pair stored once in random order on an empty device, against `fillrandom` without the write-ahead
+/// log.
 pub(crate) fn write(effort: &Effort) -> Result<Row> {
     cores::on_first(|core| {
         let pairs = pairs(effort);

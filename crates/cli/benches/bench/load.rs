@@ -145,7 +145,8 @@ impl Load {
     }
 }
 
-// Takes its values by value and out of line: a message put together in the loop would keep every completion in memory.
+// Takes its values by value and out of line: a message put together in the loop would keep every completion
+// in memory.
 #[cold]
 #[inline(never)]
 fn failed(page: u64, status: Status) -> anyhow::Error {

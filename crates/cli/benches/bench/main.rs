@@ -1,7 +1,8 @@
 //! `make bench`: what the SDK costs, each figure beside its target.
 //!
-//! Every ratio is taken within one run, its two sides interleaved (A B A B), and is the median of the pairs' ratios.
-//! The figures are measurements, not tests: a row below its target is printed as such and the exit code stays 0.
+//! Every ratio is taken within one run, its two sides interleaved (A B A B), and is the median of the pairs'
+//! ratios. The figures are measurements, not tests: a row below its target is printed as such and the exit
+//! code stays 0.
 //!
 //! | module | concept |
 //! |---|---|

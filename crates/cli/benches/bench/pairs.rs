@@ -72,7 +72,8 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Operations per second of `some`, which returns how many it has done: enough that a look at the clock does not show.
+/// Operations per second of `some`, which returns how many it has done: enough that a look at the clock does
+/// not show.
 pub(crate) fn rate(side: Duration, mut some: impl FnMut() -> Result<u64>) -> Result<f64> {
     let start = Instant::now();
     let mut done = 0;

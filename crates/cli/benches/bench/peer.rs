@@ -1,5 +1,5 @@
-//! Programs in C that a row compares with, each in a process of its own: compiled when they are needed, told on their
-//! standard input what to do, and answering with operations per second.
+//! Programs in C that a row compares with, each in a process of its own: compiled when they are needed, told
+//! on their standard input what to do, and answering with operations per second.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};

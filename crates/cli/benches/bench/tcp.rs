@@ -1,7 +1,7 @@
 //! The same device over NVMe/TCP, on the loopback: `unvme serve` on one core, the host on the other.
 //!
-//! What a row compares with is [`tcp_bare`](crate::tcp_bare): the same bytes over the same kind of sockets, on the same two
-//! cores, without NVMe.
+//! What a row compares with is [`tcp_bare`](crate::tcp_bare): the same bytes over the same kind of sockets,
+//! on the same two cores, without NVMe.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};

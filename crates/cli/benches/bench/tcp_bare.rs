@@ -1,7 +1,8 @@
-//! What sockets alone can do: a client and a server that exchange messages of fixed sizes over TCP and know nothing else.
+//! What sockets alone can do: a client and a server that exchange messages of fixed sizes over TCP and know
+//! nothing else.
 //!
-//! Both are as clever as ours have to be: they poll without blocking, one call receives as much as there is and one call
-//! sends as much as is owed, in place.
+//! Both are as clever as ours have to be: they poll without blocking, one call receives as much as there is
+//! and one call sends as much as is owed, in place.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};

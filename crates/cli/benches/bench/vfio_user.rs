@@ -18,7 +18,8 @@ pub(crate) const READ: &str = "vfio_user.read";
 pub(crate) const SERVE: &str = "--serve";
 const DEPTH: u16 = 32;
 
-/// Random reads through vfio-user, server and host on a core each, against the in-process device on the host's core.
+/// Random reads through vfio-user, server and host on a core each, against the in-process device on the
+/// host's core.
 pub(crate) fn read(effort: &Effort) -> Result<Row> {
     let [server_core, host_core] = cores::pair()?;
     let folder = tempfile::tempdir().context("make a folder for the socket")?;

@@ -19,7 +19,8 @@ const DEPTHS: [u16; 2] = [1, 8];
 /// What an error is allowed to be: so much of the latency, and so many nanoseconds.
 const TOLERANCE: (f64, f64) = (0.02, 2000.0);
 
-/// Random reads of a device with the `tlc` timing, against a model of our own that is told when each was submitted.
+/// Random reads of a device with the `tlc` timing, against a model of our own that is told when each was
+/// submitted.
 pub(crate) fn error(effort: &Effort) -> Result<Row> {
     cores::on_first(|core| {
         let timing = TimingConfig::preset(PRESET)?;
@@ -66,7 +67,8 @@ fn measure(device: &Device, depth: u16, count: usize) -> Result<Vec<Read>> {
     let mut random = Random::new(u64::from(depth));
     let start = Instant::now();
     let now = || start.elapsed().as_nanos() as u64;
-    // By token, which is the number of the read: when it was submitted, and when the model says that it is due.
+    // By token, which is the number of the read: when it was submitted, and when the model says that it is
+    // due.
     let mut submitted: Vec<(u64, u64)> = Vec::with_capacity(count);
     let mut reads = Vec::with_capacity(count);
     while reads.len() < count {

@@ -41,7 +41,8 @@ pub(crate) struct CreateNs {
     /// Bytes of a logical block, instead of an index; 512 when both are left out
     #[arg(short, long, value_name = "BYTES", value_parser = numbers::bytes)]
     block_size: Option<u64>,
-    /// Multi-path and sharing capabilities: 0 private, 1 shared; when left out shared where several controllers are
+    /// Multi-path and sharing capabilities: 0 private, 1 shared; when left out shared where several
+    /// controllers are
     #[arg(short = 'm', long, value_name = "NMIC", value_parser = numbers::u8)]
     nmic: Option<u8>,
     /// I/O command set: 0 NVM, 1 key value, whose sizes are in bytes
@@ -53,7 +54,8 @@ pub(crate) struct CreateNs {
     /// Number of placement handles; that of --phndls when left out
     #[arg(short = 'n', long, value_name = "COUNT", requires = "phndls", value_parser = numbers::u16)]
     nphndls: Option<u16>,
-    /// Reclaim unit handles of the placement handles 0, 1 and so on, separated by commas: Flexible Data Placement
+    /// Reclaim unit handles of the placement handles 0, 1 and so on, separated by commas: Flexible Data
+    /// Placement
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = numbers::u16)]
     phndls: Vec<u16>,
     #[command(flatten)]

@@ -150,7 +150,8 @@ fn find<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
     fields.0.iter().find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
-/// A size in the largest unit that leaves it at one or above, rounded: below ten with a decimal, if it has one.
+/// A size in the largest unit that leaves it at one or above, rounded: below ten with a decimal, if it has
+/// one.
 fn rounded(bytes: u64) -> String {
     let units = [(40, 'T'), (30, 'G'), (20, 'M'), (10, 'K')];
     let Some((shift, letter)) = units.into_iter().find(|(shift, _)| bytes >> shift > 0) else {

@@ -35,8 +35,8 @@ fn data_bytes(feature_id: u8) -> u32 {
     }
 }
 
-/// Command dword 11 where it names what the feature is about, and nothing was named: the one endurance group that most
-/// devices have, all event types.
+/// Command dword 11 where it names what the feature is about, and nothing was named: the one endurance group
+/// that most devices have, all event types.
 fn subject(feature_id: u8) -> u32 {
     match feature_id {
         fid::FLEXIBLE_DATA_PLACEMENT => 1,
@@ -45,8 +45,8 @@ fn subject(feature_id: u8) -> u32 {
     }
 }
 
-/// The namespace a feature is about: the one that was named, or the only one for features that have a value per
-/// namespace.
+/// The namespace a feature is about: the one that was named, or the only one for features that have a value
+/// per namespace.
 fn namespace(device: &Device, named: Option<u32>, feature_id: u8) -> Result<Nsid> {
     match (named, feature_id) {
         (None, fid::ERROR_RECOVERY | fid::LBA_RANGE_TYPE | fid::NAMESPACE_WRITE_PROTECTION) => {
@@ -78,7 +78,8 @@ pub(crate) struct GetFeature {
     /// Bytes of the feature's data structure; known for the features of the specification
     #[arg(short = 'l', long, value_name = "BYTES", value_parser = numbers::u32)]
     data_len: Option<u32>,
-    /// What else the feature needs to know, such as an interrupt vector; 0 when left out, endurance group 1 for FDP
+    /// What else the feature needs to know, such as an interrupt vector; 0 when left out, endurance group 1
+    /// for FDP
     #[arg(short, long, value_name = "CDW11", value_parser = numbers::u32)]
     cdw11: Option<u32>,
     /// Explain the value
@@ -165,8 +166,8 @@ pub(crate) struct SetFeature {
     /// Feature
     #[arg(short, long, value_name = "FID", value_parser = numbers::u8)]
     feature_id: u8,
-    /// New value: command dword 11, or the number in the feature's data structure; 0 when left out, endurance group 1
-    /// for FDP
+    /// New value: command dword 11, or the number in the feature's data structure; 0 when left out, endurance
+    /// group 1 for FDP
     #[arg(short, long, value_name = "VALUE", value_parser = numbers::u64)]
     value: Option<u64>,
     /// Command dword 12, for features that use it

@@ -182,7 +182,8 @@ impl Row {
     }
 
     fn json(&self) -> Fields {
-        // Sizes fit in 64 bits as long as a device's blocks do not exceed them by far; beyond, the most there is.
+        // Sizes fit in 64 bits as long as a device's blocks do not exceed them by far; beyond, the most there
+        // is.
         let number = |value: u128| Value::Number(u64::try_from(value).unwrap_or(u64::MAX));
         fields! {
             "NameSpace": self.nsid, "DevicePath": self.name.as_str(), "Firmware": self.firmware.as_str(),

@@ -18,8 +18,8 @@ use crate::fault::read_rules;
 use crate::output::Output;
 use crate::value::fields;
 
-/// Milliseconds without work before a server of a socket naps, and one of the network sleeps. Their clients differ: the former's
-/// are noticed by looking at their memory, the latter's wake the server.
+/// Milliseconds without work before a server of a socket naps, and one of the network sleeps. Their clients
+/// differ: the former's are noticed by looking at their memory, the latter's wake the server.
 const IDLE_SOCKET_MS: u64 = 50;
 const IDLE_TCP_MS: u64 = 2;
 

@@ -96,8 +96,9 @@ pub(crate) struct Moved {
     pub(crate) padding: u64,
 }
 
-/// Reads the input and hands it to `sink` in whole blocks: first block, data. With an extent exactly that much is
-/// taken, with zeroes behind the end of the input; without one all of the input, which must be whole blocks.
+/// Reads the input and hands it to `sink` in whole blocks: first block, data. With an extent exactly that
+/// much is taken, with zeroes behind the end of the input; without one all of the input, which must be whole
+/// blocks.
 pub(crate) fn pump(
     data: &Data,
     extent: Option<Extent>,

@@ -2,8 +2,8 @@
 
 use unvme::{Error, PciAddress, Registry};
 
-/// The virtual device a message is about, if it is unplugged: the reason why a command on it has failed, whatever else the
-/// message says.
+/// The virtual device a message is about, if it is unplugged: the reason why a command on it has failed,
+/// whatever else the message says.
 pub(super) fn reason(line: &str) -> Option<Error> {
     let registry = Registry::from_environment().ok()?;
     let address =

@@ -13,7 +13,8 @@ use crate::show::fdp as show;
 use crate::target::{DeviceArg, NamespaceArg};
 use crate::value::fields;
 
-/// The namespace that was named, or the only one, which has blocks: I/O Management goes through a queue for those.
+/// The namespace that was named, or the only one, which has blocks: I/O Management goes through a queue for
+/// those.
 fn blocks(namespace: NamespaceArg, device: &Device) -> Result<Block> {
     let nsid = namespace.choose_any(device)?;
     match device.admin(|controller| controller.namespace_command_set(nsid))? {

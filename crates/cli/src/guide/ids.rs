@@ -6,8 +6,8 @@ use crate::perf::Random;
 
 /// Order of the ids of a test, by the numbers of `kv_perf -p`.
 ///
-/// The guide's table lists 3 and 4 the other way round; the numbers here are those of the original program, of its own
-/// help and of its scripts.
+/// The guide's table lists 3 and 4 the other way round; the numbers here are those of the original program,
+/// of its own help and of its scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
     /// 0: ascending.
@@ -82,8 +82,8 @@ pub(crate) fn scatter(number: u64) -> u64 {
     random::mix(number.wrapping_add(random::STEP))
 }
 
-/// A shuffle of `0..count` that needs no memory: a Feistel network on the next even power of two, walked until it is
-/// back inside.
+/// A shuffle of `0..count` that needs no memory: a Feistel network on the next even power of two, walked
+/// until it is back inside.
 #[derive(Clone, Copy, Debug)]
 struct Permutation {
     count: u64,

@@ -156,7 +156,8 @@ impl InFlight {
 
     /// Waits until there is room, or until everything has completed, at most for `limit`; true when so.
     ///
-    /// Room is an eighth of all slots: a thread that is woken for each single one does little else than wake up.
+    /// Room is an eighth of all slots: a thread that is woken for each single one does little else than wake
+    /// up.
     pub(crate) fn wait(&self, until: Until, limit: Duration) -> bool {
         let mut state = self.lock();
         let wanted = match until {

@@ -39,7 +39,8 @@ use crate::exit::usage;
 pub(crate) use lane::{is_missing, status_text};
 pub(crate) use program::{Program, called};
 
-/// Reads a configuration that the user has named: what is wrong in it is the user's to mend, and no fault of the system.
+/// Reads a configuration that the user has named: what is wrong in it is the user's to mend, and no fault of
+/// the system.
 fn load_configuration(path: impl AsRef<Path>) -> anyhow::Result<(SdkConfig, Vec<String>)> {
     SdkConfig::load(path).map_err(|error| match error {
         Error::Config { .. } => usage(error.to_string()),

@@ -31,7 +31,8 @@ pub(crate) enum KeyForm {
     Thread(u32),
     /// `sdk_perf`: the id as 4 bytes in little endian order, then zeroes.
     First,
-    /// `sdk_iterate`: zeroes, then the id as 4 bytes in little endian order, so that all keys have one prefix.
+    /// `sdk_iterate`: zeroes, then the id as 4 bytes in little endian order, so that all keys have one
+    /// prefix.
     Last,
 }
 
@@ -129,7 +130,8 @@ pub(crate) enum Pairs {
     },
     /// Read from a file; an id is the place in it.
     Listed(Arc<Vec<Pair>>),
-    /// Blocks of a block device: the id times the blocks of the largest value, so that none is within another.
+    /// Blocks of a block device: the id times the blocks of the largest value, so that none is within
+    /// another.
     Blocks {
         /// Bytes of a block.
         block_bytes: u32,
@@ -211,7 +213,8 @@ impl Pairs {
         }
     }
 
-    /// Makes the value of an id at the beginning of a buffer, in place where that is possible; `scratch` is overwritten.
+    /// Makes the value of an id at the beginning of a buffer, in place where that is possible; `scratch` is
+    /// overwritten.
     pub(crate) fn fill_region(&self, id: u64, region: &Region, scratch: &mut Vec<u8>) {
         match self {
             Self::Made { values, .. } | Self::Blocks { values, .. } if values.content == Content::Letters => {

@@ -48,8 +48,8 @@ impl Phase {
         Ok(all)
     }
 
-    /// The sum of the rates of all threads, as the original's blocks have it: more than [`Self::ops_per_second`] where
-    /// not all threads were busy all the time.
+    /// The sum of the rates of all threads, as the original's blocks have it: more than
+    /// [`Self::ops_per_second`] where not all threads were busy all the time.
     pub(crate) fn rates_added(&self) -> f64 {
         self.lanes.iter().map(LaneOutcome::ops_per_second).sum()
     }
@@ -108,8 +108,8 @@ impl LaneOutcome {
     }
 }
 
-/// Runs a phase: on each thread what `requests` says for it, by its place. `told` gets each thread's outcome in the
-/// thread, as soon as it is there.
+/// Runs a phase: on each thread what `requests` says for it, by its place. `told` gets each thread's outcome
+/// in the thread, as soon as it is there.
 ///
 /// # Errors
 /// When a thread or its memory cannot be had; what devices refuse is in the records.
@@ -165,7 +165,8 @@ pub(crate) fn run<R: Iterator<Item = Request>>(
     Ok(Phase { name: name.to_owned(), test, lanes })
 }
 
-/// A bar on standard error, for the operations of one phase after the other; nothing when that is no terminal.
+/// A bar on standard error, for the operations of one phase after the other; nothing when that is no
+/// terminal.
 #[derive(Debug)]
 pub(crate) struct Bar(Progress);
 

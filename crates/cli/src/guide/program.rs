@@ -61,8 +61,8 @@ impl Program {
     }
 }
 
-/// Runs a program of the guide, when it is called by its name: as a link, `kv_perf -w`, or as `unvme kv_perf -w`.
-/// `None` for everything else.
+/// Runs a program of the guide, when it is called by its name: as a link, `kv_perf -w`, or as
+/// `unvme kv_perf -w`. `None` for everything else.
 pub(crate) fn called() -> Option<ExitCode> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     let by_link = is_program(words.first()?);

@@ -179,8 +179,8 @@ const INTERVALS_MAX: usize = 512;
 /// The first interval.
 const INTERVAL_NS: u64 = 1 << 20;
 
-/// How many operations ended in each interval of a test whose length nobody knows before: when there are too many
-/// intervals, two become one.
+/// How many operations ended in each interval of a test whose length nobody knows before: when there are too
+/// many intervals, two become one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Series {
     interval_ns: u64,
@@ -227,8 +227,8 @@ impl Series {
         }
     }
 
-    /// The rate over `total`, the length of the test: at most `points` pairs of the end of an interval, in seconds, and
-    /// the operations per second in it.
+    /// The rate over `total`, the length of the test: at most `points` pairs of the end of an interval, in
+    /// seconds, and the operations per second in it.
     pub(crate) fn rates(&self, total: Duration, points: usize) -> Vec<(f64, f64)> {
         let mut series = self.clone();
         while series.counts.len() > points {

@@ -1,5 +1,5 @@
-//! `sdk_perf` and `sdk_perf_async`: how fast pairs are stored, retrieved, asked for and deleted, one after the other or
-//! many at a time.
+//! `sdk_perf` and `sdk_perf_async`: how fast pairs are stored, retrieved, asked for and deleted, one after
+//! the other or many at a time.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,8 +31,8 @@ const DISPLAY_COUNT: u64 = 10_000;
 /// Arguments of `sdk_perf` and `sdk_perf_async`. The original programs have none: all have defaults.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SdkPerf {
-    /// Configuration file [default: ./kv_sdk_sync_config.json, of sdk_perf_async ./kv_sdk_async_config.json, which as
-    /// shipped is for a block device]
+    /// Configuration file [default: ./kv_sdk_sync_config.json, of sdk_perf_async ./kv_sdk_async_config.json,
+    /// which as shipped is for a block device]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Pairs of each thread

@@ -152,8 +152,8 @@ impl Addresses {
             Order::Uniform => self.random.below(count),
             Order::Zipf { ranks, stride } => {
                 let rank = (ranks.sample(&mut self.random) as u64).clamp(1, count) - 1;
-                // Popular units are spread over the device, as in a file system; multiplying by a number without a
-                // common divisor reaches each unit once.
+                // Popular units are spread over the device, as in a file system; multiplying by a number
+                // without a common divisor reaches each unit once.
                 (u128::from(rank) * u128::from(*stride) % u128::from(count)) as u64
             }
         };

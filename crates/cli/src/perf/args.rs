@@ -35,7 +35,8 @@ Examples:
   unvme perf -r mem:block:1G,fdp -w randwrite --fdp-pid 0-3 --fdp-select random
   unvme perf -r 0000:02:00.0 -w randwrite --rate 50000 --dist zipf:0.99 --output json")]
 pub(crate) struct Perf {
-    /// Device: 0000:02:00.0, kernel:/dev/ng0n1, mem:block:SIZE or vfio-user:SOCKET; several are driven at once
+    /// Device: 0000:02:00.0, kernel:/dev/ng0n1, mem:block:SIZE or vfio-user:SOCKET; several are driven at
+    /// once
     #[arg(short = 'r', long = "device", value_name = "DEVICE", required = true)]
     pub(super) devices: Vec<String>,
     /// Namespace; all that are attached when left out

@@ -1,8 +1,8 @@
 //! Blocks whose content says which block they are and how often they were written.
 //!
-//! The first word of a block is its address, the second [`MAGIC`] and its generation, and the rest depends on both: a
-//! block that is old, torn, in the wrong place, or another device's does not pass for the right one. Words are 64 bits,
-//! little endian.
+//! The first word of a block is its address, the second [`MAGIC`] and its generation, and the rest depends on
+//! both: a block that is old, torn, in the wrong place, or another device's does not pass for the right one.
+//! Words are 64 bits, little endian.
 
 use std::fmt;
 

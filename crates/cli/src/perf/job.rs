@@ -316,7 +316,8 @@ fn memory_needed(targets: &[Target]) -> u64 {
     targets.iter().filter(in_memory).map(|target| target.units * target.unit.bytes() as u64).sum()
 }
 
-/// Refuses to fill more memory than there is: the kernel would end this process, or another one, in the middle.
+/// Refuses to fill more memory than there is: the kernel would end this process, or another one, in the
+/// middle.
 fn check_memory(needed: u64, available: Option<u64>) -> Result<()> {
     let Some(available) = available.filter(|&available| needed > available) else { return Ok(()) };
     let (needed, available) = (Size(needed), Size(available >> 20 << 20));

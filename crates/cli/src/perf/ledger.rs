@@ -15,8 +15,8 @@ const BUSY: u8 = 0x80;
 
 /// A generation for each unit, kept over all points of a run.
 ///
-/// While a point is measured each lane has units of its own, so that nobody else writes what it expects to read; the
-/// atomics only make that a matter of arithmetic and not of borrowing.
+/// While a point is measured each lane has units of its own, so that nobody else writes what it expects to
+/// read; the atomics only make that a matter of arithmetic and not of borrowing.
 #[derive(Debug)]
 pub(super) struct Ledger {
     /// The generation written last, 0 when it is not known.
@@ -53,7 +53,8 @@ impl Ledger {
         Some(generation)
     }
 
-    /// Takes the first free unit from `unit` on, around the end of `units`, of which fewer are busy than there are.
+    /// Takes the first free unit from `unit` on, around the end of `units`, of which fewer are busy than
+    /// there are.
     pub(super) fn claim_from(&self, unit: u64, units: &Range<u64>) -> Option<(u64, u8)> {
         (unit..units.end).chain(units.start..unit).find_map(|unit| Some((unit, self.claim(unit)?)))
     }

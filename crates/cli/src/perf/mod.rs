@@ -1,7 +1,7 @@
 //! `unvme perf`: how fast a device is.
 //!
-//! A point is one thread count at one depth; a sweep is many. Each thread is bound to a core and has a [`lane`] (a
-//! queue of its own) per namespace; nothing is shared between threads while they measure.
+//! A point is one thread count at one depth; a sweep is many. Each thread is bound to a core and has a
+//! [`lane`] (a queue of its own) per namespace; nothing is shared between threads while they measure.
 //!
 //! | module | concept |
 //! |---|---|
@@ -21,8 +21,8 @@
 //! | `progress` | a bar on standard error |
 //! | `run` | all of it in order, and the results where they are wanted |
 //!
-//! A command's latency is the time from its submission to the poll that saw it complete. The clock is read once per
-//! batch: commands submitted together start together, and those found by one poll end together.
+//! A command's latency is the time from its submission to the poll that saw it complete. The clock is read
+//! once per batch: commands submitted together start together, and those found by one poll end together.
 
 mod addresses;
 mod args;

@@ -126,8 +126,8 @@ fn turn_until(lanes: &mut [Lane<'_>], watch: Watch, until_ns: u64, stop: &impl F
             looked = lane.turn(watch)?.or(looked);
         }
         if looked.is_none() {
-            // Without a pause: on recent processors it takes longer than a turn, and in an emulated one it leaves the
-            // guest, for a lock that the device's work is done under.
+            // Without a pause: on recent processors it takes longer than a turn, and in an emulated one it
+            // leaves the guest, for a lock that the device's work is done under.
             idle += 1;
             if idle % TURNS_PER_LOOK == 0 {
                 looked = Some(watch.ns());
@@ -238,7 +238,8 @@ fn series(job: &Job, seen: &[Seen]) -> Vec<Sample> {
         .collect()
 }
 
-/// Measures the loop with no device at `depth`, on the first core. `None` with `--verify`: there is no data to check.
+/// Measures the loop with no device at `depth`, on the first core. `None` with `--verify`: there is no data
+/// to check.
 ///
 /// # Errors
 /// When buffers cannot be had.

@@ -82,7 +82,8 @@ pub(crate) fn command_line() -> Vec<String> {
     words
 }
 
-/// Finds out before the measurement, not after it, that a file cannot be written. What it holds stays until then.
+/// Finds out before the measurement, not after it, that a file cannot be written. What it holds stays until
+/// then.
 pub(crate) fn touch(path: &Path) -> Result<()> {
     File::options()
         .append(true)
@@ -150,7 +151,8 @@ fn announce(shape: Shape, last: Option<&Point>) -> String {
 
 /// Prints the results, and writes the files that were asked for.
 fn publish(args: &Perf, job: &Job, run: &Run) -> Result<()> {
-    // The files first, as the reader of the output may go away; what cannot be written is not all that there is.
+    // The files first, as the reader of the output may go away; what cannot be written is not all that there
+    // is.
     let saved = [
         save(args.json.as_deref(), |out| report::write_json(run, out)),
         save(args.csv.as_deref(), |out| report::csv::write(run, out)),

@@ -8,8 +8,9 @@ const HEADER: &str = "pattern,io_bytes,read_percent,threads,depth,scope,device,c
     latency_us_average,latency_us_min,latency_us_max,\
     point_latency_us_p50,point_latency_us_p99,point_latency_us_p99_9,point_latency_us_p99_99,errors,miscompares";
 
-/// Writes a header and one line per device and core of each point, `scope` being `core`, and one with their sum,
-/// `scope` being `total`. Percentiles are those of the whole point; they are empty when they were not recorded.
+/// Writes a header and one line per device and core of each point, `scope` being `core`, and one with their
+/// sum, `scope` being `total`. Percentiles are those of the whole point; they are empty when they were not
+/// recorded.
 ///
 /// # Errors
 /// What `out` returns.

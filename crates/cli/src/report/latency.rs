@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 /// The percentiles that a report lists.
 const PERCENTS: [f64; 13] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.99, 99.999];
 
-/// Buckets per doubling of the latency: 2.2 % wide, finer than any plot shows, yet a few hundred lines of JSON.
+/// Buckets per doubling of the latency: 2.2 % wide, finer than any plot shows, yet a few hundred lines of
+/// JSON.
 pub(super) const BUCKETS_PER_OCTAVE: i32 = 32;
 
 /// Latency of one point: of all commands, and of reads and writes apart when the workload mixes them.
@@ -55,8 +56,8 @@ impl Latency {
         Some(Self { all: Distribution::from_histogram_ns(all)?, read: None, write: None })
     }
 
-    /// Latency of a workload that reads and writes. `None` when nothing was recorded. A side without a command is
-    /// left out.
+    /// Latency of a workload that reads and writes. `None` when nothing was recorded. A side without a
+    /// command is left out.
     pub(crate) fn from_read_and_write_ns(read: &Histogram<u64>, write: &Histogram<u64>) -> Option<Self> {
         let mut all = Histogram::new(read.sigfig().max(write.sigfig())).ok()?;
         all.add(read).ok()?;

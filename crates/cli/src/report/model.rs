@@ -203,8 +203,8 @@ impl Row {
         }
     }
 
-    /// The sum of `rows`: rates and counts add up, the average is weighted by rate, the extremes are those of the
-    /// rows in which something completed.
+    /// The sum of `rows`: rates and counts add up, the average is weighted by rate, the extremes are those of
+    /// the rows in which something completed.
     pub(crate) fn total(rows: &[Self]) -> Self {
         let iops: f64 = rows.iter().map(|row| row.iops).sum();
         let active = || rows.iter().filter(|row| row.iops > 0.0);

@@ -134,7 +134,8 @@ impl Chart {
         page.finish()
     }
 
-    /// The legend within a picture: right-aligned, above the plot. Lines that are named at their ends need none.
+    /// The legend within a picture: right-aligned, above the plot. Lines that are named at their ends need
+    /// none.
     fn draw_keys(&self, page: &mut Markup, frame: &Frame) {
         let mut right = frame.width;
         let is_unnamed = |line: &&Line| !line.name.is_empty() && line.end_label.is_none();

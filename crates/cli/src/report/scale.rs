@@ -41,8 +41,8 @@ impl Scale {
         Self { kind: Kind::Log, low: low * 2f64.log10(), high: high * 2f64.log10(), ticks }
     }
 
-    /// Logarithmic between round values at or outside `min` and `max`; ticks at 1, 2 and 5 of each decade, or at
-    /// the decades alone when there are many.
+    /// Logarithmic between round values at or outside `min` and `max`; ticks at 1, 2 and 5 of each decade, or
+    /// at the decades alone when there are many.
     pub(super) fn decades(min: f64, max: f64) -> Self {
         let (min, max) = positive_range(min, max);
         let (mut low, mut high) = (round_below(min), step_above(max));
@@ -60,8 +60,8 @@ impl Scale {
         Self { kind: Kind::Log, low: low.log10(), high: high.log10(), ticks }
     }
 
-    /// Percentages by the number of nines: 90, 99 and 99.9 are equally far apart. `samples` bounds how far the
-    /// axis reaches, as a percentile beyond one in `samples` says nothing.
+    /// Percentages by the number of nines: 90, 99 and 99.9 are equally far apart. `samples` bounds how far
+    /// the axis reaches, as a percentile beyond one in `samples` says nothing.
     pub(super) fn nines(samples: u64) -> Self {
         let high = (2.0 * samples.max(5) as f64).log10().min(NINES_MAX);
         let ticks = [50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999];

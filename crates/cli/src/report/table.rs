@@ -17,8 +17,8 @@ const NAME_WIDTH: usize = 28;
 /// Width of `Latency(us)` and all columns before it, behind the name.
 const LATENCY_OFFSET: usize = 60;
 
-/// Writes the table of one point: a row per device and core, then their sum, then the percentiles if latency was
-/// recorded. Errors and miscompares get a line of their own when there are any.
+/// Writes the table of one point: a row per device and core, then their sum, then the percentiles if latency
+/// was recorded. Errors and miscompares get a line of their own when there are any.
 ///
 /// # Errors
 /// What `out` returns.

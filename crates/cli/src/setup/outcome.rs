@@ -8,7 +8,8 @@ use unvme_setup::{Decision, HugePages, Outcome, Plan, Step, System, huge_pages};
 use crate::output::Format;
 use crate::value::{Fields, fields};
 
-/// Does what a plan says and shows what became of each drive; or in a dry run shows the commands that would do it.
+/// Does what a plan says and shows what became of each drive; or in a dry run shows the commands that would
+/// do it.
 pub(super) fn carry_out(system: &System, plan: &Plan, dry_run: bool, format: Format) -> Result<()> {
     let remarks = if dry_run { Vec::new() } else { plan.execute(system)? };
     let about_pages = plan.steps.iter().any(|step| matches!(step, Step::HugePages { .. }));

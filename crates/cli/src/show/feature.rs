@@ -44,8 +44,8 @@ pub(crate) fn capabilities(result: u32) -> Vec<&'static str> {
     lines
 }
 
-/// The fields of a value, which is in dword 0 and for some features in data; empty for a feature this does not take
-/// apart.
+/// The fields of a value, which is in dword 0 and for some features in data; empty for a feature this does
+/// not take apart.
 pub(crate) fn fields(feature_id: u8, result: u32, data: &[u8]) -> Fields {
     let named = |flag: bool, yes: &'static str, no: &'static str| if flag { yes } else { no };
     let fields = Fields::new();

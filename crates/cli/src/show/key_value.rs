@@ -1,4 +1,5 @@
-//! What key-value devices return: Identify Namespace of the command set, and the log pages of Samsung's KV SSDs.
+//! What key-value devices return: Identify Namespace of the command set, and the log pages of Samsung's KV
+//! SSDs.
 
 use std::io::{self, Write};
 

@@ -1,7 +1,7 @@
 //! What devices return, as text like nvme-cli's and as JSON with its keys.
 //!
-//! The texts in `nvme-cli/` were printed by nvme-cli 2.3 from the bytes the tests decode; white space at the ends of their
-//! lines is cut off.
+//! The texts in `nvme-cli/` were printed by nvme-cli 2.3 from the bytes the tests decode; white space at the
+//! ends of their lines is cut off.
 
 pub(crate) mod fdp;
 pub(crate) mod feature;

@@ -1,8 +1,8 @@
 //! Three streams that FDP alone does not help: one is overwritten at random by another.
 //!
-//! The first writes nine tenths of the data in order with commands of 128 KiB, the second the rest at random, and the third
-//! overwrites single pages of the first one's. Units of the first stream therefore never die whole, and those of the third
-//! mix pages of all ages.
+//! The first writes nine tenths of the data in order with commands of 128 KiB, the second the rest at random,
+//! and the third overwrites single pages of the first one's. Units of the first stream therefore never die
+//! whole, and those of the third mix pages of all ages.
 
 use super::chance::{Alias, Mixture};
 use super::op::Op;

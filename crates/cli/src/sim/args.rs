@@ -59,10 +59,12 @@ pub(crate) struct Sim {
     /// Share of requests that deallocate a page that holds data instead of writing one, below 50%
     #[arg(long, value_name = "PERCENT")]
     pub(super) trim: Option<Share>,
-    /// Share of the exported pages in use; the rest is never written. A list makes a row of each [default: 100, rocksdb 80]
+    /// Share of the exported pages in use; the rest is never written. A list makes a row of each [default:
+    /// 100, rocksdb 80]
     #[arg(long, value_name = "PERCENT", value_delimiter = ',')]
     pub(super) util: Vec<Share>,
-    /// Give each stream a reclaim unit handle, none of them, or run both ways [default: both for several streams, else off]
+    /// Give each stream a reclaim unit handle, none of them, or run both ways [default: both for several
+    /// streams, else off]
     #[arg(long, value_name = "WHICH")]
     pub(super) fdp: Option<Fdp>,
     /// Written by the host in each run, in multiples of --size [default: 20; a trace, once through]

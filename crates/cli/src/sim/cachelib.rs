@@ -1,11 +1,12 @@
 //! A cache for objects of all sizes, as a device sees it: CacheLib's two engines for flash.
 //!
-//! Small objects live in buckets of a page, found by hashing: each insertion rewrites one page somewhere. Large objects are
-//! appended to regions that are written in order and reused in the order in which they were written: a ring. The rest of
-//! the device is never written.
+//! Small objects live in buckets of a page, found by hashing: each insertion rewrites one page somewhere.
+//! Large objects are appended to regions that are written in order and reused in the order in which they were
+//! written: a ring. The rest of the device is never written.
 //!
-//! Popular objects hash to any bucket, some buckets get several of them and some none at all. That is why the traffic to
-//! buckets is milder than to objects, and why a part of them stays unwritten when there are few objects per bucket.
+//! Popular objects hash to any bucket, some buckets get several of them and some none at all. That is why the
+//! traffic to buckets is milder than to objects, and why a part of them stays unwritten when there are few
+//! objects per bucket.
 
 use super::chance::{Alias, Mixture};
 use super::op::Op;

@@ -1,12 +1,12 @@
 //! Drawing what comes next: pages by their popularity, streams by their share of the traffic.
 //!
-//! Everything here is a function of the seed, takes a handful of nanoseconds per draw and does not depend on the number of
-//! threads.
+//! Everything here is a function of the seed, takes a handful of nanoseconds per draw and does not depend on
+//! the number of threads.
 
 use crate::perf::Random;
 
-/// One of `n` pages, each with a popularity of its own, in constant time: Walker's alias method as Vose builds it. A draw
-/// picks a column at random and keeps it, or takes the column's alias. 8 bytes per page.
+/// One of `n` pages, each with a popularity of its own, in constant time: Walker's alias method as Vose
+/// builds it. A draw picks a column at random and keeps it, or takes the column's alias. 8 bytes per page.
 #[derive(Debug)]
 pub(super) struct Alias {
     columns: Box<[Column]>,
@@ -29,8 +29,8 @@ impl Alias {
         Self::new(weights)
     }
 
-    /// Pages that keys are hashed to, `keys` for each page on average: the keys' popularity is Zipf's, and a page is as
-    /// popular as all of its keys together. Some pages have no key, and are never drawn.
+    /// Pages that keys are hashed to, `keys` for each page on average: the keys' popularity is Zipf's, and a
+    /// page is as popular as all of its keys together. Some pages have no key, and are never drawn.
     pub(super) fn hashed_zipf(pages: u32, keys: u32, theta: f64, random: &mut Random) -> Self {
         let mut weights = vec![0.0; pages as usize];
         for rank in 1..=u64::from(pages) * u64::from(keys) {
@@ -72,7 +72,8 @@ impl Alias {
     }
 }
 
-/// Which of a few streams writes next, so that each gets its share of the pages although some write many at a time.
+/// Which of a few streams writes next, so that each gets its share of the pages although some write many at a
+/// time.
 #[derive(Debug)]
 pub(super) struct Mixture {
     /// Upper ends of the streams' ranges of a 32-bit number; the last stream has the rest.
@@ -114,7 +115,8 @@ impl Chance {
     }
 }
 
-/// All pages once in random order, then again in another: what fio does unless it is given `norandommap`. 4 bytes per page.
+/// All pages once in random order, then again in another: what fio does unless it is given `norandommap`. 4
+/// bytes per page.
 #[derive(Debug)]
 pub(super) struct Passes {
     order: Box<[u32]>,

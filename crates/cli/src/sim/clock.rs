@@ -1,4 +1,5 @@
-//! Virtual time: a host that keeps a number of commands outstanding, on a device that takes as long as its model says.
+//! Virtual time: a host that keeps a number of commands outstanding, on a device that takes as long as its
+//! model says.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -8,7 +8,8 @@ use unvme_flash::ftl::{FtlConfig, Isolation};
 use super::args::{IsolationKind, Sim};
 use crate::exit::usage;
 
-/// Units of a device whose units were not given a size: with fewer of them write amplification depends on their number.
+/// Units of a device whose units were not given a size: with fewer of them write amplification depends on
+/// their number.
 const UNITS: u64 = 1024;
 /// Most flash: what 31-bit page numbers reach, rounded down.
 const SIZE_MAX: u64 = 4 << 40;

@@ -1,7 +1,8 @@
 //! `unvme sim`: hours of traffic in seconds, on the flash translation layer that the virtual SSD has.
 //!
-//! A row is an empty device and one workload, until so many pages are written. Only what the layer keeps is there: no data,
-//! no commands, and time only when a model of it is asked for. Everything follows from the options and the seed.
+//! A row is an empty device and one workload, until so many pages are written. Only what the layer keeps is
+//! there: no data, no commands, and time only when a model of it is asked for. Everything follows from the
+//! options and the seed.
 //!
 //! | module | concept |
 //! |---|---|

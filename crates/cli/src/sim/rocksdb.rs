@@ -1,7 +1,8 @@
-//! A log-structured merge tree, as a device sees it: files of several levels, written in order and deleted whole.
+//! A log-structured merge tree, as a device sees it: files of several levels, written in order and deleted
+//! whole.
 //!
-//! Each level has one file open at a time, and the levels' writers take turns. A level that holds all the files it may
-//! deletes one before it opens the next, and what a file occupied is deallocated.
+//! Each level has one file open at a time, and the levels' writers take turns. A level that holds all the
+//! files it may deletes one before it opens the next, and what a file occupied is deallocated.
 
 use std::collections::VecDeque;
 
@@ -111,7 +112,8 @@ impl Traffic {
         }
     }
 
-    /// Puts a level's open file to the complete ones, deletes one when there are too many, and opens the next.
+    /// Puts a level's open file to the complete ones, deletes one when there are too many, and opens the
+    /// next.
     fn open(&mut self, index: usize, out: &mut Vec<Op>) {
         let file_pages = self.file_pages;
         let level = &mut self.levels[index];

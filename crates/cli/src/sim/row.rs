@@ -110,7 +110,8 @@ impl Case {
         })
     }
 
-    /// What came through each handle that has a stream, and last what went through reclaim's own units: all sums are whole.
+    /// What came through each handle that has a stream, and last what went through reclaim's own units: all
+    /// sums are whole.
     fn handles(&self, ftl: &Ftl) -> Vec<Handle> {
         let is_shared = !self.fdp && self.streams.len() > 1;
         let named = self.config.handles.iter().zip(&self.streams);

@@ -33,7 +33,8 @@ pub(super) fn run(args: &Sim) -> Result<()> {
     let workload = Workload::new(args)?;
     let geometry = Geometry::new(args, default_size(&workload))?;
     let cases = cases(args, &workload, geometry)?;
-    // What cannot be written is found before the first row runs, and what was typed wrong leaves no empty files.
+    // What cannot be written is found before the first row runs, and what was typed wrong leaves no empty
+    // files.
     for path in [&args.json, &args.csv, &args.html].into_iter().flatten() {
         touch(path)?;
     }
@@ -173,7 +174,8 @@ fn simulate(args: &Sim, workload: &Workload, cases: &[Case]) -> Result<Vec<Row>>
     rows.into_iter().map(|row| row.context("a row was not simulated")?).collect()
 }
 
-/// Tells a person at a terminal how fast it was: the results themselves do not say it, as they are the same each time.
+/// Tells a person at a terminal how fast it was: the results themselves do not say it, as they are the same
+/// each time.
 fn tell_rate(args: &Sim, rows: &[Row], started: Instant) {
     if args.clock || !std::io::stderr().is_terminal() {
         return;

@@ -35,7 +35,8 @@ pub(crate) fn percent(share: f64) -> f64 {
     (share * 1e8).round() / 1e6
 }
 
-/// The exponent of a Zipf distribution: the k-th most popular of n in proportion to 1 / k^theta; 0 for all alike.
+/// The exponent of a Zipf distribution: the k-th most popular of n in proportion to 1 / k^theta; 0 for all
+/// alike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Theta(pub(crate) f64);
 

@@ -92,7 +92,8 @@ impl Simple {
     }
 }
 
-/// Draws operations. What is deallocated is drawn like what is written; with `trims_of`, uniformly from so many pages.
+/// Draws operations. What is deallocated is drawn like what is written; with `trims_of`, uniformly from so
+/// many pages.
 #[inline]
 fn each(
     out: &mut Vec<Op>,

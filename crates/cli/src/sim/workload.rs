@@ -275,8 +275,8 @@ impl Workload {
     }
 }
 
-/// Write amplification of uniform random overwrites when a fraction `used` of the flash is in use; `None` when there is no
-/// room to move.
+/// Write amplification of uniform random overwrites when a fraction `used` of the flash is in use; `None`
+/// when there is no room to move.
 fn amplification(used: f64) -> Option<f64> {
     (used > 0.0 && used < 0.9999).then(|| theory::write_amplification_used(used))
 }

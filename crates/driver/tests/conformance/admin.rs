@@ -58,8 +58,8 @@ pub(crate) fn a_long_log_is_read_in_pieces_that_fit_together(transport: Transpor
         pieces.extend(controller.get_log(&LogRequest { offset, bytes, ..request }).unwrap());
     }
     assert!(pieces == whole);
-    // More than one transfer: all pieces but the last leave the asynchronous event of the page alone. The log may be
-    // shorter than that, which is the device's business.
+    // More than one transfer: all pieces but the last leave the asynchronous event of the page alone. The log
+    // may be shorter than that, which is the device's business.
     let _ = controller.get_log(&LogRequest { lid: lid::ERROR_INFORMATION, bytes: 6001, ..request });
     let sent: Vec<_> = (rig.saboteur.admin_commands().into_iter())
         .filter_map(|command| match command {

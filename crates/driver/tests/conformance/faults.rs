@@ -35,8 +35,8 @@ fn submit_reads(rig: &Rig, queue: &mut Queue, controller: &Controller, count: u6
     queue.ring().unwrap();
 }
 
-/// Polls until all outstanding commands have come back; their tokens, sorted, each with status and whether its buffer
-/// came along.
+/// Polls until all outstanding commands have come back; their tokens, sorted, each with status and whether
+/// its buffer came along.
 fn collect(queue: &mut Queue) -> Vec<(u64, Status, bool)> {
     let mut all = Vec::new();
     for _ in 0..100_000 {
@@ -83,7 +83,8 @@ pub(crate) fn a_command_without_answer_is_aborted_and_then_the_controller_is_res
     let tokens: Vec<u64> = all.iter().map(|(token, _, _)| *token).collect();
     assert_eq!(tokens, [0, 1, 2, 3, 4]);
     for (token, status, with_buffer) in all {
-        // The device may manage to abort what it has not looked at yet; what it does not answer at all, the reset ends.
+        // The device may manage to abort what it has not looked at yet; what it does not answer at all, the
+        // reset ends.
         assert!(
             matches!(status.kind(), Status::ABORTED_BY_HOST | Status::ABORT_REQUESTED),
             "{token}: {status}"

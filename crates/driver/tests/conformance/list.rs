@@ -1,9 +1,9 @@
 //! The list of behaviours: which transport runs each, and why another one does not.
 //!
 //! A behaviour is a function of the module that its group is called after; it takes the transport, a
-//! `fn(SsdConfig) -> Rig`. `in_process` and `vfio_user` run all of them. What a file or a connection cannot do says so,
-//! for its group or for itself; whatever says nothing is a test. A drive behind VFIO and a controller behind the
-//! kernel's passthrough are in a guest, where scripts check what a group is about.
+//! `fn(SsdConfig) -> Rig`. `in_process` and `vfio_user` run all of them. What a file or a connection cannot
+//! do says so, for its group or for itself; whatever says nothing is a test. A drive behind VFIO and a
+//! controller behind the kernel's passthrough are in a guest, where scripts check what a group is about.
 
 use std::fmt;
 
@@ -121,7 +121,8 @@ macro_rules! conformance {
 
 pub(crate) use {case, conformance, why};
 
-/// What each transport leaves out, with `--nocapture`; what a guest has of it is in the scripts that the list names.
+/// What each transport leaves out, with `--nocapture`; what a guest has of it is in the scripts that the list
+/// names.
 #[test]
 #[expect(clippy::print_stdout, reason = "the list is for whoever asks for it")]
 fn every_transport_runs_a_behaviour_or_says_why_not() {

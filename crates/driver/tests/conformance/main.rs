@@ -1,5 +1,5 @@
-//! The driver against the virtual SSD: one list of behaviours for every transport, with what a transport cannot do beside
-//! the behaviour.
+//! The driver against the virtual SSD: one list of behaviours for every transport, with what a transport
+//! cannot do beside the behaviour.
 
 mod admin;
 mod bring_up;

@@ -1,4 +1,5 @@
-//! What only a device on the network has: discovery, hosts that have to prove who they are, targets that come back.
+//! What only a device on the network has: discovery, hosts that have to prove who they are, targets that come
+//! back.
 
 use unvme_driver::{Controller, ControllerOptions, Error, Payload, QueueOptions, TcpDigests, discover};
 use unvme_fabric::chap::Keys;

@@ -10,8 +10,8 @@ fn depth(depth: u16) -> QueueOptions {
     QueueOptions { depth, ..QueueOptions::default() }
 }
 
-/// Keeps a queue full with reads of blocks that hold their own number; every token comes back exactly once, with the
-/// data of its block.
+/// Keeps a queue full with reads of blocks that hold their own number; every token comes back exactly once,
+/// with the data of its block.
 fn read_all(controller: &Controller, queue: &mut Queue, namespace: &Namespace, commands: u64) {
     let blocks = 64;
     let mut bufs: Vec<_> = (0..queue.capacity()).map(|_| controller.alloc(512).unwrap()).collect();

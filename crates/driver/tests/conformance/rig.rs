@@ -65,7 +65,8 @@ impl Rig {
         Self { function, saboteur, clock: Clock::wall(), server: Some(server), file: None, network: None }
     }
 
-    /// A file as large as the device would be, through the kernel's block layer. The SSD is there, and not asked.
+    /// A file as large as the device would be, through the kernel's block layer. The SSD is there, and not
+    /// asked.
     pub(crate) fn kernel_file(config: SsdConfig) -> Self {
         // Beside the program and not in /tmp, which may be a file system without direct I/O.
         let file = NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("file");

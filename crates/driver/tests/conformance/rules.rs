@@ -1,5 +1,5 @@
-//! Faults by rules of the device itself, as the driver sees them. Everything goes through the vendor's admin commands, so
-//! that both transports are alike.
+//! Faults by rules of the device itself, as the driver sees them. Everything goes through the vendor's admin
+//! commands, so that both transports are alike.
 
 use std::time::Duration;
 
@@ -313,7 +313,8 @@ pub(crate) fn a_completion_for_another_queue_does_no_harm(transport: Transport) 
     let mut it = Blocks::new(transport(small()));
     add(&it.controller, r#"{"match":{"opcode":"read","count":1},"act":{"completion":"sqid"}}"#);
     it.submit_read();
-    // A queue pair has a completion queue of its own: the identifier says nothing new, or is a reason to reset.
+    // A queue pair has a completion queue of its own: the identifier says nothing new, or is a reason to
+    // reset.
     let all = it.collect();
     assert_eq!(all.len(), 1);
     assert!(matches!(all[0].0, Status::SUCCESS | Status::ABORTED_BY_HOST), "{all:?}");

@@ -13,7 +13,8 @@ fn in_mode(mode: CompletionMode) -> QueueOptions {
     QueueOptions { depth: 8, mode, ..QueueOptions::default() }
 }
 
-/// One command at a time and bursts, so that completions arrive before, while and after the owner falls asleep.
+/// One command at a time and bursts, so that completions arrive before, while and after the owner falls
+/// asleep.
 fn commands_in_mode(transport: Transport, mode: CompletionMode) {
     let rig = transport(small());
     let (controller, mut queue, namespace) = block_queue(&rig, &in_mode(mode));

@@ -112,7 +112,8 @@ fn of_two_events_and_one_request_the_second_event_waits_for_the_next_request() {
         host.memory.read(CQ + at * 16, &mut entry);
         (entry[14] & 1 == 1).then_some((entry[12], entry[0] & 7))
     };
-    // The holder makes two events of different kinds, SMART (1h) and notice (2h), that the client's controller sees at once.
+    // The holder makes two events of different kinds, SMART (1h) and notice (2h), that the client's
+    // controller sees at once.
     let cold = SetFeatures { fid: fid::TEMPERATURE_THRESHOLD, cdw11: 1, ..SetFeatures::default() };
     rig.holder.admin(Command::SetFeatures(cold).encode(), None).expect("a threshold");
     rig.holder.format(FormatNvm { nsid: Nsid(1), lbaf: 1, ..FormatNvm::default() }).expect("format");
@@ -203,7 +204,8 @@ fn whatever_a_client_submits_the_holder_goes_on() {
         host.enable();
         for _ in 0..40 {
             let mut entry = unvme_spec::Sqe::new_zeroed();
-            // Mostly commands that the relay decides about; formatting or deleting the namespace would only end the test.
+            // Mostly commands that the relay decides about; formatting or deleting the namespace would only
+            // end the test.
             let opcodes =
                 [0x00, 0x01, 0x02, 0x04, 0x05, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x7c, 0xc0, 0xff];
             entry.opcode = opcodes[numbers.below(opcodes.len() as u64) as usize];

@@ -11,8 +11,8 @@ use crate::{all, next, options, read};
 fn what_a_capsule_says_is_what_the_specification_says() {
     let target = Scripted::start(|peer, capsule| {
         if peer.qid > 0 && matches!(capsule.opcode(), 1 | 2) {
-            // PSDT 01b; an SGL of one descriptor: in-capsule data is a Data Block with an offset (01h), other data a
-            // Transport SGL Data Block (5Ah).
+            // PSDT 01b; an SGL of one descriptor: in-capsule data is a Data Block with an offset (01h), other
+            // data a Transport SGL Data Block (5Ah).
             assert_eq!(capsule.sqe[1], 0x40);
             let identifier = if capsule.opcode() == 1 && capsule.bytes() <= 4096 { 0x01 } else { 0x5a };
             assert_eq!(capsule.sqe[24..32], [0; 8]);

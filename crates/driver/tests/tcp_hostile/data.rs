@@ -37,8 +37,8 @@ fn reads_and_writes_of_every_size_arrive_whole() {
     }
 }
 
-/// A read, or a write of `bytes`, that is answered by `answer`: the queue reports that the target breaks the protocol, no
-/// command succeeds, and the next association works.
+/// A read, or a write of `bytes`, that is answered by `answer`: the queue reports that the target breaks the
+/// protocol, no command succeeds, and the next association works.
 #[track_caller]
 fn breaks(opcode: u8, bytes: usize, answer: fn(&mut Peer, &Capsule)) {
     let target = Scripted::start(move |peer, capsule| {

@@ -1,5 +1,5 @@
-//! The initiator against a target that breaks the rules: an error is reported, nothing panics, and no buffer comes back half
-//! written as a success.
+//! The initiator against a target that breaks the rules: an error is reported, nothing panics, and no buffer
+//! comes back half written as a success.
 
 mod associations;
 mod connections;

@@ -1,5 +1,5 @@
-//! A target by hand: bytes are put together here, as the specification has them, and not by our encoder. It does what is
-//! right until a script says otherwise.
+//! A target by hand: bytes are put together here, as the specification has them, and not by our encoder. It
+//! does what is right until a script says otherwise.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,9 +1,10 @@
 //! Closed units ordered by how many of their pages are valid.
 //!
-//! Each group has an array of its closed units in that order and, for each number of valid pages, the place where units
-//! with at least so many begin. When a page becomes invalid, its unit changes places with the first of its bucket and the
-//! boundary moves over it: a constant number of steps, in arrays that stay in the nearest cache. Closing and taking a unit
-//! move one unit of each bucket above it, once for all the pages it has.
+//! Each group has an array of its closed units in that order and, for each number of valid pages, the place
+//! where units with at least so many begin. When a page becomes invalid, its unit changes places with the
+//! first of its bucket and the boundary moves over it: a constant number of steps, in arrays that stay in the
+//! nearest cache. Closing and taking a unit move one unit of each bucket above it, once for all the pages it
+//! has.
 
 use super::config::FtlConfig;
 use super::units::NOBODY;

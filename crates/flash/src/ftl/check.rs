@@ -3,7 +3,8 @@
 use super::layer::Ftl;
 use super::units::State;
 
-/// Units of a layer up to which debug builds check its sums after every erasure; with more of them, now and then.
+/// Units of a layer up to which debug builds check its sums after every erasure; with more of them, now and
+/// then.
 const UNITS_CHECKED: u64 = 512;
 
 /// What two ways of counting disagree about: a defect of the layer, or of the memory it is in.
@@ -18,7 +19,8 @@ pub struct SumError {
     pub expected: i128,
 }
 
-/// What only the check needs. Counters of a restored layer need not be as recent as its units: what they differ by stays.
+/// What only the check needs. Counters of a restored layer need not be as recent as its units: what they
+/// differ by stays.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
     /// Pages that had been programmed in units erased since.
@@ -34,8 +36,8 @@ fn agree(what: impl FnOnce() -> String, counted: i128, expected: i128) -> Result
 }
 
 impl Ftl {
-    /// Checks everything there is to check, at any time: what [`Ftl::check_sums`] does, and each entry of the map against
-    /// the physical page and its unit. Takes time in proportion to the number of pages.
+    /// Checks everything there is to check, at any time: what [`Ftl::check_sums`] does, and each entry of the
+    /// map against the physical page and its unit. Takes time in proportion to the number of pages.
     ///
     /// # Errors
     /// The first disagreement.
@@ -64,9 +66,9 @@ impl Ftl {
         Ok(())
     }
 
-    /// Checks the sums: pages programmed are those of hosts and of reclaim, pages erased are those of the units that were,
-    /// valid pages of all units are the mapped ones, the streams' counters add up to those of the layer, and every unit is
-    /// where its state says. Takes time in proportion to the number of units.
+    /// Checks the sums: pages programmed are those of hosts and of reclaim, pages erased are those of the
+    /// units that were, valid pages of all units are the mapped ones, the streams' counters add up to those
+    /// of the layer, and every unit is where its state says. Takes time in proportion to the number of units.
     ///
     /// # Errors
     /// The first disagreement.

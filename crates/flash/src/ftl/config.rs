@@ -4,11 +4,13 @@ use super::policy::VictimPolicy;
 
 /// Most physical pages: the map has 32-bit entries, one bit of which is a mark.
 const PHYSICAL_PAGES_MAX: u64 = (1 << 31) - 2;
-/// Most reclaim unit handles: what an 8-bit RUHID in common tools can name, and a placement handle list can hold.
+/// Most reclaim unit handles: what an 8-bit RUHID in common tools can name, and a placement handle list can
+/// hold.
 const HANDLES_MAX: usize = 128;
 /// Most streams: their numbers have 16 bits.
 const STREAMS_MAX: u64 = u16::MAX as u64;
-/// Free units each group keeps: one that reclaim can always take as its destination, and one that hosts open meanwhile.
+/// Free units each group keeps: one that reclaim can always take as its destination, and one that hosts open
+/// meanwhile.
 pub(super) const FREE_UNITS_MIN: u32 = 2;
 
 /// How a reclaim unit handle's data is kept apart from others' (RUHT).
@@ -35,12 +37,13 @@ pub struct FtlConfig {
     pub handles: Vec<Isolation>,
     /// Which unit is reclaimed next.
     pub policy: VictimPolicy,
-    /// Difference between the most and the least erased unit beyond which cold data is moved to even them out; `None` for
-    /// no wear levelling.
+    /// Difference between the most and the least erased unit beyond which cold data is moved to even them
+    /// out; `None` for no wear levelling.
     pub wear_spread_max: Option<u32>,
     /// Erasures after which a unit is bad; `None` for no end.
     pub endurance: Option<u32>,
-    /// Units that are bad from the beginning, as the factory found them. They are taken from the overprovisioning.
+    /// Units that are bad from the beginning, as the factory found them. They are taken from the
+    /// overprovisioning.
     pub bad_units: Vec<u32>,
     /// Seed of everything random.
     pub seed: u64,
@@ -96,8 +99,8 @@ impl FtlConfig {
         (f64::from(units) * f64::from(unit_pages) / (1.0 + overprovisioning)) as u32
     }
 
-    /// Destination units of reclaim per group that can be open at a time. What wear levelling moves is colder than the rest
-    /// and has destinations of its own: beside other data it would be moved again and again.
+    /// Destination units of reclaim per group that can be open at a time. What wear levelling moves is colder
+    /// than the rest and has destinations of its own: beside other data it would be moved again and again.
     pub(super) fn destinations(&self) -> u32 {
         let own = self.handles.iter().filter(|&&handle| handle == Isolation::Persistently).count();
         let shared = usize::from(own < self.handles.len());
@@ -105,8 +108,8 @@ impl FtlConfig {
         ((own + shared) * kinds) as u32
     }
 
-    /// Units that hold no data hosts can count on: those that can be open at a time, destinations of reclaim included,
-    /// and those each group keeps free.
+    /// Units that hold no data hosts can count on: those that can be open at a time, destinations of reclaim
+    /// included, and those each group keeps free.
     pub fn reserve_units(&self) -> u32 {
         let per_group = self.handles.len() as u32 + self.destinations() + FREE_UNITS_MIN;
         per_group.saturating_mul(self.groups.into())
@@ -123,7 +126,8 @@ impl FtlConfig {
         f64::from(units) * f64::from(self.unit_pages) / f64::from(self.logical_pages) - 1.0
     }
 
-    /// Units that must not be bad for all logical pages to be kept and overwritten: with fewer the media is read-only.
+    /// Units that must not be bad for all logical pages to be kept and overwritten: with fewer the media is
+    /// read-only.
     pub fn needed_units(&self) -> u32 {
         // With more room outside of the reserve than valid pages, some unit always has a page to win.
         (self.logical_pages / self.unit_pages.max(1)).saturating_add(1).saturating_add(self.reserve_units())

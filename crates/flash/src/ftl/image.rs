@@ -31,7 +31,8 @@ pub struct UnitImage {
     pub state: UnitState,
     /// Pages programmed since it was erased, those whose program has failed included.
     pub written: u32,
-    /// Stream that writes or has written it ([`Opened::stream`](super::Opened::stream)); of no meaning when it is free.
+    /// Stream that writes or has written it ([`Opened::stream`](super::Opened::stream)); of no meaning when
+    /// it is free.
     pub stream: u16,
     /// [`FtlStats::host_pages`] when it was closed, or opened if it is open.
     pub since: u64,
@@ -53,15 +54,15 @@ fn refuse<T>(message: String) -> Result<T, FtlError> {
 }
 
 impl Ftl {
-    /// The layer that an image and a mapping of (logical, physical) pages describe, in any order. A unit that was being
-    /// emptied is one that is closed; everything else goes on where it was.
+    /// The layer that an image and a mapping of (logical, physical) pages describe, in any order. A unit that
+    /// was being emptied is one that is closed; everything else goes on where it was.
     ///
-    /// Counters go on from those of the image, whether or not they are up to date with the units: the sum check counts from
-    /// here.
+    /// Counters go on from those of the image, whether or not they are up to date with the units: the sum
+    /// check counts from here.
     ///
     /// # Errors
-    /// [`FtlError::Image`] naming the unit or page that cannot be true: numbers out of range, a page that is mapped twice or
-    /// was never programmed, two open units of a stream. What [`Ftl::new`] returns.
+    /// [`FtlError::Image`] naming the unit or page that cannot be true: numbers out of range, a page that is
+    /// mapped twice or was never programmed, two open units of a stream. What [`Ftl::new`] returns.
     pub fn restore(
         config: FtlConfig,
         image: &Image,
@@ -164,7 +165,8 @@ impl Ftl {
         units: &[UnitImage],
         mapping: impl IntoIterator<Item = (u32, u32)>,
     ) -> Result<(), FtlError> {
-        // Owners of a new layer say nothing yet: this is what tells a physical page that two logical pages claim.
+        // Owners of a new layer say nothing yet: this is what tells a physical page that two logical pages
+        // claim.
         self.owners.fill(NOBODY);
         for (lpn, ppn) in mapping {
             if lpn >= self.config.logical_pages {

@@ -105,8 +105,9 @@ impl Ftl {
         self.open_unit(at).map_or(self.config.unit_pages, |open| open.left)
     }
 
-    /// Writes a logical page below `logical_pages`, at a handle and a group that exist. Returns the physical page that was
-    /// programmed; in units of a few pages reclaim may already have moved it on, as the map says.
+    /// Writes a logical page below `logical_pages`, at a handle and a group that exist. Returns the physical
+    /// page that was programmed; in units of a few pages reclaim may already have moved it on, as the map
+    /// says.
     ///
     /// # Errors
     /// [`FtlError::WornOut`] when there is no unit left to write to; nothing is changed for the host.
@@ -160,8 +161,8 @@ impl Ftl {
         true
     }
 
-    /// Closes the open unit of a handle and group, full or not: the next write goes to another one. Returns how many of its
-    /// pages had been written; `None` when there was none.
+    /// Closes the open unit of a handle and group, full or not: the next write goes to another one. Returns
+    /// how many of its pages had been written; `None` when there was none.
     pub fn close(&mut self, at: Placement, nand: &mut impl Nand) -> Option<u32> {
         let index = self.streams.of(at);
         self.streams.all[index].unit?;
@@ -170,8 +171,8 @@ impl Ftl {
         Some(written)
     }
 
-    /// The last program of a stream has failed: its unit is closed, to be emptied before all others and never written again.
-    /// `programs` of the stream have not been taken from the group's room yet.
+    /// The last program of a stream has failed: its unit is closed, to be emptied before all others and never
+    /// written again. `programs` of the stream have not been taken from the group's room yet.
     #[cold]
     pub(super) fn fail(&mut self, index: usize, programs: u32, nand: &mut impl Nand) {
         self.stats.failed_pages += 1;
@@ -192,8 +193,8 @@ impl Ftl {
         }
     }
 
-    /// Opens a unit for a stream that has none. Returns the stream to write to: another one than `index` only when data has
-    /// to be moved and nothing but the rest of other streams' units is left.
+    /// Opens a unit for a stream that has none. Returns the stream to write to: another one than `index` only
+    /// when data has to be moved and nothing but the rest of other streams' units is left.
     #[cold]
     pub(super) fn open(&mut self, index: usize, nand: &mut impl Nand) -> Result<usize, FtlError> {
         let home = self.streams.home_of(index);
@@ -226,7 +227,8 @@ impl Ftl {
         Some(home).filter(|group| free(group) >= units).or_else(most)
     }
 
-    /// A stream with room in its open unit. Where isolation and saving the data exclude each other, the data is saved.
+    /// A stream with room in its open unit. Where isolation and saving the data exclude each other, the data
+    /// is saved.
     fn any_open(&self) -> Option<usize> {
         self.streams.all.iter().position(|stream| stream.left > 0)
     }

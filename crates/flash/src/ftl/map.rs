@@ -6,14 +6,15 @@ use unvme_bus::{BusError, Region};
 
 /// Bytes of an entry.
 const ENTRY_BYTES: usize = 4;
-/// The bit of an entry that belongs to who shares the map with the layer; the layer clears it when it maps the page anew.
+/// The bit of an entry that belongs to who shares the map with the layer; the layer clears it when it maps
+/// the page anew.
 const MARK: u32 = 1 << 31;
 
-/// Where each logical page is: 4 bytes for each. Clones share the entries, and any thread may read them while the layer
-/// writes them.
+/// Where each logical page is: 4 bytes for each. Clones share the entries, and any thread may read them while
+/// the layer writes them.
 ///
-/// An entry is the physical page plus one, or zero for a page that is not mapped, so that a new map costs no memory until
-/// it is written. In a region because that is memory that can be prefetched.
+/// An entry is the physical page plus one, or zero for a page that is not mapped, so that a new map costs no
+/// memory until it is written. In a region because that is memory that can be prefetched.
 #[derive(Clone)]
 pub struct Map {
     entries: Region,

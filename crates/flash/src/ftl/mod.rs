@@ -1,13 +1,14 @@
 //! The flash translation layer: where each logical page is, and how room is made for the next one.
 //!
-//! Pure bookkeeping: no data, no clock, no threads. What it decides goes to a [`Nand`], which is the device's media or a
-//! simulator's counters; both therefore run the very same layer.
+//! Pure bookkeeping: no data, no clock, no threads. What it decides goes to a [`Nand`], which is the device's
+//! media or a simulator's counters; both therefore run the very same layer.
 //!
-//! Flash is written a page at a time and erased a **reclaim unit** (RU) at a time. Units are divided into **reclaim
-//! groups**; a host names a **reclaim unit handle** (RUH) and a group for each write, and each pair of them has one open unit.
-//! Overwritten pages leave holes. When a group runs out of free units, the layer chooses a victim, moves what is valid in it
-//! to a destination unit and erases it. Data of an initially isolated handle goes to a destination that all such handles of
-//! the group share; a persistently isolated handle has its own.
+//! Flash is written a page at a time and erased a **reclaim unit** (RU) at a time. Units are divided into
+//! **reclaim groups**; a host names a **reclaim unit handle** (RUH) and a group for each write, and each pair
+//! of them has one open unit. Overwritten pages leave holes. When a group runs out of free units, the layer
+//! chooses a victim, moves what is valid in it to a destination unit and erases it. Data of an initially
+//! isolated handle goes to a destination that all such handles of the group share; a persistently isolated
+//! handle has its own.
 //!
 //! | file | concept |
 //! |---|---|

@@ -27,14 +27,16 @@ pub struct Opened {
     pub handle: Option<u16>,
     /// It takes data that reclaim moves, not what hosts write.
     pub is_destination: bool,
-    /// Number of the stream (see [`Ftl::stream`](super::Ftl::stream)), which [`UnitImage`](super::UnitImage) wants back.
+    /// Number of the stream (see [`Ftl::stream`](super::Ftl::stream)), which [`UnitImage`](super::UnitImage)
+    /// wants back.
     pub stream: u16,
 }
 
 /// The flash below a translation layer. The simulator counts, the device moves bytes.
 pub trait Nand {
-    /// Asked before a free unit is opened, for what may stand in the way of programming it now, such as space or a sync. On
-    /// false nothing is opened, and whatever needed it fails with [`FtlError::Refused`](super::FtlError::Refused).
+    /// Asked before a free unit is opened, for what may stand in the way of programming it now, such as space
+    /// or a sync. On false nothing is opened, and whatever needed it fails with
+    /// [`FtlError::Refused`](super::FtlError::Refused).
     fn admit(&mut self, unit: u32) -> bool {
         let _ = unit;
         true
@@ -43,13 +45,16 @@ pub trait Nand {
     /// A unit is opened: programs into it follow. It has been erased, or never written.
     fn open(&mut self, opened: Opened);
 
-    /// Programs physical page `ppn` with the data of logical page `lpn`. The map still says where the data was before.
+    /// Programs physical page `ppn` with the data of logical page `lpn`. The map still says where the data
+    /// was before.
     ///
     /// # Errors
-    /// [`ProgramFailure`] when the page cannot be programmed: the layer retires the unit and programs another one.
+    /// [`ProgramFailure`] when the page cannot be programmed: the layer retires the unit and programs another
+    /// one.
     fn program(&mut self, ppn: u32, lpn: u32, origin: Origin) -> Result<(), ProgramFailure>;
 
-    /// A unit will not be written any further until it is erased: it is full, or it was closed with `written` pages.
+    /// A unit will not be written any further until it is erased: it is full, or it was closed with `written`
+    /// pages.
     fn close(&mut self, unit: u32, written: u32);
 
     /// Erases a unit, in which nothing is valid any more.

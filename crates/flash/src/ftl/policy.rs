@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Which reclaim unit is reclaimed next. Written as `greedy`, `cost-benefit`, `fifo`, `d-choice` or `d-choice:8`.
+/// Which reclaim unit is reclaimed next. Written as `greedy`, `cost-benefit`, `fifo`, `d-choice` or
+/// `d-choice:8`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 #[non_exhaustive]

@@ -1,16 +1,18 @@
 //! Making room: emptying units and erasing them.
 //!
-//! Reclaim is paced. While a group has less room than it keeps available (one unit for each append point and one more), a
-//! victim is being emptied, and each page a host writes there pays for moving `valid / (unit_pages - valid)` pages: when the
-//! victim is empty, hosts have written as much as it gives back. Where a group has fallen behind, because a program failed, a
-//! unit was closed early or a stream is new, each page pays up to [`HASTE_MAX`] times as much.
+//! Reclaim is paced. While a group has less room than it keeps available (one unit for each append point and
+//! one more), a victim is being emptied, and each page a host writes there pays for moving
+//! `valid / (unit_pages - valid)` pages: when the victim is empty, hosts have written as much as it gives
+//! back. Where a group has fallen behind, because a program failed, a unit was closed early or a stream is
+//! new, each page pays up to [`HASTE_MAX`] times as much.
 //!
-//! **Bound.** One page written by a host moves at most `HASTE_MAX * (BATCH_PAGES + ceil(valid / gain))` pages and erases one
-//! unit, where `valid` is what the victim held when it was chosen and `gain` the rest of it, or a quarter of a unit for a unit
-//! that is emptied because it fails or is worn too little. Only when a stream needs a unit and none is free is more moved:
-//! victims are emptied until one is. What is moved in such a moment is counted in
-//! [`forced_pages`](super::FtlStats::forced_pages); with room kept for each append point it takes failures of the flash, units
-//! closed early, or a stream that is new to a full device for that to happen.
+//! **Bound.** One page written by a host moves at most `HASTE_MAX * (BATCH_PAGES + ceil(valid / gain))` pages
+//! and erases one unit, where `valid` is what the victim held when it was chosen and `gain` the rest of it,
+//! or a quarter of a unit for a unit that is emptied because it fails or is worn too little. Only when a
+//! stream needs a unit and none is free is more moved: victims are emptied until one is. What is moved in
+//! such a moment is counted in [`forced_pages`](super::FtlStats::forced_pages); with room kept for each
+//! append point it takes failures of the flash, units closed early, or a stream that is new to a full device
+//! for that to happen.
 
 use super::config::FtlError;
 use super::layer::Ftl;
@@ -130,8 +132,8 @@ impl Ftl {
         Err(FtlError::WornOut)
     }
 
-    /// Empties units of a group until it has one for hosts. Each gives at least a page, so it ends. False when no more can be
-    /// won.
+    /// Empties units of a group until it has one for hosts. Each gives at least a page, so it ends. False
+    /// when no more can be won.
     ///
     /// # Errors
     /// [`FtlError::Refused`].
@@ -181,11 +183,12 @@ impl Ftl {
         true
     }
 
-    /// Moves up to `limit` valid pages of a group's victim, at least one if there is any, and erases it when none is left.
-    /// Returns how many were moved.
+    /// Moves up to `limit` valid pages of a group's victim, at least one if there is any, and erases it when
+    /// none is left. Returns how many were moved.
     ///
     /// # Errors
-    /// [`FtlError::WornOut`] or [`FtlError::Refused`] when there is no page to move to: the victim is one no more.
+    /// [`FtlError::WornOut`] or [`FtlError::Refused`] when there is no page to move to: the victim is one no
+    /// more.
     fn move_pages(&mut self, group: u16, limit: u32, nand: &mut impl Nand) -> Result<u32, FtlError> {
         let Some(mut victim) = self.victims[usize::from(group)] else { return Ok(0) };
         let source = usize::from(self.units.at(victim.unit).stream);
@@ -216,8 +219,8 @@ impl Ftl {
         Ok(moved)
     }
 
-    /// Moves up to `limit` valid pages of a victim, which has as many, to the open unit of a stream, which has room: as many
-    /// as that takes, and up to a program that fails. Returns how many were moved.
+    /// Moves up to `limit` valid pages of a victim, which has as many, to the open unit of a stream, which
+    /// has room: as many as that takes, and up to a program that fails. Returns how many were moved.
     fn move_run(&mut self, victim: &mut Victim, index: usize, limit: u32, nand: &mut impl Nand) -> u32 {
         let stream = &mut self.streams.all[index];
         let first = stream.next;

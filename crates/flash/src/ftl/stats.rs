@@ -66,7 +66,8 @@ impl FtlStats {
         self.media_pages() * PAGE_BYTES
     }
 
-    /// Write amplification since `before`: pages programmed for each page a host has written. `None` when no host has.
+    /// Write amplification since `before`: pages programmed for each page a host has written. `None` when no
+    /// host has.
     pub fn write_amplification_since(&self, before: &Self) -> Option<f64> {
         let host = self.host_pages - before.host_pages;
         let media = self.media_pages() - before.media_pages();

@@ -49,8 +49,9 @@ pub(super) struct Stream {
 }
 
 pub(super) struct Streams {
-    /// Hosts', `handle * groups + group`; behind them destinations: the shared one, then those of persistently isolated
-    /// handles, each by group; behind them as many for what wear levelling moves, if there is any.
+    /// Hosts', `handle * groups + group`; behind them destinations: the shared one, then those of
+    /// persistently isolated handles, each by group; behind them as many for what wear levelling moves, if
+    /// there is any.
     pub(super) all: Box<[Stream]>,
     groups: u16,
     handles: u16,
@@ -172,7 +173,8 @@ impl Streams {
         }
     }
 
-    /// A stream's unit is closed. Returns it and how many of its pages are written; `None` when there is none.
+    /// A stream's unit is closed. Returns it and how many of its pages are written; `None` when there is
+    /// none.
     pub(super) fn detach(&mut self, index: usize, units: &mut Units) -> Option<(u32, u32)> {
         let home = self.home_of(index);
         let stream = &mut self.all[index];

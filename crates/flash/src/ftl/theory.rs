@@ -1,11 +1,13 @@
 //! What write amplification has to be, where that is known in closed form.
 //!
-//! For single pages overwritten uniformly at random, with units of many pages and FIFO or greedy reclaim, the valid fraction
-//! d of the victim follows from the fraction r of the physical pages that are in use: `d = exp(-(1 - d) / r)` (Desnoyers, and
-//! Luojie and Kurkoski; Bux and Iliadis for small units, which do better under greedy). Write amplification is `1 / (1 - d)`.
-//! All of it is in ratios; overprovisioning is physical / logical - 1.
+//! For single pages overwritten uniformly at random, with units of many pages and FIFO or greedy reclaim, the
+//! valid fraction d of the victim follows from the fraction r of the physical pages that are in use:
+//! `d = exp(-(1 - d) / r)` (Desnoyers, and Luojie and Kurkoski; Bux and Iliadis for small units, which do
+//! better under greedy). Write amplification is `1 / (1 - d)`. All of it is in ratios; overprovisioning is
+//! physical / logical - 1.
 
-/// Iterations of the fixed point. It contracts by `d / r` each time, which is near 1 for very little overprovisioning.
+/// Iterations of the fixed point. It contracts by `d / r` each time, which is near 1 for very little
+/// overprovisioning.
 const ITERATIONS_MAX: u32 = 1_000_000;
 
 /// Valid fraction of a victim when a fraction `used` of the physical pages, above 0 and below 1, is in use.
@@ -31,8 +33,8 @@ pub fn write_amplification(overprovisioning: f64) -> f64 {
     write_amplification_used(1.0 / (1.0 + overprovisioning))
 }
 
-/// Fraction of the logical pages that are in use when a fraction `trims`, below 1/2, of all requests deallocate a page
-/// instead of writing it, uniformly at random.
+/// Fraction of the logical pages that are in use when a fraction `trims`, below 1/2, of all requests
+/// deallocate a page instead of writing it, uniformly at random.
 pub fn in_use_with_trims(trims: f64) -> f64 {
     (1.0 - 2.0 * trims) / (1.0 - trims)
 }

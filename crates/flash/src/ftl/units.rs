@@ -23,7 +23,8 @@ pub(super) enum State {
     Bad,
 }
 
-/// What is looked at once for each erasure. How many pages are valid, which changes with each write, is in [`Buckets`].
+/// What is looked at once for each erasure. How many pages are valid, which changes with each write, is in
+/// [`Buckets`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unit {
     /// Pages programmed since it was erased, once it is closed.
@@ -49,8 +50,8 @@ pub(super) struct Group {
     pub(super) failing: Vec<u32>,
     /// Those, and the one of them that is being emptied.
     failing_left: u32,
-    /// Pages that can be programmed (in free and in open units) beyond those that reclaim keeps available: one unit for
-    /// each append point and one more. Below zero, reclaim works.
+    /// Pages that can be programmed (in free and in open units) beyond those that reclaim keeps available:
+    /// one unit for each append point and one more. Below zero, reclaim works.
     pub(super) room: i64,
     oldest: u32,
     newest: u32,
@@ -247,7 +248,8 @@ impl Units {
         }
     }
 
-    /// How many units' worth of pages a group is short of, beyond the one that emptying a victim takes for a while.
+    /// How many units' worth of pages a group is short of, beyond the one that emptying a victim takes for a
+    /// while.
     pub(super) fn shortage(&self, group: u16) -> u64 {
         let group = &self.groups[usize::from(group)];
         let urgent = if group.failing_left > 0 { URGENT } else { 0 };
@@ -268,7 +270,8 @@ impl Units {
         self.buckets.first(usize::from(group))
     }
 
-    /// The unit that was closed first, apart from those that are valid throughout: these go to the end of the order.
+    /// The unit that was closed first, apart from those that are valid throughout: these go to the end of the
+    /// order.
     pub(super) fn oldest_with_holes(&mut self, group: u16) -> Option<u32> {
         for _ in 0..self.buckets.len(usize::from(group)) {
             let oldest = self.groups[usize::from(group)].oldest;

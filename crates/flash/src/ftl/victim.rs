@@ -3,14 +3,15 @@
 use super::policy::VictimPolicy;
 use super::units::Units;
 
-/// Units that cost-benefit compares for a victim: some for each page of it, so that choosing costs less than moving, in
-/// these bounds. A group with more is looked at so many at a time, in turn: the best of thousands is as good as the best of
-/// all.
+/// Units that cost-benefit compares for a victim: some for each page of it, so that choosing costs less than
+/// moving, in these bounds. A group with more is looked at so many at a time, in turn: the best of thousands
+/// is as good as the best of all.
 const COMPARED_FOR_A_PAGE: u32 = 4;
 const COMPARED_MIN: u32 = 2048;
 const COMPARED_MAX: u32 = 4096;
 
-/// Units with as many valid pages that are compared by wear. They are looked at in turn, so that none is left out for ever.
+/// Units with as many valid pages that are compared by wear. They are looked at in turn, so that none is left
+/// out for ever.
 const TIES_COMPARED: usize = 8;
 
 /// A xorshift generator: what is random here has to be fast and repeatable, and nothing else.
@@ -42,7 +43,8 @@ impl Chooser {
         Self { policy, random: Random::new(seed), cursors: vec![0; groups.into()].into() }
     }
 
-    /// Chooses a closed unit of a group; `None` when nothing can be won. `now` counts pages hosts have written.
+    /// Chooses a closed unit of a group; `None` when nothing can be won. `now` counts pages hosts have
+    /// written.
     pub(super) fn choose(&mut self, units: &mut Units, group: u16, unit_pages: u32, now: u64) -> Option<u32> {
         let has_holes = |unit: &u32, units: &Units| units.valid(*unit) < unit_pages;
         // Whatever the policy: a unit from which something can be won is there, or none is.
@@ -78,7 +80,8 @@ impl Chooser {
         let compared = count.min(wanted);
         *cursor = (first + compared) % count;
         let mut best = None;
-        // (1 - u) * age / 2u, but for factors that all have, as a fraction: dividing would take most of the time.
+        // (1 - u) * age / 2u, but for factors that all have, as a fraction: dividing would take most of the
+        // time.
         let mut best_score = (0.0, 1.0);
         for at in first..first + compared {
             let number = range.start + if at >= count { at - count } else { at };

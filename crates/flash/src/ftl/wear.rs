@@ -1,8 +1,9 @@
 //! Wear: how often units were erased, and evening that out.
 //!
-//! Free units are taken by wear: hosts get the least worn one. Data that is never written again would keep its unit from
-//! wearing at all, so when the least and the most erased unit are too far apart, such units are emptied as well. What they
-//! held goes to the most worn free unit, to rest there, and not beside data that is warmer.
+//! Free units are taken by wear: hosts get the least worn one. Data that is never written again would keep
+//! its unit from wearing at all, so when the least and the most erased unit are too far apart, such units are
+//! emptied as well. What they held goes to the most worn free unit, to rest there, and not beside data that
+//! is warmer.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use super::config::FtlConfig;
 use super::layer::Ftl;
 use super::units::{State, Units};
 
-/// Units looked at after an erasure for one that is worn little: bounded, and all have been looked at before long.
+/// Units looked at after an erasure for one that is worn little: bounded, and all have been looked at before
+/// long.
 const LOOKED_AT_MAX: u32 = 256;
 /// Of so many victims, one is chosen for wear at most: levelling must not take what reclaim has to give.
 const VICTIMS_FOR_ONE: u32 = 4;
@@ -99,7 +101,8 @@ impl Levelling {
         self.good < self.needed || self.has_given_up
     }
 
-    /// No unit can be made free any more: those that are left have failed together, or are at the end of their life.
+    /// No unit can be made free any more: those that are left have failed together, or are at the end of
+    /// their life.
     pub(super) fn give_up(&mut self) {
         self.has_given_up = true;
     }
@@ -166,8 +169,8 @@ impl Ftl {
         }
     }
 
-    /// So many units are bad that no further unit is opened: what is written stays readable, and writes fail with
-    /// [`FtlError::WornOut`](super::FtlError::WornOut) from when their stream needs a unit.
+    /// So many units are bad that no further unit is opened: what is written stays readable, and writes fail
+    /// with [`FtlError::WornOut`](super::FtlError::WornOut) from when their stream needs a unit.
     pub fn is_read_only(&self) -> bool {
         self.levelling.is_worn_out()
     }

@@ -30,8 +30,8 @@ pub(super) struct Buffer {
     /// No page gets a place sooner: that is when the place the last one has waited for became free.
     gate: u64,
     releases: BinaryHeap<Reverse<Release>>,
-    /// By page number modulo its length: the page and where it is. Two pages that would have one place take it from each
-    /// other, and the loser is read from the flash.
+    /// By page number modulo its length: the page and where it is. Two pages that would have one place take
+    /// it from each other, and the loser is read from the flash.
     residents: Box<[Option<(u32, Resident)>]>,
 }
 
@@ -70,7 +70,8 @@ impl Buffer {
         }
     }
 
-    /// Frees the places of the program that ends first, for which the next page waits. False when there is none.
+    /// Frees the places of the program that ends first, for which the next page waits. False when there is
+    /// none.
     pub(super) fn wait_for_first(&mut self, end_of: impl Fn(&Release) -> u64) -> bool {
         let Some(first) = self.pop_if(|_| true, &end_of) else { return false };
         self.free += first.pages;

@@ -22,8 +22,8 @@ pub enum TimingConfig {
     Model(TimingModel),
 }
 
-/// A device as its resources: each number says how long something takes or how much of it there is. What the numbers of
-/// the presets rest on is told in [`TimingConfig::preset`].
+/// A device as its resources: each number says how long something takes or how much of it there is. What the
+/// numbers of the presets rest on is told in [`TimingConfig::preset`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimingModel {
     /// Link bandwidth from the device to the host, in MB/s (10^6 bytes); 1 to 1 000 000.
@@ -32,17 +32,18 @@ pub struct TimingModel {
     pub link_write_mb_s: u32,
     /// Processors that take commands, 1 to 64. Each takes one at a time.
     pub firmware_cores: u8,
-    /// How long a command occupies a processor, in nanoseconds; at most 1 s. The reciprocal, times the processors, is the
-    /// most commands per second.
+    /// How long a command occupies a processor, in nanoseconds; at most 1 s. The reciprocal, times the
+    /// processors, is the most commands per second.
     pub firmware_command_ns: u32,
-    /// What firmware adds to a command's time without being busy, in nanoseconds; at most 1 s. Writes into the buffer have
-    /// [`TimingModel::buffer_fixed_ns`] instead.
+    /// What firmware adds to a command's time without being busy, in nanoseconds; at most 1 s. Writes into
+    /// the buffer have [`TimingModel::buffer_fixed_ns`] instead.
     pub firmware_fixed_ns: u32,
     /// Channels, 1 to 256.
     pub channels: u16,
     /// Bandwidth of a channel, in MB/s; 1 to 1 000 000.
     pub channel_mb_s: u32,
-    /// Length of a time slice in which a channel or the link gives away its bandwidth, in nanoseconds; 256 to 1 000 000.
+    /// Length of a time slice in which a channel or the link gives away its bandwidth, in nanoseconds; 256 to
+    /// 1 000 000.
     pub slice_ns: u32,
     /// Dies on each channel, 1 to 256.
     pub dies_per_channel: u16,
@@ -52,8 +53,8 @@ pub struct TimingModel {
     pub plane_pages: u8,
     /// Flash pages of a word line, 1 (SLC) to 4 (QLC): a program writes all of them, on all planes of a die.
     pub cell_bits: u8,
-    /// Time to sense a flash page, by its place in the word line, in nanoseconds; at most 1 s each. The first `cell_bits`
-    /// are used.
+    /// Time to sense a flash page, by its place in the word line, in nanoseconds; at most 1 s each. The first
+    /// `cell_bits` are used.
     pub read_ns: [u32; 4],
     /// Time of a program, in nanoseconds; at most 1 s.
     pub program_ns: u32,
@@ -67,11 +68,11 @@ pub struct TimingModel {
     pub erase_suspend_ns: u32,
     /// From the end of the last read until the program or erase goes on, in nanoseconds; at most 1 s.
     pub resume_ns: u32,
-    /// Reads that one program or erase lets go first, 0 to 65 535; with 0 nothing is suspended. It bounds how long a
-    /// program or erase can take.
+    /// Reads that one program or erase lets go first, 0 to 65 535; with 0 nothing is suspended. It bounds how
+    /// long a program or erase can take.
     pub suspends_max: u16,
-    /// Pages of 4 KiB in the write buffer, up to 2^20: 0, when a write waits for its program, or at least what one
-    /// program takes.
+    /// Pages of 4 KiB in the write buffer, up to 2^20: 0, when a write waits for its program, or at least
+    /// what one program takes.
     pub buffer_pages: u32,
     /// What a write into the buffer takes at least, in nanoseconds; at most 1 s.
     pub buffer_fixed_ns: u32,

@@ -1,13 +1,14 @@
 //! Bandwidth that transfers share: a channel, or one direction of the link.
 //!
-//! Transfers are not asked for in the order of their times: a read that was asked for first may have its data last. A
-//! timeline with one "next free" time would make the second wait for the first. So time is cut into slices, each of which
-//! has so many bytes to give away, and a transfer takes what it finds from its start on.
+//! Transfers are not asked for in the order of their times: a read that was asked for first may have its data
+//! last. A timeline with one "next free" time would make the second wait for the first. So time is cut into
+//! slices, each of which has so many bytes to give away, and a transfer takes what it finds from its start
+//! on.
 
 use std::collections::VecDeque;
 
-/// Slices that are kept account of. What starts later than that finds nobody else there: a device with so much work ahead
-/// of it waits for its dies and not for their channels.
+/// Slices that are kept account of. What starts later than that finds nobody else there: a device with so
+/// much work ahead of it waits for its dies and not for their channels.
 const SLICES_MAX: usize = 1 << 16;
 
 /// A resource that moves so many bytes in a slice of time.
@@ -45,8 +46,9 @@ impl Credits {
         self.take(from, bytes, self.slice_ns * self.rate)
     }
 
-    /// Moves `bytes` that nobody waits for, in no more than half of any slice: what comes meanwhile need not wait for the
-    /// end of a long transfer, as controllers take turns between dies. Two of these use all there is.
+    /// Moves `bytes` that nobody waits for, in no more than half of any slice: what comes meanwhile need not
+    /// wait for the end of a long transfer, as controllers take turns between dies. Two of these use all
+    /// there is.
     pub(super) fn transfer_in_turns(&mut self, from: u64, bytes: u64) -> u64 {
         self.take(from, bytes, (self.slice_ns * self.rate / 2).max(1))
     }
@@ -93,7 +95,8 @@ impl Credits {
         }
     }
 
-    /// Most that has been taken of a slice, and what a slice has, in thousandths of bytes; and what was taken in all.
+    /// Most that has been taken of a slice, and what a slice has, in thousandths of bytes; and what was taken
+    /// in all.
     #[cfg(test)]
     pub(super) fn account(&self) -> (u64, u64, u64) {
         let most = self.taken.iter().copied().max().unwrap_or_default();

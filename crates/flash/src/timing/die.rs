@@ -1,11 +1,11 @@
 //! A die: what its planes read, and what it programs and erases between.
 //!
-//! Reads of the host go first. Everything else stands in a queue and takes the whole die: programs, erases, and what
-//! reclaim reads. A read that finds a program or an erase at work suspends it; one that finds it about to begin puts it
-//! off. Each of them lets so many reads go first and then no more.
+//! Reads of the host go first. Everything else stands in a queue and takes the whole die: programs, erases,
+//! and what reclaim reads. A read that finds a program or an erase at work suspends it; one that finds it
+//! about to begin puts it off. Each of them lets so many reads go first and then no more.
 //!
-//! The times of the queue are kept as if nothing had been put off since the die was made, and `delay` is by how much it
-//! has: suspending what is at work moves everything behind it by one addition.
+//! The times of the queue are kept as if nothing had been put off since the die was made, and `delay` is by
+//! how much it has: suspending what is at work moves everything behind it by one addition.
 
 use std::collections::VecDeque;
 
@@ -108,7 +108,8 @@ impl Die {
         }
     }
 
-    /// Reads a flash page of `plane` for the host, which asks for it at `at`; returns when it has been sensed.
+    /// Reads a flash page of `plane` for the host, which asks for it at `at`; returns when it has been
+    /// sensed.
     pub(super) fn read(&mut self, plane: usize, at: u64, duration: u64, suspension: &Suspension) -> u64 {
         let mut begin = at.max(self.planes[plane]).max(self.settled);
         loop {
@@ -127,8 +128,8 @@ impl Die {
         begin + duration
     }
 
-    /// Makes the front of the queue wait for a read that can begin at `begin`. Returns when it begins, or `None` when
-    /// it has to wait instead.
+    /// Makes the front of the queue wait for a read that can begin at `begin`. Returns when it begins, or
+    /// `None` when it has to wait instead.
     fn give_way(&mut self, begin: u64, duration: u64, suspension: &Suspension) -> Option<u64> {
         let Some(front) = self.queue.front_mut() else { return Some(begin) };
         let end = front.end + self.delay;

@@ -13,9 +13,9 @@ pub(super) struct Place {
     pub(super) row: u32,
 }
 
-/// How pages are striped: what one program writes lies on one die, the next on the next one, so that a reclaim unit
-/// spans all dies like a superblock. Units begin on different dies, so that several that are filled side by side do not
-/// meet on one.
+/// How pages are striped: what one program writes lies on one die, the next on the next one, so that a
+/// reclaim unit spans all dies like a superblock. Units begin on different dies, so that several that are
+/// filled side by side do not meet on one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     unit_pages: u32,
@@ -51,8 +51,8 @@ impl Layout {
         }
     }
 
-    /// Dies that erase blocks when a unit is erased, and how many each. Small units share blocks' worth of time: a unit of
-    /// a third of a block on every die is erased on a third of the dies, others each time.
+    /// Dies that erase blocks when a unit is erased, and how many each. Small units share blocks' worth of
+    /// time: a unit of a third of a block on every die is erased on a third of the dies, others each time.
     pub(super) fn erases(&self, unit: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
         let (dies, blocks) = (u64::from(self.dies), u64::from(self.unit_pages.div_ceil(self.block_pages)));
         let first = u64::from(unit) * blocks % dies;

@@ -1,9 +1,9 @@
 //! How long a device takes: a model of its resources, as a pure function.
 //!
-//! [`Timing::schedule`] is told what a command does and when it came, and says when it is done. It has no clock, no data
-//! and no threads: the engine calls it and holds the completion until then, on the wall clock or on a virtual one, and the
-//! simulator calls it without a device. What comes out depends on nothing but the calls before: the same calls give the
-//! same times to the nanosecond.
+//! [`Timing::schedule`] is told what a command does and when it came, and says when it is done. It has no
+//! clock, no data and no threads: the engine calls it and holds the completion until then, on the wall clock
+//! or on a virtual one, and the simulator calls it without a device. What comes out depends on nothing but
+//! the calls before: the same calls give the same times to the nanosecond.
 //!
 //! ```text
 //!          firmware link in  buffer                channel       die, planes
@@ -21,10 +21,10 @@
 //! | `config`, `preset` | the numbers |
 //! | `op` | what the data path notes |
 //!
-//! What is simplified: pages of a program are collected for each die, whichever units they are for, so that a die programs
-//! exactly as much as it is sent. A time that has been given is not taken back: when a read suspends a program whose end
-//! another write was promised a place for, that write is not made to wait longer. Data of reclaim takes no place in the
-//! buffer, and its reads take their whole die.
+//! What is simplified: pages of a program are collected for each die, whichever units they are for, so that a
+//! die programs exactly as much as it is sent. A time that has been given is not taken back: when a read
+//! suspends a program whose end another write was promised a place for, that write is not made to wait
+//! longer. Data of reclaim takes no place in the buffer, and its reads take their whole die.
 
 mod buffer;
 mod config;
@@ -123,7 +123,8 @@ fn check_unit_pages(unit_pages: u32) -> Result<(), TimingError> {
 }
 
 impl TimingConfig {
-    /// The device to ask, for reclaim units of `unit_pages` pages of 4 KiB; `None` when completions are posted at once.
+    /// The device to ask, for reclaim units of `unit_pages` pages of 4 KiB; `None` when completions are
+    /// posted at once.
     ///
     /// # Errors
     /// [`TimingError`] for a value out of its range.
@@ -189,16 +190,18 @@ impl Timing {
         self.collector = Collector::new(model.dies(), model.program_pages());
     }
 
-    /// Pages in the write buffer, those included that will have a place when an earlier one's program has ended.
+    /// Pages in the write buffer, those included that will have a place when an earlier one's program has
+    /// ended.
     #[cfg(test)]
     const fn buffered_pages(&self) -> u32 {
         self.buffer.used()
     }
 
-    /// When a command that comes at `now` is done; never before `now`. Both are in nanoseconds since any origin.
+    /// When a command that comes at `now` is done; never before `now`. Both are in nanoseconds since any
+    /// origin.
     ///
-    /// Commands are scheduled in the order in which they come. One that comes earlier than the one before it is taken to
-    /// come at the same time.
+    /// Commands are scheduled in the order in which they come. One that comes earlier than the one before it
+    /// is taken to come at the same time.
     pub fn schedule(&mut self, now: u64, command: &Command<'_>) -> u64 {
         self.now = self.now.max(now);
         let now = self.now;
@@ -351,7 +354,8 @@ impl Timing {
         progress.done
     }
 
-    /// Frees the places of the buffer that are free at `now`; the other resources forget the past when they are used.
+    /// Frees the places of the buffer that are free at `now`; the other resources forget the past when they
+    /// are used.
     fn retire(&mut self, now: u64) {
         let dies = &self.dies;
         self.buffer.retire(now, |release| program::end_of(dies, release));

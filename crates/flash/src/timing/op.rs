@@ -38,8 +38,8 @@ pub struct NotedOp {
     pub cause: Cause,
 }
 
-/// The operations of one command, in the order in which they depend on each other: what reclaim reads comes before the
-/// program of the same page.
+/// The operations of one command, in the order in which they depend on each other: what reclaim reads comes
+/// before the program of the same page.
 ///
 /// A list that is off takes no notes: noting costs one test of a bool then.
 #[derive(Clone, Debug, Default)]

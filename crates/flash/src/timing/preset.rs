@@ -18,19 +18,22 @@ impl TimingConfig {
     ///
     /// Where the figures come from:
     ///
-    /// - `dram` is derived: 7000 MB/s is what such a link carries; 2 µs are a command's way through a controller that
-    ///   never waits for its media, and one command in 500 ns the rate of one that does little else.
-    /// - `optane` is its product brief: below 10 µs for reads and for writes, 2400 and 2000 MB/s, 550 000 commands per
-    ///   second. Divided into 1 µs for firmware and 7 µs for the media by us; no erases, no buffer.
-    /// - `tlc` is NVMeVirt's `ssd_config.h`: 8 channels of 450 MB/s with 4 dies each, two planes of 16 KiB, three pages
-    ///   to a word line, 50 µs to read 4 KiB, 561 µs to program, 20 µs of firmware, 5.6 µs and 0.6 µs per 4 KiB for a
-    ///   write into the buffer, 3050 MB/s of link. NVMeVirt's erases take no time: the 2 ms are FEMU's default.
-    /// - `qlc` is derived: 15 thresholds where TLC has 7, so 15/7 of the time to read, and four times as long to program,
-    ///   coarse and then fine, in steps half as wide.
+    /// - `dram` is derived: 7000 MB/s is what such a link carries; 2 µs are a command's way through a
+    ///   controller that never waits for its media, and one command in 500 ns the rate of one that does
+    ///   little else.
+    /// - `optane` is its product brief: below 10 µs for reads and for writes, 2400 and 2000 MB/s, 550 000
+    ///   commands per second. Divided into 1 µs for firmware and 7 µs for the media by us; no erases, no
+    ///   buffer.
+    /// - `tlc` is NVMeVirt's `ssd_config.h`: 8 channels of 450 MB/s with 4 dies each, two planes of 16 KiB,
+    ///   three pages to a word line, 50 µs to read 4 KiB, 561 µs to program, 20 µs of firmware, 5.6 µs and
+    ///   0.6 µs per 4 KiB for a write into the buffer, 3050 MB/s of link. NVMeVirt's erases take no time: the
+    ///   2 ms are FEMU's default.
+    /// - `qlc` is derived: 15 thresholds where TLC has 7, so 15/7 of the time to read, and four times as long
+    ///   to program, coarse and then fine, in steps half as wide.
     ///
-    /// Derived for both kinds of flash: a die gives up a program within 20 µs and an erase within 60 µs (what is under way
-    /// when the request comes ends first: a pulse), goes on after 10 µs, and lets 16 reads go first; blocks of 24 MiB on a
-    /// die; and a buffer that holds one program for every die.
+    /// Derived for both kinds of flash: a die gives up a program within 20 µs and an erase within 60 µs (what
+    /// is under way when the request comes ends first: a pulse), goes on after 10 µs, and lets 16 reads go
+    /// first; blocks of 24 MiB on a die; and a buffer that holds one program for every die.
     ///
     /// # Errors
     /// [`TimingError`] that lists the names.

@@ -1,5 +1,5 @@
-//! Pages on their way to a program: a die programs a whole word line of all its planes at once, so pages for it are
-//! collected until there are as many.
+//! Pages on their way to a program: a die programs a whole word line of all its planes at once, so pages for
+//! it are collected until there are as many.
 
 use std::collections::VecDeque;
 
@@ -13,8 +13,8 @@ use crate::PAGE_BYTES;
 pub(super) struct Collector {
     word_lines: Box<[WordLine]>,
     program_pages: u32,
-    /// Dies with pages that take places in the buffer, the one that has had any for longest first, and the number of the
-    /// word line they were for: of another number, they have been programmed.
+    /// Dies with pages that take places in the buffer, the one that has had any for longest first, and the
+    /// number of the word line they were for: of another number, they have been programmed.
     waiting: VecDeque<(u32, u64)>,
     /// Dies that the command at work has written to, and the number of the word line.
     touched: Vec<(u32, u64)>,
@@ -71,8 +71,8 @@ pub(super) fn end_of(dies: &[Die], release: &Release) -> u64 {
 }
 
 impl Timing {
-    /// Adds a page that comes at `ready` to its die's word line; `buffered` is its number when it takes a place in the
-    /// buffer. Returns when its program ends, when it was the page that completes it.
+    /// Adds a page that comes at `ready` to its die's word line; `buffered` is its number when it takes a
+    /// place in the buffer. Returns when its program ends, when it was the page that completes it.
     pub(super) fn collect(&mut self, place: Place, ready: u64, buffered: Option<u32>) -> Option<u64> {
         let line = &mut self.collector.word_lines[place.die as usize];
         line.pages += 1;
@@ -125,7 +125,8 @@ impl Timing {
             }
             let dies = &self.dies;
             let freed = self.buffer.wait_for_first(|release| end_of(dies, release));
-            // Everything in the buffer waits for more pages: the word line that has waited for longest gets padding.
+            // Everything in the buffer waits for more pages: the word line that has waited for longest gets
+            // padding.
             if !freed && !self.program_oldest() {
                 return at;
             }
@@ -143,7 +144,8 @@ impl Timing {
         false
     }
 
-    /// Programs everything in the buffer, with padding where there is not enough; returns when all of that has ended.
+    /// Programs everything in the buffer, with padding where there is not enough; returns when all of that
+    /// has ended.
     pub(super) fn drain(&mut self) -> u64 {
         while self.program_oldest() {}
         let dies = &self.dies;

@@ -2,7 +2,8 @@
 
 use unvme_flash::ftl::theory::{in_use_with_trims, write_amplification_used};
 
-/// Write amplification of uniform random overwrites when a fraction `trims` of all requests deallocate a page instead.
+/// Write amplification of uniform random overwrites when a fraction `trims` of all requests deallocate a page
+/// instead.
 pub(crate) fn write_amplification_with_trims(overprovisioning: f64, trims: f64) -> f64 {
     write_amplification_used(in_use_with_trims(trims) / (1.0 + overprovisioning))
 }
@@ -16,8 +17,8 @@ pub(crate) struct Hot {
     pub(crate) traffic: f64,
 }
 
-/// Least write amplification of hot and cold data kept apart: the overprovisioning is split between them as well as it can
-/// be. That is what placement can reach when the choice of victims knows age.
+/// Least write amplification of hot and cold data kept apart: the overprovisioning is split between them as
+/// well as it can be. That is what placement can reach when the choice of victims knows age.
 pub(crate) fn optimum_split(overprovisioning: f64, hot: Hot) -> f64 {
     let part = |share: f64, spare: f64| write_amplification_used(share / (share + spare));
     let amplification = |spare: f64| {
@@ -46,9 +47,9 @@ pub(crate) struct Cache {
     pub(crate) small_traffic: f64,
 }
 
-/// Least write amplification of such a cache when small and large objects are kept apart: units of the ring die as a whole,
-/// so that buckets have all of the overprovisioning for themselves. A lower bound, because a unit of the ring is sometimes
-/// reclaimed a little before it has died.
+/// Least write amplification of such a cache when small and large objects are kept apart: units of the ring
+/// die as a whole, so that buckets have all of the overprovisioning for themselves. A lower bound, because a
+/// unit of the ring is sometimes reclaimed a little before it has died.
 pub(crate) fn cache_bound(overprovisioning: f64, cache: Cache) -> f64 {
     let used = cache.small_share / (cache.small_share + overprovisioning);
     1.0 + cache.small_traffic * (write_amplification_used(used) - 1.0)

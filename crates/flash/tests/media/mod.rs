@@ -1,4 +1,5 @@
-//! Flash below a translation layer that counts or remembers, and a generator of random numbers that is the same everywhere.
+//! Flash below a translation layer that counts or remembers, and a generator of random numbers that is the
+//! same everywhere.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use unvme_flash::ftl::{FtlConfig, Nand, Opened, Origin, ProgramFailure};
@@ -33,8 +34,9 @@ enum Use {
     Closed,
 }
 
-/// Flash that keeps a version of each page instead of its data, and does not let its rules be broken: units are opened
-/// erased, written from the first page to the last, each page once, and closed with as many pages as were written.
+/// Flash that keeps a version of each page instead of its data, and does not let its rules be broken: units
+/// are opened erased, written from the first page to the last, each page once, and closed with as many pages
+/// as were written.
 pub(crate) struct Flash {
     unit_pages: u32,
     /// Logical page and version in each physical page.

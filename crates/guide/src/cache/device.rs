@@ -38,8 +38,8 @@ pub(super) struct State {
 
 impl Shard {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic with the lock held is a defect of this module. What is in the shard may then be half done, so it goes;
-        // its part of the budget stays taken.
+        // A panic with the lock held is a defect of this module. What is in the shard may then be half done,
+        // so it goes; its part of the budget stays taken.
         let mut state = lock(&self.state);
         if self.state.is_poisoned() {
             state.entries = Entries::new();
@@ -138,7 +138,8 @@ impl DeviceCache {
             return false;
         }
         let shards = self.shards.len();
-        // Each shard knows only its own order of use: begin with one chosen by chance, so that none loses more than others.
+        // Each shard knows only its own order of use: begin with one chosen by chance, so that none loses
+        // more than others.
         let mut at = hash as usize % shards;
         // Each round but the last drops a value.
         loop {
@@ -244,7 +245,8 @@ impl DeviceCache {
         })
     }
 
-    /// Whether other sizes keep values that are much older than those that have to go for a buffer of this one.
+    /// Whether other sizes keep values that are much older than those that have to go for a buffer of this
+    /// one.
     fn is_unbalanced(&self, class: Class) -> bool {
         if self.shards.is_empty() {
             return false;
@@ -256,8 +258,8 @@ impl DeviceCache {
         }
     }
 
-    /// Drops the values in some of the slab's chunks, so that their memory can change sizes: those with most values of a
-    /// size other than `class`. Looks at every value once, and therefore seldom.
+    /// Drops the values in some of the slab's chunks, so that their memory can change sizes: those with most
+    /// values of a size other than `class`. Looks at every value once, and therefore seldom.
     fn drop_chunks(&self, class: Class) {
         let chunk_of = |buf: &SlabBuf| buf.iova() / CHUNK_BYTES;
         let can_give = self.slab.can_give();

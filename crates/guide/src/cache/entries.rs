@@ -6,7 +6,8 @@ use super::key::TreeKey;
 use crate::radix::{LeafId, RadixTree};
 use crate::slab::{CLASSES, Class, SlabBuf};
 
-/// What an entry takes beside its key and its buffer: leaf, its share of inner nodes, the handle of the buffer.
+/// What an entry takes beside its key and its buffer: leaf, its share of inner nodes, the handle of the
+/// buffer.
 const ENTRY_BYTES: usize = 192;
 const NONE: u32 = u32::MAX;
 /// Hints of a shard that has few entries.
@@ -92,11 +93,11 @@ struct List {
 
 /// Values by key, and in lists by use.
 ///
-/// There is a list for each size of buffer: who needs a buffer of one size is not helped by dropping another. The value
-/// used longest ago is at the end of one of them.
+/// There is a list for each size of buffer: who needs a buffer of one size is not helped by dropping another.
+/// The value used longest ago is at the end of one of them.
 ///
-/// The way down the tree is a memory access for each node. A table by hash remembers where it led: one access, which is right
-/// unless two keys share a place. The leaf's own key tells.
+/// The way down the tree is a memory access for each node. A table by hash remembers where it led: one
+/// access, which is right unless two keys share a place. The leaf's own key tells.
 pub(super) struct Entries {
     tree: RadixTree<Entry>,
     /// Leaves by hash, a power of two of them, or none; any of them may be wrong.
@@ -140,7 +141,8 @@ impl Entries {
         (hash >> HINT_SHIFT) as usize & self.hints.len().wrapping_sub(1)
     }
 
-    /// Makes room for as many hints as there are entries, and some more. Those that are lost come back with use.
+    /// Makes room for as many hints as there are entries, and some more. Those that are lost come back with
+    /// use.
     fn grow_hints(&mut self) {
         if self.tree.len() > self.hints.len() / 2 {
             let places = (self.tree.len() * 2).next_power_of_two().max(HINTS_MIN);

@@ -2,7 +2,8 @@
 
 use super::key::Scope;
 
-/// Versions of a shard. Keys share them by hash: a value that is not kept because of another key is only kept later.
+/// Versions of a shard. Keys share them by hash: a value that is not kept because of another key is only kept
+/// later.
 const STRIPES: usize = 64;
 
 /// One of a shard's versions, and what counts it on.

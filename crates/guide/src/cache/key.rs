@@ -31,7 +31,8 @@ impl TreeKey {
         let mut data = [0; 1 + KEY_BYTES_MAX];
         data[0] = id.keyspace;
         data.get_mut(1..=id.key.len())?.copy_from_slice(id.key);
-        // Of the caller's bytes, not of those just written: words read across several writes wait for all writes before them.
+        // Of the caller's bytes, not of those just written: words read across several writes wait for all
+        // writes before them.
         Some(Self { data, bytes: 1 + id.key.len(), hash: hash(id.keyspace, id.key) })
     }
 
@@ -46,7 +47,8 @@ impl TreeKey {
     }
 }
 
-/// Spreads keys over shards, versions and hints; the high bits are the good ones. Whoever chooses keys to meet in one shard slows down himself.
+/// Spreads keys over shards, versions and hints; the high bits are the good ones. Whoever chooses keys to
+/// meet in one shard slows down himself.
 #[inline]
 fn hash(keyspace: u8, data: &[u8]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -68,8 +70,8 @@ fn hash(keyspace: u8, data: &[u8]) -> u64 {
 pub enum Scope {
     /// All of them: what a format ends.
     Device,
-    /// The pairs of a keyspace whose first four key bytes, taken as a big-endian number, have the bits of `prefix` where
-    /// `bitmask` has ones: what an iterator that deletes ends.
+    /// The pairs of a keyspace whose first four key bytes, taken as a big-endian number, have the bits of
+    /// `prefix` where `bitmask` has ones: what an iterator that deletes ends.
     Matching {
         /// The keyspace.
         keyspace: u8,
@@ -81,8 +83,9 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Whether a key of the tree is meant. A key of less than four bytes is when those it has match: whether a device
-    /// means it too is not said anywhere, and nothing is lost by dropping a pair that is still there.
+    /// Whether a key of the tree is meant. A key of less than four bytes is when those it has match: whether
+    /// a device means it too is not said anywhere, and nothing is lost by dropping a pair that is still
+    /// there.
     pub(super) fn covers(&self, tree_key: &[u8]) -> bool {
         let Self::Matching { keyspace, prefix, bitmask } = *self else { return true };
         let Some((key_keyspace, key)) = tree_key.split_first() else { return true };

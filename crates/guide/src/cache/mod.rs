@@ -1,39 +1,47 @@
 //! The read cache: complete values, so that a retrieve need not go to the device.
 //!
-//! With the cache on, every answer is bit for bit what the device would say. A hit needs the same pair (device, keyspace
-//! and key), a complete value, and an offset within it; it copies what fits the caller's buffer and says how long the
-//! value is. Everything else goes to the device: unknown keys, offsets at or beyond the end, keys that no device takes.
-//! Values are found by a radix tree, behind a table of hints, and dropped in the order of their last use, within a budget for each device. Shards,
-//! chosen by hash, have locks and an order of their own, so that threads seldom meet; a small budget has one shard.
+//! With the cache on, every answer is bit for bit what the device would say. A hit needs the same pair
+//! (device, keyspace and key), a complete value, and an offset within it; it copies what fits the caller's
+//! buffer and says how long the value is. Everything else goes to the device: unknown keys, offsets at or
+//! beyond the end, keys that no device takes. Values are found by a radix tree, behind a table of hints, and
+//! dropped in the order of their last use, within a budget for each device. Shards, chosen by hash, have
+//! locks and an order of their own, so that threads seldom meet; a small budget has one shard.
 //!
 //! # When a value may come in
 //!
-//! Threads and commands in flight overtake each other: a retrieve reads the old value, a store of the new one begins and
-//! ends, and only then does the retrieve get round to filling the cache. So operations that go to the device take a ticket
-//! *before* their command is submitted, and hand it in *after* its completion and before their caller learns of it.
+//! Threads and commands in flight overtake each other: a retrieve reads the old value, a store of the new one
+//! begins and ends, and only then does the retrieve get round to filling the cache. So operations that go to
+//! the device take a ticket *before* their command is submitted, and hand it in *after* its completion and
+//! before their caller learns of it.
 //!
-//! Each shard has versions, which keys share by hash. A write (store, delete, append: anything that may change a pair)
-//! counts its version on when it begins and when it ends, and is counted as under way in between. Then:
+//! Each shard has versions, which keys share by hash. A write (store, delete, append: anything that may
+//! change a pair) counts its version on when it begins and when it ends, and is counted as under way in
+//! between. Then:
 //!
-//! 1. When a write begins, the pair is dropped. While it is under way retrieves go to the device, which alone knows
-//!    whether the old or the new value holds: a hit could show the old one after another retrieve had seen the new.
-//! 2. A retrieve fills the cache only if no write was under way when it began, and the version has not changed since: then
-//!    no write overlapped it, and what it read is what the device has.
-//! 3. A store leaves its value in the cache only if it succeeded, no write was under way when it began, and the version has
-//!    not changed since: then it was the only one from beginning to end. The order in which the device carried out two
-//!    stores that overlap is not known here, so neither stays, and retrieves that overlap either do not fill (rule 2).
+//! 1. When a write begins, the pair is dropped. While it is under way retrieves go to the device, which alone
+//!    knows whether the old or the new value holds: a hit could show the old one after another retrieve had
+//!    seen the new.
+//! 2. A retrieve fills the cache only if no write was under way when it began, and the version has not
+//!    changed since: then no write overlapped it, and what it read is what the device has.
+//! 3. A store leaves its value in the cache only if it succeeded, no write was under way when it began, and
+//!    the version has not changed since: then it was the only one from beginning to end. The order in which
+//!    the device carried out two stores that overlap is not known here, so neither stays, and retrieves that
+//!    overlap either do not fill (rule 2).
 //!
-//! Every entry was therefore the device's value at a moment after which no write has begun, since rule 1 would have
-//! dropped it; and checking the version and putting the value in is one step under the shard's lock. A hit is at least as
-//! new as the last store acknowledged before the lookup began, because that store dropped the pair when it began.
+//! Every entry was therefore the device's value at a moment after which no write has begun, since rule 1
+//! would have dropped it; and checking the version and putting the value in is one step under the shard's
+//! lock. A hit is at least as new as the last store acknowledged before the lookup began, because that store
+//! dropped the pair when it began.
 //!
-//! A format and an iterator that deletes are *sweeps*: they change pairs nobody names. When one begins, the pairs in its
-//! scope are dropped shard by shard, each together with noting the sweep, so that nothing in scope comes in until it
-//! ends; its beginning and its end also count as writes of every pair for tickets handed out before.
+//! A format and an iterator that deletes are *sweeps*: they change pairs nobody names. When one begins, the
+//! pairs in its scope are dropped shard by shard, each together with noting the sweep, so that nothing in
+//! scope comes in until it ends; its beginning and its end also count as writes of every pair for tickets
+//! handed out before.
 //!
-//! Versions shared by many keys, tickets that are lost, statuses that are not understood: all of these only make the cache
-//! forget more. What it cannot see is somebody else who writes the same device: whoever shares one gives it a budget of 0.
-//! Those that a session opens by name are its own. A slot is locked, and its server has one client at a time.
+//! Versions shared by many keys, tickets that are lost, statuses that are not understood: all of these only
+//! make the cache forget more. What it cannot see is somebody else who writes the same device: whoever shares
+//! one gives it a budget of 0. Those that a session opens by name are its own. A slot is locked, and its
+//! server has one client at a time.
 
 mod device;
 mod entries;
@@ -92,7 +100,8 @@ impl<'a> From<&'a mut DmaBuf> for Target<'a> {
 /// A value that is offered to the cache.
 #[derive(Debug)]
 pub enum Value<'a> {
-    /// The first `bytes` of a buffer of the device's slab. It stays in the cache, uncopied when it is of the right size.
+    /// The first `bytes` of a buffer of the device's slab. It stays in the cache, uncopied when it is of the
+    /// right size.
     Buffer {
         /// The buffer.
         buf: SlabBuf,
@@ -225,8 +234,8 @@ impl ReadCache {
         }))
     }
 
-    /// After that command has ended, and before its caller is told. `stored` is the complete value that the device now
-    /// has, when the command was a store of one and succeeded; nothing in all other cases.
+    /// After that command has ended, and before its caller is told. `stored` is the complete value that the
+    /// device now has, when the command was a store of one and succeeded; nothing in all other cases.
     pub fn write_end(&self, ticket: WriteTicket, id: &EntryId<'_>, stored: Option<Value<'_>>) {
         let Some(pass) = ticket.0 else { return };
         let Some(device) = self.devices.get(pass.device) else { return };
@@ -249,8 +258,8 @@ impl ReadCache {
         }
     }
 
-    /// Before something is started at a device that may change the pairs of `scope`: a format, an iterator that deletes.
-    /// Drops them; they are not cached until the end.
+    /// Before something is started at a device that may change the pairs of `scope`: a format, an iterator
+    /// that deletes. Drops them; they are not cached until the end.
     pub fn sweep_begin(&self, device: usize, scope: Scope) -> SweepTicket {
         // Relaxed: only the number counts.
         let id = self.sweeps.fetch_add(1, Ordering::Relaxed);
@@ -272,7 +281,8 @@ impl ReadCache {
         device.shards().iter().for_each(|shard| shard.lock().gate.sweep_end(ticket.id));
     }
 
-    /// Drops all pairs of a device, after something has changed them all: between its end and telling anybody.
+    /// Drops all pairs of a device, after something has changed them all: between its end and telling
+    /// anybody.
     pub fn forget_device(&self, device: usize) {
         self.sweep_end(self.sweep_begin(device, Scope::Device));
     }
@@ -283,7 +293,8 @@ impl ReadCache {
         self.write_end(ticket, id, None);
     }
 
-    /// A buffer of a device's slab, as [`Slab::alloc`]; when there is none left, values are dropped to make room.
+    /// A buffer of a device's slab, as [`Slab::alloc`]; when there is none left, values are dropped to make
+    /// room.
     ///
     /// # Errors
     /// As [`Slab::alloc`], with all memory in use by commands.
@@ -295,8 +306,8 @@ impl ReadCache {
         self.devices[device].alloc(bytes)
     }
 
-    /// Drops values of a device, those used longest ago first, until `bytes` are back in its slab or nothing is left.
-    /// Returns how many bytes are.
+    /// Drops values of a device, those used longest ago first, until `bytes` are back in its slab or nothing
+    /// is left. Returns how many bytes are.
     pub fn evict(&self, device: usize, bytes: usize) -> usize {
         self.devices.get(device).map_or(0, |device| device.evict(bytes))
     }

@@ -8,15 +8,16 @@ use super::key::Scope;
 #[must_use = "without it the value cannot be cached"]
 pub struct FillTicket(pub(super) Option<Pass>);
 
-/// A command that goes to the device and may change one pair. Handed back to [`crate::ReadCache::write_end`] however the
-/// command ends.
+/// A command that goes to the device and may change one pair. Handed back to [`crate::ReadCache::write_end`]
+/// however the command ends.
 ///
 /// One that is lost costs no truth: pairs that share its version are not cached any more.
 #[derive(Debug)]
 #[must_use = "the cache waits for the end of the write"]
 pub struct WriteTicket(pub(super) Option<Pass>);
 
-/// Something that goes on at the device and may change many pairs. Handed back to [`crate::ReadCache::sweep_end`].
+/// Something that goes on at the device and may change many pairs. Handed back to
+/// [`crate::ReadCache::sweep_end`].
 ///
 /// One that is lost costs no truth: pairs in its scope are not cached any more.
 #[derive(Debug)]

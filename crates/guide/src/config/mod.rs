@@ -20,18 +20,18 @@
 //! | `cq_thread_mask` | CPUs of completion threads; 0: the program polls | 0 |
 //! | `queue_depth` | commands on an asynchronous queue, 1 to 4095 | 64, without `core_mask` 32 |
 //!
-//! A mask is hexadecimal whether it is in quotes or not: `10`, `"10"` and `"0x10"` are all CPU 4. A string with a `-`
-//! or a `,` is a list of CPUs in decimal, `"0-3,8"`. A `core_mask` of 0 counts as not given, and then the other masks
-//! do too.
+//! A mask is hexadecimal whether it is in quotes or not: `10`, `"10"` and `"0x10"` are all CPU 4. A string
+//! with a `-` or a `,` is a list of CPUs in decimal, `"0-3,8"`. A `core_mask` of 0 counts as not given, and
+//! then the other masks do too.
 //!
-//! The syntax is JSON with `//` and `/* */` comments, and as much leniency as the samples printed in the guide need,
-//! since that is what people start from: commas may be missing or trail, quotes may be typographic, masks may be bare
-//! (`00FF`), and devices may follow the `]` that should have come after them. All else is an error with line, column
-//! and key: an unknown key, a repeated one, a wrong type, a value out of range, a file that is not there. Nothing
-//! falls back to a device that nobody named.
+//! The syntax is JSON with `//` and `/* */` comments, and as much leniency as the samples printed in the
+//! guide need, since that is what people start from: commas may be missing or trail, quotes may be
+//! typographic, masks may be bare (`00FF`), and devices may follow the `]` that should have come after them.
+//! All else is an error with line, column and key: an unknown key, a repeated one, a wrong type, a value out
+//! of range, a file that is not there. Nothing falls back to a device that nobody named.
 //!
-//! The reader is written by hand because no JSON or JSON5 reader keeps what this needs: how a bare mask is spelled, the
-//! place of each key, and the leniency above.
+//! The reader is written by hand because no JSON or JSON5 reader keeps what this needs: how a bare mask is
+//! spelled, the place of each key, and the leniency above.
 
 mod file;
 mod nearest;
@@ -153,7 +153,8 @@ impl DeviceConfig {
 pub struct SdkConfig {
     /// Whether there is a read cache.
     pub cache: bool,
-    /// Memory for values on their way and for the cache, in bytes per device. It is reserved, and used as it is needed.
+    /// Memory for values on their way and for the cache, in bytes per device. It is reserved, and used as it
+    /// is needed.
     pub slab_bytes: u64,
     /// Memory for what the program allocates, in bytes.
     pub app_memory_bytes: u64,
@@ -161,8 +162,8 @@ pub struct SdkConfig {
     pub slab_policy: SlabPolicy,
     /// What kind of devices they are.
     pub ssd_type: SsdType,
-    /// How long to wait before trying again when a queue is full, at most 1 ms; `None`: no retry, the caller gets an
-    /// error.
+    /// How long to wait before trying again when a queue is full, at most 1 ms; `None`: no retry, the caller
+    /// gets an error.
     pub submit_retry: Option<Duration>,
     /// How much is logged: 0 nothing, 1 errors, 2 initialising and finalising too, 3 every operation.
     pub log_level: u8,
@@ -189,14 +190,15 @@ impl Default for SdkConfig {
 }
 
 impl SdkConfig {
-    /// Checks a configuration that a program made, and settles what the original SDK settles: a slab that is too small
-    /// is raised, a retry interval that is too long is lowered, an empty log file and a queue depth of 0 are the
-    /// default ones, and masks without a core mask count as not given. What is changed against what was said
-    /// is returned, each a sentence.
+    /// Checks a configuration that a program made, and settles what the original SDK settles: a slab that is
+    /// too small is raised, a retry interval that is too long is lowered, an empty log file and a queue depth
+    /// of 0 are the default ones, and masks without a core mask count as not given. What is changed against
+    /// what was said is returned, each a sentence.
     ///
     /// # Errors
-    /// [`Error::Argument`] naming the key and what was expected: no device, too many, a device without a name, with one
-    /// that is too long or named twice; memory, a log level, a path or a queue depth out of range.
+    /// [`Error::Argument`] naming the key and what was expected: no device, too many, a device without a
+    /// name, with one that is too long or named twice; memory, a log level, a path or a queue depth out of
+    /// range.
     pub fn settle(&mut self) -> Result<Vec<String>> {
         self.check_bounds()?;
         let mut warnings = Vec::new();

@@ -53,8 +53,8 @@ impl SdkConfig {
         serde_json::to_string_pretty(self).expect("a configuration is plain JSON")
     }
 
-    /// Memory the configuration needs, in MB and in steps of 4 MB, as the original SDK counts it: per device the slab,
-    /// 384 KB and some for each queue; a fifth on top; and what the program asks for.
+    /// Memory the configuration needs, in MB and in steps of 4 MB, as the original SDK counts it: per device
+    /// the slab, 384 KB and some for each queue; a fifth on top; and what the program asks for.
     ///
     /// A device that is to be placed counts as one queue; see [`crate::placement::Placement::write_to`].
     pub fn memory_mb(&self) -> u64 {

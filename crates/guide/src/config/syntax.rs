@@ -1,8 +1,8 @@
 //! The text of a configuration as a tree that keeps places and spelling.
 //!
-//! JSON with comments, as lenient as the guide's printed samples need and no more: a comma may be missing or trail,
-//! quotes may be typographic, a value may be a bare word (`00FF`), and an array that was closed too early goes on when
-//! an object follows it where a key should be.
+//! JSON with comments, as lenient as the guide's printed samples need and no more: a comma may be missing or
+//! trail, quotes may be typographic, a value may be a bare word (`00FF`), and an array that was closed too
+//! early goes on when an object follows it where a key should be.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 /// Objects and arrays that can be within each other; a configuration has three.

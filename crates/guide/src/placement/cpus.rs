@@ -35,8 +35,9 @@ impl CpuSet {
         Self(1u64.checked_shl(cpu).unwrap_or(0))
     }
 
-    /// The CPUs that this process may run on, up to CPU 63: those of the first call's thread, at the first call. Later
-    /// calls say the same, so that a thread that was pinned since does not make the machine look smaller.
+    /// The CPUs that this process may run on, up to CPU 63: those of the first call's thread, at the first
+    /// call. Later calls say the same, so that a thread that was pinned since does not make the machine look
+    /// smaller.
     ///
     /// CPU 0 where the system does not tell, or allows only CPUs above 63.
     pub fn of_process() -> Self {
@@ -127,8 +128,8 @@ impl CpuSet {
 impl FromStr for CpuSet {
     type Err = NotCpus;
 
-    /// A list of CPUs in decimal when it has a `-` or a `,`, as in `0-3,8`; otherwise a mask in hexadecimal, with or
-    /// without `0x`: `10` is CPU 4, and CPU 10 alone is `10-10`.
+    /// A list of CPUs in decimal when it has a `-` or a `,`, as in `0-3,8`; otherwise a mask in hexadecimal,
+    /// with or without `0x`: `10` is CPU 4, and CPU 10 alone is `10-10`.
     fn from_str(text: &str) -> Result<Self, NotCpus> {
         let text = text.trim();
         if text.contains(['-', ',']) {

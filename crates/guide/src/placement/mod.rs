@@ -1,12 +1,13 @@
 //! Which CPUs submit to which device, and which complete: the resource scheduler.
 //!
-//! A configuration either gives a device all its masks, which are then taken as they are, or none, and CPUs are chosen
-//! here. Of `n` CPUs the lowest three quarters submit, the lower half of those through synchronous queues and the rest
-//! through asynchronous ones; one of the others completes. With eight CPUs, 0-2 are synchronous, 3-5 asynchronous and 6
-//! or 7 completes. Three CPUs do one thing each; of two, the asynchronous one also completes; and a single CPU does it
-//! all, the only case in which a CPU has two queues to a device.
+//! A configuration either gives a device all its masks, which are then taken as they are, or none, and CPUs
+//! are chosen here. Of `n` CPUs the lowest three quarters submit, the lower half of those through synchronous
+//! queues and the rest through asynchronous ones; one of the others completes. With eight CPUs, 0-2 are
+//! synchronous, 3-5 asynchronous and 6 or 7 completes. Three CPUs do one thing each; of two, the asynchronous
+//! one also completes; and a single CPU does it all, the only case in which a CPU has two queues to a device.
 //!
-//! A choice depends on nothing but the arguments. Processes take different turns, so that they do not overlap.
+//! A choice depends on nothing but the arguments. Processes take different turns, so that they do not
+//! overlap.
 
 mod cpus;
 
@@ -22,9 +23,11 @@ pub const DEVICES_PER_COMPLETION_CPU: usize = 4;
 pub struct PlacedDevice {
     /// CPUs with a synchronous queue.
     pub sync_cpus: CpuSet,
-    /// CPUs with an asynchronous queue. Disjoint from `sync_cpus`, unless the device was placed on a single CPU.
+    /// CPUs with an asynchronous queue. Disjoint from `sync_cpus`, unless the device was placed on a single
+    /// CPU.
     pub async_cpus: CpuSet,
-    /// CPUs whose completion threads serve the asynchronous queues. Empty: there are no threads, callers poll.
+    /// CPUs whose completion threads serve the asynchronous queues. Empty: there are no threads, callers
+    /// poll.
     pub cq_cpus: CpuSet,
     /// Commands that can be outstanding on an asynchronous queue.
     pub depth: u32,
@@ -42,7 +45,8 @@ impl PlacedDevice {
 pub struct Placement {
     /// One for each device of the configuration, in its order.
     pub devices: Vec<PlacedDevice>,
-    /// The CPUs there are. A queue or a completion thread of any other CPU exists, and nothing is pinned for it.
+    /// The CPUs there are. A queue or a completion thread of any other CPU exists, and nothing is pinned for
+    /// it.
     pub cpus: CpuSet,
     /// This process's turn: where its round robin over CPUs starts.
     pub turn: usize,
@@ -51,8 +55,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Places devices on `cpus`; an empty set counts as CPU 0. `turn` makes processes choose differently: any number
-    /// that differs among them, such as the process id.
+    /// Places devices on `cpus`; an empty set counts as CPU 0. `turn` makes processes choose differently: any
+    /// number that differs among them, such as the process id.
     pub fn of(devices: &[DeviceConfig], cpus: CpuSet, turn: usize) -> Self {
         let cpus = if cpus.is_empty() { CpuSet::one(0) } else { cpus };
         let mut placement =

@@ -1,12 +1,14 @@
-//! An adaptive radix tree: an ordered map from byte strings, as compact as a hash table and without its rehashing.
+//! An adaptive radix tree: an ordered map from byte strings, as compact as a hash table and without its
+//! rehashing.
 //!
-//! After Leis, Kemper, Neumann, "The Adaptive Radix Tree" (ICDE 2013): inner nodes have one of four sizes, a path without
-//! a branch is stored in one node, and a key that shares no more bytes with any other ends in a leaf at once. Lookups
-//! compare only the first bytes of a long path on the way down and the whole key at the leaf. One thing is added: a
-//! key may be the start of another, in which case its leaf hangs on the node where it ends.
+//! After Leis, Kemper, Neumann, "The Adaptive Radix Tree" (ICDE 2013): inner nodes have one of four sizes, a
+//! path without a branch is stored in one node, and a key that shares no more bytes with any other ends in a
+//! leaf at once. Lookups compare only the first bytes of a long path on the way down and the whole key at the
+//! leaf. One thing is added: a key may be the start of another, in which case its leaf hangs on the node
+//! where it ends.
 //!
-//! Nodes and leaves are in arenas and refer to each other by index. A key's leaf keeps its place until the key is
-//! removed, so that others (the cache's list of what was used last) can refer to it as well.
+//! Nodes and leaves are in arenas and refer to each other by index. A key's leaf keeps its place until the
+//! key is removed, so that others (the cache's list of what was used last) can refer to it as well.
 
 mod iter;
 mod leaf;

@@ -341,8 +341,8 @@ impl Nodes {
         on_node!(self, at, node => node.child(byte))
     }
 
-    /// One step down: where `key` goes on from `depth`, or [`Ref::NONE`]. Asks once for the kind of the node, which no
-    /// processor can guess.
+    /// One step down: where `key` goes on from `depth`, or [`Ref::NONE`]. Asks once for the kind of the node,
+    /// which no processor can guess.
     #[inline]
     pub(super) fn step(&self, at: Ref, key: &[u8], depth: &mut usize) -> Ref {
         on_node!(self, at, node => match node.header.pass(key, depth) {

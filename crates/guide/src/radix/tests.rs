@@ -16,7 +16,8 @@ fn assert_same(tree: &RadixTree<u32>, map: &BTreeMap<Vec<u8>, u32>) {
     }
 }
 
-/// Keys that share starts, end within each other's paths, branch widely and are longer than what a node keeps of a path.
+/// Keys that share starts, end within each other's paths, branch widely and are longer than what a node keeps
+/// of a path.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let few = prop::collection::vec(0u8..3, 0..12);
     let wide = (prop::collection::vec(0u8..2, 0..2), any::<u8>(), prop::collection::vec(0u8..2, 0..2))

@@ -30,8 +30,8 @@ impl Member {
     /// What is written to `placements` from now on goes to empty reclaim units.
     ///
     /// # Errors
-    /// [`OpError::Argument`] for an empty list, or a placement identifier that the device has not, with those it has; as
-    /// [`Member::handles`].
+    /// [`OpError::Argument`] for an empty list, or a placement identifier that the device has not, with those
+    /// it has; as [`Member::handles`].
     pub fn update_handles(&self, queue: QueueChoice, placements: &[PlacementId]) -> Result<(), OpError> {
         self.check_placements(queue, placements)?;
         let buf = self.memory.alloc((placements.len() * 2).next_multiple_of(4))?;

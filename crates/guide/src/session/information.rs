@@ -39,8 +39,8 @@ impl Member {
         }
     }
 
-    /// How much of it is used, asked anew: hundredths of a percent, 0 to 10000, of a key-value device; bytes of a block
-    /// device.
+    /// How much of it is used, asked anew: hundredths of a percent, 0 to 10000, of a key-value device; bytes
+    /// of a block device.
     ///
     /// # Errors
     /// What the device says.
@@ -88,8 +88,8 @@ impl Member {
     /// Reads the beginning of a log page.
     ///
     /// # Errors
-    /// [`OpError::Argument`] when `out` is empty or its length no multiple of 4; what the device says: `out` is unchanged
-    /// then.
+    /// [`OpError::Argument`] when `out` is empty or its length no multiple of 4; what the device says: `out`
+    /// is unchanged then.
     pub fn log_page(&self, id: u8, out: &mut [u8]) -> Result<(), OpError> {
         if out.is_empty() || !out.len().is_multiple_of(4) {
             let reason = format!("{} bytes of log page {id:#04x}: a multiple of 4 is expected", out.len());
@@ -107,7 +107,8 @@ impl Member {
         Ok(())
     }
 
-    /// Formats the namespace as it is formatted, and waits for it. `erase_user_data` is SES 1 (User Data Erase), otherwise
+    /// Formats the namespace as it is formatted, and waits for it. `erase_user_data` is SES 1 (User Data
+    /// Erase), otherwise
     /// 0. What the cache had of the device is dropped.
     ///
     /// # Errors
@@ -125,8 +126,8 @@ impl Member {
         Ok(self.memory.sweeping(|| controller.format(format))?)
     }
 
-    /// Sends any admin command and waits for it. Which way `data` goes is in bits 1:0 of the opcode; there is none when it
-    /// is empty.
+    /// Sends any admin command and waits for it. Which way `data` goes is in bits 1:0 of the opcode; there is
+    /// none when it is empty.
     ///
     /// # Errors
     /// [`OpError::Driver`] when the device does not answer; a status is not an error here.
@@ -156,8 +157,8 @@ impl Member {
     /// As [`Member::raw_admin`], on an I/O queue.
     ///
     /// # Errors
-    /// [`OpError::SlabExhausted`], [`OpError::WrongQueue`], [`OpError::Closed`], [`OpError::Driver`]; a status is not an error
-    /// here.
+    /// [`OpError::SlabExhausted`], [`OpError::WrongQueue`], [`OpError::Closed`], [`OpError::Driver`]; a
+    /// status is not an error here.
     pub fn raw_io(&self, queue: QueueChoice, sqe: Sqe, data: &mut [u8]) -> Result<RawOutcome, OpError> {
         let direction = Direction::by_opcode(&sqe);
         let out = if direction.is_to_controller() { Data::Out(data) } else { Data::None };

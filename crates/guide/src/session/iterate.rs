@@ -16,22 +16,24 @@ pub const ITERATE_BYTES: usize = samsung_kv::ITERATE_BUFFER_BYTES as usize;
 /// What an iterate read has brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IterateRead {
-    /// Bytes of the buffer that are filled: the number of keys (32 bits, little endian), then for each its length (32 bits),
-    /// the key, and zeroes up to a multiple of four.
+    /// Bytes of the buffer that are filled: the number of keys (32 bits, little endian), then for each its
+    /// length (32 bits), the key, and zeroes up to a multiple of four.
     pub bytes: usize,
     /// Nothing is left; these may be the last keys.
     pub end: bool,
 }
 
 impl Member {
-    /// Opens an iterator over the keys of a keyspace of which the first four bytes, as a big-endian number, equal
-    /// `prefix.prefix` in the bits of `prefix.bitmask`. Returns its identifier, 1 to 16, the lowest that is free.
-    /// [`IterateType::KeyDelete`] deletes the pairs in the background; [`Member::iterate_info`] tells when it is done.
+    /// Opens an iterator over the keys of a keyspace of which the first four bytes, as a big-endian number,
+    /// equal `prefix.prefix` in the bits of `prefix.bitmask`. Returns its identifier, 1 to 16, the lowest
+    /// that is free. [`IterateType::KeyDelete`] deletes the pairs in the background; [`Member::iterate_info`]
+    /// tells when it is done.
     ///
     /// # Errors
     /// [`OpError::Status`]: an invalid keyspace; [`samsung_kv::status::ITERATE_NO_HANDLE`];
-    /// [`samsung_kv::status::ITERATE_ALREADY_OPEN`] for the same prefix and bitmask. [`OpError::Argument`] for a bitmask that is
-    /// not ones from the most significant bit on. [`OpError::Unsupported`] on a block device.
+    /// [`samsung_kv::status::ITERATE_ALREADY_OPEN`] for the same prefix and bitmask. [`OpError::Argument`]
+    /// for a bitmask that is not ones from the most significant bit on. [`OpError::Unsupported`] on a block
+    /// device.
     pub fn iterate_open(
         &self,
         queue: QueueChoice,
@@ -70,7 +72,8 @@ impl Member {
     /// Reads the next keys of an iterator. After the end there are none, and no error.
     ///
     /// # Errors
-    /// [`OpError::Status`] when it is not open or does not return keys; [`OpError::Unsupported`] on a block device.
+    /// [`OpError::Status`] when it is not open or does not return keys; [`OpError::Unsupported`] on a block
+    /// device.
     pub fn iterate_read(
         &self,
         queue: QueueChoice,
@@ -92,9 +95,9 @@ impl Member {
     }
 
     /// Asynchronous [`Member::iterate_read`]. The handler is given success or
-    /// [`samsung_kv::status::ITERATE_END`]; `data_bytes` is the number of bytes either way. Reads of one iterator that are
-    /// submitted to one queue end in their order. A device without iterators is listed by the caller's thread, in which the
-    /// handler is then called.
+    /// [`samsung_kv::status::ITERATE_END`]; `data_bytes` is the number of bytes either way. Reads of one
+    /// iterator that are submitted to one queue end in their order. A device without iterators is listed by
+    /// the caller's thread, in which the handler is then called.
     ///
     /// # Errors
     /// Those that are known before the device answers. The handler is not called then.
@@ -119,7 +122,8 @@ impl Member {
             return Ok(self.listings());
         }
         let nsid = pairs.nsid();
-        // A device that works only while it is looked at deletes in the background now; whoever waits for its end calls this.
+        // A device that works only while it is looked at deletes in the background now; whoever waits for its
+        // end calls this.
         for queue in self.workers.queues() {
             queue.advance();
         }

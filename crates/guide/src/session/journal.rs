@@ -1,7 +1,7 @@
 //! The SDK's log file.
 //!
-//! Level 1 has errors, 2 also opening and closing, 3 also every operation. A line is the time since the Epoch in
-//! seconds, the level, the device, and what happened.
+//! Level 1 has errors, 2 also opening and closing, 3 also every operation. A line is the time since the Epoch
+//! in seconds, the level, the device, and what happened.
 
 use std::fmt;
 use std::fs::File;

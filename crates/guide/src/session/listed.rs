@@ -1,8 +1,8 @@
 //! Iterators on a device that has none: by List.
 //!
-//! List returns keys from a key on, in an order that is the device's own affair. So all keys are listed and those that
-//! match are returned; a pair that is stored or deleted meanwhile may be returned or not. The iterators live and die with
-//! the session. Reads of one iterator wait for each other.
+//! List returns keys from a key on, in an order that is the device's own affair. So all keys are listed and
+//! those that match are returned; a pair that is stored or deleted meanwhile may be returned or not. The
+//! iterators live and die with the session. Reads of one iterator wait for each other.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};

@@ -1,8 +1,8 @@
 //! A device's buffers, and what the read cache has of it.
 //!
-//! The cache is told of every command that may change pairs, before it is submitted and after it has ended; the rules are
-//! those of [`crate::cache`]. A key is kept with an asynchronous operation for that, in one allocation, and only with the
-//! cache on.
+//! The cache is told of every command that may change pairs, before it is submitted and after it has ended;
+//! the rules are those of [`crate::cache`]. A key is kept with an asynchronous operation for that, in one
+//! allocation, and only with the cache on.
 
 use std::sync::{Arc, Mutex};
 
@@ -146,7 +146,8 @@ impl Memory {
         }
     }
 
-    /// After a store has succeeded, whose value is the first `bytes` of `buf`: nobody needs the buffer any more.
+    /// After a store has succeeded, whose value is the first `bytes` of `buf`: nobody needs the buffer any
+    /// more.
     #[inline]
     pub(super) fn end_store(&self, claim: Claim<'_>, buf: Option<DmaBuf>, bytes: usize) {
         if let Claim::Write(ticket, key) = claim {
@@ -168,16 +169,17 @@ impl Memory {
         }
     }
 
-    /// A copy of the first `bytes` bytes of a buffer for the cache, if there is room without dropping anything for it.
+    /// A copy of the first `bytes` bytes of a buffer for the cache, if there is room without dropping
+    /// anything for it.
     pub(super) fn copy(&self, buf: &DmaBuf, bytes: usize) -> Option<DmaBuf> {
         let copy = self.slab.alloc(bytes).ok()?;
         buf.region().copy_to(0, copy.region(), 0, bytes.min(buf.len()));
         Some(copy.into_dma())
     }
 
-    /// After the command of an asynchronous operation has ended; `stored` is the number of bytes of a value that it has
-    /// stored from its buffer, if that is what it did. The handler still gets the buffer of a retrieve: the cache
-    /// gets a copy.
+    /// After the command of an asynchronous operation has ended; `stored` is the number of bytes of a value
+    /// that it has stored from its buffer, if that is what it did. The handler still gets the buffer of a
+    /// retrieve: the cache gets a copy.
     pub(super) fn end_held(&self, held: HeldClaim, done: &mut Done, offset: u32, stored: Option<usize>) {
         let Some(held) = held else { return };
         let Held { ticket, keyspace, key_bytes, key } = *held;
@@ -271,7 +273,8 @@ impl Memory {
 
     fn keep_sweep(&self, iterator: u8, ticket: Option<SweepTicket>) {
         let mut sweeps = lock(&self.sweeps);
-        // A device that answers with an identifier there is not: its ticket is lost, and its pairs are not cached.
+        // A device that answers with an identifier there is not: its ticket is lost, and its pairs are not
+        // cached.
         let Some(place) = usize::from(iterator).checked_sub(1).and_then(|index| sweeps.get_mut(index)) else {
             return;
         };

@@ -5,8 +5,9 @@ use unvme_driver::Payload;
 
 /// A buffer of a [`crate::Slab`], owned by whoever holds it. Goes back to the slab when dropped.
 ///
-/// It travels with a command as the [`DmaBuf`] it is, and comes back with the completion; [`crate::Slab::adopt`] makes it a
-/// buffer of the slab again. Dropped on the way, it is back in the slab all the same.
+/// It travels with a command as the [`DmaBuf`] it is, and comes back with the completion;
+/// [`crate::Slab::adopt`] makes it a buffer of the slab again. Dropped on the way, it is back in the slab all
+/// the same.
 #[derive(Debug)]
 pub struct SlabBuf(DmaBuf);
 

@@ -1,17 +1,18 @@
 //! The memory of one device's I/O buffers and cached values, within a budget.
 //!
-//! Buffers come in sizes that are powers of two, from 128 bytes to 2 MiB. Memory is taken from the system in chunks of
-//! 2 MiB when a size first needs one, never more than the budget, on huge pages when there are any. Each size has a list
-//! of free buffers for every processor, so that two of them seldom meet; a buffer goes back to the list it came from,
-//! whoever drops it and wherever: also when a queue ends with commands outstanding.
+//! Buffers come in sizes that are powers of two, from 128 bytes to 2 MiB. Memory is taken from the system in
+//! chunks of 2 MiB when a size first needs one, never more than the budget, on huge pages when there are any.
+//! Each size has a list of free buffers for every processor, so that two of them seldom meet; a buffer goes
+//! back to the list it came from, whoever drops it and wherever: also when a queue ends with commands
+//! outstanding.
 //!
-//! When its list is empty, a request takes, in this order: a new chunk, a buffer from the list of another processor, a
-//! chunk of another size that is not in use at all. Then it is refused. It never waits. The last chunks are kept for sizes
-//! that have none yet, and a size keeps its last one: small buffers without number cannot leave a device unable to read
-//! a list of keys.
+//! When its list is empty, a request takes, in this order: a new chunk, a buffer from the list of another
+//! processor, a chunk of another size that is not in use at all. Then it is refused. It never waits. The last
+//! chunks are kept for sizes that have none yet, and a size keeps its last one: small buffers without number
+//! cannot leave a device unable to read a list of keys.
 //!
-//! What a refused caller does next is not decided here: [`crate::ReadCache::alloc`] drops values of the cache and tries
-//! again.
+//! What a refused caller does next is not decided here: [`crate::ReadCache::alloc`] drops values of the cache
+//! and tries again.
 
 mod buf;
 mod class;
@@ -74,8 +75,8 @@ pub enum SlabError {
     System(#[from] BusError),
 }
 
-/// What a slab is doing. Counted where it happens: numbers taken while others allocate are each right, but not all of one
-/// moment.
+/// What a slab is doing. Counted where it happens: numbers taken while others allocate are each right, but
+/// not all of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlabStats {
     /// Most bytes the slab takes from the system.
@@ -86,7 +87,8 @@ pub struct SlabStats {
     pub huge_bytes: usize,
     /// Bytes of buffers in use, each counted with its full size.
     pub used_bytes: usize,
-    /// Most bytes that were in use. An upper bound: each processor's most, which need not have been at the same time.
+    /// Most bytes that were in use. An upper bound: each processor's most, which need not have been at the
+    /// same time.
     pub used_bytes_max: usize,
     /// Requests that were refused.
     pub refusals: u64,
@@ -116,7 +118,8 @@ struct Ledger {
 }
 
 impl Slab {
-    /// A slab whose buffers the function of `pool` can reach. Memory is taken from the system when it is first needed.
+    /// A slab whose buffers the function of `pool` can reach. Memory is taken from the system when it is
+    /// first needed.
     ///
     /// # Errors
     /// [`SlabError::BudgetTooSmall`].
@@ -140,8 +143,8 @@ impl Slab {
         })))
     }
 
-    /// A buffer of `bytes`, at most 2 MiB. It is aligned to its size, or to 4 KiB if that is less, contiguous for the
-    /// device, and holds what its last owner left in it.
+    /// A buffer of `bytes`, at most 2 MiB. It is aligned to its size, or to 4 KiB if that is less, contiguous
+    /// for the device, and holds what its last owner left in it.
     ///
     /// # Errors
     /// [`SlabError::Exhausted`], [`SlabError::TooLarge`], [`SlabError::System`]. Never waits.
@@ -164,8 +167,8 @@ impl Slab {
         }
     }
 
-    /// Makes a buffer that came back from the device, or was taken for it, one of this slab again; any other buffer is
-    /// returned.
+    /// Makes a buffer that came back from the device, or was taken for it, one of this slab again; any other
+    /// buffer is returned.
     ///
     /// # Errors
     /// The buffer, when it is not from this slab.
@@ -259,8 +262,8 @@ impl Inner {
 
     /// Moves a chunk of which nothing is in use from another size to this one.
     fn reclaim_for(&self, class: Class) -> bool {
-        // Held throughout, so that no size loses its last chunk to two callers at a time. Whoever holds a shelf's own
-        // lock never asks for this one.
+        // Held throughout, so that no size loses its last chunk to two callers at a time. Whoever holds a
+        // shelf's own lock never asks for this one.
         let mut ledger = self.lock();
         for other in Class::all() {
             if other == class || ledger.by_class[other.index()] < 2 {

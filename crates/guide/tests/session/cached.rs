@@ -109,8 +109,8 @@ fn every_answer_is_the_same_with_the_cache_and_without() {
     }
 }
 
-/// Writers of one key each and readers of all: a reader never sees an older value than the one it saw before, nor one
-/// that is older than what its writer has been told is stored.
+/// Writers of one key each and readers of all: a reader never sees an older value than the one it saw before,
+/// nor one that is older than what its writer has been told is stored.
 #[test]
 fn threads_never_see_a_value_older_than_one_that_was_acknowledged() {
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -69,7 +69,8 @@ fn a_session_can_be_dropped_by_its_own_handler() {
         let handler = {
             let (session, books) = (Arc::clone(&session), books.clone());
             move |finished| {
-                // Not in one statement: what is still outstanding ends within the drop, and its handler takes the lock.
+                // Not in one statement: what is still outstanding ends within the drop, and its handler takes
+                // the lock.
                 let taken = session.lock().unwrap().take();
                 drop(taken);
                 books.note(finished);

@@ -54,8 +54,8 @@ fn a_handler_that_panics_is_called_for_everything_else_all_the_same() {
     }
 }
 
-/// Hands on what `next` submits from each handler, until it has submitted `total`. Returns how deep handlers were within
-/// each other at most.
+/// Hands on what `next` submits from each handler, until it has submitted `total`. Returns how deep handlers
+/// were within each other at most.
 fn chain(
     config: SdkConfig,
     kv: KvOptions,

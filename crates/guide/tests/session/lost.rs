@@ -28,7 +28,8 @@ fn mortal(masks: Masks) -> (Arc<Mortal>, Session, Books) {
     (function, session, books)
 }
 
-/// What is outstanding when the device stops comes back with an error, once each; after that nothing is taken.
+/// What is outstanding when the device stops comes back with an error, once each; after that nothing is
+/// taken.
 fn loses(masks: Masks, kill: fn(&Mortal)) {
     let (function, session, books) = mortal(masks);
     let device = &session.members()[0];

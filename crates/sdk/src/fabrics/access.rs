@@ -71,12 +71,12 @@ impl Access {
     /// ] }
     /// ```
     ///
-    /// All but `nqn` may be left out. A key is the key itself, or the path of a file that holds it, relative to the folder of
-    /// the access file. Neither file may be readable by others.
+    /// All but `nqn` may be left out. A key is the key itself, or the path of a file that holds it, relative
+    /// to the folder of the access file. Neither file may be readable by others.
     ///
     /// # Errors
-    /// [`Error::Setup`] with the command that helps when others can read it; [`Error::Config`] with line, column and key;
-    /// [`Error::Io`].
+    /// [`Error::Setup`] with the command that helps when others can read it; [`Error::Config`] with line,
+    /// column and key; [`Error::Io`].
     pub fn load(path: &Path) -> Result<Self> {
         let missing = || Error::file("open", path, std::io::Error::from(std::io::ErrorKind::NotFound));
         Self::parse(&read_private(path)?.ok_or_else(missing)?, path)

@@ -52,8 +52,8 @@ pub struct Discovery {
     pub failed: Vec<(Endpoint, Error)>,
 }
 
-/// Asks the discovery service at an endpoint, and then those that it refers to, each once and at most 32. `registry` says where
-/// this host's name and keys are.
+/// Asks the discovery service at an endpoint, and then those that it refers to, each once and at most 32.
+/// `registry` says where this host's name and keys are.
 ///
 /// # Errors
 /// [`Error::Driver`] when the first service cannot be asked; those of [`super::host_identity`] and

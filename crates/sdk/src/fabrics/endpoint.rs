@@ -32,7 +32,8 @@ impl Endpoint {
         (self.host.as_str(), self.port).to_socket_addrs().map(Iterator::collect)
     }
 
-    /// True when both are one place, however it is spelled: they have an address in common. False when one cannot be resolved.
+    /// True when both are one place, however it is spelled: they have an address in common. False when one
+    /// cannot be resolved.
     pub(super) fn is_same_place(&self, other: &Self) -> bool {
         if self == other {
             return true;

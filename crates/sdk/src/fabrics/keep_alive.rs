@@ -8,7 +8,8 @@ use unvme_driver::{Controller, Keeper};
 /// The thread looks whether anybody still has the controller open at least this often.
 const SLEEP_MAX: Duration = Duration::from_secs(10);
 
-/// The thread. It ends once nobody has the controller open: who has made a [`crate::Block`] of the device may outlive it.
+/// The thread. It ends once nobody has the controller open: who has made a [`crate::Block`] of the device may
+/// outlive it.
 #[derive(Debug)]
 pub(crate) struct KeepAlive(JoinHandle<()>);
 

@@ -11,7 +11,8 @@ use crate::Error;
 const SECRET_PREFIX: &str = "DHHC-1:";
 /// What a key of TLS starts with.
 const PSK_PREFIX: &str = "NVMeTLSkey-1:";
-/// Characters in a row, of those that keys are written with, from which on they may be a key: the shortest has 48.
+/// Characters in a row, of those that keys are written with, from which on they may be a key: the shortest
+/// has 48.
 const KEY_LIKE_MIN: usize = 32;
 
 /// The keys that a host and a subsystem share.

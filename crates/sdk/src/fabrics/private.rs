@@ -14,7 +14,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Permissions of everybody but the owner.
 const OTHERS: u32 = 0o077;
 
-/// The text of a file that belongs to this user, or to root, and that nobody else reads; `None` when there is none.
+/// The text of a file that belongs to this user, or to root, and that nobody else reads; `None` when there is
+/// none.
 ///
 /// # Errors
 /// [`Error::Setup`] with the command that helps when somebody else could read or replace it; [`Error::Io`];

@@ -75,12 +75,12 @@ impl KnownTargets {
     /// ] }
     /// ```
     ///
-    /// All but `nqn` may be left out. A key is the key itself, or the path of a file that holds it, relative to the folder.
-    /// Neither file may be readable by others.
+    /// All but `nqn` may be left out. A key is the key itself, or the path of a file that holds it, relative
+    /// to the folder. Neither file may be readable by others.
     ///
     /// # Errors
-    /// [`crate::Error::Setup`] with the command that helps when others can read it; [`crate::Error::Config`] with line,
-    /// column and key; [`crate::Error::Io`].
+    /// [`crate::Error::Setup`] with the command that helps when others can read it; [`crate::Error::Config`]
+    /// with line, column and key; [`crate::Error::Io`].
     pub fn load(registry: &Registry) -> Result<Self> {
         let path = Self::path(registry);
         match read_private(&path)? {
@@ -108,11 +108,13 @@ impl KnownTargets {
         Ok(Self(targets))
     }
 
-    /// The keys for a subsystem at an endpoint: those of the entry that names both, else of one that names no address.
+    /// The keys for a subsystem at an endpoint: those of the entry that names both, else of one that names no
+    /// address.
     ///
-    /// Keys belong to a host and a subsystem, and one machine has many addresses: without such an entry those of the first
-    /// that has keys for the subsystem count, wherever it says that the subsystem is. A discovery service has its name in
-    /// common with all others: there it is the TLS key of any subsystem that is known to be at the same place.
+    /// Keys belong to a host and a subsystem, and one machine has many addresses: without such an entry those
+    /// of the first that has keys for the subsystem count, wherever it says that the subsystem is. A
+    /// discovery service has its name in common with all others: there it is the TLS key of any subsystem
+    /// that is known to be at the same place.
     pub fn keys(&self, endpoint: &Endpoint, nqn: &str) -> Keys {
         let named = || self.0.iter().filter(|target| target.nqn == nqn);
         let of = |wanted: Option<&Endpoint>| named().find(|target| target.endpoint.as_ref() == wanted);

@@ -79,8 +79,8 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Write amplification since `earlier`: bytes written to the media for each that hosts wrote. `None` when hosts wrote
-    /// nothing since, or `earlier` is later.
+    /// Write amplification since `earlier`: bytes written to the media for each that hosts wrote. `None` when
+    /// hosts wrote nothing since, or `earlier` is later.
     pub fn write_amplification_since(&self, earlier: &Self) -> Option<f64> {
         let host = self.host_bytes.checked_sub(earlier.host_bytes).filter(|bytes| *bytes > 0)?;
         let media = self.media_bytes.checked_sub(earlier.media_bytes)?;
@@ -100,8 +100,8 @@ impl Device {
     /// Flexible Data Placement of endurance group `group`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the device has no Flexible Data Placement, [`Error::Argument`] when it has no such
-    /// endurance group; as [`Device::admin`].
+    /// [`Error::Unsupported`] when the device has no Flexible Data Placement, [`Error::Argument`] when it has
+    /// no such endurance group; as [`Device::admin`].
     pub fn fdp_of(&self, group: u16) -> Result<Fdp<'_>> {
         let identify = self.admin(Controller::identify_controller)?;
         if identify.ctratt & ctratt::FLEXIBLE_DATA_PLACEMENT == 0 {
@@ -151,8 +151,8 @@ impl Fdp<'_> {
     /// Enables FDP with a configuration. The group must not have namespaces.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a configuration there is not, with how many there are, or one that is not valid;
-    /// [`Error::Device`] with [`Status::COMMAND_SEQUENCE_ERROR`] while there are namespaces.
+    /// [`Error::Argument`] for a configuration there is not, with how many there are, or one that is not
+    /// valid; [`Error::Device`] with [`Status::COMMAND_SEQUENCE_ERROR`] while there are namespaces.
     pub fn enable(&self, configuration: u8) -> Result<()> {
         let configurations = self.configurations()?;
         let name = self.device.name();

@@ -42,7 +42,8 @@ impl Block {
     /// Reclaim Unit Handle Status: where each placement identifier of the namespace writes now.
     ///
     /// # Errors
-    /// [`Error::Device`], with [`unvme_spec::Status::FDP_DISABLED`] when the namespace has none; [`Error::Driver`].
+    /// [`Error::Device`], with [`unvme_spec::Status::FDP_DISABLED`] when the namespace has none;
+    /// [`Error::Driver`].
     pub fn handles(&mut self) -> Result<Vec<HandleStatus>> {
         let handles = ruh_status_count(&self.ruh_status(0)?).unwrap_or(0);
         Ok(statuses_of(&self.ruh_status(handles)?))

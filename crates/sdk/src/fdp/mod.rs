@@ -1,4 +1,5 @@
-//! Flexible Data Placement: a host says which data belongs together, and the device keeps it together on the media.
+//! Flexible Data Placement: a host says which data belongs together, and the device keeps it together on the
+//! media.
 //!
 //! ```
 //! use unvme::fdp::EventSource;
@@ -25,9 +26,9 @@
 //! | [`HandleStatus`] | where a placement identifier of a namespace writes now; [`crate::Block::handles`] |
 //! | [`NewNamespace`] | a namespace to create, with placement handles |
 //!
-//! Three things follow each other: a namespace has *placement handles*, of which each stands for a *reclaim unit handle*
-//! of the endurance group, which in turn fills one *reclaim unit* in each reclaim group. A write names a placement handle
-//! and a reclaim group, in one number: the placement identifier.
+//! Three things follow each other: a namespace has *placement handles*, of which each stands for a *reclaim
+//! unit handle* of the endurance group, which in turn fills one *reclaim unit* in each reclaim group. A write
+//! names a placement handle and a reclaim group, in one number: the placement identifier.
 
 mod group;
 mod handles;

@@ -31,8 +31,8 @@ pub struct NewNamespace {
     pub bytes: u64,
     /// Its endurance group; 0 leaves it to the device.
     pub endurance_group: u16,
-    /// Reclaim unit handles of its placement handles 0, 1 and so on. Empty leaves it to the device, which gives it one
-    /// when FDP is enabled.
+    /// Reclaim unit handles of its placement handles 0, 1 and so on. Empty leaves it to the device, which
+    /// gives it one when FDP is enabled.
     pub handles: Vec<Ruhid>,
 }
 
@@ -44,13 +44,13 @@ impl NewNamespace {
 }
 
 impl Device {
-    /// Creates a namespace and attaches it, to [all controllers](Device::controllers) where there are several: the one this
-    /// process has may be gone with the process.
+    /// Creates a namespace and attaches it, to [all controllers](Device::controllers) where there are
+    /// several: the one this process has may be gone with the process.
     ///
     /// # Errors
-    /// [`Error::Argument`] for more placement handles than a namespace can have, a size that is no whole number of
-    /// blocks, or a block size the device does not have; as [`Device::admin`], [`Status::INVALID_PLACEMENT_HANDLE_LIST`]
-    /// with what the device has among it.
+    /// [`Error::Argument`] for more placement handles than a namespace can have, a size that is no whole
+    /// number of blocks, or a block size the device does not have; as [`Device::admin`],
+    /// [`Status::INVALID_PLACEMENT_HANDLE_LIST`] with what the device has among it.
     pub fn create_namespace(&self, new: &NewNamespace) -> Result<Nsid> {
         let controllers = self.controllers()?;
         let nmic = if controllers.len() > 1 { NMIC_SHARED } else { 0 };

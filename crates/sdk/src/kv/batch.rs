@@ -48,12 +48,13 @@ impl Kv {
     /// Does `ops` as if one after another, and returns the status of each: success, or what
     /// [`unvme_driver::KvVerdict::of`] understands. A batch is not atomic: some may succeed and others fail.
     ///
-    /// On a device with the vendor's Batch, eight go in a command; on others, several commands are under way at a time.
+    /// On a device with the vendor's Batch, eight go in a command; on others, several commands are under way
+    /// at a time.
     ///
     /// # Errors
-    /// [`Error::Argument`] and [`Error::Unsupported`], as [`Kv::store`] and before anything is sent, when there is an
-    /// operation the device cannot do; [`Error::Device`] when it refused a whole batch; [`Error::Driver`]. What was
-    /// sent before is done.
+    /// [`Error::Argument`] and [`Error::Unsupported`], as [`Kv::store`] and before anything is sent, when
+    /// there is an operation the device cannot do; [`Error::Device`] when it refused a whole batch;
+    /// [`Error::Driver`]. What was sent before is done.
     pub fn batch(&mut self, ops: &[BatchOp<'_>]) -> Result<Vec<Status>> {
         let ops: Vec<KvBatchOp<'_>> = ops.iter().map(|op| op.in_keyspace(self.keyspace)).collect();
         for op in &ops {
@@ -97,8 +98,8 @@ impl Kv {
         Ok(())
     }
 
-    /// One command for each operation, as many at a time as the queue takes. A device may do them in any order: before one
-    /// on a key that is under way, all others have finished.
+    /// One command for each operation, as many at a time as the queue takes. A device may do them in any
+    /// order: before one on a key that is under way, all others have finished.
     fn run_each(&mut self, ops: &[KvBatchOp<'_>], statuses: &mut Vec<Status>) -> Result<()> {
         let mut queue = match self.queue.take() {
             Some(queue) => queue,

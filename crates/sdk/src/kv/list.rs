@@ -15,9 +15,10 @@ const PREFIX_BYTES: usize = 4;
 
 /// The keys of a keyspace, from [`Kv::list`], [`Kv::list_from`] or [`Kv::prefix`].
 ///
-/// The Key Value Command Set lists keys of up to 16 bytes; a device with the vendor commands is then asked for the longer
-/// ones, through one of its 16 iterators. The former come in the device's order, which is ascending on most; the latter in
-/// any order. Pairs that are stored or deleted meanwhile may be listed or not.
+/// The Key Value Command Set lists keys of up to 16 bytes; a device with the vendor commands is then asked
+/// for the longer ones, through one of its 16 iterators. The former come in the device's order, which is
+/// ascending on most; the latter in any order. Pairs that are stored or deleted meanwhile may be listed or
+/// not.
 ///
 /// It ends with the first error. Dropping it closes the iterator.
 #[derive(Debug)]
@@ -152,8 +153,8 @@ impl KeyIter<'_> {
         }
     }
 
-    /// Opens an iterator over the next part. A device has one iterator for the same keys: what somebody else iterates over
-    /// already is done in halves.
+    /// Opens an iterator over the next part. A device has one iterator for the same keys: what somebody else
+    /// iterates over already is done in halves.
     fn open(&mut self) -> Result<()> {
         let Some(part) = self.parts.pop() else {
             self.stage = Stage::Done;

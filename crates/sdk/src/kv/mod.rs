@@ -34,9 +34,9 @@ const BUFFER_BYTES_KEPT: usize = 2 << 20;
 
 /// A key-value namespace, or one keyspace of it.
 ///
-/// The calls here wait until they are done; they are for those who do not count microseconds. [`Kv::queue`] is for those
-/// who do. Both work with the Key Value Command Set and with the vendor commands of Samsung's KV SSDs; what a device
-/// cannot do is an error that says so.
+/// The calls here wait until they are done; they are for those who do not count microseconds. [`Kv::queue`]
+/// is for those who do. Both work with the Key Value Command Set and with the vendor commands of Samsung's KV
+/// SSDs; what a device cannot do is an error that says so.
 ///
 /// ```
 /// use unvme::{Nsid, OpenOptions, StoreOptions, open};
@@ -90,7 +90,8 @@ impl Kv {
         })
     }
 
-    /// The same namespace's keyspace of that number: 0, or 1 with the vendor commands. Keyspaces have their own keys.
+    /// The same namespace's keyspace of that number: 0, or 1 with the vendor commands. Keyspaces have their
+    /// own keys.
     ///
     /// # Errors
     /// [`Error::Argument`] for a keyspace there is not.
@@ -138,9 +139,10 @@ impl Kv {
     /// Stores `value` under `key`. It is durable after [`Kv::flush`].
     ///
     /// # Errors
-    /// [`Error::Argument`] for a key or value of a length that the device does not take, [`Error::Unsupported`] for
-    /// compression on a device without the vendor commands; [`Error::Device`] when the device refused, also because of
-    /// the condition in `options`: [`Error::kv_verdict`] tells; [`Error::Driver`].
+    /// [`Error::Argument`] for a key or value of a length that the device does not take,
+    /// [`Error::Unsupported`] for compression on a device without the vendor commands; [`Error::Device`] when
+    /// the device refused, also because of the condition in `options`: [`Error::kv_verdict`] tells;
+    /// [`Error::Driver`].
     pub fn store(&mut self, key: &[u8], value: &[u8], options: StoreOptions) -> Result<()> {
         let command = self.made(self.namespace.store(self.key(key), value.len(), options))?;
         let buf = self.filled(value)?;
@@ -165,11 +167,12 @@ impl Kv {
 
     /// Deletes `key` and its value; false when there was no such key.
     ///
-    /// On a namespace that is configured not to tell (Key Value Configuration, 20h), for which there is no vendor command,
-    /// the answer is that of a moment before: an Exist goes in front.
+    /// On a namespace that is configured not to tell (Key Value Configuration, 20h), for which there is no
+    /// vendor command, the answer is that of a moment before: an Exist goes in front.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a key of a length that the device does not take; [`Error::Device`], [`Error::Driver`].
+    /// [`Error::Argument`] for a key of a length that the device does not take; [`Error::Device`],
+    /// [`Error::Driver`].
     pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
         if !self.namespace.delete_tells(self.key(key)) && !self.exist(key)? {
             return Ok(false);
@@ -196,8 +199,8 @@ impl Kv {
         self.check("flush", completion.status)
     }
 
-    /// Sends a command that is made already, with the buffer it moves data to or from, and waits for it. The status is
-    /// the caller's to look at.
+    /// Sends a command that is made already, with the buffer it moves data to or from, and waits for it. The
+    /// status is the caller's to look at.
     ///
     /// # Errors
     /// [`Error::Argument`] when the buffer is missing or too short; [`Error::Driver`].

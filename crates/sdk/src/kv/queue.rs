@@ -26,9 +26,9 @@ pub struct KvCompletion {
 
 /// A queue pair of one namespace, for one thread at a time.
 ///
-/// A buffer goes to the device with its command and comes back with the completion: nobody can touch memory the device
-/// still writes. Nothing is allocated or locked between the two, but for transfers of more than 2 MiB to a device that
-/// knows no SGLs. Keys are copied.
+/// A buffer goes to the device with its command and comes back with the completion: nobody can touch memory
+/// the device still writes. Nothing is allocated or locked between the two, but for transfers of more than 2
+/// MiB to a device that knows no SGLs. Keys are copied.
 ///
 /// ```
 /// use std::time::Duration;
@@ -76,11 +76,12 @@ impl KvQueue {
         self.controller.alloc(bytes).map_err(|e| Error::driver("allocate a buffer", e))
     }
 
-    /// Takes a command; the device learns of it with [`KvQueue::ring`]. `token` comes back with the completion.
+    /// Takes a command; the device learns of it with [`KvQueue::ring`]. `token` comes back with the
+    /// completion.
     ///
     /// # Errors
-    /// [`Rejected`] with the buffer: the queue is full, the device has no such command or limit, or the buffer is missing
-    /// or too short.
+    /// [`Rejected`] with the buffer: the queue is full, the device has no such command or limit, or the
+    /// buffer is missing or too short.
     #[inline(always)]
     pub fn submit(
         &mut self,
@@ -154,8 +155,8 @@ impl KvQueue {
     /// Waits until something has finished (true) or `timeout` has passed (false). Rings first.
     ///
     /// # Errors
-    /// What went wrong with the queue since the last call; outstanding commands are returned by [`KvQueue::poll`] all
-    /// the same.
+    /// What went wrong with the queue since the last call; outstanding commands are returned by
+    /// [`KvQueue::poll`] all the same.
     pub fn wait(&mut self, timeout: Duration) -> std::result::Result<bool, DriverError> {
         self.queue.wait(timeout)
     }

@@ -68,15 +68,15 @@ impl Kv {
         Ok((found == Some(whole)).then_some(value))
     }
 
-    /// The value of `key` from byte `offset` on, as much as `out` takes; `None` when there is no such key. Nothing is
-    /// copied when the value ends before.
+    /// The value of `key` from byte `offset` on, as much as `out` takes; `None` when there is no such key.
+    /// Nothing is copied when the value ends before.
     ///
-    /// A value that takes several commands, because `out` is longer than the device's limit, is not read in one moment:
-    /// it can mix what others store meanwhile.
+    /// A value that takes several commands, because `out` is longer than the device's limit, is not read in
+    /// one moment: it can mix what others store meanwhile.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a key of a length that the device does not take; [`Error::Unsupported`] for an offset on
-    /// a device without the vendor commands; [`Error::Device`], [`Error::Driver`].
+    /// [`Error::Argument`] for a key of a length that the device does not take; [`Error::Unsupported`] for an
+    /// offset on a device without the vendor commands; [`Error::Device`], [`Error::Driver`].
     pub fn retrieve_into(&mut self, key: &[u8], offset: u32, out: &mut [u8]) -> Result<Option<Retrieved>> {
         if offset > 0 && !self.can_continue(key) {
             // Refused as any other offset is, and not only from the first multiple of 512 on.

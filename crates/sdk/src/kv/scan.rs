@@ -1,4 +1,5 @@
-//! The order of things in a listing that takes several List commands. Decisions alone: nothing here talks to a device.
+//! The order of things in a listing that takes several List commands. Decisions alone: nothing here talks to
+//! a device.
 
 /// In which order a device lists keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,8 +10,8 @@ pub enum Order {
     Unknown,
 }
 
-/// Keys in ascending order, at the start of a listing, that tell that a device lists in this order: it takes luck of one in
-/// 16! for another order to look the same.
+/// Keys in ascending order, at the start of a listing, that tell that a device lists in this order: it takes
+/// luck of one in 16! for another order to look the same.
 pub(crate) const ORDER_KEYS: usize = 16;
 
 /// Which keys are wanted.
@@ -52,8 +53,8 @@ pub struct Scan {
     first: Option<Vec<u8>>,
     /// A key that was listed later, in case the first is deleted meanwhile.
     mark: Option<Vec<u8>>,
-    /// Keys until another one is marked. The distance doubles, so that a mark is met again whatever the length of the
-    /// listing.
+    /// Keys until another one is marked. The distance doubles, so that a mark is met again whatever the
+    /// length of the listing.
     until_mark: u64,
     mark_distance: u64,
     is_done: bool,
@@ -106,7 +107,8 @@ impl Scan {
         taken
     }
 
-    /// True when `key`, which came after `last` or at the start of a page, is not part of the listing any more.
+    /// True when `key`, which came after `last` or at the start of a page, is not part of the listing any
+    /// more.
     fn is_over(&self, key: &[u8], last: Option<&[u8]>) -> bool {
         if self.first.as_deref() == Some(key) || self.mark.as_deref() == Some(key) {
             return true;
@@ -133,7 +135,8 @@ impl Scan {
     }
 }
 
-/// What the first page of a listing from the beginning says about a device's order; `None` when it has too few keys.
+/// What the first page of a listing from the beginning says about a device's order; `None` when it has too
+/// few keys.
 pub(crate) fn order_of<'a>(page: impl Iterator<Item = &'a [u8]>) -> Option<Order> {
     let mut last: Option<&[u8]> = None;
     let mut keys = 0;
@@ -160,8 +163,8 @@ mod tests {
     }
 
     impl Device {
-        /// A device whose order is that of `keys`. An unknown start begins where the next greater key is, or at the
-        /// beginning.
+        /// A device whose order is that of `keys`. An unknown start begins where the next greater key is, or
+        /// at the beginning.
         fn list(&self, start: &[u8]) -> Vec<&[u8]> {
             let at = self
                 .keys

@@ -26,7 +26,8 @@ pub struct TcpName {
     pub data_digest: bool,
     /// Keep Alive Timeout; zero for none, `None` for the driver's own.
     pub keep_alive: Option<Duration>,
-    /// How long to try to connect again after the connection is lost; zero for not at all, `None` for the driver's own.
+    /// How long to try to connect again after the connection is lost; zero for not at all, `None` for the
+    /// driver's own.
     pub reconnect: Option<Duration>,
 }
 

@@ -92,11 +92,11 @@ pub enum MediaKind {
     /// A file in the slot's folder. It is sparse: it grows as blocks are written.
     #[default]
     File,
-    /// Nowhere: writes vanish and reads move no data. For measuring what is not the media. What hosts change on such a
-    /// device (formats, namespaces, firmware) is forgotten when it is closed.
+    /// Nowhere: writes vanish and reads move no data. For measuring what is not the media. What hosts change
+    /// on such a device (formats, namespaces, firmware) is forgotten when it is closed.
     Null,
-    /// A tag of each page instead of its data, in memory: what was written where can be told, not what. For devices with a
-    /// flash translation layer that are larger than anything which could hold their data.
+    /// A tag of each page instead of its data, in memory: what was written where can be told, not what. For
+    /// devices with a flash translation layer that are larger than anything which could hold their data.
     Tags,
 }
 
@@ -165,7 +165,8 @@ impl std::str::FromStr for BlockBytes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamespaceSpec {
-    /// Size in bytes: a multiple of the logical block, or of [`CAPACITY_UNIT`] and at least [`KV_NAMESPACE_MIN`].
+    /// Size in bytes: a multiple of the logical block, or of [`CAPACITY_UNIT`] and at least
+    /// [`KV_NAMESPACE_MIN`].
     pub bytes: u64,
     /// What it holds.
     #[serde(rename = "type", default, skip_serializing_if = "DeviceType::is_block")]
@@ -192,8 +193,8 @@ impl NamespaceSpec {
     }
 }
 
-/// A virtual device, as `device.json` describes it. What hosts did to it since (formats, namespaces, firmware) is in
-/// the device's own metadata.
+/// A virtual device, as `device.json` describes it. What hosts did to it since (formats, namespaces,
+/// firmware) is in the device's own metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceSpec {

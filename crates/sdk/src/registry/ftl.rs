@@ -1,5 +1,5 @@
-//! What a virtual device is made of below its logical blocks: the flash translation layer and its reclaim units, and how
-//! long the flash takes.
+//! What a virtual device is made of below its logical blocks: the flash translation layer and its reclaim
+//! units, and how long the flash takes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,10 +16,11 @@ pub const UNIT_STEP: Size = Size(4 << 10);
 pub const UNIT_MIN: Size = Size(64 << 10);
 /// Largest reclaim unit.
 pub const UNIT_MAX: Size = Size(16 << 30);
-/// Reclaim unit of a large device that was not given one. Smaller devices have smaller ones, see [`FtlSpec::new`].
+/// Reclaim unit of a large device that was not given one. Smaller devices have smaller ones, see
+/// [`FtlSpec::new`].
 pub const UNIT_DEFAULT: Size = Size(8 << 20);
-/// Reclaim units that a device gets at least when their size is not given: with fewer of them, write amplification
-/// depends on their number.
+/// Reclaim units that a device gets at least when their size is not given: with fewer of them, write
+/// amplification depends on their number.
 const UNITS_WANTED: u64 = 1024;
 /// Reclaim groups that a device can have.
 pub const GROUPS_MAX: u16 = 64;
@@ -95,8 +96,8 @@ impl FromStr for TimingPreset {
     }
 }
 
-/// Physical capacity beyond what hosts see, as a share of what hosts see. Parses `18%`, `7.5%` and `0.18`; exact to a
-/// millionth.
+/// Physical capacity beyond what hosts see, as a share of what hosts see. Parses `18%`, `7.5%` and `0.18`;
+/// exact to a millionth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Overprovisioning(u32);
@@ -191,15 +192,16 @@ pub struct FtlSpec {
     /// Which reclaim unit is reclaimed next.
     #[serde(default)]
     pub policy: VictimPolicy,
-    /// Index of the FDP configuration that is enabled when the device is new; `None` leaves FDP disabled. Hosts change
-    /// it with the feature Flexible Data Placement.
+    /// Index of the FDP configuration that is enabled when the device is new; `None` leaves FDP disabled.
+    /// Hosts change it with the feature Flexible Data Placement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fdp: Option<u8>,
 }
 
 impl FtlSpec {
-    /// A translation layer with the defaults for a device of `capacity`: 18 % of overprovisioning, one group, eight
-    /// handles, and reclaim units of [`UNIT_DEFAULT`], or smaller so that there are about a thousand of them.
+    /// A translation layer with the defaults for a device of `capacity`: 18 % of overprovisioning, one group,
+    /// eight handles, and reclaim units of [`UNIT_DEFAULT`], or smaller so that there are about a thousand of
+    /// them.
     pub fn new(capacity: Size) -> Self {
         let wanted = (capacity.0 / UNITS_WANTED).max(1);
         let unit_bytes = (1_u64 << wanted.ilog2()).clamp(UNIT_MIN.0, UNIT_DEFAULT.0);

@@ -12,7 +12,8 @@ use crate::{Error, Result};
 /// Bytes read of a lock file: room for any process id and a [`Note`].
 const TEXT_BYTES_MAX: usize = 32;
 
-/// A slot held by this process; released when dropped, or by the kernel when the process dies, however it dies.
+/// A slot held by this process; released when dropped, or by the kernel when the process dies, however it
+/// dies.
 #[derive(Debug)]
 pub struct SlotLock {
     /// Holds the flock; its content is the holder's process id, for the others' error messages only.
@@ -102,7 +103,8 @@ pub(crate) fn note(path: &Path) -> Option<Note> {
     [Note::Shared, Note::Alone].into_iter().find(|note| note.text() == second)
 }
 
-/// Who holds the lock file `path`: `None` when nobody does, `Some(None)` when the holder does not say. Does not take it.
+/// Who holds the lock file `path`: `None` when nobody does, `Some(None)` when the holder does not say. Does
+/// not take it.
 ///
 /// # Errors
 /// [`Error::Io`] when the file cannot be used.

@@ -1,8 +1,8 @@
 //! Virtual slots: devices in a folder, named by a PCI address.
 //!
-//! A slot is the folder `slots/<address>` of a [`Registry`]: `device.json` says what it is ([`DeviceSpec`]), `lock` who
-//! holds it, `cntrl` is the vfio-user socket where its holder is reached, `unplugged` is there when it cannot be opened
-//! ([`Registry::unplug`]), and the rest is the device's own.
+//! A slot is the folder `slots/<address>` of a [`Registry`]: `device.json` says what it is ([`DeviceSpec`]),
+//! `lock` who holds it, `cntrl` is the vfio-user socket where its holder is reached, `unplugged` is there
+//! when it cannot be opened ([`Registry::unplug`]), and the rest is the device's own.
 
 mod config;
 mod ftl;

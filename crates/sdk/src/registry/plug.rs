@@ -1,9 +1,11 @@
-//! Hot-plug of virtual slots: unplugging one takes its device away from whoever has it open, plugging it brings it back.
+//! Hot-plug of virtual slots: unplugging one takes its device away from whoever has it open, plugging it
+//! brings it back.
 //!
-//! A slot is unplugged when its folder holds the file `unplugged`. Whoever opens a slot looks for it after taking the
-//! slot's lock, and whoever unplugs one makes it before looking at the lock: either the opener sees it, or the holder is
-//! found. The holder watches the folder ([`super::watch`]), takes its device away from all hosts, saves it and gives the lock
-//! back; that is what whoever unplugs waits for. Holder and handles of the device may live on after that: they reach nothing.
+//! A slot is unplugged when its folder holds the file `unplugged`. Whoever opens a slot looks for it after
+//! taking the slot's lock, and whoever unplugs one makes it before looking at the lock: either the opener
+//! sees it, or the holder is found. The holder watches the folder ([`super::watch`]), takes its device away
+//! from all hosts, saves it and gives the lock back; that is what whoever unplugs waits for. Holder and
+//! handles of the device may live on after that: they reach nothing.
 
 use std::fs::{self, File};
 use std::io;
@@ -30,12 +32,12 @@ pub enum Plugged {
 }
 
 impl Registry {
-    /// Unplugs a slot: its device is taken away from whoever has it open, and cannot be opened until it is plugged again. It
-    /// keeps its data: all that was acknowledged. Returns when no process has it any more.
+    /// Unplugs a slot: its device is taken away from whoever has it open, and cannot be opened until it is
+    /// plugged again. It keeps its data: all that was acknowledged. Returns when no process has it any more.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::InUse`] when a process has it and does not give it back, one that is stopped for example:
-    /// then the slot stays plugged; [`Error::Io`].
+    /// [`Error::NotFound`]; [`Error::InUse`] when a process has it and does not give it back, one that is
+    /// stopped for example: then the slot stays plugged; [`Error::Io`].
     pub fn unplug(&self, address: PciAddress) -> Result<Plugged> {
         self.unplug_within(address, UNPLUG_LIMIT)
     }

@@ -28,7 +28,8 @@ pub(crate) struct PlugWatch {
 }
 
 impl PlugWatch {
-    /// Calls `unplug` once, on a thread of its own, when the slot is unplugged, also when it has been already.
+    /// Calls `unplug` once, on a thread of its own, when the slot is unplugged, also when it has been
+    /// already.
     ///
     /// # Errors
     /// [`Error::Io`] when there is no thread to be had.

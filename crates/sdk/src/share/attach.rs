@@ -49,8 +49,8 @@ pub(crate) struct Holder<'a> {
     pub(crate) socket: &'a Path,
 }
 
-/// Attaches to the process that holds a device; `None` when it should be tried again, from the lock on: the holder is
-/// starting, or ending.
+/// Attaches to the process that holds a device; `None` when it should be tried again, from the lock on: the
+/// holder is starting, or ending.
 ///
 /// # Errors
 /// [`Error::InUse`] when the holder does not share the device, or not with one more.

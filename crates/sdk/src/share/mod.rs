@@ -1,12 +1,12 @@
 //! Several processes and one device: whoever holds it lets others use it.
 //!
-//! The first process that opens a slot, or a drive by its address, holds it: a lock that the kernel gives back however the
-//! process ends. Beside the lock it listens on a socket, where others who open the name attach ([`attach`]). Each of them
-//! gets a controller of its own: of a slot another controller of the virtual SSD, of a drive one that is shared
-//! ([`unvme_driver::Sharing`]).
+//! The first process that opens a slot, or a drive by its address, holds it: a lock that the kernel gives
+//! back however the process ends. Beside the lock it listens on a socket, where others who open the name
+//! attach ([`attach`]). Each of them gets a controller of its own: of a slot another controller of the
+//! virtual SSD, of a drive one that is shared ([`unvme_driver::Sharing`]).
 //!
-//! Two threads do that. One answers messages and sleeps while there are none; the other lets the clients' controllers
-//! work, and sleeps while there are no clients. The holder's own commands pass through neither.
+//! Two threads do that. One answers messages and sleeps while there are none; the other lets the clients'
+//! controllers work, and sleeps while there are no clients. The holder's own commands pass through neither.
 
 pub(crate) mod attach;
 pub(crate) mod place;
@@ -29,8 +29,8 @@ use self::place::DrivePlace;
 use self::relay::{Pace, relay};
 use crate::registry::{Note, add_note};
 
-/// How the clients' controllers are looked at: for a moment without a pause after the last work there was, then with naps,
-/// so that the holder keeps its processors.
+/// How the clients' controllers are looked at: for a moment without a pause after the last work there was,
+/// then with naps, so that the holder keeps its processors.
 const PACE: Pace =
     Pace { spin: Some(Duration::from_micros(200)), nap: Duration::from_micros(100), nap_alone: None };
 
@@ -44,8 +44,8 @@ pub(crate) enum Offer {
 }
 
 impl Offer {
-    /// Lets others use what `controller` drives. A device that cannot be shared is opened all the same: others are told
-    /// that it is in use.
+    /// Lets others use what `controller` drives. A device that cannot be shared is opened all the same:
+    /// others are told that it is in use.
     pub(crate) fn start(self, name: &str, controller: &Controller, wanted: bool) -> Held {
         let (lock, socket) = match &self {
             #[cfg(feature = "local")]

@@ -1,4 +1,5 @@
-//! Where processes that use one drive meet: a folder of the user, on a file system that does not outlive a restart.
+//! Where processes that use one drive meet: a folder of the user, on a file system that does not outlive a
+//! restart.
 
 use std::env;
 use std::fs;

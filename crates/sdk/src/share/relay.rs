@@ -24,8 +24,8 @@ pub(crate) struct Pace {
     pub(crate) nap_alone: Option<Duration>,
 }
 
-/// Lets the functions of all clients of `server` work until `stopped`, and `own` with them, which works without a client
-/// too.
+/// Lets the functions of all clients of `server` work until `stopped`, and `own` with them, which works
+/// without a client too.
 pub(crate) fn relay(
     server: &Server,
     own: Option<&Arc<dyn Function>>,
@@ -60,7 +60,8 @@ pub(crate) fn relay(
             std::hint::spin_loop();
         }
         rounds = rounds.wrapping_add(1);
-        // The clock is read every so many rounds; while there is nothing to do each look is followed by a nap.
+        // The clock is read every so many rounds; while there is nothing to do each look is followed by a
+        // nap.
         if !is_napping && !rounds.is_multiple_of(ROUNDS_PER_CLOCK) {
             continue;
         }

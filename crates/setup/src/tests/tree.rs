@@ -126,8 +126,8 @@ impl Tree {
         }
     }
 
-    /// Has a thread bind and unbind as the kernel does, for functions with the driver `from`. A driver in `refusing`
-    /// takes no function. The thread ends with the test program.
+    /// Has a thread bind and unbind as the kernel does, for functions with the driver `from`. A driver in
+    /// `refusing` takes no function. The thread ends with the test program.
     pub(super) fn kernel(&self, address: &'static str, refusing: &'static [&'static str]) {
         let folder = self.path(&format!("/sys/bus/pci/devices/{address}"));
         let probe = self.path("/sys/bus/pci/drivers_probe");

@@ -14,8 +14,8 @@ use crate::namespace::Contents;
 const NVM: u64 = 1 << csi::NVM;
 
 impl Ssd {
-    /// Combinations of command sets that can be enabled together, a bit per command set. The first one, which is in force
-    /// until the host chooses another, is all there is.
+    /// Combinations of command sets that can be enabled together, a bit per command set. The first one, which
+    /// is in force until the host chooses another, is all there is.
     pub(super) fn command_set_combinations(&self) -> Vec<u64> {
         let alone =
             Contents::COMMAND_SETS.into_iter().filter(|csi| self.has_command_set(*csi)).map(|csi| 1 << csi);

@@ -1,8 +1,8 @@
 //! Directive Send and Directive Receive (Base 5.1.6, 5.1.7, 8.1.8).
 //!
-//! The only directive there is beside Identify is Data Placement, which has no operations of its own. It is enabled for every
-//! namespace that is created while FDP is, since hosts name placement identifiers without asking for it first; one that does
-//! not want them to mean anything disables it.
+//! The only directive there is beside Identify is Data Placement, which has no operations of its own. It is
+//! enabled for every namespace that is created while FDP is, since hosts name placement identifiers without
+//! asking for it first; one that does not want them to mean anything disables it.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use unvme_spec::admin::{DirectiveReceive, DirectiveSend};

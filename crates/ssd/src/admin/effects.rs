@@ -89,8 +89,8 @@ pub(super) struct CommandKinds {
     pub(super) remote: bool,
 }
 
-/// Commands Supported and Effects (05h): the admin commands and those of a command set. Of pairs, where it says logical
-/// blocks, pairs are meant.
+/// Commands Supported and Effects (05h): the admin commands and those of a command set. Of pairs, where it
+/// says logical blocks, pairs are meant.
 pub(super) fn commands(csi: u8, kinds: CommandKinds) -> CommandsSupported {
     let admin: &[_] = &[CommandSet::Admin, CommandSet::Fault];
     let mut log = CommandsSupported::default();

@@ -14,8 +14,8 @@ const LOG_PAGE_VERSION: u8 = 1;
 impl Ssd {
     /// Records a failed command; returns the status to complete it with, which says that the log has more.
     ///
-    /// The outcome of a comparison, that a key is there or not, and the end of an iteration are answers and not faults: they
-    /// would only push errors out of the log.
+    /// The outcome of a comparison, that a key is there or not, and the end of an iteration are answers and
+    /// not faults: they would only push errors out of the log.
     #[cold]
     pub(crate) fn failed(&self, sqid: u16, sqe: &Sqe, status: Status) -> Status {
         if is_answer(status) {

@@ -33,9 +33,10 @@ impl Ssd {
         }
     }
 
-    /// Aborts an outstanding Asynchronous Event Request, or a command that has been executed and would be answered
-    /// later. Every other command has been answered by the time an Abort is executed, or waits in a queue of the host's
-    /// memory where it cannot be reached: bit 0 of the result says that it was not aborted.
+    /// Aborts an outstanding Asynchronous Event Request, or a command that has been executed and would be
+    /// answered later. Every other command has been answered by the time an Abort is executed, or waits in a
+    /// queue of the host's memory where it cannot be reached: bit 0 of the result says that it was not
+    /// aborted.
     pub(super) fn abort(&self, sqid: Qid, cid: Cid) -> Result<u64, Status> {
         let is_request = sqid == Qid::ADMIN && self.events.abort(cid.0);
         let aborted = is_request || self.queues.abort_held(sqid, cid, &self.interrupts);

@@ -212,7 +212,8 @@ impl Ssd {
         }
     }
 
-    /// Closes the controller's iterators of all namespaces: the host that has opened them has gone or starts again.
+    /// Closes the controller's iterators of all namespaces: the host that has opened them has gone or starts
+    /// again.
     pub(crate) fn close_iterators(&self) {
         for pairs in self.namespaces.get().stores() {
             pairs.iterators.reset(self.cntlid);

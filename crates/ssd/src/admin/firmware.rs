@@ -41,8 +41,8 @@ impl Ssd {
         *lock(&self.download) = download;
         let activated = activated?;
         shared.saving.changed();
-        // What cannot be saved did not happen: the host is told so and finds the slots as they were, unless another controller's
-        // reset has activated an image meanwhile.
+        // What cannot be saved did not happen: the host is told so and finds the slots as they were, unless
+        // another controller's reset has activated an image meanwhile.
         self.subsystem.save_state().inspect_err(|_| {
             lock(&shared.firmware).take_back(&after, before);
         })?;

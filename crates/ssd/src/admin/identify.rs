@@ -1,7 +1,7 @@
 //! Identify (Base 5.1.13; NVM 4.1.5).
 //!
-//! A namespace identifier beyond NN is Invalid Namespace or Format; one within it that names nothing yields zeroes where
-//! the specification asks for that, and Invalid Field otherwise (Base 3.2.1.5).
+//! A namespace identifier beyond NN is Invalid Namespace or Format; one within it that names nothing yields
+//! zeroes where the specification asks for that, and Invalid Field otherwise (Base 3.2.1.5).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::sync::Arc;
@@ -128,7 +128,8 @@ impl Ssd {
             return Err(Status::INVALID_IO_COMMAND_SET.with_do_not_retry());
         }
         match (identify.csi, namespace) {
-            // No protection information and no preferences: zeroes in every field, for an inactive namespace as well.
+            // No protection information and no preferences: zeroes in every field, for an inactive namespace
+            // as well.
             (csi::NVM, _) => page(&NvmNamespaceIdentify::default()),
             (_, Some(namespace)) => self.describe_pairs(namespace),
             (_, None) if identify.nsid == Nsid::ALL => page(&kv_formats()),

@@ -65,8 +65,8 @@ impl Ssd {
         }
     }
 
-    /// All queues are gone: what a reset ends and restores. What belongs to other controllers as well stays as it is while one
-    /// of them is enabled.
+    /// All queues are gone: what a reset ends and restores. What belongs to other controllers as well stays
+    /// as it is while one of them is enabled.
     pub(crate) fn reset_admin(&self, scope: ResetScope) {
         self.events.reset();
         let is_alone = self.is_alone();
@@ -119,8 +119,8 @@ impl Ssd {
     /// Executes one admin command. The admin submission queue is the caller's; no completion queue is locked.
     pub(crate) fn execute_admin(&self, sq: &mut SubmissionQueue, sqe: &Sqe, clock: &Clock) -> Answer {
         lock(&self.subsystem.smart).tick(clock.now());
-        // Admin commands are never fused. Over PCIe their data pointer is PRPs, over a network it is an SGL, of which is
-        // left here where the data was received (Base 3.3.3.1, PSDT).
+        // Admin commands are never fused. Over PCIe their data pointer is PRPs, over a network it is an SGL,
+        // of which is left here where the data was received (Base 3.3.3.1, PSDT).
         let expected = if self.association.is_some() { DataPointerKind::Sgl } else { DataPointerKind::Prp };
         if sqe.fuse() != Fuse::Normal || sqe.data_pointer_kind() != expected {
             return Answer::Now(Err(Status::INVALID_FIELD.with_do_not_retry()));
@@ -162,8 +162,8 @@ impl Ssd {
         })
     }
 
-    /// Sends `data` to the host: as much of it as the command asked for, which the caller has cut it to. Admin data is
-    /// copied only after every piece of host memory has been found.
+    /// Sends `data` to the host: as much of it as the command asked for, which the caller has cut it to.
+    /// Admin data is copied only after every piece of host memory has been found.
     pub(crate) fn send(&self, sq: &mut SubmissionQueue, sqe: &Sqe, data: &[u8]) -> Result<(), Status> {
         let pointer = DataPointer {
             host: &sq.host,

@@ -1,12 +1,12 @@
 //! Namespace Management and Attachment (Base 5.1.20, 5.1.21; NVM 4.1.6), Format NVM (Base 5.1.10).
 //!
-//! Commands that change the table of namespaces are executed one at a time in the subsystem: whoever executes one holds
-//! `Subsystem::changing`, and the admin submission queue of its controller. Before anything is done to the media of a
-//! namespace, a version of the table is published to all controllers in which the namespace is busy, and every I/O queue of
-//! each is locked once: from then on no command is at work on it.
+//! Commands that change the table of namespaces are executed one at a time in the subsystem: whoever executes
+//! one holds `Subsystem::changing`, and the admin submission queue of its controller. Before anything is done
+//! to the media of a namespace, a version of the table is published to all controllers in which the namespace
+//! is busy, and every I/O queue of each is locked once: from then on no command is at work on it.
 //!
-//! A Key Value namespace that is being erased is busy in the saved state too: a store that a process left half erased when
-//! it was killed is made anew when the device starts again, instead of being missed.
+//! A Key Value namespace that is being erased is busy in the saved state too: a store that a process left
+//! half erased when it was killed is made anew when the device starts again, instead of being missed.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::sync::Arc;
@@ -85,8 +85,8 @@ impl Ssd {
             .ok_or(Status::NAMESPACE_IDENTIFIER_UNAVAILABLE)?;
         // The list is at the same place whatever the namespace holds.
         let handles = self.handles_for(&table, &create, shape)?;
-        // NMIC is at the same place, too.
-        // A controller that was made for a host goes with it: a namespace that is its alone would be nobody's.
+        // NMIC is at the same place, too. A controller that was made for a host goes with it: a namespace
+        // that is its alone would be nobody's.
         let is_private = create.nmic & NMIC_SHARED == 0 && self.association.is_none();
         let new = NewNamespace { nsid, shape, attached: ControllerSet::default(), is_private };
         add(&mut table, new, handles, &self.config.serial, &self.media)?;
@@ -168,8 +168,8 @@ impl Ssd {
         Ok(0)
     }
 
-    /// Controllers that are made for hosts are given the namespaces of one that stays. What is done to the former is done to
-    /// that one: a host that connects again finds what it has left.
+    /// Controllers that are made for hosts are given the namespaces of one that stays. What is done to the
+    /// former is done to that one: a host that connects again finds what it has left.
     fn of_hosts_to_come(&self, named: ControllerSet) -> ControllerSet {
         let is_made =
             |controller: &Arc<Ssd>| controller.association.is_some() && named.contains(controller.cntlid);
@@ -201,7 +201,8 @@ impl Ssd {
         })
     }
 
-    /// Checks that a namespace can be attached to the controllers `named`; returns all those it will be attached to.
+    /// Checks that a namespace can be attached to the controllers `named`; returns all those it will be
+    /// attached to.
     fn check_attach(&self, namespace: &Namespace, named: ControllerSet) -> Result<ControllerSet, Status> {
         let attached = namespace.attached.and(self.subsystem.present());
         if attached.intersects(named) {
@@ -223,12 +224,13 @@ impl Ssd {
         }
     }
 
-    /// A namespace keeps its chunks and, when it has blocks, its size in bytes, rounded up to whole blocks of the new
-    /// format, which the chunks have room for. It is empty afterwards: blocks are zeroes.
+    /// A namespace keeps its chunks and, when it has blocks, its size in bytes, rounded up to whole blocks of
+    /// the new format, which the chunks have room for. It is empty afterwards: blocks are zeroes.
     pub(super) fn format_nvm(&self, format: FormatNvm) -> Result<u64, Status> {
         check_secure_erase(format.secure_erase)?;
         let old = self.namespaces.get();
-        // FNA.FNS is clear: FFFFFFFFh is the namespaces attached to this controller (Base 5.1.10, operation scope).
+        // FNA.FNS is clear: FFFFFFFFh is the namespaces attached to this controller (Base 5.1.10, operation
+        // scope).
         let named = named(&old, format.nsid, old.iter().filter(|namespace| old.is_active(namespace)))?;
         for namespace in &named {
             check_format(&format, namespace)?;
@@ -256,8 +258,8 @@ impl Ssd {
         Ok(0)
     }
 
-    /// Namespaces that share a reclaim unit handle keep having the same blocks: they are formatted together, or not to
-    /// others (NVM 4.1.6.3).
+    /// Namespaces that share a reclaim unit handle keep having the same blocks: they are formatted together,
+    /// or not to others (NVM 4.1.6.3).
     fn check_shared_handles(
         &self,
         format: &FormatNvm,
@@ -300,8 +302,8 @@ impl Ssd {
         self.subsystem.publish(&table);
     }
 
-    /// Publishes a table and saves it. When it cannot be saved the old one comes back: what the host is told and what
-    /// it finds after a power cycle are the same.
+    /// Publishes a table and saves it. When it cannot be saved the old one comes back: what the host is told
+    /// and what it finds after a power cycle are the same.
     fn replace_namespaces(&self, table: NamespaceTable) -> Result<(), Status> {
         let old = NamespaceTable::clone(&self.namespaces.get());
         // A version from before the command, should a busy one be published.
@@ -310,8 +312,8 @@ impl Ssd {
         self.subsystem.save_state().inspect_err(|_| self.publish(restored))
     }
 
-    /// Refuses commands to `namespaces` and waits until none is at work on them. Fails, and changes nothing, when the
-    /// state cannot be saved.
+    /// Refuses commands to `namespaces` and waits until none is at work on them. Fails, and changes nothing,
+    /// when the state cannot be saved.
     fn quiesce(&self, namespaces: &[Arc<Namespace>]) -> Result<(), Status> {
         let old = NamespaceTable::clone(&self.namespaces.get());
         let mut table = NamespaceTable::clone(&self.namespaces.get());
@@ -327,16 +329,16 @@ impl Ssd {
         Ok(())
     }
 
-    /// Waits until no I/O queue of any controller uses an older table. The admin queue, which the caller holds, is the first in
-    /// the order in which queues are locked.
+    /// Waits until no I/O queue of any controller uses an older table. The admin queue, which the caller
+    /// holds, is the first in the order in which queues are locked.
     fn drain(&self) {
         for controller in self.subsystem.controllers() {
             controller.queues.drain(&controller.namespaces);
         }
     }
 
-    /// Gives the space of quiet namespaces back: they are zeroes. When that fails, blocks are open to commands again, since
-    /// any of them may be zeroes or not; of pairs nothing is left that could be.
+    /// Gives the space of quiet namespaces back: they are zeroes. When that fails, blocks are open to
+    /// commands again, since any of them may be zeroes or not; of pairs nothing is left that could be.
     fn erase(&self, namespaces: &[Arc<Namespace>]) -> Result<(), Status> {
         for namespace in namespaces {
             if let Contents::KeyValue(pairs) = &namespace.contents {

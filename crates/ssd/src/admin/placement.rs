@@ -1,5 +1,5 @@
-//! The features of Flexible Data Placement: 1Dh, which enables it, and 1Eh, which events are recorded (Base 5.1.25.1.20,
-//! 5.1.25.1.21).
+//! The features of Flexible Data Placement: 1Dh, which enables it, and 1Eh, which events are recorded (Base
+//! 5.1.25.1.20, 5.1.25.1.21).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use unvme_spec::admin::{GetFeatures, SetFeatures};
@@ -29,8 +29,8 @@ impl Ssd {
         Ok(value.into_bits().into())
     }
 
-    /// Set Features of feature 1Dh. What is so already is set again at any time; everything else has to be saved, and wants
-    /// an endurance group without namespaces.
+    /// Set Features of feature 1Dh. What is so already is set again at any time; everything else has to be
+    /// saved, and wants an endurance group without namespaces.
     pub(super) fn set_placement(&self, set: SetFeatures) -> Result<u64, Status> {
         let value = FlexibleDataPlacement::from_bits(set.cdw12);
         let index = value.enabled().then_some(value.configuration());

@@ -1,5 +1,5 @@
-//! Log pages of the endurance group: 09h, and those of Flexible Data Placement (Base 5.1.12.1.10, 5.1.12.1.28 to
-//! 5.1.12.1.31).
+//! Log pages of the endurance group: 09h, and those of Flexible Data Placement (Base 5.1.12.1.10, 5.1.12.1.28
+//! to 5.1.12.1.31).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use unvme_bus::{Clock, lock};

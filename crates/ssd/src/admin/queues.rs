@@ -79,8 +79,8 @@ impl Ssd {
         self.queues.delete_completion(qid).map(|()| 0)
     }
 
-    /// Commands that wait in the queue are not executed; the host knows from this completion that they never will be
-    /// (Base 3.3.1.3).
+    /// Commands that wait in the queue are not executed; the host knows from this completion that they never
+    /// will be (Base 3.3.1.3).
     pub(super) fn delete_io_sq(&self, qid: Qid) -> Result<u64, Status> {
         self.check_io_queue_id(qid)?;
         let queue = self.remove_submission(qid.0).ok_or(INVALID_QUEUE_IDENTIFIER)?;

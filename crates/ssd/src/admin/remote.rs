@@ -1,4 +1,5 @@
-//! What a controller has and says whose host is reached over a network: capsules, keep alive, Asymmetric Namespace Access.
+//! What a controller has and says whose host is reached over a network: capsules, keep alive, Asymmetric
+//! Namespace Access.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use unvme_spec::Status;

@@ -21,8 +21,9 @@ impl Ssd {
         self.holds_pairs() && self.config.vendor_kv
     }
 
-    /// The page of a device with pairs. Counters are those of all namespaces over the life of the device; the write
-    /// amplification is since this start. Iterators are those of `nsid`, or of the first Key Value namespace.
+    /// The page of a device with pairs. Counters are those of all namespaces over the life of the device; the
+    /// write amplification is since this start. Iterators are those of `nsid`, or of the first Key Value
+    /// namespace.
     pub(super) fn vendor_log(&self, page: u8, nsid: Nsid) -> Result<Vec<u8>, Status> {
         match page {
             lid::EXTENDED_SMART => Ok(bytes_of(&self.extended_smart_log())),

@@ -1,4 +1,5 @@
-//! How worn the flash is, as SMART and the endurance group's log page say it. Memory that is no flash does not wear out.
+//! How worn the flash is, as SMART and the endurance group's log page say it. Memory that is no flash does
+//! not wear out.
 
 use std::sync::atomic::Ordering;
 
@@ -40,8 +41,8 @@ impl Ssd {
         }
     }
 
-    /// Critical warnings that come from wear: little spare is left, more has been written than flash lasts for, or nothing can
-    /// be written any more.
+    /// Critical warnings that come from wear: little spare is left, more has been written than flash lasts
+    /// for, or nothing can be written any more.
     pub(super) fn wear_warnings(&self) -> u8 {
         let wear = self.wear();
         let spare = if wear.spare_percent < SPARE_THRESHOLD_PERCENT { critical_warning::SPARE } else { 0 };

@@ -1,7 +1,8 @@
 //! An association: a host and the controller that was made for it (Base 3.3.2).
 //!
-//! Each of its queues belongs to a connection, which may be served by a thread of its own. What they have to know of one
-//! another is here: whether the association goes on, which queues there are, when the host was last heard of.
+//! Each of its queues belongs to a connection, which may be served by a thread of its own. What they have to
+//! know of one another is here: whether the association goes on, which queues there are, when the host was
+//! last heard of.
 
 mod reach;
 

@@ -25,7 +25,8 @@ pub enum AnaState {
 }
 
 impl AnaState {
-    /// ANA state in the log page (Base figure 219); zero is no state there, and stands for the first one in memory.
+    /// ANA state in the log page (Base figure 219); zero is no state there, and stands for the first one in
+    /// memory.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Optimized => 0x01,

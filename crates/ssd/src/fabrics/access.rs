@@ -8,7 +8,8 @@ pub enum Access {
     /// Any host.
     #[default]
     Any,
-    /// These hosts; every other one is refused with Connect Invalid Host, and discovery does not show it the subsystem.
+    /// These hosts; every other one is refused with Connect Invalid Host, and discovery does not show it the
+    /// subsystem.
     Hosts(Vec<HostAccess>),
 }
 

@@ -18,7 +18,8 @@ const SEQUENCE_ERROR: Status = Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry(
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
 /// Most bytes of data that the commands of a queue have whose host has not proven yet who it is.
 const UNPROVEN_BYTES_MAX: u32 = 2 * MESSAGE_BYTES_MAX;
-/// Most bytes of one half of a fused pair: a Compare and Write is of one logical block (ACWU), and no namespace has larger ones.
+/// Most bytes of one half of a fused pair: a Compare and Write is of one logical block (ACWU), and no
+/// namespace has larger ones.
 const FUSED_BYTES_MAX: u32 = 64 << 10;
 /// Bytes of a page of Identify.
 const IDENTIFY_BYTES: u32 = 4096;
@@ -73,7 +74,8 @@ impl FabricsQueue {
             return Begun::Fatal(Fatal::NoMemory);
         };
         if let Some(slot) = self.slots.get_mut(at) {
-            // A key whose data comes otherwise has memory of its own: that of the data may have to be waited for.
+            // A key whose data comes otherwise has memory of its own: that of the data may have to be waited
+            // for.
             if transfer.in_capsule || transfer.bytes == 0 {
                 slot.buffer = Some(buffer);
             } else {
@@ -113,7 +115,8 @@ impl FabricsQueue {
         Begun::NeedsData(DataWanted { slot: SlotId(at), bytes, in_capsule: false })
     }
 
-    /// All data that a command has wanted is in its memory. It runs, unless it was its key and its data is still to come.
+    /// All data that a command has wanted is in its memory. It runs, unless it was its key and its data is
+    /// still to come.
     #[inline]
     pub fn data_arrived(&mut self, slot: SlotId) {
         let filling = self.slots.get(slot.0).filter(|slot| slot.stage == Stage::Filling);
@@ -129,7 +132,8 @@ impl FabricsQueue {
         }
     }
 
-    /// A command's data has not arrived as it was sent, or not at all: it ends with `status` and is not executed.
+    /// A command's data has not arrived as it was sent, or not at all: it ends with `status` and is not
+    /// executed.
     #[cold]
     pub fn fail(&mut self, slot: SlotId, status: Status) {
         let Some(failed) = self.slots.get_mut(slot.0).filter(|slot| slot.stage == Stage::Filling) else {
@@ -214,8 +218,8 @@ impl FabricsQueue {
         if is_too_large { Err(INVALID_FIELD) } else { Ok(transfer) }
     }
 
-    /// Whether the queue may have memory for another command's data. What anybody can reach, who is known to nobody, has little
-    /// of it at a time, so that it does not keep others from theirs.
+    /// Whether the queue may have memory for another command's data. What anybody can reach, who is known to
+    /// nobody, has little of it at a time, so that it does not keep others from theirs.
     #[inline]
     pub(super) fn may_hold(&self, bytes: u32) -> bool {
         let most = match &self.at {
@@ -241,7 +245,8 @@ impl FabricsQueue {
             Command::Disconnect { .. } if is_admin => Err(status::INVALID_QUEUE_TYPE.with_do_not_retry()),
             Command::Disconnect { .. } => Ok(()),
             Command::AuthenticationSend(command) | Command::AuthenticationReceive(command) => {
-                // Nobody knows who asks: no more memory than there are messages for, and no message beyond it.
+                // Nobody knows who asks: no more memory than there are messages for, and no message beyond
+                // it.
                 let fits = command.bytes <= transfer.bytes && transfer.bytes <= MESSAGE_BYTES_MAX;
                 if fits { Ok(()) } else { Err(INVALID_FIELD) }
             }
@@ -452,7 +457,8 @@ fn check_halves(sqe: &Sqe, transfer: Transfer) -> Result<(), Status> {
     Ok(())
 }
 
-/// Bytes that an admin command asks for, whatever it has room for; `None` where that depends on more than the command.
+/// Bytes that an admin command asks for, whatever it has room for; `None` where that depends on more than the
+/// command.
 fn admin_bytes(sqe: &Sqe) -> Option<u32> {
     let bytes = match admin::Command::parse(sqe) {
         admin::Command::Identify(_) => return Some(IDENTIFY_BYTES),

@@ -1,7 +1,8 @@
-//! A queue of a controller of a device: rings that the controller knows as any others, in memory that both ends of are here.
+//! A queue of a controller of a device: rings that the controller knows as any others, in memory that both
+//! ends of are here.
 //!
-//! The controller executes what is in them as it does for a host at a bus, so that everything it can do, and every fault it
-//! is told to have, is the same over a network.
+//! The controller executes what is in them as it does for a host at a bus, so that everything it can do, and
+//! every fault it is told to have, is the same over a network.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,9 +61,9 @@ pub(super) struct Completion {
 }
 
 impl DeviceQueue {
-    /// Rings for `commands` at a time, in memory of the pool. The admin queue's are made known to the controller, which the
-    /// host enables; those of an I/O queue are installed. `resets` is how often the controller had been reset when it was found
-    /// to be ready.
+    /// Rings for `commands` at a time, in memory of the pool. The admin queue's are made known to the
+    /// controller, which the host enables; those of an I/O queue are installed. `resets` is how often the
+    /// controller had been reset when it was found to be ready.
     pub(super) fn new(
         ssd: Arc<Ssd>,
         association: Arc<Association>,
@@ -146,13 +147,15 @@ impl DeviceQueue {
         Some(())
     }
 
-    /// CC.EN is clear, or was never set. A controller that has failed still takes commands, and does not execute them.
+    /// CC.EN is clear, or was never set. A controller that has failed still takes commands, and does not
+    /// execute them.
     #[inline]
     pub(super) fn is_disabled(&self) -> bool {
         self.ssd.is_stopped() && !self.ssd.is_fatal.load(Ordering::Relaxed)
     }
 
-    /// The controller has been reset since the last time: it has none of the commands it had, and an admin queue begins anew.
+    /// The controller has been reset since the last time: it has none of the commands it had, and an admin
+    /// queue begins anew.
     pub(super) fn notice_reset(&mut self) -> bool {
         let resets = self.association.resets();
         if resets == self.resets {
@@ -165,8 +168,8 @@ impl DeviceQueue {
         true
     }
 
-    /// Hands a command to the controller, which is told of it in [`DeviceQueue::advance`]. There are no more commands than
-    /// the rings were made for.
+    /// Hands a command to the controller, which is told of it in [`DeviceQueue::advance`]. There are no more
+    /// commands than the rings were made for.
     #[inline]
     pub(super) fn push(&mut self, sqe: &Sqe, is_patient: bool) {
         self.rings.write_words(self.tail as usize * SQE_BYTES, sqe.to_words());
@@ -191,7 +194,8 @@ impl DeviceQueue {
     #[inline]
     pub(super) fn next_completion(&mut self) -> Option<Completion> {
         let at = self.cq_offset() + self.head as usize * CQE_BYTES;
-        // Acquire: pairs with the Release of the controller's post; the result and the data are there as well.
+        // Acquire: pairs with the Release of the controller's post; the result and the data are there as
+        // well.
         let tagged = self.rings.load_u64(at + 8, Ordering::Acquire);
         if (tagged & PHASE != 0) != self.phase {
             return None;
@@ -238,7 +242,8 @@ impl DeviceQueue {
         self.due
     }
 
-    /// The controller does not reach what the pool has unmapped: it takes a new snapshot now, rather than with the next command.
+    /// The controller does not reach what the pool has unmapped: it takes a new snapshot now, rather than
+    /// with the next command.
     #[cold]
     pub(super) fn drop_stale_mappings(&self) {
         let at = usize::from(self.qid);

@@ -29,14 +29,15 @@ const TOO_SHORT: Status = Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry();
 const IDENTIFY_BYTES: u32 = size_of::<IdentifyController>() as u32;
 /// Asynchronous Event Requests that can be outstanding, zero-based.
 const AERL_Z: u8 = 3;
-/// Most bytes of data of one command, and of all commands of a queue at a time; the others wait. Any host may connect, and as
-/// many of them as a server takes leave memory for those that are known.
+/// Most bytes of data of one command, and of all commands of a queue at a time; the others wait. Any host may
+/// connect, and as many of them as a server takes leave memory for those that are known.
 pub(super) const DISCOVERY_BYTES_MAX: u32 = PAGE_BYTES << MDTS;
 /// MDTS: the above as a power of two of pages.
 const MDTS: u8 = 5;
 /// CAP.MPSMIN is 0.
 const PAGE_BYTES: u32 = 4096;
-/// A host that does not use the keep alive timer is done with after this long without a command (Base 3.1.3.3).
+/// A host that does not use the keep alive timer is done with after this long without a command (Base
+/// 3.1.3.3).
 const ACTIVITY_TIMEOUT_MS: u32 = 120_000;
 /// CNTRLTYPE of a discovery controller.
 const CNTRLTYPE_DISCOVERY: u8 = 2;
@@ -129,8 +130,8 @@ impl Discovery {
         }
     }
 
-    /// CC is all that can be set: a discovery controller cannot reset its subsystem. Returns the commands that a reset has
-    /// aborted.
+    /// CC is all that can be set: a discovery controller cannot reset its subsystem. Returns the commands
+    /// that a reset has aborted.
     pub(super) fn set_property(&mut self, at: u64, value: u32) -> VecDeque<u16> {
         let mut aborted = VecDeque::new();
         if at != offset::CC {
@@ -346,8 +347,9 @@ fn log_page(catalogue: &Catalogue, hostnqn: &str, reached: Reached) -> Vec<u8> {
     page
 }
 
-/// Where a host finds a port. One that is open at all addresses is found where the host has reached the target; `None` when
-/// that is an address of the other family, unless it is that port which the host has reached there.
+/// Where a host finds a port. One that is open at all addresses is found where the host has reached the
+/// target; `None` when that is an address of the other family, unless it is that port which the host has
+/// reached there.
 fn address_of(port: &PortOptions, reached: Reached) -> Option<(AddressFamily, String)> {
     let family = match (port.address.as_str(), reached.address) {
         ("0.0.0.0", Some(_)) => AddressFamily::Ipv4,

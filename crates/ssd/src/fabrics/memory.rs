@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use unvme_bus::{EventFd, lock};
 
-/// Most bytes of staging memory that all queues of a server have at a time. Commands that find none wait in the order in
-/// which they came; while some wait, every queue gives back what it does not use.
+/// Most bytes of staging memory that all queues of a server have at a time. Commands that find none wait in
+/// the order in which they came; while some wait, every queue gives back what it does not use.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: u64,
@@ -58,8 +58,8 @@ impl MemoryBudget {
         self.limit
     }
 
-    /// Bytes that are taken now: those that queues keep for their next commands, and what capsules have brought beyond the
-    /// bound, are among them.
+    /// Bytes that are taken now: those that queues keep for their next commands, and what capsules have
+    /// brought beyond the bound, are among them.
     pub fn used(&self) -> u64 {
         self.budgeted.load(Ordering::Relaxed).saturating_add(self.beyond.load(Ordering::Relaxed))
     }
@@ -79,16 +79,17 @@ impl MemoryBudget {
         first.is_none_or(|first| ticket == Some(WaitTicket(first)))
     }
 
-    /// Takes `bytes` unless that is too much, or others have waited for longer. Who has waited keeps its place until it leaves
-    /// it, see [`MemoryBudget::forget`].
+    /// Takes `bytes` unless that is too much, or others have waited for longer. Who has waited keeps its
+    /// place until it leaves it, see [`MemoryBudget::forget`].
     pub(super) fn take(&self, bytes: u64, ticket: Option<WaitTicket>) -> bool {
         let fits = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= self.limit);
         self.is_turn_of(ticket)
             && self.budgeted.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok()
     }
 
-    /// Takes `bytes` however much that is: data that is already on its way, in a capsule, whose size is small. It does not
-    /// count, so that nobody waits in vain for what belongs to a command that itself waits.
+    /// Takes `bytes` however much that is: data that is already on its way, in a capsule, whose size is
+    /// small. It does not count, so that nobody waits in vain for what belongs to a command that itself
+    /// waits.
     pub(super) fn take_anyway(&self, bytes: u64) {
         self.beyond.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -103,7 +104,8 @@ impl MemoryBudget {
 
     /// As [`MemoryBudget::give`], by who is the first in the line, with nothing in it for the others.
     pub(super) fn take_back(&self, bytes: u64) {
-        // SeqCst, as all that is done to these two: either who gives sees that somebody waits, or who waits sees what was given.
+        // SeqCst, as all that is done to these two: either who gives sees that somebody waits, or who waits
+        // sees what was given.
         self.budgeted.fetch_sub(bytes, Ordering::SeqCst);
     }
 
@@ -112,8 +114,8 @@ impl MemoryBudget {
         self.beyond.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Waits for its turn; the first one in an empty line makes all others give back what they do not use, which they go on
-    /// doing while there is a line.
+    /// Waits for its turn; the first one in an empty line makes all others give back what they do not use,
+    /// which they go on doing while there is a line.
     pub(super) fn wait(&self, wake: Option<EventFd>) -> WaitTicket {
         let mut state = lock(&self.state);
         let ticket = state.next_ticket;

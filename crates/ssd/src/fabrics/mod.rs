@@ -1,8 +1,9 @@
-//! The device over a network, without the network: subsystems, ports, associations and their queues (Base 3.3.2, 6; NVMe/TCP is
-//! `tcp`'s).
+//! The device over a network, without the network: subsystems, ports, associations and their queues (Base
+//! 3.3.2, 6; NVMe/TCP is `tcp`'s).
 //!
-//! A [`Target`] is what a server offers. A [`FabricsQueue`] is one connection's: the connection hands it command capsules, the
-//! queue runs them on a controller of the device, and the connection sends what comes back. Nobody else touches a queue.
+//! A [`Target`] is what a server offers. A [`FabricsQueue`] is one connection's: the connection hands it
+//! command capsules, the queue runs them on a controller of the device, and the connection sends what comes
+//! back. Nobody else touches a queue.
 //!
 //! | module | concept |
 //! |---|---|
@@ -18,8 +19,8 @@
 //! | `transfer` | where a command's data is, how many bytes and in which direction |
 //! | `memory`, `staging` | memory for data between the network and the media, and its bound |
 //!
-//! What it does not implement: SGLs of more than one descriptor, static controllers, several ANA groups, reservations,
-//! Centralized Discovery.
+//! What it does not implement: SGLs of more than one descriptor, static controllers, several ANA groups,
+//! reservations, Centralized Discovery.
 
 mod access;
 mod begin;

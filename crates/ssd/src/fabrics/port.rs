@@ -55,7 +55,8 @@ pub struct Referral {
 pub struct Peer {
     /// Its address, for messages.
     pub address: String,
-    /// Address at which it has reached the target: what the Discovery log page says of a port that is open at all addresses.
+    /// Address at which it has reached the target: what the Discovery log page says of a port that is open at
+    /// all addresses.
     pub local: String,
     /// What TLS has proven about it; `None` without TLS.
     pub tls: Option<TlsPeer>,

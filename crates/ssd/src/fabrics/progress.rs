@@ -10,23 +10,27 @@ use super::slots::{Deliver, Slot, Stage};
 use super::staging::{Buffer, Terms};
 use crate::association::EndReason;
 
-/// How long an I/O queue does not say again that its host was heard of, in nanoseconds: all queues of an association say so in
-/// one place. The keep alive timer is that much too early when I/O queues alone are used.
+/// How long an I/O queue does not say again that its host was heard of, in nanoseconds: all queues of an
+/// association say so in one place. The keep alive timer is that much too early when I/O queues alone are
+/// used.
 const HEARD_NS: u64 = 10_000_000;
-/// How long the first half of a fused pair has its memory while its second half does not come, in nanoseconds.
+/// How long the first half of a fused pair has its memory while its second half does not come, in
+/// nanoseconds.
 const FIRST_HALF_NS: u64 = 10_000_000_000;
-/// How long a command waits for memory before its queue looks again without having been told to, in nanoseconds: that nothing
-/// was mapped, though there was room for it, passes without anybody telling.
+/// How long a command waits for memory before its queue looks again without having been told to, in
+/// nanoseconds: that nothing was mapped, though there was room for it, passes without anybody telling.
 const LOOK_AGAIN_NS: u64 = 1_000_000_000;
-/// Bytes of a List's count of keys, and of the length in front of each key; each entry starts at a multiple of the former.
+/// Bytes of a List's count of keys, and of the length in front of each key; each entry starts at a multiple
+/// of the former.
 const LIST_COUNT_BYTES: usize = 4;
 const LIST_LENGTH_BYTES: usize = 2;
 /// SQHD in the answer to Connect when SQ flow control is not used.
 const NO_FLOW_CONTROL: u16 = 0xffff;
 
 impl FabricsQueue {
-    /// Runs what can run, and appends what has been executed to `out`. Returns how much was done: 0 when there is nothing to do
-    /// before the connection brings something, [`FabricsQueue::next_event`], or the wake-up.
+    /// Runs what can run, and appends what has been executed to `out`. Returns how much was done: 0 when
+    /// there is nothing to do before the connection brings something, [`FabricsQueue::next_event`], or the
+    /// wake-up.
     #[inline]
     pub fn poll(&mut self, clock: &Clock, out: &mut Vec<Finished>) -> usize {
         self.now = clock.now();
@@ -100,7 +104,8 @@ impl FabricsQueue {
                 break;
             }
             let budget = self.target.memory();
-            // What the queue has is not for it before its turn either: it would never become free for who was here before.
+            // What the queue has is not for it before its turn either: it would never become free for who was
+            // here before.
             let buffer = match budget.is_turn_of(ticket) {
                 true => self.pool.take(bytes, budget, Terms::Budget(ticket)),
                 false => None,
@@ -111,7 +116,8 @@ impl FabricsQueue {
                     if let Some(slot) = self.slots.get_mut(at) {
                         slot.stage = Stage::Waiting(Some(ticket));
                     }
-                    // Nobody told of memory that became free before there was a line, this queue's own included.
+                    // Nobody told of memory that became free before there was a line, this queue's own
+                    // included.
                     self.give_back_idle();
                     continue;
                 }
@@ -163,7 +169,8 @@ impl FabricsQueue {
         }
     }
 
-    /// A first half of a fused pair has memory that others may wait for: when its second does not come, it stays alone.
+    /// A first half of a fused pair has memory that others may wait for: when its second does not come, it
+    /// stays alone.
     #[cold]
     fn watch_first_half(&mut self) {
         let is_paired = |first| self.slots.get(first).is_some_and(|slot| slot.stage == Stage::Paired);
@@ -176,8 +183,8 @@ impl FabricsQueue {
         }
     }
 
-    /// When what waits for others is looked at again: memory for a command that has a place in the line, and the second half
-    /// of a fused pair.
+    /// When what waits for others is looked at again: memory for a command that has a place in the line, and
+    /// the second half of a fused pair.
     pub(super) fn look_again_at(&self) -> Option<u64> {
         let is_in_line = (!self.waiting.is_empty()).then(|| self.now.saturating_add(LOOK_AGAIN_NS));
         let half = self.first_half.map(|_| self.first_half_since.unwrap_or(self.now));
@@ -287,8 +294,8 @@ impl FabricsQueue {
         }
     }
 
-    /// The controller was reset: it has none of its commands any more. They are answered all the same, since the connection
-    /// has them.
+    /// The controller was reset: it has none of its commands any more. They are answered all the same, since
+    /// the connection has them.
     #[cold]
     pub(super) fn abort_running(&mut self) {
         for at in self.slots.at_stage(Stage::Running) {

@@ -19,22 +19,22 @@ use super::staging::Pool;
 use super::target::Target;
 use crate::association::{EndReason, IN_CAPSULE_BYTES, PortId};
 
-/// A command that has begun and is not released yet: below the number of the queue's entries, and free for another command
-/// once it is released.
+/// A command that has begun and is not released yet: below the number of the queue's entries, and free for
+/// another command once it is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(pub u16);
 
-/// Data that a command needs from the host before it runs. A command whose key is in its capsule may want twice: what is
-/// there, and then the rest.
+/// Data that a command needs from the host before it runs. A command whose key is in its capsule may want
+/// twice: what is there, and then the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataWanted {
     /// The command.
     pub slot: SlotId,
     /// Bytes to receive, at least 1.
     pub bytes: u32,
-    /// They are in the capsule, from its first byte of data on, and go to [`FabricsQueue::capsule_memory`]: at most
-    /// [`FabricsQueue::in_capsule_bytes`]. Otherwise the transport asks the host for them, and they go to
-    /// [`FabricsQueue::memory`].
+    /// They are in the capsule, from its first byte of data on, and go to [`FabricsQueue::capsule_memory`]:
+    /// at most [`FabricsQueue::in_capsule_bytes`]. Otherwise the transport asks the host for them, and they
+    /// go to [`FabricsQueue::memory`].
     pub in_capsule: bool,
 }
 
@@ -45,8 +45,9 @@ pub enum Begun {
     Run(SlotId),
     /// The command waits for data; [`FabricsQueue::data_arrived`] lets it run.
     NeedsData(DataWanted),
-    /// The command waits for memory, never one whose data is in its capsule. If it then needs data from the host,
-    /// [`FabricsQueue::next_wanted`] says so. The connection goes on reading meanwhile: data of other commands frees memory.
+    /// The command waits for memory, never one whose data is in its capsule. If it then needs data from the
+    /// host, [`FabricsQueue::next_wanted`] says so. The connection goes on reading meanwhile: data of other
+    /// commands frees memory.
     Waits(SlotId),
     /// The command has been answered and has no slot. Data in its capsule is to be skipped.
     Refused(Cqe),
@@ -76,11 +77,11 @@ pub struct Finished {
     pub slot: SlotId,
     /// Its completion, with the host's command identifier and SQHD.
     pub cqe: Cqe,
-    /// Bytes to send to the host before the completion, from the start of [`FabricsQueue::memory`]; 0 for a command that sends
-    /// none, or has failed. The end of an iteration is a status that comes with data.
+    /// Bytes to send to the host before the completion, from the start of [`FabricsQueue::memory`]; 0 for a
+    /// command that sends none, or has failed. The end of an iteration is a status that comes with data.
     pub bytes: u32,
-    /// SQHD may be left out: the host does not use flow control (Connect, CATTR), so a result of zero says nothing and success
-    /// can be said with the data.
+    /// SQHD may be left out: the host does not use flow control (Connect, CATTR), so a result of zero says
+    /// nothing and success can be said with the data.
     pub is_plain: bool,
 }
 
@@ -139,7 +140,8 @@ pub(super) struct Executed {
     pub(super) bytes: u32,
 }
 
-/// One queue of one association: the state of one connection. It can move to another thread, and is used by one at a time.
+/// One queue of one association: the state of one connection. It can move to another thread, and is used by
+/// one at a time.
 pub struct FabricsQueue {
     pub(super) target: Arc<Target>,
     pub(super) port: PortId,
@@ -210,9 +212,9 @@ impl FabricsQueue {
         }
     }
 
-    /// Signalled when [`FabricsQueue::poll`] has something to do that the connection has not brought: an event, the end of the
-    /// association, memory that has become free. To be set before the first capsule; without it a connection has to ask now
-    /// and then.
+    /// Signalled when [`FabricsQueue::poll`] has something to do that the connection has not brought: an
+    /// event, the end of the association, memory that has become free. To be set before the first capsule;
+    /// without it a connection has to ask now and then.
     pub fn set_wake(&mut self, wake: EventFd) {
         if let Some(before) = self.holder.replace(self.target.memory().enter(wake.clone())) {
             self.target.memory().leave(before);
@@ -225,8 +227,8 @@ impl FabricsQueue {
         IN_CAPSULE_BYTES
     }
 
-    /// A command that [`Begun::Waits`], or one whose key has arrived, has memory now and wants data from the host; asked for
-    /// until there is none after each poll and each [`FabricsQueue::data_arrived`].
+    /// A command that [`Begun::Waits`], or one whose key has arrived, has memory now and wants data from the
+    /// host; asked for until there is none after each poll and each [`FabricsQueue::data_arrived`].
     #[inline]
     pub fn next_wanted(&mut self) -> Option<DataWanted> {
         let slot = self.wanted.pop_front()?;
@@ -241,7 +243,8 @@ impl FabricsQueue {
         self.pool.staging_behind(slot.before_data(), slot.buffer?, slot.bytes)
     }
 
-    /// Where that is which a command has in its capsule: its key, if it has one there, and the data behind it.
+    /// Where that is which a command has in its capsule: its key, if it has one there, and the data behind
+    /// it.
     #[inline]
     pub fn capsule_memory(&self, slot: SlotId) -> Option<Staging<'_>> {
         let slot = self.slots.get(slot.0)?;
@@ -273,8 +276,8 @@ impl FabricsQueue {
         self.state
     }
 
-    /// The host has connected and has to prove who it is before anything else, which whoever has the clock does not wait for
-    /// forever: see [`FabricsQueue::give_up_proof`].
+    /// The host has connected and has to prove who it is before anything else, which whoever has the clock
+    /// does not wait for forever: see [`FabricsQueue::give_up_proof`].
     #[inline]
     pub fn awaits_proof(&self) -> bool {
         self.must_authenticate && self.state == QueueState::Connected
@@ -345,8 +348,8 @@ impl FabricsQueue {
     /// The completion of a command; the head of the host's queue moves on.
     #[inline]
     pub(super) fn completion(&mut self, cid: u16, status: Status, result: u64) -> Cqe {
-        // One entry for each answer, as if commands were taken from the queue when they are answered: a host that uses flow
-        // control then never has more of them than its queue has entries.
+        // One entry for each answer, as if commands were taken from the queue when they are answered: a host
+        // that uses flow control then never has more of them than its queue has entries.
         self.sq_head = self.sq_head.wrapping_add(1);
         if u32::from(self.sq_head) >= self.entries.max(1) {
             self.sq_head = 0;

@@ -132,7 +132,8 @@ impl Slots {
         Some(taken)
     }
 
-    /// The command is answered: the host may use its identifier for the next one as soon as it has the answer.
+    /// The command is answered: the host may use its identifier for the next one as soon as it has the
+    /// answer.
     #[inline]
     pub(super) fn answered(&mut self, at: u16) {
         if let Some(slot) = self.slots.get_mut(usize::from(at)) {
@@ -170,8 +171,8 @@ impl Slots {
     }
 }
 
-/// Command identifiers to slots: open addressing with linear probing, at most half full. Hosts count their identifiers up or
-/// keep a small number in the low bits: both fall next to each other.
+/// Command identifiers to slots: open addressing with linear probing, at most half full. Hosts count their
+/// identifiers up or keep a small number in the low bits: both fall next to each other.
 #[derive(Debug, Default)]
 struct CidTable {
     /// Identifier in bits 15:0, slot in bits 31:16, and bit 32 set for an entry that is there.

@@ -1,11 +1,11 @@
 //! Staging memory of one queue: where a command's data is between the network and the media.
 //!
-//! Buffers of up to 1 MiB are cut from slabs by powers of two, bigger ones have a mapping of their own. What a command gives
-//! back is kept for the next one, up to [`KEPT_BYTES_MAX`] and only while nobody waits for memory, so that a queue at work
-//! maps nothing.
+//! Buffers of up to 1 MiB are cut from slabs by powers of two, bigger ones have a mapping of their own. What
+//! a command gives back is kept for the next one, up to [`KEPT_BYTES_MAX`] and only while nobody waits for
+//! memory, so that a queue at work maps nothing.
 //!
-//! Memory within the budget and memory beyond it are apart: a command that waits for the former holds the latter at most, so
-//! that all of the budget becomes free in the end.
+//! Memory within the budget and memory beyond it are apart: a command that waits for the former holds the
+//! latter at most, so that all of the budget becomes free in the end.
 
 use std::sync::Arc;
 
@@ -20,10 +20,12 @@ const SHIFT_MIN: u32 = 12;
 /// Largest buffer that is cut from a slab, as a power of two.
 const SHIFT_MAX: u32 = 20;
 const CLASSES: usize = (SHIFT_MAX - SHIFT_MIN + 1) as usize;
-/// Bytes of the first slab of a size, unless a buffer is larger: each one after it has twice as many, up to the maximum.
+/// Bytes of the first slab of a size, unless a buffer is larger: each one after it has twice as many, up to
+/// the maximum.
 const SLAB_BYTES_MIN: u64 = 16 << 10;
 const SLAB_BYTES_MAX: u64 = 256 << 10;
-/// Most bytes that a queue keeps beside those in use: 128 transfers of 128 KiB come and go at once and map nothing.
+/// Most bytes that a queue keeps beside those in use: 128 transfers of 128 KiB come and go at once and map
+/// nothing.
 const KEPT_BYTES_MAX: u64 = 16 << 20;
 /// First address; none is used twice, and there are enough for as many mappings as there can be.
 const FIRST_IOVA: u64 = 1 << 32;
@@ -115,7 +117,8 @@ impl Pool {
         self.in_use
     }
 
-    /// Bytes of the buffer that a command of `bytes` gets, at least 1; one that is kept can be twice as large.
+    /// Bytes of the buffer that a command of `bytes` gets, at least 1; one that is kept can be twice as
+    /// large.
     pub(super) fn buffer_bytes(bytes: u32) -> u64 {
         match class_of(bytes) {
             Some(class) => class_bytes(class),
@@ -266,8 +269,8 @@ impl Pool {
         self.unmapped[slab.supply as usize] += slab.bytes;
     }
 
-    /// There is memory that was unmapped and counts all the same, since it exists for as long as anybody has a snapshot of
-    /// what was mapped. Once nobody does, [`Pool::return_unmapped`] is to be called.
+    /// There is memory that was unmapped and counts all the same, since it exists for as long as anybody has
+    /// a snapshot of what was mapped. Once nobody does, [`Pool::return_unmapped`] is to be called.
     #[inline]
     pub(super) fn has_unmapped(&self) -> bool {
         self.unmapped != [0; SUPPLIES]

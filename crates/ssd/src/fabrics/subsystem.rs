@@ -1,4 +1,5 @@
-//! A subsystem as it is offered: a device by a name, to hosts that may enter, and how well it is reached at each port.
+//! A subsystem as it is offered: a device by a name, to hosts that may enter, and how well it is reached at
+//! each port.
 
 use std::collections::BTreeMap;
 use std::fmt;

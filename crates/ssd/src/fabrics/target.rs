@@ -19,9 +19,9 @@ const ADDRESS_BYTES_MAX: usize = 255;
 /// Most bytes of a service, as the Discovery log page has it.
 const SERVICE_BYTES_MAX: usize = 31;
 
-/// DH groups that a target uses unless [`TargetOptions::authentication`] names others, the favourite first. A host that has
-/// proven nothing makes the thread that serves its connection raise to a power twice: about 2 ms each for ffdhe3072, 14 ms for
-/// ffdhe8192. ffdhe6144 and ffdhe8192 are therefore for who asks for them.
+/// DH groups that a target uses unless [`TargetOptions::authentication`] names others, the favourite first. A
+/// host that has proven nothing makes the thread that serves its connection raise to a power twice: about 2
+/// ms each for ffdhe3072, 14 ms for ffdhe8192. ffdhe6144 and ffdhe8192 are therefore for who asks for them.
 pub const DEFAULT_GROUPS: [chap::Group; 4] =
     [chap::Group::Ffdhe3072, chap::Group::Ffdhe4096, chap::Group::Ffdhe2048, chap::Group::Null];
 
@@ -30,8 +30,8 @@ pub const DEFAULT_GROUPS: [chap::Group; 4] =
 pub struct TargetOptions {
     /// Most bytes of staging memory, see [`MemoryBudget`].
     pub memory_bytes: u64,
-    /// What hosts may authenticate with. Unless told otherwise, all hash functions, and of the groups those whose arithmetic does
-    /// not keep the other connections of a thread waiting: see [`DEFAULT_GROUPS`].
+    /// What hosts may authenticate with. Unless told otherwise, all hash functions, and of the groups those
+    /// whose arithmetic does not keep the other connections of a thread waiting: see [`DEFAULT_GROUPS`].
     pub authentication: chap::Policy,
 }
 
@@ -131,8 +131,8 @@ impl Target {
         }
     }
 
-    /// Another list of hosts; those that may not enter any more keep what they have until they leave, and the discovery log
-    /// changes. False when there is no such subsystem.
+    /// Another list of hosts; those that may not enter any more keep what they have until they leave, and the
+    /// discovery log changes. False when there is no such subsystem.
     pub fn set_access(&self, nqn: &str, access: Access) -> bool {
         let Some(offer) = self.offer(nqn) else { return false };
         offer.set_access(access);
@@ -181,7 +181,8 @@ impl Target {
         Ok(())
     }
 
-    /// A connection wants to be woken up when the catalogue changes, until it says otherwise with the number it gets.
+    /// A connection wants to be woken up when the catalogue changes, until it says otherwise with the number
+    /// it gets.
     pub(super) fn listen(&self, wake: EventFd) -> u64 {
         let mut listeners = lock(&self.listeners);
         let number = listeners.last().map_or(0, |(last, _)| last + 1);

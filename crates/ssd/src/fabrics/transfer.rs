@@ -34,7 +34,8 @@ impl Transfer {
         Self::behind(0, sqe, Direction::of(sqe, is_admin))
     }
 
-    /// As [`Transfer::parse`], for a vendor's command for pairs: its key may be in the capsule, see [`samsung_kv`].
+    /// As [`Transfer::parse`], for a vendor's command for pairs: its key may be in the capsule, see
+    /// [`samsung_kv`].
     pub(super) fn parse_pairs(sqe: &Sqe) -> Result<Self, Status> {
         check_kind(sqe)?;
         Self::behind(key_in_capsule(sqe)?, sqe, Direction::of(sqe, false))

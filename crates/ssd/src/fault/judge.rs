@@ -17,8 +17,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) key: Option<&'a [u8]>,
 }
 
-/// What happens to a command. Of several rules that match, the first that says something about a matter decides it;
-/// delays add up.
+/// What happens to a command. Of several rules that match, the first that says something about a matter
+/// decides it; delays add up.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) status: Option<Status>,
@@ -78,8 +78,8 @@ impl Faults {
         lock(&self.rules).entries.iter().any(|entry| entry.rule.matching.lba.is_some())
     }
 
-    /// Counts programs of `pages` pages of media, up to the first that sets a rule off. Returns how many pages that
-    /// leaves, and what happens to the device then.
+    /// Counts programs of `pages` pages of media, up to the first that sets a rule off. Returns how many
+    /// pages that leaves, and what happens to the device then.
     pub(crate) fn count_programs(&self, pages: u64) -> (u64, Option<DeviceFate>) {
         let mut rules = lock(&self.rules);
         let waiting = |entry: &&mut Entry| entry.rule.matching.program.is_some() && entry.hits == 0;
@@ -179,8 +179,8 @@ fn nanoseconds(delay: FaultDelay, seed: u64) -> u64 {
     min + ((max - min) as f64 * fraction(random(seed, 1))) as u64
 }
 
-/// The nth number of the series of a seed: SplitMix64, whose state is the position. So a rule's counters are all there is to
-/// keep.
+/// The nth number of the series of a seed: SplitMix64, whose state is the position. So a rule's counters are
+/// all there is to keep.
 pub(crate) fn random(seed: u64, nth: u64) -> u64 {
     random::mix(seed.wrapping_add(nth.wrapping_mul(random::STEP)))
 }

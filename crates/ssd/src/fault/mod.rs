@@ -11,11 +11,12 @@
 //!
 //! What they say is done by [`inject`](crate::inject).
 //!
-//! A device without rules pays one load per command. One with rules looks at them under a lock, command by command; the
-//! order in which the device takes commands from several queues is not decided here, so what is to be the same twice
-//! keeps to one queue.
+//! A device without rules pays one load per command. One with rules looks at them under a lock, command by
+//! command; the order in which the device takes commands from several queues is not decided here, so what is
+//! to be the same twice keeps to one queue.
 //!
-//! The vendor's two commands that manage rules are exempt from rules, and so are the two halves of a fused pair.
+//! The vendor's two commands that manage rules are exempt from rules, and so are the two halves of a fused
+//! pair.
 
 mod error;
 pub(crate) mod judge;

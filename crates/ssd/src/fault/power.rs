@@ -49,8 +49,9 @@ impl Faults {
         self.note(&lock(&self.rules));
     }
 
-    /// Media is about to program `pages` pages. Returns how many of them it may: all, unless the power is cut at one
-    /// of them, which is then not programmed whole and is the last that is begun. Without power it is none.
+    /// Media is about to program `pages` pages. Returns how many of them it may: all, unless the power is cut
+    /// at one of them, which is then not programmed whole and is the last that is begun. Without power it is
+    /// none.
     ///
     /// May be called under any lock: what else a program sets off is put off until the engine sees to it.
     #[inline]

@@ -29,8 +29,9 @@ pub struct FaultRule {
     pub action: FaultAction,
 }
 
-/// Which commands a rule is about: all conditions that are there hold. Commands that match are numbered from 1 in the order
-/// in which the device takes them; `after`, `every`, `probability` and `count` choose among them, in this order.
+/// Which commands a rule is about: all conditions that are there hold. Commands that match are numbered from
+/// 1 in the order in which the device takes them; `after`, `every`, `probability` and `count` choose among
+/// them, in this order.
 ///
 /// Admin commands are meant only when the opcode is one of theirs or the queue is 0.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,14 +40,15 @@ pub struct FaultMatch {
     pub opcode: Option<FaultOpcode>,
     /// Namespace identifier in the command, 1 to 128.
     pub namespace: Option<u32>,
-    /// Logical blocks, one of which the command names, Dataset Management in one of its ranges; never a command for pairs.
+    /// Logical blocks, one of which the command names, Dataset Management in one of its ranges; never a
+    /// command for pairs.
     pub lba: Option<LbaRange>,
     /// Key that the command names.
     pub key: Option<FaultKey>,
     /// Submission queue, 0 (admin) to 64.
     pub queue: Option<u16>,
-    /// Not a command but the program of the nth page (4 KiB) of media since the rule was added, counted from 1. It goes
-    /// with no other condition, and with actions on the whole device only.
+    /// Not a command but the program of the nth page (4 KiB) of media since the rule was added, counted
+    /// from 1. It goes with no other condition, and with actions on the whole device only.
     pub program: Option<u64>,
     /// The first so many are let by.
     pub after: u64,
@@ -56,7 +58,8 @@ pub struct FaultMatch {
     pub count: Option<u64>,
     /// Chance of each, above 0 and up to 1; `None` for certainty.
     pub probability: Option<f64>,
-    /// Seed of everything that is random about the rule. The same seed and the same commands give the same faults.
+    /// Seed of everything that is random about the rule. The same seed and the same commands give the same
+    /// faults.
     pub seed: u64,
 }
 
@@ -111,14 +114,17 @@ impl FaultKey {
     }
 }
 
-/// What happens to a command, or to the device with it. At least one thing; several where they can go together.
+/// What happens to a command, or to the device with it. At least one thing; several where they can go
+/// together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultAction {
-    /// It completes with this status, and is not executed unless `executed` says so. Success is possible: a device that lies.
+    /// It completes with this status, and is not executed unless `executed` says so. Success is possible: a
+    /// device that lies.
     pub status: Option<Status>,
     /// A failure is recorded in the Error Information log, and its status has the More bit.
     pub logged: bool,
-    /// With `status` or `dropped`: the command is executed all the same, and only its answer is wrong or lost.
+    /// With `status` or `dropped`: the command is executed all the same, and only its answer is wrong or
+    /// lost.
     pub executed: bool,
     /// Its completion comes later.
     pub delay: Option<FaultDelay>,
@@ -128,15 +134,16 @@ pub struct FaultAction {
     pub corrupt: Option<Corruption>,
     /// Its completion is wrong.
     pub completion: Option<WrongCompletion>,
-    /// Controller Fatal Status: the controller stops until it is reset. The command is executed and not answered.
+    /// Controller Fatal Status: the controller stops until it is reset. The command is executed and not
+    /// answered.
     pub fatal: bool,
-    /// The media becomes read only, until the rule is cleared: a critical warning, and writes fail with Attempted Write to
-    /// Read Only Range (pairs: Namespace Write Protected).
+    /// The media becomes read only, until the rule is cleared: a critical warning, and writes fail with
+    /// Attempted Write to Read Only Range (pairs: Namespace Write Protected).
     pub read_only: bool,
     /// An asynchronous event is reported, whatever the host has asked to hear of.
     pub event: Option<AsyncEvent>,
-    /// The device is unplugged: registers read as all ones and nothing answers any more. It keeps what it has, and is
-    /// there again when it is opened anew. The command is executed and not answered.
+    /// The device is unplugged: registers read as all ones and nothing answers any more. It keeps what it
+    /// has, and is there again when it is opened anew. The command is executed and not answered.
     pub unplug: bool,
     /// As unplugged, and what was not flushed may be lost. The command is executed and not answered.
     pub power_cut: bool,
@@ -192,7 +199,8 @@ pub struct Corruption {
 pub enum CorruptData {
     /// What the host gets: the media keeps what it has.
     Read,
-    /// What goes to the media: the host's memory stays as it is. What is stored is whole, with checksums of its own.
+    /// What goes to the media: the host's memory stays as it is. What is stored is whole, with checksums of
+    /// its own.
     Write,
 }
 
@@ -201,7 +209,8 @@ pub enum CorruptData {
 pub enum Flips {
     /// So many, anywhere in the data, 1 to [`FAULT_FLIPS_MAX`].
     Random(u32),
-    /// Those that are 1 here, from a byte offset of the command's data on. What lies behind the end is left out.
+    /// Those that are 1 here, from a byte offset of the command's data on. What lies behind the end is left
+    /// out.
     At {
         /// First byte.
         offset: u64,

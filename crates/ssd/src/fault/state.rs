@@ -70,7 +70,8 @@ pub(crate) struct Faults {
     moved: AtomicBool,
     /// Bits of [`super::power`].
     pub(super) power: AtomicU8,
-    /// What a program of media has set off, until somebody who may sees to it. May be locked under `rules`, not around it.
+    /// What a program of media has set off, until somebody who may sees to it. May be locked under `rules`,
+    /// not around it.
     pub(super) pending: Mutex<Option<DeviceFate>>,
     pub(super) rules: Mutex<Rules>,
     /// What was wrong with the last command of [`super::command`].
@@ -137,7 +138,8 @@ impl Faults {
         Ok(id)
     }
 
-    /// Removes one rule, or all of them; how many there were. What a rule has done to the device as a whole ends with it.
+    /// Removes one rule, or all of them; how many there were. What a rule has done to the device as a whole
+    /// ends with it.
     pub(crate) fn clear(&self, id: Option<u32>) -> usize {
         let mut rules = lock(&self.rules);
         let before = rules.entries.len();
@@ -165,8 +167,8 @@ impl Faults {
         self.moved.load(Ordering::Relaxed) && self.moved.swap(false, Ordering::Relaxed)
     }
 
-    /// True when commands have to be looked at. A rule that is added while commands are under way is seen by those that
-    /// are taken after its adding has been answered.
+    /// True when commands have to be looked at. A rule that is added while commands are under way is seen by
+    /// those that are taken after its adding has been answered.
     #[inline(always)]
     pub(crate) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed)

@@ -7,7 +7,8 @@
 //! }
 //! ```
 //!
-//! A number may be in quotes, and is hexadecimal there with `0x`. What is wrong is told with the key, line and column.
+//! A number may be in quotes, and is hexadecimal there with `0x`. What is wrong is told with the key, line
+//! and column.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::fmt;
@@ -21,7 +22,8 @@ use super::rule::{CorruptData, Corruption, FaultAction, FaultKey, FaultMatch, Fa
 use super::word::{hexadecimal, parse_fault_key, parse_fault_status, shortened};
 use super::{FAULT_TEXT_BYTES_MAX, FAULTS_MAX, FaultError};
 
-/// Reads rules: an object is one rule, an array is a list of them. Every value has been checked against its bounds.
+/// Reads rules: an object is one rule, an array is a list of them. Every value has been checked against its
+/// bounds.
 ///
 /// # Errors
 /// [`FaultError`] with line and column.

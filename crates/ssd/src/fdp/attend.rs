@@ -13,8 +13,8 @@ use unvme_spec::feature::Timestamp;
 use super::{Fdp, NEVER};
 use crate::flash::{Flash, Note, Shape};
 
-/// Events are saved when this time has passed since the first one that is not: a process that is killed loses those of one
-/// second at most.
+/// Events are saved when this time has passed since the first one that is not: a process that is killed loses
+/// those of one second at most.
 const SAVE_AFTER_NS: u64 = 1_000_000_000;
 
 /// What a layer's units that are not free were opened as.
@@ -65,7 +65,8 @@ impl Fdp {
         self.unstamped.load(Ordering::Relaxed)
     }
 
-    /// A time limit is over, or events have to be saved. The clock is read only where there is one of these to come.
+    /// A time limit is over, or events have to be saved. The clock is read only where there is one of these
+    /// to come.
     pub(crate) fn is_due(&self, clock: &Clock) -> bool {
         let due = self.due.load(Ordering::Relaxed);
         due != NEVER && {
@@ -109,7 +110,8 @@ impl Fdp {
         }
     }
 
-    /// Gives events their time, and looks when this is to be done again. True when events have to be saved now.
+    /// Gives events their time, and looks when this is to be done again. True when events have to be saved
+    /// now.
     pub(crate) fn settle(&self, now: u64, timestamp: Timestamp) -> bool {
         if self.unstamped.load(Ordering::Relaxed) {
             self.stamp(timestamp);

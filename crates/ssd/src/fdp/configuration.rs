@@ -1,7 +1,7 @@
 //! What configurations a device offers (log page 20h, Base 5.1.12.1.28).
 //!
-//! All of them share the physical pages of the device and the pages that hosts see. Their order never changes: a host may
-//! remember an index.
+//! All of them share the physical pages of the device and the pages that hosts see. Their order never
+//! changes: a host may remember an index.
 //!
 //! | index | reclaim unit handles | reclaim units | |
 //! |---|---|---|---|
@@ -23,7 +23,8 @@ use crate::SsdConfig;
 use crate::flash::{FlashConfig, FlashGeometry};
 use crate::limits::NAMESPACES_MAX;
 
-/// Seconds a reclaim unit may stay open in the configuration that has a limit: blocks that are written in part lose charge.
+/// Seconds a reclaim unit may stay open in the configuration that has a limit: blocks that are written in
+/// part lose charge.
 const TIME_LIMIT_S: u32 = 24 * 60 * 60;
 /// How much smaller and larger the other reclaim units are, and how many more groups there are.
 const FACTOR: u16 = 4;
@@ -67,7 +68,8 @@ pub(crate) fn offered(flash: &FlashConfig, capacity: u64) -> Vec<Configuration> 
     ]
 }
 
-/// Every handle and group has a placement identifier, and a namespace with all of them a status that counts them.
+/// Every handle and group has a placement identifier, and a namespace with all of them a status that counts
+/// them.
 fn can_be_named(geometry: &FlashGeometry) -> bool {
     let handles = geometry.handles.len();
     let bits = Rgif::for_groups(geometry.groups.into()).map_or(16, |rgif| u32::from(rgif.bits()));
@@ -76,8 +78,8 @@ fn can_be_named(geometry: &FlashGeometry) -> bool {
         && handles * usize::from(geometry.groups) <= usize::from(u16::MAX)
 }
 
-/// The geometry of a new device: with configuration `fdp` enabled, or with FDP disabled. `None` when there is no such
-/// configuration, or no room for it.
+/// The geometry of a new device: with configuration `fdp` enabled, or with FDP disabled. `None` when there is
+/// no such configuration, or no room for it.
 fn geometry_when_new(flash: &FlashConfig, capacity: u64, fdp: Option<u8>) -> Option<FlashGeometry> {
     match fdp {
         None => Some(flash.geometry.clone()),
@@ -90,8 +92,8 @@ fn geometry_when_new(flash: &FlashConfig, capacity: u64, fdp: Option<u8>) -> Opt
 }
 
 impl SsdConfig {
-    /// The translation layer of such a device on its first day, with the configuration enabled that [`SsdConfig::fdp`]
-    /// names. `None` without flash.
+    /// The translation layer of such a device on its first day, with the configuration enabled that
+    /// [`SsdConfig::fdp`] names. `None` without flash.
     ///
     /// # Errors
     /// [`FtlError::Config`] naming what is impossible, and what works.

@@ -1,7 +1,8 @@
 //! FDP events (log page 23h, Base 5.1.12.1.31): which are recorded, and those that were.
 //!
-//! Whether an event is recorded is a property of the reclaim unit handle it happened to (feature 1Eh). An event gets its
-//! time when a clock is at hand: at the end of the turn in which it happened, or when the log is read.
+//! Whether an event is recorded is a property of the reclaim unit handle it happened to (feature 1Eh). An
+//! event gets its time when a clock is at hand: at the end of the turn in which it happened, or when the log
+//! is read.
 
 use std::collections::VecDeque;
 
@@ -93,7 +94,8 @@ impl EventLog {
         self.events.iter().map(|event| hexadecimal(event.as_bytes())).collect()
     }
 
-    /// What [`EventLog::saved`] has written; `None` when it is something else. `hosts` says which of the two logs it is.
+    /// What [`EventLog::saved`] has written; `None` when it is something else. `hosts` says which of the two
+    /// logs it is.
     pub(crate) fn restore(saved: &[String], hosts: bool) -> Option<Self> {
         if saved.len() > EVENTS_MAX {
             return None;

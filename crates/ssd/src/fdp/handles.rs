@@ -43,8 +43,8 @@ pub(crate) struct Placed {
 }
 
 impl Handles {
-    /// Of a namespace on a device without FDP, or where it is disabled: everything goes to handle 0 of `groups` groups,
-    /// and no directive is enabled.
+    /// Of a namespace on a device without FDP, or where it is disabled: everything goes to handle 0 of
+    /// `groups` groups, and no directive is enabled.
     pub(crate) fn conventional(groups: u16) -> Arc<Self> {
         Arc::new(Self {
             ruhs: [0].into(),
@@ -90,9 +90,9 @@ impl Handles {
         self.directive.store(enable, Ordering::Relaxed);
     }
 
-    /// Where a write with `directive` goes. Without a placement identifier it is placement handle 0 and a group the
-    /// controller chooses: `spread`, which is the same whenever the same blocks are written, says which. So data that
-    /// nobody places fills all groups evenly.
+    /// Where a write with `directive` goes. Without a placement identifier it is placement handle 0 and a
+    /// group the controller chooses: `spread`, which is the same whenever the same blocks are written, says
+    /// which. So data that nobody places fills all groups evenly.
     ///
     /// While no directive is enabled for the namespace, DTYPE and DSPEC mean nothing (Base 8.1.8).
     ///
@@ -125,7 +125,8 @@ impl Handles {
         Placement { handle, group }
     }
 
-    /// The placement identifier under which this namespace knows a reclaim unit handle; `None` when it does not.
+    /// The placement identifier under which this namespace knows a reclaim unit handle; `None` when it does
+    /// not.
     pub(crate) fn id_of(&self, at: Placement) -> Option<PlacementId> {
         let handle = self.ruhs.iter().position(|&ruh| ruh == at.handle)?;
         self.rgif.join(ReclaimGroup(at.group), PlacementHandle(handle as u16))

@@ -1,9 +1,9 @@
 //! Flexible Data Placement: hosts say which data belongs together (Base 8.1.10).
 //!
-//! A write names a placement identifier: a reclaim group and a **placement handle**, which is an index into a list that the
-//! namespace has. The list gives a **reclaim unit handle** (RUH) of the endurance group; several namespaces may share it. For
-//! each RUH and reclaim group the translation layer has one open reclaim unit. There is one endurance group, number 1: the
-//! device.
+//! A write names a placement identifier: a reclaim group and a **placement handle**, which is an index into a
+//! list that the namespace has. The list gives a **reclaim unit handle** (RUH) of the endurance group;
+//! several namespaces may share it. For each RUH and reclaim group the translation layer has one open reclaim
+//! unit. There is one endurance group, number 1: the device.
 //!
 //! | file | concept |
 //! |---|---|
@@ -14,10 +14,12 @@
 //! | `attend` | when something is to be done about what the layer has noted, and about time limits |
 //! | `state` | what of it survives the process |
 //!
-//! **Events.** A write with an invalid placement identifier succeeds: the controller places it as it places writes without
-//! one, and says so in the log. No asynchronous event announces FDP events; the specification has none.
+//! **Events.** A write with an invalid placement identifier succeeds: the controller places it as it places
+//! writes without one, and says so in the log. No asynchronous event announces FDP events; the specification
+//! has none.
 //!
-//! **Locks.** [`Fdp`]'s own lock is taken before that of the translation layer, and that before the one of the notes that it leaves ([`crate::flash::Watch`]).
+//! **Locks.** [`Fdp`]'s own lock is taken before that of the translation layer, and that before the one of
+//! the notes that it leaves ([`crate::flash::Watch`]).
 
 mod attend;
 mod configuration;
@@ -124,7 +126,8 @@ struct State {
     saved: Vec<EventSet>,
     host: EventLog,
     controller: EventLog,
-    /// What had been counted when the flash was divided as it is: the translation layer has counted from zero since.
+    /// What had been counted when the flash was divided as it is: the translation layer has counted from zero
+    /// since.
     before: Counted,
     open: OpenUnits,
     /// Clock reading at which events were saved last; `None` while all are.
@@ -228,8 +231,8 @@ impl Fdp {
         }
     }
 
-    /// Enables a configuration, or disables FDP: statistics, events and what is recorded start anew. `counted` is what has
-    /// been counted since this was done the last time.
+    /// Enables a configuration, or disables FDP: statistics, events and what is recorded start anew.
+    /// `counted` is what has been counted since this was done the last time.
     pub(crate) fn enable(&self, index: Option<u8>, counted: Counted) {
         let configuration = index.and_then(|index| Some((index, self.valid(index)?)));
         let mut state = lock(&self.state);
@@ -247,8 +250,8 @@ impl Fdp {
         state.current = state.saved.clone();
     }
 
-    /// Makes events of `types` of a reclaim unit handle be recorded or not. False, and nothing is changed, when a type is not
-    /// known.
+    /// Makes events of `types` of a reclaim unit handle be recorded or not. False, and nothing is changed,
+    /// when a type is not known.
     pub(crate) fn set_events(&self, ruh: u16, types: &[EventType], enabled: bool, save: bool) -> bool {
         let mut state = lock(&self.state);
         let Some(mut current) = state.current.get(usize::from(ruh)).copied() else { return false };

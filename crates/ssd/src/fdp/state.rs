@@ -18,15 +18,16 @@ use crate::flash::Flash;
 pub(crate) struct FdpState {
     /// Index of the configuration that is enabled.
     configuration: Option<u8>,
-    /// Saved values of feature 1Eh by reclaim unit handle: a bit per event type, in increasing order of the types.
+    /// Saved values of feature 1Eh by reclaim unit handle: a bit per event type, in increasing order of the
+    /// types.
     events: Vec<u8>,
     /// Log page 23h, oldest first: 64 bytes each, as hexadecimal digits.
     host_events: Vec<String>,
     controller_events: Vec<String>,
     /// What had been counted when the flash was divided as it is.
     before: Counted,
-    /// [`FlashStats::padded_bytes`](crate::FlashStats::padded_bytes): a killed process loses what it has counted of it, and
-    /// counts those pages as written whole.
+    /// [`FlashStats::padded_bytes`](crate::FlashStats::padded_bytes): a killed process loses what it has
+    /// counted of it, and counts those pages as written whole.
     #[serde(default, skip_serializing_if = "is_zero")]
     padded_bytes: u64,
 }
@@ -48,7 +49,8 @@ pub(crate) struct SavedHandles {
 }
 
 impl Fdp {
-    /// Continues with what was saved; `None` is a device that has saved nothing of FDP. `flash` goes on counting.
+    /// Continues with what was saved; `None` is a device that has saved nothing of FDP. `flash` goes on
+    /// counting.
     pub(crate) fn restore(
         config: &SsdConfig,
         saved: Option<FdpState>,

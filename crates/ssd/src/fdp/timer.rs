@@ -1,7 +1,7 @@
 //! How long reclaim units have been open: the Estimated Reclaim Unit Time Limit.
 //!
-//! The clock is the device's, wall or virtual. Who opens a unit has no clock: the time runs from the end of the turn in which
-//! the first page was written, and after a restart from the end of the first one.
+//! The clock is the device's, wall or virtual. Who opens a unit has no clock: the time runs from the end of
+//! the turn in which the first page was written, and after a restart from the end of the first one.
 
 use std::collections::BTreeMap;
 
@@ -35,8 +35,8 @@ impl OpenUnits {
         self.open.remove(&(at.handle, at.group));
     }
 
-    /// EARUTR: seconds that are left, at least 1 as long as the limit has not been noticed; 0 when there is no limit. A
-    /// handle that references an empty unit has all the time.
+    /// EARUTR: seconds that are left, at least 1 as long as the limit has not been noticed; 0 when there is
+    /// no limit. A handle that references an empty unit has all the time.
     pub(crate) fn seconds_left(&self, at: Placement, now: u64) -> u32 {
         if !self.is_limited() {
             return 0;

@@ -16,8 +16,8 @@ const COALESCING_UNIT_NS: u64 = 100_000;
 pub(crate) struct HotFeatures {
     write_through: AtomicBool,
     arbitration_burst: AtomicU32,
-    /// Completions to collect in bits 15:0 and how long, in units of 100 us, in bits 31:16; 0 when interrupts are not
-    /// coalesced.
+    /// Completions to collect in bits 15:0 and how long, in units of 100 us, in bits 31:16; 0 when interrupts
+    /// are not coalesced.
     coalescing: AtomicU32,
     /// A bit per interrupt vector that is not coalesced.
     immediate: [AtomicU64; 2],
@@ -81,8 +81,8 @@ impl HotFeatures {
         self.coalescing.load(Ordering::Relaxed) != 0
     }
 
-    /// Completions to collect before an interrupt on `vector`, and for how many nanoseconds at most; `None` when
-    /// interrupts on it are not coalesced.
+    /// Completions to collect before an interrupt on `vector`, and for how many nanoseconds at most; `None`
+    /// when interrupts on it are not coalesced.
     pub(crate) fn coalescing_of(&self, vector: u16) -> Option<(u32, u64)> {
         let packed = self.coalescing.load(Ordering::Relaxed);
         let word = self.immediate.get(usize::from(vector) / 64)?;

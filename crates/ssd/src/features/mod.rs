@@ -55,8 +55,8 @@ pub(crate) struct Features {
     pub(crate) host_behavior: HostBehaviorSupport,
 }
 
-/// Values of features of namespaces now, and the values of all features that are saved. Identifiers of controllers do not
-/// outlive a process: what one of them saves is what all of them start with.
+/// Values of features of namespaces now, and the values of all features that are saved. Identifiers of
+/// controllers do not outlive a process: what one of them saves is what all of them start with.
 pub(crate) struct SharedFeatures {
     current: BTreeMap<Key, u32>,
     saved: BTreeMap<Key, u32>,
@@ -94,8 +94,8 @@ impl SharedFeatures {
         self.saved.clone()
     }
 
-    /// The value of a feature that is shared: the one in force, or the one that is saved. A feature that was never saved, or
-    /// cannot be, has its default as the saved value (Base 4.4).
+    /// The value of a feature that is shared: the one in force, or the one that is saved. A feature that was
+    /// never saved, or cannot be, has its default as the saved value (Base 4.4).
     pub(crate) fn selected(&self, select: Select, fid: u8, index: u32) -> Option<u32> {
         match select {
             Select::Current if is_of_namespace(fid) => self.current.get(&(fid, index)).copied(),
@@ -174,8 +174,8 @@ impl Features {
         }
     }
 
-    /// Takes over what is the controller's of a value that a host has set. Returns what the I/O path has to know, and the
-    /// critical warnings that are to be reported since then.
+    /// Takes over what is the controller's of a value that a host has set. Returns what the I/O path has to
+    /// know, and the critical warnings that are to be reported since then.
     pub(crate) fn set(&mut self, fid: u8, indices: &[u32], value: u32) -> (HotFeatures, u8) {
         let before = self.reported_warnings();
         if !is_of_namespace(fid) {
@@ -249,7 +249,8 @@ impl Features {
 struct ControllerTime {
     milliseconds: u64,
     attributes: u8,
-    /// Clock when that was the time. A reset is not handed a clock: the count starts when features are next looked at.
+    /// Clock when that was the time. A reset is not handed a clock: the count starts when features are next
+    /// looked at.
     at: Option<u64>,
 }
 

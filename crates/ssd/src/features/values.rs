@@ -46,9 +46,9 @@ pub(crate) fn capabilities(fid: u8, has_flash: bool) -> Option<Capabilities> {
     })
 }
 
-/// Checks dword 11 of Set Features for a feature that is nothing but that dword; returns which of the feature's values
-/// it is (namespaces aside) and what to keep of it. Reserved bits are not kept. A host that is reached over a network can
-/// hear of more.
+/// Checks dword 11 of Set Features for a feature that is nothing but that dword; returns which of the
+/// feature's values it is (namespaces aside) and what to keep of it. Reserved bits are not kept. A host that
+/// is reached over a network can hear of more.
 pub(crate) fn checked(fid: u8, value: u32, vectors: u16, is_remote: bool) -> Result<(u32, u32), Status> {
     let kept = match fid {
         fid::ARBITRATION => {

@@ -27,7 +27,8 @@ impl FlashDamage {
 }
 
 impl Flash {
-    /// Reads everything that outlives the process and names what is damaged, what was found at opening included.
+    /// Reads everything that outlives the process and names what is damaged, what was found at opening
+    /// included.
     pub(crate) fn check(&self) -> Vec<FlashDamage> {
         let inner = lock(&self.inner);
         let mut damage = lock(&self.noticed).clone();

@@ -1,9 +1,10 @@
 //! Checkpoints: the map, the units and the counters as of one program. Two places, written in turn.
 //!
-//! A checkpoint is written in steps, with a sync after each: the old one in its place is done away with, and everything that
-//! the new one speaks of is on the media; what is behind its header; its header. Only then is the journal begun anew. Whatever
-//! happens meanwhile, the checkpoint before it and what came after that one are still there, and a checkpoint that is not
-//! whole has no header: one that has a header and does not fit it is damaged.
+//! A checkpoint is written in steps, with a sync after each: the old one in its place is done away with, and
+//! everything that the new one speaks of is on the media; what is behind its header; its header. Only then is
+//! the journal begun anew. Whatever happens meanwhile, the checkpoint before it and what came after that one
+//! are still there, and a checkpoint that is not whole has no header: one that has a header and does not fit
+//! it is damaged.
 
 use twox_hash::XxHash3_64;
 use unvme_bus::Region;
@@ -36,8 +37,8 @@ pub(super) const fn bytes_max(logical_pages: u32, physical_pages: u64) -> u64 {
     HEADER_BYTES + logical_pages as u64 * ENTRY_BYTES + units * (UNIT_BYTES + 2 * STREAM_BYTES)
 }
 
-/// The header, as it is on the media; little-endian. Behind it: the map (an entry of 4 bytes for each logical page: the
-/// physical page plus one, or zero), the units, the streams.
+/// The header, as it is on the media; little-endian. Behind it: the map (an entry of 4 bytes for each logical
+/// page: the physical page plus one, or zero), the units, the streams.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Header {

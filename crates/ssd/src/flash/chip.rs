@@ -33,7 +33,8 @@ pub(super) enum Source<'a> {
 pub(super) struct UnitBook {
     pub(super) erased: u32,
     pub(super) stream: u16,
-    /// Number of the last sync that had begun when the unit was freed: a later one has to be over before it is programmed.
+    /// Number of the last sync that had begun when the unit was freed: a later one has to be over before it
+    /// is programmed.
     pub(super) freed: u64,
 }
 
@@ -305,8 +306,9 @@ impl Nand for Chip<'_> {
 impl Flash {
     /// Makes a free unit ready to be programmed.
     ///
-    /// What is in it is dead, but what superseded it may not be on the media yet: after a power cut it would be the newest
-    /// again. So a sync that has begun after the unit was freed has to be over. One covers all units freed before it.
+    /// What is in it is dead, but what superseded it may not be on the media yet: after a power cut it would
+    /// be the newest again. So a sync that has begun after the unit was freed has to be over. One covers all
+    /// units freed before it.
     #[cold]
     fn admit(&self, books: &mut Books, unit: u32) -> Result<(), Status> {
         if self.power.is_off() {

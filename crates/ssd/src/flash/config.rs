@@ -10,7 +10,8 @@ use crate::store::CHUNK_BYTES;
 /// Smallest reclaim unit of a device.
 pub const UNIT_BYTES_MIN: u64 = 64 << 10;
 
-/// A translation layer and real flash below a device's logical blocks: data is written out of place, in reclaim units.
+/// A translation layer and real flash below a device's logical blocks: data is written out of place, in
+/// reclaim units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlashConfig {
     /// Reclaim units, groups and handles.
@@ -19,7 +20,8 @@ pub struct FlashConfig {
     pub overprovisioning: f64,
     /// Which unit is reclaimed next.
     pub policy: VictimPolicy,
-    /// Difference between the most and the least erased unit beyond which cold data is moved; `None` for no wear levelling.
+    /// Difference between the most and the least erased unit beyond which cold data is moved; `None` for no
+    /// wear levelling.
     pub wear_spread_max: Option<u32>,
     /// Erasures after which a unit is bad; `None` for no end.
     pub endurance: Option<u32>,
@@ -27,7 +29,8 @@ pub struct FlashConfig {
     pub seed: u64,
 }
 
-/// The part of a flash configuration that Flexible Data Placement changes: how the physical bytes are divided.
+/// The part of a flash configuration that Flexible Data Placement changes: how the physical bytes are
+/// divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlashGeometry {
     /// Bytes of a reclaim unit: a multiple of 4 KiB, at least [`UNIT_BYTES_MIN`].

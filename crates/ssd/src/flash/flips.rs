@@ -3,7 +3,8 @@
 /// Bits of what is looked at.
 const BITS: usize = 256;
 
-/// What `accept` makes of the words that become intact when one bit is flipped back, or two. It is asked up to 32896 times.
+/// What `accept` makes of the words that become intact when one bit is flipped back, or two. It is asked up
+/// to 32896 times.
 #[cold]
 pub(super) fn undone<T>(words: [u64; 4], mut accept: impl FnMut([u64; 4]) -> Option<T>) -> Option<T> {
     let flip = |mut words: [u64; 4], bit: usize| {

@@ -1,15 +1,17 @@
 //! How a reader without a lock notices that a page is written anew while it copies.
 //!
-//! Physical pages are grouped in grains of 2 MiB, whatever the units are. When a unit is opened, and before anything is
-//! programmed into it, the number of each of its grains goes up. A reader
+//! Physical pages are grouped in grains of 2 MiB, whatever the units are. When a unit is opened, and before
+//! anything is programmed into it, the number of each of its grains goes up. A reader
 //!
 //! 1. loads the map's entry: physical page P;
 //! 2. loads the number of P's grain;
-//! 3. loads the entry again: it is still P, so at this moment nobody has opened P's unit since P was mapped there;
+//! 3. loads the entry again: it is still P, so at this moment nobody has opened P's unit since P was mapped
+//!    there;
 //! 4. copies;
 //! 5. loads the number again: if it is the same nobody had opened P's unit while it copied.
 //!
-//! Numbers of all grains fit in a cache that reading fills with data: what costs is the map, and that is looked up ahead.
+//! Numbers of all grains fit in a cache that reading fills with data: what costs is the map, and that is
+//! looked up ahead.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -45,7 +47,8 @@ impl Grains {
         self.of(ppn).load(Ordering::Relaxed) == before
     }
 
-    /// Pages are about to be programmed anew. What is programmed after this is not mistaken for what was there.
+    /// Pages are about to be programmed anew. What is programmed after this is not mistaken for what was
+    /// there.
     pub(super) fn touch(&self, pages: std::ops::Range<u64>) {
         for grain in pages.start >> GRAIN_SHIFT..=(pages.end - 1) >> GRAIN_SHIFT {
             // Release: who sees the number sees that the map had left the unit (step 3).

@@ -1,7 +1,7 @@
 //! The journal: what was deallocated since the last checkpoint. Records cannot say that.
 //!
-//! It has two halves, used in turn: what follows a checkpoint does not overwrite what follows the one before, which counts if
-//! that checkpoint is damaged.
+//! It has two halves, used in turn: what follows a checkpoint does not overwrite what follows the one before,
+//! which counts if that checkpoint is damaged.
 
 use twox_hash::XxHash3_64;
 use unvme_bus::Region;

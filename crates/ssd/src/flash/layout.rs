@@ -5,8 +5,9 @@
 //! |  identity  |  pages, by ppn  |  records, by ppn  | superblocks | journal | checkpoint 0 | checkpoint 1 |
 //! ```
 //!
-//! Each part begins at a multiple of 2 MiB. **identity** is as large as what hosts see: the chunks of Key Value namespaces
-//! lie there, each at its own number. All of it is sparse: what is not written takes no space.
+//! Each part begins at a multiple of 2 MiB. **identity** is as large as what hosts see: the chunks of Key
+//! Value namespaces lie there, each at its own number. All of it is sparse: what is not written takes no
+//! space.
 
 use unvme_flash::PAGE_BYTES;
 
@@ -17,8 +18,8 @@ use crate::store::CHUNK_BYTES;
 /// Bytes of the journal.
 const JOURNAL_BYTES: u64 = CHUNK_BYTES;
 
-/// Byte offsets on the store. Depends on the capacity and on the number of physical pages, and not on how those are divided
-/// into units.
+/// Byte offsets on the store. Depends on the capacity and on the number of physical pages, and not on how
+/// those are divided into units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) logical_pages: u32,

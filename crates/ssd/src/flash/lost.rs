@@ -1,4 +1,5 @@
-//! Logical pages whose data is lost for good: where it was is known no more. Reading them is an error, not zeroes.
+//! Logical pages whose data is lost for good: where it was is known no more. Reading them is an error, not
+//! zeroes.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

@@ -1,12 +1,13 @@
 //! The device on a flash translation layer: logical blocks are written out of place, into reclaim units.
 //!
-//! [`Ftl`] decides where each page goes; this is what it decides about: data, a **record** beside each physical page that
-//! says whose data it is, and what recovery needs. Where everything lies is drawn in `layout`; the format is described in
-//! `docs/disk-format.md`, and why it is so in `docs/decisions/0007-out-of-place-data.md`.
+//! [`Ftl`] decides where each page goes; this is what it decides about: data, a **record** beside each
+//! physical page that says whose data it is, and what recovery needs. Where everything lies is drawn in
+//! `layout`; the format is described in `docs/disk-format.md`, and why it is so in
+//! `docs/decisions/0007-out-of-place-data.md`.
 //!
-//! **Reading** takes no lock: the map is read, the page is copied, and it is looked at whether the unit has been opened anew
-//! meanwhile (`grains`). **Writing** takes one lock, a page at a time. A page is written whole, to a place where nothing valid
-//! is, before the map says so: readers see it whole or not at all.
+//! **Reading** takes no lock: the map is read, the page is copied, and it is looked at whether the unit has
+//! been opened anew meanwhile (`grains`). **Writing** takes one lock, a page at a time. A page is written
+//! whole, to a place where nothing valid is, before the map says so: readers see it whole or not at all.
 //!
 //! | file | concept |
 //! |---|---|
@@ -108,7 +109,8 @@ struct Inner {
 pub struct FlashStats {
     /// What the layer has counted over the life of the device.
     pub ftl: FtlStats,
-    /// Of the pages hosts have written, bytes they have not: of a page that is written in part, the rest is copied.
+    /// Of the pages hosts have written, bytes they have not: of a page that is written in part, the rest is
+    /// copied.
     pub padded_bytes: u64,
     /// For each reclaim unit handle, all groups together.
     pub handles: Vec<StreamStats>,
@@ -118,7 +120,8 @@ pub struct FlashStats {
     pub wear: Wear,
     /// Nothing can be written any more.
     pub is_read_only: bool,
-    /// Share of the endurance that is used, in percent, as the average of all units; beyond 100 when units last longer. 0 without an endurance.
+    /// Share of the endurance that is used, in percent, as the average of all units; beyond 100 when units
+    /// last longer. 0 without an endurance.
     pub used_percent: u64,
     /// Share of the units beyond what the logical pages need that is not bad, in percent.
     pub spare_percent: u8,
@@ -128,7 +131,8 @@ impl Flash {
     /// The flash on a store: what is there, or new when there is none yet.
     ///
     /// # Errors
-    /// [`SsdError::State`] when what is on the store is not this device's or damaged beyond use, or what the store reports.
+    /// [`SsdError::State`] when what is on the store is not this device's or damaged beyond use, or what the
+    /// store reports.
     pub(crate) fn open(config: &FlashConfig, capacity: u64, backing: Arc<Backing>) -> Result<Self, SsdError> {
         let layout = config.layout(capacity)?;
         let persists = backing.store().persists() && backing.memory().is_some();
@@ -173,11 +177,13 @@ impl Flash {
         lock(&self.inner).ftl.config().clone()
     }
 
-    /// Makes the layer anew with another geometry over the same physical bytes. All data is gone; wear stays, as the average
-    /// of the units that each new one is made of. No namespace exists, and no command is under way.
+    /// Makes the layer anew with another geometry over the same physical bytes. All data is gone; wear stays,
+    /// as the average of the units that each new one is made of. No namespace exists, and no command is under
+    /// way.
     ///
     /// # Errors
-    /// [`SsdError::Flash`] when the geometry is impossible, and what the store reports; the old geometry stays then.
+    /// [`SsdError::Flash`] when the geometry is impossible, and what the store reports; the old geometry
+    /// stays then.
     pub(crate) fn reconfigure(&self, geometry: &FlashGeometry) -> Result<(), SsdError> {
         let config = self.config.ftl_with(self.capacity(), geometry)?;
         let mut inner = lock(&self.inner);
@@ -283,8 +289,8 @@ impl Flash {
         (first..end).any(|lpn| self.map.get(lpn as u32).is_some())
     }
 
-    /// Deallocates a chunk of what hosts see. No command may be under way on it. True when there was anything in it: then
-    /// [`Flash::sync_released`] has to follow before anybody else is given it.
+    /// Deallocates a chunk of what hosts see. No command may be under way on it. True when there was anything
+    /// in it: then [`Flash::sync_released`] has to follow before anybody else is given it.
     ///
     /// # Errors
     /// When the store fails.
@@ -297,8 +303,8 @@ impl Flash {
         Ok(was_mapped)
     }
 
-    /// Chunks that were released stay so when the power goes: in another namespace, what was in them would be its data, and of
-    /// pairs not even that.
+    /// Chunks that were released stay so when the power goes: in another namespace, what was in them would be
+    /// its data, and of pairs not even that.
     ///
     /// # Errors
     /// When the store fails.
@@ -306,8 +312,8 @@ impl Flash {
         self.sync().map_err(|_| recovery::unwritable(self.backing.store()))
     }
 
-    /// Charges the layer for pages that pairs have written in their own place: `bytes` at `offset` of the store's identity
-    /// area. They are programmed, moved and erased like others, but for their data.
+    /// Charges the layer for pages that pairs have written in their own place: `bytes` at `offset` of the
+    /// store's identity area. They are programmed, moved and erased like others, but for their data.
     ///
     /// # Errors
     /// As for a write of blocks.

@@ -70,7 +70,8 @@ impl Flash {
         }
     }
 
-    /// Copies an extent to host memory. `next_read` is what [`Flash::prefetch`] has returned for the next command.
+    /// Copies an extent to host memory. `next_read` is what [`Flash::prefetch`] has returned for the next
+    /// command.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -136,8 +137,8 @@ impl Flash {
         if self.lost.contains(lpn) { Err(Status::UNRECOVERED_READ_ERROR) } else { Ok(Copied::Zeroes) }
     }
 
-    /// Compares a page's data with its record: the first time it is read after opening. False when it was written anew
-    /// meanwhile.
+    /// Compares a page's data with its record: the first time it is read after opening. False when it was
+    /// written anew meanwhile.
     ///
     /// # Errors
     /// Unrecovered Read Error when they differ.
@@ -227,7 +228,8 @@ impl Flash {
     ) -> Result<(), Status> {
         let Inner { ftl, books } = inner;
         match ftl.write(lpn, at, &mut Chip::new(self, books, source, ops)) {
-            // The power may have gone while reclaim moved what this write paid for: then nobody is told that it is done.
+            // The power may have gone while reclaim moved what this write paid for: then nobody is told that
+            // it is done.
             Ok(_) if self.power.is_off() => Err(Status::WRITE_FAULT),
             Ok(_) => {
                 self.lost.remove(lpn, 1);

@@ -1,9 +1,11 @@
 //! The simulated power cut: what a device that loses its power loses, and nothing else.
 //!
-//! The program under way is torn: half of its data is there, and no record of it. Of what was programmed and deallocated since
-//! the last flush any part is lost, as a seed says. Nothing is written any more until the store is opened again.
+//! The program under way is torn: half of its data is there, and no record of it. Of what was programmed and
+//! deallocated since the last flush any part is lost, as a seed says. Nothing is written any more until the
+//! store is opened again.
 //!
-//! Pairs lie in the identity area, which the layer does not write: they stay, flushed or not, as after a process that was killed.
+//! Pairs lie in the identity area, which the layer does not write: they stay, flushed or not, as after a
+//! process that was killed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -79,8 +81,8 @@ impl Flash {
         debug_assert!(already.is_ok(), "a device has one set of rules");
     }
 
-    /// Plans a power cut: the `programs`th program from now on, counted from 1, is the one it happens in. `seed` says what is
-    /// lost. 0 takes the plan back.
+    /// Plans a power cut: the `programs`th program from now on, counted from 1, is the one it happens in.
+    /// `seed` says what is lost. 0 takes the plan back.
     pub(crate) fn plan_power_cut(&self, programs: u64, seed: u64) {
         let _nobody_writes = lock(&self.inner);
         self.power.seed.store(seed | 1, Ordering::Relaxed);

@@ -9,8 +9,8 @@ use super::flips;
 /// Bytes of a record.
 pub(super) const RECORD_BYTES: u64 = 32;
 
-/// Sequence numbers and counters of pages are below this, and erasures of a unit below the other: what is above was never
-/// reached, and counting on from it would overflow.
+/// Sequence numbers and counters of pages are below this, and erasures of a unit below the other: what is
+/// above was never reached, and counting on from it would overflow.
 pub(super) const SEQUENCE_END: u64 = 1 << 60;
 pub(super) const ERASED_END: u32 = 1 << 31;
 
@@ -55,8 +55,8 @@ impl Record {
         XxHash3_64::oneshot_with_seed(secret.wrapping_add(ppn.into()), covered) as u32
     }
 
-    /// The intact record that has become `words` by one or two flipped bits, and that `is_possible`: 32 bits of a check are
-    /// not enough for so many attempts.
+    /// The intact record that has become `words` by one or two flipped bits, and that `is_possible`: 32 bits
+    /// of a check are not enough for so many attempts.
     #[cold]
     pub(super) fn corrected(
         words: [u64; 4],

@@ -2,17 +2,18 @@
 //!
 //! What is known for certain is the latest checkpoint, as of program C. Beyond that:
 //!
-//! 1. **Records** with a sequence above C say what was programmed since. Those up to the watermark W survived a sync, and are
-//!    taken as they are: if their data does not fit them, that is damage, and reading says so. Beyond W nobody was told that
-//!    anything would stay. There, a record whose data does not fit it was torn, or half of it was lost: it is as if it had never
-//!    been programmed, and what was there before counts.
-//! 2. Of several records of a logical page the highest sequence counts. A unit that was freed keeps its old records until it
-//!    is written over; they are superseded, durably, and never win.
+//! 1. **Records** with a sequence above C say what was programmed since. Those up to the watermark W survived
+//!    a sync, and are taken as they are: if their data does not fit them, that is damage, and reading says
+//!    so. Beyond W nobody was told that anything would stay. There, a record whose data does not fit it was
+//!    torn, or half of it was lost: it is as if it had never been programmed, and what was there before
+//!    counts.
+//! 2. Of several records of a logical page the highest sequence counts. A unit that was freed keeps its old
+//!    records until it is written over; they are superseded, durably, and never win.
 //! 3. **The journal** says what was deallocated, each entry as of a program.
 //!
-//! A record in which a bit or two have flipped is corrected, and so is an entry of the journal. A record that cannot be is
-//! ignored, and told if it was on the media for certain. A page that the checkpoint has in a place where another one's record
-//! is now is lost: reading it is an error.
+//! A record in which a bit or two have flipped is corrected, and so is an entry of the journal. A record that
+//! cannot be is ignored, and told if it was on the media for certain. A page that the checkpoint has in a
+//! place where another one's record is now is lost: reading it is an error.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -146,8 +147,8 @@ fn is_blank(layout: &Layout, memory: &Region, backing: &Backing, reasons: &[(u64
         })
 }
 
-/// Most damaged records and entries that are looked at for flipped bits, each of which takes a fraction of a millisecond: more
-/// than that are no flipped bits.
+/// Most damaged records and entries that are looked at for flipped bits, each of which takes a fraction of a
+/// millisecond: more than that are no flipped bits.
 const CORRECTIONS_MAX: u32 = 1000;
 
 /// What is known of a logical page.
@@ -289,8 +290,9 @@ impl<'a> Scan<'a> {
         left > 0
     }
 
-    /// A record that cannot be read is told when one that was programmed after it in the same unit was synced: it was on the
-    /// media whole. What it was of may be back as it was before. Any other may be half of one that was being written.
+    /// A record that cannot be read is told when one that was programmed after it in the same unit was
+    /// synced: it was on the media whole. What it was of may be back as it was before. Any other may be half
+    /// of one that was being written.
     fn tell_unreadable(&mut self) {
         for ppn in std::mem::take(&mut self.unreadable) {
             let (number, within) = (ppn / self.config.unit_pages, ppn % self.config.unit_pages);
@@ -425,13 +427,14 @@ impl<'a> Scan<'a> {
                     if half.contains(&number) {
                         self.journal = number + 1;
                     }
-                    // Programs up to this one have happened, whether or not anything is left of them: what is programmed
-                    // from now on is not what the entry speaks of.
+                    // Programs up to this one have happened, whether or not anything is left of them: what is
+                    // programmed from now on is not what the entry speaks of.
                     self.sequence = self.sequence.max(entry.sequence);
                     let end = entry.first.saturating_add(entry.pages).min(self.layout.logical_pages);
                     for lpn in entry.first..end {
                         let newest = &mut self.newest[lpn as usize];
-                        // Up to the program that the entry follows; that of the checkpoint is older than any entry.
+                        // Up to the program that the entry follows; that of the checkpoint is older than any
+                        // entry.
                         if newest.sequence <= entry.sequence + 1 {
                             newest.ppn = None;
                             self.lost.remove(&lpn);
@@ -539,8 +542,8 @@ impl<'a> Scan<'a> {
         Ok(Opened { ftl, books, lost: self.lost, noticed: self.noticed })
     }
 
-    /// Makes sure of the space of units that are written further: the store has space where there is data. Without it they are
-    /// not written further.
+    /// Makes sure of the space of units that are written further: the store has space where there is data.
+    /// Without it they are not written further.
     fn reserve_open(&self, units: &mut [UnitImage]) {
         let pages = u64::from(self.config.unit_pages);
         for (number, unit) in (0u32..).zip(units).filter(|(_, unit)| unit.state == UnitState::Open) {
@@ -599,8 +602,9 @@ impl<'a> Scan<'a> {
         latest.into_iter().map(|(stream, (_, number))| (stream, number)).collect()
     }
 
-    /// Totals are exact: the newest record says them. Of pages programmed since the checkpoint whose unit was erased again,
-    /// or whose record a power cut has taken, nobody knows which stream they went through: they are the first one's.
+    /// Totals are exact: the newest record says them. Of pages programmed since the checkpoint whose unit was
+    /// erased again, or whose record a power cut has taken, nobody knows which stream they went through: they
+    /// are the first one's.
     fn restore_counters(&self, image: &mut Image, erased: u64) {
         let programmed = self.sequence - image.stats.media_pages().min(self.sequence);
         let host = (self.host_pages - image.stats.host_pages).min(programmed);

@@ -1,9 +1,10 @@
 //! Room to begin with after a power cut.
 //!
-//! A power cut can bring back what reclaim had done away with: copies that were made are lost, so the units they were made from
-//! hold data again, and no unit may be left to move anything to. A layer never gets there by itself, and cannot get out. Here
-//! units are emptied as far as it takes, into themselves: the pages of a unit that hold nothing can be programmed, because what
-//! superseded them is on the media for certain by now. What was moved is synced before the place it was moved from is used.
+//! A power cut can bring back what reclaim had done away with: copies that were made are lost, so the units
+//! they were made from hold data again, and no unit may be left to move anything to. A layer never gets there
+//! by itself, and cannot get out. Here units are emptied as far as it takes, into themselves: the pages of a
+//! unit that hold nothing can be programmed, because what superseded them is on the media for certain by now.
+//! What was moved is synced before the place it was moved from is used.
 
 use unvme_bus::Region;
 use unvme_flash::PAGE_BYTES;
@@ -66,8 +67,8 @@ impl Room<'_> {
         held
     }
 
-    /// Empties units, those that hold least first, until it is enough. A unit takes what the next ones hold in the pages that
-    /// hold nothing.
+    /// Empties units, those that hold least first, until it is enough. A unit takes what the next ones hold
+    /// in the pages that hold nothing.
     fn empty(
         &mut self,
         order: &[usize],

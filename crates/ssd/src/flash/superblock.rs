@@ -1,4 +1,5 @@
-//! The superblock: that this is a device's flash, and how it is divided. Beside it, how much of it survives a power cut.
+//! The superblock: that this is a device's flash, and how it is divided. Beside it, how much of it survives a
+//! power cut.
 
 use twox_hash::XxHash3_64;
 use unvme_bus::{Region, random};

@@ -290,7 +290,8 @@ fn a_record_that_cannot_be_corrected_is_told() {
     assert_eq!(damage.iter().map(|d| d.offset).collect::<Vec<_>>(), [record], "{damage:?}");
 }
 
-/// What is not as it was is an error of its page, and told. Every part of what is on the media beside data is hit.
+/// What is not as it was is an error of its page, and told. Every part of what is on the media beside data is
+/// hit.
 #[test]
 fn a_bit_or_two_flipped_anywhere_beside_the_data_never_make_other_data() {
     let intact = trimmed_after_a_checkpoint();
@@ -339,7 +340,8 @@ fn a_bit_or_two_flipped_anywhere_beside_the_data_never_make_other_data() {
             (0..40).for_each(|lpn| write(&media, lpn, 9));
             (0..40).for_each(|lpn| assert_eq!(read(&media, lpn), Ok(9)));
         }
-        // There are four copies of watermarks, and any will do. A record from before the checkpoint may be of no interest.
+        // There are four copies of watermarks, and any will do. A record from before the checkpoint may be of
+        // no interest.
         assert!(told > 11 || part == "watermarks", "{part}: {told}");
     }
 }

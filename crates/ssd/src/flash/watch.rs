@@ -1,7 +1,7 @@
 //! What the translation layer does that FDP has to know of.
 //!
-//! The layer works under its lock, on whichever thread writes; nobody there has a clock or knows namespaces. So it leaves
-//! notes here, which the end of a turn collects.
+//! The layer works under its lock, on whichever thread writes; nobody there has a clock or knows namespaces.
+//! So it leaves notes here, which the end of a turn collects.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::BTreeMap;
@@ -45,8 +45,8 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Handle and group of a unit that takes what hosts write. The group is the one they have named: the unit itself may be
-    /// of another one.
+    /// Handle and group of a unit that takes what hosts write. The group is the one they have named: the unit
+    /// itself may be of another one.
     pub(crate) fn host_stream(self, opened: Opened) -> Option<Placement> {
         match opened.handle {
             Some(handle) if !opened.is_destination => {
@@ -84,8 +84,8 @@ struct State {
 }
 
 impl Watch {
-    /// Starts watching a layer in which `units` are not free, and some of them open: those are noted as if they had just been
-    /// opened. What was known is forgotten.
+    /// Starts watching a layer in which `units` are not free, and some of them open: those are noted as if
+    /// they had just been opened. What was known is forgotten.
     pub(crate) fn start(&self, shape: Shape, units: Vec<Opened>, open: Vec<Note>) {
         let units = units.into_iter().map(|opened| (opened.unit, opened)).collect();
         let mut state = lock(&self.state);
@@ -118,7 +118,8 @@ impl Watch {
         }
     }
 
-    /// [`unvme_flash::ftl::Nand::close`] of a layer: `unit` is full, or not to be written any further with `written` pages in it.
+    /// [`unvme_flash::ftl::Nand::close`] of a layer: `unit` is full, or not to be written any further with
+    /// `written` pages in it.
     pub(crate) fn closed(&self, unit: u32, written: u32) {
         if !self.on.load(Ordering::Relaxed) {
             return;
@@ -135,7 +136,8 @@ impl Watch {
         self.note(&mut state, Note::Closed { at, is_early });
     }
 
-    /// [`unvme_flash::ftl::Nand::program`] of a layer with [`unvme_flash::ftl::Origin::Reclaim`]: `lpn` has been moved out of `unit`.
+    /// [`unvme_flash::ftl::Nand::program`] of a layer with [`unvme_flash::ftl::Origin::Reclaim`]: `lpn` has
+    /// been moved out of `unit`.
     #[inline]
     pub(crate) fn moved(&self, unit: u32, lpn: u32) {
         if self.moves.load(Ordering::Relaxed) && self.on.load(Ordering::Relaxed) {

@@ -1,11 +1,11 @@
-//! The vendor's admin commands that manage rules. They work through every transport, and on a device whose other commands
-//! fail: no rule is about them.
+//! The vendor's admin commands that manage rules. They work through every transport, and on a device whose
+//! other commands fail: no rule is about them.
 //!
 //! Their layout is in [`unvme_spec::fault`].
 //!
-//! Text to add is as [`crate::parse_faults`] reads it: all of it is added, or nothing. The list is an array of
-//! `{"rule": {...}, "matched": n, "hits": n}`. Whatever is wrong is Invalid Field in Command with Do Not Retry; Fault
-//! Receive says it in words.
+//! Text to add is as [`crate::parse_faults`] reads it: all of it is added, or nothing. The list is an array
+//! of `{"rule": {...}, "matched": n, "hits": n}`. Whatever is wrong is Invalid Field in Command with Do Not
+//! Retry; Fault Receive says it in words.
 
 use serde::Serialize;
 use unvme_bus::lock;
@@ -36,8 +36,8 @@ impl Ssd {
         Ok(id)
     }
 
-    /// Adds rules that end with this device, as those of [`crate::SsdConfig::faults`] do: all of them, or none. Returns
-    /// their numbers.
+    /// Adds rules that end with this device, as those of [`crate::SsdConfig::faults`] do: all of them, or
+    /// none. Returns their numbers.
     ///
     /// # Errors
     /// As [`Ssd::add_fault`].

@@ -67,8 +67,8 @@ fn flip(memory: &Region, at: usize, mask: u8) {
     memory.write(at, &[byte[0] ^ mask]);
 }
 
-/// A copy of a command's data, and of its key when that is in memory, that the device executes the command on in place of
-/// the host's: host memory is not the device's to change, and may not be writable.
+/// A copy of a command's data, and of its key when that is in memory, that the device executes the command on
+/// in place of the host's: host memory is not the device's to change, and may not be writable.
 pub(super) struct Copied {
     memory: Region,
     space: AddressSpace,

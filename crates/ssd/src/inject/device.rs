@@ -1,4 +1,5 @@
-//! What happens to the device as a whole: events, read-only media, fatal status, unplugging, cutting the power.
+//! What happens to the device as a whole: events, read-only media, fatal status, unplugging, cutting the
+//! power.
 
 use std::sync::atomic::Ordering;
 
@@ -43,8 +44,8 @@ impl Ssd {
         false
     }
 
-    /// From now on no controller of the device answers. The caller may hold its queue; who is at work on another one ends its
-    /// turn before the next command.
+    /// From now on no controller of the device answers. The caller may hold its queue; who is at work on
+    /// another one ends its turn before the next command.
     pub(crate) fn vanish(&self) {
         self.faults.set_gone();
         self.stop_serving();

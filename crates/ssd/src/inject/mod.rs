@@ -1,4 +1,5 @@
-//! Injecting faults: what the rules of [`fault`](crate::fault) say is done, in the one place all commands come through.
+//! Injecting faults: what the rules of [`fault`](crate::fault) say is done, in the one place all commands
+//! come through.
 //!
 //! | module | concept |
 //! |---|---|
@@ -203,7 +204,8 @@ impl Ssd {
         answer.unwrap_or_else(|status| Reply { status, result: 0 })
     }
 
-    /// [`Ssd::execute_io`] of a command whose data is changed, or of which only the first `pages` pages are programmed.
+    /// [`Ssd::execute_io`] of a command whose data is changed, or of which only the first `pages` pages are
+    /// programmed.
     fn execute_copied(
         &self,
         sq: &mut SubmissionQueue,
@@ -269,7 +271,8 @@ impl Ssd {
         self.media.flash().is_some()
     }
 
-    /// The contents of a namespace that a command moves; nothing for one that will fail, or whose data no rule changes.
+    /// The contents of a namespace that a command moves; nothing for one that will fail, or whose data no
+    /// rule changes.
     fn moves(&self, sq: &SubmissionQueue, sqe: &Sqe) -> Moves {
         let for_pairs = self.takes_pairs(sq, sqe);
         let of_contents = |facts: &&Facts| facts.moves_contents && facts.access != Access::Other;
@@ -329,7 +332,8 @@ impl Ssd {
         }
     }
 
-    /// What writes to read-only media fail with: NVM 1.0 figure 14 has a status for it, the Key Value command set none.
+    /// What writes to read-only media fail with: NVM 1.0 figure 14 has a status for it, the Key Value command
+    /// set none.
     fn read_only_status(&self, sq: &SubmissionQueue, sqe: &Sqe) -> Status {
         match self.takes_pairs(sq, sqe) {
             true => Status::NAMESPACE_WRITE_PROTECTED.with_do_not_retry(),

@@ -144,7 +144,8 @@ impl KvStore {
         self.program_full_pages(open);
     }
 
-    /// Closes the head's segment: writes its summary, so that nobody has to read its records to know what they are.
+    /// Closes the head's segment: writes its summary, so that nobody has to read its records to know what
+    /// they are.
     pub(super) fn seal(&self, head: &mut AppendHead) {
         let Some(open) = head.open.take() else { return };
         self.write_summary(open.segment, open.nonce, open.at, &open.summary);

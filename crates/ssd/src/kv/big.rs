@@ -1,6 +1,8 @@
-//! Values too big for a segment: whole segments of their own, the extents, and a record with the list of them.
+//! Values too big for a segment: whole segments of their own, the extents, and a record with the list of
+//! them.
 //!
-//! An extent is never moved. It belongs to the record that lists it, wherever reclaim moves that, and goes when it dies.
+//! An extent is never moved. It belongs to the record that lists it, wherever reclaim moves that, and goes
+//! when it dies.
 
 use zerocopy::IntoBytes;
 
@@ -13,8 +15,8 @@ use super::segment::{Purpose, State};
 use super::{KvError, KvStore, checksum};
 
 impl KvStore {
-    /// Writes the part of a big value that is kept in extents, from `read`, and lists them in `extents`; on an error too,
-    /// those that were taken.
+    /// Writes the part of a big value that is kept in extents, from `read`, and lists them in `extents`; on
+    /// an error too, those that were taken.
     pub(super) fn write_extents(
         &self,
         value_bytes: u32,

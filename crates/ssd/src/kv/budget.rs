@@ -1,8 +1,9 @@
 //! How much of the capacity is left.
 //!
-//! A counter that every store changes would travel between the cores with every store. Each append head therefore keeps
-//! some of what is left for itself, and only goes to the common rest, or to the other heads, when that is used up. No byte
-//! is counted twice or lost: the sum of all parts and of what is used is the capacity.
+//! A counter that every store changes would travel between the cores with every store. Each append head
+//! therefore keeps some of what is left for itself, and only goes to the common rest, or to the other heads,
+//! when that is used up. No byte is counted twice or lost: the sum of all parts and of what is used is the
+//! capacity.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -8,8 +8,8 @@ use super::{Damage, KvStore};
 use crate::store::NOWHERE;
 
 impl KvStore {
-    /// Reads everything and names what is lost or damaged, what was found when the store was opened included. Commands
-    /// may go on meanwhile.
+    /// Reads everything and names what is lost or damaged, what was found when the store was opened included.
+    /// Commands may go on meanwhile.
     pub(crate) fn check(&self) -> Vec<Damage> {
         let mut damages = lock(&self.losses).clone();
         self.check_headers(&mut damages);
@@ -22,7 +22,8 @@ impl KvStore {
                 if self.check_record(place, &mut buffer, &mut block).is_none() {
                     continue;
                 }
-                // Again with writers kept out: it may have been superseded, or moved, and written over meanwhile.
+                // Again with writers kept out: it may have been superseded, or moved, and written over
+                // meanwhile.
                 let shard = self.index.lock_shard(number);
                 let places = (0..).map_while(|nth| shard.find(hash, nth)).map(|hit| hit.slot.place());
                 damages.extend(places.filter_map(|at| self.check_record(at, &mut buffer, &mut block)));

@@ -1,8 +1,9 @@
 //! Hashes and checksums.
 //!
-//! Values have a CRC-32C per block: it finds every flipped byte, and with the carry-less multiply of today's processors
-//! 4 KiB take some 60 ns. Everything that decides what a record is has 64 bits of XXH3, seeded with the store's secret: a
-//! host that writes bytes which look like a record cannot make them pass for one, because it does not know the seed.
+//! Values have a CRC-32C per block: it finds every flipped byte, and with the carry-less multiply of today's
+//! processors 4 KiB take some 60 ns. Everything that decides what a record is has 64 bits of XXH3, seeded
+//! with the store's secret: a host that writes bytes which look like a record cannot make them pass for one,
+//! because it does not know the seed.
 
 use twox_hash::XxHash3_64;
 

@@ -1,7 +1,7 @@
 //! Moving bytes between host memory and a buffer of our own.
 //!
-//! Nothing is checked or decided on host memory itself, which the host may change at any time: bytes pass through a
-//! buffer that stays in the nearest cache.
+//! Nothing is checked or decided on host memory itself, which the host may change at any time: bytes pass
+//! through a buffer that stays in the nearest cache.
 
 use unvme_bus::Region;
 

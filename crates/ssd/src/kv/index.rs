@@ -1,16 +1,17 @@
 //! The index: hash of a key to [`Slot`], sharded, read without a lock.
 //!
-//! **Shape.** Buckets of four slots fill a cache line each: hash, word, hash, word ... A key is in the first bucket from
-//! its home bucket on that had room; a bucket with an empty slot ends the search. The whole hash is in the slot, so the
-//! table grows without looking at the media.
+//! **Shape.** Buckets of four slots fill a cache line each: hash, word, hash, word ... A key is in the first
+//! bucket from its home bucket on that had room; a bucket with an empty slot ends the search. The whole hash
+//! is in the slot, so the table grows without looking at the media.
 //!
-//! **Growth.** Each shard doubles on its own when it is some 70 to 82 % full, each at a slightly different degree: memory
-//! and pauses are spread instead of all shards growing at once. Shards are interleaved: bucket `n` of all shards lie
-//! beside each other, so that a shard's table doubles in place while what has been touched of the reserved address space
-//! stays one piece. Nothing is freed or moved to another address: readers may look at any time.
+//! **Growth.** Each shard doubles on its own when it is some 70 to 82 % full, each at a slightly different
+//! degree: memory and pauses are spread instead of all shards growing at once. Shards are interleaved: bucket
+//! `n` of all shards lie beside each other, so that a shard's table doubles in place while what has been
+//! touched of the reserved address space stays one piece. Nothing is freed or moved to another address:
+//! readers may look at any time.
 //!
-//! **Readers** write nothing. A slot's word is written last and read first, so a slot is seen whole. What moves slots
-//! (growth, and removing one) makes the shard's version odd meanwhile, and readers look again.
+//! **Readers** write nothing. A slot's word is written last and read first, so a slot is seen whole. What
+//! moves slots (growth, and removing one) makes the shard's version odd meanwhile, and readers look again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -117,7 +118,8 @@ impl Index {
         self.find_by(hash, || skip(nth))
     }
 
-    /// The first slot with this hash that is accepted, by what `accept` makes: a search may have to begin anew.
+    /// The first slot with this hash that is accepted, by what `accept` makes: a search may have to begin
+    /// anew.
     #[inline]
     fn find_by<A: FnMut(Slot) -> bool>(&self, hash: u64, accept: impl Fn() -> A) -> Option<Hit> {
         let number = self.shard_of(hash);
@@ -151,7 +153,8 @@ impl Index {
             let words = self.buckets.words::<8>(at);
             let mut is_full = true;
             for slot in 0..SLOTS {
-                // Acquire: pairs with the Release in `LockedShard::set`, and makes the record's bytes visible.
+                // Acquire: pairs with the Release in `LockedShard::set`, and makes the record's bytes
+                // visible.
                 let word = words[slot * 2 + 1].load(Ordering::Acquire);
                 if word == 0 {
                     is_full = false;
@@ -166,7 +169,8 @@ impl Index {
         None
     }
 
-    /// True when the record that was found is still the newest one of its key: its bytes have not been reused.
+    /// True when the record that was found is still the newest one of its key: its bytes have not been
+    /// reused.
     #[inline]
     pub(super) fn is_current(&self, hash: u64, hit: &Hit) -> bool {
         // Acquire fence: the record's bytes were read before.

@@ -1,8 +1,8 @@
-//! The vendor's iterators: up to sixteen at a time for each controller, each over the keys of a keyspace that begin alike.
-//! A controller knows its own alone: numbers are unique there, and a reset closes no others.
+//! The vendor's iterators: up to sixteen at a time for each controller, each over the keys of a keyspace that
+//! begin alike. A controller knows its own alone: numbers are unique there, and a reset closes no others.
 //!
-//! Reads of one iterator are answered in order, each from where the one before has ended. Keys that are stored behind that
-//! place while it is open are returned, keys that are stored before it are not.
+//! Reads of one iterator are answered in order, each from where the one before has ended. Keys that are
+//! stored behind that place while it is open are returned, keys that are stored before it are not.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::BTreeMap;
@@ -115,7 +115,8 @@ impl Iterators {
         Ok(())
     }
 
-    /// Reads as many records of a controller's iterator as `buffer` has room for. After the end nothing is returned, again and again.
+    /// Reads as many records of a controller's iterator as `buffer` has room for. After the end nothing is
+    /// returned, again and again.
     pub(crate) fn read(
         &self,
         (cntlid, id): (u16, u8),
@@ -139,10 +140,11 @@ impl Iterators {
         Ok(Read { bytes, ended: open.ended })
     }
 
-    /// Deletes some of the pairs of the iterators that do; true when there are more. Does nothing while somebody else is at
-    /// work on an iterator.
+    /// Deletes some of the pairs of the iterators that do; true when there are more. Does nothing while
+    /// somebody else is at work on an iterator.
     ///
-    /// With `write_through` an iterator has ended, as log page D0h tells the host, when its deletions are on the media.
+    /// With `write_through` an iterator has ended, as log page D0h tells the host, when its deletions are on
+    /// the media.
     #[inline]
     pub(crate) fn delete_some(&self, store: &KvStore, scratch: &mut KvScratch, write_through: bool) -> bool {
         self.deleting.load(Ordering::Relaxed) > 0 && self.delete_step(store, scratch, write_through)
@@ -284,7 +286,8 @@ fn read_pairs(
                 Ok(length) => length,
                 // Deleted since it was listed.
                 Err(KvError::NotFound) => continue,
-                // What was read before it is returned first; the next read reports it, and the one after that goes on.
+                // What was read before it is returned first; the next read reports it, and the one after that
+                // goes on.
                 Err(_) if records.records() > 0 => return Ok(()),
                 Err(error) => {
                     open.last = bytes;

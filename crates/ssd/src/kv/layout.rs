@@ -151,7 +151,8 @@ impl SegmentHeader {
         }
         let is_intact = header.check.get() == header.checksum();
         if header.version.get() != FORMAT_VERSION {
-            // A flipped bit in the version is found by the checksum; a new version's header may be checked otherwise.
+            // A flipped bit in the version is found by the checksum; a new version's header may be checked
+            // otherwise.
             return HeaderRead::Version(header.version.get());
         }
         let kind = match header.kind.get() {
@@ -473,7 +474,8 @@ mod tests {
         };
     }
 
-    /// The tables of `docs/disk-format.md` begin with an offset and a name; those that the code has must be there.
+    /// The tables of `docs/disk-format.md` begin with an offset and a name; those that the code has must be
+    /// there.
     #[test]
     fn the_document_has_the_offsets_of_the_code() {
         let document = include_str!("../../../../docs/disk-format.md");

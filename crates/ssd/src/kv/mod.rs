@@ -2,7 +2,8 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | `pairs`, `iterator`, `counters` | what a namespace holds beside its store: the vendor's iterators; what commands are counted |
+//! | `pairs`, `iterator` | what a namespace holds beside its store: the vendor's iterators |
+//! | `counters` | what commands are counted |
 //! | `index`, `slot` | hash of a key to its newest record, in memory |
 //! | `layout`, `checksum` | what is on the media (`docs/disk-format.md`) |
 //! | `segment`, `append`, `budget` | the log: segments, append heads, capacity |
@@ -13,9 +14,9 @@
 //! | `recovery`, `scan`, `check` | opening a store, and what is lost |
 //! | `ordered` | the keys in order |
 //!
-//! Pairs are appended to a log and never changed in place. The index in memory knows the newest record of each key;
-//! records that are not, are dead, and reclaim gets their space back. Why that is safe at every moment, for a process that
-//! dies and for power that fails, is told in `recovery` and `segment`.
+//! Pairs are appended to a log and never changed in place. The index in memory knows the newest record of
+//! each key; records that are not, are dead, and reclaim gets their space back. Why that is safe at every
+//! moment, for a process that dies and for power that fails, is told in `recovery` and `segment`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -129,10 +130,11 @@ pub(crate) struct StorePolicy {
 pub(crate) struct Part {
     /// First byte of the value to copy; at or beyond its end nothing is copied.
     pub(crate) offset: u32,
-    /// As stored: a compressed value is not decompressed, and `offset` and lengths are those of its compressed form.
+    /// As stored: a compressed value is not decompressed, and `offset` and lengths are those of its
+    /// compressed form.
     pub(crate) raw: bool,
-    /// Media offset the next command will read from (what [`KvStore::prefetch_record`] returned), or [`crate::store::NOWHERE`]:
-    /// it is brought close while this value is copied.
+    /// Media offset the next command will read from (what [`KvStore::prefetch_record`] returned), or
+    /// [`crate::store::NOWHERE`]: it is brought close while this value is copied.
     pub(crate) next_read: u64,
 }
 
@@ -149,7 +151,8 @@ pub(crate) struct KvScratch {
 }
 
 impl KvScratch {
-    /// Scratch of a queue; queues with different numbers write to different segments where there are enough of them.
+    /// Scratch of a queue; queues with different numbers write to different segments where there are enough
+    /// of them.
     pub(crate) fn new(lane: u16) -> Self {
         Self {
             lane: usize::from(lane),
@@ -172,8 +175,8 @@ pub(crate) struct Listing<'a> {
     pub(crate) after_start: bool,
     /// Keys longer than this are left out.
     pub(crate) key_bytes_max: usize,
-    /// Only keys whose first four bytes, as a big-endian number with zeroes for missing ones, equal `prefix` in the
-    /// bits of `mask`. A mask of 0 takes all.
+    /// Only keys whose first four bytes, as a big-endian number with zeroes for missing ones, equal `prefix`
+    /// in the bits of `mask`. A mask of 0 takes all.
     pub(crate) prefix: u32,
     /// See `prefix`.
     pub(crate) mask: u32,
@@ -295,13 +298,14 @@ impl KvStore {
         })
     }
 
-    /// Gives the chunks up: to be called before they are erased or handed to another store, when nobody uses this one.
+    /// Gives the chunks up: to be called before they are erased or handed to another store, when nobody uses
+    /// this one.
     pub(crate) fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Release);
     }
 
-    /// A key of this store. `bytes` has 1 to [`KEY_BYTES_MAX`] bytes and `keyspace` is below [`KEYSPACES`]: callers have
-    /// checked that.
+    /// A key of this store. `bytes` has 1 to [`KEY_BYTES_MAX`] bytes and `keyspace` is below [`KEYSPACES`]:
+    /// callers have checked that.
     #[inline]
     pub(crate) fn key<'a>(&self, keyspace: u8, bytes: &'a [u8]) -> Key<'a> {
         debug_assert!((1..=KEY_BYTES_MAX).contains(&bytes.len()) && keyspace < KEYSPACES);

@@ -1,7 +1,8 @@
 //! The keys in order, for listing and iterating.
 //!
-//! The index knows hashes only. The first listing reads all keys from the media, once; from then on each shard notes the
-//! keys that come and go, and the next listing takes note of those. Who never lists pays nothing.
+//! The index knows hashes only. The first listing reads all keys from the media, once; from then on each
+//! shard notes the keys that come and go, and the next listing takes note of those. Who never lists pays
+//! nothing.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering as Order;
@@ -129,7 +130,8 @@ impl Ordered {
         }
     }
 
-    /// Memory in bytes, estimated: nodes of B-trees are three quarters full on average, and lists of changes are short.
+    /// Memory in bytes, estimated: nodes of B-trees are three quarters full on average, and lists of changes
+    /// are short.
     pub(super) fn memory_bytes(&self) -> u64 {
         let sets = lock(&self.sets);
         let Some(sets) = sets.as_ref() else { return 0 };
@@ -140,8 +142,8 @@ impl Ordered {
 }
 
 impl KvStore {
-    /// Calls `emit` for each key of a listing until it returns false. The store is not called from within `emit`. A pair
-    /// whose record is damaged was not found when the keys were first read, and is left out.
+    /// Calls `emit` for each key of a listing until it returns false. The store is not called from within
+    /// `emit`. A pair whose record is damaged was not found when the keys were first read, and is left out.
     ///
     /// # Errors
     /// None that the media could cause; the signature leaves room.
@@ -153,8 +155,8 @@ impl KvStore {
         let mut guard = lock(&self.ordered.sets);
         let sets = self.up_to_date(&mut guard);
         let Some(set) = sets.get(usize::from(listing.keyspace)) else { return Ok(()) };
-        // A mask that begins with ones is a prefix: all keys that have it lie together. They begin with the shortest one,
-        // without the zeroes that are taken for missing bytes.
+        // A mask that begins with ones is a prefix: all keys that have it lie together. They begin with the
+        // shortest one, without the zeroes that are taken for missing bytes.
         let whole = prefix_mask(listing.mask);
         let least = (listing.prefix & whole).to_be_bytes();
         let first = &least[..least.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)];

@@ -53,8 +53,8 @@ pub(crate) struct KvLane {
 }
 
 impl KvLane {
-    /// What queue `qid` of a controller needs. Queue identifiers are a controller's own: with this, queues of one number of
-    /// up to eight controllers append to different heads, of which there are eight at most.
+    /// What queue `qid` of a controller needs. Queue identifiers are a controller's own: with this, queues of
+    /// one number of up to eight controllers append to different heads, of which there are eight at most.
     pub(crate) fn new(cntlid: u16, qid: u16) -> Self {
         Self {
             scratch: KvScratch::new(cntlid.wrapping_mul(3).wrapping_add(qid)),

@@ -1,15 +1,16 @@
 //! Pages of the log, as a flash translation layer counts them.
 //!
-//! Pairs lie where the store puts them, with or without such a layer. With one, it is told which pages of the log are
-//! programmed and which segments are erased, and keeps accounts of them like of logical blocks: it programs a page for each,
-//! moves it when its reclaim unit is emptied, and forgets it when the segment is erased. Write amplification, wear, SMART and
-//! the statistics of data placement hold for pairs too.
+//! Pairs lie where the store puts them, with or without such a layer. With one, it is told which pages of the
+//! log are programmed and which segments are erased, and keeps accounts of them like of logical blocks: it
+//! programs a page for each, moves it when its reclaim unit is emptied, and forgets it when the segment is
+//! erased. Write amplification, wear, SMART and the statistics of data placement hold for pairs too.
 //!
-//! A page counts once it is full, or when its segment is sealed: until then it waits in the device's buffer, so small records
-//! do not count a page each. What a sync marks in the first page of a segment does not count.
+//! A page counts once it is full, or when its segment is sealed: until then it waits in the device's buffer,
+//! so small records do not count a page each. What a sync marks in the first page of a segment does not
+//! count.
 //!
-//! Hosts' records go to the first reclaim unit handle of the namespace, copies made by the store's own reclaim to the second
-//! if there is one: they live longer.
+//! Hosts' records go to the first reclaim unit handle of the namespace, copies made by the store's own
+//! reclaim to the second if there is one: they live longer.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -82,7 +83,8 @@ impl KvStore {
         }
     }
 
-    /// The log of a segment, of which pages before `programmed` have been counted, ends at `end`; its summary is written.
+    /// The log of a segment, of which pages before `programmed` have been counted, ends at `end`; its summary
+    /// is written.
     #[cold]
     pub(super) fn program_tail(
         &self,
@@ -120,8 +122,8 @@ impl KvStore {
         }
     }
 
-    /// Counts pages of data that is on the media in any case. When that is impossible, because the flash is worn out or has
-    /// lost power, they are not counted, and the next segment is refused.
+    /// Counts pages of data that is on the media in any case. When that is impossible, because the flash is
+    /// worn out or has lost power, they are not counted, and the next segment is refused.
     #[cold]
     fn program_rest(&self, segment: u32, range: (usize, usize), purpose: Purpose) {
         if let Err(status) = self.program(segment, range, purpose) {

@@ -1,8 +1,8 @@
 //! Retrieving: without a lock, and without writing anything that another core looks at.
 //!
-//! Between finding a record and having copied it, it may be superseded, reclaimed and written over. Records never change
-//! while they are the newest of their key, so whoever looks again afterwards and finds the same record in the index has
-//! read the right bytes. A checksum that is wrong means damage only then.
+//! Between finding a record and having copied it, it may be superseded, reclaimed and written over. Records
+//! never change while they are the newest of their key, so whoever looks again afterwards and finds the same
+//! record in the index has read the right bytes. A checksum that is wrong means damage only then.
 
 use super::host::HostCursor;
 use super::index::Hit;
@@ -31,8 +31,8 @@ impl KvStore {
         self.index.prefetch(key.hash);
     }
 
-    /// Brings the first lines of a key's record close, for the next command; its index entry should have arrived.
-    /// Returns where on the media the rest is, for [`Part::next_read`], or [`NOWHERE`].
+    /// Brings the first lines of a key's record close, for the next command; its index entry should have
+    /// arrived. Returns where on the media the rest is, for [`Part::next_read`], or [`NOWHERE`].
     #[inline]
     pub(crate) fn prefetch_record(&self, key: &Key<'_>) -> u64 {
         let Some(hit) = self.index.find(key.hash, 0) else { return NOWHERE };
@@ -60,8 +60,9 @@ impl KvStore {
         })
     }
 
-    /// Copies as much of a value as the host's memory holds, and returns the whole value's length (with `raw`, the
-    /// stored length). A host that only wants the length gives no memory. On an error the memory may have been written.
+    /// Copies as much of a value as the host's memory holds, and returns the whole value's length (with
+    /// `raw`, the stored length). A host that only wants the length gives no memory. On an error the memory
+    /// may have been written.
     #[inline]
     pub(crate) fn retrieve(
         &self,
@@ -82,7 +83,8 @@ impl KvStore {
     ) -> Result<T, KvError> {
         for _ in 0..ATTEMPTS_MAX {
             match read() {
-                // The place may have been reused for the same key while it was read: looked at again with writers kept out.
+                // The place may have been reused for the same key while it was read: looked at again with
+                // writers kept out.
                 Some(Err(KvError::Unrecovered)) => break,
                 Some(result) => return result,
                 None => {}
@@ -131,7 +133,8 @@ impl KvStore {
         Some(if intact { Ok(length) } else { Err(KvError::Unrecovered) })
     }
 
-    /// Finds a key's record. A pair that is returned is to be looked for again after its bytes have been used.
+    /// Finds a key's record. A pair that is returned is to be looked for again after its bytes have been
+    /// used.
     #[inline]
     pub(super) fn find_pair(&self, key: &Key<'_>, buffer: &mut HeadBuffer) -> Found {
         let mut first = None;
@@ -163,7 +166,8 @@ impl KvStore {
         Found::Absent
     }
 
-    /// Reads bytes `from..to` of a value that is not compressed (or of its stored form). False when some are damaged.
+    /// Reads bytes `from..to` of a value that is not compressed (or of its stored form). False when some are
+    /// damaged.
     #[inline]
     pub(super) fn read_value(
         &self,

@@ -1,8 +1,9 @@
 //! Reclaim: live records are copied out of segments in which most is dead.
 //!
-//! Victims are chosen by cost and benefit: what is free afterwards, for what has to be copied, and the longer the segment
-//! has been left alone the rather. A copy is byte for byte the record it was made from, with its sequence number; only what
-//! ties it to its segment is new. Until the victim is erased its records are older records of their keys, and counted.
+//! Victims are chosen by cost and benefit: what is free afterwards, for what has to be copied, and the longer
+//! the segment has been left alone the rather. A copy is byte for byte the record it was made from, with its
+//! sequence number; only what ties it to its segment is new. Until the victim is erased its records are older
+//! records of their keys, and counted.
 
 use std::sync::atomic::Ordering;
 
@@ -22,8 +23,9 @@ const VICTIMS_MAX: usize = 32;
 const GAIN_BYTES_MIN: u32 = 32 << 10;
 /// The same in the background: four bytes are copied for each that becomes free, at most.
 const BACKGROUND_GAIN_BYTES_MIN: u32 = SEGMENT_BYTES as u32 / 5;
-/// Segments emptied for one of a host's commands, at most. Each gives [`GAIN_BYTES_MIN`]: so many are more than one of
-/// space, unless records lie so that their copies take no less. Then more copying would not help, and the host waits.
+/// Segments emptied for one of a host's commands, at most. Each gives [`GAIN_BYTES_MIN`]: so many are more
+/// than one of space, unless records lie so that their copies take no less. Then more copying would not help,
+/// and the host waits.
 const ROUNDS_MAX: usize = 2 * SEGMENT_BYTES / GAIN_BYTES_MIN as usize;
 /// Index entries are fetched this many records ahead.
 const AHEAD: usize = 8;
@@ -74,8 +76,8 @@ impl Reclaimer {
 }
 
 impl KvStore {
-    /// Background work: reclaims space when it gets scarce, at most about `budget_bytes` of copying. True when there is
-    /// more to do. Never waits for another thread.
+    /// Background work: reclaims space when it gets scarce, at most about `budget_bytes` of copying. True
+    /// when there is more to do. Never waits for another thread.
     pub(crate) fn maintain(&self, budget_bytes: usize) -> bool {
         self.maintain_ordered();
         if !self.is_scarce.load(Ordering::Relaxed) {
@@ -108,12 +110,13 @@ impl KvStore {
         (self.segments.count() / 64).max(4)
     }
 
-    /// Reclaims until a host can be given a segment, or there is nothing left to reclaim. Called with an append head
-    /// locked.
+    /// Reclaims until a host can be given a segment, or there is nothing left to reclaim. Called with an
+    /// append head locked.
     #[cold]
     pub(super) fn reclaim_now(&self, purpose: Purpose) -> Result<(), KvError> {
         let mut reclaimer = lock(&self.reclaimer);
-        // Each round empties a segment of which something is dead; more rounds than segments make no progress.
+        // Each round empties a segment of which something is dead; more rounds than segments make no
+        // progress.
         for _ in 0..(self.segments.count() + 2).min(ROUNDS_MAX) {
             let (has_free, on_the_way) = {
                 let pool = self.segments.pool();
@@ -135,7 +138,8 @@ impl KvStore {
         if self.segments.pool().free_count() > 1 { Ok(()) } else { Err(KvError::Full) }
     }
 
-    /// Reclaims a segment's worth; without room for copies, segments that need none. False when there is nothing to do.
+    /// Reclaims a segment's worth; without room for copies, segments that need none. False when there is
+    /// nothing to do.
     fn reclaim_or_free_dead(&self, reclaimer: &mut Reclaimer) -> Result<bool, KvError> {
         match self.reclaim_some(reclaimer, SEGMENT_BYTES, GAIN_BYTES_MIN) {
             Err(KvError::Full) => {
@@ -151,8 +155,8 @@ impl KvStore {
         }
     }
 
-    /// Copies live records out of victims until about `budget_bytes` have been copied or looked at. False when there is no
-    /// victim worth it.
+    /// Copies live records out of victims until about `budget_bytes` have been copied or looked at. False
+    /// when there is no victim worth it.
     fn reclaim_some(
         &self,
         reclaimer: &mut Reclaimer,

@@ -114,8 +114,8 @@ impl KvStore {
         self.memory.write(open.place() as usize, bytes);
     }
 
-    /// Reads bytes `from..to` of a record's data in blocks, checks each block, and hands the wanted part of each to `emit`.
-    /// False when a block is damaged; what came before it has been handed over.
+    /// Reads bytes `from..to` of a record's data in blocks, checks each block, and hands the wanted part of
+    /// each to `emit`. False when a block is damaged; what came before it has been handed over.
     #[inline]
     pub(super) fn read_stored(
         &self,
@@ -161,7 +161,8 @@ impl KvStore {
             .then_some(extents)
     }
 
-    /// Reads bytes `from..to` of the data of an extent that holds `bytes` of it, like [`KvStore::read_stored`].
+    /// Reads bytes `from..to` of the data of an extent that holds `bytes` of it, like
+    /// [`KvStore::read_stored`].
     pub(super) fn read_extent(
         &self,
         extent: &ExtentEntry,
@@ -204,7 +205,8 @@ pub(super) struct StoredRecord<'a> {
     pub(super) next_read: u64,
 }
 
-/// Room for a block of a value: what is checked is what is used, however often the memory it came from changes.
+/// Room for a block of a value: what is checked is what is used, however often the memory it came from
+/// changes.
 #[repr(align(64))]
 pub(super) struct Block(pub(super) [u8; BLOCK_BYTES]);
 

@@ -1,21 +1,23 @@
 //! Opening a store, after whatever end it had.
 //!
-//! **The rule.** Of the records of a key that are intact on the media, the one with the highest sequence number counts; a
-//! tombstone that counts means that there is no pair. Everything else follows:
+//! **The rule.** Of the records of a key that are intact on the media, the one with the highest sequence
+//! number counts; a tombstone that counts means that there is no pair. Everything else follows:
 //!
-//! - A record that was superseded may come back only if what superseded it is not on the media. So its segment is not
-//!   erased before that is durable (see [`super::segment`]).
-//! - A tombstone has to stay for as long as there is an older record of its key anywhere. The index counts those, opening
-//!   counts them anew, and reclaim copies a tombstone until the count is zero.
-//! - A record that was cut short, or of which a power cut has lost pages, is not intact, and the record before it counts.
-//!   In a segment that a sync has covered (its header has the mark) nothing can have been lost; there a record that is not
-//!   intact is damage, and the pair is reported as unrecovered instead of an older value being returned.
-//! - So a marked segment's summary is believed, which makes opening fast; an unmarked one's records are read and checked.
-//! - Two copies of a record, of which reclaim made one, have the same number and the same content: one of them counts as
-//!   an older record.
+//! - A record that was superseded may come back only if what superseded it is not on the media. So its
+//!   segment is not erased before that is durable (see [`super::segment`]).
+//! - A tombstone has to stay for as long as there is an older record of its key anywhere. The index counts
+//!   those, opening counts them anew, and reclaim copies a tombstone until the count is zero.
+//! - A record that was cut short, or of which a power cut has lost pages, is not intact, and the record
+//!   before it counts. In a segment that a sync has covered (its header has the mark) nothing can have been
+//!   lost; there a record that is not intact is damage, and the pair is reported as unrecovered instead of an
+//!   older value being returned.
+//! - So a marked segment's summary is believed, which makes opening fast; an unmarked one's records are read
+//!   and checked.
+//! - Two copies of a record, of which reclaim made one, have the same number and the same content: one of
+//!   them counts as an older record.
 //!
-//! A flipped byte in one record's head must not cost its neighbours: scanning goes on at the next multiple of 16 bytes,
-//! where only a record of this use of this segment can be taken for one.
+//! A flipped byte in one record's head must not cost its neighbours: scanning goes on at the next multiple of
+//! 16 bytes, where only a record of this use of this segment can be taken for one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -109,12 +111,12 @@ struct Recovery {
 }
 
 impl KvStore {
-    /// Makes an empty store over `chunks` (indices of [`CHUNK_BYTES`] pieces of the media), whatever they held: for a new
-    /// namespace and for formatting one. What was there is gone even after a power cut.
+    /// Makes an empty store over `chunks` (indices of [`CHUNK_BYTES`] pieces of the media), whatever they
+    /// held: for a new namespace and for formatting one. What was there is gone even after a power cut.
     ///
     /// # Errors
-    /// [`SsdError::Config`] when the namespace is smaller than [`STORE_BYTES_MIN`] or the media keeps no data; what the
-    /// store under the media reports.
+    /// [`SsdError::Config`] when the namespace is smaller than [`STORE_BYTES_MIN`] or the media keeps no
+    /// data; what the store under the media reports.
     pub(crate) fn create(media: Arc<Media>, chunks: Arc<[u32]>) -> Result<Self, SsdError> {
         check_size(&chunks)?;
         let identity =
@@ -312,7 +314,8 @@ impl Recovery {
         self.torn.extend(scanned.torn);
     }
 
-    /// Of the records of a shard with values that are not intact, those that were the newest of their keys are a loss.
+    /// Of the records of a shard with values that are not intact, those that were the newest of their keys
+    /// are a loss.
     fn note_torn(&self, store: &KvStore, number: usize, records: &[Record]) {
         for torn in self.torn.iter().filter(|torn| store.index.shard_number(torn.hash) == number) {
             let first = records.partition_point(|record| record.hash < torn.hash);
@@ -379,8 +382,8 @@ impl Recovery {
         }
     }
 
-    /// Takes the newest record. Of two copies of it, one that can be read; of those the one reclaim copied from: a segment
-    /// of copies that was begun last, with the last free segment, is then found to be dead.
+    /// Takes the newest record. Of two copies of it, one that can be read; of those the one reclaim copied
+    /// from: a segment of copies that was begun last, with the last free segment, is then found to be dead.
     fn take_newest(&mut self, store: &KvStore, rest: &mut Vec<Record>) -> Option<Record> {
         let first = *rest.first()?;
         let copies = rest.iter().take_while(|record| record.order == first.order).count();
@@ -445,7 +448,8 @@ impl Recovery {
 }
 
 impl Recovery {
-    /// Segments whose headers are damaged, if they are not extents of a value: which pairs were in them nobody knows.
+    /// Segments whose headers are damaged, if they are not extents of a value: which pairs were in them
+    /// nobody knows.
     fn note_headless(&self, store: &KvStore) {
         let damaged = self.surveys.iter().enumerate().filter(|(_, survey)| matches!(survey, Survey::Damaged));
         for (segment, _) in damaged {
@@ -491,8 +495,8 @@ impl KvStore {
         trailer.vouches_for(&entries, secret).then(|| (entries, trailer.end()))
     }
 
-    /// Entries of a sealed segment: from its summary, or, when that is damaged, from its records. False when some may be
-    /// missing, because a record is damaged too.
+    /// Entries of a sealed segment: from its summary, or, when that is damaged, from its records. False when
+    /// some may be missing, because a record is damaged too.
     pub(super) fn entries_of(
         &self,
         segment: u32,

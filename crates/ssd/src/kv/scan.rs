@@ -28,7 +28,8 @@ pub(super) struct Torn {
 }
 
 impl KvStore {
-    /// Looks at `copy`, a copy of a whole log segment, for records of its present use that are intact, values included.
+    /// Looks at `copy`, a copy of a whole log segment, for records of its present use that are intact, values
+    /// included.
     pub(super) fn scan(
         &self,
         segment: u32,

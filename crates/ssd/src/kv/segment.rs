@@ -1,15 +1,17 @@
 //! Segments: which are free, in use, or on their way back.
 //!
-//! A segment whose records are all dead is not free yet. What superseded them (a newer record, a copy that reclaim made)
-//! may not be on the media: after a power cut the dead ones would be the newest again. So it waits until a sync that began
-//! after the last of them died is done. Then its header is overwritten, and it waits for a second sync, because only a
-//! header that is durable keeps an old summary from vouching for what has been written over.
+//! A segment whose records are all dead is not free yet. What superseded them (a newer record, a copy that
+//! reclaim made) may not be on the media: after a power cut the dead ones would be the newest again. So it
+//! waits until a sync that began after the last of them died is done. Then its header is overwritten, and it
+//! waits for a second sync, because only a header that is durable keeps an old summary from vouching for what
+//! has been written over.
 //!
 //! ```text
 //! Free -> Open -> Sealed -> Quarantined -(sync)-> Erased -(sync)-> Free
 //! ```
 //!
-//! Each step is stamped with the number of syncs begun so far; a sync covers what was stamped before it began.
+//! Each step is stamped with the number of syncs begun so far; a sync covers what was stamped before it
+//! began.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -65,8 +67,8 @@ pub(super) struct Segments {
     chunks: Arc<[u32]>,
     /// Segment of each chunk of the media; `u32::MAX` for others' chunks.
     by_chunk: Box<[u32]>,
-    /// Bytes of records that are the newest of their key, or tombstones that are needed. Of an open segment only what has
-    /// died, as a negative number: the rest is added when it is sealed.
+    /// Bytes of records that are the newest of their key, or tombstones that are needed. Of an open segment
+    /// only what has died, as a negative number: the rest is added when it is sealed.
     live: Box<[AtomicU32]>,
     pool: Mutex<Pool>,
 }
@@ -86,10 +88,11 @@ pub(super) struct Pool {
     pub(super) incarnation: u64,
 }
 
-/// Live bytes a segment can hold for the capacity's purposes: short of the whole by headers, and by the tail that stays
-/// unused because the next record does not fit.
+/// Live bytes a segment can hold for the capacity's purposes: short of the whole by headers, and by the tail
+/// that stays unused because the next record does not fit.
 pub(super) const SEGMENT_CAPACITY: u64 = SEGMENT_BYTES as u64 - (8 << 10) - CHARGED_AS_IS;
-/// A record up to this size is charged as it is; more, and it is charged its share of a segment full of its like.
+/// A record up to this size is charged as it is; more, and it is charged its share of a segment full of its
+/// like.
 const CHARGED_AS_IS: u64 = 64 << 10;
 /// Each record has an entry in the summary.
 const ENTRY_BYTES: u64 = 16;
@@ -99,15 +102,16 @@ pub(super) fn lanes(segments: usize) -> usize {
     (segments / 16).clamp(1, 8)
 }
 
-/// NSZE of a store of that many segments. The rest: a segment for each append head and for reclaim's, one that reclaim
-/// needs free, one for deletions, and a share that keeps reclaim from copying a segment for every few bytes.
+/// NSZE of a store of that many segments. The rest: a segment for each append head and for reclaim's, one
+/// that reclaim needs free, one for deletions, and a share that keeps reclaim from copying a segment for
+/// every few bytes.
 pub(super) fn capacity_bytes(segments: usize) -> u64 {
     let reserve = lanes(segments) + 3 + (segments * 7 / 100).max(1);
     segments.saturating_sub(reserve) as u64 * SEGMENT_CAPACITY
 }
 
-/// [`Segment::worth`] of a segment whose records end at `end`. A tail that was merely too short for the next record is
-/// worth nothing: there will be one like it in the next segment.
+/// [`Segment::worth`] of a segment whose records end at `end`. A tail that was merely too short for the next
+/// record is worth nothing: there will be one like it in the next segment.
 pub(super) fn worth(entries: usize, end: usize) -> u32 {
     let tail = TRAILER_AT.saturating_sub(end + entries * ENTRY_BYTES as usize);
     let tail = if tail as u64 > CHARGED_AS_IS { tail } else { 0 };
@@ -199,7 +203,8 @@ impl Segments {
 
     /// Bytes that emptying a segment would make available.
     pub(super) fn gain(&self, number: u32, segment: &Segment) -> u32 {
-        // What has died in it since it was opened may be more than what was added when it was sealed, for a moment.
+        // What has died in it since it was opened may be more than what was added when it was sealed, for a
+        // moment.
         let live = self.live(number) as i32;
         segment.worth.saturating_sub(live.max(0) as u32)
     }
@@ -230,7 +235,8 @@ impl Pool {
         self.free.len() > keep
     }
 
-    /// Takes a free segment and gives it an incarnation of its own. `None` when those that are left are for others.
+    /// Takes a free segment and gives it an incarnation of its own. `None` when those that are left are for
+    /// others.
     pub(super) fn take(&mut self, purpose: Purpose, state: State) -> Option<u32> {
         if !self.has_free(purpose) {
             return None;
@@ -240,8 +246,8 @@ impl Pool {
         self.incarnation = self.incarnation.saturating_add(1);
         let segment = Segment {
             state,
-            // What is left from earlier uses of the segment must not pass for records of this one, not even when a power
-            // cut has made the counter go back.
+            // What is left from earlier uses of the segment must not pass for records of this one, not even
+            // when a power cut has made the counter go back.
             nonce: random::number() as u32,
             incarnation: self.incarnation,
             stamp: self.syncs,

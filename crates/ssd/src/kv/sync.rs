@@ -36,7 +36,8 @@ impl KvStore {
         SyncToken(self.segments.pool().begin_sync())
     }
 
-    /// The media has been synced since the token was made: dead segments that waited for it are a step further.
+    /// The media has been synced since the token was made: dead segments that waited for it are a step
+    /// further.
     fn end_sync(&self, token: SyncToken) {
         let quarantined = {
             let mut pool = self.segments.pool();
@@ -67,8 +68,8 @@ impl KvStore {
         Ok(())
     }
 
-    /// Writes everything that is open to the media, so that opening the store again has nothing to search: for shutdown.
-    /// The store can be used further.
+    /// Writes everything that is open to the media, so that opening the store again has nothing to search:
+    /// for shutdown. The store can be used further.
     ///
     /// # Errors
     /// What the media reports.
@@ -80,8 +81,8 @@ impl KvStore {
         self.sync()
     }
 
-    /// A quarantined segment's records are durably dead: its header says free from now on, and they count no more as
-    /// older records of their keys.
+    /// A quarantined segment's records are durably dead: its header says free from now on, and they count no
+    /// more as older records of their keys.
     fn erase(&self, number: u32, buffer: &mut HeadBuffer, block: &mut Block) {
         let info = *self.segments.pool().segment(number);
         let entries = match info.state {
@@ -143,8 +144,8 @@ impl KvStore {
         }
     }
 
-    /// Of several slots with one hash, that of the key whose record is at `place`. If it cannot be told, a count stays too
-    /// high, which keeps a tombstone that is not needed.
+    /// Of several slots with one hash, that of the key whose record is at `place`. If it cannot be told, a
+    /// count stays too high, which keeps a tombstone that is not needed.
     #[cold]
     fn find_same_key(
         &self,

@@ -1,9 +1,10 @@
 //! Storing, appending and deleting.
 //!
-//! A value's bytes go to the append head of the command's queue first, without any lock of the index. Then the key's shard
-//! is locked: conditions are checked, the record gets its sequence number, its head is written, and the index entry is
-//! changed. A head that is not there makes the bytes behind it nothing, so a process that dies in between has written
-//! nothing. The locks are taken in the order append head, reclaim, shard, pool of segments.
+//! A value's bytes go to the append head of the command's queue first, without any lock of the index. Then
+//! the key's shard is locked: conditions are checked, the record gets its sequence number, its head is
+//! written, and the index entry is changed. A head that is not there makes the bytes behind it nothing, so a
+//! process that dies in between has written nothing. The locks are taken in the order append head, reclaim,
+//! shard, pool of segments.
 
 use unvme_bus::mem::order_uncached;
 
@@ -24,7 +25,8 @@ use crate::store::NOWHERE;
 /// Values above this length are not compressed: it would take a buffer of that size.
 const COMPRESSED_BYTES_MAX: usize = 2 << 20;
 
-/// Up to this length a value is moved while its key's shard is locked, which saves waiting for its writes to be done.
+/// Up to this length a value is moved while its key's shard is locked, which saves waiting for its writes to
+/// be done.
 const LOCKED_BYTES_MAX: usize = 4 * BLOCK_BYTES;
 
 /// Where a value's bytes come from.
@@ -100,8 +102,8 @@ impl KvStore {
     /// Stores a pair.
     ///
     /// # Errors
-    /// [`KvError::NotFound`] and [`KvError::Exists`] as the policy says, [`KvError::TooLong`], [`KvError::Full`],
-    /// [`KvError::Media`]. The key has the value it had before, then.
+    /// [`KvError::NotFound`] and [`KvError::Exists`] as the policy says, [`KvError::TooLong`],
+    /// [`KvError::Full`], [`KvError::Media`]. The key has the value it had before, then.
     #[inline]
     pub(crate) fn store(
         &self,
@@ -119,7 +121,8 @@ impl KvStore {
             check_policy(policy, exists)?;
         }
         let packed = if policy.compress { self.pack(value, scratch) } else { None };
-        // What does not fit into a segment is split as it is: parts of a compressed value could not be read alone.
+        // What does not fit into a segment is split as it is: parts of a compressed value could not be read
+        // alone.
         let packed = packed.filter(|&packed| new_head(key, value.bytes, Some(packed)).fits_a_segment());
         let source = match packed {
             Some(_) => Source::Bytes(&scratch.packed),
@@ -141,8 +144,8 @@ impl KvStore {
     /// Adds to the end of a value; without one, as [`KvStore::store`]. Returns the new length.
     ///
     /// # Errors
-    /// [`KvError::TooLong`] when the sum is, [`KvError::Unrecovered`] when the old value is damaged, [`KvError::Full`],
-    /// [`KvError::Media`]. The key has the value it had before, then.
+    /// [`KvError::TooLong`] when the sum is, [`KvError::Unrecovered`] when the old value is damaged,
+    /// [`KvError::Full`], [`KvError::Media`]. The key has the value it had before, then.
     pub(crate) fn append(
         &self,
         key: &Key<'_>,
@@ -327,8 +330,8 @@ impl KvStore {
         result
     }
 
-    /// Takes capacity for a record. On a full store, what it supersedes counts as free: [`KvStore::write_record`] looks
-    /// again whether it does supersede that.
+    /// Takes capacity for a record. On a full store, what it supersedes counts as free:
+    /// [`KvStore::write_record`] looks again whether it does supersede that.
     #[inline]
     fn take_budget(
         &self,
@@ -348,11 +351,12 @@ impl KvStore {
         if freed > 0 && self.budget.take(lane, needed) { Ok(needed) } else { Err(KvError::Full) }
     }
 
-    /// Appends a record that costs so much, of which so much has been taken from the budget, and makes it the newest of
-    /// its key.
+    /// Appends a record that costs so much, of which so much has been taken from the budget, and makes it the
+    /// newest of its key.
     ///
-    /// The order of things within is also made for speed: an atomic exchange waits until all earlier writes have left the
-    /// processor, so those of the accounts come before the record is written, and none comes after.
+    /// The order of things within is also made for speed: an atomic exchange waits until all earlier writes
+    /// have left the processor, so those of the accounts come before the record is written, and none comes
+    /// after.
     fn write_record(
         &self,
         key: &Key<'_>,
@@ -464,8 +468,8 @@ impl KvStore {
         }
     }
 
-    /// Moves a block to the media past the caches, and leaves it in `buffer`: its checksum is computed while the writes are
-    /// on their way.
+    /// Moves a block to the media past the caches, and leaves it in `buffer`: its checksum is computed while
+    /// the writes are on their way.
     #[inline]
     fn write_block(&self, source: &mut Source<'_>, at: usize, buffer: &mut [u8]) {
         if let Source::Host(cursor) = source
@@ -483,7 +487,8 @@ impl KvStore {
         self.advance(open, head.record_bytes(), entry);
     }
 
-    /// The newest record of a key, under its lock. A damaged one with the key's hash is taken to be the key's.
+    /// The newest record of a key, under its lock. A damaged one with the key's hash is taken to be the
+    /// key's.
     #[inline]
     fn find_locked(&self, shard: &LockedShard<'_>, key: &Key<'_>, buffer: &mut HeadBuffer) -> Option<Old> {
         for nth in 0.. {
@@ -516,8 +521,8 @@ impl KvStore {
         charge(head.record_bytes()) + old.extents.len() as u64 * SEGMENT_CAPACITY
     }
 
-    /// A record is superseded: its bytes are dead. The shard is locked: before the segment is used again, its entries are
-    /// looked at under the locks of their shards.
+    /// A record is superseded: its bytes are dead. The shard is locked: before the segment is used again, its
+    /// entries are looked at under the locks of their shards.
     #[inline]
     fn retire_record(&self, old: &Old) {
         if let Some(head) = &old.head {

@@ -15,8 +15,9 @@ use crate::store::{Backing, CHUNK_BYTES, Extent, Store};
 use crate::{SsdConfig, SsdError};
 use units::Units;
 
-/// Where the device's data is. Commands name chunks of what hosts see; without a translation layer chunk `n` is chunk `n` of
-/// the store, with one it is wherever that has put it. Key Value namespaces use their chunks of the store in either case.
+/// Where the device's data is. Commands name chunks of what hosts see; without a translation layer chunk `n`
+/// is chunk `n` of the store, with one it is wherever that has put it. Key Value namespaces use their chunks
+/// of the store in either case.
 pub(crate) struct Media {
     backing: Arc<Backing>,
     units: Units,
@@ -75,8 +76,8 @@ impl Media {
         self.backing.memory().is_none() && self.backing.tags().is_none()
     }
 
-    /// The data as memory; `None` when the store keeps none. Who reads or writes it keeps to chunks that are reserved, and
-    /// has a way of its own to tell a whole write from half a one.
+    /// The data as memory; `None` when the store keeps none. Who reads or writes it keeps to chunks that are
+    /// reserved, and has a way of its own to tell a whole write from half a one.
     pub(crate) fn memory(&self) -> Option<&Region> {
         self.backing.memory()
     }
@@ -130,7 +131,8 @@ impl Media {
         self.flash.as_ref().map_or(Ok(()), Flash::close)
     }
 
-    /// Announces that the page at `offset` will be read soon, behind another one: looking it up must not wait then.
+    /// Announces that the page at `offset` will be read soon, behind another one: looking it up must not wait
+    /// then.
     #[inline]
     pub(crate) fn prefetch_map(&self, offset: u64) {
         if let Some(flash) = &self.flash {
@@ -150,7 +152,8 @@ impl Media {
         }
     }
 
-    /// Media to host memory. `next_read` is where the next command will read, or [`NOWHERE`](crate::store::NOWHERE).
+    /// Media to host memory. `next_read` is where the next command will read, or
+    /// [`NOWHERE`](crate::store::NOWHERE).
     ///
     /// # Errors
     /// Unrecovered Read Error for a page that is not as it was written.
@@ -185,8 +188,8 @@ impl Media {
     /// Host memory to media; the chunk has been reserved.
     ///
     /// # Errors
-    /// With a translation layer: Attempted Write to Read Only Range when it is worn out, Capacity Exceeded or Write Fault
-    /// when the store fails. Pages before the one that failed have been written.
+    /// With a translation layer: Attempted Write to Read Only Range when it is worn out, Capacity Exceeded or
+    /// Write Fault when the store fails. Pages before the one that failed have been written.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -327,7 +330,8 @@ impl Media {
     }
 }
 
-/// Notes an operation for each page of an extent: without a translation layer, pages are where hosts put them.
+/// Notes an operation for each page of an extent: without a translation layer, pages are where hosts put
+/// them.
 #[inline]
 fn note(ops: &mut OpList, extent: Extent, op: impl Fn(u32) -> FlashOp) {
     if ops.is_on() {

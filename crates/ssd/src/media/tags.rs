@@ -1,5 +1,5 @@
-//! Media that keeps tags of pages, without a translation layer. Tags are words: they are read and written whole, and need no
-//! version.
+//! Media that keeps tags of pages, without a translation layer. Tags are words: they are read and written
+//! whole, and need no version.
 
 use unvme_bus::Region;
 

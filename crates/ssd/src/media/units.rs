@@ -1,9 +1,9 @@
 //! Atomicity without a lock on the read path.
 //!
-//! A logical block is written whole or not at all as far as any reader can see, whichever queues the commands are on.
-//! Each unit of media has a version: a writer makes it odd, writes, and makes it even again; a reader copies and looks
-//! whether the version stayed the same, and copies again if not. Readers write nothing that another core would have to
-//! fetch.
+//! A logical block is written whole or not at all as far as any reader can see, whichever queues the commands
+//! are on. Each unit of media has a version: a writer makes it odd, writes, and makes it even again; a reader
+//! copies and looks whether the version stayed the same, and copies again if not. Readers write nothing that
+//! another core would have to fetch.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -14,7 +14,8 @@ use super::Extent;
 /// Atomicity is kept per this many bytes, which no logical block exceeds or straddles.
 pub(crate) const UNIT_BYTES: usize = 4096;
 
-/// Units beyond this number share versions, which costs a needless second copy now and then and 4 MiB at most.
+/// Units beyond this number share versions, which costs a needless second copy now and then and 4 MiB at
+/// most.
 const VERSIONS_MAX: u64 = 1 << 20;
 const VERSION_BYTES: usize = 4;
 
@@ -40,8 +41,8 @@ impl Units {
         self.versions.atomic_u32(self.place(offset))
     }
 
-    /// Brings the version of a unit close that will be read next: versions of random units are as far away as the units
-    /// themselves.
+    /// Brings the version of a unit close that will be read next: versions of random units are as far away as
+    /// the units themselves.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
         self.versions.prefetch(self.place(offset), 1);

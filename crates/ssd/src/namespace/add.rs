@@ -14,7 +14,8 @@ use crate::kv::{KeyValue, KvStore};
 use crate::media::Media;
 use crate::store::CHUNK_BYTES;
 
-/// Namespaces a device can have had, since their identifiers are never used again: NGUID has 40 bits for the number.
+/// Namespaces a device can have had, since their identifiers are never used again: NGUID has 40 bits for the
+/// number.
 pub(crate) const CREATED_MAX: u64 = (1 << 40) - 1;
 
 /// Chunks of the media that belong to no namespace.

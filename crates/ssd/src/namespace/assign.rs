@@ -12,15 +12,16 @@ use crate::fdp::{ChosenBy, Configuration, Handles};
 
 const INVALID_LIST: Status = Status::INVALID_PLACEMENT_HANDLE_LIST.with_do_not_retry();
 
-/// Placement handles for a new namespace. `list` is what the host asks for, nothing or a reclaim unit handle each;
-/// `block_shift` says which blocks the namespace has, `None` that it has pairs.
+/// Placement handles for a new namespace. `list` is what the host asks for, nothing or a reclaim unit handle
+/// each; `block_shift` says which blocks the namespace has, `None` that it has pairs.
 ///
-/// Namespaces without a list share one reclaim unit handle that the controller has chosen and that no list names.
+/// Namespaces without a list share one reclaim unit handle that the controller has chosen and that no list
+/// names.
 ///
 /// # Errors
-/// Invalid Placement Handle List for a handle that does not exist, is named twice, or is the controller's, for a list that is
-/// too long, and when there is none left for the controller to choose. Invalid Format when a handle is shared with a
-/// namespace of another format.
+/// Invalid Placement Handle List for a handle that does not exist, is named twice, or is the controller's,
+/// for a list that is too long, and when there is none left for the controller to choose. Invalid Format when
+/// a handle is shared with a namespace of another format.
 pub(crate) fn assign(
     table: &NamespaceTable,
     configuration: &Configuration,
@@ -94,8 +95,9 @@ pub(crate) fn usage_page(table: &NamespaceTable, configuration: &Configuration) 
     page
 }
 
-/// Lists for the namespaces of a device's first day, of which nobody has asked for one: those with the blocks of the first one
-/// share all reclaim unit handles, but for one that is left to the controller when there are others.
+/// Lists for the namespaces of a device's first day, of which nobody has asked for one: those with the blocks
+/// of the first one share all reclaim unit handles, but for one that is left to the controller when there are
+/// others.
 pub(crate) fn first_list(configuration: &Configuration, shifts: &[Option<u8>], index: usize) -> Vec<u16> {
     let first = shifts.iter().flatten().next();
     let others = shifts.iter().any(|shift| shift.as_ref() != first);

@@ -41,8 +41,8 @@ impl NamespaceTable {
         self.entries.get((nsid.0 as usize).checked_sub(1)?)?.as_ref()
     }
 
-    /// The logical blocks an I/O command names (Base 3.2.1.5): a namespace that cannot exist is Invalid Namespace or
-    /// Format, one that is not attached is Invalid Field.
+    /// The logical blocks an I/O command names (Base 3.2.1.5): a namespace that cannot exist is Invalid
+    /// Namespace or Format, one that is not attached is Invalid Field.
     #[inline]
     pub(crate) fn blocks(&self, nsid: u32) -> Result<&Blocks, Status> {
         match self.entries.get((nsid as usize).wrapping_sub(1)) {
@@ -99,7 +99,8 @@ impl NamespaceTable {
         namespace.map_or(csi::NVM, |namespace| namespace.csi())
     }
 
-    /// The first Key Value namespace that is there for the host; `None` when commands are for logical blocks only.
+    /// The first Key Value namespace that is there for the host; `None` when commands are for logical blocks
+    /// only.
     #[inline]
     pub(crate) fn first_key_value(&self) -> Option<Nsid> {
         self.key_value
@@ -142,7 +143,8 @@ impl NamespaceTable {
     #[cold]
     fn inactive(&self, nsid: u32) -> Status {
         if self.get(Nsid(nsid)).is_some_and(|namespace| self.is_active(namespace) && namespace.busy) {
-            // Attached and refused: a format or deletion is under way, and the command may be retried after it.
+            // Attached and refused: a format or deletion is under way, and the command may be retried after
+            // it.
             Status::FORMAT_IN_PROGRESS
         } else if (1..=NAMESPACES_MAX).contains(&nsid) {
             Status::INVALID_FIELD.with_do_not_retry()
@@ -198,8 +200,8 @@ impl NamespaceTable {
         self.key_value = first.map(|namespace| namespace.nsid);
     }
 
-    /// This table with logical blocks open to commands. Pairs whose media was to be erased are not there any more: they
-    /// stay closed until that has been done.
+    /// This table with logical blocks open to commands. Pairs whose media was to be erased are not there any
+    /// more: they stay closed until that has been done.
     pub(crate) fn without_busy(&self) -> Self {
         let open = |namespace: &Arc<Namespace>| match namespace.busy && namespace.csi() == csi::NVM {
             true => Arc::new(Namespace { busy: false, ..Namespace::clone(namespace) }),
@@ -290,8 +292,8 @@ impl Blocks {
         }
     }
 
-    /// Where on the media byte `offset` of the namespace is, and how many of `bytes` lie there in one chunk. `None`
-    /// beyond the end of the namespace.
+    /// Where on the media byte `offset` of the namespace is, and how many of `bytes` lie there in one chunk.
+    /// `None` beyond the end of the namespace.
     #[inline]
     pub(crate) fn locate(&self, offset: u64, bytes: usize) -> Option<Extent> {
         let chunk = *self.chunks.get((offset / CHUNK_BYTES) as usize)?;
@@ -300,7 +302,8 @@ impl Blocks {
         Some(Extent { offset: u64::from(chunk) * CHUNK_BYTES + within, bytes })
     }
 
-    /// Calls `visit` for each piece of a byte range of the namespace that lies in one chunk, with the bytes before it.
+    /// Calls `visit` for each piece of a byte range of the namespace that lies in one chunk, with the bytes
+    /// before it.
     #[inline]
     pub(crate) fn for_each_extent(
         &self,

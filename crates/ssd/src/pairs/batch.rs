@@ -14,7 +14,8 @@ use crate::kv::iterator::vendor_status;
 use crate::kv::{HostData, KeyValue, KvError, KvLane};
 use crate::queue::{Reply, SubmissionQueue};
 
-/// Delete, as the open host code's description of a batch numbers it; the command's own number is taken as well.
+/// Delete, as the open host code's description of a batch numbers it; the command's own number is taken as
+/// well.
 const DELETE_IN_BATCH: u8 = 0xa0;
 
 /// Why a command of a batch was not executed: its result, and what that is as a status.
@@ -43,9 +44,9 @@ impl From<KvError> for Failure {
 }
 
 impl Ssd {
-    /// Executes the commands in order, each by itself: one that fails does not stop the next. Dword 0 of the completion has
-    /// all results, and its status is that of the first command that failed. A batch that cannot be read as one fails as a
-    /// whole, before any command is executed.
+    /// Executes the commands in order, each by itself: one that fails does not stop the next. Dword 0 of the
+    /// completion has all results, and its status is that of the first command that failed. A batch that
+    /// cannot be read as one fails as a whole, before any command is executed.
     pub(super) fn batch(
         &self,
         sq: &mut SubmissionQueue,

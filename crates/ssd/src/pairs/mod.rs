@@ -25,8 +25,8 @@ use crate::store::NOWHERE;
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
 /// Keyspace of the standard command set.
 const STANDARD_KEYSPACE: u8 = 0;
-/// Bytes a store may copy for itself after a turn of a queue: a few of the largest commands that a host may be used to
-/// wait for.
+/// Bytes a store may copy for itself after a turn of a queue: a few of the largest commands that a host may
+/// be used to wait for.
 const MAINTENANCE_BYTES: usize = 256 << 10;
 
 /// Finds the host memory of a command's data.
@@ -52,8 +52,8 @@ fn send(host: &Mappings, pieces: &[Place], data: &[u8]) {
 }
 
 impl Ssd {
-    /// True when a command is for a Key Value namespace. Vendor commands of hosts that have the keyspace in place of the
-    /// namespace are for the first one.
+    /// True when a command is for a Key Value namespace. Vendor commands of hosts that have the keyspace in
+    /// place of the namespace are for the first one.
     #[inline]
     pub(crate) fn is_for_pairs(&self, namespaces: &NamespaceTable, sqe: &Sqe) -> bool {
         namespaces.is_key_value(sqe.nsid)
@@ -115,7 +115,8 @@ impl Ssd {
         }
     }
 
-    /// Brings the beginning of what the next command reads close, and returns where on the media the rest of it is.
+    /// Brings the beginning of what the next command reads close, and returns where on the media the rest of
+    /// it is.
     #[inline]
     pub(crate) fn prefetch_record(&self, sq: &SubmissionQueue, sqe: &Sqe) -> u64 {
         if !self.is_for_pairs(&sq.namespaces, sqe) {
@@ -127,7 +128,8 @@ impl Ssd {
         if is_read { rest } else { NOWHERE }
     }
 
-    /// Where on the media the record of a command's key is; `None` when there is none, or the key is not in the entry.
+    /// Where on the media the record of a command's key is; `None` when there is none, or the key is not in
+    /// the entry.
     pub(crate) fn place_of_pair(&self, sq: &SubmissionQueue, sqe: &Sqe) -> Option<u64> {
         self.with_key(sq, sqe, |store, key| store.place_of(key)).flatten()
     }
@@ -138,8 +140,8 @@ impl Ssd {
         if self.hot.is_write_through() { pairs.store.sync() } else { Ok(()) }
     }
 
-    /// Background work of all stores, bounded; true when there is more to do. The caller holds a queue, whose table is
-    /// the current one or one in which no namespace is being erased.
+    /// Background work of all stores, bounded; true when there is more to do. The caller holds a queue, whose
+    /// table is the current one or one in which no namespace is being erased.
     pub(crate) fn maintain(&self, sq: &mut SubmissionQueue) -> bool {
         let SubmissionQueue { namespaces, kv, .. } = sq;
         let mut more = false;

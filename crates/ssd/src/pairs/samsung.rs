@@ -1,5 +1,5 @@
-//! The vendor commands of Samsung's KV SSDs. What is wrong with a command is looked for in this order: namespace, data
-//! pointer type, keyspace, key, option, size, offset.
+//! The vendor commands of Samsung's KV SSDs. What is wrong with a command is looked for in this order:
+//! namespace, data pointer type, keyspace, key, option, size, offset.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use unvme_bus::Mappings;
@@ -127,7 +127,8 @@ impl Ssd {
         if !part.offset.is_multiple_of(OFFSET_ALIGNMENT) {
             return Err(status::MISALIGNED_VALUE_OFFSET.with_do_not_retry());
         }
-        // A value that was compressed is decompressed, asked for or not: nothing in an answer could say that it is not.
+        // A value that was compressed is decompressed, asked for or not: nothing in an answer could say that
+        // it is not.
         let wanted = if option & retrieve_option::SIZE_ONLY != 0 { 0 } else { dwords * 4 };
         let bytes = self.check_bytes(wanted.into())?;
         let target = find_data(pointer(host, sqe, *page_bytes, bytes, Direction::Write), pieces)?;
@@ -246,7 +247,8 @@ impl Ssd {
 }
 
 impl Ssd {
-    /// The vendor's commands know PRPs only. Over a network, where there are none, their data is in one block.
+    /// The vendor's commands know PRPs only. Over a network, where there are none, their data is in one
+    /// block.
     #[inline]
     pub(super) fn check_pointer(&self, sqe: &Sqe) -> Result<(), Status> {
         match sqe.data_pointer_kind() {

@@ -10,8 +10,8 @@ use crate::Ssd;
 use crate::kv::{KeyValue, KvError, Listing, Part, StorePolicy, VALUE_BYTES_MAX};
 use crate::queue::{Reply, SubmissionQueue};
 
-/// Most bytes of keys that one List returns, whatever the host has room for: the answer is put together in memory, and
-/// no other command of the queue is executed meanwhile.
+/// Most bytes of keys that one List returns, whatever the host has room for: the answer is put together in
+/// memory, and no other command of the queue is executed meanwhile.
 const LIST_BYTES_MAX: u32 = 16 << 20;
 
 impl From<KvError> for Status {
@@ -167,8 +167,8 @@ impl Ssd {
     }
 }
 
-/// A key that a pair can have. None is too short for an error of its own, and one that is too long is a field with a
-/// value that it cannot have (KV 3.1).
+/// A key that a pair can have. None is too short for an error of its own, and one that is too long is a field
+/// with a value that it cannot have (KV 3.1).
 #[inline]
 fn checked(key: &Key) -> Result<&[u8], Status> {
     match key.as_bytes() {

@@ -1,5 +1,5 @@
-//! What is done before and after a turn: the translation layer's notes and expired time limits become events, and events get
-//! their time and are saved.
+//! What is done before and after a turn: the translation layer's notes and expired time limits become events,
+//! and events get their time and are saved.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use unvme_bus::Clock;
@@ -16,7 +16,8 @@ use crate::namespace::{Contents, NamespaceTable};
 use crate::store::CHUNK_BYTES;
 
 impl Ssd {
-    /// Looks after FDP: told before and after each turn. A load while FDP is disabled, and some while nothing has happened.
+    /// Looks after FDP: told before and after each turn. A load while FDP is disabled, and some while nothing
+    /// has happened.
     #[inline]
     pub(crate) fn attend_placement(&self, clock: &Clock) {
         if self.fdp.is_active() {
@@ -89,8 +90,8 @@ impl Ssd {
         }
     }
 
-    /// Makes a reclaim unit handle reference another reclaim unit, if it references `unit` or none is given. Returns how many
-    /// pages of the old one had been written; `None` when it was empty and has stayed.
+    /// Makes a reclaim unit handle reference another reclaim unit, if it references `unit` or none is given.
+    /// Returns how many pages of the old one had been written; `None` when it was empty and has stayed.
     pub(super) fn close_unit(&self, at: Placement, unit: Option<u32>) -> Option<u32> {
         let flash = self.media.flash()?;
         flash.watch().expect(at);
@@ -102,7 +103,8 @@ impl Ssd {
         written
     }
 
-    /// NVM Subsystem Reset: power has been away from the flash, and units that were open are not written any further.
+    /// NVM Subsystem Reset: power has been away from the flash, and units that were open are not written any
+    /// further.
     pub(crate) fn close_units_at_reset(&self) {
         let fdp = &self.fdp;
         let Some(configuration) = fdp.configuration() else { return };
@@ -147,8 +149,8 @@ impl Ssd {
         let event = Event::new(EventType::MEDIA_REALLOCATED, Timestamp::default())
             .with_media_reallocated(MediaReallocated::new(blocks, Some(lba)));
         let Some(at) = at else {
-            // A unit with data of several handles: which of them the rest was written with is not known any more, nor is
-            // that it was all of this namespace.
+            // A unit with data of several handles: which of them the rest was written with is not known any
+            // more, nor is that it was all of this namespace.
             return fdp.record_for_any(event);
         };
         let isolation = fdp.geometry().handles.get(usize::from(at.handle)).copied();
@@ -174,8 +176,8 @@ fn owner(table: &NamespaceTable, at: Placement) -> Option<(Nsid, PlacementId)> {
     users.next().is_none().then_some(first)
 }
 
-/// Namespace and first block of a logical page of the device, and how many blocks it has; `None` when it belongs to no
-/// namespace of blocks.
+/// Namespace and first block of a logical page of the device, and how many blocks it has; `None` when it
+/// belongs to no namespace of blocks.
 fn block_of(table: &NamespaceTable, lpn: u32) -> Option<(Nsid, Lba, u32)> {
     let offset = u64::from(lpn) * PAGE_BYTES;
     let (chunk, within) = (offset / CHUNK_BYTES, offset % CHUNK_BYTES);

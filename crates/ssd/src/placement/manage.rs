@@ -26,8 +26,8 @@ impl Ssd {
     /// Reclaim unit handle and group for a write to byte `offset` of a namespace with `handles`.
     ///
     /// # Errors
-    /// Invalid Field for a directive that is not Data Placement. An invalid placement identifier is none: the write goes to
-    /// where it would without one, and there is an event.
+    /// Invalid Field for a directive that is not Data Placement. An invalid placement identifier is none: the
+    /// write goes to where it would without one, and there is an event.
     #[inline]
     pub(crate) fn place(&self, handles: &Handles, sqe: &Sqe, offset: u64) -> Result<Placement, Status> {
         let placed = handles.place(sqe.directive(), offset / CHUNK_BYTES)?;
@@ -141,8 +141,9 @@ impl Ssd {
         }
     }
 
-    /// Reclaim Unit Handle Update: each placement identifier of the list gets an empty reclaim unit. Nothing is changed when
-    /// one of them is invalid. One that is there twice has an empty unit the second time, which may stay.
+    /// Reclaim Unit Handle Update: each placement identifier of the list gets an empty reclaim unit. Nothing
+    /// is changed when one of them is invalid. One that is there twice has an empty unit the second time,
+    /// which may stay.
     fn update(&self, sq: &mut SubmissionQueue, sqe: &Sqe, count: u32) -> Result<(), Status> {
         let configuration = self.placement_of(sq, sqe.nsid)?;
         if count > configuration.placement_ids_max() {

@@ -1,4 +1,5 @@
-//! Flexible Data Placement at work: what [`fdp`](crate::fdp) keeps is looked after, and hosts place writes by it.
+//! Flexible Data Placement at work: what [`fdp`](crate::fdp) keeps is looked after, and hosts place writes by
+//! it.
 //!
 //! | module | concept |
 //! |---|---|

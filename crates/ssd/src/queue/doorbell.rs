@@ -1,8 +1,8 @@
 //! Doorbells that are written when they must not be.
 //!
-//! Doorbells are memory that the host writes without telling anyone, so a doorbell of a queue that does not exist holds
-//! a value of its own, and one that holds another has been written. A valid doorbell is looked at when its queue is
-//! served; all others are looked at now and then.
+//! Doorbells are memory that the host writes without telling anyone, so a doorbell of a queue that does not
+//! exist holds a value of its own, and one that holds another has been written. A valid doorbell is looked at
+//! when its queue is served; all others are looked at now and then.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,8 @@ use super::{Doorbells, Queues, Rung};
 /// What the doorbell of a queue that does not exist holds. No doorbell has this as a valid value.
 const ABSENT: u32 = u32::from_ne_bytes([ABSENT_BYTE; 4]);
 const ABSENT_BYTE: u8 = 0xff;
-/// Rounds over all queues without work between two looks at every doorbell: a look takes as long as a few rounds.
+/// Rounds over all queues without work between two looks at every doorbell: a look takes as long as a few
+/// rounds.
 const IDLE_ROUNDS_PER_LOOK: u32 = 1024;
 
 /// How a doorbell is not what it should be.
@@ -42,8 +43,8 @@ impl Doorbells {
 }
 
 impl Queues {
-    /// A doorbell, by its place among all of them, is written through the register interface instead of shared memory; false
-    /// when there is no such queue.
+    /// A doorbell, by its place among all of them, is written through the register interface instead of
+    /// shared memory; false when there is no such queue.
     pub(crate) fn write_doorbell(&self, index: usize, value: u32) -> bool {
         let Some(cell) = self.submission.get(index / 2) else { return false };
         let exists = if index.is_multiple_of(2) {
@@ -83,8 +84,8 @@ impl Queues {
         }
     }
 
-    /// True when the tail doorbell of a submission queue that does not exist was written. A tail beyond an existing
-    /// queue is found when the queue is served.
+    /// True when the tail doorbell of a submission queue that does not exist was written. A tail beyond an
+    /// existing queue is found when the queue is served.
     fn is_stray_tail(&self, index: usize) -> bool {
         let Some(cell) = self.submission.get(index) else { return self.take_stray(index * 8) };
         // A queue that somebody is at work on exists, or is about to.
@@ -94,8 +95,8 @@ impl Queues {
         }
     }
 
-    /// The same for a head doorbell. A head beyond an existing queue is found here, unless commands wait for room in
-    /// that queue.
+    /// The same for a head doorbell. A head beyond an existing queue is found here, unless commands wait for
+    /// room in that queue.
     fn is_stray_head(&self, index: usize, report: &impl Fn(BadDoorbell)) -> bool {
         let Some(cell) = self.completion.get(index) else { return self.take_stray(index * 8 + 4) };
         let Ok(mut queue) = cell.try_lock() else { return false };

@@ -30,8 +30,8 @@ pub(crate) struct Ring {
     iova: u64,
     bytes: usize,
     direction: Direction,
-    /// `None` while the host has it unmapped: virtual machine monitors unmap all memory for a moment whenever their
-    /// memory layout changes, with the controller enabled.
+    /// `None` while the host has it unmapped: virtual machine monitors unmap all memory for a moment whenever
+    /// their memory layout changes, with the controller enabled.
     memory: Option<Region>,
 }
 
@@ -90,7 +90,8 @@ impl Doorbells {
 
     #[inline]
     fn tail(&self, qid: u16) -> u32 {
-        // Acquire: pairs with the host's Release store of the doorbell; the entries before the tail are visible.
+        // Acquire: pairs with the host's Release store of the doorbell; the entries before the tail are
+        // visible.
         self.0.load_u32(Self::tail_offset(qid), Ordering::Acquire)
     }
 
@@ -119,7 +120,8 @@ pub(crate) enum Rung {
     Invalid { first_time: bool },
 }
 
-/// What a submission queue had counted when the last command was timed: the difference is what the next one has moved.
+/// What a submission queue had counted when the last command was timed: the difference is what the next one
+/// has moved.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moved {
     pub(crate) bytes: u64,
@@ -140,8 +142,8 @@ impl Moved {
     }
 }
 
-/// A submission queue. Aligned so that neighbours served on two cores share no cache line, nor a pair of lines that is
-/// fetched together.
+/// A submission queue. Aligned so that neighbours served on two cores share no cache line, nor a pair of
+/// lines that is fetched together.
 #[repr(align(128))]
 pub(crate) struct SubmissionQueue {
     pub(crate) id: u16,
@@ -168,7 +170,8 @@ pub(crate) struct SubmissionQueue {
     pub(crate) ops: OpList,
     /// What the last commands that were timed had moved.
     pub(crate) moved: Moved,
-    /// When this turn began, by the clock of who serves the queue; looked at only where completions may be held.
+    /// When this turn began, by the clock of who serves the queue; looked at only where completions may be
+    /// held.
     pub(crate) turn_began: u64,
     /// The completion queue held back an interrupt, or completions, when this queue was served last.
     pub(crate) is_held_back: bool,
@@ -239,8 +242,8 @@ impl SubmissionQueue {
         Rung::Invalid { first_time }
     }
 
-    /// The entry `ahead` places behind the head, each word of it read once. Without memory it is all zeroes; callers
-    /// have seen that [`SubmissionQueue::refresh`] says there is some.
+    /// The entry `ahead` places behind the head, each word of it read once. Without memory it is all zeroes;
+    /// callers have seen that [`SubmissionQueue::refresh`] says there is some.
     #[inline]
     pub(crate) fn peek(&self, ahead: u32) -> Sqe {
         let Some(memory) = &self.ring.memory else { return Sqe::default() };
@@ -251,7 +254,8 @@ impl SubmissionQueue {
         zerocopy::transmute!(memory.read_words::<8>(index as usize * SQE_BYTES))
     }
 
-    /// Brings `count` entries from `ahead` places behind the head close. A hint: at the end of the ring some are left out.
+    /// Brings `count` entries from `ahead` places behind the head close. A hint: at the end of the ring some
+    /// are left out.
     #[inline]
     pub(crate) fn prefetch_entries(&self, ahead: u32, count: u32) {
         if let Some(memory) = &self.ring.memory {
@@ -335,7 +339,8 @@ impl CompletionQueue {
         }
     }
 
-    /// What the head doorbell and completions that are held leave free; entries wait there for the host otherwise.
+    /// What the head doorbell and completions that are held leave free; entries wait there for the host
+    /// otherwise.
     #[inline]
     pub(crate) fn room(&mut self, doorbells: &Doorbells) -> Rung {
         let head = doorbells.head(self.id);
@@ -359,8 +364,8 @@ impl CompletionQueue {
 
     /// Writes an entry, as two words. There is room for it.
     ///
-    /// The words come in registers: an entry put together in memory would be written in narrow pieces and read back wide,
-    /// which stalls the processor for longer than the rest of a command takes.
+    /// The words come in registers: an entry put together in memory would be written in narrow pieces and
+    /// read back wide, which stalls the processor for longer than the rest of a command takes.
     #[inline(always)]
     fn post(&mut self, origin: Origin, status: Status, result: u64) {
         let Origin { sq_id, sq_head, cid } = origin;
@@ -376,7 +381,8 @@ impl CompletionQueue {
         if let Some(memory) = &self.ring.memory {
             let [first, second] = memory.words::<2>(offset);
             first.store(result, Ordering::Relaxed);
-            // Release: the word with the phase tag goes last; who sees it sees the first word and the data as well.
+            // Release: the word with the phase tag goes last; who sees it sees the first word and the data as
+            // well.
             second.store(tagged, Ordering::Release);
         }
         self.tail += 1;
@@ -413,7 +419,8 @@ impl CompletionQueue {
         posted
     }
 
-    /// Posts everything that is held for a submission queue: it is going away, and its commands have been executed.
+    /// Posts everything that is held for a submission queue: it is going away, and its commands have been
+    /// executed.
     pub(crate) fn post_all_of(&mut self, sq_id: u16) {
         for due in self.held.take_all_of(sq_id) {
             self.post_held(due);
@@ -463,7 +470,8 @@ impl CompletionQueue {
         interrupts.signal(vector);
     }
 
-    /// Interrupt coalescing (Base 5.1.25.1.6): an interrupt waits for the threshold or the time, whichever is first.
+    /// Interrupt coalescing (Base 5.1.25.1.6): an interrupt waits for the threshold or the time, whichever is
+    /// first.
     fn hold_interrupt(&mut self, vector: u16, features: &HotFeatures, clock: &Clock) -> bool {
         let Some((threshold, nanoseconds)) = features.coalescing_of(vector) else { return false };
         let now = clock.now();
@@ -519,7 +527,8 @@ impl Ticket<'_> {
         }
     }
 
-    /// Answers the command when `due` has come. Its place in the queue is taken until then, so that there is one.
+    /// Answers the command when `due` has come. Its place in the queue is taken until then, so that there is
+    /// one.
     pub(crate) fn hold(self, due: u64, status: Status, result: u64) {
         let mut ticket = std::mem::ManuallyDrop::new(self);
         let origin = ticket.origin;

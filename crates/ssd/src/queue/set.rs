@@ -16,8 +16,8 @@ const INVALID_QUEUE_IDENTIFIER: Status = Status::INVALID_QUEUE_IDENTIFIER.with_d
 /// The queues of a controller by their identifiers, that of the admin queue included, and their doorbells.
 pub(crate) struct Queues {
     pub(crate) doorbells: Doorbells,
-    /// Locked in ascending order, submission before completion queues; only the admin queue's thread and resets hold more
-    /// than one of each.
+    /// Locked in ascending order, submission before completion queues; only the admin queue's thread and
+    /// resets hold more than one of each.
     pub(crate) submission: Box<[Mutex<Option<SubmissionQueue>>]>,
     pub(crate) completion: Box<[Mutex<Option<CompletionQueue>>]>,
     /// A bit per submission queue that exists, so that a server looks at no others.
@@ -161,8 +161,8 @@ impl Queues {
         self.completion.iter().filter_map(of_queue).min()
     }
 
-    /// Ends a command that has been executed and is held until it is due; false when there is no such command. The admin
-    /// submission queue is locked by the caller.
+    /// Ends a command that has been executed and is held until it is due; false when there is no such
+    /// command. The admin submission queue is locked by the caller.
     pub(crate) fn abort_held(&self, sqid: Qid, cid: Cid, interrupts: &Interrupts) -> bool {
         let cqid = match sqid {
             Qid::ADMIN => Some(0),

@@ -1,16 +1,18 @@
-//! What of the device survives the process: namespaces, saved features, firmware, marks of Write Uncorrectable, counters.
+//! What of the device survives the process: namespaces, saved features, firmware, marks of Write
+//! Uncorrectable, counters.
 //!
 //! **When it is written.** Admin commands that change something saved call [`Saving::changed`] and then
-//! [`Subsystem::save_state`], so that a process that is killed loses none of it. Write Uncorrectable, and writes that undo it,
-//! only call [`Saving::changed`]: like data, marks survive from the next Flush on, or at once with FUA or without a write
-//! cache. Counters are collected and saved when the controller is enabled, reset and shut down, by [`Subsystem::save_all`]; a killed process loses what it has counted
-//! since.
+//! [`Subsystem::save_state`], so that a process that is killed loses none of it. Write Uncorrectable, and
+//! writes that undo it, only call [`Saving::changed`]: like data, marks survive from the next Flush on, or at
+//! once with FUA or without a write cache. Counters are collected and saved when the controller is enabled,
+//! reset and shut down, by [`Subsystem::save_all`]; a killed process loses what it has counted since.
 //!
-//! **Who locks what.** [`Subsystem::save_state`] is called by I/O queues' threads that hold their queues, and by the admin
-//! queue's; it locks `Saving::written`, and below that, one at a time and briefly, the table of namespaces and the other
-//! locks of the subsystem, under which nothing else is locked. It never locks a queue. [`Subsystem::save_all`] adds up the counters of all
-//! controllers' queues, for which it locks them one by one, before it locks `written`; its callers hold no I/O queue. While nothing has
-//! changed since the last time, `save_state` is two loads.
+//! **Who locks what.** [`Subsystem::save_state`] is called by I/O queues' threads that hold their queues, and
+//! by the admin queue's; it locks `Saving::written`, and below that, one at a time and briefly, the table of
+//! namespaces and the other locks of the subsystem, under which nothing else is locked. It never locks a
+//! queue. [`Subsystem::save_all`] adds up the counters of all controllers' queues, for which it locks them
+//! one by one, before it locks `written`; its callers hold no I/O queue. While nothing has changed since the
+//! last time, `save_state` is two loads.
 //!
 //! [`Subsystem::save_state`]: crate::subsystem::Subsystem::save_state
 //! [`Subsystem::save_all`]: crate::subsystem::Subsystem::save_all
@@ -101,8 +103,8 @@ impl Saving {
         lock(&self.written).is_closed = true;
     }
 
-    /// Has `store` save everything, unless nothing has changed. `counted` is what the queues have counted, if they were asked,
-    /// and `counters` makes the saved counters of it.
+    /// Has `store` save everything, unless nothing has changed. `counted` is what the queues have counted, if
+    /// they were asked, and `counters` makes the saved counters of it.
     pub(crate) fn save(
         &self,
         counted: Option<Counted>,
@@ -127,8 +129,8 @@ impl Saving {
     }
 }
 
-/// Reads what the store has kept, or starts a new device. Chunks of the media that belong to no namespace are given back:
-/// nobody ever reads what was in them.
+/// Reads what the store has kept, or starts a new device. Chunks of the media that belong to no namespace are
+/// given back: nobody ever reads what was in them.
 pub(crate) fn restore(config: &SsdConfig, media: &Arc<Media>) -> Result<Restored, SsdError> {
     let restored = match media.store().load_state()? {
         Some(bytes) => SavedState::parse(&bytes)
@@ -159,8 +161,8 @@ fn first_day(config: &SsdConfig, media: &Arc<Media>) -> Result<Restored, SsdErro
     })
 }
 
-/// Divides the flash as FDP wants it. Without namespaces a process may have been killed between one and the other, or the
-/// flash may be new; with namespaces both have to agree.
+/// Divides the flash as FDP wants it. Without namespaces a process may have been killed between one and the
+/// other, or the flash may be new; with namespaces both have to agree.
 fn divide(fdp: &Fdp, media: &Media, is_empty: bool) -> Result<(), String> {
     let Some(flash) = media.flash() else { return Ok(()) };
     if flash.geometry() != *fdp.geometry() {

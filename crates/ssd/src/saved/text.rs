@@ -25,8 +25,8 @@ use crate::media::Media;
 use crate::namespace::{BadBlocks, Blocks, CREATED_MAX, Contents, Namespace, NamespaceTable, Shape};
 use crate::smart::SmartState;
 
-/// Version of the format. Version 1 knows no Key Value namespaces, version 2 no placement, faults and entries of the error
-/// log; both are read as well. Any other is refused.
+/// Version of the format. Version 1 knows no Key Value namespaces, version 2 no placement, faults and entries
+/// of the error log; both are read as well. Any other is refused.
 const VERSION: u32 = 3;
 const VERSION_MIN: u32 = 1;
 

@@ -21,7 +21,8 @@ pub(crate) struct Backing {
     reserved: Box<[AtomicU64]>,
     /// Held while a chunk is being reserved: a store may have to rewrite it for that.
     reserving: Mutex<()>,
-    /// A sync has failed: the system may have dropped what it could not write, and a later sync would succeed without it.
+    /// A sync has failed: the system may have dropped what it could not write, and a later sync would succeed
+    /// without it.
     has_failed: AtomicBool,
     bypasses_caches: bool,
 }
@@ -125,7 +126,8 @@ impl Backing {
             tracing::error!(error = %e, "the media could not be flushed; nothing can be made durable any more");
             Status::WRITE_FAULT
         })?;
-        // The system reports a failure once: of two syncs at a time the other one must not pass for a success.
+        // The system reports a failure once: of two syncs at a time the other one must not pass for a
+        // success.
         if self.has_failed.load(Ordering::Acquire) { Err(Status::WRITE_FAULT) } else { Ok(()) }
     }
 }

@@ -16,8 +16,8 @@ const MEDIA_FILE: &str = "media.img";
 /// Name of the state file in a device's folder.
 const STATE_FILE: &str = "state.json";
 
-/// Data in a sparse file, mapped into memory. Space is reserved a chunk at a time before the first write to it, so that
-/// a full disk is an error of a command and never a signal.
+/// Data in a sparse file, mapped into memory. Space is reserved a chunk at a time before the first write to
+/// it, so that a full disk is an error of a command and never a signal.
 ///
 /// The caller keeps other processes from truncating the file meanwhile.
 pub struct FileStore {
@@ -29,10 +29,12 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Opens the store in `folder`, which exists, or makes a new one of `bytes` (a multiple of [`CHUNK_BYTES`]) there.
+    /// Opens the store in `folder`, which exists, or makes a new one of `bytes` (a multiple of
+    /// [`CHUNK_BYTES`]) there.
     ///
     /// # Errors
-    /// [`SsdError::File`] when a file cannot be used, [`SsdError::State`] when the data file has another size.
+    /// [`SsdError::File`] when a file cannot be used, [`SsdError::State`] when the data file has another
+    /// size.
     pub fn open(folder: &Path, bytes: u64) -> Result<Self, SsdError> {
         let path = folder.join(MEDIA_FILE);
         let fail = |what| {
@@ -56,7 +58,8 @@ impl FileStore {
         let memory = Region::file(&file, bytes as usize)?;
         let mut store = Self { folder: folder.to_path_buf(), file, memory, data: Vec::new() };
         store.data = store.find_data().map_err(fail("find its data"))?;
-        // A file that was copied sparsely may have holes inside a chunk: those need their space before any write.
+        // A file that was copied sparsely may have holes inside a chunk: those need their space before any
+        // write.
         for chunk in (0..bytes / CHUNK_BYTES).filter(|&c| store.data[c as usize]) {
             store.reserve(chunk)?;
         }

@@ -64,7 +64,8 @@ impl Store for MemoryStore {
     }
 }
 
-/// A store that keeps no data: commands are checked and completed, and no byte moves. For measuring everything else.
+/// A store that keeps no data: commands are checked and completed, and no byte moves. For measuring
+/// everything else.
 pub struct NullStore {
     bytes: u64,
     state: Mutex<Option<Vec<u8>>>,

@@ -37,8 +37,8 @@ pub trait Store: Send + Sync {
     /// The bytes as memory; `None` for a store that keeps no data, or only tags.
     fn memory(&self) -> Option<&Region>;
 
-    /// The first eight bytes of each 4 KiB page, for a store that keeps no more than those: what is read is them, over and
-    /// over. `None` for any other store.
+    /// The first eight bytes of each 4 KiB page, for a store that keeps no more than those: what is read is
+    /// them, over and over. `None` for any other store.
     fn tags(&self) -> Option<&Region> {
         None
     }
@@ -51,8 +51,8 @@ pub trait Store: Send + Sync {
     /// True when the chunk may hold data from earlier; asked once, when the device is made.
     fn holds_data(&self, chunk: u64) -> bool;
 
-    /// Makes sure that every byte of a chunk can be written. Called before the first write to it, by one thread at a
-    /// time.
+    /// Makes sure that every byte of a chunk can be written. Called before the first write to it, by one
+    /// thread at a time.
     ///
     /// # Errors
     /// When there is no space, or the file system fails.
@@ -93,7 +93,8 @@ pub trait Store: Send + Sync {
     /// When the file system fails; the old state is kept.
     fn save_state(&self, state: &[u8]) -> Result<(), SsdError>;
 
-    /// The device is closed: everything that is to be saved has been, and nothing is written any more, though handles of the
-    /// device may be left. What keeps others from opening the same store can be given back. Called once.
+    /// The device is closed: everything that is to be saved has been, and nothing is written any more, though
+    /// handles of the device may be left. What keeps others from opening the same store can be given back.
+    /// Called once.
     fn close(&self) {}
 }

@@ -1,7 +1,7 @@
 //! Media that keeps a tag of each page instead of its data: what a page begins with.
 //!
-//! Hosts that write recognizable pages (a number and its copies, say) can still tell whether they get back what they wrote,
-//! and a device of a terabyte fits into a few gigabytes of memory.
+//! Hosts that write recognizable pages (a number and its copies, say) can still tell whether they get back
+//! what they wrote, and a device of a terabyte fits into a few gigabytes of memory.
 
 use std::sync::Mutex;
 
@@ -15,8 +15,8 @@ pub(crate) const TAG_BYTES: usize = 8;
 /// Bytes of the page that a tag stands for.
 const PAGE_BYTES: usize = unvme_flash::PAGE_BYTES as usize;
 
-/// A store of tags in memory. What is read of a page is its first eight bytes, over and over; a write that does not cover
-/// them leaves no trace.
+/// A store of tags in memory. What is read of a page is its first eight bytes, over and over; a write that
+/// does not cover them leaves no trace.
 pub struct TagStore {
     bytes: u64,
     tags: Region,

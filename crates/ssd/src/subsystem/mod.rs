@@ -8,12 +8,13 @@
 //! | its view of the namespaces: which are attached, which command sets are selected | FDP, timing, faults |
 //! | completions that are held, iterators | the Error Information log, counters, saved state |
 //!
-//! **Locks**, in the order in which they are taken: [`Subsystem::changing`], and then what each controller locks. A
-//! controller's registers are locked before its queues. Whoever holds a queue of one controller and locks one of another
-//! holds its admin submission queue and `changing`, or registers, and nobody waits for those with an I/O queue locked. The
-//! list of controllers is a leaf. None of the locks of features, events, errors, firmware and counters, the controllers' and the
-//! subsystem's, is held while another is taken (that of `saving` alone is held over others, see [`saved`]), and none while a queue
-//! is locked by anyone but an admin queue's own thread.
+//! **Locks**, in the order in which they are taken: [`Subsystem::changing`], and then what each controller
+//! locks. A controller's registers are locked before its queues. Whoever holds a queue of one controller and
+//! locks one of another holds its admin submission queue and `changing`, or registers, and nobody waits for
+//! those with an I/O queue locked. The list of controllers is a leaf. None of the locks of features, events,
+//! errors, firmware and counters, the controllers' and the subsystem's, is held while another is taken (that
+//! of `saving` alone is held over others, see [`saved`]), and none while a queue is locked by anyone but an
+//! admin queue's own thread.
 
 mod saving;
 
@@ -46,13 +47,13 @@ use crate::{Ssd, SsdConfig, SsdError};
 pub(crate) struct Subsystem {
     /// By identifier, [`CONTROLLERS_MAX`] places. One is taken until its controller has given up everything.
     controllers: Mutex<Vec<Option<Weak<Ssd>>>>,
-    /// The controller after whose namespaces others are given theirs, and whose namespaces the saved state calls attached:
-    /// the first there is.
+    /// The controller after whose namespaces others are given theirs, and whose namespaces the saved state
+    /// calls attached: the first there is.
     model: AtomicU16,
     /// There have been several controllers at a time.
     is_shared: AtomicBool,
-    /// Held by what changes the namespaces, or anything else of the subsystem in more than one step: one admin command at a
-    /// time, or the making of a controller.
+    /// Held by what changes the namespaces, or anything else of the subsystem in more than one step: one
+    /// admin command at a time, or the making of a controller.
     pub(crate) changing: Mutex<()>,
     /// The namespaces as nobody in particular sees them; each controller has a view of its own.
     pub(crate) namespaces: Published<NamespaceTable>,
@@ -104,8 +105,9 @@ impl Subsystem {
         })
     }
 
-    /// The controllers there are, in the order of their identifiers. Should the last owner of one drop it meanwhile, it goes
-    /// when the caller drops it: which no lock but a queue's, a register file's or `changing` may be held for.
+    /// The controllers there are, in the order of their identifiers. Should the last owner of one drop it
+    /// meanwhile, it goes when the caller drops it: which no lock but a queue's, a register file's or
+    /// `changing` may be held for.
     pub(crate) fn controllers(&self) -> Vec<Arc<Ssd>> {
         lock(&self.controllers).iter().flatten().filter_map(Weak::upgrade).collect()
     }
@@ -122,8 +124,8 @@ impl Subsystem {
         ControllerSet::only(self.model.load(Ordering::Relaxed))
     }
 
-    /// True from when the subsystem has had several controllers at a time: until then it is one of a single controller for
-    /// everybody, whom that may save some work.
+    /// True from when the subsystem has had several controllers at a time: until then it is one of a single
+    /// controller for everybody, whom that may save some work.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared.load(Ordering::Relaxed)
     }
@@ -172,7 +174,8 @@ impl Subsystem {
         self.saving.changed();
     }
 
-    /// The time for events that belong to no controller: that of the first one whose host has said what time it is.
+    /// The time for events that belong to no controller: that of the first one whose host has said what time
+    /// it is.
     pub(crate) fn timestamp(&self, clock: &Clock) -> Timestamp {
         let controllers = self.controllers();
         let knows = controllers.iter().find(|controller| lock(&controller.features).knows_time());
@@ -219,22 +222,24 @@ impl Subsystem {
 }
 
 impl Ssd {
-    /// Another controller of this device: a PCI function of its own over the same namespaces, with an identifier (CNTLID),
-    /// registers, doorbells, queues, DMA mappings, interrupts, events and features of its own. It is disabled, and the
-    /// namespaces that are attached to the first controller there is are attached to it, private ones excepted. It is gone when
-    /// its last owner drops it; the device is closed with its last controller.
+    /// Another controller of this device: a PCI function of its own over the same namespaces, with an
+    /// identifier (CNTLID), registers, doorbells, queues, DMA mappings, interrupts, events and features of
+    /// its own. It is disabled, and the namespaces that are attached to the first controller there is are
+    /// attached to it, private ones excepted. It is gone when its last owner drops it; the device is closed
+    /// with its last controller.
     ///
-    /// Hosts that drive the controllers of a device whose completions take their time have to use one virtual clock, or wall
-    /// clocks.
+    /// Hosts that drive the controllers of a device whose completions take their time have to use one virtual
+    /// clock, or wall clocks.
     ///
     /// # Errors
-    /// [`SsdError::Config`] when there are [`CONTROLLERS_MAX`] already, when the device is gone, or [`SsdError::Bus`] when
-    /// there is no memory for doorbells.
+    /// [`SsdError::Config`] when there are [`CONTROLLERS_MAX`] already, when the device is gone, or
+    /// [`SsdError::Bus`] when there is no memory for doorbells.
     pub fn add_controller(self: &Arc<Self>) -> Result<Arc<Self>, SsdError> {
         self.add(None)
     }
 
-    /// [`Ssd::add_controller`], for a host that is reached over a network: in place of a PCI function it has an association.
+    /// [`Ssd::add_controller`], for a host that is reached over a network: in place of a PCI function it has
+    /// an association.
     pub(crate) fn add_remote_controller(
         self: &Arc<Self>,
         association: Arc<Association>,

@@ -21,7 +21,8 @@ impl Subsystem {
         self.save(Some(self.counted()))
     }
 
-    /// Adds up what the queues of all controllers have counted since the device was made. The caller holds no I/O queue.
+    /// Adds up what the queues of all controllers have counted since the device was made. The caller holds no
+    /// I/O queue.
     pub(crate) fn counted(&self) -> Counted {
         let mut sum = *lock(&self.retired);
         for controller in self.controllers() {

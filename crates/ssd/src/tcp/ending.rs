@@ -10,7 +10,8 @@ use unvme_spec::tcp::fatal_error;
 pub struct Fatal {
     /// FES, see [`fatal_error`].
     pub status: u16,
-    /// FEI: the byte offset of the field that is wrong, or the digest that was received; 0 where nothing is said.
+    /// FEI: the byte offset of the field that is wrong, or the digest that was received; 0 where nothing is
+    /// said.
     pub information: u32,
 }
 
@@ -70,7 +71,8 @@ pub enum Ending {
     Fatal(Fatal),
     /// The host was too slow.
     Late(Late),
-    /// The queue has ended: the host has disconnected, its keep alive timer has run out, its controller is gone.
+    /// The queue has ended: the host has disconnected, its keep alive timer has run out, its controller is
+    /// gone.
     Queue,
     /// The server stops.
     Stopped,

@@ -1,4 +1,5 @@
-//! What a header must be. What is wrong with it is reported for its first field that is wrong (TCP Transport 3.5).
+//! What a header must be. What is wrong with it is reported for its first field that is wrong (TCP Transport
+//! 3.5).
 
 use std::mem::offset_of;
 

@@ -4,15 +4,16 @@ use std::io;
 
 use unvme_bus::{Region, Room};
 
-/// Room at first: an ICReq and a Connect fit, and most connections of a server that is tried out send no more.
+/// Room at first: an ICReq and a Connect fit, and most connections of a server that is tried out send no
+/// more.
 const BYTES_MIN: usize = 2 << 10;
 /// Room once bursts fill it: the headers of several hundred commands, or 15 writes of 4 KiB.
 const BYTES_MAX: usize = 64 << 10;
 /// Room while much data is on its way that goes to its place without passing through here.
 const BYTES_BESIDE_DATA: usize = 1 << 10;
 
-/// A buffer that is filled at its end and used up from its start. Between bursts it is empty and begins at its start again, so
-/// that a connection that receives little touches little memory.
+/// A buffer that is filled at its end and used up from its start. Between bursts it is empty and begins at
+/// its start again, so that a connection that receives little touches little memory.
 #[derive(Debug)]
 pub(super) struct Input {
     bytes: Vec<u8>,
@@ -58,8 +59,8 @@ impl Input {
         }
     }
 
-    /// Has `from` receive, first into `direct`, then into this buffer: how many bytes went to the one, and how many altogether.
-    /// `is_beside_data` when more data is to come that is better received elsewhere.
+    /// Has `from` receive, first into `direct`, then into this buffer: how many bytes went to the one, and
+    /// how many altogether. `is_beside_data` when more data is to come that is better received elsewhere.
     pub(super) fn fill(
         &mut self,
         direct: Option<Direct<'_>>,

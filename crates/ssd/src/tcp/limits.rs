@@ -10,7 +10,8 @@ pub const DATA_ALIGNMENT_Z_MAX: u8 = 31;
 /// What a connection allows its host. [`Limits::default`] is what servers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// CPDA: the host aligns the data of its PDUs to this many dwords, zero-based; 0 to [`DATA_ALIGNMENT_Z_MAX`].
+    /// CPDA: the host aligns the data of its PDUs to this many dwords, zero-based; 0 to
+    /// [`DATA_ALIGNMENT_Z_MAX`].
     pub cpda_z: u8,
     /// MAXH2CDATA: most bytes of data in one PDU from the host; a multiple of 4, at least 4096.
     pub h2c_bytes_max: u32,
@@ -22,14 +23,14 @@ pub struct Limits {
     pub r2ts_max: u32,
     /// The host has this long for its ICReq.
     pub handshake: Duration,
-    /// The host has this long for its Connect, after the ICReq; and then as long again for its authentication, if it has to
-    /// prove who it is.
+    /// The host has this long for its Connect, after the ICReq; and then as long again for its
+    /// authentication, if it has to prove who it is.
     pub connect: Duration,
-    /// No byte moves for this long though one is due (the rest of a PDU, data that was asked for, output that is not taken):
-    /// the connection ends.
+    /// No byte moves for this long though one is due (the rest of a PDU, data that was asked for, output that
+    /// is not taken): the connection ends.
     pub stall: Duration,
-    /// How long a connection that has sent a Terminate Request waits for the host to close it. The specification lets a
-    /// controller reset the connection after 30 seconds (TCP Transport 3.5).
+    /// How long a connection that has sent a Terminate Request waits for the host to close it. The
+    /// specification lets a controller reset the connection after 30 seconds (TCP Transport 3.5).
     pub linger: Duration,
 }
 

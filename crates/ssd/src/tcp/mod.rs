@@ -1,8 +1,9 @@
 //! The controller's side of NVMe/TCP: Protocol Data Units to a [`FabricsQueue`] and back (TCP Transport 1.1).
 //!
-//! A [`Connection`] is a state machine without a socket: whoever owns the socket lends it to [`Connection::receive`] and
-//! [`Connection::send`], and calls [`Connection::advance`] in between. One call each moves as many PDUs as there are, and data
-//! moves between the socket and the staging memory of the commands:
+//! A [`Connection`] is a state machine without a socket: whoever owns the socket lends it to
+//! [`Connection::receive`] and [`Connection::send`], and calls [`Connection::advance`] in between. One call
+//! each moves as many PDUs as there are, and data moves between the socket and the staging memory of the
+//! commands:
 //!
 //! ```text
 //! loop {
@@ -24,8 +25,9 @@
 //! | `ending` | why a connection ends |
 //! | `limits` | what a connection allows its host |
 //!
-//! Whatever is malformed ends this connection and nothing else: the host gets the Terminate Request that the specification
-//! names, its further input is thrown away, and the connection ends when the host closes it or after [`Limits::linger`].
+//! Whatever is malformed ends this connection and nothing else: the host gets the Terminate Request that the
+//! specification names, its further input is thrown away, and the connection ends when the host closes it or
+//! after [`Limits::linger`].
 //!
 //! What it does not implement: data for the host is never asked to be sent again, and `MAXR2T` is used up to
 //! [`Limits::r2ts_max`] alone.
@@ -115,8 +117,8 @@ impl Connection {
         }
     }
 
-    /// Whether [`Connection::receive`] would take bytes. False while the host does not take what is sent to it, and once the
-    /// connection has ended.
+    /// Whether [`Connection::receive`] would take bytes. False while the host does not take what is sent to
+    /// it, and once the connection has ended.
     pub fn wants_input(&self) -> bool {
         match self.phase {
             Phase::Greeting | Phase::Running => !self.is_full() && self.input.has_room(),
@@ -130,8 +132,9 @@ impl Connection {
         !self.output.is_empty() || (!self.replies.is_empty() && self.is_open())
     }
 
-    /// Has `from` fill the rooms that there are, once, and understands what it received: how many bytes. [`bus::socket::receive`](unvme_bus::socket::receive)
-    /// is such a function: 0 is the end of the stream, [`io::ErrorKind::WouldBlock`] is not an error.
+    /// Has `from` fill the rooms that there are, once, and understands what it received: how many bytes.
+    /// [`bus::socket::receive`](unvme_bus::socket::receive) is such a function: 0 is the end of the stream,
+    /// [`io::ErrorKind::WouldBlock`] is not an error.
     pub fn receive(&mut self, from: impl FnOnce(&mut [Room<'_>]) -> io::Result<usize>) -> usize {
         if !self.wants_input() {
             return 0;
@@ -152,7 +155,8 @@ impl Connection {
         0
     }
 
-    /// Has `to` send what there is, once: how many bytes it took. [`bus::socket::send`](unvme_bus::socket::send) is such a function.
+    /// Has `to` send what there is, once: how many bytes it took.
+    /// [`bus::socket::send`](unvme_bus::socket::send) is such a function.
     pub fn send(&mut self, to: impl FnOnce(&[Piece<'_>]) -> io::Result<usize>) -> usize {
         self.encode();
         if self.output.is_empty() {
@@ -203,8 +207,8 @@ impl Connection {
         done
     }
 
-    /// When [`Connection::advance`] is to be called again though nothing has arrived, in nanoseconds of the clock; `None` when
-    /// only the host can make something happen.
+    /// When [`Connection::advance`] is to be called again though nothing has arrived, in nanoseconds of the
+    /// clock; `None` when only the host can make something happen.
     pub fn next_event(&self) -> Option<u64> {
         if matches!(self.phase, Phase::Ended(_)) {
             return None;
@@ -213,7 +217,8 @@ impl Connection {
         [queue, self.deadline()].into_iter().flatten().min()
     }
 
-    /// Why the connection has ended: there is nothing left to do but to close the socket. `None` while it has not.
+    /// Why the connection has ended: there is nothing left to do but to close the socket. `None` while it has
+    /// not.
     pub fn ending(&self) -> Option<Ending> {
         match self.phase {
             Phase::Ended(ending) => Some(ending),
@@ -221,7 +226,8 @@ impl Connection {
         }
     }
 
-    /// No command is under way, except Asynchronous Event Requests, and nothing is half received or half sent.
+    /// No command is under way, except Asynchronous Event Requests, and nothing is half received or half
+    /// sent.
     pub fn is_idle(&self) -> bool {
         self.is_quiet() && !self.wants_output() && !self.is_receiving()
     }
@@ -245,8 +251,9 @@ impl Connection {
         }
     }
 
-    /// Begins no further command: those that have begun get their data, run and are answered; others that arrive are thrown
-    /// away, as if they had been lost with the connection, which is to be [`Connection::stop`]ped once it is idle.
+    /// Begins no further command: those that have begun get their data, run and are answered; others that
+    /// arrive are thrown away, as if they had been lost with the connection, which is to be
+    /// [`Connection::stop`]ped once it is idle.
     pub fn drain(&mut self) {
         self.is_draining = true;
     }
@@ -276,8 +283,8 @@ impl Connection {
         self.finish_closing();
     }
 
-    /// After the last byte there is nothing to wait for, except for a host that was sent a Terminate Request: closing at once,
-    /// with input unread, would make the system discard what the host has not read.
+    /// After the last byte there is nothing to wait for, except for a host that was sent a Terminate Request:
+    /// closing at once, with input unread, would make the system discard what the host has not read.
     fn finish_closing(&mut self) {
         if let Phase::Closing(ending) = self.phase
             && self.output.is_empty()

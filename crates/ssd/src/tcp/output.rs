@@ -10,7 +10,8 @@ use crate::fabrics::{SlotId, Staging};
 
 /// Encoded bytes from which on nothing more is encoded: more than one call sends.
 const BYTES_ENOUGH: usize = 256 << 10;
-/// Bytes of headers that were sent and still lie before those that were not, from which on they are worth removing.
+/// Bytes of headers that were sent and still lie before those that were not, from which on they are worth
+/// removing.
 const SENT_BYTES_MAX: usize = 16 << 10;
 
 /// What is encoded and not sent yet, in its order.
@@ -70,7 +71,8 @@ impl Output {
         self.parts.push_back(Part::Done(slot));
     }
 
-    /// Has `to` send the first pieces; `memory` says where the data of a command is. There is something to send.
+    /// Has `to` send the first pieces; `memory` says where the data of a command is. There is something to
+    /// send.
     pub(super) fn send<'a>(
         &'a self,
         memory: impl Fn(SlotId) -> Option<Staging<'a>>,

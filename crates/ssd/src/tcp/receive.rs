@@ -245,7 +245,8 @@ impl Connection {
                 // When that was its key, its data may be still to come.
                 self.ask_for_wanted();
             }
-            // A data digest error is not fatal: the command fails, the host may send it again (TCP Transport 3.3.1.1).
+            // A data digest error is not fatal: the command fails, the host may send it again (TCP Transport
+            // 3.3.1.1).
             Cargo::Capsule(slot) => self.queue.fail(slot, Status::TRANSIENT_TRANSPORT_ERROR),
             Cargo::Transfer { ttag, .. } => self.transferred(ttag, incoming.bytes, is_intact),
             Cargo::Nothing => {}

@@ -15,8 +15,8 @@ use crate::fabrics::{Finished, SlotId};
 
 /// Zeroes before the data of a PDU: less than the largest alignment, 32 dwords.
 const PADDING: [u8; 128] = [0; 128];
-/// Replies that are not encoded yet, above which nothing more is read. Commands that are refused have no slot which would
-/// bound them.
+/// Replies that are not encoded yet, above which nothing more is read. Commands that are refused have no slot
+/// which would bound them.
 const REPLIES_MAX: usize = 4096;
 
 /// What is to be sent.

@@ -1,8 +1,8 @@
 //! R2Ts, and the data that they ask for.
 //!
-//! The data of a command is asked for in parts of at most [`Limits::r2t_bytes_max`](super::Limits), of which so many are
-//! outstanding at a time as both sides allow. Each part has a transfer tag of its own. The host may send the data of parts in any
-//! order; within a part it goes from the first byte to the last.
+//! The data of a command is asked for in parts of at most [`Limits::r2t_bytes_max`](super::Limits), of which
+//! so many are outstanding at a time as both sides allow. Each part has a transfer tag of its own. The host
+//! may send the data of parts in any order; within a part it goes from the first byte to the last.
 
 use unvme_spec::Status;
 
@@ -78,8 +78,8 @@ impl Transfers {
         let tag = match self.free.pop() {
             Some(tag) => tag,
             None => {
-                // When all tags are in use, the command goes on when one of its parts is there; each has a first one, since
-                // there are more tags than slots.
+                // When all tags are in use, the command goes on when one of its parts is there; each has a
+                // first one, since there are more tags than slots.
                 let tag = u16::try_from(self.parts.len()).ok()?;
                 self.parts.push(None);
                 tag

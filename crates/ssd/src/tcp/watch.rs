@@ -5,11 +5,12 @@ use std::time::Duration;
 use super::{Connection, Ending, Late, Phase};
 use crate::fabrics::QueueState;
 
-/// Bytes that count as progress though they complete nothing: less does not keep a connection open that has something due.
+/// Bytes that count as progress though they complete nothing: less does not keep a connection open that has
+/// something due.
 const PROGRESS_BYTES: usize = 4 << 10;
 
-/// When something has happened last. A connection has no clock between calls of [`Connection::advance`]: what happens in between
-/// is noted, and gets its time in the next one.
+/// When something has happened last. A connection has no clock between calls of [`Connection::advance`]: what
+/// happens in between is noted, and gets its time in the next one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Watch {
     /// When the phase began; `None` until the clock is seen.
@@ -92,13 +93,14 @@ impl Connection {
         }
     }
 
-    /// When a host that has connected must have proven who it is: until then it has a controller that others do not get.
+    /// When a host that has connected must have proven who it is: until then it has a controller that others
+    /// do not get.
     fn proof_deadline(&self) -> Option<u64> {
         after(self.watch.unproven_since, self.limits.connect)
     }
 
-    /// Whether the host has something to do that others wait for: to send the rest of a PDU, to send data that it was asked
-    /// for, to take what is sent to it.
+    /// Whether the host has something to do that others wait for: to send the rest of a PDU, to send data
+    /// that it was asked for, to take what is sent to it.
     fn is_due(&self) -> bool {
         self.is_receiving() || self.transfers.expected_bytes() > 0 || self.wants_output()
     }

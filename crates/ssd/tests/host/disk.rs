@@ -1,5 +1,5 @@
-//! Media that remembers what a power cut would leave of it. The crate's own tests include this file, too: what it is a
-//! store for comes from the module above.
+//! Media that remembers what a power cut would leave of it. The crate's own tests include this file, too:
+//! what it is a store for comes from the module above.
 
 use std::sync::{Arc, Mutex};
 
@@ -49,8 +49,8 @@ impl Disk {
         }
     }
 
-    /// What a power cut leaves: what was synced, and any of the pages written since. `below` returns a random number
-    /// below its argument.
+    /// What a power cut leaves: what was synced, and any of the pages written since. `below` returns a random
+    /// number below its argument.
     pub(super) fn cut_power(&self, mut below: impl FnMut(u64) -> u64) -> Vec<u8> {
         let mut image = self.durable.lock().unwrap().clone();
         let odds = below(5);

@@ -60,8 +60,8 @@ pub fn standard(opcode: u8, key: &[u8]) -> Sqe {
     }
 }
 
-/// A vendor command for namespace 1: the keyspace in dword 3; the key in dwords 12 to 15, or where they point to when it is
-/// longer than 16 bytes; its length less one in dword 11.
+/// A vendor command for namespace 1: the keyspace in dword 3; the key in dwords 12 to 15, or where they point
+/// to when it is longer than 16 bytes; its length less one in dword 11.
 pub fn samsung(host: &Host, opcode: u8, keyspace: u32, key: &[u8]) -> Sqe {
     let words = if key.len() > 16 {
         host.memory.write(KEYS, key);
@@ -78,7 +78,8 @@ pub fn samsung(host: &Host, opcode: u8, keyspace: u32, key: &[u8]) -> Sqe {
 }
 
 impl Host {
-    /// A host and a key-value device of 64 MiB, with all command sets enabled and I/O queue pair 1 of 64 entries.
+    /// A host and a key-value device of 64 MiB, with all command sets enabled and I/O queue pair 1 of 64
+    /// entries.
     pub fn with_pairs() -> Self {
         let mut host = Self::attach(kv_device());
         host.enable_all();
@@ -119,7 +120,8 @@ impl Host {
         self.store_with(key, value, 0)
     }
 
-    /// Retrieve of the standard set into a buffer of `bytes`: length of the value, and what the buffer holds of it.
+    /// Retrieve of the standard set into a buffer of `bytes`: length of the value, and what the buffer holds
+    /// of it.
     pub fn retrieve(&mut self, key: &[u8], bytes: usize) -> Result<(u64, Vec<u8>), Status> {
         self.retrieve_with(standard(RETRIEVE, key), bytes)
     }

@@ -25,7 +25,8 @@ pub const SAVE: u32 = 1 << 31;
 pub const UNIT_BYTES: u64 = 256 << 10;
 pub const UNIT_PAGES: u64 = UNIT_BYTES / 4096;
 
-/// 64 MiB in units of 256 KiB, 28 % overprovisioning, eight handles, one namespace with 4 KiB blocks over all of it.
+/// 64 MiB in units of 256 KiB, 28 % overprovisioning, eight handles, one namespace with 4 KiB blocks over all
+/// of it.
 pub fn flash_config() -> SsdConfig {
     let geometry =
         FlashGeometry { unit_bytes: UNIT_BYTES, groups: 1, handles: vec![Isolation::Initially; 8] };
@@ -140,8 +141,8 @@ pub fn set_all_events(host: &mut Host, nsid: u32, handle: u32) {
     assert_eq!(set_events(host, nsid, handle, &[0, 1, 2, 3, 0x80, 0x81], true), Ok(0));
 }
 
-/// Namespace Management: creates a namespace of `nsze` blocks with placement handles. FLBAS 0 has blocks of 512 bytes, 1 of
-/// 4096.
+/// Namespace Management: creates a namespace of `nsze` blocks with placement handles. FLBAS 0 has blocks of
+/// 512 bytes, 1 of 4096.
 pub fn create(host: &mut Host, nsze: u64, flbas: u8, list: &[u16]) -> Result<u64, Status> {
     let mut data = [0; 4096];
     data[0..8].copy_from_slice(&nsze.to_le_bytes());

@@ -1,5 +1,6 @@
-//! A vfio-user NVMe host that talks as SPDK's initiator does: every message has number 0 and waits for its reply, the
-//! reply's payload is read at once, I/O virtual addresses are 47 bits wide, doorbells are in mapped memory.
+//! A vfio-user NVMe host that talks as SPDK's initiator does: every message has number 0 and waits for its
+//! reply, the reply's payload is read at once, I/O virtual addresses are 47 bits wide, doorbells are in
+//! mapped memory.
 #![allow(unreachable_pub)]
 
 use std::io::Read;

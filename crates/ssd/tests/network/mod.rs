@@ -184,7 +184,8 @@ impl Line {
         self.run(sqe, TRANSPORT, bytes, &[])
     }
 
-    /// The capsule of a command: identifier, flags and SGL are filled in. Returns its identifier, and what becomes of it.
+    /// The capsule of a command: identifier, flags and SGL are filled in. Returns its identifier, and what
+    /// becomes of it.
     pub fn begin(&mut self, mut sqe: Sqe, descriptor: u8, bytes: u32) -> (u16, Begun) {
         self.next_cid = self.next_cid.wrapping_add(1);
         sqe.cid = self.next_cid;

@@ -1,5 +1,5 @@
-//! A scripted NVMe/TCP host without a socket: it knows bytes and hides nothing of them. What it sends and expects is written
-//! down by offsets of the specification, not by the structures the device uses.
+//! A scripted NVMe/TCP host without a socket: it knows bytes and hides nothing of them. What it sends and
+//! expects is written down by offsets of the specification, not by the structures the device uses.
 // Each test binary uses a part of it.
 #![allow(dead_code, unreachable_pub)]
 
@@ -214,8 +214,8 @@ impl Wire {
         bytes
     }
 
-    /// Sends bytes to the controller, lets it work, and takes what it sends, until nothing happens any more. Returns how many
-    /// bytes it took: all, unless it has ended or its output is not taken.
+    /// Sends bytes to the controller, lets it work, and takes what it sends, until nothing happens any more.
+    /// Returns how many bytes it took: all, unless it has ended or its output is not taken.
     pub fn feed(&mut self, bytes: &[u8]) -> usize {
         let mut taken = 0;
         let mut quiet = 0;

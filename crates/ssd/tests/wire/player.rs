@@ -30,7 +30,8 @@ struct Owed {
     end: u32,
 }
 
-/// Random reads, writes and flushes on a connection, at most `depth` at a time and never two that touch the same block.
+/// Random reads, writes and flushes on a connection, at most `depth` at a time and never two that touch the
+/// same block.
 pub struct Player {
     pub random: Random,
     pub depth: usize,

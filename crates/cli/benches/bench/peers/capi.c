@@ -1,5 +1,5 @@
-// The C library as a peer: `capi DEVICE CORE PAIRS VALUE_BYTES` stores all pairs, then reads commands from standard input
-// and answers each with operations per second.
+// The C library as a peer: `capi DEVICE CORE PAIRS VALUE_BYTES` stores all pairs, then reads commands from
+// standard input and answers each with operations per second.
 //
 //   retrieve MILLIS  kv_retrieve of pairs at random for that long
 #include <inttypes.h>

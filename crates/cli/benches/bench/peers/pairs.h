@@ -18,15 +18,16 @@ static inline double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-// Eight bytes that look random, big endian so that the order of keys has nothing to do with that of the numbers, and the
-// number itself.
+// Eight bytes that look random, big endian so that the order of keys has nothing to do with that of the
+// numbers, and the number itself.
 static inline void make_key(char key[KEY_BYTES], uint64_t id) {
     uint64_t mixed = __builtin_bswap64(id * 0x9e3779b97f4a7c15ull);
     memcpy(key, &mixed, sizeof mixed);
     memcpy(key + sizeof mixed, &id, sizeof id);
 }
 
-// Each number below `pairs` once, in an order that jumps: the factor is a prime larger than any number of pairs here.
+// Each number below `pairs` once, in an order that jumps: the factor is a prime larger than any number of
+// pairs here.
 static inline uint64_t shuffled(uint64_t index, uint64_t pairs) {
     return (uint64_t)(((unsigned __int128)index * 2654435761ull + 12345) % pairs);
 }

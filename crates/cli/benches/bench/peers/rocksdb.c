@@ -1,5 +1,5 @@
-// RocksDB as a peer of the key-value rows: `rocksdb DIRECTORY PAIRS VALUE_BYTES` reads commands from standard input and
-// answers each with operations per second.
+// RocksDB as a peer of the key-value rows: `rocksdb DIRECTORY PAIRS VALUE_BYTES` reads commands from standard
+// input and answers each with operations per second.
 //
 //   fill         a new database; every pair once, at random, without a write-ahead log (fillrandom)
 //   read MILLIS  retrieves pairs at random for that long (db_bench readrandom)

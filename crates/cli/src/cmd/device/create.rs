@@ -58,7 +58,8 @@ enum Media {
     File,
     /// Nowhere: for measuring everything but the media
     Null,
-    /// A tag of each page instead of its data, in memory: for devices with flash that are larger than the disk
+    /// A tag of each page instead of its data, in memory: for devices with flash that are larger than the
+    /// disk
     Tags,
 }
 
@@ -89,7 +90,8 @@ pub(crate) struct Create {
     /// Bytes of a logical block, 512 or 4096; can be changed with `unvme format`
     #[arg(short, long, value_name = "BYTES", default_value = "512")]
     block: BlockBytes,
-    /// Sizes of the namespaces, of the device's type or with one in front; one of the whole capacity when left out
+    /// Sizes of the namespaces, of the device's type or with one in front; one of the whole capacity when
+    /// left out
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
     namespaces: Vec<NamespaceRequest>,
     /// Where vendor key-value commands name their keyspace

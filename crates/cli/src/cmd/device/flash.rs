@@ -40,7 +40,8 @@ pub(super) struct FlashArgs {
     /// Reclaim unit handles [default: 8]
     #[arg(long, value_name = "COUNT")]
     handles: Option<u16>,
-    /// Which reclaim unit is reclaimed next: greedy, cost-benefit, fifo, d-choice or d-choice:NUMBER [default: greedy]
+    /// Which reclaim unit is reclaimed next: greedy, cost-benefit, fifo, d-choice or d-choice:NUMBER
+    /// [default: greedy]
     #[arg(long, value_name = "POLICY")]
     policy: Option<VictimPolicy>,
     /// Enable Flexible Data Placement, with this configuration of `unvme fdp configs`, 0 when left out

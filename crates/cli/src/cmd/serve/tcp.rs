@@ -42,7 +42,8 @@ pub(super) struct Tcp {
     /// Most memory for data on its way between the network and the devices
     #[arg(long, value_name = "SIZE", default_value = "1G", requires = "tcp")]
     memory: Size,
-    /// Threads; one on each --core, and without those half of the processors and at most 4, unless said otherwise
+    /// Threads; one on each --core, and without those half of the processors and at most 4, unless said
+    /// otherwise
     #[arg(long, value_name = "N", requires = "tcp", value_parser = clap::value_parser!(u64).range(1..=TCP_THREADS_MAX as u64))]
     threads: Option<u64>,
     /// How well the devices are reached at a port: optimized, non-optimized, inaccessible or lost

@@ -17,7 +17,8 @@ use crate::output::Format;
 pub(super) const CONFIG_DEFAULT: &str = "./kv_perf_scripts/kv_perf_default_config.json";
 /// Keys of a thread, when no number is given.
 const KEYS_DEFAULT: u64 = 1000;
-/// Most keys of a thread, and the highest offset: the sum over all threads of all devices is far below 64 bits.
+/// Most keys of a thread, and the highest offset: the sum over all threads of all devices is far below 64
+/// bits.
 const KEYS_MAX: u64 = 1 << 48;
 /// Where random ids of a key-value device end, when no range is given.
 pub(super) const RANGE_LAST_KV: u64 = 0xc000_0000;
@@ -174,7 +175,8 @@ impl KvPerf {
         run::run(&self)
     }
 
-    /// True when the devices are reached as the driver's own calls reach them, without the SDK's copies and cache.
+    /// True when the devices are reached as the driver's own calls reach them, without the SDK's copies and
+    /// cache.
     pub(super) fn is_low_level(&self) -> bool {
         !self.use_sdk_cmd && !self.use_cache
     }

@@ -42,7 +42,8 @@ pub(super) fn configuration(args: &KvPerf) -> Result<(SdkConfig, Vec<String>)> {
     Ok((config, warnings))
 }
 
-/// Options of devices go before what the file says of the device at the same place; there are as many as options.
+/// Options of devices go before what the file says of the device at the same place; there are as many as
+/// options.
 fn devices(args: &KvPerf, config: &mut SdkConfig) -> Result<()> {
     let lengths =
         [args.device.len(), args.core_mask.len(), args.sync_mask.len(), args.cq_mask.len(), args.qd.len()];
@@ -134,7 +135,8 @@ pub(super) fn plans(
     Ok(plans)
 }
 
-/// The seed of a thread: the one that was given for it, else one that follows from the first, else from the time.
+/// The seed of a thread: the one that was given for it, else one that follows from the first, else from the
+/// time.
 fn seed(seeds: &[u64], thread: usize, salt: u64) -> u64 {
     match (seeds.get(thread), seeds.first()) {
         (Some(&seed), _) if seed != 0 => seed,

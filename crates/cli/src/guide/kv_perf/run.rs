@@ -117,7 +117,8 @@ impl Test<'_> {
         names.zip(uses.iter().copied()).collect()
     }
 
-    /// Everything that is done to the devices; phases that came to their end are in `phases`, whatever comes after.
+    /// Everything that is done to the devices; phases that came to their end are in `phases`, whatever comes
+    /// after.
     fn phases(&self, router: &Router, phases: &mut Vec<Phase>) -> Result<()> {
         if self.args.format {
             for member in self.session.members() {

@@ -98,8 +98,9 @@ impl Stop {
     }
 }
 
-/// Reads the page of a device, at once and then each second until `stop`; `text` says whether anybody reads what is
-/// printed, `alone` that nothing else is done, so that the counters are what it is about. Returns how often the page was read.
+/// Reads the page of a device, at once and then each second until `stop`; `text` says whether anybody reads
+/// what is printed, `alone` that nothing else is done, so that the counters are what it is about. Returns how
+/// often the page was read.
 pub(super) fn watch(member: &Member, stop: &Stop, text: bool, alone: bool) -> io::Result<u64> {
     let mut read = 0;
     loop {

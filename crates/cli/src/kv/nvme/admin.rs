@@ -15,7 +15,8 @@ use crate::target::DeviceArg;
 
 /// Slot that `fw-download` commits an image to.
 const FIRMWARE_SLOT: &str = "2";
-/// Action that `fw-download` commits an image with: replace the image of the slot, and activate it at the next reset.
+/// Action that `fw-download` commits an image with: replace the image of the slot, and activate it at the
+/// next reset.
 const FIRMWARE_ACTION: &str = "1";
 
 /// Does a command of `unvme`.

@@ -154,8 +154,8 @@ impl Page {
         Self { bytes, keys: BTreeSet::new(), is_last: true }
     }
 
-    /// Finds the keys next to `last` in byte order. All are looked at, as not all of them come in order, and only as many
-    /// kept as fit.
+    /// Finds the keys next to `last` in byte order. All are looked at, as not all of them come in order, and
+    /// only as many kept as fit.
     fn read(&mut self, kv: &mut Kv, wanted: Prefix, last: Option<&[u8]>) -> Result<()> {
         let most = (self.bytes - ITERATE_HEADER_BYTES) / RECORD_BYTES_MIN;
         let mut more = false;

@@ -1,10 +1,10 @@
 //! Iterators that live over invocations of `kv_nvme`.
 //!
-//! A device forgets its iterators when its controller is reset, and whoever opens a device resets it. So what an iterator
-//! is about and how far it has come is kept in a small file: `iterators.json` in the folder of a virtual slot, or under
-//! `iterators` in the home of the virtual devices for one that is reached through a socket. A position is a key: reading goes
-//! on behind it in byte order, so that every key that is there all the time is returned once, whatever is stored and
-//! deleted between two reads.
+//! A device forgets its iterators when its controller is reset, and whoever opens a device resets it. So what
+//! an iterator is about and how far it has come is kept in a small file: `iterators.json` in the folder of a
+//! virtual slot, or under `iterators` in the home of the virtual devices for one that is reached through a
+//! socket. A position is a key: reading goes on behind it in byte order, so that every key that is there all
+//! the time is returned once, whatever is stored and deleted between two reads.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -155,7 +155,8 @@ impl Common {
         Ok(())
     }
 
-    /// Shows how long a command took, when that is to be shown; on standard error, as the output may be a value.
+    /// Shows how long a command took, when that is to be shown; on standard error, as the output may be a
+    /// value.
     fn tell(self, command: &str, latency: Duration) -> Result<()> {
         if self.latency {
             let us = latency.as_secs_f64() * 1e6;

@@ -1,4 +1,5 @@
-//! What `unvme sim` found, and the ways to show it: text, JSON, CSV, a self-contained HTML page, and pictures.
+//! What `unvme sim` found, and the ways to show it: text, JSON, CSV, a self-contained HTML page, and
+//! pictures.
 //!
 //! [`Simulation`] is the whole result and the only input of every renderer.
 

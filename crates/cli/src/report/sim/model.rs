@@ -9,8 +9,8 @@ pub(crate) const SAMPLES: usize = 8 * TWELFTHS;
 /// Samples at the end of a run that make its plateau: a quarter.
 pub(crate) const PLATEAU: usize = SAMPLES / 4;
 
-/// Everything one invocation of `unvme sim` found out. Nothing in it depends on the computer or the time, unless the
-/// clock was asked for.
+/// Everything one invocation of `unvme sim` found out. Nothing in it depends on the computer or the time,
+/// unless the clock was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Simulation {
     /// Version of the tool that simulated.

@@ -1,7 +1,8 @@
-//! What blkparse prints of a blktrace: `major,minor cpu sequence time pid action rwbs sector + sectors [process]`.
+//! What blkparse prints of a blktrace:
+//! `major,minor cpu sequence time pid action rwbs sector + sectors [process]`.
 //!
-//! A request passes several actions. Those in which it was issued to the device (D) are taken; where a trace has none of
-//! them, those in which it was queued (Q), else those in which it was completed (C).
+//! A request passes several actions. Those in which it was issued to the device (D) are taken; where a trace
+//! has none of them, those in which it was queued (Q), else those in which it was completed (C).
 
 use std::io::BufRead;
 

@@ -1,8 +1,8 @@
 //! A line per request: `op,offset,length` and, optionally, a placement identifier.
 //!
-//! With a header the columns may be in any order, and others among them are not looked at; names are those of the table
-//! below. Without one they are in the order above. Numbers are decimal, or hexadecimal with 0x; offset and length are
-//! bytes.
+//! With a header the columns may be in any order, and others among them are not looked at; names are those of
+//! the table below. Without one they are in the order above. Numbers are decimal, or hexadecimal with 0x;
+//! offset and length are bytes.
 
 use std::io::BufRead;
 

@@ -1,5 +1,5 @@
-//! fio's iolog. After a line with the version come `file action` and `file action offset length`, in bytes; in version 3
-//! each line has the time before it.
+//! fio's iolog. After a line with the version come `file action` and `file action offset length`, in bytes;
+//! in version 3 each line has the time before it.
 
 use std::io::BufRead;
 

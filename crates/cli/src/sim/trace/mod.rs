@@ -7,8 +7,9 @@
 //! | `blkparse` | the text that blkparse makes of a blktrace |
 //! | `csv` | a line per request, with a placement identifier |
 //!
-//! A trace is read whole before the first page is written: a bad line costs no time, and a run may go through it many times.
-//! Reads are left out, and so is when things happened: a flash translation layer knows neither.
+//! A trace is read whole before the first page is written: a bad line costs no time, and a run may go through
+//! it many times. Reads are left out, and so is when things happened: a flash translation layer knows
+//! neither.
 
 mod blkparse;
 mod csv;
@@ -62,7 +63,8 @@ struct Extent {
 }
 
 impl Extent {
-    /// The pages of a request: those that a write touches, and those that a deallocation covers. `None` when there are none.
+    /// The pages of a request: those that a write touches, and those that a deallocation covers. `None` when
+    /// there are none.
     fn pages(self) -> Result<Option<(u32, u32)>, String> {
         let end = self.offset.checked_add(self.bytes).filter(|&end| end <= BYTES_MAX);
         let end =

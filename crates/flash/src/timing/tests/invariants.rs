@@ -179,8 +179,8 @@ fn the_same_commands_have_the_same_times_to_the_nanosecond() {
 #[test]
 fn a_full_buffer_makes_writes_as_slow_as_programs() {
     let mut timing = device("tlc");
-    // 32 dies with 24 pages in 561 µs each are 5607 MB/s of programs, 8 channels of 450 MB/s carry 3600, and the link
-    // 3050; a page is in the buffer for about 1.5 ms, and 768 of them in that time are 2000.
+    // 32 dies with 24 pages in 561 µs each are 5607 MB/s of programs, 8 channels of 450 MB/s carry 3600, and
+    // the link 3050; a page is in the buffer for about 1.5 ms, and 768 of them in that time are 2000.
     let mut now = 0;
     for index in 0..4000 {
         now = write(&mut timing, now, index * 32, 32) - 5600 - 32 * 600;

@@ -75,8 +75,9 @@ fn a_read_of_an_idle_device_takes_the_sum_of_its_parts() {
 
 #[test]
 fn pages_of_one_flash_page_are_sensed_once_and_dies_work_side_by_side() {
-    // Four pages of 4 KiB: one sense, the channel four times; the link sends each as it arrives. Within a slice of 4096 ns
-    // the channel does not know who came first: the time it was free in the first one is found.
+    // Four pages of 4 KiB: one sense, the channel four times; the link sends each as it arrives. Within a
+    // slice of 4096 ns the channel does not know who came first: the time it was free in the first one is
+    // found.
     let four = read(&mut device("tlc"), 0, 0, 4);
     assert!(
         (20_000 + 50_000 + 36_409 + 1343 - 4096..=20_000 + 50_000 + 36_409 + 1343).contains(&four),

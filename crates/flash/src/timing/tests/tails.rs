@@ -12,8 +12,8 @@ enum Beside {
     WritesAndErases,
 }
 
-/// Median, 99th and 99.9th percentile of 4 KiB random reads, in nanoseconds: one every 100 µs, and beside them 1 GB/s of
-/// sequential writes.
+/// Median, 99th and 99.9th percentile of 4 KiB random reads, in nanoseconds: one every 100 µs, and beside
+/// them 1 GB/s of sequential writes.
 fn reads_beside(beside: Beside) -> [u64; 3] {
     const UNIT: u32 = 2048;
     let mut random = Random::new(0x7a11);

@@ -93,7 +93,8 @@ impl Dispatcher<'_> {
                 Err(e) if is_passing(&e) => {}
                 Err(error) => {
                     tracing::warn!(%error, "a host could not be let in");
-                    // No descriptor, or no memory: there may be some soon. The end of the server is not put off.
+                    // No descriptor, or no memory: there may be some soon. The end of the server is not put
+                    // off.
                     let _ = stop.wait(BREATH);
                     return;
                 }

@@ -73,11 +73,11 @@ pub struct TcpServeOptions {
     pub access: Access,
     /// Most bytes of memory for data on its way between the network and the devices.
     pub memory_bytes: u64,
-    /// Threads, 1 to [`TCP_THREADS_MAX`]; `None` for one on each of `cores`, and without those for half of the processors and at
-    /// most 4.
+    /// Threads, 1 to [`TCP_THREADS_MAX`]; `None` for one on each of `cores`, and without those for half of
+    /// the processors and at most 4.
     pub threads: Option<usize>,
-    /// Processors that the threads are pinned to, one after the other and then from the first on again; none when empty. No
-    /// more than there are threads.
+    /// Processors that the threads are pinned to, one after the other and then from the first on again; none
+    /// when empty. No more than there are threads.
     pub cores: Vec<usize>,
     /// How long a thread looks for work without sleep after the last there was; `None` means for ever.
     pub spin: Option<Duration>,
@@ -118,16 +118,17 @@ pub struct ServedSubsystem {
     pub names: Vec<TcpName>,
 }
 
-/// Serves devices to hosts on any machine by NVMe/TCP until `stop` is signalled: then nobody is let in, what has begun is
-/// finished, and the connections are closed. `ready` is called once, when hosts can connect.
+/// Serves devices to hosts on any machine by NVMe/TCP until `stop` is signalled: then nobody is let in, what
+/// has begun is finished, and the connections are closed. `ready` is called once, when hosts can connect.
 ///
-/// Each device is a subsystem of its own, and every port has a discovery service as well. Slots stay open to other processes
-/// of this machine by their names. The calling thread accepts connections and does nothing else.
+/// Each device is a subsystem of its own, and every port has a discovery service as well. Slots stay open to
+/// other processes of this machine by their names. The calling thread accepts connections and does nothing
+/// else.
 ///
 /// # Errors
-/// [`Error::NotFound`], [`Error::InUse`], [`Error::Unplugged`] for a device; [`Error::Unsupported`] for one that is not
-/// virtual; [`Error::Argument`] for options that make no sense, and for devices that anybody on the network could write;
-/// [`Error::Io`] when a port cannot be had.
+/// [`Error::NotFound`], [`Error::InUse`], [`Error::Unplugged`] for a device; [`Error::Unsupported`] for one
+/// that is not virtual; [`Error::Argument`] for options that make no sense, and for devices that anybody on
+/// the network could write; [`Error::Io`] when a port cannot be had.
 pub fn serve_tcp(
     devices: &[String],
     options: &TcpServeOptions,

@@ -16,13 +16,14 @@ use super::tls::peer_of;
 
 /// A host has this long to begin, and to end the handshake of TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// A host that is silent for so long is asked by the system whether it is there: hosts need not use the keep alive timer.
+/// A host that is silent for so long is asked by the system whether it is there: hosts need not use the keep
+/// alive timer.
 const SILENCE: Duration = Duration::from_secs(30);
 /// How long the system waits for an answer, and how often it asks: after a minute it is gone.
 const SILENCE_ANSWER: Duration = Duration::from_secs(10);
 const SILENCE_QUESTIONS: u32 = 3;
-/// First byte of what a host sends that wants TLS: a record of type handshake (RFC 8446, 5.1). The first byte of an ICReq, its
-/// PDU type, is 0.
+/// First byte of what a host sends that wants TLS: a record of type handshake (RFC 8446, 5.1). The first byte
+/// of an ICReq, its PDU type, is 0.
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// Where a host has come in.
@@ -90,7 +91,8 @@ pub(super) enum Turn {
 }
 
 impl Peer {
-    /// Takes over a socket. `wake` is signalled when the connection has something to do that its host has not brought.
+    /// Takes over a socket. `wake` is signalled when the connection has something to do that its host has not
+    /// brought.
     pub(super) fn new(accepted: Accepted, wake: EventFd, now: u64) -> std::io::Result<Self> {
         let Accepted { socket, address, port } = accepted;
         socket.set_nonblocking(true)?;
@@ -130,8 +132,8 @@ impl Peer {
         }
     }
 
-    /// Lets the connection look at the clock, and sends what has become ready, without looking for input: what a connection
-    /// needs whose host is silent.
+    /// Lets the connection look at the clock, and sends what has become ready, without looking for input:
+    /// what a connection needs whose host is silent.
     pub(super) fn tend(&mut self, clock: &Clock) -> Turn {
         match &mut self.stage {
             Stage::Open { stream, connection } => {
@@ -222,7 +224,8 @@ impl Peer {
                 Turn::Quiet
             }
             Err(e) => {
-                // Nobody sees why it fails but here: a host that has no key, or an outdated one, is only hung up on.
+                // Nobody sees why it fails but here: a host that has no key, or an outdated one, is only hung
+                // up on.
                 tracing::warn!(host = %self.address, "{e}");
                 self.end(&e.to_string())
             }
@@ -263,8 +266,8 @@ impl Peer {
         }
     }
 
-    /// The server ends: true when the connection may be closed without anything being lost that was begun. An admin queue takes
-    /// all others of its association along, so it is the last one.
+    /// The server ends: true when the connection may be closed without anything being lost that was begun. An
+    /// admin queue takes all others of its association along, so it is the last one.
     pub(super) fn may_end(&self) -> bool {
         match &self.stage {
             Stage::Open { connection, .. } => connection.is_idle() && !connection.queue().has_companions(),

@@ -62,7 +62,8 @@ impl Poller {
             .map_err(|e| failed("watch a descriptor", e))
     }
 
-    /// Waits for something, for at most `timeout`; `None` is for ever. What there is to do is then in [`Poller::ready`].
+    /// Waits for something, for at most `timeout`; `None` is for ever. What there is to do is then in
+    /// [`Poller::ready`].
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<()> {
         let timeout = timeout.map(|it| Timespec {
             tv_sec: i64::try_from(it.as_secs()).unwrap_or(i64::MAX),

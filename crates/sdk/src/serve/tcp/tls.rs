@@ -13,7 +13,8 @@ use crate::{Error, Result};
 /// Bytes of an identity beside the names of host and subsystem: `NVMe0R01` and two blanks.
 const IDENTITY_BESIDE_NAMES: usize = 10;
 
-/// Knows the key of each host for each subsystem of `nqns` that it may use, and for discovery; `None` when no host has one.
+/// Knows the key of each host for each subsystem of `nqns` that it may use, and for discovery; `None` when no
+/// host has one.
 pub(super) fn acceptor(access: &Access, nqns: &[&str]) -> Result<Option<Acceptor>> {
     let failed = |e: FabricError| Error::Argument(format!("serve: TLS: {e}"));
     let mut keys: HashMap<String, TlsPsk> = HashMap::new();
@@ -51,7 +52,8 @@ fn derive(psk: &Psk, host: &str, nqn: &str) -> Result<Vec<TlsPsk>> {
     Ok(keys)
 }
 
-/// Who the identity of a key says has come: `NVMeVRHH HOSTNQN SUBNQN`, and more in later versions (TCP Transport 3.6.1.3).
+/// Who the identity of a key says has come: `NVMeVRHH HOSTNQN SUBNQN`, and more in later versions (TCP
+/// Transport 3.6.1.3).
 pub(super) fn peer_of(identity: &str) -> Option<TlsPeer> {
     let mut words = identity.split(' ').skip(1);
     let mut name = || words.next().filter(|name| !name.is_empty()).map(str::to_owned);

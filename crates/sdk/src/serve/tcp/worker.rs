@@ -1,8 +1,8 @@
 //! A thread that owns connections, and everything that is done for them.
 //!
-//! While there is work a worker does not sleep: it looks at the connections that had some lately in every round, and asks the
-//! poller about the others now and then. Once nothing has come for a while it sleeps in the poller, until a socket, a timer or
-//! a wake-up has something.
+//! While there is work a worker does not sleep: it looks at the connections that had some lately in every
+//! round, and asks the poller about the others now and then. Once nothing has come for a while it sleeps in
+//! the poller, until a socket, a timer or a wake-up has something.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,8 @@ const CLOCKS_MIN: usize = 64;
 const SLEEP_MIN: Duration = Duration::from_millis(1);
 /// Longest sleep while there are connections: each then looks at its clock.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// How long work on an admin queue keeps a worker awake: some commands follow each other, a Keep Alive is followed by nothing.
+/// How long work on an admin queue keeps a worker awake: some commands follow each other, a Keep Alive is
+/// followed by nothing.
 const SPIN_ADMIN: Duration = Duration::from_micros(50);
 /// How long a server that is to end waits for commands it has, and for data that hosts have promised.
 const DRAIN_MAX: Duration = Duration::from_secs(3);
@@ -209,8 +210,8 @@ impl Worker {
         }
     }
 
-    /// Tells the poller what a connection waits for that is not looked at in every round. One that cannot be waited for is
-    /// closed.
+    /// Tells the poller what a connection waits for that is not looked at in every round. One that cannot be
+    /// waited for is closed.
     fn update_interest(&mut self, key: usize) {
         let Some(Some(peer)) = self.peers.get_mut(key) else { return };
         let wanted = peer.wanted();
@@ -258,8 +259,8 @@ impl Worker {
         self.look_at_clocks(is_woken);
     }
 
-    /// Sees to the connections that are due though their hosts are silent; to all when there was a wake-up, which does not say
-    /// whose it was.
+    /// Sees to the connections that are due though their hosts are silent; to all when there was a wake-up,
+    /// which does not say whose it was.
     fn look_at_clocks(&mut self, is_woken: bool) {
         let now = self.clock.now();
         if !is_woken && now < self.clocks_at {

@@ -88,7 +88,8 @@ impl Machine {
                 Err(KvError::NotFound) => None,
                 Err(error) => panic!("{}: {error:?}", String::from_utf8_lossy(key)),
             };
-            // The command that was under way when the sync was done has a number of its own: it is not covered.
+            // The command that was under way when the sync was done has a number of its own: it is not
+            // covered.
             let covered = history.iter().rposition(|(at, _)| *at < synced.max(1));
             let mut possible: Vec<_> =
                 history[covered.unwrap_or(0)..].iter().map(|(_, value)| value.clone()).collect();
@@ -125,7 +126,8 @@ fn after_a_power_cut_everything_synced_is_there_and_nothing_is_torn_or_comes_bac
     }
 }
 
-/// The store of pairs and the layer that keeps accounts of it share the disk, and lose their parts of it independently.
+/// The store of pairs and the layer that keeps accounts of it share the disk, and lose their parts of it
+/// independently.
 #[test]
 fn after_a_power_cut_of_a_device_with_flash_pairs_and_accounts_are_there() {
     let seed = seed("power_cuts_of_flash");

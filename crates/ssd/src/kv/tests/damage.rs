@@ -7,8 +7,8 @@ use crate::kv::layout::{CLEAN_AT, SEGMENT_BYTES, TRAILER_AT};
 
 type Model = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// A store's image with values of all sizes, superseded and deleted ones among them. With `is_closed` as it is after
-/// shutdown, else as a kill leaves it.
+/// A store's image with values of all sizes, superseded and deleted ones among them. With `is_closed` as it
+/// is after shutdown, else as a kill leaves it.
 fn image(random: &mut Random, is_closed: bool) -> (Vec<u8>, Model) {
     let disk = Disk::new(&vec![0; 32 << 20], || {});
     let mut pairs = Pairs::new(create(Box::new(DiskStore(Arc::clone(&disk)))), 0);

@@ -86,7 +86,8 @@ fn a_namespace_that_is_too_small_is_refused() {
 #[test]
 fn statistics_count_what_is_written_and_what_is_there() {
     let mut pairs = Pairs::new(create(memory(32 << 20)), 0);
-    // Of 16 segments one is the append head's, three are reclaim's, and one keeps it from being busy all the time.
+    // Of 16 segments one is the append head's, three are reclaim's, and one keeps it from being busy all the
+    // time.
     assert_eq!(pairs.store.stats().capacity_bytes, 11 * (2_097_152 - 65_536 - 8192));
     for number in 0..100 {
         pairs.put(&key(number), &[1; 4096]).unwrap();
@@ -138,8 +139,8 @@ fn deleted_keys_leave_the_index_and_the_log_once_their_records_are_gone() {
     assert!(stats.used_bytes < 20 * 20_300, "{}", stats.used_bytes);
 }
 
-/// Values of a MiB each leave half a segment that nothing but small ones can use: there is no space on the media any more
-/// while some of the capacity is left, and copying makes none.
+/// Values of a MiB each leave half a segment that nothing but small ones can use: there is no space on the
+/// media any more while some of the capacity is left, and copying makes none.
 #[test]
 fn deletions_work_on_a_device_that_values_which_lie_badly_have_filled() {
     let mut random = Random(15);

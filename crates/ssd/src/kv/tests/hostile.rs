@@ -1,4 +1,5 @@
-//! Media that is not what was written: whole pages of anything, and structures with wrong numbers and right checksums.
+//! Media that is not what was written: whole pages of anything, and structures with wrong numbers and right
+//! checksums.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -160,7 +161,8 @@ fn put(image: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
-/// Gives some fields of a segment other numbers, with checksums that fit them: the store's secret is on the media.
+/// Gives some fields of a segment other numbers, with checksums that fit them: the store's secret is on the
+/// media.
 fn forge(random: &mut Random, image: &mut [u8], segment: usize) {
     let base = segment * SEGMENT_BYTES;
     let HeaderRead::Valid(_, header) = SegmentHeader::read(&image[base..base + 64]) else { return };

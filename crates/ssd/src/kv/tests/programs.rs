@@ -55,8 +55,8 @@ fn against(media: &Media, pairs: &Pairs, host_pages_before: u64) {
     let stats = media.flash().unwrap().stats();
     let written = pairs.store.stats().media_bytes_written;
     let counted = (stats.ftl.host_pages - host_pages_before) * PAGE_BYTES;
-    // The log of a segment ends with a page that is not full, and its summary begins with one. What is open, two heads for
-    // hosts and one for reclaim, ends with a page that is not counted yet.
+    // The log of a segment ends with a page that is not full, and its summary begins with one. What is open,
+    // two heads for hosts and one for reclaim, ends with a page that is not counted yet.
     let segments = written / SEGMENT + 3;
     let (low, high) = (written.saturating_sub(3 * PAGE_BYTES), written + 2 * segments * PAGE_BYTES);
     assert!((low..=high).contains(&counted), "{counted} bytes counted, {written} written");
