@@ -108,15 +108,16 @@ fn line_of(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Makes the file with a new name, unless another process does so meanwhile: then its name is the one.
+/// Makes the file with a new name, unless somebody else does so meanwhile: then that name is the one.
 fn make(path: &Path) -> Result<String> {
-    let nqn =
-        Uuid::random().map(|uuid| format!("{UUID_NQN}{uuid}")).map_err(|e| Error::file("make", path, e))?;
+    let uuid = Uuid::random().map_err(|e| Error::file("make", path, e))?;
+    let nqn = format!("{UUID_NQN}{uuid}");
     let failed = |e| Error::file("create", path, e);
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
-    let new = path.with_extension(format!("new-{}", std::process::id()));
+    // Nobody else's, whichever thread or process makes one at the same time.
+    let new = path.with_extension(format!("new-{uuid}"));
     let written = File::create(&new).and_then(|mut file| {
         file.write_all(format!("{nqn}\n").as_bytes())?;
         file.sync_all()
@@ -174,6 +175,24 @@ mod tests {
         let (second, other) = machine(&[]);
         assert_ne!(find(second.path(), &other).expect("made").id, made.id);
         assert_eq!(fs::read_dir(home.home()).expect("a folder").count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn threads_that_make_a_name_at_once_agree_on_one() {
+        for _ in 0..20 {
+            let (folder, home) = machine(&[]);
+            let start = std::sync::Barrier::new(8);
+            let made = std::thread::scope(|scope| {
+                let make = || {
+                    start.wait();
+                    find(folder.path(), &home).expect("made").nqn
+                };
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+            });
+            assert!(made.iter().all(|nqn| *nqn == made[0]), "{made:?}");
+            assert_eq!(fs::read_dir(home.home()).expect("a folder").count(), 1, "nothing else is left");
+        }
     }
 
     #[test]
