@@ -25,7 +25,7 @@ section = @printf '\n==> %s\n' '$(1)'
 
 .PHONY: help demo test test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
-	fmt floors tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run install uninstall \
+	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run install uninstall \
 	install-tools uninstall-tools
 # Two builds at once would only wait for each other, and their output would mix.
 .NOTPARALLEL:
@@ -47,9 +47,9 @@ demo: setup-demo
 	$(call section,evaluate)
 	$(TARGET_DIR)/release/unvme $(DEMO_ARGS)
 
-lint: setup-lint fmt floors tidy licences clippy doc
+lint: setup-lint fmt floors circles tidy licences clippy doc
 
-test: setup-test fmt floors tidy licences clippy cargo-test capi-test doc bench-smoke vm-smoke fuzz-run
+test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test doc bench-smoke vm-smoke fuzz-run
 	$(call section,all passed)
 
 # Downloads about 170 MB once, and takes half an hour where there is no KVM.
@@ -86,7 +86,7 @@ fmt:
 	$(CARGO) fmt --all --check
 	rustfmt --check --edition 2024 --config-path . fuzz/fuzz_targets/*.rs
 
-floors tidy licences:
+floors circles tidy licences:
 	$(call section,$@)
 	$(CARGO) xtask $@
 
