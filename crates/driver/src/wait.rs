@@ -16,6 +16,8 @@ use crate::watch::{Overdue, Watch};
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(50);
 /// Rounds of looking between two looks at time-outs and at the controller.
 const ROUNDS_TO_ATTEND: u32 = 64;
+/// A wait without a look at time-outs, in polls: after 64 of them comes one, whichever kind of queue it is.
+const IDLE_WAIT_COST: i32 = 1 << 10;
 /// A wait looks for at most this long; commands that take longer are slept for.
 const SPIN_MAX: Duration = Duration::from_micros(50);
 /// Weight of the past: 7/8.
@@ -176,6 +178,9 @@ fn spin<Q: Wait>(queue: &mut Q, limit: Duration) -> Result<bool, Error> {
         }
         let left = limit.saturating_sub(queue.waiter().elapsed(started));
         if left.is_zero() {
+            // It counts as polls do that find nothing: also whoever never waits for long looks after the
+            // queue.
+            queue.waiter_mut().countdown -= IDLE_WAIT_COST;
             return Ok(false);
         }
         queue.pause(rounds, left);

@@ -2,8 +2,8 @@
 //!
 //! A command gets its deadline when the watch first sees it, which is up to an interval after it was
 //! submitted. It is acted upon the second time it is seen beyond its deadline: at least 64 polls that found
-//! nothing, or 65536 polls, lie between two looks, so the completion of a command that only its owner forgot
-//! to poll has been taken by then.
+//! nothing, 65536 polls, or a wait lie between two looks, so the completion of a command that only its owner
+//! forgot to poll has been taken by then.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Mechanics of one queue over a connection: slots, what is sent, what arrives. Which controller it belongs
-//! to, and what to do when the connection breaks, is decided above; as [`crate::pair`] is for rings.
+//! to, and what to do when the connection breaks, is decided above; as [`crate::pcie`] does it for rings.
 
 use std::collections::VecDeque;
 use std::io;

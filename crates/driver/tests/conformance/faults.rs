@@ -114,6 +114,20 @@ pub(crate) fn a_command_that_answers_after_the_abort_needs_no_reset(transport: T
     assert_eq!(controller.epoch(), 1, "there was no reset");
 }
 
+pub(crate) fn waits_of_no_time_at_all_still_notice_a_command_that_takes_too_long(transport: Transport) {
+    let rig = transport(small());
+    rig.saboteur.hurry.store(true, Ordering::Relaxed);
+    let (controller, mut queue, _namespace) = block_queue(&rig, &impatient());
+    submit_reads(&rig, &mut queue, &controller, 1);
+    let sent = || rig.saboteur.admin_commands().iter().any(|c| matches!(c, admin::Command::Abort { .. }));
+    let started = rig.clock.now();
+    while !sent() {
+        assert!(!queue.wait(Duration::ZERO).unwrap(), "nothing can have completed");
+        rig.clock.advance(Duration::from_micros(10));
+        assert!(Duration::from_nanos(rig.clock.now() - started) < PATIENCE, "no Abort was sent");
+    }
+}
+
 pub(crate) fn a_dead_admin_queue_ends_everything_with_errors(transport: Transport) {
     let rig = transport(small());
     let controller = Controller::open(rig.function.clone(), impatient_controller(&rig)).unwrap();

@@ -140,6 +140,7 @@ list::conformance! {
         a_reset_returns_every_outstanding_command_and_the_queue_goes_on,
         a_command_without_answer_is_aborted_and_then_the_controller_is_reset,
         a_command_that_answers_after_the_abort_needs_no_reset,
+        waits_of_no_time_at_all_still_notice_a_command_that_takes_too_long,
         a_dead_admin_queue_ends_everything_with_errors,
         a_controller_that_never_stops_keeps_the_buffers,
         an_abort_without_answer_ends_with_the_grace_period,

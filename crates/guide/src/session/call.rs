@@ -56,7 +56,7 @@ impl Member {
                 self.check_placements(queue, &[placement])?;
             }
             (Op::Deallocate(ranges), Medium::Blocks(_)) if data.is_empty() => {
-                *data = Data::Lent(self.memory.alloc(ranges.len().max(1) * size_of::<DsmRange>())?);
+                *data = Data::Given(self.memory.alloc(ranges.len().max(1) * size_of::<DsmRange>())?);
             }
             (Op::Retrieve { offset, .. }, Medium::Pairs(_))
                 if !offset.is_multiple_of(samsung_kv::OFFSET_ALIGNMENT) =>

@@ -44,9 +44,10 @@ impl Medium {
         let kind = match (self, op) {
             (_, Op::Entry(sqe, bytes)) => Kind::Entry(*sqe, bytes),
             (Self::Blocks(namespace), Op::Deallocate(_)) => {
-                let mut buf = data.take_lent();
+                let is_given = matches!(data, Data::Given(_));
+                let mut buf = data.take_buf();
                 let made = op.on_blocks(namespace, &mut buf);
-                data.put_back(buf);
+                data.put_back(buf, is_given);
                 let (sqe, bytes) = made?;
                 Kind::Entry(sqe, bytes)
             }
@@ -99,6 +100,9 @@ pub enum Data<'a> {
     /// back with the completion, or with the refusal; only a device that was lost without a sign that it has
     /// stopped keeps it.
     Lent(DmaBuf),
+    /// As [`Data::Lent`], of a buffer that nobody wants back: it returns to its pool when the command is
+    /// over.
+    Given(DmaBuf),
 }
 
 impl Data<'_> {
@@ -109,7 +113,7 @@ impl Data<'_> {
             Self::None => 0,
             Self::Out(data) => data.len(),
             Self::In(data) => data.len(),
-            Self::Lent(buf) => buf.len(),
+            Self::Lent(buf) | Self::Given(buf) => buf.len(),
         }
     }
 
@@ -128,9 +132,9 @@ impl Data<'_> {
     }
 
     #[inline(always)]
-    pub(super) fn take_lent(&mut self) -> Option<DmaBuf> {
+    fn take_buf(&mut self) -> Option<DmaBuf> {
         match std::mem::take(self) {
-            Self::Lent(buf) => Some(buf),
+            Self::Lent(buf) | Self::Given(buf) => Some(buf),
             other => {
                 *self = other;
                 None
@@ -139,9 +143,9 @@ impl Data<'_> {
     }
 
     #[inline(always)]
-    fn put_back(&mut self, buf: Option<DmaBuf>) {
+    fn put_back(&mut self, buf: Option<DmaBuf>, is_given: bool) {
         if let Some(buf) = buf {
-            *self = Self::Lent(buf);
+            *self = if is_given { Self::Given(buf) } else { Self::Lent(buf) };
         }
     }
 
@@ -172,6 +176,7 @@ impl fmt::Debug for Data<'_> {
             Self::Out(_) => "Out",
             Self::In(_) => "In",
             Self::Lent(_) => "Lent",
+            Self::Given(_) => "Given",
         };
         f.debug_tuple(name).field(&self.len()).finish()
     }
@@ -248,9 +253,10 @@ impl Command<'_> {
             return Err(Refused::new(e, data).into());
         }
         let bytes = self.bytes();
-        let (is_copy, is_lent) = (matches!(data, Data::Out(_)), matches!(data, Data::Lent(_)));
+        let (is_copy, is_lent) =
+            (matches!(data, Data::Out(_) | Data::Given(_)), matches!(data, Data::Lent(_)));
         let buf = match data {
-            Data::Lent(buf) => Some(buf),
+            Data::Lent(buf) | Data::Given(buf) => Some(buf),
             _ if bytes == 0 => None,
             data => {
                 let mut buf = alloc(bytes)?;
@@ -275,7 +281,7 @@ impl Command<'_> {
 pub struct Load {
     /// The buffer; `None` once it has gone.
     pub buf: Option<DmaBuf>,
-    /// It is a copy of the submitter's data.
+    /// It is a copy of the submitter's data, or was given: nobody is told of it.
     pub(super) is_copy: bool,
     /// It was lent, and goes back to its owner.
     is_lent: bool,

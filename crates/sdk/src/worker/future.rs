@@ -53,6 +53,8 @@ pub struct Run<'a> {
     state: State<'a>,
     /// Where what is read is copied to.
     out: Option<&'a mut [u8]>,
+    /// The buffer that goes with the command is nobody's.
+    is_copy: bool,
 }
 
 enum State<'a> {
@@ -77,11 +79,12 @@ enum Step<'a> {
 
 impl<'a> Run<'a> {
     pub(super) fn new(route: Route<'a>, command: Command<'a>, load: Load, out: Option<&'a mut [u8]>) -> Self {
-        Self { route, state: State::New(command, load), out }
+        let is_copy = load.is_copy;
+        Self { route, state: State::New(command, load), out, is_copy }
     }
 
     pub(super) fn refused(route: Route<'a>, refused: Refused) -> Self {
-        Self { route, state: State::Refused(refused), out: None }
+        Self { route, state: State::Refused(refused), out: None, is_copy: false }
     }
 
     /// Sends the command on a queue that has a place, or gets in line.
@@ -128,7 +131,7 @@ impl<'a> Run<'a> {
             return send(queue, core, slot, command, load, cx);
         }
         let old = core.places.waiters.update(ticket, cx.waker());
-        let is_first = core.places.waiters.first().is_some_and(|first| first.will_wake(cx.waker()));
+        let is_first = core.places.waiters.is_first(ticket);
         queue.release(core);
         drop(old);
         if !is_looked_after && is_first {
@@ -220,6 +223,8 @@ impl Future for Run<'_> {
                 let mut done = Done::of(completion, command.reading, 0);
                 if let Some(out) = &mut run.out {
                     super::command::Data::In(out).take(&done);
+                }
+                if run.out.is_some() || run.is_copy {
                     done.buf = None;
                 }
                 Poll::Ready(Ok(done))

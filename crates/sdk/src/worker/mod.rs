@@ -42,7 +42,7 @@
 //! # The contract
 //!
 //! **Who may call what.** Everything, from any thread, at any time; nothing takes `&mut`. No lock is held
-//! while somebody waits, and none while code of the caller runs.
+//! while somebody waits, and none while code of the caller runs, but for the cloning of a waker.
 //!
 //! **Which queue.** That of the CPU the caller is on, as [`Worker::nearest`] says. Those who wait take
 //! another when it is busy; what is submitted with a token stays there. A thread that wants a queue of its
@@ -316,7 +316,7 @@ impl Worker {
     /// A descriptor that is readable (level) while [`Worker::poll`] would find something, or has to look: for
     /// `epoll`, `poll` and the reactors of async runtimes. From the first call on it is the reactor that
     /// makes progress: whoever watches it polls when it is readable, and now and then when nothing is
-    /// outstanding for long, as a device that has died does not interrupt. On devices that do not interrupt,
+    /// come for long, as a device that has died does not interrupt. On devices that do not interrupt,
     /// such as those in this process, it is readable as long as commands are outstanding, unless completion
     /// threads look for them.
     ///
@@ -362,7 +362,8 @@ impl Worker {
     /// [outstanding](Worker::outstanding) before. A worker that is dropped is closed.
     pub fn close(&self) {
         self.stop_taking();
-        lock(&self.threads).clear();
+        // Joined without the lock: a waker that runs on one of them may close the worker as well.
+        drop(std::mem::take(&mut *lock(&self.threads)));
         self.queues.iter().for_each(|queue| queue.close());
     }
 }

@@ -163,7 +163,8 @@ impl SharedQueue {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
-        // No caller's code runs under this lock; what is behind it is whole between statements.
+        // No caller's code runs under this lock but the cloning of a waker; what is behind it is whole
+        // between statements.
         lock(&self.core)
     }
 
@@ -417,22 +418,32 @@ impl SharedQueue {
     /// As [`SharedQueue::poll`], for those who handle what they take: it counts as outstanding until they say
     /// so with [`SharedQueue::delivered`].
     pub fn harvest(&self, done: &mut Vec<Done>) -> usize {
-        if self.descriptor.get().is_some() && !self.is_served() {
+        let watched = self.interrupt.as_ref();
+        let watched = watched.filter(|_| self.descriptor.get().is_some() && !self.is_served());
+        if let Some(interrupt) = watched {
             // First the counter, then the look: an interrupt in between leaves it set.
-            self.interrupt.as_ref().map(EventFd::drain);
+            interrupt.drain();
         }
         if self.outstanding() == 0 {
             return 0;
         }
         self.advance();
         let mut core = self.lock();
-        if core.ended.len() < BATCH {
-            let look = Look { advance: false, own: None, max: BATCH - core.ended.len() };
-            core.look(&self.seen, look);
+        let max = BATCH.saturating_sub(core.ended.len());
+        let before = core.queue.as_ref().map_or(0, Queue::outstanding);
+        if max > 0 {
+            core.look(&self.seen, Look { advance: false, own: None, max });
         }
+        let taken = before - core.queue.as_ref().map_or(0, Queue::outstanding);
         let count = BATCH.min(core.ended.len());
         done.extend(core.ended.drain(..count));
         self.release(core);
+        if taken >= max
+            && let Some(interrupt) = watched
+        {
+            // There may be more, whose interrupt has been taken off the counter.
+            interrupt.signal();
+        }
         if count == 0 && !self.is_served() {
             self.check();
         }

@@ -40,7 +40,7 @@ impl<'a> Route<'a> {
     #[inline(always)]
     fn command<'o>(&self, op: Op<'o>, data: &mut Data<'_>) -> Result<Command<'o>, Refused> {
         if let (Op::Deallocate(ranges), Data::None) = (op, &*data) {
-            *data = Data::Lent(self.first.alloc(ranges.len().max(1) * size_of::<DsmRange>())?);
+            *data = Data::Given(self.first.alloc(ranges.len().max(1) * size_of::<DsmRange>())?);
         }
         match self.first.medium.command(op, data) {
             Ok(command) => Ok(command),
@@ -79,8 +79,12 @@ impl<'a> Route<'a> {
             Some(answer) => answer,
         };
         match answer {
-            Ok(completion) => Ok(Done::of(completion, command.reading, 0)),
-            Err(reason) => Err(Refused { reason, buf: load.buf }.into()),
+            Ok(completion) => {
+                let mut done = Done::of(completion, command.reading, 0);
+                done.buf = done.buf.filter(|_| !load.is_copy);
+                Ok(done)
+            }
+            Err(reason) => Err(Refused { reason, buf: load.lent() }.into()),
         }
     }
 

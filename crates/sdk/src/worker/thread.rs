@@ -36,7 +36,8 @@ pub type Deliver = Box<dyn FnMut(usize, &mut Vec<Done>) + Send>;
 /// A thread that serves queues: it sleeps while there is nothing to do, and wakes up for completions.
 ///
 /// With a function to deliver to, that is called with what was submitted with tokens; without, this is left
-/// for those who poll. Either way calls are answered and futures woken. It ends when this is dropped.
+/// for those who poll. Either way calls are answered and futures woken. It ends when this is dropped, which
+/// is for when its queues are not used any more: futures on them would wait for it for ever.
 pub struct CompletionThread {
     sleeper: Arc<Sleeper>,
     stop: Arc<AtomicBool>,
@@ -58,7 +59,7 @@ impl CompletionThread {
     ) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let sleeper = Arc::new(Sleeper::new()?);
-        queues.iter().for_each(|queue| queue.serve_by(&sleeper));
+        let served = queues.clone();
         let mut work = Work {
             queues,
             deliver,
@@ -76,6 +77,10 @@ impl CompletionThread {
                 work.run();
             })
             .map_err(|source| Error::Io { what: "start a completion thread".into(), source })?;
+        served.iter().for_each(|queue| queue.serve_by(&sleeper));
+        // It may have gone to sleep over what came before submitters knew whom to wake.
+        fence(Ordering::SeqCst);
+        sleeper.wake();
         Ok(Self { sleeper, stop, thread: Some(thread) })
     }
 

@@ -78,10 +78,19 @@ impl Waiters {
 
     /// Goes away without a place. What is returned is to be dropped where no lock is held.
     pub(super) fn leave(&mut self, index: u32) -> Option<Waker> {
-        match std::mem::replace(&mut self.all[index as usize], Waiter::Gone) {
+        let left = match std::mem::replace(&mut self.all[index as usize], Waiter::Gone) {
             Waiter::Waiting(waker) => Some(waker),
             _ => None,
+        };
+        // Those in front who have gone are forgotten, so that a line that nobody is let in from does not
+        // grow.
+        while let Some(&index) = self.line.front()
+            && matches!(self.all[index as usize], Waiter::Gone)
+        {
+            self.line.pop_front();
+            self.release(index);
         }
+        left
     }
 
     /// Whoever looks after a queue that nobody else polls: the first in line.
@@ -90,6 +99,12 @@ impl Waiters {
             Waiter::Waiting(waker) => Some(waker),
             _ => None,
         })
+    }
+
+    /// Whether that is this one.
+    pub(super) fn is_first(&self, index: u32) -> bool {
+        let waits = |index: &&u32| matches!(self.all[**index as usize], Waiter::Waiting(_));
+        self.line.iter().find(waits) == Some(&index)
     }
 
     /// Takes everybody out of the line, to be woken.

@@ -13,8 +13,7 @@
 //! locks one of another holds its admin submission queue and `changing`, or registers, and nobody waits for
 //! those with an I/O queue locked. The list of controllers is a leaf. None of the locks of features, events,
 //! errors, firmware and counters, the controllers' and the subsystem's, is held while another is taken (that
-//! of `saving` alone is held over others, see [`saved`]), and none while a queue is locked by anyone but an
-//! admin queue's own thread.
+//! of `saving` alone is held over others, see [`saved`]), and nobody locks a queue while holding one of them.
 
 mod saving;
 
