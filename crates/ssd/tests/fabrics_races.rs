@@ -18,8 +18,8 @@ fn work(target: &Arc<Target>, qid: u16, cntlid: &AtomicU32, is_over: &AtomicBool
     let mut answered = 0;
     while !is_over.load(Ordering::Relaxed) {
         let mut line = Line::at(target, PORT, &Clock::wall());
-        let connected = line.connect(qid, cntlid.load(Ordering::Relaxed) as u16, 15, 0);
-        if !connected.cqe.status().is_success() {
+        let connected = line.connect_unless_ended(qid, cntlid.load(Ordering::Relaxed) as u16, 15);
+        if !connected.is_some_and(|answer| answer.cqe.status().is_success()) {
             thread::yield_now();
             continue;
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use unvme_bus::Clock;
 use unvme_spec::{Cqe, Sqe, Status};
 use unvme_ssd::fabrics::{
-    Access, Begun, DataWanted, FabricsQueue, Finished, Peer, PortId, PortOptions, SlotId, Target,
+    Access, Begun, DataWanted, FabricsQueue, Finished, Peer, PortId, PortOptions, QueueState, SlotId, Target,
     TargetOptions,
 };
 use unvme_ssd::{MemoryStore, NamespaceConfig, Ssd, SsdConfig};
@@ -203,17 +203,42 @@ impl Line {
     }
 
     pub fn run(&mut self, sqe: Sqe, descriptor: u8, bytes: u32, data: &[u8]) -> Answer {
+        match self.start(sqe, descriptor, bytes, data) {
+            Ok(cid) => self.wait_for(cid),
+            Err(refused) => refused,
+        }
+    }
+
+    /// A command with its data: its identifier, or the answer of one that is refused.
+    fn start(&mut self, sqe: Sqe, descriptor: u8, bytes: u32, data: &[u8]) -> Result<u16, Answer> {
         let (cid, begun) = self.begin(sqe, descriptor, bytes);
         match begun {
             Begun::Run(_) => {}
             Begun::NeedsData(wanted) => self.fill(wanted, data),
             Begun::Refused(cqe) => {
                 assert_eq!(cqe.cid, cid);
-                return Answer { cqe, data: Vec::new() };
+                return Err(Answer { cqe, data: Vec::new() });
             }
             other => panic!("{other:?}"),
         }
-        self.wait_for(cid)
+        Ok(cid)
+    }
+
+    /// As [`Line::connect`]; `None` when the association ends before there is an answer: a queue that has
+    /// ended gives none.
+    pub fn connect_unless_ended(&mut self, qid: u16, cntlid: u16, sqsize: u16) -> Option<Answer> {
+        let data = connect_data(SUBSYSTEM, HOST, cntlid);
+        let cid = match self.start(connect(qid, sqsize, 0, 0), IN_CAPSULE, data.len() as u32, &data) {
+            Ok(cid) => cid,
+            Err(refused) => return Some(refused),
+        };
+        while !matches!(self.queue.state(), QueueState::Ended(_)) {
+            self.poll();
+            if let Some(answer) = self.take(cid) {
+                return Some(answer);
+            }
+        }
+        None
     }
 
     pub fn poll(&mut self) -> usize {
