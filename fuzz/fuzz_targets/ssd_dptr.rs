@@ -9,7 +9,7 @@
 use std::sync::{LazyLock, Mutex};
 
 use libfuzzer_sys::fuzz_target;
-use unvme_bus::{Dma, DmaAccess, Function, Region};
+use unvme_bus::{Dma, DmaAccess, Region};
 use unvme_spec::Sqe;
 use unvme_ssd::{MemoryStore, Ssd, SsdConfig, Store};
 

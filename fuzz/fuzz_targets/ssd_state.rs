@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use libfuzzer_sys::fuzz_target;
-use unvme_bus::{Dma, DmaAccess, Function, Region};
+use unvme_bus::{Dma, DmaAccess, Region};
 use unvme_spec::{Sqe, Status};
 use unvme_ssd::{MemoryStore, Ssd, SsdConfig, SsdError, Store};
 
