@@ -7,7 +7,7 @@ use std::task::Waker;
 use unvme_driver::{Completion, DmaBuf, Queue};
 
 use super::command::{Command, Done, Reading, Reason};
-use super::queue::{BATCH, Submitter};
+use super::queue::{BATCH, SPARE_BYTES, SPARES_MAX, Submitter};
 use super::waiters::Waiters;
 
 /// Completions that wait to be polled, in places of a queue: beyond this many not even handlers can submit.
@@ -124,8 +124,8 @@ pub(super) struct Core {
     pub(super) places: Places,
     /// Completions that nobody has polled.
     pub(super) ended: VecDeque<Done>,
-    /// The buffer of blocking calls that move little, so that they need not allocate one.
-    pub(super) spare: Option<DmaBuf>,
+    /// Buffers for blocking calls that move little, so that they need not allocate one.
+    pub(super) spares: Vec<DmaBuf>,
     /// The descriptor of whoever watches for completions is readable.
     pub(super) is_signalled: bool,
 }
@@ -141,11 +141,11 @@ impl Core {
                 // Slot numbers are below the deepest queue, 4095.
                 free: (0..capacity).rev().map(|slot| slot as u16).collect(),
                 waiters: Waiters::default(),
-                woken: Vec::new(),
+                woken: Vec::with_capacity(2 * BATCH),
                 is_on_its_own: true,
             },
             ended: VecDeque::with_capacity(capacity),
-            spare: None,
+            spares: Vec::with_capacity(SPARES_MAX),
             is_signalled: false,
         }
     }
@@ -236,6 +236,14 @@ impl Core {
         mine
     }
 
+    /// See [`super::SharedQueue::keep`].
+    #[inline]
+    pub(super) fn keep(&mut self, buf: Option<DmaBuf>) {
+        if self.spares.len() < SPARES_MAX && self.queue.is_some() {
+            self.spares.extend(buf.filter(|buf| buf.len() == SPARE_BYTES));
+        }
+    }
+
     /// The answer that is left in a slot, which is free then.
     pub(super) fn take_answer(&mut self, slot: u16) -> Option<Completion> {
         let place = &mut self.slots[usize::from(slot)];
@@ -287,7 +295,7 @@ impl Core {
     /// Gives the queue back, and ends what is still outstanding.
     pub(super) fn close(&mut self, seen: &Seen) {
         self.closing = true;
-        self.spare = None;
+        self.spares.clear();
         // The queue first: as long as it is there, the device may still reach the memory of its commands.
         drop(self.queue.take());
         let Self { slots, places, ended, .. } = self;

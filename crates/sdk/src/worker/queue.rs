@@ -9,6 +9,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::task::Waker;
 use std::time::Duration;
 
 use unvme_bus::{EventFd, lock};
@@ -24,8 +25,10 @@ use crate::Op;
 
 /// Most completions taken under one lock.
 pub const BATCH: usize = 32;
-/// Bytes of a queue's spare buffer: what is copied under the lock.
+/// Bytes of a queue's spare buffers: what is copied under the lock.
 pub const SPARE_BYTES: usize = 16 << 10;
+/// Most spare buffers a queue keeps, one for each call that copies at the same time.
+pub(super) const SPARES_MAX: usize = 8;
 
 /// Who submits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +177,7 @@ impl SharedQueue {
 
     /// Lets go of the lock, and tells whoever has to know what has happened under it.
     #[inline]
-    pub(super) fn release(&self, core: MutexGuard<'_, Core>) {
+    pub(super) fn release<'a>(&'a self, core: MutexGuard<'a, Core>) {
         if core.places.woken.is_empty() && self.descriptor.get().is_none() {
             return;
         }
@@ -182,7 +185,7 @@ impl SharedQueue {
     }
 
     #[cold]
-    fn tell(&self, mut core: MutexGuard<'_, Core>) {
+    fn tell<'a>(&'a self, mut core: MutexGuard<'a, Core>) {
         if let Some(event) = self.descriptor.get() {
             let must_look = self.interrupt.is_none() && !self.is_served() && self.outstanding() > 0;
             let is_due = !core.ended.is_empty() || must_look;
@@ -193,17 +196,15 @@ impl SharedQueue {
             }
             core.is_signalled = is_due;
         }
-        if core.places.woken.is_empty() {
-            return;
-        }
-        // Waking runs code of others, which may come back to this queue.
-        let mut woken = std::mem::take(&mut core.places.woken);
-        drop(core);
-        woken.drain(..).for_each(std::task::Waker::wake);
-        // Its memory is for the next time.
-        let mut core = self.lock();
-        if core.places.woken.capacity() < woken.capacity() && core.places.woken.is_empty() {
-            core.places.woken = woken;
+        // Waking runs code of others, which may come back to this queue. The list keeps its memory: others
+        // may need it before this is over.
+        while !core.places.woken.is_empty() {
+            let mut woken = [const { None }; BATCH];
+            let count = core.places.woken.len().min(BATCH);
+            woken.iter_mut().zip(core.places.woken.drain(..count)).for_each(|(to, waker)| *to = Some(waker));
+            drop(core);
+            woken.into_iter().flatten().for_each(Waker::wake);
+            core = self.lock();
         }
     }
 
@@ -246,8 +247,8 @@ impl SharedQueue {
         Ok(self.wait_for(slot))
     }
 
-    /// Sends a command with the queue's spare buffer and waits for it. `None`, and nothing done, when
-    /// somebody else has the queue or its buffer, or the command moves too much for it.
+    /// Sends a command with a spare buffer of the queue and waits for it. `None`, and nothing done, when
+    /// somebody else has the queue or its buffers, or the command moves too much for one.
     #[inline]
     pub(super) fn try_exchange(
         &self,
@@ -259,7 +260,7 @@ impl SharedQueue {
             return None;
         }
         let mut core = self.try_lock()?;
-        let mut buf = Some(core.spare.take()?);
+        let mut buf = Some(core.spares.pop()?);
         buf.iter_mut().for_each(|buf| data.fill(buf, bytes));
         let sent = core.place(Owner::Call).and_then(|slot| {
             core.submit(slot, command, &mut buf, Owner::Call)?;
@@ -268,7 +269,7 @@ impl SharedQueue {
         let slot = match sent {
             Ok(slot) => slot,
             Err(e) => {
-                core.spare = buf;
+                core.keep(buf);
                 self.release(core);
                 return Some(Err(e));
             }
@@ -276,7 +277,7 @@ impl SharedQueue {
         if let Some(completion) = self.look(&mut core, Look { advance: true, own: Some(slot), max: BATCH }) {
             let mut done = Done::of(completion, command.reading, 0);
             data.take(&done);
-            core.spare = done.buf.take();
+            core.keep(done.buf.take());
             self.release(core);
             return Some(Ok(done));
         }
@@ -287,12 +288,14 @@ impl SharedQueue {
         Some(Ok(done))
     }
 
-    /// Keeps a buffer of [`SPARE_BYTES`] for the next blocking call, if the queue is open and has none.
+    /// A spare buffer for a call that copies `bytes` while somebody else has the queue.
+    pub(super) fn spare(&self, bytes: usize) -> Option<DmaBuf> {
+        if bytes <= SPARE_BYTES { self.lock().spares.pop() } else { None }
+    }
+
+    /// Keeps a buffer of [`SPARE_BYTES`] for a later blocking call, if the queue is open and has few.
     pub fn keep(&self, buf: Option<DmaBuf>) {
-        let mut core = self.lock();
-        if core.spare.is_none() && core.queue.is_some() {
-            core.spare = buf.filter(|buf| buf.len() == SPARE_BYTES);
-        }
+        self.lock().keep(buf);
     }
 
     /// Waits for the completion of a blocking call, and distributes those of others meanwhile.

@@ -88,7 +88,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// A call that copies: with the spare buffer of the best queue where that is free.
+    /// A call that copies: with a spare buffer of the best queue where that is free.
     #[inline]
     fn exchange<E: From<Refused>>(
         &self,
@@ -104,7 +104,10 @@ impl<'a> Route<'a> {
             Some(answer) => return answer.map_err(|reason| Refused::from(reason).into()),
         }
         let bytes = command.bytes();
-        let mut buf = alloc(if bytes <= SPARE_BYTES { SPARE_BYTES } else { bytes })?;
+        let mut buf = match self.first.spare(bytes) {
+            Some(spare) => spare,
+            None => alloc(bytes.max(SPARE_BYTES))?,
+        };
         data.fill(&mut buf, bytes);
         let completion = self.call_elsewhere(command, &mut Some(buf)).map_err(Refused::from)?;
         let mut done = Done::of(completion, command.reading, 0);
