@@ -14,6 +14,7 @@
 //! | [`pci`] | [`PciAddress`]: how a PCI function is named, and which ones the system has |
 //! | [`socket`] | [`Piece`] and [`Room`]: a stream socket that sends from and receives into shared memory |
 //! | [`mod@lock`] | [`lock()`]: the standard library's locks, held on to after a panic |
+//! | [`file_size`] | writing files under a limit of their size, without a signal
 //! | [`published`] | [`Published`]: a value that changes rarely and is read all the time |
 //! | [`random`] | random numbers of the system, and of series that can be repeated |
 //! | [`spin`] | [`SpinLock`]: a lock whose release waits for nothing |
@@ -28,6 +29,7 @@
 //! BARs, INTx, MSI.
 
 pub mod event;
+pub mod file_size;
 pub mod function;
 pub mod lock;
 pub mod mem;

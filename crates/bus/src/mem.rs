@@ -24,10 +24,17 @@ mod device;
 mod gather;
 mod guard;
 
+use guard::Cover;
+pub(crate) use guard::Watch;
+pub use guard::any_lost;
+
 /// Smallest unit that can be mapped.
 pub const PAGE_BYTES: usize = 4096;
 /// Size and alignment of a transparent or explicit huge page.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// What statfs(2) says of memory on huge pages.
+const HUGETLBFS: rustix::fs::FsWord = 0x9584_58f6;
 
 struct Mapping {
     start: NonNull<u8>,
@@ -36,7 +43,7 @@ struct Mapping {
     backing: Option<(Arc<OwnedFd>, u64)>,
     /// Pages of the system's pool of huge pages.
     is_huge: bool,
-    /// Device memory, which can go away.
+    /// Of memory that can go away.
     guard: Option<guard::Guard>,
 }
 
@@ -170,32 +177,67 @@ impl Region {
         Self::map_fd(fd, 0, bytes, true, is_huge)
     }
 
-    /// Maps `bytes` of an open file from its start. The file's space is the caller's concern: touching a page
-    /// the file system has no room for raises SIGBUS.
+    /// Maps `bytes` of an open file from its start. When the file is cut, or its file system has no room for
+    /// a page that is touched, the region [is lost](Region::is_lost).
     ///
     /// # Errors
     /// [`BusError::Os`] when the file cannot be mapped.
     pub fn file(file: &File, bytes: usize) -> Result<Self, BusError> {
         let fd = file.as_fd().try_clone_to_owned().map_err(|e| BusError::os("duplicate a descriptor", e))?;
-        Self::map_fd(fd, 0, bytes, true, false)
+        Self::map_fd(fd, 0, bytes, true, false)?.guarded(Cover::Zeroes, Watch::default())
     }
 
     /// Maps memory that another process shared: `bytes` of the object behind `fd` from `offset` (page
-    /// aligned).
+    /// aligned). When the other process takes it away, the region [is lost](Region::is_lost).
     ///
     /// # Errors
     /// [`BusError::OutOfRange`] when the object is smaller than that, [`BusError::Os`] when it cannot be
     /// mapped.
     pub fn from_fd(fd: OwnedFd, offset: u64, bytes: usize, writable: bool) -> Result<Self, BusError> {
+        Self::from_peer(fd, offset, bytes, writable, Watch::default())
+    }
+
+    /// As [`Region::from_fd`]; `watch` is told when the memory is lost.
+    pub(crate) fn from_peer(
+        fd: OwnedFd,
+        offset: u64,
+        bytes: usize,
+        writable: bool,
+        watch: Watch,
+    ) -> Result<Self, BusError> {
         let size =
             rustix::fs::fstat(&fd).map_err(|e| BusError::os("inspect shared memory", e))?.st_size as u64;
-        // Device memory has no size to check; a regular object must hold the whole range, or touching it is a
-        // SIGBUS.
+        // Device memory has no size to check; a regular object must hold the whole range.
         let fits = offset.checked_add(bytes as u64).is_some_and(|end| end <= size);
         if !fits {
             return Err(BusError::OutOfRange { what: "shared memory", offset, length: bytes as u64, size });
         }
-        Self::map_fd(fd, offset, bytes, writable, false)
+        // Of huge pages only whole ones are mapped, and covered when they go away.
+        let system = rustix::fs::fstatfs(&fd).map_err(|e| BusError::os("inspect shared memory", e))?;
+        let page = if system.f_type == HUGETLBFS { system.f_bsize as u64 } else { PAGE_BYTES as u64 };
+        if !offset.is_multiple_of(page) || !(bytes as u64).is_multiple_of(page) {
+            return Err(BusError::Protocol(format!(
+                "a mapping of {bytes} bytes at offset {offset:#x}: whole pages of {page} bytes are expected"
+            )));
+        }
+        Self::map_fd(fd, offset, bytes, writable, false)?.guarded(Cover::Zeroes, watch)
+    }
+
+    /// The same region, of a mapping that nobody else has yet, guarded against going away.
+    fn guarded(mut self, cover: Cover, watch: Watch) -> Result<Self, BusError> {
+        // The kernel maps whole pages, whatever it was asked for.
+        let bytes = self.bytes.next_multiple_of(PAGE_BYTES);
+        let guard = guard::Guard::new(self.as_ptr(), bytes, cover, watch)?;
+        let mapping = Arc::get_mut(&mut self.mapping).expect("it has just been made");
+        mapping.guard = Some(guard);
+        Ok(self)
+    }
+
+    /// Whether the memory went away: what is read is zeroes since then, and what is written is lost. Such a
+    /// region does not come back.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.mapping.guard.as_ref().is_some_and(guard::Guard::is_lost)
     }
 
     fn map_fd(

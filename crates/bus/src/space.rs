@@ -79,6 +79,11 @@ impl Mappings {
         (place.bytes == bytes).then(|| (self.region(place), place.offset))
     }
 
+    /// Whether any of the memory [is lost](Region::is_lost).
+    pub fn is_lost(&self) -> bool {
+        self.entries.iter().any(|entry| entry.region.is_lost())
+    }
+
     /// Number of mapped ranges.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -5,10 +5,11 @@ mod toy;
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use toy::{Served, Toy, WINDOW, wait_until};
+use toy::{COPY, SOURCE, Served, TARGET, Toy, WINDOW, wait_until};
 use unvme_bus::vfio_user::{Client, Server};
 use unvme_bus::{BusError, Dma, DmaAccess, EventFd, Function, Region, Registers};
 
@@ -95,4 +96,37 @@ fn a_killed_client_leaves_nothing_behind() {
         assert_eq!(served.toy.resets.load(Ordering::SeqCst), round);
     }
     assert!(Client::connect(&served.path).is_ok());
+}
+
+#[test]
+fn memory_that_a_client_takes_away_ends_its_session_and_nobody_elses() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let make = || -> Result<Arc<dyn Function>, BusError> { Ok(Toy::new()) };
+    let server = Arc::new(Server::bind_each(&path, None, Box::new(make)).unwrap());
+    let stop = EventFd::new().unwrap();
+    let serving = std::thread::spawn({
+        let (server, stop) = (Arc::clone(&server), stop.clone());
+        move || server.run(&stop)
+    });
+    let innocent = Client::connect(&path).unwrap();
+    let guilty = Client::connect(&path).unwrap();
+    // Memory that nobody sealed, as a file on a file system is.
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(1 << 20).unwrap();
+    let memory = Region::file(&file, 1 << 20).unwrap();
+    guilty.dma_map(0x10_0000, &memory, DmaAccess::READ_WRITE).unwrap();
+    file.set_len(4096).unwrap();
+    // The device copies from what is there to what is not there any more.
+    guilty.bar_write(0, SOURCE, &0x10_0000u64.to_le_bytes()).unwrap();
+    guilty.bar_write(0, TARGET, &0x18_0000u64.to_le_bytes()).unwrap();
+    // The answer may be the end of the connection already.
+    let _ = guilty.bar_write(0, COPY, &4096u32.to_le_bytes());
+    wait_until("the client is sent away", || server.driven().len() == 1);
+    assert!(matches!(guilty.bar_write(0, 0x200, &[1]), Err(BusError::Gone(_))));
+    innocent.bar_write(0, 0x200, &[1]).unwrap();
+    // What was lost is nobody's concern any more.
+    wait_until("what was lost is unmapped", || !unvme_bus::mem::any_lost());
+    stop.signal();
+    serving.join().unwrap().unwrap();
 }

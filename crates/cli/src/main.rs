@@ -36,8 +36,10 @@ mod value;
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
+use signal_hook::consts::SIGXFSZ;
 use tracing_subscriber::filter::LevelFilter;
 
 /// Environment variable with the level of diagnostics on stderr: `off`, `error`, `warn`, `info`, `debug` or
@@ -55,6 +57,11 @@ fn main() -> ExitCode {
         .with_ansi(io::stderr().is_terminal() && !plain)
         .without_time()
         .init();
+    // A file that would grow beyond the limit of its size is an error of the write, not the end of the
+    // program.
+    if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
+        tracing::debug!(%error, "handle SIGXFSZ");
+    }
     match guide::called() {
         Some(code) => code,
         None => exit::report(args::Cli::parse().command.run()),

@@ -1,5 +1,6 @@
 //! Serving queues: pop, execute, complete.
 
+use unvme_bus::mem::any_lost;
 use unvme_bus::{Clock, lock};
 use unvme_spec::admin::opcode;
 use unvme_spec::{Fuse, Sqe, Status};
@@ -174,6 +175,9 @@ impl Ssd {
                 self.execute_nvm(sq, &sqe).map(|()| Reply::DONE)
             };
             let mut reply = answer.unwrap_or_else(|status| Reply { status, result: 0 });
+            if any_lost() {
+                reply.status = self.unless_lost(sq, &sqe, reply.status);
+            }
             if !reply.status.is_success() {
                 reply.status = self.failed(sq.id, &sqe, reply.status);
             }
@@ -181,6 +185,22 @@ impl Ssd {
             served += 1;
         }
         served
+    }
+
+    /// What a command that was executed ends with when memory may be lost that it has read or written.
+    #[cold]
+    pub(crate) fn unless_lost(&self, sq: &SubmissionQueue, sqe: &Sqe, status: Status) -> Status {
+        if !status.is_success() {
+            return status;
+        }
+        if self.media.is_lost() {
+            return match (self.changes_media(sq, sqe), self.is_for_pairs(&sq.namespaces, sqe)) {
+                (true, _) => Status::WRITE_FAULT,
+                (false, true) => Status::UNRECOVERED_ERROR,
+                (false, false) => Status::UNRECOVERED_READ_ERROR,
+            };
+        }
+        if sq.host.is_lost() { Status::DATA_TRANSFER_ERROR } else { status }
     }
 
     /// Brings close what a command that waits will be looked up in.
@@ -224,8 +244,11 @@ impl Ssd {
         // One operation: both halves are done at one time, the first one's completion before the second's.
         let reply = Reply { status: statuses.1, result: 0 };
         let due = if sq.ops.is_on() { self.hold_until(sq, &second, reply, 0) } else { None };
-        for (entry, status) in [(sqe, statuses.0), (&second, statuses.1)] {
+        for (entry, mut status) in [(sqe, statuses.0), (&second, statuses.1)] {
             sq.consume();
+            if any_lost() {
+                status = self.unless_lost(sq, entry, status);
+            }
             let status = if status.is_success() { status } else { self.failed(sq.id, entry, status) };
             cq.ticket(sq.id, sq.head as u16, entry.cid).answer(due, status, 0);
         }

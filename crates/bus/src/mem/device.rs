@@ -8,13 +8,13 @@ use std::sync::atomic::AtomicBool;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
-use super::guard::{GUARDED_BYTES_MAX, Guard, replace};
-use super::{Mapping, PAGE_BYTES, Region};
+use super::guard::{Cover, DEVICE_BYTES_MAX, Watch, replace};
+use super::{PAGE_BYTES, Region};
 use crate::BusError;
 
 impl Region {
     /// Most bytes of [`Region::device`].
-    pub(crate) const DEVICE_BYTES_MAX: usize = GUARDED_BYTES_MAX;
+    pub(crate) const DEVICE_BYTES_MAX: usize = DEVICE_BYTES_MAX;
 
     /// Maps `bytes` of device memory behind `fd` from `offset`: whole pages, at most
     /// [`Region::DEVICE_BYTES_MAX`]. When the device goes away its memory reads as all ones and stores go
@@ -43,13 +43,9 @@ impl Region {
         // SAFETY: a new shared mapping at an address of the kernel's choice disturbs nothing.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, fd, offset) }
             .map_err(|e| BusError::os(format!("map {bytes} bytes of device memory"), e))?;
-        // Exposed: the handler of SIGBUS knows the address from the signal.
-        let _ = start.expose_provenance();
-        let mut region = Self::from_mapping(start.cast(), bytes, Some((Arc::clone(fd), offset)), false);
-        let guard = Guard::new(region.as_ptr(), bytes, gone)?;
-        let mapping: &mut Mapping = Arc::get_mut(&mut region.mapping).expect("it has just been made");
-        mapping.guard = Some(guard);
-        Ok(region)
+        let backing = Some((Arc::clone(fd), offset));
+        let watch = Watch { gone: Some(Arc::clone(gone)), event: None };
+        Self::from_mapping(start.cast(), bytes, backing, false).guarded(Cover::Ones, watch)
     }
 
     /// Takes the device's memory away from a region of [`Region::device`], as if the device had gone: the
@@ -60,7 +56,7 @@ impl Region {
         }
         // SAFETY: the whole mapping is replaced, which this value keeps alive; it is guarded, so all accesses
         // to it are atomics, and one that is under way sees the device or all ones.
-        if let Err(e) = unsafe { replace(self.mapping.start.as_ptr(), self.mapping.bytes) } {
+        if let Err(e) = unsafe { replace(self.mapping.start.as_ptr(), self.mapping.bytes, Cover::Ones) } {
             tracing::warn!(error = %e, "take a mapping of device memory away");
         }
     }
@@ -128,10 +124,16 @@ mod tests {
             let gone = Arc::new(AtomicBool::new(false));
             let guarded = memory(4096);
             let region = Region::device(&guarded, 0, 4096, &gone).expect("mapped");
-            let file = std::fs::File::from(memory(4096).try_clone().expect("a descriptor"));
-            let other = Region::file(&file, 4096).expect("mapped");
-            file.set_len(0).expect("cut");
-            other.load_u32(0, Ordering::Acquire);
+            // What nobody guards: a mapping that was made without this module.
+            let other = memory(4096);
+            let (protection, shared) = (ProtFlags::READ, MapFlags::SHARED);
+            // SAFETY: a new mapping at an address of the kernel's choice; it is read once, raw, and raises
+            // the signal.
+            unsafe {
+                let start = mmap(std::ptr::null_mut(), 4096, protection, shared, &*other, 0).expect("mapped");
+                ftruncate(&*other, 0).expect("cut");
+                start.cast::<u32>().read_volatile();
+            }
             drop(region);
             std::process::exit(0);
         }

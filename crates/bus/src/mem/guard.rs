@@ -1,29 +1,49 @@
-//! What becomes of a mapping of device memory when the device goes away.
+//! What becomes of a mapping whose memory goes away.
 //!
-//! The kernel takes such a mapping's pages back, and the next access raises SIGBUS, which ends a program that
-//! has not asked for it. Here it is asked for: the handler puts memory of all ones in place of the mapping,
-//! as the PCI bus itself answers for a device that is not there, notes that the device is gone, and the
-//! access goes on. Every other SIGBUS goes to the handler that was there before; what that one set up besides
-//! (a signal mask, SA_RESETHAND) is not imitated. A program that installs a handler later must pass on what
-//! it does not know, as this one does.
+//! The kernel takes the pages of a device back that is removed, and those of a file that is cut or that its
+//! file system has no room for; the next access raises SIGBUS, which ends a program that has not asked for
+//! it. Here it is asked for: the handler puts other memory in place of the mapping ([`Cover`]), notes that
+//! the memory is lost, and the access goes on. Every other SIGBUS goes to the handler that was there before;
+//! what that one set up besides (a signal mask, SA_RESETHAND) is not imitated. A program that installs a
+//! handler later must pass on what it does not know, as this one does.
 // UNSAFETY: a signal handler, and mapping over pages of a mapping this crate owns.
 #![allow(unsafe_code)]
 
 use std::io::Write;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::{io, mem, ptr};
+use std::{io, mem, ptr, slice};
 
 use rustix::fs::MemfdFlags;
 
-use crate::BusError;
 use crate::lock;
+use crate::{BusError, EventFd};
 
-/// Most mappings that can be guarded at a time.
-const GUARDS_MAX: usize = 256;
-/// Longest mapping that can be guarded.
-pub(super) const GUARDED_BYTES_MAX: usize = 1 << 20;
+/// Slots of the first block; each further one has twice as many.
+const SLOTS_MIN: usize = 256;
+/// Blocks of slots: two million mappings at a time.
+const BLOCKS: usize = 13;
+/// Longest mapping of device memory that can be guarded.
+pub(super) const DEVICE_BYTES_MAX: usize = 1 << 20;
+
+/// What is put in place of memory that went away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cover {
+    /// All ones, as the PCI bus itself answers for a device that is not there; at most [`DEVICE_BYTES_MAX`].
+    Ones,
+    /// Zeroes.
+    Zeroes,
+}
+
+/// Who is told that a mapping's memory went away, beside the mapping itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watch {
+    /// Set.
+    pub(crate) gone: Option<Arc<AtomicBool>>,
+    /// Signalled.
+    pub(crate) event: Option<EventFd>,
+}
 
 /// A guarded range of addresses. Written under [`WRITERS`], read by the handler: a reader that finds
 /// `version` odd or changed has looked at a slot that was being rewritten, which is never the one of the
@@ -32,26 +52,47 @@ struct Slot {
     version: AtomicUsize,
     start: AtomicUsize,
     bytes: AtomicUsize,
+    is_device: AtomicBool,
+    is_lost: AtomicBool,
+    /// May be null.
     gone: AtomicPtr<AtomicBool>,
+    /// A descriptor to write to, or -1.
+    event: AtomicI32,
 }
 
-static SLOTS: [Slot; GUARDS_MAX] = [const {
-    Slot {
-        version: AtomicUsize::new(0),
-        start: AtomicUsize::new(0),
-        bytes: AtomicUsize::new(0),
-        gone: AtomicPtr::new(ptr::null_mut()),
-    }
-}; GUARDS_MAX];
+/// What a slot says.
+#[derive(Clone, Copy)]
+struct Range {
+    start: usize,
+    bytes: usize,
+    cover: Cover,
+    gone: *mut AtomicBool,
+    event: i32,
+}
+
+const NO_RANGE: Range = Range { start: 0, bytes: 0, cover: Cover::Zeroes, gone: ptr::null_mut(), event: -1 };
+
+/// The slots, in blocks that are made when they are needed and stay: the handler may look at any time.
+static SLOTS: [AtomicPtr<Slot>; BLOCKS] = [const { AtomicPtr::new(ptr::null_mut()) }; BLOCKS];
+
+/// Mappings of memory, not of devices, that are covered at the moment.
+static LOST: AtomicUsize = AtomicUsize::new(0);
 
 /// Held while slots are taken and given back; the handler never takes it.
-static WRITERS: Mutex<()> = Mutex::new(());
+static WRITERS: Mutex<Free> = Mutex::new(Free { slots: Vec::new(), blocks: 0 });
+
+/// Slots that are not in use.
+struct Free {
+    slots: Vec<&'static Slot>,
+    /// Blocks there are.
+    blocks: usize,
+}
 
 /// What the handler needs, complete before it is installed.
 static BASIS: OnceLock<Basis> = OnceLock::new();
 
 struct Basis {
-    /// [`GUARDED_BYTES_MAX`] of all ones.
+    /// [`DEVICE_BYTES_MAX`] of all ones.
     ones: OwnedFd,
     /// The handler that was there before.
     previous: libc::sigaction,
@@ -60,82 +101,150 @@ struct Basis {
 /// Keeps a range guarded until dropped.
 pub(super) struct Guard {
     slot: &'static Slot,
-    /// The slot points to it.
-    _gone: Arc<AtomicBool>,
+    /// The slot points to what is in it.
+    _watch: Watch,
+}
+
+/// Whether any memory is lost that somebody still has mapped: the question to ask before
+/// [`Region::is_lost`](crate::Region::is_lost), for one load.
+#[inline]
+pub fn any_lost() -> bool {
+    LOST.load(Ordering::Relaxed) > 0
 }
 
 impl Slot {
-    /// Start, length and flag of the range, when `address` is in it.
-    fn find(&self, address: usize) -> Option<(usize, usize, *mut AtomicBool)> {
+    fn empty() -> Self {
+        Self {
+            version: AtomicUsize::new(0),
+            start: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            is_device: AtomicBool::new(false),
+            is_lost: AtomicBool::new(false),
+            gone: AtomicPtr::new(ptr::null_mut()),
+            event: AtomicI32::new(-1),
+        }
+    }
+
+    /// The range, when `address` is in it.
+    fn find(&self, address: usize) -> Option<Range> {
         // SeqCst throughout: this is far from any path whose time matters, and one order of everything is
         // easy to check.
         let version = self.version.load(Ordering::SeqCst);
-        let start = self.start.load(Ordering::SeqCst);
-        let bytes = self.bytes.load(Ordering::SeqCst);
-        let gone = self.gone.load(Ordering::SeqCst);
+        let range = Range {
+            start: self.start.load(Ordering::SeqCst),
+            bytes: self.bytes.load(Ordering::SeqCst),
+            cover: if self.is_device.load(Ordering::SeqCst) { Cover::Ones } else { Cover::Zeroes },
+            gone: self.gone.load(Ordering::SeqCst),
+            event: self.event.load(Ordering::SeqCst),
+        };
         let is_whole = version.is_multiple_of(2) && version == self.version.load(Ordering::SeqCst);
-        (is_whole && address.wrapping_sub(start) < bytes).then_some((start, bytes, gone))
+        (is_whole && address.wrapping_sub(range.start) < range.bytes).then_some(range)
     }
 
     /// The caller holds [`WRITERS`].
-    fn set(&self, start: usize, bytes: usize, gone: *mut AtomicBool) {
+    fn set(&self, range: Range) {
         self.version.fetch_add(1, Ordering::SeqCst);
-        self.start.store(start, Ordering::SeqCst);
-        self.bytes.store(bytes, Ordering::SeqCst);
-        self.gone.store(gone, Ordering::SeqCst);
+        self.start.store(range.start, Ordering::SeqCst);
+        self.bytes.store(range.bytes, Ordering::SeqCst);
+        self.is_device.store(range.cover == Cover::Ones, Ordering::SeqCst);
+        self.gone.store(range.gone, Ordering::SeqCst);
+        self.event.store(range.event, Ordering::SeqCst);
         self.version.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Tells everybody that the memory is lost. Called by the handler.
+    fn lose(&self, range: &Range) {
+        if !self.is_lost.swap(true, Ordering::SeqCst) && range.cover == Cover::Zeroes {
+            LOST.fetch_add(1, Ordering::SeqCst);
+        }
+        // SAFETY: the guard keeps the flag alive, and the guard outlives every access to its mapping.
+        if let Some(gone) = unsafe { range.gone.as_ref() } {
+            gone.store(true, Ordering::SeqCst);
+        }
+        if range.event >= 0 {
+            let one = 1u64;
+            // SAFETY: eight bytes of this thread's stack; write is async-signal-safe. The descriptor is an
+            // eventfd of this process, non-blocking, which the guard keeps open.
+            unsafe { libc::write(range.event, (&raw const one).cast(), size_of::<u64>()) };
+        }
+    }
+}
+
+impl Free {
+    /// A slot that is not in use; `None` when there are no more.
+    fn take(&mut self) -> Option<&'static Slot> {
+        if self.slots.is_empty() {
+            let block = SLOTS.get(self.blocks)?;
+            let slots: Box<[Slot]> = (0..SLOTS_MIN << self.blocks).map(|_| Slot::empty()).collect();
+            let slots = Box::leak(slots);
+            block.store(slots.as_mut_ptr(), Ordering::SeqCst);
+            self.blocks += 1;
+            self.slots.extend(slots.iter());
+        }
+        self.slots.pop()
     }
 }
 
 impl Guard {
-    /// Guards `bytes` from `start`, whole pages and at most [`GUARDED_BYTES_MAX`]: `gone` is set when one of
-    /// them is not there any more.
+    /// Guards `bytes` from `start`, whole pages.
     ///
     /// # Errors
     /// [`BusError::Os`] when the handler cannot be installed, [`BusError::Unsupported`] when too many are
     /// guarded.
-    pub(super) fn new(start: *mut u8, bytes: usize, gone: &Arc<AtomicBool>) -> Result<Self, BusError> {
+    pub(super) fn new(start: *mut u8, bytes: usize, cover: Cover, watch: Watch) -> Result<Self, BusError> {
+        debug_assert!(cover == Cover::Zeroes || bytes <= DEVICE_BYTES_MAX);
         // Only atomics are written under the lock, one slot at a time.
-        let _writing = lock(&WRITERS);
+        let mut free = lock(&WRITERS);
         install()?;
-        let free = SLOTS.iter().find(|slot| slot.bytes.load(Ordering::SeqCst) == 0);
-        let slot = free.ok_or_else(|| {
-            BusError::Unsupported(format!(
-                "{GUARDS_MAX} mappings of device memory are guarded, and no more can be"
-            ))
+        let slot = free.take().ok_or_else(|| {
+            BusError::Unsupported("more memory of others is mapped than can be guarded; unmap some".into())
         })?;
-        slot.set(start.addr(), bytes, Arc::as_ptr(gone).cast_mut());
-        Ok(Self { slot, _gone: Arc::clone(gone) })
+        slot.set(Range {
+            // Exposed: the handler of SIGBUS knows the address from the signal.
+            start: start.expose_provenance(),
+            bytes,
+            cover,
+            gone: watch.gone.as_ref().map_or(ptr::null_mut(), |gone| Arc::as_ptr(gone).cast_mut()),
+            event: watch.event.as_ref().map_or(-1, |event| event.as_fd().as_raw_fd()),
+        });
+        Ok(Self { slot, _watch: watch })
+    }
+
+    /// Whether the memory is lost.
+    #[inline]
+    pub(super) fn is_lost(&self) -> bool {
+        self.slot.is_lost.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let _writing = lock(&WRITERS);
-        self.slot.set(0, 0, ptr::null_mut());
+        let mut free = lock(&WRITERS);
+        let was_device = self.slot.is_device.load(Ordering::SeqCst);
+        self.slot.set(NO_RANGE);
+        if self.slot.is_lost.swap(false, Ordering::SeqCst) && !was_device {
+            LOST.fetch_sub(1, Ordering::SeqCst);
+        }
+        free.slots.push(self.slot);
     }
 }
 
-/// Puts memory of all ones in place of `bytes` from `start`, in one step: other threads find the device or
-/// all ones.
+/// Puts other memory in place of `bytes` from `start`, in one step: other threads find what was there or the
+/// cover.
 ///
 /// # Safety
-/// The range is whole pages, at most [`GUARDED_BYTES_MAX`], of one mapping that this crate owns and to which
-/// there are only raw pointers and atomics.
-pub(super) unsafe fn replace(start: *mut u8, bytes: usize) -> io::Result<()> {
+/// The range is whole pages, with [`Cover::Ones`] at most [`DEVICE_BYTES_MAX`], of one mapping that this
+/// crate owns and to which there are only raw pointers and atomics.
+pub(super) unsafe fn replace(start: *mut u8, bytes: usize, cover: Cover) -> io::Result<()> {
     let Some(basis) = BASIS.get() else { return Err(io::Error::from_raw_os_error(libc::ENOENT)) };
-    // SAFETY: the caller's promise. Private: what is stored there is seen by nobody else, and as a doorbell
-    // nobody reads it. Called by the handler as well: mmap is a bare system call.
-    let mapped = unsafe {
-        libc::mmap(
-            start.cast(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_FIXED,
-            basis.ones.as_raw_fd(),
-            0,
-        )
+    // Private: what is stored there is seen by nobody else, and as a doorbell nobody reads it.
+    let (flags, fd) = match cover {
+        Cover::Ones => (libc::MAP_PRIVATE, basis.ones.as_raw_fd()),
+        Cover::Zeroes => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1),
     };
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the caller's promise. Called by the handler as well: mmap is a bare system call.
+    let mapped = unsafe { libc::mmap(start.cast(), bytes, protection, flags | libc::MAP_FIXED, fd, 0) };
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -173,7 +282,7 @@ fn install() -> Result<(), BusError> {
 fn ones() -> io::Result<OwnedFd> {
     let fd = rustix::fs::memfd_create("unvme-ones", MemfdFlags::CLOEXEC)?;
     let mut file = std::fs::File::from(fd);
-    file.write_all(&vec![0xff; GUARDED_BYTES_MAX])?;
+    file.write_all(&vec![0xff; DEVICE_BYTES_MAX])?;
     Ok(file.into())
 }
 
@@ -199,16 +308,24 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
 
 /// Covers the guarded mapping that holds `address`; false when there is none.
 fn cover(address: usize) -> bool {
-    let found = SLOTS.iter().find_map(|slot| slot.find(address));
-    let Some((start, bytes, gone)) = found else { return false };
+    let Some((slot, range)) = find(address) else { return false };
+    // First this: whoever finds the cover finds that the memory is lost, too.
+    slot.lose(&range);
     // SAFETY: the range is that of a guarded mapping, which was checked when the guard was made, belongs to
     // this crate, and is alive, as it is being accessed right now; the accesses are raw ones.
-    if unsafe { replace(ptr::with_exposed_provenance_mut(start), bytes) }.is_err() {
-        return false;
-    }
-    // SAFETY: the guard keeps the flag alive, and the guard outlives every access to its mapping.
-    unsafe { (*gone).store(true, Ordering::SeqCst) };
-    true
+    unsafe { replace(ptr::with_exposed_provenance_mut(range.start), range.bytes, range.cover) }.is_ok()
+}
+
+fn find(address: usize) -> Option<(&'static Slot, Range)> {
+    SLOTS.iter().enumerate().find_map(|(number, block)| {
+        let block = block.load(Ordering::SeqCst);
+        if block.is_null() {
+            return None;
+        }
+        // SAFETY: a block that is there was published with so many slots, and stays.
+        let slots = unsafe { slice::from_raw_parts(block, SLOTS_MIN << number) };
+        slots.iter().find_map(|slot| Some((slot, slot.find(address)?)))
+    })
 }
 
 /// Does what would have been done without this handler.

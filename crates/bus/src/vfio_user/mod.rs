@@ -14,14 +14,13 @@
 //! SPDK's initiator as its sources show them, are noted where the code respects them.
 //!
 //! Each side checks what the other sends: a wrong message is an error reply or the end of the connection.
-//! What a peer can do is limited by the kernel's rules for shared memory: whoever shares memory that is not
-//! sealed against shrinking can take it away and end the other process with SIGBUS. Memory this crate shares
-//! is sealed ([`Region::shared`](crate::Region::shared)); a server takes a client's memory as it comes,
-//! because hugetlbfs files and most other hosts' memory cannot be sealed, and a client takes a server's
-//! windows as they come, because a device without mapped doorbells is of little use. Likewise a client owns
-//! the eventfds it assigns: one that makes its eventfd blocking and fills it in the instant between our look
-//! at it and our write holds up the thread that signals. None of this is a way to read or write anything
-//! else.
+//! Memory this crate shares is sealed against shrinking ([`Region::shared`](crate::Region::shared)); memory
+//! of others is taken as it comes, because hugetlbfs files and most other hosts' memory cannot be sealed, and
+//! a device without mapped doorbells is of little use. When its owner takes it away, the access that finds
+//! that out finds zeroes ([`Region::is_lost`](crate::Region::is_lost)), and a server ends that client's
+//! connection. A client owns the eventfds it assigns: one that makes its eventfd blocking and fills it in the
+//! instant between our look at it and our write holds up the thread that signals. None of this is a way to
+//! read or write anything else.
 //!
 //! Not implemented: DMA by message on the server's side (memory without a descriptor is accepted, and not
 //! reachable), INTx and MSI, migration, dirty page logging, ioeventfd-style region descriptors.

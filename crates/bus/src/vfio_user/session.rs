@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -16,6 +17,7 @@ use super::request::{DmaMap, DmaUnmap, IrqAction, Request, SetIrqs, parse};
 use super::version::Capabilities;
 use super::wire::{self, Command, HEADER_BYTES, Header};
 use crate::function::{CONFIG_SPACE_BYTES, DmaAddressing, IOVA_RANGE};
+use crate::mem::Watch;
 use crate::{BusError, EventFd, Function, Region};
 
 /// What to do after a message.
@@ -50,6 +52,8 @@ pub struct Session {
     capabilities: Option<Capabilities>,
     ranges: Ranges,
     vectors: BTreeMap<u16, EventFd>,
+    /// Told when memory of the client goes away.
+    watch: Watch,
 }
 
 impl Session {
@@ -60,11 +64,20 @@ impl Session {
     /// function.
     pub fn new(function: Arc<dyn Function>) -> Result<Self, BusError> {
         let bars = Arc::new(Bars::of(&*function)?);
-        Ok(Self::with_bars(function, bars))
+        Ok(Self::with_bars(function, bars, None))
     }
 
-    pub(crate) fn with_bars(function: Arc<dyn Function>, bars: Arc<Bars>) -> Self {
-        Self { function, bars, capabilities: None, ranges: Ranges::default(), vectors: BTreeMap::new() }
+    /// `event` is signalled when [`Session::has_lost_memory`] becomes true.
+    pub(crate) fn with_bars(function: Arc<dyn Function>, bars: Arc<Bars>, event: Option<EventFd>) -> Self {
+        let watch = Watch { gone: Some(Arc::default()), event };
+        let (ranges, vectors) = (Ranges::default(), BTreeMap::new());
+        Self { function, bars, capabilities: None, ranges, vectors, watch }
+    }
+
+    /// True once memory that the client has mapped went away under the device: nothing that it sent since can
+    /// be relied on, and its session is to be ended.
+    pub fn has_lost_memory(&self) -> bool {
+        self.watch.gone.as_ref().is_some_and(|gone| gone.load(Ordering::Relaxed))
     }
 
     /// True once the client has introduced itself.
@@ -174,7 +187,8 @@ impl Session {
         let mapped = match fds.pop() {
             Some(fd) => {
                 let bytes = usize::try_from(length).map_err(|_| Errno::INVAL)?;
-                let region = Region::from_fd(fd, offset, bytes, access.write).map_err(errno)?;
+                let region = Region::from_peer(fd, offset, bytes, access.write, self.watch.clone());
+                let region = region.map_err(errno)?;
                 self.function.dma_map(iova, &region, access).map_err(errno)?;
                 true
             }

@@ -12,6 +12,7 @@ mod command;
 mod corrupt;
 mod device;
 
+use unvme_bus::mem::any_lost;
 use unvme_bus::space::Direction;
 use unvme_bus::{Clock, lock};
 use unvme_spec::command::{Access, Changes, Facts, is_vendor_specific};
@@ -78,6 +79,9 @@ impl Ssd {
             true => Reply::DONE,
             false => self.execute_by_rules(sq, sqe, &verdict),
         };
+        if any_lost() {
+            reply.status = self.unless_lost(sq, sqe, reply.status);
+        }
         if end.is_some() {
             self.apply_fate(DeviceFate { end, ..Default::default() });
             return Served::EndTurn;
@@ -321,7 +325,7 @@ impl Ssd {
     }
 
     /// True for commands that change what is on the media.
-    fn changes_media(&self, sq: &SubmissionQueue, sqe: &Sqe) -> bool {
+    pub(crate) fn changes_media(&self, sq: &SubmissionQueue, sqe: &Sqe) -> bool {
         match sq.namespaces.facts(self.takes_pairs(sq, sqe), sqe).map(|facts| facts.changes) {
             Some(Changes::Media) => true,
             // An iterator that deletes does so in the background, and not by its command.

@@ -82,6 +82,11 @@ impl Media {
         self.backing.memory()
     }
 
+    /// True when the store's memory went away under the device: what is read is not what was written.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.backing.is_lost()
+    }
+
     /// True when writes had better go past the processor's caches.
     pub(crate) fn bypasses_caches(&self) -> bool {
         self.backing.bypasses_caches()

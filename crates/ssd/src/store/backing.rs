@@ -57,6 +57,20 @@ impl Backing {
         self.tags.as_ref()
     }
 
+    /// True when the store's memory went away, such as by its file being cut. It does not come back.
+    pub(crate) fn is_lost(&self) -> bool {
+        let regions = [self.memory.as_ref(), self.tags.as_ref()];
+        let is_lost = regions.into_iter().flatten().any(Region::is_lost);
+        if is_lost && !self.has_failed.swap(true, Ordering::AcqRel) {
+            let media = self.store.media_path();
+            tracing::error!(
+                media = %media.display(),
+                "the file was cut while the device was in use; all its commands fail from now on"
+            );
+        }
+        is_lost
+    }
+
     /// True when writes had better go past the processor's caches.
     #[inline]
     pub(crate) fn bypasses_caches(&self) -> bool {
@@ -118,7 +132,7 @@ impl Backing {
 
     /// Makes everything written before survive a power cut. Once it has failed it never succeeds again.
     pub(crate) fn sync(&self) -> Result<(), Status> {
-        if self.has_failed.load(Ordering::Acquire) {
+        if self.has_failed.load(Ordering::Acquire) || self.is_lost() {
             return Err(Status::WRITE_FAULT);
         }
         self.store.sync().map_err(|e| {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use unvme_bus::Region;
+use unvme_bus::file_size::without_signal;
 
 use super::{CHUNK_BYTES, Store};
 use crate::SsdError;
@@ -19,7 +20,7 @@ const STATE_FILE: &str = "state.json";
 /// Data in a sparse file, mapped into memory. Space is reserved a chunk at a time before the first write to
 /// it, so that a full disk is an error of a command and never a signal.
 ///
-/// The caller keeps other processes from truncating the file meanwhile.
+/// A file that another process cuts meanwhile is the end of the device, and an error of every command.
 pub struct FileStore {
     folder: PathBuf,
     file: File,
@@ -50,7 +51,7 @@ impl FileStore {
             .map_err(fail("open"))?;
         let size = file.metadata().map_err(fail("inspect"))?.len();
         if size == 0 {
-            file.set_len(bytes).map_err(fail("set the size"))?;
+            without_signal(|| file.set_len(bytes)).map_err(fail("set the size"))?;
         } else if size != bytes {
             let reason = format!("the file has {size} bytes, the device {bytes}");
             return Err(SsdError::State { path, reason });
@@ -113,7 +114,8 @@ impl Store for FileStore {
 
     fn reserve(&self, chunk: u64) -> Result<(), SsdError> {
         let offset = chunk * CHUNK_BYTES;
-        match self.allocate(FallocateFlags::empty(), offset) {
+        // Never a longer file: one that was cut would read as zeroes then.
+        match self.allocate(FallocateFlags::KEEP_SIZE, offset) {
             Err(rustix::io::Errno::OPNOTSUPP) => {
                 // No way to reserve: writing what is there already makes the file system find the space.
                 let mut page = [0; 4096];
@@ -141,7 +143,13 @@ impl Store for FileStore {
     }
 
     fn sync(&self) -> Result<(), SsdError> {
-        self.file.sync_data().map_err(|e| self.media_error("flush", e))
+        self.file.sync_data().map_err(|e| self.media_error("flush", e))?;
+        let size = self.file.metadata().map_err(|e| self.media_error("inspect", e))?.len();
+        if size < self.bytes() {
+            let reason = format!("the file was cut to {size} of {} bytes while it was in use", self.bytes());
+            return Err(SsdError::State { path: self.media_path(), reason });
+        }
+        Ok(())
     }
 
     fn state_path(&self) -> PathBuf {
@@ -172,6 +180,10 @@ impl Store for FileStore {
             // The rename itself must survive a power cut too.
             File::open(&self.folder)?.sync_all()
         };
-        replace().map_err(|source| SsdError::File { path: path.clone(), what: "replace", source })
+        without_signal(replace).map_err(|source| SsdError::File {
+            path: path.clone(),
+            what: "replace",
+            source,
+        })
     }
 }

@@ -65,8 +65,14 @@ impl Connection {
     }
 
     /// True when what the client drives is gone, so that the client has to be told by the end of the
-    /// connection.
+    /// connection, or when memory is gone that it has shared.
     pub(super) fn is_orphaned(&self) -> bool {
+        if self.session.as_ref().is_some_and(Session::has_lost_memory) {
+            let reason =
+                "memory that it had mapped for the device went away: its file was cut, or has no room";
+            tracing::warn!(reason, "vfio-user: client sent away");
+            return true;
+        }
         self.function.as_ref().is_some_and(|function| function.is_gone())
     }
 
@@ -123,7 +129,7 @@ impl Connection {
             match server.lend() {
                 Ok((function, bars)) => {
                     self.function = Some(Arc::clone(&function));
-                    self.session = Some(Session::with_bars(function, bars));
+                    self.session = Some(Session::with_bars(function, bars, Some(server.look.clone())));
                 }
                 Err(e) => {
                     tracing::warn!(error = %e, "vfio-user: client sent away");
