@@ -35,6 +35,18 @@ pub enum SsdError {
         /// What is wrong with it, with line and column.
         reason: String,
     },
+    /// The device was written by a later version.
+    #[error("{}: {what} has format {found}, and this version knows up to {known}; use a newer unvme", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// What in it.
+        what: &'static str,
+        /// The format that was found.
+        found: u32,
+        /// The last one that is known.
+        known: u32,
+    },
     /// A rule for faults cannot be.
     #[error("faults: {0}")]
     Fault(#[from] crate::FaultError),

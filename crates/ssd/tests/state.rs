@@ -250,11 +250,104 @@ fn the_first_day_follows_the_configuration() {
     }
 }
 
+/// The state file as one of version 3 is, which has no checksum: what it says can be changed.
+fn unsealed(folder: &Path) -> String {
+    let text = fs::read_to_string(folder.join("state.json")).unwrap();
+    let is_seal = |line: &&str| line.starts_with("  \"identity\"") || line.starts_with("  \"check\"");
+    let lines: Vec<&str> = text.lines().filter(|line| !is_seal(line)).collect();
+    lines.join("\n").replace("\"version\": 4", "\"version\": 3")
+}
+
 fn edit(folder: &Path, change: impl FnOnce(&mut serde_json::Value)) {
-    let path = folder.join("state.json");
-    let mut state = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let mut state = serde_json::from_str(&unsealed(folder)).unwrap();
     change(&mut state);
-    fs::write(path, serde_json::to_vec_pretty(&state).unwrap()).unwrap();
+    fs::write(folder.join("state.json"), serde_json::to_vec_pretty(&state).unwrap()).unwrap();
+}
+
+#[test]
+fn a_state_file_that_was_changed_is_refused_and_so_is_one_of_a_later_version() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(start(folder.path()));
+    let path = folder.path().join("state.json");
+    let good = fs::read_to_string(&path).unwrap();
+    for changed in [
+        good.replace("\"block_bytes\": 512", "\"block_bytes\": 4096"),
+        good.replace("\"attached\": true", "\"attached\": false"),
+        unsealed(folder.path()).replace("\"version\": 3", "\"version\": 4"),
+    ] {
+        assert_ne!(changed, good);
+        fs::write(&path, changed).unwrap();
+        let message = refusal(folder.path());
+        assert!(message.contains("checksum") && message.contains("state.json"), "{message}");
+    }
+    // The checksum is not looked at in a file whose format is not known.
+    fs::write(&path, unsealed(folder.path()).replace("\"version\": 3", "\"version\": 5")).unwrap();
+    let error = open(folder.path()).map(drop).unwrap_err();
+    assert!(matches!(error, SsdError::Newer { found: 5, .. }), "{error}");
+    assert!(!error.to_string().contains("create it again"), "{error}");
+    fs::write(&path, good).unwrap();
+    open(folder.path()).expect("the good one again");
+}
+
+#[test]
+fn files_that_do_not_belong_together_are_refused_and_nothing_is_changed() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    drop((start(folder.path()), start(other.path())));
+    let (state, media) = (folder.path().join("state.json"), folder.path().join("media.img"));
+    let (good_state, good_media) = (fs::read(&state).unwrap(), fs::read(&media).unwrap());
+    let refused = |expected: &[&str]| {
+        let before = (fs::read(&state).ok(), fs::read(&media).ok());
+        let message = refusal(folder.path());
+        assert!(expected.iter().all(|word| message.contains(word)), "{message}");
+        assert!((fs::read(&state).ok(), fs::read(&media).ok()) == before, "nothing is changed");
+    };
+    fs::remove_file(&state).unwrap();
+    refused(&["state.json", "missing"]);
+    fs::copy(other.path().join("state.json"), &state).unwrap();
+    refused(&["media.img", "another device"]);
+    fs::write(&state, &good_state).unwrap();
+    fs::remove_file(&media).unwrap();
+    refused(&["media.img", "missing"]);
+    assert!(!media.exists());
+    fs::write(&media, b"").unwrap();
+    refused(&["media.img", "0 bytes"]);
+    fs::copy(other.path().join("media.img"), &media).unwrap();
+    refused(&["media.img", "another device"]);
+    // The page that says whose the data is can be lost: the state knows it, too.
+    let mut damaged = good_media.clone();
+    damaged[MEDIA_BYTES as usize..].fill(0);
+    fs::write(&media, &damaged).unwrap();
+    drop(start(folder.path()));
+    assert!(fs::read(&media).unwrap()[MEDIA_BYTES as usize..] == good_media[MEDIA_BYTES as usize..]);
+    // Both are lost: there is data, and nobody knows whose chunks it is in.
+    fs::remove_file(&state).unwrap();
+    let mut data = damaged;
+    data[1 << 20] = 1;
+    fs::write(&media, &data).unwrap();
+    refused(&["state.json", "missing"]);
+}
+
+#[test]
+fn a_device_from_before_files_had_an_identity_opens_and_gets_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = start(folder.path());
+    write(&mut host, 1, 3, 1, 0).unwrap();
+    drop(host);
+    let path = folder.path().join("state.json");
+    fs::write(&path, unsealed(folder.path())).unwrap();
+    fs::OpenOptions::new()
+        .write(true)
+        .open(folder.path().join("media.img"))
+        .unwrap()
+        .set_len(MEDIA_BYTES)
+        .unwrap();
+    let mut host = start(folder.path());
+    assert_eq!(read(&mut host, 1, 3), Ok(1));
+    drop(host);
+    assert!(fs::read_to_string(&path).unwrap().contains("\"identity\""));
+    // The same without the state: its data would be nobody's.
+    fs::remove_file(&path).unwrap();
+    assert!(refusal(folder.path()).contains("state.json"));
 }
 
 /// Message of the error that a changed state file leads to.
@@ -271,12 +364,11 @@ fn a_state_file_that_is_not_json_is_refused_with_file_line_and_column() {
     let folder = tempfile::tempdir().unwrap();
     drop(start(folder.path()));
     let path = folder.path().join("state.json");
-    let good = fs::read_to_string(&path).unwrap();
+    let good = unsealed(folder.path());
     for (text, expected) in [
         (String::new(), "line 1 column 0"),
         ("{\n  \"version\": oops\n}".into(), "line 2 column 14"),
         ("[]".into(), "line 1 column"),
-        (good.replace("\"version\": 3", "\"version\": 4"), "version 4 of the format is not known"),
         (good.replace("\"version\": 3", "\"version\": 0"), "version 0 of the format is not known"),
         (good.replace("\"version\": 3", "\"version\": -1"), "line 2 column"),
         (good.replace("\"error_count\"", "\"error_cuont\""), "unknown field `error_cuont`"),
@@ -299,7 +391,7 @@ fn a_state_file_that_contradicts_itself_or_the_device_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     drop(start(folder.path()));
     let path = folder.path().join("state.json");
-    let good = fs::read_to_string(&path).unwrap();
+    let good = unsealed(folder.path());
     let cases: [(&str, serde_json::Value, &str); 19] = [
         ("/namespaces/0/nsid", 0.into(), "nsid 0"),
         ("/namespaces/0/nsid", 129.into(), "nsid 129"),

@@ -41,6 +41,9 @@ impl Flash {
                     damage.push(FlashDamage::new(at, None, "the superblock is an old one"))
                 }
                 Found::Nothing => damage.push(FlashDamage::new(at, None, "the superblock is missing")),
+                Found::Format(found) => {
+                    damage.push(FlashDamage::new(at, None, superblock::other_format(found)))
+                }
                 Found::Damaged(reason) => damage.push(FlashDamage::new(at, None, reason)),
             }
         }

@@ -111,6 +111,11 @@ fn find_superblock(
                     found = Some(superblock);
                 }
             }
+            superblock::Found::Format(found) if found > superblock::VERSION => {
+                let (path, known) = (backing.store().media_path(), superblock::VERSION);
+                return Err(SsdError::Newer { path, what: "its flash", found, known });
+            }
+            superblock::Found::Format(found) => reasons.push((at, superblock::other_format(found))),
             superblock::Found::Nothing => reasons.push((at, "a superblock is missing".to_owned())),
             superblock::Found::Damaged(reason) => reasons.push((at, reason)),
         }

@@ -56,7 +56,9 @@ pub(super) struct Superblock {
 pub(super) enum Found {
     Superblock(Box<Image>, Superblock),
     Nothing,
-    /// Of another version, or nothing that could be read; the reason.
+    /// Of another format.
+    Format(u32),
+    /// Nothing that could be read; the reason.
     Damaged(String),
 }
 
@@ -122,6 +124,11 @@ impl Image {
     }
 }
 
+/// What is wrong with a superblock of another format.
+pub(super) fn other_format(found: u32) -> String {
+    format!("the flash has format {found}; this version reads format {VERSION}")
+}
+
 /// Reads a superblock.
 pub(super) fn read(memory: &Region, at: u64) -> Found {
     let mut image = Image::new_zeroed();
@@ -131,10 +138,7 @@ pub(super) fn read(memory: &Region, at: u64) -> Found {
     }
     if image.magic == MAGIC && image.check == image.expected_check() {
         if image.version != VERSION {
-            let version = image.version;
-            return Found::Damaged(format!(
-                "the flash has format {version}; this version reads format {VERSION}"
-            ));
+            return Found::Format(image.version);
         }
         if let Some(superblock) = image.parse() {
             return Found::Superblock(Box::new(image), superblock);

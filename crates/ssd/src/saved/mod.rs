@@ -19,6 +19,7 @@
 
 mod text;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -39,7 +40,7 @@ use crate::media::Media;
 use crate::namespace::{self, AddError, NamespaceTable, NewNamespace, Shape, assign};
 use crate::smart::{Counted, SmartState};
 use crate::store::CHUNK_BYTES;
-pub(crate) use text::SavedState;
+pub(crate) use text::{SavedState, VERSION};
 
 /// What the device starts with.
 pub(crate) struct Restored {
@@ -79,6 +80,38 @@ pub(crate) struct Counters {
     pub(crate) smart: SmartState,
     pub(crate) error_count: u64,
     pub(crate) kv: KvCounters,
+}
+
+/// Why a saved state is of no use.
+pub(crate) enum Unusable {
+    /// What is wrong with it.
+    Wrong(String),
+    /// A later version has written it.
+    Newer(u32),
+    /// What it describes is not there.
+    Media(SsdError),
+}
+
+impl Unusable {
+    fn in_file(self, path: PathBuf) -> SsdError {
+        match self {
+            Self::Wrong(reason) => SsdError::State { path, reason },
+            Self::Newer(found) => SsdError::Newer { path, what: "the saved state", found, known: VERSION },
+            Self::Media(error) => error,
+        }
+    }
+}
+
+impl From<String> for Unusable {
+    fn from(reason: String) -> Self {
+        Self::Wrong(reason)
+    }
+}
+
+impl From<&str> for Unusable {
+    fn from(reason: &str) -> Self {
+        Self::Wrong(reason.to_owned())
+    }
 }
 
 impl Saving {
@@ -135,7 +168,7 @@ pub(crate) fn restore(config: &SsdConfig, media: &Arc<Media>) -> Result<Restored
     let restored = match media.store().load_state()? {
         Some(bytes) => SavedState::parse(&bytes)
             .and_then(|state| state.restore(config, media))
-            .map_err(|reason| SsdError::State { path: media.store().state_path(), reason })?,
+            .map_err(|unusable| unusable.in_file(media.store().state_path()))?,
         None => first_day(config, media)?,
     };
     let owned = namespace::owned_chunks(&restored.namespaces, media.chunks());

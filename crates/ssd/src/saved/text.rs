@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use unvme_spec::Nsid;
 
-use super::{Counters, Restored, divide};
+use super::{Counters, Restored, Unusable, divide};
 use crate::config::SsdConfig;
 use crate::controllers::ControllerSet;
 use crate::error_log::ErrorLog;
@@ -26,8 +26,9 @@ use crate::namespace::{BadBlocks, Blocks, CREATED_MAX, Contents, Namespace, Name
 use crate::smart::SmartState;
 
 /// Version of the format. Version 1 knows no Key Value namespaces, version 2 no placement, faults and entries
-/// of the error log; both are read as well. Any other is refused.
-const VERSION: u32 = 3;
+/// of the error log, and up to version 3 a file of it has no checksum; they are read as well. Any other is
+/// refused.
+pub(crate) const VERSION: u32 = 4;
 const VERSION_MIN: u32 = 1;
 
 /// What is written.
@@ -147,17 +148,22 @@ impl SavedState {
     }
 
     /// Reads the text. What is wrong is told with line and column.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Unusable> {
         // The version first: a later one may have fields that are unknown here.
         let Versioned { version } = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        if !(VERSION_MIN..=VERSION).contains(&version) {
-            return Err(format!("version {version} of the format is not known; this is version {VERSION}"));
+        if version > VERSION {
+            return Err(Unusable::Newer(version));
         }
-        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+        if version < VERSION_MIN {
+            return Err(
+                format!("version {version} of the format is not known; this is version {VERSION}").into()
+            );
+        }
+        Ok(serde_json::from_slice(bytes).map_err(|error| error.to_string())?)
     }
 
     /// Checks everything against a device's media, and opens the stores that are there.
-    pub(crate) fn restore(self, config: &SsdConfig, media: &Arc<Media>) -> Result<Restored, String> {
+    pub(crate) fn restore(self, config: &SsdConfig, media: &Arc<Media>) -> Result<Restored, Unusable> {
         self.firmware.check()?;
         let fdp = Fdp::restore(config, self.fdp, media.flash())?;
         divide(&fdp, media, self.namespaces.is_empty())?;
@@ -166,7 +172,8 @@ impl SavedState {
         if !(there..=CREATED_MAX).contains(&created) {
             return Err(format!(
                 "namespaces_created is {created}, which is not possible with {there} namespaces"
-            ));
+            )
+            .into());
         }
         let mut table = NamespaceTable::default();
         table.created = created;
@@ -174,14 +181,15 @@ impl SavedState {
         for saved in self.namespaces {
             let nsid = saved.nsid;
             if !(1..=NAMESPACES_MAX).contains(&nsid) {
-                return Err(format!("nsid {nsid} is not one of 1 to {NAMESPACES_MAX}"));
+                return Err(format!("nsid {nsid} is not one of 1 to {NAMESPACES_MAX}").into());
             }
             if table.get(Nsid(nsid)).is_some() {
-                return Err(format!("namespace {nsid} is there twice"));
+                return Err(format!("namespace {nsid} is there twice").into());
             }
-            let namespace = saved
-                .restore(&mut owned, media, &fdp)
-                .map_err(|reason| format!("namespace {nsid}: {reason}"))?;
+            let namespace = saved.restore(&mut owned, media, &fdp).map_err(|unusable| match unusable {
+                Unusable::Wrong(reason) => format!("namespace {nsid}: {reason}").into(),
+                other => other,
+            })?;
             table.put(namespace);
         }
         Ok(Restored {
@@ -225,7 +233,7 @@ impl SavedNamespace {
     }
 
     /// Checks the namespace and takes its chunks, which nobody else may have.
-    fn restore(self, owned: &mut [bool], media: &Arc<Media>, fdp: &Fdp) -> Result<Namespace, String> {
+    fn restore(self, owned: &mut [bool], media: &Arc<Media>, fdp: &Fdp) -> Result<Namespace, Unusable> {
         let chunks = take(&self.chunks, owned)?;
         let handles = fdp.restore_handles(self.placement)?;
         let contents = match (self.key_value, self.block_bytes, self.blocks, self.uncorrectable) {
@@ -233,7 +241,7 @@ impl SavedNamespace {
             (None, Some(block_bytes), Some(count), Some(uncorrectable)) => {
                 Contents::Blocks(restore_blocks(block_bytes, count, uncorrectable, chunks)?)
             }
-            _ => return Err("it has to hold either blocks or key_value".to_owned()),
+            _ => return Err("it has to hold either blocks or key_value".into()),
         };
         Ok(Namespace {
             nsid: Nsid(self.nsid),
@@ -249,10 +257,15 @@ impl SavedNamespace {
 }
 
 impl SavedPairs {
-    fn restore(self, chunks: Arc<[u32]>, media: &Arc<Media>, handles: &Handles) -> Result<KeyValue, String> {
+    fn restore(
+        self,
+        chunks: Arc<[u32]>,
+        media: &Arc<Media>,
+        handles: &Handles,
+    ) -> Result<KeyValue, Unusable> {
         let (media, place) = (Arc::clone(media), Arc::clone(&chunks));
         let store = if self.erasing { KvStore::create(media, place) } else { KvStore::open(media, place) };
-        let store = store.map_err(|error| error.to_string())?;
+        let store = store.map_err(Unusable::Media)?;
         store.place(handles.ruhs());
         Ok(KeyValue::new(chunks, store))
     }

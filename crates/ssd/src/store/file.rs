@@ -1,14 +1,16 @@
-//! A store in a folder: `media.img`, sparse, and `state.json`.
+//! A store in a folder: `media.img`, sparse, and `state.json`; [`identity`](super::identity) ties them together.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use unvme_bus::Region;
 use unvme_bus::file_size::without_signal;
 
+use super::identity::{Identity, LABEL_BYTES, Label, Sealed, draw, seal, unseal};
 use super::{CHUNK_BYTES, Store};
 use crate::SsdError;
 
@@ -16,6 +18,8 @@ use crate::SsdError;
 const MEDIA_FILE: &str = "media.img";
 /// Name of the state file in a device's folder.
 const STATE_FILE: &str = "state.json";
+/// The data is nobody else's business.
+const FILE_MODE: u32 = 0o600;
 
 /// Data in a sparse file, mapped into memory. Space is reserved a chunk at a time before the first write to
 /// it, so that a full disk is an error of a command and never a signal.
@@ -27,37 +31,76 @@ pub struct FileStore {
     memory: Region,
     /// Chunks that held data when the store was opened.
     data: Vec<bool>,
+    identity: Identity,
+    /// The media file says that there is a state file.
+    has_state: AtomicBool,
 }
 
 impl FileStore {
     /// Opens the store in `folder`, which exists, or makes a new one of `bytes` (a multiple of
-    /// [`CHUNK_BYTES`]) there.
+    /// [`CHUNK_BYTES`]) there. Nothing is changed when it cannot be opened.
     ///
     /// # Errors
-    /// [`SsdError::File`] when a file cannot be used, [`SsdError::State`] when the data file has another
-    /// size.
+    /// [`SsdError::File`] when a file cannot be used, [`SsdError::State`] when one is missing or damaged, has
+    /// another size, or is another device's.
     pub fn open(folder: &Path, bytes: u64) -> Result<Self, SsdError> {
         let path = folder.join(MEDIA_FILE);
         let fail = |what| {
             let path = path.clone();
             move |source| SsdError::File { path, what, source }
         };
-        let file = OpenOptions::new()
+        let refuse = |reason: String| SsdError::State { path: path.clone(), reason };
+        let state = read_state(folder)?;
+        // A device that has saved its state has a media file: a new, empty one would lose its data for good.
+        let opened = OpenOptions::new()
             .read(true)
             .write(true)
-            .create(true)
+            .create(state.is_none())
             .truncate(false)
-            .open(&path)
-            .map_err(fail("open"))?;
+            .mode(FILE_MODE)
+            .open(&path);
+        let file = match opened {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && state.is_some() => {
+                return Err(refuse("the file with the device's data is missing".to_owned()));
+            }
+            opened => opened.map_err(fail("open"))?,
+        };
         let size = file.metadata().map_err(fail("inspect"))?.len();
-        if size == 0 {
-            without_signal(|| file.set_len(bytes)).map_err(fail("set the size"))?;
-        } else if size != bytes {
-            let reason = format!("the file has {size} bytes, the device {bytes}");
-            return Err(SsdError::State { path, reason });
+        if (size == 0 && state.is_some()) || ![0, bytes, bytes + LABEL_BYTES].contains(&size) {
+            return Err(refuse(format!("the file has {size} bytes, the device {bytes}")));
+        }
+        let label = match size > bytes {
+            true => Label::read(&file, bytes).map_err(fail("read its label"))?,
+            false => None,
+        };
+        let known = state.as_ref().and_then(|state| state.identity);
+        let has_data = || first_data(&file).map(|start| start.is_some_and(|at| at < bytes));
+        let identity = match (label, known, &state) {
+            (Some((_, true)), _, None) => return Err(state_is_missing(folder)),
+            (Some((identity, _)), Some(known), _) if identity != known => {
+                return Err(refuse(format!(
+                    "it is the data of another device than the one {STATE_FILE} beside it is of"
+                )));
+            }
+            // The state file is from before files had an identity; the media's is the one.
+            (Some((identity, _)), ..) => identity,
+            // The label is damaged, or a process was killed before it had written it.
+            (None, Some(known), _) => known,
+            (None, None, Some(_)) => draw(),
+            // A new device, unless there is data that nobody knows the owner of.
+            (None, None, None) => match size > 0 && has_data().map_err(fail("find its data"))? {
+                true => return Err(state_is_missing(folder)),
+                false => draw(),
+            },
+        };
+        if label.is_none() {
+            without_signal(|| file.set_len(bytes + LABEL_BYTES)).map_err(fail("set the size"))?;
+            Label::write(&file, bytes, identity, false).map_err(fail("write its label"))?;
         }
         let memory = Region::file(&file, bytes as usize)?;
-        let mut store = Self { folder: folder.to_path_buf(), file, memory, data: Vec::new() };
+        let has_state = AtomicBool::new(label.is_some_and(|(_, has_state)| has_state));
+        let mut store =
+            Self { folder: folder.to_path_buf(), file, memory, data: Vec::new(), identity, has_state };
         store.data = store.find_data().map_err(fail("find its data"))?;
         // A file that was copied sparsely may have holes inside a chunk: those need their space before any
         // write.
@@ -161,29 +204,50 @@ impl Store for FileStore {
     }
 
     fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
-        let path = self.state_path();
-        match fs::read(&path) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(SsdError::File { path, what: "read", source }),
-        }
+        Ok(read_state(&self.folder)?.map(|state| state.text))
     }
 
     fn save_state(&self, state: &[u8]) -> Result<(), SsdError> {
         let path = self.state_path();
         let new = self.folder.join("state.json.new");
         let replace = || -> io::Result<()> {
-            let mut file = File::create(&new)?;
-            file.write_all(state)?;
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(&new)?;
+            file.write_all(&seal(self.identity, state))?;
             file.sync_all()?;
             fs::rename(&new, &path)?;
             // The rename itself must survive a power cut too.
             File::open(&self.folder)?.sync_all()
         };
-        without_signal(replace).map_err(|source| SsdError::File {
-            path: path.clone(),
-            what: "replace",
-            source,
-        })
+        without_signal(replace).map_err(|source| SsdError::File { path, what: "replace", source })?;
+        if !self.has_state.swap(true, Ordering::Relaxed) {
+            Label::write(&self.file, self.bytes(), self.identity, true)
+                .map_err(|e| self.media_error("write its label", e))?;
+        }
+        Ok(())
+    }
+}
+
+/// The state file of the device in `folder`, if it has one.
+fn read_state(folder: &Path) -> Result<Option<Sealed>, SsdError> {
+    let path = folder.join(STATE_FILE);
+    match fs::read(&path) {
+        Ok(bytes) => unseal(bytes).map(Some).map_err(|reason| SsdError::State { path, reason }),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(SsdError::File { path, what: "read", source }),
+    }
+}
+
+fn state_is_missing(folder: &Path) -> SsdError {
+    let reason = format!("the file is missing, and {MEDIA_FILE} beside it holds the data of a device");
+    SsdError::State { path: folder.join(STATE_FILE), reason }
+}
+
+/// Where the first data of a file is.
+fn first_data(file: &File) -> io::Result<Option<u64>> {
+    match seek(file, SeekFrom::Data(0)) {
+        Ok(start) => Ok(Some(start)),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(e) => Err(e.into()),
     }
 }

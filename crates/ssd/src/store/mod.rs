@@ -2,6 +2,7 @@
 
 mod backing;
 mod file;
+mod identity;
 mod memory;
 pub(crate) mod tags;
 
