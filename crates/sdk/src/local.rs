@@ -86,6 +86,7 @@ pub(crate) fn slot(slot: &Slot) -> Result<Opened> {
             // Whoever unplugs it from now on finds that it is held.
             slot.check_plugged()?;
             discard_stale_socket(slot)?;
+            slot.make_private();
             start(slot, &spec, lock).map(Opened::Here)
         }
     }

@@ -1,11 +1,13 @@
 //! `device.json`: what a virtual slot is.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::FILE_MODE;
 use super::ftl::{FtlSpec, TimingPreset};
 use crate::json::{place_of, syntax_error};
 use crate::{Error, Result, Size};
@@ -345,7 +347,12 @@ impl DeviceSpec {
         let mut text = serde_json::to_string_pretty(self)
             .map_err(|e| Error::file("write", path, std::io::Error::from(e)))?;
         text.push('\n');
-        File::create_new(path)
+        let mut options = OpenOptions::new();
+        options
+            .write(true)
+            .create_new(true)
+            .mode(FILE_MODE)
+            .open(path)
             .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
             .map_err(|e| Error::file("write", path, e))
     }

@@ -2,11 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use super::FILE_MODE;
 use crate::{Error, Result};
 
 /// Bytes read of a lock file: room for any process id and a [`Note`].
@@ -53,6 +55,7 @@ impl SlotLock {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(FILE_MODE)
             .open(path)
             .map_err(|e| Error::file("open", path, e))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -14,6 +14,7 @@ mod watch;
 use std::env;
 use std::fs;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -44,6 +45,11 @@ pub const HOME_VARIABLE: &str = "UNVME_HOME";
 const DEVICE_FILE: &str = "device.json";
 const LOCK_FILE: &str = "lock";
 const SOCKET_FILE: &str = "cntrl";
+/// What is on a device is its owner's alone.
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+/// Access of anybody but the owner.
+const OTHERS: u32 = 0o077;
 
 /// The folder that holds the virtual slots.
 #[derive(Clone, Debug)]
@@ -151,9 +157,14 @@ impl Registry {
             return Err(Error::Exists { name });
         }
         let slots = self.slots();
-        fs::create_dir_all(&slots).map_err(|e| Error::file("create", &slots, e))?;
+        let private = |recursive| {
+            let mut builder = fs::DirBuilder::new();
+            builder.recursive(recursive).mode(FOLDER_MODE);
+            builder
+        };
+        private(true).create(&slots).map_err(|e| Error::file("create", &slots, e))?;
         let new = slots.join(format!(".new-{name}-{}", std::process::id()));
-        fs::create_dir(&new).map_err(|e| Error::file("create", &new, e))?;
+        private(false).create(&new).map_err(|e| Error::file("create", &new, e))?;
         let folder = slots.join(&name);
         let made = spec.store(&new.join(DEVICE_FILE)).and_then(|()| {
             renameat_with(CWD, &new, CWD, &folder, RenameFlags::NOREPLACE).map_err(|e| match e {
@@ -230,6 +241,26 @@ impl Slot {
     /// The lock file.
     pub fn lock_path(&self) -> PathBuf {
         self.folder.join(LOCK_FILE)
+    }
+
+    /// Takes the access to the slot's folder and files away from everybody but their owner, and says so if
+    /// there was any.
+    pub(crate) fn make_private(&self) {
+        let files = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut was_open = false;
+        for path in std::iter::once(self.folder.clone()).chain(files) {
+            let Ok(mode) = path.metadata().map(|metadata| metadata.permissions().mode()) else { continue };
+            if mode & OTHERS == 0 {
+                continue;
+            }
+            match fs::set_permissions(&path, fs::Permissions::from_mode(mode & !OTHERS)) {
+                Ok(()) => was_open = true,
+                Err(e) => tracing::warn!(path = %path.display(), error = %e, "others can read or change it"),
+            }
+        }
+        if was_open {
+            tracing::warn!(folder = %self.folder.display(), "others could read or change it; only its owner can now");
+        }
     }
 
     /// Reads the slot's description.

@@ -33,6 +33,34 @@ fn slots_are_created_listed_and_removed() {
     assert_eq!(fs::read_dir(registry.slots()).expect("read").count(), 1, "nothing of it is left");
 }
 
+#[cfg(feature = "local")]
+#[test]
+fn what_is_in_a_slot_is_its_owners_alone() {
+    let (_folder, registry) = registry();
+    let slot = registry.create(address("01:00.0"), &spec()).expect("create");
+    let mode = |path: &Path| path.metadata().expect("inspect").permissions().mode() & 0o7777;
+    let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode");
+    let look = || {
+        let options = crate::OpenOptions { registry: Some(registry.clone()), ..Default::default() };
+        let device = crate::open("0000:01:00.0", &options).expect("open");
+        let files: Vec<_> =
+            fs::read_dir(slot.folder()).expect("read").map(|f| f.expect("file").path()).collect();
+        assert!(files.len() >= 5, "device.json, lock, media.img, state.json and the socket: {files:?}");
+        for path in files {
+            assert_eq!(mode(&path), 0o600, "{}", path.display());
+        }
+        assert_eq!(mode(slot.folder()), 0o700);
+        drop(device);
+    };
+    assert_eq!((mode(registry.home()), mode(&registry.slots())), (0o700, 0o700));
+    look();
+    // As an earlier version has left them.
+    set(slot.folder(), 0o755);
+    set(&slot.folder().join("media.img"), 0o644);
+    set(&slot.folder().join("device.json"), 0o664);
+    look();
+}
+
 #[test]
 fn an_address_is_taken_once() {
     let (_folder, registry) = registry();

@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
 
@@ -34,6 +35,8 @@ impl Listener {
         remove_stale(&path)?;
         let fd = unix_socket()?;
         let failed = |e: Errno| BusError::os(format!("listen on {}", path.display()), e);
+        // Before there is a file: whoever can connect can do with the function what its owner can.
+        rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         rustix::net::bind(&fd, &address(&path)?).map_err(failed)?;
         let file = identity(&path);
         rustix::net::listen(&fd, BACKLOG).map_err(failed)?;
