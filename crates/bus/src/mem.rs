@@ -187,6 +187,20 @@ impl Region {
         Self::map_fd(fd, 0, bytes, true, false)?.guarded(Cover::Zeroes, Watch::default())
     }
 
+    /// A copy of the first `bytes` of an open file, made page by page when it is written: the file stays as
+    /// it is. When the file is cut, the region [is lost](Region::is_lost).
+    ///
+    /// # Errors
+    /// [`BusError::Os`] when the file cannot be mapped.
+    pub fn copy_of_file(file: &File, bytes: usize) -> Result<Self, BusError> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let start =
+            unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0) }
+                .map_err(|e| BusError::os(format!("map {bytes} bytes of a file"), e))?;
+        Self::from_mapping(start.cast(), bytes, None, false).guarded(Cover::Zeroes, Watch::default())
+    }
+
     /// Maps memory that another process shared: `bytes` of the object behind `fd` from `offset` (page
     /// aligned). When the other process takes it away, the region [is lost](Region::is_lost).
     ///

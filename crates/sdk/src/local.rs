@@ -1,5 +1,6 @@
 //! Virtual SSDs inside this process.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -96,7 +97,9 @@ pub(crate) fn slot(slot: &Slot) -> Result<Opened> {
 fn discard_stale_socket(slot: &Slot) -> Result<()> {
     let path = slot.socket_path();
     match std::fs::remove_file(&path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::file("remove", &path, e)),
+        // Where nothing can be removed nothing can be listened on either.
+        Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => Ok(()),
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::file("remove", &path, e)),
         _ => Ok(()),
     }
 }
@@ -218,6 +221,10 @@ impl Store for LockedStore {
 
     fn tags(&self) -> Option<&Region> {
         self.store.tags()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.store.is_read_only()
     }
 
     fn persists(&self) -> bool {

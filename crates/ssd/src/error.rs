@@ -60,3 +60,12 @@ pub enum SsdError {
     #[error(transparent)]
     Bus(#[from] unvme_bus::BusError),
 }
+
+impl SsdError {
+    /// True when there is no space left for a file, and nothing is broken.
+    pub(crate) fn is_full(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        matches!(self, Self::File { source, .. }
+            if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge))
+    }
+}

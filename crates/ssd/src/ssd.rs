@@ -122,6 +122,9 @@ impl Ssd {
         if let Some(flash) = ssd.flash() {
             flash.obey(Arc::clone(&ssd.faults));
         }
+        if ssd.media.store().is_read_only() {
+            ssd.faults.protect();
+        }
         ssd.configure_pairs();
         ssd.start_timing();
         Ok(ssd)
@@ -400,13 +403,12 @@ impl Ssd {
     pub(crate) fn shut_down(&self) {
         let stores = self.subsystem.namespaces.get().stores().try_for_each(|pairs| pairs.store.close());
         let closed = stores.and_then(|()| self.media.close());
-        let saved = closed.and_then(|()| self.media.sync()).and_then(|()| {
-            lock(&self.subsystem.smart).set_shut_down(true);
-            self.subsystem.save_all()
-        });
-        if saved.is_err() {
+        if closed.and_then(|()| self.media.sync()).is_err() {
             tracing::error!("the device could not save everything at shutdown");
+            return;
         }
+        lock(&self.subsystem.smart).set_shut_down(true);
+        let _ = self.subsystem.save_all();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who holds a virtual slot.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -45,28 +45,34 @@ pub(crate) enum Attempt {
 }
 
 impl SlotLock {
-    /// Tries to take the lock file `path`, without waiting.
+    /// Tries to take the lock file `path`, without waiting. Holding it takes no space, and on a read-only
+    /// file system no lock file: its folder is locked then.
     ///
     /// # Errors
     /// [`Error::Io`] when the file cannot be used.
     pub(crate) fn attempt(path: &Path) -> Result<Attempt> {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(FILE_MODE)
-            .open(path)
-            .map_err(|e| Error::file("open", path, e))?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
+        let mut file = match options.open(path) {
+            Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => {
+                let folder = path.parent().unwrap_or(path);
+                File::open(path)
+                    .or_else(|_| File::open(folder))
+                    .map_err(|e| Error::file("open", folder, e))?
+            }
+            opened => opened.map_err(|e| Error::file("open", path, e))?,
+        };
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Ok(Attempt::Busy(holder(&file))),
             Err(e) => return Err(Error::file("lock", path, e)),
         }
         let pid = std::process::id();
-        file.set_len(0)
-            .and_then(|()| file.write_all(format!("{pid}\n").as_bytes()))
-            .map_err(|e| Error::file("write", path, e))?;
+        let said = file.set_len(0).and_then(|()| file.write_all(format!("{pid}\n").as_bytes()));
+        if let Err(e) = said {
+            // Others cannot tell who holds it.
+            tracing::debug!(lock = %path.display(), error = %e, "write a lock file");
+        }
         Ok(Attempt::Held(Self { file, pid }))
     }
 }
@@ -114,7 +120,7 @@ pub(crate) fn note(path: &Path) -> Option<Note> {
 pub(crate) fn probe(path: &Path) -> Result<Option<Option<u32>>> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Error::file("open", path, e)),
     };
     // Shared, so that two who look do not get in each other's way; given back at once by closing the file.

@@ -255,6 +255,7 @@ impl Slot {
             }
             match fs::set_permissions(&path, fs::Permissions::from_mode(mode & !OTHERS)) {
                 Ok(()) => was_open = true,
+                Err(e) if e.kind() == io::ErrorKind::ReadOnlyFilesystem => {}
                 Err(e) => tracing::warn!(path = %path.display(), error = %e, "others can read or change it"),
             }
         }

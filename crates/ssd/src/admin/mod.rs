@@ -59,10 +59,8 @@ impl Ssd {
         *lock(&self.configuration) = cc;
         lock(&self.subsystem.smart).set_shut_down(false);
         // From now on the end of the process without a shutdown is an unsafe one: the store has to know.
-        if self.subsystem.save_all().is_err() {
-            let serial = &self.config.serial;
-            tracing::error!(serial, "the device could not save its state when it was enabled");
-        }
+        // That it cannot be saved is told where it is noticed; the device works all the same.
+        let _ = self.subsystem.save_all();
     }
 
     /// All queues are gone: what a reset ends and restores. What belongs to other controllers as well stays
@@ -97,9 +95,7 @@ impl Ssd {
             self.subsystem.saving.changed();
             self.subsystem.firmware_activated_by_reset(self.cntlid);
         }
-        if self.subsystem.save_all().is_err() {
-            tracing::error!(serial = self.config.serial, "the device could not save its state at a reset");
-        }
+        let _ = self.subsystem.save_all();
         tracing::debug!(?scope, serial = self.config.serial, cntlid = self.cntlid, "controller reset");
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct Faults {
     counts_programs: AtomicBool,
     /// The media is read only.
     read_only: AtomicBool,
+    /// It is so whatever the rules say: the store keeps nothing.
+    is_write_protected: AtomicBool,
     /// Counters have moved since they were saved.
     moved: AtomicBool,
     /// Bits of [`super::power`].
@@ -185,6 +187,12 @@ impl Faults {
         self.counts_programs.load(Ordering::Relaxed)
     }
 
+    /// From now on writes fail, whatever the rules say.
+    pub(crate) fn protect(&self) {
+        self.is_write_protected.store(true, Ordering::Relaxed);
+        self.note(&lock(&self.rules));
+    }
+
     /// True when writes fail.
     #[inline]
     pub(crate) fn is_read_only(&self) -> bool {
@@ -196,7 +204,8 @@ impl Faults {
         let live = |entry: &&Entry| entry.is_live();
         let about_commands = |entry: &Entry| entry.rule.matching.program.is_none();
         let waits = |entry: &Entry| !about_commands(entry) && entry.hits == 0;
-        let read_only = rules.entries.iter().any(|entry| entry.rule.action.read_only && entry.hits > 0);
+        let read_only = self.is_write_protected.load(Ordering::Relaxed)
+            || rules.entries.iter().any(|entry| entry.rule.action.read_only && entry.hits > 0);
         // Without power nothing is programmed either, and nothing pending is forgotten.
         let programs = rules.entries.iter().any(waits) || self.is_off();
         // Where there is no flash, programs are counted command by command.

@@ -106,7 +106,7 @@ impl Backing {
         }
         self.store.reserve(chunk).map_err(|e| {
             tracing::warn!(chunk, error = %e, "no space for a write");
-            if is_full(&e) { Status::CAPACITY_EXCEEDED } else { Status::WRITE_FAULT }
+            if e.is_full() { Status::CAPACITY_EXCEEDED } else { Status::WRITE_FAULT }
         })?;
         if let Some(word) = self.reserved.get(chunk as usize / 64) {
             word.fetch_or(1 << (chunk % 64), Ordering::Release);
@@ -144,11 +144,4 @@ impl Backing {
         // success.
         if self.has_failed.load(Ordering::Acquire) { Err(Status::WRITE_FAULT) } else { Ok(()) }
     }
-}
-
-/// True when there is no space left for the store, and nothing is broken.
-fn is_full(error: &SsdError) -> bool {
-    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error, SsdError::File { source, .. }
-        if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge))
 }

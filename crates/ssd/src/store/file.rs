@@ -1,4 +1,5 @@
-//! A store in a folder: `media.img`, sparse, and `state.json`; [`identity`](super::identity) ties them together.
+//! A store in a folder: `media.img`, sparse, and `state.json`, which [`identity`](super::identity) ties
+//! together.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::io::Errno;
 use unvme_bus::Region;
 use unvme_bus::file_size::without_signal;
 
@@ -34,6 +36,8 @@ pub struct FileStore {
     identity: Identity,
     /// The media file says that there is a state file.
     has_state: AtomicBool,
+    /// The memory is a copy: nothing that is written survives.
+    is_read_only: bool,
 }
 
 impl FileStore {
@@ -52,18 +56,16 @@ impl FileStore {
         let refuse = |reason: String| SsdError::State { path: path.clone(), reason };
         let state = read_state(folder)?;
         // A device that has saved its state has a media file: a new, empty one would lose its data for good.
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(state.is_none())
-            .truncate(false)
-            .mode(FILE_MODE)
-            .open(&path);
-        let file = match opened {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(state.is_none()).truncate(false).mode(FILE_MODE);
+        let (file, mut is_read_only) = match options.open(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound && state.is_some() => {
                 return Err(refuse("the file with the device's data is missing".to_owned()));
             }
-            opened => opened.map_err(fail("open"))?,
+            Err(e) if e.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                (File::open(&path).map_err(fail("open"))?, true)
+            }
+            opened => (opened.map_err(fail("open"))?, false),
         };
         let size = file.metadata().map_err(fail("inspect"))?.len();
         if (size == 0 && state.is_some()) || ![0, bytes, bytes + LABEL_BYTES].contains(&size) {
@@ -93,48 +95,26 @@ impl FileStore {
                 false => draw(),
             },
         };
-        if label.is_none() {
+        if label.is_none() && !is_read_only {
             without_signal(|| file.set_len(bytes + LABEL_BYTES)).map_err(fail("set the size"))?;
             Label::write(&file, bytes, identity, false).map_err(fail("write its label"))?;
         }
-        let memory = Region::file(&file, bytes as usize)?;
-        let has_state = AtomicBool::new(label.is_some_and(|(_, has_state)| has_state));
-        let mut store =
-            Self { folder: folder.to_path_buf(), file, memory, data: Vec::new(), identity, has_state };
-        store.data = store.find_data().map_err(fail("find its data"))?;
+        let data = find_data(&file, bytes).map_err(fail("find its data"))?;
         // A file that was copied sparsely may have holes inside a chunk: those need their space before any
         // write.
-        for chunk in (0..bytes / CHUNK_BYTES).filter(|&c| store.data[c as usize]) {
-            store.reserve(chunk)?;
+        let reserved = |chunk| is_read_only || reserve(&file, chunk).is_ok();
+        let has_space = (0..bytes / CHUNK_BYTES).filter(|&c| data[c as usize]).all(reserved);
+        if is_read_only || !has_space {
+            is_read_only = true;
+            let reason = if has_space { "its file system is read-only" } else { "its file system is full" };
+            tracing::warn!(media = %path.display(), "{reason}: the device is opened for reading only");
         }
-        Ok(store)
-    }
-
-    /// Which chunks hold data, asked from the file system.
-    fn find_data(&self) -> io::Result<Vec<bool>> {
-        let bytes = self.memory.len() as u64;
-        let mut chunks = vec![false; (bytes / CHUNK_BYTES) as usize];
-        let mut at = 0;
-        while at < bytes {
-            let start = match seek(&self.file, SeekFrom::Data(at)) {
-                Ok(start) => start,
-                Err(rustix::io::Errno::NXIO) => break,
-                Err(e) => return Err(e.into()),
-            };
-            let end = seek(&self.file, SeekFrom::Hole(start))?;
-            for chunk in start / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES) {
-                if let Some(flag) = chunks.get_mut(chunk as usize) {
-                    *flag = true;
-                }
-            }
-            at = end.max(start + 1);
-        }
-        Ok(chunks)
-    }
-
-    /// Allocates or deallocates a chunk's space. Some file systems give up when a signal arrives.
-    fn allocate(&self, flags: FallocateFlags, offset: u64) -> rustix::io::Result<()> {
-        rustix::io::retry_on_intr(|| fallocate(&self.file, flags, offset, CHUNK_BYTES))
+        let memory = match is_read_only {
+            true => Region::copy_of_file(&file, bytes as usize)?,
+            false => Region::file(&file, bytes as usize)?,
+        };
+        let has_state = AtomicBool::new(label.is_some_and(|(_, has_state)| has_state));
+        Ok(Self { folder: folder.to_path_buf(), file, memory, data, identity, has_state, is_read_only })
     }
 
     fn media_error(&self, what: &'static str, source: impl Into<io::Error>) -> SsdError {
@@ -155,29 +135,25 @@ impl Store for FileStore {
         self.data.get(chunk as usize).copied().unwrap_or(false)
     }
 
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
     fn reserve(&self, chunk: u64) -> Result<(), SsdError> {
-        let offset = chunk * CHUNK_BYTES;
-        // Never a longer file: one that was cut would read as zeroes then.
-        match self.allocate(FallocateFlags::KEEP_SIZE, offset) {
-            Err(rustix::io::Errno::OPNOTSUPP) => {
-                // No way to reserve: writing what is there already makes the file system find the space.
-                let mut page = [0; 4096];
-                for at in (offset..offset + CHUNK_BYTES).step_by(page.len()) {
-                    self.file
-                        .read_exact_at(&mut page, at)
-                        .map_err(|e| self.media_error("reserve space", e))?;
-                    self.file.write_all_at(&page, at).map_err(|e| self.media_error("reserve space", e))?;
-                }
-                Ok(())
-            }
-            other => other.map_err(|e| self.media_error("reserve space", e)),
+        if self.is_read_only {
+            return Err(self.media_error("reserve space", io::Error::from(io::ErrorKind::ReadOnlyFilesystem)));
         }
+        reserve(&self.file, chunk).map_err(|e| self.media_error("reserve space", e))
     }
 
     fn release(&self, chunk: u64) -> Result<(), SsdError> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match self.allocate(flags, chunk * CHUNK_BYTES) {
-            Err(rustix::io::Errno::OPNOTSUPP) => {
+        let released = match self.is_read_only {
+            true => Err(Errno::OPNOTSUPP),
+            false => allocate(&self.file, flags, chunk * CHUNK_BYTES),
+        };
+        match released {
+            Err(Errno::OPNOTSUPP) => {
                 self.memory.fill((chunk * CHUNK_BYTES) as usize, CHUNK_BYTES as usize, 0);
                 Ok(())
             }
@@ -219,6 +195,10 @@ impl Store for FileStore {
             // The rename itself must survive a power cut too.
             File::open(&self.folder)?.sync_all()
         };
+        if self.is_read_only {
+            let source = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
+            return Err(SsdError::File { path, what: "replace", source });
+        }
         without_signal(replace).map_err(|source| SsdError::File { path, what: "replace", source })?;
         if !self.has_state.swap(true, Ordering::Relaxed) {
             Label::write(&self.file, self.bytes(), self.identity, true)
@@ -243,11 +223,53 @@ fn state_is_missing(folder: &Path) -> SsdError {
     SsdError::State { path: folder.join(STATE_FILE), reason }
 }
 
+/// Which of the chunks hold data, asked from the file system.
+fn find_data(file: &File, bytes: u64) -> io::Result<Vec<bool>> {
+    let mut chunks = vec![false; (bytes / CHUNK_BYTES) as usize];
+    let mut at = 0;
+    while at < bytes {
+        let start = match seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            Err(e) => return Err(e.into()),
+        };
+        let end = seek(file, SeekFrom::Hole(start))?;
+        for chunk in start / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES) {
+            if let Some(flag) = chunks.get_mut(chunk as usize) {
+                *flag = true;
+            }
+        }
+        at = end.max(start + 1);
+    }
+    Ok(chunks)
+}
+
+/// Allocates or deallocates a chunk's space. Some file systems give up when a signal arrives.
+fn allocate(file: &File, flags: FallocateFlags, offset: u64) -> rustix::io::Result<()> {
+    rustix::io::retry_on_intr(|| fallocate(file, flags, offset, CHUNK_BYTES))
+}
+
+fn reserve(file: &File, chunk: u64) -> io::Result<()> {
+    let offset = chunk * CHUNK_BYTES;
+    // Never a longer file: one that was cut would read as zeroes then.
+    match allocate(file, FallocateFlags::KEEP_SIZE, offset) {
+        Err(Errno::OPNOTSUPP) => {
+            // No way to reserve: writing what is there already makes the file system find the space.
+            let mut page = [0; 4096];
+            (offset..offset + CHUNK_BYTES).step_by(page.len()).try_for_each(|at| {
+                file.read_exact_at(&mut page, at)?;
+                file.write_all_at(&page, at)
+            })
+        }
+        other => Ok(other?),
+    }
+}
+
 /// Where the first data of a file is.
 fn first_data(file: &File) -> io::Result<Option<u64>> {
     match seek(file, SeekFrom::Data(0)) {
         Ok(start) => Ok(Some(start)),
-        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(Errno::NXIO) => Ok(None),
         Err(e) => Err(e.into()),
     }
 }

@@ -21,8 +21,8 @@ use crate::hex::{bytes_of, hexadecimal};
 /// Bytes behind the data in a media file: a page that says which device it is of.
 pub(super) const LABEL_BYTES: u64 = 4096;
 const LABEL_MAGIC: [u8; 8] = *b"UNVMESSD";
-/// The version of a saved state that has an identity and a checksum; earlier ones have none, and of later ones
-/// nothing is known.
+/// The version of a saved state that has an identity and a checksum; earlier ones have none, and of later
+/// ones nothing is known.
 const SEALED: u32 = 4;
 
 /// Which device a file is of.

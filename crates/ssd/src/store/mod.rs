@@ -44,6 +44,12 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// True when nothing that is written now outlives the process, and what was written before stays as it
+    /// is.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
     /// False when nothing outlives the process: what only recovery needs is not written then.
     fn persists(&self) -> bool {
         true

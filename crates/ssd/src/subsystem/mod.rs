@@ -64,6 +64,8 @@ pub(crate) struct Subsystem {
     pub(crate) firmware: Mutex<Firmware>,
     pub(crate) smart: Mutex<Smart>,
     pub(crate) saving: Saving,
+    /// The state could not be saved last time for want of space.
+    lacks_space: AtomicBool,
     /// The hosts have been told that the flash is worn out.
     pub(crate) worn_out: AtomicBool,
     /// How long commands take; `None` for as long as they do.
@@ -93,6 +95,7 @@ impl Subsystem {
             firmware: Mutex::new(Firmware::new(restored.firmware)),
             smart: Mutex::new(Smart::new(restored.smart, restored.kv)),
             saving: Saving::new(),
+            lacks_space: AtomicBool::new(false),
             worn_out: AtomicBool::new(false),
             faults: Arc::new(Faults::start(restored.faults, &config.faults)?),
             fdp: Arc::new(restored.fdp),

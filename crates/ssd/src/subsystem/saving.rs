@@ -1,9 +1,12 @@
 //! Saving what of the device survives the process; [`saved`](crate::saved) says when, and who locks what.
 
+use std::sync::atomic::Ordering;
+
 use unvme_bus::lock;
 use unvme_spec::Status;
 
 use super::Subsystem;
+use crate::SsdError;
 use crate::saved::{Counters, SavedState};
 use crate::smart::Counted;
 
@@ -15,6 +18,10 @@ impl Subsystem {
 
     /// Makes everything survive, counters too. The caller holds no I/O queue.
     pub(crate) fn save_all(&self) -> Result<(), Status> {
+        if self.media.store().is_read_only() {
+            // Of what the device counts nothing is kept.
+            return Ok(());
+        }
         if self.faults.take_moved() || self.fdp.take_unsaved() {
             self.saving.changed();
         }
@@ -66,8 +73,14 @@ impl Subsystem {
             tracing::error!(%error, "the device's state could not be written down");
             Status::INTERNAL_ERROR
         })?;
-        self.media.store().save_state(&text).map_err(|error| {
-            tracing::error!(%error, "the device's state could not be saved");
+        let saved = self.media.store().save_state(&text);
+        let is_full = saved.as_ref().is_err_and(SsdError::is_full);
+        // Space does not come back at once: it is said once.
+        let is_known = self.lacks_space.swap(is_full, Ordering::Relaxed) && is_full;
+        saved.map_err(|error| {
+            if !is_known {
+                tracing::error!(%error, "the device's state could not be saved");
+            }
             Status::INTERNAL_ERROR
         })
     }
