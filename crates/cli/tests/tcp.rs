@@ -212,6 +212,20 @@ fn hosts_prove_that_they_know_their_key_and_targets_theirs() {
 }
 
 #[test]
+fn a_key_in_place_of_a_file_is_not_repeated_and_a_subsystem_that_is_not_served_is_refused() {
+    let home = Home::new();
+    for key in ["DHHC-1:00:c2VjcmV0:", "NVMeTLSkey-1:01:c2VjcmV0:"] {
+        let refused = home.run(&["serve", "--tcp", "0", "--access", key, "mem:block:16M"]);
+        refused.fails_with(2, &["a key was given where the path of a file is expected"]);
+        assert!(!refused.stderr.contains("c2VjcmV0"), "{}", refused.stderr);
+    }
+    let access = r#"{"hosts": [{"nqn": "nqn.host", "subsystems": ["nqn.2014-08.org.example:sdd"]}]}"#;
+    let access = private(&home, "access.json", access);
+    home.run(&["serve", "--tcp", "0", "--nqn", NQN, "--access", &access, "mem:block:16M"])
+        .fails_with(2, &["nqn.host", "nqn.2014-08.org.example:sdd, which is not served", NQN]);
+}
+
+#[test]
 fn with_a_tls_key_everything_is_encrypted_and_nobody_enters_without() {
     let home = Home::new();
     home.ok(&["key", "generate", "tls", "--out", "tls.key"]);

@@ -8,9 +8,9 @@ use super::private::read_private;
 use crate::Error;
 
 /// What a secret of in-band authentication starts with.
-const SECRET_PREFIX: &str = "DHHC-1:";
+pub(super) const SECRET_PREFIX: &str = "DHHC-1:";
 /// What a key of TLS starts with.
-const PSK_PREFIX: &str = "NVMeTLSkey-1:";
+pub(super) const PSK_PREFIX: &str = "NVMeTLSkey-1:";
 /// Characters in a row, of those that keys are written with, from which on they may be a key: the shortest
 /// has 48.
 const KEY_LIKE_MIN: usize = 32;

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
+use super::keys::{PSK_PREFIX, SECRET_PREFIX};
 use crate::{Error, Result};
 
 /// Bytes that a file with secrets can have: a longer one is something else.
@@ -19,8 +20,14 @@ const OTHERS: u32 = 0o077;
 ///
 /// # Errors
 /// [`Error::Setup`] with the command that helps when somebody else could read or replace it; [`Error::Io`];
-/// [`Error::Argument`] for one that is too long or no text.
+/// [`Error::Argument`] for one that is too long or no text, and for a key in place of a path, which is not
+/// repeated.
 pub fn read_private(path: &Path) -> Result<Option<String>> {
+    let words = path.to_string_lossy();
+    if [SECRET_PREFIX, PSK_PREFIX].iter().any(|prefix| words.starts_with(prefix)) {
+        let reason = "a key was given where the path of a file is expected, and others may have seen it: make a new one";
+        return Err(Error::Argument(reason.to_owned()));
+    }
     let file = match File::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),

@@ -30,6 +30,23 @@ pub(super) fn check_hosts(access: &Access) -> Result<()> {
     }
 }
 
+/// Refuses subsystems in the access file that are not served: most of them are mistyped, and the host would
+/// be kept out without a word.
+pub(super) fn check_subsystems(access: &Access, served: &[&str]) -> Result<()> {
+    let named =
+        access.hosts.iter().flat_map(|host| host.subsystems.iter().flatten().map(move |nqn| (host, nqn)));
+    for (host, nqn) in named {
+        if !served.contains(&nqn.as_str()) {
+            return Err(Error::Argument(format!(
+                "serve: {} may use the subsystem {nqn}, which is not served; served are {}",
+                host.nqn,
+                served.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// True when every host that may enter has a TLS key: then nobody enters without.
 pub(super) fn requires_tls(access: &Access) -> bool {
     !access.says_nothing() && !access.any_host && access.hosts.iter().all(|host| host.keys.tls.is_some())

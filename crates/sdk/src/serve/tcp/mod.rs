@@ -140,8 +140,9 @@ pub fn serve_tcp(
     // Before the devices: a port that is taken is found out without touching them.
     let listeners = listen(options)?;
     let served = devices::open(devices, options, stop)?;
-    let target = target(&served, &listeners, options)?;
     let nqns: Vec<&str> = served.iter().map(|device| device.nqn.as_str()).collect();
+    admission::check_subsystems(&options.access, &nqns)?;
+    let target = target(&served, &listeners, options)?;
     let acceptor = tls::acceptor(&options.access, &nqns)?;
     let requires_tls = admission::requires_tls(&options.access);
     let ports: Vec<(Listener, Arc<Port>)> = (1..)
