@@ -33,7 +33,7 @@ const HOUSES: &[House] = &[
         package: "unvme-ssd",
         storeys: &[
             // What depends on nothing else of the device.
-            &["association", "controllers", "dptr", "events", "firmware", "held", "hex", "identity"],
+            &["association", "controllers", "dptr", "events", "firmware", "held", "hex", "identity", "reply"],
             &["interrupts", "limits", "pci"],
             &["error_log", "fault"],
             &["error"],

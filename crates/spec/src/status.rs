@@ -4,7 +4,7 @@ use core::fmt;
 
 /// Status field of a completion entry without the phase tag: SC in bits 7:0, SCT in bits 10:8, CRD in bits
 /// 12:11, M in bit 13, DNR in bit 14.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Status(u16);
 

@@ -62,6 +62,17 @@ impl DataPointer<'_> {
         Ok(())
     }
 
+    /// Copies `data`, or as much of it as fits, to pieces that have been found; what is left of them is left
+    /// alone.
+    pub(crate) fn scatter(host: &Mappings, pieces: &[Place], data: &[u8]) {
+        let mut rest = data;
+        for &place in pieces {
+            let (now, later) = rest.split_at(place.bytes.min(rest.len()));
+            host.region(place).write(place.offset, now);
+            rest = later;
+        }
+    }
+
     /// The single piece of a transfer that lies within one page, or is no longer than a page and in one SGL
     /// data block, as most are; `None` sends the caller to [`DataPointer::walk`].
     #[inline]

@@ -4,10 +4,10 @@ use unvme_bus::{Clock, lock};
 use unvme_flash::PAGE_BYTES;
 use unvme_flash::timing::{Cause, Command, CommandKind, FlashOp};
 use unvme_spec::command::Access;
-use unvme_spec::{Sqe, nvm};
+use unvme_spec::{Sqe, Status, nvm};
 
 use crate::Ssd;
-use crate::queue::{Reply, SubmissionQueue};
+use crate::queue::SubmissionQueue;
 
 impl Ssd {
     /// Earliest time at which the device has something to do for any of its controllers though no doorbell is
@@ -31,7 +31,7 @@ impl Ssd {
         &self,
         sq: &mut SubmissionQueue,
         sqe: &Sqe,
-        reply: Reply,
+        status: Status,
         delay_ns: u64,
     ) -> Option<u64> {
         let now = sq.turn_began;
@@ -56,7 +56,7 @@ impl Ssd {
             _ => moved,
         };
         self.collect_charges(sq);
-        if reply.status.is_success() && sq.ops.ops().is_empty() {
+        if status.is_success() && sq.ops.ops().is_empty() {
             // Pairs lie in a log; what they program is charged for where there is a translation layer.
             let notes_pairs = kind == CommandKind::Read || self.media.flash().is_none();
             match for_pairs {

@@ -8,7 +8,8 @@ use unvme_spec::{Fuse, Sqe, Status};
 use crate::Ssd;
 use crate::admin::Answer;
 use crate::inject::Served;
-use crate::queue::{BadDoorbell, CompletionQueue, Reply, Rung, SubmissionQueue};
+use crate::queue::{BadDoorbell, CompletionQueue, Rung, SubmissionQueue};
+use crate::reply::Reply;
 use crate::store::NOWHERE;
 
 /// Most commands served in one turn, so that one queue cannot starve the others.
@@ -172,11 +173,11 @@ impl Ssd {
             let answer = if PAIRS && self.is_for_pairs(&sq.namespaces, &sqe) {
                 self.execute_kv(sq, &sqe)
             } else {
-                self.execute_nvm(sq, &sqe).map(|()| Reply::DONE)
+                self.execute_nvm(sq, &sqe).map(Reply::sending)
             };
-            let mut reply = answer.unwrap_or_else(|status| Reply { status, result: 0 });
+            let mut reply = answer.unwrap_or_else(Reply::from);
             if any_lost() {
-                reply.status = self.unless_lost(sq, &sqe, reply.status);
+                reply = reply.with_status(self.unless_lost(sq, &sqe, reply.status));
             }
             if !reply.status.is_success() {
                 reply.status = self.failed(sq.id, &sqe, reply.status);
@@ -212,8 +213,8 @@ impl Ssd {
     /// Answers a command that has been executed: at once, or when it is due.
     #[inline(always)]
     fn answer(&self, sq: &mut SubmissionQueue, cq: &mut CompletionQueue, sqe: &Sqe, reply: Reply) {
-        let due = if sq.ops.is_on() { self.hold_until(sq, sqe, reply, 0) } else { None };
-        cq.ticket(sq.id, sq.head as u16, sqe.cid).answer(due, reply.status, reply.result);
+        let due = if sq.ops.is_on() { self.hold_until(sq, sqe, reply.status, 0) } else { None };
+        cq.ticket(sq.id, sq.head as u16, sqe.cid).answer(due, reply);
     }
 
     /// A fused command and, when it is the first of a pair, its partner (Base 3.4.2). Returns how many
@@ -234,7 +235,7 @@ impl Ssd {
                 _ => Status::ABORTED_MISSING_FUSED,
             };
             let status = self.failed(sq.id, sqe, status);
-            self.answer(sq, cq, sqe, Reply { status, result: 0 });
+            self.answer(sq, cq, sqe, status.into());
             return 1;
         };
         if turn < 2 {
@@ -242,15 +243,14 @@ impl Ssd {
         }
         let statuses = self.execute_compare_and_write(sq, sqe, &second);
         // One operation: both halves are done at one time, the first one's completion before the second's.
-        let reply = Reply { status: statuses.1, result: 0 };
-        let due = if sq.ops.is_on() { self.hold_until(sq, &second, reply, 0) } else { None };
+        let due = if sq.ops.is_on() { self.hold_until(sq, &second, statuses.1, 0) } else { None };
         for (entry, mut status) in [(sqe, statuses.0), (&second, statuses.1)] {
             sq.consume();
             if any_lost() {
                 status = self.unless_lost(sq, entry, status);
             }
             let status = if status.is_success() { status } else { self.failed(sq.id, entry, status) };
-            cq.ticket(sq.id, sq.head as u16, entry.cid).answer(due, status, 0);
+            cq.ticket(sq.id, sq.head as u16, entry.cid).answer(due, status.into());
         }
         2
     }
@@ -271,12 +271,9 @@ impl Ssd {
                 self.deliver_events(sq, cq, turn - served);
             }
             match answer {
-                Answer::Now(Ok(result)) => {
-                    cq.ticket(0, sq.head as u16, sqe.cid).complete(Status::SUCCESS, result);
-                }
-                Answer::Now(Err(status)) => {
-                    let status = self.failed(0, &sqe, status);
-                    cq.ticket(0, sq.head as u16, sqe.cid).complete(status, 0);
+                Answer::Now(answer) => {
+                    let reply = answer.unwrap_or_else(|status| self.failed(0, &sqe, status).into());
+                    cq.ticket(0, sq.head as u16, sqe.cid).complete(reply);
                 }
                 Answer::Later => {}
             }
@@ -300,8 +297,8 @@ impl Ssd {
         while let Rung::Entries(room) = cq.room(&self.queues.doorbells)
             && room > reserved
         {
-            let Some((cid, status, result)) = self.events.next() else { break };
-            cq.ticket(0, sq.head as u16, cid).complete(status, result);
+            let Some((cid, reply)) = self.events.next() else { break };
+            cq.ticket(0, sq.head as u16, cid).complete(reply);
         }
     }
 }

@@ -10,6 +10,8 @@ use unvme_spec::identify::NamespaceList;
 use unvme_spec::log_page::{AsyncEvent, critical_warning, event_type, lid, notice_event, smart_event};
 use unvme_spec::{Nsid, Status};
 
+use crate::reply::Reply;
+
 /// Asynchronous Event Requests that can be outstanding, zero-based.
 pub(crate) const AERL_Z: u8 = 3;
 /// Asynchronous Event Requests a host may have outstanding.
@@ -58,9 +60,9 @@ impl State {
         !self.aborted.is_empty() || (!self.requests.is_empty() && self.reportable().is_some())
     }
 
-    fn next(&mut self) -> Option<(u16, Status, u64)> {
+    fn next(&mut self) -> Option<(u16, Reply)> {
         if let Some(cid) = self.aborted.pop_front() {
-            return Some((cid, Status::ABORT_REQUESTED, 0));
+            return Some((cid, Status::ABORT_REQUESTED.into()));
         }
         let at = self.reportable()?;
         let cid = self.requests.pop_front()?;
@@ -68,7 +70,7 @@ impl State {
         if let Some(mask) = self.mask_of(event) {
             *mask = Some(event.log_page());
         }
-        Some((cid, Status::SUCCESS, event.into_bits().into()))
+        Some((cid, Reply::of(event.into_bits().into())))
     }
 }
 
@@ -187,10 +189,10 @@ impl Events {
         self.ready.load(Ordering::Acquire)
     }
 
-    /// The next request to complete: command identifier, status and dword 0. Asked after every turn of the
-    /// admin queue.
+    /// The next request to complete: command identifier and answer. Asked after every turn of the admin
+    /// queue.
     #[inline]
-    pub(crate) fn next(&self) -> Option<(u16, Status, u64)> {
+    pub(crate) fn next(&self) -> Option<(u16, Reply)> {
         if self.is_ready() { self.change(State::next) } else { None }
     }
 }

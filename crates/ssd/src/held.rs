@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use unvme_spec::Status;
+use crate::reply::Reply;
 
 /// The completions of a queue that are not due yet, in the order in which they will be.
 #[derive(Default)]
@@ -32,17 +32,14 @@ pub(crate) struct Origin {
 struct Completion {
     due: u64,
     number: u64,
-    origin: Origin,
-    status: u16,
-    result: u64,
+    what: Due,
 }
 
 /// What to post.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Due {
     pub(crate) origin: Origin,
-    pub(crate) status: Status,
-    pub(crate) result: u64,
+    pub(crate) reply: Reply,
 }
 
 impl Held {
@@ -56,14 +53,15 @@ impl Held {
         self.heap.peek().map(|Reverse(first)| first.due)
     }
 
-    pub(crate) fn push(&mut self, due: u64, origin: Origin, status: Status, result: u64) {
-        match self.heads.iter_mut().find(|(sq_id, _)| *sq_id == origin.sq_id) {
-            Some((_, head)) => *head = origin.sq_head,
-            None => self.heads.push((origin.sq_id, origin.sq_head)),
+    pub(crate) fn push(&mut self, due: u64, what: Due) {
+        let Origin { sq_id, sq_head, .. } = what.origin;
+        match self.heads.iter_mut().find(|(id, _)| *id == sq_id) {
+            Some((_, head)) => *head = sq_head,
+            None => self.heads.push((sq_id, sq_head)),
         }
         let number = self.count;
         self.count += 1;
-        self.heap.push(Reverse(Completion { due, number, origin, status: status.raw(), result }));
+        self.heap.push(Reverse(Completion { due, number, what }));
     }
 
     /// Commands of a submission queue were answered at once, up to where its head is now.
@@ -79,7 +77,7 @@ impl Held {
             return None;
         }
         let Reverse(first) = self.heap.pop()?;
-        Some(self.with_head(first))
+        Some(self.with_head(first.what))
     }
 
     /// Takes all of a submission queue's, which is going away, in the order in which they would have been
@@ -87,37 +85,40 @@ impl Held {
     pub(crate) fn take_all_of(&mut self, sq_id: u16) -> Vec<Due> {
         let mut taken: Vec<Completion> = Vec::new();
         self.heap.retain(|Reverse(held)| {
-            let stays = held.origin.sq_id != sq_id;
+            let stays = held.what.origin.sq_id != sq_id;
             if !stays {
                 taken.push(*held);
             }
             stays
         });
         taken.sort_unstable();
-        let due = taken.into_iter().map(|held| self.with_head(held)).collect();
+        let due = taken.into_iter().map(|held| self.with_head(held.what)).collect();
         self.heads.retain(|&(id, _)| id != sq_id);
         due
     }
 
     /// Takes the completion of one command.
     pub(crate) fn take(&mut self, sq_id: u16, cid: u16) -> Option<Due> {
-        let Reverse(found) =
-            *self.heap.iter().find(|Reverse(held)| held.origin.sq_id == sq_id && held.origin.cid == cid)?;
+        let Reverse(found) = *self
+            .heap
+            .iter()
+            .find(|Reverse(held)| held.what.origin.sq_id == sq_id && held.what.origin.cid == cid)?;
         self.heap.retain(|Reverse(held)| held.number != found.number);
-        Some(self.with_head(found))
+        Some(self.with_head(found.what))
     }
 
-    fn with_head(&self, held: Completion) -> Due {
-        let mut origin = held.origin;
-        if let Some(&(_, head)) = self.heads.iter().find(|(sq_id, _)| *sq_id == origin.sq_id) {
-            origin.sq_head = head;
+    fn with_head(&self, mut due: Due) -> Due {
+        if let Some(&(_, head)) = self.heads.iter().find(|(sq_id, _)| *sq_id == due.origin.sq_id) {
+            due.origin.sq_head = head;
         }
-        Due { origin, status: Status::from_raw(held.status), result: held.result }
+        due
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use unvme_spec::Status;
+
     use super::*;
 
     fn origin(sq_id: u16, sq_head: u16, cid: u16) -> Origin {
@@ -127,15 +128,16 @@ mod tests {
     #[test]
     fn completions_leave_in_the_order_of_their_times_with_the_head_that_is_last_known() {
         let mut held = Held::default();
-        held.push(300, origin(1, 1, 10), Status::SUCCESS, 7);
-        held.push(100, origin(1, 2, 11), Status::COMPARE_FAILURE, 0);
-        held.push(100, origin(2, 9, 12), Status::SUCCESS, 0);
+        let [first, second] = [Reply { sent: 512, ..Reply::of(7) }, Status::COMPARE_FAILURE.into()];
+        held.push(300, Due { origin: origin(1, 1, 10), reply: first });
+        held.push(100, Due { origin: origin(1, 2, 11), reply: second });
+        held.push(100, Due { origin: origin(2, 9, 12), reply: Reply::DONE });
         assert_eq!((held.len(), held.next_due(), held.pop_due(99)), (3, Some(100), None));
-        let mut pop = |now| held.pop_due(now).map(|due| (due.origin, due.status, due.result));
-        assert_eq!(pop(100), Some((origin(1, 2, 11), Status::COMPARE_FAILURE, 0)));
-        assert_eq!(pop(100), Some((origin(2, 9, 12), Status::SUCCESS, 0)));
+        let mut pop = |now| held.pop_due(now).map(|due| (due.origin, due.reply));
+        assert_eq!(pop(100), Some((origin(1, 2, 11), second)));
+        assert_eq!(pop(100), Some((origin(2, 9, 12), Reply::DONE)));
         assert_eq!(pop(299), None);
-        assert_eq!(pop(300), Some((origin(1, 2, 10), Status::SUCCESS, 7)));
+        assert_eq!(pop(300), Some((origin(1, 2, 10), first)));
         assert_eq!(held.next_due(), None);
     }
 
@@ -143,7 +145,7 @@ mod tests {
     fn one_command_or_one_queue_can_be_taken_out_and_the_rest_stays() {
         let mut held = Held::default();
         for (due, sq_id, cid) in [(30, 1, 1), (10, 2, 2), (20, 1, 3), (40, 1, 4)] {
-            held.push(due, origin(sq_id, 0, cid), Status::SUCCESS, 0);
+            held.push(due, Due { origin: origin(sq_id, 0, cid), reply: Reply::DONE });
         }
         assert_eq!(held.take(1, 4).map(|due| due.origin.cid), Some(4));
         assert_eq!((held.take(1, 4), held.take(2, 1)), (None, None));

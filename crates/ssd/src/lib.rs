@@ -80,6 +80,7 @@ mod pci;
 mod placement;
 mod queue;
 mod removal;
+mod reply;
 mod saved;
 mod smart;
 mod ssd;

@@ -15,20 +15,30 @@ use crate::queue::SubmissionQueue;
 use crate::store::{Extent, NOWHERE};
 
 impl Ssd {
-    /// Executes one command that is not part of a fused pair.
+    /// Executes one command that is not part of a fused pair; returns the bytes that it has sent to the host.
     #[inline]
-    pub(crate) fn execute_nvm(&self, sq: &mut SubmissionQueue, sqe: &Sqe) -> Result<(), Status> {
+    pub(crate) fn execute_nvm(&self, sq: &mut SubmissionQueue, sqe: &Sqe) -> Result<u32, Status> {
         // The two that matter are told apart by two comparisons, all others by a table.
         match (sqe.opcode, nvm::Command::parse(sqe)) {
             (nvm::opcode::READ, nvm::Command::Read(range, _)) => self.read(sq, sqe, range),
-            (nvm::opcode::WRITE, nvm::Command::Write(range, flags)) => self.write(sq, sqe, range, flags),
+            (nvm::opcode::WRITE, nvm::Command::Write(range, flags)) => {
+                self.write(sq, sqe, range, flags).map(|()| 0)
+            }
             (_, other) => self.execute_rare(sq, sqe, other),
         }
     }
 
     #[inline(never)]
-    fn execute_rare(&self, sq: &mut SubmissionQueue, sqe: &Sqe, command: nvm::Command) -> Result<(), Status> {
+    fn execute_rare(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        command: nvm::Command,
+    ) -> Result<u32, Status> {
         match command {
+            nvm::Command::IoManagementReceive(receive) => {
+                return self.io_management_receive(sq, sqe, receive).map(|reply| reply.sent);
+            }
             nvm::Command::Flush => self.flush(sq, sqe),
             nvm::Command::Compare(range, _) => self.compare(sq, sqe, range),
             nvm::Command::WriteZeroes { range, flags, deallocate: _ } => {
@@ -49,10 +59,10 @@ impl Ssd {
             nvm::Command::DatasetManagement { ranges, deallocate, hints: _ } => {
                 self.dataset_management(sq, sqe, ranges, deallocate)
             }
-            nvm::Command::IoManagementReceive(receive) => self.io_management_receive(sq, sqe, receive),
             nvm::Command::IoManagementSend(send) => self.io_management_send(sq, sqe, send),
             _ => Err(Status::INVALID_OPCODE.with_do_not_retry()),
-        }
+        }?;
+        Ok(0)
     }
 
     /// Where on the media a command that waits will read; [`NOWHERE`] when it is not a read, whose place is
@@ -96,7 +106,7 @@ impl Ssd {
     }
 
     #[inline]
-    fn read(&self, sq: &mut SubmissionQueue, sqe: &Sqe, range: BlockRange) -> Result<(), Status> {
+    fn read(&self, sq: &mut SubmissionQueue, sqe: &Sqe, range: BlockRange) -> Result<u32, Status> {
         let namespace = sq.namespaces.blocks(sqe.nsid)?;
         let bytes = self.check_transfer(namespace, range)?;
         namespace.bad.check(range).inspect_err(|_| sq.counters.media_errors += 1)?;
@@ -112,7 +122,7 @@ impl Ssd {
         let SubmissionQueue { ops, counters, .. } = sq;
         if self.media.is_null() {
             check_alignment(sqe)?;
-            return self.pretend(namespace, offset, bytes, None, ops);
+            return self.pretend(namespace, offset, bytes, None, ops).map(|()| bytes as u32);
         }
         let done = if let Some(place) = data.single() {
             let host = sq.host.region(place);
@@ -126,7 +136,7 @@ impl Ssd {
                 self.media.read(extent, host, at, NOWHERE, ops)
             })
         };
-        done.inspect_err(|_| counters.media_errors += 1)
+        done.inspect_err(|_| counters.media_errors += 1).map(|()| bytes as u32)
     }
 
     /// A command on media that keeps no data: only a translation layer or a timing notices it.

@@ -5,6 +5,7 @@ mod host;
 mod network;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use host::blocks::{READ, WRITE, access, pattern};
 use host::pairs::{
@@ -14,6 +15,7 @@ use host::placement::{GET_FEATURES, GET_LOG, IO_MANAGEMENT_RECEIVE, fdp_config};
 use host::{DATA, Host, MEDIA_BYTES, sqe};
 use network::Line;
 use unvme_spec::{Sqe, Status};
+use unvme_ssd::fabrics::Begun;
 use unvme_ssd::{Ssd, SsdConfig, parse_faults};
 
 const IDENTIFY: u8 = 0x06;
@@ -135,6 +137,13 @@ fn admin_commands_send_what_was_asked_for_with_zeroes_behind_the_end_of_a_page()
     twins.check_padded("no rules, more room", 0, text(100), 100, (100, 2), ok);
     twins.add_faults(r#"{"match": {"opcode": "flush", "namespace": 77}, "act": {"drop": true}}"#);
     twins.check("a part of the rules", 0, text(21), 21, 21);
+    // The lie that a command has succeeded: it moves what it has moved.
+    twins.add_faults(
+        r#"[{"match": {"opcode": "identify", "count": 1}, "act": {"status": "0", "executed": true}},
+            {"match": {"opcode": "identify", "after": 1, "count": 1}, "act": {"status": "0"}}]"#,
+    );
+    twins.check("Identify, answered for", 0, identify, 4096, 4096);
+    twins.check("Identify that is left out", 0, identify, 4096, 0);
     // What fails sends nothing.
     twins.check_padded("no such page", 0, log(0xbf, 0, 64), 64, (0, 0), Status::INVALID_LOG_PAGE);
     twins.check_padded(
@@ -161,9 +170,9 @@ fn an_admin_command_without_room_for_its_page_fails() {
 fn commands_for_blocks_send_their_blocks() {
     let mut twins = Twins::new(&fdp_config(0));
     let ok = Status::SUCCESS;
-    let data = pattern(3, 5 * 4096);
-    twins.send(access(WRITE, 7, 5), &data);
+    twins.send(access(WRITE, 7, 33), &pattern(3, 33 * 4096));
     twins.check("blocks", 1, access(READ, 7, 5), 5 * 4096, 5 * 4096);
+    twins.check("many blocks", 1, access(READ, 7, 33), 33 * 4096, 33 * 4096);
     twins.check("blocks, more room", 1, access(READ, 8, 3), 9 * 4096, 3 * 4096);
     let status = |operation: u32, bytes: u32| Sqe {
         cdw10: operation,
@@ -180,8 +189,10 @@ fn commands_for_blocks_send_their_blocks() {
     twins.check_padded("beyond the end", 1, beyond, 4096, (0, 0), Status::LBA_OUT_OF_RANGE);
     // A read that is said to have failed has put its data into host memory at a bus.
     twins.add_faults(
-        r#"{"match": {"opcode": "read", "lba": "9"}, "act": {"status": "0x281", "executed": true}}"#,
+        r#"[{"match": {"opcode": "read", "lba": "8"}, "act": {"status": "0"}},
+            {"match": {"opcode": "read", "lba": "9"}, "act": {"status": "0x281", "executed": true}}]"#,
     );
+    twins.check("a read that is left out", 1, access(READ, 8, 1), 4096, 0);
     let failed = Status::new(2, 0x81);
     twins.check_padded("a read said to have failed", 1, access(READ, 9, 1), 4096, (0, 4096), failed);
     twins.check("a read as before", 1, access(READ, 7, 1), 4096, 4096);
@@ -231,4 +242,25 @@ fn commands_for_pairs_send_what_there_is_of_a_value_and_of_a_list() {
     let read = Sqe { cdw10: 8192, cdw11: 1, ..sqe(ITERATE_READ, 1) };
     twins.check_padded("an iterator", 1, read, 32_768, (48, 48), vendor(0x93));
     twins.check_padded("an iterator at its end", 1, read, 32_768, (0, 0), vendor(0x93));
+}
+
+#[test]
+fn what_a_command_has_sent_is_known_when_its_answer_is_late_or_it_is_aborted() {
+    let mut twins = Twins::new(&fdp_config(0));
+    let data = pattern(9, 3 * 4096);
+    twins.send(access(WRITE, 0, 3), &data);
+    twins.add_faults(r#"{"match": {"opcode": "read"}, "act": {"delay": "5ms"}}"#);
+    let mut begin = |blocks: u32| {
+        let (cid, begun) = twins.io.begin(access(READ, 0, blocks), network::TRANSPORT, 16_384);
+        assert!(matches!(begun, Begun::Run(_)), "{begun:?}");
+        twins.io.poll();
+        cid
+    };
+    let (three, aborted, two) = (begin(3), begin(1), begin(2));
+    assert_eq!(twins.admin.plain(Sqe { cdw10: u32::from(aborted) << 16 | 1, ..sqe(0x08, 0) }).result(), 0);
+    let answer = twins.io.wait_for(aborted);
+    assert_eq!((answer.status(), answer.data.len()), (Status::ABORT_REQUESTED, 0));
+    twins.io.clock.advance(Duration::from_millis(5));
+    assert!(twins.io.wait_for(two).ok() == data[..8192]);
+    assert!(twins.io.wait_for(three).ok() == data);
 }

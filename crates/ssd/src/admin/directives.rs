@@ -12,6 +12,7 @@ use zerocopy::IntoBytes;
 
 use crate::Ssd;
 use crate::queue::SubmissionQueue;
+use crate::reply::Reply;
 
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
 
@@ -21,7 +22,7 @@ impl Ssd {
         sq: &mut SubmissionQueue,
         sqe: &Sqe,
         receive: DirectiveReceive,
-    ) -> Result<u64, Status> {
+    ) -> Result<Reply, Status> {
         self.check_directives()?;
         if (receive.dtype, receive.operation) != (dtype::IDENTIFY, identify_operation::RETURN_PARAMETERS) {
             return Err(INVALID_FIELD);
@@ -40,10 +41,7 @@ impl Ssd {
         parameters.supported = DirectiveSet::of(&[dtype::IDENTIFY, dtype::DATA_PLACEMENT]);
         parameters.enabled = DirectiveSet::of(enabled);
         parameters.persistent = DirectiveSet::of(&[dtype::DATA_PLACEMENT]);
-        let page = parameters.as_bytes();
-        let wanted = usize::try_from(receive.dwords.saturating_mul(4)).unwrap_or(usize::MAX);
-        self.send(sq, sqe, page.get(..wanted).unwrap_or(page))?;
-        Ok(0)
+        self.send(sq, sqe, parameters.as_bytes(), usize::try_from(receive.bytes()).unwrap_or(usize::MAX))
     }
 
     pub(super) fn directive_send(&self, send: DirectiveSend) -> Result<u64, Status> {

@@ -17,6 +17,7 @@ use crate::Ssd;
 use crate::features::{SENSOR_ALL, capabilities, checked, threshold_index};
 use crate::namespace::{Contents, Namespace};
 use crate::queue::SubmissionQueue;
+use crate::reply::Reply;
 
 pub(super) const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
 
@@ -34,7 +35,15 @@ impl Ssd {
         sqe: &Sqe,
         get: GetFeatures,
         clock: &Clock,
-    ) -> Result<u64, Status> {
+    ) -> Result<Reply, Status> {
+        let mut data = Vec::new();
+        let result = self.feature(get, clock, &mut data)?;
+        // The command does not say how much it asks for: all that the host has room for.
+        Ok(Reply { result, ..self.send(sq, sqe, &data, usize::MAX)? })
+    }
+
+    /// Value of a feature; what it has beside that is added to `data`.
+    fn feature(&self, get: GetFeatures, clock: &Clock, data: &mut Vec<u8>) -> Result<u64, Status> {
         let capabilities = self.capabilities(get.fid).ok_or(INVALID_FIELD)?;
         match get.select {
             Select::Reserved(_) => return Err(INVALID_FIELD),
@@ -47,7 +56,7 @@ impl Ssd {
                     Select::Current => lock(&self.features).timestamp(clock),
                     _ => Timestamp::default(),
                 };
-                self.send(sq, sqe, timestamp.as_bytes())?;
+                data.extend(timestamp.as_bytes());
                 Ok(0)
             }
             fid::HOST_BEHAVIOR_SUPPORT => {
@@ -55,12 +64,12 @@ impl Ssd {
                     Select::Current => lock(&self.features).host_behavior,
                     _ => HostBehaviorSupport::default(),
                 };
-                self.send(sq, sqe, behavior.as_bytes())?;
+                data.extend(behavior.as_bytes());
                 Ok(0)
             }
             fid::KEEP_ALIVE_TIMER => Ok(self.keep_alive(get.select)),
             fid::FLEXIBLE_DATA_PLACEMENT => self.get_placement(get),
-            fid::FLEXIBLE_DATA_PLACEMENT_EVENTS => self.get_placement_events(sq, sqe, get),
+            fid::FLEXIBLE_DATA_PLACEMENT_EVENTS => self.get_placement_events(get, data),
             _ => {
                 let index = self.index_to_get(get)?;
                 Ok(self.selected(get.select, get.fid, index).into())

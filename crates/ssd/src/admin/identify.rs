@@ -30,6 +30,7 @@ use crate::kv::VALUE_BYTES_MAX;
 use crate::limits::NAMESPACES_MAX;
 use crate::namespace::{Blocks, Contents, Namespace, NamespaceTable, free_chunks};
 use crate::queue::SubmissionQueue;
+use crate::reply::Reply;
 use crate::store::CHUNK_BYTES;
 
 /// Abort commands that can be outstanding, zero-based. Each is answered at once: the number is the usual one.
@@ -59,10 +60,8 @@ impl Ssd {
         sq: &mut SubmissionQueue,
         sqe: &Sqe,
         identify: admin::Identify,
-    ) -> Result<u64, Status> {
-        let page = self.identify_page(identify)?;
-        self.send(sq, sqe, &page)?;
-        Ok(0)
+    ) -> Result<Reply, Status> {
+        self.send(sq, sqe, &self.identify_page(identify)?, IDENTIFY_BYTES)
     }
 
     fn identify_page(&self, identify: admin::Identify) -> Result<Page, Status> {

@@ -12,6 +12,7 @@ use super::{effects, placement_logs, vendor_logs};
 use crate::Ssd;
 use crate::error_log::ERROR_LOG_ENTRIES;
 use crate::queue::SubmissionQueue;
+use crate::reply::Reply;
 
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
 impl Ssd {
@@ -21,7 +22,7 @@ impl Ssd {
         sqe: &Sqe,
         get: GetLogPage,
         clock: &Clock,
-    ) -> Result<u64, Status> {
+    ) -> Result<Reply, Status> {
         if !effects::log_page_ids(self.log_page_kinds()).any(|lid| lid == get.lid) {
             return Err(Status::INVALID_LOG_PAGE.with_do_not_retry());
         }
@@ -37,10 +38,9 @@ impl Ssd {
         let page = self.log_page(get, clock)?;
         let offset = usize::try_from(get.offset).unwrap_or(usize::MAX);
         let rest = page.get(offset..).ok_or(INVALID_FIELD)?;
-        // Host memory behind the end of the page is left alone.
-        self.send(sq, sqe, rest.get(..bytes).unwrap_or(rest))?;
+        let reply = self.send(sq, sqe, rest, bytes)?;
         self.acknowledge(&get);
-        Ok(0)
+        Ok(reply)
     }
 
     /// The whole log page.

@@ -36,6 +36,7 @@ use std::sync::MutexGuard;
 use unvme_bus::space::Direction;
 use unvme_bus::{Clock, lock};
 use unvme_spec::regs::Cc;
+use unvme_spec::sgl::Descriptor;
 use unvme_spec::{DataPointerKind, Fuse, Sqe, Status, admin};
 
 use crate::Ssd;
@@ -44,11 +45,12 @@ use crate::dptr::DataPointer;
 use crate::features::HotFeatures;
 use crate::firmware::Download;
 use crate::queue::SubmissionQueue;
+use crate::reply::Reply;
 
 /// What an admin command is answered with.
 pub(crate) enum Answer {
-    /// At once: dwords 0 and 1 of the completion, or a status.
-    Now(Result<u64, Status>),
+    /// At once.
+    Now(Result<Reply, Status>),
     /// When something happens (Asynchronous Event Request).
     Later,
 }
@@ -127,6 +129,24 @@ impl Ssd {
         }
         let _alone = self.alone_for(&command);
         Answer::Now(match command {
+            admin::Command::Identify(identify) => self.identify(sq, sqe, identify),
+            admin::Command::GetLogPage(get) => self.get_log_page(sq, sqe, get, clock),
+            admin::Command::GetFeatures(get) => self.get_features(sq, sqe, get, clock),
+            admin::Command::DirectiveReceive(receive) => self.directive_receive(sq, sqe, receive),
+            _ if self.is_fault_command(sqe) => self.fault_command(sq, sqe),
+            other => self.execute_sending_nothing(sq, sqe, other, clock).map(Reply::of),
+        })
+    }
+
+    /// Executes an admin command that sends no data to the host; returns dwords 0 and 1 of its completion.
+    fn execute_sending_nothing(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        command: admin::Command,
+        clock: &Clock,
+    ) -> Result<u64, Status> {
+        match command {
             // Queues come with Connect and go with their connections.
             admin::Command::CreateIoCq(_)
             | admin::Command::CreateIoSq(_)
@@ -141,42 +161,50 @@ impl Ssd {
             admin::Command::CreateIoSq(create) => self.create_io_sq(sq, sqe, create),
             admin::Command::DeleteIoCq { qid } => self.delete_io_cq(qid),
             admin::Command::DeleteIoSq { qid } => self.delete_io_sq(qid),
-            admin::Command::Identify(identify) => self.identify(sq, sqe, identify),
-            admin::Command::GetLogPage(get) => self.get_log_page(sq, sqe, get, clock),
-            admin::Command::GetFeatures(get) => self.get_features(sq, sqe, get, clock),
             admin::Command::SetFeatures(set) => self.set_features(sq, sqe, set, clock),
             admin::Command::Abort { sqid, cid } => self.abort(sqid, cid),
             admin::Command::NamespaceManagement(manage) => self.namespace_management(sq, sqe, manage),
             admin::Command::NamespaceAttachment(attach) => self.namespace_attachment(sq, sqe, attach),
             admin::Command::DirectiveSend(send) => self.directive_send(send),
-            admin::Command::DirectiveReceive(receive) => self.directive_receive(sq, sqe, receive),
             admin::Command::FormatNvm(format) => self.format_nvm(format),
             admin::Command::FirmwareDownload(download) => self.firmware_download(sq, sqe, download),
             admin::Command::FirmwareCommit(commit) => self.firmware_commit(commit),
-            _ if self.is_fault_command(sqe) => self.fault_command(sq, sqe),
             _ => Err(Status::INVALID_OPCODE.with_do_not_retry()),
-        })
+        }
     }
 
-    /// Sends `data` to the host: as much of it as the command asked for, which the caller has cut it to.
-    /// Admin data is copied only after every piece of host memory has been found.
-    pub(crate) fn send(&self, sq: &mut SubmissionQueue, sqe: &Sqe, data: &[u8]) -> Result<(), Status> {
-        let pointer = DataPointer {
-            host: &sq.host,
-            sqe,
-            page_bytes: sq.page_bytes,
-            bytes: data.len(),
-            direction: Direction::Write,
-        };
-        self.check_admin_transfer(data.len())?;
-        pointer.walk(&mut sq.pieces)?;
-        let mut rest = data;
-        for &place in &sq.pieces {
-            let (now, later) = rest.split_at(place.bytes);
-            sq.host.region(place).write(place.offset, now);
-            rest = later;
+    /// Sends `data` to the host, as much of it as it has asked for. What is behind the end of `data` is left
+    /// alone at a bus; a host at a network gets zeroes there, as far as it has asked and has room for them.
+    pub(crate) fn send(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        data: &[u8],
+        asked: usize,
+    ) -> Result<Reply, Status> {
+        let bytes = data.len().min(asked);
+        let room = Descriptor::from_dptr(sqe.dptr).length as usize;
+        let padded = if self.association.is_some() { bytes.max(asked.min(room)) } else { bytes };
+        self.send_padded(sq, sqe, data, padded)
+    }
+
+    /// Sends `bytes` bytes: as much of `data` as that is, and zeroes behind its end. They are copied only
+    /// after every piece of host memory has been found.
+    pub(crate) fn send_padded(
+        &self,
+        sq: &mut SubmissionQueue,
+        sqe: &Sqe,
+        data: &[u8],
+        bytes: usize,
+    ) -> Result<Reply, Status> {
+        self.check_admin_transfer(bytes)?;
+        let (host, page_bytes, direction) = (&sq.host, sq.page_bytes, Direction::Write);
+        DataPointer { host, sqe, page_bytes, bytes, direction }.walk(&mut sq.pieces)?;
+        if bytes > data.len() {
+            sq.pieces.iter().for_each(|&place| sq.host.region(place).fill(place.offset, place.bytes, 0));
         }
-        Ok(())
+        DataPointer::scatter(&sq.host, &sq.pieces, data);
+        Ok(Reply::sending(bytes as u32))
     }
 
     /// Fetches `bytes` of data from the host.

@@ -87,15 +87,10 @@ impl Ssd {
     }
 
     /// Get Features of feature 1Eh: every event type there is, whatever the host has room for, and how many.
-    pub(super) fn get_placement_events(
-        &self,
-        sq: &mut SubmissionQueue,
-        sqe: &Sqe,
-        get: GetFeatures,
-    ) -> Result<u64, Status> {
+    pub(super) fn get_placement_events(&self, get: GetFeatures, data: &mut Vec<u8>) -> Result<u64, Status> {
         let ruh = self.ruh_of(get.nsid, FdpEvents::from_bits(get.cdw11))?;
         let events = self.fdp.events(ruh, get.select);
-        self.send(sq, sqe, events.as_bytes())?;
+        data.extend(events.as_bytes());
         Ok(events.len() as u64)
     }
 

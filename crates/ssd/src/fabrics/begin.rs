@@ -5,12 +5,12 @@ use unvme_spec::auth::MESSAGE_BYTES_MAX;
 use unvme_spec::command::{Direction, is_vendor_specific};
 use unvme_spec::fabrics::{Command, status};
 use unvme_spec::sgl::Descriptor;
-use unvme_spec::{Fuse, Sqe, Status, admin, kv, nvm, samsung_kv};
+use unvme_spec::{Fuse, Sqe, Status, admin, samsung_kv};
 
 use super::device::DeviceQueue;
 use super::discovery::DISCOVERY_BYTES_MAX;
 use super::queue::{At, Begun, DataWanted, Executed, FabricsQueue, Fatal, QueueState, SlotId};
-use super::slots::{Deliver, Slot, Stage};
+use super::slots::{Slot, Stage};
 use super::staging::{Pool, Terms};
 use super::transfer::Transfer;
 
@@ -21,10 +21,6 @@ const UNPROVEN_BYTES_MAX: u32 = 2 * MESSAGE_BYTES_MAX;
 /// Most bytes of one half of a fused pair: a Compare and Write is of one logical block (ACWU), and no
 /// namespace has larger ones.
 const FUSED_BYTES_MAX: u32 = 64 << 10;
-/// Bytes of a page of Identify.
-const IDENTIFY_BYTES: u32 = 4096;
-/// Most bytes of a list of keys that the controller puts together, whatever the host has room for.
-const LIST_BYTES_MAX: u32 = 16 << 20;
 
 impl FabricsQueue {
     /// Takes a command capsule. The command runs in [`FabricsQueue::poll`].
@@ -51,7 +47,6 @@ impl FabricsQueue {
             bytes: transfer.bytes,
             key_bytes: transfer.key_bytes,
             is_write: transfer.way == Direction::ToController,
-            deliver: self.deliver(sqe, transfer),
             ..Slot::default()
         };
         let Some(at) = self.slots.take(slot) else { return Begun::Fatal(Fatal::TooManyCommands) };
@@ -254,53 +249,6 @@ impl FabricsQueue {
         }
     }
 
-    /// How much of its memory a command will send.
-    #[inline]
-    fn deliver(&mut self, sqe: &Sqe, transfer: Transfer) -> Deliver {
-        if transfer.way != Direction::ToHost {
-            return Deliver::Nothing;
-        }
-        let At::Device(device) = &mut self.at else { return Deliver::All };
-        if sqe.opcode == admin::opcode::FABRICS {
-            return Deliver::All;
-        }
-        if device.qid == 0 {
-            return admin_bytes(sqe).map_or(Deliver::All, Deliver::Page);
-        }
-        let DeviceQueue { ssd, namespaces, .. } = &mut **device;
-        ssd.namespaces.refresh(namespaces);
-        if !ssd.is_for_pairs(namespaces, sqe) {
-            let short = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
-            return match nvm::Command::parse(sqe) {
-                nvm::Command::Read(range, _) => {
-                    let blocks = namespaces.blocks(sqe.nsid);
-                    Deliver::First(blocks.map_or(0, |blocks| short(blocks.bytes(range.blocks.into()))))
-                }
-                nvm::Command::IoManagementReceive(receive) => Deliver::Page(short(receive.bytes())),
-                _ => Deliver::All,
-            };
-        }
-        match sqe.opcode {
-            kv::opcode::RETRIEVE => match kv::Command::parse(sqe) {
-                kv::Command::Retrieve { buffer_bytes, .. } => {
-                    Deliver::Value { offset: 0, bytes_max: buffer_bytes }
-                }
-                _ => Deliver::Nothing,
-            },
-            kv::opcode::LIST => Deliver::Keys,
-            samsung_kv::opcode::RETRIEVE => match samsung_kv::Command::parse(sqe) {
-                samsung_kv::Command::Retrieve { offset, option, dwords, .. }
-                    if option & samsung_kv::retrieve_option::SIZE_ONLY == 0 =>
-                {
-                    Deliver::Value { offset, bytes_max: dwords.saturating_mul(4) }
-                }
-                _ => Deliver::Nothing,
-            },
-            samsung_kv::opcode::ITERATE_READ => Deliver::Iterated,
-            _ => Deliver::All,
-        }
-    }
-
     /// A first half of a fused pair waits for the command behind it, which is its second half or none.
     #[inline]
     fn pair_up(&mut self, at: u16) {
@@ -395,24 +343,8 @@ impl FabricsQueue {
             samsung_kv::set_key_prp(&mut sqe, [self.pool.iova(key).unwrap_or_default(), 0]);
         }
         if let Some(buffer) = slot.buffer.filter(|_| slot.bytes > 0) {
-            let before = slot.before_data();
-            let bytes = match slot.deliver {
-                Deliver::Keys => slot.bytes.min(LIST_BYTES_MAX),
-                _ => slot.bytes,
-            };
-            let sent = match slot.deliver {
-                Deliver::All => bytes,
-                Deliver::Page(sent) => bytes.min(sent),
-                _ => 0,
-            };
-            if sent > 0
-                && let Some(staging) = self.pool.staging_behind(before, buffer, sent)
-            {
-                // What the command leaves alone is not to be what another one has left there.
-                staging.region.fill(staging.offset, staging.bytes, 0);
-            }
-            let iova = self.pool.iova(buffer).unwrap_or_default();
-            sqe.dptr = Descriptor::data_block(iova + u64::from(before), bytes).to_dptr();
+            let iova = self.pool.iova(buffer).unwrap_or_default() + u64::from(slot.before_data());
+            sqe.dptr = Descriptor::data_block(iova, slot.bytes).to_dptr();
         }
         let is_patient = device.qid == 0 && sqe.opcode == admin::opcode::ASYNC_EVENT_REQUEST;
         device.push(&sqe, is_patient);
@@ -455,18 +387,6 @@ fn check_halves(sqe: &Sqe, transfer: Transfer) -> Result<(), Status> {
         return Err(Status::ATOMIC_WRITE_UNIT_EXCEEDED.with_do_not_retry());
     }
     Ok(())
-}
-
-/// Bytes that an admin command asks for, whatever it has room for; `None` where that depends on more than the
-/// command.
-fn admin_bytes(sqe: &Sqe) -> Option<u32> {
-    let bytes = match admin::Command::parse(sqe) {
-        admin::Command::Identify(_) => return Some(IDENTIFY_BYTES),
-        admin::Command::GetLogPage(get) => get.bytes(),
-        admin::Command::DirectiveReceive(receive) => receive.bytes(),
-        _ => return None,
-    };
-    Some(u32::try_from(bytes).unwrap_or(u32::MAX))
 }
 
 /// An I/O command where the namespaces can be reached.

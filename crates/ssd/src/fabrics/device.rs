@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use unvme_bus::space::Direction;
-use unvme_bus::{Clock, DmaAccess, Function, Reader, Region, lock};
+use unvme_bus::{Clock, DmaAccess, Function, Region, lock};
 use unvme_spec::regs::{Aqa, offset};
 use unvme_spec::{Sqe, Status};
 
 use super::staging::Pool;
 use crate::Ssd;
 use crate::association::{Association, EndReason};
-use crate::namespace::NamespaceTable;
 use crate::queue::{
     CQE_BYTES, CompletionQueue, CompletionQueueParts, Doorbells, Ring, SQE_BYTES, SubmissionQueue,
     SubmissionQueueParts,
@@ -32,8 +31,6 @@ pub(super) struct DeviceQueue {
     pub(super) ssd: Arc<Ssd>,
     pub(super) association: Arc<Association>,
     pub(super) qid: u16,
-    /// Namespaces as of the last command.
-    pub(super) namespaces: Reader<NamespaceTable>,
     /// Submission ring, and the completion ring behind it.
     rings: Region,
     rings_iova: u64,
@@ -57,6 +54,8 @@ pub(super) struct DeviceQueue {
 pub(super) struct Completion {
     pub(super) cid: u16,
     pub(super) status: Status,
+    /// Bytes of data for the host, in the place of what other hosts are told of their submission queues.
+    pub(super) sent: u32,
     pub(super) result: u64,
 }
 
@@ -81,7 +80,6 @@ impl DeviceQueue {
         let rings_iova = pool.spare_iova(rings.len());
         pool.space().map(rings_iova, &rings, DmaAccess::READ_WRITE).ok()?;
         let queue = Self {
-            namespaces: ssd.namespaces.reader(),
             resets,
             ssd,
             association,
@@ -210,6 +208,7 @@ impl DeviceQueue {
         Some(Completion {
             cid: (tagged >> 32) as u16,
             status: Status::from_raw((tagged >> 49) as u16),
+            sent: tagged as u32,
             result,
         })
     }

@@ -1,12 +1,12 @@
 //! Running commands, and what comes of them.
 
-use unvme_bus::{Clock, Region};
+use unvme_bus::Clock;
 use unvme_spec::fabrics::fctype;
-use unvme_spec::{Sqe, Status, admin, samsung_kv};
+use unvme_spec::{Sqe, Status, admin};
 
 use super::device::Completion;
 use super::queue::{At, FabricsQueue, Finished, QueueState, SlotId};
-use super::slots::{Deliver, Slot, Stage};
+use super::slots::{Slot, Stage};
 use super::staging::{Buffer, Terms};
 use crate::association::EndReason;
 
@@ -20,10 +20,6 @@ const FIRST_HALF_NS: u64 = 10_000_000_000;
 /// How long a command waits for memory before its queue looks again without having been told to, in
 /// nanoseconds: that nothing was mapped, though there was room for it, passes without anybody telling.
 const LOOK_AGAIN_NS: u64 = 1_000_000_000;
-/// Bytes of a List's count of keys, and of the length in front of each key; each entry starts at a multiple
-/// of the former.
-const LIST_COUNT_BYTES: usize = 4;
-const LIST_LENGTH_BYTES: usize = 2;
 /// SQHD in the answer to Connect when SQ flow control is not used.
 const NO_FLOW_CONTROL: u16 = 0xffff;
 
@@ -227,7 +223,7 @@ impl FabricsQueue {
     /// A command that the controller has executed.
     #[inline]
     fn finish(&mut self, completion: Completion, out: &mut Vec<Finished>) {
-        let Completion { cid, status, result } = completion;
+        let Completion { cid, status, sent, result } = completion;
         let Some(at) = self.slots.find(cid) else {
             tracing::error!(cid, "the controller has answered a command that it does not have");
             return;
@@ -239,28 +235,9 @@ impl FabricsQueue {
         {
             device.event_request_answered();
         }
-        // The last keys of an iteration come with its end.
-        let is_end = slot.deliver == Deliver::Iterated && status.kind() == samsung_kv::status::ITERATE_END;
-        let bytes = if status.is_success() || is_end { self.delivered(slot, result) } else { 0 };
+        // Media that keeps no data reads whatever the host asks for.
+        let bytes = sent.min(slot.bytes);
         self.answer(at, status, result, bytes, out);
-    }
-
-    /// Bytes that a command that has succeeded sends.
-    #[inline]
-    fn delivered(&self, slot: &Slot, result: u64) -> u32 {
-        match slot.deliver {
-            Deliver::Nothing => 0,
-            Deliver::All => slot.bytes,
-            Deliver::First(bytes) | Deliver::Page(bytes) => bytes.min(slot.bytes),
-            Deliver::Value { offset, bytes_max } => {
-                (result as u32).saturating_sub(offset).min(bytes_max).min(slot.bytes)
-            }
-            Deliver::Iterated => (result as u32).min(slot.bytes),
-            Deliver::Keys => slot
-                .buffer
-                .and_then(|buffer| self.pool.staging(buffer, slot.bytes))
-                .map_or(0, |staging| list_bytes(staging.region, staging.offset, staging.bytes) as u32),
-        }
     }
 
     /// Answers a command.
@@ -306,24 +283,4 @@ impl FabricsQueue {
             }
         }
     }
-}
-
-/// Bytes of a list of keys: what the controller has written of the memory it was given.
-fn list_bytes(region: &Region, offset: usize, bytes: usize) -> usize {
-    let mut count = [0; LIST_COUNT_BYTES];
-    if bytes < count.len() {
-        return 0;
-    }
-    region.read(offset, &mut count);
-    let mut at = LIST_COUNT_BYTES;
-    for _ in 0..u32::from_le_bytes(count) {
-        let mut length = [0; LIST_LENGTH_BYTES];
-        if at + LIST_LENGTH_BYTES > bytes {
-            break;
-        }
-        region.read(offset + at, &mut length);
-        at = (at + LIST_LENGTH_BYTES + usize::from(u16::from_le_bytes(length)))
-            .next_multiple_of(LIST_COUNT_BYTES);
-    }
-    at.min(bytes)
 }

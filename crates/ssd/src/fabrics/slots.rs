@@ -23,31 +23,6 @@ pub(super) enum Stage {
     Done,
 }
 
-/// How many bytes a command that has succeeded sends to the host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Deliver {
-    /// None.
-    #[default]
-    Nothing,
-    /// All of its memory.
-    All,
-    /// As many as the result says, from this offset of a value on, at most what the command asks for.
-    Value {
-        /// Where in the value its memory starts.
-        offset: u32,
-        /// What the command asks for, which may be less than its memory.
-        bytes_max: u32,
-    },
-    /// This many, at most all of its memory.
-    First(u32),
-    /// This many, at most all of its memory; zeroes where the command leaves it alone.
-    Page(u32),
-    /// A list of keys, which says itself how long it is.
-    Keys,
-    /// As many as the result says, also with the status that says that there are no more.
-    Iterated,
-}
-
 /// A command.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slot {
@@ -61,7 +36,6 @@ pub(super) struct Slot {
     pub(super) bytes: u32,
     /// Bytes of the capsule that have its key; 0 for one that has none there.
     pub(super) key_bytes: u32,
-    pub(super) deliver: Deliver,
     /// The other half of a fused pair.
     pub(super) partner: Option<u16>,
     /// The data comes from the host.

@@ -14,6 +14,7 @@ use unvme_spec::{Sqe, Status};
 
 use crate::fault::{FAULT_TEXT_BYTES_MAX, FaultError, FaultReport, FaultRule, parse_faults};
 use crate::queue::SubmissionQueue;
+use crate::reply::Reply;
 use crate::{Ssd, SsdError};
 
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
@@ -71,9 +72,9 @@ impl Ssd {
     }
 
     /// Executes one of them.
-    pub(crate) fn fault_command(&self, sq: &mut SubmissionQueue, sqe: &Sqe) -> Result<u64, Status> {
+    pub(crate) fn fault_command(&self, sq: &mut SubmissionQueue, sqe: &Sqe) -> Result<Reply, Status> {
         match sqe.opcode {
-            fault::opcode::SEND => self.fault_send(sq, sqe).map_err(|refusal| match refusal {
+            fault::opcode::SEND => self.fault_send(sq, sqe).map(Reply::of).map_err(|refusal| match refusal {
                 Refusal::Status(status) => status,
                 Refusal::Words(error) => {
                     tracing::debug!(%error, "Fault Send");
@@ -117,7 +118,7 @@ impl Ssd {
         }
     }
 
-    fn fault_receive(&self, sq: &mut SubmissionQueue, sqe: &Sqe) -> Result<u64, Status> {
+    fn fault_receive(&self, sq: &mut SubmissionQueue, sqe: &Sqe) -> Result<Reply, Status> {
         let receive = FaultReceive::parse(sqe);
         let room = text_bytes(receive.bytes).map_err(|_| INVALID_FIELD)?;
         let text = match receive.text {
@@ -132,8 +133,7 @@ impl Ssd {
             FaultText::LastError => lock(&self.faults.last_error).clone().into_bytes(),
             FaultText::Unknown(_) => return Err(INVALID_FIELD),
         };
-        self.send(sq, sqe, text.get(..room).unwrap_or(&text))?;
-        Ok(text.len() as u64)
+        Ok(Reply { result: text.len() as u64, ..self.send(sq, sqe, &text, room)? })
     }
 }
 

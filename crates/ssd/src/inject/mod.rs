@@ -25,7 +25,8 @@ use crate::admin::Answer;
 use crate::dptr::DataPointer;
 use crate::fault::judge::{DeviceFate, Subject, Verdict};
 use crate::fault::{CorruptData, Corruption, WrongCompletion};
-use crate::queue::{CompletionQueue, Reply, Rung, SubmissionQueue};
+use crate::queue::{CompletionQueue, Rung, SubmissionQueue};
+use crate::reply::Reply;
 use corrupt::{Copied, corrupt_pieces};
 
 /// Pages of media that programs are counted in.
@@ -80,7 +81,7 @@ impl Ssd {
             false => self.execute_by_rules(sq, sqe, &verdict),
         };
         if any_lost() {
-            reply.status = self.unless_lost(sq, sqe, reply.status);
+            reply = reply.with_status(self.unless_lost(sq, sqe, reply.status));
         }
         if end.is_some() {
             self.apply_fate(DeviceFate { end, ..Default::default() });
@@ -93,7 +94,7 @@ impl Ssd {
             sq.ops.clear();
             return Served::Yes;
         }
-        reply.status = verdict.status.unwrap_or(reply.status);
+        reply = reply.with_status(verdict.status.unwrap_or(reply.status));
         if !reply.status.is_success() && !verdict.unlogged {
             reply.status = self.failed(sq.id, sqe, reply.status);
         }
@@ -191,7 +192,7 @@ impl Ssd {
         if let Moves::Out(bytes) = moves
             && reply.status.is_success()
         {
-            self.corrupt_read(sq, sqe, bytes, reply, &of(CorruptData::Read));
+            self.corrupt_read(sq, sqe, bytes, reply.sent, &of(CorruptData::Read));
         }
         if self.counts_pairs(sq, sqe) {
             let bytes = sq.counters.bytes_written - written_before;
@@ -203,9 +204,9 @@ impl Ssd {
     fn execute_io(&self, sq: &mut SubmissionQueue, sqe: &Sqe) -> Reply {
         let answer = match self.takes_pairs(sq, sqe) {
             true => self.execute_kv(sq, sqe),
-            false => self.execute_nvm(sq, sqe).map(|()| Reply::DONE),
+            false => self.execute_nvm(sq, sqe).map(Reply::sending),
         };
-        answer.unwrap_or_else(|status| Reply { status, result: 0 })
+        answer.unwrap_or_else(Reply::from)
     }
 
     /// [`Ssd::execute_io`] of a command whose data is changed, or of which only the first `pages` pages are
@@ -300,27 +301,22 @@ impl Ssd {
         }
     }
 
-    /// Changes what a read has put into host memory.
+    /// Changes what a read has put into host memory: `sent` bytes, of the `bytes` that it has asked for.
     fn corrupt_read(
         &self,
         sq: &mut SubmissionQueue,
         sqe: &Sqe,
         bytes: usize,
-        reply: Reply,
+        sent: u32,
         corruptions: &[(&Corruption, u64)],
     ) {
         if corruptions.is_empty() {
             return;
         }
-        // Of a value, as much as there is: its size is the answer.
-        let there = match self.takes_pairs(sq, sqe) {
-            true => (reply.result & 0xffff_ffff).min(bytes as u64),
-            false => bytes as u64,
-        };
         let (page_bytes, direction) = (sq.page_bytes, Direction::Write);
         let pointer = DataPointer { host: &sq.host, sqe, page_bytes, bytes, direction };
         if pointer.walk(&mut sq.pieces).is_ok() {
-            corrupt_pieces(&sq.host, &sq.pieces, there, corruptions);
+            corrupt_pieces(&sq.host, &sq.pieces, sent.into(), corruptions);
         }
     }
 
@@ -354,7 +350,7 @@ impl Ssd {
         verdict: &Verdict,
     ) -> Served {
         let due = match sq.ops.is_on() || verdict.delay_ns > 0 {
-            true => self.hold_until(sq, sqe, reply, verdict.delay_ns),
+            true => self.hold_until(sq, sqe, reply.status, verdict.delay_ns),
             false => None,
         };
         self.post_by_rules(sq, cq, sqe.cid, due, reply, verdict.completion)
@@ -370,18 +366,17 @@ impl Ssd {
         reply: Reply,
         wrong: Option<WrongCompletion>,
     ) -> Served {
-        let Reply { status, result } = reply;
         // Every bit is another one: the number of a slot as well as what counts its use.
         let cid = if wrong == Some(WrongCompletion::CommandId) { !cid } else { cid };
         let sq_id = if wrong == Some(WrongCompletion::QueueId) { !sq.id } else { sq.id };
-        cq.ticket(sq_id, sq.head as u16, cid).answer(due, status, result);
+        cq.ticket(sq_id, sq.head as u16, cid).answer(due, reply);
         if wrong != Some(WrongCompletion::Duplicate) {
             return Served::Yes;
         }
         // The other entries are for commands that wait.
         let waiting = if let Rung::Entries(waiting) = sq.rung(&self.queues.doorbells) { waiting } else { 0 };
         if matches!(cq.room(&self.queues.doorbells), Rung::Entries(room) if room > waiting) {
-            cq.ticket(sq_id, sq.head as u16, cid).answer(due, status, result);
+            cq.ticket(sq_id, sq.head as u16, cid).answer(due, reply);
         }
         Served::EndTurn
     }
@@ -410,7 +405,7 @@ impl Ssd {
         // A request that waits for an event is answered when there is one, if it is not refused.
         let waits = sqe.opcode == admin::opcode::ASYNC_EVENT_REQUEST;
         let mut answer = match refused && (!verdict.executed || waits) {
-            true => Answer::Now(Ok(0)),
+            true => Answer::Now(Ok(Reply::DONE)),
             false => self.execute_admin(sq, sqe, clock),
         };
         if end.is_some() {
@@ -421,7 +416,10 @@ impl Ssd {
             return Answer::Later;
         }
         match verdict.status {
-            Some(status) if status.is_success() => answer = Answer::Now(Ok(0)),
+            Some(status) if status.is_success() => {
+                let sent = if let Answer::Now(Ok(reply)) = answer { reply.sent } else { 0 };
+                answer = Answer::Now(Ok(Reply { sent, ..Reply::DONE }));
+            }
             Some(status) => answer = Answer::Now(Err(status)),
             None => {}
         }
@@ -440,8 +438,7 @@ impl Ssd {
         verdict: &Verdict,
     ) -> Answer {
         let reply = match answer {
-            Answer::Now(Ok(result)) => Reply { status: Status::SUCCESS, result },
-            Answer::Now(Err(status)) => Reply { status: self.failed(0, sqe, status), result: 0 },
+            Answer::Now(answer) => answer.unwrap_or_else(|status| self.failed(0, sqe, status).into()),
             Answer::Later => return answer,
         };
         let due = (verdict.delay_ns > 0).then(|| sq.turn_began.saturating_add(verdict.delay_ns));

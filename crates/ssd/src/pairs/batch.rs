@@ -12,7 +12,8 @@ use super::{INVALID_FIELD, pointer};
 use crate::Ssd;
 use crate::kv::iterator::vendor_status;
 use crate::kv::{HostData, KeyValue, KvError, KvLane};
-use crate::queue::{Reply, SubmissionQueue};
+use crate::queue::SubmissionQueue;
+use crate::reply::Reply;
 
 /// Delete, as the open host code's description of a batch numbers it; the command's own number is taken as
 /// well.

@@ -19,7 +19,8 @@ use crate::Ssd;
 use crate::dptr::DataPointer;
 use crate::kv::{HostData, KEYSPACES, Key, KeyValue, KvStore};
 use crate::namespace::NamespaceTable;
-use crate::queue::{Reply, SubmissionQueue};
+use crate::queue::SubmissionQueue;
+use crate::reply::Reply;
 use crate::store::NOWHERE;
 
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
@@ -39,16 +40,6 @@ fn find_data<'a>(pointer: DataPointer<'a>, pieces: &'a mut Vec<Place>) -> Result
         _ => pointer.walk(pieces)?,
     }
     Ok(HostData { host: pointer.host, pieces, bytes: pointer.bytes as u32 })
-}
-
-/// Copies `data` to pieces of host memory that have room for it.
-fn send(host: &Mappings, pieces: &[Place], data: &[u8]) {
-    let mut rest = data;
-    for &place in pieces {
-        let (now, later) = rest.split_at(place.bytes.min(rest.len()));
-        host.region(place).write(place.offset, now);
-        rest = later;
-    }
 }
 
 impl Ssd {

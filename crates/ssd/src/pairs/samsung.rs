@@ -10,12 +10,13 @@ use unvme_spec::samsung_kv::{
 };
 use unvme_spec::{DataPointerKind, Sqe, Status};
 
-use super::{INVALID_FIELD, find_data, pointer, send};
+use super::{INVALID_FIELD, find_data, pointer};
 use crate::Ssd;
 use crate::dptr::DataPointer;
 use crate::kv::iterator::vendor_status;
 use crate::kv::{KEY_BYTES_MAX, KEYSPACES, KvError, Part, StorePolicy};
-use crate::queue::{Reply, SubmissionQueue};
+use crate::queue::SubmissionQueue;
+use crate::reply::Reply;
 
 /// Most dwords of a value that one command moves.
 const VALUE_DWORDS_MAX: u32 = VALUE_BYTES_MAX / 4;
@@ -141,11 +142,11 @@ impl Ssd {
         if part.offset > 0 && part.offset >= length {
             return Err(status::INVALID_VALUE_OFFSET.with_do_not_retry());
         }
-        let moved = u64::from((length - part.offset).min(wanted));
-        kv.turn_bytes += moved;
-        counters.read(moved);
+        let sent = (length - part.offset).min(wanted);
+        kv.turn_bytes += u64::from(sent);
+        counters.read(sent.into());
         kv.counters.retrieve.succeeded(length);
-        Ok(Reply::of(length.into()))
+        Ok(Reply { sent, ..Reply::of(length.into()) })
     }
 
     fn delete_vendor(
@@ -229,9 +230,9 @@ impl Ssd {
         let read =
             pairs.iterators.read((self.cntlid, iterator), &pairs.store, &mut buffer, &mut kv.scratch)?;
         kv.turn_bytes += read.bytes as u64;
-        send(host, pieces, buffer.get(..read.bytes).unwrap_or(&buffer));
+        DataPointer::scatter(host, pieces, buffer.get(..read.bytes).unwrap_or(&buffer));
         let status = if read.ended { status::ITERATE_END } else { Status::SUCCESS };
-        Ok(Reply { status, result: read.bytes as u64 })
+        Ok(Reply { status, result: read.bytes as u64, ..Reply::sending(read.bytes as u32) })
     }
 
     /// Bytes of a value that is stored or appended.

@@ -5,10 +5,12 @@ use unvme_bus::space::Direction;
 use unvme_spec::kv::{Command, KEY_BYTES_MAX, Key, LIST_HEADER_BYTES, ListWriter, StoreOptions};
 use unvme_spec::{Sqe, Status};
 
-use super::{INVALID_FIELD, STANDARD_KEYSPACE, find_data, pointer, send};
+use super::{INVALID_FIELD, STANDARD_KEYSPACE, find_data, pointer};
 use crate::Ssd;
+use crate::dptr::DataPointer;
 use crate::kv::{KeyValue, KvError, Listing, Part, StorePolicy, VALUE_BYTES_MAX};
-use crate::queue::{Reply, SubmissionQueue};
+use crate::queue::SubmissionQueue;
+use crate::reply::Reply;
 
 /// Most bytes of keys that one List returns, whatever the host has room for: the answer is put together in
 /// memory, and no other command of the queue is executed meanwhile.
@@ -113,11 +115,11 @@ impl Ssd {
         let length = pairs.store.retrieve(&key, part, target, &mut kv.scratch).inspect_err(|error| {
             counters.media_errors += u64::from(*error == KvError::Unrecovered);
         })?;
-        let moved = u64::from(length.min(bytes as u32));
-        kv.turn_bytes += moved;
-        counters.read(moved);
+        let sent = length.min(bytes as u32);
+        kv.turn_bytes += u64::from(sent);
+        counters.read(sent.into());
         kv.counters.retrieve.succeeded(length);
-        Ok(Reply::of(length.into()))
+        Ok(Reply { sent, ..Reply::of(length.into()) })
     }
 
     fn delete_pair(&self, sq: &mut SubmissionQueue, sqe: &Sqe, key: Key) -> Result<Reply, Status> {
@@ -162,8 +164,8 @@ impl Ssd {
         store.list(listing, |key| keys.push(key))?;
         let used = keys.finish();
         kv.turn_bytes += used as u64;
-        send(host, pieces, page.get(..used).unwrap_or(&page));
-        Ok(Reply::DONE)
+        DataPointer::scatter(host, pieces, page.get(..used).unwrap_or(&page));
+        Ok(Reply::sending(used as u32))
     }
 }
 

@@ -18,6 +18,7 @@ use crate::dptr::DataPointer;
 use crate::fdp::{Configuration, Handles};
 use crate::namespace::{Blocks, Contents, Namespace};
 use crate::queue::SubmissionQueue;
+use crate::reply::Reply;
 use crate::store::CHUNK_BYTES;
 
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
@@ -58,18 +59,22 @@ impl Ssd {
         sq: &mut SubmissionQueue,
         sqe: &Sqe,
         receive: IoManagementReceive,
-    ) -> Result<(), Status> {
+    ) -> Result<Reply, Status> {
         if !self.fdp.has_flash() {
             return Err(Status::INVALID_OPCODE.with_do_not_retry());
         }
+        let asked = usize::try_from(receive.bytes()).map_err(|_| INVALID_FIELD)?;
         match receive.operation {
-            ReceiveOperation::NoAction => sq.namespaces.blocks(sqe.nsid).map(|_| ()),
+            ReceiveOperation::NoAction => {
+                sq.namespaces.blocks(sqe.nsid)?;
+                self.send(sq, sqe, &[], asked)
+            }
             ReceiveOperation::Reserved(_) => Err(INVALID_FIELD),
             ReceiveOperation::RuhStatus => {
                 self.placement_of(sq, sqe.nsid)?;
                 let namespace = sq.namespaces.get(Nsid(sqe.nsid)).ok_or(INVALID_FIELD)?;
                 let status = self.ruh_status(namespace)?;
-                self.send_padded(sq, sqe, &status, receive.bytes())
+                self.send_padded(sq, sqe, &status, asked)
             }
         }
     }
@@ -93,36 +98,6 @@ impl Ssd {
             count += 1;
         }
         Ok([RuhStatusHeader::new(count).as_bytes(), &list].concat())
-    }
-
-    /// Sends `data`, or as much of it as fits into `bytes` of host memory; the rest of that becomes zeroes.
-    fn send_padded(
-        &self,
-        sq: &mut SubmissionQueue,
-        sqe: &Sqe,
-        data: &[u8],
-        bytes: u64,
-    ) -> Result<(), Status> {
-        if bytes > self.transfer_bytes_max {
-            return Err(INVALID_FIELD);
-        }
-        let bytes = usize::try_from(bytes).map_err(|_| INVALID_FIELD)?;
-        let pointer = DataPointer {
-            host: &sq.host,
-            sqe,
-            page_bytes: sq.page_bytes,
-            bytes,
-            direction: Direction::Write,
-        };
-        pointer.walk(&mut sq.pieces)?;
-        let mut rest = data;
-        for &place in &sq.pieces {
-            let (now, later) = rest.split_at_checked(place.bytes).unwrap_or((rest, &[]));
-            sq.host.region(place).write(place.offset, now);
-            sq.host.region(place).fill(place.offset + now.len(), place.bytes - now.len(), 0);
-            rest = later;
-        }
-        Ok(())
     }
 
     pub(crate) fn io_management_send(

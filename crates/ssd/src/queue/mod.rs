@@ -16,6 +16,7 @@ use crate::held::{Due, Held, Origin};
 use crate::interrupts::Interrupts;
 use crate::kv::KvLane;
 use crate::namespace::NamespaceTable;
+use crate::reply::Reply;
 use crate::smart::IoCounters;
 pub(crate) use doorbell::BadDoorbell;
 pub(crate) use set::Queues;
@@ -367,8 +368,15 @@ impl CompletionQueue {
     /// The words come in registers: an entry put together in memory would be written in narrow pieces and
     /// read back wide, which stalls the processor for longer than the rest of a command takes.
     #[inline(always)]
-    fn post(&mut self, origin: Origin, status: Status, result: u64) {
+    fn post(&mut self, origin: Origin, reply: Reply) {
         let Origin { sq_id, sq_head, cid } = origin;
+        let Reply { status, sent, result } = reply;
+        // Who has a queue of memory of its own is a fabric: it knows which queue that is and how far, and
+        // wants to know what to send.
+        let (sq_head, sq_id) = match self.space {
+            None => (sq_head, sq_id),
+            Some(_) => (sent as u16, (sent >> 16) as u16),
+        };
         let entry = Cqe {
             sq_id,
             sq_head,
@@ -412,8 +420,8 @@ impl CompletionQueue {
     /// Posts what is due at `now`, in the order of its times; returns how many entries that were.
     pub(crate) fn post_due(&mut self, now: u64) -> u32 {
         let mut posted = 0;
-        while let Some(due) = self.held.pop_due(now) {
-            self.post_held(due);
+        while let Some(Due { origin, reply }) = self.held.pop_due(now) {
+            self.post(origin, reply);
             posted += 1;
         }
         posted
@@ -422,20 +430,16 @@ impl CompletionQueue {
     /// Posts everything that is held for a submission queue: it is going away, and its commands have been
     /// executed.
     pub(crate) fn post_all_of(&mut self, sq_id: u16) {
-        for due in self.held.take_all_of(sq_id) {
-            self.post_held(due);
+        for Due { origin, reply } in self.held.take_all_of(sq_id) {
+            self.post(origin, reply);
         }
     }
 
     /// Ends a command whose completion is held as aborted; false when there is none.
     pub(crate) fn abort_held(&mut self, sq_id: u16, cid: u16) -> bool {
         let Some(held) = self.held.take(sq_id, cid) else { return false };
-        self.post_held(Due { status: Status::ABORT_REQUESTED, result: 0, ..held });
+        self.post(held.origin, Status::ABORT_REQUESTED.into());
         true
-    }
-
-    fn post_held(&mut self, due: Due) {
-        self.post(due.origin, due.status, due.result);
     }
 
     /// Signals the queue's interrupt for entries posted since the last time, unless they are to be collected.
@@ -486,23 +490,6 @@ impl CompletionQueue {
     }
 }
 
-/// How a command that was executed is answered. The end of an iteration is a status with a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reply {
-    pub(crate) status: Status,
-    /// Dwords 0 and 1 of the completion.
-    pub(crate) result: u64,
-}
-
-impl Reply {
-    /// Success without a result.
-    pub(crate) const DONE: Self = Self::of(0);
-
-    pub(crate) const fn of(result: u64) -> Self {
-        Self { status: Status::SUCCESS, result }
-    }
-}
-
 /// A command that must be answered. Its exits are [`Ticket::complete`] and [`Ticket::hold`].
 pub(crate) struct Ticket<'a> {
     queue: &'a mut CompletionQueue,
@@ -510,29 +497,30 @@ pub(crate) struct Ticket<'a> {
 }
 
 impl Ticket<'_> {
-    /// Answers the command with a status and the two dwords of its result.
+    /// Answers the command.
     #[inline(always)]
-    pub(crate) fn complete(self, status: Status, result: u64) {
+    pub(crate) fn complete(self, reply: Reply) {
         let mut ticket = std::mem::ManuallyDrop::new(self);
         let origin = ticket.origin;
-        ticket.queue.post(origin, status, result);
+        ticket.queue.post(origin, reply);
     }
 
     /// Answers the command when `due` has come, or at once.
     #[inline(always)]
-    pub(crate) fn answer(self, due: Option<u64>, status: Status, result: u64) {
+    pub(crate) fn answer(self, due: Option<u64>, reply: Reply) {
         match due {
-            None => self.complete(status, result),
-            Some(due) => self.hold(due, status, result),
+            None => self.complete(reply),
+            Some(due) => self.hold(due, reply),
         }
     }
 
     /// Answers the command when `due` has come. Its place in the queue is taken until then, so that there is
     /// one.
-    pub(crate) fn hold(self, due: u64, status: Status, result: u64) {
+    #[inline(always)]
+    pub(crate) fn hold(self, due: u64, reply: Reply) {
         let mut ticket = std::mem::ManuallyDrop::new(self);
         let origin = ticket.origin;
-        ticket.queue.held.push(due, origin, status, result);
+        ticket.queue.held.push(due, Due { origin, reply });
     }
 }
 
@@ -543,6 +531,6 @@ impl Drop for Ticket<'_> {
         let Origin { sq_id, cid, .. } = self.origin;
         debug_assert!(std::thread::panicking(), "command {cid} of queue {sq_id} was not answered");
         tracing::error!(cid, queue = sq_id, "a command was not answered");
-        self.queue.post(self.origin, Status::INTERNAL_ERROR, 0);
+        self.queue.post(self.origin, Status::INTERNAL_ERROR.into());
     }
 }
