@@ -29,97 +29,60 @@ pub const REASON_AUTHENTICATION_FAILURE: u8 = 0x01;
 /// or a Negotiate with as many descriptors as fit then.
 pub const MESSAGE_BYTES_MAX: u32 = 4096;
 
-/// Message identifiers: AUTH_ID.
-pub mod message_id {
-    /// AUTH_Negotiate, by the host.
-    pub const NEGOTIATE: u8 = 0x00;
-    /// DH-HMAC-CHAP_Challenge, by the controller.
-    pub const CHALLENGE: u8 = 0x01;
-    /// DH-HMAC-CHAP_Reply, by the host.
-    pub const REPLY: u8 = 0x02;
-    /// DH-HMAC-CHAP_Success1, by the controller.
-    pub const SUCCESS1: u8 = 0x03;
-    /// DH-HMAC-CHAP_Success2, by a host that has authenticated the controller.
-    pub const SUCCESS2: u8 = 0x04;
-    /// AUTH_Failure2, by the host.
-    pub const FAILURE2: u8 = 0xf0;
-    /// AUTH_Failure1, by the controller.
-    pub const FAILURE1: u8 = 0xf1;
+codes! {
+    /// Message identifiers: AUTH_ID.
+    pub mod message_id: u8 {
+        NEGOTIATE = 0x00, "AUTH_Negotiate, by the host";
+        CHALLENGE = 0x01, "DH-HMAC-CHAP_Challenge, by the controller";
+        REPLY = 0x02, "DH-HMAC-CHAP_Reply, by the host";
+        SUCCESS1 = 0x03, "DH-HMAC-CHAP_Success1, by the controller";
+        SUCCESS2 = 0x04, "DH-HMAC-CHAP_Success2, by a host that has authenticated the controller";
+        FAILURE2 = 0xf0, "AUTH_Failure2, by the host";
+        FAILURE1 = 0xf1, "AUTH_Failure1, by the controller";
+    }
+
+    /// Identifiers of hash functions.
+    pub mod hash_id: u8 {
+        SHA_256 = 0x01, "SHA-256";
+        SHA_384 = 0x02, "SHA-384";
+        SHA_512 = 0x03, "SHA-512";
+    }
+
+    /// Identifiers of DH groups.
+    pub mod group_id: u8 {
+        NULL = 0x00, "No Diffie-Hellman exchange";
+        FFDHE_2048 = 0x01, "ffdhe2048 (RFC 7919)";
+        FFDHE_3072 = 0x02, "ffdhe3072";
+        FFDHE_4096 = 0x03, "ffdhe4096";
+        FFDHE_6144 = 0x04, "ffdhe6144";
+        FFDHE_8192 = 0x05, "ffdhe8192";
+    }
 }
 
-/// Identifiers of hash functions.
-pub mod hash_id {
-    /// SHA-256.
-    pub const SHA_256: u8 = 0x01;
-    /// SHA-384.
-    pub const SHA_384: u8 = 0x02;
-    /// SHA-512.
-    pub const SHA_512: u8 = 0x03;
-}
-
-/// Identifiers of DH groups.
-pub mod group_id {
-    /// No Diffie-Hellman exchange.
-    pub const NULL: u8 = 0x00;
-    /// ffdhe2048 (RFC 7919).
-    pub const FFDHE_2048: u8 = 0x01;
-    /// ffdhe3072.
-    pub const FFDHE_3072: u8 = 0x02;
-    /// ffdhe4096.
-    pub const FFDHE_4096: u8 = 0x03;
-    /// ffdhe6144.
-    pub const FFDHE_6144: u8 = 0x04;
-    /// ffdhe8192.
-    pub const FFDHE_8192: u8 = 0x05;
-}
-
-/// Why a transaction failed: reason code explanation of both failures.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Failure(pub u8);
-
-impl Failure {
-    /// The other side is not who it should be.
-    pub const AUTHENTICATION_FAILED: Self = Self(0x01);
-    /// No authentication protocol of those offered can be used.
-    pub const PROTOCOL_NOT_USABLE: Self = Self(0x02);
-    /// The sides disagree about a secure channel.
-    pub const SECURE_CHANNEL_MISMATCH: Self = Self(0x03);
-    /// No hash function of those offered can be used.
-    pub const HASH_NOT_USABLE: Self = Self(0x04);
-    /// No DH group of those offered can be used.
-    pub const GROUP_NOT_USABLE: Self = Self(0x05);
-    /// A message with a wrong field.
-    pub const INCORRECT_PAYLOAD: Self = Self(0x06);
-    /// Another message was expected.
-    pub const INCORRECT_MESSAGE: Self = Self(0x07);
-
-    /// The specification's name.
-    pub const fn name(self) -> Option<&'static str> {
-        Some(match self {
-            Self::AUTHENTICATION_FAILED => "Authentication failed",
-            Self::PROTOCOL_NOT_USABLE => "Authentication protocol not usable",
-            Self::SECURE_CHANNEL_MISMATCH => "Secure channel concatenation mismatch",
-            Self::HASH_NOT_USABLE => "Hash function not usable",
-            Self::GROUP_NOT_USABLE => "DH group not usable",
-            Self::INCORRECT_PAYLOAD => "Incorrect payload",
-            Self::INCORRECT_MESSAGE => "Incorrect protocol message",
-            _ => return None,
-        })
+open_codes! {
+    /// Why a transaction failed: reason code explanation of both failures.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct Failure(u8), "reason" {
+        /// The other side is not who it should be.
+        AUTHENTICATION_FAILED = 0x01, "Authentication failed";
+        /// No authentication protocol of those offered can be used.
+        PROTOCOL_NOT_USABLE = 0x02, "Authentication protocol not usable";
+        /// The sides disagree about a secure channel.
+        SECURE_CHANNEL_MISMATCH = 0x03, "Secure channel concatenation mismatch";
+        /// No hash function of those offered can be used.
+        HASH_NOT_USABLE = 0x04, "Hash function not usable";
+        /// No DH group of those offered can be used.
+        GROUP_NOT_USABLE = 0x05, "DH group not usable";
+        /// A message with a wrong field.
+        INCORRECT_PAYLOAD = 0x06, "Incorrect payload";
+        /// Another message was expected.
+        INCORRECT_MESSAGE = 0x07, "Incorrect protocol message";
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => f.write_str(name),
-            None => write!(f, "reason {:#04x}", self.0),
-        }
-    }
-}
-
-impl fmt::Debug for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Debug::fmt(self, f)
     }
 }
 

@@ -4,22 +4,20 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{Nsid, Sqe, admin, fdp::PlacementId};
 
-/// Directive Types (Base figure 562).
-pub mod dtype {
-    /// Identify: about directives themselves. In a write: no directive.
-    pub const IDENTIFY: u8 = 0x00;
-    /// Streams.
-    pub const STREAMS: u8 = 0x01;
-    /// Data Placement: DSPEC is a placement identifier.
-    pub const DATA_PLACEMENT: u8 = 0x02;
-}
+codes! {
+    /// Directive Types (Base figure 562).
+    pub mod dtype: u8 {
+        IDENTIFY = 0x00, "Identify: about directives themselves. In a write: no directive";
+        STREAMS = 0x01, "Streams";
+        DATA_PLACEMENT = 0x02, "Data Placement: DSPEC is a placement identifier";
+    }
 
-/// Directive Operations of the Identify directive.
-pub mod identify_operation {
-    /// Directive Receive: Return Parameters, [`super::IdentifyParameters`].
-    pub const RETURN_PARAMETERS: u8 = 0x01;
-    /// Directive Send: Enable Directive, with [`super::EnableDirective`] in command dword 12.
-    pub const ENABLE_DIRECTIVE: u8 = 0x01;
+    /// Directive Operations of the Identify directive.
+    pub mod identify_operation: u8 {
+        RETURN_PARAMETERS = 0x01, "Directive Receive: Return Parameters, [`super::IdentifyParameters`]";
+        ENABLE_DIRECTIVE = 0x01,
+            "Directive Send: Enable Directive, with [`super::EnableDirective`] in command dword 12";
+    }
 }
 
 /// Directive of a write: DTYPE in bits 23:20 of command dword 12, DSPEC in bits 31:16 of command dword 13.

@@ -297,56 +297,42 @@ pub fn nqn_bytes(name: &str) -> Option<[u8; 256]> {
     Some(bytes)
 }
 
-/// Transport types: TRTYPE.
-pub mod trtype {
-    /// RDMA.
-    pub const RDMA: u8 = 1;
-    /// Fibre Channel.
-    pub const FIBRE_CHANNEL: u8 = 2;
-    /// TCP.
-    pub const TCP: u8 = 3;
-    /// Inside one host.
-    pub const LOOP: u8 = 254;
-}
+codes! {
+    /// Transport types: TRTYPE.
+    pub mod trtype: u8 {
+        RDMA = 1, "RDMA";
+        FIBRE_CHANNEL = 2, "Fibre Channel";
+        TCP = 3, "TCP";
+        LOOP = 254, "Inside one host";
+    }
 
-/// Address families: ADRFAM.
-pub mod adrfam {
-    /// IPv4.
-    pub const IPV4: u8 = 1;
-    /// IPv6.
-    pub const IPV6: u8 = 2;
-}
+    /// Address families: ADRFAM.
+    pub mod adrfam: u8 {
+        IPV4 = 1, "IPv4";
+        IPV6 = 2, "IPv6";
+    }
 
-/// Subsystem types: SUBTYPE.
-pub mod subtype {
-    /// Referral: another discovery service.
-    pub const REFERRAL: u8 = 1;
-    /// A subsystem with namespaces.
-    pub const NVM: u8 = 2;
-    /// This discovery service.
-    pub const CURRENT_DISCOVERY: u8 = 3;
-}
+    /// Subsystem types: SUBTYPE.
+    pub mod subtype: u8 {
+        REFERRAL = 1, "Referral: another discovery service";
+        NVM = 2, "A subsystem with namespaces";
+        CURRENT_DISCOVERY = 3, "This discovery service";
+    }
 
-/// Transport requirements: TREQ.
-pub mod treq {
-    /// Nothing is said about a secure channel.
-    pub const NOT_SPECIFIED: u8 = 0;
-    /// A secure channel is required.
-    pub const SECURE_CHANNEL_REQUIRED: u8 = 1;
-    /// A secure channel is not required.
-    pub const SECURE_CHANNEL_NOT_REQUIRED: u8 = 2;
-    /// The controller can do without SQ flow control.
-    pub const DISABLE_SQ_FLOW_CONTROL: u8 = 1 << 2;
-}
+    /// Transport requirements: TREQ.
+    pub mod treq: u8 {
+        NOT_SPECIFIED = 0, "Nothing is said about a secure channel";
+        SECURE_CHANNEL_REQUIRED = 1, "A secure channel is required";
+        SECURE_CHANNEL_NOT_REQUIRED = 2, "A secure channel is not required";
+        DISABLE_SQ_FLOW_CONTROL = 1 << 2, "The controller can do without SQ flow control";
+    }
 
-/// Security of NVMe/TCP: SECTYPE, byte 0 of TSAS (TCP Transport figure 5).
-pub mod sectype {
-    /// None.
-    pub const NONE: u8 = 0;
-    /// TLS 1.2 or later; obsolete.
-    pub const TLS_1_2: u8 = 1;
-    /// TLS 1.3 or later.
-    pub const TLS_1_3: u8 = 2;
+    /// Security of NVMe/TCP: SECTYPE, byte 0 of TSAS (TCP Transport figure 5).
+    pub mod sectype: u8 {
+        NONE = 0, "None";
+        TLS_1_2 = 1, "TLS 1.2 or later; obsolete";
+        TLS_1_3 = 2, "TLS 1.3 or later";
+    }
 }
 
 /// Head of the Discovery log page: 1024 bytes (Base figure 294).

@@ -3,138 +3,53 @@
 use bitfield_struct::bitfield;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Feature identifiers (Base figure 385).
-pub mod fid {
-    /// Arbitration.
-    pub const ARBITRATION: u8 = 0x01;
-    /// Power Management.
-    pub const POWER_MANAGEMENT: u8 = 0x02;
-    /// LBA Range Type.
-    pub const LBA_RANGE_TYPE: u8 = 0x03;
-    /// Temperature Threshold.
-    pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
-    /// Error Recovery.
-    pub const ERROR_RECOVERY: u8 = 0x05;
-    /// Volatile Write Cache.
-    pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
-    /// Number of Queues.
-    pub const NUMBER_OF_QUEUES: u8 = 0x07;
-    /// Interrupt Coalescing.
-    pub const INTERRUPT_COALESCING: u8 = 0x08;
-    /// Interrupt Vector Configuration.
-    pub const INTERRUPT_VECTOR_CONFIGURATION: u8 = 0x09;
-    /// Write Atomicity Normal.
-    pub const WRITE_ATOMICITY: u8 = 0x0a;
-    /// Asynchronous Event Configuration.
-    pub const ASYNC_EVENT_CONFIGURATION: u8 = 0x0b;
-    /// Autonomous Power State Transition.
-    pub const AUTONOMOUS_POWER_STATE_TRANSITION: u8 = 0x0c;
-    /// Host Memory Buffer.
-    pub const HOST_MEMORY_BUFFER: u8 = 0x0d;
-    /// Timestamp.
-    pub const TIMESTAMP: u8 = 0x0e;
-    /// Keep Alive Timer.
-    pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
-    /// Host Controlled Thermal Management.
-    pub const HOST_CONTROLLED_THERMAL_MANAGEMENT: u8 = 0x10;
-    /// Non-Operational Power State Config.
-    pub const NON_OPERATIONAL_POWER_STATE: u8 = 0x11;
-    /// Host Behavior Support.
-    pub const HOST_BEHAVIOR_SUPPORT: u8 = 0x16;
-    /// Sanitize Config.
-    pub const SANITIZE_CONFIG: u8 = 0x17;
-    /// I/O Command Set Profile.
-    pub const IO_COMMAND_SET_PROFILE: u8 = 0x19;
-    /// Flexible Data Placement.
-    pub const FLEXIBLE_DATA_PLACEMENT: u8 = 0x1d;
-    /// Flexible Data Placement Events.
-    pub const FLEXIBLE_DATA_PLACEMENT_EVENTS: u8 = 0x1e;
-    /// Key Value Configuration.
-    pub const KEY_VALUE_CONFIGURATION: u8 = 0x20;
-    /// Software Progress Marker.
-    pub const SOFTWARE_PROGRESS_MARKER: u8 = 0x80;
-    /// Host Identifier.
-    pub const HOST_IDENTIFIER: u8 = 0x81;
-    /// Reservation Notification Mask.
-    pub const RESERVATION_NOTIFICATION_MASK: u8 = 0x82;
-    /// Reservation Persistence.
-    pub const RESERVATION_PERSISTENCE: u8 = 0x83;
-    /// Namespace Write Protection Config.
-    pub const NAMESPACE_WRITE_PROTECTION: u8 = 0x84;
-}
-
-/// The specification's name of a feature.
-pub const fn fid_name(fid: u8) -> Option<&'static str> {
-    Some(match fid {
-        fid::ARBITRATION => "Arbitration",
-        fid::POWER_MANAGEMENT => "Power Management",
-        fid::LBA_RANGE_TYPE => "LBA Range Type",
-        fid::TEMPERATURE_THRESHOLD => "Temperature Threshold",
-        fid::ERROR_RECOVERY => "Error Recovery",
-        fid::VOLATILE_WRITE_CACHE => "Volatile Write Cache",
-        fid::NUMBER_OF_QUEUES => "Number of Queues",
-        fid::INTERRUPT_COALESCING => "Interrupt Coalescing",
-        fid::INTERRUPT_VECTOR_CONFIGURATION => "Interrupt Vector Configuration",
-        fid::WRITE_ATOMICITY => "Write Atomicity Normal",
-        fid::ASYNC_EVENT_CONFIGURATION => "Asynchronous Event Configuration",
-        fid::AUTONOMOUS_POWER_STATE_TRANSITION => "Autonomous Power State Transition",
-        fid::HOST_MEMORY_BUFFER => "Host Memory Buffer",
-        fid::TIMESTAMP => "Timestamp",
-        fid::KEEP_ALIVE_TIMER => "Keep Alive Timer",
-        fid::HOST_CONTROLLED_THERMAL_MANAGEMENT => "Host Controlled Thermal Management",
-        fid::NON_OPERATIONAL_POWER_STATE => "Non-Operational Power State Config",
-        fid::HOST_BEHAVIOR_SUPPORT => "Host Behavior Support",
-        fid::SANITIZE_CONFIG => "Sanitize Config",
-        fid::IO_COMMAND_SET_PROFILE => "I/O Command Set Profile",
-        fid::FLEXIBLE_DATA_PLACEMENT => "Flexible Data Placement",
-        fid::FLEXIBLE_DATA_PLACEMENT_EVENTS => "Flexible Data Placement Events",
-        fid::KEY_VALUE_CONFIGURATION => "Key Value Configuration",
-        fid::SOFTWARE_PROGRESS_MARKER => "Software Progress Marker",
-        fid::HOST_IDENTIFIER => "Host Identifier",
-        fid::RESERVATION_NOTIFICATION_MASK => "Reservation Notification Mask",
-        fid::RESERVATION_PERSISTENCE => "Reservation Persistence",
-        fid::NAMESPACE_WRITE_PROTECTION => "Namespace Write Protection Config",
-        _ => return None,
-    })
-}
-
-/// Which value Get Features returns: SEL, 3 bits (Base 5.1.11).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Select {
-    /// The value in force.
-    #[default]
-    Current,
-    /// The value the device was made with.
-    Default,
-    /// The value that survives resets and power cycles.
-    Saved,
-    /// Not a value: [`Capabilities`] of the feature in dword 0.
-    SupportedCapabilities,
-    /// Values 4 to 7, which the specification reserves.
-    Reserved(u8),
-}
-
-impl Select {
-    /// From the 3 bits of SEL.
-    pub const fn from_raw(raw: u8) -> Self {
-        match raw & 7 {
-            0 => Self::Current,
-            1 => Self::Default,
-            2 => Self::Saved,
-            3 => Self::SupportedCapabilities,
-            other => Self::Reserved(other),
-        }
+codes! {
+    /// Feature identifiers (Base figure 385).
+    pub mod fid: u8, named {
+        ARBITRATION = 0x01, "Arbitration";
+        POWER_MANAGEMENT = 0x02, "Power Management";
+        LBA_RANGE_TYPE = 0x03, "LBA Range Type";
+        TEMPERATURE_THRESHOLD = 0x04, "Temperature Threshold";
+        ERROR_RECOVERY = 0x05, "Error Recovery";
+        VOLATILE_WRITE_CACHE = 0x06, "Volatile Write Cache";
+        NUMBER_OF_QUEUES = 0x07, "Number of Queues";
+        INTERRUPT_COALESCING = 0x08, "Interrupt Coalescing";
+        INTERRUPT_VECTOR_CONFIGURATION = 0x09, "Interrupt Vector Configuration";
+        WRITE_ATOMICITY = 0x0a, "Write Atomicity Normal";
+        ASYNC_EVENT_CONFIGURATION = 0x0b, "Asynchronous Event Configuration";
+        AUTONOMOUS_POWER_STATE_TRANSITION = 0x0c, "Autonomous Power State Transition";
+        HOST_MEMORY_BUFFER = 0x0d, "Host Memory Buffer";
+        TIMESTAMP = 0x0e, "Timestamp";
+        KEEP_ALIVE_TIMER = 0x0f, "Keep Alive Timer";
+        HOST_CONTROLLED_THERMAL_MANAGEMENT = 0x10, "Host Controlled Thermal Management";
+        NON_OPERATIONAL_POWER_STATE = 0x11, "Non-Operational Power State Config";
+        HOST_BEHAVIOR_SUPPORT = 0x16, "Host Behavior Support";
+        SANITIZE_CONFIG = 0x17, "Sanitize Config";
+        IO_COMMAND_SET_PROFILE = 0x19, "I/O Command Set Profile";
+        FLEXIBLE_DATA_PLACEMENT = 0x1d, "Flexible Data Placement";
+        FLEXIBLE_DATA_PLACEMENT_EVENTS = 0x1e, "Flexible Data Placement Events";
+        KEY_VALUE_CONFIGURATION = 0x20, "Key Value Configuration";
+        SOFTWARE_PROGRESS_MARKER = 0x80, "Software Progress Marker";
+        HOST_IDENTIFIER = 0x81, "Host Identifier";
+        RESERVATION_NOTIFICATION_MASK = 0x82, "Reservation Notification Mask";
+        RESERVATION_PERSISTENCE = 0x83, "Reservation Persistence";
+        NAMESPACE_WRITE_PROTECTION = 0x84, "Namespace Write Protection Config";
     }
+}
 
-    /// The 3 bits of SEL.
-    pub const fn raw(self) -> u8 {
-        match self {
-            Self::Current => 0,
-            Self::Default => 1,
-            Self::Saved => 2,
-            Self::SupportedCapabilities => 3,
-            Self::Reserved(other) => other & 7,
-        }
+choices! {
+    /// Which value Get Features returns: SEL (Base 5.1.11).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Select(3 bits) {
+        /// The value in force.
+        #[default]
+        Current = 0,
+        /// The value the device was made with.
+        Default = 1,
+        /// The value that survives resets and power cycles.
+        Saved = 2,
+        /// Not a value: [`Capabilities`] of the feature in dword 0.
+        SupportedCapabilities = 3,
     }
 }
 

@@ -18,6 +18,8 @@
 compile_error!("the wire structs hold native integers: a little-endian target is required");
 
 #[macro_use]
+mod codes;
+#[macro_use]
 mod layout;
 
 pub mod admin;

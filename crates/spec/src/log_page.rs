@@ -6,81 +6,32 @@ use zerocopy::{
     little_endian::{U16, U32, U64, U128},
 };
 
-/// Log page identifiers (Base figure 202).
-pub mod lid {
-    /// Supported Log Pages.
-    pub const SUPPORTED_LOG_PAGES: u8 = 0x00;
-    /// Error Information.
-    pub const ERROR_INFORMATION: u8 = 0x01;
-    /// SMART / Health Information.
-    pub const SMART_HEALTH: u8 = 0x02;
-    /// Firmware Slot Information.
-    pub const FIRMWARE_SLOT: u8 = 0x03;
-    /// Changed Attached Namespace List.
-    pub const CHANGED_NAMESPACES: u8 = 0x04;
-    /// Commands Supported and Effects.
-    pub const COMMANDS_SUPPORTED: u8 = 0x05;
-    /// Device Self-test.
-    pub const DEVICE_SELF_TEST: u8 = 0x06;
-    /// Telemetry Host-Initiated.
-    pub const TELEMETRY_HOST: u8 = 0x07;
-    /// Telemetry Controller-Initiated.
-    pub const TELEMETRY_CONTROLLER: u8 = 0x08;
-    /// Endurance Group Information.
-    pub const ENDURANCE_GROUP: u8 = 0x09;
-    /// Asymmetric Namespace Access.
-    pub const ANA: u8 = 0x0c;
-    /// Persistent Event Log.
-    pub const PERSISTENT_EVENT: u8 = 0x0d;
-    /// LBA Status Information.
-    pub const LBA_STATUS: u8 = 0x0e;
-    /// Feature Identifiers Supported and Effects.
-    pub const FEATURES_SUPPORTED: u8 = 0x12;
-    /// NVMe-MI Commands Supported and Effects.
-    pub const NVME_MI_COMMANDS_SUPPORTED: u8 = 0x13;
-    /// FDP Configurations.
-    pub const FDP_CONFIGURATIONS: u8 = 0x20;
-    /// Reclaim Unit Handle Usage.
-    pub const FDP_HANDLE_USAGE: u8 = 0x21;
-    /// FDP Statistics.
-    pub const FDP_STATISTICS: u8 = 0x22;
-    /// FDP Events.
-    pub const FDP_EVENTS: u8 = 0x23;
-    /// Discovery.
-    pub const DISCOVERY: u8 = 0x70;
-    /// Reservation Notification.
-    pub const RESERVATION_NOTIFICATION: u8 = 0x80;
-    /// Sanitize Status.
-    pub const SANITIZE_STATUS: u8 = 0x81;
-}
-
-/// The specification's name of a log page.
-pub const fn lid_name(lid: u8) -> Option<&'static str> {
-    Some(match lid {
-        lid::SUPPORTED_LOG_PAGES => "Supported Log Pages",
-        lid::ERROR_INFORMATION => "Error Information",
-        lid::SMART_HEALTH => "SMART / Health Information",
-        lid::FIRMWARE_SLOT => "Firmware Slot Information",
-        lid::CHANGED_NAMESPACES => "Changed Attached Namespace List",
-        lid::COMMANDS_SUPPORTED => "Commands Supported and Effects",
-        lid::DEVICE_SELF_TEST => "Device Self-test",
-        lid::TELEMETRY_HOST => "Telemetry Host-Initiated",
-        lid::TELEMETRY_CONTROLLER => "Telemetry Controller-Initiated",
-        lid::ENDURANCE_GROUP => "Endurance Group Information",
-        lid::ANA => "Asymmetric Namespace Access",
-        lid::PERSISTENT_EVENT => "Persistent Event Log",
-        lid::LBA_STATUS => "LBA Status Information",
-        lid::FEATURES_SUPPORTED => "Feature Identifiers Supported and Effects",
-        lid::NVME_MI_COMMANDS_SUPPORTED => "NVMe-MI Commands Supported and Effects",
-        lid::FDP_CONFIGURATIONS => "FDP Configurations",
-        lid::FDP_HANDLE_USAGE => "Reclaim Unit Handle Usage",
-        lid::FDP_STATISTICS => "FDP Statistics",
-        lid::FDP_EVENTS => "FDP Events",
-        lid::DISCOVERY => "Discovery",
-        lid::RESERVATION_NOTIFICATION => "Reservation Notification",
-        lid::SANITIZE_STATUS => "Sanitize Status",
-        _ => return None,
-    })
+codes! {
+    /// Log page identifiers (Base figure 202).
+    pub mod lid: u8, named {
+        SUPPORTED_LOG_PAGES = 0x00, "Supported Log Pages";
+        ERROR_INFORMATION = 0x01, "Error Information";
+        SMART_HEALTH = 0x02, "SMART / Health Information";
+        FIRMWARE_SLOT = 0x03, "Firmware Slot Information";
+        CHANGED_NAMESPACES = 0x04, "Changed Attached Namespace List";
+        COMMANDS_SUPPORTED = 0x05, "Commands Supported and Effects";
+        DEVICE_SELF_TEST = 0x06, "Device Self-test";
+        TELEMETRY_HOST = 0x07, "Telemetry Host-Initiated";
+        TELEMETRY_CONTROLLER = 0x08, "Telemetry Controller-Initiated";
+        ENDURANCE_GROUP = 0x09, "Endurance Group Information";
+        ANA = 0x0c, "Asymmetric Namespace Access";
+        PERSISTENT_EVENT = 0x0d, "Persistent Event Log";
+        LBA_STATUS = 0x0e, "LBA Status Information";
+        FEATURES_SUPPORTED = 0x12, "Feature Identifiers Supported and Effects";
+        NVME_MI_COMMANDS_SUPPORTED = 0x13, "NVMe-MI Commands Supported and Effects";
+        FDP_CONFIGURATIONS = 0x20, "FDP Configurations";
+        FDP_HANDLE_USAGE = 0x21, "Reclaim Unit Handle Usage";
+        FDP_STATISTICS = 0x22, "FDP Statistics";
+        FDP_EVENTS = 0x23, "FDP Events";
+        DISCOVERY = 0x70, "Discovery";
+        RESERVATION_NOTIFICATION = 0x80, "Reservation Notification";
+        SANITIZE_STATUS = 0x81, "Sanitize Status";
+    }
 }
 
 /// Supported Log Pages (00h): 1024 bytes, an entry per log page identifier.
@@ -93,12 +44,12 @@ pub struct SupportedLogPages {
 
 layout!(SupportedLogPages, 1024, { pages: 0 });
 
-/// Bits of an entry of [`SupportedLogPages`].
-pub mod lid_support {
-    /// LSUPP: the log page is supported.
-    pub const LSUPP: u32 = 1 << 0;
-    /// IOS: the offset of Get Log Page may be an index.
-    pub const IOS: u32 = 1 << 1;
+codes! {
+    /// Bits of an entry of [`SupportedLogPages`].
+    pub mod lid_support: u32 {
+        LSUPP = 1 << 0, "LSUPP: the log page is supported";
+        IOS = 1 << 1, "IOS: the offset of Get Log Page may be an index";
+    }
 }
 
 /// An entry of the Error Information log (01h; Base 5.1.12.1.2): 64 bytes, most recent first.
@@ -193,20 +144,16 @@ layout!(SmartHealth, 512, {
     warning_temperature_time: 192, temperature_sensors: 200, thermal_transitions: 216, thermal_time: 224,
 });
 
-/// Bits of Critical Warning.
-pub mod critical_warning {
-    /// Available spare is below its threshold.
-    pub const SPARE: u8 = 1 << 0;
-    /// A temperature is above or below its threshold.
-    pub const TEMPERATURE: u8 = 1 << 1;
-    /// Reliability is degraded.
-    pub const RELIABILITY: u8 = 1 << 2;
-    /// The media is read only.
-    pub const READ_ONLY: u8 = 1 << 3;
-    /// The backup of volatile memory has failed.
-    pub const BACKUP_FAILED: u8 = 1 << 4;
-    /// The Persistent Memory Region is read only or unreliable.
-    pub const PMR_UNRELIABLE: u8 = 1 << 5;
+codes! {
+    /// Bits of Critical Warning.
+    pub mod critical_warning: u8 {
+        SPARE = 1 << 0, "Available spare is below its threshold";
+        TEMPERATURE = 1 << 1, "A temperature is above or below its threshold";
+        RELIABILITY = 1 << 2, "Reliability is degraded";
+        READ_ONLY = 1 << 3, "The media is read only";
+        BACKUP_FAILED = 1 << 4, "The backup of volatile memory has failed";
+        PMR_UNRELIABLE = 1 << 5, "The Persistent Memory Region is read only or unreliable";
+    }
 }
 
 /// Firmware Slot Information (03h; Base 5.1.12.1.4): 512 bytes.
@@ -237,40 +184,30 @@ pub struct CommandsSupported {
 
 layout!(CommandsSupported, 4096, { io: 1024 });
 
-/// Bits of an entry of [`CommandsSupported`].
-pub mod command_effects {
-    /// CSUPP: the command is supported.
-    pub const CSUPP: u32 = 1 << 0;
-    /// LBCC: it may change the content of logical blocks.
-    pub const LBCC: u32 = 1 << 1;
-    /// NCC: it may change the capabilities of a namespace.
-    pub const NCC: u32 = 1 << 2;
-    /// NIC: it may change the inventory of namespaces.
-    pub const NIC: u32 = 1 << 3;
-    /// CCC: it may change the capabilities of the controller.
-    pub const CCC: u32 = 1 << 4;
-    /// CSE, bits 18:16, at this position: 0 no restriction, 1 alone in its namespace, 2 alone in the
-    /// controller.
-    pub const CSE_SHIFT: u32 = 16;
-    /// CSE: no other command for the same namespace meanwhile.
-    pub const ALONE_IN_NAMESPACE: u32 = 1 << CSE_SHIFT;
-    /// Mask of CSE after the shift.
-    pub const CSE_MASK: u32 = 0b111;
-    /// USS: the command takes a UUID index.
-    pub const UUID_SELECTION: u32 = 1 << 19;
-}
+codes! {
+    /// Bits of an entry of [`CommandsSupported`].
+    pub mod command_effects: u32 {
+        CSUPP = 1 << 0, "CSUPP: the command is supported";
+        LBCC = 1 << 1, "LBCC: it may change the content of logical blocks";
+        NCC = 1 << 2, "NCC: it may change the capabilities of a namespace";
+        NIC = 1 << 3, "NIC: it may change the inventory of namespaces";
+        CCC = 1 << 4, "CCC: it may change the capabilities of the controller";
+        CSE_SHIFT = 16,
+            "CSE, bits 18:16, at this position: 0 no restriction, 1 alone in its namespace, 2 alone in the \
+             controller";
+        ALONE_IN_NAMESPACE = 1 << CSE_SHIFT, "CSE: no other command for the same namespace meanwhile";
+        CSE_MASK = 0b111, "Mask of CSE after the shift";
+        UUID_SELECTION = 1 << 19, "USS: the command takes a UUID index";
+    }
 
-/// Scope of a command or feature: bits 31:20 of its entry, at most one of them set (Base figures 211 and
-/// 256).
-pub mod effects_scope {
-    /// One namespace.
-    pub const NAMESPACE: u32 = 1 << 20;
-    /// The controller.
-    pub const CONTROLLER: u32 = 1 << 21;
-    /// An endurance group.
-    pub const ENDURANCE_GROUP: u32 = 1 << 23;
-    /// The NVM subsystem.
-    pub const SUBSYSTEM: u32 = 1 << 25;
+    /// Scope of a command or feature: bits 31:20 of its entry, at most one of them set (Base figures 211 and
+    /// 256).
+    pub mod effects_scope: u32 {
+        NAMESPACE = 1 << 20, "One namespace";
+        CONTROLLER = 1 << 21, "The controller";
+        ENDURANCE_GROUP = 1 << 23, "An endurance group";
+        SUBSYSTEM = 1 << 25, "The NVM subsystem";
+    }
 }
 
 /// Endurance Group Information (09h; Base 5.1.12.1.10): 512 bytes, of the group in the Log Specific
@@ -374,64 +311,43 @@ impl AsyncEvent {
     }
 }
 
-/// Types of asynchronous events.
-pub mod event_type {
-    /// Error, see [`super::error_event`].
-    pub const ERROR: u8 = 0;
-    /// SMART / Health status, see [`super::smart_event`].
-    pub const SMART: u8 = 1;
-    /// Notice, see [`super::notice_event`].
-    pub const NOTICE: u8 = 2;
-    /// Immediate: not masked and not cleared by a log page.
-    pub const IMMEDIATE: u8 = 3;
-    /// I/O Command Set specific.
-    pub const IO_COMMAND_SET: u8 = 6;
-    /// Vendor specific.
-    pub const VENDOR: u8 = 7;
-}
+codes! {
+    /// Types of asynchronous events.
+    pub mod event_type: u8 {
+        ERROR = 0, "Error, see [`super::error_event`]";
+        SMART = 1, "SMART / Health status, see [`super::smart_event`]";
+        NOTICE = 2, "Notice, see [`super::notice_event`]";
+        IMMEDIATE = 3, "Immediate: not masked and not cleared by a log page";
+        IO_COMMAND_SET = 6, "I/O Command Set specific";
+        VENDOR = 7, "Vendor specific";
+    }
 
-/// Information of error events.
-pub mod error_event {
-    /// Write to Invalid Doorbell Register.
-    pub const INVALID_DOORBELL_REGISTER: u8 = 0;
-    /// Invalid Doorbell Write Value.
-    pub const INVALID_DOORBELL_VALUE: u8 = 1;
-    /// Diagnostic Failure.
-    pub const DIAGNOSTIC_FAILURE: u8 = 2;
-    /// Persistent Internal Error.
-    pub const PERSISTENT_INTERNAL: u8 = 3;
-    /// Transient Internal Error.
-    pub const TRANSIENT_INTERNAL: u8 = 4;
-    /// Firmware Image Load Error.
-    pub const FIRMWARE_IMAGE_LOAD: u8 = 5;
-}
+    /// Information of error events.
+    pub mod error_event: u8 {
+        INVALID_DOORBELL_REGISTER = 0, "Write to Invalid Doorbell Register";
+        INVALID_DOORBELL_VALUE = 1, "Invalid Doorbell Write Value";
+        DIAGNOSTIC_FAILURE = 2, "Diagnostic Failure";
+        PERSISTENT_INTERNAL = 3, "Persistent Internal Error";
+        TRANSIENT_INTERNAL = 4, "Transient Internal Error";
+        FIRMWARE_IMAGE_LOAD = 5, "Firmware Image Load Error";
+    }
 
-/// Information of SMART / Health events.
-pub mod smart_event {
-    /// NVM subsystem Reliability.
-    pub const RELIABILITY: u8 = 0;
-    /// Temperature Threshold.
-    pub const TEMPERATURE: u8 = 1;
-    /// Spare Below Threshold.
-    pub const SPARE: u8 = 2;
-}
+    /// Information of SMART / Health events.
+    pub mod smart_event: u8 {
+        RELIABILITY = 0, "NVM subsystem Reliability";
+        TEMPERATURE = 1, "Temperature Threshold";
+        SPARE = 2, "Spare Below Threshold";
+    }
 
-/// Information of notices.
-pub mod notice_event {
-    /// Attached Namespace Attribute Changed.
-    pub const NAMESPACE_ATTRIBUTES: u8 = 0x00;
-    /// Firmware Activation Starting.
-    pub const FIRMWARE_ACTIVATION: u8 = 0x01;
-    /// Telemetry Log Changed.
-    pub const TELEMETRY: u8 = 0x02;
-    /// Asymmetric Namespace Access Change.
-    pub const ANA_CHANGE: u8 = 0x03;
-    /// Predictable Latency Event Aggregate Log Change.
-    pub const PREDICTABLE_LATENCY: u8 = 0x04;
-    /// LBA Status Information Alert.
-    pub const LBA_STATUS: u8 = 0x05;
-    /// Endurance Group Event Aggregate Log Page Change.
-    pub const ENDURANCE_GROUP: u8 = 0x06;
-    /// Discovery Log Page Change.
-    pub const DISCOVERY_LOG_CHANGE: u8 = 0xf0;
+    /// Information of notices.
+    pub mod notice_event: u8 {
+        NAMESPACE_ATTRIBUTES = 0x00, "Attached Namespace Attribute Changed";
+        FIRMWARE_ACTIVATION = 0x01, "Firmware Activation Starting";
+        TELEMETRY = 0x02, "Telemetry Log Changed";
+        ANA_CHANGE = 0x03, "Asymmetric Namespace Access Change";
+        PREDICTABLE_LATENCY = 0x04, "Predictable Latency Event Aggregate Log Change";
+        LBA_STATUS = 0x05, "LBA Status Information Alert";
+        ENDURANCE_GROUP = 0x06, "Endurance Group Event Aggregate Log Page Change";
+        DISCOVERY_LOG_CHANGE = 0xf0, "Discovery Log Page Change";
+    }
 }

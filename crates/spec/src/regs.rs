@@ -2,38 +2,26 @@
 
 use bitfield_struct::bitfield;
 
-/// Byte offsets of the registers.
-pub mod offset {
-    /// Controller Capabilities, 8 bytes.
-    pub const CAP: u64 = 0x00;
-    /// Version, 4 bytes.
-    pub const VS: u64 = 0x08;
-    /// Interrupt Mask Set, 4 bytes.
-    pub const INTMS: u64 = 0x0c;
-    /// Interrupt Mask Clear, 4 bytes.
-    pub const INTMC: u64 = 0x10;
-    /// Controller Configuration, 4 bytes.
-    pub const CC: u64 = 0x14;
-    /// Controller Status, 4 bytes.
-    pub const CSTS: u64 = 0x1c;
-    /// NVM Subsystem Reset, 4 bytes.
-    pub const NSSR: u64 = 0x20;
-    /// Admin Queue Attributes, 4 bytes.
-    pub const AQA: u64 = 0x24;
-    /// Admin Submission Queue Base Address, 8 bytes.
-    pub const ASQ: u64 = 0x28;
-    /// Admin Completion Queue Base Address, 8 bytes.
-    pub const ACQ: u64 = 0x30;
-    /// Controller Memory Buffer Location, 4 bytes.
-    pub const CMBLOC: u64 = 0x38;
-    /// Controller Memory Buffer Size, 4 bytes.
-    pub const CMBSZ: u64 = 0x3c;
-    /// NVM Subsystem Shutdown, 4 bytes.
-    pub const NSSD: u64 = 0x64;
-    /// Controller Ready Timeouts, 4 bytes.
-    pub const CRTO: u64 = 0x68;
-    /// First doorbell; with stride 0 each takes 4 bytes: SQ0 tail, CQ0 head, SQ1 tail, ...
-    pub const DOORBELLS: u64 = 0x1000;
+codes! {
+    /// Byte offsets of the registers.
+    pub mod offset: u64 {
+        CAP = 0x00, "Controller Capabilities, 8 bytes";
+        VS = 0x08, "Version, 4 bytes";
+        INTMS = 0x0c, "Interrupt Mask Set, 4 bytes";
+        INTMC = 0x10, "Interrupt Mask Clear, 4 bytes";
+        CC = 0x14, "Controller Configuration, 4 bytes";
+        CSTS = 0x1c, "Controller Status, 4 bytes";
+        NSSR = 0x20, "NVM Subsystem Reset, 4 bytes";
+        AQA = 0x24, "Admin Queue Attributes, 4 bytes";
+        ASQ = 0x28, "Admin Submission Queue Base Address, 8 bytes";
+        ACQ = 0x30, "Admin Completion Queue Base Address, 8 bytes";
+        CMBLOC = 0x38, "Controller Memory Buffer Location, 4 bytes";
+        CMBSZ = 0x3c, "Controller Memory Buffer Size, 4 bytes";
+        NSSD = 0x64, "NVM Subsystem Shutdown, 4 bytes";
+        CRTO = 0x68, "Controller Ready Timeouts, 4 bytes";
+        DOORBELLS = 0x1000,
+            "First doorbell; with stride 0 each takes 4 bytes: SQ0 tail, CQ0 head, SQ1 tail, and so on";
+    }
 }
 
 /// Value that, written to NSSR, starts an NVM Subsystem Reset: "NVMe" in ASCII.

@@ -246,28 +246,22 @@ impl ValueSize {
     }
 }
 
-/// Options of Store and Append (CDW11 bits 15:8).
-pub mod store_option {
-    /// Compress the value.
-    pub const COMPRESS: u8 = 1;
-    /// Fail when the key exists.
-    pub const IDEMPOTENT: u8 = 2;
-    /// Compress the value later.
-    pub const BACKGROUND_COMPRESS: u8 = 4;
-    /// Fail when the key does not exist.
-    pub const UPDATE_ONLY: u8 = 8;
-    /// All bits that mean something.
-    pub const ALL: u8 = COMPRESS | IDEMPOTENT | BACKGROUND_COMPRESS | UPDATE_ONLY;
-}
+codes! {
+    /// Options of Store and Append (CDW11 bits 15:8).
+    pub mod store_option: u8 {
+        COMPRESS = 1, "Compress the value";
+        IDEMPOTENT = 2, "Fail when the key exists";
+        BACKGROUND_COMPRESS = 4, "Compress the value later";
+        UPDATE_ONLY = 8, "Fail when the key does not exist";
+        ALL = COMPRESS | IDEMPOTENT | BACKGROUND_COMPRESS | UPDATE_ONLY, "All bits that mean something";
+    }
 
-/// Options of Retrieve (CDW11 bits 15:8).
-pub mod retrieve_option {
-    /// Decompress the value.
-    pub const DECOMPRESS: u8 = 1;
-    /// Return the size of the value and no data.
-    pub const SIZE_ONLY: u8 = 2;
-    /// All bits that mean something.
-    pub const ALL: u8 = DECOMPRESS | SIZE_ONLY;
+    /// Options of Retrieve (CDW11 bits 15:8).
+    pub mod retrieve_option: u8 {
+        DECOMPRESS = 1, "Decompress the value";
+        SIZE_ONLY = 2, "Return the size of the value and no data";
+        ALL = DECOMPRESS | SIZE_ONLY, "All bits that mean something";
+    }
 }
 
 /// Options of Delete (CDW11 bits 15:8).

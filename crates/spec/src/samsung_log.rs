@@ -2,14 +2,13 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Log identifiers.
-pub mod lid {
-    /// Extended SMART information, [`super::ExtendedSmartLog`].
-    pub const EXTENDED_SMART: u8 = 0xc0;
-    /// Write amplification, [`super::WafLog`].
-    pub const WAF: u8 = 0xca;
-    /// Iterators, [`super::IteratorLog`].
-    pub const ITERATORS: u8 = 0xd0;
+codes! {
+    /// Log identifiers.
+    pub mod lid: u8 {
+        EXTENDED_SMART = 0xc0, "Extended SMART information, [`super::ExtendedSmartLog`]";
+        WAF = 0xca, "Write amplification, [`super::WafLog`]";
+        ITERATORS = 0xd0, "Iterators, [`super::IteratorLog`]";
+    }
 }
 
 /// What one kind of command has done.

@@ -2,32 +2,24 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Descriptor types: bits 7:4 of the identifier byte.
-pub mod descriptor_type {
-    /// SGL Data Block: address and length of data.
-    pub const DATA_BLOCK: u8 = 0x0;
-    /// SGL Bit Bucket: data read from the media that the host does not want.
-    pub const BIT_BUCKET: u8 = 0x1;
-    /// SGL Segment: the next segment, which is not the last one.
-    pub const SEGMENT: u8 = 0x2;
-    /// SGL Last Segment: the next segment, which is the last one.
-    pub const LAST_SEGMENT: u8 = 0x3;
-    /// Keyed SGL Data Block.
-    pub const KEYED_DATA_BLOCK: u8 = 0x4;
-    /// Transport SGL Data Block.
-    pub const TRANSPORT_DATA_BLOCK: u8 = 0x5;
-    /// Vendor specific.
-    pub const VENDOR: u8 = 0xf;
-}
+codes! {
+    /// Descriptor types: bits 7:4 of the identifier byte.
+    pub mod descriptor_type: u8 {
+        DATA_BLOCK = 0x0, "SGL Data Block: address and length of data";
+        BIT_BUCKET = 0x1, "SGL Bit Bucket: data read from the media that the host does not want";
+        SEGMENT = 0x2, "SGL Segment: the next segment, which is not the last one";
+        LAST_SEGMENT = 0x3, "SGL Last Segment: the next segment, which is the last one";
+        KEYED_DATA_BLOCK = 0x4, "Keyed SGL Data Block";
+        TRANSPORT_DATA_BLOCK = 0x5, "Transport SGL Data Block";
+        VENDOR = 0xf, "Vendor specific";
+    }
 
-/// Descriptor sub types: bits 3:0 of the identifier byte.
-pub mod sub_type {
-    /// The address is a memory address.
-    pub const ADDRESS: u8 = 0x0;
-    /// The address is an offset, of a kind the transport defines.
-    pub const OFFSET: u8 = 0x1;
-    /// NVMe transport specific, first value of Ah to Fh.
-    pub const TRANSPORT: u8 = 0xa;
+    /// Descriptor sub types: bits 3:0 of the identifier byte.
+    pub mod sub_type: u8 {
+        ADDRESS = 0x0, "The address is a memory address";
+        OFFSET = 0x1, "The address is an offset, of a kind the transport defines";
+        TRANSPORT = 0xa, "NVMe transport specific, first value of Ah to Fh";
+    }
 }
 
 /// Bytes of one descriptor.

@@ -20,46 +20,33 @@ pub const MAXH2CDATA_MIN: u32 = 4096;
 /// Most bytes of data in a Terminate Request: as much of the header that was wrong.
 pub const TERMINATE_DATA_BYTES_MAX: usize = 128;
 
-/// PDU types: byte 0.
-pub mod pdu_type {
-    /// Initialize Connection Request, by the host.
-    pub const IC_REQ: u8 = 0x00;
-    /// Initialize Connection Response, by the controller.
-    pub const IC_RESP: u8 = 0x01;
-    /// Host to Controller Terminate Connection Request.
-    pub const H2C_TERM_REQ: u8 = 0x02;
-    /// Controller to Host Terminate Connection Request.
-    pub const C2H_TERM_REQ: u8 = 0x03;
-    /// Command Capsule, by the host.
-    pub const CAPSULE_CMD: u8 = 0x04;
-    /// Response Capsule, by the controller.
-    pub const CAPSULE_RESP: u8 = 0x05;
-    /// Data, host to controller.
-    pub const H2C_DATA: u8 = 0x06;
-    /// Data, controller to host.
-    pub const C2H_DATA: u8 = 0x07;
-    /// Ready to Transfer, by the controller.
-    pub const R2T: u8 = 0x09;
-}
+codes! {
+    /// PDU types: byte 0.
+    pub mod pdu_type: u8 {
+        IC_REQ = 0x00, "Initialize Connection Request, by the host";
+        IC_RESP = 0x01, "Initialize Connection Response, by the controller";
+        H2C_TERM_REQ = 0x02, "Host to Controller Terminate Connection Request";
+        C2H_TERM_REQ = 0x03, "Controller to Host Terminate Connection Request";
+        CAPSULE_CMD = 0x04, "Command Capsule, by the host";
+        CAPSULE_RESP = 0x05, "Response Capsule, by the controller";
+        H2C_DATA = 0x06, "Data, host to controller";
+        C2H_DATA = 0x07, "Data, controller to host";
+        R2T = 0x09, "Ready to Transfer, by the controller";
+    }
 
-/// Flags: byte 1.
-pub mod flags {
-    /// HDGSTF: a header digest follows the header.
-    pub const HEADER_DIGEST: u8 = 1 << 0;
-    /// DDGSTF: a data digest follows the data.
-    pub const DATA_DIGEST: u8 = 1 << 1;
-    /// LAST_PDU: the last data of an R2T, or of a command.
-    pub const LAST_PDU: u8 = 1 << 2;
-    /// SUCCESS: the command has succeeded, and no Response Capsule follows.
-    pub const SUCCESS: u8 = 1 << 3;
-}
+    /// Flags: byte 1.
+    pub mod flags: u8 {
+        HEADER_DIGEST = 1 << 0, "HDGSTF: a header digest follows the header";
+        DATA_DIGEST = 1 << 1, "DDGSTF: a data digest follows the data";
+        LAST_PDU = 1 << 2, "LAST_PDU: the last data of an R2T, or of a command";
+        SUCCESS = 1 << 3, "SUCCESS: the command has succeeded, and no Response Capsule follows";
+    }
 
-/// Digests: DGST of both initialization PDUs.
-pub mod digests {
-    /// Header digests are used.
-    pub const HEADER: u8 = 1 << 0;
-    /// Data digests are used.
-    pub const DATA: u8 = 1 << 1;
+    /// Digests: DGST of both initialization PDUs.
+    pub mod digests: u8 {
+        HEADER = 1 << 0, "Header digests are used";
+        DATA = 1 << 1, "Data digests are used";
+    }
 }
 
 /// SGL sub types of this transport are those of [`crate::sgl::sub_type`]: in-capsule data is a Data Block

@@ -293,7 +293,7 @@ fn feature_dwords_have_the_specified_fields() {
     assert_eq!(feature::Arbitration::from(0x0403_0205).burst(), 5);
     assert_eq!(u32::from(feature::Capabilities::new().with_changeable(true)), 4);
     assert_eq!(feature::Select::from_raw(6), feature::Select::Reserved(6));
-    assert_eq!(feature::fid_name(0x0e), Some("Timestamp"));
+    assert_eq!(feature::fid::name(0x0e), Some("Timestamp"));
 }
 
 #[test]

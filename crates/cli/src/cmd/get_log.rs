@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use unvme::{Device, LogRequest, Nsid};
-use unvme_spec::log_page::lid_name;
+use unvme_spec::log_page;
 use unvme_spec::samsung_log::{ExtendedSmartLog, IteratorLog, WafLog, lid};
 use zerocopy::FromBytes;
 
@@ -86,7 +86,7 @@ impl GetLog {
         }
         let json = fields! {
             "device": device.name(), "log_id": self.log_id,
-            "name": lid_name(self.log_id).unwrap_or("Unknown"), "namespace_id": self.namespace_id,
+            "name": log_page::lid::name(self.log_id).unwrap_or("Unknown"), "namespace_id": self.namespace_id,
             "offset": self.lpo, "data": hex::text(&bytes),
         };
         self.output.output.show(json, |out| {

@@ -13,7 +13,7 @@ pub(crate) fn name(feature_id: u8) -> &'static str {
         fid::HOST_BEHAVIOR_SUPPORT => "Host Behavior",
         fid::FLEXIBLE_DATA_PLACEMENT => "Flexible Direct Placement",
         fid::FLEXIBLE_DATA_PLACEMENT_EVENTS => "Flexible Direct Placement Events",
-        other => feature::fid_name(other).unwrap_or("Unknown"),
+        other => fid::name(other).unwrap_or("Unknown"),
     }
 }
 

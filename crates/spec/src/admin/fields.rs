@@ -162,7 +162,7 @@ impl GetFeatures {
         Self {
             nsid: Nsid(sqe.nsid),
             fid: sqe.cdw10 as u8,
-            select: feature::Select::from_raw((sqe.cdw10 >> 8) as u8 & 7),
+            select: feature::Select::from_raw((sqe.cdw10 >> 8) as u8),
             cdw11: sqe.cdw11,
             uuid_index: sqe.cdw14 as u8 & 0x7f,
         }
@@ -172,7 +172,7 @@ impl GetFeatures {
         Sqe {
             opcode: opcode::GET_FEATURES,
             nsid: self.nsid.0,
-            cdw10: self.fid as u32 | (self.select.raw() as u32 & 7) << 8,
+            cdw10: self.fid as u32 | (self.select.raw() as u32) << 8,
             cdw11: self.cdw11,
             cdw14: self.uuid_index as u32 & 0x7f,
             ..Sqe::default()
@@ -182,24 +182,15 @@ impl GetFeatures {
 
 impl NamespaceManagement {
     pub(super) fn parse(sqe: &Sqe) -> Self {
-        let operation = match sqe.cdw10 as u8 & 0xf {
-            0 => NamespaceOperation::Create,
-            1 => NamespaceOperation::Delete,
-            other => NamespaceOperation::Reserved(other),
-        };
+        let operation = NamespaceOperation::from_raw(sqe.cdw10 as u8);
         Self { nsid: Nsid(sqe.nsid), operation, csi: (sqe.cdw11 >> 24) as u8 }
     }
 
     pub(super) fn encode(self) -> Sqe {
-        let select = match self.operation {
-            NamespaceOperation::Create => 0,
-            NamespaceOperation::Delete => 1,
-            NamespaceOperation::Reserved(other) => other,
-        };
         Sqe {
             opcode: opcode::NAMESPACE_MANAGEMENT,
             nsid: self.nsid.0,
-            cdw10: select as u32 & 0xf,
+            cdw10: self.operation.raw() as u32,
             cdw11: (self.csi as u32) << 24,
             ..Sqe::default()
         }
@@ -208,24 +199,14 @@ impl NamespaceManagement {
 
 impl NamespaceAttachment {
     pub(super) fn parse(sqe: &Sqe) -> Self {
-        let operation = match sqe.cdw10 as u8 & 0xf {
-            0 => AttachmentOperation::Attach,
-            1 => AttachmentOperation::Detach,
-            other => AttachmentOperation::Reserved(other),
-        };
-        Self { nsid: Nsid(sqe.nsid), operation }
+        Self { nsid: Nsid(sqe.nsid), operation: AttachmentOperation::from_raw(sqe.cdw10 as u8) }
     }
 
     pub(super) fn encode(self) -> Sqe {
-        let select = match self.operation {
-            AttachmentOperation::Attach => 0,
-            AttachmentOperation::Detach => 1,
-            AttachmentOperation::Reserved(other) => other,
-        };
         Sqe {
             opcode: opcode::NAMESPACE_ATTACHMENT,
             nsid: self.nsid.0,
-            cdw10: select as u32 & 0xf,
+            cdw10: self.operation.raw() as u32,
             ..Sqe::default()
         }
     }
@@ -233,31 +214,16 @@ impl NamespaceAttachment {
 
 impl FirmwareCommit {
     pub(super) fn parse(sqe: &Sqe) -> Self {
-        let action = match (sqe.cdw10 >> 3) as u8 & 7 {
-            0 => CommitAction::Replace,
-            1 => CommitAction::ReplaceAndActivateAtReset,
-            2 => CommitAction::ActivateAtReset,
-            3 => CommitAction::ActivateImmediately,
-            6 => CommitAction::ReplaceBootPartition,
-            7 => CommitAction::ActivateBootPartition,
-            other => CommitAction::Reserved(other),
-        };
+        let action = CommitAction::from_raw((sqe.cdw10 >> 3) as u8);
         Self { action, slot: sqe.cdw10 as u8 & 7, boot_partition: sqe.cdw10 & 1 << 31 != 0 }
     }
 
     pub(super) fn encode(self) -> Sqe {
-        let action = match self.action {
-            CommitAction::Replace => 0,
-            CommitAction::ReplaceAndActivateAtReset => 1,
-            CommitAction::ActivateAtReset => 2,
-            CommitAction::ActivateImmediately => 3,
-            CommitAction::ReplaceBootPartition => 6,
-            CommitAction::ActivateBootPartition => 7,
-            CommitAction::Reserved(other) => other & 7,
-        };
         Sqe {
             opcode: opcode::FIRMWARE_COMMIT,
-            cdw10: self.slot as u32 & 7 | (action as u32) << 3 | (self.boot_partition as u32) << 31,
+            cdw10: self.slot as u32 & 7
+                | (self.action.raw() as u32) << 3
+                | (self.boot_partition as u32) << 31,
             ..Sqe::default()
         }
     }
@@ -265,29 +231,17 @@ impl FirmwareCommit {
 
 impl FormatNvm {
     pub(super) fn parse(sqe: &Sqe) -> Self {
-        let secure_erase = match (sqe.cdw10 >> 9) as u8 & 7 {
-            0 => SecureErase::None,
-            1 => SecureErase::UserData,
-            2 => SecureErase::Cryptographic,
-            other => SecureErase::Reserved(other),
-        };
         Self {
             nsid: Nsid(sqe.nsid),
             lbaf: sqe.cdw10 as u8 & 0xf | ((sqe.cdw10 >> 12) as u8 & 3) << 4,
             metadata_extended: sqe.cdw10 & 1 << 4 != 0,
             protection: (sqe.cdw10 >> 5) as u8 & 7,
             protection_first: sqe.cdw10 & 1 << 8 != 0,
-            secure_erase,
+            secure_erase: SecureErase::from_raw((sqe.cdw10 >> 9) as u8),
         }
     }
 
     pub(super) fn encode(self) -> Sqe {
-        let secure_erase = match self.secure_erase {
-            SecureErase::None => 0,
-            SecureErase::UserData => 1,
-            SecureErase::Cryptographic => 2,
-            SecureErase::Reserved(other) => other & 7,
-        };
         Sqe {
             opcode: opcode::FORMAT_NVM,
             nsid: self.nsid.0,
@@ -295,7 +249,7 @@ impl FormatNvm {
                 | (self.metadata_extended as u32) << 4
                 | (self.protection as u32 & 7) << 5
                 | (self.protection_first as u32) << 8
-                | (secure_erase as u32) << 9
+                | (self.secure_erase.raw() as u32) << 9
                 | (self.lbaf as u32 >> 4 & 3) << 12,
             ..Sqe::default()
         }

@@ -123,16 +123,16 @@ pub struct GetFeatures {
     pub uuid_index: u8,
 }
 
-/// What Namespace Management shall do: SEL, 4 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NamespaceOperation {
-    /// Create a namespace from [`crate::identify::NamespaceCreate`]; dword 0 of the completion is its
-    /// identifier.
-    Create,
-    /// Delete a namespace, or all with [`Nsid::ALL`].
-    Delete,
-    /// Values 2 to 15, which the specification reserves.
-    Reserved(u8),
+choices! {
+    /// What Namespace Management shall do: SEL.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum NamespaceOperation(4 bits) {
+        /// Create a namespace from [`crate::identify::NamespaceCreate`]; dword 0 of the completion is its
+        /// identifier.
+        Create = 0,
+        /// Delete a namespace, or all with [`Nsid::ALL`].
+        Delete = 1,
+    }
 }
 
 /// Namespace Management (Base 5.1.21).
@@ -146,15 +146,15 @@ pub struct NamespaceManagement {
     pub csi: u8,
 }
 
-/// What Namespace Attachment shall do: SEL, 4 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AttachmentOperation {
-    /// Attach the namespace to the controllers of the list.
-    Attach,
-    /// Detach it from them.
-    Detach,
-    /// Values 2 to 15, which the specification reserves.
-    Reserved(u8),
+choices! {
+    /// What Namespace Attachment shall do: SEL.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum AttachmentOperation(4 bits) {
+        /// Attach the namespace to the controllers of the list.
+        Attach = 0,
+        /// Detach it from them.
+        Detach = 1,
+    }
 }
 
 /// Namespace Attachment (Base 5.1.20). The data is a [`crate::identify::ControllerList`].
@@ -166,23 +166,23 @@ pub struct NamespaceAttachment {
     pub operation: AttachmentOperation,
 }
 
-/// Commit Action of Firmware Commit, 3 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommitAction {
-    /// 0: the downloaded image replaces the slot's, and is not activated.
-    Replace,
-    /// 1: the downloaded image replaces the slot's and is activated at the next controller level reset.
-    ReplaceAndActivateAtReset,
-    /// 2: the image in the slot is activated at the next controller level reset.
-    ActivateAtReset,
-    /// 3: the image in the slot, or the downloaded one that replaces it, is activated at once.
-    ActivateImmediately,
-    /// 6: the downloaded image replaces the boot partition.
-    ReplaceBootPartition,
-    /// 7: the boot partition becomes the active one.
-    ActivateBootPartition,
-    /// 4 and 5, which the specification reserves.
-    Reserved(u8),
+choices! {
+    /// Commit Action of Firmware Commit.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum CommitAction(3 bits) {
+        /// The downloaded image replaces the slot's, and is not activated.
+        Replace = 0,
+        /// The downloaded image replaces the slot's and is activated at the next controller level reset.
+        ReplaceAndActivateAtReset = 1,
+        /// The image in the slot is activated at the next controller level reset.
+        ActivateAtReset = 2,
+        /// The image in the slot, or the downloaded one that replaces it, is activated at once.
+        ActivateImmediately = 3,
+        /// The downloaded image replaces the boot partition.
+        ReplaceBootPartition = 6,
+        /// The boot partition becomes the active one.
+        ActivateBootPartition = 7,
+    }
 }
 
 /// Firmware Commit (Base 5.1.8).
@@ -205,18 +205,18 @@ pub struct FirmwareDownload {
     pub offset_dwords: u32,
 }
 
-/// Secure Erase Settings of Format NVM, 3 bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SecureErase {
-    /// 0: no secure erase.
-    #[default]
-    None,
-    /// 1: all user data is erased.
-    UserData,
-    /// 2: the encryption key is deleted.
-    Cryptographic,
-    /// 3 to 7, which the specification reserves.
-    Reserved(u8),
+choices! {
+    /// Secure Erase Settings of Format NVM.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum SecureErase(3 bits) {
+        /// No secure erase.
+        #[default]
+        None = 0,
+        /// All user data is erased.
+        UserData = 1,
+        /// The encryption key is deleted.
+        Cryptographic = 2,
+    }
 }
 
 /// Format NVM (Base 5.1.10).

@@ -65,33 +65,15 @@ pub struct ConfigurationDescriptor {
 
 layout!(ConfigurationDescriptor, 64, { fdpa: 2, nrg: 4, nruh: 8, maxpids_z: 10, nnss: 12, runs: 16, erutl: 24 });
 
-/// Reclaim Unit Handle Type: what garbage collection may mix.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(transparent)]
-pub struct RuhType(pub u8);
-
-impl RuhType {
-    /// Initially isolated: data that is moved may share a reclaim unit with data of other handles.
-    pub const INITIALLY_ISOLATED: Self = Self(1);
-    /// Persistently isolated: data that is moved stays apart from other handles'.
-    pub const PERSISTENTLY_ISOLATED: Self = Self(2);
-
-    /// The specification's name; `None` for values it reserves or leaves to vendors (C0h to FFh).
-    pub const fn name(self) -> Option<&'static str> {
-        match self {
-            Self::INITIALLY_ISOLATED => Some("Initially Isolated"),
-            Self::PERSISTENTLY_ISOLATED => Some("Persistently Isolated"),
-            _ => None,
-        }
-    }
-}
-
-impl core::fmt::Debug for RuhType {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self.name() {
-            Some(name) => f.write_str(name),
-            None => write!(f, "type {:#04x}", self.0),
-        }
+open_codes! {
+    /// Reclaim Unit Handle Type: what garbage collection may mix.
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable)]
+    #[repr(transparent)]
+    pub struct RuhType(u8), "type" {
+        /// Data that is moved may share a reclaim unit with data of other handles.
+        INITIALLY_ISOLATED = 1, "Initially Isolated";
+        /// Data that is moved stays apart from other handles'.
+        PERSISTENTLY_ISOLATED = 2, "Persistently Isolated";
     }
 }
 

@@ -35,28 +35,30 @@ impl EventsHeader {
     }
 }
 
-/// FDP Event Type. 00h to 7Fh are host events, which tell what a host did; 80h to FFh are controller events.
-#[derive(
-    Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, KnownLayout, Immutable,
-)]
-#[repr(transparent)]
-pub struct EventType(pub u8);
+open_codes! {
+    /// FDP Event Type. 00h to 7Fh are host events, which tell what a host did; 80h to FFh are controller
+    /// events.
+    #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+    #[repr(transparent)]
+    pub struct EventType(u8), "event" {
+        /// A reclaim unit handle left a reclaim unit that was not fully written.
+        RU_NOT_FULLY_WRITTEN = 0x00, "Reclaim Unit Not Fully Written To Capacity";
+        /// A reclaim unit was open for longer than its time limit.
+        RU_TIME_LIMIT_EXCEEDED = 0x01, "Reclaim Unit Time Limit Exceeded";
+        /// A controller level reset made reclaim unit handles reference other reclaim units.
+        RESET_MODIFIED_RUHS = 0x02, "Controller Level Reset Modified Reclaim Unit Handles";
+        /// A write had a placement identifier that is not valid.
+        INVALID_PLACEMENT_ID = 0x03, "Invalid Placement Identifier";
+        /// The controller moved data on the media; see [`MediaReallocated`].
+        MEDIA_REALLOCATED = 0x80, "Media Reallocated";
+        /// The controller made a reclaim unit handle reference another reclaim unit before the host had
+        /// filled it.
+        RUH_IMPLICITLY_MODIFIED = 0x81, "Implicitly Modified Reclaim Unit Handle";
+    }
+}
 
 impl EventType {
-    /// A reclaim unit handle left a reclaim unit that was not fully written.
-    pub const RU_NOT_FULLY_WRITTEN: Self = Self(0x00);
-    /// A reclaim unit was open for longer than its time limit.
-    pub const RU_TIME_LIMIT_EXCEEDED: Self = Self(0x01);
-    /// A controller level reset made reclaim unit handles reference other reclaim units.
-    pub const RESET_MODIFIED_RUHS: Self = Self(0x02);
-    /// A write had a placement identifier that is not valid.
-    pub const INVALID_PLACEMENT_ID: Self = Self(0x03);
-    /// The controller moved data on the media; see [`MediaReallocated`].
-    pub const MEDIA_REALLOCATED: Self = Self(0x80);
-    /// The controller made a reclaim unit handle reference another reclaim unit before the host had filled
-    /// it.
-    pub const RUH_IMPLICITLY_MODIFIED: Self = Self(0x81);
-
     /// Every type the specification names, in increasing order.
     pub const NAMED: [Self; 6] = [
         Self::RU_NOT_FULLY_WRITTEN,
@@ -70,28 +72,6 @@ impl EventType {
     /// It tells what a host did, rather than the controller.
     pub const fn is_host(self) -> bool {
         self.0 < 0x80
-    }
-
-    /// The specification's name; `None` for values it reserves or leaves to vendors (70h to 7Fh, F0h to FFh).
-    pub const fn name(self) -> Option<&'static str> {
-        Some(match self {
-            Self::RU_NOT_FULLY_WRITTEN => "Reclaim Unit Not Fully Written To Capacity",
-            Self::RU_TIME_LIMIT_EXCEEDED => "Reclaim Unit Time Limit Exceeded",
-            Self::RESET_MODIFIED_RUHS => "Controller Level Reset Modified Reclaim Unit Handles",
-            Self::INVALID_PLACEMENT_ID => "Invalid Placement Identifier",
-            Self::MEDIA_REALLOCATED => "Media Reallocated",
-            Self::RUH_IMPLICITLY_MODIFIED => "Implicitly Modified Reclaim Unit Handle",
-            _ => return None,
-        })
-    }
-}
-
-impl core::fmt::Debug for EventType {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self.name() {
-            Some(name) => f.write_str(name),
-            None => write!(f, "event {:#04x}", self.0),
-        }
     }
 }
 

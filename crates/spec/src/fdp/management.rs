@@ -6,16 +6,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::PlacementId;
 use crate::Sqe;
 
-/// What I/O Management Receive shall return: MO, 8 bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReceiveOperation {
-    /// 0: nothing.
-    #[default]
-    NoAction,
-    /// 1: [`RuhStatusHeader`] and a [`RuhStatus`] per placement handle and reclaim group.
-    RuhStatus,
-    /// The other values.
-    Reserved(u8),
+choices! {
+    /// What I/O Management Receive shall return: MO.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum ReceiveOperation(8 bits) {
+        /// Nothing.
+        #[default]
+        NoAction = 0,
+        /// [`RuhStatusHeader`] and a [`RuhStatus`] per placement handle and reclaim group.
+        RuhStatus = 1,
+    }
 }
 
 /// I/O Management Receive (opcode 12h).
@@ -36,22 +36,13 @@ impl IoManagementReceive {
     }
 
     pub(crate) fn parse(sqe: &Sqe) -> Self {
-        let operation = match sqe.cdw10 as u8 {
-            0 => ReceiveOperation::NoAction,
-            1 => ReceiveOperation::RuhStatus,
-            other => ReceiveOperation::Reserved(other),
-        };
+        let operation = ReceiveOperation::from_raw(sqe.cdw10 as u8);
         let dwords = u64::from(sqe.cdw11).saturating_add(1);
         Self { operation, specific: (sqe.cdw10 >> 16) as u16, dwords }
     }
 
     pub(crate) fn encode(self, sqe: &mut Sqe) {
-        let operation = match self.operation {
-            ReceiveOperation::NoAction => 0,
-            ReceiveOperation::RuhStatus => 1,
-            ReceiveOperation::Reserved(other) => other,
-        };
-        sqe.cdw10 = u32::from(self.specific) << 16 | u32::from(operation);
+        sqe.cdw10 = u32::from(self.specific) << 16 | u32::from(self.operation.raw());
         sqe.cdw11 = self.dwords.wrapping_sub(1) as u32;
     }
 }

@@ -20,36 +20,17 @@ impl RuhUsageHeader {
     }
 }
 
-/// Reclaim Unit Handle Attributes: who chose that a handle is used.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(transparent)]
-pub struct RuhUse(pub u8);
-
-impl RuhUse {
-    /// No namespace uses the handle.
-    pub const UNUSED: Self = Self(0);
-    /// A host named it in the list of placement handles of a namespace.
-    pub const HOST_SPECIFIED: Self = Self(1);
-    /// The controller chose it for a namespace that was created without such a list.
-    pub const CONTROLLER_SPECIFIED: Self = Self(2);
-
-    /// The specification's name; `None` for values it reserves.
-    pub const fn name(self) -> Option<&'static str> {
-        match self {
-            Self::UNUSED => Some("Unused"),
-            Self::HOST_SPECIFIED => Some("Host Specified"),
-            Self::CONTROLLER_SPECIFIED => Some("Controller Specified"),
-            _ => None,
-        }
-    }
-}
-
-impl core::fmt::Debug for RuhUse {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self.name() {
-            Some(name) => f.write_str(name),
-            None => write!(f, "attribute {:#04x}", self.0),
-        }
+open_codes! {
+    /// Reclaim Unit Handle Attributes: who chose that a handle is used.
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable)]
+    #[repr(transparent)]
+    pub struct RuhUse(u8), "attribute" {
+        /// No namespace uses the handle.
+        UNUSED = 0, "Unused";
+        /// A host named it in the list of placement handles of a namespace.
+        HOST_SPECIFIED = 1, "Host Specified";
+        /// The controller chose it for a namespace that was created without such a list.
+        CONTROLLER_SPECIFIED = 2, "Controller Specified";
     }
 }
 

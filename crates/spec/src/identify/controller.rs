@@ -288,176 +288,115 @@ pub struct PowerStateDescriptor {
 
 layout!(PowerStateDescriptor, 32, { enlat: 4, rrt: 12, idlp: 16, actp: 20, epfvts: 27 });
 
-/// Bits of CMIC.
-pub mod cmic {
-    /// The NVM subsystem may have several ports.
-    pub const SEVERAL_PORTS: u8 = 1 << 0;
-    /// The NVM subsystem may have several controllers.
-    pub const SEVERAL_CONTROLLERS: u8 = 1 << 1;
-    /// Asymmetric Namespace Access is reported.
-    pub const ANA_REPORTING: u8 = 1 << 3;
-}
+codes! {
+    /// Bits of CMIC.
+    pub mod cmic: u8 {
+        SEVERAL_PORTS = 1 << 0, "The NVM subsystem may have several ports";
+        SEVERAL_CONTROLLERS = 1 << 1, "The NVM subsystem may have several controllers";
+        ANA_REPORTING = 1 << 3, "Asymmetric Namespace Access is reported";
+    }
 
-/// Bits of ANACAP, Asymmetric Namespace Access Capabilities.
-pub mod anacap {
-    /// ANA Optimized state.
-    pub const OPTIMIZED: u8 = 1 << 0;
-    /// ANA Non-Optimized state.
-    pub const NON_OPTIMIZED: u8 = 1 << 1;
-    /// ANA Inaccessible state.
-    pub const INACCESSIBLE: u8 = 1 << 2;
-    /// ANA Persistent Loss state.
-    pub const PERSISTENT_LOSS: u8 = 1 << 3;
-    /// ANA Change state.
-    pub const CHANGE: u8 = 1 << 4;
-    /// A namespace stays in its group while it is attached.
-    pub const GROUP_IS_FIXED: u8 = 1 << 6;
-}
+    /// Bits of ANACAP, Asymmetric Namespace Access Capabilities.
+    pub mod anacap: u8 {
+        OPTIMIZED = 1 << 0, "ANA Optimized state";
+        NON_OPTIMIZED = 1 << 1, "ANA Non-Optimized state";
+        INACCESSIBLE = 1 << 2, "ANA Inaccessible state";
+        PERSISTENT_LOSS = 1 << 3, "ANA Persistent Loss state";
+        CHANGE = 1 << 4, "ANA Change state";
+        GROUP_IS_FIXED = 1 << 6, "A namespace stays in its group while it is attached";
+    }
 
-/// Bits of CTRATT, Controller Attributes.
-pub mod ctratt {
-    /// HIDS: host identifiers of 128 bits.
-    pub const HOST_IDENTIFIER_128: u32 = 1 << 0;
-    /// NSETS: NVM Sets.
-    pub const NVM_SETS: u32 = 1 << 2;
-    /// EGS: endurance groups.
-    pub const ENDURANCE_GROUPS: u32 = 1 << 4;
-    /// TBKAS: the keep alive timer starts anew with any command.
-    pub const TRAFFIC_BASED_KEEP_ALIVE: u32 = 1 << 6;
-    /// UUID List.
-    pub const UUID_LIST: u32 = 1 << 9;
-    /// FCM: capacity is managed in fixed units.
-    pub const FIXED_CAPACITY: u32 = 1 << 11;
-    /// VCM: capacity is managed in units of any size.
-    pub const VARIABLE_CAPACITY: u32 = 1 << 12;
-    /// ELBAS: extended LBA formats.
-    pub const EXTENDED_LBA_FORMATS: u32 = 1 << 15;
-    /// FDPS: Flexible Data Placement.
-    pub const FLEXIBLE_DATA_PLACEMENT: u32 = 1 << 19;
-}
+    /// Bits of CTRATT, Controller Attributes.
+    pub mod ctratt: u32 {
+        HOST_IDENTIFIER_128 = 1 << 0, "HIDS: host identifiers of 128 bits";
+        NVM_SETS = 1 << 2, "NSETS: NVM Sets";
+        ENDURANCE_GROUPS = 1 << 4, "EGS: endurance groups";
+        TRAFFIC_BASED_KEEP_ALIVE = 1 << 6, "TBKAS: the keep alive timer starts anew with any command";
+        UUID_LIST = 1 << 9, "UUID List";
+        FIXED_CAPACITY = 1 << 11, "FCM: capacity is managed in fixed units";
+        VARIABLE_CAPACITY = 1 << 12, "VCM: capacity is managed in units of any size";
+        EXTENDED_LBA_FORMATS = 1 << 15, "ELBAS: extended LBA formats";
+        FLEXIBLE_DATA_PLACEMENT = 1 << 19, "FDPS: Flexible Data Placement";
+    }
 
-/// Bits of OACS, Optional Admin Command Support.
-pub mod oacs {
-    /// Security Send and Security Receive.
-    pub const SECURITY: u16 = 1 << 0;
-    /// Format NVM.
-    pub const FORMAT_NVM: u16 = 1 << 1;
-    /// Firmware Commit and Firmware Image Download.
-    pub const FIRMWARE: u16 = 1 << 2;
-    /// Namespace Management and Namespace Attachment.
-    pub const NAMESPACE_MANAGEMENT: u16 = 1 << 3;
-    /// Device Self-test.
-    pub const DEVICE_SELF_TEST: u16 = 1 << 4;
-    /// Directive Send and Directive Receive.
-    pub const DIRECTIVES: u16 = 1 << 5;
-    /// NVMe-MI Send and NVMe-MI Receive.
-    pub const NVME_MI: u16 = 1 << 6;
-    /// Virtualization Management.
-    pub const VIRTUALIZATION: u16 = 1 << 7;
-    /// Doorbell Buffer Config.
-    pub const DOORBELL_BUFFER: u16 = 1 << 8;
-    /// Get LBA Status.
-    pub const GET_LBA_STATUS: u16 = 1 << 9;
-    /// Command and Feature Lockdown.
-    pub const LOCKDOWN: u16 = 1 << 10;
-    /// Host Managed Live Migration.
-    pub const LIVE_MIGRATION: u16 = 1 << 11;
-}
+    /// Bits of OACS, Optional Admin Command Support.
+    pub mod oacs: u16 {
+        SECURITY = 1 << 0, "Security Send and Security Receive";
+        FORMAT_NVM = 1 << 1, "Format NVM";
+        FIRMWARE = 1 << 2, "Firmware Commit and Firmware Image Download";
+        NAMESPACE_MANAGEMENT = 1 << 3, "Namespace Management and Namespace Attachment";
+        DEVICE_SELF_TEST = 1 << 4, "Device Self-test";
+        DIRECTIVES = 1 << 5, "Directive Send and Directive Receive";
+        NVME_MI = 1 << 6, "NVMe-MI Send and NVMe-MI Receive";
+        VIRTUALIZATION = 1 << 7, "Virtualization Management";
+        DOORBELL_BUFFER = 1 << 8, "Doorbell Buffer Config";
+        GET_LBA_STATUS = 1 << 9, "Get LBA Status";
+        LOCKDOWN = 1 << 10, "Command and Feature Lockdown";
+        LIVE_MIGRATION = 1 << 11, "Host Managed Live Migration";
+    }
 
-/// Bits of ONCS, Optional NVM Command Support.
-pub mod oncs {
-    /// Compare.
-    pub const COMPARE: u16 = 1 << 0;
-    /// Write Uncorrectable.
-    pub const WRITE_UNCORRECTABLE: u16 = 1 << 1;
-    /// Dataset Management.
-    pub const DATASET_MANAGEMENT: u16 = 1 << 2;
-    /// Write Zeroes.
-    pub const WRITE_ZEROES: u16 = 1 << 3;
-    /// Save field of Set Features and Select field of Get Features.
-    pub const SAVE_SELECT: u16 = 1 << 4;
-    /// Reservations.
-    pub const RESERVATIONS: u16 = 1 << 5;
-    /// Timestamp feature.
-    pub const TIMESTAMP: u16 = 1 << 6;
-    /// Verify.
-    pub const VERIFY: u16 = 1 << 7;
-    /// Copy.
-    pub const COPY: u16 = 1 << 8;
-    /// NVMCSA: a single Copy is atomic like a write.
-    pub const COPY_ATOMICITY: u16 = 1 << 9;
-    /// NVMAFC: all copies are fast copies.
-    pub const FAST_COPY: u16 = 1 << 10;
-    /// MAXWZD: Write Zeroes with Deallocate has a size limit of its own.
-    pub const WRITE_ZEROES_DEALLOCATE_LIMIT: u16 = 1 << 11;
-    /// NSZS: Write Zeroes can zero a whole namespace.
-    pub const NAMESPACE_ZEROES: u16 = 1 << 12;
-}
+    /// Bits of ONCS, Optional NVM Command Support.
+    pub mod oncs: u16 {
+        COMPARE = 1 << 0, "Compare";
+        WRITE_UNCORRECTABLE = 1 << 1, "Write Uncorrectable";
+        DATASET_MANAGEMENT = 1 << 2, "Dataset Management";
+        WRITE_ZEROES = 1 << 3, "Write Zeroes";
+        SAVE_SELECT = 1 << 4, "Save field of Set Features and Select field of Get Features";
+        RESERVATIONS = 1 << 5, "Reservations";
+        TIMESTAMP = 1 << 6, "Timestamp feature";
+        VERIFY = 1 << 7, "Verify";
+        COPY = 1 << 8, "Copy";
+        COPY_ATOMICITY = 1 << 9, "NVMCSA: a single Copy is atomic like a write";
+        FAST_COPY = 1 << 10, "NVMAFC: all copies are fast copies";
+        WRITE_ZEROES_DEALLOCATE_LIMIT = 1 << 11,
+            "MAXWZD: Write Zeroes with Deallocate has a size limit of its own";
+        NAMESPACE_ZEROES = 1 << 12, "NSZS: Write Zeroes can zero a whole namespace";
+    }
 
-/// Bits of FUSES, Fused Operation Support.
-pub mod fuses {
-    /// Compare and Write.
-    pub const COMPARE_AND_WRITE: u16 = 1 << 0;
-}
+    /// Bits of FUSES, Fused Operation Support.
+    pub mod fuses: u16 {
+        COMPARE_AND_WRITE = 1 << 0, "Compare and Write";
+    }
 
-/// Bits of FNA, Format NVM Attributes.
-pub mod fna {
-    /// A format applies to all namespaces.
-    pub const FORMAT_ALL: u8 = 1 << 0;
-    /// A secure erase applies to all namespaces.
-    pub const ERASE_ALL: u8 = 1 << 1;
-    /// Cryptographic erase is supported.
-    pub const CRYPTOGRAPHIC_ERASE: u8 = 1 << 2;
-    /// Format NVM does not accept the broadcast namespace identifier.
-    pub const BROADCAST_UNSUPPORTED: u8 = 1 << 3;
-}
+    /// Bits of FNA, Format NVM Attributes.
+    pub mod fna: u8 {
+        FORMAT_ALL = 1 << 0, "A format applies to all namespaces";
+        ERASE_ALL = 1 << 1, "A secure erase applies to all namespaces";
+        CRYPTOGRAPHIC_ERASE = 1 << 2, "Cryptographic erase is supported";
+        BROADCAST_UNSUPPORTED = 1 << 3, "Format NVM does not accept the broadcast namespace identifier";
+    }
 
-/// Bits of VWC, Volatile Write Cache.
-pub mod vwc {
-    /// There is a volatile write cache.
-    pub const PRESENT: u8 = 1 << 0;
-    /// Bits 2:1 = 10b: Flush does not accept the broadcast namespace identifier.
-    pub const FLUSH_ALL_UNSUPPORTED: u8 = 0b10 << 1;
-    /// Bits 2:1 = 11b: Flush accepts the broadcast namespace identifier.
-    pub const FLUSH_ALL_SUPPORTED: u8 = 0b11 << 1;
-}
+    /// Bits of VWC, Volatile Write Cache.
+    pub mod vwc: u8 {
+        PRESENT = 1 << 0, "There is a volatile write cache";
+        FLUSH_ALL_UNSUPPORTED = 0b10 << 1,
+            "Bits 2:1 = 10b: Flush does not accept the broadcast namespace identifier";
+        FLUSH_ALL_SUPPORTED = 0b11 << 1, "Bits 2:1 = 11b: Flush accepts the broadcast namespace identifier";
+    }
 
-/// Bits of LPA, Log Page Attributes.
-pub mod lpa {
-    /// SMART / Health per namespace.
-    pub const SMART_PER_NAMESPACE: u8 = 1 << 0;
-    /// Commands Supported and Effects.
-    pub const COMMANDS_SUPPORTED: u8 = 1 << 1;
-    /// Get Log Page takes 32-bit lengths and offsets.
-    pub const EXTENDED_DATA: u8 = 1 << 2;
-    /// Telemetry.
-    pub const TELEMETRY: u8 = 1 << 3;
-    /// Persistent Event log.
-    pub const PERSISTENT_EVENT: u8 = 1 << 4;
-    /// Supported Log Pages, Feature Identifiers and NVMe-MI Commands Supported and Effects.
-    pub const SUPPORTED_LOG_PAGES: u8 = 1 << 5;
-    /// Telemetry data area 4.
-    pub const TELEMETRY_AREA_4: u8 = 1 << 6;
-}
+    /// Bits of LPA, Log Page Attributes.
+    pub mod lpa: u8 {
+        SMART_PER_NAMESPACE = 1 << 0, "SMART / Health per namespace";
+        COMMANDS_SUPPORTED = 1 << 1, "Commands Supported and Effects";
+        EXTENDED_DATA = 1 << 2, "Get Log Page takes 32-bit lengths and offsets";
+        TELEMETRY = 1 << 3, "Telemetry";
+        PERSISTENT_EVENT = 1 << 4, "Persistent Event log";
+        SUPPORTED_LOG_PAGES = 1 << 5,
+            "Supported Log Pages, Feature Identifiers and NVMe-MI Commands Supported and Effects";
+        TELEMETRY_AREA_4 = 1 << 6, "Telemetry data area 4";
+    }
 
-/// Bits of OAES, Optional Asynchronous Events Supported.
-pub mod oaes {
-    /// Attached Namespace Attribute Changed notices.
-    pub const NAMESPACE_ATTRIBUTES: u32 = 1 << 8;
-    /// Firmware Activation Starting notices.
-    pub const FIRMWARE_ACTIVATION: u32 = 1 << 9;
-    /// Asymmetric Namespace Access Change notices.
-    pub const ANA_CHANGE: u32 = 1 << 11;
-    /// Predictable Latency Event Aggregate Log Change notices.
-    pub const PREDICTABLE_LATENCY: u32 = 1 << 12;
-    /// LBA Status Information Alert notices.
-    pub const LBA_STATUS: u32 = 1 << 13;
-    /// Endurance Group Event Aggregate Log Change notices.
-    pub const ENDURANCE_GROUP: u32 = 1 << 14;
-    /// Normal NVM Subsystem Shutdown event.
-    pub const NORMAL_SHUTDOWN: u32 = 1 << 15;
-    /// Discovery Log Change notices (discovery controllers).
-    pub const DISCOVERY_LOG_CHANGE: u32 = 1 << 31;
+    /// Bits of OAES, Optional Asynchronous Events Supported.
+    pub mod oaes: u32 {
+        NAMESPACE_ATTRIBUTES = 1 << 8, "Attached Namespace Attribute Changed notices";
+        FIRMWARE_ACTIVATION = 1 << 9, "Firmware Activation Starting notices";
+        ANA_CHANGE = 1 << 11, "Asymmetric Namespace Access Change notices";
+        PREDICTABLE_LATENCY = 1 << 12, "Predictable Latency Event Aggregate Log Change notices";
+        LBA_STATUS = 1 << 13, "LBA Status Information Alert notices";
+        ENDURANCE_GROUP = 1 << 14, "Endurance Group Event Aggregate Log Change notices";
+        NORMAL_SHUTDOWN = 1 << 15, "Normal NVM Subsystem Shutdown event";
+        DISCOVERY_LOG_CHANGE = 1 << 31, "Discovery Log Change notices (discovery controllers)";
+    }
 }
 
 /// Bits of FRMW, Firmware Updates.
@@ -474,28 +413,20 @@ pub mod frmw {
     pub const OVERLAP_DETECTED: u8 = 1 << 5;
 }
 
-/// Bits of SGLS, SGL Support.
-pub mod sgls {
-    /// Bits 1:0: SGLs are supported, with no alignment and granularity requirement.
-    pub const SUPPORTED: u32 = 0b01;
-    /// Bits 1:0: SGLs are supported, with dword alignment and granularity.
-    pub const SUPPORTED_DWORD: u32 = 0b10;
-    /// Mask of bits 1:0.
-    pub const SUPPORT_MASK: u32 = 0b11;
-    /// Keyed SGL Data Block descriptor.
-    pub const KEYED: u32 = 1 << 2;
-    /// SGL Bit Bucket descriptor.
-    pub const BIT_BUCKET: u32 = 1 << 16;
-    /// Byte aligned contiguous metadata buffer.
-    pub const METADATA_BYTE_ALIGNED: u32 = 1 << 17;
-    /// The SGL may be longer than the data.
-    pub const LONGER_THAN_DATA: u32 = 1 << 18;
-    /// MPTR may contain an SGL descriptor.
-    pub const METADATA_SGL: u32 = 1 << 19;
-    /// Descriptors may hold offsets instead of addresses.
-    pub const OFFSET: u32 = 1 << 20;
-    /// Transport SGL Data Block descriptor.
-    pub const TRANSPORT: u32 = 1 << 21;
+codes! {
+    /// Bits of SGLS, SGL Support.
+    pub mod sgls: u32 {
+        SUPPORTED = 0b01, "Bits 1:0: SGLs are supported, with no alignment and granularity requirement";
+        SUPPORTED_DWORD = 0b10, "Bits 1:0: SGLs are supported, with dword alignment and granularity";
+        SUPPORT_MASK = 0b11, "Mask of bits 1:0";
+        KEYED = 1 << 2, "Keyed SGL Data Block descriptor";
+        BIT_BUCKET = 1 << 16, "SGL Bit Bucket descriptor";
+        METADATA_BYTE_ALIGNED = 1 << 17, "Byte aligned contiguous metadata buffer";
+        LONGER_THAN_DATA = 1 << 18, "The SGL may be longer than the data";
+        METADATA_SGL = 1 << 19, "MPTR may contain an SGL descriptor";
+        OFFSET = 1 << 20, "Descriptors may hold offsets instead of addresses";
+        TRANSPORT = 1 << 21, "Transport SGL Data Block descriptor";
+    }
 }
 
 /// I/O Command Set specific Identify Controller of the NVM Command Set (CNS 06h, CSI 00h; NVM 4.1.5.4): 4096

@@ -3,16 +3,14 @@
 
 use super::IDENTIFY_BYTES;
 
-/// Namespace Identifier Types.
-pub mod nidt {
-    /// IEEE Extended Unique Identifier, 8 bytes.
-    pub const EUI64: u8 = 1;
-    /// Namespace Globally Unique Identifier, 16 bytes.
-    pub const NGUID: u8 = 2;
-    /// Namespace UUID, 16 bytes (RFC 9562).
-    pub const UUID: u8 = 3;
-    /// Command Set Identifier, 1 byte.
-    pub const CSI: u8 = 4;
+codes! {
+    /// Namespace Identifier Types.
+    pub mod nidt: u8 {
+        EUI64 = 1, "IEEE Extended Unique Identifier, 8 bytes";
+        NGUID = 2, "Namespace Globally Unique Identifier, 16 bytes";
+        UUID = 3, "Namespace UUID, 16 bytes (RFC 9562)";
+        CSI = 4, "Command Set Identifier, 1 byte";
+    }
 }
 
 const HEADER_BYTES: usize = 4;

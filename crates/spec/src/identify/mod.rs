@@ -25,68 +25,43 @@ pub use namespace::{IdentifyNamespace, LbaFormat, NvmNamespaceIdentify, nsfeat};
 /// Bytes of every Identify data structure.
 pub const IDENTIFY_BYTES: usize = 4096;
 
-/// Controller or Namespace Structure: what Identify returns (Base figure 310).
-pub mod cns {
-    /// Identify Namespace of the NVM Command Set.
-    pub const NAMESPACE: u8 = 0x00;
-    /// Identify Controller.
-    pub const CONTROLLER: u8 = 0x01;
-    /// Active Namespace ID list.
-    pub const ACTIVE_NAMESPACES: u8 = 0x02;
-    /// Namespace Identification Descriptor list.
-    pub const NAMESPACE_DESCRIPTORS: u8 = 0x03;
-    /// NVM Set list.
-    pub const NVM_SETS: u8 = 0x04;
-    /// I/O Command Set specific Identify Namespace.
-    pub const COMMAND_SET_NAMESPACE: u8 = 0x05;
-    /// I/O Command Set specific Identify Controller.
-    pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
-    /// I/O Command Set specific Active Namespace ID list.
-    pub const COMMAND_SET_ACTIVE_NAMESPACES: u8 = 0x07;
-    /// I/O Command Set Independent Identify Namespace.
-    pub const INDEPENDENT_NAMESPACE: u8 = 0x08;
-    /// Identify Namespace of the NVM Command Set for a format index.
-    pub const NAMESPACE_FOR_FORMAT: u8 = 0x09;
-    /// I/O Command Set specific Identify Namespace for a format index.
-    pub const COMMAND_SET_NAMESPACE_FOR_FORMAT: u8 = 0x0a;
-    /// Allocated Namespace ID list.
-    pub const ALLOCATED_NAMESPACES: u8 = 0x10;
-    /// Identify Namespace of an allocated namespace.
-    pub const ALLOCATED_NAMESPACE: u8 = 0x11;
-    /// Controllers a namespace is attached to.
-    pub const ATTACHED_CONTROLLERS: u8 = 0x12;
-    /// Controllers of the NVM subsystem.
-    pub const CONTROLLERS: u8 = 0x13;
-    /// Primary Controller Capabilities.
-    pub const PRIMARY_CONTROLLER: u8 = 0x14;
-    /// Secondary Controller list.
-    pub const SECONDARY_CONTROLLERS: u8 = 0x15;
-    /// Namespace Granularity list.
-    pub const NAMESPACE_GRANULARITY: u8 = 0x16;
-    /// UUID list.
-    pub const UUIDS: u8 = 0x17;
-    /// Domain list.
-    pub const DOMAINS: u8 = 0x18;
-    /// Endurance Group list.
-    pub const ENDURANCE_GROUPS: u8 = 0x19;
-    /// I/O Command Set specific Allocated Namespace ID list.
-    pub const COMMAND_SET_ALLOCATED_NAMESPACES: u8 = 0x1a;
-    /// I/O Command Set specific Identify Namespace of an allocated namespace.
-    pub const COMMAND_SET_ALLOCATED_NAMESPACE: u8 = 0x1b;
-    /// I/O Command Sets: the combinations the controller supports.
-    pub const IO_COMMAND_SETS: u8 = 0x1c;
-}
+codes! {
+    /// Controller or Namespace Structure: what Identify returns (Base figure 310).
+    pub mod cns: u8 {
+        NAMESPACE = 0x00, "Identify Namespace of the NVM Command Set";
+        CONTROLLER = 0x01, "Identify Controller";
+        ACTIVE_NAMESPACES = 0x02, "Active Namespace ID list";
+        NAMESPACE_DESCRIPTORS = 0x03, "Namespace Identification Descriptor list";
+        NVM_SETS = 0x04, "NVM Set list";
+        COMMAND_SET_NAMESPACE = 0x05, "I/O Command Set specific Identify Namespace";
+        COMMAND_SET_CONTROLLER = 0x06, "I/O Command Set specific Identify Controller";
+        COMMAND_SET_ACTIVE_NAMESPACES = 0x07, "I/O Command Set specific Active Namespace ID list";
+        INDEPENDENT_NAMESPACE = 0x08, "I/O Command Set Independent Identify Namespace";
+        NAMESPACE_FOR_FORMAT = 0x09, "Identify Namespace of the NVM Command Set for a format index";
+        COMMAND_SET_NAMESPACE_FOR_FORMAT = 0x0a,
+            "I/O Command Set specific Identify Namespace for a format index";
+        ALLOCATED_NAMESPACES = 0x10, "Allocated Namespace ID list";
+        ALLOCATED_NAMESPACE = 0x11, "Identify Namespace of an allocated namespace";
+        ATTACHED_CONTROLLERS = 0x12, "Controllers a namespace is attached to";
+        CONTROLLERS = 0x13, "Controllers of the NVM subsystem";
+        PRIMARY_CONTROLLER = 0x14, "Primary Controller Capabilities";
+        SECONDARY_CONTROLLERS = 0x15, "Secondary Controller list";
+        NAMESPACE_GRANULARITY = 0x16, "Namespace Granularity list";
+        UUIDS = 0x17, "UUID list";
+        DOMAINS = 0x18, "Domain list";
+        ENDURANCE_GROUPS = 0x19, "Endurance Group list";
+        COMMAND_SET_ALLOCATED_NAMESPACES = 0x1a, "I/O Command Set specific Allocated Namespace ID list";
+        COMMAND_SET_ALLOCATED_NAMESPACE = 0x1b,
+            "I/O Command Set specific Identify Namespace of an allocated namespace";
+        IO_COMMAND_SETS = 0x1c, "I/O Command Sets: the combinations the controller supports";
+    }
 
-/// Command Set Identifiers (Base figure 311).
-pub mod csi {
-    /// NVM Command Set.
-    pub const NVM: u8 = 0x00;
-    /// Key Value Command Set.
-    pub const KEY_VALUE: u8 = 0x01;
-    /// Zoned Namespace Command Set.
-    pub const ZONED: u8 = 0x02;
-    /// Subsystem Local Memory Command Set.
-    pub const SUBSYSTEM_LOCAL_MEMORY: u8 = 0x03;
-    /// Computational Programs Command Set.
-    pub const COMPUTATIONAL_PROGRAMS: u8 = 0x04;
+    /// Command Set Identifiers (Base figure 311).
+    pub mod csi: u8 {
+        NVM = 0x00, "NVM Command Set";
+        KEY_VALUE = 0x01, "Key Value Command Set";
+        ZONED = 0x02, "Zoned Namespace Command Set";
+        SUBSYSTEM_LOCAL_MEMORY = 0x03, "Subsystem Local Memory Command Set";
+        COMPUTATIONAL_PROGRAMS = 0x04, "Computational Programs Command Set";
+    }
 }

@@ -136,18 +136,15 @@ impl IdentifyNamespace {
     }
 }
 
-/// Bits of NSFEAT, Namespace Features.
-pub mod nsfeat {
-    /// Thin provisioning.
-    pub const THIN_PROVISIONING: u8 = 1 << 0;
-    /// NAWUN, NAWUPF and NACWU apply.
-    pub const ATOMIC: u8 = 1 << 1;
-    /// Reading a deallocated or unwritten block can be an error.
-    pub const DEALLOCATED_ERROR: u8 = 1 << 2;
-    /// NGUID and EUI64 are never reused.
-    pub const IDENTIFIERS_NOT_REUSED: u8 = 1 << 3;
-    /// NPWG, NPWA, NPDG, NPDA and NOWS apply (bit 0 of OPTPERF).
-    pub const OPTIMAL_PERFORMANCE: u8 = 1 << 4;
+codes! {
+    /// Bits of NSFEAT, Namespace Features.
+    pub mod nsfeat: u8 {
+        THIN_PROVISIONING = 1 << 0, "Thin provisioning";
+        ATOMIC = 1 << 1, "NAWUN, NAWUPF and NACWU apply";
+        DEALLOCATED_ERROR = 1 << 2, "Reading a deallocated or unwritten block can be an error";
+        IDENTIFIERS_NOT_REUSED = 1 << 3, "NGUID and EUI64 are never reused";
+        OPTIMAL_PERFORMANCE = 1 << 4, "NPWG, NPWA, NPDG, NPDA and NOWS apply (bit 0 of OPTPERF)";
+    }
 }
 
 /// I/O Command Set specific Identify Namespace of the NVM Command Set (CNS 05h, CSI 00h): 4096 bytes.
