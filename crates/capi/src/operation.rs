@@ -259,7 +259,6 @@ pub(crate) fn iterate_open(open: &Open, keyspace: u8, prefix: Prefix, kind: u8) 
     Ok(open.member().iterate_open(QueueChoice::Auto, keyspace, kind, prefix)?)
 }
 
-/// Closes an iterator.
 pub(crate) fn iterate_close(open: &Open, iterator: u8) -> Result<()> {
     open.require(SsdType::Kv)?;
     if iterator == 0 {

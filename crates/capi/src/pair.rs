@@ -101,7 +101,6 @@ impl<'a> Pair<'a> {
         self.fields.value.offset
     }
 
-    /// Address of the value.
     pub(crate) fn value_address(&self) -> *const u8 {
         self.fields.value.value.cast()
     }

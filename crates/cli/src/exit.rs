@@ -50,7 +50,6 @@ pub(crate) struct NotConfirmed(pub(crate) String);
 #[error("{0}")]
 pub(crate) struct Failed(pub(crate) String);
 
-/// A usage error.
 pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
 }

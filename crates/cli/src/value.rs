@@ -15,7 +15,6 @@ pub(crate) enum Value {
     Big(u128),
     /// A ratio; three decimals in text.
     Ratio(f64),
-    /// Text.
     Text(String),
     /// A truth; in text 0 or 1.
     Flag(bool),

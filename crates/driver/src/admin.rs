@@ -170,9 +170,7 @@ impl Controller {
         }
     }
 
-    /// Namespace Identification Descriptors (CNS 03h), to be read with [`DescriptorIter`].
-    ///
-    /// # Errors
+    /// Namespace Identification Descriptors (CNS 03h), to be read with [`DescriptorIter`]. Errors:
     /// [`Error::Status`].
     fn namespace_descriptors(&self, nsid: Nsid) -> Result<Vec<u8>, Error> {
         self.identify(admin::Identify { nsid, cns: cns::NAMESPACE_DESCRIPTORS, ..Default::default() })

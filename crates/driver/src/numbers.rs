@@ -43,7 +43,6 @@ impl Numbers {
         self.taken().get_mut(number).is_some_and(|taken| !std::mem::replace(taken, true))
     }
 
-    /// Gives a number back.
     pub(crate) fn give_back(&self, number: usize) {
         if let Some(taken) = self.taken().get_mut(number) {
             *taken = false;

@@ -16,19 +16,15 @@ const DRIVER_KERNEL: &str = "nvme";
 /// Drives that are named in an error.
 const NAMED_MAX: usize = 16;
 
-/// The function at `address`; `None` when the bus has none there.
-///
-/// # Errors
-/// [`Error::Setup`] with what is missing to drive it from user space and the command that helps,
-/// [`Error::Unsupported`] for a function that is no NVMe controller, [`Error::Driver`].
+/// The function at `address`; `None` when the bus has none there. Errors: [`Error::Setup`] with what is
+/// missing to drive it from user space and the command that helps, [`Error::Unsupported`] for a function that
+/// is no NVMe controller, [`Error::Driver`].
 pub(crate) fn open(address: PciAddress) -> Result<Option<(Arc<dyn Function>, Transport)>> {
     open_on(&PciBus::system(), address)
 }
 
-/// True when there is a drive at `address` that user space has, so that some process may hold it.
-///
-/// # Errors
-/// Those of looking at the bus.
+/// True when there is a drive at `address` that user space has, so that some process may hold it. Errors:
+/// those of looking at the bus.
 pub(crate) fn is_taken_over(address: PciAddress) -> Result<bool> {
     let found = PciBus::system().find(address).map_err(|e| failed(address, e))?;
     let drives =

@@ -61,10 +61,8 @@ pub(crate) enum Opened {
     Busy(Option<u32>),
 }
 
-/// Opens a slot in this process, if nobody holds it.
-///
-/// # Errors
-/// [`Error::Unplugged`], and what is wrong with its description or its files.
+/// Opens a slot in this process, if nobody holds it. Errors: [`Error::Unplugged`], and what is wrong with its
+/// description or its files.
 pub(crate) fn slot(slot: &Slot) -> Result<Opened> {
     slot.check_plugged()?;
     let spec = slot.spec()?;
@@ -129,10 +127,8 @@ fn start(slot: &Slot, spec: &DeviceSpec, lock: SlotLock) -> Result<Arc<Ssd>> {
     Ok(ssd)
 }
 
-/// The virtual SSD that a description asks for.
-///
-/// # Errors
-/// [`SsdError::Config`] for a preset that the virtual SSD does not have.
+/// The virtual SSD that a description asks for. Errors: [`SsdError::Config`] for a preset that the virtual
+/// SSD does not have.
 fn config(spec: &DeviceSpec) -> std::result::Result<SsdConfig, SsdError> {
     let kind = |n: &NamespaceSpec| {
         n.logical_block().map_or(NamespaceKind::KeyValue, |block| NamespaceKind::Blocks(block.get()))

@@ -7,7 +7,6 @@ use super::System;
 /// Fields of a line of `mountinfo` before the optional ones (`proc_pid_mountinfo(5)`).
 const FIELDS_BEFORE_OPTIONAL: usize = 6;
 
-/// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
     /// `major:minor` of the file system; of a block device, except where a file system has several (btrfs).

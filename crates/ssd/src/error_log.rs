@@ -12,7 +12,6 @@ use crate::hex::{bytes_of, hexadecimal};
 pub(crate) const ELPE_Z: u8 = 63;
 /// Bytes of an entry.
 const ERROR_BYTES: usize = size_of::<ErrorInformation>();
-/// Entries of the log.
 pub(crate) const ERROR_LOG_ENTRIES: usize = ELPE_Z as usize + 1;
 
 /// Value of a field that concerns no queue, no command, or no parameter.

@@ -41,7 +41,6 @@ use crate::subsystem::Subsystem;
 /// What each command needs of the subsystem is here as well, so that it costs no further indirection.
 pub struct Ssd {
     pub(crate) config: SsdConfig,
-    /// CNTLID.
     pub(crate) cntlid: u16,
     /// Bytes one command may move; `u64::MAX` when there is no limit.
     pub(crate) transfer_bytes_max: u64,

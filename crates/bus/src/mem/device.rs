@@ -21,9 +21,7 @@ impl Region {
     /// nowhere, and `gone` is set with the first access that finds that out: no access raises SIGBUS.
     ///
     /// Device memory takes aligned accesses of its registers' sizes alone: of a region made here only
-    /// [`Region::atomic_u32`] and what builds on it may be used, nothing that copies or fills.
-    ///
-    /// # Errors
+    /// [`Region::atomic_u32`] and what builds on it may be used, nothing that copies or fills. Errors:
     /// [`BusError::Os`] when it cannot be mapped, [`BusError::Unsupported`] beyond the number of such
     /// mappings.
     pub(crate) fn device(

@@ -11,10 +11,8 @@ use crate::BusError;
 impl Region {
     /// The huge pages at `offsets` of this region, one after the other in that order, as a region of their
     /// own. The others are given back to the system, so nothing else may use this region any more. The result
-    /// has no descriptor: no single offset describes it.
-    ///
-    /// # Errors
-    /// [`BusError::Os`] when there is not enough address space.
+    /// has no descriptor: no single offset describes it. Errors: [`BusError::Os`] when there is not enough
+    /// address space.
     pub(crate) fn gather(&self, offsets: &[usize]) -> Result<Self, BusError> {
         let failed = |e| BusError::os(format!("map {} huge pages of memory", offsets.len()), e);
         let (fd, base) = self.backing().ok_or_else(|| failed(rustix::io::Errno::BADF))?;

@@ -186,11 +186,8 @@ impl Free {
 }
 
 impl Guard {
-    /// Guards `bytes` from `start`, whole pages.
-    ///
-    /// # Errors
-    /// [`BusError::Os`] when the handler cannot be installed, [`BusError::Unsupported`] when too many are
-    /// guarded.
+    /// Guards `bytes` from `start`, whole pages. Errors: [`BusError::Os`] when the handler cannot be
+    /// installed, [`BusError::Unsupported`] when too many are guarded.
     pub(super) fn new(start: *mut u8, bytes: usize, cover: Cover, watch: Watch) -> Result<Self, BusError> {
         debug_assert!(cover == Cover::Zeroes || bytes <= DEVICE_BYTES_MAX);
         // Only atomics are written under the lock, one slot at a time.

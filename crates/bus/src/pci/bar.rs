@@ -11,7 +11,6 @@ use crate::{BarLayout, BusError, Region, Window};
 /// well within the first of these; a BAR that is larger holds memory, for which nobody asks here.
 const WINDOW_BYTES_MAX: u64 = Region::DEVICE_BYTES_MAX as u64;
 
-/// One BAR.
 #[derive(Debug)]
 pub(crate) struct Bar {
     pub(crate) layout: BarLayout,
@@ -34,9 +33,7 @@ pub(crate) struct BarSource {
 }
 
 impl Bar {
-    /// Maps what can be mapped. `gone` is set when an access finds that the device is gone.
-    ///
-    /// # Errors
+    /// Maps what can be mapped. `gone` is set when an access finds that the device is gone. Errors:
     /// [`BusError::Protocol`] for parts that are not within the BAR, [`BusError::Os`].
     pub(crate) fn map(source: BarSource, gone: &Arc<AtomicBool>) -> Result<Self, BusError> {
         let BarSource { file, base, bytes, mappable, is_readable } = source;
@@ -78,11 +75,8 @@ impl Bar {
 
     /// Reads registers: in the widest aligned accesses of up to 32 bits, in ascending order. A 64-bit
     /// register is two of 32 bits for any controller (some take nothing else), and registers that can change
-    /// between the two are not that wide.
-    ///
-    /// # Errors
-    /// [`BusError::OutOfRange`], [`BusError::Os`], [`BusError::Unsupported`] outside windows where nothing
-    /// else reads.
+    /// between the two are not that wide. Errors: [`BusError::OutOfRange`], [`BusError::Os`],
+    /// [`BusError::Unsupported`] outside windows where nothing else reads.
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), BusError> {
         self.check(offset, out.len())?;
         let mut at = offset;
@@ -104,10 +98,7 @@ impl Bar {
         Ok(())
     }
 
-    /// Writes registers, as [`Bar::read`] reads them.
-    ///
-    /// # Errors
-    /// As [`Bar::read`].
+    /// Writes registers, as [`Bar::read`] reads them. Errors: as [`Bar::read`].
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<(), BusError> {
         self.check(offset, data.len())?;
         let mut at = offset;

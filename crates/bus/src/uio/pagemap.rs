@@ -25,11 +25,8 @@ impl Pagemap {
         Ok(Self(file))
     }
 
-    /// Where `region` is, which is made of huge pages and touched.
-    ///
-    /// # Errors
-    /// [`BusError::Dma`] for memory of other pages or that is not contiguous, [`BusError::Setup`] without the
-    /// privilege.
+    /// Where `region` is, which is made of huge pages and touched. Errors: [`BusError::Dma`] for memory of
+    /// other pages or that is not contiguous, [`BusError::Setup`] without the privilege.
     pub(super) fn address(&self, region: &Region) -> Result<u64, BusError> {
         let start = region.as_ptr().addr() as u64;
         let length = region.len() as u64;

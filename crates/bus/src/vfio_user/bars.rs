@@ -14,7 +14,6 @@ use super::wire::BARS;
 #[derive(Debug)]
 pub(crate) struct Bars([Option<Bar>; BARS]);
 
-/// One BAR.
 #[derive(Debug)]
 pub(crate) struct Bar {
     pub(crate) layout: BarLayout,
@@ -23,11 +22,9 @@ pub(crate) struct Bar {
 }
 
 impl Bars {
-    /// Asks a function for its BARs.
-    ///
-    /// # Errors
-    /// [`BusError::Unsupported`] when a window cannot be described to a client: the protocol has one
-    /// descriptor per BAR and finds a window at the BAR's base plus the window's offset in it.
+    /// Asks a function for its BARs. Errors: [`BusError::Unsupported`] when a window cannot be described to a
+    /// client: the protocol has one descriptor per BAR and finds a window at the BAR's base plus the window's
+    /// offset in it.
     pub(crate) fn of(function: &dyn Function) -> Result<Self, BusError> {
         let mut bars = [const { None }; BARS];
         for (index, bar) in bars.iter_mut().enumerate() {
@@ -98,10 +95,8 @@ impl Bar {
         (None, bytes.min(usize::try_from(limit).unwrap_or(usize::MAX)))
     }
 
-    /// Reads registers and shared windows.
-    ///
-    /// # Errors
-    /// As [`Function::bar_read`], [`BusError::OutOfRange`] beyond the BAR.
+    /// Reads registers and shared windows. Errors: as [`Function::bar_read`], [`BusError::OutOfRange`] beyond
+    /// the BAR.
     pub(crate) fn read(
         &self,
         function: &dyn Function,
@@ -124,10 +119,8 @@ impl Bar {
         Ok(())
     }
 
-    /// Writes registers and shared windows.
-    ///
-    /// # Errors
-    /// As [`Function::bar_write`], [`BusError::OutOfRange`] beyond the BAR.
+    /// Writes registers and shared windows. Errors: as [`Function::bar_write`], [`BusError::OutOfRange`]
+    /// beyond the BAR.
     pub(crate) fn write(
         &self,
         function: &dyn Function,

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use rustix::io::Errno;
 
-/// One range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
     /// First I/O virtual address.
@@ -56,10 +55,8 @@ impl Ranges {
         Some((first.iova, last.iova.saturating_add(last.length).saturating_sub(first.iova)))
     }
 
-    /// The ranges within `iova..iova + length`, ascending.
-    ///
-    /// # Errors
-    /// EINVAL when one would be cut in two, ENOENT when there is none.
+    /// The ranges within `iova..iova + length`, ascending. Errors: EINVAL when one would be cut in two,
+    /// ENOENT when there is none.
     pub(crate) fn within(&self, iova: u64, length: u64) -> Result<Vec<Range>, Errno> {
         let end = iova.saturating_add(length);
         let within: Vec<Range> = self.0.range(iova..end).map(|(_, r)| *r).collect();

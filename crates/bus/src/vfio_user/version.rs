@@ -107,10 +107,8 @@ impl Capabilities {
         usize::try_from(theirs).unwrap_or(usize::MAX).min(DATA_BYTES_MAX)
     }
 
-    /// The addresses a server wants its client to choose from; `None` when it does not mind.
-    ///
-    /// # Errors
-    /// What is wrong with them.
+    /// The addresses a server wants its client to choose from; `None` when it does not mind. Errors: what is
+    /// wrong with them.
     pub(crate) fn addresses(&self) -> Result<Option<Range<u64>>, &'static str> {
         let Some(Own { iova_first: Some(first), iova_end: Some(end) }) = self.unvme else { return Ok(None) };
         let page = PAGE_BYTES as u64;

@@ -69,7 +69,6 @@ impl std::fmt::Display for Command {
 
 /// Bits 3:0 of [`Header::flags`]: what kind of message it is.
 pub(crate) const FLAG_TYPE_MASK: u32 = 0xf;
-/// A command.
 pub(crate) const TYPE_COMMAND: u32 = 0;
 /// The reply to the command with the same message ID.
 pub(crate) const TYPE_REPLY: u32 = 1;

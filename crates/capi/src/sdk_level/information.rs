@@ -21,7 +21,6 @@ const ASYNC_QUEUE: c_int = 2;
 /// Most bytes of a log page: what NUMD of the original SDK can ask for.
 const LOG_BYTES_MAX: u32 = 1 << 18;
 
-/// Asks a device for a number.
 #[inline]
 pub(crate) fn device_info<T>(failure: T, number: u64, ask: impl FnOnce(&Member) -> Result<T>) -> T {
     boundary::value(failure, || ask(handle::get(number)?.member()))

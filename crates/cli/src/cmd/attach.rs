@@ -52,7 +52,6 @@ impl Attachment {
     }
 }
 
-/// Arguments of `attach-ns`.
 #[derive(Debug, Args)]
 pub(crate) struct AttachNs {
     #[command(flatten)]
@@ -69,7 +68,6 @@ impl AttachNs {
     }
 }
 
-/// Arguments of `detach-ns`.
 #[derive(Debug, Args)]
 pub(crate) struct DetachNs {
     #[command(flatten)]

@@ -160,7 +160,6 @@ impl CreateNs {
     }
 }
 
-/// Arguments of `delete-ns`.
 #[derive(Debug, Args)]
 pub(crate) struct DeleteNs {
     #[command(flatten)]

@@ -38,7 +38,6 @@ pub(crate) enum Command {
 }
 }
 
-/// Arguments of `device list`.
 #[derive(Debug, Args)]
 pub(crate) struct List {
     #[command(flatten)]
@@ -92,7 +91,6 @@ impl List {
     }
 }
 
-/// Arguments of `device show`.
 #[derive(Debug, Args)]
 pub(crate) struct Show {
     /// PCI address
@@ -124,7 +122,6 @@ impl Show {
     }
 }
 
-/// Arguments of `device remove`.
 #[derive(Debug, Args)]
 pub(crate) struct Remove {
     /// PCI address

@@ -9,7 +9,6 @@ use crate::output::Output;
 use crate::target::DeviceArg;
 use crate::value::fields;
 
-/// Arguments of `flush`.
 #[derive(Debug, Args)]
 pub(crate) struct Flush {
     #[command(flatten)]

@@ -112,7 +112,6 @@ impl IdNs {
     }
 }
 
-/// Arguments of `list-ctrl`.
 #[derive(Debug, Args)]
 pub(crate) struct ListCtrl {
     #[command(flatten)]
@@ -141,7 +140,6 @@ impl ListCtrl {
     }
 }
 
-/// Arguments of `list-ns`.
 #[derive(Debug, Args)]
 pub(crate) struct ListNs {
     #[command(flatten)]

@@ -68,7 +68,6 @@ impl HashArg {
     }
 }
 
-/// Arguments of `key generate`.
 #[derive(Debug, Args)]
 pub(crate) struct Generate {
     /// Kind of key
@@ -82,7 +81,6 @@ pub(crate) struct Generate {
     out: Option<PathBuf>,
 }
 
-/// Arguments of `key check`.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
     /// File with the key; - is standard input

@@ -19,7 +19,6 @@ fn read(device: &Device, nsid: Nsid, lid: u8, bytes: usize) -> Result<Vec<u8>> {
     Ok(device.admin(|controller| controller.get_log(&request))?)
 }
 
-/// Arguments of `smart-log`.
 #[derive(Debug, Args)]
 pub(crate) struct SmartLog {
     #[command(flatten)]
@@ -88,7 +87,6 @@ impl ErrorLog {
     }
 }
 
-/// Arguments of `fw-log`.
 #[derive(Debug, Args)]
 pub(crate) struct FwLog {
     #[command(flatten)]

@@ -7,7 +7,6 @@ use crate::output::Output;
 use crate::target::DeviceArg;
 use crate::value::fields;
 
-/// Arguments of `reset`.
 #[derive(Debug, Args)]
 pub(crate) struct Reset {
     #[command(flatten)]
@@ -24,7 +23,6 @@ impl Reset {
     }
 }
 
-/// Arguments of `subsystem-reset`.
 #[derive(Debug, Args)]
 pub(crate) struct SubsystemReset {
     #[command(flatten)]

@@ -44,7 +44,6 @@ impl WriteZeroes {
     }
 }
 
-/// Arguments of `verify`.
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
     #[command(flatten)]

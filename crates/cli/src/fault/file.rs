@@ -9,10 +9,8 @@ use unvme_ssd::{FAULT_TEXT_BYTES_MAX, FaultRule, parse_faults};
 
 use crate::exit::usage;
 
-/// The rules in a file, or of standard input for `-`.
-///
-/// # Errors
-/// A usage error with file, line, column and key; that of reading the file.
+/// The rules in a file, or of standard input for `-`. Errors: a usage error with file, line, column and key;
+/// that of reading the file.
 pub(crate) fn read_rules(path: &Path) -> Result<Vec<FaultRule>> {
     let name = path.display().to_string();
     let what = || format!("read {name}");

@@ -132,10 +132,7 @@ fn hex(text: &str) -> Result<Hex, String> {
 }
 
 impl RuleOptions {
-    /// The rule.
-    ///
-    /// # Errors
-    /// A usage error for what is out of its bounds or cannot go together.
+    /// The rule. Errors: a usage error for what is out of its bounds or cannot go together.
     pub(super) fn rule(&self) -> Result<FaultRule> {
         let rule = FaultRule { id: None, matching: self.matching(), action: self.action() };
         rule.check().map_err(|error| usage(format!("the rule: {error}")))?;

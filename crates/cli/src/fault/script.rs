@@ -18,10 +18,8 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Adds the rules of a file to each device.
-    ///
-    /// # Errors
-    /// What is wrong with the file or with a rule in it, or what a device reports.
+    /// Adds the rules of a file to each device. Errors: what is wrong with the file or with a rule in it, or
+    /// what a device reports.
     pub(crate) fn start(file: &Path, devices: &[Arc<Device>]) -> Result<Self> {
         let text = serde_json::to_string(&read_rules(file)?)?;
         let mut script = Self::default();

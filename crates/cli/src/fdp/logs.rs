@@ -34,7 +34,6 @@ fn raw(
     Ok(device.admin(|controller| controller.get_log(&LogRequest { bytes, ..request }))?)
 }
 
-/// Arguments of `fdp configs`.
 #[derive(Debug, Args)]
 pub(crate) struct Configs {
     #[command(flatten)]
@@ -67,7 +66,6 @@ impl Configs {
     }
 }
 
-/// Arguments of `fdp usage`.
 #[derive(Debug, Args)]
 pub(crate) struct Usage {
     #[command(flatten)]

@@ -129,7 +129,6 @@ pub(crate) struct Findings<'a> {
     pub(crate) session: &'a Session,
     /// What was said and is not followed.
     pub(crate) warnings: Vec<String>,
-    /// Sizes of values.
     pub(crate) value_sizes: Vec<u32>,
     /// Order of the keys, in words.
     pub(crate) order: String,

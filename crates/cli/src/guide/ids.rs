@@ -45,7 +45,6 @@ impl Workload {
 pub(crate) struct Ids {
     /// Their order.
     pub(crate) workload: Workload,
-    /// The first one.
     pub(crate) first: u64,
     /// How many are touched.
     pub(crate) count: u64,

@@ -23,7 +23,6 @@ const BUFFER_ALIGNMENT: u32 = 4;
 /// Which answers of the device are right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// Success.
     Success,
     /// Success, and for keys that are not there also that they are not.
     SuccessOrMissing,
@@ -31,7 +30,6 @@ pub(crate) enum Expect {
     Missing,
 }
 
-/// An operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     /// What is done.
@@ -51,7 +49,6 @@ pub(crate) struct Operation {
 /// What the device answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
-    /// Its status.
     pub(crate) status: Status,
     /// Bytes of the value that was retrieved.
     pub(crate) value_bytes: u64,
@@ -109,7 +106,6 @@ impl Operation {
 pub(crate) struct Lane {
     /// Its device.
     pub(crate) member: Arc<Member>,
-    /// Its CPU.
     pub(crate) cpu: u32,
     /// What its queue is.
     pub(crate) queue: QueueKind,
@@ -123,7 +119,6 @@ pub(crate) struct Lane {
     pub(crate) lends: bool,
     /// Keyspace of its keys.
     pub(crate) keyspace: u8,
-    /// Its pairs.
     pub(crate) pairs: Pairs,
     /// What is under way, on an asynchronous queue.
     pub(crate) in_flight: Arc<InFlight>,
@@ -138,7 +133,6 @@ pub(crate) struct LaneOptions {
     pub(crate) cpu: u32,
     /// The kind of queue it needs.
     pub(crate) queue: QueueKind,
-    /// Its pairs.
     pub(crate) pairs: Pairs,
     /// Values go in buffers of the device and are not copied.
     pub(crate) lends: bool,

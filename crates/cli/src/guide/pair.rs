@@ -37,7 +37,6 @@ pub(crate) enum KeyForm {
 }
 
 impl KeyForm {
-    /// The key of an id.
     pub(crate) fn key(self, id: u64) -> [u8; KEY_BYTES] {
         let mut key = [0; KEY_BYTES];
         match self {
@@ -133,7 +132,6 @@ pub(crate) enum Pairs {
     /// Blocks of a block device: the id times the blocks of the largest value, so that none is within
     /// another.
     Blocks {
-        /// Bytes of a block.
         block_bytes: u32,
         /// What blocks hold.
         values: Values,
@@ -143,9 +141,7 @@ pub(crate) enum Pairs {
 /// A pair of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pair {
-    /// Its key.
     pub(crate) key: Vec<u8>,
-    /// Its value.
     pub(crate) value: Vec<u8>,
 }
 

@@ -17,7 +17,6 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What all threads did in one phase.
 #[derive(Clone, Debug)]
 pub(crate) struct Phase {
-    /// Its name.
     pub(crate) name: String,
     /// The how manieth time it was done, from 0.
     pub(crate) test: u32,
@@ -30,7 +29,6 @@ pub(crate) struct Phase {
 pub(crate) struct LaneOutcome {
     /// Name of its device.
     pub(crate) device: String,
-    /// Its CPU.
     pub(crate) cpu: u32,
     /// What its queue is.
     pub(crate) queue: QueueKind,
@@ -109,10 +107,8 @@ impl LaneOutcome {
 }
 
 /// Runs a phase: on each thread what `requests` says for it, by its place. `told` gets each thread's outcome
-/// in the thread, as soon as it is there.
-///
-/// # Errors
-/// When a thread or its memory cannot be had; what devices refuse is in the records.
+/// in the thread, as soon as it is there. Errors: when a thread or its memory cannot be had; what devices
+/// refuse is in the records.
 pub(crate) fn run<R: Iterator<Item = Request>>(
     name: &str,
     test: u32,

@@ -22,7 +22,6 @@ pub(crate) enum Kind {
     Retrieve,
     /// Delete, or deallocate blocks.
     Delete,
-    /// Exist.
     Exist,
 }
 
@@ -68,9 +67,7 @@ impl Tally {
 pub(crate) struct PairSize {
     /// Which of the value sizes.
     pub(crate) index: usize,
-    /// Bytes of the key.
     pub(crate) key_bytes: u32,
-    /// Bytes of the value.
     pub(crate) value_bytes: u32,
 }
 

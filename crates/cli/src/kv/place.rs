@@ -26,7 +26,6 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Opens it.
     pub(crate) fn open(&self) -> Result<Kv> {
         let device = self.device.open()?;
         let nsid = choose(&device, self.namespace_id.map(Nsid))?;
@@ -71,7 +70,6 @@ pub(crate) struct KeyArg {
 }
 
 impl KeyArg {
-    /// Its bytes.
     pub(crate) fn bytes(&self) -> Result<Vec<u8>> {
         bytes_of(&self.key, self.key_hex)
     }

@@ -139,7 +139,6 @@ impl Addresses {
         Ok(Self { units, order, random: Random::new(mix.seed, stream), read_percent: mix.read_percent })
     }
 
-    /// The next unit.
     #[inline]
     pub(super) fn next_unit(&mut self) -> u64 {
         let count = self.units.end - self.units.start;
@@ -170,7 +169,6 @@ impl Addresses {
         }
     }
 
-    /// The units.
     pub(super) fn units(&self) -> Range<u64> {
         self.units.clone()
     }

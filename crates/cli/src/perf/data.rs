@@ -74,10 +74,7 @@ pub(super) fn fill(data: &mut [u8], block_bytes: usize, lba: u64, generation: u8
     }
 }
 
-/// Checks `data`, whole blocks of `block_bytes` from `lba` on.
-///
-/// # Errors
-/// The first block that is wrong.
+/// Checks `data`, whole blocks of `block_bytes` from `lba` on. Errors: the first block that is wrong.
 pub(super) fn check(data: &[u8], block_bytes: usize, lba: u64, expected: Expected) -> Result<(), Mismatch> {
     for (lba, block) in (lba..).zip(data.chunks_exact(block_bytes)) {
         let says = said(block);

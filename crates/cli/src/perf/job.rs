@@ -75,10 +75,8 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Opens the devices and checks everything that can be known before the first command.
-    ///
-    /// # Errors
-    /// A usage error that names the option; those of opening a device; a refusal to write to a real one.
+    /// Opens the devices and checks everything that can be known before the first command. Errors: a usage
+    /// error that names the option; those of opening a device; a refusal to write to a real one.
     pub(super) fn new(args: &Perf, stop: Arc<AtomicBool>) -> Result<Self> {
         let mix = mix(args)?;
         check_placed(args)?;

@@ -32,7 +32,6 @@ impl Watch {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
 enum Sink {
-    /// To a device.
     Device(BlockQueue),
     /// Nowhere: they complete at once. This is how the loop itself is measured.
     Nothing(Vec<Completion>),

@@ -24,10 +24,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger of `units` in which nothing is known.
-    ///
-    /// # Errors
-    /// A usage error when there are too many.
+    /// A ledger of `units` in which nothing is known. Errors: a usage error when there are too many.
     pub(super) fn new(units: u64) -> Result<Self> {
         if units > UNITS_MAX {
             let message = format!(

@@ -50,9 +50,8 @@ fn window(warmup: Duration, time: Duration) -> Window {
 }
 
 /// Measures one point. `tick` is called with the elapsed time now and then, if somebody wants to see it.
-///
-/// # Errors
-/// A queue cannot be made, or the connection to a device fails. Commands that fail are counted instead.
+/// Errors: a queue cannot be made, or the connection to a device fails. Commands that fail are counted
+/// instead.
 pub(super) fn measure(job: &Job, shape: Shape, tick: Option<&dyn Fn(Duration)>) -> Result<Outcome> {
     let start = Barrier::new(shape.threads);
     // Set when a thread gives up, so that the others do not go on for nothing.
@@ -239,10 +238,7 @@ fn series(job: &Job, seen: &[Seen]) -> Vec<Sample> {
 }
 
 /// Measures the loop with no device at `depth`, on the first core. `None` with `--verify`: there is no data
-/// to check.
-///
-/// # Errors
-/// When buffers cannot be had.
+/// to check. Errors: when buffers cannot be had.
 pub(super) fn harness(job: &Job, depth: u16) -> Result<Option<HarnessCost>> {
     let Some(target) = job.targets.first().filter(|target| target.ledger.is_none()) else { return Ok(None) };
     let window = window(HARNESS_WARMUP, HARNESS_TIME.min(job.time));

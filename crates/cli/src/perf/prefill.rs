@@ -16,10 +16,8 @@ pub(super) fn stopped() -> anyhow::Error {
     anyhow!("stopped before the first measurement")
 }
 
-/// Writes every unit of the targets that are to be filled.
-///
-/// # Errors
-/// A write fails, or Ctrl-C: there is nothing to print then.
+/// Writes every unit of the targets that are to be filled. Errors: a write fails, or Ctrl-C: there is nothing
+/// to print then.
 pub(super) fn run(job: &Job) -> Result<()> {
     let bytes = |target: &Target| target.units * target.unit.bytes() as u64;
     let total: u64 = job.targets.iter().filter(|target| target.fill).map(bytes).sum();

@@ -10,10 +10,7 @@ const HEADER: &str = "pattern,io_bytes,read_percent,threads,depth,scope,device,c
 
 /// Writes a header and one line per device and core of each point, `scope` being `core`, and one with their
 /// sum, `scope` being `total`. Percentiles are those of the whole point; they are empty when they were not
-/// recorded.
-///
-/// # Errors
-/// What `out` returns.
+/// recorded. Errors: what `out` returns.
 pub(crate) fn write(run: &Run, out: &mut impl Write) -> io::Result<()> {
     write!(out, "{HEADER}\r\n")?;
     for point in &run.points {

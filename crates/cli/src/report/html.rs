@@ -30,10 +30,7 @@ const STYLE: &str = include_str!("html/style.css");
 /// What shows a point's values when the pointer is near.
 const HOVER: &str = include_str!("html/hover.js");
 
-/// Writes the page.
-///
-/// # Errors
-/// What `out` returns.
+/// Writes the page. Errors: what `out` returns.
 pub(crate) fn write(run: &Run, out: &mut impl Write) -> io::Result<()> {
     out.write_all(page(run).as_bytes())
 }

@@ -53,11 +53,9 @@ pub(crate) fn failures(run: &Run) -> Option<String> {
     summary::failures(errors, totals().map(|row| row.miscompares).sum())
 }
 
-/// Writes the run as indented JSON with a newline at the end.
-///
-/// # Errors
-/// `InvalidData` when a figure is not a finite number: JSON has no way to write one, and a file that cannot
-/// be read back is worse than none. Otherwise what `out` returns.
+/// Writes the run as indented JSON with a newline at the end. Errors: `InvalidData` when a figure is not a
+/// finite number: JSON has no way to write one, and a file that cannot be read back is worse than none.
+/// Otherwise what `out` returns.
 pub(crate) fn write_json(run: &Run, out: &mut impl Write) -> io::Result<()> {
     if let Some(label) = run.non_finite() {
         let text = format!("a figure of {label} is not a finite number");

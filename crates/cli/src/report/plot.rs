@@ -28,7 +28,6 @@ pub(super) struct Chart {
     pub(super) wide: bool,
 }
 
-/// One axis.
 #[derive(Debug)]
 pub(super) struct Axis {
     pub(super) name: &'static str,

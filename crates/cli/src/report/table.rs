@@ -18,10 +18,8 @@ const NAME_WIDTH: usize = 28;
 const LATENCY_OFFSET: usize = 60;
 
 /// Writes the table of one point: a row per device and core, then their sum, then the percentiles if latency
-/// was recorded. Errors and miscompares get a line of their own when there are any.
-///
-/// # Errors
-/// What `out` returns.
+/// was recorded. Errors and miscompares get a line of their own when there are any. Errors: what `out`
+/// returns.
 pub(crate) fn write(point: &Point, out: &mut impl Write) -> io::Result<()> {
     let names: Vec<String> = point.rows.iter().map(|row| printable(&row.label)).collect();
     let widest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(NAME_WIDTH);
@@ -50,10 +48,8 @@ pub(crate) fn write(point: &Point, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Writes the summary of a sweep: a row per depth, and for each thread count its rate, average and 99th
-/// percentile. A combination that was not measured, or a percentile that was not recorded, is a dash.
-///
-/// # Errors
-/// What `out` returns.
+/// percentile. A combination that was not measured, or a percentile that was not recorded, is a dash. Errors:
+/// what `out` returns.
 pub(crate) fn write_sweep(points: &[Point], out: &mut impl Write) -> io::Result<()> {
     let threads = thread_counts(points);
     let depths = depths(points);

@@ -61,7 +61,6 @@ pub(super) struct Adversarial {
     pub(super) overwrites: Overwrites,
 }
 
-/// The traffic.
 #[derive(Debug)]
 pub(super) struct Traffic {
     pages: u32,

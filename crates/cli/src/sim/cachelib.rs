@@ -38,7 +38,6 @@ impl CacheLib {
     }
 }
 
-/// The traffic.
 #[derive(Debug)]
 pub(super) struct Traffic {
     buckets: Alias,

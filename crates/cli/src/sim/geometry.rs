@@ -22,10 +22,8 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// The flash that was asked for, or else of `default_size`.
-    ///
-    /// # Errors
-    /// A usage error that names the option and says what works.
+    /// The flash that was asked for, or else of `default_size`. Errors: a usage error that names the option
+    /// and says what works.
     pub(super) fn new(args: &Sim, default_size: u64) -> Result<Self> {
         let size = args.size.unwrap_or(default_size);
         let refuse = |option: &str, value: u64, expected: String| {
@@ -58,10 +56,8 @@ impl Geometry {
         u64::from(self.units) * u64::from(self.unit_pages)
     }
 
-    /// The translation layer, for so many handles.
-    ///
-    /// # Errors
-    /// A usage error; when there is too little overprovisioning it says how much is enough.
+    /// The translation layer, for so many handles. Errors: a usage error; when there is too little
+    /// overprovisioning it says how much is enough.
     pub(super) fn layer(self, args: &Sim, handles: u16) -> Result<FtlConfig> {
         let config = self.with(args, handles, args.op.ratio());
         let Err(error) = config.check() else { return Ok(config) };

@@ -44,7 +44,6 @@ struct Level {
     end: u32,
 }
 
-/// The traffic.
 #[derive(Debug)]
 pub(super) struct Traffic {
     levels: Vec<Level>,
@@ -58,10 +57,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// A tree on the first `pages` of the device.
-    ///
-    /// # Errors
-    /// There is no room for a file of each level.
+    /// A tree on the first `pages` of the device. Errors: there is no room for a file of each level.
     pub(super) fn new(recipe: &RocksDb, pages: u32, seed: u64) -> Result<Self> {
         let places = pages / recipe.file_pages;
         let count = recipe.levels.len();

@@ -49,10 +49,7 @@ impl Source<'_> {
 }
 
 impl Workload {
-    /// What was typed.
-    ///
-    /// # Errors
-    /// A usage error about an option, or about the trace.
+    /// What was typed. Errors: a usage error about an option, or about the trace.
     pub(super) fn new(args: &Sim) -> Result<Self> {
         check_options(args)?;
         let options = &args.recipes;
@@ -183,10 +180,7 @@ impl Workload {
         }
     }
 
-    /// The traffic on the first `pages` of a device.
-    ///
-    /// # Errors
-    /// A usage error when the workload does not fit.
+    /// The traffic on the first `pages` of a device. Errors: a usage error when the workload does not fit.
     pub(super) fn source(&self, pages: u32, seed: u64) -> Result<Source<'_>> {
         if pages < 2 {
             return Err(usage(format!("--util: {pages} pages are in use, expected at least 2")));

@@ -105,10 +105,8 @@ impl TcpAdmin {
     }
 
     /// Sends a command and waits for its completion, whatever its status. While there is no connection it
-    /// waits for one, as part of `limit`.
-    ///
-    /// # Errors
-    /// [`Error::Timeout`], [`Error::Gone`], [`Error::InvalidArgument`]. The caller decides about a reset.
+    /// waits for one, as part of `limit`. Errors: [`Error::Timeout`], [`Error::Gone`],
+    /// [`Error::InvalidArgument`]. The caller decides about a reset.
     pub(super) fn execute(
         &self,
         device: &TcpDevice,
@@ -196,10 +194,7 @@ impl TcpAdmin {
         None
     }
 
-    /// The events that have arrived; their requests are sent again.
-    ///
-    /// # Errors
-    /// [`Error::Gone`].
+    /// The events that have arrived; their requests are sent again. Errors: [`Error::Gone`].
     pub(super) fn take_events(&self, device: &TcpDevice) -> Result<Vec<Event>, Error> {
         let epoch = device.base.epoch();
         let mut state = self.lock();
@@ -219,10 +214,7 @@ impl TcpAdmin {
     }
 
     /// Sends a Keep Alive when it is time for one, and looks whether the last one was answered. Does nothing
-    /// while somebody else is at the queue.
-    ///
-    /// # Errors
-    /// The connection is broken.
+    /// while somebody else is at the queue. Errors: the connection is broken.
     pub(super) fn keep_alive(&self, interval: Duration, now: u64) -> Result<(), Broken> {
         let Some(mut state) = lock::try_lock(&self.state) else { return Ok(()) };
         if state.link.stream().is_none() {

@@ -61,11 +61,9 @@ pub(super) struct Identity {
     subnqn: [u8; 256],
 }
 
-/// Makes an association and brings its controller up.
-///
-/// # Errors
-/// Those of [`Connection::open`]; [`Error::Unsupported`] for a controller the driver cannot use,
-/// [`Error::Gone`] for one with a fatal status.
+/// Makes an association and brings its controller up. Errors: those of [`Connection::open`];
+/// [`Error::Unsupported`] for a controller the driver cannot use, [`Error::Gone`] for one with a fatal
+/// status.
 pub(super) fn associate(
     target: &TcpTarget,
     options: &ControllerOptions,
@@ -114,10 +112,7 @@ pub(super) fn associate(
     Ok(Association { facts, limits, stream, agreed })
 }
 
-/// Sets CC.EN and waits for CSTS.RDY.
-///
-/// # Errors
-/// As [`associate`].
+/// Sets CC.EN and waits for CSTS.RDY. Errors: as [`associate`].
 fn enable(connection: &mut Connection, clock: &Clock) -> Result<(Cap, Cc), Error> {
     let cap = Cap::from_bits(connection.property(regs::offset::CAP, true)?);
     if cap.css() & (CAP_CSS_NVM | CAP_CSS_PROFILE) == 0 {
@@ -136,10 +131,7 @@ fn enable(connection: &mut Connection, clock: &Clock) -> Result<(Cap, Cc), Error
     Ok((cap, cc))
 }
 
-/// Enables a discovery controller, which has no I/O command set.
-///
-/// # Errors
-/// As [`associate`].
+/// Enables a discovery controller, which has no I/O command set. Errors: as [`associate`].
 pub(super) fn enable_discovery(connection: &mut Connection, clock: &Clock) -> Result<(), Error> {
     let cap = Cap::from_bits(connection.property(regs::offset::CAP, true)?);
     let cc = Cc::new().with_iosqes(IOSQES).with_iocqes(IOCQES).with_en(true);

@@ -15,10 +15,8 @@ use crate::tcp::TcpTarget;
 /// Messages of one transaction at most; five are the longest way it can take.
 const MESSAGES_MAX: usize = 8;
 
-/// Authenticates both ways, as far as there are secrets.
-///
-/// # Errors
-/// [`Error::Denied`] when one end does not know what it has to, and those of [`Connection::call`].
+/// Authenticates both ways, as far as there are secrets. Errors: [`Error::Denied`] when one end does not know
+/// what it has to, and those of [`Connection::call`].
 pub(super) fn run(connection: &mut Connection, target: &TcpTarget) -> Result<(), Error> {
     static TRANSACTION: AtomicU16 = AtomicU16::new(1);
     let Some(secret) = target.secret.clone() else {

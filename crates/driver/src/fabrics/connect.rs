@@ -54,10 +54,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects, and authenticates where one of the two wants that.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`], [`Error::Denied`], [`Error::Timeout`], [`Error::Protocol`], [`Error::Status`].
+    /// Connects, and authenticates where one of the two wants that. Errors: [`Error::Unreachable`],
+    /// [`Error::Denied`], [`Error::Timeout`], [`Error::Protocol`], [`Error::Status`].
     pub(super) fn open(target: &TcpTarget, pool: &DmaPool, role: Role) -> Result<Self, Refusal> {
         match Self::attempt(target, pool, role, Connect::DISABLE_SQ_FLOW_CONTROL) {
             // A target that cannot do without flow control says which parameter it does not take.
@@ -142,10 +140,7 @@ impl Connection {
         }))
     }
 
-    /// Sends a command, with data or without, and waits for its completion.
-    ///
-    /// # Errors
-    /// Those of [`Link::call`].
+    /// Sends a command, with data or without, and waits for its completion. Errors: those of [`Link::call`].
     pub(super) fn call(&mut self, what: &str, sqe: Sqe, data: Option<&[u8]>) -> Result<Completion, Error> {
         let payload = match data {
             None => None,
@@ -158,20 +153,15 @@ impl Connection {
         self.link.call(what, sqe, payload, COMMAND_LIMIT)
     }
 
-    /// As [`Connection::call`] for a command whose success is the only good status.
-    ///
-    /// # Errors
-    /// [`Error::Status`] as well.
+    /// As [`Connection::call`] for a command whose success is the only good status. Errors: [`Error::Status`]
+    /// as well.
     pub(super) fn succeed(&mut self, what: &str, sqe: Sqe, data: Option<&[u8]>) -> Result<u64, Error> {
         let completion = self.call(what, sqe, data)?;
         Error::check(|| what.to_owned(), completion.status)?;
         Ok(completion.result)
     }
 
-    /// Sends a command that returns up to `bytes` of data.
-    ///
-    /// # Errors
-    /// As [`Connection::succeed`].
+    /// Sends a command that returns up to `bytes` of data. Errors: as [`Connection::succeed`].
     pub(super) fn read(&mut self, what: &str, sqe: Sqe, bytes: usize) -> Result<Vec<u8>, Error> {
         let payload = Payload::whole(self.pool.alloc(bytes)?);
         let completion = self.link.call(what, sqe, Some(payload), COMMAND_LIMIT)?;
@@ -179,19 +169,13 @@ impl Connection {
         Ok(completion.buf.map(|buf| buf.to_vec()).unwrap_or_default())
     }
 
-    /// Reads a property: a register of the controller.
-    ///
-    /// # Errors
-    /// As [`Connection::succeed`].
+    /// Reads a property: a register of the controller. Errors: as [`Connection::succeed`].
     pub(super) fn property(&mut self, offset: u64, is_wide: bool) -> Result<u64, Error> {
         let property = Property { offset: offset as u32, is_wide: Some(is_wide), value: 0 };
         self.succeed("Property Get", Command::PropertyGet(property).encode(), None)
     }
 
-    /// Sets a property of 4 bytes.
-    ///
-    /// # Errors
-    /// As [`Connection::succeed`].
+    /// Sets a property of 4 bytes. Errors: as [`Connection::succeed`].
     pub(super) fn set_property(&mut self, offset: u64, value: u32) -> Result<(), Error> {
         let property = Property { offset: offset as u32, is_wide: Some(false), value: value.into() };
         self.succeed("Property Set", Command::PropertySet(property).encode(), None).map(|_| ())

@@ -39,8 +39,7 @@ pub(super) enum Life {
 }
 
 impl Life {
-    /// # Errors
-    /// [`Error::Gone`] when the target was given up.
+    /// Errors: [`Error::Gone`] when the target was given up.
     pub(super) fn check(&self) -> Result<(), Error> {
         match self {
             Self::Gone(reason) => Err(Error::Gone { reason: reason.clone() }),
@@ -169,10 +168,8 @@ impl TcpDevice {
         let _ = self.reconnect(&mut life);
     }
 
-    /// Makes a lost association anew, if that is due; nothing when there is one.
-    ///
-    /// # Errors
-    /// What kept it from being made.
+    /// Makes a lost association anew, if that is due; nothing when there is one. Errors: what kept it from
+    /// being made.
     pub(super) fn reconnect(&self, life: &mut Life) -> Result<(), Error> {
         let Life::Down { since, next, delay, why } = life else { return life.check() };
         if self.base.options.clock.now() < *next {
@@ -245,10 +242,8 @@ impl TcpDevice {
     }
 
     /// Controller level reset: CC.EN is cleared, and a new association is made. Everything outstanding has
-    /// ended.
-    ///
-    /// # Errors
-    /// What kept the new one from being made. It is tried again later, as after a connection that was lost.
+    /// ended. Errors: what kept the new one from being made. It is tried again later, as after a connection
+    /// that was lost.
     pub(crate) fn reset_since(&self, epoch: u64, why: &str) -> Result<(), Error> {
         self.set_property(
             epoch,
@@ -323,9 +318,7 @@ impl TcpDevice {
     }
 
     /// Keeps the association alive, and tries to get a lost one back. How long that may wait the next time.
-    ///
-    /// # Errors
-    /// [`Error::Gone`] when the target was given up.
+    /// Errors: [`Error::Gone`] when the target was given up.
     pub(crate) fn keep_alive(&self) -> Result<Duration, Error> {
         self.send_keep_alive();
         self.attend();

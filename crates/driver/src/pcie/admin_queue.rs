@@ -72,11 +72,9 @@ impl AdminQueue {
         self.lock().pair.limit_transfers(bytes);
     }
 
-    /// Sends a command and waits for its completion, whatever its status.
-    ///
-    /// # Errors
-    /// [`Error::Timeout`] after `limit`, [`Error::Reset`], [`Error::Gone`], [`Error::Protocol`],
-    /// [`Error::Bus`], [`Error::InvalidArgument`]. The caller decides about a reset.
+    /// Sends a command and waits for its completion, whatever its status. Errors: [`Error::Timeout`] after
+    /// `limit`, [`Error::Reset`], [`Error::Gone`], [`Error::Protocol`], [`Error::Bus`],
+    /// [`Error::InvalidArgument`]. The caller decides about a reset.
     pub(crate) fn execute(
         &self,
         device: &PcieDevice,
@@ -161,9 +159,7 @@ impl AdminQueue {
 
     /// Sends a command of a process the drive is shared with, data pointers and all, without waiting; `None`
     /// while there is no room for it. The token is for [`AdminQueue::collect`] or [`AdminQueue::abandon`].
-    ///
-    /// # Errors
-    /// [`Error::Gone`], [`Error::Protocol`], [`Error::Bus`]. The caller decides about a reset.
+    /// Errors: [`Error::Gone`], [`Error::Protocol`], [`Error::Bus`]. The caller decides about a reset.
     pub(crate) fn forward(&self, device: &PcieDevice, sqe: Sqe) -> Result<Option<u64>, Error> {
         let mut state = self.lock();
         match &state.gate {
@@ -181,10 +177,8 @@ impl AdminQueue {
         Ok(Some(token))
     }
 
-    /// What became of a command that was forwarded; `None` while the drive has it.
-    ///
-    /// # Errors
-    /// As [`AdminQueue::forward`].
+    /// What became of a command that was forwarded; `None` while the drive has it. Errors: as
+    /// [`AdminQueue::forward`].
     pub(crate) fn collect(&self, device: &PcieDevice, token: u64) -> Result<Option<Completion>, Error> {
         let mut state = self.lock();
         let drained = state.drain(device);
@@ -206,9 +200,7 @@ impl AdminQueue {
 
     /// The results of the events from number `first` on, each with its number; those long past are forgotten.
     /// The requests of the events are sent again, so that there are more even when the holder asks for none.
-    ///
-    /// # Errors
-    /// As [`AdminQueue::forward`].
+    /// Errors: as [`AdminQueue::forward`].
     pub(crate) fn events_since(&self, device: &PcieDevice, first: u64) -> Result<Vec<(u64, u64)>, Error> {
         let mut state = self.lock();
         if state.gate != Gate::Open {

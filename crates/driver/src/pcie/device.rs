@@ -132,10 +132,7 @@ impl PcieDevice {
         }
     }
 
-    /// What Identify Controller said.
-    ///
-    /// # Errors
-    /// [`Error::Gone`] before bring-up has come that far.
+    /// What Identify Controller said. Errors: [`Error::Gone`] before bring-up has come that far.
     pub(crate) fn facts(&self) -> Result<Facts, Error> {
         let unknown = || Error::Gone { reason: "the controller has not been brought up".to_owned() };
         self.facts.get().copied().ok_or_else(unknown)

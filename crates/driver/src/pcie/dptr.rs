@@ -6,7 +6,6 @@ use unvme_spec::{prp, sgl};
 
 /// CC.MPS is always 0: 4 KiB pages.
 const PAGE: u64 = PAGE_BYTES as u64;
-/// Entries in one page of a PRP list.
 const LIST_ENTRIES: u64 = PAGE / prp::ENTRY_BYTES as u64;
 
 /// PRP1 and PRP2 of a transfer.

@@ -42,8 +42,7 @@ impl Lifecycle {
         self.stopped
     }
 
-    /// # Errors
-    /// [`Error::Gone`] when the controller was given up.
+    /// Errors: [`Error::Gone`] when the controller was given up.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match &self.failed {
             None => Ok(()),

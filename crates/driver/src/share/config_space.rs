@@ -31,10 +31,8 @@ pub(super) struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// For a function with `vectors` interrupts whose table is at `table` in BAR 0.
-    ///
-    /// # Errors
-    /// Those of reading the drive's identifiers.
+    /// For a function with `vectors` interrupts whose table is at `table` in BAR 0. Errors: those of reading
+    /// the drive's identifiers.
     pub(super) fn new(
         drive: &dyn Function,
         vectors: u16,
@@ -77,8 +75,7 @@ impl ConfigSpace {
         }
     }
 
-    /// # Errors
-    /// [`BusError::OutOfRange`].
+    /// Errors: [`BusError::OutOfRange`].
     pub(super) fn read(&self, at: usize, out: &mut [u8]) -> Result<(), BusError> {
         check(at, out.len())?;
         for (out, &byte) in out.iter_mut().zip(self.bytes.iter().skip(at)) {
@@ -87,8 +84,7 @@ impl ConfigSpace {
         Ok(())
     }
 
-    /// # Errors
-    /// [`BusError::OutOfRange`].
+    /// Errors: [`BusError::OutOfRange`].
     pub(super) fn write(&mut self, at: usize, data: &[u8]) -> Result<(), BusError> {
         check(at, data.len())?;
         let places = self.bytes.iter_mut().zip(&self.writable).skip(at);

@@ -124,10 +124,8 @@ impl Sharing {
 }
 
 impl Controller {
-    /// The controller as it is driven on a PCI function.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for one that is driven otherwise.
+    /// The controller as it is driven on a PCI function. Errors: [`Error::Unsupported`] for one that is
+    /// driven otherwise.
     fn pci_device(&self) -> Result<&Arc<PcieDevice>, Error> {
         match &self.host {
             Host::Pcie(device) => Ok(device),

@@ -105,10 +105,8 @@ impl Queues {
         (at.checked_add(4)? <= self.page.len()).then_some(at)
     }
 
-    /// Where interrupt `vector` of the client goes from now on.
-    ///
-    /// # Errors
-    /// Those of [`unvme_bus::Function::set_vector`].
+    /// Where interrupt `vector` of the client goes from now on. Errors: those of
+    /// [`unvme_bus::Function::set_vector`].
     pub(super) fn listen(&mut self, vector: u16, event: Option<EventFd>) -> Result<(), unvme_bus::BusError> {
         for queue in self.completion.values() {
             if let Some(of_queue) = queue.vector.filter(|of_queue| of_queue.client == vector) {
@@ -129,10 +127,7 @@ impl Queues {
     }
 
     /// Notes a completion queue that the drive is about to be asked for; the vector of the drive that it is
-    /// to use when it has interrupts.
-    ///
-    /// # Errors
-    /// The status that refuses it.
+    /// to use when it has interrupts. Errors: the status that refuses it.
     pub(super) fn add_completion(
         &mut self,
         qid: Qid,
@@ -172,10 +167,7 @@ impl Queues {
         Ok(Vector { client, drive })
     }
 
-    /// Notes a submission queue that the drive is about to be asked for.
-    ///
-    /// # Errors
-    /// The status that refuses it.
+    /// Notes a submission queue that the drive is about to be asked for. Errors: the status that refuses it.
     pub(super) fn add_submission(&mut self, qid: Qid, entries: u32, cqid: Qid) -> Result<(), Status> {
         if self.submission.contains_key(&qid.0) {
             return Err(Status::INVALID_QUEUE_IDENTIFIER);
@@ -224,10 +216,7 @@ impl Queues {
         }
     }
 
-    /// Notes that the drive is about to be asked to delete a queue.
-    ///
-    /// # Errors
-    /// The status that refuses it.
+    /// Notes that the drive is about to be asked to delete a queue. Errors: the status that refuses it.
     pub(super) fn remove(&mut self, qid: Qid, is_completion: bool) -> Result<(), Status> {
         let posts_to = |queue: &SubmissionQueue| queue.cqid == qid.0;
         if is_completion && self.submission.values().any(posts_to) {
@@ -297,10 +286,8 @@ impl Queues {
         self.submission.get(&qid.0).is_some_and(|queue| queue.state == QueueState::Live)
     }
 
-    /// Carries what the client has rung to the drive; how many doorbells that were.
-    ///
-    /// # Errors
-    /// [`Broken`] for a value beyond the queue.
+    /// Carries what the client has rung to the drive; how many doorbells that were. Errors: [`Broken`] for a
+    /// value beyond the queue.
     pub(super) fn relay(&mut self, clock: &Clock) -> Result<usize, Broken> {
         let mut rung = 0usize;
         let page = self.page.clone();

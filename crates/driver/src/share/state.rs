@@ -183,10 +183,8 @@ impl State {
         self.queues.is_empty() && self.forwarded.is_empty() && self.stalled.is_none()
     }
 
-    /// One turn: how much was done.
-    ///
-    /// # Errors
-    /// What keeps the drive from answering: whoever calls decides about a reset.
+    /// One turn: how much was done. Errors: what keeps the drive from answering: whoever calls decides about
+    /// a reset.
     pub(super) fn turn(&mut self, memory: &AddressSpace, clock: &Clock) -> Result<usize, Error> {
         memory.refresh(&mut self.view);
         let mut work = self.collect()?;

@@ -88,9 +88,7 @@ impl Inbox {
         bytes.get(..bytes.get(2).map_or(0, |hlen| usize::from(*hlen))).unwrap_or(bytes)
     }
 
-    /// Has `from` fill the rooms there are, once; it is as [`unvme_fabric::Stream::receive`].
-    ///
-    /// # Errors
+    /// Has `from` fill the rooms there are, once; it is as [`unvme_fabric::Stream::receive`]. Errors:
     /// [`io::ErrorKind::WouldBlock`], or the connection is broken.
     pub(super) fn receive(
         &mut self,
@@ -142,10 +140,7 @@ impl Inbox {
         }
     }
 
-    /// The next thing that has arrived whole.
-    ///
-    /// # Errors
-    /// What is wrong with it.
+    /// The next thing that has arrived whole. Errors: what is wrong with it.
     #[inline]
     pub(super) fn next(&mut self, slots: &mut Slots) -> Result<Option<Arrival>, Fault> {
         loop {

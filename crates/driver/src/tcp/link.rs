@@ -229,10 +229,8 @@ impl Link {
         self.ended.push_back(Ended { index, status: Status::ABORTED_BY_HOST, result: 0 });
     }
 
-    /// Takes a command; it is sent by [`Link::flush`].
-    ///
-    /// # Errors
-    /// Why not, and the buffer: [`Error::InvalidArgument`], [`Error::Full`].
+    /// Takes a command; it is sent by [`Link::flush`]. Errors: why not, and the buffer:
+    /// [`Error::InvalidArgument`], [`Error::Full`].
     #[inline]
     pub(crate) fn submit(
         &mut self,
@@ -283,10 +281,7 @@ impl Link {
         })
     }
 
-    /// Sends what waits, as far as the connection takes it.
-    ///
-    /// # Errors
-    /// The connection is broken.
+    /// Sends what waits, as far as the connection takes it. Errors: the connection is broken.
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<(), Broken> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
@@ -319,10 +314,8 @@ impl Link {
     }
 
     /// Whether a completion can be taken; receives when none is there, until the connection has shown to hold
-    /// nothing more, which it is not asked for a second time in a round.
-    ///
-    /// # Errors
-    /// The connection is broken. Completions that came before are taken first.
+    /// nothing more, which it is not asked for a second time in a round. Errors: the connection is broken.
+    /// Completions that came before are taken first.
     #[inline]
     pub(crate) fn look(&mut self) -> Result<bool, Broken> {
         if !self.ended.is_empty() {
@@ -533,9 +526,7 @@ impl Link {
     }
 
     /// Sends a command and waits for its completion, whatever its status; for a link that nobody else uses.
-    ///
-    /// # Errors
-    /// [`Error::Timeout`], [`Error::Unreachable`] when the connection is lost, [`Error::Protocol`].
+    /// Errors: [`Error::Timeout`], [`Error::Unreachable`] when the connection is lost, [`Error::Protocol`].
     pub(crate) fn call(
         &mut self,
         what: &str,

@@ -100,10 +100,7 @@ impl Outbox {
         self.answers.retain(|answer| answer.index != index);
     }
 
-    /// Sends what the connection takes; true when nothing is left.
-    ///
-    /// # Errors
-    /// The connection is broken.
+    /// Sends what the connection takes; true when nothing is left. Errors: the connection is broken.
     #[inline]
     pub(super) fn flush(&mut self, stream: &mut Stream, slots: &mut Slots) -> io::Result<bool> {
         loop {

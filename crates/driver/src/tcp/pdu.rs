@@ -13,7 +13,6 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use unvme_fabric::Digest;
 
-/// Bytes of a common header.
 pub(crate) const COMMON_BYTES: usize = size_of::<CommonHeader>();
 /// Bytes of the header of data, and of an R2T.
 const DATA_BYTES: usize = size_of::<DataHeader>();
@@ -85,10 +84,7 @@ pub(crate) fn ic_req(wanted: super::TcpDigests) -> [u8; INIT_BYTES] {
     bytes
 }
 
-/// Understands the answer to [`ic_req`].
-///
-/// # Errors
-/// What is wrong with it.
+/// Understands the answer to [`ic_req`]. Errors: what is wrong with it.
 pub(crate) fn ic_resp(bytes: &[u8; INIT_BYTES], wanted: super::TcpDigests) -> Result<Agreement, Fault> {
     let response = IcResp::read_from_bytes(bytes)
         .map_err(|_| Fault::of(fatal_error::SEQUENCE_ERROR, "no Initialize Connection Response"))?;
@@ -140,10 +136,7 @@ pub(crate) enum Head {
 }
 
 /// The header at the start of `bytes` and how long it is, up to where data starts; `None` while it is not
-/// whole.
-///
-/// # Errors
-/// What is wrong with it.
+/// whole. Errors: what is wrong with it.
 pub(crate) fn head(bytes: &[u8], agreed: Agreement) -> Result<Option<(Head, usize)>, Fault> {
     let Ok((ch, _)) = CommonHeader::read_from_prefix(bytes) else { return Ok(None) };
     let (hlen, plen) = (usize::from(ch.hlen), ch.plen.get() as usize);

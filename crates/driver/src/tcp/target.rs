@@ -109,8 +109,7 @@ impl TcpTarget {
         }
     }
 
-    /// # Errors
-    /// [`Error::InvalidArgument`] for what no target would take.
+    /// Errors: [`Error::InvalidArgument`] for what no target would take.
     pub(crate) fn check(&self) -> Result<(), Error> {
         for (what, name) in [("the subsystem", &self.nqn), ("the host", &self.host_identity.nqn)] {
             if name.is_empty() || nqn_bytes(name).is_none() {

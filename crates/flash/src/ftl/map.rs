@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use unvme_bus::{BusError, Region};
 
-/// Bytes of an entry.
 const ENTRY_BYTES: usize = 4;
 /// The bit of an entry that belongs to who shares the map with the layer; the layer clears it when it maps
 /// the page anew.

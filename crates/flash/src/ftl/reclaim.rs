@@ -97,9 +97,7 @@ impl Ftl {
     }
 
     /// A group with a free unit for a host's stream: `home` if anything can be won there, else another one.
-    ///
-    /// # Errors
-    /// [`FtlError::WornOut`], from then on, when there is none; [`FtlError::Refused`].
+    /// Errors: [`FtlError::WornOut`], from then on, when there is none; [`FtlError::Refused`].
     pub(super) fn make_free(&mut self, home: u16, nand: &mut impl Nand) -> Result<u16, FtlError> {
         if self.units.group(home).free.len() > FREE_FOR_RECLAIM {
             return Ok(home);

@@ -74,7 +74,6 @@ impl Entry {
 pub(super) struct Freed {
     /// Bytes of the cache's budget.
     pub(super) charge: usize,
-    /// Bytes of the slab.
     pub(super) slab_bytes: usize,
 }
 

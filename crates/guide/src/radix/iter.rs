@@ -24,7 +24,6 @@ impl<'a, V> Prefix<'a, V> {
         Self { tree, way }
     }
 
-    /// The next leaf.
     pub(crate) fn next_leaf(&mut self) -> Option<LeafId> {
         while let Some((at, next)) = self.way.pop() {
             if at.is_leaf() {

@@ -216,7 +216,6 @@ impl Member {
         }
     }
 
-    /// The namespace of pairs.
     pub(super) fn pairs(&self) -> Result<&KvNamespace, OpError> {
         match &self.medium {
             Medium::Pairs(namespace) => Ok(namespace),

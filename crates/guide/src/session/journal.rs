@@ -25,10 +25,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens the file to add to it, when `level` is not 0.
-    ///
-    /// # Errors
-    /// Why that was not possible.
+    /// Opens the file to add to it, when `level` is not 0. Errors: why that was not possible.
     pub(super) fn open(path: &Path, level: u8) -> std::io::Result<Self> {
         let file = match level {
             0 => None,

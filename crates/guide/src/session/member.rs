@@ -211,9 +211,7 @@ impl Member {
         }
     }
 
-    /// For operations that turn out to need no queue: they are refused as if they did.
-    ///
-    /// # Errors
+    /// For operations that turn out to need no queue: they are refused as if they did. Errors:
     /// [`OpError::Closed`]; [`OpError::WrongQueue`].
     #[inline]
     pub(super) fn check_queue(&self, choice: QueueChoice, kind: QueueKind) -> Result<(), OpError> {

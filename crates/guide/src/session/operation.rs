@@ -38,10 +38,8 @@ pub(super) enum Work {
     },
 }
 
-/// Bytes of a value from `offset` on, when the device was asked for the whole value.
-///
-/// # Errors
-/// The status that the vendor's devices have for an offset at or beyond the end.
+/// Bytes of a value from `offset` on, when the device was asked for the whole value. Errors: the status that
+/// the vendor's devices have for an offset at or beyond the end.
 pub(super) fn cut(result: u64, offset: u32) -> Result<u64, Status> {
     let left = KvNamespace::value_bytes(result).checked_sub(offset).filter(|left| *left > 0);
     left.map(u64::from).ok_or(samsung_kv::status::INVALID_VALUE_OFFSET)

@@ -132,9 +132,7 @@ impl Member {
     }
 
     /// Calls the handler for an operation that needed no command; in a handler later, from whoever serves the
-    /// queue: handlers that submit the next operation would otherwise call each other without end.
-    ///
-    /// # Errors
+    /// queue: handlers that submit the next operation would otherwise call each other without end. Errors:
     /// [`OpError::QueueFull`] when too many operations have ended already, [`OpError::Closed`]. The handler
     /// is not called.
     pub(super) fn finish_at_once(&self, choice: QueueChoice, mut done: Done) -> Result<(), OpError> {

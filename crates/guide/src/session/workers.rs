@@ -25,7 +25,6 @@ impl Workers {
         self.0.iter().flatten()
     }
 
-    /// The queues of a kind.
     pub(super) fn queues_of(&self, kind: QueueKind) -> impl Iterator<Item = &SharedQueue> {
         self.shared_of(kind).map(|queue| &**queue)
     }
@@ -40,16 +39,13 @@ impl Workers {
         self.iter().flat_map(Worker::queues).map(|queue| &**queue)
     }
 
-    /// The queue of a CPU.
     #[inline]
     pub(super) fn on_cpu(&self, cpu: u32, kind: QueueKind) -> Option<&SharedQueue> {
         self.of(kind)?.on_cpu(cpu)
     }
 
     /// The queues an operation of this kind may take, the best one first: those of its kind, that of the
-    /// caller's CPU in front; where the device has none of the kind, those of the other.
-    ///
-    /// # Errors
+    /// caller's CPU in front; where the device has none of the kind, those of the other. Errors:
     /// [`OpError::WrongQueue`] when a CPU was asked for that has no such queue.
     #[inline]
     pub(super) fn route(&self, choice: QueueChoice, kind: QueueKind) -> Result<Route<'_>, OpError> {

@@ -9,10 +9,7 @@ use super::{Endpoint, KnownTargets, host_identity};
 use crate::name::TcpName;
 use crate::{Registry, Result};
 
-/// A subsystem, as the driver connects to it.
-///
-/// # Errors
-/// Those of [`host_identity`] and [`KnownTargets::load`].
+/// A subsystem, as the driver connects to it. Errors: those of [`host_identity`] and [`KnownTargets::load`].
 pub(crate) fn target_of(name: &TcpName, registry: &Registry) -> Result<TcpTarget> {
     let mut target = target_at(&name.endpoint, &name.nqn, registry)?;
     target.digests = TcpDigests { header: name.header_digest, data: name.data_digest };

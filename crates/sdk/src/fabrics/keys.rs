@@ -42,10 +42,8 @@ pub(crate) struct KeyTexts<'a> {
 }
 
 impl KeyTexts<'_> {
-    /// The keys. Paths are relative to `folder`.
-    ///
-    /// # Errors
-    /// The field to blame, and what is wrong with it; never the key.
+    /// The keys. Paths are relative to `folder`. Errors: the field to blame, and what is wrong with it; never
+    /// the key.
     pub(crate) fn read(&self, folder: &Path) -> Result<Keys, (&'static str, String)> {
         let secret = |field, text: Option<&str>| {
             text.map(|text| secret(text, folder).map_err(|reason| (field, reason))).transpose()

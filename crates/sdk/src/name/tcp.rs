@@ -69,10 +69,8 @@ fn seconds(key: &str, value: &str) -> Result<Duration, String> {
     }
 }
 
-/// An NVMe Qualified Name of a subsystem or of a host (Base 4.7).
-///
-/// # Errors
-/// What is wrong with it and what was expected.
+/// An NVMe Qualified Name of a subsystem or of a host (Base 4.7). Errors: what is wrong with it and what was
+/// expected.
 pub(crate) fn check_nqn(nqn: &str) -> Result<(), String> {
     let well_formed = nqn.starts_with("nqn.")
         && nqn.len() <= NQN_BYTES_MAX

@@ -313,10 +313,7 @@ impl DeviceSpec {
         }
     }
 
-    /// Reads and checks a `device.json`.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; [`Error::Config`] with line, column and key.
+    /// Reads and checks a `device.json`. Errors: [`Error::Io`]; [`Error::Config`] with line, column and key.
     pub(crate) fn load(path: &Path) -> Result<Self> {
         let mut text = String::new();
         let file = File::open(path).map_err(|e| Error::file("open", path, e))?;
@@ -339,10 +336,7 @@ impl DeviceSpec {
         Ok(spec)
     }
 
-    /// Writes the description so that it is on the disk when this returns.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
+    /// Writes the description so that it is on the disk when this returns. Errors: [`Error::Io`].
     pub(crate) fn store(&self, path: &Path) -> Result<()> {
         let mut text = serde_json::to_string_pretty(self)
             .map_err(|e| Error::file("write", path, std::io::Error::from(e)))?;

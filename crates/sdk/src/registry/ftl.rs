@@ -216,10 +216,7 @@ impl FtlSpec {
         }
     }
 
-    /// Checks everything for a device of `capacity_bytes`.
-    ///
-    /// # Errors
-    /// What is wrong, and what would work.
+    /// Checks everything for a device of `capacity_bytes`. Errors: what is wrong, and what would work.
     pub(super) fn check(&self, capacity_bytes: u64) -> Result<(), String> {
         self.check_bounds()?;
         #[cfg(feature = "local")]

@@ -46,10 +46,8 @@ pub(crate) enum Attempt {
 
 impl SlotLock {
     /// Tries to take the lock file `path`, without waiting. Holding it takes no space, and on a read-only
-    /// file system no lock file: its folder is locked then.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the file cannot be used.
+    /// file system no lock file: its folder is locked then. Errors: [`Error::Io`] when the file cannot be
+    /// used.
     pub(crate) fn attempt(path: &Path) -> Result<Attempt> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
@@ -113,10 +111,7 @@ pub(crate) fn note(path: &Path) -> Option<Note> {
 }
 
 /// Who holds the lock file `path`: `None` when nobody does, `Some(None)` when the holder does not say. Does
-/// not take it.
-///
-/// # Errors
-/// [`Error::Io`] when the file cannot be used.
+/// not take it. Errors: [`Error::Io`] when the file cannot be used.
 pub(crate) fn probe(path: &Path) -> Result<Option<Option<u32>>> {
     let file = match File::open(path) {
         Ok(file) => file,

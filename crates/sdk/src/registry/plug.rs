@@ -93,9 +93,7 @@ impl Slot {
         self.unplugged_path().exists()
     }
 
-    /// The error for opening a slot that is unplugged; nothing when it is plugged.
-    ///
-    /// # Errors
+    /// The error for opening a slot that is unplugged; nothing when it is plugged. Errors:
     /// [`Error::Unplugged`].
     pub(crate) fn check_plugged(&self) -> Result<()> {
         if self.is_unplugged() { Err(Error::Unplugged { name: self.address.to_string() }) } else { Ok(()) }

@@ -29,10 +29,7 @@ pub(crate) struct PlugWatch {
 
 impl PlugWatch {
     /// Calls `unplug` once, on a thread of its own, when the slot is unplugged, also when it has been
-    /// already.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when there is no thread to be had.
+    /// already. Errors: [`Error::Io`] when there is no thread to be had.
     pub(crate) fn start(slot: &Slot, unplug: impl FnOnce() + Send + 'static) -> Result<Self> {
         let failed = |source| Error::Io { what: format!("watch {}", slot.address), source };
         let stop = EventFd::new().map_err(|e| failed(io::Error::other(e)))?;

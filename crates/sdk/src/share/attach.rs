@@ -50,10 +50,8 @@ pub(crate) struct Holder<'a> {
 }
 
 /// Attaches to the process that holds a device; `None` when it should be tried again, from the lock on: the
-/// holder is starting, or ending.
-///
-/// # Errors
-/// [`Error::InUse`] when the holder does not share the device, or not with one more.
+/// holder is starting, or ending. Errors: [`Error::InUse`] when the holder does not share the device, or not
+/// with one more.
 pub(crate) fn attach(holder: &Holder<'_>, retries: &Retries) -> Result<Option<Arc<dyn Function>>> {
     let in_use = |reason: String| Error::InUse { name: holder.name.to_owned(), pid: holder.pid, reason };
     let left = note(holder.lock);

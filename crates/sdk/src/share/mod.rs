@@ -38,8 +38,11 @@ const PACE: Pace =
 pub(crate) enum Offer {
     /// A slot's device.
     #[cfg(feature = "local")]
-    Slot { ssd: Arc<unvme_ssd::Ssd>, lock: PathBuf, socket: PathBuf },
-    /// A drive.
+    Slot {
+        ssd: Arc<unvme_ssd::Ssd>,
+        lock: PathBuf,
+        socket: PathBuf,
+    },
     Drive(DrivePlace),
 }
 

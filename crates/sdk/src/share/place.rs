@@ -41,10 +41,8 @@ pub(crate) enum Held {
 }
 
 impl DrivePlace {
-    /// Tries to hold the drive at `address`.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the folder cannot be made, [`Error::Setup`] when somebody else could get in.
+    /// Tries to hold the drive at `address`. Errors: [`Error::Io`] when the folder cannot be made,
+    /// [`Error::Setup`] when somebody else could get in.
     pub(crate) fn hold(address: PciAddress) -> Result<Held> {
         Self::hold_in(&runtime_folder(), address)
     }

@@ -150,10 +150,7 @@ impl Core {
         }
     }
 
-    /// A place, if there is one.
-    ///
-    /// # Errors
-    /// [`Reason::Full`], [`Reason::Closed`].
+    /// A place, if there is one. Errors: [`Reason::Full`], [`Reason::Closed`].
     #[inline(always)]
     pub(super) fn place(&mut self, owner: Owner) -> Result<u16, Reason> {
         if let Owner::Poller { submitter, .. } = owner

@@ -29,7 +29,6 @@ const TIME_LIMIT_S: u32 = 24 * 60 * 60;
 /// How much smaller and larger the other reclaim units are, and how many more groups there are.
 const FACTOR: u16 = 4;
 
-/// A configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Configuration {
     /// How it divides the flash.

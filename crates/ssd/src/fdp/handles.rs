@@ -94,10 +94,8 @@ impl Handles {
     /// group the controller chooses: `spread`, which is the same whenever the same blocks are written, says
     /// which. So data that nobody places fills all groups evenly.
     ///
-    /// While no directive is enabled for the namespace, DTYPE and DSPEC mean nothing (Base 8.1.8).
-    ///
-    /// # Errors
-    /// Invalid Field for a directive type other than Data Placement.
+    /// While no directive is enabled for the namespace, DTYPE and DSPEC mean nothing (Base 8.1.8). Errors:
+    /// invalid Field for a directive type other than Data Placement.
     #[inline]
     pub(crate) fn place(&self, directive: Directive, spread: u64) -> Result<Placed, Status> {
         if directive.dtype == dtype::IDENTIFY || !self.is_directive_enabled() {

@@ -89,7 +89,6 @@ impl SharedFeatures {
         self.current = self.saved.clone();
     }
 
-    /// The values that are saved.
     pub(crate) fn saved_values(&self) -> BTreeMap<Key, u32> {
         self.saved.clone()
     }

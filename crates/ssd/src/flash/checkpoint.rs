@@ -211,10 +211,8 @@ impl<'a> Body<'a> {
 }
 
 impl Flash {
-    /// Writes a checkpoint and begins the journal anew.
-    ///
-    /// # Errors
-    /// Write Fault or Capacity Exceeded; the checkpoint before stays.
+    /// Writes a checkpoint and begins the journal anew. Errors: write Fault or Capacity Exceeded; the
+    /// checkpoint before stays.
     pub(super) fn write_checkpoint(&self, inner: &mut Inner) -> Result<(), Status> {
         let Some(memory) = self.memory() else { return Ok(()) };
         let Inner { ftl, books } = inner;

@@ -15,7 +15,6 @@ use super::checkpoint;
 use super::record::RECORD_BYTES;
 use crate::store::CHUNK_BYTES;
 
-/// Bytes of the journal.
 const JOURNAL_BYTES: u64 = CHUNK_BYTES;
 
 /// Byte offsets on the store. Depends on the capacity and on the number of physical pages, and not on how

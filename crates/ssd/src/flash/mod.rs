@@ -128,11 +128,8 @@ pub struct FlashStats {
 }
 
 impl Flash {
-    /// The flash on a store: what is there, or new when there is none yet.
-    ///
-    /// # Errors
-    /// [`SsdError::State`] when what is on the store is not this device's or damaged beyond use, or what the
-    /// store reports.
+    /// The flash on a store: what is there, or new when there is none yet. Errors: [`SsdError::State`] when
+    /// what is on the store is not this device's or damaged beyond use, or what the store reports.
     pub(crate) fn open(config: &FlashConfig, capacity: u64, backing: Arc<Backing>) -> Result<Self, SsdError> {
         let layout = config.layout(capacity)?;
         let persists = backing.store().persists() && backing.memory().is_some();
@@ -179,11 +176,8 @@ impl Flash {
 
     /// Makes the layer anew with another geometry over the same physical bytes. All data is gone; wear stays,
     /// as the average of the units that each new one is made of. No namespace exists, and no command is under
-    /// way.
-    ///
-    /// # Errors
-    /// [`SsdError::Flash`] when the geometry is impossible, and what the store reports; the old geometry
-    /// stays then.
+    /// way. Errors: [`SsdError::Flash`] when the geometry is impossible, and what the store reports; the old
+    /// geometry stays then.
     pub(crate) fn reconfigure(&self, geometry: &FlashGeometry) -> Result<(), SsdError> {
         let config = self.config.ftl_with(self.capacity(), geometry)?;
         let mut inner = lock(&self.inner);
@@ -290,10 +284,8 @@ impl Flash {
     }
 
     /// Deallocates a chunk of what hosts see. No command may be under way on it. True when there was anything
-    /// in it: then [`Flash::sync_released`] has to follow before anybody else is given it.
-    ///
-    /// # Errors
-    /// When the store fails.
+    /// in it: then [`Flash::sync_released`] has to follow before anybody else is given it. Errors: when the
+    /// store fails.
     pub(crate) fn release(&self, chunk: u64) -> Result<bool, SsdError> {
         let was_mapped = self.is_mapped(chunk);
         let first = (chunk * u64::from(CHUNK_PAGES)) as u32;
@@ -304,19 +296,14 @@ impl Flash {
     }
 
     /// Chunks that were released stay so when the power goes: in another namespace, what was in them would be
-    /// its data, and of pairs not even that.
-    ///
-    /// # Errors
-    /// When the store fails.
+    /// its data, and of pairs not even that. Errors: when the store fails.
     pub(crate) fn sync_released(&self) -> Result<(), SsdError> {
         self.sync().map_err(|_| recovery::unwritable(self.backing.store()))
     }
 
     /// Charges the layer for pages that pairs have written in their own place: `bytes` at `offset` of the
-    /// store's identity area. They are programmed, moved and erased like others, but for their data.
-    ///
-    /// # Errors
-    /// As for a write of blocks.
+    /// store's identity area. They are programmed, moved and erased like others, but for their data. Errors:
+    /// as for a write of blocks.
     pub(crate) fn charge(&self, offset: u64, bytes: u64, at: Placement) -> Result<(), Status> {
         let mut ops = lock(&self.charged);
         let pages = offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES);
@@ -338,10 +325,7 @@ impl Flash {
         ops.append(&mut lock(&self.charged));
     }
 
-    /// Pairs have erased `bytes` at `offset` of the identity area: whole pages.
-    ///
-    /// # Errors
-    /// When the store fails.
+    /// Pairs have erased `bytes` at `offset` of the identity area: whole pages. Errors: when the store fails.
     pub(crate) fn discharge(&self, offset: u64, bytes: u64) -> Result<(), Status> {
         self.trim((offset / PAGE_BYTES) as u32, (bytes / PAGE_BYTES) as u32)
     }

@@ -138,10 +138,7 @@ impl Flash {
     }
 
     /// Compares a page's data with its record: the first time it is read after opening. False when it was
-    /// written anew meanwhile.
-    ///
-    /// # Errors
-    /// Unrecovered Read Error when they differ.
+    /// written anew meanwhile. Errors: unrecovered Read Error when they differ.
     #[cold]
     fn verify(&self, lpn: u32, ppn: u32, number: u32) -> Result<bool, Status> {
         let Some(memory) = self.memory() else { return Ok(true) };

@@ -6,7 +6,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::flips;
 
-/// Bytes of a record.
 pub(super) const RECORD_BYTES: u64 = 32;
 
 /// Sequence numbers and counters of pages are below this, and erasures of a unit below the other: what is

@@ -36,10 +36,7 @@ pub(super) struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Makes as much room in each group as reclaim needs to go on.
-    ///
-    /// # Errors
-    /// When the store fails.
+    /// Makes as much room in each group as reclaim needs to go on. Errors: when the store fails.
     pub(super) fn make(&mut self) -> Result<(), SsdError> {
         let per_group = self.config.units as usize / usize::from(self.config.groups);
         for group in 0..usize::from(self.config.groups) {

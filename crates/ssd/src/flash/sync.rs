@@ -16,10 +16,8 @@ struct Covered {
 }
 
 impl Flash {
-    /// Makes everything written before survive a power cut.
-    ///
-    /// # Errors
-    /// Write Fault when the store has failed, now or earlier, or there is no power.
+    /// Makes everything written before survive a power cut. Errors: write Fault when the store has failed,
+    /// now or earlier, or there is no power.
     pub(crate) fn sync(&self) -> Result<(), Status> {
         if !self.persists {
             return self.backing.sync();
@@ -62,10 +60,8 @@ impl Flash {
         }
     }
 
-    /// Writes a checkpoint, so that opening has little to search.
-    ///
-    /// # Errors
-    /// As [`Flash::sync`], or Capacity Exceeded. What was written before is as safe as it was.
+    /// Writes a checkpoint, so that opening has little to search. Errors: as [`Flash::sync`], or Capacity
+    /// Exceeded. What was written before is as safe as it was.
     pub(crate) fn close(&self) -> Result<(), Status> {
         let mut inner = lock(&self.inner);
         if !self.persists || self.power.is_off() {

@@ -38,7 +38,6 @@ pub(crate) enum Note {
 /// What has to be known of a layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Pages of a unit.
     pub(crate) unit_pages: u32,
     /// Reclaim groups.
     pub(crate) groups: u16,

@@ -78,10 +78,8 @@ pub(super) struct Copied {
 }
 
 impl Copied {
-    /// Fetches `bytes` bytes of data for the device, and the key.
-    ///
-    /// # Errors
-    /// What the command itself would fail with.
+    /// Fetches `bytes` bytes of data for the device, and the key. Errors: what the command itself would fail
+    /// with.
     pub(super) fn fetch(sq: &mut SubmissionQueue, sqe: &Sqe, bytes: usize) -> Result<Self, Status> {
         let key = match samsung_kv::Command::key_of(sqe) {
             Some(samsung_kv::Key::Memory { prp, length }) => Some((prp, usize::from(length))),

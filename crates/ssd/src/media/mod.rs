@@ -34,10 +34,8 @@ impl Media {
         Self::assemble(Arc::new(Backing::new(store)), None, chunks)
     }
 
-    /// The media of a device; the store has the bytes that the configuration asks for.
-    ///
-    /// # Errors
-    /// When there is no memory for tables, or the store cannot be what the configuration says.
+    /// The media of a device; the store has the bytes that the configuration asks for. Errors: when there is
+    /// no memory for tables, or the store cannot be what the configuration says.
     pub(crate) fn open(config: &SsdConfig, store: Box<dyn Store>) -> Result<Self, SsdError> {
         let backing = Arc::new(Backing::new(store));
         let flash = config
@@ -158,10 +156,8 @@ impl Media {
     }
 
     /// Media to host memory. `next_read` is where the next command will read, or
-    /// [`NOWHERE`](crate::store::NOWHERE).
-    ///
-    /// # Errors
-    /// Unrecovered Read Error for a page that is not as it was written.
+    /// [`NOWHERE`](crate::store::NOWHERE). Errors: unrecovered Read Error for a page that is not as it was
+    /// written.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -190,11 +186,9 @@ impl Media {
         Ok(())
     }
 
-    /// Host memory to media; the chunk has been reserved.
-    ///
-    /// # Errors
-    /// With a translation layer: Attempted Write to Read Only Range when it is worn out, Capacity Exceeded or
-    /// Write Fault when the store fails. Pages before the one that failed have been written.
+    /// Host memory to media; the chunk has been reserved. Errors: with a translation layer: Attempted Write
+    /// to Read Only Range when it is worn out, Capacity Exceeded or Write Fault when the store fails. Pages
+    /// before the one that failed have been written.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -240,10 +234,8 @@ impl Media {
         Ok(())
     }
 
-    /// Zeroes the media; a chunk without space is zeroes already.
-    ///
-    /// # Errors
-    /// As [`Media::write`]: with a translation layer parts of pages are written.
+    /// Zeroes the media; a chunk without space is zeroes already. Errors: as [`Media::write`]: with a
+    /// translation layer parts of pages are written.
     pub(crate) fn zero(&self, extent: Extent, at: Placement, ops: &mut OpList) -> Result<(), Status> {
         if let Some(flash) = &self.flash {
             return flash.zero(extent, at, ops);
@@ -258,10 +250,7 @@ impl Media {
         Ok(())
     }
 
-    /// True when media and host memory hold the same bytes.
-    ///
-    /// # Errors
-    /// As [`Media::read`].
+    /// True when media and host memory hold the same bytes. Errors: as [`Media::read`].
     pub(crate) fn equals(
         &self,
         extent: Extent,
@@ -301,10 +290,8 @@ impl Media {
         Ok(())
     }
 
-    /// Compares and, when equal, writes, as one atomic step. All of it lies within one unit.
-    ///
-    /// # Errors
-    /// As [`Media::read`] and [`Media::write`].
+    /// Compares and, when equal, writes, as one atomic step. All of it lies within one unit. Errors: as
+    /// [`Media::read`] and [`Media::write`].
     pub(crate) fn compare_and_write(
         &self,
         extent: Extent,

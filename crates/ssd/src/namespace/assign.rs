@@ -16,12 +16,9 @@ const INVALID_LIST: Status = Status::INVALID_PLACEMENT_HANDLE_LIST.with_do_not_r
 /// each; `block_shift` says which blocks the namespace has, `None` that it has pairs.
 ///
 /// Namespaces without a list share one reclaim unit handle that the controller has chosen and that no list
-/// names.
-///
-/// # Errors
-/// Invalid Placement Handle List for a handle that does not exist, is named twice, or is the controller's,
-/// for a list that is too long, and when there is none left for the controller to choose. Invalid Format when
-/// a handle is shared with a namespace of another format.
+/// names. Errors: invalid Placement Handle List for a handle that does not exist, is named twice, or is the
+/// controller's, for a list that is too long, and when there is none left for the controller to choose.
+/// Invalid Format when a handle is shared with a namespace of another format.
 pub(crate) fn assign(
     table: &NamespaceTable,
     configuration: &Configuration,
@@ -49,10 +46,8 @@ pub(crate) fn assign(
     Ok(Handles::new(list.into(), ChosenBy::Host, configuration, true))
 }
 
-/// Checks that namespaces which share a reclaim unit handle with `list` have the same blocks.
-///
-/// # Errors
-/// Invalid Format when one has not.
+/// Checks that namespaces which share a reclaim unit handle with `list` have the same blocks. Errors: invalid
+/// Format when one has not.
 pub(crate) fn check_format<'a>(
     mut others: impl Iterator<Item = &'a Namespace>,
     list: &[u16],

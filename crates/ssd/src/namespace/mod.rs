@@ -212,7 +212,6 @@ impl NamespaceTable {
     }
 }
 
-/// A namespace.
 #[derive(Clone)]
 pub(crate) struct Namespace {
     pub(crate) nsid: Nsid,
@@ -356,7 +355,6 @@ impl BadBlocks {
         }
     }
 
-    /// Marks a range.
     pub(crate) fn mark(&self, range: BlockRange) {
         let (start, end) = bounds(range);
         let mut ranges = lock::write(&self.ranges);

@@ -24,10 +24,8 @@ use crate::store::CHUNK_BYTES;
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
 
 impl Ssd {
-    /// Reclaim unit handle and group for a write to byte `offset` of a namespace with `handles`.
-    ///
-    /// # Errors
-    /// Invalid Field for a directive that is not Data Placement. An invalid placement identifier is none: the
+    /// Reclaim unit handle and group for a write to byte `offset` of a namespace with `handles`. Errors:
+    /// invalid Field for a directive that is not Data Placement. An invalid placement identifier is none: the
     /// write goes to where it would without one, and there is an event.
     #[inline]
     pub(crate) fn place(&self, handles: &Handles, sqe: &Sqe, offset: u64) -> Result<Placement, Status> {

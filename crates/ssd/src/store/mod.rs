@@ -59,23 +59,14 @@ pub trait Store: Send + Sync {
     fn holds_data(&self, chunk: u64) -> bool;
 
     /// Makes sure that every byte of a chunk can be written. Called before the first write to it, by one
-    /// thread at a time.
-    ///
-    /// # Errors
-    /// When there is no space, or the file system fails.
+    /// thread at a time. Errors: when there is no space, or the file system fails.
     fn reserve(&self, chunk: u64) -> Result<(), SsdError>;
 
     /// Gives a chunk's space back. It must read as zeroes when it is reserved again. Nobody touches the chunk
-    /// meanwhile.
-    ///
-    /// # Errors
-    /// When the file system fails.
+    /// meanwhile. Errors: when the file system fails.
     fn release(&self, chunk: u64) -> Result<(), SsdError>;
 
-    /// Makes everything written before survive a power cut.
-    ///
-    /// # Errors
-    /// When the file system fails.
+    /// Makes everything written before survive a power cut. Errors: when the file system fails.
     fn sync(&self) -> Result<(), SsdError>;
 
     /// Where the state is kept, for messages.
@@ -88,16 +79,11 @@ pub trait Store: Send + Sync {
         PathBuf::from("the media")
     }
 
-    /// The device's state as saved last.
-    ///
-    /// # Errors
-    /// When it is there but cannot be read.
+    /// The device's state as saved last. Errors: when it is there but cannot be read.
     fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError>;
 
-    /// Replaces the device's saved state, all or nothing.
-    ///
-    /// # Errors
-    /// When the file system fails; the old state is kept.
+    /// Replaces the device's saved state, all or nothing. Errors: when the file system fails; the old state
+    /// is kept.
     fn save_state(&self, state: &[u8]) -> Result<(), SsdError>;
 
     /// The device is closed: everything that is to be saved has been, and nothing is written any more, though

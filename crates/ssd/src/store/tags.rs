@@ -10,7 +10,6 @@ use unvme_bus::{Region, lock};
 use super::{CHUNK_BYTES, Store};
 use crate::SsdError;
 
-/// Bytes of a tag.
 pub(crate) const TAG_BYTES: usize = 8;
 /// Bytes of the page that a tag stands for.
 const PAGE_BYTES: usize = unvme_flash::PAGE_BYTES as usize;

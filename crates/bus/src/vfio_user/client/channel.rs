@@ -118,9 +118,7 @@ impl Channel {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Asks the server something: the payload of its answer, and the descriptors that came with it.
-    ///
-    /// # Errors
+    /// Asks the server something: the payload of its answer, and the descriptors that came with it. Errors:
     /// [`BusError::Os`] with the errno the server answered, [`BusError::Timeout`], [`BusError::Gone`], and
     /// [`BusError::Protocol`] when what comes back is no answer, after which the connection is given up.
     pub(crate) fn call(

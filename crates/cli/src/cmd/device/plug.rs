@@ -30,7 +30,6 @@ impl Unplug {
     }
 }
 
-/// Arguments of `device plug`.
 #[derive(Debug, Args)]
 pub(crate) struct Plug {
     /// PCI address

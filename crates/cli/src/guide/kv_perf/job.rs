@@ -81,7 +81,6 @@ pub(super) struct Plan {
     pub(super) device: usize,
     /// Its own place among the threads of the device.
     pub(super) thread: u32,
-    /// Its CPU.
     pub(super) cpu: u32,
     /// Pairs of stores, retrieves and deletes of a blend; of everything else those of the first.
     pub(super) ids: [Ids; 3],

@@ -9,7 +9,6 @@ use unvme::lock;
 use unvme_guide::session::Member;
 use unvme_spec::samsung_log::lid;
 
-/// Bytes of the page.
 const PAGE_BYTES: usize = 1024;
 /// Pause between two reads.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -41,7 +41,6 @@ impl Plain {
     }
 }
 
-/// Arguments of `list`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct List {
     /// Form of the result
@@ -97,7 +96,6 @@ impl Page {
     }
 }
 
-/// Arguments of `get-log`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GetLog {
     #[command(flatten)]
@@ -131,7 +129,6 @@ impl GetLog {
     }
 }
 
-/// Arguments of `format`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Format {
     #[command(flatten)]
@@ -152,7 +149,6 @@ impl Format {
     }
 }
 
-/// Arguments of `fw-download`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FwDownload {
     #[command(flatten)]

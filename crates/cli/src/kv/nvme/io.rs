@@ -101,7 +101,6 @@ impl Common {
     }
 }
 
-/// Arguments of `write`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Write {
     #[command(flatten)]
@@ -162,7 +161,6 @@ impl Write {
     }
 }
 
-/// Arguments of `read`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Read {
     #[command(flatten)]
@@ -228,7 +226,6 @@ impl Read {
     }
 }
 
-/// Arguments of `delete`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Delete {
     #[command(flatten)]
@@ -258,7 +255,6 @@ impl Delete {
     }
 }
 
-/// Arguments of `exist`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Exist {
     #[command(flatten)]

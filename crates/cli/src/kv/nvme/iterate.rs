@@ -25,7 +25,6 @@ const RECORD_BYTES_MIN: usize = 8;
 /// Keys that are deleted before the listing begins anew.
 const DELETE_CHUNK: usize = 4096;
 
-/// Arguments of `open-it`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OpenIt {
     #[command(flatten)]
@@ -205,7 +204,6 @@ impl Page {
     }
 }
 
-/// Arguments of `close-it`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CloseIt {
     #[command(flatten)]

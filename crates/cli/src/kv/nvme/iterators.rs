@@ -116,7 +116,6 @@ impl Iterators {
         })
     }
 
-    /// Closes one.
     pub(super) fn close(&mut self, id: u8) -> Result<()> {
         self.get("close-it", id)?;
         self.open.retain(|iterator| iterator.id != id);

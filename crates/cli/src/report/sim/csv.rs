@@ -4,10 +4,7 @@ use std::io::{self, Write};
 
 use super::model::Simulation;
 
-/// Writes a header and a line for each sample of each row.
-///
-/// # Errors
-/// What `out` returns.
+/// Writes a header and a line for each sample of each row. Errors: what `out` returns.
 pub(crate) fn write(simulation: &Simulation, out: &mut impl Write) -> io::Result<()> {
     write!(
         out,

@@ -19,10 +19,7 @@ use std::io::{self, Write};
 
 use super::scale::{counted, trimmed};
 
-/// Writes the simulation as indented JSON with a newline at the end.
-///
-/// # Errors
-/// What `out` returns.
+/// Writes the simulation as indented JSON with a newline at the end. Errors: what `out` returns.
 pub(crate) fn write_json(simulation: &Simulation, out: &mut impl Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, simulation)?;
     out.write_all(b"\n")

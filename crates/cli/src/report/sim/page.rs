@@ -13,10 +13,7 @@ const WIDTH: f64 = 1132.0;
 const LABELS: f64 = 196.0;
 const STEP: f64 = 24.0;
 
-/// Writes the page; `command_line` is what was typed.
-///
-/// # Errors
-/// What `out` returns.
+/// Writes the page; `command_line` is what was typed. Errors: what `out` returns.
 pub(crate) fn write(
     simulation: &Simulation,
     command_line: &[String],

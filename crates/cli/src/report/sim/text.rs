@@ -5,10 +5,7 @@ use std::io::{self, Write};
 use super::super::scale::{bytes, micros, thousands};
 use super::model::{Row, Simulation, percent};
 
-/// Writes everything.
-///
-/// # Errors
-/// What `out` returns.
+/// Writes everything. Errors: what `out` returns.
 pub(crate) fn write(simulation: &Simulation, out: &mut impl Write) -> io::Result<()> {
     heading(simulation, out)?;
     writeln!(out)?;

@@ -92,10 +92,8 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Reads a trace; its form is detected when it is not given.
-    ///
-    /// # Errors
-    /// The file cannot be read, or a usage error that names the file, the line and its text.
+    /// Reads a trace; its form is detected when it is not given. Errors: the file cannot be read, or a usage
+    /// error that names the file, the line and its text.
     pub(super) fn read(path: &Path, format: Option<Format>) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("read {}", path.display()))?;
         Self::parse(&path.display().to_string(), BufReader::new(file), format)

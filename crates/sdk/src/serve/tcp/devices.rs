@@ -74,8 +74,7 @@ fn open_one(name: &str, options: &TcpServeOptions, nqn: Option<&String>, stop: &
     Ok(Served { _held: held, _watch: watch, name: name.to_owned(), nqn, ssd, slot })
 }
 
-/// # Errors
-/// [`Error::Unplugged`] for a slot that is, or has been meanwhile.
+/// Errors: [`Error::Unplugged`] for a slot that is, or has been meanwhile.
 pub(super) fn check_plugged(served: &[Served]) -> Result<()> {
     served.iter().filter_map(|device| device.slot.as_ref()).try_for_each(Slot::check_plugged)
 }

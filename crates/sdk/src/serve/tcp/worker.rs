@@ -116,10 +116,7 @@ impl Worker {
         })
     }
 
-    /// Works until it is stopped and no connection is left.
-    ///
-    /// # Errors
-    /// When the poller fails.
+    /// Works until it is stopped and no connection is left. Errors: when the poller fails.
     pub(super) fn run(&mut self) -> Result<()> {
         let mut round = 0u32;
         loop {
