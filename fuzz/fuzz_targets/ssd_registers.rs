@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use unvme_bus::{Dma, DmaAccess, EventFd, Function, Region};
-use unvme_ssd::{NullStore, Ssd, SsdConfig};
+use unvme_ssd::{Ssd, SsdConfig, MemoryStore};
 
 #[path = "../rig/mod.rs"]
 mod rig;
@@ -144,7 +144,7 @@ fn check(host: &Host) {
 
 fuzz_target!(|data: &[u8]| {
     let [memory, submission, completion, _] = &*MEMORY;
-    let store = Box::new(NullStore::new(MEDIA_BYTES));
+    let store = Box::new(MemoryStore::null(MEDIA_BYTES));
     let ssd = Ssd::new(SsdConfig::block(MEDIA_BYTES, 512), store).unwrap();
     ssd.dma_map(DATA_AT, memory, DmaAccess::READ_WRITE).unwrap();
     let mut host = Host::attach(ssd, submission.clone(), completion.clone());

@@ -45,6 +45,7 @@ pub mod uio;
 pub mod vfio;
 pub mod vfio_user;
 
+mod debug;
 mod error;
 
 pub use error::BusError;

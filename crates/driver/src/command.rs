@@ -77,11 +77,7 @@ pub struct Rejected {
     pub buf: Option<DmaBuf>,
 }
 
-impl fmt::Debug for Rejected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rejected").field("error", &self.error).finish_non_exhaustive()
-    }
-}
+unvme_bus::debug_parts!(Rejected { error });
 
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,5 @@
 //! A queue of a controller: the same verbs, whatever carries its commands.
 
-use std::fmt;
 use std::time::Duration;
 
 use unvme_bus::{DmaBuf, EventFd};
@@ -169,16 +168,7 @@ fn without_buffer(bytes: usize) -> Rejected {
     Rejected { error: Error::InvalidArgument(reason), buf: None }
 }
 
-impl fmt::Debug for Queue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue")
-            .field("id", &self.id())
-            .field("capacity", &self.capacity())
-            .field("outstanding", &self.outstanding())
-            .field("mode", &self.mode())
-            .finish_non_exhaustive()
-    }
-}
+unvme_bus::debug_parts!(Queue { id(), capacity(), outstanding(), mode() });
 
 /// Completions as they are taken off a queue. Dropping it tells the device how far it got; what was not taken
 /// stays.

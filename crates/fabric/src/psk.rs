@@ -190,11 +190,7 @@ impl TlsPsk {
     }
 }
 
-impl fmt::Debug for TlsPsk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsPsk").field("identity", &self.identity).finish_non_exhaustive()
-    }
-}
+unvme_bus::debug_parts!(TlsPsk { identity });
 
 #[cfg(test)]
 mod tests {

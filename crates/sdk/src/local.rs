@@ -9,8 +9,8 @@ use std::time::Duration;
 use unvme_bus::{Region, lock, random};
 use unvme_flash::timing::TimingConfig;
 use unvme_ssd::{
-    CHUNK_BYTES, CheckedNamespace, FileStore, FlashDamage, MemoryStore, NamespaceConfig, NamespaceKind,
-    NullStore, Ssd, SsdConfig, SsdError, Store, TagStore,
+    CHUNK_BYTES, CheckedNamespace, FileStore, FlashDamage, MemoryStore, NamespaceConfig, NamespaceKind, Ssd,
+    SsdConfig, SsdError, Store,
 };
 
 use crate::flash::flash_config;
@@ -47,8 +47,8 @@ fn memory_with(device: &MemoryDevice, serial: &str) -> Result<Arc<Ssd>> {
     let bytes = config.store_bytes().map_err(failed)?;
     let store: Box<dyn Store> = match device.media {
         MediaKind::File => Box::new(MemoryStore::new(bytes).map_err(failed)?),
-        MediaKind::Null => Box::new(NullStore::new(bytes)),
-        MediaKind::Tags => Box::new(TagStore::new(bytes).map_err(failed)?),
+        MediaKind::Null => Box::new(MemoryStore::null(bytes)),
+        MediaKind::Tags => Box::new(MemoryStore::tags(bytes).map_err(failed)?),
     };
     Ssd::new(config, store).map_err(failed)
 }
@@ -108,8 +108,8 @@ fn start(slot: &Slot, spec: &DeviceSpec, lock: SlotLock) -> Result<Arc<Ssd>> {
     let bytes = config.store_bytes().map_err(failed)?;
     let store: Box<dyn Store> = match spec.media {
         MediaKind::File => Box::new(FileStore::open(slot.folder(), bytes).map_err(failed)?),
-        MediaKind::Null => Box::new(NullStore::new(bytes)),
-        MediaKind::Tags => Box::new(TagStore::new(bytes).map_err(failed)?),
+        MediaKind::Null => Box::new(MemoryStore::null(bytes)),
+        MediaKind::Tags => Box::new(MemoryStore::tags(bytes).map_err(failed)?),
     };
     let watch = Arc::new(OnceLock::new());
     let store = LockedStore { store, lock: Mutex::new(Some(lock)), _watch: Arc::clone(&watch) };

@@ -56,14 +56,6 @@ impl BlockQueue {
         Ok(Self { queue, namespace, controller: controller.clone() })
     }
 
-    /// A zeroed, page aligned buffer the device can reach.
-    ///
-    /// # Errors
-    /// [`Error::Driver`] when memory is used up.
-    pub fn alloc(&self, bytes: usize) -> Result<DmaBuf> {
-        self.controller.alloc(bytes).map_err(|e| Error::driver("allocate a buffer", e))
-    }
-
     /// Takes a command; the device learns of it with [`BlockQueue::ring`]. The transfer takes the first bytes
     /// of the buffer, as many as the range has. `token` comes back with the completion.
     ///
@@ -122,51 +114,70 @@ impl BlockQueue {
         }
     }
 
-    /// Tells the device about everything submitted since the last call.
-    ///
-    /// # Errors
-    /// The connection to the device failed.
-    #[inline(always)]
-    pub fn ring(&mut self) -> std::result::Result<(), DriverError> {
-        self.queue.ring()
-    }
-
     /// Up to `max` commands that have finished.
     #[inline(always)]
     pub fn poll(&mut self, max: usize) -> Completions<'_> {
         self.queue.poll(max)
     }
-
-    /// Waits until something has finished (true) or `timeout` has passed (false). Rings first.
-    ///
-    /// # Errors
-    /// What went wrong with the queue since the last call; outstanding commands are returned by
-    /// [`BlockQueue::poll`] all the same.
-    pub fn wait(&mut self, timeout: Duration) -> std::result::Result<bool, DriverError> {
-        self.queue.wait(timeout)
-    }
-
-    /// Commands submitted and not polled yet.
-    #[inline]
-    pub fn outstanding(&self) -> usize {
-        self.queue.outstanding()
-    }
-
-    /// Commands that can be outstanding.
-    #[inline]
-    pub fn capacity(&self) -> usize {
-        self.queue.capacity()
-    }
-
-    /// The namespace: its size, and ranges for byte offsets.
-    #[inline]
-    pub fn namespace(&self) -> &Namespace {
-        &self.namespace
-    }
-
-    /// The driver's queue, for commands this type does not have.
-    #[inline]
-    pub fn raw(&mut self) -> &mut Queue {
-        &mut self.queue
-    }
 }
+
+/// What the queues of blocks and of pairs have alike.
+macro_rules! queue_methods {
+    ($queue:ident, $namespace:ty, $namespace_is:literal) => {
+        impl $queue {
+            /// A zeroed, page aligned buffer the device can reach.
+            ///
+            /// # Errors
+            /// [`Error::Driver`] when memory is used up.
+            pub fn alloc(&self, bytes: usize) -> Result<DmaBuf> {
+                self.controller.alloc(bytes).map_err(|e| Error::driver("allocate a buffer", e))
+            }
+
+            /// Tells the device about everything submitted since the last call.
+            ///
+            /// # Errors
+            /// The connection to the device failed.
+            #[inline(always)]
+            pub fn ring(&mut self) -> std::result::Result<(), DriverError> {
+                self.queue.ring()
+            }
+
+            /// Waits until something has finished (true) or `timeout` has passed (false). Rings first.
+            ///
+            /// # Errors
+            /// What went wrong with the queue since the last call; outstanding commands are returned by
+            /// [`Self::poll`] all the same.
+            pub fn wait(&mut self, timeout: Duration) -> std::result::Result<bool, DriverError> {
+                self.queue.wait(timeout)
+            }
+
+            /// Commands submitted and not polled yet.
+            #[inline]
+            pub fn outstanding(&self) -> usize {
+                self.queue.outstanding()
+            }
+
+            /// Commands that can be outstanding.
+            #[inline]
+            pub fn capacity(&self) -> usize {
+                self.queue.capacity()
+            }
+
+            #[doc = $namespace_is]
+            #[inline]
+            pub fn namespace(&self) -> &$namespace {
+                &self.namespace
+            }
+
+            /// The driver's queue, for commands this type does not have.
+            #[inline]
+            pub fn raw(&mut self) -> &mut Queue {
+                &mut self.queue
+            }
+        }
+    };
+}
+
+pub(crate) use queue_methods;
+
+queue_methods!(BlockQueue, Namespace, "The namespace: its size, and ranges for byte offsets.");

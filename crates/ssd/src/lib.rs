@@ -102,4 +102,4 @@ pub use flash::{FlashConfig, FlashDamage, FlashGeometry, FlashStats, UNIT_BYTES_
 pub use kv::{Damage, KvStats};
 pub use limits::{IO_QUEUES_MAX, NAMESPACES_MAX, QUEUE_ENTRIES_MAX};
 pub use ssd::{CheckedNamespace, Ssd};
-pub use store::{CHUNK_BYTES, FileStore, MemoryStore, NullStore, Store, TagStore};
+pub use store::{CHUNK_BYTES, FileStore, MemoryStore, Store};

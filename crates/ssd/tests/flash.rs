@@ -6,10 +6,7 @@ use host::blocks::{COMPARE, DATASET_MANAGEMENT, READ, SOURCE, WRITE, WRITE_ZEROE
 use host::random::Random;
 use host::{DATA, Host, device_on, sqe};
 use unvme_spec::Status;
-use unvme_ssd::{
-    FileStore, FlashConfig, FlashGeometry, MemoryStore, NamespaceConfig, NullStore, SsdConfig, Store,
-    TagStore,
-};
+use unvme_ssd::{FileStore, FlashConfig, FlashGeometry, MemoryStore, NamespaceConfig, SsdConfig, Store};
 
 const BYTES: u64 = 4 << 20;
 
@@ -118,7 +115,7 @@ fn worn_out_flash_takes_no_more_writes_and_is_still_read() {
 
 #[test]
 fn tags_say_which_page_was_read() {
-    let mut host = started(config(4096, small()), |bytes| Box::new(TagStore::new(bytes).unwrap()));
+    let mut host = started(config(4096, small()), |bytes| Box::new(MemoryStore::tags(bytes).unwrap()));
     assert_eq!(write_pages(&mut host, &mut Random::new(6), 8000), (8000, Ok(0)));
     let mut found = 0;
     for lba in 0..BYTES / 4096 {
@@ -138,7 +135,7 @@ fn a_terabyte_of_tags_takes_the_memory_of_what_is_written() {
     let geometry = FlashGeometry { unit_bytes: 1 << 30, ..FlashGeometry::default() };
     let flash = FlashConfig { geometry, ..FlashConfig::default() };
     let config = SsdConfig { flash: Some(flash), ..SsdConfig::block(1 << 40, 4096) };
-    let mut host = started(config, |bytes| Box::new(TagStore::new(bytes).unwrap()));
+    let mut host = started(config, |bytes| Box::new(MemoryStore::tags(bytes).unwrap()));
     for lba in [0, 1 << 20, (1 << 28) - 1u64] {
         host.memory.write(SOURCE, &lba.to_le_bytes().repeat(512));
         assert_eq!(host.io(transfer(&host, WRITE, lba, 1, SOURCE, 4096)), Ok(0));
@@ -149,7 +146,7 @@ fn a_terabyte_of_tags_takes_the_memory_of_what_is_written() {
 
 #[test]
 fn a_device_that_keeps_no_data_still_counts_what_flash_would_do() {
-    let mut host = started(config(4096, small()), |bytes| Box::new(NullStore::new(bytes)));
+    let mut host = started(config(4096, small()), |bytes| Box::new(MemoryStore::null(bytes)));
     assert_eq!(write_pages(&mut host, &mut Random::new(8), 8000), (8000, Ok(0)));
     let stats = host.ssd.ftl_stats().unwrap().ftl;
     assert_eq!(stats.host_pages, 8000);

@@ -4,7 +4,7 @@ mod host;
 
 use host::{Host, MEDIA_BYTES, config, device, sqe};
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::{NamespaceConfig, NamespaceKind, NullStore, Ssd, SsdConfig};
+use unvme_ssd::{MemoryStore, NamespaceConfig, NamespaceKind, Ssd, SsdConfig};
 
 const ALL: u32 = 0xffff_ffff;
 
@@ -120,7 +120,7 @@ fn mdts_is_the_limit_on_transfers_and_zero_without_one() {
 #[test]
 fn a_limit_that_mdts_cannot_say_is_refused() {
     let config = SsdConfig { transfer_bytes_max: Some(4096), ..config(512) };
-    let error = Ssd::new(config, Box::new(NullStore::new(MEDIA_BYTES))).err().expect("an error");
+    let error = Ssd::new(config, Box::new(MemoryStore::null(MEDIA_BYTES))).err().expect("an error");
     assert!(error.to_string().starts_with("transfer_bytes_max: 4096"), "{error}");
 }
 

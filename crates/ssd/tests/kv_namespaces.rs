@@ -8,7 +8,7 @@ use host::pairs::{
 };
 use host::{BASE, DATA, Host, MEDIA_BYTES, device, sqe};
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::{MemoryStore, NamespaceConfig, NamespaceKind, NullStore, Ssd, SsdConfig, SsdError};
+use unvme_ssd::{MemoryStore, NamespaceConfig, NamespaceKind, Ssd, SsdConfig, SsdError};
 
 const ALL: u32 = u32::MAX;
 const CHUNK: u64 = 2 << 20;
@@ -299,12 +299,12 @@ fn format_empties_a_namespace_and_leaves_others_alone() {
 
 #[test]
 fn a_device_that_keeps_no_data_has_no_pairs() {
-    let refused = Ssd::new(kv_config(), Box::new(NullStore::new(MEDIA_BYTES))).err();
+    let refused = Ssd::new(kv_config(), Box::new(MemoryStore::null(MEDIA_BYTES))).err();
     assert!(
         matches!(&refused, Some(SsdError::Config { expected, .. }) if expected.contains("keeps data")),
         "{refused:?}"
     );
-    let null = Ssd::new(host::config(512), Box::new(NullStore::new(MEDIA_BYTES))).unwrap();
+    let null = Ssd::new(host::config(512), Box::new(MemoryStore::null(MEDIA_BYTES))).unwrap();
     let mut host = Host::attach(null);
     host.enable_all();
     assert_eq!(create(&mut host, 16 << 20, 1), Err(Status::IO_COMMAND_SET_UNSUPPORTED));

@@ -460,7 +460,7 @@ fn a_timing_that_is_not_possible_is_refused() {
     let TimingConfig::Model(tlc) = TimingConfig::preset("tlc").unwrap() else { panic!("tlc is a model") };
     let timing = TimingConfig::Model(TimingModel { channels: 300, ..tlc });
     let config = SsdConfig { timing, ..config(4096) };
-    let store = unvme_ssd::NullStore::new(config.bytes);
+    let store = MemoryStore::null(config.bytes);
     let error = Ssd::new(config, Box::new(store)).err().map(|error| error.to_string());
     assert_eq!(error.as_deref(), Some("timing.channels: 300 is not possible; expected 1 to 256"));
 }

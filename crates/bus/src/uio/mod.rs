@@ -9,7 +9,6 @@
 
 mod pagemap;
 
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::OwnedFd;
@@ -51,11 +50,7 @@ pub struct UioFunction {
     released: Once,
 }
 
-impl fmt::Debug for UioFunction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UioFunction").field("address", &self.address).finish_non_exhaustive()
-    }
-}
+crate::debug_parts!(UioFunction { address });
 
 impl UioFunction {
     /// Takes a function over that is bound to `uio_pci_generic`.

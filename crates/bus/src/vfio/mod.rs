@@ -14,7 +14,6 @@ mod irqs;
 mod open;
 mod regions;
 
-use std::fmt;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,15 +62,7 @@ pub struct VfioFunction {
     container: Container,
 }
 
-impl fmt::Debug for VfioFunction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VfioFunction")
-            .field("address", &self.address)
-            .field("vectors", &self.vectors)
-            .field("gone", &self.gone)
-            .finish_non_exhaustive()
-    }
-}
+crate::debug_parts!(VfioFunction { address, vectors, gone });
 
 impl VfioFunction {
     /// Takes a function over that is bound to `vfio-pci`. It is given back when the last clone, window and

@@ -8,7 +8,7 @@ use unvme::{
     BlockQueue, BlockRange, ControllerOptions, Device, DmaBuf, Lba, Nsid, QueueOptions, Region, Status,
     open_function,
 };
-use unvme_ssd::{MemoryStore, NullStore, Ssd, SsdConfig, Store};
+use unvme_ssd::{MemoryStore, Ssd, SsdConfig, Store};
 
 /// Data of every command.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -45,7 +45,7 @@ pub(crate) fn memory_device(bytes: u64) -> Result<(Device, Region)> {
 
 /// A device that moves no data.
 pub(crate) fn null_device(bytes: u64) -> Result<Device> {
-    device(bytes, Box::new(NullStore::new(bytes)))
+    device(bytes, Box::new(MemoryStore::null(bytes)))
 }
 
 fn device(bytes: u64, store: Box<dyn Store>) -> Result<Device> {

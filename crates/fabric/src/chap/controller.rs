@@ -241,8 +241,4 @@ impl Controller {
     }
 }
 
-impl std::fmt::Debug for Controller {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Controller").field("outcome", &self.outcome()).finish_non_exhaustive()
-    }
-}
+unvme_bus::debug_parts!(Controller { outcome() });

@@ -252,8 +252,4 @@ fn is_consistent(head: &ChallengeHead, hash: Hash, group: Group) -> bool {
         && head.sequence.get() != 0
 }
 
-impl std::fmt::Debug for Host {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Host").field("transaction", &self.transaction).finish_non_exhaustive()
-    }
-}
+unvme_bus::debug_parts!(Host { transaction });

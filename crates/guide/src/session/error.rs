@@ -102,11 +102,7 @@ impl Returned {
     }
 }
 
-impl fmt::Debug for Returned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Returned").field("error", &self.error).finish_non_exhaustive()
-    }
-}
+unvme_bus::debug_parts!(Returned { error });
 
 impl fmt::Display for Returned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

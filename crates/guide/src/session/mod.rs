@@ -140,16 +140,7 @@ impl SessionOptions {
     }
 }
 
-impl fmt::Debug for SessionOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionOptions")
-            .field("open", &self.open)
-            .field("kv", &self.kv)
-            .field("command_timeout", &self.command_timeout)
-            .field("abort_grace", &self.abort_grace)
-            .finish_non_exhaustive()
-    }
-}
+unvme_bus::debug_parts!(SessionOptions { open, kv, command_timeout, abort_grace });
 
 /// Devices that are open together, for any thread. Closed by [`Session::close`], or when dropped.
 pub struct Session {
@@ -162,11 +153,7 @@ pub struct Session {
     threads: Mutex<Vec<CompletionThread>>,
 }
 
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("members", &self.members).finish_non_exhaustive()
-    }
-}
+unvme_bus::debug_parts!(Session { members });
 
 impl Session {
     /// The configuration as it is in effect: masks as placed, limits settled.

@@ -1,6 +1,5 @@
 //! What an asynchronous operation ends with.
 
-use std::fmt;
 use std::sync::Arc;
 
 use unvme::worker::Done;
@@ -81,13 +80,4 @@ impl Outcome {
     }
 }
 
-impl fmt::Debug for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outcome")
-            .field("status", &self.status)
-            .field("result", &self.result)
-            .field("value_bytes", &self.value_bytes)
-            .field("data_bytes", &self.data_bytes)
-            .finish_non_exhaustive()
-    }
-}
+unvme_bus::debug_parts!(Outcome { status, result, value_bytes, data_bytes });

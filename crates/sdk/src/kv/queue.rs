@@ -9,6 +9,7 @@ use unvme_driver::{
 use unvme_spec::Status;
 
 use crate::op::without_buffer;
+use crate::queue::queue_methods;
 use crate::{Error, Op, Result};
 
 /// A key-value command that has finished.
@@ -66,14 +67,6 @@ impl KvQueue {
         let options = QueueOptions { long_keys: namespace.has_vendor(), ..options.clone() };
         let queue = controller.create_queue(&options).map_err(|e| Error::driver(what, e))?;
         Ok(Self { queue, namespace, controller: controller.clone() })
-    }
-
-    /// A zeroed, page aligned buffer the device can reach.
-    ///
-    /// # Errors
-    /// [`Error::Driver`] when memory is used up.
-    pub fn alloc(&self, bytes: usize) -> Result<DmaBuf> {
-        self.controller.alloc(bytes).map_err(|e| Error::driver("allocate a buffer", e))
     }
 
     /// Takes a command; the device learns of it with [`KvQueue::ring`]. `token` comes back with the
@@ -137,54 +130,14 @@ impl KvQueue {
         }
     }
 
-    /// Tells the device about everything submitted since the last call.
-    ///
-    /// # Errors
-    /// The connection to the device failed.
-    #[inline(always)]
-    pub fn ring(&mut self) -> std::result::Result<(), DriverError> {
-        self.queue.ring()
-    }
-
     /// Up to `max` commands that have finished.
     #[inline(always)]
     pub fn poll(&mut self, max: usize) -> KvCompletions<'_> {
         KvCompletions(self.queue.poll(max))
     }
-
-    /// Waits until something has finished (true) or `timeout` has passed (false). Rings first.
-    ///
-    /// # Errors
-    /// What went wrong with the queue since the last call; outstanding commands are returned by
-    /// [`KvQueue::poll`] all the same.
-    pub fn wait(&mut self, timeout: Duration) -> std::result::Result<bool, DriverError> {
-        self.queue.wait(timeout)
-    }
-
-    /// Commands submitted and not polled yet.
-    #[inline]
-    pub fn outstanding(&self) -> usize {
-        self.queue.outstanding()
-    }
-
-    /// Commands that can be outstanding.
-    #[inline]
-    pub fn capacity(&self) -> usize {
-        self.queue.capacity()
-    }
-
-    /// The namespace and its limits.
-    #[inline]
-    pub fn namespace(&self) -> &KvNamespace {
-        &self.namespace
-    }
-
-    /// The driver's queue, for commands this type does not have.
-    #[inline]
-    pub fn raw(&mut self) -> &mut Queue {
-        &mut self.queue
-    }
 }
+
+queue_methods!(KvQueue, KvNamespace, "The namespace and its limits.");
 
 /// Key-value completions as they are taken off a queue; what was not taken stays.
 #[derive(Debug)]

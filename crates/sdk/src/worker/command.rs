@@ -423,11 +423,7 @@ impl From<Reason> for Refused {
     }
 }
 
-impl fmt::Debug for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused").field("reason", &self.reason).finish_non_exhaustive()
-    }
-}
+unvme_bus::debug_parts!(Refused { reason });
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

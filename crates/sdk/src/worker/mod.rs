@@ -87,7 +87,6 @@ mod sleeper;
 mod thread;
 mod waiters;
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -374,11 +373,7 @@ impl Drop for Worker {
     }
 }
 
-impl fmt::Debug for Worker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("queues", &self.queues).finish_non_exhaustive()
-    }
-}
+unvme_bus::debug_parts!(Worker { queues });
 
 /// See [`Worker::descriptor`].
 #[derive(Clone, Debug)]

@@ -561,12 +561,4 @@ impl SharedQueue {
     }
 }
 
-impl std::fmt::Debug for SharedQueue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedQueue")
-            .field("cpu", &self.cpu)
-            .field("capacity", &self.capacity())
-            .field("outstanding", &self.outstanding())
-            .finish_non_exhaustive()
-    }
-}
+unvme_bus::debug_parts!(SharedQueue { cpu, capacity(), outstanding() });

@@ -4,13 +4,21 @@ use std::sync::Mutex;
 
 use unvme_bus::{Region, lock};
 
-use super::{CHUNK_BYTES, Store};
+use super::{CHUNK_BYTES, Store, tags};
 use crate::SsdError;
 
-/// Data in private memory, which the system hands out as it is touched.
+/// Data in private memory, which the system hands out as it is touched; or less of it than was written.
 pub struct MemoryStore {
-    memory: Region,
+    bytes: u64,
+    kept: Kept,
     state: Mutex<Option<Vec<u8>>>,
+}
+
+/// What is kept of the data.
+enum Kept {
+    All(Region),
+    Tags(Region),
+    Nothing,
 }
 
 impl MemoryStore {
@@ -19,18 +27,47 @@ impl MemoryStore {
     /// # Errors
     /// [`SsdError::Bus`] when there is not enough address space.
     pub fn new(bytes: u64) -> Result<Self, SsdError> {
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        Ok(Self { memory: Region::anonymous(bytes)?, state: Mutex::default() })
+        Ok(Self::keeping(bytes, Kept::All(region(bytes)?)))
     }
+
+    /// A store of tags: what is read of a page is its first eight bytes, over and over, and a write that does
+    /// not cover them leaves no trace. It stands for `bytes` and takes a 512th of that.
+    ///
+    /// # Errors
+    /// [`SsdError::Bus`] when there is not enough address space.
+    pub fn tags(bytes: u64) -> Result<Self, SsdError> {
+        Ok(Self::keeping(bytes, Kept::Tags(region(tags::bytes_for(bytes))?)))
+    }
+
+    /// A store that keeps no data: commands are checked and completed, and no byte moves. For measuring
+    /// everything else.
+    pub fn null(bytes: u64) -> Self {
+        Self::keeping(bytes, Kept::Nothing)
+    }
+
+    fn keeping(bytes: u64, kept: Kept) -> Self {
+        Self { bytes, kept, state: Mutex::default() }
+    }
+}
+
+fn region(bytes: u64) -> Result<Region, SsdError> {
+    Ok(Region::anonymous(usize::try_from(bytes).unwrap_or(usize::MAX))?)
 }
 
 impl Store for MemoryStore {
     fn bytes(&self) -> u64 {
-        self.memory.len() as u64
+        match &self.kept {
+            Kept::All(memory) => memory.len() as u64,
+            Kept::Tags(_) | Kept::Nothing => self.bytes,
+        }
     }
 
     fn memory(&self) -> Option<&Region> {
-        Some(&self.memory)
+        if let Kept::All(memory) = &self.kept { Some(memory) } else { None }
+    }
+
+    fn tags(&self) -> Option<&Region> {
+        if let Kept::Tags(tags) = &self.kept { Some(tags) } else { None }
     }
 
     fn persists(&self) -> bool {
@@ -46,60 +83,12 @@ impl Store for MemoryStore {
     }
 
     fn release(&self, chunk: u64) -> Result<(), SsdError> {
-        self.memory.discard((chunk * CHUNK_BYTES) as usize, CHUNK_BYTES as usize);
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<(), SsdError> {
-        Ok(())
-    }
-
-    fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
-        Ok(lock(&self.state).clone())
-    }
-
-    fn save_state(&self, state: &[u8]) -> Result<(), SsdError> {
-        *lock(&self.state) = Some(state.to_vec());
-        Ok(())
-    }
-}
-
-/// A store that keeps no data: commands are checked and completed, and no byte moves. For measuring
-/// everything else.
-pub struct NullStore {
-    bytes: u64,
-    state: Mutex<Option<Vec<u8>>>,
-}
-
-impl NullStore {
-    /// A store that pretends to have `bytes`, a multiple of [`CHUNK_BYTES`].
-    pub fn new(bytes: u64) -> Self {
-        Self { bytes, state: Mutex::default() }
-    }
-}
-
-impl Store for NullStore {
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn memory(&self) -> Option<&Region> {
-        None
-    }
-
-    fn persists(&self) -> bool {
-        false
-    }
-
-    fn holds_data(&self, _chunk: u64) -> bool {
-        false
-    }
-
-    fn reserve(&self, _chunk: u64) -> Result<(), SsdError> {
-        Ok(())
-    }
-
-    fn release(&self, _chunk: u64) -> Result<(), SsdError> {
+        let (kept, bytes) = match &self.kept {
+            Kept::All(memory) => (memory, CHUNK_BYTES),
+            Kept::Tags(tags) => (tags, tags::bytes_for(CHUNK_BYTES)),
+            Kept::Nothing => return Ok(()),
+        };
+        kept.discard((chunk * bytes) as usize, bytes as usize);
         Ok(())
     }
 

@@ -14,8 +14,7 @@ use crate::SsdError;
 
 pub(crate) use backing::Backing;
 pub use file::FileStore;
-pub use memory::{MemoryStore, NullStore};
-pub use tags::TagStore;
+pub use memory::MemoryStore;
 
 /// Space of a store is given away, and reserved, in chunks of this size.
 pub const CHUNK_BYTES: u64 = 2 << 20;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use unvme_flash::ftl::Isolation;
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::{FlashConfig, FlashGeometry, MemoryStore, NullStore, Ssd, SsdConfig};
+use unvme_ssd::{FlashConfig, FlashGeometry, MemoryStore, Ssd, SsdConfig};
 
 use super::{DATA, Host, MEDIA_BYTES, sqe};
 
@@ -46,7 +46,7 @@ pub fn device(config: SsdConfig) -> Arc<Ssd> {
 
 /// A device that keeps no data: only where it would be.
 pub fn null_device(config: SsdConfig) -> Arc<Ssd> {
-    let store = NullStore::new(config.store_bytes().expect("a geometry"));
+    let store = MemoryStore::null(config.store_bytes().expect("a geometry"));
     Ssd::new(config, Box::new(store)).expect("a device")
 }
 
