@@ -64,10 +64,8 @@ pub enum BusError {
 }
 
 impl BusError {
-    /// That `bytes` from `offset` lie within the `size` bytes of `what`.
-    ///
-    /// # Errors
-    /// [`BusError::OutOfRange`] when they do not.
+    /// That `bytes` from `offset` lie within the `size` bytes of `what`. Errors: [`BusError::OutOfRange`]
+    /// when they do not.
     #[inline]
     pub fn check_range(what: &'static str, offset: u64, bytes: usize, size: u64) -> Result<(), Self> {
         let length = bytes as u64;

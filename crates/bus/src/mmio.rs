@@ -14,10 +14,8 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Registers in BAR `bar` of a function.
-    ///
-    /// # Errors
-    /// [`BusError::Unsupported`] when the function has no such BAR.
+    /// Registers in BAR `bar` of a function. Errors: [`BusError::Unsupported`] when the function has no such
+    /// BAR.
     pub fn new(function: Arc<dyn Function>, bar: usize) -> Result<Self, BusError> {
         let layout = function.bar(bar)?.ok_or_else(|| {
             BusError::Unsupported(format!("the function has no BAR {bar}; its registers are expected there"))
@@ -25,38 +23,26 @@ impl Registers {
         Ok(Self { function, bar, windows: layout.windows })
     }
 
-    /// Reads a 32-bit register at byte `offset`.
-    ///
-    /// # Errors
-    /// As [`Function::bar_read`].
+    /// Reads a 32-bit register at byte `offset`. Errors: as [`Function::bar_read`].
     pub fn read32(&self, offset: u64) -> Result<u32, BusError> {
         let mut bytes = [0; 4];
         self.function.bar_read(self.bar, offset, &mut bytes)?;
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Reads a 64-bit register at byte `offset`.
-    ///
-    /// # Errors
-    /// As [`Function::bar_read`].
+    /// Reads a 64-bit register at byte `offset`. Errors: as [`Function::bar_read`].
     pub fn read64(&self, offset: u64) -> Result<u64, BusError> {
         let mut bytes = [0; 8];
         self.function.bar_read(self.bar, offset, &mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Writes a 32-bit register at byte `offset`.
-    ///
-    /// # Errors
-    /// As [`Function::bar_write`].
+    /// Writes a 32-bit register at byte `offset`. Errors: as [`Function::bar_write`].
     pub fn write32(&self, offset: u64, value: u32) -> Result<(), BusError> {
         self.function.bar_write(self.bar, offset, &value.to_le_bytes())
     }
 
-    /// Writes a 64-bit register at byte `offset`.
-    ///
-    /// # Errors
-    /// As [`Function::bar_write`].
+    /// Writes a 64-bit register at byte `offset`. Errors: as [`Function::bar_write`].
     pub fn write64(&self, offset: u64, value: u64) -> Result<(), BusError> {
         self.function.bar_write(self.bar, offset, &value.to_le_bytes())
     }
@@ -97,10 +83,8 @@ pub enum Doorbell {
 }
 
 impl Doorbell {
-    /// Publishes everything written before to the device, then the new queue index.
-    ///
-    /// # Errors
-    /// An error of the connection; a mapped doorbell cannot fail.
+    /// Publishes everything written before to the device, then the new queue index. Errors: an error of the
+    /// connection; a mapped doorbell cannot fail.
     #[inline]
     pub fn ring(&self, value: u32) -> Result<(), BusError> {
         match self {

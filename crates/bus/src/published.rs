@@ -48,10 +48,8 @@ impl<T> Published<T> {
         true
     }
 
-    /// Replaces the value by what `change` makes of it. When `change` fails nothing is replaced.
-    ///
-    /// # Errors
-    /// What `change` returns.
+    /// Replaces the value by what `change` makes of it. When `change` fails nothing is replaced. Errors: what
+    /// `change` returns.
     pub fn update<R, E>(&self, change: impl FnOnce(&T) -> Result<(T, R), E>) -> Result<R, E> {
         let mut current = self.lock();
         let (value, result) = change(&current)?;

@@ -49,10 +49,7 @@ impl<'a> Piece<'a> {
         self.len() == 0
     }
 
-    /// The part from byte `from` on.
-    ///
-    /// # Panics
-    /// When the piece is shorter than that.
+    /// The part from byte `from` on. Panics: when the piece is shorter than that.
     #[inline]
     #[must_use]
     pub fn skip(self, from: usize) -> Self {
@@ -65,10 +62,8 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Copies the first bytes out, as many as there are and `target` takes; how many those were.
-    ///
-    /// # Panics
-    /// When the piece is not within its region.
+    /// Copies the first bytes out, as many as there are and `target` takes; how many those were. Panics: when
+    /// the piece is not within its region.
     pub fn copy_to(&self, target: &mut [u8]) -> usize {
         let count = self.len().min(target.len());
         match self {
@@ -119,10 +114,8 @@ impl<'a> Room<'a> {
         self.len() == 0
     }
 
-    /// Copies `source` in from byte `at` of the room, as much as it takes; how much that was.
-    ///
-    /// # Panics
-    /// When `at` is beyond the room, or the room is not within its region.
+    /// Copies `source` in from byte `at` of the room, as much as it takes; how much that was. Panics: when
+    /// `at` is beyond the room, or the room is not within its region.
     pub fn copy_from(&mut self, at: usize, source: &[u8]) -> usize {
         check(at, 0, self.len());
         let count = (self.len() - at).min(source.len());

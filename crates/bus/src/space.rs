@@ -63,10 +63,7 @@ impl Mappings {
         Some(Place { range, offset: (iova - entry.iova) as usize, bytes: bytes.min(available) })
     }
 
-    /// The region a place is in.
-    ///
-    /// # Panics
-    /// When the place comes from another snapshot that had more ranges.
+    /// The region a place is in. Panics: when the place comes from another snapshot that had more ranges.
     #[inline]
     pub fn region(&self, place: Place) -> &Region {
         &self.entries[place.range].region
@@ -119,11 +116,8 @@ impl AddressSpace {
         self.0.refresh(view)
     }
 
-    /// Adds a range.
-    ///
-    /// # Errors
-    /// [`BusError::Dma`] when it is empty, not page aligned, wraps around, overlaps another one, or is one
-    /// too many.
+    /// Adds a range. Errors: [`BusError::Dma`] when it is empty, not page aligned, wraps around, overlaps
+    /// another one, or is one too many.
     pub fn map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError> {
         let length = region.len() as u64;
         let refuse = |reason| BusError::Dma { iova, length, reason };
@@ -151,10 +145,8 @@ impl AddressSpace {
     }
 
     /// Removes the ranges within `iova..iova + length`. Snapshots taken before still reach them: the device
-    /// must be made to drop those before the host is told that the range is gone.
-    ///
-    /// # Errors
-    /// [`BusError::Dma`] when nothing is mapped there or a range would be cut in two.
+    /// must be made to drop those before the host is told that the range is gone. Errors: [`BusError::Dma`]
+    /// when nothing is mapped there or a range would be cut in two.
     pub fn unmap(&self, iova: u64, length: u64) -> Result<(), BusError> {
         let refuse = |reason| BusError::Dma { iova, length, reason };
         let end = iova.checked_add(length).ok_or_else(|| refuse("wraps around the address space"))?;

@@ -30,10 +30,7 @@ impl Digest {
         self.0.update(bytes);
     }
 
-    /// Adds a range of shared memory.
-    ///
-    /// # Panics
-    /// When it is not within the region.
+    /// Adds a range of shared memory. Panics: when it is not within the region.
     pub fn update_memory(&mut self, region: &Region, offset: usize, bytes: usize) {
         let mut part = [0; PART_BYTES];
         let mut done = 0;

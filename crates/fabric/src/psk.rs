@@ -48,11 +48,8 @@ impl PskVersion {
 
 impl Psk {
     /// A new key of the system's random numbers, retained by `hash` and as long as its output; 32 bytes
-    /// without.
-    ///
-    /// # Errors
-    /// [`FabricError::Os`] when the system has no random numbers, [`FabricError::Key`] for SHA-512, which
-    /// such keys do not have.
+    /// without. Errors: [`FabricError::Os`] when the system has no random numbers, [`FabricError::Key`] for
+    /// SHA-512, which such keys do not have.
     pub fn generate(hash: Option<Hash>) -> Result<Self, FabricError> {
         if hash == Some(Hash::Sha512) {
             return Err(FabricError::Key { kind: FORM.kind, reason: "SHA-256 or SHA-384 is expected" });
@@ -61,9 +58,7 @@ impl Psk {
         Ok(Self(Material { hash, key }))
     }
 
-    /// Reads `NVMeTLSkey-1:hh:BASE64:`; blanks and line ends around it do not count.
-    ///
-    /// # Errors
+    /// Reads `NVMeTLSkey-1:hh:BASE64:`; blanks and line ends around it do not count. Errors:
     /// [`FabricError::Key`] says what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, FabricError> {
         let material = FORM.parse(text)?;
@@ -96,10 +91,8 @@ impl Psk {
         }
     }
 
-    /// The key of TLS between a host and a subsystem, with its identity.
-    ///
-    /// # Errors
-    /// [`FabricError::Key`] when the names are longer than the derivation has room for.
+    /// The key of TLS between a host and a subsystem, with its identity. Errors: [`FabricError::Key`] when
+    /// the names are longer than the derivation has room for.
     pub fn tls(&self, version: PskVersion, hostnqn: &str, subnqn: &str) -> Result<TlsPsk, FabricError> {
         let long =
             || FabricError::Key { kind: FORM.kind, reason: "the names of host and subsystem are too long" };

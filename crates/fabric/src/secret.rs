@@ -27,19 +27,14 @@ pub struct Secret(Material);
 
 impl Secret {
     /// A new secret of the system's random numbers, transformed by `hash` and as long as its output; 32 bytes
-    /// without.
-    ///
-    /// # Errors
-    /// [`FabricError::Os`] when the system has no random numbers.
+    /// without. Errors: [`FabricError::Os`] when the system has no random numbers.
     pub fn generate(hash: Option<Hash>) -> Result<Self, FabricError> {
         let key = random(hash.map_or(32, Hash::bytes))?;
         Ok(Self(Material { hash, key }))
     }
 
-    /// Reads `DHHC-1:hh:BASE64:`; blanks and line ends around it do not count.
-    ///
-    /// # Errors
-    /// [`FabricError::Key`] says what is wrong with it.
+    /// Reads `DHHC-1:hh:BASE64:`; blanks and line ends around it do not count. Errors: [`FabricError::Key`]
+    /// says what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, FabricError> {
         FORM.parse(text).map(Self)
     }

@@ -41,10 +41,8 @@ pub enum Handshake {
 
 impl Stream {
     /// Starts to connect, under TLS when there is a key, and waits for nothing: [`Stream::handshake`] goes on
-    /// with it.
-    ///
-    /// # Errors
-    /// [`FabricError::Os`] when the system refuses, [`FabricError::NoTls`] for a key in a build without TLS.
+    /// with it. Errors: [`FabricError::Os`] when the system refuses, [`FabricError::NoTls`] for a key in a
+    /// build without TLS.
     pub fn start(address: SocketAddr, psk: Option<&TlsPsk>) -> Result<Self, FabricError> {
         let what = || format!("connect to {address}");
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -64,10 +62,8 @@ impl Stream {
         Ok(Self { kind, is_connected: false })
     }
 
-    /// Connects, under TLS when there is a key, and waits until the connection is open.
-    ///
-    /// # Errors
-    /// As [`Stream::start`]; [`FabricError::Timeout`] when that takes longer than `timeout`,
+    /// Connects, under TLS when there is a key, and waits until the connection is open. Errors: as
+    /// [`Stream::start`]; [`FabricError::Timeout`] when that takes longer than `timeout`,
     /// [`FabricError::Tls`] when the other side does not have the key.
     pub fn connect(
         address: SocketAddr,
@@ -91,19 +87,15 @@ impl Stream {
         }
     }
 
-    /// A connection that was accepted. It is open.
-    ///
-    /// # Errors
-    /// [`FabricError::Os`] when its settings cannot be made.
+    /// A connection that was accepted. It is open. Errors: [`FabricError::Os`] when its settings cannot be
+    /// made.
     pub fn accepted(socket: TcpStream) -> Result<Self, FabricError> {
         prepare(&socket)?;
         Ok(Self { kind: Kind::Plain(socket), is_connected: true })
     }
 
-    /// A connection that was accepted and is to be under TLS.
-    ///
-    /// # Errors
-    /// As [`Stream::accepted`]; [`FabricError::Tls`] when the TLS library has no memory.
+    /// A connection that was accepted and is to be under TLS. Errors: as [`Stream::accepted`];
+    /// [`FabricError::Tls`] when the TLS library has no memory.
     pub fn accepted_tls(socket: TcpStream, acceptor: &Acceptor) -> Result<Self, FabricError> {
         prepare(&socket)?;
         Ok(Self { kind: Kind::Tls(Box::new(Session::accept(socket, acceptor)?)), is_connected: true })
@@ -111,10 +103,8 @@ impl Stream {
 
     /// Goes on with connecting, and with the handshake of TLS; to be called until it says
     /// [`Handshake::Done`], each time the descriptor is ready for what it wants. Once open it stays so.
-    ///
-    /// # Errors
-    /// [`FabricError::Os`] when the connection was refused or broke, [`FabricError::Tls`] when the other side
-    /// does not have the key or does not speak TLS 1.3.
+    /// Errors: [`FabricError::Os`] when the connection was refused or broke, [`FabricError::Tls`] when the
+    /// other side does not have the key or does not speak TLS 1.3.
     pub fn handshake(&mut self) -> Result<Handshake, FabricError> {
         if !self.is_connected && !self.is_writable()? {
             return Ok(Handshake::WantsWrite);
@@ -204,10 +194,7 @@ impl Stream {
         }
     }
 
-    /// Address of the other side.
-    ///
-    /// # Errors
-    /// What getpeername(2) says when the connection is gone.
+    /// Address of the other side. Errors: what getpeername(2) says when the connection is gone.
     pub fn peer(&self) -> io::Result<SocketAddr> {
         self.socket().peer_addr()
     }

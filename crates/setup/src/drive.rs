@@ -45,10 +45,8 @@ pub struct KernelNamespace {
     pub partitions: Vec<String>,
 }
 
-/// All NVMe functions by address. A function that is removed meanwhile is left out.
-///
-/// # Errors
-/// [`Error::Driver`] when the bus cannot be listed.
+/// All NVMe functions by address. A function that is removed meanwhile is left out. Errors: [`Error::Driver`]
+/// when the bus cannot be listed.
 pub fn drives(system: &System) -> Result<Vec<Drive>> {
     let functions = system.bus().functions(Some(CLASS_NVM_EXPRESS)).map_err(bus_error)?;
     Ok(functions.into_iter().map(|function| Drive::describe(system, function)).collect())

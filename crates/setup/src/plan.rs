@@ -92,9 +92,7 @@ pub struct Plan {
 
 impl Plan {
     /// Does all of it, or none: when a step fails, what was done is undone. Returns remarks for the user.
-    ///
-    /// # Errors
-    /// [`Error::Setup`] says what failed and in what state the drives are now.
+    /// Errors: [`Error::Setup`] says what failed and in what state the drives are now.
     pub fn execute(&self, system: &System) -> Result<Vec<String>> {
         run::run(system, &self.steps)
     }
@@ -113,9 +111,7 @@ impl Refusal {
     }
 }
 
-/// Plans to hand drives to user space (or, with [`Driver::Nvme`], to the kernel, and to a user).
-///
-/// # Errors
+/// Plans to hand drives to user space (or, with [`Driver::Nvme`], to the kernel, and to a user). Errors:
 /// [`Error::NotFound`], [`Error::Argument`], [`Error::DriveInUse`] or [`Error::Setup`] for a drive that was
 /// named and cannot be taken, or when there is none to take; drives that were not named are left alone
 /// instead.
@@ -148,11 +144,8 @@ pub fn plan_config(system: &System, options: &ConfigOptions) -> Result<Plan> {
     Ok(Plan { decisions, steps })
 }
 
-/// Plans to give drives back to the kernel's driver.
-///
-/// # Errors
-/// As [`plan_config`]: above all for a drive that a process has open, as taking it away would wait for that
-/// process.
+/// Plans to give drives back to the kernel's driver. Errors: as [`plan_config`]: above all for a drive that a
+/// process has open, as taking it away would wait for that process.
 pub fn plan_reset(system: &System, options: &ResetOptions) -> Result<Plan> {
     may_write(system, options.dry_run)?;
     let named = !options.addresses.is_empty();

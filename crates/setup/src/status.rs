@@ -51,10 +51,8 @@ pub struct Missing {
     pub command: String,
 }
 
-/// Looks at everything, as far as this user may.
-///
-/// # Errors
-/// [`unvme::Error::Driver`] when the PCI bus cannot be listed.
+/// Looks at everything, as far as this user may. Errors: [`unvme::Error::Driver`] when the PCI bus cannot be
+/// listed.
 pub fn status(system: &System) -> Result<Status> {
     let evidence = Evidence::gather(system);
     let drives: Vec<DriveStatus> = drives(system)?

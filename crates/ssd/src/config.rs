@@ -111,9 +111,7 @@ impl SsdConfig {
     }
 
     /// Bytes of the store the device needs, a multiple of [`CHUNK_BYTES`]: its capacity, and with flash what
-    /// lies beside the data as well. Sparse media takes no more space than is written.
-    ///
-    /// # Errors
+    /// lies beside the data as well. Sparse media takes no more space than is written. Errors:
     /// [`SsdError::Ftl`] naming what is impossible about the flash, and what works.
     pub fn store_bytes(&self) -> Result<u64, SsdError> {
         self.flash.as_ref().map_or(Ok(self.bytes), |flash| flash.store_bytes(self.bytes))

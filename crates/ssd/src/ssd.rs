@@ -98,11 +98,8 @@ pub struct CheckedNamespace {
 
 impl Ssd {
     /// A device over `store`. State that the store has kept from earlier (namespaces, saved features,
-    /// firmware, counters) wins over the configuration's namespaces.
-    ///
-    /// # Errors
-    /// [`SsdError::Config`] for a value out of range, [`SsdError::State`] for state this version cannot read,
-    /// or what the store reports.
+    /// firmware, counters) wins over the configuration's namespaces. Errors: [`SsdError::Config`] for a value
+    /// out of range, [`SsdError::State`] for state this version cannot read, or what the store reports.
     pub fn new(config: SsdConfig, store: Box<dyn Store>) -> Result<Arc<Self>, SsdError> {
         config.check()?;
         let bytes = config.store_bytes()?;

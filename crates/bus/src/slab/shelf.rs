@@ -49,10 +49,7 @@ impl Chunk {
 }
 
 impl DmaShelf {
-    /// An empty shelf for buffers of `piece_bytes`.
-    ///
-    /// # Panics
-    /// When `piece_bytes` is 0.
+    /// An empty shelf for buffers of `piece_bytes`. Panics: when `piece_bytes` is 0.
     pub fn new(piece_bytes: usize) -> Self {
         assert!(piece_bytes > 0, "pieces of no bytes");
         Self(Arc::new(Shelf { piece_bytes, state: Mutex::default() }))
@@ -63,10 +60,8 @@ impl DmaShelf {
         self.0.piece_bytes
     }
 
-    /// Gives the shelf a chunk to cut.
-    ///
-    /// # Panics
-    /// When not a single piece fits, or the chunk is of another pool than those before it.
+    /// Gives the shelf a chunk to cut. Panics: when not a single piece fits, or the chunk is of another pool
+    /// than those before it.
     pub fn add(&self, chunk: DmaBuf) {
         assert!(chunk.len() >= self.0.piece_bytes, "{chunk:?} is shorter than {}", self.0.piece_bytes);
         let mut state = self.0.lock();
@@ -77,10 +72,7 @@ impl DmaShelf {
     }
 
     /// A buffer of length `bytes`, if there is one; the one that came back last. It holds what its last owner
-    /// left in it.
-    ///
-    /// # Panics
-    /// When `bytes` is more than [`DmaShelf::piece_bytes`].
+    /// left in it. Panics: when `bytes` is more than [`DmaShelf::piece_bytes`].
     pub fn take(&self, bytes: usize) -> Option<DmaBuf> {
         let size = self.0.piece_bytes;
         assert!(bytes <= size, "{bytes} bytes of a piece of {size}");

@@ -53,11 +53,9 @@ pub struct UioFunction {
 crate::debug_parts!(UioFunction { address });
 
 impl UioFunction {
-    /// Takes a function over that is bound to `uio_pci_generic`.
-    ///
-    /// # Errors
-    /// [`BusError::Setup`] with what is missing (another driver, an IOMMU in the way, no permission, somebody
-    /// else uses it) and the command that helps; [`BusError::Os`].
+    /// Takes a function over that is bound to `uio_pci_generic`. Errors: [`BusError::Setup`] with what is
+    /// missing (another driver, an IOMMU in the way, no permission, somebody else uses it) and the command
+    /// that helps; [`BusError::Os`].
     pub fn open(function: &PciFunction) -> Result<Arc<Self>, BusError> {
         check(function)?;
         let address = function.address;

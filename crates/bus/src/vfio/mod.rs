@@ -66,11 +66,9 @@ crate::debug_parts!(VfioFunction { address, vectors, gone });
 
 impl VfioFunction {
     /// Takes a function over that is bound to `vfio-pci`. It is given back when the last clone, window and
-    /// doorbell of it have been dropped.
-    ///
-    /// # Errors
-    /// [`BusError::Setup`] with what is missing (another driver, no IOMMU, a group with other devices, no
-    /// permission, somebody else uses it) and the command that helps; [`BusError::Os`].
+    /// doorbell of it have been dropped. Errors: [`BusError::Setup`] with what is missing (another driver, no
+    /// IOMMU, a group with other devices, no permission, somebody else uses it) and the command that helps;
+    /// [`BusError::Os`].
     pub fn open(function: &PciFunction) -> Result<Arc<Self>, BusError> {
         let address = function.address;
         let open::Handles { container, group, device } = open::open(function)?;

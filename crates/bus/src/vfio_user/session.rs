@@ -57,11 +57,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that awaits its VERSION.
-    ///
-    /// # Errors
-    /// [`BusError::Unsupported`] when the function has a window that cannot be shared, or an error of the
-    /// function.
+    /// A session that awaits its VERSION. Errors: [`BusError::Unsupported`] when the function has a window
+    /// that cannot be shared, or an error of the function.
     pub fn new(function: Arc<dyn Function>) -> Result<Self, BusError> {
         let bars = Arc::new(Bars::of(&*function)?);
         Ok(Self::with_bars(function, bars, None))

@@ -126,10 +126,8 @@ impl Host {
         }
     }
 
-    /// What Authentication Receive has brought; bytes beyond the message do not count.
-    ///
-    /// # Panics
-    /// When [`Host::step`] has not asked for a message.
+    /// What Authentication Receive has brought; bytes beyond the message do not count. Panics: when
+    /// [`Host::step`] has not asked for a message.
     pub fn received(&mut self, message: &[u8]) {
         let result = match &self.phase {
             Phase::AwaitsChallenge => {

@@ -14,10 +14,7 @@ use crate::{FabricError, TlsPsk};
 pub struct Acceptor(Infallible);
 
 impl Acceptor {
-    /// Refuses.
-    ///
-    /// # Errors
-    /// [`FabricError::NoTls`], always.
+    /// Refuses. Errors: [`FabricError::NoTls`], always.
     pub fn new<F>(_find: F) -> Result<Self, FabricError>
     where
         F: Fn(&str) -> Option<TlsPsk> + Send + Sync + 'static,

@@ -30,10 +30,8 @@ pub struct Acceptor(SslContext);
 
 impl Acceptor {
     /// Asks `find` for the key of each identity a host offers; `None` refuses it. Keys that are not of
-    /// SHA-256 are passed over: OpenSSL's callback for such keys knows no other.
-    ///
-    /// # Errors
-    /// [`FabricError::Tls`] when OpenSSL cannot be set up.
+    /// SHA-256 are passed over: OpenSSL's callback for such keys knows no other. Errors: [`FabricError::Tls`]
+    /// when OpenSSL cannot be set up.
     pub fn new<F>(find: F) -> Result<Self, FabricError>
     where
         F: Fn(&str) -> Option<TlsPsk> + Send + Sync + 'static,

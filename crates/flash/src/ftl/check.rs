@@ -37,10 +37,8 @@ fn agree(what: impl FnOnce() -> String, counted: i128, expected: i128) -> Result
 
 impl Ftl {
     /// Checks everything there is to check, at any time: what [`Ftl::check_sums`] does, and each entry of the
-    /// map against the physical page and its unit. Takes time in proportion to the number of pages.
-    ///
-    /// # Errors
-    /// The first disagreement.
+    /// map against the physical page and its unit. Takes time in proportion to the number of pages. Errors:
+    /// the first disagreement.
     pub fn check(&self) -> Result<(), SumError> {
         self.check_sums()?;
         let mut valid = vec![0_u32; self.units.units.len()];
@@ -69,9 +67,7 @@ impl Ftl {
     /// Checks the sums: pages programmed are those of hosts and of reclaim, pages erased are those of the
     /// units that were, valid pages of all units are the mapped ones, the streams' counters add up to those
     /// of the layer, and every unit is where its state says. Takes time in proportion to the number of units.
-    ///
-    /// # Errors
-    /// The first disagreement.
+    /// Errors: the first disagreement.
     pub fn check_sums(&self) -> Result<(), SumError> {
         let stats = &self.stats;
         let [programmed, erased_units, erased_pages] = self.beyond_units();

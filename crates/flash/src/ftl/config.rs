@@ -141,10 +141,7 @@ impl FtlConfig {
         self.units - bad.len() as u32
     }
 
-    /// Checks everything.
-    ///
-    /// # Errors
-    /// [`FtlError::Config`] naming the field, and the least or most that works.
+    /// Checks everything. Errors: [`FtlError::Config`] naming the field, and the least or most that works.
     pub fn check(&self) -> Result<(), FtlError> {
         let refuse = |key, value: String, expected: String| Err(FtlError::Config { key, value, expected });
         if self.groups == 0 {

@@ -58,11 +58,9 @@ impl Ftl {
     /// was being emptied is one that is closed; everything else goes on where it was.
     ///
     /// Counters go on from those of the image, whether or not they are up to date with the units: the sum
-    /// check counts from here.
-    ///
-    /// # Errors
-    /// [`FtlError::Image`] naming the unit or page that cannot be true: numbers out of range, a page that is
-    /// mapped twice or was never programmed, two open units of a stream. What [`Ftl::new`] returns.
+    /// check counts from here. Errors: [`FtlError::Image`] naming the unit or page that cannot be true:
+    /// numbers out of range, a page that is mapped twice or was never programmed, two open units of a stream.
+    /// What [`Ftl::new`] returns.
     pub fn restore(
         config: FtlConfig,
         image: &Image,

@@ -37,10 +37,7 @@ pub struct Ftl {
 }
 
 impl Ftl {
-    /// An empty layer.
-    ///
-    /// # Errors
-    /// What [`FtlConfig::check`] finds, or [`FtlError::Memory`].
+    /// An empty layer. Errors: what [`FtlConfig::check`] finds, or [`FtlError::Memory`].
     pub fn new(config: FtlConfig) -> Result<Self, FtlError> {
         config.check()?;
         let units = Units::new(&config);
@@ -107,10 +104,8 @@ impl Ftl {
 
     /// Writes a logical page below `logical_pages`, at a handle and a group that exist. Returns the physical
     /// page that was programmed; in units of a few pages reclaim may already have moved it on, as the map
-    /// says.
-    ///
-    /// # Errors
-    /// [`FtlError::WornOut`] when there is no unit left to write to; nothing is changed for the host.
+    /// says. Errors: [`FtlError::WornOut`] when there is no unit left to write to; nothing is changed for the
+    /// host.
     #[inline]
     pub fn write(&mut self, lpn: u32, at: Placement, nand: &mut impl Nand) -> Result<u32, FtlError> {
         let index = self.streams.of(at);

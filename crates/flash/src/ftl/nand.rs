@@ -46,11 +46,8 @@ pub trait Nand {
     fn open(&mut self, opened: Opened);
 
     /// Programs physical page `ppn` with the data of logical page `lpn`. The map still says where the data
-    /// was before.
-    ///
-    /// # Errors
-    /// [`ProgramFailure`] when the page cannot be programmed: the layer retires the unit and programs another
-    /// one.
+    /// was before. Errors: [`ProgramFailure`] when the page cannot be programmed: the layer retires the unit
+    /// and programs another one.
     fn program(&mut self, ppn: u32, lpn: u32, origin: Origin) -> Result<(), ProgramFailure>;
 
     /// A unit will not be written any further until it is erased: it is full, or it was closed with `written`

@@ -131,10 +131,7 @@ impl Ftl {
     }
 
     /// Empties units of a group until it has one for hosts. Each gives at least a page, so it ends. False
-    /// when no more can be won.
-    ///
-    /// # Errors
-    /// [`FtlError::Refused`].
+    /// when no more can be won. Errors: [`FtlError::Refused`].
     fn empty_until_free(&mut self, group: u16, nand: &mut impl Nand) -> Result<bool, FtlError> {
         while self.units.group(group).free.len() <= FREE_FOR_RECLAIM {
             if !self.ensure_victim(group, false) {
@@ -182,11 +179,8 @@ impl Ftl {
     }
 
     /// Moves up to `limit` valid pages of a group's victim, at least one if there is any, and erases it when
-    /// none is left. Returns how many were moved.
-    ///
-    /// # Errors
-    /// [`FtlError::WornOut`] or [`FtlError::Refused`] when there is no page to move to: the victim is one no
-    /// more.
+    /// none is left. Returns how many were moved. Errors: [`FtlError::WornOut`] or [`FtlError::Refused`] when
+    /// there is no page to move to: the victim is one no more.
     fn move_pages(&mut self, group: u16, limit: u32, nand: &mut impl Nand) -> Result<u32, FtlError> {
         let Some(mut victim) = self.victims[usize::from(group)] else { return Ok(0) };
         let source = usize::from(self.units.at(victim.unit).stream);

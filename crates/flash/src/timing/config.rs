@@ -94,10 +94,7 @@ impl TimingConfig {
         }
     }
 
-    /// Checks every value.
-    ///
-    /// # Errors
-    /// [`TimingError`] that names the value and what is possible.
+    /// Checks every value. Errors: [`TimingError`] that names the value and what is possible.
     pub fn check(&self) -> Result<(), TimingError> {
         self.model().map_or(Ok(()), TimingModel::check)
     }
@@ -116,10 +113,7 @@ impl TimingModel {
         u32::from(self.planes) * u32::from(self.plane_pages) * u32::from(self.cell_bits)
     }
 
-    /// Checks every value.
-    ///
-    /// # Errors
-    /// [`TimingError`] that names the value and what is possible.
+    /// Checks every value. Errors: [`TimingError`] that names the value and what is possible.
     pub fn check(&self) -> Result<(), TimingError> {
         for (key, value, least, most) in self.ranges() {
             if !(least..=most).contains(&value) {

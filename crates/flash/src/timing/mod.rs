@@ -124,19 +124,14 @@ fn check_unit_pages(unit_pages: u32) -> Result<(), TimingError> {
 
 impl TimingConfig {
     /// The device to ask, for reclaim units of `unit_pages` pages of 4 KiB; `None` when completions are
-    /// posted at once.
-    ///
-    /// # Errors
-    /// [`TimingError`] for a value out of its range.
+    /// posted at once. Errors: [`TimingError`] for a value out of its range.
     pub fn build(&self, unit_pages: u32) -> Result<Option<Timing>, TimingError> {
         self.model().map(|model| Timing::new(model.clone(), unit_pages)).transpose()
     }
 }
 
 impl Timing {
-    /// A device that has been idle since time 0, with reclaim units of `unit_pages` pages of 4 KiB.
-    ///
-    /// # Errors
+    /// A device that has been idle since time 0, with reclaim units of `unit_pages` pages of 4 KiB. Errors:
     /// [`TimingError`] for a value out of its range.
     pub fn new(model: TimingModel, unit_pages: u32) -> Result<Self, TimingError> {
         model.check()?;
@@ -167,9 +162,7 @@ impl Timing {
         &self.model
     }
 
-    /// Reclaim units have another size from now on; nothing that has been asked for changes.
-    ///
-    /// # Errors
+    /// Reclaim units have another size from now on; nothing that has been asked for changes. Errors:
     /// [`TimingError`] for 0 pages.
     pub fn set_unit_pages(&mut self, unit_pages: u32) -> Result<(), TimingError> {
         check_unit_pages(unit_pages)?;

@@ -33,9 +33,7 @@ impl TimingConfig {
     ///
     /// Derived for both kinds of flash: a die gives up a program within 20 µs and an erase within 60 µs (what
     /// is under way when the request comes ends first: a pulse), goes on after 10 µs, and lets 16 reads go
-    /// first; blocks of 24 MiB on a die; and a buffer that holds one program for every die.
-    ///
-    /// # Errors
+    /// first; blocks of 24 MiB on a die; and a buffer that holds one program for every die. Errors:
     /// [`TimingError`] that lists the names.
     pub fn preset(name: &str) -> Result<Self, TimingError> {
         Ok(Self::Model(match name {

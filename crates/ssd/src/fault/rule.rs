@@ -231,10 +231,8 @@ pub enum WrongCompletion {
 }
 
 impl FaultRule {
-    /// Checks every value against its bounds, and that what is there can go together.
-    ///
-    /// # Errors
-    /// [`FaultError`] names the key.
+    /// Checks every value against its bounds, and that what is there can go together. Errors: [`FaultError`]
+    /// names the key.
     pub fn check(&self) -> Result<(), FaultError> {
         if self.id == Some(0) {
             return Err(refuse("id", "0", "a number from 1 on"));

@@ -23,10 +23,7 @@ use super::word::{hexadecimal, parse_fault_key, parse_fault_status, shortened};
 use super::{FAULT_TEXT_BYTES_MAX, FAULTS_MAX, FaultError};
 
 /// Reads rules: an object is one rule, an array is a list of them. Every value has been checked against its
-/// bounds.
-///
-/// # Errors
-/// [`FaultError`] with line and column.
+/// bounds. Errors: [`FaultError`] with line and column.
 pub fn parse_faults(text: &str) -> Result<Vec<FaultRule>, FaultError> {
     if text.len() > FAULT_TEXT_BYTES_MAX {
         let reason = format!("{} bytes of text; expected at most {FAULT_TEXT_BYTES_MAX}", text.len());

@@ -37,10 +37,7 @@ pub(super) fn shortened(text: &str) -> String {
     }
 }
 
-/// Bytes of a key: text as it is, or hexadecimal with `0x`.
-///
-/// # Errors
-/// What was expected.
+/// Bytes of a key: text as it is, or hexadecimal with `0x`. Errors: what was expected.
 pub fn parse_fault_key(text: &str) -> Result<Vec<u8>, String> {
     match text.starts_with("0x") {
         true => hexadecimal(text).ok_or_else(|| "expected an even number of hexadecimal digits".to_owned()),
@@ -48,18 +45,12 @@ pub fn parse_fault_key(text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Bytes in hexadecimal, two digits each.
-///
-/// # Errors
-/// What was expected.
+/// Bytes in hexadecimal, two digits each. Errors: what was expected.
 pub fn parse_fault_hex(text: &str) -> Result<Vec<u8>, String> {
     hexadecimal(text).ok_or_else(|| "expected hexadecimal digits in pairs, such as 80ff".to_owned())
 }
 
-/// An asynchronous event as type, information and log page: `1,0,2`.
-///
-/// # Errors
-/// What was expected.
+/// An asynchronous event as type, information and log page: `1,0,2`. Errors: what was expected.
 pub fn parse_fault_event(text: &str) -> Result<AsyncEvent, String> {
     let numbers: Option<Vec<u8>> = text.split(',').map(|part| u8::try_from(number(part)?).ok()).collect();
     match numbers.as_deref() {
@@ -103,10 +94,7 @@ fn duration(text: &str) -> Option<Duration> {
     Some(Duration::from_micros(number(digits)?.checked_mul(microseconds)?))
 }
 
-/// A status by number, or by the specification's name in lower case with hyphens.
-///
-/// # Errors
-/// What was expected.
+/// A status by number, or by the specification's name in lower case with hyphens. Errors: what was expected.
 pub fn parse_fault_status(text: &str) -> Result<Status, String> {
     const RAW_MAX: u64 = 0x7fff;
     match number(text) {

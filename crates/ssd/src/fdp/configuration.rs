@@ -92,10 +92,8 @@ fn geometry_when_new(flash: &FlashConfig, capacity: u64, fdp: Option<u8>) -> Opt
 
 impl SsdConfig {
     /// The translation layer of such a device on its first day, with the configuration enabled that
-    /// [`SsdConfig::fdp`] names. `None` without flash.
-    ///
-    /// # Errors
-    /// [`FtlError::Config`] naming what is impossible, and what works.
+    /// [`SsdConfig::fdp`] names. `None` without flash. Errors: [`FtlError::Config`] naming what is
+    /// impossible, and what works.
     pub fn ftl(&self) -> Result<Option<FtlConfig>, FtlError> {
         let Some(flash) = &self.flash else { return Ok(None) };
         let geometry = geometry_when_new(flash, self.bytes, self.fdp).ok_or_else(|| {

@@ -65,9 +65,7 @@ impl Default for FlashConfig {
 impl FlashConfig {
     /// The translation layer of a device that hosts see `capacity` bytes of: physical pages are so many that
     /// overprovisioning is at least what was asked for, in whole units and as many of them in each group.
-    ///
-    /// # Errors
-    /// [`FtlError::Config`] naming what is impossible, and what works.
+    /// Errors: [`FtlError::Config`] naming what is impossible, and what works.
     pub fn ftl(&self, capacity: u64) -> Result<FtlConfig, FtlError> {
         let unit_bytes = self.geometry.unit_bytes;
         let pages = self.pages_wanted(capacity)?;
@@ -78,10 +76,8 @@ impl FlashConfig {
         self.ftl_of(capacity, &self.geometry, units)
     }
 
-    /// The layer with another geometry over the same physical pages: whole units of what there is.
-    ///
-    /// # Errors
-    /// As [`FlashConfig::ftl`].
+    /// The layer with another geometry over the same physical pages: whole units of what there is. Errors: as
+    /// [`FlashConfig::ftl`].
     pub fn ftl_with(&self, capacity: u64, geometry: &FlashGeometry) -> Result<FtlConfig, FtlError> {
         let own = self.ftl(capacity)?;
         if *geometry == self.geometry {

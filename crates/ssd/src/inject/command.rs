@@ -27,9 +27,7 @@ struct Listed<'a> {
 }
 
 impl Ssd {
-    /// Adds a rule and returns its number. It is kept in the device's state like those of Fault Send.
-    ///
-    /// # Errors
+    /// Adds a rule and returns its number. It is kept in the device's state like those of Fault Send. Errors:
     /// [`SsdError::Fault`] for a value out of range, or one rule too many.
     pub fn add_fault(&self, rule: FaultRule) -> Result<u32, SsdError> {
         let id = self.faults.add(rule)?;
@@ -38,10 +36,7 @@ impl Ssd {
     }
 
     /// Adds rules that end with this device, as those of [`crate::SsdConfig::faults`] do: all of them, or
-    /// none. Returns their numbers.
-    ///
-    /// # Errors
-    /// As [`Ssd::add_fault`].
+    /// none. Returns their numbers. Errors: as [`Ssd::add_fault`].
     pub fn add_passing_faults(&self, rules: Vec<FaultRule>) -> Result<Vec<u32>, SsdError> {
         Ok(self.faults.add_all(rules, false)?)
     }

@@ -22,18 +22,14 @@ enum Kept {
 }
 
 impl MemoryStore {
-    /// A store of `bytes`, a multiple of [`CHUNK_BYTES`].
-    ///
-    /// # Errors
-    /// [`SsdError::Bus`] when there is not enough address space.
+    /// A store of `bytes`, a multiple of [`CHUNK_BYTES`]. Errors: [`SsdError::Bus`] when there is not enough
+    /// address space.
     pub fn new(bytes: u64) -> Result<Self, SsdError> {
         Ok(Self::keeping(bytes, Kept::All(region(bytes)?)))
     }
 
     /// A store of tags: what is read of a page is its first eight bytes, over and over, and a write that does
-    /// not cover them leaves no trace. It stands for `bytes` and takes a 512th of that.
-    ///
-    /// # Errors
+    /// not cover them leaves no trace. It stands for `bytes` and takes a 512th of that. Errors:
     /// [`SsdError::Bus`] when there is not enough address space.
     pub fn tags(bytes: u64) -> Result<Self, SsdError> {
         Ok(Self::keeping(bytes, Kept::Tags(region(tags::bytes_for(bytes))?)))

@@ -231,11 +231,8 @@ impl Ssd {
     /// with its last controller.
     ///
     /// Hosts that drive the controllers of a device whose completions take their time have to use one virtual
-    /// clock, or wall clocks.
-    ///
-    /// # Errors
-    /// [`SsdError::Config`] when there are [`CONTROLLERS_MAX`] already, when the device is gone, or
-    /// [`SsdError::Bus`] when there is no memory for doorbells.
+    /// clock, or wall clocks. Errors: [`SsdError::Config`] when there are [`CONTROLLERS_MAX`] already, when
+    /// the device is gone, or [`SsdError::Bus`] when there is no memory for doorbells.
     pub fn add_controller(self: &Arc<Self>) -> Result<Arc<Self>, SsdError> {
         self.add(None)
     }

@@ -47,10 +47,7 @@ impl Input {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// The first bytes have been understood.
-    ///
-    /// # Panics
-    /// When there are not that many.
+    /// The first bytes have been understood. Panics: when there are not that many.
     pub(super) fn take(&mut self, count: usize) {
         assert!(count <= self.bytes().len(), "{count} bytes taken of {}", self.bytes().len());
         self.start = self.start.saturating_add(count);

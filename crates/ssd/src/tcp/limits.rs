@@ -51,8 +51,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// # Panics
-    /// When a value is outside its range: these are the server's own numbers.
+    /// Panics: when a value is outside its range: these are the server's own numbers.
     pub(super) fn check(&self) {
         assert!(self.cpda_z <= DATA_ALIGNMENT_Z_MAX, "CPDA {}", self.cpda_z);
         let h2c = self.h2c_bytes_max;

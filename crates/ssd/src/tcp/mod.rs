@@ -94,10 +94,7 @@ enum Phase {
 }
 
 impl Connection {
-    /// A connection that was just accepted.
-    ///
-    /// # Panics
-    /// When a limit is outside its range.
+    /// A connection that was just accepted. Panics: when a limit is outside its range.
     pub fn new(queue: FabricsQueue, limits: Limits) -> Self {
         limits.check();
         Self {

@@ -41,9 +41,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Attaches to the server that listens on `path`, or on `cntrl` in it when it is a folder.
-    ///
-    /// # Errors
+    /// Attaches to the server that listens on `path`, or on `cntrl` in it when it is a folder. Errors:
     /// [`BusError::Os`] when nobody listens there or the server refuses, [`BusError::Timeout`] when it does
     /// not answer within five seconds, [`BusError::Protocol`] when it is no PCI device or talks nonsense.
     pub fn connect(path: &Path) -> Result<Arc<Self>, BusError> {
@@ -61,10 +59,7 @@ impl Client {
     }
 
     /// Attaches to the server at the other end of a connected stream socket, which has `timeout` for each
-    /// answer.
-    ///
-    /// # Errors
-    /// As [`Client::connect`].
+    /// answer. Errors: as [`Client::connect`].
     pub fn from_stream(stream: OwnedFd, timeout: Duration) -> Result<Arc<Self>, BusError> {
         Self::attach("vfio-user connection".into(), stream, timeout)
     }

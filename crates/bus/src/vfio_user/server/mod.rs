@@ -49,9 +49,7 @@ pub struct Server {
 
 impl Server {
     /// Offers `function` to one client at a time. Listens on `path`, or on `cntrl` in it when it is a folder,
-    /// where SPDK's initiator looks. A socket file that nobody listens on is replaced.
-    ///
-    /// # Errors
+    /// where SPDK's initiator looks. A socket file that nobody listens on is replaced. Errors:
     /// [`BusError::Os`] when the socket cannot be made, [`BusError::Unsupported`] when somebody listens there
     /// already, the file is not a socket, or the function has a window that cannot be shared (see
     /// [`crate::Window`]).
@@ -62,9 +60,7 @@ impl Server {
 
     /// Offers every client a function that `make` makes for it, and that is dropped when the client has gone.
     /// The first client, and whoever comes when `first` has been left again, gets that one when there is one.
-    ///
-    /// # Errors
-    /// As [`Server::bind`].
+    /// Errors: as [`Server::bind`].
     pub fn bind_each(
         path: &Path,
         first: Option<Arc<dyn Function>>,
@@ -132,9 +128,8 @@ impl Server {
     /// told that the device is busy.
     ///
     /// When a client goes, in whatever way, its function is reset and nothing of the client's is left in it.
-    ///
-    /// # Errors
-    /// [`BusError::Os`] when the socket itself fails. What a client does wrong ends its connection only.
+    /// Errors: [`BusError::Os`] when the socket itself fails. What a client does wrong ends its connection
+    /// only.
     pub fn run(&self, stop: &EventFd) -> Result<(), BusError> {
         let mut clients: Vec<Connection> = Vec::new();
         let ended = loop {
