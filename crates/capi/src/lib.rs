@@ -36,3 +36,4 @@ mod pair;
 mod result;
 mod sdk_level;
 mod session;
+mod twins;

@@ -24,47 +24,40 @@ pub(crate) const DMA_RANGES_MAX: usize = 65_535;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Command(pub(crate) u16);
 
-impl Command {
-    pub(crate) const VERSION: Self = Self(1);
-    pub(crate) const DMA_MAP: Self = Self(2);
-    pub(crate) const DMA_UNMAP: Self = Self(3);
-    pub(crate) const DEVICE_GET_INFO: Self = Self(4);
-    pub(crate) const DEVICE_GET_REGION_INFO: Self = Self(5);
-    pub(crate) const DEVICE_GET_REGION_IO_FDS: Self = Self(6);
-    pub(crate) const DEVICE_GET_IRQ_INFO: Self = Self(7);
-    pub(crate) const DEVICE_SET_IRQS: Self = Self(8);
-    pub(crate) const REGION_READ: Self = Self(9);
-    pub(crate) const REGION_WRITE: Self = Self(10);
-    pub(crate) const DMA_READ: Self = Self(11);
-    pub(crate) const DMA_WRITE: Self = Self(12);
-    /// The early drafts of the document say 14; every implementation says 13.
-    pub(crate) const DEVICE_RESET: Self = Self(13);
-    pub(crate) const DIRTY_PAGES: Self = Self(14);
-    pub(crate) const REGION_WRITE_MULTI: Self = Self(15);
+macro_rules! commands {
+    ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
+        impl Command {
+            $($(#[$doc])* pub(crate) const $name: Self = Self($code);)*
+        }
+
+        impl std::fmt::Display for Command {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match *self {
+                    $(Self::$name => f.write_str(stringify!($name)),)*
+                    Self(code) => write!(f, "command {code}"),
+                }
+            }
+        }
+    };
 }
 
-impl std::fmt::Display for Command {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = match *self {
-            Self::VERSION => "VERSION",
-            Self::DMA_MAP => "DMA_MAP",
-            Self::DMA_UNMAP => "DMA_UNMAP",
-            Self::DEVICE_GET_INFO => "DEVICE_GET_INFO",
-            Self::DEVICE_GET_REGION_INFO => "DEVICE_GET_REGION_INFO",
-            Self::DEVICE_GET_REGION_IO_FDS => "DEVICE_GET_REGION_IO_FDS",
-            Self::DEVICE_GET_IRQ_INFO => "DEVICE_GET_IRQ_INFO",
-            Self::DEVICE_SET_IRQS => "DEVICE_SET_IRQS",
-            Self::REGION_READ => "REGION_READ",
-            Self::REGION_WRITE => "REGION_WRITE",
-            Self::DMA_READ => "DMA_READ",
-            Self::DMA_WRITE => "DMA_WRITE",
-            Self::DEVICE_RESET => "DEVICE_RESET",
-            Self::DIRTY_PAGES => "DIRTY_PAGES",
-            Self::REGION_WRITE_MULTI => "REGION_WRITE_MULTI",
-            Self(code) => return write!(f, "command {code}"),
-        };
-        f.write_str(name)
-    }
+commands! {
+    VERSION = 1,
+    DMA_MAP = 2,
+    DMA_UNMAP = 3,
+    DEVICE_GET_INFO = 4,
+    DEVICE_GET_REGION_INFO = 5,
+    DEVICE_GET_REGION_IO_FDS = 6,
+    DEVICE_GET_IRQ_INFO = 7,
+    DEVICE_SET_IRQS = 8,
+    REGION_READ = 9,
+    REGION_WRITE = 10,
+    DMA_READ = 11,
+    DMA_WRITE = 12,
+    /// The early drafts of the document say 14; every implementation says 13.
+    DEVICE_RESET = 13,
+    DIRTY_PAGES = 14,
+    REGION_WRITE_MULTI = 15,
 }
 
 /// Bits 3:0 of [`Header::flags`]: what kind of message it is.

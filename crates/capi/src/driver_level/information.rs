@@ -5,36 +5,10 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use crate::abi::ERR_INVALID_VALUE;
 use crate::boundary::{call, value};
 use crate::handle;
 use crate::result::{Code, Failure, Result};
-use crate::sdk_level::{device_info, log_page, process_completions, queue_type};
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_nvme_get_total_size(number: u64) -> u64 {
-    device_info(ERR_INVALID_VALUE, number, |member| Ok(member.total_bytes()))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_nvme_get_used_size(number: u64) -> u64 {
-    device_info(ERR_INVALID_VALUE, number, |member| Ok(member.used()?))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_nvme_get_waf(number: u64) -> u64 {
-    device_info(ERR_INVALID_VALUE, number, |member| Ok(member.waf_tenths()?.into()))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_nvme_get_sector_size(number: u64) -> u32 {
-    device_info(0, number, |member| Ok(member.sector_bytes()))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_nvme_get_num_sectors(number: u64) -> u64 {
-    device_info(ERR_INVALID_VALUE, number, |member| Ok(member.sectors()))
-}
+use crate::sdk_level::{device_info, log_page};
 
 #[unsafe(no_mangle)]
 extern "C" fn kv_nvme_get_io_queue_size(number: u64) -> u16 {
@@ -53,26 +27,11 @@ unsafe extern "C" fn kv_nvme_get_log_page(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn kv_nvme_io_queue_type(number: u64, core_id: c_int) -> c_int {
-    queue_type(number, core_id)
-}
-
-#[unsafe(no_mangle)]
 extern "C" fn kv_nvme_format(number: u64, erase_user_data: c_int) -> c_int {
     call(|| {
         let open = handle::get(number)?;
         open.member().format(erase_user_data != 0).map_err(|e| Failure::from(e).into_io())
     })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_nvme_process_completion(number: u64) {
-    process_completions(number, None);
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_nvme_process_completion_queue(number: u64, queue_id: u32) {
-    process_completions(number, Some(queue_id));
 }
 
 /// Does something with the count of a CPU.

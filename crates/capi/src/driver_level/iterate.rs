@@ -12,23 +12,7 @@ use crate::boundary::call;
 use crate::handle;
 use crate::operation;
 use crate::pair::Iteration;
-use crate::sdk_level::{iterate_info, iterate_open};
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_nvme_iterate_open(
-    number: u64,
-    keyspace: u8,
-    bitmask: u32,
-    prefix: u32,
-    iterate_type: u8,
-) -> u32 {
-    iterate_open(number, keyspace, bitmask, prefix, iterate_type)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_nvme_iterate_close(number: u64, iterator: u8) -> c_int {
-    call(|| operation::iterate_close(&*handle::get(number)?, iterator))
-}
+use crate::sdk_level::iterate_info;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kv_nvme_iterate_read(number: u64, qid: c_int, it: *mut KvIterate) -> c_int {

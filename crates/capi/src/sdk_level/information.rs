@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use unvme_guide::session::{Member, QueueKind};
 
-use crate::abi::{ERR_INVALID_VALUE, MAX_CPU_CORES, NR_MAX_SSD};
+use crate::abi::{MAX_CPU_CORES, NR_MAX_SSD};
 use crate::boundary;
 use crate::handle;
 use crate::result::{Code, Failure, Result};
@@ -29,31 +29,6 @@ pub(crate) fn device_info<T>(failure: T, number: u64, ask: impl FnOnce(&Member) 
 #[unsafe(no_mangle)]
 extern "C" fn kv_get_core_id() -> c_int {
     sched_getcpu() as c_int
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_get_total_size(number: u64) -> u64 {
-    device_info(ERR_INVALID_VALUE, number, |member| Ok(member.total_bytes()))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_get_used_size(number: u64) -> u64 {
-    device_info(ERR_INVALID_VALUE, number, |member| Ok(member.used()?))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_get_waf(number: u64) -> u64 {
-    device_info(ERR_INVALID_VALUE, number, |member| Ok(member.waf_tenths()?.into()))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_get_sector_size(number: u64) -> u32 {
-    device_info(0, number, |member| Ok(member.sector_bytes()))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_get_num_sectors(number: u64) -> u64 {
-    device_info(ERR_INVALID_VALUE, number, |member| Ok(member.sectors()))
 }
 
 /// Reads a log page into a program's buffer, which stays as it is on failure.
@@ -80,11 +55,6 @@ unsafe extern "C" fn kv_get_log_page(
 ) -> c_int {
     // SAFETY: what kv_apis.h asks for.
     boundary::call(|| unsafe { log_page(number, log_id, buffer, buffer_size) })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_io_queue_type(number: u64, core_id: c_int) -> c_int {
-    queue_type(number, core_id)
 }
 
 /// The kind of queue a CPU has, as a number.

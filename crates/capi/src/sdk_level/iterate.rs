@@ -43,16 +43,6 @@ pub(crate) unsafe fn info(number: u64, info: *mut KvIterateHandleInfo, count: c_
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn kv_iterate_open(number: u64, keyspace: u8, bitmask: u32, prefix: u32, iterate_type: u8) -> u32 {
-    open(number, keyspace, bitmask, prefix, iterate_type)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_iterate_close(number: u64, iterator: u8) -> c_int {
-    boundary::call(|| operation::iterate_close(&*handle::get(number)?, iterator))
-}
-
-#[unsafe(no_mangle)]
 unsafe extern "C" fn kv_iterate_read(number: u64, it: *mut KvIterate) -> c_int {
     boundary::call(|| {
         let open = handle::get(number)?;

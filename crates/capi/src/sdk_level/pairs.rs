@@ -62,13 +62,3 @@ pub(crate) fn process_completions(number: u64, cpu: Option<u32>) {
         }
     });
 }
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_process_completion(number: u64) {
-    process_completions(number, None);
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn kv_process_completion_queue(number: u64, queue_id: u32) {
-    process_completions(number, Some(queue_id));
-}

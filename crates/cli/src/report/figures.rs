@@ -105,15 +105,10 @@ fn rate(run: &Run, summary: Summary<'_>) -> Chart {
             ..Line::default()
         })
         .collect();
-    Chart {
-        title: format!("Throughput by {}", sweep_noun(summary)),
-        note: "Completed commands per second, all threads together".to_owned(),
-        x: sweep_axis(run, summary),
-        y: rate_axis(run.points.iter().map(|point| point.total.iops)),
-        lines,
-        rules: Vec::new(),
-        wide: false,
-    }
+    let title = format!("Throughput by {}", sweep_noun(summary));
+    let note = "Completed commands per second, all threads together";
+    let rates = rate_axis(run.points.iter().map(|point| point.total.iops));
+    Chart::new(&title, note, sweep_axis(run, summary), rates, lines)
 }
 
 fn latency(run: &Run, summary: Summary<'_>) -> Chart {
@@ -138,18 +133,10 @@ fn latency(run: &Run, summary: Summary<'_>) -> Chart {
         });
         lines.extend(tails.then_some(Line { dashed: true, ..tail }));
     }
-    let (min, max) = bounds(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.y)));
     let tails = lines.iter().any(|line| line.dashed);
     let note = if tails { "Average (solid) and 99th percentile (dashed)" } else { "Average" };
-    Chart {
-        title: format!("Latency by {}", sweep_noun(summary)),
-        note: note.to_owned(),
-        x: sweep_axis(run, summary),
-        y: Axis { name: "Latency", scale: Scale::decades(min, max), tick: micros_tick },
-        lines,
-        rules: Vec::new(),
-        wide: false,
-    }
+    let title = format!("Latency by {}", sweep_noun(summary));
+    Chart::new(&title, note, sweep_axis(run, summary), latency_axis(heights(&lines)), lines)
 }
 
 fn rate_and_latency(run: &Run, summary: Summary<'_>) -> Chart {
@@ -174,16 +161,9 @@ fn rate_and_latency(run: &Run, summary: Summary<'_>) -> Chart {
             ..Line::default()
         })
         .collect();
-    let (min, max) = bounds(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.y)));
-    Chart {
-        title: "Latency by throughput".to_owned(),
-        note: format!("Average latency; the numbers are the {}", sweep_noun(summary)),
-        x: rate_axis(run.points.iter().map(|point| point.total.iops)),
-        y: Axis { name: "Latency", scale: Scale::decades(min, max), tick: micros_tick },
-        lines,
-        rules: Vec::new(),
-        wide: false,
-    }
+    let note = format!("Average latency; the numbers are the {}", sweep_noun(summary));
+    let rates = rate_axis(run.points.iter().map(|point| point.total.iops));
+    Chart::new("Latency by throughput", note, rates, latency_axis(heights(&lines)), lines)
 }
 
 fn percentiles(summary: Summary<'_>, samples: &[&Point]) -> Chart {
@@ -197,19 +177,10 @@ fn percentiles(summary: Summary<'_>, samples: &[&Point]) -> Chart {
         let end_label = (samples.len() > 1).then(|| name.clone());
         lines.push(Line { name, colour, points, end_label, ..Line::default() });
     }
-    let (min, max) = bounds(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.y)));
-    Chart {
-        title: "Latency percentiles".to_owned(),
-        note: format!(
-            "Latency within which each share of commands completed; {}",
-            threads_note(summary, samples)
-        ),
-        x: Axis { name: "Percentile", scale: Scale::nines(deepest), tick: |tick| format!("{tick}%") },
-        y: Axis { name: "Latency", scale: Scale::decades(min, max), tick: micros_tick },
-        lines,
-        rules: Vec::new(),
-        wide: false,
-    }
+    let threads = threads_note(summary, samples);
+    let note = format!("Latency within which each share of commands completed; {threads}");
+    let shares = Axis { name: "Percentile", scale: Scale::nines(deepest), tick: |tick| format!("{tick}%") };
+    Chart::new("Latency percentiles", note, shares, latency_axis(heights(&lines)), lines)
 }
 
 /// Latency against the share of commands that were at least as fast.
@@ -250,24 +221,12 @@ fn density(summary: Summary<'_>, samples: &[&Point]) -> Chart {
         }
         lines.push(Line { name, colour, points, filled: true, ..Line::default() });
     }
-    let (min, max) = bounds(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.x)));
-    let (_, top) = bounds(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.y)));
-    Chart {
-        title: "Latency distribution".to_owned(),
-        note: format!(
-            "Share of commands in each of many logarithmic bins; {}",
-            threads_note(summary, samples)
-        ),
-        x: Axis { name: "Latency", scale: Scale::decades(min, max), tick: micros_tick },
-        y: Axis {
-            name: "Share of commands",
-            scale: Scale::linear(top),
-            tick: |tick| trimmed(&format!("{tick:.2} %")),
-        },
-        lines,
-        rules,
-        wide: false,
-    }
+    let threads = threads_note(summary, samples);
+    let note = format!("Share of commands in each of many logarithmic bins; {threads}");
+    let latencies = latency_axis(dots(&lines).map(|dot| dot.x));
+    let scale = Scale::linear(bounds(heights(&lines)).1);
+    let shares = Axis { name: "Share of commands", scale, tick: |tick| trimmed(&format!("{tick:.2} %")) };
+    Chart { rules, ..Chart::new("Latency distribution", note, latencies, shares, lines) }
 }
 
 /// The distribution in bins of equal ratio, up to the latency that only one command in 10000 exceeds: what is
@@ -327,16 +286,23 @@ fn series(summary: Summary<'_>, points: &[&Point]) -> Chart {
             Line { name: name.clone(), colour, points: dots, end_label, ..Line::default() }
         })
         .collect();
-    let (_, end) = bounds(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.x)));
-    Chart {
-        title: "Throughput over time".to_owned(),
-        note: format!("Completed commands per second in each interval; {}", threads_note(summary, points)),
-        x: Axis { name: "Time", scale: Scale::linear(end), tick: seconds_tick },
-        y: rate_axis(lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.y))),
-        lines,
-        rules: Vec::new(),
-        wide: false,
-    }
+    let (_, end) = bounds(dots(&lines).map(|dot| dot.x));
+    let note = format!("Completed commands per second in each interval; {}", threads_note(summary, points));
+    let time = Axis { name: "Time", scale: Scale::linear(end), tick: seconds_tick };
+    Chart::new("Throughput over time", note, time, rate_axis(heights(&lines)), lines)
+}
+
+fn dots(lines: &[Line]) -> impl Iterator<Item = &Dot> {
+    lines.iter().flat_map(|line| &line.points)
+}
+
+fn heights(lines: &[Line]) -> impl Iterator<Item = f64> {
+    dots(lines).map(|dot| dot.y)
+}
+
+fn latency_axis(values: impl Iterator<Item = f64>) -> Axis {
+    let (min, max) = bounds(values);
+    Axis { name: "Latency", scale: Scale::decades(min, max), tick: micros_tick }
 }
 
 /// A time in seconds, with as many digits as a run of milliseconds needs.

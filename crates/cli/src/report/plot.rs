@@ -74,6 +74,10 @@ struct Frame {
 const BASE: f64 = HEIGHT - BOTTOM;
 
 impl Chart {
+    pub(super) fn new(title: &str, note: impl Into<String>, x: Axis, y: Axis, lines: Vec<Line>) -> Self {
+        Self { title: title.to_owned(), note: note.into(), x, y, lines, rules: Vec::new(), wide: false }
+    }
+
     /// The whole figure.
     pub(super) fn draw(&self, page: &mut Markup) {
         page.open("figure", &[("class", &if self.wide { "chart wide" } else { "chart" })]);

@@ -27,16 +27,8 @@ pub(super) fn charts(simulation: &Simulation) -> Vec<Chart> {
 /// Write amplification over the run.
 pub(super) fn amplification(simulation: &Simulation) -> Chart {
     let lines = lines(simulation, |at| at.write_amplification, |value| format!("{value:.3}"));
-    let top = lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.y)).fold(1.0f64, f64::max);
-    Chart {
-        title: "Write amplification over time".to_owned(),
-        note: format!("{}; pages programmed per page written, in each interval", simulation.workload.title),
-        x: time_axis(simulation),
-        y: Axis { name: "WAF", scale: Scale::linear(top), tick: |tick| trimmed(&format!("{tick:.2}")) },
-        lines,
-        rules: Vec::new(),
-        wide: false,
-    }
+    let note = format!("{}; pages programmed per page written, in each interval", simulation.workload.title);
+    Chart::new("Write amplification over time", note, time_axis(simulation), waf_axis(&lines), lines)
 }
 
 /// How full the device is, over the run: a line for each utilisation, as FDP makes no difference to it.
@@ -67,15 +59,8 @@ pub(super) fn mapped(simulation: &Simulation) -> Chart {
         let colour = if several { free.colour } else { WITHOUT };
         lines.push(Line { name: "free units".to_owned(), dashed: true, colour, ..free });
     }
-    Chart {
-        title: "Utilisation over time".to_owned(),
-        note: "Pages that hold data, of those exported; free reclaim units, of all".to_owned(),
-        x: time_axis(simulation),
-        y: Axis { name: "Share", scale: Scale::linear(100.0), tick: |tick| format!("{tick} %") },
-        lines,
-        rules: Vec::new(),
-        wide: false,
-    }
+    let note = "Pages that hold data, of those exported; free reclaim units, of all";
+    Chart::new("Utilisation over time", note, time_axis(simulation), share_axis("Share"), lines)
 }
 
 /// Where write amplification settles, by utilisation.
@@ -98,20 +83,18 @@ pub(super) fn sweep(simulation: &Simulation) -> Chart {
             lines.push(Line { name: name.to_owned(), end_label: Some(name.to_owned()), ..measured });
         }
     }
+    let note = "Write amplification in the last quarter of each run";
+    let used = share_axis("Share of the device in use");
+    Chart::new("Where it settles", note, used, waf_axis(&lines), lines)
+}
+
+fn waf_axis(lines: &[Line]) -> Axis {
     let top = lines.iter().flat_map(|line| line.points.iter().map(|dot| dot.y)).fold(1.0f64, f64::max);
-    Chart {
-        title: "Where it settles".to_owned(),
-        note: "Write amplification in the last quarter of each run".to_owned(),
-        x: Axis {
-            name: "Share of the device in use",
-            scale: Scale::linear(100.0),
-            tick: |tick| format!("{tick} %"),
-        },
-        y: Axis { name: "WAF", scale: Scale::linear(top), tick: |tick| trimmed(&format!("{tick:.2}")) },
-        lines,
-        rules: Vec::new(),
-        wide: false,
-    }
+    Axis { name: "WAF", scale: Scale::linear(top), tick: |tick| trimmed(&format!("{tick:.2}")) }
+}
+
+fn share_axis(name: &'static str) -> Axis {
+    Axis { name, scale: Scale::linear(100.0), tick: |tick| format!("{tick} %") }
 }
 
 /// A line for each row.
