@@ -61,17 +61,13 @@ pub const CONFIG_SPACE_BYTES: usize = 4096;
 /// How a host's memory is mapped for a device. All that a [`crate::DmaPool`] needs of one: a queue that
 /// reaches its device by other ways than registers has an [`crate::AddressSpace`] and no function.
 pub trait Dma: Send + Sync {
-    /// Lets the device reach `region` at I/O virtual addresses `iova..iova + region.len()`.
-    ///
-    /// # Errors
+    /// Lets the device reach `region` at I/O virtual addresses `iova..iova + region.len()`. Errors:
     /// [`BusError::Dma`] for a range that is not page aligned, wraps around or overlaps another one.
     fn dma_map(&self, iova: u64, region: &Region, access: DmaAccess) -> Result<(), BusError>;
 
     /// Takes back ranges that lie wholly within `iova..iova + length`. When this returns the device does not
-    /// touch them any more.
-    ///
-    /// # Errors
-    /// [`BusError::Dma`] when nothing is mapped there or a mapping would be cut in two.
+    /// touch them any more. Errors: [`BusError::Dma`] when nothing is mapped there or a mapping would be cut
+    /// in two.
     fn dma_unmap(&self, iova: u64, length: u64) -> Result<(), BusError>;
 
     /// How addresses for [`Dma::dma_map`] are found.
@@ -79,9 +75,7 @@ pub trait Dma: Send + Sync {
         DmaAddressing::Chosen(IOVA_RANGE)
     }
 
-    /// The physical address of `region`, for a device with [`DmaAddressing::Physical`].
-    ///
-    /// # Errors
+    /// The physical address of `region`, for a device with [`DmaAddressing::Physical`]. Errors:
     /// [`BusError::Dma`] for memory that is not contiguous or could be moved, [`BusError::Setup`] when the
     /// system does not tell, [`BusError::Unsupported`] for a device whose addresses are chosen.
     fn dma_address(&self, region: &Region) -> Result<u64, BusError> {
@@ -94,49 +88,33 @@ pub trait Dma: Send + Sync {
 ///
 /// All methods may be called from several threads.
 pub trait Function: Dma {
-    /// Reads configuration space.
-    ///
-    /// # Errors
-    /// [`BusError::OutOfRange`] beyond [`CONFIG_SPACE_BYTES`], or an error of the connection.
+    /// Reads configuration space. Errors: [`BusError::OutOfRange`] beyond [`CONFIG_SPACE_BYTES`], or an error
+    /// of the connection.
     fn config_read(&self, offset: usize, out: &mut [u8]) -> Result<(), BusError>;
 
-    /// Writes configuration space; read-only bits are ignored, as hardware does.
-    ///
-    /// # Errors
+    /// Writes configuration space; read-only bits are ignored, as hardware does. Errors:
     /// [`BusError::OutOfRange`] beyond [`CONFIG_SPACE_BYTES`], or an error of the connection.
     fn config_write(&self, offset: usize, data: &[u8]) -> Result<(), BusError>;
 
-    /// Layout of BAR `index` (0 to 5); `None` when the function has no such BAR.
-    ///
-    /// # Errors
-    /// An error of the connection.
+    /// Layout of BAR `index` (0 to 5); `None` when the function has no such BAR. Errors: an error of the
+    /// connection.
     fn bar(&self, index: usize) -> Result<Option<BarLayout>, BusError>;
 
-    /// Reads registers, any size and alignment the other side accepts.
-    ///
-    /// # Errors
-    /// [`BusError::OutOfRange`], or an error of the connection.
+    /// Reads registers, any size and alignment the other side accepts. Errors: [`BusError::OutOfRange`], or
+    /// an error of the connection.
     fn bar_read(&self, index: usize, offset: u64, out: &mut [u8]) -> Result<(), BusError>;
 
-    /// Writes registers.
-    ///
-    /// # Errors
-    /// [`BusError::OutOfRange`], or an error of the connection.
+    /// Writes registers. Errors: [`BusError::OutOfRange`], or an error of the connection.
     fn bar_write(&self, index: usize, offset: u64, data: &[u8]) -> Result<(), BusError>;
 
     /// Number of interrupt vectors (MSI-X table size).
     fn vectors(&self) -> u16;
 
-    /// Delivers interrupt `vector` to `event`, or to nobody.
-    ///
-    /// # Errors
-    /// [`BusError::OutOfRange`] for a vector the function does not have.
+    /// Delivers interrupt `vector` to `event`, or to nobody. Errors: [`BusError::OutOfRange`] for a vector
+    /// the function does not have.
     fn set_vector(&self, vector: u16, event: Option<EventFd>) -> Result<(), BusError>;
 
-    /// Function level reset.
-    ///
-    /// # Errors
-    /// An error of the connection.
+    /// Function level reset. Errors: an error of the connection.
     fn reset(&self) -> Result<(), BusError>;
 
     /// True when the device makes progress only inside [`Function::advance`]: whoever waits must call it and

@@ -6,10 +6,8 @@ use std::io;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Fills `bytes` with random numbers that keys can be made of.
-///
-/// # Errors
-/// What the system says; a sandbox may forbid the call.
+/// Fills `bytes` with random numbers that keys can be made of. Errors: what the system says; a sandbox may
+/// forbid the call.
 pub fn fill(mut bytes: &mut [u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         // The system gives less than was asked for when there are more than 256 bytes and a signal comes.

@@ -73,21 +73,16 @@ impl DmaPool {
     }
 
     /// A zeroed buffer of at least `bytes`, page aligned, contiguous for the device. Its length is exactly
-    /// `bytes`.
-    ///
-    /// # Errors
-    /// [`BusError::Os`] when the system has no memory left, [`BusError::Dma`] when the function has no
-    /// address space left, [`BusError::Setup`] when a function with physical addresses finds no huge pages,
-    /// or too few in a row, or when the system allows no more locked memory.
+    /// `bytes`. Errors: [`BusError::Os`] when the system has no memory left, [`BusError::Dma`] when the
+    /// function has no address space left, [`BusError::Setup`] when a function with physical addresses finds
+    /// no huge pages, or too few in a row, or when the system allows no more locked memory.
     pub fn alloc(&self, bytes: usize) -> Result<DmaBuf, BusError> {
         self.hand_out(bytes, |size| self.0.take(size))
     }
 
     /// As [`DmaPool::alloc`], on the pages that were asked for; [`Region::is_huge`] of the buffer's region
-    /// says what was got. Huge pages are worth asking for in multiples of [`HUGE_PAGE_BYTES`].
-    ///
-    /// # Errors
-    /// As [`DmaPool::alloc`].
+    /// says what was got. Huge pages are worth asking for in multiples of [`HUGE_PAGE_BYTES`]. Errors: as
+    /// [`DmaPool::alloc`].
     pub fn alloc_on(&self, bytes: usize, pages: Pages) -> Result<DmaBuf, BusError> {
         self.hand_out(bytes, |size| self.0.take_on(size, pages))
     }
@@ -257,19 +252,13 @@ impl DmaBuf {
         &self.0.region
     }
 
-    /// Copies bytes out, from `offset` on, to fill `out`.
-    ///
-    /// # Panics
-    /// When the range is not within the buffer.
+    /// Copies bytes out, from `offset` on, to fill `out`. Panics: when the range is not within the buffer.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         self.check(offset, out.len());
         self.0.region.read(offset, out);
     }
 
-    /// Copies `data` in at `offset`.
-    ///
-    /// # Panics
-    /// When the range is not within the buffer.
+    /// Copies `data` in at `offset`. Panics: when the range is not within the buffer.
     pub fn write(&mut self, offset: usize, data: &[u8]) {
         self.check(offset, data.len());
         self.0.region.write(offset, data);

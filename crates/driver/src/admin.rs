@@ -52,10 +52,7 @@ impl Controller {
     }
 
     /// Sends any admin command that returns `bytes` of data, a vendor's for instance. Success is the only
-    /// good status.
-    ///
-    /// # Errors
-    /// [`Error::Status`].
+    /// good status. Errors: [`Error::Status`].
     pub fn admin_receive(&self, sqe: Sqe, bytes: usize) -> Result<(Completion, Vec<u8>), Error> {
         let mut completion = self.succeed(sqe, Some(Payload::whole(self.alloc(bytes)?)))?;
         let data = completion.buf.take().map(|buf| buf.to_vec()).unwrap_or_default();
@@ -63,9 +60,7 @@ impl Controller {
     }
 
     /// Sends any admin command with data for the controller, or with none. Success is the only good status.
-    ///
-    /// # Errors
-    /// [`Error::Status`].
+    /// Errors: [`Error::Status`].
     pub fn admin_send(&self, sqe: Sqe, data: &[u8]) -> Result<Completion, Error> {
         if data.is_empty() {
             return self.succeed(sqe, None);
@@ -75,18 +70,13 @@ impl Controller {
         self.succeed(sqe, Some(Payload::whole(buf)))
     }
 
-    /// Identify: 4096 bytes.
-    ///
-    /// # Errors
-    /// [`Error::Status`].
+    /// Identify: 4096 bytes. Errors: [`Error::Status`].
     pub fn identify(&self, command: admin::Identify) -> Result<Vec<u8>, Error> {
         Ok(self.admin_receive(Command::Identify(command).encode(), IDENTIFY_BYTES)?.1)
     }
 
-    /// Identify, as a structure of [`unvme_spec::identify`].
-    ///
-    /// # Errors
-    /// [`Error::Status`]; [`Error::InvalidArgument`] when `T` is not 4096 bytes.
+    /// Identify, as a structure of [`unvme_spec::identify`]. Errors: [`Error::Status`];
+    /// [`Error::InvalidArgument`] when `T` is not 4096 bytes.
     pub fn identify_as<T: FromBytes>(&self, command: admin::Identify) -> Result<T, Error> {
         T::read_from_bytes(&self.identify(command)?).map_err(|_| {
             Error::InvalidArgument(format!(
@@ -96,43 +86,31 @@ impl Controller {
         })
     }
 
-    /// Identify Controller (CNS 01h), read anew.
-    ///
-    /// # Errors
-    /// [`Error::Status`].
+    /// Identify Controller (CNS 01h), read anew. Errors: [`Error::Status`].
     pub fn identify_controller(&self) -> Result<IdentifyController, Error> {
         self.identify_as(admin::Identify { cns: cns::CONTROLLER, ..Default::default() })
     }
 
-    /// Identify Namespace of the NVM Command Set (CNS 00h).
-    ///
-    /// # Errors
-    /// [`Error::Status`].
+    /// Identify Namespace of the NVM Command Set (CNS 00h). Errors: [`Error::Status`].
     pub fn identify_namespace(&self, nsid: Nsid) -> Result<IdentifyNamespace, Error> {
         self.identify_as(admin::Identify { nsid, cns: cns::NAMESPACE, ..Default::default() })
     }
 
-    /// Identifiers of the active namespaces, ascending (CNS 02h).
-    ///
-    /// # Errors
-    /// [`Error::Status`]; [`Error::Protocol`] for a list that does not ascend.
+    /// Identifiers of the active namespaces, ascending (CNS 02h). Errors: [`Error::Status`];
+    /// [`Error::Protocol`] for a list that does not ascend.
     pub fn active_namespaces(&self) -> Result<Vec<Nsid>, Error> {
         self.namespace_list(admin::Identify { cns: cns::ACTIVE_NAMESPACES, ..Default::default() })
     }
 
     /// Identifiers of the namespaces that exist in the subsystem, attached or not, ascending (CNS 10h).
-    ///
-    /// # Errors
-    /// As [`Controller::active_namespaces`].
+    /// Errors: as [`Controller::active_namespaces`].
     pub fn allocated_namespaces(&self) -> Result<Vec<Nsid>, Error> {
         self.namespace_list(admin::Identify { cns: cns::ALLOCATED_NAMESPACES, ..Default::default() })
     }
 
     /// Identifiers of the active namespaces of one I/O command set, ascending (CNS 07h). A controller that
-    /// does not know this list, such as Linux 6.12's target, is asked namespace by namespace.
-    ///
-    /// # Errors
-    /// As [`Controller::active_namespaces`].
+    /// does not know this list, such as Linux 6.12's target, is asked namespace by namespace. Errors: as
+    /// [`Controller::active_namespaces`].
     pub fn command_set_namespaces(&self, csi: u8) -> Result<Vec<Nsid>, Error> {
         let cns = cns::COMMAND_SET_ACTIVE_NAMESPACES;
         match self.namespace_list(admin::Identify { cns, csi, ..Default::default() }) {
@@ -177,10 +155,7 @@ impl Controller {
     }
 
     /// Command set of a namespace, see [`unvme_spec::identify::csi`]. A controller that does not say, because
-    /// it is older than the descriptor, has the NVM Command Set alone.
-    ///
-    /// # Errors
-    /// [`Error::Status`].
+    /// it is older than the descriptor, has the NVM Command Set alone. Errors: [`Error::Status`].
     pub fn namespace_command_set(&self, nsid: Nsid) -> Result<u8, Error> {
         let bytes = match self.namespace_descriptors(nsid) {
             Err(Error::Status { status, .. }) if status.kind() == Status::INVALID_FIELD => {
@@ -196,10 +171,7 @@ impl Controller {
     }
 
     /// Identifiers of the subsystem's controllers (CNS 13h), or of those a namespace is attached to (CNS
-    /// 12h).
-    ///
-    /// # Errors
-    /// [`Error::Status`]; [`Error::Protocol`] for a list that claims more entries than it has.
+    /// 12h). Errors: [`Error::Status`]; [`Error::Protocol`] for a list that claims more entries than it has.
     pub fn controllers(&self, nsid: Option<Nsid>) -> Result<Vec<u16>, Error> {
         let list: ControllerList = self.identify_as(admin::Identify {
             nsid: nsid.unwrap_or(Nsid::NONE),
@@ -213,11 +185,8 @@ impl Controller {
     }
 
     /// Get Log Page, in as many commands as the transfer limit asks for. With more than one, all but the last
-    /// retain the page's asynchronous event.
-    ///
-    /// # Errors
-    /// [`Error::Status`]; [`Error::InvalidArgument`] for an offset that is not a multiple of 4 or no bytes at
-    /// all.
+    /// retain the page's asynchronous event. Errors: [`Error::Status`]; [`Error::InvalidArgument`] for an
+    /// offset that is not a multiple of 4 or no bytes at all.
     pub fn get_log(&self, request: &LogRequest) -> Result<Vec<u8>, Error> {
         if !request.offset.is_multiple_of(4) || request.bytes == 0 {
             return Err(Error::InvalidArgument(format!(
@@ -247,19 +216,15 @@ impl Controller {
         Ok(log)
     }
 
-    /// Get Log Page into a structure of its own; `bytes` of the request is not looked at.
-    ///
-    /// # Errors
-    /// As [`Controller::get_log`].
+    /// Get Log Page into a structure of its own; `bytes` of the request is not looked at. Errors: as
+    /// [`Controller::get_log`].
     pub fn get_log_as<T: FromBytes>(&self, request: LogRequest) -> Result<T, Error> {
         let log = self.get_log(&LogRequest { bytes: size_of::<T>(), ..request })?;
         T::read_from_bytes(&log)
             .map_err(|_| Error::Protocol(format!("log page {:#04x}: its size", request.lid)))
     }
 
-    /// Get Features. `data_bytes` is the size of the feature's data structure, 0 when it has none.
-    ///
-    /// # Errors
+    /// Get Features. `data_bytes` is the size of the feature's data structure, 0 when it has none. Errors:
     /// [`Error::Status`].
     pub fn get_feature(&self, command: admin::GetFeatures, data_bytes: usize) -> Result<FeatureValue, Error> {
         let sqe = Command::GetFeatures(command).encode();
@@ -272,26 +237,19 @@ impl Controller {
     }
 
     /// Set Features, with the feature's data structure if it has one. Returns dword 0 of the completion.
-    ///
-    /// # Errors
-    /// [`Error::Status`].
+    /// Errors: [`Error::Status`].
     pub fn set_feature(&self, command: admin::SetFeatures, data: &[u8]) -> Result<u32, Error> {
         let sqe = Command::SetFeatures(command).encode();
         Ok(self.admin_send(sqe, data)?.result as u32)
     }
 
-    /// Format NVM: destroys all data of the namespace.
-    ///
-    /// # Errors
-    /// [`Error::Status`].
+    /// Format NVM: destroys all data of the namespace. Errors: [`Error::Status`].
     pub fn format(&self, command: admin::FormatNvm) -> Result<(), Error> {
         self.succeed(Command::FormatNvm(command).encode(), None)?;
         Ok(())
     }
 
-    /// Firmware Image Download of a whole image, in pieces of the controller's update granularity.
-    ///
-    /// # Errors
+    /// Firmware Image Download of a whole image, in pieces of the controller's update granularity. Errors:
     /// [`Error::Status`]; [`Error::InvalidArgument`] for an image that is empty, not whole dwords, or beyond
     /// 16 GiB.
     pub fn firmware_download(&self, image: &[u8]) -> Result<(), Error> {
@@ -314,10 +272,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Firmware Commit. Returns success, or which reset the activation still needs.
-    ///
-    /// # Errors
-    /// [`Error::Status`] for every other status.
+    /// Firmware Commit. Returns success, or which reset the activation still needs. Errors: [`Error::Status`]
+    /// for every other status.
     pub fn firmware_commit(&self, command: admin::FirmwareCommit) -> Result<Status, Error> {
         let sqe = Command::FirmwareCommit(command).encode();
         let status = self.admin(sqe, None)?.status;
@@ -330,9 +286,7 @@ impl Controller {
         }
     }
 
-    /// Creates a namespace of the command set `csi`; it has to be attached before it can be used.
-    ///
-    /// # Errors
+    /// Creates a namespace of the command set `csi`; it has to be attached before it can be used. Errors:
     /// [`Error::Status`].
     pub fn create_namespace(&self, request: &NamespaceCreate, csi: u8) -> Result<Nsid, Error> {
         let operation = NamespaceOperation::Create;
@@ -342,28 +296,20 @@ impl Controller {
         Ok(Nsid(completion.result as u32))
     }
 
-    /// Deletes a namespace, or all of them with [`Nsid::ALL`], and their data.
-    ///
-    /// # Errors
-    /// [`Error::Status`].
+    /// Deletes a namespace, or all of them with [`Nsid::ALL`], and their data. Errors: [`Error::Status`].
     pub fn delete_namespace(&self, nsid: Nsid) -> Result<(), Error> {
         let command = admin::NamespaceManagement { nsid, operation: NamespaceOperation::Delete, csi: 0 };
         self.succeed(Command::NamespaceManagement(command).encode(), None)?;
         Ok(())
     }
 
-    /// Attaches a namespace to controllers.
-    ///
-    /// # Errors
-    /// [`Error::Status`]; [`Error::InvalidArgument`] for more controllers than a list holds.
+    /// Attaches a namespace to controllers. Errors: [`Error::Status`]; [`Error::InvalidArgument`] for more
+    /// controllers than a list holds.
     pub fn attach_namespace(&self, nsid: Nsid, controllers: &[u16]) -> Result<(), Error> {
         self.attachment(nsid, AttachmentOperation::Attach, controllers)
     }
 
-    /// Detaches a namespace from controllers.
-    ///
-    /// # Errors
-    /// As [`Controller::attach_namespace`].
+    /// Detaches a namespace from controllers. Errors: as [`Controller::attach_namespace`].
     pub fn detach_namespace(&self, nsid: Nsid, controllers: &[u16]) -> Result<(), Error> {
         self.attachment(nsid, AttachmentOperation::Detach, controllers)
     }
@@ -388,10 +334,7 @@ impl Controller {
     }
 
     /// Abort. True when the command was aborted before the controller started on it or while it could still
-    /// stop.
-    ///
-    /// # Errors
-    /// [`Error::Status`].
+    /// stop. Errors: [`Error::Status`].
     pub fn abort(&self, sqid: Qid, cid: Cid) -> Result<bool, Error> {
         let completion = self.succeed(Command::Abort { sqid, cid }.encode(), None)?;
         // Dword 0 bit 0: 0 aborted, 1 not aborted (Base 5.1.1.1).

@@ -42,9 +42,7 @@ pub(crate) enum Host {
 pub struct Keeper(Weak<TcpDevice>);
 
 impl Keeper {
-    /// [`Controller::keep_alive`]; `None` when nobody has the controller open any more.
-    ///
-    /// # Errors
+    /// [`Controller::keep_alive`]; `None` when nobody has the controller open any more. Errors:
     /// [`Error::Gone`] when the target was given up.
     pub fn keep_alive(&self) -> Result<Option<Duration>, Error> {
         self.0.upgrade().map(|device| device.keep_alive()).transpose()
@@ -77,12 +75,9 @@ impl Controller {
     }
 
     /// Brings a controller up: disable, admin queue, enable, Identify, I/O command sets, number of queues,
-    /// Asynchronous Event Requests.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] when the function is not an NVMe controller the driver can use,
-    /// [`Error::Timeout`] beyond the limits of CAP.TO and CRTO, [`Error::Gone`] for a fatal status,
-    /// [`Error::Bus`].
+    /// Asynchronous Event Requests. Errors: [`Error::Unsupported`] when the function is not an NVMe
+    /// controller the driver can use, [`Error::Timeout`] beyond the limits of CAP.TO and CRTO,
+    /// [`Error::Gone`] for a fatal status, [`Error::Bus`].
     pub fn open(function: Arc<dyn Function>, options: ControllerOptions) -> Result<Self, Error> {
         let device = Arc::new(PcieDevice::new(function, options)?);
         device.open()?;
@@ -94,20 +89,16 @@ impl Controller {
     /// [`crate::KernelQueue`] for what is different.
     ///
     /// A block device that somebody else uses, and what there is no permission to write, is opened for
-    /// reading alone: writes end with the status Namespace is Write Protected.
-    ///
-    /// # Errors
-    /// [`Error::Bus`] with the remedy for what is missing: the path, permission, io_uring, direct I/O;
-    /// [`Error::Unsupported`] for a path that is none of these; and those of [`Controller::admin`].
+    /// reading alone: writes end with the status Namespace is Write Protected. Errors: [`Error::Bus`] with
+    /// the remedy for what is missing: the path, permission, io_uring, direct I/O; [`Error::Unsupported`] for
+    /// a path that is none of these; and those of [`Controller::admin`].
     pub fn open_kernel(path: &Path, options: ControllerOptions) -> Result<Self, Error> {
         Ok(Self { host: Host::Kernel(Arc::new(KernelDevice::open(path, options)?)) })
     }
 
     /// Opens a device on the network by NVMe/TCP: connects, authenticates where one of the two wants that,
     /// and brings the controller up. See [`crate::TcpQueue`] for what happens when a connection is lost.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`], [`Error::Denied`], [`Error::Timeout`], [`Error::Protocol`],
+    /// Errors: [`Error::Unreachable`], [`Error::Denied`], [`Error::Timeout`], [`Error::Protocol`],
     /// [`Error::Unsupported`] for a controller the driver cannot use, [`Error::InvalidArgument`] for names no
     /// target has and for a discovery service, which [`crate::discover`] asks.
     pub fn open_tcp(target: TcpTarget, options: ControllerOptions) -> Result<Self, Error> {
@@ -117,10 +108,8 @@ impl Controller {
     /// Keeps a controller on the network alive while nobody polls one of its queues, and tries to get a lost
     /// connection back. Returns how long the next call may wait at most; of other controllers, for ever.
     ///
-    /// Does not wait for an answer, except while reconnecting.
-    ///
-    /// # Errors
-    /// [`Error::Gone`] when the target was given up.
+    /// Does not wait for an answer, except while reconnecting. Errors: [`Error::Gone`] when the target was
+    /// given up.
     pub fn keep_alive(&self) -> Result<Duration, Error> {
         match &self.host {
             Host::Pcie(_) | Host::Kernel(_) => Ok(Duration::MAX),
@@ -142,9 +131,7 @@ impl Controller {
         matches!(self.host, Host::Kernel(_))
     }
 
-    /// Creates an I/O queue pair. Its identifier is free again when the queue is dropped.
-    ///
-    /// # Errors
+    /// Creates an I/O queue pair. Its identifier is free again when the queue is dropped. Errors:
     /// [`Error::InvalidArgument`] for a depth out of range, [`Error::Exhausted`] when no queue or interrupt
     /// vector is left, [`Error::Unsupported`] for SGLs the controller does not have, and those of
     /// [`Controller::admin`].
@@ -156,9 +143,7 @@ impl Controller {
         }
     }
 
-    /// Sends any admin command and waits for its completion. The status is the caller's to look at.
-    ///
-    /// # Errors
+    /// Sends any admin command and waits for its completion. The status is the caller's to look at. Errors:
     /// [`Error::Timeout`] when the controller did not answer and was reset, [`Error::Gone`] when that did not
     /// help, [`Error::Protocol`], [`Error::Bus`], [`Error::InvalidArgument`] for a transfer that is too long;
     /// [`Error::Unsupported`] for what the kernel's driver keeps to itself.
@@ -174,11 +159,9 @@ impl Controller {
     /// as [`unvme_spec::Status::ABORTED_BY_HOST`], and the queues create themselves again.
     ///
     /// Buffers are given back only when the device is known to have stopped (CSTS.RDY was seen to be 0, or
-    /// the function is gone); otherwise they are leaked.
-    ///
-    /// # Errors
-    /// [`Error::Timeout`], [`Error::Gone`], [`Error::Bus`]: the controller did not come back. It can be reset
-    /// again. [`Error::Unsupported`] for a block device or a file.
+    /// the function is gone); otherwise they are leaked. Errors: [`Error::Timeout`], [`Error::Gone`],
+    /// [`Error::Bus`]: the controller did not come back. It can be reset again. [`Error::Unsupported`] for a
+    /// block device or a file.
     pub fn reset(&self) -> Result<(), Error> {
         match &self.host {
             Host::Pcie(device) => device.reset_since(device.base.epoch(), "asked for"),
@@ -187,10 +170,8 @@ impl Controller {
         }
     }
 
-    /// NVM Subsystem Reset (Base 3.7.1), then as [`Controller::reset`].
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] when CAP.NSSRS is 0, and those of [`Controller::reset`].
+    /// NVM Subsystem Reset (Base 3.7.1), then as [`Controller::reset`]. Errors: [`Error::Unsupported`] when
+    /// CAP.NSSRS is 0, and those of [`Controller::reset`].
     pub fn subsystem_reset(&self) -> Result<(), Error> {
         match &self.host {
             Host::Pcie(device) => device.subsystem_reset(),
@@ -201,10 +182,8 @@ impl Controller {
 
     /// The asynchronous events that have arrived since the last call. Their requests are sent again; the
     /// controller holds back further events of a kind until the log page named by the event has been read.
-    /// The kernel's driver keeps them to itself: there are none then.
-    ///
-    /// # Errors
-    /// [`Error::Gone`], [`Error::Protocol`], [`Error::Bus`].
+    /// The kernel's driver keeps them to itself: there are none then. Errors: [`Error::Gone`],
+    /// [`Error::Protocol`], [`Error::Bus`].
     pub fn poll_events(&self) -> Result<Vec<Event>, Error> {
         match &self.host {
             Host::Pcie(device) => device.admin.take_events(device),
@@ -213,10 +192,8 @@ impl Controller {
         }
     }
 
-    /// A zeroed, page aligned buffer the device can reach.
-    ///
-    /// # Errors
-    /// [`Error::Bus`] when memory or I/O virtual addresses are used up.
+    /// A zeroed, page aligned buffer the device can reach. Errors: [`Error::Bus`] when memory or I/O virtual
+    /// addresses are used up.
     pub fn alloc(&self, bytes: usize) -> Result<DmaBuf, Error> {
         Ok(self.pool().alloc(bytes)?)
     }

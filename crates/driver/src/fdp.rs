@@ -38,9 +38,7 @@ pub struct FdpConfiguration {
 }
 
 impl Controller {
-    /// FDP Configurations of endurance group `group` (log page 20h), by configuration index.
-    ///
-    /// # Errors
+    /// FDP Configurations of endurance group `group` (log page 20h), by configuration index. Errors:
     /// [`Error::Status`]; [`Error::Protocol`] for a log page that is shorter than it says, or longer than 1
     /// MiB.
     pub fn fdp_configurations(&self, group: u16) -> Result<Vec<FdpConfiguration>, Error> {
@@ -66,9 +64,7 @@ impl Controller {
         Ok(read)
     }
 
-    /// Who uses each reclaim unit handle of endurance group `group` (log page 21h), by handle.
-    ///
-    /// # Errors
+    /// Who uses each reclaim unit handle of endurance group `group` (log page 21h), by handle. Errors:
     /// [`Error::Status`].
     pub fn fdp_ruh_usage(&self, group: u16) -> Result<Vec<RuhUse>, Error> {
         let request = LogRequest { lid: lid::FDP_HANDLE_USAGE, lsi: group, ..LogRequest::default() };
@@ -79,17 +75,12 @@ impl Controller {
     }
 
     /// FDP Statistics of endurance group `group` (log page 22h): bytes written by hosts, written to media,
-    /// erased.
-    ///
-    /// # Errors
-    /// [`Error::Status`].
+    /// erased. Errors: [`Error::Status`].
     pub fn fdp_statistics(&self, group: u16) -> Result<Statistics, Error> {
         self.get_log_as(LogRequest { lid: lid::FDP_STATISTICS, lsi: group, ..LogRequest::default() })
     }
 
-    /// FDP Events of endurance group `group` (log page 23h), oldest first, at most [`EVENTS_MAX`].
-    ///
-    /// # Errors
+    /// FDP Events of endurance group `group` (log page 23h), oldest first, at most [`EVENTS_MAX`]. Errors:
     /// [`Error::Status`].
     pub fn fdp_events(&self, group: u16, source: FdpEventSource) -> Result<Vec<Event>, Error> {
         let request = LogRequest {
@@ -103,9 +94,7 @@ impl Controller {
         Ok(events(&log).into_iter().flatten().collect())
     }
 
-    /// Whether FDP is enabled in endurance group `group`, and its configuration (feature 1Dh).
-    ///
-    /// # Errors
+    /// Whether FDP is enabled in endurance group `group`, and its configuration (feature 1Dh). Errors:
     /// [`Error::Status`].
     pub fn fdp(&self, group: u16) -> Result<FlexibleDataPlacement, Error> {
         let command = admin::GetFeatures {
@@ -117,9 +106,7 @@ impl Controller {
     }
 
     /// Enables FDP with a configuration, or disables it (feature 1Dh). The endurance group must not have
-    /// namespaces. The value is saved: controllers take no other change of it (Base 5.1.25.1.20).
-    ///
-    /// # Errors
+    /// namespaces. The value is saved: controllers take no other change of it (Base 5.1.25.1.20). Errors:
     /// [`Error::Status`], for namespaces [`unvme_spec::Status::COMMAND_SEQUENCE_ERROR`].
     pub fn set_fdp(&self, group: u16, value: FlexibleDataPlacement) -> Result<(), Error> {
         let command = admin::SetFeatures {
@@ -134,10 +121,7 @@ impl Controller {
     }
 
     /// The event types that can be recorded for a placement handle of a namespace, and which are (feature
-    /// 1Eh).
-    ///
-    /// # Errors
-    /// [`Error::Status`].
+    /// 1Eh). Errors: [`Error::Status`].
     pub fn fdp_event_types(&self, nsid: Nsid, handle: PlacementHandle) -> Result<Vec<EventSupport>, Error> {
         let room = FdpEvents::new().with_placement_handle(handle.0).with_event_types(u8::MAX);
         let command = admin::GetFeatures {
@@ -152,9 +136,7 @@ impl Controller {
         Ok(list.iter().take(count).filter_map(|entry| EventSupport::read_from_bytes(entry).ok()).collect())
     }
 
-    /// Has events of `types` recorded for a placement handle of a namespace, or not (feature 1Eh).
-    ///
-    /// # Errors
+    /// Has events of `types` recorded for a placement handle of a namespace, or not (feature 1Eh). Errors:
     /// [`Error::Status`]; [`Error::InvalidArgument`] for no types, or more than 255.
     pub fn set_fdp_events(
         &self,
@@ -181,9 +163,7 @@ impl Controller {
     }
 
     /// The directives a namespace supports and has enabled (Directive Receive, Identify, Return Parameters).
-    ///
-    /// # Errors
-    /// [`Error::Status`].
+    /// Errors: [`Error::Status`].
     pub fn directives(&self, nsid: Nsid) -> Result<IdentifyParameters, Error> {
         let command = DirectiveReceive {
             nsid,

@@ -66,20 +66,16 @@ struct Limits {
 
 impl Controller {
     /// Identifiers of the active namespaces with blocks, those that [`Namespace::open`] opens, ascending.
-    ///
-    /// # Errors
-    /// As [`Controller::active_namespaces`].
+    /// Errors: as [`Controller::active_namespaces`].
     pub fn block_namespaces(&self) -> Result<Vec<Nsid>, Error> {
         self.command_set_namespaces(csi::NVM)
     }
 }
 
 impl Namespace {
-    /// Reads what there is to know about an active namespace.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] when the namespace is not active, not of the NVM Command Set, or formatted with
-    /// metadata; [`Error::Status`] and those of [`Controller::admin`].
+    /// Reads what there is to know about an active namespace. Errors: [`Error::Unsupported`] when the
+    /// namespace is not active, not of the NVM Command Set, or formatted with metadata; [`Error::Status`] and
+    /// those of [`Controller::admin`].
     pub fn open(controller: &Controller, nsid: Nsid) -> Result<Self, Error> {
         let set = controller.namespace_command_set(nsid)?;
         if set != csi::NVM {
@@ -158,11 +154,8 @@ impl Namespace {
         (range.blocks as usize) << self.block_shift
     }
 
-    /// The blocks of `bytes` bytes at byte `offset` of the namespace.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] when either is not a multiple of the block size, or there are more than
-    /// 65536 blocks.
+    /// The blocks of `bytes` bytes at byte `offset` of the namespace. Errors: [`Error::InvalidArgument`] when
+    /// either is not a multiple of the block size, or there are more than 65536 blocks.
     #[inline]
     pub fn range_of_bytes(&self, offset: u64, bytes: usize) -> Result<BlockRange, Error> {
         let mask = u64::from(self.block_bytes) - 1;
@@ -198,10 +191,8 @@ impl Namespace {
         ))
     }
 
-    /// Read.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] when the blocks are not all there, or are too many for one transfer.
+    /// Read. Errors: [`Error::InvalidArgument`] when the blocks are not all there, or are too many for one
+    /// transfer.
     #[inline(always)]
     pub fn read(&self, range: BlockRange, flags: AccessFlags) -> Result<Sqe, Error> {
         self.check(range, self.transfer_blocks_max)?;
@@ -212,10 +203,7 @@ impl Namespace {
     ///
     /// Whether the namespace has the placement identifier is not looked at: a controller takes its first
     /// placement handle for one that it has not, and records an event. [`Namespace::ruh_status`] tells which
-    /// there are.
-    ///
-    /// # Errors
-    /// As [`Namespace::read`].
+    /// there are. Errors: as [`Namespace::read`].
     #[inline(always)]
     pub fn write(&self, range: BlockRange, options: impl Into<WriteOptions>) -> Result<Sqe, Error> {
         let options = options.into();
@@ -227,20 +215,14 @@ impl Namespace {
         Ok(sqe)
     }
 
-    /// Compare with the buffer; a difference is [`Status::COMPARE_FAILURE`].
-    ///
-    /// # Errors
-    /// As [`Namespace::read`].
+    /// Compare with the buffer; a difference is [`Status::COMPARE_FAILURE`]. Errors: as [`Namespace::read`].
     pub fn compare(&self, range: BlockRange, flags: AccessFlags) -> Result<Sqe, Error> {
         self.check(range, self.transfer_blocks_max)?;
         Ok(Command::Compare(range, flags).encode(self.nsid))
     }
 
     /// Fused Compare and Write (Base 3.4.2): submit both, in this order and with nothing in between, then
-    /// ring. They complete one by one.
-    ///
-    /// # Errors
-    /// As [`Namespace::read`].
+    /// ring. They complete one by one. Errors: as [`Namespace::read`].
     pub fn compare_and_write(&self, range: BlockRange, flags: AccessFlags) -> Result<[Sqe; 2], Error> {
         let (mut compare, mut write) = (self.compare(range, flags)?, self.write(range, flags)?);
         compare.set_fuse(Fuse::First);
@@ -253,19 +235,15 @@ impl Namespace {
         Command::Flush.encode(self.nsid)
     }
 
-    /// Verify: the blocks can be read.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] when the blocks are not all there, or are more than the controller takes.
+    /// Verify: the blocks can be read. Errors: [`Error::InvalidArgument`] when the blocks are not all there,
+    /// or are more than the controller takes.
     pub fn verify(&self, range: BlockRange, flags: AccessFlags) -> Result<Sqe, Error> {
         self.check(range, self.limits.verify)?;
         Ok(Command::Verify(range, flags).encode(self.nsid))
     }
 
-    /// Write Zeroes; with `deallocate` the controller should give the blocks back.
-    ///
-    /// # Errors
-    /// As [`Namespace::verify`].
+    /// Write Zeroes; with `deallocate` the controller should give the blocks back. Errors: as
+    /// [`Namespace::verify`].
     pub fn write_zeroes(
         &self,
         range: BlockRange,
@@ -276,21 +254,16 @@ impl Namespace {
         Ok(Command::WriteZeroes { range, flags, deallocate }.encode(self.nsid))
     }
 
-    /// Write Uncorrectable: reading the blocks fails until they are written.
-    ///
-    /// # Errors
-    /// As [`Namespace::verify`].
+    /// Write Uncorrectable: reading the blocks fails until they are written. Errors: as
+    /// [`Namespace::verify`].
     pub fn write_uncorrectable(&self, range: BlockRange) -> Result<Sqe, Error> {
         self.check(range, self.limits.write_uncorrectable)?;
         Ok(Command::WriteUncorrectable(range).encode(self.nsid))
     }
 
     /// Dataset Management, Deallocate: writes the ranges into `buf`, which goes with the command, and returns
-    /// how many bytes of it the command transfers.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for no ranges, more than [`DSM_RANGES_MAX`] or than `buf` holds, or a range
-    /// that is not all there.
+    /// how many bytes of it the command transfers. Errors: [`Error::InvalidArgument`] for no ranges, more
+    /// than [`DSM_RANGES_MAX`] or than `buf` holds, or a range that is not all there.
     pub fn deallocate(&self, ranges: &[BlockRange], buf: &mut DmaBuf) -> Result<(Sqe, usize), Error> {
         let bytes = size_of_val(ranges) / size_of::<BlockRange>() * size_of::<DsmRange>();
         if ranges.is_empty() || ranges.len() > DSM_RANGES_MAX || bytes > buf.len() {
@@ -311,10 +284,7 @@ impl Namespace {
 
     /// I/O Management Receive, Reclaim Unit Handle Status: fills `buf` with as many handles as fit, to be
     /// read with [`unvme_spec::fdp::ruh_statuses`]. [`Namespace::ruh_status_bytes`] says how large it has to
-    /// be.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a buffer without room for the header; it is dropped then.
+    /// be. Errors: [`Error::InvalidArgument`] for a buffer without room for the header; it is dropped then.
     pub fn ruh_status(&self, buf: DmaBuf) -> Result<(Sqe, Payload), Error> {
         let bytes = buf.len() & !3;
         if bytes < size_of::<RuhStatusHeader>() {
@@ -335,11 +305,8 @@ impl Namespace {
     }
 
     /// I/O Management Send, Reclaim Unit Handle Update: each of `placements` goes on with an empty reclaim
-    /// unit. Writes the list into `buf`, which goes with the command.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for an empty list, or one of more than 65536 or than `buf` holds; the
-    /// buffer is dropped then.
+    /// unit. Writes the list into `buf`, which goes with the command. Errors: [`Error::InvalidArgument`] for
+    /// an empty list, or one of more than 65536 or than `buf` holds; the buffer is dropped then.
     pub fn ruh_update(&self, placements: &[PlacementId], mut buf: DmaBuf) -> Result<(Sqe, Payload), Error> {
         let bytes = placements.len() * size_of::<u16>();
         if placements.is_empty() || placements.len() > 1 << 16 || bytes > buf.len() {

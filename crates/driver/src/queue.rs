@@ -38,24 +38,19 @@ macro_rules! on_each {
 impl Queue {
     /// Takes a command: fills in the command identifier and the data pointer and writes the entry. The device
     /// learns of it with [`Queue::ring`]. The two commands of a fused pair are submitted one right after the
-    /// other.
-    ///
-    /// # Errors
-    /// [`Rejected`] with the buffer: [`Error::Full`], [`Error::InvalidArgument`] for more bytes than the
-    /// buffer or the controller takes and for a buffer of another controller's pool, [`Error::Gone`] or what
-    /// kept the queue from being created again after a reset.
+    /// other. Errors: [`Rejected`] with the buffer: [`Error::Full`], [`Error::InvalidArgument`] for more
+    /// bytes than the buffer or the controller takes and for a buffer of another controller's pool,
+    /// [`Error::Gone`] or what kept the queue from being created again after a reset.
     #[inline(always)]
     pub fn submit(&mut self, sqe: Sqe, payload: Option<Payload>, token: u64) -> Result<(), Rejected> {
         on_each!(self, queue => queue.submit(sqe, payload, token))
     }
 
     /// Takes a command of a [`crate::KvNamespace`] like [`Queue::submit`]. `buf` is what it moves data to or
-    /// from; a command that moves none takes a buffer along all the same.
-    ///
-    /// # Errors
-    /// As [`Queue::submit`]; [`Error::InvalidArgument`] also for a buffer that is missing, and for a key of
-    /// more than 16 bytes on a queue without [`crate::QueueOptions::long_keys`]; [`Error::Exhausted`] when no
-    /// memory is left to describe a transfer beyond 2 MiB.
+    /// from; a command that moves none takes a buffer along all the same. Errors: as [`Queue::submit`];
+    /// [`Error::InvalidArgument`] also for a buffer that is missing, and for a key of more than 16 bytes on a
+    /// queue without [`crate::QueueOptions::long_keys`]; [`Error::Exhausted`] when no memory is left to
+    /// describe a transfer beyond 2 MiB.
     #[inline(always)]
     pub fn submit_kv(
         &mut self,
@@ -72,9 +67,7 @@ impl Queue {
     }
 
     /// Tells the device about everything submitted since the last call; nothing when there is nothing new.
-    ///
-    /// # Errors
-    /// [`Error::Bus`] when the connection fails.
+    /// Errors: [`Error::Bus`] when the connection fails.
     #[inline]
     pub fn ring(&mut self) -> Result<(), Error> {
         on_each!(self, queue => queue.ring())
@@ -96,11 +89,9 @@ impl Queue {
     }
 
     /// Waits until a completion is there (true) or `timeout` has passed (false), as the queue's
-    /// [`CompletionMode`] says. Rings first. False at once when nothing is outstanding.
-    ///
-    /// # Errors
-    /// What went wrong with this queue since the last call: [`Error::Protocol`], [`Error::Timeout`],
-    /// [`Error::Gone`]. Outstanding commands are returned by [`Queue::poll`] all the same.
+    /// [`CompletionMode`] says. Rings first. False at once when nothing is outstanding. Errors: what went
+    /// wrong with this queue since the last call: [`Error::Protocol`], [`Error::Timeout`], [`Error::Gone`].
+    /// Outstanding commands are returned by [`Queue::poll`] all the same.
     pub fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
         on_each!(self, queue => queue.wait(timeout))
     }

@@ -84,19 +84,13 @@ impl PciFunction {
         &self.bus
     }
 
-    /// The function as it is now; `None` when it has been removed.
-    ///
-    /// # Errors
-    /// As [`PciBus::find`].
+    /// The function as it is now; `None` when it has been removed. Errors: as [`PciBus::find`].
     pub fn refresh(&self) -> Result<Option<Self>, BusError> {
         self.bus.find(self.address)
     }
 
     /// The other functions of its IOMMU group, in ascending order: they can only be handed to a process
-    /// together.
-    ///
-    /// # Errors
-    /// As [`PciBus::group`].
+    /// together. Errors: as [`PciBus::group`].
     pub fn group_others(&self) -> Result<Vec<Self>, BusError> {
         let Some(group) = self.iommu_group else { return Ok(Vec::new()) };
         let mut others = self.bus.group(group)?;

@@ -46,10 +46,7 @@ impl PciBus {
 
     /// All functions, or those of one class (24 bits, as [`CLASS_NVM_EXPRESS`]), in ascending order of their
     /// addresses. A machine without PCI has none. An entry that vanishes while it is read, or that makes no
-    /// sense, is left out.
-    ///
-    /// # Errors
-    /// [`BusError::Os`] when the list cannot be read.
+    /// sense, is left out. Errors: [`BusError::Os`] when the list cannot be read.
     pub fn functions(&self, class: Option<u32>) -> Result<Vec<PciFunction>, BusError> {
         let folder = self.devices();
         let entries = match std::fs::read_dir(&folder) {
@@ -75,18 +72,13 @@ impl PciBus {
         Ok(found)
     }
 
-    /// The function at an address; `None` when there is none.
-    ///
-    /// # Errors
-    /// [`BusError::Os`] and [`BusError::Protocol`] when what the kernel says about it cannot be read or makes
-    /// no sense.
+    /// The function at an address; `None` when there is none. Errors: [`BusError::Os`] and
+    /// [`BusError::Protocol`] when what the kernel says about it cannot be read or makes no sense.
     pub fn find(&self, address: PciAddress) -> Result<Option<PciFunction>, BusError> {
         PciFunction::read(self, address)
     }
 
-    /// The functions of an IOMMU group, in ascending order. Devices that are not on PCI are left out.
-    ///
-    /// # Errors
+    /// The functions of an IOMMU group, in ascending order. Devices that are not on PCI are left out. Errors:
     /// [`BusError::Os`] when the group cannot be read.
     pub fn group(&self, group: u32) -> Result<Vec<PciFunction>, BusError> {
         let folder = self.sys.join("kernel/iommu_groups").join(group.to_string()).join("devices");

@@ -55,11 +55,8 @@ pub struct DiscoveryEntry {
 
 /// Asks the discovery service at `target` which subsystems there are. A `target.nqn` other than
 /// [`DISCOVERY_NQN`] is that of a particular service. Referrals are entries like the others, which the caller
-/// follows.
-///
-/// # Errors
-/// [`Error::Unreachable`], [`Error::Denied`], [`Error::Timeout`], [`Error::Protocol`] for a page that makes
-/// no sense or does not stand still, [`Error::Status`].
+/// follows. Errors: [`Error::Unreachable`], [`Error::Denied`], [`Error::Timeout`], [`Error::Protocol`] for a
+/// page that makes no sense or does not stand still, [`Error::Status`].
 pub fn discover(target: &TcpTarget) -> Result<Vec<DiscoveryEntry>, Error> {
     target.check()?;
     let mut target = target.clone();

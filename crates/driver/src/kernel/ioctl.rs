@@ -48,10 +48,8 @@ pub(super) fn subsystem_reset(node: BorrowedFd<'_>) -> io::Result<()> {
     checked(unsafe { libc::ioctl(node.as_raw_fd(), NVME_IOCTL_SUBSYS_RESET) }).map(drop)
 }
 
-/// Sends an admin command and waits as long as the kernel does: raw status and result.
-///
-/// # Panics
-/// When the command moves more bytes than the buffer has.
+/// Sends an admin command and waits as long as the kernel does: raw status and result. Panics: when the
+/// command moves more bytes than the buffer has.
 pub(super) fn admin(
     node: BorrowedFd<'_>,
     sqe: &Sqe,

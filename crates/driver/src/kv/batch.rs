@@ -74,11 +74,9 @@ impl KvNamespace {
     }
 
     /// Batch: writes the commands into `buf`, which goes with the command. What became of each is in the
-    /// completion's result, see [`KvNamespace::batch_status`].
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] without the vendor's Batch; [`Error::InvalidArgument`] for no commands, more
-    /// than [`BATCH_COMMANDS_MAX`], one that no vendor command can do, or more bytes than `buf` has.
+    /// completion's result, see [`KvNamespace::batch_status`]. Errors: [`Error::Unsupported`] without the
+    /// vendor's Batch; [`Error::InvalidArgument`] for no commands, more than [`BATCH_COMMANDS_MAX`], one that
+    /// no vendor command can do, or more bytes than `buf` has.
     pub fn batch(&self, ops: &[KvBatchOp<'_>], buf: &mut DmaBuf) -> Result<KvCommand<'static>, Error> {
         if !self.has_batch() {
             return Err(self.lacking("batches"));

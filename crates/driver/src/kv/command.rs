@@ -101,9 +101,7 @@ impl KvNamespace {
             && key.bytes.len().wrapping_sub(1) < self.standard_key_bytes_max
     }
 
-    /// Store: `bytes` bytes of the data buffer under `key`; 0 bytes are a value.
-    ///
-    /// # Errors
+    /// Store: `bytes` bytes of the data buffer under `key`; 0 bytes are a value. Errors:
     /// [`Error::InvalidArgument`] for a key or a value of a length that no command here takes, or a keyspace
     /// there is not; [`Error::Unsupported`] for what takes the vendor commands on a device without them.
     #[inline(always)]
@@ -139,10 +137,8 @@ impl KvNamespace {
         Ok(self.vendor_command(command, key, bytes))
     }
 
-    /// Append: adds `bytes` bytes of the data buffer to the end of a value.
-    ///
-    /// # Errors
-    /// As [`KvNamespace::store`]: a vendor command.
+    /// Append: adds `bytes` bytes of the data buffer to the end of a value. Errors: as
+    /// [`KvNamespace::store`]: a vendor command.
     pub fn append<'a>(&self, key: KvKey<'a>, bytes: usize) -> Result<KvCommand<'a>, Error> {
         let wire = self.vendor_key(key, Need::Append)?;
         if !self.has_append() {
@@ -155,11 +151,8 @@ impl KvNamespace {
 
     /// Retrieve: a value from byte `offset` on, as much as `bytes` bytes of the data buffer take. Dword 0 of
     /// the completion is the size of the whole value ([`KvNamespace::value_bytes`]). A vendor command moves
-    /// whole dwords: it can write up to three bytes more than `bytes`, which a buffer always has.
-    ///
-    /// # Errors
-    /// As [`KvNamespace::store`]; [`Error::InvalidArgument`] also for an offset that is not a multiple of
-    /// 512.
+    /// whole dwords: it can write up to three bytes more than `bytes`, which a buffer always has. Errors: as
+    /// [`KvNamespace::store`]; [`Error::InvalidArgument`] also for an offset that is not a multiple of 512.
     #[inline(always)]
     pub fn retrieve<'a>(&self, key: KvKey<'a>, offset: u32, bytes: usize) -> Result<KvCommand<'a>, Error> {
         let need = if offset == 0 { Need::Nothing } else { Need::Offset };
@@ -203,10 +196,8 @@ impl KvNamespace {
     }
 
     /// Delete: a vendor command where there is one, as that always tells whether the key existed. The
-    /// standard command tells when the namespace is configured so, see [`KvNamespace::delete_tells`].
-    ///
-    /// # Errors
-    /// As [`KvNamespace::store`].
+    /// standard command tells when the namespace is configured so, see [`KvNamespace::delete_tells`]. Errors:
+    /// as [`KvNamespace::store`].
     #[inline]
     pub fn delete<'a>(&self, key: KvKey<'a>) -> Result<KvCommand<'a>, Error> {
         if !self.has_vendor_for(key)
@@ -229,10 +220,7 @@ impl KvNamespace {
         self.has_vendor() && key.bytes.len() >= samsung_kv::KEY_BYTES_MIN
     }
 
-    /// Exist: success when there is such a key.
-    ///
-    /// # Errors
-    /// As [`KvNamespace::store`].
+    /// Exist: success when there is such a key. Errors: as [`KvNamespace::store`].
     #[inline(always)]
     pub fn exist<'a>(&self, key: KvKey<'a>) -> Result<KvCommand<'a>, Error> {
         if self.is_standard(key, Need::Nothing)
@@ -245,12 +233,9 @@ impl KvNamespace {
     }
 
     /// List: keys of keyspace 0 from `start` on, or from the first when that is empty, into `bytes` bytes of
-    /// the data buffer, to be read with [`unvme_spec::kv::ListReader`].
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] on a namespace without the Key Value Command Set; [`Error::InvalidArgument`]
-    /// for a start longer than any key, or a buffer that is too small for the number of keys or too long for
-    /// one command.
+    /// the data buffer, to be read with [`unvme_spec::kv::ListReader`]. Errors: [`Error::Unsupported`] on a
+    /// namespace without the Key Value Command Set; [`Error::InvalidArgument`] for a start longer than any
+    /// key, or a buffer that is too small for the number of keys or too long for one command.
     pub fn list(&self, start: &[u8], bytes: usize) -> Result<KvCommand<'static>, Error> {
         if !self.has_standard() {
             return Err(Error::Unsupported(format!(
@@ -281,9 +266,7 @@ impl KvNamespace {
         KvCommand::standard(kv::Command::Flush.encode(self.nsid()), 0)
     }
 
-    /// Iterate Request, open. Bits 7:0 of the completion's result are the iterator's identifier.
-    ///
-    /// # Errors
+    /// Iterate Request, open. Bits 7:0 of the completion's result are the iterator's identifier. Errors:
     /// [`Error::Unsupported`] without the vendor commands; [`Error::InvalidArgument`] for a keyspace there is
     /// not or a bitmask that is not ones from the most significant bit on.
     pub fn iterate_open(
@@ -302,19 +285,13 @@ impl KvNamespace {
         self.iterator(keyspace, samsung_kv::Command::IterateOpen { kind: Ok(kind), prefix }, 0)
     }
 
-    /// Iterate Request, close.
-    ///
-    /// # Errors
-    /// As [`KvNamespace::iterate_open`].
+    /// Iterate Request, close. Errors: as [`KvNamespace::iterate_open`].
     pub fn iterate_close(&self, keyspace: u8, iterator: u8) -> Result<KvCommand<'static>, Error> {
         self.iterator(keyspace, samsung_kv::Command::IterateClose { iterator }, 0)
     }
 
     /// Iterate Read into the first [`samsung_kv::ITERATE_BUFFER_BYTES`] bytes of the data buffer. The
-    /// completion's result is the number of bytes that are valid.
-    ///
-    /// # Errors
-    /// As [`KvNamespace::iterate_open`].
+    /// completion's result is the number of bytes that are valid. Errors: as [`KvNamespace::iterate_open`].
     pub fn iterate_read(&self, keyspace: u8, iterator: u8) -> Result<KvCommand<'static>, Error> {
         let bytes = samsung_kv::ITERATE_BUFFER_BYTES;
         let command = samsung_kv::Command::IterateRead { iterator, dwords: bytes / 4, option: 0 };

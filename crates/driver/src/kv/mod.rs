@@ -87,10 +87,8 @@ pub struct KvNamespace {
 }
 
 impl KvNamespace {
-    /// Reads what there is to know about an active namespace, and detects the vendor commands.
-    ///
-    /// # Errors
-    /// As [`KvNamespace::open_with`].
+    /// Reads what there is to know about an active namespace, and detects the vendor commands. Errors: as
+    /// [`KvNamespace::open_with`].
     pub fn open(controller: &Controller, nsid: Nsid) -> Result<Self, Error> {
         Self::open_with(controller, nsid, KvOptions::default())
     }
@@ -98,11 +96,8 @@ impl KvNamespace {
     /// Reads what there is to know about an active namespace.
     ///
     /// A namespace of the NVM Command Set is a key-value namespace when its vendor commands say so: Samsung's
-    /// first devices know no command sets.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] when the namespace is not active or has no key-value commands;
-    /// [`Error::Status`] and those of [`Controller::admin`].
+    /// first devices know no command sets. Errors: [`Error::Unsupported`] when the namespace is not active or
+    /// has no key-value commands; [`Error::Status`] and those of [`Controller::admin`].
     pub fn open_with(controller: &Controller, nsid: Nsid, options: KvOptions) -> Result<Self, Error> {
         let set = controller.namespace_command_set(nsid)?;
         let vendor = match options.vendor {
@@ -271,9 +266,7 @@ impl Vendor {
 }
 
 impl Controller {
-    /// Identify Namespace of the Key Value Command Set (CNS 05h, CSI 01h), read anew.
-    ///
-    /// # Errors
+    /// Identify Namespace of the Key Value Command Set (CNS 05h, CSI 01h), read anew. Errors:
     /// [`Error::Status`] and those of [`Controller::admin`].
     pub fn identify_kv_namespace(&self, nsid: Nsid) -> Result<KvNamespaceIdentify, Error> {
         self.identify_as(admin::Identify {
@@ -285,10 +278,7 @@ impl Controller {
     }
 
     /// Write amplification in tenths, from the vendor's log page CAh; `None` when the controller does not
-    /// have that.
-    ///
-    /// # Errors
-    /// [`Error::Status`] and those of [`Controller::admin`].
+    /// have that. Errors: [`Error::Status`] and those of [`Controller::admin`].
     pub fn kv_waf_tenths(&self) -> Result<Option<u32>, Error> {
         let request = LogRequest { lid: WAF, bytes: size_of::<WafLog>(), ..Default::default() };
         match self.get_log(&request) {

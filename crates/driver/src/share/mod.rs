@@ -73,11 +73,9 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Prepares to share a drive.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for a controller that is not driven on a PCI function, or one whose function
-    /// takes physical addresses: without an IOMMU nothing keeps the memory of two processes apart.
+    /// Prepares to share a drive. Errors: [`Error::Unsupported`] for a controller that is not driven on a PCI
+    /// function, or one whose function takes physical addresses: without an IOMMU nothing keeps the memory of
+    /// two processes apart.
     pub fn new(controller: &Controller) -> Result<Arc<Self>, Error> {
         let addresses = match controller.pci_device()?.function.dma_addressing() {
             DmaAddressing::Chosen(addresses) => addresses,
@@ -107,11 +105,8 @@ impl Sharing {
     }
 
     /// A function for one more client. What the client had is the drive's and the holder's again when it is
-    /// dropped.
-    ///
-    /// # Errors
-    /// [`Error::Exhausted`] for more than [`SHARES_MAX`] at a time, [`Error::Gone`] when the drive is gone,
-    /// [`Error::Bus`] when memory cannot be had.
+    /// dropped. Errors: [`Error::Exhausted`] for more than [`SHARES_MAX`] at a time, [`Error::Gone`] when the
+    /// drive is gone, [`Error::Bus`] when memory cannot be had.
     pub fn share(self: &Arc<Self>) -> Result<Arc<SharedController>, Error> {
         let lease = Lease::take(self)?;
         SharedController::new(lease).map(Arc::new)

@@ -18,10 +18,7 @@ const PIECE_BYTES: usize = 7;
 
 /// Takes `input` as what a target sends to a queue with reads and writes outstanding. Its first byte says
 /// what was agreed on (bit 0 header digests, bit 1 data digests, bits 3:2 alignment) and whether the rest
-/// comes in pieces (bit 7).
-///
-/// # Panics
-/// When a command does not end exactly once.
+/// comes in pieces (bit 7). Panics: when a command does not end exactly once.
 pub fn tcp_host(input: &[u8]) {
     let Some((&how, rest)) = input.split_first() else { return };
     if let Some(greeting) = rest.first_chunk() {
