@@ -4,6 +4,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use subtle::ConstantTimeEq;
 use unvme_bus::random;
 use zeroize::Zeroizing;
 
@@ -31,6 +32,35 @@ pub(crate) struct Material {
     pub(crate) hash: Option<Hash>,
     pub(crate) key: Zeroizing<Vec<u8>>,
 }
+
+impl PartialEq for Material {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && bool::from(self.key.ct_eq(&other.key))
+    }
+}
+
+impl Eq for Material {}
+
+/// What a type of [`Material`] owes its users: to be parsed, and not to be shown.
+macro_rules! key {
+    ($type:ident) => {
+        impl std::str::FromStr for $type {
+            type Err = FabricError;
+
+            fn from_str(text: &str) -> Result<Self, FabricError> {
+                Self::parse(text)
+            }
+        }
+
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(concat!(stringify!($type), "(..)"))
+            }
+        }
+    };
+}
+
+pub(crate) use key;
 
 impl Form {
     /// Reads a key; blanks and line ends around it do not count.

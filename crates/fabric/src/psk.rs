@@ -2,15 +2,11 @@
 //! Transport 3.6.1.3 to 3.6.1.5).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use std::fmt;
-use std::str::FromStr;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::interchange::{Form, Material, random};
+use crate::interchange::{Form, Material, key, random};
 use crate::{FabricError, Hash};
 
 const FORM: Form = Form {
@@ -25,7 +21,7 @@ const DIGEST_SUFFIX: &[u8] = b"NVMe-over-Fabrics";
 
 /// A pre-shared key as it was configured. Two are compared in constant time; it is cleared when dropped and
 /// never printed, except by [`Psk::to_text`].
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Psk(Material);
 
 /// Which of the two ways to make a key of TLS, and its name, of a configured one.
@@ -135,27 +131,7 @@ impl Psk {
     }
 }
 
-impl FromStr for Psk {
-    type Err = FabricError;
-
-    fn from_str(text: &str) -> Result<Self, FabricError> {
-        Self::parse(text)
-    }
-}
-
-impl PartialEq for Psk {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.hash == other.0.hash && bool::from(self.0.key.ct_eq(&other.0.key))
-    }
-}
-
-impl Eq for Psk {}
-
-impl fmt::Debug for Psk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Psk(..)")
-    }
-}
+key!(Psk);
 
 /// A key as TLS uses it, between one host and one subsystem. Cleared when dropped and never printed.
 #[derive(Clone)]

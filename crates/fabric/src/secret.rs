@@ -1,13 +1,9 @@
 //! Secrets of in-band authentication: `DHHC-1:hh:BASE64:` (Base 8.3.4.5.7).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use std::fmt;
-use std::str::FromStr;
-
-use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::interchange::{Form, Material, random};
+use crate::interchange::{Form, Material, key, random};
 use crate::{FabricError, Hash};
 
 const FORM: Form = Form {
@@ -22,7 +18,7 @@ const TRANSFORMATION: &[u8] = b"NVMe-over-Fabrics";
 
 /// What a host, or a subsystem, proves to know. Two are compared in constant time; it is cleared when dropped
 /// and never printed, except by [`Secret::to_text`].
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Material);
 
 impl Secret {
@@ -63,27 +59,7 @@ impl Secret {
     }
 }
 
-impl FromStr for Secret {
-    type Err = FabricError;
-
-    fn from_str(text: &str) -> Result<Self, FabricError> {
-        Self::parse(text)
-    }
-}
-
-impl PartialEq for Secret {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.hash == other.0.hash && bool::from(self.0.key.ct_eq(&other.0.key))
-    }
-}
-
-impl Eq for Secret {}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
-    }
-}
+key!(Secret);
 
 #[cfg(test)]
 mod tests {
