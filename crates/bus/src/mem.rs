@@ -100,10 +100,7 @@ impl std::fmt::Debug for Region {
 
 impl Region {
     /// Private zeroed memory of this process, on transparent huge pages where the kernel has any. `bytes` is
-    /// rounded up to whole pages.
-    ///
-    /// # Errors
-    /// [`BusError::Os`] when there is not enough address space.
+    /// rounded up to whole pages. Errors: [`BusError::Os`] when there is not enough address space.
     pub fn anonymous(bytes: usize) -> Result<Self, BusError> {
         let bytes = round_up(bytes)?;
         // One huge page more than asked for, so that the part handed out can start on a huge page boundary.
@@ -131,18 +128,14 @@ impl Region {
     }
 
     /// Zeroed memory that another process can map through its descriptor, on huge pages of the pool when it
-    /// has enough free ones. `bytes` is rounded up to whole pages.
-    ///
-    /// # Errors
-    /// [`BusError::Os`] when there is not enough memory.
+    /// has enough free ones. `bytes` is rounded up to whole pages. Errors: [`BusError::Os`] when there is not
+    /// enough memory.
     pub fn shared(name: &str, bytes: usize) -> Result<Self, BusError> {
         Self::shared_on(name, bytes, Pages::Huge)
     }
 
     /// As [`Region::shared`], on the pages that were asked for. What was got says [`Region::is_huge`].
-    ///
-    /// # Errors
-    /// As [`Region::shared`].
+    /// Errors: as [`Region::shared`].
     pub fn shared_on(name: &str, bytes: usize, pages: Pages) -> Result<Self, BusError> {
         if pages == Pages::Huge
             && let Some(region) = Self::shared_huge(name, bytes)
@@ -178,20 +171,16 @@ impl Region {
     }
 
     /// Maps `bytes` of an open file from its start. When the file is cut, or its file system has no room for
-    /// a page that is touched, the region [is lost](Region::is_lost).
-    ///
-    /// # Errors
-    /// [`BusError::Os`] when the file cannot be mapped.
+    /// a page that is touched, the region [is lost](Region::is_lost). Errors: [`BusError::Os`] when the file
+    /// cannot be mapped.
     pub fn file(file: &File, bytes: usize) -> Result<Self, BusError> {
         let fd = file.as_fd().try_clone_to_owned().map_err(|e| BusError::os("duplicate a descriptor", e))?;
         Self::map_fd(fd, 0, bytes, true, false)?.guarded(Cover::Zeroes, Watch::default())
     }
 
     /// A copy of the first `bytes` of an open file, made page by page when it is written: the file stays as
-    /// it is. When the file is cut, the region [is lost](Region::is_lost).
-    ///
-    /// # Errors
-    /// [`BusError::Os`] when the file cannot be mapped.
+    /// it is. When the file is cut, the region [is lost](Region::is_lost). Errors: [`BusError::Os`] when the
+    /// file cannot be mapped.
     pub fn copy_of_file(file: &File, bytes: usize) -> Result<Self, BusError> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
@@ -202,9 +191,7 @@ impl Region {
     }
 
     /// Maps memory that another process shared: `bytes` of the object behind `fd` from `offset` (page
-    /// aligned). When the other process takes it away, the region [is lost](Region::is_lost).
-    ///
-    /// # Errors
+    /// aligned). When the other process takes it away, the region [is lost](Region::is_lost). Errors:
     /// [`BusError::OutOfRange`] when the object is smaller than that, [`BusError::Os`] when it cannot be
     /// mapped.
     pub fn from_fd(fd: OwnedFd, offset: u64, bytes: usize, writable: bool) -> Result<Self, BusError> {
@@ -290,10 +277,7 @@ impl Region {
         self.bytes
     }
 
-    /// The part `offset..offset + bytes`.
-    ///
-    /// # Panics
-    /// When that is not within the region.
+    /// The part `offset..offset + bytes`. Panics: when that is not within the region.
     pub fn slice(&self, offset: usize, bytes: usize) -> Self {
         let start = self.at(offset, bytes);
         Self { mapping: self.mapping.clone(), start, bytes }
@@ -323,10 +307,8 @@ impl Region {
     }
 
     /// Clears `offset..offset + bytes` of an anonymous region, and gives the memory of whole pages in it back
-    /// to the system where that is possible.
-    ///
-    /// # Panics
-    /// When the range is not within the region, or the region has a descriptor.
+    /// to the system where that is possible. Panics: when the range is not within the region, or the region
+    /// has a descriptor.
     pub fn discard(&self, offset: usize, bytes: usize) {
         assert!(self.mapping.backing.is_none(), "only private memory can be discarded");
         let range = self.slice(offset, bytes);
@@ -354,10 +336,7 @@ impl Region {
         unsafe { self.start.add(offset) }
     }
 
-    /// A 32-bit word as an atomic.
-    ///
-    /// # Panics
-    /// When it is out of bounds or not 4-byte aligned.
+    /// A 32-bit word as an atomic. Panics: when it is out of bounds or not 4-byte aligned.
     #[inline]
     pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         let pointer = self.at(offset, 4);
@@ -370,10 +349,7 @@ impl Region {
     }
 
     /// `N` consecutive 64-bit words as atomics, for accesses whose order matters among themselves; bounds and
-    /// alignment are checked once.
-    ///
-    /// # Panics
-    /// When it is out of bounds or not 8-byte aligned.
+    /// alignment are checked once. Panics: when it is out of bounds or not 8-byte aligned.
     #[inline]
     pub fn words<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
         let pointer = self.at(offset, N * 8);
@@ -384,57 +360,40 @@ impl Region {
         unsafe { pointer.cast().as_ref() }
     }
 
-    /// Loads a 32-bit word at a 4-byte aligned `offset`.
-    ///
-    /// # Panics
-    /// When it is out of bounds or misaligned.
+    /// Loads a 32-bit word at a 4-byte aligned `offset`. Panics: when it is out of bounds or misaligned.
     #[inline]
     pub fn load_u32(&self, offset: usize, order: Ordering) -> u32 {
         self.atomic_u32(offset).load(order)
     }
 
-    /// Stores a 32-bit word at a 4-byte aligned `offset`.
-    ///
-    /// # Panics
-    /// When it is out of bounds or misaligned.
+    /// Stores a 32-bit word at a 4-byte aligned `offset`. Panics: when it is out of bounds or misaligned.
     #[inline]
     pub fn store_u32(&self, offset: usize, value: u32, order: Ordering) {
         self.atomic_u32(offset).store(value, order);
     }
 
-    /// Loads a 64-bit word at an 8-byte aligned `offset`.
-    ///
-    /// # Panics
-    /// When it is out of bounds or misaligned.
+    /// Loads a 64-bit word at an 8-byte aligned `offset`. Panics: when it is out of bounds or misaligned.
     #[inline]
     pub fn load_u64(&self, offset: usize, order: Ordering) -> u64 {
         self.words::<1>(offset)[0].load(order)
     }
 
-    /// Stores a 64-bit word at an 8-byte aligned `offset`.
-    ///
-    /// # Panics
-    /// When it is out of bounds or misaligned.
+    /// Stores a 64-bit word at an 8-byte aligned `offset`. Panics: when it is out of bounds or misaligned.
     #[inline]
     pub fn store_u64(&self, offset: usize, value: u64, order: Ordering) {
         self.words::<1>(offset)[0].store(value, order);
     }
 
     /// Reads `N` consecutive 64-bit words, each exactly once: an entry the other side rewrites meanwhile may
-    /// be mixed, but what was checked is what is used.
-    ///
-    /// # Panics
-    /// When it is out of bounds or not 8-byte aligned.
+    /// be mixed, but what was checked is what is used. Panics: when it is out of bounds or not 8-byte
+    /// aligned.
     #[inline]
     pub fn read_words<const N: usize>(&self, offset: usize) -> [u64; N] {
         let words = self.words::<N>(offset);
         std::array::from_fn(|i| words[i].load(Ordering::Relaxed))
     }
 
-    /// Writes `N` consecutive 64-bit words.
-    ///
-    /// # Panics
-    /// When it is out of bounds or not 8-byte aligned.
+    /// Writes `N` consecutive 64-bit words. Panics: when it is out of bounds or not 8-byte aligned.
     #[inline]
     pub fn write_words<const N: usize>(&self, offset: usize, values: [u64; N]) {
         let words = self.words::<N>(offset);
@@ -443,10 +402,8 @@ impl Region {
         }
     }
 
-    /// Copies `bytes` from `offset` of this region to `target_offset` of `target`.
-    ///
-    /// # Panics
-    /// When either range is out of bounds.
+    /// Copies `bytes` from `offset` of this region to `target_offset` of `target`. Panics: when either range
+    /// is out of bounds.
     #[inline]
     pub fn copy_to(&self, offset: usize, target: &Self, target_offset: usize, bytes: usize) {
         let (source, target) = (self.at(offset, bytes), target.at(target_offset, bytes));
@@ -458,10 +415,7 @@ impl Region {
 
     /// Copies like [`Region::copy_to`] and meanwhile brings the `bytes` from `ahead` on close, which are to
     /// be copied next: two transfers' worth of memory latency pass at a time. `ahead` is a hint and may be
-    /// any number.
-    ///
-    /// # Panics
-    /// When a range to copy is out of bounds.
+    /// any number. Panics: when a range to copy is out of bounds.
     #[inline]
     pub fn copy_to_ahead(
         &self,
@@ -483,10 +437,8 @@ impl Region {
     }
 
     /// Copies like [`Region::copy_to`], past the caches of this processor: for memory that is larger than
-    /// they are and will not be read soon. Saves fetching lines only to overwrite them.
-    ///
-    /// # Panics
-    /// When either range is out of bounds.
+    /// they are and will not be read soon. Saves fetching lines only to overwrite them. Panics: when either
+    /// range is out of bounds.
     #[inline]
     pub fn copy_to_uncached(&self, offset: usize, target: &Self, target_offset: usize, bytes: usize) {
         let (source, target) = (self.at(offset, bytes), target.at(target_offset, bytes));
@@ -501,10 +453,7 @@ impl Region {
         unsafe { copy::streaming(source.as_ptr(), target.as_ptr(), bytes) }
     }
 
-    /// Copies bytes out, from `offset` on, to fill `out`.
-    ///
-    /// # Panics
-    /// When the range is out of bounds.
+    /// Copies bytes out, from `offset` on, to fill `out`. Panics: when the range is out of bounds.
     #[inline]
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         let source = self.at(offset, out.len());
@@ -514,10 +463,8 @@ impl Region {
     }
 
     /// Copies bytes out like [`Region::read`] and meanwhile brings as many from `ahead` on close, which are
-    /// to be read next. `ahead` is a hint and may be any number.
-    ///
-    /// # Panics
-    /// When the range to copy is out of bounds.
+    /// to be read next. `ahead` is a hint and may be any number. Panics: when the range to copy is out of
+    /// bounds.
     #[inline]
     pub fn read_ahead(&self, offset: usize, out: &mut [u8], ahead: usize) {
         let bytes = out.len();
@@ -533,10 +480,8 @@ impl Region {
 
     /// Copies like [`Region::copy_to_uncached`], as many bytes as `kept` has, and leaves in `kept` the bytes
     /// that were copied, whatever else becomes of the source: a checksum of `kept` is one of the target.
-    /// Other threads may see later writes before these until [`order_uncached`] has been called.
-    ///
-    /// # Panics
-    /// When either range is out of bounds.
+    /// Other threads may see later writes before these until [`order_uncached`] has been called. Panics: when
+    /// either range is out of bounds.
     #[inline]
     pub fn copy_to_uncached_kept(&self, offset: usize, target: &Self, target_offset: usize, kept: &mut [u8]) {
         let bytes = kept.len();
@@ -553,9 +498,7 @@ impl Region {
     }
 
     /// Copies `data` in at `offset`, past the caches of this processor like [`Region::copy_to_uncached`].
-    ///
-    /// # Panics
-    /// When the range is out of bounds.
+    /// Panics: when the range is out of bounds.
     #[inline]
     pub fn write_uncached(&self, offset: usize, data: &[u8]) {
         let target = self.at(offset, data.len());
@@ -569,10 +512,7 @@ impl Region {
         unsafe { copy::streaming(data.as_ptr(), target.as_ptr(), data.len()) }
     }
 
-    /// Copies `data` in at `offset`.
-    ///
-    /// # Panics
-    /// When the range is out of bounds.
+    /// Copies `data` in at `offset`. Panics: when the range is out of bounds.
     #[inline]
     pub fn write(&self, offset: usize, data: &[u8]) {
         let target = self.at(offset, data.len());
@@ -580,10 +520,7 @@ impl Region {
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), target.as_ptr(), data.len()) }
     }
 
-    /// Sets `bytes` from `offset` on to `value`.
-    ///
-    /// # Panics
-    /// When the range is out of bounds.
+    /// Sets `bytes` from `offset` on to `value`. Panics: when the range is out of bounds.
     pub fn fill(&self, offset: usize, bytes: usize, value: u8) {
         let target = self.at(offset, bytes);
         // SAFETY: in bounds of a live mapping.

@@ -8,6 +8,7 @@ use super::rule::{
     CorruptData, Corruption, FaultAction, FaultDelay, FaultKey, FaultMatch, FaultRule, Flips, LbaRange,
     WrongCompletion,
 };
+use crate::hex::hexadecimal;
 
 impl Serialize for FaultRule {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -125,10 +126,6 @@ fn key_text(bytes: &[u8]) -> String {
         Ok(text) if printable => text.to_owned(),
         _ => format!("0x{}", hexadecimal(bytes)),
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl std::fmt::Display for LbaRange {

@@ -42,11 +42,9 @@ pub struct FileStore {
 
 impl FileStore {
     /// Opens the store in `folder`, which exists, or makes a new one of `bytes` (a multiple of
-    /// [`CHUNK_BYTES`]) there. Nothing is changed when it cannot be opened.
-    ///
-    /// # Errors
-    /// [`SsdError::File`] when a file cannot be used, [`SsdError::State`] when one is missing or damaged, has
-    /// another size, or is another device's.
+    /// [`CHUNK_BYTES`]) there. Nothing is changed when it cannot be opened. Errors: [`SsdError::File`] when a
+    /// file cannot be used, [`SsdError::State`] when one is missing or damaged, has another size, or is
+    /// another device's.
     pub fn open(folder: &Path, bytes: u64) -> Result<Self, SsdError> {
         let path = folder.join(MEDIA_FILE);
         let fail = |what| {

@@ -118,10 +118,7 @@ fn check(digits: &[u8], rest: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(&[digits, rest].concat())
 }
 
-/// Reads a state file.
-///
-/// # Errors
-/// The reason, when its checksum is not there or does not fit.
+/// Reads a state file. Errors: the reason, when its checksum is not there or does not fit.
 pub(super) fn unseal(bytes: Vec<u8>) -> Result<Sealed, String> {
     let Some(sealed) = bytes.strip_prefix(BEFORE_IDENTITY) else {
         // What is no JSON is told by who reads the state, with line and column.
