@@ -158,7 +158,7 @@ impl Tree<'_> {
         }
     }
 
-    /// `mod name;` or `mod name { .. }`.
+    /// `mod name;`, `mod name { .. }`, or `mod name: u8 { .. }` in a macro.
     fn declared(
         &mut self,
         tokens: &[&str],
@@ -170,6 +170,10 @@ impl Tree<'_> {
         // In a macro the name is a variable: what it makes is in the macro's file.
         let Some(&name) = tokens.get(*at).filter(|name| is_name(name)) else { return };
         *at += 1;
+        if tokens.get(*at) == Some(&":") {
+            // A table in a macro, whose codes have this type.
+            *at += tokens[*at..].iter().take_while(|token| **token != "{").count();
+        }
         let is_inline = tokens.get(*at) == Some(&"{");
         if is_test {
             if is_inline {
