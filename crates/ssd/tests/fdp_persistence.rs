@@ -12,6 +12,7 @@ use host::placement::{
     get_placement, host_at, log, set_placement, statistics, statuses, u16_at, u64_at, update, write,
     write_with,
 };
+use host::state::unsealed;
 use host::{DATA, Host, sqe};
 use unvme_spec::{Sqe, Status};
 use unvme_ssd::{FileStore, Ssd, SsdConfig, SsdError};
@@ -212,7 +213,7 @@ fn a_state_file_of_an_older_version_is_read_and_one_that_contradicts_itself_is_r
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.json");
     drop(start(folder.path(), fdp_config(0)));
-    let good: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let good: serde_json::Value = serde_json::from_str(&unsealed(folder.path())).unwrap();
     assert_eq!((&good["version"], &good["fdp"]["configuration"]), (&3.into(), &0.into()));
     let refusal = |state: &serde_json::Value| {
         fs::write(&path, state.to_string()).unwrap();
@@ -263,6 +264,7 @@ fn a_state_file_of_an_older_version_is_read_and_one_that_contradicts_itself_is_r
     let plain = SsdConfig { flash: None, fdp: None, ..flash_config() };
     let other = tempfile::tempdir().unwrap();
     fs::write(other.path().join("state.json"), good.to_string()).unwrap();
+    fs::File::create(other.path().join("media.img")).unwrap().set_len(plain.store_bytes().unwrap()).unwrap();
     let message = open(other.path(), plain).map(|_| ()).unwrap_err().to_string();
     assert!(message.contains("the device has no flash"), "{message}");
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use host::pairs::{VENDOR_BATCH, VENDOR_STORE, batch_data, kv_config, vendor};
+use host::state::unsealed;
 use host::{Host, MEDIA_BYTES, device_on, sqe};
 use unvme_spec::{Sqe, Status};
 use unvme_ssd::{FileStore, MemoryStore, NamespaceConfig, NamespaceKind, Ssd, SsdConfig, Store};
@@ -62,8 +63,7 @@ fn a_state_file_of_version_1_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.json");
     drop(open(folder.path(), host::config(512)));
-    let text = std::fs::read_to_string(&path).unwrap();
-    let mut state: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let mut state: serde_json::Value = serde_json::from_str(&unsealed(folder.path())).unwrap();
     assert_eq!(state["version"], 3);
     state["version"] = 1.into();
     state.as_object_mut().unwrap().remove("kv_commands").unwrap();
@@ -81,7 +81,7 @@ fn a_state_file_that_says_too_much_or_too_little_of_a_namespace_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.json");
     drop(open(folder.path(), kv_config()));
-    let good: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let good: serde_json::Value = serde_json::from_str(&unsealed(folder.path())).unwrap();
     for (change, expected) in [
         (serde_json::json!({ "block_bytes": 512 }), "either blocks or key_value"),
         (serde_json::json!({ "key_value": null }), "either blocks or key_value"),
@@ -107,15 +107,11 @@ fn a_namespace_whose_erasure_was_cut_short_is_empty_and_usable() {
     host.store(b"key", b"value").unwrap();
     drop(host);
     // As a process leaves it that is killed between the erasure and the new store.
-    let mut state: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let mut state: serde_json::Value = serde_json::from_str(&unsealed(folder.path())).unwrap();
     state["namespaces"][0]["key_value"]["erasing"] = true.into();
     std::fs::write(&path, state.to_string()).unwrap();
-    for entry in std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap) {
-        if entry.file_name() != "state.json" {
-            std::fs::OpenOptions::new().write(true).open(entry.path()).unwrap().set_len(0).unwrap();
-        }
-    }
+    let media = std::fs::File::create(folder.path().join("media.img")).unwrap();
+    media.set_len(kv_config().bytes).unwrap();
     let mut host = open(folder.path(), kv_config());
     assert_eq!(host.exist(b"key"), Err(Status::KEY_NOT_FOUND));
     host.store(b"key", b"again").unwrap();

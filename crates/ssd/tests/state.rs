@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use host::state::unsealed;
 use host::{BASE, DATA, Host, MEDIA_BYTES, config, sqe};
 use unvme_spec::{Sqe, Status};
 use unvme_ssd::{FileStore, NamespaceConfig, NamespaceKind, Ssd, SsdConfig, SsdError, firmware_image};
@@ -248,14 +249,6 @@ fn the_first_day_follows_the_configuration() {
         let error = try_with(bad).expect_err("an error");
         assert!(matches!(error, SsdError::Config { key: "namespaces", .. }), "{bad:?}: {error}");
     }
-}
-
-/// The state file as one of version 3 is, which has no checksum: what it says can be changed.
-fn unsealed(folder: &Path) -> String {
-    let text = fs::read_to_string(folder.join("state.json")).unwrap();
-    let is_seal = |line: &&str| line.starts_with("  \"identity\"") || line.starts_with("  \"check\"");
-    let lines: Vec<&str> = text.lines().filter(|line| !is_seal(line)).collect();
-    lines.join("\n").replace("\"version\": 4", "\"version\": 3")
 }
 
 fn edit(folder: &Path, change: impl FnOnce(&mut serde_json::Value)) {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use unvme_spec::Nsid;
 
 use super::{Counters, Restored, Unusable, divide};
+use crate::SsdError;
 use crate::config::SsdConfig;
 use crate::controllers::ControllerSet;
 use crate::error_log::ErrorLog;
@@ -265,7 +266,10 @@ impl SavedPairs {
     ) -> Result<KeyValue, Unusable> {
         let (media, place) = (Arc::clone(media), Arc::clone(&chunks));
         let store = if self.erasing { KvStore::create(media, place) } else { KvStore::open(media, place) };
-        let store = store.map_err(Unusable::Media)?;
+        let store = store.map_err(|error| match error {
+            SsdError::State { reason, .. } => Unusable::Wrong(reason),
+            other => Unusable::Media(other),
+        })?;
         store.place(handles.ruhs());
         Ok(KeyValue::new(chunks, store))
     }

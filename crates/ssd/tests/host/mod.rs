@@ -6,6 +6,7 @@ pub mod blocks;
 pub mod pairs;
 pub mod placement;
 pub mod random;
+pub mod state;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
