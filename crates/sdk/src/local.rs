@@ -223,6 +223,10 @@ impl Store for LockedStore {
         self.store.is_read_only()
     }
 
+    fn life(&self) -> Option<[u8; 16]> {
+        self.store.life()
+    }
+
     fn persists(&self) -> bool {
         self.store.persists()
     }

@@ -47,6 +47,21 @@ pub enum SsdError {
         /// The last one that is known.
         known: u32,
     },
+    /// The device was written by an earlier version, and nothing in it is wrong.
+    #[error(
+        "{}: {what} has format {found}, and this version knows {known}; copy the data out with the unvme that wrote it",
+        path.display()
+    )]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// What in it.
+        what: &'static str,
+        /// The format that was found.
+        found: u32,
+        /// The one that is known.
+        known: u32,
+    },
     /// A rule for faults cannot be.
     #[error("faults: {0}")]
     Fault(#[from] crate::FaultError),

@@ -94,6 +94,9 @@ pub struct CheckedNamespace {
     pub pairs: u64,
     /// What is lost, or not as it was written.
     pub lost: Vec<Damage>,
+    /// Nobody knows which pairs all of that was: whatever there is of a key may be older than what was lost, and
+    /// reading is refused until the loss is accepted.
+    pub is_in_doubt: bool,
 }
 
 impl Ssd {
@@ -181,8 +184,23 @@ impl Ssd {
             nsid,
             lost: pairs.store.check(),
             pairs: pairs.store.stats().pairs,
+            is_in_doubt: pairs.store.is_in_doubt(),
         };
         table.key_value_namespaces().map(check).collect()
+    }
+
+    /// Gives up what cannot be read in the Key Value namespaces, so that everything that is left can be: as
+    /// [`Ssd::check`] returns it, with what was given up. For a device that is not in use meanwhile.
+    ///
+    /// # Errors
+    /// When there is no space to note what is given up, or the media fails. Some may have been given up then.
+    pub fn accept_loss(&self) -> Result<Vec<CheckedNamespace>, Status> {
+        let table = self.namespaces.get();
+        let accept = |(nsid, pairs): (Nsid, &KeyValue)| -> Result<CheckedNamespace, Status> {
+            let lost = pairs.store.accept_loss()?;
+            Ok(CheckedNamespace { nsid, lost, pairs: pairs.store.stats().pairs, is_in_doubt: false })
+        };
+        table.key_value_namespaces().map(accept).collect()
     }
 
     /// Reads everything below the logical blocks of a device with flash and names what is damaged, what was

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
 use super::layout::{
-    DATA_START, HEADER_AT, RECORD_ALIGNMENT, SegmentHeader, SegmentKind, SummaryEntry, TAIL_AT, TRAILER_AT,
-    Trailer,
+    DATA_START, DIRECTORY_AT, HEADER_AT, RECORD_ALIGNMENT, SegmentHeader, SegmentKind, SummaryEntry, TAIL_AT,
+    TRAILER_AT, Trailer, summary_start, tail_of, tail_word,
 };
 use super::segment::{Purpose, State, worth};
 use super::{KvError, KvStore};
@@ -40,8 +40,7 @@ impl OpenSegment {
     /// True when a record of that size fits, with its entry in the summary.
     #[inline]
     pub(super) fn fits(&self, record_bytes: usize) -> bool {
-        let entries = self.summary.len() + 1;
-        self.at + record_bytes + entries * size_of::<SummaryEntry>() <= TRAILER_AT
+        self.at + record_bytes <= summary_start(self.summary.len() + 1)
     }
 
     /// Media offset of the next record.
@@ -93,14 +92,17 @@ impl KvStore {
         loop {
             let (taken, free) = {
                 let mut pool = self.segments.pool();
-                (pool.take(purpose, state), pool.free_count())
+                let taken = pool.take(purpose, state);
+                if let Some(segment) = taken {
+                    self.segments.set_nonce(segment, pool.segment(segment).nonce);
+                }
+                (taken, pool.free_count())
             };
             if free < self.low_water() {
                 self.is_scarce.store(true, Ordering::Relaxed);
             }
             if let Some(segment) = taken {
-                let reserved = self.media.reserve(self.segments.chunk(segment)).map_err(KvError::from_media);
-                return match reserved.and_then(|()| self.program_header(segment, purpose)) {
+                return match self.reserve(segment).and_then(|()| self.program_header(segment, purpose)) {
                     Ok(()) => Ok(segment),
                     Err(error) => {
                         self.segments.pool().give_back(segment);
@@ -115,20 +117,54 @@ impl KvStore {
         }
     }
 
-    /// Writes a segment's first page: from now on it is what it is going to be.
+    /// Gives a segment space, and the pages that are going to say what it is.
+    fn reserve(&self, segment: u32) -> Result<(), KvError> {
+        let hosts = self.segments.hosts(segment);
+        let mut needed = std::iter::once(segment).chain(hosts);
+        needed
+            .try_for_each(|number| self.media.reserve(self.segments.chunk(number)))
+            .map_err(KvError::from_media)
+    }
+
+    /// Writes a segment's first page, and what it is going to be to the directory. In this order: an entry of
+    /// the directory without the header that belongs to it means that the header was lost.
     pub(super) fn start_segment(&self, segment: u32, kind: SegmentKind) {
-        let (incarnation, nonce) = {
-            let mut pool = self.segments.pool();
-            let info = pool.segment(segment);
-            (info.incarnation, info.nonce)
-        };
+        let info = *self.segments.pool().segment(segment);
+        let base = self.segments.base(segment) as usize;
+        // What lies around it is not the segment's own: the superblock, and the directory.
+        self.memory.fill(base + TAIL_AT, DIRECTORY_AT - TAIL_AT, 0);
+        self.write_tail(segment, info.nonce, DATA_START);
+        self.write_header(segment, kind, info.incarnation, info.nonce);
+        self.enter(&self.segments.pool(), segment, kind);
+        self.count_first_pages(segment);
+    }
+
+    /// Both copies of a segment's header.
+    pub(super) fn write_header(&self, segment: u32, kind: SegmentKind, incarnation: u64, nonce: u32) {
         let header = SegmentHeader::new(kind, self.segments.identity, segment, incarnation, nonce);
-        let mut page = [0; DATA_START];
+        let base = self.segments.base(segment) as usize;
         for at in HEADER_AT {
-            page[at..at + size_of::<SegmentHeader>()].copy_from_slice(header.as_bytes());
+            self.memory.write(base + at, header.as_bytes());
         }
-        self.memory.write(self.segments.base(segment) as usize, &page);
-        self.count_media_bytes(DATA_START as u64);
+    }
+
+    /// Notes where a segment's records end.
+    pub(super) fn write_tail(&self, segment: u32, nonce: u32, end: usize) {
+        let at = self.segments.base(segment) as usize + TAIL_AT;
+        self.memory.store_u64(at, tail_word(end, nonce), Ordering::Release);
+    }
+
+    /// Where a segment's records end, as its first page says; `None` when that is damaged.
+    pub(super) fn load_tail(&self, segment: u32, nonce: u32) -> Option<usize> {
+        let at = self.segments.base(segment) as usize + TAIL_AT;
+        // Acquire: pairs with the Release in `advance`: what is before the end has been written.
+        tail_of(self.memory.load_u64(at, Ordering::Acquire), nonce)
+    }
+
+    /// A segment's first page has been written, and those that list it.
+    pub(super) fn count_first_pages(&self, segment: u32) {
+        let pages = 1 + self.segments.hosts(segment).iter().filter(|&&host| host != segment).count();
+        self.count_media_bytes((pages * DATA_START) as u64);
     }
 
     /// The record at the head is written: the next one comes behind it.
@@ -138,9 +174,10 @@ impl KvStore {
         open.bytes += record_bytes as u32;
         open.summary.push(entry);
         debug_assert!(open.at.is_multiple_of(RECORD_ALIGNMENT));
-        // When the store is opened after a crash, this tells a damaged record from the end of the log.
+        // When the store is opened after a kill, this tells a lost record from the end of the log. Release: a
+        // sync that finds it covers what is before it.
         let tail_at = open.base as usize + TAIL_AT;
-        self.memory.store_u64(tail_at, open.at as u64, Ordering::Relaxed);
+        self.memory.store_u64(tail_at, tail_word(open.at, open.nonce), Ordering::Release);
         self.program_full_pages(open);
     }
 
@@ -156,7 +193,12 @@ impl KvStore {
         head.spare.clear();
     }
 
+    /// Writes a summary, unless what is before `end` leaves no room for it: the records of such a segment,
+    /// which no append head has written so, are looked for each time.
     pub(super) fn write_summary(&self, segment: u32, nonce: u32, end: usize, summary: &[SummaryEntry]) {
+        if end > summary_start(summary.len()) {
+            return;
+        }
         let trailer = Trailer::new(self.segments.identity.secret, nonce, end, summary);
         let trailer_at = self.segments.base(segment) as usize + TRAILER_AT;
         let bytes = summary.as_bytes();

@@ -1,41 +1,68 @@
-//! Reading everything, to say what is lost.
+//! Reading everything, to say what is lost; and giving up what is.
+
+use std::collections::{BTreeSet, HashSet};
 
 use unvme_bus::lock;
 
-use super::layout::{RecordKind, SEGMENT_BYTES, SegmentKind};
+use super::layout::RecordKind;
 use super::record::{Block, HeadBuffer, StoredRecord};
-use super::{Damage, KvStore};
+use super::segment::State;
+use super::{Damage, KvError, KvScratch, KvStore};
 use crate::store::NOWHERE;
+
+/// A record that is the newest of its key and cannot be read.
+struct Damaged {
+    hash: u64,
+    place: u64,
+    /// Keyspace and key, when the head is intact.
+    key: Option<(u8, Vec<u8>)>,
+}
 
 impl KvStore {
     /// Reads everything and names what is lost or damaged, what was found when the store was opened included.
     /// Commands may go on meanwhile.
     pub(crate) fn check(&self) -> Vec<Damage> {
         let mut damages = lock(&self.losses).clone();
-        self.check_headers(&mut damages);
+        damages.extend(self.find_damaged().into_iter().map(|Damaged { place, key, .. }| {
+            let what = match key {
+                Some(_) => "the value is damaged",
+                None => "a record's head is damaged; its pair cannot be read or named",
+            };
+            Damage { offset: place, key, what: what.into() }
+        }));
+        damages
+    }
+
+    /// Reads all records that count.
+    fn find_damaged(&self) -> Vec<Damaged> {
         let (mut buffer, mut block) = (HeadBuffer::new(), Block::boxed());
-        let mut records = Vec::new();
+        let (mut records, mut found) = (Vec::new(), Vec::new());
         for number in 0..self.index.shards() {
             records.clear();
             self.index.lock_shard(number).for_each(|hash, slot| records.push((hash, slot.place())));
             for &(hash, place) in &records {
-                if self.check_record(place, &mut buffer, &mut block).is_none() {
+                if self.find_damage(hash, place, &mut buffer, &mut block).is_none() {
                     continue;
                 }
                 // Again with writers kept out: it may have been superseded, or moved, and written over
                 // meanwhile.
                 let shard = self.index.lock_shard(number);
                 let places = (0..).map_while(|nth| shard.find(hash, nth)).map(|hit| hit.slot.place());
-                damages.extend(places.filter_map(|at| self.check_record(at, &mut buffer, &mut block)));
+                found.extend(places.filter_map(|at| self.find_damage(hash, at, &mut buffer, &mut block)));
             }
         }
-        damages
+        found
     }
 
-    fn check_record(&self, place: u64, buffer: &mut HeadBuffer, block: &mut Block) -> Option<Damage> {
+    fn find_damage(
+        &self,
+        hash: u64,
+        place: u64,
+        buffer: &mut HeadBuffer,
+        block: &mut Block,
+    ) -> Option<Damaged> {
         let Some(head) = self.load_head(place, buffer) else {
-            let what = "a record's head is damaged; its pair cannot be read or named".into();
-            return Some(Damage { offset: place, key: None, what });
+            return Some(Damaged { hash, place, key: None });
         };
         let record = StoredRecord { place, head: &head, buffer, next_read: NOWHERE };
         let intact = match head.kind {
@@ -43,33 +70,77 @@ impl KvStore {
             RecordKind::Value => self.read_stored(&record, (0, head.stored_bytes), block, |_| {}),
             RecordKind::Big => self.read_value(&record, (0, head.value_bytes as usize), block, |_| {}),
         };
-        (!intact).then(|| Damage {
-            offset: place,
-            key: Some((head.keyspace, buffer.key(&head).to_vec())),
-            what: "the value is damaged".into(),
-        })
+        let key = (head.keyspace, buffer.key(&head).to_vec());
+        (!intact).then_some(Damaged { hash, place, key: Some(key) })
     }
 
-    /// Headers of segments in use that are damaged in both copies: the next opening would not know them.
-    fn check_headers(&self, damages: &mut Vec<Damage>) {
-        use super::segment::State;
+    /// True while records are missing that nobody can name.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.vouch().is_err()
+    }
+
+    /// Gives up what cannot be read, and returns what that was: pairs with damaged values are deleted, and so
+    /// are all that an unreadable record may have been of; segments in which records were lost without a trace
+    /// are emptied. From then on what is left counts, though it may be older than what was lost.
+    ///
+    /// When this is cut short, some is given up and the rest is as it was.
+    ///
+    /// # Errors
+    /// [`KvError::Full`] when there is no space for the notes of deletions, or to empty a segment;
+    /// [`KvError::Media`].
+    pub(crate) fn accept_loss(&self) -> Result<Vec<Damage>, KvError> {
+        // All records so far are in segments that can be emptied.
+        self.close().map_err(KvError::Media)?;
+        let given_up = self.check();
+        let damaged = self.find_damaged();
+        let unnamed: HashSet<u64> = damaged.iter().filter(|d| d.key.is_none()).map(|d| d.hash).collect();
+        // Older values of a key must not come back, and theirs are the only heads that still have it.
+        let older = if unnamed.is_empty() { BTreeSet::new() } else { self.keys_of(&unnamed) };
+        let mut scratch = KvScratch::new(0);
+        for (keyspace, key) in damaged.iter().filter_map(|damaged| damaged.key.as_ref()).chain(&older) {
+            self.delete(&self.key(*keyspace, key), &mut scratch)?;
+        }
+        let mut emptied: BTreeSet<u32> = self.lossy_segments();
+        for Damaged { hash, place, .. } in damaged.iter().filter(|damaged| damaged.key.is_none()) {
+            let mut shard = self.index.lock(*hash);
+            if let Some(hit) = shard.find_place(*hash, *place) {
+                let was_pair = u64::from(!hit.slot.is_tombstone());
+                shard.state.pairs = shard.state.pairs.saturating_sub(was_pair);
+                shard.remove(*hash, &hit);
+            }
+            emptied.extend(self.segments.of(*place));
+        }
+        for segment in emptied {
+            self.empty(segment)?;
+        }
+        self.sync_and_release()?;
+        lock(&self.losses).clear();
+        self.end_doubt();
+        Ok(given_up)
+    }
+
+    /// Keys of all records with one of these hashes whose heads are intact.
+    fn keys_of(&self, hashes: &HashSet<u64>) -> BTreeSet<(u8, Vec<u8>)> {
+        let (mut buffer, mut block) = (HeadBuffer::new(), Block::boxed());
+        let mut keys = BTreeSet::new();
         for number in 0..self.segments.count() as u32 {
             let info = *self.segments.pool().segment(number);
-            let expected = match info.state {
-                State::Open | State::Sealed => SegmentKind::Log,
-                State::Extent => SegmentKind::Extent,
-                State::Free | State::Quarantined(_) | State::Erased => continue,
-            };
-            let chunk = self.segments.chunk(number);
-            let is_there = super::recovery::segment_kind(&self.media, chunk as u32) == Some(expected);
-            // It may have been given up since.
-            if !is_there && self.segments.pool().segment(number).incarnation == info.incarnation {
-                damages.push(Damage {
-                    offset: chunk * SEGMENT_BYTES as u64,
-                    key: None,
-                    what: "a segment's header is damaged; its pairs will be lost when the device is opened again".into(),
-                });
+            if info.state != State::Sealed {
+                continue;
+            }
+            let (entries, _) = self.entries_of(number, info.nonce, &mut buffer, &mut block);
+            for entry in entries.iter().filter(|e| e.record().is_some() && hashes.contains(&e.hash.get())) {
+                let place = self.segments.base(number) + entry.offset() as u64;
+                if let Some(head) = self.load_head(place, &mut buffer) {
+                    keys.insert((head.keyspace, buffer.key(&head).to_vec()));
+                }
             }
         }
+        keys
+    }
+
+    fn lossy_segments(&self) -> BTreeSet<u32> {
+        let pool = self.segments.pool();
+        (0..).zip(&pool.segments).filter(|(_, info)| info.is_lossy).map(|(number, _)| number).collect()
     }
 }

@@ -10,7 +10,7 @@ use super::{KEY_BYTES_MAX, KEYSPACES, VALUE_BYTES_MAX, checksum};
 use crate::store::CHUNK_BYTES;
 
 /// Version of the format. Another one is refused.
-pub(super) const FORMAT_VERSION: u32 = 1;
+pub(super) const FORMAT_VERSION: u32 = 2;
 
 /// A segment is a chunk of the namespace.
 pub(super) const SEGMENT_BYTES: usize = CHUNK_BYTES as usize;
@@ -18,12 +18,16 @@ pub(super) const SEGMENT_BYTES: usize = CHUNK_BYTES as usize;
 pub(super) const DATA_START: usize = 4096;
 /// Offsets of the two copies of the segment header.
 pub(super) const HEADER_AT: [usize; 2] = [0, DATA_START - size_of::<SegmentHeader>()];
-/// Offset of the mark of a segment that a sync has covered completely.
-pub(super) const CLEAN_AT: usize = 128;
-/// Offset of the end of the last record whose command was completed.
+/// Offset of the store's superblock, in the segments that have one.
+pub(super) const SUPERBLOCK_AT: usize = 64;
+/// Offset of the end of the last record whose command was completed, as [`tail_word`] has it.
 pub(super) const TAIL_AT: usize = 192;
 /// Offset of an extent's block checksums.
 pub(super) const EXTENT_CHECKS_AT: usize = 256;
+/// Offset of the directory: what the segments of a group are, in the segments that have one.
+pub(super) const DIRECTORY_AT: usize = 2304;
+/// Segments of a group: as many entries have room in a first page.
+pub(super) const GROUP_SEGMENTS: usize = (HEADER_AT[1] - DIRECTORY_AT) / size_of::<DirectoryEntry>();
 /// Offset of a sealed log segment's trailer; the summary ends there.
 pub(super) const TRAILER_AT: usize = SEGMENT_BYTES - size_of::<Trailer>();
 
@@ -46,12 +50,16 @@ const BLOCKS_MAX: usize = EXTENT_BLOCKS;
 pub(super) const HEAD_BYTES_MAX: usize = HEAD_BYTES_MIN + (KEY_BYTES_MAX + 1) + 4 * BLOCKS_MAX;
 
 const SEGMENT_MAGIC: [u8; 8] = *b"UNVMEKV\n";
+const SUPERBLOCK_MAGIC: [u8; 8] = *b"UNVMEKVP";
 const TRAILER_MAGIC: [u8; 8] = *b"UNVMEKVS";
 
 // Sizes are what the offsets above were made for.
 const _: () = assert!(size_of::<SegmentHeader>() == 64 && size_of::<Trailer>() == 64);
 const _: () = assert!(size_of::<RecordHeader>() == 32 && size_of::<SummaryEntry>() == 16);
-const _: () = assert!(EXTENT_CHECKS_AT + 4 * EXTENT_BLOCKS <= DATA_START - size_of::<SegmentHeader>());
+const _: () = assert!(size_of::<Superblock>() == 64 && size_of::<DirectoryEntry>() == 32);
+const _: () = assert!(SUPERBLOCK_AT + size_of::<Superblock>() <= TAIL_AT);
+const _: () = assert!(EXTENT_CHECKS_AT + 4 * EXTENT_BLOCKS <= DIRECTORY_AT);
+const _: () = assert!(DIRECTORY_AT + GROUP_SEGMENTS * size_of::<DirectoryEntry>() <= HEADER_AT[1]);
 const _: () = assert!(EXTENTS_MAX * size_of::<ExtentEntry>() + 8 <= MANIFEST_BYTES);
 
 /// What a segment is.
@@ -63,6 +71,25 @@ pub(super) enum SegmentKind {
     Log,
     /// A part of one value.
     Extent,
+}
+
+impl SegmentKind {
+    const fn number(self) -> u32 {
+        match self {
+            Self::Free => 1,
+            Self::Log => 2,
+            Self::Extent => 3,
+        }
+    }
+
+    const fn from_number(number: u32) -> Option<Self> {
+        match number {
+            1 => Some(Self::Free),
+            2 => Some(Self::Log),
+            3 => Some(Self::Extent),
+            _ => None,
+        }
+    }
 }
 
 /// The first bytes of each segment that has ever been used, twice.
@@ -113,15 +140,10 @@ impl SegmentHeader {
         incarnation: u64,
         nonce: u32,
     ) -> Self {
-        let kind = match kind {
-            SegmentKind::Free => 1,
-            SegmentKind::Log => 2,
-            SegmentKind::Extent => 3,
-        };
         let mut header = Self {
             magic: SEGMENT_MAGIC,
             version: FORMAT_VERSION.into(),
-            kind: kind.into(),
+            kind: kind.number().into(),
             store: identity.store.into(),
             secret: identity.secret.into(),
             incarnation: incarnation.into(),
@@ -155,19 +177,144 @@ impl SegmentHeader {
             // otherwise.
             return HeaderRead::Version(header.version.get());
         }
-        let kind = match header.kind.get() {
-            1 => SegmentKind::Free,
-            2 => SegmentKind::Log,
-            3 => SegmentKind::Extent,
-            _ => return HeaderRead::Nothing,
-        };
-        if is_intact { HeaderRead::Valid(kind, header) } else { HeaderRead::Nothing }
+        match SegmentKind::from_number(header.kind.get()) {
+            Some(kind) if is_intact => HeaderRead::Valid(kind, header),
+            _ => HeaderRead::Nothing,
+        }
     }
 }
 
-/// What [`CLEAN_AT`] holds in a segment all of which a sync has covered.
-pub(super) fn clean_mark(secret: u64, nonce: u32) -> u64 {
-    checksum::of_metadata(secret, &nonce.to_le_bytes())
+/// Which store it is, and which life of its memory was the last to write to it. Two segments have one.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct Superblock {
+    magic: [u8; 8],
+    version: U32,
+    segments: U32,
+    store: U64,
+    secret: U64,
+    /// Grows each time; the higher one counts.
+    generation: U64,
+    /// What the store under the media said of itself when this one was opened; see `Store::life`.
+    pub(super) life: [u8; 16],
+    check: U64,
+}
+
+impl Superblock {
+    pub(super) fn new(identity: Identity, generation: u64, life: Option<[u8; 16]>) -> Self {
+        let mut superblock = Self {
+            magic: SUPERBLOCK_MAGIC,
+            version: FORMAT_VERSION.into(),
+            segments: identity.segments.into(),
+            store: identity.store.into(),
+            secret: identity.secret.into(),
+            generation: generation.into(),
+            life: life.unwrap_or_default(),
+            check: 0.into(),
+        };
+        superblock.check = superblock.checksum().into();
+        superblock
+    }
+
+    fn checksum(&self) -> u64 {
+        checksum::of_metadata(0, self.as_bytes().get(..56).unwrap_or_default())
+    }
+
+    /// One copy of the superblock; `None` when it is damaged, or another version's.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let (superblock, _) = Self::read_from_prefix(bytes).ok()?;
+        let is_intact = superblock.magic == SUPERBLOCK_MAGIC
+            && superblock.version.get() == FORMAT_VERSION
+            && superblock.check.get() == superblock.checksum();
+        is_intact.then_some(superblock)
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        Identity { store: self.store.get(), secret: self.secret.get(), segments: self.segments.get() }
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.get()
+    }
+}
+
+/// What a segment is, as the directory has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) kind: SegmentKind,
+    pub(super) incarnation: u64,
+    pub(super) nonce: u32,
+    /// Offset up to which a sync has covered a log segment's records; [`SEGMENT_BYTES`] when it has covered
+    /// all of it, the summary included.
+    pub(super) synced_end: u32,
+}
+
+/// A segment in the directory.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct DirectoryEntry {
+    incarnation: U64,
+    nonce: U32,
+    kind: U32,
+    synced_end: U32,
+    reserved: U32,
+    check: U64,
+}
+
+impl DirectoryEntry {
+    pub(super) fn new(listed: &Listed, secret: u64, segment: u32) -> Self {
+        let mut entry = Self {
+            incarnation: listed.incarnation.into(),
+            nonce: listed.nonce.into(),
+            kind: listed.kind.number().into(),
+            synced_end: listed.synced_end.into(),
+            reserved: 0.into(),
+            check: 0.into(),
+        };
+        entry.check = entry.checksum(secret, segment).into();
+        entry
+    }
+
+    /// The segment's number is in it: an entry is not another segment's.
+    fn checksum(&self, secret: u64, segment: u32) -> u64 {
+        let seed = secret.wrapping_add(u64::from(segment));
+        checksum::of_metadata(seed, self.as_bytes().get(..24).unwrap_or_default())
+    }
+
+    /// What an entry says; `None` when it is damaged, or there is none.
+    pub(super) fn read(bytes: &[u8], secret: u64, segment: u32) -> Option<Listed> {
+        let entry = Self::read_from_bytes(bytes).ok()?;
+        let listed = Listed {
+            kind: SegmentKind::from_number(entry.kind.get())?,
+            incarnation: entry.incarnation.get(),
+            nonce: entry.nonce.get(),
+            synced_end: entry.synced_end.get(),
+        };
+        (entry.check.get() == entry.checksum(secret, segment)).then_some(listed)
+    }
+}
+
+/// What is at [`TAIL_AT`] when records end at `end`: in the upper half what tells it from one that is damaged,
+/// or of another use of the segment.
+#[inline]
+pub(super) fn tail_word(end: usize, nonce: u32) -> u64 {
+    let end = end as u32;
+    u64::from(end) | u64::from(end ^ nonce) << 32
+}
+
+/// The end of the records that [`tail_word`] stands for; `None` when it is damaged.
+pub(super) fn tail_of(word: u64, nonce: u32) -> Option<usize> {
+    let end = word as u32;
+    let is_intact = (word >> 32) as u32 == end ^ nonce;
+    (is_intact && (DATA_START..=TRAILER_AT).contains(&(end as usize))).then_some(end as usize)
+}
+
+/// Where the summary of so many records begins, rounded down to a page: no page of records is a page of their
+/// summary, so that one lost page takes no record together with what tells that it was there.
+#[inline]
+pub(super) const fn summary_start(entries: usize) -> usize {
+    TRAILER_AT.saturating_sub(entries.saturating_mul(size_of::<SummaryEntry>()))
+        & !(DATA_START.saturating_sub(1))
 }
 
 /// The last bytes of a sealed log segment.
@@ -244,7 +391,17 @@ pub(super) enum RecordKind {
     Big,
 }
 
-/// A record in a segment's summary, or (without a hash) a hole in which records were lost.
+/// What an entry of a summary stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EntryKind {
+    Record(RecordKind),
+    /// Bytes in which nothing was that had been promised.
+    Hole,
+    /// Bytes in which records were lost that had been promised; whose they were is not known.
+    Lost,
+}
+
+/// A record in a segment's summary, or (without a hash) bytes that hold none.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct SummaryEntry {
@@ -257,28 +414,44 @@ pub(super) struct SummaryEntry {
 pub(super) const SEQUENCE_END: u64 = 1 << 44;
 
 impl SummaryEntry {
-    /// An entry for a record at `offset` of its segment; `None` stands for a hole.
-    pub(super) fn new(hash: u64, offset: usize, kind: Option<RecordKind>, sequence: u64) -> Self {
+    /// An entry for a record at `offset` of its segment.
+    #[inline]
+    pub(super) fn new(hash: u64, offset: usize, kind: RecordKind, sequence: u64) -> Self {
         let kind = match kind {
-            Some(RecordKind::Value) => 0,
-            Some(RecordKind::Tombstone) => 1,
-            Some(RecordKind::Big) => 2,
-            None => 7u64,
+            RecordKind::Value => 0,
+            RecordKind::Tombstone => 1,
+            RecordKind::Big => 2u64,
         };
         let unit = (offset / RECORD_ALIGNMENT) as u64;
         Self { hash: hash.into(), word: (unit | kind << 17 | sequence << 20).into() }
+    }
+
+    /// An entry for bytes from `offset` on that hold no record.
+    pub(super) fn gap(offset: usize, is_lost: bool) -> Self {
+        let kind = if is_lost { 6u64 } else { 7 };
+        let unit = (offset / RECORD_ALIGNMENT) as u64;
+        Self { hash: 0.into(), word: (unit | kind << 17).into() }
     }
 
     pub(super) fn offset(&self) -> usize {
         ((self.word.get() & 0x1_ffff) as usize).saturating_mul(RECORD_ALIGNMENT)
     }
 
-    pub(super) fn kind(&self) -> Option<RecordKind> {
+    pub(super) fn kind(&self) -> EntryKind {
         match self.word.get() >> 17 & 7 {
-            0 => Some(RecordKind::Value),
-            1 => Some(RecordKind::Tombstone),
-            2 => Some(RecordKind::Big),
-            _ => None,
+            0 => EntryKind::Record(RecordKind::Value),
+            1 => EntryKind::Record(RecordKind::Tombstone),
+            2 => EntryKind::Record(RecordKind::Big),
+            6 => EntryKind::Lost,
+            _ => EntryKind::Hole,
+        }
+    }
+
+    /// The record it stands for, if it does.
+    pub(super) fn record(&self) -> Option<RecordKind> {
+        match self.kind() {
+            EntryKind::Record(kind) => Some(kind),
+            EntryKind::Hole | EntryKind::Lost => None,
         }
     }
 
@@ -415,8 +588,7 @@ impl RecordHead {
 
     /// True when the record fits into an empty segment.
     pub(super) fn fits_a_segment(&self) -> bool {
-        let end = DATA_START.saturating_add(self.record_bytes()).saturating_add(size_of::<SummaryEntry>());
-        end <= TRAILER_AT
+        DATA_START.saturating_add(self.record_bytes()) <= summary_start(1)
     }
 }
 
@@ -481,14 +653,17 @@ mod tests {
         let document = include_str!("../../../../docs/disk-format.md");
         let rows = [
             rows!(SegmentHeader: magic, version, kind, store, secret, incarnation, nonce, index, segments, reserved, check),
+            rows!(Superblock: magic, version, segments, store, secret, generation, life, check),
+            rows!(DirectoryEntry: incarnation, nonce, kind, synced_end, reserved, check),
             rows!(Trailer: magic, nonce, entries, end, reserved, summary, check),
             rows!(RecordHeader: check, sequence, stored_bytes, value_bytes, nonce, key_bytes, keyspace, kind, flags),
             rows!(SummaryEntry: hash, word),
             rows!(ExtentEntry: segment, nonce, checks),
             vec![
                 format!("| {} | header |", HEADER_AT[0]),
-                format!("| {CLEAN_AT} | clean mark |"),
+                format!("| {SUPERBLOCK_AT} | superblock |"),
                 format!("| {TAIL_AT} | end of the log |"),
+                format!("| {DIRECTORY_AT} | directory |"),
                 format!("| {EXTENT_CHECKS_AT} | block checksums |"),
                 format!("| {} | header, again |", HEADER_AT[1]),
                 format!("| {DATA_START} | data |"),
@@ -545,9 +720,37 @@ mod tests {
     #[test]
     fn a_summary_entry_keeps_the_largest_numbers() {
         let offset = SEGMENT_BYTES - RECORD_ALIGNMENT;
-        let entry = SummaryEntry::new(u64::MAX, offset, Some(RecordKind::Big), SEQUENCE_END - 1);
+        let entry = SummaryEntry::new(u64::MAX, offset, RecordKind::Big, SEQUENCE_END - 1);
         assert_eq!(entry.offset(), offset);
-        assert_eq!((entry.kind(), entry.sequence()), (Some(RecordKind::Big), SEQUENCE_END - 1));
-        assert_eq!(SummaryEntry::new(0, 4096, None, 0).kind(), None);
+        assert_eq!((entry.record(), entry.sequence()), (Some(RecordKind::Big), SEQUENCE_END - 1));
+        for (is_lost, kind) in [(false, EntryKind::Hole), (true, EntryKind::Lost)] {
+            let gap = SummaryEntry::gap(offset, is_lost);
+            assert_eq!((gap.offset(), gap.kind(), gap.record()), (offset, kind, None));
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_log_is_that_of_its_segment_and_of_no_damaged_one() {
+        let word = tail_word(4112, 7);
+        assert_eq!((tail_of(word, 7), tail_of(word, 8)), (Some(4112), None));
+        assert_eq!(tail_of(0, 0), None);
+        for bit in 0..64 {
+            assert_eq!(tail_of(word ^ 1 << bit, 7), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn no_page_of_records_is_a_page_of_their_summary() {
+        assert_eq!((summary_start(1), summary_start(252)), (SEGMENT_BYTES - 4096, SEGMENT_BYTES - 4096));
+        assert_eq!(summary_start(253), SEGMENT_BYTES - 8192);
+    }
+
+    #[test]
+    fn an_entry_of_the_directory_is_its_segments_alone() {
+        let listed = Listed { kind: SegmentKind::Log, incarnation: 3, nonce: 4, synced_end: 4096 };
+        let entry = DirectoryEntry::new(&listed, 9, 5);
+        assert_eq!(DirectoryEntry::read(entry.as_bytes(), 9, 5), Some(listed));
+        assert_eq!(DirectoryEntry::read(entry.as_bytes(), 9, 6), None);
+        assert_eq!(DirectoryEntry::read(&[0; 32], 9, 5), None);
     }
 }

@@ -7,6 +7,7 @@
 //! | `index`, `slot` | hash of a key to its newest record, in memory |
 //! | `layout`, `checksum` | what is on the media (`docs/disk-format.md`) |
 //! | `segment`, `append`, `budget` | the log: segments, append heads, capacity |
+//! | `directory` | which segments live |
 //! | `record`, `big`, `host` | records, values of many segments, host memory |
 //! | `read`, `write` | retrieving; storing, appending, deleting |
 //! | `programs` | pages of the log, as a flash translation layer counts them |
@@ -44,6 +45,7 @@ mod budget;
 mod check;
 mod checksum;
 pub(crate) mod counters;
+mod directory;
 mod host;
 mod index;
 pub(crate) mod iterator;
@@ -86,7 +88,7 @@ pub(crate) enum KvError {
     TooLong,
     /// There is no space for the pair.
     Full,
-    /// The pair is there, and the media holds it damaged.
+    /// The pair is there, and the media holds it damaged; or it may be, and what is there is an older one.
     Unrecovered,
     /// The store under the media failed.
     Media(Status),
@@ -235,6 +237,8 @@ pub(crate) struct KvStore {
     reclaimed_bytes: AtomicU64,
     /// What was found to be lost when the store was opened and since.
     losses: Mutex<Vec<Damage>>,
+    /// Records were lost, and nobody knows whose: whatever else there is of a key may be older than one of them.
+    is_in_doubt: AtomicBool,
     /// Somebody else has the chunks now: nothing is written to them when the store is dropped.
     is_abandoned: AtomicBool,
 }
@@ -294,6 +298,7 @@ impl KvStore {
             other_media_bytes: AtomicU64::new(0),
             reclaimed_bytes: AtomicU64::new(0),
             losses: Mutex::default(),
+            is_in_doubt: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
         })
     }
@@ -302,6 +307,24 @@ impl KvStore {
     /// this one.
     pub(crate) fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Release);
+    }
+
+    /// Refuses what depends on every record being there, while some may be missing.
+    #[inline]
+    pub(crate) fn vouch(&self) -> Result<(), KvError> {
+        // Relaxed: it is set before the store is used, and what an operator accepts while it is used counts
+        // from some moment on.
+        if self.is_in_doubt.load(Ordering::Relaxed) { Err(KvError::Unrecovered) } else { Ok(()) }
+    }
+
+    /// Records were lost, and nobody knows whose.
+    fn doubt(&self) {
+        self.is_in_doubt.store(true, Ordering::Relaxed);
+    }
+
+    /// What was lost is given up.
+    fn end_doubt(&self) {
+        self.is_in_doubt.store(false, Ordering::Relaxed);
     }
 
     /// A key of this store. `bytes` has 1 to [`KEY_BYTES_MAX`] bytes and `keyspace` is below [`KEYSPACES`]:

@@ -146,12 +146,13 @@ impl KvStore {
     /// `emit`. A pair whose record is damaged was not found when the keys were first read, and is left out.
     ///
     /// # Errors
-    /// None that the media could cause; the signature leaves room.
+    /// [`KvError::Unrecovered`] while nobody knows which keys are missing.
     pub(crate) fn list(
         &self,
         listing: Listing<'_>,
         mut emit: impl FnMut(&[u8]) -> bool,
     ) -> Result<(), KvError> {
+        self.vouch()?;
         let mut guard = lock(&self.ordered.sets);
         let sets = self.up_to_date(&mut guard);
         let Some(set) = sets.get(usize::from(listing.keyspace)) else { return Ok(()) };

@@ -6,8 +6,7 @@
 //! erased. Write amplification, wear, SMART and the statistics of data placement hold for pairs too.
 //!
 //! A page counts once it is full, or when its segment is sealed: until then it waits in the device's buffer,
-//! so small records do not count a page each. What a sync marks in the first page of a segment does not
-//! count.
+//! so small records do not count a page each. What a sync notes in the directory does not count.
 //!
 //! Hosts' records go to the first reclaim unit handle of the namespace, copies made by the store's own
 //! reclaim to the second if there is one: they live longer.
@@ -19,7 +18,7 @@ use unvme_flash::ftl::Placement;
 use unvme_spec::Status;
 
 use super::append::OpenSegment;
-use super::layout::{DATA_START, SEGMENT_BYTES, SummaryEntry, TRAILER_AT};
+use super::layout::{DATA_START, SEGMENT_BYTES, SummaryEntry, summary_start};
 use super::segment::Purpose;
 use super::{KvError, KvStore};
 use crate::media::Media;
@@ -62,7 +61,13 @@ impl KvStore {
         self.programs.reclaim.store(ruhs.get(1).copied().unwrap_or(first), Ordering::Relaxed);
     }
 
-    /// The first page of a segment is going to be written.
+    /// The pages that say what a segment is: its own first one, and those of the directory.
+    fn first_pages(&self, segment: u32) -> impl Iterator<Item = u32> {
+        let hosts = self.segments.hosts(segment).into_iter().filter(move |&host| host != segment);
+        std::iter::once(segment).chain(hosts)
+    }
+
+    /// The first page of a segment is going to be written, and what it is to the directory.
     ///
     /// # Errors
     /// When nothing can be programmed any more: nothing must be written to the segment.
@@ -70,7 +75,9 @@ impl KvStore {
         if !self.programs.is_on {
             return Ok(());
         }
-        self.program(segment, (0, DATA_START), purpose).map_err(KvError::from_media)
+        self.first_pages(segment)
+            .try_for_each(|number| self.program(number, (0, DATA_START), purpose))
+            .map_err(KvError::from_media)
     }
 
     /// Records were appended: counts the pages that are full.
@@ -97,7 +104,7 @@ impl KvStore {
             return;
         }
         let log_end = end.next_multiple_of(PAGE);
-        let summary_at = (TRAILER_AT - size_of_val(summary)) / PAGE * PAGE;
+        let summary_at = summary_start(summary.len());
         self.program_rest(segment, (programmed, log_end), purpose);
         self.program_rest(segment, (summary_at.max(log_end), SEGMENT_BYTES), purpose);
     }
@@ -113,12 +120,14 @@ impl KvStore {
         }
     }
 
-    /// A segment is erased, and says so in its first page.
+    /// A segment is erased, and its first page and the directory say so.
     #[cold]
     pub(super) fn program_free_header(&self, segment: u32) {
         let Some(flash) = self.media.flash() else { return };
         if flash.discharge(self.segments.base(segment), SEGMENT_BYTES as u64).is_ok() {
-            self.program_rest(segment, (0, DATA_START), Purpose::Host);
+            for number in self.first_pages(segment) {
+                self.program_rest(number, (0, DATA_START), Purpose::Host);
+            }
         }
     }
 

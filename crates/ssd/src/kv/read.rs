@@ -52,6 +52,12 @@ impl KvStore {
 
     /// True when the key has a value.
     pub(crate) fn exist(&self, key: &Key<'_>, scratch: &mut KvScratch) -> Result<bool, KvError> {
+        self.vouch()?;
+        self.look_up(key, scratch)
+    }
+
+    /// [`KvStore::exist`], as far as anybody knows.
+    pub(super) fn look_up(&self, key: &Key<'_>, scratch: &mut KvScratch) -> Result<bool, KvError> {
         self.attempt(key, || match self.find_pair(key, &mut scratch.old) {
             Found::Pair(hit, _) => self.index.is_current(key.hash, &hit).then_some(Ok(true)),
             Found::Absent => Some(Ok(false)),
@@ -71,6 +77,7 @@ impl KvStore {
         target: HostData<'_>,
         scratch: &mut KvScratch,
     ) -> Result<u32, KvError> {
+        self.vouch()?;
         self.attempt(key, || self.try_retrieve(key, part, target, scratch))
     }
 

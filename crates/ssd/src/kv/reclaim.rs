@@ -253,6 +253,41 @@ impl KvStore {
         }
     }
 
+    /// Copies what lives out of a sealed segment, and lets everything else in it go.
+    pub(super) fn empty(&self, segment: u32) -> Result<(), KvError> {
+        let mut reclaimer = lock(&self.reclaimer);
+        if reclaimer.current.as_ref().is_some_and(|victim| victim.segment == segment) {
+            reclaimer.current = None;
+        }
+        let info = *self.segments.pool().segment(segment);
+        if info.state != State::Sealed {
+            return Ok(());
+        }
+        let Reclaimer { buffer, block, .. } = &mut *reclaimer;
+        let (entries, _) = self.entries_of(segment, info.nonce, buffer, block);
+        for entry in entries {
+            if let Moved::Stuck = self.move_record(&mut reclaimer, segment, entry)? {
+                return Err(KvError::Unrecovered);
+            }
+        }
+        let mut pool = self.segments.pool();
+        pool.segment(segment).is_lossy = false;
+        pool.quarantine(segment);
+        Ok(())
+    }
+
+    /// Gives the space of all segments back in which nothing lives.
+    #[cfg(test)]
+    pub(super) fn empty_all_dead(&self) {
+        for segment in 0..self.segments.count() as u32 {
+            let state = self.segments.pool().segment(segment).state;
+            if state == State::Sealed && self.segments.live(segment) == 0 {
+                self.empty(segment).expect("nothing to copy");
+            }
+        }
+        self.sync_and_release().expect("a sync");
+    }
+
     fn move_record(
         &self,
         reclaimer: &mut Reclaimer,
@@ -261,7 +296,7 @@ impl KvStore {
     ) -> Result<Moved, KvError> {
         let hash = entry.hash.get();
         let place = self.segments.base(segment) + entry.offset() as u64;
-        if entry.kind().is_none() || !self.index.is_newest(hash, place) {
+        if entry.record().is_none() || !self.index.is_newest(hash, place) {
             return Ok(Moved::Dead);
         }
         let Some(head) = self.load_head(place, &mut reclaimer.buffer) else {

@@ -5,7 +5,8 @@ use zerocopy::IntoBytes;
 use super::append::OpenSegment;
 use super::layout::{
     BLOCK_BYTES, EXTENT_BLOCKS, EXTENT_CHECKS_AT, EXTENT_DATA_BYTES, ExtentEntry, HEAD_BYTES_MAX,
-    HEAD_BYTES_MIN, LINE_BYTES, MANIFEST_BYTES, RecordHead, RecordKind, SEGMENT_BYTES, parse_manifest,
+    HEAD_BYTES_MIN, LINE_BYTES, MANIFEST_BYTES, NONCE_AT, RecordHead, RecordKind, SEGMENT_BYTES,
+    parse_manifest,
 };
 use super::{Key, KvStore, checksum};
 use crate::store::NOWHERE;
@@ -63,6 +64,49 @@ impl HeadBuffer {
         (end <= segment.len() && self.is_intact(secret, &head)).then_some(head)
     }
 
+    /// Takes a head out of a copy of its segment of which one bit has flipped, and corrects that. `None` when
+    /// it is no head, or more has happened to it.
+    #[cold]
+    pub(super) fn take_corrected(
+        &mut self,
+        secret: u64,
+        segment: &[u8],
+        at: usize,
+        nonce: u32,
+    ) -> Option<RecordHead> {
+        let available = segment.get(at..)?;
+        let bytes = available.len().min(HEAD_BYTES_MAX);
+        self.0[..bytes].copy_from_slice(&available[..bytes]);
+        // A flipped bit in the header may have made it any length; one behind it has not, nor has it changed
+        // the nonce.
+        let whole = RecordHead::parse(&self.0[..bytes]).filter(|_| self.nonce() == nonce);
+        let bits = 8 * whole.map_or(HEAD_BYTES_MIN, |head| head.head_bytes()).min(bytes);
+        for bit in 0..bits {
+            self.0[bit / 8] ^= 1 << (bit % 8);
+            let head = RecordHead::parse(&self.0[..bytes]).filter(|head| {
+                let fits = head.head_bytes() <= bytes && head.record_bytes() <= available.len();
+                fits && self.nonce() == nonce && self.is_intact(secret, head)
+            });
+            if head.is_some() {
+                return head;
+            }
+            self.0[bit / 8] ^= 1 << (bit % 8);
+        }
+        None
+    }
+
+    /// The head that was taken, as it lies on the media.
+    pub(super) fn bytes(&self, head: &RecordHead) -> &[u8] {
+        &self.0[..head.head_bytes()]
+    }
+
+    /// Nonce of the record's segment.
+    #[inline]
+    fn nonce(&self) -> u32 {
+        let bytes = self.0.get(NONCE_AT..NONCE_AT + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u32::from_le_bytes)
+    }
+
     #[inline]
     fn is_intact(&self, secret: u64, head: &RecordHead) -> bool {
         let check = checksum::of_metadata(secret, &self.0[8..head.head_bytes()]);
@@ -71,7 +115,8 @@ impl HeadBuffer {
 }
 
 impl KvStore {
-    /// Reads the head of the record at `place`. `None` when it is damaged.
+    /// Reads the head of the record at `place`. `None` when it is damaged, or what was there in an earlier use
+    /// of the segment: a page that is not as it was written last may hold an intact record.
     #[inline]
     pub(super) fn load_head(&self, place: u64, buffer: &mut HeadBuffer) -> Option<RecordHead> {
         let at = place as usize;
@@ -91,7 +136,8 @@ impl KvStore {
         if bytes > loaded {
             self.memory.read(at + loaded, &mut buffer.0[loaded..bytes]);
         }
-        buffer.is_intact(self.segments.identity.secret, &head).then_some(head)
+        let is_present = buffer.nonce() == self.segments.nonce_at(place);
+        (is_present && buffer.is_intact(self.segments.identity.secret, &head)).then_some(head)
     }
 
     /// True when the head that was loaded is that of a record of `key`.
@@ -162,7 +208,8 @@ impl KvStore {
     }
 
     /// Reads bytes `from..to` of the data of an extent that holds `bytes` of it, like
-    /// [`KvStore::read_stored`].
+    /// [`KvStore::read_stored`]. One that is not the value's any more may still hold its data, until it is
+    /// written over: it is damaged all the same.
     pub(super) fn read_extent(
         &self,
         extent: &ExtentEntry,
@@ -173,6 +220,9 @@ impl KvStore {
     ) -> bool {
         let (from, to) = range;
         let base = self.segments.base(extent.segment.get()) as usize;
+        if self.segments.nonce_at(base as u64) != extent.nonce.get() {
+            return false;
+        }
         let mut checks = vec![0; EXTENT_BLOCKS * 4];
         self.memory.read(base + EXTENT_CHECKS_AT, &mut checks);
         let secret = self.segments.identity.secret;

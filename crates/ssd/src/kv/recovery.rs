@@ -19,21 +19,23 @@
 //! A flipped byte in one record's head must not cost its neighbours: scanning goes on at the next multiple of
 //! 16 bytes, where only a record of this use of this segment can be taken for one.
 
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use unvme_bus::{lock, random};
 use zerocopy::IntoBytes;
 
 use super::budget::Budget;
+use super::directory::{Entry, find_superblock};
 use super::index::LockedShard;
 use super::layout::{
-    CLEAN_AT, DATA_START, FORMAT_VERSION, HEADER_AT, HeaderRead, Identity, LINE_BYTES, RECORD_ALIGNMENT,
-    RecordKind, SEGMENT_BYTES, SegmentHeader, SegmentKind, SummaryEntry, TAIL_AT, clean_mark,
+    DATA_START, DIRECTORY_AT, EntryKind, FORMAT_VERSION, HEADER_AT, HeaderRead, Identity, LINE_BYTES, Listed,
+    RECORD_ALIGNMENT, RecordKind, SEGMENT_BYTES, SUPERBLOCK_AT, SegmentHeader, SegmentKind, SummaryEntry,
+    Superblock,
 };
 use super::programs::PAGE;
 use super::record::{Block, HeadBuffer};
-use super::scan::{Scanned, Torn};
+use super::scan::Promise;
 use super::segment::{Purpose, State, worth};
 use super::slot::Slot;
 use super::write::cost_of;
@@ -85,22 +87,27 @@ impl Record {
     }
 }
 
-/// What a segment's first page says.
+/// What is known of a segment.
 enum Survey {
-    Segment(SegmentKind, SegmentHeader),
-    /// Never used, or another store's.
-    Unknown,
-    /// There is something where a header should be.
-    Damaged,
+    /// It has never been used.
+    Unused,
+    /// What its header and the directory agree on, or the one of them that counts.
+    Known { listed: Listed, has_header: bool },
+    /// It has been used, and nothing that tells what for is intact.
+    Lost,
 }
 
 /// What has been found so far.
 struct Recovery {
     surveys: Vec<Survey>,
+    /// At most the process has died since the store was written to: what it has written is there.
+    is_same_life: bool,
     /// By shard.
     records: Vec<Vec<Record>>,
-    /// Records with values that are not intact.
-    torn: Vec<Torn>,
+    /// Places of records with values that are not intact.
+    damaged: HashSet<u64>,
+    /// Records that count for nothing, by hash and sequence number.
+    dropped: Vec<(u64, u64)>,
     /// Records with extents that are the newest of their keys.
     big: Vec<u64>,
     used: u64,
@@ -121,20 +128,32 @@ impl KvStore {
         check_size(&chunks)?;
         let identity =
             Identity { store: random::number(), secret: random::number(), segments: chunks.len() as u32 };
+        // The store before this one may leave superblocks: they must not count any more.
+        let generation = find_superblock(&media, &chunks).map_or(0, |superblock| superblock.generation());
+        let generation = generation.saturating_add(1);
         let store = Self::assemble(media, chunks, identity)?;
         let media = &store.media;
         let no_space = |_| SsdError::Config {
             key: "bytes",
             value: "a new key-value namespace".into(),
-            expected: "2 MiB of free space under the media".into(),
+            expected: "4 MiB of free space under the media".into(),
         };
         media.reserve(store.segments.chunk(0)).map_err(no_space)?;
         // The first segment says which store this is. Once it says so durably, everything else is nobody's.
-        store.write_free_header(0, 1, 0);
-        media.store().sync()?;
         let base = store.segments.base(0) as usize;
+        let superblock = Superblock::new(identity, generation, None);
+        let mut page = [0; DATA_START];
+        page[SUPERBLOCK_AT..SUPERBLOCK_AT + size_of::<Superblock>()].copy_from_slice(superblock.as_bytes());
+        store.memory.write(base, &page);
+        store.write_header(0, SegmentKind::Free, 1, 0);
+        media.store().sync()?;
         store.memory.fill(base + DATA_START, SEGMENT_BYTES - DATA_START, 0);
         media.release((1..store.segments.count() as u32).map(|segment| store.segments.chunk(segment)))?;
+        let [_, second] = store.segments.hosts(0);
+        media.reserve(store.segments.chunk(second)).map_err(no_space)?;
+        store.write_superblock(generation);
+        store.segments.pool().segment(0).incarnation = 1;
+        store.write_free_header(0, 1, 0);
         Ok(store)
     }
 
@@ -144,12 +163,15 @@ impl KvStore {
     /// [`SsdError::State`] when there is no store there or another version wrote it.
     pub(crate) fn open(media: Arc<Media>, chunks: Arc<[u32]>) -> Result<Self, SsdError> {
         check_size(&chunks)?;
-        let identity = find_identity(&media, &chunks)?;
+        let (identity, superblock) = find_identity(&media, &chunks)?;
+        let life = media.store().life();
         let mut store = Self::assemble(media, chunks, identity)?;
         let mut recovery = Recovery {
             surveys: Vec::new(),
+            is_same_life: superblock.is_some_and(|superblock| Some(superblock.life) == life),
             records: (0..store.index.shards()).map(|_| Vec::new()).collect(),
-            torn: Vec::new(),
+            damaged: HashSet::new(),
+            dropped: Vec::new(),
             big: Vec::new(),
             used: 0,
             segment: vec![0; SEGMENT_BYTES],
@@ -161,9 +183,13 @@ impl KvStore {
         recovery.read_segments(&store);
         recovery.fill_index(&store);
         recovery.claim_extents(&store);
-        recovery.note_headless(&store);
+        recovery.note_lost_segments(&store);
+        recovery.repair(&store);
         store.budget = Budget::new(store.budget.total(), recovery.used, store.lanes.len());
         store.segments.pool().remove_used_from_free();
+        // Only now that every segment has its summary: of what an earlier life has left, more may be missing
+        // than of what this one writes.
+        store.write_superblock(superblock.map_or(0, |superblock| superblock.generation()).saturating_add(1));
         // What was found becomes what is there: a power cut from now on must not make less of it.
         store.sync().map_err(|status| SsdError::State {
             path: store.media.store().state_path(),
@@ -185,75 +211,78 @@ fn check_size(chunks: &[u32]) -> Result<(), SsdError> {
     })
 }
 
-/// The header of a segment, from either copy.
+/// The header of a segment: of its two copies, the one that was written last.
 fn read_header(media: &Media, chunk: u32) -> HeaderRead {
     let Some(memory) = media.memory().filter(|_| media.is_reserved(u64::from(chunk))) else {
         return HeaderRead::Nothing;
     };
-    let mut version = None;
+    let mut found = HeaderRead::Nothing;
     for at in HEADER_AT {
         let mut bytes = [0; size_of::<SegmentHeader>()];
         memory.read(chunk as usize * SEGMENT_BYTES + at, &mut bytes);
-        match SegmentHeader::read(&bytes) {
-            HeaderRead::Nothing => {}
-            HeaderRead::Version(other) => version = Some(other),
-            valid @ HeaderRead::Valid(..) => return valid,
-        }
+        found = match (found, SegmentHeader::read(&bytes)) {
+            (HeaderRead::Valid(kind, header), HeaderRead::Valid(other_kind, other)) => {
+                let is_later =
+                    order(other_kind, other.incarnation.get()) > order(kind, header.incarnation.get());
+                if is_later { HeaderRead::Valid(other_kind, other) } else { HeaderRead::Valid(kind, header) }
+            }
+            (found @ HeaderRead::Valid(..), _) | (found, HeaderRead::Nothing) => found,
+            (_, other) => other,
+        };
     }
-    version.map_or(HeaderRead::Nothing, HeaderRead::Version)
+    found
 }
 
-/// What a segment's header says that it is.
-pub(super) fn segment_kind(media: &Media, chunk: u32) -> Option<SegmentKind> {
-    match read_header(media, chunk) {
-        HeaderRead::Valid(kind, _) => Some(kind),
-        HeaderRead::Version(_) | HeaderRead::Nothing => None,
-    }
+/// Of two things that a segment is said to be, the later one is the greater: it is erased after it was used.
+fn order(kind: SegmentKind, incarnation: u64) -> (u64, bool) {
+    (incarnation, kind == SegmentKind::Free)
 }
 
-/// Which store it is: the first segment says so, and when that is damaged, most others do.
-fn find_identity(media: &Media, chunks: &[u32]) -> Result<Identity, SsdError> {
-    let refuse = |reason: String| SsdError::State { path: media.store().state_path(), reason };
+/// Which store it is: its superblock says so, and should both copies of that be damaged, so do headers.
+fn find_identity(media: &Media, chunks: &[u32]) -> Result<(Identity, Option<Superblock>), SsdError> {
+    if let Some(superblock) = find_superblock(media, chunks)
+        && superblock.identity().segments as usize == chunks.len()
+    {
+        return Ok((superblock.identity(), Some(superblock)));
+    }
     let fits = |header: &SegmentHeader, index: usize| {
         header.index.get() as usize == index && header.segments.get() as usize == chunks.len()
     };
-    let mut found = None;
+    let mut version = None;
     for (index, &chunk) in chunks.iter().enumerate() {
         match read_header(media, chunk) {
-            HeaderRead::Valid(_, header) if fits(&header, index) => {
-                found = Some(header.identity());
-                break;
-            }
-            HeaderRead::Version(version) if index == 0 => {
-                return Err(refuse(format!(
-                    "the key-value store has format {version}; this version reads format {FORMAT_VERSION}"
-                )));
-            }
+            HeaderRead::Valid(_, header) if fits(&header, index) => return Ok((header.identity(), None)),
+            HeaderRead::Version(other) if version.is_none() => version = Some(other),
             _ => {}
         }
     }
-    found.ok_or_else(|| refuse("there is no key-value store in the namespace".into()))
+    let path = media.store().media_path();
+    match version {
+        Some(found) if found > FORMAT_VERSION => {
+            Err(SsdError::Newer { path, what: "the key-value store", found, known: FORMAT_VERSION })
+        }
+        Some(found) => Err(SsdError::Older { path, what: "the key-value store", found, known: FORMAT_VERSION }),
+        None => {
+            let reason = "there is no key-value store in the namespace".into();
+            Err(SsdError::State { path: media.store().state_path(), reason })
+        }
+    }
 }
 
 impl Recovery {
     fn survey(&mut self, store: &KvStore) {
         let mut pool = store.segments.pool();
         for segment in 0..store.segments.count() as u32 {
-            let survey = match read_header(&store.media, store.segments.chunk(segment) as u32) {
-                HeaderRead::Valid(kind, header)
-                    if header.identity() == store.segments.identity && header.index.get() == segment =>
-                {
-                    Survey::Segment(kind, header)
-                }
-                HeaderRead::Nothing if has_been_used(store, segment) => Survey::Damaged,
-                _ => Survey::Unknown,
-            };
-            if let Survey::Segment(kind, header) = &survey {
+            let survey = survey(store, segment);
+            if let Survey::Known { listed, .. } = &survey {
                 let info = pool.segment(segment);
-                info.incarnation = header.incarnation.get();
-                info.nonce = header.nonce.get();
-                pool.incarnation = pool.incarnation.max(header.incarnation.get());
-                if *kind == SegmentKind::Free {
+                info.incarnation = listed.incarnation;
+                info.nonce = listed.nonce;
+                info.synced_end = listed.synced_end.min(SEGMENT_BYTES as u32);
+                pool.incarnation = pool.incarnation.max(listed.incarnation);
+                if listed.kind != SegmentKind::Free {
+                    store.segments.set_nonce(segment, listed.nonce);
+                } else {
                     // That it is free may not be durable yet.
                     pool.wait_erased(segment);
                 }
@@ -264,67 +293,80 @@ impl Recovery {
 
     fn read_segments(&mut self, store: &KvStore) {
         for segment in 0..store.segments.count() as u32 {
-            if let Some(Survey::Segment(SegmentKind::Log, header)) = self.surveys.get(segment as usize) {
-                let nonce = header.nonce.get();
-                self.read_segment(store, segment, nonce);
+            if let Some(Survey::Known { listed, has_header }) = self.surveys.get(segment as usize)
+                && listed.kind == SegmentKind::Log
+            {
+                let (listed, has_header) = (*listed, *has_header);
+                self.read_segment(store, segment, listed, has_header);
             }
         }
     }
 
-    fn read_segment(&mut self, store: &KvStore, segment: u32, nonce: u32) {
+    fn read_segment(&mut self, store: &KvStore, segment: u32, listed: Listed, has_header: bool) {
+        let nonce = listed.nonce;
+        let is_all_synced = listed.synced_end as usize == SEGMENT_BYTES;
+        let is_promised = self.is_same_life || is_all_synced;
+        let summary = store.load_summary(segment, nonce);
+        if let Some((entries, end)) = &summary
+            && is_promised
+        {
+            self.add(store, segment, entries, *end);
+            return seal(store, segment, entries, *end);
+        }
+        if store.media.reserve(store.segments.chunk(segment)).is_err() {
+            // There is nothing, and no space to say so.
+            let gap = [SummaryEntry::gap(DATA_START, true)];
+            return seal(store, segment, if is_promised { &gap } else { &[] }, DATA_START);
+        }
         let base = store.segments.base(segment) as usize;
-        let mark = store.memory.load_u64(base + CLEAN_AT, Ordering::Relaxed);
-        let is_clean = mark == clean_mark(store.segments.identity.secret, nonce);
-        let summary = if is_clean { store.load_summary(segment, nonce) } else { None };
-        if let Some((entries, end)) = summary {
-            self.add(store, segment, &entries, end);
-            let mut pool = store.segments.pool();
-            pool.seal(segment, worth(entries.len(), end));
-            return;
-        }
         store.memory.read(base, &mut self.segment);
-        let scanned = store.scan(segment, nonce, &self.segment, &mut self.buffer, &mut self.block);
-        if is_clean {
-            store.lose(
-                base as u64,
-                None,
-                "the segment's summary is damaged; its records were read one by one",
-            );
+        let tail = store.load_tail(segment, nonce);
+        let synced = listed.synced_end as usize;
+        let promise = match tail {
+            Some(tail) if is_all_synced => Promise::Until(tail),
+            Some(tail) if is_promised => Promise::Until(tail.max(synced)),
+            None if is_promised => Promise::Whole,
+            _ => Promise::Until(synced),
+        };
+        let names = summary.map(|(entries, _)| entries).unwrap_or_default();
+        let mut scanned =
+            store.scan((segment, nonce), &self.segment, (promise, &names), &mut self.buffer, &mut self.block);
+        // Without anything that says where the log ended it may have gone on: certain it is not when the
+        // header tells that there was nothing yet, or records are left and no summary can be missing.
+        let is_open_ended = is_promised && tail.is_none();
+        if is_open_ended && (is_all_synced || (scanned.entries.is_empty() && !has_header)) {
+            scanned.entries.push(SummaryEntry::gap(scanned.end, true));
         }
+        store.write_tail(segment, nonce, scanned.end);
         store.write_summary(segment, nonce, scanned.end, &scanned.entries);
         // Full pages were counted as they filled.
         let programmed = scanned.end / PAGE * PAGE;
         store.program_tail(segment, (programmed, scanned.end), &scanned.entries, Purpose::Host);
         self.add(store, segment, &scanned.entries, scanned.end);
-        store.segments.pool().seal(segment, worth(scanned.entries.len(), scanned.end));
-        self.note_losses(store, segment, scanned);
+        self.damaged.extend(scanned.damaged.iter().map(|&at| (base + at) as u64));
+        self.dropped.extend(&scanned.dropped);
+        seal(store, segment, &scanned.entries, scanned.end);
     }
 
-    fn note_losses(&mut self, store: &KvStore, segment: u32, scanned: Scanned) {
-        let base = store.segments.base(segment);
-        for (from, to) in &scanned.holes {
-            let what = format!("{} bytes of the log hold no intact record", to - from);
-            store.lose(base + *from as u64, None, &what);
-        }
-        let tail = store.memory.load_u64(base as usize + TAIL_AT, Ordering::Relaxed) as usize;
-        if tail > scanned.end && tail <= SEGMENT_BYTES && scanned.torn.is_empty() {
-            let what = format!("{} bytes at the end of the log hold no intact record", tail - scanned.end);
-            store.lose(base + scanned.end as u64, None, &what);
-        }
-        self.torn.extend(scanned.torn);
-    }
-
-    /// Of the records of a shard with values that are not intact, those that were the newest of their keys
-    /// are a loss.
-    fn note_torn(&self, store: &KvStore, number: usize, records: &[Record]) {
-        for torn in self.torn.iter().filter(|torn| store.index.shard_number(torn.hash) == number) {
-            let first = records.partition_point(|record| record.hash < torn.hash);
-            let newest = records.get(first).filter(|record| record.hash == torn.hash);
-            if newest.is_none_or(|record| record.sequence() < torn.sequence) {
-                let what = "the value is damaged or incomplete; an older one counts, if there is one";
-                store.lose(torn.place, Some(torn.key.clone()), what);
+    /// Writes headers and entries that are not what they should be. A header comes back only now that its
+    /// segment has a summary: that it was missing had to be known until then.
+    fn repair(&self, store: &KvStore) {
+        let pool = store.segments.pool();
+        for (segment, survey) in (0..).zip(&self.surveys) {
+            let Survey::Known { listed, has_header } = survey else { continue };
+            let has_space = |number| store.media.reserve(store.segments.chunk(number)).is_ok();
+            if !has_header && has_space(segment) {
+                tracing::warn!(segment, "the header of a segment of pairs was damaged and is repaired");
+                store.write_header(segment, listed.kind, listed.incarnation, listed.nonce);
+            }
+            let is_listed = |entry: &Entry| matches!(entry, Entry::Listed(there) if there == listed);
+            if !store.load_entries(segment).iter().all(is_listed)
+                && store.segments.hosts(segment).into_iter().all(has_space)
+            {
+                store.write_entry(segment, listed);
             }
         }
+        drop(pool);
     }
 
     /// Adds a segment's records, which lie one behind the other up to `end`.
@@ -332,8 +374,8 @@ impl Recovery {
         let base = store.segments.base(segment);
         for (number, entry) in entries.iter().enumerate() {
             let next = entries.get(number + 1).map_or(end, SummaryEntry::offset);
-            let Some(kind) = entry.kind() else { continue };
             let bytes = next.saturating_sub(entry.offset());
+            let Some(kind) = entry.record() else { continue };
             let shard = store.index.shard_number(entry.hash.get());
             if let Some(records) = self.records.get_mut(shard) {
                 records.push(Record::new(entry, kind, base, bytes));
@@ -351,10 +393,10 @@ impl Recovery {
             for group in records.chunk_by(|a, b| a.hash == b.hash) {
                 self.settle_hash(store, &mut shard, group);
             }
-            self.note_torn(store, number, &records);
-            // Those of records that are not intact are not used again either: they are still there.
-            let torn = self.torn.iter().filter(|torn| store.index.shard_number(torn.hash) == number);
-            let sequences = records.iter().map(Record::sequence).chain(torn.map(|torn| torn.sequence));
+            // Those of records that count for nothing are not used again either: they are still there.
+            let dropped = self.dropped.iter().filter(|(hash, _)| store.index.shard_number(*hash) == number);
+            let dropped = dropped.map(|(_, sequence)| *sequence);
+            let sequences = records.iter().map(Record::sequence).chain(dropped);
             shard.state.sequence = sequences.max().unwrap_or(0) + 1;
         }
     }
@@ -391,7 +433,9 @@ impl Recovery {
         let age = |place| store.segments.of(place).map(|number| pool.segments[number as usize].incarnation);
         let best = (0..copies).min_by_key(|&copy| {
             let place = rest[copy].place();
-            (store.load_head(place, &mut self.other).is_none(), age(place))
+            let is_damaged =
+                self.damaged.contains(&place) || store.load_head(place, &mut self.other).is_none();
+            (is_damaged, age(place))
         });
         Some(rest.remove(best.unwrap_or(0)))
     }
@@ -432,15 +476,18 @@ impl Recovery {
             for extent in extents {
                 let number = extent.segment.get();
                 let is_its_own = match self.surveys.get(number as usize) {
-                    Some(Survey::Segment(SegmentKind::Extent, header)) => header.nonce == extent.nonce,
-                    // The header is damaged; who lists the segment owns it.
-                    Some(Survey::Unknown | Survey::Damaged) => true,
-                    _ => false,
+                    Some(Survey::Known { listed, .. }) => {
+                        listed.kind == SegmentKind::Extent && listed.nonce == extent.nonce.get()
+                    }
+                    // Nothing else knows it; who lists the segment owns it.
+                    Some(Survey::Unused | Survey::Lost) => true,
+                    None => false,
                 };
                 let segment = pool.segment(number);
                 if is_its_own && segment.state == State::Free {
                     segment.state = State::Extent;
                     segment.nonce = extent.nonce.get();
+                    store.segments.set_nonce(number, extent.nonce.get());
                 }
             }
         }
@@ -448,26 +495,92 @@ impl Recovery {
 }
 
 impl Recovery {
-    /// Segments whose headers are damaged, if they are not extents of a value: which pairs were in them
-    /// nobody knows.
-    fn note_headless(&self, store: &KvStore) {
-        let damaged = self.surveys.iter().enumerate().filter(|(_, survey)| matches!(survey, Survey::Damaged));
-        for (segment, _) in damaged {
+    /// Segments of which nothing is known any more, if they are not extents of a value: which pairs were in
+    /// them nobody knows.
+    fn note_lost_segments(&self, store: &KvStore) {
+        let lost = self.surveys.iter().enumerate().filter(|(_, survey)| matches!(survey, Survey::Lost));
+        for (segment, _) in lost {
             let segment = segment as u32;
             if store.segments.pool().segment(segment).state == State::Free {
-                let what =
-                    "a segment's header is damaged; pairs that were in it are lost, or older ones count";
-                store.lose(store.segments.base(segment), None, what);
+                seal(store, segment, &[SummaryEntry::gap(DATA_START, true)], SEGMENT_BYTES);
             }
         }
     }
 }
 
-/// True when there is something in a segment's first page or at its first record.
+/// What is said of a segment in the three places that do.
+fn survey(store: &KvStore, segment: u32) -> Survey {
+    let chunk = store.segments.chunk(segment);
+    let header = match read_header(&store.media, chunk as u32) {
+        HeaderRead::Valid(kind, header) => {
+            let is_ours = header.identity() == store.segments.identity && header.index.get() == segment;
+            is_ours.then_some(Listed {
+                kind,
+                incarnation: header.incarnation.get(),
+                nonce: header.nonce.get(),
+                synced_end: 0,
+            })
+        }
+        HeaderRead::Version(_) | HeaderRead::Nothing => None,
+    };
+    let entries = store.load_entries(segment);
+    let listed = entries.iter().filter_map(|entry| match entry {
+        Entry::Listed(listed) => Some(*listed),
+        Entry::Blank | Entry::Damaged => None,
+    });
+    let Some(mut newest) = listed.clone().chain(header).max_by_key(|l| order(l.kind, l.incarnation)) else {
+        // One damaged page is where nothing was; several are where nobody knows what was.
+        let damaged = entries.iter().filter(|entry| matches!(entry, Entry::Damaged)).count();
+        let is_lost = damaged + usize::from(has_been_used(store, segment)) > 1;
+        return if is_lost { Survey::Lost } else { Survey::Unused };
+    };
+    let is_same = |other: &Listed| {
+        (other.kind, other.incarnation, other.nonce) == (newest.kind, newest.incarnation, newest.nonce)
+    };
+    let has_header = header.as_ref().is_some_and(is_same);
+    // Copies differ in that when one of them is stale.
+    newest.synced_end = listed.filter(is_same).map(|listed| listed.synced_end).max().unwrap_or(0);
+    Survey::Known { listed: newest, has_header }
+}
+
+/// A log segment has been read.
+fn seal(store: &KvStore, segment: u32, entries: &[SummaryEntry], end: usize) {
+    let base = store.segments.base(segment);
+    let mut is_lossy = false;
+    for (number, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.kind() == EntryKind::Lost) {
+        let next = entries.get(number + 1).map_or(end, SummaryEntry::offset);
+        let bytes = next.saturating_sub(entry.offset());
+        let what = match bytes {
+            0 => {
+                "an unknown number of bytes of the log is lost; nobody knows which pairs were in them".into()
+            }
+            _ => format!("{bytes} bytes of the log are lost; nobody knows which pairs were in them"),
+        };
+        store.lose(base + entry.offset() as u64, None, &what);
+        is_lossy = true;
+    }
+    let mut pool = store.segments.pool();
+    let info = pool.segment(segment);
+    (info.is_lossy, info.is_pinned) = (is_lossy, is_lossy);
+    pool.seal(segment, worth(entries.len(), end));
+    drop(pool);
+    if is_lossy {
+        store.doubt();
+    }
+}
+
+/// True when there is something in a segment's first page, beside what it has for others, or at its first
+/// record.
 fn has_been_used(store: &KvStore, segment: u32) -> bool {
     let mut start = [0; DATA_START + LINE_BYTES];
     if store.media.is_reserved(store.segments.chunk(segment)) {
         store.memory.read(store.segments.base(segment) as usize, &mut start);
+    }
+    if store.segments.hosts(segment).contains(&segment)
+        || store.segments.hosts(segment + 1).contains(&segment)
+    {
+        start[SUPERBLOCK_AT..SUPERBLOCK_AT + size_of::<Superblock>()].fill(0);
+        start[DIRECTORY_AT..HEADER_AT[1]].fill(0);
     }
     start.iter().any(|&byte| byte != 0)
 }
@@ -489,7 +602,7 @@ impl KvStore {
         let mut trailer = [0; size_of::<Trailer>()];
         self.memory.read(base + TRAILER_AT, &mut trailer);
         let trailer = Trailer::read(&trailer, secret, nonce)?;
-        let mut entries = vec![SummaryEntry::new(0, 0, None, 0); trailer.entries()];
+        let mut entries = vec![SummaryEntry::gap(0, false); trailer.entries()];
         let start = TRAILER_AT - size_of_val(entries.as_slice());
         self.memory.read(base + start, entries.as_mut_bytes());
         trailer.vouches_for(&entries, secret).then(|| (entries, trailer.end()))
@@ -511,9 +624,8 @@ impl KvStore {
         self.lose(base, None, "the segment's summary is damaged; its records were read one by one");
         let mut copy = vec![0; SEGMENT_BYTES];
         self.memory.read(base as usize, &mut copy);
-        let scanned = self.scan(segment, nonce, &copy, buffer, block);
-        let tail = self.memory.load_u64(base as usize + TAIL_AT, Ordering::Relaxed);
-        let is_whole = scanned.holes.is_empty() && scanned.torn.is_empty() && tail == scanned.end as u64;
+        let scanned = self.scan((segment, nonce), &copy, (Promise::Whole, &[]), buffer, block);
+        let is_whole = scanned.is_whole() && self.load_tail(segment, nonce) == Some(scanned.end);
         (scanned.entries, is_whole)
     }
 }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use unvme_bus::{lock, random};
 
-use super::layout::{DATA_START, Identity, SEGMENT_BYTES, TRAILER_AT};
+use super::layout::{DATA_START, Identity, SEGMENT_BYTES, summary_start};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -42,10 +42,13 @@ pub(super) struct Segment {
     pub(super) incarnation: u64,
     /// Sync number at which it came into its state.
     pub(super) stamp: u64,
-    /// A sync has covered all of it, and its header says so.
-    pub(super) is_clean: bool,
-    /// Reclaim cannot move all of its records: one is damaged.
+    /// Offset up to which a sync has covered its records, as the directory has it; [`SEGMENT_BYTES`]: all of
+    /// it.
+    pub(super) synced_end: u32,
+    /// Reclaim cannot move all of its records: one is damaged, or nobody knows which were lost in it.
     pub(super) is_pinned: bool,
+    /// Records were lost in it, and nobody knows whose they were.
+    pub(super) is_lossy: bool,
     /// Bytes that emptying a sealed segment makes available, before those that are live are taken off.
     pub(super) worth: u32,
 }
@@ -67,6 +70,8 @@ pub(super) struct Segments {
     chunks: Arc<[u32]>,
     /// Segment of each chunk of the media; `u32::MAX` for others' chunks.
     by_chunk: Box<[u32]>,
+    /// By chunk of the media: nonce of the present use of its segment.
+    nonces: Box<[AtomicU32]>,
     /// Bytes of records that are the newest of their key, or tombstones that are needed. Of an open segment
     /// only what has died, as a negative number: the rest is added when it is sealed.
     live: Box<[AtomicU32]>,
@@ -81,7 +86,9 @@ pub(super) struct Pool {
     erased: Vec<u32>,
     /// Taken from `quarantined`, and not in `erased` yet.
     erasing: usize,
-    /// Sealed and not clean.
+    /// Segments that append heads write to.
+    open: Vec<u32>,
+    /// Sealed, and not covered by a sync since.
     unsynced: Vec<u32>,
     /// Syncs begun so far.
     pub(super) syncs: u64,
@@ -113,7 +120,7 @@ pub(super) fn capacity_bytes(segments: usize) -> u64 {
 /// [`Segment::worth`] of a segment whose records end at `end`. A tail that was merely too short for the next
 /// record is worth nothing: there will be one like it in the next segment.
 pub(super) fn worth(entries: usize, end: usize) -> u32 {
-    let tail = TRAILER_AT.saturating_sub(end + entries * ENTRY_BYTES as usize);
+    let tail = summary_start(entries).saturating_sub(end);
     let tail = if tail as u64 > CHARGED_AS_IS { tail } else { 0 };
     (end.saturating_sub(DATA_START) + tail) as u32
 }
@@ -140,8 +147,9 @@ impl Segments {
             nonce: 0,
             incarnation: 0,
             stamp: 0,
-            is_clean: false,
+            synced_end: 0,
             is_pinned: false,
+            is_lossy: false,
             worth: 0,
         };
         let pool = Pool {
@@ -151,12 +159,14 @@ impl Segments {
             quarantined: Vec::new(),
             erased: Vec::new(),
             erasing: 0,
+            open: Vec::new(),
             unsynced: Vec::new(),
             syncs: 0,
             incarnation: 1,
         };
         let live = chunks.iter().map(|_| AtomicU32::new(0)).collect();
-        Self { identity, chunks, by_chunk, live, pool: Mutex::new(pool) }
+        let nonces = by_chunk.iter().map(|_| AtomicU32::new(0)).collect();
+        Self { identity, chunks, by_chunk, nonces, live, pool: Mutex::new(pool) }
     }
 
     pub(super) fn pool(&self) -> MutexGuard<'_, Pool> {
@@ -182,6 +192,19 @@ impl Segments {
     pub(super) fn of(&self, place: u64) -> Option<u32> {
         let segment = *self.by_chunk.get((place / SEGMENT_BYTES as u64) as usize)?;
         (segment != u32::MAX).then_some(segment)
+    }
+
+    /// The nonce that a record at a media offset has: any other one is what was there before.
+    #[inline]
+    pub(super) fn nonce_at(&self, place: u64) -> u32 {
+        // Relaxed: who has found a record in the index sees what was written before it was entered there.
+        let nonce = self.nonces.get((place / SEGMENT_BYTES as u64) as usize);
+        nonce.map_or(0, |nonce| nonce.load(Ordering::Relaxed))
+    }
+
+    /// A segment is used anew, or was found to be used.
+    pub(super) fn set_nonce(&self, segment: u32, nonce: u32) {
+        self.nonces[self.chunk(segment) as usize].store(nonce, Ordering::Relaxed);
     }
 
     /// Bytes at `place` that were live are dead.
@@ -216,7 +239,7 @@ impl Segments {
     /// Memory of the tables in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         let each = size_of::<Segment>() + size_of::<AtomicU32>() + 2 * size_of::<u32>();
-        (self.chunks.len() * each + self.by_chunk.len() * size_of::<u32>()) as u64
+        (self.chunks.len() * each + self.by_chunk.len() * 2 * size_of::<u32>()) as u64
     }
 }
 
@@ -251,11 +274,15 @@ impl Pool {
             nonce: random::number() as u32,
             incarnation: self.incarnation,
             stamp: self.syncs,
-            is_clean: false,
+            synced_end: 0,
             is_pinned: false,
+            is_lossy: false,
             worth: 0,
         };
         *self.segment(number) = segment;
+        if state == State::Open {
+            self.open.push(number);
+        }
         Some(number)
     }
 
@@ -270,8 +297,14 @@ impl Pool {
 
     /// Puts a segment back that was taken and not written to.
     pub(super) fn give_back(&mut self, number: u32) {
+        self.open.retain(|&open| open != number);
         self.segment(number).state = State::Free;
         self.free.push(number);
+    }
+
+    /// Segments that append heads write to, with their nonces.
+    pub(super) fn open(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.open.iter().map(|&number| (number, self.segments[number as usize].nonce))
     }
 
     /// A segment is full, or the store is closed.
@@ -281,7 +314,7 @@ impl Pool {
         segment.worth = worth;
         segment.state = State::Sealed;
         segment.stamp = syncs;
-        segment.is_clean = false;
+        self.open.retain(|&open| open != number);
         self.unsynced.push(number);
     }
 

@@ -1,23 +1,24 @@
 //! What a sync makes possible: segments are marked as complete, and dead ones come back.
 
-use std::sync::atomic::Ordering;
-
 use unvme_bus::lock;
 use unvme_spec::Status;
-use zerocopy::IntoBytes;
 
 use super::index::{Hit, LockedShard};
-use super::layout::{CLEAN_AT, DATA_START, HEADER_AT, SegmentHeader, SegmentKind, SummaryEntry, clean_mark};
+use super::layout::{SEGMENT_BYTES, SegmentKind, SummaryEntry};
 use super::record::{Block, HeadBuffer};
-use super::segment::State;
+use super::segment::{Pool, State};
 use super::{KvError, KvStore};
 
 /// Index entries are fetched this many records ahead.
 const AHEAD: usize = 8;
 
 /// What a sync of the media covers; from [`KvStore::begin_sync`].
-#[derive(Clone, Copy, Debug)]
-struct SyncToken(u64);
+struct SyncToken {
+    /// Number of the sync.
+    covered: u64,
+    /// Segments that append heads write to: number, nonce, and where their records end.
+    open: Vec<(u32, u32, usize)>,
+}
 
 impl KvStore {
     /// Makes everything stored so far survive a power cut.
@@ -33,23 +34,28 @@ impl KvStore {
 
     /// To be called before the media is synced, for [`KvStore::end_sync`].
     fn begin_sync(&self) -> SyncToken {
-        SyncToken(self.segments.pool().begin_sync())
+        let mut pool = self.segments.pool();
+        let covered = pool.begin_sync();
+        let ends =
+            pool.open().filter_map(|(number, nonce)| Some((number, nonce, self.load_tail(number, nonce)?)));
+        SyncToken { covered, open: ends.collect() }
     }
 
-    /// The media has been synced since the token was made: dead segments that waited for it are a step
-    /// further.
+    /// The media has been synced since the token was made: the directory says what that has covered, and dead
+    /// segments that waited for it are a step further.
     fn end_sync(&self, token: SyncToken) {
         let quarantined = {
             let mut pool = self.segments.pool();
-            pool.release_erased(token.0);
-            for number in pool.take_unsynced(token.0) {
-                let segment = pool.segment(number);
-                segment.is_clean = true;
-                let mark = clean_mark(self.segments.identity.secret, segment.nonce);
-                let at = self.segments.base(number) as usize + CLEAN_AT;
-                self.memory.store_u64(at, mark, Ordering::Relaxed);
+            pool.release_erased(token.covered);
+            for (number, nonce, end) in token.open {
+                if pool.segment(number).nonce == nonce {
+                    self.note_synced(&mut pool, number, end);
+                }
             }
-            pool.take_quarantined(token.0)
+            for number in pool.take_unsynced(token.covered) {
+                self.note_synced(&mut pool, number, SEGMENT_BYTES);
+            }
+            pool.take_quarantined(token.covered)
         };
         if quarantined.is_empty() {
             return;
@@ -57,6 +63,16 @@ impl KvStore {
         let (mut buffer, mut block) = (HeadBuffer::new(), Block::boxed());
         for number in quarantined {
             self.erase(number, &mut buffer, &mut block);
+        }
+    }
+
+    /// A sync has covered a log segment up to `end`.
+    fn note_synced(&self, pool: &mut Pool, number: u32, end: usize) {
+        let segment = pool.segment(number);
+        let is_log = matches!(segment.state, State::Open | State::Sealed);
+        if is_log && end as u32 > segment.synced_end {
+            segment.synced_end = end as u32;
+            self.enter(pool, number, SegmentKind::Log);
         }
     }
 
@@ -78,7 +94,9 @@ impl KvStore {
             self.seal(&mut lane.head.lock());
         }
         self.seal(lock(&self.reclaimer).head());
-        self.sync()
+        self.sync()?;
+        // What the directory says about that is only now on its way.
+        self.media.sync()
     }
 
     /// A quarantined segment's records are durably dead: its header says free from now on, and they count no
@@ -94,7 +112,7 @@ impl KvStore {
             if let Some(later) = entries.get(at + AHEAD) {
                 self.index.prefetch(later.hash.get());
             }
-            if entry.kind().is_some() {
+            if entry.record().is_some() {
                 self.forget(number, entry, buffer);
             }
         }
@@ -102,14 +120,11 @@ impl KvStore {
         self.segments.pool().erase(number);
     }
 
+    /// A segment is nobody's from now on, as its header and the directory say.
     pub(super) fn write_free_header(&self, number: u32, incarnation: u64, nonce: u32) {
-        let identity = self.segments.identity;
-        let header = SegmentHeader::new(SegmentKind::Free, identity, number, incarnation, nonce);
-        let base = self.segments.base(number) as usize;
-        for at in HEADER_AT {
-            self.memory.write(base + at, header.as_bytes());
-        }
-        self.count_media_bytes(DATA_START as u64);
+        self.write_header(number, SegmentKind::Free, incarnation, nonce);
+        self.enter(&self.segments.pool(), number, SegmentKind::Free);
+        self.count_first_pages(number);
         self.program_free_header(number);
     }
 

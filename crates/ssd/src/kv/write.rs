@@ -102,8 +102,8 @@ impl KvStore {
     /// Stores a pair.
     ///
     /// # Errors
-    /// [`KvError::NotFound`] and [`KvError::Exists`] as the policy says, [`KvError::TooLong`],
-    /// [`KvError::Full`], [`KvError::Media`]. The key has the value it had before, then.
+    /// [`KvError::NotFound`] and [`KvError::Exists`] as the policy says, [`KvError::Unrecovered`] when that
+    /// cannot be told, [`KvError::TooLong`], [`KvError::Full`], [`KvError::Media`]. The key has the value it had before, then.
     #[inline]
     pub(crate) fn store(
         &self,
@@ -116,6 +116,7 @@ impl KvStore {
             return Err(KvError::TooLong);
         }
         if policy.must_exist || policy.must_not_exist {
+            self.vouch()?;
             // Again under the lock; this one saves moving a value for nothing.
             let exists = self.exists_damaged_or_not(key, scratch);
             check_policy(policy, exists)?;
@@ -152,6 +153,7 @@ impl KvStore {
         value: HostData<'_>,
         scratch: &mut KvScratch,
     ) -> Result<u32, KvError> {
+        self.vouch()?;
         loop {
             let mut whole = Vec::new();
             let old = match self.read_whole(key, &mut whole, scratch) {
@@ -216,7 +218,8 @@ impl KvStore {
         scratch.head.set_key(key.bytes);
         let mut shard = self.index.lock(key.hash);
         let old = match self.find_locked(&shard, key, &mut scratch.old) {
-            Some(old) if !old.hit.slot.is_tombstone() => old,
+            // A tombstone that is damaged hides nothing any more: another one takes its place.
+            Some(old) if !old.hit.slot.is_tombstone() || old.head.is_none() => old,
             _ => return Ok(false),
         };
         head.sequence = next_sequence(&mut shard)?;
@@ -224,7 +227,8 @@ impl KvStore {
         let older = shard.older(key.hash, old.hit.slot) + 1;
         shard.set(key.hash, &old.hit, Slot::new(open.place(), bytes, true), older);
         // Saturating: a summary may have called the record a tombstone.
-        shard.state.pairs = shard.state.pairs.saturating_sub(1);
+        let was_pair = u64::from(!old.hit.slot.is_tombstone());
+        shard.state.pairs = shard.state.pairs.saturating_sub(was_pair);
         self.note_change(&mut shard, || Change::removed(key));
         self.retire_record(&old);
         self.retire_extents(&old.extents);
@@ -239,7 +243,7 @@ impl KvStore {
 
     /// True when the key has a pair, be it damaged.
     fn exists_damaged_or_not(&self, key: &Key<'_>, scratch: &mut KvScratch) -> bool {
-        self.exist(key, scratch) != Ok(false)
+        self.look_up(key, scratch) != Ok(false)
     }
 
     /// Copies a whole value to `out`, decompressed; returns the record's place.
@@ -483,7 +487,7 @@ impl KvStore {
 
     #[inline]
     pub(super) fn finish_record(&self, open: &mut OpenSegment, head: &RecordHead, hash: u64) {
-        let entry = SummaryEntry::new(hash, open.at, Some(head.kind), head.sequence);
+        let entry = SummaryEntry::new(hash, open.at, head.kind, head.sequence);
         self.advance(open, head.record_bytes(), entry);
     }
 

@@ -120,8 +120,12 @@ fn execute(
             if option & !delete_option::CHECK_EXISTENCE != 0 {
                 return Err(Failure::new(batch_result::INVALID_OPTION, status::INVALID_OPTION));
             }
+            let must_exist = option & delete_option::CHECK_EXISTENCE != 0;
+            if must_exist {
+                pairs.store.vouch()?;
+            }
             let existed = pairs.store.delete(&key, &mut kv.scratch)?;
-            if !existed && option & delete_option::CHECK_EXISTENCE != 0 {
+            if !existed && must_exist {
                 return Err(KvError::NotFound.into());
             }
             kv.counters.delete.succeeded(0);

@@ -164,8 +164,12 @@ impl Ssd {
             return Err(status::INVALID_OPTION.with_do_not_retry());
         }
         let key = pairs.store.key(keyspace, key);
+        let must_exist = option & delete_option::CHECK_EXISTENCE != 0;
+        if must_exist {
+            pairs.store.vouch().map_err(vendor_status)?;
+        }
         let existed = pairs.store.delete(&key, &mut kv.scratch).map_err(vendor_status)?;
-        if !existed && option & delete_option::CHECK_EXISTENCE != 0 {
+        if !existed && must_exist {
             return Err(vendor_status(KvError::NotFound));
         }
         self.persist_pairs(pairs)?;

@@ -126,8 +126,12 @@ impl Ssd {
         let SubmissionQueue { namespaces, kv, .. } = sq;
         let pairs = namespaces.pairs(sqe.nsid)?;
         let key = pairs.store.key(STANDARD_KEYSPACE, checked(&key)?);
+        let must_exist = pairs.is_delete_missing_an_error();
+        if must_exist {
+            pairs.store.vouch()?;
+        }
         let existed = pairs.store.delete(&key, &mut kv.scratch)?;
-        if !existed && pairs.is_delete_missing_an_error() {
+        if !existed && must_exist {
             return Err(KvError::NotFound.into());
         }
         self.persist_pairs(pairs)?;

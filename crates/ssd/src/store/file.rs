@@ -15,9 +15,12 @@ use unvme_bus::file_size::without_signal;
 use super::identity::{Identity, LABEL_BYTES, Label, Sealed, draw, seal, unseal};
 use super::{CHUNK_BYTES, Store};
 use crate::SsdError;
+use crate::hex::bytes_of;
 
 /// Name of the data file in a device's folder.
 const MEDIA_FILE: &str = "media.img";
+/// Where the system says which of the machine's starts this is.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Name of the state file in a device's folder.
 const STATE_FILE: &str = "state.json";
 /// The data is nobody else's business.
@@ -120,6 +123,11 @@ impl FileStore {
     }
 }
 
+/// The number in a UUID as text.
+fn boot_id(text: &str) -> Option<[u8; 16]> {
+    bytes_of(&text.trim().replace('-', ""))
+}
+
 impl Store for FileStore {
     fn bytes(&self) -> u64 {
         self.memory.len() as u64
@@ -127,6 +135,11 @@ impl Store for FileStore {
 
     fn memory(&self) -> Option<&Region> {
         Some(&self.memory)
+    }
+
+    /// That of the machine: the page cache keeps what was written until it starts anew.
+    fn life(&self) -> Option<[u8; 16]> {
+        boot_id(&fs::read_to_string(BOOT_ID).ok()?)
     }
 
     fn holds_data(&self, chunk: u64) -> bool {

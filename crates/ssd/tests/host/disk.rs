@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use unvme_bus::Region;
+use unvme_bus::{Region, random};
 
 use super::{CHUNK_BYTES, SsdError, Store};
 
@@ -11,6 +11,8 @@ use super::{CHUNK_BYTES, SsdError, Store};
 pub(super) struct Disk {
     pub(super) memory: Region,
     durable: Mutex<Vec<u8>>,
+    /// What nothing has been lost since; another disk is another machine, or one that was started anew.
+    life: [u8; 16],
     /// The device's state, saved at once and whole.
     pub(super) state: Mutex<Option<Vec<u8>>>,
     /// Called at each sync.
@@ -22,11 +24,22 @@ pub(super) struct DiskStore(pub(super) Arc<Disk>);
 
 impl Disk {
     pub(super) fn new(image: &[u8], on_sync: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        Self::of_life(random::number().into(), image, on_sync)
+    }
+
+    /// A disk whose user was killed, and that holds `image` now: the machine has gone on.
+    #[allow(dead_code, reason = "not all who include this file need it")]
+    pub(super) fn killed(&self, image: &[u8]) -> Arc<Self> {
+        Self::of_life(u128::from_le_bytes(self.life), image, || {})
+    }
+
+    fn of_life(life: u128, image: &[u8], on_sync: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         let memory = Region::anonymous(image.len()).expect("memory for the media");
         memory.write(0, image);
         Arc::new(Self {
             memory,
             durable: Mutex::new(image.to_vec()),
+            life: life.to_le_bytes(),
             state: Mutex::default(),
             on_sync: Box::new(on_sync),
         })
@@ -69,6 +82,9 @@ impl Store for DiskStore {
     }
     fn memory(&self) -> Option<&Region> {
         Some(&self.0.memory)
+    }
+    fn life(&self) -> Option<[u8; 16]> {
+        Some(self.0.life)
     }
     fn holds_data(&self, _chunk: u64) -> bool {
         true

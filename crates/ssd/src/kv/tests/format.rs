@@ -29,7 +29,7 @@ fn the_bytes_of_a_stored_pair_are_where_the_document_says() {
     pairs.put(b"0123456789abcdef", b"the value").unwrap();
     let image = disk.image();
     assert_eq!(image[0..8], *b"UNVMEKV\n");
-    assert_eq!(image[8..16], [1, 0, 0, 0, 2, 0, 0, 0]);
+    assert_eq!(image[8..16], [2, 0, 0, 0, 2, 0, 0, 0]);
     assert_eq!(image[..64], image[4032..4096]);
     let record = &image[4096..4096 + 64];
     assert_eq!(record[8..16], [1, 0, 0, 0, 0, 0, 0, 0]);
@@ -46,12 +46,24 @@ fn the_bytes_of_a_stored_pair_are_where_the_document_says() {
 fn another_version_is_refused_by_name() {
     let disk = Disk::new(&vec![0; 16 << 20], || {});
     drop(create(Box::new(DiskStore(Arc::clone(&disk)))));
-    let mut image = disk.image();
-    for copy in layout::HEADER_AT {
-        image[copy + 8] = 2;
+    let good = disk.image();
+    let remedies = [
+        (1, "this version knows 2; copy the data out with the unvme that wrote it"),
+        (3, "this version knows up to 2; use a newer unvme"),
+    ];
+    for (version, remedy) in remedies {
+        let mut image = good.clone();
+        for segment in image.chunks_mut(layout::SEGMENT_BYTES) {
+            for version_at in layout::HEADER_AT.into_iter().chain([layout::SUPERBLOCK_AT]) {
+                segment[version_at + 8] = version;
+            }
+        }
+        let error =
+            try_open(Box::new(DiskStore(Disk::new(&image, || {})))).err().expect("an error").to_string();
+        let expected =
+            format!("the key-value store has format {version}, and {remedy}");
+        assert!(error.ends_with(&expected), "{error}");
     }
-    let error = try_open(Box::new(DiskStore(Disk::new(&image, || {})))).err().expect("an error").to_string();
-    assert!(error.contains("the key-value store has format 2; this version reads format 1"), "{error}");
 }
 
 #[test]
@@ -86,11 +98,17 @@ fn a_value_that_looks_like_a_record_is_not_taken_for_one() {
     pairs.put(b"victim", b"new").unwrap();
     pairs.put(b"forged", &log).unwrap();
     let mut image = disk.image();
-    // The end of the first records is damaged, so that the scan has to look at every place.
+    // The end of the first records is damaged beyond repair, so that the scan has to look at every place.
     let forged = image.windows(6).position(|w| w == b"forged").unwrap();
-    image[forged] ^= 1;
+    image[forged] ^= 3;
     let mut pairs = Pairs::new(open(Box::new(DiskStore(Disk::new(&image, || {})))), 0);
     assert_eq!(pairs.get(b"victim").unwrap(), b"new");
-    assert_eq!(pairs.exist(b"forged"), Ok(false));
+    assert_eq!(pairs.exist(b"forged"), Ok(false), "it had not been synced, and the power was cut");
+    // When nothing but the process has died, it must be there.
+    let mut pairs = Pairs::new(open(Box::new(DiskStore(disk.killed(&image)))), 0);
+    assert_eq!(pairs.exist(b"forged"), Err(KvError::Unrecovered));
     assert_ne!(pairs.store.check(), []);
+    pairs.store.accept_loss().unwrap();
+    assert_eq!(pairs.get(b"victim").unwrap(), b"new");
+    assert_eq!(pairs.exist(b"forged"), Ok(false));
 }

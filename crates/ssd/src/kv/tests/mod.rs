@@ -4,6 +4,7 @@ mod crash;
 mod damage;
 #[path = "../../../tests/host/disk.rs"]
 mod disk;
+mod exhaustive;
 mod format;
 mod full;
 mod hostile;
