@@ -23,7 +23,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 section = @printf '\n==> %s\n' '$(1)'
 
-.PHONY: help demo test test-vm bench bench-vm lint fuzz \
+.PHONY: help demo test test-long test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run install uninstall \
 	install-tools uninstall-tools
@@ -33,6 +33,7 @@ section = @printf '\n==> %s\n' '$(1)'
 help:
 	@echo 'make demo    evaluate the built-in virtual SSD: a table, and unvme-report.html'
 	@echo 'make test    everything: lint, tests, a short benchmark run, a short run in a Linux guest, a short fuzz run'
+	@echo 'make test-long what the tests take samples of, whole: every fault of a small key-value store; about 20 minutes'
 	@echo 'make test-vm a Linux guest checks both ends: our driver on its drives, its driver on our virtual SSD; downloads a kernel and QEMU once'
 	@echo 'make bench   benchmarks, each beside its target; SMOKE=1 for a short run'
 	@echo 'make bench-vm the benchmarks that need a Linux guest: ratios under emulation; SMOKE=1 for a short run'
@@ -51,6 +52,11 @@ lint: setup-lint fmt floors circles tidy licences clippy doc
 
 test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test doc bench-smoke vm-smoke fuzz-run
 	$(call section,all passed)
+
+# Every page of a small key-value store lost and stale, every bit of its metadata flipped; a thousand power cuts.
+test-long: setup-test
+	$(call section,every fault)
+	UNVME_TEST_EXHAUSTIVE=1 $(CARGO) test $(LOCKED) --release -p unvme-ssd --lib kv::tests -- --nocapture
 
 # Downloads about 170 MB once, and takes half an hour where there is no KVM.
 test-vm: setup-demo

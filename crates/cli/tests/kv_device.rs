@@ -90,4 +90,71 @@ fn a_check_names_the_pair_whose_value_is_damaged_and_the_others_are_read() {
     assert_eq!(home.ok(&["kv", "retrieve", DEVICE, "good"]), "the value of another pair");
     home.run(&["kv", "retrieve", DEVICE, "bad"]).fails_with(1, &["Unrecovered Error"]);
     home.run(&["device", "check", "03:00.0"]).fails_with(3, &["no such device"]);
+    let accepted = home.ok(&["device", "check", DEVICE, "--accept-loss"]);
+    assert!(accepted.starts_with("namespace 1: 1 pairs are left, 1 loss given up\n"), "{accepted}");
+    assert!(accepted.contains("key \"bad\" of keyspace 0"), "{accepted}");
+    home.run(&["kv", "retrieve", DEVICE, "bad"]).fails_with(1, &["there is no key bad"]);
+    assert_eq!(home.ok(&["device", "check", DEVICE]), "namespace 1: 1 pairs, nothing is lost\n");
+}
+
+/// Offset of the segment of the media in which a value lies.
+fn segment_of(media: &[u8], value: &[u8]) -> usize {
+    let at = (0..media.len() - value.len()).rfind(|&at| media[at..].starts_with(value));
+    at.expect("the value is on the media") >> 21 << 21
+}
+
+/// A value in a segment of its own, beside an older one in another.
+fn with_an_older_value(home: &Home) {
+    home.ok(&["device", "create", DEVICE, "--type", "kv", "--size", "64M"]);
+    home.ok(&["kv", "store", DEVICE, "key", "the OLDER value"]);
+    for number in 0..12 {
+        home.ok_with(&["kv", "store", DEVICE, &format!("other {number}")], &vec![number; 1 << 20]);
+    }
+    home.ok(&["kv", "store", DEVICE, "key", "the NEWEST value"]);
+    home.ok(&["flush", DEVICE]);
+}
+
+#[test]
+fn a_lost_page_brings_no_older_value_back() {
+    let home = Home::new();
+    with_an_older_value(&home);
+    let path = home.slot().join("media.img");
+    let good = std::fs::read(&path).expect("media");
+    let segment = segment_of(&good, b"the NEWEST value");
+    let mut bad = good.clone();
+    bad[segment..segment + 4096].fill(0);
+    std::fs::write(&path, &bad).expect("media");
+    assert_eq!(home.ok(&["kv", "retrieve", DEVICE, "key"]), "the NEWEST value");
+    home.ok(&["device", "check", DEVICE]);
+}
+
+#[test]
+fn a_lost_segment_is_told_and_nothing_is_read_until_that_is_accepted() {
+    let home = Home::new();
+    with_an_older_value(&home);
+    let path = home.slot().join("media.img");
+    let mut media = std::fs::read(&path).expect("media");
+    let segment = segment_of(&media, b"the NEWEST value");
+    media[segment..segment + (2 << 20)].fill(0);
+    std::fs::write(&path, &media).expect("media");
+    home.run(&["kv", "retrieve", DEVICE, "key"]).fails_with(1, &["Unrecovered Error"]);
+    home.run(&["kv", "list", DEVICE]).fails_with(1, &["Unrecovered Error"]);
+    home.ok(&["kv", "store", DEVICE, "other 1", "stored meanwhile"]);
+    for _ in 0..2 {
+        let check = home.run(&["device", "check", DEVICE]);
+        check.fails_with(1, &["nobody knows whose", "unvme device check 0000:02:00.0 --accept-loss"]);
+        let offset = format!("  offset {:#x}: ", segment + 4096);
+        assert!(check.text().contains(&offset) && check.text().contains("  in doubt: "), "{}", check.text());
+    }
+    let check = home.run(&["device", "check", DEVICE, "--output", "json"]).json();
+    assert_eq!((&check["namespaces"][0]["in_doubt"], &check["accepted"]), (&true.into(), &false.into()));
+    let accepted = home.json(&["device", "check", DEVICE, "--accept-loss"]);
+    assert_eq!(accepted["namespaces"][0]["lost"][0]["offset"], segment as u64 + 4096);
+    assert_eq!(
+        (&accepted["namespaces"][0]["in_doubt"], &accepted["accepted"]),
+        (&false.into(), &true.into())
+    );
+    assert_eq!(home.ok(&["device", "check", DEVICE]), "namespace 1: 13 pairs, nothing is lost\n");
+    assert_eq!(home.ok(&["kv", "retrieve", DEVICE, "key"]), "the OLDER value");
+    assert_eq!(home.ok(&["kv", "retrieve", DEVICE, "other 1"]), "stored meanwhile");
 }

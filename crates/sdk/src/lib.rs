@@ -162,7 +162,7 @@ pub use kv::{
     scan,
 };
 #[cfg(feature = "local")]
-pub use local::{CheckedFlash, CheckedSlot, check};
+pub use local::{CheckedFlash, CheckedSlot, Losses, check};
 pub use machine::{SYSTEM_ROOT_VARIABLE, system_root};
 pub use name::{DeviceName, MemoryDevice, NAME_SYNTAX, TcpName};
 pub use op::Op;

@@ -169,18 +169,37 @@ pub struct CheckedFlash {
     pub lost: Vec<FlashDamage>,
 }
 
+/// What to do with pairs that a check finds to be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Losses {
+    /// They are named and stay as they are: reading them is an error.
+    Keep,
+    /// They are given up: what is left of a key-value namespace can be read again. Pairs that cannot be read
+    /// are deleted, and where nobody knows which pairs are lost, what else there is of their keys counts, though
+    /// it may be older.
+    Accept,
+}
+
 /// Opens a slot that nobody holds, reads everything in its key-value namespaces and on its flash, and names
-/// what is lost.
+/// what is lost; with [`Losses::Accept`], what has been given up.
 ///
 /// # Errors
-/// [`Error::InUse`] when another process holds the slot; what opening it reports.
-pub fn check(slot: &Slot) -> Result<CheckedSlot> {
+/// [`Error::InUse`] when another process holds the slot; what opening it reports; [`Error::Device`] when there
+/// is no space to give anything up.
+pub fn check(slot: &Slot, losses: Losses) -> Result<CheckedSlot> {
     match self::slot(slot)? {
         Opened::Here(ssd) => {
             let flash = ssd
                 .ftl_stats()
                 .map(|stats| CheckedFlash { mapped_pages: stats.ftl.mapped_pages, lost: ssd.check_flash() });
-            Ok(CheckedSlot { namespaces: ssd.check(), flash })
+            let namespaces = match losses {
+                Losses::Keep => ssd.check(),
+                Losses::Accept => ssd.accept_loss().map_err(|status| Error::Device {
+                    what: format!("{}: giving up what is lost", slot.address),
+                    status,
+                })?,
+            };
+            Ok(CheckedSlot { namespaces, flash })
         }
         Opened::Busy(pid) => Err(Error::InUse {
             name: slot.address.to_string(),

@@ -193,7 +193,7 @@ fn pairs_that_were_acknowledged_survive_and_the_store_is_whole() {
         });
         bench.plug();
         let slot = bench.registry.find(Bench::address()).unwrap();
-        let found = unvme::check(&slot).unwrap();
+        let found = unvme::check(&slot, unvme::Losses::Keep).unwrap();
         assert!(found.namespaces.iter().all(|namespace| namespace.lost.is_empty()), "{found:?}");
     }
     assert!(stored > 0, "nothing was ever stored");
@@ -221,7 +221,7 @@ fn flash_that_was_unplugged_under_writes_is_whole() {
         });
         bench.plug();
         let slot = bench.registry.find(Bench::address()).unwrap();
-        let found = unvme::check(&slot).unwrap().flash.unwrap();
+        let found = unvme::check(&slot, unvme::Losses::Keep).unwrap().flash.unwrap();
         assert!(found.lost.is_empty() && found.mapped_pages > 0, "{found:?}");
     }
 }

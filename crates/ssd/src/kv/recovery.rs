@@ -8,11 +8,15 @@
 //! - A tombstone has to stay for as long as there is an older record of its key anywhere. The index counts
 //!   those, opening counts them anew, and reclaim copies a tombstone until the count is zero.
 //! - A record that was cut short, or of which a power cut has lost pages, is not intact, and the record
-//!   before it counts. In a segment that a sync has covered (its header has the mark) nothing can have been
-//!   lost; there a record that is not intact is damage, and the pair is reported as unrecovered instead of an
-//!   older value being returned.
-//! - So a marked segment's summary is believed, which makes opening fast; an unmarked one's records are read
-//!   and checked.
+//!   before it counts. Only of what had been promised nothing can have been lost so: of what a sync has covered
+//!   (the directory says up to where), and, when nothing but the process has died since, of everything before
+//!   the end of the log. There a record that is not intact is damage. It counts, and its pair is reported as
+//!   unrecovered instead of an older value being returned.
+//! - Where something promised is missing and no summary names it, any key may have had a newer record there:
+//!   the store is in doubt, and vouches for nothing until that is accepted. An entry in the segment's summary
+//!   keeps it so.
+//! - A summary in which everything had been promised is believed, which makes opening fast; else records are
+//!   read and checked.
 //! - Two copies of a record, of which reclaim made one, have the same number and the same content: one of
 //!   them counts as an older record.
 //!

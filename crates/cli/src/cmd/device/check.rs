@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use unvme::{CheckedFlash, CheckedNamespace, CheckedSlot, Damage, FlashDamage, PciAddress, Registry};
+use unvme::{CheckedFlash, CheckedNamespace, CheckedSlot, Damage, FlashDamage, Losses, PciAddress, Registry};
 
 use super::find_slot;
 use crate::exit::Failed;
@@ -15,11 +15,19 @@ use crate::value::{Fields, fields};
 #[command(after_help = "\
 The device must not be in use. What cannot be read is named, a pair with its key, a page of flash
 with its block of 4 KiB, where that can be told, and the exit code is 1; everything else can be
-read. What has been deleted or replaced since is no loss.")]
+read. What has been deleted or replaced since is no loss.
+
+When parts of a key-value namespace are lost and nobody knows which pairs were in them, the namespace
+is in doubt: whatever value a key has may be older than a lost one, and reading fails (Unrecovered
+Error) until you accept the loss. --accept-loss does that, and prints what it gives up: pairs that
+cannot be read are deleted, and what is left counts, though it may be older than what was lost.")]
 pub(crate) struct Check {
     /// PCI address
     #[arg(value_name = "ADDRESS")]
     address: PciAddress,
+    /// Give up the pairs that are lost, so that everything that is left can be read
+    #[arg(long)]
+    accept_loss: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -27,23 +35,35 @@ pub(crate) struct Check {
 impl Check {
     pub(crate) fn run(self) -> Result<()> {
         let slot = find_slot(&Registry::from_environment()?, self.address)?;
-        let CheckedSlot { namespaces: checked, flash } = unvme::check(&slot)?;
+        let CheckedSlot { namespaces: checked, flash } =
+            unvme::check(&slot, if self.accept_loss { Losses::Accept } else { Losses::Keep })?;
         let pairs: usize = checked.iter().map(|namespace| namespace.lost.len()).sum();
+        let is_in_doubt = checked.iter().any(|namespace| namespace.is_in_doubt);
         let lost = pairs + flash.as_ref().map_or(0, |flash| flash.lost.len());
         let namespaces: Vec<Fields> = checked.iter().map(json).collect();
         let fields = fields! {
             "address": self.address.to_string(), "namespaces": namespaces, "flash": flash.as_ref().map(flash_json),
-            "lost": lost as u64,
+            "lost": lost as u64, "accepted": self.accept_loss,
         };
         self.output.output.show(fields, |out| {
             if checked.is_empty() && flash.is_none() {
                 return writeln!(out, "{}: there are no key-value namespaces, and no flash", self.address);
             }
-            for CheckedNamespace { nsid, pairs, lost } in &checked {
-                writeln!(out, "namespace {nsid}: {pairs} pairs, {}", losses(lost.len()))?;
+            for CheckedNamespace { nsid, pairs, lost, is_in_doubt } in &checked {
+                let losses = losses(lost.len());
+                match self.accept_loss && !lost.is_empty() {
+                    true => writeln!(out, "namespace {nsid}: {pairs} pairs are left, {losses} given up")?,
+                    false => writeln!(out, "namespace {nsid}: {pairs} pairs, {losses}")?,
+                }
                 for damage in lost {
                     let name = name_of(damage).map_or(String::new(), |name| format!("{name}: "));
                     writeln!(out, "  offset {:#x}: {name}{}", damage.offset, damage.what)?;
+                }
+                if *is_in_doubt {
+                    writeln!(
+                        out,
+                        "  in doubt: other values may be older than what was lost, and are not read"
+                    )?;
                 }
             }
             if let Some(CheckedFlash { mapped_pages, lost }) = &flash {
@@ -55,6 +75,15 @@ impl Check {
             }
             Ok(())
         })?;
+        let lost = if self.accept_loss { lost - pairs } else { lost };
+        if is_in_doubt {
+            let what = format!(
+                "{0}: records are lost, and nobody knows whose; nothing is read until you accept that: \
+                 unvme device check {0} --accept-loss",
+                self.address
+            );
+            return Err(Failed(what).into());
+        }
         if lost > 0 {
             return Err(Failed(format!("{}: {lost} of what was stored cannot be read", self.address)).into());
         }
@@ -98,5 +127,5 @@ fn json(namespace: &CheckedNamespace) -> Fields {
             fields! { "offset": damage.offset, "what": damage.what.as_str(), "keyspace": keyspace, "key": key }
         })
         .collect();
-    fields! { "nsid": namespace.nsid.0, "pairs": namespace.pairs, "lost": lost }
+    fields! { "nsid": namespace.nsid.0, "pairs": namespace.pairs, "in_doubt": namespace.is_in_doubt, "lost": lost }
 }
