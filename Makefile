@@ -53,7 +53,7 @@ lint: setup-lint fmt floors circles tidy licences clippy doc
 test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test doc bench-smoke vm-smoke fuzz-run
 	$(call section,all passed)
 
-# Every page of a small key-value store lost and stale, every bit of its metadata flipped; a thousand power cuts.
+# Every page of a small key-value store lost and stale, every bit of its metadata flipped; 1000 power cuts.
 test-long: setup-test
 	$(call section,every fault)
 	UNVME_TEST_EXHAUSTIVE=1 $(CARGO) test $(LOCKED) --release -p unvme-ssd --lib kv::tests -- --nocapture

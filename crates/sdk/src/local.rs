@@ -175,17 +175,16 @@ pub enum Losses {
     /// They are named and stay as they are: reading them is an error.
     Keep,
     /// They are given up: what is left of a key-value namespace can be read again. Pairs that cannot be read
-    /// are deleted, and where nobody knows which pairs are lost, what else there is of their keys counts, though
-    /// it may be older.
+    /// are deleted, and where nobody knows which pairs are lost, what else there is of their keys counts,
+    /// though it may be older.
     Accept,
 }
 
 /// Opens a slot that nobody holds, reads everything in its key-value namespaces and on its flash, and names
 /// what is lost; with [`Losses::Accept`], what has been given up.
 ///
-/// # Errors
-/// [`Error::InUse`] when another process holds the slot; what opening it reports; [`Error::Device`] when there
-/// is no space to give anything up.
+/// # Errors [`Error::InUse`] when another process holds the slot; what opening it reports; [`Error::Device`]
+/// when there is no space to give anything up.
 pub fn check(slot: &Slot, losses: Losses) -> Result<CheckedSlot> {
     match self::slot(slot)? {
         Opened::Here(ssd) => {

@@ -94,8 +94,8 @@ pub struct CheckedNamespace {
     pub pairs: u64,
     /// What is lost, or not as it was written.
     pub lost: Vec<Damage>,
-    /// Nobody knows which pairs all of that was: whatever there is of a key may be older than what was lost, and
-    /// reading is refused until the loss is accepted.
+    /// Nobody knows which pairs all of that was: whatever there is of a key may be older than what was lost,
+    /// and reading is refused until the loss is accepted.
     pub is_in_doubt: bool,
 }
 

@@ -80,8 +80,8 @@ impl KvStore {
     }
 
     /// Gives up what cannot be read, and returns what that was: pairs with damaged values are deleted, and so
-    /// are all that an unreadable record may have been of; segments in which records were lost without a trace
-    /// are emptied. From then on what is left counts, though it may be older than what was lost.
+    /// are all that an unreadable record may have been of; segments in which records were lost without a
+    /// trace are emptied. From then on what is left counts, though it may be older than what was lost.
     ///
     /// When this is cut short, some is given up and the rest is as it was.
     ///

@@ -294,8 +294,8 @@ impl DirectoryEntry {
     }
 }
 
-/// What is at [`TAIL_AT`] when records end at `end`: in the upper half what tells it from one that is damaged,
-/// or of another use of the segment.
+/// What is at [`TAIL_AT`] when records end at `end`: in the upper half what tells it from one that is
+/// damaged, or of another use of the segment.
 #[inline]
 pub(super) fn tail_word(end: usize, nonce: u32) -> u64 {
     let end = end as u32;

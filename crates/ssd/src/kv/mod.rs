@@ -237,7 +237,8 @@ pub(crate) struct KvStore {
     reclaimed_bytes: AtomicU64,
     /// What was found to be lost when the store was opened and since.
     losses: Mutex<Vec<Damage>>,
-    /// Records were lost, and nobody knows whose: whatever else there is of a key may be older than one of them.
+    /// Records were lost, and nobody knows whose: whatever else there is of a key may be older than one of
+    /// them.
     is_in_doubt: AtomicBool,
     /// Somebody else has the chunks now: nothing is written to them when the store is dropped.
     is_abandoned: AtomicBool,

@@ -115,8 +115,8 @@ impl HeadBuffer {
 }
 
 impl KvStore {
-    /// Reads the head of the record at `place`. `None` when it is damaged, or what was there in an earlier use
-    /// of the segment: a page that is not as it was written last may hold an intact record.
+    /// Reads the head of the record at `place`. `None` when it is damaged, or what was there in an earlier
+    /// use of the segment: a page that is not as it was written last may hold an intact record.
     #[inline]
     pub(super) fn load_head(&self, place: u64, buffer: &mut HeadBuffer) -> Option<RecordHead> {
         let at = place as usize;

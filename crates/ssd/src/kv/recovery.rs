@@ -8,10 +8,10 @@
 //! - A tombstone has to stay for as long as there is an older record of its key anywhere. The index counts
 //!   those, opening counts them anew, and reclaim copies a tombstone until the count is zero.
 //! - A record that was cut short, or of which a power cut has lost pages, is not intact, and the record
-//!   before it counts. Only of what had been promised nothing can have been lost so: of what a sync has covered
-//!   (the directory says up to where), and, when nothing but the process has died since, of everything before
-//!   the end of the log. There a record that is not intact is damage. It counts, and its pair is reported as
-//!   unrecovered instead of an older value being returned.
+//!   before it counts. Only of what had been promised nothing can have been lost so: of what a sync has
+//!   covered (the directory says up to where), and, when nothing but the process has died since, of
+//!   everything before the end of the log. There a record that is not intact is damage. It counts, and its
+//!   pair is reported as unrecovered instead of an older value being returned.
 //! - Where something promised is missing and no summary names it, any key may have had a newer record there:
 //!   the store is in doubt, and vouches for nothing until that is accepted. An entry in the segment's summary
 //!   keeps it so.

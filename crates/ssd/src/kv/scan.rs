@@ -45,8 +45,8 @@ impl Scanned {
             && self.entries.iter().all(|e| e.record().is_some())
     }
 
-    /// Ends a gap between intact records. What of it had been promised is lost, unless `names`, a summary that
-    /// nobody promised to be true, knows the records.
+    /// Ends a gap between intact records. What of it had been promised is lost, unless `names`, a summary
+    /// that nobody promised to be true, knows the records.
     fn close_gap(&mut self, (from, to): (usize, usize), promise: Promise, names: &[SummaryEntry]) {
         if !promise.covers(from) {
             self.entries.push(SummaryEntry::gap(from, false));
@@ -114,8 +114,8 @@ impl KvStore {
         found
     }
 
-    /// The head of a record at `at`. Where the last record has ended, one must begin if there is another: only
-    /// there a damaged one is worth correcting.
+    /// The head of a record at `at`. Where the last record has ended, one must begin if there is another:
+    /// only there a damaged one is worth correcting.
     fn find_head(
         &self,
         (base, nonce): (u64, u32),

@@ -49,9 +49,9 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// What stays the same for as long as nothing that was written can have been lost, synced or not: who finds
-    /// the number of before when it opens the store again knows that at most the process has died. `None`, for
-    /// a store that cannot tell, is the same as nothing.
+    /// What stays the same for as long as nothing that was written can have been lost, synced or not: who
+    /// finds the number of before when it opens the store again knows that at most the process has died.
+    /// `None`, for a store that cannot tell, is the same as nothing.
     fn life(&self) -> Option<[u8; 16]> {
         None
     }

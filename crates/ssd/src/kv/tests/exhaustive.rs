@@ -1,6 +1,6 @@
 //! Every page that a small store uses is lost, or gives back what was in it before, and every bit that is not
-//! a value's flips, one at a time: after a shutdown, and after a kill. No key ever has an older value then, or
-//! none; it may be unrecovered, until the loss is accepted.
+//! a value's flips, one at a time: after a shutdown, and after a kill. No key ever has an older value then,
+//! or none; it may be unrecovered, until the loss is accepted.
 //!
 //! A run in `make test` takes some of the cases, others each time; `UNVME_TEST_EXHAUSTIVE=1` takes them all.
 
@@ -402,7 +402,8 @@ fn run(is_closed: bool) {
                 });
             }
         });
-        println!(
+        let _ = writeln!(
+            std::io::stderr(),
             "{} of {} faults: {unread:?} cost something, {doubts:?} put all in doubt",
             chosen.len(),
             all.len()
