@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use unvme_bus::lock;
+use unvme_spec::Status;
 
 use super::layout::RecordKind;
 use super::record::{Block, HeadBuffer, StoredRecord};
@@ -89,6 +90,9 @@ impl KvStore {
     /// [`KvError::Full`] when there is no space for the notes of deletions, or to empty a segment;
     /// [`KvError::Media`].
     pub(crate) fn accept_loss(&self) -> Result<Vec<Damage>, KvError> {
+        if self.media.store().is_read_only() {
+            return Err(KvError::Media(Status::NAMESPACE_WRITE_PROTECTED));
+        }
         // All records so far are in segments that can be emptied.
         self.close().map_err(KvError::Media)?;
         let given_up = self.check();

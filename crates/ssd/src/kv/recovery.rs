@@ -265,7 +265,9 @@ fn find_identity(media: &Media, chunks: &[u32]) -> Result<(Identity, Option<Supe
         Some(found) if found > FORMAT_VERSION => {
             Err(SsdError::Newer { path, what: "the key-value store", found, known: FORMAT_VERSION })
         }
-        Some(found) => Err(SsdError::Older { path, what: "the key-value store", found, known: FORMAT_VERSION }),
+        Some(found) => {
+            Err(SsdError::Older { path, what: "the key-value store", found, known: FORMAT_VERSION })
+        }
         None => {
             let reason = "there is no key-value store in the namespace".into();
             Err(SsdError::State { path: media.store().state_path(), reason })

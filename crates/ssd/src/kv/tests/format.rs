@@ -60,8 +60,7 @@ fn another_version_is_refused_by_name() {
         }
         let error =
             try_open(Box::new(DiskStore(Disk::new(&image, || {})))).err().expect("an error").to_string();
-        let expected =
-            format!("the key-value store has format {version}, and {remedy}");
+        let expected = format!("the key-value store has format {version}, and {remedy}");
         assert!(error.ends_with(&expected), "{error}");
     }
 }
