@@ -183,8 +183,9 @@ pub enum Losses {
 /// Opens a slot that nobody holds, reads everything in its key-value namespaces and on its flash, and names
 /// what is lost; with [`Losses::Accept`], what has been given up.
 ///
-/// # Errors [`Error::InUse`] when another process holds the slot; what opening it reports; [`Error::Device`]
-/// when there is no space to give anything up.
+/// # Errors
+/// [`Error::InUse`] when another process holds the slot; what opening it reports; [`Error::Device`] when
+/// there is no space to give anything up.
 pub fn check(slot: &Slot, losses: Losses) -> Result<CheckedSlot> {
     match self::slot(slot)? {
         Opened::Here(ssd) => {

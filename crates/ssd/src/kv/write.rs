@@ -101,7 +101,7 @@ pub(super) struct Old {
 impl KvStore {
     /// Stores a pair.
     ///
-    /// # Errors [`KvError::NotFound`] and [`KvError::Exists`] as the policy says, [`KvError::Unrecovered`]
+    /// Fails with [`KvError::NotFound`] and [`KvError::Exists`] as the policy says, [`KvError::Unrecovered`]
     /// when that cannot be told, [`KvError::TooLong`], [`KvError::Full`], [`KvError::Media`]. The key has the
     /// value it had before, then.
     #[inline]
