@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use unvme_bus::{Dma, DmaAccess, EventFd, Function, Region};
-use unvme_ssd::{Ssd, SsdConfig, MemoryStore};
+use unvme_ssd::{MemoryStore, Ssd, SsdConfig};
 
 #[path = "../rig/mod.rs"]
 mod rig;
