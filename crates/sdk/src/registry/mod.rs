@@ -14,7 +14,9 @@ mod watch;
 use std::env;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
+#[cfg(feature = "local")]
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -49,6 +51,7 @@ const SOCKET_FILE: &str = "cntrl";
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 /// Access of anybody but the owner.
+#[cfg(feature = "local")]
 const OTHERS: u32 = 0o077;
 
 /// The folder that holds the virtual slots.
@@ -245,6 +248,7 @@ impl Slot {
 
     /// Takes the access to the slot's folder and files away from everybody but their owner, and says so if
     /// there was any.
+    #[cfg(feature = "local")]
     pub(crate) fn make_private(&self) {
         let files = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let mut was_open = false;
