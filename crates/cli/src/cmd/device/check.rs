@@ -17,10 +17,11 @@ The device must not be in use. What cannot be read is named, a pair with its key
 with its block of 4 KiB, where that can be told, and the exit code is 1; everything else can be
 read. What has been deleted or replaced since is no loss.
 
-When parts of a key-value namespace are lost and nobody knows which pairs were in them, the namespace
-is in doubt: whatever value a key has may be older than a lost one, and reading fails (Unrecovered
-Error) until you accept the loss. --accept-loss does that, and prints what it gives up: pairs that
-cannot be read are deleted, and what is left counts, though it may be older than what was lost.")]
+When parts of a key-value namespace are lost and nobody knows which pairs were in them, the
+namespace is in doubt: whatever value a key has may be older than a lost one, and reading fails
+(Unrecovered Error) until you accept the loss. --accept-loss does that, and prints what it gives
+up: pairs that cannot be read are deleted, and what is left counts, though it may be older than
+what was lost.")]
 pub(crate) struct Check {
     /// PCI address
     #[arg(value_name = "ADDRESS")]
