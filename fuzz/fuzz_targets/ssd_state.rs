@@ -120,7 +120,7 @@ fn use_device(ssd: Arc<Ssd>) {
 fuzz_target!(|data: &[u8]| {
     let state = Arc::new(Mutex::new(data.to_vec()));
     match start(&state) {
-        Err(error @ SsdError::State { .. }) => {
+        Err(error @ (SsdError::State { .. } | SsdError::Newer { .. })) => {
             let message = error.to_string();
             assert!(message.starts_with("slot/state.json: "), "{message}");
         }
