@@ -8,12 +8,11 @@ use std::path::Path;
 use rustix::process::geteuid;
 
 use super::keys::{PSK_PREFIX, SECRET_PREFIX};
+use crate::registry::OTHERS;
 use crate::{Error, Result};
 
 /// Bytes that a file with secrets can have: a longer one is something else.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Permissions of everybody but the owner.
-const OTHERS: u32 = 0o077;
 
 /// The text of a file that belongs to this user, or to root, and that nobody else reads; `None` when there is
 /// none.

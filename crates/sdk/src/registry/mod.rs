@@ -47,12 +47,11 @@ pub const HOME_VARIABLE: &str = "UNVME_HOME";
 const DEVICE_FILE: &str = "device.json";
 const LOCK_FILE: &str = "lock";
 const SOCKET_FILE: &str = "cntrl";
-/// What is on a device is its owner's alone.
-const FOLDER_MODE: u32 = 0o700;
+/// What is on a device is its owner's alone: whoever enters the folder can do with it what its holder can.
+pub(crate) const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 /// Access of anybody but the owner.
-#[cfg(feature = "local")]
-const OTHERS: u32 = 0o077;
+pub(crate) const OTHERS: u32 = 0o077;
 
 /// The folder that holds the virtual slots.
 #[derive(Clone, Debug)]

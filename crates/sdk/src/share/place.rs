@@ -10,13 +10,11 @@ use std::path::{Path, PathBuf};
 use rustix::process::geteuid;
 use unvme_bus::PciAddress;
 
-use crate::registry::{Attempt, SlotLock};
+use crate::registry::{Attempt, FOLDER_MODE, SlotLock};
 use crate::{Error, Result};
 
 const LOCK_FILE: &str = "lock";
 const SOCKET_FILE: &str = "cntrl";
-/// Nobody but its owner enters the folder: whoever can attach to a drive can do with it what its holder can.
-const PRIVATE: u32 = 0o700;
 
 /// A drive's folder, and its lock.
 #[derive(Debug)]
@@ -52,7 +50,7 @@ impl DrivePlace {
         let folder = runtime.join("drives").join(address.to_string());
         fs::DirBuilder::new()
             .recursive(true)
-            .mode(PRIVATE)
+            .mode(FOLDER_MODE)
             .create(&folder)
             .map_err(|e| Error::file("create", &folder, e))?;
         let (lock, socket) = (folder.join(LOCK_FILE), folder.join(SOCKET_FILE));
@@ -89,7 +87,7 @@ fn runtime_folder() -> PathBuf {
 
 /// Makes a folder that is this user's alone, or sees that it is: in `/tmp` anybody could have made it.
 fn make_private(folder: &Path) -> Result<()> {
-    match fs::DirBuilder::new().mode(PRIVATE).create(folder) {
+    match fs::DirBuilder::new().mode(FOLDER_MODE).create(folder) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
             return Err(Error::file("create", folder, e));
         }

@@ -188,6 +188,23 @@ impl KvStore {
         }
     }
 
+    /// Deletes a pair, which need not be there unless `must_exist`.
+    ///
+    /// # Errors
+    /// [`KvError::NotFound`], [`KvError::Unrecovered`] when that cannot be told, and as [`KvStore::delete`].
+    pub(crate) fn delete_if(
+        &self,
+        key: &Key<'_>,
+        must_exist: bool,
+        scratch: &mut KvScratch,
+    ) -> Result<(), KvError> {
+        if must_exist {
+            self.vouch()?;
+        }
+        let existed = self.delete(key, scratch)?;
+        if existed || !must_exist { Ok(()) } else { Err(KvError::NotFound) }
+    }
+
     /// Deletes a pair; false when there is none.
     ///
     /// # Errors

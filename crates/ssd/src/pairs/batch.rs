@@ -121,13 +121,7 @@ fn execute(
                 return Err(Failure::new(batch_result::INVALID_OPTION, status::INVALID_OPTION));
             }
             let must_exist = option & delete_option::CHECK_EXISTENCE != 0;
-            if must_exist {
-                pairs.store.vouch()?;
-            }
-            let existed = pairs.store.delete(&key, &mut kv.scratch)?;
-            if !existed && must_exist {
-                return Err(KvError::NotFound.into());
-            }
+            pairs.store.delete_if(&key, must_exist, &mut kv.scratch)?;
             kv.counters.delete.succeeded(0);
             Ok(0)
         }

@@ -165,13 +165,7 @@ impl Ssd {
         }
         let key = pairs.store.key(keyspace, key);
         let must_exist = option & delete_option::CHECK_EXISTENCE != 0;
-        if must_exist {
-            pairs.store.vouch().map_err(vendor_status)?;
-        }
-        let existed = pairs.store.delete(&key, &mut kv.scratch).map_err(vendor_status)?;
-        if !existed && must_exist {
-            return Err(vendor_status(KvError::NotFound));
-        }
+        pairs.store.delete_if(&key, must_exist, &mut kv.scratch).map_err(vendor_status)?;
         self.persist_pairs(pairs)?;
         kv.counters.delete.succeeded(0);
         Ok(Reply::DONE)

@@ -126,14 +126,7 @@ impl Ssd {
         let SubmissionQueue { namespaces, kv, .. } = sq;
         let pairs = namespaces.pairs(sqe.nsid)?;
         let key = pairs.store.key(STANDARD_KEYSPACE, checked(&key)?);
-        let must_exist = pairs.is_delete_missing_an_error();
-        if must_exist {
-            pairs.store.vouch()?;
-        }
-        let existed = pairs.store.delete(&key, &mut kv.scratch)?;
-        if !existed && must_exist {
-            return Err(KvError::NotFound.into());
-        }
+        pairs.store.delete_if(&key, pairs.is_delete_missing_an_error(), &mut kv.scratch)?;
         self.persist_pairs(pairs)?;
         kv.counters.delete.succeeded(0);
         Ok(Reply::DONE)

@@ -77,7 +77,7 @@ impl FileStore {
             false => None,
         };
         let known = state.as_ref().and_then(|state| state.identity);
-        let has_data = || first_data(&file).map(|start| start.is_some_and(|at| at < bytes));
+        let data = find_data(&file, bytes).map_err(fail("find its data"))?;
         let identity = match (label, known, &state) {
             (Some((_, true)), _, None) => return Err(state_is_missing(folder)),
             (Some((identity, _)), Some(known), _) if identity != known => {
@@ -91,16 +91,13 @@ impl FileStore {
             (None, Some(known), _) => known,
             (None, None, Some(_)) => draw(),
             // A new device, unless there is data that nobody knows the owner of.
-            (None, None, None) => match size > 0 && has_data().map_err(fail("find its data"))? {
-                true => return Err(state_is_missing(folder)),
-                false => draw(),
-            },
+            (None, None, None) if data.contains(&true) => return Err(state_is_missing(folder)),
+            (None, None, None) => draw(),
         };
         if label.is_none() && !is_read_only {
             without_signal(|| file.set_len(bytes + LABEL_BYTES)).map_err(fail("set the size"))?;
             Label::write(&file, bytes, identity, false).map_err(fail("write its label"))?;
         }
-        let data = find_data(&file, bytes).map_err(fail("find its data"))?;
         // A file that was copied sparsely may have holes inside a chunk: those need their space before any
         // write.
         let reserved = |chunk| is_read_only || reserve(&file, chunk).is_ok();
@@ -273,14 +270,5 @@ fn reserve(file: &File, chunk: u64) -> io::Result<()> {
             })
         }
         other => Ok(other?),
-    }
-}
-
-/// Where the first data of a file is.
-fn first_data(file: &File) -> io::Result<Option<u64>> {
-    match seek(file, SeekFrom::Data(0)) {
-        Ok(start) => Ok(Some(start)),
-        Err(Errno::NXIO) => Ok(None),
-        Err(e) => Err(e.into()),
     }
 }
