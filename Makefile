@@ -8,6 +8,7 @@ comma := ,
 DEMO_THREADS = $(if $(filter 1,$(shell nproc)),1,1$(comma)2)
 DEMO_ARGS = perf -r mem:block:1G --matrix threads=$(DEMO_THREADS) depth=1..256 -o 4096 -w randread -t 1 --latency --report unvme-report.html
 # Seconds each fuzz target runs.
+SOAK_SECONDS ?= 1200
 FUZZ_SECONDS ?= 10
 # make bench SMOKE=1: each benchmark as short as it can be, to see that all of them run.
 SMOKE ?=
@@ -23,7 +24,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 section = @printf '\n==> %s\n' '$(1)'
 
-.PHONY: help demo test test-long test-vm bench bench-vm lint fuzz \
+.PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run install uninstall \
 	install-tools uninstall-tools
@@ -34,6 +35,7 @@ help:
 	@echo 'make demo    evaluate the built-in virtual SSD: a table, and unvme-report.html'
 	@echo 'make test    everything: lint, tests, a short benchmark run, a short run in a Linux guest, a short fuzz run'
 	@echo 'make test-long what the tests take samples of, whole: every fault of a small key-value store; about 20 minutes'
+	@echo 'make soak    a server under three attacks and two hosts that it serves meanwhile, for SOAK_SECONDS=$(SOAK_SECONDS)'
 	@echo 'make test-vm a Linux guest checks both ends: our driver on its drives, its driver on our virtual SSD; downloads a kernel and QEMU once'
 	@echo 'make bench   benchmarks, each beside its target; SMOKE=1 for a short run'
 	@echo 'make bench-vm the benchmarks that need a Linux guest: ratios under emulation; SMOKE=1 for a short run'
@@ -57,6 +59,11 @@ test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test do
 test-long: setup-test
 	$(call section,every fault)
 	UNVME_TEST_EXHAUSTIVE=1 $(CARGO) test $(LOCKED) --release -p unvme-ssd --lib kv::tests -- --nocapture
+
+# In `make test`: for some seconds, and without a look at the times.
+soak: setup-test
+	$(call section,attacks)
+	UNVME_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test $(LOCKED) --release -p unvme --test tcp_attacked -- --nocapture
 
 # Downloads about 170 MB once, and takes half an hour where there is no KVM.
 test-vm: setup-demo

@@ -31,7 +31,7 @@ struct request {
 static void on_finished(kv_pair *pair, unsigned int result, unsigned int status)
 {
     (void)result;
-    struct progress *progress = pair->param.private_data;
+    struct progress *progress = (struct progress *)pair->param.private_data;
     pthread_mutex_lock(&progress->mutex);
     if (status != KV_SUCCESS) {
         fprintf(stderr, "%.16s: %s\n", (char *)pair->key.key, unvme_result_name((int)status));
@@ -64,7 +64,8 @@ static void prepare(struct request *request, int number, struct progress *progre
     request->pair.key.length = sizeof request->key;
     request->pair.value.value = request->value;
     request->pair.value.length = VALUE_BYTES;
-    request->pair.param.async_cb = on_finished;
+    /* The member says nothing about its arguments, as in the original SDK. */
+    request->pair.param.async_cb = (void (*)(void))on_finished;
     request->pair.param.private_data = progress;
 }
 
@@ -118,7 +119,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "open: %s: %s\n", unvme_result_name(result), unvme_last_error());
         return EXIT_FAILURE;
     }
-    struct request *requests = calloc(PAIRS, sizeof *requests);
+    struct request *requests = (struct request *)calloc(PAIRS, sizeof *requests);
     bool done = requests != NULL && store_and_retrieve(device, requests);
     /* Everything has been called back, so that the requests belong to the program again. */
     free(requests);

@@ -5,7 +5,6 @@
  *     cc -std=gnu11 block.c -o block $(pkg-config --cflags --libs unvme)
  *     ./block [device]
  */
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,24 +25,24 @@ static void count(void *arg, int result)
 {
     if (result != KV_SUCCESS)
         failed("write", result);
-    atomic_int *left = arg;
-    atomic_fetch_sub(left, 1);
+    int *left = (int *)arg;
+    --*left;
 }
 
-/* Writes one block after the other, all at a time; the callbacks come from kv_process_completion(). */
+/* Writes one block after the other, all at a time; the callbacks come from kv_process_completion(), here. */
 static int write_all(uint64_t device, const char *block)
 {
-    atomic_int left = 0;
+    int left = 0;
     int status = 0;
     for (int i = 0; i < WRITES && status == 0; i++) {
-        atomic_fetch_add(&left, 1);
+        left++;
         int result = unvme_write_async(device, (uint64_t)i, 1, block, count, &left);
         if (result != KV_SUCCESS) {
-            atomic_fetch_sub(&left, 1);
+            left--;
             status = failed("submit a write", result);
         }
     }
-    while (atomic_load(&left) > 0)
+    while (left > 0)
         kv_process_completion(device);
     return status;
 }
@@ -56,8 +55,8 @@ static int work(uint64_t device)
         return failed("ask for the block size", result);
     printf("%llu blocks of %u bytes\n", (unsigned long long)info.blocks, info.block_bytes);
 
-    char *data = unvme_alloc(info.block_bytes, 0);
-    char *back = calloc(WRITES, info.block_bytes);
+    char *data = (char *)unvme_alloc(info.block_bytes, 0);
+    char *back = (char *)calloc(WRITES, info.block_bytes);
     int status = -1;
     if (data == NULL || back == NULL)
         goto out;
@@ -95,7 +94,11 @@ out:
 
 int main(int argc, char **argv)
 {
-    unvme_options options = { .size = sizeof options, .queue_depth = 64, .poll = true };
+    unvme_options options;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.queue_depth = 64;
+    options.poll = true;
     uint64_t device;
     int result = unvme_open(argc > 1 ? argv[1] : "mem:block:64M", LBA_TYPE_SSD, &options, &device);
     if (result != KV_SUCCESS) {

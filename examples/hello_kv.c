@@ -24,11 +24,13 @@ static int hello(uint64_t device)
 {
     char key[] = "greeting";
     char greeting[] = "hello, key-value SSD";
-    kv_pair pair = {
-        .keyspace_id = KV_KEYSPACE_IODATA,
-        .key = { .key = key, .length = strlen(key) },
-        .value = { .value = greeting, .length = sizeof greeting },
-    };
+    kv_pair pair;
+    memset(&pair, 0, sizeof pair);
+    pair.keyspace_id = KV_KEYSPACE_IODATA;
+    pair.key.key = key;
+    pair.key.length = sizeof key - 1;
+    pair.value.value = greeting;
+    pair.value.length = sizeof greeting;
     pair.param.io_option.store_option = KV_STORE_DEFAULT;
     int result = kv_store(device, &pair);
     if (result != KV_SUCCESS)

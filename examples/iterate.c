@@ -25,10 +25,12 @@ static int store(uint64_t device, const char *prefix, int number)
     char key[16], value[32];
     int key_length = snprintf(key, sizeof key, "%s:%d", prefix, number);
     int value_length = snprintf(value, sizeof value, "value of %s", key);
-    kv_pair pair = {
-        .key = { .key = key, .length = (uint16_t)key_length },
-        .value = { .value = value, .length = (uint32_t)value_length },
-    };
+    kv_pair pair;
+    memset(&pair, 0, sizeof pair);
+    pair.key.key = key;
+    pair.key.length = (uint16_t)key_length;
+    pair.value.value = value;
+    pair.value.length = (uint32_t)value_length;
     int result = kv_store(device, &pair);
     return result == KV_SUCCESS ? 0 : failed("store", result);
 }
@@ -71,13 +73,15 @@ static int iterate(uint64_t device, const char *prefix)
         return failed("open an iterator", result);
 
     int found = 0;
-    unsigned char *buffer = malloc(KV_ITERATE_READ_BUFFER_SIZE);
+    unsigned char *buffer = (unsigned char *)malloc(KV_ITERATE_READ_BUFFER_SIZE);
     do {
         if (buffer == NULL) {
             found = -1;
             break;
         }
-        kv_iterate read = { .iterator = id };
+        kv_iterate read;
+        memset(&read, 0, sizeof read);
+        read.iterator = id;
         read.kv.value.value = buffer;
         read.kv.value.length = KV_ITERATE_READ_BUFFER_SIZE;
         result = kv_iterate_read(device, &read);
@@ -96,7 +100,7 @@ static int iterate(uint64_t device, const char *prefix)
 
 static bool print_key(void *arg, const void *key, size_t length)
 {
-    int *found = arg;
+    int *found = (int *)arg;
     printf("  %.*s\n", (int)length, (const char *)key);
     ++*found;
     return true;

@@ -5,6 +5,9 @@
  *     cc -std=gnu11 simple_config.c -o simple_config $(pkg-config --cflags --libs unvme)
  *     ./simple_config [file]
  */
+/* mkstemp(), also where the compiler was told to be a standard one. */
+#define _POSIX_C_SOURCE 200809L
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #   scripts/setup.sh bench         ... and RocksDB's library
 #   scripts/setup.sh lint          ... and rustfmt, clippy and git
 #   scripts/setup.sh fuzz          as demo, and a C++ compiler
-#   scripts/setup.sh test          all of these, valgrind and the openssl program
+#   scripts/setup.sh test          all of these, valgrind, clang, cmake and the openssl program
 #
 # As root it installs missing Debian packages; as anybody else it prints the command that does.
 set -eu
@@ -59,6 +59,10 @@ missing_packages() {
         # What the C library's tests are run with. Without libc6-dbg valgrind does not know Debian's dynamic
         # linker.
         have valgrind || printf ' valgrind libc6-dbg'
+        # The second compiler that its headers are tried with.
+        have clang++ || printf ' clang'
+        # Programs find the C library by it, too.
+        have cmake || printf ' cmake'
     fi
     # What the key-value benchmarks compare with.
     case $goal in

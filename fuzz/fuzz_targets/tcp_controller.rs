@@ -24,8 +24,10 @@ mod wire;
 use rig::Input;
 use wire::{Sqe, Wire, Wishes, pdu, would_block};
 
-/// Few bytes, so that commands wait for memory.
-const MEMORY_BYTES: u64 = 256 << 10;
+/// An eighth is for what queues are made of: room for two connections. Commands wait for the rest.
+const MEMORY_BYTES: u64 = 4 << 20;
+/// What one command has at most: with all of a queue, more than there is.
+const DATA_BYTES_MAX: u32 = 1 << 20;
 const ENTRIES: u16 = 8;
 /// What a connection may answer that is never read: it stops listening long before.
 const UNREAD_BYTES_MAX: usize = 1 << 20;
@@ -75,7 +77,7 @@ impl Run<'_> {
     /// A command that is nearly right.
     fn capsule(&mut self) {
         let opcode = OPCODES[usize::from(self.input.u8()) % OPCODES.len()];
-        let bytes = self.input.word() % (64 << 10);
+        let bytes = self.input.word() % DATA_BYTES_MAX;
         let mut sqe = Sqe::new(opcode).nsid(1).cid(u16::from(self.input.u8()));
         for dword in 10..13 {
             sqe = sqe.dword(dword, self.input.word());

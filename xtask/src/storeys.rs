@@ -17,7 +17,7 @@ const HOUSES: &[House] = &[
         package: "unvme-driver",
         storeys: &[
             &["error"],
-            &["event", "numbers", "limits", "options"],
+            &["event", "numbers", "limits", "options", "repeat"],
             &["command"],
             &["base", "bring_up", "mailbox", "watch"],
             &["wait"],

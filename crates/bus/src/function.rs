@@ -139,4 +139,18 @@ pub trait Function: Dma {
     fn is_gone(&self) -> bool {
         false
     }
+
+    /// True when the device can move to another process that it is reached through from then on: a function
+    /// that [`Function::is_gone`] may come back with [`Function::follow`].
+    fn is_movable(&self) -> bool {
+        false
+    }
+
+    /// Follows a device that is gone from the process it was reached through to where it is now, which takes
+    /// as long as it takes somebody to open it. Then the function is not gone any more and as after a reset:
+    /// mappings are what they were, vectors deliver to nobody, and the windows of its BARs are other memory.
+    /// Errors: [`BusError::Gone`] when it is gone for good, with the reason.
+    fn follow(&self) -> Result<(), BusError> {
+        Err(BusError::Gone("the device does not move to another process".to_owned()))
+    }
 }

@@ -17,13 +17,14 @@
 //! | [`file_size`] | writing files under a limit of their size, without a signal
 //! | [`published`] | [`Published`]: a value that changes rarely and is read all the time |
 //! | [`random`] | random numbers of the system, and of series that can be repeated |
+//! | [`secret`] | [`SecretBytes`]: memory that no core dump has, and that is cleared |
 //! | [`spin`] | [`SpinLock`]: a lock whose release waits for nothing |
 //! | [`vfio`] | [`vfio::VfioFunction`]: a function of this machine behind an IOMMU |
 //! | [`uio`] | [`uio::UioFunction`]: a function of this machine without one |
 //! | [`vfio_user`] | the same seam over a UNIX socket and shared memory |
 //!
 //! All `unsafe` of the project's data path is in [`mem`], [`socket`] and [`spin`]; that of [`vfio`] is its
-//! system calls.
+//! system calls, that of [`secret`] memory for keys.
 //!
 //! What it does not implement: iommufd and VFIO without an IOMMU, dirty page logging, migration, I/O port
 //! BARs, INTx, MSI.
@@ -37,6 +38,7 @@ pub mod mmio;
 pub mod pci;
 pub mod published;
 pub mod random;
+pub mod secret;
 pub mod slab;
 pub mod socket;
 pub mod space;
@@ -56,6 +58,7 @@ pub use mem::{Pages, Region};
 pub use mmio::{Doorbell, Registers};
 pub use pci::{NotAnAddress, PciAddress, PciBus, PciFunction};
 pub use published::{Published, Reader};
+pub use secret::SecretBytes;
 pub use slab::{DmaBuf, DmaPool, DmaShelf, PoolId};
 pub use socket::{Piece, Room};
 pub use space::{AddressSpace, Mappings};

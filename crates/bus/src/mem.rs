@@ -306,6 +306,17 @@ impl Region {
         unsafe { madvise(self.start.as_ptr().cast(), self.bytes, advice) }
     }
 
+    /// Takes the memory of the first `bytes` bytes, or of all there are, from the system now instead of when
+    /// they are touched; what they hold stays. Errors: [`BusError::Os`] when there is not enough, or the
+    /// kernel cannot do it (before Linux 5.14).
+    pub fn populate(&self, bytes: usize) -> Result<(), BusError> {
+        let bytes = bytes.min(self.bytes);
+        let whole = self.slice(0, bytes);
+        whole
+            .advise(Advice::LinuxPopulateWrite)
+            .map_err(|e| BusError::os(format!("take {bytes} bytes of memory"), e))
+    }
+
     /// Clears `offset..offset + bytes` of an anonymous region, and gives the memory of whole pages in it back
     /// to the system where that is possible. Panics: when the range is not within the region, or the region
     /// has a descriptor.

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use toy::{COPY, SOURCE, Served, TARGET, Toy, WINDOW, wait_until};
 use unvme_bus::vfio_user::{Client, Server};
@@ -69,9 +68,7 @@ fn a_killed_server_is_noticed_and_its_socket_taken_over() {
     server.kill().unwrap();
     server.wait().unwrap();
 
-    let start = Instant::now();
     assert!(matches!(registers.read32(0), Err(BusError::Gone(_))));
-    assert!(start.elapsed() < Duration::from_secs(1), "at once");
     assert!(client.is_gone());
     doorbell.ring(1).unwrap();
 

@@ -96,7 +96,8 @@ int kv_format_device(uint64_t handle, int erase_user_data);
  * little endian, and lengths are in bytes and multiples of the block size.
  */
 
-/* Stores a pair. In: value.value, value.length (any up to 2 MiB), io_option.store_option. */
+/* Stores a pair. In: value.value, value.length (any up to 256 MiB on a device that takes them; the
+ * original's take KV_MAX_IO_VALUE_LEN), io_option.store_option. */
 int kv_store(uint64_t handle, kv_pair *kv);
 
 /*
@@ -107,10 +108,10 @@ int kv_store(uint64_t handle, kv_pair *kv);
 int kv_retrieve(uint64_t handle, kv_pair *kv);
 
 /* Deletes a pair. Success also when there is none, unless io_option.delete_option says to check. */
-int kv_delete(uint64_t handle, const kv_pair *kv);
+int kv_delete(uint64_t handle, kv_pair *kv);
 
 /* KV_SUCCESS when the key exists, KV_ERR_NOT_EXIST_KEY when it does not. */
-int kv_exist(uint64_t handle, const kv_pair *kv);
+int kv_exist(uint64_t handle, kv_pair *kv);
 
 /* KV_ERR_DD_UNSUPPORTED_CMD, as in the original SDK; unvme_append() of unvme.h appends. */
 int kv_append(uint64_t handle, kv_pair *kv);
@@ -122,8 +123,8 @@ int kv_append(uint64_t handle, kv_pair *kv);
  */
 int kv_store_async(uint64_t handle, kv_pair *kv);
 int kv_retrieve_async(uint64_t handle, kv_pair *kv);
-int kv_delete_async(uint64_t handle, const kv_pair *kv);
-int kv_exist_async(uint64_t handle, const kv_pair *kv);
+int kv_delete_async(uint64_t handle, kv_pair *kv);
+int kv_exist_async(uint64_t handle, kv_pair *kv);
 
 /*
  * Makes the calls of operations that have finished, on all asynchronous queues of a device or on that of one
@@ -149,7 +150,7 @@ int kv_iterate_close(uint64_t handle, const uint8_t iterator);
  * Reads keys: a 32-bit number of keys, then for each its 32-bit length and its bytes, padded to a multiple of
  * 4; all little endian. In: value.length is KV_ITERATE_READ_BUFFER_SIZE. Out: value.length is the bytes read,
  * key.length is 0. KV_SUCCESS: there is more. KV_ERR_ITERATE_READ_EOF: this was the last of it, and may have
- * keys. Else KV_ERR_IO.
+ * keys. Any other result, KV_ERR_IO if the device said it: value.length is 0.
  */
 int kv_iterate_read(uint64_t handle, kv_iterate *it);
 int kv_iterate_read_async(uint64_t handle, kv_iterate *it);

@@ -1,6 +1,7 @@
 /*
  * What kv_apis.h and kvnvme.h cannot say: errors as text, the device's whole status, devices opened by name
- * alone, blocks, lists, appending, batches, sizes, Flexible Data Placement, and memory with an alignment.
+ * alone, completions for event loops, blocks, lists, appending, batches, sizes, Flexible Data Placement, and
+ * memory with an alignment.
  *
  * A device opened here and one opened by kv_sdk_init() or kv_nvme_init() have handles of one kind: every
  * function takes either. Functions return an enum kv_result unless said otherwise; results are written only
@@ -43,7 +44,8 @@ const char *unvme_result_name(int result);
 
 /*
  * The name of a status, NUL-terminated, as much as fits in size bytes. Returns the bytes that the whole name
- * has without the NUL.
+ * has without the NUL. Statuses of either dialect that say the same of a pair have one name, with the number
+ * of enum kv_result: "Key Does Not Exist (0x10)".
  */
 size_t unvme_status_name(uint16_t status, char *buf, size_t size);
 
@@ -57,6 +59,7 @@ typedef struct unvme_options {
     uint32_t command_ms;   /* how long a command may take; 0: 30000 */
     bool cache;            /* read cache */
     bool poll;             /* no completion thread: callbacks come from kv_process_completion() */
+    bool interrupts;       /* with poll: the device interrupts where it can, for unvme_completion_fd() */
 } unvme_options;
 
 /*
@@ -67,6 +70,28 @@ typedef struct unvme_options {
  */
 int unvme_open(const char *name, int ssd_type, const unvme_options *options, uint64_t *handle);
 int unvme_close(uint64_t handle);
+
+/*
+ * A descriptor for poll(), epoll and event loops, of a device without a completion thread: one opened with
+ * options.poll, or configured with cq_thread_mask 0. A program that watches it calls kv_process_completion()
+ * of kv_apis.h while it is readable, which calls the callbacks.
+ *
+ * It is readable, and stays so, while kv_process_completion() would call a callback, or has to look whether
+ * it would. With options.interrupts, on devices that interrupt (drives on vfio-pci, those the kernel drives,
+ * served ones, on a socket or the network), it becomes readable when something has completed, and now and
+ * then once when nothing has. On all other devices and without options.interrupts queues are polled: somebody
+ * has to look, so it is readable as long as asynchronous operations are outstanding, and not otherwise.
+ * Blocking calls do not touch it.
+ *
+ * From the first call of this function on, the program is who makes progress: it also calls
+ * kv_process_completion() when the descriptor has not become readable for as long as a command may take,
+ * because a device that has died does not interrupt; that is what ends its operations with an error.
+ *
+ * There is one for each device, whatever the number of calls and handles. It is the library's, valid until
+ * the device is closed: it is to be polled, neither read nor closed. KV_ERR_DD_INVALID_QUEUE_TYPE on a
+ * device with completion threads, or without asynchronous queues.
+ */
+int unvme_completion_fd(uint64_t handle, int *fd);
 
 /* Key-value pairs, by key and length. keyspace is an enum kv_keyspace_id. */
 
@@ -213,9 +238,12 @@ int unvme_fault_list(uint64_t handle, char *buf, size_t size, size_t *length);
 /*
  * Memory for operations that copy nothing: kv_nvme_write() and kv_nvme_read() of a value at the start of such
  * memory let the device at it directly. alignment is a power of two up to 4096, or 0 for that of kv_alloc().
- * Zeroed; freed by kv_free(); NULL when there is none, or for another alignment.
+ * Zeroed; NULL when there is none, or for another alignment.
  */
 void *unvme_alloc(size_t bytes, size_t alignment);
+
+/* Frees memory of unvme_alloc(), and that of kv_alloc() and kv_zalloc(); kv_free() does the same. */
+void unvme_free(void *memory);
 
 #ifdef __cplusplus
 }

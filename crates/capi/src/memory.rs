@@ -146,7 +146,7 @@ mod tests {
     use unvme_guide::config::{DeviceConfig, SdkConfig};
 
     use super::*;
-    use crate::session::{self, SessionTimes};
+    use crate::session::{self, Manner};
 
     #[test]
     fn memory_before_a_device_is_zeroed_aligned_and_freed_once() {
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_piece_of_the_device_is_lent_to_one_operation_at_a_time_and_outlives_the_device() {
         let config = SdkConfig { devices: vec![DeviceConfig::new("mem:kv:16M")], ..SdkConfig::default() };
-        let number = session::open_one(config, &SessionTimes::default()).expect("a device");
+        let number = session::open_one(config, &Manner::default()).expect("a device");
         let open = handle::get(number).expect("its handle");
         let piece = alloc(8192, 0).expect("there is memory").as_ptr();
 

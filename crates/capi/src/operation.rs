@@ -281,10 +281,7 @@ pub(crate) fn iterate_read(open: &Open, queue: QueueChoice, iteration: &mut Iter
             iteration.answer(read.bytes as u32);
             if read.end { Err(end_of_iteration()) } else { Ok(()) }
         }
-        Err(error) => {
-            iteration.answer(0);
-            Err(Failure::from(error).into_io())
-        }
+        Err(error) => Err(Failure::from(error).into_io()),
     }
 }
 

@@ -14,8 +14,10 @@ use unvme_guide::session::{ITERATE_BYTES, KvKey};
 use crate::abi::{Callback, KvIterate, KvPair};
 use crate::result::{Code, Failure, Result};
 
-/// `KV_MAX_IO_VALUE_LEN`.
-pub(crate) const VALUE_BYTES_MAX: u32 = 2 << 20;
+/// `KV_MAX_IO_VALUE_LEN`: what one command moves of blocks.
+pub(crate) const BLOCK_BYTES_MAX: u32 = 2 << 20;
+/// Most bytes of a pair's value; a device may take less.
+pub(crate) const VALUE_BYTES_MAX: u32 = 256 << 20;
 const KEY_BYTES_MIN: u16 = 4;
 const KEY_BYTES_MAX: u16 = 255;
 /// `KV_ALIGNMENT_UNIT`.
@@ -117,7 +119,7 @@ impl<'a> Pair<'a> {
                 return Err(missing("value.value is NULL"));
             }
             if self.length() > VALUE_BYTES_MAX {
-                return Err(wrong(Code::INVALID_VALUE_SIZE, "value.length is more than 2 MiB"));
+                return Err(wrong(Code::INVALID_VALUE_SIZE, "value.length is more than 256 MiB"));
             }
         }
         if self.fields.keyspace_id >= KEYSPACES {
@@ -151,7 +153,7 @@ impl<'a> Pair<'a> {
     pub(crate) fn blocks(&self, verb: Verb, block_bytes: u32, device_blocks: u64) -> Result<(u64, u32)> {
         self.check(verb)?;
         let length = self.length();
-        if length > VALUE_BYTES_MAX {
+        if length > BLOCK_BYTES_MAX {
             return Err(wrong(Code::INVALID_VALUE_SIZE, "value.length is more than 2 MiB"));
         }
         if length == 0 {
@@ -235,6 +237,21 @@ impl Iteration<'_> {
         // SAFETY: the caller's promise, and it is neither null nor misaligned.
         let fields = unsafe { at.read() };
         Ok(Self { at, fields, lifetime: PhantomData })
+    }
+
+    /// Reads keys into the structure at `at`: after every failure but the end its length is 0. What was
+    /// submitted is not touched any more.
+    ///
+    /// # Safety
+    /// As [`Iteration::copy`].
+    pub(crate) unsafe fn read(at: *mut KvIterate, read: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let mut iteration = unsafe { Self::copy(at) }?;
+        read(&mut iteration).inspect_err(|failure| {
+            if failure.code != Code::ITERATE_READ_EOF {
+                iteration.answer(0);
+            }
+        })
     }
 
     /// The number of the iterator, when everything about the structure is as it must be.

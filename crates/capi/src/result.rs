@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::CStr;
 
 use sdk::Status;
-use unvme_guide::session::{OpError, Returned};
+use unvme_guide::session::{OpError, Returned, pair_status};
 
 use crate::memory;
 
@@ -81,20 +81,7 @@ impl Code {
         if status.is_success() {
             return Self::SUCCESS;
         }
-        let kind = status.kind();
-        if kind.raw() >> 8 == 3 {
-            let code = Self(i32::from(kind.code()));
-            return if code.name().is_some() { code } else { Self::IO };
-        }
-        match kind {
-            Status::CAPACITY_EXCEEDED => Self::CAPACITY_EXCEEDED,
-            Status::INVALID_VALUE_SIZE => Self::INVALID_VALUE_SIZE,
-            Status::INVALID_KEY_SIZE => Self::INVALID_KEY_SIZE,
-            Status::KEY_NOT_FOUND => Self::NOT_EXIST_KEY,
-            Status::UNRECOVERED_ERROR => Self::UNRECOVERED_ERROR,
-            Status::KEY_EXISTS => Self::IDEMPOTENT_STORE_FAIL,
-            _ => Self::IO,
-        }
+        pair_status::of(status).map_or(Self::IO, |kind| Self(i32::from(kind.code())))
     }
 }
 
@@ -124,7 +111,7 @@ impl Failure {
     /// The words for it.
     pub(crate) fn describe(&self) -> String {
         if self.text.is_empty() {
-            format!("the device answered {}", name_of_status(self.status))
+            format!("the device answered {}", pair_status::OfPair(self.status))
         } else {
             self.text.to_string()
         }
@@ -133,17 +120,6 @@ impl Failure {
     /// The same failure as an I/O error, for functions that have no other.
     pub(crate) fn into_io(self) -> Self {
         Self { code: Code::IO, ..self }
-    }
-}
-
-/// What a status is called, the vendor's names for type 3 included.
-pub(crate) fn name_of_status(status: Status) -> String {
-    let code = Code::of_status(status);
-    match code.name() {
-        Some(name) if status.kind().raw() >> 8 == 3 && code != Code::IO => {
-            format!("{} ({:#05x})", name.to_string_lossy(), status.kind().raw())
-        }
-        _ => status.to_string(),
     }
 }
 
@@ -204,8 +180,10 @@ mod tests {
 
     #[test]
     fn a_failure_says_in_words_what_the_device_answered() {
-        let failure = Failure::from(OpError::Status(Status::new(3, 0x10)));
-        assert_eq!(failure.describe(), "the device answered KV_ERR_NOT_EXIST_KEY (0x310)");
+        for missing in [Status::new(3, 0x10), Status::new(0, 0x87)] {
+            let failure = Failure::from(OpError::Status(missing));
+            assert_eq!(failure.describe(), "the device answered Key Does Not Exist (0x10)");
+        }
         let failure = Failure::from(OpError::Status(Status::LBA_OUT_OF_RANGE));
         assert_eq!(failure.describe(), "the device answered LBA Out of Range (0x080)");
         assert_eq!(Failure::from(OpError::QueueFull).code, Code::DD_NO_AVAILABLE_RESOURCE);

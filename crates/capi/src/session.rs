@@ -80,7 +80,7 @@ pub(crate) fn open_sdk(make: impl FnOnce() -> Result<SdkConfig>) -> Result<Opene
     *sdk = Sdk::Busy;
     drop(sdk);
     let reset = Settle(Some(Sdk::Closed));
-    let session = open(make()?, &SessionTimes::default())?;
+    let session = open(make()?, &Manner::default())?;
     let handles = handles(&session)?;
     reset.into(Sdk::Open(Environment {
         session: Arc::clone(&session),
@@ -160,18 +160,22 @@ pub(crate) fn sdk_devices() -> Result<Vec<(u64, Arc<Member>)>> {
     }
 }
 
-/// How long the commands of a session may take.
+/// What of a session its configuration does not say.
 #[derive(Default)]
-pub(crate) struct SessionTimes {
+pub(crate) struct Manner {
+    /// How long a command may take.
     pub(crate) command: Option<std::time::Duration>,
+    /// Whether devices interrupt for queues that are polled.
+    pub(crate) interrupts: bool,
 }
 
 /// Opens a session of its own.
-pub(crate) fn open(config: SdkConfig, times: &SessionTimes) -> Result<Arc<Session>> {
+pub(crate) fn open(config: SdkConfig, manner: &Manner) -> Result<Arc<Session>> {
     let kind = config.ssd_type;
     let handler = Arc::new(move |finished| completion::finish(kind, finished));
     let mut options = SessionOptions::new(handler);
-    if let Some(command) = times.command {
+    options.interrupts = manner.interrupts;
+    if let Some(command) = manner.command {
         options.command_timeout = command;
     }
     Session::open(config, options).map(Arc::new).map_err(|e| failed_to_open(&e))
@@ -207,7 +211,7 @@ pub(crate) fn open_driver(name: &str, config: SdkConfig) -> Result<()> {
     if lock(&DRIVER).iter().any(|(other, _)| same_device(other, name)) {
         return Err(Failure::new(Code::DD_INVALID_PARAM, format!("{name} is up already")));
     }
-    let session = open(config, &SessionTimes::default())?;
+    let session = open(config, &Manner::default())?;
     lock(&DRIVER).push((name.to_owned(), session));
     Ok(())
 }
@@ -250,8 +254,8 @@ pub(crate) fn any_is_up() -> bool {
 }
 
 /// Opens one device by itself.
-pub(crate) fn open_one(config: SdkConfig, times: &SessionTimes) -> Result<u64> {
-    let session = open(config, times)?;
+pub(crate) fn open_one(config: SdkConfig, manner: &Manner) -> Result<u64> {
+    let session = open(config, manner)?;
     let handles = handles(&session)?;
     handles.first().copied().ok_or_else(|| Failure::new(Code::SDK_OPEN, "the session has no device"))
 }

@@ -75,7 +75,7 @@ fn code_of(error: &anyhow::Error) -> u8 {
         }
         if let Some(error) = cause.downcast_ref::<Error>() {
             return match error {
-                Error::Device { .. } => DEVICE,
+                Error::Device { .. } | Error::Pair { .. } => DEVICE,
                 Error::Unplugged { .. } => UNPLUGGED,
                 Error::NotFound { .. } | Error::InUse { .. } | Error::DriveInUse { .. } => NOT_AVAILABLE,
                 Error::Name { .. }
@@ -117,6 +117,8 @@ pub(crate) fn told(error: &anyhow::Error) -> (String, u8) {
     let (line, code) = (line_of(error), code_of(error));
     let may_be_gone = matches!(code, DEVICE | SYSTEM) || error.chain().any(is_in_use);
     match unplugged::reason(&line).filter(|_| may_be_gone) {
+        // A device that was looked for elsewhere has said so already.
+        Some(reason) if line.contains(&reason.to_string()) => (line, UNPLUGGED),
         Some(reason) => (format!("{line}; {reason}"), UNPLUGGED),
         None => (line, code),
     }

@@ -10,20 +10,24 @@
 //! | `fdp` | Flexible Data Placement: log pages, features, reclaim unit handles |
 //! | `fault` | faults by script |
 //! | `guide` | the programs of the guide: `kv_perf` and its like |
+//! | `count` | counted things in words |
 //! | `perf`, `report` | measuring a device, and showing what was found |
 //! | `setup` | the machine's drives, handed to user space and back |
 //! | `sim` | traffic on a simulated device: write amplification |
+//! | `notice` | logging, and what is told whatever is logged |
 //! | `exit` | exit codes, and how an error is told |
 #![forbid(unsafe_code)]
 
 mod args;
 mod cmd;
 mod columns;
+mod count;
 mod exit;
 mod fault;
 mod fdp;
 mod guide;
 mod kv;
+mod notice;
 mod numbers;
 mod output;
 mod perf;
@@ -34,7 +38,6 @@ mod sim;
 mod target;
 mod value;
 
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -49,14 +52,7 @@ const LOG_VARIABLE: &str = "UNVME_LOG";
 fn main() -> ExitCode {
     let level =
         std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or_else(default_level);
-    // Colours are for a person at a terminal who has not switched them off: https://no-color.org.
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal() && !plain)
-        .without_time()
-        .init();
+    notice::start(level);
     // A file that would grow beyond the limit of its size is an error of the write, not the end of the
     // program.
     if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {

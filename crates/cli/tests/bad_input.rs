@@ -72,7 +72,7 @@ fn wrong_options_name_the_option_and_what_was_expected() {
 fn options_that_contradict_each_other_are_refused() {
     let home = Home::with_device();
     home.run(&["read", DEVICE, "-c", "0", "-z", "513"])
-        .fails_with(2, &["--data-size 513", "names 1 blocks, 512 bytes"]);
+        .fails_with(2, &["--data-size 513", "names 1 block, 512 bytes"]);
     home.run(&["read", DEVICE, "-o", "json"]).fails_with(2, &["standard output has the data", "--data"]);
     home.run(&["dsm", DEVICE, "-d", "-s", "0,8", "-b", "8"])
         .fails_with(2, &["2 first blocks, 1 numbers of blocks"]);

@@ -20,18 +20,23 @@ fn a_device_with_flash_says_what_its_flash_means() {
         lines[2],
         "reserve        : 7 units in use at any time: 4 open for handles, 1 for what reclaim moves, 2 free"
     );
-    // (328 - 7) / 256 - 1, and the formula's value there.
+    // An eighth of the 64 that are not needed.
     assert_eq!(
         lines[3],
-        "reclaim        : 25.4% left to work with; random writes to all of it are written 2.66 times in theory"
+        "pool           : 8 units more kept free, so that one sync of the file makes several ready"
     );
-    assert_eq!(lines[4], "fdp            : enabled when new, configuration 0");
+    // (328 - 7 - 8) / 256 - 1, and the formula's value there.
+    assert_eq!(
+        lines[4],
+        "reclaim        : 22.3% left to work with; random writes to all of it are written 2.94 times in theory"
+    );
+    assert_eq!(lines[5], "fdp            : enabled when new, configuration 0");
 
     let show = home.ok(&["device", "show", DEVICE]);
     assert!(show.ends_with(&text.split_once('\n').expect("lines").1), "{show}");
     let json = home.json(&["device", "show", DEVICE]);
     assert_eq!(json["ftl"]["units"], 328);
-    assert_eq!(json["ftl"]["reserve_units"], 7);
+    assert_eq!((&json["ftl"]["reserve_units"], &json["ftl"]["pool_units"]), (&7.into(), &8.into()));
     assert_eq!(json["ftl"]["overprovisioning"], 0.28);
     assert_eq!((&json["ftl"]["policy"], &json["ftl"]["fdp_configuration"]), (&"greedy".into(), &0.into()));
     assert_eq!((&json["media"], &json["timing"]), (&"file".into(), &"none".into()));

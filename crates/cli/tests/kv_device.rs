@@ -2,6 +2,8 @@
 
 mod home;
 
+use std::os::unix::fs::MetadataExt;
+
 use home::{DEVICE, Home};
 
 #[test]
@@ -91,10 +93,10 @@ fn a_check_names_the_pair_whose_value_is_damaged_and_the_others_are_read() {
     home.run(&["kv", "retrieve", DEVICE, "bad"]).fails_with(1, &["Unrecovered Error"]);
     home.run(&["device", "check", "03:00.0"]).fails_with(3, &["no such device"]);
     let accepted = home.ok(&["device", "check", DEVICE, "--accept-loss"]);
-    assert!(accepted.starts_with("namespace 1: 1 pairs are left, 1 loss given up\n"), "{accepted}");
+    assert!(accepted.starts_with("namespace 1: 1 pair left, 1 loss given up\n"), "{accepted}");
     assert!(accepted.contains("key \"bad\" of keyspace 0"), "{accepted}");
     home.run(&["kv", "retrieve", DEVICE, "bad"]).fails_with(1, &["there is no key bad"]);
-    assert_eq!(home.ok(&["device", "check", DEVICE]), "namespace 1: 1 pairs, nothing is lost\n");
+    assert_eq!(home.ok(&["device", "check", DEVICE]), "namespace 1: 1 pair, nothing is lost\n");
 }
 
 /// Offset of the segment of the media in which a value lies.
@@ -137,6 +139,11 @@ fn a_lost_segment_is_told_and_nothing_is_read_until_that_is_accepted() {
     let segment = segment_of(&media, b"the NEWEST value");
     media[segment..segment + (2 << 20)].fill(0);
     std::fs::write(&path, &media).expect("media");
+    // As long as the index is there, it is known what was in it.
+    let check = home.run(&["device", "check", DEVICE]);
+    assert!(check.code == 1 && !check.text().contains("in doubt"), "{}", check.text());
+    assert_eq!(home.ok(&["kv", "retrieve", DEVICE, "other 1"]).len(), 1 << 20);
+    std::fs::remove_file(home.slot().join("index-0.kv")).expect("the index");
     home.run(&["kv", "retrieve", DEVICE, "key"]).fails_with(1, &["Unrecovered Error"]);
     home.run(&["kv", "list", DEVICE]).fails_with(1, &["Unrecovered Error"]);
     home.ok(&["kv", "store", DEVICE, "other 1", "stored meanwhile"]);
@@ -157,4 +164,24 @@ fn a_lost_segment_is_told_and_nothing_is_read_until_that_is_accepted() {
     assert_eq!(home.ok(&["device", "check", DEVICE]), "namespace 1: 13 pairs, nothing is lost\n");
     assert_eq!(home.ok(&["kv", "retrieve", DEVICE, "key"]), "the OLDER value");
     assert_eq!(home.ok(&["kv", "retrieve", DEVICE, "other 1"]), "stored meanwhile");
+}
+
+/// What makes opening fast is there after each command, and is nobody else's to read.
+#[test]
+fn a_slot_of_pairs_keeps_its_index_between_commands() {
+    let home = Home::new();
+    home.ok(&["device", "create", DEVICE, "--type", "kv", "--size", "64M"]);
+    home.ok(&["kv", "store", DEVICE, "key", "old"]);
+    let index = home.slot().join("index-0.kv");
+    let then = std::fs::metadata(&index).expect("the index");
+    assert_eq!(then.mode() & 0o7777, 0o600);
+    assert_eq!(home.ok(&["kv", "retrieve", DEVICE, "key"]), "old");
+    let now = std::fs::metadata(&index).expect("the index");
+    assert_eq!((now.ino(), now.mtime_nsec()), (then.ino(), then.mtime_nsec()), "reading changes nothing");
+    home.ok(&["kv", "store", DEVICE, "key", "new"]);
+    assert_eq!(home.ok(&["kv", "retrieve", DEVICE, "key"]), "new");
+    // Without it everything is there as well.
+    std::fs::remove_file(&index).expect("it can be deleted");
+    assert_eq!(home.ok(&["kv", "retrieve", DEVICE, "key"]), "new");
+    assert!(index.exists(), "and it is made again");
 }

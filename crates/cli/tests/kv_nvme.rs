@@ -167,14 +167,36 @@ fn iterators_that_cannot_be_are_refused() {
 #[test]
 fn commands_on_devices_are_those_of_unvme() {
     let home = home();
+    // Names and columns of the guide's sample.
     let identity = ok(&home, "id-ctrl", &[]);
-    assert!(identity.starts_with("NVME Identify Controller:\nvid       : 0x"), "{identity}");
+    let names: Vec<&str> = identity.lines().skip(1).take(10).map(|line| &line[..11]).collect();
+    let expected = [
+        "vid      : ",
+        "ssvid    : ",
+        "sn       : ",
+        "mn       : ",
+        "fr       : ",
+        "rab      : ",
+        "ieee     : ",
+        "cmic     : ",
+        "mdts     : ",
+        "ctrlid   : ",
+    ];
+    assert!(identity.starts_with("NVME Identify Controller:\nvid      : 0x"), "{identity}");
+    assert_eq!(names, expected);
+    assert!(!identity.contains("cntlid"), "{identity}");
     assert!(home.ok(&["kv_nvme", "version"]).starts_with("kv_nvme version 0."));
     let page = home.path("c0.bin");
     let path = page.to_str().expect("UTF-8");
     // With the guide's comma.
     ok(&home, "get-log", &["--log-id=0xc0,", "--log-len=512", "-b", path]);
     assert_eq!(std::fs::read(&page).expect("read").len(), 512);
+    // The same bytes on standard output, as many as were asked for.
+    let log = nvme(&home, "get-log", &["--log-id=0xc0,", "--log-len=512"]);
+    assert_eq!((log.stdout, log.stderr.as_str()), (std::fs::read(&page).expect("read"), ""));
+    let smart = nvme(&home, "get-log", &["-i", "2", "-l", "510"]).stdout;
+    assert_eq!(smart.len(), 510);
+    fails(&home, "get-log", &["-i", "0xf7", "-l", "512"], 1, "Invalid Log Page");
     ok(&home, "smart-log", &["-b", path]);
     assert_eq!(std::fs::read(&page).expect("read").len(), 512);
     ok(&home, "id-ctrl", &["-b", path]);
@@ -209,4 +231,28 @@ fn a_link_by_its_name_is_the_program() {
         .expect("run the link");
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("kv_nvme: exist: none: "));
+}
+
+/// Whatever a command goes by: `kv_nvme` knows keys of 16 bytes, which the Key Value Command Set has, and
+/// longer ones, which the vendor's commands have.
+#[test]
+fn one_fact_is_told_in_one_text_whichever_dialect_said_it() {
+    let home = home();
+    let long = "k".repeat(40);
+    let file = home.file("value.txt", b"v");
+    for (key, bytes) in [("sixteen bytes  x", "16"), (long.as_str(), "40")] {
+        let pair = ["-k", key, "-l", bytes];
+        for verb in ["exist", "delete"] {
+            let more: &[&str] = if verb == "delete" { &["-i", "1"] } else { &[] };
+            let done = nvme(&home, verb, &[&pair[..], more].concat());
+            assert_eq!(done.stderr, format!("kv_nvme: {verb}: {key}: Key Does Not Exist (0x10)\n"));
+        }
+        let write = [&pair[..], &["-v", &file, "-s", "1", "-i", "1"]].concat();
+        ok(&home, "write", &write);
+        let done = nvme(&home, "write", &write);
+        let told = "Idempotent Store Failed: Key Exists (0x80)";
+        assert_eq!(done.stderr, format!("kv_nvme: write: {key}: {told}\n"));
+        let done = home.run(&["kv", "store", DEVICE, key, "v", "--if-not-exists"]);
+        assert!(done.stderr.ends_with(&format!(": store: the device answered {told}\n")), "{}", done.stderr);
+    }
 }

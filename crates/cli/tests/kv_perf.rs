@@ -144,7 +144,7 @@ fn a_value_that_the_media_damaged_is_an_error_and_never_returned() {
         let done = run(&home, words);
         assert_eq!(done.code, 1, "{words}: {}", done.stderr);
         assert!(done.text().ends_with("FAIL\n"), "{words}: {}", done.text());
-        let expected = "kv_perf: Read: 0000:02:00.0: retrieve of pair 9: Unrecovered Error (0x088)\n";
+        let expected = "kv_perf: Read: 0000:02:00.0: retrieve of pair 9: Unrecovered Error (0x11)\n";
         assert_eq!(done.stderr, expected, "{words}");
     }
     ok(&home, "-r -n 9");
@@ -332,9 +332,9 @@ fn numbers_that_nobody_has_memory_or_space_for_are_refused() {
 #[test]
 fn a_configuration_that_is_not_there_or_wrong_drives_no_device() {
     let home = home();
-    let done = home.run(&["kv_perf", "-w"]);
+    let done = home.run(&["kv_perf", "-w", "-j", "no_config.json"]);
     assert_eq!(done.code, 4);
-    assert!(done.stderr.contains("kv_perf_default_config.json"), "{}", done.stderr);
+    assert!(done.stderr.contains("no_config.json"), "{}", done.stderr);
     home.file("sample_config.json", CONFIG.replace("dev_id", "dev-id").as_bytes());
     let done = run(&home, "-w");
     assert_eq!(done.code, 234);
@@ -398,4 +398,66 @@ fn the_scripts_run_it_and_read_its_lines() {
     ] {
         assert!(said.contains(part), "`{part}` is not in: {said}");
     }
+}
+
+/// A prefix with the program, as `make install` lays it out.
+fn installed() -> tempfile::TempDir {
+    let prefix = tempfile::tempdir().expect("a folder");
+    let (bin, samples) = (prefix.path().join("bin"), prefix.path().join("share/unvme"));
+    std::fs::create_dir_all(&bin).expect("folder");
+    std::fs::create_dir_all(samples.join("kv_perf_scripts")).expect("folder");
+    std::fs::copy(env!("CARGO_BIN_EXE_unvme"), bin.join("unvme")).expect("copy");
+    std::os::unix::fs::symlink("unvme", bin.join("kv_perf")).expect("link");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../share/unvme");
+    for file in ["kv_perf_scripts/kv_perf_default_config.json", "sample_config.json"] {
+        std::fs::copy(format!("{source}/{file}"), samples.join(file)).expect("copy");
+    }
+    prefix
+}
+
+#[test]
+fn samples_beside_the_program_are_found_from_any_folder() {
+    let home = Home::new();
+    for device in ["0000:01:00.0", DEVICE] {
+        home.ok(&["device", "create", device, "--type", "kv", "--size", "64M"]);
+    }
+    let prefix = installed();
+    let run = |words: &str| {
+        let output = Command::new(prefix.path().join("bin/kv_perf"))
+            .args(words.split(' '))
+            .env_clear()
+            .env("UNVME_HOME", home.path("unvme"))
+            .env("UNVME_SYSTEM_ROOT", home.path("system"))
+            .current_dir("/")
+            .output()
+            .expect("run the installed program");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), text, said)
+    };
+    let samples = prefix.path().join("share/unvme");
+    let (code, text, said) = run("-n 100 -v 4096 -w");
+    assert_eq!(code, Some(0), "{said}");
+    let default = samples.join("kv_perf_scripts/kv_perf_default_config.json");
+    assert!(text.contains(&format!("[KV Perf Test Information: {}]\n", default.display())), "{text}");
+    let warning = format!(
+        "kv_perf: warning: ./kv_perf_scripts/kv_perf_default_config.json is not here; {} is used\n",
+        default.display()
+    );
+    assert!(said.starts_with(&warning), "{said}");
+    // The examples of the help, with fewer pairs.
+    for words in [
+        "-n 100 -v 4096 -w -j sample_config.json",
+        "-n 100 -v 4096 -w -r -j sample_config.json -u",
+        "-n 100 -v 4096 2048 -w -j sample_config.json",
+        "-n 100 80 30 -v 4096 -b -j sample_config.json",
+        "-n 100 -v 4096 -w -j sample_config.json -s 0",
+        "-d 0000:01:00.0 0000:02:00.0 -c F F0 -s 0 0 -q 2 4 -a 64 256 -n 100 -v 4096 -w",
+    ] {
+        let (code, text, said) = run(words);
+        assert_eq!(code, Some(0), "{words}: {said}\n{text}");
+    }
+    let (code, _, said) = run("-n 100 -w -j none.json");
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("none.json"), "{said}");
 }

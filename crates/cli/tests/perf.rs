@@ -180,6 +180,29 @@ fn data_that_another_process_damaged_is_found() {
 }
 
 #[test]
+fn a_slot_is_filled_before_the_first_writes_and_not_again() {
+    let home = Home::new();
+    let create =
+        ["device", "create", DEVICE, "--size", "16M", "--block", "4096", "--fdp", "--ru-size", "64K"];
+    home.ok(&create);
+    let mut written = 0;
+    let mut perf = |more: &[&str]| {
+        // A few pages, which filling would be thousands of.
+        let args = ["perf", "-r", DEVICE, "-w", "randwrite", "-t", "0.05", "--rate", "1000"];
+        let run = home.run(&[&args, more].concat());
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let text = home.ok(&["fdp", "stats", DEVICE]);
+        let words = text.lines().next().and_then(|line| line.split(' ').next_back());
+        let all: u64 = words.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{text}"));
+        let (more, said) = (all - written, run.stderr.contains("16M in use are written once before"));
+        written = all;
+        (more >= 16 << 20, said)
+    };
+    let found = [perf(&[]), perf(&[]), perf(&["--prefill"])];
+    assert_eq!(found, [(true, true), (false, false), (true, false)]);
+}
+
+#[test]
 fn a_slot_keeps_its_data_when_it_is_only_read() {
     let home = Home::with_device();
     let data = pattern(5, 8192);
@@ -206,13 +229,29 @@ fn a_device_that_is_not_virtual_is_not_written_without_force() {
 }
 
 #[test]
+fn commands_beyond_the_transfer_size_of_a_device_are_measured_and_that_is_said() {
+    let home = Home::new();
+    let perf = ["perf", "-t", "0.2", "--warmup", "0", "-r", "mem:block:32M", "-o", "5M", "-q", "2"];
+    let done = home.run(&[&perf[..], &["-w", "randrw", "--verify", "--output", "json"]].concat());
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(
+        done.stderr.contains("-o 5M goes in 3 commands of at most 2M, and counts once"),
+        "{}",
+        done.stderr
+    );
+    let json: Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    let total = &json["points"][0]["total"];
+    assert!(close(number(&total["iops"]) * 5.0, number(&total["mib_per_second"])), "{total}");
+}
+
+#[test]
 fn options_that_make_no_sense_are_refused_by_name() {
     let home = Home::new();
     for (args, parts) in [
         (&["-c", "0x8000000000000000"][..], &["-c: core 63 is not there; this process may use "][..]),
         (&["-o", "100"], &["-o 100:", "blocks of 512 bytes; expected a multiple of that"]),
         (&["-o", "0"], &["-o 0:", "expected a multiple"]),
-        (&["-o", "1G"], &["-o 1073741824:", "takes at most 2097152 bytes per command"]),
+        (&["-o", "1G"], &["--range, -o: not one command of 1073741824 bytes is in the range"]),
         (&["--range", "512"], &["--range, -o: not one command of 4096 bytes is in the range"]),
         (&["-w", "read", "-M", "50"], &["-M: `-w read` does not mix; use rw or randrw"]),
         (
@@ -232,6 +271,8 @@ fn options_that_make_no_sense_are_refused_by_name() {
     ] {
         home.run(&quick(args)).fails_with(2, parts);
     }
+    home.run(&["perf", "-r", "mem:block:1T,media=null", "-o", "1G", "-q", "4095"])
+        .fails_with(2, &["-o, -q: the buffers take 4396972769280 bytes"]);
     home.run(&["perf", "-r", "0000:0f:00.0"]).fails_with(3, &["0000:0f:00.0"]);
     home.run(&quick(&["--report", "no/such/folder.html"])).fails_with(4, &["write no/such/folder.html"]);
 }
@@ -274,9 +315,9 @@ fn a_file_that_cannot_be_written_does_not_cost_the_result() {
 #[test]
 fn a_server_that_dies_in_the_middle_ends_the_run_with_the_name_of_the_device() {
     let home = Home::with_device();
-    let server = home.serve(&[DEVICE]);
+    let server = home.serve(&[DEVICE, "--socket", "s"]);
     let mut process = home
-        .command(&["perf", "-r", DEVICE, "-t", "600", "--json", "out.json"])
+        .command(&["perf", "-r", "vfio-user:s", "-t", "600", "--json", "out.json"])
         .stdin(std::process::Stdio::null())
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
@@ -294,7 +335,7 @@ fn a_server_that_dies_in_the_middle_ends_the_run_with_the_name_of_the_device() {
     let last = text.lines().last().unwrap_or_default();
     // The server may be gone before the device is open.
     let last = last.strip_prefix("unvme: open ").or(last.strip_prefix("unvme: ")).unwrap_or_default();
-    let said = last.strip_prefix("0000:02:00.0").expect(&text);
+    let said = last.strip_prefix("vfio-user:s").expect(&text);
     assert!(said.starts_with(": ") || said.starts_with(" namespace 1: "), "{text}");
 }
 

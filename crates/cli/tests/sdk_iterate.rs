@@ -32,11 +32,25 @@ fn keys_with_one_prefix_are_found_and_others_are_not() {
     ] {
         assert!(done.stderr.contains(part), "`{part}` is not in: {}", done.stderr);
     }
-    for name in
-        ["sdk_init", "kv_store", "kv_iterate_open", "kv_iterate_read", "kv_iterate_close", "kv_delete"]
-    {
-        assert!(done.text().contains(&format!("\n{name} total elapsed: ")), "{name}: {}", done.text());
-    }
+    let text = done.text();
+    let blocks: Vec<&str> =
+        text.lines().filter_map(|line| Some(line.split_once(" total elapsed: ")?.0)).collect();
+    let expected = [
+        "sdk_init",
+        "Setup App",
+        "kv_store",
+        "kv_retrieve",
+        "kv_iterate_open",
+        "kv_iterate_read",
+        "kv_iterate_close",
+        "kv_delete",
+        "Teardown Memory",
+        "kv_sdk_finalize",
+    ];
+    assert_eq!(blocks, expected, "in the order of the original");
+    let read = "Iterate Read Request=32768\n\
+                Iterate Read Result: it->kv.key.length=0 it->kv.value.length=404 ret=0x93\n";
+    assert!(done.stderr.contains(read), "{}", done.stderr);
     assert_eq!(home.ok(&["kv", "list", DEVICE]), "another\n", "what was stored is gone");
 }
 

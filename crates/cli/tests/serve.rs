@@ -87,11 +87,11 @@ fn a_killed_server_leaves_a_device_that_opens_again() {
 }
 
 #[test]
-fn a_client_whose_server_dies_fails_in_time() {
+fn a_client_of_a_socket_whose_server_dies_fails_in_time() {
     let home = Home::with_device();
-    let server = home.serve(&[DEVICE]);
+    let server = home.serve(&[DEVICE, "--socket", "s"]);
     let mut client = home
-        .command(&["write", DEVICE, "-z", "8M"])
+        .command(&["write", "vfio-user:s", "-z", "8M", "--force"])
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -100,17 +100,34 @@ fn a_client_whose_server_dies_fails_in_time() {
     input.write_all(&[1; 4 << 20]).expect("write");
     // What is in the pipe is smaller than what was written: the client is attached and at work, as others can
     // be.
-    assert_eq!(home.run(&["read", DEVICE]).stdout, [1; 512]);
+    assert_eq!(home.run(&["read", "vfio-user:s"]).stdout, [1; 512]);
     server.kill();
     // The client may be gone before it has taken everything.
     let _ = input.write_all(&[2; 4 << 20]);
     drop(input);
     assert_eq!(wait(&mut client), 4);
     let stderr = std::io::read_to_string(client.stderr.take().expect("piped")).expect("read");
-    assert!(stderr.starts_with("unvme: 0000:02:00.0"), "{stderr}");
+    assert!(stderr.starts_with("unvme: vfio-user:s"), "{stderr}");
     assert!(stderr.contains("gone"), "{stderr}");
     home.ok_with(&["write", DEVICE], &[3; 512]);
     assert_eq!(home.run(&["read", DEVICE]).stdout, [3; 512]);
+}
+
+#[test]
+fn a_client_of_a_slot_whose_server_dies_goes_on() {
+    let home = Home::with_device();
+    let server = home.serve(&[DEVICE]);
+    let mut client =
+        home.command(&["write", DEVICE, "-z", "8M"]).stdin(Stdio::piped()).spawn().expect("start");
+    let mut input = client.stdin.take().expect("piped");
+    input.write_all(&[1; 4 << 20]).expect("write");
+    assert_eq!(home.run(&["read", DEVICE]).stdout, [1; 512]);
+    server.kill();
+    input.write_all(&[2; 4 << 20]).expect("the client takes everything");
+    drop(input);
+    assert_eq!(wait(&mut client), 0);
+    let written = [[1; 4 << 20].as_slice(), &[2; 4 << 20]].concat();
+    assert!(home.run(&["read", DEVICE, "-z", "8M"]).stdout == written, "it reads as it was written");
 }
 
 #[test]
@@ -135,4 +152,28 @@ fn sigint_ends_a_server_as_ctrl_c_does() {
     assert!(sent.success());
     assert_eq!(server.ended(), 0);
     assert!(!home.slot().join("cntrl").exists());
+}
+
+/// Memory of a process that is there, in bytes.
+fn resident(pid: u32) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("statm");
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("pages") * 4096
+}
+
+#[test]
+fn memory_of_a_device_is_taken_before_it_is_served_unless_said_otherwise() {
+    const MEBIBYTE: u64 = 1 << 20;
+    let home = Home::new();
+    for (socket, more, least, most) in
+        [("all.sock", None, 200, 300), ("some.sock", Some("100M"), 100, 180), ("none.sock", Some("0"), 0, 80)]
+    {
+        let mut args = vec!["mem:block:200M", "--socket", socket];
+        args.extend(more.iter().flat_map(|size| ["--populate", size]));
+        let server = home.serve(&args);
+        let taken = resident(server.pid());
+        assert!((least * MEBIBYTE..most * MEBIBYTE).contains(&taken), "{socket}: {taken} bytes");
+        assert_eq!(server.terminate(), 0);
+    }
+    home.run(&["serve", "mem:block:200M", "--populate", "much"])
+        .fails_with_usage("invalid value 'much' for '--populate");
 }

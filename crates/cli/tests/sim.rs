@@ -30,7 +30,8 @@ fn plateau(simulation: &Value, util: f64, fdp: bool) -> f64 {
 #[test]
 fn a_cache_settles_where_it_was_published_and_fdp_brings_it_to_one() {
     let home = Home::new();
-    let found = home.json(&small(&["--recipe", "cachelib", "--util", "50,100", "--writes", "12"]));
+    let cache = ["--recipe", "cachelib", "--util", "50,100", "--writes", "12", "--prefill=false"];
+    let found = home.json(&small(&cache));
     let off = [0.5, 1.0].map(|util| plateau(&found, util, false));
     let on = [0.5, 1.0].map(|util| plateau(&found, util, true));
     assert!((1.1..1.45).contains(&off[0]) && (2.6..4.0).contains(&off[1]), "without FDP: {off:?}");
@@ -150,6 +151,74 @@ fn the_sums_of_the_json_agree() {
         assert!(number(&last["mapped"]) > 0.9 && number(&last["free"]) < 0.1, "{last}");
         assert!(number(&row["overprovisioning_effective"]) < number(&found["device"]["overprovisioning"]));
     }
+}
+
+#[test]
+fn a_device_is_filled_first_where_a_utilisation_is_given_and_the_mapped_share_is_in_every_table() {
+    let home = Home::new();
+    let run = |more: &[&str]| {
+        let args = ["--workload", "zipf=1.2", "--op", "14%", "--writes", "6"];
+        let found = home.json(&small(&[&args, more].concat()));
+        let row = &rows(&found)[0];
+        assert_eq!(number(&row["host_pages"]), 6.0 * 131_072.0, "what filling took is not counted");
+        (number(&row["mapped"]), number(&row["plateau"]))
+    };
+    let (empty, filled) = (run(&[]), run(&["--util", "100"]));
+    assert!(empty.0 < 0.9 && filled.0 == 1.0, "{empty:?} {filled:?}");
+    assert!(filled.1 > 1.5 * empty.1, "{empty:?} {filled:?}");
+    assert_eq!((run(&["--prefill"]), run(&["--util", "100", "--prefill=false"])), (filled, empty));
+    assert_eq!(run(&["--util", "80"]).0, 0.8);
+    let csv = home.file("t.csv", b"w,0,4096\nw,4096,4096\n");
+    let trace = ["--trace", &csv, "--writes", "1", "--clock", "--timing", "tlc", "--html", "r.html"];
+    let text = home.ok(&small(&[&trace[..], &["--util", "90"]].concat()));
+    assert_eq!(text.matches("   90%     90% off").count(), 5, "{text}");
+    assert!(text.contains("the device is with every page in use written once at first"), "{text}");
+    let page = std::fs::read_to_string(home.path("r.html")).expect("read");
+    assert_eq!(page.matches("Mapped, %").count(), 3);
+}
+
+#[test]
+fn parameters_of_the_timing_are_heard_and_refused_by_name() {
+    let home = Home::new();
+    let lasts = |timing: &str| {
+        let args = ["--workload", "sequential", "--writes", "0.5", "--timing", timing];
+        let found = home.json(&small(&args));
+        let last = &rows(&found)[0]["samples"][95];
+        (found["device"]["timing"].as_str().expect("text").to_owned(), number(&last["seconds"]))
+    };
+    let file = home.file("slow.timing", b"preset = tlc # but slow\nprog = 5ms\n");
+    let (tlc, slow) = (lasts("tlc"), lasts("tlc,prog=5ms"));
+    assert_eq!((tlc.0.as_str(), slow.0.as_str()), ("tlc", "tlc,prog=5ms"));
+    assert_eq!(lasts(&format!("@{file}")), slow);
+    // 65 536 pages at 744 600 per second; 32 dies with 24 pages in 5 ms, and their erasures, are 150 700.
+    assert!((tlc.1 / (65_536.0 / 744_600.0) - 1.0).abs() < 0.02, "{tlc:?}");
+    assert!((slow.1 / (65_536.0 / 153_600.0) - 1.0).abs() < 0.03, "{slow:?}");
+    let refused = |timing: &str, part: &str| {
+        let run = home.run(&small(&["--timing", timing]));
+        assert!(
+            run.code == 2 && run.stderr.contains("--timing") && run.stderr.contains(part),
+            "{}",
+            run.stderr
+        );
+    };
+    refused("tlc,prog=2h", "prog: expected 0ns to 1s, not `2h`");
+    refused("@missing.timing", "read missing.timing: No such file");
+}
+
+#[test]
+fn a_trace_may_come_packed_or_through_standard_input() {
+    let home = Home::new();
+    let plain = b"w,0,4096\nw,4096,4096\n";
+    let run = |path: &str| home.run(&small(&["--trace", path, "--writes", "0.1", "-o", "json"])).text();
+    let rows_of = |text: &str| text[text.find("\"rows\"").expect("rows")..].to_owned();
+    let expected = rows_of(&run(&home.file("t.csv", plain)));
+    let gz = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x2b\xd7\x31\xd0\x31\x31\xb0\x34\xe3\x2a\x07\x53\x10\x36\x00\xf8\x04\x3a\x81\x15\x00\x00\x00";
+    assert_eq!(rows_of(&run(&home.file("t.csv.gz", gz))), expected);
+    let stdin = home.ok_with(&small(&["--trace", "-", "--writes", "0.1", "-o", "json"]), plain);
+    assert!(stdin.contains("Trace standard input"), "{stdin}");
+    assert_eq!(rows_of(&stdin), expected);
+    home.run(&small(&["--trace", &home.file("cut.gz", &gz[..20]), "--writes", "0.1"]))
+        .fails_with(4, &["read ", "cut.gz"]);
 }
 
 #[test]

@@ -126,6 +126,15 @@ impl Controller {
         }
     }
 
+    /// False while the connection to a controller on the network is lost and being made anew: what is asked
+    /// of it waits meanwhile.
+    pub fn is_connected(&self) -> bool {
+        match &self.host {
+            Host::Pcie(_) | Host::Kernel(_) => true,
+            Host::Tcp(device) => device.is_connected(),
+        }
+    }
+
     /// True when the kernel's driver has the controller ([`Controller::open_kernel`]).
     pub fn is_kernel(&self) -> bool {
         matches!(self.host, Host::Kernel(_))

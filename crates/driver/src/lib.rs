@@ -71,6 +71,7 @@ mod numbers;
 mod options;
 mod pcie;
 mod queue;
+mod repeat;
 mod share;
 mod tcp;
 mod wait;
@@ -94,6 +95,10 @@ pub use queue::{Completions, Queue};
 pub use share::{SHARES_MAX, SharedController, Sharing};
 pub use tcp::{HostIdentity, Reconnect, TcpDigests, TcpTarget};
 pub use unvme_bus::{DmaBuf, DmaPool, PoolId};
+
+/// The `target` of those events of `tracing` that are for whoever runs the program, whatever it logs: that it
+/// waits, and for what. Their message is the whole of it.
+pub const NOTICES: &str = "unvme::notice";
 
 /// For the fuzz target of the same name; no part of the interface.
 #[doc(hidden)]

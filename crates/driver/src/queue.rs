@@ -132,6 +132,15 @@ impl Queue {
         on_each!(self, queue => queue.capacity())
     }
 
+    /// False while the connection to a controller on the network is lost and being made anew: whoever has no
+    /// time to wait for it may drop the queue with what is outstanding.
+    pub fn is_connected(&self) -> bool {
+        match self {
+            Self::Ring(_) | Self::Kernel(_) => true,
+            Self::Tcp(queue) => queue.is_connected(),
+        }
+    }
+
     /// Identifier of the queue, submission and completion side alike.
     pub fn id(&self) -> Qid {
         self.waiter().id

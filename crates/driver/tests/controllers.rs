@@ -16,7 +16,7 @@ use unvme_spec::{Lba, Nsid, Sqe, Status, admin, fault};
 use unvme_ssd::{MemoryStore, NamespaceConfig, Ssd, SsdConfig};
 
 const MEDIA_BYTES: u64 = 32 << 20;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn device() -> Arc<Ssd> {
     let namespaces = vec![NamespaceConfig { bytes: Some(16 << 20), ..NamespaceConfig::blocks(512) }];

@@ -22,8 +22,8 @@ mod host;
 mod tests;
 
 use subtle::ConstantTimeEq;
+use unvme_bus::SecretBytes;
 use unvme_spec::auth::{self, hash_id};
-use zeroize::Zeroizing;
 
 pub use controller::{Controller, Outcome};
 pub use group::Group;
@@ -105,7 +105,7 @@ struct Question<'a> {
 
 impl Question<'_> {
     /// R1 or R2 (Base 8.3.4.5.4, 8.3.4.5.5).
-    fn response(&self, prover: Prover, secret: &Secret, names: &Names) -> Zeroizing<Vec<u8>> {
+    fn response(&self, prover: Prover, secret: &Secret, names: &Names) -> SecretBytes {
         let augmented = self.shared.map(|shared| self.hash.hmac(&self.hash.of(shared), &[self.challenge]));
         let challenge = augmented.as_ref().map_or(self.challenge, |augmented| augmented);
         let (label, first, second): (&[u8], _, _) = match prover {

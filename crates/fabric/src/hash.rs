@@ -2,7 +2,8 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
-use zeroize::{Zeroize, Zeroizing};
+use unvme_bus::SecretBytes;
+use zeroize::Zeroize;
 
 /// A hash function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,7 +33,7 @@ impl Hash {
     }
 
     /// The hash of `data`.
-    pub(crate) fn of(self, data: &[u8]) -> Zeroizing<Vec<u8>> {
+    pub(crate) fn of(self, data: &[u8]) -> SecretBytes {
         match self {
             Self::Sha256 => keep(&mut Sha256::digest(data)),
             Self::Sha384 => keep(&mut Sha384::digest(data)),
@@ -41,7 +42,7 @@ impl Hash {
     }
 
     /// HMAC of the parts, one after the other.
-    pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Zeroizing<Vec<u8>> {
+    pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> SecretBytes {
         match self {
             Self::Sha256 => mac(Hmac::<Sha256>::new_from_slice(key), parts),
             Self::Sha384 => mac(Hmac::<Sha384>::new_from_slice(key), parts),
@@ -50,7 +51,7 @@ impl Hash {
     }
 
     /// HKDF-Extract with a salt of zeroes (RFC 5869, 2.2).
-    pub(crate) fn extract(self, input: &[u8]) -> Zeroizing<Vec<u8>> {
+    pub(crate) fn extract(self, input: &[u8]) -> SecretBytes {
         // HMAC pads a key with zeroes: no key is one of zeroes.
         self.hmac(&[], &[input])
     }
@@ -63,7 +64,7 @@ impl Hash {
         label: &str,
         context: &[u8],
         bytes: u8,
-    ) -> Option<Zeroizing<Vec<u8>>> {
+    ) -> Option<SecretBytes> {
         let label_bytes = u8::try_from(LABEL_PREFIX.len().checked_add(label.len())?).ok()?;
         let context_bytes = u8::try_from(context.len()).ok()?;
         let (length, label_bytes, context_bytes) =
@@ -80,28 +81,24 @@ impl Hash {
         label: &str,
         context: &[u8],
         bytes: u8,
-    ) -> Zeroizing<Vec<u8>> {
+    ) -> SecretBytes {
         let info = [&u16::from(bytes).to_le_bytes(), LABEL_PREFIX, label.as_bytes(), context];
         self.expand(key, &info.concat(), bytes)
     }
 
     /// HKDF-Expand (RFC 5869, 2.3).
-    fn expand(self, key: &[u8], info: &[u8], bytes: u8) -> Zeroizing<Vec<u8>> {
-        let mut output = Zeroizing::new(Vec::with_capacity(usize::from(bytes) + self.bytes()));
-        let mut block = Zeroizing::new(Vec::new());
-        for count in 1..=u8::MAX {
-            if output.len() >= usize::from(bytes) {
-                break;
-            }
+    fn expand(self, key: &[u8], info: &[u8], bytes: u8) -> SecretBytes {
+        let mut output = SecretBytes::zeroed(usize::from(bytes));
+        let mut block = SecretBytes::zeroed(0);
+        for (count, part) in (1..=u8::MAX).zip(output.chunks_mut(self.bytes())) {
             block = self.hmac(key, &[&block, info, &[count]]);
-            output.extend_from_slice(&block);
+            part.copy_from_slice(&block[..part.len()]);
         }
-        output.truncate(usize::from(bytes));
         output
     }
 }
 
-fn mac<M: Mac, E: std::fmt::Debug>(mac: Result<M, E>, parts: &[&[u8]]) -> Zeroizing<Vec<u8>> {
+fn mac<M: Mac, E: std::fmt::Debug>(mac: Result<M, E>, parts: &[&[u8]]) -> SecretBytes {
     let mut mac = mac.expect("HMAC takes keys of any length");
     for part in parts {
         mac.update(part);
@@ -110,8 +107,8 @@ fn mac<M: Mac, E: std::fmt::Debug>(mac: Result<M, E>, parts: &[&[u8]]) -> Zeroiz
 }
 
 /// Moves a result to where it is cleared in the end, and clears it here.
-fn keep(output: &mut [u8]) -> Zeroizing<Vec<u8>> {
-    let kept = Zeroizing::new(output.to_vec());
+fn keep(output: &mut [u8]) -> SecretBytes {
+    let kept = SecretBytes::copy_of(output);
     output.zeroize();
     kept
 }

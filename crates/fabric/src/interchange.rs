@@ -2,10 +2,10 @@
 //! 8.3.4.5.7; NVMe/TCP Transport 3.6.1.5).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use base64::{Engine, decoded_len_estimate};
 use subtle::ConstantTimeEq;
-use unvme_bus::random;
+use unvme_bus::{SecretBytes, random};
 use zeroize::Zeroizing;
 
 use crate::{FabricError, Hash};
@@ -30,7 +30,7 @@ pub(crate) struct Form {
 #[derive(Clone)]
 pub(crate) struct Material {
     pub(crate) hash: Option<Hash>,
-    pub(crate) key: Zeroizing<Vec<u8>>,
+    pub(crate) key: SecretBytes,
 }
 
 impl PartialEq for Material {
@@ -81,15 +81,16 @@ impl Form {
         };
         let hash =
             self.hash(number).ok_or_else(|| refuse("its hash function is not one of those defined"))?;
-        let mut bytes =
-            Zeroizing::new(STANDARD.decode(encoded).map_err(|_| refuse("its base64 cannot be decoded"))?);
-        let key_bytes = bytes.len().checked_sub(CRC_BYTES).filter(|bytes| self.lengths.contains(bytes));
-        let key_bytes = key_bytes.ok_or_else(|| refuse("its length is not one of those defined"))?;
-        let crc = bytes.split_off(key_bytes);
-        if crc != crc32fast::hash(&bytes).to_le_bytes() {
+        let mut decoded = SecretBytes::zeroed(decoded_len_estimate(encoded.len()));
+        let count = STANDARD.decode_slice(encoded, &mut decoded);
+        let count = count.map_err(|_| refuse("its base64 cannot be decoded"))?;
+        let key_bytes = count.checked_sub(CRC_BYTES).filter(|bytes| self.lengths.contains(bytes));
+        let parts = decoded.get(..count).zip(key_bytes).and_then(|(all, at)| all.split_at_checked(at));
+        let (key, crc) = parts.ok_or_else(|| refuse("its length is not one of those defined"))?;
+        if crc != crc32fast::hash(key).to_le_bytes() {
             return Err(refuse("its checksum is wrong: it was not copied whole"));
         }
-        Ok(Material { hash, key: bytes })
+        Ok(Material { hash, key: SecretBytes::copy_of(key) })
     }
 
     /// The hash function behind two digits; `Some(None)` for none.
@@ -108,17 +109,24 @@ impl Form {
 
     /// The text of a key.
     pub(crate) fn text(&self, material: &Material) -> Zeroizing<String> {
-        let mut bytes = Zeroizing::new(Vec::with_capacity(material.key.len().saturating_add(CRC_BYTES)));
-        bytes.extend_from_slice(&material.key);
-        bytes.extend_from_slice(&crc32fast::hash(&material.key).to_le_bytes());
-        let encoded = Zeroizing::new(STANDARD.encode(&*bytes));
-        Zeroizing::new(format!("{}:{}:{}:", self.prefix, self.number(material.hash), *encoded))
+        let mut bytes = SecretBytes::zeroed(material.key.len().saturating_add(CRC_BYTES));
+        let crc = crc32fast::hash(&material.key).to_le_bytes();
+        bytes.iter_mut().zip(material.key.iter().chain(&crc)).for_each(|(to, from)| *to = *from);
+        // Long enough from the start: text that grows leaves copies behind.
+        let mut text = Zeroizing::new(String::with_capacity(TEXT_BYTES_MAX));
+        text.push_str(self.prefix);
+        text.push(':');
+        text.push_str(&self.number(material.hash));
+        text.push(':');
+        STANDARD.encode_string(&*bytes, &mut text);
+        text.push(':');
+        text
     }
 }
 
 /// Random bytes of the operating system.
-pub(crate) fn random(bytes: usize) -> Result<Zeroizing<Vec<u8>>, FabricError> {
-    let mut bytes = Zeroizing::new(vec![0; bytes]);
+pub(crate) fn random(bytes: usize) -> Result<SecretBytes, FabricError> {
+    let mut bytes = SecretBytes::zeroed(bytes);
     random::fill(&mut bytes).map_err(|error| FabricError::os("ask the system for random numbers", error))?;
     Ok(bytes)
 }

@@ -11,10 +11,9 @@
 //! | [`psk`] | [`Psk`] and [`TlsPsk`]: keys of TLS, `NVMeTLSkey-1:..` |
 //! | [`chap`] | [`chap::Host`] and [`chap::Controller`]: DH-HMAC-CHAP, without sockets |
 //!
-//! What it does not implement: TLS with keys of SHA-384 (OpenSSL's safe interface takes those of SHA-256
-//! alone), keys with an identity of version 0 as nvme-cli 2.13 derives them, TLS keys made by authentication
-//! (secure channel concatenation), transports other than TCP.
-#![forbid(unsafe_code)]
+//! What it does not implement: keys with an identity of version 0 as nvme-cli 2.13 derives them, TLS keys
+//! made by authentication (secure channel concatenation), transports other than TCP.
+#![deny(unsafe_code)]
 
 pub mod chap;
 pub mod digest;
@@ -33,4 +32,4 @@ pub use hash::Hash;
 pub use psk::{Psk, PskVersion, TlsPsk};
 pub use secret::Secret;
 pub use stream::{Handshake, Stream};
-pub use tls::Acceptor;
+pub use tls::{Acceptor, Claimed};

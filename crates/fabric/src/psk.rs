@@ -4,6 +4,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use unvme_bus::SecretBytes;
 use zeroize::Zeroizing;
 
 use crate::interchange::{Form, Material, key, random};
@@ -121,7 +122,7 @@ impl Psk {
         key: &[u8],
         label: &str,
         context: &str,
-    ) -> Option<Zeroizing<Vec<u8>>> {
+    ) -> Option<SecretBytes> {
         let bytes = u8::try_from(hash.bytes()).ok()?;
         let (key, context) = (hash.extract(key), context.as_bytes());
         match version {
@@ -139,7 +140,7 @@ pub struct TlsPsk {
     identity: String,
     hash: Hash,
     #[cfg_attr(not(feature = "tls"), allow(dead_code))]
-    key: Zeroizing<Vec<u8>>,
+    key: SecretBytes,
 }
 
 impl TlsPsk {
@@ -265,9 +266,9 @@ mod tests {
             .as_slice(),
         );
         for (key, identity, tls_key) in [sha256, sha384] {
-            let psk = Psk(Material { hash: None, key: Zeroizing::new(key.to_vec()) });
+            let psk = Psk(Material { hash: None, key: SecretBytes::copy_of(key) });
             let tls = psk.tls(PskVersion::V1, "hostnqn", "subsysnqn").expect("a TLS key");
-            assert_eq!((tls.identity(), tls.key.as_slice()), (identity, tls_key));
+            assert_eq!((tls.identity(), &tls.key[..]), (identity, tls_key));
         }
     }
 

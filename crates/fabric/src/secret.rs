@@ -1,6 +1,7 @@
 //! Secrets of in-band authentication: `DHHC-1:hh:BASE64:` (Base 8.3.4.5.7).
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use unvme_bus::SecretBytes;
 use zeroize::Zeroizing;
 
 use crate::interchange::{Form, Material, key, random};
@@ -42,7 +43,7 @@ impl Secret {
 
     #[cfg(test)]
     pub(crate) fn of_bytes(hash: Option<Hash>, key: Vec<u8>) -> Self {
-        Self(Material { hash, key: Zeroizing::new(key) })
+        Self(Material { hash, key: SecretBytes::copy_of(&key) })
     }
 
     /// The hash function that transforms it; `None` when it is used as it is.
@@ -51,7 +52,7 @@ impl Secret {
     }
 
     /// The key of the responses of whoever is called `nqn`.
-    pub(crate) fn transformed(&self, nqn: &str) -> Zeroizing<Vec<u8>> {
+    pub(crate) fn transformed(&self, nqn: &str) -> SecretBytes {
         match self.0.hash {
             Some(hash) => hash.hmac(&self.0.key, &[nqn.as_bytes(), TRANSFORMATION]),
             None => self.0.key.clone(),
@@ -88,7 +89,7 @@ mod tests {
             let secret = Secret::parse(&format!(" {text}\n")).expect("a secret");
             assert_eq!((secret.hash(), secret.to_text().as_str()), (hash, text));
             let bytes = (0..hash.map_or(32, Hash::bytes) as u8).collect();
-            assert_eq!(Secret::of_bytes(hash, bytes).transformed(HOST), secret.0.key);
+            assert_eq!(Secret::of_bytes(hash, bytes).transformed(HOST)[..], secret.0.key[..]);
         }
     }
 

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use unvme_bus::socket::{self, Piece, Room};
 
-use crate::tls::{Acceptor, Session};
+use crate::tls::{Acceptor, Claimed, Session};
 use crate::{FabricError, TlsPsk};
 
 /// A connection. Its descriptor is non-blocking, and what is sent leaves at once (TCP_NODELAY).
@@ -191,6 +191,15 @@ impl Stream {
         match &self.kind {
             Kind::Plain(_) => None,
             Kind::Tls(session) => session.identity(),
+        }
+    }
+
+    /// Identity of the key that the host of a TLS connection says it has, whether it has proven that or not;
+    /// `None` without TLS, on the host's side, and until it has said so.
+    pub fn claimed_identity(&self) -> Option<&Claimed> {
+        match &self.kind {
+            Kind::Plain(_) => None,
+            Kind::Tls(session) => session.claimed(),
         }
     }
 

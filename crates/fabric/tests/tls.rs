@@ -33,6 +33,19 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
+/// Goes on with one end until it is open or has failed.
+fn opened(stream: &mut Stream) -> Result<(), FabricError> {
+    let until = Instant::now() + LONG;
+    loop {
+        match stream.handshake() {
+            Ok(Handshake::Done) => return Ok(()),
+            Ok(_) if Instant::now() < until => std::thread::yield_now(),
+            Ok(step) => panic!("{step:?}"),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Goes on with both ends until each is open or has failed.
 fn shake(host: &mut Stream, target: &mut Stream) -> [Result<(), FabricError>; 2] {
     let mut results = [None, None];
@@ -194,7 +207,7 @@ fn a_plain_connection_to_a_target_with_tls_is_refused_and_a_silent_one_waits_wit
     for _ in 0..100 {
         assert_eq!(target.handshake().expect("nothing yet"), Handshake::WantsRead);
     }
-    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(began.elapsed() < LONG);
     // An Initialize Connection Request of NVMe/TCP.
     plain.write_all(&[[0, 0, 128, 0, 128, 0, 0, 0].as_slice(), &[0; 120]].concat()).expect("sent");
     let error = loop {
@@ -208,11 +221,10 @@ fn a_plain_connection_to_a_target_with_tls_is_refused_and_a_silent_one_waits_wit
 }
 
 #[test]
-fn the_longest_identity_that_openssl_takes_is_taken_whole() {
-    let (host_name, subsystem) = ("h".repeat(101), "s".repeat(100));
+fn the_longest_names_that_there_are_have_a_key() {
+    let (host_name, subsystem) = ("h".repeat(223), "s".repeat(223));
     let psk = Psk::generate(Some(Hash::Sha256)).expect("random numbers");
     let psk = psk.tls(PskVersion::V1, &host_name, &subsystem).expect("a TLS key");
-    assert_eq!(psk.identity().len(), unvme_fabric::tls::IDENTITY_BYTES_MAX);
     let key = psk.clone();
     let acceptor = Acceptor::new(move |identity| Some(key.clone()).filter(|key| key.identity() == identity));
     let (mut host, mut target) = pair(&psk, &acceptor.expect("an acceptor"));
@@ -223,17 +235,124 @@ fn the_longest_identity_that_openssl_takes_is_taken_whole() {
 }
 
 #[test]
-fn keys_that_openssl_cannot_use_are_refused_by_name() {
-    let (_listener, address) = listener();
-    let sha384 = Psk::generate(Some(Hash::Sha384)).expect("random numbers");
-    let psk = sha384.tls(PskVersion::V1, HOST, SUBSYSTEM).expect("a TLS key");
-    let error = Stream::start(address, Some(&psk)).expect_err("SHA-384");
-    assert!(error.to_string().contains("SHA-384"), "{error}");
-    let sha256 = Psk::generate(Some(Hash::Sha256)).expect("random numbers");
-    let long = "n".repeat(223);
-    let psk = sha256.tls(PskVersion::V1, &long, SUBSYSTEM).expect("a TLS key");
-    let error = Stream::start(address, Some(&psk)).expect_err("the identity is too long");
-    assert!(error.to_string().contains("too long"), "{error}");
+fn keys_of_both_hash_functions_open_the_doors_of_one_target_and_neither_the_others() {
+    let keys: Vec<TlsPsk> = [Hash::Sha256, Hash::Sha384]
+        .into_iter()
+        .flat_map(|hash| {
+            let psk = Psk::generate(Some(hash)).expect("random numbers");
+            [PskVersion::V0, PskVersion::V1]
+                .map(|version| psk.tls(version, HOST, SUBSYSTEM).expect("a TLS key"))
+        })
+        .collect();
+    let ring = keys.clone();
+    let acceptor = Acceptor::new(move |identity| ring.iter().find(|key| key.identity() == identity).cloned())
+        .expect("an acceptor");
+    for key in &keys {
+        let (mut host, mut target) = pair(key, &acceptor);
+        for result in shake(&mut host, &mut target) {
+            result.expect("open");
+        }
+        assert_eq!(target.tls_identity(), Some(key.identity()));
+        assert_eq!(patiently(|| host.send(&[Piece::Bytes(b"hello")])), 5);
+        let mut word = [0; 5];
+        assert_eq!(patiently(|| target.receive(&mut [Room::Bytes(&mut word)])), 5);
+        assert_eq!(&word, b"hello");
+    }
+    // Another key by the same name.
+    let other = Psk::generate(Some(Hash::Sha384)).expect("random numbers");
+    let (mut host, mut target) = pair(&other.tls(PskVersion::V0, HOST, SUBSYSTEM).expect("a key"), &acceptor);
+    for result in shake(&mut host, &mut target) {
+        assert!(matches!(result, Err(FabricError::Tls { .. })), "{result:?}");
+    }
+}
+
+/// A key of SHA-384 from the unit tests of the Linux kernel (drivers/nvme/common/tests/auth_kunit.c), and
+/// what the kernel makes of it for TLS between `hostnqn` and `subsysnqn`.
+const LONG_KEY: &str =
+    "NVMeTLSkey-1:00:8Ust0yNMRZaU07xj+JaL1rN8LG3oSeIuEYdJABzku+hkC546dIyxHOSx1x01nM45CD5VHQ==:";
+const LONG_TLS_KEY: &str =
+    "2774753233537b3fa50eb7d16a8e43457d85f4906c005b2236616c5d80939d0898fff15bb8b77119d2be0aac423e7590";
+
+fn long_psk() -> TlsPsk {
+    Psk::parse(LONG_KEY).expect("a key").tls(PskVersion::V1, "hostnqn", "subsysnqn").expect("a TLS key")
+}
+
+/// The file by which the `openssl` program is told of a key of SHA-384: a session with cipher suite 1302h.
+fn session_file(folder: &std::path::Path, key: &str) -> String {
+    let der = folder.join("session.der");
+    let key: Vec<u8> = (0..key.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&key[at..at + 2], 16).expect("digits"))
+        .collect();
+    // A sequence of version 1, TLS version 0304h, the cipher suite, no identifier, and the key.
+    let mut bytes = vec![0x30, 0x3f, 2, 1, 1, 2, 2, 3, 4, 4, 2, 0x13, 0x02, 4, 0, 4, 48];
+    bytes.extend(key);
+    std::fs::write(&der, bytes).expect("written");
+    let pem = folder.join("session.pem").to_str().expect("text").to_owned();
+    let made = Command::new("openssl")
+        .args(["sess_id", "-inform", "DER", "-in", der.to_str().expect("text"), "-out", &pem])
+        .stdout(Stdio::null())
+        .status()
+        .expect("the openssl program");
+    assert!(made.success());
+    pem
+}
+
+#[test]
+fn openssl_comes_and_is_reached_by_a_key_of_sha_384() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let psk = long_psk();
+    let acceptor = Acceptor::new(|identity| Some(long_psk()).filter(|psk| psk.identity() == identity));
+    let acceptor = acceptor.expect("an acceptor");
+    let (listener, address) = listener();
+    for (key, is_right) in [(LONG_TLS_KEY, true), (&LONG_TLS_KEY.replace('3', "4"), false)] {
+        let (port, file) = (address.to_string(), session_file(folder.path(), key));
+        // Both suites: the target has to choose that of the key.
+        let suites = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384";
+        let identity = psk.identity();
+        let _client = Program::new(&[
+            "s_client",
+            "-connect",
+            &port,
+            "-tls1_3",
+            "-psk_identity",
+            identity,
+            "-psk_session",
+            &file,
+            "-ciphersuites",
+            suites,
+            "-quiet",
+        ]);
+        let mut target =
+            Stream::accepted_tls(listener.accept().expect("a peer").0, &acceptor).expect("accepted");
+        let result = opened(&mut target);
+        assert_eq!(result.is_ok(), is_right, "{result:?}");
+        // And the other way round.
+        let mut server = Program::new(&[
+            "s_server",
+            "-accept",
+            "127.0.0.1:0",
+            "-tls1_3",
+            "-nocert",
+            "-psk_identity",
+            identity,
+            "-psk_session",
+            &file,
+            "-ciphersuites",
+            "TLS_AES_256_GCM_SHA384",
+        ]);
+        let mut output = BufReader::new(server.0.stdout.take().expect("piped"));
+        let address = loop {
+            let mut line = String::new();
+            assert!(output.read_line(&mut line).expect("read") > 0, "it says where it is");
+            if let Some(rest) = line.strip_prefix("ACCEPT ") {
+                break rest.trim().parse::<SocketAddr>().expect("an address");
+            }
+        };
+        let mut host = Stream::start(address, Some(&psk)).expect("started");
+        let result = opened(&mut host);
+        assert_eq!(result.is_ok(), is_right, "{result:?}");
+    }
 }
 
 /// The `openssl` program, killed when the test is done.
@@ -272,15 +391,7 @@ fn the_client_of_openssl_is_let_in_with_the_key_alone() {
         ]);
         let mut target =
             Stream::accepted_tls(listener.accept().expect("a peer").0, &acceptor()).expect("accepted");
-        let until = Instant::now() + LONG;
-        let result = loop {
-            match target.handshake() {
-                Ok(Handshake::Done) => break Ok(()),
-                Ok(_) if Instant::now() < until => std::thread::yield_now(),
-                Ok(step) => panic!("{step:?}"),
-                Err(error) => break Err(error),
-            }
-        };
+        let result = opened(&mut target);
         assert_eq!(result.is_ok(), is_right, "{result:?}");
         if !is_right {
             continue;

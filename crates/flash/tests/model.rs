@@ -111,6 +111,7 @@ fn any_config(random: &mut Random) -> FtlConfig {
         wear_spread_max: random.chance(0.5).then(|| 1 + random.below(8)),
         endurance: random.chance(0.2).then(|| 10 + random.below(100)),
         seed: u64::from(random.below(1 << 30)),
+        pool_units: random.below(5),
         ..FtlConfig::simple(1 + random.below(200), 0, unit_pages)
     };
     let units = (base.needed_units() + random.below(8)).next_multiple_of(groups);

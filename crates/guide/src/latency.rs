@@ -5,8 +5,9 @@
 //! and takes everything that is longer, so that its percentiles are at most that; the extremes and the mean
 //! are exact.
 //!
-//! Buckets and extremes are whole microseconds; the mean of a [`LatencyStat`] is that of the whole times, or
-//! it would say that what takes less than a microsecond takes nothing.
+//! The original's statistic knows whole microseconds. A [`LatencyStat`] knows nanoseconds: its extremes and
+//! its mean are exact, what takes less than 10 us is counted in buckets of 10 ns, too, and is told with three
+//! decimals. Otherwise what takes less than a microsecond would be told to take nothing.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,6 +19,9 @@ pub const PERCENTS: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 /// Percentiles on a line.
 const PER_LINE: usize = 4;
+/// Fine buckets: width in nanoseconds and number. Three decimals and five whole digits are equally wide.
+const FINE_NS: u64 = 10;
+const FINE_BUCKETS: usize = 1000;
 /// Buckets up to 1000 us: 100 of 1 us, and those of the widths below.
 const FIRST_DECADES: usize = 260;
 /// Buckets of each further decade.
@@ -79,89 +83,112 @@ pub struct Extent {
     /// Operations counted.
     pub samples: u64,
     /// The shortest latency.
-    pub min: u64,
+    pub min: f64,
     /// The longest latency.
-    pub max: u64,
+    pub max: f64,
     /// The mean latency.
     pub mean: f64,
+    /// Whether parts of a microsecond are known.
+    pub is_fine: bool,
 }
 
 impl Extent {
     /// The latency in microseconds within which `percent` of the operations stayed, `counts` of them in each
     /// bucket: the end of a bucket, or the longest latency where that is shorter.
-    pub fn percentile(&self, percent: f64, counts: impl Iterator<Item = u64>) -> u64 {
-        let wanted = (self.samples as f64 * percent / 100.0).ceil().max(1.0) as u64;
-        let mut counted = 0;
-        for (bucket, count) in counts.enumerate() {
-            counted += count;
-            if counted >= wanted {
-                return bucket_end(bucket).min(self.max);
-            }
-        }
-        self.max
+    pub fn percentile(&self, percent: f64, counts: impl Iterator<Item = u64>) -> f64 {
+        let end = |bucket| (bucket_end(bucket) as f64).min(self.max);
+        place(self.wanted(percent), counts).map_or(self.max, end)
     }
 
-    /// The block that the original prints, with `gap` in front of each percentile: nothing for less than two
-    /// samples, which have no distribution.
+    /// Operations within a percentile, at least one.
+    fn wanted(&self, percent: f64) -> u64 {
+        (self.samples as f64 * percent / 100.0).ceil().max(1.0) as u64
+    }
+
+    /// The block that the original prints: nothing for less than two samples, which have no distribution.
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn write(
-        &self,
-        out: &mut impl fmt::Write,
-        gap: &str,
-        percentile: impl Fn(f64) -> u64,
-    ) -> fmt::Result {
+    pub fn write(&self, out: &mut impl fmt::Write, percentile: impl Fn(f64) -> f64) -> fmt::Result {
         if self.samples < 2 {
             return Ok(());
         }
-        writeln!(out, "     lat(usec): min={}, max={}, mean={:.3}", self.min, self.max, self.mean)?;
+        let (min, max) = (self.told(self.min), self.told(self.max));
+        writeln!(out, "     lat(usec): min={min}, max={max}, mean={:.3}", self.mean)?;
         writeln!(out, "     lat percentiles (usec):")?;
         for line in PERCENTS.chunks(PER_LINE) {
             write!(out, "     |")?;
             for &percent in line {
-                write!(out, "{gap}{percent:4.2}%=[{:5}] ", percentile(percent))?;
+                write!(out, "{percent:5.2}%=[{:>5}] ", self.told(percentile(percent)))?;
             }
             writeln!(out)?;
         }
         Ok(())
     }
+
+    /// A time in microseconds as it is printed.
+    fn told(&self, us: f64) -> String {
+        let decimals = if self.is_fine && us < (FINE_BUCKETS as u64 * FINE_NS) as f64 / 1e3 { 3 } else { 0 };
+        format!("{us:.decimals$}")
+    }
+}
+
+/// The bucket that the operation of this number, from 1 on, is in.
+fn place(number: u64, counts: impl Iterator<Item = u64>) -> Option<usize> {
+    let mut counted = 0;
+    counts.enumerate().find_map(|(bucket, count)| {
+        counted += count;
+        (counted >= number).then_some(bucket)
+    })
 }
 
 /// Latencies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyStat {
-    min: u64,
-    max: u64,
+    min_ns: u64,
+    max_ns: u64,
     samples: u64,
     sum_ns: u64,
     counts: Box<[u64]>,
+    /// Of what is shorter than the end of the last of them.
+    fine: Box<[u64]>,
 }
 
 impl Default for LatencyStat {
     fn default() -> Self {
-        Self { min: u64::MAX, max: 0, samples: 0, sum_ns: 0, counts: vec![0; BUCKETS].into_boxed_slice() }
+        Self {
+            min_ns: u64::MAX,
+            max_ns: 0,
+            samples: 0,
+            sum_ns: 0,
+            counts: vec![0; BUCKETS].into_boxed_slice(),
+            fine: vec![0; FINE_BUCKETS].into_boxed_slice(),
+        }
     }
 }
 
 impl LatencyStat {
     /// Counts an operation.
     pub fn add(&mut self, latency: Duration) {
-        let us = latency.as_micros() as u64;
-        self.min = self.min.min(us);
-        self.max = self.max.max(us);
+        let ns = latency.as_nanos() as u64;
+        self.min_ns = self.min_ns.min(ns);
+        self.max_ns = self.max_ns.max(ns);
         self.samples += 1;
-        self.sum_ns = self.sum_ns.saturating_add(latency.as_nanos() as u64);
-        self.counts[bucket_of(us)] += 1;
+        self.sum_ns = self.sum_ns.saturating_add(ns);
+        self.counts[bucket_of(ns / 1000)] += 1;
+        if let Some(count) = self.fine.get_mut((ns / FINE_NS) as usize) {
+            *count += 1;
+        }
     }
 
     /// Counts all that `other` counted.
     pub fn merge(&mut self, other: &Self) {
-        self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
+        self.min_ns = self.min_ns.min(other.min_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
         self.samples += other.samples;
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
-        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+        let parts = [(&mut self.counts, &other.counts), (&mut self.fine, &other.fine)];
+        for (count, more) in parts.into_iter().flat_map(|(counts, more)| counts.iter_mut().zip(more)) {
             *count += more;
         }
     }
@@ -172,13 +199,13 @@ impl LatencyStat {
     }
 
     /// The shortest latency in microseconds; 0 when nothing was counted.
-    pub fn min(&self) -> u64 {
-        if self.samples == 0 { 0 } else { self.min }
+    pub fn min(&self) -> f64 {
+        if self.samples == 0 { 0.0 } else { self.min_ns as f64 / 1e3 }
     }
 
     /// The longest latency in microseconds.
-    pub fn max(&self) -> u64 {
-        self.max
+    pub fn max(&self) -> f64 {
+        self.max_ns as f64 / 1e3
     }
 
     /// The mean latency in microseconds; 0 when nothing was counted.
@@ -188,18 +215,24 @@ impl LatencyStat {
 
     /// The latency in microseconds within which `percent` of the operations stayed: the end of a bucket, or
     /// the longest latency where that is shorter.
-    pub fn percentile(&self, percent: f64) -> u64 {
-        self.extent().percentile(percent, self.counts.iter().copied())
+    pub fn percentile(&self, percent: f64) -> f64 {
+        let extent = self.extent();
+        // Whatever has a fine bucket is shorter than all that has none.
+        match place(extent.wanted(percent), self.fine.iter().copied()) {
+            Some(bucket) => (((bucket as u64 + 1) * FINE_NS) as f64 / 1e3).min(self.max()),
+            None => extent.percentile(percent, self.counts.iter().copied()),
+        }
     }
 
     fn extent(&self) -> Extent {
-        Extent { samples: self.samples, min: self.min, max: self.max, mean: self.mean() }
+        let (min, max, mean) = (self.min(), self.max(), self.mean());
+        Extent { samples: self.samples, min, max, mean, is_fine: true }
     }
 }
 
 impl fmt::Display for LatencyStat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.extent().write(f, "", |percent| self.percentile(percent))
+        self.extent().write(f, |percent| self.percentile(percent))
     }
 }
 
@@ -237,6 +270,7 @@ mod tests {
         assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
     }
 
+    /// The original's columns: a percentage has five, with a blank before the two that are shorter.
     #[test]
     fn the_block_is_printed_as_the_original_prints_it() {
         let mut stat = LatencyStat::default();
@@ -246,9 +280,9 @@ mod tests {
         stat.add(Duration::from_micros(7266));
         assert_eq!(
             stat.to_string(),
-            "     lat(usec): min=1, max=7266, mean=121.941\n\
+            "     lat(usec): min=1.000, max=7266, mean=121.941\n\
              \x20    lat percentiles (usec):\n\
-             \x20    |1.00%=[    2] 5.00%=[    6] 10.00%=[   11] 20.00%=[   21] \n\
+             \x20    | 1.00%=[2.010]  5.00%=[6.010] 10.00%=[   11] 20.00%=[   21] \n\
              \x20    |30.00%=[   31] 40.00%=[   41] 50.00%=[   51] 60.00%=[   61] \n\
              \x20    |70.00%=[   71] 80.00%=[   81] 90.00%=[   91] 95.00%=[   96] \n\
              \x20    |99.00%=[  100] 99.50%=[ 7266] 99.90%=[ 7266] 99.95%=[ 7266] \n\
@@ -259,17 +293,26 @@ mod tests {
     #[test]
     fn less_than_two_samples_have_no_block() {
         let mut stat = LatencyStat::default();
-        assert_eq!((stat.to_string(), stat.min(), stat.mean()), (String::new(), 0, 0.0));
+        assert_eq!((stat.to_string(), stat.min(), stat.mean()), (String::new(), 0.0, 0.0));
         stat.add(Duration::from_micros(5));
-        assert_eq!((stat.to_string(), stat.min(), stat.max()), (String::new(), 5, 5));
+        assert_eq!((stat.to_string(), stat.min(), stat.max()), (String::new(), 5.0, 5.0));
     }
 
     #[test]
-    fn the_mean_counts_parts_of_a_microsecond() {
+    fn parts_of_a_microsecond_count() {
         let mut stat = LatencyStat::default();
-        stat.add(Duration::from_nanos(400));
-        stat.add(Duration::from_nanos(850));
-        assert_eq!((stat.mean(), stat.min(), stat.max()), (0.625, 0, 0));
+        for ns in [400, 850, 851, 853, 9_994, 10_000, 12_500, 30_000, 30_000, 30_000] {
+            stat.add(Duration::from_nanos(ns));
+        }
+        assert_eq!((stat.min(), stat.max()), (0.4, 30.0));
+        assert_eq!([10.0, 20.0, 40.0, 50.0].map(|p| stat.percentile(p)), [0.41, 0.86, 0.86, 10.0]);
+        assert_eq!([60.0, 70.0, 80.0].map(|p| stat.percentile(p)), [10.0, 12.0, 30.0]);
+        let text = stat.to_string();
+        assert!(text.starts_with("     lat(usec): min=0.400, max=30, mean=12.545\n"), "{text}");
+        assert!(
+            text.contains("     | 1.00%=[0.410]  5.00%=[0.410] 10.00%=[0.410] 20.00%=[0.860] \n"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -286,7 +329,7 @@ mod tests {
         }
         one.merge(&two);
         assert_eq!(one, both);
-        assert_eq!((one.percentile(50.0), one.percentile(99.0)), (900, 2_000_000));
+        assert_eq!((one.percentile(50.0), one.percentile(99.0)), (900.0, 2_000_000.0));
         one.merge(&LatencyStat::default());
         assert_eq!(one, both);
     }

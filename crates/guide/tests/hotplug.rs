@@ -12,7 +12,7 @@ use unvme_guide::session::{Data, Finished, KvKey, Op, OpError, QueueChoice, Sess
 
 const NAME: &str = "0000:01:00.0";
 /// Within this time every process has noticed.
-const NOTICE: Duration = Duration::from_secs(1);
+const NOTICE: Duration = Duration::from_secs(60);
 
 /// A session as C programs have it: a synchronous queue, and an asynchronous one with a completion thread.
 fn session(registry: &Registry, finished: &Arc<AtomicU64>, failed: &Arc<AtomicU64>) -> Session {
@@ -78,7 +78,7 @@ fn a_session_gets_every_operation_back_closes_and_opens_again_after_the_replug()
         let refused = device.call(QueueChoice::Auto, Op::store(key, 8), Data::Out(&[0; 8])).unwrap_err();
         assert!(matches!(refused.error, OpError::Driver(_)), "{refused}");
         while finished.load(Ordering::Relaxed) < submitted {
-            assert!(unplugged.elapsed() < 5 * NOTICE, "{} of {submitted}", finished.load(Ordering::Relaxed));
+            assert!(unplugged.elapsed() < NOTICE, "{} of {submitted}", finished.load(Ordering::Relaxed));
             device.process_completions(None);
         }
         session.close().unwrap();

@@ -29,7 +29,7 @@ fn an_idle_session_takes_no_processor_time_and_wakes_for_each_operation() {
         let started = Instant::now();
         device.submit(QueueChoice::Auto, Op::write(0, 1), Data::Out(&[1; 512]), round).unwrap();
         while ended.load(Ordering::Acquire) < round {
-            assert!(started.elapsed() < Duration::from_secs(10), "the thread did not wake up");
+            assert!(started.elapsed() < Duration::from_secs(60), "the thread did not wake up");
             std::thread::yield_now();
         }
         // Longer than the thread looks for more.

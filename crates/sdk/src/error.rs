@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use unvme_spec::Status;
+use unvme_spec::{Status, samsung_kv};
 
 /// An error of the SDK. Each message names the thing, what was expected and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -91,8 +91,16 @@ pub enum Error {
     #[error("{0}")]
     Argument(String),
     /// The device completed a command with an error status.
-    #[error("{what}: the device answered {status}")]
+    #[error("{what}: {}", answer(*.status))]
     Device {
+        /// The command, and where it applied.
+        what: String,
+        /// The status, whole.
+        status: Status,
+    },
+    /// The device completed a command on pairs with an error status, which is of either dialect.
+    #[error("{what}: the device answered {}", samsung_kv::status::OfPair(*.status))]
+    Pair {
         /// The command, and where it applied.
         what: String,
         /// The status, whole.
@@ -128,8 +136,18 @@ pub enum Error {
 /// The result of everything that can fail here.
 pub type Result<T> = std::result::Result<T, Error>;
 
-fn holder(pid: Option<u32>) -> String {
+pub(crate) fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+fn answer(status: Status) -> String {
+    match status.kind() {
+        // No device has said that.
+        Status::ABORTED_BY_HOST => {
+            format!("the device was lost on the way, and whether this was executed is not known ({status})")
+        }
+        _ => format!("the device answered {status}"),
+    }
 }
 
 impl Error {
@@ -154,8 +172,26 @@ impl Error {
     /// The status the device answered, if that is what went wrong.
     pub fn status(&self) -> Option<Status> {
         match self {
-            Self::Device { status, .. } => Some(*status),
+            Self::Device { status, .. } | Self::Pair { status, .. } => Some(*status),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_in_doubt_is_told_from_one_that_the_device_has_refused() {
+        let told = |status| Error::Device { what: "02:00.0: delete".to_owned(), status }.to_string();
+        assert_eq!(
+            told(Status::ABORTED_BY_HOST),
+            "02:00.0: delete: the device was lost on the way, and whether this was executed is not known (Command Aborted By \
+             Host (0x371))"
+        );
+        assert!(
+            told(Status::INVALID_FIELD).starts_with("02:00.0: delete: the device answered Invalid Field")
+        );
     }
 }

@@ -171,8 +171,8 @@ pub use queue::BlockQueue;
 pub use registry::Registry;
 #[cfg(feature = "local")]
 pub use serve::{
-    AnaState, ListenOptions, ServeOptions, ServedSubsystem, TCP_THREADS_MAX, TcpServeOptions, serve,
-    serve_tcp,
+    AccessUpdates, AnaState, ListenOptions, ServeOptions, ServedSubsystem, TCP_THREADS_MAX, TcpServeOptions,
+    serve, serve_tcp,
 };
 pub use size::{NotASize, Size};
 pub use worker::Worker;
@@ -187,8 +187,8 @@ pub use unvme_bus::{lock, random};
 pub use unvme_driver::{
     Completion, CompletionMode, Completions, Controller, ControllerOptions, DEPTH_MAX, DataPointers, DmaBuf,
     DmaPool, Error as DriverError, Event, EventKind, FeatureValue, KvBatchOp, KvCommand, KvKey, KvNamespace,
-    KvOptions, KvVerdict, LogRequest, Namespace, Payload, Queue, QueueOptions, Rejected, StoreCondition,
-    StoreOptions, VendorCommands, WriteOptions,
+    KvOptions, KvVerdict, LogRequest, NOTICES, Namespace, Payload, Queue, QueueOptions, Rejected,
+    StoreCondition, StoreOptions, VendorCommands, WriteOptions,
 };
 pub use unvme_spec::nvm::{AccessFlags, BlockRange};
 pub use unvme_spec::{Cqe, Lba, Nsid, Sqe, Status};

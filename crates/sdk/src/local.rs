@@ -1,6 +1,6 @@
 //! Virtual SSDs inside this process.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -16,8 +16,8 @@ use unvme_ssd::{
 use crate::flash::flash_config;
 use crate::name::MemoryDevice;
 use crate::registry::{
-    Attempt, CAPACITY_UNIT, DeviceSpec, DeviceType, KeyspaceField, MediaKind, NamespaceSpec, PlugWatch, Slot,
-    SlotLock,
+    Attempt, CAPACITY_UNIT, DeviceSpec, DeviceType, KeyspaceField, MediaKind, NamespaceSpec, Note, PlugWatch,
+    Slot, SlotLock, add_note,
 };
 use crate::{DeviceName, Error, Result};
 
@@ -61,29 +61,35 @@ pub(crate) enum Opened {
     Busy(Option<u32>),
 }
 
-/// Opens a slot in this process, if nobody holds it. Errors: [`Error::Unplugged`], and what is wrong with its
-/// description or its files.
-pub(crate) fn slot(slot: &Slot) -> Result<Opened> {
-    slot.check_plugged()?;
-    let spec = slot.spec()?;
-    let path = slot.lock_path();
-    let mut attempt = SlotLock::attempt(&path)?;
+/// Opens a slot in this process and for it alone, if nobody holds it: whoever only looks at a lock holds it
+/// for a moment, and is waited for. Errors: as [`slot`].
+pub(crate) fn slot_alone(slot: &Slot) -> Result<Opened> {
     for _ in 1..LOCK_ATTEMPTS {
-        if matches!(attempt, Attempt::Held(_)) {
-            break;
-        }
-        // Whoever only looks holds it for a moment; whoever serves it answers on its socket, without a wait.
+        // Whoever serves it has it for long.
         if slot.socket_path().exists() {
             break;
         }
+        if let opened @ Opened::Here(_) = self::slot(slot)? {
+            return Ok(opened);
+        }
         thread::sleep(LOCK_PAUSE);
-        attempt = SlotLock::attempt(&path)?;
     }
-    match attempt {
+    self::slot(slot)
+}
+
+/// Opens a slot in this process, if nobody holds it at this moment. Errors: [`Error::Unplugged`], and what is
+/// wrong with its description or its files.
+pub(crate) fn slot(slot: &Slot) -> Result<Opened> {
+    slot.check_plugged()?;
+    // What is wrong with its description is told whoever holds it.
+    slot.spec()?;
+    match SlotLock::attempt(&slot.lock_path())? {
         Attempt::Busy(pid) => Ok(Opened::Busy(pid)),
         Attempt::Held(lock) => {
             // Whoever unplugs it from now on finds that it is held.
             slot.check_plugged()?;
+            // Until it is held, another process may remove it and create it as something else.
+            let spec = slot.spec()?;
             discard_stale_socket(slot)?;
             slot.make_private();
             start(slot, &spec, lock).map(Opened::Here)
@@ -147,6 +153,7 @@ fn config(spec: &DeviceSpec) -> std::result::Result<SsdConfig, SsdError> {
         flash: spec.ftl.as_ref().map(flash_config),
         fdp: spec.ftl.and_then(|ftl| ftl.fdp),
         timing: TimingConfig::preset(spec.timing.name())?,
+        checksum: spec.checksum,
         ..plain
     })
 }
@@ -187,8 +194,9 @@ pub enum Losses {
 /// [`Error::InUse`] when another process holds the slot; what opening it reports; [`Error::Device`] when
 /// there is no space to give anything up.
 pub fn check(slot: &Slot, losses: Losses) -> Result<CheckedSlot> {
-    match self::slot(slot)? {
+    match slot_alone(slot)? {
         Opened::Here(ssd) => {
+            add_note(&slot.lock_path(), Note::Alone);
             let flash = ssd
                 .ftl_stats()
                 .map(|stats| CheckedFlash { mapped_pages: stats.ftl.mapped_pages, lost: ssd.check_flash() });
@@ -264,6 +272,22 @@ impl Store for LockedStore {
 
     fn sync(&self) -> std::result::Result<(), SsdError> {
         self.store.sync()
+    }
+
+    fn save_index(
+        &self,
+        chunk: u64,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> std::result::Result<(), SsdError> {
+        self.store.save_index(chunk, write)
+    }
+
+    fn load_index(&self, chunk: u64) -> Option<Box<dyn Read>> {
+        self.store.load_index(chunk)
+    }
+
+    fn drop_index(&self, chunk: u64) {
+        self.store.drop_index(chunk);
     }
 
     fn close(&self) {

@@ -1,10 +1,11 @@
 //! From a name to a device: the one place where transports are chosen.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use unvme_bus::Function;
 use unvme_bus::vfio_user::Client;
-use unvme_driver::{Controller, ControllerOptions};
+use unvme_driver::{Controller, ControllerOptions, Reconnect};
 
 use crate::device::{Device, Origin, Transport};
 use crate::drive;
@@ -40,11 +41,21 @@ pub struct OpenOptions {
     /// as long as the [`Device`] lives here; what was made from it alone, a [`crate::Block`] say, holds it
     /// without sharing. With false they are told that it is in use. True by default.
     pub share: bool,
+    /// How long a lost connection to a device on the network is tried again before the device is given up:
+    /// commands wait meanwhile, and those that were under way and do not only read end. `reconnect=` in the
+    /// device's name goes before it. 10 seconds by default; a service that is to outlast a restart of its
+    /// target wants more.
+    pub reconnect: Duration,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { registry: None, controller: ControllerOptions::default(), share: true }
+        Self {
+            registry: None,
+            controller: ControllerOptions::default(),
+            share: true,
+            reconnect: Reconnect::default().give_up_after,
+        }
     }
 }
 
@@ -76,7 +87,9 @@ fn open_as_it_is(name: &str, options: &OpenOptions) -> Result<Device> {
         let is_attached = transport == Transport::VfioUser && offer.is_none();
         let controller = match open(options.controller.clone()) {
             // Its holder has just closed it: this process may be the next.
-            Err(e) if is_attached && is_lost(&e) && retries.wait() => continue,
+            Err(e) if is_attached && is_lost(&e) && retries.wait(name, "its holder has just closed it") => {
+                continue;
+            }
             opened => opened.map_err(|e| Error::driver(format!("open {name}"), e))?,
         };
         let device = Device::new(canonical(name), transport, origin, controller)?;
@@ -152,7 +165,7 @@ fn connect(name: &str, options: &OpenOptions, retries: &Retries) -> Result<Found
             offer: None,
         }),
         Some(DeviceName::Tcp(tcp)) => {
-            let target = fabrics::target_of(&tcp, &options.registry()?)?;
+            let target = fabrics::target_of(&tcp, &options.registry()?, options.reconnect)?;
             Ok(Found {
                 open: Box::new(|options| Controller::open_tcp(target, options)),
                 transport: Transport::Tcp,
@@ -167,6 +180,7 @@ fn connect(name: &str, options: &OpenOptions, retries: &Retries) -> Result<Found
 #[cfg(feature = "local")]
 fn connect_slot(slot: &Slot, retries: &Retries) -> Result<Found> {
     use crate::local::{Opened, slot as open_slot};
+    use crate::share::guest::Guest;
     loop {
         let pid = match open_slot(slot)? {
             Opened::Here(ssd) => {
@@ -178,7 +192,7 @@ fn connect_slot(slot: &Slot, retries: &Retries) -> Result<Found> {
             Opened::Busy(pid) => pid,
         };
         if let Some(client) = attach_slot(slot, pid, retries)? {
-            return Ok(Found::new(client, Transport::VfioUser, Origin::Virtual));
+            return Ok(Found::new(Guest::new(slot, client), Transport::VfioUser, Origin::Virtual));
         }
     }
 }

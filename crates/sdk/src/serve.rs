@@ -19,7 +19,9 @@ use crate::share::more_controllers;
 use crate::share::relay::{Pace, relay};
 use crate::{DeviceName, Error, Registry, Result};
 
-pub use tcp::{AnaState, ListenOptions, ServedSubsystem, TCP_THREADS_MAX, TcpServeOptions, serve_tcp};
+pub use tcp::{
+    AccessUpdates, AnaState, ListenOptions, ServedSubsystem, TCP_THREADS_MAX, TcpServeOptions, serve_tcp,
+};
 
 /// Sleep of an idle server that has a client: what the first command after a pause pays at most.
 const NAP: Duration = Duration::from_micros(100);
@@ -39,6 +41,9 @@ pub struct ServeOptions {
     pub spin: Option<Duration>,
     /// Rules for faults, beside those the device has: they end with the server.
     pub faults: Vec<FaultRule>,
+    /// Most bytes of a memory device's data that are taken from the system before anybody is served. What
+    /// is touched later takes as long as the system needs for it.
+    pub populate_bytes: u64,
 }
 
 impl Default for ServeOptions {
@@ -49,6 +54,7 @@ impl Default for ServeOptions {
             core: None,
             spin: Some(Duration::from_millis(50)),
             faults: Vec::new(),
+            populate_bytes: 0,
         }
     }
 }
@@ -69,6 +75,7 @@ pub fn serve(name: &str, options: &ServeOptions, stop: &EventFd, ready: impl FnO
     let (ssd, slot) = open_local(name, options.registry.as_ref())?;
     ssd.add_passing_faults(options.faults.clone())
         .map_err(|source| Error::Ssd { name: name.to_owned(), source })?;
+    populate(name, &ssd, options.populate_bytes);
     let own = slot.as_ref().map(Slot::socket_path);
     let Some(path) = options.socket.clone().or_else(|| own.clone()) else {
         let reason = "a device without a slot has no place of its own; name a socket";
@@ -119,6 +126,18 @@ impl Drop for SetWhenDropped<'_> {
     }
 }
 
+/// Takes memory for a device's data from the system; returns how much. That there is none to be had costs
+/// time later, and nothing else.
+fn populate(name: &str, ssd: &Ssd, bytes_max: u64) -> u64 {
+    match ssd.populate(bytes_max) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            tracing::warn!("{name}: {error}; its memory is taken as it is touched");
+            0
+        }
+    }
+}
+
 fn open_local(name: &str, registry: Option<&Registry>) -> Result<(Arc<Ssd>, Option<Slot>)> {
     let registry = || registry.cloned().map_or_else(Registry::from_environment, Ok);
     match DeviceName::parse(name)? {
@@ -126,7 +145,7 @@ fn open_local(name: &str, registry: Option<&Registry>) -> Result<(Arc<Ssd>, Opti
         Some(DeviceName::Address(address)) => {
             let registry = registry()?;
             let slot = registry.find(address).ok_or_else(|| registry.not_found(name))?;
-            match local::slot(&slot)? {
+            match local::slot_alone(&slot)? {
                 Opened::Here(ssd) => Ok((ssd, Some(slot))),
                 Opened::Busy(pid) => {
                     let reason = "it can be served by one process; stop that one first".to_owned();

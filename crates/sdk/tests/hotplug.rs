@@ -2,7 +2,7 @@
 //! stays, and the slot opens again at once, also while handles of what it was are still there.
 #![cfg(feature = "local")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use unvme::{
 
 const NAME: &str = "0000:01:00.0";
 /// Within this time every process has noticed.
-const NOTICE: Duration = Duration::from_secs(1);
+const NOTICE: Duration = Duration::from_secs(60);
 const BLOCK: usize = 512;
 
 struct Bench {
@@ -209,14 +209,20 @@ fn flash_that_was_unplugged_under_writes_is_whole() {
     let bench = Bench::new(&spec);
     for round in 0..5 {
         let mut block = bench.open_block();
+        let written = AtomicU64::new(0);
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut at = 0;
                 while block.write_at(at % 4096, &[round; 4096]).is_ok() {
                     at += 7;
+                    written.store(at, Ordering::Relaxed);
                 }
             });
-            thread::sleep(Duration::from_millis(20));
+            let started = Instant::now();
+            while written.load(Ordering::Relaxed) < 700 {
+                assert!(started.elapsed() < NOTICE, "nothing is written");
+                thread::yield_now();
+            }
             bench.unplug();
         });
         bench.plug();
@@ -276,7 +282,7 @@ fn who_waits_on_a_device_that_goes_does_not_wait_for_a_time_out() {
                 }
                 // Never rung: the device has no reason to answer.
                 while queue.outstanding() > 0 {
-                    let _ = queue.wait(Duration::from_secs(5));
+                    let _ = queue.wait(NOTICE);
                     let _ = queue.poll(16).count();
                 }
             }
@@ -286,4 +292,23 @@ fn who_waits_on_a_device_that_goes_does_not_wait_for_a_time_out() {
         bench.unplug();
         told.recv_timeout(NOTICE).expect("the loss is noticed");
     });
+}
+
+#[test]
+fn a_slot_that_is_another_one_by_the_time_it_is_held_is_opened_as_what_it_is_then() {
+    let bench = Bench::blocks();
+    let address = Bench::address();
+    let description = bench.registry.find(address).unwrap().folder().join("device.json");
+    let old = std::fs::read(&description).unwrap();
+    // Reading it takes until somebody writes what it says.
+    std::fs::remove_file(&description).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&description).status().unwrap().success());
+    let options = bench.options();
+    let opening = thread::spawn(move || open(NAME, &options).map(|device| device.identity().serial.clone()));
+    let mut says = std::fs::OpenOptions::new().write(true).open(&description).unwrap();
+    bench.registry.remove(address).unwrap();
+    bench.registry.create(address, &DeviceSpec::block(Size(16 << 20), BlockBytes::B512, "S2")).unwrap();
+    std::io::Write::write_all(&mut says, &old).unwrap();
+    drop(says);
+    assert_eq!(opening.join().unwrap().unwrap(), "S2");
 }

@@ -92,7 +92,7 @@ fn limits_name_what_each_dialect_takes() {
         Some(DialectLimits { key_bytes_min, key_bytes_max, value_bytes_max })
     };
     let standard = dialect(1, 16, 256 << 20);
-    assert_eq!((both.standard, both.vendor), (standard, dialect(4, 255, 2 << 20)));
+    assert_eq!((both.standard, both.vendor), (standard, dialect(4, 255, 256 << 20)));
     let alone = kv(&device, Dialects::StandardOnly).limits();
     assert_eq!((alone.standard, alone.vendor), (standard, None));
     assert_eq!((alone.key_bytes_max, alone.keyspaces), (16, 1));
@@ -131,7 +131,7 @@ fn the_callers_mistakes_are_told_with_the_name_of_the_device() {
         other => panic!("{other:?}"),
     }
     argument(both.store(&[1; 256], b"", DEFAULT), "a key of 256 bytes: 1 to 255 are possible");
-    argument(both.store(&[1; 17], &vec![0; (2 << 20) + 1], DEFAULT), "those move at most 2097152 bytes");
+    argument(both.store(&[1; 17], &vec![0; (256 << 20) + 1], DEFAULT), "at most 268435456 bytes");
     argument(both.store(b"k", &vec![0; (256 << 20) + 1], DEFAULT), "at most 268435456 bytes");
     let mut one = both.keyspace(1).expect("keyspace 1");
     argument(one.exist(b"abc"), "use keyspace 1 with a key of 3 bytes");
@@ -157,8 +157,11 @@ fn long_values_are_moved_by_one_command_or_retrieved_in_pieces() {
         kv.store(b"long", &data, DEFAULT).expect("store");
         assert!(kv.retrieve(b"long").expect("retrieve") == Some(data), "{bytes} bytes");
     }
-    // A long key's value is at most 2 MiB in a command, and grows beyond by being appended to.
+    // A long key's value, too; and it grows by being appended to.
     let key = [5; 40];
+    let data = value(2, 20_000_003);
+    kv.store(&key, &data, DEFAULT).expect("store");
+    assert!(kv.retrieve(&key).expect("retrieve") == Some(data));
     let data = value(1, 5_000_001);
     kv.store(&key, &data[..2 << 20], DEFAULT).expect("store");
     kv.append(&key, &data[2 << 20..4 << 20]).expect("append");

@@ -51,6 +51,8 @@ pub const BATCH_COMMANDS_MAX: usize = 8;
 /// Statuses of type 3. Since NVMe 1.4 that type means Path Related Status: these are understood only as
 /// answers to the commands here.
 pub mod status {
+    use core::fmt;
+
     use super::Status;
 
     macro_rules! statuses {
@@ -89,6 +91,36 @@ pub mod status {
         0x94 ITERATE_REQUEST_FAIL "Iterator Request Failed";
         0x95 ITERATE_TCG_LOCKED "Iterator Locked";
         0x96 ITERATE_ERROR "Iterator Error";
+    }
+
+    /// A status that answers a command on pairs, as one of these: those of the Key Value Command Set become
+    /// what means the same here. `None` for success and for statuses that say nothing about a pair.
+    pub const fn of(status: Status) -> Option<Status> {
+        match status.kind() {
+            Status::CAPACITY_EXCEEDED => Some(CAPACITY_EXCEEDED),
+            Status::INVALID_VALUE_SIZE => Some(INVALID_VALUE_SIZE),
+            Status::INVALID_KEY_SIZE => Some(INVALID_KEY_SIZE),
+            Status::KEY_NOT_FOUND => Some(KEY_NOT_FOUND),
+            Status::UNRECOVERED_ERROR => Some(UNRECOVERED_ERROR),
+            Status::KEY_EXISTS => Some(IDEMPOTENT_STORE_FAIL),
+            kind if name(kind).is_some() => Some(kind),
+            _ => None,
+        }
+    }
+
+    /// How the status of a command on pairs is told: one text for one fact, whichever of the two dialects the
+    /// command went by, with the code that the guide has for it, such as `Key Does Not Exist (0x10)`. A
+    /// status that says nothing about a pair is told as any other command's.
+    #[derive(Clone, Copy, Debug)]
+    pub struct OfPair(pub Status);
+
+    impl fmt::Display for OfPair {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match of(self.0).and_then(|kind| Some((name(kind)?, kind.code()))) {
+                Some((name, code)) => write!(f, "{name} ({code:#04x})"),
+                None => self.0.fmt(f),
+            }
+        }
     }
 }
 

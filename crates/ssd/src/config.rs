@@ -7,7 +7,7 @@ use crate::SsdError;
 use crate::fault::{FAULTS_MAX, FaultRule};
 use crate::flash::FlashConfig;
 use crate::limits::{IO_QUEUES_MAX, NAMESPACES_MAX, QUEUE_ENTRIES_MAX};
-use crate::store::CHUNK_BYTES;
+use crate::store::{CHUNK_BYTES, sums};
 
 /// A namespace a new device starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,9 @@ pub struct SsdConfig {
     pub timing: TimingConfig,
     /// The flash and its translation layer; `None` when data lies where hosts put it, which is the fastest.
     pub flash: Option<FlashConfig>,
+    /// Each block has a checksum, and one that does not fit is an Unrecovered Read Error. For blocks without
+    /// flash: flash has checksums of its own, and so have pairs.
+    pub checksum: bool,
 }
 
 impl SsdConfig {
@@ -97,6 +100,7 @@ impl SsdConfig {
             fdp: None,
             timing: TimingConfig::None,
             flash: None,
+            checksum: false,
         }
     }
 
@@ -110,11 +114,12 @@ impl SsdConfig {
         }
     }
 
-    /// Bytes of the store the device needs, a multiple of [`CHUNK_BYTES`]: its capacity, and with flash what
-    /// lies beside the data as well. Sparse media takes no more space than is written. Errors:
+    /// Bytes of the store the device needs, a multiple of [`CHUNK_BYTES`]: its capacity, and with flash or
+    /// checksums what lies beside the data as well. Sparse media takes no more space than is written. Errors:
     /// [`SsdError::Ftl`] naming what is impossible about the flash, and what works.
     pub fn store_bytes(&self) -> Result<u64, SsdError> {
-        self.flash.as_ref().map_or(Ok(self.bytes), |flash| flash.store_bytes(self.bytes))
+        let sums = if self.checksum { sums::area_bytes(self.bytes) } else { 0 };
+        self.flash.as_ref().map_or(Ok(self.bytes + sums), |flash| flash.store_bytes(self.bytes))
     }
 
     pub(crate) fn check(&self) -> Result<(), SsdError> {
@@ -152,6 +157,12 @@ impl SsdConfig {
         }
         if self.fdp.is_some() && self.flash.is_none() {
             return refuse("fdp", "a configuration".into(), "none: there is no flash");
+        }
+        if self.checksum && self.flash.is_some() {
+            return refuse("checksum", "on".into(), "none with flash, which has checksums of its own");
+        }
+        if self.checksum && self.namespaces.iter().any(|n| n.kind == NamespaceKind::KeyValue) {
+            return refuse("checksum", "on".into(), "none with pairs, which have checksums of their own");
         }
         self.ftl()?;
         self.timing.check()?;

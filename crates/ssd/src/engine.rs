@@ -3,7 +3,7 @@
 use unvme_bus::mem::any_lost;
 use unvme_bus::{Clock, lock};
 use unvme_spec::admin::opcode;
-use unvme_spec::{Fuse, Sqe, Status};
+use unvme_spec::{Fuse, Sqe, Status, nvm};
 
 use crate::Ssd;
 use crate::admin::Answer;
@@ -16,9 +16,46 @@ use crate::store::NOWHERE;
 const TURN_MAX: u32 = 256;
 /// Most bytes of values and keys that one turn moves, but for its last command: a value can have 256 MiB.
 const TURN_BYTES_MAX: u64 = 16 << 20;
+/// How long, in nanoseconds, one turn is at work on commands that can take long whatever they move, but for
+/// the last of them: the other queues of a thread wait meanwhile.
+const TURN_PATIENCE_NS: u64 = 1_000_000;
 /// How many entries ahead the submission queue is fetched: entries that another core wrote take as long to
 /// arrive as one from memory, and several can be on their way at a time.
 const ENTRIES_AHEAD: u32 = 8;
+
+/// What is left of a turn for commands that can take long. Whoever has none reads no clock.
+struct Patience<'a> {
+    clock: &'a Clock,
+    /// When the last of them began.
+    since: Option<u64>,
+    spent_ns: u64,
+}
+
+impl<'a> Patience<'a> {
+    fn new(clock: &'a Clock) -> Self {
+        Self { clock, since: None, spent_ns: 0 }
+    }
+
+    /// A command that can take long begins.
+    #[cold]
+    fn watch(&mut self) {
+        self.since = Some(self.clock.now());
+    }
+
+    /// Whether there is any after the last command, which has ended.
+    #[inline]
+    fn is_left(&mut self) -> bool {
+        self.since.is_none() || self.has_some_left()
+    }
+
+    #[cold]
+    fn has_some_left(&mut self) -> bool {
+        if let Some(since) = self.since.take() {
+            self.spent_ns = self.spent_ns.saturating_add(self.clock.now().saturating_sub(since));
+        }
+        self.spent_ns < TURN_PATIENCE_NS
+    }
+}
 
 impl Ssd {
     /// Serves one submission queue for a turn; returns the number of commands completed.
@@ -50,6 +87,9 @@ impl Ssd {
         if sq.ops.is_on() || self.faults.is_armed() {
             sq.begin_turn(clock);
         }
+        if self.fdp.is_active() {
+            sq.clock.clone_from(clock);
+        }
         let room = self.entries(cq.room(&self.queues.doorbells));
         let turn = waiting.min(room).min(TURN_MAX).min(self.hot.arbitration_burst());
         let served = if qid == 0 {
@@ -60,8 +100,8 @@ impl Ssd {
         } else {
             let holds_pairs = sq.namespaces.first_key_value().is_some();
             let served = match holds_pairs {
-                true => self.serve_io::<true>(sq, cq, turn),
-                false => self.serve_io::<false>(sq, cq, turn),
+                true => self.serve_io::<true>(sq, cq, turn, clock),
+                false => self.serve_io::<false>(sq, cq, turn, clock),
             };
             cq.announce(&self.interrupts, &self.hot, clock);
             sq.is_held_back = cq.unannounced != 0 || cq.holds_completions();
@@ -122,10 +162,13 @@ impl Ssd {
         sq: &mut SubmissionQueue,
         cq: &mut CompletionQueue,
         turn: u32,
+        clock: &Clock,
     ) -> u32 {
         let prefetches = PAIRS || !self.media.is_null();
         // What a command works on is looked up in an index of pairs, or in the map of a translation layer.
         let looks_up = PAIRS || self.media.flash().is_some();
+        let is_write_through = self.hot.is_write_through();
+        let mut patience = Patience::new(clock);
         let mut served = 0;
         if PAIRS {
             sq.kv.turn_bytes = 0;
@@ -136,21 +179,15 @@ impl Ssd {
         if looks_up && turn > 1 {
             self.prefetch_lookup::<PAIRS>(sq, &sq.peek(1));
         }
-        while served < turn && (!PAIRS || sq.kv.turn_bytes < TURN_BYTES_MAX) {
+        while served < turn && (!PAIRS || sq.kv.turn_bytes < TURN_BYTES_MAX) && patience.is_left() {
             if prefetches {
-                if served + ENTRIES_AHEAD < turn {
-                    sq.prefetch_entries(ENTRIES_AHEAD, 1);
-                }
-                if looks_up && served + 2 < turn {
-                    self.prefetch_lookup::<PAIRS>(sq, &sq.peek(2));
-                }
-                sq.next_read = match served + 1 < turn {
-                    true if PAIRS => self.prefetch_record(sq, &sq.peek(1)),
-                    true => self.prefetch_blocks(sq, &sq.peek(1)),
-                    false => NOWHERE,
-                };
+                self.prefetch_next::<PAIRS>(sq, turn - served, looks_up);
             }
             let sqe = sq.peek(0);
+            let is_for_pairs = PAIRS && self.is_for_pairs(&sq.namespaces, &sqe);
+            if is_write_through || may_take_long(&sqe, is_for_pairs) {
+                patience.watch();
+            }
             if sqe.fuse() != Fuse::Normal {
                 let taken = self.serve_fused(sq, cq, &sqe, turn - served);
                 if taken == 0 {
@@ -170,7 +207,7 @@ impl Ssd {
                     Served::EndTurn => return served + 1,
                 }
             }
-            let answer = if PAIRS && self.is_for_pairs(&sq.namespaces, &sqe) {
+            let answer = if is_for_pairs {
                 self.execute_kv(sq, &sqe)
             } else {
                 self.execute_nvm(sq, &sqe).map(Reply::sending)
@@ -186,6 +223,22 @@ impl Ssd {
             served += 1;
         }
         served
+    }
+
+    /// Brings close what the next commands need, of those that are `left` in a turn.
+    #[inline(always)]
+    fn prefetch_next<const PAIRS: bool>(&self, sq: &mut SubmissionQueue, left: u32, looks_up: bool) {
+        if left > ENTRIES_AHEAD {
+            sq.prefetch_entries(ENTRIES_AHEAD, 1);
+        }
+        if looks_up && left > 2 {
+            self.prefetch_lookup::<PAIRS>(sq, &sq.peek(2));
+        }
+        sq.next_read = match left > 1 {
+            true if PAIRS => self.prefetch_record(sq, &sq.peek(1)),
+            true => self.prefetch_blocks(sq, &sq.peek(1)),
+            false => NOWHERE,
+        };
     }
 
     /// What a command that was executed ends with when memory may be lost that it has read or written.
@@ -256,8 +309,10 @@ impl Ssd {
     }
 
     fn serve_admin(&self, sq: &mut SubmissionQueue, turn: u32, clock: &Clock) -> u32 {
+        let mut patience = Patience::new(clock);
         let mut served = 0;
-        while served < turn && !self.is_stopped() {
+        while served < turn && !self.is_stopped() && patience.is_left() {
+            patience.watch();
             let sqe = sq.peek(0);
             sq.consume();
             let answer = match self.faults.is_armed() {
@@ -272,7 +327,10 @@ impl Ssd {
             }
             match answer {
                 Answer::Now(answer) => {
-                    let reply = answer.unwrap_or_else(|status| self.failed(0, &sqe, status).into());
+                    let mut reply = answer.unwrap_or_else(|status| self.failed(0, &sqe, status).into());
+                    if sqe.opcode == opcode::ASYNC_EVENT_REQUEST {
+                        reply = reply.of_event();
+                    }
                     cq.ticket(0, sq.head as u16, sqe.cid).complete(reply);
                 }
                 Answer::Later => {}
@@ -300,5 +358,19 @@ impl Ssd {
             let Some((cid, reply)) = self.events.next() else { break };
             cq.ticket(0, sq.head as u16, cid).complete(reply);
         }
+    }
+}
+
+/// Whether a command can take long whatever it moves: it waits for the media, or works on blocks without
+/// their data. What others do is bounded by the memory that their data is in, or by the bytes of a turn.
+#[inline]
+fn may_take_long(sqe: &Sqe, is_for_pairs: bool) -> bool {
+    match (sqe.opcode, is_for_pairs) {
+        (nvm::opcode::FLUSH, _) => true,
+        (_, true) | (nvm::opcode::READ, _) => false,
+        (nvm::opcode::WRITE, false) => {
+            matches!(nvm::Command::parse(sqe), nvm::Command::Write(_, flags) if flags.force_unit_access)
+        }
+        (_, false) => true,
     }
 }

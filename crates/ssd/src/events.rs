@@ -62,7 +62,7 @@ impl State {
 
     fn next(&mut self) -> Option<(u16, Reply)> {
         if let Some(cid) = self.aborted.pop_front() {
-            return Some((cid, Status::ABORT_REQUESTED.into()));
+            return Some((cid, Reply::from(Status::ABORT_REQUESTED).of_event()));
         }
         let at = self.reportable()?;
         let cid = self.requests.pop_front()?;
@@ -70,7 +70,7 @@ impl State {
         if let Some(mask) = self.mask_of(event) {
             *mask = Some(event.log_page());
         }
-        Some((cid, Reply::of(event.into_bits().into())))
+        Some((cid, Reply::of(event.into_bits().into()).of_event()))
     }
 }
 

@@ -2,7 +2,6 @@
 
 use unvme_bus::Region;
 use unvme_bus::space::{Direction, Place};
-use unvme_flash::PAGE_BYTES;
 use unvme_flash::ftl::Placement;
 use unvme_flash::timing::OpList;
 use unvme_spec::nvm::{self, AccessFlags, BlockRange, DsmRange};
@@ -12,7 +11,7 @@ use crate::Ssd;
 use crate::dptr::DataPointer;
 use crate::namespace::Blocks;
 use crate::queue::SubmissionQueue;
-use crate::store::{Extent, NOWHERE};
+use crate::store::{CHUNK_BYTES, Extent, NOWHERE};
 
 impl Ssd {
     /// Executes one command that is not part of a fused pair; returns the bytes that it has sent to the host.
@@ -41,8 +40,8 @@ impl Ssd {
             }
             nvm::Command::Flush => self.flush(sq, sqe),
             nvm::Command::Compare(range, _) => self.compare(sq, sqe, range),
-            nvm::Command::WriteZeroes { range, flags, deallocate: _ } => {
-                self.write_zeroes(sq, sqe, range, flags)
+            nvm::Command::WriteZeroes { range, flags, deallocate } => {
+                self.write_zeroes(sq, sqe, range, flags, deallocate)
             }
             nvm::Command::WriteUncorrectable(range) => {
                 let namespace = sq.namespaces.blocks(sqe.nsid)?;
@@ -54,7 +53,14 @@ impl Ssd {
             nvm::Command::Verify(range, _) => {
                 let namespace = sq.namespaces.blocks(sqe.nsid)?;
                 namespace.check(range)?;
-                namespace.bad.check(range).inspect_err(|_| sq.counters.media_errors += 1)
+                let (offset, bytes) = byte_range(namespace, range)?;
+                namespace
+                    .bad
+                    .check(range)
+                    .and_then(|()| {
+                        namespace.for_each_extent(offset, bytes, |extent, _| self.media.verify(extent))
+                    })
+                    .inspect_err(|_| sq.counters.media_errors += 1)
             }
             nvm::Command::DatasetManagement { ranges, deallocate, hints: _ } => {
                 self.dataset_management(sq, sqe, ranges, deallocate)
@@ -183,14 +189,14 @@ impl Ssd {
         } else {
             data.walk(&mut sq.pieces)?;
             self.reserve(namespace, offset, bytes)?;
-            match self.media.flash() {
-                // A page is programmed once, in however many pieces it comes.
-                Some(flash) if splits_pages(offset, &sq.pieces) => {
+            match self.media.grain_bytes() {
+                // A page is programmed once, and a sector has one checksum, in however many pieces it comes.
+                Some(grain) if splits_grains(offset, &sq.pieces, grain) => {
                     let mut gathered = vec![0; bytes];
                     data.gather(&sq.pieces, &mut gathered)?;
                     namespace.for_each_extent(offset, bytes, |extent, done| {
                         let bytes = gathered.get(done..done + extent.bytes).ok_or(Status::INTERNAL_ERROR)?;
-                        flash.write_bytes(extent, bytes, at, ops)
+                        self.media.write_bytes(extent, bytes, at, ops)
                     })?;
                 }
                 _ => {
@@ -209,7 +215,7 @@ impl Ssd {
     #[inline]
     fn reserve(&self, namespace: &Blocks, offset: u64, bytes: usize) -> Result<(), Status> {
         namespace.for_each_extent(offset, bytes, |extent, _| {
-            self.media.reserve_blocks(extent.offset / crate::store::CHUNK_BYTES)
+            self.media.reserve_blocks(extent.offset / CHUNK_BYTES)
         })
     }
 
@@ -227,9 +233,10 @@ impl Ssd {
     fn flush(&self, sq: &SubmissionQueue, sqe: &Sqe) -> Result<(), Status> {
         if Nsid(sqe.nsid) != Nsid::ALL {
             sq.namespaces.blocks(sqe.nsid)?;
-            return self.persist();
+        } else {
+            sq.namespaces.stores().try_for_each(|pairs| pairs.store.sync())?;
         }
-        sq.namespaces.stores().try_for_each(|pairs| pairs.store.sync())?;
+        self.keep_placement_events(&sq.clock);
         self.persist()
     }
 
@@ -279,32 +286,41 @@ impl Ssd {
         sqe: &Sqe,
         range: BlockRange,
         flags: AccessFlags,
+        deallocate: bool,
     ) -> Result<(), Status> {
         let namespace = sq.namespaces.blocks(sqe.nsid)?;
         namespace.check(range)?;
         let at = self.place_write(sq, sqe, namespace.bytes(range.start.0))?;
-        self.zero(namespace, range, at, &mut sq.ops)?;
+        if deallocate {
+            self.deallocate_range(namespace, range, at, &mut sq.ops)?;
+        } else {
+            let (offset, bytes) = byte_range(namespace, range)?;
+            let ops = &mut sq.ops;
+            namespace.for_each_extent(offset, bytes, |extent, _| self.media.zero(extent, at, ops))?;
+            self.unmark(namespace, range);
+        }
         sq.counters.write_commands += 1;
         self.persist_if(flags.force_unit_access)
     }
 
-    fn zero(
+    /// Deallocated blocks read as zeroes (DLFEAT 001b).
+    fn deallocate_range(
         &self,
         namespace: &Blocks,
         range: BlockRange,
         at: Placement,
         ops: &mut OpList,
     ) -> Result<(), Status> {
-        let bytes = namespace.bytes(range.blocks.into());
-        let bytes = usize::try_from(bytes).map_err(|_| Status::INTERNAL_ERROR)?;
-        namespace.for_each_extent(namespace.bytes(range.start.0), bytes, |extent, _| {
-            self.media.zero(extent, at, ops)
-        })?;
+        let (offset, mut bytes) = byte_range(namespace, range)?;
+        if range.end() == Some(namespace.count) {
+            // What is behind the last block is nobody's: with it, its chunk is a whole one.
+            bytes += (offset + bytes as u64).next_multiple_of(CHUNK_BYTES) as usize - offset as usize - bytes;
+        }
+        namespace.for_each_extent(offset, bytes, |extent, _| self.media.deallocate(extent, at, ops))?;
         self.unmark(namespace, range);
         Ok(())
     }
 
-    /// Deallocated blocks read as zeroes (DLFEAT 001b), so deallocating is zeroing.
     fn dataset_management(
         &self,
         sq: &mut SubmissionQueue,
@@ -337,8 +353,8 @@ impl Ssd {
         Ok(())
     }
 
-    /// Zeroes the ranges, which are within the namespace. A block that several of them name is zeroed once:
-    /// no command does more than the namespace is large.
+    /// Deallocates the ranges, which are within the namespace. A block that several of them name is
+    /// deallocated once: no command does more than the namespace is large.
     fn deallocate(
         &self,
         namespace: &Blocks,
@@ -353,7 +369,8 @@ impl Ssd {
             let start = range.start.max(done);
             if start < end {
                 // No more than `range.blocks`, which is a 32-bit number.
-                self.zero(namespace, BlockRange::new(Lba(start), (end - start) as u32), at, ops)?;
+                let range = BlockRange::new(Lba(start), (end - start) as u32);
+                self.deallocate_range(namespace, range, at, ops)?;
                 done = end;
             }
         }
@@ -413,7 +430,7 @@ impl Ssd {
             data.fetch(&mut sq.pieces, block)?;
         }
         let extent = namespace.locate(namespace.bytes(range.start.0), bytes).ok_or(Status::INTERNAL_ERROR)?;
-        self.media.reserve_blocks(extent.offset / crate::store::CHUNK_BYTES)?;
+        self.media.reserve_blocks(extent.offset / CHUNK_BYTES)?;
         let at = self.place_write(sq, pair[1], namespace.bytes(range.start.0))?;
         sq.counters.read(bytes as u64);
         let [expected, new] = &blocks;
@@ -425,6 +442,12 @@ impl Ssd {
     }
 }
 
+/// Where in the namespace a range begins, and how many bytes it has.
+fn byte_range(namespace: &Blocks, range: BlockRange) -> Result<(u64, usize), Status> {
+    let bytes = usize::try_from(namespace.bytes(range.blocks.into())).map_err(|_| Status::INTERNAL_ERROR)?;
+    Ok((namespace.bytes(range.start.0), bytes))
+}
+
 /// A null device looks at a data pointer no further than this.
 #[inline]
 fn check_alignment(sqe: &Sqe) -> Result<(), Status> {
@@ -434,14 +457,14 @@ fn check_alignment(sqe: &Sqe) -> Result<(), Status> {
     }
 }
 
-/// True when pieces of host memory meet within a page of the flash, at blocks from `offset` on: the buffer or
-/// the first block is not aligned to pages.
-fn splits_pages(offset: u64, pieces: &[Place]) -> bool {
+/// True when pieces of host memory meet within a grain of the media, at blocks from `offset` on: the buffer
+/// or the first block is not aligned to them.
+fn splits_grains(offset: u64, pieces: &[Place], grain_bytes: u64) -> bool {
     let mut at = offset;
     let Some((_, before)) = pieces.split_last() else { return false };
     before.iter().any(|place| {
         at += place.bytes as u64;
-        !at.is_multiple_of(PAGE_BYTES)
+        !at.is_multiple_of(grain_bytes)
     })
 }
 

@@ -2,6 +2,10 @@
 
 use unvme_spec::Status;
 
+/// In place of the bytes sent: it is an Asynchronous Event Request that is answered, which has no data. A
+/// fabric tells it so from another command with its identifier.
+pub(crate) const EVENT_SENT: u32 = u32::MAX;
+
 /// See the module. The end of an iteration is a status with a result and data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Reply {
@@ -24,6 +28,11 @@ impl Reply {
     #[inline]
     pub(crate) const fn sending(sent: u32) -> Self {
         Self { sent, ..Self::DONE }
+    }
+
+    /// The same, of an Asynchronous Event Request.
+    pub(crate) const fn of_event(self) -> Self {
+        Self { sent: EVENT_SENT, ..self }
     }
 
     /// The same with a status that takes the place of its own: what fails by that has sent nothing.

@@ -250,6 +250,20 @@ impl Ssd {
         self.namespaces.get().pairs(nsid.0).ok().map(|pairs| pairs.store.stats())
     }
 
+    /// Takes memory for the first `bytes_max` bytes of media that lie in memory from the system, which
+    /// otherwise happens when they are touched; returns for how many. Errors: [`SsdError::Bus`] when the
+    /// system has not so much.
+    pub fn populate(&self, bytes_max: u64) -> Result<u64, SsdError> {
+        let Some(memory) = self.media.memory().filter(|_| !self.media.store().persists()) else {
+            return Ok(0);
+        };
+        let bytes = bytes_max.min(memory.len() as u64);
+        if bytes > 0 {
+            memory.populate(bytes as usize)?;
+        }
+        Ok(bytes)
+    }
+
     /// CC.CSS says whether namespaces of other command sets than NVM are there for the host.
     fn select_command_sets(&self, cc: Cc) {
         let all = cc.css() == unvme_spec::regs::CSS_ALL;

@@ -36,9 +36,11 @@ fn commands_that_find_no_memory_wait_in_their_order_and_then_run() {
     else {
         panic!("{begun:?}")
     };
-    // It waits its turn, and so does what comes behind it in another queue, however small.
+    // It waits its turn, and so does what comes behind it in another queue, though there is memory for it;
+    // but for what the host's share is enough for.
     io.poll();
-    let (small, begun) = other.begin(read(0, 8), TRANSPORT, 4096);
+    other.receive(read(0, 8), 4096).ok();
+    let (small, begun) = other.begin(read(0, 256), TRANSPORT, 128 << 10);
     assert!(matches!(begun, Begun::Waits(_)), "{begun:?}");
     let data = pattern(1, MIB as usize);
     io.fill(a, &data);
@@ -106,10 +108,12 @@ fn a_command_that_can_never_have_its_memory_is_refused() {
     let mut admin = Line::admin(&target);
     let mut io = Line::io(&target, &mut admin, 1, 31);
     let store = |bytes| Sqe { cdw10: bytes, cdw11: 1, cdw2: 0x61, ..sqe(0x01, 1) };
-    assert_eq!(io.run(store(9 << 20), TRANSPORT, 9 << 20, &[]).status(), Status::INVALID_FIELD);
-    io.transfer(store(7 << 20), &pattern(1, 7 << 20)).ok();
-    io.transfer(store(7 << 20), &pattern(2, 7 << 20)).ok();
-    assert_eq!(io.receive(Sqe { opcode: 0x02, ..store(7 << 20) }, 7 << 20).ok(), pattern(2, 7 << 20));
+    // Three quarters of all are what any command may have.
+    let (most, beyond) = (6 << 20, (6 << 20) + 4096);
+    assert_eq!(io.run(store(beyond), TRANSPORT, beyond, &[]).status(), Status::INVALID_FIELD);
+    io.transfer(store(most), &pattern(1, most as usize)).ok();
+    io.transfer(store(most), &pattern(2, most as usize)).ok();
+    assert_eq!(io.receive(Sqe { opcode: 0x02, ..store(most) }, most).ok(), pattern(2, most as usize));
 }
 
 #[test]
@@ -195,7 +199,7 @@ fn more_in_flight_than_a_queue_keeps_is_not_mapped_anew_each_time() {
 
 #[test]
 fn a_write_that_is_done_has_no_memory_though_its_response_is_not_sent() {
-    let target = target(u64::from(MIB) + (64 << 10));
+    let target = target(u64::from(MIB) * 4 / 3);
     let mut admin = Line::admin(&target);
     let mut io = Line::io(&target, &mut admin, 1, 31);
     let mut other = Line::io(&target, &mut admin, 2, 31);
@@ -213,7 +217,7 @@ fn a_write_that_is_done_has_no_memory_though_its_response_is_not_sent() {
 
 #[test]
 fn idle_queues_are_asked_once_for_all_who_wait() {
-    let target = target(2 << 20);
+    let target = target(3 << 20);
     let mut admin = Line::admin(&target);
     let (mut idle, wake) = woken(&target, &mut admin, 1);
     let mut io = Line::io(&target, &mut admin, 2, 31);
@@ -258,24 +262,31 @@ fn half_a_fused_pair_has_little_memory_and_not_for_long() {
 
 #[test]
 fn the_halves_of_a_pair_do_not_wait_for_each_other_around_somebody_else() {
-    let target = target(MIB.into());
+    let target = target(2 << 20);
     let mut admin = Line::admin(&target);
     let mut io = Line::io(&target, &mut admin, 1, 31);
     let mut other = Line::io(&target, &mut admin, 2, 31);
+    let quarter = MIB / 4;
+    let (before, Begun::NeedsData(held)) = io.begin(write(8192, quarter / 512), TRANSPORT, quarter) else {
+        panic!("memory")
+    };
     let [first, second] = halves(0);
     let (compare, begun) = io.begin(first, TRANSPORT, 512);
     let Begun::NeedsData(wanted) = begun else { panic!("{begun:?}") };
     io.fill(wanted, &[0; 512]);
-    // It wants all there is, and the first half has some of that.
-    let (waiting, begun) = other.begin(read(0, 2048), TRANSPORT, MIB);
+    // It wants all there is, and others have some of that.
+    let (waiting, begun) = other.begin(read(0, 3072), TRANSPORT, 6 * quarter);
     assert!(matches!(begun, Begun::Waits(_)), "{begun:?}");
     other.poll();
     admin.poll();
-    let (write, begun) = io.begin(second, TRANSPORT, 512);
+    let (last, begun) = io.begin(second, TRANSPORT, 512);
     let Begun::NeedsData(wanted) = begun else { panic!("{begun:?}") };
     io.fill(wanted, &[7; 512]);
     io.wait_for(compare).ok();
-    io.wait_for(write).ok();
+    io.wait_for(last).ok();
+    io.fill(held, &pattern(1, quarter as usize));
+    io.wait_for(before).ok();
+    io.poll();
     assert_eq!(other.wait_for(waiting).ok()[..513], [vec![7; 512], vec![0]].concat());
 }
 

@@ -2,19 +2,13 @@
 
 mod network;
 
-use network::{Line, pairs, pattern, sqe, target_for};
+use network::{Line, pairs, pattern, resident, sqe, target_for};
 use unvme_spec::Sqe;
 use unvme_ssd::fabrics::{Access, TargetOptions};
 
 const MIB: usize = 1 << 20;
 const BOUND: usize = 32 * MIB;
 const VALUE: usize = 24 * MIB;
-
-/// Bytes of memory that this process has.
-fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("of every process");
-    statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("pages") * 4096
-}
 
 #[test]
 fn queues_that_have_given_their_memory_back_do_not_have_it() {

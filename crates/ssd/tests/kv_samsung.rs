@@ -161,19 +161,19 @@ fn options_that_mean_nothing_are_refused() {
 }
 
 #[test]
-fn a_value_of_2_mib_is_the_largest() {
+fn a_value_of_256_mib_is_the_largest() {
     let mut host = Host::with_pairs();
     let value = pattern(3, 2 << 20);
     host.vendor_store(VENDOR_STORE, 0, b"large", &value, 0).unwrap();
     let (length, data) = host.vendor_retrieve(0, b"large", 0, 2 << 20).unwrap();
     assert!(length == 2 << 20 && data == value);
-    for (opcode, dwords) in [(VENDOR_STORE, 524_289), (VENDOR_APPEND, 524_289), (VENDOR_RETRIEVE, 524_289)] {
-        let command = Sqe { cdw10: dwords, ..samsung(&host, opcode, 0, b"large") };
+    for opcode in [VENDOR_STORE, VENDOR_APPEND, VENDOR_RETRIEVE] {
+        let command = Sqe { cdw10: 67_108_865, ..samsung(&host, opcode, 0, b"large") };
         assert_eq!(host.io(command), Err(vendor(0x01)), "opcode {opcode:#x}");
     }
     // The unused bytes of a dword too many do not save it; those of the last that fits do not matter.
     let mut command = samsung(&host, VENDOR_STORE, 0, b"large");
-    (command.cdw10, command.cdw11) = (524_290, command.cdw11 | 3 << 16);
+    (command.cdw10, command.cdw11) = (67_108_866, command.cdw11 | 3 << 16);
     assert_eq!(host.io(command), Err(vendor(0x01)));
 }
 
@@ -355,8 +355,11 @@ fn there_are_sixteen_iterators_and_the_lowest_that_is_free_is_taken() {
     assert_eq!(host.iterate_open(0, [99, 0, 0, 0], 0xff00_0000, KEY), Err(vendor(0x91)));
     assert_eq!(host.iterate_close(7), Ok(0));
     assert_eq!(host.iterate_close(3), Ok(0));
-    // Bits that the mask does not have do not matter: this is iterator 5's prefix.
+    assert_eq!(host.iterate_open(0, [4, 0, 0, 0], 0xff00_0000, KEY), Err(vendor(0x92)));
+    // Iterator 5's keys, asked for in other words: bits that the mask does not have.
+    assert_eq!(host.iterate_open(0, [4, 1, 2, 3], 0xff00_0000, KEY), Ok(3));
     assert_eq!(host.iterate_open(0, [4, 1, 2, 3], 0xff00_0000, KEY), Err(vendor(0x92)));
+    assert_eq!(host.iterate_close(3), Ok(0));
     assert_eq!(host.iterate_open(0, [4, 0, 0, 0], 0xfff0_0000, KEY), Ok(3));
     assert_eq!(host.iterate_open(1, [4, 0, 0, 0], 0xff00_0000, KEY), Ok(7));
     for id in [0, 17, 255] {

@@ -180,6 +180,26 @@ fn a_failed_comparison_is_an_answer_and_not_in_the_error_log() {
 }
 
 #[test]
+fn a_probe_of_a_command_set_that_is_not_there_is_not_in_the_error_log() {
+    let mut host = Host::started(512);
+    // Zoned Namespaces, Subsystem Local Memory and Computational Programs.
+    for csi in [2, 3, 4] {
+        for cns in [0x05, 0x06, 0x07, 0x0a, 0x1a, 0x1b] {
+            let probe = Sqe { cdw10: cns, cdw11: csi << 24, ..sqe(0x06, 1) };
+            assert!(host.admin_in(probe, 4096).is_err(), "CNS {cns:#x}, CSI {csi}");
+        }
+        assert_eq!(host.admin_in(Sqe { cdw14: csi << 24, ..log(0x05, 1) }, 4), Err(Status::INVALID_FIELD));
+    }
+    assert_eq!(read(&mut host, 0x01, 64), vec![0; 64]);
+    assert_eq!(u128_at(&read(&mut host, 0x02, 512), 176), 0, "number of entries");
+    // What is wrong with a command set that is there is an error, and so is a page that nobody has.
+    let nowhere = Sqe { cdw10: 0x05, ..sqe(0x06, 0xffff_fffe) };
+    assert_eq!(host.admin_in(nowhere, 4096), Err(Status::INVALID_NAMESPACE_OR_FORMAT));
+    assert_eq!(host.admin_in(Sqe { cdw10: 0x70, ..sqe(0x06, 1) }, 4096), Err(Status::INVALID_FIELD));
+    assert_eq!(u32_at(&read(&mut host, 0x01, 64), 0), 2);
+}
+
+#[test]
 fn smart_counts_data_in_thousands_of_512_bytes_rounded_up() {
     for (block_bytes, blocks) in [(512, 8), (4096, 1)] {
         let mut host = Host::with_queues(block_bytes);

@@ -4,6 +4,7 @@
 mod host;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use host::blocks::{DATASET_MANAGEMENT, FLUSH, READ, SOURCE, WRITE, WRITE_ZEROES, access, transfer};
@@ -31,9 +32,10 @@ const MOST: u64 = 40;
 /// Bit of CDW12 that forces unit access.
 const FUA: u32 = 1 << 30;
 
+/// Enough overprovisioning for a pool of units that one sync makes ready.
 fn config() -> SsdConfig {
     let geometry = FlashGeometry { unit_bytes: 64 << 10, ..FlashGeometry::default() };
-    let flash = FlashConfig { geometry, overprovisioning: 0.3, ..FlashConfig::default() };
+    let flash = FlashConfig { geometry, overprovisioning: 0.7, ..FlashConfig::default() };
     SsdConfig {
         namespaces: vec![NamespaceConfig::blocks(BLOCK as u32)],
         flash: Some(flash),
@@ -297,6 +299,35 @@ fn the_power_of_the_whole_machine_may_go() {
         drop(host);
     }
     assert!(lost > 0, "a power cut loses something");
+}
+
+#[test]
+fn one_sync_makes_many_units_ready_that_were_freed() {
+    const PAGES: u64 = 4096;
+    let geometry = FlashGeometry { unit_bytes: 64 << 10, ..FlashGeometry::default() };
+    let flash = FlashConfig { geometry, overprovisioning: 0.28, ..FlashConfig::default() };
+    let config = SsdConfig { flash: Some(flash), ..SsdConfig::block(PAGES * 4096, 4096) };
+    let syncs = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&syncs);
+    let disk = Disk::new(&vec![0; config.store_bytes().unwrap() as usize], move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let mut host = Host::attach(device_on(config, Box::new(DiskStore(disk))));
+    host.enable();
+    host.create_queue_pair(1, 64);
+    let mut random = Random::from_environment();
+    let mut write = |lba: u64| {
+        let command = transfer(&host, WRITE, lba, 1, DATA, 4096);
+        assert_eq!(host.io(command), Ok(0));
+    };
+    (0..PAGES).for_each(&mut write);
+    let before = syncs.load(Ordering::Relaxed);
+    (0..2 * PAGES).for_each(|_| write(random.below(PAGES)));
+    let syncs = syncs.load(Ordering::Relaxed) - before;
+    let erased = host.ssd.ftl_stats().unwrap().ftl.erased_units;
+    assert!(erased > 500, "units are written again: {erased}");
+    assert!(syncs * 6 < erased, "{syncs} syncs for {erased} units");
+    assert!(syncs > 0, "a unit is not written again before what has superseded it is durable");
 }
 
 /// A process that is killed leaves the file as it was at that moment.

@@ -2,9 +2,13 @@
 
 mod host;
 
-use host::{BASE, DATA, Host, attached, config, sqe};
-use unvme_bus::{Dma, DmaAccess, EventFd, Function, Region};
+use std::time::Duration;
+
+use host::blocks::{READ, WRITE, WRITE_ZEROES, access, transfer};
+use host::{BASE, DATA, Host, attached, config, device_on, sqe};
+use unvme_bus::{Clock, Dma, DmaAccess, EventFd, Function, Region};
 use unvme_spec::{Sqe, Status};
+use unvme_ssd::{MemoryStore, SsdError, Store};
 
 /// Create I/O Completion Queue as the test wants it.
 fn create_cq(qid: u16, size_z: u16, flags_and_vector: u32, prp1: u64) -> Sqe {
@@ -282,10 +286,10 @@ fn coalesced_interrupts_wait_for_the_threshold_or_the_time() {
     assert!(event.drain(), "three of three");
     host.execute(1, flush());
     assert!(!event.drain());
-    host.clock.advance(std::time::Duration::from_micros(199));
+    host.clock.advance(Duration::from_micros(199));
     host.advance();
     assert!(!event.drain(), "not yet");
-    host.clock.advance(std::time::Duration::from_micros(1));
+    host.clock.advance(Duration::from_micros(1));
     host.advance();
     assert!(event.drain(), "the time has passed");
     // Vector 1 is taken out of it.
@@ -340,4 +344,65 @@ fn a_queue_in_memory_the_device_may_not_write_is_refused() {
     assert_eq!(host.admin(create_cq(1, 7, 1, 0x9000_0000)), Err(Status::DATA_TRANSFER_ERROR));
     host.create_cq(1, 8).unwrap();
     assert_eq!(host.admin(create_sq(1, 7, 1 << 16 | 1, 0x9000_0000)), Ok(0), "entries are only read");
+}
+
+/// A store that takes two milliseconds for what is to survive.
+struct Slow(MemoryStore, Clock);
+
+impl Store for Slow {
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+    fn memory(&self) -> Option<&Region> {
+        self.0.memory()
+    }
+    fn holds_data(&self, chunk: u64) -> bool {
+        self.0.holds_data(chunk)
+    }
+    fn reserve(&self, chunk: u64) -> Result<(), SsdError> {
+        self.0.reserve(chunk)
+    }
+    fn release(&self, chunk: u64) -> Result<(), SsdError> {
+        self.0.release(chunk)
+    }
+    fn sync(&self) -> Result<(), SsdError> {
+        self.1.advance(Duration::from_millis(2));
+        self.0.sync()
+    }
+    fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
+        self.0.load_state()
+    }
+    fn save_state(&self, state: &[u8]) -> Result<(), SsdError> {
+        self.0.save_state(state)
+    }
+}
+
+#[test]
+fn commands_that_wait_for_the_media_have_short_turns_and_the_other_queues_theirs() {
+    const FUA: u32 = 1 << 30;
+    let (clock, config) = (Clock::manual(), config(512));
+    let memory = MemoryStore::new(config.store_bytes().unwrap()).unwrap();
+    let mut host = Host::attach(device_on(config, Box::new(Slow(memory, clock.clone()))));
+    host.clock = clock;
+    host.enable();
+    host.create_queue_pair(1, 64);
+    let with_fua = |sqe: Sqe| Sqe { cdw12: sqe.cdw12 | FUA, ..sqe };
+    let write = with_fua(transfer(&host, WRITE, 7, 1, DATA, 512));
+    for command in [flush(), write, with_fua(access(WRITE_ZEROES, 0, 8))] {
+        for _ in 0..32 {
+            host.push(1, command);
+        }
+        host.ring(1);
+        for _ in 0..32 {
+            assert_eq!(host.ssd.advance(Some(1), &host.clock), 1, "{command:?}");
+            assert!(host.poll(1).is_some());
+        }
+    }
+    // What does not wait for it is done in one turn.
+    let read = transfer(&host, READ, 7, 1, DATA, 512);
+    for _ in 0..32 {
+        host.push(1, read);
+    }
+    host.ring(1);
+    assert_eq!(host.ssd.advance(Some(1), &host.clock), 32);
 }

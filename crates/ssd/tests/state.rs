@@ -285,7 +285,8 @@ fn a_state_file_that_was_changed_is_refused_and_so_is_one_of_a_later_version() {
 #[test]
 fn files_that_do_not_belong_together_are_refused_and_nothing_is_changed() {
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    drop((start(folder.path()), start(other.path())));
+    write(&mut start(folder.path()), 1, 0, 1, 0).unwrap();
+    drop(start(other.path()));
     let (state, media) = (folder.path().join("state.json"), folder.path().join("media.img"));
     let (good_state, good_media) = (fs::read(&state).unwrap(), fs::read(&media).unwrap());
     let refused = |expected: &[&str]| {
@@ -306,6 +307,12 @@ fn files_that_do_not_belong_together_are_refused_and_nothing_is_changed() {
     refused(&["media.img", "0 bytes"]);
     fs::copy(other.path().join("media.img"), &media).unwrap();
     refused(&["media.img", "another device"]);
+    // Emptied, and as large as before again.
+    for bytes in [MEDIA_BYTES, good_media.len() as u64] {
+        fs::write(&media, b"").unwrap();
+        fs::OpenOptions::new().write(true).open(&media).unwrap().set_len(bytes).unwrap();
+        refused(&["media.img", "holds nothing", "create it again"]);
+    }
     // The page that says whose the data is can be lost: the state knows it, too.
     let mut damaged = good_media.clone();
     damaged[MEDIA_BYTES as usize..].fill(0);
@@ -318,6 +325,63 @@ fn files_that_do_not_belong_together_are_refused_and_nothing_is_changed() {
     data[1 << 20] = 1;
     fs::write(&media, &data).unwrap();
     refused(&["state.json", "missing"]);
+}
+
+#[test]
+fn a_label_that_is_written_again_says_that_there_is_a_state() {
+    for old in ["damaged", "from before the state"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (state, media) = (folder.path().join("state.json"), folder.path().join("media.img"));
+        if old == "damaged" {
+            write(&mut start(folder.path()), 1, 0, 1, 0).unwrap();
+            fs::OpenOptions::new().write(true).open(&media).unwrap().set_len(MEDIA_BYTES).unwrap();
+        } else {
+            // As a process leaves it that is killed when it has saved the first state.
+            drop(FileStore::open(folder.path(), MEDIA_BYTES).unwrap());
+            let first = fs::read(&media).unwrap();
+            drop(start(folder.path()));
+            fs::write(&media, first).unwrap();
+        }
+        // Killed before it saves anything.
+        drop(FileStore::open(folder.path(), MEDIA_BYTES).unwrap());
+        fs::remove_file(&state).unwrap();
+        let error = FileStore::open(folder.path(), MEDIA_BYTES).map(drop).expect_err(old).to_string();
+        assert!(error.contains("state.json") && error.contains("missing"), "{old}: {error}");
+    }
+}
+
+/// Bytes that this thread has written, and taken back before they were on their way to a disk; `None` where
+/// the system does not count them.
+fn taken_back() -> Option<u64> {
+    let counters = fs::read_to_string("/proc/thread-self/io").ok()?;
+    counters.lines().find_map(|line| line.strip_prefix("cancelled_write_bytes: ")?.parse().ok())
+}
+
+#[test]
+fn a_device_opens_wherever_a_kill_or_a_power_cut_stopped_its_first_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let media = folder.path().join("media.img");
+    let sized = |bytes| fs::File::create(&media).unwrap().set_len(bytes).unwrap();
+    let opens = || drop(FileStore::open(folder.path(), MEDIA_BYTES).unwrap());
+    // The media file is there, has its size, has its label: no state is.
+    for bytes in [0, MEDIA_BYTES, MEDIA_BYTES + 4096] {
+        sized(bytes);
+        opens();
+        opens();
+    }
+    // Before a state can be there the label is on the disk: nothing of it is left to be written.
+    sized(0);
+    opens();
+    let before = taken_back();
+    sized(0);
+    assert_eq!(taken_back(), before, "the label was synced");
+    // The state is there, and the label does not know it yet. Nothing was ever written.
+    opens();
+    let first = fs::read(&media).unwrap();
+    kill(start(folder.path()));
+    fs::write(&media, first).unwrap();
+    drop(start(folder.path()));
+    drop(start(folder.path()));
 }
 
 #[test]
@@ -357,7 +421,8 @@ fn a_state_file_that_is_not_json_is_refused_with_file_line_and_column() {
     let folder = tempfile::tempdir().unwrap();
     drop(start(folder.path()));
     let path = folder.path().join("state.json");
-    let good = unsealed(folder.path());
+    // Without what fills it up to whole pages.
+    let good = unsealed(folder.path()).trim_end().to_owned();
     for (text, expected) in [
         (String::new(), "line 1 column 0"),
         ("{\n  \"version\": oops\n}".into(), "line 2 column 14"),

@@ -9,8 +9,9 @@ use unvme_ssd::tcp::Limits;
 use wire::{Sqe, Wire, Wishes, pairs, target_for};
 
 const NO_DIGESTS: Wishes = Wishes { header_digest: false, data_digest: false, hpda_z: 0, maxr2t_z: 0 };
-/// All the memory there is.
-const BYTES: u32 = 2 << 20;
+/// The largest command: three quarters of all memory.
+const BYTES: u32 = 3 << 19;
+const MEMORY_BYTES: u64 = 2 << 20;
 const KEY_NOT_FOUND: u16 = 0x4310;
 /// The same, by the command of the standard.
 const KEY_DOES_NOT_EXIST: u16 = 0x4087;
@@ -23,7 +24,7 @@ fn retrieve(bytes: u32) -> Sqe {
 
 #[test]
 fn a_command_for_all_memory_whose_key_is_in_the_capsule_has_its_turn() {
-    let options = TargetOptions { memory_bytes: BYTES.into(), ..TargetOptions::default() };
+    let options = TargetOptions { memory_bytes: MEMORY_BYTES, ..TargetOptions::default() };
     let target = target_for(pairs(), options);
     let (mut admin, mut wire) = Wire::pair(&target, Limits::default(), NO_DIGESTS, 16);
     let mut other = admin.join(&target, Limits::default(), 2, 16);

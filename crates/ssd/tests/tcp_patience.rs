@@ -99,6 +99,80 @@ fn data_that_was_asked_for_is_not_waited_for_forever() {
 }
 
 #[test]
+fn other_commands_do_not_make_up_for_data_that_is_not_sent() {
+    let (_admin, mut wire) = pair(8);
+    wire.feed(&wire.capsule(&Sqe::write(0, 32).transported(16384).cid(900), &[]));
+    assert_eq!(wire.next().expect("an R2T").kind(), 9);
+    for _ in 0..5 {
+        wire.wait(Duration::from_secs(5));
+        assert_eq!(wire.run(Sqe::flush(), &[]).status(), 0);
+        assert_eq!(wire.run(Sqe::write(0, 8), &[1; 4096]).status(), 0);
+    }
+    wire.wait(Duration::from_secs(5));
+    assert_eq!(wire.ending(), Some(Ending::Late(Late::Stalled)));
+}
+
+#[test]
+fn other_transfers_do_not_make_one_of_them_younger() {
+    let (_admin, mut wire) = pair(8);
+    wire.feed(&wire.capsule(&Sqe::write(0, 32).transported(16384).cid(900), &[]));
+    assert_eq!(wire.next().expect("an R2T").kind(), 9);
+    let mut waited = Duration::ZERO;
+    while wire.ending().is_none() {
+        assert!(waited < Limits::default().transfer, "{waited:?}");
+        wire.wait(Duration::from_secs(20));
+        waited += Duration::from_secs(20);
+        wire.feed(&wire.capsule(&Sqe::write(64, 8).transported(4096).cid(3), &[]));
+        let Some(ready) = wire.next() else { continue };
+        let (ttag, ..) = ready.r2t();
+        wire.feed(&wire.data(3, ttag, 0, &[1; 4096], true));
+        assert_eq!(wire.next().expect("a response").status(), 0);
+    }
+    assert_eq!(wire.ending(), Some(Ending::Late(Late::Stalled)));
+    assert_eq!(waited, Limits::default().transfer);
+}
+
+#[test]
+fn a_host_with_more_than_its_part_has_less_time_while_others_wait() {
+    let target = target_for(device(), TargetOptions { memory_bytes: 8 << 20, ..TargetOptions::default() });
+    let (admin, mut wire) = Wire::pair(&target, Limits::default(), NO_DIGESTS, 32);
+    let mut other = admin.join(&target, Limits::default(), 2, 16);
+    let megabyte = Sqe::write(0, 2048).transported(1 << 20);
+    for cid in 0..7 {
+        wire.feed(&wire.capsule(&megabyte.cid(cid), &[]));
+    }
+    let mut parts: Vec<_> = (0..6).map(|_| wire.next().expect("an R2T")).collect();
+    let mut waited = Duration::ZERO;
+    while wire.ending().is_none() {
+        if waited.is_zero() {
+            other.feed(&other.capsule(&megabyte.cid(1), &[]));
+        }
+        // Some of each comes, so that data is not what has stalled.
+        let part = parts.pop().expect("one of six");
+        wire.feed(&wire.data(part.cid(), part.r2t().0, 0, &[1; 8192], false));
+        wire.wait(Duration::from_secs(10));
+        other.feed(&[]);
+        waited += Duration::from_secs(10);
+    }
+    assert_eq!((wire.ending(), waited), (Some(Ending::Late(Late::Stalled)), Limits::default().stall));
+}
+
+#[test]
+fn what_was_read_is_not_kept_for_a_host_that_takes_it_drop_by_drop() {
+    let (_admin, mut wire) = pair(8);
+    wire.give(&wire.capsule(&Sqe::read(0, 4096).cid(3), &[]));
+    wire.chunk = 4 << 10;
+    let mut waited = Duration::ZERO;
+    while wire.ending().is_none() {
+        assert!(waited <= Limits::default().transfer, "{waited:?}");
+        wire.wait(Duration::from_secs(20));
+        waited += Duration::from_secs(20);
+        wire.take();
+    }
+    assert_eq!(wire.ending(), Some(Ending::Late(Late::Stalled)));
+}
+
+#[test]
 fn a_few_bytes_now_and_then_are_not_enough() {
     let (_admin, mut wire) = pair(8);
     wire.feed(&wire.capsule(&Sqe::write(0, 64).transported(32768).cid(3), &[]));

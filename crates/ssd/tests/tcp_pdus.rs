@@ -82,6 +82,15 @@ fn all_parts_of_a_read_come_in_order_and_the_last_one_is_marked() {
 }
 
 #[test]
+fn a_read_of_the_largest_transfer_is_one_part() {
+    let (_admin, mut wire) = pair(NO_DIGESTS, Limits::default());
+    wire.feed(&wire.capsule(&Sqe::read(0, 4096).cid(1), &[]));
+    let part = wire.next().expect("data");
+    assert_eq!((part.flags(), part.payload().0, part.payload().1.len()), (0x0c, 0, 2 << 20));
+    assert!(wire.output.is_empty());
+}
+
+#[test]
 fn data_is_aligned_as_each_side_asks_and_padded_with_zeroes() {
     let limits = Limits { cpda_z: 31, ..Limits::default() };
     for (hpda_z, pdo) in [(0, 28), (1, 32), (4, 40), (6, 28), (31, 128)] {

@@ -68,9 +68,10 @@ impl LatencyStat {
 
 impl fmt::Display for LatencyStat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let extent = Extent { samples: self.samples, min: self.min, max: self.max, mean: self.mean };
+        let (min, max) = (self.min as f64, self.max as f64);
+        let extent = Extent { samples: self.samples, min, max, mean: self.mean, is_fine: false };
         let counts = || self.count_for_bucket.iter().map(|count| (*count).into());
-        extent.write(f, " ", |percent| extent.percentile(percent, counts()))
+        extent.write(f, |percent| extent.percentile(percent, counts()))
     }
 }
 
@@ -133,7 +134,7 @@ mod tests {
             text.starts_with("     lat(usec): min=1, max=100, mean=50.500\n     lat percentiles (usec):\n")
         );
         assert!(
-            text.contains("     | 1.00%=[    1]  5.00%=[    5]  10.00%=[   10]  20.00%=[   20] \n"),
+            text.contains("     | 1.00%=[    1]  5.00%=[    5] 10.00%=[   10] 20.00%=[   20] \n"),
             "{text}"
         );
         assert!(text.contains("99.99%=[  100]"), "{text}");

@@ -16,22 +16,22 @@ use crate::sdk_level::iterate_info;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kv_nvme_iterate_read(number: u64, qid: c_int, it: *mut KvIterate) -> c_int {
-    call(|| {
+    let read = |iteration: &mut Iteration<'_>| {
         let open = handle::get(number)?;
-        // SAFETY: what kvnvme.h asks for.
-        let mut iteration = unsafe { Iteration::copy(it) }?;
-        operation::iterate_read(&open, queue(&open, qid, QueueKind::Sync)?, &mut iteration)
-    })
+        operation::iterate_read(&open, queue(&open, qid, QueueKind::Sync)?, iteration)
+    };
+    // SAFETY: what kvnvme.h asks for.
+    call(|| unsafe { Iteration::read(it, read) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kv_nvme_iterate_read_async(number: u64, qid: c_int, it: *mut KvIterate) -> c_int {
-    call(|| {
+    let read = |iteration: &mut Iteration<'_>| {
         let open = handle::get(number)?;
-        // SAFETY: what kvnvme.h asks for.
-        let iteration = unsafe { Iteration::copy(it) }?;
-        operation::iterate_read_async(&open, queue(&open, qid, QueueKind::Async)?, &iteration)
-    })
+        operation::iterate_read_async(&open, queue(&open, qid, QueueKind::Async)?, iteration)
+    };
+    // SAFETY: what kvnvme.h asks for.
+    call(|| unsafe { Iteration::read(it, read) })
 }
 
 #[unsafe(no_mangle)]

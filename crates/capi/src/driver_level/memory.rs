@@ -31,9 +31,14 @@ extern "C" fn kv_zalloc_socket(size: c_ulonglong, _socket_id: c_int) -> *mut c_v
     alloc(size, 0)
 }
 
+/// Frees what [`alloc`] gave; NULL and anything else stay what they are.
+pub(crate) fn free(memory: *mut c_void) {
+    quietly((), || {
+        memory::free(memory.cast());
+    });
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn kv_free(ptr: *mut c_void) {
-    quietly((), || {
-        memory::free(ptr.cast());
-    });
+    free(ptr);
 }

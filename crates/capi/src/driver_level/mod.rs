@@ -9,7 +9,7 @@ mod pairs;
 mod raw;
 
 pub(crate) use events::Watch;
-pub(crate) use memory::alloc;
+pub(crate) use memory::{alloc, free};
 
 use rustix::thread::sched_getcpu;
 use unvme_guide::session::{QueueChoice, QueueKind};

@@ -11,7 +11,7 @@ use unvme_guide::session::{Data, Op, QueueChoice, Returned};
 use crate::boundary::call;
 use crate::completion::{BlockCallback, BlockIo};
 use crate::handle::{self, Open};
-use crate::pair::VALUE_BYTES_MAX;
+use crate::pair::BLOCK_BYTES_MAX;
 use crate::result::{Code, Failure, Result};
 
 /// `unvme_block_info`.
@@ -58,7 +58,7 @@ impl Range {
     /// Its pieces, each of at most one command: first block and offset in bytes.
     pub(super) fn pieces(&self) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
         let block_bytes = self.block_bytes as usize;
-        let step = VALUE_BYTES_MAX as usize / block_bytes * block_bytes;
+        let step = BLOCK_BYTES_MAX as usize / block_bytes * block_bytes;
         let (lba, bytes) = (self.lba, self.bytes);
         (0..bytes)
             .step_by(step.max(1))
@@ -93,7 +93,7 @@ unsafe extern "C" fn unvme_block_info_get(number: u64, info: *mut BlockInfo) -> 
         let found = BlockInfo {
             blocks: member.sectors(),
             block_bytes: member.sector_bytes(),
-            transfer_bytes_max: VALUE_BYTES_MAX,
+            transfer_bytes_max: BLOCK_BYTES_MAX,
         };
         // SAFETY: what unvme.h asks for; it is neither null nor misaligned.
         unsafe { info.write(found) };
@@ -177,7 +177,7 @@ extern "C" fn unvme_flush(number: u64) -> c_int {
 /// A range that one command takes.
 pub(super) fn single(open: &Open, lba: u64, blocks: u32) -> Result<Range> {
     let range = Range::new(open, lba, blocks.into())?;
-    if range.bytes == 0 || range.bytes > VALUE_BYTES_MAX as usize {
+    if range.bytes == 0 || range.bytes > BLOCK_BYTES_MAX as usize {
         return Err(Failure::new(Code::INVALID_VALUE_SIZE, "one block to 2 MiB are expected"));
     }
     Ok(range)

@@ -3,15 +3,18 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use sdk::Error;
 use unvme_guide::config::{DeviceConfig, SdkConfig};
 
 use crate::boundary::call;
 use crate::configuration;
 use crate::driver_level;
+use crate::handle;
 use crate::result::{Code, Failure, Result};
-use crate::session::{self, SessionTimes};
+use crate::session::{self, Manner};
 
 const SLAB_BYTES: u64 = 64 << 20;
 const QUEUE_DEPTH: u32 = 64;
@@ -26,9 +29,10 @@ struct Options {
     command_ms: u32,
     cache: bool,
     poll: bool,
+    interrupts: bool,
 }
 
-const _: () = assert!(size_of::<Options>() == 32 && std::mem::offset_of!(Options, poll) == 25);
+const _: () = assert!(size_of::<Options>() == 32 && std::mem::offset_of!(Options, interrupts) == 26);
 
 /// What `unvme_options` says, defaults included.
 struct Wanted {
@@ -37,6 +41,7 @@ struct Wanted {
     command: Option<Duration>,
     cache: bool,
     poll: bool,
+    interrupts: bool,
 }
 
 fn invalid(text: impl Into<String>) -> Failure {
@@ -46,8 +51,14 @@ fn invalid(text: impl Into<String>) -> Failure {
 /// # Safety
 /// `options` is null or points to what its first field says it has.
 unsafe fn wanted(options: *const Options) -> Result<Wanted> {
-    let none =
-        Wanted { slab_bytes: SLAB_BYTES, queue_depth: QUEUE_DEPTH, command: None, cache: false, poll: false };
+    let none = Wanted {
+        slab_bytes: SLAB_BYTES,
+        queue_depth: QUEUE_DEPTH,
+        command: None,
+        cache: false,
+        poll: false,
+        interrupts: false,
+    };
     if options.is_null() {
         return Ok(none);
     }
@@ -61,8 +72,12 @@ unsafe fn wanted(options: *const Options) -> Result<Wanted> {
     }
     // Bytes, because a `bool` of a program may be any.
     // SAFETY: the caller's promise: it has the size it says it has.
-    let [cache, poll] = unsafe {
-        [(&raw const (*options).cache).cast::<u8>().read(), (&raw const (*options).poll).cast::<u8>().read()]
+    let [cache, poll, interrupts] = unsafe {
+        [
+            (&raw const (*options).cache).cast::<u8>().read(),
+            (&raw const (*options).poll).cast::<u8>().read(),
+            (&raw const (*options).interrupts).cast::<u8>().read(),
+        ]
     };
     // SAFETY: as above.
     let [slab_bytes, queue_depth, command_ms] = unsafe {
@@ -78,6 +93,7 @@ unsafe fn wanted(options: *const Options) -> Result<Wanted> {
         command: (command_ms != 0).then(|| Duration::from_millis(command_ms)),
         cache: cache != 0,
         poll: poll != 0,
+        interrupts: interrupts != 0,
     })
 }
 
@@ -95,7 +111,7 @@ fn open(name: &str, kind: c_int, wanted: &Wanted) -> Result<u64> {
         devices: vec![device],
         ..SdkConfig::default()
     };
-    session::open_one(config, &SessionTimes { command: wanted.command })
+    session::open_one(config, &Manner { command: wanted.command, interrupts: wanted.interrupts })
 }
 
 #[unsafe(no_mangle)]
@@ -126,9 +142,35 @@ extern "C" fn unvme_close(handle: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn unvme_completion_fd(handle: u64, fd: *mut c_int) -> c_int {
+    call(|| {
+        let open = handle::get(handle)?;
+        if fd.is_null() || !fd.is_aligned() {
+            return Err(invalid("the place for the descriptor is NULL or not aligned"));
+        }
+        let descriptor = open.member().descriptor().map_err(|error| {
+            let code = match error {
+                Error::Unsupported { .. } => Code::DD_INVALID_QUEUE_TYPE,
+                _ => Code::DD_NO_AVAILABLE_RESOURCE,
+            };
+            Failure::new(code, error.to_string())
+        })?;
+        // The device keeps the descriptor open until it is closed itself.
+        // SAFETY: what unvme.h asks for; it is neither null nor misaligned.
+        unsafe { fd.write(descriptor.as_raw_fd()) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn unvme_alloc(bytes: usize, alignment: usize) -> *mut c_void {
     if alignment != 0 && !alignment.is_power_of_two() {
         return std::ptr::null_mut();
     }
     driver_level::alloc(bytes as u64, alignment)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unvme_free(memory: *mut c_void) {
+    driver_level::free(memory);
 }

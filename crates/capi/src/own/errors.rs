@@ -5,9 +5,10 @@
 use std::ffi::{c_char, c_int};
 
 use sdk::Status;
+use unvme_guide::session::pair_status::OfPair;
 
 use crate::boundary;
-use crate::result::{Code, name_of_status};
+use crate::result::Code;
 
 #[unsafe(no_mangle)]
 extern "C" fn unvme_version() -> *const c_char {
@@ -32,7 +33,7 @@ extern "C" fn unvme_result_name(result: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn unvme_status_name(status: u16, buf: *mut c_char, size: usize) -> usize {
     boundary::quietly(0, || {
-        let name = name_of_status(Status::from_raw(status));
+        let name = OfPair(Status::from_raw(status)).to_string();
         if !buf.is_null() && size > 0 {
             let bytes = name.len().min(size - 1);
             // SAFETY: unvme.h asks for `size` bytes; the last one written is the NUL.

@@ -51,7 +51,7 @@ unsafe fn bytes<'a>(address: *const c_void, bytes: usize) -> Result<&'a [u8]> {
         return Err(invalid("a key or a value is NULL"));
     }
     if bytes > VALUE_BYTES_MAX as usize {
-        return Err(Failure::new(Code::INVALID_VALUE_SIZE, "a key or a value is longer than 2 MiB"));
+        return Err(Failure::new(Code::INVALID_VALUE_SIZE, "a key or a value is longer than 256 MiB"));
     }
     // SAFETY: the caller's promise, and it is not null.
     Ok(unsafe { std::slice::from_raw_parts(address.cast(), bytes) })

@@ -44,20 +44,20 @@ pub(crate) unsafe fn info(number: u64, info: *mut KvIterateHandleInfo, count: c_
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kv_iterate_read(number: u64, it: *mut KvIterate) -> c_int {
-    boundary::call(|| {
-        let open = handle::get(number)?;
-        // SAFETY: what kv_apis.h asks for.
-        operation::iterate_read(&open, QueueChoice::Auto, &mut unsafe { Iteration::copy(it) }?)
-    })
+    let read = |iteration: &mut Iteration<'_>| {
+        operation::iterate_read(&*handle::get(number)?, QueueChoice::Auto, iteration)
+    };
+    // SAFETY: what kv_apis.h asks for.
+    boundary::call(|| unsafe { Iteration::read(it, read) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kv_iterate_read_async(number: u64, it: *mut KvIterate) -> c_int {
-    boundary::call(|| {
-        let open = handle::get(number)?;
-        // SAFETY: what kv_apis.h asks for.
-        operation::iterate_read_async(&open, QueueChoice::Auto, &unsafe { Iteration::copy(it) }?)
-    })
+    let read = |iteration: &mut Iteration<'_>| {
+        operation::iterate_read_async(&*handle::get(number)?, QueueChoice::Auto, iteration)
+    };
+    // SAFETY: what kv_apis.h asks for.
+    boundary::call(|| unsafe { Iteration::read(it, read) })
 }
 
 #[unsafe(no_mangle)]

@@ -35,12 +35,12 @@ macro_rules! pair_functions {
 pair_functions! {
     kv_store(*mut KvPair) store changed;
     kv_retrieve(*mut KvPair) retrieve changed;
-    kv_delete(*const KvPair) delete seen;
-    kv_exist(*const KvPair) exist seen;
+    kv_delete(*mut KvPair) delete seen;
+    kv_exist(*mut KvPair) exist seen;
     kv_store_async(*mut KvPair) store_async seen;
     kv_retrieve_async(*mut KvPair) retrieve_async seen;
-    kv_delete_async(*const KvPair) delete_async seen;
-    kv_exist_async(*const KvPair) exist_async seen;
+    kv_delete_async(*mut KvPair) delete_async seen;
+    kv_exist_async(*mut KvPair) exist_async seen;
 }
 
 #[unsafe(no_mangle)]

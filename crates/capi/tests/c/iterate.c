@@ -141,6 +141,14 @@ static void wrong_conditions_are_refused(uint64_t handle)
     assert(iterator >= 1 && iterator <= KV_MAX_ITERATE_HANDLE);
     assert(kv_iterate_open(handle, KV_KEYSPACE_IODATA, BIT_MASK, prefix, KV_KEY_ITERATE) ==
            KV_ERR_ITERATE_HANDLE_ALREADY_OPENED);
+    /* The mask leaves out what they differ in: as scripts of the original open them. */
+    uint32_t others[3];
+    for (uint32_t i = 0; i < NELEM(others); i++) {
+        others[i] = kv_iterate_open(handle, KV_KEYSPACE_IODATA, 0xF0000000, i, KV_KEY_ITERATE);
+        assert(others[i] == iterator + 1 + i);
+    }
+    for (size_t i = 0; i < NELEM(others); i++)
+        assert(kv_iterate_close(handle, (uint8_t)others[i]) == KV_SUCCESS);
     assert(kv_iterate_open(handle, 2, BIT_MASK, prefix, KV_KEY_ITERATE) == KV_ERR_INVALID_KEYSPACE_ID);
     assert(kv_iterate_open(handle, 0, BIT_MASK, prefix, 0) == KV_ERR_ITERATE_ERROR);
     assert(kv_iterate_open(handle, 0, BIT_MASK, prefix, KV_KEY_ITERATE_WITH_RETRIEVE) == KV_ERR_ITERATE_ERROR);
@@ -162,11 +170,23 @@ static void wrong_conditions_are_refused(uint64_t handle)
         assert(kv_iterate_read(handle, &it) != KV_SUCCESS);
         it.kv.value.length = lengths[i];
         int ret = is_async ? kv_iterate_read_async(handle, &it) : kv_iterate_read(handle, &it);
-        assert(ret == KV_ERR_INVALID_VALUE_SIZE);
+        assert(ret == KV_ERR_INVALID_VALUE_SIZE && it.kv.value.length == 0);
     }
+    /* Whatever is wrong, nothing was read. */
+    it.kv.value.length = KV_ITERATE_READ_BUFFER_SIZE;
+    assert(kv_iterate_read(0, &it) != KV_SUCCESS && it.kv.value.length == 0);
+    it.kv.value.length = KV_ITERATE_READ_BUFFER_SIZE;
+    assert(kv_iterate_read_async(0, &it) != KV_SUCCESS && it.kv.value.length == 0);
+    it.iterator = 0;
+    it.kv.value.length = KV_ITERATE_READ_BUFFER_SIZE;
+    assert((is_async ? kv_iterate_read_async(handle, &it) : kv_iterate_read(handle, &it)) == KV_ERR_DD_INVALID_PARAM);
+    assert(it.kv.value.length == 0);
+    it.iterator = iterator;
     it.kv.value.length = KV_ITERATE_READ_BUFFER_SIZE;
     it.kv.param.io_option.iterate_read_option = 1;
     assert((is_async ? kv_iterate_read_async(handle, &it) : kv_iterate_read(handle, &it)) == KV_ERR_INVALID_OPTION);
+    assert(it.kv.value.length == 0);
+    it.kv.value.length = KV_ITERATE_READ_BUFFER_SIZE;
     it.kv.param.io_option.iterate_read_option = KV_ITERATE_READ_DEFAULT;
     assert(kv_iterate_close(handle, iterator) == KV_SUCCESS);
     if (!is_async) {

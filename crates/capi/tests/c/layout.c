@@ -97,6 +97,7 @@ AT(unvme_options, queue_depth, 16);
 AT(unvme_options, command_ms, 20);
 AT(unvme_options, cache, 24);
 AT(unvme_options, poll, 25);
+AT(unvme_options, interrupts, 26);
 SIZE(unvme_batch_entry, 40);
 AT(unvme_batch_entry, key_length, 4);
 AT(unvme_batch_entry, value_length, 24);

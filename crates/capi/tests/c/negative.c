@@ -149,15 +149,22 @@ static void there_are_two_keyspaces(const struct verbs *v)
     }
 }
 
-static void values_have_up_to_2_mib(const struct verbs *v)
+static void values_have_up_to_256_mib(const struct verbs *v)
 {
-    EQUAL(v->store(device, pair_of("large", 2 * 1024 * 1024 + 1, 'x')), KV_ERR_INVALID_VALUE_SIZE);
-    EQUAL(v->retrieve(device, pair_of("large", 2 * 1024 * 1024 + 4, 'x')), KV_ERR_INVALID_VALUE_SIZE);
-    EQUAL(v->store(device, pair_of("large", 2 * 1024 * 1024, 'x')), KV_SUCCESS);
-    kv_pair *pair = pair_of("large", 2 * 1024 * 1024, 0);
-    EQUAL(v->retrieve(device, pair), KV_SUCCESS);
-    EQUAL(pair->value.length, 2 * 1024 * 1024);
-    TRUE(all_are(pair->value.value, 2 * 1024 * 1024, 'x'));
+    const uint32_t most = 256 * 1024 * 1024;
+    kv_pair *pair = pair_of("large", 16, 'x');
+    pair->value.length = most + 1;
+    EQUAL(v->store(device, pair), KV_ERR_INVALID_VALUE_SIZE);
+    pair->value.length = most + 4;
+    EQUAL(v->retrieve(device, pair), KV_ERR_INVALID_VALUE_SIZE);
+    const uint32_t sizes[] = { 2 * 1024 * 1024, 2 * 1024 * 1024 + 4, 9 * 1024 * 1024 };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        EQUAL(v->store(device, pair_of("a large value's key", sizes[i], (char)('x' + i))), KV_SUCCESS);
+        pair = pair_of("a large value's key", sizes[i], 0);
+        EQUAL(v->retrieve(device, pair), KV_SUCCESS);
+        EQUAL(pair->value.length, sizes[i]);
+        TRUE(all_are(pair->value.value, sizes[i], (char)('x' + i)));
+    }
     EQUAL(v->delete(device, pair), KV_SUCCESS);
 }
 
@@ -316,7 +323,7 @@ static void a_pair_that_is_null_is_an_error(void)
 static void checks_are_made_in_their_order(const struct verbs *v)
 {
     kv_pair *pair = pair_of("order", 64, 0);
-    pair->value.length = 2 * 1024 * 1024 + 1;
+    pair->value.length = 256 * 1024 * 1024 + 1;
     pair->value.offset = 1;
     pair->keyspace_id = 2;
     pair->key.length = 3;
@@ -363,7 +370,7 @@ static void all(const struct verbs *v)
     RUN(lengths_and_offsets_of_a_retrieve_are_aligned(v));
     RUN(keys_have_4_to_255_bytes(v));
     RUN(there_are_two_keyspaces(v));
-    RUN(values_have_up_to_2_mib(v));
+    RUN(values_have_up_to_256_mib(v));
     RUN(an_idempotent_store_does_not_overwrite(v));
     EQUAL(kv_delete(device, pair_of("idempotent", 0, 0)), KV_SUCCESS);
     RUN(options_that_do_not_exist_are_refused(v));

@@ -1,7 +1,7 @@
 /*
  * A device that goes away while operations are in flight: every one of them ends with an error, nothing
  * hangs, and the SDK can be finalized. The device is one that another process serves; the first argument is
- * its name. This program says "ready" when operations are in flight, and the other process is killed then.
+ * its name. This program says "ready" when operations are in flight, and the device is unplugged then.
  */
 #include <stdatomic.h>
 #include <sys/time.h>

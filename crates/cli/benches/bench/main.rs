@@ -53,7 +53,7 @@ use crate::row::Row;
 /// A row's identifier and what measures it.
 type Bench = (&'static str, fn(&Effort) -> Result<Row>);
 
-const BENCHES: [Bench; 32] = [
+const BENCHES: [Bench; 36] = [
     (block::READ, block::read),
     (block::WRITE, block::write),
     (block::NULL_RATE, block::null_rate),
@@ -62,6 +62,8 @@ const BENCHES: [Bench; 32] = [
     (block::QD1, block::qd1),
     (vfio_user::READ, vfio_user::read),
     (block::ALLOCS, block::allocs),
+    (flash::CHECKED_READ, flash::checked_read),
+    (flash::CHECKED_WRITE, flash::checked_write),
     (kv::RETRIEVE, kv::retrieve),
     (kv::STORE, kv::store),
     (kv::SMALL, kv::small),
@@ -73,6 +75,8 @@ const BENCHES: [Bench; 32] = [
     (kv_session::CACHE_SLOW, kv_session::cache_slow),
     (kv_memory::INDEX, kv_memory::index),
     (kv_memory::REOPEN, kv_memory::reopen),
+    (kv_memory::REOPEN_KILLED, kv_memory::reopen_killed),
+    (kv_memory::REOPEN_BYTES, kv_memory::reopen_bytes),
     (flash::READ_COST, flash::read_cost),
     (flash::WRITE_COST, flash::write_cost),
     (ftl::RECIPE_A, ftl::recipe_a),

@@ -92,6 +92,7 @@ pub(crate) fn serve(socket: &str, core: &str, bytes: &str) -> Result<()> {
         core: Some(core.parse().context("core")?),
         spin: None,
         faults: Vec::new(),
+        populate_bytes: 0,
     };
     let ready = |_: &Path| {
         let mut out = std::io::stdout();

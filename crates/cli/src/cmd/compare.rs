@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::transfer::{Data, Range, pump};
+use crate::count::count;
 use crate::output::Output;
 use crate::target::{DeviceArg, NamespaceArg};
 use crate::value::fields;
@@ -38,6 +39,6 @@ impl Compare {
             pump(&self.data, extent, start, block.block_bytes(), |lba, data| Ok(block.compare(lba, data)?))?;
         let blocks = moved.bytes / u64::from(block.block_bytes());
         let json = fields! { "nsid": block.nsid().0, "start_block": start, "blocks": blocks, "equal": true };
-        self.output.output.say(json, format!("compare: Success, {} bytes", moved.bytes))
+        self.output.output.say(json, format!("compare: Success, {}", count(moved.bytes, "byte")))
     }
 }

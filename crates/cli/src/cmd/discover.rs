@@ -5,9 +5,10 @@ use std::io::Write;
 use anyhow::Result;
 use clap::Args;
 use unvme::Registry;
-use unvme::fabrics::{Discovered, Endpoint, discover};
+use unvme::fabrics::{Discovered, Endpoint, KnownTargets, discover};
 use unvme_spec::fabrics::{adrfam, sectype, subtype, treq, trtype};
 
+use crate::cmd::list::warn_of_bad;
 use crate::columns::{Rule, write_table};
 use crate::output::Output;
 use crate::value::{Fields, fields};
@@ -16,8 +17,10 @@ use crate::value::{Fields, fields};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A subsystem is opened by the name that is shown for it. Discovery services that are referred to are
-asked as well; one that cannot be is named on standard error. Keys are read from
-$UNVME_HOME/fabrics.json.
+asked as well; one that cannot be is named on standard error, and so is an entry of
+$UNVME_HOME/fabrics.json that is wrong. That file has the keys: a service is asked by those of a
+subsystem at its address, and a server of unvme shows a host with a key what it may use once it
+has proven who it is.
 
 Examples:
   unvme discover 10.0.0.1
@@ -34,7 +37,9 @@ const HEADERS: [&str; 5] = ["Type", "Address", "Port ID", "Security", "Open as"]
 
 impl Discover {
     pub(crate) fn run(self) -> Result<()> {
-        let discovery = discover(&self.at, &Registry::from_environment()?)?;
+        let registry = Registry::from_environment()?;
+        warn_of_bad(&KnownTargets::load(&registry)?);
+        let discovery = discover(&self.at, &registry)?;
         let json = fields! { "records": discovery.found.iter().map(json).collect::<Vec<_>>() };
         self.output.output.show(json, |out| {
             let rows: Vec<_> = discovery.found.iter().map(cells).collect();

@@ -1,13 +1,14 @@
 //! `key`: secrets of in-band authentication, and keys of TLS. None is ever on a command line.
 
-use std::fs::OpenOptions;
-use std::io::{self, Read, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
-use unvme::fabrics::{Hash, Psk, Secret, read_private};
+use unvme::fabrics::{Hash, Psk, Secret, SecretText, read_private};
 
 use crate::cmd::commands;
 use crate::exit::usage;
@@ -92,15 +93,19 @@ pub(crate) struct Check {
 
 impl Generate {
     fn run(self) -> Result<()> {
-        let key = match (self.kind, self.hash) {
-            (Kind::Tls, HashArg::Sha384 | HashArg::Sha512) => {
-                return Err(usage("key: TLS goes by keys of sha256 or none here"));
+        let mut key = match (self.kind, self.hash) {
+            (Kind::Tls, HashArg::Sha512) => {
+                return Err(usage("key: TLS goes by keys of sha256, sha384 or none"));
             }
             (Kind::Tls, hash) => Psk::generate(hash.hash()).context("key")?.to_text(),
             (Kind::Dhchap, hash) => Secret::generate(hash.hash()).context("key")?.to_text(),
         };
         match &self.out {
-            None => write_raw(format!("{}\n", key.as_str()).as_bytes()),
+            None => {
+                key.push('\n');
+                write_raw(key.as_bytes())
+            }
+            // The key and nothing else: there is software that takes a line end for a part of it.
             Some(path) => {
                 let what = || format!("create {}", path.display());
                 let mut file = OpenOptions::new()
@@ -109,7 +114,7 @@ impl Generate {
                     .mode(0o600)
                     .open(path)
                     .with_context(what)?;
-                file.write_all(format!("{}\n", key.as_str()).as_bytes()).with_context(what)
+                file.write_all(key.as_bytes()).with_context(what)
             }
         }
     }
@@ -138,15 +143,12 @@ impl Check {
         self.output.output.say(json, format!("a {kind} key, hash {hash}; its checksum is right"))
     }
 
-    fn read(&self) -> Result<String> {
+    fn read(&self) -> Result<SecretText> {
         if self.file == Path::new("-") {
-            let mut text = String::new();
-            io::stdin()
-                .lock()
-                .take(KEY_BYTES_MAX)
-                .read_to_string(&mut text)
-                .context("key: standard input")?;
-            return Ok(text);
+            let what = "key: standard input";
+            // Not by way of the standard library's buffer, which nobody clears.
+            let input = File::from(io::stdin().as_fd().try_clone_to_owned().context(what)?);
+            return SecretText::read(input, KEY_BYTES_MAX, KEY_BYTES_MAX).context(what)?.context(what);
         }
         let name = self.file.to_string_lossy();
         if PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {

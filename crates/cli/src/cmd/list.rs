@@ -23,7 +23,8 @@ use crate::value::{Fields, Value, fields};
 Namespaces of virtual devices, of the targets whose addresses $UNVME_HOME/fabrics.json has, and of
 drives that the kernel's driver has, then the drives of the machine with the names they are opened
 by. Drives are not opened, so this takes no permission; name one to have it opened. A device that
-cannot be opened is named on standard error, and the others are listed all the same.")]
+cannot be opened is named on standard error, and the others are listed all the same; so is an
+entry of fabrics.json that is wrong.")]
 pub(crate) struct List {
     /// Devices; all virtual devices, known targets and the drives of this machine when left out
     #[arg(value_name = "DEVICE")]
@@ -104,12 +105,21 @@ fn all_names(failed: &mut Vec<Error>) -> Result<Vec<String>, Error> {
     let mut names: Vec<String> = plugged.collect();
     match KnownTargets::load(&registry) {
         Ok(known) => {
-            let devices = known.0.iter().filter(|target| target.nqn != DISCOVERY_NQN);
+            warn_of_bad(&known);
+            let devices = known.targets.iter().filter(|target| target.nqn != DISCOVERY_NQN);
             names.extend(devices.filter_map(KnownTarget::name).map(|name| name.to_string()));
         }
         Err(e) => failed.push(e),
     }
     Ok(names)
+}
+
+/// Names the entries of `fabrics.json` that are wrong: their targets cannot be used, and the others can.
+pub(crate) fn warn_of_bad(known: &KnownTargets) {
+    for bad in &known.bad {
+        // Nobody listens on standard error, which is no reason not to go on.
+        let _ = writeln!(std::io::stderr(), "unvme: warning: this target is left out: {}", bad.error());
+    }
 }
 
 fn rows_of(device: &Device) -> Result<Vec<Row>, Error> {

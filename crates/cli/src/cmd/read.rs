@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::transfer::{Data, Extent, Range, drain};
+use crate::count::count;
 use crate::exit::usage;
 use crate::output::{Format, Output};
 use crate::target::{DeviceArg, NamespaceArg};
@@ -56,6 +57,6 @@ impl Read {
         let json = fields! {
             "nsid": block.nsid().0, "start_block": start, "blocks": extent.blocks, "bytes": extent.bytes,
         };
-        self.output.output.say(json, format!("read: Success, {} bytes", extent.bytes))
+        self.output.output.say(json, format!("read: Success, {}", count(extent.bytes, "byte")))
     }
 }

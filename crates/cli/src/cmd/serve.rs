@@ -15,7 +15,9 @@ use unvme::{EventFd, ServeOptions, TcpServeOptions, serve};
 
 use crate::exit::usage;
 use crate::fault::read_rules;
+use crate::numbers;
 use crate::output::Output;
+use crate::perf::machine::memory_available;
 use crate::value::fields;
 
 /// Milliseconds without work before a server of a socket naps, and one of the network sleeps. Their clients
@@ -29,7 +31,12 @@ const IDLE_TCP_MS: u64 = 2;
 Others who open the virtual device by its name attach to the server, each with a controller of
 its own; so does any vfio-user host, such as QEMU. With --tcp hosts on any machine do by NVMe/TCP:
 the driver of this program, the kernel's, or anybody else's. The server ends with Ctrl-C; it ends
-alike with SIGTERM and SIGHUP, and with exit code 6 when a device is unplugged.
+alike with SIGTERM and SIGHUP, and with exit code 6 when its last device is unplugged.
+
+With --access SIGHUP does not end the server but has it read the file again: hosts that may not
+enter any more, or not by the keys they came with, are disconnected, and the others notice
+nothing. A file that cannot be read, or makes no sense, changes nothing. Hosts that are refused
+are named on standard error with the reason, a number of them each minute.
 
 Examples:
   unvme serve 0000:02:00.0
@@ -56,6 +63,10 @@ pub(crate) struct Serve {
     /// Never rest: the lowest latency, and a processor that is always busy
     #[arg(long, conflicts_with = "idle")]
     busy_poll: bool,
+    /// Memory of mem: devices to take from the system before anybody is served; half of what is free unless
+    /// said otherwise, and 0 for none: then the first touch of each 2 MiB takes longer
+    #[arg(long, value_name = "SIZE", value_parser = numbers::bytes)]
+    populate: Option<u64>,
     /// Rules for faults, as `unvme fault add --file` reads them; they end with the server
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
@@ -66,18 +77,29 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) fn run(self) -> Result<()> {
         let stop = EventFd::new().context("serve")?;
+        let rules = self.tcp.rules()?;
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("serve: handle signals")?;
-        let stopper = stop.clone();
+        let (stopper, again) = (stop.clone(), rules.clone());
         thread::spawn(move || {
-            if signals.forever().next().is_some() {
-                stopper.signal();
+            for signal in signals.forever() {
+                match &again {
+                    Some(rules) if signal == SIGHUP => rules.read_again(),
+                    _ => stopper.signal(),
+                }
             }
         });
         let faults = self.faults.as_deref().map_or_else(|| Ok(Vec::new()), read_rules)?;
         let idle = self.idle.unwrap_or(if self.tcp.is_asked_for() { IDLE_TCP_MS } else { IDLE_SOCKET_MS });
         let spin = (!self.busy_poll).then(|| Duration::from_millis(idle));
+        let populate_bytes = self.populate.unwrap_or_else(|| memory_available().unwrap_or(0) / 2);
         if self.tcp.is_asked_for() {
-            let options = TcpServeOptions { cores: self.core, spin, faults, ..self.tcp.options()? };
+            let options = TcpServeOptions {
+                cores: self.core,
+                spin,
+                faults,
+                populate_bytes,
+                ..self.tcp.options(rules.as_ref())?
+            };
             return tcp::run(&self.devices, &options, &stop, self.output);
         }
         let ([name], [] | [_]) = (self.devices.as_slice(), self.core.as_slice()) else {
@@ -91,6 +113,7 @@ impl Serve {
             core: self.core.first().copied(),
             spin,
             faults,
+            populate_bytes,
         };
         let announce = |path: &Path| {
             let pid = std::process::id();

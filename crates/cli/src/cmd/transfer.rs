@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use unvme::Block;
 
+use crate::count::count;
 use crate::exit::usage;
 use crate::numbers;
 
@@ -65,9 +66,10 @@ impl Range {
             .checked_mul(block)
             .ok_or_else(|| usage(format!("{blocks} blocks: more bytes than 64 bits count")))?;
         match data_size {
-            Some(bytes) if bytes > whole || bytes == 0 => {
-                Err(usage(format!("--data-size {bytes}: --block-count names {blocks} blocks, {whole} bytes")))
-            }
+            Some(bytes) if bytes > whole || bytes == 0 => Err(usage(format!(
+                "--data-size {bytes}: --block-count names {}, {whole} bytes",
+                count(blocks, "block")
+            ))),
             bytes => Ok(Some(Extent { blocks, bytes: bytes.unwrap_or(whole) })),
         }
     }
@@ -77,7 +79,8 @@ impl Range {
         match self.start_block.checked_add(blocks) {
             Some(end) if end <= block.blocks() => Ok(()),
             _ => Err(usage(format!(
-                "{blocks} blocks from block {}: namespace {} has {} blocks of {} bytes",
+                "{} from block {}: namespace {} has {} blocks of {} bytes",
+                count(blocks, "block"),
                 self.start_block,
                 block.nsid(),
                 block.blocks(),
@@ -134,10 +137,10 @@ pub(crate) fn pump(
             None if (taken as u64).is_multiple_of(block) => taken,
             None => {
                 return Err(usage(format!(
-                    "the input has {} bytes, which are no whole blocks of {block}; after {} bytes nothing was done; \
+                    "the input has {}: no whole blocks of {block}; after {} nothing was done; \
                      name the length with --data-size to fill the last block up with zeroes",
-                    moved.bytes + taken as u64,
-                    moved.bytes
+                    count(moved.bytes + taken as u64, "byte"),
+                    count(moved.bytes, "byte")
                 )));
             }
         };
@@ -194,7 +197,7 @@ mod tests {
         assert_eq!(extent(Some(0), None), Ok(Some(Extent { blocks: 1, bytes: 512 })));
         assert_eq!(extent(Some(7), Some(100)), Ok(Some(Extent { blocks: 8, bytes: 100 })));
         assert_eq!(extent(None, Some(513)), Ok(Some(Extent { blocks: 2, bytes: 513 })));
-        assert!(extent(Some(0), Some(513)).is_err_and(|e| e.contains("names 1 blocks, 512 bytes")));
+        assert!(extent(Some(0), Some(513)).is_err_and(|e| e.contains("names 1 block, 512 bytes")));
         assert!(extent(None, Some(0)).is_err());
         assert!(extent(Some(u64::MAX), None).is_err());
         assert!(extent(Some(u64::MAX - 1), None).is_err());
@@ -224,7 +227,7 @@ mod tests {
         assert_eq!(joined(&out), input);
         assert!(pumped(&[], None).expect("empty").1.is_empty());
         let message = pumped(&[1; 700], None).expect_err("no whole blocks").to_string();
-        assert!(message.contains("700 bytes, which are no whole blocks of 512"), "{message}");
+        assert!(message.contains("700 bytes: no whole blocks of 512"), "{message}");
     }
 
     #[test]

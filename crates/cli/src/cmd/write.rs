@@ -7,6 +7,7 @@ use unvme_spec::directive::dtype;
 use unvme_spec::fdp::PlacementId;
 
 use super::transfer::{Data, Range, pump};
+use crate::count::count;
 use crate::exit::usage;
 use crate::numbers;
 use crate::output::Output;
@@ -65,7 +66,7 @@ impl Write {
             "nsid": block.nsid().0, "start_block": start, "blocks": blocks,
             "bytes": moved.bytes - moved.padding, "padding": moved.padding,
         };
-        let mut line = format!("write: Success, {} bytes", moved.bytes - moved.padding);
+        let mut line = format!("write: Success, {}", count(moved.bytes - moved.padding, "byte"));
         if moved.padding > 0 {
             line = format!("{line} and {} of zeroes behind them", moved.padding);
         }

@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::transfer::Range;
+use crate::count::count;
 use crate::output::Output;
 use crate::target::{DeviceArg, Force, NamespaceArg};
 use crate::value::fields;
@@ -34,8 +35,8 @@ impl WriteZeroes {
         let blocks = self.range.extent(None, block.block_bytes())?.map_or(1, |extent| extent.blocks);
         self.range.check(&block, blocks)?;
         let start = self.range.start_block;
-        self.force
-            .confirm(&device, &format!("write-zeroes destroys {blocks} blocks from block {start} on"))?;
+        let what = format!("write-zeroes destroys {} from block {start} on", count(blocks, "block"));
+        self.force.confirm(&device, &what)?;
         block.write_zeroes(start, blocks, self.deac)?;
         let json = fields! {
             "nsid": block.nsid().0, "start_block": start, "blocks": blocks, "deallocate": self.deac,

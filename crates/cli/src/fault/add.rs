@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::file::read_rules;
 use super::options::RuleOptions;
+use crate::count::count;
 use crate::output::Output;
 use crate::target::DeviceArg;
 use crate::value::fields;
@@ -63,7 +64,7 @@ impl Add {
         let json = fields! { "added": added.count, "first": added.first };
         let line = match added.count {
             1 => format!("added rule {}", added.first),
-            count => format!("added {count} rules, the first is {}", added.first),
+            several => format!("added {}, the first is {}", count(several, "rule"), added.first),
         };
         self.output.output.say(json, line)
     }

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
+use crate::count::count;
 use crate::numbers;
 use crate::output::Output;
 use crate::target::DeviceArg;
@@ -27,10 +28,7 @@ pub(crate) struct Clear {
 impl Clear {
     pub(crate) fn run(self) -> Result<()> {
         let cleared = self.device.open()?.clear_faults(self.id)?;
-        let line = match cleared {
-            1 => "cleared 1 rule".to_owned(),
-            count => format!("cleared {count} rules"),
-        };
+        let line = format!("cleared {}", count(cleared, "rule"));
         self.output.output.say(fields! { "cleared": cleared }, line)
     }
 }

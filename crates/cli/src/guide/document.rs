@@ -92,8 +92,8 @@ struct ThreadFound {
 #[derive(Debug, Serialize)]
 struct LatencyFound {
     samples: u64,
-    min: u64,
-    max: u64,
+    min: f64,
+    max: f64,
     mean: f64,
     percentiles: Vec<PercentileFound>,
 }
@@ -101,7 +101,7 @@ struct LatencyFound {
 #[derive(Debug, Serialize)]
 struct PercentileFound {
     percent: f64,
-    us: u64,
+    us: f64,
 }
 
 impl LatencyFound {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use unvme::{BlockRange, DmaBuf, Lba, Status};
+use unvme_guide::config::SsdType;
 use unvme_guide::session::{Data, KvKey, Member, Op, OpError, QueueChoice, QueueKind, Returned, Session};
 use unvme_spec::samsung_kv;
 
@@ -32,6 +33,8 @@ pub(crate) enum Expect {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
+    /// What its device is used as.
+    pub(crate) ssd_type: SsdType,
     /// What is done.
     pub(crate) kind: Kind,
     /// Number of the pair.
@@ -66,11 +69,16 @@ pub(crate) fn is_missing(status: Status) -> bool {
     kind == samsung_kv::status::KEY_NOT_FOUND || kind == Status::KEY_NOT_FOUND
 }
 
-/// A status by its name and its numbers, in the vendor's words where it is one of the vendor's.
+/// How the status of a command on a pair is told.
 pub(crate) fn status_text(status: Status) -> String {
-    match samsung_kv::status::name(status) {
-        Some(name) => format!("{name} ({:#x})", status.kind().code()),
-        None => status.to_string(),
+    samsung_kv::status::OfPair(status).to_string()
+}
+
+/// How it is told that an operation on a pair was not done.
+pub(crate) fn error_text(error: &OpError) -> String {
+    match error {
+        OpError::Status(status) => format!("the device answered {}", status_text(*status)),
+        error => error.to_string(),
     }
 }
 
@@ -88,6 +96,7 @@ impl Operation {
             let name = kind.name();
             return record.failed(|| match (expect, answer.status.is_success()) {
                 (Expect::Missing, true) => format!("{name} of pair {id}: the key exists; it was deleted"),
+                _ if self.ssd_type == SsdType::Lba => format!("{name} of pair {id}: {}", answer.status),
                 _ => format!("{name} of pair {id}: {}", status_text(answer.status)),
             });
         }
@@ -212,6 +221,7 @@ impl Lane {
         progress: &AtomicU64,
     ) -> Result<Outcome> {
         let operations = requests.map(|Request { kind, id, check }| Operation {
+            ssd_type: self.member.ssd_type(),
             kind,
             id,
             size: self.pairs.size(id),
@@ -428,7 +438,11 @@ pub(super) fn room(operation: &Operation) -> usize {
 }
 
 fn told(operation: &Operation, error: &OpError) -> String {
-    format!("{} of pair {}: {error}", operation.kind.name(), operation.id)
+    let text = match operation.ssd_type {
+        SsdType::Kv => error_text(error),
+        SsdType::Lba => error.to_string(),
+    };
+    format!("{} of pair {}: {text}", operation.kind.name(), operation.id)
 }
 
 #[cfg(test)]
@@ -436,6 +450,7 @@ mod tests {
     use super::*;
 
     const OPERATION: Operation = Operation {
+        ssd_type: SsdType::Kv,
         kind: Kind::Retrieve,
         id: 7,
         size: PairSize { index: 0, key_bytes: 16, value_bytes: 100 },
@@ -477,10 +492,26 @@ mod tests {
     }
 
     #[test]
+    fn a_status_is_told_as_that_of_a_pair_or_as_that_of_a_block() {
+        let first = |ssd_type, status| {
+            let mut record = Record::new().expect("record");
+            let operation = Operation { ssd_type, ..OPERATION };
+            let answer = Answer { status, ..MISSING };
+            operation.enter(&answer, Duration::ZERO, Duration::from_micros(1), &mut record);
+            record.first_failure.expect("a failure")
+        };
+        let full = Status::CAPACITY_EXCEEDED;
+        assert_eq!(first(SsdType::Kv, full), "retrieve of pair 7: Capacity Exceeded (0x12)");
+        assert_eq!(first(SsdType::Lba, full), "retrieve of pair 7: Capacity Exceeded (0x081)");
+    }
+
+    #[test]
     fn missing_is_understood_in_both_dialects_and_statuses_have_names() {
         assert!(is_missing(Status::KEY_NOT_FOUND) && is_missing(Status::new(3, 0x10).with_do_not_retry()));
         assert!(!is_missing(Status::SUCCESS) && !is_missing(Status::new(0, 0x10)));
         assert_eq!(status_text(Status::new(3, 0x10)), "Key Does Not Exist (0x10)");
-        assert!(status_text(Status::CAPACITY_EXCEEDED).starts_with("Capacity Exceeded"));
+        assert_eq!(status_text(Status::new(0, 0x87).with_do_not_retry()), "Key Does Not Exist (0x10)");
+        assert_eq!(status_text(Status::CAPACITY_EXCEEDED), "Capacity Exceeded (0x12)");
+        assert_eq!(status_text(Status::LBA_OUT_OF_RANGE), "LBA Out of Range (0x080)");
     }
 }

@@ -10,6 +10,7 @@
 //! | `lent` | values that are not copied |
 //! | `phase` | all threads doing one thing at the same time |
 //! | `record` | what a thread found out |
+//! | `samples` | configurations that are installed beside the program |
 //! | `about`, `console` | how full a device is, as it is printed; where to |
 //! | `document` | the whole result, for programs and for the report |
 //!
@@ -26,6 +27,7 @@ mod pair;
 mod phase;
 mod program;
 mod record;
+mod samples;
 mod sdk_iterate;
 mod sdk_perf;
 
@@ -40,10 +42,15 @@ pub(crate) use lane::{is_missing, status_text};
 pub(crate) use program::{Program, called};
 
 /// Reads a configuration that the user has named: what is wrong in it is the user's to mend, and no fault of
-/// the system.
+/// the system. A sample that is used because the name is nowhere else is among the warnings.
 fn load_configuration(path: impl AsRef<Path>) -> anyhow::Result<(SdkConfig, Vec<String>)> {
-    SdkConfig::load(path).map_err(|error| match error {
+    let (named, found) = (path.as_ref(), samples::found(path.as_ref()));
+    let (config, mut warnings) = SdkConfig::load(&found).map_err(|error| match error {
         Error::Config { .. } => usage(error.to_string()),
-        error => error.into(),
-    })
+        error => anyhow::Error::from(error),
+    })?;
+    if found != named {
+        warnings.insert(0, format!("{} is not here; {} is used", named.display(), found.display()));
+    }
+    Ok((config, warnings))
 }

@@ -261,7 +261,7 @@ mod tests {
         record.succeeded(Kind::Delete, size(0), 9 * US, 8 * US);
         assert_eq!(record.tally(Kind::Store).by_size[..3], [1, 1, 0]);
         assert_eq!((record.operations(), record.tally(Kind::Retrieve).count()), (3, 0));
-        assert_eq!((record.stat().min(), record.stat().max()), (0, 5), "a latency is never negative");
+        assert_eq!((record.stat().min(), record.stat().max()), (0.0, 5.0), "a latency is never negative");
         assert_eq!(record.tally(Kind::Store).ns.max() / 100, 50);
     }
 

@@ -13,8 +13,8 @@ use unvme_guide::config::SsdType;
 use unvme_guide::elapsed::{Elapsed, TimeOfDay};
 use unvme_guide::latency::LatencyStat;
 use unvme_guide::session::{
-    Finished, Handler, ITERATE_BYTES, IterateType, IteratorEntry, Member, Prefix, QueueChoice, QueueKind,
-    Session, SessionOptions,
+    Finished, Handler, ITERATE_BYTES, IterateType, IteratorEntry, Member, OpError, Prefix, QueueChoice,
+    QueueKind, Session, SessionOptions,
 };
 use unvme_guide::{DeviceConfig, SdkConfig};
 use unvme_spec::samsung_kv::{self, IterateKeys};
@@ -29,7 +29,7 @@ use super::load_configuration;
 use super::pair::{Content, KeyForm, Pairs, Values, value_size};
 use super::phase::{self, Phase};
 use super::record::Kind;
-use crate::exit::usage;
+use crate::exit::{Failed, usage};
 use crate::numbers;
 use crate::output::Format;
 use crate::perf;
@@ -88,7 +88,10 @@ impl SdkIterate {
         console.write(Elapsed::since("sdk_init", begin))?;
         let count = self.num_keys.unwrap_or(if is_async { 100_000 } else { 20 });
         console.note(format_args!("{tool} value_size={} insert_count={count}", self.value_size))?;
+        let begin = TimeOfDay::now();
         let lanes = self.lanes(&session, &router, queue)?;
+        console.note("Setup App: Done")?;
+        console.write(Elapsed { count: count.into(), ..Elapsed::since("Setup App", begin) })?;
         let member = Arc::clone(&lanes[0].member);
         let test = Test { args: self, console, is_async, member, lanes, reads, count };
         let before = Use::of(&test.member);
@@ -111,6 +114,10 @@ impl SdkIterate {
             phases: &phases,
             failure,
         })?;
+        let begin = TimeOfDay::now();
+        drop(test);
+        console.note("Teardown Memory: Done")?;
+        console.write(Elapsed { count: count.into(), ..Elapsed::since("Teardown Memory", begin) })?;
         let begin = TimeOfDay::now();
         session.close()?;
         console.write(Elapsed::since("kv_sdk_finalize", begin))?;
@@ -238,9 +245,9 @@ impl Test<'_> {
             }
         };
         step(Kind::Store)?;
+        step(Kind::Retrieve)?;
         let iterated = self.iterate(found);
         // What was stored is taken away again, whatever the iterator did.
-        step(Kind::Retrieve)?;
         step(Kind::Delete)?;
         iterated
     }
@@ -276,7 +283,8 @@ impl Test<'_> {
     fn iterate(&self, found: &mut Found) -> Result<()> {
         self.information()?;
         let start = TimeOfDay::now();
-        let iterator = self.member.iterate_open(QueueChoice::Auto, 0, IterateType::Key, PREFIX)?;
+        let iterator =
+            self.member.iterate_open(QueueChoice::Auto, 0, IterateType::Key, PREFIX).map_err(refused)?;
         self.console.write(Elapsed { count: 1, ..Elapsed::since("kv_iterate_open", start) })?;
         self.console.note(format_args!("Iterate open success : iterator id={iterator}"))?;
         self.information()?;
@@ -291,7 +299,8 @@ impl Test<'_> {
         let closed = self.member.iterate_close(QueueChoice::Auto, iterator);
         self.console.write(Elapsed { count: 1, ..Elapsed::since("kv_iterate_close", start) })?;
         read?;
-        closed?;
+        closed.map_err(refused)?;
+        self.console.note("Iterate Close Result: ret=0x0")?;
         if found.keys > 0 {
             self.console.note(format_args!("num_keys_read = {}", found.keys))?;
         }
@@ -304,7 +313,7 @@ impl Test<'_> {
 
     /// What the device says about its iterators.
     fn information(&self) -> Result<()> {
-        let entries = self.member.iterate_info()?;
+        let entries = self.member.iterate_info().map_err(refused)?;
         entries.iter().enumerate().try_for_each(|(place, entry)| self.console.note(information(place, entry)))
     }
 
@@ -315,8 +324,11 @@ impl Test<'_> {
         let start = TimeOfDay::now();
         while !found.end {
             let begin = Instant::now();
-            let read = self.member.iterate_read(QueueChoice::Auto, iterator, &mut buffer)?;
+            self.console.note(format_args!("Iterate Read Request={ITERATE_BYTES}"))?;
+            let read = self.member.iterate_read(QueueChoice::Auto, iterator, &mut buffer).map_err(refused)?;
             stat.add(begin.elapsed());
+            let ended = if read.end { samsung_kv::status::ITERATE_END } else { Status::SUCCESS };
+            self.console.note(read_result(read.bytes, format_args!("ret={:#x}", ended.code())))?;
             count_keys(&buffer[..read.bytes], found, keys);
             found.end = read.end;
         }
@@ -330,7 +342,9 @@ impl Test<'_> {
         let mut begins = Vec::new();
         for read in 0..READS {
             begins.push(Instant::now());
-            self.member.iterate_read_async(QueueChoice::Auto, iterator, READ_TOKENS | read as u64)?;
+            self.console.note(format_args!("Iterate Read Request={ITERATE_BYTES}"))?;
+            let token = READ_TOKENS | read as u64;
+            self.member.iterate_read_async(QueueChoice::Auto, iterator, token).map_err(refused)?;
             while self.lanes[0].polls && self.member.process_completions(None) > 0 {}
         }
         let answers = loop {
@@ -351,11 +365,8 @@ impl Test<'_> {
             let begin = begins[(answer.token & !READ_TOKENS) as usize];
             stat.add(answer.at.duration_since(begin));
             let end = answer.status.kind() == samsung_kv::status::ITERATE_END;
-            self.console.note(format_args!(
-                "Iterate Read Result: it->kv.key.length=0 it->kv.value.length={} status={}",
-                answer.data.len(),
-                answer.status.code()
-            ))?;
+            let status = format_args!("status={}", answer.status.code());
+            self.console.note(read_result(answer.data.len(), status))?;
             if !end && !answer.status.is_success() {
                 bail!("iterate read: {}", lane::status_text(answer.status));
             }
@@ -364,6 +375,19 @@ impl Test<'_> {
         }
         found.read_latency_us_mean = stat.mean();
         self.console.write(Elapsed { stat: Some(&stat), ..Elapsed::since("kv_iterate_read_async", start) })
+    }
+}
+
+/// A read that ended, as the original has it; `ended` is how.
+fn read_result(bytes: usize, ended: std::fmt::Arguments<'_>) -> String {
+    format!("Iterate Read Result: it->kv.key.length=0 it->kv.value.length={bytes} {ended}")
+}
+
+/// Why an iterator does not work, in the words in which statuses are told.
+fn refused(error: OpError) -> anyhow::Error {
+    match error {
+        OpError::Status(_) => Failed(lane::error_text(&error)).into(),
+        error => error.into(),
     }
 }
 

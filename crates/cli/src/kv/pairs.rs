@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use unvme::StoreOptions;
 
 use super::place::{KeyArg, Place, key_fields, shown};
+use crate::count::count;
 use crate::exit::{Failed, usage};
 use crate::numbers;
 use crate::output::{Format, LongOutput, write_raw};
@@ -93,7 +94,7 @@ impl Store {
         kv.store(&key, &value, options)?;
         kv.flush()?;
         let json = key_fields(&key).with("value_bytes", value.len() as u64);
-        self.output.output.say(json, format!("store: Success, {} bytes", value.len()))
+        self.output.output.say(json, format!("store: Success, {}", count(value.len(), "byte")))
     }
 }
 
@@ -118,7 +119,7 @@ impl Append {
         kv.append(&key, &value)?;
         kv.flush()?;
         let json = key_fields(&key).with("appended_bytes", value.len() as u64);
-        self.output.output.say(json, format!("append: Success, {} bytes", value.len()))
+        self.output.output.say(json, format!("append: Success, {}", count(value.len(), "byte")))
     }
 }
 
@@ -180,7 +181,7 @@ impl Retrieve {
         if let Some(path) = &self.file {
             write_file(path, &value)?;
             let json = key_fields(&key).with("value_bytes", value_bytes).with("bytes", value.len() as u64);
-            let line = format!("retrieve: Success, {} of {value_bytes} bytes", value.len());
+            let line = format!("retrieve: Success, {} of {}", value.len(), count(value_bytes, "byte"));
             return format.say(json, line);
         }
         match (format, self.show) {

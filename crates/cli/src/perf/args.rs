@@ -23,8 +23,8 @@ A latency is the time from a command's submission to the poll that saw it comple
 
 Before the first point a device in memory is filled with data: blocks that were never written
 would be read without being there. The same is done before writes to any virtual device, not
-before reads of one that has a slot, whose data is kept unless --prefill is given. With media=null
-there is nothing to fill.
+before reads of one that has a slot, whose data is kept unless --prefill is given, nor when all of a
+slot is in use already. With media=null there is nothing to fill.
 
 Ctrl-C ends the measurement and prints what there is.
 
@@ -42,10 +42,12 @@ pub(crate) struct Perf {
     /// Namespace; all that are attached when left out
     #[arg(short, long, value_name = "NSID", value_parser = numbers::u32)]
     pub(super) namespace_id: Option<u32>,
-    /// Commands each thread keeps outstanding on each namespace
+    /// Commands each thread keeps outstanding on each namespace; those beyond what a queue of the device
+    /// takes wait in this program
     #[arg(short = 'q', long, value_name = "COUNT", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=4095))]
     pub(super) depth: u16,
-    /// Bytes of each command, such as 4096 or 128K; whole blocks
+    /// Bytes of each command, such as 4096 or 128K; whole blocks. One beyond what the device takes is split,
+    /// and counts once
     #[arg(short = 'o', long, value_name = "SIZE", default_value = "4096", value_parser = numbers::bytes)]
     pub(super) io_size: u64,
     /// What to do: sequential or random, reads, writes or a mix

@@ -27,7 +27,7 @@ pub(super) struct Target {
     nsid: Nsid,
     /// For the report.
     pub(super) identity: DeviceIdentity,
-    /// Size of a command.
+    /// Size of a command, and of those that the device takes.
     pub(super) unit: Unit,
     /// Units in use.
     pub(super) units: u64,
@@ -40,6 +40,11 @@ pub(super) struct Target {
 impl Target {
     pub(super) fn block(&self) -> Result<Block> {
         Ok(self.device.block(self.nsid)?)
+    }
+
+    /// Commands that a queue of the device takes.
+    pub(super) fn queue_depth_max(&self) -> u16 {
+        self.device.controller().queue_depth_max()
     }
 
     /// True when reads may find blocks that were never written.
@@ -71,6 +76,8 @@ pub(super) struct Job {
     placements: Vec<PlacementId>,
     select: Select,
     pub(super) workload: Workload,
+    /// What is to be said of commands beyond what a device takes.
+    pub(super) beyond: Vec<String>,
     stop: Arc<AtomicBool>,
 }
 
@@ -92,6 +99,12 @@ impl Job {
             shapes.extend(depths.iter().map(|&depth| Shape { threads: threads as usize, depth }));
         }
         check_limits(args, &targets, &shapes)?;
+        let (option, depth) = (depth_option(args), depth_max(&shapes));
+        let beyond = targets.iter().filter_map(|target| {
+            let said = beyond(target.unit, target.queue_depth_max(), option, depth)?;
+            Some(format!("{}: {said}", target.identity.label()))
+        });
+        let beyond = beyond.collect();
         let workload = Workload {
             pattern: args.pattern.name().to_owned(),
             io_bytes: args.io_size,
@@ -118,6 +131,7 @@ impl Job {
             placements: args.fdp_pid.as_ref().map(|list| list.0.clone()).unwrap_or_default(),
             select: args.fdp_select,
             workload,
+            beyond,
             stop,
         })
     }
@@ -136,6 +150,11 @@ impl Job {
             }
         }
         devices
+    }
+
+    /// False when a device on the network is not there at the moment.
+    pub(super) fn is_connected(&self) -> bool {
+        self.targets.iter().all(|target| target.device.controller().is_connected())
     }
 
     /// True after Ctrl-C.
@@ -238,7 +257,8 @@ fn open_targets(args: &Perf, name: &str, targets: &mut Vec<Target>) -> Result<()
         args.force.confirm(&device, "this overwrites what is on it")?;
     }
     for nsid in nsids {
-        targets.push(open_target(args, &device, nsid, fill)?);
+        let again = in_memory || args.prefill || args.verify;
+        targets.push(open_target(args, &device, nsid, fill && (again || !is_full(&device, nsid)))?);
     }
     Ok(())
 }
@@ -246,6 +266,13 @@ fn open_targets(args: &Perf, name: &str, targets: &mut Vec<Target>) -> Result<()
 /// True for a device in memory that moves no data: there is nothing to fill it with.
 fn keeps_nothing(name: &str) -> bool {
     name.starts_with("mem:") && name.contains(",media=null")
+}
+
+/// True for a namespace of which everything is in use, as after an earlier run: filling it again would only
+/// wear it, and count as traffic where that is measured.
+fn is_full(device: &Device, nsid: Nsid) -> bool {
+    let data = device.admin(|controller| controller.identify_namespace(nsid));
+    data.is_ok_and(|data| data.nuse >= data.nsze)
 }
 
 fn open_target(args: &Perf, device: &Arc<Device>, nsid: Nsid, fill: bool) -> Result<Target> {
@@ -264,11 +291,6 @@ fn open_target(args: &Perf, device: &Arc<Device>, nsid: Nsid, fill: bool) -> Res
         let message = format!(
             "-o {io_bytes}: {name} namespace {nsid} has blocks of {block_bytes} bytes; expected a multiple of that"
         );
-        return Err(usage(message));
-    }
-    if io_bytes > transfer_max {
-        let message =
-            format!("-o {io_bytes}: {name} namespace {nsid} takes at most {transfer_max} bytes per command");
         return Err(usage(message));
     }
     let units = args.range.unwrap_or(u64::MAX).min(block.bytes()) / io_bytes;
@@ -290,7 +312,13 @@ fn open_target(args: &Perf, device: &Arc<Device>, nsid: Nsid, fill: bool) -> Res
         block_bytes: block.block_bytes(),
         capacity_bytes: block.bytes(),
     };
-    let unit = Unit { block_bytes: block.block_bytes(), blocks: (io_bytes / block_bytes) as u32 };
+    let blocks = u32::try_from(io_bytes / block_bytes)
+        .map_err(|_| usage(format!("-o {io_bytes}: a command of at most {} blocks is measured", u32::MAX)))?;
+    let unit = Unit {
+        block_bytes: block.block_bytes(),
+        blocks,
+        part_blocks: blocks.min((transfer_max / block_bytes).max(1) as u32),
+    };
     let ledger = args.verify.then(|| Ledger::new(units)).transpose()?;
     Ok(Target { device: Arc::clone(device), nsid, identity, unit, units, ledger, fill })
 }
@@ -314,26 +342,64 @@ fn memory_needed(targets: &[Target]) -> u64 {
     targets.iter().filter(in_memory).map(|target| target.units * target.unit.bytes() as u64).sum()
 }
 
+/// The memory there is, in whole MiB, when it is known to be less than what is needed.
+fn too_little(needed: u64, available: Option<u64>) -> Option<Size> {
+    available.filter(|&available| needed > available).map(|available| Size(available >> 20 << 20))
+}
+
 /// Refuses to fill more memory than there is: the kernel would end this process, or another one, in the
 /// middle.
 fn check_memory(needed: u64, available: Option<u64>) -> Result<()> {
-    let Some(available) = available.filter(|&available| needed > available) else { return Ok(()) };
-    let (needed, available) = (Size(needed), Size(available >> 20 << 20));
+    let Some(available) = too_little(needed, available) else { return Ok(()) };
+    let needed = Size(needed);
     Err(usage(format!(
         "-r: filling devices in memory takes {needed}, and {available} are available; use a smaller device or --range"
     )))
 }
 
+fn depth_max(shapes: &[Shape]) -> u16 {
+    shapes.iter().map(|shape| shape.depth).max().unwrap_or(1)
+}
+
+/// The option that the depth is from.
+fn depth_option(args: &Perf) -> &'static str {
+    if args.matrix.iter().any(|axis| matches!(axis, Axis::Depth(_))) { "--matrix depth" } else { "-q" }
+}
+
+/// What becomes of commands beyond what a device takes, whose queues have room for `most`, when `depth` of
+/// them are outstanding by that option.
+fn beyond(unit: Unit, most: u16, option: &str, depth: u16) -> Option<String> {
+    let parts = unit.parts();
+    let mut said = Vec::new();
+    if parts > 1 {
+        let part = Size(u64::from(unit.part_blocks) * u64::from(unit.block_bytes));
+        let whole = Size(unit.bytes() as u64);
+        said.push(format!("-o {whole} goes in {parts} commands of at most {part}, and counts once"));
+    }
+    if u64::from(depth) * u64::from(parts) > most.into() {
+        said.push(format!("{option} {depth}: its queue takes {most} commands, and the others wait here"));
+    }
+    if said.is_empty() { None } else { Some(said.join("; ")) }
+}
+
+/// Refuses commands whose buffers are more memory than there is.
+fn check_buffers(targets: &[Target], depth: u16, threads: usize, available: Option<u64>) -> Result<()> {
+    let each: u64 = targets.iter().map(|target| target.unit.bytes() as u64).sum();
+    let needed = each.saturating_mul(depth.into()).saturating_mul(threads as u64);
+    let Some(available) = too_little(needed, available) else { return Ok(()) };
+    Err(usage(format!(
+        "-o, -q: the buffers take {needed} bytes, and {available} are available; use a smaller one of them"
+    )))
+}
+
 fn check_limits(args: &Perf, targets: &[Target], shapes: &[Shape]) -> Result<()> {
-    let depth = shapes.iter().map(|shape| shape.depth).max().unwrap_or(1);
+    let depth = depth_max(shapes);
     let threads = shapes.iter().map(|shape| shape.threads).max().unwrap_or(1);
-    let option =
-        if args.matrix.iter().any(|axis| matches!(axis, Axis::Depth(_))) { "--matrix depth" } else { "-q" };
+    let option = depth_option(args);
+    check_buffers(targets, depth, threads, machine::memory_available())?;
     for target in targets {
         let name = target.device.name();
         let controller = target.device.controller();
-        let most = controller.queue_depth_max();
-        ensure!(depth <= most, usage(format!("{option} {depth}: a queue of {name} takes at most {most}")));
         let same = targets.iter().filter(|other| Arc::ptr_eq(&other.device, &target.device)).count();
         let (queues, most) = (threads * same, controller.queues_max());
         ensure!(
@@ -357,6 +423,22 @@ fn check_limits(args: &Perf, targets: &[Target], shapes: &[Shape]) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_beyond_a_device_is_said_in_one_line() {
+        let unit = |part_blocks| Unit { block_bytes: 512, blocks: 2048, part_blocks };
+        assert_eq!(beyond(unit(2048), 127, "-q", 127), None);
+        let deep = beyond(unit(2048), 127, "-q", 128).expect("too deep");
+        assert_eq!(deep, "-q 128: its queue takes 127 commands, and the others wait here");
+        let large = beyond(unit(256), 127, "-q", 15).expect("too large");
+        assert_eq!(large, "-o 1M goes in 8 commands of at most 128K, and counts once");
+        let both = beyond(unit(256), 127, "--matrix depth", 16).expect("both");
+        assert_eq!(
+            both,
+            "-o 1M goes in 8 commands of at most 128K, and counts once; --matrix depth 16: its queue takes 127 \
+             commands, and the others wait here"
+        );
+    }
 
     #[test]
     fn more_memory_than_there_is_is_not_filled() {

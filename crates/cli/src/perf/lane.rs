@@ -1,5 +1,6 @@
 //! The measuring loop: one queue of one namespace, kept full.
 
+use crate::count::count;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use super::data;
 use super::ledger::{Ledger, after, expected};
 use super::pace::Pace;
 use super::placement::Placements;
+use super::split::{Narrow, Parts, part_of, token};
 
 /// Time since a thread began.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +35,8 @@ impl Watch {
 #[allow(clippy::large_enum_variant)]
 enum Sink {
     Device(BlockQueue),
+    /// The same, where there can be more commands than its queue takes.
+    Narrow(Narrow),
     /// Nowhere: they complete at once. This is how the loop itself is measured.
     Nothing(Vec<Completion>),
 }
@@ -44,6 +48,8 @@ pub(super) struct Unit {
     pub(super) block_bytes: u32,
     /// Logical blocks of a command.
     pub(super) blocks: u32,
+    /// Logical blocks that the device takes at a time: as many, or the command is split.
+    pub(super) part_blocks: u32,
 }
 
 impl Unit {
@@ -54,6 +60,17 @@ impl Unit {
     /// Bytes of a command.
     pub(super) fn bytes(self) -> usize {
         self.block_bytes as usize * self.blocks as usize
+    }
+
+    /// Commands of the device that a command is.
+    pub(super) fn parts(self) -> u32 {
+        self.blocks.div_ceil(self.part_blocks)
+    }
+
+    /// Bytes of one of them.
+    fn part_bytes(self, part: u32) -> usize {
+        let blocks = (self.blocks - part * self.part_blocks).min(self.part_blocks);
+        self.block_bytes as usize * blocks as usize
     }
 }
 
@@ -79,10 +96,14 @@ struct Generator<'a> {
     /// Present when data is verified.
     ledger: Option<&'a Ledger>,
     slots: Vec<Slot>,
-    /// Slots that are free, each with its buffer.
+    /// Slots that are free, each with its buffer: that of its first part where commands are split.
     free: Vec<(u32, DmaBuf)>,
+    /// For each slot; empty where commands are not split.
+    split: Vec<Parts>,
     /// A unit's data, to be made or looked at.
     scratch: Vec<u8>,
+    /// The connection was lost, and what was on its way with it.
+    is_cut: bool,
     counters: Counters,
 }
 
@@ -92,6 +113,8 @@ pub(super) struct Plan<'a> {
     /// Name of the device, for errors.
     pub(super) device: &'a str,
     pub(super) depth: u16,
+    /// Commands that a queue of the device takes.
+    pub(super) queue_depth_max: u16,
     pub(super) unit: Unit,
     pub(super) addresses: Addresses,
     pub(super) placements: Option<Placements>,
@@ -112,19 +135,33 @@ pub(super) struct Lane<'a> {
 impl<'a> Lane<'a> {
     /// A lane on a queue of its own.
     pub(super) fn on_device(block: &Block, plan: Plan<'a>) -> Result<Self> {
-        let queue = block.queue(&QueueOptions { depth: plan.depth, ..QueueOptions::default() })?;
-        let free = buffers(&queue, &plan)?;
-        Ok(Self::new(Sink::Device(queue), free, plan))
+        let wanted = u64::from(plan.depth) * u64::from(plan.unit.parts());
+        let depth = u16::try_from(wanted).unwrap_or(u16::MAX).min(plan.queue_depth_max);
+        let queue = block.queue(&QueueOptions { depth, ..QueueOptions::default() })?;
+        let buffers = buffers(&queue, &plan)?;
+        let sink = match u64::from(depth) < wanted {
+            true => Sink::Narrow(Narrow::new(queue, depth)),
+            false => Sink::Device(queue),
+        };
+        Ok(Self::new(sink, buffers, plan))
     }
 
     /// A lane without a device; `queue` only lends it buffers.
     pub(super) fn on_nothing(queue: &BlockQueue, plan: Plan<'a>) -> Result<Self> {
-        let free = buffers(queue, &plan)?;
-        let completions = Vec::with_capacity(free.len());
-        Ok(Self::new(Sink::Nothing(completions), free, plan))
+        let buffers = buffers(queue, &plan)?;
+        let completions = Vec::with_capacity(buffers.len() * plan.unit.parts() as usize);
+        Ok(Self::new(Sink::Nothing(completions), buffers, plan))
     }
 
-    fn new(sink: Sink, free: Vec<(u32, DmaBuf)>, plan: Plan<'a>) -> Self {
+    fn new(sink: Sink, buffers: Vec<Vec<DmaBuf>>, plan: Plan<'a>) -> Self {
+        let (mut free, mut split) = (Vec::new(), Vec::new());
+        for (index, buffers) in (0..).zip(buffers) {
+            let mut buffers = buffers.into_iter();
+            free.extend(buffers.next().map(|first| (index, first)));
+            if plan.unit.parts() > 1 {
+                split.push(Parts::new(buffers.collect()));
+            }
+        }
         let generator = Generator {
             device: plan.device,
             unit: plan.unit,
@@ -133,7 +170,9 @@ impl<'a> Lane<'a> {
             ledger: plan.ledger,
             slots: vec![Slot::default(); free.len()],
             free,
+            split,
             scratch: vec![0; if plan.ledger.is_some() { plan.unit.bytes() } else { 0 }],
+            is_cut: false,
             counters: plan.counters,
         };
         Self { sink, generator, pace: plan.rate.map(Pace::new) }
@@ -162,18 +201,43 @@ impl<'a> Lane<'a> {
     fn submit(&mut self, start_ns: u64) -> Result<()> {
         let Some((index, buf)) = self.generator.free.pop() else { return Ok(()) };
         let (op, buf) = self.generator.begin(index, buf, start_ns);
-        self.send(op, buf, index)
+        self.launch(op, buf, index)
     }
 
-    #[inline]
-    fn send(&mut self, op: Op<'_>, buf: DmaBuf, index: u32) -> Result<()> {
+    /// Sends a command, in as many parts as the device wants. This and what else is always inlined is the
+    /// loop that is measured: a call that is left in it is a tenth of what a command of null media takes.
+    #[inline(always)]
+    fn launch(&mut self, op: Op<'static>, buf: DmaBuf, index: u32) -> Result<()> {
+        match self.generator.split.is_empty() {
+            true => self.send(op, buf, token(index, 0)),
+            false => self.launch_parts(op, buf, index),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn launch_parts(&mut self, op: Op<'static>, buf: DmaBuf, index: u32) -> Result<()> {
+        let unit = self.generator.unit;
+        let rest: Vec<_> = self.generator.split[index as usize].begin().collect();
+        self.send(part_of(op, unit, 0), buf, token(index, 0))?;
+        for (part, buf) in rest {
+            self.send(part_of(op, unit, part), buf, token(index, part))?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn send(&mut self, op: Op<'static>, buf: DmaBuf, token: u64) -> Result<()> {
         match &mut self.sink {
             Sink::Device(queue) => {
-                queue.submit(op, Some(buf), index.into()).with_context(|| self.generator.device.to_owned())
+                queue.submit(op, Some(buf), token).with_context(|| self.generator.device.to_owned())
+            }
+            Sink::Narrow(narrow) => {
+                narrow.send(op, buf, token).with_context(|| self.generator.device.to_owned())
             }
             Sink::Nothing(completions) => {
                 let (status, result) = (Status::SUCCESS, 0);
-                completions.push(Completion { token: index.into(), status, result, buf: Some(buf) });
+                completions.push(Completion { token, status, result, buf: Some(buf) });
                 Ok(())
             }
         }
@@ -183,6 +247,7 @@ impl<'a> Lane<'a> {
     fn ring(&mut self) -> Result<()> {
         match &mut self.sink {
             Sink::Device(queue) => queue.ring().with_context(|| self.generator.device.to_owned()),
+            Sink::Narrow(narrow) => narrow.ring().with_context(|| self.generator.device.to_owned()),
             Sink::Nothing(_) => Ok(()),
         }
     }
@@ -192,6 +257,10 @@ impl<'a> Lane<'a> {
     fn reap(&mut self, watch: Watch) -> Result<Option<u64>> {
         match &mut self.sink {
             Sink::Device(queue) => self.generator.finish_all(queue.poll(usize::MAX), watch),
+            Sink::Narrow(narrow) => {
+                let taken = narrow.poll().with_context(|| self.generator.device.to_owned())?;
+                self.generator.finish_all(taken, watch)
+            }
             Sink::Nothing(completions) => self.generator.finish_all(completions.drain(..), watch),
         }
     }
@@ -201,10 +270,19 @@ impl<'a> Lane<'a> {
         self.generator.counters.close(now_ns);
     }
 
-    /// Waits for everything that is on its way. The driver's timeouts bound the time this takes.
+    /// Waits for everything that is on its way. The driver's timeouts bound the time this takes. A lost
+    /// connection is not waited for: what was on its way by it has failed.
     pub(super) fn drain(&mut self, watch: Watch) -> Result<()> {
-        while self.generator.free.len() < self.generator.slots.len() {
+        while !self.generator.is_cut && self.generator.free.len() < self.generator.slots.len() {
             self.reap(watch)?;
+            let is_connected = match &mut self.sink {
+                Sink::Device(queue) => queue.raw().is_connected(),
+                Sink::Narrow(narrow) => narrow.is_connected(),
+                Sink::Nothing(_) => true,
+            };
+            if !is_connected {
+                self.generator.give_up();
+            }
         }
         self.generator.counters.settle();
         Ok(())
@@ -212,9 +290,9 @@ impl<'a> Lane<'a> {
 
     /// Reads every unit whose content is known and checks it; nothing may be on its way.
     pub(super) fn read_back(&mut self, watch: Watch, stop: impl Fn() -> bool) -> Result<()> {
-        let Some(ledger) = self.generator.ledger else { return Ok(()) };
+        let Some(ledger) = self.generator.ledger.filter(|_| !self.generator.is_cut) else { return Ok(()) };
         for unit in self.generator.addresses.units() {
-            while self.generator.free.is_empty() {
+            while self.generator.free.is_empty() && !stop() {
                 self.reap(watch)?;
             }
             let Some(generation) = ledger.claim(unit) else { continue };
@@ -226,7 +304,7 @@ impl<'a> Lane<'a> {
                 let slot = Slot { start_ns: watch.ns(), unit, read: true, generation };
                 self.generator.slots[index as usize] = slot;
                 let op = Op::Read(self.generator.unit.range(unit), Default::default());
-                self.send(op, buf, index)?;
+                self.launch(op, buf, index)?;
                 self.ring()?;
             }
             if stop() {
@@ -242,17 +320,20 @@ impl<'a> Lane<'a> {
     }
 }
 
-fn buffers(queue: &BlockQueue, plan: &Plan<'_>) -> Result<Vec<(u32, DmaBuf)>> {
-    let bytes = plan.unit.bytes();
-    let mut content = vec![0; bytes];
+/// For each command, a buffer for each of its parts.
+fn buffers(queue: &BlockQueue, plan: &Plan<'_>) -> Result<Vec<Vec<DmaBuf>>> {
+    let unit = plan.unit;
+    let mut content = vec![0; unit.part_bytes(0)];
+    let mut buffer = |index: u32, part: u32| {
+        let content = &mut content[..unit.part_bytes(part)];
+        let mut buf = queue.alloc(content.len())?;
+        // Anything but zeroes, which some devices do not store.
+        data::fill(content, unit.block_bytes as usize, index.into(), 1);
+        buf.write(0, content);
+        Ok(buf)
+    };
     (0..u32::from(plan.depth))
-        .map(|index| {
-            let mut buf = queue.alloc(bytes)?;
-            // Anything but zeroes, which some devices do not store.
-            data::fill(&mut content, plan.unit.block_bytes as usize, index.into(), 1);
-            buf.write(0, &content);
-            Ok((index, buf))
-        })
+        .map(|index| (0..unit.parts()).map(|part| buffer(index, part)).collect())
         .collect()
 }
 
@@ -267,7 +348,7 @@ impl Generator<'_> {
             (unit, generation) = claim(ledger, unit, &self.addresses.units());
             if !read {
                 generation = after(generation);
-                self.stamp(&mut buf, unit, generation);
+                self.stamp(index, &mut buf, unit, generation);
             }
         }
         self.slots[index as usize] = Slot { start_ns, unit, read, generation };
@@ -279,10 +360,36 @@ impl Generator<'_> {
         (Op::Write(range, WriteOptions { placement, ..WriteOptions::default() }), buf)
     }
 
-    fn stamp(&mut self, buf: &mut DmaBuf, unit: u64, generation: u8) {
+    /// Counts what is still on its way as failed.
+    fn give_up(&mut self) {
+        self.is_cut = true;
+        let lost = self.slots.len().saturating_sub(self.free.len());
+        for _ in 0..lost {
+            self.counters.failed(|| "the connection was lost on the way".to_owned());
+        }
+    }
+
+    fn stamp(&mut self, index: u32, buf: &mut DmaBuf, unit: u64, generation: u8) {
         let lba = self.unit.range(unit).start.0;
         data::fill(&mut self.scratch, self.unit.block_bytes as usize, lba, generation);
-        buf.write(0, &self.scratch);
+        match self.split.get_mut(index as usize) {
+            None => buf.write(0, &self.scratch),
+            Some(parts) => {
+                let chunks = self.scratch.chunks(self.unit.part_bytes(0));
+                parts.buffers(buf).zip(chunks).for_each(|(buf, chunk)| buf.write(0, chunk));
+            }
+        }
+    }
+
+    /// What was read, in one piece.
+    fn gather(&mut self, index: u32, buf: &mut DmaBuf) {
+        match self.split.get_mut(index as usize) {
+            None => buf.read(0, &mut self.scratch),
+            Some(parts) => {
+                let chunks = self.scratch.chunks_mut(self.unit.part_bytes(0));
+                parts.buffers(buf).zip(chunks).for_each(|(buf, chunk)| buf.read(0, chunk));
+            }
+        }
     }
 
     #[inline]
@@ -300,14 +407,38 @@ impl Generator<'_> {
         Ok(Some(end_ns))
     }
 
-    #[inline]
+    #[inline(always)]
     fn finish(&mut self, completion: Completion, end_ns: u64) -> Result<()> {
         let Completion { token, status, buf, .. } = completion;
-        let slot = *self.slots.get(token as usize).context("a completion of no command")?;
+        let index = token as u32;
+        let slot = *self.slots.get(index as usize).context("a completion of no command")?;
         let Some(buf) = buf else {
             let (device, what) = (self.device, self.name(slot));
             return Err(anyhow!("{device}: {what}: {status}; the controller was lost with its buffers"));
         };
+        if self.split.is_empty() {
+            self.finish_whole((index, slot), (status, buf), end_ns);
+        } else {
+            self.finish_part((token, slot), (status, buf), end_ns);
+        }
+        Ok(())
+    }
+
+    /// A part of a command has ended.
+    #[cold]
+    #[inline(never)]
+    fn finish_part(&mut self, (token, slot): (u64, Slot), (status, buf): (Status, DmaBuf), end_ns: u64) {
+        let index = token as u32;
+        if let Some(parts) = self.split.get_mut(index as usize)
+            && let Some(whole) = parts.done((token >> 32) as u32, status, buf)
+        {
+            self.finish_whole((index, slot), whole, end_ns);
+        }
+    }
+
+    /// All of a command has ended.
+    #[inline(always)]
+    fn finish_whole(&mut self, (index, slot): (u32, Slot), (status, mut buf): (Status, DmaBuf), end_ns: u64) {
         if status.is_success() {
             self.counters.succeeded(slot.read, slot.start_ns, end_ns);
         } else {
@@ -315,20 +446,19 @@ impl Generator<'_> {
             self.counters.failed(|| format!("{what}: {status}"));
         }
         if let Some(ledger) = self.ledger {
-            self.verify(ledger, slot, status, &buf);
+            self.verify(ledger, (index, slot), status, &mut buf);
         }
-        self.free.push((token as u32, buf));
-        Ok(())
+        self.free.push((index, buf));
     }
 
     /// Checks what was read, and enters what was written.
-    fn verify(&mut self, ledger: &Ledger, slot: Slot, status: Status, buf: &DmaBuf) {
+    fn verify(&mut self, ledger: &Ledger, (index, slot): (u32, Slot), status: Status, buf: &mut DmaBuf) {
         if !status.is_success() {
             // A write that failed may have happened or not. What a read did not return is as it was.
             return ledger.release(slot.unit, if slot.read { slot.generation } else { 0 });
         }
         if slot.read {
-            buf.read(0, &mut self.scratch);
+            self.gather(index, buf);
             let lba = self.unit.range(slot.unit).start.0;
             let found =
                 data::check(&self.scratch, self.unit.block_bytes as usize, lba, expected(slot.generation));
@@ -343,7 +473,7 @@ impl Generator<'_> {
     fn name(&self, slot: Slot) -> String {
         let verb = if slot.read { "read" } else { "write" };
         let range = self.unit.range(slot.unit);
-        format!("{verb} of {} blocks from block {}", range.blocks, range.start)
+        format!("{verb} of {} from block {}", count(range.blocks, "block"), range.start)
     }
 }
 
@@ -364,7 +494,7 @@ mod tests {
     use super::*;
 
     const DEPTH: u16 = 4;
-    const UNIT: Unit = Unit { block_bytes: 512, blocks: 8 };
+    const UNIT: Unit = Unit { block_bytes: 512, blocks: 8, part_blocks: 8 };
     const UNITS: u64 = 64;
 
     fn device() -> Device {
@@ -380,6 +510,7 @@ mod tests {
         Plan {
             device: "mem:block:2M",
             depth: DEPTH,
+            queue_depth_max: u16::MAX,
             unit: UNIT,
             addresses,
             placements: None,
@@ -472,6 +603,52 @@ mod tests {
         lane.read_back(Watch::start(), || false).expect("read back");
         let counters = lane.into_counters();
         assert_eq!((counters.reads.len(), counters.miscompares), (UNITS, 1));
+    }
+
+    #[test]
+    fn commands_beyond_queue_and_transfer_size_count_once_and_keep_their_data() {
+        let device = device();
+        // Parts of 3, 3 and 2 blocks, of which the queue takes 2 at a time.
+        let unit = Unit { part_blocks: 3, ..UNIT };
+        let narrow = |pattern, ledger| Plan { unit, queue_depth_max: 2, ..plan(pattern, ledger) };
+        let around = |plan: Plan<'_>| {
+            let block = device.block(Nsid(1)).expect("namespace 1");
+            let mut lane = Lane::on_device(&block, plan).expect("lane");
+            let watch = Watch::start();
+            let seen =
+                |lane: &Lane<'_>| lane.generator.counters.reads.len() + lane.generator.counters.writes.len();
+            while seen(&lane) + u64::from(DEPTH) < UNITS {
+                lane.turn(watch).expect("turn");
+            }
+            lane.drain(watch).expect("drain");
+            lane.into_counters()
+        };
+        let ledger = Ledger::new(UNITS).expect("ledger");
+        let written = around(narrow(Pattern::Write, Some(&ledger)));
+        assert!(
+            (UNITS - u64::from(DEPTH)..=UNITS).contains(&written.writes.len()),
+            "{}",
+            written.writes.len()
+        );
+        let read = around(narrow(Pattern::Read, Some(&ledger)));
+        assert_eq!((written.errors, read.errors, read.miscompares), (0, 0, 0));
+        // What is not split finds it as well, and what changes meanwhile is found in whichever part it is.
+        let whole = around(plan(Pattern::Read, Some(&ledger)));
+        assert_eq!((whole.errors, whole.miscompares), (0, 0));
+        let mut block = device.block(Nsid(1)).expect("namespace");
+        block.write_at(5 * 8 + 7, &[0; 512]).expect("write");
+        let read = around(narrow(Pattern::Read, Some(&ledger)));
+        assert_eq!((read.errors, read.miscompares), (0, 1));
+        // A part that fails is the failure of the whole.
+        let mut queue = block.queue(&QueueOptions::default()).expect("queue");
+        let bad = BlockRange::new(Lba(9 * 8 + 4), 1);
+        queue.submit(Op::WriteUncorrectable(bad), None, 0).expect("submit");
+        assert!(queue.wait(std::time::Duration::from_secs(10)).expect("wait"));
+        assert!(queue.poll(1).next().expect("completion").status.is_success());
+        let read = around(narrow(Pattern::Read, None));
+        assert_eq!(read.errors, 1);
+        let first = read.first_failure.expect("a failure");
+        assert!(first.starts_with("read of 8 blocks from block 72: "), "{first}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::report::Machine;
 use super::cores;
 
 /// Bytes of memory that can be had without swapping, if the kernel says so.
-pub(super) fn memory_available() -> Option<u64> {
+pub(crate) fn memory_available() -> Option<u64> {
     let meminfo = text("/proc/meminfo");
     let kibibytes = field(&meminfo, "MemAvailable")?.strip_suffix("kB")?;
     kibibytes.trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)

@@ -32,7 +32,7 @@ mod data;
 mod job;
 mod lane;
 mod ledger;
-mod machine;
+pub(crate) mod machine;
 mod matrix;
 mod pace;
 mod placement;
@@ -40,6 +40,7 @@ mod point;
 mod prefill;
 mod progress;
 mod run;
+mod split;
 
 pub(crate) use addresses::Random;
 pub(crate) use args::Perf;

@@ -170,7 +170,17 @@ fn plan<'a>(
     let ledger = target.ledger.as_ref();
     let device = target.identity.name.as_str();
     let placements = job.placements(stream);
-    Ok(Plan { device, depth: shape.depth, unit: target.unit, addresses, placements, ledger, counters, rate })
+    Ok(Plan {
+        device,
+        depth: shape.depth,
+        queue_depth_max: target.queue_depth_max(),
+        unit: target.unit,
+        addresses,
+        placements,
+        ledger,
+        counters,
+        rate,
+    })
 }
 
 fn share(units: u64, index: u64, count: u64) -> Range<u64> {

@@ -1,6 +1,9 @@
 //! Data to read, before the first point.
 
+use std::io::Write;
+
 use anyhow::{Context, Result, anyhow};
+use unvme::Size;
 
 use super::data;
 use super::job::{Job, Target};
@@ -16,9 +19,10 @@ pub(super) fn stopped() -> anyhow::Error {
     anyhow!("stopped before the first measurement")
 }
 
-/// Writes every unit of the targets that are to be filled. Errors: a write fails, or Ctrl-C: there is nothing
+/// Writes every unit of the targets that are to be filled, and says so where nobody has asked for it and it
+/// leaves traces. Errors: a write fails, or Ctrl-C: there is nothing
 /// to print then.
-pub(super) fn run(job: &Job) -> Result<()> {
+pub(super) fn run(job: &Job, is_asked_for: bool) -> Result<()> {
     let bytes = |target: &Target| target.units * target.unit.bytes() as u64;
     let total: u64 = job.targets.iter().filter(|target| target.fill).map(bytes).sum();
     let progress = Progress::new("fill", total);
@@ -26,6 +30,15 @@ pub(super) fn run(job: &Job) -> Result<()> {
     for target in job.targets.iter().filter(|target| target.fill) {
         let name = &target.identity.name;
         progress.say(name.clone());
+        if !is_asked_for && !name.starts_with("mem:") {
+            // With stderr gone there is nobody left to tell.
+            let _ = writeln!(
+                std::io::stderr(),
+                "unvme: note: {name}: all {} in use are written once before the first point, which counters of \
+                 the device count; --no-prefill does without",
+                Size(bytes(target))
+            );
+        }
         let mut block = target.block()?;
         let block_bytes = target.unit.block_bytes as usize;
         let mut content = vec![0; STEP_BYTES];

@@ -16,6 +16,7 @@ use super::job::{Job, Shape};
 use super::machine::{machine, now};
 use super::progress::Progress;
 use super::{point, prefill};
+use crate::count::count;
 use crate::exit::Failed;
 use crate::fault::Script;
 use crate::report::{self, Point, Run};
@@ -37,8 +38,11 @@ pub(super) fn run(args: &Perf) -> Result<()> {
     }
     let job = Job::new(args, stop)?;
     let started = now();
-    prefill::run(&job)?;
+    prefill::run(&job, args.prefill)?;
     warn_of_empty_blocks(&job);
+    for line in &job.beyond {
+        let _ = writeln!(std::io::stderr(), "unvme: note: {line}");
+    }
     let script = args.faults.as_deref().map(|file| Script::start(file, &job.devices())).transpose()?;
     let measured = measure(&job);
     for line in script.iter().flat_map(Script::outcome) {
@@ -48,7 +52,9 @@ pub(super) fn run(args: &Perf) -> Result<()> {
     drop(script);
     let harness = match measured.points.iter().max_by(|a, b| a.total.iops.total_cmp(&b.total.iops)) {
         // No depth is above what a queue takes.
-        Some(best) if measured.broken.is_none() => point::harness(&job, best.depth as u16)?,
+        Some(best) if measured.broken.is_none() && job.is_connected() => {
+            point::harness(&job, best.depth as u16)?
+        }
         _ => None,
     };
     let run = Run {
@@ -145,8 +151,7 @@ fn measure(job: &Job) -> Measured {
 fn announce(shape: Shape, last: Option<&Point>) -> String {
     let Shape { threads, depth } = shape;
     let last = last.map_or_else(String::new, |point| format!("; last: {:.0} IOPS", point.total.iops));
-    let threads = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
-    format!("{threads}, depth {depth}{last}")
+    format!("{}, depth {depth}{last}", count(threads, "thread"))
 }
 
 /// Prints the results, and writes the files that were asked for.

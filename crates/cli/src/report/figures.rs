@@ -3,8 +3,9 @@
 use super::latency::{BUCKETS_PER_OCTAVE, Distribution, octave_slot};
 use super::model::{Point, Run};
 use super::plot::{Axis, Chart, Dot, Line};
-use super::scale::{NINES_MAX, Scale, counted, micros, nines, si, trimmed};
+use super::scale::{NINES_MAX, Scale, micros, nines, si, trimmed};
 use super::summary::{Summary, Sweep, iops, p99, thread_counts};
+use crate::count::count;
 
 /// A rate over time is drawn when it has at least this many intervals.
 const SERIES_MIN: usize = 4;
@@ -61,7 +62,7 @@ fn groups<'a>(run: &'a Run, summary: Summary<'_>) -> Vec<Group<'a>> {
     let group = |(colour, &threads): (usize, &u32)| {
         let mut points: Vec<&Point> = run.points.iter().filter(|point| point.threads == threads).collect();
         points.sort_by_key(|point| point.depth);
-        let name = counted(u64::from(threads), "thread", "threads");
+        let name = count(u64::from(threads), "thread");
         Group { name, colour: colour % SWEEP_COLOURS, points }
     };
     counts.iter().enumerate().map(group).collect()
@@ -330,14 +331,14 @@ fn coloured<'a>(points: &[&'a Point]) -> impl Iterator<Item = (usize, &'a Point)
 fn threads_note(summary: Summary<'_>, points: &[&Point]) -> String {
     match (summary.sweep(), points.first()) {
         (Sweep::Threads, Some(point)) => format!("depth {}", point.depth),
-        (_, Some(point)) => counted(u64::from(point.threads), "thread", "threads"),
+        (_, Some(point)) => count(u64::from(point.threads), "thread"),
         (_, None) => String::new(),
     }
 }
 
 /// What a dot of a sweep says about its point.
 fn tip(point: &Point) -> String {
-    let threads = counted(u64::from(point.threads), "thread", "threads");
+    let threads = count(u64::from(point.threads), "thread");
     let tail = p99(point).map_or_else(String::new, |us| format!("\np99 {}", micros(us)));
     let average = micros(point.total.latency_us_average);
     format!("depth {}, {threads}\n{}\naverage {average}{tail}", point.depth, iops(point.total.iops))

@@ -7,8 +7,9 @@ use std::io::{self, Write};
 use super::figures;
 use super::markup::Markup;
 use super::model::Run;
-use super::scale::{counted, mebibytes, micros, si};
+use super::scale::{mebibytes, micros, si};
 use super::summary::{self, Summary, Sweep, p99};
+use crate::count::count;
 
 /// Phases that have a card of their own.
 const PHASE_CARDS: usize = 5;
@@ -107,7 +108,7 @@ fn failures(page: &mut Markup, run: &Run) {
 fn cards(page: &mut Markup, run: &Run, summary: Summary<'_>) {
     let (Some(peak), Some(quiet)) = (summary.peak(), summary.quietest()) else { return };
     let at = |point: &super::Point| {
-        format!("depth {}, {}", point.depth, counted(u64::from(point.threads), "thread", "threads"))
+        format!("depth {}, {}", point.depth, count(u64::from(point.threads), "thread"))
     };
     page.raw("<section class=\"cards\" aria-label=\"Key figures\">\n");
     if summary.sweep() == Sweep::Phases {

@@ -1,5 +1,6 @@
 //! The data of a performance run.
 
+use crate::count::count;
 use std::fmt;
 
 use hdrhistogram::Histogram;
@@ -265,7 +266,7 @@ impl Run {
         })?;
         Some(match &broken.phase {
             Some(phase) => format!("the phase {phase}"),
-            None => format!("the point of {} threads at depth {}", broken.threads, broken.depth),
+            None => format!("the point of {} at depth {}", count(broken.threads, "thread"), broken.depth),
         })
     }
 }

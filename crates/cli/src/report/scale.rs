@@ -170,11 +170,6 @@ pub(super) fn thousands(value: f64) -> String {
     text
 }
 
-/// `one` or `several` after the count: `1 thread`, `2 threads`.
-pub(super) fn counted(count: u64, one: &str, several: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { several })
-}
-
 /// Picks the largest unit in which the rounded number is at least 1.
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     let fits = |&&(factor, _): &&(f64, &str)| value.abs() / factor >= 0.9995;

@@ -1,7 +1,8 @@
 //! What a run comes down to: the points worth naming, and the sentence at the top of the report.
 
 use super::model::{Point, Run};
-use super::scale::{counted, micros, si};
+use super::scale::{micros, si};
+use crate::count::count;
 
 /// Phases that the sentence at the top names.
 const PHASES_TOLD: usize = 5;
@@ -61,7 +62,7 @@ impl<'a> Summary<'a> {
         if self.sweep() == Sweep::Phases {
             return self.phases();
         }
-        let threads = counted(u64::from(peak.threads), "thread", "threads");
+        let threads = count(u64::from(peak.threads), "thread");
         let best = format!("{} at depth {} on {threads}", iops(peak.total.iops), peak.depth);
         if self.sweep() == Sweep::Depth {
             let average = micros(quiet.total.latency_us_average);
@@ -82,11 +83,7 @@ impl<'a> Summary<'a> {
         };
         let told: Vec<String> = self.run.points.iter().take(PHASES_TOLD).map(phase).collect();
         let more = self.run.points.len() - told.len();
-        let more = if more > 0 {
-            format!("; and {}", counted(more as u64, "phase", "phases"))
-        } else {
-            String::new()
-        };
+        let more = if more > 0 { format!("; and {}", count(more as u64, "phase")) } else { String::new() };
         told.join("; ") + &more
     }
 
@@ -140,7 +137,7 @@ impl<'a> Summary<'a> {
             return phase.clone();
         }
         match self.sweep() {
-            Sweep::Threads => counted(u64::from(point.threads), "thread", "threads"),
+            Sweep::Threads => count(u64::from(point.threads), "thread"),
             Sweep::Depth | Sweep::Single | Sweep::Phases => format!("depth {}", point.depth),
         }
     }
@@ -148,9 +145,8 @@ impl<'a> Summary<'a> {
 
 /// What went wrong, in words: `3 commands failed, 1 read returned wrong data`. `None` when nothing did.
 pub(super) fn failures(errors: u64, miscompares: u64) -> Option<String> {
-    let failed = (errors > 0).then(|| counted(errors, "command failed", "commands failed"));
-    let wrong = (miscompares > 0)
-        .then(|| counted(miscompares, "read returned wrong data", "reads returned wrong data"));
+    let failed = (errors > 0).then(|| count(errors, "command") + " failed");
+    let wrong = (miscompares > 0).then(|| count(miscompares, "read") + " returned wrong data");
     let parts: Vec<String> = failed.into_iter().chain(wrong).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use super::latency::{Distribution, Latency};
 use super::markup::is_unprintable;
 use super::model::{Point, Row};
-use super::scale::counted;
 use super::summary::{depths, failures, p99, thread_counts};
+use crate::count::count;
 
 const RULE: &str = "========================================================";
 const WIDE_RULE: &str = "=================================================================================";
@@ -53,7 +53,7 @@ pub(crate) fn write(point: &Point, out: &mut impl Write) -> io::Result<()> {
 pub(crate) fn write_sweep(points: &[Point], out: &mut impl Write) -> io::Result<()> {
     let threads = thread_counts(points);
     let depths = depths(points);
-    let group = |count: &u32| format!("  |{:^33}", counted(u64::from(*count), "thread", "threads"));
+    let group = |threads: &u32| format!("  |{:^33}", count(*threads, "thread"));
     let groups: String = threads.iter().map(group).collect();
     let titles = format!("  |{:>11}{:>11}{:>11}", "IOPS", "avg(us)", "p99(us)");
     writeln!(out, "{}", format!("{:5}{groups}", "").trim_end())?;

@@ -203,7 +203,7 @@ fn json_refuses_what_it_could_not_read_back() {
     let mut run = sample::single(1, 32);
     run.points[0].total.latency_us_max = f64::INFINITY;
     let error = write_json(&run, &mut Vec::new()).expect_err("infinity is not JSON");
-    assert_eq!(error.to_string(), "a figure of the point of 1 threads at depth 32 is not a finite number");
+    assert_eq!(error.to_string(), "a figure of the point of 1 thread at depth 32 is not a finite number");
 }
 
 #[test]

@@ -12,6 +12,8 @@ use crate::value::{Fields, Value, fields, hex};
 
 /// Columns of a name in the text of a controller.
 const CONTROLLER_NAME_WIDTH: usize = 10;
+/// Columns of a name in the guide's text of a controller.
+const GUIDE_NAME_WIDTH: usize = 9;
 /// Columns of a name in the text of a namespace.
 const NAMESPACE_NAME_WIDTH: usize = 8;
 
@@ -22,15 +24,7 @@ pub(crate) fn write_controller(
     explain: bool,
 ) -> io::Result<()> {
     writeln!(out, "NVME Identify Controller:")?;
-    let mut fields = controller_fields(data);
-    // In text the OUI reads as it is registered: hexadecimal, most significant byte first.
-    for (name, value) in &mut fields.0 {
-        if name == "ieee" {
-            let [low, middle, high] = data.ieee;
-            *value = Value::Text(format!("{high:02x}{middle:02x}{low:02x}"));
-        }
-    }
-    for field in fields.0 {
+    for field in controller_text_fields(data) {
         let line = Fields(vec![field]);
         line.write_lines(out, CONTROLLER_NAME_WIDTH)?;
         for (name, value) in line.0.iter().filter(|_| explain) {
@@ -41,6 +35,28 @@ pub(crate) fn write_controller(
         write_power_state(out, index, state)?;
     }
     Ok(())
+}
+
+/// Text of a controller as the guide has it: `ctrlid`, and narrower columns.
+pub(crate) fn write_guide_controller(out: &mut dyn Write, data: &IdentifyController) -> io::Result<()> {
+    writeln!(out, "NVME Identify Controller:")?;
+    let mut fields = controller_text_fields(data);
+    if let Some((name, _)) = fields.iter_mut().find(|(name, _)| name == "cntlid") {
+        *name = "ctrlid".into();
+    }
+    Fields(fields).write_lines(out, GUIDE_NAME_WIDTH)?;
+    power_states(data).enumerate().try_for_each(|(index, state)| write_power_state(out, index, state))
+}
+
+/// A controller's fields for text: the OUI reads as it is registered, hexadecimal and the most significant
+/// byte first.
+fn controller_text_fields(data: &IdentifyController) -> Vec<(String, Value)> {
+    let mut fields = controller_fields(data).0;
+    if let Some((_, value)) = fields.iter_mut().find(|(name, _)| name == "ieee") {
+        let [low, middle, high] = data.ieee;
+        *value = Value::Text(format!("{high:02x}{middle:02x}{low:02x}"));
+    }
+    fields
 }
 
 /// A controller for JSON.

@@ -100,6 +100,10 @@ impl Traffic {
         }
     }
 
+    pub(super) fn stream_of(&self, lpn: u32) -> u16 {
+        u16::from(lpn >= self.sequential)
+    }
+
     pub(super) fn fill(&mut self, out: &mut Vec<Op>, ops: usize) {
         while out.len() < ops {
             match self.mixture.draw(&mut self.random) {

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use unvme::registry::{Overprovisioning, TimingPreset, VictimPolicy};
+use unvme::registry::{Overprovisioning, VictimPolicy};
+use unvme_flash::timing::TimingSpec;
 
 use super::adversarial::Overwrites;
 use super::rocksdb;
@@ -50,7 +51,8 @@ pub(crate) struct Sim {
     /// Several streams, as an application writes them
     #[arg(long, value_name = "NAME", conflicts_with = "trace")]
     pub(super) recipe: Option<Recipe>,
-    /// Requests from a file: fio iolog, text of blkparse, or CSV; once, or looped up to --writes
+    /// Requests from a file, or - for standard input: fio iolog, text of blkparse, MSR Cambridge, or CSV, as
+    /// they are or packed by gzip; once, or looped up to --writes
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
     /// Form of the trace [default: what its first line looks like]
@@ -63,6 +65,9 @@ pub(crate) struct Sim {
     /// 100, rocksdb 80]
     #[arg(long, value_name = "PERCENT", value_delimiter = ',')]
     pub(super) util: Vec<Share>,
+    /// Write every page in use once before the first interval, or not [default: true with --util]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) prefill: Option<bool>,
     /// Give each stream a reclaim unit handle, none of them, or run both ways [default: both for several
     /// streams, else off]
     #[arg(long, value_name = "WHICH")]
@@ -97,9 +102,10 @@ pub(crate) struct Sim {
     /// Which unit is reclaimed: greedy, cost-benefit, fifo or d-choice=N
     #[arg(long, value_name = "POLICY", default_value = "greedy", value_parser = policy, help_heading = "Device")]
     pub(super) policy: VictimPolicy,
-    /// Run in virtual time on flash of this kind: dram, optane, tlc or qlc; slower
-    #[arg(long, value_name = "PRESET", default_value = "none", help_heading = "Device")]
-    pub(super) timing: TimingPreset,
+    /// Run in virtual time on flash of this kind: dram, optane, tlc or qlc, with parameters such as
+    /// tlc,dies=64,prog=700us, or @FILE with a line for each; slower
+    #[arg(long, value_name = "TIMING", default_value = "none", value_parser = timing, help_heading = "Device")]
+    pub(super) timing: TimingSpec,
     /// Commands that the host keeps outstanding in virtual time, a page each
     #[arg(long, value_name = "COUNT", default_value = "32", help_heading = "Device",
         value_parser = clap::value_parser!(u16).range(1..=4095))]
@@ -173,6 +179,11 @@ pub(super) struct RecipeOptions {
 }
 
 impl Sim {
+    /// Whether rows begin with a full device.
+    pub(super) fn prefills(&self) -> bool {
+        self.prefill.unwrap_or(!self.util.is_empty())
+    }
+
     pub(crate) fn run(self) -> Result<()> {
         run::run(&self)
     }
@@ -249,6 +260,12 @@ fn pattern(text: &str) -> Result<Pattern, String> {
 
 fn policy(text: &str) -> Result<VictimPolicy, String> {
     text.replacen("d-choice=", "d-choice:", 1).parse()
+}
+
+fn timing(text: &str) -> Result<TimingSpec, String> {
+    let Some(path) = text.strip_prefix('@') else { return text.parse() };
+    let lines = std::fs::read_to_string(path).map_err(|error| format!("read {path}: {error}"))?;
+    TimingSpec::from_lines(&lines).map_err(|error| format!("{path}: {error}"))
 }
 
 fn writes(text: &str) -> Result<f64, String> {

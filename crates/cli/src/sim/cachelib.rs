@@ -70,6 +70,10 @@ impl Traffic {
         }
     }
 
+    pub(super) fn stream_of(&self, lpn: u32) -> u16 {
+        if lpn < self.small_pages { SMALL } else { LARGE }
+    }
+
     pub(super) fn fill(&mut self, out: &mut Vec<Op>, ops: usize) {
         while out.len() < ops {
             if self.mixture.draw(&mut self.random) == usize::from(SMALL) {

@@ -1,10 +1,10 @@
-//! One row: a device that is empty at first, and one workload until so many pages are written.
+//! One row: a device that is empty or filled at first, and one workload until so many pages are written.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use unvme_flash::ftl::{Ftl, FtlConfig, FtlStats, Placement};
+use unvme_flash::ftl::{Ftl, FtlConfig, FtlStats, Placement, StreamStats};
 use unvme_flash::timing::TimingConfig;
 
 use super::clock::VirtualClock;
@@ -28,6 +28,8 @@ pub(super) struct Case {
     pub(super) pages: u32,
     /// Pages that the host writes.
     pub(super) host_pages: u64,
+    /// Every page in use is written once before.
+    pub(super) prefill: bool,
     pub(super) timing: TimingConfig,
     /// Commands outstanding in virtual time.
     pub(super) depth: u16,
@@ -74,16 +76,22 @@ impl Case {
             groups: self.config.groups.into(),
         };
         let mut samples = Vec::with_capacity(SAMPLES);
-        let mut before = *device.ftl.stats();
+        if self.prefill {
+            device.fill(self.pages)?;
+        }
+        let begun = *device.ftl.stats();
+        let by_handle: Vec<StreamStats> =
+            (0..self.config.handles.len() as u16).map(|handle| device.ftl.handle_stats(handle)).collect();
+        let mut before = begun;
         let mut stats = Vec::with_capacity(SAMPLES + 1);
         stats.push(before);
         for sample in 1..=SAMPLES as u64 {
             // 128 bits: a run may write more pages than 2^64 / 96.
             let end = (u128::from(self.host_pages) * u128::from(sample) / SAMPLES as u128) as u64;
-            device.write(end - before.host_pages, progress)?;
+            device.write(end - (before.host_pages - begun.host_pages), progress)?;
             device.check_sums()?;
             let after = *device.ftl.stats();
-            samples.push(device.sample(&before, &after, &self.config));
+            samples.push(device.sample(&begun, &before, &after, &self.config));
             stats.push(after);
             before = after;
         }
@@ -95,15 +103,16 @@ impl Case {
             fdp: self.fdp,
             reserve_units: self.config.reserve_units(),
             overprovisioning_effective: self.config.effective_overprovisioning(),
-            host_pages: before.host_pages,
-            media_pages: before.media_pages(),
-            erased_units: before.erased_units,
-            trimmed_pages: before.trimmed_pages,
+            mapped: before.mapped_pages as f64 / f64::from(self.config.logical_pages),
+            host_pages: before.host_pages - begun.host_pages,
+            media_pages: before.media_pages() - begun.media_pages(),
+            erased_units: before.erased_units - begun.erased_units,
+            trimmed_pages: before.trimmed_pages - begun.trimmed_pages,
             twelfths: (0..TWELFTHS).map(|part| amplification(part * each, (part + 1) * each)).collect(),
             plateau: amplification(SAMPLES - PLATEAU, SAMPLES),
             theory: None,
             published: None,
-            handles: self.handles(&device.ftl),
+            handles: self.handles(&device.ftl, &begun, &by_handle),
             latency: device.clock.as_ref().map(|clock| self.latency(clock)),
             clock: None,
             samples,
@@ -112,19 +121,19 @@ impl Case {
 
     /// What came through each handle that has a stream, and last what went through reclaim's own units: all
     /// sums are whole.
-    fn handles(&self, ftl: &Ftl) -> Vec<Handle> {
+    fn handles(&self, ftl: &Ftl, begun: &FtlStats, by_handle: &[StreamStats]) -> Vec<Handle> {
         let is_shared = !self.fdp && self.streams.len() > 1;
         let named = self.config.handles.iter().zip(&self.streams);
         let mut handles: Vec<Handle> = (0..)
             .zip(named)
             .map(|(handle, (_, name))| {
-                let stats = ftl.handle_stats(handle);
+                let (stats, begun) = (ftl.handle_stats(handle), &by_handle[usize::from(handle)]);
                 Handle {
                     handle: Some(handle),
                     stream: if is_shared { "all streams".to_owned() } else { name.clone() },
-                    host_pages: stats.host_pages,
-                    moved_pages: stats.moved_pages,
-                    erased_units: stats.erased_units,
+                    host_pages: stats.host_pages - begun.host_pages,
+                    moved_pages: stats.moved_pages - begun.moved_pages,
+                    erased_units: stats.erased_units - begun.erased_units,
                 }
             })
             .collect();
@@ -135,8 +144,8 @@ impl Case {
             handle: None,
             stream: "moved before".to_owned(),
             host_pages: 0,
-            moved_pages: stats.reclaim_pages - moved,
-            erased_units: stats.erased_units - erased,
+            moved_pages: stats.reclaim_pages - begun.reclaim_pages - moved,
+            erased_units: stats.erased_units - begun.erased_units - erased,
         });
         handles
     }
@@ -169,6 +178,17 @@ struct Device<'a, const TIMED: bool> {
 }
 
 impl<const TIMED: bool> Device<'_, TIMED> {
+    /// Writes each of the first pages once, in their order, in no time.
+    fn fill(&mut self, pages: u32) -> Result<()> {
+        for lpn in 0..pages {
+            let handle = if self.fdp { self.source.stream_of(lpn) } else { 0 };
+            let group = if self.groups == 1 { 0 } else { (lpn % self.groups) as u16 };
+            self.ftl.write(lpn, Placement { handle, group }, &mut self.flash)?;
+            self.flash.notes.clear();
+        }
+        Ok(())
+    }
+
     /// Goes on until the host has written so many more pages.
     fn write(&mut self, pages: u64, progress: &AtomicU64) -> Result<()> {
         let mut left = pages;
@@ -230,10 +250,10 @@ impl<const TIMED: bool> Device<'_, TIMED> {
         self.ftl.check_sums().context("the sums of the translation layer do not agree")
     }
 
-    fn sample(&self, before: &FtlStats, after: &FtlStats, config: &FtlConfig) -> Sample {
+    fn sample(&self, begun: &FtlStats, before: &FtlStats, after: &FtlStats, config: &FtlConfig) -> Sample {
         let physical = f64::from(config.units) * f64::from(config.unit_pages);
         Sample {
-            device_writes: after.host_pages as f64 / physical,
+            device_writes: (after.host_pages - begun.host_pages) as f64 / physical,
             seconds: self.clock.as_ref().map(|clock| clock.now() as f64 / 1e9),
             write_amplification: after.write_amplification_since(before).unwrap_or(1.0),
             mapped: after.mapped_pages as f64 / f64::from(config.logical_pages),

@@ -9,10 +9,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use unvme::lock;
-use unvme::registry::TimingPreset;
 use unvme_flash::PAGE_BYTES;
 use unvme_flash::ftl::FtlConfig;
-use unvme_flash::timing::TimingConfig;
 
 use super::args::{Fdp, IsolationKind, Output, Sim};
 use super::geometry::Geometry;
@@ -47,6 +45,7 @@ pub(super) fn run(args: &Sim) -> Result<()> {
             name: workload.name().to_owned(),
             title: workload.title(),
             streams: workload.streams(),
+            prefilled: args.prefills(),
             parameters: workload.parameters(),
             seed: args.seed,
         },
@@ -88,7 +87,7 @@ fn cases(args: &Sim, workload: &Workload, geometry: Geometry) -> Result<Vec<Case
         return Err(usage(format!("--util: at most {ROWS_MAX} rows in one run")));
     }
     let host_pages = host_pages(args, workload, geometry)?;
-    let timing = timing(args.timing)?;
+    let prefill = args.prefills();
     let mut cases = Vec::new();
     for util in utils {
         for &fdp in both {
@@ -96,9 +95,9 @@ fn cases(args: &Sim, workload: &Workload, geometry: Geometry) -> Result<Vec<Case
             let pages = (f64::from(config.logical_pages) * util.0).round() as u32;
             // What does not fit is found before the first row runs, not at the last.
             workload.source(pages, args.seed)?;
-            let timing = timing.clone();
+            let timing = args.timing.config().clone();
             let (util, streams, depth) = (util.0, streams.clone(), args.depth);
-            cases.push(Case { config, util, fdp, pages, host_pages, timing, depth, streams });
+            cases.push(Case { config, util, fdp, pages, host_pages, prefill, timing, depth, streams });
         }
     }
     Ok(cases)
@@ -116,10 +115,6 @@ fn host_pages(args: &Sim, workload: &Workload, geometry: Geometry) -> Result<u64
     Ok(pages)
 }
 
-fn timing(preset: TimingPreset) -> Result<TimingConfig> {
-    TimingConfig::preset(preset.name()).context("--timing")
-}
-
 fn device(args: &Sim, geometry: Geometry, config: &FtlConfig) -> Device {
     Device {
         physical_bytes: geometry.pages() * PAGE_BYTES,
@@ -133,7 +128,7 @@ fn device(args: &Sim, geometry: Geometry, config: &FtlConfig) -> Device {
         },
         policy: args.policy.to_string(),
         overprovisioning: config.overprovisioning(),
-        timing: args.timing.name().to_owned(),
+        timing: args.timing.to_string(),
     }
 }
 

@@ -12,6 +12,7 @@ use super::rocksdb::{self, RocksDb, Victim};
 use super::share::{Share, percent};
 use super::simple::{Pattern, Simple};
 use super::trace::{Replay, Trace};
+use crate::count::count;
 use crate::exit::usage;
 use crate::report::sim::{Parameter, Published, Theory};
 
@@ -36,6 +37,15 @@ pub(super) enum Source<'a> {
 }
 
 impl Source<'_> {
+    /// The stream that a page is filled by before the first request.
+    pub(super) fn stream_of(&self, lpn: u32) -> u16 {
+        match self {
+            Self::CacheLib(traffic) => traffic.stream_of(lpn),
+            Self::Adversarial(traffic) => traffic.stream_of(lpn),
+            Self::Simple(_) | Self::RocksDb(_) | Self::Trace(_) => 0,
+        }
+    }
+
     /// Adds operations until there are `ops` of them or a few more.
     pub(super) fn fill(&mut self, out: &mut Vec<Op>, ops: usize) {
         match self {
@@ -56,7 +66,9 @@ impl Workload {
         if let Some(path) = &args.trace {
             let trace = Trace::read(path, args.trace_format)?;
             let shown = |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
-            let name = path.file_name().unwrap_or_default().to_string_lossy().chars().map(shown).collect();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let name = if path.as_os_str() == "-" { "standard input".into() } else { name };
+            let name = name.chars().map(shown).collect();
             return Ok(Self::Trace { name, trace });
         }
         Ok(match args.recipe {
@@ -130,7 +142,7 @@ impl Workload {
         let list = |shares: &mut dyn Iterator<Item = f64>| {
             shares.map(|share| percent(share).to_string()).collect::<Vec<_>>().join("/") + " %"
         };
-        let pages = |pages: u32| if pages == 1 { "1 page".to_owned() } else { format!("{pages} pages") };
+        let pages = |pages: u32| count(pages, "page");
         match self {
             Self::Simple { trim: 0.0, .. } => Vec::new(),
             Self::Simple { trim, .. } => {
@@ -163,7 +175,7 @@ impl Workload {
             Self::Trace { trace, .. } => vec![
                 parameter("form", format!("{:?}", trace.format).to_lowercase()),
                 parameter("reaches", pages(trace.pages)),
-                parameter("writes", format!("{} pages in one pass", trace.written)),
+                parameter("writes", format!("{} in one pass", count(trace.written, "page"))),
             ],
         }
     }

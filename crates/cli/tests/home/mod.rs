@@ -133,10 +133,23 @@ impl Home {
 
     /// Starts `unvme serve` and waits until it says that clients can attach.
     pub(crate) fn serve(&self, args: &[&str]) -> Server {
-        let mut process = self
-            .command(&[&["serve"], args].concat())
+        self.serve_to(args, Stdio::inherit(), "")
+    }
+
+    /// The same, with what it logs in a file; at the default level when `level` is empty.
+    pub(crate) fn serve_logged(&self, args: &[&str], log: &str, level: &str) -> Server {
+        self.serve_to(args, std::fs::File::create(self.path(log)).expect("create").into(), level)
+    }
+
+    fn serve_to(&self, args: &[&str], stderr: Stdio, level: &str) -> Server {
+        let mut command = self.command(&[&["serve"], args].concat());
+        if !level.is_empty() {
+            command.env("UNVME_LOG", level);
+        }
+        let mut process = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(stderr)
             .spawn()
             .expect("start the server");
         let mut line = String::new();
@@ -163,6 +176,11 @@ impl Server {
         self.process.wait().expect("wait");
     }
 
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.pid().to_string()]).status();
+        assert!(status.expect("kill").success());
+    }
+
     /// Its exit code, when it ends by itself.
     pub(crate) fn ended(mut self) -> i32 {
         wait(&mut self.process)
@@ -170,8 +188,7 @@ impl Server {
 
     /// SIGTERM, then its exit code.
     pub(crate) fn terminate(mut self) -> i32 {
-        let status = Command::new("kill").arg(self.pid().to_string()).status().expect("kill");
-        assert!(status.success());
+        self.signal("TERM");
         wait(&mut self.process)
     }
 }
@@ -199,11 +216,34 @@ pub(crate) fn wait(process: &mut Child) -> i32 {
     }
 }
 
+/// Waits until a command has had a quarter of a second of a processor: opening takes much less, so it is at
+/// work.
+pub(crate) fn wait_busy(command: &Child) {
+    const TICKS: u64 = 25;
+    let started = Instant::now();
+    let path = format!("/proc/{}/stat", command.id());
+    let ticks = || {
+        let stat = std::fs::read_to_string(&path).expect("the command runs");
+        let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
+        let user = fields.split_whitespace().nth(11).expect("utime");
+        user.parse::<u64>().expect("a number")
+    };
+    while ticks() < TICKS {
+        assert!(started.elapsed() < Duration::from_secs(60), "the command does nothing");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// True when `path` is there within a while.
 pub(crate) fn appears(path: &Path) -> bool {
+    becomes(|| path.exists())
+}
+
+/// True when `condition` holds within a while.
+pub(crate) fn becomes(mut condition: impl FnMut() -> bool) -> bool {
     let started = Instant::now();
     while started.elapsed() < LIMIT {
-        if path.exists() {
+        if condition() {
             return true;
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -18,7 +18,7 @@ use crate::command::{Completion, Payload, command_name};
 use crate::options::ControllerOptions;
 use crate::tcp::{Broken, TcpTarget};
 use crate::watch::nanoseconds;
-use crate::{Error, Event};
+use crate::{Error, Event, NOTICES};
 
 /// Time for the last commands to a controller that is let go of, or disabled.
 const LAST_COMMANDS_LIMIT: Duration = Duration::from_secs(2);
@@ -104,6 +104,11 @@ impl TcpDevice {
         lock(&self.life)
     }
 
+    /// As [`crate::Controller::is_connected`].
+    pub(crate) fn is_connected(&self) -> bool {
+        self.base.epoch().is_multiple_of(2)
+    }
+
     /// Whether commands that were sent under `epoch` may be sent again.
     pub(super) fn resends_since(&self, epoch: u64) -> bool {
         self.reset_epoch.load(Ordering::Acquire) <= epoch
@@ -138,6 +143,7 @@ impl TcpDevice {
             self.base.epoch.fetch_add(2, Ordering::Release);
             return;
         }
+        tracing::warn!(target: NOTICES, "reconnecting to {}: {why}", self.target.shown());
         let (since, next) = (now.saturating_sub(missed), now.saturating_add(nanoseconds(wait)));
         *life = Life::Down { since, next, delay: policy.after(wait), why: why.clone() };
         self.base.epoch.fetch_add(1, Ordering::Release);

@@ -185,6 +185,11 @@ impl TcpQueue {
         self.link.submit(sqe, payload, manner)
     }
 
+    /// As [`crate::Queue::is_connected`].
+    pub(crate) fn is_connected(&self) -> bool {
+        self.device.is_connected()
+    }
+
     /// What precedes taking completions.
     #[inline]
     pub(crate) fn prepare(&mut self) {

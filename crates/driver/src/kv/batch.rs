@@ -63,7 +63,12 @@ impl KvNamespace {
         self.has_batch()
             && (samsung_kv::KEY_BYTES_MIN..=samsung_kv::KEY_BYTES_MAX).contains(&bytes.len())
             && keyspace < samsung_kv::KEYSPACES
-            && op.value().len() <= self.vendor_value_bytes_max()
+            && op.value().len() <= self.batch_value_bytes_max()
+    }
+
+    /// Most bytes of a value in a batch: all of it is in one buffer.
+    fn batch_value_bytes_max(&self) -> usize {
+        self.vendor_value_bytes_max().min(samsung_kv::VALUE_BYTES_MAX as usize)
     }
 
     /// Bytes of a data buffer that is enough for a batch of `ops`.

@@ -143,6 +143,10 @@ impl KvNamespace {
         }
         if standard {
             namespace.learn(&controller.identify_kv_namespace(nsid)?, transfer_bytes_max);
+            if vendor.basic {
+                // What the namespace says of itself is of all its values, however they are stored.
+                namespace.vendor_value_bytes_max = namespace.standard_value_bytes_max & !3;
+            }
             namespace.delete_missing_is_error = reads_delete_as_error(controller, nsid)?;
         } else {
             let identify = controller.identify_namespace(nsid)?;

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use unvme_bus::{EventFd, lock};
+use unvme_bus::{Doorbell, EventFd, lock};
 use unvme_spec::{Sqe, admin};
 
 use super::device::PcieDevice;
@@ -36,6 +36,8 @@ pub(crate) enum Caller {
     User,
     /// The holder of the lifecycle lock.
     BringUp,
+    /// Somebody who lets go: a device that is gone is not followed for it.
+    Leaving,
 }
 
 struct State {
@@ -84,13 +86,22 @@ impl AdminQueue {
         limit: Duration,
     ) -> Result<Completion, Error> {
         let mut pace = Pace::new(device, limit);
+        let epoch = device.base.epoch();
         let token = self.start(device, caller, sqe, payload, &mut pace)?;
+        let follows = caller == Caller::User && device.function.is_movable();
         let mut next_look = pace.elapsed() + LOOK_INTERVAL;
         loop {
             let mut state = self.lock();
             let drained = state.drain(device);
             if let Some(completion) = state.mail.take(token) {
                 return Ok(completion);
+            }
+            if follows && device.function.is_gone() {
+                // What the device has not completed ends there, this command among them.
+                drop(state);
+                device.notice_gone(epoch);
+                device.lifecycle().check()?;
+                continue;
             }
             let trouble = match drained {
                 Err(e) => Some(e),
@@ -125,7 +136,7 @@ impl AdminQueue {
             let mut state = self.lock();
             match &state.gate {
                 Gate::Closed(reason) => return Err(Error::Gone { reason: reason.clone() }),
-                Gate::Suspended if caller == Caller::User => {}
+                Gate::Suspended if caller != Caller::BringUp => {}
                 _ => {
                     state.drain(device)?;
                     let token = state.mail.token();
@@ -209,6 +220,11 @@ impl AdminQueue {
         state.drain(device)?;
         state.arm_events()?;
         Ok(state.mail.events_since(first))
+    }
+
+    /// Exchanges the doorbells for those of a device that has moved.
+    pub(crate) fn set_doorbells(&self, submission: Doorbell, completion: Doorbell) {
+        self.lock().pair.set_doorbells(submission, completion);
     }
 
     /// Keeps users out while the controller is being reset.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use unvme_bus::mem::PAGE_BYTES;
 use unvme_bus::{Clock, DmaPool, Doorbell, EventFd, Function, Registers};
+use unvme_spec::command::{Changes, CommandSet};
 use unvme_spec::identify::{IdentifyController, sgls};
 use unvme_spec::regs::{self, Cap};
-use unvme_spec::{Cid, Qid, Sqe, admin};
+use unvme_spec::{Cid, Qid, Sqe, Status, admin};
 
 use super::admin_queue::{ADMIN_DEPTH, AdminQueue, Caller};
 use super::config_space;
@@ -21,6 +22,8 @@ use crate::numbers::Numbers;
 use crate::options::{ControllerOptions, DEPTH_MAX, DataPointers};
 use crate::{Error, limits};
 
+/// How often a command is sent again to a device that keeps moving from process to process.
+const MOVES_MAX: u32 = 8;
 /// Rounds of looking at a host-driven device until it may work on all its queues.
 const ROUNDS_TO_ADVANCE_ALL: u32 = 64;
 /// Limit for a shutdown when the controller states none (RTD3E is 0).
@@ -74,6 +77,8 @@ impl PcieDevice {
                 // Admin commands over PCIe use PRPs (Base 4.3).
                 data_pointers: DataPointers::Prp,
                 long_keys: false,
+                // What becomes of admin commands is decided one by one.
+                is_movable: false,
                 sq_doorbell: doorbell(&registers, cap, Qid::ADMIN, Side::Submission),
                 cq_doorbell: doorbell(&registers, cap, Qid::ADMIN, Side::Completion),
             },
@@ -167,9 +172,41 @@ impl PcieDevice {
         self.admin_within(self.base.options.admin_timeout, sqe, payload)
     }
 
+    /// The same within `limit`. A device that has moved to another process is followed there, and asked again
+    /// what changes nothing; whether it has executed anything else nobody knows.
     fn admin_within(&self, limit: Duration, sqe: Sqe, payload: Option<Payload>) -> Result<Completion, Error> {
+        let mut payload = payload;
+        for _ in 0..MOVES_MAX {
+            if self.function.is_movable() && self.function.is_gone() {
+                // Before anything is sent that could be in doubt then.
+                self.notice_gone(self.base.epoch());
+            }
+            let epoch = self.base.epoch();
+            let bytes = payload.as_ref().map_or(0, |payload| payload.bytes);
+            let completion = self.attempt(Caller::User, limit, sqe, payload)?;
+            let is_ended = completion.status == Status::ABORTED_BY_HOST && self.base.epoch() != epoch;
+            if !is_ended || !changes_nothing(&sqe) || !self.lifecycle().has_moved_since(epoch) {
+                return Ok(completion);
+            }
+            payload = completion.buf.map(|buf| Payload { buf, bytes });
+        }
+        Err(Error::Gone { reason: "it moves from process to process".to_owned() })
+    }
+
+    /// Sends an admin command to let go of something.
+    pub(crate) fn leave(&self, sqe: Sqe) -> Result<Completion, Error> {
+        self.attempt(Caller::Leaving, self.base.options.admin_timeout, sqe, None)
+    }
+
+    fn attempt(
+        &self,
+        caller: Caller,
+        limit: Duration,
+        sqe: Sqe,
+        payload: Option<Payload>,
+    ) -> Result<Completion, Error> {
         let epoch = self.base.epoch();
-        let outcome = self.admin.execute(self, Caller::User, sqe, payload, limit);
+        let outcome = self.admin.execute(self, caller, sqe, payload, limit);
         if let Err(e @ (Error::Timeout { .. } | Error::Reset { .. } | Error::Protocol(_))) = &outcome {
             tracing::warn!(error = %e, "admin queue");
             self.reset_since(epoch, &e.to_string())?;
@@ -201,11 +238,19 @@ impl PcieDevice {
     }
 
     pub(crate) fn sq_doorbell(&self, qid: Qid) -> Doorbell {
-        doorbell(&self.registers, self.cap, qid, Side::Submission)
+        doorbell(&self.registers(), self.cap, qid, Side::Submission)
     }
 
     pub(crate) fn cq_doorbell(&self, qid: Qid) -> Doorbell {
-        doorbell(&self.registers, self.cap, qid, Side::Completion)
+        doorbell(&self.registers(), self.cap, qid, Side::Completion)
+    }
+
+    /// The registers with the windows they have now: those of a device that has moved are others.
+    fn registers(&self) -> Registers {
+        match self.function.is_movable() {
+            true => Registers::new(Arc::clone(&self.function), 0).unwrap_or_else(|_| self.registers.clone()),
+            false => self.registers.clone(),
+        }
     }
 
     /// Takes the first free queue identifier from `first` on and, when asked, an interrupt vector of its own:
@@ -277,6 +322,11 @@ impl Drop for PcieDevice {
     fn drop(&mut self) {
         self.shut_down();
     }
+}
+
+/// True for an admin command that only reads.
+fn changes_nothing(sqe: &Sqe) -> bool {
+    CommandSet::Admin.facts(sqe.opcode).is_some_and(|facts| facts.changes == Changes::Nothing)
 }
 
 #[derive(Clone, Copy)]

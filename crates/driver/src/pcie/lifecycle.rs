@@ -4,7 +4,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use unvme_bus::lock;
+use unvme_bus::{BusError, lock};
 use unvme_spec::feature::fid;
 use unvme_spec::identify::{IdentifyController, IoCommandSets, cns};
 use unvme_spec::regs::{self, Aqa, Cc, Csts};
@@ -21,6 +21,8 @@ use crate::bring_up::{
 };
 use crate::command::{Payload, command_name};
 
+/// How often a device is followed that is gone again before it has been brought up.
+const MOVES_MAX: u32 = 8;
 /// Time for a thread that has decided to store a doorbell to do it, also one that loses its processor in
 /// between.
 const DOORBELL_GRACE: Duration = Duration::from_millis(1);
@@ -31,15 +33,23 @@ pub(crate) struct Lifecycle {
     failed: Option<String>,
     /// Whether the device was known not to touch memory when it last forgot its queues.
     stopped: bool,
+    /// The last epoch that began otherwise than by a device moving to another process.
+    reset_epoch: u64,
 }
 
 impl Lifecycle {
     pub(crate) fn new() -> Self {
-        Self { failed: None, stopped: true }
+        Self { failed: None, stopped: true, reset_epoch: 0 }
     }
 
     pub(crate) fn stopped(&self) -> bool {
         self.stopped
+    }
+
+    /// True when the device has moved to another process since `epoch`, perhaps several times, and nothing
+    /// else has ended its queues.
+    pub(crate) fn has_moved_since(&self, epoch: u64) -> bool {
+        self.failed.is_none() && self.reset_epoch <= epoch
     }
 
     /// Errors: [`Error::Gone`] when the controller was given up.
@@ -55,6 +65,8 @@ impl Lifecycle {
 struct Stop {
     /// The device does not touch memory any more.
     stopped: bool,
+    /// It is another process's now.
+    moved: bool,
     outcome: Result<(), Error>,
 }
 
@@ -84,13 +96,33 @@ impl PcieDevice {
     /// Gives the controller up when the other side is gone.
     pub(crate) fn notice_gone(&self, epoch: u64) {
         let mut life = self.lifecycle();
-        if self.base.epoch() == epoch && self.function.is_gone() {
-            let outcome = Err(self.gone_error());
+        if self.base.epoch() == epoch && life.failed.is_none() && self.function.is_gone() {
             self.hold_queues();
             self.admin.suspend();
-            // The outcome is known: `failed` keeps it for whoever asks.
-            let _ = self.conclude(&mut life, Stop { stopped: true, outcome });
+            // `failed` keeps the outcome for whoever asks.
+            let _ = self.conclude(&mut life, self.follow());
         }
+    }
+
+    /// Follows a device that is gone to where it is now.
+    fn follow(&self) -> Stop {
+        let gone = self.gone_error();
+        let (moved, outcome) = match self.function.is_movable().then(|| self.function.follow()) {
+            None => (false, Err(gone)),
+            Some(Ok(())) => {
+                let (sq, cq) = (self.sq_doorbell(Qid::ADMIN), self.cq_doorbell(Qid::ADMIN));
+                self.admin.set_doorbells(sq, cq);
+                (true, Ok(()))
+            }
+            Some(Err(e)) => {
+                let why = match e {
+                    BusError::Gone(why) => why,
+                    e => e.to_string(),
+                };
+                (false, Err(Error::Gone { reason: format!("{}; {why}", gone.reason()) }))
+            }
+        };
+        Stop { stopped: true, moved, outcome }
     }
 
     /// Keeps the owners of queues away from their doorbells, which mean nothing to a controller without
@@ -110,7 +142,10 @@ impl PcieDevice {
     fn renew(&self, life: &mut Lifecycle, why: &str) -> Result<(), Error> {
         self.hold_queues();
         self.admin.suspend();
-        let stop = self.stop();
+        let mut stop = self.stop();
+        if stop.outcome.is_err() && self.function.is_movable() && self.function.is_gone() {
+            stop = self.follow();
+        }
         if let Err(e) = &stop.outcome {
             tracing::warn!(why, stopped = stop.stopped, error = %e, "stop the controller");
         }
@@ -120,7 +155,19 @@ impl PcieDevice {
     fn conclude(&self, life: &mut Lifecycle, stop: Stop) -> Result<(), Error> {
         life.stopped = stop.stopped;
         self.admin.flush(stop.stopped);
-        let outcome = stop.outcome.and_then(|()| self.start());
+        let mut outcome = stop.outcome.and_then(|()| self.start());
+        for _ in 0..MOVES_MAX {
+            if outcome.is_ok() || !self.function.is_movable() || !self.function.is_gone() {
+                break;
+            }
+            // Who had it by now has gone as well.
+            if let Err(e) = self.follow().outcome {
+                outcome = Err(e);
+                break;
+            }
+            self.admin.flush(true);
+            outcome = self.start();
+        }
         match &outcome {
             Ok(()) => {
                 life.failed = None;
@@ -132,6 +179,9 @@ impl PcieDevice {
                 life.failed = Some(reason);
             }
         }
+        if !stop.moved || outcome.is_err() {
+            life.reset_epoch = self.base.epoch().saturating_add(1);
+        }
         // Release: pairs with the load in `submit`, `ring` and `poll`, which then take the lifecycle lock.
         self.base.epoch.fetch_add(1, Ordering::Release);
         outcome
@@ -140,14 +190,15 @@ impl PcieDevice {
     /// Disables the controller, by a function level reset if nothing else helps.
     fn stop(&self) -> Stop {
         let first = match self.disable() {
-            Ok(()) => return Stop { stopped: true, outcome: Ok(()) },
+            Ok(()) => return Stop { stopped: true, moved: false, outcome: Ok(()) },
             Err(e) => e,
         };
         if self.function.is_gone() {
-            return Stop { stopped: true, outcome: Err(first) };
+            return Stop { stopped: true, moved: false, outcome: Err(first) };
         }
         let again = self.function.reset().map_err(Error::from).and_then(|()| self.disable());
-        Stop { stopped: again.is_ok() || self.function.is_gone(), outcome: again.map_err(|_| first) }
+        let stopped = again.is_ok() || self.function.is_gone();
+        Stop { stopped, moved: false, outcome: again.map_err(|_| first) }
     }
 
     fn disable(&self) -> Result<(), Error> {
@@ -400,7 +451,7 @@ impl PcieDevice {
     pub(crate) fn delete_pair(&self, qid: Qid) -> Result<(), Error> {
         for command in [admin::Command::DeleteIoSq { qid }, admin::Command::DeleteIoCq { qid }] {
             let sqe = command.encode();
-            let completion = self.admin(sqe, None)?;
+            let completion = self.leave(sqe)?;
             if completion.status.kind() != Status::INVALID_QUEUE_IDENTIFIER {
                 Error::check(|| format!("{} {qid}", command_name(&sqe)), completion.status)?;
             }

@@ -1,6 +1,7 @@
 //! Mechanics of one submission and one completion queue: entries, slots, doorbells. Which controller they
 //! belong to, and what to do when it misbehaves, is decided above.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use unvme_bus::mem::PAGE_BYTES;
@@ -10,6 +11,7 @@ use unvme_spec::{Cid, Cqe, Qid, Sqe, Status, prp, samsung_kv};
 use super::dptr;
 use crate::command::{Completion, Payload};
 use crate::options::DataPointers;
+use crate::repeat::may_repeat;
 
 const SQE_BYTES: usize = size_of::<Sqe>();
 const CQE_BYTES: usize = size_of::<Cqe>();
@@ -62,6 +64,8 @@ pub(crate) struct PairConfig {
     pub(crate) data_pointers: DataPointers,
     /// Memory for a long key in every slot.
     pub(crate) long_keys: bool,
+    /// The device may move to another process: what it has not completed then is needed again.
+    pub(crate) is_movable: bool,
     pub(crate) sq_doorbell: Doorbell,
     pub(crate) cq_doorbell: Doorbell,
 }
@@ -101,8 +105,12 @@ pub(crate) struct Pair {
     /// First free slot. Last in, first out: the slot used last is the one in the cache.
     free: u32,
     outstanding: u32,
-    /// Slots marked [`ABORTED`].
-    aborted: u32,
+    /// Commands that have ended without a completion in the queue: slots marked [`ABORTED`], and `early`.
+    ended: u32,
+    /// Completions of a device that has moved since.
+    early: VecDeque<Completion>,
+    /// The entry of each slot's command, for a device that may move.
+    kept: Option<Box<[[u64; 8]]>>,
     /// Entries of the submission queue: one more than there are slots, as a queue of n entries holds n - 1.
     sq_entries: u32,
     tail: u32,
@@ -163,7 +171,9 @@ impl Pair {
             slots,
             free: 0,
             outstanding: 0,
-            aborted: 0,
+            ended: 0,
+            early: VecDeque::new(),
+            kept: config.is_movable.then(|| vec![[0; 8]; config.depth.into()].into()),
             sq_entries,
             tail: 0,
             tail_rung: 0,
@@ -282,9 +292,18 @@ impl Pair {
         std::mem::forget(std::mem::replace(&mut slot.buf, buf));
         self.outstanding += 1;
         sqe.cid = cid;
-        self.sq.write_words::<8>(self.tail as usize * SQE_BYTES, sqe.to_words());
-        self.tail = wrap(self.tail + 1, self.sq_entries);
+        let words = sqe.to_words();
+        if let Some(entry) = self.kept.as_mut().and_then(|kept| kept.get_mut(index as usize)) {
+            *entry = words;
+        }
+        self.append(words);
         Ok(())
+    }
+
+    #[inline(always)]
+    fn append(&mut self, words: [u64; 8]) {
+        self.sq.write_words::<8>(self.tail as usize * SQE_BYTES, words);
+        self.tail = wrap(self.tail + 1, self.sq_entries);
     }
 
     /// Submits an entry of [`unvme_spec::samsung_kv`] whose key travels in memory.
@@ -371,6 +390,14 @@ impl Pair {
         self.sq_doorbell.ring(self.tail)
     }
 
+    /// True when the device has not been told of any of the commands that are outstanding.
+    #[inline]
+    pub(crate) fn is_all_unseen(&self) -> bool {
+        let around = if self.tail < self.tail_rung { self.sq_entries } else { 0 };
+        let unseen = self.tail + around - self.tail_rung;
+        unseen > 0 && unseen == self.outstanding
+    }
+
     /// True when more completions have been taken than the slack, and [`Pair::acknowledge`] is due.
     ///
     /// Until then every outstanding command has a place: what is outstanding and what is not acknowledged are
@@ -394,16 +421,22 @@ impl Pair {
     pub(crate) fn is_ready(&self) -> bool {
         let high = self.cq.load_u64(self.head as usize * CQE_BYTES + 8, Ordering::Acquire);
         let entry: Cqe = zerocopy::transmute!([0, high]);
-        entry.phase() == self.phase || self.aborted != 0
+        entry.phase() == self.phase || self.ended != 0
     }
 
     /// Takes the next completion. An entry that belongs to no outstanding command stays where it is and is
     /// reported by [`Pair::violation`].
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<Completion> {
-        if self.aborted != 0 {
-            return self.pop_aborted();
+        if self.ended != 0 {
+            return self.pop_ended();
         }
+        self.pop_posted()
+    }
+
+    /// Takes the next completion the device has posted.
+    #[inline(always)]
+    fn pop_posted(&mut self) -> Option<Completion> {
         let offset = self.head as usize * CQE_BYTES;
         // Acquire: pairs with the device's Release store of the word that holds the phase tag; the other word
         // and the data were written before it.
@@ -440,13 +473,18 @@ impl Pair {
     }
 
     #[cold]
-    fn pop_aborted(&mut self) -> Option<Completion> {
+    fn pop_ended(&mut self) -> Option<Completion> {
+        if let Some(completion) = self.early.pop_front() {
+            self.ended -= 1;
+            self.outstanding -= 1;
+            return Some(completion);
+        }
         let index = self.slots.iter().position(|slot| slot.tag & ABORTED != 0)?;
         let slot = &mut self.slots[index];
         slot.tag &= !ABORTED;
         slot.next = self.free;
         self.free = index as u32;
-        self.aborted -= 1;
+        self.ended -= 1;
         self.outstanding -= 1;
         Some(Completion {
             token: slot.token,
@@ -473,7 +511,7 @@ impl Pair {
     pub(crate) fn abort_all(&mut self, stopped: bool) {
         for slot in self.slots.iter_mut().filter(|slot| slot.tag & BUSY != 0) {
             slot.tag = slot.tag & !BUSY | ABORTED;
-            self.aborted += 1;
+            self.ended += 1;
             if !stopped {
                 std::mem::forget(slot.buf.take());
             }
@@ -487,6 +525,43 @@ impl Pair {
         (self.tail, self.tail_rung, self.head, self.head_rung) = (0, 0, 0, 0);
         self.phase = true;
         self.violation = None;
+    }
+
+    /// For a device that has moved with all that was on its media, and forgotten its queues: keeps what it
+    /// had completed, submits again what it has never seen and what may be executed twice, and ends the rest.
+    pub(crate) fn move_over(&mut self) {
+        while let Some(completion) = self.pop_posted() {
+            self.early.push_back(completion);
+            (self.ended, self.outstanding) = (self.ended + 1, self.outstanding + 1);
+        }
+        let mut unseen = Vec::new();
+        while self.tail_rung != self.tail {
+            let [first] = self.sq.words::<1>(self.tail_rung as usize * SQE_BYTES);
+            // The identifier is in the upper half of the first dword.
+            unseen.push((first.load(Ordering::Relaxed) >> 16) as u16);
+            self.tail_rung = wrap(self.tail_rung + 1, self.sq_entries);
+        }
+        self.restart();
+        for index in 0..self.slots.len() {
+            let (Some(slot), Some(kept)) = (self.slots.get_mut(index), &self.kept) else { break };
+            if slot.tag & BUSY == 0 {
+                continue;
+            }
+            let words = kept.get(index).copied().unwrap_or_default();
+            let sqe: Sqe = zerocopy::transmute!(words);
+            if unseen.contains(&(slot.tag as u16)) || may_repeat(&sqe) {
+                slot.deadline = 0;
+                self.append(words);
+            } else {
+                slot.tag = slot.tag & !BUSY | ABORTED;
+                self.ended += 1;
+            }
+        }
+    }
+
+    /// Exchanges the doorbells for those of a device that has moved.
+    pub(crate) fn set_doorbells(&mut self, submission: Doorbell, completion: Doorbell) {
+        (self.sq_doorbell, self.cq_doorbell) = (submission, completion);
     }
 
     /// Leaks the queues' memory: the device may still write it.

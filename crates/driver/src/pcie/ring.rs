@@ -38,6 +38,8 @@ pub struct Ring {
     /// The device may have the pair's addresses.
     on_device: bool,
     interrupt: Option<(u16, EventFd)>,
+    /// The device may move to another process.
+    is_movable: bool,
 }
 
 impl Ring {
@@ -73,6 +75,11 @@ impl Ring {
                 // here, when the ring is dropped; the next one is tried.
                 Err(e) if e.status().is_some_and(|s| s.kind() == Status::INVALID_QUEUE_IDENTIFIER) => {
                     first = Qid(qid.0 + 1);
+                    continue;
+                }
+                Err(_) if ring.is_movable && device.function.is_gone() => {
+                    device.notice_gone(ring.joined);
+                    device.lifecycle().check()?;
                     continue;
                 }
                 _ => {}
@@ -125,6 +132,7 @@ impl Ring {
             transfer_bytes_max: limits.transfer_bytes_max,
             data_pointers,
             long_keys: options.long_keys,
+            is_movable: device.function.is_movable(),
             sq_doorbell: device.sq_doorbell(qid),
             cq_doorbell: device.cq_doorbell(qid),
         };
@@ -144,6 +152,7 @@ impl Ring {
             device: Arc::clone(device),
             on_device: false,
             interrupt,
+            is_movable: device.function.is_movable(),
         })
     }
 
@@ -278,20 +287,55 @@ impl Ring {
         }
     }
 
-    /// After the device has forgotten this pair: ends what was outstanding and creates the pair again.
+    /// After the device has forgotten this pair: ends what was outstanding, unless the device has moved and
+    /// it may be executed there, and creates the pair again.
     fn rejoin(&mut self) {
         let device = Arc::clone(&self.device);
-        let life = device.lifecycle();
-        self.gate = NEVER;
-        self.pair.abort_all(life.stopped());
-        self.on_device &= !life.stopped();
-        if life.check().is_ok() {
-            self.pair.restart();
+        loop {
+            let life = device.lifecycle();
+            self.gate = NEVER;
+            if self.is_movable && life.has_moved_since(self.joined) {
+                self.pair.move_over();
+            } else {
+                self.pair.abort_all(life.stopped());
+                if life.check().is_ok() {
+                    self.pair.restart();
+                }
+            }
+            self.on_device &= !life.stopped();
+            if self.is_movable {
+                let qid = self.waiter.id;
+                self.pair.set_doorbells(device.sq_doorbell(qid), device.cq_doorbell(qid));
+            }
+            let installed = self.install(&life);
+            let is_over = life.check().is_err();
+            drop(life);
+            if installed.is_err() && self.is_movable && !is_over && self.function.is_gone() {
+                device.notice_gone(self.joined);
+                continue;
+            }
+            self.waiter.dead = installed.err().map(|e| {
+                tracing::warn!(queue = %self.waiter.id, error = %e, "the queue is not there after a reset");
+                e.reason()
+            });
+            break;
         }
-        self.waiter.dead = self.install(&life).err().map(|e| {
-            tracing::warn!(queue = %self.waiter.id, error = %e, "the queue is not there after a reset");
-            e.reason()
-        });
+        if self.gate != NEVER
+            && let Err(e) = self.pair.ring()
+        {
+            tracing::debug!(queue = %self.waiter.id, error = %e, "ring after a reset");
+        }
+    }
+
+    /// Follows a device that has moved before it is sent what could be in doubt then: while nothing else is
+    /// outstanding nobody has asked whether it is there.
+    #[cold]
+    #[inline(never)]
+    fn look_for_device(&mut self) {
+        if self.waiter.watch.is_due(self.waiter.clock.now()) && self.function.is_gone() {
+            self.device.notice_gone(self.joined);
+            self.attend();
+        }
     }
 }
 
@@ -314,6 +358,9 @@ impl Wait for Ring {
         if self.is_outdated() {
             // What was submitted before a reset is not rung: poll returns it as aborted.
             self.attend();
+        }
+        if self.is_movable && self.gate != NEVER && self.pair.is_all_unseen() {
+            self.look_for_device();
         }
         if self.gate == NEVER {
             return Ok(());
@@ -397,6 +444,7 @@ impl Drop for Ring {
         // While the device may reach the pair's memory, or that of its commands, neither goes back to the
         // pool.
         let removed = !self.on_device
+            || self.is_movable && self.function.is_gone()
             || self.device.delete_pair(self.waiter.id).is_ok()
             || self.device.has_stopped_since(self.joined);
         let vector = self.interrupt.as_ref().map(|(vector, _)| *vector);

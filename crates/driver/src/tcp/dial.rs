@@ -15,6 +15,10 @@ use crate::Error;
 /// Time for a connection to come about, and for the answer to its first PDU.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
+/// First byte of what a target sends in the clear that speaks TLS alone: a record of type alert (RFC 8446,
+/// 5.1). No PDU of a target begins so.
+const TLS_ALERT: u8 = 0x15;
+
 /// A socket to the first address of the target that answers.
 pub(crate) fn dial(target: &TcpTarget) -> Result<Stream, Error> {
     let shown = target.shown();
@@ -84,13 +88,32 @@ pub(crate) fn initialize(stream: &mut Stream, target: &TcpTarget) -> Result<Agre
     while received < expected(&response, received) {
         match stream.receive(&mut [Room::Bytes(&mut response[received..])]) {
             Ok(0) if received >= pdu::COMMON_BYTES => break,
+            Ok(0) if received == 0 => return Err(unanswered(target)),
             Ok(0) => return Err(lost(&"the connection was closed")),
+            Ok(_) if response[0] == TLS_ALERT => {
+                return Err(Error::Denied(format!(
+                    "{}: it speaks TLS, and this connection is without: a TLS key for it is needed",
+                    target.shown()
+                )));
+            }
             Ok(bytes) => received += bytes,
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => wait(stream, PollFlags::IN)?,
+            Err(e) if received == 0 && e.kind() == std::io::ErrorKind::ConnectionReset => {
+                return Err(unanswered(target));
+            }
             Err(e) => return Err(lost(&e)),
         }
     }
     pdu::ic_resp(&response, target.digests).map_err(|Fault { what, .. }| Error::Protocol(what))
+}
+
+/// The target has closed the connection and said nothing at all.
+fn unanswered(target: &TcpTarget) -> Error {
+    let hint = match target.tls {
+        None => "it may let nobody in without TLS, which takes a TLS key; or it does not speak NVMe/TCP",
+        Some(_) => "does it speak NVMe/TCP?",
+    };
+    Error::Unreachable(format!("{}: it closed the connection without an answer: {hint}", target.shown()))
 }
 
 /// Bytes of the answer, by what there is of it.

@@ -52,7 +52,7 @@ impl Default for Reconnect {
         Self {
             first_delay: Duration::from_millis(100),
             delay_max: Duration::from_secs(5),
-            give_up_after: Duration::from_secs(600),
+            give_up_after: Duration::from_secs(10),
         }
     }
 }

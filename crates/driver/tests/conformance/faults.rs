@@ -13,14 +13,14 @@ use crate::saboteur::Swallow;
 fn impatient() -> QueueOptions {
     QueueOptions {
         depth: 8,
-        command_timeout: Duration::from_millis(100),
-        abort_grace: Duration::from_millis(100),
+        command_timeout: Duration::from_secs(1),
+        abort_grace: Duration::from_secs(1),
         ..QueueOptions::default()
     }
 }
 
 fn impatient_controller(rig: &Rig) -> ControllerOptions {
-    ControllerOptions { admin_timeout: Duration::from_millis(200), ..rig.options() }
+    ControllerOptions { admin_timeout: Duration::from_secs(2), ..rig.options() }
 }
 
 /// Submits reads of a block each, with tokens from 0, and rings.
@@ -242,13 +242,12 @@ pub(crate) fn a_bring_up_that_fails_halfway_leaves_the_controller_disabled(trans
 #[test]
 fn a_killed_server_fails_commands_and_a_new_client_can_attach() {
     let mut rig = Rig::vfio_user(small());
-    let (controller, mut queue, _namespace) = block_queue(&rig, &QueueOptions::default());
+    // It is noticed that the server is gone, and not that it is late.
+    let endless = QueueOptions { command_timeout: Duration::from_secs(3600), ..QueueOptions::default() };
+    let (controller, mut queue, _namespace) = block_queue(&rig, &endless);
     submit_reads(&rig, &mut queue, &controller, 6);
     rig.kill_server();
-    // Long before the command time-out of 30 seconds.
-    let started = std::time::Instant::now();
     assert_eq!(collect(&mut queue), aborted(6, true));
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     assert!(matches!(controller.identify_controller(), Err(Error::Gone { .. } | Error::Bus(_))));
     let rejected = queue.submit(Default::default(), None, 1).unwrap_err();
     assert!(matches!(rejected.error, Error::Gone { .. }), "{rejected}");

@@ -97,7 +97,7 @@ pub(crate) fn a_key_value_namespace_says_what_it_takes(transport: Transport) {
     assert_eq!((namespace.has_append(), namespace.has_batch(), namespace.keyspaces()), (true, true, 2));
     assert_eq!((namespace.key_bytes_min(), namespace.key_bytes_max()), (1, 255));
     assert_eq!(namespace.standard_value_bytes_max(), 256 << 20);
-    assert_eq!(namespace.vendor_value_bytes_max(), 2 << 20);
+    assert_eq!(namespace.vendor_value_bytes_max(), 256 << 20);
     assert!((64 << 20..=128 << 20).contains(&namespace.bytes()), "{}", namespace.bytes());
     let never = KvOptions { vendor: VendorCommands::Never, ..KvOptions::default() };
     let standard = KvNamespace::open_with(&controller, Nsid(1), never).unwrap();
@@ -196,7 +196,8 @@ pub(crate) fn values_of_every_length_come_back_by_prps_and_sgls(transport: Trans
     let rig = transport(pairs());
     let mut random = Random::seeded();
     for data_pointers in [DataPointers::Prp, DataPointers::Sgl, DataPointers::Auto] {
-        let mut pairs = Store::open(&rig, &QueueOptions { data_pointers, ..QueueOptions::default() });
+        let options = QueueOptions { data_pointers, long_keys: true, ..QueueOptions::default() };
+        let mut pairs = Store::open(&rig, &options);
         for bytes in
             [1, 3, 511, 512, 4_095, 4_096, 4_097, 8_192, 8_193, 100_001, 2 << 20, (2 << 20) + 1, 9_000_001]
         {
@@ -209,6 +210,13 @@ pub(crate) fn values_of_every_length_come_back_by_prps_and_sgls(transport: Trans
             let (data, size) = pairs.get_part(KvKey::new(b"value"), 0, bytes / 2).expect("retrieve");
             assert!(data == value[..bytes / 2] && size as usize == bytes, "{bytes} bytes, {data_pointers:?}");
         }
+        // What does not fit into the entry takes a vendor command, and has as long a value.
+        let key = [7; 40];
+        let value = random.bytes(5_000_001);
+        pairs.put(&key, &value);
+        assert!(pairs.get(&key, value.len()) == Ok(value.clone()), "{data_pointers:?}");
+        let part = pairs.get_part(KvKey::new(&key), 4_608, 3_000_000);
+        assert!(part == Ok((value[4_608..3_004_608].to_vec(), 5_000_001)), "{data_pointers:?}");
     }
 }
 

@@ -179,7 +179,7 @@ impl Drop for Serving {
 }
 
 /// Long enough for anything that works.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for the next completion.
 pub(crate) fn next(queue: &mut Queue) -> Completion {

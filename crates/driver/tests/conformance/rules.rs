@@ -17,14 +17,14 @@ use crate::rig::{PATIENCE, Rig, Transport, block_queue, filled, run, small};
 fn impatient() -> QueueOptions {
     QueueOptions {
         depth: 8,
-        command_timeout: Duration::from_millis(100),
-        abort_grace: Duration::from_millis(100),
+        command_timeout: Duration::from_secs(1),
+        abort_grace: Duration::from_secs(1),
         ..QueueOptions::default()
     }
 }
 
 fn impatient_controller(rig: &Rig) -> Controller {
-    let options = ControllerOptions { admin_timeout: Duration::from_millis(200), ..rig.options() };
+    let options = ControllerOptions { admin_timeout: Duration::from_secs(2), ..rig.options() };
     rig.try_open(options).expect("open the controller")
 }
 

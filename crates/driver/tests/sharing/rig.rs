@@ -14,7 +14,7 @@ use unvme_ssd::{MemoryStore, Ssd, SsdConfig};
 /// Bytes of the media.
 pub(crate) const MEDIA_BYTES: u64 = 32 << 20;
 /// Long enough for anything that works.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A drive, its holder, and what makes clients.
 pub(crate) struct Rig {

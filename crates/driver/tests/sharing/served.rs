@@ -11,7 +11,7 @@ use unvme_bus::{BusError, Clock, EventFd, Function};
 use unvme_driver::{CompletionMode, Controller, ControllerOptions, Error, QueueOptions};
 use unvme_spec::Qid;
 
-use crate::rig::{Rig, block_queue, read, write};
+use crate::rig::{PATIENCE, Rig, block_queue, read, write};
 
 /// A holder that serves others.
 struct Served {
@@ -125,7 +125,7 @@ fn clients_that_come_and_go_a_hundred_times_leave_no_queue_no_memory_and_no_desc
         drop((queue, client));
         let started = Instant::now();
         while served.server.is_attached() {
-            assert!(started.elapsed() < Duration::from_secs(10), "the client is cleaned up after");
+            assert!(started.elapsed() < PATIENCE, "the client is cleaned up after");
             std::thread::sleep(Duration::from_millis(1));
         }
         if round == 9 {
@@ -149,7 +149,7 @@ fn a_client_notices_at_once_that_the_holder_has_reset_the_drive() {
     let outcome = loop {
         match client.identify_controller() {
             Err(e) => break e,
-            Ok(_) => assert!(started.elapsed() < Duration::from_secs(2), "noticed in time"),
+            Ok(_) => assert!(started.elapsed() < PATIENCE, "noticed in time"),
         }
     };
     assert!(matches!(outcome, Error::Gone { .. } | Error::Bus(BusError::Gone(_))), "{outcome}");
@@ -169,5 +169,5 @@ fn when_the_holder_stops_serving_clients_get_errors_in_time() {
     let started = Instant::now();
     assert!(client.identify_controller().is_err());
     drop((queue, client));
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
 }

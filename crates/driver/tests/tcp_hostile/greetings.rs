@@ -59,7 +59,7 @@ fn a_port_nobody_listens_at_and_a_peer_that_says_nothing_are_errors_in_time() {
     let started = Instant::now();
     let error = Controller::open_tcp(target.clone(), ControllerOptions::default()).expect_err("silent");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(15));
+    assert!(started.elapsed() < Duration::from_secs(60));
     drop(listener);
     let error = Controller::open_tcp(target, ControllerOptions::default()).expect_err("nobody");
     assert!(matches!(error, Error::Unreachable(_)), "{error}");

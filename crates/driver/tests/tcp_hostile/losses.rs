@@ -109,7 +109,7 @@ fn a_target_that_does_not_come_back_is_given_up_in_time() {
         assert_eq!(completion.status, Status::ABORTED_BY_HOST);
         assert!(completion.buf.is_some());
     }
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < PATIENCE);
     let gone = queue.submit(crate::sqe(2, 9), None, 9).expect_err("gone");
     assert!(matches!(gone.error, Error::Gone { .. }), "{gone}");
     assert!(matches!(queue.wait(Duration::ZERO), Err(Error::Gone { .. })));
@@ -179,8 +179,8 @@ fn a_command_without_an_answer_is_aborted_and_then_the_association_is_made_anew(
     let controller = target.open();
     let mut queue = controller
         .create_queue(&QueueOptions {
-            command_timeout: Duration::from_millis(100),
-            abort_grace: Duration::from_millis(100),
+            command_timeout: Duration::from_secs(1),
+            abort_grace: Duration::from_secs(1),
             ..options(4)
         })
         .expect("a queue");
@@ -198,14 +198,14 @@ fn a_target_that_answers_no_keep_alive_is_lost() {
         if peer.association == 1 && capsule.opcode() == 0x18 { Next::Done } else { Next::Honest }
     });
     let mut silent = target.target();
-    silent.keep_alive = Duration::from_millis(100);
+    silent.keep_alive = Duration::from_secs(1);
     let controller = Controller::open_tcp(silent, ControllerOptions::default()).expect("open");
     let started = Instant::now();
     while target.associations() == 1 {
         let wait = controller.keep_alive().expect("not given up");
-        assert!(wait <= Duration::from_millis(100));
+        assert!(wait <= Duration::from_secs(1));
         std::thread::sleep(wait);
         assert!(started.elapsed() < PATIENCE, "the silence is not noticed");
     }
-    assert!(started.elapsed() >= Duration::from_millis(100));
+    assert!(started.elapsed() >= Duration::from_secs(1));
 }

@@ -14,7 +14,7 @@ use unvme_driver::{Completion, Controller, Error, Payload, Queue, QueueOptions};
 use unvme_spec::Sqe;
 
 /// Long enough for anything that works.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn sqe(opcode: u8, block: u32) -> Sqe {
     Sqe { opcode, nsid: 1, cdw10: block, ..Sqe::default() }

@@ -124,7 +124,7 @@ impl Scripted {
         target.reconnect = Reconnect {
             first_delay: Duration::from_millis(5),
             delay_max: Duration::from_millis(50),
-            give_up_after: Duration::from_secs(20),
+            give_up_after: Duration::from_secs(300),
         };
         target
     }

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 
 use unvme_bus::{Piece, Room};
 
+use super::Claimed;
 use crate::stream::Handshake;
 use crate::{FabricError, TlsPsk};
 
@@ -51,6 +52,10 @@ impl Session {
     }
 
     pub(crate) fn identity(&self) -> Option<&str> {
+        match self.0 {}
+    }
+
+    pub(crate) fn claimed(&self) -> Option<&Claimed> {
         match self.0 {}
     }
 

@@ -1,23 +1,25 @@
 //! Sessions of OpenSSL over non-blocking sockets.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use openssl::ex_data::Index;
 use openssl::ssl::{
-    ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions, SslRef,
-    SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
+    ClientHelloResponse, ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions,
+    SslRef, SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
 };
 use unvme_bus::{Piece, Room};
 
-use super::IDENTITY_BYTES_MAX;
 use super::record::{RECORD_BYTES, Record};
+use super::{Claimed, external};
 use crate::stream::Handshake;
 use crate::{FabricError, Hash, TlsPsk};
 
-/// The cipher suite that every implementation of NVMe/TCP with TLS has.
-const CIPHER_SUITE: &str = "TLS_AES_128_GCM_SHA256";
+/// The cipher suites of keys of SHA-256 and SHA-384, as OpenSSL's lists are written.
+const CIPHER_SUITES: &str = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384";
+/// First bytes of TLS records: Change Cipher Spec, alert, handshake (RFC 8446, 5.1).
+const TLS_RECORDS: std::ops::RangeInclusive<u8> = 0x14..=0x16;
 /// Most records sent by one call, so that one connection does not keep the others waiting.
 const RECORDS_PER_SEND: usize = 16;
 /// After so many looks at a silent socket the memory for records is given back. A target's worker looks more
@@ -29,27 +31,36 @@ const DRY_READS_MAX: u32 = 128;
 pub struct Acceptor(SslContext);
 
 impl Acceptor {
-    /// Asks `find` for the key of each identity a host offers; `None` refuses it. Keys that are not of
-    /// SHA-256 are passed over: OpenSSL's callback for such keys knows no other. Errors: [`FabricError::Tls`]
-    /// when OpenSSL cannot be set up.
+    /// Asks `find` for the key of each identity a host offers; `None` refuses it. Errors:
+    /// [`FabricError::Tls`] when OpenSSL cannot be set up.
     pub fn new<F>(find: F) -> Result<Self, FabricError>
     where
         F: Fn(&str) -> Option<TlsPsk> + Send + Sync + 'static,
     {
-        let mut context = context(SslMethod::tls_server())?;
+        let mut context = context(SslMethod::tls_server(), CIPHER_SUITES)?;
         let index = identity_index()?;
-        context.set_psk_server_callback(move |ssl, identity, target| {
-            let Some(identity) = identity.and_then(|bytes| std::str::from_utf8(bytes).ok()) else {
-                return Ok(0);
-            };
-            let Some(psk) = find(identity).filter(|psk| psk.hash() == Hash::Sha256) else {
-                tracing::debug!(identity, "no TLS key for this identity");
-                return Ok(0);
-            };
-            // The binder of the handshake proves afterwards that the host has the key.
-            ssl.set_ex_data(index, identity.to_owned());
-            Ok(put(psk.key(), target))
+        let find = Arc::new(find);
+        let known = Arc::clone(&find);
+        // OpenSSL decides on the cipher suite before it asks for a key, and passes over a key of another
+        // hash function.
+        context.set_client_hello_callback(move |ssl, _alert| {
+            let hash = external::offered(ssl).and_then(|offered| {
+                let mut keys = identities(offered).filter_map(|identity| known(text(identity)?));
+                keys.next().map(|psk| psk.hash())
+            });
+            if let Some(hash) = hash {
+                ssl.set_ciphersuites(suite(hash).0)?;
+            }
+            Ok(ClientHelloResponse::SUCCESS)
         });
+        let asked = external::find(&mut context, move |ssl, identity| {
+            let identity = text(identity)?;
+            let psk = find(identity);
+            // The binder of the handshake proves afterwards that the host has the key.
+            ssl.set_ex_data(index, Claimed { identity: identity.to_owned(), is_known: psk.is_some() });
+            psk.map(|psk| (psk.clone(), suite(psk.hash()).1))
+        });
+        asked.map_err(|error| failed("set TLS up", &error))?;
         Ok(Self(context.build()))
     }
 }
@@ -62,7 +73,7 @@ impl std::fmt::Debug for Acceptor {
 
 /// One end of a connection.
 pub(crate) struct Session {
-    stream: SslStream<TcpStream>,
+    stream: SslStream<Wire>,
     is_open: bool,
     is_host: bool,
     /// Decrypted, and not yet received by the caller.
@@ -77,31 +88,13 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn connect(socket: TcpStream, psk: &TlsPsk) -> Result<Self, FabricError> {
-        const WHAT: &str = "use a TLS key";
-        if psk.hash() != Hash::Sha256 {
-            let reason =
-                "its hash is SHA-384, and this TLS takes keys of SHA-256 (identity NVMe0R01 or NVMe1R01)";
-            return Err(FabricError::Tls { what: WHAT.into(), reason: reason.into() });
-        }
-        if psk.identity().len() > IDENTITY_BYTES_MAX {
-            let reason = format!(
-                "the names of host and subsystem are too long: its identity has {} bytes, {IDENTITY_BYTES_MAX} can be used",
-                psk.identity().len()
-            );
-            return Err(FabricError::Tls { what: WHAT.into(), reason });
-        }
-        let mut context = context(SslMethod::tls_client())?;
+        let (name, suite) = suite(psk.hash());
+        let mut context = context(SslMethod::tls_client(), name)?;
         // There is no authority: a target that shows a certificate instead of using the key is refused.
         context.set_verify(SslVerifyMode::PEER);
-        let (index, psk) = (identity_index()?, psk.clone());
-        context.set_psk_client_callback(move |ssl, _hint, identity, target| {
-            ssl.set_ex_data(index, psk.identity().to_owned());
-            put(psk.identity().as_bytes(), identity);
-            if let Some(end) = identity.get_mut(psk.identity().len()) {
-                *end = 0;
-            }
-            Ok(put(psk.key(), target))
-        });
+        identity_index()?;
+        let offer = external::Offer { psk: psk.clone(), suite, used: note_used };
+        external::offer(&mut context, offer).map_err(|error| failed("set TLS up", &error))?;
         Self::new(&context.build(), socket, true)
     }
 
@@ -116,7 +109,8 @@ impl Session {
         } else {
             ssl.set_accept_state();
         }
-        let stream = SslStream::new(ssl, socket).map_err(|error| failed("set TLS up", &error))?;
+        let stream = SslStream::new(ssl, Wire { socket, first: None })
+            .map_err(|error| failed("set TLS up", &error))?;
         let (received, unsent) = (Record::default(), Record::default());
         Ok(Self { stream, is_open: false, is_host, received, dry_reads: 0, may_hold: true, unsent })
     }
@@ -129,16 +123,31 @@ impl Session {
             Ok(()) => {}
             Err(error) if error.code() == ErrorCode::WANT_READ => return Ok(Handshake::WantsRead),
             Err(error) if error.code() == ErrorCode::WANT_WRITE => return Ok(Handshake::WantsWrite),
-            Err(error) => return Err(failed("TLS handshake", &error)),
+            Err(error) => return Err(self.handshake_failed(&error)),
         }
         // A peer that proves itself by anything but the key has not proven anything.
         let ssl = self.stream.ssl();
-        if ssl.peer_certificate().is_some() || !ssl.session_reused() || self.identity_of(ssl).is_none() {
+        if ssl.peer_certificate().is_some() || !ssl.session_reused() || known_of(ssl).is_none() {
             let reason = "the other side did not use the key".to_owned();
             return Err(FabricError::Tls { what: "TLS handshake".into(), reason });
         }
         self.is_open = true;
         Ok(Handshake::Done)
+    }
+
+    /// Why there is no handshake. A host is told what its target seems to be, which OpenSSL does not say.
+    fn handshake_failed(&self, error: &openssl::ssl::Error) -> FabricError {
+        let reason = match self.stream.get_ref().first {
+            _ if !self.is_host => error.to_string(),
+            None => "it closed the connection without an answer: it may not speak TLS, or refuse the key. \
+                     Does it want hosts to come without a TLS key?"
+                .to_owned(),
+            Some(first) if !TLS_RECORDS.contains(&first) => {
+                "it answered without TLS: it is to be reached without a TLS key".to_owned()
+            }
+            Some(_) => format!("it speaks TLS and does not take the key of this host ({error})"),
+        };
+        FabricError::Tls { what: "TLS handshake".into(), reason }
     }
 
     pub(crate) fn send(&mut self, pieces: &[Piece<'_>]) -> io::Result<usize> {
@@ -215,12 +224,12 @@ impl Session {
     }
 
     pub(crate) fn identity(&self) -> Option<&str> {
-        self.is_open.then(|| self.identity_of(self.stream.ssl())).flatten()
+        self.is_open.then(|| known_of(self.stream.ssl())).flatten()
     }
 
-    fn identity_of<'a>(&self, ssl: &'a SslRef) -> Option<&'a str> {
-        let index = identity_index().ok()?;
-        ssl.ex_data(index).map(String::as_str)
+    /// Identity of the key that the host says it has.
+    pub(crate) fn claimed(&self) -> Option<&Claimed> {
+        if self.is_host { None } else { claimed_of(self.stream.ssl()) }
     }
 
     pub(crate) fn finish(&mut self) {
@@ -230,16 +239,42 @@ impl Session {
     }
 
     pub(crate) fn socket(&self) -> &TcpStream {
-        self.stream.get_ref()
+        &self.stream.get_ref().socket
+    }
+}
+
+/// The socket, and the first byte that it has brought: it says whether the other side speaks TLS at all.
+struct Wire {
+    socket: TcpStream,
+    first: Option<u8>,
+}
+
+impl Read for Wire {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let count = self.socket.read(room)?;
+        if self.first.is_none() && count > 0 {
+            self.first = room.first().copied();
+        }
+        Ok(count)
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
     }
 }
 
 /// What both sides have in common.
-fn context(method: SslMethod) -> Result<SslContextBuilder, FabricError> {
+fn context(method: SslMethod, suites: &str) -> Result<SslContextBuilder, FabricError> {
     let build = || {
         let mut context = SslContext::builder(method)?;
         context.set_min_proto_version(Some(SslVersion::TLS1_3))?;
-        context.set_ciphersuites(CIPHER_SUITE)?;
+        context.set_ciphersuites(suites)?;
         context.set_mode(SslMode::ENABLE_PARTIAL_WRITE | SslMode::ACCEPT_MOVING_WRITE_BUFFER);
         context.set_mode(SslMode::RELEASE_BUFFERS);
         // A record, or several small ones, by one system call, and not each header and body by one of their
@@ -253,24 +288,60 @@ fn context(method: SslMethod) -> Result<SslContextBuilder, FabricError> {
     build().map_err(|error: openssl::error::ErrorStack| failed("set TLS up", &error))
 }
 
+fn claimed_of(ssl: &SslRef) -> Option<&Claimed> {
+    ssl.ex_data(identity_index().ok()?)
+}
+
+/// Identity of the key that both sides have.
+fn known_of(ssl: &SslRef) -> Option<&str> {
+    claimed_of(ssl).filter(|claimed| claimed.is_known).map(|claimed| claimed.identity.as_str())
+}
+
 /// Where a connection keeps the identity of its key.
-fn identity_index() -> Result<Index<Ssl, String>, FabricError> {
-    static INDEX: OnceLock<Result<Index<Ssl, String>, String>> = OnceLock::new();
+fn identity_index() -> Result<Index<Ssl, Claimed>, FabricError> {
+    static INDEX: OnceLock<Result<Index<Ssl, Claimed>, String>> = OnceLock::new();
     INDEX
         .get_or_init(|| Ssl::new_ex_index().map_err(|error| error.to_string()))
         .clone()
         .map_err(|reason| FabricError::Tls { what: "set TLS up".into(), reason })
 }
 
-/// Copies `bytes` to the start of `target`; their number, 0 when they do not fit.
-fn put(bytes: &[u8], target: &mut [u8]) -> usize {
-    match target.get_mut(..bytes.len()) {
-        Some(start) => {
-            start.copy_from_slice(bytes);
-            bytes.len()
-        }
-        None => 0,
+/// A connection of a host uses its key.
+fn note_used(ssl: &mut SslRef, psk: &TlsPsk) {
+    if let Ok(index) = identity_index() {
+        ssl.set_ex_data(index, Claimed { identity: psk.identity().to_owned(), is_known: true });
     }
+}
+
+/// The cipher suite of keys of a hash function: its name, and its number (RFC 8446, B.4).
+fn suite(hash: Hash) -> (&'static str, [u8; 2]) {
+    match hash {
+        // No key of TLS is of SHA-512.
+        Hash::Sha256 | Hash::Sha512 => ("TLS_AES_128_GCM_SHA256", [0x13, 0x01]),
+        Hash::Sha384 => ("TLS_AES_256_GCM_SHA384", [0x13, 0x02]),
+    }
+}
+
+fn text(identity: &[u8]) -> Option<&str> {
+    std::str::from_utf8(identity).ok()
+}
+
+/// The identities in the extension of a host's first message: their bytes in 16 bits, and then for each its
+/// bytes in 16 bits, itself, and 32 bits of its age (RFC 8446, 4.2.11).
+fn identities(extension: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let list = counted(extension).map_or(&[][..], |(list, _)| list);
+    let mut rest = list;
+    std::iter::from_fn(move || {
+        let (identity, behind) = counted(rest)?;
+        rest = behind.get(4..)?;
+        Some(identity)
+    })
+}
+
+/// Bytes that have their number in front of them, and what is behind them.
+fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&count, rest) = bytes.split_first_chunk::<2>()?;
+    rest.split_at_checked(u16::from_be_bytes(count).into())
 }
 
 /// The next record's worth of `pieces`, from byte `skip` on.
@@ -315,6 +386,23 @@ mod tests {
 
     /// From libnvme's tests (test/psk.c).
     const KEY: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+
+    #[test]
+    fn identities_are_read_as_far_as_they_are_whole() {
+        // Two identities of 2 and 3 bytes with their ages, as in RFC 8446, 4.2.11; binders are behind them.
+        let whole = [
+            0, 17, 0, 2, b'a', b'b', 0, 0, 0, 0, 0, 3, b'c', b'd', b'e', 1, 2, 3, 4, //
+            0, 33, 32,
+        ];
+        let read = |bytes: &[u8]| identities(bytes).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        assert_eq!(read(&whole), [b"ab".to_vec(), b"cde".to_vec()]);
+        for end in 0..19 {
+            assert_eq!(read(&whole[..end]), Vec::<Vec<u8>>::new(), "the list is cut after {end} bytes");
+        }
+        let cut = [0, 12, 0, 2, b'a', b'b', 0, 0, 0, 0, 0, 3, b'c', b'd'];
+        assert_eq!(read(&cut), [b"ab".to_vec()]);
+        assert_eq!(read(&[0xff; 64]), Vec::<Vec<u8>>::new());
+    }
 
     fn open_pair() -> (Session, Session) {
         let psk = Psk::parse(KEY).expect("a key").tls(PskVersion::V0, "nqn.a", "nqn.b").expect("a TLS key");

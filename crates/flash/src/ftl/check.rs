@@ -122,7 +122,7 @@ impl Ftl {
         let closed = self.units.buckets.len(group.into());
         let open = |stream: &&super::streams::Stream| stream.unit.is_some() && stream.group == group;
         let room = self.units.recount(group) + self.streams.left_in(group)
-            - self.streams.kept(group) * i64::from(self.config.unit_pages);
+            - (self.streams.kept(group) + i64::from(entry.pool)) * i64::from(self.config.unit_pages);
         for (what, counted, expected) in [
             ("free units", entry.free.len(), counts[0]),
             ("open units", self.streams.all.iter().filter(open).count(), counts[1]),

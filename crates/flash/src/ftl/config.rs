@@ -45,6 +45,10 @@ pub struct FtlConfig {
     /// Units that are bad from the beginning, as the factory found them. They are taken from the
     /// overprovisioning.
     pub bad_units: Vec<u32>,
+    /// Units that reclaim keeps free beyond the reserve, in all groups together, for media on which one step
+    /// makes all free units ready to be programmed ([`Nand::is_ready`](super::Nand::is_ready)): the more of
+    /// them, the fewer steps. Units that go bad are taken from these first.
+    pub pool_units: u32,
     /// Seed of everything random.
     pub seed: u64,
 }
@@ -90,6 +94,7 @@ impl FtlConfig {
             wear_spread_max: None,
             endurance: None,
             bad_units: Vec::new(),
+            pool_units: 0,
             seed: 1,
         }
     }
@@ -120,9 +125,10 @@ impl FtlConfig {
         f64::from(self.units) * f64::from(self.unit_pages) / f64::from(self.logical_pages) - 1.0
     }
 
-    /// Overprovisioning that reclaim has to work with when every unit of the reserve is in use.
+    /// Overprovisioning that reclaim has to work with when every unit of the reserve and of the pool is in
+    /// use.
     pub fn effective_overprovisioning(&self) -> f64 {
-        let units = self.units.saturating_sub(self.reserve_units());
+        let units = self.units.saturating_sub(self.reserve_units().saturating_add(self.pool_units));
         f64::from(units) * f64::from(self.unit_pages) / f64::from(self.logical_pages) - 1.0
     }
 

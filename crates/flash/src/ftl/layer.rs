@@ -203,7 +203,10 @@ impl Ftl {
             false => self.make_free(home, nand)?,
         };
         let is_most_worn = self.streams.is_levelling(index);
-        let unit = self.units.open(group, index as u16, is_most_worn).ok_or(FtlError::WornOut)?;
+        let unit = self
+            .units
+            .open(group, index as u16, is_most_worn, |unit| nand.is_ready(unit))
+            .ok_or(FtlError::WornOut)?;
         if !nand.admit(unit) {
             self.units.put_back(unit);
             return Err(FtlError::Refused);

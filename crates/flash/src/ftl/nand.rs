@@ -42,6 +42,12 @@ pub trait Nand {
         true
     }
 
+    /// False for a free unit that [`Nand::admit`] has to do something about: others are opened before it.
+    fn is_ready(&self, unit: u32) -> bool {
+        let _ = unit;
+        true
+    }
+
     /// A unit is opened: programs into it follow. It has been erased, or never written.
     fn open(&mut self, opened: Opened);
 

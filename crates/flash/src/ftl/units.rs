@@ -51,8 +51,10 @@ pub(super) struct Group {
     /// Those, and the one of them that is being emptied.
     failing_left: u32,
     /// Pages that can be programmed (in free and in open units) beyond those that reclaim keeps available:
-    /// one unit for each append point and one more. Below zero, reclaim works.
+    /// one unit for each append point, one more, and the pool. Below zero, reclaim works.
     pub(super) room: i64,
+    /// Units of the pool: [`FtlConfig::pool_units`], less those that are bad.
+    pub(super) pool: u32,
     oldest: u32,
     newest: u32,
 }
@@ -79,11 +81,13 @@ impl Units {
             older: NOBODY,
             newer: NOBODY,
         };
+        let pool = config.pool_units / u32::from(config.groups);
         let group = |_| Group {
             free: BTreeSet::new(),
             failing: Vec::new(),
             failing_left: 0,
-            room: -i64::from(config.unit_pages),
+            room: -i64::from(config.unit_pages) * (1 + i64::from(pool)),
+            pool,
             oldest: NOBODY,
             newest: NOBODY,
         };
@@ -96,7 +100,9 @@ impl Units {
             reciprocal: u64::MAX / u64::from(config.unit_pages) + 1,
         };
         for &bad in &config.bad_units {
-            units.at(bad).state = State::Bad;
+            if std::mem::replace(&mut units.at(bad).state, State::Bad) != State::Bad {
+                units.shrink_pool(bad);
+            }
         }
         for group in 0..config.groups {
             let good = |number: &u32| units.units[*number as usize].state == State::Free;
@@ -153,10 +159,34 @@ impl Units {
         self.buckets.invalidate(group.into(), unit);
     }
 
-    /// A free unit of a group becomes the open one of a stream: the least worn, or the most worn one.
-    pub(super) fn open(&mut self, group: u16, stream: u16, is_most_worn: bool) -> Option<u32> {
+    /// A unit of the flash has gone bad: the pool is one smaller, if there is one.
+    fn shrink_pool(&mut self, unit: u32) {
+        let (group, pages) = (self.group_of(unit), i64::from(self.unit_pages));
+        let group = self.group(group);
+        if group.pool > 0 {
+            group.pool -= 1;
+            group.room += pages;
+        }
+    }
+
+    /// A free unit of a group becomes the open one of a stream: the least worn, or the most worn one, of
+    /// those that are ready, if any is.
+    pub(super) fn open(
+        &mut self,
+        group: u16,
+        stream: u16,
+        is_most_worn: bool,
+        is_ready: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
         let free = &mut self.group(group).free;
-        let (_, unit) = if is_most_worn { free.pop_last() } else { free.pop_first() }?;
+        let is_ready = |entry: &&(u32, u32)| is_ready(entry.1);
+        let found = match is_most_worn {
+            true => free.iter().rev().find(is_ready).or(free.last()),
+            false => free.iter().find(is_ready).or(free.first()),
+        };
+        let entry = *found?;
+        free.remove(&entry);
+        let (_, unit) = entry;
         let entry = self.at(unit);
         entry.state = State::Open;
         entry.stream = stream;
@@ -223,6 +253,9 @@ impl Units {
     /// An erased unit is free, or bad.
     pub(super) fn put_erased(&mut self, unit: u32, is_bad: bool) {
         let (group, pages) = (self.group_of(unit), i64::from(self.unit_pages));
+        if is_bad && self.at(unit).state != State::Bad {
+            self.shrink_pool(unit);
+        }
         let entry = &mut self.units[unit as usize];
         entry.written = 0;
         entry.state = if is_bad { State::Bad } else { State::Free };

@@ -132,7 +132,7 @@ mod tests {
     fn closed(valid: &[u32]) -> Units {
         let mut units = Units::new(&FtlConfig::simple(128, 64, PAGES));
         for (now, &pages) in (0_u64..).zip(valid) {
-            let unit = units.open(0, 0, false).unwrap();
+            let unit = units.open(0, 0, false, |_| true).unwrap();
             units.buckets.add_valid(unit, pages);
             units.close(unit, PAGES, now, false);
         }

@@ -1,4 +1,5 @@
-//! The write buffer: so many pages, each taken until the program that it is part of has ended.
+//! The write buffer, and what reclaim moves at a time: so many pages, each taken until the program that it is
+//! part of has ended.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -39,6 +40,11 @@ impl Buffer {
     pub(super) fn new(pages: u32) -> Self {
         let slots = if pages == 0 { 0 } else { (pages as usize * 4).next_power_of_two() };
         Self { pages, free: pages, gate: 0, releases: BinaryHeap::new(), residents: vec![None; slots].into() }
+    }
+
+    /// Places for what reclaim moves: nobody asks for a page there.
+    pub(super) fn of_reclaim(pages: u32) -> Self {
+        Self { pages, free: pages, gate: 0, releases: BinaryHeap::new(), residents: Box::default() }
     }
 
     /// False for a device whose writes wait for their programs.

@@ -4,6 +4,9 @@
 //! and what reclaim reads. A read that finds a program or an erase at work suspends it; one that finds it
 //! about to begin puts it off. Each of them lets so many reads go first and then no more.
 //!
+//! What is queued begins as soon as its data is there and the die is free: before what was queued earlier,
+//! where that waits for its own data for long enough.
+//!
 //! The times of the queue are kept as if nothing had been put off since the die was made, and `delay` is by
 //! how much it has: suspending what is at work moves everything behind it by one addition.
 
@@ -40,6 +43,7 @@ impl Suspension {
 }
 
 struct Queued {
+    number: u64,
     kind: Kind,
     /// When it ends, but for the delay.
     end: u64,
@@ -51,18 +55,27 @@ struct Queued {
     suspended: Option<(u64, u64)>,
 }
 
+/// When an operation ends.
+#[derive(Clone, Copy)]
+enum End {
+    /// It is in the queue: then, but for the delay.
+    Queued(u64),
+    /// It has left the queue, and nothing moves it any more.
+    Settled(u64),
+}
+
 /// A die's timeline.
 pub(super) struct Die {
     /// When the last read of each plane ends.
     planes: Box<[u64]>,
+    /// In the order of their times, which is not that of their numbers.
     queue: VecDeque<Queued>,
-    /// Number of the operation at the front of the queue.
-    first: u64,
     delay: u64,
-    /// End of the last operation that has left the queue: nothing moves it any more.
+    /// End of the last operation that has left the queue.
     settled: u64,
-    /// Operations that have left the queue and had not ended when they did: number and end.
-    ended: VecDeque<(u64, u64)>,
+    /// Operations by number, from `first` on.
+    ends: VecDeque<End>,
+    first: u64,
     pub(super) trace: Trace,
 }
 
@@ -71,40 +84,59 @@ impl Die {
         Self {
             planes: vec![0; usize::from(planes)].into(),
             queue: VecDeque::new(),
-            first: 0,
             delay: 0,
             settled: 0,
-            ended: VecDeque::new(),
+            ends: VecDeque::new(),
+            first: 0,
             trace: Trace::default(),
         }
     }
 
     /// Queues an operation that can start at `ready`; returns its number, to ask [`Die::end_of`] with.
     pub(super) fn push(&mut self, kind: Kind, ready: u64, duration: u64) -> u64 {
-        let free = match self.queue.back() {
-            Some(last) => last.end + self.delay,
-            None => self.planes.iter().copied().fold(self.settled, u64::max),
-        };
         self.trace.pushed(duration);
-        let end = ready.max(free) + duration - self.delay;
-        self.queue.push_back(Queued { kind, end, duration, reads: 0, suspended: None });
-        self.first + self.queue.len() as u64 - 1
+        let (index, begin) = self.find_room(ready, duration);
+        let number = self.first + self.ends.len() as u64;
+        let end = begin + duration - self.delay;
+        self.queue.insert(index, Queued { number, kind, end, duration, reads: 0, suspended: None });
+        self.ends.push_back(End::Queued(end));
+        number
+    }
+
+    /// Where in the queue `duration` fits that can start at `ready`, and when it does.
+    fn find_room(&self, ready: u64, duration: u64) -> (usize, u64) {
+        let mut index = self.queue.partition_point(|queued| queued.end + self.delay <= ready);
+        let mut begin = match index.checked_sub(1).and_then(|before| self.queue.get(before)) {
+            Some(before) => ready.max(before.end + self.delay),
+            None => self.planes.iter().copied().fold(self.settled.max(ready), u64::max),
+        };
+        while let Some(queued) = self.queue.get(index) {
+            let end = queued.end + self.delay;
+            // What has been suspended began long before.
+            if queued.suspended.is_none() && begin + duration <= end - queued.duration {
+                break;
+            }
+            begin = begin.max(end);
+            index += 1;
+        }
+        (index, begin)
     }
 
     /// When operation `number` ends, as far as is known now; `None` when it did a while ago.
     pub(super) fn end_of(&self, number: u64) -> Option<u64> {
-        if let Some(index) = number.checked_sub(self.first) {
-            return self.queue.get(index as usize).map(|queued| queued.end + self.delay);
-        }
-        let index = self.ended.binary_search_by_key(&number, |&(ended, _)| ended).ok()?;
-        self.ended.get(index).map(|&(_, end)| end)
+        let index = number.checked_sub(self.first)?;
+        self.ends.get(index as usize).map(|&end| match end {
+            End::Queued(end) => end + self.delay,
+            End::Settled(end) => end,
+        })
     }
 
     /// Nothing will be asked about times before `now`.
     pub(super) fn retire(&mut self, now: u64) {
         self.settle_until(now);
-        while self.ended.front().is_some_and(|&(_, end)| end <= now) {
-            self.ended.pop_front();
+        while self.ends.front().is_some_and(|end| matches!(end, End::Settled(end) if *end <= now)) {
+            self.ends.pop_front();
+            self.first += 1;
         }
     }
 
@@ -179,8 +211,9 @@ impl Die {
         let Some(front) = self.queue.pop_front() else { return self.settled };
         let end = front.end + self.delay;
         self.trace.all(front.suspended.map_or(end - front.duration, |(_, resumed)| resumed), end);
-        self.ended.push_back((self.first, end));
-        self.first += 1;
+        if let Some(known) = self.ends.get_mut((front.number - self.first) as usize) {
+            *known = End::Settled(end);
+        }
         self.settled = end;
         end
     }
@@ -265,6 +298,23 @@ mod tests {
         let mut die = Die::new(1);
         die.push(Kind::Program, 0, 500);
         assert_eq!(die.read(0, 490, 50, &SUSPENSION), 550);
+    }
+
+    #[test]
+    fn what_waits_for_its_data_does_not_keep_others_waiting() {
+        let mut die = Die::new(1);
+        let late = die.push(Kind::Program, 5000, 500);
+        let soon = die.push(Kind::Program, 100, 500);
+        assert_eq!((die.end_of(soon), die.end_of(late)), (Some(600), Some(5500)));
+        // 4400 ns are between them, of which the second of these takes too much.
+        let [fits, does_not] = [4000, 500].map(|duration| die.push(Kind::Erase, 100, duration));
+        assert_eq!((die.end_of(fits), die.end_of(does_not)), (Some(4600), Some(6000)));
+        // A read that the first lets go first moves all of them.
+        assert_eq!(die.read(0, 50, 100, &SUSPENSION), 150);
+        let ends = [soon, fits, late, does_not].map(|number| die.end_of(number));
+        assert_eq!(ends, [650, 4650, 5550, 6050].map(Some));
+        die.retire(700);
+        assert_eq!((die.end_of(soon), die.end_of(does_not)), (Some(650), Some(6050)));
     }
 
     #[test]

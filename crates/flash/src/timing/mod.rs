@@ -19,12 +19,14 @@
 //! | `buffer` | the write buffer and its back-pressure |
 //! | `layout` | where on the flash a page is |
 //! | `config`, `preset` | the numbers |
+//! | `spec` | them as they are typed |
 //! | `op` | what the data path notes |
 //!
 //! What is simplified: pages of a program are collected for each die, whichever units they are for, so that a
-//! die programs exactly as much as it is sent. A time that has been given is not taken back: when a read
-//! suspends a program whose end another write was promised a place for, that write is not made to wait
-//! longer. Data of reclaim takes no place in the buffer, and its reads take their whole die.
+//! die programs exactly as much as it is sent; it erases exactly as much, too, in whole blocks that small
+//! units share. A time that has been given is not taken back: when a read suspends a program whose end
+//! another write was promised a place for, that write is not made to wait longer. Data of reclaim takes no
+//! place in the write buffer, but places of its own, and its reads take their whole die.
 
 mod buffer;
 mod config;
@@ -34,6 +36,7 @@ mod layout;
 mod op;
 mod preset;
 mod program;
+mod spec;
 mod trace;
 
 #[cfg(test)]
@@ -47,6 +50,7 @@ use layout::{Layout, Place};
 pub use op::{Cause, FlashOp, NotedOp, OpList};
 pub use preset::PRESETS;
 use program::Collector;
+pub use spec::TimingSpec;
 
 use crate::PAGE_BYTES;
 
@@ -92,7 +96,25 @@ pub struct Timing {
     channels: Box<[Credits]>,
     dies: Box<[Die]>,
     buffer: Buffer,
+    staging: Buffer,
     collector: Collector,
+    /// Pages of erased units on each die that no erase of a block has been charged for.
+    stale: Box<[u64]>,
+}
+
+/// Programs for every die that reclaim may be behind with: so much that no die waits for it, and a bound, as
+/// hosts would otherwise go on while it falls back for ever.
+const RECLAIM_PROGRAMS: u32 = 8;
+
+/// Pages that reclaim is to read, or has read, and has not programmed.
+fn staging(model: &TimingModel) -> Buffer {
+    Buffer::of_reclaim(RECLAIM_PROGRAMS * model.dies() * model.program_pages())
+}
+
+/// Dies do not erase small units' blocks all at the same time: each begins with another part of a block.
+fn stale(model: &TimingModel) -> Box<[u64]> {
+    let (dies, block) = (u64::from(model.dies()), u64::from(model.block_pages));
+    (0..dies).map(|die| die * block / dies).collect()
 }
 
 /// How far a command has come.
@@ -105,10 +127,12 @@ struct Progress {
     fetched: u64,
     /// When all of it is done.
     done: u64,
-    /// When what reclaim has read can be programmed, and what it has programmed is.
+    /// When what reclaim has read can be programmed.
     reclaimed: u64,
+    /// When what it has programmed is safe, and the unit it was in can be erased.
+    safe: u64,
     /// Flash page that was sensed last, and when its data was in the die's register.
-    row: Option<(u32, Cause, u64)>,
+    row: Option<(u64, Cause, u64)>,
     /// Bytes of a read that have not been sent yet.
     unsent: u64,
     /// Pages that have gone into the buffer.
@@ -153,6 +177,8 @@ impl Timing {
             dies: (0..model.dies()).map(|_| Die::new(model.planes)).collect(),
             buffer: Buffer::new(model.buffer_pages),
             collector: Collector::new(model.dies(), model.program_pages()),
+            staging: staging(&model),
+            stale: stale(&model),
             model,
         })
     }
@@ -180,6 +206,7 @@ impl Timing {
         self.channels.fill_with(|| link(model.channel_mb_s));
         self.dies.fill_with(|| Die::new(model.planes));
         self.buffer = Buffer::new(model.buffer_pages);
+        self.staging = staging(model);
         self.collector = Collector::new(model.dies(), model.program_pages());
     }
 
@@ -237,6 +264,7 @@ impl Timing {
             fetched: ready,
             done: ready,
             reclaimed: begun,
+            safe: begun,
             row: None,
             unsent,
             buffered: 0,
@@ -273,22 +301,25 @@ impl Timing {
 
     /// A page that the host writes.
     fn write(&mut self, progress: &mut Progress, ppn: u32) {
-        let place = self.layout.place(ppn);
+        let place = self.layout.place_programmed(ppn, Cause::Host);
         let ready = progress.ready.max(progress.fetched);
         if !self.buffer.exists() {
-            let end = self.collect(place, ready, None);
+            let end = self.collect(place, Cause::Host, ready, None);
             progress.done = progress.done.max(end.unwrap_or(ready));
             return;
         }
         let entered = self.enter_buffer(ready);
         self.buffer.put(ppn, Resident::Collecting);
-        self.collect(place, entered, Some(ppn));
+        self.collect(place, Cause::Host, entered, Some(ppn));
         progress.done = progress.done.max(entered);
         progress.buffered += 1;
     }
 
     /// A page that reclaim reads to move it.
     fn reclaim(&mut self, progress: &mut Progress, ppn: u32) {
+        progress.begun = self.enter_staging(progress.begun);
+        // Hosts write as fast as reclaim can follow.
+        progress.done = progress.done.max(progress.begun);
         let place = self.layout.place(ppn);
         let sensed = match progress.row {
             Some((row, Cause::Reclaim, sensed)) if row == place.row => sensed,
@@ -306,21 +337,25 @@ impl Timing {
 
     /// A page that reclaim writes: what it has read is there.
     fn relocate(&mut self, progress: &mut Progress, ppn: u32) {
-        let place = self.layout.place(ppn);
-        if let Some(end) = self.collect(place, progress.reclaimed, None) {
-            // The victim is erased when its pages are safe elsewhere.
-            progress.reclaimed = progress.reclaimed.max(end);
+        let place = self.layout.place_programmed(ppn, Cause::Reclaim);
+        if let Some(end) = self.collect(place, Cause::Reclaim, progress.reclaimed, None) {
+            progress.safe = progress.safe.max(end);
         }
     }
 
+    /// A unit's pages are erased. Where it is smaller than the blocks it lies in, a die erases a block when
+    /// as many pages of units are to be erased there as a block has.
     fn erase(&mut self, progress: &mut Progress, unit: u32, cause: Cause) {
-        let duration = u64::from(self.model.erase_ns);
-        if duration == 0 {
-            return;
-        }
-        for (die, blocks) in self.layout.erases(unit) {
+        let (duration, block) = (u64::from(self.model.erase_ns), u64::from(self.model.block_pages));
+        for (die, pages) in self.layout.erase(unit) {
+            let stale = &mut self.stale[die as usize];
+            let blocks = (*stale + pages) / block;
+            *stale = (*stale + pages) % block;
+            if blocks == 0 || duration == 0 {
+                continue;
+            }
             let die = self.die(die);
-            let number = die.push(Kind::Erase, progress.reclaimed, duration * u64::from(blocks));
+            let number = die.push(Kind::Erase, progress.safe.max(progress.reclaimed), duration * blocks);
             if cause == Cause::Host {
                 progress.done = progress.done.max(die.end_of(number).unwrap_or_default());
             }
@@ -347,11 +382,12 @@ impl Timing {
         progress.done
     }
 
-    /// Frees the places of the buffer that are free at `now`; the other resources forget the past when they
+    /// Frees the places of the buffers that are free at `now`; the other resources forget the past when they
     /// are used.
     fn retire(&mut self, now: u64) {
         let dies = &self.dies;
         self.buffer.retire(now, |release| program::end_of(dies, release));
+        self.staging.retire(now, |release| program::end_of(dies, release));
     }
 
     /// True when a page is still in the buffer at `at`.

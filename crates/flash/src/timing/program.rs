@@ -7,22 +7,25 @@ use super::Timing;
 use super::buffer::{Release, Resident};
 use super::die::{Die, Kind};
 use super::layout::Place;
+use super::op::Cause;
 use crate::PAGE_BYTES;
 
-/// What has been collected for each die.
+/// What has been collected for each die: pages of hosts and pages of reclaim have word lines of their own, as
+/// hosts must not wait for what reclaim has to read first.
 pub(super) struct Collector {
+    /// Two for each die, see [`Collector::index`].
     word_lines: Box<[WordLine]>,
     program_pages: u32,
-    /// Dies with pages that take places in the buffer, the one that has had any for longest first, and the
-    /// number of the word line they were for: of another number, they have been programmed.
-    waiting: VecDeque<(u32, u64)>,
-    /// Dies that the command at work has written to, and the number of the word line.
-    touched: Vec<(u32, u64)>,
+    /// Word lines with pages that take places in the buffer, the one that has had any for longest first, and
+    /// the number it had: of another number, they have been programmed.
+    waiting: VecDeque<(usize, u64)>,
+    /// Word lines that the command at work has written to, and their numbers.
+    touched: Vec<(usize, u64)>,
     /// When the last program ends that has been queued for the command at work.
     queued_end: u64,
 }
 
-/// Pages collected for a die.
+/// Pages collected for a program.
 #[derive(Default)]
 struct WordLine {
     number: u64,
@@ -36,7 +39,7 @@ struct WordLine {
 impl Collector {
     pub(super) fn new(dies: u32, program_pages: u32) -> Self {
         Self {
-            word_lines: (0..dies).map(|_| WordLine::default()).collect(),
+            word_lines: (0..2 * dies).map(|_| WordLine::default()).collect(),
             program_pages,
             waiting: VecDeque::new(),
             touched: Vec::new(),
@@ -50,18 +53,23 @@ impl Collector {
         self.queued_end = 0;
     }
 
-    fn is_current(&self, (die, number): (u32, u64)) -> bool {
-        let line = &self.word_lines[die as usize];
+    /// Which word line a page is collected in.
+    const fn index(die: u32, cause: Cause) -> usize {
+        2 * die as usize + cause as usize
+    }
+
+    fn is_current(&self, (index, number): (usize, u64)) -> bool {
+        let line = &self.word_lines[index];
         line.number == number && !line.buffered.is_empty()
     }
 
     /// Notes that a word line has its first page that takes a place in the buffer.
-    fn wait(&mut self, die: u32, number: u64) {
+    fn wait(&mut self, index: usize, number: u64) {
         if self.waiting.len() >= 2 * self.word_lines.len() {
             let waiting = std::mem::take(&mut self.waiting);
             self.waiting = waiting.into_iter().filter(|&entry| self.is_current(entry)).collect();
         }
-        self.waiting.push_back((die, number));
+        self.waiting.push_back((index, number));
     }
 }
 
@@ -71,29 +79,37 @@ pub(super) fn end_of(dies: &[Die], release: &Release) -> u64 {
 }
 
 impl Timing {
-    /// Adds a page that comes at `ready` to its die's word line; `buffered` is its number when it takes a
+    /// Adds a page that comes at `ready` to a word line of its die; `buffered` is its number when it takes a
     /// place in the buffer. Returns when its program ends, when it was the page that completes it.
-    pub(super) fn collect(&mut self, place: Place, ready: u64, buffered: Option<u32>) -> Option<u64> {
-        let line = &mut self.collector.word_lines[place.die as usize];
+    pub(super) fn collect(
+        &mut self,
+        place: Place,
+        cause: Cause,
+        ready: u64,
+        buffered: Option<u32>,
+    ) -> Option<u64> {
+        let index = Collector::index(place.die, cause);
+        let line = &mut self.collector.word_lines[index];
         line.pages += 1;
         line.ready = line.ready.max(ready);
         let (number, is_full) = (line.number, line.pages == self.collector.program_pages);
         if let Some(ppn) = buffered {
             line.buffered.push(ppn);
             if line.buffered.len() == 1 {
-                self.collector.wait(place.die, number);
+                self.collector.wait(index, number);
             }
-            let touched = (place.die, number);
+            let touched = (index, number);
             if self.collector.touched.last() != Some(&touched) {
                 self.collector.touched.push(touched);
             }
         }
-        is_full.then(|| self.program(place.die))
+        is_full.then(|| self.program(index))
     }
 
-    /// Programs what has been collected for a die; returns when that ends.
-    fn program(&mut self, die: u32) -> u64 {
-        let line = &mut self.collector.word_lines[die as usize];
+    /// Programs what has been collected in a word line; returns when that ends.
+    fn program(&mut self, index: usize) -> u64 {
+        let die = (index / 2) as u32;
+        let line = &mut self.collector.word_lines[index];
         let (pages, ready) = (std::mem::take(&mut line.pages), std::mem::take(&mut line.ready));
         let mut buffered = std::mem::take(&mut line.buffered);
         line.number += 1;
@@ -110,9 +126,12 @@ impl Timing {
         if !buffered.is_empty() {
             self.buffer.release_at_end(Release { end, die, program, pages: buffered.len() as u32 });
         }
+        if index == Collector::index(die, Cause::Reclaim) {
+            self.staging.release_at_end(Release { end, die, program, pages });
+        }
         // For its allocation.
         buffered.clear();
-        self.collector.word_lines[die as usize].buffered = buffered;
+        self.collector.word_lines[index].buffered = buffered;
         self.collector.queued_end = self.collector.queued_end.max(end);
         end
     }
@@ -128,6 +147,19 @@ impl Timing {
             // Everything in the buffer waits for more pages: the word line that has waited for longest gets
             // padding.
             if !freed && !self.program_oldest() {
+                return at;
+            }
+        }
+    }
+
+    /// A place for a page that reclaim wants to read at `at`; returns when the page has it.
+    pub(super) fn enter_staging(&mut self, at: u64) -> u64 {
+        loop {
+            if let Some(entered) = self.staging.take(at) {
+                return entered;
+            }
+            let dies = &self.dies;
+            if !self.staging.wait_for_first(|release| end_of(dies, release)) {
                 return at;
             }
         }

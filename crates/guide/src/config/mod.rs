@@ -11,7 +11,7 @@
 //! | `ssd_type` | "kv", "lba" | "kv" |
 //! | `submit_retry_interval` | microseconds, 0 to 1000; -1 for no retry | 1 |
 //! | `log_level` | 0 nothing, 1 errors, 2 initialising and finalising too, 3 every operation | 0 |
-//! | `log_file` | a path of at most 1023 bytes | "/tmp/kvsdk.log" |
+//! | `log_file` | a path of at most 1023 bytes | `kvsdk.log` in the folder of the virtual devices |
 //! | `driver` | any string; it has no meaning any more | |
 //! | `device_description` | an object, or an array of 1 to 64 objects, with the keys below | must be there |
 //! | `dev_id` | a device name of at most 31 bytes: `0000:0b:00.0`, `kernel:/dev/ng0n1` | must be there |
@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use unvme::{DEPTH_MAX, Error, PciAddress, Result};
+use unvme::{DEPTH_MAX, Error, PciAddress, Registry, Result};
 
 /// Devices of a configuration.
 pub const DEVICES_MAX: usize = 64;
@@ -54,6 +54,8 @@ pub const DEVICES_MAX: usize = 64;
 pub const DEV_ID_BYTES_MAX: usize = 31;
 /// Bytes of a device's name otherwise: options of virtual devices and paths of sockets make it long.
 pub const DEVICE_NAME_BYTES_MAX: usize = 255;
+/// Name of the log file when the configuration has none.
+const LOG_FILE: &str = "kvsdk.log";
 /// Bytes of a `log_file`.
 pub const LOG_FILE_BYTES_MAX: usize = 1023;
 /// Most detailed `log_level`.
@@ -173,6 +175,12 @@ pub struct SdkConfig {
     pub devices: Vec<DeviceConfig>,
 }
 
+/// Where it is logged unless the file says otherwise: where nobody else can make files. Empty without such a
+/// place.
+fn default_log_file() -> PathBuf {
+    Registry::from_environment().map_or_else(|_| PathBuf::new(), |registry| registry.home().join(LOG_FILE))
+}
+
 impl Default for SdkConfig {
     fn default() -> Self {
         Self {
@@ -183,7 +191,7 @@ impl Default for SdkConfig {
             ssd_type: SsdType::Kv,
             submit_retry: Some(Duration::from_micros(1)),
             log_level: 0,
-            log_file: "/tmp/kvsdk.log".into(),
+            log_file: default_log_file(),
             devices: Vec::new(),
         }
     }

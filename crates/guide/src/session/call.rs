@@ -11,8 +11,8 @@ use super::{Medium, Member, OpError, Outcome, QueueChoice, QueueKind, Returned};
 use crate::cache::Hit;
 
 impl Member {
-    /// Does an operation and waits for it, on a synchronous queue. It is one command: of at most 2 MiB. A
-    /// status other than success is an error here.
+    /// Does an operation and waits for it, on a synchronous queue. It is one command: of at most 2 MiB of
+    /// blocks. A status other than success is an error here.
     ///
     /// # Errors
     /// [`Returned`], with the buffer that was lent. [`OpError::Argument`] for blocks that are not there, too
@@ -64,15 +64,6 @@ impl Member {
                 return Err(OpError::Status(samsung_kv::status::MISALIGNED_VALUE_OFFSET));
             }
             _ => {}
-        }
-        if let (
-            Op::Store { bytes, .. } | Op::Append { bytes, .. } | Op::Retrieve { bytes, .. },
-            Medium::Pairs(_),
-        ) = (op, &self.medium)
-            && bytes > samsung_kv::VALUE_BYTES_MAX as usize
-        {
-            // Beyond, neither the vendor commands nor the slab's buffers go.
-            return Err(OpError::Status(samsung_kv::status::INVALID_VALUE_SIZE));
         }
         self.medium.command(op, data).map_err(|e| self.refused(&op, e))
     }

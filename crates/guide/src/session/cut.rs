@@ -29,10 +29,10 @@ impl Member {
         if !offset.is_multiple_of(samsung_kv::OFFSET_ALIGNMENT) {
             return Err(OpError::Status(samsung_kv::status::MISALIGNED_VALUE_OFFSET));
         }
-        if bytes > samsung_kv::VALUE_BYTES_MAX as usize {
+        let most = self.pairs()?.standard_value_bytes_max();
+        if bytes > most {
             return Err(OpError::Status(samsung_kv::status::INVALID_VALUE_SIZE));
         }
-        let most = self.pairs()?.standard_value_bytes_max().min(samsung_kv::VALUE_BYTES_MAX as usize);
         Ok(Op::retrieve(key, (offset as usize).saturating_add(bytes).min(most)))
     }
 

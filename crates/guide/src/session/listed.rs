@@ -58,12 +58,7 @@ impl Listed {
     }
 
     fn is_open(&self, prefix: Prefix) -> bool {
-        self.0.iter().any(|place| {
-            lock(place).as_ref().is_some_and(|open| {
-                let differs = (open.prefix.prefix ^ prefix.prefix) & prefix.bitmask != 0;
-                open.prefix.bitmask == prefix.bitmask && !differs
-            })
-        })
+        self.0.iter().any(|place| lock(place).as_ref().is_some_and(|open| open.prefix == prefix))
     }
 }
 

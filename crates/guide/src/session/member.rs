@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use unvme::worker::{Command, Done, Medium, SharedQueue, Worker};
+use unvme::Error;
+use unvme::worker::{Command, Descriptor, Done, Medium, SharedQueue, Worker};
 use unvme_driver::KvVerdict;
 use unvme_spec::Status;
 use unvme_spec::fdp::PlacementId;
+use unvme_spec::samsung_kv::status::OfPair;
 
 use super::handling::Handling;
 use super::journal::{Journal, Topic};
@@ -138,6 +140,28 @@ impl Member {
         queues.map(|queue| self.process(queue, &mut batch)).sum()
     }
 
+    /// A descriptor that is readable (level) while [`Member::process_completions`] would call the handler, or
+    /// has to look: for `poll`, `epoll` and event loops. It is for devices without completion threads, and
+    /// from the first call on it is whoever watches it that makes progress: they process completions when it
+    /// is readable, and now and then when it is not for long, because a device that has died does not
+    /// interrupt. Where the device does not interrupt ([`super::SessionOptions::interrupts`]) it is readable
+    /// as long as asynchronous operations are under way.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a device whose completions a thread delivers, or without asynchronous
+    /// queues; [`Error::Io`], [`Error::Driver`] when the system has no descriptor left.
+    pub fn descriptor(&self) -> Result<Descriptor, Error> {
+        let unsupported =
+            |reason: &str| Error::Unsupported { name: self.name().to_owned(), reason: reason.to_owned() };
+        let Some(worker) = self.workers.asynchronous() else {
+            return Err(unsupported("it has no asynchronous queue whose completions could be waited for"));
+        };
+        if worker.queues().iter().any(|queue| queue.is_served()) {
+            return Err(unsupported("a thread delivers its completions; open it for polling, without one"));
+        }
+        worker.descriptor()
+    }
+
     /// Lets a queue's device work and calls the handler for what has ended; returns its number. `batch` is
     /// empty before and after.
     pub(super) fn process(&self, queue: &SharedQueue, batch: &mut Vec<Done>) -> usize {
@@ -182,7 +206,7 @@ impl Member {
 
     #[cold]
     fn note_end(&self, token: u64, outcome: &Outcome) {
-        let what = format_args!("operation {token:#x}: {}", outcome.status);
+        let what = format_args!("operation {token:#x}: {}", self.told(outcome.status));
         self.shared.journal.write(topic_of(outcome.status), self.name(), what);
     }
 
@@ -205,9 +229,19 @@ impl Member {
         let journal = &self.shared.journal;
         match answer {
             Ok(Done { status, .. }) => {
-                journal.write(topic_of(*status), self.name(), format_args!("opcode {opcode:#04x}: {status}"));
+                let status_text = self.told(*status);
+                let what = format_args!("opcode {opcode:#04x}: {status_text}");
+                journal.write(topic_of(*status), self.name(), what);
             }
             Err(e) => journal.write(Topic::Error, self.name(), format_args!("opcode {opcode:#04x}: {e}")),
+        }
+    }
+
+    /// How a status of this device is told.
+    fn told(&self, status: Status) -> String {
+        match self.medium {
+            Medium::Pairs(_) => OfPair(status).to_string(),
+            Medium::Blocks(_) => status.to_string(),
         }
     }
 

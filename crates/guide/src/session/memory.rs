@@ -13,7 +13,7 @@ use unvme_spec::samsung_kv::{IterateType, KEY_BYTES_MAX, Prefix};
 
 use super::{OpError, Returned};
 use crate::cache::{EntryId, Fetched, FillTicket, Hit, ReadCache, Scope, SweepTicket, Value, WriteTicket};
-use crate::slab::{Slab, SlabBuf, SlabError};
+use crate::slab::{SLAB_BUF_BYTES_MAX, Slab, SlabBuf, SlabError};
 
 /// Iterators of a device.
 const ITERATORS: usize = 16;
@@ -84,9 +84,13 @@ impl Memory {
         self.caches
     }
 
-    /// A buffer of `bytes` that holds anything. When there is none left, the cache gives some back.
+    /// A buffer of `bytes` that holds anything. When there is none left, the cache gives some back. One that
+    /// is larger than those of the slab is made for the command, and not cached.
     #[inline]
     pub(super) fn alloc(&self, bytes: usize) -> Result<DmaBuf, OpError> {
+        if bytes > SLAB_BUF_BYTES_MAX {
+            return self.slab.alloc_large(bytes).map_err(refused);
+        }
         self.cache.alloc(self.device, bytes).map(SlabBuf::into_dma).map_err(refused)
     }
 

@@ -34,9 +34,10 @@
 //! # }
 //! ```
 //!
-//! What it does not implement: values of more than 2 MiB, vectored buffers, several processes that share one
-//! device without a server. With the read cache on, nobody else may change a device's pairs, and commands
-//! that change them go through its [`Member`]: what is sent by [`Member::device`] the cache does not see.
+//! What it does not implement: caching values of more than 2 MiB, vectored buffers, several processes that
+//! share one device without a server. With the read cache on, nobody else may change a device's pairs, and
+//! commands that change them go through its [`Member`]: what is sent by [`Member::device`] the cache does not
+//! see.
 
 mod call;
 mod cut;
@@ -63,7 +64,7 @@ pub use outcome::{Finished, Handler, Outcome};
 pub use unvme::Op;
 pub use unvme::worker::Data;
 pub use unvme_driver::{KvKey, KvOptions, KvVerdict, StoreCondition, StoreOptions, VendorCommands};
-pub use unvme_spec::samsung_kv::{IterateType, Prefix};
+pub use unvme_spec::samsung_kv::{IterateType, Prefix, status as pair_status};
 pub use unvme_spec::samsung_log::IteratorEntry;
 
 use std::fmt;
@@ -124,6 +125,9 @@ pub struct SessionOptions {
     pub command_timeout: Duration,
     /// How long after the Abort it may still take before the controller is reset.
     pub abort_grace: Duration,
+    /// Whether devices interrupt, where they can, for queues without a completion thread: for those who watch
+    /// [`Member::descriptor`]. Whoever polls without sleeping does better without.
+    pub interrupts: bool,
 }
 
 impl SessionOptions {
@@ -136,11 +140,12 @@ impl SessionOptions {
             kv: KvOptions::default(),
             command_timeout: queue.command_timeout,
             abort_grace: queue.abort_grace,
+            interrupts: false,
         }
     }
 }
 
-unvme_bus::debug_parts!(SessionOptions { open, kv, command_timeout, abort_grace });
+unvme_bus::debug_parts!(SessionOptions { open, kv, command_timeout, abort_grace, interrupts });
 
 /// Devices that are open together, for any thread. Closed by [`Session::close`], or when dropped.
 pub struct Session {

@@ -197,6 +197,7 @@ impl Opening<'_> {
         // Asynchronous queues first: their threads sleep on interrupts, of which there may be few.
         let mode = match placed.cq_cpus.turn(0) {
             Some(_) => CompletionMode::Interrupt,
+            None if self.options.interrupts => CompletionMode::Interrupt,
             None => CompletionMode::Poll,
         };
         let asynchronous =

@@ -20,6 +20,11 @@ impl Workers {
         self.0[usize::from(kind == QueueKind::Async)].as_ref()
     }
 
+    /// Those that are not waited for.
+    pub(super) fn asynchronous(&self) -> Option<&Worker> {
+        self.of(QueueKind::Async)
+    }
+
     /// Those there are.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Worker> {
         self.0.iter().flatten()

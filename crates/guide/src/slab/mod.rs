@@ -27,7 +27,9 @@ use std::{fmt, thread};
 use unvme_bus::{BusError, DmaBuf, DmaPool, DmaShelf, Pages, lock};
 
 pub use buf::SlabBuf;
-use class::{BYTES_MAX, CHUNK_BYTES};
+pub(crate) use class::BYTES_MAX as SLAB_BUF_BYTES_MAX;
+use class::BYTES_MAX;
+use class::CHUNK_BYTES;
 pub(crate) use class::{CLASSES, Class};
 
 /// Smallest budget in bytes: every size can have a chunk, and some have more.
@@ -153,6 +155,16 @@ impl Slab {
         self.alloc_at_hand(bytes).or_else(|_| self.alloc_reclaimed(bytes)).inspect_err(|_| {
             self.0.refusals.fetch_add(1, Ordering::Relaxed);
         })
+    }
+
+    /// A buffer of more than [`Slab::alloc`] has, in memory of its own that is no part of the budget and goes
+    /// back to the system with it.
+    ///
+    /// # Errors
+    /// [`SlabError::System`].
+    #[cold]
+    pub(crate) fn alloc_large(&self, bytes: usize) -> Result<DmaBuf, SlabError> {
+        Ok(self.0.pool.alloc_on(bytes, self.0.pages)?)
     }
 
     /// As [`Slab::alloc`], without looking for chunks that other sizes do not use; a refusal is not counted.

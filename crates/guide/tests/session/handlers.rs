@@ -42,7 +42,7 @@ fn a_handler_that_panics_is_called_for_everything_else_all_the_same() {
             let started = Instant::now();
             while books.len() < (round as usize + 1) * 8 {
                 device.process_completions(None);
-                assert!(started.elapsed() < Duration::from_secs(10), "{} of {round} rounds", books.len());
+                assert!(started.elapsed() < Duration::from_secs(60), "{} of {round} rounds", books.len());
             }
         }
         // A hit: in this thread.
@@ -92,7 +92,7 @@ fn chain(
     next(member, 1);
     let started = Instant::now();
     while ended.load(Ordering::Relaxed) < total {
-        assert!(started.elapsed() < Duration::from_secs(30), "{ended:?} of {total}");
+        assert!(started.elapsed() < Duration::from_secs(60), "{ended:?} of {total}");
         member.process_completions(None);
     }
     session.close().unwrap();

@@ -1,5 +1,7 @@
 //! The log file.
 
+use std::path::Path;
+
 use unvme_guide::config::SsdType;
 use unvme_guide::session::{QueueChoice, Session};
 
@@ -44,6 +46,40 @@ fn each_level_logs_what_the_one_below_does_and_more() {
     }
     assert_eq!(count(&logged[3], " io "), 2, "{:?}", logged[3]);
     assert_eq!(count(&logged[3], "0x51"), 1, "{:?}", logged[3]);
+}
+
+/// What is warned of when an error was logged to `path`.
+fn warnings_of(path: &Path) -> Vec<String> {
+    let mut config = config("mem:block:64M", SsdType::Lba, BOTH);
+    (config.log_level, config.log_file) = (2, path.to_owned());
+    let session = Session::open(config, options(&Books::default())).unwrap();
+    session.warnings().to_vec()
+}
+
+#[test]
+fn a_symbolic_link_of_somebody_else_or_to_a_file_of_somebody_else_is_not_followed() {
+    const SOMEBODY: u32 = 12_345;
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+    std::fs::write(&file, "").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let length = || std::fs::metadata(&file).unwrap().len();
+    assert_eq!(warnings_of(&link), [""; 0]);
+    let before = length();
+    assert!(before > 0, "one's own link is followed");
+    // Root alone can give files away.
+    if std::os::unix::fs::lchown(&link, Some(SOMEBODY), None).is_err() {
+        return;
+    }
+    let refused = |part: &str| {
+        let warnings = warnings_of(&link);
+        assert!(warnings.len() == 1 && warnings[0].contains(part), "{warnings:?}");
+        assert_eq!(length(), before);
+    };
+    refused("link: it is a symbolic link of user 12345, and is not followed; nothing is logged");
+    std::os::unix::fs::lchown(&link, Some(0), None).unwrap();
+    std::os::unix::fs::chown(&file, Some(SOMEBODY), None).unwrap();
+    refused("it is a symbolic link to a file of user 12345, and is not followed");
 }
 
 #[test]

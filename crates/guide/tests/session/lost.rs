@@ -13,16 +13,16 @@ use crate::verbs::Verbs;
 
 const AUTO: QueueChoice = QueueChoice::Auto;
 
-/// A session on such a device, whose commands may take 100 ms.
+/// A session on such a device, whose commands may take a second.
 fn mortal(masks: Masks) -> (Arc<Mortal>, Session, Books) {
     let function = Mortal::new();
     let controller =
-        ControllerOptions { admin_timeout: Duration::from_millis(100), ..ControllerOptions::default() };
+        ControllerOptions { admin_timeout: Duration::from_secs(1), ..ControllerOptions::default() };
     let device = open_function("mortal", Arc::clone(&function) as Arc<dyn Function>, &controller).unwrap();
     let books = Books::default();
     let mut options = options(&books);
-    options.command_timeout = Duration::from_millis(100);
-    options.abort_grace = Duration::from_millis(50);
+    options.command_timeout = Duration::from_secs(1);
+    options.abort_grace = Duration::from_secs(1);
     let session =
         Session::with_devices(config("mortal", SsdType::Lba, masks), vec![device], options).unwrap();
     (function, session, books)
@@ -50,7 +50,7 @@ fn loses(masks: Masks, kill: fn(&Mortal)) {
             );
         });
         while books.len() < 6 {
-            assert!(started.elapsed() < Duration::from_secs(10), "{} have ended", books.len());
+            assert!(started.elapsed() < Duration::from_secs(60), "{} have ended", books.len());
             device.process_completions(None);
         }
     });
@@ -62,7 +62,7 @@ fn loses(masks: Masks, kill: fn(&Mortal)) {
         assert!(matches!(device.write_async(AUTO, 0, &[1; 512], 9), Err(OpError::Driver(_))));
         assert!(matches!(device.read(AUTO, 0, &mut [0; 512]), Err(OpError::Driver(_))));
     }
-    assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
     session.close().unwrap();
     assert_eq!(books.len(), 0);
 }
@@ -85,7 +85,7 @@ fn a_device_that_is_pulled_out_ends_what_is_outstanding_with_errors() {
 fn a_session_that_its_handler_drops_ends_what_the_device_has_at_once() {
     let function = Mortal::new();
     let controller =
-        ControllerOptions { admin_timeout: Duration::from_millis(100), ..ControllerOptions::default() };
+        ControllerOptions { admin_timeout: Duration::from_secs(1), ..ControllerOptions::default() };
     let device = open_function("mortal", Arc::clone(&function) as Arc<dyn Function>, &controller).unwrap();
     let session: Arc<Mutex<Option<Session>>> = Arc::default();
     let books = Books::default();
@@ -112,7 +112,7 @@ fn a_session_that_its_handler_drops_ends_what_the_device_has_at_once() {
     device.write_async(AUTO, 0, &[1; 512], 0).unwrap();
     let started = Instant::now();
     device.process_completions(None);
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
     assert_eq!(books.take(0).status, Status::SUCCESS);
     for token in 1..6 {
         assert_eq!(books.take(token).status, Status::ABORTED_BY_HOST, "token {token}");
@@ -131,7 +131,7 @@ fn closing_a_session_whose_device_does_not_answer_ends_and_gives_each_token_back
         }
         let started = Instant::now();
         session.close().unwrap();
-        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
         for token in 0..8 {
             assert_eq!(books.take(token).status, Status::ABORTED_BY_HOST);
         }

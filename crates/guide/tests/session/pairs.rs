@@ -59,7 +59,27 @@ fn the_programming_guides_cases_of_a_value_of_10_kib() {
 fn values_of_every_length_come_back_whole() {
     for cached in [false, true] {
         let (_session, device, books) = pairs(BOTH, cached);
-        for bytes in [0, 1, 2, 3, 4, 5, 100, 127, 128, 129, 511, 512, 4095, 4096, 4097, 65_535, 2 << 20] {
+        for bytes in [
+            0,
+            1,
+            2,
+            3,
+            4,
+            5,
+            100,
+            127,
+            128,
+            129,
+            511,
+            512,
+            4095,
+            4096,
+            4097,
+            65_535,
+            2 << 20,
+            (2 << 20) + 1,
+            9_000_003,
+        ] {
             let name = (bytes as u64).to_le_bytes();
             device.store(AUTO, key(&name), &value(bytes), ALWAYS).unwrap();
             let mut out = vec![0xee; bytes + 8];
@@ -104,7 +124,7 @@ fn keys_values_and_keyspaces_that_cannot_be_are_refused_with_the_vendors_status(
             status_of(device.iterate_open(AUTO, 2, IterateType::Key, prefix)),
             status::INVALID_KEYSPACE
         );
-        let large = vec![0; (2 << 20) + 1];
+        let large = vec![0; (256 << 20) + 1];
         assert_eq!(status_of(device.store(AUTO, key(b"four"), &large, ALWAYS)), status::INVALID_VALUE_SIZE);
         assert_eq!(
             status_of(device.store_async(AUTO, key(b"four"), &large, ALWAYS, 1)),

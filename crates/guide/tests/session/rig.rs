@@ -26,7 +26,7 @@ impl Books {
     pub(crate) fn wait_for(&self, count: usize) {
         let started = Instant::now();
         while self.len() < count {
-            assert!(started.elapsed() < Duration::from_secs(30), "{} of {count} have ended", self.len());
+            assert!(started.elapsed() < Duration::from_secs(60), "{} of {count} have ended", self.len());
             std::thread::sleep(Duration::from_micros(100));
         }
     }

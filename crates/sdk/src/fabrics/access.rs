@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::keys::{KeyTexts, Keys};
+use super::keys::{KeyText, KeyTexts, Keys};
 use super::private::read_private;
 use crate::json::{place_of, secret_syntax_error};
 use crate::name::check_nqn;
@@ -42,22 +42,23 @@ pub struct Access {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    hosts: Vec<Entry>,
+struct File<'a> {
+    #[serde(borrow)]
+    hosts: Vec<Entry<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct Entry<'a> {
     nqn: String,
     #[serde(default)]
     subsystems: Option<Vec<String>>,
-    #[serde(default)]
-    dhchap_key: Option<String>,
-    #[serde(default)]
-    dhchap_controller_key: Option<String>,
-    #[serde(default)]
-    tls_key: Option<String>,
+    #[serde(default, borrow)]
+    dhchap_key: Option<KeyText<'a>>,
+    #[serde(default, borrow)]
+    dhchap_controller_key: Option<KeyText<'a>>,
+    #[serde(default, borrow)]
+    tls_key: Option<KeyText<'a>>,
 }
 
 impl Access {
@@ -83,7 +84,7 @@ impl Access {
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
-        let file: File = serde_json::from_str(text).map_err(|e| secret_syntax_error(text, path, &e))?;
+        let file: File<'_> = serde_json::from_str(text).map_err(|e| secret_syntax_error(text, path, &e))?;
         let mut hosts: Vec<AllowedHost> = Vec::new();
         let count = match file.hosts.len() {
             0 => Err("names no host; nobody could enter".to_owned()),
@@ -123,6 +124,11 @@ impl Access {
             self.hosts.push(AllowedHost { nqn, subsystems: None, keys: Keys::default() });
         }
         Ok(())
+    }
+
+    /// True when some host has a key.
+    pub fn holds_keys(&self) -> bool {
+        self.hosts.iter().any(|host| host.keys.admit())
     }
 
     /// True when nothing was said about who may enter: then everybody does who reaches the server.
@@ -176,6 +182,23 @@ mod tests {
         assert!(!format!("{access:?}").contains("ia6zGodOr4"), "secrets are not printed");
     }
 
+    /// From libnvme's tests (test/psk.c).
+    const TLS: &str =
+        "NVMeTLSkey-1:02:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwP/w0S89ELi3W2LxIcLXVsDn8kXZQ==:";
+
+    #[test]
+    fn what_is_around_a_key_in_its_file_does_not_count() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let text = r#"{"hosts": [{"nqn": "nqn.a", "dhchap_key": "host.key", "tls_key": "tls.key"}]}"#;
+        let path = private(folder.path(), "access.json", text);
+        for end in ["", "\n", "\r\n", " \t", "  \r\n\r\n"] {
+            private(folder.path(), "host.key", &format!("{SECRET}{end}"));
+            private(folder.path(), "tls.key", &format!("{TLS}{end}"));
+            let access = Access::load(&path).unwrap_or_else(|e| panic!("{end:?}: {e}"));
+            assert!(access.hosts[0].keys.host.is_some() && access.hosts[0].keys.tls.is_some(), "{end:?}");
+        }
+    }
+
     #[test]
     fn an_access_file_that_others_can_read_is_refused_and_so_is_a_key_file() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -220,6 +243,11 @@ mod tests {
                 r#"{"hosts": [{"nqn": "nqn.a", "dhchap_key": "ia6zGodOr4SEG0Zzc2VjcmV0aw398rpY0wqipUWj/4jWjUh4HW+Q="}]}"#,
                 "`dhchap_key`: ",
                 "a key that starts with DHHC-1:",
+            ),
+            (
+                r#"{"hosts": [{"nqn": "nqn.a", "dhchap_key": "DHHC-1:00:c2Vj\u0063mV0:"}]}"#,
+                "`dhchap_key`: ",
+                "a key is written without backslashes",
             ),
             (r#"{"hosts": [{"nqn": "me"}]}"#, "access.json:1:20: `nqn`: ", "`me` is no NQN"),
             (

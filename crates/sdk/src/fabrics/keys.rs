@@ -1,8 +1,12 @@
 //! Keys of hosts and targets, in files and never on a command line.
 
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
 use std::path::Path;
 
-use unvme_fabric::{Hash, Psk, Secret};
+use serde::de::{Deserialize, Deserializer, Visitor};
+use unvme_fabric::{Psk, Secret};
 
 use super::private::read_private;
 use crate::Error;
@@ -61,23 +65,22 @@ impl KeyTexts<'_> {
 }
 
 fn secret(text: &str, folder: &Path) -> Result<Secret, String> {
-    found(text, SECRET_PREFIX, folder)?.trim().parse().map_err(|e| format!("{e}"))
+    found(text, SECRET_PREFIX, folder, |key| key.trim().parse().map_err(|e| format!("{e}")))
 }
 
 fn psk(text: &str, folder: &Path) -> Result<Psk, String> {
-    let psk: Psk = found(text, PSK_PREFIX, folder)?.trim().parse().map_err(|e| format!("{e}"))?;
-    match psk.cipher_hash() {
-        Hash::Sha256 => Ok(psk),
-        _ => {
-            Err("TLS goes by keys of 32 bytes with hash SHA-256 or none here, and this is another".to_owned())
-        }
-    }
+    found(text, PSK_PREFIX, folder, |key| key.trim().parse().map_err(|e| format!("{e}")))
 }
 
-/// The key in `text`, or in the file that it names.
-fn found(text: &str, prefix: &str, folder: &Path) -> Result<String, String> {
+/// What `parse` makes of the key in `text`, or in the file that it names.
+fn found<T>(
+    text: &str,
+    prefix: &str,
+    folder: &Path,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, String> {
     if text.starts_with(prefix) {
-        return Ok(text.to_owned());
+        return parse(text);
     }
     let expected =
         || format!("expected a key that starts with {prefix}, or the path of a file that holds one");
@@ -87,12 +90,52 @@ fn found(text: &str, prefix: &str, folder: &Path) -> Result<String, String> {
     }
     let path = folder.join(text);
     match read_private(&path) {
-        Ok(Some(text)) => Ok(text),
+        Ok(Some(text)) => parse(&text),
         // There is such a file.
         Err(e @ Error::Setup { .. }) => Err(e.to_string()),
         _ if looks_like_key(text) => Err(expected()),
         Ok(None) => Err(format!("{} is not there", path.display())),
         Err(e) => Err(e.to_string()),
+    }
+}
+
+/// A key in a JSON file, or the path of its file: a key stays where the text of the file is.
+#[derive(Clone)]
+pub(super) struct KeyText<'a>(Cow<'a, str>);
+
+impl Deref for KeyText<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for KeyText<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(KeyTextVisitor).map(Self)
+    }
+}
+
+struct KeyTextVisitor;
+
+impl<'de> Visitor<'de> for KeyTextVisitor {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key or a path, in double quotes")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        // It was put together somewhere else, where nobody clears it.
+        if looks_like_key(text) {
+            return Err(E::custom("a key is written without backslashes"));
+        }
+        Ok(Cow::Owned(text.to_owned()))
     }
 }
 

@@ -29,8 +29,8 @@ pub use discover::{Discovered, Discovery, discover};
 pub use endpoint::{Endpoint, PORT_DEFAULT};
 pub use identity::host_identity;
 pub use keys::Keys;
-pub use private::read_private;
-pub use targets::{KnownTarget, KnownTargets};
+pub use private::{NoSecretText, SecretText, read_private};
+pub use targets::{BadTarget, KnownTarget, KnownTargets};
 pub use unvme_driver::{DiscoveryEntry, HostIdentity};
 pub use unvme_fabric::{Hash, Psk, Secret};
 

@@ -1,11 +1,14 @@
 //! Files with secrets in them: nobody but their owner reads them.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::process::geteuid;
+use unvme_bus::SecretBytes;
 
 use super::keys::{PSK_PREFIX, SECRET_PREFIX};
 use crate::registry::OTHERS;
@@ -21,7 +24,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// [`Error::Setup`] with the command that helps when somebody else could read or replace it; [`Error::Io`];
 /// [`Error::Argument`] for one that is too long or no text, and for a key in place of a path, which is not
 /// repeated.
-pub fn read_private(path: &Path) -> Result<Option<String>> {
+pub fn read_private(path: &Path) -> Result<Option<SecretText>> {
     let words = path.to_string_lossy();
     if [SECRET_PREFIX, PSK_PREFIX].iter().any(|prefix| words.starts_with(prefix)) {
         let reason = "a key was given where the path of a file is expected, and others may have seen it: make a new one";
@@ -51,14 +54,71 @@ pub fn read_private(path: &Path) -> Result<Option<String>> {
             remedy: format!("chmod 600 {}", path.display()),
         });
     }
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|e| Error::file("read", path, e))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(Error::Argument(format!("{}: more than {FILE_BYTES_MAX} bytes", path.display())));
+    let failed = |e| Error::file("read", path, e);
+    let text = SecretText::read(file, found.len(), FILE_BYTES_MAX).map_err(failed)?;
+    text.map(Some).map_err(|wrong| Error::Argument(format!("{}: {wrong}", path.display())))
+}
+
+/// Text with secrets in it, in memory that no core dump has and that is cleared when it is dropped.
+pub struct SecretText {
+    bytes: SecretBytes,
+    /// How many of them are the text: UTF-8.
+    len: usize,
+}
+
+/// Why bytes are no text with secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoSecretText {
+    /// It is longer than such a text is.
+    #[error("more than {0} bytes")]
+    Long(u64),
+    /// It is not UTF-8.
+    #[error("the text is not UTF-8")]
+    NotUtf8,
+}
+
+impl SecretText {
+    /// Reads all there is, at most `bytes_max`; `expected` bytes are read without a copy. Errors: outside,
+    /// those of the reader; inside, what is wrong with the text.
+    pub fn read(
+        mut from: impl Read,
+        expected: u64,
+        bytes_max: u64,
+    ) -> std::io::Result<std::result::Result<Self, NoSecretText>> {
+        let room = |bytes: u64| SecretBytes::zeroed(bytes.min(bytes_max) as usize + 1);
+        let (mut bytes, mut len) = (room(expected), 0);
+        loop {
+            match from.read(bytes.get_mut(len..).unwrap_or_default()) {
+                Ok(0) => break,
+                Ok(count) => len += count,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+            if len as u64 > bytes_max {
+                return Ok(Err(NoSecretText::Long(bytes_max)));
+            }
+            if len == bytes.len() {
+                let mut larger = room(2 * len as u64);
+                larger.iter_mut().zip(bytes.iter()).for_each(|(to, from)| *to = *from);
+                bytes = larger;
+            }
+        }
+        let is_text = bytes.get(..len).is_some_and(|text| std::str::from_utf8(text).is_ok());
+        Ok(if is_text { Ok(Self { bytes, len }) } else { Err(NoSecretText::NotUtf8) })
     }
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(Some(text)),
-        Err(_) => Err(Error::Argument(format!("{}: the text is not UTF-8", path.display()))),
+}
+
+impl Deref for SecretText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.bytes.get(..self.len).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretText({} bytes)", self.len)
     }
 }
 
@@ -73,7 +133,7 @@ mod tests {
     fn a_file_that_others_read_is_refused_with_the_command_that_helps() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("keys");
-        assert_eq!(read_private(&path).expect("no file"), None);
+        assert!(read_private(&path).expect("no file").is_none());
         fs::write(&path, "secret").expect("a file");
         for mode in [0o644, 0o640, 0o620, 0o604] {
             fs::set_permissions(&path, Permissions::from_mode(mode)).expect("mode");
@@ -85,6 +145,20 @@ mod tests {
             fs::set_permissions(&path, Permissions::from_mode(mode)).expect("mode");
             assert_eq!(read_private(&path).expect("private").as_deref(), Some("secret"));
         }
+    }
+
+    #[test]
+    fn text_of_any_length_is_read_whole_whatever_length_was_expected() {
+        for len in [0, 1, 63, 64, 65, 5000] {
+            let text = "x".repeat(len);
+            for expected in [0, 1, len as u64, 10_000] {
+                let read = SecretText::read(text.as_bytes(), expected, 5000).expect("read").expect("text");
+                assert_eq!(&*read, text, "{expected} bytes expected");
+            }
+        }
+        let long = SecretText::read(&[b'x'; 5001][..], 0, 5000).expect("read");
+        assert_eq!(long.err(), Some(NoSecretText::Long(5000)));
+        assert_eq!(format!("{:?}", SecretText::read(&b"abc"[..], 3, 9)), "Ok(Ok(SecretText(3 bytes)))");
     }
 
     #[test]

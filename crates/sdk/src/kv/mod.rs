@@ -11,7 +11,7 @@ use unvme_driver::{
     Completion, Controller, DmaBuf, Error as DriverError, KvCommand, KvKey, KvNamespace, KvOptions,
     KvVerdict, Queue, QueueOptions, StoreOptions,
 };
-use unvme_spec::{Nsid, Status, samsung_kv};
+use unvme_spec::{Nsid, Status};
 
 use crate::block::collect;
 use crate::worker::{Medium, Worker, WorkerOptions};
@@ -233,9 +233,12 @@ impl Kv {
         if status.is_success() {
             return Ok(());
         }
-        // Type 3 is read as path related by everybody else.
-        let meaning = samsung_kv::status::name(status).map(|name| format!(" ({name})")).unwrap_or_default();
-        Err(Error::Device { what: format!("{}: {what}{meaning}", self.name), status })
+        let what = format!("{}: {what}", self.name);
+        Err(match status.kind() {
+            // Nothing was said about a pair.
+            Status::ABORTED_BY_HOST => Error::Device { what, status },
+            _ => Error::Pair { what, status },
+        })
     }
 
     /// A buffer of at least `bytes`: the one that was kept, when that is long enough.

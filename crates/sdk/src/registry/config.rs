@@ -224,6 +224,10 @@ pub struct DeviceSpec {
     /// Flash translation layer; without one, logical blocks are where they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ftl: Option<FtlSpec>,
+    /// Each block has a checksum, and one that is not as it was written is an error to read; block devices
+    /// without an ftl only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub checksum: bool,
     /// How long the flash takes.
     #[serde(default, skip_serializing_if = "TimingPreset::is_none")]
     pub timing: TimingPreset,
@@ -243,6 +247,7 @@ impl DeviceSpec {
             model: MODEL_DEFAULT.into(),
             keyspace_field: KeyspaceField::Cdw3,
             ftl: None,
+            checksum: false,
             timing: TimingPreset::None,
             namespaces: vec![NamespaceSpec::blocks(capacity.0, block_bytes)],
         }
@@ -295,7 +300,21 @@ impl DeviceSpec {
             _ if !holds_pairs && self.keyspace_field != KeyspaceField::default() => {
                 Err(("keyspace_field", "only a device of type kv has keyspaces".into()))
             }
-            _ => self.check_flash(),
+            _ => self.check_checksum().and_then(|()| self.check_flash()),
+        }
+    }
+
+    /// What checksums of blocks are for: what has none.
+    fn check_checksum(&self) -> std::result::Result<(), (&'static str, String)> {
+        let refuse = |reason: &str| Err(("checksum", reason.to_owned()));
+        match (self.device_type, &self.ftl, self.media) {
+            _ if !self.checksum => Ok(()),
+            (DeviceType::Kv, ..) => {
+                refuse("only for a device of type block: pairs have checksums by themselves")
+            }
+            (_, Some(_), _) => refuse("only for a device without an ftl: flash has checksums by itself"),
+            (_, None, MediaKind::File) => Ok(()),
+            _ => refuse("a device that keeps no data has no checksums, expected media `file`"),
         }
     }
 

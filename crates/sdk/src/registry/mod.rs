@@ -39,6 +39,8 @@ pub(crate) use lock::{Attempt, Note, add_note, note};
 #[cfg(feature = "local")]
 pub(crate) use watch::PlugWatch;
 
+#[cfg(feature = "local")]
+use crate::NOTICES;
 use crate::{Error, PciAddress, Result};
 
 /// Environment variable that names the folder of all virtual slots.
@@ -263,7 +265,12 @@ impl Slot {
             }
         }
         if was_open {
-            tracing::warn!(folder = %self.folder.display(), "others could read or change it; only its owner can now");
+            tracing::warn!(
+                target: NOTICES,
+                "{}: others could read or change what is in {}; only its owner can now",
+                self.address,
+                self.folder.display()
+            );
         }
     }
 

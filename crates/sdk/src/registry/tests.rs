@@ -193,7 +193,7 @@ fn a_slot_that_is_plugged_while_somebody_waits_for_its_holder_ends_the_wait() {
         let message = unplugging.join().expect("thread").expect_err("plugged").to_string();
         assert!(message.contains("plugged again"), "{message}");
     });
-    assert!(started.elapsed() < Duration::from_secs(30));
+    assert!(started.elapsed() < Duration::from_secs(60));
 }
 
 #[test]

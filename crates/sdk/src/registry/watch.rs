@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     fn slot() -> (tempfile::TempDir, Registry, Slot) {
         let folder = tempfile::tempdir().expect("temporary folder");

@@ -1,5 +1,6 @@
 //! Reaching a device through the process that holds it.
 
+use std::cell::Cell;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,33 +8,41 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use unvme_bus::vfio_user::Client;
 use unvme_bus::{BusError, Function};
 
 use crate::registry::{Note, note};
-use crate::{Error, Result};
+use crate::{Error, NOTICES, Result};
 
-/// How long a holder that is about to share its device, or about to give it back, is waited for.
-const RETRY_FOR: Duration = Duration::from_secs(3);
+/// How long a holder is waited for that is opening its device, is giving it back, or has no room for one
+/// more. A device that was killed is brought back before anybody can use it.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// When whoever waits is told.
+const TELL_AFTER: Duration = Duration::from_secs(1);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// How long an attempt to open a device may still be repeated.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Retries(Instant);
+#[derive(Clone, Debug)]
+pub(crate) struct Retries {
+    started: Instant,
+    has_told: Cell<bool>,
+}
 
 impl Retries {
     pub(crate) fn new() -> Self {
-        Self(Instant::now())
+        Self { started: Instant::now(), has_told: Cell::new(false) }
     }
 
-    /// Waits a moment; false when it is time to give up.
-    pub(crate) fn wait(&self) -> bool {
-        let left = self.0.elapsed() < RETRY_FOR;
-        if left {
-            thread::sleep(PAUSE);
+    /// Waits a moment for `what` of the device called `name`; false when it is time to give up.
+    pub(crate) fn wait(&self, name: &str, what: &str) -> bool {
+        let waited = self.started.elapsed();
+        if waited >= TELL_AFTER && !self.has_told.replace(true) {
+            tracing::warn!(target: NOTICES, "{name}: waiting: {what}");
         }
-        left
+        thread::sleep(PAUSE);
+        waited < WAIT_MAX
     }
 }
 
@@ -50,35 +59,57 @@ pub(crate) struct Holder<'a> {
 }
 
 /// Attaches to the process that holds a device; `None` when it should be tried again, from the lock on: the
-/// holder is starting, or ending. Errors: [`Error::InUse`] when the holder does not share the device, or not
-/// with one more.
+/// holder is starting, or ending, or has no room. Errors: [`Error::InUse`] when the holder does not share the
+/// device.
 pub(crate) fn attach(holder: &Holder<'_>, retries: &Retries) -> Result<Option<Arc<dyn Function>>> {
-    let in_use = |reason: String| Error::InUse { name: holder.name.to_owned(), pid: holder.pid, reason };
     let left = note(holder.lock);
     // One that only serves a device (`unvme serve`) leaves no note: it does not use it itself.
     let is_served = left.is_none() && holder.socket.exists();
     if holder.pid == Some(std::process::id()) && !is_served {
-        return Err(in_use("this process has the device open already, and it opens once".to_owned()));
+        let reason = "this process has the device open already, and it opens once".to_owned();
+        return Err(in_use(holder, reason));
     }
-    let why = if holder.socket.exists() {
-        match Client::connect(holder.socket) {
+    reach(holder, left, retries)
+}
+
+/// As [`attach`], for whoever has had the device open already: the holder may be this process.
+#[cfg(feature = "local")]
+pub(crate) fn attach_again(holder: &Holder<'_>, retries: &Retries) -> Result<Option<Arc<dyn Function>>> {
+    reach(holder, note(holder.lock), retries)
+}
+
+fn reach(holder: &Holder<'_>, left: Option<Note>, retries: &Retries) -> Result<Option<Arc<dyn Function>>> {
+    let why = match (holder.socket.exists(), left) {
+        (true, _) => match Client::connect(holder.socket) {
             Ok(client) => return Ok(Some(client)),
             Err(BusError::Os { source, .. }) if source.kind() == io::ErrorKind::ResourceBusy => {
-                return Err(in_use("it serves as many clients as it can; wait for one to leave".to_owned()));
+                "it serves as many clients as it can; one has to leave first".to_owned()
             }
-            Err(e) if !is_passing(&e) => {
-                return Err(in_use(format!("its server cannot be reached ({e}); stop it")));
-            }
-            Err(e) => format!("its server cannot be reached ({e}); stop it"),
+            Err(e) if is_passing(&e) => format!("its server is not there ({e})"),
+            Err(e) => return Err(in_use(holder, format!("its server cannot be reached ({e}); stop it"))),
+        },
+        // What a process has left that was killed says nothing about who has the lock now.
+        (false, Some(Note::Alone)) if holder.pid.is_none_or(is_alive) => {
+            let reason = "it does not share the device with others; wait for it, or stop it";
+            return Err(in_use(holder, reason.to_owned()));
         }
-    } else {
-        let reason = "it does not share the device with others; wait for it, or stop it".to_owned();
-        if left == Some(Note::Alone) {
-            return Err(in_use(reason));
-        }
-        reason
+        (false, Some(Note::Shared)) => "it is closing the device".to_owned(),
+        (false, _) => "it is opening the device".to_owned(),
     };
-    if retries.wait() { Ok(None) } else { Err(in_use(why)) }
+    if retries.wait(holder.name, &format!("in use by {}; {why}", crate::error::holder(holder.pid))) {
+        return Ok(None);
+    }
+    Err(in_use(holder, format!("{why}, for {WAIT_MAX:?} now; wait for it, or stop it")))
+}
+
+fn in_use(holder: &Holder<'_>, reason: String) -> Error {
+    Error::InUse { name: holder.name.to_owned(), pid: holder.pid, reason }
+}
+
+/// False for a process that is known to have ended.
+fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 /// True for what a holder that comes or goes looks like.
@@ -87,7 +118,15 @@ fn is_passing(error: &BusError) -> bool {
         BusError::Gone(_) | BusError::Timeout { .. } => true,
         BusError::Os { source, .. } => matches!(
             Errno::from_io_error(source),
-            Some(Errno::CONNREFUSED | Errno::NOENT | Errno::AGAIN | Errno::CONNRESET | Errno::NODEV)
+            Some(
+                Errno::CONNREFUSED
+                    | Errno::NOENT
+                    | Errno::AGAIN
+                    | Errno::CONNRESET
+                    | Errno::NODEV
+                    | Errno::PIPE
+                    | Errno::NOTCONN
+            )
         ),
         _ => false,
     }

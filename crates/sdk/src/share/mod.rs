@@ -9,6 +9,8 @@
 //! controllers work, and sleeps while there are no clients. The holder's own commands pass through neither.
 
 pub(crate) mod attach;
+#[cfg(feature = "local")]
+pub(crate) mod guest;
 pub(crate) mod place;
 pub(crate) mod relay;
 

@@ -439,7 +439,8 @@ fn create_queue(
     let mut options = QueueOptions { long_keys, mode: CompletionMode::Poll, ..options.queue.clone() };
     let can_interrupt = match controller.function() {
         Some(function) => function.vectors() > 0 && !function.is_host_driven(),
-        None => controller.is_kernel(),
+        // The kernel's completions, and a connection, can be slept on.
+        None => true,
     };
     if is_slept_on && can_interrupt {
         options.mode = CompletionMode::Interrupt;

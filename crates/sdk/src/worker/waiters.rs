@@ -6,8 +6,10 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
+/// So many wait without anything being allocated for them, whenever they come.
+const ROOM: usize = 32;
+
 /// Who waits for a place.
-#[derive(Default)]
 pub(super) struct Waiters {
     /// Indices of those without a place, the first one first. One that has gone away is left in it.
     line: VecDeque<u32>,
@@ -25,6 +27,16 @@ enum Waiter {
     Granted(u16),
 }
 
+impl Default for Waiters {
+    fn default() -> Self {
+        Self {
+            line: VecDeque::with_capacity(ROOM),
+            all: Vec::with_capacity(ROOM),
+            unused: Vec::with_capacity(ROOM),
+        }
+    }
+}
+
 impl Waiters {
     /// Whether nobody waits.
     #[inline]
@@ -32,7 +44,7 @@ impl Waiters {
         self.line.is_empty()
     }
 
-    /// The next in line. Nothing is allocated while no more wait than have at some time.
+    /// The next in line. Nothing is allocated while no more wait than [`ROOM`], or than have at some time.
     pub(super) fn add(&mut self, waker: Waker) -> u32 {
         let index = match self.unused.pop() {
             Some(index) => index,

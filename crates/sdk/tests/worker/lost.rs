@@ -8,16 +8,16 @@ use unvme::{ControllerOptions, DriverError, Function, Nsid, Op, QueueOptions, St
 
 use crate::mortal::Mortal;
 
-/// A worker on such a device, whose commands may take 100 ms.
+/// A worker on such a device, whose commands may take a second.
 pub(crate) fn mortal(depth: u16, threads: usize) -> (Arc<Mortal>, Worker) {
     let function = Mortal::new();
     let controller =
-        ControllerOptions { admin_timeout: Duration::from_millis(100), ..ControllerOptions::default() };
+        ControllerOptions { admin_timeout: Duration::from_secs(1), ..ControllerOptions::default() };
     let device = open_function("mortal", Arc::clone(&function) as Arc<dyn Function>, &controller).unwrap();
     let queue = QueueOptions {
         depth,
-        command_timeout: Duration::from_millis(100),
-        abort_grace: Duration::from_millis(50),
+        command_timeout: Duration::from_secs(1),
+        abort_grace: Duration::from_secs(1),
         ..QueueOptions::default()
     };
     let options = WorkerOptions { queue, queues: Queues::Count(1), threads };
@@ -54,7 +54,7 @@ fn loses(threads: usize, kill: fn(&Mortal)) {
             assert!(is_lost, "{answer:?}");
         });
         while done.len() < 6 {
-            assert!(started.elapsed() < Duration::from_secs(10), "{} have ended", done.len());
+            assert!(started.elapsed() < Duration::from_secs(60), "{} have ended", done.len());
             worker.poll(&mut done);
         }
     });
@@ -68,7 +68,7 @@ fn loses(threads: usize, kill: fn(&Mortal)) {
         let refused = futures_lite::future::block_on(worker.run(Op::Flush, Data::None)).unwrap_err();
         assert!(matches!(refused.reason, Reason::Driver(DriverError::Gone { .. })), "{refused}");
     }
-    assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
     assert_eq!((worker.poll(&mut done), worker.outstanding()), (0, 0));
 }
 
@@ -100,7 +100,7 @@ fn closing_a_worker_whose_device_does_not_answer_ends_calls_and_tokens() {
             let answer = call.join().unwrap();
             assert!(answer.is_err() || answer.is_ok_and(|done| done.status == Status::ABORTED_BY_HOST));
         });
-        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
         let mut done = Vec::new();
         while worker.poll(&mut done) > 0 {}
         assert_eq!(done.len(), 4);

@@ -268,7 +268,7 @@ fn closing_beside_threads_that_use_it_ends_them_all() {
             std::thread::sleep(Duration::from_millis(50));
             worker.close();
         });
-        assert!(started.elapsed() < Duration::from_secs(10));
+        assert!(started.elapsed() < Duration::from_secs(60));
     }
 }
 

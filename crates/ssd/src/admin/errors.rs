@@ -1,24 +1,35 @@
 //! Errors of commands, as the Error Information log tells them (Base 5.1.12.1.2).
 
 use unvme_bus::lock;
-use unvme_spec::log_page::ErrorInformation;
+use unvme_spec::identify::cns;
+use unvme_spec::log_page::{ErrorInformation, lid};
 use unvme_spec::status::StatusCodeType;
-use unvme_spec::{Sqe, Status, command, samsung_kv};
+use unvme_spec::{Sqe, Status, admin, command, samsung_kv};
 
 use crate::Ssd;
 use crate::error_log::NONE;
 
 /// Opcode and command set of an entry are valid.
 const LOG_PAGE_VERSION: u8 = 1;
+/// What Identify says by the command set in its CSI field.
+const PER_COMMAND_SET: [u8; 6] = [
+    cns::COMMAND_SET_NAMESPACE,
+    cns::COMMAND_SET_CONTROLLER,
+    cns::COMMAND_SET_ACTIVE_NAMESPACES,
+    cns::COMMAND_SET_NAMESPACE_FOR_FORMAT,
+    cns::COMMAND_SET_ALLOCATED_NAMESPACES,
+    cns::COMMAND_SET_ALLOCATED_NAMESPACE,
+];
 
 impl Ssd {
     /// Records a failed command; returns the status to complete it with, which says that the log has more.
     ///
     /// The outcome of a comparison, that a key is there or not, and the end of an iteration are answers and
-    /// not faults: they would only push errors out of the log.
+    /// not faults: they would only push errors out of the log. So is that a command set is not there, which
+    /// hosts ask for with each of those that they know.
     #[cold]
     pub(crate) fn failed(&self, sqid: u16, sqe: &Sqe, status: Status) -> Status {
-        if is_answer(status) {
+        if is_answer(status) || (sqid == 0 && self.is_probe(sqe)) {
             return status;
         }
         tracing::debug!(sqid, cid = sqe.cid, opcode = sqe.opcode, nsid = sqe.nsid, %status, "command failed");
@@ -42,6 +53,19 @@ impl Ssd {
         }
         lock(&self.subsystem.errors).record(entry);
         status
+    }
+
+    /// An admin command that asks what a command set is like which the controller does not have.
+    fn is_probe(&self, sqe: &Sqe) -> bool {
+        match admin::Command::parse(sqe) {
+            admin::Command::Identify(identify) => {
+                PER_COMMAND_SET.contains(&identify.cns) && !self.has_command_set(identify.csi)
+            }
+            admin::Command::GetLogPage(get) => {
+                get.lid == lid::COMMANDS_SUPPORTED && !self.has_command_set(get.csi)
+            }
+            _ => false,
+        }
     }
 }
 

@@ -223,7 +223,21 @@ impl Ssd {
         let Some(namespace) = find(table, nsid)?.filter(|n| table.is_active(n) || !active) else {
             return Ok(ZEROES);
         };
-        let Contents::Blocks(blocks) = &namespace.contents else { return Ok(ZEROES) };
+        let blocks = match &namespace.contents {
+            Contents::Blocks(blocks) => blocks,
+            Contents::KeyValue(pairs) if self.association.as_ref().is_some_and(|it| it.pairs_in_blocks) => {
+                let stats = pairs.store.stats();
+                (id.nsze, id.nuse) = (stats.capacity_bytes >> 9, stats.used_bytes >> 9);
+                id.ncap = id.nsze;
+                id.flbas = namespaces::format_of(9);
+                id.nmic = self.sharing_of(namespace);
+                id.anagrpid = self.ana_group();
+                id.nguid = namespace.nguid;
+                id.eui64 = namespace.eui64;
+                return page(&id);
+            }
+            Contents::KeyValue(_) => return Ok(ZEROES),
+        };
         id.nsze = blocks.count;
         id.ncap = blocks.count;
         id.nuse = self.blocks_used(blocks);
@@ -291,19 +305,17 @@ impl Ssd {
         page(&id)
     }
 
-    /// Blocks in chunks whose space is reserved.
+    /// Blocks of units that hold something, as far as is known: of a chunk that has had space since before
+    /// the device was started, all that have not been deallocated since.
     fn blocks_used(&self, blocks: &Blocks) -> u64 {
-        let per_chunk = CHUNK_BYTES >> blocks.block_shift;
-        let mut left = blocks.count;
+        let mut left = blocks.bytes(blocks.count);
         let mut used = 0;
         for &chunk in &*blocks.chunks {
-            let here = left.min(per_chunk);
+            let here = left.min(CHUNK_BYTES);
             left -= here;
-            if self.media.is_reserved(chunk.into()) {
-                used += here;
-            }
+            used += self.media.bytes_used(chunk.into(), here);
         }
-        used
+        used >> blocks.block_shift
     }
 }
 

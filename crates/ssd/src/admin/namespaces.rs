@@ -343,6 +343,7 @@ impl Ssd {
         for namespace in namespaces {
             if let Contents::KeyValue(pairs) = &namespace.contents {
                 pairs.store.abandon();
+                pairs.store.drop_index();
             }
         }
         let chunks =

@@ -4,6 +4,7 @@
 //! know of one another is here: whether the association goes on, which queues there are, when the host was
 //! last heard of.
 
+mod proof;
 mod reach;
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use unvme_bus::{AddressSpace, EventFd, lock};
 
+pub(crate) use proof::Proof;
 pub(crate) use reach::Reach;
 pub use reach::{AnaState, PortId};
 
@@ -42,6 +44,12 @@ pub enum EndReason {
     /// The host did not prove in time who it is.
     #[error("the host did not prove in time who it is")]
     Authentication,
+    /// The host is not among those that may enter any more, or has to prove something else.
+    #[error("the host may not enter any more")]
+    Revoked,
+    /// There were too few places for all, and another host's claim to this one was better.
+    #[error("its place was needed for another host")]
+    GaveWay,
 }
 
 impl EndReason {
@@ -53,6 +61,8 @@ impl EndReason {
             Self::SubsystemReset => 4,
             Self::DeviceGone => 5,
             Self::Authentication => 6,
+            Self::Revoked => 7,
+            Self::GaveWay => 8,
         }
     }
 
@@ -65,6 +75,8 @@ impl EndReason {
             4 => Self::SubsystemReset,
             5 => Self::DeviceGone,
             6 => Self::Authentication,
+            7 => Self::Revoked,
+            8 => Self::GaveWay,
             _ => return None,
         })
     }
@@ -91,6 +103,10 @@ pub(crate) struct Association {
     pub(crate) reach: Arc<Reach>,
     pub(crate) hostnqn: String,
     pub(crate) hostid: [u8; 16],
+    /// What was asked of the host when it came.
+    pub(crate) proof: Proof,
+    /// See [`crate::fabrics::TargetOptions::pairs_in_blocks`].
+    pub(crate) pairs_in_blocks: bool,
     /// Memory of the admin queue.
     space: Arc<AddressSpace>,
     /// KATO in milliseconds; 0 when there is no timer.
@@ -108,6 +124,10 @@ pub(crate) struct Association {
 #[derive(Clone, Debug, Default)]
 struct Seat {
     is_taken: bool,
+    /// Whoever has it has to prove first that it may.
+    is_unproven: bool,
+    /// It is to leave.
+    gives_way: bool,
     wake: Option<EventFd>,
 }
 
@@ -118,6 +138,8 @@ pub(crate) struct AssociationParts {
     pub(crate) reach: Arc<Reach>,
     pub(crate) hostnqn: String,
     pub(crate) hostid: [u8; 16],
+    pub(crate) proof: Proof,
+    pub(crate) pairs_in_blocks: bool,
     pub(crate) space: Arc<AddressSpace>,
     pub(crate) keep_alive_ms: u32,
     /// Queues there can be, the admin queue included.
@@ -126,13 +148,26 @@ pub(crate) struct AssociationParts {
 
 impl Association {
     pub(crate) fn new(parts: AssociationParts) -> Self {
-        let AssociationParts { subnqn, port, reach, hostnqn, hostid, space, keep_alive_ms, queues } = parts;
+        let AssociationParts {
+            subnqn,
+            port,
+            reach,
+            hostnqn,
+            hostid,
+            proof,
+            pairs_in_blocks,
+            space,
+            keep_alive_ms,
+            queues,
+        } = parts;
         Self {
             subnqn,
             port,
             reach,
             hostnqn,
             hostid,
+            proof,
+            pairs_in_blocks,
             space,
             keep_alive_ms: AtomicU32::new(in_units(keep_alive_ms)),
             last_seen: AtomicU64::new(0),
@@ -221,11 +256,36 @@ impl Association {
     pub(crate) fn take_seat(&self, qid: u16, wake: Option<EventFd>) -> bool {
         match lock(&self.seats).get_mut(usize::from(qid)) {
             Some(seat) if !seat.is_taken => {
-                *seat = Seat { is_taken: true, wake };
+                *seat = Seat { is_taken: true, wake, ..Seat::default() };
                 true
             }
             _ => false,
         }
+    }
+
+    /// Whoever has the queue has to prove first that it may, or has done so.
+    pub(crate) fn set_unproven(&self, qid: u16, is_unproven: bool) {
+        if let Some(seat) = lock(&self.seats).get_mut(usize::from(qid)) {
+            seat.is_unproven = is_unproven;
+        }
+    }
+
+    /// Somebody else wants the queue: whoever has it and has proven nothing is told to leave. False when
+    /// nobody is to be waited for.
+    pub(crate) fn claim_seat(&self, qid: u16) -> bool {
+        let mut seats = lock(&self.seats);
+        let Some(seat) = seats.get_mut(usize::from(qid)).filter(|seat| seat.is_taken && seat.is_unproven)
+        else {
+            return false;
+        };
+        seat.gives_way = true;
+        seat.wake.iter().for_each(EventFd::signal);
+        true
+    }
+
+    /// Whoever has the queue is to leave it.
+    pub(crate) fn gives_way(&self, qid: u16) -> bool {
+        lock(&self.seats).get(usize::from(qid)).is_some_and(|seat| seat.gives_way && seat.is_unproven)
     }
 
     /// Somebody serves a queue that is not the admin queue.

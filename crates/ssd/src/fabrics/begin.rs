@@ -11,7 +11,7 @@ use super::device::DeviceQueue;
 use super::discovery::DISCOVERY_BYTES_MAX;
 use super::queue::{At, Begun, DataWanted, Executed, FabricsQueue, Fatal, QueueState, SlotId};
 use super::slots::{Slot, Stage};
-use super::staging::{Pool, Terms};
+use super::staging::{Buffer, LINE_BYTES_MAX, Pool, Terms};
 use super::transfer::Transfer;
 
 const SEQUENCE_ERROR: Status = Status::COMMAND_SEQUENCE_ERROR.with_do_not_retry();
@@ -47,12 +47,23 @@ impl FabricsQueue {
             bytes: transfer.bytes,
             key_bytes: transfer.key_bytes,
             is_write: transfer.way == Direction::ToController,
+            is_request: self.is_request(sqe),
             ..Slot::default()
+        };
+        if self.slots.is_full() {
+            return Begun::Fatal(Fatal::TooManyCommands);
+        }
+        let capsule = match transfer.capsule_bytes() {
+            0 => None,
+            _ => match self.capsule_buffer(transfer) {
+                Some(buffer) => Some(buffer),
+                None => return Begun::Full,
+            },
         };
         let Some(at) = self.slots.take(slot) else { return Begun::Fatal(Fatal::TooManyCommands) };
         self.pair_up(at);
-        if transfer.capsule_bytes() > 0 {
-            return self.await_capsule(at, transfer);
+        if let Some(buffer) = capsule {
+            return self.await_capsule(at, transfer, buffer);
         }
         if transfer.bytes == 0 {
             self.run(at);
@@ -61,13 +72,18 @@ impl FabricsQueue {
         self.find_memory(at, transfer.bytes, transfer.way)
     }
 
-    /// Memory for what a command has in its capsule, which is on its way already and cannot be told to wait.
+    /// Memory for what a command has in its capsule.
     #[inline]
-    fn await_capsule(&mut self, at: u16, transfer: Transfer) -> Begun {
-        let bytes = transfer.capsule_bytes();
-        let Some(buffer) = self.pool.take(bytes, self.target.memory(), Terms::Anyway) else {
-            return Begun::Fatal(Fatal::NoMemory);
-        };
+    fn capsule_buffer(&mut self, transfer: Transfer) -> Option<Buffer> {
+        let is_key_alone = transfer.capsule_bytes() == transfer.key_bytes;
+        match is_key_alone {
+            true => self.pool.take_for_key(),
+            false => self.pool.take_for_capsule(transfer.capsule_bytes(), self.target.memory()),
+        }
+    }
+
+    #[inline]
+    fn await_capsule(&mut self, at: u16, transfer: Transfer, buffer: Buffer) -> Begun {
         if let Some(slot) = self.slots.get_mut(at) {
             // A key whose data comes otherwise has memory of its own: that of the data may have to be waited
             // for.
@@ -77,6 +93,7 @@ impl FabricsQueue {
                 slot.key_buffer = Some(buffer);
             }
         }
+        let bytes = transfer.capsule_bytes();
         Begun::NeedsData(DataWanted { slot: SlotId(at), bytes, in_capsule: true })
     }
 
@@ -86,9 +103,12 @@ impl FabricsQueue {
         let is_second = self.slots.get(at).is_some_and(Slot::is_second_half);
         let buffer = if is_second {
             // Its first half has memory already, or is in the line: neither is to wait for the other.
-            self.pool.take(bytes, self.target.memory(), Terms::Anyway)
-        } else if self.waiting.is_empty() && !self.budget().is_pressed() && self.may_hold(bytes) {
-            self.pool.take(bytes, self.target.memory(), Terms::Budget(None))
+            match self.pool.take(bytes, self.target.memory(), Terms::Urgent) {
+                Some(buffer) => Some(buffer),
+                None => return self.refuse_second_half(at),
+            }
+        } else if self.waiting.is_empty() && self.may_hold(bytes) {
+            self.pool.take(bytes, self.target.memory(), Terms::Turn(None))
         } else {
             // Behind those who wait already, though there may be memory for it: they would wait for ever.
             None
@@ -107,7 +127,27 @@ impl FabricsQueue {
             self.run(at);
             return Begun::Run(SlotId(at));
         }
+        self.hold(at);
         Begun::NeedsData(DataWanted { slot: SlotId(at), bytes, in_capsule: false })
+    }
+
+    /// There is no memory for the second half of a pair: there is no pair, which the first half is told of.
+    #[cold]
+    fn refuse_second_half(&mut self, at: u16) -> Begun {
+        let Some(second) = self.slots.free(at) else { return Begun::Fatal(Fatal::NoMemory) };
+        if let Some(first) = second.partner {
+            self.leave_alone(first);
+        }
+        Begun::Refused(self.completion(second.sqe.cid, Status::ABORTED_MISSING_FUSED, 0))
+    }
+
+    /// A half of a pair whose other half is not to be.
+    fn leave_alone(&mut self, at: u16) {
+        let Some(slot) = self.slots.get_mut(at) else { return };
+        slot.partner = None;
+        if slot.stage == Stage::Paired {
+            self.execute(at);
+        }
     }
 
     /// All data that a command has wanted is in its memory. It runs, unless it was its key and its data is
@@ -135,17 +175,13 @@ impl FabricsQueue {
             return;
         };
         failed.stage = Stage::Running;
+        failed.hold = 0;
         let partner = failed.partner.take();
         if self.first_half == Some(slot.0) {
             self.first_half = None;
         }
-        if let Some(partner) = partner
-            && let Some(other) = self.slots.get_mut(partner)
-        {
-            other.partner = None;
-            if other.stage == Stage::Paired {
-                self.execute(partner);
-            }
+        if let Some(partner) = partner {
+            self.leave_alone(partner);
         }
         self.executed(slot.0, Err(status), 0);
     }
@@ -174,9 +210,11 @@ impl FabricsQueue {
             At::Unconnected => return check_first(sqe),
             At::Discovery(discovery) => {
                 let transfer = Transfer::parse(sqe, true)?;
-                check_cid(self.slots.find(sqe.cid))?;
+                self.check_cid(sqe)?;
                 if is_fabrics {
                     self.check_fabrics(sqe, transfer)?;
+                } else if self.must_authenticate {
+                    return Err(status::AUTHENTICATION_REQUIRED);
                 } else if !discovery.is_enabled() {
                     return Err(SEQUENCE_ERROR);
                 }
@@ -184,9 +222,12 @@ impl FabricsQueue {
             }
         };
         let is_admin = device.qid == 0;
+        if is_fabrics && !is_admin {
+            self.check_fabrics_kind(sqe)?;
+        }
         let is_vendor = !is_admin && is_vendor_specific(sqe.opcode, false) && device.ssd.config.vendor_kv;
         let transfer = if is_vendor { Transfer::parse_pairs(sqe) } else { Transfer::parse(sqe, is_admin) }?;
-        check_cid(self.slots.find(sqe.cid))?;
+        self.check_cid(sqe)?;
         if is_fabrics {
             self.check_fabrics(sqe, transfer)?;
         } else {
@@ -204,25 +245,52 @@ impl FabricsQueue {
         self.check_size(transfer, device.ssd.transfer_bytes_max)
     }
 
+    /// Identifiers of commands that have not been answered are different. Asynchronous Event Requests are
+    /// compared with each other alone when another command comes: SPDK's host counts them apart.
+    #[inline]
+    fn check_cid(&self, sqe: &Sqe) -> Result<(), Status> {
+        let is_taken = self.slots.find(sqe.cid).is_some()
+            || (self.is_request(sqe) && self.slots.find_request(sqe.cid).is_some());
+        if is_taken { Err(Status::COMMAND_ID_CONFLICT.with_do_not_retry()) } else { Ok(()) }
+    }
+
+    /// Whether it is an Asynchronous Event Request: on an I/O queue the opcode is another command's.
+    #[inline]
+    fn is_request(&self, sqe: &Sqe) -> bool {
+        sqe.opcode == admin::opcode::ASYNC_EVENT_REQUEST && self.queue_id() == Some(0)
+    }
+
     /// A command that could never have memory is refused, rather than left waiting.
     #[inline]
     fn check_size(&self, transfer: Transfer, bytes_max: u64) -> Result<Transfer, Status> {
         let bytes = u64::from(transfer.bytes);
         let is_too_large =
-            bytes > bytes_max || (bytes > 4096 && Pool::cost(transfer.bytes) > self.budget().limit());
+            bytes > bytes_max || (bytes > 4096 && Pool::cost(transfer.bytes) > self.budget().command_limit());
         if is_too_large { Err(INVALID_FIELD) } else { Ok(transfer) }
     }
 
-    /// Whether the queue may have memory for another command's data. What anybody can reach, who is known to
-    /// nobody, has little of it at a time, so that it does not keep others from theirs.
+    /// Whether the queue may have memory for another command's data: a connection has no more at a time than
+    /// its host fills or empties in good time. What anybody can reach, who is known to nobody, has little, so
+    /// that it does not keep others from theirs.
     #[inline]
     pub(super) fn may_hold(&self, bytes: u32) -> bool {
-        let most = match &self.at {
-            At::Discovery(_) => DISCOVERY_BYTES_MAX,
-            _ if self.must_authenticate => UNPROVEN_BYTES_MAX,
-            _ => return true,
-        };
-        self.pool.in_use() + Pool::buffer_bytes(bytes) <= most.into()
+        let sum = self.pool.in_use() + Pool::buffer_bytes(bytes);
+        match &self.at {
+            _ if self.must_authenticate => sum <= UNPROVEN_BYTES_MAX.into(),
+            At::Discovery(_) => sum <= DISCOVERY_BYTES_MAX.into(),
+            _ => sum <= LINE_BYTES_MAX || self.pool.in_use() <= LINE_BYTES_MAX / 8,
+        }
+    }
+
+    /// Of the Fabrics commands, I/O queues have Authentication Send and Receive and Disconnect (Base 6). Any
+    /// other, a second Connect included, is an opcode that they do not have, whatever its data pointer says.
+    fn check_fabrics_kind(&self, sqe: &Sqe) -> Result<(), Status> {
+        match Command::parse(sqe) {
+            Command::AuthenticationSend(_) | Command::AuthenticationReceive(_) => Ok(()),
+            _ if self.must_authenticate => Err(status::AUTHENTICATION_REQUIRED),
+            Command::Disconnect { .. } => Ok(()),
+            _ => Err(Status::INVALID_OPCODE.with_do_not_retry()),
+        }
     }
 
     /// Fabrics commands are for some kinds of queues, and some have to wait for authentication.
@@ -236,7 +304,7 @@ impl FabricsQueue {
         }
         match command {
             Command::Connect(_) => Err(SEQUENCE_ERROR),
-            Command::PropertyGet(_) | Command::PropertySet(_) if is_admin => Ok(()),
+            Command::PropertyGet(_) | Command::PropertySet(_) => Ok(()),
             Command::Disconnect { .. } if is_admin => Err(status::INVALID_QUEUE_TYPE.with_do_not_retry()),
             Command::Disconnect { .. } => Ok(()),
             Command::AuthenticationSend(command) | Command::AuthenticationReceive(command) => {
@@ -297,7 +365,8 @@ impl FabricsQueue {
     /// A command has all that it needs.
     #[inline]
     pub(super) fn run(&mut self, at: u16) {
-        let Some(slot) = self.slots.get(at) else { return };
+        let Some(slot) = self.slots.get_mut(at) else { return };
+        slot.hold = 0;
         let is_fused = slot.partner.is_some() || self.first_half == Some(at);
         if !is_fused {
             return self.execute(at);
@@ -346,8 +415,7 @@ impl FabricsQueue {
             let iova = self.pool.iova(buffer).unwrap_or_default() + u64::from(slot.before_data());
             sqe.dptr = Descriptor::data_block(iova, slot.bytes).to_dptr();
         }
-        let is_patient = device.qid == 0 && sqe.opcode == admin::opcode::ASYNC_EVENT_REQUEST;
-        device.push(&sqe, is_patient);
+        device.push(&sqe, slot.is_request);
     }
 
     /// A command has been executed here.
@@ -372,12 +440,6 @@ fn check_first(sqe: &Sqe) -> Result<Transfer, Status> {
         super::connect::DATA_BYTES => Ok(transfer),
         _ => Err(Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry()),
     }
-}
-
-/// Identifiers of commands that have not been answered are different.
-#[inline]
-fn check_cid(other: Option<u16>) -> Result<(), Status> {
-    if other.is_some() { Err(Status::COMMAND_ID_CONFLICT.with_do_not_retry()) } else { Ok(()) }
 }
 
 /// Half a pair may wait long for the other half: with little memory alone.

@@ -21,7 +21,7 @@ use zerocopy::IntoBytes;
 use super::port::{AddressFamily, PortOptions, Referral};
 use super::queue::{At, FabricsQueue};
 use super::target::{Catalogue, Target};
-use crate::association::{KEEP_ALIVE_UNIT_MS, PortId};
+use crate::association::{KEEP_ALIVE_UNIT_MS, PortId, Proof};
 
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_do_not_retry();
 const TOO_SHORT: Status = Status::DATA_SGL_LENGTH_INVALID.with_do_not_retry();
@@ -50,6 +50,8 @@ const PERSISTENT: u16 = 1 << 1;
 #[derive(Debug)]
 pub(super) struct Discovery {
     pub(super) hostnqn: String,
+    /// What the host has proven by the time it can ask for anything.
+    proof: Proof,
     cntlid: u16,
     cc: Cc,
     csts: Csts,
@@ -66,11 +68,18 @@ pub(super) struct Discovery {
 }
 
 impl Discovery {
-    pub(super) fn new(hostnqn: &str, keep_alive_ms: u32, target: &Target, wake: Option<EventFd>) -> Self {
+    pub(super) fn new(
+        hostnqn: &str,
+        proof: Proof,
+        keep_alive_ms: u32,
+        target: &Target,
+        wake: Option<EventFd>,
+    ) -> Self {
         // Identifiers of discovery controllers are a name for messages.
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let mut discovery = Self {
             hostnqn: hostnqn.to_owned(),
+            proof,
             cntlid: NEXT.fetch_add(1, Ordering::Relaxed) % 0xfff0,
             cc: Cc::new(),
             csts: Csts::new(),
@@ -259,7 +268,7 @@ impl FabricsQueue {
 
     /// Ends an Asynchronous Event Request; bit 0 of the result says that nothing was aborted.
     fn abort_request(&mut self, sqid: u16, cid: u16) -> u64 {
-        let Some(at) = self.slots.find(cid).filter(|_| sqid == 0) else { return 1 };
+        let Some(at) = self.slots.find_request(cid).filter(|_| sqid == 0) else { return 1 };
         let was_there = self.discovery(|discovery| {
             let place = discovery.requests.iter().position(|&request| request == at);
             Ok(place.and_then(|place| discovery.requests.remove(place)).is_some())
@@ -280,9 +289,9 @@ impl FabricsQueue {
         }
         let target = Arc::clone(&self.target);
         let catalogue = target.catalogue();
-        let hostnqn = self.host().unwrap_or_default().to_owned();
         let reached = Reached { port: self.port, address: self.peer.local.parse().ok() };
-        let page = log_page(&catalogue, &hostnqn, reached);
+        let page = self
+            .discovery(|discovery| Ok(log_page(&catalogue, &discovery.hostnqn, &discovery.proof, reached)))?;
         let generation = catalogue.generation;
         drop(catalogue);
         let offset = usize::try_from(get.offset).unwrap_or(usize::MAX);
@@ -325,12 +334,12 @@ struct Reached {
     address: Option<IpAddr>,
 }
 
-/// The whole Discovery log page, as a host sees it.
-fn log_page(catalogue: &Catalogue, hostnqn: &str, reached: Reached) -> Vec<u8> {
+/// The whole Discovery log page, as a host sees it that has proven so much.
+fn log_page(catalogue: &Catalogue, hostnqn: &str, proof: &Proof, reached: Reached) -> Vec<u8> {
     let mut records = Vec::new();
     for port in &catalogue.ports {
         let Some(address) = address_of(port, reached) else { continue };
-        let admitting = catalogue.offers.iter().filter(|offer| offer.access().admits(hostnqn));
+        let admitting = catalogue.offers.iter().filter(|offer| offer.access().is_met(hostnqn, proof));
         records.extend(admitting.filter_map(|offer| record(port, &address, subtype::NVM, &offer.nqn)));
         records.extend(record(port, &address, subtype::CURRENT_DISCOVERY, DISCOVERY_NQN));
     }

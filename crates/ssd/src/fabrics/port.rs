@@ -1,5 +1,6 @@
 //! Ports: where a target is reached, and how well each subsystem is reached there.
 
+use unvme_fabric::Psk;
 use unvme_spec::fabrics::adrfam;
 
 use crate::association::{AnaState, PortId};
@@ -62,11 +63,13 @@ pub struct Peer {
     pub tls: Option<TlsPeer>,
 }
 
-/// What the identity of a pre-shared key says: who may use it, and for what.
+/// What the identity of a pre-shared key says: who may use it, and for what; and the key itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsPeer {
     /// NQN of the host.
     pub hostnqn: String,
     /// NQN of the subsystem.
     pub subnqn: String,
+    /// The key as it was configured, which may be another one by the time the host asks for something.
+    pub key: Option<Psk>,
 }

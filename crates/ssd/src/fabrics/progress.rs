@@ -9,6 +9,7 @@ use super::queue::{At, FabricsQueue, Finished, QueueState, SlotId};
 use super::slots::{Slot, Stage};
 use super::staging::{Buffer, Terms};
 use crate::association::EndReason;
+use crate::reply::EVENT_SENT;
 
 /// How long an I/O queue does not say again that its host was heard of, in nanoseconds: all queues of an
 /// association say so in one place. The keep alive timer is that much too early when I/O queues alone are
@@ -41,11 +42,15 @@ impl FabricsQueue {
             self.watch_first_half();
         }
         let mut worked = 0;
+        if self.proving.is_some() {
+            worked += self.prove(clock);
+        }
         if !self.waiting.is_empty() {
-            worked = self.serve_waiting();
+            worked += self.serve_waiting();
         }
         worked += self.drive(clock, out);
         self.answer_executed(out);
+        self.note_oldest_hold();
         worked.max(out.len() - before)
     }
 
@@ -68,6 +73,9 @@ impl FabricsQueue {
                     association.end(EndReason::KeepAlive);
                 }
                 match association.ended() {
+                    None if self.must_authenticate && association.gives_way(device.qid) => {
+                        Some(EndReason::GaveWay)
+                    }
                     None if device.qid != 0 && device.notice_reset() => Some(EndReason::Reset),
                     reason => reason,
                 }
@@ -100,15 +108,9 @@ impl FabricsQueue {
                 break;
             }
             let budget = self.target.memory();
-            // What the queue has is not for it before its turn either: it would never become free for who was
-            // here before.
-            let buffer = match budget.is_turn_of(ticket) {
-                true => self.pool.take(bytes, budget, Terms::Budget(ticket)),
-                false => None,
-            };
-            let Some(buffer) = buffer else {
+            let Some(buffer) = self.pool.take(bytes, budget, Terms::Turn(ticket)) else {
                 if ticket.is_none() {
-                    let ticket = budget.wait(self.wake.clone());
+                    let ticket = self.pool.wait(budget, self.wake.clone());
                     if let Some(slot) = self.slots.get_mut(at) {
                         slot.stage = Stage::Waiting(Some(ticket));
                     }
@@ -128,7 +130,10 @@ impl FabricsQueue {
                 slot.stage = Stage::Filling;
             }
             match is_write {
-                true => self.wanted.push_back(at),
+                true => {
+                    self.hold(at);
+                    self.wanted.push_back(at);
+                }
                 false => self.run(at),
             }
             served += 1;
@@ -192,7 +197,7 @@ impl FabricsQueue {
     #[inline]
     fn drive(&mut self, clock: &Clock, out: &mut Vec<Finished>) -> usize {
         let mut worked = match &mut self.at {
-            At::Unconnected => return 0,
+            At::Unconnected => return self.connect_again(),
             At::Discovery(_) => return self.drive_discovery(),
             At::Device(device) => {
                 if device.qid == 0 && device.notice_reset() {
@@ -224,14 +229,16 @@ impl FabricsQueue {
     #[inline]
     fn finish(&mut self, completion: Completion, out: &mut Vec<Finished>) {
         let Completion { cid, status, sent, result } = completion;
-        let Some(at) = self.slots.find(cid) else {
+        let is_event = sent == EVENT_SENT;
+        let request = if is_event { self.slots.find_request(cid) } else { None };
+        let Some(at) = request.or_else(|| self.slots.find(cid)).or_else(|| self.slots.find_request(cid))
+        else {
             tracing::error!(cid, "the controller has answered a command that it does not have");
             return;
         };
         let Some(slot) = self.slots.get(at) else { return };
-        if slot.sqe.opcode == admin::opcode::ASYNC_EVENT_REQUEST
+        if slot.is_request
             && let At::Device(device) = &mut self.at
-            && device.qid == 0
         {
             device.event_request_answered();
         }
@@ -253,6 +260,8 @@ impl FabricsQueue {
             // Nothing of it is sent: others need not wait until the response is.
             let buffers = [slot.buffer.take(), slot.key_buffer.take()];
             self.give_back(buffers);
+        } else {
+            self.hold(at);
         }
         let mut cqe = self.completion(cid, status, result);
         if is_connect && self.has_no_flow_control {

@@ -10,14 +10,21 @@ use unvme_bus::{EventFd, Region};
 use unvme_fabric::chap;
 use unvme_spec::{Cqe, Status};
 
+use super::commands::Proving;
+use super::connect::Connecting;
 use super::device::DeviceQueue;
 use super::discovery::Discovery;
+use super::guest::{Guest, origin};
+use super::holds::Holds;
 use super::memory::{MemoryBudget, WaitTicket};
 use super::port::Peer;
 use super::slots::{Slot, Slots, Stage};
 use super::staging::Pool;
 use super::target::Target;
 use crate::association::{EndReason, IN_CAPSULE_BYTES, PortId};
+
+/// Most bytes that a transport has for each entry of a queue: replies, and parts of data that was asked for.
+pub(crate) const TRANSPORT_BYTES_PER_ENTRY: usize = 320;
 
 /// A command that has begun and is not released yet: below the number of the queue's entries, and free for
 /// another command once it is released.
@@ -45,6 +52,9 @@ pub enum Begun {
     Run(SlotId),
     /// The command waits for data; [`FabricsQueue::data_arrived`] lets it run.
     NeedsData(DataWanted),
+    /// There is no memory for the data in its capsule: the capsule is to be handed over again, after the next
+    /// poll at the earliest, and nothing behind it before. Commands that the queue has end meanwhile.
+    Full,
     /// The command waits for memory, never one whose data is in its capsule. If it then needs data from the
     /// host, [`FabricsQueue::next_wanted`] says so. The connection goes on reading meanwhile: data of other
     /// commands frees memory.
@@ -153,6 +163,9 @@ pub struct FabricsQueue {
     pub(super) state: QueueState,
     pub(super) slots: Slots,
     pub(super) pool: Pool,
+    pub(super) holds: Holds,
+    /// Since when the host has kept memory, as of the last poll.
+    oldest_hold: Option<u64>,
     /// Commands that wait for memory.
     pub(super) waiting: VecDeque<u16>,
     /// Commands that have waited for memory and want data.
@@ -168,10 +181,14 @@ pub struct FabricsQueue {
     sq_head: u16,
     /// SQHD is reserved.
     pub(super) has_no_flow_control: bool,
+    /// Its Connect waits for another host to leave.
+    pub(super) connecting: Option<Connecting>,
     /// The host has to authenticate before anything else.
     pub(super) must_authenticate: bool,
     /// How it does.
     pub(super) authentication: Option<Box<chap::Controller>>,
+    /// What it has said to that end waits to be looked at.
+    pub(super) proving: Option<Proving>,
     /// What is said of the host since the last poll: a command has come.
     pub(super) is_heard: bool,
     /// When the host was noted to be there last.
@@ -185,6 +202,7 @@ pub struct FabricsQueue {
 impl FabricsQueue {
     /// A queue that waits for Connect, which costs nothing yet.
     pub fn new(target: &Arc<Target>, port: PortId, peer: Peer) -> Self {
+        let stranger = Guest::stranger(origin(&peer.address));
         Self {
             target: Arc::clone(target),
             port,
@@ -194,7 +212,9 @@ impl FabricsQueue {
             at: At::Unconnected,
             state: QueueState::Open,
             slots: Slots::default(),
-            pool: Pool::new(),
+            pool: Pool::new(target.memory().open(&stranger)),
+            holds: Holds::default(),
+            oldest_hold: None,
             waiting: VecDeque::new(),
             wanted: VecDeque::new(),
             executed: VecDeque::new(),
@@ -203,8 +223,10 @@ impl FabricsQueue {
             entries: 0,
             sq_head: 0,
             has_no_flow_control: false,
+            connecting: None,
             must_authenticate: false,
             authentication: None,
+            proving: None,
             is_heard: false,
             heard_at: None,
             now: 0,
@@ -283,10 +305,17 @@ impl FabricsQueue {
         self.must_authenticate && self.state == QueueState::Connected
     }
 
+    /// It is a queue of a device's controller, and its host has proven what it has to.
+    #[inline]
+    pub fn is_admitted(&self) -> bool {
+        matches!(self.at, At::Device(_)) && !self.must_authenticate
+    }
+
     /// The proof is too late: the queue ends.
     #[cold]
     pub fn give_up_proof(&mut self) {
         if self.awaits_proof() {
+            self.tell_unproven(&EndReason::Authentication);
             self.end(EndReason::Authentication);
         }
     }
@@ -297,20 +326,59 @@ impl FabricsQueue {
             return Some(self.now);
         }
         let own = match &self.at {
-            At::Unconnected => None,
+            At::Unconnected => self.connect_again_at(),
             At::Device(device) if device.qid == 0 => {
                 [device.due(), device.association.expires()].into_iter().flatten().min()
             }
             At::Device(device) => device.due(),
             At::Discovery(discovery) => Some(discovery.expires()),
         };
-        [own, self.look_again_at()].into_iter().flatten().min()
+        [own, self.look_again_at(), self.prove_again_at()].into_iter().flatten().min()
     }
 
     /// A command that has waited for others of its queue to give back their memory waits no longer for that.
     fn has_room_for_waiting(&self) -> bool {
         let first = self.waiting.front().and_then(|&slot| self.slots.get(slot));
         first.is_some_and(|slot| slot.stage == Stage::Waiting(None) && self.may_hold(slot.bytes))
+    }
+
+    /// Since when, by the clock of the polls, the host has been to send data that it was asked for, or to
+    /// take what a command has read: the oldest there is, whatever else it has done meanwhile.
+    #[inline]
+    pub fn oldest_transfer(&self) -> Option<u64> {
+        self.oldest_hold
+    }
+
+    /// Whether others wait for memory while this host has more than its part.
+    pub fn is_greedy(&self) -> bool {
+        self.pool.is_greedy(self.budget())
+    }
+
+    /// Has its host's account pay for memory that the connection keeps until its end; false when it cannot,
+    /// or nobody knows whose it is.
+    pub fn pay(&mut self, bytes: u64) -> bool {
+        self.is_admitted() && self.target.memory().take_fixed(bytes, self.pool.purse())
+    }
+
+    /// Commands that the queue has paid for: there are no more at a time.
+    pub fn commands_max(&self) -> usize {
+        self.slots.count()
+    }
+
+    /// The host has memory of a command to fill or to empty.
+    #[inline]
+    pub(super) fn hold(&mut self, at: u16) {
+        let number = self.holds.begin(at);
+        if let Some(slot) = self.slots.get_mut(at) {
+            slot.hold = number;
+        }
+    }
+
+    /// Finds out since when the host has kept memory.
+    #[inline]
+    pub(super) fn note_oldest_hold(&mut self) {
+        let number = |at| self.slots.get(at).map(|slot| slot.hold);
+        self.oldest_hold = self.holds.oldest(self.now, self.slots.count(), number);
     }
 
     /// Commands that have begun and are not released.
@@ -365,6 +433,7 @@ impl FabricsQueue {
         if !matches!(self.state, QueueState::Ended(_)) {
             tracing::info!(peer = self.peer.address, host = self.host(), queue = self.queue_id(), %reason, "a queue has ended");
             self.state = QueueState::Ended(reason);
+            self.stop_proving();
         }
     }
 
@@ -375,6 +444,7 @@ impl FabricsQueue {
         {
             self.target.memory().forget(ticket);
         }
+        self.stop_proving();
         match &mut self.at {
             At::Unconnected => {}
             At::Device(device) => device.close(),

@@ -40,6 +40,10 @@ pub(super) struct Slot {
     pub(super) partner: Option<u16>,
     /// The data comes from the host.
     pub(super) is_write: bool,
+    /// It is an Asynchronous Event Request.
+    pub(super) is_request: bool,
+    /// Since when the host has had to send the data, or to take it: a number that no other has; 0 for never.
+    pub(super) hold: u64,
 }
 
 /// All slots of a queue.
@@ -48,6 +52,9 @@ pub(super) struct Slots {
     slots: Vec<Slot>,
     free: Vec<u16>,
     cids: CidTable,
+    /// Slots of Asynchronous Event Requests: they stay for as long as there is no event, and there are hosts
+    /// that give their identifiers to other commands meanwhile.
+    requests: Vec<u16>,
 }
 
 impl Slot {
@@ -55,6 +62,11 @@ impl Slot {
     #[inline]
     pub(super) fn is_second_half(&self) -> bool {
         self.partner.is_some() && self.sqe.fuse() == Fuse::Second
+    }
+
+    /// It is to be found by its identifier among those that do not wait for events.
+    fn is_known(&self) -> bool {
+        !self.is_request && !matches!(self.stage, Stage::Free | Stage::Done)
     }
 
     /// Bytes of its memory in front of its data.
@@ -79,17 +91,27 @@ impl Slots {
         self.free.extend((before..count).rev());
         self.free.reserve(self.slots.len());
         let mut cids = CidTable::for_commands(self.slots.len());
-        for (at, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.stage != Stage::Free) {
+        for (at, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.is_known()) {
             cids.insert(slot.sqe.cid, at as u16);
         }
         self.cids = cids;
+    }
+
+    /// Whether all are taken.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.free.is_empty()
     }
 
     /// A slot for a command; `None` when all are taken.
     #[inline]
     pub(super) fn take(&mut self, slot: Slot) -> Option<u16> {
         let at = self.free.pop()?;
-        self.cids.insert(slot.sqe.cid, at);
+        if slot.is_request {
+            self.requests.push(at);
+        } else {
+            self.cids.insert(slot.sqe.cid, at);
+        }
         *self.slots.get_mut(usize::from(at))? = slot;
         Some(at)
     }
@@ -99,7 +121,9 @@ impl Slots {
     pub(super) fn free(&mut self, at: u16) -> Option<Slot> {
         let slot = self.slots.get_mut(usize::from(at)).filter(|slot| slot.stage != Stage::Free)?;
         let taken = std::mem::take(slot);
-        if self.cids.find(taken.sqe.cid) == Some(at) {
+        if taken.is_request {
+            self.requests.retain(|&request| request != at);
+        } else if self.cids.find(taken.sqe.cid) == Some(at) {
             self.cids.remove(taken.sqe.cid);
         }
         self.free.push(at);
@@ -112,7 +136,11 @@ impl Slots {
     pub(super) fn answered(&mut self, at: u16) {
         if let Some(slot) = self.slots.get_mut(usize::from(at)) {
             slot.stage = Stage::Done;
-            self.cids.remove(slot.sqe.cid);
+            if slot.is_request {
+                self.requests.retain(|&request| request != at);
+            } else {
+                self.cids.remove(slot.sqe.cid);
+            }
         }
     }
 
@@ -126,10 +154,21 @@ impl Slots {
         self.slots.get_mut(usize::from(at)).filter(|slot| slot.stage != Stage::Free)
     }
 
-    /// The command with this identifier that has not been answered.
+    /// The command with this identifier that has not been answered and is no Asynchronous Event Request.
     #[inline]
     pub(super) fn find(&self, cid: u16) -> Option<u16> {
         self.cids.find(cid)
+    }
+
+    /// The Asynchronous Event Request with this identifier that has not been answered.
+    pub(super) fn find_request(&self, cid: u16) -> Option<u16> {
+        self.requests.iter().copied().find(|&at| self.get(at).is_some_and(|slot| slot.sqe.cid == cid))
+    }
+
+    /// Slots there are.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.slots.len()
     }
 
     /// Commands that have begun.
@@ -144,6 +183,9 @@ impl Slots {
         there.map(|(at, _)| at as u16).collect()
     }
 }
+
+/// Bytes that a slot has, and its command's identifier.
+pub(super) const SLOT_BYTES: usize = size_of::<Slot>() + size_of::<u16>() + 4 * size_of::<u64>();
 
 /// Command identifiers to slots: open addressing with linear probing, at most half full. Hosts count their
 /// identifiers up or keep a small number in the low bits: both fall next to each other.

@@ -4,22 +4,28 @@
 //! a command gives back is kept for the next one, up to [`KEPT_BYTES_MAX`] and only while nobody waits for
 //! memory, so that a queue at work maps nothing.
 //!
-//! Memory within the budget and memory beyond it are apart: a command that waits for the former holds the
-//! latter at most, so that all of the budget becomes free in the end.
+//! Memory is apart by where it is from. A command that waits for some has a key at most, which its queue has
+//! paid for, so that all that can be waited for becomes free in the end.
 
 use std::sync::Arc;
 
 use unvme_bus::mem::PAGE_BYTES;
-use unvme_bus::{AddressSpace, DmaAccess, Region};
+use unvme_bus::{AddressSpace, DmaAccess, EventFd, Region};
+use unvme_spec::samsung_kv;
 
-use super::memory::{MemoryBudget, WaitTicket};
+use super::memory::{MemoryBudget, Part, Purse, WaitTicket};
 use super::queue::Staging;
+use crate::association::IN_CAPSULE_BYTES;
 
-/// Smallest buffer, as a power of two.
+/// Buffers for keys, as a power of two: what a capsule has for one.
+const SHIFT_KEY: u32 = samsung_kv::KEY_CAPSULE_BYTES.trailing_zeros();
+/// Smallest buffer for data, as a power of two.
 const SHIFT_MIN: u32 = 12;
 /// Largest buffer that is cut from a slab, as a power of two.
 const SHIFT_MAX: u32 = 20;
-const CLASSES: usize = (SHIFT_MAX - SHIFT_MIN + 1) as usize;
+/// The first one is for keys.
+const CLASSES: usize = (SHIFT_MAX - SHIFT_MIN + 2) as usize;
+const KEY_CLASS: usize = 0;
 /// Bytes of the first slab of a size, unless a buffer is larger: each one after it has twice as many, up to
 /// the maximum.
 const SLAB_BYTES_MIN: u64 = 16 << 10;
@@ -27,6 +33,14 @@ const SLAB_BYTES_MAX: u64 = 256 << 10;
 /// Most bytes that a queue keeps beside those in use: 128 transfers of 128 KiB come and go at once and map
 /// nothing.
 const KEPT_BYTES_MAX: u64 = 16 << 20;
+/// Most bytes of one connection's commands at a time, unless one of them alone has more: a host is to send
+/// or take them all within the time that it has for each.
+pub(super) const LINE_BYTES_MAX: u64 = 64 << 20;
+/// Capsules with data that every queue has memory for: a command that does not wait for anything runs in it,
+/// and so does the other half of a pair.
+const CAPSULES: u64 = 2;
+/// Bytes of them.
+pub(super) const CAPSULES_BYTES: u64 = CAPSULES * IN_CAPSULE_BYTES as u64;
 /// First address; none is used twice, and there are enough for as many mappings as there can be.
 const FIRST_IOVA: u64 = 1 << 32;
 /// A buffer with a mapping of its own serves commands down to this part of its size.
@@ -50,32 +64,24 @@ struct Slab {
     supply: Supply,
 }
 
-/// Whether memory is within the budget, or beyond it.
+/// Where memory is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Supply {
-    Budgeted,
-    Beyond,
+    Common,
+    Reserve,
+    /// The queue has paid for it.
+    Prepaid,
 }
 
-const SUPPLIES: usize = 2;
+const SUPPLIES: usize = 3;
 
 /// Where memory may come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Terms {
-    /// Within the budget; the ticket of who has waited.
-    Budget(Option<WaitTicket>),
-    /// Beyond it.
-    Anyway,
-}
-
-impl Terms {
-    #[inline]
-    fn supply(self) -> Supply {
-        match self {
-            Self::Budget(_) => Supply::Budgeted,
-            Self::Anyway => Supply::Beyond,
-        }
-    }
+    /// What is common, or the host's share; the ticket of who has waited.
+    Turn(Option<WaitTicket>),
+    /// Anything, before those who wait.
+    Urgent,
 }
 
 /// See the module.
@@ -91,14 +97,19 @@ pub(super) struct Pool {
     free_large: Vec<u32>,
     /// Bytes of all slabs.
     bytes: u64,
-    /// Bytes of all buffers that commands have.
+    /// Bytes of all buffers that commands have and that are not prepaid.
     in_use: u64,
     /// Bytes by supply that are unmapped, of which others may have a snapshot still.
     unmapped: [u64; SUPPLIES],
+    /// Capsules that are in what the queue has paid for.
+    capsules: u64,
+    /// What it has all that with.
+    purse: Purse,
 }
 
 impl Pool {
-    pub(super) fn new() -> Self {
+    /// A pool that pays with `purse`.
+    pub(super) fn new(purse: Purse) -> Self {
         Self {
             space: Arc::new(AddressSpace::new()),
             next_iova: FIRST_IOVA,
@@ -108,10 +119,27 @@ impl Pool {
             bytes: 0,
             in_use: 0,
             unmapped: [0; SUPPLIES],
+            capsules: 0,
+            purse,
         }
     }
 
-    /// Bytes of all buffers that commands have.
+    /// What the pool pays with.
+    pub(super) fn purse(&mut self) -> &mut Purse {
+        &mut self.purse
+    }
+
+    /// Whether others wait, and the host has more than its part.
+    pub(super) fn is_greedy(&self, budget: &MemoryBudget) -> bool {
+        budget.is_greedy(&self.purse)
+    }
+
+    /// A place in the line of those who wait for memory.
+    pub(super) fn wait(&self, budget: &MemoryBudget, wake: Option<EventFd>) -> WaitTicket {
+        budget.wait(&self.purse, wake)
+    }
+
+    /// Bytes of all buffers that commands have, but for what the queue has paid for.
     #[inline]
     pub(super) fn in_use(&self) -> u64 {
         self.in_use
@@ -142,29 +170,77 @@ impl Pool {
     /// Memory for `bytes`, at least 1; `None` when there is none.
     #[inline]
     pub(super) fn take(&mut self, bytes: u32, budget: &MemoryBudget, terms: Terms) -> Option<Buffer> {
-        let Some(class) = class_of(bytes) else { return self.take_large(bytes, budget, terms) };
-        let supply = terms.supply() as usize;
-        if self.free[supply].get(class)?.is_empty() {
-            self.grow(class, budget, terms)?;
+        // What the queue has of the common part is not for it before its turn either: it would never become
+        // free for who was here before.
+        let is_turn = match terms {
+            Terms::Turn(ticket) => budget.is_turn_of(ticket),
+            Terms::Urgent => true,
+        };
+        let common = if is_turn { self.take_of(bytes, budget, terms, Supply::Common) } else { None };
+        common.or_else(|| self.take_of(bytes, budget, terms, Supply::Reserve))
+    }
+
+    /// Memory for all that a command has in its capsule.
+    #[inline]
+    pub(super) fn take_for_capsule(&mut self, bytes: u32, budget: &MemoryBudget) -> Option<Buffer> {
+        if self.capsules < CAPSULES {
+            let taken = self.take_prepaid(class_of(IN_CAPSULE_BYTES)?, CAPSULES_BYTES)?;
+            self.capsules += 1;
+            return Some(taken);
         }
-        let buffer = self.free[supply].get_mut(class)?.pop()?;
+        self.take(bytes, budget, Terms::Turn(None))
+    }
+
+    /// Memory for a key: there is some for each entry of a queue of pairs.
+    pub(super) fn take_for_key(&mut self) -> Option<Buffer> {
+        self.take_prepaid(KEY_CLASS, SLAB_BYTES_MIN)
+    }
+
+    fn take_prepaid(&mut self, class: usize, slab_bytes: u64) -> Option<Buffer> {
+        let supply = Supply::Prepaid;
+        if self.free[supply as usize].get(class)?.is_empty() {
+            let at = self.map(slab_bytes, class_bytes(class), supply)?;
+            self.cut(at, class, supply)?;
+        }
+        self.pop(class, supply)
+    }
+
+    #[inline]
+    fn take_of(&mut self, bytes: u32, budget: &MemoryBudget, terms: Terms, supply: Supply) -> Option<Buffer> {
+        let Some(class) = class_of(bytes) else { return self.take_large(bytes, budget, terms, supply) };
+        if self.free[supply as usize].get(class)?.is_empty() {
+            self.grow(class, budget, terms, supply)?;
+        }
+        self.pop(class, supply)
+    }
+
+    #[inline]
+    fn pop(&mut self, class: usize, supply: Supply) -> Option<Buffer> {
+        let buffer = self.free[supply as usize].get_mut(class)?.pop()?;
         if let Some(Some(slab)) = self.slabs.get_mut(buffer.slab as usize) {
             slab.in_use += 1;
-            self.in_use += slab.buffer_bytes;
+            if supply != Supply::Prepaid {
+                self.in_use += slab.buffer_bytes;
+            }
         }
         Some(buffer)
     }
 
     #[cold]
-    fn take_large(&mut self, bytes: u32, budget: &MemoryBudget, terms: Terms) -> Option<Buffer> {
+    fn take_large(
+        &mut self,
+        bytes: u32,
+        budget: &MemoryBudget,
+        terms: Terms,
+        supply: Supply,
+    ) -> Option<Buffer> {
         let wanted = Self::cost(bytes);
-        let fits = |slab: &Slab| {
-            slab.supply == terms.supply() && (wanted..=wanted * LARGE_WASTE_MAX).contains(&slab.bytes)
-        };
+        let fits =
+            |slab: &Slab| slab.supply == supply && (wanted..=wanted * LARGE_WASTE_MAX).contains(&slab.bytes);
         let kept = self.free_large.iter().position(|&at| self.slab(at).is_some_and(fits));
         let at = match kept {
             Some(kept) => self.free_large.swap_remove(kept),
-            None => self.map(wanted, wanted, budget, terms)?,
+            None => self.buy(wanted, wanted, budget, terms, supply)?,
         };
         if let Some(Some(slab)) = self.slabs.get_mut(at as usize) {
             slab.in_use += 1;
@@ -174,49 +250,70 @@ impl Pool {
     }
 
     #[cold]
-    fn grow(&mut self, class: usize, budget: &MemoryBudget, terms: Terms) -> Option<()> {
+    fn grow(&mut self, class: usize, budget: &MemoryBudget, terms: Terms, supply: Supply) -> Option<()> {
         let buffer_bytes = class_bytes(class);
-        let supply = terms.supply();
         let of_this_kind = |slab: &&Slab| slab.buffer_bytes == buffer_bytes && slab.supply == supply;
         let before = self.slabs.iter().flatten().filter(of_this_kind).count().min(8);
-        let bytes = (SLAB_BYTES_MIN << before).min(SLAB_BYTES_MAX).max(buffer_bytes);
-        // Rather a small one than none.
         let smallest = SLAB_BYTES_MIN.max(buffer_bytes);
-        let at = match self.map(bytes, buffer_bytes, budget, terms) {
+        let bytes = match supply {
+            Supply::Common => (SLAB_BYTES_MIN << before).min(SLAB_BYTES_MAX).max(buffer_bytes),
+            // There is little of it.
+            Supply::Reserve | Supply::Prepaid => smallest,
+        };
+        // Rather a small one than none.
+        let at = match self.buy(bytes, buffer_bytes, budget, terms, supply) {
             Some(at) => at,
-            None if bytes > smallest => self.map(smallest, buffer_bytes, budget, terms)?,
+            None if bytes > smallest => self.buy(smallest, buffer_bytes, budget, terms, supply)?,
             None => return None,
         };
+        self.cut(at, class, supply)
+    }
+
+    /// The buffers of a new slab are free.
+    fn cut(&mut self, at: u32, class: usize, supply: Supply) -> Option<()> {
         let bytes = self.slab(at)?.bytes;
-        let offsets = (0..bytes).step_by(buffer_bytes as usize);
+        let offsets = (0..bytes).step_by(class_bytes(class) as usize);
         self.free[supply as usize]
             .get_mut(class)?
             .extend(offsets.map(|offset| Buffer { slab: at, offset: offset as u32 }));
         Some(())
     }
 
-    fn map(&mut self, bytes: u64, buffer_bytes: u64, budget: &MemoryBudget, terms: Terms) -> Option<u32> {
-        match terms {
-            Terms::Budget(ticket) if !budget.take(bytes, ticket) => return None,
-            Terms::Budget(_) => {}
-            Terms::Anyway => budget.take_anyway(bytes),
+    /// A slab that counts.
+    fn buy(
+        &mut self,
+        bytes: u64,
+        buffer_bytes: u64,
+        budget: &MemoryBudget,
+        terms: Terms,
+        supply: Supply,
+    ) -> Option<u32> {
+        let part = if supply == Supply::Common { Part::Common } else { Part::Reserve };
+        let is_taken = match (terms, part) {
+            (Terms::Urgent, _) => budget.take_urgently(part, bytes, &mut self.purse),
+            (Terms::Turn(ticket), Part::Common) => budget.take(bytes, &mut self.purse, ticket),
+            (Terms::Turn(_), Part::Reserve) => budget.take_share(bytes, &mut self.purse),
+        };
+        if !is_taken {
+            return None;
         }
+        let at = self.map(bytes, buffer_bytes, supply);
+        if at.is_none() {
+            budget.give(part, bytes, &mut self.purse);
+        }
+        at
+    }
+
+    fn map(&mut self, bytes: u64, buffer_bytes: u64, supply: Supply) -> Option<u32> {
         let mapped = usize::try_from(bytes)
             .ok()
             .and_then(|length| Region::anonymous(length).ok())
             .filter(|region| self.space.map(self.next_iova, region, DmaAccess::READ_WRITE).is_ok());
         let Some(region) = mapped else {
             tracing::warn!(bytes, "there is no memory for a command");
-            match terms {
-                Terms::Budget(None) => budget.give(bytes),
-                // Nothing has become free: it tries again later.
-                Terms::Budget(Some(_)) => budget.take_back(bytes),
-                Terms::Anyway => budget.give_beyond(bytes),
-            }
             return None;
         };
-        let slab =
-            Slab { region, iova: self.next_iova, bytes, buffer_bytes, in_use: 0, supply: terms.supply() };
+        let slab = Slab { region, iova: self.next_iova, bytes, buffer_bytes, in_use: 0, supply };
         self.next_iova += bytes.next_multiple_of(PAGE_BYTES as u64);
         self.bytes += bytes;
         let at = match self.slabs.iter().position(Option::is_none) {
@@ -235,8 +332,14 @@ impl Pool {
     pub(super) fn give(&mut self, buffer: Buffer, budget: &MemoryBudget) {
         let Some(Some(slab)) = self.slabs.get_mut(buffer.slab as usize) else { return };
         slab.in_use -= 1;
-        self.in_use -= slab.buffer_bytes;
-        let is_idle = slab.in_use == 0;
+        let is_prepaid = slab.supply == Supply::Prepaid;
+        if !is_prepaid {
+            self.in_use -= slab.buffer_bytes;
+        } else if slab.buffer_bytes != class_bytes(KEY_CLASS) {
+            self.capsules -= 1;
+        }
+        // What is prepaid is the queue's until its end.
+        let is_idle = slab.in_use == 0 && !is_prepaid;
         match class_of_bytes(slab.buffer_bytes) {
             Some(class) => self.free[slab.supply as usize][class].push(buffer),
             None => self.free_large.push(buffer.slab),
@@ -250,7 +353,7 @@ impl Pool {
     #[cold]
     pub(super) fn trim(&mut self) {
         for at in 0..self.slabs.len() as u32 {
-            if self.slab(at).is_some_and(|slab| slab.in_use == 0) {
+            if self.slab(at).is_some_and(|slab| slab.in_use == 0 && slab.supply != Supply::Prepaid) {
                 self.unmap(at);
             }
         }
@@ -278,11 +381,12 @@ impl Pool {
 
     /// Nobody has a snapshot of what was unmapped: it goes back.
     pub(super) fn return_unmapped(&mut self, budget: &MemoryBudget) {
-        let [budgeted, beyond] = std::mem::take(&mut self.unmapped);
-        if budgeted > 0 {
-            budget.give(budgeted);
+        let [common, reserve, _] = std::mem::take(&mut self.unmapped);
+        for (part, bytes) in [(Part::Common, common), (Part::Reserve, reserve)] {
+            if bytes > 0 {
+                budget.give(part, bytes, &mut self.purse);
+            }
         }
-        budget.give_beyond(beyond);
     }
 
     /// Everything goes back; nothing of it is in use, and nobody has a snapshot of it.
@@ -291,6 +395,7 @@ impl Pool {
             self.unmap(at);
         }
         self.return_unmapped(budget);
+        budget.close(&mut self.purse);
     }
 
     fn slab(&self, at: u32) -> Option<&Slab> {
@@ -325,57 +430,86 @@ impl Pool {
     }
 }
 
-/// Buffers of this size are cut from slabs; `None` for those that are not.
+/// Buffers for so much data are cut from slabs of a class; `None` for those that are not.
 #[inline]
 fn class_of(bytes: u32) -> Option<usize> {
     let shift = bytes.max(1).checked_next_power_of_two()?.trailing_zeros().max(SHIFT_MIN);
-    (shift <= SHIFT_MAX).then_some((shift - SHIFT_MIN) as usize)
+    (shift <= SHIFT_MAX).then_some((shift - SHIFT_MIN + 1) as usize)
 }
 
+/// The class of slabs that are cut into buffers of this size.
 #[inline]
 fn class_of_bytes(bytes: u64) -> Option<usize> {
+    if bytes == class_bytes(KEY_CLASS) {
+        return Some(KEY_CLASS);
+    }
     u32::try_from(bytes).ok().and_then(class_of)
 }
 
 const fn class_bytes(class: usize) -> u64 {
-    1 << (SHIFT_MIN as usize + class)
+    match class {
+        KEY_CLASS => 1 << SHIFT_KEY,
+        _ => 1 << (SHIFT_MIN as usize + class - 1),
+    }
 }
+
+const _: () = assert!(samsung_kv::KEY_CAPSULE_BYTES.is_power_of_two());
+const _: () = assert!(CAPSULES_BYTES.is_multiple_of(PAGE_BYTES as u64) && IN_CAPSULE_BYTES.is_power_of_two());
 
 #[cfg(test)]
 mod tests {
+    use super::super::guest::Guest;
     use super::*;
+
+    fn pool(budget: &MemoryBudget) -> Pool {
+        Pool::new(budget.open(&Guest::Proven("host".to_owned())))
+    }
 
     #[test]
     fn who_has_waited_keeps_its_place_though_nothing_can_be_mapped() {
         let budget = MemoryBudget::new(1 << 20);
-        let mut pool = Pool::new();
-        let ticket = budget.wait(None);
+        let mut pool = pool(&budget);
+        let ticket = pool.wait(&budget, None);
         // No address for it.
         pool.next_iova = u64::MAX - PAGE_BYTES as u64 + 1;
-        assert_eq!(pool.take(64 << 10, &budget, Terms::Budget(Some(ticket))), None);
+        assert_eq!(pool.take(64 << 10, &budget, Terms::Turn(Some(ticket))), None);
         assert_eq!(budget.used(), 0);
         assert!(budget.is_turn_of(Some(ticket)) && !budget.is_turn_of(None));
         pool.next_iova = FIRST_IOVA;
-        assert!(pool.take(64 << 10, &budget, Terms::Budget(Some(ticket))).is_some());
+        assert!(pool.take(64 << 10, &budget, Terms::Turn(Some(ticket))).is_some());
         budget.forget(ticket);
         assert!(budget.is_turn_of(None));
     }
 
     #[test]
-    fn memory_beyond_the_budget_is_for_capsules_alone() {
-        let budget = MemoryBudget::new(16 << 10);
-        let mut pool = Pool::new();
-        let capsule = pool.take(256, &budget, Terms::Anyway).expect("memory beyond it");
-        let data = pool.take(4096, &budget, Terms::Budget(None)).expect("all of the budget");
-        assert_eq!(budget.used(), 32 << 10);
-        assert_eq!(pool.take(16 << 10, &budget, Terms::Budget(None)), None);
-        let ticket = budget.wait(None);
+    fn what_a_queue_has_paid_for_is_there_though_all_else_is_taken() {
+        let budget = MemoryBudget::new(128 << 10);
+        let (mut greedy, mut pool) = (pool(&budget), pool(&budget));
+        assert!(budget.take_fixed(CAPSULES_BYTES, pool.purse()));
+        while greedy.take(4096, &budget, Terms::Turn(None)).is_some() {}
+        let used = budget.used();
+        let capsules: Vec<_> =
+            (0..CAPSULES).map(|_| pool.take_for_capsule(256, &budget).expect("memory")).collect();
+        assert_eq!(pool.take_for_capsule(256, &budget), None);
+        assert!(pool.take_for_key().is_some());
+        assert_eq!(budget.used(), used);
+        pool.give(capsules[0], &budget);
+        assert!(pool.take_for_capsule(IN_CAPSULE_BYTES, &budget).is_some());
+    }
+
+    #[test]
+    fn what_is_unmapped_counts_until_nobody_has_a_snapshot_of_it() {
+        let budget = MemoryBudget::new(32 << 10);
+        let mut pool = pool(&budget);
+        let data = pool.take(4096, &budget, Terms::Turn(None)).expect("memory");
+        assert_eq!(budget.used(), 16 << 10);
+        let ticket = pool.wait(&budget, None);
         pool.give(data, &budget);
         assert!(pool.has_unmapped());
-        assert_eq!(budget.used(), 32 << 10, "until nobody has a snapshot of it");
+        assert_eq!(budget.used(), 16 << 10);
         pool.return_unmapped(&budget);
-        assert!(pool.take(16 << 10, &budget, Terms::Budget(Some(ticket))).is_some());
-        pool.give(capsule, &budget);
+        assert_eq!(budget.used(), 0);
+        assert!(pool.take(16 << 10, &budget, Terms::Turn(Some(ticket))).is_some());
         pool.close(&budget);
         assert_eq!(budget.used(), 0);
     }

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use unvme_bus::lock;
 
 use super::access::Access;
+use super::places::Places;
 use crate::Ssd;
-use crate::association::{AnaState, PortId, Reach};
+use crate::association::{AnaState, Association, EndReason, PortId, Reach};
 
 /// See the module.
 pub(super) struct Offer {
@@ -17,8 +18,7 @@ pub(super) struct Offer {
     pub(super) device: Arc<Ssd>,
     pub(super) access: RwLock<Arc<Access>>,
     reaches: Mutex<BTreeMap<PortId, Arc<Reach>>>,
-    /// Controllers of its hosts, some of which may be gone.
-    controllers: Mutex<Vec<Weak<Ssd>>>,
+    places: Mutex<Places>,
 }
 
 impl fmt::Debug for Offer {
@@ -34,7 +34,7 @@ impl Offer {
             device,
             access: RwLock::new(Arc::new(access)),
             reaches: Mutex::default(),
-            controllers: Mutex::default(),
+            places: Mutex::default(),
         }
     }
 
@@ -42,8 +42,32 @@ impl Offer {
         Arc::clone(&lock::read(&self.access))
     }
 
+    /// Another list of hosts: whoever is connected and would not be let in now has to go.
     pub(super) fn set_access(&self, access: Access) {
-        *lock::write(&self.access) = Arc::new(access);
+        let access = Arc::new(access);
+        *lock::write(&self.access) = Arc::clone(&access);
+        // Whoever connects meanwhile asks again once it is among the controllers.
+        for controller in self.controllers() {
+            let Some(association) = &controller.association else { continue };
+            if association.ended().is_none() && !access.is_met(&association.hostnqn, &association.proof) {
+                self.send_away(association, EndReason::Revoked);
+            }
+        }
+    }
+
+    /// It is not offered any more: all of its hosts have to go.
+    pub(super) fn close(&self) {
+        for controller in self.controllers() {
+            if let Some(association) = &controller.association {
+                self.send_away(association, EndReason::DeviceGone);
+            }
+        }
+    }
+
+    fn send_away(&self, association: &Association, reason: EndReason) {
+        let host = association.hostnqn.escape_debug();
+        tracing::warn!(%host, subsystem = self.nqn, %reason, "a host is disconnected");
+        association.end(reason);
     }
 
     /// How it is reached at a port: well, until somebody says otherwise.
@@ -70,14 +94,12 @@ impl Offer {
 
     /// Controllers of its hosts.
     pub(super) fn controllers(&self) -> Vec<Arc<Ssd>> {
-        lock(&self.controllers).iter().filter_map(Weak::upgrade).collect()
+        self.places().controllers().collect()
     }
 
-    /// A host has a controller.
-    pub(super) fn enter(&self, controller: &Arc<Ssd>) {
-        let mut controllers = lock(&self.controllers);
-        controllers.retain(|other| other.strong_count() != 0);
-        controllers.push(Arc::downgrade(controller));
+    /// Who has a controller.
+    pub(super) fn places(&self) -> MutexGuard<'_, Places> {
+        lock(&self.places)
     }
 
     /// The controller with an identifier, if it is a host's.

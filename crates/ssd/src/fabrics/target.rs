@@ -8,8 +8,10 @@ use unvme_fabric::chap;
 use unvme_spec::fabrics::{DISCOVERY_NQN, NQN_BYTES_MAX};
 
 use super::access::Access;
+use super::desk::Desk;
 use super::memory::MemoryBudget;
 use super::port::{PortOptions, Referral};
+use super::refusals::Refusals;
 use super::subsystem::Offer;
 use crate::association::{AnaState, PortId};
 use crate::{Ssd, SsdError};
@@ -33,12 +35,16 @@ pub struct TargetOptions {
     /// What hosts may authenticate with. Unless told otherwise, all hash functions, and of the groups those
     /// whose arithmetic does not keep the other connections of a thread waiting: see [`DEFAULT_GROUPS`].
     pub authentication: chap::Policy,
+    /// Identify Namespace of the NVM Command Set says of a key-value namespace how large it is, in blocks of
+    /// 512 bytes, where it is zeroes otherwise: there are hosts that take a namespace without capacity there
+    /// for inactive, whatever its command set is, and others that would take this one for blocks.
+    pub pairs_in_blocks: bool,
 }
 
 impl Default for TargetOptions {
     fn default() -> Self {
         let authentication = chap::Policy { groups: DEFAULT_GROUPS.to_vec(), ..chap::Policy::default() };
-        Self { memory_bytes: MemoryBudget::DEFAULT_BYTES, authentication }
+        Self { memory_bytes: MemoryBudget::DEFAULT_BYTES, authentication, pairs_in_blocks: false }
     }
 }
 
@@ -47,8 +53,11 @@ impl Default for TargetOptions {
 pub struct Target {
     memory: MemoryBudget,
     authentication: chap::Policy,
+    pub(super) pairs_in_blocks: bool,
+    desk: Desk,
     catalogue: RwLock<Catalogue>,
     is_closed: AtomicBool,
+    refusals: Refusals,
     /// Connections that want to hear of a change of the catalogue.
     listeners: Mutex<Vec<(u64, EventFd)>>,
 }
@@ -69,8 +78,11 @@ impl Target {
         Arc::new(Self {
             memory: MemoryBudget::new(options.memory_bytes),
             authentication: options.authentication,
+            pairs_in_blocks: options.pairs_in_blocks,
+            desk: Desk::default(),
             catalogue: RwLock::default(),
             is_closed: AtomicBool::new(false),
+            refusals: Refusals::default(),
             listeners: Mutex::default(),
         })
     }
@@ -131,13 +143,28 @@ impl Target {
         }
     }
 
-    /// Another list of hosts; those that may not enter any more keep what they have until they leave, and the
-    /// discovery log changes. False when there is no such subsystem.
+    /// Another list of hosts: those that would not be let in by it, or not by what they have proven, are
+    /// disconnected; the others notice nothing. The discovery log changes. False when there is no such
+    /// subsystem.
     pub fn set_access(&self, nqn: &str, access: Access) -> bool {
         let Some(offer) = self.offer(nqn) else { return false };
         offer.set_access(access);
-        let noted: Result<(), SsdError> = self.change(|_| Ok(()));
-        noted.is_ok()
+        self.changed(|_| ());
+        true
+    }
+
+    /// A subsystem is not offered any more, and its hosts are disconnected; the others notice nothing but a
+    /// change of the discovery log. False when there is none of that name.
+    pub fn remove_subsystem(&self, nqn: &str) -> bool {
+        let Some(offer) = self.offer(nqn) else { return false };
+        self.changed(|catalogue| catalogue.offers.retain(|other| other.nqn != nqn));
+        offer.close();
+        true
+    }
+
+    /// Whether hosts have to use TLS at all ports, as the Discovery log page says it.
+    pub fn set_secure(&self, is_secure: bool) {
+        self.changed(|catalogue| catalogue.ports.iter_mut().for_each(|port| port.is_secure = is_secure));
     }
 
     /// No host can connect any more; those that are connected stay.
@@ -150,8 +177,18 @@ impl Target {
         &self.memory
     }
 
+    /// Where hosts are told of that were refused.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
     pub(super) fn authentication(&self) -> &chap::Policy {
         &self.authentication
+    }
+
+    /// Where proofs of hosts are worked on.
+    pub(super) fn desk(&self) -> &Desk {
+        &self.desk
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -170,7 +207,14 @@ impl Target {
         self.catalogue().offers.iter().find(|offer| offer.nqn == nqn).cloned()
     }
 
-    /// Changes the catalogue, and tells who listens.
+    /// The keys for authentication that a host has in the first subsystem that names any for it: what it
+    /// proves to the discovery service.
+    pub(super) fn keys_of(&self, hostnqn: &str) -> Option<chap::Keys> {
+        let catalogue = self.catalogue();
+        catalogue.offers.iter().find_map(|offer| offer.access().host(hostnqn)?.keys.clone())
+    }
+
+    /// Changes the catalogue, unless that is refused, and tells who listens.
     fn change(&self, change: impl FnOnce(&mut Catalogue) -> Result<(), SsdError>) -> Result<(), SsdError> {
         {
             let mut catalogue = self.catalogue_mut();
@@ -179,6 +223,15 @@ impl Target {
         }
         lock(&self.listeners).iter().for_each(|(_, wake)| wake.signal());
         Ok(())
+    }
+
+    /// As [`Target::change`], for what nothing is wrong with.
+    fn changed(&self, change: impl FnOnce(&mut Catalogue)) {
+        let done: Result<(), SsdError> = self.change(|catalogue| {
+            change(catalogue);
+            Ok(())
+        });
+        debug_assert!(done.is_ok(), "nothing is refused");
     }
 
     /// A connection wants to be woken up when the catalogue changes, until it says otherwise with the number

@@ -13,8 +13,8 @@ use unvme_spec::feature::Timestamp;
 use super::{Fdp, NEVER};
 use crate::flash::{Flash, Note, Shape};
 
-/// Events are saved when this time has passed since the first one that is not: a process that is killed loses
-/// those of one second at most.
+/// Events are saved by the next Flush, and without one when this time has passed since the first one that is
+/// not: a process that is killed loses those of one second at most.
 const SAVE_AFTER_NS: u64 = 1_000_000_000;
 
 /// What a layer's units that are not free were opened as.

@@ -110,6 +110,11 @@ impl Books {
         self.elsewhere.get((lpn / CHUNK_PAGES) as usize).copied().unwrap_or(false)
     }
 
+    /// A sync that has begun after a unit was freed is over.
+    fn is_ready(&self, unit: u32) -> bool {
+        self.units[unit as usize].freed < self.synced
+    }
+
     /// Why a unit could not be opened the last time.
     pub(super) fn take_refusal(&mut self) -> Option<Status> {
         self.refusal.take()
@@ -249,6 +254,10 @@ impl Nand for Chip<'_> {
         answer.is_ok()
     }
 
+    fn is_ready(&self, unit: u32) -> bool {
+        !self.flash.persists || self.books.is_ready(unit)
+    }
+
     fn open(&mut self, opened: Opened) {
         let first = u64::from(opened.unit) * u64::from(self.books.unit_pages);
         self.flash.grains.touch(first..first + u64::from(self.books.unit_pages));
@@ -308,13 +317,14 @@ impl Flash {
     ///
     /// What is in it is dead, but what superseded it may not be on the media yet: after a power cut it would
     /// be the newest again. So a sync that has begun after the unit was freed has to be over. One covers all
-    /// units freed before it.
+    /// units freed before it, those are opened before others, and the layer keeps a pool of free ones
+    /// ([`FlashConfig::pooled`](super::FlashConfig::pooled)): a sync is done once for as many as that.
     #[cold]
     fn admit(&self, books: &mut Books, unit: u32) -> Result<(), Status> {
         if self.power.is_off() {
             return Err(Status::WRITE_FAULT);
         }
-        if self.persists && books.units[unit as usize].freed >= books.synced {
+        if self.persists && !books.is_ready(unit) {
             self.sync_now(books)?;
         }
         let pages = u64::from(books.unit_pages);

@@ -10,6 +10,11 @@ use crate::store::CHUNK_BYTES;
 /// Smallest reclaim unit of a device.
 pub const UNIT_BYTES_MIN: u64 = 64 << 10;
 
+/// Bytes of free units that one sync is to make ready, if the overprovisioning allows.
+const POOL_BYTES: u64 = 8 << 20;
+/// At most this part of the units that are neither needed for data nor in the reserve are kept free for it.
+const POOL_SHARE: u32 = 8;
+
 /// A translation layer and real flash below a device's logical blocks: data is written out of place, in
 /// reclaim units.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,6 +107,15 @@ impl FlashConfig {
         };
         config.check()?;
         Ok(config)
+    }
+
+    /// The same layer on a store that has to be synced before a unit that was freed is written again, as
+    /// files have to be: some units more are kept free, so that one sync makes many of them ready. Units of
+    /// more than 8 MiB need none.
+    pub fn pooled(layer: FtlConfig) -> FtlConfig {
+        let wanted = POOL_BYTES / (u64::from(layer.unit_pages) * PAGE_BYTES);
+        let spare = layer.units.saturating_sub(layer.needed_units()) / POOL_SHARE;
+        FtlConfig { pool_units: spare.min(wanted as u32), ..layer }
     }
 
     /// Logical pages and overprovisioning, in physical pages.

@@ -180,6 +180,7 @@ impl Flash {
     /// geometry stays then.
     pub(crate) fn reconfigure(&self, geometry: &FlashGeometry) -> Result<(), SsdError> {
         let config = self.config.ftl_with(self.capacity(), geometry)?;
+        let config = if self.persists { FlashConfig::pooled(config) } else { config };
         let mut inner = lock(&self.inner);
         let erased = spread(&inner.books.erased(), inner.ftl.config(), &config);
         let superblock = inner.books.superblock.next(geometry.clone());

@@ -75,9 +75,9 @@ pub(super) fn open(
     let Some(superblock) = find_superblock(layout, memory, backing, &mut noticed)? else {
         let superblock = Superblock::new(config.geometry.clone());
         superblock.write(memory, layout, backing)?;
-        return Opened::empty(superblock, config.ftl(capacity)?, &[]);
+        return Opened::empty(superblock, FlashConfig::pooled(config.ftl(capacity)?), &[]);
     };
-    let ftl = config.ftl_with(capacity, &superblock.geometry)?;
+    let ftl = FlashConfig::pooled(config.ftl_with(capacity, &superblock.geometry)?);
     let mut scan = Scan::begin(layout, memory, backing, &superblock, ftl, noticed);
     scan.read_records();
     scan.read_journal();

@@ -437,10 +437,13 @@ impl Ssd {
         answer: Answer,
         verdict: &Verdict,
     ) -> Answer {
-        let reply = match answer {
+        let mut reply = match answer {
             Answer::Now(answer) => answer.unwrap_or_else(|status| self.failed(0, sqe, status).into()),
             Answer::Later => return answer,
         };
+        if sqe.opcode == admin::opcode::ASYNC_EVENT_REQUEST {
+            reply = reply.of_event();
+        }
         let due = (verdict.delay_ns > 0).then(|| sq.turn_began.saturating_add(verdict.delay_ns));
         if let Some(cq) = lock(&self.queues.completion[0]).as_mut() {
             self.post_by_rules(sq, cq, sqe.cid, due, reply, verdict.completion);

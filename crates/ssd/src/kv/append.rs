@@ -8,8 +8,12 @@ use super::layout::{
     DATA_START, DIRECTORY_AT, HEADER_AT, RECORD_ALIGNMENT, SegmentHeader, SegmentKind, SummaryEntry, TAIL_AT,
     TRAILER_AT, Trailer, summary_start, tail_of, tail_word,
 };
-use super::segment::{Purpose, State, worth};
+use super::reclaim::ROUNDS_MAX;
+use super::segment::{KEPT_FREE, Purpose, State, worth};
 use super::{KvError, KvStore};
+
+/// Where the media has no space any more, so many segments are tried: some have had it since they were used.
+const ATTEMPTS_MAX: usize = 256;
 
 /// An append head; idle without a segment.
 #[derive(Default)]
@@ -87,8 +91,12 @@ impl KvStore {
         Ok(())
     }
 
-    /// A free segment with space on the media; for a host's command, reclaim makes one if need be.
+    /// A free segment with space on the media; for a host's command, reclaim makes one if need be. A host's
+    /// data gets one only when the segments that are left for deletions and for reclaim have space, too: they
+    /// make room where there is none.
     pub(super) fn take_segment(&self, purpose: Purpose, state: State) -> Result<u32, KvError> {
+        self.begin_change();
+        let (mut attempts, mut rounds) = (0, 0);
         loop {
             let (taken, free) = {
                 let mut pool = self.segments.pool();
@@ -102,10 +110,23 @@ impl KvStore {
                 self.is_scarce.store(true, Ordering::Relaxed);
             }
             if let Some(segment) = taken {
-                return match self.reserve(segment).and_then(|()| self.program_header(segment, purpose)) {
+                let reserved = self.reserve(segment);
+                if reserved == Err(KvError::Full) && attempts < ATTEMPTS_MAX.min(free) {
+                    attempts += 1;
+                    self.segments.pool().give_back_last(segment);
+                    continue;
+                }
+                let spares = || if purpose == Purpose::Host { self.reserve_spares() } else { Ok(()) };
+                let taken = reserved.and_then(|()| spares());
+                return match taken.and_then(|()| self.program_header(segment, purpose)) {
                     Ok(()) => Ok(segment),
                     Err(error) => {
                         self.segments.pool().give_back(segment);
+                        let is_short = error == KvError::Full && purpose == Purpose::Host;
+                        if is_short && rounds < ROUNDS_MAX && self.reclaim_space()? {
+                            (attempts, rounds) = (0, rounds + 1);
+                            continue;
+                        }
                         Err(error)
                     }
                 };
@@ -115,6 +136,22 @@ impl KvStore {
             }
             self.reclaim_now(purpose)?;
         }
+    }
+
+    /// Gives the free segments space that are taken next.
+    fn reserve_spares(&self) -> Result<(), KvError> {
+        for nth in 0..KEPT_FREE {
+            let limit = ATTEMPTS_MAX.min(self.segments.pool().free_count());
+            for attempt in 0.. {
+                let Some(segment) = self.segments.pool().next_free(nth) else { break };
+                match self.reserve(segment) {
+                    Err(KvError::Full) if attempt < limit => self.segments.pool().postpone(segment),
+                    Err(error) => return Err(error),
+                    Ok(()) => break,
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Gives a segment space, and the pages that are going to say what it is.

@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, HashSet};
 use unvme_bus::lock;
 use unvme_spec::Status;
 
-use super::layout::RecordKind;
+use super::layout::{RecordKind, SummaryEntry};
+use super::read::Reading;
 use super::record::{Block, HeadBuffer, StoredRecord};
 use super::segment::State;
 use super::{Damage, KvError, KvScratch, KvStore};
@@ -40,15 +41,22 @@ impl KvStore {
         let (mut records, mut found) = (Vec::new(), Vec::new());
         for number in 0..self.index.shards() {
             records.clear();
-            self.index.lock_shard(number).for_each(|hash, slot| records.push((hash, slot.place())));
+            self.index.lock_shard(number).for_each(|hash, slot| {
+                // Parts are looked at with the values they are of.
+                if !slot.is_part() {
+                    records.push((hash, slot.place()));
+                }
+            });
             for &(hash, place) in &records {
                 if self.find_damage(hash, place, &mut buffer, &mut block).is_none() {
                     continue;
                 }
-                // Again with writers kept out: it may have been superseded, or moved, and written over
-                // meanwhile.
+                // Again with writers and reclaim kept out: it may have been superseded, or moved, and written
+                // over meanwhile.
+                let _reclaim_kept_out = lock(&self.reclaimer);
                 let shard = self.index.lock_shard(number);
-                let places = (0..).map_while(|nth| shard.find(hash, nth)).map(|hit| hit.slot.place());
+                let hits = (0..).map_while(|nth| shard.find(hash, nth)).filter(|hit| !hit.slot.is_part());
+                let places = hits.map(|hit| hit.slot.place());
                 found.extend(places.filter_map(|at| self.find_damage(hash, at, &mut buffer, &mut block)));
             }
         }
@@ -68,8 +76,13 @@ impl KvStore {
         let record = StoredRecord { place, head: &head, buffer, next_read: NOWHERE };
         let intact = match head.kind {
             RecordKind::Tombstone => true,
-            RecordKind::Value => self.read_stored(&record, (0, head.stored_bytes), block, |_| {}),
-            RecordKind::Big => self.read_value(&record, (0, head.value_bytes as usize), block, |_| {}),
+            RecordKind::Value | RecordKind::Part => {
+                self.read_stored(&record, (0, head.stored_bytes), block, |_| {})
+            }
+            RecordKind::Big => {
+                let range = (0, head.value_bytes as usize);
+                self.read_value(&record, range, block, |_| {}) == Reading::Intact
+            }
         };
         let key = (head.keyspace, buffer.key(&head).to_vec());
         (!intact).then_some(Damaged { hash, place, key: Some(key) })
@@ -114,6 +127,7 @@ impl KvStore {
             }
             emptied.extend(self.segments.of(*place));
         }
+        self.drop_orphans();
         for segment in emptied {
             self.empty(segment)?;
         }
@@ -133,7 +147,11 @@ impl KvStore {
                 continue;
             }
             let (entries, _) = self.entries_of(number, info.nonce, &mut buffer, &mut block);
-            for entry in entries.iter().filter(|e| e.record().is_some() && hashes.contains(&e.hash.get())) {
+            let is_pair = |entry: &&SummaryEntry| {
+                entry.record().is_some_and(|kind| kind != RecordKind::Part)
+                    && hashes.contains(&entry.hash.get())
+            };
+            for entry in entries.iter().filter(is_pair) {
                 let place = self.segments.base(number) + entry.offset() as u64;
                 if let Some(head) = self.load_head(place, &mut buffer) {
                     keys.insert((head.keyspace, buffer.key(&head).to_vec()));

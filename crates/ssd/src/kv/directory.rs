@@ -91,8 +91,8 @@ impl KvStore {
         })
     }
 
-    /// Writes one copy of the superblock after the other, where there is space.
-    pub(super) fn write_superblock(&self, generation: u64) {
+    /// Writes one copy of a new superblock after the other, where there is space.
+    pub(super) fn write_superblock(&self, generation: u64) -> Superblock {
         let superblock = Superblock::new(self.segments.identity, generation, self.media.store().life());
         for host in self.segments.hosts(0) {
             if self.media.reserve(self.segments.chunk(host)).is_ok() {
@@ -100,6 +100,7 @@ impl KvStore {
                 self.memory.write(at, superblock.as_bytes());
             }
         }
+        superblock
     }
 }
 

@@ -50,11 +50,13 @@ pub(super) struct ShardState {
     /// Sequence number of the shard's next record.
     pub(super) sequence: u64,
     /// Slots in use, tombstones included.
-    used: usize,
+    pub(super) used: usize,
     /// Pairs that exist.
     pub(super) pairs: u64,
+    /// There may be keys with one hash, or have been: see `RecordHead::may_be_twin`.
+    pub(super) has_twins: bool,
     /// Counts of older records that do not fit into the slot, by hash and place of the newest record.
-    large: HashMap<(u64, u64), u64>,
+    pub(super) large: HashMap<(u64, u64), u64>,
     /// Changes to the set of keys since the ordered set took notice; `None` while there is no such set.
     pub(super) changes: Option<Vec<Change>>,
 }
@@ -185,7 +187,12 @@ impl Index {
 
     /// True when `place` holds the newest record of a key with this hash.
     pub(super) fn is_newest(&self, hash: u64, place: u64) -> bool {
-        self.find_by(hash, || |slot: Slot| slot.place() == place).is_some()
+        self.find_place(hash, place).is_some()
+    }
+
+    /// The slot whose record is at `place`.
+    pub(super) fn find_place(&self, hash: u64, place: u64) -> Option<Hit> {
+        self.find_by(hash, || |slot: Slot| slot.place() == place)
     }
 
     /// Keeps other writers of a key's shard out.
@@ -206,6 +213,69 @@ impl Index {
     /// Shard a hash belongs to.
     pub(super) fn shard_number(&self, hash: u64) -> usize {
         self.shard_of(hash)
+    }
+
+    /// Bytes in which the buckets of all shards lie, from the first one of all on.
+    pub(super) fn buckets_bytes(&self) -> usize {
+        let level = self.shards.iter().map(|shard| shard.level.load(Ordering::Relaxed)).max().unwrap_or(0);
+        self.bucket_at(0, 1 << level)
+    }
+
+    /// Copies bytes of the buckets from `at` on. Nobody changes the index meanwhile.
+    pub(super) fn copy_buckets(&self, at: usize, out: &mut [u8]) {
+        self.buckets.read(at, out);
+    }
+
+    /// Makes an empty shard what it was. `None` when it cannot have been that.
+    pub(super) fn restore(&self, number: usize, level: u32, state: ShardState) -> Option<()> {
+        // One slot at least is empty: that ends every search.
+        if level > self.level_max || state.used >= SLOTS << level {
+            return None;
+        }
+        let shard = self.shards.get(number)?;
+        shard.level.store(level, Ordering::Relaxed);
+        *shard.state.lock() = state;
+        Some(())
+    }
+
+    /// Fills buckets from `at` on, whole ones, with slots of which `is_place` is true, and counts them in
+    /// `used`, by shard. `None` when one is not.
+    pub(super) fn fill_buckets(
+        &self,
+        at: usize,
+        bytes: &[u8],
+        is_place: impl Fn(Slot) -> bool,
+        used: &mut [usize],
+    ) -> Option<()> {
+        let mask = self.shards.len() - 1;
+        for (bucket, slots) in (at / BUCKET_BYTES..).zip(bytes.chunks_exact(BUCKET_BYTES)) {
+            let words = slots.chunks_exact(16).map(|slot| {
+                u64::from_le_bytes([
+                    slot[8], slot[9], slot[10], slot[11], slot[12], slot[13], slot[14], slot[15],
+                ])
+            });
+            let mut count = 0;
+            for word in words.filter(|&word| word != 0) {
+                if !is_place(Slot(word)) {
+                    return None;
+                }
+                count += 1;
+            }
+            used[bucket & mask] += count;
+        }
+        self.buckets.write(at, bytes);
+        Some(())
+    }
+
+    /// True when each shard has as many slots in use as it says.
+    pub(super) fn has_used(&self, used: &[usize]) -> bool {
+        self.shards.iter().zip(used).all(|(shard, &used)| shard.state.lock().used == used)
+    }
+
+    /// Empties the index. Nobody uses it yet.
+    pub(super) fn clear(&mut self) {
+        self.buckets.discard(0, self.buckets_bytes());
+        self.shards.iter_mut().for_each(|shard| *shard = Shard::new());
     }
 
     /// Memory in use for buckets and shards, in bytes.
@@ -237,6 +307,11 @@ impl LockedShard<'_> {
 
     pub(super) fn number(&self) -> usize {
         self.number
+    }
+
+    /// The shard has `1 << level` buckets.
+    pub(super) fn level(&self) -> u32 {
+        self.shard.level.load(Ordering::Relaxed)
     }
 
     /// The `nth` slot with this hash.
@@ -432,6 +507,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::kv::layout::RecordKind;
 
     /// Hashes that meet in few buckets of few shards, now and then the same one.
     fn crowded(number: u64) -> u64 {
@@ -458,7 +534,7 @@ mod tests {
                 _ if !shard.has_room() => {}
                 _ => {
                     let place = (round + 1) * 16;
-                    shard.insert(hash, Slot::new(place, 64, false), 0);
+                    shard.insert(hash, Slot::new(place, 64, RecordKind::Value), 0);
                     model.insert((hash, place));
                 }
             }
@@ -478,7 +554,7 @@ mod tests {
     fn there_is_address_space_for_the_index_of_the_largest_namespace() {
         let index = Index::new((8 << 40) / 64).unwrap();
         let mut shard = index.lock(u64::MAX);
-        shard.insert(u64::MAX, Slot::new((8 << 40) - 64, 64, false), 0);
+        shard.insert(u64::MAX, Slot::new((8 << 40) - 64, 64, RecordKind::Value), 0);
         assert_eq!(index.buckets.len(), 4 << 40);
         assert_eq!(shard.find(u64::MAX, 0).unwrap().slot.place(), (8 << 40) - 64);
     }
@@ -489,7 +565,7 @@ mod tests {
         let mut shard = index.lock(5);
         for place in [16, 32, 48] {
             assert!(shard.find_only(5).is_none_or(|hit| hit.slot.place() == 16));
-            shard.insert(5, Slot::new(place, 64, false), 0);
+            shard.insert(5, Slot::new(place, 64, RecordKind::Value), 0);
         }
         assert!(shard.find_only(5).is_none());
         let places: Vec<u64> = (0..4).map_while(|n| index.find(5, n)).map(|hit| hit.slot.place()).collect();
@@ -500,13 +576,13 @@ mod tests {
     fn counts_that_do_not_fit_into_a_slot_are_kept_exactly() {
         let index = Index::new(1 << 16).unwrap();
         let mut shard = index.lock(9);
-        shard.insert(9, Slot::new(16, 64, false), 0);
+        shard.insert(9, Slot::new(16, 64, RecordKind::Value), 0);
         let mut expected = 0;
         for place in 2..20_000u64 {
             let hit = shard.find(9, 0).unwrap();
             assert_eq!(shard.older(9, hit.slot), expected);
             expected += 1;
-            shard.set(9, &hit, Slot::new(place * 16, 64, false), expected);
+            shard.set(9, &hit, Slot::new(place * 16, 64, RecordKind::Value), expected);
         }
         for _ in 0..19_998 {
             let hit = shard.find(9, 0).unwrap();

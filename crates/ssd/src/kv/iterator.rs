@@ -91,11 +91,8 @@ impl Iterators {
     ) -> Result<u8, Status> {
         let mut table = self.lock();
         let slots = table.slots.entry(cntlid).or_default();
-        let same = |open: &Open| {
-            open.keyspace == keyspace
-                && open.prefix.bitmask == prefix.bitmask
-                && (open.prefix.prefix ^ prefix.prefix) & prefix.bitmask == 0
-        };
+        // As they were given: bits of the prefix that the mask leaves out count as well.
+        let same = |open: &Open| open.keyspace == keyspace && open.prefix == prefix;
         if slots.iter().flatten().any(same) {
             return Err(status::ITERATE_ALREADY_OPEN.with_do_not_retry());
         }
@@ -239,8 +236,12 @@ fn read_keys(open: &mut Open, store: &KvStore, records: &mut IterateWriter<'_>) 
         }
         !full
     };
-    store.list(open.listing(), visit).map_err(vendor_status)?;
-    open.advance(last, !full);
+    let listed = store.list(open.listing(), visit);
+    // What was read before it is returned first; the next read reports it.
+    if last.is_empty() {
+        listed.map_err(vendor_status)?;
+    }
+    open.advance(last, !full && listed.is_ok());
     Ok(())
 }
 
@@ -256,14 +257,18 @@ impl Open {
     fn next_keys(&self, store: &KvStore) -> Result<(Vec<Vec<u8>>, bool), KvError> {
         let mut keys = Vec::new();
         let mut ended = true;
-        store.list(self.listing(), |key| {
+        let listed = store.list(self.listing(), |key| {
             ended = keys.len() < KEYS_PER_STEP;
             if ended {
                 keys.push(key.to_vec());
             }
             ended
-        })?;
-        Ok((keys, ended))
+        });
+        match listed {
+            // Those that can be read come first.
+            Err(_) if !keys.is_empty() => Ok((keys, false)),
+            _ => listed.map(|()| (keys, ended)),
+        }
     }
 }
 

@@ -3,14 +3,16 @@
 //! Everything read here may be damaged: nothing is assumed about it.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use unvme_bus::random;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::pieces::{MANIFEST_BYTES, PART_DATA_BYTES, PART_KEY_BYTES, PART_KEYSPACE};
 use super::{KEY_BYTES_MAX, KEYSPACES, VALUE_BYTES_MAX, checksum};
 use crate::store::CHUNK_BYTES;
 
 /// Version of the format. Another one is refused.
-pub(super) const FORMAT_VERSION: u32 = 2;
+pub(super) const FORMAT_VERSION: u32 = 4;
 
 /// A segment is a chunk of the namespace.
 pub(super) const SEGMENT_BYTES: usize = CHUNK_BYTES as usize;
@@ -36,9 +38,6 @@ pub(super) const BLOCK_BYTES: usize = 4096;
 /// Data of a value in one extent.
 pub(super) const EXTENT_DATA_BYTES: usize = SEGMENT_BYTES - DATA_START;
 pub(super) const EXTENT_BLOCKS: usize = EXTENT_DATA_BYTES / BLOCK_BYTES;
-/// The list of a value's extents is a block of its own before the rest of the value.
-pub(super) const MANIFEST_BYTES: usize = BLOCK_BYTES;
-pub(super) const EXTENTS_MAX: usize = VALUE_BYTES_MAX as usize / EXTENT_DATA_BYTES + 1;
 
 /// Records begin at multiples of this.
 pub(super) const RECORD_ALIGNMENT: usize = 16;
@@ -56,11 +55,10 @@ const TRAILER_MAGIC: [u8; 8] = *b"UNVMEKVS";
 // Sizes are what the offsets above were made for.
 const _: () = assert!(size_of::<SegmentHeader>() == 64 && size_of::<Trailer>() == 64);
 const _: () = assert!(size_of::<RecordHeader>() == 32 && size_of::<SummaryEntry>() == 16);
-const _: () = assert!(size_of::<Superblock>() == 64 && size_of::<DirectoryEntry>() == 32);
+const _: () = assert!(size_of::<Superblock>() == 72 && size_of::<DirectoryEntry>() == 32);
 const _: () = assert!(SUPERBLOCK_AT + size_of::<Superblock>() <= TAIL_AT);
 const _: () = assert!(EXTENT_CHECKS_AT + 4 * EXTENT_BLOCKS <= DIRECTORY_AT);
 const _: () = assert!(DIRECTORY_AT + GROUP_SEGMENTS * size_of::<DirectoryEntry>() <= HEADER_AT[1]);
-const _: () = assert!(EXTENTS_MAX * size_of::<ExtentEntry>() + 8 <= MANIFEST_BYTES);
 
 /// What a segment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +72,7 @@ pub(super) enum SegmentKind {
 }
 
 impl SegmentKind {
-    const fn number(self) -> u32 {
+    pub(super) const fn number(self) -> u32 {
         match self {
             Self::Free => 1,
             Self::Log => 2,
@@ -82,7 +80,7 @@ impl SegmentKind {
         }
     }
 
-    const fn from_number(number: u32) -> Option<Self> {
+    pub(super) const fn from_number(number: u32) -> Option<Self> {
         match number {
             1 => Some(Self::Free),
             2 => Some(Self::Log),
@@ -195,6 +193,8 @@ pub(super) struct Superblock {
     secret: U64,
     /// Grows each time; the higher one counts.
     generation: U64,
+    /// Random each time: an index is of the moment at which the superblock had this number.
+    moment: U64,
     /// What the store under the media said of itself when this one was opened; see `Store::life`.
     pub(super) life: [u8; 16],
     check: U64,
@@ -209,6 +209,7 @@ impl Superblock {
             store: identity.store.into(),
             secret: identity.secret.into(),
             generation: generation.into(),
+            moment: random::number().into(),
             life: life.unwrap_or_default(),
             check: 0.into(),
         };
@@ -217,7 +218,7 @@ impl Superblock {
     }
 
     fn checksum(&self) -> u64 {
-        checksum::of_metadata(0, self.as_bytes().get(..56).unwrap_or_default())
+        checksum::of_metadata(0, self.as_bytes().get(..64).unwrap_or_default())
     }
 
     /// One copy of the superblock; `None` when it is damaged, or another version's.
@@ -235,6 +236,10 @@ impl Superblock {
 
     pub(super) fn generation(&self) -> u64 {
         self.generation.get()
+    }
+
+    pub(super) fn moment(&self) -> u64 {
+        self.moment.get()
     }
 }
 
@@ -387,8 +392,31 @@ pub(super) enum RecordKind {
     Value,
     /// The key has been deleted.
     Tombstone,
-    /// A pair with the list of its extents and the rest of its value.
+    /// A pair with the list of its extents, what its parts are known by, and the rest of its value.
     Big,
+    /// A part of a big value.
+    Part,
+}
+
+impl RecordKind {
+    pub(super) const fn number(self) -> u8 {
+        match self {
+            Self::Value => 0,
+            Self::Tombstone => 1,
+            Self::Big => 2,
+            Self::Part => 3,
+        }
+    }
+
+    pub(super) const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Value),
+            1 => Some(Self::Tombstone),
+            2 => Some(Self::Big),
+            3 => Some(Self::Part),
+            _ => None,
+        }
+    }
 }
 
 /// What an entry of a summary stands for.
@@ -406,45 +434,60 @@ pub(super) enum EntryKind {
 #[repr(C)]
 pub(super) struct SummaryEntry {
     pub(super) hash: U64,
-    /// Offset in units of 16 bytes (17 bits), kind (3 bits), sequence number (44 bits).
+    /// Offset in units of 16 bytes (17 bits), kind and [`ENTRY_TWIN`] (4 bits), sequence number (43 bits).
     word: U64,
 }
 
+const ENTRY_KIND_AT: u32 = 17;
+const ENTRY_SEQUENCE_AT: u32 = 21;
+/// Added to the kind of a record which [may be a twin](RecordHead::may_be_twin).
+const ENTRY_TWIN: u64 = 4;
+const ENTRY_LOST: u64 = 8;
+const ENTRY_HOLE: u64 = 9;
+
 /// Sequence numbers are below this.
-pub(super) const SEQUENCE_END: u64 = 1 << 44;
+pub(super) const SEQUENCE_END: u64 = 1 << (64 - ENTRY_SEQUENCE_AT);
 
 impl SummaryEntry {
     /// An entry for a record at `offset` of its segment.
     #[inline]
-    pub(super) fn new(hash: u64, offset: usize, kind: RecordKind, sequence: u64) -> Self {
-        let kind = match kind {
-            RecordKind::Value => 0,
-            RecordKind::Tombstone => 1,
-            RecordKind::Big => 2u64,
-        };
+    pub(super) fn new(hash: u64, offset: usize, head: &RecordHead) -> Self {
+        let twin = if head.may_be_twin { ENTRY_TWIN } else { 0 };
+        let kind = u64::from(head.kind.number()) | twin;
         let unit = (offset / RECORD_ALIGNMENT) as u64;
-        Self { hash: hash.into(), word: (unit | kind << 17 | sequence << 20).into() }
+        let word = unit | kind << ENTRY_KIND_AT | head.sequence << ENTRY_SEQUENCE_AT;
+        Self { hash: hash.into(), word: word.into() }
     }
 
     /// An entry for bytes from `offset` on that hold no record.
     pub(super) fn gap(offset: usize, is_lost: bool) -> Self {
-        let kind = if is_lost { 6u64 } else { 7 };
+        let kind = if is_lost { ENTRY_LOST } else { ENTRY_HOLE };
         let unit = (offset / RECORD_ALIGNMENT) as u64;
-        Self { hash: 0.into(), word: (unit | kind << 17).into() }
+        Self { hash: 0.into(), word: (unit | kind << ENTRY_KIND_AT).into() }
     }
 
     pub(super) fn offset(&self) -> usize {
         ((self.word.get() & 0x1_ffff) as usize).saturating_mul(RECORD_ALIGNMENT)
     }
 
+    fn kind_bits(&self) -> u64 {
+        self.word.get() >> ENTRY_KIND_AT & 15
+    }
+
     pub(super) fn kind(&self) -> EntryKind {
-        match self.word.get() >> 17 & 7 {
-            0 => EntryKind::Record(RecordKind::Value),
-            1 => EntryKind::Record(RecordKind::Tombstone),
-            2 => EntryKind::Record(RecordKind::Big),
-            6 => EntryKind::Lost,
-            _ => EntryKind::Hole,
+        match self.kind_bits() {
+            ENTRY_LOST => EntryKind::Lost,
+            ENTRY_HOLE.. => EntryKind::Hole,
+            kind => match RecordKind::from_number((kind & 3) as u8) {
+                Some(kind) => EntryKind::Record(kind),
+                None => EntryKind::Hole,
+            },
         }
+    }
+
+    /// See [`RecordHead::may_be_twin`].
+    pub(super) fn may_be_twin(&self) -> bool {
+        self.kind_bits() & !3 == ENTRY_TWIN
     }
 
     /// The record it stands for, if it does.
@@ -456,7 +499,7 @@ impl SummaryEntry {
     }
 
     pub(super) fn sequence(&self) -> u64 {
-        self.word.get() >> 20
+        self.word.get() >> ENTRY_SEQUENCE_AT
     }
 }
 
@@ -480,6 +523,7 @@ pub(super) struct RecordHeader {
 }
 
 const FLAG_COMPRESSED: u8 = 1;
+const FLAG_TWIN: u8 = 2;
 
 /// Offset of the nonce in a record.
 pub(super) const NONCE_AT: usize = 24;
@@ -495,6 +539,9 @@ pub(super) struct RecordHead {
     /// Length of the value.
     pub(super) value_bytes: u32,
     pub(super) compressed: bool,
+    /// There may be records of another key with the same hash. Of two such keys, all records of the one that
+    /// came later say so: where none does, one hash is one key, and nobody has to look at the keys.
+    pub(super) may_be_twin: bool,
     pub(super) sequence: u64,
 }
 
@@ -504,26 +551,41 @@ impl RecordHead {
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let (header, _) = RecordHeader::ref_from_prefix(bytes).ok()?;
         let head = Self {
-            kind: match header.kind {
-                0 => RecordKind::Value,
-                1 => RecordKind::Tombstone,
-                2 => RecordKind::Big,
-                _ => return None,
-            },
+            kind: RecordKind::from_number(header.kind)?,
             keyspace: header.keyspace,
             key_bytes: usize::from(header.key_bytes),
             stored_bytes: header.stored_bytes.get() as usize,
             value_bytes: header.value_bytes.get(),
             compressed: header.flags & FLAG_COMPRESSED != 0,
+            may_be_twin: header.flags & FLAG_TWIN != 0,
             sequence: header.sequence.get(),
         };
+        let has_its_shape = match head.kind {
+            RecordKind::Part => {
+                head == Self { may_be_twin: head.may_be_twin, ..Self::of_part(head.sequence) }
+            }
+            RecordKind::Big => head.keyspace < KEYSPACES && head.stored_bytes >= MANIFEST_BYTES,
+            RecordKind::Value | RecordKind::Tombstone => head.keyspace < KEYSPACES,
+        };
         let possible = head.key_bytes > 0
-            && head.keyspace < KEYSPACES
             && head.stored_bytes <= EXTENT_DATA_BYTES
             && head.value_bytes <= VALUE_BYTES_MAX
-            && head.sequence < SEQUENCE_END
-            && (head.kind != RecordKind::Big || head.stored_bytes >= MANIFEST_BYTES);
-        possible.then_some(head)
+            && head.sequence < SEQUENCE_END;
+        (possible && has_its_shape).then_some(head)
+    }
+
+    /// The head of a part: all of them are alike.
+    pub(super) const fn of_part(sequence: u64) -> Self {
+        Self {
+            kind: RecordKind::Part,
+            keyspace: PART_KEYSPACE,
+            key_bytes: PART_KEY_BYTES,
+            stored_bytes: PART_DATA_BYTES,
+            value_bytes: PART_DATA_BYTES as u32,
+            compressed: false,
+            may_be_twin: false,
+            sequence,
+        }
     }
 
     /// Writes the header, without its checksum.
@@ -536,12 +598,9 @@ impl RecordHead {
             nonce: nonce.into(),
             key_bytes: self.key_bytes as u8,
             keyspace: self.keyspace,
-            kind: match self.kind {
-                RecordKind::Value => 0,
-                RecordKind::Tombstone => 1,
-                RecordKind::Big => 2,
-            },
-            flags: if self.compressed { FLAG_COMPRESSED } else { 0 },
+            kind: self.kind.number(),
+            flags: if self.compressed { FLAG_COMPRESSED } else { 0 }
+                | if self.may_be_twin { FLAG_TWIN } else { 0 },
         }
     }
 
@@ -592,53 +651,12 @@ impl RecordHead {
     }
 }
 
-/// An extent in a big value's manifest.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct ExtentEntry {
-    pub(super) segment: U32,
-    pub(super) nonce: U32,
-    /// Checksum of the extent's block checksums.
-    pub(super) checks: U64,
-}
-
-/// Largest part of a big value that is kept beside its manifest.
-const REST_BYTES_MAX: usize = 1 << 20;
-
-/// Extents of a big value. A rest that would fill most of one has one of its own.
-pub(super) fn extents_of(value_bytes: u32) -> usize {
-    let full = (value_bytes as usize).checked_div(EXTENT_DATA_BYTES).unwrap_or_default();
-    let rest = (value_bytes as usize).saturating_sub(full.saturating_mul(EXTENT_DATA_BYTES));
-    if rest > REST_BYTES_MAX { full.saturating_add(1) } else { full }
-}
-
-/// Bytes of a big value that are kept beside its manifest.
-pub(super) fn rest_of(value_bytes: u32) -> usize {
-    (value_bytes as usize).saturating_sub(extents_of(value_bytes).saturating_mul(EXTENT_DATA_BYTES))
-}
-
-/// A manifest block: the number of extents, and the extents.
-pub(super) fn manifest(extents: &[ExtentEntry]) -> [u8; MANIFEST_BYTES] {
-    let mut block = [0; MANIFEST_BYTES];
-    let count = U64::from(extents.len() as u64);
-    for (to, from) in block.iter_mut().zip(count.as_bytes().iter().chain(extents.as_bytes())) {
-        *to = *from;
-    }
-    block
-}
-
-/// The extents in a manifest block; `None` when it is none.
-pub(super) fn parse_manifest(block: &[u8]) -> Option<&[ExtentEntry]> {
-    let (count, rest) = U64::ref_from_prefix(block).ok()?;
-    let bytes = usize::try_from(count.get()).ok()?.checked_mul(size_of::<ExtentEntry>())?;
-    <[ExtentEntry]>::ref_from_bytes(rest.get(..bytes)?).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use std::mem::offset_of;
 
     use super::*;
+    use crate::kv::pieces::{EXTENT_LEFT_BYTES_MAX, ExtentEntry, ManifestHead};
 
     macro_rules! rows {
         ($layout:ty: $($field:ident),+) => {
@@ -653,12 +671,16 @@ mod tests {
         let document = include_str!("../../../../docs/disk-format.md");
         let rows = [
             rows!(SegmentHeader: magic, version, kind, store, secret, incarnation, nonce, index, segments, reserved, check),
-            rows!(Superblock: magic, version, segments, store, secret, generation, life, check),
+            rows!(Superblock: magic, version, segments, store, secret, generation, moment, life, check),
             rows!(DirectoryEntry: incarnation, nonce, kind, synced_end, reserved, check),
             rows!(Trailer: magic, nonce, entries, end, reserved, summary, check),
             rows!(RecordHeader: check, sequence, stored_bytes, value_bytes, nonce, key_bytes, keyspace, kind, flags),
             rows!(SummaryEntry: hash, word),
+            rows!(ManifestHead: value, extents, parts),
             rows!(ExtentEntry: segment, nonce, checks),
+            [PART_DATA_BYTES, EXTENT_DATA_BYTES, EXTENT_DATA_BYTES - EXTENT_LEFT_BYTES_MAX]
+                .map(|bytes| bytes.to_string())
+                .to_vec(),
             vec![
                 format!("| {} | header |", HEADER_AT[0]),
                 format!("| {SUPERBLOCK_AT} | superblock |"),
@@ -677,16 +699,6 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_that_would_fill_most_of_an_extent_has_one() {
-        let extent = 2_093_056;
-        let cases = [(0, 0, 0), (1 << 20, 0, 1 << 20), ((1 << 20) + 1, 1, 0), (extent, 1, 0)];
-        for (value, extents, rest) in cases {
-            assert_eq!((extents_of(value), rest_of(value)), (extents, rest), "{value}");
-        }
-        assert_eq!((extents_of(VALUE_BYTES_MAX), rest_of(VALUE_BYTES_MAX)), (128, 524_288));
-    }
-
-    #[test]
     fn numbers_that_no_record_has_are_refused() {
         let head = RecordHead {
             kind: RecordKind::Value,
@@ -695,10 +707,13 @@ mod tests {
             stored_bytes: EXTENT_DATA_BYTES,
             value_bytes: VALUE_BYTES_MAX,
             compressed: true,
+            may_be_twin: true,
             sequence: SEQUENCE_END - 1,
         };
         let parse = |head: &RecordHead| RecordHead::parse(head.encode(5).as_bytes());
         assert_eq!(parse(&head), Some(head));
+        let part = RecordHead { may_be_twin: true, ..RecordHead::of_part(3) };
+        assert_eq!(parse(&part), Some(part));
         assert!(head.head_bytes() <= HEAD_BYTES_MAX);
         for wrong in [
             RecordHead { keyspace: 2, ..head },
@@ -706,13 +721,18 @@ mod tests {
             RecordHead { stored_bytes: EXTENT_DATA_BYTES + 1, ..head },
             RecordHead { value_bytes: VALUE_BYTES_MAX + 1, ..head },
             RecordHead { kind: RecordKind::Big, stored_bytes: MANIFEST_BYTES - 1, ..head },
+            RecordHead { kind: RecordKind::Part, ..head },
+            RecordHead { key_bytes: 11, ..RecordHead::of_part(3) },
+            RecordHead { keyspace: 0, ..RecordHead::of_part(3) },
+            RecordHead { stored_bytes: 4096, ..RecordHead::of_part(3) },
+            RecordHead { kind: RecordKind::Value, ..RecordHead::of_part(3) },
             RecordHead { sequence: SEQUENCE_END, ..head },
         ] {
             assert_eq!(parse(&wrong), None, "{wrong:?}");
         }
         let mut bytes = [0; 32];
         bytes.copy_from_slice(head.encode(5).as_bytes());
-        bytes[30] = 3;
+        bytes[30] = 4;
         assert_eq!(RecordHead::parse(&bytes), None);
         assert_eq!(RecordHead::parse(&bytes[..31]), None);
     }
@@ -720,12 +740,34 @@ mod tests {
     #[test]
     fn a_summary_entry_keeps_the_largest_numbers() {
         let offset = SEGMENT_BYTES - RECORD_ALIGNMENT;
-        let entry = SummaryEntry::new(u64::MAX, offset, RecordKind::Big, SEQUENCE_END - 1);
-        assert_eq!(entry.offset(), offset);
-        assert_eq!((entry.record(), entry.sequence()), (Some(RecordKind::Big), SEQUENCE_END - 1));
+        for (kind, may_be_twin) in [
+            (RecordKind::Value, false),
+            (RecordKind::Value, true),
+            (RecordKind::Tombstone, false),
+            (RecordKind::Tombstone, true),
+            (RecordKind::Big, false),
+            (RecordKind::Big, true),
+            (RecordKind::Part, false),
+            (RecordKind::Part, true),
+        ] {
+            let head = RecordHead {
+                kind,
+                keyspace: 0,
+                key_bytes: 1,
+                stored_bytes: MANIFEST_BYTES,
+                value_bytes: 0,
+                compressed: false,
+                may_be_twin,
+                sequence: SEQUENCE_END - 1,
+            };
+            let entry = SummaryEntry::new(u64::MAX, offset, &head);
+            assert_eq!((entry.offset(), entry.record()), (offset, Some(kind)));
+            assert_eq!((entry.sequence(), entry.may_be_twin()), (SEQUENCE_END - 1, may_be_twin));
+        }
         for (is_lost, kind) in [(false, EntryKind::Hole), (true, EntryKind::Lost)] {
             let gap = SummaryEntry::gap(offset, is_lost);
             assert_eq!((gap.offset(), gap.kind(), gap.record()), (offset, kind, None));
+            assert!(!gap.may_be_twin());
         }
     }
 

@@ -13,6 +13,7 @@
 //! | `programs` | pages of the log, as a flash translation layer counts them |
 //! | `reclaim`, `sync` | getting space back, and when that is safe |
 //! | `recovery`, `scan`, `check` | opening a store, and what is lost |
+//! | `saved` | the index as a file, for opening at once |
 //! | `ordered` | the keys in order |
 //!
 //! Pairs are appended to a log and never changed in place. The index in memory knows the newest record of
@@ -37,6 +38,7 @@ pub(crate) use pairs::{KeyValue, KvLane};
 use programs::Programs;
 use reclaim::Reclaimer;
 use record::{Block, HeadBuffer};
+use saved::Moment;
 use segment::Segments;
 
 mod append;
@@ -52,14 +54,17 @@ pub(crate) mod iterator;
 mod layout;
 mod ordered;
 mod pairs;
+mod pieces;
 mod programs;
 mod read;
 mod reclaim;
 mod record;
 mod recovery;
+mod saved;
 mod scan;
 mod segment;
 mod slot;
+mod survey;
 mod sync;
 mod write;
 
@@ -240,6 +245,10 @@ pub(crate) struct KvStore {
     /// Records were lost, and nobody knows whose: whatever else there is of a key may be older than one of
     /// them.
     is_in_doubt: AtomicBool,
+    /// Which index that was saved counts. Locked while one is saved, and while what it would have is erased.
+    moment: Mutex<Moment>,
+    /// The index that was saved is what there is.
+    is_saved: AtomicBool,
     /// Somebody else has the chunks now: nothing is written to them when the store is dropped.
     is_abandoned: AtomicBool,
 }
@@ -300,6 +309,8 @@ impl KvStore {
             reclaimed_bytes: AtomicU64::new(0),
             losses: Mutex::default(),
             is_in_doubt: AtomicBool::new(false),
+            moment: Mutex::default(),
+            is_saved: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
         })
     }

@@ -97,7 +97,13 @@ impl Change {
     }
 }
 
-type Sets = [BTreeSet<CompactKey>; KEYSPACES as usize];
+/// All keys, by keyspace.
+#[derive(Default)]
+struct Sets {
+    keys: [BTreeSet<CompactKey>; KEYSPACES as usize],
+    /// Pairs whose heads are damaged, by hash and place: their keys are missing.
+    unread: Vec<(u64, u64)>,
+}
 
 /// The ordered keys, if anybody has ever asked for them.
 pub(super) struct Ordered {
@@ -135,7 +141,7 @@ impl Ordered {
     pub(super) fn memory_bytes(&self) -> u64 {
         let sets = lock(&self.sets);
         let Some(sets) = sets.as_ref() else { return 0 };
-        let keys: usize = sets.iter().map(BTreeSet::len).sum();
+        let keys: usize = sets.keys.iter().map(BTreeSet::len).sum();
         let nodes = (keys * size_of::<CompactKey>() * 4 / 3) as u64;
         nodes + self.long_bytes.load(Ordering::Relaxed)
     }
@@ -143,10 +149,11 @@ impl Ordered {
 
 impl KvStore {
     /// Calls `emit` for each key of a listing until it returns false. The store is not called from within
-    /// `emit`. A pair whose record is damaged was not found when the keys were first read, and is left out.
+    /// `emit`.
     ///
     /// # Errors
-    /// [`KvError::Unrecovered`] while nobody knows which keys are missing.
+    /// [`KvError::Unrecovered`] while nobody knows which keys are missing, and behind the last key while
+    /// there are pairs whose keys cannot be read.
     pub(crate) fn list(
         &self,
         listing: Listing<'_>,
@@ -155,7 +162,7 @@ impl KvStore {
         self.vouch()?;
         let mut guard = lock(&self.ordered.sets);
         let sets = self.up_to_date(&mut guard);
-        let Some(set) = sets.get(usize::from(listing.keyspace)) else { return Ok(()) };
+        let Some(set) = sets.keys.get(usize::from(listing.keyspace)) else { return Ok(()) };
         // A mask that begins with ones is a prefix: all keys that have it lie together. They begin with the
         // shortest one, without the zeroes that are taken for missing bytes.
         let whole = prefix_mask(listing.mask);
@@ -174,10 +181,12 @@ impl KvStore {
             let wanted =
                 key.len() <= listing.key_bytes_max && (first_bytes(key) ^ listing.prefix) & listing.mask == 0;
             if wanted && !emit(key) {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
+        // Those that were stored again since, deleted or given up are missed no more.
+        sets.unread.retain(|&(hash, place)| self.index.is_newest(hash, place));
+        if sets.unread.is_empty() { Ok(()) } else { Err(KvError::Unrecovered) }
     }
 
     /// Takes note of changes that have piled up; part of background work.
@@ -190,7 +199,7 @@ impl KvStore {
         }
     }
 
-    fn up_to_date<'a>(&self, guard: &'a mut MutexGuard<'_, Option<Sets>>) -> &'a Sets {
+    fn up_to_date<'a>(&self, guard: &'a mut MutexGuard<'_, Option<Sets>>) -> &'a mut Sets {
         if guard.is_none() {
             **guard = Some(self.read_all_keys());
         }
@@ -202,7 +211,7 @@ impl KvStore {
                 bits &= bits - 1;
                 let changes = self.index.lock_shard(number).state.changes.as_mut().map(std::mem::take);
                 for change in changes.into_iter().flatten() {
-                    let Some(set) = sets.get_mut(usize::from(change.keyspace)) else { continue };
+                    let Some(set) = sets.keys.get_mut(usize::from(change.keyspace)) else { continue };
                     let (exists, bytes) = (change.exists, change.key.heap_bytes());
                     let is_news =
                         if exists { set.insert(change.key) } else { set.remove(change.key.as_slice()) };
@@ -220,22 +229,26 @@ impl KvStore {
     /// Reads all keys from the media, and has the shards note changes from that moment on.
     fn read_all_keys(&self) -> Sets {
         let mut keys: [Vec<CompactKey>; KEYSPACES as usize] = Default::default();
+        let mut unread = Vec::new();
         let mut buffer = HeadBuffer::new();
         for number in 0..self.index.shards() {
             let mut shard = self.index.lock_shard(number);
             shard.state.changes = Some(Vec::new());
-            shard.for_each(|_, slot| {
-                if !slot.is_tombstone()
-                    && let Some(head) = self.load_head(slot.place(), &mut buffer)
-                    && let Some(keys) = keys.get_mut(usize::from(head.keyspace))
-                {
+            shard.for_each(|hash, slot| {
+                if slot.is_tombstone() || slot.is_part() {
+                    return;
+                }
+                let Some(head) = self.load_head(slot.place(), &mut buffer) else {
+                    return unread.push((hash, slot.place()));
+                };
+                if let Some(keys) = keys.get_mut(usize::from(head.keyspace)) {
                     let key = CompactKey::new(buffer.key(&head));
                     self.ordered.long_bytes.fetch_add(key.heap_bytes(), Ordering::Relaxed);
                     keys.push(key);
                 }
             });
         }
-        keys.map(|keys| keys.into_iter().collect())
+        Sets { keys: keys.map(|keys| keys.into_iter().collect()), unread }
     }
 }
 

@@ -4,9 +4,11 @@
 //! never change while they are the newest of their key, so whoever looks again afterwards and finds the same
 //! record in the index has read the right bytes. A checksum that is wrong means damage only then.
 
+use unvme_bus::lock;
+
 use super::host::HostCursor;
 use super::index::Hit;
-use super::layout::{EXTENT_DATA_BYTES, MANIFEST_BYTES, RecordHead, RecordKind, extents_of};
+use super::layout::{RecordHead, RecordKind};
 use super::record::{Block, HeadBuffer, StoredRecord};
 use super::slot::LINES_MANY;
 use super::{HostData, Key, KvError, KvScratch, KvStore, Part};
@@ -22,6 +24,32 @@ pub(super) enum Found {
     Damaged,
     /// A writer was in the way: look again.
     Changed,
+}
+
+/// What came of reading a value's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    Intact,
+    Damaged,
+    /// A part of it was moved meanwhile: look again.
+    Moved,
+}
+
+impl Reading {
+    #[inline]
+    pub(super) fn of(is_intact: bool) -> Self {
+        if is_intact { Self::Intact } else { Self::Damaged }
+    }
+
+    /// What is returned for a record that is still there. `None`: look again.
+    #[inline]
+    pub(super) fn result<T>(self, value: T) -> Option<Result<T, KvError>> {
+        match self {
+            Self::Intact => Some(Ok(value)),
+            Self::Damaged => Some(Err(KvError::Unrecovered)),
+            Self::Moved => None,
+        }
+    }
 }
 
 impl KvStore {
@@ -97,6 +125,8 @@ impl KvStore {
                 None => {}
             }
         }
+        // Nor does reclaim move parts of the value.
+        let _reclaim_kept_out = lock(&self.reclaimer);
         let _writers_kept_out = self.index.lock(key.hash);
         read().unwrap_or(Err(KvError::Unrecovered))
     }
@@ -126,18 +156,20 @@ impl KvStore {
         let end = length.min(part.offset.saturating_add(target.bytes)) as usize;
         let range = (part.offset as usize, end);
         let mut cursor = HostCursor::new(target);
-        let intact = if range.0 >= range.1 {
-            true
+        let reading = if range.0 >= range.1 {
+            Reading::Intact
         } else if is_packed {
-            self.read_packed(&record, &mut scratch.block, &mut scratch.packed, &mut scratch.plain)
-                .is_some_and(|plain| plain.get(range.0..range.1).map(|wanted| cursor.write(wanted)).is_some())
+            let plain =
+                self.read_packed(&record, &mut scratch.block, &mut scratch.packed, &mut scratch.plain);
+            let wanted = plain.and_then(|plain| plain.get(range.0..range.1));
+            Reading::of(wanted.map(|wanted| cursor.write(wanted)).is_some())
         } else {
             self.read_value(&record, range, &mut scratch.block, |bytes| cursor.write(bytes))
         };
         if !self.index.is_current(key.hash, &hit) {
             return None;
         }
-        Some(if intact { Ok(length) } else { Err(KvError::Unrecovered) })
+        reading.result(length)
     }
 
     /// Finds a key's record. A pair that is returned is to be looked for again after its bytes have been
@@ -173,8 +205,7 @@ impl KvStore {
         Found::Absent
     }
 
-    /// Reads bytes `from..to` of a value that is not compressed (or of its stored form). False when some are
-    /// damaged.
+    /// Reads bytes `from..to` of a value that is not compressed (or of its stored form).
     #[inline]
     pub(super) fn read_value(
         &self,
@@ -182,44 +213,12 @@ impl KvStore {
         range: (usize, usize),
         block: &mut Block,
         emit: impl FnMut(&[u8]),
-    ) -> bool {
+    ) -> Reading {
         match record.head.kind {
             RecordKind::Big => self.read_big(record, range, block, emit),
-            _ if range.1 > record.head.stored_bytes => false,
-            _ => self.read_stored(record, range, block, emit),
+            _ if range.1 > record.head.stored_bytes => Reading::Damaged,
+            _ => Reading::of(self.read_stored(record, range, block, emit)),
         }
-    }
-
-    #[cold]
-    fn read_big(
-        &self,
-        record: &StoredRecord<'_>,
-        range: (usize, usize),
-        block: &mut Block,
-        mut emit: impl FnMut(&[u8]),
-    ) -> bool {
-        let Some(extents) = self.load_manifest(record.place, record.head, record.buffer) else {
-            return false;
-        };
-        let (from, to) = range;
-        let value_bytes = record.head.value_bytes as usize;
-        for (number, extent) in extents.iter().enumerate() {
-            let start = number * EXTENT_DATA_BYTES;
-            let bytes = EXTENT_DATA_BYTES.min(value_bytes - start);
-            let (first, last) = (from.max(start), to.min(start + bytes));
-            if first < last
-                && !self.read_extent(extent, bytes, (first - start, last - start), block, &mut emit)
-            {
-                return false;
-            }
-        }
-        let in_extents = value_bytes.min(extents_of(record.head.value_bytes) * EXTENT_DATA_BYTES);
-        let first = from.max(in_extents);
-        if first >= to {
-            return true;
-        }
-        let range = (first - in_extents + MANIFEST_BYTES, to - in_extents + MANIFEST_BYTES);
-        range.1 <= record.head.stored_bytes && self.read_stored(record, range, block, emit)
     }
 
     /// Reads and decompresses a whole value. `None` when it is damaged.

@@ -8,6 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use unvme_bus::lock;
+use unvme_spec::Status;
 
 use super::KvError;
 use super::KvStore;
@@ -26,7 +27,7 @@ const BACKGROUND_GAIN_BYTES_MIN: u32 = SEGMENT_BYTES as u32 / 5;
 /// Segments emptied for one of a host's commands, at most. Each gives [`GAIN_BYTES_MIN`]: so many are more
 /// than one of space, unless records lie so that their copies take no less. Then more copying would not help,
 /// and the host waits.
-const ROUNDS_MAX: usize = 2 * SEGMENT_BYTES / GAIN_BYTES_MIN as usize;
+pub(super) const ROUNDS_MAX: usize = 2 * SEGMENT_BYTES / GAIN_BYTES_MIN as usize;
 /// Index entries are fetched this many records ahead.
 const AHEAD: usize = 8;
 
@@ -138,6 +139,17 @@ impl KvStore {
         if self.segments.pool().free_count() > 1 { Ok(()) } else { Err(KvError::Full) }
     }
 
+    /// The media has no space for the segments that are free: empties some that have. False when there are
+    /// none that can be. Called with an append head locked.
+    #[cold]
+    pub(super) fn reclaim_space(&self) -> Result<bool, KvError> {
+        let is_emptied = self.reclaim_or_free_dead(&mut lock(&self.reclaimer))?;
+        // Also those before the one for whose copies there was no space.
+        let are_coming = self.segments.pool().on_the_way() > 0;
+        self.sync_and_release()?;
+        Ok(is_emptied || are_coming)
+    }
+
     /// Reclaims a segment's worth; without room for copies, segments that need none. False when there is
     /// nothing to do.
     fn reclaim_or_free_dead(&self, reclaimer: &mut Reclaimer) -> Result<bool, KvError> {
@@ -194,6 +206,32 @@ impl KvStore {
             }
         }
         Ok(true)
+    }
+
+    /// Empties the segment that is being emptied, if there is one, and seals the one that its records go to.
+    /// Sealed when it is half done, the two of them may be all that is left: then no segment is free, and
+    /// nothing can be emptied any more.
+    ///
+    /// # Errors
+    /// What the media reports.
+    pub(super) fn finish_reclaim(&self) -> Result<(), Status> {
+        let mut reclaimer = lock(&self.reclaimer);
+        let mut has_synced = false;
+        while reclaimer.current.is_some() {
+            match self.reclaim_some(&mut reclaimer, 1, u32::MAX) {
+                Ok(_) => {}
+                // What was emptied before is still on its way.
+                Err(KvError::Full) if !has_synced => {
+                    has_synced = true;
+                    self.sync()?;
+                    self.sync()?;
+                }
+                Err(KvError::Media(status)) => return Err(status),
+                Err(_) => break,
+            }
+        }
+        self.seal(reclaimer.head());
+        Ok(())
     }
 
     fn choose_victim(&self, reclaimer: &mut Reclaimer, gain_min: u32) -> bool {
@@ -296,7 +334,9 @@ impl KvStore {
     ) -> Result<Moved, KvError> {
         let hash = entry.hash.get();
         let place = self.segments.base(segment) + entry.offset() as u64;
-        if entry.record().is_none() || !self.index.is_newest(hash, place) {
+        let newest = self.index.find_place(hash, place).filter(|_| entry.record().is_some());
+        // A tombstone that hides nothing is not copied, nor is a segment begun for it.
+        if newest.is_none_or(|hit| hit.slot.is_tombstone() && hit.slot.older() == 0) {
             return Ok(Moved::Dead);
         }
         let Some(head) = self.load_head(place, &mut reclaimer.buffer) else {
@@ -313,12 +353,13 @@ impl KvStore {
         let mut shard = self.index.lock(hash);
         let Some(hit) = shard.find_place(hash, place) else { return Ok(Moved::Dead) };
         let older = shard.older(hash, hit.slot);
-        let is_tombstone = head.kind == RecordKind::Tombstone;
-        if is_tombstone && older == 0 {
+        if head.kind == RecordKind::Tombstone && older == 0 {
             return Ok(Moved::Dead);
         }
         self.write_head(open, &head, &mut reclaimer.buffer);
-        shard.set(hash, &hit, Slot::new(open.place(), bytes, is_tombstone), older + 1);
+        // Parts have no older records that could ever count.
+        let older = if head.kind == RecordKind::Part { 0 } else { older + 1 };
+        shard.set(hash, &hit, Slot::new(open.place(), bytes, head.kind), older);
         self.segments.die(place, bytes);
         drop(shard);
         self.finish_record(open, &head, hash);

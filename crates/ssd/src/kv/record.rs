@@ -4,10 +4,10 @@ use zerocopy::IntoBytes;
 
 use super::append::OpenSegment;
 use super::layout::{
-    BLOCK_BYTES, EXTENT_BLOCKS, EXTENT_CHECKS_AT, EXTENT_DATA_BYTES, ExtentEntry, HEAD_BYTES_MAX,
-    HEAD_BYTES_MIN, LINE_BYTES, MANIFEST_BYTES, NONCE_AT, RecordHead, RecordKind, SEGMENT_BYTES,
-    parse_manifest,
+    BLOCK_BYTES, EXTENT_BLOCKS, EXTENT_CHECKS_AT, EXTENT_DATA_BYTES, HEAD_BYTES_MAX, HEAD_BYTES_MIN,
+    LINE_BYTES, NONCE_AT, RecordHead, RecordKind, SEGMENT_BYTES,
 };
+use super::pieces::{ExtentEntry, MANIFEST_BYTES, Manifest};
 use super::{Key, KvStore, checksum};
 use crate::store::NOWHERE;
 
@@ -189,22 +189,23 @@ impl KvStore {
         true
     }
 
-    /// The list of a big value's extents, from its record.
+    /// Where the pieces of a big value are, from its record.
     pub(super) fn load_manifest(
         &self,
         place: u64,
         head: &RecordHead,
         buffer: &HeadBuffer,
-    ) -> Option<Vec<ExtentEntry>> {
-        let mut block = vec![0; MANIFEST_BYTES];
-        self.memory.read(self.data_of(place, head) as usize, &mut block);
-        if head.kind != RecordKind::Big || checksum::of_block(&block) != buffer.check(head, 0) {
+    ) -> Option<Manifest> {
+        if head.kind != RecordKind::Big {
             return None;
         }
-        let extents = parse_manifest(&block)?.to_vec();
+        let mut block = vec![0; MANIFEST_BYTES];
+        self.memory.read(self.data_of(place, head) as usize, &mut block);
+        if checksum::of_block(&block) != buffer.check(head, 0) {
+            return None;
+        }
         let known = |e: &ExtentEntry| (e.segment.get() as usize) < self.segments.count();
-        (extents.len() == super::layout::extents_of(head.value_bytes) && extents.iter().all(known))
-            .then_some(extents)
+        Manifest::read(&block, head.value_bytes).filter(|manifest| manifest.extents.iter().all(known))
     }
 
     /// Reads bytes `from..to` of the data of an extent that holds `bytes` of it, like

@@ -25,24 +25,26 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use unvme_bus::{lock, random};
 use zerocopy::IntoBytes;
 
+use super::big::cost_of;
 use super::budget::Budget;
 use super::directory::{Entry, find_superblock};
 use super::index::LockedShard;
 use super::layout::{
-    DATA_START, DIRECTORY_AT, EntryKind, FORMAT_VERSION, HEADER_AT, HeaderRead, Identity, LINE_BYTES, Listed,
-    RECORD_ALIGNMENT, RecordKind, SEGMENT_BYTES, SUPERBLOCK_AT, SegmentHeader, SegmentKind, SummaryEntry,
-    Superblock,
+    DATA_START, EntryKind, FORMAT_VERSION, HeaderRead, Identity, Listed, RECORD_ALIGNMENT, RecordKind,
+    SEGMENT_BYTES, SUPERBLOCK_AT, SegmentHeader, SegmentKind, SummaryEntry, Superblock, TRAILER_AT, Trailer,
 };
 use super::programs::PAGE;
 use super::record::{Block, HeadBuffer};
-use super::scan::Promise;
+use super::saved::Moment;
+use super::scan::{Promise, Scanned};
 use super::segment::{Purpose, State, worth};
 use super::slot::Slot;
-use super::write::cost_of;
+use super::survey::{Survey, read_header, survey};
 use super::{Damage, KvStore, STORE_BYTES_MIN};
 use crate::SsdError;
 use crate::media::Media;
@@ -52,7 +54,7 @@ use crate::store::CHUNK_BYTES;
 #[derive(Clone, Copy)]
 struct Record {
     hash: u64,
-    /// Sequence number, kind in the lowest two bits.
+    /// Sequence number; in the lowest three bits the kind, and whether it may be a twin.
     order: u64,
     /// Place / 16 in 46 bits, size / 16 above.
     place: u64,
@@ -60,26 +62,27 @@ struct Record {
 
 impl Record {
     fn new(entry: &SummaryEntry, kind: RecordKind, base: u64, bytes: usize) -> Self {
-        let kind = match kind {
-            RecordKind::Value => 0,
-            RecordKind::Tombstone => 1,
-            RecordKind::Big => 2,
-        };
         let place = (base + entry.offset() as u64) / RECORD_ALIGNMENT as u64;
         let units = (bytes / RECORD_ALIGNMENT) as u64;
-        Self { hash: entry.hash.get(), order: entry.sequence() << 2 | kind, place: place | units << 46 }
+        let order = entry.sequence() << 3 | u64::from(entry.may_be_twin()) << 2 | u64::from(kind.number());
+        Self { hash: entry.hash.get(), order, place: place | units << 46 }
     }
 
     fn sequence(&self) -> u64 {
-        self.order >> 2
+        self.order >> 3
     }
 
-    fn is_tombstone(&self) -> bool {
-        self.order & 3 == 1
+    /// See `RecordHead::may_be_twin`.
+    fn may_be_twin(&self) -> bool {
+        self.order & 4 != 0
     }
 
-    fn is_big(&self) -> bool {
-        self.order & 3 == 2
+    fn kind(&self) -> RecordKind {
+        RecordKind::from_number((self.order & 3) as u8).unwrap_or(RecordKind::Value)
+    }
+
+    fn is_part(&self) -> bool {
+        self.kind() == RecordKind::Part
     }
 
     fn place(&self) -> u64 {
@@ -91,14 +94,17 @@ impl Record {
     }
 }
 
-/// What is known of a segment.
-enum Survey {
-    /// It has never been used.
-    Unused,
-    /// What its header and the directory agree on, or the one of them that counts.
-    Known { listed: Listed, has_header: bool },
-    /// It has been used, and nothing that tells what for is intact.
-    Lost,
+/// A log segment whose records have to be looked at.
+struct Unread {
+    segment: u32,
+    nonce: u32,
+    has_header: bool,
+    promise: Promise,
+    /// A summary that nobody promised to be true.
+    names: Vec<SummaryEntry>,
+    is_all_synced: bool,
+    /// Nothing says where the log ended, and all of it had been promised.
+    is_open_ended: bool,
 }
 
 /// What has been found so far.
@@ -112,8 +118,10 @@ struct Recovery {
     damaged: HashSet<u64>,
     /// Records that count for nothing, by hash and sequence number.
     dropped: Vec<(u64, u64)>,
-    /// Records with extents that are the newest of their keys.
+    /// Values in pieces that are the newest of their keys.
     big: Vec<u64>,
+    /// Parts of values, by hash and place.
+    parts: Vec<(u64, u64)>,
     used: u64,
     segment: Vec<u8>,
     buffer: HeadBuffer,
@@ -155,9 +163,12 @@ impl KvStore {
         media.release((1..store.segments.count() as u32).map(|segment| store.segments.chunk(segment)))?;
         let [_, second] = store.segments.hosts(0);
         media.reserve(store.segments.chunk(second)).map_err(no_space)?;
-        store.write_superblock(generation);
+        *lock(&store.moment) = Moment::of(&store.write_superblock(generation));
+        store.drop_index();
         store.segments.pool().segment(0).incarnation = 1;
         store.write_free_header(0, 1, 0);
+        // A second superblock that the store before this one has left must not come back.
+        media.store().sync()?;
         Ok(store)
     }
 
@@ -177,6 +188,7 @@ impl KvStore {
             damaged: HashSet::new(),
             dropped: Vec::new(),
             big: Vec::new(),
+            parts: Vec::new(),
             used: 0,
             segment: vec![0; SEGMENT_BYTES],
             buffer: HeadBuffer::new(),
@@ -184,16 +196,36 @@ impl KvStore {
             block: Block::boxed(),
         };
         recovery.survey(&store);
-        recovery.read_segments(&store);
-        recovery.fill_index(&store);
-        recovery.claim_extents(&store);
-        recovery.note_lost_segments(&store);
+        let loaded = superblock.as_ref().and_then(|superblock| {
+            let loaded = store.load_index(superblock, &recovery.surveys)?;
+            *lock(&store.moment) = Moment::of(superblock);
+            Some(loaded)
+        });
+        match loaded {
+            Some(used_bytes) => recovery.used = used_bytes,
+            None => {
+                recovery.read_segments(&store);
+                recovery.fill_index(&store);
+                recovery.claim_pieces(&store);
+                recovery.note_lost_segments(&store);
+            }
+        }
+        recovery.quarantine_extents(&store);
         recovery.repair(&store);
         store.budget = Budget::new(store.budget.total(), recovery.used, store.lanes.len());
         store.segments.pool().remove_used_from_free();
+        if loaded.is_some() {
+            store.is_saved = AtomicBool::new(true);
+            return Ok(store);
+        }
         // Only now that every segment has its summary: of what an earlier life has left, more may be missing
         // than of what this one writes.
-        store.write_superblock(superblock.map_or(0, |superblock| superblock.generation()).saturating_add(1));
+        let generation = superblock.map_or(0, |superblock| superblock.generation()).saturating_add(1);
+        *lock(&store.moment) = Moment::of(&store.write_superblock(generation));
+        if recovery.is_same_life {
+            // All of it is there for as long as the machine is, and nobody has been promised more.
+            return Ok(store);
+        }
         // What was found becomes what is there: a power cut from now on must not make less of it.
         store.sync().map_err(|status| SsdError::State {
             path: store.media.store().state_path(),
@@ -213,33 +245,6 @@ fn check_size(chunks: &[u32]) -> Result<(), SsdError> {
         value: bytes.to_string(),
         expected: format!("at least {STORE_BYTES_MIN} for a key-value namespace"),
     })
-}
-
-/// The header of a segment: of its two copies, the one that was written last.
-fn read_header(media: &Media, chunk: u32) -> HeaderRead {
-    let Some(memory) = media.memory().filter(|_| media.is_reserved(u64::from(chunk))) else {
-        return HeaderRead::Nothing;
-    };
-    let mut found = HeaderRead::Nothing;
-    for at in HEADER_AT {
-        let mut bytes = [0; size_of::<SegmentHeader>()];
-        memory.read(chunk as usize * SEGMENT_BYTES + at, &mut bytes);
-        found = match (found, SegmentHeader::read(&bytes)) {
-            (HeaderRead::Valid(kind, header), HeaderRead::Valid(other_kind, other)) => {
-                let is_later =
-                    order(other_kind, other.incarnation.get()) > order(kind, header.incarnation.get());
-                if is_later { HeaderRead::Valid(other_kind, other) } else { HeaderRead::Valid(kind, header) }
-            }
-            (found @ HeaderRead::Valid(..), _) | (found, HeaderRead::Nothing) => found,
-            (_, other) => other,
-        };
-    }
-    found
-}
-
-/// Of two things that a segment is said to be, the later one is the greater: it is erased after it was used.
-fn order(kind: SegmentKind, incarnation: u64) -> (u64, bool) {
-    (incarnation, kind == SegmentKind::Free)
 }
 
 /// Which store it is: its superblock says so, and should both copies of that be damaged, so do headers.
@@ -298,17 +303,76 @@ impl Recovery {
     }
 
     fn read_segments(&mut self, store: &KvStore) {
+        self.make_room(store);
+        let mut unread = Vec::new();
         for segment in 0..store.segments.count() as u32 {
             if let Some(Survey::Known { listed, has_header }) = self.surveys.get(segment as usize)
                 && listed.kind == SegmentKind::Log
             {
                 let (listed, has_header) = (*listed, *has_header);
-                self.read_segment(store, segment, listed, has_header);
+                unread.extend(self.believe_summary(store, segment, listed, has_header));
             }
+        }
+        // What is there of values that nobody promised is seen when all of their parts have been looked for.
+        let mut asked = false;
+        let mut scanned: Vec<_> = Vec::with_capacity(unread.len());
+        for segment in unread {
+            let mut asks = false;
+            let found = self.scan(store, &segment, &mut |_| {
+                asks = true;
+                true
+            });
+            asked |= asks;
+            scanned.push((segment, found, asks));
+        }
+        let parts = if asked { self.find_parts(&scanned) } else { HashSet::new() };
+        for (segment, found, asks) in scanned {
+            let found = match asks {
+                true => self.scan(store, &segment, &mut |hash| parts.contains(&hash)),
+                false => found,
+            };
+            self.finish_segment(store, &segment, found);
         }
     }
 
-    fn read_segment(&mut self, store: &KvStore, segment: u32, listed: Listed, has_header: bool) {
+    /// Hashes of all parts that there are.
+    fn find_parts(&self, scanned: &[(Unread, Scanned, bool)]) -> HashSet<u64> {
+        let believed = self.records.iter().flatten().filter(|record| record.is_part());
+        let found = scanned.iter().flat_map(|(_, found, _)| {
+            let is_whole = |entry: &&SummaryEntry| {
+                entry.record() == Some(RecordKind::Part) && !found.damaged.contains(&entry.offset())
+            };
+            found.entries.iter().filter(is_whole).map(|entry| entry.hash.get())
+        });
+        believed.map(|record| record.hash).chain(found).collect()
+    }
+
+    /// Memory for as many records as summaries say there are, so that none has to be moved.
+    fn make_room(&mut self, store: &KvStore) {
+        let entries: usize = (0..)
+            .zip(&self.surveys)
+            .filter_map(|(segment, survey)| match survey {
+                Survey::Known { listed, .. } if listed.kind == SegmentKind::Log => {
+                    Some(store.load_trailer(segment, listed.nonce)?.entries())
+                }
+                _ => None,
+            })
+            .sum();
+        // Shards differ by a few standard deviations at most.
+        let each = entries / self.records.len();
+        let each = each + 4 * each.isqrt();
+        self.records.iter_mut().for_each(|records| records.reserve(each));
+    }
+
+    /// Adds the records of a segment whose summary is to be believed; what else there is to know of it, when
+    /// its records have to be looked at.
+    fn believe_summary(
+        &mut self,
+        store: &KvStore,
+        segment: u32,
+        listed: Listed,
+        has_header: bool,
+    ) -> Option<Unread> {
         let nonce = listed.nonce;
         let is_all_synced = listed.synced_end as usize == SEGMENT_BYTES;
         let is_promised = self.is_same_life || is_all_synced;
@@ -317,15 +381,16 @@ impl Recovery {
             && is_promised
         {
             self.add(store, segment, entries, *end);
-            return seal(store, segment, entries, *end);
+            seal(store, segment, entries, *end);
+            return None;
         }
         if store.media.reserve(store.segments.chunk(segment)).is_err() {
             // There is nothing, and no space to say so.
             let gap = [SummaryEntry::gap(DATA_START, true)];
-            return seal(store, segment, if is_promised { &gap } else { &[] }, DATA_START);
+            let is_missing = is_promised || listed.synced_end as usize > DATA_START;
+            seal(store, segment, if is_missing { &gap } else { &[] }, DATA_START);
+            return None;
         }
-        let base = store.segments.base(segment) as usize;
-        store.memory.read(base, &mut self.segment);
         let tail = store.load_tail(segment, nonce);
         let synced = listed.synced_end as usize;
         let promise = match tail {
@@ -335,16 +400,32 @@ impl Recovery {
             _ => Promise::Until(synced),
         };
         let names = summary.map(|(entries, _)| entries).unwrap_or_default();
-        let mut scanned =
-            store.scan((segment, nonce), &self.segment, (promise, &names), &mut self.buffer, &mut self.block);
+        let is_open_ended = is_promised && tail.is_none();
+        Some(Unread { segment, nonce, has_header, promise, names, is_all_synced, is_open_ended })
+    }
+
+    /// Looks at the records of a segment.
+    fn scan(&mut self, store: &KvStore, unread: &Unread, has_part: &mut dyn FnMut(u64) -> bool) -> Scanned {
+        let Unread { segment, nonce, promise, ref names, .. } = *unread;
+        store.memory.read(store.segments.base(segment) as usize, &mut self.segment);
+        let buffers = (&mut self.buffer, &mut *self.block);
+        store.scan((segment, nonce), &self.segment, (promise, names), has_part, buffers)
+    }
+
+    /// Adds the records that were found in a segment, and gives it a summary.
+    fn finish_segment(&mut self, store: &KvStore, unread: &Unread, mut scanned: Scanned) {
+        let Unread { segment, nonce, .. } = *unread;
+        let base = store.segments.base(segment) as usize;
         // Without anything that says where the log ended it may have gone on: certain it is not when the
         // header tells that there was nothing yet, or records are left and no summary can be missing.
-        let is_open_ended = is_promised && tail.is_none();
-        if is_open_ended && (is_all_synced || (scanned.entries.is_empty() && !has_header)) {
+        let may_be_empty = scanned.entries.is_empty() && !unread.has_header;
+        if unread.is_open_ended && (unread.is_all_synced || may_be_empty) {
             scanned.entries.push(SummaryEntry::gap(scanned.end, true));
         }
-        store.write_tail(segment, nonce, scanned.end);
+        // In this order: an end of the log that takes in what is lost, without a summary that says so, would
+        // have been read as a promise.
         store.write_summary(segment, nonce, scanned.end, &scanned.entries);
+        store.write_tail(segment, nonce, scanned.end);
         // Full pages were counted as they filled.
         let programmed = scanned.end / PAGE * PAGE;
         store.program_tail(segment, (programmed, scanned.end), &scanned.entries, Purpose::Host);
@@ -392,8 +473,7 @@ impl Recovery {
     /// Finds the newest record of each key, a shard at a time: that is small enough for the caches.
     fn fill_index(&mut self, store: &KvStore) {
         for number in 0..self.records.len() {
-            let mut records = std::mem::take(&mut self.records[number]);
-            records.sort_unstable_by(|a, b| (a.hash, b.order, b.place).cmp(&(b.hash, a.order, a.place)));
+            let records = group(&std::mem::take(&mut self.records[number]));
             let mut shard = store.index.lock_shard(number);
             shard.reserve(records.chunk_by(|a, b| a.hash == b.hash).count());
             for group in records.chunk_by(|a, b| a.hash == b.hash) {
@@ -404,15 +484,31 @@ impl Recovery {
             let dropped = dropped.map(|(_, sequence)| *sequence);
             let sequences = records.iter().map(Record::sequence).chain(dropped);
             shard.state.sequence = sequences.max().unwrap_or(0) + 1;
+            shard.state.has_twins = records.iter().any(Record::may_be_twin);
         }
     }
 
     /// Records with one hash, newest first: nearly always of one key.
     fn settle_hash(&mut self, store: &KvStore, shard: &mut LockedShard<'_>, group: &[Record]) {
-        let [single] = group else { return self.settle_several(store, shard, group) };
-        self.settle(store, shard, single, 0);
+        if group.iter().any(Record::is_part) {
+            let (parts, pairs): (Vec<_>, Vec<_>) = group.iter().partition(|record| record.is_part());
+            // Parts with one hash are copies of one, or such that nobody claims are among them.
+            self.settle_several(store, shard, &parts);
+            return self.settle_pairs(store, shard, &pairs);
+        }
+        self.settle_pairs(store, shard, group);
     }
 
+    fn settle_pairs(&mut self, store: &KvStore, shard: &mut LockedShard<'_>, group: &[Record]) {
+        let [newest, older @ ..] = group else { return };
+        let has_copies = older.first().is_some_and(|second| second.order == newest.order);
+        if has_copies || group.iter().any(Record::may_be_twin) {
+            return self.settle_several(store, shard, group);
+        }
+        self.settle(store, shard, newest, older.len() as u64);
+    }
+
+    /// Looks at the keys.
     fn settle_several(&mut self, store: &KvStore, shard: &mut LockedShard<'_>, group: &[Record]) {
         let mut rest = group.to_vec();
         while let Some(newest) = self.take_newest(store, &mut rest) {
@@ -448,7 +544,8 @@ impl Recovery {
 
     /// Enters a key's newest record into the index.
     fn settle(&mut self, store: &KvStore, shard: &mut LockedShard<'_>, newest: &Record, older: u64) {
-        let slot = Slot::new(newest.place(), newest.bytes(), newest.is_tombstone());
+        let kind = newest.kind();
+        let slot = Slot::new(newest.place(), newest.bytes(), kind);
         if !shard.has_room() {
             return store.lose(
                 newest.place(),
@@ -456,30 +553,33 @@ impl Recovery {
                 "there are more records than the namespace has room for",
             );
         }
-        shard.insert(newest.hash, slot, older);
-        if !newest.is_tombstone() {
-            shard.state.pairs += 1;
-        }
-        if newest.is_tombstone() && older == 0 {
+        shard.insert(newest.hash, slot, if kind == RecordKind::Part { 0 } else { older });
+        if kind == RecordKind::Tombstone && older == 0 {
             return;
         }
         if let Some(segment) = store.segments.of(newest.place()) {
             store.segments.add_live(segment, newest.bytes() as u32);
         }
-        self.used += super::segment::charge(newest.bytes());
-        if newest.is_big() {
-            self.big.push(newest.place());
+        match kind {
+            // Its value counts for it.
+            RecordKind::Part => return self.parts.push((newest.hash, newest.place())),
+            RecordKind::Big => self.big.push(newest.place()),
+            RecordKind::Value | RecordKind::Tombstone => {}
         }
+        shard.state.pairs += u64::from(kind != RecordKind::Tombstone);
+        self.used += super::segment::charge(newest.bytes());
     }
 
-    /// Gives the extents of big values to them; all others are free.
-    fn claim_extents(&mut self, store: &KvStore) {
+    /// Gives their pieces to big values; all others are nobody's.
+    fn claim_pieces(&mut self, store: &KvStore) {
+        let mut claimed = HashSet::new();
         for place in std::mem::take(&mut self.big) {
             let Some(head) = store.load_head(place, &mut self.buffer) else { continue };
-            let Some(extents) = store.load_manifest(place, &head, &self.buffer) else { continue };
+            let Some(manifest) = store.load_manifest(place, &head, &self.buffer) else { continue };
             self.used += cost_of(&head) - super::segment::charge(head.record_bytes());
+            claimed.extend(store.hashes_of_parts(&manifest));
             let mut pool = store.segments.pool();
-            for extent in extents {
+            for extent in manifest.extents {
                 let number = extent.segment.get();
                 let is_its_own = match self.surveys.get(number as usize) {
                     Some(Survey::Known { listed, .. }) => {
@@ -497,10 +597,29 @@ impl Recovery {
                 }
             }
         }
+        let orphans = std::mem::take(&mut self.parts);
+        for (hash, place) in orphans.into_iter().filter(|(hash, _)| !claimed.contains(hash)) {
+            store.drop_part(hash, place);
+        }
     }
 }
 
 impl Recovery {
+    /// Extents of values that do not count: what superseded those may not be durable, and a power cut would
+    /// bring them back. They are free after a sync, as if their values had been superseded just now.
+    fn quarantine_extents(&self, store: &KvStore) {
+        let mut pool = store.segments.pool();
+        for (segment, survey) in (0..).zip(&self.surveys) {
+            if let Survey::Known { listed, .. } = survey
+                && listed.kind == SegmentKind::Extent
+                && pool.segment(segment).state == State::Free
+            {
+                pool.segment(segment).state = State::Extent;
+                pool.quarantine(segment);
+            }
+        }
+    }
+
     /// Segments of which nothing is known any more, if they are not extents of a value: which pairs were in
     /// them nobody knows.
     fn note_lost_segments(&self, store: &KvStore) {
@@ -514,39 +633,31 @@ impl Recovery {
     }
 }
 
-/// What is said of a segment in the three places that do.
-fn survey(store: &KvStore, segment: u32) -> Survey {
-    let chunk = store.segments.chunk(segment);
-    let header = match read_header(&store.media, chunk as u32) {
-        HeaderRead::Valid(kind, header) => {
-            let is_ours = header.identity() == store.segments.identity && header.index.get() == segment;
-            is_ours.then_some(Listed {
-                kind,
-                incarnation: header.incarnation.get(),
-                nonce: header.nonce.get(),
-                synced_end: 0,
-            })
-        }
-        HeaderRead::Version(_) | HeaderRead::Nothing => None,
-    };
-    let entries = store.load_entries(segment);
-    let listed = entries.iter().filter_map(|entry| match entry {
-        Entry::Listed(listed) => Some(*listed),
-        Entry::Blank | Entry::Damaged => None,
-    });
-    let Some(mut newest) = listed.clone().chain(header).max_by_key(|l| order(l.kind, l.incarnation)) else {
-        // One damaged page is where nothing was; several are where nobody knows what was.
-        let damaged = entries.iter().filter(|entry| matches!(entry, Entry::Damaged)).count();
-        let is_lost = damaged + usize::from(has_been_used(store, segment)) > 1;
-        return if is_lost { Survey::Lost } else { Survey::Unused };
-    };
-    let is_same = |other: &Listed| {
-        (other.kind, other.incarnation, other.nonce) == (newest.kind, newest.incarnation, newest.nonce)
-    };
-    let has_header = header.as_ref().is_some_and(is_same);
-    // Copies differ in that when one of them is stale.
-    newest.synced_end = listed.filter(is_same).map(|listed| listed.synced_end).max().unwrap_or(0);
-    Survey::Known { listed: newest, has_header }
+/// Records with those of one hash beside each other, the newest first. All of a bucket of the index come
+/// together as well, which brings each of its lines close once.
+fn group(records: &[Record]) -> Vec<Record> {
+    let mask = (records.len() / 2).next_power_of_two() as u64 - 1;
+    let bin = |record: &Record| (record.hash & mask) as usize;
+    let mut ends = vec![0usize; mask as usize + 1];
+    records.iter().for_each(|record| ends[bin(record)] += 1);
+    let mut sum = 0;
+    for end in &mut ends {
+        sum += std::mem::replace(end, sum);
+    }
+    let Some(&first) = records.first() else { return Vec::new() };
+    let mut grouped = vec![first; records.len()];
+    for record in records {
+        let at = &mut ends[bin(record)];
+        grouped[*at] = *record;
+        *at += 1;
+    }
+    let mut start = 0;
+    for end in ends {
+        let same = &mut grouped[start..end];
+        same.sort_unstable_by(|a, b| (a.hash, b.order, b.place).cmp(&(b.hash, a.order, a.place)));
+        start = end;
+    }
+    grouped
 }
 
 /// A log segment has been read.
@@ -575,22 +686,6 @@ fn seal(store: &KvStore, segment: u32, entries: &[SummaryEntry], end: usize) {
     }
 }
 
-/// True when there is something in a segment's first page, beside what it has for others, or at its first
-/// record.
-fn has_been_used(store: &KvStore, segment: u32) -> bool {
-    let mut start = [0; DATA_START + LINE_BYTES];
-    if store.media.is_reserved(store.segments.chunk(segment)) {
-        store.memory.read(store.segments.base(segment) as usize, &mut start);
-    }
-    if store.segments.hosts(segment).contains(&segment)
-        || store.segments.hosts(segment + 1).contains(&segment)
-    {
-        start[SUPERBLOCK_AT..SUPERBLOCK_AT + size_of::<Superblock>()].fill(0);
-        start[DIRECTORY_AT..HEADER_AT[1]].fill(0);
-    }
-    start.iter().any(|&byte| byte != 0)
-}
-
 impl KvStore {
     /// Notes that something is lost, for [`KvStore::check`].
     pub(super) fn lose(&self, offset: u64, key: Option<(u8, Vec<u8>)>, what: &str) {
@@ -602,16 +697,19 @@ impl KvStore {
 
     /// A sealed segment's summary and the offset of the end of its last record; `None` when it is damaged.
     pub(super) fn load_summary(&self, segment: u32, nonce: u32) -> Option<(Vec<SummaryEntry>, usize)> {
-        use super::layout::{TRAILER_AT, Trailer};
         let base = self.segments.base(segment) as usize;
         let secret = self.segments.identity.secret;
-        let mut trailer = [0; size_of::<Trailer>()];
-        self.memory.read(base + TRAILER_AT, &mut trailer);
-        let trailer = Trailer::read(&trailer, secret, nonce)?;
+        let trailer = self.load_trailer(segment, nonce)?;
         let mut entries = vec![SummaryEntry::gap(0, false); trailer.entries()];
         let start = TRAILER_AT - size_of_val(entries.as_slice());
         self.memory.read(base + start, entries.as_mut_bytes());
         trailer.vouches_for(&entries, secret).then(|| (entries, trailer.end()))
+    }
+
+    fn load_trailer(&self, segment: u32, nonce: u32) -> Option<Trailer> {
+        let mut trailer = [0; size_of::<Trailer>()];
+        self.memory.read(self.segments.base(segment) as usize + TRAILER_AT, &mut trailer);
+        Trailer::read(&trailer, self.segments.identity.secret, nonce)
     }
 
     /// Entries of a sealed segment: from its summary, or, when that is damaged, from its records. False when
@@ -630,7 +728,9 @@ impl KvStore {
         self.lose(base, None, "the segment's summary is damaged; its records were read one by one");
         let mut copy = vec![0; SEGMENT_BYTES];
         self.memory.read(base as usize, &mut copy);
-        let scanned = self.scan((segment, nonce), &copy, (Promise::Whole, &[]), buffer, block);
+        // Whether values are whole is not asked here.
+        let promise = (Promise::Whole, [].as_slice());
+        let scanned = self.scan((segment, nonce), &copy, promise, &mut |_| true, (buffer, block));
         let is_whole = scanned.is_whole() && self.load_tail(segment, nonce) == Some(scanned.end);
         (scanned.entries, is_whole)
     }

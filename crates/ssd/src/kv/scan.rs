@@ -67,14 +67,15 @@ impl Scanned {
 
 impl KvStore {
     /// Looks at `copy`, a copy of a whole log segment, for the records of its present use, values included. A
-    /// head in which one bit has flipped is corrected, there and on the media.
+    /// head in which one bit has flipped is corrected, there and on the media. `has_part` says whether there
+    /// is a part with this hash: values that lack one are not intact.
     pub(super) fn scan(
         &self,
         (segment, nonce): (u32, u32),
         copy: &[u8],
         (promise, names): (Promise, &[SummaryEntry]),
-        buffer: &mut HeadBuffer,
-        block: &mut Block,
+        has_part: &mut dyn FnMut(u64) -> bool,
+        (buffer, block): (&mut HeadBuffer, &mut Block),
     ) -> Scanned {
         let base = self.segments.base(segment);
         let mut found =
@@ -89,7 +90,7 @@ impl KvStore {
                 continue;
             };
             let hash = checksum::of_key(self.segments.identity.secret, head.keyspace, buffer.key(&head));
-            let is_intact = self.is_value_intact(copy, base, at, &head, buffer, block);
+            let is_intact = self.is_value_intact(copy, (base, at), &head, has_part, (buffer, block));
             if is_intact || promise.covers(at) {
                 if let Some(start) = gap.take() {
                     found.close_gap((start, at), promise, names);
@@ -97,7 +98,7 @@ impl KvStore {
                 if !is_intact {
                     found.damaged.push(at);
                 }
-                found.entries.push(SummaryEntry::new(hash, at, head.kind, head.sequence));
+                found.entries.push(SummaryEntry::new(hash, at, &head));
                 found.end = at + head.record_bytes();
             } else {
                 found.dropped.push((hash, head.sequence));
@@ -139,11 +140,10 @@ impl KvStore {
     fn is_value_intact(
         &self,
         copy: &[u8],
-        base: u64,
-        at: usize,
+        (base, at): (u64, usize),
         head: &RecordHead,
-        buffer: &HeadBuffer,
-        block: &mut Block,
+        has_part: &mut dyn FnMut(u64) -> bool,
+        (buffer, block): (&HeadBuffer, &mut Block),
     ) -> bool {
         let data = head.data_at(at);
         let Some(stored) = copy.get(data..data + head.stored_bytes) else { return false };
@@ -154,12 +154,13 @@ impl KvStore {
         if !blocks_match || head.kind != RecordKind::Big {
             return blocks_match;
         }
-        let Some(extents) = self.load_manifest(base + at as u64, head, buffer) else { return false };
-        extents.iter().enumerate().all(|(number, extent)| {
+        let Some(manifest) = self.load_manifest(base + at as u64, head, buffer) else { return false };
+        let has_extents = manifest.extents.iter().enumerate().all(|(number, extent)| {
             let left = (head.value_bytes as usize).saturating_sub(number * EXTENT_DATA_BYTES);
             let bytes = left.min(EXTENT_DATA_BYTES);
             self.media.is_reserved(self.segments.chunk(extent.segment.get()))
                 && self.read_extent(extent, bytes, (0, bytes), block, |_| {})
-        })
+        });
+        has_extents && self.hashes_of_parts(&manifest).all(has_part)
     }
 }

@@ -101,6 +101,8 @@ pub(super) const SEGMENT_CAPACITY: u64 = SEGMENT_BYTES as u64 - (8 << 10) - CHAR
 /// A record up to this size is charged as it is; more, and it is charged its share of a segment full of its
 /// like.
 const CHARGED_AS_IS: u64 = 64 << 10;
+/// Free segments that a host's data leaves: one for deletions, and one for reclaim.
+pub(super) const KEPT_FREE: usize = 2;
 /// Each record has an entry in the summary.
 const ENTRY_BYTES: u64 = 16;
 
@@ -251,7 +253,7 @@ impl Pool {
     /// True when there are more free segments than have to be left for others.
     pub(super) fn has_free(&self, purpose: Purpose) -> bool {
         let keep = match purpose {
-            Purpose::Host => 2,
+            Purpose::Host => KEPT_FREE,
             Purpose::Delete => 1,
             Purpose::Reclaim => 0,
         };
@@ -300,6 +302,29 @@ impl Pool {
         self.open.retain(|&open| open != number);
         self.segment(number).state = State::Free;
         self.free.push(number);
+    }
+
+    /// True while records are in a segment that is not sealed, or that no sync has covered since.
+    pub(super) fn has_unsynced(&self) -> bool {
+        !self.open.is_empty() || !self.unsynced.is_empty()
+    }
+
+    /// As [`Pool::give_back`]; all others are taken before it.
+    pub(super) fn give_back_last(&mut self, number: u32) {
+        self.give_back(number);
+        self.postpone(number);
+    }
+
+    /// The free segment that will be taken when `nth` others have been.
+    pub(super) fn next_free(&self, nth: usize) -> Option<u32> {
+        self.free.iter().rev().nth(nth).copied()
+    }
+
+    /// Makes a free segment the last one to be taken.
+    pub(super) fn postpone(&mut self, number: u32) {
+        if let Some(at) = self.free.iter().rposition(|&free| free == number) {
+            self.free[..=at].rotate_right(1);
+        }
     }
 
     /// Segments that append heads write to, with their nonces.

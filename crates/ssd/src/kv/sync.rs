@@ -1,10 +1,12 @@
 //! What a sync makes possible: segments are marked as complete, and dead ones come back.
 
-use unvme_bus::lock;
+use std::sync::atomic::Ordering;
+
 use unvme_spec::Status;
 
+use super::big::cost_of;
 use super::index::{Hit, LockedShard};
-use super::layout::{SEGMENT_BYTES, SegmentKind, SummaryEntry};
+use super::layout::{RecordKind, SEGMENT_BYTES, SegmentKind, SummaryEntry};
 use super::record::{Block, HeadBuffer};
 use super::segment::{Pool, State};
 use super::{KvError, KvStore};
@@ -60,6 +62,7 @@ impl KvStore {
         if quarantined.is_empty() {
             return;
         }
+        let _changing = self.begin_changes();
         let (mut buffer, mut block) = (HeadBuffer::new(), Block::boxed());
         for number in quarantined {
             self.erase(number, &mut buffer, &mut block);
@@ -84,19 +87,25 @@ impl KvStore {
         Ok(())
     }
 
-    /// Writes everything that is open to the media, so that opening the store again has nothing to search:
-    /// for shutdown. The store can be used further.
+    /// Writes everything that is open to the media, and saves the index, so that opening the store again has
+    /// nothing to search: for shutdown. The store can be used further.
     ///
     /// # Errors
     /// What the media reports.
     pub(crate) fn close(&self) -> Result<(), Status> {
+        if self.is_saved.load(Ordering::Relaxed) {
+            // Nothing has changed since.
+            return Ok(());
+        }
         for lane in &self.lanes {
             self.seal(&mut lane.head.lock());
         }
-        self.seal(lock(&self.reclaimer).head());
+        self.finish_reclaim()?;
         self.sync()?;
         // What the directory says about that is only now on its way.
-        self.media.sync()
+        self.media.sync()?;
+        self.save_index();
+        Ok(())
     }
 
     /// A quarantined segment's records are durably dead: its header says free from now on, and they count no
@@ -134,12 +143,16 @@ impl KvStore {
         let place = self.segments.base(segment) + entry.offset() as u64;
         let mut shard = self.index.lock(hash);
         if let Some(hit) = shard.find_place(hash, place) {
-            if !hit.slot.is_tombstone() {
+            if !hit.slot.is_tombstone() && !hit.slot.is_part() {
                 // Reclaim has not found it in the segment: a summary that was damaged since, or lied.
                 shard.state.pairs = shard.state.pairs.saturating_sub(1);
                 self.lose(place, None, "a record was in a segment whose summary is damaged");
             }
             shard.remove(hash, &hit);
+            return;
+        }
+        if entry.record() == Some(RecordKind::Part) {
+            // No key counts it.
             return;
         }
         let Some(hit) = shard.find_only(hash).or_else(|| self.find_same_key(&shard, hash, place, buffer))
@@ -155,7 +168,7 @@ impl KvStore {
             // Nothing is left for it to hide.
             self.segments.die(hit.slot.place(), head.record_bytes());
             drop(shard);
-            self.budget.give(0, super::write::cost_of(&head));
+            self.budget.give(0, cost_of(&head));
         }
     }
 

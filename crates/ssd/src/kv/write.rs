@@ -9,15 +9,15 @@
 use unvme_bus::mem::order_uncached;
 
 use super::append::{AppendHead, OpenSegment};
+use super::big::{cost_of, cut, is_to_be_cut};
 use super::host::HostCursor;
 use super::index::{Hit, LockedShard};
-use super::layout::{
-    BLOCK_BYTES, ExtentEntry, MANIFEST_BYTES, RecordHead, RecordKind, SEQUENCE_END, SummaryEntry, manifest,
-    rest_of,
-};
+use super::layout::{BLOCK_BYTES, EXTENT_DATA_BYTES, RecordHead, RecordKind, SEQUENCE_END, SummaryEntry};
 use super::ordered::Change;
+use super::pieces::{MANIFEST_BYTES, Manifest};
+use super::read::Reading;
 use super::record::{Block, HeadBuffer, StoredRecord};
-use super::segment::{Purpose, SEGMENT_CAPACITY, charge};
+use super::segment::{Purpose, charge};
 use super::slot::Slot;
 use super::{HostData, Key, KvError, KvScratch, KvStore, StorePolicy, VALUE_BYTES_MAX, checksum};
 use crate::store::NOWHERE;
@@ -30,14 +30,14 @@ const COMPRESSED_BYTES_MAX: usize = 2 << 20;
 const LOCKED_BYTES_MAX: usize = 4 * BLOCK_BYTES;
 
 /// Where a value's bytes come from.
-enum Source<'a> {
+pub(super) enum Source<'a> {
     Host(HostCursor<'a>),
     Bytes(&'a [u8]),
 }
 
 impl Source<'_> {
     #[inline]
-    fn read(&mut self, out: &mut [u8]) {
+    pub(super) fn read(&mut self, out: &mut [u8]) {
         match self {
             Source::Host(cursor) => cursor.read(out),
             Source::Bytes(bytes) => {
@@ -58,12 +58,24 @@ enum Condition {
     Unchanged(u64),
 }
 
+impl Condition {
+    /// Whether it holds when the key's pair is at that place.
+    #[inline]
+    fn check(self, existing: Option<u64>) -> Result<(), Refused> {
+        match self {
+            Self::Policy(policy) => Ok(check_policy(policy, existing.is_some())?),
+            Self::Unchanged(place) if existing == Some(place) => Ok(()),
+            Self::Unchanged(_) => Err(Refused::Changed),
+        }
+    }
+}
+
 /// A value on its way to the media.
 struct NewRecord<'a> {
     head: RecordHead,
     source: Source<'a>,
-    /// Segments that hold the first part of a big value.
-    extents: Vec<ExtentEntry>,
+    /// Where the pieces of a big value are.
+    manifest: Option<Manifest>,
     condition: Condition,
     /// Bytes that the host has given, key and value.
     host_bytes: u64,
@@ -94,8 +106,8 @@ pub(super) struct Old {
     hit: Hit,
     /// `None` when it is damaged.
     head: Option<RecordHead>,
-    /// Extents of a big value.
-    extents: Vec<ExtentEntry>,
+    /// Where the pieces of a big value are; `None` also when that cannot be read.
+    manifest: Option<Manifest>,
 }
 
 impl KvStore {
@@ -132,7 +144,7 @@ impl KvStore {
         let head = new_head(key, value.bytes, packed);
         let host_bytes = key.bytes.len() as u64 + u64::from(value.bytes);
         let condition = Condition::Policy(policy);
-        let record = NewRecord { head, source, extents: Vec::new(), condition, host_bytes };
+        let record = NewRecord { head, source, manifest: None, condition, host_bytes };
         let buffers = Buffers { head: &mut scratch.head, old: &mut scratch.old, block: &mut scratch.block };
         match self.write_pair(key, record, buffers, scratch.lane) {
             Ok(()) => Ok(()),
@@ -173,7 +185,7 @@ impl KvStore {
             let record = NewRecord {
                 head: new_head(key, bytes, None),
                 source: Source::Bytes(&whole),
-                extents: Vec::new(),
+                manifest: None,
                 condition,
                 host_bytes: key.bytes.len() as u64 + u64::from(value.bytes),
             };
@@ -234,25 +246,28 @@ impl KvStore {
         let Some(open) = append.open.as_mut() else { return Err(KvError::Full) };
         scratch.head.set_key(key.bytes);
         let mut shard = self.index.lock(key.hash);
-        let old = match self.find_locked(&shard, key, &mut scratch.old) {
+        let old = match self.find_locked(&mut shard, key, &mut scratch.old) {
             // A tombstone that is damaged hides nothing any more: another one takes its place.
             Some(old) if !old.hit.slot.is_tombstone() || old.head.is_none() => old,
             _ => return Ok(false),
         };
         head.sequence = next_sequence(&mut shard)?;
+        head.may_be_twin = shard.state.has_twins;
         self.write_head(open, &head, &mut scratch.head);
         let older = shard.older(key.hash, old.hit.slot) + 1;
-        shard.set(key.hash, &old.hit, Slot::new(open.place(), bytes, true), older);
+        shard.set(key.hash, &old.hit, Slot::new(open.place(), bytes, RecordKind::Tombstone), older);
         // Saturating: a summary may have called the record a tombstone.
         let was_pair = u64::from(!old.hit.slot.is_tombstone());
         shard.state.pairs = shard.state.pairs.saturating_sub(was_pair);
         self.note_change(&mut shard, || Change::removed(key));
         self.retire_record(&old);
-        self.retire_extents(&old.extents);
         // The tombstone takes no more than the pair did.
         let freed = self.freed_by_pair(&old).max(charge(bytes));
         self.budget.give(number, freed - charge(bytes));
         drop(shard);
+        if let Some(manifest) = &old.manifest {
+            self.retire_pieces(manifest);
+        }
         self.finish_record(open, &head, key.hash);
         lane.count(0, bytes as u64);
         Ok(true)
@@ -275,8 +290,9 @@ impl KvStore {
             };
             let place = hit.slot.place();
             let record = StoredRecord { place, head: &head, buffer: &scratch.head, next_read: NOWHERE };
-            let intact = if head.compressed {
-                self.read_packed(&record, &mut scratch.block, &mut scratch.packed, out).is_some()
+            let reading = if head.compressed {
+                let plain = self.read_packed(&record, &mut scratch.block, &mut scratch.packed, out);
+                Reading::of(plain.is_some())
             } else {
                 let range = (0, head.value_bytes as usize);
                 self.read_value(&record, range, &mut scratch.block, |bytes| out.extend_from_slice(bytes))
@@ -284,7 +300,7 @@ impl KvStore {
             if !self.index.is_current(key.hash, &hit) {
                 return None;
             }
-            Some(if intact { Ok(place) } else { Err(KvError::Unrecovered) })
+            reading.result(place)
         })
     }
 
@@ -316,14 +332,14 @@ impl KvStore {
         let number = lane % self.lanes.len();
         let lane = &self.lanes[number];
         let mut append = lane.head.lock();
-        if !record.head.fits_a_segment() {
+        if is_to_be_cut(&record.head) {
             return self.write_big(key, record, buffers, number, &mut append);
         }
         let cost = charge(record.head.record_bytes());
         self.write_record(key, &mut record, buffers, number, &mut append, (cost, 0))
     }
 
-    /// Puts what does not fit into a segment into segments of its own, and the rest into a record.
+    /// Writes a value in pieces.
     #[cold]
     fn write_big(
         &self,
@@ -333,20 +349,18 @@ impl KvStore {
         number: usize,
         append: &mut AppendHead,
     ) -> Result<(), Refused> {
-        let value_bytes = record.head.value_bytes;
-        record.head.kind = RecordKind::Big;
-        record.head.stored_bytes = MANIFEST_BYTES + rest_of(value_bytes);
-        let extents = super::layout::extents_of(value_bytes) as u64;
-        let cost = charge(record.head.record_bytes()) + extents * SEGMENT_CAPACITY;
+        record.head = cut(&record.head);
+        let cost = cost_of(&record.head);
         let taken = self.take_budget(number, cost, key, buffers.old)?;
-        let source = &mut record.source;
+        let manifest = record.manifest.insert(Manifest::default());
+        let (room, lane) = ((&mut *buffers.head, &mut *buffers.block), (number, &mut *append));
         let result = self
-            .write_extents(value_bytes, buffers.block, |out| source.read(out), &mut record.extents)
+            .write_pieces(record.head.value_bytes, &mut record.source, room, lane, manifest)
             .map_err(Refused::from)
             .and_then(|()| self.write_record(key, &mut record, buffers, number, append, (cost, taken)));
         if result.is_err() {
             self.budget.give(number, taken);
-            self.retire_extents(&record.extents);
+            record.manifest.iter().for_each(|manifest| self.retire_pieces(manifest));
         }
         result
     }
@@ -392,21 +406,19 @@ impl KvStore {
         let Some(open) = append.open.as_mut() else { return Err(KvError::Full.into()) };
         buffers.head.set_key(key.bytes);
         let is_short = record.head.stored_bytes <= LOCKED_BYTES_MAX;
+        let NewRecord { head, source, manifest, condition, host_bytes } = record;
         if !is_short {
-            self.write_data(open, record, buffers.head, buffers.block);
+            self.write_data(open, head, manifest.as_ref(), source, (buffers.head, buffers.block));
         }
         let mut shard = self.index.lock(key.hash);
-        let old = self.find_locked(&shard, key, buffers.old);
+        let old = self.find_locked(&mut shard, key, buffers.old);
         let existing = old.as_ref().filter(|old| !old.hit.slot.is_tombstone());
-        match record.condition {
-            Condition::Policy(policy) => check_policy(policy, existing.is_some())?,
-            Condition::Unchanged(place) if existing.is_some_and(|old| old.hit.slot.place() == place) => {}
-            Condition::Unchanged(_) => return Err(Refused::Changed),
-        }
+        condition.check(existing.map(|old| old.hit.slot.place()))?;
         if old.is_none() && !shard.has_room() {
             return Err(KvError::Full.into());
         }
-        record.head.sequence = next_sequence(&mut shard)?;
+        head.sequence = next_sequence(&mut shard)?;
+        head.may_be_twin = shard.state.has_twins;
         let freed = old.as_ref().map_or(0, |old| self.freed_by(&shard, key.hash, old));
         if taken + freed < cost && !self.budget.take(number, cost - taken - freed) {
             return Err(KvError::Full.into());
@@ -418,13 +430,13 @@ impl KvStore {
             self.retire_record(old);
         }
         if is_short {
-            self.write_data(open, record, buffers.head, buffers.block);
+            self.write_data(open, head, manifest.as_ref(), source, (buffers.head, buffers.block));
         }
-        self.write_head(open, &record.head, buffers.head);
-        if record.head.stored_bytes >= BLOCK_BYTES {
+        self.write_head(open, head, buffers.head);
+        if head.stored_bytes >= BLOCK_BYTES {
             order_uncached();
         }
-        let slot = Slot::new(open.place(), bytes, false);
+        let slot = Slot::new(open.place(), bytes, head.kind);
         match &old {
             Some(old) => {
                 let older = shard.older(key.hash, old.hit.slot) + 1;
@@ -439,12 +451,13 @@ impl KvStore {
         if existing.is_none_or(|old| old.head.is_none()) {
             self.note_change(&mut shard, || Change::added(key));
         }
-        if let Some(old) = old.as_ref().filter(|old| freed > 0 && !old.extents.is_empty()) {
-            self.retire_extents(&old.extents);
-        }
         drop(shard);
-        self.finish_record(open, &record.head, key.hash);
-        self.lanes[number].count(record.host_bytes, written_bytes(record, bytes));
+        self.finish_record(open, head, key.hash);
+        self.lanes[number].count(*host_bytes, written_bytes(bytes, manifest.as_ref()));
+        // Behind the lock: parts have shards of their own.
+        if let Some(manifest) = old.as_ref().filter(|_| freed > 0).and_then(|old| old.manifest.as_ref()) {
+            self.retire_pieces(manifest);
+        }
         Ok(())
     }
 
@@ -459,18 +472,18 @@ impl KvStore {
 
     /// Moves a value's bytes to the media, a block at a time, and notes their checksums.
     #[inline]
-    fn write_data(
+    pub(super) fn write_data(
         &self,
         open: &OpenSegment,
-        record: &mut NewRecord<'_>,
-        head_buffer: &mut HeadBuffer,
-        block: &mut Block,
+        head: &RecordHead,
+        manifest: Option<&Manifest>,
+        source: &mut Source<'_>,
+        (head_buffer, block): (&mut HeadBuffer, &mut Block),
     ) {
-        let head = &record.head;
         let data = open.base as usize + head.data_at(open.at);
         let mut start = 0;
-        if head.kind == RecordKind::Big {
-            let bytes = manifest(&record.extents);
+        if let Some(manifest) = manifest {
+            let bytes = manifest.encode();
             head_buffer.set_check(head, 0, checksum::of_block(&bytes));
             self.memory.write(data, &bytes);
             start = MANIFEST_BYTES;
@@ -479,9 +492,9 @@ impl KvStore {
             let bytes = BLOCK_BYTES.min(head.stored_bytes - start);
             let buffer = &mut block.0[..bytes];
             if bytes == BLOCK_BYTES && self.bypasses_caches {
-                self.write_block(&mut record.source, data + start, buffer);
+                self.write_block(source, data + start, buffer);
             } else {
-                record.source.read(buffer);
+                source.read(buffer);
                 self.memory.write(data + start, buffer);
             }
             head_buffer.set_check(head, start / BLOCK_BYTES, checksum::of_block(buffer));
@@ -504,26 +517,32 @@ impl KvStore {
 
     #[inline]
     pub(super) fn finish_record(&self, open: &mut OpenSegment, head: &RecordHead, hash: u64) {
-        let entry = SummaryEntry::new(hash, open.at, head.kind, head.sequence);
+        let entry = SummaryEntry::new(hash, open.at, head);
         self.advance(open, head.record_bytes(), entry);
     }
 
     /// The newest record of a key, under its lock. A damaged one with the key's hash is taken to be the
-    /// key's.
+    /// key's. Another key with its hash makes what is written from now on say so.
     #[inline]
-    fn find_locked(&self, shard: &LockedShard<'_>, key: &Key<'_>, buffer: &mut HeadBuffer) -> Option<Old> {
+    fn find_locked(
+        &self,
+        shard: &mut LockedShard<'_>,
+        key: &Key<'_>,
+        buffer: &mut HeadBuffer,
+    ) -> Option<Old> {
         for nth in 0.. {
             let hit = shard.find(key.hash, nth)?;
             let head = self.load_head(hit.slot.place(), buffer);
             if head.is_none_or(|head| self.is_of(&head, buffer, key)) {
-                let extents = match &head {
+                let manifest = match &head {
                     Some(head) if head.kind == RecordKind::Big => {
-                        self.load_manifest(hit.slot.place(), head, buffer).unwrap_or_default()
+                        self.load_manifest(hit.slot.place(), head, buffer)
                     }
-                    _ => Vec::new(),
+                    _ => None,
                 };
-                return Some(Old { hit, head, extents });
+                return Some(Old { hit, head, manifest });
             }
+            shard.state.has_twins = true;
         }
         None
     }
@@ -538,8 +557,14 @@ impl KvStore {
 
     #[inline]
     fn freed_by_pair(&self, old: &Old) -> u64 {
-        let Some(head) = &old.head else { return 0 };
-        charge(head.record_bytes()) + old.extents.len() as u64 * SEGMENT_CAPACITY
+        match &old.head {
+            None => 0,
+            // What cannot be found is not free.
+            Some(head) if head.kind == RecordKind::Big && old.manifest.is_none() => {
+                charge(head.record_bytes())
+            }
+            Some(head) => cost_of(head),
+        }
     }
 
     /// A record is superseded: its bytes are dead. The shard is locked: before the segment is used again, its
@@ -552,15 +577,6 @@ impl KvStore {
     }
 }
 
-/// Capacity that a record takes.
-pub(super) fn cost_of(head: &RecordHead) -> u64 {
-    let extents = match head.kind {
-        RecordKind::Big => super::layout::extents_of(head.value_bytes) as u64,
-        _ => 0,
-    };
-    charge(head.record_bytes()) + extents * SEGMENT_CAPACITY
-}
-
 fn new_head(key: &Key<'_>, value_bytes: u32, packed: Option<u32>) -> RecordHead {
     RecordHead {
         kind: RecordKind::Value,
@@ -569,6 +585,7 @@ fn new_head(key: &Key<'_>, value_bytes: u32, packed: Option<u32>) -> RecordHead 
         stored_bytes: packed.unwrap_or(value_bytes) as usize,
         value_bytes,
         compressed: packed.is_some(),
+        may_be_twin: false,
         sequence: 0,
     }
 }
@@ -582,7 +599,7 @@ fn check_policy(policy: StorePolicy, exists: bool) -> Result<(), KvError> {
 
 /// The sequence number of a shard's next record.
 #[inline]
-fn next_sequence(shard: &mut LockedShard<'_>) -> Result<u64, KvError> {
+pub(super) fn next_sequence(shard: &mut LockedShard<'_>) -> Result<u64, KvError> {
     let sequence = shard.state.sequence;
     if sequence >= SEQUENCE_END {
         return Err(KvError::Full);
@@ -591,7 +608,8 @@ fn next_sequence(shard: &mut LockedShard<'_>) -> Result<u64, KvError> {
     Ok(sequence)
 }
 
-/// Bytes of a record and of the data in its extents, whose headers were counted when they were written.
-fn written_bytes(record: &NewRecord<'_>, record_bytes: usize) -> u64 {
-    (record_bytes + record.extents.len() * super::layout::EXTENT_DATA_BYTES) as u64
+/// Bytes of a record and of the data in its extents, whose headers were counted when they were written, as
+/// its parts were.
+fn written_bytes(record_bytes: usize, manifest: Option<&Manifest>) -> u64 {
+    (record_bytes + manifest.map_or(0, |manifest| manifest.extents.len()) * EXTENT_DATA_BYTES) as u64
 }

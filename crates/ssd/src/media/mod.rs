@@ -1,5 +1,7 @@
 //! Where the data is that commands name: on a store, or on flash on a store.
 
+mod checksum;
+mod space;
 mod tags;
 mod units;
 
@@ -11,8 +13,11 @@ use unvme_flash::timing::{Cause, FlashOp, OpList};
 use unvme_spec::Status;
 
 use crate::flash::Flash;
+use crate::store::sums::SECTOR_BYTES;
 use crate::store::{Backing, CHUNK_BYTES, Extent, Store};
 use crate::{SsdConfig, SsdError};
+use checksum::Sums;
+use space::Unused;
 use units::Units;
 
 /// Where the device's data is. Commands name chunks of what hosts see; without a translation layer chunk `n`
@@ -21,6 +26,8 @@ use units::Units;
 pub(crate) struct Media {
     backing: Arc<Backing>,
     units: Units,
+    unused: Unused,
+    sums: Option<Sums>,
     flash: Option<Flash>,
     /// Chunks hosts can be given.
     chunks: u64,
@@ -31,7 +38,7 @@ impl Media {
     #[cfg(test)]
     pub(crate) fn new(store: Box<dyn Store>) -> Result<Self, SsdError> {
         let chunks = store.bytes() / CHUNK_BYTES;
-        Self::assemble(Arc::new(Backing::new(store)), None, chunks)
+        Self::assemble(Arc::new(Backing::new(store)), None, None, chunks)
     }
 
     /// The media of a device; the store has the bytes that the configuration asks for. Errors: when there is
@@ -43,14 +50,21 @@ impl Media {
             .as_ref()
             .map(|flash| Flash::open(flash, config.bytes, Arc::clone(&backing)))
             .transpose()?;
-        Self::assemble(backing, flash, config.bytes / CHUNK_BYTES)
+        let sums = if config.checksum { Some(Sums::open(config.bytes, &backing)?) } else { None };
+        Self::assemble(backing, flash, sums, config.bytes / CHUNK_BYTES)
     }
 
-    fn assemble(backing: Arc<Backing>, flash: Option<Flash>, chunks: u64) -> Result<Self, SsdError> {
+    fn assemble(
+        backing: Arc<Backing>,
+        flash: Option<Flash>,
+        sums: Option<Sums>,
+        chunks: u64,
+    ) -> Result<Self, SsdError> {
         // Flash has versions of its own, and so have pairs.
         let keeps_data = backing.memory().is_some() || backing.tags().is_some();
         let versioned = if keeps_data && flash.is_none() { chunks * CHUNK_BYTES } else { 0 };
-        Ok(Self { units: Units::new(versioned)?, backing, flash, chunks })
+        let unused = Unused::new(versioned / CHUNK_BYTES);
+        Ok(Self { units: Units::new(versioned)?, unused, sums, backing, flash, chunks })
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -107,12 +121,20 @@ impl Media {
     /// Gives a chunk of logical blocks space if it needs any before it is written.
     #[inline]
     pub(crate) fn reserve_blocks(&self, chunk: u64) -> Result<(), Status> {
-        if self.flash.is_some() { Ok(()) } else { self.backing.reserve(chunk) }
+        if self.flash.is_some() {
+            return Ok(());
+        }
+        if let Some(sums) = &self.sums {
+            sums.begin(chunk, &self.backing)?;
+        }
+        self.backing.reserve(chunk)
     }
 
     /// Gives the space of chunks back; they read as zeroes from now on. No command may be under way on them.
     pub(crate) fn release(&self, chunks: impl IntoIterator<Item = u64>) -> Result<(), SsdError> {
-        let Some(flash) = &self.flash else { return self.backing.release(chunks) };
+        let Some(flash) = &self.flash else {
+            return self.release_chunks(chunks);
+        };
         let mut any = false;
         chunks.into_iter().try_for_each(|chunk| {
             any |= flash.release(chunk)?;
@@ -126,12 +148,52 @@ impl Media {
         match &self.flash {
             Some(flash) => flash.sync(),
             None => self.backing.sync(),
+        }?;
+        if let Some(sums) = &self.sums {
+            sums.synced(&self.backing);
         }
+        Ok(())
     }
 
     /// Everything that a later start would otherwise have to search for is written down.
     pub(crate) fn close(&self) -> Result<(), Status> {
+        if let Some(sums) = &self.sums {
+            self.backing.sync()?;
+            sums.close(&self.backing);
+        }
         self.flash.as_ref().map_or(Ok(()), Flash::close)
+    }
+
+    /// What host memory is to be written in whole multiples of, for who has it in pieces: what is below is
+    /// written once, or has a checksum of its own. `None` when it does not matter.
+    pub(crate) fn grain_bytes(&self) -> Option<u64> {
+        match (&self.flash, &self.sums) {
+            (Some(_), _) => Some(units::UNIT_BYTES as u64),
+            (None, Some(_)) => Some(SECTOR_BYTES as u64),
+            (None, None) => None,
+        }
+    }
+
+    /// A command from `bytes`, which has been put together from pieces; as [`Media::write`].
+    #[cold]
+    pub(crate) fn write_bytes(
+        &self,
+        extent: Extent,
+        bytes: &[u8],
+        at: Placement,
+        ops: &mut OpList,
+    ) -> Result<(), Status> {
+        if let Some(flash) = &self.flash {
+            return flash.write_bytes(extent, bytes, at, ops);
+        }
+        note(ops, extent, |ppn| FlashOp::Program { ppn });
+        let (Some(memory), Some(sums)) = (self.backing.memory(), &self.sums) else {
+            return Err(Status::INTERNAL_ERROR);
+        };
+        self.write_units(extent, |offset, count| {
+            let done = (offset - extent.offset) as usize;
+            sums.write(memory, offset, &bytes[done..done + count]);
+        })
     }
 
     /// Announces that the page at `offset` will be read soon, behind another one: looking it up must not wait
@@ -175,20 +237,29 @@ impl Media {
             self.read_tags(extent, host, host_offset);
             return Ok(());
         };
-        if !self.backing.is_reserved(extent.offset / CHUNK_BYTES) {
+        let chunk = extent.offset / CHUNK_BYTES;
+        if !self.backing.is_reserved(chunk) {
             host.fill(host_offset, extent.bytes, 0);
             return Ok(());
         }
+        if let Some(sums) = &self.sums {
+            return self.read_checked(sums, extent, |offset, bytes| {
+                host.write(host_offset + (offset - extent.offset) as usize, bytes);
+            });
+        }
         self.units.read(extent, |offset, bytes| {
             let done = (offset - extent.offset) as usize;
+            if !self.backing.is_reserved(chunk) {
+                return host.fill(host_offset + done, bytes, 0);
+            }
             memory.copy_to_ahead(offset as usize, host, host_offset + done, bytes, next_read as usize);
         });
         Ok(())
     }
 
-    /// Host memory to media; the chunk has been reserved. Errors: with a translation layer: Attempted Write
-    /// to Read Only Range when it is worn out, Capacity Exceeded or Write Fault when the store fails. Pages
-    /// before the one that failed have been written.
+    /// Host memory to media; the chunk has been reserved. Errors: Capacity Exceeded or Write Fault when the
+    /// store fails, as it may where the chunk was given back meanwhile; with a translation layer: Attempted
+    /// Write to Read Only Range when it is worn out. Pages before the one that failed have been written.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -206,15 +277,91 @@ impl Media {
             self.write_tags(extent, host, host_offset);
             return Ok(());
         };
-        self.units.write(extent, |offset, bytes| {
+        if let Some(sums) = &self.sums {
+            let source = (host, host_offset);
+            return self.write_units(extent, |offset, bytes| {
+                let done = (offset - extent.offset) as usize;
+                sums.copy(memory, offset, (source.0, source.1 + done), bytes);
+            });
+        }
+        self.write_units(extent, |offset, bytes| {
             let done = (offset - extent.offset) as usize;
             if self.backing.bypasses_caches() {
                 host.copy_to_uncached(host_offset + done, memory, offset as usize, bytes);
             } else {
                 host.copy_to(host_offset + done, memory, offset as usize, bytes);
             }
+        })
+    }
+
+    /// Calls `write` for each unit's part of an extent, held, of a chunk that has space; again for all of
+    /// them when the space was given back in between.
+    #[inline]
+    fn write_units(&self, extent: Extent, mut write: impl FnMut(u64, usize)) -> Result<(), Status> {
+        let chunk = extent.offset / CHUNK_BYTES;
+        loop {
+            let mut has_space = true;
+            self.units.write(extent, |offset, bytes| {
+                has_space &= self.backing.is_reserved(chunk);
+                if has_space {
+                    self.unused.clear(offset);
+                    write(offset, bytes);
+                }
+            });
+            if has_space {
+                return Ok(());
+            }
+            self.reserve_blocks(chunk)?;
+        }
+    }
+
+    /// Reads units of a chunk that has space and compares them with their checksums; `take` gets each part of
+    /// the extent, again when a writer was in the way. Errors: unrecovered Read Error when one does not fit.
+    fn read_checked(
+        &self,
+        sums: &Sums,
+        extent: Extent,
+        mut take: impl FnMut(u64, &[u8]),
+    ) -> Result<(), Status> {
+        let (chunk, sector) = (extent.offset / CHUNK_BYTES, SECTOR_BYTES as u64);
+        let Some(memory) = self.backing.memory() else { return Err(Status::INTERNAL_ERROR) };
+        let mut wrong = None;
+        self.units.read(extent, |offset, bytes| {
+            let mut block = [0; units::UNIT_BYTES];
+            // Whole sectors, also where a piece of host memory ends within one.
+            let start = offset / sector * sector;
+            let end = (offset + bytes as u64).next_multiple_of(sector);
+            let block = &mut block[..(end - start) as usize];
+            let has_space = self.backing.is_reserved(chunk);
+            if has_space {
+                memory.read(start as usize, block);
+            }
+            if has_space && !sums.fits(memory, start, block) {
+                wrong = wrong.or(Some(offset));
+                return;
+            }
+            // It was a writer's that has ended meanwhile.
+            wrong = wrong.filter(|&at| at != offset);
+            let within = (offset - start) as usize;
+            take(offset, &block[within..within + bytes]);
         });
-        Ok(())
+        match wrong {
+            None => Ok(()),
+            Some(at) => {
+                tracing::error!(at, "a block is not as it was written");
+                Err(Status::UNRECOVERED_READ_ERROR)
+            }
+        }
+    }
+
+    /// Reads an extent for nobody. Errors: as [`Media::read`].
+    pub(crate) fn verify(&self, extent: Extent) -> Result<(), Status> {
+        match &self.sums {
+            Some(sums) if self.backing.is_reserved(extent.offset / CHUNK_BYTES) => {
+                self.read_checked(sums, extent, |_, _| {})
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Notes what a command on media that keeps no data would have done.
@@ -230,22 +377,6 @@ impl Media {
             (Some(flash), None) => flash.pretend_read(extent, ops),
             (None, Some(_)) => note(ops, extent, |ppn| FlashOp::Program { ppn }),
             (None, None) => note(ops, extent, |ppn| FlashOp::Read { ppn }),
-        }
-        Ok(())
-    }
-
-    /// Zeroes the media; a chunk without space is zeroes already. Errors: as [`Media::write`]: with a
-    /// translation layer parts of pages are written.
-    pub(crate) fn zero(&self, extent: Extent, at: Placement, ops: &mut OpList) -> Result<(), Status> {
-        if let Some(flash) = &self.flash {
-            return flash.zero(extent, at, ops);
-        }
-        let Some(memory) = self.backing.memory() else {
-            self.zero_tags(extent);
-            return Ok(());
-        };
-        if self.backing.is_reserved(extent.offset / CHUNK_BYTES) {
-            self.units.write(extent, |offset, bytes| memory.fill(offset as usize, bytes, 0));
         }
         Ok(())
     }
@@ -280,11 +411,17 @@ impl Media {
             return flash.fetch(extent, out, ops);
         }
         note(ops, extent, |ppn| FlashOp::Read { ppn });
-        out.fill(0);
-        let present = self.backing.is_reserved(extent.offset / CHUNK_BYTES);
+        let is_present = || self.backing.is_reserved(extent.offset / CHUNK_BYTES);
         match self.backing.memory() {
-            Some(memory) if present => self.units.read(extent, |offset, _| memory.read(offset as usize, out)),
-            Some(_) => {}
+            Some(_) if is_present() && self.sums.is_some() => {
+                let Some(sums) = &self.sums else { return Ok(()) };
+                self.read_checked(sums, extent, |_, bytes| out.copy_from_slice(bytes))?;
+            }
+            Some(memory) if is_present() => self.units.read(extent, |offset, _| match is_present() {
+                true => memory.read(offset as usize, out),
+                false => out.fill(0),
+            }),
+            Some(_) => out.fill(0),
             None => self.fetch_tags(extent, out),
         }
         Ok(())
@@ -306,15 +443,21 @@ impl Media {
         let Some(memory) = self.backing.memory() else {
             return Ok(self.compare_and_write_tags(extent, expected, new));
         };
-        let mut equal = false;
-        self.units.write(extent, |offset, bytes| {
+        let (mut equal, mut fits) = (false, true);
+        self.write_units(extent, |offset, bytes| {
             let mut ours = vec![0; bytes];
             memory.read(offset as usize, &mut ours);
-            equal = ours == expected;
-            if equal {
-                memory.write(offset as usize, new);
+            fits = self.sums.as_ref().is_none_or(|sums| sums.fits(memory, offset, &ours));
+            equal = fits && ours == expected;
+            match &self.sums {
+                Some(sums) if equal => sums.write(memory, offset, new),
+                None if equal => memory.write(offset as usize, new),
+                _ => {}
             }
-        });
+        })?;
+        if !fits {
+            return Err(Status::UNRECOVERED_READ_ERROR);
+        }
         if equal {
             note(ops, extent, |ppn| FlashOp::Program { ppn });
         }

@@ -18,6 +18,8 @@ pub(crate) const UNIT_BYTES: usize = 4096;
 /// most.
 const VERSIONS_MAX: u64 = 1 << 20;
 const VERSION_BYTES: usize = 4;
+/// Turns to wait for before the processor is left to others.
+const SPINS: u32 = 1000;
 
 pub(crate) struct Units {
     /// 32-bit words, a power of two of them; in a region because that is memory that can be prefetched.
@@ -53,6 +55,7 @@ impl Units {
     pub(crate) fn read(&self, extent: Extent, mut copy: impl FnMut(u64, usize)) {
         for_each_unit(extent, |offset, bytes| {
             let version = self.version(offset);
+            let mut turns = 0;
             loop {
                 let before = version.load(Ordering::Acquire);
                 if before & 1 == 0 {
@@ -63,7 +66,7 @@ impl Units {
                         break;
                     }
                 }
-                std::hint::spin_loop();
+                wait(&mut turns);
             }
         });
     }
@@ -73,28 +76,47 @@ impl Units {
     pub(crate) fn write(&self, extent: Extent, mut copy: impl FnMut(u64, usize)) {
         for_each_unit(extent, |offset, bytes| {
             let version = self.version(offset);
-            let locked = loop {
-                let before = version.load(Ordering::Relaxed);
-                if before & 1 == 0
-                    && version
-                        .compare_exchange_weak(
-                            before,
-                            before.wrapping_add(1),
-                            Ordering::Acquire,
-                            Ordering::Relaxed,
-                        )
-                        .is_ok()
-                {
-                    break before.wrapping_add(1);
-                }
-                std::hint::spin_loop();
-            };
+            let locked = take(version);
             // Release fence: a reader that sees any byte of this write also sees the odd version.
             fence(Ordering::Release);
             copy(offset, bytes);
             version.store(locked.wrapping_add(1), Ordering::Release);
         });
     }
+
+    /// Calls `act` with all writers of all units of a chunk kept out, and readers that have begun. Who takes
+    /// several units takes them in this order, and nobody waits for one with another taken.
+    pub(super) fn hold(&self, chunk: Extent, act: impl FnOnce()) {
+        for_each_unit(chunk, |offset, _| _ = take(self.version(offset)));
+        // As in `write`.
+        fence(Ordering::Release);
+        act();
+        for_each_unit(chunk, |offset, _| _ = self.version(offset).fetch_add(1, Ordering::Release));
+    }
+}
+
+/// Makes a version odd; returns it.
+#[inline]
+fn take(version: &AtomicU32) -> u32 {
+    let mut turns = 0;
+    loop {
+        let before = version.load(Ordering::Relaxed);
+        let odd = before.wrapping_add(1);
+        if before & 1 == 0
+            && version.compare_exchange_weak(before, odd, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        {
+            return odd;
+        }
+        wait(&mut turns);
+    }
+}
+
+/// Somebody else is at work on a unit: for some hundred nanoseconds, or for as long as it takes to give space
+/// back to a file system.
+#[cold]
+fn wait(turns: &mut u32) {
+    *turns += 1;
+    if *turns < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
 
 #[inline]

@@ -5,20 +5,21 @@
 use unvme_bus::Mappings;
 use unvme_bus::space::{Direction, Place};
 use unvme_spec::samsung_kv::{
-    Command, ITERATE_BUFFER_BYTES, IterateType, KEY_BYTES_MIN, Key, OFFSET_ALIGNMENT, Prefix,
-    VALUE_BYTES_MAX, ValueSize, delete_option, retrieve_option, status, store_option,
+    Command, ITERATE_BUFFER_BYTES, IterateType, KEY_BYTES_MIN, Key, OFFSET_ALIGNMENT, Prefix, ValueSize,
+    delete_option, retrieve_option, status, store_option,
 };
-use unvme_spec::{DataPointerKind, Sqe, Status};
+use unvme_spec::{DataPointerKind, Sqe, Status, samsung_kv};
 
 use super::{INVALID_FIELD, find_data, pointer};
 use crate::Ssd;
 use crate::dptr::DataPointer;
 use crate::kv::iterator::vendor_status;
-use crate::kv::{KEY_BYTES_MAX, KEYSPACES, KvError, Part, StorePolicy};
+use crate::kv::{KEY_BYTES_MAX, KEYSPACES, KvError, Part, StorePolicy, VALUE_BYTES_MAX};
 use crate::queue::SubmissionQueue;
 use crate::reply::Reply;
 
-/// Most dwords of a value that one command moves.
+/// Most dwords of a value that one command moves. Samsung's drives, as log page C0h says of them, move
+/// [`samsung_kv::VALUE_BYTES_MAX`]; so do hosts that know no better.
 const VALUE_DWORDS_MAX: u32 = VALUE_BYTES_MAX / 4;
 
 /// A store or append as the entry has it.
@@ -312,9 +313,9 @@ pub(super) fn policy_of(option: u8) -> Result<StorePolicy, Status> {
     Ok(policy)
 }
 
-/// Dwords of a data buffer that is not a value's, as [`VALUE_BYTES_MAX`] limits it.
+/// Dwords of a data buffer that is not a value's.
 pub(super) fn checked_dwords(dwords: u32) -> Result<u32, Status> {
-    match dwords <= VALUE_DWORDS_MAX {
+    match dwords <= samsung_kv::VALUE_BYTES_MAX / 4 {
         true => Ok(dwords * 4),
         false => Err(status::INVALID_VALUE_SIZE.with_do_not_retry()),
     }

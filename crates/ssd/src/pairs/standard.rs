@@ -58,6 +58,7 @@ impl Ssd {
             }
             Command::Flush => {
                 sq.namespaces.pairs(sqe.nsid)?.store.sync()?;
+                self.keep_placement_events(&sq.clock);
                 self.subsystem.save_state()?;
                 Ok(Reply::DONE)
             }
@@ -158,7 +159,16 @@ impl Ssd {
             prefix: 0,
             mask: 0,
         };
-        store.list(listing, |key| keys.push(key))?;
+        let mut has_more = false;
+        let listed = store.list(listing, |key| {
+            let fits = keys.push(key);
+            has_more |= fits && key != start;
+            fits
+        });
+        // That keys cannot be read is said by the command that would have nothing to say but that it is over.
+        if !has_more {
+            listed?;
+        }
         let used = keys.finish();
         kv.turn_bytes += used as u64;
         DataPointer::scatter(host, pieces, page.get(..used).unwrap_or(&page));

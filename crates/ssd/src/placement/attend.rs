@@ -35,12 +35,35 @@ impl Ssd {
     /// Collects notes, and gives events their time.
     #[cold]
     pub(crate) fn attend_now(&self, clock: &Clock) {
-        let (fdp, Some(flash)) = (&self.fdp, self.media.flash()) else { return };
         // Whoever is at it already does it for all; notes are taken in one order.
-        let Some(_attending) = fdp.try_attend() else { return };
+        let Some(_attending) = self.fdp.try_attend() else { return };
+        if self.collect_events(clock) {
+            self.subsystem.saving.changed();
+            if self.subsystem.save_state().is_err() {
+                tracing::error!("the device could not save its FDP events");
+            }
+        }
+    }
+
+    /// A host's Flush: the events that have happened are saved with what is saved next. May be called with
+    /// I/O queues locked: whoever is at it already waits for none.
+    pub(crate) fn keep_placement_events(&self, clock: &Clock) {
+        if !self.fdp.is_active() {
+            return;
+        }
+        let _attending = self.fdp.attending();
+        if self.collect_events(clock) | self.fdp.take_unsaved() {
+            self.subsystem.saving.changed();
+        }
+    }
+
+    /// Makes notes events, and gives those their time. True when they are to be saved now. The caller is the
+    /// one who is attending.
+    fn collect_events(&self, clock: &Clock) -> bool {
+        let (fdp, Some(flash)) = (&self.fdp, self.media.flash()) else { return false };
         if self.faults.is_gone() {
             // The flash may be somebody else's by now.
-            return;
+            return false;
         }
         let now = clock.now();
         fdp.note_time(now);
@@ -53,12 +76,7 @@ impl Ssd {
         }
         self.expire(now);
         let timestamp = self.subsystem.timestamp(clock);
-        if fdp.settle(now, timestamp) {
-            self.subsystem.saving.changed();
-            if self.subsystem.save_state().is_err() {
-                tracing::error!("the device could not save its FDP events");
-            }
-        }
+        fdp.settle(now, timestamp)
     }
 
     fn digest(&self, note: Note, table: &NamespaceTable, now: u64) {

@@ -174,6 +174,8 @@ pub(crate) struct SubmissionQueue {
     /// When this turn began, by the clock of who serves the queue; looked at only where completions may be
     /// held.
     pub(crate) turn_began: u64,
+    /// The clock of who serves the queue, kept while FDP is enabled.
+    pub(crate) clock: Clock,
     /// The completion queue held back an interrupt, or completions, when this queue was served last.
     pub(crate) is_held_back: bool,
     invalid_tail: u32,
@@ -217,6 +219,7 @@ impl SubmissionQueue {
             ops: OpList::new(is_timed),
             moved: Moved::default(),
             turn_began: 0,
+            clock: Clock::wall(),
             is_held_back: false,
             invalid_tail: 0,
         }

@@ -4,8 +4,9 @@
 //! **When it is written.** Admin commands that change something saved call [`Saving::changed`] and then
 //! [`Subsystem::save_state`], so that a process that is killed loses none of it. Write Uncorrectable, and
 //! writes that undo it, only call [`Saving::changed`]: like data, marks survive from the next Flush on, or at
-//! once with FUA or without a write cache. Counters are collected and saved when the controller is enabled,
-//! reset and shut down, by [`Subsystem::save_all`]; a killed process loses what it has counted since.
+//! once with FUA or without a write cache. FDP events survive from the next Flush on, or after a second
+//! without one. Counters are collected and saved when the controller is enabled, reset and shut down, by
+//! [`Subsystem::save_all`]; a killed process loses what it has counted since.
 //!
 //! **Who locks what.** [`Subsystem::save_state`] is called by I/O queues' threads that hold their queues, and
 //! by the admin queue's; it locks `Saving::written`, and below that, one at a time and briefly, the table of

@@ -114,9 +114,11 @@ impl Backing {
         Ok(())
     }
 
-    /// Gives the space of chunks back; they read as zeroes from now on. No command may be under way on them.
+    /// Gives the space of chunks back; they read as zeroes from now on. Nobody may be at work on their bytes.
     pub(crate) fn release(&self, chunks: impl IntoIterator<Item = u64>) -> Result<(), SsdError> {
         for chunk in chunks.into_iter().filter(|&c| self.is_reserved(c)) {
+            // Who is about to write to it gets space when this is over.
+            let _one_at_a_time = lock(&self.reserving);
             if let Some(word) = self.reserved.get(chunk as usize / 64) {
                 word.fetch_and(!(1 << (chunk % 64)), Ordering::Release);
             }

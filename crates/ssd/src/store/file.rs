@@ -2,12 +2,12 @@
 //! together.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::fs::{CWD, FallocateFlags, RenameFlags, SeekFrom, fallocate, renameat_with, seek};
 use rustix::io::Errno;
 use unvme_bus::Region;
 use unvme_bus::file_size::without_signal;
@@ -23,6 +23,11 @@ const MEDIA_FILE: &str = "media.img";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Name of the state file in a device's folder.
 const STATE_FILE: &str = "state.json";
+/// Name of the file that the next state is written to: the one before the last. So there is space for it
+/// where there is none for anything else.
+const SPARE_STATE_FILE: &str = "state.json.new";
+/// State files have whole pages: one that is a few bytes longer than the last takes no more space.
+const STATE_PAGE_BYTES: usize = 4096;
 /// The data is nobody else's business.
 const FILE_MODE: u32 = 0o600;
 
@@ -76,27 +81,14 @@ impl FileStore {
             true => Label::read(&file, bytes).map_err(fail("read its label"))?,
             false => None,
         };
-        let known = state.as_ref().and_then(|state| state.identity);
         let data = find_data(&file, bytes).map_err(fail("find its data"))?;
-        let identity = match (label, known, &state) {
-            (Some((_, true)), _, None) => return Err(state_is_missing(folder)),
-            (Some((identity, _)), Some(known), _) if identity != known => {
-                return Err(refuse(format!(
-                    "it is the data of another device than the one {STATE_FILE} beside it is of"
-                )));
-            }
-            // The state file is from before files had an identity; the media's is the one.
-            (Some((identity, _)), ..) => identity,
-            // The label is damaged, or a process was killed before it had written it.
-            (None, Some(known), _) => known,
-            (None, None, Some(_)) => draw(),
-            // A new device, unless there is data that nobody knows the owner of.
-            (None, None, None) if data.contains(&true) => return Err(state_is_missing(folder)),
-            (None, None, None) => draw(),
-        };
-        if label.is_none() && !is_read_only {
+        let identity = identify(folder, label, state.as_ref(), data.contains(&true))?;
+        let has_state = state.is_some();
+        if label != Some((identity, has_state)) && !is_read_only {
             without_signal(|| file.set_len(bytes + LABEL_BYTES)).map_err(fail("set the size"))?;
-            Label::write(&file, bytes, identity, false).map_err(fail("write its label"))?;
+            Label::write(&file, bytes, identity, has_state).map_err(fail("write its label"))?;
+            // Before there is a state that names this identity, and before there is data.
+            file.sync_all().and_then(|()| File::open(folder)?.sync_all()).map_err(fail("flush"))?;
         }
         // A file that was copied sparsely may have holes inside a chunk: those need their space before any
         // write.
@@ -111,8 +103,12 @@ impl FileStore {
             true => Region::copy_of_file(&file, bytes as usize)?,
             false => Region::file(&file, bytes as usize)?,
         };
-        let has_state = AtomicBool::new(label.is_some_and(|(_, has_state)| has_state));
+        let has_state = AtomicBool::new(has_state);
         Ok(Self { folder: folder.to_path_buf(), file, memory, data, identity, has_state, is_read_only })
+    }
+
+    fn index_path(&self, chunk: u64) -> PathBuf {
+        self.folder.join(format!("index-{chunk}.kv"))
     }
 
     fn media_error(&self, what: &'static str, source: impl Into<io::Error>) -> SsdError {
@@ -193,13 +189,14 @@ impl Store for FileStore {
 
     fn save_state(&self, state: &[u8]) -> Result<(), SsdError> {
         let path = self.state_path();
-        let new = self.folder.join("state.json.new");
+        let spare = self.folder.join(SPARE_STATE_FILE);
         let replace = || -> io::Result<()> {
-            let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(&new)?;
-            file.write_all(&seal(self.identity, state))?;
+            let mut options = OpenOptions::new();
+            let file = options.write(true).create(true).truncate(false).mode(FILE_MODE).open(&spare)?;
+            let space = file.metadata()?.len() as usize;
+            file.write_all_at(&seal(self.identity, &filled_up(self.identity, state, space)), 0)?;
             file.sync_all()?;
-            fs::rename(&new, &path)?;
+            exchange(&spare, &path)?;
             // The rename itself must survive a power cut too.
             File::open(&self.folder)?.sync_all()
         };
@@ -214,6 +211,54 @@ impl Store for FileStore {
         }
         Ok(())
     }
+
+    fn save_index(
+        &self,
+        chunk: u64,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), SsdError> {
+        let path = self.index_path(chunk);
+        let new = path.with_extension("kv.new");
+        // There need not be space for two of them, and the old one counts no more.
+        self.drop_index(chunk);
+        let replace = || -> io::Result<()> {
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).create(true).truncate(true).mode(FILE_MODE).open(&new)?;
+            write(&mut file)?;
+            fs::rename(&new, &path)
+        };
+        without_signal(replace).map_err(|source| {
+            let _ = fs::remove_file(&new);
+            SsdError::File { path, what: "write", source }
+        })
+    }
+
+    fn load_index(&self, chunk: u64) -> Option<Box<dyn Read>> {
+        Some(Box::new(File::open(self.index_path(chunk)).ok()?))
+    }
+
+    fn drop_index(&self, chunk: u64) {
+        // Without it, or when it stays and counts no more, nothing is different.
+        let _ = fs::remove_file(self.index_path(chunk));
+    }
+}
+
+/// Text of a state, with what fills it up to whole pages, and to `space` bytes, when it is sealed.
+fn filled_up(identity: Identity, state: &[u8], space: usize) -> Vec<u8> {
+    let bytes = seal(identity, state).len();
+    let whole = bytes.next_multiple_of(STATE_PAGE_BYTES).max(space);
+    let mut text = state.to_vec();
+    text.resize(state.len() + whole - bytes, b'\n');
+    text
+}
+
+/// Makes `new` what `path` is. What that was before is `new` afterwards, where the file system can do that:
+/// the space for the next one.
+fn exchange(new: &Path, path: &Path) -> io::Result<()> {
+    match renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE) {
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => fs::rename(new, path),
+        done => Ok(done?),
+    }
 }
 
 /// The state file of the device in `folder`, if it has one.
@@ -226,9 +271,45 @@ fn read_state(folder: &Path) -> Result<Option<Sealed>, SsdError> {
     }
 }
 
-fn state_is_missing(folder: &Path) -> SsdError {
-    let reason = format!("the file is missing, and {MEDIA_FILE} beside it holds the data of a device");
-    SsdError::State { path: folder.join(STATE_FILE), reason }
+/// Whose a media file is: by its label and by the state file, as far as there is either. Errors:
+/// [`SsdError::State`] when they do not belong together, or when one of them has lost what it had.
+fn identify(
+    folder: &Path,
+    label: Option<(Identity, bool)>,
+    state: Option<&Sealed>,
+    has_data: bool,
+) -> Result<Identity, SsdError> {
+    let refuse = |file, reason| Err(SsdError::State { path: folder.join(file), reason });
+    let state_is_missing = || {
+        refuse(
+            STATE_FILE,
+            format!("the file is missing, and {MEDIA_FILE} beside it holds the data of a device"),
+        )
+    };
+    match (label, state.map(|state| state.identity)) {
+        (Some((_, true)), None) => state_is_missing(),
+        (Some((identity, _)), Some(Some(known))) if identity != known => {
+            let reason =
+                format!("it is the data of another device than the one {STATE_FILE} beside it is of");
+            refuse(MEDIA_FILE, reason)
+        }
+        // A state file from before files had an identity has none; the media's is the one.
+        (Some((identity, _)), _) => Ok(identity),
+        // Whoever saved that state had synced the label before, whether blocks were written or not.
+        (None, Some(Some(_))) if !has_data => {
+            let reason = format!(
+                "the file holds nothing, no data and no label that says which device it is of, and \
+                 {STATE_FILE} beside it is of a device that had one: it was emptied or replaced; nothing was \
+                 changed"
+            );
+            refuse(MEDIA_FILE, reason)
+        }
+        // The label alone is damaged.
+        (None, Some(Some(known))) => Ok(known),
+        // A new device, unless there is data that nobody knows the owner of.
+        (None, None) if has_data => state_is_missing(),
+        (None, Some(None) | None) => Ok(draw()),
+    }
 }
 
 /// Which of the chunks hold data, asked from the file system.

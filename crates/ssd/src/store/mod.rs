@@ -4,8 +4,10 @@ mod backing;
 mod file;
 mod identity;
 mod memory;
+pub(crate) mod sums;
 pub(crate) mod tags;
 
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
 use unvme_bus::Region;
@@ -91,6 +93,29 @@ pub trait Store: Send + Sync {
     /// Replaces the device's saved state, all or nothing. Errors: when the file system fails; the old state
     /// is kept.
     fn save_state(&self, state: &[u8]) -> Result<(), SsdError>;
+
+    /// Keeps what `write` writes, all or nothing: an index of the pairs in chunks of which `chunk` is the
+    /// first, which makes opening them fast. Nothing is lost with it, and a power cut may leave half of it.
+    /// Errors: when the file system fails; there is no index then.
+    fn save_index(
+        &self,
+        chunk: u64,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), SsdError> {
+        let _ = (chunk, write);
+        Ok(())
+    }
+
+    /// The index that was saved for a chunk last, if it is still there.
+    fn load_index(&self, chunk: u64) -> Option<Box<dyn Read>> {
+        let _ = chunk;
+        None
+    }
+
+    /// Forgets the index that was saved for a chunk.
+    fn drop_index(&self, chunk: u64) {
+        let _ = chunk;
+    }
 
     /// The device is closed: everything that is to be saved has been, and nothing is written any more, though
     /// handles of the device may be left. What keeps others from opening the same store can be given back.

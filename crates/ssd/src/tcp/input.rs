@@ -83,11 +83,16 @@ impl Input {
         let beyond = received.saturating_sub(first);
         assert!(beyond <= most, "{received} bytes received into {first} and {most}");
         self.end = self.end.saturating_add(beyond);
-        if self.end == self.bytes.len() && self.bytes.len() < BYTES_MAX {
-            // A burst that fills it: the next one is received by fewer calls.
-            self.bytes.resize(self.bytes.len().saturating_mul(2).min(BYTES_MAX), 0);
-        }
         Ok((received.saturating_sub(beyond), received))
+    }
+
+    /// After a burst that has filled it there is more room, if that can be paid for: the next one is received
+    /// by fewer calls.
+    pub(super) fn grow(&mut self, pay: impl FnOnce(usize) -> bool) {
+        let bytes = self.bytes.len();
+        if self.end == bytes && bytes < BYTES_MAX && pay(bytes.min(BYTES_MAX.saturating_sub(bytes))) {
+            self.bytes.resize(bytes.saturating_mul(2).min(BYTES_MAX), 0);
+        }
     }
 
     /// Receives and forgets.

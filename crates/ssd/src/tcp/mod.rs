@@ -51,7 +51,7 @@ use unvme_bus::{Clock, Piece, Room};
 use crate::fabrics::{FabricsQueue, Finished, QueueState, SlotId};
 
 pub use ending::{Ending, Fatal, Late};
-pub use limits::{DATA_ALIGNMENT_Z_MAX, Limits};
+pub use limits::{DATA_ALIGNMENT_Z_MAX, Limits, R2TS_MAX};
 
 use header::Agreed;
 use input::Input;
@@ -60,6 +60,9 @@ use receive::Receiving;
 use reply::Reply;
 use transfer::Transfers;
 use watch::Watch;
+
+/// How often a capsule that there is no memory for is looked at again, in nanoseconds.
+const PAUSE_NS: u64 = 1_000_000;
 
 /// One connection of a host: a queue of its controller, once it has sent Connect.
 pub struct Connection {
@@ -81,6 +84,9 @@ pub struct Connection {
     watch: Watch,
     /// Commands that arrive are thrown away.
     is_draining: bool,
+    /// There is no memory for a capsule that has arrived: it is looked at again later, and nothing behind it
+    /// before.
+    is_paused: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +117,7 @@ impl Connection {
             finished: Vec::new(),
             watch: Watch::default(),
             is_draining: false,
+            is_paused: false,
         }
     }
 
@@ -118,7 +125,7 @@ impl Connection {
     /// it, and once the connection has ended.
     pub fn wants_input(&self) -> bool {
         match self.phase {
-            Phase::Greeting | Phase::Running => !self.is_full() && self.input.has_room(),
+            Phase::Greeting | Phase::Running => !self.is_full() && !self.is_paused && self.input.has_room(),
             Phase::Closing(_) => true,
             Phase::Ended(_) => false,
         }
@@ -143,7 +150,7 @@ impl Connection {
         match result {
             Ok(0) => self.end_of_stream(),
             Ok(bytes) => {
-                self.watch.moved(bytes);
+                self.watch.input.moved(bytes);
                 return bytes;
             }
             Err(io::ErrorKind::WouldBlock) => {}
@@ -165,9 +172,9 @@ impl Connection {
             Ok(bytes) => {
                 let queue = &mut self.queue;
                 self.output.sent(bytes, |slot| queue.release(slot));
-                self.watch.moved(bytes);
+                self.watch.output.moved(bytes);
                 if self.output.is_empty() {
-                    self.watch.progress();
+                    self.watch.output.progress();
                 }
                 self.finish_closing();
                 // What stood still because the output was full goes on.
@@ -192,6 +199,10 @@ impl Connection {
             done = self.queue.poll(clock, &mut self.finished);
             self.take_finished();
             self.ask_for_wanted();
+            if std::mem::take(&mut self.is_paused) {
+                self.understand();
+                done = done.max(usize::from(!self.is_paused));
+            }
             match self.queue.state() {
                 QueueState::Ended(_) => self.close(Ending::Queue),
                 QueueState::Disconnected if !self.wants_output() && self.is_quiet() => {
@@ -211,7 +222,8 @@ impl Connection {
             return None;
         }
         let queue = if self.is_open() { self.queue.next_event() } else { None };
-        [queue, self.deadline()].into_iter().flatten().min()
+        let again = self.is_paused.then(|| self.watch.now.saturating_add(PAUSE_NS));
+        [queue, again, self.deadline()].into_iter().flatten().min()
     }
 
     /// Why the connection has ended: there is nothing left to do but to close the socket. `None` while it has

@@ -10,9 +10,11 @@ use crate::fabrics::{SlotId, Staging};
 
 /// Encoded bytes from which on nothing more is encoded: more than one call sends.
 const BYTES_ENOUGH: usize = 256 << 10;
+/// As many bytes beside data.
+const HEADERS_ENOUGH: usize = 8 << 10;
 /// Bytes of headers that were sent and still lie before those that were not, from which on they are worth
 /// removing.
-const SENT_BYTES_MAX: usize = 16 << 10;
+const SENT_BYTES_MAX: usize = 8 << 10;
 
 /// What is encoded and not sent yet, in its order.
 #[derive(Debug, Default)]
@@ -44,7 +46,8 @@ impl Output {
 
     /// Whether encoding more would be of no use now.
     pub(super) fn is_enough(&self) -> bool {
-        self.queued >= BYTES_ENOUGH || self.pieces >= PIECES_MAX
+        let headers = self.bytes.len().saturating_sub(self.start);
+        self.queued >= BYTES_ENOUGH || headers >= HEADERS_ENOUGH || self.pieces >= PIECES_MAX
     }
 
     /// Adds bytes.

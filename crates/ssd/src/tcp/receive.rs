@@ -57,6 +57,10 @@ impl Incoming {
         }
     }
 
+    fn is_transfer(&self) -> bool {
+        matches!(self.cargo, Cargo::Transfer { .. })
+    }
+
     fn left(&self) -> usize {
         self.bytes.saturating_sub(self.done)
     }
@@ -80,14 +84,19 @@ impl Connection {
         let (placed, received) = self.input.fill(direct, is_beside_data, from)?;
         if let Receiving::Data(incoming) = &mut self.receiving {
             incoming.done = incoming.done.saturating_add(placed);
+            if incoming.is_transfer() {
+                self.watch.data.moved(placed);
+            }
         }
+        let queue = &mut self.queue;
+        self.input.grow(|bytes| queue.pay(bytes as u64));
         self.understand();
         Ok(received)
     }
 
     /// Goes through what has been received, until more is needed or the output is full.
     pub(super) fn understand(&mut self) {
-        while self.is_open() && !self.is_full() && self.step() {}
+        while self.is_open() && !self.is_full() && !self.is_paused && self.step() {}
     }
 
     /// One header, or the data of one PDU as far as it is there; false when more bytes are needed.
@@ -107,7 +116,7 @@ impl Connection {
             }
             Look::Wrong { fatal, header_bytes } => self.terminate(fatal, header_bytes),
             Look::Whole(shape) => {
-                self.watch.progress();
+                self.watch.input.progress();
                 let result = match (self.phase, shape.kind) {
                     (Phase::Greeting, Kind::IcReq) => self.greet(),
                     // Data that was asked for may be behind it.
@@ -117,6 +126,7 @@ impl Connection {
                     _ => Err(Fatal::SEQUENCE),
                 };
                 match result {
+                    Ok(_) if self.is_paused => return false,
                     Ok(cargo) => {
                         self.input.take(shape.before_data);
                         if shape.data_bytes > 0 {
@@ -171,6 +181,7 @@ impl Connection {
                     self.queue.fail(wanted.slot, status);
                 }
             }
+            Begun::Full => self.is_paused = true,
             Begun::Refused(cqe) => self.replies.push_back(Reply::Refusal(cqe)),
             Begun::Fatal(fabrics::Fatal::TooManyCommands) => return Err(Fatal::SEQUENCE),
             Begun::Fatal(_) => self.close(Ending::Queue),
@@ -216,6 +227,9 @@ impl Connection {
             }
             self.input.take(count);
             incoming.done = incoming.done.saturating_add(count);
+            if incoming.is_transfer() {
+                self.watch.data.moved(count);
+            }
             self.receiving = Receiving::Data(incoming);
         }
         if incoming.left() > 0 || self.input.bytes().len() < digest_bytes {
@@ -224,7 +238,7 @@ impl Connection {
         let is_intact = digest_bytes == 0 || self.is_intact(&incoming);
         self.input.take(digest_bytes);
         self.receiving = Receiving::Header;
-        self.watch.progress();
+        self.watch.input.progress();
         self.arrived(&incoming, is_intact);
         true
     }

@@ -15,9 +15,9 @@ use crate::fabrics::{Finished, SlotId};
 
 /// Zeroes before the data of a PDU: less than the largest alignment, 32 dwords.
 const PADDING: [u8; 128] = [0; 128];
-/// Replies that are not encoded yet, above which nothing more is read. Commands that are refused have no slot
-/// which would bound them.
-const REPLIES_MAX: usize = 4096;
+/// Replies that are not encoded yet and that no entry of the queue has paid for, above which nothing more is
+/// read. Commands that are refused have no slot which would bound them.
+const REPLIES_BESIDE: usize = 64;
 
 /// What is to be sent.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub(super) enum Reply {
 impl Connection {
     /// Whether the host has to take output before it is listened to again.
     pub(super) fn is_full(&self) -> bool {
-        self.replies.len() >= REPLIES_MAX
+        self.replies.len() >= self.queue.commands_max().saturating_add(REPLIES_BESIDE)
     }
 
     /// Turns replies into bytes, as many as one call sends.

@@ -7,8 +7,9 @@
 use unvme_spec::Status;
 
 use super::Connection;
+use super::limits::R2TS_MAX;
 use super::reply::Reply;
-use crate::fabrics::{DataWanted, SlotId};
+use crate::fabrics::{DataWanted, SlotId, TRANSPORT_BYTES_PER_ENTRY};
 
 /// The parts that are outstanding, and the commands they belong to.
 #[derive(Debug, Default)]
@@ -45,6 +46,13 @@ struct Wanting {
     /// A part arrived with a wrong digest: the rest of what was asked for is still taken, and thrown away.
     is_damaged: bool,
 }
+
+/// What a connection has for a command, with the room that lists have to grow.
+const BYTES_PER_COMMAND: usize = {
+    let parts = R2TS_MAX as usize * (size_of::<Option<Part>>() + size_of::<u16>());
+    parts + size_of::<Wanting>() + 2 * size_of::<Reply>()
+};
+const _: () = assert!(BYTES_PER_COMMAND <= TRANSPORT_BYTES_PER_ENTRY);
 
 impl Transfers {
     /// Bytes that the host is to send and has not sent.
@@ -146,6 +154,7 @@ impl Connection {
         if !is_whole {
             return;
         }
+        self.watch.data.progress();
         if command.outstanding > 0 || (command.asked < command.bytes && !command.is_damaged) {
             return self.ask(slot);
         }

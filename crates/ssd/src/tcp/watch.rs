@@ -13,23 +13,31 @@ const PROGRESS_BYTES: usize = 4 << 10;
 /// happens in between is noted, and gets its time in the next one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Watch {
+    /// When the clock was seen last.
+    pub(super) now: u64,
     /// When the phase began; `None` until the clock is seen.
     since: Option<u64>,
-    /// Since when nothing has gone on.
-    still_since: Option<u64>,
-    /// Bytes that have moved since then.
-    moved: usize,
+    /// The rest of a PDU.
+    pub(super) input: Still,
+    /// Data that was asked for: no command makes up for it.
+    pub(super) data: Still,
+    /// What is to be taken by the host.
+    pub(super) output: Still,
     /// Since when the host has to prove who it is; `None` when it has, or need not.
     unproven_since: Option<u64>,
 }
 
-impl Watch {
-    /// A new phase.
-    pub(super) fn restart(&mut self) {
-        *self = Self::default();
-    }
+/// One thing that a host has to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Still {
+    /// Since when nothing has gone on; `None` until the clock is seen, and while there is nothing to do.
+    since: Option<u64>,
+    /// Bytes that have moved since then.
+    moved: usize,
+}
 
-    /// Bytes have been received or sent.
+impl Still {
+    /// Bytes have moved.
     pub(super) fn moved(&mut self, bytes: usize) {
         self.moved = self.moved.saturating_add(bytes);
         if self.moved >= PROGRESS_BYTES {
@@ -39,24 +47,38 @@ impl Watch {
 
     /// Something is whole that was not.
     pub(super) fn progress(&mut self) {
-        self.moved = 0;
-        self.still_since = None;
+        *self = Self::default();
     }
 
-    fn see(&mut self, now: u64, awaits_proof: bool) {
-        self.since.get_or_insert(now);
-        self.still_since.get_or_insert(now);
-        self.unproven_since = awaits_proof.then(|| *self.unproven_since.get_or_insert(now));
+    fn see(&mut self, now: u64, is_due: bool) {
+        match is_due {
+            true => self.since = Some(*self.since.get_or_insert(now)),
+            false => self.progress(),
+        }
+    }
+}
+
+impl Watch {
+    /// A new phase.
+    pub(super) fn restart(&mut self) {
+        *self = Self { now: self.now, ..Self::default() };
     }
 }
 
 impl Connection {
     /// Looks at the clock: a host that is too late is done with.
     pub(super) fn look_at_clock(&mut self, now: u64) {
-        if !self.is_due() {
-            self.watch.progress();
-        }
-        self.watch.see(now, self.queue.awaits_proof());
+        let is_receiving = self.is_receiving() && !self.is_paused;
+        let expects_data = self.transfers.expected_bytes() > 0;
+        let wants_output = self.wants_output();
+        let watch = &mut self.watch;
+        watch.now = now;
+        watch.since.get_or_insert(now);
+        watch.input.see(now, is_receiving);
+        watch.data.see(now, expects_data);
+        watch.output.see(now, wants_output);
+        let awaits_proof = self.queue.awaits_proof();
+        watch.unproven_since = awaits_proof.then(|| *watch.unproven_since.get_or_insert(now));
         let is_late = |deadline: Option<u64>| deadline.is_some_and(|deadline| deadline <= now);
         if !is_late(self.deadline()) {
             return;
@@ -85,8 +107,10 @@ impl Connection {
                 after(self.watch.since, limits.connect)
             }
             Phase::Running => {
-                let stall = if self.is_due() { after(self.watch.still_since, limits.stall) } else { None };
-                [stall, self.proof_deadline()].into_iter().flatten().min()
+                let Watch { input, data, output, .. } = &self.watch;
+                let stalls = [input, data, output].map(|still| after(still.since, limits.stall));
+                let others = [self.transfer_deadline(), self.proof_deadline()];
+                stalls.into_iter().chain(others).flatten().min()
             }
             Phase::Closing(_) => after(self.watch.since, limits.linger),
             Phase::Ended(_) => None,
@@ -99,10 +123,12 @@ impl Connection {
         after(self.watch.unproven_since, self.limits.connect)
     }
 
-    /// Whether the host has something to do that others wait for: to send the rest of a PDU, to send data
-    /// that it was asked for, to take what is sent to it.
-    fn is_due(&self) -> bool {
-        self.is_receiving() || self.transfers.expected_bytes() > 0 || self.wants_output()
+    /// When the oldest command must have its data, or the host what it has read, whatever else has moved
+    /// meanwhile: it has memory that others may need.
+    fn transfer_deadline(&self) -> Option<u64> {
+        let oldest = self.queue.oldest_transfer()?;
+        let allowed = if self.queue.is_greedy() { self.limits.stall } else { self.limits.transfer };
+        after(Some(oldest), allowed)
     }
 }
 

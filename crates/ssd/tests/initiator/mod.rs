@@ -41,7 +41,7 @@ pub const IO_ENTRIES: u32 = 256;
 /// Each of a pair's two rings has this much memory.
 const RING_BYTES: usize = 16 << 10;
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Default)]
 struct Pair {

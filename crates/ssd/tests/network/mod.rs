@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use unvme_bus::Clock;
+use unvme_fabric::chap::{Host, Keys, Names, Policy, Step};
 use unvme_spec::{Cqe, Sqe, Status};
 use unvme_ssd::fabrics::{
     Access, Begun, DataWanted, FabricsQueue, Finished, Peer, PortId, PortOptions, QueueState, SlotId, Target,
@@ -113,6 +114,12 @@ impl Line {
         Self::of(FabricsQueue::new(target, port, peer), &Clock::manual())
     }
 
+    /// A connection of a host at the address `address`.
+    pub fn from(target: &Arc<Target>, address: &str, clock: &Clock) -> Self {
+        let peer = Peer { address: address.to_owned(), ..Peer::default() };
+        Self::of(FabricsQueue::new(target, PORT, peer), clock)
+    }
+
     fn of(queue: FabricsQueue, clock: &Clock) -> Self {
         Self { queue, clock: clock.clone(), finished: Vec::new(), next_cid: 0x7000 }
     }
@@ -210,7 +217,7 @@ impl Line {
     }
 
     /// A command with its data: its identifier, or the answer of one that is refused.
-    fn start(&mut self, sqe: Sqe, descriptor: u8, bytes: u32, data: &[u8]) -> Result<u16, Answer> {
+    pub fn start(&mut self, sqe: Sqe, descriptor: u8, bytes: u32, data: &[u8]) -> Result<u16, Answer> {
         let (cid, begun) = self.begin(sqe, descriptor, bytes);
         match begun {
             Begun::Run(_) => {}
@@ -294,6 +301,35 @@ pub fn read(block: u32, blocks: u32) -> Sqe {
 
 pub fn write(block: u32, blocks: u32) -> Sqe {
     Sqe { cdw10: block, cdw12: blocks - 1, ..sqe(0x01, 1) }
+}
+
+/// SECP E9h, SPSP1 and SPSP0 01h.
+pub fn security(fctype: u32, bytes: u32) -> Sqe {
+    Sqe { cdw10: 0xe901_0100, cdw11: bytes, ..sqe(0x7f, fctype) }
+}
+
+/// Carries messages until the host is done with its proof.
+pub fn authenticate(line: &mut Line, names: Names, keys: Keys, policy: Policy) -> Step {
+    let mut host = Host::new(names, keys, policy, 1);
+    loop {
+        match host.step() {
+            Step::Send(message) => {
+                let bytes = message.len() as u32;
+                line.run(security(0x05, bytes), IN_CAPSULE, bytes, &message).ok();
+            }
+            Step::Receive { bytes } => {
+                let message = line.run(security(0x06, bytes), TRANSPORT, bytes, &[]).ok();
+                host.received(&message);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Bytes of memory that this process has.
+pub fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("of every process");
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("pages") * 4096
 }
 
 /// Bytes that say where they come from.

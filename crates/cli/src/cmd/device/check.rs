@@ -5,6 +5,7 @@ use clap::Args;
 use unvme::{CheckedFlash, CheckedNamespace, CheckedSlot, Damage, FlashDamage, Losses, PciAddress, Registry};
 
 use super::find_slot;
+use crate::count::count;
 use crate::exit::Failed;
 use crate::output::Output;
 use crate::show::hex;
@@ -53,8 +54,10 @@ impl Check {
             for CheckedNamespace { nsid, pairs, lost, is_in_doubt } in &checked {
                 let losses = losses(lost.len());
                 match self.accept_loss && !lost.is_empty() {
-                    true => writeln!(out, "namespace {nsid}: {pairs} pairs are left, {losses} given up")?,
-                    false => writeln!(out, "namespace {nsid}: {pairs} pairs, {losses}")?,
+                    true => {
+                        writeln!(out, "namespace {nsid}: {} left, {losses} given up", count(*pairs, "pair"))?
+                    }
+                    false => writeln!(out, "namespace {nsid}: {}, {losses}", count(*pairs, "pair"))?,
                 }
                 for damage in lost {
                     let name = name_of(damage).map_or(String::new(), |name| format!("{name}: "));
@@ -68,7 +71,8 @@ impl Check {
                 }
             }
             if let Some(CheckedFlash { mapped_pages, lost }) = &flash {
-                writeln!(out, "flash: {mapped_pages} pages of 4 KiB hold data, {}", losses(lost.len()))?;
+                let pages = count(*mapped_pages, "page");
+                writeln!(out, "flash: {pages} of 4 KiB with data, {}", losses(lost.len()))?;
                 for FlashDamage { offset, logical_page, what, .. } in lost {
                     let page = logical_page.map_or(String::new(), |page| format!("logical page {page}: "));
                     writeln!(out, "  offset {offset:#x}: {page}{what}")?;

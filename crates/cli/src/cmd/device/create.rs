@@ -70,6 +70,7 @@ Examples:
   unvme device create 0000:02:00.0 --size 4G
   unvme device create --size 1T --block 4096           at the first free address
   unvme device create 03:00.0 --size 4G --namespaces 1G,2G
+  unvme device create 08:00.0 --size 4G --checksum
   unvme device create 04:00.0 --type kv --size 4G
   unvme device create 05:00.0 --type kv --size 4G --namespaces 2G,block:2G
   unvme device create 06:00.0 --size 8G --fdp --timing tlc
@@ -100,6 +101,10 @@ pub(crate) struct Create {
     /// Where the data is kept
     #[arg(short, long, value_name = "MEDIA", default_value = "file")]
     media: Media,
+    /// Keep a CRC-32C of each block: one that is not as it was written is an error to read. For block
+    /// devices without flash
+    #[arg(long)]
+    checksum: bool,
     #[command(flatten)]
     flash: flash::FlashArgs,
     /// Serial number, up to 20 characters; made from the address when left out
@@ -141,6 +146,7 @@ impl Create {
             Keyspace::Cdw3 => KeyspaceField::Cdw3,
             Keyspace::Nsid => KeyspaceField::Nsid,
         };
+        spec.checksum = self.checksum;
         (spec.ftl, spec.timing) = (self.flash.ftl(self.size)?, self.flash.timing);
         let slot = registry.create(address, &spec)?;
         self.output.output.show(describe(&slot, &spec)?, |out| {

@@ -4,11 +4,13 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use unvme::registry::{DeviceSpec, FtlSpec, Overprovisioning, TimingPreset, VictimPolicy};
+use unvme::registry::{DeviceSpec, FtlSpec, MediaKind, Overprovisioning, TimingPreset, VictimPolicy};
 use unvme::{Error, Size, ftl_geometry};
 use unvme_flash::ftl::{FtlConfig, Isolation, theory};
+use unvme_ssd::FlashConfig;
 
 use super::NAME_WIDTH;
+use crate::count::count;
 use crate::exit::usage;
 use crate::value::{Fields, Value, fields};
 
@@ -79,16 +81,22 @@ impl FlashArgs {
     }
 }
 
+/// The translation layer as the device runs it.
+fn layer(ftl: &FtlSpec, spec: &DeviceSpec) -> Result<FtlConfig, String> {
+    let config = ftl_geometry(ftl, Size(spec.capacity_bytes))?;
+    Ok(if spec.media == MediaKind::File { FlashConfig::pooled(config) } else { config })
+}
+
 /// What a translation layer is and means, for JSON.
 pub(super) fn fields(ftl: &FtlSpec, spec: &DeviceSpec) -> Result<Fields, Error> {
-    let capacity = Size(spec.capacity_bytes);
-    let config = ftl_geometry(ftl, capacity).map_err(|e| Error::Argument(format!("`ftl`: {e}")))?;
+    let config = layer(ftl, spec).map_err(|e| Error::Argument(format!("`ftl`: {e}")))?;
     let effective = config.effective_overprovisioning();
     Ok(fields! {
         "type": ftl.kind.name(), "overprovisioning": Value::Ratio(ftl.overprovisioning.ratio()),
         "units": config.units, "unit_bytes": ftl.unit_bytes,
         "physical_bytes": u64::from(config.units) * ftl.unit_bytes, "groups": ftl.groups,
         "handles": ftl.handles, "policy": ftl.policy.to_string(), "reserve_units": config.reserve_units(),
+        "pool_units": config.pool_units,
         "effective_overprovisioning": Value::Ratio(effective),
         "uniform_write_amplification": Value::Ratio(theory::write_amplification(effective)),
         "fdp_configuration": ftl.fdp,
@@ -100,13 +108,12 @@ pub(super) fn write(out: &mut dyn Write, spec: &DeviceSpec) -> io::Result<()> {
     let Some(ftl) = &spec.ftl else { return Ok(()) };
     let capacity = Size(spec.capacity_bytes);
     let mut line = |name: &str, text: String| writeln!(out, "{name:NAME_WIDTH$}: {text}");
-    let config = match ftl_geometry(ftl, capacity) {
+    let config = match layer(ftl, spec) {
         Ok(config) => config,
         Err(reason) => return line("flash", reason),
     };
     let (units, unit, reserve) = (config.units, Size(ftl.unit_bytes), config.reserve_units());
-    let counted = |count: u32, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let groups = counted(ftl.groups.into(), "group");
+    let groups = count(u32::from(ftl.groups), "group");
     line(
         "flash",
         format!(
@@ -115,7 +122,11 @@ pub(super) fn write(out: &mut dyn Write, spec: &DeviceSpec) -> io::Result<()> {
             ftl.policy
         ),
     )?;
-    line("reserve", format!("{reserve} units in use at any time: {}", reserved(&config)))?;
+    line("reserve", format!("{} in use at any time: {}", count(reserve, "unit"), reserved(&config)))?;
+    if config.pool_units > 0 {
+        let more = count(config.pool_units, "unit");
+        line("pool", format!("{more} more kept free, so that one sync of the file makes several ready"))?;
+    }
     let effective = config.effective_overprovisioning();
     line(
         "reclaim",

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use unvme::fabrics::{Access, Endpoint};
 use unvme::{
-    AnaState, EventFd, ListenOptions, ServedSubsystem, Size, TCP_THREADS_MAX, TcpServeOptions, serve_tcp,
+    AccessUpdates, AnaState, Error, EventFd, ListenOptions, ServedSubsystem, Size, TCP_THREADS_MAX,
+    TcpServeOptions, serve_tcp,
 };
 
 use crate::exit::usage;
@@ -30,7 +32,8 @@ pub(super) struct Tcp {
     /// NQN of the device, in place of its own; with several devices once for each, in their order
     #[arg(long, value_name = "NQN", requires = "tcp")]
     nqn: Vec<String>,
-    /// JSON file with the hosts that may enter and their keys; nobody else may be able to read it
+    /// JSON file with the hosts that may enter and their keys; nobody else may be able to read it. SIGHUP has
+    /// it read again
     #[arg(long, value_name = "FILE", requires = "tcp")]
     access: Option<PathBuf>,
     /// Host that may enter, by its name alone. May be repeated
@@ -39,7 +42,7 @@ pub(super) struct Tcp {
     /// Let in whoever comes, from any machine that reaches the address
     #[arg(long, requires = "tcp", conflicts_with_all = ["allow_host", "access"])]
     allow_any_host: bool,
-    /// Most memory for data on its way between the network and the devices
+    /// Most memory for all hosts: data on its way, queues and commands; each host has a share
     #[arg(long, value_name = "SIZE", default_value = "1G", requires = "tcp")]
     memory: Size,
     /// Threads; one on each --core, and without those half of the processors and at most 4, unless said
@@ -52,9 +55,50 @@ pub(super) struct Tcp {
     /// Discovery service elsewhere that hosts are told of. May be repeated
     #[arg(long, value_name = "ADDR[:PORT]", requires = "tcp")]
     referral: Vec<Endpoint>,
-    /// Most connections at a time
+    /// Say in Identify Namespace (CNS 00h) how large a key-value namespace is, in blocks of 512 bytes, for
+    /// hosts that look for namespaces by NCAP alone, such as SPDK's; a host that knows no command sets may
+    /// take the namespace for blocks
+    #[arg(long, requires = "tcp")]
+    kv_ncap: bool,
+    /// Most connections at a time; for one more the oldest without a controller is closed
     #[arg(long, value_name = "N", default_value = "4096", requires = "tcp", value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
     max_connections: u64,
+}
+
+/// Which hosts may enter, as far as a file says so.
+#[derive(Clone)]
+pub(super) struct Rules {
+    file: PathBuf,
+    /// Those of the command line, who may enter beside them.
+    allowed: Vec<String>,
+    updates: AccessUpdates,
+}
+
+impl Rules {
+    fn read(&self) -> Result<Access, Error> {
+        let mut access = Access::load(&self.file)?;
+        self.allowed.iter().try_for_each(|nqn| access.allow(nqn))?;
+        if access.holds_keys() {
+            forbid_core_dumps();
+        }
+        Ok(access)
+    }
+
+    /// Has the server go by what the file says now.
+    pub(super) fn read_again(&self) {
+        match self.read() {
+            Ok(access) => self.updates.set(access),
+            Err(error) => tracing::error!("who may enter stays as it was: {error}"),
+        }
+    }
+}
+
+/// Keys in memory of ours are in no core dump, but what OpenSSL makes of them for each connection is: a
+/// process that has the keys of others leaves none.
+fn forbid_core_dumps() {
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "a core dump of this process may have keys in it");
+    }
 }
 
 fn listen_at(text: &str) -> Result<Endpoint, String> {
@@ -80,11 +124,22 @@ impl Tcp {
         !self.tcp.is_empty()
     }
 
+    /// The rules for hosts that are in a file, which can be read again.
+    pub(super) fn rules(&self) -> Result<Option<Rules>> {
+        let rules = |file: &PathBuf| -> Result<Rules> {
+            let (file, allowed, updates) = (file.clone(), self.allow_host.clone(), AccessUpdates::new()?);
+            Ok(Rules { file, allowed, updates })
+        };
+        self.access.as_ref().map(rules).transpose()
+    }
+
     /// What was asked for, as far as it is about the network.
-    pub(super) fn options(&self) -> Result<TcpServeOptions> {
-        let mut access = self.access.as_deref().map_or_else(|| Ok(Access::default()), Access::load)?;
-        self.allow_host.iter().try_for_each(|nqn| access.allow(nqn))?;
-        access.any_host = self.allow_any_host;
+    pub(super) fn options(&self, rules: Option<&Rules>) -> Result<TcpServeOptions> {
+        let mut access = Access { any_host: self.allow_any_host, ..Access::default() };
+        match rules {
+            Some(rules) => access = rules.read()?,
+            None => self.allow_host.iter().try_for_each(|nqn| access.allow(nqn))?,
+        }
         if self.memory < MEMORY_MIN {
             return Err(usage(format!("serve: --memory {}: at least {MEMORY_MIN} is expected", self.memory)));
         }
@@ -92,9 +147,11 @@ impl Tcp {
             listen: self.listen()?,
             nqns: self.nqn.clone(),
             access,
+            access_updates: rules.map(|rules| rules.updates.clone()),
             memory_bytes: self.memory.0,
             threads: self.threads.map(|threads| threads as usize),
             referrals: self.referral.clone(),
+            kv_ncap: self.kv_ncap,
             connections_max: self.max_connections as usize,
             ..TcpServeOptions::default()
         })

@@ -82,7 +82,7 @@ pub(crate) struct KvPerf {
     /// Keys: 0 ascending, 1 descending, 2 random with repetitions, 3 random in --key_range, 4 shuffled
     #[arg(short = 'p', long, value_name = "N", num_args = 1..=3, default_value = "0", value_parser = clap::value_parser!(u8).range(0..=4))]
     pub(super) workload: Vec<u8>,
-    /// Configuration file
+    /// Configuration file; one that is not there is looked for among the samples beside the program
     #[arg(short, long = "json_conf", value_name = "FILE", default_value = CONFIG_DEFAULT)]
     pub(super) json_conf: PathBuf,
     /// Read the log page of the extended SMART information each second meanwhile

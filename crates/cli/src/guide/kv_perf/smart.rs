@@ -15,7 +15,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Bytes in a line of the dump.
 const COLUMNS: usize = 16;
 
-/// Counters: name, first byte, bytes.
+/// Counters: name, first byte, bytes. The original calls the sizes of what was stored and appended by the
+/// names of the limits.
 const COUNTERS: [(&str, usize, usize); 37] = [
     ("nRetrieve_TotalSubmissionCommandCount", 512, 8),
     ("nRetrieve_TotalSucceededCompletionCommandCount", 520, 8),
@@ -32,11 +33,11 @@ const COUNTERS: [(&str, usize, usize); 37] = [
     ("nRetrieveMaxValueSize", 728, 4),
     ("nRetrieveMinValueSize", 732, 4),
     ("nRetrieveAvgValueSize", 736, 4),
-    ("nStoreMaxValueSize", 740, 4),
-    ("nStoreMinValueSize", 744, 4),
+    ("nStoreMaxValueSize_CommandSpec", 740, 4),
+    ("nStoreMinValueSize_CommandSpec", 744, 4),
     ("nStoreAvgValueSize", 748, 4),
-    ("nAppendMaxValueSize", 752, 4),
-    ("nAppendMinValueSize", 756, 4),
+    ("nAppendMaxValueSize_CommandSpec", 752, 4),
+    ("nAppendMinValueSize_CommandSpec", 756, 4),
     ("nAppendAvgValueSize", 760, 4),
     ("nMaxKeySize_Spec", 824, 4),
     ("nMinKeySize_Spec", 828, 4),
@@ -134,11 +135,17 @@ mod tests {
         let mut page = [0; PAGE_BYTES];
         page[536..544].copy_from_slice(&[1, 2, 0, 0, 0, 0, 0, 1]);
         page[944..948].copy_from_slice(&[12, 0, 0, 0]);
+        page[740..744].copy_from_slice(&[0, 16, 0, 0]);
+        page[860..864].copy_from_slice(&[0, 0, 32, 0]);
         let text = counters(&page);
         assert!(text.starts_with(
             "============ Extended S.M.A.R.T. Information ============\n    nRetrieve_TotalSubmissionCommandCount: 0\n"
         ));
         assert!(text.contains("    nStore_TotalSubmissionCommandCount: 72057594037928449\n"), "{text}");
+        let sizes: Vec<&str> =
+            text.lines().filter(|line| line.contains("nStoreMaxValueSize_CommandSpec")).collect();
+        let expected = [4096, 2 << 20].map(|bytes| format!("    nStoreMaxValueSize_CommandSpec: {bytes}"));
+        assert_eq!(sizes, expected, "what was stored, and what can be");
         assert!(text.contains("    WAF: 12\n") && text.ends_with("=\n"), "{text}");
     }
 

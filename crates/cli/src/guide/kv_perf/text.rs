@@ -7,6 +7,7 @@ use super::args::KvPerf;
 use crate::guide::about::Use;
 use crate::guide::pair::KEY_BYTES;
 use crate::guide::record::{Kind, Record};
+use crate::guide::samples;
 
 /// Above and below the information about devices.
 const RULE: &str = "--------------------------------------------------------------------------";
@@ -26,7 +27,7 @@ pub(super) fn test_information(args: &KvPerf, sizes: &[u32], counts: [u64; 3]) -
     ];
     // Writing to a string does not fail.
     let _ = (|| {
-        writeln!(out, "\n[KV Perf Test Information: {}]", args.json_conf.display())?;
+        writeln!(out, "\n[KV Perf Test Information: {}]", samples::found(&args.json_conf).display())?;
         if args.is_low_level() {
             writeln!(out, "  ***RUN AS LOW CMD MODE***")?;
         }

@@ -11,6 +11,7 @@ use zerocopy::IntoBytes;
 use crate::args::Cli;
 use crate::numbers;
 use crate::output::{Format as OutputFormat, write_raw};
+use crate::show;
 use crate::target::DeviceArg;
 
 /// Slot that `fw-download` commits an image to.
@@ -18,6 +19,9 @@ const FIRMWARE_SLOT: &str = "2";
 /// Action that `fw-download` commits an image with: replace the image of the slot, and activate it at the
 /// next reset.
 const FIRMWARE_ACTION: &str = "1";
+
+/// Most bytes of a log page that are asked for.
+const LOG_BYTES_MAX: u32 = 64 << 20;
 
 /// Does a command of `unvme`.
 fn unvme(words: &[&str]) -> Result<()> {
@@ -80,7 +84,12 @@ impl Page {
     pub(crate) fn run(self, kind: PageKind) -> Result<()> {
         let Some(path) = &self.binary else {
             return match kind {
-                PageKind::Controller => unvme(&["id-ctrl", &self.device.device]),
+                PageKind::Controller => {
+                    let data = self.device.open()?.admin(|c| c.identify_controller())?;
+                    let mut text = Vec::new();
+                    show::identify::write_guide_controller(&mut text, &data)?;
+                    write_raw(&text)
+                }
                 PageKind::Smart => unvme(&["smart-log", &self.device.device]),
             };
         };
@@ -104,9 +113,9 @@ pub(crate) struct GetLog {
     #[arg(short = 'i', long, value_name = "ID", value_parser = log_id)]
     log_id: u8,
     /// Bytes to read
-    #[arg(short = 'l', long, value_name = "BYTES", default_value = "512", value_parser = numbers::u32)]
+    #[arg(short = 'l', long, value_name = "BYTES", default_value = "512", value_parser = log_len)]
     log_len: u32,
-    /// File for the bytes as they are
+    /// File for the bytes; standard output when left out
     #[arg(short, long, value_name = "FILE")]
     binary: Option<PathBuf>,
 }
@@ -116,16 +125,25 @@ fn log_id(text: &str) -> Result<u8, String> {
     numbers::u8(text.strip_suffix(',').unwrap_or(text))
 }
 
+fn log_len(text: &str) -> Result<u32, String> {
+    match numbers::u32(text)? {
+        bytes @ 1..=LOG_BYTES_MAX => Ok(bytes),
+        _ => Err(format!("expected 1 to {LOG_BYTES_MAX}")),
+    }
+}
+
 impl GetLog {
     pub(crate) fn run(self) -> Result<()> {
-        let Some(path) = &self.binary else {
-            let (id, bytes) = (self.log_id.to_string(), self.log_len.to_string());
-            return unvme(&["get-log", &self.device.device, "--log-id", &id, "--log-len", &bytes]);
-        };
-        let device = self.device.open()?;
-        let bytes = self.log_len as usize;
+        let length = self.log_len as usize;
+        // The device counts in dwords.
+        let bytes = length.next_multiple_of(4);
         let request = LogRequest { nsid: Nsid::ALL, lid: self.log_id, bytes, ..LogRequest::default() };
-        written(path, &device.admin(|c| c.get_log(&request))?)
+        let mut log = self.device.open()?.admin(|c| c.get_log(&request))?;
+        log.truncate(length);
+        match &self.binary {
+            Some(path) => written(path, &log),
+            None => write_raw(&log),
+        }
     }
 }
 

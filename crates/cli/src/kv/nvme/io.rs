@@ -10,6 +10,7 @@ use unvme::{
 };
 
 use super::Common;
+use crate::count::count;
 use crate::exit::{Failed, usage};
 use crate::guide;
 use crate::kv::place::{bytes_of, choose, shown};
@@ -157,7 +158,7 @@ impl Write {
         let options = StoreOptions { condition, compress: false };
         let key_of = KvKey { keyspace: self.common.namespace, bytes: &key };
         line.done("write", &key, Op::Store { key: key_of, bytes, options }, buf)?;
-        write_raw(format!("write: Success, {bytes} bytes\n").as_bytes())
+        write_raw(format!("write: Success, {}\n", count(bytes, "byte")).as_bytes())
     }
 }
 
@@ -212,7 +213,7 @@ impl Read {
         if let Some(buf) = &completion.buf {
             buf.read(0, &mut value);
         }
-        let line = format!("read: Success, {} of {} bytes\n", value.len(), completion.value_bytes);
+        let line = format!("read: Success, {} of {}\n", value.len(), count(completion.value_bytes, "byte"));
         let Some(path) = &self.value else {
             write_raw(&value)?;
             if value.len() < behind {

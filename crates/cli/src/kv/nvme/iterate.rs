@@ -13,6 +13,7 @@ use unvme_spec::samsung_kv::{
 
 use super::Common;
 use super::iterators::Iterators;
+use crate::count::count;
 use crate::exit::{Failed, usage};
 use crate::guide;
 use crate::kv::place::{bytes_of, choose, shown};
@@ -71,7 +72,7 @@ impl OpenIt {
         if kind == IterateType::KeyDelete {
             let deleted = delete_all(&mut kv, keys)?;
             iterator.ended = true;
-            line = format!("open-it: Success, iterator id {id}, {deleted} pairs deleted\n");
+            line = format!("open-it: Success, iterator id {id}, {} deleted\n", count(deleted, "pair"));
         }
         iterators.save()?;
         self.common.tell("open-it", begin.elapsed())?;
@@ -187,7 +188,7 @@ impl Page {
 
     fn show(&self, path: Option<&PathBuf>) -> Result<()> {
         let end = if self.is_last { ", the last" } else { "" };
-        let line = format!("read-it: Success, {} keys{end}\n", self.keys.len());
+        let line = format!("read-it: Success, {}{end}\n", count(self.keys.len(), "key"));
         let Some(path) = path else {
             let keys: String = self.keys.iter().map(|key| shown(key) + "\n").collect();
             write_raw(keys.as_bytes())?;

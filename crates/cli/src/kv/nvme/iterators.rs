@@ -6,8 +6,9 @@
 //! socket. A position is a key: reading goes on behind it in byte order, so that every key that is there all
 //! the time is returned once, whatever is stored and deleted between two reads.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -128,7 +129,9 @@ impl Iterators {
         let new = self.path.with_extension("new");
         let mut text = serde_json::to_vec_pretty(&content)?;
         text.push(b'\n');
-        let written = File::create(&new).and_then(|mut file| {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let written = options.open(&new).and_then(|mut file| {
             file.write_all(&text)?;
             file.sync_all()?;
             fs::rename(&new, &self.path)

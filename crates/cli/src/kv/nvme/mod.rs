@@ -54,7 +54,7 @@ pub(crate) enum KvNvme {
     ListCtrl(admin::Plain),
     /// List the namespaces of a device
     ListNs(admin::Plain),
-    /// Read any log page
+    /// Read any log page, as the bytes it has; `unvme get-log` shows it
     GetLog(admin::GetLog),
     /// SMART / Health log
     SmartLog(admin::Page),

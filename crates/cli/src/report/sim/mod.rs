@@ -17,7 +17,8 @@ pub(crate) use model::{
 
 use std::io::{self, Write};
 
-use super::scale::{counted, trimmed};
+use super::scale::trimmed;
+use crate::count::count;
 
 /// Writes the simulation as indented JSON with a newline at the end. Errors: what `out` returns.
 pub(crate) fn write_json(simulation: &Simulation, out: &mut impl Write) -> io::Result<()> {
@@ -52,7 +53,7 @@ fn notes(simulation: &Simulation) -> Vec<String> {
 
 /// `1 reclaim group, initially isolated handles`.
 fn groups(device: &Device) -> String {
-    let groups = counted(device.groups.into(), "reclaim group", "reclaim groups");
+    let groups = count(device.groups, "reclaim group");
     format!("{groups}, {} isolated handles", device.isolation)
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct Traffic {
     pub(crate) title: String,
     /// Names of its streams, by handle.
     pub(crate) streams: Vec<String>,
+    /// Every page in use was written once before the first interval.
+    pub(crate) prefilled: bool,
     /// Its parameters and their values.
     pub(crate) parameters: Vec<Parameter>,
     /// Seed of everything random.
@@ -73,6 +75,8 @@ pub(crate) struct Row {
     pub(crate) util: f64,
     /// Whether streams have handles of their own.
     pub(crate) fdp: bool,
+    /// Share of the exported pages that hold data at the end.
+    pub(crate) mapped: f64,
     /// Units that are open, or kept free.
     pub(crate) reserve_units: u32,
     /// Overprovisioning without those.
@@ -176,6 +180,11 @@ impl Row {
     /// `80 %, FDP`.
     pub(crate) fn label(&self) -> String {
         format!("{} %, {}", percent(self.util), if self.fdp { "FDP" } else { "no FDP" })
+    }
+
+    /// The mapped share in percent, with a digit where it is not whole: `80`, `60.4`.
+    pub(crate) fn mapped(&self) -> String {
+        super::super::scale::trimmed(&format!("{:.1}", self.mapped * 100.0))
     }
 }
 

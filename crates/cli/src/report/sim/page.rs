@@ -1,5 +1,6 @@
 //! The report as one HTML file: style, script and plots are inside, and nothing is loaded.
 
+use crate::count::count;
 use std::io::{self, Write};
 
 use super::super::html::{HEAD, begin, card, end, tables};
@@ -152,7 +153,7 @@ fn results(page: &mut Markup, simulation: &Simulation) {
     page.raw("<section>\n<h2>Write amplification <small>in each twelfth of the run</small></h2>\n");
     let numbers: Vec<String> =
         (1..=simulation.rows.first().map_or(0, |row| row.twelfths.len())).map(|n| n.to_string()).collect();
-    let mut columns = vec!["In use, FDP"];
+    let mut columns = vec!["In use, FDP", "Mapped, %"];
     columns.extend(numbers.iter().map(String::as_str));
     columns.push("Plateau");
     columns.extend(theory.then_some("Theory"));
@@ -160,7 +161,8 @@ fn results(page: &mut Markup, simulation: &Simulation) {
     tables::table(page, &columns, |page| {
         let mut before = None;
         for row in &simulation.rows {
-            let mut cells: Vec<String> = row.twelfths.iter().map(|waf| format!("{waf:.2}")).collect();
+            let mut cells = vec![row.mapped()];
+            cells.extend(row.twelfths.iter().map(|waf| format!("{waf:.2}")));
             cells.push(format!("{:.3}", row.plateau));
             cells.extend(theory.then(|| super::theory(row)));
             cells.extend(
@@ -179,11 +181,13 @@ fn results(page: &mut Markup, simulation: &Simulation) {
 
 fn handles(page: &mut Markup, simulation: &Simulation) {
     page.raw("<section>\n<details>\n<summary>By reclaim unit handle</summary>\n");
-    let columns = ["In use, FDP", "Handle", "Stream", "Host pages", "Moved pages", "Erased units"];
+    let columns =
+        ["In use, FDP", "Mapped, %", "Handle", "Stream", "Host pages", "Moved pages", "Erased units"];
     tables::table(page, &columns, |page| {
         for row in &simulation.rows {
             for handle in &row.handles {
                 let cells = [
+                    row.mapped(),
                     super::number_of(handle),
                     handle.stream.clone(),
                     thousands(handle.host_pages as f64),
@@ -203,12 +207,12 @@ fn latencies(page: &mut Markup, simulation: &Simulation) {
     page.raw("<section>\n<h2>Latency of writes ");
     page.element("small", &[], format_args!("4 KiB at depth {}, in virtual time", first.depth));
     page.raw("</h2>\n");
-    let columns = ["In use, FDP", "Lasts", "Average", "p50", "p99", "p99.9", "p99.99", "Max"];
+    let columns = ["In use, FDP", "Mapped, %", "Lasts", "Average", "p50", "p99", "p99.9", "p99.99", "Max"];
     tables::table(page, &columns, |page| {
         for (row, at) in &timed {
             let lasts =
                 row.samples.last().and_then(|last| last.seconds).map_or_else(String::new, super::span);
-            let mut cells = vec![lasts];
+            let mut cells = vec![row.mapped(), lasts];
             cells
                 .extend([at.mean_us, at.p50_us, at.p99_us, at.p99_9_us, at.p99_99_us, at.max_us].map(micros));
             tables::line(page, Some(&row.label()), false, &cells);
@@ -241,7 +245,7 @@ fn device(page: &mut Markup, simulation: &Simulation) {
     }
     let effective: Vec<String> = reserves
         .iter()
-        .map(|(units, rest)| format!("{:.2} % after a reserve of {units} units", rest * 100.0))
+        .map(|(units, rest)| format!("{:.2} % after a reserve of {}", rest * 100.0, count(*units, "unit")))
         .collect();
     tables::term(page, "Overprovisioning", format_args!("{sold} % as sold; {}", effective.join(", ")));
     tables::term(page, "Timing", &device.timing);
@@ -253,6 +257,8 @@ fn workload(page: &mut Markup, simulation: &Simulation) {
     for parameter in &simulation.workload.parameters {
         tables::term(page, parameter.name, &parameter.value);
     }
+    let begun = if simulation.workload.prefilled { "every page in use written once" } else { "empty" };
+    tables::term(page, "The device at first", begun);
     tables::term(page, "Seed", simulation.workload.seed);
     page.raw("</dl>\n</section>\n");
 }

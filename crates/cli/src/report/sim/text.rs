@@ -1,5 +1,6 @@
 //! The tables that the terminal gets.
 
+use crate::count::count;
 use std::io::{self, Write};
 
 use super::super::scale::{bytes, micros, thousands};
@@ -23,6 +24,8 @@ fn heading(simulation: &Simulation, out: &mut impl Write) -> io::Result<()> {
     for line in wrapped(&simulation.workload.parameters.iter().map(shown).collect::<Vec<_>>()) {
         writeln!(out, "          {line}")?;
     }
+    let begun = if simulation.workload.prefilled { "with every page in use written once" } else { "empty" };
+    writeln!(out, "          the device is {begun} at first")?;
     writeln!(
         out,
         "Device    {} of flash in {} reclaim units of {}, {} exported; {}, {}",
@@ -51,9 +54,9 @@ fn effective(simulation: &Simulation) -> String {
     for row in &simulation.rows {
         let fdp = if row.fdp { "with FDP" } else { "without FDP" };
         let text = format!(
-            "{} % after a reserve of {} units {fdp}",
+            "{} % after a reserve of {} {fdp}",
             percent_2(row.overprovisioning_effective),
-            row.reserve_units
+            count(row.reserve_units, "unit")
         );
         if !seen.contains(&text) {
             seen.push(text);
@@ -65,7 +68,11 @@ fn effective(simulation: &Simulation) -> String {
 fn amplification(simulation: &Simulation, out: &mut impl Write) -> io::Result<()> {
     let theory = simulation.rows.iter().any(|row| row.theory.is_some());
     let published = simulation.rows.iter().any(|row| row.published.is_some());
-    write!(out, "{:>6} {:<4} {:<71} {:>8}", "util", "FDP", "  WAF in each twelfth of the run", "plateau")?;
+    write!(
+        out,
+        "{:>6} {:>7} {:<4} {:<71} {:>8}",
+        "util", "mapped", "FDP", "  WAF in each twelfth of the run", "plateau"
+    )?;
     write!(
         out,
         "{}{}",
@@ -74,7 +81,7 @@ fn amplification(simulation: &Simulation, out: &mut impl Write) -> io::Result<()
     )?;
     writeln!(out)?;
     for row in &simulation.rows {
-        write!(out, "{:>5}% {:<4}", percent(row.util), on_off(row))?;
+        write!(out, "{:>5}% {:>6}% {:<4}", percent(row.util), row.mapped(), on_off(row))?;
         for waf in &row.twelfths {
             write!(out, " {waf:>5.2}")?;
         }
@@ -93,15 +100,16 @@ fn amplification(simulation: &Simulation, out: &mut impl Write) -> io::Result<()
 fn handles(simulation: &Simulation, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "{:>6} {:<4} {:>6} {:<24} {:>15} {:>15} {:>12}",
-        "util", "FDP", "handle", "stream", "host pages", "moved pages", "erased units"
+        "{:>6} {:>7} {:<4} {:>6} {:<24} {:>15} {:>15} {:>12}",
+        "util", "mapped", "FDP", "handle", "stream", "host pages", "moved pages", "erased units"
     )?;
     for row in &simulation.rows {
         for handle in &row.handles {
             writeln!(
                 out,
-                "{:>5}% {:<4} {:>6} {:<24} {:>15} {:>15} {:>12}",
+                "{:>5}% {:>6}% {:<4} {:>6} {:<24} {:>15} {:>15} {:>12}",
                 percent(row.util),
+                row.mapped(),
                 on_off(row),
                 super::number_of(handle),
                 handle.stream,
@@ -121,13 +129,13 @@ fn latencies(simulation: &Simulation, out: &mut impl Write) -> io::Result<()> {
         let [average, p50, p99, p999, p9999, max] = ["average", "p50", "p99", "p99.9", "p99.99", "max"];
         writeln!(
             out,
-            "{:>6} {:<4} {:>10} {average:>10} {p50:>10} {p99:>10} {p999:>10} {p9999:>10} {max:>10}",
-            "util", "FDP", "lasts"
+            "{:>6} {:>7} {:<4} {:>10} {average:>10} {p50:>10} {p99:>10} {p999:>10} {p9999:>10} {max:>10}",
+            "util", "mapped", "FDP", "lasts"
         )?;
     }
     for (row, latency) in rows {
         let lasts = row.samples.last().and_then(|last| last.seconds).map_or_else(String::new, super::span);
-        write!(out, "{:>5}% {:<4} {lasts:>10}", percent(row.util), on_off(row))?;
+        write!(out, "{:>5}% {:>6}% {:<4} {lasts:>10}", percent(row.util), row.mapped(), on_off(row))?;
         for us in [
             latency.mean_us,
             latency.p50_us,
@@ -158,14 +166,15 @@ fn clocks(simulation: &Simulation, out: &mut impl Write) -> io::Result<()> {
     }
     writeln!(
         out,
-        "\n{:>6} {:<4} {:>9} {:>22} {:>22}",
-        "util", "FDP", "seconds", "programmed pages/s", "host pages/s"
+        "\n{:>6} {:>7} {:<4} {:>9} {:>22} {:>22}",
+        "util", "mapped", "FDP", "seconds", "programmed pages/s", "host pages/s"
     )?;
     for (row, clock) in timed {
         writeln!(
             out,
-            "{:>5}% {:<4} {:>9.2} {:>22} {:>22}",
+            "{:>5}% {:>6}% {:<4} {:>9.2} {:>22} {:>22}",
             percent(row.util),
+            row.mapped(),
             on_off(row),
             clock.seconds,
             thousands(clock.media_pages_per_second),

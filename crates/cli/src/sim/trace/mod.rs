@@ -5,7 +5,9 @@
 //! | `lines` | a file line by line, and saying where a bad one is |
 //! | `iolog` | fio's `write_iolog`, versions 2 and 3 |
 //! | `blkparse` | the text that blkparse makes of a blktrace |
+//! | `msr` | the traces of MSR Cambridge as published |
 //! | `csv` | a line per request, with a placement identifier |
+//! | `packed` | files and standard input, as they are or packed |
 //!
 //! A trace is read whole before the first page is written: a bad line costs no time, and a run may go through
 //! it many times. Reads are left out, and so is when things happened: a flash translation layer knows
@@ -15,12 +17,13 @@ mod blkparse;
 mod csv;
 mod iolog;
 mod lines;
+mod msr;
+mod packed;
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use unvme_flash::PAGE_BYTES;
 
 use self::lines::Lines;
@@ -39,6 +42,8 @@ pub(super) enum Format {
     Iolog,
     /// Text of blkparse
     Blkparse,
+    /// MSR Cambridge: timestamp,host,disk,type,offset,size,response time
+    Msr,
     /// Lines of op,offset,length[,placement]
     Csv,
 }
@@ -95,8 +100,7 @@ impl Trace {
     /// Reads a trace; its form is detected when it is not given. Errors: the file cannot be read, or a usage
     /// error that names the file, the line and its text.
     pub(super) fn read(path: &Path, format: Option<Format>) -> Result<Self> {
-        let file = File::open(path).with_context(|| format!("read {}", path.display()))?;
-        Self::parse(&path.display().to_string(), BufReader::new(file), format)
+        Self::parse(&path.display().to_string(), packed::open(path)?, format)
     }
 
     fn parse(name: &str, input: impl BufRead, format: Option<Format>) -> Result<Self> {
@@ -107,8 +111,7 @@ impl Trace {
             (None, Some(line)) => match detect(line) {
                 Some(format) => format,
                 None => {
-                    let expected =
-                        "expected `fio version 2 iolog` or 3, a line of blkparse, or op,offset,length";
+                    let expected = "expected `fio version 2 iolog` or 3, a line of blkparse or of MSR Cambridge, or op,offset,length";
                     return Err(lines.refuse_next(&format!("this is no trace: {expected}")));
                 }
             },
@@ -116,6 +119,7 @@ impl Trace {
         let requests = match format {
             Format::Iolog => iolog::read(&mut lines)?,
             Format::Blkparse => blkparse::read(&mut lines)?,
+            Format::Msr => msr::read(&mut lines)?,
             Format::Csv => csv::read(&mut lines)?,
         };
         Self::new(name, format, requests)
@@ -157,6 +161,9 @@ fn detect(line: &str) -> Option<Format> {
     }
     if blkparse::is_device(first) && words.next().is_some() {
         return Some(Format::Blkparse);
+    }
+    if msr::is_line(line) {
+        return Some(Format::Msr);
     }
     line.contains(',').then_some(Format::Csv)
 }

@@ -40,6 +40,21 @@ CPU0 (8,0):
 const CSV: &str = "w,8192,4096\nread,0,4096\ntrim,4096,8192\n";
 
 #[test]
+fn lines_of_msr_cambridge_are_known_by_their_columns_and_each_disk_is_a_file() {
+    // The beginning of hm_0.csv, and a line of another disk.
+    let text = "128166372003061629,hm,0,Read,383496192,32768,58000\n\
+                128166372016382155,hm,0,Write,2822144,4096,413\n\
+                128166372026382245,hm,1,Write,8192,8192,43300\n";
+    let trace = parse(text).unwrap();
+    assert_eq!((trace.format, trace.written, trace.streams), (Format::Msr, 3, 1));
+    // 690 pages up to the end of what is written on the first disk; the second begins behind it.
+    assert_eq!(trace.pages, 690 + 4);
+    assert_eq!((trace.requests[0].first, trace.requests[1].first), (689, 690 + 2));
+    let error = parse("128166372003061629,hm,0,Write,0,4096,1\n1,hm,0,Erase,0,1,1\n").unwrap_err();
+    assert!(error.to_string().contains("t:2: expected Read or Write, not `erase`"), "{error}");
+}
+
+#[test]
 fn one_and_the_same_traffic_is_read_from_every_form() {
     let expected = [('w', 2, 0), ('t', 1, 0), ('t', 2, 0), ('w', 2, 0)];
     for (text, format) in

@@ -70,7 +70,7 @@ fn a_read_of_an_idle_device_takes_the_sum_of_its_parts() {
     assert_eq!(read(&mut device("qlc"), 0, 7, 1), 2000 + 18_000 + 107_000 + 9103 + 1343);
     // 1.8 µs of firmware, 4 µs of media, 4096 bytes at 1600 and 2400 MB/s.
     assert_eq!(read(&mut device("optane"), 0, 7, 1), 1800 + 4000 + 2560 + 1707);
-    assert_eq!(read(&mut device("dram"), 0, 7, 1), 500 + 1500 + 100 + 320 + 586);
+    assert_eq!(read(&mut device("dram"), 0, 7, 1), 1600 + 400 + 100 + 320 + 586);
 }
 
 #[test]
@@ -152,7 +152,9 @@ fn commands_wait_for_a_core() {
 
 #[test]
 fn reclaim_reads_before_it_programs_and_erases_last() {
-    let mut timing = device("tlc");
+    // A block on each die is a program of 24 pages.
+    let model = TimingModel { block_pages: 24, ..preset("tlc") };
+    let mut timing = Timing::new(model, 24).unwrap();
     // A whole word line: 24 pages in six flash pages of die 0 to die 1.
     let mut ops: Vec<NotedOp> = (0..24).map(|ppn| reclaim(FlashOp::Read { ppn })).collect();
     ops.extend((24..48).map(|ppn| reclaim(FlashOp::Program { ppn })));
@@ -161,7 +163,7 @@ fn reclaim_reads_before_it_programs_and_erases_last() {
     // The six senses take die 0 for 300 µs, and the last page is there 9.1 µs later or more.
     let erased = host(FlashOp::Erase { unit: 32 });
     let command = Command { kind: CommandKind::Other, bytes: 0, durable: false, ops: &[erased] };
-    // Unit 32 is erased on die 0 too, behind unit 0.
+    // Unit 32 is erased on die 0, too, behind unit 0.
     let due = timing.schedule(0, &command);
     let last_page = 300 * US + 4 * 9103;
     let earliest = last_page + 24 * 9103 + 561 * US + 4000 * US - 100 * US;

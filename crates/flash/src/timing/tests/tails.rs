@@ -50,28 +50,29 @@ fn writes_lengthen_the_tail_of_reads_and_erases_lengthen_it_further() {
 
 #[test]
 fn without_suspension_a_read_waits_for_programs_and_erases() {
-    let model = TimingModel { suspends_max: 0, ..preset("tlc") };
-    let mut timing = Timing::new(model, 2048).unwrap();
+    // Every die erases a block with each unit.
+    let model = TimingModel { suspends_max: 0, block_pages: 24, ..preset("tlc") };
+    let mut timing = Timing::new(model, 24 * 32).unwrap();
     write(&mut timing, 0, 0, 24);
     // It is programmed from about 0.47 to 1.03 ms, on die 0.
     assert_eq!(read(&mut timing, 800_000, 24, 1), 880_446, "die 1");
-    let slow = read(&mut timing, 800_000, 2048 * 32 + 5, 1);
+    let slow = read(&mut timing, 800_000, 768 + 5, 1);
     assert!((1_080_000..1_110_000).contains(&slow), "{slow}");
     background(&mut timing, 2_000_000, &[reclaim(FlashOp::Erase { unit: 0 })]);
-    assert_eq!(read(&mut timing, 2_010_000, 2048 * 32 + 5, 1), 4_000_000 + 50_000 + 9103 + 1343);
+    assert_eq!(read(&mut timing, 2_010_000, 768 + 5, 1), 4_000_000 + 50_000 + 9103 + 1343);
 }
 
 #[test]
 fn reads_lengthen_writes_that_wait_for_a_place() {
     let times = |with_reads| {
-        let mut timing = device("tlc");
+        let mut timing = Timing::new(TimingModel { buffer_pages: 48, ..preset("tlc") }, 2048).unwrap();
         let mut random = Random::new(3);
         let mut now = 0;
         for index in 0..3000 {
             // All to die 0, so that the buffer is full.
             now = write(&mut timing, now, index % 24, 1);
             if with_reads {
-                read(&mut timing, now, random.below(24) + 32 * 2048, 1);
+                read(&mut timing, now, random.below(24) + 768, 1);
             }
         }
         now

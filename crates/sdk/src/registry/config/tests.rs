@@ -36,6 +36,33 @@ fn a_description_survives_being_stored_and_loaded() {
 }
 
 #[test]
+fn checksums_are_for_blocks_that_have_none() {
+    let with = |change: &dyn Fn(&mut DeviceSpec)| {
+        let mut spec = DeviceSpec::block(Size(64 << 20), BlockBytes::B4096, "UNVME-1");
+        spec.checksum = true;
+        change(&mut spec);
+        spec.check().map_err(|error| error.to_string())
+    };
+    assert_eq!(with(&|_| {}), Ok(()));
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("device.json");
+    let spec = DeviceSpec { checksum: true, ..DeviceSpec::block(Size(64 << 20), BlockBytes::B512, "U") };
+    spec.store(&path).expect("store");
+    assert!(DeviceSpec::load(&path).expect("load").checksum);
+    for (change, expected) in [
+        (
+            &(|s: &mut DeviceSpec| s.ftl = Some(FtlSpec::new(Size(64 << 20)))) as &dyn Fn(&mut DeviceSpec),
+            "flash has",
+        ),
+        (&|s| s.media = MediaKind::Null, "expected media `file`"),
+        (&|s| *s = DeviceSpec { checksum: true, ..DeviceSpec::kv(Size(64 << 20), "U") }, "pairs have"),
+    ] {
+        let refused = with(change).expect_err("it is refused");
+        assert!(refused.contains("`checksum`: ") && refused.contains(expected), "{refused}");
+    }
+}
+
+#[test]
 fn a_whole_description_parses() {
     let spec = parse(GOOD).expect("parse");
     assert_eq!(spec.capacity_bytes, 4 << 20);

@@ -1,6 +1,7 @@
 //! The devices that a target serves, each as a subsystem.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use unvme_bus::EventFd;
 use unvme_ssd::Ssd;
@@ -9,7 +10,7 @@ use super::TcpServeOptions;
 use crate::local;
 use crate::name::check_nqn;
 use crate::registry::{PlugWatch, Slot};
-use crate::serve::open_local;
+use crate::serve::{open_local, populate};
 use crate::share::Held;
 use crate::{DeviceName, Error, Result};
 
@@ -21,11 +22,25 @@ pub(super) struct Served {
     pub(super) name: String,
     pub(super) nqn: String,
     pub(super) ssd: Arc<Ssd>,
-    pub(super) slot: Option<Slot>,
+    slot: Option<Slot>,
+    is_unplugged: Arc<AtomicBool>,
 }
 
-/// Opens the devices. Slots stay open to other processes of this machine by their names.
-pub(super) fn open(names: &[String], options: &TcpServeOptions, stop: &EventFd) -> Result<Vec<Served>> {
+impl Served {
+    /// The slot was unplugged: what is left of the device answers nothing any more.
+    pub(super) fn is_unplugged(&self) -> bool {
+        self.is_unplugged.load(Ordering::Acquire)
+    }
+
+    /// The name that it is plugged by.
+    pub(super) fn address(&self) -> String {
+        self.slot.as_ref().map_or_else(|| self.name.clone(), |slot| slot.address.to_string())
+    }
+}
+
+/// Opens the devices. Slots stay open to other processes of this machine by their names; `news` is signalled
+/// when one is unplugged.
+pub(super) fn open(names: &[String], options: &TcpServeOptions, news: &EventFd) -> Result<Vec<Served>> {
     if names.is_empty() {
         return Err(Error::Argument("serve: name a device".to_owned()));
     }
@@ -38,7 +53,7 @@ pub(super) fn open(names: &[String], options: &TcpServeOptions, stop: &EventFd) 
     }
     let mut served: Vec<Served> = Vec::new();
     for (index, name) in names.iter().enumerate() {
-        let device = open_one(name, options, options.nqns.get(index), stop)?;
+        let device = open_one(name, options, options.nqns.get(index), news)?;
         if let Some(other) = served.iter().find(|other| other.nqn == device.nqn) {
             return Err(Error::Argument(format!(
                 "serve: {} and {name} would both be {}; name them by --nqn",
@@ -47,10 +62,14 @@ pub(super) fn open(names: &[String], options: &TcpServeOptions, stop: &EventFd) 
         }
         served.push(device);
     }
+    let mut left = options.populate_bytes;
+    for device in &served {
+        left -= populate(&device.name, &device.ssd, left);
+    }
     Ok(served)
 }
 
-fn open_one(name: &str, options: &TcpServeOptions, nqn: Option<&String>, stop: &EventFd) -> Result<Served> {
+fn open_one(name: &str, options: &TcpServeOptions, nqn: Option<&String>, news: &EventFd) -> Result<Served> {
     let registry = options.registry.as_ref();
     let (ssd, slot) = match DeviceName::parse(name)? {
         // Hosts take devices of one serial number for one device.
@@ -63,18 +82,18 @@ fn open_one(name: &str, options: &TcpServeOptions, nqn: Option<&String>, stop: &
         Some(nqn) => check_nqn(nqn).map(|()| nqn.clone()).map_err(Error::Argument)?,
         None => ssd.subsystem_nqn(),
     };
+    let is_unplugged = Arc::new(AtomicBool::new(false));
     let watch = match &slot {
         Some(slot) => {
-            let stop = stop.clone();
-            Some(PlugWatch::start(slot, move || stop.signal())?)
+            let (news, is_unplugged) = (news.clone(), Arc::clone(&is_unplugged));
+            let tell = move || {
+                is_unplugged.store(true, Ordering::Release);
+                news.signal();
+            };
+            Some(PlugWatch::start(slot, tell)?)
         }
         None => None,
     };
     let held = slot.as_ref().map(|slot| Held::slot(name, &ssd, slot));
-    Ok(Served { _held: held, _watch: watch, name: name.to_owned(), nqn, ssd, slot })
-}
-
-/// Errors: [`Error::Unplugged`] for a slot that is, or has been meanwhile.
-pub(super) fn check_plugged(served: &[Served]) -> Result<()> {
-    served.iter().filter_map(|device| device.slot.as_ref()).try_for_each(Slot::check_plugged)
+    Ok(Served { _held: held, _watch: watch, name: name.to_owned(), nqn, ssd, slot, is_unplugged })
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,6 +11,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use unvme_bus::EventFd;
 
+use super::changes::Changes;
+use super::crowd::Crowd;
 use super::peer::{Accepted, Port};
 use super::poller::{Interest, Poller};
 use super::worker::Mailbox;
@@ -19,6 +21,8 @@ use crate::{Error, Result};
 
 /// The poller's key for the end of the server.
 const STOP: u64 = u64::MAX;
+/// And for what is to be seen to meanwhile.
+const NEWS: u64 = u64::MAX - 1;
 /// Connections that the system keeps until they are accepted.
 const BACKLOG: i32 = 1024;
 /// How long nobody is accepted after the system has had no more descriptors or memory.
@@ -50,10 +54,11 @@ impl Listener {
 pub(super) struct Dispatcher<'a> {
     pub(super) listeners: &'a [(Listener, Arc<Port>)],
     pub(super) mailboxes: &'a [Arc<Mailbox>],
-    pub(super) connections_max: usize,
+    pub(super) crowd: Crowd,
     /// A worker has failed.
     pub(super) failed: &'a AtomicBool,
-    /// The last connection was refused because there were too many.
+    pub(super) changes: &'a Changes<'a>,
+    /// There was no room for the last connection, which was told.
     pub(super) is_full: Cell<bool>,
 }
 
@@ -62,11 +67,20 @@ impl Dispatcher<'_> {
     pub(super) fn run(&self, stop: &EventFd) -> Result<()> {
         let mut poller = Poller::new()?;
         poller.add(stop, STOP, Interest::INPUT)?;
+        poller.add(self.changes.news, NEWS, Interest::INPUT)?;
+        if let Some(updates) = self.changes.updates {
+            poller.add(updates.news(), NEWS, Interest::INPUT)?;
+        }
         for (index, (listener, _)) in self.listeners.iter().enumerate() {
             poller.add(&listener.socket, index as u64, Interest::INPUT)?;
         }
         loop {
-            poller.wait(None)?;
+            let due = self.changes.due();
+            poller.wait(due)?;
+            let is_due = due.is_some_and(|due| due.is_zero());
+            if (is_due || poller.ready().any(|event| event.key == NEWS)) && !self.changes.attend() {
+                return Ok(());
+            }
             for event in poller.ready() {
                 if event.key == STOP || self.failed.load(Ordering::Acquire) {
                     return Ok(());
@@ -82,13 +96,7 @@ impl Dispatcher<'_> {
     fn accept(&self, listener: &Listener, port: &Arc<Port>, stop: &EventFd) {
         for _ in 0..ACCEPTS_MAX {
             match listener.socket.accept() {
-                Ok((_, address)) if self.is_full() => self.refuse(address),
-                Ok((socket, address)) => {
-                    self.is_full.set(false);
-                    if let Some(mailbox) = self.mailboxes.iter().min_by_key(|mailbox| mailbox.count()) {
-                        mailbox.put(Accepted { socket, address, port: Arc::clone(port) });
-                    }
-                }
+                Ok((socket, address)) => self.admit(socket, address, port),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if is_passing(&e) => {}
                 Err(error) => {
@@ -104,14 +112,24 @@ impl Dispatcher<'_> {
 }
 
 impl Dispatcher<'_> {
-    fn is_full(&self) -> bool {
-        self.mailboxes.iter().map(|mailbox| mailbox.count()).sum::<usize>() >= self.connections_max
+    /// Hands a connection to the worker that has the fewest, if there is room for it.
+    fn admit(&self, socket: TcpStream, address: SocketAddr, port: &Arc<Port>) {
+        let fewest = self.mailboxes.iter().enumerate().min_by_key(|(_, mailbox)| mailbox.count());
+        let Some((worker, mailbox)) = fewest else { return };
+        let Some(entry) = self.crowd.enter(address, worker) else { return self.refuse(address) };
+        self.is_full.set(entry.instead_of.is_some() && self.is_full.get());
+        if let Some(gone) = entry.instead_of {
+            self.refuse(address);
+            self.mailboxes.get(gone.worker).into_iter().for_each(|mailbox| mailbox.wake());
+        }
+        mailbox.put(Accepted { socket, address, port: Arc::clone(port), visitor: entry.visitor });
     }
 
     /// Tells of the first in a row: who floods a server does not fill its log as well.
     fn refuse(&self, host: SocketAddr) {
         if !self.is_full.replace(true) {
-            tracing::warn!(%host, max = self.connections_max, "too many connections; they are refused from now on");
+            let max = self.crowd.most();
+            tracing::warn!(%host, max, "too many connections; strangers give way from now on, or are refused");
         }
     }
 }
@@ -139,9 +157,12 @@ pub(super) fn raise_descriptor_limit(connections_max: usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::net::TcpStream;
 
+    use super::super::admission::Admission;
     use super::super::peer::port_for_tests;
+    use super::super::tls::{Doors, Keyring};
     use super::*;
 
     #[test]
@@ -151,21 +172,32 @@ mod tests {
             (0..ACCEPTS_MAX + 6).map(|_| TcpStream::connect(listener.address).expect("connect")).collect();
         let mailboxes = [Arc::new(Mailbox::new().expect("a mailbox"))];
         let failed = AtomicBool::new(false);
-        let (stop, port) = (EventFd::new().expect("an eventfd"), port_for_tests(None));
-        let is_full = Cell::new(false);
-        let mut dispatcher = Dispatcher {
+        let (stop, port) = (EventFd::new().expect("an eventfd"), port_for_tests(Keyring::default()));
+        let doors = Doors::new(Keyring::default());
+        let admission = Admission { target: &port.target, doors: &doors, addresses: vec![], nqns: vec![] };
+        let (served, last_unplugged) = (RefCell::default(), RefCell::default());
+        let changes = Changes {
+            news: &stop,
+            admission: &admission,
+            updates: None,
+            served: &served,
+            last_unplugged: &last_unplugged,
+        };
+        let (is_full, crowd) = (Cell::new(false), Crowd::new(ACCEPTS_MAX + 2));
+        let dispatcher = Dispatcher {
             listeners: &[],
             mailboxes: &mailboxes,
-            connections_max: 1000,
+            crowd,
             failed: &failed,
+            changes: &changes,
             is_full,
         };
         dispatcher.accept(&listener, &port, &stop);
         assert_eq!(mailboxes[0].count(), ACCEPTS_MAX);
-        dispatcher.connections_max = ACCEPTS_MAX + 2;
+        assert!(!dispatcher.is_full.get());
         dispatcher.accept(&listener, &port, &stop);
-        assert_eq!(mailboxes[0].count(), ACCEPTS_MAX + 2);
-        assert!(dispatcher.is_full.get(), "the first refusal was told, the others are not");
+        assert_eq!(mailboxes[0].count(), ACCEPTS_MAX + 6, "four of them in the place of others");
+        assert!(dispatcher.is_full.get(), "the first was told of, the others are not");
         drop(clients);
     }
 }

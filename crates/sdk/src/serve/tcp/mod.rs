@@ -4,13 +4,17 @@
 //! |---|---|
 //! | `devices` | the devices, each a subsystem |
 //! | `admission` | who may enter, and what is refused before anybody can |
+//! | `changes` | what happens to a server while it runs: other rules, devices that are unplugged |
 //! | `listener` | sockets that listen, and handing connections to workers |
+//! | `crowd` | who gives way when there are too many connections |
 //! | `worker` | a thread with connections of its own |
 //! | `peer` | a connection: its socket and its state machine |
 //! | `poller` | epoll |
 //! | `tls` | keys of hosts that come by TLS |
 
 mod admission;
+mod changes;
+mod crowd;
 mod devices;
 mod listener;
 mod peer;
@@ -18,7 +22,7 @@ mod poller;
 mod tls;
 mod worker;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,15 +35,20 @@ use unvme_ssd::FaultRule;
 use unvme_ssd::fabrics::{AddressFamily, PortId, PortOptions, Referral, Target, TargetOptions};
 use unvme_ssd::tcp::Limits;
 
+use self::admission::Admission;
+use self::changes::Changes;
+use self::crowd::Crowd;
 use self::devices::Served;
 use self::listener::{Dispatcher, Listener, raise_descriptor_limit};
 use self::peer::Port;
+use self::tls::{Doors, Keyring};
 use self::worker::{Mailbox, Worker};
 use super::pin;
 use crate::fabrics::{Access, Endpoint};
 use crate::name::TcpName;
 use crate::{Error, Registry, Result};
 
+pub use self::admission::AccessUpdates;
 pub use unvme_ssd::fabrics::AnaState;
 
 /// Threads of a server that was not told how many.
@@ -71,7 +80,9 @@ pub struct TcpServeOptions {
     pub nqns: Vec<String>,
     /// Who may enter. Anybody may when it says nothing and all ports are on the loopback.
     pub access: Access,
-    /// Most bytes of memory for data on its way between the network and the devices.
+    /// Changes that while the server runs; `None` for rules that stay.
+    pub access_updates: Option<AccessUpdates>,
+    /// Most bytes of memory for all hosts: data on its way, queues and commands.
     pub memory_bytes: u64,
     /// Threads, 1 to [`TCP_THREADS_MAX`]; `None` for one on each of `cores`, and without those for half of
     /// the processors and at most 4.
@@ -85,8 +96,16 @@ pub struct TcpServeOptions {
     pub faults: Vec<FaultRule>,
     /// Discovery services elsewhere that hosts are told of.
     pub referrals: Vec<Endpoint>,
-    /// Most connections at a time; further ones are closed at once.
+    /// Identify Namespace of the NVM Command Set says how large key-value namespaces are, in blocks of 512
+    /// bytes, for hosts that take one without capacity there for inactive, as SPDK's does. Hosts that do not
+    /// ask for command sets may take it for blocks.
+    pub kv_ncap: bool,
+    /// Most connections at a time. For a further one another has to leave: a stranger's, which has proven
+    /// nothing, or one of the address that has most.
     pub connections_max: usize,
+    /// Most bytes of memory devices' data that are taken from the system before anybody is served, the first
+    /// device's first.
+    pub populate_bytes: u64,
 }
 
 impl Default for TcpServeOptions {
@@ -96,13 +115,16 @@ impl Default for TcpServeOptions {
             listen: Vec::new(),
             nqns: Vec::new(),
             access: Access::default(),
+            access_updates: None,
             memory_bytes: TargetOptions::default().memory_bytes,
             threads: None,
             cores: Vec::new(),
             spin: Some(Duration::from_millis(2)),
             faults: Vec::new(),
             referrals: Vec::new(),
+            kv_ncap: false,
             connections_max: CONNECTIONS_MAX,
+            populate_bytes: 0,
         }
     }
 }
@@ -122,13 +144,14 @@ pub struct ServedSubsystem {
 /// has begun is finished, and the connections are closed. `ready` is called once, when hosts can connect.
 ///
 /// Each device is a subsystem of its own, and every port has a discovery service as well. Slots stay open to
-/// other processes of this machine by their names. The calling thread accepts connections and does nothing
-/// else.
+/// other processes of this machine by their names. A device that is unplugged ends its subsystem, and the
+/// last of them the server. The calling thread accepts connections and sees to such changes.
 ///
 /// # Errors
-/// [`Error::NotFound`], [`Error::InUse`], [`Error::Unplugged`] for a device; [`Error::Unsupported`] for one
-/// that is not virtual; [`Error::Argument`] for options that make no sense, and for devices that anybody on
-/// the network could write; [`Error::Io`] when a port cannot be had.
+/// [`Error::NotFound`], [`Error::InUse`]; [`Error::Unplugged`] for a device that is unplugged, and when all
+/// have been meanwhile; [`Error::Unsupported`] for one that is not virtual; [`Error::Argument`] for options
+/// that make no sense, and for devices that anybody on the network could write; [`Error::Io`] when a port
+/// cannot be had.
 pub fn serve_tcp(
     devices: &[String],
     options: &TcpServeOptions,
@@ -139,25 +162,40 @@ pub fn serve_tcp(
     raise_descriptor_limit(options.connections_max);
     // Before the devices: a port that is taken is found out without touching them.
     let listeners = listen(options)?;
-    let served = devices::open(devices, options, stop)?;
-    let nqns: Vec<&str> = served.iter().map(|device| device.nqn.as_str()).collect();
+    let news = EventFd::new().map_err(|e| Error::driver("serve", unvme_driver::Error::Bus(e)))?;
+    let served = devices::open(devices, options, &news)?;
+    let nqns: Vec<String> = served.iter().map(|device| device.nqn.clone()).collect();
+    let nqns: Vec<&str> = nqns.iter().map(String::as_str).collect();
     admission::check_subsystems(&options.access, &nqns)?;
     let target = target(&served, &listeners, options)?;
-    let acceptor = tls::acceptor(&options.access, &nqns)?;
-    let requires_tls = admission::requires_tls(&options.access);
+    target.refusals().wake_by(news.clone());
+    let doors = Arc::new(Doors::new(Keyring::new(&options.access, &nqns)?));
     let ports: Vec<(Listener, Arc<Port>)> = (1..)
         .zip(listeners)
         .map(|(id, listener)| {
-            let (target, acceptor) = (Arc::clone(&target), acceptor.clone());
-            let port = Port { target, id: PortId(id), acceptor, requires_tls, limits: Limits::default() };
-            (listener, Arc::new(port))
+            let (target, doors) = (Arc::clone(&target), Arc::clone(&doors));
+            (listener, Arc::new(Port { target, id: PortId(id), doors, limits: Limits::default() }))
         })
         .collect();
-    let announce = || ready(&names(&served, &ports));
-    run(&target, &ports, &mailboxes, options, stop, announce)?;
+    let announced = names(&served, &ports);
+    let addresses = ports.iter().map(|(at, _)| at.address.ip()).collect();
+    let admission = Admission { target: &target, doors: &doors, addresses, nqns };
+    let (served, last_unplugged) = (RefCell::new(served), RefCell::default());
+    let changes = Changes {
+        news: &news,
+        admission: &admission,
+        updates: options.access_updates.as_ref(),
+        served: &served,
+        last_unplugged: &last_unplugged,
+    };
+    run(&changes, &ports, &mailboxes, options, stop, || ready(&announced))?;
+    target.refusals().tell_left_out(true);
     // No queue is left: the devices go with the last of their handles.
-    drop((target, ports));
-    devices::check_plugged(&served)
+    drop(ports);
+    match last_unplugged.into_inner() {
+        Some(name) if served.borrow().is_empty() => Err(Error::Unplugged { name }),
+        _ => Ok(()),
+    }
 }
 
 /// Finds out what makes no sense before anything is opened; the places where workers get their connections.
@@ -170,10 +208,10 @@ fn check(options: &TcpServeOptions) -> Result<Vec<Arc<Mailbox>>> {
     let cores = options.cores.len();
     let threads = options.threads.unwrap_or_else(|| if cores > 0 { cores } else { threads_default() });
     if !(1..=TCP_THREADS_MAX).contains(&threads) {
-        return refused(format!("{threads} threads; 1 to {TCP_THREADS_MAX} are expected"));
+        return refused(format!("{threads} as the number of threads; 1 to {TCP_THREADS_MAX} are expected"));
     }
     if cores > threads {
-        return refused(format!("{cores} cores for {threads} threads; expected no more of them"));
+        return refused(format!("more cores ({cores}) than threads ({threads}); expected no more of them"));
     }
     (0..threads).map(|_| Mailbox::new().map(Arc::new)).collect()
 }
@@ -195,8 +233,11 @@ fn listen(options: &TcpServeOptions) -> Result<Vec<Listener>> {
 
 /// What is offered.
 fn target(served: &[Served], listeners: &[Listener], options: &TcpServeOptions) -> Result<Arc<Target>> {
-    let target =
-        Target::new(TargetOptions { memory_bytes: options.memory_bytes, ..TargetOptions::default() });
+    let target = Target::new(TargetOptions {
+        memory_bytes: options.memory_bytes,
+        pairs_in_blocks: options.kv_ncap,
+        ..TargetOptions::default()
+    });
     let refused = |name: &str| {
         let name = name.to_owned();
         move |source| Error::Ssd { name, source }
@@ -242,7 +283,7 @@ fn names(served: &[Served], ports: &[(Listener, Arc<Port>)]) -> Vec<ServedSubsys
 
 /// Starts the workers, lets hosts in until the end, and has the workers finish.
 fn run(
-    target: &Target,
+    changes: &Changes<'_>,
     ports: &[(Listener, Arc<Port>)],
     mailboxes: &[Arc<Mailbox>],
     options: &TcpServeOptions,
@@ -274,13 +315,12 @@ fn run(
         // Each says whether it could begin.
         let received = if starts.iter().take(workers.len()).all(|has_begun| has_begun) {
             ready();
-            let connections_max = options.connections_max;
-            let is_full = Cell::new(false);
-            Dispatcher { listeners: ports, mailboxes, connections_max, failed: &failed, is_full }.run(stop)
+            let (crowd, is_full) = (Crowd::new(options.connections_max), Cell::new(false));
+            Dispatcher { listeners: ports, mailboxes, crowd, failed: &failed, changes, is_full }.run(stop)
         } else {
             Ok(())
         };
-        target.close();
+        changes.admission.target.close();
         mailboxes.iter().for_each(|mailbox| mailbox.stop());
         let ended = workers
             .into_iter()
@@ -333,7 +373,7 @@ mod tests {
         assert_eq!(threads(Some(3), &[0]).expect("all on one"), 3);
         assert_eq!(threads(None, &[]).expect("some"), threads_default());
         let refused = threads(Some(1), &[0, 1]).expect_err("the second would have none").to_string();
-        assert!(refused.contains("2 cores for 1 threads"), "{refused}");
+        assert!(refused.contains("more cores (2) than threads (1)"), "{refused}");
         assert!(threads(None, &[0; TCP_THREADS_MAX + 1]).is_err());
     }
 

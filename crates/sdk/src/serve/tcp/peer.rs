@@ -1,18 +1,21 @@
 //! A host's connection: its socket, and what is known of it until it speaks NVMe/TCP.
 
-use std::net::{SocketAddr, TcpStream};
+use std::fmt;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::sockopt;
 use unvme_bus::{Clock, EventFd};
-use unvme_fabric::{Acceptor, Handshake, Stream};
-use unvme_ssd::fabrics::{FabricsQueue, Peer as Who, PortId, Target};
-use unvme_ssd::tcp::{Connection, Limits};
+use unvme_fabric::{Handshake, Stream};
+use unvme_ssd::fabrics::{FabricsQueue, Peer as Who, PortId, Refused, Target};
+use unvme_ssd::tcp::{Connection, Ending, Limits};
 
+use super::crowd::Visitor;
 use super::poller::Interest;
-use super::tls::peer_of;
+use super::tls::{Doors, Keyring};
 
 /// A host has this long to begin, and to end the handshake of TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -22,6 +25,17 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// How long the system waits for an answer, and how often it asks: after a minute it is gone.
 const SILENCE_ANSWER: Duration = Duration::from_secs(10);
 const SILENCE_QUESTIONS: u32 = 3;
+/// Said of a host whose TLS key is nobody's here.
+const NO_KEY: &str =
+    "TLS: there is no key here for the identity it came with: its name, the subsystem or the key differ";
+/// Most bytes of a host that are read before it is answered that it speaks the wrong language: a socket that
+/// is closed with bytes unread throws the answer away.
+const GREETING_BYTES_MAX: usize = 4 << 10;
+/// A fatal alert of TLS, Unexpected Message (RFC 8446, 6), for who speaks NVMe/TCP where TLS is spoken alone.
+const TLS_ONLY: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 10];
+/// A Terminate Request, Invalid PDU Header Field at byte 0 (NVMe/TCP Transport 3.6.2.3), for who speaks TLS
+/// where it is not spoken.
+const NO_TLS: [u8; 24] = [3, 0, 24, 0, 24, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 /// First byte of what a host sends that wants TLS: a record of type handshake (RFC 8446, 5.1). The first byte
 /// of an ICReq, its PDU type, is 0.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -31,10 +45,7 @@ const TLS_HANDSHAKE: u8 = 0x16;
 pub(super) struct Port {
     pub(super) target: Arc<Target>,
     pub(super) id: PortId,
-    /// Keys of the hosts that come by TLS; `None` where there are none.
-    pub(super) acceptor: Option<Acceptor>,
-    /// Nobody enters without TLS.
-    pub(super) requires_tls: bool,
+    pub(super) doors: Arc<Doors>,
     pub(super) limits: Limits,
 }
 
@@ -43,6 +54,7 @@ pub(super) struct Accepted {
     pub(super) socket: TcpStream,
     pub(super) address: SocketAddr,
     pub(super) port: Arc<Port>,
+    pub(super) visitor: Arc<Visitor>,
 }
 
 /// A connection, from its first byte to its last.
@@ -53,6 +65,9 @@ pub(super) struct Peer {
     /// At which the host has come in.
     local: String,
     port: Arc<Port>,
+    visitor: Arc<Visitor>,
+    /// The others know that its host is no stranger.
+    is_admitted: bool,
     /// Until then it has to be open, in nanoseconds of the clock.
     deadline: u64,
     wake: EventFd,
@@ -67,8 +82,8 @@ pub(super) struct Peer {
 enum Stage {
     /// Its first byte decides whether it is TLS.
     Silent(TcpStream),
-    /// In the handshake of TLS.
-    Handshake(Stream),
+    /// In the handshake of TLS, by the keys there were when it began.
+    Handshake(Stream, Arc<Keyring>),
     Open {
         stream: Stream,
         connection: Box<Connection>,
@@ -94,7 +109,7 @@ impl Peer {
     /// Takes over a socket. `wake` is signalled when the connection has something to do that its host has not
     /// brought.
     pub(super) fn new(accepted: Accepted, wake: EventFd, now: u64) -> std::io::Result<Self> {
-        let Accepted { socket, address, port } = accepted;
+        let Accepted { socket, address, port, visitor } = accepted;
         socket.set_nonblocking(true)?;
         keep_alive(&socket)?;
         let local = socket.local_addr()?.ip().to_canonical().to_string();
@@ -103,6 +118,8 @@ impl Peer {
             address,
             local,
             port,
+            visitor,
+            is_admitted: false,
             deadline: now.saturating_add(HANDSHAKE.as_nanos() as u64),
             wake,
             interest: Interest::INPUT,
@@ -114,7 +131,7 @@ impl Peer {
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.stage {
             Stage::Silent(socket) => Some(socket.as_fd()),
-            Stage::Handshake(stream) | Stage::Open { stream, .. } => Some(stream.as_fd()),
+            Stage::Handshake(stream, _) | Stage::Open { stream, .. } => Some(stream.as_fd()),
             Stage::Over => None,
         }
     }
@@ -135,6 +152,9 @@ impl Peer {
     /// Lets the connection look at the clock, and sends what has become ready, without looking for input:
     /// what a connection needs whose host is silent.
     pub(super) fn tend(&mut self, clock: &Clock) -> Turn {
+        if self.visitor.has_to_leave() {
+            return self.end("there are too many connections, and another one's claim is better");
+        }
         match &mut self.stage {
             Stage::Open { stream, connection } => {
                 let mut work = connection.advance(clock);
@@ -142,7 +162,7 @@ impl Peer {
                 self.outcome(work)
             }
             Stage::Over => Turn::Over,
-            _ if clock.now() >= self.deadline => self.end("the host was silent for too long"),
+            _ if clock.now() >= self.deadline => self.refuse("it was silent for too long"),
             _ => Turn::Quiet,
         }
     }
@@ -150,7 +170,21 @@ impl Peer {
     fn outcome(&mut self, work: usize) -> Turn {
         let Stage::Open { connection, .. } = &self.stage else { return Turn::Over };
         if let Some(ending) = connection.ending() {
-            return self.end(&ending.to_string());
+            return match ending {
+                Ending::Fatal(_) | Ending::Late(_) => {
+                    let host = connection.queue().host().map(str::to_owned);
+                    self.refuse_as(host.as_deref(), &ending)
+                }
+                _ if connection.queue().awaits_proof() => {
+                    let host = connection.queue().host().map(str::to_owned);
+                    self.refuse_as(host.as_deref(), &"it has to authenticate, and has gone without")
+                }
+                _ => self.end(&ending.to_string()),
+            };
+        }
+        if !self.is_admitted && connection.queue().is_admitted() {
+            self.is_admitted = true;
+            self.visitor.admit();
         }
         match work {
             0 => Turn::Quiet,
@@ -168,14 +202,26 @@ impl Peer {
         Turn::Over
     }
 
+    /// Closes a connection that the host has not closed, and says why.
+    fn refuse(&mut self, why: &str) -> Turn {
+        self.refuse_as(None, &why)
+    }
+
+    /// The same of one whose host has said who it is.
+    fn refuse_as(&mut self, host: Option<&str>, why: &dyn fmt::Display) -> Turn {
+        let peer = &self.address.to_string();
+        self.port.target.refusals().tell(&Refused { peer, host, ..Refused::of(why) });
+        self.end(&why.to_string())
+    }
+
     /// Goes on with a connection that is not open yet.
     fn begin(&mut self, clock: &Clock) -> Turn {
         if clock.now() >= self.deadline {
-            return self.end("the host was silent for too long");
+            return self.refuse("it was silent for too long");
         }
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Silent(socket) => self.listen(socket),
-            Stage::Handshake(stream) => self.handshake(stream),
+            Stage::Handshake(stream, keyring) => self.handshake(stream, keyring),
             Stage::Open { .. } | Stage::Over => Turn::Over,
         }
     }
@@ -192,25 +238,34 @@ impl Peer {
             }
             Err(e) => return self.end(&e.to_string()),
         }
-        let stream = match (&self.port.acceptor, first) {
+        let keyring = self.port.doors.keyring();
+        let stream = match (&keyring.acceptor, first) {
             (Some(acceptor), [TLS_HANDSHAKE]) => Stream::accepted_tls(socket, acceptor),
-            (None, [TLS_HANDSHAKE]) => return self.end("the host wants TLS, and no TLS key is set up"),
-            _ if self.port.requires_tls => return self.end("the host did not use TLS"),
+            (None, [TLS_HANDSHAKE]) => {
+                answer(socket, &NO_TLS);
+                return self.refuse(
+                    "it wants TLS, and no host has a TLS key here: name one in the access file, or let it come without",
+                );
+            }
+            _ if keyring.requires_tls => {
+                answer(socket, &TLS_ONLY);
+                return self
+                    .refuse("it came without TLS, and all hosts have TLS keys here: it has to use its own");
+            }
             _ => Stream::accepted(socket),
         };
         match stream {
-            Ok(stream) => self.handshake(stream),
+            Ok(stream) => self.handshake(stream, keyring),
             Err(e) => self.end(&e.to_string()),
         }
     }
 
-    fn handshake(&mut self, mut stream: Stream) -> Turn {
+    fn handshake(&mut self, mut stream: Stream, keyring: Arc<Keyring>) -> Turn {
         match stream.handshake() {
             Ok(Handshake::Done) => {
-                let tls = stream.tls_identity().and_then(peer_of);
+                let tls = stream.tls_identity().and_then(|identity| keyring.peer_of(identity));
                 if stream.is_secure() && tls.is_none() {
-                    tracing::warn!(host = %self.address, identity = stream.tls_identity(), "a TLS key without names");
-                    return self.end("the identity of its TLS key does not say who it is");
+                    return self.refuse("the identity of its TLS key does not say who it is");
                 }
                 let who = Who { address: self.address.to_string(), local: self.local.clone(), tls };
                 let mut queue = FabricsQueue::new(&self.port.target, self.port.id, who);
@@ -220,14 +275,18 @@ impl Peer {
                 Turn::Worked
             }
             Ok(_) => {
-                self.stage = Stage::Handshake(stream);
+                self.stage = Stage::Handshake(stream, keyring);
                 Turn::Quiet
             }
             Err(e) => {
                 // Nobody sees why it fails but here: a host that has no key, or an outdated one, is only hung
                 // up on.
-                tracing::warn!(host = %self.address, "{e}");
-                self.end(&e.to_string())
+                let Some(claimed) = stream.claimed_identity() else { return self.refuse_as(None, &e) };
+                let host = keyring.peer_of(&claimed.identity).map(|peer| peer.hostnqn);
+                match claimed.is_known {
+                    true => self.refuse_as(host.as_deref(), &e),
+                    false => self.refuse_as(host.as_deref(), &NO_KEY),
+                }
             }
         }
     }
@@ -284,6 +343,15 @@ impl Peer {
     }
 }
 
+/// Tells a host what is spoken here, as far as that can be done at once. The connection is closed.
+fn answer(mut socket: TcpStream, words: &[u8]) {
+    let mut unread = [0; GREETING_BYTES_MAX];
+    let said = socket.read(&mut unread).and_then(|_| socket.write_all(words));
+    if let Err(error) = said.and_then(|()| socket.shutdown(Shutdown::Write)) {
+        tracing::debug!(%error, "answer a host that speaks another language");
+    }
+}
+
 /// A host that has gone without a word is found out.
 fn keep_alive(socket: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(socket, true)?;
@@ -293,9 +361,16 @@ fn keep_alive(socket: &TcpStream) -> rustix::io::Result<()> {
 }
 
 #[cfg(test)]
-pub(super) fn port_for_tests(acceptor: Option<Acceptor>) -> Arc<Port> {
+pub(super) fn accepted_for_tests(socket: TcpStream, address: SocketAddr, keyring: Keyring) -> Accepted {
+    let entry = super::crowd::Crowd::new(1).enter(address, 0).expect("room for one");
+    Accepted { socket, address, port: port_for_tests(keyring), visitor: entry.visitor }
+}
+
+#[cfg(test)]
+pub(super) fn port_for_tests(keyring: Keyring) -> Arc<Port> {
     let target = Target::new(unvme_ssd::fabrics::TargetOptions::default());
-    Arc::new(Port { target, id: PortId(1), acceptor, requires_tls: false, limits: Limits::default() })
+    let doors = Arc::new(Doors::new(keyring));
+    Arc::new(Port { target, id: PortId(1), doors, limits: Limits::default() })
 }
 
 #[cfg(test)]
@@ -309,7 +384,7 @@ mod silence {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let _host = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
         let (socket, address) = listener.accept().expect("a peer");
-        let accepted = Accepted { socket, address, port: port_for_tests(None) };
+        let accepted = accepted_for_tests(socket, address, Keyring::default());
         let peer = Peer::new(accepted, EventFd::new().expect("an eventfd"), 0).expect("a peer");
         let fd = peer.fd().expect("a socket");
         assert!(sockopt::socket_keepalive(fd).expect("SO_KEEPALIVE"));
@@ -324,7 +399,7 @@ mod silence {
 mod tests {
     use std::net::TcpListener;
 
-    use unvme_fabric::{Psk, PskVersion, TlsPsk};
+    use unvme_fabric::{Acceptor, Psk, PskVersion, TlsPsk};
 
     use super::*;
 
@@ -343,7 +418,8 @@ mod tests {
         let at = listener.local_addr().expect("bound");
         let host = std::thread::spawn(move || Stream::connect(at, HANDSHAKE, Some(&key(hostnqn))));
         let (socket, address) = listener.accept().expect("a peer");
-        let accepted = Accepted { socket, address, port: port_for_tests(Some(acceptor)) };
+        let keyring = Keyring { acceptor: Some(acceptor), ..Keyring::default() };
+        let accepted = accepted_for_tests(socket, address, keyring);
         let (wake, clock) = (EventFd::new().expect("an eventfd"), Clock::wall());
         let mut peer = Peer::new(accepted, wake, clock.now()).expect("a peer");
         while !matches!(peer.stage, Stage::Open { .. } | Stage::Over) {

@@ -60,6 +60,11 @@ impl Mailbox {
         self.wake.signal();
     }
 
+    /// Has the worker look at all its connections.
+    pub(super) fn wake(&self) {
+        self.wake.signal();
+    }
+
     /// Has the worker finish what is begun, close all connections, and end.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
@@ -343,13 +348,14 @@ fn is_due_soon(peer: &Peer, clock: &Clock) -> bool {
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
-    use super::super::peer::port_for_tests;
+    use super::super::peer::accepted_for_tests;
+    use super::super::tls::Keyring;
     use super::*;
 
     fn connected(listener: &TcpListener) -> (TcpStream, Accepted) {
         let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
         let (socket, address) = listener.accept().expect("a peer");
-        (client, Accepted { socket, address, port: port_for_tests(None) })
+        (client, accepted_for_tests(socket, address, Keyring::default()))
     }
 
     #[test]

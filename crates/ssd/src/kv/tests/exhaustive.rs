@@ -1,10 +1,13 @@
 //! Every page that a small store uses is lost, or gives back what was in it before, and every bit that is not
 //! a value's flips, one at a time: after a shutdown, and after a kill. No key ever has an older value then,
-//! or none; it may be unrecovered, until the loss is accepted.
+//! or none; it may be unrecovered, until the loss is accepted. After a shutdown that is so with the index
+//! that was saved, whatever happens to that, and without it.
 //!
 //! A run in `make test` takes some of the cases, others each time; `UNVME_TEST_EXHAUSTIVE=1` takes them all.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -26,15 +29,16 @@ type Model = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 /// A disk of which only the pages that hold something are ever touched.
 struct Sparse {
     memory: Region,
+    index: Mutex<Option<Vec<u8>>>,
 }
 
 impl Sparse {
-    fn new(pages: &Pages) -> Arc<Self> {
+    fn new(pages: &Pages, index: Option<&[u8]>) -> Arc<Self> {
         let memory = Region::anonymous(BYTES).expect("memory for the media");
         for (at, page) in pages {
             memory.write(*at, page);
         }
-        Arc::new(Self { memory })
+        Arc::new(Self { memory, index: Mutex::new(index.map(<[u8]>::to_vec)) })
     }
 
     fn pages(&self) -> Pages {
@@ -81,6 +85,20 @@ impl Store for SparseStore {
     fn save_state(&self, _state: &[u8]) -> Result<(), SsdError> {
         Ok(())
     }
+    fn save_index(
+        &self,
+        _chunk: u64,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), SsdError> {
+        let mut index = Vec::new();
+        write(&mut index).expect("memory takes it");
+        *self.0.index.lock().unwrap() = Some(index);
+        Ok(())
+    }
+    fn load_index(&self, _chunk: u64) -> Option<Box<dyn Read>> {
+        let index = self.0.index.lock().unwrap().clone()?;
+        Some(Box::new(io::Cursor::new(index)))
+    }
 }
 
 /// A store with a history.
@@ -94,7 +112,7 @@ struct History {
 
 impl History {
     fn new() -> Self {
-        let disk = Sparse::new(&Pages::new());
+        let disk = Sparse::new(&Pages::new(), None);
         let store = create(Box::new(SparseStore(Arc::clone(&disk))));
         let mut history =
             Self { disk, pairs: Some(pairs_of(store)), model: Model::new(), former: BTreeMap::new() };
@@ -139,12 +157,29 @@ impl History {
     }
 
     /// What a kill leaves: nothing is written when the store goes.
-    fn kill(mut self) -> (Pages, Model, BTreeMap<usize, BTreeSet<Vec<u8>>>) {
+    fn kill(mut self) -> Left {
         self.keep();
         let pages = self.disk.pages();
+        let index = self.disk.index.lock().unwrap().clone();
         self.pairs().store.abandon();
-        (pages, self.model, self.former)
+        Left { pages, index, model: self.model, former: self.former }
     }
+}
+
+/// What is left of a store, and what it should hold.
+struct Left {
+    pages: Pages,
+    index: Option<Vec<u8>>,
+    model: Model,
+    former: BTreeMap<usize, BTreeSet<Vec<u8>>>,
+}
+
+/// How a store ended.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Closed,
+    ClosedAndIndexLost,
+    Killed,
 }
 
 fn pairs_of(store: Arc<KvStore>) -> Pairs {
@@ -167,7 +202,7 @@ fn big_value(version: u8) -> Vec<u8> {
 
 /// Keys with older values in older segments, deletions, values of several segments, segments that were
 /// emptied and used again: all in few pages.
-fn history(is_closed: bool) -> (Pages, Model, BTreeMap<usize, BTreeSet<Vec<u8>>>) {
+fn history(end: End) -> Left {
     let mut history = History::new();
     for version in 0..4 {
         for number in 0..6 {
@@ -209,10 +244,14 @@ fn history(is_closed: bool) -> (Pages, Model, BTreeMap<usize, BTreeSet<Vec<u8>>>
     }
     history.delete("only 2");
     history.put("new", value("new", 9, 5000));
-    if is_closed {
+    if end != End::Killed {
         history.seal();
     }
-    history.kill()
+    let mut left = history.kill();
+    if end == End::ClosedAndIndexLost {
+        left.index = None;
+    }
+    left
 }
 
 /// One thing that is wrong with the media.
@@ -221,11 +260,25 @@ enum Fault {
     Zeroes(usize),
     Former(usize, Vec<u8>),
     Bit(usize, u8),
+    /// A page of the saved index.
+    IndexPage(usize),
+    IndexBit(usize, u8),
+    /// Only so much of it is there.
+    IndexCut(usize),
 }
 
 impl Fault {
-    fn apply(&self, memory: &Region) {
+    fn apply(&self, disk: &Sparse) {
+        let memory = &disk.memory;
+        let mut index = disk.index.lock().unwrap();
         match self {
+            Self::IndexPage(at) => {
+                let index = index.as_mut().expect("an index");
+                let end = (at + PAGE).min(index.len());
+                index[*at..end].fill(0);
+            }
+            Self::IndexBit(at, bit) => index.as_mut().expect("an index")[*at] ^= 1 << bit,
+            Self::IndexCut(bytes) => index.as_mut().expect("an index").truncate(*bytes),
             Self::Zeroes(at) => memory.write(*at, &[0; PAGE]),
             Self::Former(at, page) => memory.write(*at, page),
             Self::Bit(at, bit) => {
@@ -244,6 +297,9 @@ impl Fault {
             Self::Former(at, _) => {
                 format!("page {:#x} of segment {} is an earlier one", at % SEGMENT_BYTES, at / SEGMENT_BYTES)
             }
+            Self::IndexPage(at) => format!("page {at:#x} of the saved index is lost"),
+            Self::IndexBit(at, bit) => format!("bit {bit} of byte {at:#x} of the saved index flips"),
+            Self::IndexCut(bytes) => format!("the saved index ends after {bytes} bytes"),
             Self::Bit(at, bit) => {
                 format!("bit {bit} of byte {:#x} of segment {} flips", at % SEGMENT_BYTES, at / SEGMENT_BYTES)
             }
@@ -252,9 +308,10 @@ impl Fault {
 }
 
 /// Opens the store with a fault.
-fn try_fault(pages: &Pages, model: &Model, fault: &Fault) -> Outcome {
-    let disk = Sparse::new(pages);
-    fault.apply(&disk.memory);
+fn try_fault(left: &Left, fault: &Fault) -> Outcome {
+    let model = &left.model;
+    let disk = Sparse::new(&left.pages, left.index.as_deref());
+    fault.apply(&disk);
     let mut outcome = Outcome::default();
     // What it says is what it says the next time, too.
     for round in 0..2 {
@@ -274,6 +331,7 @@ fn try_fault(pages: &Pages, model: &Model, fault: &Fault) -> Outcome {
                 ),
             }
         }
+        pairs.check_listing(model, &fault.name());
         let losses = pairs.store.check();
         assert_eq!(unread == 0, losses.is_empty(), "{}: {unread} unread, {losses:?}", fault.name());
         outcome = Outcome { unread, is_in_doubt: pairs.store.is_in_doubt() };
@@ -316,6 +374,7 @@ fn accept(disk: &Arc<Sparse>, model: &Model, fault: &Fault, outcome: Outcome) {
             there += u64::from(found.is_ok());
         }
         assert_eq!(pairs.store.stats().pairs, there, "{}", fault.name());
+        assert_eq!(pairs.keys(b"").len() as u64, there, "{}", fault.name());
         pairs.put(b"key 1", b"again").unwrap();
         assert_eq!(pairs.get(b"key 1").unwrap(), b"again");
         assert_eq!(pairs.delete(b"key 1"), Ok(true));
@@ -341,7 +400,7 @@ fn metadata(pages: &Pages) -> Vec<usize> {
         let word = |at: usize| u32::from_le_bytes(whole[at..at + 4].try_into().unwrap());
         let nonce = word(40);
         bytes.extend((0..64).chain(HEADER_AT[1]..PAGE).map(|at| segment + at));
-        bytes.extend((SUPERBLOCK_AT..SUPERBLOCK_AT + 64).chain(TAIL_AT..TAIL_AT + 8).map(|at| segment + at));
+        bytes.extend((SUPERBLOCK_AT..SUPERBLOCK_AT + 72).chain(TAIL_AT..TAIL_AT + 8).map(|at| segment + at));
         let directory = (DIRECTORY_AT..HEADER_AT[1]).filter(|&at| whole[at / 32 * 32..][..32] != [0; 32]);
         bytes.extend(directory.map(|at| segment + at));
         match whole[12] {
@@ -364,7 +423,8 @@ fn metadata(pages: &Pages) -> Vec<usize> {
     bytes
 }
 
-fn faults(pages: &Pages, former: &BTreeMap<usize, BTreeSet<Vec<u8>>>) -> [Vec<Fault>; 2] {
+fn faults(left: &Left) -> [Vec<Fault>; 2] {
+    let Left { pages, former, .. } = left;
     let mut whole: Vec<Fault> = pages.keys().map(|&at| Fault::Zeroes(at)).collect();
     for (at, page) in pages {
         let others = former.get(at).into_iter().flatten().filter(|other| *other != page);
@@ -376,15 +436,20 @@ fn faults(pages: &Pages, former: &BTreeMap<usize, BTreeSet<Vec<u8>>>) -> [Vec<Fa
     bits.extend(
         pages.keys().flat_map(|&at| (0..PAGE).step_by(171).map(move |within| Fault::Bit(at + within, 3))),
     );
+    if let Some(index) = &left.index {
+        whole.extend((0..index.len()).step_by(PAGE).map(Fault::IndexPage));
+        whole.extend((0..index.len()).step_by(PAGE).map(Fault::IndexCut));
+        bits.extend((0..index.len()).map(|at| Fault::IndexBit(at, (at % 8) as u8)));
+    }
     [whole, bits]
 }
 
-fn run(is_closed: bool) {
+fn run(end: End) {
     let seed = seed("every_fault");
     let mut random = Random(seed.value);
     let takes_all = std::env::var("UNVME_TEST_EXHAUSTIVE").is_ok();
-    let (pages, model, former) = history(is_closed);
-    for all in faults(&pages, &former) {
+    let left = history(end);
+    for all in faults(&left) {
         let step = if takes_all { 1 } else { all.len().div_ceil(CASES).max(1) };
         let chosen: Vec<&Fault> = all.iter().skip(random.below(step)).step_by(step).collect();
         let (next, unread, doubts) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
@@ -392,18 +457,18 @@ fn run(is_closed: bool) {
             for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
                 scope.spawn(|| {
                     while let Some(fault) = chosen.get(next.fetch_add(1, Relaxed)) {
-                        let outcome = try_fault(&pages, &model, fault);
+                        let outcome = try_fault(&left, fault);
                         unread.fetch_add(usize::from(outcome.unread > 0), Relaxed);
                         doubts.fetch_add(usize::from(outcome.is_in_doubt), Relaxed);
                         // After a shutdown everything that is lost can be told.
-                        let may_doubt = !is_closed && !matches!(fault, Fault::Bit(..));
+                        let may_doubt = end == End::Killed && !matches!(fault, Fault::Bit(..));
                         assert!(may_doubt || !outcome.is_in_doubt, "{}: in doubt", fault.name());
                     }
                 });
             }
         });
         let _ = writeln!(
-            std::io::stderr(),
+            io::stderr(),
             "{} of {} faults: {unread:?} cost something, {doubts:?} put all in doubt",
             chosen.len(),
             all.len()
@@ -414,10 +479,15 @@ fn run(is_closed: bool) {
 
 #[test]
 fn no_fault_of_a_store_that_was_closed_brings_an_older_value_back() {
-    run(true);
+    run(End::Closed);
+}
+
+#[test]
+fn no_fault_of_a_store_that_was_closed_and_has_lost_its_index_brings_an_older_value_back() {
+    run(End::ClosedAndIndexLost);
 }
 
 #[test]
 fn no_fault_of_a_store_that_was_killed_brings_an_older_value_back() {
-    run(false);
+    run(End::Killed);
 }

@@ -12,6 +12,7 @@ fn a_record_is_laid_out_as_documented() {
         stored_bytes: 100,
         value_bytes: 100,
         compressed: false,
+        may_be_twin: false,
         sequence: 1,
     };
     assert_eq!((head.checks_at(), head.head_bytes(), head.record_bytes()), (48, 52, 160));
@@ -29,7 +30,7 @@ fn the_bytes_of_a_stored_pair_are_where_the_document_says() {
     pairs.put(b"0123456789abcdef", b"the value").unwrap();
     let image = disk.image();
     assert_eq!(image[0..8], *b"UNVMEKV\n");
-    assert_eq!(image[8..16], [2, 0, 0, 0, 2, 0, 0, 0]);
+    assert_eq!(image[8..16], [4, 0, 0, 0, 2, 0, 0, 0]);
     assert_eq!(image[..64], image[4032..4096]);
     let record = &image[4096..4096 + 64];
     assert_eq!(record[8..16], [1, 0, 0, 0, 0, 0, 0, 0]);
@@ -48,8 +49,8 @@ fn another_version_is_refused_by_name() {
     drop(create(Box::new(DiskStore(Arc::clone(&disk)))));
     let good = disk.image();
     let remedies = [
-        (1, "this version knows 2; copy the data out with the unvme that wrote it"),
-        (3, "this version knows up to 2; use a newer unvme"),
+        (3, "this version knows 4; copy the data out with the unvme that wrote it"),
+        (5, "this version knows up to 4; use a newer unvme"),
     ];
     for (version, remedy) in remedies {
         let mut image = good.clone();

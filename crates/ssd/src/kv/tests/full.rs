@@ -1,6 +1,10 @@
 //! A full device.
 
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
 use super::*;
+use crate::kv::segment::{Purpose, State};
 
 fn key(number: usize) -> Vec<u8> {
     format!("pair {number}").into_bytes()
@@ -139,6 +143,93 @@ fn deleted_keys_leave_the_index_and_the_log_once_their_records_are_gone() {
     assert!(stats.used_bytes < 20 * 20_300, "{}", stats.used_bytes);
 }
 
+/// A disk with space for so many chunks, which it keeps when the device is opened again.
+struct Scarce {
+    disk: DiskStore,
+    space: usize,
+    /// Chunks that have space, and may have been written.
+    taken: Arc<Mutex<BTreeSet<u64>>>,
+}
+
+impl Store for Scarce {
+    fn bytes(&self) -> u64 {
+        self.disk.bytes()
+    }
+    fn memory(&self) -> Option<&Region> {
+        self.disk.memory()
+    }
+    fn life(&self) -> Option<[u8; 16]> {
+        self.disk.life()
+    }
+    fn holds_data(&self, chunk: u64) -> bool {
+        self.disk.holds_data(chunk)
+    }
+    fn reserve(&self, chunk: u64) -> Result<(), SsdError> {
+        let mut taken = self.taken.lock().unwrap();
+        if !taken.contains(&chunk) && taken.len() == self.space {
+            let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
+            return Err(SsdError::File { path: "media".into(), what: "reserve space", source });
+        }
+        taken.insert(chunk);
+        Ok(())
+    }
+    fn release(&self, chunk: u64) -> Result<(), SsdError> {
+        self.taken.lock().unwrap().remove(&chunk);
+        self.disk.release(chunk)
+    }
+    fn sync(&self) -> Result<(), SsdError> {
+        self.disk.sync()
+    }
+    fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
+        Ok(None)
+    }
+    fn save_state(&self, _state: &[u8]) -> Result<(), SsdError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn pairs_are_deleted_and_stored_anew_on_a_file_system_without_space() {
+    let mut random = Random(16);
+    // Also so little that it ends with the first segments.
+    for space in [4, 5, 9, 20] {
+        let disk = Disk::new(&vec![0; 64 << 20], || {});
+        let taken = Arc::new(Mutex::new(BTreeSet::new()));
+        let scarce = || Scarce { disk: DiskStore(Arc::clone(&disk)), space, taken: Arc::clone(&taken) };
+        let mut pairs = Pairs::new(create(Box::new(scarce())), 0);
+        let count = fill(&mut pairs, &mut random, 10_000);
+        assert!(count > 0, "{space} chunks");
+        for round in 0..4 {
+            // Closed, so that a deletion needs a segment.
+            drop(pairs);
+            pairs = Pairs::new(open(Box::new(scarce())), 0);
+            for number in (round % 2..count).step_by(2) {
+                let deleted = pairs.delete(&key(number));
+                assert_eq!(deleted, Ok(true), "{space} chunks, round {round}: {number} of {count}");
+            }
+            drop(pairs);
+            pairs = Pairs::new(open(Box::new(scarce())), 0);
+            for number in 0..count {
+                let expected = if number % 2 == round % 2 { Err(KvError::NotFound) } else { Ok(10_000) };
+                assert_eq!(pairs.get(&key(number)).map(|value| value.len()), expected, "{space}: {number}");
+            }
+            // Segments that are open, and those that are kept, may take the space of some.
+            let mut stored = 0;
+            for number in (round % 2..count).step_by(2) {
+                match pairs.put(&key(number), &random.bytes(10_000)) {
+                    Ok(()) => stored += 1,
+                    Err(KvError::Full) => break,
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+            assert!(space < 9 || stored > count / 4, "{space} chunks, round {round}: {stored} of {count}");
+            if stored < count / 2 {
+                break;
+            }
+        }
+    }
+}
+
 /// Values of a MiB each leave half a segment that nothing but small ones can use: there is no space on the
 /// media any more while some of the capacity is left, and copying makes none.
 #[test]
@@ -172,4 +263,33 @@ fn deletions_work_on_a_device_that_values_which_lie_badly_have_filled() {
     assert!(stats.media_bytes_written - written < 64 << 20, "{}", stats.media_bytes_written - written);
     assert!(stats.pairs <= 1 && stats.used_bytes < 2 << 20, "{stats:?}");
     assert!(fill(&mut pairs, &mut random, 1_000_000) > 20);
+}
+
+/// Sealed as they are, a segment that is half emptied and the one with its records would leave no segment
+/// free for emptying any.
+#[test]
+fn a_store_that_is_closed_while_it_empties_a_segment_empties_all_of_it() {
+    let mut random = Random(13);
+    let mut pairs = Pairs::new(create(memory(16 << 20)), 0);
+    for number in (0..40).chain((0..40).step_by(2)) {
+        pairs.put(&key(number), &random.bytes(50_000)).unwrap();
+    }
+    let mut pool = pairs.store.segments.pool();
+    while pool.free_count() > 1 {
+        pool.take(Purpose::Reclaim, State::Extent).unwrap();
+    }
+    drop(pool);
+    while pairs.store.stats().reclaimed_bytes == 0 {
+        assert!(pairs.store.maintain(1));
+    }
+    let has_space = |pairs: &Pairs| {
+        let pool = pairs.store.segments.pool();
+        pool.free_count() + pool.on_the_way() > 0
+    };
+    assert!(!has_space(&pairs), "in the middle of it");
+    pairs.store.close().unwrap();
+    assert!(has_space(&pairs));
+    for number in 0..40 {
+        assert_eq!(pairs.delete(&key(number)), Ok(true));
+    }
 }

@@ -2,6 +2,7 @@
 //! checksums.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 use zerocopy::IntoBytes;
 
@@ -24,7 +25,7 @@ fn key(number: usize) -> Vec<u8> {
 }
 
 /// The image of a small store that has been used, and after `is_closed` shut down.
-fn image(random: &mut Random, is_closed: bool) -> (Vec<u8>, Versions) {
+fn image(random: &mut Random, is_closed: bool) -> (Vec<u8>, Option<Vec<u8>>, Versions) {
     let disk = Disk::new(&vec![0; 16 << 20], || {});
     let mut pairs = Pairs::new(create(Box::new(DiskStore(Arc::clone(&disk)))), 0);
     let mut versions = Versions::new();
@@ -50,12 +51,14 @@ fn image(random: &mut Random, is_closed: bool) -> (Vec<u8>, Versions) {
     if is_closed {
         pairs.store.close().unwrap();
     }
-    (disk.image(), versions)
+    let index = disk.indexes.lock().unwrap().last().cloned();
+    (disk.image(), index, versions)
 }
 
 /// Opens what may be anything, and does everything with it. Values are those that were stored, or errors.
-fn use_it(image: &[u8], versions: Option<&Versions>) -> bool {
+fn use_it(image: &[u8], index: Option<&[u8]>, versions: Option<&Versions>) -> bool {
     let disk = Disk::new(image, || {});
+    disk.indexes.lock().unwrap().extend(index.map(<[u8]>::to_vec));
     let Ok(store) = try_open(Box::new(DiskStore(Arc::clone(&disk)))) else { return false };
     let mut pairs = Pairs::new(store, 0);
     let read = |pairs: &mut Pairs, versions: Option<&Versions>| {
@@ -134,11 +137,11 @@ fn pages_of_anything_are_never_a_panic_and_never_a_value_that_nobody_stored() {
     let mut random = Random(seed.value);
     let mut opened = 0;
     for is_closed in [true, false] {
-        let (good, versions) = image(&mut random, is_closed);
+        let (good, index, versions) = image(&mut random, is_closed);
         for _ in 0..rounds() {
             let mut bad = good.clone();
             damage_pages(&mut random, &mut bad);
-            opened += usize::from(use_it(&bad, Some(&versions)));
+            opened += usize::from(use_it(&bad, index.as_deref(), Some(&versions)));
         }
     }
     assert!(opened > 0);
@@ -277,14 +280,51 @@ fn wrong_numbers_with_right_checksums_are_never_a_panic() {
     let seed = seed("forged");
     let mut random = Random(seed.value);
     for is_closed in [true, false] {
-        let (good, _) = image(&mut random, is_closed);
+        let (good, ..) = image(&mut random, is_closed);
         for _ in 0..rounds() {
             let mut bad = good.clone();
             for _ in 0..1 + random.below(8) {
                 let segment = random.below(bad.len() / SEGMENT_BYTES);
                 forge(&mut random, &mut bad, segment);
             }
-            use_it(&bad, None);
+            use_it(&bad, None, None);
         }
     }
+}
+
+/// The index that was saved says anything, and has the checksum of what it says.
+#[test]
+fn a_saved_index_with_wrong_numbers_and_a_right_checksum_is_never_a_panic() {
+    let seed = seed("forged_index");
+    let mut random = Random(seed.value);
+    let (good, index, _) = image(&mut random, true);
+    let index = index.expect("it was closed");
+    let HeaderRead::Valid(_, header) = SegmentHeader::read(&good[..64]) else { panic!("no header") };
+    let moment = u64::from_le_bytes(index[24..32].try_into().unwrap());
+    let end = index.len() - 8;
+    let described = 56 + 24 * (good.len() / SEGMENT_BYTES) + 40 * 256;
+    let mut taken = 0;
+    for _ in 0..4 * rounds() {
+        let mut bad = index.clone();
+        for _ in 0..1 + random.below(4) {
+            // What comes before the buckets, more often than they deserve by size.
+            let limit = if random.below(2) == 0 { described.min(end) } else { end };
+            let at = random.below(limit) / 4 * 4;
+            let bytes = [1, 4, 8][random.below(3)];
+            put(&mut bad[..end], at, &edge(&mut random).to_le_bytes()[..bytes]);
+        }
+        if random.below(8) == 0 {
+            bad.truncate(random.below(end));
+        }
+        if bad.len() > 8 {
+            let end = bad.len() - 8;
+            let check = checksum::of_metadata(header.secret.get() ^ moment, &bad[..end]);
+            bad[end..].copy_from_slice(&check.to_le_bytes());
+        }
+        let disk = Disk::new(&good, || {});
+        disk.indexes.lock().unwrap().push(bad.clone());
+        taken += usize::from(open(Box::new(DiskStore(disk))).is_saved.load(Ordering::Relaxed));
+        use_it(&good, Some(&bad), None);
+    }
+    assert!(taken > 0, "what is forged is never even looked at");
 }

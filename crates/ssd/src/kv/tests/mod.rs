@@ -10,9 +10,12 @@ mod full;
 mod hostile;
 mod killed;
 mod model;
+mod parts;
 mod programs;
+mod saved;
 mod threads;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -189,14 +192,30 @@ impl Pairs {
     }
 
     pub(super) fn keys(&self, start: &[u8]) -> Vec<Vec<u8>> {
-        let mut keys = Vec::new();
-        self.store
-            .list(all_from(start), |key| {
-                keys.push(key.to_vec());
-                true
-            })
-            .expect("a listing");
+        let (keys, listed) = self.list(start);
+        listed.expect("a listing");
         keys
+    }
+
+    /// Keys that were listed, and how that ended.
+    pub(super) fn list(&self, start: &[u8]) -> (Vec<Vec<u8>>, Result<(), KvError>) {
+        let mut keys = Vec::new();
+        let listed = self.store.list(all_from(start), |key| {
+            keys.push(key.to_vec());
+            true
+        });
+        (keys, listed)
+    }
+
+    /// A listing has every key of a pair, or says that some cannot be read.
+    pub(super) fn check_listing(&self, model: &BTreeMap<Vec<u8>, Option<Vec<u8>>>, what: &str) {
+        let (keys, listed) = self.list(b"");
+        let there: Vec<_> = model.iter().filter(|(_, value)| value.is_some()).map(|(key, _)| key).collect();
+        match listed {
+            Ok(()) => assert!(keys.iter().eq(there), "{what}: a listing of {} keys", keys.len()),
+            Err(KvError::Unrecovered) => assert!(keys.iter().all(|key| there.contains(&key)), "{what}"),
+            Err(error) => panic!("{what}: {error:?}"),
+        }
     }
 }
 

@@ -142,7 +142,7 @@ fn pairs_on_worn_out_flash_are_refused_and_stay_readable() {
     let store = Arc::new(KvStore::create(Arc::clone(&media), chunks_of(&media)).unwrap());
     let mut pairs = Pairs::new(store, 0);
     let mut random = Random(4);
-    let mut values = std::collections::BTreeMap::new();
+    let mut values = BTreeMap::new();
     let error = loop {
         let key = format!("pair {}", random.below(300)).into_bytes();
         let bytes = random.below(50_000);

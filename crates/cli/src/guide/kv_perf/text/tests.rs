@@ -103,13 +103,13 @@ fn results_of_a_short_test_are_in_microseconds() {
          Latency: 10.0000 usec\n\
          OPS/sec: 100000.00, Throughput: 300000.00 KB\n\
          Test time: 40 usec\n\
-         \x20    lat(usec): min=8, max=8, mean=8.000\n\
+         \x20    lat(usec): min=8.000, max=8.000, mean=8.000\n\
          \x20    lat percentiles (usec):\n\
-         \x20    |1.00%=[    8] 5.00%=[    8] 10.00%=[    8] 20.00%=[    8] \n\
-         \x20    |30.00%=[    8] 40.00%=[    8] 50.00%=[    8] 60.00%=[    8] \n\
-         \x20    |70.00%=[    8] 80.00%=[    8] 90.00%=[    8] 95.00%=[    8] \n\
-         \x20    |99.00%=[    8] 99.50%=[    8] 99.90%=[    8] 99.95%=[    8] \n\
-         \x20    |99.99%=[    8] \n"
+         \x20    | 1.00%=[8.000]  5.00%=[8.000] 10.00%=[8.000] 20.00%=[8.000] \n\
+         \x20    |30.00%=[8.000] 40.00%=[8.000] 50.00%=[8.000] 60.00%=[8.000] \n\
+         \x20    |70.00%=[8.000] 80.00%=[8.000] 90.00%=[8.000] 95.00%=[8.000] \n\
+         \x20    |99.00%=[8.000] 99.50%=[8.000] 99.90%=[8.000] 99.95%=[8.000] \n\
+         \x20    |99.99%=[8.000] \n"
     );
 }
 
@@ -134,7 +134,7 @@ fn a_blend_tells_the_latency_of_each_kind_and_no_throughput() {
         text.contains("OPS/sec: 100000.00, Test time: 30 usec\n   [Total Blended IO Latency]\n     lat("),
         "{text}"
     );
-    assert!(text.contains("] \n\n   [Store Latency]\n     lat(usec): min=8"), "{text}");
+    assert!(text.contains("] \n\n   [Store Latency]\n     lat(usec): min=8.000"), "{text}");
     assert!(text.ends_with("   [Delete Latency]\n\n") && !text.contains("Retrieve"), "{text}");
     assert!(text.contains("[DEL] Total Value Size: 4096\n"), "{text}");
 }

@@ -1,0 +1,52 @@
+//! Traces of MSR Cambridge as they are published: `timestamp,host,disk,type,offset,size,response time`, where
+//! times are in units of 100 ns since 1601, and offset and size in bytes. Each disk of each host is a file.
+
+use std::io::BufRead;
+
+use anyhow::Result;
+
+use super::lines::Lines;
+use super::{Extent, Request};
+use crate::sim::op::Kind;
+
+/// Cells of a line.
+const CELLS: usize = 7;
+
+/// True for a line of such a trace.
+pub(super) fn is_line(line: &str) -> bool {
+    parse(line).is_ok()
+}
+
+pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<Vec<Request>> {
+    let mut requests = Vec::new();
+    while let Some(line) = lines.next()? {
+        match parse(line) {
+            Ok((_, None)) => {}
+            Ok((disk, Some(extent))) => {
+                let file = lines.file(&disk)?;
+                lines.add(&mut requests, extent, file, 0)?;
+            }
+            Err(reason) => return Err(lines.refuse(&reason)),
+        }
+    }
+    Ok(requests)
+}
+
+/// The disk, and what is written there; `None` for a read.
+fn parse(line: &str) -> Result<(String, Option<Extent>), String> {
+    let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+    let &[time, host, disk, kind, offset, size, response] = cells.as_slice() else {
+        return Err(format!("expected {CELLS} columns, not {}", cells.len()));
+    };
+    let number =
+        |what: &str, text: &str| text.parse::<u64>().map_err(|_| format!("expected {what}, not `{text}`"));
+    number("a timestamp", time)?;
+    number("a response time", response)?;
+    let disk = format!("{host}.{}", number("the number of a disk", disk)?);
+    let (offset, bytes) = (number("an offset", offset)?, number("a size", size)?);
+    match kind.to_ascii_lowercase().as_str() {
+        "write" => Ok((disk, Some(Extent { kind: Kind::Write, offset, bytes }))),
+        "read" => Ok((disk, None)),
+        other => Err(format!("expected Read or Write, not `{other}`")),
+    }
+}
