@@ -66,7 +66,15 @@ features() {
   nvme set-feature $controller -f 6 -v 0 -s
   nvme get-feature $controller -f 6 -s 2 -H | grep Disabled
   nvme set-feature $controller -f 6 -v 1 -s
-  refused 'Command Sequence Error' nvme set-feature $controller -f 7 -v 0x00070007
+  number_of_queues
+}
+
+# Queues exist, so their number stands; Linux 6.12.117 does not even send the command.
+number_of_queues() {
+  local asked='-f 7 -v 0x00070007' before; before=$(nvme get-feature $controller -f 7)
+  refused 'Permission denied' nvme set-feature $controller $asked ||
+    refused 'Command Sequence Error' nvme set-feature $controller $asked || return
+  [ "$(nvme get-feature $controller -f 7)" = "$before" ]
 }
 
 blocks() {
