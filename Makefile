@@ -26,8 +26,8 @@ section = @printf '\n==> %s\n' '$(1)'
 
 .PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
-	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run install uninstall \
-	install-tools uninstall-tools
+	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run build install uninstall \
+	install-test
 # Two builds at once would only wait for each other, and their output would mix.
 .NOTPARALLEL:
 
@@ -52,7 +52,7 @@ demo: setup-demo
 
 lint: setup-lint fmt floors circles tidy licences clippy doc
 
-test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test doc bench-smoke vm-smoke fuzz-run
+test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test doc bench-smoke install-test vm-smoke fuzz-run
 	$(call section,all passed)
 
 # Every page of a small key-value store lost and stale, every bit of its metadata flipped; 1000 power cuts.
@@ -122,26 +122,56 @@ capi-test:
 	$(call section,C library)
 	LOCKED='$(LOCKED)' tests/capi.sh
 
-install uninstall: setup-demo
-	$(MAKE) --no-print-directory -C crates/capi $@ PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' LOCKED='$(LOCKED)'
-
 # One program under all the names of the guide, and the sample configurations.
 TOOLS = kv_perf kv_nvme sdk_perf sdk_perf_async sdk_iterate sdk_iterate_async
+# What of the command is installed: without debugging information, its pages, its completions.
+STAGE = $(TARGET_DIR)/install
+# Nothing is built by root for somebody who has built it (`make build`, then `sudo make install`), nor where
+# there is no Cargo to build it.
+BUILT = $(and $(wildcard $(STAGE)/done),$(or $(SUDO_USER),$(if $(shell command -v $(CARGO)),,yes)))
+DATA = $(DESTDIR)$(PREFIX)/share
+# Folder, name behind it, what `unvme completions` calls the shell.
+COMPLETIONS = bash-completion/completions/unvme:bash zsh/site-functions/_unvme:zsh fish/vendor_completions.d/unvme.fish:fish
+SAMPLES := $(shell find share/unvme -type f)
 
-install: install-tools
-uninstall: uninstall-tools
-
-install-tools: setup-demo
-	$(call section,tools)
+build: setup-demo
+	$(call section,build)
 	$(CARGO) build $(LOCKED) --release -p unvme-cli
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share
-	install -m 755 $(TARGET_DIR)/release/unvme $(DESTDIR)$(PREFIX)/bin/
-	for tool in $(TOOLS); do ln -sf unvme $(DESTDIR)$(PREFIX)/bin/$$tool || exit 1; done
-	cp -R share/unvme $(DESTDIR)$(PREFIX)/share/
+	$(MAKE) --no-print-directory -C crates/capi all LOCKED='$(LOCKED)'
+	rm -rf $(STAGE) && mkdir -p $(STAGE)/completions
+	strip -o $(STAGE)/unvme $(TARGET_DIR)/release/unvme
+	$(STAGE)/unvme man $(STAGE)/man1
+	for shell in bash zsh fish; do $(STAGE)/unvme completions $$shell > $(STAGE)/completions/$$shell || exit 1; done
+	touch $(STAGE)/done
 
-uninstall-tools:
+install: $(if $(BUILT),,build)
+	$(call section,install)
+	$(MAKE) --no-print-directory -C crates/capi install-files PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
+	install -d -m 755 $(DESTDIR)$(PREFIX)/bin $(DATA)/man/man1
+	install -m 755 $(STAGE)/unvme $(DESTDIR)$(PREFIX)/bin/
+	for tool in $(TOOLS); do ln -sf unvme $(DESTDIR)$(PREFIX)/bin/$$tool || exit 1; done
+	install -m 644 $(STAGE)/man1/* $(DATA)/man/man1/
+	for file in $(SAMPLES); do install -D -m 644 $$file $(DESTDIR)$(PREFIX)/$$file || exit 1; done
+	find $(DATA)/unvme -type d -exec chmod 755 {} +
+	for entry in $(COMPLETIONS); do \
+		install -d -m 755 $$(dirname $(DATA)/$${entry%:*}) && \
+		install -m 644 $(STAGE)/completions/$${entry#*:} $(DATA)/$${entry%:*} || exit 1; done
+
+# Folders that are left empty go too, as long as they are no more than a completion's or a page's.
+uninstall:
+	$(MAKE) --no-print-directory -C crates/capi uninstall PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,unvme $(TOOLS))
-	rm -rf $(DESTDIR)$(PREFIX)/share/unvme
+	rm -rf $(DATA)/unvme
+	rm -f $(DATA)/man/man1/unvme.1 $(DATA)/man/man1/unvme-*.1
+	for entry in $(COMPLETIONS); do rm -f $(DATA)/$${entry%:*}; done
+	for folder in man/man1 man bash-completion/completions bash-completion zsh/site-functions zsh \
+		fish/vendor_completions.d fish; do \
+		[ ! -d $(DATA)/$$folder ] || rmdir --ignore-fail-on-non-empty $(DATA)/$$folder || exit 1; done
+
+# Installs what `make build` has built as root would, and takes it back.
+install-test: build
+	$(call section,install and uninstall)
+	tests/install.sh
 
 # One of the rows calls the C library, as C programs do.
 bench-run:

@@ -195,7 +195,9 @@ part_short_drive() {
 
 part_short_served() {
   serve mem:block:512M,block=4096
-  ours served "$HERE/block-check.sh 16 && $HERE/admin-check.sh"
+  # First what is compared: the device is not itself any more when the administration has been tried.
+  ours served "$HERE/words-check.sh $unvme $tools && $HERE/block-check.sh 16 &&
+    $HERE/admin-check.sh"
   no_warnings server
 }
 

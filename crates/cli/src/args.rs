@@ -3,8 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::cmd::{
-    attach, commands, compare, create_ns, device, discover, dsm, feature, firmware, flush, format, generate,
-    get_log, identify, key, list, logs, read, reset, serve, write, write_zeroes,
+    attach, commands, compare, create_ns, device, directive, discover, dsm, feature, firmware, flush, format,
+    generate, get_log, identify, key, list, log_pages, logs, passthru, read, registers, reset, serve,
+    subsystems, telemetry, write, write_zeroes,
 };
 use crate::exit;
 use crate::fault;
@@ -55,7 +56,6 @@ UNVME_LOG=debug shows on standard error what goes on inside.";
     long_about = LONG_ABOUT,
     after_help = EXAMPLES,
     after_long_help = format!("{EXAMPLES}\n\n{}", exit::HELP),
-    max_term_width = 100,
     arg_required_else_help = true,
     infer_long_args = false
 )]
@@ -73,6 +73,8 @@ pub(crate) enum Command {
     Device(device::Command),
     /// List all devices and their namespaces: virtual ones, and the drives of this machine
     List(list::List),
+    /// List NVM subsystems and the controllers they are reached by
+    ListSubsys(subsystems::ListSubsys),
     /// Hand the machine's drives to user space and back, and show who uses them
     #[command(subcommand)]
     Setup(setup::Command),
@@ -80,6 +82,8 @@ pub(crate) enum Command {
     IdCtrl(identify::IdCtrl),
     /// Identify Namespace: size, use and formats of a namespace
     IdNs(identify::IdNs),
+    /// Namespace Identification Descriptors: EUI64, NGUID, UUID, command set
+    NsDescs(identify::NsDescs),
     /// List the controllers of the NVM subsystem
     ListCtrl(identify::ListCtrl),
     /// List the namespaces of a device
@@ -92,6 +96,16 @@ pub(crate) enum Command {
     ErrorLog(logs::ErrorLog),
     /// Firmware Slot log: which firmware is where
     FwLog(logs::FwLog),
+    /// Commands Supported and Effects log: which commands there are, and what they change
+    EffectsLog(log_pages::EffectsLog),
+    /// Supported Log Pages
+    SupportedLogPages(log_pages::SupportedPages),
+    /// Endurance Group log: spare, wear, what hosts and the media have written
+    EnduranceLog(log_pages::EnduranceLog),
+    /// Asymmetric Namespace Access log: how well namespaces are reached
+    AnaLog(log_pages::AnaLog),
+    /// Telemetry log, to a file
+    TelemetryLog(telemetry::TelemetryLog),
     /// Read a feature
     GetFeature(feature::GetFeature),
     /// Change a feature
@@ -111,6 +125,10 @@ pub(crate) enum Command {
     AttachNs(attach::AttachNs),
     /// Detach a namespace from a controller
     DetachNs(attach::DetachNs),
+    /// Controller registers
+    ShowRegs(registers::ShowRegs),
+    /// A property of a controller on the network, or the register at its place
+    GetProperty(registers::GetProperty),
     /// Reset the controller
     Reset(reset::Reset),
     /// Reset the NVM subsystem
@@ -127,8 +145,22 @@ pub(crate) enum Command {
     Dsm(dsm::Dsm),
     /// Set blocks to zero
     WriteZeroes(write_zeroes::WriteZeroes),
+    /// Have blocks be unreadable until they are written again; destroys what they held
+    WriteUncor(write_zeroes::WriteUncor),
     /// Check that blocks can be read, without reading them to here
     Verify(write_zeroes::Verify),
+    /// Directive Receive: which directives there are, what they know
+    DirReceive(directive::DirReceive),
+    /// Directive Send: enable a directive, set it up
+    DirSend(directive::DirSend),
+    /// I/O Management Receive
+    IoMgmtRecv(directive::IoMgmtRecv),
+    /// I/O Management Send
+    IoMgmtSend(directive::IoMgmtSend),
+    /// Send any admin command, dword by dword
+    AdminPassthru(Box<passthru::AdminPassthru>),
+    /// Send any I/O command, dword by dword
+    IoPassthru(Box<passthru::IoPassthru>),
     /// Store, retrieve, delete and list pairs of a key-value namespace
     #[command(subcommand)]
     Kv(kv::Command),
@@ -155,5 +187,7 @@ pub(crate) enum Command {
     Completions(generate::Completions),
     /// Write the manual pages to a folder
     Man(generate::Man),
+    /// Print the version
+    Version(generate::Version),
 }
 }

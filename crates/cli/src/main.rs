@@ -9,6 +9,8 @@
 //! | `kv` | pairs of a key-value namespace, one command at a time; the guide's `kv_nvme` |
 //! | `fdp` | Flexible Data Placement: log pages, features, reclaim unit handles |
 //! | `fault` | faults by script |
+//! | `completion` | what a shell is told when somebody presses Tab |
+//! | `help` | help as wide as the terminal |
 //! | `guide` | the programs of the guide: `kv_perf` and its like |
 //! | `count` | counted things in words |
 //! | `perf`, `report` | measuring a device, and showing what was found |
@@ -21,11 +23,13 @@
 mod args;
 mod cmd;
 mod columns;
+mod completion;
 mod count;
 mod exit;
 mod fault;
 mod fdp;
 mod guide;
+mod help;
 mod kv;
 mod notice;
 mod numbers;
@@ -41,7 +45,7 @@ mod value;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use signal_hook::consts::SIGXFSZ;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -50,9 +54,11 @@ use tracing_subscriber::filter::LevelFilter;
 const LOG_VARIABLE: &str = "UNVME_LOG";
 
 fn main() -> ExitCode {
-    let level =
-        std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or_else(default_level);
-    notice::start(level);
+    completion::answer();
+    match level() {
+        Ok(level) => notice::start(level),
+        Err(error) => return exit::report(Err(error)),
+    }
     // A file that would grow beyond the limit of its size is an error of the write, not the end of the
     // program.
     if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
@@ -60,7 +66,27 @@ fn main() -> ExitCode {
     }
     match guide::called() {
         Some(code) => code,
-        None => exit::report(args::Cli::parse().command.run()),
+        None => exit::report(parsed().command.run()),
+    }
+}
+
+/// What was typed; anything else than a command ends here, with help or with what is wrong.
+fn parsed() -> args::Cli {
+    let command = help::fitted(args::Cli::command(), help::width());
+    let mut shown = command.clone();
+    args::Cli::from_arg_matches(&command.get_matches())
+        .unwrap_or_else(|error| error.format(&mut shown).exit())
+}
+
+/// The level that the variable names. Errors: it names none that there is.
+fn level() -> anyhow::Result<LevelFilter> {
+    match std::env::var_os(LOG_VARIABLE) {
+        None => Ok(default_level()),
+        Some(text) if text.is_empty() => Ok(default_level()),
+        Some(text) => text.to_str().and_then(|text| text.parse().ok()).ok_or_else(|| {
+            let text = text.to_string_lossy();
+            exit::usage(format!("{LOG_VARIABLE}={text}: expected off, error, warn, info, debug or trace"))
+        }),
     }
 }
 

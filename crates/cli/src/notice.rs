@@ -18,7 +18,6 @@ pub(crate) fn start(level: LevelFilter) {
     let log = log::layer()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal() && !plain)
-        .without_time()
         .with_filter(Targets::new().with_default(level).with_target(NOTICES, LevelFilter::OFF));
     let notices = Notices.with_filter(filter_fn(|metadata| metadata.target() == NOTICES));
     registry().with(log).with((level != LevelFilter::OFF).then_some(notices)).init();

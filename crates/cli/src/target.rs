@@ -4,8 +4,10 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use anyhow::Result;
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use unvme::{Block, Device, Nsid, OpenOptions, open};
 
+use crate::completion;
 use crate::exit::{NotConfirmed, usage};
 use crate::numbers;
 
@@ -14,7 +16,7 @@ use crate::numbers;
 pub(crate) struct DeviceArg {
     /// Device: 0000:02:00.0, kernel:/dev/ng0n1, mem:block:SIZE, mem:kv:SIZE, vfio-user:SOCKET or
     /// tcp:HOST:PORT/NQN
-    #[arg(value_name = "DEVICE")]
+    #[arg(value_name = "DEVICE", add = ArgValueCompleter::new(completion::devices))]
     pub(crate) device: String,
 }
 
@@ -77,7 +79,7 @@ impl NamespaceArg {
 /// Permission to destroy data.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Force {
-    /// Do not ask before data is destroyed on a device that is not virtual
+    /// Do not ask before data is destroyed
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -88,21 +90,40 @@ impl Force {
         if self.force || device.is_virtual() {
             return Ok(());
         }
-        let refused = |why: &str| {
-            let message =
-                format!("{}: {what}: {why}; use --force to do it without a question", device.name());
-            Err(NotConfirmed(message).into())
-        };
         if !io::stdin().is_terminal() {
-            return refused("not confirmed, and there is no terminal to ask on");
+            return refused(device.name(), what, "not confirmed, and there is no terminal to ask on");
         }
-        let mut stderr = io::stderr().lock();
-        write!(stderr, "{}: {what}. Type yes to go on: ", device.name())?;
-        stderr.flush()?;
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer)?;
-        if answer.trim() == "yes" { Ok(()) } else { refused("not confirmed") }
+        ask(device.name(), what)
     }
+
+    /// Asks for what takes all of a namespace or a device with it: of a virtual one as well, where somebody
+    /// is at the terminal to answer.
+    pub(crate) fn confirm_all(self, device: &Device, what: &str) -> Result<()> {
+        match device.is_virtual() {
+            true => self.confirm_virtual(device.name(), what),
+            false => self.confirm(device, what),
+        }
+    }
+
+    /// The same for a virtual device that is not opened for it.
+    pub(crate) fn confirm_virtual(self, name: &str, what: &str) -> Result<()> {
+        if self.force || !io::stdin().is_terminal() { Ok(()) } else { ask(name, what) }
+    }
+}
+
+fn refused(name: &str, what: &str, why: &str) -> Result<()> {
+    let message = format!("{name}: {what}: {why}; use --force to do it without a question");
+    Err(NotConfirmed(message).into())
+}
+
+/// Asks on the terminal.
+fn ask(name: &str, what: &str) -> Result<()> {
+    let mut stderr = io::stderr().lock();
+    write!(stderr, "{name}: {what}. Type yes to go on: ")?;
+    stderr.flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    if answer.trim() == "yes" { Ok(()) } else { refused(name, what, "not confirmed") }
 }
 
 /// Namespaces of blocks; where there are none all others, so that opening one says why its blocks cannot be

@@ -49,11 +49,41 @@ fn every_command_explains_itself() {
 fn completions_know_the_commands() {
     let home = Home::new();
     for shell in ["bash", "zsh", "fish"] {
-        assert!(home.ok(&["completions", shell]).contains("smart-log"), "{shell}");
+        assert!(home.ok(&["completions", shell]).contains("COMPLETE"), "{shell}");
     }
     let script = home.file("unvme.bash", home.ok(&["completions", "bash"]).as_bytes());
     let status = std::process::Command::new("bash").args(["-n", &script]).status().expect("bash");
     assert!(status.success(), "bash accepts it");
+    home.run(&["completions", "dos"]).fails_with(2, &["dos: expected one of bash, "]);
+}
+
+#[test]
+fn a_shell_is_told_commands_options_and_devices() {
+    let home = Home::with_device();
+    let script = home.file("unvme.bash", home.ok(&["completions", "bash"]).as_bytes());
+    let program = home.command(&[]).get_program().to_string_lossy().into_owned();
+    // As bash does it: the words, the place of the one that is completed, then the function of the script.
+    let completed = |words: &[&str]| {
+        let list: String = words.iter().map(|word| format!("'{word}' ")).collect();
+        let line = format!(
+            "unvme() {{ {program} \"$@\"; }}; . {script}; COMP_WORDS=(unvme {list}); COMP_CWORD={}; COMP_TYPE=9; \
+             _clap_complete_unvme unvme '{}' ''; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            words.len(),
+            words.last().expect("a word"),
+        );
+        let mut bash = std::process::Command::new("bash");
+        bash.args(["-c", &line])
+            .env("UNVME_HOME", home.path("unvme"))
+            .env("UNVME_SYSTEM_ROOT", home.path("system"));
+        let output = bash.output().expect("bash");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(completed(&["smart-l"]), ["smart-log"]);
+    assert_eq!(completed(&["id-ctrl", "0000:"]), ["0000:02:00.0"]);
+    assert_eq!(completed(&["device", "check", ""])[0], "0000:02:00.0");
+    assert!(completed(&["perf", "-r", "m"]).contains(&"mem:block:".to_owned()));
+    assert!(completed(&["read", "--da"]).contains(&"--data-size".to_owned()));
 }
 
 #[test]
@@ -62,6 +92,7 @@ fn manual_pages_are_written_for_every_command() {
     home.ok(&["man", "pages"]);
     let page = |name: &str| std::fs::read_to_string(home.path("pages").join(name)).expect("read");
     assert!(page("unvme.1").contains("Exit codes:"));
+    assert!(page("unvme-list-subsys.1").contains(".SH OPTIONS"));
     assert!(page("unvme-smart-log.1").contains(".SH OPTIONS"));
     assert!(page("unvme-device-create.1").contains("Capacity"));
     // What follows the options is broken by hand: longer lines would be broken again by `--help`.

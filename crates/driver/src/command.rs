@@ -3,7 +3,10 @@
 use std::fmt;
 
 use unvme_bus::{DmaBuf, PoolId};
+use unvme_spec::admin::opcode;
 use unvme_spec::command::CommandSet;
+use unvme_spec::feature::fid;
+use unvme_spec::log_page::lid;
 use unvme_spec::{Sqe, Status};
 
 use crate::Error;
@@ -129,8 +132,17 @@ impl KvCommand<'_> {
 
 /// What to call an admin command in an error.
 pub(crate) fn command_name(sqe: &Sqe) -> String {
-    match CommandSet::Admin.facts(sqe.opcode) {
-        Some(facts) => facts.name.to_owned(),
-        None => format!("admin command {:#04x}", sqe.opcode),
+    let Some(facts) = CommandSet::Admin.facts(sqe.opcode) else {
+        return format!("admin command {:#04x}", sqe.opcode);
+    };
+    let number = sqe.cdw10 as u8;
+    let about = |of: &str, name: Option<&str>| {
+        let name = name.map(|name| format!(" ({name})")).unwrap_or_default();
+        format!("{} of {of} {number:#04x}{name}", facts.name)
+    };
+    match sqe.opcode {
+        opcode::GET_FEATURES | opcode::SET_FEATURES => about("feature", fid::name(number)),
+        opcode::GET_LOG_PAGE => about("page", lid::name(number)),
+        _ => facts.name.to_owned(),
     }
 }

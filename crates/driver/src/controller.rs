@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use unvme_bus::{Clock, DmaBuf, DmaPool, Function};
-use unvme_spec::Sqe;
 use unvme_spec::regs::Cap;
+use unvme_spec::{Sqe, fabrics as spec};
 
 use crate::base::Base;
 use crate::command::{Completion, Payload};
@@ -233,6 +233,31 @@ impl Controller {
     /// Version, as the VS register has it; see [`unvme_spec::regs::version_parts`].
     pub fn version(&self) -> u32 {
         self.base().limits().version
+    }
+
+    /// Reads a register, `bytes` 4 or 8 at one of [`unvme_spec::regs::offset`]: of a PCI function that, of a
+    /// controller on the network the property of the same offset (Base 3.1.4). Errors: [`Error::Status`] for
+    /// a property that the controller does not have, [`Error::Bus`]; [`Error::Unsupported`] for a controller
+    /// that the kernel drives; and those of [`Controller::admin`].
+    pub fn register(&self, offset: u64, bytes: usize) -> Result<u64, Error> {
+        let mut value = [0; 8];
+        match &self.host {
+            Host::Pcie(device) => {
+                device.function.bar_read(0, offset, &mut value[..bytes.min(8)])?;
+                Ok(u64::from_le_bytes(value))
+            }
+            Host::Tcp(device) => {
+                let is_wide = bytes > 4;
+                let property = spec::Property { offset: offset as u32, is_wide: Some(is_wide), value: 0 };
+                let completion = device.admin(spec::Command::PropertyGet(property).encode(), None)?;
+                Error::check(|| "Property Get".into(), completion.status)?;
+                let mask = if is_wide { u64::MAX } else { u32::MAX.into() };
+                Ok(completion.result & mask)
+            }
+            Host::Kernel(_) => Err(Error::Unsupported(
+                "the kernel's driver keeps a controller's registers to itself".to_owned(),
+            )),
+        }
     }
 
     /// I/O queue pairs the controller granted; with the kernel's driver, which shares its own, as many as

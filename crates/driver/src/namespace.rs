@@ -143,6 +143,11 @@ impl Namespace {
         self.limits.write_zeroes
     }
 
+    /// Most blocks one Write Uncorrectable command takes.
+    pub fn write_uncorrectable_blocks_max(&self) -> u32 {
+        self.limits.write_uncorrectable
+    }
+
     /// Most blocks one Verify command takes.
     pub fn verify_blocks_max(&self) -> u32 {
         self.limits.verify

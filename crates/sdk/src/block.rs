@@ -61,6 +61,7 @@ enum Task<'a> {
     Compare(&'a [u8]),
     Verify,
     WriteZeroes { deallocate: bool },
+    WriteUncorrectable,
 }
 
 impl Task<'_> {
@@ -71,6 +72,7 @@ impl Task<'_> {
             Self::Compare(_) => "compare",
             Self::Verify => "verify",
             Self::WriteZeroes { .. } => "write zeroes to",
+            Self::WriteUncorrectable => "write uncorrectable",
         }
     }
 
@@ -79,7 +81,7 @@ impl Task<'_> {
         match self {
             Self::Read(data) => Some(data.len()),
             Self::Write(data, _) | Self::Compare(data) => Some(data.len()),
-            Self::Verify | Self::WriteZeroes { .. } => None,
+            Self::Verify | Self::WriteZeroes { .. } | Self::WriteUncorrectable => None,
         }
     }
 
@@ -92,6 +94,7 @@ impl Task<'_> {
             Self::Compare(_) => namespace.compare(range, flags),
             Self::Verify => namespace.verify(range, flags),
             Self::WriteZeroes { deallocate } => namespace.write_zeroes(range, flags, *deallocate),
+            Self::WriteUncorrectable => namespace.write_uncorrectable(range),
         }
     }
 
@@ -99,7 +102,7 @@ impl Task<'_> {
     fn fill(&self, buf: &mut DmaBuf, offset: usize, bytes: usize) {
         match self {
             Self::Write(data, _) | Self::Compare(data) => buf.write(0, &data[offset..offset + bytes]),
-            Self::Read(_) | Self::Verify | Self::WriteZeroes { .. } => {}
+            Self::Read(_) | Self::Verify | Self::WriteZeroes { .. } | Self::WriteUncorrectable => {}
         }
     }
 
@@ -248,6 +251,15 @@ impl Block {
     pub fn write_zeroes(&mut self, lba: u64, blocks: u64, deallocate: bool) -> Result<()> {
         let piece_blocks = self.namespace.write_zeroes_blocks_max();
         self.run(lba, blocks, piece_blocks, Task::WriteZeroes { deallocate })
+    }
+
+    /// Has `blocks` blocks from `lba` on be unreadable until they are written again.
+    ///
+    /// # Errors
+    /// As [`Block::write_at`].
+    pub fn write_uncorrectable(&mut self, lba: u64, blocks: u64) -> Result<()> {
+        let piece_blocks = self.namespace.write_uncorrectable_blocks_max();
+        self.run(lba, blocks, piece_blocks, Task::WriteUncorrectable)
     }
 
     /// Makes everything that was written before durable.

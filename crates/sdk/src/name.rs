@@ -4,7 +4,8 @@ mod memory;
 mod tcp;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use crate::{Error, PciAddress, Result};
 
@@ -40,6 +41,9 @@ impl DeviceName {
     /// # Errors
     /// [`Error::Name`] saying what was expected.
     pub fn parse(text: &str) -> Result<Option<Self>> {
+        if let Some(hint) = hint(text) {
+            return Err(wrong(text, hint));
+        }
         let Some((scheme, rest)) = text.split_once(':') else {
             return Ok(None);
         };
@@ -73,6 +77,28 @@ impl fmt::Display for DeviceName {
             Self::Tcp(name) => name.fmt(f),
         }
     }
+}
+
+/// What to type instead of a path, or of the kernel's name of a drive.
+fn hint(text: &str) -> Option<String> {
+    let digits = ["nvme", "ng"].iter().find_map(|prefix| text.strip_prefix(prefix));
+    if digits.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
+        return Some(format!("what the kernel's driver has is opened by its path: kernel:/dev/{text}"));
+    }
+    let path = Path::new(text);
+    let is_path = text.starts_with(['/', '.', '~']) || !text.contains(':') && path.exists();
+    if text.is_empty() || !is_path {
+        return None;
+    }
+    let kind = std::fs::metadata(path).map(|metadata| metadata.file_type());
+    Some(match kind {
+        Ok(kind) if kind.is_dir() => format!(
+            "a folder is no device; vfio-user:{text} opens the one that is served in it, and with UNVME_HOME={text} its \
+             virtual devices are there by their addresses"
+        ),
+        Ok(kind) if kind.is_socket() => format!("a socket is opened as vfio-user:{text}"),
+        _ => format!("a disk, a partition or a file is opened as kernel:{text}"),
+    })
 }
 
 fn wrong(name: &str, reason: impl Into<String>) -> Error {
@@ -121,8 +147,26 @@ mod tests {
         let flash = MemoryDevice { ftl: Some(flash), media: MediaKind::Tags, ..plain };
         let name = "mem:block:1G,fdp=1,ru=2M,groups=2,handles=4,media=tags";
         assert_eq!(parse(name), Some(DeviceName::Memory(flash)));
-        for text in ["", "nvme0", "0000-02-00.0", "x:y", ":", "/dev/nvme0"] {
+        for text in ["", "nvme", "0000-02-00.0", "x:y", ":", "nothing"] {
             assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn paths_and_the_kernels_names_say_what_to_type() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let _listener = std::os::unix::net::UnixListener::bind(path("cntrl")).expect("a socket");
+        let here = folder.path().display();
+        for (text, hint) in [
+            ("nvme0".to_owned(), "kernel:/dev/nvme0".to_owned()),
+            ("ng0n1".to_owned(), "kernel:/dev/ng0n1".to_owned()),
+            ("/dev/nvme0n1".to_owned(), "kernel:/dev/nvme0n1".to_owned()),
+            (here.to_string(), format!("vfio-user:{here} ")),
+            (path("cntrl"), format!("vfio-user:{here}/cntrl")),
+        ] {
+            let error = DeviceName::parse(&text).expect_err(&text).to_string();
+            assert!(error.contains(&hint), "`{hint}` is not in: {error}");
         }
     }
 

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use clap::Args;
+use unvme_spec::nvm::opcode::COMPARE;
 
-use super::transfer::{Data, Range, pump};
+use super::transfer::{Data, Look, Looked, Range, pump};
 use crate::count::count;
 use crate::output::Output;
 use crate::target::{DeviceArg, NamespaceArg};
@@ -25,6 +26,8 @@ pub(crate) struct Compare {
     #[command(flatten)]
     data: Data,
     #[command(flatten)]
+    look: Look,
+    #[command(flatten)]
     output: Output,
 }
 
@@ -35,8 +38,14 @@ impl Compare {
         let extent = self.range.extent(self.data.data_size, block.block_bytes())?;
         self.range.check(&block, extent.map_or(0, |extent| extent.blocks))?;
         let start = self.range.start_block;
-        let moved =
-            pump(&self.data, extent, start, block.block_bytes(), |lba, data| Ok(block.compare(lba, data)?))?;
+        let named = extent.map_or(1, |extent| extent.blocks);
+        if !self.look.show(Looked { opcode: COMPARE, ..Looked::new(&block, start, named) }, false)? {
+            return Ok(());
+        }
+        let block_bytes = block.block_bytes();
+        let moved = self.look.timed("compare", || {
+            pump(&self.data, extent, start, block_bytes, |lba, data| Ok(block.compare(lba, data)?))
+        })?;
         let blocks = moved.bytes / u64::from(block.block_bytes());
         let json = fields! { "nsid": block.nsid().0, "start_block": start, "blocks": blocks, "equal": true };
         self.output.output.say(json, format!("compare: Success, {}", count(moved.bytes, "byte")))

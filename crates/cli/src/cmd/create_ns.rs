@@ -177,7 +177,7 @@ impl DeleteNs {
     pub(crate) fn run(self) -> Result<()> {
         let device: Device = self.device.open()?;
         let nsid = Nsid(self.namespace_id);
-        self.force.confirm(&device, &format!("delete-ns destroys namespace {nsid} and its data"))?;
+        self.force.confirm_all(&device, &format!("delete-ns destroys namespace {nsid} and its data"))?;
         device.admin(|controller| controller.delete_namespace(nsid))?;
         let json = fields! { "nsid": nsid.0 };
         self.output.output.say(json, format!("delete-ns: Success, deleted nsid:{nsid}"))

@@ -7,11 +7,14 @@ mod plug;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use unvme::registry::{BlockBytes, DeviceSpec, DeviceType, Slot};
 use unvme::{Error, PciAddress, Registry, Size};
 
 use crate::cmd::commands;
+use crate::completion;
 use crate::output::Output;
+use crate::target::Force;
 use crate::value::{Fields, Value, fields};
 
 /// Columns of a name in the text of a device.
@@ -94,7 +97,7 @@ impl List {
 #[derive(Debug, Args)]
 pub(crate) struct Show {
     /// PCI address
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", add = ArgValueCompleter::new(completion::slots))]
     address: PciAddress,
     #[command(flatten)]
     output: Output,
@@ -125,15 +128,21 @@ impl Show {
 #[derive(Debug, Args)]
 pub(crate) struct Remove {
     /// PCI address
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", add = ArgValueCompleter::new(completion::slots))]
     address: PciAddress,
+    #[command(flatten)]
+    force: Force,
     #[command(flatten)]
     output: Output,
 }
 
 impl Remove {
     pub(crate) fn run(self) -> Result<()> {
-        Registry::from_environment()?.remove(self.address)?;
+        let registry = Registry::from_environment()?;
+        let slot = find_slot(&registry, self.address)?;
+        let what = "remove destroys the device and what is on it";
+        self.force.confirm_virtual(&slot.address.to_string(), what)?;
+        registry.remove(self.address)?;
         let json = fields! { "removed": self.address.to_string() };
         self.output.output.say(json, format!("removed {}", self.address))
     }

@@ -64,7 +64,7 @@ impl Format {
             Nsid::ALL => "format destroys the data of all namespaces".to_owned(),
             nsid => format!("format destroys all data of namespace {nsid}"),
         };
-        self.force.confirm(&device, &what)?;
+        self.force.confirm_all(&device, &what)?;
         let secure_erase = match self.ses {
             1 => SecureErase::UserData,
             2 => SecureErase::Cryptographic,

@@ -1,29 +1,41 @@
-//! `completions`, `man`.
+//! `completions`, `man`, `version`.
 
 use std::fs;
 use std::path::PathBuf;
 
+use crate::args::Cli;
+use crate::completion;
+use crate::output::{Output, write_raw};
+use crate::value::fields;
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory};
-use clap_complete::Shell;
-
-use crate::args::Cli;
-use crate::output::write_raw;
 
 /// Arguments of `completions`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: unvme completions bash > ~/.local/share/bash-completion/completions/unvme")]
 pub(crate) struct Completions {
-    /// Shell
+    /// Shell: bash, elvish, fish, powershell or zsh
     #[arg(value_name = "SHELL")]
-    shell: Shell,
+    shell: String,
 }
 
 impl Completions {
     pub(crate) fn run(self) -> Result<()> {
-        let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "unvme", &mut script);
-        write_raw(&script)
+        write_raw(&completion::script(&self.shell)?)
+    }
+}
+
+/// Arguments of `version`.
+#[derive(Debug, Args)]
+pub(crate) struct Version {
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Version {
+    pub(crate) fn run(self) -> Result<()> {
+        let version = env!("CARGO_PKG_VERSION");
+        self.output.output.say(fields! { "unvme": version }, format!("unvme version {version}"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! `id-ctrl`, `id-ns`, `list-ctrl`, `list-ns`.
+//! `id-ctrl`, `id-ns`, `ns-descs`, `list-ctrl`, `list-ns`.
 
 use anyhow::Result;
 use clap::Args;
@@ -60,6 +60,9 @@ pub(crate) struct IdNs {
     /// I/O command set: 0 NVM, 1 key value; that of the namespace when left out
     #[arg(short = 'y', long, value_name = "CSI", value_parser = numbers::u8)]
     csi: Option<u8>,
+    /// Explain features and capabilities bit by bit
+    #[arg(short = 'H', long)]
+    human_readable: bool,
     /// Write the 4096 bytes as they are
     #[arg(short = 'b', long)]
     raw_binary: bool,
@@ -106,9 +109,40 @@ impl IdNs {
         if self.raw_binary {
             return write_raw(data.as_bytes());
         }
+        self.output.output.show(show::identify::namespace(&data), |out| {
+            show::identify::write_namespace(out, nsid.0, &data, self.human_readable)
+        })
+    }
+}
+
+/// Arguments of `ns-descs`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: unvme ns-descs 0000:02:00.0 -n 1")]
+pub(crate) struct NsDescs {
+    #[command(flatten)]
+    device: DeviceArg,
+    #[command(flatten)]
+    namespace: NamespaceArg,
+    /// Write the 4096 bytes as they are
+    #[arg(short = 'b', long)]
+    raw_binary: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl NsDescs {
+    pub(crate) fn run(self) -> Result<()> {
+        let device = self.device.open()?;
+        let nsid = self.namespace.choose_any(&device)?;
+        let command = admin::Identify { nsid, cns: cns::NAMESPACE_DESCRIPTORS, ..Default::default() };
+        let data = device.admin(|controller| controller.identify(command))?;
+        if self.raw_binary {
+            return write_raw(&data);
+        }
+        let list = show::descriptors::read(&data);
         self.output
             .output
-            .show(show::identify::namespace(&data), |out| show::identify::write_namespace(out, nsid.0, &data))
+            .show(show::descriptors::json(&list), |out| show::descriptors::write(out, nsid.0, &list))
     }
 }
 

@@ -6,13 +6,16 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use unvme::fabrics::{KnownTarget, KnownTargets};
 use unvme::{Device, Error, Nsid, OpenOptions, Registry, open};
 use unvme_spec::admin;
 use unvme_spec::fabrics::DISCOVERY_NQN;
 use unvme_spec::identify::{KvNamespaceIdentify, cns, csi};
 
+use super::subsystems;
 use crate::columns::{Rule, write_table};
+use crate::completion;
 use crate::output::Output;
 use crate::show::si;
 use crate::value::{Fields, Value, fields};
@@ -27,24 +30,27 @@ cannot be opened is named on standard error, and the others are listed all the s
 entry of fabrics.json that is wrong.")]
 pub(crate) struct List {
     /// Devices; all virtual devices, known targets and the drives of this machine when left out
-    #[arg(value_name = "DEVICE")]
+    #[arg(value_name = "DEVICE", add = ArgValueCompleter::new(completion::devices))]
     devices: Vec<String>,
+    /// By NVM subsystem, with controllers and namespaces in tables of their own
+    #[arg(short, long)]
+    verbose: bool,
     #[command(flatten)]
     output: Output,
 }
 
 /// One namespace of one device.
-struct Row {
+pub(super) struct Row {
     address: String,
     /// What it is opened by.
     name: String,
     serial: String,
     model: String,
-    nsid: u32,
+    pub(super) nsid: u32,
     /// `None` where the device was not asked.
-    used_bytes: Option<u128>,
-    bytes: u128,
-    kind: &'static str,
+    pub(super) used_bytes: Option<u128>,
+    pub(super) bytes: u128,
+    pub(super) kind: &'static str,
     /// `None` where there are none: pairs.
     blocks: Option<Blocks>,
     firmware: String,
@@ -62,6 +68,13 @@ const HEADERS: [&str; 8] =
 
 impl List {
     pub(crate) fn run(self) -> Result<()> {
+        if self.verbose {
+            let (found, failed) = subsystems::gather(&self.devices)?;
+            self.output
+                .output
+                .show(subsystems::long_json(&found), |out| subsystems::write_long(out, &found))?;
+            return subsystems::tell(failed);
+        }
         let all = self.devices.is_empty();
         let mut rows = Vec::new();
         let mut failed = Vec::new();
@@ -88,17 +101,12 @@ impl List {
             write_table(out, &HEADERS, Rule::Dashes, &rows.iter().map(Row::cells).collect::<Vec<_>>())?;
             drives::write(out, &listed.functions)
         })?;
-        // The last is the one main tells about; with it comes the exit code.
-        let last = failed.pop();
-        for error in failed {
-            writeln!(std::io::stderr(), "unvme: {error}")?;
-        }
-        last.map_or(Ok(()), |error| Err(error.into()))
+        subsystems::tell(failed)
     }
 }
 
 /// Virtual devices that are plugged, and the targets of `fabrics.json` whose addresses are there.
-fn all_names(failed: &mut Vec<Error>) -> Result<Vec<String>, Error> {
+pub(super) fn all_names(failed: &mut Vec<Error>) -> Result<Vec<String>, Error> {
     let registry = Registry::from_environment()?;
     let slots = registry.list()?;
     let plugged = slots.iter().filter(|slot| !slot.is_unplugged()).map(|slot| slot.address.to_string());
@@ -122,7 +130,7 @@ pub(crate) fn warn_of_bad(known: &KnownTargets) {
     }
 }
 
-fn rows_of(device: &Device) -> Result<Vec<Row>, Error> {
+pub(super) fn rows_of(device: &Device) -> Result<Vec<Row>, Error> {
     let identity = device.identity();
     let mut rows = Vec::new();
     for nsid in device.admin(|controller| controller.active_namespaces())? {
@@ -179,16 +187,26 @@ impl Row {
             self.model.clone(),
             self.nsid.to_string(),
             format!("{} / {}", self.used_bytes.map_or("?".to_owned(), si::bytes), si::bytes(self.bytes)),
-            match &self.blocks {
-                None => "-".to_owned(),
-                Some(Blocks { bytes, metadata_bytes: Some(metadata), .. }) => {
-                    format!("{bytes} B + {metadata} B")
-                }
-                Some(Blocks { bytes, .. }) => format!("{bytes} B"),
-            },
+            self.format(),
             self.kind.to_owned(),
             self.firmware.clone(),
         ]
+    }
+
+    pub(super) fn format(&self) -> String {
+        match &self.blocks {
+            None => "-".to_owned(),
+            Some(Blocks { bytes, metadata_bytes: Some(metadata), .. }) => format!("{bytes} B + {metadata} B"),
+            Some(Blocks { bytes, .. }) => format!("{bytes} B"),
+        }
+    }
+
+    /// For the long form, where controllers are told about by themselves.
+    pub(super) fn long_json(&self) -> Fields {
+        let keep = ["UsedBytes", "MaximumLBA", "PhysicalSize", "SectorSize", "SSDType"];
+        let fields = self.json().0.into_iter().filter(|(name, _)| keep.contains(&name.as_str()));
+        let named = [("NameSpace".to_owned(), self.nsid.into()), ("NSID".to_owned(), self.nsid.into())];
+        Fields(named.into_iter().chain(fields).collect())
     }
 
     fn json(&self) -> Fields {

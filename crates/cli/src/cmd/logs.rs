@@ -26,6 +26,9 @@ pub(crate) struct SmartLog {
     /// Namespace, on devices that have a log for each
     #[arg(short, long, value_name = "NSID", default_value = "0xffffffff", value_parser = numbers::u32)]
     namespace_id: u32,
+    /// Explain the critical warning bit by bit
+    #[arg(short = 'H', long)]
+    human_readable: bool,
     /// Write the 512 bytes as they are
     #[arg(short = 'b', long)]
     raw_binary: bool,
@@ -43,7 +46,7 @@ impl SmartLog {
         let log =
             SmartHealth::read_from_bytes(&bytes).ok().context("smart-log: the log has not 512 bytes")?;
         self.output.output.show(show::log::smart(&log), |out| {
-            show::log::write_smart(out, device.name(), self.namespace_id, &log)
+            show::log::write_smart(out, device.name(), self.namespace_id, &log, self.human_readable)
         })
     }
 }

@@ -5,8 +5,9 @@ use std::io::{self, BufWriter};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use unvme_spec::nvm::opcode::READ;
 
-use super::transfer::{Data, Extent, Range, drain};
+use super::transfer::{Data, Extent, Look, Looked, Range, drain};
 use crate::count::count;
 use crate::exit::usage;
 use crate::output::{Format, Output};
@@ -31,6 +32,8 @@ pub(crate) struct Read {
     #[command(flatten)]
     data: Data,
     #[command(flatten)]
+    look: Look,
+    #[command(flatten)]
     output: Output,
 }
 
@@ -47,12 +50,18 @@ impl Read {
         let extent = self.range.extent(self.data.data_size, block.block_bytes())?.unwrap_or(one);
         self.range.check(&block, extent.blocks)?;
         let start = self.range.start_block;
+        let command = Looked { opcode: READ, ..Looked::new(&block, start, extent.blocks) };
+        if !self.look.show(command, self.data.path().is_none())? {
+            return Ok(());
+        }
         let Some(path) = self.data.path() else {
-            return drain(&mut block, start, extent, &mut BufWriter::new(io::stdout()))
-                .context("read to standard output");
+            let mut out = BufWriter::new(io::stdout());
+            let drained = self.look.timed("read", || drain(&mut block, start, extent, &mut out));
+            return drained.context("read to standard output");
         };
         let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
-        drain(&mut block, start, extent, &mut BufWriter::new(file))
+        self.look
+            .timed("read", || drain(&mut block, start, extent, &mut BufWriter::new(file)))
             .with_context(|| format!("read to {}", path.display()))?;
         let json = fields! {
             "nsid": block.nsid().0, "start_block": start, "blocks": extent.blocks, "bytes": extent.bytes,

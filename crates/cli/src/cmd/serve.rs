@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use unvme::{EventFd, ServeOptions, TcpServeOptions, serve};
 
+use crate::completion;
 use crate::exit::usage;
 use crate::fault::read_rules;
 use crate::numbers;
@@ -47,7 +49,7 @@ Examples:
       --allow-host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6 02:00.0")]
 pub(crate) struct Serve {
     /// Virtual device: 0000:02:00.0, mem:block:SIZE or mem:kv:SIZE; several with --tcp
-    #[arg(value_name = "DEVICE", required = true)]
+    #[arg(value_name = "DEVICE", required = true, add = ArgValueCompleter::new(completion::devices))]
     devices: Vec<String>,
     /// Socket to listen on; a virtual device has a place of its own for it
     #[arg(long, value_name = "PATH", conflicts_with = "tcp")]

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -24,6 +25,75 @@ pub(crate) struct Range {
     /// Number of blocks minus one, as in the command itself and in nvme-cli: 0 is one block
     #[arg(short = 'c', long, value_name = "COUNT", value_parser = numbers::u64)]
     pub(crate) block_count: Option<u64>,
+}
+
+/// Looking at a command instead of, or besides, its outcome.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Look {
+    /// Print the command before it is sent
+    #[arg(short = 'V', long)]
+    pub(crate) show_command: bool,
+    /// Print the command, and do not send it
+    #[arg(short = 'w', long)]
+    pub(crate) dry_run: bool,
+    /// Print how long it took, on standard error
+    #[arg(short = 't', long)]
+    pub(crate) latency: bool,
+}
+
+/// A command that is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looked {
+    pub(crate) opcode: u8,
+    pub(crate) nsid: u32,
+    pub(crate) start: u64,
+    pub(crate) blocks: u64,
+    /// Most blocks that one command of the device takes.
+    pub(crate) blocks_max: u64,
+    /// Bits 31:16 of dword 12.
+    pub(crate) control: u16,
+    pub(crate) dspec: u16,
+}
+
+impl Looked {
+    /// A command for blocks of a namespace, whose opcode is to be filled in.
+    pub(crate) fn new(block: &Block, start: u64, blocks: u64) -> Self {
+        let blocks_max = block.namespace().transfer_blocks_max().into();
+        Self { opcode: 0, nsid: block.nsid().0, start, blocks, blocks_max, control: 0, dspec: 0 }
+    }
+}
+
+impl Look {
+    /// Prints the command when that is wanted; false when it is not to be sent. The lines are nvme-cli's, on
+    /// standard error where standard output has the data.
+    pub(crate) fn show(self, command: Looked, to_stderr: bool) -> io::Result<bool> {
+        if self.show_command || self.dry_run {
+            let mut out: Box<dyn Write> =
+                if to_stderr { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
+            writeln!(out, "opcode       : {:02x}", command.opcode)?;
+            writeln!(out, "nsid         : {:02x}", command.nsid)?;
+            writeln!(out, "flags        : 00")?;
+            writeln!(out, "control      : {:04x}", command.control)?;
+            writeln!(out, "nblocks      : {:04x}", command.blocks.saturating_sub(1))?;
+            writeln!(out, "slba         : {:x}", command.start)?;
+            writeln!(out, "dsmgmt       : {:08x}", u32::from(command.dspec) << 16)?;
+            if command.blocks > command.blocks_max {
+                let commands = command.blocks.div_ceil(command.blocks_max.max(1));
+                writeln!(out, "sent as {commands} commands of at most {} blocks", command.blocks_max)?;
+            }
+        }
+        Ok(!self.dry_run)
+    }
+
+    /// Runs what is to be timed, and says how long it took.
+    pub(crate) fn timed<T>(self, name: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        let start = Instant::now();
+        let done = run()?;
+        if self.latency {
+            writeln!(io::stderr(), " latency: {name}: {} us", start.elapsed().as_micros())?;
+        }
+        Ok(done)
+    }
 }
 
 /// Where data comes from or goes to.

@@ -2,17 +2,21 @@
 
 use anyhow::Result;
 use clap::Args;
-use unvme::{AccessFlags, WriteOptions};
+use unvme::{AccessFlags, Block, WriteOptions};
 use unvme_spec::directive::dtype;
 use unvme_spec::fdp::PlacementId;
+use unvme_spec::nvm::opcode::WRITE;
 
-use super::transfer::{Data, Range, pump};
+use super::transfer::{Data, Extent, Look, Looked, Range, pump};
 use crate::count::count;
 use crate::exit::usage;
 use crate::numbers;
 use crate::output::Output;
 use crate::target::{DeviceArg, Force, NamespaceArg};
 use crate::value::fields;
+
+/// Force Unit Access, a bit of a command's control word.
+const FUA: u16 = 1 << 14;
 
 /// Arguments of `write`.
 #[derive(Debug, Args)]
@@ -43,6 +47,8 @@ pub(crate) struct Write {
     #[arg(short = 'S', long, value_name = "PID", default_value = "0", value_parser = numbers::u16)]
     dir_spec: u16,
     #[command(flatten)]
+    look: Look,
+    #[command(flatten)]
     force: Force,
     #[command(flatten)]
     output: Output,
@@ -56,11 +62,21 @@ impl Write {
         let extent = self.range.extent(self.data.data_size, block.block_bytes())?;
         self.range.check(&block, extent.map_or(0, |extent| extent.blocks))?;
         let start = self.range.start_block;
+        if !self.look.show(self.command(&block, extent), false)? {
+            return Ok(());
+        }
         let what = format!("write destroys what is on namespace {} from block {start} on", block.nsid());
         self.force.confirm(&device, &what)?;
-        let moved = pump(&self.data, extent, start, block.block_bytes(), |lba, data| {
-            Ok(block.write_with(lba, data, options)?)
-        })?;
+        let block_bytes = block.block_bytes();
+        let moved =
+            self.look.timed("write", || {
+                pump(&self.data, extent, start, block_bytes, |lba, data| {
+                    Ok(block.write_with(lba, data, options)?)
+                })
+            })?;
+        if moved.bytes == 0 {
+            return Err(usage("the input is empty: nothing was written"));
+        }
         let blocks = moved.bytes / u64::from(block.block_bytes());
         let json = fields! {
             "nsid": block.nsid().0, "start_block": start, "blocks": blocks,
@@ -71,6 +87,16 @@ impl Write {
             line = format!("{line} and {} of zeroes behind them", moved.padding);
         }
         self.output.output.say(json, line)
+    }
+
+    fn command(&self, block: &Block, extent: Option<Extent>) -> Looked {
+        let fua = if self.force_unit_access { FUA } else { 0 };
+        Looked {
+            opcode: WRITE,
+            control: fua | u16::from(self.dir_type) << 4,
+            dspec: self.dir_spec,
+            ..Looked::new(block, self.range.start_block, extent.map_or(1, |extent| extent.blocks))
+        }
     }
 
     fn options(&self) -> Result<WriteOptions> {

@@ -1,4 +1,4 @@
-//! `write-zeroes`, `verify`.
+//! `write-zeroes`, `write-uncor`, `verify`.
 
 use anyhow::Result;
 use clap::Args;
@@ -42,6 +42,40 @@ impl WriteZeroes {
             "nsid": block.nsid().0, "start_block": start, "blocks": blocks, "deallocate": self.deac,
         };
         self.output.output.say(json, "NVME Write Zeroes Success")
+    }
+}
+
+/// Arguments of `write-uncor`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Reading one of the blocks is Unrecovered Read Error from then on, until it is written again.
+
+Example: unvme write-uncor 0000:02:00.0 -s 100 -c 7         8 blocks")]
+pub(crate) struct WriteUncor {
+    #[command(flatten)]
+    device: DeviceArg,
+    #[command(flatten)]
+    namespace: NamespaceArg,
+    #[command(flatten)]
+    range: Range,
+    #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl WriteUncor {
+    pub(crate) fn run(self) -> Result<()> {
+        let device = self.device.open()?;
+        let mut block = self.namespace.block(&device)?;
+        let blocks = self.range.extent(None, block.block_bytes())?.map_or(1, |extent| extent.blocks);
+        self.range.check(&block, blocks)?;
+        let start = self.range.start_block;
+        let what = format!("write-uncor destroys {} from block {start} on", count(blocks, "block"));
+        self.force.confirm(&device, &what)?;
+        block.write_uncorrectable(start, blocks)?;
+        let json = fields! { "nsid": block.nsid().0, "start_block": start, "blocks": blocks };
+        self.output.output.say(json, "NVME Write Uncorrectable Success")
     }
 }
 

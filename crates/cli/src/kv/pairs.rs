@@ -1,7 +1,7 @@
 //! Commands on one pair.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -59,7 +59,7 @@ fn read_all(input: impl Read, name: &str) -> Result<Vec<u8>> {
 #[command(after_help = "\
 Examples:
   unvme kv store 0000:02:00.0 user:1 Ada
-  unvme kv store 0000:02:00.0 user:1 --file ada.bin --if-not-exists
+  unvme kv store 0000:02:00.0 user:2 --file ada.bin --if-not-exists
   unvme kv store 0000:02:00.0 --key-hex 00ff01 < value.bin")]
 pub(crate) struct Store {
     #[command(flatten)]
@@ -190,7 +190,12 @@ impl Retrieve {
                 let json = json.with("value", std::str::from_utf8(&value).ok());
                 format.say(json.with("value_hex", hex::text(&value)), "")
             }
-            (Format::Text, Show::Raw) => write_raw(&value),
+            (Format::Text, Show::Raw) => {
+                write_raw(&value)?;
+                // So that a shell's prompt is not behind the value.
+                let is_open = io::stdout().is_terminal() && !value.ends_with(b"\n");
+                if is_open { write_raw(b"\n") } else { Ok(()) }
+            }
             (Format::Text, Show::Hex) => format.show(Value::Flag(true), |out| hex::write(out, &value)),
         }
     }

@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
 
 use super::addresses::Distribution;
 use super::cores::CoreList;
 use super::matrix::Axis;
 use super::placement::{PlacementList, Select};
 use super::run;
+use crate::completion;
 use crate::numbers;
 use crate::target::Force;
 
@@ -37,7 +39,7 @@ Examples:
 pub(crate) struct Perf {
     /// Device: 0000:02:00.0, kernel:/dev/ng0n1, mem:block:SIZE or vfio-user:SOCKET; several are driven at
     /// once
-    #[arg(short = 'r', long = "device", value_name = "DEVICE", required = true)]
+    #[arg(short = 'r', long = "device", value_name = "DEVICE", required = true, add = ArgValueCompleter::new(completion::devices))]
     pub(super) devices: Vec<String>,
     /// Namespace; all that are attached when left out
     #[arg(short, long, value_name = "NSID", value_parser = numbers::u32)]

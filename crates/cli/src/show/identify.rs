@@ -5,8 +5,9 @@ mod bits;
 use std::io::{self, Write};
 
 use unvme_spec::identify::text::{Text, nqn};
-use unvme_spec::identify::{IdentifyController, IdentifyNamespace, PowerStateDescriptor};
+use unvme_spec::identify::{IdentifyController, IdentifyNamespace, LbaFormat, PowerStateDescriptor};
 
+use super::descriptors::uuid;
 use super::hex::text;
 use crate::value::{Fields, Value, fields, hex};
 
@@ -62,7 +63,9 @@ fn controller_text_fields(data: &IdentifyController) -> Vec<(String, Value)> {
 /// A controller for JSON.
 pub(crate) fn controller(data: &IdentifyController) -> Fields {
     let states: Vec<Fields> = power_states(data).map(power_state).collect();
-    controller_fields(data).with("psds", states)
+    let mut fields = controller_fields(data);
+    fields.0.extend(later_fields(data).0);
+    fields.with("psds", states)
 }
 
 fn power_states(data: &IdentifyController) -> impl Iterator<Item = &PowerStateDescriptor> {
@@ -97,20 +100,27 @@ fn controller_fields(c: &IdentifyController) -> Fields {
     }
 }
 
+/// Fields that nvme-cli has had since specification 2.1: JSON has them, the text stays as narrow as it was.
+fn later_fields(c: &IdentifyController) -> Fields {
+    fields! {
+        "bpcap": c.bpcap, "nssl": c.nssl, "plsi": c.plsi, "crcap": c.crcap, "kpioc": c.kpioc,
+        "mptfawr": c.mptfawr, "tmpthha": c.tmpthha, "cqt": c.cqt, "oaqd": c.oaqd, "rhiri": c.rhiri,
+        "hirt": c.hirt, "cmmrtd": c.cmmrtd, "nmmrtd": c.nmmrtd, "minmrtg": c.minmrtg,
+        "maxmrtg": c.maxmrtg, "trattr": c.trattr, "mcudmq": c.mcudmq, "mnsudmq": c.mnsudmq,
+        "mcmr": c.mcmr, "nmcmr": c.nmcmr, "mcdqpc": c.mcdqpc,
+    }
+}
+
 /// Text of a fixed-width field, with its padding, as nvme-cli prints it.
 fn padded(field: &[u8]) -> String {
     let width = field.len();
     format!("{:width$}", Text::new(field).to_string())
 }
 
-fn uuid(bytes: &[u8; 16]) -> String {
-    let hex = text(bytes);
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
-}
-
 fn power_state(state: &PowerStateDescriptor) -> Fields {
     fields! {
-        "max_power": state.mp, "flags": state.flags, "entry_lat": state.enlat, "exit_lat": state.exlat,
+        "max_power": state.mp, "flags": state.flags, "max_power_scale": state.flags & 1,
+        "non-operational_state": state.flags >> 1 & 1, "entry_lat": state.enlat, "exit_lat": state.exlat,
         "read_tput": state.rrt, "read_lat": state.rrl, "write_tput": state.rwt, "write_lat": state.rwl,
         "idle_power": state.idlp, "idle_scale": state.ips >> 6, "active_power": state.actp,
         "active_power_work": state.apws & 7, "active_scale": state.apws >> 6,
@@ -155,12 +165,27 @@ fn scaled_power(power: u16, scale: u8) -> String {
     }
 }
 
-/// Text of a namespace.
-pub(crate) fn write_namespace(out: &mut dyn Write, nsid: u32, data: &IdentifyNamespace) -> io::Result<()> {
+/// Text of a namespace; `explain` takes its features and capabilities apart.
+pub(crate) fn write_namespace(
+    out: &mut dyn Write,
+    nsid: u32,
+    data: &IdentifyNamespace,
+    explain: bool,
+) -> io::Result<()> {
     writeln!(out, "NVME Identify Namespace {nsid}:")?;
-    namespace_fields(data).write_lines(out, NAMESPACE_NAME_WIDTH)?;
+    for field in namespace_fields(data).0 {
+        let line = Fields(vec![field]);
+        line.write_lines(out, NAMESPACE_NAME_WIDTH)?;
+        for (name, value) in line.0.iter().filter(|_| explain) {
+            bits::explain(out, name, value)?;
+        }
+    }
     for (index, format) in formats(data).iter().enumerate() {
         let in_use = if index == usize::from(data.format_index()) { "(in use)" } else { "" };
+        if explain {
+            write_format(out, index, format, in_use)?;
+            continue;
+        }
         writeln!(
             out,
             "lbaf {index:2} : ms:{:<3} lbads:{:<2} rp:{} {in_use}",
@@ -172,14 +197,34 @@ pub(crate) fn write_namespace(out: &mut dyn Write, nsid: u32, data: &IdentifyNam
     Ok(())
 }
 
+fn write_format(out: &mut dyn Write, index: usize, format: &LbaFormat, in_use: &str) -> io::Result<()> {
+    let performance = ["Best", "Better", "Good", "Degraded"][usize::from(format.rp & 3)];
+    writeln!(
+        out,
+        "LBA Format {index:2} : Metadata Size: {:<3} bytes - Data Size: {:2} bytes - Relative Performance: {} \
+         {performance} {in_use}",
+        format.ms,
+        format.block_bytes().unwrap_or(0),
+        Value::Hex((format.rp & 3).into()),
+    )
+}
+
 /// A namespace for JSON.
 pub(crate) fn namespace(data: &IdentifyNamespace) -> Fields {
     let formats: Vec<Fields> =
         formats(data).iter().map(|f| fields! { "ms": f.ms, "ds": f.lbads, "rp": f.rp & 3 }).collect();
-    namespace_fields(data).with("lbafs", formats)
+    let vendor: Vec<u8> = match data.vs.iter().rposition(|&byte| byte != 0) {
+        Some(last) => data.vs[..=last].to_vec(),
+        None => Vec::new(),
+    };
+    namespace_fields(data)
+        .with("kpios", data.kpios)
+        .with("kpiodaag", data.kpiodaag_z)
+        .with("lbafs", formats)
+        .with("vs", vendor)
 }
 
-fn formats(data: &IdentifyNamespace) -> &[unvme_spec::identify::LbaFormat] {
+fn formats(data: &IdentifyNamespace) -> &[LbaFormat] {
     // The count comes from the device and may exceed the table.
     let count = usize::from(data.nlbaf_z) + 1 + usize::from(data.nulbaf);
     data.lbaf.get(..count).unwrap_or(&data.lbaf)

@@ -14,11 +14,30 @@ const DATA_UNIT_BYTES: u128 = 512_000;
 /// Kelvins of 0 °C, in whole kelvins as the log counts.
 const ZERO_CELSIUS: i32 = 273;
 
-/// Text of a SMART / Health log.
-pub(crate) fn write_smart(out: &mut dyn Write, device: &str, nsid: u32, log: &SmartHealth) -> io::Result<()> {
+/// Bits of the critical warning, from bit 0 on, as `nvme smart-log -H` calls them.
+const WARNINGS: [&str; 6] = [
+    "Available Spare",
+    "Temp. Threshold",
+    "NVM subsystem Reliability",
+    "Read-only",
+    "Volatile mem. backup failed",
+    "Persistent Mem. RO",
+];
+
+/// Text of a SMART / Health log; `explain` takes its warnings apart.
+pub(crate) fn write_smart(
+    out: &mut dyn Write,
+    device: &str,
+    nsid: u32,
+    log: &SmartHealth,
+    explain: bool,
+) -> io::Result<()> {
     let units = |count: u128| format!("{count} ({})", si::bytes(count.saturating_mul(DATA_UNIT_BYTES)));
     writeln!(out, "Smart Log for NVME device:{device} namespace-id:{nsid:x}")?;
     writeln!(out, "critical_warning\t\t\t: {}", Value::Hex(log.critical_warning.into()))?;
+    for (bit, name) in WARNINGS.iter().enumerate().filter(|_| explain) {
+        writeln!(out, "      {:31}: {}", format!("{name}[{bit}]"), log.critical_warning >> bit & 1)?;
+    }
     writeln!(out, "temperature\t\t\t\t: {}", temperature(log.temperature.get()))?;
     writeln!(out, "available_spare\t\t\t\t: {}%", log.available_spare)?;
     writeln!(out, "available_spare_threshold\t\t: {}%", log.available_spare_threshold)?;

@@ -89,7 +89,10 @@ impl FromStr for TcpName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let form = "expected tcp:HOST:PORT/NQN, such as tcp:10.0.0.1:4420/nqn.2014-08.org.example:ssd";
-        let (endpoint, rest) = text.split_once('/').ok_or_else(|| form.to_owned())?;
+        let (endpoint, rest) = text.split_once('/').ok_or_else(|| match text.parse::<Endpoint>() {
+            Ok(at) => format!("{form}; `unvme discover {at}` shows the names there are"),
+            Err(_) => form.to_owned(),
+        })?;
         let endpoint: Endpoint = endpoint.parse().map_err(|reason| format!("{reason}; {form}"))?;
         if endpoint.port == 0 {
             return Err(format!("port 0 is nobody's; {form}"));

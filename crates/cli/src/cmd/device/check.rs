@@ -2,9 +2,11 @@
 
 use anyhow::Result;
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use unvme::{CheckedFlash, CheckedNamespace, CheckedSlot, Damage, FlashDamage, Losses, PciAddress, Registry};
 
 use super::find_slot;
+use crate::completion;
 use crate::count::count;
 use crate::exit::Failed;
 use crate::output::Output;
@@ -25,7 +27,7 @@ up: pairs that cannot be read are deleted, and what is left counts, though it ma
 what was lost.")]
 pub(crate) struct Check {
     /// PCI address
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", add = ArgValueCompleter::new(completion::slots))]
     address: PciAddress,
     /// Give up the pairs that are lost, so that everything that is left can be read
     #[arg(long)]

@@ -2,9 +2,11 @@
 
 use anyhow::Result;
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use unvme::registry::Plugged;
 use unvme::{PciAddress, Registry};
 
+use crate::completion;
 use crate::output::Output;
 use crate::value::fields;
 
@@ -17,7 +19,7 @@ that was acknowledged. `unvme device list` shows it, `unvme list` does not, and 
 opened until it is plugged again.")]
 pub(crate) struct Unplug {
     /// PCI address
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", add = ArgValueCompleter::new(completion::slots))]
     address: PciAddress,
     #[command(flatten)]
     output: Output,
@@ -33,7 +35,7 @@ impl Unplug {
 #[derive(Debug, Args)]
 pub(crate) struct Plug {
     /// PCI address
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", add = ArgValueCompleter::new(completion::slots))]
     address: PciAddress,
     #[command(flatten)]
     output: Output,

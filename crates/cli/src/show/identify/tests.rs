@@ -15,6 +15,24 @@ fn parse(text: &str) -> serde_json::Value {
     serde_json::from_str(text).expect("json")
 }
 
+/// Every key of `expected` is there with its value, those of its structures as well: later versions of
+/// nvme-cli have more.
+#[track_caller]
+fn assert_has(found: &serde_json::Value, expected: &serde_json::Value) {
+    match (found, expected) {
+        (serde_json::Value::Object(found), serde_json::Value::Object(expected)) => {
+            for (key, value) in expected {
+                assert_has(found.get(key).unwrap_or_else(|| panic!("{key} is missing")), value);
+            }
+        }
+        (serde_json::Value::Array(found), serde_json::Value::Array(expected)) => {
+            assert_eq!(found.len(), expected.len());
+            found.iter().zip(expected).for_each(|(found, expected)| assert_has(found, expected));
+        }
+        _ => assert_eq!(found, expected),
+    }
+}
+
 #[test]
 fn a_controller_prints_as_nvme_cli_prints_it() {
     let mut bytes = *CONTROLLER;
@@ -34,14 +52,14 @@ fn a_controller_prints_as_nvme_cli_prints_it() {
 #[test]
 fn a_controller_has_the_json_keys_and_values_of_nvme_cli() {
     let data = IdentifyController::read_from_bytes(CONTROLLER).expect("4096 bytes");
-    assert_eq!(json(&controller(&data)), parse(include_str!("../../../../../tests/vectors/id-ctrl.json")));
+    assert_has(&json(&controller(&data)), &parse(include_str!("../../../../../tests/vectors/id-ctrl.json")));
 }
 
 #[test]
 fn a_namespace_prints_as_nvme_cli_prints_it() {
     let data = IdentifyNamespace::read_from_bytes(NAMESPACE).expect("4096 bytes");
     let mut text = Vec::new();
-    write_namespace(&mut text, 2, &data).expect("write");
+    write_namespace(&mut text, 2, &data, false).expect("write");
     // The one line whose name nvme-cli does not pad.
     let expected = include_str!("../nvme-cli/id-ns.txt").replace("nsattr\t:", "nsattr  :");
     assert_eq!(without_padding(&text), expected);
@@ -50,7 +68,7 @@ fn a_namespace_prints_as_nvme_cli_prints_it() {
 #[test]
 fn a_namespace_has_the_json_keys_and_values_of_nvme_cli() {
     let data = IdentifyNamespace::read_from_bytes(NAMESPACE).expect("4096 bytes");
-    assert_eq!(json(&namespace(&data)), parse(include_str!("../../../../../tests/vectors/id-ns-2.json")));
+    assert_has(&json(&namespace(&data)), &parse(include_str!("../../../../../tests/vectors/id-ns-2.json")));
 }
 
 #[test]
@@ -59,7 +77,7 @@ fn counts_beyond_the_tables_do_not_panic() {
     let namespace_data = IdentifyNamespace::read_from_bytes(&[0xff; 4096]).expect("4096 bytes");
     let mut text = Vec::new();
     write_controller(&mut text, &controller_data, false).expect("write");
-    write_namespace(&mut text, 1, &namespace_data).expect("write");
+    write_namespace(&mut text, 1, &namespace_data, false).expect("write");
     let count = |needle: &str| String::from_utf8_lossy(&text).matches(needle).count();
     assert_eq!((count("\nps "), count("\nlbaf ")), (32, 64));
 }

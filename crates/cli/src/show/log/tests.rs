@@ -43,7 +43,7 @@ fn parse(text: &str) -> serde_json::Value {
 fn a_smart_log_prints_as_nvme_cli_prints_it() {
     let log = smart_log();
     assert_eq!(
-        text(|out| write_smart(out, "nvme0", u32::MAX, &log)),
+        text(|out| write_smart(out, "nvme0", u32::MAX, &log, false)),
         include_str!("../nvme-cli/smart-log.txt")
     );
     assert_eq!(json(&smart(&log)), parse(include_str!("../nvme-cli/smart-log.json")));

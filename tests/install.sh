@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Installs what `make build` has built, as `sudo make install` on a machine without Rust does, under a umask
+# that takes all from others; looks at what is there; uninstalls it, and looks at what is left.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+root=$stage/root
+
+fail() { echo "tests/install.sh: $*" >&2; exit 1; }
+
+words() {
+  (umask 077; env -i PATH=/usr/bin:/bin HOME=/nonexistent SUDO_USER=somebody \
+    ${CARGO_TARGET_DIR:+CARGO_TARGET_DIR="$CARGO_TARGET_DIR"} \
+    make --no-print-directory "$1" DESTDIR="$root" PREFIX=/usr) > "$stage/log" 2>&1 ||
+    { cat "$stage/log" >&2; fail "make $1 failed"; }
+}
+
+mkdir "$root"
+words install
+grep -q 'cargo build' "$stage/log" && fail 'it was built again'
+
+cd "$root/usr"
+for file in bin/unvme bin/kv_perf lib/libunvme.so lib/libunvme.a lib/pkgconfig/unvme.pc include/unvme/unvme.h \
+  lib/cmake/unvme/unvmeConfig.cmake share/unvme/sample_config.json share/man/man1/unvme.1 \
+  share/man/man1/unvme-device-create.1 share/bash-completion/completions/unvme share/zsh/site-functions/_unvme \
+  share/fish/vendor_completions.d/unvme.fish; do
+  [ -e "$file" ] || fail "$file is missing"
+done
+wrong=$(find . ! -type l ! -perm -o=r -print -o -type d ! -perm -o=x -print)
+[ -z "$wrong" ] || fail "not for everybody: $wrong"
+for file in bin/unvme lib/libunvme.so; do
+  readelf -S "$file" | grep -q '\.debug_info' && fail "$file has debugging information"
+done
+[ "$(bin/unvme version)" = "unvme version $(sed -n 's/^version = "\(.*\)"/\1/p' "$OLDPWD/Cargo.toml")" ] ||
+  fail "bin/unvme says $(bin/unvme version)"
+bin/unvme read mem:block:16M | cmp -n 512 - /dev/zero || fail 'bin/unvme does not read'
+grep -q '^prefix=/usr$' lib/pkgconfig/unvme.pc || fail "unvme.pc says $(grep prefix= lib/pkgconfig/unvme.pc)"
+cd "$OLDPWD"
+
+words uninstall
+left=$(find "$root" ! -type d)
+[ -z "$left" ] || fail "uninstalling left $left"
+left=$(find "$root/usr" -mindepth 2 -type d)
+[ -z "$left" ] || fail "uninstalling left empty folders: $left"
+echo 'installed, looked at, uninstalled: ok'
