@@ -51,13 +51,17 @@ pub(crate) struct Sim {
     /// Several streams, as an application writes them
     #[arg(long, value_name = "NAME", conflicts_with = "trace")]
     pub(super) recipe: Option<Recipe>,
-    /// Requests from a file, or - for standard input: fio iolog, text of blkparse, MSR Cambridge, or CSV, as
-    /// they are or packed by gzip; once, or looped up to --writes
+    /// Requests from a file, or - for standard input: fio iolog, text of blkparse, MSR Cambridge, Alibaba,
+    /// Tencent, CacheLib or CSV, as they are or packed by gzip or zstd; once, or looped up to --writes
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
     /// Form of the trace [default: what its first line looks like]
     #[arg(long, value_name = "FORMAT", requires = "trace")]
     pub(super) trace_format: Option<Format>,
+    /// One of the trace's devices, volumes or files, as it names them; may be given several times [default:
+    /// all, one behind the other]
+    #[arg(long, value_name = "NAME", requires = "trace")]
+    pub(super) trace_device: Vec<String>,
     /// Share of requests that deallocate a page that holds data instead of writing one, below 50%
     #[arg(long, value_name = "PERCENT")]
     pub(super) trim: Option<Share>,

@@ -64,7 +64,7 @@ impl Workload {
         check_options(args)?;
         let options = &args.recipes;
         if let Some(path) = &args.trace {
-            let trace = Trace::read(path, args.trace_format)?;
+            let trace = Trace::read(path, args.trace_format, &args.trace_device)?;
             let shown = |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let name = if path.as_os_str() == "-" { "standard input".into() } else { name };

@@ -9,11 +9,9 @@ use std::io::BufRead;
 use anyhow::Result;
 
 use super::lines::Lines;
-use super::{Extent, Request};
+use super::{Extent, Request, SECTOR_BYTES};
 use crate::sim::op::Kind;
 
-/// blktrace's sectors have 512 bytes on every device.
-const SECTOR_BYTES: u64 = 512;
 /// The actions that are taken, the best first.
 const ACTIONS: [&str; 3] = ["D", "Q", "C"];
 
@@ -36,8 +34,7 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<Vec<Request>> {
             Ok(Line::Statistics) => break,
             Ok(Line::Request { action, device, extent }) => {
                 let device = device.to_owned();
-                let file = lines.file(&device)?;
-                lines.add(&mut by_action[action], extent, file, 0)?;
+                lines.add_of(&mut by_action[action], extent, &device)?;
             }
             Err(reason) => return Err(lines.refuse(&reason)),
         }

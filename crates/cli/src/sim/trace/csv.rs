@@ -61,10 +61,7 @@ fn has_header(line: &str) -> bool {
 }
 
 fn columns(line: &str) -> Result<Columns, String> {
-    let cells: Vec<String> = line.split(',').map(|cell| cell.trim().to_ascii_lowercase()).collect();
-    if cells.len() > COLUMNS_MAX {
-        return Err(format!("more than {COLUMNS_MAX} columns"));
-    }
+    let cells: Vec<String> = cells(line)?.iter().map(|cell| cell.to_ascii_lowercase()).collect();
     let find = |names: &[&str]| cells.iter().position(|cell| names.contains(&cell.as_str()));
     let need = |names: &[&str]| {
         find(names).ok_or_else(|| format!("the header has no column `{}`", names.join("` or `")))
@@ -72,24 +69,24 @@ fn columns(line: &str) -> Result<Columns, String> {
     Ok(Columns { op: need(OP)?, offset: need(OFFSET)?, length: need(LENGTH)?, placement: find(PLACEMENT) })
 }
 
+/// The cells of a line.
+pub(super) fn cells(line: &str) -> Result<Vec<&str>, String> {
+    let cells: Vec<&str> = line.split(',').take(COLUMNS_MAX + 1).map(str::trim).collect();
+    if cells.len() > COLUMNS_MAX {
+        return Err(format!("more than {COLUMNS_MAX} columns"));
+    }
+    Ok(cells)
+}
+
 /// A request and its stream; `None` for one that does not write.
 fn parse(line: &str, columns: Columns, strict: bool) -> Result<Option<(Extent, u16)>, String> {
-    let mut cells = [""; COLUMNS_MAX];
-    let mut count = 0;
-    for cell in line.split(',') {
-        let place = cells.get_mut(count).ok_or_else(|| format!("more than {COLUMNS_MAX} columns"))?;
-        *place = cell.trim();
-        count += 1;
-    }
+    let cells = cells(line)?;
+    let count = cells.len();
     if strict && !(3..=4).contains(&count) {
         return Err(format!("expected op,offset,length or op,offset,length,placement, not {count} columns"));
     }
     let cell = |at: usize, what: &str| {
-        cells[..count]
-            .get(at)
-            .copied()
-            .filter(|cell| !cell.is_empty())
-            .ok_or_else(|| format!("expected {what}"))
+        cells.get(at).copied().filter(|cell| !cell.is_empty()).ok_or_else(|| format!("expected {what}"))
     };
     let op = cell(columns.op, "an operation")?;
     let kind = match op.to_ascii_lowercase().as_str() {
@@ -104,7 +101,7 @@ fn parse(line: &str, columns: Columns, strict: bool) -> Result<Option<(Extent, u
     };
     let offset = number(columns.offset, "an offset in bytes")?;
     let bytes = number(columns.length, "a length in bytes")?;
-    let stream = match columns.placement.and_then(|at| cells[..count].get(at)) {
+    let stream = match columns.placement.and_then(|at| cells.get(at)) {
         None | Some(&"") => 0,
         Some(cell) => numbers::u16(cell)
             .ok()

@@ -35,8 +35,7 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<Vec<Request>> {
         match parse(line, is_timed) {
             Ok(Line::Nothing) => {}
             Ok(Line::Request { file, extent }) => {
-                let file = lines.file(&file)?;
-                lines.add(&mut requests, extent, file, 0)?;
+                lines.add_of(&mut requests, extent, &file)?;
             }
             Err(reason) => return Err(lines.refuse(&reason)),
         }

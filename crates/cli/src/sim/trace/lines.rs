@@ -1,5 +1,6 @@
 //! A file line by line, and saying where a bad one is.
 
+use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, Read};
 
 use anyhow::{Context, Result};
@@ -11,8 +12,10 @@ use crate::exit::usage;
 const LINE_MAX: usize = 4096;
 /// Characters of a bad line that an error shows.
 const SHOWN_MAX: usize = 120;
-/// Most files, or devices, of a trace.
-const FILES_MAX: usize = 1024;
+/// Most files, or devices, of a trace: their numbers have 16 bits.
+const FILES_MAX: usize = 1 << 16;
+/// Names of files that an error lists.
+const NAMES_SHOWN: usize = 16;
 
 /// Lines that are not blank, with their numbers.
 pub(super) struct Lines<R> {
@@ -23,13 +26,26 @@ pub(super) struct Lines<R> {
     number: u64,
     /// The line in `buffer` was only looked at.
     is_next: bool,
-    files: Vec<String>,
+    files: HashMap<String, u16>,
+    /// Files that are taken; all when there are none here.
+    wanted: BTreeSet<String>,
+    /// Files that were named and are not taken.
+    others: BTreeSet<String>,
 }
 
 impl<R: BufRead> Lines<R> {
-    pub(super) fn new(name: &str, input: R) -> Self {
-        let name = name.to_owned();
-        Self { name, input, buffer: Vec::new(), number: 0, is_next: false, files: Vec::new() }
+    /// Lines of a trace of which the files `wanted` are taken, or all when none is named.
+    pub(super) fn new(name: &str, input: R, wanted: &[String]) -> Self {
+        Self {
+            name: name.to_owned(),
+            input,
+            buffer: Vec::new(),
+            number: 0,
+            is_next: false,
+            files: HashMap::new(),
+            wanted: wanted.iter().cloned().collect(),
+            others: BTreeSet::new(),
+        }
     }
 
     /// The next line, which [`Lines::next`] returns again.
@@ -95,26 +111,70 @@ impl<R: BufRead> Lines<R> {
         self.refuse(reason)
     }
 
-    /// Number of a file or a device, in the order in which they are named.
-    pub(super) fn file(&mut self, file: &str) -> Result<u16> {
-        if let Some(at) = self.files.iter().position(|known| known == file) {
-            return Ok(at as u16);
+    /// A usage error about the trace as a whole.
+    pub(super) fn refuse_all(&self, reason: &str) -> anyhow::Error {
+        usage(format!("{}: {reason}", self.name))
+    }
+
+    /// Number of a file or a device, in the order in which they are named; `None` for one that is not taken.
+    fn file(&mut self, file: &str) -> Result<Option<u16>> {
+        if let Some(&known) = self.files.get(file) {
+            return Ok(Some(known));
+        }
+        if !self.wanted.is_empty() && !self.wanted.contains(file) {
+            if self.others.len() < NAMES_SHOWN && !self.others.contains(file) {
+                self.others.insert(file.to_owned());
+            }
+            return Ok(None);
         }
         if self.files.len() == FILES_MAX {
             return Err(self.refuse(&format!("the trace names more than {FILES_MAX} files")));
         }
-        self.files.push(file.to_owned());
-        Ok((self.files.len() - 1) as u16)
+        let number = self.files.len() as u16;
+        self.files.insert(file.to_owned(), number);
+        Ok(Some(number))
+    }
+
+    /// What was asked for was written to. Errors: a usage error that names what is not there, and what is.
+    pub(super) fn check_wanted(&self) -> Result<()> {
+        let Some(missing) = self.wanted.iter().find(|name| !self.files.contains_key(*name)) else {
+            return Ok(());
+        };
+        let mut names: Vec<&str> =
+            self.others.iter().chain(self.files.keys()).map(String::as_str).take(NAMES_SHOWN).collect();
+        names.sort_unstable();
+        let there = match names.as_slice() {
+            [] => "it names no devices".to_owned(),
+            names => format!("it writes to {}", names.join(", ")),
+        };
+        let more = if self.others.len() + self.files.len() < NAMES_SHOWN { "" } else { ", ..." };
+        Err(usage(format!("--trace-device: {} writes nothing to `{missing}`; {there}{more}", self.name)))
+    }
+
+    /// Adds the pages of a request to a file, if it has any and the file is taken.
+    pub(super) fn add_of(&mut self, to: &mut Vec<Request>, extent: Extent, file: &str) -> Result<()> {
+        match self.file(file)? {
+            Some(file) => self.add(to, extent, file, 0),
+            None => Ok(()),
+        }
     }
 
     /// Adds the pages of a request, if it has any.
     pub(super) fn add(&self, to: &mut Vec<Request>, extent: Extent, file: u16, stream: u16) -> Result<()> {
-        if let Some((first, pages)) = extent.pages().map_err(|reason| self.refuse(&reason))? {
-            if to.len() == REQUESTS_MAX {
-                return Err(self.refuse(&format!("the trace has more than {REQUESTS_MAX} requests")));
+        match extent.pages().map_err(|reason| self.refuse(&reason))? {
+            Some((first, pages)) => {
+                self.push(to, Request { first, pages, stream, file, kind: extent.kind, times: 1 })
             }
-            to.push(Request { first, pages, stream, file, kind: extent.kind });
+            None => Ok(()),
         }
+    }
+
+    /// Adds a request.
+    pub(super) fn push(&self, to: &mut Vec<Request>, request: Request) -> Result<()> {
+        if to.len() == REQUESTS_MAX {
+            return Err(self.refuse(&format!("the trace has more than {REQUESTS_MAX} requests")));
+        }
+        to.push(request);
         Ok(())
     }
 }

@@ -5,7 +5,8 @@
 //! | `lines` | a file line by line, and saying where a bad one is |
 //! | `iolog` | fio's `write_iolog`, versions 2 and 3 |
 //! | `blkparse` | the text that blkparse makes of a blktrace |
-//! | `msr` | the traces of MSR Cambridge as published |
+//! | `msr`, `cloud` | the traces of MSR Cambridge, and of Alibaba's and Tencent's clouds, as published |
+//! | `kvcache` | operations on a cache, as CacheLib publishes them |
 //! | `csv` | a line per request, with a placement identifier |
 //! | `packed` | files and standard input, as they are or packed |
 //!
@@ -14,8 +15,10 @@
 //! neither.
 
 mod blkparse;
+mod cloud;
 mod csv;
 mod iolog;
+mod kvcache;
 mod lines;
 mod msr;
 mod packed;
@@ -26,6 +29,7 @@ use std::path::Path;
 use anyhow::Result;
 use unvme_flash::PAGE_BYTES;
 
+use self::cloud::Cloud;
 use self::lines::Lines;
 use super::op::{Kind, Op};
 use crate::exit::usage;
@@ -34,6 +38,8 @@ use crate::exit::usage;
 const REQUESTS_MAX: usize = 1 << 28;
 /// Last byte that a trace can name, plus one: what 32-bit page numbers reach.
 const BYTES_MAX: u64 = (1 << 31) * PAGE_BYTES;
+/// Sectors of traces have 512 bytes whatever the device's have.
+const SECTOR_BYTES: u64 = 512;
 
 /// How a trace is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -44,6 +50,12 @@ pub(super) enum Format {
     Blkparse,
     /// MSR Cambridge: timestamp,host,disk,type,offset,size,response time
     Msr,
+    /// Alibaba: device_id,opcode,offset,length,timestamp
+    Alibaba,
+    /// Tencent CBS: timestamp,offset,size,iotype,volume_id
+    Tencent,
+    /// CacheLib: columns key, op, size and others
+    Kvcache,
     /// Lines of op,offset,length[,placement]
     Csv,
 }
@@ -57,6 +69,8 @@ struct Request {
     /// Which of the files or devices in the trace it is about.
     file: u16,
     kind: Kind,
+    /// How often it is done.
+    times: u16,
 }
 
 /// A request as a line has it.
@@ -98,20 +112,22 @@ pub(super) struct Trace {
 
 impl Trace {
     /// Reads a trace; its form is detected when it is not given. Errors: the file cannot be read, or a usage
-    /// error that names the file, the line and its text.
-    pub(super) fn read(path: &Path, format: Option<Format>) -> Result<Self> {
-        Self::parse(&path.display().to_string(), packed::open(path)?, format)
+    /// error that names the file, the line and its text. Of a trace of several devices only those in
+    /// `devices` are taken, or all when none is named.
+    pub(super) fn read(path: &Path, format: Option<Format>, devices: &[String]) -> Result<Self> {
+        Self::parse(&path.display().to_string(), packed::open(path)?, format, devices)
     }
 
-    fn parse(name: &str, input: impl BufRead, format: Option<Format>) -> Result<Self> {
-        let mut lines = Lines::new(name, input);
+    fn parse(name: &str, input: impl BufRead, format: Option<Format>, devices: &[String]) -> Result<Self> {
+        let mut lines = Lines::new(name, input, devices);
         let format = match (format, lines.peek()?) {
             (Some(format), _) => format,
             (None, None) => return Err(usage(format!("{name}: the trace is empty"))),
             (None, Some(line)) => match detect(line) {
                 Some(format) => format,
                 None => {
-                    let expected = "expected `fio version 2 iolog` or 3, a line of blkparse or of MSR Cambridge, or op,offset,length";
+                    let expected = "expected `fio version 2 iolog` or 3, a line of blkparse, of MSR Cambridge, \
+                                    of Alibaba, Tencent or CacheLib, or op,offset,length";
                     return Err(lines.refuse_next(&format!("this is no trace: {expected}")));
                 }
             },
@@ -120,8 +136,12 @@ impl Trace {
             Format::Iolog => iolog::read(&mut lines)?,
             Format::Blkparse => blkparse::read(&mut lines)?,
             Format::Msr => msr::read(&mut lines)?,
+            Format::Alibaba => cloud::read(Cloud::Alibaba, &mut lines)?,
+            Format::Tencent => cloud::read(Cloud::Tencent, &mut lines)?,
+            Format::Kvcache => kvcache::read(&mut lines)?,
             Format::Csv => csv::read(&mut lines)?,
         };
+        lines.check_wanted()?;
         Self::new(name, format, requests)
     }
 
@@ -136,14 +156,15 @@ impl Trace {
         let pages: u64 = ends.iter().map(|&end| u64::from(end)).sum();
         if pages * PAGE_BYTES > BYTES_MAX {
             return Err(usage(format!(
-                "{name}: its {files} files have more than {BYTES_MAX} bytes together"
+                "{name}: its {files} devices have more than {BYTES_MAX} bytes together; choose some by --trace-device"
             )));
         }
         let mut base = 0;
         let bases: Vec<u32> = ends.iter().map(|&end| (base, base += end).0).collect();
         requests.iter_mut().for_each(|request| request.first += bases[usize::from(request.file)]);
         let writes = || requests.iter().filter(|request| request.kind == Kind::Write);
-        let written: u64 = writes().map(|request| u64::from(request.pages)).sum();
+        let pages_of = |request: &Request| u64::from(request.pages) * u64::from(request.times);
+        let written = writes().fold(0u64, |sum, request| sum.saturating_add(pages_of(request)));
         if written == 0 {
             return Err(usage(format!("{name}: the trace writes nothing")));
         }
@@ -165,6 +186,15 @@ fn detect(line: &str) -> Option<Format> {
     if msr::is_line(line) {
         return Some(Format::Msr);
     }
+    if Cloud::Alibaba.is_line(line) {
+        return Some(Format::Alibaba);
+    }
+    if Cloud::Tencent.is_line(line) {
+        return Some(Format::Tencent);
+    }
+    if kvcache::is_line(line) {
+        return Some(Format::Kvcache);
+    }
     line.contains(',').then_some(Format::Csv)
 }
 
@@ -172,14 +202,15 @@ fn detect(line: &str) -> Option<Format> {
 #[derive(Debug)]
 pub(super) struct Replay<'a> {
     trace: &'a Trace,
-    /// Next request, and pages of it that are done.
+    /// Next request, how often it is done, and pages of it that are.
     at: usize,
+    times: u16,
     done: u32,
 }
 
 impl<'a> Replay<'a> {
     pub(super) fn new(trace: &'a Trace) -> Self {
-        Self { trace, at: 0, done: 0 }
+        Self { trace, at: 0, times: 0, done: 0 }
     }
 
     pub(super) fn fill(&mut self, out: &mut Vec<Op>, ops: usize) {
@@ -192,6 +223,10 @@ impl<'a> Replay<'a> {
             self.done += some;
             if self.done == request.pages {
                 self.done = 0;
+                self.times += 1;
+            }
+            if self.times == request.times {
+                self.times = 0;
                 self.at = if self.at + 1 == self.trace.requests.len() { 0 } else { self.at + 1 };
             }
         }

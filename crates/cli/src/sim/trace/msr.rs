@@ -23,8 +23,7 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<Vec<Request>> {
         match parse(line) {
             Ok((_, None)) => {}
             Ok((disk, Some(extent))) => {
-                let file = lines.file(&disk)?;
-                lines.add(&mut requests, extent, file, 0)?;
+                lines.add_of(&mut requests, extent, &disk)?;
             }
             Err(reason) => return Err(lines.refuse(&reason)),
         }

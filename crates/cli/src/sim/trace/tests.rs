@@ -1,10 +1,12 @@
 //! Traces good and bad.
 
+use clap::ValueEnum;
+
 use super::*;
 use crate::perf::Random;
 
 fn parse(text: &str) -> Result<Trace> {
-    Trace::parse("t", text.as_bytes(), None)
+    Trace::parse("t", text.as_bytes(), None, &[])
 }
 
 #[track_caller]
@@ -37,21 +39,112 @@ const BLKPARSE: &str = "\
 CPU0 (8,0):
  Reads Queued:           1,        4KiB  Writes Queued:           1,        4KiB
 ";
+/// The beginning of hm_0.csv, and a line of another disk.
+const MSR: &str = "128166372003061629,hm,0,Read,383496192,32768,58000\n\
+    128166372016382155,hm,0,Write,2822144,4096,413\n128166372026382245,hm,1,Write,8192,8192,43300\n";
+/// Of Alibaba's and Tencent's form: the same requests, on two volumes.
+const ALIBABA: &str = "419,W,8192,4096,1577808000000046\n725,R,126703644672,4096,1577808000000130\n\
+    725,W,4096,8192,1577808000000226\n419,W,0,512,1577808000000300\n";
+const TENCENT: &str = "1538323200,16,8,1,419\n1538323200,247468056,8,0,725\n1538323201,8,16,1,725\n\
+    1538323202,0,1,1,419\n";
+/// Of CacheLib's forms.
+const KVCACHE: &str = "\
+op_time,key,key_size,op,op_count,size,cache_hits,ttl
+1706000000,2963845,67,GET,3,251,3,0
+1706000000,2963845,67,SET,1,251,,86400
+1706000001,8000001,100,SET,2,8192,,0
+1706000002,1111111,20,SET,1,9,,0
+1706000003,8000001,100,SET,1,3900,,0
+1706000003,2963845,67,SET_LEASE,1,300,,0
+1706000004,8000001,100,DELETE,1,0,,
+1706000004,8000001,100,DELETE,1,0,,
+1706000004,9999999,100,DELETE,1,0,,
+";
+const KVCACHE_OLD: &str = "\
+key,op,size,op_count,key_size
+2963845,GET,251,3,67
+2963845,SET,251,1,67
+8000001,SET,8192,2,100
+1111111,SET,9,1,20
+8000001,SET,3900,1,100
+2963845,SET,300,1,67
+8000001,DELETE,0,1,100
+";
 const CSV: &str = "w,8192,4096\nread,0,4096\ntrim,4096,8192\n";
 
 #[test]
 fn lines_of_msr_cambridge_are_known_by_their_columns_and_each_disk_is_a_file() {
-    // The beginning of hm_0.csv, and a line of another disk.
-    let text = "128166372003061629,hm,0,Read,383496192,32768,58000\n\
-                128166372016382155,hm,0,Write,2822144,4096,413\n\
-                128166372026382245,hm,1,Write,8192,8192,43300\n";
-    let trace = parse(text).unwrap();
+    let trace = parse(MSR).unwrap();
     assert_eq!((trace.format, trace.written, trace.streams), (Format::Msr, 3, 1));
     // 690 pages up to the end of what is written on the first disk; the second begins behind it.
     assert_eq!(trace.pages, 690 + 4);
     assert_eq!((trace.requests[0].first, trace.requests[1].first), (689, 690 + 2));
     let error = parse("128166372003061629,hm,0,Write,0,4096,1\n1,hm,0,Erase,0,1,1\n").unwrap_err();
     assert!(error.to_string().contains("t:2: expected Read or Write, not `erase`"), "{error}");
+}
+
+fn parse_devices(text: &str, devices: &[&str]) -> Result<Trace> {
+    let devices: Vec<String> = devices.iter().map(|&name| name.to_owned()).collect();
+    Trace::parse("t", text.as_bytes(), None, &devices)
+}
+
+#[test]
+fn volumes_of_a_cloud_lie_one_behind_the_other_or_are_chosen() {
+    for (text, header, format) in [
+        (ALIBABA, "device_id,opcode,offset,length,timestamp\n", Format::Alibaba),
+        (TENCENT, "timestamp,offset,size,ioType,volume_id\n", Format::Tencent),
+    ] {
+        for text in [text.to_owned(), format!("{header}{text}")] {
+            let trace = parse(&text).unwrap();
+            assert_eq!((trace.format, trace.pages, trace.written, trace.streams), (format, 6, 4, 1));
+            assert_eq!(ops(&trace, 4), [('w', 2, 0), ('w', 4, 0), ('w', 5, 0), ('w', 0, 0)]);
+            let one = parse_devices(&text, &["725"]).unwrap();
+            assert_eq!((one.pages, ops(&one, 2)), (3, vec![('w', 1, 0), ('w', 2, 0)]));
+            assert_eq!(ops(&parse_devices(&text, &["725", "419"]).unwrap(), 4), ops(&trace, 4));
+            let error = parse_devices(&text, &["725", "7"]).unwrap_err().to_string();
+            assert_eq!(error, "--trace-device: t writes nothing to `7`; it writes to 419, 725");
+        }
+    }
+    for (text, device, pages) in [(MSR, "hm.1", 4), (BLKPARSE, "8,0", 3), (IOLOG, "/dev/a", 3)] {
+        assert_eq!(parse_devices(text, &[device]).unwrap().pages, pages, "{device}");
+    }
+    let error = parse_devices(CSV, &["a"]).unwrap_err().to_string();
+    assert_eq!(error, "--trace-device: t writes nothing to `a`; it names no devices");
+}
+
+#[test]
+fn bad_lines_of_clouds_are_named() {
+    refused("419,W,8192,4096,1577808000000046\n419,X,0,1,1\n", &["t:2: expected R or W, not `X`"]);
+    refused("419,W,8192,4096,1\n419,W,0,1\n", &["t:2: expected 5 columns, device_id,opcode,", "not 4"]);
+    refused("419,W,8192,4096,1\nx,W,0,1,1\n", &["t:2: expected the number of a volume, not `x`"]);
+    refused("1,16,8,1,419\n1,16,8,2,419\n", &["t:2: expected 0 for a read or 1 for a write, not `2`"]);
+    refused("1,16,8,1,419\n1,16,8\n", &["t:2: expected 5 columns, timestamp,offset,", "not 3"]);
+    refused("1,16,8,1,419\nx,16,8,1,419\n", &["t:2: expected a timestamp, not `x`"]);
+    refused("1,16,18446744073709551615,1,419\n", &["t:1: ", "18446744073709551615"]);
+}
+
+#[test]
+fn objects_of_a_cache_are_written_to_a_place_of_their_key_and_trimmed_when_they_shrink_or_go() {
+    // Keys by when they are set first: one page, three pages of 8292 bytes, one page.
+    let expected = "w0 w1 w2 w3 w1 w2 w3 w4 w1 t2 t3 w0 t1";
+    for text in [KVCACHE, KVCACHE_OLD, &KVCACHE_OLD[KVCACHE_OLD.find('\n').unwrap() + 1..]] {
+        let trace = parse(text).unwrap();
+        assert_eq!((trace.format, trace.pages, trace.streams), (Format::Kvcache, 5, 1), "{text}");
+        let shown = ops(&trace, 13).iter().map(|(kind, page, _)| format!("{kind}{page}")).collect::<Vec<_>>();
+        assert_eq!(shown.join(" "), expected, "{text}");
+        assert_eq!(trace.written, 10);
+    }
+    let many = parse("k,SET,1,70000,1\n").unwrap();
+    assert_eq!((many.written, many.requests.len(), ops(&many, 70_001).len()), (70_000, 2, 70_001));
+    let key = "key,op,size\n";
+    refused(&format!("{key}a,PUT,1\n"), &["t:2: `PUT` is no operation, expected GET, SET, DELETE"]);
+    refused(&format!("{key}a,SET,x\n"), &["t:2: expected a size in bytes, not `x`"]);
+    refused(&format!("{key},SET,1\n"), &["t:2: expected a key"]);
+    refused(&format!("{key}a,SET\n"), &["t:2: expected a size in bytes"]);
+    refused(&format!("{key}a,SET,18446744073709551615\n"), &["t:2: its object has more than"]);
+    refused("a,SET,1,9999999,1\n", &["t:1: expected up to 1048576 operations in a line"]);
+    refused(&format!("{key}a,SET,5000000000000\nb,SET,5000000000000\n"), &["t: its 2 keys have more than"]);
+    refused(&format!("{key}a,DELETE,1\n"), &["t: the trace writes nothing"]);
 }
 
 #[test]
@@ -126,17 +219,22 @@ fn a_line_that_is_too_long_or_no_text_is_refused_and_shown_in_part() {
     let long = format!("w,0,4096\nw,{},1\n", "0".repeat(5000));
     let error = parse(&long).expect_err("too long").to_string();
     assert!(error.starts_with("t:2: the line has more than 4096 bytes") && error.len() < 300, "{error}");
-    let error = Trace::parse("t", &b"w,0,4096\n\xff\x1b[2J\n"[..], None).expect_err("no text").to_string();
+    let error =
+        Trace::parse("t", &b"w,0,4096\n\xff\x1b[2J\n"[..], None, &[]).expect_err("no text").to_string();
     assert!(error.starts_with("t:2: the line is not text") && !error.contains('\x1b'), "{error}");
 }
 
 #[test]
 fn damaged_traces_are_errors_or_traces_and_nothing_else() {
-    let seeds = 0..2000;
+    let seeds = 0..9000;
     for seed in seeds {
         let mut random = Random::new(seed, 0);
-        let mut bytes = [IOLOG, IOLOG_3, BLKPARSE, CSV][seed as usize % 4].as_bytes().to_vec();
+        let forms = [IOLOG, IOLOG_3, BLKPARSE, CSV, MSR, ALIBABA, TENCENT, KVCACHE, KVCACHE_OLD];
+        let mut bytes = forms[seed as usize % forms.len()].as_bytes().to_vec();
         for _ in 0..=random.below(4) {
+            if bytes.is_empty() {
+                break;
+            }
             let at = random.below(bytes.len() as u64) as usize;
             match random.below(4) {
                 0 => bytes[at] = random.next() as u8,
@@ -145,8 +243,9 @@ fn damaged_traces_are_errors_or_traces_and_nothing_else() {
                 _ => bytes.truncate(at.max(1)),
             }
         }
-        let format = [None, Some(Format::Iolog), Some(Format::Blkparse), Some(Format::Csv)];
-        match Trace::parse("t", bytes.as_slice(), format[random.below(4) as usize]) {
+        let all = Format::value_variants();
+        let format = all.get(random.below(2 * all.len() as u64) as usize).copied();
+        match Trace::parse("t", bytes.as_slice(), format, &[]) {
             Ok(trace) => {
                 let mut out = Vec::new();
                 Replay::new(&trace).fill(&mut out, 100);

@@ -1,0 +1,102 @@
+//! Block traces of clouds, as they are published. Each volume is a file.
+//!
+//! | of | a line |
+//! |---|---|
+//! | Alibaba | `device_id,opcode,offset,length,timestamp`: R or W, bytes, microseconds |
+//! | Tencent (CBS) | `timestamp,offset,size,iotype,volume_id`: seconds, sectors of 512 bytes, 0 for a read and 1 for a write |
+
+use std::io::BufRead;
+
+use anyhow::Result;
+
+use super::lines::Lines;
+use super::{Extent, Request, SECTOR_BYTES};
+use crate::sim::op::Kind;
+
+/// Cells of a line of either.
+const CELLS: usize = 5;
+
+/// Whose trace it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cloud {
+    Alibaba,
+    Tencent,
+}
+
+impl Cloud {
+    /// Names of the columns, where a trace begins with them.
+    fn header(self) -> &'static str {
+        match self {
+            Self::Alibaba => "device_id,opcode,offset,length,timestamp",
+            Self::Tencent => "timestamp,offset,size,iotype,volume_id",
+        }
+    }
+
+    /// True for a line of such a trace, or the names of its columns.
+    pub(super) fn is_line(self, line: &str) -> bool {
+        self.is_header(line) || self.parse(line).is_ok()
+    }
+
+    fn is_header(self, line: &str) -> bool {
+        let names = line.split(',').map(|cell| cell.trim().to_ascii_lowercase());
+        names.eq(self.header().split(','))
+    }
+
+    /// The volume, and what is written there; `None` for a read.
+    fn parse(self, line: &str) -> Result<(&str, Option<Extent>), String> {
+        let mut found = [""; CELLS];
+        let count = line.split(',').count();
+        if count != CELLS {
+            return Err(format!("expected {CELLS} columns, {}, not {count}", self.header()));
+        }
+        for (to, cell) in found.iter_mut().zip(line.split(',')) {
+            *to = cell.trim();
+        }
+        let [volume, op, offset, bytes, time] = match self {
+            Self::Alibaba => found,
+            Self::Tencent => {
+                let [time, offset, size, op, volume] = found;
+                [volume, op, offset, size, time]
+            }
+        };
+        let number = |what: &str, text: &str| {
+            text.parse::<u64>().map_err(|_| format!("expected {what}, not `{text}`"))
+        };
+        number("the number of a volume", volume)?;
+        // Some collectors write fractions.
+        if !time.parse::<f64>().is_ok_and(|time| time >= 0.0) {
+            return Err(format!("expected a timestamp, not `{time}`"));
+        }
+        let is_write = match (self, op) {
+            (Self::Alibaba, "W" | "w") | (Self::Tencent, "1") => true,
+            (Self::Alibaba, "R" | "r") | (Self::Tencent, "0") => false,
+            (Self::Alibaba, _) => return Err(format!("expected R or W, not `{op}`")),
+            (Self::Tencent, _) => return Err(format!("expected 0 for a read or 1 for a write, not `{op}`")),
+        };
+        let unit = if self == Self::Alibaba { 1 } else { SECTOR_BYTES };
+        let length = |what: &str, text: &str| {
+            let units = number(what, text)?;
+            units.checked_mul(unit).ok_or_else(|| format!("{text} sectors are beyond every device"))
+        };
+        let (offset, bytes) = (length("an offset", offset)?, length("a length", bytes)?);
+        Ok((volume, is_write.then_some(Extent { kind: Kind::Write, offset, bytes })))
+    }
+}
+
+pub(super) fn read(cloud: Cloud, lines: &mut Lines<impl BufRead>) -> Result<Vec<Request>> {
+    if lines.peek()?.is_some_and(|line| cloud.is_header(line)) {
+        lines.next()?;
+    }
+    let mut requests = Vec::new();
+    while let Some(line) = lines.next()? {
+        match cloud.parse(line) {
+            Ok((_, None)) => {}
+            Ok((volume, Some(extent))) => {
+                let volume = volume.to_owned();
+                lines.add_of(&mut requests, extent, &volume)?;
+            }
+            Err(reason) => return Err(lines.refuse(&reason)),
+        }
+    }
+    Ok(requests)
+}
