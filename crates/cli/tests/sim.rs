@@ -105,6 +105,63 @@ fn a_random_map_is_much_milder_than_independent_draws_and_popularity_is_heard() 
 }
 
 #[test]
+fn hot_and_cold_data_is_amplified_as_theory_says_mixed_and_apart() {
+    let home = Home::new();
+    let hot_cold = ["--workload", "hotcold=10/90", "--op", "28%", "--writes", "12"];
+    let apart = home.json(&small(&[&hot_cold[..], &["--isolation", "persistently"]].concat()));
+    let (mixed, kept) = (plateau(&apart, 1.0, false), plateau(&apart, 1.0, true));
+    assert!(mixed > kept * 1.1, "{mixed} {kept}");
+    let fifo = home.json(&small(&[&hot_cold[..], &["--policy", "fifo", "--fdp", "off"]].concat()));
+    for row in [&rows(&apart)[1], &rows(&fifo)[0]] {
+        let (low, high) = (number(&row["theory"]["value"]), number(&row["theory"]["with_reserve"]));
+        let found = number(&row["plateau"]);
+        assert!((low * 0.97..high * 1.03).contains(&found), "{found}, theory {low} to {high}");
+    }
+    assert!(rows(&apart)[0]["theory"].is_null() && apart["workload"]["name"] == "hotcold", "{apart}");
+    assert_eq!(apart["workload"]["streams"], serde_json::json!(["hot", "cold"]));
+}
+
+#[test]
+fn several_writers_have_pages_shares_and_handles_of_their_own() {
+    let home = Home::new();
+    let log =
+        ["-w", "sequential,space=25,share=50,burst=4,handle=1", "-w", "uniform,handle=0", "-w", "zipf=0.9"];
+    let found = home.json(&small(&[&log[..], &["--writes", "4", "--fdp", "on"]].concat()));
+    assert_eq!(found["workload"]["streams"], serde_json::json!(["2 uniform", "1 sequential", "3 zipf 0.9"]));
+    let handles = rows(&found)[0]["handles"].as_array().expect("handles");
+    let pages: Vec<f64> = handles.iter().map(|handle| number(&handle["host_pages"])).collect();
+    let all: f64 = pages.iter().sum();
+    for (share, expected) in pages.iter().map(|pages| pages / all).zip([0.25, 0.5, 0.25]) {
+        assert!((share - expected).abs() < 0.01, "{pages:?}");
+    }
+    let text = home.ok(&small(&[&log[..], &["--writes", "1", "--html", "one.html", "--fdp", "on"]].concat()));
+    assert!(
+        text.contains("1 sequential: 25 % of the pages, 50 % of the writes, 4 pages at a time, handle 1"),
+        "{text}"
+    );
+    let page = std::fs::read_to_string(home.path("one.html")).expect("read");
+    assert!(page.contains("pages in 1 run<"), "one run is one run");
+}
+
+#[test]
+fn reclaim_that_is_given_time_leaves_less_to_wait_for_and_moves_as_much() {
+    let home = Home::new();
+    let args = ["--size", "64M", "--ru-size", "256K", "--timing", "tlc", "--writes", "3", "--op", "28%"];
+    let run = |more: &[&str]| {
+        home.json(&[&["sim", "--workload", "uniform", "--util", "100"], &args[..], more].concat())
+    };
+    let (busy, idle) = (run(&[]), run(&["--idle", "20ms/512K"]));
+    let p99 = |found: &Value| number(&rows(found)[0]["latency"]["p99_us"]);
+    assert!(p99(&idle) < p99(&busy) / 4.0, "{} and {}", p99(&idle), p99(&busy));
+    let (busy_waf, idle_waf) = (plateau(&busy, 1.0, false), plateau(&idle, 1.0, false));
+    assert!((idle_waf / busy_waf - 1.0).abs() < 0.05, "{busy_waf} and {idle_waf}");
+    let seconds = number(&rows(&idle)[0]["samples"][95]["seconds"]);
+    assert!(seconds > 384.0 * 0.02, "{seconds}");
+    let text = home.ok(&small(&["--idle", "1s/1M", "--writes", "1"]));
+    assert!(text.contains("idle 1s after each 1 MiB"), "{text}");
+}
+
+#[test]
 fn the_same_seed_prints_the_same_bytes_on_any_number_of_threads_and_another_one_does_not() {
     let home = Home::new();
     let run = |more: &[&str]| {
@@ -336,6 +393,8 @@ fn options_that_make_no_sense_are_refused_by_name() {
             &["--stream-traffic: expected three shares"],
         ),
         (&["--recipe", "cachelib", "--handles", "1"], &["--handles: 1 for the 2 streams"]),
+        (&["--workload", "hotcold=10/90", "--trim", "5%"], &["--trim: only a single --workload"]),
+        (&["-w", "uniform,share=90", "-w", "uniform,share=90"], &["--workload: share= adds up to 180 %"]),
         (&["--util", "0"], &["--util: 0 pages are in use"]),
         (&["--writes", "0.0001"], &["--writes: 13 pages are written in all"]),
         (&["--html", "no/such/folder.html"], &["write no/such/folder.html"]),
@@ -353,6 +412,8 @@ fn options_that_make_no_sense_are_refused_by_name() {
         (&["--recipe", "mysql"], "cachelib"),
         (&["--policy", "lru"], "cost-benefit"),
         (&["--writes=-1"], "--writes"),
+        (&["--idle", "10/64M"], "such as 10ms/64M"),
+        (&["--workload", "uniform,share=x"], "no percentage"),
         (&["--workload", "uniform", "--recipe", "cachelib"], "cannot be used with"),
         (&["--groups", "0"], "--groups"),
     ] {

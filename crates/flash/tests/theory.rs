@@ -206,6 +206,23 @@ fn t8_cost_benefit_with_persistent_isolation_reaches_the_optimum_split() {
     }
 }
 
+#[test]
+fn t11_hot_and_cold_data_mixed_under_fifo_is_amplified_as_its_formula_says() {
+    for (overprovisioning, share) in [(0.07, 0.2), (0.15, 0.1), (0.28, 0.1), (0.28, 0.2)] {
+        let config = FtlConfig { policy: VictimPolicy::Fifo, ..config(1024, 256, overprovisioning) };
+        let (logical, physical) = (f64::from(config.logical_pages), 1024.0 * 256.0);
+        let reserve = f64::from(config.reserve_units() * config.unit_pages);
+        let parts = [(logical * share, 1.0 - share), (logical * (1.0 - share), share)];
+        let low = theory::write_amplification_fifo(&parts, physical);
+        let high = theory::write_amplification_fifo(&parts, physical - reserve);
+        let found = two_streams(config, Hot { share, traffic: 1.0 - share }, (8, 4));
+        assert!(
+            (low * 0.99..=high * 1.01).contains(&found),
+            "{overprovisioning} {share}: {found:.4}, expected {low:.4} to {high:.4}"
+        );
+    }
+}
+
 /// A cache: buckets of small objects overwritten at random, large objects in a ring, each with a handle.
 fn cache(config: FtlConfig, cache: Cache, runs: (u32, u32)) -> f64 {
     let logical = config.logical_pages;

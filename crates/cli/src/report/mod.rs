@@ -17,7 +17,7 @@ mod latency;
 mod markup;
 mod model;
 mod plot;
-mod scale;
+pub(crate) mod scale;
 pub(crate) mod sim;
 mod summary;
 pub(crate) mod table;

@@ -137,7 +137,7 @@ pub(super) fn mebibytes(mib: f64) -> String {
 }
 
 /// A size: `4 KiB`, `1 GiB`, `7.28 TiB`.
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     let units = [
         (1.0, "B"),
         (1024.0, "KiB"),

@@ -33,6 +33,18 @@ impl VirtualClock {
         self.now
     }
 
+    /// The device works on its own account from now on, and the host waits until that is done.
+    pub(super) fn work(&mut self, ops: &[NotedOp]) {
+        let command = Command { kind: CommandKind::Background, bytes: 0, durable: false, ops };
+        self.now = self.now.max(self.timing.schedule(self.now, &command));
+    }
+
+    /// The host does nothing until then; everything that is outstanding has completed by itself.
+    pub(super) fn wait_until(&mut self, end: u64) {
+        self.now = self.now.max(end);
+        self.outstanding.retain(|Reverse(due)| *due > end);
+    }
+
     /// A page is written by a command that comes as soon as the host may send it.
     pub(super) fn write(&mut self, ops: &[NotedOp]) {
         if self.outstanding.len() >= self.depth

@@ -9,12 +9,12 @@
 //! | `args` | what can be typed |
 //! | `share` | percentages and exponents |
 //! | `workload` | what hosts do: parameters, streams, and what theory says of it |
-//! | `simple`, `cachelib`, `rocksdb`, `adversarial`, `trace` | a workload each |
+//! | `simple`, `writers`, `cachelib`, `rocksdb`, `adversarial`, `trace` | a workload each |
 //! | `chance` | samplers that take nanoseconds |
 //! | `op` | a page that is written or deallocated |
 //! | `geometry` | from options to a translation layer |
 //! | `flash` | what the layer works on: counters |
-//! | `clock` | virtual time |
+//! | `clock`, `idle` | virtual time, and when the host does nothing |
 //! | `row` | one row: the loop, samples, sums that have to agree |
 //! | `run` | all rows on all cores, and the results where they are wanted |
 
@@ -25,6 +25,7 @@ mod chance;
 mod clock;
 mod flash;
 mod geometry;
+mod idle;
 mod op;
 mod rocksdb;
 mod row;
@@ -33,5 +34,6 @@ mod share;
 mod simple;
 mod trace;
 mod workload;
+mod writers;
 
 pub(crate) use args::Sim;

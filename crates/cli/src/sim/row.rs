@@ -9,6 +9,7 @@ use unvme_flash::timing::TimingConfig;
 
 use super::clock::VirtualClock;
 use super::flash::Flash;
+use super::idle::Idle;
 use super::op::{Kind, Op};
 use super::workload::{Source, Workload};
 use crate::report::sim::{Handle, PLATEAU, Row, SAMPLES, Sample, TWELFTHS, WallClock, WriteLatency};
@@ -33,6 +34,8 @@ pub(super) struct Case {
     pub(super) timing: TimingConfig,
     /// Commands outstanding in virtual time.
     pub(super) depth: u16,
+    /// When the host does nothing.
+    pub(super) idle: Option<Idle>,
     /// Streams of the workload, by their names.
     pub(super) streams: Vec<String>,
 }
@@ -72,6 +75,8 @@ impl Case {
             source,
             batch: Vec::with_capacity(2 * BATCH),
             at: 0,
+            idle: self.idle,
+            until_idle: self.idle.map_or(u64::MAX, |idle| idle.pages),
             fdp: self.fdp,
             groups: self.config.groups.into(),
         };
@@ -173,6 +178,9 @@ struct Device<'a, const TIMED: bool> {
     batch: Vec<Op>,
     /// Next operation of the batch.
     at: usize,
+    idle: Option<Idle>,
+    /// Pages until the host's next pause.
+    until_idle: u64,
     fdp: bool,
     groups: u32,
 }
@@ -198,9 +206,15 @@ impl<const TIMED: bool> Device<'_, TIMED> {
                 self.at = 0;
                 self.source.fill(&mut self.batch, BATCH);
             }
-            let written = self.run_batch(left).context("the simulated device stopped")?;
+            let written =
+                self.run_batch(left.min(self.until_idle)).context("the simulated device stopped")?;
             progress.fetch_add(written, Ordering::Relaxed);
             left -= written;
+            self.until_idle -= written;
+            if let Some(idle) = self.idle.filter(|_| self.until_idle == 0) {
+                idle.pass(&mut self.ftl, &mut self.flash, self.clock.as_mut());
+                self.until_idle = idle.pages;
+            }
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use super::share::Share;
 use super::workload::Workload;
 use crate::exit::usage;
 use crate::perf::{PAUSE, Progress, command_line, save, touch};
-use crate::report::sim::{self as report, Device, Row, SAMPLES, Simulation, Traffic};
+use crate::report::sim::{self as report, Device, Parameter, Row, SAMPLES, Simulation, Traffic};
 
 /// Multiples of the capacity that are written when nothing else was asked for.
 const WRITES: f64 = 20.0;
@@ -39,6 +39,7 @@ pub(super) fn run(args: &Sim) -> Result<()> {
     let started = Instant::now();
     let rows = simulate(args, &workload, &cases)?;
     tell_rate(args, &rows, started);
+    let idle = args.idle.map(|idle| Parameter { name: "idle", value: idle.to_string() });
     let simulation = Simulation {
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         workload: Traffic {
@@ -46,7 +47,7 @@ pub(super) fn run(args: &Sim) -> Result<()> {
             title: workload.title(),
             streams: workload.streams(),
             prefilled: args.prefills(),
-            parameters: workload.parameters(),
+            parameters: workload.parameters().into_iter().chain(idle).collect(),
             seed: args.seed,
         },
         device: device(args, geometry, &cases[0].config),
@@ -96,8 +97,8 @@ fn cases(args: &Sim, workload: &Workload, geometry: Geometry) -> Result<Vec<Case
             // What does not fit is found before the first row runs, not at the last.
             workload.source(pages, args.seed)?;
             let timing = args.timing.config().clone();
-            let (util, streams, depth) = (util.0, streams.clone(), args.depth);
-            cases.push(Case { config, util, fdp, pages, host_pages, prefill, timing, depth, streams });
+            let (util, streams, depth, idle) = (util.0, streams.clone(), args.depth, args.idle);
+            cases.push(Case { config, util, fdp, pages, host_pages, prefill, timing, depth, idle, streams });
         }
     }
     Ok(cases)

@@ -17,6 +17,17 @@ pub(super) enum Pattern {
     RandomMap,
 }
 
+impl std::fmt::Display for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Zipf(theta) => write!(f, "zipf {theta}"),
+            Self::Sequential => f.write_str("sequential"),
+            Self::RandomMap => f.write_str("random-map"),
+        }
+    }
+}
+
 /// One stream on the first pages of the device.
 #[derive(Debug)]
 pub(super) struct Simple {
@@ -50,24 +61,46 @@ impl Trims {
     }
 }
 
+/// Where a pattern has come to.
 #[derive(Debug)]
-enum Order {
+pub(super) enum Order {
     Uniform,
     Zipf(Alias),
     Sequential(u32),
     RandomMap(Passes),
 }
 
+impl Order {
+    pub(super) fn new(pattern: Pattern, pages: u32, random: &mut Random) -> Self {
+        match pattern {
+            Pattern::Uniform => Self::Uniform,
+            Pattern::Zipf(theta) => Self::Zipf(Alias::zipf(pages, theta, random)),
+            Pattern::Sequential => Self::Sequential(0),
+            Pattern::RandomMap => Self::RandomMap(Passes::new(pages)),
+        }
+    }
+
+    /// The next of so many pages, as many as it was made for.
+    #[inline]
+    pub(super) fn draw(&mut self, pages: u32, random: &mut Random) -> u32 {
+        match self {
+            Self::Uniform => random.below(pages.into()) as u32,
+            Self::Zipf(alias) => alias.draw(random),
+            Self::Sequential(next) => {
+                let lpn = *next;
+                *next = if lpn + 1 == pages { 0 } else { lpn + 1 };
+                lpn
+            }
+            Self::RandomMap(passes) => passes.draw(random),
+        }
+    }
+}
+
 impl Simple {
     /// `trim` is the share of requests that deallocate a page instead of writing it.
     pub(super) fn new(pattern: Pattern, pages: u32, trim: f64, seed: u64) -> Self {
         let mut random = Random::new(seed, 0);
-        let order = match pattern {
-            Pattern::Uniform => Order::Uniform,
-            Pattern::Zipf(theta) => Order::Zipf(Alias::zipf(pages, theta, &mut random)),
-            Pattern::Sequential => Order::Sequential(0),
-            Pattern::RandomMap => Order::RandomMap(Passes::new(pages)),
-        };
+        let order = Order::new(pattern, pages, &mut random);
         let is_mapped = || vec![0; pages.div_ceil(64) as usize].into();
         let trims = (trim > 0.0).then(|| Trims { chance: Chance::new(trim), is_mapped: is_mapped() });
         Self { pages, order, trims, random }
@@ -83,11 +116,7 @@ impl Simple {
             Order::RandomMap(passes) => {
                 each(out, ops, trims, random, |random| passes.draw(random), Some(*pages));
             }
-            Order::Sequential(next) => out.extend((0..ops).map(|_| {
-                let lpn = *next;
-                *next = if lpn + 1 == *pages { 0 } else { lpn + 1 };
-                Op::write(lpn, 0)
-            })),
+            Order::Sequential(_) => out.extend((0..ops).map(|_| Op::write(order.draw(*pages, random), 0))),
         }
     }
 }

@@ -33,6 +33,32 @@ pub fn write_amplification(overprovisioning: f64) -> f64 {
     write_amplification_used(1.0 / (1.0 + overprovisioning))
 }
 
+/// Write amplification of uniform random overwrites of several parts of the data, all mixed, when the unit
+/// that was filled first is always reclaimed first. Each part is its pages and its fraction of the writes,
+/// both above 0; all of them together are less than the `physical` pages.
+///
+/// While the flash is gone through once, hosts write W pages. A page of a part of n pages that gets a
+/// fraction f of them is still valid at the end with probability `exp(-f W / n)`, and is written anew then.
+/// So the part takes `f W / (1 - exp(-f W / n))` of the physical pages; W is where all of these together are
+/// as many as there are (Desnoyers, for one part the formula above).
+pub fn write_amplification_fifo(parts: &[(f64, f64)], physical: f64) -> f64 {
+    let taken = |written: f64| -> f64 {
+        let of = |&(pages, share): &(f64, f64)| -share * written / (-share * written / pages).exp_m1();
+        parts.iter().map(of).sum()
+    };
+    // It grows with what is written, from the pages in use on, and what is written is a part of it.
+    let (mut low, mut high) = (physical * 1e-12, physical);
+    for _ in 0..100 {
+        let middle = f64::midpoint(low, high);
+        if taken(middle) < physical {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    physical / high
+}
+
 /// Fraction of the logical pages that are in use when a fraction `trims`, below 1/2, of all requests
 /// deallocate a page instead of writing it, uniformly at random.
 pub fn in_use_with_trims(trims: f64) -> f64 {
@@ -64,6 +90,20 @@ mod tests {
         for (overprovisioning, expected) in table {
             let found = write_amplification(overprovisioning);
             assert!((found - expected).abs() < 0.006, "{overprovisioning}: {found}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn mixed_parts_of_one_temperature_are_one_and_a_cold_part_costs_more() {
+        for overprovisioning in [0.07, 0.28, 1.0] {
+            let physical = 1000.0 * (1.0 + overprovisioning);
+            let one = write_amplification(overprovisioning);
+            for parts in [&[(1000.0, 1.0)][..], &[(200.0, 0.2), (800.0, 0.8)]] {
+                let found = write_amplification_fifo(parts, physical);
+                assert!((found / one - 1.0).abs() < 1e-6, "{overprovisioning}: {found}, not {one}");
+            }
+            let mixed = write_amplification_fifo(&[(100.0, 0.9), (900.0, 0.1)], physical);
+            assert!(mixed > 1.1 * one, "{overprovisioning}: {mixed} and {one}");
         }
     }
 

@@ -90,7 +90,7 @@ fn cards(page: &mut Markup, simulation: &Simulation) {
         card(page, "Life of the flash", &format!("{life:.2}"), "x", "writes by hosts until it is worn out");
     }
     let written = simulation.rows.iter().map(|row| row.media_pages).sum::<u64>();
-    let note = format!("pages in {} runs", simulation.rows.len());
+    let note = format!("pages in {}", count(simulation.rows.len(), "run"));
     card(page, "Simulated", &si(written as f64), "", &note);
     page.raw("</section>\n");
 }

@@ -3,7 +3,7 @@
 //! | of | a line |
 //! |---|---|
 //! | Alibaba | `device_id,opcode,offset,length,timestamp`: R or W, bytes, microseconds |
-//! | Tencent (CBS) | `timestamp,offset,size,iotype,volume_id`: seconds, sectors of 512 bytes, 0 for a read and 1 for a write |
+//! | Tencent (CBS) | `timestamp,offset,size,iotype,volume_id`: seconds, sectors of 512 bytes, 1 for a write |
 
 use std::io::BufRead;
 
