@@ -165,3 +165,30 @@ fn diagnostics_in_a_file_have_no_colours() {
     assert!(log.contains("DEBUG unvme_ssd"), "{log}");
     assert!(!log.contains('\x1b'), "{log}");
 }
+
+#[test]
+fn a_check_names_ranges_of_blocks_that_are_not_as_they_were_written() {
+    let home = Home::new();
+    home.ok(&["device", "create", DEVICE, "--size", "16M", "--checksum"]);
+    home.ok_with(&["write", DEVICE, "-z", "64K"], &[7; 64 << 10]);
+    let good = home.ok(&["device", "check", DEVICE]);
+    assert_eq!(good, "namespace 1: 4096 blocks with space, all as they were written\n");
+    assert_eq!(home.json(&["device", "check", DEVICE])["blocks"][0]["damaged"], 0);
+    let path = home.slot().join("media.img");
+    let mut media = std::fs::read(&path).expect("media");
+    for block in [3, 4, 5].into_iter().chain((10..60).step_by(2)) {
+        media[block * 512 + 9] ^= 1;
+    }
+    // As a copy without holes: every block has space.
+    std::fs::write(&path, media).expect("media");
+    let done = home.run(&["device", "check", DEVICE]);
+    let text = String::from_utf8(done.stdout.clone()).expect("text");
+    let expected =
+        "namespace 1: 32768 blocks with space, 28 blocks not as written\n  blocks 3 to 5\n  block 10\n";
+    assert!(text.starts_with(expected) && text.ends_with("  block 46\n  and 6 blocks more\n"), "{text}");
+    done.fails_with(1, &["28 of what was stored cannot be read"]);
+    let done = home.run(&["device", "check", DEVICE, "--output", "json"]);
+    let json: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    assert_eq!(json["blocks"][0]["ranges"][0], serde_json::json!({"first": 3, "blocks": 3}), "{json}");
+    assert_eq!((&json["lost"], json["blocks"][0]["ranges"].as_array().map(Vec::len)), (&28.into(), Some(26)));
+}

@@ -9,8 +9,8 @@ use std::time::Duration;
 use unvme_bus::{Region, lock, random};
 use unvme_flash::timing::TimingConfig;
 use unvme_ssd::{
-    CHUNK_BYTES, CheckedNamespace, FileStore, FlashDamage, MemoryStore, NamespaceConfig, NamespaceKind, Ssd,
-    SsdConfig, SsdError, Store,
+    CHUNK_BYTES, CheckedBlocks, CheckedNamespace, FileStore, FlashDamage, MemoryStore, NamespaceConfig,
+    NamespaceKind, Ssd, SsdConfig, SsdError, Store,
 };
 
 use crate::flash::flash_config;
@@ -163,6 +163,8 @@ fn config(spec: &DeviceSpec) -> std::result::Result<SsdConfig, SsdError> {
 pub struct CheckedSlot {
     /// Each key-value namespace.
     pub namespaces: Vec<CheckedNamespace>,
+    /// Each namespace of logical blocks; `None` when the device has no checksums of them.
+    pub blocks: Option<Vec<CheckedBlocks>>,
     /// Damage of the flash, which may be none; `None` when the device has no flash.
     pub flash: Option<CheckedFlash>,
 }
@@ -187,8 +189,8 @@ pub enum Losses {
     Accept,
 }
 
-/// Opens a slot that nobody holds, reads everything in its key-value namespaces and on its flash, and names
-/// what is lost; with [`Losses::Accept`], what has been given up.
+/// Opens a slot that nobody holds, reads everything in its key-value namespaces and on its flash, and all
+/// blocks that have checksums, and names what is lost; with [`Losses::Accept`], what has been given up.
 ///
 /// # Errors
 /// [`Error::InUse`] when another process holds the slot; what opening it reports; [`Error::Device`] when
@@ -207,7 +209,7 @@ pub fn check(slot: &Slot, losses: Losses) -> Result<CheckedSlot> {
                     status,
                 })?,
             };
-            Ok(CheckedSlot { namespaces, flash })
+            Ok(CheckedSlot { namespaces, blocks: ssd.check_blocks(), flash })
         }
         Opened::Busy(pid) => Err(Error::InUse {
             name: slot.address.to_string(),

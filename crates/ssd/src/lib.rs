@@ -101,5 +101,6 @@ pub use firmware::{FIRMWARE_IMAGE_BYTES_MAX, firmware_image};
 pub use flash::{FlashConfig, FlashDamage, FlashGeometry, FlashStats, UNIT_BYTES_MIN};
 pub use kv::{Damage, KvStats};
 pub use limits::{IO_QUEUES_MAX, NAMESPACES_MAX, QUEUE_ENTRIES_MAX};
+pub use namespace::CheckedBlocks;
 pub use ssd::{CheckedNamespace, Ssd};
 pub use store::{CHUNK_BYTES, FileStore, MemoryStore, Store};

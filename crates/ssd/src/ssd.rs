@@ -26,7 +26,7 @@ use crate::flash::{Flash, FlashDamage, FlashStats};
 use crate::interrupts::Interrupts;
 use crate::kv::{Damage, KeyValue, KvStats};
 use crate::media::Media;
-use crate::namespace::NamespaceTable;
+use crate::namespace::{CheckedBlocks, NamespaceTable};
 use crate::pci::{self, ConfigSpace, RegisterFile};
 use crate::queue::{
     BadDoorbell, CQE_BYTES, CompletionQueue, CompletionQueueParts, Queues, Ring, SQE_BYTES, SubmissionQueue,
@@ -187,6 +187,12 @@ impl Ssd {
             is_in_doubt: pairs.store.is_in_doubt(),
         };
         table.key_value_namespaces().map(check).collect()
+    }
+
+    /// Reads all logical blocks of a device that has checksums of them and names those that are not as they
+    /// were written; `None` for a device that has none. Commands may go on meanwhile.
+    pub fn check_blocks(&self) -> Option<Vec<CheckedBlocks>> {
+        self.media.has_sums().then(|| self.namespaces.get().check_blocks(&self.media))
     }
 
     /// Gives up what cannot be read in the Key Value namespaces, so that everything that is left can be: as

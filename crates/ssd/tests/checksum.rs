@@ -14,7 +14,9 @@ use host::blocks::{
 use host::random::Random;
 use host::{DATA, Host, device_on, sqe};
 use unvme_spec::{Sqe, Status};
-use unvme_ssd::{CHUNK_BYTES, FileStore, FlashConfig, NamespaceConfig, Ssd, SsdConfig, SsdError, Store};
+use unvme_ssd::{
+    CHUNK_BYTES, FileStore, FlashConfig, MemoryStore, NamespaceConfig, Ssd, SsdConfig, SsdError, Store,
+};
 
 #[path = "host/disk.rs"]
 mod disk;
@@ -112,6 +114,45 @@ fn blocks_behave_like_an_array_of_bytes() {
             assert!(found == model[at..at + (256 << 10)], "{at}");
         }
     }
+}
+
+#[test]
+fn a_check_names_the_ranges_of_blocks_that_are_not_as_they_were_written() {
+    for block in [512, 4096] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut host = in_folder(folder.path(), block as u32);
+        let blocks = CHUNK_BYTES / block;
+        write(&mut host, 0, &pattern(1, 4 * 4096), block as usize);
+        write(&mut host, 2 * blocks, &pattern(2, 4096), block as usize);
+        let found = host.ssd.check_blocks().unwrap();
+        assert_eq!((found.len(), found[0].nsid.0, found[0].blocks, found[0].damaged), (1, 1, 2 * blocks, 0));
+        drop(host);
+        // Two that follow each other, the last block of a chunk, and one behind a chunk that has no space.
+        for lba in [2, 3, blocks - 1, 2 * blocks] {
+            flip(folder.path(), lba * block + 7, 3);
+        }
+        let host = in_folder(folder.path(), block as u32);
+        let found = &host.ssd.check_blocks().unwrap()[0];
+        let expected = [2..4, blocks - 1..blocks, 2 * blocks..2 * blocks + 1];
+        assert_eq!((found.damaged, &found.ranges[..]), (4, &expected[..]), "blocks of {block}");
+    }
+    let host =
+        Host::attach(device_on(SsdConfig::block(BYTES, 512), Box::new(MemoryStore::new(BYTES).unwrap())));
+    assert_eq!(host.ssd.check_blocks(), None);
+}
+
+#[test]
+fn damage_beyond_a_thousand_ranges_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = in_folder(folder.path(), 512);
+    write(&mut host, 0, &pattern(1, 4096), 512);
+    drop(host);
+    for lba in (0..2400).step_by(2) {
+        flip(folder.path(), lba * 512, 3);
+    }
+    let host = in_folder(folder.path(), 512);
+    let found = &host.ssd.check_blocks().unwrap()[0];
+    assert_eq!((found.damaged, found.ranges.len(), found.ranges[999].clone()), (1200, 1000, 1998..1999));
 }
 
 #[test]
@@ -407,7 +448,7 @@ fn blocks_whose_space_could_not_be_given_back_have_checksums() {
 #[test]
 fn devices_that_have_checksums_already_are_refused() {
     let refused = |config: SsdConfig| {
-        let store = unvme_ssd::MemoryStore::new(16 << 20).unwrap();
+        let store = MemoryStore::new(16 << 20).unwrap();
         match Ssd::new(config, Box::new(store)) {
             Err(error @ SsdError::Config { key: "checksum", .. }) => error.to_string(),
             Err(other) => panic!("another error: {other}"),

@@ -18,6 +18,7 @@ use crate::store::{Backing, CHUNK_BYTES, Extent, Store};
 use crate::{SsdConfig, SsdError};
 use checksum::Sums;
 use space::Unused;
+pub(crate) use units::UNIT_BYTES;
 use units::Units;
 
 /// Where the device's data is. Commands name chunks of what hosts see; without a translation layer chunk `n`
@@ -168,7 +169,7 @@ impl Media {
     /// written once, or has a checksum of its own. `None` when it does not matter.
     pub(crate) fn grain_bytes(&self) -> Option<u64> {
         match (&self.flash, &self.sums) {
-            (Some(_), _) => Some(units::UNIT_BYTES as u64),
+            (Some(_), _) => Some(UNIT_BYTES as u64),
             (None, Some(_)) => Some(SECTOR_BYTES as u64),
             (None, None) => None,
         }
@@ -317,17 +318,29 @@ impl Media {
 
     /// Reads units of a chunk that has space and compares them with their checksums; `take` gets each part of
     /// the extent, again when a writer was in the way. Errors: unrecovered Read Error when one does not fit.
-    fn read_checked(
+    fn read_checked(&self, sums: &Sums, extent: Extent, take: impl FnMut(u64, &[u8])) -> Result<(), Status> {
+        let Some(memory) = self.backing.memory() else { return Err(Status::INTERNAL_ERROR) };
+        match self.compare(sums, memory, extent, take) {
+            None => Ok(()),
+            Some(at) => {
+                tracing::error!(at, "a block is not as it was written");
+                Err(Status::UNRECOVERED_READ_ERROR)
+            }
+        }
+    }
+
+    /// As [`Media::read_checked`]; returns where one does not fit.
+    fn compare(
         &self,
         sums: &Sums,
+        memory: &Region,
         extent: Extent,
         mut take: impl FnMut(u64, &[u8]),
-    ) -> Result<(), Status> {
+    ) -> Option<u64> {
         let (chunk, sector) = (extent.offset / CHUNK_BYTES, SECTOR_BYTES as u64);
-        let Some(memory) = self.backing.memory() else { return Err(Status::INTERNAL_ERROR) };
         let mut wrong = None;
         self.units.read(extent, |offset, bytes| {
-            let mut block = [0; units::UNIT_BYTES];
+            let mut block = [0; UNIT_BYTES];
             // Whole sectors, also where a piece of host memory ends within one.
             let start = offset / sector * sector;
             let end = (offset + bytes as u64).next_multiple_of(sector);
@@ -345,12 +358,21 @@ impl Media {
             let within = (offset - start) as usize;
             take(offset, &block[within..within + bytes]);
         });
-        match wrong {
-            None => Ok(()),
-            Some(at) => {
-                tracing::error!(at, "a block is not as it was written");
-                Err(Status::UNRECOVERED_READ_ERROR)
+        wrong
+    }
+
+    /// True when blocks have checksums here.
+    pub(crate) fn has_sums(&self) -> bool {
+        self.sums.is_some()
+    }
+
+    /// True when an extent is as it was written, as far as there are checksums of it.
+    pub(crate) fn is_intact(&self, extent: Extent) -> bool {
+        match (&self.sums, self.backing.memory()) {
+            (Some(sums), Some(memory)) if self.backing.is_reserved(extent.offset / CHUNK_BYTES) => {
+                self.compare(sums, memory, extent, |_, _| {}).is_none()
             }
+            _ => true,
         }
     }
 
@@ -389,14 +411,14 @@ impl Media {
         host_offset: usize,
         ops: &mut OpList,
     ) -> Result<bool, Status> {
-        let mut ours = [0; units::UNIT_BYTES];
-        let mut theirs = [0; units::UNIT_BYTES];
+        let mut ours = [0; UNIT_BYTES];
+        let mut theirs = [0; UNIT_BYTES];
         let mut equal = true;
         let mut offset = extent.offset;
         while offset < extent.offset + extent.bytes as u64 && equal {
             let done = (offset - extent.offset) as usize;
-            let within = (offset % units::UNIT_BYTES as u64) as usize;
-            let bytes = (extent.bytes - done).min(units::UNIT_BYTES - within);
+            let within = (offset % UNIT_BYTES as u64) as usize;
+            let bytes = (extent.bytes - done).min(UNIT_BYTES - within);
             self.fetch(Extent { offset, bytes }, &mut ours[..bytes], ops)?;
             host.read(host_offset + done, &mut theirs[..bytes]);
             equal = ours[..bytes] == theirs[..bytes];
@@ -476,7 +498,7 @@ fn note(ops: &mut OpList, extent: Extent, op: impl Fn(u32) -> FlashOp) {
 
 #[cold]
 fn note_each(ops: &mut OpList, extent: Extent, op: impl Fn(u32) -> FlashOp) {
-    let page = units::UNIT_BYTES as u64;
+    let page = UNIT_BYTES as u64;
     let pages = extent.offset / page..(extent.offset + extent.bytes as u64).div_ceil(page);
     for number in pages {
         // Larger media than 2^32 pages wraps around: the model knows fewer dies than that.

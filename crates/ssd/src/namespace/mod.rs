@@ -2,6 +2,7 @@
 
 mod add;
 pub(crate) mod assign;
+mod damage;
 
 use std::sync::Arc;
 use std::sync::RwLock;
@@ -20,6 +21,7 @@ use crate::limits::NAMESPACES_MAX;
 use crate::store::{CHUNK_BYTES, Extent};
 
 pub(crate) use add::{AddError, CREATED_MAX, NewNamespace, Shape, add, free_chunks, owned_chunks};
+pub use damage::CheckedBlocks;
 
 /// All namespaces of the subsystem as one controller sees them; entry `nsid - 1` is namespace `nsid`.
 #[derive(Clone, Default)]

@@ -1,9 +1,14 @@
 //! `device check`.
 
+use std::io::{self, Write};
+
 use anyhow::Result;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use unvme::{CheckedFlash, CheckedNamespace, CheckedSlot, Damage, FlashDamage, Losses, PciAddress, Registry};
+use unvme::{
+    CheckedBlocks, CheckedFlash, CheckedNamespace, CheckedSlot, Damage, FlashDamage, Losses, PciAddress,
+    Registry,
+};
 
 use super::find_slot;
 use crate::completion;
@@ -17,8 +22,9 @@ use crate::value::{Fields, fields};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The device must not be in use. What cannot be read is named, a pair with its key, a page of flash
-with its block of 4 KiB, where that can be told, and the exit code is 1; everything else can be
-read. What has been deleted or replaced since is no loss.
+with its block of 4 KiB, where that can be told, blocks of a device with checksums (device create
+--checksum) by their ranges, and the exit code is 1; everything else can be read. What has been
+deleted or replaced since is no loss.
 
 When parts of a key-value namespace are lost and nobody knows which pairs were in them, the
 namespace is in doubt: whatever value a key has may be older than a lost one, and reading fails
@@ -39,19 +45,26 @@ pub(crate) struct Check {
 impl Check {
     pub(crate) fn run(self) -> Result<()> {
         let slot = find_slot(&Registry::from_environment()?, self.address)?;
-        let CheckedSlot { namespaces: checked, flash } =
+        let CheckedSlot { namespaces: checked, blocks, flash } =
             unvme::check(&slot, if self.accept_loss { Losses::Accept } else { Losses::Keep })?;
         let pairs: usize = checked.iter().map(|namespace| namespace.lost.len()).sum();
         let is_in_doubt = checked.iter().any(|namespace| namespace.is_in_doubt);
-        let lost = pairs + flash.as_ref().map_or(0, |flash| flash.lost.len());
+        let damaged: u64 = blocks.iter().flatten().map(|blocks| blocks.damaged).sum();
+        let lost = pairs + flash.as_ref().map_or(0, |flash| flash.lost.len()) + damaged as usize;
         let namespaces: Vec<Fields> = checked.iter().map(json).collect();
         let fields = fields! {
-            "address": self.address.to_string(), "namespaces": namespaces, "flash": flash.as_ref().map(flash_json),
+            "address": self.address.to_string(), "namespaces": namespaces,
+            "blocks": blocks.as_ref().map(|all| all.iter().map(blocks_json).collect::<Vec<Fields>>()),
+            "flash": flash.as_ref().map(flash_json),
             "lost": lost as u64, "accepted": self.accept_loss,
         };
         self.output.output.show(fields, |out| {
-            if checked.is_empty() && flash.is_none() {
-                return writeln!(out, "{}: there are no key-value namespaces, and no flash", self.address);
+            if checked.is_empty() && flash.is_none() && blocks.as_ref().is_none_or(Vec::is_empty) {
+                return writeln!(
+                    out,
+                    "{}: there are no key-value namespaces, no flash, and no blocks with checksums",
+                    self.address
+                );
             }
             for CheckedNamespace { nsid, pairs, lost, is_in_doubt } in &checked {
                 let losses = losses(lost.len());
@@ -72,6 +85,7 @@ impl Check {
                     )?;
                 }
             }
+            blocks.iter().flatten().try_for_each(|blocks| show_blocks(blocks, out))?;
             if let Some(CheckedFlash { mapped_pages, lost }) = &flash {
                 let pages = count(*mapped_pages, "page");
                 writeln!(out, "flash: {pages} of 4 KiB with data, {}", losses(lost.len()))?;
@@ -95,6 +109,38 @@ impl Check {
             return Err(Failed(format!("{}: {lost} of what was stored cannot be read", self.address)).into());
         }
         Ok(())
+    }
+}
+
+/// Ranges of damaged blocks that people are shown; the rest is counted.
+const RANGES_SHOWN: usize = 20;
+
+fn show_blocks(blocks: &CheckedBlocks, out: &mut dyn Write) -> io::Result<()> {
+    let CheckedBlocks { nsid, blocks: read, damaged, ranges } = blocks;
+    let found = match damaged {
+        0 => "all as they were written".to_owned(),
+        damaged => format!("{} not as written", count(*damaged, "block")),
+    };
+    writeln!(out, "namespace {nsid}: {} with space, {found}", count(*read, "block"))?;
+    let mut left = *damaged;
+    for range in ranges.iter().take(RANGES_SHOWN) {
+        left -= range.end - range.start;
+        match range.end - range.start {
+            1 => writeln!(out, "  block {}", range.start)?,
+            _ => writeln!(out, "  blocks {} to {}", range.start, range.end - 1)?,
+        }
+    }
+    if left > 0 { writeln!(out, "  and {} more", count(left, "block")) } else { Ok(()) }
+}
+
+fn blocks_json(blocks: &CheckedBlocks) -> Fields {
+    let ranges: Vec<Fields> = blocks
+        .ranges
+        .iter()
+        .map(|range| fields! { "first": range.start, "blocks": range.end - range.start })
+        .collect();
+    fields! {
+        "nsid": blocks.nsid.0, "blocks": blocks.blocks, "damaged": blocks.damaged, "ranges": ranges,
     }
 }
 
