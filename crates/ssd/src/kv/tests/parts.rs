@@ -4,6 +4,7 @@ use super::*;
 use crate::kv::big::is_to_be_cut;
 use crate::kv::layout::{RecordHead, RecordKind, SEGMENT_BYTES};
 use crate::kv::pieces::{MANIFEST_BYTES, Pieces};
+use crate::kv::segment::State;
 
 /// A value of one part, or of some, and a rest.
 const LENGTHS: [usize; 7] = [200_000, 300_000, 1 << 20, 1_100_000, 1_900_000, 2_500_000, 4_400_000];
@@ -148,6 +149,46 @@ fn a_value_that_is_replaced_or_deleted_gives_all_its_pieces_back() {
     let (_disk, pairs) = reopened(&disk.image());
     assert_eq!(pairs.store.stats().used_bytes, used);
     assert_eq!(pairs.keys(b""), [b""; 0]);
+}
+
+/// Parts that the index has, and segments that are extents.
+fn pieces_of(pairs: &Pairs) -> (usize, usize) {
+    let store = &pairs.store;
+    let mut parts = 0;
+    for shard in 0..store.index.shards() {
+        store.index.lock_shard(shard).for_each(|_, slot| parts += usize::from(slot.is_part()));
+    }
+    let pool = store.segments.pool();
+    (parts, pool.segments.iter().filter(|segment| segment.state == State::Extent).count())
+}
+
+/// Without filling the store: where pieces are not given up, a full one looks for space for ever.
+#[test]
+fn pieces_of_a_value_that_is_superseded_or_deleted_are_given_up_at_once() {
+    for bytes in LENGTHS {
+        let (_disk, mut pairs) = on_disk(32 << 20);
+        let all = Pieces::of(bytes as u32);
+        let pieces = if bytes == 200_000 { (0, 0) } else { (all.parts, all.extents) };
+        let live = |pairs: &Pairs| -> u32 {
+            (0..16).map(|segment| pairs.store.segments.live(segment)).filter(|&live| live < 1 << 30).sum()
+        };
+        for round in 0..3 {
+            for _ in 0..2 {
+                pairs.put(b"key", &Random(round).bytes(bytes)).unwrap();
+                assert_eq!(pieces_of(&pairs), pieces, "{bytes}: round {round}");
+            }
+            match round {
+                0 => pairs.put(b"key", b"small").unwrap(),
+                1 => assert_eq!(pairs.append(b"key", b"more"), Ok(bytes as u32 + 4)),
+                _ => assert_eq!(pairs.delete(b"key"), Ok(true)),
+            }
+            let expected = if round == 1 { pieces } else { (0, 0) };
+            assert_eq!(pieces_of(&pairs), expected, "{bytes}: round {round}");
+            if round != 1 {
+                assert!(live(&pairs) <= 48, "{bytes}: round {round}: {} live", live(&pairs));
+            }
+        }
+    }
 }
 
 #[test]
