@@ -26,13 +26,13 @@ use super::layout::{
     BLOCK_BYTES, DATA_START, EXTENT_BLOCKS, EXTENT_CHECKS_AT, EXTENT_DATA_BYTES, RecordHead, RecordKind,
     SegmentKind,
 };
-use super::pieces::{ExtentEntry, Manifest, PART_KEY_BYTES, PART_KEYSPACE, Pieces};
+use super::pieces::{ExtentEntry, MANIFEST_BYTES, Manifest, PART_KEY_BYTES, PART_KEYSPACE, Pieces};
 use super::read::Reading;
 use super::record::{Block, HeadBuffer, StoredRecord};
 use super::segment::{Purpose, SEGMENT_CAPACITY, State, charge};
 use super::slot::Slot;
 use super::write::{Source, next_sequence};
-use super::{Key, KvError, KvStore, checksum};
+use super::{Key, KvError, KvStore, VALUE_BYTES_MAX, checksum};
 use crate::store::NOWHERE;
 
 /// A key that a part is found by.
@@ -60,14 +60,14 @@ pub(super) fn cost_of(head: &RecordHead) -> u64 {
     record + pieces.extents as u64 * SEGMENT_CAPACITY + pieces.parts as u64 * part
 }
 
-/// The head of the record that a value gets when it is cut.
+/// The head of the record that a value gets when it is cut, in the form in which it is stored.
 pub(super) fn cut(head: &RecordHead) -> RecordHead {
-    let rest = Pieces::of(head.value_bytes).rest;
-    RecordHead { kind: RecordKind::Big, stored_bytes: super::pieces::MANIFEST_BYTES + rest, ..*head }
+    let value_bytes = head.stored_bytes as u32;
+    let stored_bytes = MANIFEST_BYTES + Pieces::of(value_bytes).rest;
+    RecordHead { kind: RecordKind::Big, stored_bytes, value_bytes, ..*head }
 }
 
-/// True when a value is to be cut: it has to be, or takes less capacity so. One that is compressed is not:
-/// parts of it could not be read alone.
+/// True when a value is to be cut: it has to be, or takes less capacity so.
 pub(super) fn is_to_be_cut(head: &RecordHead) -> bool {
     /// What is saved is at least one part in so many.
     const WORTH_IT: u64 = 64;
@@ -76,8 +76,7 @@ pub(super) fn is_to_be_cut(head: &RecordHead) -> bool {
     }
     let whole = charge(head.record_bytes());
     // Up to this a record is charged no more than it has.
-    whole > head.record_bytes() as u64 + u64::from(head.value_bytes) / WORTH_IT
-        && !head.compressed
+    whole > head.record_bytes() as u64 + head.stored_bytes as u64 / WORTH_IT
         && cost_of(&cut(head)) < whole - whole / WORTH_IT
 }
 
@@ -241,7 +240,15 @@ impl KvStore {
         }
     }
 
-    /// Reads bytes `from..to` of a big value.
+    /// Length of a big value that is compressed, when it is not. `None` when it is damaged.
+    #[cold]
+    pub(super) fn plain_bytes(&self, record: &StoredRecord<'_>) -> Option<u32> {
+        let manifest = self.load_manifest(record.place, record.head, record.buffer)?;
+        let possible = record.head.value_bytes..=VALUE_BYTES_MAX;
+        Some(manifest.plain_bytes).filter(|bytes| possible.contains(bytes))
+    }
+
+    /// Reads bytes `from..to` of a big value, in the form in which it is stored.
     #[cold]
     pub(super) fn read_big(
         &self,
@@ -287,7 +294,7 @@ impl KvStore {
         let Some((first, last)) = wanted(pieces.in_extents() + pieces.in_parts(), pieces.rest) else {
             return Reading::Intact;
         };
-        let range = (first + super::pieces::MANIFEST_BYTES, last + super::pieces::MANIFEST_BYTES);
+        let range = (first + MANIFEST_BYTES, last + MANIFEST_BYTES);
         let is_there = range.1 <= record.head.stored_bytes && self.read_stored(record, range, block, emit);
         Reading::of(is_there)
     }

@@ -536,7 +536,7 @@ pub(super) struct RecordHead {
     pub(super) key_bytes: usize,
     /// Bytes of data in the record.
     pub(super) stored_bytes: usize,
-    /// Length of the value.
+    /// Length of the value; of a big one that is compressed, of its compressed form.
     pub(super) value_bytes: u32,
     pub(super) compressed: bool,
     /// There may be records of another key with the same hash. Of two such keys, all records of the one that

@@ -11,6 +11,8 @@ use super::{KEYSPACES, VALUE_BYTES_MAX};
 
 /// What says where the pieces of a big value are is a block of its own before the rest of the value.
 pub(super) const MANIFEST_BYTES: usize = BLOCK_BYTES;
+/// Offset in the manifest of the length that a compressed value has when it is not.
+const PLAIN_BYTES_AT: usize = MANIFEST_BYTES - 4;
 const EXTENTS_MAX: usize = VALUE_BYTES_MAX as usize / EXTENT_DATA_BYTES + 1;
 /// Data of a value in one part.
 pub(super) const PART_DATA_BYTES: usize = 14 * BLOCK_BYTES;
@@ -19,7 +21,7 @@ pub(super) const PART_KEYSPACE: u8 = KEYSPACES;
 /// The value's number and the part's.
 pub(super) const PART_KEY_BYTES: usize = 12;
 
-const _: () = assert!(EXTENTS_MAX * size_of::<ExtentEntry>() + size_of::<ManifestHead>() <= MANIFEST_BYTES);
+const _: () = assert!(EXTENTS_MAX * size_of::<ExtentEntry>() + size_of::<ManifestHead>() <= PLAIN_BYTES_AT);
 
 /// An extent in a big value's manifest.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -49,6 +51,8 @@ pub(super) struct Manifest {
     pub(super) value: u64,
     pub(super) extents: Vec<ExtentEntry>,
     pub(super) parts: usize,
+    /// Length of a value of which the pieces are its compressed form; 0 for one that is not compressed.
+    pub(super) plain_bytes: u32,
 }
 
 impl Manifest {
@@ -63,10 +67,13 @@ impl Manifest {
         for (to, from) in block.iter_mut().zip(head.as_bytes().iter().chain(self.extents.as_bytes())) {
             *to = *from;
         }
+        if let Some(last) = block.last_chunk_mut() {
+            *last = self.plain_bytes.to_le_bytes();
+        }
         block
     }
 
-    /// What a block says; `None` when it is not the manifest of a value of that length.
+    /// What a block says; `None` when it is not the manifest of a value of that length, or compressed length.
     pub(super) fn read(block: &[u8], value_bytes: u32) -> Option<Self> {
         let (head, rest) = ManifestHead::ref_from_prefix(block).ok()?;
         let pieces = Pieces::of(value_bytes);
@@ -75,7 +82,8 @@ impl Manifest {
         }
         let list = rest.get(..pieces.extents.checked_mul(size_of::<ExtentEntry>())?)?;
         let extents = <[ExtentEntry]>::ref_from_bytes(list).ok()?.to_vec();
-        Some(Self { value: head.value.get(), extents, parts: pieces.parts })
+        let plain_bytes = u32::from_le_bytes(block.get(PLAIN_BYTES_AT..)?.try_into().ok()?);
+        Some(Self { value: head.value.get(), extents, parts: pieces.parts, plain_bytes })
     }
 }
 
@@ -144,10 +152,12 @@ mod tests {
     #[test]
     fn a_manifest_is_that_of_a_value_of_its_length() {
         let entry = ExtentEntry { segment: 7.into(), nonce: 8.into(), checks: 9.into() };
-        let manifest = Manifest { value: 5, extents: vec![entry], parts: 1 };
+        let manifest = Manifest { value: 5, extents: vec![entry], parts: 1, plain_bytes: 0x0102_0304 };
         let block = manifest.encode();
+        assert_eq!(block[4090..], [0, 0, 4, 3, 2, 1]);
         let read = Manifest::read(&block, 2_093_056 + 57_344).unwrap();
         assert_eq!((read.value, read.parts, read.extents[0].as_bytes()), (5, 1, entry.as_bytes()));
+        assert_eq!(read.plain_bytes, manifest.plain_bytes);
         assert!(Manifest::read(&block, 57_344).is_none());
         assert!(Manifest::read(&block[..20], 2_093_056 + 57_344).is_none());
     }

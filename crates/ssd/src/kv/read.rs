@@ -152,7 +152,9 @@ impl KvStore {
             next_read: part.next_read,
         };
         let is_packed = head.compressed && !part.raw;
-        let length = if head.compressed && part.raw { head.stored_bytes as u32 } else { head.value_bytes };
+        let Some(length) = self.length_of(&record, part.raw) else {
+            return self.index.is_current(key.hash, &hit).then_some(Err(KvError::Unrecovered));
+        };
         let end = length.min(part.offset.saturating_add(target.bytes)) as usize;
         let range = (part.offset as usize, end);
         let mut cursor = HostCursor::new(target);
@@ -161,8 +163,10 @@ impl KvStore {
         } else if is_packed {
             let plain =
                 self.read_packed(&record, &mut scratch.block, &mut scratch.packed, &mut scratch.plain);
-            let wanted = plain.and_then(|plain| plain.get(range.0..range.1));
-            Reading::of(wanted.map(|wanted| cursor.write(wanted)).is_some())
+            match plain.map(|plain| plain.get(range.0..range.1)) {
+                Ok(wanted) => Reading::of(wanted.map(|wanted| cursor.write(wanted)).is_some()),
+                Err(reading) => reading,
+            }
         } else {
             self.read_value(&record, range, &mut scratch.block, |bytes| cursor.write(bytes))
         };
@@ -221,22 +225,37 @@ impl KvStore {
         }
     }
 
-    /// Reads and decompresses a whole value. `None` when it is damaged.
+    /// Length of a value, or with `raw` of the form in which it is stored. `None` when it is damaged.
+    #[inline]
+    fn length_of(&self, record: &StoredRecord<'_>, raw: bool) -> Option<u32> {
+        let head = record.head;
+        match (head.compressed, head.kind) {
+            (true, RecordKind::Big) if !raw => self.plain_bytes(record),
+            (true, kind) if raw && kind != RecordKind::Big => Some(head.stored_bytes as u32),
+            _ => Some(head.value_bytes),
+        }
+    }
+
+    /// Reads and decompresses a whole value. Errors: what came of reading it, when that was not all of it.
     pub(super) fn read_packed<'a>(
         &self,
         record: &StoredRecord<'_>,
         block: &mut Block,
         packed: &mut Vec<u8>,
         plain: &'a mut Vec<u8>,
-    ) -> Option<&'a [u8]> {
+    ) -> Result<&'a [u8], Reading> {
+        let lengths = self.length_of(record, true).zip(self.length_of(record, false));
+        let (stored, whole) = lengths.ok_or(Reading::Damaged)?;
         packed.clear();
-        let range = (0, record.head.stored_bytes);
-        if !self.read_stored(record, range, block, |bytes| packed.extend_from_slice(bytes)) {
-            return None;
+        match self.read_value(record, (0, stored as usize), block, |bytes| packed.extend_from_slice(bytes)) {
+            Reading::Intact => {}
+            other => return Err(other),
         }
         plain.clear();
-        plain.resize(record.head.value_bytes as usize, 0);
-        let bytes = lz4_flex::block::decompress_into(packed, plain).ok()?;
-        (bytes == plain.len()).then_some(plain.as_slice())
+        plain.resize(whole as usize, 0);
+        match lz4_flex::block::decompress_into(packed, plain) {
+            Ok(bytes) if bytes == plain.len() => Ok(plain),
+            _ => Err(Reading::Damaged),
+        }
     }
 }

@@ -134,9 +134,6 @@ impl KvStore {
             check_policy(policy, exists)?;
         }
         let packed = if policy.compress { self.pack(value, scratch) } else { None };
-        // What does not fit into a segment is split as it is: parts of a compressed value could not be read
-        // alone.
-        let packed = packed.filter(|&packed| new_head(key, value.bytes, Some(packed)).fits_a_segment());
         let source = match packed {
             Some(_) => Source::Bytes(&scratch.packed),
             None => Source::Host(HostCursor::new(value)),
@@ -292,7 +289,7 @@ impl KvStore {
             let record = StoredRecord { place, head: &head, buffer: &scratch.head, next_read: NOWHERE };
             let reading = if head.compressed {
                 let plain = self.read_packed(&record, &mut scratch.block, &mut scratch.packed, out);
-                Reading::of(plain.is_some())
+                plain.map_or_else(|reading| reading, |_| Reading::Intact)
             } else {
                 let range = (0, head.value_bytes as usize);
                 self.read_value(&record, range, &mut scratch.block, |bytes| out.extend_from_slice(bytes))
@@ -349,10 +346,11 @@ impl KvStore {
         number: usize,
         append: &mut AppendHead,
     ) -> Result<(), Refused> {
+        let plain_bytes = if record.head.compressed { record.head.value_bytes } else { 0 };
         record.head = cut(&record.head);
         let cost = cost_of(&record.head);
         let taken = self.take_budget(number, cost, key, buffers.old)?;
-        let manifest = record.manifest.insert(Manifest::default());
+        let manifest = record.manifest.insert(Manifest { plain_bytes, ..Manifest::default() });
         let (room, lane) = ((&mut *buffers.head, &mut *buffers.block), (number, &mut *append));
         let result = self
             .write_pieces(record.head.value_bytes, &mut record.source, room, lane, manifest)

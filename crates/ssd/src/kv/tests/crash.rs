@@ -90,10 +90,12 @@ impl Machine {
                     8..20 => random.below(300),
                     _ => random.below(6000),
                 };
-                let value = random.bytes(bytes);
+                let is_packed = random.below(2) == 0;
+                let value = if is_packed { random.half(bytes) } else { random.bytes(bytes) };
                 // Noted before it is done: a crash may leave it.
                 history.push((now, Some(value.clone())));
-                if self.pairs.put(&key, &value) == Err(KvError::Full) {
+                let policy = StorePolicy { compress: is_packed, ..StorePolicy::default() };
+                if self.pairs.store_with(&key, &value, policy) == Err(KvError::Full) {
                     history.pop();
                 }
             }

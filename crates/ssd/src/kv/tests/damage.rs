@@ -17,11 +17,16 @@ fn image(random: &mut Random, is_closed: bool) -> (Arc<Disk>, Model) {
         let key = format!("key {}", random.below(300)).into_bytes();
         let bytes = match number {
             650 => 3_000_000,
+            // Compressed, and cut then.
+            620 | 640 => 1_200_000,
             _ if number % 50 == 0 => random.below(100_000),
             _ => random.below(5000),
         };
-        let value = (number % 6 > 0).then(|| random.bytes(bytes));
+        let is_packed = number % 20 == 0;
+        let value = (is_packed || number % 6 > 0)
+            .then(|| if is_packed { random.half(bytes) } else { random.bytes(bytes) });
         match &value {
+            Some(value) if is_packed => pairs.put_packed(&key, value).unwrap(),
             Some(value) => pairs.put(&key, value).unwrap(),
             None => {
                 pairs.delete(&key).unwrap();

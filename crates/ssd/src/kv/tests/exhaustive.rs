@@ -130,6 +130,12 @@ impl History {
         self.keep();
     }
 
+    fn put_packed(&mut self, key: &str, value: Vec<u8>) {
+        self.pairs().put_packed(key.as_bytes(), &value).unwrap();
+        self.model.insert(key.into(), Some(value));
+        self.keep();
+    }
+
     fn delete(&mut self, key: &str) {
         assert_eq!(self.pairs().delete(key.as_bytes()), Ok(true), "{key}");
         self.model.insert(key.into(), None);
@@ -212,6 +218,8 @@ fn history(end: End) -> Left {
         history.put(&format!("only {version}"), value("only", version, 500));
         history.put("deleted", value("deleted", version, 300));
         if version > 1 {
+            // Compressed, and cut into parts.
+            history.put_packed("packed", Random(version as u64).half(550_000));
             history.put("big", big_value(version as u8));
             history.delete("deleted");
         }

@@ -30,17 +30,22 @@ fn commands(seed: u64) -> impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)> {
         let key = format!("key {}", random.below(150)).into_bytes();
         let bytes = match random.below(200) {
             0 => 2_500_000,
-            1..10 => random.below(100_000),
+            // Cut, whether it is compressed or not.
+            1 => 1_200_000,
+            2..10 => random.below(100_000),
             _ => random.below(6000),
         };
-        let value = (random.below(5) > 0).then(|| random.bytes(bytes));
+        let is_packed = random.below(2) == 0;
+        let value =
+            (random.below(5) > 0).then(|| if is_packed { random.half(bytes) } else { random.bytes(bytes) });
         (key, value)
     })
 }
 
 fn apply(pairs: &mut Pairs, key: &[u8], value: &Option<Vec<u8>>) {
     match value {
-        Some(value) => pairs.put(key, value).unwrap(),
+        // What does not compress is stored as it is.
+        Some(value) => pairs.put_packed(key, value).unwrap(),
         None => drop(pairs.delete(key).unwrap()),
     }
 }

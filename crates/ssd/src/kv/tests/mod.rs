@@ -52,6 +52,13 @@ impl Random {
         bytes.truncate(count);
         bytes
     }
+
+    /// Bytes that compress to a little more than a half.
+    pub(super) fn half(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = self.bytes(count);
+        bytes.chunks_mut(1024).for_each(|some| some.iter_mut().skip(512).for_each(|byte| *byte = 7));
+        bytes
+    }
 }
 
 /// The seed of a test; printed when the test fails.
@@ -151,6 +158,11 @@ impl Pairs {
 
     pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
         self.store_with(key, value, StorePolicy::default())
+    }
+
+    /// Stores compressed, if that saves anything.
+    pub(super) fn put_packed(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        self.store_with(key, value, StorePolicy { compress: true, ..StorePolicy::default() })
     }
 
     pub(super) fn append(&mut self, key: &[u8], value: &[u8]) -> Result<u32, KvError> {

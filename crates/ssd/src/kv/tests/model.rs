@@ -34,8 +34,9 @@ fn random_value(random: &mut Random) -> Vec<u8> {
         98 => (2 << 20) - random.below(10_000),
         _ => random.below(5 << 20),
     };
-    match random.below(2) {
+    match random.below(3) {
         0 => random.bytes(bytes),
+        1 => random.half(bytes),
         _ => vec![random.next() as u8; bytes],
     }
 }
