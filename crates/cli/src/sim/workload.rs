@@ -313,9 +313,9 @@ impl Workload {
                     _ => return None,
                 };
                 let source = "CacheLib's documentation on FDP for 50 % and 100 %; SNIA SDC 2023, \
-                              \"WAF, No-FDP vs FDP\", read from the plots, for 70 % and 80 %. They began with an \
-                              empty drive of unknown overprovisioning: with --op 22% --prefill=false this recipe \
-                              settles at 1.22, 1.27, 1.89 and 3.15 without FDP";
+                              \"WAF, No-FDP vs FDP\", read from the plots, for 70 % and 80 %. The drive's \
+                              overprovisioning and what was on it before are not published: with --op 22% \
+                              --prefill=false this recipe settles at 1.22, 1.27, 1.89 and 3.15 without FDP";
                 Some(Published { value, source })
             }
             Self::RocksDb(recipe) if recipe.victim == Victim::Fifo && at(80.0) => {
