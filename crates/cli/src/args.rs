@@ -28,7 +28,7 @@ A DEVICE is one of
                                      disk, a partition or a file
   mem:block:SIZE[,OPTION...]         a virtual device that lives and dies with the command; options are
                                      block=4096, media=null|tags, ftl=page, op=18%, ru=8M, groups=1,
-                                     handles=8, policy=greedy, fdp, timing=tlc
+                                     handles=8, policy=greedy, fdp, timing=tlc:dies=16:prog=700us
   vfio-user:SOCKET                   a device that another process serves
   tcp:HOST:PORT/NQN[,OPTION...]      a device that another machine serves by NVMe/TCP; options are hdgst,
                                      ddgst, keep-alive=SECONDS, reconnect=SECONDS

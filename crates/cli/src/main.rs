@@ -40,6 +40,7 @@ mod setup;
 mod show;
 mod sim;
 mod target;
+mod timing;
 mod value;
 
 use std::process::ExitCode;

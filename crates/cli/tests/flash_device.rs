@@ -43,6 +43,35 @@ fn a_device_with_flash_says_what_its_flash_means() {
 }
 
 #[test]
+fn parameters_of_the_timing_are_kept_with_the_device() {
+    let home = Home::new();
+    let kept = |timing: &str| {
+        let create = ["device", "create", DEVICE, "--size", "16M", "--timing", timing];
+        let created = home.json(&create);
+        home.ok_with(&["write", DEVICE, "-z", "4096"], &[7; 4096]);
+        let shown = home.json(&["device", "show", DEVICE]);
+        let listed = home.json(&["device", "list"])["devices"][0]["timing"].clone();
+        home.ok(&["device", "remove", DEVICE]);
+        assert_eq!((&created["timing"], &listed), (&shown["timing"], &shown["timing"]));
+        shown["timing"].as_str().expect("text").to_owned()
+    };
+    let file = home.path("drive.timing");
+    std::fs::write(&file, "preset = tlc\nprog = 700us # slow\ndies = 16\n").expect("write");
+    assert_eq!(kept("tlc"), "tlc");
+    for timing in ["tlc,dies=16,prog=0.7ms", "tlc:prog=700us:dies=16", &format!("@{}", file.display())] {
+        assert_eq!(kept(timing), "tlc,prog=700us,dies=16", "{timing}");
+    }
+    // A name in memory has colons, as its options have commas.
+    home.ok(&["id-ctrl", "mem:block:16M,timing=tlc:prog=700us:dies=16,block=4096"]);
+    for (name, part) in [
+        ("mem:block:16M,timing=tlc:prog=2h", "timing: prog: expected 0ns to 1s, not `2h`"),
+        ("mem:block:16M,timing=tlc,prog=1us", "`prog=1us` is a parameter of the timing: timing=tlc:prog=1us"),
+    ] {
+        home.run(&["id-ctrl", name]).fails_with(2, &[part]);
+    }
+}
+
+#[test]
 fn data_on_flash_is_there_for_the_next_process() {
     let home = Home::new();
     home.ok(&["device", "create", DEVICE, "--size", "16M", "--ftl", "page"]);
@@ -87,6 +116,9 @@ fn options_of_the_flash_that_cannot_be_say_what_can() {
         (&["--op", "500%"], "overprovisioning is 0.1% to 400%"),
         (&["--policy", "lru"], "expected greedy, cost-benefit, fifo, d-choice"),
         (&["--timing", "mlc"], "expected none, dram, optane, tlc, qlc, not `mlc`"),
+        (&["--timing", "tlc,dies=12"], "dies: 12 are not possible; expected a multiple of the 8 channels"),
+        (&["--timing", "none,prog=1us"], "`prog=1us`: without a model there are no parameters"),
+        (&["--timing", "@missing.timing"], "read missing.timing: No such file"),
         (&["--ftl", "block"], "possible values: none, page"),
         (&["--fdp=256"], "256 is not in 0..=255"),
     ] {

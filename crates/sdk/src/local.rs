@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use unvme_bus::{Region, lock, random};
-use unvme_flash::timing::TimingConfig;
 use unvme_ssd::{
     CHUNK_BYTES, CheckedBlocks, CheckedNamespace, FileStore, FlashDamage, MemoryStore, NamespaceConfig,
     NamespaceKind, Ssd, SsdConfig, SsdError, Store,
@@ -41,9 +40,9 @@ pub(crate) fn memory_for_others(device: &MemoryDevice) -> Result<Arc<Ssd>> {
 }
 
 fn memory_with(device: &MemoryDevice, serial: &str) -> Result<Arc<Ssd>> {
-    let name = DeviceName::Memory(*device).to_string();
+    let name = DeviceName::Memory(device.clone()).to_string();
     let failed = |source| Error::Ssd { name: name.clone(), source };
-    let config = config(&device.spec(serial)).map_err(failed)?;
+    let config = config(&device.spec(serial));
     let bytes = config.store_bytes().map_err(failed)?;
     let store: Box<dyn Store> = match device.media {
         MediaKind::File => Box::new(MemoryStore::new(bytes).map_err(failed)?),
@@ -110,7 +109,7 @@ fn discard_stale_socket(slot: &Slot) -> Result<()> {
 
 fn start(slot: &Slot, spec: &DeviceSpec, lock: SlotLock) -> Result<Arc<Ssd>> {
     let failed = |source| Error::Ssd { name: slot.address.to_string(), source };
-    let config = config(spec).map_err(failed)?;
+    let config = config(spec);
     let bytes = config.store_bytes().map_err(failed)?;
     let store: Box<dyn Store> = match spec.media {
         MediaKind::File => Box::new(FileStore::open(slot.folder(), bytes).map_err(failed)?),
@@ -133,9 +132,8 @@ fn start(slot: &Slot, spec: &DeviceSpec, lock: SlotLock) -> Result<Arc<Ssd>> {
     Ok(ssd)
 }
 
-/// The virtual SSD that a description asks for. Errors: [`SsdError::Config`] for a preset that the virtual
-/// SSD does not have.
-fn config(spec: &DeviceSpec) -> std::result::Result<SsdConfig, SsdError> {
+/// The virtual SSD that a description asks for.
+fn config(spec: &DeviceSpec) -> SsdConfig {
     let kind = |n: &NamespaceSpec| {
         n.logical_block().map_or(NamespaceKind::KeyValue, |block| NamespaceKind::Blocks(block.get()))
     };
@@ -145,17 +143,17 @@ fn config(spec: &DeviceSpec) -> std::result::Result<SsdConfig, SsdError> {
         DeviceType::Block => SsdConfig::block(spec.capacity_bytes, 512),
         DeviceType::Kv => SsdConfig::kv(spec.capacity_bytes),
     };
-    Ok(SsdConfig {
+    SsdConfig {
         serial: spec.serial.clone(),
         model: spec.model.clone(),
         namespaces,
         keyspace_field: keyspace_field(spec.keyspace_field),
         flash: spec.ftl.as_ref().map(flash_config),
         fdp: spec.ftl.and_then(|ftl| ftl.fdp),
-        timing: TimingConfig::preset(spec.timing.name())?,
+        timing: spec.timing.config().clone(),
         checksum: spec.checksum,
         ..plain
-    })
+    }
 }
 
 /// What a check of a slot found.

@@ -111,7 +111,7 @@ mod tests {
 
     use crate::Size;
     use crate::fabrics::Endpoint;
-    use crate::registry::{BlockBytes, DeviceType, FtlSpec, KeyspaceField, MediaKind, TimingPreset};
+    use crate::registry::{BlockBytes, DeviceType, FtlSpec, KeyspaceField, MediaKind};
 
     use super::*;
 
@@ -127,15 +127,15 @@ mod tests {
         assert_eq!(parse("vfio-user:/run/a b:c"), Some(DeviceName::VfioUser("/run/a b:c".into())));
         assert_eq!(parse("kernel:/dev/ng0n1"), Some(DeviceName::Kernel("/dev/ng0n1".into())));
         let plain = MemoryDevice::new(DeviceType::Block, Size(1 << 30));
-        assert_eq!(parse("mem:block:1G"), Some(DeviceName::Memory(plain)));
-        assert_eq!(parse("mem:block:1G,ftl=none,timing=none"), Some(DeviceName::Memory(plain)));
-        let null = MemoryDevice { block_bytes: BlockBytes::B4096, media: MediaKind::Null, ..plain };
+        assert_eq!(parse("mem:block:1G"), Some(DeviceName::Memory(plain.clone())));
+        assert_eq!(parse("mem:block:1G,ftl=none,timing=none"), Some(DeviceName::Memory(plain.clone())));
+        let null = MemoryDevice { block_bytes: BlockBytes::B4096, media: MediaKind::Null, ..plain.clone() };
         assert_eq!(parse("mem:block:1G,media=null,block=4096"), Some(DeviceName::Memory(null)));
         let pairs = MemoryDevice::new(DeviceType::Kv, Size(1 << 30));
-        assert_eq!(parse("mem:kv:1G"), Some(DeviceName::Memory(pairs)));
+        assert_eq!(parse("mem:kv:1G"), Some(DeviceName::Memory(pairs.clone())));
         let vendor = MemoryDevice { keyspace_field: KeyspaceField::Nsid, ..pairs };
         assert_eq!(parse("mem:kv:1G,keyspace=nsid"), Some(DeviceName::Memory(vendor)));
-        let timed = MemoryDevice { timing: TimingPreset::Tlc, ..plain };
+        let timed = MemoryDevice { timing: "tlc".parse().expect("a preset"), ..plain.clone() };
         assert_eq!(parse("mem:block:1G,timing=tlc"), Some(DeviceName::Memory(timed)));
         let flash = FtlSpec {
             unit_bytes: 2 << 20,
@@ -178,6 +178,10 @@ mod tests {
             ("mem:kv:1G,keyspace=nsid", "mem:kv:1G,keyspace=nsid"),
             ("mem:kv:1G", "mem:kv:1G"),
             ("mem:kv:1G,timing=optane", "mem:kv:1G,timing=optane"),
+            (
+                "mem:block:1G,timing=tlc:dies=16:read=40us/50us:prog=0.7ms,block=4096",
+                "mem:block:1G,block=4096,timing=tlc:prog=700us:dies=16:read=40us/50us/0ns/0ns",
+            ),
             (
                 "mem:block:1G,ftl=page",
                 "mem:block:1G,block=512,ftl=page,op=18%,ru=1M,groups=1,handles=8,policy=greedy",
@@ -255,7 +259,6 @@ mod tests {
             ),
             ("mem:block:1G,policy=lru", "policy: expected greedy, cost-benefit, fifo, d-choice or "),
             ("mem:block:1G,fdp=256", "fdp: expected a small number, not `256`"),
-            ("mem:block:1G,timing=mlc", "timing: expected none, dram, optane, tlc, qlc, not `mlc`"),
             ("mem:kv:2M", "SIZE is 16M to 8T in steps of 2M, not 2M"),
             ("mem:kv:1G,block=512", "`block=512` is no option; expected keyspace=nsid"),
             ("mem:kv:1G,media=null", "`media=null` is no option; expected keyspace=nsid, ftl=page, "),
@@ -277,6 +280,27 @@ mod tests {
             ("tcp:host/nqn.a,keep-alive", "`keep-alive` is no option"),
             ("tcp:host/nqn.a,keep-alive=-1", "keep-alive: expected 0 to 86400 seconds, not `-1`"),
             ("tcp:host/nqn.a,reconnect=86401", "reconnect: expected 0 to 86400 seconds, not `86401`"),
+        ] {
+            let message = DeviceName::parse(text).expect_err(text).to_string();
+            assert!(message.starts_with(text) && message.contains(expected), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_timing_that_cannot_be_says_what_can() {
+        for (text, expected) in [
+            ("mem:block:1G,timing=mlc", "timing: expected none, dram, optane, tlc, qlc, not `mlc`"),
+            ("mem:block:1G,timing=tlc:prog=2h", "timing: prog: expected 0ns to 1s, not `2h`"),
+            (
+                "mem:block:1G,timing=tlc:dies=12",
+                "timing: dies: 12 are not possible; expected a multiple of the 8",
+            ),
+            ("mem:block:1G,timing=tlc:mlc=1", "timing: `mlc` is no parameter; expected link-read"),
+            (
+                "mem:block:1G,timing=none:prog=1us",
+                "timing: `prog=1us`: without a model there are no parameters",
+            ),
+            ("mem:block:1G,timing=tlc,dies=16", "`dies=16` is a parameter of the timing: timing=tlc:dies=16"),
         ] {
             let message = DeviceName::parse(text).expect_err(text).to_string();
             assert!(message.starts_with(text) && message.contains(expected), "{text}: {message}");

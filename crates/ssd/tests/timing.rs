@@ -9,7 +9,7 @@ use host::pairs::{RETRIEVE, STORE, standard};
 use host::random::Random;
 use host::{DATA, Host, attached, config, sqe};
 use unvme_bus::{EventFd, Function};
-use unvme_flash::timing::{TimingConfig, TimingModel};
+use unvme_flash::timing::{TimingConfig, TimingModel, TimingSpec};
 use unvme_spec::{Cqe, Sqe, Status};
 use unvme_ssd::{FlashConfig, FlashGeometry, MemoryStore, Ssd, SsdConfig, parse_faults};
 
@@ -87,6 +87,27 @@ fn a_read_is_answered_when_it_is_due_and_not_a_nanosecond_earlier() {
     assert_eq!(host.advance(), 1);
     assert_eq!(host.poll(1).map(|cqe| (cqe.cid, cqe.status())), Some((cids[0], Status::SUCCESS)));
     assert_eq!((host.ssd.next_event(), host.advance()), (None, 0));
+}
+
+#[test]
+fn a_device_with_parameters_of_its_own_keeps_to_them() {
+    // What each adds to a read or to a write of the preset alone.
+    for (text, read_ns, write_ns) in [
+        ("tlc", READ_NS, WRITE_NS),
+        ("tlc,read=90us", READ_NS + 40_000, WRITE_NS),
+        ("tlc,command=5us,fixed=1us", READ_NS - 14_000, WRITE_NS + 3000),
+        ("tlc,buffer-fixed=7600ns", READ_NS, WRITE_NS + 2000),
+    ] {
+        let spec: TimingSpec = text.parse().unwrap();
+        for (is_read, expected) in [(true, read_ns), (false, write_ns)] {
+            let mut host = attached(SsdConfig { timing: spec.config().clone(), ..config(4096) });
+            host.enable();
+            host.create_queue_pair(1, 8);
+            let command = if is_read { read(&host, 3) } else { write(&host, 3) };
+            submit(&mut host, &[command]);
+            assert_eq!(drain(&mut host)[0].0, expected, "{text}");
+        }
+    }
 }
 
 #[test]

@@ -25,7 +25,7 @@ commands! {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Create a virtual device
-    Create(create::Create),
+    Create(Box<create::Create>),
     /// List the virtual devices
     List(List),
     /// Show one virtual device
@@ -196,7 +196,8 @@ fn describe(slot: &Slot, spec: &DeviceSpec) -> Result<Fields, Error> {
     Ok(fields! {
         "address": slot.address.to_string(), "type": spec.device_type.name(), "keyspace_field": keyspace_field,
         "capacity_bytes": spec.capacity_bytes, "disk_bytes": slot.disk_bytes()?, "media": spec.media.name(),
-        "checksum": spec.checksum, "timing": spec.timing.name(), "serial": spec.serial.as_str(), "model": spec.model.as_str(),
+        "checksum": spec.checksum, "timing": spec.timing.to_string(),
+        "serial": spec.serial.as_str(), "model": spec.model.as_str(),
         "state": state, "folder": slot.folder().display().to_string(),
         "socket": slot.socket_path().display().to_string(), "namespaces": namespaces,
         "ftl": spec.ftl.as_ref().map(|ftl| flash::fields(ftl, spec)).transpose()?,

@@ -15,6 +15,7 @@ use super::share::{Share, Theta};
 use super::trace::Format;
 use super::writers::Typed;
 use crate::numbers;
+use crate::timing::timing;
 
 /// Most device writes of a run.
 const WRITES_MAX: f64 = 1e6;
@@ -264,12 +265,6 @@ pub(super) enum Output {
 
 fn policy(text: &str) -> Result<VictimPolicy, String> {
     text.replacen("d-choice=", "d-choice:", 1).parse()
-}
-
-fn timing(text: &str) -> Result<TimingSpec, String> {
-    let Some(path) = text.strip_prefix('@') else { return text.parse() };
-    let lines = std::fs::read_to_string(path).map_err(|error| format!("read {path}: {error}"))?;
-    TimingSpec::from_lines(&lines).map_err(|error| format!("{path}: {error}"))
 }
 
 fn writes(text: &str) -> Result<f64, String> {

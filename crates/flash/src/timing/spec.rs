@@ -3,15 +3,17 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::config::{TimingConfig, TimingModel};
 use super::preset::PRESETS;
 use crate::PAGE_BYTES;
 
 /// A preset with parameters of its own: `tlc`, `tlc,dies=64,prog=700us`. Displays what is to be typed for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// A colon separates as a comma does, for names of devices, where the comma is taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "String")]
 pub struct TimingSpec {
     preset: &'static str,
     config: TimingConfig,
@@ -95,6 +97,16 @@ impl TimingSpec {
         self.config.is_none()
     }
 
+    /// What is to be typed for it where commas separate something else: `tlc:dies=64:prog=700us`.
+    pub fn in_name(&self) -> String {
+        self.to_string().replace(',', ":")
+    }
+
+    /// True for the name of a parameter.
+    pub fn has_parameter(name: &str) -> bool {
+        KEYS.iter().chain([&BUFFER, &DIES, &READ]).any(|key| key.name == name)
+    }
+
     /// Parses a file: `preset=tlc`, then a parameter on each line; `#` begins a comment. Errors: a sentence
     /// that names the line or the parameter, and what was expected.
     pub fn from_lines(text: &str) -> Result<Self, String> {
@@ -129,7 +141,7 @@ impl FromStr for TimingSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = text.split(',');
+        let mut parts = text.split([',', ':']);
         let name = parts.next().unwrap_or_default();
         let preset = PRESETS.into_iter().find(|preset| *preset == name);
         let preset = preset.ok_or_else(|| format!("expected {}, not `{name}`", PRESETS.join(", ")))?;
@@ -305,11 +317,9 @@ impl fmt::Display for TimingSpec {
     }
 }
 
-impl TryFrom<String> for TimingSpec {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
+impl<'de> Deserialize<'de> for TimingSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 
@@ -348,7 +358,8 @@ mod tests {
         assert_eq!(spec.to_string(), text);
         assert_eq!(parse(text).unwrap(), spec);
         assert_eq!(String::from(spec.clone()), text);
-        assert_eq!(TimingSpec::try_from(text.to_owned()).unwrap(), spec);
+        assert_eq!(spec.in_name(), text.replace(',', ":"));
+        assert_eq!(parse(&spec.in_name()).unwrap(), spec);
         let lines = "# a drive\n\npreset = tlc\n dies = 64 # all\nprog=700us\nerase=3500us\nread=40us/50us/60us\npage=8K\nlink-read=7000";
         assert_eq!(TimingSpec::from_lines(lines).unwrap(), spec);
         for name in PRESETS {

@@ -6,11 +6,11 @@ use std::str::FromStr;
 use crate::Size;
 use crate::registry::{
     BlockBytes, CAPACITY_MAX, CAPACITY_MIN, CAPACITY_UNIT, DeviceSpec, DeviceType, FtlSpec, KV_NAMESPACE_MIN,
-    KeyspaceField, MediaKind, TimingPreset,
+    KeyspaceField, MediaKind, TimingSpec,
 };
 
 /// What follows `mem:`. Displays the whole name, each option that is not at its default spelled out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryDevice {
     /// Logical blocks, or pairs.
     pub device_type: DeviceType,
@@ -25,11 +25,12 @@ pub struct MemoryDevice {
     /// Flash translation layer.
     pub ftl: Option<FtlSpec>,
     /// How long the flash takes.
-    pub timing: TimingPreset,
+    pub timing: TimingSpec,
 }
 
 /// Options of both types, for error messages.
-const FLASH_OPTIONS: &str = "ftl=page, op=18%, ru=8M, groups=1, handles=8, policy=greedy, fdp, timing=tlc";
+const FLASH_OPTIONS: &str =
+    "ftl=page, op=18%, ru=8M, groups=1, handles=8, policy=greedy, fdp, timing=tlc[:dies=16...]";
 
 impl MemoryDevice {
     /// A plain device of a type and a capacity.
@@ -41,7 +42,7 @@ impl MemoryDevice {
             media: MediaKind::File,
             keyspace_field: KeyspaceField::default(),
             ftl: None,
-            timing: TimingPreset::None,
+            timing: TimingSpec::default(),
         }
     }
 
@@ -52,7 +53,7 @@ impl MemoryDevice {
             DeviceType::Kv => DeviceSpec::kv(self.capacity, serial),
         };
         (spec.media, spec.keyspace_field) = (self.media, self.keyspace_field);
-        (spec.ftl, spec.timing) = (self.ftl, self.timing);
+        (spec.ftl, spec.timing) = (self.ftl, self.timing.clone());
         spec
     }
 
@@ -89,6 +90,9 @@ impl MemoryDevice {
             // Whether another option asks for one is known when all have been read.
             (_, "ftl", Some("none")) => {}
             (_, "ftl", Some(other)) => return Err(format!("ftl: expected page or none, not `{other}`")),
+            (_, _, Some(_)) if !self.timing.is_none() && TimingSpec::has_parameter(key) => {
+                return Err(format!("`{part}` is a parameter of the timing: timing=tlc:{part}"));
+            }
             _ => return Err(self.no_option(part)),
         }
         Ok(())
@@ -176,8 +180,8 @@ impl fmt::Display for MemoryDevice {
                 write!(f, ",fdp={index}")?;
             }
         }
-        if self.timing != TimingPreset::None {
-            write!(f, ",timing={}", self.timing.name())?;
+        if !self.timing.is_none() {
+            write!(f, ",timing={}", self.timing.in_name())?;
         }
         Ok(())
     }

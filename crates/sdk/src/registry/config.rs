@@ -6,9 +6,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use unvme_flash::timing::TimingSpec;
 
 use super::FILE_MODE;
-use super::ftl::{FtlSpec, TimingPreset};
+use super::ftl::FtlSpec;
 use crate::json::{place_of, syntax_error};
 use crate::{Error, Result, Size};
 
@@ -228,9 +229,9 @@ pub struct DeviceSpec {
     /// without an ftl only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub checksum: bool,
-    /// How long the flash takes.
-    #[serde(default, skip_serializing_if = "TimingPreset::is_none")]
-    pub timing: TimingPreset,
+    /// How long the flash takes: a preset, with parameters of its own behind it.
+    #[serde(default, skip_serializing_if = "TimingSpec::is_none")]
+    pub timing: TimingSpec,
     /// Namespaces it starts with, numbered from 1; together no larger than the capacity.
     pub namespaces: Vec<NamespaceSpec>,
 }
@@ -248,7 +249,7 @@ impl DeviceSpec {
             keyspace_field: KeyspaceField::Cdw3,
             ftl: None,
             checksum: false,
-            timing: TimingPreset::None,
+            timing: TimingSpec::default(),
             namespaces: vec![NamespaceSpec::blocks(capacity.0, block_bytes)],
         }
     }

@@ -1,5 +1,5 @@
 //! What a virtual device is made of below its logical blocks: the flash translation layer and its reclaim
-//! units, and how long the flash takes.
+//! units.
 
 use std::fmt;
 use std::str::FromStr;
@@ -43,56 +43,6 @@ impl FtlKind {
         match self {
             Self::Page => "page",
         }
-    }
-}
-
-/// How long the flash takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum TimingPreset {
-    /// No time of its own: commands complete as fast as they are executed.
-    #[default]
-    None,
-    /// Memory behind a link.
-    Dram,
-    /// Phase-change memory: reads and writes in a few microseconds, no erases.
-    Optane,
-    /// Flash with three bits per cell.
-    Tlc,
-    /// Flash with four bits per cell.
-    Qlc,
-}
-
-impl TimingPreset {
-    /// All of them, and their names in `device.json`.
-    pub const ALL: [(Self, &'static str); 5] = [
-        (Self::None, "none"),
-        (Self::Dram, "dram"),
-        (Self::Optane, "optane"),
-        (Self::Tlc, "tlc"),
-        (Self::Qlc, "qlc"),
-    ];
-
-    /// Its name in `device.json`.
-    pub const fn name(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
-
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
-    pub(super) fn is_none(&self) -> bool {
-        *self == Self::None
-    }
-}
-
-impl FromStr for TimingPreset {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.iter().find(|(_, name)| *name == text).map(|(preset, _)| *preset).ok_or_else(|| {
-            let names: Vec<&str> = Self::ALL.iter().map(|(_, name)| *name).collect();
-            format!("expected {}, not `{text}`", names.join(", "))
-        })
     }
 }
 
@@ -303,14 +253,6 @@ mod tests {
             assert!(error.starts_with("expected greedy, cost-benefit, fifo, d-choice"), "{name}: {error}");
             assert!(error.ends_with(&format!("not `{name}`")), "{name}: {error}");
         }
-        for (preset, name) in TimingPreset::ALL {
-            assert_eq!((preset.name(), name.parse()), (name, Ok(preset)));
-            assert_eq!(serde_json::to_value(preset).expect("JSON"), name);
-        }
-        assert_eq!(
-            "mlc".parse::<TimingPreset>().unwrap_err(),
-            "expected none, dram, optane, tlc, qlc, not `mlc`"
-        );
     }
 
     #[test]

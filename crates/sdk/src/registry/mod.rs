@@ -28,12 +28,12 @@ pub use config::{
     SERIAL_BYTES_MAX,
 };
 pub use ftl::{
-    FtlKind, FtlSpec, GROUPS_MAX, HANDLES_MAX, Overprovisioning, TimingPreset, UNIT_DEFAULT, UNIT_MAX,
-    UNIT_MIN, UNIT_STEP,
+    FtlKind, FtlSpec, GROUPS_MAX, HANDLES_MAX, Overprovisioning, UNIT_DEFAULT, UNIT_MAX, UNIT_MIN, UNIT_STEP,
 };
 pub use lock::SlotLock;
 pub use plug::Plugged;
 pub use unvme_flash::ftl::VictimPolicy;
+pub use unvme_flash::timing::TimingSpec;
 
 pub(crate) use lock::{Attempt, Note, add_note, note};
 #[cfg(feature = "local")]

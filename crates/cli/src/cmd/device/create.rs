@@ -73,7 +73,7 @@ Examples:
   unvme device create 08:00.0 --size 4G --checksum
   unvme device create 04:00.0 --type kv --size 4G
   unvme device create 05:00.0 --type kv --size 4G --namespaces 2G,block:2G
-  unvme device create 06:00.0 --size 8G --fdp --timing tlc
+  unvme device create 06:00.0 --size 8G --fdp --timing tlc,dies=16,prog=700us
   unvme device create 07:00.0 --size 1T --op 28% --ru-size 64M --handles 4 --media tags
 
 An option of the flash asks for a translation layer, --ftl page. What it means is printed: a part
@@ -147,7 +147,7 @@ impl Create {
             Keyspace::Nsid => KeyspaceField::Nsid,
         };
         spec.checksum = self.checksum;
-        (spec.ftl, spec.timing) = (self.flash.ftl(self.size)?, self.flash.timing);
+        (spec.ftl, spec.timing) = (self.flash.ftl(self.size)?, self.flash.timing.clone());
         let slot = registry.create(address, &spec)?;
         self.output.output.show(describe(&slot, &spec)?, |out| {
             writeln!(out, "created {address}: {} in {}", self.size, slot.folder().display())?;

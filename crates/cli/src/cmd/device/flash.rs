@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use unvme::registry::{DeviceSpec, FtlSpec, MediaKind, Overprovisioning, TimingPreset, VictimPolicy};
+use unvme::registry::{DeviceSpec, FtlSpec, MediaKind, Overprovisioning, TimingSpec, VictimPolicy};
 use unvme::{Error, Size, ftl_geometry};
 use unvme_flash::ftl::{FtlConfig, Isolation, theory};
 use unvme_ssd::FlashConfig;
@@ -12,6 +12,7 @@ use unvme_ssd::FlashConfig;
 use super::NAME_WIDTH;
 use crate::count::count;
 use crate::exit::usage;
+use crate::timing::timing;
 use crate::value::{Fields, Value, fields};
 
 /// Flash translation layers that can be asked for.
@@ -49,9 +50,10 @@ pub(super) struct FlashArgs {
     /// Enable Flexible Data Placement, with this configuration of `unvme fdp configs`, 0 when left out
     #[arg(long, value_name = "INDEX", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     fdp: Option<u8>,
-    /// How long the flash takes: none, dram, optane, tlc or qlc
-    #[arg(long, value_name = "PRESET", default_value = "none")]
-    pub(super) timing: TimingPreset,
+    /// How long the flash takes: none, dram, optane, tlc or qlc, with parameters such as
+    /// tlc,dies=64,prog=700us, or @FILE with a line for each
+    #[arg(long, value_name = "TIMING", default_value = "none", value_parser = timing)]
+    pub(super) timing: TimingSpec,
 }
 
 impl FlashArgs {

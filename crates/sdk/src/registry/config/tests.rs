@@ -225,7 +225,7 @@ fn a_description_of_a_device_with_flash_parses_and_survives() {
     let ftl = spec.ftl.expect("an ftl");
     assert_eq!((ftl.overprovisioning.to_string().as_str(), ftl.unit_bytes), ("28%", 4 << 20));
     assert_eq!((ftl.groups, ftl.handles, ftl.fdp), (2, 4, Some(1)));
-    assert_eq!((ftl.policy, spec.timing), (VictimPolicy::CostBenefit, TimingPreset::Tlc));
+    assert_eq!((ftl.policy, &spec.timing), (VictimPolicy::CostBenefit, &preset("tlc")));
     let folder = tempfile::tempdir().expect("temporary folder");
     let path = folder.path().join("device.json");
     spec.store(&path).expect("store");
@@ -235,6 +235,21 @@ fn a_description_of_a_device_with_flash_parses_and_survives() {
         "\"unit_bytes\": 1048576",
     ));
     assert_eq!(least.expect("parse").ftl, Some(FtlSpec::new(Size(1 << 30))));
+}
+
+fn preset(text: &str) -> TimingSpec {
+    text.parse().expect(text)
+}
+
+#[test]
+fn parameters_of_the_timing_are_kept_in_the_description() {
+    let changed = parse(&FLASH.replace("\"tlc\"", "\"tlc,dies=16,prog=700us\"")).expect("parse");
+    assert_eq!(changed.timing.to_string(), "tlc,prog=700us,dies=16");
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("device.json");
+    changed.store(&path).expect("store");
+    assert_eq!(DeviceSpec::load(&path).expect("load"), changed);
+    assert!(std::fs::read_to_string(path).expect("read").contains(r#""timing": "tlc,prog=700us,dies=16""#));
 }
 
 #[test]
@@ -262,7 +277,13 @@ fn what_flash_cannot_be_is_refused() {
         ("\"handles\": 4", "\"handles\": 129", "has 1 to 128 reclaim unit handles (handles), not 129"),
         ("cost-benefit", "lru", "`policy`: expected greedy, cost-benefit, fifo, d-choice or "),
         ("\"fdp\"", "\"pdf\"", "`pdf`: unknown field `pdf`, expected one of "),
-        ("\"tlc\"", "\"mlc\"", "`timing`: unknown variant `mlc`, expected one of `none`, `dram`"),
+        (
+            "\"tlc\"",
+            "\"mlc\"",
+            "/s/device.json:14:17: `timing`: expected none, dram, optane, tlc, qlc, not `mlc`",
+        ),
+        ("\"tlc\"", "\"tlc,prog=2h\"", "`timing`: prog: expected 0ns to 1s, not `2h`"),
+        ("\"tlc\"", "\"tlc,buffer=4K\"", "`timing`: timing.buffer_pages: 1 is not possible"),
         ("\"serial\"", "\"media\": \"null\", \"serial\"", "`media`: a device with an ftl keeps its data"),
     ] {
         let message = refusal(&FLASH.replacen(from, to, 1));
