@@ -167,16 +167,44 @@ fn data_that_another_process_damaged_is_found() {
     let again = ["-w", "read", "--no-prefill"];
     let read = on_slot(&again);
     assert_eq!(read.code, 0, "{}", read.stderr);
-    home.ok_with(&["write", DEVICE, "-s", "100", "-z", "512"], &[0x5a; 512]);
+    let mut block = home.run(&["read", DEVICE, "-s", "100", "-z", "512"]).stdout;
+    block[9] ^= 1;
+    home.ok_with(&["write", DEVICE, "-s", "100", "-z", "512"], &block);
     let damaged = on_slot(&again);
     damaged.fails_with(
         1,
         &[
             "returned wrong data; the first: VIRT (0000:02:00.0) NSID 1 from core ",
-            ": block 100 is wrong from byte 0 on",
+            ": block 100 is wrong from byte 8 on",
         ],
     );
     assert!(damaged.text().contains("returned wrong data\n"), "the table says so, too: {}", damaged.text());
+}
+
+#[test]
+fn what_nobody_has_written_with_verify_is_not_called_wrong() {
+    let home = Home::with_device();
+    let perf = ["perf", "-t", "0.05", "-r", DEVICE, "--range", "64K", "-q", "4", "--verify"];
+    let read = [&perf[..], &["-w", "read"]].concat();
+    let unjudged = || {
+        let done = home.run(&[&read[..], &["--output", "json"]].concat());
+        assert_eq!(done.code, 0, "{}", done.stderr);
+        number(&done.json()["unjudged_reads"])
+    };
+    // Nobody has written anything; somebody else has; then a run has.
+    assert!(unjudged() > 0.0);
+    home.ok_with(&["write", DEVICE, "-z", "64K"], &pattern(3, 64 << 10));
+    assert!(unjudged() > 0.0);
+    let text = home.ok(&read);
+    assert!(
+        text.contains(" could not be judged: not all of their blocks were written with --verify"),
+        "{text}"
+    );
+    let write = [&perf[..], &["-w", "write", "--no-prefill"]].concat();
+    home.ok(&write);
+    assert_eq!(unjudged(), 0.0);
+    home.ok(&["dsm", DEVICE, "-d", "-s", "0", "-b", "8"]);
+    assert!(unjudged() > 0.0);
 }
 
 #[test]

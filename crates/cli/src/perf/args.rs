@@ -70,7 +70,8 @@ pub(crate) struct Perf {
     /// Sweep: threads=LIST and depth=LIST; 1..256 in a list means 1, 2, 4 and so on up to 256
     #[arg(long, value_name = "AXIS=LIST", num_args = 1..)]
     pub(super) matrix: Vec<Axis>,
-    /// Write blocks that can be recognized, and compare what is read with what was written
+    /// Write blocks that can be recognized, and compare what is read with what was written. Reads of
+    /// blocks that were not are counted, and not judged
     #[arg(long)]
     pub(super) verify: bool,
     /// Most commands per second, all threads together
@@ -100,7 +101,8 @@ pub(crate) struct Perf {
     /// Write all of the range before the first point, even where data would be lost by it
     #[arg(long)]
     pub(super) prefill: bool,
-    /// Write nothing before the first point; with --verify, blocks are to be as an earlier run left them
+    /// Write nothing before the first point; with --verify, what an earlier run has written with it is
+    /// checked, too
     #[arg(long, conflicts_with = "prefill")]
     pub(super) no_prefill: bool,
     #[command(flatten)]

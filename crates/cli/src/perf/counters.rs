@@ -55,7 +55,9 @@ pub(super) struct Counters {
     pub(super) errors: u64,
     /// Reads with wrong data, whenever they were.
     pub(super) miscompares: u64,
-    /// The first of those.
+    /// Reads of data of which nothing is known, whenever they were.
+    pub(super) unjudged: u64,
+    /// The first command that failed or returned wrong data.
     pub(super) first_failure: Option<String>,
 }
 
@@ -70,6 +72,7 @@ impl Counters {
             intervals: vec![0; window.intervals],
             errors: 0,
             miscompares: 0,
+            unjudged: 0,
             first_failure: None,
         })
     }

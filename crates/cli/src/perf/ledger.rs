@@ -64,7 +64,7 @@ impl Ledger {
 
 /// What a read of a unit should find.
 pub(super) fn expected(generation: u8) -> Expected {
-    if generation == 0 { Expected::Any } else { Expected::Generation(generation) }
+    if generation == 0 { Expected::Unknown } else { Expected::Generation(generation) }
 }
 
 /// The generation after this one.
@@ -91,6 +91,6 @@ mod tests {
     #[test]
     fn generations_go_round_without_the_unknown_one() {
         assert_eq!((after(0), after(1), after(126), after(127)), (1, 2, 127, 1));
-        assert_eq!((expected(0), expected(9)), (Expected::Any, Expected::Generation(9)));
+        assert_eq!((expected(0), expected(9)), (Expected::Unknown, Expected::Generation(9)));
     }
 }

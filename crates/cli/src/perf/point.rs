@@ -41,6 +41,8 @@ struct Seen {
 pub(super) struct Outcome {
     pub(super) point: Point,
     pub(super) first_failure: Option<String>,
+    /// Reads of data of which nothing is known.
+    pub(super) unjudged: u64,
 }
 
 fn window(warmup: Duration, time: Duration) -> Window {
@@ -221,7 +223,8 @@ fn summarize(job: &Job, shape: Shape, seen: &[Seen]) -> Result<Outcome> {
         let what = seen.counters.first_failure.as_ref()?;
         Some(format!("{label} from core {}: {what}", seen.core))
     });
-    Ok(Outcome { point, first_failure })
+    let unjudged = seen.iter().map(|seen| seen.counters.unjudged).sum();
+    Ok(Outcome { point, first_failure, unjudged })
 }
 
 fn latency(job: &Job, reads: &Histogram<u64>, writes: &Histogram<u64>) -> Option<Latency> {

@@ -66,6 +66,7 @@ pub(super) fn run(args: &Perf) -> Result<()> {
         workload: job.workload.clone(),
         points: measured.points,
         harness,
+        unjudged_reads: args.verify.then_some(measured.unjudged),
     };
     let result = if run.points.is_empty() { Err(prefill::stopped()) } else { publish(args, &job, &run) };
     if let Some(error) = measured.broken {
@@ -118,6 +119,7 @@ fn warn_of_empty_blocks(job: &Job) {
 struct Measured {
     points: Vec<Point>,
     first_failure: Option<String>,
+    unjudged: u64,
     /// Why there are no more.
     broken: Option<anyhow::Error>,
 }
@@ -125,7 +127,7 @@ struct Measured {
 fn measure(job: &Job) -> Measured {
     let each = job.warmup + job.time;
     let progress = Progress::new("measure", (each * job.shapes.len() as u32).as_millis() as u64);
-    let mut measured = Measured { points: Vec::new(), first_failure: None, broken: None };
+    let mut measured = Measured { points: Vec::new(), first_failure: None, unjudged: 0, broken: None };
     for (index, &shape) in job.shapes.iter().enumerate() {
         if job.is_stopped() {
             break;
@@ -137,6 +139,7 @@ fn measure(job: &Job) -> Measured {
         match point::measure(job, shape, tick) {
             Ok(outcome) => {
                 measured.points.push(outcome.point);
+                measured.unjudged += outcome.unjudged;
                 measured.first_failure = measured.first_failure.or(outcome.first_failure);
             }
             Err(error) => {
@@ -217,6 +220,9 @@ fn print(args: &Perf, job: &Job, run: &Run, out: &mut impl Write) -> std::io::Re
             heading("Best", best, out)?;
         }
         report::table::write(best, out)?;
+    }
+    if let Some(text) = report::unjudged(run) {
+        writeln!(out, "{text}")?;
     }
     writeln!(out)?;
     if let Some(text) = report::harness(run) {

@@ -103,6 +103,9 @@ fn failures(page: &mut Markup, run: &Run) {
     if let Some(text) = summary::failures(errors, miscompares) {
         page.element("p", &[("class", &"failed"), ("role", &"alert")], format_args!("{text}."));
     }
+    if let Some(text) = super::unjudged(run) {
+        page.element("p", &[], format_args!("{text}."));
+    }
 }
 
 fn cards(page: &mut Markup, run: &Run, summary: Summary<'_>) {

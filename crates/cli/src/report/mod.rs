@@ -53,6 +53,11 @@ pub(crate) fn failures(run: &Run) -> Option<String> {
     summary::failures(errors, totals().map(|row| row.miscompares).sum())
 }
 
+/// How many reads could not be verified, in words; `None` when all could, or none were to be.
+pub(crate) fn unjudged(run: &Run) -> Option<String> {
+    summary::unjudged(run.unjudged_reads.unwrap_or_default())
+}
+
 /// Writes the run as indented JSON with a newline at the end. Errors: `InvalidData` when a figure is not a
 /// finite number: JSON has no way to write one, and a file that cannot be read back is worse than none.
 /// Otherwise what `out` returns.

@@ -30,6 +30,9 @@ pub(crate) struct Run {
     pub(crate) points: Vec<Point>,
     /// What the measuring loop itself costs, when it was measured.
     pub(crate) harness: Option<HarnessCost>,
+    /// Reads of data that nobody is known to have written, where data was verified: they could not be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unjudged_reads: Option<u64>,
 }
 
 /// The computer a run took place on. Its name and address are left out on purpose: reports are passed around.

@@ -151,6 +151,14 @@ pub(super) fn failures(errors: u64, miscompares: u64) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
+/// What could not be verified, in words; `None` when all could.
+pub(super) fn unjudged(reads: u64) -> Option<String> {
+    (reads > 0).then(|| {
+        let reads = count(reads, "read");
+        format!("{reads} could not be judged: not all of their blocks were written with --verify")
+    })
+}
+
 /// The thread counts that occur, ascending.
 pub(super) fn thread_counts(points: &[Point]) -> Vec<u32> {
     ascending(points.iter().map(|point| point.threads).collect())
