@@ -140,6 +140,12 @@ pub trait Function: Dma {
         false
     }
 
+    /// What has stopped the device, or keeps it from answering, where it can say more than its registers do:
+    /// one in this process knows which rule of a script it was. In words, for messages.
+    fn stopped_by(&self) -> Option<String> {
+        None
+    }
+
     /// True when the device can move to another process that it is reached through from then on: a function
     /// that [`Function::is_gone`] may come back with [`Function::follow`].
     fn is_movable(&self) -> bool {

@@ -75,7 +75,7 @@ fn code_of(error: &anyhow::Error) -> u8 {
         }
         if let Some(error) = cause.downcast_ref::<Error>() {
             return match error {
-                Error::Device { .. } | Error::Pair { .. } => DEVICE,
+                Error::Device { .. } | Error::Pair { .. } | Error::Ended { .. } => DEVICE,
                 Error::Unplugged { .. } => UNPLUGGED,
                 Error::NotFound { .. } | Error::InUse { .. } | Error::DriveInUse { .. } => NOT_AVAILABLE,
                 Error::Name { .. }

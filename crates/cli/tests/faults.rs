@@ -125,6 +125,33 @@ fn perf_has_rules_from_the_first_point_to_the_end_and_says_what_came_of_them() {
 }
 
 #[test]
+fn a_command_that_a_rule_has_ended_says_what_it_did_and_to_whom() {
+    let home = Home::with_device();
+    for (act, parts) in [
+        (
+            "--fatal",
+            ["it reports Controller Fatal Status", "rule 1 of its faults has set Controller Fatal Status"],
+        ),
+        ("--unplug", ["its registers read as all ones", "rule 1 of its faults has unplugged it"]),
+        ("--power-cut", ["its registers read as all ones", "rule 1 of its faults has cut its power"]),
+    ] {
+        home.ok(&["fault", "add", DEVICE, "--opcode", "read", "--count", "1", act]);
+        let done = home.run(&["read", DEVICE, "-z", "4096"]);
+        assert_ne!(done.code, 0, "{act}");
+        assert!(parts.iter().all(|part| done.stderr.contains(part)), "{act}: {}", done.stderr);
+        home.ok(&["fault", "clear", DEVICE]);
+    }
+    // The controller comes back, and the measurement goes on.
+    let rules =
+        home.file("fatal.json", br#"{"match":{"opcode":"read","after":50,"count":1},"act":{"fatal":true}}"#);
+    let done =
+        home.run(&["perf", "-r", DEVICE, "-t", "0.2", "-w", "randread", "-q", "4", "--faults", &rules]);
+    let expected = "it reports Controller Fatal Status; rule 1 of its faults has set Controller Fatal Status";
+    assert!(done.code == 1 && done.stderr.contains(expected), "{}", done.stderr);
+    assert!(!done.text().contains(" 0 IOPS"), "{}", done.text());
+}
+
+#[test]
 fn a_server_has_rules_until_it_ends() {
     let home = Home::with_device();
     let rules = home.file("rules.json", br#"{"match":{"opcode":"write"},"act":{"status":"write-fault"}}"#);

@@ -31,6 +31,8 @@ pub(crate) struct Base {
     /// Queue identifiers. That of the admin queue, 0, is always taken.
     pub(crate) queues: Numbers,
     limits: Mutex<Limits>,
+    /// Why commands were last ended otherwise than by the device.
+    ended_by: Mutex<Option<String>>,
 }
 
 impl Base {
@@ -44,7 +46,14 @@ impl Base {
     ) -> Self {
         let numbers = Numbers::new(queues + 1);
         numbers.claim(Qid::ADMIN.0.into());
-        Self { pool, options, epoch: AtomicU64::new(epoch), queues: numbers, limits: Mutex::new(limits) }
+        Self {
+            pool,
+            options,
+            epoch: AtomicU64::new(epoch),
+            queues: numbers,
+            limits: Mutex::new(limits),
+            ended_by: Mutex::new(None),
+        }
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -55,6 +64,16 @@ impl Base {
     pub(crate) fn epoch(&self) -> u64 {
         // Acquire: pairs with the Release of whoever changed it.
         self.epoch.load(Ordering::Acquire)
+    }
+
+    /// As [`crate::Controller::ended_by`].
+    pub(crate) fn ended_by(&self) -> Option<String> {
+        lock(&self.ended_by).clone()
+    }
+
+    /// Commands are about to be ended, for a reason.
+    pub(crate) fn note_end(&self, why: String) {
+        *lock(&self.ended_by) = Some(why);
     }
 
     pub(crate) fn limits(&self) -> Limits {

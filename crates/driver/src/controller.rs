@@ -19,6 +19,9 @@ use crate::queue::Queue;
 use crate::tcp::TcpTarget;
 use crate::{Error, Event};
 
+/// Why commands were ended when nothing was wrong.
+const ASKED_FOR: &str = "a reset was asked for";
+
 /// A controller that has been brought up. Clones share it; with the last of them and the last [`Queue`] it is
 /// shut down.
 #[derive(Clone)]
@@ -173,10 +176,17 @@ impl Controller {
     /// block device or a file.
     pub fn reset(&self) -> Result<(), Error> {
         match &self.host {
-            Host::Pcie(device) => device.reset_since(device.base.epoch(), "asked for"),
+            Host::Pcie(device) => device.reset_since(device.base.epoch(), ASKED_FOR),
             Host::Kernel(device) => device.reset(false),
-            Host::Tcp(device) => device.reset_since(device.base.epoch(), "asked for"),
+            Host::Tcp(device) => device.reset_since(device.base.epoch(), ASKED_FOR),
         }
+    }
+
+    /// Why outstanding commands were last ended as [`unvme_spec::Status::ABORTED_BY_HOST`]: what did not
+    /// answer, Controller Fatal Status, a connection that was lost; and for a virtual SSD in this process,
+    /// the rule of its script that was behind it. `None` when none were, or when the kernel has ended them.
+    pub fn ended_by(&self) -> Option<String> {
+        self.base().ended_by()
     }
 
     /// NVM Subsystem Reset (Base 3.7.1), then as [`Controller::reset`]. Errors: [`Error::Unsupported`] when

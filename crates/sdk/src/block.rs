@@ -318,7 +318,7 @@ impl Block {
         self.keep_queue(queue);
         match done? {
             Some(Completion { status, .. }) if !status.is_success() => {
-                Err(Error::Device { what: format!("{name}: {what}"), status })
+                Err(Error::refused(format!("{name}: {what}"), status, &self.controller))
             }
             done => Ok(done.and_then(|completion| completion.buf)),
         }
@@ -400,7 +400,7 @@ impl Block {
             Some((index, status)) => {
                 let BlockRange { start, blocks } = pieces.range(index);
                 let what = format!("{}: {} {blocks} blocks from block {start}", self.name, task.name());
-                Err(Error::Device { what, status })
+                Err(Error::refused(what, status, &self.controller))
             }
         }
     }

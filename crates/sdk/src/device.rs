@@ -175,7 +175,7 @@ impl Device {
         &self,
         commands: impl FnOnce(&Controller) -> std::result::Result<T, unvme_driver::Error>,
     ) -> Result<T> {
-        commands(&self.controller).map_err(|e| Error::driver(self.name.as_str(), e))
+        commands(&self.controller).map_err(|e| Error::of_controller(&self.name, e, &self.controller))
     }
 
     /// Active namespaces of all command sets, ascending.

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use unvme_driver::Controller;
 use unvme_spec::{Status, samsung_kv};
 
 /// An error of the SDK. Each message names the thing, what was expected and what to do.
@@ -91,11 +92,24 @@ pub enum Error {
     #[error("{0}")]
     Argument(String),
     /// The device completed a command with an error status.
-    #[error("{what}: {}", answer(*.status))]
+    #[error("{what}: the device answered {status}")]
     Device {
         /// The command, and where it applied.
         what: String,
         /// The status, whole.
+        status: Status,
+    },
+    /// The host ended a command, since the controller was reset or lost; whether it was executed is not
+    /// known.
+    #[error(
+        "{what}: ended before it was answered, and whether it was executed is not known: {reason} ({status})"
+    )]
+    Ended {
+        /// The command, and where it applied.
+        what: String,
+        /// What has happened to the controller.
+        reason: String,
+        /// [`Status::ABORTED_BY_HOST`].
         status: Status,
     },
     /// The device completed a command on pairs with an error status, which is of either dialect.
@@ -136,18 +150,11 @@ pub enum Error {
 /// The result of everything that can fail here.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Why the host has ended a command, where nobody knows more.
+const LOST: &str = "the device was lost on the way";
+
 pub(crate) fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
-}
-
-fn answer(status: Status) -> String {
-    match status.kind() {
-        // No device has said that.
-        Status::ABORTED_BY_HOST => {
-            format!("the device was lost on the way, and whether this was executed is not known ({status})")
-        }
-        _ => format!("the device answered {status}"),
-    }
 }
 
 impl Error {
@@ -156,12 +163,38 @@ impl Error {
         Self::Io { what: format!("{verb} {}", path.display()), source: source.into() }
     }
 
+    /// What a command on `what` came to, whose status is no success: an answer of the device, or the host's
+    /// end of it.
+    pub(crate) fn refused(what: String, status: Status, controller: &Controller) -> Self {
+        Self::of_status(what, status, || controller.ended_by())
+    }
+
+    /// As [`Error::driver`], of a controller that can be asked why.
+    pub(crate) fn of_controller(what: &str, source: unvme_driver::Error, controller: &Controller) -> Self {
+        match source {
+            unvme_driver::Error::Status { what: command, status } => {
+                Self::refused(format!("{what}: {command}"), status, controller)
+            }
+            source => Self::driver(what, source),
+        }
+    }
+
+    fn of_status(what: String, status: Status, ended_by: impl FnOnce() -> Option<String>) -> Self {
+        match status.kind() {
+            // No device has said that.
+            Status::ABORTED_BY_HOST => {
+                Self::Ended { what, reason: ended_by().unwrap_or_else(|| LOST.to_owned()), status }
+            }
+            _ => Self::Device { what, status },
+        }
+    }
+
     /// What a driver call on `what` failed with, by what the caller can do about it.
     pub fn driver(what: impl Into<String>, source: unvme_driver::Error) -> Self {
         let what = what.into();
         match source {
             unvme_driver::Error::Status { what: command, status } => {
-                Self::Device { what: format!("{what}: {command}"), status }
+                Self::of_status(format!("{what}: {command}"), status, || None)
             }
             unvme_driver::Error::Unsupported(reason) => Self::Unsupported { name: what, reason },
             unvme_driver::Error::InvalidArgument(reason) => Self::Argument(format!("{what}: {reason}")),
@@ -172,26 +205,10 @@ impl Error {
     /// The status the device answered, if that is what went wrong.
     pub fn status(&self) -> Option<Status> {
         match self {
-            Self::Device { status, .. } | Self::Pair { status, .. } => Some(*status),
+            Self::Device { status, .. } | Self::Pair { status, .. } | Self::Ended { status, .. } => {
+                Some(*status)
+            }
             _ => None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_in_doubt_is_told_from_one_that_the_device_has_refused() {
-        let told = |status| Error::Device { what: "02:00.0: delete".to_owned(), status }.to_string();
-        assert_eq!(
-            told(Status::ABORTED_BY_HOST),
-            "02:00.0: delete: the device was lost on the way, and whether this was executed is not known (Command Aborted By \
-             Host (0x371))"
-        );
-        assert!(
-            told(Status::INVALID_FIELD).starts_with("02:00.0: delete: the device answered Invalid Field")
-        );
     }
 }

@@ -151,6 +151,11 @@ macro_rules! queue_methods {
                 self.queue.wait(timeout)
             }
 
+            /// The controller that the queue is one of.
+            pub fn controller(&self) -> &Controller {
+                &self.controller
+            }
+
             /// Commands submitted and not polled yet.
             #[inline]
             pub fn outstanding(&self) -> usize {

@@ -126,7 +126,7 @@ fn writes_end_in_an_error_when_the_slot_is_unplugged_and_what_was_acknowledged_i
             ended
         });
         assert!(error.to_string().starts_with(NAME), "{error}");
-        assert!(matches!(error, Error::Driver { .. } | Error::Device { .. }), "{error:?}");
+        assert!(matches!(error, Error::Driver { .. } | Error::Ended { .. }), "{error:?}");
         last = acknowledged;
         bench.plug();
         // The handle that has lost its device is still there, and stays as it is.

@@ -360,6 +360,7 @@ impl Ssd {
         if self.is_fatal.swap(false, Ordering::AcqRel) {
             self.faults.rearm();
         }
+        self.faults.forget_stop();
         self.reset_admin(scope);
         if let Some(association) = &self.association {
             association.controller_was_reset(scope);
@@ -543,6 +544,10 @@ impl Function for Ssd {
     /// to time out.
     fn is_gone(&self) -> bool {
         self.faults.is_gone()
+    }
+
+    fn stopped_by(&self) -> Option<String> {
+        self.faults.stopped_by()
     }
 
     fn vectors(&self) -> u16 {

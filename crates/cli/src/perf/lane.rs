@@ -5,7 +5,10 @@ use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
-use unvme::{Block, BlockQueue, BlockRange, Completion, DmaBuf, Lba, Op, QueueOptions, Status, WriteOptions};
+use unvme::{
+    Block, BlockQueue, BlockRange, Completion, Controller, DmaBuf, Lba, Op, QueueOptions, Status,
+    WriteOptions,
+};
 
 use super::addresses::Addresses;
 use super::counters::Counters;
@@ -104,6 +107,8 @@ struct Generator<'a> {
     scratch: Vec<u8>,
     /// The connection was lost, and what was on its way with it.
     is_cut: bool,
+    /// For why commands were ended; `None` without a device.
+    controller: Option<Controller>,
     counters: Counters,
 }
 
@@ -173,6 +178,11 @@ impl<'a> Lane<'a> {
             split,
             scratch: vec![0; if plan.ledger.is_some() { plan.unit.bytes() } else { 0 }],
             is_cut: false,
+            controller: match &sink {
+                Sink::Device(queue) => Some(queue.controller().clone()),
+                Sink::Narrow(narrow) => Some(narrow.controller().clone()),
+                Sink::Nothing(_) => None,
+            },
             counters: plan.counters,
         };
         Self { sink, generator, pace: plan.rate.map(Pace::new) }
@@ -442,13 +452,26 @@ impl Generator<'_> {
         if status.is_success() {
             self.counters.succeeded(slot.read, slot.start_ns, end_ns);
         } else {
-            let what = self.name(slot);
-            self.counters.failed(|| format!("{what}: {status}"));
+            self.failed(slot, status);
         }
         if let Some(ledger) = self.ledger {
             self.verify(ledger, (index, slot), status, &mut buf);
         }
         self.free.push((index, buf));
+    }
+
+    /// Counts a command that has failed, and says why it was ended when its device has not answered.
+    #[cold]
+    fn failed(&mut self, slot: Slot, status: Status) {
+        let what = self.name(slot);
+        let why = match (status.kind(), &self.controller) {
+            (Status::ABORTED_BY_HOST, Some(controller)) => controller.ended_by(),
+            _ => None,
+        };
+        self.counters.failed(|| match why {
+            Some(why) => format!("{what}: {why} ({status})"),
+            None => format!("{what}: {status}"),
+        });
     }
 
     /// Checks what was read, and enters what was written.

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use anyhow::{Context, Result};
-use unvme::{BlockQueue, BlockRange, Completion, DmaBuf, Lba, Op, Status};
+use unvme::{BlockQueue, BlockRange, Completion, Controller, DmaBuf, Lba, Op, Status};
 
 use super::lane::Unit;
 
@@ -91,6 +91,10 @@ impl Narrow {
 
     pub(super) fn is_connected(&mut self) -> bool {
         self.queue.raw().is_connected()
+    }
+
+    pub(super) fn controller(&self) -> &Controller {
+        self.queue.controller()
     }
 
     /// Submits a command, or keeps it for later.

@@ -152,6 +152,7 @@ impl TcpDevice {
     /// Lets go of an association. The epoch is the caller's to change.
     fn disconnect(&self, why: &str, resends: bool) {
         tracing::warn!(target = %self.target.shown(), why, "the association has ended");
+        self.base.note_end(why.to_owned());
         if !resends {
             self.reset_epoch.store(self.base.epoch() + 1, Ordering::Release);
         }
@@ -160,6 +161,7 @@ impl TcpDevice {
 
     fn give_up(&self, life: &mut Life, reason: String) {
         tracing::warn!(target = %self.target.shown(), reason, "given up");
+        self.base.note_end(reason.clone());
         self.admin.shut(&reason);
         *life = Life::Gone(reason);
     }
@@ -269,7 +271,7 @@ impl TcpDevice {
         }
         let epoch = self.base.epoch();
         self.set_property(epoch, regs::offset::NSSR, regs::NSSR_MAGIC, self.last_commands_deadline());
-        self.renew(epoch, "NVM subsystem reset")
+        self.renew(epoch, "an NVM subsystem reset was asked for")
     }
 
     fn renew(&self, epoch: u64, why: &str) -> Result<(), Error> {

@@ -23,6 +23,8 @@ use crate::command::{Payload, command_name};
 
 /// How often a device is followed that is gone again before it has been brought up.
 const MOVES_MAX: u32 = 8;
+/// What a controller has to say that answers nothing any more.
+pub(crate) const FATAL: &str = "it reports Controller Fatal Status";
 /// Time for a thread that has decided to store a doorbell to do it, also one that loses its processor in
 /// between.
 const DOORBELL_GRACE: Duration = Duration::from_millis(1);
@@ -80,7 +82,7 @@ impl PcieDevice {
     /// First bring-up.
     pub(crate) fn open(&self) -> Result<(), Error> {
         let mut life = self.lifecycle();
-        self.renew(&mut life, "opened")
+        self.restart(&mut life, "opened")
     }
 
     /// Controller level reset, unless there has been one since `epoch` was read.
@@ -99,6 +101,7 @@ impl PcieDevice {
         if self.base.epoch() == epoch && life.failed.is_none() && self.function.is_gone() {
             self.hold_queues();
             self.admin.suspend();
+            self.base.note_end(self.gone_error().reason());
             // `failed` keeps the outcome for whoever asks.
             let _ = self.conclude(&mut life, self.follow());
         }
@@ -138,8 +141,27 @@ impl PcieDevice {
         }
     }
 
-    /// Stops the device, forgets all queues and starts it again.
+    /// Starts the device again, which ends all that is outstanding.
     fn renew(&self, life: &mut Lifecycle, why: &str) -> Result<(), Error> {
+        let mut reason = why.to_owned();
+        if why != FATAL && self.status().is_ok_and(|csts| csts.cfs()) {
+            reason = format!("{reason}; {FATAL}");
+        }
+        // After the reset nobody knows any more.
+        self.base.note_end(self.explained(reason));
+        self.restart(life, why)
+    }
+
+    /// A reason, and what the device itself has to say.
+    pub(crate) fn explained(&self, reason: String) -> String {
+        match self.function.stopped_by() {
+            Some(own) => format!("{reason}; {own}"),
+            None => reason,
+        }
+    }
+
+    /// Stops the device, forgets all queues and starts it again.
+    fn restart(&self, life: &mut Lifecycle, why: &str) -> Result<(), Error> {
         self.hold_queues();
         self.admin.suspend();
         let mut stop = self.stop();
@@ -309,9 +331,19 @@ impl PcieDevice {
     pub(crate) fn status(&self) -> Result<Csts, Error> {
         let raw = self.registers.read32(regs::offset::CSTS)?;
         if raw == u32::MAX {
-            return Err(Error::Gone { reason: "its registers read as all ones".to_owned() });
+            return Err(Error::Gone { reason: self.explained("its registers read as all ones".to_owned()) });
         }
         Ok(Csts::from_bits(raw))
+    }
+
+    /// True when the controller reports Controller Fatal Status: nothing will be answered any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.is_near() && self.status().is_ok_and(|csts| csts.cfs())
+    }
+
+    /// False for registers that take a message to another process.
+    fn is_near(&self) -> bool {
+        self.host_driven || self.registers.is_mapped(regs::offset::CSTS)
     }
 
     /// True when the controller is not enabled any more although nobody here has disabled it: a function
@@ -319,9 +351,8 @@ impl PcieDevice {
     /// knows that no reset is under way here. Registers that take a message to another process are not looked
     /// at: that process says when it goes.
     pub(crate) fn has_lost_enable(&self) -> bool {
-        let is_near = self.host_driven || self.registers.is_mapped(regs::offset::CSTS);
         // All ones: it is still being reset, or it is gone, which `Function::is_gone` tells.
-        is_near && self.status().is_ok_and(|csts| !csts.rdy())
+        self.is_near() && self.status().is_ok_and(|csts| !csts.rdy())
     }
 
     fn wait_ready(&self, ready: bool, limit: Duration) -> Result<(), Error> {
@@ -329,7 +360,7 @@ impl PcieDevice {
         loop {
             let csts = self.status()?;
             if ready && csts.cfs() {
-                return Err(Error::Gone { reason: "it reports Controller Fatal Status".to_owned() });
+                return Err(Error::Gone { reason: self.explained(FATAL.to_owned()) });
             }
             if csts.rdy() == ready {
                 return Ok(());
@@ -401,7 +432,7 @@ impl PcieDevice {
         self.admin.suspend();
         let asked = self.registers.write32(regs::offset::NSSR, regs::NSSR_MAGIC);
         self.advance_all();
-        self.renew(&mut life, "NVM subsystem reset")?;
+        self.renew(&mut life, "an NVM subsystem reset was asked for")?;
         asked?;
         // NSSRO is written with 1 to clear.
         Ok(self.registers.write32(regs::offset::CSTS, Csts::new().with_nssro(true).into_bits())?)

@@ -9,7 +9,7 @@ use unvme_spec::{Cid, Qid, Sqe, Status};
 
 use super::admin_queue::Caller;
 use super::device::PcieDevice;
-use super::lifecycle::{Lifecycle, PairRequest};
+use super::lifecycle::{FATAL, Lifecycle, PairRequest};
 use super::pair::{CQ_SLACK, Pair, PairConfig, Refused};
 use crate::Error;
 use crate::command::{
@@ -391,8 +391,13 @@ impl Wait for Ring {
         if self.waiter.countdown < 0 {
             self.waiter.countdown = POLLS_TO_WATCH;
             if self.gate != NEVER && !self.is_outdated() {
-                if self.waiter.watch.is_due(self.waiter.clock.now()) && self.function.is_gone() {
+                let is_due = self.waiter.watch.is_due(self.waiter.clock.now());
+                if is_due && self.function.is_gone() {
                     self.device.notice_gone(self.joined);
+                } else if is_due && self.pair.outstanding() > 0 && self.device.has_failed() {
+                    if let Err(e) = self.device.reset_since(self.joined, FATAL) {
+                        tracing::warn!(error = %e, "controller reset");
+                    }
                 } else {
                     self.check_time();
                 }

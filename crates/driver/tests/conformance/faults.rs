@@ -68,6 +68,7 @@ pub(crate) fn a_reset_returns_every_outstanding_command_and_the_queue_goes_on(tr
         let rejected = queue.submit(namespace.flush(), None, 99).unwrap_err();
         assert!(matches!(rejected.error, Error::Full { .. }), "{rejected}");
         assert_eq!(collect(&mut queue), aborted(8, true));
+        assert_eq!(controller.ended_by().as_deref(), Some("a reset was asked for"));
         assert_eq!(collect(&mut other), aborted(3, true));
         rig.saboteur.swallow(Swallow::Nothing);
         assert_eq!(run(&mut queue, namespace.flush(), None).status, Status::SUCCESS);
@@ -82,6 +83,10 @@ pub(crate) fn a_command_without_answer_is_aborted_and_then_the_controller_is_res
     let all = collect(&mut queue);
     let tokens: Vec<u64> = all.iter().map(|(token, _, _)| *token).collect();
     assert_eq!(tokens, [0, 1, 2, 3, 4]);
+    if all.iter().any(|(_, status, _)| *status == Status::ABORTED_BY_HOST) {
+        let why = controller.ended_by().unwrap();
+        assert!(why.contains("no answer within "), "{why}");
+    }
     for (token, status, with_buffer) in all {
         // The device may manage to abort what it has not looked at yet; what it does not answer at all, the
         // reset ends.

@@ -336,6 +336,11 @@ pub(crate) fn fatal_status_ends_commands_and_a_reset_helps(transport: Transport)
     }
     assert_eq!(csts[0] & 2, 2, "CSTS.CFS");
     assert_eq!(it.collect(), [(Status::ABORTED_BY_HOST, true)]);
+    let why = it.controller.ended_by().unwrap();
+    assert!(why.contains("it reports Controller Fatal Status"), "{why}");
+    if it.rig.function.is_host_driven() {
+        assert!(why.ends_with("; rule 1 of its faults has set Controller Fatal Status"), "{why}");
+    }
     it.rig.function.bar_read(0, 0x1c, &mut csts).unwrap();
     assert_eq!(csts[0] & 2, 0, "a reset clears CSTS.CFS");
     it.works();

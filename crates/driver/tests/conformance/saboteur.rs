@@ -199,6 +199,10 @@ impl Function for Saboteur {
         self.inner.reset()
     }
 
+    fn stopped_by(&self) -> Option<String> {
+        self.inner.stopped_by()
+    }
+
     fn is_host_driven(&self) -> bool {
         self.inner.is_host_driven()
     }

@@ -236,7 +236,7 @@ impl Kv {
         let what = format!("{}: {what}", self.name);
         Err(match status.kind() {
             // Nothing was said about a pair.
-            Status::ABORTED_BY_HOST => Error::Device { what, status },
+            Status::ABORTED_BY_HOST => Error::refused(what, status, &self.controller),
             _ => Error::Pair { what, status },
         })
     }

@@ -1,5 +1,7 @@
 //! From a command and the rules to what happens to the command.
 
+use std::fmt;
+
 use unvme_bus::{lock, random};
 use unvme_spec::Status;
 use unvme_spec::log_page::AsyncEvent;
@@ -49,7 +51,67 @@ pub(crate) enum End {
     PowerCut { seed: u64 },
 }
 
+/// What leaves commands without an answer, and the number of the rule that has done it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stop {
+    rule: u32,
+    /// `None` when a command was dropped.
+    end: Option<End>,
+}
+
+impl Stop {
+    fn of(entry: &Entry) -> Option<Self> {
+        let end = End::of(&entry.rule.action, 0);
+        (end.is_some() || entry.rule.action.dropped).then_some(Self { rule: entry.id, end })
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let done = match self.end {
+            None => "dropped a command",
+            Some(End::Fatal) => "set Controller Fatal Status",
+            Some(End::Unplugged) => "unplugged it",
+            Some(End::PowerCut { .. }) => "cut its power",
+        };
+        write!(f, "rule {} of its faults has {done}", self.rule)
+    }
+}
+
+impl End {
+    /// Of several ends, the strongest.
+    fn of(action: &FaultAction, seed: u64) -> Option<Self> {
+        match action {
+            FaultAction { power_cut: true, .. } => Some(Self::PowerCut { seed }),
+            FaultAction { unplug: true, .. } => Some(Self::Unplugged),
+            FaultAction { fatal: true, .. } => Some(Self::Fatal),
+            _ => None,
+        }
+    }
+}
+
 impl Faults {
+    /// What has left commands without an answer since the last reset, in words; `None` when no rule has.
+    pub(crate) fn stopped_by(&self) -> Option<String> {
+        lock(&self.stop).map(|stop| stop.to_string())
+    }
+
+    /// The controller was reset, and answers. What is gone stays gone.
+    pub(crate) fn forget_stop(&self) {
+        if !self.is_gone() {
+            *lock(&self.stop) = None;
+        }
+    }
+
+    /// An end is not forgotten for a command that was dropped.
+    fn note_stop(&self, entry: &Entry) {
+        let Some(stop) = Stop::of(entry) else { return };
+        let mut last = lock(&self.stop);
+        if last.is_none_or(|last| last.end.is_none()) {
+            *last = Some(stop);
+        }
+    }
+
     /// Counts a command for every rule it matches; `None` when nothing happens to it.
     pub(crate) fn judge(&self, subject: &Subject<'_>) -> Option<Verdict> {
         let mut rules = lock(&self.rules);
@@ -59,6 +121,7 @@ impl Faults {
                 continue;
             }
             if let Some(number) = entry.meet() {
+                self.note_stop(entry);
                 verdict.get_or_insert_with(Verdict::default).add(&entry.rule.action, entry.seed(number));
             }
         }
@@ -91,6 +154,7 @@ impl Faults {
             entry.matched += counted;
             if entry.rule.matching.program == Some(entry.matched) {
                 entry.hits = 1;
+                self.note_stop(entry);
                 let seed = entry.seed(entry.matched);
                 fate.get_or_insert_with(DeviceFate::default).add(&entry.rule.action, seed);
             }
@@ -163,13 +227,7 @@ impl DeviceFate {
     fn add(&mut self, action: &FaultAction, seed: u64) {
         self.events.extend(action.event);
         self.read_only |= action.read_only;
-        let end = match action {
-            FaultAction { power_cut: true, .. } => Some(End::PowerCut { seed }),
-            FaultAction { unplug: true, .. } => Some(End::Unplugged),
-            FaultAction { fatal: true, .. } => Some(End::Fatal),
-            _ => None,
-        };
-        self.end = self.end.or(end);
+        self.end = self.end.or(End::of(action, seed));
     }
 }
 

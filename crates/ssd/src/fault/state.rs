@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use serde::{Deserialize, Serialize};
 use unvme_bus::lock;
 
-use super::judge::DeviceFate;
+use super::judge::{DeviceFate, Stop};
 use super::rule::{COUNT_MAX, FaultRule};
 use super::{FAULTS_MAX, FaultError};
 
@@ -76,6 +76,9 @@ pub(crate) struct Faults {
     /// not around it.
     pub(super) pending: Mutex<Option<DeviceFate>>,
     pub(super) rules: Mutex<Rules>,
+    /// What a rule has done last that leaves commands without an answer. May be locked under `rules`, not
+    /// around it.
+    pub(super) stop: Mutex<Option<Stop>>,
     /// What was wrong with the last command of [`super::command`].
     pub(crate) last_error: Mutex<String>,
 }
