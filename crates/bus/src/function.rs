@@ -133,6 +133,12 @@ pub trait Function: Dma {
         0
     }
 
+    /// Earliest clock reading at which a host-driven device has something to do though nothing is submitted;
+    /// `None` when it has nothing to come. Whoever waits for it alone, on a virtual clock, can go on to that.
+    fn next_event(&self) -> Option<u64> {
+        None
+    }
+
     /// True when the device is known to be gone for good: from now on every call fails, or reads all ones.
     /// Cheap enough to be asked every millisecond by a host that only polls shared memory, which nothing ever
     /// arrives in again.

@@ -207,6 +207,66 @@ fn what_nobody_has_written_with_verify_is_not_called_wrong() {
     assert!(unjudged() > 0.0);
 }
 
+/// The point of a measurement of half a second of the model.
+fn modelled(home: &Home, device: &str, more: &[&str]) -> Value {
+    let perf = ["perf", "-r", device, "-t", "0.5", "--virtual-time"];
+    home.json(&[&perf[..], more].concat())["points"][0].clone()
+}
+
+#[test]
+fn virtual_time_is_what_the_page_on_timing_states() {
+    let home = Home::new();
+    let device = "mem:block:256M,block=4096,timing=tlc";
+    for (workload, depth, stated) in [
+        ("randread", "1", 1e9 / 80_446.0),
+        ("randread", "256", 3050e6 / 4096.0),
+        ("write", "1", 1e9 / 9543.0),
+        ("write", "256", 3050e6 / 4096.0),
+    ] {
+        let point = modelled(&home, device, &["-w", workload, "-q", depth, "-L"]);
+        let found = number(&point["total"]["iops"]);
+        assert!(
+            (found / stated - 1.0).abs() <= 0.02,
+            "{workload} at depth {depth}: {found}, stated {stated}"
+        );
+        let again = modelled(&home, device, &["-w", workload, "-q", depth, "-L"]);
+        assert_eq!(point, again, "the same seed gives the same");
+    }
+    // A slot, with parameters of its own: 40 us more for a read.
+    home.ok(&["device", "create", DEVICE, "--size", "16M", "--block", "4096", "--timing", "tlc,read=90us"]);
+    let point = modelled(&home, DEVICE, &["-w", "randread", "-q", "1", "--prefill"]);
+    let found = number(&point["total"]["iops"]);
+    assert!((found * 120_446e-9 - 1.0).abs() <= 0.02, "{found}");
+}
+
+#[test]
+fn virtual_time_knows_what_the_flash_has_written() {
+    let home = Home::new();
+    let device = "mem:block:64M,block=4096,ftl=page,op=28%,timing=tlc";
+    let sequential = modelled(&home, device, &["-w", "write", "-q", "32"]);
+    assert_eq!(number(&sequential["write_amplification"]), 1.0);
+    let random = modelled(&home, device, &["-w", "randwrite", "-q", "32", "--rate", "50000"]);
+    assert!(number(&random["write_amplification"]) > 1.5, "{random}");
+    assert!((number(&random["total"]["iops"]) / 50_000.0 - 1.0).abs() < 0.01, "{random}");
+}
+
+#[test]
+fn virtual_time_is_for_models_in_this_process_and_one_thread() {
+    let home = Home::with_device();
+    let refused = |args: &[&str], part: &str| {
+        home.run(&[&["perf", "-t", "0.05", "--virtual-time"], args].concat()).fails_with(2, &[part]);
+    };
+    refused(&["-r", "mem:block:16M"], "--virtual-time: mem:block:16M has no timing; expected a virtual SSD");
+    refused(&["-r", DEVICE], "0000:02:00.0 has no timing; expected a virtual SSD");
+    refused(&["-r", "vfio-user:/nowhere"], "vfio-user:/nowhere has a time of its own; expected");
+    refused(&["-r", "mem:block:16M,timing=tlc", "--matrix", "threads=1,2"], "--virtual-time: one thread");
+    let served = "0000:03:00.0";
+    home.ok(&["device", "create", served, "--size", "16M", "--timing", "tlc"]);
+    let server = home.serve(&[served]);
+    refused(&["-r", served], "0000:03:00.0 is in use by another process");
+    assert_eq!(server.terminate(), 0);
+}
+
 #[test]
 fn a_slot_is_filled_before_the_first_writes_and_not_again() {
     let home = Home::new();

@@ -1,6 +1,8 @@
 //! An open device.
 
 use std::fmt;
+#[cfg(feature = "local")]
+use std::sync::Weak;
 
 use unvme_driver::{Controller, KvOptions};
 use unvme_spec::identify::IdentifyController;
@@ -106,6 +108,9 @@ pub struct Device {
     origin: Origin,
     identity: Identity,
     controller: Controller,
+    /// The virtual SSD, when it is in this process.
+    #[cfg(feature = "local")]
+    ssd: Weak<unvme_ssd::Ssd>,
     /// Told when the controller has been closed.
     _kept: Option<KeepAlive>,
     /// Last: whoever gets the lock in it opens the drive, which has one user at a time.
@@ -131,7 +136,31 @@ impl Device {
         let data = controller.identify_controller().map_err(|e| Error::driver(name.as_str(), e))?;
         let identity = Identity::from(&data);
         let kept = KeepAlive::start(&name, &controller);
-        Ok(Self { held: None, name, transport, origin, identity, controller, _kept: kept, place: None })
+        Ok(Self {
+            held: None,
+            name,
+            transport,
+            origin,
+            identity,
+            controller,
+            #[cfg(feature = "local")]
+            ssd: Weak::new(),
+            _kept: kept,
+            place: None,
+        })
+    }
+
+    /// It is this virtual SSD.
+    #[cfg(feature = "local")]
+    pub(crate) fn of_ssd(self, ssd: Weak<unvme_ssd::Ssd>) -> Self {
+        Self { ssd, ..self }
+    }
+
+    /// What the translation layer of a virtual SSD in this process has counted; `None` for one without, and
+    /// for any other device.
+    #[cfg(feature = "local")]
+    pub fn flash_stats(&self) -> Option<unvme_ssd::FlashStats> {
+        self.ssd.upgrade()?.ftl_stats()
     }
 
     /// Lets other processes use the device for as long as this lives.

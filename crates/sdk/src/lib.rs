@@ -193,4 +193,4 @@ pub use unvme_driver::{
 pub use unvme_spec::nvm::{AccessFlags, BlockRange};
 pub use unvme_spec::{Cqe, Lba, Nsid, Sqe, Status};
 #[cfg(feature = "local")]
-pub use unvme_ssd::{CheckedBlocks, CheckedNamespace, Damage, FlashDamage};
+pub use unvme_ssd::{CheckedBlocks, CheckedNamespace, Damage, FlashDamage, FlashStats};

@@ -1,11 +1,15 @@
 //! From a name to a device: the one place where transports are chosen.
 
 use std::sync::Arc;
+#[cfg(feature = "local")]
+use std::sync::Weak;
 use std::time::Duration;
 
 use unvme_bus::Function;
 use unvme_bus::vfio_user::Client;
 use unvme_driver::{Controller, ControllerOptions, Reconnect};
+#[cfg(feature = "local")]
+use unvme_ssd::Ssd;
 
 use crate::device::{Device, Origin, Transport};
 use crate::drive;
@@ -83,7 +87,10 @@ fn unplugged(name: &str, options: &OpenOptions) -> Option<Error> {
 fn open_as_it_is(name: &str, options: &OpenOptions) -> Result<Device> {
     let retries = Retries::new();
     loop {
-        let Found { open, transport, origin, offer } = connect(name, options, &retries)?;
+        let found = connect(name, options, &retries)?;
+        #[cfg(feature = "local")]
+        let ssd = found.ssd;
+        let Found { open, transport, origin, offer, .. } = found;
         let is_attached = transport == Transport::VfioUser && offer.is_none();
         let controller = match open(options.controller.clone()) {
             // Its holder has just closed it: this process may be the next.
@@ -93,6 +100,8 @@ fn open_as_it_is(name: &str, options: &OpenOptions) -> Result<Device> {
             opened => opened.map_err(|e| Error::driver(format!("open {name}"), e))?,
         };
         let device = Device::new(canonical(name), transport, origin, controller)?;
+        #[cfg(feature = "local")]
+        let device = device.of_ssd(ssd);
         return Ok(match offer {
             Some(offer) => {
                 let held = offer.start(name, device.controller(), options.share);
@@ -113,12 +122,31 @@ struct Found {
     origin: Origin,
     /// What others can be offered, when this process holds the device.
     offer: Option<Offer>,
+    /// The virtual SSD, when it is in this process.
+    #[cfg(feature = "local")]
+    ssd: Weak<Ssd>,
 }
 
 impl Found {
     fn new(function: Arc<dyn Function>, transport: Transport, origin: Origin) -> Self {
-        let open = Box::new(|options| Controller::open(function, options));
-        Self { open, transport, origin, offer: None }
+        Self::with(Box::new(|options| Controller::open(function, options)), transport, origin)
+    }
+
+    fn with(open: Opening, transport: Transport, origin: Origin) -> Self {
+        Self {
+            open,
+            transport,
+            origin,
+            offer: None,
+            #[cfg(feature = "local")]
+            ssd: Weak::new(),
+        }
+    }
+
+    #[cfg(feature = "local")]
+    fn here(ssd: Arc<Ssd>) -> Self {
+        let known = Arc::downgrade(&ssd);
+        Self { ssd: known, ..Self::new(ssd, Transport::InProcess, Origin::Virtual) }
     }
 }
 
@@ -146,9 +174,7 @@ fn connect(name: &str, options: &OpenOptions, retries: &Retries) -> Result<Found
             Ok(Found::new(client, Transport::VfioUser, Origin::Unknown))
         }
         #[cfg(feature = "local")]
-        Some(DeviceName::Memory(device)) => {
-            Ok(Found::new(crate::local::memory(&device)?, Transport::InProcess, Origin::Virtual))
-        }
+        Some(DeviceName::Memory(device)) => Ok(Found::here(crate::local::memory(&device)?)),
         #[cfg(not(feature = "local"))]
         Some(DeviceName::Memory(_)) => Err(without_local(name)),
         Some(DeviceName::Address(address)) => {
@@ -158,20 +184,14 @@ fn connect(name: &str, options: &OpenOptions, retries: &Retries) -> Result<Found
             }
             connect_drive(address, retries)?.ok_or_else(|| registry.not_found(name))
         }
-        Some(DeviceName::Kernel(path)) => Ok(Found {
-            open: Box::new(move |options| Controller::open_kernel(&path, options)),
-            transport: Transport::Kernel,
-            origin: Origin::Unknown,
-            offer: None,
-        }),
+        Some(DeviceName::Kernel(path)) => {
+            let open = Box::new(move |options| Controller::open_kernel(&path, options));
+            Ok(Found::with(open, Transport::Kernel, Origin::Unknown))
+        }
         Some(DeviceName::Tcp(tcp)) => {
             let target = fabrics::target_of(&tcp, &options.registry()?, options.reconnect)?;
-            Ok(Found {
-                open: Box::new(|options| Controller::open_tcp(target, options)),
-                transport: Transport::Tcp,
-                origin: Origin::Unknown,
-                offer: None,
-            })
+            let open = Box::new(|options| Controller::open_tcp(target, options));
+            Ok(Found::with(open, Transport::Tcp, Origin::Unknown))
         }
         None => Err(options.registry()?.not_found(name)),
     }
@@ -186,8 +206,7 @@ fn connect_slot(slot: &Slot, retries: &Retries) -> Result<Found> {
             Opened::Here(ssd) => {
                 let (lock, socket) = (slot.lock_path(), slot.socket_path());
                 let offer = Offer::Slot { ssd: Arc::clone(&ssd), lock, socket };
-                let found = Found::new(ssd, Transport::InProcess, Origin::Virtual);
-                return Ok(Found { offer: Some(offer), ..found });
+                return Ok(Found { offer: Some(offer), ..Found::here(ssd) });
             }
             Opened::Busy(pid) => pid,
         };

@@ -546,6 +546,11 @@ impl Function for Ssd {
         self.faults.is_gone()
     }
 
+    fn next_event(&self) -> Option<u64> {
+        // Its own, whose documentation says more.
+        Self::next_event(self)
+    }
+
     fn stopped_by(&self) -> Option<String> {
         self.faults.stopped_by()
     }

@@ -35,6 +35,7 @@ Examples:
   unvme perf -r mem:block:1G --matrix threads=1,2 depth=1..256 -t 1 --report unvme-report.html
   unvme perf -r 0000:02:00.0 -w randrw -M 70 -c 0x3 --verify
   unvme perf -r mem:block:1G,fdp -w randwrite --fdp-pid 0-3 --fdp-select random
+  unvme perf -r mem:block:4G,ftl=page,timing=tlc,media=tags -w randwrite -t 600 --virtual-time
   unvme perf -r 0000:02:00.0 -w randwrite --rate 50000 --dist zipf:0.99 --output json")]
 pub(crate) struct Perf {
     /// Device: 0000:02:00.0, kernel:/dev/ng0n1, mem:block:SIZE or vfio-user:SOCKET; several are driven at
@@ -64,6 +65,10 @@ pub(crate) struct Perf {
     /// Seconds each point runs before it is measured
     #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = seconds)]
     pub(super) warmup: f64,
+    /// Run by the clock of a modelled device: --time 3600 is an hour of it, as fast as this machine works
+    /// it out. For virtual SSDs of this process with a timing, on one thread
+    #[arg(long)]
+    pub(super) virtual_time: bool,
     /// Cores to run a thread on each: a mask such as 0x3, or a list such as 0-1,3 [default: the first one]
     #[arg(short = 'c', long, value_name = "CORES")]
     pub(super) cores: Option<CoreList>,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use unvme::fdp::PlacementId;
 use unvme::{Block, Device, Error, Nsid, OpenOptions, Size, Transport, open};
+use unvme_flash::PAGE_BYTES;
 
 use super::addresses::{Distribution, Mix};
 use super::args::Perf;
@@ -16,6 +17,7 @@ use super::ledger::Ledger;
 use super::machine;
 use super::matrix::Axis;
 use super::placement::{Placements, Select};
+use super::watch::{VirtualTime, check_modelled};
 use crate::exit::usage;
 use crate::report::{DeviceIdentity, PlacedWrites, Workload};
 use crate::target::blocks_or_what_there_is;
@@ -78,6 +80,8 @@ pub(super) struct Job {
     pub(super) workload: Workload,
     /// What is to be said of commands beyond what a device takes.
     pub(super) beyond: Vec<String>,
+    /// The clock of the devices, with `--virtual-time`.
+    pub(super) virtual_time: Option<VirtualTime>,
     stop: Arc<AtomicBool>,
 }
 
@@ -89,9 +93,11 @@ impl Job {
         check_placed(args)?;
         let (threads, depths) = axes(args)?;
         let cores = choose_cores(args, &threads)?;
+        check_virtual(args, threads.iter().flatten().copied().max().unwrap_or(cores.len() as u32))?;
+        let mut virtual_time = args.virtual_time.then(VirtualTime::new);
         let mut targets = Vec::new();
         for name in &args.devices {
-            open_targets(args, name, &mut targets)?;
+            open_targets(args, name, virtual_time.as_mut(), &mut targets)?;
         }
         check_memory(memory_needed(&targets), machine::memory_available())?;
         let mut shapes = Vec::new();
@@ -114,6 +120,7 @@ impl Job {
             verify: args.verify,
             rate_limit_iops: args.rate,
             commands: None,
+            virtual_time: args.virtual_time,
             placement: args.fdp_pid.as_ref().map(|list| PlacedWrites {
                 identifiers: list.0.iter().map(|id| id.0).collect(),
                 select: args.fdp_select.name().to_owned(),
@@ -132,6 +139,7 @@ impl Job {
             select: args.fdp_select,
             workload,
             beyond,
+            virtual_time,
             stop,
         })
     }
@@ -150,6 +158,15 @@ impl Job {
             }
         }
         devices
+    }
+
+    /// Bytes that hosts have written to the flash of virtual SSDs in this process, and that it has written.
+    pub(super) fn written(&self) -> (u64, u64) {
+        let stats = self.devices().into_iter().filter_map(|device| device.flash_stats());
+        stats.fold((0, 0), |(host, media), stats| {
+            let own = (stats.ftl.host_pages * PAGE_BYTES).saturating_sub(stats.padded_bytes);
+            (host + own, media + stats.ftl.media_bytes())
+        })
     }
 
     /// False when a device on the network is not there at the moment.
@@ -237,8 +254,30 @@ fn choose_cores(args: &Perf, threads: &Option<Vec<u32>>) -> Result<Vec<usize>> {
     Ok(chosen)
 }
 
-fn open_targets(args: &Perf, name: &str, targets: &mut Vec<Target>) -> Result<()> {
-    let device = Arc::new(open(name, &OpenOptions::default())?);
+/// Virtual time has one owner, and devices that live by it.
+fn check_virtual(args: &Perf, threads: u32) -> Result<()> {
+    if !args.virtual_time {
+        return Ok(());
+    }
+    if threads > 1 {
+        return Err(usage(
+            "--virtual-time: one thread has the clock; use -q instead of more threads, and one core",
+        ));
+    }
+    args.devices.iter().try_for_each(|name| check_modelled(name))
+}
+
+fn open_targets(
+    args: &Perf,
+    name: &str,
+    virtual_time: Option<&mut VirtualTime>,
+    targets: &mut Vec<Target>,
+) -> Result<()> {
+    let options = virtual_time.as_ref().map_or_else(OpenOptions::default, |time| time.options());
+    let device = Arc::new(open(name, &options)?);
+    if let Some(time) = virtual_time {
+        time.add(&device)?;
+    }
     let nsids = match args.namespace_id {
         Some(nsid) => vec![Nsid(nsid)],
         None => blocks_or_what_there_is(&device)?,

@@ -2,7 +2,6 @@
 
 use crate::count::count;
 use std::ops::Range;
-use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use unvme::{
@@ -17,21 +16,7 @@ use super::ledger::{Ledger, after, expected};
 use super::pace::Pace;
 use super::placement::Placements;
 use super::split::{Narrow, Parts, part_of, token};
-
-/// Time since a thread began.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Watch(Instant);
-
-impl Watch {
-    pub(super) fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    #[inline]
-    pub(super) fn ns(&self) -> u64 {
-        self.0.elapsed().as_nanos() as u64
-    }
-}
+use super::watch::Watch;
 
 /// Where commands go. There is one per thread and namespace, used all the time: its size is of no concern.
 #[derive(Debug)]
@@ -190,21 +175,39 @@ impl<'a> Lane<'a> {
 
     /// Submits as much as may be, and takes what has finished. Returns the time when it looked at the watch.
     #[inline]
-    pub(super) fn turn(&mut self, watch: Watch) -> Result<Option<u64>> {
+    pub(super) fn turn(&mut self, watch: Watch<'_>) -> Result<Option<u64>> {
         let mut now = None;
         if !self.generator.free.is_empty() {
             let start_ns = watch.ns();
             now = Some(start_ns);
-            let free = self.generator.free.len();
-            let admitted = self.pace.as_mut().map_or(free, |pace| pace.admit(start_ns, free));
-            for _ in 0..admitted {
-                self.submit(start_ns)?;
-            }
-            if admitted > 0 {
-                self.ring()?;
-            }
+            self.submit_all(start_ns)?;
         }
         Ok(self.reap(watch)?.or(now))
+    }
+
+    /// As [`Lane::turn`], whether anything was submitted or has finished.
+    pub(super) fn step(&mut self, watch: Watch<'_>) -> Result<bool> {
+        let submitted = self.submit_all(watch.ns())?;
+        Ok(self.reap(watch)?.is_some() || submitted > 0)
+    }
+
+    /// Submits as much as may be at this time; how many commands that were.
+    #[inline]
+    fn submit_all(&mut self, start_ns: u64) -> Result<usize> {
+        let free = self.generator.free.len();
+        let admitted = self.pace.as_mut().map_or(free, |pace| pace.admit(start_ns, free));
+        for _ in 0..admitted {
+            self.submit(start_ns)?;
+        }
+        if admitted > 0 {
+            self.ring()?;
+        }
+        Ok(admitted)
+    }
+
+    /// When the rate lets the next command through; `None` without one, or when all are on their way.
+    pub(super) fn next_admission_ns(&self) -> Option<u64> {
+        self.pace.as_ref().filter(|_| !self.generator.free.is_empty()).map(Pace::next_ns)
     }
 
     #[inline]
@@ -264,7 +267,7 @@ impl<'a> Lane<'a> {
 
     /// Takes what has finished; the time when that was something.
     #[inline]
-    fn reap(&mut self, watch: Watch) -> Result<Option<u64>> {
+    fn reap(&mut self, watch: Watch<'_>) -> Result<Option<u64>> {
         match &mut self.sink {
             Sink::Device(queue) => self.generator.finish_all(queue.poll(usize::MAX), watch),
             Sink::Narrow(narrow) => {
@@ -282,9 +285,11 @@ impl<'a> Lane<'a> {
 
     /// Waits for everything that is on its way. The driver's timeouts bound the time this takes. A lost
     /// connection is not waited for: what was on its way by it has failed.
-    pub(super) fn drain(&mut self, watch: Watch) -> Result<()> {
+    pub(super) fn drain(&mut self, watch: Watch<'_>) -> Result<()> {
         while !self.generator.is_cut && self.generator.free.len() < self.generator.slots.len() {
-            self.reap(watch)?;
+            if self.reap(watch)?.is_none() {
+                watch.pass(None);
+            }
             let is_connected = match &mut self.sink {
                 Sink::Device(queue) => queue.raw().is_connected(),
                 Sink::Narrow(narrow) => narrow.is_connected(),
@@ -299,11 +304,13 @@ impl<'a> Lane<'a> {
     }
 
     /// Reads every unit whose content is known and checks it; nothing may be on its way.
-    pub(super) fn read_back(&mut self, watch: Watch, stop: impl Fn() -> bool) -> Result<()> {
+    pub(super) fn read_back(&mut self, watch: Watch<'_>, stop: impl Fn() -> bool) -> Result<()> {
         let Some(ledger) = self.generator.ledger.filter(|_| !self.generator.is_cut) else { return Ok(()) };
         for unit in self.generator.addresses.units() {
             while self.generator.free.is_empty() && !stop() {
-                self.reap(watch)?;
+                if self.reap(watch)?.is_none() {
+                    watch.pass(None);
+                }
             }
             let Some(generation) = ledger.claim(unit) else { continue };
             if generation == 0 {
@@ -406,7 +413,7 @@ impl Generator<'_> {
     fn finish_all(
         &mut self,
         mut completions: impl Iterator<Item = Completion>,
-        watch: Watch,
+        watch: Watch<'_>,
     ) -> Result<Option<u64>> {
         let Some(first) = completions.next() else { return Ok(None) };
         let end_ns = watch.ns();
@@ -549,7 +556,7 @@ mod tests {
     fn around(device: &Device, plan: Plan<'_>) -> Counters {
         let block = device.block(Nsid(1)).expect("namespace 1");
         let mut lane = Lane::on_device(&block, plan).expect("lane");
-        let watch = Watch::start();
+        let watch = Watch::wall();
         for _ in 0..UNITS / u64::from(DEPTH) {
             lane.turn(watch).expect("turn");
         }
@@ -648,7 +655,7 @@ mod tests {
         let mut block = device.block(Nsid(1)).expect("namespace");
         block.write_at(63 * 8 + 7, &[0; 512]).expect("write");
         let mut lane = Lane::on_device(&block, plan(Pattern::Write, Some(&ledger))).expect("lane");
-        lane.read_back(Watch::start(), || false).expect("read back");
+        lane.read_back(Watch::wall(), || false).expect("read back");
         let counters = lane.into_counters();
         assert_eq!((counters.reads.len(), counters.miscompares), (UNITS, 1));
     }
@@ -662,7 +669,7 @@ mod tests {
         let around = |plan: Plan<'_>| {
             let block = device.block(Nsid(1)).expect("namespace 1");
             let mut lane = Lane::on_device(&block, plan).expect("lane");
-            let watch = Watch::start();
+            let watch = Watch::wall();
             let seen =
                 |lane: &Lane<'_>| lane.generator.counters.reads.len() + lane.generator.counters.writes.len();
             while seen(&lane) + u64::from(DEPTH) < UNITS {
@@ -705,7 +712,7 @@ mod tests {
         let block = device.block(Nsid(1)).expect("namespace");
         let queue = block.queue(&QueueOptions { depth: 1, ..QueueOptions::default() }).expect("queue");
         let mut lane = Lane::on_nothing(&queue, plan(Pattern::Randread, None)).expect("lane");
-        let watch = Watch::start();
+        let watch = Watch::wall();
         for _ in 0..10 {
             assert!(lane.turn(watch).expect("turn").is_some());
         }

@@ -14,6 +14,7 @@
 //! | `lane` | the measuring loop: one queue, or none at all to measure the loop itself |
 //! | `counters` | latencies, errors, the rate over time |
 //! | `pace` | `--rate` |
+//! | `watch` | the time of the machine, or with `--virtual-time` that of a model |
 //! | `placement` | `--fdp-pid`, `--fdp-select`: where writes go |
 //! | `point` | threads, and one point of the report from what they have found |
 //! | `prefill` | data to read, before the first point |
@@ -41,6 +42,7 @@ mod prefill;
 mod progress;
 mod run;
 mod split;
+mod watch;
 
 pub(crate) use addresses::Random;
 pub(crate) use args::Perf;

@@ -24,6 +24,12 @@ impl Pace {
         self.due_ns += self.ns_per_command * admitted as f64;
         admitted
     }
+
+    /// When the next command may go.
+    pub(super) fn next_ns(&self) -> u64 {
+        // Rounded up, or it would not be time yet.
+        (self.due_ns + self.ns_per_command).max(0.0).ceil() as u64
+    }
 }
 
 #[cfg(test)]

@@ -14,8 +14,9 @@ use super::addresses::Addresses;
 use super::cores;
 use super::counters::{Counters, Window, histogram};
 use super::job::{Job, Shape, Target};
-use super::lane::{Lane, Plan, Watch};
+use super::lane::{Lane, Plan};
 use super::progress::PAUSE;
+use super::watch::Watch;
 use crate::report::{HarnessCost, Latency, Point, Row, RowRates, Sample};
 
 /// Idle turns between two looks at the watch.
@@ -56,6 +57,7 @@ fn window(warmup: Duration, time: Duration) -> Window {
 /// instead.
 pub(super) fn measure(job: &Job, shape: Shape, tick: Option<&dyn Fn(Duration)>) -> Result<Outcome> {
     let start = Barrier::new(shape.threads);
+    let before = job.written();
     // Set when a thread gives up, so that the others do not go on for nothing.
     let abort = AtomicBool::new(false);
     let results: Vec<Result<Vec<Seen>>> = thread::scope(|scope| {
@@ -72,7 +74,7 @@ pub(super) fn measure(job: &Job, shape: Shape, tick: Option<&dyn Fn(Duration)>) 
             })
             .collect();
         if let Some(tick) = tick {
-            let watch = Watch::start();
+            let watch = Watch::start(job.virtual_time.as_ref());
             while threads.iter().any(|thread| !thread.is_finished()) {
                 thread::sleep(PAUSE);
                 tick(Duration::from_nanos(watch.ns()));
@@ -89,7 +91,7 @@ pub(super) fn measure(job: &Job, shape: Shape, tick: Option<&dyn Fn(Duration)>) 
     }
     // By namespace, then by core, as the document has it.
     seen.sort_by_key(|seen| (seen.target, seen.core));
-    summarize(job, shape, &seen)
+    summarize(job, shape, &seen, write_amplification(before, job.written()))
 }
 
 /// A thread: its lanes, for as long as the window says.
@@ -100,7 +102,7 @@ fn work(job: &Job, shape: Shape, index: usize, start: &Barrier, abort: &AtomicBo
     start.wait();
     let mut lanes = lanes?;
     let window = window(job.warmup, job.time);
-    let watch = Watch::start();
+    let watch = Watch::start(job.virtual_time.as_ref());
     let stop = || job.is_stopped() || abort.load(Ordering::Relaxed);
     let end_ns = turn_until(&mut lanes, watch, window.until_ns, &stop)?;
     let seconds = (end_ns.saturating_sub(window.from_ns) as f64 / 1e9).max(1e-9);
@@ -119,7 +121,15 @@ fn work(job: &Job, shape: Shape, index: usize, start: &Barrier, abort: &AtomicBo
 }
 
 /// Keeps the lanes busy. Returns when the measurement ended.
-fn turn_until(lanes: &mut [Lane<'_>], watch: Watch, until_ns: u64, stop: &impl Fn() -> bool) -> Result<u64> {
+fn turn_until(
+    lanes: &mut [Lane<'_>],
+    watch: Watch<'_>,
+    until_ns: u64,
+    stop: &impl Fn() -> bool,
+) -> Result<u64> {
+    if watch.is_virtual() {
+        return step_until(lanes, watch, until_ns, stop);
+    }
     let mut idle = 0;
     loop {
         let mut looked = None;
@@ -140,6 +150,32 @@ fn turn_until(lanes: &mut [Lane<'_>], watch: Watch, until_ns: u64, stop: &impl F
         }
         if stop() {
             return Ok(now);
+        }
+    }
+}
+
+/// As [`turn_until`], in virtual time: it goes on when nothing is left to do at a time.
+fn step_until(
+    lanes: &mut [Lane<'_>],
+    watch: Watch<'_>,
+    until_ns: u64,
+    stop: &impl Fn() -> bool,
+) -> Result<u64> {
+    loop {
+        let now = watch.ns();
+        if now >= until_ns {
+            return Ok(until_ns);
+        }
+        if stop() {
+            return Ok(now);
+        }
+        let mut moved = false;
+        for lane in lanes.iter_mut() {
+            moved |= lane.step(watch)?;
+        }
+        if !moved {
+            let admission_ns = lanes.iter().filter_map(Lane::next_admission_ns).min();
+            watch.pass(Some(admission_ns.map_or(until_ns, |ns| ns.min(until_ns))));
         }
     }
 }
@@ -190,7 +226,13 @@ fn share(units: u64, index: u64, count: u64) -> Range<u64> {
     index * each..(index + 1) * each
 }
 
-fn summarize(job: &Job, shape: Shape, seen: &[Seen]) -> Result<Outcome> {
+/// Of bytes written by hosts and by the flash, before and after.
+fn write_amplification(before: (u64, u64), after: (u64, u64)) -> Option<f64> {
+    let (host, media) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+    (host > 0).then(|| media as f64 / host as f64)
+}
+
+fn summarize(job: &Job, shape: Shape, seen: &[Seen], write_amplification: Option<f64>) -> Result<Outcome> {
     let io_bytes = job.workload.io_bytes;
     let (mut reads, mut writes) = (histogram()?, histogram()?);
     let mut rows = Vec::new();
@@ -216,6 +258,7 @@ fn summarize(job: &Job, shape: Shape, seen: &[Seen]) -> Result<Outcome> {
         total: Row::total(&rows),
         latency: job.latency.then(|| latency(job, &reads, &writes)).flatten(),
         series: series(job, seen),
+        write_amplification,
         rows,
     };
     let first_failure = seen.iter().find_map(|seen| {
@@ -254,6 +297,10 @@ fn series(job: &Job, seen: &[Seen]) -> Vec<Sample> {
 /// to check. Errors: when buffers cannot be had.
 pub(super) fn harness(job: &Job, depth: u16) -> Result<Option<HarnessCost>> {
     let Some(target) = job.targets.first().filter(|target| target.ledger.is_none()) else { return Ok(None) };
+    // What the loop costs this machine is nothing to the model.
+    if job.virtual_time.is_some() {
+        return Ok(None);
+    }
     let window = window(HARNESS_WARMUP, HARNESS_TIME.min(job.time));
     let counters = thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -264,7 +311,7 @@ pub(super) fn harness(job: &Job, depth: u16) -> Result<Option<HarnessCost>> {
                 ..plan(job, target, Shape { threads: 1, depth }, 0, None)?
             };
             let mut lanes = [Lane::on_nothing(&queue, plan)?];
-            let watch = Watch::start();
+            let watch = Watch::wall();
             let end_ns = turn_until(&mut lanes, watch, window.until_ns, &|| false)?;
             let [mut lane] = lanes;
             lane.close(end_ns);

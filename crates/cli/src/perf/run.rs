@@ -212,6 +212,9 @@ fn print(args: &Perf, job: &Job, run: &Run, out: &mut impl Write) -> std::io::Re
         report::table::write_sweep(&run.points, out)?;
         writeln!(out)?;
     }
+    if run.workload.virtual_time {
+        writeln!(out, "In virtual time: seconds are those of the device's model.")?;
+    }
     if let Some(placement) = &run.workload.placement {
         writeln!(out, "Writes placed: {placement}")?;
     }

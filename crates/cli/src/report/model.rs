@@ -95,6 +95,9 @@ pub(crate) struct Workload {
     pub(crate) verify: bool,
     /// Upper limit of the rate over all threads, if one was set.
     pub(crate) rate_limit_iops: Option<u64>,
+    /// Seconds were those of the device's model.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) virtual_time: bool,
     /// Commands of each thread, where their number and not a duration was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) commands: Option<u64>,
@@ -146,6 +149,10 @@ pub(crate) struct Point {
     pub(crate) latency: Option<Latency>,
     /// The rate over time, all rows together.
     pub(crate) series: Vec<Sample>,
+    /// Bytes that the flash of virtual SSDs in this process has written for each byte of the host, from the
+    /// first command of the point to its last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) write_amplification: Option<f64>,
 }
 
 /// Figures of one device on one core, or of all of them.

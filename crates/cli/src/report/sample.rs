@@ -60,6 +60,7 @@ fn run(points: Vec<Point>) -> Run {
             seconds: 10.0,
             verify: false,
             rate_limit_iops: None,
+            virtual_time: false,
             commands: None,
             placement: None,
         },
@@ -95,7 +96,16 @@ pub(crate) fn point(threads: u32, depth: u32) -> Point {
     let series = (1..=10)
         .map(|second| Sample { second: f64::from(second), iops: total.iops * wobble(second) })
         .collect();
-    Point { phase: None, threads, depth, latency: Latency::from_histogram_ns(&all), rows, total, series }
+    Point {
+        phase: None,
+        threads,
+        depth,
+        latency: Latency::from_histogram_ns(&all),
+        rows,
+        total,
+        series,
+        write_amplification: None,
+    }
 }
 
 /// A narrow body with a shoulder and a long tail around `average_ns`.

@@ -37,6 +37,9 @@ pub(crate) fn write(point: &Point, out: &mut impl Write) -> io::Result<()> {
     if let Some(text) = failures(point.total.errors, point.total.miscompares) {
         writeln!(out, "{text}")?;
     }
+    if let Some(amplification) = point.write_amplification {
+        writeln!(out, "Write amplification: {amplification:.3}")?;
+    }
     if let Some(latency) = &point.latency {
         let subject = match names.as_slice() {
             [only] => only.as_str(),

@@ -33,7 +33,16 @@ fn document_row() -> Row {
 
 fn point_of(rows: Vec<Row>) -> Point {
     let total = Row::total(&rows);
-    Point { phase: None, threads: 1, depth: 1, rows, total, latency: None, series: Vec::new() }
+    Point {
+        phase: None,
+        threads: 1,
+        depth: 1,
+        rows,
+        total,
+        latency: None,
+        series: Vec::new(),
+        write_amplification: None,
+    }
 }
 
 #[test]
