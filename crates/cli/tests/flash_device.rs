@@ -134,8 +134,30 @@ fn a_device_of_tags_is_larger_than_any_disk() {
     home.ok(&["device", "create", DEVICE, "--size", "256G", "--media", "tags", "--ftl", "page"]);
     home.ok_with(&["write", DEVICE, "-z", "4K", "-s", "500000000"], &[7; 4096]);
     assert!(!home.slot().join("media.img").exists());
+    // The tags are gone with the process; what it has counted is not.
+    let smart = |key: &str| home.json(&["smart-log", DEVICE])[key].clone();
+    let number = |key: &str| smart(key).as_str().and_then(|text| text.parse::<u64>().ok()).expect("a number");
+    assert_eq!((number("host_write_commands"), number("data_units_written")), (1, 1));
+    let cycles = number("power_cycles");
+    home.ok_with(&["write", DEVICE, "-z", "4K"], &[7; 4096]);
+    assert!(number("host_write_commands") == 2 && number("power_cycles") > cycles);
     let list = home.ok(&["device", "list"]);
     assert!(list.contains(" tags "), "{list}");
+}
+
+#[test]
+fn bytes_that_a_device_of_tags_has_written_are_counted_over_all_its_lives() {
+    let home = Home::new();
+    let create =
+        ["device", "create", DEVICE, "--size", "64M", "--block", "4096", "--media", "tags", "--op", "28%"];
+    home.ok(&[&create[..], &["--ru-size", "256K", "--handles", "4", "--fdp"]].concat());
+    for count in 1..4_u64 {
+        home.ok_with(&["write", DEVICE, "-z", "1M"], &pattern(3, 1 << 20));
+        let stats = home.json(&["fdp", "stats", DEVICE, "-e", "1"]);
+        for key in ["hbmw", "mbmw"] {
+            assert_eq!(stats[key].as_u64(), Some(count << 20), "{stats}");
+        }
+    }
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn start(slot: &Slot, spec: &DeviceSpec, lock: SlotLock) -> Result<Arc<Ssd>> {
     let store: Box<dyn Store> = match spec.media {
         MediaKind::File => Box::new(FileStore::open(slot.folder(), bytes).map_err(failed)?),
         MediaKind::Null => Box::new(MemoryStore::null(bytes)),
-        MediaKind::Tags => Box::new(MemoryStore::tags(bytes).map_err(failed)?),
+        MediaKind::Tags => Box::new(MemoryStore::tags_in(slot.folder(), bytes).map_err(failed)?),
     };
     let watch = Arc::new(OnceLock::new());
     let store = LockedStore { store, lock: Mutex::new(Some(lock)), _watch: Arc::clone(&watch) };

@@ -9,7 +9,7 @@ use unvme_spec::log_page::{EnduranceGroup, lid};
 
 use super::logs::bytes_of;
 use crate::Ssd;
-use crate::fdp::{Counted, ENDURANCE_GROUP, configurations_page};
+use crate::fdp::{ENDURANCE_GROUP, configurations_page};
 use crate::namespace::{assign, free_chunks};
 use crate::store::CHUNK_BYTES;
 
@@ -42,7 +42,7 @@ impl Ssd {
         let configuration = fdp.configuration().ok_or(Status::FDP_DISABLED.with_do_not_retry())?;
         match get.lid {
             lid::FDP_HANDLE_USAGE => Ok(assign::usage_page(&self.namespaces.get(), configuration)),
-            lid::FDP_STATISTICS => Ok(bytes_of(&Counted::from(&flash.stats()).statistics())),
+            lid::FDP_STATISTICS => Ok(bytes_of(&fdp.counted_since(&flash.stats()).statistics())),
             lid::FDP_EVENTS => {
                 self.attend_now(clock);
                 // Bit 0 of the Log Specific Parameter: host events rather than the controller's.

@@ -95,6 +95,10 @@ impl From<&FlashStats> for Counted {
 }
 
 impl Counted {
+    fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Log page 22h.
     pub(crate) fn statistics(self) -> Statistics {
         let mut statistics = Statistics::default();
@@ -129,6 +133,8 @@ struct State {
     /// What had been counted when the flash was divided as it is: the translation layer has counted from zero
     /// since.
     before: Counted,
+    /// What flash that does not outlive its process has counted since, in earlier ones.
+    earlier: Counted,
     open: OpenUnits,
     /// Clock reading at which events were saved last; `None` while all are.
     unsaved_since: Option<u64>,
@@ -149,6 +155,7 @@ impl State {
             host: EventLog::default(),
             controller: EventLog::default(),
             before,
+            earlier: Counted::default(),
             open: OpenUnits::new(configuration.map_or(0, |(_, configuration)| configuration.time_limit_s)),
             unsaved_since: None,
         };
@@ -182,6 +189,7 @@ impl Fdp {
                 host: EventLog::default(),
                 controller: EventLog::default(),
                 before: Counted::default(),
+                earlier: Counted::default(),
                 open: OpenUnits::default(),
                 unsaved_since: None,
             }),
@@ -236,7 +244,7 @@ impl Fdp {
     pub(crate) fn enable(&self, index: Option<u8>, counted: Counted) {
         let configuration = index.and_then(|index| Some((index, self.valid(index)?)));
         let mut state = lock(&self.state);
-        let before = state.before.plus(counted);
+        let before = state.before.plus(state.earlier).plus(counted);
         state.clear(configuration, before);
         drop(state);
         self.due.store(NEVER, Ordering::Relaxed);
@@ -316,7 +324,14 @@ impl Fdp {
 
     /// What had been counted when the flash was divided as it is.
     pub(crate) fn counted_before(&self) -> Counted {
-        lock(&self.state).before
+        let state = lock(&self.state);
+        state.before.plus(state.earlier)
+    }
+
+    /// What has been counted since, with what the flash counts in this process.
+    pub(crate) fn counted_since(&self, stats: &FlashStats) -> Counted {
+        let earlier = lock(&self.state).earlier;
+        earlier.plus(stats.into())
     }
 
     /// When the next reclaim unit will have been open for too long.

@@ -26,6 +26,9 @@ pub(crate) struct FdpState {
     controller_events: Vec<String>,
     /// What had been counted when the flash was divided as it is.
     before: Counted,
+    /// What flash that does not outlive its process has counted since.
+    #[serde(default, skip_serializing_if = "Counted::is_zero")]
+    earlier: Counted,
     /// [`FlashStats::padded_bytes`](crate::FlashStats::padded_bytes): a killed process loses what it has
     /// counted of it, and counts those pages as written whole.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -70,6 +73,7 @@ impl Fdp {
         let sets: Option<Vec<EventSet>> = saved.events.into_iter().map(EventSet::from_bits).collect();
         let sets = sets.filter(|sets| sets.len() == state.saved.len());
         let sets = sets.ok_or("fdp: events are not one number of 6 bits per reclaim unit handle")?;
+        state.earlier = saved.earlier;
         state.current.clone_from(&sets);
         state.saved = sets;
         let log = |saved: &[String], hosts| {
@@ -83,7 +87,12 @@ impl Fdp {
 
     /// What [`Fdp::restore`] needs to continue.
     pub(crate) fn saved(&self, flash: Option<&Flash>) -> Option<FdpState> {
-        let padded_bytes = flash?.padded_bytes();
+        let flash = flash?;
+        // Flash that does not outlive the process counts from zero in the next one.
+        let (since, padded_bytes) = match flash.persists() {
+            true => (Counted::default(), flash.padded_bytes()),
+            false => (Counted::from(&flash.stats()), 0),
+        };
         let state = lock(&self.state);
         Some(FdpState {
             configuration: state.enabled,
@@ -91,6 +100,7 @@ impl Fdp {
             host_events: state.host.saved(),
             controller_events: state.controller.saved(),
             before: state.before,
+            earlier: state.earlier.plus(since),
             padded_bytes,
         })
     }

@@ -202,6 +202,11 @@ impl Flash {
         }
     }
 
+    /// True when what it holds, and counts, outlives the process.
+    pub(crate) fn persists(&self) -> bool {
+        self.persists
+    }
+
     /// [`FlashStats::padded_bytes`], without a lock.
     pub(crate) fn padded_bytes(&self) -> u64 {
         self.padded_bytes.load(Ordering::Relaxed)

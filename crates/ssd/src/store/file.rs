@@ -188,23 +188,11 @@ impl Store for FileStore {
     }
 
     fn save_state(&self, state: &[u8]) -> Result<(), SsdError> {
-        let path = self.state_path();
-        let spare = self.folder.join(SPARE_STATE_FILE);
-        let replace = || -> io::Result<()> {
-            let mut options = OpenOptions::new();
-            let file = options.write(true).create(true).truncate(false).mode(FILE_MODE).open(&spare)?;
-            let space = file.metadata()?.len() as usize;
-            file.write_all_at(&seal(self.identity, &filled_up(self.identity, state, space)), 0)?;
-            file.sync_all()?;
-            exchange(&spare, &path)?;
-            // The rename itself must survive a power cut too.
-            File::open(&self.folder)?.sync_all()
-        };
         if self.is_read_only {
             let source = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
-            return Err(SsdError::File { path, what: "replace", source });
+            return Err(SsdError::File { path: self.state_path(), what: "replace", source });
         }
-        without_signal(replace).map_err(|source| SsdError::File { path, what: "replace", source })?;
+        replace_state(&self.folder, self.identity, state)?;
         if !self.has_state.swap(true, Ordering::Relaxed) {
             Label::write(&self.file, self.bytes(), self.identity, true)
                 .map_err(|e| self.media_error("write its label", e))?;
@@ -240,6 +228,54 @@ impl Store for FileStore {
     fn drop_index(&self, chunk: u64) {
         // Without it, or when it stays and counts no more, nothing is different.
         let _ = fs::remove_file(self.index_path(chunk));
+    }
+}
+
+/// Replaces the state file of the device in `folder`, all or nothing.
+fn replace_state(folder: &Path, identity: Identity, state: &[u8]) -> Result<(), SsdError> {
+    let (path, spare) = (folder.join(STATE_FILE), folder.join(SPARE_STATE_FILE));
+    let replace = || -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).mode(FILE_MODE).open(&spare)?;
+        let space = file.metadata()?.len() as usize;
+        file.write_all_at(&seal(identity, &filled_up(identity, state, space)), 0)?;
+        file.sync_all()?;
+        exchange(&spare, &path)?;
+        // The rename itself must survive a power cut too.
+        File::open(folder)?.sync_all()
+    };
+    without_signal(replace).map_err(|source| SsdError::File { path, what: "replace", source })
+}
+
+/// The saved state of a device in a folder that keeps none of its data.
+pub(super) struct StateFile {
+    folder: PathBuf,
+    identity: Identity,
+}
+
+impl StateFile {
+    /// Errors: [`SsdError::State`] when there is a state that is damaged, [`SsdError::File`].
+    pub(super) fn open(folder: &Path) -> Result<Self, SsdError> {
+        let identity = read_state(folder)?.and_then(|state| state.identity).unwrap_or_else(draw);
+        Ok(Self { folder: folder.to_path_buf(), identity })
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.join(STATE_FILE)
+    }
+
+    pub(super) fn load(&self) -> Result<Option<Vec<u8>>, SsdError> {
+        Ok(read_state(&self.folder)?.map(|state| state.text))
+    }
+
+    /// A file system that nothing can be written to keeps what it has.
+    pub(super) fn save(&self, state: &[u8]) -> Result<(), SsdError> {
+        match replace_state(&self.folder, self.identity, state) {
+            Err(SsdError::File { source, .. }) if source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                Ok(())
+            }
+            done => done,
+        }
     }
 }
 

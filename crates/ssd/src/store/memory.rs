@@ -1,9 +1,11 @@
 //! Stores that live and die with the process.
 
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use unvme_bus::{Region, lock};
 
+use super::file::StateFile;
 use super::{CHUNK_BYTES, Store, tags};
 use crate::SsdError;
 
@@ -12,6 +14,8 @@ pub struct MemoryStore {
     bytes: u64,
     kept: Kept,
     state: Mutex<Option<Vec<u8>>>,
+    /// What outlives the process.
+    state_file: Option<StateFile>,
 }
 
 /// What is kept of the data.
@@ -35,6 +39,13 @@ impl MemoryStore {
         Ok(Self::keeping(bytes, Kept::Tags(region(tags::bytes_for(bytes))?)))
     }
 
+    /// A store of tags whose device counts over all its lives: its state is a file in `folder`, and the tags
+    /// are not. Errors: as [`MemoryStore::tags`]; [`SsdError::State`] and [`SsdError::File`] when the state
+    /// cannot be read.
+    pub fn tags_in(folder: &Path, bytes: u64) -> Result<Self, SsdError> {
+        Ok(Self { state_file: Some(StateFile::open(folder)?), ..Self::tags(bytes)? })
+    }
+
     /// A store that keeps no data: commands are checked and completed, and no byte moves. For measuring
     /// everything else.
     pub fn null(bytes: u64) -> Self {
@@ -42,7 +53,7 @@ impl MemoryStore {
     }
 
     fn keeping(bytes: u64, kept: Kept) -> Self {
-        Self { bytes, kept, state: Mutex::default() }
+        Self { bytes, kept, state: Mutex::default(), state_file: None }
     }
 }
 
@@ -92,11 +103,21 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn state_path(&self) -> PathBuf {
+        self.state_file.as_ref().map_or_else(|| PathBuf::from("saved state"), StateFile::path)
+    }
+
     fn load_state(&self) -> Result<Option<Vec<u8>>, SsdError> {
-        Ok(lock(&self.state).clone())
+        match &self.state_file {
+            Some(file) => file.load(),
+            None => Ok(lock(&self.state).clone()),
+        }
     }
 
     fn save_state(&self, state: &[u8]) -> Result<(), SsdError> {
+        if let Some(file) = &self.state_file {
+            return file.save(state);
+        }
         *lock(&self.state) = Some(state.to_vec());
         Ok(())
     }
