@@ -53,7 +53,7 @@ use crate::row::Row;
 /// A row's identifier and what measures it.
 type Bench = (&'static str, fn(&Effort) -> Result<Row>);
 
-const BENCHES: [Bench; 36] = [
+const BENCHES: [Bench; 39] = [
     (block::READ, block::read),
     (block::WRITE, block::write),
     (block::NULL_RATE, block::null_rate),
@@ -87,6 +87,9 @@ const BENCHES: [Bench; 36] = [
     (tcp::READ, tcp::read),
     (tcp::WRITE, tcp::write),
     (tcp::BIG, tcp::big),
+    (tcp::BIG_WRITE, tcp::big_write),
+    (tcp::HUGE, tcp::huge),
+    (tcp::HUGE_WRITE, tcp::huge_write),
     (tcp::KV, tcp::kv),
     (tcp::VS_LOCAL, tcp::vs_local),
     (tcp::IDLE, tcp::idle),

@@ -1,7 +1,7 @@
 //! The same device over NVMe/TCP, on the loopback: `unvme serve` on one core, the host on the other.
 //!
 //! What a row compares with is [`tcp_bare`](crate::tcp_bare): the same bytes over the same kind of sockets,
-//! on the same two cores, without NVMe.
+//! on the same two cores, from and to as much memory, without NVMe.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -19,12 +19,15 @@ use crate::kv_load::{Kind, KvLoad, capacity};
 use crate::load::{Load, PAGE_BYTES, fill, memory_device};
 use crate::pairs::{Effort, Pairs, interleave};
 use crate::row::{Better, NO_TARGET, Row};
-use crate::tcp_bare::{self, Client, Shape};
+use crate::tcp_bare::{self, Buffers, Client, Message, Shape};
 
 pub(crate) const QD1: &str = "tcp.qd1";
 pub(crate) const READ: &str = "tcp.read";
 pub(crate) const WRITE: &str = "tcp.write";
 pub(crate) const BIG: &str = "tcp.big";
+pub(crate) const BIG_WRITE: &str = "tcp.big.write";
+pub(crate) const HUGE: &str = "tcp.huge";
+pub(crate) const HUGE_WRITE: &str = "tcp.huge.write";
 pub(crate) const KV: &str = "tcp.kv";
 pub(crate) const VS_LOCAL: &str = "tcp.vs_local";
 pub(crate) const IDLE: &str = "tcp.idle";
@@ -34,9 +37,12 @@ const COMMAND_BYTES: usize = 72;
 /// Header of data to the host, or Response Capsule.
 const ANSWER_BYTES: usize = 24;
 const DEPTH: u16 = 128;
-/// Data of a big read, and how many are out.
+/// Data of a big command, and how many are out.
 const BIG_BYTES: usize = 128 << 10;
 const BIG_DEPTH: u16 = 8;
+/// The same of a huge one.
+const HUGE_BYTES: usize = 1 << 20;
+const HUGE_DEPTH: u16 = 4;
 const NQN: &str = "nqn.2024-01.io.unvme:bench";
 /// Commands between two looks at the clock.
 const COMMANDS_PER_LOOK: u64 = 256;
@@ -44,8 +50,7 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// Latency at depth 1 against the round trip of as many bytes.
 pub(crate) fn qd1(effort: &Effort) -> Result<Row> {
-    let shape = Shape { request: COMMAND_BYTES, answer: PAGE_BYTES, in_flight: 1 };
-    let (pairs, note) = versus_bare(effort, shape, |device| Load::new(device, 1, false))?;
+    let (pairs, note) = versus_bare(effort, false, PAGE_BYTES, 1)?;
     let micros = |rate: f64| 1e6 / rate;
     let note = format!("{:.1} / {:.1} us, {note}", micros(pairs.first), micros(pairs.second));
     Ok(Row { id: QD1, value: 1.0 / pairs.ratio, unit: "x", target: 1.25, better: Better::Lower, note })
@@ -53,48 +58,66 @@ pub(crate) fn qd1(effort: &Effort) -> Result<Row> {
 
 /// Random reads.
 pub(crate) fn read(effort: &Effort) -> Result<Row> {
-    let shape =
-        Shape { request: COMMAND_BYTES, answer: ANSWER_BYTES + PAGE_BYTES, in_flight: usize::from(DEPTH) };
-    let (pairs, note) = versus_bare(effort, shape, |device| Load::new(device, DEPTH, false))?;
-    let note = format!("{}; {note}", pairs.rates());
-    Ok(Row { id: READ, value: pairs.ratio, unit: "x", target: 0.8, better: Better::Higher, note })
+    let (pairs, note) = versus_bare(effort, false, PAGE_BYTES, DEPTH)?;
+    Ok(short_row(READ, &pairs, &note))
 }
 
 /// Random writes, whose data goes with the command.
 pub(crate) fn write(effort: &Effort) -> Result<Row> {
-    let shape =
-        Shape { request: COMMAND_BYTES + PAGE_BYTES, answer: ANSWER_BYTES, in_flight: usize::from(DEPTH) };
-    let (pairs, note) = versus_bare(effort, shape, |device| Load::new(device, DEPTH, true))?;
-    let note = format!("{}; {note}", pairs.rates());
-    Ok(Row { id: WRITE, value: pairs.ratio, unit: "x", target: 0.8, better: Better::Higher, note })
+    let (pairs, note) = versus_bare(effort, true, PAGE_BYTES, DEPTH)?;
+    Ok(short_row(WRITE, &pairs, &note))
 }
 
 /// Reads of 128 KiB.
 pub(crate) fn big(effort: &Effort) -> Result<Row> {
-    let shape =
-        Shape { request: COMMAND_BYTES, answer: ANSWER_BYTES + BIG_BYTES, in_flight: usize::from(BIG_DEPTH) };
-    let (pairs, note) =
-        versus_bare(effort, shape, |device| Load::of_bytes(device, BIG_DEPTH, false, BIG_BYTES))?;
-    let gigabytes = |rate: f64| rate * BIG_BYTES as f64 / 1e9;
-    let (ours, bare) = (gigabytes(pairs.first), gigabytes(pairs.second));
-    let note = format!("{ours:.2} / {bare:.2} GB/s, {BIG_DEPTH} outstanding; {note}");
-    Ok(Row { id: BIG, value: pairs.ratio, unit: "x", target: 0.85, better: Better::Higher, note })
+    long_row(BIG, effort, false, BIG_BYTES, BIG_DEPTH)
 }
 
-/// Our load on a served device and the bare exchange, in turns.
-fn versus_bare(
-    effort: &Effort,
-    shape: Shape,
-    load: impl Fn(&Device) -> Result<Load> + Send + Sync,
-) -> Result<(Pairs, String)> {
+/// Writes of 128 KiB, whose data is asked for.
+pub(crate) fn big_write(effort: &Effort) -> Result<Row> {
+    long_row(BIG_WRITE, effort, true, BIG_BYTES, BIG_DEPTH)
+}
+
+/// Reads of 1 MiB.
+pub(crate) fn huge(effort: &Effort) -> Result<Row> {
+    long_row(HUGE, effort, false, HUGE_BYTES, HUGE_DEPTH)
+}
+
+/// Writes of 1 MiB.
+pub(crate) fn huge_write(effort: &Effort) -> Result<Row> {
+    long_row(HUGE_WRITE, effort, true, HUGE_BYTES, HUGE_DEPTH)
+}
+
+fn short_row(id: &'static str, pairs: &Pairs, note: &str) -> Row {
+    let note = format!("{}; {note}", pairs.rates());
+    Row { id, value: pairs.ratio, unit: "x", target: 0.85, better: Better::Higher, note }
+}
+
+fn long_row(id: &'static str, effort: &Effort, is_write: bool, bytes: usize, depth: u16) -> Result<Row> {
+    let (pairs, note) = versus_bare(effort, is_write, bytes, depth)?;
+    let gigabytes = |rate: f64| rate * bytes as f64 / 1e9;
+    let (ours, bare) = (gigabytes(pairs.first), gigabytes(pairs.second));
+    let note = format!("{ours:.2} / {bare:.2} GB/s, {depth} outstanding; {note}");
+    Ok(Row { id, value: pairs.ratio, unit: "x", target: 0.85, better: Better::Higher, note })
+}
+
+/// Our load on a served device and the bare exchange of as many bytes, in turns.
+fn versus_bare(effort: &Effort, is_write: bool, bytes: usize, depth: u16) -> Result<(Pairs, String)> {
+    let (out, back) = if is_write { (bytes, 0) } else { (0, bytes) };
+    let shape = Shape {
+        request: Message { head: COMMAND_BYTES, body: out },
+        answer: Message { head: ANSWER_BYTES, body: back },
+        in_flight: usize::from(depth),
+    };
     on_two_cores(|server_core, host_core| {
         let server = Server::start(server_core, &block_device(effort.media_bytes))?;
         let port = tcp_bare::serve(server_core)?;
         cores::on(host_core, || {
             let device = server.open()?;
             fill(&device, effort.media_bytes)?;
-            let mut load = load(&device)?;
-            let mut bare = Client::new(port, shape)?;
+            let mut load = Load::of_bytes(&device, depth, is_write, bytes)?;
+            let mut buffers = Buffers::new(shape);
+            let mut bare = Client::new(port, shape, effort.media_bytes, &mut buffers)?;
             interleave(effort, || rate(&mut load, effort.side), || bare.rate(effort.side))
         })
     })
