@@ -234,3 +234,54 @@ fn a_host_that_goes_takes_its_commands_with_it() {
     drop((wire, admin));
     assert_eq!(target.memory().used(), 0);
 }
+
+/// Reads of 8 KiB are executed 16 at a time: what a deep queue asks for at once takes no more memory than
+/// that, and the first answers leave before the last commands begin.
+#[test]
+fn what_comes_at_once_is_executed_a_part_at_a_time() {
+    const READS: u16 = 60;
+    let (_admin, mut wire) = Wire::pair(&target(), Limits::default(), NO_DIGESTS, 64);
+    let burst: Vec<u8> = (0..READS).flat_map(|cid| wire.capsule(&read_8k(cid), &[])).collect();
+    let mut given = 0;
+    let mut most = 0;
+    // The receive buffer grows with what comes.
+    while given < burst.len() {
+        given += wire.give(&burst[given..]);
+        most = most.max(wire.connection.queue().outstanding());
+        wire.connection.advance(&wire.clock);
+        wire.take();
+    }
+    for _ in 0..READS {
+        most = most.max(wire.connection.queue().outstanding());
+        wire.connection.advance(&wire.clock);
+        wire.take();
+    }
+    assert_eq!(most, 16, "commands that have begun");
+    for cid in 0..READS {
+        let data = wire.next().expect("data");
+        assert_eq!((data.kind(), data.cid()), (7, cid));
+    }
+    assert!(wire.output.is_empty() && wire.connection.is_idle());
+}
+
+/// What has begun may take its time, and what is sent may not be taken: what has arrived is looked at all the
+/// same, without another byte.
+#[test]
+fn what_is_left_of_a_burst_begins_though_nothing_can_be_sent() {
+    const READS: u16 = 24;
+    let (_admin, mut wire) = Wire::pair(&target(), Limits::default(), NO_DIGESTS, 64);
+    let burst: Vec<u8> = (0..READS).flat_map(|cid| wire.capsule(&read_8k(cid), &[])).collect();
+    assert_eq!(wire.give(&burst), burst.len());
+    assert_eq!(wire.connection.queue().outstanding(), 16);
+    assert_eq!(wire.connection.next_event(), Some(wire.clock.now()), "there is more");
+    for _ in 0..2 {
+        wire.connection.advance(&wire.clock);
+    }
+    assert_eq!(wire.connection.queue().outstanding(), 24);
+    wire.feed(&[]);
+    assert_eq!((0..READS).filter_map(|_| wire.next()).count(), 24);
+}
+
+fn read_8k(cid: u16) -> Sqe {
+    Sqe::read(0, 16).cid(cid)
+}

@@ -19,6 +19,7 @@
 //! | `header` | what a header must be: PDU types, flags, lengths, offsets |
 //! | `input` | bytes that are not understood yet |
 //! | `receive` | PDUs from the host |
+//! | `round` | how much begins before any of it is answered |
 //! | `transfer` | R2Ts, and the data that they ask for |
 //! | `output` | bytes and memory on their way out |
 //! | `reply` | PDUs to the host |
@@ -40,6 +41,7 @@ mod limits;
 mod output;
 mod receive;
 mod reply;
+mod round;
 mod transfer;
 mod watch;
 
@@ -58,6 +60,7 @@ use input::Input;
 use output::Output;
 use receive::Receiving;
 use reply::Reply;
+use round::Round;
 use transfer::Transfers;
 use watch::Watch;
 
@@ -73,6 +76,7 @@ pub struct Connection {
     agreed: Agreed,
     input: Input,
     receiving: Receiving,
+    round: Round,
     transfers: Transfers,
     /// What is to be sent and is not encoded yet.
     replies: VecDeque<Reply>,
@@ -110,6 +114,7 @@ impl Connection {
             agreed: Agreed::default(),
             input: Input::new(),
             receiving: Receiving::Header,
+            round: Round::default(),
             transfers: Transfers::default(),
             replies: VecDeque::new(),
             output: Output::default(),
@@ -138,9 +143,10 @@ impl Connection {
 
     /// Has `from` fill the rooms that there are, once, and understands what it received: how many bytes.
     /// [`bus::socket::receive`](unvme_bus::socket::receive) is such a function: 0 is the end of the stream,
-    /// [`io::ErrorKind::WouldBlock`] is not an error.
+    /// [`io::ErrorKind::WouldBlock`] is not an error. It takes none, either, between a burst of commands and
+    /// the next [`Connection::advance`].
     pub fn receive(&mut self, from: impl FnOnce(&mut [Room<'_>]) -> io::Result<usize>) -> usize {
-        if !self.wants_input() {
+        if !self.wants_input() || self.round.is_full() {
             return 0;
         }
         let result = match self.phase {
@@ -196,7 +202,12 @@ impl Connection {
         }
         let mut done = 0;
         if self.is_open() {
-            done = self.queue.poll(clock, &mut self.finished);
+            let is_behind = self.round.is_behind() && !self.round.is_full();
+            if is_behind {
+                self.understand();
+            }
+            done = self.queue.poll(clock, &mut self.finished).max(usize::from(is_behind));
+            self.round.end();
             self.take_finished();
             self.ask_for_wanted();
             if std::mem::take(&mut self.is_paused) {
@@ -223,7 +234,8 @@ impl Connection {
         }
         let queue = if self.is_open() { self.queue.next_event() } else { None };
         let again = self.is_paused.then(|| self.watch.now.saturating_add(PAUSE_NS));
-        [queue, again, self.deadline()].into_iter().flatten().min()
+        let behind = self.round.is_behind().then_some(self.watch.now);
+        [queue, again, behind, self.deadline()].into_iter().flatten().min()
     }
 
     /// Why the connection has ended: there is nothing left to do but to close the socket. `None` while it has

@@ -96,7 +96,16 @@ impl Connection {
 
     /// Goes through what has been received, until more is needed or the output is full.
     pub(super) fn understand(&mut self) {
-        while self.is_open() && !self.is_full() && !self.is_paused && self.step() {}
+        self.round.catch_up();
+        while self.is_open() && !self.is_full() && !self.is_paused {
+            // Data that has begun to arrive goes on: what is received next may go to its place directly.
+            if self.round.is_full() && matches!(self.receiving, Receiving::Header) {
+                return self.round.fall_behind(!self.input.is_empty());
+            }
+            if !self.step() {
+                return;
+            }
+        }
     }
 
     /// One header, or the data of one PDU as far as it is there; false when more bytes are needed.
@@ -164,6 +173,7 @@ impl Connection {
         let Some(sqe) = header::capsule(self.input.bytes()) else { return Err(Fatal::SEQUENCE) };
         match self.queue.begin(&sqe) {
             Begun::Run(slot) => {
+                self.round.add(self.queue.memory(slot).map_or(0, |staging| staging.bytes));
                 // On other queues it is another command.
                 if sqe.opcode == opcode::ASYNC_EVENT_REQUEST && self.queue.queue_id() == Some(0) {
                     self.event_requests.push(slot);
@@ -255,6 +265,7 @@ impl Connection {
     fn arrived(&mut self, incoming: &Incoming, is_intact: bool) {
         match incoming.cargo {
             Cargo::Capsule(slot) if is_intact => {
+                self.round.add(incoming.bytes);
                 self.queue.data_arrived(slot);
                 // When that was its key, its data may be still to come.
                 self.ask_for_wanted();

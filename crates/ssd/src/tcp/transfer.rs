@@ -160,7 +160,10 @@ impl Connection {
         }
         match command.is_damaged {
             true => self.queue.fail(slot, Status::TRANSIENT_TRANSPORT_ERROR),
-            false => self.queue.data_arrived(slot),
+            false => {
+                self.round.add(command.bytes as usize);
+                self.queue.data_arrived(slot);
+            }
         }
     }
 }
