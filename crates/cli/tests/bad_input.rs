@@ -8,7 +8,7 @@ use home::{DEVICE, Home};
 fn an_unknown_device_lists_what_is_there() {
     let home = Home::with_device();
     home.ok(&["device", "create", "0000:83:00.0", "--size", "2M"]);
-    for name in ["0000:09:00.0", "09:00.0", "nvme0", "/dev/nvme0", ""] {
+    for name in ["0000:09:00.0", "09:00.0", "nvme", "nothing", ""] {
         home.run(&["id-ctrl", name]).fails_with(
             3,
             &[

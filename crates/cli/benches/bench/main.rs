@@ -53,11 +53,10 @@ use crate::row::Row;
 /// A row's identifier and what measures it.
 type Bench = (&'static str, fn(&Effort) -> Result<Row>);
 
-const BENCHES: [Bench; 39] = [
+const BENCHES: [Bench; 38] = [
     (block::READ, block::read),
     (block::WRITE, block::write),
     (block::NULL_RATE, block::null_rate),
-    (block::NULL_RING, block::null_ring),
     (block::TWO_CORES, block::two_cores),
     (block::QD1, block::qd1),
     (vfio_user::READ, vfio_user::read),
