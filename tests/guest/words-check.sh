@@ -37,18 +37,28 @@ list_subsys_keys() {
   python3 "$here/json_keys.py" /tmp/theirs /tmp/ours
 }
 
+# An entry for both to show.
+error_log_keys() {
+  refused 'Invalid Command Opcode' nvme admin-passthru /dev/nvme0 --opcode=0x7e
+  keys error-log nvme0
+}
+
 both_send() {
+  local block; block=$(blockdev --getss /dev/nvme0n1)
   nvme admin-passthru /dev/nvme0 --opcode=6 --cdw10=1 -l 4096 -r -b > /tmp/theirs
   $unvme admin-passthru kernel:/dev/nvme0 --opcode 6 --cdw10 1 -l 4096 -r -b > /tmp/ours
   cmp /tmp/theirs /tmp/ours
-  nvme io-passthru /dev/nvme0n1 --opcode=2 -n 1 --cdw10=0 --cdw12=7 -l 4096 -r -b > /tmp/theirs
-  $unvme io-passthru kernel:/dev/nvme0 --opcode 2 -n 1 --cdw10 0 --cdw12 7 -l 4096 -r -b > /tmp/ours
+  nvme io-passthru /dev/nvme0n1 --opcode=2 -n 1 --cdw10=0 --cdw12=0 -l $block -r -b > /tmp/theirs
+  $unvme io-passthru kernel:/dev/nvme0 --opcode 2 -n 1 --cdw10 0 --cdw12 0 -l $block -r -b > /tmp/ours
   cmp /tmp/theirs /tmp/ours
 }
 
-for word in id-ctrl smart-log error-log fw-log supported-log-pages list-ctrl list-ns; do
+modprobe nvme
+until_so 10 test -b /dev/nvme0n1 || exit
+for word in id-ctrl smart-log fw-log supported-log-pages list-ctrl list-ns; do
   check "keys of $word" keys $word nvme0
 done
+check 'keys of error-log' error_log_keys
 check 'keys of id-ns' keys id-ns nvme0n1 -n 1
 check 'keys of ns-descs' keys ns-descs nvme0 -n 1
 check 'keys of list' list_keys

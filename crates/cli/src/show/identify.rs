@@ -124,6 +124,10 @@ fn power_state(state: &PowerStateDescriptor) -> Fields {
         "read_tput": state.rrt, "read_lat": state.rrl, "write_tput": state.rwt, "write_lat": state.rwl,
         "idle_power": state.idlp, "idle_scale": state.ips >> 6, "active_power": state.actp,
         "active_power_work": state.apws & 7, "active_scale": state.apws >> 6,
+        "emerg_power_fail_recover_time": state.epfrt,
+        "emerg_power_fail_recover_scale": state.epfrts_fqvts & 0xf,
+        "force_quiesce_vault_time": state.fqvt, "force_quiesce_vault_scale": state.epfrts_fqvts >> 4,
+        "emerg_power_fail_vault_time": state.epfvt, "emerg_power_fail_vault_scale": state.epfvts & 0xf,
     }
 }
 
