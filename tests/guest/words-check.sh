@@ -1,12 +1,12 @@
 #!/bin/bash
-# words-check.sh - in the guest: has `unvme WORD -o json` the keys of `nvme WORD -o json`, word by word, of the
-# same controller?
+# words-check.sh - in the guest: has `unvme WORD -o json` the keys of `nvme WORD -o json`, of the same
+# controller?
 #
 #   words-check.sh UNVME TOOLS     reads /dev/nvme0 and its first namespace; nothing is written. TOOLS is what
 #                                  `guest.sh tools` prints
 #
-# nvme-cli is the one of guest.sh's tools, the latest that the archive has. Keys that it has for what it calls a
-# device of its own are left out: paths, slots, the host. Reported as check.sh says.
+# nvme-cli is the one of guest.sh's tools, the latest that the archive has. Keys that it has for what it
+# calls a device of its own are left out: paths, slots, the host. Reported as check.sh says.
 # shellcheck disable=SC2317,SC2086
 set -u -o pipefail
 # shellcheck source-path=SCRIPTDIR source=check.sh

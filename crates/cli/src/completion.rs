@@ -4,14 +4,13 @@
 use std::ffi::OsStr;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::Shells;
 use unvme::Registry;
 use unvme::fabrics::{KnownTarget, KnownTargets};
 
-use crate::args::Cli;
 use crate::exit::usage;
 
 /// Variable with the shell's name, by which its script asks the program itself.
@@ -21,9 +20,9 @@ const PROGRAM: &str = "unvme";
 /// Beginnings of names whose rest nobody can know.
 const BEGINNINGS: [&str; 5] = ["mem:block:", "mem:kv:", "kernel:/dev/", "vfio-user:", "tcp:"];
 
-/// Answers a shell that asks, and ends the program then.
-pub(crate) fn answer() {
-    CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
+/// Answers a shell that asks about the words of `command`, and ends the program then.
+pub(crate) fn answer(command: fn() -> Command) {
+    CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
 
 /// The script that has a shell ask.

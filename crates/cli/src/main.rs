@@ -55,7 +55,7 @@ use tracing_subscriber::filter::LevelFilter;
 const LOG_VARIABLE: &str = "UNVME_LOG";
 
 fn main() -> ExitCode {
-    completion::answer();
+    completion::answer(args::Cli::command);
     match level() {
         Ok(level) => notice::start(level),
         Err(error) => return exit::report(Err(error)),

@@ -85,7 +85,7 @@ fn prepared(words: &[String], example: &str) -> Home {
         [first, second] if first == "fdp" && second == "feature" => &["--size", "1G", "--ftl", "page"],
         _ => &["--size", "1G", "--fdp"],
     };
-    if !device.is_empty() && !(words.len() == 1 && is("kv")) {
+    if !(device.is_empty() || words.len() == 1 && is("kv")) {
         home.ok(&[&["device", "create", DEVICE], device].concat());
         home.ok(&[&["device", "create", "0000:01:00.0"], device].concat());
         home.ok(&["device", "create", "0000:03:00.0", "--size", "64M"]);

@@ -107,11 +107,6 @@ impl Load {
         buffers(&self.queue, count, PAGE_BYTES)
     }
 
-    /// Pages of the device.
-    pub(crate) fn pages(&self) -> u64 {
-        self.pages
-    }
-
     /// Runs for `side` and returns commands per second.
     pub(crate) fn rate(&mut self, side: Duration) -> Result<f64> {
         crate::pairs::rate(side, || self.run(COMMANDS_PER_LOOK))

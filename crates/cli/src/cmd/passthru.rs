@@ -313,7 +313,7 @@ impl Passthru {
     }
 
     fn show(&self, answer: &Answer, format: Format) -> Result<()> {
-        let latency = self.latency.then(|| answer.took.as_micros() as u64);
+        let latency = self.latency.then_some(answer.took.as_micros() as u64);
         if let Some(path) = self.file().filter(|_| !answer.data.is_empty()) {
             fs::write(path, &answer.data).with_context(|| format!("write {}", path.display()))?;
         }

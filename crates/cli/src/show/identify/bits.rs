@@ -1,5 +1,4 @@
-//! Bit fields of a controller and of a namespace, bit by bit, as `nvme id-ctrl -H` and `nvme id-ns -H` explain
-//! them.
+//! Bit fields of a controller and of a namespace, as `nvme id-ctrl -H` and `nvme id-ns -H` explain them.
 
 use std::io::{self, Write};
 
