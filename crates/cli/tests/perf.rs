@@ -251,6 +251,50 @@ fn virtual_time_knows_what_the_flash_has_written() {
 }
 
 #[test]
+fn a_rate_is_kept_and_both_latencies_are_told() {
+    let home = Home::new();
+    for arrivals in ["fixed", "poisson"] {
+        let perf = ["perf", "-t", "0.5", "--warmup", "0", "-r", "mem:block:4M", "-q", "4", "--rate", "400"];
+        let run = home.json(&[&perf[..], &["--arrivals", arrivals, "--report", "r.html"]].concat());
+        assert_eq!(run["workload"]["arrivals"], arrivals);
+        let (point, schedule) = (&run["points"][0], &run["points"][0]["schedule"]);
+        let commands = number(&point["total"]["iops"]) * 0.5;
+        assert!((1.0..=300.0).contains(&commands), "{commands}: 200 are due");
+        assert!(close(commands, number(&schedule["from_submission"]["all"]["samples"])), "{schedule}");
+        let from_due = number(&point["total"]["latency_us_average"]);
+        assert!(from_due >= number(&schedule["from_submission_us_average"]) * 0.999, "{point}");
+        let page = std::fs::read_to_string(home.path("r.html")).expect("read");
+        assert!(page.contains("average from when a command was due, "), "both are on the page");
+    }
+    home.run(&quick(&["--arrivals", "poisson"])).fails_with_usage("--rate");
+}
+
+#[test]
+fn a_rate_beyond_a_device_is_said_and_waiting_counts() {
+    let home = Home::new();
+    let device = "mem:block:16M,block=4096,timing=tlc";
+    // The model takes 80.446 us for a read: 12,431 a second, one at a time.
+    let half = modelled(&home, device, &["-q", "1", "--rate", "6000"]);
+    assert_eq!(half["schedule"]["is_behind"], false, "{half}");
+    assert!((number(&half["total"]["iops"]) / 6_000.0 - 1.0).abs() < 0.001, "{half}");
+    let twice = modelled(&home, device, &["-q", "1", "--rate", "24862"]);
+    let schedule = &twice["schedule"];
+    assert_eq!(schedule["is_behind"], true);
+    // Half of 0.6 seconds of commands are late, the last one by 0.3 seconds; the device is as fast as ever.
+    let overdue = number(&schedule["overdue_commands"]) / 24_862.0;
+    assert!((0.28..0.32).contains(&overdue), "{overdue}");
+    assert!((280e3..320e3).contains(&number(&twice["total"]["latency_us_max"])), "{}", twice["total"]);
+    assert!((80.0..81.0).contains(&number(&schedule["from_submission_us_average"])), "{twice}");
+    let perf = ["perf", "-r", device, "-t", "0.1", "--virtual-time", "-q", "1", "--rate", "24862"];
+    let text = home.ok(&[&perf[..], &["--csv", "out.csv"]].concat());
+    assert!(text.contains("\nAsked 24.9 k/s, got 12."), "{text}");
+    assert!(text.contains(" k/s: the device or this machine is slower; "), "{text}");
+    let csv = std::fs::read_to_string(home.path("out.csv")).expect("read");
+    let overdue = csv.lines().nth(1).and_then(|line| line.split(',').next_back()).expect("a line");
+    assert!(overdue.parse::<u64>().expect("a number") > 1000, "{csv}");
+}
+
+#[test]
 fn virtual_time_is_for_models_in_this_process_and_one_thread() {
     let home = Home::with_device();
     let refused = |args: &[&str], part: &str| {

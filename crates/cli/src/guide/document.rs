@@ -279,6 +279,7 @@ fn run(findings: &Findings<'_>) -> Result<Run> {
             seconds: findings.phases.iter().map(|phase| phase.elapsed().as_secs_f64()).sum(),
             verify: findings.verified,
             rate_limit_iops: None,
+            arrivals: None,
             virtual_time: false,
             commands: Some(findings.commands),
             placement: None,
@@ -323,6 +324,7 @@ fn point(phase: &Phase, numbered: bool) -> Result<Point> {
         rows,
         total,
         latency,
+        schedule: None,
         series: rates.into_iter().map(|(second, iops)| Sample { second, iops }).collect(),
         write_amplification: None,
     })

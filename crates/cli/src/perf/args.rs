@@ -9,6 +9,7 @@ use clap_complete::engine::ArgValueCompleter;
 use super::addresses::Distribution;
 use super::cores::CoreList;
 use super::matrix::Axis;
+use super::pace::Arrivals;
 use super::placement::{PlacementList, Select};
 use super::run;
 use crate::completion;
@@ -21,7 +22,8 @@ const SECONDS_MAX: f64 = 7.0 * 86_400.0;
 /// Arguments of `perf`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A latency is the time from a command's submission to the poll that saw it complete.
+A latency is the time from a command's submission to the poll that saw it complete; with --rate, from
+when the command was due. Both are printed then: what a user waits, and what the device takes.
 
 Before the first point a device in memory is filled with data: blocks that were never written
 would be read without being there. The same is done before writes to any virtual device, not
@@ -36,7 +38,7 @@ Examples:
   unvme perf -r 0000:02:00.0 -w randrw -M 70 -c 0x3 --verify
   unvme perf -r mem:block:1G,fdp -w randwrite --fdp-pid 0-3 --fdp-select random
   unvme perf -r mem:block:4G,ftl=page,timing=tlc,media=tags -w randwrite -t 600 --virtual-time
-  unvme perf -r 0000:02:00.0 -w randwrite --rate 50000 --dist zipf:0.99 --output json")]
+  unvme perf -r 0000:02:00.0 -w randwrite --rate 50000 --arrivals poisson --output json")]
 pub(crate) struct Perf {
     /// Device: 0000:02:00.0, kernel:/dev/ng0n1, mem:block:SIZE or vfio-user:SOCKET; several are driven at
     /// once
@@ -79,9 +81,13 @@ pub(crate) struct Perf {
     /// blocks that were not are counted, and not judged
     #[arg(long)]
     pub(super) verify: bool,
-    /// Most commands per second, all threads together
+    /// Commands that become due per second, all threads together. One that is late is made up for; latency
+    /// is counted from when it was due
     #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub(super) rate: Option<u64>,
+    /// How the commands of --rate are spread over time
+    #[arg(long, value_name = "HOW", default_value = "fixed", requires = "rate")]
+    pub(super) arrivals: Arrivals,
     /// How random addresses are drawn: uniform or zipf:THETA
     #[arg(long, value_name = "DISTRIBUTION", default_value = "uniform")]
     pub(super) dist: Distribution,

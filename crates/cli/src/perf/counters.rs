@@ -39,6 +39,27 @@ struct Batch {
     commands: u64,
 }
 
+/// Latencies from submission, where commands are due at times of their own.
+#[derive(Debug)]
+pub(super) struct FromSubmission {
+    window: Window,
+    /// Of reads and writes, in nanoseconds.
+    pub(super) latencies: Histogram<u64>,
+}
+
+impl FromSubmission {
+    pub(super) fn new(window: Window) -> Result<Self> {
+        Ok(Self { window, latencies: histogram()? })
+    }
+
+    #[cold]
+    pub(super) fn succeeded(&mut self, submitted_ns: u64, end_ns: u64) {
+        if self.window.contains(end_ns) {
+            self.latencies.saturating_record((end_ns - submitted_ns).max(1));
+        }
+    }
+}
+
 /// The counters of one lane.
 #[derive(Debug)]
 pub(super) struct Counters {
@@ -49,6 +70,10 @@ pub(super) struct Counters {
     pub(super) reads: Histogram<u64>,
     /// Latencies of writes that succeeded, in nanoseconds.
     pub(super) writes: Histogram<u64>,
+    /// With a rate: latencies from submission; those above are from when a command was due.
+    pub(super) from_submission: Option<FromSubmission>,
+    /// With a rate: commands that were due by the end and not submitted.
+    pub(super) overdue: u64,
     /// Commands that succeeded in each interval.
     pub(super) intervals: Vec<u64>,
     /// Commands that failed, whenever they did.
@@ -69,6 +94,8 @@ impl Counters {
             batch: Batch::default(),
             reads: histogram()?,
             writes: histogram()?,
+            from_submission: None,
+            overdue: 0,
             intervals: vec![0; window.intervals],
             errors: 0,
             miscompares: 0,
@@ -107,6 +134,9 @@ impl Counters {
     pub(super) fn close(&mut self, now_ns: u64) {
         self.settle();
         self.window.until_ns = self.window.until_ns.min(now_ns);
+        if let Some(device) = &mut self.from_submission {
+            device.window = self.window;
+        }
     }
 
     /// Enters what is still on the slip.

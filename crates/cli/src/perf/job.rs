@@ -16,6 +16,7 @@ use super::lane::Unit;
 use super::ledger::Ledger;
 use super::machine;
 use super::matrix::Axis;
+use super::pace::Arrivals;
 use super::placement::{Placements, Select};
 use super::watch::{VirtualTime, check_modelled};
 use crate::exit::usage;
@@ -74,6 +75,7 @@ pub(super) struct Job {
     pub(super) warmup: Duration,
     pub(super) time: Duration,
     pub(super) rate: Option<u64>,
+    pub(super) arrivals: Arrivals,
     pub(super) latency: bool,
     placements: Vec<PlacementId>,
     select: Select,
@@ -119,6 +121,7 @@ impl Job {
             seconds: args.time,
             verify: args.verify,
             rate_limit_iops: args.rate,
+            arrivals: args.rate.map(|_| args.arrivals.name().to_owned()),
             commands: None,
             virtual_time: args.virtual_time,
             placement: args.fdp_pid.as_ref().map(|list| PlacedWrites {
@@ -134,6 +137,7 @@ impl Job {
             warmup: Duration::from_secs_f64(args.warmup),
             time: Duration::from_secs_f64(args.time),
             rate: args.rate,
+            arrivals: args.arrivals,
             latency: args.latency,
             placements: args.fdp_pid.as_ref().map(|list| list.0.clone()).unwrap_or_default(),
             select: args.fdp_select,

@@ -62,10 +62,18 @@ impl Unit {
     }
 }
 
+/// When a command began.
+#[derive(Clone, Copy, Debug, Default)]
+struct Start {
+    /// When it was to be submitted: what a user waits from. Without a rate, when it was.
+    due_ns: u64,
+    submitted_ns: u64,
+}
+
 /// A command on its way. Its index is its token.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    start_ns: u64,
+    start: Start,
     unit: u64,
     read: bool,
     /// What the unit holds once the command is done, for the ledger.
@@ -110,8 +118,8 @@ pub(super) struct Plan<'a> {
     pub(super) placements: Option<Placements>,
     pub(super) ledger: Option<&'a Ledger>,
     pub(super) counters: Counters,
-    /// Commands per second, when there is a limit.
-    pub(super) rate: Option<f64>,
+    /// When commands are due, when there is a rate.
+    pub(super) pace: Option<Pace>,
 }
 
 /// One queue, and what it is kept busy with.
@@ -170,7 +178,7 @@ impl<'a> Lane<'a> {
             },
             counters: plan.counters,
         };
-        Self { sink, generator, pace: plan.rate.map(Pace::new) }
+        Self { sink, generator, pace: plan.pace }
     }
 
     /// Submits as much as may be, and takes what has finished. Returns the time when it looked at the watch.
@@ -194,15 +202,33 @@ impl<'a> Lane<'a> {
     /// Submits as much as may be at this time; how many commands that were.
     #[inline]
     fn submit_all(&mut self, start_ns: u64) -> Result<usize> {
-        let free = self.generator.free.len();
-        let admitted = self.pace.as_mut().map_or(free, |pace| pace.admit(start_ns, free));
-        for _ in 0..admitted {
-            self.submit(start_ns)?;
-        }
-        if admitted > 0 {
+        let submitted = match self.pace.is_some() {
+            true => self.submit_due(start_ns)?,
+            false => {
+                let free = self.generator.free.len();
+                for _ in 0..free {
+                    self.submit(Start { due_ns: start_ns, submitted_ns: start_ns })?;
+                }
+                free
+            }
+        };
+        if submitted > 0 {
             self.ring()?;
         }
-        Ok(admitted)
+        Ok(submitted)
+    }
+
+    /// As [`Lane::submit_all`], of what the rate has due by now.
+    #[cold]
+    #[inline(never)]
+    fn submit_due(&mut self, submitted_ns: u64) -> Result<usize> {
+        let mut submitted = 0;
+        while !self.generator.free.is_empty() {
+            let Some(due_ns) = self.pace.as_mut().and_then(|pace| pace.take(submitted_ns)) else { break };
+            self.submit(Start { due_ns, submitted_ns })?;
+            submitted += 1;
+        }
+        Ok(submitted)
     }
 
     /// When the rate lets the next command through; `None` without one, or when all are on their way.
@@ -211,9 +237,9 @@ impl<'a> Lane<'a> {
     }
 
     #[inline]
-    fn submit(&mut self, start_ns: u64) -> Result<()> {
+    fn submit(&mut self, start: Start) -> Result<()> {
         let Some((index, buf)) = self.generator.free.pop() else { return Ok(()) };
-        let (op, buf) = self.generator.begin(index, buf, start_ns);
+        let (op, buf) = self.generator.begin(index, buf, start);
         self.launch(op, buf, index)
     }
 
@@ -281,6 +307,7 @@ impl<'a> Lane<'a> {
     /// Ends the measurement: what is found from `now_ns` on does not count.
     pub(super) fn close(&mut self, now_ns: u64) {
         self.generator.counters.close(now_ns);
+        self.generator.counters.overdue = self.pace.as_ref().map_or(0, |pace| pace.overdue(now_ns));
     }
 
     /// Waits for everything that is on its way. The driver's timeouts bound the time this takes. A lost
@@ -318,7 +345,9 @@ impl<'a> Lane<'a> {
                 continue;
             }
             if let Some((index, buf)) = self.generator.free.pop() {
-                let slot = Slot { start_ns: watch.ns(), unit, read: true, generation };
+                let now = watch.ns();
+                let start = Start { due_ns: now, submitted_ns: now };
+                let slot = Slot { start, unit, read: true, generation };
                 self.generator.slots[index as usize] = slot;
                 let op = Op::Read(self.generator.unit.range(unit), Default::default());
                 self.launch(op, buf, index)?;
@@ -357,7 +386,7 @@ fn buffers(queue: &BlockQueue, plan: &Plan<'_>) -> Result<Vec<Vec<DmaBuf>>> {
 impl Generator<'_> {
     /// Chooses a command for a free slot.
     #[inline]
-    fn begin(&mut self, index: u32, mut buf: DmaBuf, start_ns: u64) -> (Op<'static>, DmaBuf) {
+    fn begin(&mut self, index: u32, mut buf: DmaBuf, start: Start) -> (Op<'static>, DmaBuf) {
         let mut unit = self.addresses.next_unit();
         let read = self.addresses.next_is_read();
         let mut generation = 0;
@@ -368,7 +397,7 @@ impl Generator<'_> {
                 self.stamp(index, &mut buf, unit, generation);
             }
         }
-        self.slots[index as usize] = Slot { start_ns, unit, read, generation };
+        self.slots[index as usize] = Slot { start, unit, read, generation };
         let range = self.unit.range(unit);
         if read {
             return (Op::Read(range, Default::default()), buf);
@@ -457,7 +486,10 @@ impl Generator<'_> {
     #[inline(always)]
     fn finish_whole(&mut self, (index, slot): (u32, Slot), (status, mut buf): (Status, DmaBuf), end_ns: u64) {
         if status.is_success() {
-            self.counters.succeeded(slot.read, slot.start_ns, end_ns);
+            self.counters.succeeded(slot.read, slot.start.due_ns, end_ns);
+            if let Some(device) = &mut self.counters.from_submission {
+                device.succeeded(slot.start.submitted_ns, end_ns);
+            }
         } else {
             self.failed(slot, status);
         }
@@ -548,7 +580,7 @@ mod tests {
             placements: None,
             ledger,
             counters,
-            rate: None,
+            pace: None,
         }
     }
 

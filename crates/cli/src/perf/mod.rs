@@ -13,7 +13,7 @@
 //! | `ledger` | what each unit should hold, for `--verify` |
 //! | `lane` | the measuring loop: one queue, or none at all to measure the loop itself |
 //! | `counters` | latencies, errors, the rate over time |
-//! | `pace` | `--rate` |
+//! | `pace` | `--rate`, `--arrivals`: when commands are due |
 //! | `watch` | the time of the machine, or with `--virtual-time` that of a model |
 //! | `placement` | `--fdp-pid`, `--fdp-select`: where writes go |
 //! | `point` | threads, and one point of the report from what they have found |
@@ -22,7 +22,8 @@
 //! | `progress` | a bar on standard error |
 //! | `run` | all of it in order, and the results where they are wanted |
 //!
-//! A command's latency is the time from its submission to the poll that saw it complete. The clock is read
+//! A command's latency is the time from its submission, or with `--rate` from when it was due, to the poll
+//! that saw it complete. The clock is read
 //! once per batch: commands submitted together start together, and those found by one poll end together.
 
 mod addresses;

@@ -10,14 +10,15 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use unvme::QueueOptions;
 
-use super::addresses::Addresses;
+use super::addresses::{Addresses, Random};
 use super::cores;
-use super::counters::{Counters, Window, histogram};
+use super::counters::{Counters, FromSubmission, Window, histogram};
 use super::job::{Job, Shape, Target};
 use super::lane::{Lane, Plan};
+use super::pace::Pace;
 use super::progress::PAUSE;
 use super::watch::Watch;
-use crate::report::{HarnessCost, Latency, Point, Row, RowRates, Sample};
+use crate::report::{HarnessCost, Latency, Point, Row, RowRates, Sample, Schedule};
 
 /// Idle turns between two looks at the watch.
 const TURNS_PER_LOOK: u32 = 64;
@@ -182,21 +183,22 @@ fn step_until(
 
 fn open_lanes<'a>(job: &'a Job, shape: Shape, index: usize) -> Result<Vec<Lane<'a>>> {
     let lanes = (shape.threads * job.targets.len()) as f64;
-    let rate = job.rate.map(|iops| iops as f64 / lanes);
-    let open = |target: &'a Target| {
+    let open = |(place, target): (usize, &'a Target)| {
         let block = target.block()?;
-        Lane::on_device(&block, plan(job, target, shape, index, rate)?)
+        let mut plan = plan(job, target, shape, index)?;
+        if let Some(iops) = job.rate {
+            // From the other end: addresses have the first streams of the seed.
+            let stream = u64::MAX - (index * job.targets.len() + place) as u64;
+            let random = Random::new(job.mix.seed, stream);
+            plan.pace = Some(Pace::new(iops as f64 / lanes, job.arrivals, random));
+            plan.counters.from_submission = Some(FromSubmission::new(window(job.warmup, job.time))?);
+        }
+        Lane::on_device(&block, plan)
     };
-    job.targets.iter().map(open).collect()
+    job.targets.iter().enumerate().map(open).collect()
 }
 
-fn plan<'a>(
-    job: &Job,
-    target: &'a Target,
-    shape: Shape,
-    index: usize,
-    rate: Option<f64>,
-) -> Result<Plan<'a>> {
+fn plan<'a>(job: &Job, target: &'a Target, shape: Shape, index: usize) -> Result<Plan<'a>> {
     let stream = index as u64;
     let share = share(target.units, stream, shape.threads as u64);
     let addresses = match &target.ledger {
@@ -217,7 +219,7 @@ fn plan<'a>(
         placements,
         ledger,
         counters,
-        rate,
+        pace: None,
     })
 }
 
@@ -257,6 +259,7 @@ fn summarize(job: &Job, shape: Shape, seen: &[Seen], write_amplification: Option
         depth: shape.depth.into(),
         total: Row::total(&rows),
         latency: job.latency.then(|| latency(job, &reads, &writes)).flatten(),
+        schedule: schedule(job, seen)?,
         series: series(job, seen),
         write_amplification,
         rows,
@@ -268,6 +271,18 @@ fn summarize(job: &Job, shape: Shape, seen: &[Seen], write_amplification: Option
     });
     let unjudged = seen.iter().map(|seen| seen.counters.unjudged).sum();
     Ok(Outcome { point, first_failure, unjudged })
+}
+
+/// How the rate was kept, if there was one.
+fn schedule(job: &Job, seen: &[Seen]) -> Result<Option<Schedule>> {
+    let Some(rate) = job.rate else { return Ok(None) };
+    let mut latencies = histogram()?;
+    for device in seen.iter().filter_map(|seen| seen.counters.from_submission.as_ref()) {
+        latencies.add(&device.latencies)?;
+    }
+    let overdue = seen.iter().map(|seen| seen.counters.overdue).sum();
+    let seconds = seen.iter().map(|seen| seen.seconds).fold(0.0, f64::max);
+    Ok(Some(Schedule::new(rate as f64, seconds, overdue, &latencies)))
 }
 
 fn latency(job: &Job, reads: &Histogram<u64>, writes: &Histogram<u64>) -> Option<Latency> {
@@ -308,7 +323,7 @@ pub(super) fn harness(job: &Job, depth: u16) -> Result<Option<HarnessCost>> {
             let queue = target.block()?.queue(&QueueOptions { depth: 1, ..QueueOptions::default() })?;
             let plan = Plan {
                 counters: Counters::new(window)?,
-                ..plan(job, target, Shape { threads: 1, depth }, 0, None)?
+                ..plan(job, target, Shape { threads: 1, depth }, 0)?
             };
             let mut lanes = [Lane::on_nothing(&queue, plan)?];
             let watch = Watch::wall();

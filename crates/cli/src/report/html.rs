@@ -57,6 +57,7 @@ fn page(run: &Run) -> String {
     tables::devices(&mut page, run);
     tables::workload(&mut page, run);
     tables::machine(&mut page, run);
+    schedules(&mut page, run, summary);
     harness(&mut page, summary);
     page.raw("</div>\n");
     tables::command_line(&mut page, &run.command_line);
@@ -167,6 +168,21 @@ pub(super) fn card(page: &mut Markup, title: &str, figure: &str, unit: &str, not
     page.raw("</p>");
     page.element("p", &[("class", &"note")], note);
     page.raw("</div>\n");
+}
+
+/// How the rate was kept that was asked for.
+fn schedules(page: &mut Markup, run: &Run, summary: Summary<'_>) {
+    if run.points.iter().all(|point| point.schedule.is_none()) {
+        return;
+    }
+    page.raw("<section>\n<h2>Schedule</h2>\n");
+    for point in &run.points {
+        for text in point.schedule.iter().flat_map(|schedule| schedule.sentences(&point.total)) {
+            let text = format!("{}: {text}.", summary.sample_name(point));
+            page.element("p", &[("class", &"prose")], text);
+        }
+    }
+    page.raw("</section>\n");
 }
 
 fn harness(page: &mut Markup, summary: Summary<'_>) {

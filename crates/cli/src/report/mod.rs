@@ -18,6 +18,7 @@ mod markup;
 mod model;
 mod plot;
 pub(crate) mod scale;
+mod schedule;
 pub(crate) mod sim;
 mod summary;
 pub(crate) mod table;
@@ -26,6 +27,7 @@ pub(crate) use latency::Latency;
 pub(crate) use model::{
     DeviceIdentity, HarnessCost, Machine, PlacedWrites, Point, Row, RowRates, Run, Sample, Workload,
 };
+pub(crate) use schedule::Schedule;
 
 use std::io::{self, Write};
 

@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::latency::Latency;
+use super::schedule::Schedule;
 
 /// Placement identifiers that a line names; a namespace of a drive has fewer.
 const IDENTIFIERS_SHOWN: usize = 16;
@@ -93,8 +94,11 @@ pub(crate) struct Workload {
     pub(crate) seconds: f64,
     /// Whether what was read was compared with what had been written.
     pub(crate) verify: bool,
-    /// Upper limit of the rate over all threads, if one was set.
+    /// Commands that became due per second, over all threads, if that was set.
     pub(crate) rate_limit_iops: Option<u64>,
+    /// How they were spread over time: `fixed` or `poisson`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) arrivals: Option<String>,
     /// Seconds were those of the device's model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) virtual_time: bool,
@@ -147,6 +151,9 @@ pub(crate) struct Point {
     pub(crate) total: Row,
     /// Latency distribution over all rows, when it was recorded.
     pub(crate) latency: Option<Latency>,
+    /// How the rate that was set was kept; all other latencies are from when a command was due, then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) schedule: Option<Schedule>,
     /// The rate over time, all rows together.
     pub(crate) series: Vec<Sample>,
     /// Bytes that the flash of virtual SSDs in this process has written for each byte of the host, from the
@@ -272,7 +279,8 @@ impl Run {
             let rows = point.rows.iter().chain([&point.total]).all(Row::is_finite);
             let series = point.series.iter().all(|at| at.second.is_finite() && at.iops.is_finite());
             let latency = point.latency.as_ref().is_none_or(Latency::is_finite);
-            !(rows && series && latency)
+            let schedule = point.schedule.as_ref().is_none_or(Schedule::is_finite);
+            !(rows && series && latency && schedule)
         })?;
         Some(match &broken.phase {
             Some(phase) => format!("the phase {phase}"),

@@ -60,6 +60,7 @@ fn run(points: Vec<Point>) -> Run {
             seconds: 10.0,
             verify: false,
             rate_limit_iops: None,
+            arrivals: None,
             virtual_time: false,
             commands: None,
             placement: None,
@@ -103,6 +104,7 @@ pub(crate) fn point(threads: u32, depth: u32) -> Point {
         latency: Latency::from_histogram_ns(&all),
         rows,
         total,
+        schedule: None,
         series,
         write_amplification: None,
     }

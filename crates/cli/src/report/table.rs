@@ -37,6 +37,9 @@ pub(crate) fn write(point: &Point, out: &mut impl Write) -> io::Result<()> {
     if let Some(text) = failures(point.total.errors, point.total.miscompares) {
         writeln!(out, "{text}")?;
     }
+    for text in point.schedule.iter().flat_map(|schedule| schedule.sentences(&point.total)) {
+        writeln!(out, "{text}")?;
+    }
     if let Some(amplification) = point.write_amplification {
         writeln!(out, "Write amplification: {amplification:.3}")?;
     }

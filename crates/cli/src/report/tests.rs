@@ -40,6 +40,7 @@ fn point_of(rows: Vec<Row>) -> Point {
         rows,
         total,
         latency: None,
+        schedule: None,
         series: Vec::new(),
         write_amplification: None,
     }
@@ -223,9 +224,10 @@ fn csv_has_a_line_per_core_and_one_for_the_sum_and_quotes_what_would_split() {
     let text = rendered(|out| csv::write(&run, out));
     let expected = "pattern,io_bytes,read_percent,threads,depth,scope,device,core,iops,mib_per_second,\
         latency_us_average,latency_us_min,latency_us_max,point_latency_us_p50,point_latency_us_p99,\
-        point_latency_us_p99_9,point_latency_us_p99_99,errors,miscompares\r\n\
-        randread,4096,100,1,1,core,\"a \"\"b\"\", c\",0,102351.15,399.81,9.760,8.550,49644.320,,,,,0,0\r\n\
-        randread,4096,100,1,1,total,Total,,102351.15,399.81,9.760,8.550,49644.320,,,,,0,0\r\n";
+        point_latency_us_p99_9,point_latency_us_p99_99,errors,miscompares,\
+        point_from_submission_us_average,point_from_submission_us_p99,point_overdue_commands\r\n\
+        randread,4096,100,1,1,core,\"a \"\"b\"\", c\",0,102351.15,399.81,9.760,8.550,49644.320,,,,,0,0,,,\r\n\
+        randread,4096,100,1,1,total,Total,,102351.15,399.81,9.760,8.550,49644.320,,,,,0,0,,,\r\n";
     assert_eq!(text, expected);
 }
 

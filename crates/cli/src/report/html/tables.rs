@@ -137,8 +137,11 @@ pub(super) fn workload(page: &mut Markup, run: &Run) {
     }
     term(page, "Data verified", if workload.verify { "yes" } else { "no" });
     match workload.rate_limit_iops {
-        Some(limit) => term(page, "Rate limit", format_args!("{} IOPS", thousands(limit as f64))),
-        None => term(page, "Rate limit", "none"),
+        Some(limit) => {
+            let arrivals = workload.arrivals.as_deref().unwrap_or("fixed");
+            term(page, "Rate", format_args!("{} IOPS, {arrivals} arrivals", thousands(limit as f64)));
+        }
+        None => term(page, "Rate", "as fast as the depth allows"),
     }
     page.raw("</dl>\n</section>\n");
 }
