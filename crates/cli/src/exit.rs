@@ -23,6 +23,8 @@ pub(crate) const SYSTEM: u8 = 4;
 pub(crate) const NOT_CONFIRMED: u8 = 5;
 /// The virtual device is unplugged, or was while the command had it open.
 pub(crate) const UNPLUGGED: u8 = 6;
+/// A signal ended it early: that of a shell for a process that a SIGINT has ended.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// The codes, for the end of the help.
 pub(crate) const HELP: &str = "\
@@ -33,7 +35,8 @@ Exit codes:
   3  no such device, or it is in use
   4  the operating system refused, the machine is not set up for it, or the connection failed
   5  not confirmed: the command destroys data and was given neither an answer nor --force
-  6  the virtual device is unplugged, or was unplugged while the command had it open";
+  6  the virtual device is unplugged, or was unplugged while the command had it open
+  130  interrupted, as by Ctrl-C; `perf` prints what it has measured until then";
 
 /// What was typed makes no sense, beyond what clap can see.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +53,11 @@ pub(crate) struct NotConfirmed(pub(crate) String);
 #[error("{0}")]
 pub(crate) struct Failed(pub(crate) String);
 
+/// A signal ended it early, and what there is has been shown.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Interrupted(pub(crate) String);
+
 pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
     Usage(message.into()).into()
 }
@@ -62,6 +70,9 @@ fn code_of(error: &anyhow::Error) -> u8 {
         }
         if cause.is::<NotConfirmed>() {
             return NOT_CONFIRMED;
+        }
+        if cause.is::<Interrupted>() {
+            return INTERRUPTED;
         }
         if cause.is::<Failed>() {
             return DEVICE;

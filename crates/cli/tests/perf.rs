@@ -290,7 +290,7 @@ fn a_rate_beyond_a_device_is_said_and_waiting_counts() {
     assert!(text.contains("\nAsked 24.9 k/s, got 12."), "{text}");
     assert!(text.contains(" k/s: the device or this machine is slower; "), "{text}");
     let csv = std::fs::read_to_string(home.path("out.csv")).expect("read");
-    let overdue = csv.lines().nth(1).and_then(|line| line.split(',').next_back()).expect("a line");
+    let overdue = csv.lines().nth(1).and_then(|line| line.split(',').nth_back(1)).expect("a line");
     assert!(overdue.parse::<u64>().expect("a number") > 1000, "{csv}");
 }
 
@@ -492,8 +492,10 @@ fn ctrl_c_ends_the_measurement_and_prints_what_there_is() {
     let home = Home::new();
     let mut process = home
         .command(&["perf", "-r", "mem:block:4M", "-t", "600", "--json", "out.json"])
+        .args(["--csv", "out.csv", "--report", "r.html"])
         .stdin(std::process::Stdio::null())
         .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("start");
     // The file is there once signals are handled; a second thread, once something is measured.
@@ -508,11 +510,19 @@ fn ctrl_c_ends_the_measurement_and_prints_what_there_is() {
     assert!(status.expect("kill").success());
     let mut text = String::new();
     std::io::Read::read_to_string(&mut process.stdout.take().expect("piped"), &mut text).expect("read");
-    assert_eq!(wait(&mut process), 0, "{text}");
+    assert_eq!(wait(&mut process), 130, "{text}");
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut process.stderr.take().expect("piped"), &mut said).expect("read");
+    assert!(said.ends_with("unvme: interrupted: the figures are of the time until then\n"), "{said}");
     assert!(text.starts_with("Stopped early.\n") && text.contains("\nTotal "), "{text}");
     let run: Value =
         serde_json::from_slice(&std::fs::read(home.path("out.json")).expect("read")).expect("JSON");
     assert_eq!(run["points"].as_array().map(Vec::len), Some(1));
+    assert_eq!(run["interrupted"], true);
+    let csv = std::fs::read_to_string(home.path("out.csv")).expect("read");
+    assert!(csv.lines().skip(1).all(|line| line.ends_with(",true")), "{csv}");
+    let page = std::fs::read_to_string(home.path("r.html")).expect("read");
+    assert!(page.contains("Stopped early: "));
 }
 
 const PLACED: &str = "mem:block:64M,block=4096,fdp,handles=4,ru=1M";

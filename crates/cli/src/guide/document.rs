@@ -287,6 +287,7 @@ fn run(findings: &Findings<'_>) -> Result<Run> {
         points: findings.phases.iter().map(point).collect::<Result<_>>()?,
         harness: None,
         unjudged_reads: None,
+        interrupted: false,
     })
 }
 

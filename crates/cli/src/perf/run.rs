@@ -17,19 +17,19 @@ use super::machine::{machine, now};
 use super::progress::Progress;
 use super::{point, prefill};
 use crate::count::count;
-use crate::exit::Failed;
+use crate::exit::{Failed, INTERRUPTED, Interrupted};
 use crate::fault::Script;
 use crate::report::{self, Point, Run};
 
-/// Exit code of a second Ctrl-C: that of a shell for a process that a SIGINT has ended.
-const INTERRUPTED: i32 = 130;
+/// What is said of a run that a signal has ended.
+const INTERRUPTED_RUN: &str = "interrupted: the figures are of the time until then";
 
 /// Does what was typed.
 pub(super) fn run(args: &Perf) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The second one ends the program at once; in this order, so that the first does not.
-        flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))
+        flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&stop))
             .context("handle signals")?;
         flag::register(signal, Arc::clone(&stop)).context("handle signals")?;
     }
@@ -45,6 +45,8 @@ pub(super) fn run(args: &Perf) -> Result<()> {
     }
     let script = args.faults.as_deref().map(|file| Script::start(file, &job.devices())).transpose()?;
     let measured = measure(&job);
+    // Asked before the loop without a device is measured: a signal then takes nothing away.
+    let interrupted = job.is_stopped();
     for line in script.iter().flat_map(Script::outcome) {
         // With stderr gone there is nobody left to tell.
         let _ = writeln!(std::io::stderr(), "unvme: note: {line}");
@@ -67,6 +69,7 @@ pub(super) fn run(args: &Perf) -> Result<()> {
         points: measured.points,
         harness,
         unjudged_reads: args.verify.then_some(measured.unjudged),
+        interrupted,
     };
     let result = if run.points.is_empty() { Err(prefill::stopped()) } else { publish(args, &job, &run) };
     if let Some(error) = measured.broken {
@@ -75,6 +78,7 @@ pub(super) fn run(args: &Perf) -> Result<()> {
     result?;
     match (report::failures(&run), measured.first_failure) {
         (Some(counts), Some(first)) => Err(Failed(format!("{counts}; the first: {first}")).into()),
+        _ if run.interrupted => Err(Interrupted(INTERRUPTED_RUN.to_owned()).into()),
         _ => Ok(()),
     }
 }
@@ -198,7 +202,7 @@ pub(crate) fn save(
 }
 
 fn print(args: &Perf, job: &Job, run: &Run, out: &mut impl Write) -> std::io::Result<()> {
-    if job.is_stopped() {
+    if run.interrupted {
         writeln!(out, "Stopped early.")?;
     }
     if job.is_sweep() {

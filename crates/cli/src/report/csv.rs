@@ -7,7 +7,8 @@ use super::model::{Point, Row, Run};
 const HEADER: &str = "pattern,io_bytes,read_percent,threads,depth,scope,device,core,iops,mib_per_second,\
     latency_us_average,latency_us_min,latency_us_max,\
     point_latency_us_p50,point_latency_us_p99,point_latency_us_p99_9,point_latency_us_p99_99,errors,miscompares,\
-    point_from_submission_us_average,point_from_submission_us_p99,point_overdue_commands";
+    point_from_submission_us_average,point_from_submission_us_p99,point_overdue_commands,\
+    interrupted";
 
 /// Writes a header and one line per device and core of each point, `scope` being `core`, and one with their
 /// sum, `scope` being `total`. Percentiles are those of the whole point; they are empty when they were not
@@ -43,10 +44,11 @@ fn line(run: &Run, point: &Point, scope: &str, row: &Row, out: &mut impl Write) 
         if let Some(us) = schedule.percentile_us(99.0) {
             write!(out, "{us:.3}")?;
         }
-        write!(out, ",{}\r\n", schedule.overdue_commands)
+        write!(out, ",{},", schedule.overdue_commands)?;
     } else {
-        write!(out, ",,\r\n")
+        write!(out, ",,,")?;
     }
+    write!(out, "{}\r\n", run.interrupted)
 }
 
 /// A field, in quotes when it holds a character that would end it.

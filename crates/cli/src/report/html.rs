@@ -100,6 +100,10 @@ fn header(page: &mut Markup, run: &Run, summary: Summary<'_>) {
 
 /// Says at the top, not only in a table, that figures come from a run in which something went wrong.
 fn failures(page: &mut Markup, run: &Run) {
+    if run.interrupted {
+        let text = "Stopped early: the figures are of the time until then.";
+        page.element("p", &[("class", &"failed"), ("role", &"alert")], text);
+    }
     let (errors, miscompares) = tables::failures(run);
     if let Some(text) = summary::failures(errors, miscompares) {
         page.element("p", &[("class", &"failed"), ("role", &"alert")], format_args!("{text}."));

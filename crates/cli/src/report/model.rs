@@ -34,6 +34,9 @@ pub(crate) struct Run {
     /// Reads of data that nobody is known to have written, where data was verified: they could not be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) unjudged_reads: Option<u64>,
+    /// A signal ended it early: the last point is shorter than asked for, and others may be missing.
+    #[serde(default)]
+    pub(crate) interrupted: bool,
 }
 
 /// The computer a run took place on. Its name and address are left out on purpose: reports are passed around.

@@ -68,6 +68,7 @@ fn run(points: Vec<Point>) -> Run {
         points,
         harness: Some(HarnessCost { depth: 256, ops_per_second: 46.7e6, ns_per_op: 21.4 }),
         unjudged_reads: None,
+        interrupted: false,
     }
 }
 

@@ -225,9 +225,10 @@ fn csv_has_a_line_per_core_and_one_for_the_sum_and_quotes_what_would_split() {
     let expected = "pattern,io_bytes,read_percent,threads,depth,scope,device,core,iops,mib_per_second,\
         latency_us_average,latency_us_min,latency_us_max,point_latency_us_p50,point_latency_us_p99,\
         point_latency_us_p99_9,point_latency_us_p99_99,errors,miscompares,\
-        point_from_submission_us_average,point_from_submission_us_p99,point_overdue_commands\r\n\
-        randread,4096,100,1,1,core,\"a \"\"b\"\", c\",0,102351.15,399.81,9.760,8.550,49644.320,,,,,0,0,,,\r\n\
-        randread,4096,100,1,1,total,Total,,102351.15,399.81,9.760,8.550,49644.320,,,,,0,0,,,\r\n";
+        point_from_submission_us_average,point_from_submission_us_p99,point_overdue_commands,\
+        interrupted\r\n\
+        randread,4096,100,1,1,core,\"a \"\"b\"\", c\",0,102351.15,399.81,9.760,8.550,49644.320,,,,,0,0,,,,false\r\n\
+        randread,4096,100,1,1,total,Total,,102351.15,399.81,9.760,8.550,49644.320,,,,,0,0,,,,false\r\n";
     assert_eq!(text, expected);
 }
 
@@ -328,6 +329,17 @@ fn failures_are_said_at_the_top_of_the_page() {
     assert!(!page(&run).contains("role=\"alert\""));
     run.points[0].total.errors = 2;
     assert!(page(&run).contains("role=\"alert\">2 commands failed.</p>"));
+}
+
+#[test]
+fn an_interrupted_run_says_so_in_every_form() {
+    let mut run = sample::single(1, 1);
+    assert!(!page(&run).contains("Stopped early") && page(&run).matches("role=\"alert\"").count() == 0);
+    run.interrupted = true;
+    assert!(page(&run).contains("role=\"alert\">Stopped early: the figures are of the time until then.</p>"));
+    assert!(rendered(|out| write_json(&run, out)).contains("\"interrupted\": true"));
+    let text = rendered(|out| csv::write(&run, out));
+    assert!(text.lines().skip(1).all(|line| line.ends_with(",true")), "{text}");
 }
 
 #[test]
