@@ -126,7 +126,9 @@ fn the_table_is_the_documents() {
     let row = lines[3].strip_prefix("VIRT (mem:block:4M) NSID 1 from core ").expect("a row of a core");
     assert_eq!(row.split(':').nth(1).map(|figures| figures.split_whitespace().count()), Some(5), "{text}");
     assert!(lines[5].starts_with("Total                                    : "), "{text}");
-    assert!(!text.contains("Summary latency data"), "percentiles are printed on demand: {text}");
+    assert!(!text.contains("Summary latency data"), "the whole list is printed on demand: {text}");
+    let run = Home::new().json(&quick(&["-q", "4"]));
+    assert!(number(&run["points"][0]["latency"]["all"]["samples"]) > 0.0, "percentiles are always kept");
 }
 
 #[test]

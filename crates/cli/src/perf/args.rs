@@ -33,7 +33,7 @@ slot is in use already. With media=null there is nothing to fill.
 Ctrl-C ends the measurement and prints what there is.
 
 Examples:
-  unvme perf -r mem:block:1G -w randread -q 32 -t 10 --latency
+  unvme perf -r mem:block:1G -w randread -q 32 -t 10
   unvme perf -r mem:block:1G --matrix threads=1,2 depth=1..256 -t 1 --report unvme-report.html
   unvme perf -r 0000:02:00.0 -w randrw -M 70 -c 0x3 --verify
   unvme perf -r mem:block:1G,fdp -w randwrite --fdp-pid 0-3 --fdp-select random
@@ -91,7 +91,8 @@ pub(crate) struct Perf {
     /// How random addresses are drawn: uniform or zipf:THETA
     #[arg(long, value_name = "DISTRIBUTION", default_value = "uniform")]
     pub(super) dist: Distribution,
-    /// Print percentiles of the latency
+    /// Print the whole list of percentiles of the latency, of reads and writes apart; the main ones always
+    /// are
     #[arg(short = 'L', long)]
     pub(super) latency: bool,
     /// Seed of addresses; the same seed asks for the same blocks in the same order

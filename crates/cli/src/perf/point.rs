@@ -258,7 +258,7 @@ fn summarize(job: &Job, shape: Shape, seen: &[Seen], write_amplification: Option
         threads: shape.threads as u32,
         depth: shape.depth.into(),
         total: Row::total(&rows),
-        latency: job.latency.then(|| latency(job, &reads, &writes)).flatten(),
+        latency: latency(job, &reads, &writes),
         schedule: schedule(job, seen)?,
         series: series(job, seen),
         write_amplification,

@@ -2,12 +2,13 @@
 
 use std::io::Write;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use unvme::Size;
 
 use super::data;
 use super::job::{Job, Target};
 use super::progress::Progress;
+use crate::exit::Interrupted;
 
 /// Written with one call.
 const STEP_BYTES: usize = 2 << 20;
@@ -16,7 +17,7 @@ const GENERATION: u8 = 1;
 
 /// The error of a run that Ctrl-C has ended before there was anything to print.
 pub(super) fn stopped() -> anyhow::Error {
-    anyhow!("stopped before the first measurement")
+    Interrupted("stopped before the first measurement".to_owned()).into()
 }
 
 /// Writes every unit of the targets that are to be filled, and says so where nobody has asked for it and it

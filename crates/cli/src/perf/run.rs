@@ -19,6 +19,7 @@ use super::{point, prefill};
 use crate::count::count;
 use crate::exit::{Failed, INTERRUPTED, Interrupted};
 use crate::fault::Script;
+use crate::report::table::Percentiles;
 use crate::report::{self, Point, Run};
 
 /// What is said of a run that a signal has ended.
@@ -205,11 +206,12 @@ fn print(args: &Perf, job: &Job, run: &Run, out: &mut impl Write) -> std::io::Re
     if run.interrupted {
         writeln!(out, "Stopped early.")?;
     }
+    let percentiles = if args.latency { Percentiles::List } else { Percentiles::Line };
     if job.is_sweep() {
         if args.verbose {
             for point in &run.points {
                 heading("Point", point, out)?;
-                report::table::write(point, out)?;
+                report::table::write(point, percentiles, out)?;
                 writeln!(out)?;
             }
         }
@@ -226,7 +228,7 @@ fn print(args: &Perf, job: &Job, run: &Run, out: &mut impl Write) -> std::io::Re
         if job.is_sweep() {
             heading("Best", best, out)?;
         }
-        report::table::write(best, out)?;
+        report::table::write(best, percentiles, out)?;
     }
     if let Some(text) = report::unjudged(run) {
         writeln!(out, "{text}")?;

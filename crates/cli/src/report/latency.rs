@@ -3,8 +3,20 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The percentiles that a report lists.
+use super::scale::micros;
+
+/// The percentiles that a report lists whatever the number of samples.
 const PERCENTS: [f64; 13] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.99, 99.999];
+
+/// Those beyond, listed where there are samples enough to tell them.
+const RARE_PERCENTS: [f64; 4] = [99.9999, 99.99999, 99.999_999, 99.999_999_9];
+
+/// Samples beyond a percentile that it takes to tell it from chance.
+const SAMPLES_BEYOND: f64 = 100.0;
+
+/// The percentiles that are told beside a table.
+const TOLD_PERCENTS: [f64; 10] =
+    [50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999, 99.99999, 99.999_999, 99.999_999_9];
 
 /// Buckets per doubling of the latency: 2.2 % wide, finer than any plot shows, yet a few hundred lines of
 /// JSON.
@@ -84,9 +96,11 @@ impl Distribution {
         if ns.is_empty() {
             return None;
         }
+        let rare = RARE_PERCENTS.into_iter().filter(|&percent| is_told_by(percent, ns.len()));
         let percentiles = PERCENTS
-            .iter()
-            .map(|&percent| Percentile { percent, us: ns.value_at_percentile(percent) as f64 / 1e3 })
+            .into_iter()
+            .chain(rare)
+            .map(|percent| Percentile { percent, us: ns.value_at_percentile(percent) as f64 / 1e3 })
             .collect();
         let mut buckets: Vec<Bucket> = Vec::new();
         let mut slot = None;
@@ -106,10 +120,26 @@ impl Distribution {
         Some(Self { samples: ns.len(), percentiles, buckets })
     }
 
+    /// The percentiles from the median on that there are samples enough for, in one line; `None` when there is
+    /// none.
+    pub(super) fn told(&self) -> Option<String> {
+        let told = TOLD_PERCENTS.into_iter().filter(|&percent| is_told_by(percent, self.samples));
+        let told =
+            told.filter_map(|percent| Some(format!("p{percent} {}", micros(self.percentile_us(percent)?))));
+        let told: Vec<String> = told.collect();
+        (!told.is_empty()).then(|| told.join(", "))
+    }
+
     /// The latency at one of the listed percentiles.
     pub(crate) fn percentile_us(&self, percent: f64) -> Option<f64> {
-        self.percentiles.iter().find(|at| (at.percent - percent).abs() < 1e-9).map(|at| at.us)
+        self.percentiles.iter().find(|at| (at.percent - percent).abs() < 1e-10).map(|at| at.us)
     }
+}
+
+/// True when there are enough of `samples` beyond a percentile.
+fn is_told_by(percent: f64, samples: u64) -> bool {
+    // The share beyond is the difference of two close numbers: its rounding is no reason.
+    samples as f64 * (100.0 - percent) / 100.0 >= SAMPLES_BEYOND - 0.01
 }
 
 /// Index of the logarithmic bucket that holds `us`, counted from one nanosecond.

@@ -91,7 +91,7 @@ impl<'a> Summary<'a> {
     pub(super) fn harness(self) -> Option<String> {
         let cost = self.run.harness?;
         let mut text = format!(
-            "The same loop with no device, at depth {}, takes {:.1} ns per command: {} per second on one thread.",
+            "The same loop with no device, at depth {}, takes {:.1} ns per command, latencies kept: {} per second on one thread.",
             cost.depth,
             cost.ns_per_op,
             si(cost.ops_per_second)

@@ -17,10 +17,19 @@ const NAME_WIDTH: usize = 28;
 /// Width of `Latency(us)` and all columns before it, behind the name.
 const LATENCY_OFFSET: usize = 60;
 
+/// How much is told of the latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Percentiles {
+    /// A line, from the median to the rarest that there are samples enough for.
+    Line,
+    /// The same and the whole list, of reads and of writes apart where both were done.
+    List,
+}
+
 /// Writes the table of one point: a row per device and core, then their sum, then the percentiles if latency
 /// was recorded. Errors and miscompares get a line of their own when there are any. Errors: what `out`
 /// returns.
-pub(crate) fn write(point: &Point, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn write(point: &Point, wanted: Percentiles, out: &mut impl Write) -> io::Result<()> {
     let names: Vec<String> = point.rows.iter().map(|row| printable(&row.label)).collect();
     let widest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(NAME_WIDTH);
     let width = widest + CORE_WIDTH;
@@ -37,13 +46,16 @@ pub(crate) fn write(point: &Point, out: &mut impl Write) -> io::Result<()> {
     if let Some(text) = failures(point.total.errors, point.total.miscompares) {
         writeln!(out, "{text}")?;
     }
+    if let Some(told) = point.latency.as_ref().and_then(|latency| latency.all.told()) {
+        writeln!(out, "Latency: {told}")?;
+    }
     for text in point.schedule.iter().flat_map(|schedule| schedule.sentences(&point.total)) {
         writeln!(out, "{text}")?;
     }
     if let Some(amplification) = point.write_amplification {
         writeln!(out, "Write amplification: {amplification:.3}")?;
     }
-    if let Some(latency) = &point.latency {
+    if let Some(latency) = point.latency.as_ref().filter(|_| wanted == Percentiles::List) {
         let subject = match names.as_slice() {
             [only] => only.as_str(),
             _ => "all devices and cores",
@@ -101,7 +113,10 @@ fn percentiles(subject: &str, latency: &Latency, out: &mut impl Write) -> io::Re
 fn block(subject: &str, distribution: &Distribution, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nSummary latency data for {subject}:\n{WIDE_RULE}")?;
     for at in &distribution.percentiles {
-        writeln!(out, "{:>9.5}% : {:>9.3}us", at.percent, at.us)?;
+        // Five digits line up; beyond 99.99999 they would all be 100.
+        let percent =
+            if at.percent > 99.99999 { at.percent.to_string() } else { format!("{:.5}", at.percent) };
+        writeln!(out, "{percent:>9}% : {:>9.3}us", at.us)?;
     }
     Ok(())
 }

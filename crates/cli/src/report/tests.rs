@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::latency::Distribution;
+use super::table::Percentiles;
 use super::{Latency, Point, Row, RowRates, Run, csv, html, sample, table, write_json};
 
 /// Runs a renderer into a string.
@@ -48,7 +49,7 @@ fn point_of(rows: Vec<Row>) -> Point {
 
 #[test]
 fn the_table_has_the_bytes_of_the_benchmark_document() {
-    let text = rendered(|out| table::write(&point_of(vec![document_row()]), out));
+    let text = rendered(|out| table::write(&point_of(vec![document_row()]), Percentiles::List, out));
     let expected = "\
 ========================================================
                                                                              Latency(us)
@@ -64,7 +65,7 @@ Total                                    :  102351.15     399.81       9.76     
 fn rows_of_several_cores_and_longer_names_stay_aligned() {
     let long = "VFIO-USER (vfio-user:/run/unvme/0.sock) NSID 12";
     let other = Row { label: long.to_owned(), core: Some(11), iops: 50_000.0, ..document_row() };
-    let text = rendered(|out| table::write(&point_of(vec![document_row(), other]), out));
+    let text = rendered(|out| table::write(&point_of(vec![document_row(), other]), Percentiles::List, out));
     let expected = "\
 ========================================================
                                                                                                 Latency(us)
@@ -84,7 +85,7 @@ fn percentiles_follow_the_table_when_latency_was_recorded() {
     ns.record_n(20_000, 29).expect("the range grows");
     ns.record_n(150_000, 1).expect("the range grows");
     let point = Point { latency: Latency::from_histogram_ns(&ns), ..point_of(vec![document_row()]) };
-    let text = rendered(|out| table::write(&point, out));
+    let text = rendered(|out| table::write(&point, Percentiles::List, out));
     let expected = "
 Summary latency data for PCIE (e20005:04:00.0) NSID 1:
 =================================================================================
@@ -106,16 +107,33 @@ Summary latency data for PCIE (e20005:04:00.0) NSID 1:
 }
 
 #[test]
+fn a_line_of_percentiles_goes_as_far_as_there_are_samples() {
+    let line = |samples: u64| {
+        let mut ns = Histogram::<u64>::new(3).expect("three digits are allowed");
+        ns.record_n(1_000, samples).expect("the range grows");
+        let point = Point { latency: Latency::from_histogram_ns(&ns), ..point_of(vec![document_row()]) };
+        let text = rendered(|out| table::write(&point, Percentiles::Line, out));
+        assert!(!text.contains("Summary latency data"), "{text}");
+        text.lines().find_map(|line| line.strip_prefix("Latency: ").map(str::to_owned))
+    };
+    assert_eq!(line(199), None);
+    assert_eq!(line(200).as_deref(), Some("p50 1.00 µs"));
+    assert_eq!(line(99_000).as_deref(), Some("p50 1.00 µs, p90 1.00 µs, p99 1.00 µs"));
+    let far = line(100_000_000_000).expect("a line");
+    assert!(far.ends_with(", p99.9999999 1.00 µs") && far.matches(", p").count() == 9, "{far}");
+}
+
+#[test]
 fn a_device_cannot_send_escape_sequences_to_the_terminal() {
     let row = Row { label: "VIRT (\u{1b}[2J\u{202e}x) NSID 1".to_owned(), ..document_row() };
-    let text = rendered(|out| table::write(&point_of(vec![row]), out));
+    let text = rendered(|out| table::write(&point_of(vec![row]), Percentiles::List, out));
     assert!(text.contains("VIRT (?[2J?x) NSID 1 from core  0"), "{text}");
 }
 
 #[test]
 fn failed_commands_are_named_below_the_total() {
     let row = Row { errors: 3, miscompares: 1, ..document_row() };
-    let text = rendered(|out| table::write(&point_of(vec![row]), out));
+    let text = rendered(|out| table::write(&point_of(vec![row]), Percentiles::List, out));
     assert!(text.ends_with("49644.32\n3 commands failed, 1 read returned wrong data\n"), "{text}");
 }
 
