@@ -120,8 +120,8 @@ impl Distribution {
         Some(Self { samples: ns.len(), percentiles, buckets })
     }
 
-    /// The percentiles from the median on that there are samples enough for, in one line; `None` when there is
-    /// none.
+    /// The percentiles from the median on that there are samples enough for, in one line; `None` when there
+    /// is none.
     pub(super) fn told(&self) -> Option<String> {
         let told = TOLD_PERCENTS.into_iter().filter(|&percent| is_told_by(percent, self.samples));
         let told =
