@@ -559,3 +559,60 @@ fn placement_identifiers_that_make_no_sense_are_refused_before_the_first_command
     let none = home.run(&quick(&["-w", "randwrite", "--fdp-pid", "0"]));
     none.fails_with(1, &["--fdp-pid", "no Flexible Data Placement"]);
 }
+
+/// The figures of a key over the repetitions of a point.
+fn repeated(point: &Value, key: &str) -> Vec<f64> {
+    let repetitions = point["repetitions"].as_array().unwrap_or_else(|| panic!("no repetitions: {point}"));
+    repetitions.iter().map(|repetition| number(&repetition[key])).collect()
+}
+
+#[test]
+fn repetitions_are_all_in_the_json_and_their_spread_is_everywhere() {
+    let home = Home::new();
+    let args =
+        quick(&["--repeat", "4", "-L", "--matrix", "depth=1,8", "--report", "r.html", "--json", "r.json"]);
+    let text = home.ok(&args);
+    assert!(
+        text.contains("Of 4 repetitions, these are the figures of the one with the median rate."),
+        "{text}"
+    );
+    assert!(text.contains("Repetitions: median (least to greatest)\nThreads  Depth  Times  IOPS"), "{text}");
+    let run: Value =
+        serde_json::from_slice(&std::fs::read(home.path("r.json")).expect("read")).expect("JSON");
+    assert_eq!(run["points"].as_array().map(Vec::len), Some(2));
+    for point in run["points"].as_array().expect("points") {
+        for key in ["iops", "mib_per_second", "latency_us_average", "latency_us_p99", "latency_us_max"] {
+            let mut figures = repeated(point, key);
+            assert_eq!(figures.len(), 4);
+            figures.sort_by(f64::total_cmp);
+            let spread = &point["spread"][key];
+            let wanted = [figures[0], (figures[1] + figures[2]) / 2.0, figures[3]];
+            for (figure, wanted) in ["min", "median", "max"].iter().zip(wanted) {
+                assert!(close(number(&spread[figure]), wanted), "{key} {figure}: {point}");
+            }
+        }
+        let mut rates = repeated(point, "iops");
+        rates.sort_by(f64::total_cmp);
+        assert_eq!(number(&point["total"]["iops"]), rates[1], "the lower of both in the middle");
+    }
+    let page = std::fs::read_to_string(home.path("r.html")).expect("report");
+    for part in ["Throughput by repetition", "class=\"range c0\"", "<h2>Repetitions "] {
+        assert!(page.contains(part), "{part}");
+    }
+    let once = home.json(&quick(&[]));
+    assert!(once["points"][0].get("repetitions").is_none() && once["points"][0].get("spread").is_none());
+    for count in ["0", "1001"] {
+        home.run(&quick(&["--repeat", count])).fails_with_usage("1..=1000");
+    }
+}
+
+#[test]
+fn each_repetition_has_a_seed_of_its_own_and_they_are_the_same_the_next_time() {
+    let home = Home::new();
+    let device = "mem:block:64M,block=4096,timing=tlc";
+    let args = ["-w", "randread", "-q", "16", "--repeat", "3"];
+    let point = modelled(&home, device, &args);
+    let rates = repeated(&point, "iops");
+    assert!(rates[0] != rates[1] && rates[1] != rates[2], "{rates:?}");
+    assert_eq!(point, modelled(&home, device, &args));
+}

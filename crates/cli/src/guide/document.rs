@@ -328,6 +328,8 @@ fn point(phase: &Phase, numbered: bool) -> Result<Point> {
         schedule: None,
         series: rates.into_iter().map(|(second, iops)| Sample { second, iops }).collect(),
         write_amplification: None,
+        repetitions: Vec::new(),
+        spread: None,
     })
 }
 

@@ -71,6 +71,10 @@ pub(crate) struct Perf {
     /// it out. For virtual SSDs of this process with a timing, on one thread
     #[arg(long)]
     pub(super) virtual_time: bool,
+    /// Measure each point so many times, the points in turns, each time from the next seed: tables, JSON
+    /// and report have the median and the spread of every figure
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) repeat: Option<u32>,
     /// Cores to run a thread on each: a mask such as 0x3, or a list such as 0-1,3 [default: the first one]
     #[arg(short = 'c', long, value_name = "CORES")]
     pub(super) cores: Option<CoreList>,

@@ -262,6 +262,8 @@ fn summarize(job: &Job, shape: Shape, seen: &[Seen], write_amplification: Option
         schedule: schedule(job, seen)?,
         series: series(job, seen),
         write_amplification,
+        repetitions: Vec::new(),
+        spread: None,
         rows,
     };
     let first_failure = seen.iter().find_map(|seen| {

@@ -37,7 +37,7 @@ pub(super) fn run(args: &Perf) -> Result<()> {
     for path in [&args.json, &args.csv, &args.report].into_iter().flatten() {
         touch(path)?;
     }
-    let job = Job::new(args, stop)?;
+    let mut job = Job::new(args, stop)?;
     let started = now();
     prefill::run(&job, args.prefill)?;
     warn_of_empty_blocks(&job);
@@ -45,7 +45,7 @@ pub(super) fn run(args: &Perf) -> Result<()> {
         let _ = writeln!(std::io::stderr(), "unvme: note: {line}");
     }
     let script = args.faults.as_deref().map(|file| Script::start(file, &job.devices())).transpose()?;
-    let measured = measure(&job);
+    let measured = measure(&mut job, args.repeat.unwrap_or(1));
     // Asked before the loop without a device is measured: a signal then takes nothing away.
     let interrupted = job.is_stopped();
     for line in script.iter().flat_map(Script::outcome) {
@@ -129,36 +129,47 @@ struct Measured {
     broken: Option<anyhow::Error>,
 }
 
-fn measure(job: &Job) -> Measured {
+/// Measures all points once, then all again: what changes with time changes all of them.
+fn measure(job: &mut Job, repeat: u32) -> Measured {
     let each = job.warmup + job.time;
-    let progress = Progress::new("measure", (each * job.shapes.len() as u32).as_millis() as u64);
+    let steps = job.shapes.len() as u32 * repeat;
+    let progress = Progress::new("measure", (each * steps).as_millis() as u64);
     let mut measured = Measured { points: Vec::new(), first_failure: None, unjudged: 0, broken: None };
-    for (index, &shape) in job.shapes.iter().enumerate() {
-        if job.is_stopped() {
-            break;
-        }
-        let before = each * index as u32;
-        progress.say(announce(shape, measured.points.last()));
-        let tick = |elapsed: Duration| progress.set((before + elapsed.min(each)).as_millis() as u64);
-        let tick: Option<&dyn Fn(Duration)> = if progress.is_shown() { Some(&tick) } else { None };
-        match point::measure(job, shape, tick) {
-            Ok(outcome) => {
-                measured.points.push(outcome.point);
-                measured.unjudged += outcome.unjudged;
-                measured.first_failure = measured.first_failure.or(outcome.first_failure);
+    let mut points: Vec<Vec<Point>> = vec![Vec::new(); job.shapes.len()];
+    let seed = job.mix.seed;
+    let mut last = None;
+    'all: for round in 0..repeat {
+        // Independent figures, and yet the same again the next time.
+        job.mix.seed = seed.wrapping_add(round.into());
+        for (index, &shape) in job.shapes.iter().enumerate() {
+            if job.is_stopped() {
+                break 'all;
             }
-            Err(error) => {
-                measured.broken = Some(error);
-                break;
+            let before = each * (round * job.shapes.len() as u32 + index as u32);
+            progress.say(announce(shape, last));
+            let tick = |elapsed: Duration| progress.set((before + elapsed.min(each)).as_millis() as u64);
+            let tick: Option<&dyn Fn(Duration)> = if progress.is_shown() { Some(&tick) } else { None };
+            match point::measure(job, shape, tick) {
+                Ok(outcome) => {
+                    last = Some(outcome.point.total.iops);
+                    points[index].push(outcome.point);
+                    measured.unjudged += outcome.unjudged;
+                    measured.first_failure = measured.first_failure.or(outcome.first_failure);
+                }
+                Err(error) => {
+                    measured.broken = Some(error);
+                    break 'all;
+                }
             }
         }
     }
+    measured.points = points.into_iter().filter_map(report::combine).collect();
     measured
 }
 
-fn announce(shape: Shape, last: Option<&Point>) -> String {
+fn announce(shape: Shape, last: Option<f64>) -> String {
     let Shape { threads, depth } = shape;
-    let last = last.map_or_else(String::new, |point| format!("; last: {:.0} IOPS", point.total.iops));
+    let last = last.map_or_else(String::new, |iops| format!("; last: {iops:.0} IOPS"));
     format!("{}, depth {depth}{last}", count(threads, "thread"))
 }
 
@@ -229,6 +240,14 @@ fn print(args: &Perf, job: &Job, run: &Run, out: &mut impl Write) -> std::io::Re
             heading("Best", best, out)?;
         }
         report::table::write(best, percentiles, out)?;
+        if !best.repetitions.is_empty() {
+            let count = best.repetitions.len();
+            writeln!(
+                out,
+                "\nOf {count} repetitions, these are the figures of the one with the median rate."
+            )?;
+            report::table::write_spreads(&run.points, out)?;
+        }
     }
     if let Some(text) = report::unjudged(run) {
         writeln!(out, "{text}")?;

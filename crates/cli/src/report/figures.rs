@@ -4,6 +4,7 @@ use super::latency::{BUCKETS_PER_OCTAVE, Distribution, octave_slot};
 use super::model::{Point, Run};
 use super::plot::{Axis, Chart, Dot, Line};
 use super::scale::{NINES_MAX, Scale, micros, nines, si, trimmed};
+use super::statistics::Spread;
 use super::summary::{Summary, Sweep, iops, p99, thread_counts};
 use crate::count::count;
 
@@ -35,6 +36,11 @@ pub(super) fn charts(run: &Run) -> Vec<Chart> {
     let timed = over_time(summary);
     if !timed.is_empty() {
         charts.push(series(summary, &timed));
+    }
+    let mut repeated = chosen(summary);
+    repeated.retain(|point| !point.repetitions.is_empty());
+    if !repeated.is_empty() {
+        charts.push(by_repetition(summary, &repeated));
     }
     if charts.len() % 2 == 1
         && let Some(last) = charts.last_mut()
@@ -95,8 +101,9 @@ fn rate(run: &Run, summary: Summary<'_>) -> Chart {
                 .iter()
                 .map(|point| Dot {
                     x: sweep_value(summary, point),
-                    y: point.total.iops,
+                    y: middle(point).0,
                     tip: Some(tip(point)),
+                    range: point.spread.map(|spread| (spread.iops.min, spread.iops.max)),
                     ..Dot::default()
                 })
                 .collect(),
@@ -107,9 +114,26 @@ fn rate(run: &Run, summary: Summary<'_>) -> Chart {
         })
         .collect();
     let title = format!("Throughput by {}", sweep_noun(summary));
-    let note = "Completed commands per second, all threads together";
-    let rates = rate_axis(run.points.iter().map(|point| point.total.iops));
+    let note = format!("Completed commands per second, all threads together{}", repeated(run));
+    let rates = rate_axis(run.points.iter().map(most));
     Chart::new(&title, note, sweep_axis(run, summary), rates, lines)
+}
+
+/// The rate and the average latency of a point: the medians of its repetitions, where it has some.
+fn middle(point: &Point) -> (f64, f64) {
+    let once = (point.total.iops, point.total.latency_us_average);
+    point.spread.map_or(once, |spread| (spread.iops.median, spread.latency_us_average.median))
+}
+
+/// The highest rate of a point.
+fn most(point: &Point) -> f64 {
+    point.spread.map_or(point.total.iops, |spread| spread.iops.max)
+}
+
+/// What a plot of repetitions shows of them.
+fn repeated(run: &Run) -> &'static str {
+    let is_repeated = run.points.iter().any(|point| point.spread.is_some());
+    if is_repeated { "; median, least and greatest of the repetitions" } else { "" }
 }
 
 fn latency(run: &Run, summary: Summary<'_>) -> Chart {
@@ -117,27 +141,40 @@ fn latency(run: &Run, summary: Summary<'_>) -> Chart {
     let single = groups.len() == 1;
     let mut lines = Vec::new();
     for group in groups {
-        let line = |value: &dyn Fn(&Point) -> Option<f64>, what: &str| {
-            let dot = |point: &&Point| {
-                let y = value(point).filter(|&us| us > 0.0)?;
-                Some(Dot { x: sweep_value(summary, point), y, tip: Some(tip(point)), ..Dot::default() })
+        let line =
+            |value: &dyn Fn(&Point) -> Option<f64>, spread: fn(&Point) -> Option<Spread>, what: &str| {
+                let dot = |point: &&Point| {
+                    let y = value(point).filter(|&us| us > 0.0)?;
+                    let range = spread(point).map(|spread| (spread.min, spread.max));
+                    let tip = Some(tip(point));
+                    Some(Dot { x: sweep_value(summary, point), y, tip, range, ..Dot::default() })
+                };
+                let points = group.points.iter().filter_map(dot).collect();
+                let end_label = single.then(|| what.to_owned());
+                Line { colour: group.colour, dots: true, points, end_label, ..Line::default() }
             };
-            let points = group.points.iter().filter_map(dot).collect();
-            let end_label = single.then(|| what.to_owned());
-            Line { colour: group.colour, dots: true, points, end_label, ..Line::default() }
+        let spread_of_tail = |point: &Point| point.spread.and_then(|spread| spread.latency_us_p99);
+        let middle_of_tail = |point: &Point| match spread_of_tail(point) {
+            Some(spread) => Some(spread.median),
+            None => p99(point),
         };
-        let tail = line(&p99, "p99");
+        let tail = line(&middle_of_tail, spread_of_tail, "p99");
         let tails = !tail.points.is_empty();
         lines.push(Line {
             name: group.name.clone(),
-            ..line(&|point| Some(point.total.latency_us_average), "average")
+            ..line(
+                &|point| Some(middle(point).1),
+                |point| point.spread.map(|spread| spread.latency_us_average),
+                "average",
+            )
         });
         lines.extend(tails.then_some(Line { dashed: true, ..tail }));
     }
     let tails = lines.iter().any(|line| line.dashed);
     let note = if tails { "Average (solid) and 99th percentile (dashed)" } else { "Average" };
     let title = format!("Latency by {}", sweep_noun(summary));
-    Chart::new(&title, note, sweep_axis(run, summary), latency_axis(heights(&lines)), lines)
+    let note = format!("{note}{}", repeated(run));
+    Chart::new(&title, note, sweep_axis(run, summary), latency_axis(reach(&lines)), lines)
 }
 
 fn rate_and_latency(run: &Run, summary: Summary<'_>) -> Chart {
@@ -154,6 +191,7 @@ fn rate_and_latency(run: &Run, summary: Summary<'_>) -> Chart {
                     y: point.total.latency_us_average,
                     label: Some(format!("{}", sweep_value(summary, point))),
                     tip: Some(tip(point)),
+                    ..Dot::default()
                 })
                 .collect(),
             name: group.name,
@@ -203,7 +241,7 @@ fn cumulative(distribution: &Distribution, name: &str) -> Vec<Dot> {
             hinted = place;
         }
         let tip = || format!("{name}\n{:.4} % within {}", share * 100.0, micros(bucket.value_us));
-        points.push(Dot { x: share * 100.0, y: bucket.value_us, tip: hint.then(tip), label: None });
+        points.push(Dot { x: share * 100.0, y: bucket.value_us, tip: hint.then(tip), ..Dot::default() });
     }
     points
 }
@@ -255,18 +293,24 @@ fn bars(distribution: &Distribution, name: &str) -> Vec<Dot> {
         let share = count as f64 / distribution.samples as f64 * 100.0;
         let range = format!("{} to {}", micros(edge(bin)), micros(edge(bin + 1)));
         let tip = (share >= 0.1).then(|| format!("{name}\n{share:.1} % took {range}"));
-        points.push(Dot { x: edge(bin) * 2f64.powf(ratio / 2.0), y: share, tip, label: None });
+        points.push(Dot { x: edge(bin) * 2f64.powf(ratio / 2.0), y: share, tip, ..Dot::default() });
     }
     points.push(Dot { x: edge(high + 1) * 2f64.powf(ratio / 2.0), ..Dot::default() });
     points
 }
 
-/// The points whose rate over time is drawn: those of the latency plots, or the peak when there are none.
-fn over_time(summary: Summary<'_>) -> Vec<&Point> {
+/// The points that are drawn apart: those of the latency plots, or the peak when there are none.
+fn chosen<'a>(summary: Summary<'a>) -> Vec<&'a Point> {
     let mut points = summary.samples();
     if points.is_empty() {
         points.extend(summary.peak());
     }
+    points
+}
+
+/// Of these, those whose rate over time is drawn.
+fn over_time(summary: Summary<'_>) -> Vec<&Point> {
+    let mut points = chosen(summary);
     points.retain(|point| point.series.len() >= SERIES_MIN);
     points
 }
@@ -280,7 +324,7 @@ fn series(summary: Summary<'_>, points: &[&Point]) -> Chart {
                 x: at.second,
                 y: at.iops,
                 tip: (index % stride == 0).then(|| format!("{name}\n{:.1} s: {}", at.second, iops(at.iops))),
-                label: None,
+                ..Dot::default()
             };
             let dots = point.series.iter().enumerate().map(dot).collect();
             let end_label = (points.len() > 1).then(|| name.clone());
@@ -299,6 +343,51 @@ fn dots(lines: &[Line]) -> impl Iterator<Item = &Dot> {
 
 fn heights(lines: &[Line]) -> impl Iterator<Item = f64> {
     dots(lines).map(|dot| dot.y)
+}
+
+/// All that lines and their ranges reach.
+fn reach(lines: &[Line]) -> impl Iterator<Item = f64> {
+    let ends = |dot: &Dot| {
+        [dot.y, dot.range.map_or(dot.y, |range| range.0), dot.range.map_or(dot.y, |range| range.1)]
+    };
+    dots(lines).flat_map(ends)
+}
+
+/// The rate of each repetition in the order measured, so that a device that slows down or warms up is seen.
+fn by_repetition(summary: Summary<'_>, points: &[&Point]) -> Chart {
+    let lines: Vec<Line> = coloured(points)
+        .map(|(colour, point)| {
+            let name = summary.sample_name(point);
+            let rates = point.repetitions.iter().map(|repetition| repetition.iops);
+            repetition_line(name, colour, rates, iops)
+        })
+        .collect();
+    let note =
+        format!("Completed commands per second, in the order measured; {}", threads_note(summary, points));
+    Chart::new("Throughput by repetition", note, repetition_axis(&lines), rate_axis(heights(&lines)), lines)
+}
+
+/// A line through one figure of each repetition.
+fn repetition_line(
+    name: String,
+    colour: usize,
+    figures: impl Iterator<Item = f64>,
+    show: impl Fn(f64) -> String,
+) -> Line {
+    let dot = |(index, y): (usize, f64)| {
+        let number = index + 1;
+        let tip = Some(format!("{name}\nrepetition {number}: {}", show(y)));
+        Dot { x: number as f64, y, tip, ..Dot::default() }
+    };
+    let points: Vec<Dot> = figures.enumerate().map(dot).collect();
+    Line { dots: points.len() <= HINTS, name, colour, points, ..Line::default() }
+}
+
+/// As far as the longest of the lines.
+fn repetition_axis(lines: &[Line]) -> Axis {
+    let most = lines.iter().map(|line| line.points.len()).max().unwrap_or(1);
+    let tick = |tick: f64| if tick.fract() == 0.0 { tick.to_string() } else { String::new() };
+    Axis { name: "Repetition", scale: Scale::linear(most as f64), tick }
 }
 
 fn latency_axis(values: impl Iterator<Item = f64>) -> Axis {

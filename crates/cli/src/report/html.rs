@@ -52,6 +52,7 @@ fn page(run: &Run) -> String {
         page.raw("</section>\n");
     }
     tables::results(&mut page, run);
+    tables::spreads(&mut page, run);
     tables::rows(&mut page, run);
     page.raw("<div class=\"facts\">\n");
     tables::devices(&mut page, run);

@@ -17,9 +17,11 @@ mod latency;
 mod markup;
 mod model;
 mod plot;
+mod repetitions;
 pub(crate) mod scale;
 mod schedule;
 pub(crate) mod sim;
+mod statistics;
 mod summary;
 pub(crate) mod table;
 
@@ -28,6 +30,7 @@ pub(crate) use model::{
     DeviceIdentity, HarnessCost, Machine, PlacedWrites, Point, Row, RowRates, Run, Sample, Workload,
 };
 pub(crate) use schedule::Schedule;
+pub(crate) use repetitions::combine;
 
 use std::io::{self, Write};
 

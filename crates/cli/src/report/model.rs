@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::latency::Latency;
 use super::schedule::Schedule;
+use super::repetitions::{PointSpread, Repetition};
 
 /// Placement identifiers that a line names; a namespace of a drive has fewer.
 const IDENTIFIERS_SHOWN: usize = 16;
@@ -163,6 +164,13 @@ pub(crate) struct Point {
     /// first command of the point to its last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) write_amplification: Option<f64>,
+    /// Each measurement in order, where there were several: the figures above are then those of the one with
+    /// the median rate, and failures those of all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) repetitions: Vec<Repetition>,
+    /// How far the repetitions are apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) spread: Option<PointSpread>,
 }
 
 /// Figures of one device on one core, or of all of them.
@@ -282,8 +290,10 @@ impl Run {
             let rows = point.rows.iter().chain([&point.total]).all(Row::is_finite);
             let series = point.series.iter().all(|at| at.second.is_finite() && at.iops.is_finite());
             let latency = point.latency.as_ref().is_none_or(Latency::is_finite);
+            let repetitions = point.repetitions.iter().all(Repetition::is_finite)
+                && point.spread.as_ref().is_none_or(PointSpread::is_finite);
             let schedule = point.schedule.as_ref().is_none_or(Schedule::is_finite);
-            !(rows && series && latency && schedule)
+            !(rows && series && latency && repetitions && schedule)
         })?;
         Some(match &broken.phase {
             Some(phase) => format!("the phase {phase}"),

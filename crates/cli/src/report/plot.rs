@@ -12,6 +12,8 @@ const INSET: f64 = 6.0;
 const CHARACTER: f64 = 7.0;
 /// Height of a line of labels.
 const LINE: f64 = 14.0;
+/// Half of the width of a range's ends.
+const FOOT: f64 = 4.0;
 
 /// A plot with its title.
 #[derive(Debug)]
@@ -62,6 +64,8 @@ pub(super) struct Dot {
     pub(super) label: Option<String>,
     /// Shown when the pointer is near.
     pub(super) tip: Option<String>,
+    /// The least and the greatest value that was found where this is the middle one.
+    pub(super) range: Option<(f64, f64)>,
 }
 
 /// The rectangle that holds the data.
@@ -162,6 +166,9 @@ impl Chart {
             self.draw_line(page, frame, line);
         }
         self.draw_rules(page, frame);
+        for line in &self.lines {
+            self.draw_ranges(page, frame, line);
+        }
         for line in self.lines.iter().filter(|line| hints || line.dots) {
             self.draw_dots(page, frame, line);
         }
@@ -254,6 +261,19 @@ impl Chart {
                 page.element("title", &[], tip);
             }
             page.close("circle");
+        }
+    }
+
+    /// A bar from the least to the greatest value of each point that has them, with a foot at both ends.
+    fn draw_ranges(&self, page: &mut Markup, frame: &Frame, line: &Line) {
+        let class = format!("range c{}", line.colour);
+        for point in &line.points {
+            let Some((low, high)) = point.range else { continue };
+            let ((x, bottom), (_, top)) = (self.place(frame, point.x, low), self.place(frame, point.x, high));
+            segment(page, &class, (x, bottom), (x, top));
+            for y in [bottom, top] {
+                segment(page, &class, (x - FOOT, y), (x + FOOT, y));
+            }
         }
     }
 

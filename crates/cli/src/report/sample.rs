@@ -108,6 +108,8 @@ pub(crate) fn point(threads: u32, depth: u32) -> Point {
         schedule: None,
         series,
         write_amplification: None,
+        repetitions: Vec::new(),
+        spread: None,
     }
 }
 

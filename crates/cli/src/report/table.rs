@@ -5,7 +5,9 @@ use std::io::{self, Write};
 use super::latency::{Distribution, Latency};
 use super::markup::is_unprintable;
 use super::model::{Point, Row};
+use super::statistics::Spread;
 use super::summary::{depths, failures, p99, thread_counts};
+use crate::columns::{Rule, write_table};
 use crate::count::count;
 
 const RULE: &str = "========================================================";
@@ -91,6 +93,36 @@ pub(crate) fn write_sweep(points: &[Point], out: &mut impl Write) -> io::Result<
         writeln!(out)?;
     }
     Ok(())
+}
+
+/// Writes how far the repetitions of points are apart: a line per point with medians, in parentheses the
+/// least and the greatest. Nothing where there are none. Errors: what `out` returns.
+pub(crate) fn write_spreads(points: &[Point], out: &mut dyn Write) -> io::Result<()> {
+    let titles = ["Threads", "Depth", "Times", "IOPS", "MiB/s", "Average(us)", "p99(us)"];
+    let row = |point: &Point| {
+        let spread = point.spread?;
+        let two = |spread: Spread| with_ends(spread, |figure| format!("{figure:.2}"));
+        Some([
+            point.threads.to_string(),
+            point.depth.to_string(),
+            point.repetitions.len().to_string(),
+            with_ends(spread.iops, |figure| format!("{figure:.0}")),
+            two(spread.mib_per_second),
+            two(spread.latency_us_average),
+            spread.latency_us_p99.map_or_else(|| "-".to_owned(), two),
+        ])
+    };
+    let rows: Vec<[String; 7]> = points.iter().filter_map(row).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "Repetitions: median (least to greatest)")?;
+    write_table(out, &titles, Rule::None, &rows)
+}
+
+/// A median, and in parentheses how far it reaches.
+pub(super) fn with_ends(spread: Spread, show: impl Fn(f64) -> String) -> String {
+    format!("{} ({} to {})", show(spread.median), show(spread.min), show(spread.max))
 }
 
 fn line(name: &str, width: usize, row: &Row, out: &mut impl Write) -> io::Result<()> {

@@ -44,6 +44,8 @@ fn point_of(rows: Vec<Row>) -> Point {
         schedule: None,
         series: Vec::new(),
         write_amplification: None,
+        repetitions: Vec::new(),
+        spread: None,
     }
 }
 

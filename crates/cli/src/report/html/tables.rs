@@ -6,6 +6,7 @@ use super::super::markup::Markup;
 use super::super::model::{Point, Row, Run, Workload};
 use super::super::scale::{bytes, thousands};
 use super::super::summary::{Summary, Sweep};
+use super::super::table::with_ends;
 
 /// Errors and miscompares of all points.
 pub(super) fn failures(run: &Run) -> (u64, u64) {
@@ -14,7 +15,7 @@ pub(super) fn failures(run: &Run) -> (u64, u64) {
 }
 
 /// The workload in words: `4 KiB random read`.
-pub(super) fn pattern(workload: &Workload) -> String {
+pub(in crate::report) fn pattern(workload: &Workload) -> String {
     let name = match workload.pattern.as_str() {
         "read" => "sequential read".to_owned(),
         "write" => "sequential write".to_owned(),
@@ -58,6 +59,29 @@ pub(super) fn results(page: &mut Markup, run: &Run) {
             let first = sweep && before.is_some_and(|before| before != point.threads);
             before = Some(point.threads);
             line(page, phases.then(|| point.phase.as_deref().unwrap_or("")), first, &cells);
+        }
+    });
+    page.raw("</section>\n");
+}
+
+/// The spread of repetitions; nothing when no point was repeated.
+pub(super) fn spreads(page: &mut Markup, run: &Run) {
+    if run.points.iter().all(|point| point.spread.is_none()) {
+        return;
+    }
+    page.raw("<section>\n<h2>Repetitions <small>median (least to greatest), latency in µs</small></h2>\n");
+    let columns = ["Threads", "Depth", "Repetitions", "IOPS", "MiB/s", "Average", "p99", "Max"];
+    table(page, &columns, |page| {
+        for point in &run.points {
+            let Some(spread) = point.spread else { continue };
+            let mut cells = vec![point.threads.to_string(), point.depth.to_string()];
+            cells.push(point.repetitions.len().to_string());
+            cells.push(with_ends(spread.iops, thousands));
+            cells.extend([spread.mib_per_second, spread.latency_us_average].map(|it| with_ends(it, number)));
+            let tail = spread.latency_us_p99;
+            cells.push(tail.map_or_else(|| "-".to_owned(), |tail| with_ends(tail, number)));
+            cells.push(with_ends(spread.latency_us_max, number));
+            line(page, None, false, &cells);
         }
     });
     page.raw("</section>\n");

@@ -41,7 +41,7 @@ pub(super) fn mapped(simulation: &Simulation) -> Chart {
             x: time(at),
             y: value(at) * 100.0,
             tip: (index % 2 == 0).then(|| format!("{}: {:.1} % {what}", when(at), value(at) * 100.0)),
-            label: None,
+            ..Dot::default()
         };
         let points = row.samples.iter().enumerate().map(dot).collect();
         let colour = if several { colour(simulation, row) } else { WITH };
@@ -71,7 +71,7 @@ pub(super) fn sweep(simulation: &Simulation) -> Chart {
         let dot = |row: &&Row| {
             let y = value(row)?;
             let tip = Some(format!("{}\nplateau {:.3}", row.label(), row.plateau));
-            Some(Dot { x: percent(row.util), y, label: Some(format!("{y:.2}")), tip })
+            Some(Dot { x: percent(row.util), y, label: Some(format!("{y:.2}")), tip, ..Dot::default() })
         };
         let points: Vec<Dot> = rows.iter().filter_map(dot).collect();
         Line { colour: if fdp { WITH } else { WITHOUT }, dots: true, points, ..Line::default() }
@@ -112,7 +112,7 @@ fn lines(simulation: &Simulation, value: fn(&Sample) -> f64, shown: fn(f64) -> S
             x: time(at),
             y: value(at),
             tip: (index % stride == 0).then(|| format!("{name}\n{}: {}", when(at), shown(value(at)))),
-            label: None,
+            ..Dot::default()
         };
         Line {
             colour: colour(simulation, row),
