@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 
 use super::addresses::Distribution;
+use super::compare::Compare;
 use super::cores::CoreList;
 use super::matrix::Axis;
 use super::pace::Arrivals;
@@ -21,6 +22,7 @@ const SECONDS_MAX: f64 = 7.0 * 86_400.0;
 
 /// Arguments of `perf`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
 A latency is the time from a command's submission to the poll that saw it complete; with --rate, from
 when the command was due. Both are printed then: what a user waits, and what the device takes.
@@ -40,6 +42,8 @@ Examples:
   unvme perf -r mem:block:4G,ftl=page,timing=tlc,media=tags -w randwrite -t 600 --virtual-time
   unvme perf -r 0000:02:00.0 -w randwrite --rate 50000 --arrivals poisson --output json")]
 pub(crate) struct Perf {
+    #[command(subcommand)]
+    action: Option<Box<Action>>,
     /// Device: 0000:02:00.0, kernel:/dev/ng0n1, mem:block:SIZE or vfio-user:SOCKET; several are driven at
     /// once
     #[arg(short = 'r', long = "device", value_name = "DEVICE", required = true, add = ArgValueCompleter::new(completion::devices))]
@@ -142,8 +146,18 @@ pub(crate) struct Perf {
 
 impl Perf {
     pub(crate) fn run(self) -> Result<()> {
-        run::run(&self)
+        match self.action.as_deref() {
+            Some(Action::Compare(compare)) => compare.run(),
+            None => run::run(&self),
+        }
     }
+}
+
+/// What is done with runs that there are, instead of measuring.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Say whether runs that --json has saved differ
+    Compare(Compare),
 }
 
 /// Which commands, in which order.

@@ -21,6 +21,7 @@
 //! | `machine` | the computer, for the report |
 //! | `progress` | a bar on standard error |
 //! | `run` | all of it in order, and the results where they are wanted |
+//! | `compare` | runs that were saved, side by side |
 //!
 //! A command's latency is the time from its submission, or with `--rate` from when it was due, to the poll
 //! that saw it complete. The clock is read
@@ -28,6 +29,7 @@
 
 mod addresses;
 mod args;
+mod compare;
 mod cores;
 mod counters;
 mod data;

@@ -223,7 +223,7 @@ fn percentiles(summary: Summary<'_>, samples: &[&Point]) -> Chart {
 }
 
 /// Latency against the share of commands that were at least as fast.
-fn cumulative(distribution: &Distribution, name: &str) -> Vec<Dot> {
+pub(super) fn cumulative(distribution: &Distribution, name: &str) -> Vec<Dot> {
     let total = distribution.samples.max(1) as f64;
     let mut below = 0u64;
     let mut hinted = f64::NEG_INFINITY;
@@ -337,16 +337,16 @@ fn series(summary: Summary<'_>, points: &[&Point]) -> Chart {
     Chart::new("Throughput over time", note, time, rate_axis(heights(&lines)), lines)
 }
 
-fn dots(lines: &[Line]) -> impl Iterator<Item = &Dot> {
+pub(super) fn dots(lines: &[Line]) -> impl Iterator<Item = &Dot> {
     lines.iter().flat_map(|line| &line.points)
 }
 
-fn heights(lines: &[Line]) -> impl Iterator<Item = f64> {
+pub(super) fn heights(lines: &[Line]) -> impl Iterator<Item = f64> {
     dots(lines).map(|dot| dot.y)
 }
 
 /// All that lines and their ranges reach.
-fn reach(lines: &[Line]) -> impl Iterator<Item = f64> {
+pub(super) fn reach(lines: &[Line]) -> impl Iterator<Item = f64> {
     let ends = |dot: &Dot| {
         [dot.y, dot.range.map_or(dot.y, |range| range.0), dot.range.map_or(dot.y, |range| range.1)]
     };
@@ -368,7 +368,7 @@ fn by_repetition(summary: Summary<'_>, points: &[&Point]) -> Chart {
 }
 
 /// A line through one figure of each repetition.
-fn repetition_line(
+pub(super) fn repetition_line(
     name: String,
     colour: usize,
     figures: impl Iterator<Item = f64>,
@@ -384,13 +384,13 @@ fn repetition_line(
 }
 
 /// As far as the longest of the lines.
-fn repetition_axis(lines: &[Line]) -> Axis {
+pub(super) fn repetition_axis(lines: &[Line]) -> Axis {
     let most = lines.iter().map(|line| line.points.len()).max().unwrap_or(1);
     let tick = |tick: f64| if tick.fract() == 0.0 { tick.to_string() } else { String::new() };
     Axis { name: "Repetition", scale: Scale::linear(most as f64), tick }
 }
 
-fn latency_axis(values: impl Iterator<Item = f64>) -> Axis {
+pub(super) fn latency_axis(values: impl Iterator<Item = f64>) -> Axis {
     let (min, max) = bounds(values);
     Axis { name: "Latency", scale: Scale::decades(min, max), tick: micros_tick }
 }
@@ -404,7 +404,7 @@ fn seconds_tick(seconds: f64) -> String {
     }
 }
 
-fn rate_axis(values: impl Iterator<Item = f64>) -> Axis {
+pub(super) fn rate_axis(values: impl Iterator<Item = f64>) -> Axis {
     let (_, max) = bounds(values);
     Axis { name: "IOPS", scale: Scale::linear(max), tick: si_tick }
 }

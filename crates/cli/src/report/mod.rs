@@ -6,10 +6,12 @@
 //! - [`table`]: the text that the terminal gets, one [`Point`] at a time, and the summary of a sweep
 //! - [`csv`]: one line per device and core of each point, for a spreadsheet
 //! - [`html`]: one file with figures and plots; it loads nothing and works without JavaScript
+//! - [`compare`]: several runs side by side, and whether they differ
 //! - [`sim`]: what `unvme sim` found, and all of the above for it
 //!
 //! Not done here: measuring, and reading the clock, the machine or the device.
 
+pub(crate) mod compare;
 pub(crate) mod csv;
 mod figures;
 pub(crate) mod html;

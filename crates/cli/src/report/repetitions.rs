@@ -104,6 +104,11 @@ pub(crate) fn combine(mut measured: Vec<Point>) -> Option<Point> {
     Some(point)
 }
 
+/// The repetitions of a point; one that was measured once has one.
+pub(super) fn repetitions(point: &Point) -> Vec<Repetition> {
+    if point.repetitions.is_empty() { vec![Repetition::of(point)] } else { point.repetitions.clone() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -154,6 +154,6 @@ fn block(subject: &str, distribution: &Distribution, out: &mut impl Write) -> io
 }
 
 /// The label without what a terminal would obey: a device chooses its own names.
-fn printable(label: &str) -> String {
+pub(super) fn printable(label: &str) -> String {
     label.chars().map(|character| if is_unprintable(character) { '?' } else { character }).collect()
 }

@@ -122,7 +122,7 @@ pub(super) fn rows(page: &mut Markup, run: &Run) {
 }
 
 /// What each device said it is.
-pub(super) fn devices(page: &mut Markup, run: &Run) {
+pub(in crate::report) fn devices(page: &mut Markup, run: &Run) {
     for device in &run.devices {
         page.raw("<section>\n<h2>Device</h2>\n<dl>\n");
         term(page, "Name", &device.name);
@@ -141,7 +141,7 @@ pub(super) fn devices(page: &mut Markup, run: &Run) {
 }
 
 /// What was asked of the devices.
-pub(super) fn workload(page: &mut Markup, run: &Run) {
+pub(in crate::report) fn workload(page: &mut Markup, run: &Run) {
     let workload = &run.workload;
     page.raw("<section>\n<h2>Workload</h2>\n<dl>\n");
     term(page, "Commands", pattern(workload));
@@ -171,7 +171,7 @@ pub(super) fn workload(page: &mut Markup, run: &Run) {
 }
 
 /// Where it ran.
-pub(super) fn machine(page: &mut Markup, run: &Run) {
+pub(in crate::report) fn machine(page: &mut Markup, run: &Run) {
     let machine = &run.machine;
     page.raw("<section>\n<h2>Machine</h2>\n<dl>\n");
     term(page, "Processor", &machine.cpu_model);
