@@ -185,6 +185,11 @@ impl MetricCompared {
         }
     }
 
+    /// p to three digits behind the point, which is never 0.
+    pub(crate) fn p_words(&self) -> String {
+        if self.test.p < 0.001 { "<0.001".to_owned() } else { format!("{:.3}", self.test.p) }
+    }
+
     /// The ratio and its interval: `0.95 (0.93 to 0.97)`.
     pub(crate) fn ratio_words(&self) -> String {
         let Some(Ratio { ratio, interval }) = self.ratio else { return "-".to_owned() };

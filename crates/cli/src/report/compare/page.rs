@@ -74,7 +74,7 @@ fn table(page: &mut Markup, point: &Compared) {
                 with_ends(metric.base, show),
                 with_ends(metric.other, show),
                 metric.ratio_words(),
-                format!("{:.3}", metric.test.p),
+                metric.p_words(),
                 metric.words(point.other),
             ];
             tables::line(page, Some(metric.metric.name()), false, &cells);

@@ -56,6 +56,14 @@ fn a_difference_beyond_the_spread_is_shown_and_named() {
 }
 
 #[test]
+fn no_p_is_written_as_zero() {
+    let rates: Vec<f64> = (0..10).map(|step| 1.0 + f64::from(step) / 1000.0).collect();
+    let slower: Vec<f64> = rates.iter().map(|rate| rate / 2.0).collect();
+    let text = text(&compare(run(&[1], &rates), run(&[1], &slower)));
+    assert!(text.contains("  <0.001  B is worse") && !text.contains("0.000 "), "{text}");
+}
+
+#[test]
 fn runs_that_do_not_differ_are_not_said_to() {
     let comparison = compare(run(&[1], &AROUND), run(&[1], &AROUND));
     let all = || comparison.points.iter().flat_map(|point| &point.metrics);

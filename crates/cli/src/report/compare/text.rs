@@ -42,7 +42,7 @@ fn table(point: &Compared, out: &mut dyn Write) -> io::Result<()> {
                 with_ends(metric.base, show),
                 with_ends(metric.other, show),
                 metric.ratio_words(),
-                format!("{:.3}", metric.test.p),
+                metric.p_words(),
                 metric.words(point.other),
             ]
         })
