@@ -12,16 +12,19 @@ use home::{DEVICE, Home};
 const ELSEWHERE: &[&str] = &["kernel:", "sudo ", "10.0.0.1", "[fe80::1]", "0000:0b:00.0"];
 /// What an example says, and what takes less time or memory and is the same otherwise.
 const SHORTER: &[(&str, &str)] = &[
-    ("-q 32 -t 10 --latency", "-q 32 -t 0.05 --latency"),
+    ("-q 32 -t 10", "-q 32 -t 0.05"),
+    ("-t 600 --virtual-time", "-t 0.5 --virtual-time"),
+    ("--repeat 10", "--repeat 4 -t 0.02"),
     ("depth=1..256 -t 1", "depth=1..256 -t 0.01"),
     ("-c 0x3 --verify", "-c 0x1 --verify -t 0.05"),
     ("--fdp-select random", "--fdp-select random -t 0.05"),
-    ("--dist zipf:0.99", "--dist zipf:0.99 -t 0.05"),
+    ("--arrivals poisson", "--arrivals poisson -t 0.05"),
     ("perf -r mem:block:1G", "perf -r mem:block:64M"),
     ("serve ", "serve --populate 0 "),
     ("unvme sim --recipe cachelib", "unvme sim --recipe cachelib --size 256M --writes 2"),
     ("unvme sim --recipe rocksdb", "unvme sim --recipe rocksdb --size 2G --writes 2"),
     ("unvme sim --recipe adversarial", "unvme sim --recipe adversarial --size 1G --writes 2"),
+    ("unvme sim -w ", "unvme sim --size 256M --writes 2 -w "),
     ("unvme sim --workload", "unvme sim --size 256M --writes 2 --workload"),
     ("--size 64G --writes 10 --timing tlc", "--size 1G --writes 2 --timing tlc"),
     ("~/.local", "./local"),
@@ -107,6 +110,12 @@ fn prepared(words: &[String], example: &str) -> Home {
     home.file("image.bin", image);
     if is("compare") {
         home.ok(&["write", DEVICE, "-s", "2048", "--data", "image.bin"]);
+    }
+    if words == ["perf", "compare"] {
+        std::fs::create_dir(home.path("runs")).expect("a folder");
+        for file in ["after.json", "runs/one.json", "runs/two.json"] {
+            home.ok(&["perf", "-r", "mem:block:16M", "-t", "0.01", "--repeat", "2", "--json", file]);
+        }
     }
     if is("fault") && words.len() == 2 && words[1] == "clear" {
         for _ in 0..3 {

@@ -24,8 +24,8 @@ const SECONDS_MAX: f64 = 7.0 * 86_400.0;
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
-A latency is the time from a command's submission to the poll that saw it complete; with --rate, from
-when the command was due. Both are printed then: what a user waits, and what the device takes.
+A latency is the time from a command's submission to the poll that saw it complete; with --rate,
+from when the command was due. Both are printed then: what a user waits, and what the device takes.
 
 Before the first point a device in memory is filled with data: blocks that were never written
 would be read without being there. The same is done before writes to any virtual device, not

@@ -31,8 +31,8 @@ pub(crate) use latency::Latency;
 pub(crate) use model::{
     DeviceIdentity, HarnessCost, Machine, PlacedWrites, Point, Row, RowRates, Run, Sample, Workload,
 };
-pub(crate) use schedule::Schedule;
 pub(crate) use repetitions::combine;
+pub(crate) use schedule::Schedule;
 
 use std::io::{self, Write};
 

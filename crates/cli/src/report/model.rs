@@ -7,8 +7,8 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::latency::Latency;
-use super::schedule::Schedule;
 use super::repetitions::{PointSpread, Repetition};
+use super::schedule::Schedule;
 
 /// Placement identifiers that a line names; a namespace of a drive has fewer.
 const IDENTIFIERS_SHOWN: usize = 16;
