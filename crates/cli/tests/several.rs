@@ -121,6 +121,9 @@ fn three_processes_read_and_verify_one_device_at_once() {
     }
 }
 
+/// What a measurement says that was ended by a signal.
+const INTERRUPTED: &str = "unvme: interrupted: the figures are of the time until then";
+
 #[test]
 fn whoever_uses_a_device_goes_on_when_its_holder_is_killed() {
     let home = Home::with_device();
@@ -143,11 +146,11 @@ fn whoever_uses_a_device_goes_on_when_its_holder_is_killed() {
     let next = wait_for_heir(&home, &others);
     let ending = others.swap_remove(next);
     ending.interrupt();
-    assert_eq!(ending.ended(), (0, String::new()));
+    assert_eq!(ending.ended(), (130, INTERRUPTED.to_owned()));
     wait_for_heir(&home, &others);
     let last = others.remove(0);
     last.interrupt();
-    assert_eq!(last.ended(), (0, String::new()));
+    assert_eq!(last.ended(), (130, INTERRUPTED.to_owned()));
     assert_eq!(home.run(&["read", DEVICE, "-s", "65536", "-z", "1M"]).stdout, kept);
 }
 
