@@ -41,6 +41,7 @@ help:
 	@echo 'make bench-vm the benchmarks that need a Linux guest: ratios under emulation; SMOKE=1 for a short run'
 	@echo 'make lint    the checks that run nothing: format, floors, tidy, licences, clippy, docs'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)'
+	@echo 'make build   what is installed, for `sudo make install` without Rust'
 	@echo 'make install unvme, kv_perf and the other tools, libunvme with its headers: PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); and uninstall'
 	@echo 'Each of them first installs what is missing, or says how to.'
 
