@@ -1,7 +1,7 @@
 //! `dir-receive`, `dir-send`, `io-mgmt-recv`, `io-mgmt-send`.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -15,6 +15,7 @@ use unvme_spec::fdp::{IoManagementReceive, ReceiveOperation};
 use unvme_spec::{Sqe, nvm};
 use zerocopy::FromBytes;
 
+use super::transfer::read_input;
 use crate::exit::usage;
 use crate::numbers;
 use crate::output::{Output, write_raw};
@@ -32,20 +33,12 @@ fn length(bytes: u64) -> Result<usize> {
     }
 }
 
-/// Reads a file, or standard input without one, up to `bytes`; zeroes follow its end.
-fn read_input(path: Option<&Path>, bytes: usize) -> Result<Vec<u8>> {
-    let mut data = Vec::new();
-    match path.filter(|path| path.as_os_str() != "-") {
-        Some(path) => {
-            let what = || format!("read {}", path.display());
-            let file = fs::File::open(path).with_context(what)?;
-            file.take(bytes as u64).read_to_end(&mut data).with_context(what)?;
-        }
-        None => {
-            let input = io::stdin().lock();
-            input.take(bytes as u64).read_to_end(&mut data).context("read standard input")?;
-        }
-    }
+/// The data of a command: a file, or standard input without one; zeroes follow its end.
+fn data_of(path: Option<&Path>, bytes: usize) -> Result<Vec<u8>> {
+    let mut data = match bytes {
+        0 => Vec::new(),
+        _ => read_input(path, bytes as u64)?,
+    };
     data.resize(bytes, 0);
     Ok(data)
 }
@@ -202,7 +195,7 @@ pub(crate) struct DirSend {
 impl DirSend {
     pub(crate) fn run(self) -> Result<()> {
         let bytes = length(self.data_len)?;
-        let data = if bytes == 0 { Vec::new() } else { read_input(self.input_file.as_deref(), bytes)? };
+        let data = data_of(self.input_file.as_deref(), bytes)?;
         let device = self.device.open()?;
         let nsid = self.namespace.choose_any(&device)?;
         let enable = EnableDirective::new().with_enable(self.endir == 1).with_target(self.target_dir);
@@ -306,7 +299,7 @@ pub(crate) struct IoMgmtSend {
 impl IoMgmtSend {
     pub(crate) fn run(self) -> Result<()> {
         let bytes = length(self.data_len)?;
-        let data = if bytes == 0 { Vec::new() } else { read_input(self.data.as_deref(), bytes)? };
+        let data = data_of(self.data.as_deref(), bytes)?;
         let device = self.device.open()?;
         let nsid = self.namespace.choose(&device)?;
         let cdw10 = u32::from(self.mos) << 16 | u32::from(self.mo);

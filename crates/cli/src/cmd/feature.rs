@@ -1,16 +1,15 @@
 //! `get-feature`, `set-feature`.
 
-use std::fs;
-use std::io::Read;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use unvme::{Device, Nsid};
 use unvme_spec::admin::{GetFeatures, SetFeatures};
 use unvme_spec::feature::{FdpEvents, Select, TIMESTAMP_MS_MAX, Timestamp, fid};
 use zerocopy::IntoBytes;
 
+use super::transfer::read_input;
 use crate::exit::usage;
 use crate::numbers;
 use crate::output::{Output, write_raw};
@@ -238,18 +237,7 @@ impl SetFeature {
             return Err(usage(format!("--data-len {length}: expected at most {DATA_BYTES_MAX} bytes")));
         }
         if let Some(path) = &self.data {
-            let mut data = Vec::new();
-            let what = || format!("read {}", path.display());
-            if path.as_os_str() == "-" {
-                std::io::stdin()
-                    .lock()
-                    .take(u64::from(DATA_BYTES_MAX) + 1)
-                    .read_to_end(&mut data)
-                    .with_context(what)?;
-            } else {
-                let file = fs::File::open(path).with_context(what)?;
-                file.take(u64::from(DATA_BYTES_MAX) + 1).read_to_end(&mut data).with_context(what)?;
-            }
+            let data = read_input(Some(path), u64::from(DATA_BYTES_MAX) + 1)?;
             if length != 0 && data.len() != length as usize || data.len() > DATA_BYTES_MAX as usize {
                 let (name, bytes) = (show::name(self.feature_id), data.len());
                 let expected =

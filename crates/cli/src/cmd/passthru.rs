@@ -1,7 +1,7 @@
 //! `admin-passthru`, `io-passthru`: any command, dword by dword.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use unvme_spec::Sqe;
 use unvme_spec::command::{Changes, CommandSet, Direction, Facts, Length, io as io_facts};
 use unvme_spec::identify::csi;
 
+use super::transfer::read_input;
 use crate::exit::usage;
 use crate::numbers;
 use crate::output::{Format, write_raw};
@@ -280,7 +281,7 @@ impl Passthru {
         let mut data = vec![self.prefill; bytes];
         if direction == Direction::ToController {
             let typed = self.data_len.map_or(bytes, |bytes| bytes as usize);
-            self.read_input(&mut data[..typed])?;
+            self.fill(&mut data[..typed])?;
         }
         let mut buf = device.admin(|controller| controller.alloc(bytes))?;
         buf.write(0, &data);
@@ -291,24 +292,14 @@ impl Passthru {
         self.input_file.as_ref().filter(|path| path.as_os_str() != "-")
     }
 
-    fn read_input(&self, data: &mut [u8]) -> Result<()> {
-        let (mut input, what): (Box<dyn Read>, _) = match self.file() {
-            Some(path) => {
-                let what = format!("read {}", path.display());
-                (Box::new(fs::File::open(path).context(what.clone())?), what)
-            }
-            None => (Box::new(io::stdin().lock()), "read standard input".to_owned()),
-        };
-        let mut filled = 0;
-        while filled < data.len() {
-            match input.read(&mut data[filled..]).with_context(|| what.clone())? {
-                0 => break,
-                count => filled += count,
-            }
+    /// Fills the front of `data` with what the input has.
+    fn fill(&self, data: &mut [u8]) -> Result<()> {
+        let input = read_input(self.file().map(PathBuf::as_path), data.len() as u64)?;
+        if input.is_empty() {
+            let what = self.file().map_or("standard input".into(), |path| path.display().to_string());
+            return Err(usage(format!("read {what}: it is empty; the command sends {} bytes", data.len())));
         }
-        if filled == 0 {
-            return Err(usage(format!("{what}: it is empty; the command sends {} bytes", data.len())));
-        }
+        data[..input.len()].copy_from_slice(&input);
         Ok(())
     }
 

@@ -144,6 +144,14 @@ impl Range {
         }
     }
 
+    /// How many blocks a command without data is about: one where nothing is said. Refuses blocks beyond the
+    /// end.
+    pub(crate) fn blocks(self, block: &Block) -> Result<u64> {
+        let blocks = self.extent(None, block.block_bytes())?.map_or(1, |extent| extent.blocks);
+        self.check(block, blocks)?;
+        Ok(blocks)
+    }
+
     /// Refuses blocks beyond the end before the first of them is touched.
     pub(crate) fn check(self, block: &Block, blocks: u64) -> Result<()> {
         match self.start_block.checked_add(blocks) {
@@ -158,6 +166,21 @@ impl Range {
             ))),
         }
     }
+}
+
+/// Reads a file, or standard input without one or for `-`, up to `most` bytes.
+pub(crate) fn read_input(path: Option<&Path>, most: u64) -> Result<Vec<u8>> {
+    let mut data = Vec::new();
+    match path.filter(|path| path.as_os_str() != "-") {
+        Some(path) => {
+            let what = || format!("read {}", path.display());
+            File::open(path).with_context(what)?.take(most).read_to_end(&mut data).with_context(what)?;
+        }
+        None => {
+            io::stdin().lock().take(most).read_to_end(&mut data).context("read standard input")?;
+        }
+    }
+    Ok(data)
 }
 
 /// What came of reading the input.

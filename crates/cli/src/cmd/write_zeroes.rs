@@ -32,8 +32,7 @@ impl WriteZeroes {
     pub(crate) fn run(self) -> Result<()> {
         let device = self.device.open()?;
         let mut block = self.namespace.block(&device)?;
-        let blocks = self.range.extent(None, block.block_bytes())?.map_or(1, |extent| extent.blocks);
-        self.range.check(&block, blocks)?;
+        let blocks = self.range.blocks(&block)?;
         let start = self.range.start_block;
         let what = format!("write-zeroes destroys {} from block {start} on", count(blocks, "block"));
         self.force.confirm(&device, &what)?;
@@ -68,8 +67,7 @@ impl WriteUncor {
     pub(crate) fn run(self) -> Result<()> {
         let device = self.device.open()?;
         let mut block = self.namespace.block(&device)?;
-        let blocks = self.range.extent(None, block.block_bytes())?.map_or(1, |extent| extent.blocks);
-        self.range.check(&block, blocks)?;
+        let blocks = self.range.blocks(&block)?;
         let start = self.range.start_block;
         let what = format!("write-uncor destroys {} from block {start} on", count(blocks, "block"));
         self.force.confirm(&device, &what)?;
@@ -95,8 +93,7 @@ impl Verify {
     pub(crate) fn run(self) -> Result<()> {
         let device = self.device.open()?;
         let mut block = self.namespace.block(&device)?;
-        let blocks = self.range.extent(None, block.block_bytes())?.map_or(1, |extent| extent.blocks);
-        self.range.check(&block, blocks)?;
+        let blocks = self.range.blocks(&block)?;
         let start = self.range.start_block;
         block.verify(start, blocks)?;
         let json = fields! { "nsid": block.nsid().0, "start_block": start, "blocks": blocks };
