@@ -18,22 +18,34 @@ pub(crate) fn write_table<const N: usize>(
     rule: Rule,
     rows: &[[String; N]],
 ) -> io::Result<()> {
+    let rows: Vec<&[String]> = rows.iter().map(|row| row.as_slice()).collect();
+    write_rows(out, headers, rule, &rows)
+}
+
+/// The same, of as many columns as there are headers; each row has as many cells.
+pub(crate) fn write_rows(
+    out: &mut dyn Write,
+    headers: &[&str],
+    rule: Rule,
+    rows: &[&[String]],
+) -> io::Result<()> {
     // In characters, as `format!` pads.
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([headers[column].chars().count()]).max().unwrap_or(0)
-    });
-    let mut line = |cells: [&str; N]| {
+    let width = |(column, header): (usize, &&str)| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([header.chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = headers.iter().enumerate().map(width).collect();
+    let mut line = |cells: &[&str]| {
         let padded: Vec<String> =
-            cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+            cells.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
         writeln!(out, "{}", padded.join("  ").trim_end())
     };
-    line(*headers)?;
+    line(headers)?;
     if rule == Rule::Dashes {
-        let dashes = widths.map(|width| "-".repeat(width));
-        line(dashes.each_ref().map(String::as_str))?;
+        let dashes: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
+        line(&dashes.iter().map(String::as_str).collect::<Vec<&str>>())?;
     }
-    rows.iter().try_for_each(|row| line(row.each_ref().map(String::as_str)))
+    rows.iter().try_for_each(|row| line(&row.iter().map(String::as_str).collect::<Vec<&str>>()))
 }
 
 #[cfg(test)]

@@ -281,6 +281,7 @@ fn run(findings: &Findings<'_>) -> Result<Run> {
             rate_limit_iops: None,
             arrivals: None,
             virtual_time: false,
+            amount: None,
             commands: Some(findings.commands),
             placement: None,
         },
@@ -326,10 +327,14 @@ fn point(phase: &Phase, numbered: bool) -> Result<Point> {
         total,
         latency,
         schedule: None,
-        series: rates.into_iter().map(|(second, iops)| Sample { second, iops }).collect(),
+        series: rates.into_iter().map(|(second, iops)| Sample::of_rate(second, iops)).collect(),
         write_amplification: None,
         repetitions: Vec::new(),
         spread: None,
+        settings: Vec::new(),
+        workload: None,
+        jobs: Vec::new(),
+        steady: None,
     })
 }
 

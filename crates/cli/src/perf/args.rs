@@ -3,22 +3,21 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::{Args, Subcommand, ValueEnum};
-use clap_complete::engine::ArgValueCompleter;
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
-use super::addresses::Distribution;
 use super::compare::Compare;
 use super::cores::CoreList;
 use super::matrix::Axis;
-use super::pace::Arrivals;
-use super::placement::{PlacementList, Select};
 use super::run;
-use crate::completion;
+use super::settings::Settings;
+use super::sheet::Sheet;
 use crate::numbers;
 use crate::target::Force;
 
 /// Longest measurement of a point, in seconds.
 const SECONDS_MAX: f64 = 7.0 * 86_400.0;
+/// Shortest interval of figures over time.
+const INTERVAL_MIN: f64 = 0.001;
 
 /// Arguments of `perf`.
 #[derive(Debug, Args)]
@@ -37,6 +36,10 @@ Ctrl-C ends the measurement and prints what there is.
 Examples:
   unvme perf -r mem:block:1G -w randread -q 32 -t 10
   unvme perf -r mem:block:1G --matrix threads=1,2 depth=1..256 -t 1 --report unvme-report.html
+  unvme perf -r mem:block:1G -w randrw --matrix size=4K..64K mix=100,70,0 --report unvme-report.html
+  unvme perf -r mem:block:1G -r mem:block:1G,ftl=page --compare -t 1
+  unvme perf -r 0000:02:00.0 --sheet steady-state --force
+  unvme perf --sheet latency --explain
   unvme perf -r 0000:02:00.0 -w randrw -M 70 -c 0x3 --verify
   unvme perf -r mem:block:1G,fdp -w randwrite --fdp-pid 0-3 --fdp-select random
   unvme perf -r mem:block:4G,ftl=page,timing=tlc,media=tags -w randwrite -t 600 --virtual-time
@@ -44,33 +47,8 @@ Examples:
 pub(crate) struct Perf {
     #[command(subcommand)]
     action: Option<Box<Action>>,
-    /// Device: 0000:02:00.0, kernel:/dev/ng0n1, mem:block:SIZE or vfio-user:SOCKET; several are driven at
-    /// once
-    #[arg(short = 'r', long = "device", value_name = "DEVICE", required = true, add = ArgValueCompleter::new(completion::devices))]
-    pub(super) devices: Vec<String>,
-    /// Namespace; all that are attached when left out
-    #[arg(short, long, value_name = "NSID", value_parser = numbers::u32)]
-    pub(super) namespace_id: Option<u32>,
-    /// Commands each thread keeps outstanding on each namespace; those beyond what a queue of the device
-    /// takes wait in this program
-    #[arg(short = 'q', long, value_name = "COUNT", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=4095))]
-    pub(super) depth: u16,
-    /// Bytes of each command, such as 4096 or 128K; whole blocks. One beyond what the device takes is split,
-    /// and counts once
-    #[arg(short = 'o', long, value_name = "SIZE", default_value = "4096", value_parser = numbers::bytes)]
-    pub(super) io_size: u64,
-    /// What to do: sequential or random, reads, writes or a mix
-    #[arg(short = 'w', long = "workload", value_name = "PATTERN", default_value = "randread")]
-    pub(super) pattern: Pattern,
-    /// Share of reads in rw and randrw, in percent [default: 50]
-    #[arg(short = 'M', long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
-    pub(super) read_percent: Option<u8>,
-    /// Seconds each point is measured for; fractions are fine
-    #[arg(short = 't', long, value_name = "SECONDS", default_value = "5", value_parser = duration)]
-    pub(super) time: f64,
-    /// Seconds each point runs before it is measured
-    #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = seconds)]
-    pub(super) warmup: f64,
+    #[command(flatten)]
+    pub(super) settings: Settings,
     /// Run by the clock of a modelled device: --time 3600 is an hour of it, as fast as this machine works
     /// it out. For virtual SSDs of this process with a timing, on one thread
     #[arg(long)]
@@ -82,23 +60,36 @@ pub(crate) struct Perf {
     /// Cores to run a thread on each: a mask such as 0x3, or a list such as 0-1,3 [default: the first one]
     #[arg(short = 'c', long, value_name = "CORES")]
     pub(super) cores: Option<CoreList>,
-    /// Sweep: threads=LIST and depth=LIST; 1..256 in a list means 1, 2, 4 and so on up to 256
-    #[arg(long, value_name = "AXIS=LIST", num_args = 1..)]
+    /// Sweep over any of the options that say what is measured: SETTING=LIST, such as depth=1..256 (1, 2, 4
+    /// and so on up to 256), size=4K,128K, workload=randread,randwrite, rate=10000,20000 or, values with commas
+    /// apart by semicolons, placement=0;0-3. Several are combined, the last one the fastest
+    #[arg(long, value_name = "SETTING=LIST", num_args = 1..)]
     pub(super) matrix: Vec<Axis>,
+    /// Compare the values of the first setting of --matrix with each other, or else the devices of -r:
+    /// measured in turns, ten times each if --repeat does not say how often
+    #[arg(long)]
+    pub(super) compare: bool,
+    /// Do what a file says (TOML): phases one after the other, each with settings, a matrix, and jobs that run
+    /// at the same time
+    #[arg(long, value_name = "FILE", conflicts_with = "sheet", value_hint = ValueHint::FilePath)]
+    pub(super) job: Option<PathBuf>,
+    /// Measure what people ask of a drive first
+    #[arg(long, value_name = "NAME")]
+    pub(super) sheet: Option<Sheet>,
+    /// Say what --sheet measures and how, and print it as a file for --job, instead of measuring
+    #[arg(long, requires = "sheet")]
+    pub(super) explain: bool,
+    /// Seconds of an interval of rate, latency and write amplification over time [default: a twentieth of
+    /// --time]
+    #[arg(long, value_name = "SECONDS", value_parser = interval)]
+    pub(super) interval: Option<f64>,
+    /// Print a line on standard error every so many seconds, terminal or not: rate and latency since the last
+    #[arg(long, value_name = "SECONDS", value_parser = interval)]
+    pub(super) status_interval: Option<f64>,
     /// Write blocks that can be recognized, and compare what is read with what was written. Reads of
     /// blocks that were not are counted, and not judged
     #[arg(long)]
     pub(super) verify: bool,
-    /// Commands that become due per second, all threads together. One that is late is made up for; latency
-    /// is counted from when it was due
-    #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
-    pub(super) rate: Option<u64>,
-    /// How the commands of --rate are spread over time
-    #[arg(long, value_name = "HOW", default_value = "fixed", requires = "rate")]
-    pub(super) arrivals: Arrivals,
-    /// How random addresses are drawn: uniform or zipf:THETA
-    #[arg(long, value_name = "DISTRIBUTION", default_value = "uniform")]
-    pub(super) dist: Distribution,
     /// Print the whole list of percentiles of the latency, of reads and writes apart; the main ones always
     /// are
     #[arg(short = 'L', long)]
@@ -106,18 +97,9 @@ pub(crate) struct Perf {
     /// Seed of addresses; the same seed asks for the same blocks in the same order
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = numbers::u64)]
     pub(super) seed: u64,
-    /// Placement identifiers that writes carry, such as 0,2 or 0-3: Flexible Data Placement (fio's plids)
-    #[arg(long, value_name = "LIST")]
-    pub(super) fdp_pid: Option<PlacementList>,
-    /// How a write gets one of --fdp-pid (fio's plid_select)
-    #[arg(long, value_name = "HOW", default_value = "round-robin", requires = "fdp_pid")]
-    pub(super) fdp_select: Select,
     /// Rules for faults, as `unvme fault add --file` reads them, from the first point to the end
     #[arg(long, value_name = "FILE")]
     pub(super) faults: Option<PathBuf>,
-    /// Use the first SIZE bytes of each namespace only
-    #[arg(long, value_name = "SIZE", value_parser = numbers::bytes)]
-    pub(super) range: Option<u64>,
     /// Write all of the range before the first point, even where data would be lost by it
     #[arg(long)]
     pub(super) prefill: bool,
@@ -145,10 +127,12 @@ pub(crate) struct Perf {
 }
 
 impl Perf {
-    pub(crate) fn run(self) -> Result<()> {
-        match self.action.as_deref() {
-            Some(Action::Compare(compare)) => compare.run(),
-            None => run::run(&self),
+    pub(crate) fn run(mut self) -> Result<()> {
+        match self.action.take() {
+            Some(action) => match *action {
+                Action::Compare(compare) => compare.run(),
+            },
+            None => run::run(self),
         }
     }
 }
@@ -214,17 +198,24 @@ pub(super) enum Output {
     Csv,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => Ok(seconds),
         _ => Err("expected seconds, at most a week of them, such as 0.5 or 60".to_owned()),
     }
 }
 
-fn duration(text: &str) -> Result<f64, String> {
+pub(super) fn duration(text: &str) -> Result<f64, String> {
     match seconds(text)? {
         seconds if seconds >= 0.001 => Ok(seconds),
         _ => Err("expected at least a millisecond, 0.001".to_owned()),
+    }
+}
+
+pub(super) fn interval(text: &str) -> Result<f64, String> {
+    match seconds(text)? {
+        seconds if seconds >= INTERVAL_MIN => Ok(seconds),
+        _ => Err("expected at least 0.001, a millisecond".to_owned()),
     }
 }
 

@@ -1,5 +1,8 @@
 //! What a lane has seen: latencies, errors, the rate over time.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
@@ -15,8 +18,60 @@ pub(super) struct Window {
     pub(super) from_ns: u64,
     /// Completions from here on do not count any more.
     pub(super) until_ns: u64,
-    /// Intervals of the rate over time.
-    pub(super) intervals: usize,
+    /// Length of an interval of the rate over time.
+    pub(super) interval_ns: u64,
+    /// Intervals are joined two by two when there are more than these, as where nobody knows how long it
+    /// will take.
+    pub(super) intervals_max: usize,
+}
+
+/// What happened in one interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Slice {
+    /// Commands that succeeded.
+    pub(super) commands: u64,
+    /// The sum of their latencies.
+    pub(super) latency_ns: u64,
+    pub(super) latency_max_ns: u64,
+}
+
+impl Slice {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.commands += other.commands;
+        self.latency_ns = self.latency_ns.saturating_add(other.latency_ns);
+        self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);
+    }
+}
+
+/// Intervals twice as long.
+pub(super) fn halve(slices: &mut Vec<Slice>) {
+    let joined = slices.chunks(2).map(|pair| {
+        let mut both = pair[0];
+        pair[1..].iter().for_each(|slice| both.add(slice));
+        both
+    });
+    *slices = joined.collect();
+}
+
+/// What is told of a lane while it is at work.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    commands: AtomicU64,
+    latency_ns: AtomicU64,
+}
+
+impl Live {
+    /// Commands that have succeeded so far, and the sum of their latencies.
+    pub(super) fn so_far(&self) -> (u64, u64) {
+        (self.commands.load(Ordering::Relaxed), self.latency_ns.load(Ordering::Relaxed))
+    }
+
+    /// Only one thread adds.
+    fn add(&self, slice: &Slice) {
+        let (commands, latency_ns) = self.so_far();
+        self.commands.store(commands + slice.commands, Ordering::Relaxed);
+        self.latency_ns.store(latency_ns.wrapping_add(slice.latency_ns), Ordering::Relaxed);
+    }
 }
 
 impl Window {
@@ -74,8 +129,10 @@ pub(super) struct Counters {
     pub(super) from_submission: Option<FromSubmission>,
     /// With a rate: commands that were due by the end and not submitted.
     pub(super) overdue: u64,
-    /// Commands that succeeded in each interval.
-    pub(super) intervals: Vec<u64>,
+    /// What happened in each interval, as far as something did.
+    pub(super) intervals: Vec<Slice>,
+    /// Somebody looks on.
+    pub(super) live: Option<Arc<Live>>,
     /// Commands that failed, whenever they did.
     pub(super) errors: u64,
     /// Reads with wrong data, whenever they were.
@@ -90,13 +147,14 @@ impl Counters {
     pub(super) fn new(window: Window) -> Result<Self> {
         Ok(Self {
             window,
-            interval_ns: ((window.until_ns - window.from_ns) / window.intervals as u64).max(1),
+            interval_ns: window.interval_ns.max(1),
             batch: Batch::default(),
             reads: histogram()?,
             writes: histogram()?,
             from_submission: None,
             overdue: 0,
-            intervals: vec![0; window.intervals],
+            intervals: Vec::new(),
+            live: None,
             errors: 0,
             miscompares: 0,
             unjudged: 0,
@@ -147,10 +205,36 @@ impl Counters {
         }
         let latencies = if batch.read { &mut self.reads } else { &mut self.writes };
         latencies.saturating_record_n((batch.end_ns - batch.start_ns).max(1), batch.commands);
-        let index = (batch.end_ns - self.window.from_ns) / self.interval_ns;
-        // What integer division leaves over belongs to the last one.
-        let index = (index as usize).min(self.intervals.len() - 1);
-        self.intervals[index] += batch.commands;
+        let latency_max_ns = batch.end_ns - batch.start_ns;
+        let latency_ns = latency_max_ns.saturating_mul(batch.commands);
+        let slice = Slice { commands: batch.commands, latency_ns, latency_max_ns };
+        if let Some(live) = &self.live {
+            live.add(&slice);
+        }
+        let index = ((batch.end_ns - self.window.from_ns) / self.interval_ns) as usize;
+        match self.intervals.get_mut(index) {
+            Some(known) => known.add(&slice),
+            None => self.begin_interval(batch.end_ns, &slice),
+        }
+    }
+
+    /// Enters something after the last interval so far.
+    #[cold]
+    #[inline(never)]
+    fn begin_interval(&mut self, end_ns: u64, slice: &Slice) {
+        let mut index = ((end_ns - self.window.from_ns) / self.interval_ns) as usize;
+        while index >= self.window.intervals_max.max(2) {
+            halve(&mut self.intervals);
+            self.interval_ns *= 2;
+            index /= 2;
+        }
+        self.intervals.resize(self.intervals.len().max(index + 1), Slice::default());
+        self.intervals[index].add(slice);
+    }
+
+    /// Length of an interval.
+    pub(super) fn interval_ns(&self) -> u64 {
+        self.interval_ns
     }
 }
 
@@ -158,7 +242,11 @@ impl Counters {
 mod tests {
     use super::*;
 
-    const WINDOW: Window = Window { from_ns: 1_000, until_ns: 2_000, intervals: 4 };
+    const WINDOW: Window = Window { from_ns: 1_000, until_ns: 2_000, interval_ns: 250, intervals_max: 4 };
+
+    fn commands(counters: &Counters) -> Vec<u64> {
+        counters.intervals.iter().map(|slice| slice.commands).collect()
+    }
 
     #[test]
     fn only_what_completes_within_the_window_counts() {
@@ -168,7 +256,8 @@ mod tests {
         }
         counters.settle();
         assert_eq!((counters.reads.len(), counters.writes.len()), (2, 0));
-        assert_eq!(counters.intervals, [1, 0, 0, 1]);
+        assert_eq!(commands(&counters), [1, 0, 0, 1]);
+        assert_eq!(counters.intervals[3], Slice { commands: 1, latency_ns: 500, latency_max_ns: 500 });
     }
 
     #[test]
@@ -184,7 +273,20 @@ mod tests {
         counters.settle();
         assert_eq!((counters.reads.len(), counters.writes.len()), (3, 2));
         assert_eq!((counters.reads.max(), counters.writes.min()), (300, 300));
-        assert_eq!(counters.intervals, [0, 5, 0, 0]);
+        assert_eq!(commands(&counters), [0, 5]);
+        assert_eq!(counters.intervals[1], Slice { commands: 5, latency_ns: 1500, latency_max_ns: 300 });
+    }
+
+    #[test]
+    fn intervals_are_joined_where_there_would_be_too_many() {
+        let window = Window { from_ns: 0, until_ns: u64::MAX, interval_ns: 10, intervals_max: 4 };
+        let mut counters = Counters { live: Some(Arc::default()), ..Counters::new(window).expect("counters") };
+        for end_ns in [5, 15, 39, 100] {
+            counters.succeeded(true, end_ns - 5, end_ns);
+        }
+        counters.settle();
+        assert_eq!((commands(&counters), counters.interval_ns()), (vec![3, 0, 1], 40));
+        assert_eq!(counters.live.expect("somebody").so_far(), (4, 20));
     }
 
     #[test]

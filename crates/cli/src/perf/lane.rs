@@ -120,6 +120,8 @@ pub(super) struct Plan<'a> {
     pub(super) counters: Counters,
     /// When commands are due, when there is a rate.
     pub(super) pace: Option<Pace>,
+    /// How many commands there are, when that is limited.
+    pub(super) limit: Option<u64>,
 }
 
 /// One queue, and what it is kept busy with.
@@ -128,6 +130,10 @@ pub(super) struct Lane<'a> {
     sink: Sink,
     generator: Generator<'a>,
     pace: Option<Pace>,
+    /// Commands left to submit.
+    left: Option<u64>,
+    /// Not every free slot is to be filled at once.
+    is_gated: bool,
 }
 
 impl<'a> Lane<'a> {
@@ -178,7 +184,8 @@ impl<'a> Lane<'a> {
             },
             counters: plan.counters,
         };
-        Self { sink, generator, pace: plan.pace }
+        let is_gated = plan.pace.is_some() || plan.limit.is_some();
+        Self { sink, generator, pace: plan.pace, left: plan.limit, is_gated }
     }
 
     /// Submits as much as may be, and takes what has finished. Returns the time when it looked at the watch.
@@ -202,7 +209,7 @@ impl<'a> Lane<'a> {
     /// Submits as much as may be at this time; how many commands that were.
     #[inline]
     fn submit_all(&mut self, start_ns: u64) -> Result<usize> {
-        let submitted = match self.pace.is_some() {
+        let submitted = match self.is_gated {
             true => self.submit_due(start_ns)?,
             false => {
                 let free = self.generator.free.len();
@@ -218,13 +225,21 @@ impl<'a> Lane<'a> {
         Ok(submitted)
     }
 
-    /// As [`Lane::submit_all`], of what the rate has due by now.
+    /// As [`Lane::submit_all`], of what rate and limit leave by now.
     #[cold]
     #[inline(never)]
     fn submit_due(&mut self, submitted_ns: u64) -> Result<usize> {
         let mut submitted = 0;
         while !self.generator.free.is_empty() {
-            let Some(due_ns) = self.pace.as_mut().and_then(|pace| pace.take(submitted_ns)) else { break };
+            if self.left == Some(0) {
+                break;
+            }
+            let due_ns = match &mut self.pace {
+                Some(pace) => pace.take(submitted_ns),
+                None => Some(submitted_ns),
+            };
+            let Some(due_ns) = due_ns else { break };
+            self.left = self.left.map(|left| left - 1);
             self.submit(Start { due_ns, submitted_ns })?;
             submitted += 1;
         }
@@ -233,7 +248,14 @@ impl<'a> Lane<'a> {
 
     /// When the rate lets the next command through; `None` without one, or when all are on their way.
     pub(super) fn next_admission_ns(&self) -> Option<u64> {
-        self.pace.as_ref().filter(|_| !self.generator.free.is_empty()).map(Pace::next_ns)
+        let waits = self.left != Some(0) && !self.generator.free.is_empty();
+        self.pace.as_ref().filter(|_| waits).map(Pace::next_ns)
+    }
+
+    /// True when all that there was to submit has come back.
+    pub(super) fn is_done(&self) -> bool {
+        let generator = &self.generator;
+        self.left == Some(0) && (generator.is_cut || generator.free.len() == generator.slots.len())
     }
 
     #[inline]
@@ -307,7 +329,8 @@ impl<'a> Lane<'a> {
     /// Ends the measurement: what is found from `now_ns` on does not count.
     pub(super) fn close(&mut self, now_ns: u64) {
         self.generator.counters.close(now_ns);
-        self.generator.counters.overdue = self.pace.as_ref().map_or(0, |pace| pace.overdue(now_ns));
+        let pace = self.pace.as_ref().filter(|_| self.left != Some(0));
+        self.generator.counters.overdue = pace.map_or(0, |pace| pace.overdue(now_ns));
     }
 
     /// Waits for everything that is on its way. The driver's timeouts bound the time this takes. A lost
@@ -569,7 +592,7 @@ mod tests {
         let read_percent = if pattern.writes() { 0 } else { 100 };
         let mix = Mix { pattern, read_percent, distribution: Distribution::Uniform, seed: 1 };
         let addresses = Addresses::new(&mix, 0..UNITS, 0, 0).expect("addresses");
-        let window = Window { from_ns: 0, until_ns: u64::MAX, intervals: 1 };
+        let window = Window { from_ns: 0, until_ns: u64::MAX, interval_ns: u64::MAX, intervals_max: 2 };
         let counters = Counters::new(window).expect("counters");
         Plan {
             device: "mem:block:2M",
@@ -581,6 +604,7 @@ mod tests {
             ledger,
             counters,
             pace: None,
+            limit: None,
         }
     }
 
@@ -736,6 +760,20 @@ mod tests {
         assert_eq!(read.errors, 1);
         let first = read.first_failure.expect("a failure");
         assert!(first.starts_with("read of 8 blocks from block 72: "), "{first}");
+    }
+
+    #[test]
+    fn a_lane_with_a_limit_submits_so_many_and_is_done() {
+        let device = device();
+        let block = device.block(Nsid(1)).expect("namespace 1");
+        let limited = Plan { limit: Some(10), ..plan(Pattern::Randread, None) };
+        let mut lane = Lane::on_device(&block, limited).expect("lane");
+        while !lane.is_done() {
+            lane.turn(Watch::wall()).expect("turn");
+        }
+        lane.turn(Watch::wall()).expect("turn");
+        lane.drain(Watch::wall()).expect("drain");
+        assert_eq!(lane.into_counters().reads.len(), 10);
     }
 
     #[test]

@@ -56,6 +56,16 @@ impl Ledger {
         (unit..units.end).chain(units.start..unit).find_map(|unit| Some((unit, self.claim(unit)?)))
     }
 
+    /// Units there are.
+    pub(super) fn units(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    /// Nothing is known any more; no command may be on its way.
+    pub(super) fn forget(&self) {
+        self.entries.iter().for_each(|entry| entry.store(0, Ordering::Relaxed));
+    }
+
     /// Gives a unit back, which holds `generation` now; 0 when that is not known.
     pub(super) fn release(&self, unit: u64, generation: u8) {
         self.entry(unit).store(generation, Ordering::Relaxed);
@@ -86,6 +96,9 @@ mod tests {
         assert_eq!(ledger.claim_from(1, &(0..3)), None);
         ledger.release(1, 5);
         assert_eq!(ledger.claim(1), Some(5));
+        ledger.release(1, 5);
+        ledger.forget();
+        assert_eq!((ledger.units(), ledger.claim(1)), (4, Some(0)));
     }
 
     #[test]

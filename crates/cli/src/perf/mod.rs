@@ -1,13 +1,16 @@
 //! `unvme perf`: how fast a device is.
 //!
-//! A point is one thread count at one depth; a sweep is many. Each thread is bound to a core and has a
+//! A point is one workload, or several at once; a sweep is many points. Each thread is bound to a core and has a
 //! [`lane`] (a queue of its own) per namespace; nothing is shared between threads while they measure.
 //!
 //! | module | concept |
 //! |---|---|
 //! | `args` | what can be typed |
-//! | `matrix`, `cores` | the values of `--matrix` and `-c` |
-//! | `job` | what was typed, checked against the devices that are there |
+//! | `settings` | what may differ from point to point: options, axes of `--matrix`, keys of `--job` |
+//! | `matrix`, `cores`, `amount` | the values of `--matrix`, `-c` and `--amount` |
+//! | `sheet` | files of `--job`, and those of `--sheet`: phases, and jobs that run at once |
+//! | `session` | all of it, checked against the devices that are there: stages, one for each point |
+//! | `job` | one workload of a stage |
 //! | `addresses` | which unit of the namespace comes next, and whether it is read or written |
 //! | `data` | blocks whose content says which block they are and how often it was written |
 //! | `ledger` | what each unit should hold, for `--verify` |
@@ -19,7 +22,7 @@
 //! | `point` | threads, and one point of the report from what they have found |
 //! | `prefill` | data to read, before the first point |
 //! | `machine` | the computer, for the report |
-//! | `progress` | a bar on standard error |
+//! | `progress`, `status` | a bar on standard error; lines of `--status-interval` |
 //! | `run` | all of it in order, and the results where they are wanted |
 //! | `compare` | runs that were saved, side by side |
 //!
@@ -28,6 +31,7 @@
 //! once per batch: commands submitted together start together, and those found by one poll end together.
 
 mod addresses;
+mod amount;
 mod args;
 mod compare;
 mod cores;
@@ -44,7 +48,11 @@ mod point;
 mod prefill;
 mod progress;
 mod run;
+mod session;
+mod settings;
+mod sheet;
 mod split;
+mod status;
 mod watch;
 
 pub(crate) use addresses::Random;

@@ -1,24 +1,23 @@
 //! One point: threads that measure, and what the report says about them.
 
 use std::ops::Range;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use hdrhistogram::Histogram;
 use unvme::QueueOptions;
 
-use super::addresses::{Addresses, Random};
+use super::addresses::{Addresses, Mix, Random};
 use super::cores;
-use super::counters::{Counters, FromSubmission, Window, histogram};
-use super::job::{Job, Shape, Target};
+use super::counters::{Counters, FromSubmission, Live, Slice, Window, halve, histogram};
+use super::job::{Job, Target};
 use super::lane::{Lane, Plan};
 use super::pace::Pace;
-use super::progress::PAUSE;
+use super::session::{Session, Stage};
 use super::watch::Watch;
-use crate::report::{HarnessCost, Latency, Point, Row, RowRates, Sample, Schedule};
+use crate::report::{HarnessCost, JobFigures, Latency, Point, Row, RowRates, Sample, Schedule};
 
 /// Idle turns between two looks at the watch.
 const TURNS_PER_LOOK: u32 = 64;
@@ -28,9 +27,15 @@ const HARNESS_WARMUP: Duration = Duration::from_millis(20);
 /// Intervals of the rate over time: no shorter than this, and no more than these.
 const INTERVAL_MIN: Duration = Duration::from_millis(20);
 const INTERVALS: usize = 20;
+/// Looks at the flash that are kept where nobody has said how far apart they are to be.
+const SAMPLES_MAX: usize = 4096;
+/// Intervals of a point at most; `--interval` is checked before.
+const SERIES_MAX: u64 = 2_000_000;
 
 /// What one lane came to.
 struct Seen {
+    /// Index of the job.
+    job: usize,
     /// Index of the namespace.
     target: usize,
     core: usize,
@@ -38,6 +43,9 @@ struct Seen {
     /// Measured time.
     seconds: f64,
 }
+
+/// Bytes that hosts and the flash had written at a time of the watch.
+type Written = (u64, (u64, u64));
 
 /// A point, and the first thing that went wrong in it.
 pub(super) struct Outcome {
@@ -47,26 +55,70 @@ pub(super) struct Outcome {
     pub(super) unjudged: u64,
 }
 
-fn window(warmup: Duration, time: Duration) -> Window {
-    let from_ns = warmup.as_nanos() as u64;
-    let most = (time.as_nanos() / INTERVAL_MIN.as_nanos()).max(1) as usize;
-    Window { from_ns, until_ns: from_ns + time.as_nanos() as u64, intervals: INTERVALS.min(most) }
+/// Looks on while a point is measured.
+pub(super) struct Onlooker<'a> {
+    /// Gets the time that has passed, and what has happened in it.
+    pub(super) tick: &'a dyn Fn(Duration, &[Arc<Live>]),
+    /// Between two looks.
+    pub(super) pause: Duration,
 }
 
-/// Measures one point. `tick` is called with the elapsed time now and then, if somebody wants to see it.
-/// Errors: a queue cannot be made, or the connection to a device fails. Commands that fail are counted
-/// instead.
-pub(super) fn measure(job: &Job, shape: Shape, tick: Option<&dyn Fn(Duration)>) -> Result<Outcome> {
-    let start = Barrier::new(shape.threads);
-    let before = job.written();
+fn window(job: &Job, interval: Option<Duration>) -> Window {
+    let from_ns = job.warmup.as_nanos() as u64;
+    let (interval, intervals_max) = match (interval, job.time) {
+        (Some(interval), _) => (interval, usize::MAX),
+        (None, Some(time)) => {
+            let most = (time.as_nanos() / INTERVAL_MIN.as_nanos()).clamp(1, INTERVALS as u128) as u32;
+            (time / most, INTERVALS + 1)
+        }
+        (None, None) => (INTERVAL_MIN, 2 * INTERVALS),
+    };
+    let until_ns = job.time.map_or(u64::MAX, |time| from_ns + time.as_nanos() as u64);
+    Window { from_ns, until_ns, interval_ns: interval.as_nanos() as u64, intervals_max }
+}
+
+/// One thread's part of a stage.
+#[derive(Clone, Copy)]
+struct Post {
+    /// Index of its job, and of the thread in that.
+    job: usize,
+    thread: usize,
+    core: usize,
+    /// It keeps account of what flash writes.
+    is_first: bool,
+}
+
+fn posts(session: &Session, stage: &Stage) -> Vec<Post> {
+    let all = stage.jobs.iter().enumerate().flat_map(|(job, of)| (0..of.threads).map(move |at| (job, at)));
+    let cores = session.cores.iter().cycle();
+    let post = |((place, (job, thread)), &core)| Post { job, thread, core, is_first: place == 0 };
+    all.enumerate().zip(cores).map(post).collect()
+}
+
+/// Measures one point; each `round` draws from a seed of its own. Errors: a queue cannot be made, or the connection to a device fails. Commands that
+/// fail are counted instead.
+pub(super) fn measure(
+    session: &Session,
+    stage: &Stage,
+    round: u32,
+    onlooker: Option<Onlooker<'_>>,
+) -> Result<Outcome> {
+    let posts = posts(session, stage);
+    let start = Barrier::new(posts.len());
+    session.forget_for(stage);
+    let before = session.written();
     // Set when a thread gives up, so that the others do not go on for nothing.
     let abort = AtomicBool::new(false);
-    let results: Vec<Result<Vec<Seen>>> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..shape.threads)
-            .map(|index| {
+    let live: Vec<Arc<Live>> = posts.iter().map(|_| Arc::default()).collect();
+    let results: Vec<Result<(Vec<Seen>, Vec<Written>)>> = thread::scope(|scope| {
+        let threads: Vec<_> = posts
+            .iter()
+            .zip(&live)
+            .map(|(&post, live)| {
                 let (start, abort) = (&start, &abort);
+                let live = onlooker.is_some().then(|| Arc::clone(live));
                 scope.spawn(move || {
-                    let result = work(job, shape, index, start, abort);
+                    let result = Worker { session, stage, post, round }.run(start, abort, live);
                     if result.is_err() {
                         abort.store(true, Ordering::Relaxed);
                     }
@@ -74,11 +126,11 @@ pub(super) fn measure(job: &Job, shape: Shape, tick: Option<&dyn Fn(Duration)>) 
                 })
             })
             .collect();
-        if let Some(tick) = tick {
-            let watch = Watch::start(job.virtual_time.as_ref());
+        if let Some(Onlooker { tick, pause }) = onlooker {
+            let watch = Watch::start(session.virtual_time.as_ref());
             while threads.iter().any(|thread| !thread.is_finished()) {
-                thread::sleep(PAUSE);
-                tick(Duration::from_nanos(watch.ns()));
+                thread::sleep(pause);
+                tick(Duration::from_nanos(watch.ns()), &live);
             }
         }
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
@@ -86,52 +138,143 @@ pub(super) fn measure(job: &Job, shape: Shape, tick: Option<&dyn Fn(Duration)>) 
         };
         threads.into_iter().map(join).collect()
     });
-    let mut seen = Vec::new();
+    let (mut seen, mut written) = (Vec::new(), Vec::new());
     for result in results {
-        seen.extend(result?);
+        let (lanes, samples) = result?;
+        seen.extend(lanes);
+        written.extend(samples);
     }
-    // By namespace, then by core, as the document has it.
-    seen.sort_by_key(|seen| (seen.target, seen.core));
-    summarize(job, shape, &seen, write_amplification(before, job.written()))
+    // By job and namespace, then by core, as the document has it.
+    seen.sort_by_key(|seen| (seen.job, seen.target, seen.core));
+    let amplification = write_amplification(before, session.written());
+    Summing { stage, seen: &seen, written: &written }.outcome(amplification)
 }
 
-/// A thread: its lanes, for as long as the window says.
-fn work(job: &Job, shape: Shape, index: usize, start: &Barrier, abort: &AtomicBool) -> Result<Vec<Seen>> {
-    let core = job.cores[index];
-    let lanes = cores::bind(core).and_then(|()| open_lanes(job, shape, index));
-    // Whatever came of it: the others wait.
-    start.wait();
-    let mut lanes = lanes?;
-    let window = window(job.warmup, job.time);
-    let watch = Watch::start(job.virtual_time.as_ref());
-    let stop = || job.is_stopped() || abort.load(Ordering::Relaxed);
-    let end_ns = turn_until(&mut lanes, watch, window.until_ns, &stop)?;
-    let seconds = (end_ns.saturating_sub(window.from_ns) as f64 / 1e9).max(1e-9);
-    for lane in &mut lanes {
-        lane.close(end_ns);
+/// A thread at its post.
+struct Worker<'a> {
+    session: &'a Session,
+    stage: &'a Stage,
+    post: Post,
+    round: u32,
+}
+
+impl<'a> Worker<'a> {
+    fn job(&self) -> &'a Job {
+        &self.stage.jobs[self.post.job]
     }
-    for lane in &mut lanes {
-        lane.drain(watch)?;
-        if job.mix.pattern.writes() {
-            lane.read_back(watch, stop)?;
+
+    /// Its lanes, for as long as the window says.
+    fn run(
+        &self,
+        start: &Barrier,
+        abort: &AtomicBool,
+        live: Option<Arc<Live>>,
+    ) -> Result<(Vec<Seen>, Vec<Written>)> {
+        let (session, job, Post { core, .. }) = (self.session, self.job(), self.post);
+        let lanes = cores::bind(core).and_then(|()| self.open_lanes(live));
+        // Whatever came of it: the others wait.
+        start.wait();
+        let mut lanes = lanes?;
+        let window = window(job, session.interval);
+        let watch = Watch::start(session.virtual_time.as_ref());
+        let stop = || session.is_stopped() || abort.load(Ordering::Relaxed);
+        let mut samples = Vec::new();
+        let flash = self.post.is_first && session.has_flash();
+        let marks = Marks {
+            until_ns: window.until_ns,
+            next_ns: if flash { window.from_ns } else { u64::MAX },
+            interval_ns: window.interval_ns,
+            is_limited: job.limit.is_some(),
+        };
+        let end_ns = turn_until(&mut lanes, watch, marks, &stop, |now_ns| {
+            samples.push((now_ns, session.written()));
+            // As where nobody knows how long it takes, intervals are joined.
+            if samples.len() > SAMPLES_MAX && session.interval.is_none() {
+                let mut keep = false;
+                samples.retain(|_| {
+                    keep = !keep;
+                    keep
+                });
+            }
+        })?;
+        let seconds = (end_ns.saturating_sub(window.from_ns) as f64 / 1e9).max(1e-9);
+        for lane in &mut lanes {
+            lane.close(end_ns);
+        }
+        for lane in &mut lanes {
+            lane.drain(watch)?;
+            if job.mix.pattern.writes() {
+                lane.read_back(watch, stop)?;
+            }
+        }
+        let seen = |(target, lane): (usize, Lane<'_>)| {
+            Seen { job: self.post.job, target, core, counters: lane.into_counters(), seconds }
+        };
+        Ok((lanes.into_iter().enumerate().map(seen).collect(), samples))
+    }
+
+    fn open_lanes(&self, live: Option<Arc<Live>>) -> Result<Vec<Lane<'a>>> {
+        let (job, session) = (self.job(), self.session);
+        let open = |(place, target): (usize, &'a Target)| {
+            let block = target.block()?;
+            let mut plan = plan(job, target, self.post.thread, self.round)?;
+            plan.counters = Counters::new(window(job, session.interval))?;
+            plan.counters.live.clone_from(&live);
+            let index = self.post.thread * job.targets.len() + place;
+            plan.limit = job.limit_of(index);
+            if let Some(iops) = job.rate {
+                // From the other end: addresses have the first streams of the seed.
+                let random = Random::new(job.seed(self.round), u64::MAX - index as u64);
+                plan.pace = Some(Pace::new(iops as f64 / job.lanes() as f64, job.arrivals, random));
+                plan.counters.from_submission = Some(FromSubmission::new(window(job, session.interval))?);
+            }
+            Lane::on_device(&block, plan)
+        };
+        job.targets.iter().enumerate().map(open).collect()
+    }
+}
+
+/// When a thread does something else than to keep its lanes busy, on its watch.
+#[derive(Clone, Copy)]
+struct Marks {
+    /// The end.
+    until_ns: u64,
+    /// When it looks at the flash, and how long after that again.
+    next_ns: u64,
+    interval_ns: u64,
+    /// It ends when all there was to do is done.
+    is_limited: bool,
+}
+
+impl Marks {
+    fn first(&self) -> u64 {
+        self.until_ns.min(self.next_ns)
+    }
+
+    /// Looks at the flash if it is time to.
+    #[cold]
+    fn look(&mut self, now_ns: u64, look: &mut impl FnMut(u64)) {
+        if now_ns >= self.next_ns {
+            look(now_ns);
+            let passed = (now_ns - self.next_ns) / self.interval_ns.max(1) + 1;
+            self.next_ns = self.next_ns.saturating_add(passed.saturating_mul(self.interval_ns.max(1)));
         }
     }
-    let seen =
-        |(target, lane): (usize, Lane<'_>)| Seen { target, core, counters: lane.into_counters(), seconds };
-    Ok(lanes.into_iter().enumerate().map(seen).collect())
 }
 
 /// Keeps the lanes busy. Returns when the measurement ended.
 fn turn_until(
     lanes: &mut [Lane<'_>],
     watch: Watch<'_>,
-    until_ns: u64,
+    mut marks: Marks,
     stop: &impl Fn() -> bool,
+    mut look: impl FnMut(u64),
 ) -> Result<u64> {
     if watch.is_virtual() {
-        return step_until(lanes, watch, until_ns, stop);
+        return step_until(lanes, watch, marks, stop, look);
     }
     let mut idle = 0;
+    let mut mark_ns = marks.first();
     loop {
         let mut looked = None;
         for lane in lanes.iter_mut() {
@@ -146,10 +289,14 @@ fn turn_until(
             }
         }
         let Some(now) = looked else { continue };
-        if now >= until_ns {
-            return Ok(until_ns);
+        if now >= mark_ns {
+            if now >= marks.until_ns {
+                return Ok(marks.until_ns);
+            }
+            marks.look(now, &mut look);
+            mark_ns = marks.first();
         }
-        if stop() {
+        if stop() || marks.is_limited && lanes.iter().all(Lane::is_done) {
             return Ok(now);
         }
     }
@@ -159,15 +306,17 @@ fn turn_until(
 fn step_until(
     lanes: &mut [Lane<'_>],
     watch: Watch<'_>,
-    until_ns: u64,
+    mut marks: Marks,
     stop: &impl Fn() -> bool,
+    mut look: impl FnMut(u64),
 ) -> Result<u64> {
     loop {
         let now = watch.ns();
-        if now >= until_ns {
-            return Ok(until_ns);
+        if now >= marks.until_ns {
+            return Ok(marks.until_ns);
         }
-        if stop() {
+        marks.look(now, &mut look);
+        if stop() || marks.is_limited && lanes.iter().all(Lane::is_done) {
             return Ok(now);
         }
         let mut moved = false;
@@ -176,56 +325,41 @@ fn step_until(
         }
         if !moved {
             let admission_ns = lanes.iter().filter_map(Lane::next_admission_ns).min();
+            let until_ns = marks.first();
             watch.pass(Some(admission_ns.map_or(until_ns, |ns| ns.min(until_ns))));
         }
     }
 }
 
-fn open_lanes<'a>(job: &'a Job, shape: Shape, index: usize) -> Result<Vec<Lane<'a>>> {
-    let lanes = (shape.threads * job.targets.len()) as f64;
-    let open = |(place, target): (usize, &'a Target)| {
-        let block = target.block()?;
-        let mut plan = plan(job, target, shape, index)?;
-        if let Some(iops) = job.rate {
-            // From the other end: addresses have the first streams of the seed.
-            let stream = u64::MAX - (index * job.targets.len() + place) as u64;
-            let random = Random::new(job.mix.seed, stream);
-            plan.pace = Some(Pace::new(iops as f64 / lanes, job.arrivals, random));
-            plan.counters.from_submission = Some(FromSubmission::new(window(job.warmup, job.time))?);
-        }
-        Lane::on_device(&block, plan)
-    };
-    job.targets.iter().enumerate().map(open).collect()
-}
-
-fn plan<'a>(job: &Job, target: &'a Target, shape: Shape, index: usize) -> Result<Plan<'a>> {
-    let stream = index as u64;
-    let share = share(target.units, stream, shape.threads as u64);
+fn plan<'a>(job: &Job, target: &'a Target, thread: usize, round: u32) -> Result<Plan<'a>> {
+    let mix = Mix { seed: job.seed(round), ..job.mix };
+    let stream = thread as u64;
+    let share = share(&target.units, stream, job.threads as u64);
     let addresses = match &target.ledger {
         // A share for each thread: what one expects to read nobody else writes.
-        Some(_) => Addresses::new(&job.mix, share, stream, 0)?,
-        None => Addresses::new(&job.mix, 0..target.units, stream, share.start)?,
+        Some(_) => Addresses::new(&mix, share, stream, 0)?,
+        None => {
+            let skip = share.start - target.units.start;
+            Addresses::new(&mix, target.units.clone(), stream, skip)?
+        }
     };
-    let counters = Counters::new(window(job.warmup, job.time))?;
-    let ledger = target.ledger.as_ref();
-    let device = target.identity.name.as_str();
-    let placements = job.placements(stream);
     Ok(Plan {
-        device,
-        depth: shape.depth,
+        device: target.identity.name.as_str(),
+        depth: job.depth,
         queue_depth_max: target.queue_depth_max(),
         unit: target.unit,
         addresses,
-        placements,
-        ledger,
-        counters,
+        placements: job.placements(mix.seed, stream),
+        ledger: target.ledger.as_deref(),
+        counters: Counters::new(window(job, None))?,
         pace: None,
+        limit: None,
     })
 }
 
-fn share(units: u64, index: u64, count: u64) -> Range<u64> {
-    let each = units / count;
-    index * each..(index + 1) * each
+fn share(units: &Range<u64>, index: u64, count: u64) -> Range<u64> {
+    let each = (units.end - units.start) / count;
+    units.start + index * each..units.start + (index + 1) * each
 }
 
 /// Of bytes written by hosts and by the flash, before and after.
@@ -234,102 +368,185 @@ fn write_amplification(before: (u64, u64), after: (u64, u64)) -> Option<f64> {
     (host > 0).then(|| media as f64 / host as f64)
 }
 
-fn summarize(job: &Job, shape: Shape, seen: &[Seen], write_amplification: Option<f64>) -> Result<Outcome> {
-    let io_bytes = job.workload.io_bytes;
-    let (mut reads, mut writes) = (histogram()?, histogram()?);
-    let mut rows = Vec::new();
-    for seen in seen {
-        let counters = &seen.counters;
-        reads.add(&counters.reads)?;
-        writes.add(&counters.writes)?;
+/// Makes a point of what lanes have seen.
+struct Summing<'a> {
+    stage: &'a Stage,
+    seen: &'a [Seen],
+    written: &'a [Written],
+}
+
+impl Summing<'_> {
+    fn job(&self, seen: &Seen) -> &Job {
+        &self.stage.jobs[seen.job]
+    }
+
+    /// The row that a lane is.
+    fn row(&self, seen: &Seen) -> Result<Row> {
+        let (job, counters) = (self.job(seen), &seen.counters);
         let mut both = counters.reads.clone();
         both.add(&counters.writes)?;
         let rates = RowRates {
             seconds: seen.seconds,
-            io_bytes,
+            io_bytes: job.workload.io_bytes,
             errors: counters.errors,
             miscompares: counters.miscompares,
         };
-        let label = job.targets[seen.target].identity.label();
-        rows.push(Row::from_histogram_ns(label, seen.core as u32, &both, rates));
+        let device = job.targets[seen.target].identity.label();
+        let label = match &job.name {
+            Some(name) => format!("{name}: {device}"),
+            None => device,
+        };
+        Ok(Row::from_histogram_ns(label, seen.core as u32, &both, rates))
     }
-    let point = Point {
-        phase: None,
-        threads: shape.threads as u32,
-        depth: shape.depth.into(),
-        total: Row::total(&rows),
-        latency: latency(job, &reads, &writes),
-        schedule: schedule(job, seen)?,
-        series: series(job, seen),
-        write_amplification,
-        repetitions: Vec::new(),
-        spread: None,
-        rows,
-    };
-    let first_failure = seen.iter().find_map(|seen| {
-        let label = job.targets[seen.target].identity.label();
-        let what = seen.counters.first_failure.as_ref()?;
-        Some(format!("{label} from core {}: {what}", seen.core))
-    });
-    let unjudged = seen.iter().map(|seen| seen.counters.unjudged).sum();
-    Ok(Outcome { point, first_failure, unjudged })
-}
 
-/// How the rate was kept, if there was one.
-fn schedule(job: &Job, seen: &[Seen]) -> Result<Option<Schedule>> {
-    let Some(rate) = job.rate else { return Ok(None) };
-    let mut latencies = histogram()?;
-    for device in seen.iter().filter_map(|seen| seen.counters.from_submission.as_ref()) {
-        latencies.add(&device.latencies)?;
+    fn outcome(&self, write_amplification: Option<f64>) -> Result<Outcome> {
+        let rows: Vec<Row> = self.seen.iter().map(|seen| self.row(seen)).collect::<Result<_>>()?;
+        let stage = self.stage;
+        let point = Point {
+            phase: stage.phase.clone(),
+            settings: stage.at.clone(),
+            workload: None,
+            jobs: self.jobs(&rows)?,
+            threads: stage.threads() as u32,
+            depth: stage.depth().into(),
+            total: Row::total(&rows),
+            latency: self.latency(None)?,
+            schedule: self.schedule()?,
+            series: self.series(),
+            write_amplification,
+            repetitions: Vec::new(),
+            spread: None,
+            steady: None,
+            rows,
+        };
+        let first_failure = self.seen.iter().find_map(|seen| {
+            let label = self.job(seen).targets[seen.target].identity.label();
+            let what = seen.counters.first_failure.as_ref()?;
+            Some(format!("{label} from core {}: {what}", seen.core))
+        });
+        let unjudged = self.seen.iter().map(|seen| seen.counters.unjudged).sum();
+        Ok(Outcome { point, first_failure, unjudged })
     }
-    let overdue = seen.iter().map(|seen| seen.counters.overdue).sum();
-    let seconds = seen.iter().map(|seen| seen.seconds).fold(0.0, f64::max);
-    Ok(Some(Schedule::new(rate as f64, seconds, overdue, &latencies)))
-}
 
-fn latency(job: &Job, reads: &Histogram<u64>, writes: &Histogram<u64>) -> Option<Latency> {
-    match job.mix.read_percent {
-        0 => Latency::from_histogram_ns(writes),
-        100 => Latency::from_histogram_ns(reads),
-        _ => Latency::from_read_and_write_ns(reads, writes),
+    /// Each job by itself, where there are several.
+    fn jobs(&self, rows: &[Row]) -> Result<Vec<JobFigures>> {
+        if self.stage.jobs.len() < 2 {
+            return Ok(Vec::new());
+        }
+        let figures = |(index, job): (usize, &Job)| {
+            let own = self.seen.iter().zip(rows).filter(|(seen, _)| seen.job == index);
+            let own: Vec<Row> = own.map(|(_, row)| row.clone()).collect();
+            Ok(JobFigures {
+                name: job.name.clone().unwrap_or_default(),
+                threads: job.threads as u32,
+                depth: job.depth.into(),
+                workload: job.workload.clone(),
+                total: Row::total(&own),
+                latency: self.latency(Some(index))?,
+            })
+        };
+        self.stage.jobs.iter().enumerate().map(figures).collect()
     }
-}
 
-/// The rate over time, as far as every lane has come.
-fn series(job: &Job, seen: &[Seen]) -> Vec<Sample> {
-    let window = window(job.warmup, job.time);
-    let interval = job.time.as_secs_f64() / window.intervals as f64;
-    let measured = seen.iter().map(|seen| seen.seconds).fold(f64::INFINITY, f64::min);
-    let whole =
-        (0..window.intervals).take_while(|&index| (index + 1) as f64 * interval <= measured * 1.000_001);
-    whole
-        .map(|index| {
-            let commands: u64 = seen.iter().map(|seen| seen.counters.intervals[index]).sum();
-            Sample { second: (index + 1) as f64 * interval, iops: commands as f64 / interval }
+    /// How the rate was kept, if there was one.
+    fn schedule(&self) -> Result<Option<Schedule>> {
+        let rates: Vec<u64> = self.stage.jobs.iter().filter_map(|job| job.rate).collect();
+        // Of jobs of which some have none there is no rate to keep.
+        if rates.len() < self.stage.jobs.len() {
+            return Ok(None);
+        }
+        let mut latencies = histogram()?;
+        for device in self.seen.iter().filter_map(|seen| seen.counters.from_submission.as_ref()) {
+            latencies.add(&device.latencies)?;
+        }
+        let overdue = self.seen.iter().map(|seen| seen.counters.overdue).sum();
+        let seconds = self.seen.iter().map(|seen| seen.seconds).fold(0.0, f64::max);
+        Ok(Some(Schedule::new(rates.iter().sum::<u64>() as f64, seconds, overdue, &latencies)))
+    }
+
+    /// The latency of a job, or of all of them.
+    fn latency(&self, job: Option<usize>) -> Result<Option<Latency>> {
+        let (mut reads, mut writes) = (histogram()?, histogram()?);
+        let mut shares = Vec::new();
+        for seen in self.seen.iter().filter(|seen| job.is_none_or(|job| job == seen.job)) {
+            reads.add(&seen.counters.reads)?;
+            writes.add(&seen.counters.writes)?;
+            shares.push(self.job(seen).mix.read_percent);
+        }
+        let all = |share| shares.iter().all(|&own| own == share);
+        Ok(match () {
+            () if all(0) => Latency::from_histogram_ns(&writes),
+            () if all(100) => Latency::from_histogram_ns(&reads),
+            () => Latency::from_read_and_write_ns(&reads, &writes),
         })
-        .collect()
+    }
+
+    /// The rate and what goes with it over time, as far as every lane has come.
+    fn series(&self) -> Vec<Sample> {
+        let interval_ns = self.seen.iter().map(|seen| seen.counters.interval_ns()).max().unwrap_or(1);
+        let measured = self.seen.iter().map(|seen| seen.seconds).fold(f64::INFINITY, f64::min);
+        let measured_ns = (measured * 1e9 * 1.000_001) as u64;
+        let mut slices = vec![Slice::default(); (measured_ns / interval_ns.max(1)).min(SERIES_MAX) as usize];
+        for seen in self.seen {
+            let (mut own, mut own_ns) = (seen.counters.intervals.clone(), seen.counters.interval_ns());
+            while own_ns < interval_ns {
+                halve(&mut own);
+                own_ns *= 2;
+            }
+            slices.iter_mut().zip(&own).for_each(|(slice, own)| slice.add(own));
+        }
+        let warmup_ns = self.stage.jobs.first().map_or(0, |job| job.warmup.as_nanos() as u64);
+        let interval = interval_ns as f64 / 1e9;
+        let sample = |(index, slice): (usize, &Slice)| {
+            let from_ns = warmup_ns + index as u64 * interval_ns;
+            let us = |ns: f64| (slice.commands > 0).then_some(ns / 1e3);
+            Sample {
+                second: (index + 1) as f64 * interval,
+                iops: slice.commands as f64 / interval,
+                latency_us_average: us(slice.latency_ns as f64 / slice.commands.max(1) as f64),
+                latency_us_max: us(slice.latency_max_ns as f64),
+                write_amplification: self.amplification(from_ns..from_ns + interval_ns),
+            }
+        };
+        slices.iter().enumerate().map(sample).collect()
+    }
+
+    /// What flash wrote between two looks at it that are nearest to the ends of an interval.
+    fn amplification(&self, interval: Range<u64>) -> Option<f64> {
+        let nearest = |ns: u64| self.written.iter().min_by_key(|(at, _)| at.abs_diff(ns));
+        let ((from, before), (until, after)) = (nearest(interval.start)?, nearest(interval.end)?);
+        // A look that is far off says nothing of this interval.
+        let close = |at: u64, ns: u64| at.abs_diff(ns) <= (interval.end - interval.start) / 2;
+        match close(*from, interval.start) && close(*until, interval.end) {
+            true => write_amplification(*before, *after),
+            false => None,
+        }
+    }
 }
 
-/// Measures the loop with no device at `depth`, on the first core. `None` with `--verify`: there is no data
-/// to check. Errors: when buffers cannot be had.
-pub(super) fn harness(job: &Job, depth: u16) -> Result<Option<HarnessCost>> {
+/// Measures the loop of a stage's first job with no device, on the first core. `None` with `--verify`: there
+/// is no data to check. Errors: when buffers cannot be had.
+pub(super) fn harness(session: &Session, stage: &Stage) -> Result<Option<HarnessCost>> {
+    let Some(job) = stage.jobs.first() else { return Ok(None) };
     let Some(target) = job.targets.first().filter(|target| target.ledger.is_none()) else { return Ok(None) };
     // What the loop costs this machine is nothing to the model.
-    if job.virtual_time.is_some() {
+    if session.virtual_time.is_some() {
         return Ok(None);
     }
-    let window = window(HARNESS_WARMUP, HARNESS_TIME.min(job.time));
+    let from_ns = HARNESS_WARMUP.as_nanos() as u64;
+    let time = HARNESS_TIME.min(job.time.unwrap_or(HARNESS_TIME));
+    let interval = (time / INTERVALS as u32).max(Duration::from_micros(50));
+    let interval_ns = interval.as_nanos() as u64;
+    let until_ns = from_ns + time.as_nanos() as u64;
+    let window = Window { from_ns, until_ns, interval_ns, intervals_max: INTERVALS + 1 };
     let counters = thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            cores::bind(job.cores[0])?;
+            cores::bind(session.cores[0])?;
             let queue = target.block()?.queue(&QueueOptions { depth: 1, ..QueueOptions::default() })?;
-            let plan = Plan {
-                counters: Counters::new(window)?,
-                ..plan(job, target, Shape { threads: 1, depth }, 0)?
-            };
+            let plan = Plan { counters: Counters::new(window)?, ..plan(job, target, 0, 0)? };
             let mut lanes = [Lane::on_nothing(&queue, plan)?];
-            let watch = Watch::wall();
-            let end_ns = turn_until(&mut lanes, watch, window.until_ns, &|| false)?;
+            let marks = Marks { until_ns, next_ns: u64::MAX, interval_ns, is_limited: false };
+            let end_ns = turn_until(&mut lanes, Watch::wall(), marks, &|| false, |_| {})?;
             let [mut lane] = lanes;
             lane.close(end_ns);
             anyhow::Ok(lane.into_counters())
@@ -337,10 +554,10 @@ pub(super) fn harness(job: &Job, depth: u16) -> Result<Option<HarnessCost>> {
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
     // The middle of the intervals: whoever else wanted the core for a while is not a cost of the loop.
-    let mut intervals = counters.intervals;
-    intervals.sort_unstable();
-    let commands = intervals[intervals.len() / 2].max(1) as f64;
-    let seconds = (window.until_ns - window.from_ns) as f64 / 1e9 / intervals.len() as f64;
+    let mut commands: Vec<u64> = counters.intervals.iter().map(|slice| slice.commands).collect();
+    commands.sort_unstable();
+    let commands = commands.get(commands.len() / 2).copied().unwrap_or(0).max(1) as f64;
+    let seconds = interval_ns as f64 / 1e9;
     let (ops_per_second, ns_per_op) = (commands / seconds, seconds / commands * 1e9);
-    Ok(Some(HarnessCost { depth: depth.into(), ops_per_second, ns_per_op }))
+    Ok(Some(HarnessCost { depth: job.depth.into(), ops_per_second, ns_per_op }))
 }

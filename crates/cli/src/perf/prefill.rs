@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use unvme::Size;
 
 use super::data;
-use super::job::{Job, Target};
 use super::progress::Progress;
+use super::session::Session;
 use crate::exit::Interrupted;
 
 /// Written with one call.
@@ -20,16 +20,14 @@ pub(super) fn stopped() -> anyhow::Error {
     Interrupted("stopped before the first measurement".to_owned()).into()
 }
 
-/// Writes every unit of the targets that are to be filled, and says so where nobody has asked for it and it
-/// leaves traces. Errors: a write fails, or Ctrl-C: there is nothing
-/// to print then.
-pub(super) fn run(job: &Job, is_asked_for: bool) -> Result<()> {
-    let bytes = |target: &Target| target.units * target.unit.bytes() as u64;
-    let total: u64 = job.targets.iter().filter(|target| target.fill).map(bytes).sum();
-    let progress = Progress::new("fill", total);
+/// Writes the namespaces that are to be filled, and says so where nobody has asked for it and it leaves traces.
+/// Errors: a write fails, or Ctrl-C: there is nothing to print then.
+pub(super) fn run(session: &Session, is_asked_for: bool) -> Result<()> {
+    let fills = || session.namespaces.iter().filter_map(|of| of.fill.clone().map(|bytes| (of, bytes)));
+    let progress = Progress::new("fill", fills().map(|(_, bytes)| bytes.end - bytes.start).sum());
     let mut done = 0;
-    for target in job.targets.iter().filter(|target| target.fill) {
-        let name = &target.identity.name;
+    for (namespace, bytes) in fills() {
+        let name = &namespace.identity.name;
         progress.say(name.clone());
         if !is_asked_for && !name.starts_with("mem:") {
             // With stderr gone there is nobody left to tell.
@@ -37,19 +35,18 @@ pub(super) fn run(job: &Job, is_asked_for: bool) -> Result<()> {
                 std::io::stderr(),
                 "unvme: note: {name}: all {} in use are written once before the first point, which counters of \
                  the device count; --no-prefill does without",
-                Size(bytes(target))
+                Size(bytes.end - bytes.start)
             );
         }
-        let mut block = target.block()?;
-        let block_bytes = target.unit.block_bytes as usize;
+        let mut block = namespace.device.block(namespace.nsid)?;
+        let block_bytes = namespace.identity.block_bytes as usize;
         let mut content = vec![0; STEP_BYTES];
-        let end = bytes(target);
-        let mut offset = 0;
-        while offset < end {
-            if job.is_stopped() {
+        let mut offset = bytes.start;
+        while offset < bytes.end {
+            if session.is_stopped() {
                 return Err(stopped());
             }
-            let step = (end - offset).min(STEP_BYTES as u64) as usize;
+            let step = (bytes.end - offset).min(STEP_BYTES as u64) as usize;
             let lba = offset / block_bytes as u64;
             data::fill(&mut content[..step], block_bytes, lba, GENERATION);
             block.write_at(lba, &content[..step]).with_context(|| format!("fill {name} with data"))?;
@@ -57,9 +54,7 @@ pub(super) fn run(job: &Job, is_asked_for: bool) -> Result<()> {
             done += step as u64;
             progress.set(done);
         }
-        if let Some(ledger) = &target.ledger {
-            (0..target.units).for_each(|unit| ledger.release(unit, GENERATION));
-        }
+        session.filled(namespace, &bytes, GENERATION);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A whole run: everything in order, and the results where they are wanted.
 
-use std::fs::File;
+use std::fs::File as OnDisk;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -12,21 +12,32 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::args::{Output, Perf};
-use super::job::{Job, Shape};
+use super::counters::Live;
 use super::machine::{machine, now};
+use super::point::Onlooker;
 use super::progress::Progress;
-use super::{point, prefill};
+use super::session::{Session, Stage};
+use super::sheet::{File, Sheet, WINDOW};
+use super::status::Status;
+use super::{point, prefill, status};
 use crate::count::count;
-use crate::exit::{Failed, INTERRUPTED, Interrupted};
+use crate::exit::{Failed, INTERRUPTED, Interrupted, usage};
 use crate::fault::Script;
+use crate::report::compare::{self, Comparison};
 use crate::report::table::Percentiles;
-use crate::report::{self, Point, Run};
+use crate::report::{self, Point, Run, SteadyFigure, SteadyState};
 
+/// Repetitions of runs that are compared, where nobody says how many.
+const REPEAT_TO_COMPARE: u32 = 10;
 /// What is said of a run that a signal has ended.
 const INTERRUPTED_RUN: &str = "interrupted: the figures are of the time until then";
 
 /// Does what was typed.
-pub(super) fn run(args: &Perf) -> Result<()> {
+pub(super) fn run(mut args: Perf) -> Result<()> {
+    let file = File::chosen(&args)?;
+    if let (true, Some(sheet), Some(file)) = (args.explain, args.sheet, &file) {
+        return explain(sheet, file);
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The second one ends the program at once; in this order, so that the first does not.
@@ -37,42 +48,56 @@ pub(super) fn run(args: &Perf) -> Result<()> {
     for path in [&args.json, &args.csv, &args.report].into_iter().flatten() {
         touch(path)?;
     }
-    let mut job = Job::new(args, stop)?;
+    let file = file.unwrap_or_else(|| File::of(&args));
+    file.apply(&mut args);
+    let compared = compared(&args, &file)?;
+    let session = Session::new(&args, &file.phases, &file.top, stop)?;
     let started = now();
-    prefill::run(&job, args.prefill)?;
-    warn_of_empty_blocks(&job);
-    for line in &job.beyond {
+    prefill::run(&session, args.prefill)?;
+    warn_of_empty_blocks(&args, &session);
+    for line in &session.notes {
         let _ = writeln!(std::io::stderr(), "unvme: note: {line}");
     }
-    let script = args.faults.as_deref().map(|file| Script::start(file, &job.devices())).transpose()?;
-    let measured = measure(&mut job, args.repeat.unwrap_or(1));
+    let script = args.faults.as_deref().map(|file| Script::start(file, &session.devices())).transpose()?;
+    let repeat = args.repeat.unwrap_or(if compared.is_some() { REPEAT_TO_COMPARE } else { 1 });
+    let measured = measure(&session, &args, repeat);
     // Asked before the loop without a device is measured: a signal then takes nothing away.
-    let interrupted = job.is_stopped();
+    let interrupted = session.is_stopped();
     for line in script.iter().flat_map(Script::outcome) {
         // With stderr gone there is nobody left to tell.
         let _ = writeln!(std::io::stderr(), "unvme: note: {line}");
     }
     drop(script);
-    let harness = match measured.points.iter().max_by(|a, b| a.total.iops.total_cmp(&b.total.iops)) {
-        // No depth is above what a queue takes.
-        Some(best) if measured.broken.is_none() && job.is_connected() => {
-            point::harness(&job, best.depth as u16)?
+    let rate = |(_, point): &(usize, Point)| point.total.iops;
+    let harness = match measured.points.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))) {
+        Some((stage, _)) if measured.broken.is_none() && session.is_connected() => {
+            point::harness(&session, &session.stages[*stage])?
         }
         _ => None,
+    };
+    let workload = session.stages.iter().find_map(Stage::workload).context("there is nothing to measure")?;
+    let with_workload = |(stage, mut point): (usize, Point)| {
+        let own = session.stages[stage].workload();
+        point.workload = own.filter(|own| *own != workload).cloned();
+        point
     };
     let run = Run {
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         started,
         command_line: command_line(),
         machine: machine(),
-        devices: job.targets.iter().map(|target| target.identity.clone()).collect(),
-        workload: job.workload.clone(),
-        points: measured.points,
+        devices: session.namespaces.iter().map(|namespace| namespace.identity.clone()).collect(),
+        workload: workload.clone(),
+        points: measured.points.into_iter().map(with_workload).collect(),
         harness,
         unjudged_reads: args.verify.then_some(measured.unjudged),
         interrupted,
     };
-    let result = if run.points.is_empty() { Err(prefill::stopped()) } else { publish(args, &job, &run) };
+    let result = match (&run.points[..], compared) {
+        ([], _) => Err(prefill::stopped()),
+        (_, Some(name)) if measured.broken.is_none() && !interrupted => publish_comparison(&args, &run, &name),
+        _ => publish(&args, &session, &run),
+    };
     if let Some(error) = measured.broken {
         return Err(error);
     }
@@ -81,6 +106,31 @@ pub(super) fn run(args: &Perf) -> Result<()> {
         (Some(counts), Some(first)) => Err(Failed(format!("{counts}; the first: {first}")).into()),
         _ if run.interrupted => Err(Interrupted(INTERRUPTED_RUN.to_owned()).into()),
         _ => Ok(()),
+    }
+}
+
+/// Prints what a sheet is about, and the sheet as a file.
+fn explain(sheet: Sheet, file: &File) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let commented = file.about.trim_end().lines().map(|line| format!("# {line}").trim_end().to_owned());
+    for line in commented {
+        writeln!(out, "{line}")?;
+    }
+    let rest = sheet.text().split_once("\"\"\"\n").and_then(|(_, rest)| rest.split_once("\"\"\"\n"));
+    let text = rest.map_or(sheet.text(), |(_, rest)| rest);
+    writeln!(out, "\n{}", text.trim())?;
+    Ok(())
+}
+
+/// The setting whose values are compared with each other, if they are.
+fn compared(args: &Perf, file: &File) -> Result<Option<String>> {
+    if !args.compare {
+        return Ok(None);
+    }
+    let axis = file.phases.iter().find_map(|phase| phase.axes.first());
+    match axis {
+        Some(axis) if axis.values.len() > 1 => Ok(Some(axis.name.clone())),
+        _ => Err(usage("--compare: expected several devices, -r A -r B, or a --matrix of a setting, such as depth=1,2")),
     }
 }
 
@@ -97,7 +147,7 @@ pub(crate) fn command_line() -> Vec<String> {
 /// Finds out before the measurement, not after it, that a file cannot be written. What it holds stays until
 /// then.
 pub(crate) fn touch(path: &Path) -> Result<()> {
-    File::options()
+    OnDisk::options()
         .append(true)
         .create(true)
         .open(path)
@@ -105,12 +155,12 @@ pub(crate) fn touch(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn warn_of_empty_blocks(job: &Job) {
-    if job.mix.pattern.writes() || job.workload.verify {
+fn warn_of_empty_blocks(args: &Perf, session: &Session) {
+    if args.verify {
         return;
     }
-    for target in job.targets.iter().filter(|target| target.may_be_empty()) {
-        let name = &target.identity.name;
+    for namespace in session.namespaces.iter().filter(|namespace| namespace.may_be_empty()) {
+        let name = &namespace.identity.name;
         // With stderr gone there is nobody left to tell.
         let _ = writeln!(
             std::io::stderr(),
@@ -122,59 +172,126 @@ fn warn_of_empty_blocks(job: &Job) {
 
 /// The points, as far as they got.
 struct Measured {
-    points: Vec<Point>,
+    /// Index of the stage, and what came of it.
+    points: Vec<(usize, Point)>,
     first_failure: Option<String>,
     unjudged: u64,
     /// Why there are no more.
     broken: Option<anyhow::Error>,
 }
 
+/// A run under way.
+struct Course<'a> {
+    session: &'a Session,
+    progress: Progress,
+    status: Status,
+    /// What was planned of what is over.
+    passed: Duration,
+    first_failure: Option<String>,
+    unjudged: u64,
+}
+
 /// Measures all points once, then all again: what changes with time changes all of them.
-fn measure(job: &mut Job, repeat: u32) -> Measured {
-    let each = job.warmup + job.time;
-    let steps = job.shapes.len() as u32 * repeat;
-    let progress = Progress::new("measure", (each * steps).as_millis() as u64);
-    let mut measured = Measured { points: Vec::new(), first_failure: None, unjudged: 0, broken: None };
-    let mut points: Vec<Vec<Point>> = vec![Vec::new(); job.shapes.len()];
-    let seed = job.mix.seed;
-    let mut last = None;
+fn measure(session: &Session, args: &Perf, repeat: u32) -> Measured {
+    let planned: Duration = session.stages.iter().map(Stage::planned).sum();
+    let mut course = Course {
+        session,
+        progress: Progress::new("measure", (planned * repeat).as_millis() as u64),
+        status: Status::new(args.status_interval),
+        passed: Duration::ZERO,
+        first_failure: None,
+        unjudged: 0,
+    };
+    let mut points: Vec<Vec<Point>> = vec![Vec::new(); session.stages.len()];
+    let mut broken = None;
     'all: for round in 0..repeat {
-        // Independent figures, and yet the same again the next time.
-        job.mix.seed = seed.wrapping_add(round.into());
-        for (index, &shape) in job.shapes.iter().enumerate() {
-            if job.is_stopped() {
+        for (stage, points) in session.stages.iter().zip(&mut points) {
+            if session.is_stopped() {
                 break 'all;
             }
-            let before = each * (round * job.shapes.len() as u32 + index as u32);
-            progress.say(announce(shape, last));
-            let tick = |elapsed: Duration| progress.set((before + elapsed.min(each)).as_millis() as u64);
-            let tick: Option<&dyn Fn(Duration)> = if progress.is_shown() { Some(&tick) } else { None };
-            match point::measure(job, shape, tick) {
-                Ok(outcome) => {
-                    last = Some(outcome.point.total.iops);
-                    points[index].push(outcome.point);
-                    measured.unjudged += outcome.unjudged;
-                    measured.first_failure = measured.first_failure.or(outcome.first_failure);
-                }
+            match course.stage(stage, round) {
+                Ok(point) => points.extend(point),
                 Err(error) => {
-                    measured.broken = Some(error);
+                    broken = Some(error);
                     break 'all;
                 }
             }
         }
     }
-    measured.points = points.into_iter().filter_map(report::combine).collect();
-    measured
+    let combined = points.into_iter().enumerate();
+    let points = combined.filter_map(|(stage, points)| Some((stage, report::combine(points)?))).collect();
+    Measured { points, first_failure: course.first_failure, unjudged: course.unjudged, broken }
 }
 
-fn announce(shape: Shape, last: Option<f64>) -> String {
-    let Shape { threads, depth } = shape;
-    let last = last.map_or_else(String::new, |iops| format!("; last: {iops:.0} IOPS"));
-    format!("{}, depth {depth}{last}", count(threads, "thread"))
+impl Course<'_> {
+    /// Measures a stage, in rounds where it is to become steady: the last of them stand for it, then.
+    fn stage(&mut self, stage: &Stage, round: u32) -> Result<Option<Point>> {
+        let after = self.passed + stage.planned();
+        let Some(rounds) = &stage.rounds else {
+            let point = self.once(stage, round, "")?;
+            self.passed = after;
+            return Ok(Some(point));
+        };
+        let (mut points, mut figures) = (Vec::new(), Vec::new());
+        let mut steady = SteadyState::of(rounds.figure, &figures, WINDOW);
+        while (figures.len() as u32) < rounds.max && !steady.reached && !self.session.is_stopped() {
+            let number = figures.len() as u32 + 1;
+            // Rounds of repetitions are apart: there are fewer than this of each.
+            let point = self.once(stage, (round << 16) + number, &format!(", round {number}"))?;
+            self.passed += stage.duration();
+            figures.push(match rounds.figure {
+                SteadyFigure::Iops => point.total.iops,
+                SteadyFigure::Throughput => point.total.mib_per_second,
+                SteadyFigure::Latency => point.total.latency_us_average,
+            });
+            points.push(point);
+            steady = SteadyState::of(rounds.figure, &figures, WINDOW);
+        }
+        self.passed = after;
+        let series = report::joined_series(&points);
+        let last = points.split_off(points.len().saturating_sub(WINDOW));
+        let errors = points.iter().map(|point| (point.total.errors, point.total.miscompares));
+        let (errors, miscompares) = errors.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+        Ok(report::combine(last).map(|mut point| {
+            point.total.errors += errors;
+            point.total.miscompares += miscompares;
+            point.series = series;
+            point.steady = Some(steady);
+            point
+        }))
+    }
+
+    fn once(&mut self, stage: &Stage, round: u32, which: &str) -> Result<Point> {
+        let what = format!("{}{which}", announce(stage));
+        self.progress.say(what.clone());
+        self.status.begin();
+        let tick = |elapsed: Duration, live: &[Arc<Live>]| {
+            let passed = self.passed + elapsed.min(stage.duration());
+            self.progress.set(passed.as_millis() as u64);
+            self.progress.say(format!("{what}: {}", status::so_far(elapsed, live)));
+            self.status.tick(elapsed, live, &what, &self.progress);
+        };
+        let is_watched = self.progress.is_shown() || self.status.is_wanted();
+        let onlooker = is_watched.then(|| Onlooker { tick: &tick, pause: self.status.pause() });
+        let outcome = point::measure(self.session, stage, round, onlooker)?;
+        self.unjudged += outcome.unjudged;
+        self.first_failure = self.first_failure.take().or(outcome.first_failure);
+        Ok(outcome.point)
+    }
+}
+
+fn announce(stage: &Stage) -> String {
+    let phase = stage.phase.iter().cloned();
+    let settings = stage.at.iter().map(|at| format!("{} {}", at.name, at.value));
+    let told: Vec<String> = phase.chain(settings).collect();
+    match told.is_empty() {
+        true => format!("{}, depth {}", count(stage.threads() as u64, "thread"), stage.depth()),
+        false => told.join(", "),
+    }
 }
 
 /// Prints the results, and writes the files that were asked for.
-fn publish(args: &Perf, job: &Job, run: &Run) -> Result<()> {
+fn publish(args: &Perf, session: &Session, run: &Run) -> Result<()> {
     // The files first, as the reader of the output may go away; what cannot be written is not all that there
     // is.
     let saved = [
@@ -185,13 +302,8 @@ fn publish(args: &Perf, job: &Job, run: &Run) -> Result<()> {
     let mut out = BufWriter::new(std::io::stdout());
     match args.output {
         Output::Text => {
-            print(args, job, run, &mut out)?;
-            let paths = [("JSON", &args.json), ("CSV", &args.csv), ("Report", &args.report)];
-            for ((what, path), saved) in paths.into_iter().zip(&saved) {
-                if let (Some(path), Ok(())) = (path, saved) {
-                    writeln!(out, "{what}: {}", path.display())?;
-                }
-            }
+            print(args, session, run, &mut out)?;
+            name_files(args, &saved, &mut out)?;
         }
         Output::Json => report::write_json(run, &mut out)?,
         Output::Csv => report::csv::write(run, &mut out)?,
@@ -200,12 +312,48 @@ fn publish(args: &Perf, job: &Job, run: &Run) -> Result<()> {
     saved.into_iter().collect()
 }
 
+/// The same for a run whose points are compared with each other: files for programs have the run, and what
+/// people read the comparison.
+fn publish_comparison(args: &Perf, run: &Run, name: &str) -> Result<()> {
+    let comparison = Comparison::within(run, name).map_err(usage)?;
+    let saved = [
+        save(args.json.as_deref(), |out| report::write_json(run, out)),
+        save(args.csv.as_deref(), |out| report::csv::write(run, out)),
+        save(args.report.as_deref(), |out| compare::page::write(&comparison, out)),
+    ];
+    let mut out = BufWriter::new(std::io::stdout());
+    match args.output {
+        Output::Text => {
+            compare::text::write(&comparison, &mut out)?;
+            name_files(args, &saved, &mut out)?;
+        }
+        Output::Json => {
+            serde_json::to_writer_pretty(&mut out, &comparison)?;
+            writeln!(out)?;
+        }
+        Output::Csv => report::csv::write(run, &mut out)?,
+    }
+    out.flush()?;
+    saved.into_iter().collect()
+}
+
+/// Says which files there are now.
+fn name_files(args: &Perf, saved: &[Result<()>; 3], out: &mut impl Write) -> std::io::Result<()> {
+    let paths = [("JSON", &args.json), ("CSV", &args.csv), ("Report", &args.report)];
+    for ((what, path), saved) in paths.into_iter().zip(saved) {
+        if let (Some(path), Ok(())) = (path, saved) {
+            writeln!(out, "{what}: {}", path.display())?;
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn save(
     path: Option<&Path>,
-    write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
+    write: impl FnOnce(&mut BufWriter<OnDisk>) -> std::io::Result<()>,
 ) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
-    let saved = File::create(path).and_then(|file| {
+    let saved = OnDisk::create(path).and_then(|file| {
         let mut out = BufWriter::new(file);
         write(&mut out)?;
         out.flush()
@@ -213,12 +361,12 @@ pub(crate) fn save(
     saved.with_context(|| format!("write {}", path.display()))
 }
 
-fn print(args: &Perf, job: &Job, run: &Run, out: &mut impl Write) -> std::io::Result<()> {
+fn print(args: &Perf, session: &Session, run: &Run, out: &mut impl Write) -> std::io::Result<()> {
     if run.interrupted {
         writeln!(out, "Stopped early.")?;
     }
     let percentiles = if args.latency { Percentiles::List } else { Percentiles::Line };
-    if job.is_sweep() {
+    if session.is_sweep() {
         if args.verbose {
             for point in &run.points {
                 heading("Point", point, out)?;
@@ -226,7 +374,7 @@ fn print(args: &Perf, job: &Job, run: &Run, out: &mut impl Write) -> std::io::Re
                 writeln!(out)?;
             }
         }
-        report::table::write_sweep(&run.points, out)?;
+        report::table::write_sweep(run, out)?;
         writeln!(out)?;
     }
     if run.workload.virtual_time {
@@ -236,17 +384,28 @@ fn print(args: &Perf, job: &Job, run: &Run, out: &mut impl Write) -> std::io::Re
         writeln!(out, "Writes placed: {placement}")?;
     }
     if let Some(best) = report::peak(run) {
-        if job.is_sweep() {
-            heading("Best", best, out)?;
+        // Phases do different things: none of them is the best.
+        if best.phase.is_none() {
+            if session.is_sweep() {
+                heading("Best", best, out)?;
+            }
+            report::table::write(best, percentiles, out)?;
         }
-        report::table::write(best, percentiles, out)?;
-        if !best.repetitions.is_empty() {
+        if run.points.iter().any(|point| !point.repetitions.is_empty()) {
             let count = best.repetitions.len();
-            writeln!(
-                out,
-                "\nOf {count} repetitions, these are the figures of the one with the median rate."
-            )?;
+            if best.phase.is_none() && count > 0 {
+                writeln!(
+                    out,
+                    "\nOf {count} repetitions, these are the figures of the one with the median rate."
+                )?;
+            }
             report::table::write_spreads(&run.points, out)?;
+        }
+    }
+    for point in &run.points {
+        if let Some(steady) = &point.steady {
+            let phase = point.phase.as_ref().map_or_else(String::new, |phase| format!("{phase}: "));
+            writeln!(out, "{phase}{}", steady.sentence())?;
         }
     }
     if let Some(text) = report::unjudged(run) {
@@ -260,6 +419,5 @@ fn print(args: &Perf, job: &Job, run: &Run, out: &mut impl Write) -> std::io::Re
 }
 
 fn heading(word: &str, point: &Point, out: &mut impl Write) -> std::io::Result<()> {
-    let Point { threads, depth, .. } = point;
-    writeln!(out, "{word}: threads {threads}, depth {depth}")
+    writeln!(out, "{word}: {}", report::place(point))
 }

@@ -2,16 +2,16 @@
 
 use std::io::{self, Write};
 
-use super::model::{Point, Row, Run};
+use super::model::{JobFigures, Point, Row, Run};
 
 const HEADER: &str = "pattern,io_bytes,read_percent,threads,depth,scope,device,core,iops,mib_per_second,\
     latency_us_average,latency_us_min,latency_us_max,\
     point_latency_us_p50,point_latency_us_p99,point_latency_us_p99_9,point_latency_us_p99_99,errors,miscompares,\
     point_from_submission_us_average,point_from_submission_us_p99,point_overdue_commands,\
-    interrupted";
+    interrupted,phase,settings";
 
 /// Writes a header and one line per device and core of each point, `scope` being `core`, and one with their
-/// sum, `scope` being `total`. Percentiles are those of the whole point; they are empty when they were not
+/// sum, `scope` being `total`; of jobs that ran at once one for each, `scope` being `job`. Percentiles are those of the whole point; they are empty when they were not
 /// recorded, as are latencies from submission without a rate. Errors: what `out` returns.
 pub(crate) fn write(run: &Run, out: &mut impl Write) -> io::Result<()> {
     write!(out, "{HEADER}\r\n")?;
@@ -19,13 +19,17 @@ pub(crate) fn write(run: &Run, out: &mut impl Write) -> io::Result<()> {
         for row in &point.rows {
             line(run, point, "core", row, out)?;
         }
+        for job in &point.jobs {
+            let label = Row { label: job.name.clone(), ..job.total.clone() };
+            line(run, &point_of(point, job), "job", &label, out)?;
+        }
         line(run, point, "total", &point.total, out)?;
     }
     Ok(())
 }
 
 fn line(run: &Run, point: &Point, scope: &str, row: &Row, out: &mut impl Write) -> io::Result<()> {
-    let workload = &run.workload;
+    let workload = run.workload_of(point);
     let asked = format!("{},{},{}", field(&workload.pattern), workload.io_bytes, workload.read_percent);
     let core = row.core.map_or_else(String::new, |core| core.to_string());
     let device = field(&row.label);
@@ -48,7 +52,22 @@ fn line(run: &Run, point: &Point, scope: &str, row: &Row, out: &mut impl Write) 
     } else {
         write!(out, ",,,")?;
     }
-    write!(out, "{}\r\n", run.interrupted)
+    let settings: Vec<String> =
+        point.settings.iter().map(|setting| format!("{}={}", setting.name, setting.value)).collect();
+    let phase = field(point.phase.as_deref().unwrap_or(""));
+    write!(out, "{},{phase},{}\r\n", run.interrupted, field(&settings.join(" ")))
+}
+
+/// A job as if it were a point.
+fn point_of(point: &Point, job: &JobFigures) -> Point {
+    Point {
+        threads: job.threads,
+        depth: job.depth,
+        workload: Some(job.workload.clone()),
+        latency: job.latency.clone(),
+        schedule: None,
+        ..point.clone()
+    }
 }
 
 /// A field, in quotes when it holds a character that would end it.

@@ -6,6 +6,7 @@ use super::plot::{Axis, Chart, Dot, Line};
 use super::scale::{NINES_MAX, Scale, micros, nines, si, trimmed};
 use super::statistics::Spread;
 use super::summary::{Summary, Sweep, iops, p99, thread_counts};
+use super::{grid, timeline};
 use crate::count::count;
 
 /// A rate over time is drawn when it has at least this many intervals.
@@ -28,6 +29,7 @@ pub(super) fn charts(run: &Run) -> Vec<Chart> {
         charts.push(latency(run, summary));
         charts.push(rate_and_latency(run, summary));
     }
+    charts.extend(grid::charts(run));
     let samples = summary.samples();
     if !samples.is_empty() {
         charts.push(percentiles(summary, &samples));
@@ -36,6 +38,8 @@ pub(super) fn charts(run: &Run) -> Vec<Chart> {
     let timed = over_time(summary);
     if !timed.is_empty() {
         charts.push(series(summary, &timed));
+        let named = coloured(&timed).map(|(colour, point)| (colour, point, summary.sample_name(point)));
+        charts.extend(timeline::charts(&named.collect::<Vec<_>>()));
     }
     let mut repeated = chosen(summary);
     repeated.retain(|point| !point.repetitions.is_empty());
@@ -396,7 +400,7 @@ pub(super) fn latency_axis(values: impl Iterator<Item = f64>) -> Axis {
 }
 
 /// A time in seconds, with as many digits as a run of milliseconds needs.
-fn seconds_tick(seconds: f64) -> String {
+pub(super) fn seconds_tick(seconds: f64) -> String {
     match seconds {
         0.0 => "0 s".to_owned(),
         ..0.1 => trimmed(&format!("{:.2} ms", seconds * 1e3)),

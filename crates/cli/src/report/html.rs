@@ -4,7 +4,7 @@ pub(super) mod tables;
 
 use std::io::{self, Write};
 
-use super::figures;
+use super::{figures, grid};
 use super::markup::Markup;
 use super::model::Run;
 use super::scale::{mebibytes, micros, si};
@@ -51,6 +51,8 @@ fn page(run: &Run) -> String {
         charts.iter().for_each(|chart| chart.draw(&mut page));
         page.raw("</section>\n");
     }
+    grid::maps(&mut page, run);
+    steady(&mut page, run);
     tables::results(&mut page, run);
     tables::spreads(&mut page, run);
     tables::rows(&mut page, run);
@@ -142,6 +144,13 @@ fn cards(page: &mut Markup, run: &Run, summary: Summary<'_>) {
     page.raw("</section>\n");
 }
 
+/// Whether points that were to become steady did.
+fn steady(page: &mut Markup, run: &Run) {
+    for (point, steady) in run.points.iter().filter_map(|point| Some((point, point.steady.as_ref()?))) {
+        page.element("p", &[("class", &"note")], format_args!("{}: {}", super::place(point), steady.sentence()));
+    }
+}
+
 /// A card for each of the first phases: they do different things, and none is the best.
 fn phase_cards(page: &mut Markup, run: &Run) {
     for point in run.points.iter().take(PHASE_CARDS) {
@@ -150,7 +159,7 @@ fn phase_cards(page: &mut Markup, run: &Run) {
             Some(tail) => format!("{average} average, {} p99", micros(tail)),
             None => format!("{average} average"),
         };
-        card(page, point.phase.as_deref().unwrap_or(""), &si(point.total.iops), "IOPS", &note);
+        card(page, &super::place(point), &si(point.total.iops), "IOPS", &note);
     }
     failure_card(page, run);
 }

@@ -14,6 +14,7 @@
 pub(crate) mod compare;
 pub(crate) mod csv;
 mod figures;
+mod grid;
 pub(crate) mod html;
 mod latency;
 mod markup;
@@ -24,15 +25,19 @@ pub(crate) mod scale;
 mod schedule;
 pub(crate) mod sim;
 mod statistics;
+mod steady;
 mod summary;
 pub(crate) mod table;
+mod timeline;
 
 pub(crate) use latency::Latency;
 pub(crate) use model::{
-    DeviceIdentity, HarnessCost, Machine, PlacedWrites, Point, Row, RowRates, Run, Sample, Workload,
+    DeviceIdentity, HarnessCost, JobFigures, Machine, PlacedWrites, Point, Row, RowRates, Run, Sample, Setting,
+    Workload,
 };
 pub(crate) use repetitions::combine;
 pub(crate) use schedule::Schedule;
+pub(crate) use steady::{SteadyFigure, SteadyState};
 
 use std::io::{self, Write};
 
@@ -41,6 +46,28 @@ use summary::Summary;
 /// The point with the highest rate.
 pub(crate) fn peak(run: &Run) -> Option<&Point> {
     Summary::new(run).peak()
+}
+
+/// What tells a point from others, in words: `threads 1, depth 32`.
+pub(crate) fn place(point: &Point) -> String {
+    let phase = point.phase.iter().cloned();
+    let settings = point.settings.iter().map(|setting| format!("{} {}", setting.name, setting.value));
+    let own: Vec<String> = phase.chain(settings).collect();
+    match summary::Summary::is_alike(point) {
+        true => format!("threads {}, depth {}", point.threads, point.depth),
+        false => own.join(", "),
+    }
+}
+
+/// The rate over time of measurements one after the other, as one.
+pub(crate) fn joined_series(points: &[Point]) -> Vec<Sample> {
+    let mut series: Vec<Sample> = Vec::new();
+    let mut begun = 0.0;
+    for point in points {
+        series.extend(point.series.iter().map(|sample| Sample { second: begun + sample.second, ..*sample }));
+        begun = series.last().map_or(begun, |last| last.second);
+    }
+    series
 }
 
 /// The result in one sentence.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::latency::Latency;
 use super::repetitions::{PointSpread, Repetition};
 use super::schedule::Schedule;
+use super::steady::SteadyState;
 
 /// Placement identifiers that a line names; a namespace of a drive has fewer.
 const IDENTIFIERS_SHOWN: usize = 16;
@@ -94,8 +95,13 @@ pub(crate) struct Workload {
     pub(crate) read_percent: u32,
     /// How addresses are drawn: `uniform`, or `zipf:` and the exponent.
     pub(crate) distribution: String,
-    /// Duration of each point; of all of them where a number of commands was asked for.
+    /// Duration of each point; of all of them where a number of commands was asked for; 0 where an amount of
+    /// data was.
     pub(crate) seconds: f64,
+    /// The data that each point moves, where that and not a duration ends it: `10G`, or `200%` of what is in
+    /// use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) amount: Option<String>,
     /// Whether what was read was compared with what had been written.
     pub(crate) verify: bool,
     /// Commands that became due per second, over all threads, if that was set.
@@ -145,6 +151,15 @@ pub(crate) struct Point {
     /// The phase, where phases and not thread counts and depths tell points apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) phase: Option<String>,
+    /// Settings that tell it from the others of its phase or run, in the order asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) settings: Vec<Setting>,
+    /// What was asked of the devices, where that is not what the run says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) workload: Option<Workload>,
+    /// Each of several jobs that ran at once; all figures above and below are of all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) jobs: Vec<JobFigures>,
     /// Threads, each with queue pairs of its own.
     pub(crate) threads: u32,
     /// Commands that each thread keeps outstanding on each device.
@@ -171,6 +186,31 @@ pub(crate) struct Point {
     /// How far the repetitions are apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) spread: Option<PointSpread>,
+    /// Whether it became steady, where it was measured in rounds until it would: its repetitions are the
+    /// last rounds, then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) steady: Option<SteadyState>,
+}
+
+/// A setting of a point.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Setting {
+    /// The option without its dashes: `io-size`.
+    pub(crate) name: String,
+    /// Its value as typed: `4K`.
+    pub(crate) value: String,
+}
+
+/// One of several jobs that ran at the same time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct JobFigures {
+    pub(crate) name: String,
+    pub(crate) threads: u32,
+    pub(crate) depth: u32,
+    pub(crate) workload: Workload,
+    /// All of its devices and cores.
+    pub(crate) total: Row,
+    pub(crate) latency: Option<Latency>,
 }
 
 /// Figures of one device on one core, or of all of them.
@@ -265,6 +305,28 @@ pub(crate) struct Sample {
     pub(crate) second: f64,
     /// Completed commands per second in the interval.
     pub(crate) iops: f64,
+    /// Mean latency in the interval, when something completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) latency_us_average: Option<f64>,
+    /// Longest latency in the interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) latency_us_max: Option<f64>,
+    /// Bytes that the flash of virtual SSDs has written in it for each byte of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) write_amplification: Option<f64>,
+}
+
+impl Sample {
+    /// Of which no more is known.
+    pub(crate) fn of_rate(second: f64, iops: f64) -> Self {
+        Self { second, iops, latency_us_average: None, latency_us_max: None, write_amplification: None }
+    }
+
+    fn is_finite(&self) -> bool {
+        let latency = self.latency_us_average.iter().chain(&self.latency_us_max);
+        let mut others = latency.chain(&self.write_amplification);
+        self.second.is_finite() && self.iops.is_finite() && others.all(|figure| figure.is_finite())
+    }
 }
 
 /// The measuring loop with no device behind it: address generation, clock and bookkeeping.
@@ -279,6 +341,11 @@ pub(crate) struct HarnessCost {
 }
 
 impl Run {
+    /// What was asked at a point.
+    pub(crate) fn workload_of<'a>(&'a self, point: &'a Point) -> &'a Workload {
+        point.workload.as_ref().unwrap_or(&self.workload)
+    }
+
     /// Name of the first part that holds a NaN or an infinity.
     pub(super) fn non_finite(&self) -> Option<String> {
         if let Some(cost) = self.harness
@@ -288,12 +355,16 @@ impl Run {
         }
         let broken = self.points.iter().find(|point| {
             let rows = point.rows.iter().chain([&point.total]).all(Row::is_finite);
-            let series = point.series.iter().all(|at| at.second.is_finite() && at.iops.is_finite());
+            let series = point.series.iter().all(Sample::is_finite);
             let latency = point.latency.as_ref().is_none_or(Latency::is_finite);
             let repetitions = point.repetitions.iter().all(Repetition::is_finite)
                 && point.spread.as_ref().is_none_or(PointSpread::is_finite);
+            let jobs = point.jobs.iter().all(|job| {
+                job.total.is_finite() && job.latency.as_ref().is_none_or(Latency::is_finite)
+            });
+            let steady = point.steady.as_ref().is_none_or(SteadyState::is_finite);
             let schedule = point.schedule.as_ref().is_none_or(Schedule::is_finite);
-            !(rows && series && latency && repetitions && schedule)
+            !(rows && series && latency && repetitions && schedule && jobs && steady)
         })?;
         Some(match &broken.phase {
             Some(phase) => format!("the phase {phase}"),

@@ -63,6 +63,7 @@ fn run(points: Vec<Point>) -> Run {
             arrivals: None,
             virtual_time: false,
             commands: None,
+            amount: None,
             placement: None,
         },
         points,
@@ -96,7 +97,7 @@ pub(crate) fn point(threads: u32, depth: u32) -> Point {
     let wobble =
         |second: u32| 1.0 + 0.012 * (f64::from(second) * 1.7).sin() - if second == 6 { 0.05 } else { 0.0 };
     let series = (1..=10)
-        .map(|second| Sample { second: f64::from(second), iops: total.iops * wobble(second) })
+        .map(|second| Sample::of_rate(f64::from(second), total.iops * wobble(second)))
         .collect();
     Point {
         phase: None,
@@ -110,6 +111,10 @@ pub(crate) fn point(threads: u32, depth: u32) -> Point {
         write_amplification: None,
         repetitions: Vec::new(),
         spread: None,
+        settings: Vec::new(),
+        workload: None,
+        jobs: Vec::new(),
+        steady: None,
     }
 }
 

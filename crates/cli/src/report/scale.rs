@@ -122,12 +122,12 @@ fn round_below(value: f64) -> f64 {
 }
 
 /// Three significant digits with the prefixes k, M and G: `1.82 M`, `352 k`, `17`.
-pub(super) fn si(value: f64) -> String {
+pub(crate) fn si(value: f64) -> String {
     scaled(value, &[(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G")])
 }
 
 /// Three significant digits of a time given in microseconds: `0.55 µs`, `12.3 ms`.
-pub(super) fn micros(us: f64) -> String {
+pub(crate) fn micros(us: f64) -> String {
     scaled(us, &[(1.0, "µs"), (1e3, "ms"), (1e6, "s")])
 }
 

@@ -22,6 +22,22 @@ pub(super) enum Sweep {
     Phases,
 }
 
+/// True for the name of a setting that a point does not say as one of its figures.
+fn is_more(name: &&str) -> bool {
+    !matches!(*name, "threads" | "depth")
+}
+
+/// Names of the settings that points differ in, in the order of their axes.
+pub(super) fn setting_names(points: &[Point]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for setting in points.iter().flat_map(|point| &point.settings) {
+        if !names.contains(&setting.name.as_str()) {
+            names.push(&setting.name);
+        }
+    }
+    names
+}
+
 /// A question asked of a whole run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Summary<'a> {
@@ -34,7 +50,7 @@ impl<'a> Summary<'a> {
     }
 
     pub(super) fn sweep(self) -> Sweep {
-        if self.run.points.iter().any(|point| point.phase.is_some()) {
+        if self.has_settings() {
             return Sweep::Phases;
         }
         match (depths(&self.run.points).len(), thread_counts(&self.run.points).len()) {
@@ -42,6 +58,17 @@ impl<'a> Summary<'a> {
             (_, 2..) => Sweep::Threads,
             _ => Sweep::Single,
         }
+    }
+
+    /// True when points differ in more than threads and depth.
+    pub(super) fn has_settings(self) -> bool {
+        !self.run.points.iter().all(Self::is_alike)
+    }
+
+    /// True for a point that threads and depth tell from others.
+    pub(super) fn is_alike(point: &Point) -> bool {
+        let others = setting_names(std::slice::from_ref(point)).iter().any(is_more);
+        point.phase.is_none() && point.jobs.is_empty() && !others
     }
 
     /// The point with the highest rate.
@@ -79,11 +106,11 @@ impl<'a> Summary<'a> {
     fn phases(self) -> String {
         let phase = |point: &Point| {
             let average = micros(point.total.latency_us_average);
-            format!("{} {}, {average} average", point.phase.as_deref().unwrap_or(""), iops(point.total.iops))
+            format!("{} {}, {average} average", super::place(point), iops(point.total.iops))
         };
         let told: Vec<String> = self.run.points.iter().take(PHASES_TOLD).map(phase).collect();
         let more = self.run.points.len() - told.len();
-        let more = if more > 0 { format!("; and {}", count(more as u64, "phase")) } else { String::new() };
+        let more = if more > 0 { format!("; and {}", format!("{more} more")) } else { String::new() };
         told.join("; ") + &more
     }
 
@@ -133,8 +160,8 @@ impl<'a> Summary<'a> {
 
     /// How the points of [`Summary::samples`] are told apart.
     pub(super) fn sample_name(self, point: &Point) -> String {
-        if let Some(phase) = &point.phase {
-            return phase.clone();
+        if self.has_settings() {
+            return super::place(point);
         }
         match self.sweep() {
             Sweep::Threads => count(u64::from(point.threads), "thread"),

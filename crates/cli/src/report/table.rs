@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use super::latency::{Distribution, Latency};
 use super::markup::is_unprintable;
-use super::model::{Point, Row};
+use super::model::{Point, Row, Run};
 use super::statistics::Spread;
-use super::summary::{depths, failures, p99, thread_counts};
-use crate::columns::{Rule, write_table};
+use super::summary::{Summary, depths, failures, p99, setting_names, thread_counts};
+use crate::columns::{Rule, write_rows, write_table};
 use crate::count::count;
 
 const RULE: &str = "========================================================";
@@ -67,10 +67,15 @@ pub(crate) fn write(point: &Point, wanted: Percentiles, out: &mut impl Write) ->
     Ok(())
 }
 
-/// Writes the summary of a sweep: a row per depth, and for each thread count its rate, average and 99th
-/// percentile. A combination that was not measured, or a percentile that was not recorded, is a dash. Errors:
-/// what `out` returns.
-pub(crate) fn write_sweep(points: &[Point], out: &mut impl Write) -> io::Result<()> {
+/// Writes the summary of a sweep. Over threads and depths: a row per depth, and for each thread count its
+/// rate, average and 99th percentile; over anything else a row per point, with what it is in front. A
+/// combination that was not measured, or a percentile that was not recorded, is a dash. Errors: what `out`
+/// returns.
+pub(crate) fn write_sweep(run: &Run, out: &mut impl Write) -> io::Result<()> {
+    let points = &run.points;
+    if Summary::new(run).has_settings() {
+        return write_points(points, out);
+    }
     let threads = thread_counts(points);
     let depths = depths(points);
     let group = |threads: &u32| format!("  |{:^33}", count(*threads, "thread"));
@@ -95,16 +100,56 @@ pub(crate) fn write_sweep(points: &[Point], out: &mut impl Write) -> io::Result<
     Ok(())
 }
 
+/// The same, a row per point.
+fn write_points(points: &[Point], out: &mut dyn Write) -> io::Result<()> {
+    let names = setting_names(points);
+    let has_phases = points.iter().any(|point| point.phase.is_some());
+    let mut titles: Vec<&str> = if has_phases { vec!["Phase"] } else { Vec::new() };
+    titles.extend(names.iter().copied());
+    let lead = titles.len();
+    titles.extend(["IOPS", "MiB/s", "Average(us)", "p99(us)"]);
+    let has_flash = points.iter().any(|point| point.write_amplification.is_some());
+    titles.extend(has_flash.then_some("WAF"));
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for point in points {
+        let of = |name: &&str| point.settings.iter().find(|setting| setting.name == **name);
+        let mut row: Vec<String> = has_phases.then(|| point.phase.clone().unwrap_or_default()).into_iter().collect();
+        row.extend(names.iter().map(|name| of(name).map_or_else(|| "-".to_owned(), |own| own.value.clone())));
+        row.extend(figures(&point.total, p99(point)));
+        let amplification = point.write_amplification.map_or_else(|| "-".to_owned(), |waf| format!("{waf:.3}"));
+        row.extend(has_flash.then_some(amplification));
+        rows.push(row);
+        for job in &point.jobs {
+            let tail = job.latency.as_ref().and_then(|latency| latency.all.percentile_us(99.0));
+            let mut row = vec![format!("  {}", job.name)];
+            row.resize(lead.max(1), String::new());
+            row.extend(figures(&job.total, tail));
+            row.resize(titles.len(), String::new());
+            rows.push(row);
+        }
+    }
+    let rows: Vec<&[String]> = rows.iter().map(Vec::as_slice).collect();
+    write_rows(out, &titles, Rule::Dashes, &rows)
+}
+
+fn figures(total: &Row, p99: Option<f64>) -> [String; 4] {
+    [
+        format!("{:.0}", total.iops),
+        format!("{:.2}", total.mib_per_second),
+        format!("{:.2}", total.latency_us_average),
+        p99.map_or_else(|| "-".to_owned(), |us| format!("{us:.2}")),
+    ]
+}
+
 /// Writes how far the repetitions of points are apart: a line per point with medians, in parentheses the
 /// least and the greatest. Nothing where there are none. Errors: what `out` returns.
 pub(crate) fn write_spreads(points: &[Point], out: &mut dyn Write) -> io::Result<()> {
-    let titles = ["Threads", "Depth", "Times", "IOPS", "MiB/s", "Average(us)", "p99(us)"];
+    let titles = ["Point", "Times", "IOPS", "MiB/s", "Average(us)", "p99(us)"];
     let row = |point: &Point| {
         let spread = point.spread?;
         let two = |spread: Spread| with_ends(spread, |figure| format!("{figure:.2}"));
         Some([
-            point.threads.to_string(),
-            point.depth.to_string(),
+            super::place(point),
             point.repetitions.len().to_string(),
             with_ends(spread.iops, |figure| format!("{figure:.0}")),
             two(spread.mib_per_second),
@@ -112,7 +157,7 @@ pub(crate) fn write_spreads(points: &[Point], out: &mut dyn Write) -> io::Result
             spread.latency_us_p99.map_or_else(|| "-".to_owned(), two),
         ])
     };
-    let rows: Vec<[String; 7]> = points.iter().filter_map(row).collect();
+    let rows: Vec<[String; 6]> = points.iter().filter_map(row).collect();
     if rows.is_empty() {
         return Ok(());
     }

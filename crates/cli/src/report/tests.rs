@@ -46,6 +46,10 @@ fn point_of(rows: Vec<Row>) -> Point {
         write_amplification: None,
         repetitions: Vec::new(),
         spread: None,
+        settings: Vec::new(),
+        workload: None,
+        jobs: Vec::new(),
+        steady: None,
     }
 }
 

@@ -13,11 +13,15 @@ pub(crate) mod text;
 use serde::Serialize;
 
 use super::html::tables::pattern;
-use super::model::{Point, Run};
+use super::model::{Point, Run, Setting};
 use super::repetitions::{Repetition, repetitions};
 use super::scale::{mebibytes, micros, si};
 use super::statistics::{Ratio, SIGNIFICANCE, Spread, Test, enough, mann_whitney};
 use crate::count::count;
+
+/// Settings that the workload, the threads or the depth of a point say, or that may differ.
+const COMPARED_OTHERWISE: [&str; 9] =
+    ["device", "namespace-id", "threads", "depth", "io-size", "workload", "read-percent", "dist", "rate"];
 
 /// Sides that can be told apart by a letter.
 pub(crate) const SIDES_MAX: usize = 26;
@@ -41,6 +45,9 @@ pub(crate) struct Side {
     pub(crate) letter: char,
     /// Where it was read from.
     pub(crate) file: Option<String>,
+    /// What it is a side of, where the sides are values of one setting in one run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) setting: Option<Setting>,
     pub(crate) run: Run,
 }
 
@@ -204,8 +211,40 @@ impl Comparison {
     /// Of at least two sides. `Err` has the words for it when no point of another side measures what one of
     /// the first does.
     pub(crate) fn new(runs: Vec<(Option<String>, Run)>) -> Result<Self, String> {
-        let sides: Vec<Side> =
-            ('A'..='Z').zip(runs).map(|(letter, (file, run))| Side { letter, file, run }).collect();
+        let side = |(letter, (file, run))| Side { letter, file, setting: None, run };
+        Self::of(('A'..='Z').zip(runs).map(side).collect())
+    }
+
+    /// Of the points of one run, which has a side for each value of the setting `name`. Errors: as with
+    /// [`Comparison::new`], or there are fewer values than two, or more than [`SIDES_MAX`].
+    pub(crate) fn within(run: &Run, name: &str) -> Result<Self, String> {
+        let mut settings: Vec<Setting> = Vec::new();
+        for setting in run.points.iter().flat_map(|point| &point.settings) {
+            if setting.name == name && !settings.contains(setting) {
+                settings.push(setting.clone());
+            }
+        }
+        if !(2..=SIDES_MAX).contains(&settings.len()) {
+            let values = settings.len();
+            return Err(format!("{name} has {values} values in this run; expected 2 to {SIDES_MAX} to compare"));
+        }
+        let side = |(letter, setting): (char, Setting)| {
+            let has = |point: &&Point| point.settings.contains(&setting);
+            let points = run.points.iter().filter(has).map(|point| {
+                let mut point = point.clone();
+                point.settings.retain(|other| *other != setting);
+                point
+            });
+            let mut own = Run { points: points.collect(), ..run.clone() };
+            if name == "device" {
+                own.devices.retain(|device| device.name == setting.value);
+            }
+            Side { letter, file: None, setting: Some(setting), run: own }
+        };
+        Self::of(('A'..='Z').zip(settings).map(side).collect())
+    }
+
+    fn of(sides: Vec<Side>) -> Result<Self, String> {
         let mut comparison = Self {
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
             significance: SIGNIFICANCE,
@@ -235,7 +274,7 @@ impl Comparison {
     fn add(&mut self, base: &Side, other: &Side) {
         for point in &base.run.points {
             let what = what(&base.run, point);
-            let Some(found) = partner(&other.run, &base.run, point) else {
+            let Some(found) = base.partner(point, other) else {
                 self.unmatched.push(Unmatched { side: base.letter, missing: other.letter, what });
                 continue;
             };
@@ -252,7 +291,7 @@ impl Comparison {
             });
         }
         for point in &other.run.points {
-            if partner(&base.run, &other.run, point).is_none() {
+            if other.partner(point, base).is_none() {
                 let what = what(&other.run, point);
                 self.unmatched.push(Unmatched { side: other.letter, missing: base.letter, what });
             }
@@ -306,31 +345,47 @@ impl Comparison {
 impl Side {
     /// The letter, the devices and the file: `A: mem:block:1G (a.json)`.
     pub(crate) fn name(&self) -> String {
+        if let Some(Setting { name, value }) = &self.setting {
+            return format!("{}: {name} {value}", self.letter);
+        }
         let devices: Vec<&str> = self.run.devices.iter().map(|device| device.name.as_str()).collect();
         let file = self.file.as_ref().map_or_else(String::new, |file| format!(" ({file})"));
         format!("{}: {}{file}", self.letter, devices.join(", "))
+    }
+
+    /// The point of another side that measures what `point` does here.
+    fn partner<'a>(&self, point: &Point, other: &'a Self) -> Option<&'a Point> {
+        other.run.points.iter().find(|found| match self.setting {
+            Some(_) => (&found.phase, &found.settings) == (&point.phase, &point.settings),
+            None => key(&other.run, found) == key(&self.run, point),
+        })
     }
 }
 
 /// What tells points apart that cannot be compared: blocks or pairs, how many namespaces at once, which
 /// commands, threads and depth. Names of devices, transports, durations and data are what may differ.
 fn key(run: &Run, point: &Point) -> impl PartialEq {
-    let workload = &run.workload;
+    let workload = run.workload_of(point);
     let pairs = run.devices.iter().any(|device| device.block_bytes == 0);
+    let other: Vec<Setting> =
+        point.settings.iter().filter(|setting| !COMPARED_OTHERWISE.contains(&setting.name.as_str())).cloned().collect();
     (
-        (pairs, run.devices.len(), workload.pattern.clone(), workload.io_bytes, workload.read_percent),
-        (workload.distribution.clone(), workload.rate_limit_iops),
+        (pairs, namespaces(run, point), workload.pattern.clone(), workload.io_bytes, workload.read_percent),
+        (workload.distribution.clone(), workload.rate_limit_iops, workload.placement.clone(), other),
         (point.phase.clone(), point.threads, point.depth),
     )
 }
 
-/// The point of `among` that measures what `point` of `run` does.
-fn partner<'a>(among: &'a Run, run: &Run, point: &Point) -> Option<&'a Point> {
-    among.points.iter().find(|found| key(among, found) == key(run, point))
+/// How many namespaces a point is of: a row has one, and its core.
+fn namespaces(run: &Run, point: &Point) -> usize {
+    let mut labels: Vec<&str> = point.rows.iter().map(|row| row.label.as_str()).collect();
+    labels.sort_unstable();
+    labels.dedup();
+    if labels.is_empty() { run.devices.len() } else { labels.len() }
 }
 
 fn what(run: &Run, point: &Point) -> String {
-    let workload = &run.workload;
+    let workload = run.workload_of(point);
     let mut what = match &point.phase {
         Some(phase) => phase.clone(),
         None => pattern(workload),
@@ -341,8 +396,9 @@ fn what(run: &Run, point: &Point) -> String {
     if let Some(limit) = workload.rate_limit_iops {
         what += &format!(" at {limit} IOPS");
     }
-    if run.devices.len() > 1 {
-        what += &format!(", {} namespaces at once", run.devices.len());
+    let namespaces = namespaces(run, point);
+    if namespaces > 1 {
+        what += &format!(", {namespaces} namespaces at once");
     }
     format!("{what}, {}, depth {}", count(u64::from(point.threads), "thread"), point.depth)
 }

@@ -36,8 +36,8 @@ pub(super) fn results(page: &mut Markup, run: &Run) {
     let sweep = Summary::new(run).sweep() == Sweep::Depth;
     let tail = run.points.iter().any(|point| point.latency.is_some());
     let (errors, miscompares) = failures(run);
-    let phases = run.points.iter().any(|point| point.phase.is_some());
-    let mut columns = if phases { vec!["Phase"] } else { Vec::new() };
+    let phases = Summary::new(run).has_settings();
+    let mut columns = if phases { vec!["Point"] } else { Vec::new() };
     columns.extend(["Threads", "Depth", "IOPS", "MiB/s", "Average", "Min"]);
     columns.extend(tail.then_some(["p50", "p99", "p99.9", "p99.99"]).into_iter().flatten());
     columns.push("Max");
@@ -58,7 +58,22 @@ pub(super) fn results(page: &mut Markup, run: &Run) {
             cells.extend((miscompares > 0).then(|| point.total.miscompares.to_string()));
             let first = sweep && before.is_some_and(|before| before != point.threads);
             before = Some(point.threads);
-            line(page, phases.then(|| point.phase.as_deref().unwrap_or("")), first, &cells);
+            let place = phases.then(|| super::super::place(point));
+            line(page, place.as_deref(), first, &cells);
+            for job in &point.jobs {
+                let mut cells = vec![job.threads.to_string(), job.depth.to_string()];
+                cells.extend(rates(&job.total));
+                cells.push(number(job.total.latency_us_min));
+                if tail {
+                    let of = |percent| job.latency.as_ref().and_then(|own| own.all.percentile_us(percent));
+                    cells.extend([50.0, 99.0, 99.9, 99.99].map(|percent| of(percent).map_or_else(String::new, number)));
+                }
+                cells.push(number(job.total.latency_us_max));
+                cells.extend((errors > 0).then(|| job.total.errors.to_string()));
+                cells.extend((miscompares > 0).then(|| job.total.miscompares.to_string()));
+                let name = format!("\u{2014} {}", job.name);
+                line(page, phases.then_some(name.as_str()), false, &cells);
+            }
         }
     });
     page.raw("</section>\n");
@@ -70,7 +85,9 @@ pub(super) fn spreads(page: &mut Markup, run: &Run) {
         return;
     }
     page.raw("<section>\n<h2>Repetitions <small>median (least to greatest), latency in µs</small></h2>\n");
-    let columns = ["Threads", "Depth", "Repetitions", "IOPS", "MiB/s", "Average", "p99", "Max"];
+    let has_settings = Summary::new(run).has_settings();
+    let mut columns = if has_settings { vec!["Point"] } else { Vec::new() };
+    columns.extend(["Threads", "Depth", "Repetitions", "IOPS", "MiB/s", "Average", "p99", "Max"]);
     table(page, &columns, |page| {
         for point in &run.points {
             let Some(spread) = point.spread else { continue };
@@ -81,7 +98,8 @@ pub(super) fn spreads(page: &mut Markup, run: &Run) {
             let tail = spread.latency_us_p99;
             cells.push(tail.map_or_else(|| "-".to_owned(), |tail| with_ends(tail, number)));
             cells.push(with_ends(spread.latency_us_max, number));
-            line(page, None, false, &cells);
+            let place = has_settings.then(|| super::super::place(point));
+            line(page, place.as_deref(), false, &cells);
         }
     });
     page.raw("</section>\n");

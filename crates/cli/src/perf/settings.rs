@@ -1,0 +1,183 @@
+//! What a point measures: options that may differ from point to point, and where each comes from.
+//!
+//! The same words are options on the command line, axes of `--matrix` and keys of `--job` files; all are read
+//! by the same parser. [`Settings::over`] lays one source over another.
+
+use anyhow::Result;
+use clap::builder::Command;
+use clap::{Args, FromArgMatches};
+use clap_complete::engine::ArgValueCompleter;
+
+use super::addresses::Distribution;
+use super::amount::Amount;
+use super::args::{Pattern, duration, seconds};
+use super::pace::Arrivals;
+use super::placement::{PlacementList, Select};
+use crate::completion;
+use crate::numbers;
+
+/// Settings as typed; what is `None` was not.
+#[derive(Args, Clone, Debug, Default)]
+pub(super) struct Settings {
+    /// Device: 0000:02:00.0, kernel:/dev/ng0n1, mem:block:SIZE or vfio-user:SOCKET; several are driven at
+    /// once
+    #[arg(short = 'r', long = "device", value_name = "DEVICE", add = ArgValueCompleter::new(completion::devices))]
+    pub(super) devices: Vec<String>,
+    /// Namespace; all that are attached when left out
+    #[arg(short, long, value_name = "NSID", value_parser = numbers::u32)]
+    pub(super) namespace_id: Option<u32>,
+    /// Commands each thread keeps outstanding on each namespace [default: 32]; those beyond what a queue of
+    /// the device takes wait in this program
+    #[arg(short = 'q', long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=4095))]
+    pub(super) depth: Option<u16>,
+    /// Bytes of each command, such as 4096 or 128K; whole blocks [default: 4096]. One beyond what the device
+    /// takes is split, and counts once
+    #[arg(short = 'o', long, value_name = "SIZE", value_parser = numbers::bytes)]
+    pub(super) io_size: Option<u64>,
+    /// What to do: sequential or random, reads, writes or a mix [default: randread]
+    #[arg(short = 'w', long = "workload", value_name = "PATTERN")]
+    pub(super) pattern: Option<Pattern>,
+    /// Share of reads in rw and randrw, in percent [default: 50]
+    #[arg(short = 'M', long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(super) read_percent: Option<u8>,
+    /// Seconds each point is measured for; fractions are fine [default: 5, none with --amount]
+    #[arg(short = 't', long, value_name = "SECONDS", value_parser = duration)]
+    pub(super) time: Option<f64>,
+    /// Seconds each point runs before it is measured [default: 0.1, none with --amount]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(super) warmup: Option<f64>,
+    /// End each point after so much data, all threads together: a size, or a percentage of what is in use of
+    /// the namespaces, such as 200%
+    #[arg(long, value_name = "SIZE")]
+    pub(super) amount: Option<Amount>,
+    /// Threads, each on a core of its own [default: one on each core of -c]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(super) threads: Option<u32>,
+    /// Commands that become due per second, all threads together. One that is late is made up for; latency
+    /// is counted from when it was due
+    #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    pub(super) rate: Option<u64>,
+    /// How the commands of --rate are spread over time [default: fixed]
+    #[arg(long, value_name = "HOW")]
+    pub(super) arrivals: Option<Arrivals>,
+    /// How random addresses are drawn: uniform or zipf:THETA [default: uniform]
+    #[arg(long, value_name = "DISTRIBUTION")]
+    pub(super) dist: Option<Distribution>,
+    /// Placement identifiers that writes carry, such as 0,2 or 0-3: Flexible Data Placement (fio's plids)
+    #[arg(long, value_name = "LIST")]
+    pub(super) fdp_pid: Option<PlacementList>,
+    /// How a write gets one of --fdp-pid (fio's plid_select) [default: round-robin]
+    #[arg(long, value_name = "HOW")]
+    pub(super) fdp_select: Option<Select>,
+    /// Use SIZE bytes of each namespace only
+    #[arg(long, value_name = "SIZE", value_parser = numbers::bytes)]
+    pub(super) range: Option<u64>,
+    /// Begin at this byte of each namespace, a multiple of --io-size [default: 0]
+    #[arg(long, value_name = "SIZE", value_parser = numbers::bytes)]
+    pub(super) offset: Option<u64>,
+}
+
+impl Settings {
+    /// The setting `name`, a long option without its dashes, as `value` says. Errors: what is wrong with
+    /// either, as for an option.
+    pub(super) fn one(name: &str, value: &str) -> Result<Self, String> {
+        let command = Self::augment_args(Command::new("setting").no_binary_name(true));
+        let known = || command.get_arguments().filter_map(|arg| arg.get_long());
+        if !known().any(|long| long == name) {
+            let known: Vec<&str> = known().collect();
+            return Err(format!("`{name}` is not a setting; expected one of {}", known.join(", ")));
+        }
+        let told = |error: clap::Error| {
+            // The first line says it; the others are how to get help.
+            let text = error.to_string();
+            let text = text.split("\n\n").next().unwrap_or_default().trim().replace("\n", " ");
+            text.strip_prefix("error: ").unwrap_or(&text).to_owned()
+        };
+        let matches = command.clone().try_get_matches_from([format!("--{name}={value}")]).map_err(told)?;
+        Self::from_arg_matches(&matches).map_err(told)
+    }
+
+    /// These, and where they say nothing what is `below` them.
+    pub(super) fn over(self, below: &Self) -> Self {
+        let below = below.clone();
+        Self {
+            devices: if self.devices.is_empty() { below.devices } else { self.devices },
+            namespace_id: self.namespace_id.or(below.namespace_id),
+            depth: self.depth.or(below.depth),
+            io_size: self.io_size.or(below.io_size),
+            pattern: self.pattern.or(below.pattern),
+            read_percent: self.read_percent.or(below.read_percent),
+            time: self.time.or(below.time),
+            warmup: self.warmup.or(below.warmup),
+            amount: self.amount.or(below.amount),
+            threads: self.threads.or(below.threads),
+            rate: self.rate.or(below.rate),
+            arrivals: self.arrivals.or(below.arrivals),
+            dist: self.dist.or(below.dist),
+            fdp_pid: self.fdp_pid.or(below.fdp_pid),
+            fdp_select: self.fdp_select.or(below.fdp_select),
+            range: self.range.or(below.range),
+            offset: self.offset.or(below.offset),
+        }
+    }
+
+    pub(super) fn pattern(&self) -> Pattern {
+        self.pattern.unwrap_or(Pattern::Randread)
+    }
+
+    pub(super) fn depth(&self) -> u16 {
+        self.depth.unwrap_or(32)
+    }
+
+    pub(super) fn io_size(&self) -> u64 {
+        self.io_size.unwrap_or(4096)
+    }
+
+    /// Seconds of a measurement; `None` where the amount of data is what ends it.
+    pub(super) fn time(&self) -> Option<f64> {
+        self.time.or(if self.amount.is_some() { None } else { Some(5.0) })
+    }
+
+    pub(super) fn warmup(&self) -> f64 {
+        self.warmup.unwrap_or(if self.amount.is_some() { 0.0 } else { 0.1 })
+    }
+
+    pub(super) fn arrivals(&self) -> Arrivals {
+        self.arrivals.unwrap_or(Arrivals::Fixed)
+    }
+
+    pub(super) fn dist(&self) -> Distribution {
+        self.dist.unwrap_or(Distribution::Uniform)
+    }
+
+    pub(super) fn fdp_select(&self) -> Select {
+        self.fdp_select.unwrap_or(Select::RoundRobin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_setting_is_read_as_its_option_is() {
+        let one = |name, value| Settings::one(name, value);
+        assert_eq!(one("io-size", "128K").expect("a size").io_size, Some(128 << 10));
+        assert_eq!(one("device", "mem:block:1G,fdp").expect("a device").devices, ["mem:block:1G,fdp"]);
+        assert_eq!(one("workload", "rw").expect("a pattern").pattern, Some(Pattern::Rw));
+        let wrong = one("depth", "0").expect_err("no depth");
+        assert_eq!(wrong, "invalid value '0' for '--depth <COUNT>': 0 is not in 1..=4095");
+        let unknown = one("verify", "1").expect_err("not of a point");
+        assert!(unknown.starts_with("`verify` is not a setting; expected one of device, namespace-id, depth"));
+    }
+
+    #[test]
+    fn what_is_over_counts_and_what_it_leaves_out_is_from_below() {
+        let below = Settings { depth: Some(8), rate: Some(100), ..Settings::default() };
+        let over = Settings { depth: Some(1), devices: vec!["a".to_owned()], ..Settings::default() };
+        let both = over.over(&below);
+        assert_eq!((both.depth(), both.rate, both.devices.len()), (1, Some(100), 1));
+        assert_eq!((both.io_size(), both.time()), (4096, Some(5.0)));
+        assert_eq!(Settings::one("amount", "1G").expect("an amount").time(), None);
+    }
+}
