@@ -51,7 +51,9 @@ impl Amount {
     pub(super) fn bytes(self, used: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
-            Self::Percent(percent) => (u128::from(used) * u128::from(percent) / 100).min(u64::MAX.into()) as u64,
+            Self::Percent(percent) => {
+                (u128::from(used) * u128::from(percent) / 100).min(u64::MAX.into()) as u64
+            }
         }
     }
 }

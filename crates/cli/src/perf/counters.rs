@@ -280,7 +280,8 @@ mod tests {
     #[test]
     fn intervals_are_joined_where_there_would_be_too_many() {
         let window = Window { from_ns: 0, until_ns: u64::MAX, interval_ns: 10, intervals_max: 4 };
-        let mut counters = Counters { live: Some(Arc::default()), ..Counters::new(window).expect("counters") };
+        let mut counters =
+            Counters { live: Some(Arc::default()), ..Counters::new(window).expect("counters") };
         for end_ns in [5, 15, 39, 100] {
             counters.succeeded(true, end_ns - 5, end_ns);
         }

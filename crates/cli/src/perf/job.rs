@@ -86,7 +86,11 @@ fn extent(settings: &Settings, block: &Block, name: &str) -> Result<(Unit, Range
     }
     let offset = settings.offset.unwrap_or(0);
     if !offset.is_multiple_of(io_bytes) {
-        return Err(usage(format!("--offset {}: expected a multiple of -o, {}", Size(offset), Size(io_bytes))));
+        return Err(usage(format!(
+            "--offset {}: expected a multiple of -o, {}",
+            Size(offset),
+            Size(io_bytes)
+        )));
     }
     let bytes = block.bytes();
     let end = offset.saturating_add(settings.range.unwrap_or(u64::MAX)).min(bytes) / io_bytes;

@@ -45,7 +45,9 @@ impl FromStr for Axis {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let Some((name, list)) = text.split_once('=') else {
-            return Err("expected SETTING=LIST, such as threads=1,2 or depth=1..256 or size=4K,128K".to_owned());
+            return Err(
+                "expected SETTING=LIST, such as threads=1,2 or depth=1..256 or size=4K,128K".to_owned()
+            );
         };
         let name = SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, long)| *long);
         let separator = if LISTS.contains(&name) { ';' } else { ',' };
@@ -94,7 +96,8 @@ pub(super) fn places(axes: &[Axis]) -> Result<Vec<Place>, String> {
             at: place.at.iter().cloned().chain([(axis.name.clone(), value.clone())]).collect(),
             settings: settings.clone().over(&place.settings),
         };
-        places = places.iter().flat_map(|place| axis.values.iter().map(move |value| with(place, value))).collect();
+        places =
+            places.iter().flat_map(|place| axis.values.iter().map(move |value| with(place, value))).collect();
     }
     Ok(places)
 }
@@ -147,7 +150,10 @@ mod tests {
         let all = places(&axes).expect("four points");
         let at = |index: usize| (all[index].settings.depth(), all[index].settings.io_size());
         assert_eq!([at(0), at(1), at(2), at(3)], [(1, 4096), (1, 8192), (2, 4096), (2, 8192)]);
-        assert_eq!(all[3].at, [("depth".to_owned(), "2".to_owned()), ("io-size".to_owned(), "8K".to_owned())]);
+        assert_eq!(
+            all[3].at,
+            [("depth".to_owned(), "2".to_owned()), ("io-size".to_owned(), "8K".to_owned())]
+        );
         assert_eq!(places(&[]).expect("one point").len(), 1);
         let twice = ["depth=1", "depth=2"].map(|text| text.parse::<Axis>().expect(text));
         assert_eq!(places(&twice).expect_err("twice"), "--matrix: depth is given twice");

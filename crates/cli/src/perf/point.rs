@@ -197,6 +197,9 @@ impl<'a> Worker<'a> {
                 });
             }
         })?;
+        if flash {
+            samples.push((end_ns, session.written()));
+        }
         let seconds = (end_ns.saturating_sub(window.from_ns) as f64 / 1e9).max(1e-9);
         for lane in &mut lanes {
             lane.close(end_ns);
@@ -207,8 +210,12 @@ impl<'a> Worker<'a> {
                 lane.read_back(watch, stop)?;
             }
         }
-        let seen = |(target, lane): (usize, Lane<'_>)| {
-            Seen { job: self.post.job, target, core, counters: lane.into_counters(), seconds }
+        let seen = |(target, lane): (usize, Lane<'_>)| Seen {
+            job: self.post.job,
+            target,
+            core,
+            counters: lane.into_counters(),
+            seconds,
         };
         Ok((lanes.into_iter().enumerate().map(seen).collect(), samples))
     }

@@ -95,7 +95,9 @@ pub(super) fn run(mut args: Perf) -> Result<()> {
     };
     let result = match (&run.points[..], compared) {
         ([], _) => Err(prefill::stopped()),
-        (_, Some(name)) if measured.broken.is_none() && !interrupted => publish_comparison(&args, &run, &name),
+        (_, Some(name)) if measured.broken.is_none() && !interrupted => {
+            publish_comparison(&args, &run, &name)
+        }
         _ => publish(&args, &session, &run),
     };
     if let Some(error) = measured.broken {
@@ -130,7 +132,9 @@ fn compared(args: &Perf, file: &File) -> Result<Option<String>> {
     let axis = file.phases.iter().find_map(|phase| phase.axes.first());
     match axis {
         Some(axis) if axis.values.len() > 1 => Ok(Some(axis.name.clone())),
-        _ => Err(usage("--compare: expected several devices, -r A -r B, or a --matrix of a setting, such as depth=1,2")),
+        _ => Err(usage(
+            "--compare: expected several devices, -r A -r B, or a --matrix of a setting, such as depth=1,2",
+        )),
     }
 }
 

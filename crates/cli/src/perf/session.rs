@@ -150,7 +150,8 @@ impl Session {
         let device = match known {
             Some(namespace) => Arc::clone(&namespace.device),
             None => {
-                let options = self.virtual_time.as_ref().map_or_else(OpenOptions::default, VirtualTime::options);
+                let options =
+                    self.virtual_time.as_ref().map_or_else(OpenOptions::default, VirtualTime::options);
                 let device = Arc::new(open(name, &options)?);
                 if let Some(time) = &mut self.virtual_time {
                     time.add(&device)?;
@@ -252,9 +253,8 @@ impl Session {
         let mut planned = Vec::new();
         for namespace in &self.namespaces {
             let name = namespace.device.name();
-            let is_on = |job: &&Job| {
-                job.targets.iter().any(|target| Arc::ptr_eq(&target.device, &namespace.device))
-            };
+            let is_on =
+                |job: &&Job| job.targets.iter().any(|target| Arc::ptr_eq(&target.device, &namespace.device));
             let writes = jobs().filter(is_on).any(|job| job.mix.pattern.writes());
             let mixed = jobs().filter(is_on).any(|job| job.mix.pattern.is_mixed());
             let in_memory = name.starts_with("mem:");
@@ -265,9 +265,8 @@ impl Session {
             }
             let again = in_memory || args.prefill || args.verify;
             let fill = fill && (again || !is_full(&namespace.device, namespace.nsid));
-            let targets = || {
-                jobs().flat_map(|job| &job.targets).filter(|t| t.is_on(&namespace.device, namespace.nsid))
-            };
+            let targets =
+                || jobs().flat_map(|job| &job.targets).filter(|t| t.is_on(&namespace.device, namespace.nsid));
             let unit = |target: &Target| target.unit.bytes() as u64;
             let first = targets().map(|target| target.units.start * unit(target)).min().unwrap_or(0);
             let end = targets().map(|target| target.units.end * unit(target)).max().unwrap_or(0);

@@ -168,7 +168,9 @@ mod tests {
         let wrong = one("depth", "0").expect_err("no depth");
         assert_eq!(wrong, "invalid value '0' for '--depth <COUNT>': 0 is not in 1..=4095");
         let unknown = one("verify", "1").expect_err("not of a point");
-        assert!(unknown.starts_with("`verify` is not a setting; expected one of device, namespace-id, depth"));
+        assert!(
+            unknown.starts_with("`verify` is not a setting; expected one of device, namespace-id, depth")
+        );
     }
 
     #[test]

@@ -106,7 +106,9 @@ impl File {
         };
         let file = Self::parse(&text).map_err(|error| usage(format!("{from}: {error}")))?;
         if !args.matrix.is_empty() {
-            return Err(usage(format!("--matrix: {from} says what is swept; write matrix = [...] into a phase")));
+            return Err(usage(format!(
+                "--matrix: {from} says what is swept; write matrix = [...] into a phase"
+            )));
         }
         Ok(Some(file))
     }
@@ -128,7 +130,7 @@ impl File {
 
     /// Reads a file. Errors: what is wrong with it, in words.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let table: Table = text.parse().map_err(|error: toml::de::Error| error.to_string().trim_end().to_owned())?;
+        let table: Table = text.parse().map_err(|error| no_toml(text, &error))?;
         let mut file = Self::default();
         for (key, value) in &table {
             match (key.as_str(), value) {
@@ -146,7 +148,9 @@ impl File {
             }
         }
         if file.phases.is_empty() {
-            return Err("no [[phase]]; expected at least one, such as one with workload = \"randread\"".to_owned());
+            return Err(
+                "no [[phase]]; expected at least one, such as one with workload = \"randread\"".to_owned()
+            );
         }
         Ok(file)
     }
@@ -170,7 +174,17 @@ fn read(path: &Path) -> Result<String> {
         return Err(usage(format!("{}: {bytes} bytes are no job file; expected at most 1M", path.display())));
     }
     let bytes = std::fs::read(path).with_context(told)?;
-    String::from_utf8(bytes).map_err(|_| usage(format!("{}: expected TOML, and it is no text", path.display())))
+    String::from_utf8(bytes)
+        .map_err(|_| usage(format!("{}: expected TOML, and it is no text", path.display())))
+}
+
+/// What is wrong with the form of a file, and in which line.
+fn no_toml(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message().replace('\n', ", ");
+    match error.span().and_then(|span| text.get(..span.start)) {
+        Some(before) => format!("line {}: {message}", before.matches('\n').count() + 1),
+        None => message,
+    }
 }
 
 fn wrong_kind(key: &str) -> String {
@@ -195,7 +209,8 @@ fn times(count: i64, key: &str) -> Result<u32, String> {
 fn list<T>(values: &[Value], what: &str, read: fn(&Table) -> Result<T, String>) -> Result<Vec<T>, String> {
     let one = |(place, value): (usize, &Value)| {
         let table = value.as_table().ok_or_else(|| wrong_kind(what))?;
-        let name = table.get("name").and_then(Value::as_str).map_or_else(String::new, |name| format!(" `{name}`"));
+        let name =
+            table.get("name").and_then(Value::as_str).map_or_else(String::new, |name| format!(" `{name}`"));
         read(table).map_err(|error| format!("{what} {place}{name}: {error}"))
     };
     (1..).zip(values).map(one).collect()
@@ -208,7 +223,8 @@ fn phase(table: &Table) -> Result<Phase, String> {
         match (key.as_str(), value) {
             ("name", Value::String(name)) => phase.name = Some(name.clone()),
             ("matrix", Value::Array(axes)) => {
-                let axis = |value: &Value| value.as_str().ok_or_else(|| wrong_kind("matrix"))?.parse::<Axis>();
+                let axis =
+                    |value: &Value| value.as_str().ok_or_else(|| wrong_kind("matrix"))?.parse::<Axis>();
                 phase.axes = axes.iter().map(axis).collect::<Result<_, _>>()?;
             }
             ("rounds", Value::Integer(count)) => rounds = Some(times(*count, "rounds")?),
@@ -225,7 +241,9 @@ fn phase(table: &Table) -> Result<Phase, String> {
         (Some(max), figure) if max as usize >= WINDOW => {
             Some(Rounds { max, figure: figure.unwrap_or(SteadyFigure::Iops) })
         }
-        (Some(_), _) => return Err(format!("rounds: expected at least {WINDOW}, which are looked at together")),
+        (Some(_), _) => {
+            return Err(format!("rounds: expected at least {WINDOW}, which are looked at together"));
+        }
         (None, Some(_)) => return Err("steady: expected rounds with it, such as rounds = 25".to_owned()),
         (None, None) => None,
     };
@@ -297,14 +315,17 @@ mod tests {
     fn what_is_wrong_is_named_with_its_place() {
         for (text, expected) in [
             ("", "no [[phase]]"),
-            ("x", "TOML parse error"),
+            ("\nx", "line 2: "),
             ("depht = 1\n[[phase]]", "`depht` is not a setting"),
             ("[[phase]]\nname = \"a\"\ndepth = 0", "phase 1 `a`: invalid value '0' for '--depth <COUNT>'"),
             ("[[phase]]\nname = 1", "phase 1: name: expected a string"),
             ("[[phase]]\n[[phase]]\nmatrix = \"depth=1\"", "phase 2: matrix: expected a list of strings"),
             ("[[phase]]\nrounds = 4", "phase 1: rounds: expected at least 5"),
             ("[[phase]]\nsteady = \"iops\"", "phase 1: steady: expected rounds with it"),
-            ("[[phase]]\nrounds = 5\nsteady = \"x\"", "phase 1: steady: expected iops, throughput or latency"),
+            (
+                "[[phase]]\nrounds = 5\nsteady = \"x\"",
+                "phase 1: steady: expected iops, throughput or latency",
+            ),
             ("[[phase]]\n[[phase.job]]\ndepth = 1", "phase 1: job 1: name: expected one"),
             ("phase = 1", "phase: expected tables"),
             ("verify = 1\n[[phase]]", "verify: expected true or false"),

@@ -27,8 +27,8 @@ struct Told {
 impl Told {
     fn at(elapsed: Duration, live: &[Arc<Live>]) -> Self {
         let all = live.iter().map(|live| live.so_far());
-        let (commands, latency_ns) =
-            all.fold((0, 0u64), |(commands, ns), (more, more_ns)| (commands + more, ns.wrapping_add(more_ns)));
+        let (commands, latency_ns) = all
+            .fold((0, 0u64), |(commands, ns), (more, more_ns)| (commands + more, ns.wrapping_add(more_ns)));
         Self { elapsed, commands, latency_ns }
     }
 
@@ -92,8 +92,12 @@ mod tests {
 
     #[test]
     fn a_line_tells_of_the_time_since_the_last() {
-        let told = |ms, commands, latency_ns| Told { elapsed: Duration::from_millis(ms), commands, latency_ns };
-        assert_eq!(told(1500, 3000, 90_000_000).since(&told(500, 1000, 30_000_000)), "2.00 k IOPS, 30.0 us average");
+        let told =
+            |ms, commands, latency_ns| Told { elapsed: Duration::from_millis(ms), commands, latency_ns };
+        assert_eq!(
+            told(1500, 3000, 90_000_000).since(&told(500, 1000, 30_000_000)),
+            "2.00 k IOPS, 30.0 us average"
+        );
         assert_eq!(told(2500, 3000, 0).since(&told(1500, 3000, 0)), "0 IOPS");
     }
 }

@@ -63,7 +63,8 @@ pub(super) fn charts(run: &Run) -> Vec<Chart> {
         Axis { name: title, scale, tick }
     };
     let rates = drawn(&lines, |_, x, point| Some((x, point.total.iops)));
-    let means = drawn(&lines, |_, x, point| Some((x, point.total.latency_us_average)).filter(|at| at.1 > 0.0));
+    let means =
+        drawn(&lines, |_, x, point| Some((x, point.total.latency_us_average)).filter(|at| at.1 > 0.0));
     let mut latencies = Vec::new();
     let tails = drawn(&lines, |_, x, point| Some((x, p99(point)?)));
     for (mean, tail) in means.into_iter().zip(tails) {
@@ -185,9 +186,8 @@ impl Map<'_> {
         let Some(first) = self.points.first() else { return };
         let (row_name, column_name) = (&first.settings[0].name, &first.settings[1].name);
         let figures = self.points.iter().filter_map(|point| of(point)).filter(|figure| *figure > 0.0);
-        let (least, most) = figures.fold((f64::MAX, 0.0_f64), |(least, most), figure| {
-            (least.min(figure), most.max(figure))
-        });
+        let (least, most) =
+            figures.fold((f64::MAX, 0.0_f64), |(least, most), figure| (least.min(figure), most.max(figure)));
         // Rates and latencies span decades: equal steps are equal ratios.
         let share = |figure: f64| match most > least {
             true => ((figure.max(least) / least).ln() / (most / least).ln()).clamp(0.0, 1.0),
@@ -228,7 +228,7 @@ mod tests {
     use crate::report::sample;
 
     fn run(axes: [(&str, &[&str]); 2]) -> Run {
-        let mut run = sample::run();
+        let mut run = sample::single(1, 8);
         run.points.clear();
         let setting = |name: &str, value: &str| Setting { name: name.to_owned(), value: value.to_owned() };
         for row in axes[0].1 {
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(names, ["workload read", "workload write"]);
         let xs: Vec<f64> = charts[0].lines[0].points.iter().map(|dot| dot.x).collect();
         assert_eq!(xs, [4096.0, 8192.0, 65536.0]);
-        assert!(super::charts(&sample::run()).is_empty(), "threads and depth have plots of their own");
+        assert!(super::charts(&sample::single(1, 8)).is_empty(), "threads and depth have plots of their own");
     }
 
     #[test]

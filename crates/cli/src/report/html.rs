@@ -4,11 +4,11 @@ pub(super) mod tables;
 
 use std::io::{self, Write};
 
-use super::{figures, grid};
 use super::markup::Markup;
 use super::model::Run;
 use super::scale::{mebibytes, micros, si};
 use super::summary::{self, Summary, Sweep, p99};
+use super::{figures, grid};
 use crate::count::count;
 
 /// Phases that have a card of their own.
@@ -147,7 +147,11 @@ fn cards(page: &mut Markup, run: &Run, summary: Summary<'_>) {
 /// Whether points that were to become steady did.
 fn steady(page: &mut Markup, run: &Run) {
     for (point, steady) in run.points.iter().filter_map(|point| Some((point, point.steady.as_ref()?))) {
-        page.element("p", &[("class", &"note")], format_args!("{}: {}", super::place(point), steady.sentence()));
+        page.element(
+            "p",
+            &[("class", &"note")],
+            format_args!("{}: {}", super::place(point), steady.sentence()),
+        );
     }
 }
 

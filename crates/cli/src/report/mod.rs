@@ -32,8 +32,8 @@ mod timeline;
 
 pub(crate) use latency::Latency;
 pub(crate) use model::{
-    DeviceIdentity, HarnessCost, JobFigures, Machine, PlacedWrites, Point, Row, RowRates, Run, Sample, Setting,
-    Workload,
+    DeviceIdentity, HarnessCost, JobFigures, Machine, PlacedWrites, Point, Row, RowRates, Run, Sample,
+    Setting, Workload,
 };
 pub(crate) use repetitions::combine;
 pub(crate) use schedule::Schedule;
@@ -53,7 +53,7 @@ pub(crate) fn place(point: &Point) -> String {
     let phase = point.phase.iter().cloned();
     let settings = point.settings.iter().map(|setting| format!("{} {}", setting.name, setting.value));
     let own: Vec<String> = phase.chain(settings).collect();
-    match summary::Summary::is_alike(point) {
+    match Summary::is_alike(point) {
         true => format!("threads {}, depth {}", point.threads, point.depth),
         false => own.join(", "),
     }

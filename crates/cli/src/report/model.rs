@@ -359,9 +359,10 @@ impl Run {
             let latency = point.latency.as_ref().is_none_or(Latency::is_finite);
             let repetitions = point.repetitions.iter().all(Repetition::is_finite)
                 && point.spread.as_ref().is_none_or(PointSpread::is_finite);
-            let jobs = point.jobs.iter().all(|job| {
-                job.total.is_finite() && job.latency.as_ref().is_none_or(Latency::is_finite)
-            });
+            let jobs = point
+                .jobs
+                .iter()
+                .all(|job| job.total.is_finite() && job.latency.as_ref().is_none_or(Latency::is_finite));
             let steady = point.steady.as_ref().is_none_or(SteadyState::is_finite);
             let schedule = point.schedule.as_ref().is_none_or(Schedule::is_finite);
             !(rows && series && latency && repetitions && schedule && jobs && steady)

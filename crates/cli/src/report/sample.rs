@@ -96,9 +96,8 @@ pub(crate) fn point(threads: u32, depth: u32) -> Point {
     let total = Row::total(&rows);
     let wobble =
         |second: u32| 1.0 + 0.012 * (f64::from(second) * 1.7).sin() - if second == 6 { 0.05 } else { 0.0 };
-    let series = (1..=10)
-        .map(|second| Sample::of_rate(f64::from(second), total.iops * wobble(second)))
-        .collect();
+    let series =
+        (1..=10).map(|second| Sample::of_rate(f64::from(second), total.iops * wobble(second))).collect();
     Point {
         phase: None,
         threads,

@@ -56,10 +56,8 @@ impl SteadyState {
         let share = |value: f64| if average > 0.0 { value / average } else { 0.0 };
         let excursion = if last.is_empty() { 0.0 } else { share(greatest - least) };
         let slope = share(rise(last));
-        let reached = last.len() == window
-            && average > 0.0
-            && excursion <= EXCURSION_MAX
-            && slope.abs() <= SLOPE_MAX;
+        let reached =
+            last.len() == window && average > 0.0 && excursion <= EXCURSION_MAX && slope.abs() <= SLOPE_MAX;
         let rounds = rounds.to_vec();
         Self { figure, rounds, window: window as u32, reached, average, excursion, slope }
     }

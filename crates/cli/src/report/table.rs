@@ -113,10 +113,12 @@ fn write_points(points: &[Point], out: &mut dyn Write) -> io::Result<()> {
     let mut rows: Vec<Vec<String>> = Vec::new();
     for point in points {
         let of = |name: &&str| point.settings.iter().find(|setting| setting.name == **name);
-        let mut row: Vec<String> = has_phases.then(|| point.phase.clone().unwrap_or_default()).into_iter().collect();
+        let mut row: Vec<String> =
+            has_phases.then(|| point.phase.clone().unwrap_or_default()).into_iter().collect();
         row.extend(names.iter().map(|name| of(name).map_or_else(|| "-".to_owned(), |own| own.value.clone())));
         row.extend(figures(&point.total, p99(point)));
-        let amplification = point.write_amplification.map_or_else(|| "-".to_owned(), |waf| format!("{waf:.3}"));
+        let amplification =
+            point.write_amplification.map_or_else(|| "-".to_owned(), |waf| format!("{waf:.3}"));
         row.extend(has_flash.then_some(amplification));
         rows.push(row);
         for job in &point.jobs {

@@ -148,7 +148,8 @@ fn the_summary_of_a_sweep_has_a_row_per_depth_and_columns_per_thread_count() {
     let mut wide = point_of(vec![document_row()]);
     wide.threads = 2;
     wide.depth = 16;
-    let text = rendered(|out| table::write_sweep(&[point_of(vec![document_row()]), wide], out));
+    let run = Run { points: vec![point_of(vec![document_row()]), wide], ..sample::single(1, 1) };
+    let text = rendered(|out| table::write_sweep(&run, out));
     let expected = "
        |            1 thread               |            2 threads
 Depth  |       IOPS    avg(us)    p99(us)  |       IOPS    avg(us)    p99(us)

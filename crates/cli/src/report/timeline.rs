@@ -21,7 +21,8 @@ pub(super) fn charts(points: &[(usize, &Point, String)]) -> Vec<Chart> {
     let amplification = lines(points, |at| at.write_amplification, |waf| format!("{waf:.3}"));
     if !amplification.is_empty() {
         let most = amplification.iter().flat_map(|line| &line.points).map(|dot| dot.y).fold(1.0, f64::max);
-        let axis = Axis { name: "Write amplification", scale: Scale::linear(most), tick: |tick| tick.to_string() };
+        let axis =
+            Axis { name: "Write amplification", scale: Scale::linear(most), tick: |tick| tick.to_string() };
         let note = "Bytes that flash has written for each byte of the host, in each interval";
         charts.push(Chart::new("Write amplification over time", note, time(), axis, amplification));
     }
@@ -42,7 +43,13 @@ fn lines(
         };
         let dots: Vec<Dot> = point.series.iter().enumerate().filter_map(dot).collect();
         let end_label = (points.len() > 1).then(|| name.clone());
-        (dots.len() > 1).then(|| Line { name: name.clone(), colour: *colour, points: dots, end_label, ..Line::default() })
+        (dots.len() > 1).then(|| Line {
+            name: name.clone(),
+            colour: *colour,
+            points: dots,
+            end_label,
+            ..Line::default()
+        })
     };
     points.iter().filter_map(line).collect()
 }

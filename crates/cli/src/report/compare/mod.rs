@@ -226,7 +226,9 @@ impl Comparison {
         }
         if !(2..=SIDES_MAX).contains(&settings.len()) {
             let values = settings.len();
-            return Err(format!("{name} has {values} values in this run; expected 2 to {SIDES_MAX} to compare"));
+            return Err(format!(
+                "{name} has {values} values in this run; expected 2 to {SIDES_MAX} to compare"
+            ));
         }
         let side = |(letter, setting): (char, Setting)| {
             let has = |point: &&Point| point.settings.contains(&setting);
@@ -367,11 +369,15 @@ impl Side {
 fn key(run: &Run, point: &Point) -> impl PartialEq {
     let workload = run.workload_of(point);
     let pairs = run.devices.iter().any(|device| device.block_bytes == 0);
-    let other: Vec<Setting> =
-        point.settings.iter().filter(|setting| !COMPARED_OTHERWISE.contains(&setting.name.as_str())).cloned().collect();
+    let other: Vec<Setting> = point
+        .settings
+        .iter()
+        .filter(|setting| !COMPARED_OTHERWISE.contains(&setting.name.as_str()))
+        .cloned()
+        .collect();
     (
         (pairs, namespaces(run, point), workload.pattern.clone(), workload.io_bytes, workload.read_percent),
-        (workload.distribution.clone(), workload.rate_limit_iops, workload.placement.clone(), other),
+        (workload.distribution.clone(), workload.rate_limit_iops, other),
         (point.phase.clone(), point.threads, point.depth),
     )
 }

@@ -66,7 +66,9 @@ pub(super) fn results(page: &mut Markup, run: &Run) {
                 cells.push(number(job.total.latency_us_min));
                 if tail {
                     let of = |percent| job.latency.as_ref().and_then(|own| own.all.percentile_us(percent));
-                    cells.extend([50.0, 99.0, 99.9, 99.99].map(|percent| of(percent).map_or_else(String::new, number)));
+                    cells.extend(
+                        [50.0, 99.0, 99.9, 99.99].map(|percent| of(percent).map_or_else(String::new, number)),
+                    );
                 }
                 cells.push(number(job.total.latency_us_max));
                 cells.extend((errors > 0).then(|| job.total.errors.to_string()));
