@@ -14,6 +14,12 @@ use crate::pcie::{Advancer, Ring};
 use crate::wait::{Wait, Waiter};
 
 /// A queue pair and its slots. One owner at a time: a queue is `Send`, and all its methods take `&mut self`.
+///
+/// The steps of a command on a [`Ring`] are inlined into the caller; those of the other kinds, which make
+/// system calls, are calls of their own, and nothing of theirs is in the caller's way.
+// u8: the compiler widens a tag of its own choice to the alignment of what follows, here 16 bytes, and each
+// step compares a number of 128 bits.
+#[repr(u8)]
 #[non_exhaustive]
 pub enum Queue {
     /// Rings in memory shared with a PCI function.
@@ -35,6 +41,17 @@ macro_rules! on_each {
     };
 }
 
+/// The same on a queue that is no [`Ring`], whose steps are inlined where they are taken.
+macro_rules! elsewhere {
+    ($queue:expr, $each:ident => $what:expr) => {
+        match $queue {
+            Queue::Ring(_) => unreachable!("the steps of a ring are inlined"),
+            Queue::Kernel($each) => $what,
+            Queue::Tcp($each) => $what,
+        }
+    };
+}
+
 impl Queue {
     /// Takes a command: fills in the command identifier and the data pointer and writes the entry. The device
     /// learns of it with [`Queue::ring`]. The two commands of a fused pair are submitted one right after the
@@ -43,7 +60,22 @@ impl Queue {
     /// [`Error::Gone`] or what kept the queue from being created again after a reset.
     #[inline(always)]
     pub fn submit(&mut self, sqe: Sqe, payload: Option<Payload>, token: u64) -> Result<(), Rejected> {
-        on_each!(self, queue => queue.submit(sqe, payload, token))
+        match self {
+            Self::Ring(ring) => ring.submit(sqe, payload, token),
+            // Words: a reference to the entry would keep it in memory for the ring, too.
+            _ => self.submit_elsewhere(sqe.to_words(), payload, token),
+        }
+    }
+
+    #[inline(never)]
+    fn submit_elsewhere(
+        &mut self,
+        words: [u64; 8],
+        payload: Option<Payload>,
+        token: u64,
+    ) -> Result<(), Rejected> {
+        let sqe: Sqe = zerocopy::transmute!(words);
+        elsewhere!(self, queue => queue.submit(sqe, payload, token))
     }
 
     /// Takes a command of a [`crate::KvNamespace`] like [`Queue::submit`]. `buf` is what it moves data to or
@@ -68,9 +100,17 @@ impl Queue {
 
     /// Tells the device about everything submitted since the last call; nothing when there is nothing new.
     /// Errors: [`Error::Bus`] when the connection fails.
-    #[inline]
+    #[inline(always)]
     pub fn ring(&mut self) -> Result<(), Error> {
-        on_each!(self, queue => queue.ring())
+        match self {
+            Self::Ring(ring) => ring.ring(),
+            _ => self.ring_elsewhere(),
+        }
+    }
+
+    #[inline(never)]
+    fn ring_elsewhere(&mut self) -> Result<(), Error> {
+        elsewhere!(self, queue => queue.ring())
     }
 
     /// Up to `max` completions that are there now; never blocks on a device that works.
@@ -79,7 +119,7 @@ impl Queue {
     /// controller is reset, which can take as long as the controller's own limits allow. A lost connection to
     /// a controller on the network is made anew here as well as in [`Queue::wait`], which takes as long as a
     /// connection may.
-    #[inline]
+    #[inline(always)]
     pub fn poll(&mut self, max: usize) -> Completions<'_> {
         self.prepare();
         if let Self::Ring(ring) = self {
@@ -98,7 +138,7 @@ impl Queue {
 
     /// As [`Queue::poll`], without letting a host-driven device work: for those who let it work with an
     /// [`Advancer`].
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, max: usize) -> Completions<'_> {
         self.prepare();
         Completions { queue: self, left: max, found: false }
@@ -152,9 +192,27 @@ impl Queue {
     }
 
     /// What precedes taking completions.
-    #[inline]
+    #[inline(always)]
     fn prepare(&mut self) {
-        on_each!(self, queue => queue.prepare());
+        match self {
+            Self::Ring(ring) => ring.prepare(),
+            _ => self.prepare_elsewhere(),
+        }
+    }
+
+    #[inline(never)]
+    fn prepare_elsewhere(&mut self) {
+        elsewhere!(self, queue => queue.prepare());
+    }
+
+    #[inline(never)]
+    fn pop_elsewhere(&mut self) -> Option<Completion> {
+        elsewhere!(self, queue => queue.pop())
+    }
+
+    #[inline(never)]
+    fn end_poll_elsewhere(&mut self, found: bool) {
+        elsewhere!(self, queue => queue.end_poll(found));
     }
 
     fn waiter(&self) -> &Waiter {
@@ -188,7 +246,10 @@ impl Iterator for Completions<'_> {
         if self.left == 0 {
             return None;
         }
-        let completion = on_each!(&mut *self.queue, queue => queue.pop())?;
+        let completion = match &mut *self.queue {
+            Queue::Ring(ring) => ring.pop(),
+            queue => queue.pop_elsewhere(),
+        }?;
         self.left -= 1;
         self.found = true;
         Some(completion)
@@ -196,9 +257,12 @@ impl Iterator for Completions<'_> {
 }
 
 impl Drop for Completions<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        on_each!(&mut *self.queue, queue => queue.end_poll(self.found));
+        match &mut *self.queue {
+            Queue::Ring(ring) => ring.end_poll(self.found),
+            queue => queue.end_poll_elsewhere(self.found),
+        }
     }
 }
 

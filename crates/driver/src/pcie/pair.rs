@@ -381,7 +381,7 @@ impl Pair {
     }
 
     /// Tells the device about the entries written since the last call.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ring(&mut self) -> Result<(), BusError> {
         if self.tail == self.tail_rung {
             return Ok(());

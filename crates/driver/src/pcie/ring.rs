@@ -227,7 +227,7 @@ impl Ring {
     }
 
     /// What precedes taking completions.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn prepare(&mut self) {
         if self.is_outdated() || self.waiter.countdown < 0 {
             self.attend();
@@ -235,7 +235,7 @@ impl Ring {
     }
 
     /// Lets a host-driven device work on what was submitted.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn advance(&self) {
         if self.waiter.host_driven {
             self.function.advance(Some(self.waiter.id.0), &self.waiter.clock);
@@ -249,9 +249,17 @@ impl Ring {
     }
 
     /// What follows taking completions: tells the device how far that got, when it is time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end_poll(&mut self, found: bool) {
         self.waiter.countdown -= if found { 1 } else { IDLE_POLL_COST };
+        if self.pair.owes_head() || self.pair.is_violated() {
+            self.settle();
+        }
+    }
+
+    /// [`Ring::end_poll`] when there is something to say: to the device, or of it.
+    #[inline(never)]
+    fn settle(&mut self) {
         // After a reset the doorbell is nobody's until the pair has been created again.
         let is_due = self.pair.owes_head() && !self.is_outdated();
         let failed = is_due && self.pair.acknowledge().is_err();
@@ -276,7 +284,7 @@ impl Ring {
     }
 
     /// True when the controller has been reset since, or the pair does not work.
-    #[inline]
+    #[inline(always)]
     fn is_outdated(&self) -> bool {
         self.device.base.epoch() != self.gate
     }
@@ -327,6 +335,22 @@ impl Ring {
         }
     }
 
+    /// Rings, unless a reset has taken what was submitted, or the device may have moved.
+    #[inline(never)]
+    fn ring_if_there(&mut self) -> Result<(), Error> {
+        if self.is_outdated() {
+            // What was submitted before a reset is not rung: poll returns it as aborted.
+            self.attend();
+        }
+        if self.is_movable && self.gate != NEVER && self.pair.is_all_unseen() {
+            self.look_for_device();
+        }
+        if self.gate == NEVER {
+            return Ok(());
+        }
+        Ok(self.pair.ring()?)
+    }
+
     /// Follows a device that has moved before it is sent what could be in doubt then: while nothing else is
     /// outstanding nobody has asked whether it is there.
     #[cold]
@@ -353,19 +377,13 @@ impl Wait for Ring {
         self.pair.outstanding()
     }
 
-    #[inline]
+    #[inline(always)]
     fn ring(&mut self) -> Result<(), Error> {
-        if self.is_outdated() {
-            // What was submitted before a reset is not rung: poll returns it as aborted.
-            self.attend();
+        // A pair that does not work is outdated.
+        if self.is_outdated() || self.is_movable {
+            return self.ring_if_there();
         }
-        if self.is_movable && self.gate != NEVER && self.pair.is_all_unseen() {
-            self.look_for_device();
-        }
-        if self.gate == NEVER {
-            return Ok(());
-        }
-        Ok(self.pair.ring()?)
+        self.pair.ring().map_err(Error::Bus)
     }
 
     fn look(&mut self) -> Result<bool, Error> {
