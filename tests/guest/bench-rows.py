@@ -49,6 +49,15 @@ def ratio(folder, ours, theirs):
     return median(all_ratios), note
 
 
+def waited(path):
+    """A note of how long the served SSD's thread waited for a processor: what it waits, commands wait."""
+    fields = path.read_text().split() if path.exists() else []
+    if len(fields) < 2:
+        return "no scheduler statistics of the server"
+    ran, lacked = int(fields[0]), int(fields[1])
+    return f"the server waited for its processor {100 * lacked / max(ran + lacked, 1):.0f} % of the time"
+
+
 def measure(folder):
     """Value and note of each row."""
     yield "vm.vfio.qd1", *ratio(folder, "ours.qd1", "fio.qd1")
@@ -62,6 +71,7 @@ def measure(folder):
     yield "vm.instructions", float(queue), note
     depths = {depth: ratio(folder, f"kernel.ours.qd{depth}", f"kernel.qemu.qd{depth}") for depth in (1, 32)}
     note = "; ".join(f"depth {depth}: {value:.2f} ({text})" for depth, (value, text) in depths.items())
+    note += "; " + waited(folder / "served.txt")
     yield "vm.kernel_on_ours", min(value for value, _ in depths.values()), note
 
 
