@@ -37,9 +37,9 @@ Examples:
   unvme perf -r mem:block:1G -w randread -q 32 -t 10
   unvme perf -r mem:block:1G --matrix threads=1,2 depth=1..256 -t 1 --report unvme-report.html
   unvme perf -r mem:block:1G -w randrw --matrix size=4K..64K mix=100,70,0 --report unvme-report.html
-  unvme perf -r mem:block:1G -r mem:block:1G,ftl=page --compare -t 1
-  unvme perf -r 0000:02:00.0 --sheet steady-state --force
-  unvme perf --sheet latency --explain
+  unvme perf -r mem:block:1G -r mem:block:1G,ftl=page --compare -t 0.2
+  unvme perf -r mem:block:1G --sheet quick -t 1
+  unvme perf --sheet steady-state --explain
   unvme perf -r 0000:02:00.0 -w randrw -M 70 -c 0x3 --verify
   unvme perf -r mem:block:1G,fdp -w randwrite --fdp-pid 0-3 --fdp-select random
   unvme perf -r mem:block:4G,ftl=page,timing=tlc,media=tags -w randwrite -t 600 --virtual-time

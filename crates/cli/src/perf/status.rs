@@ -96,7 +96,7 @@ mod tests {
             |ms, commands, latency_ns| Told { elapsed: Duration::from_millis(ms), commands, latency_ns };
         assert_eq!(
             told(1500, 3000, 90_000_000).since(&told(500, 1000, 30_000_000)),
-            "2.00 k IOPS, 30.0 us average"
+            "2.00 k IOPS, 30.0 \u{b5}s average"
         );
         assert_eq!(told(2500, 3000, 0).since(&told(1500, 3000, 0)), "0 IOPS");
     }

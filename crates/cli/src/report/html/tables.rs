@@ -28,6 +28,12 @@ pub(in crate::report) fn pattern(workload: &Workload) -> String {
     format!("{} {name}", bytes(workload.io_bytes))
 }
 
+/// What the first column is called where points have names.
+fn first_title(run: &Run) -> &'static str {
+    let has_settings = run.points.iter().any(|point| !point.settings.is_empty());
+    if has_settings { "Point" } else { "Phase" }
+}
+
 /// One line per point.
 pub(super) fn results(page: &mut Markup, run: &Run) {
     if run.points.is_empty() {
@@ -37,7 +43,7 @@ pub(super) fn results(page: &mut Markup, run: &Run) {
     let tail = run.points.iter().any(|point| point.latency.is_some());
     let (errors, miscompares) = failures(run);
     let phases = Summary::new(run).has_settings();
-    let mut columns = if phases { vec!["Point"] } else { Vec::new() };
+    let mut columns = if phases { vec![first_title(run)] } else { Vec::new() };
     columns.extend(["Threads", "Depth", "IOPS", "MiB/s", "Average", "Min"]);
     columns.extend(tail.then_some(["p50", "p99", "p99.9", "p99.99"]).into_iter().flatten());
     columns.push("Max");
@@ -88,7 +94,7 @@ pub(super) fn spreads(page: &mut Markup, run: &Run) {
     }
     page.raw("<section>\n<h2>Repetitions <small>median (least to greatest), latency in µs</small></h2>\n");
     let has_settings = Summary::new(run).has_settings();
-    let mut columns = if has_settings { vec!["Point"] } else { Vec::new() };
+    let mut columns = if has_settings { vec![first_title(run)] } else { Vec::new() };
     columns.extend(["Threads", "Depth", "Repetitions", "IOPS", "MiB/s", "Average", "p99", "Max"]);
     table(page, &columns, |page| {
         for point in &run.points {
