@@ -431,7 +431,8 @@ fn the_report_and_the_pictures_need_nothing_else() {
     assert!(text.ends_with("CSV: r.csv\nReport: r.html\nPictures: p\n"), "{text}");
     let page = std::fs::read_to_string(home.path("r.html")).expect("read");
     assert!(page.starts_with("<!doctype html>") && page.contains("Write amplification over time"));
-    assert_eq!(page.matches("<svg").count(), 4);
+    assert_eq!(page.matches("<figure").count(), 4);
+    assert!(page.contains(" pages written by the host</title>") && page.contains("id=\"data\">{"));
     balanced(&page[page.find("<main>").expect("main")..page.find("</main>").expect("main") + 7]);
     let pictures = ["cachelib-waf.svg", "cachelib-utilisation.svg", "cachelib-sweep.svg"];
     for picture in pictures.map(|name| std::fs::read_to_string(home.path("p").join(name)).expect("read")) {

@@ -434,7 +434,17 @@ fn tip(point: &Point) -> String {
     let threads = count(u64::from(point.threads), "thread");
     let tail = p99(point).map_or_else(String::new, |us| format!("\np99 {}", micros(us)));
     let average = micros(point.total.latency_us_average);
-    format!("depth {}, {threads}\n{}\naverage {average}{tail}", point.depth, iops(point.total.iops))
+    let range = point.spread.map_or_else(String::new, |spread| {
+        let (count, average) = (point.repetitions.len(), spread.latency_us_average);
+        format!(
+            "\nin {count} repetitions: {} to {}, average {} to {}",
+            iops(spread.iops.min),
+            iops(spread.iops.max),
+            micros(average.min),
+            micros(average.max)
+        )
+    });
+    format!("depth {}, {threads}\n{}\naverage {average}{tail}{range}", point.depth, iops(point.total.iops))
 }
 
 fn si_tick(value: f64) -> String {

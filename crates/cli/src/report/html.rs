@@ -5,8 +5,8 @@ pub(super) mod tables;
 use std::io::{self, Write};
 
 use super::markup::Markup;
-use super::model::Run;
-use super::scale::{mebibytes, micros, si};
+use super::model::{DeviceIdentity, Machine, Run};
+use super::scale::{bytes, mebibytes, micros, si};
 use super::summary::{self, Summary, Sweep, p99};
 use super::{figures, grid};
 use crate::count::count;
@@ -30,6 +30,10 @@ pub(super) const PLOT: &str = include_str!("html/plot.css");
 const STYLE: &str = include_str!("html/style.css");
 /// What shows a point's values when the pointer is near.
 const HOVER: &str = include_str!("html/hover.js");
+/// What makes the data of the page a file.
+const RAW: &str = include_str!("html/raw.js");
+/// Devices that are described at the top; the tables have all.
+const DEVICES_TOLD: usize = 4;
 
 /// Writes the page. Errors: what `out` returns.
 pub(crate) fn write(run: &Run, out: &mut impl Write) -> io::Result<()> {
@@ -40,7 +44,8 @@ fn page(run: &Run) -> String {
     let summary = Summary::new(run);
     let mut page = Markup::default();
     page.raw(HEAD);
-    page.element("title", &[], format_args!("{}: {}", names(run), summary.sentence()));
+    let pattern = tables::pattern(&run.workload);
+    page.element("title", &[], format_args!("{pattern}, {}, {}", names(run), run.started));
     begin(&mut page);
     header(&mut page, run, summary);
     failures(&mut page, run);
@@ -64,8 +69,21 @@ fn page(run: &Run) -> String {
     harness(&mut page, summary);
     page.raw("</div>\n");
     tables::command_line(&mut page, &run.command_line);
+    raw(&mut page, |out| super::write_json(run, out));
     end(&mut page);
     page.finish()
+}
+
+/// What the page was made from, and a link that saves it: its bytes are those that a file would have. A page is
+/// without them where there is no JSON of them.
+pub(super) fn raw(page: &mut Markup, write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) {
+    let mut bytes = Vec::new();
+    let written = write(&mut bytes);
+    if let (Ok(()), Ok(json)) = (written, String::from_utf8(bytes)) {
+        page.raw("<p class=\"raw\"><a id=\"raw\" hidden download=\"unvme-report.json\">raw JSON</a></p>\n");
+        page.json("data", &json);
+        page.raw("\n");
+    }
 }
 
 /// What follows a page's title.
@@ -81,6 +99,7 @@ pub(super) fn begin(page: &mut Markup) {
 pub(super) fn end(page: &mut Markup) {
     page.raw("</main>\n<script>\n");
     page.raw(HOVER);
+    page.raw(RAW);
     page.raw("</script>\n</body>\n</html>\n");
 }
 
@@ -95,10 +114,39 @@ fn header(page: &mut Markup, run: &Run, summary: Summary<'_>) {
     page.element("p", &[("class", &"kicker")], format_args!("NVMe performance report · {pattern}"));
     page.element("h1", &[], names(run));
     page.element("p", &[("class", &"result")], summary.sentence());
-    let models: Vec<&str> = run.devices.iter().map(|device| device.model.as_str()).collect();
-    let about = format!("{} · {} · unvme {}", models.join(", "), run.started, run.tool_version);
+    for device in run.devices.iter().take(DEVICES_TOLD) {
+        page.element("p", &[("class", &"about")], told(device));
+    }
+    let more = run.devices.len().saturating_sub(DEVICES_TOLD);
+    if more > 0 {
+        page.element(
+            "p",
+            &[("class", &"about")],
+            format_args!("and {}", count(more as u64, "more namespace")),
+        );
+    }
+    page.element("p", &[("class", &"about")], on(&run.machine));
+    let about = format!("{} · unvme {}", run.started, run.tool_version);
     page.element("p", &[("class", &"about")], about);
     page.raw("</header>\n");
+}
+
+/// What tells a device from others, in a line.
+pub(super) fn told(device: &DeviceIdentity) -> String {
+    let DeviceIdentity { model, serial, firmware, transport, nsid, .. } = device;
+    let size = bytes(device.capacity_bytes);
+    format!("{model} · serial {serial} · firmware {firmware} · {transport} · namespace {nsid}, {size}")
+}
+
+/// The machine in a line; what it does not say of itself is left out.
+pub(super) fn on(machine: &Machine) -> String {
+    let parts = [
+        machine.cpu_model.clone(),
+        count(machine.cores, "core"),
+        bytes(machine.memory_bytes),
+        machine.kernel.clone(),
+    ];
+    parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<String>>().join(" · ")
 }
 
 /// Says at the top, not only in a table, that figures come from a run in which something went wrong.

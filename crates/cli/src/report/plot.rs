@@ -1,9 +1,12 @@
 //! Line plots as inline SVG. Colours are classes, so that one drawing serves a light and a dark page.
 
-use super::markup::Markup;
+use super::markup::{Attributes, Markup};
 use super::scale::Scale;
 
 const HEIGHT: f64 = 336.0;
+/// Widths of the drawings of a figure, with their classes: the style sheet shows the one that the window or the
+/// sheet of paper has room for, so that type is never scaled down.
+pub(super) const WIDTHS: [(f64, &str); 3] = [(1132.0, "large"), (556.0, "medium"), (360.0, "small")];
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 50.0;
 /// Distance between the plot's edge and the first and last value, so that no mark is cut.
@@ -90,18 +93,22 @@ impl Chart {
         if self.lines.iter().filter(|line| !line.name.is_empty()).count() > 1 {
             self.legend(page);
         }
-        let frame = self.frame();
-        let view = format!("0 0 {} {}", frame.width, HEIGHT);
         page.raw("<div class=\"canvas\">");
-        page.open("svg", &[("viewBox", &view), ("role", &"img"), ("aria-label", &self.title)]);
-        self.draw_inside(page, &frame, true);
-        page.raw("</svg></div></figure>\n");
+        for (width, class) in widths(self.wide) {
+            let view = format!("0 0 {width} {HEIGHT}");
+            let attributes: Attributes<'_> =
+                &[("class", class), ("viewBox", &view), ("role", &"img"), ("aria-label", &self.title)];
+            page.open("svg", attributes);
+            self.draw_inside(page, &self.frame(*width), true);
+            page.raw("</svg>");
+        }
+        page.raw("</div></figure>\n");
     }
 
     /// The figure as a file of its own, which needs nothing else: title, note and legend are in the picture.
     pub(super) fn picture(&self, styles: &[&'static str]) -> String {
         let mut page = Markup::default();
-        let frame = self.frame();
+        let frame = self.frame(widths(self.wide)[0].0);
         let (margin, head) = (16.0, 66.0);
         let size = (frame.width + 2.0 * margin, HEIGHT + head + margin);
         let view = format!("{} {} {} {}", -margin, -head, size.0, size.1);
@@ -188,8 +195,7 @@ impl Chart {
         page.raw("</ul>");
     }
 
-    fn frame(&self) -> Frame {
-        let width = if self.wide { 1132.0 } else { 556.0 };
+    fn frame(&self, width: f64) -> Frame {
         let widest = |labels: &mut dyn Iterator<Item = usize>| labels.max().unwrap_or(0) as f64 * CHARACTER;
         let ticks = widest(&mut self.y.scale.ticks().iter().map(|&tick| (self.y.tick)(tick).chars().count()));
         let ends =
@@ -218,7 +224,7 @@ impl Chart {
             let half = text.chars().count() as f64 * CHARACTER / 2.0;
             if x - half >= free_from {
                 label(page, "tick middle", (x, BASE + 18.0), &text);
-                free_from = x + half + 5.0;
+                free_from = x + half + 9.0;
             }
         }
         segment(page, "axis", (frame.left, BASE), (frame.right, BASE));
@@ -330,6 +336,11 @@ impl Chart {
             label(page, "mark", (frame.right + 8.0, y + 4.0), text);
         }
     }
+}
+
+/// The drawings of a figure, the widest first.
+pub(super) fn widths(wide: bool) -> &'static [(f64, &'static str)] {
+    if wide { &WIDTHS } else { &WIDTHS[1..] }
 }
 
 /// True when a label above this place would hide one of the marks.

@@ -298,7 +298,7 @@ fn the_page_refers_to_nothing_outside() {
 #[test]
 fn a_sweep_is_drawn_with_a_line_per_thread_count() {
     let text = page(&sample::sweep(&[1, 2], 256));
-    assert_eq!(text.matches("<svg").count(), 6);
+    assert_eq!(text.matches("<figure").count(), 6);
     for title in [
         "Throughput by queue depth",
         "Latency by queue depth",
@@ -316,7 +316,7 @@ fn a_sweep_is_drawn_with_a_line_per_thread_count() {
 #[test]
 fn a_single_point_is_drawn_without_the_plots_of_a_sweep() {
     let text = page(&sample::single(1, 32));
-    assert_eq!(text.matches("<svg").count(), 3);
+    assert_eq!(text.matches("<figure").count(), 3);
     assert!(!text.contains("Throughput by") && text.contains("Latency percentiles"));
 }
 
@@ -335,7 +335,7 @@ fn a_run_without_latency_without_series_or_without_points_is_still_a_page() {
         point.latency = None;
         point.series.clear();
     }
-    assert_eq!(page(&run).matches("<svg").count(), 3);
+    assert_eq!(page(&run).matches("<figure").count(), 3);
     for point in &mut run.points {
         point.rows.clear();
         point.total = Row::total(&[]);
@@ -376,11 +376,90 @@ fn phases_are_told_by_their_names_and_not_swept() {
     run.workload.commands = Some(1000);
     run.devices[0].block_bytes = 0;
     let text = page(&run);
-    assert_eq!(text.matches("<svg").count(), 3, "percentiles, distribution, over time");
+    assert_eq!(text.matches("<figure").count(), 3, "percentiles, distribution, over time");
     assert!(text.contains("<th scope=\"col\">Phase</th>") && text.contains(">&lt;delete&gt;<"), "{text}");
     assert!(text.contains("for keys and values") && text.contains("1,000 commands of each thread"), "{text}");
     let sentence = super::sentence(&run);
     assert!(sentence.starts_with("write ") && sentence.contains("; read "), "{sentence}");
     let json = rendered(|out| write_json(&run, out));
     assert_eq!(serde_json::from_str::<Run>(&json).expect("what was written can be read"), run);
+}
+
+#[test]
+fn a_figure_has_a_drawing_for_each_width_and_the_style_sheet_shows_one() {
+    let text = page(&sample::sweep(&[1, 2], 8));
+    for figure in text.split("<figure").skip(1) {
+        let classes: Vec<&str> =
+            figure.split("<svg class=\"").skip(1).filter_map(|svg| svg.split('"').next()).collect();
+        let wide = figure.starts_with(" class=\"chart wide\"");
+        let expected: &[&str] = if wide { &["large", "medium", "small"] } else { &["medium", "small"] };
+        assert_eq!(classes, expected);
+        assert!(figure.contains("viewBox=\"0 0 360 ") && !figure.contains("min-width"), "{figure}");
+    }
+    assert!(text.contains("@media print, (max-width: 560px)") && text.contains("break-inside: avoid"));
+}
+
+#[test]
+fn every_plot_has_figures_with_a_unit_for_the_pointer() {
+    let text = page(&sample::sweep(&[1, 2], 8));
+    for figure in text.split("<figure").skip(1) {
+        let figure = figure.split("</figure>").next().expect("its end");
+        let tips: Vec<&str> =
+            figure.split("<title>").skip(1).filter_map(|tip| tip.split("</title>").next()).collect();
+        assert!(tips.len() > 3, "{figure}");
+        let unit = |tip: &&str| ["IOPS", "µs", "ms", "%"].iter().any(|unit| tip.contains(unit));
+        assert!(tips.iter().all(unit), "{tips:?}");
+    }
+}
+
+#[test]
+fn two_reports_are_told_apart_by_title_and_header() {
+    let run = sample::single(1, 32);
+    let text = page(&run);
+    let device = &run.devices[0];
+    let title = format!("<title>4 KiB random read, {}, {}</title>", device.name, run.started);
+    assert!(text.contains(&title), "{title}");
+    let header =
+        text.split("<header>").nth(1).and_then(|rest| rest.split("</header>").next()).expect("a header");
+    let machine = &run.machine;
+    for said in [&device.model, &device.serial, &device.firmware, &device.transport, &machine.cpu_model] {
+        assert!(header.contains(said.as_str()), "{said}: {header}");
+    }
+    for said in [&machine.kernel, &run.started, &run.tool_version] {
+        assert!(header.contains(said.as_str()), "{said}: {header}");
+    }
+}
+
+/// What the script of the page makes of the data in it.
+fn raw_json(page: &str) -> String {
+    let rest = page.split("<script type=\"application/json\" id=\"data\">").nth(1).expect("data");
+    let data = rest.split("</script>").next().expect("its end");
+    assert!(!data.contains('<'), "something that a parser of HTML could take for an end");
+    let mut json = String::new();
+    let mut rest = data;
+    while let Some(at) = rest.find('\\') {
+        json.push_str(&rest[..at]);
+        let end = if rest[at..].starts_with("\\u003c") { at + 6 } else { at + 2 };
+        json.push_str(if end == at + 6 { "<" } else { &rest[at..end] });
+        rest = &rest[end..];
+    }
+    json + rest
+}
+
+#[test]
+fn the_page_hands_out_the_very_json_of_the_run() {
+    let mut run = sample::single(1, 32);
+    for evil in ["</script><script>alert(1)</script>", "<!--<script>", "\\u003c \\\\u003c", "\u{2028}\"\\"] {
+        run.devices[0].serial = evil.to_owned();
+        let text = page(&run);
+        assert_eq!(raw_json(&text), rendered(|out| write_json(&run, out)));
+        assert_eq!(text.matches("<script").count(), 2, "the data and the page's own script");
+    }
+    assert!(text_of_link(&page(&run)).contains("download="));
+    run.points[0].total.latency_us_max = f64::INFINITY;
+    assert!(!page(&run).contains("id=\"data\""), "there is no JSON of it");
+}
+
+fn text_of_link(page: &str) -> &str {
+    page.split("<a id=\"raw\"").nth(1).and_then(|rest| rest.split('>').next()).expect("a link")
 }

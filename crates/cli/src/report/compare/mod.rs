@@ -10,6 +10,8 @@ mod figures;
 pub(crate) mod page;
 pub(crate) mod text;
 
+use std::io::{self, Write};
+
 use serde::Serialize;
 
 use super::html::tables::pattern;
@@ -140,6 +142,12 @@ pub(crate) enum Verdict {
     Worse,
     NoDifferenceShown,
     TooFewRepetitions,
+}
+
+/// Writes the comparison as indented JSON with a newline at the end. Errors: what `out` returns.
+fn write_json(comparison: &Comparison, out: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, comparison)?;
+    out.write_all(b"\n")
 }
 
 impl MetricCompared {

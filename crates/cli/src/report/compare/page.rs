@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::super::html::{HEAD, begin, end, tables};
+use super::super::html::{HEAD, begin, end, on, raw, tables, told};
 use super::super::markup::Markup;
 use super::super::table::with_ends;
 use super::figures;
@@ -16,7 +16,8 @@ pub(crate) fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<
 fn page(comparison: &Comparison) -> String {
     let mut page = Markup::default();
     page.raw(HEAD);
-    page.element("title", &[], format_args!("Comparison: {}", comparison.sentence()));
+    let sides: Vec<String> = comparison.sides.iter().map(title).collect();
+    page.element("title", &[], format_args!("Comparison of {}", sides.join(" and ")));
     begin(&mut page);
     header(&mut page, comparison);
     page.raw("<section class=\"charts\" aria-label=\"Plots\">\n");
@@ -47,6 +48,7 @@ fn page(comparison: &Comparison) -> String {
         page.raw("</div>\n");
         tables::command_line(&mut page, &side.run.command_line);
     }
+    raw(&mut page, |out| super::write_json(comparison, out));
     end(&mut page);
     page.finish()
 }
@@ -57,8 +59,19 @@ fn header(page: &mut Markup, comparison: &Comparison) {
     let names: Vec<String> = comparison.sides.iter().map(super::Side::name).collect();
     page.element("h1", &[], names.join(" · "));
     page.element("p", &[("class", &"result")], comparison.sentence());
+    for side in &comparison.sides {
+        let devices: Vec<String> = side.run.devices.iter().map(told).collect();
+        let (devices, machine) = (devices.join("; "), on(&side.run.machine));
+        let about = format!("{}: {devices} · {machine} · {}", side.letter, side.run.started);
+        page.element("p", &[("class", &"about")], about);
+    }
     page.element("p", &[("class", &"about")], format_args!("unvme {}", comparison.tool_version));
     page.raw("</header>\n");
+}
+
+/// A side within the title: what was measured, on what and when.
+fn title(side: &super::Side) -> String {
+    format!("{}, {}, {}", tables::pattern(&side.run.workload), side.name(), side.run.started)
 }
 
 fn table(page: &mut Markup, point: &Compared) {

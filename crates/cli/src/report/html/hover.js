@@ -1,7 +1,7 @@
 "use strict";
 // Without this script each point keeps its <title>, which browsers show on their own.
 (() => {
-  const reach = 36;
+  const reach = 32;
   const tip = document.createElement("div");
   tip.id = "tip";
   tip.hidden = true;
@@ -32,7 +32,7 @@
 
   for (const svg of document.querySelectorAll(".chart svg")) {
     const points = [];
-    for (const title of svg.querySelectorAll("circle > title")) {
+    for (const title of svg.querySelectorAll("circle > title, rect > title")) {
       points.push({ circle: title.parentNode, text: title.textContent });
       title.remove();
     }
@@ -41,8 +41,8 @@
       let least = reach * reach;
       for (const point of points) {
         const box = point.circle.getBoundingClientRect();
-        const across = box.left + box.width / 2 - event.clientX;
-        const down = box.top + box.height / 2 - event.clientY;
+        const across = Math.max(box.left - event.clientX, 0, event.clientX - box.right);
+        const down = Math.max(box.top - event.clientY, 0, event.clientY - box.bottom);
         const distance = across * across + down * down;
         if (distance < least) [best, least] = [point, distance];
       }

@@ -167,5 +167,5 @@ fn time_axis(simulation: &Simulation) -> Axis {
         return Axis { name: "Virtual time", scale, tick: |tick| trimmed(&super::span(tick)) };
     }
     let tick = |tick: f64| trimmed(&format!("{tick:.2}"));
-    Axis { name: "Written by the host, in multiples of the physical capacity", scale, tick }
+    Axis { name: "Written by the host / physical capacity", scale, tick }
 }

@@ -3,16 +3,18 @@
 use crate::count::count;
 use std::io::{self, Write};
 
-use super::super::html::{HEAD, begin, card, end, tables};
-use super::super::markup::Markup;
+use super::super::html::{HEAD, begin, card, end, raw, tables};
+use super::super::markup::{Attributes, Markup};
+use super::super::plot::widths;
 use super::super::scale::{bytes, micros, si, thousands, trimmed};
 use super::figures;
 use super::model::{Handle, Row, Simulation, percent};
 
-/// Width of the bars' picture, of their labels, and height of a bar with the space around it.
-const WIDTH: f64 = 1132.0;
+/// Width of the bars' labels, and height of a bar with the space around it.
 const LABELS: f64 = 196.0;
 const STEP: f64 = 24.0;
+/// Room for the pages moved, at the end of a bar.
+const FIGURES: f64 = 112.0;
 
 /// Writes the page; `command_line` is what was typed. Errors: what `out` returns.
 pub(crate) fn write(
@@ -46,6 +48,7 @@ fn page(simulation: &Simulation, command_line: &[String]) -> String {
     workload(&mut page, simulation);
     page.raw("</div>\n");
     tables::command_line(&mut page, command_line);
+    raw(&mut page, |out| super::write_json(simulation, out));
     end(&mut page);
     page.finish()
 }
@@ -113,18 +116,24 @@ fn bars(page: &mut Markup, simulation: &Simulation) {
         &[("class", &"note")],
         format_args!("Pages that the host wrote (full colour), and those that reclaim moved out of the units they filled (pale){note}"),
     );
-    let view = format!("0 0 {WIDTH} {height}");
     page.raw("<div class=\"canvas\">");
-    page.open("svg", &[("viewBox", &view), ("role", &"img"), ("aria-label", &"Pages by handle")]);
-    for (index, (row, handle)) in bars.iter().enumerate() {
-        bar(page, index as f64 * STEP, row, handle, most);
+    for (width, class) in widths(true) {
+        let view = format!("0 0 {width} {height}");
+        let attributes: Attributes<'_> =
+            &[("class", class), ("viewBox", &view), ("role", &"img"), ("aria-label", &"Pages by handle")];
+        page.open("svg", attributes);
+        let per_page = (width - LABELS - FIGURES) / most as f64;
+        for (index, (row, handle)) in bars.iter().enumerate() {
+            bar(page, index as f64 * STEP, row, handle, per_page);
+        }
+        page.raw("</svg>");
     }
-    page.raw("</svg></div></figure>\n");
+    page.raw("</div></figure>\n");
 }
 
-fn bar(page: &mut Markup, y: f64, row: &Row, handle: &Handle, most: u64) {
-    let room = WIDTH - LABELS - 112.0;
-    let width = |pages: u64| pages as f64 / most as f64 * room;
+/// One bar; a page has a width of `per_page`.
+fn bar(page: &mut Markup, y: f64, row: &Row, handle: &Handle, per_page: f64) {
+    let width = |pages: u64| pages as f64 * per_page;
     let fdp = if row.fdp { "FDP" } else { "no FDP" };
     let name = match handle.handle {
         Some(number) => format!("{fdp}, {number}: {}", handle.stream),
@@ -137,10 +146,16 @@ fn bar(page: &mut Markup, y: f64, row: &Row, handle: &Handle, most: u64) {
     text(page, "name end", LABELS - 8.0, &name);
     let colour = if row.fdp { 0 } else { 1 };
     let (host, moved) = (width(handle.host_pages), width(handle.moved_pages));
-    for (class, x, width) in [("bar", LABELS, host), ("bar pale", LABELS + host, moved)] {
+    let said = [
+        format!("{name}\n{} pages written by the host", thousands(handle.host_pages as f64)),
+        format!("{name}\n{} pages moved by reclaim", thousands(handle.moved_pages as f64)),
+    ];
+    let parts = [("bar", LABELS, host), ("bar pale", LABELS + host, moved)];
+    for ((class, x, width), said) in parts.into_iter().zip(&said) {
         let class = format!("{class} c{colour}");
         let (x, y, width) = (format!("{x:.1}"), format!("{:.1}", y + 4.0), format!("{width:.1}"));
         page.open("rect", &[("class", &class), ("x", &x), ("y", &y), ("width", &width), ("height", &16)]);
+        page.element("title", &[], said);
         page.close("rect");
     }
     let moved_pages = format!("moved {}", si(handle.moved_pages as f64));
