@@ -191,3 +191,53 @@ pub(crate) enum Command {
     Version(generate::Version),
 }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory};
+
+    use super::Cli;
+
+    /// Commands whose `-o` is something else, and what: an offset as in nvme-cli, the size of commands as in the
+    /// guide.
+    const OTHER_USES: [(&str, &str); 3] =
+        [("get-log", "lpo"), ("fw-download", "offset"), ("perf", "io-size")];
+
+    /// Calls `look` with each command below `command` and the words it is called by.
+    fn walk(command: &Command, words: &str, look: &mut dyn FnMut(&str, &Command)) {
+        for sub in command.get_subcommands() {
+            let words = format!("{words} {}", sub.get_name());
+            let words = words.trim_start();
+            look(words, sub);
+            walk(sub, words, look);
+        }
+    }
+
+    #[test]
+    fn every_form_of_output_goes_by_the_letter_o() {
+        let mut seen = 0;
+        let mut look = |words: &str, command: &Command| {
+            let arguments = || command.get_arguments();
+            // The guide's programs, which have an underscore in their names, have fixed command lines.
+            if words.split(' ').next().is_some_and(|program| program.contains('_')) {
+                return;
+            }
+            let Some(output) = arguments().find(|argument| argument.get_long() == Some("output")) else {
+                return;
+            };
+            seen += 1;
+            let letter = arguments().find(|argument| argument.get_short() == Some('o'));
+            let letter = letter.and_then(|argument| argument.get_long()).unwrap_or("nothing");
+            match OTHER_USES.iter().find(|(name, _)| *name == words) {
+                None => assert_eq!(letter, "output", "-o of {words}"),
+                Some((_, other)) => {
+                    assert_eq!(letter, *other, "-o of {words}");
+                    let help = output.get_help().map(ToString::to_string).unwrap_or_default();
+                    assert!(help.contains("; -o is the "), "{words}: {help}");
+                }
+            }
+        };
+        walk(&Cli::command(), "", &mut look);
+        assert!(seen > 60, "{seen} commands have a form of output");
+    }
+}

@@ -31,10 +31,10 @@ pub(crate) struct Output {
     pub(crate) output: Format,
 }
 
-/// `--output` alone, for commands where nvme-cli uses `-o` for an offset.
+/// `--output` alone, for commands whose `-o` is an offset, as in nvme-cli.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct LongOutput {
-    /// Form of the result
+    /// Form of the result; -o is the offset, as in nvme-cli
     #[arg(long = "output", visible_alias = "output-format", value_name = "FORMAT", default_value = "text")]
     pub(crate) output: Format,
 }

@@ -8,7 +8,7 @@ use unvme::{Device, Transport};
 
 use crate::exit::usage;
 use crate::numbers;
-use crate::output::{LongOutput, Output};
+use crate::output::Output;
 use crate::show::registers::{REGISTERS, Register, explain, json, text};
 use crate::target::DeviceArg;
 use crate::value::fields;
@@ -67,7 +67,7 @@ pub(crate) struct GetProperty {
     #[arg(short = 'H', long)]
     human_readable: bool,
     #[command(flatten)]
-    output: LongOutput,
+    output: Output,
 }
 
 impl GetProperty {

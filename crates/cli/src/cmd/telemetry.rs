@@ -12,7 +12,7 @@ use unvme_spec::log_page::lid;
 
 use crate::count::count;
 use crate::exit::usage;
-use crate::output::LongOutput;
+use crate::output::Output;
 use crate::target::DeviceArg;
 use crate::value::fields;
 
@@ -48,7 +48,7 @@ pub(crate) struct TelemetryLog {
     #[arg(short, long)]
     rae: bool,
     #[command(flatten)]
-    output: LongOutput,
+    output: Output,
 }
 
 impl TelemetryLog {

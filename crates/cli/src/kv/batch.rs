@@ -11,7 +11,7 @@ use unvme::{BatchOp, Status};
 use super::place::{Place, bytes_of, shown};
 use crate::exit::{Failed, usage};
 use crate::guide;
-use crate::output::LongOutput;
+use crate::output::Output;
 use crate::value::fields;
 
 /// Operations that are handed to the device together.
@@ -38,7 +38,7 @@ pub(crate) struct Batch {
     #[arg(short = 'x', long)]
     key_hex: bool,
     #[command(flatten)]
-    output: LongOutput,
+    output: Output,
 }
 
 /// An operation of a line.

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::place::{Place, bytes_of, key_fields, shown};
 use crate::numbers;
-use crate::output::{Format, LongOutput};
+use crate::output::{Format, Output};
 use crate::show::hex;
 use crate::value::{Value, fields};
 
@@ -37,7 +37,7 @@ pub(crate) struct List {
     #[arg(short = 'x', long)]
     key_hex: bool,
     #[command(flatten)]
-    output: LongOutput,
+    output: Output,
 }
 
 impl List {

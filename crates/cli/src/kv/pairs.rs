@@ -12,7 +12,7 @@ use super::place::{KeyArg, Place, key_fields, shown};
 use crate::count::count;
 use crate::exit::{Failed, usage};
 use crate::numbers;
-use crate::output::{Format, LongOutput, write_raw};
+use crate::output::{Format, Output, write_raw};
 use crate::show::hex;
 use crate::value::Value;
 
@@ -78,7 +78,7 @@ pub(crate) struct Store {
     #[arg(long)]
     compress: bool,
     #[command(flatten)]
-    output: LongOutput,
+    output: Output,
 }
 
 impl Store {
@@ -109,7 +109,7 @@ pub(crate) struct Append {
     #[command(flatten)]
     value: ValueArg,
     #[command(flatten)]
-    output: LongOutput,
+    output: Output,
 }
 
 impl Append {
@@ -161,7 +161,7 @@ pub(crate) struct Retrieve {
     #[arg(long, value_name = "FORM", default_value = "raw", conflicts_with = "file")]
     show: Show,
     #[command(flatten)]
-    output: LongOutput,
+    output: Output,
 }
 
 impl Retrieve {
@@ -232,7 +232,7 @@ pub(crate) struct Delete {
     #[arg(long)]
     ignore_missing: bool,
     #[command(flatten)]
-    output: LongOutput,
+    output: Output,
 }
 
 impl Delete {
@@ -261,7 +261,7 @@ pub(crate) struct Exist {
     #[command(flatten)]
     key: KeyArg,
     #[command(flatten)]
-    output: LongOutput,
+    output: Output,
 }
 
 impl Exist {

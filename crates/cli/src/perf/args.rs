@@ -109,7 +109,7 @@ pub(crate) struct Perf {
     pub(super) no_prefill: bool,
     #[command(flatten)]
     pub(super) force: Force,
-    /// Form of the result on standard output
+    /// Form of the result on standard output; -o is the size of commands
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(super) output: Output,
     /// Write the result as JSON to a file, too

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::run::{save, touch};
 use crate::exit::{Failed, usage};
-use crate::output::LongOutput;
+use crate::output::Output;
 use crate::report::Run;
 use crate::report::compare::{self, Comparison, SIDES_MAX};
 
@@ -30,7 +30,7 @@ pub(crate) struct Compare {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
-    output: LongOutput,
+    output: Output,
     /// Write a page with all runs in each plot, too: one HTML file that needs nothing else
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
