@@ -106,12 +106,12 @@ volume() {
 pairs() {
   serve pairs 4424 --nqn nqn.2024-01.io.example:pairs mem:kv:256M
   local device=tcp:$ADDRESS:4424/nqn.2024-01.io.example:pairs
-  $unvme kv store $device user:1 Ada
-  $unvme kv store $device user:2 Grace
+  $unvme kv store --force $device user:1 Ada
+  $unvme kv store --force $device user:2 Grace
   [ "$($unvme kv list $device --prefix user: | tr '\n' ' ')" = 'user:1 user:2 ' ]
   [ "$($unvme kv retrieve $device user:1)" = Ada ]
   head -c 20M /dev/urandom > /tmp/large
-  $unvme kv store $device large --file /tmp/large
+  $unvme kv store --force $device large --file /tmp/large
   $unvme kv retrieve $device large | cmp - /tmp/large
   stop pairs
 }

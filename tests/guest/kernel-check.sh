@@ -134,15 +134,15 @@ pairs() {
   local way
   for way in /dev/ng0n1 /dev/nvme0; do
     head -c 100000 /dev/urandom > /tmp/value
-    $unvme kv store kernel:$way linux --file /tmp/value
+    $unvme kv store --force kernel:$way linux --file /tmp/value
     $unvme kv retrieve kernel:$way linux | cmp - /tmp/value
     nvme io-passthru /dev/ng0n1 --namespace-id=1 --opcode=0x06 --cdw10=64 --data-len=64 --read --raw-binary > /tmp/keys
     [ "$(od -An -tx1 -N12 /tmp/keys | tr -d ' \n')" = 0100000005006c696e757800 ]
     $unvme kv list kernel:$way | grep linux
     $unvme kv exist kernel:$way linux
-    $unvme kv delete kernel:$way linux
+    $unvme kv delete --force kernel:$way linux
     refused 'not' $unvme kv retrieve kernel:$way linux
-    refused '1 to 16 are possible' $unvme kv store kernel:$way a-key-of-more-than-16-bytes value
+    refused '1 to 16 are possible' $unvme kv store --force kernel:$way a-key-of-more-than-16-bytes value
   done
 }
 

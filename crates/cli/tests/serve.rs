@@ -58,6 +58,7 @@ fn destroying_data_on_a_device_that_is_not_virtual_needs_force() {
     let home = Home::new();
     let _server = home.serve(&["mem:block:16M", "--socket", "s"]);
     let name = "vfio-user:s";
+    let image = home.file("image", &[7; 4096]);
     for args in [
         &["write", name][..],
         &["write-zeroes", name],
@@ -65,12 +66,48 @@ fn destroying_data_on_a_device_that_is_not_virtual_needs_force() {
         &["dsm", name, "-d", "-s", "0", "-b", "8"],
         &["delete-ns", name, "-n", "1"],
         &["fw-commit", name, "-s", "2"],
+        &["fw-download", name, "--fw", &image, "-s", "2"],
+        &["write-uncor", name],
+        &["set-feature", name, "-f", "6", "-v", "0", "--save"],
+        &["dir-send", name, "-D", "0", "-T", "1", "-e", "1"],
+        &["io-mgmt-send", name, "--mo", "1", "--mos", "0", "-l", "4"],
+        &["fdp", "update", name, "-p", "0"],
+        &["fdp", "feature", name, "--disable"],
+        &["io-passthru", name, "--opcode", "1", "-n", "1", "-l", "512"],
+        &["admin-passthru", name, "--opcode", "0x80", "-n", "1"],
+        &["perf", "-r", name, "-w", "randwrite", "-t", "0.01"],
     ] {
         home.run(args).fails_with(5, &["vfio-user:s: ", "not confirmed", "--force"]);
+        let words = args.iter().take_while(|word| **word != name && !word.starts_with('-'));
+        let words: Vec<&str> = words.copied().chain(["--help"]).collect();
+        assert!(home.ok(&words).contains("--force"), "{words:?}");
     }
+    // What changes nothing, and what is gone with the next reset, is not asked for.
+    home.ok(&["fdp", "feature", "mem:block:64M,fdp"]);
+    home.ok(&["set-feature", name, "-f", "6", "-v", "0"]);
     home.ok(&["format", name, "-l", "0", "--force"]);
     home.ok(&["write-zeroes", name, "--force"]);
     assert_eq!(home.json(&["list-ns", name])["nsid_list"][0]["nsid"], 1, "nothing was deleted");
+}
+
+#[test]
+fn pairs_of_a_device_that_is_not_virtual_are_changed_with_force_alone() {
+    let home = Home::new();
+    let _server = home.serve(&["mem:kv:16M", "--socket", "s"]);
+    let name = "vfio-user:s";
+    home.ok(&["kv", "store", name, "k", "value", "--force"]);
+    let lines = home.file("lines", b"store k other\ndelete k\n");
+    for args in [
+        &["kv", "store", name, "k", "other"][..],
+        &["kv", "append", name, "k", "more"],
+        &["kv", "delete", name, "k"],
+        &["kv", "batch", name, &lines],
+    ] {
+        home.run(args).fails_with(5, &["vfio-user:s: kv ", "not confirmed", "--force"]);
+        assert_eq!(home.run(&["kv", "retrieve", name, "k"]).stdout, b"value", "{args:?}");
+        assert!(home.ok(&[args[0], args[1], "--help"]).contains("--force"), "{args:?}");
+    }
+    assert!(home.ok(&["kv", "batch", name, &lines, "--force"]).contains("2 operations done"));
 }
 
 #[test]

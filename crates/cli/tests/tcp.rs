@@ -34,14 +34,14 @@ fn blocks_and_pairs_are_served_side_by_side_and_discovery_names_them() {
     assert_eq!(home.run(&["read", DEVICE, "-s", "8", "-z", "2M"]).stdout, data);
     home.run(&["serve", DEVICE]).fails_with(3, &["in use by process"]);
 
-    home.ok(&["kv", "store", &pairs, "user:1", "Ada"]);
+    home.ok(&["kv", "store", "--force", &pairs, "user:1", "Ada"]);
     let value = pattern(5, 3 << 20);
     let file = home.file("value", &value);
-    home.ok(&["kv", "store", &pairs, "large", "--file", &file]);
+    home.ok(&["kv", "store", "--force", &pairs, "large", "--file", &file]);
     // The vendor's commands: another keyspace.
-    home.ok(&["kv", "store", &pairs, "user:1", "Grace", "--keyspace", "1"]);
+    home.ok(&["kv", "store", "--force", &pairs, "user:1", "Grace", "--keyspace", "1"]);
     let long = "a key of more than sixteen bytes";
-    home.ok(&["kv", "store", &pairs, long, "value"]);
+    home.ok(&["kv", "store", "--force", &pairs, long, "value"]);
     assert_eq!(home.run(&["kv", "retrieve", &pairs, long]).stdout, b"value");
     assert_eq!(home.run(&["kv", "retrieve", &pairs, "user:1"]).stdout, b"Ada");
     assert_eq!(home.run(&["kv", "retrieve", &pairs, "large"]).stdout, value);
@@ -311,7 +311,7 @@ fn a_key_value_namespace_is_shown_by_its_capacity_when_that_is_asked_for() {
         assert!(bytes > 1 << 20, "{bytes}");
         assert_eq!(ncap, if is_shown { bytes / 512 } else { 0 });
         // Its command set is what it was.
-        home.ok(&["kv", "store", &name, "user:1", "Ada"]);
+        home.ok(&["kv", "store", "--force", &name, "user:1", "Ada"]);
         assert_eq!(home.ok(&["kv", "retrieve", &name, "user:1"]).trim_end(), "Ada");
     }
 }

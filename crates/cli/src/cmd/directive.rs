@@ -20,7 +20,7 @@ use crate::exit::usage;
 use crate::numbers;
 use crate::output::{Output, write_raw};
 use crate::show::hex;
-use crate::target::{DeviceArg, NamespaceArg};
+use crate::target::{DeviceArg, Force, NamespaceArg};
 use crate::value::{Fields, fields};
 
 /// Most bytes that these commands move.
@@ -189,6 +189,8 @@ pub(crate) struct DirSend {
     #[arg(short, long, value_name = "FILE")]
     input_file: Option<PathBuf>,
     #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
     output: Output,
 }
 
@@ -197,6 +199,9 @@ impl DirSend {
         let bytes = length(self.data_len)?;
         let data = data_of(self.input_file.as_deref(), bytes)?;
         let device = self.device.open()?;
+        let (dir_type, dir_oper) = (self.dir_type, self.dir_oper);
+        let what = format!("dir-send of type {dir_type}, operation {dir_oper:#x} changes where writes go");
+        self.force.confirm(&device, &what)?;
         let nsid = self.namespace.choose_any(&device)?;
         let enable = EnableDirective::new().with_enable(self.endir == 1).with_target(self.target_dir);
         let command = DirectiveSend {
@@ -293,6 +298,8 @@ pub(crate) struct IoMgmtSend {
     #[arg(short, long, value_name = "FILE")]
     data: Option<PathBuf>,
     #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
     output: Output,
 }
 
@@ -301,6 +308,8 @@ impl IoMgmtSend {
         let bytes = length(self.data_len)?;
         let data = data_of(self.data.as_deref(), bytes)?;
         let device = self.device.open()?;
+        let what = format!("io-mgmt-send of operation {:#x} changes where writes go", self.mo);
+        self.force.confirm(&device, &what)?;
         let nsid = self.namespace.choose(&device)?;
         let cdw10 = u32::from(self.mos) << 16 | u32::from(self.mo);
         let sqe = Sqe { opcode: nvm::opcode::IO_MANAGEMENT_SEND, nsid: nsid.0, cdw10, ..Sqe::default() };

@@ -14,7 +14,7 @@ use crate::exit::usage;
 use crate::numbers;
 use crate::output::{Output, write_raw};
 use crate::show::{feature as show, hex};
-use crate::target::{DeviceArg, NamespaceArg};
+use crate::target::{DeviceArg, Force, NamespaceArg};
 use crate::value::{Fields, fields};
 
 /// Most bytes of a feature's data structure.
@@ -185,6 +185,8 @@ pub(crate) struct SetFeature {
     #[arg(short = 'l', long, value_name = "BYTES", value_parser = numbers::u32)]
     data_len: Option<u32>,
     #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
     output: Output,
 }
 
@@ -198,6 +200,11 @@ impl SetFeature {
             Err(_) => return Err(usage(format!("--value {given:#x}: expected at most 32 bits"))),
         };
         let device = self.device.open()?;
+        if self.save {
+            let (id, name) = (self.feature_id, show::name(self.feature_id));
+            let what = format!("set-feature {id:#04x} ({name}) is kept over power cycles");
+            self.force.confirm(&device, &what)?;
+        }
         let nsid = namespace(&device, self.namespace_id, self.feature_id)?;
         let command = SetFeatures {
             nsid,

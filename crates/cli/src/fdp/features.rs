@@ -12,7 +12,7 @@ use super::Group;
 use crate::exit::usage;
 use crate::numbers;
 use crate::output::Output;
-use crate::target::{DeviceArg, NamespaceArg};
+use crate::target::{DeviceArg, Force, NamespaceArg};
 use crate::value::fields;
 
 /// Arguments of `fdp feature`.
@@ -37,6 +37,8 @@ pub(crate) struct Feature {
     #[arg(short, long, conflicts_with = "enable_conf_idx")]
     disable: bool,
     #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
     output: Output,
 }
 
@@ -45,7 +47,11 @@ impl Feature {
         let device = self.device.open()?;
         match (self.enable_conf_idx, self.disable) {
             (None, false) => self.show(&device),
-            (index, _) => self.change(&device, index),
+            (index, _) => {
+                let what = "fdp feature changes how all of the endurance group is written";
+                self.force.confirm(&device, what)?;
+                self.change(&device, index)
+            }
         }
     }
 
@@ -106,6 +112,8 @@ pub(crate) struct SetEvents {
     #[arg(short = 't', long, value_name = "LIST", value_delimiter = ',', required = true, value_parser = numbers::u8)]
     event_types: Vec<u8>,
     #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
     output: Output,
 }
 
@@ -116,6 +124,7 @@ impl SetEvents {
         let device = self.device.open()?;
         let nsid = self.namespace.choose_any(&device)?;
         self.check(&device, nsid)?;
+        self.force.confirm(&device, "fdp set-events is kept over power cycles")?;
         let which = FdpEvents::new().with_placement_handle(self.placement_handle).with_event_types(count);
         let command = SetFeatures {
             nsid,

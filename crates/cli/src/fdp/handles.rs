@@ -10,7 +10,7 @@ use crate::exit::usage;
 use crate::numbers;
 use crate::output::Output;
 use crate::show::fdp as show;
-use crate::target::{DeviceArg, NamespaceArg};
+use crate::target::{DeviceArg, Force, NamespaceArg};
 use crate::value::fields;
 
 /// The namespace that was named, or the only one, which has blocks: I/O Management goes through a queue for
@@ -64,12 +64,16 @@ pub(crate) struct Update {
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', required = true, value_parser = numbers::u16)]
     pids: Vec<u16>,
     #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
     output: Output,
 }
 
 impl Update {
     pub(super) fn run(self) -> Result<()> {
         let device = self.device.open()?;
+        let what = "fdp update leaves reclaim units as they are, full or not";
+        self.force.confirm(&device, what)?;
         let pids: Vec<PlacementId> = self.pids.iter().copied().map(PlacementId).collect();
         blocks(self.namespace, &device)?.update_handles(&pids)?;
         self.output.output.say(fields! { "pids": self.pids }, "update: Success")

@@ -12,6 +12,7 @@ use super::place::{Place, bytes_of, shown};
 use crate::exit::{Failed, usage};
 use crate::guide;
 use crate::output::Output;
+use crate::target::Force;
 use crate::value::fields;
 
 /// Operations that are handed to the device together.
@@ -37,6 +38,8 @@ pub(crate) struct Batch {
     /// Keys and values are hexadecimal
     #[arg(short = 'x', long)]
     key_hex: bool,
+    #[command(flatten)]
+    force: Force,
     #[command(flatten)]
     output: Output,
 }
@@ -79,7 +82,7 @@ impl Batch {
             Some(path) => Box::new(BufReader::new(File::open(path).with_context(|| format!("open {name}"))?)),
             None => Box::new(io::stdin().lock()),
         };
-        let mut kv = self.place.open()?;
+        let mut kv = self.place.open_to_change(self.force, "kv batch overwrites and destroys pairs")?;
         let mut tally = Tally::default();
         let mut ops = Vec::new();
         let mut line = Vec::new();

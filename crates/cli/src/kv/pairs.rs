@@ -14,6 +14,7 @@ use crate::exit::{Failed, usage};
 use crate::numbers;
 use crate::output::{Format, Output, write_raw};
 use crate::show::hex;
+use crate::target::Force;
 use crate::value::Value;
 
 /// Most bytes that are read for a value: what any device takes.
@@ -78,6 +79,8 @@ pub(crate) struct Store {
     #[arg(long)]
     compress: bool,
     #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
     output: Output,
 }
 
@@ -90,7 +93,9 @@ impl Store {
             _ => StoreOptions::default(),
         };
         let options = StoreOptions { compress: self.compress, ..condition };
-        let mut kv = self.place.open()?;
+        let mut kv = self
+            .place
+            .open_to_change(self.force, &format!("kv store overwrites the value of {}", shown(&key)))?;
         kv.store(&key, &value, options)?;
         kv.flush()?;
         let json = key_fields(&key).with("value_bytes", value.len() as u64);
@@ -109,13 +114,17 @@ pub(crate) struct Append {
     #[command(flatten)]
     value: ValueArg,
     #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
     output: Output,
 }
 
 impl Append {
     pub(crate) fn run(self) -> Result<()> {
         let (key, value) = (self.key.bytes()?, self.value.bytes()?);
-        let mut kv = self.place.open()?;
+        let mut kv = self
+            .place
+            .open_to_change(self.force, &format!("kv append changes the value of {}", shown(&key)))?;
         kv.append(&key, &value)?;
         kv.flush()?;
         let json = key_fields(&key).with("appended_bytes", value.len() as u64);
@@ -232,13 +241,16 @@ pub(crate) struct Delete {
     #[arg(long)]
     ignore_missing: bool,
     #[command(flatten)]
+    force: Force,
+    #[command(flatten)]
     output: Output,
 }
 
 impl Delete {
     pub(crate) fn run(self) -> Result<()> {
         let key = self.key.bytes()?;
-        let mut kv = self.place.open()?;
+        let mut kv =
+            self.place.open_to_change(self.force, &format!("kv delete destroys the pair {}", shown(&key)))?;
         let deleted = kv.delete(&key)?;
         if !deleted && !self.ignore_missing {
             return Err(missing("delete", &key));

@@ -9,7 +9,7 @@ use unvme_spec::identify::csi;
 
 use crate::exit::usage;
 use crate::numbers;
-use crate::target::DeviceArg;
+use crate::target::{DeviceArg, Force};
 use crate::value::{Fields, fields};
 
 /// The keyspace a command is about.
@@ -27,7 +27,17 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn open(&self) -> Result<Kv> {
+        self.open_asking(|_| Ok(()))
+    }
+
+    /// To change pairs: `what` says what would happen to those of a device that is not virtual.
+    pub(crate) fn open_to_change(&self, force: Force, what: &str) -> Result<Kv> {
+        self.open_asking(|device| force.confirm(device, what))
+    }
+
+    fn open_asking(&self, ask: impl FnOnce(&Device) -> Result<()>) -> Result<Kv> {
         let device = self.device.open()?;
+        ask(&device)?;
         let nsid = choose(&device, self.namespace_id.map(Nsid))?;
         Ok(device.kv(nsid)?.keyspace(self.keyspace)?)
     }
