@@ -90,6 +90,10 @@ fn any_command_is_sent_dword_by_dword() {
     assert!(dry.contains("\ndata_len     : 00000200\ncdw10        : 00000008\n"), "{dry}");
     assert_eq!(home.run(&read).stdout, raw, "a dry run writes nothing");
 
+    let write = ["io-passthru", DEVICE, "-O", "1", "-n", "1", "--cdw10", "9", "-p", "7"];
+    home.ok(&[&write[..], &["-l", "0"]].concat());
+    assert_eq!(home.run(&["read", DEVICE, "-s", "9"]).stdout, [7; 512], "of -l 0, the prefill");
+    home.run(&write).fails_with(2, &["it is empty; the command sends 512 bytes"]);
     home.run(&["io-passthru", DEVICE, "-O", "0x77"]).fails_with(2, &["both ways"]);
     home.run(&["io-passthru", DEVICE, "-O", "0", "-l", "512"]).fails_with(2, &["it moves no data"]);
     home.run(&["io-passthru", DEVICE, "-O", "1", "-r", "-l", "512"]).fails_with(2, &["goes to the device"]);

@@ -281,7 +281,10 @@ impl Passthru {
         let mut data = vec![self.prefill; bytes];
         if direction == Direction::ToController {
             let typed = self.data_len.map_or(bytes, |bytes| bytes as usize);
-            self.fill(&mut data[..typed])?;
+            // Of no bytes no input is asked: what the command says it sends is the prefill.
+            if typed > 0 {
+                self.fill(&mut data[..typed])?;
+            }
         }
         let mut buf = device.admin(|controller| controller.alloc(bytes))?;
         buf.write(0, &data);

@@ -94,11 +94,15 @@ impl Operation {
         };
         if !right {
             let name = kind.name();
-            return record.failed(|| match (expect, answer.status.is_success()) {
+            let what = || match (expect, answer.status.is_success()) {
                 (Expect::Missing, true) => format!("{name} of pair {id}: the key exists; it was deleted"),
                 _ if self.ssd_type == SsdType::Lba => format!("{name} of pair {id}: {}", answer.status),
                 _ => format!("{name} of pair {id}: {}", status_text(answer.status)),
-            });
+            };
+            return match answer.status.kind() {
+                Status::ABORTED_BY_HOST => record.ended(what),
+                _ => record.failed(what),
+            };
         }
         record.missing += u64::from(missing && expect == Expect::SuccessOrMissing);
         if let (Some(check), Some(checksum), false) = (check, answer.checksum, missing)
@@ -257,6 +261,7 @@ impl Lane {
             }
             progress.fetch_add(1, Ordering::Relaxed);
         }
+        record.give_reason(|| self.ended_by());
         Ok(Outcome { record, start, elapsed: start.elapsed() })
     }
 
@@ -279,7 +284,14 @@ impl Lane {
         // Bounded by the session: it ends every command, by its time-out if need be.
         while !self.wait(Until::Idle) {}
         prepared?;
-        Ok(Outcome { record: self.in_flight.end()?, start, elapsed: start.elapsed() })
+        let mut record = self.in_flight.end()?;
+        record.give_reason(|| self.ended_by());
+        Ok(Outcome { record, start, elapsed: start.elapsed() })
+    }
+
+    /// Why this host has ended commands of the device, if it has.
+    fn ended_by(&self) -> Option<String> {
+        self.member.device().controller().ended_by()
     }
 
     /// Submits an operation as soon as there is room for it; false when no more are to be.
@@ -503,6 +515,26 @@ mod tests {
         let full = Status::CAPACITY_EXCEEDED;
         assert_eq!(first(SsdType::Kv, full), "retrieve of pair 7: Capacity Exceeded (0x12)");
         assert_eq!(first(SsdType::Lba, full), "retrieve of pair 7: Capacity Exceeded (0x081)");
+    }
+
+    #[test]
+    fn what_the_host_has_ended_is_told_with_the_reason() {
+        let first = |status, before: bool| {
+            let mut record = Record::new().expect("record");
+            if before {
+                record.failed(|| "broken".to_owned());
+            }
+            let answer = Answer { status, ..MISSING };
+            OPERATION.enter(&answer, Duration::ZERO, Duration::from_micros(1), &mut record);
+            record.give_reason(|| Some("the device was unplugged".to_owned()));
+            record.first_failure.expect("a failure")
+        };
+        assert_eq!(
+            first(Status::ABORTED_BY_HOST, false),
+            "retrieve of pair 7: Command Aborted By Host (0x371): the device was unplugged"
+        );
+        assert_eq!(first(Status::ABORTED_BY_HOST, true), "broken");
+        assert!(!first(Status::CAPACITY_EXCEEDED, false).contains("unplugged"));
     }
 
     #[test]

@@ -85,6 +85,8 @@ pub(crate) struct Record {
     pub(crate) failures: u64,
     /// The first of those, in words.
     pub(crate) first_failure: Option<String>,
+    /// That one was ended by this host, and why is not said yet.
+    is_first_ended: bool,
     /// Operations that an asynchronous queue was given.
     pub(crate) submitted: u64,
     /// Those of them whose end was told.
@@ -107,6 +109,7 @@ impl Record {
             miscompares: 0,
             failures: 0,
             first_failure: None,
+            is_first_ended: false,
             submitted: 0,
             completed: 0,
         })
@@ -133,6 +136,23 @@ impl Record {
     pub(crate) fn failed(&mut self, what: impl FnOnce() -> String) {
         self.failures += 1;
         self.first_failure.get_or_insert_with(what);
+    }
+
+    /// An operation that this host has ended, with no answer of the device: why is asked of the controller when
+    /// all are done.
+    pub(crate) fn ended(&mut self, what: impl FnOnce() -> String) {
+        self.is_first_ended |= self.first_failure.is_none();
+        self.failed(what);
+    }
+
+    /// Says of the first failure why this host has ended it, where that is what has happened to it.
+    pub(crate) fn give_reason(&mut self, why: impl FnOnce() -> Option<String>) {
+        if !std::mem::take(&mut self.is_first_ended) {
+            return;
+        }
+        if let (Some(failure), Some(why)) = (&mut self.first_failure, why()) {
+            *failure = format!("{failure}: {why}");
+        }
     }
 
     /// Operations of all kinds that succeeded.

@@ -390,8 +390,7 @@ pub(super) fn repetition_line(
 /// As far as the longest of the lines.
 pub(super) fn repetition_axis(lines: &[Line]) -> Axis {
     let most = lines.iter().map(|line| line.points.len()).max().unwrap_or(1);
-    let tick = |tick: f64| if tick.fract() == 0.0 { tick.to_string() } else { String::new() };
-    Axis { name: "Repetition", scale: Scale::linear(most as f64), tick }
+    Axis { name: "Repetition", scale: Scale::counted(most), tick: |tick| tick.to_string() }
 }
 
 pub(super) fn latency_axis(values: impl Iterator<Item = f64>) -> Axis {

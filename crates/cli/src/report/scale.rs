@@ -30,6 +30,15 @@ impl Scale {
         Self { kind: Kind::Linear, low: 0.0, high: count * step, ticks }
     }
 
+    /// The numbers of things that are counted from 1, with ticks at some of them.
+    pub(super) fn counted(count: usize) -> Self {
+        let last = count.max(2) as f64;
+        let step = step_above((last - 1.0) / 10.0).max(1.0);
+        let multiples = (1..).map(|tick| f64::from(tick) * step).take_while(|&tick| tick <= last);
+        let ticks = std::iter::once(1.0).chain(multiples.filter(|&tick| tick > 1.0)).collect();
+        Self { kind: Kind::Linear, low: 1.0, high: last, ticks }
+    }
+
     /// Logarithmic with ticks at powers of two; half a step of room at both ends.
     pub(super) fn powers_of_two(min: f64, max: f64) -> Self {
         let (min, max) = positive_range(min, max);
@@ -216,6 +225,15 @@ mod tests {
         assert!(near(Scale::decades(0.6, 40.0).ticks(), &[0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0]));
         assert!(near(Scale::decades(0.6, 4000.0).ticks(), &[1.0, 10.0, 100.0, 1000.0]));
         assert_eq!(Scale::nines(1000).ticks(), [50.0, 90.0, 99.0, 99.9]);
+    }
+
+    #[test]
+    fn what_is_counted_begins_at_one() {
+        assert_eq!(Scale::counted(4).ticks(), [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(Scale::counted(25).ticks(), [1.0, 5.0, 10.0, 15.0, 20.0, 25.0]);
+        let scale = Scale::counted(4);
+        assert!(scale.fraction(1.0) == 0.0 && scale.fraction(4.0) == 1.0);
+        assert_eq!(Scale::counted(1).fraction(1.0), 0.0);
     }
 
     #[test]

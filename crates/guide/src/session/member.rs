@@ -237,11 +237,16 @@ impl Member {
         }
     }
 
-    /// How a status of this device is told.
+    /// How a status of this device is told; one that no device has sent, with the reason why.
     fn told(&self, status: Status) -> String {
-        match self.medium {
+        let text = match self.medium {
             Medium::Pairs(_) => OfPair(status).to_string(),
             Medium::Blocks(_) => status.to_string(),
+        };
+        let ended_by = || self.device.controller().ended_by();
+        match (status.kind() == Status::ABORTED_BY_HOST).then(ended_by).flatten() {
+            Some(why) => format!("{text}: {why}"),
+            None => text,
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use unvme::{ControllerOptions, Function, Status, open_function};
-use unvme_guide::config::SsdType;
+use unvme_guide::config::{SdkConfig, SsdType};
 use unvme_guide::session::{Finished, OpError, QueueChoice, Session, SessionOptions};
 
 use crate::mortal::Mortal;
@@ -15,6 +15,10 @@ const AUTO: QueueChoice = QueueChoice::Auto;
 
 /// A session on such a device, whose commands may take a second.
 fn mortal(masks: Masks) -> (Arc<Mortal>, Session, Books) {
+    mortal_with(config("mortal", SsdType::Lba, masks))
+}
+
+fn mortal_with(config: SdkConfig) -> (Arc<Mortal>, Session, Books) {
     let function = Mortal::new();
     let controller =
         ControllerOptions { admin_timeout: Duration::from_secs(1), ..ControllerOptions::default() };
@@ -23,8 +27,7 @@ fn mortal(masks: Masks) -> (Arc<Mortal>, Session, Books) {
     let mut options = options(&books);
     options.command_timeout = Duration::from_secs(1);
     options.abort_grace = Duration::from_secs(1);
-    let session =
-        Session::with_devices(config("mortal", SsdType::Lba, masks), vec![device], options).unwrap();
+    let session = Session::with_devices(config, vec![device], options).unwrap();
     (function, session, books)
 }
 
@@ -65,6 +68,24 @@ fn loses(masks: Masks, kill: fn(&Mortal)) {
     assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
     session.close().unwrap();
     assert_eq!(books.len(), 0);
+}
+
+#[test]
+fn the_log_says_why_an_operation_was_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sdk.log");
+    let mut config = config("mortal", SsdType::Lba, BOTH);
+    (config.log_level, config.log_file) = (1, path.clone());
+    let (function, session, books) = mortal_with(config);
+    let device = &session.members()[0];
+    function.silence();
+    device.write_async(AUTO, 0, &[1; 512], 1).unwrap();
+    books.wait_for(1);
+    let why = device.device().controller().ended_by().expect("the host has ended it");
+    session.close().unwrap();
+    let log = std::fs::read_to_string(path).unwrap();
+    let line = format!("operation 0x1: {}: {why}", Status::ABORTED_BY_HOST);
+    assert!(log.contains(&line), "{line}\n{log}");
 }
 
 #[test]
