@@ -198,8 +198,8 @@ mod tests {
 
     use super::Cli;
 
-    /// Commands whose `-o` is something else, and what: an offset as in nvme-cli, the size of commands as in the
-    /// guide.
+    /// Commands whose `-o` is something else, and what: an offset as in nvme-cli, the size of commands as in
+    /// the guide.
     const OTHER_USES: [(&str, &str); 3] =
         [("get-log", "lpo"), ("fw-download", "offset"), ("perf", "io-size")];
 

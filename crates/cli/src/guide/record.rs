@@ -138,8 +138,8 @@ impl Record {
         self.first_failure.get_or_insert_with(what);
     }
 
-    /// An operation that this host has ended, with no answer of the device: why is asked of the controller when
-    /// all are done.
+    /// An operation that this host has ended, with no answer of the device: why is asked of the controller
+    /// when all are done.
     pub(crate) fn ended(&mut self, what: impl FnOnce() -> String) {
         self.is_first_ended |= self.first_failure.is_none();
         self.failed(what);

@@ -74,8 +74,8 @@ fn page(run: &Run) -> String {
     page.finish()
 }
 
-/// What the page was made from, and a link that saves it: its bytes are those that a file would have. A page is
-/// without them where there is no JSON of them.
+/// What the page was made from, and a link that saves it: its bytes are those that a file would have. A page
+/// is without both where there is no JSON of it.
 pub(super) fn raw(page: &mut Markup, write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) {
     let mut bytes = Vec::new();
     let written = write(&mut bytes);

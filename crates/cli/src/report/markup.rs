@@ -52,8 +52,8 @@ impl Markup {
     }
 
     /// Appends JSON as data that the page's script finds by `id`. `<` is written as its escape: nothing in it
-    /// can end the element, and as no writer of JSON escapes that character, what is read back by undoing it is
-    /// the very text.
+    /// can end the element, and as no writer of JSON escapes that character, what is read back by undoing it
+    /// is the very text.
     pub(super) fn json(&mut self, id: &'static str, json: &str) {
         self.open("script", &[("type", &"application/json"), ("id", &id)]);
         self.html.push_str(&json.replace('<', "\\u003c"));

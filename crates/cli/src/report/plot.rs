@@ -4,8 +4,8 @@ use super::markup::{Attributes, Markup};
 use super::scale::Scale;
 
 const HEIGHT: f64 = 336.0;
-/// Widths of the drawings of a figure, with their classes: the style sheet shows the one that the window or the
-/// sheet of paper has room for, so that type is never scaled down.
+/// Widths of the drawings of a figure, with their classes: the style sheet shows the one that the window or
+/// the sheet of paper has room for, so that type is never scaled down.
 pub(super) const WIDTHS: [(f64, &str); 3] = [(1132.0, "large"), (556.0, "medium"), (360.0, "small")];
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 50.0;
