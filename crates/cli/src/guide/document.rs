@@ -16,7 +16,9 @@ use super::record::{Kind, Record};
 use crate::exit::Failed;
 use crate::output::Format;
 use crate::perf;
-use crate::report::{self, DeviceIdentity, Latency, Machine, Point, Row, RowRates, Run, Sample, Workload};
+use crate::report::{
+    self, DeviceIdentity, Latency, Machine, Point, Row, RowRates, Run, Sample, Shape, Workload,
+};
 
 /// Points of the rate over time.
 const SERIES_POINTS: usize = 80;
@@ -284,6 +286,7 @@ fn run(findings: &Findings<'_>) -> Result<Run> {
             amount: None,
             commands: Some(findings.commands),
             placement: None,
+            shape: Shape::default(),
         },
         points: findings.phases.iter().map(point).collect::<Result<_>>()?,
         harness: None,
@@ -362,7 +365,7 @@ fn row(lane: &LaneOutcome) -> Result<Row> {
     let record = &lane.outcome.record;
     let rates = RowRates {
         seconds: lane.outcome.elapsed.max(Duration::from_micros(1)).as_secs_f64(),
-        io_bytes: moved_bytes(record) / record.operations().max(1),
+        bytes: moved_bytes(record),
         errors: record.failures,
         miscompares: record.miscompares,
     };

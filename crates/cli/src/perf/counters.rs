@@ -125,6 +125,8 @@ pub(super) struct Counters {
     pub(super) reads: Histogram<u64>,
     /// Latencies of writes that succeeded, in nanoseconds.
     pub(super) writes: Histogram<u64>,
+    /// Bytes that commands of different sizes have moved; `None` where all have one size.
+    pub(super) bytes: Option<u64>,
     /// With a rate: latencies from submission; those above are from when a command was due.
     pub(super) from_submission: Option<FromSubmission>,
     /// With a rate: commands that were due by the end and not submitted.
@@ -151,6 +153,7 @@ impl Counters {
             batch: Batch::default(),
             reads: histogram()?,
             writes: histogram()?,
+            bytes: None,
             from_submission: None,
             overdue: 0,
             intervals: Vec::new(),
@@ -172,6 +175,13 @@ impl Counters {
         }
         self.settle();
         self.batch = Batch { start_ns, end_ns, read, commands: 1 };
+    }
+
+    /// The bytes of a command that succeeded, where commands have different sizes.
+    pub(super) fn moved(&mut self, bytes: u64, end_ns: u64) {
+        if let Some(moved) = self.bytes.as_mut().filter(|_| self.window.contains(end_ns)) {
+            *moved += bytes;
+        }
     }
 
     /// A command that failed.
@@ -275,6 +285,16 @@ mod tests {
         assert_eq!((counters.reads.max(), counters.writes.min()), (300, 300));
         assert_eq!(commands(&counters), [0, 5]);
         assert_eq!(counters.intervals[1], Slice { commands: 5, latency_ns: 1500, latency_max_ns: 300 });
+    }
+
+    #[test]
+    fn bytes_count_within_the_window_where_sizes_differ() {
+        let mut counters = Counters { bytes: Some(0), ..Counters::new(WINDOW).expect("counters") };
+        [999, 1_000, 1_999, 2_000].into_iter().for_each(|end_ns| counters.moved(4096, end_ns));
+        assert_eq!(counters.bytes, Some(8192));
+        let mut alike = Counters::new(WINDOW).expect("counters");
+        alike.moved(4096, 1_500);
+        assert_eq!(alike.bytes, None);
     }
 
     #[test]

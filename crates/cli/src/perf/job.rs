@@ -9,13 +9,14 @@ use unvme::fdp::PlacementId;
 use unvme::{Block, Device, Error, Nsid, Size, Transport};
 
 use super::addresses::{Distribution, Mix};
+use super::blend::{Blend, Recipe};
 use super::lane::Unit;
 use super::ledger::Ledger;
 use super::pace::Arrivals;
 use super::placement::{Placements, Select};
 use super::settings::Settings;
 use crate::exit::usage;
-use crate::report::{DeviceIdentity, PlacedWrites, Workload};
+use crate::report::{DeviceIdentity, PlacedWrites, Shape, SizeShare, Workload};
 
 /// A namespace that a job is about.
 #[derive(Debug)]
@@ -77,17 +78,22 @@ fn extent(settings: &Settings, block: &Block, name: &str) -> Result<(Unit, Range
     let nsid = block.nsid();
     let block_bytes = u64::from(block.block_bytes());
     let transfer_max = u64::from(block.namespace().transfer_blocks_max()) * block_bytes;
-    let io_bytes = settings.io_size();
+    let (io_bytes, option) = (settings.io_size(), settings.size_option());
+    if let Some(broken) = settings.size_mix.as_ref().and_then(|mix| mix.broken(block_bytes)) {
+        return Err(usage(format!(
+            "--size-mix {broken}: {name} namespace {nsid} has blocks of {block_bytes} bytes; expected multiples of that"
+        )));
+    }
     if io_bytes == 0 || !io_bytes.is_multiple_of(block_bytes) {
         let message = format!(
-            "-o {io_bytes}: {name} namespace {nsid} has blocks of {block_bytes} bytes; expected a multiple of that"
+            "{option} {io_bytes}: {name} namespace {nsid} has blocks of {block_bytes} bytes; expected a multiple of that"
         );
         return Err(usage(message));
     }
     let offset = settings.offset.unwrap_or(0);
     if !offset.is_multiple_of(io_bytes) {
         return Err(usage(format!(
-            "--offset {}: expected a multiple of -o, {}",
+            "--offset {}: expected a multiple of {option}, {}",
             Size(offset),
             Size(io_bytes)
         )));
@@ -96,14 +102,14 @@ fn extent(settings: &Settings, block: &Block, name: &str) -> Result<(Unit, Range
     let end = offset.saturating_add(settings.range.unwrap_or(u64::MAX)).min(bytes) / io_bytes;
     let units = offset / io_bytes..end;
     if units.is_empty() {
-        let options = if offset > 0 { "--offset, --range, -o" } else { "--range, -o" };
+        let options = if offset > 0 { "--offset, --range" } else { "--range" };
         let message = format!(
-            "{options}: not one command of {io_bytes} bytes is in the range; {name} namespace {nsid} has {bytes} bytes"
+            "{options}, {option}: not one command of {io_bytes} bytes is in the range; {name} namespace {nsid} has {bytes} bytes"
         );
         return Err(usage(message));
     }
     let blocks = u32::try_from(io_bytes / block_bytes)
-        .map_err(|_| usage(format!("-o {io_bytes}: a command of at most {} blocks is measured", u32::MAX)))?;
+        .map_err(|_| usage(format!("{option} {io_bytes}: a command of at most {} blocks is measured", u32::MAX)))?;
     let part_blocks = blocks.min((transfer_max / block_bytes).max(1) as u32);
     Ok((Unit { block_bytes: block.block_bytes(), blocks, part_blocks }, units))
 }
@@ -126,6 +132,8 @@ pub(super) struct Job {
     pub(super) limit: Option<u64>,
     pub(super) rate: Option<u64>,
     pub(super) arrivals: Arrivals,
+    /// How commands differ.
+    recipe: Recipe,
     placements: Vec<PlacementId>,
     select: Select,
     pub(super) workload: Workload,
@@ -138,7 +146,9 @@ impl Job {
         check_dependent(settings)?;
         let io_bytes = settings.io_size();
         let used = targets.iter().map(Target::bytes).sum();
-        let limit = settings.amount.map(|amount| amount.bytes(used).div_ceil(io_bytes));
+        let recipe = Recipe { sizes: settings.size_mix.clone() };
+        let mean_bytes = settings.size_mix.as_ref().map_or(io_bytes, |mix| mix.mean().max(1));
+        let limit = settings.amount.map(|amount| amount.bytes(used).div_ceil(mean_bytes));
         let workload = Workload {
             pattern: settings.pattern().name().to_owned(),
             io_bytes,
@@ -155,6 +165,7 @@ impl Job {
                 identifiers: list.0.iter().map(|id| id.0).collect(),
                 select: settings.fdp_select().name().to_owned(),
             }),
+            shape: shape(settings),
         };
         Ok(Self {
             name: None,
@@ -167,6 +178,7 @@ impl Job {
             limit,
             rate: settings.rate,
             arrivals: settings.arrivals(),
+            recipe,
             placements: settings.fdp_pid.as_ref().map(|list| list.0.clone()).unwrap_or_default(),
             select: settings.fdp_select(),
             workload,
@@ -181,6 +193,16 @@ impl Job {
     /// Where the writes of lane number `stream` go, if that was said.
     pub(super) fn placements(&self, seed: u64, stream: u64) -> Option<Placements> {
         Placements::new(&self.placements, self.select, seed, stream)
+    }
+
+    /// How the commands of lane number `stream` differ, if they do.
+    pub(super) fn blend(&self, unit: Unit, seed: u64, stream: u64) -> Option<Blend> {
+        Blend::new(&self.recipe, unit, seed, stream)
+    }
+
+    /// True where commands have different sizes.
+    pub(super) fn has_sizes(&self) -> bool {
+        self.recipe.sizes.is_some()
     }
 
     /// Lanes of all threads.
@@ -216,9 +238,18 @@ fn mix(settings: &Settings, seed: u64) -> Result<Mix> {
     Ok(Mix { pattern, read_percent, distribution, seed })
 }
 
-/// Settings that say something of others want those.
+/// What the report says of commands that differ.
+fn shape(settings: &Settings) -> Shape {
+    let sizes = settings.size_mix.iter().flat_map(|mix| mix.sizes());
+    Shape { size_mix: sizes.map(|&(bytes, weight)| SizeShare { bytes, weight }).collect() }
+}
+
+/// Settings that say something of others want those, and some exclude others.
 fn check_dependent(settings: &Settings) -> Result<()> {
     let pattern = settings.pattern();
+    if settings.size_mix.is_some() && settings.io_size.is_some() {
+        return Err(usage("--size-mix: it says how large commands are; leave out -o"));
+    }
     match (&settings.fdp_pid, settings.fdp_select) {
         (Some(_), _) if !pattern.writes() => {
             return Err(usage(format!("--fdp-pid: `-w {}` does not write", pattern.name())));

@@ -10,12 +10,13 @@ use unvme::{
 };
 
 use super::addresses::Addresses;
+use super::blend::{Blend, Sent};
 use super::counters::Counters;
 use super::data::{self, Verdict};
 use super::ledger::{Ledger, after, expected};
 use super::pace::Pace;
 use super::placement::Placements;
-use super::split::{Narrow, Parts, part_of, token};
+use super::split::{Narrow, Parts, blocks_of, part_of, token};
 use super::watch::Watch;
 
 /// Where commands go. There is one per thread and namespace, used all the time: its size is of no concern.
@@ -50,9 +51,14 @@ impl Unit {
         self.block_bytes as usize * self.blocks as usize
     }
 
-    /// Commands of the device that a command is.
+    /// Commands of the device that a command on a whole unit is.
     pub(super) fn parts(self) -> u32 {
-        self.blocks.div_ceil(self.part_blocks)
+        self.parts_of(self.blocks)
+    }
+
+    /// Commands of the device that one of so many blocks is.
+    fn parts_of(self, blocks: u32) -> u32 {
+        blocks.div_ceil(self.part_blocks)
     }
 
     /// Bytes of one of them.
@@ -96,6 +102,10 @@ struct Generator<'a> {
     free: Vec<(u32, DmaBuf)>,
     /// For each slot; empty where commands are not split.
     split: Vec<Parts>,
+    /// How commands differ; `None` where they are reads and writes of whole units.
+    blend: Option<Blend>,
+    /// A command that is done needs no more than to be counted: neither parts nor a blend.
+    is_plain: bool,
     /// A unit's data, to be made or looked at.
     scratch: Vec<u8>,
     /// The connection was lost, and what was on its way with it.
@@ -116,6 +126,8 @@ pub(super) struct Plan<'a> {
     pub(super) unit: Unit,
     pub(super) addresses: Addresses,
     pub(super) placements: Option<Placements>,
+    /// How commands differ, when they do.
+    pub(super) blend: Option<Blend>,
     pub(super) ledger: Option<&'a Ledger>,
     pub(super) counters: Counters,
     /// When commands are due, when there is a rate.
@@ -157,7 +169,7 @@ impl<'a> Lane<'a> {
         Ok(Self::new(Sink::Nothing(completions), buffers, plan))
     }
 
-    fn new(sink: Sink, buffers: Vec<Vec<DmaBuf>>, plan: Plan<'a>) -> Self {
+    fn new(sink: Sink, buffers: Vec<Vec<DmaBuf>>, mut plan: Plan<'a>) -> Self {
         let (mut free, mut split) = (Vec::new(), Vec::new());
         for (index, buffers) in (0..).zip(buffers) {
             let mut buffers = buffers.into_iter();
@@ -166,6 +178,10 @@ impl<'a> Lane<'a> {
                 split.push(Parts::new(buffers.collect()));
             }
         }
+        if let Some(blend) = &mut plan.blend {
+            blend.reserve(free.len());
+        }
+        let is_gated = plan.pace.is_some() || plan.limit.is_some() || plan.blend.is_some();
         let generator = Generator {
             device: plan.device,
             unit: plan.unit,
@@ -174,7 +190,9 @@ impl<'a> Lane<'a> {
             ledger: plan.ledger,
             slots: vec![Slot::default(); free.len()],
             free,
+            is_plain: split.is_empty() && plan.blend.is_none(),
             split,
+            blend: plan.blend,
             scratch: vec![0; if plan.ledger.is_some() { plan.unit.bytes() } else { 0 }],
             is_cut: false,
             controller: match &sink {
@@ -184,7 +202,6 @@ impl<'a> Lane<'a> {
             },
             counters: plan.counters,
         };
-        let is_gated = plan.pace.is_some() || plan.limit.is_some();
         Self { sink, generator, pace: plan.pace, left: plan.limit, is_gated }
     }
 
@@ -225,7 +242,7 @@ impl<'a> Lane<'a> {
         Ok(submitted)
     }
 
-    /// As [`Lane::submit_all`], of what rate and limit leave by now.
+    /// As [`Lane::submit_all`], of what rate and limit leave by now, and of commands that differ.
     #[cold]
     #[inline(never)]
     fn submit_due(&mut self, submitted_ns: u64) -> Result<usize> {
@@ -240,7 +257,11 @@ impl<'a> Lane<'a> {
             };
             let Some(due_ns) = due_ns else { break };
             self.left = self.left.map(|left| left - 1);
-            self.submit(Start { due_ns, submitted_ns })?;
+            let start = Start { due_ns, submitted_ns };
+            match self.generator.blend {
+                None => self.submit(start)?,
+                Some(_) => self.submit_blended(start)?,
+            }
             submitted += 1;
         }
         Ok(submitted)
@@ -265,6 +286,13 @@ impl<'a> Lane<'a> {
         self.launch(op, buf, index)
     }
 
+    /// As [`Lane::submit`], where commands differ.
+    fn submit_blended(&mut self, start: Start) -> Result<()> {
+        let Some((index, buf)) = self.generator.free.pop() else { return Ok(()) };
+        let (op, buf) = self.generator.begin_blended(index, buf, start);
+        self.launch(op, buf, index)
+    }
+
     /// Sends a command, in as many parts as the device wants. This and what else is always inlined is the
     /// loop that is measured: a call that is left in it is a tenth of what a command of null media takes.
     #[inline(always)]
@@ -279,7 +307,8 @@ impl<'a> Lane<'a> {
     #[inline(never)]
     fn launch_parts(&mut self, op: Op<'static>, buf: DmaBuf, index: u32) -> Result<()> {
         let unit = self.generator.unit;
-        let rest: Vec<_> = self.generator.split[index as usize].begin().collect();
+        let parts = unit.parts_of(blocks_of(&op));
+        let rest: Vec<_> = self.generator.split[index as usize].begin(parts).collect();
         self.send(part_of(op, unit, 0), buf, token(index, 0))?;
         for (part, buf) in rest {
             self.send(part_of(op, unit, part), buf, token(index, part))?;
@@ -372,6 +401,9 @@ impl<'a> Lane<'a> {
                 let start = Start { due_ns: now, submitted_ns: now };
                 let slot = Slot { start, unit, read: true, generation };
                 self.generator.slots[index as usize] = slot;
+                if let Some(blend) = &mut self.generator.blend {
+                    blend.keep(index, blend.whole());
+                }
                 let op = Op::Read(self.generator.unit.range(unit), Default::default());
                 self.launch(op, buf, index)?;
                 self.ring()?;
@@ -429,6 +461,26 @@ impl Generator<'_> {
         (Op::Write(range, WriteOptions { placement, ..WriteOptions::default() }), buf)
     }
 
+    /// As [`Generator::begin`], where commands differ.
+    fn begin_blended(&mut self, index: u32, buf: DmaBuf, start: Start) -> (Op<'static>, DmaBuf) {
+        let (op, buf) = self.begin(index, buf, start);
+        let Some(blend) = &mut self.blend else { return (op, buf) };
+        let sent = blend.next();
+        blend.keep(index, sent);
+        let first = |range: BlockRange| BlockRange::new(range.start, sent.blocks);
+        let op = match op {
+            Op::Read(range, flags) => Op::Read(first(range), flags),
+            Op::Write(range, options) => Op::Write(first(range), options),
+            other => other,
+        };
+        (op, buf)
+    }
+
+    /// What a slot has sent, where commands differ.
+    fn sent(&self, index: u32) -> Option<Sent> {
+        self.blend.as_ref().map(|blend| blend.of(index))
+    }
+
     /// Counts what is still on its way as failed.
     fn give_up(&mut self) {
         self.is_cut = true;
@@ -482,27 +534,30 @@ impl Generator<'_> {
         let index = token as u32;
         let slot = *self.slots.get(index as usize).context("a completion of no command")?;
         let Some(buf) = buf else {
-            let (device, what) = (self.device, self.name(slot));
+            let (device, what) = (self.device, self.name(index, slot));
             return Err(anyhow!("{device}: {what}: {status}; the controller was lost with its buffers"));
         };
-        if self.split.is_empty() {
-            self.finish_whole((index, slot), (status, buf), end_ns);
-        } else {
-            self.finish_part((token, slot), (status, buf), end_ns);
+        match self.is_plain {
+            true => self.finish_whole((index, slot), (status, buf), end_ns),
+            false => self.finish_other((token, slot), (status, buf), end_ns),
         }
         Ok(())
     }
 
-    /// A part of a command has ended.
+    /// A command has ended that may be a part of one, or differ from others.
     #[cold]
     #[inline(never)]
-    fn finish_part(&mut self, (token, slot): (u64, Slot), (status, buf): (Status, DmaBuf), end_ns: u64) {
+    fn finish_other(&mut self, (token, slot): (u64, Slot), (status, buf): (Status, DmaBuf), end_ns: u64) {
         let index = token as u32;
-        if let Some(parts) = self.split.get_mut(index as usize)
-            && let Some(whole) = parts.done((token >> 32) as u32, status, buf)
-        {
-            self.finish_whole((index, slot), whole, end_ns);
+        let whole = match self.split.get_mut(index as usize) {
+            Some(parts) => parts.done((token >> 32) as u32, status, buf),
+            None => Some((status, buf)),
+        };
+        let Some(whole) = whole else { return };
+        if let (Some(sent), true) = (self.sent(index), whole.0.is_success()) {
+            self.counters.moved(u64::from(sent.blocks) * u64::from(self.unit.block_bytes), end_ns);
         }
+        self.finish_whole((index, slot), whole, end_ns);
     }
 
     /// All of a command has ended.
@@ -514,7 +569,7 @@ impl Generator<'_> {
                 device.succeeded(slot.start.submitted_ns, end_ns);
             }
         } else {
-            self.failed(slot, status);
+            self.failed((index, slot), status);
         }
         if let Some(ledger) = self.ledger {
             self.verify(ledger, (index, slot), status, &mut buf);
@@ -524,8 +579,8 @@ impl Generator<'_> {
 
     /// Counts a command that has failed, and says why it was ended when its device has not answered.
     #[cold]
-    fn failed(&mut self, slot: Slot, status: Status) {
-        let what = self.name(slot);
+    fn failed(&mut self, (index, slot): (u32, Slot), status: Status) {
+        let what = self.name(index, slot);
         let why = match (status.kind(), &self.controller) {
             (Status::ABORTED_BY_HOST, Some(controller)) => controller.ended_by(),
             _ => None,
@@ -557,10 +612,10 @@ impl Generator<'_> {
     }
 
     #[cold]
-    fn name(&self, slot: Slot) -> String {
+    fn name(&self, index: u32, slot: Slot) -> String {
         let verb = if slot.read { "read" } else { "write" };
-        let range = self.unit.range(slot.unit);
-        format!("{verb} of {} from block {}", count(range.blocks, "block"), range.start)
+        let blocks = self.sent(index).map_or(self.unit.blocks, |sent| sent.blocks);
+        format!("{verb} of {} from block {}", count(blocks, "block"), self.unit.range(slot.unit).start)
     }
 }
 
@@ -570,224 +625,4 @@ fn claim(ledger: &Ledger, wanted: u64, units: &Range<u64>) -> (u64, u8) {
 }
 
 #[cfg(test)]
-mod tests {
-    use unvme::fdp::PlacementId;
-    use unvme::{Device, Nsid, OpenOptions, open};
-
-    use super::super::addresses::{Distribution, Mix};
-    use super::super::args::Pattern;
-    use super::super::counters::Window;
-    use super::super::placement::Select;
-    use super::*;
-
-    const DEPTH: u16 = 4;
-    const UNIT: Unit = Unit { block_bytes: 512, blocks: 8, part_blocks: 8 };
-    const UNITS: u64 = 64;
-
-    fn device() -> Device {
-        open("mem:block:2M", &OpenOptions::default()).expect("open")
-    }
-
-    fn plan(pattern: Pattern, ledger: Option<&Ledger>) -> Plan<'_> {
-        let read_percent = if pattern.writes() { 0 } else { 100 };
-        let mix = Mix { pattern, read_percent, distribution: Distribution::Uniform, seed: 1 };
-        let addresses = Addresses::new(&mix, 0..UNITS, 0, 0).expect("addresses");
-        let window = Window { from_ns: 0, until_ns: u64::MAX, interval_ns: u64::MAX, intervals_max: 2 };
-        let counters = Counters::new(window).expect("counters");
-        Plan {
-            device: "mem:block:2M",
-            depth: DEPTH,
-            queue_depth_max: u16::MAX,
-            unit: UNIT,
-            addresses,
-            placements: None,
-            ledger,
-            counters,
-            pace: None,
-            limit: None,
-        }
-    }
-
-    /// Goes once around all units, or a little further, and returns what was seen.
-    fn around(device: &Device, plan: Plan<'_>) -> Counters {
-        let block = device.block(Nsid(1)).expect("namespace 1");
-        let mut lane = Lane::on_device(&block, plan).expect("lane");
-        let watch = Watch::wall();
-        for _ in 0..UNITS / u64::from(DEPTH) {
-            lane.turn(watch).expect("turn");
-        }
-        lane.drain(watch).expect("drain");
-        lane.into_counters()
-    }
-
-    #[test]
-    fn every_command_is_counted_once() {
-        let device = device();
-        let written = around(&device, plan(Pattern::Write, None));
-        assert_eq!((written.writes.len(), written.reads.len(), written.errors), (UNITS, 0, 0));
-        let read = around(&device, plan(Pattern::Read, None));
-        assert_eq!((read.writes.len(), read.reads.len(), read.errors), (0, UNITS, 0));
-    }
-
-    #[test]
-    fn writes_go_to_the_placement_identifiers_of_the_plan_one_after_the_other() {
-        let name = "mem:block:16M,fdp,handles=4,ru=256K";
-        let device = open(name, &OpenOptions::default()).expect("open");
-        let mut block = device.block(Nsid(1)).expect("namespace 1");
-        let mut left = || -> Vec<u64> {
-            block.handles().expect("handles").iter().map(|handle| handle.blocks_left).collect()
-        };
-        let before = left();
-        let list = [PlacementId(1), PlacementId(3)];
-        let placements = Placements::new(&list, Select::RoundRobin, 1, 0);
-        around(&device, Plan { placements, ..plan(Pattern::Write, None) });
-        let after = left();
-        let written: Vec<u64> = before.iter().zip(&after).map(|(before, after)| before - after).collect();
-        let half = UNITS / 2 * u64::from(UNIT.blocks);
-        assert_eq!(written, [0, half, 0, half]);
-    }
-
-    #[test]
-    fn commands_that_fail_are_counted_apart_and_the_first_is_told() {
-        let device = device();
-        let mut queue =
-            device.block(Nsid(1)).expect("namespace").queue(&QueueOptions::default()).expect("queue");
-        queue.submit(Op::WriteUncorrectable(UNIT.range(3)), None, 0).expect("submit");
-        assert!(queue.wait(std::time::Duration::from_secs(10)).expect("wait"));
-        assert!(queue.poll(1).next().expect("completion").status.is_success());
-        let counters = around(&device, plan(Pattern::Read, None));
-        assert_eq!((counters.reads.len(), counters.errors), (UNITS - 1, 1));
-        let first = counters.first_failure.expect("a failure");
-        assert!(first.starts_with("read of 8 blocks from block 24: "), "{first}");
-        assert!(first.contains("Unrecovered Read Error"), "{first}");
-    }
-
-    #[test]
-    fn what_was_written_is_found_again_and_anything_else_is_a_miscompare() {
-        let device = device();
-        let ledger = Ledger::new(UNITS).expect("ledger");
-        let written = around(&device, plan(Pattern::Write, Some(&ledger)));
-        let read = around(&device, plan(Pattern::Read, Some(&ledger)));
-        assert_eq!((written.errors, read.miscompares, read.reads.len()), (0, 0, UNITS));
-        // As if another write had been acknowledged and lost.
-        ledger.release(5, 2);
-        let read = around(&device, plan(Pattern::Read, Some(&ledger)));
-        assert_eq!((read.miscompares, read.reads.len()), (1, UNITS));
-        let first = read.first_failure.expect("a failure");
-        assert_eq!(
-            first,
-            "block 40 is wrong from byte 8 on: expected its data number 2, found data number 1 of block 40"
-        );
-    }
-
-    #[test]
-    fn reads_of_what_nobody_is_known_to_have_written_are_counted_and_not_wrong() {
-        let device = device();
-        let mut block = device.block(Nsid(1)).expect("namespace 1");
-        block.write_at(3 * 8, &[0x5a; 4096]).expect("somebody else's data");
-        let ledger = Ledger::new(UNITS).expect("ledger");
-        let read = around(&device, plan(Pattern::Read, Some(&ledger)));
-        assert_eq!((read.errors, read.miscompares, read.unjudged), (0, 0, UNITS));
-        // What an earlier run has written is judged by its mark.
-        around(&device, plan(Pattern::Write, Some(&Ledger::new(UNITS).expect("ledger"))));
-        let read = around(&device, plan(Pattern::Read, Some(&ledger)));
-        assert_eq!((read.miscompares, read.unjudged), (0, 0));
-        let mut queue = block.queue(&QueueOptions::default()).expect("queue");
-        queue
-            .submit(Op::WriteZeroes { range: BlockRange::new(Lba(16), 1), deallocate: false }, None, 0)
-            .expect("submit");
-        assert!(queue.wait(std::time::Duration::from_secs(10)).expect("wait"));
-        drop(queue);
-        let ledger = Ledger::new(UNITS).expect("ledger");
-        let read = around(&device, plan(Pattern::Read, Some(&ledger)));
-        assert_eq!((read.miscompares, read.unjudged), (0, 1));
-    }
-
-    #[test]
-    fn reading_back_finds_what_a_point_of_writes_would_miss() {
-        let device = device();
-        let ledger = Ledger::new(UNITS).expect("ledger");
-        around(&device, plan(Pattern::Write, Some(&ledger)));
-        let mut block = device.block(Nsid(1)).expect("namespace");
-        block.write_at(63 * 8 + 7, &[0; 512]).expect("write");
-        let mut lane = Lane::on_device(&block, plan(Pattern::Write, Some(&ledger))).expect("lane");
-        lane.read_back(Watch::wall(), || false).expect("read back");
-        let counters = lane.into_counters();
-        assert_eq!((counters.reads.len(), counters.miscompares), (UNITS, 1));
-    }
-
-    #[test]
-    fn commands_beyond_queue_and_transfer_size_count_once_and_keep_their_data() {
-        let device = device();
-        // Parts of 3, 3 and 2 blocks, of which the queue takes 2 at a time.
-        let unit = Unit { part_blocks: 3, ..UNIT };
-        let narrow = |pattern, ledger| Plan { unit, queue_depth_max: 2, ..plan(pattern, ledger) };
-        let around = |plan: Plan<'_>| {
-            let block = device.block(Nsid(1)).expect("namespace 1");
-            let mut lane = Lane::on_device(&block, plan).expect("lane");
-            let watch = Watch::wall();
-            let seen =
-                |lane: &Lane<'_>| lane.generator.counters.reads.len() + lane.generator.counters.writes.len();
-            while seen(&lane) + u64::from(DEPTH) < UNITS {
-                lane.turn(watch).expect("turn");
-            }
-            lane.drain(watch).expect("drain");
-            lane.into_counters()
-        };
-        let ledger = Ledger::new(UNITS).expect("ledger");
-        let written = around(narrow(Pattern::Write, Some(&ledger)));
-        assert!(
-            (UNITS - u64::from(DEPTH)..=UNITS).contains(&written.writes.len()),
-            "{}",
-            written.writes.len()
-        );
-        let read = around(narrow(Pattern::Read, Some(&ledger)));
-        assert_eq!((written.errors, read.errors, read.miscompares), (0, 0, 0));
-        // What is not split finds it as well, and what changes meanwhile is found in whichever part it is.
-        let whole = around(plan(Pattern::Read, Some(&ledger)));
-        assert_eq!((whole.errors, whole.miscompares), (0, 0));
-        let mut block = device.block(Nsid(1)).expect("namespace");
-        block.write_at(5 * 8 + 7, &[0; 512]).expect("write");
-        let read = around(narrow(Pattern::Read, Some(&ledger)));
-        assert_eq!((read.errors, read.miscompares), (0, 1));
-        // A part that fails is the failure of the whole.
-        let mut queue = block.queue(&QueueOptions::default()).expect("queue");
-        let bad = BlockRange::new(Lba(9 * 8 + 4), 1);
-        queue.submit(Op::WriteUncorrectable(bad), None, 0).expect("submit");
-        assert!(queue.wait(std::time::Duration::from_secs(10)).expect("wait"));
-        assert!(queue.poll(1).next().expect("completion").status.is_success());
-        let read = around(narrow(Pattern::Read, None));
-        assert_eq!(read.errors, 1);
-        let first = read.first_failure.expect("a failure");
-        assert!(first.starts_with("read of 8 blocks from block 72: "), "{first}");
-    }
-
-    #[test]
-    fn a_lane_with_a_limit_submits_so_many_and_is_done() {
-        let device = device();
-        let block = device.block(Nsid(1)).expect("namespace 1");
-        let limited = Plan { limit: Some(10), ..plan(Pattern::Randread, None) };
-        let mut lane = Lane::on_device(&block, limited).expect("lane");
-        while !lane.is_done() {
-            lane.turn(Watch::wall()).expect("turn");
-        }
-        lane.turn(Watch::wall()).expect("turn");
-        lane.drain(Watch::wall()).expect("drain");
-        assert_eq!(lane.into_counters().reads.len(), 10);
-    }
-
-    #[test]
-    fn nothing_completes_everything() {
-        let device = device();
-        let block = device.block(Nsid(1)).expect("namespace");
-        let queue = block.queue(&QueueOptions { depth: 1, ..QueueOptions::default() }).expect("queue");
-        let mut lane = Lane::on_nothing(&queue, plan(Pattern::Randread, None)).expect("lane");
-        let watch = Watch::wall();
-        for _ in 0..10 {
-            assert!(lane.turn(watch).expect("turn").is_some());
-        }
-        assert_eq!(lane.generator.free.len(), usize::from(DEPTH));
-        lane.drain(watch).expect("drain");
-        assert_eq!(lane.into_counters().reads.len(), 10 * u64::from(DEPTH));
-    }
-}
+mod tests;

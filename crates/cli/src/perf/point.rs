@@ -227,6 +227,7 @@ impl<'a> Worker<'a> {
             let mut plan = plan(job, target, self.post.thread, self.round)?;
             plan.counters = Counters::new(window(job, session.interval))?;
             plan.counters.live.clone_from(&live);
+            plan.counters.bytes = job.has_sizes().then_some(0);
             let index = self.post.thread * job.targets.len() + place;
             plan.limit = job.limit_of(index);
             if let Some(iops) = job.rate {
@@ -357,6 +358,7 @@ fn plan<'a>(job: &Job, target: &'a Target, thread: usize, round: u32) -> Result<
         unit: target.unit,
         addresses,
         placements: job.placements(mix.seed, stream),
+        blend: job.blend(target.unit, mix.seed, stream),
         ledger: target.ledger.as_deref(),
         counters: Counters::new(window(job, None))?,
         pace: None,
@@ -394,7 +396,7 @@ impl Summing<'_> {
         both.add(&counters.writes)?;
         let rates = RowRates {
             seconds: seen.seconds,
-            io_bytes: job.workload.io_bytes,
+            bytes: counters.bytes.unwrap_or(both.len() * job.workload.io_bytes),
             errors: counters.errors,
             miscompares: counters.miscompares,
         };

@@ -384,6 +384,9 @@ fn print(args: &Perf, session: &Session, run: &Run, out: &mut impl Write) -> std
     if run.workload.virtual_time {
         writeln!(out, "In virtual time: seconds are those of the device's model.")?;
     }
+    for (name, text) in run.workload.shape.facts() {
+        writeln!(out, "{name}: {text}")?;
+    }
     if let Some(placement) = &run.workload.placement {
         writeln!(out, "Writes placed: {placement}")?;
     }

@@ -189,6 +189,10 @@ impl Session {
         let several = outline.drafts.len() > 1;
         let mut jobs = Vec::new();
         for (index, draft) in outline.drafts.iter().enumerate() {
+            ensure!(
+                !args.verify || draft.settings.size_mix.is_none(),
+                usage("--size-mix: --verify keeps account of units that are written whole; leave one of them out")
+            );
             let mut targets = Vec::new();
             for name in &draft.settings.devices {
                 targets.extend(self.targets(args, name, &draft.settings)?);

@@ -11,6 +11,7 @@ use clap_complete::engine::ArgValueCompleter;
 use super::addresses::Distribution;
 use super::amount::Amount;
 use super::args::{Pattern, duration, seconds};
+use super::blend::SizeMix;
 use super::pace::Arrivals;
 use super::placement::{PlacementList, Select};
 use crate::completion;
@@ -34,6 +35,10 @@ pub(super) struct Settings {
     /// takes is split, and counts once
     #[arg(short = 'o', long, value_name = "SIZE", value_parser = numbers::bytes)]
     pub(super) io_size: Option<u64>,
+    /// Sizes of commands with their weights (fio's bssplit), such as 4K:70,64K:20,128K:10. Addresses are
+    /// multiples of the largest one: a smaller command is on the first bytes of such a unit
+    #[arg(long, value_name = "SIZE:WEIGHT,..")]
+    pub(super) size_mix: Option<SizeMix>,
     /// What to do: sequential or random, reads, writes or a mix [default: randread]
     #[arg(short = 'w', long = "workload", value_name = "PATTERN")]
     pub(super) pattern: Option<Pattern>,
@@ -105,6 +110,7 @@ impl Settings {
             namespace_id: self.namespace_id.or(below.namespace_id),
             depth: self.depth.or(below.depth),
             io_size: self.io_size.or(below.io_size),
+            size_mix: self.size_mix.or(below.size_mix),
             pattern: self.pattern.or(below.pattern),
             read_percent: self.read_percent.or(below.read_percent),
             time: self.time.or(below.time),
@@ -129,8 +135,14 @@ impl Settings {
         self.depth.unwrap_or(32)
     }
 
+    /// Bytes of a command, of the largest where they differ.
     pub(super) fn io_size(&self) -> u64 {
-        self.io_size.unwrap_or(4096)
+        self.size_mix.as_ref().map(SizeMix::largest).or(self.io_size).unwrap_or(4096)
+    }
+
+    /// The option that says it.
+    pub(super) fn size_option(&self) -> &'static str {
+        if self.size_mix.is_some() { "--size-mix" } else { "-o" }
     }
 
     /// Seconds of a measurement; `None` where the amount of data is what ends it.

@@ -28,10 +28,11 @@ impl Parts {
         Self { left: 0, status: Status::SUCCESS, first: None, rest }
     }
 
-    /// The parts behind the first, to be sent.
-    pub(super) fn begin(&mut self) -> impl Iterator<Item = (u32, DmaBuf)> {
-        (self.left, self.status) = (1 + self.rest.len() as u32, Status::SUCCESS);
-        (1..).zip(self.rest.iter_mut().filter_map(Option::take))
+    /// Of so many parts those behind the first, to be sent.
+    pub(super) fn begin(&mut self, parts: u32) -> impl Iterator<Item = (u32, DmaBuf)> {
+        (self.left, self.status) = (parts, Status::SUCCESS);
+        let behind = self.rest.iter_mut().take(parts.saturating_sub(1) as usize);
+        (1..).zip(behind.filter_map(Option::take))
     }
 
     /// A part is done. When it was the last one: what became of the whole, and the buffer of the first part.
@@ -53,17 +54,25 @@ impl Parts {
     }
 }
 
-/// The part of `op`, a command on a whole unit, that has this number.
+/// The part of `op`, a command on a unit or on its first blocks, that has this number.
 pub(super) fn part_of(op: Op<'static>, unit: Unit, part: u32) -> Op<'static> {
     let part_of = |whole: BlockRange| {
         let before = part * unit.part_blocks;
-        let blocks = (unit.blocks - before).min(unit.part_blocks);
+        let blocks = (whole.blocks - before).min(unit.part_blocks);
         BlockRange::new(Lba(whole.start.0 + u64::from(before)), blocks)
     };
     match op {
         Op::Read(range, flags) => Op::Read(part_of(range), flags),
         Op::Write(range, options) => Op::Write(part_of(range), options),
         other => unreachable!("{other:?} is not measured"),
+    }
+}
+
+/// Blocks that a command reads or writes.
+pub(super) fn blocks_of(op: &Op<'_>) -> u32 {
+    match op {
+        Op::Read(range, _) | Op::Write(range, _) => range.blocks,
+        _ => 0,
     }
 }
 

@@ -23,6 +23,7 @@ mod plot;
 mod repetitions;
 pub(crate) mod scale;
 mod schedule;
+mod shape;
 pub(crate) mod sim;
 mod statistics;
 mod steady;
@@ -37,6 +38,7 @@ pub(crate) use model::{
 };
 pub(crate) use repetitions::combine;
 pub(crate) use schedule::Schedule;
+pub(crate) use shape::{Shape, SizeShare};
 pub(crate) use steady::{SteadyFigure, SteadyState};
 
 use std::io::{self, Write};

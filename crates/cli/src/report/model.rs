@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::latency::Latency;
 use super::repetitions::{PointSpread, Repetition};
 use super::schedule::Schedule;
+use super::shape::Shape;
 use super::steady::SteadyState;
 
 /// Placement identifiers that a line names; a namespace of a drive has fewer.
@@ -89,7 +90,7 @@ impl DeviceIdentity {
 pub(crate) struct Workload {
     /// The word given to `-w`: `read`, `write`, `randread`, `randwrite`, `rw` or `randrw`.
     pub(crate) pattern: String,
-    /// Size of one command's data.
+    /// Size of one command's data; of the largest where they differ.
     pub(crate) io_bytes: u64,
     /// Share of reads, 0 to 100.
     pub(crate) read_percent: u32,
@@ -118,6 +119,9 @@ pub(crate) struct Workload {
     /// Where writes went, when that was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) placement: Option<PlacedWrites>,
+    /// How commands differ, where they do.
+    #[serde(default, flatten)]
+    pub(crate) shape: Shape,
 }
 
 /// The placement identifiers that writes carried (Flexible Data Placement).
@@ -241,8 +245,8 @@ pub(crate) struct Row {
 pub(crate) struct RowRates {
     /// Measured time; must be above 0.
     pub(crate) seconds: f64,
-    /// Size of one command's data.
-    pub(crate) io_bytes: u64,
+    /// Data that the commands of the histogram moved.
+    pub(crate) bytes: u64,
     /// Commands that failed; they are not in the histogram.
     pub(crate) errors: u64,
     /// Reads whose data was wrong; they are in the histogram.
@@ -263,7 +267,7 @@ impl Row {
             label,
             core: Some(core),
             iops,
-            mib_per_second: iops * rates.io_bytes as f64 / f64::from(1 << 20),
+            mib_per_second: rates.bytes as f64 / rates.seconds / f64::from(1 << 20),
             latency_us_average: average,
             latency_us_min: min,
             latency_us_max: max,

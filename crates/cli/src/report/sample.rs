@@ -2,7 +2,9 @@
 
 use hdrhistogram::Histogram;
 
-use super::{DeviceIdentity, HarnessCost, Latency, Machine, Point, Row, RowRates, Run, Sample, Workload};
+use super::{
+    DeviceIdentity, HarnessCost, Latency, Machine, Point, Row, RowRates, Run, Sample, Shape, Workload,
+};
 
 /// Latency of the pretended device at rest, what one thread can drive, and what the device gives at most.
 const SERVICE_NS: f64 = 9_760.0;
@@ -65,6 +67,7 @@ fn run(points: Vec<Point>) -> Run {
             commands: None,
             amount: None,
             placement: None,
+            shape: Shape::default(),
         },
         points,
         harness: Some(HarnessCost { depth: 256, ops_per_second: 46.7e6, ns_per_op: 21.4 }),
@@ -84,7 +87,7 @@ pub(crate) fn point(threads: u32, depth: u32) -> Point {
     let mut rows = Vec::new();
     for core in 0..threads {
         let core_histogram = latencies(average_ns, (iops * seconds) as u64 + u64::from(core) * 4321);
-        let rates = RowRates { seconds, io_bytes: IO_BYTES, errors: 0, miscompares: 0 };
+        let rates = RowRates { seconds, bytes: core_histogram.len() * IO_BYTES, errors: 0, miscompares: 0 };
         rows.push(Row::from_histogram_ns(
             "VIRT (mem:block:1G) NSID 1".to_owned(),
             core,

@@ -181,7 +181,7 @@ fn a_total_weighs_the_average_by_rate_and_skips_rows_without_a_command() {
 fn a_row_converts_nanoseconds_and_bytes() {
     let mut ns = Histogram::<u64>::new(3).expect("three digits are allowed");
     ns.record_n(1_000, 512).expect("the range grows");
-    let rates = RowRates { seconds: 2.0, io_bytes: 4096, errors: 1, miscompares: 0 };
+    let rates = RowRates { seconds: 2.0, bytes: 512 * 4096, errors: 1, miscompares: 0 };
     let row = Row::from_histogram_ns("x".to_owned(), 3, &ns, rates);
     assert_eq!((row.iops, row.mib_per_second, row.core, row.errors), (256.0, 1.0, Some(3), 1));
     assert_eq!((row.latency_us_average, row.latency_us_min), (1.0, 1.0));
@@ -204,7 +204,7 @@ fn buckets_keep_every_command_in_ascending_order_and_end_at_the_longest() {
 fn an_empty_histogram_has_no_latency_and_a_row_of_zeros() {
     let ns = Histogram::<u64>::new(3).expect("three digits are allowed");
     assert_eq!(Latency::from_histogram_ns(&ns), None);
-    let rates = RowRates { seconds: 1.0, io_bytes: 4096, errors: 9, miscompares: 0 };
+    let rates = RowRates { seconds: 1.0, bytes: 0, errors: 9, miscompares: 0 };
     let row = Row::from_histogram_ns("x".to_owned(), 0, &ns, rates);
     assert_eq!(
         (row.iops, row.latency_us_average, row.latency_us_min, row.latency_us_max),

@@ -386,7 +386,7 @@ fn key(run: &Run, point: &Point) -> impl PartialEq {
     (
         (pairs, namespaces(run, point), workload.pattern.clone(), workload.io_bytes, workload.read_percent),
         (workload.distribution.clone(), workload.rate_limit_iops, other),
-        (point.phase.clone(), point.threads, point.depth),
+        (point.phase.clone(), point.threads, point.depth, workload.shape.clone()),
     )
 }
 

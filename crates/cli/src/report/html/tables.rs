@@ -25,7 +25,11 @@ pub(in crate::report) fn pattern(workload: &Workload) -> String {
         "randrw" => format!("random mix, {} % reads", workload.read_percent),
         other => other.to_owned(),
     };
-    format!("{} {name}", bytes(workload.io_bytes))
+    let sizes = || workload.shape.size_mix.iter().map(|size| size.bytes);
+    match (sizes().min(), sizes().max()) {
+        (Some(min), Some(max)) if min < max => format!("{} to {} {name}", bytes(min), bytes(max)),
+        _ => format!("{} {name}", bytes(workload.io_bytes)),
+    }
 }
 
 /// What the first column is called where points have names.
@@ -181,6 +185,9 @@ pub(in crate::report) fn workload(page: &mut Markup, run: &Run) {
             );
         }
         None => term(page, "Duration", format_args!("{} s per point", workload.seconds)),
+    }
+    for (name, text) in workload.shape.facts() {
+        term(page, name, text);
     }
     if let Some(placement) = &workload.placement {
         term(page, "Writes placed", placement);
