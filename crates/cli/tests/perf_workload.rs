@@ -3,7 +3,7 @@
 
 mod home;
 
-use home::Home;
+use home::{DEVICE, Home};
 use serde_json::Value;
 
 /// A measurement as short as can be, of a device that is filled in a moment.
@@ -91,4 +91,49 @@ fn sizes_that_make_no_sense_are_refused_by_name() {
     for bad in ["4K", "4K:0", "0:1", "4K:1,4K:2"] {
         home.run(&quick(&["--size-mix", bad])).fails_with_usage("--size-mix");
     }
+}
+
+#[test]
+fn deallocations_are_counted_apart_and_nothing_that_was_written_is_lost_by_them() {
+    let home = Home::new();
+    let run = home.json(&quick(&["-w", "randrw", "--trim", "50", "--verify", "--report", "r.html"]));
+    let point = &run["points"][0];
+    assert_eq!((&point["total"]["errors"], &point["total"]["miscompares"]), (&0.into(), &0.into()));
+    let latency = &point["latency"];
+    let (reads, writes) = (number(&latency["read"]["samples"]), number(&latency["write"]["samples"]));
+    let trims = number(&point["trims"]["count"]);
+    assert!(trims > 0.5 * writes && trims < 2.0 * writes, "{trims} beside {writes} writes");
+    let commands = number(&point["total"]["iops"]) * 0.05;
+    assert!((commands - reads - writes).abs() < 1e-3 * commands, "{commands}, {reads}, {writes}");
+    assert!((bytes_each(&run) - 4096.0).abs() < 1e-6, "they move no data");
+    assert!(number(&point["trims"]["latency_us_average"]) > 0.0);
+    assert_eq!(run["workload"]["trim_percent"], 50);
+    let page = std::fs::read_to_string(home.path("r.html")).expect("a report");
+    assert!(page.contains("50 % of the commands that do not read"), "the report");
+    let text = home.ok(&quick(&["-w", "randwrite", "--trim", "100"]));
+    assert!(text.contains("\nDeallocations: ") && text.contains(" p99\n"), "{text}");
+    // The device knows of it.
+    let home = Home::with_device();
+    let words =
+        ["perf", "-r", DEVICE, "--force", "--prefill", "-t", "0.2", "-w", "randwrite", "--trim", "100"];
+    home.ok(&words);
+    let used = number(&home.json(&["id-ns", DEVICE, "-n", "1"])["nuse"]);
+    assert!(used < f64::from(64 << 11), "{used} blocks are in use");
+    let run = home.json(&quick(&["-w", "randwrite"]));
+    assert!(
+        run["points"][0].get("trims").is_none() && run["workload"].get("trim_percent").is_none(),
+        "{run}"
+    );
+}
+
+#[test]
+fn deallocations_that_make_no_sense_are_refused_by_name() {
+    let home = Home::new();
+    for (args, parts) in [
+        (&["--trim", "10"][..], &["--trim: `-w randread` does not write"][..]),
+        (&["-w", "write", "--trim", "100", "--amount", "1M"], &["--trim 100: no data is moved"]),
+    ] {
+        home.run(&quick(args)).fails_with(2, parts);
+    }
+    home.run(&quick(&["--trim", "101"])).fails_with_usage("0..=100");
 }

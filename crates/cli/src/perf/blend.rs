@@ -85,17 +85,30 @@ impl SizeMix {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recipe {
     pub(super) sizes: Option<SizeMix>,
+    /// Share of the commands that do not read which deallocate, 0 to 100.
+    pub(super) trim_percent: u8,
 }
 
 impl Recipe {
     fn is_plain(&self) -> bool {
-        self.sizes.is_none()
+        self.sizes.is_none() && self.trim_percent == 0
     }
+}
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It reads or writes.
+    #[default]
+    Data,
+    /// Dataset Management: its unit is not needed any more.
+    Trim,
 }
 
 /// A command as it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sent {
+    pub(super) kind: Kind,
     /// Logical blocks.
     pub(super) blocks: u32,
 }
@@ -108,6 +121,7 @@ pub(super) struct Blend {
     unit_blocks: u32,
     /// Blocks of a command, and the weights up to and with it; empty where all have the size of a unit.
     sizes: Vec<(u32, u64)>,
+    trim_percent: u8,
     sent: Vec<Sent>,
 }
 
@@ -124,6 +138,7 @@ impl Blend {
         });
         Some(Self {
             sizes: sizes.collect(),
+            trim_percent: recipe.trim_percent,
             random: Random::new(seed, STREAMS + stream),
             unit_blocks: unit.blocks,
             sent: Vec::new(),
@@ -135,8 +150,11 @@ impl Blend {
         self.sent.resize(slots, Sent::default());
     }
 
-    /// What the next read or write is.
-    pub(super) fn next(&mut self) -> Sent {
+    /// What the next command is, which reads if `read` says so.
+    pub(super) fn next(&mut self, read: bool) -> Sent {
+        if !read && self.trim_percent > 0 && self.random.below(100) < u64::from(self.trim_percent) {
+            return Sent { kind: Kind::Trim, blocks: self.unit_blocks };
+        }
         let blocks = match self.sizes.last() {
             None => self.unit_blocks,
             Some((largest, weights)) => {
@@ -145,12 +163,12 @@ impl Blend {
                 chosen.map_or(*largest, |(blocks, _)| *blocks)
             }
         };
-        Sent { blocks }
+        Sent { kind: Kind::Data, blocks }
     }
 
     /// A read of a whole unit.
     pub(super) fn whole(&self) -> Sent {
-        Sent { blocks: self.unit_blocks }
+        Sent { kind: Kind::Data, blocks: self.unit_blocks }
     }
 
     /// Keeps in mind what a slot has sent.
@@ -175,7 +193,7 @@ mod tests {
 
     fn series(recipe: &Recipe, stream: u64) -> Vec<Sent> {
         let mut blend = Blend::new(recipe, UNIT, 1, stream).expect("not plain");
-        (0..10_000).map(|_| blend.next()).collect()
+        (0..10_000).map(|_| blend.next(false)).collect()
     }
 
     #[test]
@@ -208,5 +226,17 @@ mod tests {
         assert_eq!(series(&recipe, 0), drawn);
         assert_ne!(series(&recipe, 1), drawn);
         assert!(Blend::new(&Recipe::default(), UNIT, 1, 0).is_none());
+    }
+
+    #[test]
+    fn deallocations_are_of_whole_units_and_take_their_share_of_what_does_not_read() {
+        let sizes = Some("4K:1".parse().expect("a mix"));
+        let recipe = Recipe { sizes, trim_percent: 10 };
+        let trims: Vec<Sent> =
+            series(&recipe, 0).into_iter().filter(|sent| sent.kind == Kind::Trim).collect();
+        assert!((900..1_100).contains(&trims.len()), "{}", trims.len());
+        assert!(trims.iter().all(|sent| sent.blocks == UNIT.blocks));
+        let mut blend = Blend::new(&recipe, UNIT, 1, 0).expect("a blend");
+        assert!((0..1_000).all(|_| blend.next(true) == Sent { kind: Kind::Data, blocks: 8 }));
     }
 }

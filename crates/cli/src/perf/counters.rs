@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
+use super::blend::Kind;
+
 /// Longest latency that is told from longer ones: an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 /// Significant digits of a latency.
@@ -127,6 +129,8 @@ pub(super) struct Counters {
     pub(super) writes: Histogram<u64>,
     /// Bytes that commands of different sizes have moved; `None` where all have one size.
     pub(super) bytes: Option<u64>,
+    /// Latencies of deallocations, where there are any; they are in none of the figures above and below.
+    pub(super) trims: Option<Histogram<u64>>,
     /// With a rate: latencies from submission; those above are from when a command was due.
     pub(super) from_submission: Option<FromSubmission>,
     /// With a rate: commands that were due by the end and not submitted.
@@ -154,6 +158,7 @@ impl Counters {
             reads: histogram()?,
             writes: histogram()?,
             bytes: None,
+            trims: None,
             from_submission: None,
             overdue: 0,
             intervals: Vec::new(),
@@ -181,6 +186,17 @@ impl Counters {
     pub(super) fn moved(&mut self, bytes: u64, end_ns: u64) {
         if let Some(moved) = self.bytes.as_mut().filter(|_| self.window.contains(end_ns)) {
             *moved += bytes;
+        }
+    }
+
+    /// A command that moves no data has succeeded.
+    pub(super) fn done_aside(&mut self, kind: Kind, start_ns: u64, end_ns: u64) {
+        let latencies = match kind {
+            Kind::Trim => self.trims.as_mut(),
+            Kind::Data => None,
+        };
+        if let Some(latencies) = latencies.filter(|_| self.window.contains(end_ns)) {
+            latencies.saturating_record((end_ns - start_ns).max(1));
         }
     }
 
@@ -295,6 +311,16 @@ mod tests {
         let mut alike = Counters::new(WINDOW).expect("counters");
         alike.moved(4096, 1_500);
         assert_eq!(alike.bytes, None);
+    }
+
+    #[test]
+    fn deallocations_count_within_the_window_and_apart() {
+        let trims = Some(histogram().expect("histogram"));
+        let mut counters = Counters { trims, ..Counters::new(WINDOW).expect("counters") };
+        [999, 1_000, 1_999, 2_000].into_iter().for_each(|end_ns| counters.done_aside(Kind::Trim, 500, end_ns));
+        counters.settle();
+        assert_eq!(counters.trims.as_ref().map(|trims| (trims.len(), trims.min())), Some((2, 500)));
+        assert_eq!((counters.writes.len(), counters.intervals.len()), (0, 0));
     }
 
     #[test]

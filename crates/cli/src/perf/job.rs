@@ -146,7 +146,7 @@ impl Job {
         check_dependent(settings)?;
         let io_bytes = settings.io_size();
         let used = targets.iter().map(Target::bytes).sum();
-        let recipe = Recipe { sizes: settings.size_mix.clone() };
+        let recipe = Recipe { sizes: settings.size_mix.clone(), trim_percent: settings.trim.unwrap_or(0) };
         let mean_bytes = settings.size_mix.as_ref().map_or(io_bytes, |mix| mix.mean().max(1));
         let limit = settings.amount.map(|amount| amount.bytes(used).div_ceil(mean_bytes));
         let workload = Workload {
@@ -205,6 +205,11 @@ impl Job {
         self.recipe.sizes.is_some()
     }
 
+    /// True where some commands deallocate.
+    pub(super) fn has_trims(&self) -> bool {
+        self.recipe.trim_percent > 0
+    }
+
     /// Lanes of all threads.
     pub(super) fn lanes(&self) -> usize {
         self.threads * self.targets.len()
@@ -241,15 +246,16 @@ fn mix(settings: &Settings, seed: u64) -> Result<Mix> {
 /// What the report says of commands that differ.
 fn shape(settings: &Settings) -> Shape {
     let sizes = settings.size_mix.iter().flat_map(|mix| mix.sizes());
-    Shape { size_mix: sizes.map(|&(bytes, weight)| SizeShare { bytes, weight }).collect() }
+    Shape {
+        size_mix: sizes.map(|&(bytes, weight)| SizeShare { bytes, weight }).collect(),
+        trim_percent: settings.trim.filter(|&percent| percent > 0).map(u32::from),
+    }
 }
 
 /// Settings that say something of others want those, and some exclude others.
 fn check_dependent(settings: &Settings) -> Result<()> {
     let pattern = settings.pattern();
-    if settings.size_mix.is_some() && settings.io_size.is_some() {
-        return Err(usage("--size-mix: it says how large commands are; leave out -o"));
-    }
+    check_blend(settings)?;
     match (&settings.fdp_pid, settings.fdp_select) {
         (Some(_), _) if !pattern.writes() => {
             return Err(usage(format!("--fdp-pid: `-w {}` does not write", pattern.name())));
@@ -261,6 +267,23 @@ fn check_dependent(settings: &Settings) -> Result<()> {
         (None, Some(_)) => Err(usage("--arrivals: expected --rate with it, whose commands arrive so")),
         _ => Ok(()),
     }
+}
+
+/// Settings of commands that differ want some others, and exclude some.
+fn check_blend(settings: &Settings) -> Result<()> {
+    let pattern = settings.pattern();
+    if settings.size_mix.is_some() && settings.io_size.is_some() {
+        return Err(usage("--size-mix: it says how large commands are; leave out -o"));
+    }
+    if settings.trim.is_some() && !pattern.writes() {
+        let name = pattern.name();
+        return Err(usage(format!("--trim: `-w {name}` does not write; use one of write, randwrite, rw, randrw")));
+    }
+    let reads = pattern.is_mixed() && settings.read_percent != Some(0);
+    if settings.trim == Some(100) && settings.amount.is_some() && !reads {
+        return Err(usage("--trim 100: no data is moved that --amount could be of; use --time"));
+    }
+    Ok(())
 }
 
 /// The word that a row of the table begins with.

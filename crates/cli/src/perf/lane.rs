@@ -10,13 +10,13 @@ use unvme::{
 };
 
 use super::addresses::Addresses;
-use super::blend::{Blend, Sent};
+use super::blend::{Blend, Kind, Sent};
 use super::counters::Counters;
 use super::data::{self, Verdict};
 use super::ledger::{Ledger, after, expected};
 use super::pace::Pace;
 use super::placement::Placements;
-use super::split::{Narrow, Parts, blocks_of, part_of, token};
+use super::split::{Command, Narrow, Parts, blocks_of, part_of, token};
 use super::watch::Watch;
 
 /// Where commands go. There is one per thread and namespace, used all the time: its size is of no concern.
@@ -256,12 +256,14 @@ impl<'a> Lane<'a> {
                 None => Some(submitted_ns),
             };
             let Some(due_ns) = due_ns else { break };
-            self.left = self.left.map(|left| left - 1);
             let start = Start { due_ns, submitted_ns };
-            match self.generator.blend {
-                None => self.submit(start)?,
+            let kind = match self.generator.blend {
+                None => self.submit(start).map(|()| Kind::Data)?,
                 Some(_) => self.submit_blended(start)?,
-            }
+            };
+            // The limit is one of data.
+            let counts = u64::from(kind == Kind::Data);
+            self.left = self.left.map(|left| left - counts);
             submitted += 1;
         }
         Ok(submitted)
@@ -287,10 +289,28 @@ impl<'a> Lane<'a> {
     }
 
     /// As [`Lane::submit`], where commands differ.
-    fn submit_blended(&mut self, start: Start) -> Result<()> {
-        let Some((index, buf)) = self.generator.free.pop() else { return Ok(()) };
-        let (op, buf) = self.generator.begin_blended(index, buf, start);
-        self.launch(op, buf, index)
+    fn submit_blended(&mut self, start: Start) -> Result<Kind> {
+        let Some((index, buf)) = self.generator.free.pop() else { return Ok(Kind::Data) };
+        let (command, kind, buf) = self.generator.begin_blended(index, buf, start);
+        match command {
+            Command::Op(op) => self.launch(op, buf, index)?,
+            Command::Deallocate(_) => self.send_whole(command, buf, token(index, 0))?,
+        }
+        Ok(kind)
+    }
+
+    /// Sends a command that is not split, whatever its length.
+    fn send_whole(&mut self, command: Command, buf: DmaBuf, token: u64) -> Result<()> {
+        match &mut self.sink {
+            Sink::Device(queue) => command.submit(queue, buf, token),
+            Sink::Narrow(narrow) => narrow.send(command, buf, token),
+            Sink::Nothing(completions) => {
+                let (status, result) = (Status::SUCCESS, 0);
+                completions.push(Completion { token, status, result, buf: Some(buf) });
+                Ok(())
+            }
+        }
+        .with_context(|| self.generator.device.to_owned())
     }
 
     /// Sends a command, in as many parts as the device wants. This and what else is always inlined is the
@@ -323,7 +343,7 @@ impl<'a> Lane<'a> {
                 queue.submit(op, Some(buf), token).with_context(|| self.generator.device.to_owned())
             }
             Sink::Narrow(narrow) => {
-                narrow.send(op, buf, token).with_context(|| self.generator.device.to_owned())
+                narrow.send(Command::Op(op), buf, token).with_context(|| self.generator.device.to_owned())
             }
             Sink::Nothing(completions) => {
                 let (status, result) = (Status::SUCCESS, 0);
@@ -462,18 +482,23 @@ impl Generator<'_> {
     }
 
     /// As [`Generator::begin`], where commands differ.
-    fn begin_blended(&mut self, index: u32, buf: DmaBuf, start: Start) -> (Op<'static>, DmaBuf) {
+    fn begin_blended(&mut self, index: u32, buf: DmaBuf, start: Start) -> (Command, Kind, DmaBuf) {
         let (op, buf) = self.begin(index, buf, start);
-        let Some(blend) = &mut self.blend else { return (op, buf) };
-        let sent = blend.next();
+        let Some(blend) = &mut self.blend else { return (Command::Op(op), Kind::Data, buf) };
+        let sent = blend.next(matches!(op, Op::Read(..)));
         blend.keep(index, sent);
         let first = |range: BlockRange| BlockRange::new(range.start, sent.blocks);
-        let op = match op {
-            Op::Read(range, flags) => Op::Read(first(range), flags),
-            Op::Write(range, options) => Op::Write(first(range), options),
-            other => other,
+        let command = match op {
+            Op::Read(range, flags) => Command::Op(Op::Read(first(range), flags)),
+            Op::Write(range, _) if sent.kind == Kind::Trim => {
+                // What a deallocated unit reads as is up to the device: nothing is known of it.
+                self.slots[index as usize].generation = 0;
+                Command::Deallocate(range)
+            }
+            Op::Write(range, options) => Command::Op(Op::Write(first(range), options)),
+            other => Command::Op(other),
         };
-        (op, buf)
+        (command, sent.kind, buf)
     }
 
     /// What a slot has sent, where commands differ.
@@ -549,15 +574,38 @@ impl Generator<'_> {
     #[inline(never)]
     fn finish_other(&mut self, (token, slot): (u64, Slot), (status, buf): (Status, DmaBuf), end_ns: u64) {
         let index = token as u32;
-        let whole = match self.split.get_mut(index as usize) {
+        let sent = self.sent(index);
+        let kind = sent.map_or(Kind::Data, |sent| sent.kind);
+        let whole = match self.split.get_mut(index as usize).filter(|_| kind == Kind::Data) {
             Some(parts) => parts.done((token >> 32) as u32, status, buf),
             None => Some((status, buf)),
         };
         let Some(whole) = whole else { return };
-        if let (Some(sent), true) = (self.sent(index), whole.0.is_success()) {
+        if kind != Kind::Data {
+            return self.finish_aside((index, slot), whole, kind, end_ns);
+        }
+        if let (Some(sent), true) = (sent, whole.0.is_success()) {
             self.counters.moved(u64::from(sent.blocks) * u64::from(self.unit.block_bytes), end_ns);
         }
         self.finish_whole((index, slot), whole, end_ns);
+    }
+
+    /// A command has ended that moves no data, and is counted apart.
+    fn finish_aside(
+        &mut self,
+        (index, slot): (u32, Slot),
+        (status, buf): (Status, DmaBuf),
+        kind: Kind,
+        end_ns: u64,
+    ) {
+        match status.is_success() {
+            true => self.counters.done_aside(kind, slot.start.due_ns, end_ns),
+            false => self.failed((index, slot), status),
+        }
+        if let Some(ledger) = self.ledger.filter(|_| kind == Kind::Trim) {
+            ledger.release(slot.unit, slot.generation);
+        }
+        self.free.push((index, buf));
     }
 
     /// All of a command has ended.
@@ -613,7 +661,11 @@ impl Generator<'_> {
 
     #[cold]
     fn name(&self, index: u32, slot: Slot) -> String {
-        let verb = if slot.read { "read" } else { "write" };
+        let verb = match (self.sent(index).map(|sent| sent.kind), slot.read) {
+            (Some(Kind::Trim), _) => "deallocation",
+            (_, true) => "read",
+            (_, false) => "write",
+        };
         let blocks = self.sent(index).map_or(self.unit.blocks, |sent| sent.blocks);
         format!("{verb} of {} from block {}", count(blocks, "block"), self.unit.range(slot.unit).start)
     }

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use hdrhistogram::Histogram;
 use unvme::QueueOptions;
 
 use super::addresses::{Addresses, Mix, Random};
@@ -17,7 +18,7 @@ use super::lane::{Lane, Plan};
 use super::pace::Pace;
 use super::session::{Session, Stage};
 use super::watch::Watch;
-use crate::report::{HarnessCost, JobFigures, Latency, Point, Row, RowRates, Sample, Schedule};
+use crate::report::{CommandFigures, HarnessCost, JobFigures, Latency, Point, Row, RowRates, Sample, Schedule};
 
 /// Idle turns between two looks at the watch.
 const TURNS_PER_LOOK: u32 = 64;
@@ -228,6 +229,7 @@ impl<'a> Worker<'a> {
             plan.counters = Counters::new(window(job, session.interval))?;
             plan.counters.live.clone_from(&live);
             plan.counters.bytes = job.has_sizes().then_some(0);
+            plan.counters.trims = job.has_trims().then(histogram).transpose()?;
             let index = self.post.thread * job.targets.len() + place;
             plan.limit = job.limit_of(index);
             if let Some(iops) = job.rate {
@@ -423,6 +425,7 @@ impl Summing<'_> {
             schedule: self.schedule()?,
             series: self.series(),
             write_amplification,
+            trims: self.aside(|counters| counters.trims.as_ref())?,
             repetitions: Vec::new(),
             spread: None,
             steady: None,
@@ -471,6 +474,18 @@ impl Summing<'_> {
         let overdue = self.seen.iter().map(|seen| seen.counters.overdue).sum();
         let seconds = self.seen.iter().map(|seen| seen.seconds).fold(0.0, f64::max);
         Ok(Some(Schedule::new(rates.iter().sum::<u64>() as f64, seconds, overdue, &latencies)))
+    }
+
+    /// Commands that are counted apart, where there are some.
+    fn aside(&self, of: fn(&Counters) -> Option<&Histogram<u64>>) -> Result<Option<CommandFigures>> {
+        let mut all: Option<Histogram<u64>> = None;
+        for latencies in self.seen.iter().filter_map(|seen| of(&seen.counters)) {
+            match &mut all {
+                None => all = Some(latencies.clone()),
+                Some(sum) => sum.add(latencies)?,
+            }
+        }
+        Ok(all.map(|all| CommandFigures::from_histogram_ns(&all)))
     }
 
     /// The latency of a job, or of all of them.

@@ -45,6 +45,10 @@ pub(super) struct Settings {
     /// Share of reads in rw and randrw, in percent [default: 50]
     #[arg(short = 'M', long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(super) read_percent: Option<u8>,
+    /// Share of the commands that do not read which deallocate their unit instead of writing it (Dataset
+    /// Management), in percent: they are counted apart, not in IOPS, MiB/s and latencies
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(super) trim: Option<u8>,
     /// Seconds each point is measured for; fractions are fine [default: 5, none with --amount]
     #[arg(short = 't', long, value_name = "SECONDS", value_parser = duration)]
     pub(super) time: Option<f64>,
@@ -113,6 +117,7 @@ impl Settings {
             size_mix: self.size_mix.or(below.size_mix),
             pattern: self.pattern.or(below.pattern),
             read_percent: self.read_percent.or(below.read_percent),
+            trim: self.trim.or(below.trim),
             time: self.time.or(below.time),
             warmup: self.warmup.or(below.warmup),
             amount: self.amount.or(below.amount),

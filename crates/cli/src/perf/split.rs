@@ -81,13 +81,32 @@ pub(super) fn token(index: u32, part: u32) -> u64 {
     u64::from(index) | u64::from(part) << 32
 }
 
+/// A command as it is kept until there is room for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Command {
+    Op(Op<'static>),
+    /// Dataset Management of one range; the list goes to the first bytes of the buffer.
+    Deallocate(BlockRange),
+}
+
+impl Command {
+    /// Gives it to a queue. Errors: the queue refuses it.
+    pub(super) fn submit(self, queue: &mut BlockQueue, buf: DmaBuf, token: u64) -> Result<()> {
+        match self {
+            Self::Op(op) => queue.submit(op, Some(buf), token),
+            Self::Deallocate(range) => queue.submit(Op::Deallocate(&[range]), Some(buf), token),
+        }
+        .context("submit")
+    }
+}
+
 /// A queue that has less room than there are commands.
 #[derive(Debug)]
 pub(super) struct Narrow {
     queue: BlockQueue,
     /// Commands that the queue may be given.
     room: usize,
-    waiting: VecDeque<(Op<'static>, DmaBuf, u64)>,
+    waiting: VecDeque<(Command, DmaBuf, u64)>,
     /// What has been taken from the queue.
     taken: Vec<Completion>,
 }
@@ -107,13 +126,13 @@ impl Narrow {
     }
 
     /// Submits a command, or keeps it for later.
-    pub(super) fn send(&mut self, op: Op<'static>, buf: DmaBuf, token: u64) -> Result<()> {
+    pub(super) fn send(&mut self, command: Command, buf: DmaBuf, token: u64) -> Result<()> {
         if self.room == 0 {
-            self.waiting.push_back((op, buf, token));
+            self.waiting.push_back((command, buf, token));
             return Ok(());
         }
         self.room -= 1;
-        self.queue.submit(op, Some(buf), token).context("submit")
+        command.submit(&mut self.queue, buf, token)
     }
 
     pub(super) fn ring(&mut self) -> Result<()> {
@@ -126,8 +145,8 @@ impl Narrow {
         self.room += self.taken.len();
         let before = self.waiting.len();
         while self.room > 0 {
-            let Some((op, buf, token)) = self.waiting.pop_front() else { break };
-            self.send(op, buf, token)?;
+            let Some((command, buf, token)) = self.waiting.pop_front() else { break };
+            self.send(command, buf, token)?;
         }
         if self.waiting.len() < before {
             self.ring()?;

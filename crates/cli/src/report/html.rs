@@ -57,6 +57,7 @@ fn page(run: &Run) -> String {
         page.raw("</section>\n");
     }
     grid::maps(&mut page, run);
+    asides(&mut page, run);
     steady(&mut page, run);
     tables::results(&mut page, run);
     tables::spreads(&mut page, run);
@@ -190,6 +191,16 @@ fn cards(page: &mut Markup, run: &Run, summary: Summary<'_>) {
     }
     failure_card(page, run);
     page.raw("</section>\n");
+}
+
+/// Commands that are counted apart.
+fn asides(page: &mut Markup, run: &Run) {
+    for point in &run.points {
+        for (name, figures) in point.asides() {
+            let text = format_args!("{}: {name}: {}", super::place(point), figures.sentence());
+            page.element("p", &[("class", &"note")], text);
+        }
+    }
 }
 
 /// Whether points that were to become steady did.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::latency::Latency;
 use super::repetitions::{PointSpread, Repetition};
 use super::schedule::Schedule;
-use super::shape::Shape;
+use super::shape::{CommandFigures, Shape};
 use super::steady::SteadyState;
 
 /// Placement identifiers that a line names; a namespace of a drive has fewer.
@@ -183,6 +183,9 @@ pub(crate) struct Point {
     /// first command of the point to its last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) write_amplification: Option<f64>,
+    /// Deallocations, where there were to be some; they are in no other figure but that of failures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trims: Option<CommandFigures>,
     /// Each measurement in order, where there were several: the figures above are then those of the one with
     /// the median rate, and failures those of all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -369,7 +372,8 @@ impl Run {
                 .all(|job| job.total.is_finite() && job.latency.as_ref().is_none_or(Latency::is_finite));
             let steady = point.steady.as_ref().is_none_or(SteadyState::is_finite);
             let schedule = point.schedule.as_ref().is_none_or(Schedule::is_finite);
-            !(rows && series && latency && repetitions && schedule && jobs && steady)
+            let asides = point.asides().iter().all(|(_, figures)| figures.is_finite());
+            !(rows && series && latency && repetitions && schedule && jobs && steady && asides)
         })?;
         Some(match &broken.phase {
             Some(phase) => format!("the phase {phase}"),

@@ -1,8 +1,10 @@
 //! How the commands of a workload differ from each other.
 
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::scale::{bytes, trimmed};
+use super::model::Point;
+use super::scale::{bytes, micros, thousands, trimmed};
 
 /// What reads and writes of one size, one after the other, are not; empty for those.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -10,6 +12,9 @@ pub(crate) struct Shape {
     /// Sizes of commands, where there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) size_mix: Vec<SizeShare>,
+    /// Share of the commands that do not read which deallocated their unit, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trim_percent: Option<u32>,
 }
 
 /// A size that some of the commands have.
@@ -33,7 +38,46 @@ impl Shape {
             let sizes: Vec<String> = self.size_mix.iter().map(size).collect();
             facts.push(("Sizes", sizes.join(", ")));
         }
+        if let Some(percent) = self.trim_percent {
+            facts.push(("Deallocations", format!("{percent} % of the commands that do not read")));
+        }
         facts
+    }
+}
+
+/// Commands that move no data: they are in no other figure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CommandFigures {
+    /// Those that succeeded.
+    pub(crate) count: u64,
+    /// Mean latency, 0 when nothing completed.
+    pub(crate) latency_us_average: f64,
+    /// 99th percentile of the latency, 0 when nothing completed.
+    pub(crate) latency_us_p99: f64,
+}
+
+impl CommandFigures {
+    pub(crate) fn from_histogram_ns(ns: &Histogram<u64>) -> Self {
+        let (average, p99) =
+            if ns.is_empty() { (0.0, 0.0) } else { (ns.mean(), ns.value_at_percentile(99.0) as f64) };
+        Self { count: ns.len(), latency_us_average: average / 1e3, latency_us_p99: p99 / 1e3 }
+    }
+
+    /// In words.
+    pub(super) fn sentence(&self) -> String {
+        let (average, p99) = (micros(self.latency_us_average), micros(self.latency_us_p99));
+        format!("{}, {average} average, {p99} p99", thousands(self.count as f64))
+    }
+
+    pub(super) fn is_finite(&self) -> bool {
+        self.latency_us_average.is_finite() && self.latency_us_p99.is_finite()
+    }
+}
+
+impl Point {
+    /// Commands that are counted apart, each kind with its name.
+    pub(super) fn asides(&self) -> Vec<(&'static str, CommandFigures)> {
+        self.trims.map(|trims| ("Deallocations", trims)).into_iter().collect()
     }
 }
 
@@ -52,7 +96,19 @@ mod tests {
     fn sizes_are_told_in_percent_whatever_their_weights() {
         let sizes = [(4096, 2), (1 << 20, 1)];
         let size_mix = sizes.map(|(bytes, weight)| SizeShare { bytes, weight }).to_vec();
-        let shape = Shape { size_mix, ..Shape::default() };
-        assert_eq!(shape.facts(), [("Sizes", "4 KiB 66.67 %, 1 MiB 33.33 %".to_owned())]);
+        let shape = Shape { size_mix, trim_percent: Some(10) };
+        let facts = shape.facts();
+        assert_eq!(facts[0], ("Sizes", "4 KiB 66.67 %, 1 MiB 33.33 %".to_owned()));
+        assert_eq!(facts[1], ("Deallocations", "10 % of the commands that do not read".to_owned()));
+        let text = serde_json::to_string(&shape).expect("JSON");
+        assert_eq!(serde_json::from_str::<Shape>(&text).expect("a shape"), shape);
+    }
+
+    #[test]
+    fn commands_that_are_counted_apart_have_their_figures() {
+        let mut ns = Histogram::<u64>::new(3).expect("three digits are allowed");
+        assert_eq!(CommandFigures::from_histogram_ns(&ns).sentence(), "0, 0.00 µs average, 0.00 µs p99");
+        ns.record_n(2_000, 1000).expect("the range grows");
+        assert_eq!(CommandFigures::from_histogram_ns(&ns).sentence(), "1,000, 2.00 µs average, 2.00 µs p99");
     }
 }

@@ -54,6 +54,9 @@ pub(crate) fn write(point: &Point, wanted: Percentiles, out: &mut impl Write) ->
     for text in point.schedule.iter().flat_map(|schedule| schedule.sentences(&point.total)) {
         writeln!(out, "{text}")?;
     }
+    for (name, figures) in point.asides() {
+        writeln!(out, "{name}: {}", figures.sentence())?;
+    }
     if let Some(amplification) = point.write_amplification {
         writeln!(out, "Write amplification: {amplification:.3}")?;
     }

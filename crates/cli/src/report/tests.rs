@@ -44,6 +44,7 @@ fn point_of(rows: Vec<Row>) -> Point {
         schedule: None,
         series: Vec::new(),
         write_amplification: None,
+        trims: None,
         repetitions: Vec::new(),
         spread: None,
         settings: Vec::new(),

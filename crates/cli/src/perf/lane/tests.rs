@@ -4,7 +4,7 @@ use unvme::{Device, Nsid, OpenOptions, open};
 use super::super::addresses::{Distribution, Mix};
 use super::super::args::Pattern;
 use super::super::blend::Recipe;
-use super::super::counters::Window;
+use super::super::counters::{Window, histogram};
 use super::super::placement::Select;
 use super::*;
 
@@ -236,7 +236,7 @@ fn commands_of_different_sizes_are_on_the_first_bytes_of_their_units_and_count_a
         assert_eq!((counters.writes.len(), counters.errors), (UNITS, 0));
         let mut sum = 0;
         for unit in 0..UNITS {
-            let blocks = wanted.next().blocks as usize;
+            let blocks = wanted.next(false).blocks as usize;
             sum += blocks as u64 * 512;
             let mut found = vec![0; 4096];
             block.read_at(unit * 8, &mut found).expect("read");
@@ -245,5 +245,33 @@ fn commands_of_different_sizes_are_on_the_first_bytes_of_their_units_and_count_a
             assert!(found[blocks * 512..].iter().all(|&byte| byte == 0), "unit {unit}");
         }
         assert_eq!(counters.bytes, Some(sum));
+    }
+}
+
+#[test]
+fn a_deallocation_takes_what_is_known_of_a_unit_with_it_and_counts_apart() {
+    let device = device();
+    let block = device.block(Nsid(1)).expect("namespace 1");
+    // Whole, and split with a queue that has room for two at a time.
+    for (part_blocks, queue_depth_max) in [(8, u16::MAX), (3, 2)] {
+        let unit = Unit { part_blocks, ..UNIT };
+        let ledger = Ledger::new(UNITS).expect("ledger");
+        let written = around(&device, plan(Pattern::Write, Some(&ledger)));
+        assert_eq!((written.writes.len(), written.errors), (UNITS, 0));
+        let blend = Blend::new(&Recipe { trim_percent: 50, ..Recipe::default() }, UNIT, 1, 0);
+        let mut plan = Plan { unit, queue_depth_max, blend, ..plan(Pattern::Write, Some(&ledger)) };
+        plan.counters.trims = Some(histogram().expect("histogram"));
+        plan.limit = Some(UNITS / 4);
+        let mut lane = Lane::on_device(&block, plan).expect("lane");
+        while !lane.is_done() {
+            lane.turn(Watch::wall()).expect("turn");
+        }
+        lane.read_back(Watch::wall(), || false).expect("read back");
+        let seen = lane.into_counters();
+        let trims = seen.trims.as_ref().map_or(0, |trims| trims.len());
+        assert_eq!((seen.writes.len(), seen.errors, seen.miscompares), (UNITS / 4, 0, 0));
+        assert!((4..=UNITS).contains(&trims), "{trims}");
+        let unknown = (0..UNITS).filter(|&unit| ledger.claim(unit) == Some(0)).count() as u64;
+        assert_eq!((unknown, seen.reads.len()), (trims, UNITS - trims));
     }
 }
