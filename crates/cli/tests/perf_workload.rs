@@ -137,3 +137,46 @@ fn deallocations_that_make_no_sense_are_refused_by_name() {
     }
     home.run(&quick(&["--trim", "101"])).fails_with_usage("0..=100");
 }
+
+#[test]
+fn a_flush_goes_out_after_so_many_writes_and_is_counted_apart() {
+    let home = Home::new();
+    let few =
+        ["perf", "-r", "mem:block:4M", "-w", "randwrite", "-q", "4", "--amount", "4M", "--flush-every", "8"];
+    let run = home.json(&[&few[..], &["--report", "r.html"]].concat());
+    let point = &run["points"][0];
+    assert_eq!(
+        (&point["flushes"]["count"], &point["latency"]["all"]["samples"]),
+        (&128.into(), &1024.into())
+    );
+    let [average, p99] = ["latency_us_average", "latency_us_p99"].map(|key| number(&point["flushes"][key]));
+    assert!(average > 0.0 && p99 > 0.0, "{point}");
+    assert_eq!(run["workload"]["flush_every"], 8);
+    let page = std::fs::read_to_string(home.path("r.html")).expect("a report");
+    assert!(page.contains("one after every 8 writes of a thread to a namespace"), "the report");
+    assert!(page.contains("Flushes: 128, "), "the report");
+    let text = home.ok(&few);
+    assert!(text.contains("\nFlushes: 128, "), "{text}");
+    // At a rate, and with reads between: after writes alone.
+    let mixed =
+        ["-w", "randrw", "-M", "50", "--amount", "4M", "--rate", "1000000", "--flush-every", "1", "--verify"];
+    let run = home.json(&quick(&mixed));
+    let point = &run["points"][0];
+    assert_eq!(point["total"]["miscompares"], 0);
+    let (flushes, writes) =
+        (number(&point["flushes"]["count"]), number(&point["latency"]["write"]["samples"]));
+    assert!((flushes - writes).abs() <= 40.0, "{flushes} after {writes} writes");
+}
+
+#[test]
+fn flushes_that_fail_are_failures_of_their_own_name() {
+    let home = Home::new();
+    let rules = home.file("f.json", br#"[{"match":{"opcode":"flush"},"act":{"status":"write-fault"}}]"#);
+    let done = home.run(&quick(&["-w", "write", "--flush-every", "4", "--faults", &rules]));
+    assert!(done.code == 1 && done.stderr.contains("the first: flush: "), "{}: {}", done.code, done.stderr);
+    let rules = home.file("f.json", br#"[{"match":{"opcode":"dsm"},"act":{"status":"write-fault"}}]"#);
+    let done = home.run(&quick(&["-w", "write", "--trim", "50", "--faults", &rules]));
+    assert!(done.stderr.contains("the first: deallocation of 8 blocks from block "), "{}", done.stderr);
+    home.run(&quick(&["--flush-every", "1"])).fails_with(2, &["--flush-every: `-w randread` does not write"]);
+    home.run(&quick(&["-w", "write", "--flush-every", "0"])).fails_with_usage("--flush-every");
+}

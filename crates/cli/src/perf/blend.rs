@@ -87,11 +87,13 @@ pub(super) struct Recipe {
     pub(super) sizes: Option<SizeMix>,
     /// Share of the commands that do not read which deallocate, 0 to 100.
     pub(super) trim_percent: u8,
+    /// A flush goes out after so many writes.
+    pub(super) flush_every: Option<u32>,
 }
 
 impl Recipe {
     fn is_plain(&self) -> bool {
-        self.sizes.is_none() && self.trim_percent == 0
+        self.sizes.is_none() && self.trim_percent == 0 && self.flush_every.is_none()
     }
 }
 
@@ -103,6 +105,8 @@ pub(super) enum Kind {
     Data,
     /// Dataset Management: its unit is not needed any more.
     Trim,
+    /// What has been completed before becomes durable.
+    Flush,
 }
 
 /// A command as it was sent.
@@ -122,6 +126,9 @@ pub(super) struct Blend {
     /// Blocks of a command, and the weights up to and with it; empty where all have the size of a unit.
     sizes: Vec<(u32, u64)>,
     trim_percent: u8,
+    flush_every: Option<u32>,
+    /// Writes since the last flush.
+    unflushed: u32,
     sent: Vec<Sent>,
 }
 
@@ -139,6 +146,8 @@ impl Blend {
         Some(Self {
             sizes: sizes.collect(),
             trim_percent: recipe.trim_percent,
+            flush_every: recipe.flush_every,
+            unflushed: 0,
             random: Random::new(seed, STREAMS + stream),
             unit_blocks: unit.blocks,
             sent: Vec::new(),
@@ -155,6 +164,7 @@ impl Blend {
         if !read && self.trim_percent > 0 && self.random.below(100) < u64::from(self.trim_percent) {
             return Sent { kind: Kind::Trim, blocks: self.unit_blocks };
         }
+        self.unflushed += u32::from(!read);
         let blocks = match self.sizes.last() {
             None => self.unit_blocks,
             Some((largest, weights)) => {
@@ -164,6 +174,17 @@ impl Blend {
             }
         };
         Sent { kind: Kind::Data, blocks }
+    }
+
+    /// True when the next command is to be a flush.
+    pub(super) fn is_flush_due(&self) -> bool {
+        self.flush_every.is_some_and(|every| self.unflushed >= every)
+    }
+
+    /// A flush, which is not due again before as many writes.
+    pub(super) fn flush(&mut self) -> Sent {
+        self.unflushed = 0;
+        Sent { kind: Kind::Flush, blocks: 0 }
     }
 
     /// A read of a whole unit.
@@ -231,12 +252,28 @@ mod tests {
     #[test]
     fn deallocations_are_of_whole_units_and_take_their_share_of_what_does_not_read() {
         let sizes = Some("4K:1".parse().expect("a mix"));
-        let recipe = Recipe { sizes, trim_percent: 10 };
+        let recipe = Recipe { sizes, trim_percent: 10, ..Recipe::default() };
         let trims: Vec<Sent> =
             series(&recipe, 0).into_iter().filter(|sent| sent.kind == Kind::Trim).collect();
         assert!((900..1_100).contains(&trims.len()), "{}", trims.len());
         assert!(trims.iter().all(|sent| sent.blocks == UNIT.blocks));
         let mut blend = Blend::new(&recipe, UNIT, 1, 0).expect("a blend");
         assert!((0..1_000).all(|_| blend.next(true) == Sent { kind: Kind::Data, blocks: 8 }));
+    }
+
+    #[test]
+    fn a_flush_is_due_after_so_many_writes_and_not_after_reads() {
+        let recipe = Recipe { flush_every: Some(3), ..Recipe::default() };
+        let mut blend = Blend::new(&recipe, UNIT, 1, 0).expect("a blend");
+        let mut due = |read| {
+            blend.next(read);
+            let due = blend.is_flush_due();
+            if due {
+                assert_eq!(blend.flush().kind, Kind::Flush);
+            }
+            due
+        };
+        let dues: Vec<bool> = [false, true, false, true, false, false, false, false].map(&mut due).to_vec();
+        assert_eq!(dues, [false, false, false, false, true, false, false, true]);
     }
 }

@@ -131,6 +131,8 @@ pub(super) struct Counters {
     pub(super) bytes: Option<u64>,
     /// Latencies of deallocations, where there are any; they are in none of the figures above and below.
     pub(super) trims: Option<Histogram<u64>>,
+    /// The same of flushes.
+    pub(super) flushes: Option<Histogram<u64>>,
     /// With a rate: latencies from submission; those above are from when a command was due.
     pub(super) from_submission: Option<FromSubmission>,
     /// With a rate: commands that were due by the end and not submitted.
@@ -159,6 +161,7 @@ impl Counters {
             writes: histogram()?,
             bytes: None,
             trims: None,
+            flushes: None,
             from_submission: None,
             overdue: 0,
             intervals: Vec::new(),
@@ -193,6 +196,7 @@ impl Counters {
     pub(super) fn done_aside(&mut self, kind: Kind, start_ns: u64, end_ns: u64) {
         let latencies = match kind {
             Kind::Trim => self.trims.as_mut(),
+            Kind::Flush => self.flushes.as_mut(),
             Kind::Data => None,
         };
         if let Some(latencies) = latencies.filter(|_| self.window.contains(end_ns)) {

@@ -146,7 +146,11 @@ impl Job {
         check_dependent(settings)?;
         let io_bytes = settings.io_size();
         let used = targets.iter().map(Target::bytes).sum();
-        let recipe = Recipe { sizes: settings.size_mix.clone(), trim_percent: settings.trim.unwrap_or(0) };
+        let recipe = Recipe {
+            sizes: settings.size_mix.clone(),
+            trim_percent: settings.trim.unwrap_or(0),
+            flush_every: settings.flush_every,
+        };
         let mean_bytes = settings.size_mix.as_ref().map_or(io_bytes, |mix| mix.mean().max(1));
         let limit = settings.amount.map(|amount| amount.bytes(used).div_ceil(mean_bytes));
         let workload = Workload {
@@ -210,6 +214,11 @@ impl Job {
         self.recipe.trim_percent > 0
     }
 
+    /// True where flushes go out.
+    pub(super) fn has_flushes(&self) -> bool {
+        self.recipe.flush_every.is_some()
+    }
+
     /// Lanes of all threads.
     pub(super) fn lanes(&self) -> usize {
         self.threads * self.targets.len()
@@ -249,6 +258,7 @@ fn shape(settings: &Settings) -> Shape {
     Shape {
         size_mix: sizes.map(|&(bytes, weight)| SizeShare { bytes, weight }).collect(),
         trim_percent: settings.trim.filter(|&percent| percent > 0).map(u32::from),
+        flush_every: settings.flush_every,
     }
 }
 
@@ -275,9 +285,10 @@ fn check_blend(settings: &Settings) -> Result<()> {
     if settings.size_mix.is_some() && settings.io_size.is_some() {
         return Err(usage("--size-mix: it says how large commands are; leave out -o"));
     }
-    if settings.trim.is_some() && !pattern.writes() {
+    let options = [("--trim", settings.trim.is_some()), ("--flush-every", settings.flush_every.is_some())];
+    if let Some((option, _)) = options.iter().find(|(_, given)| *given && !pattern.writes()) {
         let name = pattern.name();
-        return Err(usage(format!("--trim: `-w {name}` does not write; use one of write, randwrite, rw, randrw")));
+        return Err(usage(format!("{option}: `-w {name}` does not write; use one of write, randwrite, rw, randrw")));
     }
     let reads = pattern.is_mixed() && settings.read_percent != Some(0);
     if settings.trim == Some(100) && settings.amount.is_some() && !reads {

@@ -248,6 +248,11 @@ impl<'a> Lane<'a> {
     fn submit_due(&mut self, submitted_ns: u64) -> Result<usize> {
         let mut submitted = 0;
         while !self.generator.free.is_empty() {
+            if self.generator.blend.as_ref().is_some_and(Blend::is_flush_due) {
+                self.submit_flush(submitted_ns)?;
+                submitted += 1;
+                continue;
+            }
             if self.left == Some(0) {
                 break;
             }
@@ -278,7 +283,8 @@ impl<'a> Lane<'a> {
     /// True when all that there was to submit has come back.
     pub(super) fn is_done(&self) -> bool {
         let generator = &self.generator;
-        self.left == Some(0) && (generator.is_cut || generator.free.len() == generator.slots.len())
+        let is_flushed = !generator.blend.as_ref().is_some_and(Blend::is_flush_due);
+        self.left == Some(0) && (is_flushed || generator.is_cut) && (generator.is_cut || generator.free.len() == generator.slots.len())
     }
 
     #[inline]
@@ -297,6 +303,18 @@ impl<'a> Lane<'a> {
             Command::Deallocate(_) => self.send_whole(command, buf, token(index, 0))?,
         }
         Ok(kind)
+    }
+
+    /// Sends a flush. It is due when it is sent, whatever the rate.
+    fn submit_flush(&mut self, now_ns: u64) -> Result<()> {
+        let generator = &mut self.generator;
+        let (Some((index, buf)), Some(blend)) = (generator.free.pop(), &mut generator.blend) else { return Ok(()) };
+        let sent = blend.flush();
+        blend.keep(index, sent);
+        let start = Start { due_ns: now_ns, submitted_ns: now_ns };
+        generator.slots[index as usize] = Slot { start, ..Slot::default() };
+        // The buffer waits with it; no data is moved.
+        self.send_whole(Command::Op(Op::Flush), buf, token(index, 0))
     }
 
     /// Sends a command that is not split, whatever its length.
@@ -662,6 +680,7 @@ impl Generator<'_> {
     #[cold]
     fn name(&self, index: u32, slot: Slot) -> String {
         let verb = match (self.sent(index).map(|sent| sent.kind), slot.read) {
+            (Some(Kind::Flush), _) => return "flush".to_owned(),
             (Some(Kind::Trim), _) => "deallocation",
             (_, true) => "read",
             (_, false) => "write",

@@ -12,7 +12,7 @@
 //! | `session` | all of it, checked against the devices that are there: stages, one for each point |
 //! | `job` | one workload of a stage |
 //! | `addresses` | which unit of the namespace comes next, and whether it is read or written |
-//! | `blend` | commands that differ: `--size-mix`, `--trim` |
+//! | `blend` | commands that differ: `--size-mix`, `--trim`, `--flush-every` |
 //! | `data` | blocks whose content says which block they are and how often it was written |
 //! | `ledger` | what each unit should hold, for `--verify` |
 //! | `lane` | the measuring loop: one queue, or none at all to measure the loop itself |

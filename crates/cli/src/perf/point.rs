@@ -230,6 +230,7 @@ impl<'a> Worker<'a> {
             plan.counters.live.clone_from(&live);
             plan.counters.bytes = job.has_sizes().then_some(0);
             plan.counters.trims = job.has_trims().then(histogram).transpose()?;
+            plan.counters.flushes = job.has_flushes().then(histogram).transpose()?;
             let index = self.post.thread * job.targets.len() + place;
             plan.limit = job.limit_of(index);
             if let Some(iops) = job.rate {
@@ -426,6 +427,7 @@ impl Summing<'_> {
             series: self.series(),
             write_amplification,
             trims: self.aside(|counters| counters.trims.as_ref())?,
+            flushes: self.aside(|counters| counters.flushes.as_ref())?,
             repetitions: Vec::new(),
             spread: None,
             steady: None,

@@ -49,6 +49,10 @@ pub(super) struct Settings {
     /// Management), in percent: they are counted apart, not in IOPS, MiB/s and latencies
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(super) trim: Option<u8>,
+    /// Send a Flush after so many writes of each thread to a namespace (fio's fsync): it takes one of the
+    /// slots of -q, the writes before it are not waited for, and it is counted apart
+    #[arg(long, value_name = "WRITES", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    pub(super) flush_every: Option<u32>,
     /// Seconds each point is measured for; fractions are fine [default: 5, none with --amount]
     #[arg(short = 't', long, value_name = "SECONDS", value_parser = duration)]
     pub(super) time: Option<f64>,
@@ -118,6 +122,7 @@ impl Settings {
             pattern: self.pattern.or(below.pattern),
             read_percent: self.read_percent.or(below.read_percent),
             trim: self.trim.or(below.trim),
+            flush_every: self.flush_every.or(below.flush_every),
             time: self.time.or(below.time),
             warmup: self.warmup.or(below.warmup),
             amount: self.amount.or(below.amount),

@@ -186,6 +186,9 @@ pub(crate) struct Point {
     /// Deallocations, where there were to be some; they are in no other figure but that of failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trims: Option<CommandFigures>,
+    /// Flushes, the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) flushes: Option<CommandFigures>,
     /// Each measurement in order, where there were several: the figures above are then those of the one with
     /// the median rate, and failures those of all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::model::Point;
 use super::scale::{bytes, micros, thousands, trimmed};
+use crate::count::count;
 
 /// What reads and writes of one size, one after the other, are not; empty for those.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -15,6 +16,9 @@ pub(crate) struct Shape {
     /// Share of the commands that do not read which deallocated their unit, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trim_percent: Option<u32>,
+    /// Writes of a thread to a namespace after which a flush went out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) flush_every: Option<u32>,
 }
 
 /// A size that some of the commands have.
@@ -40,6 +44,10 @@ impl Shape {
         }
         if let Some(percent) = self.trim_percent {
             facts.push(("Deallocations", format!("{percent} % of the commands that do not read")));
+        }
+        if let Some(writes) = self.flush_every {
+            let writes = count(writes, "write");
+            facts.push(("Flushes", format!("one after every {writes} of a thread to a namespace")));
         }
         facts
     }
@@ -77,7 +85,8 @@ impl CommandFigures {
 impl Point {
     /// Commands that are counted apart, each kind with its name.
     pub(super) fn asides(&self) -> Vec<(&'static str, CommandFigures)> {
-        self.trims.map(|trims| ("Deallocations", trims)).into_iter().collect()
+        let trims = self.trims.map(|trims| ("Deallocations", trims));
+        trims.into_iter().chain(self.flushes.map(|flushes| ("Flushes", flushes))).collect()
     }
 }
 
@@ -96,10 +105,11 @@ mod tests {
     fn sizes_are_told_in_percent_whatever_their_weights() {
         let sizes = [(4096, 2), (1 << 20, 1)];
         let size_mix = sizes.map(|(bytes, weight)| SizeShare { bytes, weight }).to_vec();
-        let shape = Shape { size_mix, trim_percent: Some(10) };
+        let shape = Shape { size_mix, trim_percent: Some(10), flush_every: Some(1) };
         let facts = shape.facts();
         assert_eq!(facts[0], ("Sizes", "4 KiB 66.67 %, 1 MiB 33.33 %".to_owned()));
         assert_eq!(facts[1], ("Deallocations", "10 % of the commands that do not read".to_owned()));
+        assert_eq!(facts[2], ("Flushes", "one after every 1 write of a thread to a namespace".to_owned()));
         let text = serde_json::to_string(&shape).expect("JSON");
         assert_eq!(serde_json::from_str::<Shape>(&text).expect("a shape"), shape);
     }

@@ -45,6 +45,7 @@ fn point_of(rows: Vec<Row>) -> Point {
         series: Vec::new(),
         write_amplification: None,
         trims: None,
+        flushes: None,
         repetitions: Vec::new(),
         spread: None,
         settings: Vec::new(),

@@ -275,3 +275,26 @@ fn a_deallocation_takes_what_is_known_of_a_unit_with_it_and_counts_apart() {
         assert_eq!((unknown, seen.reads.len()), (trims, UNITS - trims));
     }
 }
+
+#[test]
+fn a_flush_goes_out_after_so_many_writes_and_the_last_one_too() {
+    let device = device();
+    let block = device.block(Nsid(1)).expect("namespace 1");
+    for (part_blocks, queue_depth_max) in [(8, u16::MAX), (3, 2)] {
+        let unit = Unit { part_blocks, ..UNIT };
+        let blend = Blend::new(&Recipe { flush_every: Some(4), ..Recipe::default() }, unit, 1, 0);
+        let ledger = Ledger::new(UNITS).expect("ledger");
+        let mut plan = Plan { unit, queue_depth_max, blend, ..plan(Pattern::Write, Some(&ledger)) };
+        plan.counters.flushes = Some(histogram().expect("histogram"));
+        plan.limit = Some(UNITS);
+        let mut lane = Lane::on_device(&block, plan).expect("lane");
+        while !lane.is_done() {
+            lane.turn(Watch::wall()).expect("turn");
+        }
+        lane.read_back(Watch::wall(), || false).expect("read back");
+        let seen = lane.into_counters();
+        assert_eq!((seen.writes.len(), seen.reads.len()), (UNITS, UNITS));
+        assert_eq!((seen.errors, seen.miscompares), (0, 0));
+        assert_eq!(seen.flushes.map(|flushes| flushes.len()), Some(UNITS / 4));
+    }
+}
