@@ -180,3 +180,62 @@ fn flushes_that_fail_are_failures_of_their_own_name() {
     home.run(&quick(&["--flush-every", "1"])).fails_with(2, &["--flush-every: `-w randread` does not write"]);
     home.run(&quick(&["-w", "write", "--flush-every", "0"])).fails_with_usage("--flush-every");
 }
+
+/// A device whose time is a model's: what is asked of it takes as long each time.
+const MODELLED: [&str; 11] = [
+    "perf",
+    "-r",
+    "mem:block:16M,ftl=page,timing=tlc,media=tags",
+    "--virtual-time",
+    "-q",
+    "1",
+    "-t",
+    "1",
+    "--warmup",
+    "0",
+    "--no-prefill",
+];
+
+fn modelled(home: &Home, more: &[&str]) -> Value {
+    home.json(&[&MODELLED, more].concat())
+}
+
+#[test]
+fn think_time_is_added_to_the_time_of_each_command_and_not_to_its_latency() {
+    let home = Home::new();
+    let think = ["-w", "randwrite", "--think", "1ms"];
+    let (alone, thoughtful) = (modelled(&home, &["-w", "randwrite"]), modelled(&home, &think));
+    let total = &thoughtful["points"][0]["total"];
+    let (iops, latency) = (number(&total["iops"]), number(&total["latency_us_average"]));
+    assert!((iops * (latency + 1000.0) / 1e6 - 1.0).abs() < 0.01, "{iops} at {latency} us and 1 ms");
+    assert!(latency < 2.0 * number(&alone["points"][0]["total"]["latency_us_average"]) + 1.0, "{latency}");
+    assert_eq!(thoughtful["workload"]["think_us"], 1000.0);
+    let text = home.ok(&quick(&["--think", "1ms", "-q", "4"]));
+    assert!(text.contains("Think time: 1.00 ms after each command\n"), "{text}");
+}
+
+#[test]
+fn bursts_come_as_often_as_the_pause_lets_them() {
+    let home = Home::new();
+    let run = modelled(&home, &["-w", "randwrite", "-q", "8", "--burst", "4:10ms", "--report", "r.html"]);
+    let iops = number(&run["points"][0]["total"]["iops"]);
+    assert!((380.0..=404.0).contains(&iops), "{iops}: four each 10 ms");
+    let burst = &run["workload"]["burst"];
+    assert_eq!((&burst["commands"], &burst["pause_us"]), (&4.into(), &10_000.0.into()));
+    let page = std::fs::read_to_string(home.path("r.html")).expect("a report");
+    assert!(page.contains("4 commands, then nothing for 10.0 ms"), "the report");
+    let run =
+        home.json(&quick(&["--matrix", "burst=1:1ms,8:1ms", "--verify", "-w", "randrw", "--think", "1us"]));
+    let rate = |index: usize| number(&run["points"][index]["total"]["iops"]);
+    assert!(rate(1) > rate(0), "{} after {}", rate(1), rate(0));
+}
+
+#[test]
+fn breaks_that_make_no_sense_are_refused_by_name() {
+    let home = Home::new();
+    let refused = |args: &[&str], part: &str| home.run(&quick(args)).fails_with(2, &[part]);
+    refused(&["--think", "1ms", "--rate", "100"], "--think: --rate says when commands are due");
+    refused(&["--burst", "1:1ms", "--rate", "100"], "--burst: --rate says when commands are due");
+    home.run(&quick(&["--think", "1"])).fails_with_usage("with a unit of us, ms or s");
+    home.run(&quick(&["--burst", "1"])).fails_with_usage("expected COMMANDS:TIME, such as 32:1ms");
+}

@@ -10,13 +10,14 @@ use unvme::{Block, Device, Error, Nsid, Size, Transport};
 
 use super::addresses::{Distribution, Mix};
 use super::blend::{Blend, Recipe};
+use super::breaks::{Breaks, Burst, Pause};
 use super::lane::Unit;
 use super::ledger::Ledger;
 use super::pace::Arrivals;
 use super::placement::{Placements, Select};
 use super::settings::Settings;
 use crate::exit::usage;
-use crate::report::{DeviceIdentity, PlacedWrites, Shape, SizeShare, Workload};
+use crate::report::{BurstShape, DeviceIdentity, PlacedWrites, Shape, SizeShare, Workload};
 
 /// A namespace that a job is about.
 #[derive(Debug)]
@@ -134,6 +135,8 @@ pub(super) struct Job {
     pub(super) arrivals: Arrivals,
     /// How commands differ.
     recipe: Recipe,
+    think: Option<Pause>,
+    burst: Option<Burst>,
     placements: Vec<PlacementId>,
     select: Select,
     pub(super) workload: Workload,
@@ -183,6 +186,8 @@ impl Job {
             rate: settings.rate,
             arrivals: settings.arrivals(),
             recipe,
+            think: settings.think,
+            burst: settings.burst,
             placements: settings.fdp_pid.as_ref().map(|list| list.0.clone()).unwrap_or_default(),
             select: settings.fdp_select(),
             workload,
@@ -202,6 +207,11 @@ impl Job {
     /// How the commands of lane number `stream` differ, if they do.
     pub(super) fn blend(&self, unit: Unit, seed: u64, stream: u64) -> Option<Blend> {
         Blend::new(&self.recipe, unit, seed, stream)
+    }
+
+    /// When a lane submits nothing, if there is such a time.
+    pub(super) fn breaks(&self) -> Option<Breaks> {
+        Breaks::new(self.think, self.burst)
     }
 
     /// True where commands have different sizes.
@@ -259,6 +269,8 @@ fn shape(settings: &Settings) -> Shape {
         size_mix: sizes.map(|&(bytes, weight)| SizeShare { bytes, weight }).collect(),
         trim_percent: settings.trim.filter(|&percent| percent > 0).map(u32::from),
         flush_every: settings.flush_every,
+        think_us: settings.think.map(Pause::us),
+        burst: settings.burst.map(|of| BurstShape { commands: of.commands, pause_us: of.pause.us() }),
     }
 }
 
@@ -289,6 +301,10 @@ fn check_blend(settings: &Settings) -> Result<()> {
     if let Some((option, _)) = options.iter().find(|(_, given)| *given && !pattern.writes()) {
         let name = pattern.name();
         return Err(usage(format!("{option}: `-w {name}` does not write; use one of write, randwrite, rw, randrw")));
+    }
+    let options = [("--think", settings.think.is_some()), ("--burst", settings.burst.is_some())];
+    if let Some((option, _)) = options.iter().find(|(_, given)| *given && settings.rate.is_some()) {
+        return Err(usage(format!("{option}: --rate says when commands are due; leave one of them out")));
     }
     let reads = pattern.is_mixed() && settings.read_percent != Some(0);
     if settings.trim == Some(100) && settings.amount.is_some() && !reads {

@@ -11,6 +11,7 @@ use unvme::{
 
 use super::addresses::Addresses;
 use super::blend::{Blend, Kind, Sent};
+use super::breaks::Breaks;
 use super::counters::Counters;
 use super::data::{self, Verdict};
 use super::ledger::{Ledger, after, expected};
@@ -104,7 +105,9 @@ struct Generator<'a> {
     split: Vec<Parts>,
     /// How commands differ; `None` where they are reads and writes of whole units.
     blend: Option<Blend>,
-    /// A command that is done needs no more than to be counted: neither parts nor a blend.
+    /// When nothing goes, where that is so at times.
+    breaks: Option<Breaks>,
+    /// A command that is done needs no more than to be counted: there are no parts, no blend, no breaks.
     is_plain: bool,
     /// A unit's data, to be made or looked at.
     scratch: Vec<u8>,
@@ -128,6 +131,8 @@ pub(super) struct Plan<'a> {
     pub(super) placements: Option<Placements>,
     /// How commands differ, when they do.
     pub(super) blend: Option<Blend>,
+    /// When nothing goes, where that is so at times.
+    pub(super) breaks: Option<Breaks>,
     pub(super) ledger: Option<&'a Ledger>,
     pub(super) counters: Counters,
     /// When commands are due, when there is a rate.
@@ -146,6 +151,8 @@ pub(super) struct Lane<'a> {
     left: Option<u64>,
     /// Not every free slot is to be filled at once.
     is_gated: bool,
+    /// Slots rest between two commands.
+    thinks: bool,
 }
 
 impl<'a> Lane<'a> {
@@ -181,7 +188,9 @@ impl<'a> Lane<'a> {
         if let Some(blend) = &mut plan.blend {
             blend.reserve(free.len());
         }
-        let is_gated = plan.pace.is_some() || plan.limit.is_some() || plan.blend.is_some();
+        let differs = plan.blend.is_some() || plan.breaks.is_some();
+        let is_gated = plan.pace.is_some() || plan.limit.is_some() || differs;
+        let thinks = plan.breaks.as_ref().is_some_and(Breaks::thinks);
         let generator = Generator {
             device: plan.device,
             unit: plan.unit,
@@ -190,9 +199,10 @@ impl<'a> Lane<'a> {
             ledger: plan.ledger,
             slots: vec![Slot::default(); free.len()],
             free,
-            is_plain: split.is_empty() && plan.blend.is_none(),
+            is_plain: split.is_empty() && !differs,
             split,
             blend: plan.blend,
+            breaks: plan.breaks,
             scratch: vec![0; if plan.ledger.is_some() { plan.unit.bytes() } else { 0 }],
             is_cut: false,
             controller: match &sink {
@@ -202,14 +212,14 @@ impl<'a> Lane<'a> {
             },
             counters: plan.counters,
         };
-        Self { sink, generator, pace: plan.pace, left: plan.limit, is_gated }
+        Self { sink, generator, pace: plan.pace, left: plan.limit, is_gated, thinks }
     }
 
     /// Submits as much as may be, and takes what has finished. Returns the time when it looked at the watch.
     #[inline]
     pub(super) fn turn(&mut self, watch: Watch<'_>) -> Result<Option<u64>> {
         let mut now = None;
-        if !self.generator.free.is_empty() {
+        if !self.generator.free.is_empty() || self.thinks {
             let start_ns = watch.ns();
             now = Some(start_ns);
             self.submit_all(start_ns)?;
@@ -247,6 +257,9 @@ impl<'a> Lane<'a> {
     #[inline(never)]
     fn submit_due(&mut self, submitted_ns: u64) -> Result<usize> {
         let mut submitted = 0;
+        if let Some(breaks) = &mut self.generator.breaks {
+            breaks.wake(&mut self.generator.free, submitted_ns);
+        }
         while !self.generator.free.is_empty() {
             if self.generator.blend.as_ref().is_some_and(Blend::is_flush_due) {
                 self.submit_flush(submitted_ns)?;
@@ -254,6 +267,9 @@ impl<'a> Lane<'a> {
                 continue;
             }
             if self.left == Some(0) {
+                break;
+            }
+            if self.generator.breaks.as_ref().is_some_and(|breaks| !breaks.admits(submitted_ns)) {
                 break;
             }
             let due_ns = match &mut self.pace {
@@ -266,6 +282,9 @@ impl<'a> Lane<'a> {
                 None => self.submit(start).map(|()| Kind::Data)?,
                 Some(_) => self.submit_blended(start)?,
             };
+            if let Some(breaks) = &mut self.generator.breaks {
+                breaks.submitted(submitted_ns);
+            }
             // The limit is one of data.
             let counts = u64::from(kind == Kind::Data);
             self.left = self.left.map(|left| left - counts);
@@ -274,17 +293,19 @@ impl<'a> Lane<'a> {
         Ok(submitted)
     }
 
-    /// When the rate lets the next command through; `None` without one, or when all are on their way.
+    /// When rate or breaks let the next command through; `None` without them, or when all are on their way.
     pub(super) fn next_admission_ns(&self) -> Option<u64> {
-        let waits = self.left != Some(0) && !self.generator.free.is_empty();
-        self.pace.as_ref().filter(|_| waits).map(Pace::next_ns)
+        let (is_over, is_free) = (self.left == Some(0), !self.generator.free.is_empty());
+        let paced = self.pace.as_ref().filter(|_| is_free).map(Pace::next_ns);
+        let paused = self.generator.breaks.as_ref().and_then(|breaks| breaks.next_ns(is_free));
+        paced.into_iter().chain(paused).min().filter(|_| !is_over)
     }
 
     /// True when all that there was to submit has come back.
     pub(super) fn is_done(&self) -> bool {
         let generator = &self.generator;
         let is_flushed = !generator.blend.as_ref().is_some_and(Blend::is_flush_due);
-        self.left == Some(0) && (is_flushed || generator.is_cut) && (generator.is_cut || generator.free.len() == generator.slots.len())
+        self.left == Some(0) && (is_flushed && generator.is_idle() || generator.is_cut)
     }
 
     #[inline]
@@ -403,6 +424,7 @@ impl<'a> Lane<'a> {
     /// Waits for everything that is on its way. The driver's timeouts bound the time this takes. A lost
     /// connection is not waited for: what was on its way by it has failed.
     pub(super) fn drain(&mut self, watch: Watch<'_>) -> Result<()> {
+        self.generator.end_breaks();
         while !self.generator.is_cut && self.generator.free.len() < self.generator.slots.len() {
             if self.reap(watch)?.is_none() {
                 watch.pass(None);
@@ -524,6 +546,19 @@ impl Generator<'_> {
         self.blend.as_ref().map(|blend| blend.of(index))
     }
 
+    /// True when nothing is on its way.
+    fn is_idle(&self) -> bool {
+        let resting = self.breaks.as_ref().map_or(0, Breaks::resting);
+        self.free.len() + resting == self.slots.len()
+    }
+
+    /// Slots that rest are free, and none rests any more.
+    fn end_breaks(&mut self) {
+        if let Some(mut breaks) = self.breaks.take() {
+            breaks.wake(&mut self.free, u64::MAX);
+        }
+    }
+
     /// Counts what is still on its way as failed.
     fn give_up(&mut self) {
         self.is_cut = true;
@@ -587,7 +622,7 @@ impl Generator<'_> {
         Ok(())
     }
 
-    /// A command has ended that may be a part of one, or differ from others.
+    /// A command has ended that may be a part of one, differ from others, or be followed by a break.
     #[cold]
     #[inline(never)]
     fn finish_other(&mut self, (token, slot): (u64, Slot), (status, buf): (Status, DmaBuf), end_ns: u64) {
@@ -599,9 +634,23 @@ impl Generator<'_> {
             None => Some((status, buf)),
         };
         let Some(whole) = whole else { return };
-        if kind != Kind::Data {
-            return self.finish_aside((index, slot), whole, kind, end_ns);
+        match kind {
+            Kind::Data => self.finish_data((index, slot), whole, sent, end_ns),
+            Kind::Trim | Kind::Flush => self.finish_aside((index, slot), whole, kind, end_ns),
         }
+        if let Some(breaks) = &mut self.breaks {
+            breaks.rest(&mut self.free, end_ns);
+        }
+    }
+
+    /// All of a read or write has ended that may be shorter than its unit.
+    fn finish_data(
+        &mut self,
+        (index, slot): (u32, Slot),
+        whole: (Status, DmaBuf),
+        sent: Option<Sent>,
+        end_ns: u64,
+    ) {
         if let (Some(sent), true) = (sent, whole.0.is_success()) {
             self.counters.moved(u64::from(sent.blocks) * u64::from(self.unit.block_bytes), end_ns);
         }

@@ -13,6 +13,7 @@
 //! | `job` | one workload of a stage |
 //! | `addresses` | which unit of the namespace comes next, and whether it is read or written |
 //! | `blend` | commands that differ: `--size-mix`, `--trim`, `--flush-every` |
+//! | `breaks` | `--think`, `--burst`: when nothing is submitted |
 //! | `data` | blocks whose content says which block they are and how often it was written |
 //! | `ledger` | what each unit should hold, for `--verify` |
 //! | `lane` | the measuring loop: one queue, or none at all to measure the loop itself |
@@ -35,6 +36,7 @@ mod addresses;
 mod amount;
 mod args;
 mod blend;
+mod breaks;
 mod compare;
 mod cores;
 mod counters;

@@ -233,6 +233,7 @@ impl<'a> Worker<'a> {
             plan.counters.flushes = job.has_flushes().then(histogram).transpose()?;
             let index = self.post.thread * job.targets.len() + place;
             plan.limit = job.limit_of(index);
+            plan.breaks = job.breaks();
             if let Some(iops) = job.rate {
                 // From the other end: addresses have the first streams of the seed.
                 let random = Random::new(job.seed(self.round), u64::MAX - index as u64);
@@ -362,6 +363,7 @@ fn plan<'a>(job: &Job, target: &'a Target, thread: usize, round: u32) -> Result<
         addresses,
         placements: job.placements(mix.seed, stream),
         blend: job.blend(target.unit, mix.seed, stream),
+        breaks: None,
         ledger: target.ledger.as_deref(),
         counters: Counters::new(window(job, None))?,
         pace: None,

@@ -12,6 +12,7 @@ use super::addresses::Distribution;
 use super::amount::Amount;
 use super::args::{Pattern, duration, seconds};
 use super::blend::SizeMix;
+use super::breaks::{Burst, Pause};
 use super::pace::Arrivals;
 use super::placement::{PlacementList, Select};
 use crate::completion;
@@ -73,6 +74,14 @@ pub(super) struct Settings {
     /// How the commands of --rate are spread over time [default: fixed]
     #[arg(long, value_name = "HOW")]
     pub(super) arrivals: Option<Arrivals>,
+    /// Pause between the completion of a command and the next one in its slot (fio's thinktime), such as
+    /// 100us or 1ms: each of the -q slots is a user who thinks
+    #[arg(long, value_name = "TIME")]
+    pub(super) think: Option<Pause>,
+    /// Submit so many commands as soon as there is room for them, then nothing for a time, on each thread
+    /// and namespace, such as 32:1ms
+    #[arg(long, value_name = "COMMANDS:TIME")]
+    pub(super) burst: Option<Burst>,
     /// How random addresses are drawn: uniform or zipf:THETA [default: uniform]
     #[arg(long, value_name = "DISTRIBUTION")]
     pub(super) dist: Option<Distribution>,
@@ -129,6 +138,8 @@ impl Settings {
             threads: self.threads.or(below.threads),
             rate: self.rate.or(below.rate),
             arrivals: self.arrivals.or(below.arrivals),
+            think: self.think.or(below.think),
+            burst: self.burst.or(below.burst),
             dist: self.dist.or(below.dist),
             fdp_pid: self.fdp_pid.or(below.fdp_pid),
             fdp_select: self.fdp_select.or(below.fdp_select),

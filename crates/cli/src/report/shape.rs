@@ -19,6 +19,19 @@ pub(crate) struct Shape {
     /// Writes of a thread to a namespace after which a flush went out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) flush_every: Option<u32>,
+    /// Time between the completion of a command and the next one in its slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) think_us: Option<f64>,
+    /// Commands that came at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) burst: Option<BurstShape>,
+}
+
+/// Commands at once, and how long each thread submitted nothing to a namespace after them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct BurstShape {
+    pub(crate) commands: u32,
+    pub(crate) pause_us: f64,
 }
 
 /// A size that some of the commands have.
@@ -48,6 +61,15 @@ impl Shape {
         if let Some(writes) = self.flush_every {
             let writes = count(writes, "write");
             facts.push(("Flushes", format!("one after every {writes} of a thread to a namespace")));
+        }
+        if let Some(us) = self.think_us {
+            facts.push(("Think time", format!("{} after each command", micros(us))));
+        }
+        if let Some(BurstShape { commands, pause_us }) = self.burst {
+            facts.push((
+                "Bursts",
+                format!("{}, then nothing for {}", count(commands, "command"), micros(pause_us)),
+            ));
         }
         facts
     }
@@ -105,11 +127,19 @@ mod tests {
     fn sizes_are_told_in_percent_whatever_their_weights() {
         let sizes = [(4096, 2), (1 << 20, 1)];
         let size_mix = sizes.map(|(bytes, weight)| SizeShare { bytes, weight }).to_vec();
-        let shape = Shape { size_mix, trim_percent: Some(10), flush_every: Some(1) };
+        let shape = Shape {
+            size_mix,
+            trim_percent: Some(10),
+            flush_every: Some(1),
+            think_us: Some(100.0),
+            burst: Some(BurstShape { commands: 32, pause_us: 1500.0 }),
+        };
         let facts = shape.facts();
         assert_eq!(facts[0], ("Sizes", "4 KiB 66.67 %, 1 MiB 33.33 %".to_owned()));
         assert_eq!(facts[1], ("Deallocations", "10 % of the commands that do not read".to_owned()));
         assert_eq!(facts[2], ("Flushes", "one after every 1 write of a thread to a namespace".to_owned()));
+        assert_eq!(facts[3], ("Think time", "100 µs after each command".to_owned()));
+        assert_eq!(facts[4], ("Bursts", "32 commands, then nothing for 1.50 ms".to_owned()));
         let text = serde_json::to_string(&shape).expect("JSON");
         assert_eq!(serde_json::from_str::<Shape>(&text).expect("a shape"), shape);
     }
@@ -117,7 +147,7 @@ mod tests {
     #[test]
     fn commands_that_are_counted_apart_have_their_figures() {
         let mut ns = Histogram::<u64>::new(3).expect("three digits are allowed");
-        assert_eq!(CommandFigures::from_histogram_ns(&ns).sentence(), "0, 0.00 µs average, 0.00 µs p99");
+        assert_eq!(CommandFigures::from_histogram_ns(&ns).sentence(), "0, 0 µs average, 0 µs p99");
         ns.record_n(2_000, 1000).expect("the range grows");
         assert_eq!(CommandFigures::from_histogram_ns(&ns).sentence(), "1,000, 2.00 µs average, 2.00 µs p99");
     }

@@ -4,6 +4,7 @@ use unvme::{Device, Nsid, OpenOptions, open};
 use super::super::addresses::{Distribution, Mix};
 use super::super::args::Pattern;
 use super::super::blend::Recipe;
+use super::super::breaks::Breaks;
 use super::super::counters::{Window, histogram};
 use super::super::placement::Select;
 use super::*;
@@ -30,6 +31,7 @@ fn plan(pattern: Pattern, ledger: Option<&Ledger>) -> Plan<'_> {
         addresses,
         placements: None,
         blend: None,
+        breaks: None,
         ledger,
         counters,
         pace: None,
@@ -232,6 +234,7 @@ fn commands_of_different_sizes_are_on_the_first_bytes_of_their_units_and_count_a
         while !lane.is_done() {
             lane.turn(Watch::wall()).expect("turn");
         }
+        lane.drain(Watch::wall()).expect("drain");
         let counters = lane.into_counters();
         assert_eq!((counters.writes.len(), counters.errors), (UNITS, 0));
         let mut sum = 0;
@@ -297,4 +300,49 @@ fn a_flush_goes_out_after_so_many_writes_and_the_last_one_too() {
         assert_eq!((seen.errors, seen.miscompares), (0, 0));
         assert_eq!(seen.flushes.map(|flushes| flushes.len()), Some(UNITS / 4));
     }
+}
+
+#[test]
+fn a_slot_rests_before_its_next_command_and_not_at_the_end() {
+    let device = device();
+    let block = device.block(Nsid(1)).expect("namespace 1");
+    let ledger = Ledger::new(UNITS).expect("ledger");
+    let hour = Breaks::new("3600s".parse().ok(), None);
+    let mut lane =
+        Lane::on_device(&block, Plan { breaks: hour, ..plan(Pattern::Write, Some(&ledger)) }).expect("lane");
+    let watch = Watch::wall();
+    for _ in 0..100 {
+        lane.turn(watch).expect("turn");
+    }
+    assert!(lane.generator.free.is_empty() && lane.generator.is_idle(), "all have written once, and rest");
+    assert!(lane.next_admission_ns().is_some_and(|ns| ns > 3_599_000_000_000));
+    lane.drain(watch).expect("drain");
+    lane.read_back(watch, || false).expect("read back");
+    let counters = lane.into_counters();
+    assert_eq!((counters.writes.len(), counters.reads.len()), (u64::from(DEPTH), u64::from(DEPTH)));
+    assert_eq!((counters.errors, counters.miscompares), (0, 0));
+    let short = Breaks::new("1us".parse().ok(), None);
+    let seen = {
+        let plan = Plan { breaks: short, limit: Some(UNITS), ..plan(Pattern::Write, None) };
+        let mut lane = Lane::on_device(&block, plan).expect("lane");
+        while !lane.is_done() {
+            lane.turn(watch).expect("turn");
+        }
+        lane.drain(watch).expect("drain");
+        lane.into_counters()
+    };
+    assert_eq!(seen.writes.len(), UNITS, "slots that have rested go on");
+}
+
+#[test]
+fn a_burst_is_followed_by_nothing() {
+    let device = device();
+    let block = device.block(Nsid(1)).expect("namespace 1");
+    let breaks = Breaks::new(None, "10:3600s".parse().ok());
+    let mut lane = Lane::on_device(&block, Plan { breaks, ..plan(Pattern::Randread, None) }).expect("lane");
+    for _ in 0..100 {
+        lane.turn(Watch::wall()).expect("turn");
+    }
+    lane.drain(Watch::wall()).expect("drain");
+    assert_eq!(lane.into_counters().reads.len(), 10);
 }
