@@ -239,3 +239,23 @@ fn breaks_that_make_no_sense_are_refused_by_name() {
     home.run(&quick(&["--think", "1"])).fails_with_usage("with a unit of us, ms or s");
     home.run(&quick(&["--burst", "1"])).fails_with_usage("expected COMMANDS:TIME, such as 32:1ms");
 }
+
+#[test]
+fn most_commands_go_to_the_hot_part_of_the_range() {
+    // Reads fail in the hot part alone: what comes back is cold.
+    let home = Home::new();
+    let rules = home.file(
+        "f.json",
+        br#"[{"match":{"opcode":"read","lba":"0-1631"},"act":{"status":"unrecovered-read-error"}}]"#,
+    );
+    let words = ["perf", "-r", "mem:block:4M", "--amount", "64M", "--dist", "hot:20:80", "--faults", &rules];
+    let done = home.run(&[&words[..], &["--output", "json"]].concat());
+    let point = &done.json()["points"][0];
+    let (hot, cold) = (number(&point["total"]["errors"]), number(&point["latency"]["all"]["samples"]));
+    assert_eq!(hot + cold, 16384.0, "{}", done.stderr);
+    assert!((0.78..0.82).contains(&(hot / 16384.0)), "{hot}");
+    assert_eq!(done.json()["workload"]["distribution"], "hot:20:80");
+    let refused = home.run(&quick(&["--dist", "hot:20:80", "-w", "read"]));
+    refused.fails_with(2, &["--dist: the addresses of `-w read` are sequential; use randread"]);
+    home.run(&quick(&["--dist", "hot:0:80"])).fails_with_usage("hot:SPACE:COMMANDS");
+}

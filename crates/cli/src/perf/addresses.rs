@@ -12,6 +12,7 @@ use unvme::random;
 
 use super::args::Pattern;
 use crate::exit::usage;
+use crate::numbers;
 
 /// Largest exponent of a Zipf distribution: beyond it nearly all commands are on one unit.
 const THETA_MAX: f64 = 10.0;
@@ -23,21 +24,41 @@ pub(super) enum Distribution {
     Uniform,
     /// The k-th most popular unit in proportion to 1 / k^theta.
     Zipf(f64),
+    /// Some of the units, at the front, get most of the commands.
+    Hot(Hot),
+}
+
+/// Units that get more commands than others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hot {
+    /// Percent of the units.
+    units: u8,
+    /// Percent of the commands.
+    commands: u8,
 }
 
 impl FromStr for Distribution {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let theta = match text.split_once(':') {
-            None if text == "uniform" => return Ok(Self::Uniform),
-            Some(("zipf", theta)) => theta.parse::<f64>().ok(),
+        let percent = |text: &str| numbers::u8(text).ok().filter(|percent| (1..=99).contains(percent));
+        let parsed = match text.split_once(':') {
+            None if text == "uniform" => Some(Self::Uniform),
+            Some(("zipf", theta)) => {
+                let theta = theta.parse::<f64>().ok().filter(|theta| *theta > 0.0 && *theta <= THETA_MAX);
+                theta.map(Self::Zipf)
+            }
+            Some(("hot", shares)) => shares.split_once(':').and_then(|(units, commands)| {
+                Some(Self::Hot(Hot { units: percent(units)?, commands: percent(commands)? }))
+            }),
             _ => None,
         };
-        match theta {
-            Some(theta) if theta > 0.0 && theta <= THETA_MAX => Ok(Self::Zipf(theta)),
-            _ => Err(format!("expected uniform, or zipf:THETA with a THETA above 0 and up to {THETA_MAX}")),
-        }
+        parsed.ok_or_else(|| {
+            format!(
+                "expected uniform, or zipf:THETA with a THETA above 0 and up to {THETA_MAX}, or hot:SPACE:COMMANDS with \
+                 percentages of 1 to 99"
+            )
+        })
     }
 }
 
@@ -46,6 +67,7 @@ impl fmt::Display for Distribution {
         match self {
             Self::Uniform => f.write_str("uniform"),
             Self::Zipf(theta) => write!(f, "zipf:{theta}"),
+            Self::Hot(Hot { units, commands }) => write!(f, "hot:{units}:{commands}"),
         }
     }
 }
@@ -110,9 +132,19 @@ pub(super) struct Mix {
 
 #[derive(Clone, Debug)]
 enum Order {
-    Sequential { next: u64 },
+    Sequential {
+        next: u64,
+    },
     Uniform,
-    Zipf { ranks: Zipf<f64>, stride: u64 },
+    Zipf {
+        ranks: Zipf<f64>,
+        stride: u64,
+    },
+    /// So many units from the first on get this percentage of the commands.
+    Hot {
+        units: u64,
+        percent: u64,
+    },
 }
 
 /// An endless series of commands on a range of units.
@@ -135,6 +167,12 @@ impl Addresses {
                 let ranks = Zipf::new(count as f64, theta).map_err(|e| usage(format!("--dist: {e}")))?;
                 Order::Zipf { ranks, stride: stride(count) }
             }
+            // Of a single unit nothing is cold.
+            Distribution::Hot(_) if count < 2 => Order::Uniform,
+            Distribution::Hot(hot) => {
+                let units = (u128::from(count) * u128::from(hot.units) / 100) as u64;
+                Order::Hot { units: units.clamp(1, count - 1), percent: hot.commands.into() }
+            }
         };
         Ok(Self { units, order, random: Random::new(mix.seed, stream), read_percent: mix.read_percent })
     }
@@ -154,6 +192,10 @@ impl Addresses {
                 // Popular units are spread over the device, as in a file system; multiplying by a number
                 // without a common divisor reaches each unit once.
                 (u128::from(rank) * u128::from(*stride) % u128::from(count)) as u64
+            }
+            Order::Hot { units, percent } => {
+                let (units, is_hot) = (*units, self.random.below(100) < *percent);
+                if is_hot { self.random.below(units) } else { units + self.random.below(count - units) }
             }
         };
         self.units.start + place
@@ -230,6 +272,28 @@ mod tests {
     }
 
     #[test]
+    fn hot_addresses_get_their_share_and_are_at_the_front() {
+        let hot: Distribution = "hot:20:80".parse().expect("a distribution");
+        let mut some = Addresses::new(&mix(Pattern::Randread, hot), 100..1100, 0, 0).expect("addresses");
+        let mut seen = vec![0u32; 1000];
+        for _ in 0..100_000 {
+            seen[(some.next_unit() - 100) as usize] += 1;
+        }
+        let hot: u32 = seen[..200].iter().sum();
+        assert!((79_000..81_000).contains(&hot), "{hot}");
+        // Alike among themselves: 400 and 25 each.
+        assert!(seen[..200].iter().all(|count| (300..500).contains(count)), "{seen:?}");
+        assert!(seen[200..].iter().all(|count| (1..60).contains(count)), "{seen:?}");
+        for count in [1, 2, 3] {
+            let hot: Distribution = "hot:99:1".parse().expect("a distribution");
+            let mut few = Addresses::new(&mix(Pattern::Randread, hot), 0..count, 0, 0).expect("addresses");
+            let mut seen = vec![false; count as usize];
+            (0..10_000).for_each(|_| seen[few.next_unit() as usize] = true);
+            assert!(seen.iter().all(|seen| *seen), "{count} units: {seen:?}");
+        }
+    }
+
+    #[test]
     fn every_rank_of_a_zipf_distribution_has_a_unit_of_its_own() {
         for count in [1u64, 2, 3, 16, 1000, 1 << 20] {
             assert_eq!(gcd(stride(count), count), 1, "{count}");
@@ -260,6 +324,15 @@ mod tests {
         assert_eq!("uniform".parse(), Ok(Distribution::Uniform));
         assert_eq!("zipf:0.99".parse(), Ok(Distribution::Zipf(0.99)));
         assert_eq!(Distribution::Zipf(1.2).to_string(), "zipf:1.2");
+        assert_eq!(
+            "hot:20:80".parse::<Distribution>().map(|hot| hot.to_string()),
+            Ok("hot:20:80".to_owned())
+        );
+        for text in ["hot", "hot:", "hot:20", "hot:20:", "hot:0:80", "hot:20:100", "hot:x:80", "hot:20:80:1"]
+        {
+            let message = text.parse::<Distribution>().expect_err(text);
+            assert!(message.contains("hot:SPACE:COMMANDS with percentages of 1 to 99"), "{text}: {message}");
+        }
         for text in ["", "zipf", "zipf:", "zipf:0", "zipf:-1", "zipf:nan", "zipf:11", "uniform:1", "pareto:1"]
         {
             let message = text.parse::<Distribution>().expect_err(text);
