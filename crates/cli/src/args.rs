@@ -171,7 +171,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Fault(fault::Command),
     /// Measure how fast a device is
-    Perf(perf::Perf),
+    Perf(Box<perf::Perf>),
     /// Simulate hours of traffic in seconds: write amplification, with FDP and without
     Sim(Box<sim::Sim>),
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! `unvme perf` over many points: sweeps of any setting, files of phases and of jobs at once, sheets, comparisons
-//! within a run, figures over time. Nothing here depends on how fast the machine is.
+//! `unvme perf` over many points: sweeps of any setting, files of phases and of jobs at once, sheets,
+//! comparisons within a run, figures over time. Nothing here depends on how fast the machine is.
 
 mod home;
 

@@ -1,5 +1,5 @@
-//! Workloads of `unvme perf` beyond reads and writes of one size. Nothing here depends on how fast the machine
-//! is.
+//! Workloads of `unvme perf` beyond reads and writes of one size. Nothing here depends on how fast the
+//! machine is.
 
 mod home;
 

@@ -61,16 +61,16 @@ pub(crate) struct Perf {
     #[arg(short = 'c', long, value_name = "CORES")]
     pub(super) cores: Option<CoreList>,
     /// Sweep over any of the options that say what is measured: SETTING=LIST, such as depth=1..256 (1, 2, 4
-    /// and so on up to 256), size=4K,128K, workload=randread,randwrite, rate=10000,20000 or, values with commas
-    /// apart by semicolons, placement=0;0-3. Several are combined, the last one the fastest
+    /// and so on up to 256), size=4K,128K, workload=randread,randwrite, rate=10000,20000 or, values with
+    /// commas apart by semicolons, placement=0;0-3. Several are combined, the last one the fastest
     #[arg(long, value_name = "SETTING=LIST", num_args = 1..)]
     pub(super) matrix: Vec<Axis>,
     /// Compare the values of the first setting of --matrix with each other, or else the devices of -r:
     /// measured in turns, ten times each if --repeat does not say how often
     #[arg(long)]
     pub(super) compare: bool,
-    /// Do what a file says (TOML): phases one after the other, each with settings, a matrix, and jobs that run
-    /// at the same time
+    /// Do what a file says (TOML): phases one after the other, each with settings, a matrix, and jobs that
+    /// run at the same time
     #[arg(long, value_name = "FILE", conflicts_with = "sheet", value_hint = ValueHint::FilePath)]
     pub(super) job: Option<PathBuf>,
     /// Measure what people ask of a drive first

@@ -321,7 +321,9 @@ mod tests {
     fn deallocations_count_within_the_window_and_apart() {
         let trims = Some(histogram().expect("histogram"));
         let mut counters = Counters { trims, ..Counters::new(WINDOW).expect("counters") };
-        [999, 1_000, 1_999, 2_000].into_iter().for_each(|end_ns| counters.done_aside(Kind::Trim, 500, end_ns));
+        [999, 1_000, 1_999, 2_000]
+            .into_iter()
+            .for_each(|end_ns| counters.done_aside(Kind::Trim, 500, end_ns));
         counters.settle();
         assert_eq!(counters.trims.as_ref().map(|trims| (trims.len(), trims.min())), Some((2, 500)));
         assert_eq!((counters.writes.len(), counters.intervals.len()), (0, 0));

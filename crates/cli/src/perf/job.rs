@@ -109,8 +109,9 @@ fn extent(settings: &Settings, block: &Block, name: &str) -> Result<(Unit, Range
         );
         return Err(usage(message));
     }
-    let blocks = u32::try_from(io_bytes / block_bytes)
-        .map_err(|_| usage(format!("{option} {io_bytes}: a command of at most {} blocks is measured", u32::MAX)))?;
+    let blocks = u32::try_from(io_bytes / block_bytes).map_err(|_| {
+        usage(format!("{option} {io_bytes}: a command of at most {} blocks is measured", u32::MAX))
+    })?;
     let part_blocks = blocks.min((transfer_max / block_bytes).max(1) as u32);
     Ok((Unit { block_bytes: block.block_bytes(), blocks, part_blocks }, units))
 }
@@ -300,7 +301,9 @@ fn check_blend(settings: &Settings) -> Result<()> {
     let options = [("--trim", settings.trim.is_some()), ("--flush-every", settings.flush_every.is_some())];
     if let Some((option, _)) = options.iter().find(|(_, given)| *given && !pattern.writes()) {
         let name = pattern.name();
-        return Err(usage(format!("{option}: `-w {name}` does not write; use one of write, randwrite, rw, randrw")));
+        return Err(usage(format!(
+            "{option}: `-w {name}` does not write; use one of write, randwrite, rw, randrw"
+        )));
     }
     let options = [("--think", settings.think.is_some()), ("--burst", settings.burst.is_some())];
     if let Some((option, _)) = options.iter().find(|(_, given)| *given && settings.rate.is_some()) {

@@ -329,7 +329,9 @@ impl<'a> Lane<'a> {
     /// Sends a flush. It is due when it is sent, whatever the rate.
     fn submit_flush(&mut self, now_ns: u64) -> Result<()> {
         let generator = &mut self.generator;
-        let (Some((index, buf)), Some(blend)) = (generator.free.pop(), &mut generator.blend) else { return Ok(()) };
+        let (Some((index, buf)), Some(blend)) = (generator.free.pop(), &mut generator.blend) else {
+            return Ok(());
+        };
         let sent = blend.flush();
         blend.keep(index, sent);
         let start = Start { due_ns: now_ns, submitted_ns: now_ns };

@@ -1,7 +1,7 @@
 //! `unvme perf`: how fast a device is.
 //!
-//! A point is one workload, or several at once; a sweep is many points. Each thread is bound to a core and has a
-//! [`lane`] (a queue of its own) per namespace; nothing is shared between threads while they measure.
+//! A point is one workload, or several at once; a sweep is many points. Each thread is bound to a core and
+//! has a [`lane`] (a queue of its own) per namespace; nothing is shared between threads while they measure.
 //!
 //! | module | concept |
 //! |---|---|

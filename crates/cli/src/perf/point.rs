@@ -18,7 +18,9 @@ use super::lane::{Lane, Plan};
 use super::pace::Pace;
 use super::session::{Session, Stage};
 use super::watch::Watch;
-use crate::report::{CommandFigures, HarnessCost, JobFigures, Latency, Point, Row, RowRates, Sample, Schedule};
+use crate::report::{
+    CommandFigures, HarnessCost, JobFigures, Latency, Point, Row, RowRates, Sample, Schedule,
+};
 
 /// Idle turns between two looks at the watch.
 const TURNS_PER_LOOK: u32 = 64;
@@ -96,8 +98,8 @@ fn posts(session: &Session, stage: &Stage) -> Vec<Post> {
     all.enumerate().zip(cores).map(post).collect()
 }
 
-/// Measures one point; each `round` draws from a seed of its own. Errors: a queue cannot be made, or the connection to a device fails. Commands that
-/// fail are counted instead.
+/// Measures one point; each `round` draws from a seed of its own. Errors: a queue cannot be made, or the
+/// connection to a device fails. Commands that fail are counted instead.
 pub(super) fn measure(
     session: &Session,
     stage: &Stage,

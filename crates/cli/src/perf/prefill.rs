@@ -20,8 +20,8 @@ pub(super) fn stopped() -> anyhow::Error {
     Interrupted("stopped before the first measurement".to_owned()).into()
 }
 
-/// Writes the namespaces that are to be filled, and says so where nobody has asked for it and it leaves traces.
-/// Errors: a write fails, or Ctrl-C: there is nothing to print then.
+/// Writes the namespaces that are to be filled, and says so where nobody has asked for it and it leaves
+/// traces. Errors: a write fails, or Ctrl-C: there is nothing to print then.
 pub(super) fn run(session: &Session, is_asked_for: bool) -> Result<()> {
     let fills = || session.namespaces.iter().filter_map(|of| of.fill.clone().map(|bytes| (of, bytes)));
     let progress = Progress::new("fill", fills().map(|(_, bytes)| bytes.end - bytes.start).sum());

@@ -1,7 +1,7 @@
 //! A whole run: everything in order, and the results where they are wanted.
 
 use std::fs::File as OnDisk;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -38,13 +38,7 @@ pub(super) fn run(mut args: Perf) -> Result<()> {
     if let (true, Some(sheet), Some(file)) = (args.explain, args.sheet, &file) {
         return explain(sheet, file);
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The second one ends the program at once; in this order, so that the first does not.
-        flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&stop))
-            .context("handle signals")?;
-        flag::register(signal, Arc::clone(&stop)).context("handle signals")?;
-    }
+    let stop = stop_on_signals().context("handle signals")?;
     for path in [&args.json, &args.csv, &args.report].into_iter().flatten() {
         touch(path)?;
     }
@@ -55,18 +49,13 @@ pub(super) fn run(mut args: Perf) -> Result<()> {
     let started = now();
     prefill::run(&session, args.prefill)?;
     warn_of_empty_blocks(&args, &session);
-    for line in &session.notes {
-        let _ = writeln!(std::io::stderr(), "unvme: note: {line}");
-    }
+    note(&session.notes);
     let script = args.faults.as_deref().map(|file| Script::start(file, &session.devices())).transpose()?;
     let repeat = args.repeat.unwrap_or(if compared.is_some() { REPEAT_TO_COMPARE } else { 1 });
     let measured = measure(&session, &args, repeat);
     // Asked before the loop without a device is measured: a signal then takes nothing away.
     let interrupted = session.is_stopped();
-    for line in script.iter().flat_map(Script::outcome) {
-        // With stderr gone there is nobody left to tell.
-        let _ = writeln!(std::io::stderr(), "unvme: note: {line}");
-    }
+    note(script.iter().flat_map(Script::outcome));
     drop(script);
     let rate = |(_, point): &(usize, Point)| point.total.iops;
     let harness = match measured.points.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))) {
@@ -111,9 +100,27 @@ pub(super) fn run(mut args: Perf) -> Result<()> {
     }
 }
 
+fn note(lines: impl IntoIterator<Item: std::fmt::Display>) {
+    for line in lines {
+        // With stderr gone there is nobody left to tell.
+        let _ = writeln!(io::stderr(), "unvme: note: {line}");
+    }
+}
+
+/// Becomes true with the first signal; the second one ends the program at once.
+fn stop_on_signals() -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order, so that the first one does not end it.
+        flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
 /// Prints what a sheet is about, and the sheet as a file.
 fn explain(sheet: Sheet, file: &File) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     let commented = file.about.trim_end().lines().map(|line| format!("# {line}").trim_end().to_owned());
     for line in commented {
         writeln!(out, "{line}")?;
@@ -167,7 +174,7 @@ fn warn_of_empty_blocks(args: &Perf, session: &Session) {
         let name = &namespace.identity.name;
         // With stderr gone there is nobody left to tell.
         let _ = writeln!(
-            std::io::stderr(),
+            io::stderr(),
             "unvme: note: {name}: blocks that were never written are read as zeroes, without the media; --prefill \
              writes them all"
         );
@@ -303,7 +310,7 @@ fn publish(args: &Perf, session: &Session, run: &Run) -> Result<()> {
         save(args.csv.as_deref(), |out| report::csv::write(run, out)),
         save(args.report.as_deref(), |out| report::html::write(run, out)),
     ];
-    let mut out = BufWriter::new(std::io::stdout());
+    let mut out = BufWriter::new(io::stdout());
     match args.output {
         Output::Text => {
             print(args, session, run, &mut out)?;
@@ -325,7 +332,7 @@ fn publish_comparison(args: &Perf, run: &Run, name: &str) -> Result<()> {
         save(args.csv.as_deref(), |out| report::csv::write(run, out)),
         save(args.report.as_deref(), |out| compare::page::write(&comparison, out)),
     ];
-    let mut out = BufWriter::new(std::io::stdout());
+    let mut out = BufWriter::new(io::stdout());
     match args.output {
         Output::Text => {
             compare::text::write(&comparison, &mut out)?;
@@ -342,7 +349,7 @@ fn publish_comparison(args: &Perf, run: &Run, name: &str) -> Result<()> {
 }
 
 /// Says which files there are now.
-fn name_files(args: &Perf, saved: &[Result<()>; 3], out: &mut impl Write) -> std::io::Result<()> {
+fn name_files(args: &Perf, saved: &[Result<()>; 3], out: &mut impl Write) -> io::Result<()> {
     let paths = [("JSON", &args.json), ("CSV", &args.csv), ("Report", &args.report)];
     for ((what, path), saved) in paths.into_iter().zip(saved) {
         if let (Some(path), Ok(())) = (path, saved) {
@@ -354,7 +361,7 @@ fn name_files(args: &Perf, saved: &[Result<()>; 3], out: &mut impl Write) -> std
 
 pub(crate) fn save(
     path: Option<&Path>,
-    write: impl FnOnce(&mut BufWriter<OnDisk>) -> std::io::Result<()>,
+    write: impl FnOnce(&mut BufWriter<OnDisk>) -> io::Result<()>,
 ) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     let saved = OnDisk::create(path).and_then(|file| {
@@ -365,7 +372,7 @@ pub(crate) fn save(
     saved.with_context(|| format!("write {}", path.display()))
 }
 
-fn print(args: &Perf, session: &Session, run: &Run, out: &mut impl Write) -> std::io::Result<()> {
+fn print(args: &Perf, session: &Session, run: &Run, out: &mut impl Write) -> io::Result<()> {
     if run.interrupted {
         writeln!(out, "Stopped early.")?;
     }
@@ -425,6 +432,6 @@ fn print(args: &Perf, session: &Session, run: &Run, out: &mut impl Write) -> std
     writeln!(out, "{}", report::sentence(run))
 }
 
-fn heading(word: &str, point: &Point, out: &mut impl Write) -> std::io::Result<()> {
+fn heading(word: &str, point: &Point, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{word}: {}", report::place(point))
 }

@@ -191,7 +191,9 @@ impl Session {
         for (index, draft) in outline.drafts.iter().enumerate() {
             ensure!(
                 !args.verify || draft.settings.size_mix.is_none(),
-                usage("--size-mix: --verify keeps account of units that are written whole; leave one of them out")
+                usage(
+                    "--size-mix: --verify keeps account of units that are written whole; leave one of them out"
+                )
             );
             let mut targets = Vec::new();
             for name in &draft.settings.devices {

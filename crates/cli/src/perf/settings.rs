@@ -82,8 +82,8 @@ pub(super) struct Settings {
     /// and namespace, such as 32:1ms
     #[arg(long, value_name = "COMMANDS:TIME")]
     pub(super) burst: Option<Burst>,
-    /// How random addresses are drawn: uniform, zipf:THETA, or hot:20:80 for 80 % of the commands on the first
-    /// 20 % of the range (fio's zoned) [default: uniform]
+    /// How random addresses are drawn: uniform, zipf:THETA, or hot:20:80 for 80 % of the commands on the
+    /// first 20 % of the range (fio's zoned) [default: uniform]
     #[arg(long, value_name = "DISTRIBUTION")]
     pub(super) dist: Option<Distribution>,
     /// Placement identifiers that writes carry, such as 0,2 or 0-3: Flexible Data Placement (fio's plids)

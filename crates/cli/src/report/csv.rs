@@ -11,8 +11,9 @@ const HEADER: &str = "pattern,io_bytes,read_percent,threads,depth,scope,device,c
     interrupted,phase,settings";
 
 /// Writes a header and one line per device and core of each point, `scope` being `core`, and one with their
-/// sum, `scope` being `total`; of jobs that ran at once one for each, `scope` being `job`. Percentiles are those of the whole point; they are empty when they were not
-/// recorded, as are latencies from submission without a rate. Errors: what `out` returns.
+/// sum, `scope` being `total`; of jobs that ran at once one for each, `scope` being `job`. Percentiles are
+/// those of the whole point; they are empty when they were not recorded, as are latencies from submission
+/// without a rate. Errors: what `out` returns.
 pub(crate) fn write(run: &Run, out: &mut impl Write) -> io::Result<()> {
     write!(out, "{HEADER}\r\n")?;
     for point in &run.points {

@@ -94,8 +94,8 @@ pub(crate) struct Workload {
     pub(crate) io_bytes: u64,
     /// Share of reads, 0 to 100.
     pub(crate) read_percent: u32,
-    /// How addresses are drawn: `uniform`, `zipf:` and the exponent, or `hot:` and the percentages of the range and
-    /// of the commands that it gets.
+    /// How addresses are drawn: `uniform`, `zipf:` and the exponent, or `hot:` and the percentages of the
+    /// range and of the commands that it gets.
     pub(crate) distribution: String,
     /// Duration of each point; of all of them where a number of commands was asked for; 0 where an amount of
     /// data was.

@@ -110,7 +110,7 @@ impl<'a> Summary<'a> {
         };
         let told: Vec<String> = self.run.points.iter().take(PHASES_TOLD).map(phase).collect();
         let more = self.run.points.len() - told.len();
-        let more = if more > 0 { format!("; and {}", format!("{more} more")) } else { String::new() };
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         told.join("; ") + &more
     }
 
