@@ -121,8 +121,9 @@ impl Breaks {
 
     /// The slot that was freed last rests from now on.
     pub(super) fn rest(&mut self, free: &mut Vec<(u32, DmaBuf)>, now_ns: u64) {
-        if let (true, Some(slot)) = (self.thinks(), free.pop()) {
-            self.resting.push_back(Resting { until_ns: now_ns.saturating_add(self.think_ns), slot });
+        if self.thinks() {
+            let until_ns = now_ns.saturating_add(self.think_ns);
+            self.resting.extend(free.pop().map(|slot| Resting { until_ns, slot }));
         }
     }
 
