@@ -245,6 +245,52 @@ fn breaks_that_make_no_sense_are_refused_by_name() {
 }
 
 #[test]
+fn threads_that_sleep_leave_the_processor_to_others() {
+    let home = Home::new();
+    let _server = home.serve(&["mem:block:4M", "--socket", "s"]);
+    let socket = format!("vfio-user:{}", home.path("s").display());
+    let slow = ["perf", "-r", &socket, "-q", "1", "--rate", "50", "-t", "1", "--warmup", "0", "--no-prefill"];
+    let ways = ["--matrix", "completion=poll,interrupt,hybrid", "--csv", "p.csv", "--report", "r.html"];
+    let run = home.json(&[&slow[..], &ways].concat());
+    let busy = |index: usize| number(&run["points"][index]["cpu"]["percent"]);
+    let (poll, interrupt, hybrid) = (busy(0), busy(1), busy(2));
+    assert!(interrupt < poll && hybrid < poll && interrupt > 0.0, "{poll} {interrupt} {hybrid}");
+    assert_eq!(run["points"][1]["workload"]["completion"], "interrupt");
+    for point in run["points"].as_array().expect("points") {
+        assert_eq!(point["total"]["errors"], 0, "{point}");
+        assert!(number(&point["cpu"]["us_per_command"]) > 0.0, "{point}");
+    }
+    let csv = std::fs::read_to_string(home.path("p.csv")).expect("a table");
+    let figures = csv.lines().last().expect("a line").split(',').skip(22).take(2);
+    assert!(figures.filter_map(|figure| figure.parse::<f64>().ok()).count() == 2, "{csv}");
+    let page = std::fs::read_to_string(home.path("r.html")).expect("a report");
+    assert!(page.contains("Processor: "), "the report");
+    let text = home.ok(&[&slow[..7], &["-t", "0.1", "--no-prefill", "--completion", "interrupt"]].concat());
+    assert!(text.contains("Completion: interrupt\n") && text.contains("\nProcessor: "), "{text}");
+}
+
+#[test]
+fn commands_are_found_by_interrupts_of_several_queues_of_a_thread() {
+    let home = Home::new();
+    let servers = ["s", "t"].map(|socket| home.serve(&["mem:block:4M", "--socket", socket]));
+    let names = ["s", "t"].map(|socket| format!("vfio-user:{}", home.path(socket).display()));
+    for how in ["interrupt", "hybrid"] {
+        let words = ["perf", "-r", &names[0], "-r", &names[1], "--amount", "8M", "-q", "4", "-w", "randrw"];
+        let run = home.json(&[&words[..], &["--force", "--verify", "--completion", how]].concat());
+        let total = &run["points"][0]["total"];
+        assert_eq!((&total["errors"], &total["miscompares"]), (&0.into(), &0.into()), "{total}");
+        let rows = run["points"][0]["rows"].as_array().expect("rows");
+        assert!(rows.len() == 2 && rows.iter().all(|row| number(&row["iops"]) > 0.0), "{rows:?}");
+    }
+    drop(servers);
+    let done = home.run(&quick(&["--completion", "hybrid"]));
+    let note = "a device of this process works only while it is polled: --completion hybrid polls";
+    assert!(done.code == 0 && done.stderr.contains(note), "{}", done.stderr);
+    home.run(&quick(&["--completion", "sleep"]))
+        .fails_with_usage("[possible values: poll, interrupt, hybrid]");
+}
+
+#[test]
 fn most_commands_go_to_the_hot_part_of_the_range() {
     // Reads fail in the hot part alone: what comes back is cold.
     let home = Home::new();

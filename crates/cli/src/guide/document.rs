@@ -332,6 +332,7 @@ fn point(phase: &Phase, numbered: bool) -> Result<Point> {
         schedule: None,
         series: rates.into_iter().map(|(second, iops)| Sample::of_rate(second, iops)).collect(),
         write_amplification: None,
+        cpu: None,
         trims: None,
         flushes: None,
         repetitions: Vec::new(),

@@ -15,6 +15,7 @@ use super::lane::Unit;
 use super::ledger::Ledger;
 use super::pace::Arrivals;
 use super::placement::{Placements, Select};
+use super::rest::Completion;
 use super::settings::Settings;
 use crate::exit::usage;
 use crate::report::{BurstShape, DeviceIdentity, PlacedWrites, Shape, SizeShare, Workload};
@@ -134,6 +135,7 @@ pub(super) struct Job {
     pub(super) limit: Option<u64>,
     pub(super) rate: Option<u64>,
     pub(super) arrivals: Arrivals,
+    pub(super) completion: Completion,
     /// How commands differ.
     recipe: Recipe,
     think: Option<Pause>,
@@ -186,6 +188,7 @@ impl Job {
             limit,
             rate: settings.rate,
             arrivals: settings.arrivals(),
+            completion: settings.completion(),
             recipe,
             think: settings.think,
             burst: settings.burst,
@@ -270,6 +273,7 @@ fn shape(settings: &Settings) -> Shape {
         size_mix: sizes.map(|&(bytes, weight)| SizeShare { bytes, weight }).collect(),
         trim_percent: settings.trim.filter(|&percent| percent > 0).map(u32::from),
         flush_every: settings.flush_every,
+        completion: settings.completion.map(|how| how.name().to_owned()),
         think_us: settings.think.map(Pause::us),
         burst: settings.burst.map(|of| BurstShape { commands: of.commands, pause_us: of.pause.us() }),
     }

@@ -2,10 +2,11 @@
 
 use crate::count::count;
 use std::ops::Range;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use unvme::{
-    Block, BlockQueue, BlockRange, Completion, Controller, DmaBuf, Lba, Op, QueueOptions, Status,
+    Block, BlockQueue, BlockRange, Completion, Controller, DmaBuf, EventFd, Lba, Op, QueueOptions, Status,
     WriteOptions,
 };
 
@@ -17,6 +18,7 @@ use super::data::{self, Verdict};
 use super::ledger::{Ledger, after, expected};
 use super::pace::Pace;
 use super::placement::Placements;
+use super::rest::{self, Completion as Manner};
 use super::split::{Command, Narrow, Parts, blocks_of, part_of, token};
 use super::watch::Watch;
 
@@ -126,6 +128,8 @@ pub(super) struct Plan<'a> {
     pub(super) depth: u16,
     /// Commands that a queue of the device takes.
     pub(super) queue_depth_max: u16,
+    /// How completions are waited for.
+    pub(super) completion: Manner,
     pub(super) unit: Unit,
     pub(super) addresses: Addresses,
     pub(super) placements: Option<Placements>,
@@ -160,7 +164,8 @@ impl<'a> Lane<'a> {
     pub(super) fn on_device(block: &Block, plan: Plan<'a>) -> Result<Self> {
         let wanted = u64::from(plan.depth) * u64::from(plan.unit.parts());
         let depth = u16::try_from(wanted).unwrap_or(u16::MAX).min(plan.queue_depth_max);
-        let queue = block.queue(&QueueOptions { depth, ..QueueOptions::default() })?;
+        let queue =
+            block.queue(&QueueOptions { depth, mode: plan.completion.mode(), ..QueueOptions::default() })?;
         let buffers = buffers(&queue, &plan)?;
         let sink = match u64::from(depth) < wanted {
             true => Sink::Narrow(Narrow::new(queue, depth)),
@@ -433,7 +438,7 @@ impl<'a> Lane<'a> {
             }
             let is_connected = match &mut self.sink {
                 Sink::Device(queue) => queue.raw().is_connected(),
-                Sink::Narrow(narrow) => narrow.is_connected(),
+                Sink::Narrow(narrow) => narrow.queue().raw().is_connected(),
                 Sink::Nothing(_) => true,
             };
             if !is_connected {
@@ -477,9 +482,40 @@ impl<'a> Lane<'a> {
         self.drain(watch)
     }
 
+    /// The queue; none without a device.
+    fn queue(&mut self) -> Option<&mut BlockQueue> {
+        match &mut self.sink {
+            Sink::Device(queue) => Some(queue),
+            Sink::Narrow(narrow) => Some(narrow.queue()),
+            Sink::Nothing(_) => None,
+        }
+    }
+
     /// What the lane has seen.
     pub(super) fn into_counters(self) -> Counters {
         self.generator.counters
+    }
+}
+
+impl rest::Queue for Lane<'_> {
+    fn outstanding(&mut self) -> usize {
+        self.queue().map_or(0, |queue| queue.outstanding())
+    }
+
+    fn wait(&mut self, limit: Duration) -> Result<()> {
+        let device = self.generator.device;
+        match self.queue() {
+            Some(queue) => queue.wait(limit).map(|_| ()).with_context(|| device.to_owned()),
+            None => Ok(()),
+        }
+    }
+
+    fn interrupt(&mut self) -> Option<&EventFd> {
+        self.queue()?.raw().interrupt()
+    }
+
+    fn is_host_driven(&mut self) -> bool {
+        self.queue().is_some_and(|queue| queue.raw().advancer().is_some())
     }
 }
 

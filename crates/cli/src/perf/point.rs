@@ -16,10 +16,11 @@ use super::counters::{Counters, FromSubmission, Live, Slice, Window, halve, hist
 use super::job::{Job, Target};
 use super::lane::{Lane, Plan};
 use super::pace::Pace;
+use super::rest::{Rest, processor_ns};
 use super::session::{Session, Stage};
 use super::watch::Watch;
 use crate::report::{
-    CommandFigures, HarnessCost, JobFigures, Latency, Point, Row, RowRates, Sample, Schedule,
+    CommandFigures, CpuUse, HarnessCost, JobFigures, Latency, Point, Row, RowRates, Sample, Schedule,
 };
 
 /// Idle turns between two looks at the watch.
@@ -113,7 +114,7 @@ pub(super) fn measure(
     // Set when a thread gives up, so that the others do not go on for nothing.
     let abort = AtomicBool::new(false);
     let live: Vec<Arc<Live>> = posts.iter().map(|_| Arc::default()).collect();
-    let results: Vec<Result<(Vec<Seen>, Vec<Written>)>> = thread::scope(|scope| {
+    let results: Vec<Result<Work>> = thread::scope(|scope| {
         let threads: Vec<_> = posts
             .iter()
             .zip(&live)
@@ -141,16 +142,25 @@ pub(super) fn measure(
         };
         threads.into_iter().map(join).collect()
     });
-    let (mut seen, mut written) = (Vec::new(), Vec::new());
+    let (mut seen, mut written, mut cores) = (Vec::new(), Vec::new(), Some(0.0));
     for result in results {
-        let (lanes, samples) = result?;
-        seen.extend(lanes);
-        written.extend(samples);
+        let work = result?;
+        seen.extend(work.lanes);
+        written.extend(work.written);
+        cores = cores.zip(work.processor).map(|(sum, own)| sum + own);
     }
     // By job and namespace, then by core, as the document has it.
     seen.sort_by_key(|seen| (seen.job, seen.target, seen.core));
     let amplification = write_amplification(before, session.written());
-    Summing { stage, seen: &seen, written: &written }.outcome(amplification)
+    Summing { stage, seen: &seen, written: &written, cores }.outcome(amplification)
+}
+
+/// What a thread has done.
+struct Work {
+    lanes: Vec<Seen>,
+    written: Vec<Written>,
+    /// Its processor time in each second that was measured; `None` in virtual time.
+    processor: Option<f64>,
 }
 
 /// A thread at its post.
@@ -167,12 +177,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Its lanes, for as long as the window says.
-    fn run(
-        &self,
-        start: &Barrier,
-        abort: &AtomicBool,
-        live: Option<Arc<Live>>,
-    ) -> Result<(Vec<Seen>, Vec<Written>)> {
+    fn run(&self, start: &Barrier, abort: &AtomicBool, live: Option<Arc<Live>>) -> Result<Work> {
         let (session, job, Post { core, .. }) = (self.session, self.job(), self.post);
         let lanes = cores::bind(core).and_then(|()| self.open_lanes(live));
         // Whatever came of it: the others wait.
@@ -185,11 +190,17 @@ impl<'a> Worker<'a> {
         let flash = self.post.is_first && session.has_flash();
         let marks = Marks {
             until_ns: window.until_ns,
-            next_ns: if flash { window.from_ns } else { u64::MAX },
-            interval_ns: window.interval_ns,
+            next_ns: window.from_ns,
+            interval_ns: if flash { window.interval_ns } else { u64::MAX },
             is_limited: job.limit.is_some(),
         };
-        let end_ns = turn_until(&mut lanes, watch, marks, &stop, |now_ns| {
+        let mut rest = Rest::new(job.completion, &mut lanes);
+        let mut began = None;
+        let end_ns = turn_until((&mut lanes, rest.as_mut()), watch, marks, &stop, |now_ns| {
+            began.get_or_insert_with(|| (watch.ns(), processor_ns()));
+            if !flash {
+                return;
+            }
             samples.push((now_ns, session.written()));
             // As where nobody knows how long it takes, intervals are joined.
             if samples.len() > SAMPLES_MAX && session.interval.is_none() {
@@ -200,6 +211,10 @@ impl<'a> Worker<'a> {
                 });
             }
         })?;
+        let processor = began.filter(|_| !watch.is_virtual()).map(|(from_ns, before_ns)| {
+            let took_ns = processor_ns().saturating_sub(before_ns);
+            took_ns as f64 / watch.ns().saturating_sub(from_ns).max(1) as f64
+        });
         if flash {
             samples.push((end_ns, session.written()));
         }
@@ -220,7 +235,7 @@ impl<'a> Worker<'a> {
             counters: lane.into_counters(),
             seconds,
         };
-        Ok((lanes.into_iter().enumerate().map(seen).collect(), samples))
+        Ok(Work { lanes: lanes.into_iter().enumerate().map(seen).collect(), written: samples, processor })
     }
 
     fn open_lanes(&self, live: Option<Arc<Live>>) -> Result<Vec<Lane<'a>>> {
@@ -278,14 +293,14 @@ impl Marks {
 
 /// Keeps the lanes busy. Returns when the measurement ended.
 fn turn_until(
-    lanes: &mut [Lane<'_>],
+    (lanes, rest): (&mut [Lane<'_>], Option<&mut Rest>),
     watch: Watch<'_>,
     mut marks: Marks,
     stop: &impl Fn() -> bool,
     mut look: impl FnMut(u64),
 ) -> Result<u64> {
-    if watch.is_virtual() {
-        return step_until(lanes, watch, marks, stop, look);
+    if watch.is_virtual() || rest.is_some() {
+        return step_until((lanes, rest), watch, marks, stop, look);
     }
     let mut idle = 0;
     let mut mark_ns = marks.first();
@@ -316,9 +331,10 @@ fn turn_until(
     }
 }
 
-/// As [`turn_until`], in virtual time: it goes on when nothing is left to do at a time.
+/// As [`turn_until`], of a thread that rests, or in virtual time: it goes on when nothing is left to do at a
+/// time.
 fn step_until(
-    lanes: &mut [Lane<'_>],
+    (lanes, mut rest): (&mut [Lane<'_>], Option<&mut Rest>),
     watch: Watch<'_>,
     mut marks: Marks,
     stop: &impl Fn() -> bool,
@@ -337,10 +353,15 @@ fn step_until(
         for lane in lanes.iter_mut() {
             moved |= lane.step(watch)?;
         }
-        if !moved {
-            let admission_ns = lanes.iter().filter_map(Lane::next_admission_ns).min();
-            let until_ns = marks.first();
-            watch.pass(Some(admission_ns.map_or(until_ns, |ns| ns.min(until_ns))));
+        if moved {
+            rest.iter_mut().for_each(|rest| rest.end(now));
+            continue;
+        }
+        let admission_ns = lanes.iter().filter_map(Lane::next_admission_ns).min();
+        let until_ns = admission_ns.map_or(marks.first(), |ns| ns.min(marks.first()));
+        match &mut rest {
+            Some(rest) if !watch.is_virtual() => rest.wait(lanes, watch, until_ns)?,
+            _ => watch.pass(Some(until_ns)),
         }
     }
 }
@@ -361,6 +382,7 @@ fn plan<'a>(job: &Job, target: &'a Target, thread: usize, round: u32) -> Result<
         device: target.identity.name.as_str(),
         depth: job.depth,
         queue_depth_max: target.queue_depth_max(),
+        completion: job.completion,
         unit: target.unit,
         addresses,
         placements: job.placements(mix.seed, stream),
@@ -389,6 +411,8 @@ struct Summing<'a> {
     stage: &'a Stage,
     seen: &'a [Seen],
     written: &'a [Written],
+    /// Processor time of all threads in each second that was measured.
+    cores: Option<f64>,
 }
 
 impl Summing<'_> {
@@ -418,14 +442,16 @@ impl Summing<'_> {
     fn outcome(&self, write_amplification: Option<f64>) -> Result<Outcome> {
         let rows: Vec<Row> = self.seen.iter().map(|seen| self.row(seen)).collect::<Result<_>>()?;
         let stage = self.stage;
+        let (threads, total) = (stage.threads() as u32, Row::total(&rows));
         let point = Point {
             phase: stage.phase.clone(),
             settings: stage.at.clone(),
             workload: None,
             jobs: self.jobs(&rows)?,
-            threads: stage.threads() as u32,
+            threads,
             depth: stage.depth().into(),
-            total: Row::total(&rows),
+            cpu: self.cores.map(|cores| CpuUse::new(cores, threads, total.iops)),
+            total,
             latency: self.latency(None)?,
             schedule: self.schedule()?,
             series: self.series(),
@@ -576,7 +602,7 @@ pub(super) fn harness(session: &Session, stage: &Stage) -> Result<Option<Harness
             let plan = Plan { counters: Counters::new(window)?, ..plan(job, target, 0, 0)? };
             let mut lanes = [Lane::on_nothing(&queue, plan)?];
             let marks = Marks { until_ns, next_ns: u64::MAX, interval_ns, is_limited: false };
-            let end_ns = turn_until(&mut lanes, Watch::wall(), marks, &|| false, |_| {})?;
+            let end_ns = turn_until((&mut lanes, None), Watch::wall(), marks, &|| false, |_| {})?;
             let [mut lane] = lanes;
             lane.close(end_ns);
             anyhow::Ok(lane.into_counters())

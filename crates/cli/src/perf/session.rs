@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use unvme::{Device, Nsid, OpenOptions, Size, open};
+use unvme::{Device, Nsid, OpenOptions, Size, Transport, open};
 use unvme_flash::PAGE_BYTES;
 
 use super::args::Perf;
@@ -14,6 +14,7 @@ use super::job::{Job, Target, beyond, transport};
 use super::ledger::Ledger;
 use super::machine;
 use super::matrix;
+use super::rest::Completion;
 use super::settings::Settings;
 use super::sheet::{Phase, Rounds};
 use super::watch::{VirtualTime, check_modelled};
@@ -369,6 +370,7 @@ impl Session {
         for stage in &self.stages {
             for job in &stage.jobs {
                 check_job(job)?;
+                notes.extend(sleepless(job));
                 notes.extend(job.targets.iter().filter_map(|target| {
                     let said = beyond(target.unit, target.queue_depth_max(), "-q", job.depth)?;
                     Some(format!("{}: {said}", target.identity.label()))
@@ -379,6 +381,17 @@ impl Session {
         notes.into_iter().for_each(|note| self.note(note));
         Ok(())
     }
+}
+
+/// What becomes of sleep on devices that work only while somebody looks.
+fn sleepless(job: &Job) -> Option<String> {
+    let how = Some(job.completion).filter(|&how| how != Completion::Poll)?;
+    let local = |target: &&Target| target.device.transport() == Transport::InProcess;
+    let label = job.targets.iter().find(local)?.identity.label();
+    let name = how.name();
+    Some(format!(
+        "{label}: a device of this process works only while it is polled: --completion {name} polls"
+    ))
 }
 
 /// The stages: each phase at each of its places, the phase's own settings over those of its place's.

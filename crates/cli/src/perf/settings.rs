@@ -15,6 +15,7 @@ use super::blend::SizeMix;
 use super::breaks::{Burst, Pause};
 use super::pace::Arrivals;
 use super::placement::{PlacementList, Select};
+use super::rest::Completion;
 use crate::completion;
 use crate::numbers;
 
@@ -82,6 +83,10 @@ pub(super) struct Settings {
     /// and namespace, such as 32:1ms
     #[arg(long, value_name = "COMMANDS:TIME")]
     pub(super) burst: Option<Burst>,
+    /// How threads learn of completions [default: poll]; what they cost of the processor is told. Devices of
+    /// this process (mem:) work only while somebody looks, and are always polled
+    #[arg(long, value_name = "HOW")]
+    pub(super) completion: Option<Completion>,
     /// How random addresses are drawn: uniform, zipf:THETA, or hot:20:80 for 80 % of the commands on the
     /// first 20 % of the range (fio's zoned) [default: uniform]
     #[arg(long, value_name = "DISTRIBUTION")]
@@ -141,6 +146,7 @@ impl Settings {
             arrivals: self.arrivals.or(below.arrivals),
             think: self.think.or(below.think),
             burst: self.burst.or(below.burst),
+            completion: self.completion.or(below.completion),
             dist: self.dist.or(below.dist),
             fdp_pid: self.fdp_pid.or(below.fdp_pid),
             fdp_select: self.fdp_select.or(below.fdp_select),
@@ -182,6 +188,10 @@ impl Settings {
 
     pub(super) fn dist(&self) -> Distribution {
         self.dist.unwrap_or(Distribution::Uniform)
+    }
+
+    pub(super) fn completion(&self) -> Completion {
+        self.completion.unwrap_or_default()
     }
 
     pub(super) fn fdp_select(&self) -> Select {

@@ -117,8 +117,8 @@ impl Narrow {
         Self { queue, room: depth.into(), waiting: VecDeque::new(), taken: Vec::new() }
     }
 
-    pub(super) fn is_connected(&mut self) -> bool {
-        self.queue.raw().is_connected()
+    pub(super) fn queue(&mut self) -> &mut BlockQueue {
+        &mut self.queue
     }
 
     pub(super) fn controller(&self) -> &Controller {

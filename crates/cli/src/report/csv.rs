@@ -8,7 +8,7 @@ const HEADER: &str = "pattern,io_bytes,read_percent,threads,depth,scope,device,c
     latency_us_average,latency_us_min,latency_us_max,\
     point_latency_us_p50,point_latency_us_p99,point_latency_us_p99_9,point_latency_us_p99_99,errors,miscompares,\
     point_from_submission_us_average,point_from_submission_us_p99,point_overdue_commands,\
-    interrupted,phase,settings";
+    point_cpu_percent,point_cpu_us_per_command,interrupted,phase,settings";
 
 /// Writes a header and one line per device and core of each point, `scope` being `core`, and one with their
 /// sum, `scope` being `total`; of jobs that ran at once one for each, `scope` being `job`. Percentiles are
@@ -56,7 +56,10 @@ fn line(run: &Run, point: &Point, scope: &str, row: &Row, out: &mut impl Write) 
     let settings: Vec<String> =
         point.settings.iter().map(|setting| format!("{}={}", setting.name, setting.value)).collect();
     let phase = field(point.phase.as_deref().unwrap_or(""));
-    write!(out, "{},{phase},{}\r\n", run.interrupted, field(&settings.join(" ")))
+    let figure = |figure: Option<f64>| figure.map_or_else(String::new, |figure| format!("{figure:.3}"));
+    let percent = figure(point.cpu.map(|cpu| cpu.percent));
+    let each = figure(point.cpu.and_then(|cpu| cpu.us_per_command));
+    write!(out, "{percent},{each},{},{phase},{}\r\n", run.interrupted, field(&settings.join(" ")))
 }
 
 /// A job as if it were a point.

@@ -196,6 +196,10 @@ fn cards(page: &mut Markup, run: &Run, summary: Summary<'_>) {
 /// Commands that are counted apart.
 fn asides(page: &mut Markup, run: &Run) {
     for point in &run.points {
+        if let Some(cpu) = &point.cpu {
+            let text = format_args!("{}: Processor: {}", super::place(point), cpu.sentence());
+            page.element("p", &[("class", &"note")], text);
+        }
         for (name, figures) in point.asides() {
             let text = format_args!("{}: {name}: {}", super::place(point), figures.sentence());
             page.element("p", &[("class", &"note")], text);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::latency::Latency;
 use super::repetitions::{PointSpread, Repetition};
 use super::schedule::Schedule;
-use super::shape::{CommandFigures, Shape};
+use super::shape::{CommandFigures, CpuUse, Shape};
 use super::steady::SteadyState;
 
 /// Placement identifiers that a line names; a namespace of a drive has fewer.
@@ -184,6 +184,9 @@ pub(crate) struct Point {
     /// first command of the point to its last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) write_amplification: Option<f64>,
+    /// What the threads took of the processor, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cpu: Option<CpuUse>,
     /// Deallocations, where there were to be some; they are in no other figure but that of failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trims: Option<CommandFigures>,
@@ -377,7 +380,8 @@ impl Run {
             let steady = point.steady.as_ref().is_none_or(SteadyState::is_finite);
             let schedule = point.schedule.as_ref().is_none_or(Schedule::is_finite);
             let asides = point.asides().iter().all(|(_, figures)| figures.is_finite());
-            !(rows && series && latency && repetitions && schedule && jobs && steady && asides)
+            let cpu = point.cpu.as_ref().is_none_or(CpuUse::is_finite);
+            !(rows && series && latency && repetitions && schedule && jobs && steady && asides && cpu)
         })?;
         Some(match &broken.phase {
             Some(phase) => format!("the phase {phase}"),

@@ -111,6 +111,7 @@ pub(crate) fn point(threads: u32, depth: u32) -> Point {
         schedule: None,
         series,
         write_amplification: None,
+        cpu: None,
         trims: None,
         flushes: None,
         repetitions: Vec::new(),

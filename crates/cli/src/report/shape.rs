@@ -19,6 +19,9 @@ pub(crate) struct Shape {
     /// Writes of a thread to a namespace after which a flush went out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) flush_every: Option<u32>,
+    /// How threads learnt of completions: `poll`, `interrupt` or `hybrid`. By polling when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) completion: Option<String>,
     /// Time between the completion of a command and the next one in its slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) think_us: Option<f64>,
@@ -62,6 +65,9 @@ impl Shape {
             let writes = count(writes, "write");
             facts.push(("Flushes", format!("one after every {writes} of a thread to a namespace")));
         }
+        if let Some(how) = &self.completion {
+            facts.push(("Completion", how.clone()));
+        }
         if let Some(us) = self.think_us {
             facts.push(("Think time", format!("{} after each command", micros(us))));
         }
@@ -72,6 +78,37 @@ impl Shape {
             ));
         }
         facts
+    }
+}
+
+/// Processor time of the threads that measure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CpuUse {
+    /// Of the time they had, each on a core of its own.
+    pub(crate) percent: f64,
+    /// For each command; `None` when none completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) us_per_command: Option<f64>,
+}
+
+impl CpuUse {
+    /// Of threads that took so many of a core's seconds each second, and completed so many commands in it.
+    pub(crate) fn new(cores: f64, threads: u32, iops: f64) -> Self {
+        let us_per_command = (iops > 0.0).then(|| cores * 1e6 / iops);
+        Self { percent: cores * 100.0 / f64::from(threads.max(1)), us_per_command }
+    }
+
+    /// In words.
+    pub(super) fn sentence(&self) -> String {
+        let percent = format!("{:.1} % busy", self.percent);
+        match self.us_per_command {
+            Some(us) => format!("{percent}, {} of a core per command", micros(us)),
+            None => percent,
+        }
+    }
+
+    pub(super) fn is_finite(&self) -> bool {
+        self.percent.is_finite() && self.us_per_command.is_none_or(f64::is_finite)
     }
 }
 
@@ -131,10 +168,12 @@ mod tests {
             size_mix,
             trim_percent: Some(10),
             flush_every: Some(1),
+            completion: Some("hybrid".to_owned()),
             think_us: Some(100.0),
             burst: Some(BurstShape { commands: 32, pause_us: 1500.0 }),
         };
-        let facts = shape.facts();
+        let mut facts = shape.facts();
+        assert_eq!(facts.remove(3), ("Completion", "hybrid".to_owned()));
         assert_eq!(facts[0], ("Sizes", "4 KiB 66.67 %, 1 MiB 33.33 %".to_owned()));
         assert_eq!(facts[1], ("Deallocations", "10 % of the commands that do not read".to_owned()));
         assert_eq!(facts[2], ("Flushes", "one after every 1 write of a thread to a namespace".to_owned()));

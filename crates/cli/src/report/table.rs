@@ -57,6 +57,9 @@ pub(crate) fn write(point: &Point, wanted: Percentiles, out: &mut impl Write) ->
     for (name, figures) in point.asides() {
         writeln!(out, "{name}: {}", figures.sentence())?;
     }
+    if let Some(cpu) = &point.cpu {
+        writeln!(out, "Processor: {}", cpu.sentence())?;
+    }
     if let Some(amplification) = point.write_amplification {
         writeln!(out, "Write amplification: {amplification:.3}")?;
     }
@@ -113,6 +116,8 @@ fn write_points(points: &[Point], out: &mut dyn Write) -> io::Result<()> {
     titles.extend(["IOPS", "MiB/s", "Average(us)", "p99(us)"]);
     let has_flash = points.iter().any(|point| point.write_amplification.is_some());
     titles.extend(has_flash.then_some("WAF"));
+    let has_completion = names.contains(&"completion");
+    titles.extend(has_completion.then_some("CPU"));
     let mut rows: Vec<Vec<String>> = Vec::new();
     for point in points {
         let of = |name: &&str| point.settings.iter().find(|setting| setting.name == **name);
@@ -123,6 +128,8 @@ fn write_points(points: &[Point], out: &mut dyn Write) -> io::Result<()> {
         let amplification =
             point.write_amplification.map_or_else(|| "-".to_owned(), |waf| format!("{waf:.3}"));
         row.extend(has_flash.then_some(amplification));
+        let cpu = point.cpu.map_or_else(|| "-".to_owned(), |cpu| format!("{:.1} %", cpu.percent));
+        row.extend(has_completion.then_some(cpu));
         rows.push(row);
         for job in &point.jobs {
             let tail = job.latency.as_ref().and_then(|latency| latency.all.percentile_us(99.0));

@@ -44,6 +44,7 @@ fn point_of(rows: Vec<Row>) -> Point {
         schedule: None,
         series: Vec::new(),
         write_amplification: None,
+        cpu: None,
         trims: None,
         flushes: None,
         repetitions: Vec::new(),
@@ -253,9 +254,9 @@ fn csv_has_a_line_per_core_and_one_for_the_sum_and_quotes_what_would_split() {
         latency_us_average,latency_us_min,latency_us_max,point_latency_us_p50,point_latency_us_p99,\
         point_latency_us_p99_9,point_latency_us_p99_99,errors,miscompares,\
         point_from_submission_us_average,point_from_submission_us_p99,point_overdue_commands,\
-        interrupted,phase,settings\r\n\
-        randread,4096,100,1,1,core,\"a \"\"b\"\", c\",0,102351.15,399.81,9.760,8.550,49644.320,,,,,0,0,,,,false,,\r\n\
-        randread,4096,100,1,1,total,Total,,102351.15,399.81,9.760,8.550,49644.320,,,,,0,0,,,,false,,\r\n";
+        point_cpu_percent,point_cpu_us_per_command,interrupted,phase,settings\r\n\
+        randread,4096,100,1,1,core,\"a \"\"b\"\", c\",0,102351.15,399.81,9.760,8.550,49644.320,,,,,0,0,,,,,,false,,\r\n\
+        randread,4096,100,1,1,total,Total,,102351.15,399.81,9.760,8.550,49644.320,,,,,0,0,,,,,,false,,\r\n";
     assert_eq!(text, expected);
 }
 

@@ -26,6 +26,7 @@ fn plan(pattern: Pattern, ledger: Option<&Ledger>) -> Plan<'_> {
     Plan {
         device: "mem:block:2M",
         depth: DEPTH,
+        completion: Default::default(),
         queue_depth_max: u16::MAX,
         unit: UNIT,
         addresses,
@@ -83,7 +84,7 @@ fn commands_that_fail_are_counted_apart_and_the_first_is_told() {
     let device = device();
     let mut queue = device.block(Nsid(1)).expect("namespace").queue(&QueueOptions::default()).expect("queue");
     queue.submit(Op::WriteUncorrectable(UNIT.range(3)), None, 0).expect("submit");
-    assert!(queue.wait(std::time::Duration::from_secs(10)).expect("wait"));
+    assert!(queue.wait(Duration::from_secs(10)).expect("wait"));
     assert!(queue.poll(1).next().expect("completion").status.is_success());
     let counters = around(&device, plan(Pattern::Read, None));
     assert_eq!((counters.reads.len(), counters.errors), (UNITS - 1, 1));
@@ -126,7 +127,7 @@ fn reads_of_what_nobody_is_known_to_have_written_are_counted_and_not_wrong() {
     queue
         .submit(Op::WriteZeroes { range: BlockRange::new(Lba(16), 1), deallocate: false }, None, 0)
         .expect("submit");
-    assert!(queue.wait(std::time::Duration::from_secs(10)).expect("wait"));
+    assert!(queue.wait(Duration::from_secs(10)).expect("wait"));
     drop(queue);
     let ledger = Ledger::new(UNITS).expect("ledger");
     let read = around(&device, plan(Pattern::Read, Some(&ledger)));
@@ -180,7 +181,7 @@ fn commands_beyond_queue_and_transfer_size_count_once_and_keep_their_data() {
     let mut queue = block.queue(&QueueOptions::default()).expect("queue");
     let bad = BlockRange::new(Lba(9 * 8 + 4), 1);
     queue.submit(Op::WriteUncorrectable(bad), None, 0).expect("submit");
-    assert!(queue.wait(std::time::Duration::from_secs(10)).expect("wait"));
+    assert!(queue.wait(Duration::from_secs(10)).expect("wait"));
     assert!(queue.poll(1).next().expect("completion").status.is_success());
     let read = around(narrow(Pattern::Read, None));
     assert_eq!(read.errors, 1);
