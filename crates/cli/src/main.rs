@@ -41,6 +41,7 @@ mod show;
 mod sim;
 mod target;
 mod timing;
+mod trace;
 mod value;
 
 use std::process::ExitCode;

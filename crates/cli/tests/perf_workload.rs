@@ -290,6 +290,104 @@ fn commands_are_found_by_interrupts_of_several_queues_of_a_thread() {
         .fails_with_usage("[possible values: poll, interrupt, hybrid]");
 }
 
+/// Ten writes of 8 KiB, a read, a deallocation and a flush each, 1 ms apart.
+fn iolog() -> String {
+    let request = |at: u64| {
+        let (us, offset) = (1000 * at, 65_536 * at);
+        format!(
+            "{us} f write {offset} 8192\n{us} f read {offset} 4096\n{us} f trim {offset} 4096\n{us} f sync 0 0\n"
+        )
+    };
+    let requests: String = (0..10).map(request).collect();
+    format!("fio version 3 iolog\n0 f add\n0 f open\n{requests}")
+}
+
+#[test]
+fn a_trace_is_replayed_by_its_own_clock_with_all_that_is_in_it() {
+    let home = Home::new();
+    let trace = home.file("t.iolog", iolog().as_bytes());
+    let timed = ["--no-prefill", "-r", "mem:block:16M,ftl=page,timing=tlc,media=tags", "--virtual-time"];
+    let replay = [&["perf", "--trace", &trace], &timed[..]].concat();
+    let run = home.json(&[&replay[..], &["--report", "r.html"]].concat());
+    let point = &run["points"][0];
+    let counts = ["trims", "flushes"].map(|kind| number(&point[kind]["count"]));
+    let moved = ["read", "write"].map(|kind| number(&point["latency"][kind]["samples"]));
+    assert_eq!((counts, moved), ([10.0; 2], [10.0; 2]), "{point}");
+    // Twenty reads and writes in the 9 ms of the trace and what the last ones take.
+    let iops = number(&point["total"]["iops"]);
+    assert!((1800.0..2222.0).contains(&iops), "{iops}");
+    assert!((number(&point["schedule"]["asked_iops"]) - 20.0 / 0.009).abs() < 1.0, "{point}");
+    let shape = &run["workload"]["trace"];
+    assert_eq!((&shape["requests"], &shape["speed"]), (&40.into(), &"1".into()));
+    assert_eq!(run["workload"]["io_bytes"], 8192);
+    let page = std::fs::read_to_string(home.path("r.html")).expect("a report");
+    assert!(
+        page.contains("trace with requests up to 8 KiB") && page.contains("by its own clock"),
+        "the report"
+    );
+    let sweep = home.json(&[&replay[..], &["--matrix", "trace-speed=0.1,max"]].concat());
+    let rate = |index: usize| number(&sweep["points"][index]["total"]["iops"]);
+    assert!((200.0..222.3).contains(&rate(0)) && rate(1) > 1.5 * iops, "{} {}", rate(0), rate(1));
+    assert_eq!(sweep["points"][1]["workload"]["trace"]["speed"], Value::Null);
+    // Cut short, what was due is said.
+    let short = home.json(&[&replay[..], &["-t", "0.0045"]].concat());
+    assert_eq!(short["points"][0]["latency"]["write"]["samples"], 5, "{short}");
+}
+
+#[test]
+fn requests_of_a_trace_go_where_it_says() {
+    let home = Home::new();
+    let trace = home.file("t.iolog", iolog().as_bytes());
+    let act = r#""act":{"status":"write-fault"}"#;
+    for (matched, text) in [
+        (r#""opcode":"write","lba":"1152""#, "write of 16 blocks from block 1152: Write Fault"),
+        (r#""opcode":"read","lba":"1152""#, "read of 8 blocks from block 1152: Write Fault"),
+        (r#""opcode":"dsm","count":1"#, "deallocation of 8 blocks from block 0: Write Fault"),
+        (r#""opcode":"flush","count":1"#, "core 0: flush: Write Fault"),
+    ] {
+        let rules = home.file("f.json", format!("[{{\"match\":{{{matched}}},{act}}}]").as_bytes());
+        let words =
+            ["perf", "-r", "mem:block:4M", "--trace", &trace, "--trace-speed", "max", "--faults", &rules];
+        let done = home.run(&words);
+        assert!(done.code == 1 && done.stderr.contains("1 command failed"), "{}", done.stderr);
+        assert!(done.stderr.contains(text), "{text}: {}", done.stderr);
+    }
+    // One of two volumes, through a pipe; requests are split where they are too long for a command.
+    let cloud = home.file("c.csv", b"7,W,0,4194304,1577808000000000\n9,R,1048576,512,1577808000000100\n");
+    let run = home.json(&["perf", "-r", "mem:block:4M", "--trace", &cloud, "--trace-device", "7"]);
+    assert_eq!(
+        (&run["workload"]["io_bytes"], &run["points"][0]["total"]["errors"]),
+        (&4_194_304.into(), &0.into())
+    );
+    assert_eq!(run["points"][0]["latency"]["all"]["samples"], 1);
+}
+
+#[test]
+fn traces_that_cannot_be_replayed_are_refused_before_the_first_command() {
+    let home = Home::new();
+    let trace = home.file("t.iolog", iolog().as_bytes());
+    let refused = |args: &[&str], part: &str| {
+        let words = [&["perf", "-r", "mem:block:4M", "--trace", &trace], args].concat();
+        home.run(&words).fails_with(2, &[part]);
+    };
+    refused(&["-w", "read"], "-w: --trace says what is done; leave one of them out");
+    refused(&["--rate", "5"], "--rate: --trace says what is done");
+    refused(&["--verify"], "--verify: what a trace writes is not known");
+    refused(&["--trace-device", "g"], "--trace-device: ");
+    refused(&["-r", "mem:block:8M"], "--trace: one namespace replays it");
+    home.run(&quick(&["--trace-speed", "2"])).fails_with(2, &["--trace-speed: expected --trace with it"]);
+    let far = home.file("far.csv", b"w,1099511627776,4096\n");
+    home.run(&["perf", "-r", "mem:block:4M", "--trace", &far]).fails_with(
+        2,
+        &["far.csv reaches 1048578M, and VIRT (mem:block:4M) NSID 1 has 4M; use a larger device"],
+    );
+    let bad = home.file("bad.csv", b"w,0,4096\nx,0,1\n");
+    home.run(&["perf", "-r", "mem:block:4M", "--trace", &bad])
+        .fails_with(2, &["bad.csv:2: `x` is no operation"]);
+    home.run(&["perf", "-r", "mem:block:4M", "--trace", &bad, "--trace-speed", "0"])
+        .fails_with_usage("expected a factor above 0 such as 1, 0.5 or 10, or max");
+}
+
 #[test]
 fn most_commands_go_to_the_hot_part_of_the_range() {
     // Reads fail in the hot part alone: what comes back is cold.

@@ -154,6 +154,21 @@ impl Blend {
         })
     }
 
+    /// Keeps in mind what slots have sent, whatever that is.
+    pub(super) fn of_a_trace(unit: super::lane::Unit) -> Self {
+        let (sizes, trim_percent, flush_every) = (Vec::new(), 0, None);
+        let (unflushed, random) = (0, Random::new(0, STREAMS));
+        Self {
+            sizes,
+            trim_percent,
+            flush_every,
+            unflushed,
+            random,
+            unit_blocks: unit.blocks,
+            sent: Vec::new(),
+        }
+    }
+
     /// Makes room for what so many slots send.
     pub(super) fn reserve(&mut self, slots: usize) {
         self.sent.resize(slots, Sent::default());

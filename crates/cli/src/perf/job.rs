@@ -9,16 +9,18 @@ use unvme::fdp::PlacementId;
 use unvme::{Block, Device, Error, Nsid, Size, Transport};
 
 use super::addresses::{Distribution, Mix};
+use super::args::Pattern;
 use super::blend::{Blend, Recipe};
 use super::breaks::{Breaks, Burst, Pause};
 use super::lane::Unit;
 use super::ledger::Ledger;
 use super::pace::Arrivals;
 use super::placement::{Placements, Select};
+use super::replay::{Recording, Replay, Speed};
 use super::rest::Completion;
 use super::settings::Settings;
 use crate::exit::usage;
-use crate::report::{BurstShape, DeviceIdentity, PlacedWrites, Shape, SizeShare, Workload};
+use crate::report::{BurstShape, DeviceIdentity, PlacedWrites, Shape, SizeShare, TraceShape, Workload};
 
 /// A namespace that a job is about.
 #[derive(Debug)]
@@ -140,6 +142,8 @@ pub(super) struct Job {
     recipe: Recipe,
     think: Option<Pause>,
     burst: Option<Burst>,
+    /// What is replayed, and how fast.
+    recorded: Option<(Arc<Recording>, Speed)>,
     placements: Vec<PlacementId>,
     select: Select,
     pub(super) workload: Workload,
@@ -192,10 +196,61 @@ impl Job {
             recipe,
             think: settings.think,
             burst: settings.burst,
+            recorded: None,
             placements: settings.fdp_pid.as_ref().map(|list| list.0.clone()).unwrap_or_default(),
             select: settings.fdp_select(),
             workload,
         })
+    }
+
+    /// What is replayed, on the namespace and the thread that it has. Errors: a usage error: there is less
+    /// than that of the namespace, or more than one of them.
+    pub(super) fn replay(&mut self, recording: &Arc<Recording>, speed: Speed) -> Result<()> {
+        let [target] = &self.targets[..] else {
+            return Err(usage("--trace: one namespace replays it; choose one with -r and -n"));
+        };
+        if self.threads > 1 {
+            return Err(usage(
+                "--trace: one thread replays it; use -q instead of --threads or more cores in -c",
+            ));
+        }
+        let capacity = target.identity.capacity_bytes;
+        if recording.reach > capacity {
+            let (path, label) = (recording.path.display(), target.identity.label());
+            // Devices in memory come in steps of 2 MiB.
+            let (reach, capacity) = (Size(recording.reach.next_multiple_of(2 << 20)), Size(capacity));
+            return Err(usage(format!(
+                "--trace: {path} reaches {reach}, and {label} has {capacity}; use a larger device (mem:block:{reach} takes \
+                 memory for what is written alone), or one of the trace's with --trace-device"
+            )));
+        }
+        self.limit = Some(recording.requests);
+        self.workload.pattern = "replay".to_owned();
+        self.workload.shape.trace = Some(TraceShape {
+            file: recording.path.display().to_string(),
+            requests: recording.requests,
+            speed: recording.rate(speed).map(|_| speed.to_string()),
+        });
+        self.recorded = Some((Arc::clone(recording), speed));
+        Ok(())
+    }
+
+    /// What a lane replays, if anything.
+    pub(super) fn replay_of(&self, unit: Unit) -> Option<Replay> {
+        self.recorded.as_ref().map(|(recording, speed)| Replay::new(recording, *speed, unit.block_bytes))
+    }
+
+    /// Commands that become due per second, where that does not depend on the device.
+    pub(super) fn asked(&self) -> Option<f64> {
+        match &self.recorded {
+            Some((recording, speed)) => recording.rate(*speed),
+            None => self.rate.map(|rate| rate as f64),
+        }
+    }
+
+    /// The option that says how large commands are.
+    pub(super) fn size_option(&self) -> &'static str {
+        if self.recorded.is_some() { "--trace: a request of" } else { "-o" }
     }
 
     /// The seed of that round: independent figures, and yet the same again the next time.
@@ -210,7 +265,10 @@ impl Job {
 
     /// How the commands of lane number `stream` differ, if they do.
     pub(super) fn blend(&self, unit: Unit, seed: u64, stream: u64) -> Option<Blend> {
-        Blend::new(&self.recipe, unit, seed, stream)
+        match &self.recorded {
+            Some(_) => Some(Blend::of_a_trace(unit)),
+            None => Blend::new(&self.recipe, unit, seed, stream),
+        }
     }
 
     /// When a lane submits nothing, if there is such a time.
@@ -220,17 +278,18 @@ impl Job {
 
     /// True where commands have different sizes.
     pub(super) fn has_sizes(&self) -> bool {
-        self.recipe.sizes.is_some()
+        self.recipe.sizes.is_some() || self.recorded.is_some()
     }
 
     /// True where some commands deallocate.
     pub(super) fn has_trims(&self) -> bool {
-        self.recipe.trim_percent > 0
+        self.recipe.trim_percent > 0 || self.recorded.as_ref().is_some_and(|(recording, _)| recording.trims)
     }
 
     /// True where flushes go out.
     pub(super) fn has_flushes(&self) -> bool {
-        self.recipe.flush_every.is_some()
+        let is_recorded = self.recorded.as_ref().is_some_and(|(recording, _)| recording.flushes);
+        self.recipe.flush_every.is_some() || is_recorded
     }
 
     /// Lanes of all threads.
@@ -270,6 +329,7 @@ fn mix(settings: &Settings, seed: u64) -> Result<Mix> {
 fn shape(settings: &Settings) -> Shape {
     let sizes = settings.size_mix.iter().flat_map(|mix| mix.sizes());
     Shape {
+        trace: None,
         size_mix: sizes.map(|&(bytes, weight)| SizeShare { bytes, weight }).collect(),
         trim_percent: settings.trim.filter(|&percent| percent > 0).map(u32::from),
         flush_every: settings.flush_every,
@@ -320,6 +380,63 @@ fn check_blend(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
+/// A trace excludes what it says itself, and what is said of one wants one. Errors: a usage error that
+/// names the option.
+pub(super) fn check_trace(settings: &Settings) -> Result<()> {
+    if settings.trace.is_none() {
+        let options = [
+            ("--trace-format", settings.trace_format.is_some()),
+            ("--trace-device", !settings.trace_device.is_empty()),
+            ("--trace-speed", settings.trace_speed.is_some()),
+        ];
+        return match options.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(usage(format!("{option}: expected --trace with it"))),
+            None => Ok(()),
+        };
+    }
+    let options = [
+        ("-w", settings.pattern.is_some()),
+        ("-M", settings.read_percent.is_some()),
+        ("-o", settings.io_size.is_some()),
+        ("--size-mix", settings.size_mix.is_some()),
+        ("--trim", settings.trim.is_some()),
+        ("--flush-every", settings.flush_every.is_some()),
+        ("--amount", settings.amount.is_some()),
+        ("--rate", settings.rate.is_some()),
+        ("--arrivals", settings.arrivals.is_some()),
+        ("--think", settings.think.is_some()),
+        ("--burst", settings.burst.is_some()),
+        ("--dist", settings.dist.is_some()),
+        ("--fdp-select", settings.fdp_select.is_some()),
+        ("--range", settings.range.is_some()),
+        ("--offset", settings.offset.is_some()),
+    ];
+    match options.iter().find(|(_, given)| *given) {
+        Some((option, _)) => {
+            Err(usage(format!("{option}: --trace says what is done; leave one of them out")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The settings of a workload that has what there is in a trace, on blocks of that size; what was typed
+/// beside it stays.
+pub(super) fn as_workload(typed: &Settings, recording: &Recording, block_bytes: u32) -> Settings {
+    let (pattern, read_percent) = match recording.read_percent {
+        0 => (Pattern::Randwrite, None),
+        100 => (Pattern::Randread, None),
+        percent => (Pattern::Randrw, Some(percent)),
+    };
+    let io_size = recording.slot_bytes(block_bytes);
+    Settings {
+        pattern: Some(pattern),
+        read_percent,
+        io_size: Some(io_size),
+        range: Some(recording.reach.next_multiple_of(io_size)),
+        ..typed.clone()
+    }
+}
+
 /// The word that a row of the table begins with.
 pub(crate) fn transport(transport: Transport) -> &'static str {
     match transport {
@@ -331,14 +448,14 @@ pub(crate) fn transport(transport: Transport) -> &'static str {
 }
 
 /// What becomes of commands beyond what a device takes, whose queues have room for `most`, when `depth` of
-/// them are outstanding by that option.
-pub(super) fn beyond(unit: Unit, most: u16, option: &str, depth: u16) -> Option<String> {
+/// them are outstanding; options say which size and depth those are.
+pub(super) fn beyond(unit: Unit, most: u16, (size, option): (&str, &str), depth: u16) -> Option<String> {
     let parts = unit.parts();
     let mut said = Vec::new();
     if parts > 1 {
         let part = Size(u64::from(unit.part_blocks) * u64::from(unit.block_bytes));
         let whole = Size(unit.bytes() as u64);
-        said.push(format!("-o {whole} goes in {parts} commands of at most {part}, and counts once"));
+        said.push(format!("{size} {whole} goes in {parts} commands of at most {part}, and counts once"));
     }
     if u64::from(depth) * u64::from(parts) > most.into() {
         said.push(format!("{option} {depth}: its queue takes {most} commands, and the others wait here"));
@@ -353,12 +470,12 @@ mod tests {
     #[test]
     fn what_is_beyond_a_device_is_said_in_one_line() {
         let unit = |part_blocks| Unit { block_bytes: 512, blocks: 2048, part_blocks };
-        assert_eq!(beyond(unit(2048), 127, "-q", 127), None);
-        let deep = beyond(unit(2048), 127, "-q", 128).expect("too deep");
+        assert_eq!(beyond(unit(2048), 127, ("-o", "-q"), 127), None);
+        let deep = beyond(unit(2048), 127, ("-o", "-q"), 128).expect("too deep");
         assert_eq!(deep, "-q 128: its queue takes 127 commands, and the others wait here");
-        let large = beyond(unit(256), 127, "-q", 15).expect("too large");
+        let large = beyond(unit(256), 127, ("-o", "-q"), 15).expect("too large");
         assert_eq!(large, "-o 1M goes in 8 commands of at most 128K, and counts once");
-        let both = beyond(unit(256), 127, "--matrix depth", 16).expect("both");
+        let both = beyond(unit(256), 127, ("-o", "--matrix depth"), 16).expect("both");
         assert_eq!(
             both,
             "-o 1M goes in 8 commands of at most 128K, and counts once; --matrix depth 16: its queue takes 127 \

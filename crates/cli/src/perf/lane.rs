@@ -2,11 +2,10 @@
 
 use crate::count::count;
 use std::ops::Range;
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use unvme::{
-    Block, BlockQueue, BlockRange, Completion, Controller, DmaBuf, EventFd, Lba, Op, QueueOptions, Status,
+    Block, BlockQueue, BlockRange, Completion, Controller, DmaBuf, Lba, Op, QueueOptions, Status,
     WriteOptions,
 };
 
@@ -18,7 +17,8 @@ use super::data::{self, Verdict};
 use super::ledger::{Ledger, after, expected};
 use super::pace::Pace;
 use super::placement::Placements;
-use super::rest::{self, Completion as Manner};
+use super::replay::Replay;
+use super::rest::Completion as Manner;
 use super::split::{Command, Narrow, Parts, blocks_of, part_of, token};
 use super::watch::Watch;
 
@@ -109,6 +109,8 @@ struct Generator<'a> {
     blend: Option<Blend>,
     /// When nothing goes, where that is so at times.
     breaks: Option<Breaks>,
+    /// What goes, where that was recorded.
+    replay: Option<Replay>,
     /// A command that is done needs no more than to be counted: there are no parts, no blend, no breaks.
     is_plain: bool,
     /// A unit's data, to be made or looked at.
@@ -137,6 +139,8 @@ pub(super) struct Plan<'a> {
     pub(super) blend: Option<Blend>,
     /// When nothing goes, where that is so at times.
     pub(super) breaks: Option<Breaks>,
+    /// What goes, where that was recorded.
+    pub(super) replay: Option<Replay>,
     pub(super) ledger: Option<&'a Ledger>,
     pub(super) counters: Counters,
     /// When commands are due, when there is a rate.
@@ -194,7 +198,7 @@ impl<'a> Lane<'a> {
             blend.reserve(free.len());
         }
         let differs = plan.blend.is_some() || plan.breaks.is_some();
-        let is_gated = plan.pace.is_some() || plan.limit.is_some() || differs;
+        let is_gated = plan.pace.is_some() || plan.limit.is_some() || plan.replay.is_some() || differs;
         let thinks = plan.breaks.as_ref().is_some_and(Breaks::thinks);
         let generator = Generator {
             device: plan.device,
@@ -208,6 +212,7 @@ impl<'a> Lane<'a> {
             split,
             blend: plan.blend,
             breaks: plan.breaks,
+            replay: plan.replay,
             scratch: vec![0; if plan.ledger.is_some() { plan.unit.bytes() } else { 0 }],
             is_cut: false,
             controller: match &sink {
@@ -261,6 +266,9 @@ impl<'a> Lane<'a> {
     #[cold]
     #[inline(never)]
     fn submit_due(&mut self, submitted_ns: u64) -> Result<usize> {
+        if self.generator.replay.is_some() {
+            return self.submit_recorded(submitted_ns);
+        }
         let mut submitted = 0;
         if let Some(breaks) = &mut self.generator.breaks {
             breaks.wake(&mut self.generator.free, submitted_ns);
@@ -303,7 +311,8 @@ impl<'a> Lane<'a> {
         let (is_over, is_free) = (self.left == Some(0), !self.generator.free.is_empty());
         let paced = self.pace.as_ref().filter(|_| is_free).map(Pace::next_ns);
         let paused = self.generator.breaks.as_ref().and_then(|breaks| breaks.next_ns(is_free));
-        paced.into_iter().chain(paused).min().filter(|_| !is_over)
+        let recorded = self.generator.replay.as_ref().filter(|_| is_free).and_then(Replay::next_ns);
+        paced.into_iter().chain(paused).chain(recorded).min().filter(|_| !is_over)
     }
 
     /// True when all that there was to submit has come back.
@@ -425,7 +434,8 @@ impl<'a> Lane<'a> {
     pub(super) fn close(&mut self, now_ns: u64) {
         self.generator.counters.close(now_ns);
         let pace = self.pace.as_ref().filter(|_| self.left != Some(0));
-        self.generator.counters.overdue = pace.map_or(0, |pace| pace.overdue(now_ns));
+        let recorded = self.generator.replay.as_ref().map_or(0, |replay| replay.overdue(now_ns));
+        self.generator.counters.overdue = pace.map_or(recorded, |pace| pace.overdue(now_ns));
     }
 
     /// Waits for everything that is on its way. The driver's timeouts bound the time this takes. A lost
@@ -494,28 +504,6 @@ impl<'a> Lane<'a> {
     /// What the lane has seen.
     pub(super) fn into_counters(self) -> Counters {
         self.generator.counters
-    }
-}
-
-impl rest::Queue for Lane<'_> {
-    fn outstanding(&mut self) -> usize {
-        self.queue().map_or(0, |queue| queue.outstanding())
-    }
-
-    fn wait(&mut self, limit: Duration) -> Result<()> {
-        let device = self.generator.device;
-        match self.queue() {
-            Some(queue) => queue.wait(limit).map(|_| ()).with_context(|| device.to_owned()),
-            None => Ok(()),
-        }
-    }
-
-    fn interrupt(&mut self) -> Option<&EventFd> {
-        self.queue()?.raw().interrupt()
-    }
-
-    fn is_host_driven(&mut self) -> bool {
-        self.queue().is_some_and(|queue| queue.raw().advancer().is_some())
     }
 }
 
@@ -773,7 +761,11 @@ impl Generator<'_> {
             (_, false) => "write",
         };
         let blocks = self.sent(index).map_or(self.unit.blocks, |sent| sent.blocks);
-        format!("{verb} of {} from block {}", count(blocks, "block"), self.unit.range(slot.unit).start)
+        let first = match self.replay {
+            Some(_) => Lba(slot.unit),
+            None => self.unit.range(slot.unit).start,
+        };
+        format!("{verb} of {} from block {first}", count(blocks, "block"))
     }
 }
 
@@ -781,6 +773,9 @@ impl Generator<'_> {
 fn claim(ledger: &Ledger, wanted: u64, units: &Range<u64>) -> (u64, u8) {
     ledger.claim_from(wanted, units).unwrap_or_else(|| unreachable!("more commands than units"))
 }
+
+mod recorded;
+mod waiting;
 
 #[cfg(test)]
 mod tests;

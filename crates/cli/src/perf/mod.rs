@@ -51,6 +51,7 @@ mod placement;
 mod point;
 mod prefill;
 mod progress;
+mod replay;
 mod rest;
 mod run;
 mod session;

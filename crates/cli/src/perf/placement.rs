@@ -74,6 +74,11 @@ impl Placements {
         (!list.is_empty()).then(|| Self { list: list.to_vec(), select, next: 0, random })
     }
 
+    /// The identifier of a stream that was recorded.
+    pub(super) fn of(&self, stream: u16) -> PlacementId {
+        self.list[usize::from(stream) % self.list.len()]
+    }
+
     /// The identifier of the next write.
     #[inline]
     pub(super) fn next(&mut self) -> PlacementId {

@@ -251,11 +251,13 @@ impl<'a> Worker<'a> {
             let index = self.post.thread * job.targets.len() + place;
             plan.limit = job.limit_of(index);
             plan.breaks = job.breaks();
+            if job.asked().is_some() {
+                plan.counters.from_submission = Some(FromSubmission::new(window(job, session.interval))?);
+            }
             if let Some(iops) = job.rate {
                 // From the other end: addresses have the first streams of the seed.
                 let random = Random::new(job.seed(self.round), u64::MAX - index as u64);
                 plan.pace = Some(Pace::new(iops as f64 / job.lanes() as f64, job.arrivals, random));
-                plan.counters.from_submission = Some(FromSubmission::new(window(job, session.interval))?);
             }
             Lane::on_device(&block, plan)
         };
@@ -388,6 +390,7 @@ fn plan<'a>(job: &Job, target: &'a Target, thread: usize, round: u32) -> Result<
         placements: job.placements(mix.seed, stream),
         blend: job.blend(target.unit, mix.seed, stream),
         breaks: None,
+        replay: job.replay_of(target.unit),
         ledger: target.ledger.as_deref(),
         counters: Counters::new(window(job, None))?,
         pace: None,
@@ -494,7 +497,7 @@ impl Summing<'_> {
 
     /// How the rate was kept, if there was one.
     fn schedule(&self) -> Result<Option<Schedule>> {
-        let rates: Vec<u64> = self.stage.jobs.iter().filter_map(|job| job.rate).collect();
+        let rates: Vec<f64> = self.stage.jobs.iter().filter_map(Job::asked).collect();
         // Of jobs of which some have none there is no rate to keep.
         if rates.len() < self.stage.jobs.len() {
             return Ok(None);
@@ -505,7 +508,7 @@ impl Summing<'_> {
         }
         let overdue = self.seen.iter().map(|seen| seen.counters.overdue).sum();
         let seconds = self.seen.iter().map(|seen| seen.seconds).fold(0.0, f64::max);
-        Ok(Some(Schedule::new(rates.iter().sum::<u64>() as f64, seconds, overdue, &latencies)))
+        Ok(Some(Schedule::new(rates.iter().sum(), seconds, overdue, &latencies)))
     }
 
     /// Commands that are counted apart, where there are some.
@@ -586,7 +589,8 @@ pub(super) fn harness(session: &Session, stage: &Stage) -> Result<Option<Harness
     let Some(job) = stage.jobs.first() else { return Ok(None) };
     let Some(target) = job.targets.first().filter(|target| target.ledger.is_none()) else { return Ok(None) };
     // What the loop costs this machine is nothing to the model.
-    if session.virtual_time.is_some() {
+    // And a trace is gone through once.
+    if session.virtual_time.is_some() || job.replay_of(target.unit).is_some() {
         return Ok(None);
     }
     let from_ns = HARNESS_WARMUP.as_nanos() as u64;

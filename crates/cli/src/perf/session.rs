@@ -1,5 +1,6 @@
 //! Everything that is to be measured, checked against the devices that are there.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,10 +11,11 @@ use unvme_flash::PAGE_BYTES;
 
 use super::args::Perf;
 use super::cores;
-use super::job::{Job, Target, beyond, transport};
+use super::job::{Job, Target, as_workload, beyond, check_trace, transport};
 use super::ledger::Ledger;
 use super::machine;
 use super::matrix;
+use super::replay::Recording;
 use super::rest::Completion;
 use super::settings::Settings;
 use super::sheet::{Phase, Rounds};
@@ -21,6 +23,7 @@ use super::watch::{VirtualTime, check_modelled};
 use crate::exit::usage;
 use crate::report::{DeviceIdentity, Setting, Workload};
 use crate::target::blocks_or_what_there_is;
+use crate::trace::Format;
 
 /// A namespace that is measured.
 #[derive(Debug)]
@@ -94,8 +97,13 @@ pub(super) struct Session {
     /// Length of an interval of the rate over time, where that was said.
     pub(super) interval: Option<Duration>,
     ledgers: Vec<(Arc<Device>, Nsid, u32, Arc<Ledger>)>,
+    /// Traces that have been read.
+    recordings: Vec<(Source, Arc<Recording>)>,
     stop: Arc<AtomicBool>,
 }
+
+/// A trace: its file, its form, and devices of it.
+type Source = (PathBuf, Option<Format>, Vec<String>);
 
 /// A job to be, of a stage to be.
 struct Draft {
@@ -127,6 +135,7 @@ impl Session {
             virtual_time: args.virtual_time.then(VirtualTime::new),
             interval: args.interval.map(Duration::from_secs_f64),
             ledgers: Vec::new(),
+            recordings: Vec::new(),
             stop,
         };
         for draft in drafts() {
@@ -196,14 +205,22 @@ impl Session {
                     "--size-mix: --verify keeps account of units that are written whole; leave one of them out"
                 )
             );
+            let recording = self.recording(args, &draft.settings)?;
+            let settings = match &recording {
+                Some(recording) => as_workload(&draft.settings, recording, self.block_bytes(&draft.settings)),
+                None => draft.settings.clone(),
+            };
             let mut targets = Vec::new();
-            for name in &draft.settings.devices {
-                targets.extend(self.targets(args, name, &draft.settings)?);
+            for name in &settings.devices {
+                targets.extend(self.targets(args, name, &settings)?);
             }
-            let threads = threads(args, &draft.settings, several, self.cores.len());
+            let threads = threads(args, &settings, several, self.cores.len());
             // Jobs are different streams of the same seed.
             let seed = args.seed.wrapping_add((index as u64) << 32);
-            let mut job = Job::new(&draft.settings, seed, threads, targets)?;
+            let mut job = Job::new(&settings, seed, threads, targets)?;
+            if let Some(recording) = &recording {
+                job.replay(recording, settings.trace_speed())?;
+            }
             job.name.clone_from(&draft.name);
             job.workload.verify = args.verify;
             job.workload.virtual_time = args.virtual_time;
@@ -220,6 +237,30 @@ impl Session {
             self.note(format!("{phase}: {} threads share the cores {cores}", stage.threads()));
         }
         Ok(stage)
+    }
+
+    /// The trace that is to be replayed, read once. Errors: those of [`Recording::read`], and usage errors
+    /// about options beside it.
+    fn recording(&mut self, args: &Perf, settings: &Settings) -> Result<Option<Arc<Recording>>> {
+        check_trace(settings)?;
+        let Some(path) = &settings.trace else { return Ok(None) };
+        ensure!(!args.verify, usage("--verify: what a trace writes is not known; leave one of them out"));
+        let source = (path.clone(), settings.trace_format, settings.trace_device.clone());
+        if let Some((_, known)) = self.recordings.iter().find(|(of, _)| *of == source) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let recording = Arc::new(Recording::read(path, settings.trace_format, &settings.trace_device)?);
+        self.recordings.push((source, Arc::clone(&recording)));
+        Ok(Some(recording))
+    }
+
+    /// Bytes of the largest blocks of the namespaces that are meant.
+    fn block_bytes(&self, settings: &Settings) -> u32 {
+        let meant = self.namespaces.iter().filter(|of| {
+            settings.devices.iter().any(|name| name == of.device.name())
+                && settings.namespace_id.is_none_or(|nsid| nsid == of.nsid.0)
+        });
+        meant.map(|namespace| namespace.identity.block_bytes).max().unwrap_or(512)
     }
 
     fn targets(&mut self, args: &Perf, name: &str, settings: &Settings) -> Result<Vec<Target>> {
@@ -372,7 +413,8 @@ impl Session {
                 check_job(job)?;
                 notes.extend(sleepless(job));
                 notes.extend(job.targets.iter().filter_map(|target| {
-                    let said = beyond(target.unit, target.queue_depth_max(), "-q", job.depth)?;
+                    let said =
+                        beyond(target.unit, target.queue_depth_max(), (job.size_option(), "-q"), job.depth)?;
                     Some(format!("{}: {said}", target.identity.label()))
                 }));
             }

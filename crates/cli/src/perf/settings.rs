@@ -3,9 +3,11 @@
 //! The same words are options on the command line, axes of `--matrix` and keys of `--job` files; all are read
 //! by the same parser. [`Settings::over`] lays one source over another.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::builder::Command;
-use clap::{Args, FromArgMatches};
+use clap::{Args, FromArgMatches, ValueHint};
 use clap_complete::engine::ArgValueCompleter;
 
 use super::addresses::Distribution;
@@ -15,9 +17,11 @@ use super::blend::SizeMix;
 use super::breaks::{Burst, Pause};
 use super::pace::Arrivals;
 use super::placement::{PlacementList, Select};
+use super::replay::Speed;
 use super::rest::Completion;
 use crate::completion;
 use crate::numbers;
+use crate::trace::Format;
 
 /// Settings as typed; what is `None` was not.
 #[derive(Args, Clone, Debug, Default)]
@@ -55,7 +59,22 @@ pub(super) struct Settings {
     /// slots of -q, the writes before it are not waited for, and it is counted apart
     #[arg(long, value_name = "WRITES", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     pub(super) flush_every: Option<u32>,
-    /// Seconds each point is measured for; fractions are fine [default: 5, none with --amount]
+    /// Replay a trace in place of a workload, once, on one thread and one namespace: those that `unvme sim`
+    /// reads, with their reads, by their own clock where they have one; - is standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) trace: Option<PathBuf>,
+    /// Form of the trace [default: what its first line looks like]
+    #[arg(long, value_name = "FORMAT")]
+    pub(super) trace_format: Option<Format>,
+    /// One of the trace's devices, volumes or files, as it names them; may be given several times [default:
+    /// all, one behind the other]
+    #[arg(long, value_name = "NAME")]
+    pub(super) trace_device: Vec<String>,
+    /// How many times as fast as it was recorded, or max: as fast as the device takes it [default: 1]
+    #[arg(long, value_name = "FACTOR")]
+    pub(super) trace_speed: Option<Speed>,
+    /// Seconds each point is measured for; fractions are fine [default: 5, none with
+    /// --amount and --trace]
     #[arg(short = 't', long, value_name = "SECONDS", value_parser = duration)]
     pub(super) time: Option<f64>,
     /// Seconds each point runs before it is measured [default: 0.1, none with --amount]
@@ -138,6 +157,10 @@ impl Settings {
             read_percent: self.read_percent.or(below.read_percent),
             trim: self.trim.or(below.trim),
             flush_every: self.flush_every.or(below.flush_every),
+            trace: self.trace.or(below.trace),
+            trace_format: self.trace_format.or(below.trace_format),
+            trace_device: if self.trace_device.is_empty() { below.trace_device } else { self.trace_device },
+            trace_speed: self.trace_speed.or(below.trace_speed),
             time: self.time.or(below.time),
             warmup: self.warmup.or(below.warmup),
             amount: self.amount.or(below.amount),
@@ -173,13 +196,22 @@ impl Settings {
         if self.size_mix.is_some() { "--size-mix" } else { "-o" }
     }
 
-    /// Seconds of a measurement; `None` where the amount of data is what ends it.
+    /// True where something else than time may end a point.
+    fn is_limited(&self) -> bool {
+        self.amount.is_some() || self.trace.is_some()
+    }
+
+    pub(super) fn trace_speed(&self) -> Speed {
+        self.trace_speed.unwrap_or(Speed::Times(1.0))
+    }
+
+    /// Seconds of a measurement; `None` where an amount of data or a trace ends it.
     pub(super) fn time(&self) -> Option<f64> {
-        self.time.or(if self.amount.is_some() { None } else { Some(5.0) })
+        self.time.or(if self.is_limited() { None } else { Some(5.0) })
     }
 
     pub(super) fn warmup(&self) -> f64 {
-        self.warmup.unwrap_or(if self.amount.is_some() { 0.0 } else { 0.1 })
+        self.warmup.unwrap_or(if self.is_limited() { 0.0 } else { 0.1 })
     }
 
     pub(super) fn arrivals(&self) -> Arrivals {

@@ -10,6 +10,9 @@ use crate::count::count;
 /// What reads and writes of one size, one after the other, are not; empty for those.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Shape {
+    /// What was replayed, in place of all that follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trace: Option<TraceShape>,
     /// Sizes of commands, where there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) size_mix: Vec<SizeShare>,
@@ -37,6 +40,16 @@ pub(crate) struct BurstShape {
     pub(crate) pause_us: f64,
 }
 
+/// A trace that was replayed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TraceShape {
+    pub(crate) file: String,
+    pub(crate) requests: u64,
+    /// How many times as fast as it was recorded; `None` where it went as fast as the device took it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) speed: Option<String>,
+}
+
 /// A size that some of the commands have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SizeShare {
@@ -49,6 +62,14 @@ impl Shape {
     /// What there is to tell, each with its name.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
         let mut facts = Vec::new();
+        if let Some(TraceShape { file, requests, speed }) = &self.trace {
+            let how = match speed.as_deref() {
+                Some("1") => "by its own clock".to_owned(),
+                Some(factor) => format!("{factor} times as fast as recorded"),
+                None => "as fast as the device takes it".to_owned(),
+            };
+            facts.push(("Trace", format!("{file}, {}, {how}", count(*requests, "request"))));
+        }
         let weights: f64 = self.size_mix.iter().map(|size| f64::from(size.weight)).sum();
         let size = |size: &SizeShare| {
             let percent = format!("{:.2}", f64::from(size.weight) * 100.0 / weights);
@@ -165,6 +186,7 @@ mod tests {
         let sizes = [(4096, 2), (1 << 20, 1)];
         let size_mix = sizes.map(|(bytes, weight)| SizeShare { bytes, weight }).to_vec();
         let shape = Shape {
+            trace: None,
             size_mix,
             trim_percent: Some(10),
             flush_every: Some(1),

@@ -12,10 +12,10 @@ use super::idle::Idle;
 use super::rocksdb;
 use super::run;
 use super::share::{Share, Theta};
-use super::trace::Format;
 use super::writers::Typed;
 use crate::numbers;
 use crate::timing::timing;
+use crate::trace::Format;
 
 /// Most device writes of a run.
 const WRITES_MAX: f64 = 1e6;

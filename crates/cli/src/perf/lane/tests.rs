@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use unvme::fdp::PlacementId;
 use unvme::{Device, Nsid, OpenOptions, open};
 
@@ -27,6 +29,7 @@ fn plan(pattern: Pattern, ledger: Option<&Ledger>) -> Plan<'_> {
         device: "mem:block:2M",
         depth: DEPTH,
         completion: Default::default(),
+        replay: None,
         queue_depth_max: u16::MAX,
         unit: UNIT,
         addresses,

@@ -23,6 +23,7 @@ pub(in crate::report) fn pattern(workload: &Workload) -> String {
         "randwrite" => "random write".to_owned(),
         "rw" => format!("sequential mix, {} % reads", workload.read_percent),
         "randrw" => format!("random mix, {} % reads", workload.read_percent),
+        "replay" => return format!("trace with requests up to {}", bytes(workload.io_bytes)),
         other => other.to_owned(),
     };
     let sizes = || workload.shape.size_mix.iter().map(|size| size.bytes);

@@ -1,64 +1,19 @@
-//! Traffic that was recorded elsewhere.
-//!
-//! | file | concept |
-//! |---|---|
-//! | `lines` | a file line by line, and saying where a bad one is |
-//! | `iolog` | fio's `write_iolog`, versions 2 and 3 |
-//! | `blkparse` | the text that blkparse makes of a blktrace |
-//! | `msr`, `cloud` | the traces of MSR Cambridge, and of Alibaba's and Tencent's clouds, as published |
-//! | `kvcache` | operations on a cache, as CacheLib publishes them |
-//! | `csv` | a line per request, with a placement identifier |
-//! | `packed` | files and standard input, as they are or packed |
+//! What a recorded trace is to a flash translation layer.
 //!
 //! A trace is read whole before the first page is written: a bad line costs no time, and a run may go through
-//! it many times. Reads are left out, and so is when things happened: a flash translation layer knows
-//! neither.
+//! it many times. Reads are left out, and so is when things happened: the layer knows neither.
 
-mod blkparse;
-mod cloud;
-mod csv;
-mod iolog;
-mod kvcache;
-mod lines;
-mod msr;
-mod packed;
-
-use std::io::BufRead;
 use std::path::Path;
 
 use anyhow::Result;
 use unvme_flash::PAGE_BYTES;
 
-use self::cloud::Cloud;
-use self::lines::Lines;
 use super::op::{Kind, Op};
 use crate::exit::usage;
+use crate::trace::{self, BYTES_MAX, Format, Take};
 
 /// Most requests of a trace: they are held in memory, 16 bytes each.
 const REQUESTS_MAX: usize = 1 << 28;
-/// Last byte that a trace can name, plus one: what 32-bit page numbers reach.
-const BYTES_MAX: u64 = (1 << 31) * PAGE_BYTES;
-/// Sectors of traces have 512 bytes whatever the device's have.
-const SECTOR_BYTES: u64 = 512;
-
-/// How a trace is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Format {
-    /// fio's iolog, version 2 or 3
-    Iolog,
-    /// Text of blkparse
-    Blkparse,
-    /// MSR Cambridge: timestamp,host,disk,type,offset,size,response time
-    Msr,
-    /// Alibaba: device_id,opcode,offset,length,timestamp
-    Alibaba,
-    /// Tencent CBS: timestamp,offset,size,iotype,volume_id
-    Tencent,
-    /// CacheLib: columns key, op, size and others
-    Kvcache,
-    /// Lines of op,offset,length[,placement]
-    Csv,
-}
 
 /// One request on whole pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,34 +21,46 @@ struct Request {
     first: u32,
     pages: u32,
     stream: u16,
-    /// Which of the files or devices in the trace it is about.
     file: u16,
     kind: Kind,
     /// How often it is done.
     times: u16,
 }
 
-/// A request as a line has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Extent {
-    kind: Kind,
-    offset: u64,
-    bytes: u64,
+/// The pages of a request: those that a write touches, and those that a deallocation covers. `None` when
+/// there are none. Errors: why it cannot be simulated.
+fn pages(kind: Kind, offset: u64, bytes: u64) -> Result<Option<(u32, u32)>, String> {
+    let end = offset.checked_add(bytes).filter(|&end| end <= BYTES_MAX);
+    let end =
+        end.ok_or_else(|| format!("it ends beyond {BYTES_MAX} bytes, the most that can be simulated"))?;
+    let (first, last) = match kind {
+        Kind::Write => (offset / PAGE_BYTES, end.div_ceil(PAGE_BYTES)),
+        Kind::Trim => (offset.div_ceil(PAGE_BYTES), end / PAGE_BYTES),
+    };
+    // Both are at most 2^31.
+    Ok((bytes > 0 && last > first).then(|| (first as u32, (last - first) as u32)))
 }
 
-impl Extent {
-    /// The pages of a request: those that a write touches, and those that a deallocation covers. `None` when
-    /// there are none.
-    fn pages(self) -> Result<Option<(u32, u32)>, String> {
-        let end = self.offset.checked_add(self.bytes).filter(|&end| end <= BYTES_MAX);
-        let end =
-            end.ok_or_else(|| format!("it ends beyond {BYTES_MAX} bytes, the most that can be simulated"))?;
-        let (first, last) = match self.kind {
-            Kind::Write => (self.offset / PAGE_BYTES, end.div_ceil(PAGE_BYTES)),
-            Kind::Trim => (self.offset.div_ceil(PAGE_BYTES), end / PAGE_BYTES),
+impl Take for Vec<Request> {
+    const READS: bool = false;
+
+    fn take(&mut self, request: trace::Request) -> Result<(), String> {
+        let trace::Request { extent, file, stream, times } = request;
+        let kind = match extent.kind {
+            trace::Kind::Write => Kind::Write,
+            trace::Kind::Trim => Kind::Trim,
+            trace::Kind::Read | trace::Kind::Flush => return Ok(()),
         };
-        // Both are at most 2^31.
-        Ok((self.bytes > 0 && last > first).then(|| (first as u32, (last - first) as u32)))
+        let Some((first, pages)) = pages(kind, extent.offset, extent.bytes)? else { return Ok(()) };
+        if self.len() == REQUESTS_MAX {
+            return Err(format!("the trace has more than {REQUESTS_MAX} requests"));
+        }
+        self.push(Request { first, pages, stream, file, kind, times });
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        Self::is_empty(self)
     }
 }
 
@@ -111,37 +78,15 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Reads a trace; its form is detected when it is not given. Errors: the file cannot be read, or a usage
-    /// error that names the file, the line and its text. Of a trace of several devices only those in
-    /// `devices` are taken, or all when none is named.
+    /// As [`trace::read`], of what writes. Errors: those, or that nothing does.
     pub(super) fn read(path: &Path, format: Option<Format>, devices: &[String]) -> Result<Self> {
-        Self::parse(&path.display().to_string(), packed::open(path)?, format, devices)
+        let (format, requests) = trace::read(path, format, devices)?;
+        Self::new(&path.display().to_string(), format, requests)
     }
 
-    fn parse(name: &str, input: impl BufRead, format: Option<Format>, devices: &[String]) -> Result<Self> {
-        let mut lines = Lines::new(name, input, devices);
-        let format = match (format, lines.peek()?) {
-            (Some(format), _) => format,
-            (None, None) => return Err(usage(format!("{name}: the trace is empty"))),
-            (None, Some(line)) => match detect(line) {
-                Some(format) => format,
-                None => {
-                    let expected = "expected `fio version 2 iolog` or 3, a line of blkparse, of MSR Cambridge, \
-                                    of Alibaba, Tencent or CacheLib, or op,offset,length";
-                    return Err(lines.refuse_next(&format!("this is no trace: {expected}")));
-                }
-            },
-        };
-        let requests = match format {
-            Format::Iolog => iolog::read(&mut lines)?,
-            Format::Blkparse => blkparse::read(&mut lines)?,
-            Format::Msr => msr::read(&mut lines)?,
-            Format::Alibaba => cloud::read(Cloud::Alibaba, &mut lines)?,
-            Format::Tencent => cloud::read(Cloud::Tencent, &mut lines)?,
-            Format::Kvcache => kvcache::read(&mut lines)?,
-            Format::Csv => csv::read(&mut lines)?,
-        };
-        lines.check_wanted()?;
+    #[cfg(test)]
+    fn parse(name: &str, input: &[u8], format: Option<Format>, devices: &[String]) -> Result<Self> {
+        let (format, requests) = trace::parse(name, input, format, devices)?;
         Self::new(name, format, requests)
     }
 
@@ -171,31 +116,6 @@ impl Trace {
         let streams = writes().map(|request| request.stream + 1).max().unwrap_or(1);
         Ok(Self { format, requests, pages: base, written, streams })
     }
-}
-
-/// The form of a trace, by its first line.
-fn detect(line: &str) -> Option<Format> {
-    let mut words = line.split_ascii_whitespace();
-    let first = words.next()?;
-    if first == "fio" {
-        return Some(Format::Iolog);
-    }
-    if blkparse::is_device(first) && words.next().is_some() {
-        return Some(Format::Blkparse);
-    }
-    if msr::is_line(line) {
-        return Some(Format::Msr);
-    }
-    if Cloud::Alibaba.is_line(line) {
-        return Some(Format::Alibaba);
-    }
-    if Cloud::Tencent.is_line(line) {
-        return Some(Format::Tencent);
-    }
-    if kvcache::is_line(line) {
-        return Some(Format::Kvcache);
-    }
-    line.contains(',').then_some(Format::Csv)
 }
 
 /// Goes through a trace, around and around.

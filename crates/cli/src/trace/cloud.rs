@@ -10,8 +10,7 @@ use std::io::BufRead;
 use anyhow::Result;
 
 use super::lines::Lines;
-use super::{Extent, Request, SECTOR_BYTES};
-use crate::sim::op::Kind;
+use super::{Extent, Kind, SECTOR_BYTES, Take};
 
 /// Cells of a line of either.
 const CELLS: usize = 5;
@@ -42,8 +41,8 @@ impl Cloud {
         names.eq(self.header().split(','))
     }
 
-    /// The volume, and what is written there; `None` for a read.
-    fn parse(self, line: &str) -> Result<(&str, Option<Extent>), String> {
+    /// The volume, and what is done there.
+    fn parse(self, line: &str) -> Result<(&str, Extent), String> {
         let mut found = [""; CELLS];
         let count = line.split(',').count();
         if count != CELLS {
@@ -64,36 +63,34 @@ impl Cloud {
         };
         number("the number of a volume", volume)?;
         // Some collectors write fractions.
-        if !time.parse::<f64>().is_ok_and(|time| time >= 0.0) {
-            return Err(format!("expected a timestamp, not `{time}`"));
-        }
-        let is_write = match (self, op) {
-            (Self::Alibaba, "W" | "w") | (Self::Tencent, "1") => true,
-            (Self::Alibaba, "R" | "r") | (Self::Tencent, "0") => false,
+        let at = time.parse::<f64>().ok().filter(|&time| time >= 0.0);
+        let at = at.ok_or_else(|| format!("expected a timestamp, not `{time}`"))?;
+        let kind = match (self, op) {
+            (Self::Alibaba, "W" | "w") | (Self::Tencent, "1") => Kind::Write,
+            (Self::Alibaba, "R" | "r") | (Self::Tencent, "0") => Kind::Read,
             (Self::Alibaba, _) => return Err(format!("expected R or W, not `{op}`")),
             (Self::Tencent, _) => return Err(format!("expected 0 for a read or 1 for a write, not `{op}`")),
         };
-        let unit = if self == Self::Alibaba { 1 } else { SECTOR_BYTES };
+        let (unit, ns) = if self == Self::Alibaba { (1, 1e3) } else { (SECTOR_BYTES, 1e9) };
         let length = |what: &str, text: &str| {
             let units = number(what, text)?;
             units.checked_mul(unit).ok_or_else(|| format!("{text} sectors are beyond every device"))
         };
         let (offset, bytes) = (length("an offset", offset)?, length("a length", bytes)?);
-        Ok((volume, is_write.then_some(Extent { kind: Kind::Write, offset, bytes })))
+        Ok((volume, Extent { kind, offset, bytes, at_ns: (at * ns) as u64 }))
     }
 }
 
-pub(super) fn read(cloud: Cloud, lines: &mut Lines<impl BufRead>) -> Result<Vec<Request>> {
+pub(super) fn read<T: Take>(cloud: Cloud, lines: &mut Lines<impl BufRead>) -> Result<T> {
     if lines.peek()?.is_some_and(|line| cloud.is_header(line)) {
         lines.next()?;
     }
-    let mut requests = Vec::new();
+    let mut requests = T::default();
     while let Some(line) = lines.next()? {
         match cloud.parse(line) {
-            Ok((_, None)) => {}
-            Ok((volume, Some(extent))) => {
+            Ok((volume, extent)) => {
                 let volume = volume.to_owned();
-                lines.add_of(&mut requests, extent, &volume)?;
+                lines.give_of(&mut requests, extent, &volume)?;
             }
             Err(reason) => return Err(lines.refuse(&reason)),
         }

@@ -5,7 +5,7 @@ use std::io::{BufRead, Read};
 
 use anyhow::{Context, Result};
 
-use super::{Extent, REQUESTS_MAX, Request};
+use super::{Extent, Kind, Request, Take};
 use crate::exit::usage;
 
 /// Longest line, in bytes.
@@ -135,8 +135,9 @@ impl<R: BufRead> Lines<R> {
         Ok(Some(number))
     }
 
-    /// What was asked for was written to. Errors: a usage error that names what is not there, and what is.
-    pub(super) fn check_wanted(&self) -> Result<()> {
+    /// There was something of each device that was asked for, be it only writes that count. Errors: a usage
+    /// error that names what is not there, and what is.
+    pub(super) fn check_wanted(&self, reads: bool) -> Result<()> {
         let Some(missing) = self.wanted.iter().find(|name| !self.files.contains_key(*name)) else {
             return Ok(());
         };
@@ -145,36 +146,30 @@ impl<R: BufRead> Lines<R> {
         names.sort_unstable();
         let there = match names.as_slice() {
             [] => "it names no devices".to_owned(),
-            names => format!("it writes to {}", names.join(", ")),
+            names => format!(
+                "it {verb} {}",
+                names.join(", "),
+                verb = if reads { "has requests to" } else { "writes to" }
+            ),
         };
         let more = if self.others.len() + self.files.len() < NAMES_SHOWN { "" } else { ", ..." };
-        Err(usage(format!("--trace-device: {} writes nothing to `{missing}`; {there}{more}", self.name)))
+        let nothing = if reads { "has no requests to" } else { "writes nothing to" };
+        Err(usage(format!("--trace-device: {} {nothing} `{missing}`; {there}{more}", self.name)))
     }
 
-    /// Adds the pages of a request to a file, if it has any and the file is taken.
-    pub(super) fn add_of(&mut self, to: &mut Vec<Request>, extent: Extent, file: &str) -> Result<()> {
+    /// Hands on what is done to a file, if the file is taken and so is what is done.
+    pub(super) fn give_of<T: Take>(&mut self, to: &mut T, extent: Extent, file: &str) -> Result<()> {
+        if !T::READS && matches!(extent.kind, Kind::Read | Kind::Flush) {
+            return Ok(());
+        }
         match self.file(file)? {
-            Some(file) => self.add(to, extent, file, 0),
+            Some(file) => self.give(to, Request { extent, file, stream: 0, times: 1 }),
             None => Ok(()),
         }
     }
 
-    /// Adds the pages of a request, if it has any.
-    pub(super) fn add(&self, to: &mut Vec<Request>, extent: Extent, file: u16, stream: u16) -> Result<()> {
-        match extent.pages().map_err(|reason| self.refuse(&reason))? {
-            Some((first, pages)) => {
-                self.push(to, Request { first, pages, stream, file, kind: extent.kind, times: 1 })
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Adds a request.
-    pub(super) fn push(&self, to: &mut Vec<Request>, request: Request) -> Result<()> {
-        if to.len() == REQUESTS_MAX {
-            return Err(self.refuse(&format!("the trace has more than {REQUESTS_MAX} requests")));
-        }
-        to.push(request);
-        Ok(())
+    /// Hands on a request.
+    pub(super) fn give<T: Take>(&self, to: &mut T, request: Request) -> Result<()> {
+        to.take(request).map_err(|reason| self.refuse(&reason))
     }
 }

@@ -2,16 +2,15 @@
 //!
 //! With a header the columns may be in any order, and others among them are not looked at; names are those of
 //! the table below. Without one they are in the order above. Numbers are decimal, or hexadecimal with 0x;
-//! offset and length are bytes.
+//! offset and length are bytes. A time is in the unit that its column's name ends with.
 
 use std::io::BufRead;
 
 use anyhow::Result;
 
 use super::lines::Lines;
-use super::{Extent, Request};
+use super::{Extent, Kind, Request, Take};
 use crate::numbers;
-use crate::sim::op::Kind;
 
 /// Most columns of a line.
 const COLUMNS_MAX: usize = 64;
@@ -20,18 +19,22 @@ const OP: &[&str] = &["op", "type", "operation", "action"];
 const OFFSET: &[&str] = &["offset", "offset_bytes"];
 const LENGTH: &[&str] = &["length", "size", "bytes", "length_bytes"];
 const PLACEMENT: &[&str] = &["placement", "pid", "handle", "stream"];
+/// And nanoseconds of one.
+const TIME: [(&str, f64); 4] = [("time_ns", 1.0), ("time_us", 1e3), ("time_ms", 1e6), ("time_s", 1e9)];
 
 /// Which column holds what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Columns {
     op: usize,
     offset: usize,
     length: usize,
     placement: Option<usize>,
+    /// And nanoseconds of its unit.
+    time: Option<(usize, f64)>,
 }
 
-pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<Vec<Request>> {
-    let plain = Columns { op: 0, offset: 1, length: 2, placement: Some(3) };
+pub(super) fn read<T: Take>(lines: &mut Lines<impl BufRead>) -> Result<T> {
+    let plain = Columns { op: 0, offset: 1, length: 2, placement: Some(3), time: None };
     let header = match lines.peek()? {
         Some(line) if has_header(line) => Some(columns(line)),
         _ => None,
@@ -43,11 +46,12 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<Vec<Request>> {
         }
         None => (plain, true),
     };
-    let mut requests = Vec::new();
+    let mut requests = T::default();
     while let Some(line) = lines.next()? {
         match parse(line, columns, strict) {
-            Ok(None) => {}
-            Ok(Some((extent, stream))) => lines.add(&mut requests, extent, 0, stream)?,
+            Ok((extent, stream)) => {
+                lines.give(&mut requests, Request { extent, file: 0, stream, times: 1 })?;
+            }
             Err(reason) => return Err(lines.refuse(&reason)),
         }
     }
@@ -66,7 +70,10 @@ fn columns(line: &str) -> Result<Columns, String> {
     let need = |names: &[&str]| {
         find(names).ok_or_else(|| format!("the header has no column `{}`", names.join("` or `")))
     };
-    Ok(Columns { op: need(OP)?, offset: need(OFFSET)?, length: need(LENGTH)?, placement: find(PLACEMENT) })
+    let timed = |(name, ns)| find(&[name]).map(|at| (at, ns));
+    let time = TIME.into_iter().find_map(timed);
+    let (op, offset, length) = (need(OP)?, need(OFFSET)?, need(LENGTH)?);
+    Ok(Columns { op, offset, length, placement: find(PLACEMENT), time })
 }
 
 /// The cells of a line.
@@ -78,8 +85,8 @@ pub(super) fn cells(line: &str) -> Result<Vec<&str>, String> {
     Ok(cells)
 }
 
-/// A request and its stream; `None` for one that does not write.
-fn parse(line: &str, columns: Columns, strict: bool) -> Result<Option<(Extent, u16)>, String> {
+/// A request and its stream.
+fn parse(line: &str, columns: Columns, strict: bool) -> Result<(Extent, u16), String> {
     let cells = cells(line)?;
     let count = cells.len();
     if strict && !(3..=4).contains(&count) {
@@ -90,10 +97,11 @@ fn parse(line: &str, columns: Columns, strict: bool) -> Result<Option<(Extent, u
     };
     let op = cell(columns.op, "an operation")?;
     let kind = match op.to_ascii_lowercase().as_str() {
-        "w" | "write" => Some(Kind::Write),
-        "t" | "trim" | "d" | "discard" | "deallocate" => Some(Kind::Trim),
-        "r" | "read" => None,
-        _ => return Err(format!("`{op}` is no operation, expected write, read or trim")),
+        "w" | "write" => Kind::Write,
+        "t" | "trim" | "d" | "discard" | "deallocate" => Kind::Trim,
+        "r" | "read" => Kind::Read,
+        "f" | "flush" => Kind::Flush,
+        _ => return Err(format!("`{op}` is no operation, expected write, read, trim or flush")),
     };
     let number = |at: usize, what: &str| {
         let cell = cell(at, what)?;
@@ -111,5 +119,13 @@ fn parse(line: &str, columns: Columns, strict: bool) -> Result<Option<(Extent, u
                 format!("expected a placement from 0 to {last}, not `{cell}`")
             })?,
     };
-    Ok(kind.map(|kind| (Extent { kind, offset, bytes }, stream)))
+    let at_ns = match columns.time {
+        None => 0,
+        Some((at, ns)) => {
+            let cell = cell(at, "a time")?;
+            let time = cell.parse::<f64>().ok().filter(|&time| time >= 0.0);
+            (time.ok_or_else(|| format!("expected a time, not `{cell}`"))? * ns) as u64
+        }
+    };
+    Ok((Extent { kind, offset, bytes, at_ns }, stream))
 }

@@ -4,9 +4,8 @@
 //!
 //! An object is its key and its value, in whole pages, and each key has a place on the device: as many pages
 //! as its largest object takes, in the order in which keys are first set. SET writes the object to its place
-//! and deallocates what an earlier one has had beyond it; DELETE deallocates the object. GET reads, and is
-//! left out like all reads. The size of a cache and its evictions are not in a trace: every key keeps its
-//! place.
+//! and deallocates what an earlier one has had beyond it; DELETE deallocates the object; GET reads the object
+//! that is there. The size of a cache and its evictions are not in a trace: every key keeps its place.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -16,11 +15,10 @@ use unvme_flash::PAGE_BYTES;
 
 use super::csv::cells;
 use super::lines::Lines;
-use super::{BYTES_MAX, Request};
-use crate::sim::op::Kind;
+use super::{BYTES_MAX, Extent, Kind, Request, Take};
 
 /// Columns where there is no header: the order that CacheBench takes then.
-const PLAIN: Columns = Columns { key: 0, op: 1, size: 2, op_count: Some(3), key_size: Some(4) };
+const PLAIN: Columns = Columns { key: 0, op: 1, size: 2, op_count: Some(3), key_size: Some(4), time: None };
 /// Most operations of a line, which is about one second.
 const COUNT_MAX: u64 = 1 << 20;
 
@@ -32,6 +30,19 @@ struct Columns {
     size: usize,
     op_count: Option<usize>,
     key_size: Option<usize>,
+    /// Seconds.
+    time: Option<usize>,
+}
+
+/// A request on pages, counted from the beginning of a key's place.
+#[derive(Clone, Copy, Debug)]
+struct OnPages {
+    key: u32,
+    first: u32,
+    pages: u32,
+    kind: Kind,
+    times: u16,
+    second: u32,
 }
 
 /// What a line says of a key.
@@ -43,6 +54,10 @@ enum Op {
         times: u64,
     },
     Delete,
+    /// So many times.
+    Get {
+        times: u64,
+    },
 }
 
 /// Pages of a key's place, and of the object that is there.
@@ -66,10 +81,11 @@ fn columns(line: &str) -> Option<Columns> {
         size: find("size")?,
         op_count: find("op_count"),
         key_size: find("key_size"),
+        time: find("op_time"),
     })
 }
 
-pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<Vec<Request>> {
+pub(super) fn read<T: Take>(lines: &mut Lines<impl BufRead>) -> Result<T> {
     let header = lines.peek()?.and_then(columns);
     if header.is_some() {
         lines.next()?;
@@ -77,18 +93,18 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<Vec<Request>> {
     let columns = header.unwrap_or(PLAIN);
     let mut numbers: HashMap<String, u32> = HashMap::new();
     let mut objects: Vec<Object> = Vec::new();
-    // Requests with their pages counted from the beginning of the key's place, and the key of each.
-    let (mut requests, mut keys) = (Vec::new(), Vec::new());
+    let mut requests: Vec<OnPages> = Vec::new();
     while let Some(line) = lines.next()? {
-        let (key, op) = match parse(line, columns) {
+        let (key, op, second) = match parse(line, columns) {
             Ok(None) => continue,
+            Ok(Some((_, Op::Get { .. }, _))) if !T::READS => continue,
             Ok(Some(found)) => found,
             Err(reason) => return Err(lines.refuse(&reason)),
         };
         let number = match (numbers.get(key), op) {
             (Some(&number), _) => number,
             // An object from before the trace has no place.
-            (None, Op::Delete) => continue,
+            (None, Op::Delete | Op::Get { .. }) => continue,
             (None, Op::Set { .. }) => {
                 let number = objects.len() as u32;
                 numbers.insert(key.to_owned(), number);
@@ -97,48 +113,55 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<Vec<Request>> {
             }
         };
         let object = &mut objects[number as usize];
-        let (pages, times) = match op {
-            Op::Set { pages, times } => (pages, times),
-            Op::Delete => (0, 0),
+        let request = |first, pages, kind, times| OnPages { key: number, first, pages, kind, times, second };
+        let (kind, pages, times) = match op {
+            Op::Set { pages, times } => (Kind::Write, pages, times),
+            Op::Get { times } => (Kind::Read, object.held, times),
+            Op::Delete => (Kind::Trim, 0, 0),
         };
-        let (kept, held) = (pages, std::mem::replace(&mut object.held, pages));
-        object.place = object.place.max(pages);
-        let request = |first, pages, kind, times| Request { first, pages, stream: 0, file: 0, kind, times };
-        let mut left = times;
+        let mut left = if pages > 0 { times } else { 0 };
         while left > 0 {
             let some = left.min(u16::MAX.into()) as u16;
-            lines.push(&mut requests, request(0, pages, Kind::Write, some))?;
+            requests.push(request(0, pages, kind, some));
             left -= u64::from(some);
         }
-        if held > kept {
-            lines.push(&mut requests, request(kept, held - kept, Kind::Trim, 1))?;
+        if kind == Kind::Read {
+            continue;
         }
-        keys.resize(requests.len(), number);
+        let held = std::mem::replace(&mut object.held, pages);
+        object.place = object.place.max(pages);
+        if held > pages {
+            requests.push(request(pages, held - pages, Kind::Trim, 1));
+        }
     }
-    place(&mut requests, &keys, &objects).map_err(|reason| lines.refuse_all(&reason))?;
-    Ok(requests)
+    place(lines, &requests, &objects)
 }
 
-/// Lays the places of the keys one after the other.
-fn place(requests: &mut [Request], keys: &[u32], objects: &[Object]) -> Result<(), String> {
+/// Hands on the requests, the places of the keys one after the other.
+fn place<T: Take>(lines: &Lines<impl BufRead>, requests: &[OnPages], objects: &[Object]) -> Result<T> {
     let mut end = 0u64;
     let mut starts = Vec::with_capacity(objects.len());
     for object in objects {
         starts.push(end);
         end += u64::from(object.place);
     }
+    let mut taken = T::default();
     if end * PAGE_BYTES > BYTES_MAX {
-        return Err(format!("its {} keys have more than {BYTES_MAX} bytes together", objects.len()));
+        let reason = format!("its {} keys have more than {BYTES_MAX} bytes together", objects.len());
+        return Err(lines.refuse_all(&reason));
     }
-    for (request, &key) in requests.iter_mut().zip(keys) {
-        // Below the end, which is at most 2^31.
-        request.first += starts[key as usize] as u32;
+    for &OnPages { key, first, pages, kind, times, second } in requests {
+        let offset = (starts[key as usize] + u64::from(first)) * PAGE_BYTES;
+        let at_ns = u64::from(second) * 1_000_000_000;
+        let extent = Extent { kind, offset, bytes: u64::from(pages) * PAGE_BYTES, at_ns };
+        let request = Request { extent, file: 0, stream: 0, times };
+        taken.take(request).map_err(|reason| lines.refuse_all(&reason))?;
     }
-    Ok(())
+    Ok(taken)
 }
 
-/// A key and what is done to it; `None` for what does not write.
-fn parse(line: &str, columns: Columns) -> Result<Option<(&str, Op)>, String> {
+/// A key, what is done to it, and in which second; `None` for what does nothing.
+fn parse(line: &str, columns: Columns) -> Result<Option<(&str, Op, u32)>, String> {
     let cells = cells(line)?;
     let cell = |at: usize, what: &str| {
         cells.get(at).copied().filter(|cell| !cell.is_empty()).ok_or_else(|| format!("expected {what}"))
@@ -160,17 +183,19 @@ fn parse(line: &str, columns: Columns) -> Result<Option<(&str, Op)>, String> {
     if times > COUNT_MAX {
         return Err(format!("expected up to {COUNT_MAX} operations in a line, not {times}"));
     }
+    let second = optional(columns.time, "a time in seconds", 0)?;
+    let second = u32::try_from(second).map_err(|_| format!("expected a time in seconds, not `{second}`"))?;
     let object = bytes.checked_add(key_bytes).filter(|&object| object <= BYTES_MAX);
     let object = object.ok_or_else(|| format!("its object has more than {BYTES_MAX} bytes"))?;
     match op {
-        "GET" | "GET_LEASE" => Ok(None),
-        _ if times == 0 => Ok(None),
+        "GET" | "SET" | "DELETE" | "GET_LEASE" | "SET_LEASE" if times == 0 => Ok(None),
+        "GET" | "GET_LEASE" => Ok(Some((key, Op::Get { times }, second))),
         // At most 2^31.
         "SET" | "SET_LEASE" => {
             let pages = object.div_ceil(PAGE_BYTES).max(1) as u32;
-            Ok(Some((key, Op::Set { pages, times })))
+            Ok(Some((key, Op::Set { pages, times }, second)))
         }
-        "DELETE" => Ok(Some((key, Op::Delete))),
+        "DELETE" => Ok(Some((key, Op::Delete, second))),
         _ => Err(format!("`{op}` is no operation, expected GET, SET, DELETE, GET_LEASE or SET_LEASE")),
     }
 }

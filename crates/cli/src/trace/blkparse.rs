@@ -9,8 +9,7 @@ use std::io::BufRead;
 use anyhow::Result;
 
 use super::lines::Lines;
-use super::{Extent, Request, SECTOR_BYTES};
-use crate::sim::op::Kind;
+use super::{Extent, Kind, SECTOR_BYTES, Take};
 
 /// The actions that are taken, the best first.
 const ACTIONS: [&str; 3] = ["D", "Q", "C"];
@@ -18,7 +17,7 @@ const ACTIONS: [&str; 3] = ["D", "Q", "C"];
 /// What a line says.
 #[derive(Debug, PartialEq, Eq)]
 enum Line<'a> {
-    /// Nothing that writes.
+    /// Nothing that reaches the device.
     Nothing,
     /// The statistics behind the last event.
     Statistics,
@@ -26,15 +25,15 @@ enum Line<'a> {
     Request { action: usize, device: &'a str, extent: Extent },
 }
 
-pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<Vec<Request>> {
-    let mut by_action: [Vec<Request>; ACTIONS.len()] = Default::default();
+pub(super) fn read<T: Take>(lines: &mut Lines<impl BufRead>) -> Result<T> {
+    let mut by_action: [T; ACTIONS.len()] = Default::default();
     while let Some(line) = lines.next()? {
         match parse(line) {
             Ok(Line::Nothing) => {}
             Ok(Line::Statistics) => break,
             Ok(Line::Request { action, device, extent }) => {
                 let device = device.to_owned();
-                lines.add_of(&mut by_action[action], extent, &device)?;
+                lines.give_of(&mut by_action[action], extent, &device)?;
             }
             Err(reason) => return Err(lines.refuse(&reason)),
         }
@@ -57,12 +56,17 @@ fn parse(line: &str) -> Result<Line<'_>, String> {
     if !is_device(device) {
         return Err(format!("expected a device such as 259,0 and not `{device}`"));
     }
+    let mut time = "";
     for what in ["a processor", "a sequence number", "a time", "a process"] {
         let word = words.next().ok_or_else(|| format!("expected {what}"))?;
         if !word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
             return Err(format!("expected {what}, not `{word}`"));
         }
+        if what == "a time" {
+            time = word;
+        }
     }
+    let at_ns = nanoseconds(time).ok_or_else(|| format!("expected a time, not `{time}`"))?;
     let action = words.next().ok_or("expected an action")?;
     let Some(action) = ACTIONS.iter().position(|&taken| taken == action) else {
         // Merges, plugs, remaps, messages: nothing of its own reaches the device.
@@ -73,6 +77,11 @@ fn parse(line: &str) -> Result<Line<'_>, String> {
     let kind = match rwbs.trim_start_matches('F').chars().next() {
         Some('W') => Kind::Write,
         Some('D') => Kind::Trim,
+        Some('R') => Kind::Read,
+        _ if rwbs.starts_with('F') => {
+            let extent = Extent { kind: Kind::Flush, offset: 0, bytes: 0, at_ns };
+            return Ok(Line::Request { action, device, extent });
+        }
         _ => return Ok(Line::Nothing),
     };
     let sector = match words.next() {
@@ -93,6 +102,15 @@ fn parse(line: &str) -> Result<Line<'_>, String> {
     let bytes = |sectors: u64| {
         sectors.checked_mul(SECTOR_BYTES).ok_or_else(|| format!("{sectors} sectors are beyond every device"))
     };
-    let extent = Extent { kind, offset: bytes(sector)?, bytes: bytes(sectors)? };
+    let extent = Extent { kind, offset: bytes(sector)?, bytes: bytes(sectors)?, at_ns };
     Ok(Line::Request { action, device, extent })
+}
+
+/// Of seconds with a fraction.
+fn nanoseconds(seconds: &str) -> Option<u64> {
+    let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, "0"));
+    let fraction = fraction.get(..9).unwrap_or(fraction);
+    let scale = 10u64.pow(9u32.checked_sub(u32::try_from(fraction.len()).ok()?)?);
+    let whole: u64 = whole.parse().ok()?;
+    whole.checked_mul(1_000_000_000)?.checked_add(fraction.parse::<u64>().ok()?.checked_mul(scale)?)
 }
