@@ -422,7 +422,7 @@ fn values_that_cannot_be_understood_say_what_was_expected() {
         (&["-q", "4096"], &["--depth", "1..=4095"]),
         (&["-M", "101"], &["--read-percent", "0..=100"]),
         (&["-w", "append"], &["--workload", "randrw"]),
-        (&["--dist", "pareto"], &["--dist", "expected uniform, or zipf:THETA"]),
+        (&["--dist", "pareto"], &["--dist", "expected uniform, latest, or zipf:THETA"]),
         (&["--matrix", "size"], &["--matrix", "expected SETTING=LIST"]),
         (&["--matrix", "verify=1"], &["--matrix", "`verify` is not a setting; expected one of device"]),
         (&["--amount", "0%"], &["--amount", "expected a size such as 10G, or a percentage"]),

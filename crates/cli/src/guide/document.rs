@@ -333,6 +333,7 @@ fn point(phase: &Phase, numbered: bool) -> Result<Point> {
         series: rates.into_iter().map(|(second, iops)| Sample::of_rate(second, iops)).collect(),
         write_amplification: None,
         cpu: None,
+        pairs: None,
         trims: None,
         flushes: None,
         repetitions: Vec::new(),

@@ -10,12 +10,15 @@ use rand::TryRng;
 use rand_distr::{Distribution as _, Zipf};
 use unvme::random;
 
-use super::args::Pattern;
+use super::pattern::Pattern;
 use crate::exit::usage;
 use crate::numbers;
 
 /// Largest exponent of a Zipf distribution: beyond it nearly all commands are on one unit.
 const THETA_MAX: f64 = 10.0;
+
+/// Exponent of `latest`: YCSB's.
+const LATEST_THETA: f64 = 0.99;
 
 /// How random addresses are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,6 +29,8 @@ pub(super) enum Distribution {
     Zipf(f64),
     /// Some of the units, at the front, get most of the commands.
     Hot(Hot),
+    /// The units that came last are the most popular ones, as Zipf's: units are ranks.
+    Latest,
 }
 
 /// Units that get more commands than others.
@@ -44,6 +49,7 @@ impl FromStr for Distribution {
         let percent = |text: &str| numbers::u8(text).ok().filter(|percent| (1..=99).contains(percent));
         let parsed = match text.split_once(':') {
             None if text == "uniform" => Some(Self::Uniform),
+            None if text == "latest" => Some(Self::Latest),
             Some(("zipf", theta)) => {
                 let theta = theta.parse::<f64>().ok().filter(|theta| *theta > 0.0 && *theta <= THETA_MAX);
                 theta.map(Self::Zipf)
@@ -55,7 +61,7 @@ impl FromStr for Distribution {
         };
         parsed.ok_or_else(|| {
             format!(
-                "expected uniform, or zipf:THETA with a THETA above 0 and up to {THETA_MAX}, or hot:SPACE:COMMANDS with \
+                "expected uniform, latest, or zipf:THETA with a THETA above 0 and up to {THETA_MAX}, or hot:SPACE:COMMANDS with \
                  percentages of 1 to 99"
             )
         })
@@ -66,6 +72,7 @@ impl fmt::Display for Distribution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Uniform => f.write_str("uniform"),
+            Self::Latest => f.write_str("latest"),
             Self::Zipf(theta) => write!(f, "zipf:{theta}"),
             Self::Hot(Hot { units, commands }) => write!(f, "hot:{units}:{commands}"),
         }
@@ -166,6 +173,11 @@ impl Addresses {
             Distribution::Zipf(theta) => {
                 let ranks = Zipf::new(count as f64, theta).map_err(|e| usage(format!("--dist: {e}")))?;
                 Order::Zipf { ranks, stride: stride(count) }
+            }
+            Distribution::Latest => {
+                let ranks =
+                    Zipf::new(count as f64, LATEST_THETA).map_err(|e| usage(format!("--dist: {e}")))?;
+                Order::Zipf { ranks, stride: 1 }
             }
             // Of a single unit nothing is cold.
             Distribution::Hot(_) if count < 2 => Order::Uniform,
@@ -336,7 +348,7 @@ mod tests {
         for text in ["", "zipf", "zipf:", "zipf:0", "zipf:-1", "zipf:nan", "zipf:11", "uniform:1", "pareto:1"]
         {
             let message = text.parse::<Distribution>().expect_err(text);
-            assert!(message.contains("expected uniform, or zipf:THETA"), "{text}: {message}");
+            assert!(message.contains("expected uniform, latest, or zipf:THETA"), "{text}: {message}");
         }
     }
 }

@@ -40,6 +40,7 @@ Examples:
   unvme perf -r mem:block:1G -r mem:block:1G,ftl=page --compare -t 0.2
   unvme perf -r mem:block:1G --sheet quick -t 1
   unvme perf --sheet steady-state --explain
+  unvme perf -r mem:kv:1G -w ycsb-a --keys 100000
   unvme perf -r 0000:02:00.0 -w randrw -M 70 -c 0x3 --verify
   unvme perf -r mem:block:1G,fdp -w randwrite --fdp-pid 0-3 --fdp-select random
   unvme perf -r mem:block:4G,ftl=page,timing=tlc,media=tags -w randwrite -t 600 --virtual-time
@@ -49,6 +50,9 @@ pub(crate) struct Perf {
     action: Option<Box<Action>>,
     #[command(flatten)]
     pub(super) settings: Settings,
+    /// Measure pairs, also where a device has blocks: -w retrieve, if it says nothing else
+    #[arg(long)]
+    pub(super) kv: bool,
     /// Run by the clock of a modelled device: --time 3600 is an hour of it, as fast as this machine works
     /// it out. For virtual SSDs of this process with a timing, on one thread
     #[arg(long)]
@@ -142,49 +146,6 @@ impl Perf {
 enum Action {
     /// Say whether runs that --json has saved differ
     Compare(Compare),
-}
-
-/// Which commands, in which order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Pattern {
-    /// Sequential reads
-    Read,
-    /// Sequential writes
-    Write,
-    /// Random reads
-    Randread,
-    /// Random writes
-    Randwrite,
-    /// Sequential, reads and writes
-    Rw,
-    /// Random, reads and writes
-    Randrw,
-}
-
-impl Pattern {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Randread => "randread",
-            Self::Randwrite => "randwrite",
-            Self::Rw => "rw",
-            Self::Randrw => "randrw",
-        }
-    }
-
-    pub(super) fn is_random(self) -> bool {
-        matches!(self, Self::Randread | Self::Randwrite | Self::Randrw)
-    }
-
-    pub(super) fn is_mixed(self) -> bool {
-        matches!(self, Self::Rw | Self::Randrw)
-    }
-
-    /// True when it can write, whatever the share of reads.
-    pub(super) fn writes(self) -> bool {
-        !matches!(self, Self::Read | Self::Randread)
-    }
 }
 
 /// Form of the result.

@@ -133,6 +133,10 @@ pub(super) struct Counters {
     pub(super) trims: Option<Histogram<u64>>,
     /// The same of flushes.
     pub(super) flushes: Option<Histogram<u64>>,
+    /// Pairs that were asked for and were not there; `None` where blocks are measured.
+    pub(super) misses: Option<u64>,
+    /// Keys that lists had.
+    pub(super) listed: u64,
     /// With a rate: latencies from submission; those above are from when a command was due.
     pub(super) from_submission: Option<FromSubmission>,
     /// With a rate: commands that were due by the end and not submitted.
@@ -162,6 +166,8 @@ impl Counters {
             bytes: None,
             trims: None,
             flushes: None,
+            misses: None,
+            listed: 0,
             from_submission: None,
             overdue: 0,
             intervals: Vec::new(),
@@ -189,6 +195,14 @@ impl Counters {
     pub(super) fn moved(&mut self, bytes: u64, end_ns: u64) {
         if let Some(moved) = self.bytes.as_mut().filter(|_| self.window.contains(end_ns)) {
             *moved += bytes;
+        }
+    }
+
+    /// A pair was not there, or a list had so many keys.
+    pub(super) fn found(&mut self, missed: bool, listed: u64, end_ns: u64) {
+        if let Some(misses) = self.misses.as_mut().filter(|_| self.window.contains(end_ns)) {
+            *misses += u64::from(missed);
+            self.listed += listed;
         }
     }
 

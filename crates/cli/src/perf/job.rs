@@ -6,21 +6,32 @@ use std::time::Duration;
 
 use anyhow::Result;
 use unvme::fdp::PlacementId;
-use unvme::{Block, Device, Error, Nsid, Size, Transport};
+use unvme::{Block, Device, Error, Kv, Nsid, Size, Transport};
+use unvme_spec::kv::LIST_HEADER_BYTES;
 
-use super::addresses::{Distribution, Mix};
-use super::args::Pattern;
+use super::addresses::{Distribution, Mix, Random};
 use super::blend::{Blend, Recipe};
 use super::breaks::{Breaks, Burst, Pause};
+use super::keys::Keys;
 use super::lane::Unit;
 use super::ledger::Ledger;
 use super::pace::Arrivals;
+use super::pairs::Pairs;
+use super::pattern::Pattern;
 use super::placement::{Placements, Select};
 use super::replay::{Recording, Replay, Speed};
 use super::rest::Completion;
 use super::settings::Settings;
 use crate::exit::usage;
-use crate::report::{BurstShape, DeviceIdentity, PlacedWrites, Shape, SizeShare, TraceShape, Workload};
+use crate::report::{
+    BurstShape, DeviceIdentity, PairsShape, PlacedWrites, Shape, SizeShare, TraceShape, Workload,
+};
+
+/// Pairs where nobody says how many, at most, and keys of a list.
+const KEYS_MAX: u64 = 1_000_000;
+const SCAN_LENGTH: u32 = 100;
+/// Where the streams of the seed begin that choose how long lists are.
+const LIST_STREAMS: u64 = 1 << 41;
 
 /// A namespace that a job is about.
 #[derive(Debug)]
@@ -35,12 +46,18 @@ pub(super) struct Target {
     pub(super) units: Range<u64>,
     /// Present with `--verify`.
     pub(super) ledger: Option<Arc<Ledger>>,
+    /// The keys, where it is one of pairs: a unit is a pair then, and its blocks are bytes of its value.
+    pub(super) keys: Option<Arc<Keys>>,
 }
 
 impl Target {
     /// Checks what the settings ask of a namespace. Errors: a usage error that names the option.
     pub(super) fn new(settings: &Settings, device: &Arc<Device>, identity: &DeviceIdentity) -> Result<Self> {
         let nsid = Nsid(identity.nsid);
+        if identity.block_bytes == 0 {
+            return Self::of_pairs(settings, device, identity);
+        }
+        ensure_blocks(settings, identity)?;
         let mut block = device.block(nsid)?;
         if let Some(placements) = &settings.fdp_pid {
             block.check_placements(&placements.0).map_err(|e| match e {
@@ -49,7 +66,30 @@ impl Target {
             })?;
         }
         let (unit, units) = extent(settings, &block, device.name())?;
-        Ok(Self { device: Arc::clone(device), nsid, identity: identity.clone(), unit, units, ledger: None })
+        let (device, identity) = (Arc::clone(device), identity.clone());
+        Ok(Self { device, nsid, identity, unit, units, ledger: None, keys: None })
+    }
+
+    /// The same of a namespace of pairs.
+    fn of_pairs(settings: &Settings, device: &Arc<Device>, identity: &DeviceIdentity) -> Result<Self> {
+        let nsid = Nsid(identity.nsid);
+        let kv = device.kv(nsid)?;
+        let keys = keys_of(settings, &kv, identity)?;
+        let value_bytes = settings.io_size();
+        let lists = LIST_HEADER_BYTES + keys.scan_max as usize * keys.entry_bytes();
+        let lists = if settings.pattern() == Pattern::YcsbE { lists as u64 } else { 0 };
+        let blocks = value_bytes.max(lists).next_multiple_of(4) as u32;
+        let unit = Unit { block_bytes: 1, blocks, part_blocks: blocks };
+        let (device, identity) = (Arc::clone(device), identity.clone());
+        Ok(Self {
+            device,
+            nsid,
+            identity,
+            unit,
+            units: 0..keys.loaded,
+            ledger: None,
+            keys: Some(Arc::new(keys)),
+        })
     }
 
     pub(super) fn block(&self) -> Result<Block> {
@@ -75,6 +115,78 @@ impl Target {
     pub(super) fn bytes(&self) -> u64 {
         self.count() * self.unit.bytes() as u64
     }
+}
+
+/// Settings of pairs are of no use for blocks.
+fn ensure_blocks(settings: &Settings, identity: &DeviceIdentity) -> Result<()> {
+    let label = identity.label();
+    if settings.pattern().is_of_pairs() {
+        let name = settings.pattern().name();
+        return Err(usage(format!(
+            "-w {name}: {label} has blocks; use read, write, randread, randwrite, rw or randrw"
+        )));
+    }
+    let options = [
+        ("--keys", settings.keys.is_some()),
+        ("--key-size", settings.key_size.is_some()),
+        ("--scan-length", settings.scan_length.is_some()),
+        ("--dist latest", settings.dist == Some(Distribution::Latest)),
+    ];
+    match options.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(usage(format!("{option}: {label} has blocks, and no keys"))),
+        None => Ok(()),
+    }
+}
+
+/// The keys that are used of a namespace of pairs. Errors: a usage error that names the option.
+fn keys_of(settings: &Settings, kv: &Kv, identity: &DeviceIdentity) -> Result<Keys> {
+    let (label, limits, pattern) = (identity.label(), kv.limits(), settings.pattern());
+    if !pattern.is_of_pairs() {
+        let name = pattern.name();
+        return Err(usage(format!(
+            "-w {name}: {label} has pairs; use retrieve, store, exist, delete, mixed or ycsb-a to ycsb-f"
+        )));
+    }
+    let options = [
+        ("--trim", settings.trim.is_some()),
+        ("--flush-every", settings.flush_every.is_some()),
+        ("--fdp-pid", settings.fdp_pid.is_some()),
+        ("--range", settings.range.is_some()),
+        ("--offset", settings.offset.is_some()),
+        ("--scan-length", settings.scan_length.is_some() && pattern != Pattern::YcsbE),
+    ];
+    if let Some((option, _)) = options.iter().find(|(_, given)| *given) {
+        let name = pattern.name();
+        return Err(usage(format!("{option}: it says nothing of `-w {name}` on {label}; leave it out")));
+    }
+    let value_bytes = settings.io_size();
+    if value_bytes > limits.value_bytes_max as u64 {
+        let (option, most) = (settings.size_option(), limits.value_bytes_max);
+        return Err(usage(format!("{option} {value_bytes}: {label} stores values of at most {most} bytes")));
+    }
+    if pattern == Pattern::YcsbE && limits.standard.is_none() {
+        return Err(usage(format!("-w ycsb-e: {label} has no List, which is of the Key Value Command Set")));
+    }
+    let key_bytes = settings.key_size.unwrap_or(16);
+    // Keys of more than 16 bytes are the vendor commands', which have no List.
+    let most = limits
+        .standard
+        .filter(|_| pattern == Pattern::YcsbE)
+        .map_or(limits.key_bytes_max, |of| of.key_bytes_max);
+    if !(limits.key_bytes_min..=most).contains(&key_bytes.into()) {
+        let least = limits.key_bytes_min;
+        return Err(usage(format!(
+            "--key-size {key_bytes}: {label} takes keys of {least} to {most} bytes here"
+        )));
+    }
+    let fit = (identity.capacity_bytes / 2 / (value_bytes + u64::from(key_bytes)).max(1)).clamp(1, KEYS_MAX);
+    let loaded =
+        settings.keys.unwrap_or(fit.min(limits.keys_max.map_or(u64::MAX, |keys| u64::from(keys) / 2)).max(1));
+    if loaded == 0 || loaded > Keys::most(key_bytes) {
+        let most = Keys::most(key_bytes);
+        return Err(usage(format!("--keys {loaded}: keys of {key_bytes} bytes are 1 to {most}")));
+    }
+    Ok(Keys::new(loaded, key_bytes, settings.scan_length.unwrap_or(SCAN_LENGTH)))
 }
 
 /// Size of a command, and which units of it the settings leave of a namespace.
@@ -179,7 +291,7 @@ impl Job {
                 identifiers: list.0.iter().map(|id| id.0).collect(),
                 select: settings.fdp_select().name().to_owned(),
             }),
-            shape: shape(settings),
+            shape: shape(settings, &targets),
         };
         Ok(Self {
             name: None,
@@ -263,6 +375,13 @@ impl Job {
         Placements::new(&self.placements, self.select, seed, stream)
     }
 
+    /// What lane number `stream` does to the pairs of a target, if it has some.
+    pub(super) fn pairs(&self, target: &Target, seed: u64, stream: u64) -> Option<Pairs> {
+        let is_latest = self.mix.distribution == Distribution::Latest;
+        let random = Random::new(seed, LIST_STREAMS + stream);
+        target.keys.as_ref().map(|keys| Pairs::new(keys, self.mix.pattern, is_latest, random))
+    }
+
     /// How the commands of lane number `stream` differ, if they do.
     pub(super) fn blend(&self, unit: Unit, seed: u64, stream: u64) -> Option<Blend> {
         match &self.recorded {
@@ -278,7 +397,12 @@ impl Job {
 
     /// True where commands have different sizes.
     pub(super) fn has_sizes(&self) -> bool {
-        self.recipe.sizes.is_some() || self.recorded.is_some()
+        self.recipe.sizes.is_some() || self.recorded.is_some() || self.has_pairs()
+    }
+
+    /// True where pairs are measured.
+    pub(super) fn has_pairs(&self) -> bool {
+        self.targets.iter().any(|target| target.keys.is_some())
     }
 
     /// True where some commands deallocate.
@@ -313,10 +437,12 @@ fn mix(settings: &Settings, seed: u64) -> Result<Mix> {
     let (pattern, distribution) = (settings.pattern(), settings.dist());
     let read_percent = match settings.read_percent {
         Some(percent) if pattern.is_mixed() => percent,
-        Some(_) => return Err(usage(format!("-M: `-w {}` does not mix; use rw or randrw", pattern.name()))),
-        None if pattern.is_mixed() => 50,
-        None if pattern.writes() => 0,
-        None => 100,
+        Some(_) => {
+            let (name, mixed) =
+                (pattern.name(), if pattern.is_of_pairs() { "mixed" } else { "rw or randrw" });
+            return Err(usage(format!("-M: `-w {name}` does not mix; use {mixed}")));
+        }
+        None => pattern.read_percent(),
     };
     if distribution != Distribution::Uniform && !pattern.is_random() {
         let name = pattern.name();
@@ -326,9 +452,13 @@ fn mix(settings: &Settings, seed: u64) -> Result<Mix> {
 }
 
 /// What the report says of commands that differ.
-fn shape(settings: &Settings) -> Shape {
+fn shape(settings: &Settings, targets: &[Target]) -> Shape {
     let sizes = settings.size_mix.iter().flat_map(|mix| mix.sizes());
     Shape {
+        pairs: targets.iter().find_map(|target| {
+            let keys = target.keys.as_ref()?;
+            Some(PairsShape { keys: keys.loaded, key_bytes: keys.bytes })
+        }),
         trace: None,
         size_mix: sizes.map(|&(bytes, weight)| SizeShare { bytes, weight }).collect(),
         trim_percent: settings.trim.filter(|&percent| percent > 0).map(u32::from),

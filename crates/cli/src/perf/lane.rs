@@ -1,21 +1,20 @@
 //! The measuring loop: one queue of one namespace, kept full.
 
 use crate::count::count;
-use std::ops::Range;
-
 use anyhow::{Context, Result, anyhow};
 use unvme::{
-    Block, BlockQueue, BlockRange, Completion, Controller, DmaBuf, Lba, Op, QueueOptions, Status,
-    WriteOptions,
+    Block, BlockQueue, BlockRange, Completion, Controller, DmaBuf, Kv, KvQueue, Lba, Op, Queue, QueueOptions,
+    Status, WriteOptions,
 };
 
 use super::addresses::Addresses;
 use super::blend::{Blend, Kind, Sent};
 use super::breaks::Breaks;
 use super::counters::Counters;
-use super::data::{self, Verdict};
-use super::ledger::{Ledger, after, expected};
+use super::data;
+use super::ledger::{Ledger, after};
 use super::pace::Pace;
+use super::pairs::Pairs;
 use super::placement::Placements;
 use super::replay::Replay;
 use super::rest::Completion as Manner;
@@ -29,6 +28,8 @@ enum Sink {
     Device(BlockQueue),
     /// The same, where there can be more commands than its queue takes.
     Narrow(Narrow),
+    /// A namespace of pairs.
+    Pairs(KvQueue),
     /// Nowhere: they complete at once. This is how the loop itself is measured.
     Nothing(Vec<Completion>),
 }
@@ -52,6 +53,11 @@ impl Unit {
     /// Bytes of a command.
     pub(super) fn bytes(self) -> usize {
         self.block_bytes as usize * self.blocks as usize
+    }
+
+    /// Bytes that are made at a time.
+    fn chunk_bytes(self) -> usize {
+        if self.block_bytes > 1 { self.block_bytes as usize } else { self.bytes() }
     }
 
     /// Commands of the device that a command on a whole unit is.
@@ -111,6 +117,8 @@ struct Generator<'a> {
     breaks: Option<Breaks>,
     /// What goes, where that was recorded.
     replay: Option<Replay>,
+    /// What is done to which keys, where pairs are measured.
+    pairs: Option<Pairs>,
     /// A command that is done needs no more than to be counted: there are no parts, no blend, no breaks.
     is_plain: bool,
     /// A unit's data, to be made or looked at.
@@ -141,6 +149,8 @@ pub(super) struct Plan<'a> {
     pub(super) breaks: Option<Breaks>,
     /// What goes, where that was recorded.
     pub(super) replay: Option<Replay>,
+    /// What is done to which keys, where pairs are measured.
+    pub(super) pairs: Option<Pairs>,
     pub(super) ledger: Option<&'a Ledger>,
     pub(super) counters: Counters,
     /// When commands are due, when there is a rate.
@@ -159,8 +169,9 @@ pub(super) struct Lane<'a> {
     left: Option<u64>,
     /// Not every free slot is to be filled at once.
     is_gated: bool,
-    /// Slots rest between two commands.
-    thinks: bool,
+    /// Slots rest between two commands, or go on with a second one: there may be something to submit though
+    /// none is free.
+    is_restless: bool,
 }
 
 impl<'a> Lane<'a> {
@@ -170,7 +181,7 @@ impl<'a> Lane<'a> {
         let depth = u16::try_from(wanted).unwrap_or(u16::MAX).min(plan.queue_depth_max);
         let queue =
             block.queue(&QueueOptions { depth, mode: plan.completion.mode(), ..QueueOptions::default() })?;
-        let buffers = buffers(&queue, &plan)?;
+        let buffers = buffers(|bytes| queue.alloc(bytes), &plan)?;
         let sink = match u64::from(depth) < wanted {
             true => Sink::Narrow(Narrow::new(queue, depth)),
             false => Sink::Device(queue),
@@ -178,9 +189,19 @@ impl<'a> Lane<'a> {
         Ok(Self::new(sink, buffers, plan))
     }
 
+    /// A lane of pairs, on a queue of its own. Their commands have units of bytes.
+    pub(super) fn on_pairs(kv: &Kv, plan: Plan<'a>) -> Result<Self> {
+        let depth = plan.depth.min(plan.queue_depth_max);
+        let mode = plan.completion.mode();
+        let queue = kv.queue(&QueueOptions { depth, mode, ..QueueOptions::default() })?;
+        let plan = Plan { depth, ..plan };
+        let buffers = buffers(|bytes| queue.alloc(bytes), &plan)?;
+        Ok(Self::new(Sink::Pairs(queue), buffers, plan))
+    }
+
     /// A lane without a device; `queue` only lends it buffers.
     pub(super) fn on_nothing(queue: &BlockQueue, plan: Plan<'a>) -> Result<Self> {
-        let buffers = buffers(queue, &plan)?;
+        let buffers = buffers(|bytes| queue.alloc(bytes), &plan)?;
         let completions = Vec::with_capacity(buffers.len() * plan.unit.parts() as usize);
         Ok(Self::new(Sink::Nothing(completions), buffers, plan))
     }
@@ -197,9 +218,13 @@ impl<'a> Lane<'a> {
         if let Some(blend) = &mut plan.blend {
             blend.reserve(free.len());
         }
-        let differs = plan.blend.is_some() || plan.breaks.is_some();
+        if let Some(pairs) = &mut plan.pairs {
+            pairs.reserve(free.len());
+        }
+        let differs = plan.blend.is_some() || plan.breaks.is_some() || plan.pairs.is_some();
         let is_gated = plan.pace.is_some() || plan.limit.is_some() || plan.replay.is_some() || differs;
         let thinks = plan.breaks.as_ref().is_some_and(Breaks::thinks);
+        let is_restless = thinks || plan.pairs.as_ref().is_some_and(Pairs::goes_on);
         let generator = Generator {
             device: plan.device,
             unit: plan.unit,
@@ -213,23 +238,25 @@ impl<'a> Lane<'a> {
             blend: plan.blend,
             breaks: plan.breaks,
             replay: plan.replay,
+            pairs: plan.pairs,
             scratch: vec![0; if plan.ledger.is_some() { plan.unit.bytes() } else { 0 }],
             is_cut: false,
             controller: match &sink {
                 Sink::Device(queue) => Some(queue.controller().clone()),
                 Sink::Narrow(narrow) => Some(narrow.controller().clone()),
+                Sink::Pairs(queue) => Some(queue.controller().clone()),
                 Sink::Nothing(_) => None,
             },
             counters: plan.counters,
         };
-        Self { sink, generator, pace: plan.pace, left: plan.limit, is_gated, thinks }
+        Self { sink, generator, pace: plan.pace, left: plan.limit, is_gated, is_restless }
     }
 
     /// Submits as much as may be, and takes what has finished. Returns the time when it looked at the watch.
     #[inline]
     pub(super) fn turn(&mut self, watch: Watch<'_>) -> Result<Option<u64>> {
         let mut now = None;
-        if !self.generator.free.is_empty() || self.thinks {
+        if !self.generator.free.is_empty() || self.is_restless {
             let start_ns = watch.ns();
             now = Some(start_ns);
             self.submit_all(start_ns)?;
@@ -273,6 +300,9 @@ impl<'a> Lane<'a> {
         if let Some(breaks) = &mut self.generator.breaks {
             breaks.wake(&mut self.generator.free, submitted_ns);
         }
+        if self.is_restless {
+            submitted += self.go_on()?;
+        }
         while !self.generator.free.is_empty() {
             if self.generator.blend.as_ref().is_some_and(Blend::is_flush_due) {
                 self.submit_flush(submitted_ns)?;
@@ -292,6 +322,7 @@ impl<'a> Lane<'a> {
             let Some(due_ns) = due_ns else { break };
             let start = Start { due_ns, submitted_ns };
             let kind = match self.generator.blend {
+                _ if self.generator.pairs.is_some() => self.submit_pair(start).map(|()| Kind::Data)?,
                 None => self.submit(start).map(|()| Kind::Data)?,
                 Some(_) => self.submit_blended(start)?,
             };
@@ -359,6 +390,7 @@ impl<'a> Lane<'a> {
         match &mut self.sink {
             Sink::Device(queue) => command.submit(queue, buf, token),
             Sink::Narrow(narrow) => narrow.send(command, buf, token),
+            Sink::Pairs(_) => Err(anyhow!("{}: a namespace of pairs has no blocks", self.generator.device)),
             Sink::Nothing(completions) => {
                 let (status, result) = (Status::SUCCESS, 0);
                 completions.push(Completion { token, status, result, buf: Some(buf) });
@@ -400,6 +432,7 @@ impl<'a> Lane<'a> {
             Sink::Narrow(narrow) => {
                 narrow.send(Command::Op(op), buf, token).with_context(|| self.generator.device.to_owned())
             }
+            Sink::Pairs(_) => Err(anyhow!("{}: a namespace of pairs has no blocks", self.generator.device)),
             Sink::Nothing(completions) => {
                 let (status, result) = (Status::SUCCESS, 0);
                 completions.push(Completion { token, status, result, buf: Some(buf) });
@@ -413,6 +446,7 @@ impl<'a> Lane<'a> {
         match &mut self.sink {
             Sink::Device(queue) => queue.ring().with_context(|| self.generator.device.to_owned()),
             Sink::Narrow(narrow) => narrow.ring().with_context(|| self.generator.device.to_owned()),
+            Sink::Pairs(queue) => queue.ring().with_context(|| self.generator.device.to_owned()),
             Sink::Nothing(_) => Ok(()),
         }
     }
@@ -426,6 +460,7 @@ impl<'a> Lane<'a> {
                 let taken = narrow.poll().with_context(|| self.generator.device.to_owned())?;
                 self.generator.finish_all(taken, watch)
             }
+            Sink::Pairs(queue) => self.generator.finish_pairs(queue.poll(usize::MAX), watch),
             Sink::Nothing(completions) => self.generator.finish_all(completions.drain(..), watch),
         }
     }
@@ -442,13 +477,16 @@ impl<'a> Lane<'a> {
     /// connection is not waited for: what was on its way by it has failed.
     pub(super) fn drain(&mut self, watch: Watch<'_>) -> Result<()> {
         self.generator.end_breaks();
+        self.generator.end_pairs();
         while !self.generator.is_cut && self.generator.free.len() < self.generator.slots.len() {
             if self.reap(watch)?.is_none() {
                 watch.pass(None);
             }
+            self.generator.end_pairs();
             let is_connected = match &mut self.sink {
                 Sink::Device(queue) => queue.raw().is_connected(),
                 Sink::Narrow(narrow) => narrow.queue().raw().is_connected(),
+                Sink::Pairs(queue) => queue.raw().is_connected(),
                 Sink::Nothing(_) => true,
             };
             if !is_connected {
@@ -492,11 +530,12 @@ impl<'a> Lane<'a> {
         self.drain(watch)
     }
 
-    /// The queue; none without a device.
-    fn queue(&mut self) -> Option<&mut BlockQueue> {
+    /// The driver's queue; none without a device.
+    fn queue(&mut self) -> Option<&mut Queue> {
         match &mut self.sink {
-            Sink::Device(queue) => Some(queue),
-            Sink::Narrow(narrow) => Some(narrow.queue()),
+            Sink::Device(queue) => Some(queue.raw()),
+            Sink::Narrow(narrow) => Some(narrow.queue().raw()),
+            Sink::Pairs(queue) => Some(queue.raw()),
             Sink::Nothing(_) => None,
         }
     }
@@ -508,14 +547,14 @@ impl<'a> Lane<'a> {
 }
 
 /// For each command, a buffer for each of its parts.
-fn buffers(queue: &BlockQueue, plan: &Plan<'_>) -> Result<Vec<Vec<DmaBuf>>> {
+fn buffers(alloc: impl Fn(usize) -> unvme::Result<DmaBuf>, plan: &Plan<'_>) -> Result<Vec<Vec<DmaBuf>>> {
     let unit = plan.unit;
     let mut content = vec![0; unit.part_bytes(0)];
     let mut buffer = |index: u32, part: u32| {
         let content = &mut content[..unit.part_bytes(part)];
-        let mut buf = queue.alloc(content.len())?;
+        let mut buf = alloc(content.len())?;
         // Anything but zeroes, which some devices do not store.
-        data::fill(content, unit.block_bytes as usize, index.into(), 1);
+        data::fill(content, unit.chunk_bytes(), index.into(), 1);
         buf.write(0, content);
         Ok(buf)
     };
@@ -532,7 +571,7 @@ impl Generator<'_> {
         let read = self.addresses.next_is_read();
         let mut generation = 0;
         if let Some(ledger) = self.ledger {
-            (unit, generation) = claim(ledger, unit, &self.addresses.units());
+            (unit, generation) = verified::claim(ledger, unit, &self.addresses.units());
             if !read {
                 generation = after(generation);
                 self.stamp(index, &mut buf, unit, generation);
@@ -591,29 +630,6 @@ impl Generator<'_> {
         let lost = self.slots.len().saturating_sub(self.free.len());
         for _ in 0..lost {
             self.counters.failed(|| "the connection was lost on the way".to_owned());
-        }
-    }
-
-    fn stamp(&mut self, index: u32, buf: &mut DmaBuf, unit: u64, generation: u8) {
-        let lba = self.unit.range(unit).start.0;
-        data::fill(&mut self.scratch, self.unit.block_bytes as usize, lba, generation);
-        match self.split.get_mut(index as usize) {
-            None => buf.write(0, &self.scratch),
-            Some(parts) => {
-                let chunks = self.scratch.chunks(self.unit.part_bytes(0));
-                parts.buffers(buf).zip(chunks).for_each(|(buf, chunk)| buf.write(0, chunk));
-            }
-        }
-    }
-
-    /// What was read, in one piece.
-    fn gather(&mut self, index: u32, buf: &mut DmaBuf) {
-        match self.split.get_mut(index as usize) {
-            None => buf.read(0, &mut self.scratch),
-            Some(parts) => {
-                let chunks = self.scratch.chunks_mut(self.unit.part_bytes(0));
-                parts.buffers(buf).zip(chunks).for_each(|(buf, chunk)| buf.read(0, chunk));
-            }
         }
     }
 
@@ -732,26 +748,6 @@ impl Generator<'_> {
         });
     }
 
-    /// Checks what was read, and enters what was written.
-    fn verify(&mut self, ledger: &Ledger, (index, slot): (u32, Slot), status: Status, buf: &mut DmaBuf) {
-        if !status.is_success() {
-            // A write that failed may have happened or not. What a read did not return is as it was.
-            return ledger.release(slot.unit, if slot.read { slot.generation } else { 0 });
-        }
-        if slot.read {
-            self.gather(index, buf);
-            let lba = self.unit.range(slot.unit).start.0;
-            let found =
-                data::check(&self.scratch, self.unit.block_bytes as usize, lba, expected(slot.generation));
-            match found {
-                Ok(Verdict::Right) => {}
-                Ok(Verdict::Unjudged) => self.counters.unjudged += 1,
-                Err(mismatch) => self.counters.miscompared(|| mismatch.to_string()),
-            }
-        }
-        ledger.release(slot.unit, slot.generation);
-    }
-
     #[cold]
     fn name(&self, index: u32, slot: Slot) -> String {
         let verb = match (self.sent(index).map(|sent| sent.kind), slot.read) {
@@ -769,12 +765,9 @@ impl Generator<'_> {
     }
 }
 
-/// A unit nobody is at, `wanted` if possible. A lane has more units than slots, so there is one.
-fn claim(ledger: &Ledger, wanted: u64, units: &Range<u64>) -> (u64, u8) {
-    ledger.claim_from(wanted, units).unwrap_or_else(|| unreachable!("more commands than units"))
-}
-
+mod pairs;
 mod recorded;
+mod verified;
 mod waiting;
 
 #[cfg(test)]

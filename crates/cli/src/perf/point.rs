@@ -20,7 +20,8 @@ use super::rest::{Rest, processor_ns};
 use super::session::{Session, Stage};
 use super::watch::Watch;
 use crate::report::{
-    CommandFigures, CpuUse, HarnessCost, JobFigures, Latency, Point, Row, RowRates, Sample, Schedule,
+    CommandFigures, CpuUse, HarnessCost, JobFigures, Latency, PairFigures, Point, Row, RowRates, Sample,
+    Schedule,
 };
 
 /// Idle turns between two looks at the watch.
@@ -241,7 +242,6 @@ impl<'a> Worker<'a> {
     fn open_lanes(&self, live: Option<Arc<Live>>) -> Result<Vec<Lane<'a>>> {
         let (job, session) = (self.job(), self.session);
         let open = |(place, target): (usize, &'a Target)| {
-            let block = target.block()?;
             let mut plan = plan(job, target, self.post.thread, self.round)?;
             plan.counters = Counters::new(window(job, session.interval))?;
             plan.counters.live.clone_from(&live);
@@ -259,7 +259,11 @@ impl<'a> Worker<'a> {
                 let random = Random::new(job.seed(self.round), u64::MAX - index as u64);
                 plan.pace = Some(Pace::new(iops as f64 / job.lanes() as f64, job.arrivals, random));
             }
-            Lane::on_device(&block, plan)
+            plan.counters.misses = job.has_pairs().then_some(0);
+            match &target.keys {
+                Some(_) => Lane::on_pairs(&target.device.kv(target.nsid)?, plan),
+                None => Lane::on_device(&target.block()?, plan),
+            }
         };
         job.targets.iter().enumerate().map(open).collect()
     }
@@ -391,6 +395,7 @@ fn plan<'a>(job: &Job, target: &'a Target, thread: usize, round: u32) -> Result<
         blend: job.blend(target.unit, mix.seed, stream),
         breaks: None,
         replay: job.replay_of(target.unit),
+        pairs: job.pairs(target, mix.seed, stream),
         ledger: target.ledger.as_deref(),
         counters: Counters::new(window(job, None))?,
         pace: None,
@@ -461,6 +466,7 @@ impl Summing<'_> {
             write_amplification,
             trims: self.aside(|counters| counters.trims.as_ref())?,
             flushes: self.aside(|counters| counters.flushes.as_ref())?,
+            pairs: self.pairs(),
             repetitions: Vec::new(),
             spread: None,
             steady: None,
@@ -509,6 +515,13 @@ impl Summing<'_> {
         let overdue = self.seen.iter().map(|seen| seen.counters.overdue).sum();
         let seconds = self.seen.iter().map(|seen| seen.seconds).fold(0.0, f64::max);
         Ok(Some(Schedule::new(rates.iter().sum(), seconds, overdue, &latencies)))
+    }
+
+    /// What there was of pairs, where they are measured.
+    fn pairs(&self) -> Option<PairFigures> {
+        let misses = self.seen.iter().filter_map(|seen| seen.counters.misses).reduce(|sum, own| sum + own)?;
+        let listed = self.seen.iter().map(|seen| seen.counters.listed).sum();
+        Some(PairFigures { misses, listed })
     }
 
     /// Commands that are counted apart, where there are some.
@@ -589,8 +602,8 @@ pub(super) fn harness(session: &Session, stage: &Stage) -> Result<Option<Harness
     let Some(job) = stage.jobs.first() else { return Ok(None) };
     let Some(target) = job.targets.first().filter(|target| target.ledger.is_none()) else { return Ok(None) };
     // What the loop costs this machine is nothing to the model.
-    // And a trace is gone through once.
-    if session.virtual_time.is_some() || job.replay_of(target.unit).is_some() {
+    // And a trace is gone through once; of pairs it is another loop.
+    if session.virtual_time.is_some() || job.replay_of(target.unit).is_some() || job.has_pairs() {
         return Ok(None);
     }
     let from_ns = HARNESS_WARMUP.as_nanos() as u64;

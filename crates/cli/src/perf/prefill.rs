@@ -27,6 +27,10 @@ pub(super) fn run(session: &Session, is_asked_for: bool) -> Result<()> {
     let progress = Progress::new("fill", fills().map(|(_, bytes)| bytes.end - bytes.start).sum());
     let mut done = 0;
     for (namespace, bytes) in fills() {
+        // Pairs are stored where they are measured.
+        if namespace.identity.block_bytes == 0 {
+            continue;
+        }
         let name = &namespace.identity.name;
         progress.say(name.clone());
         if !is_asked_for && !name.starts_with("mem:") {

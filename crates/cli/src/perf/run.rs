@@ -14,12 +14,13 @@ use signal_hook::flag;
 use super::args::{Output, Perf};
 use super::counters::Live;
 use super::machine::{machine, now};
+use super::pattern::Pattern;
 use super::point::Onlooker;
 use super::progress::Progress;
 use super::session::{Session, Stage};
 use super::sheet::{File, Sheet, WINDOW};
 use super::status::Status;
-use super::{point, prefill, status};
+use super::{load, point, prefill, status};
 use crate::count::count;
 use crate::exit::{Failed, INTERRUPTED, Interrupted, usage};
 use crate::fault::Script;
@@ -34,6 +35,9 @@ const INTERRUPTED_RUN: &str = "interrupted: the figures are of the time until th
 
 /// Does what was typed.
 pub(super) fn run(mut args: Perf) -> Result<()> {
+    if args.kv {
+        args.settings.pattern.get_or_insert(Pattern::Retrieve);
+    }
     let file = File::chosen(&args)?;
     if let (true, Some(sheet), Some(file)) = (args.explain, args.sheet, &file) {
         return explain(sheet, file);
@@ -170,6 +174,13 @@ fn warn_of_empty_blocks(args: &Perf, session: &Session) {
     if args.verify {
         return;
     }
+    let pairs = session.namespaces.iter().filter(|namespace| session.lacks_pairs(namespace));
+    if !args.no_prefill {
+        note(pairs.map(|namespace| {
+            let name = &namespace.identity.name;
+            format!("{name}: pairs that are not there are misses; --prefill stores them all before")
+        }));
+    }
     for namespace in session.namespaces.iter().filter(|namespace| namespace.may_be_empty()) {
         let name = &namespace.identity.name;
         // With stderr gone there is nobody left to tell.
@@ -284,6 +295,7 @@ impl Course<'_> {
         };
         let is_watched = self.progress.is_shown() || self.status.is_wanted();
         let onlooker = is_watched.then(|| Onlooker { tick: &tick, pause: self.status.pause() });
+        load::run(self.session, stage)?;
         let outcome = point::measure(self.session, stage, round, onlooker)?;
         self.unjudged += outcome.unjudged;
         self.first_failure = self.first_failure.take().or(outcome.first_failure);

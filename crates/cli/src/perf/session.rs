@@ -1,20 +1,22 @@
 //! Everything that is to be measured, checked against the devices that are there.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use unvme::{Device, Nsid, OpenOptions, Size, Transport, open};
+use unvme::{Device, Nsid, OpenOptions, Size, Transport, lock, open};
 use unvme_flash::PAGE_BYTES;
 
 use super::args::Perf;
 use super::cores;
 use super::job::{Job, Target, as_workload, beyond, check_trace, transport};
 use super::ledger::Ledger;
+use super::load::Loaded;
 use super::machine;
 use super::matrix;
+use super::pattern::Pattern;
 use super::replay::Recording;
 use super::rest::Completion;
 use super::settings::Settings;
@@ -42,7 +44,7 @@ impl Namespace {
     /// True when reads may find blocks that were never written.
     pub(super) fn may_be_empty(&self) -> bool {
         let is_kept = self.device.is_virtual() && !keeps_nothing(self.device.name());
-        is_kept && self.fill.is_none() && !self.is_written
+        is_kept && self.identity.block_bytes > 0 && self.fill.is_none() && !self.is_written
     }
 }
 
@@ -97,6 +99,8 @@ pub(super) struct Session {
     /// Length of an interval of the rate over time, where that was said.
     pub(super) interval: Option<Duration>,
     ledgers: Vec<(Arc<Device>, Nsid, u32, Arc<Ledger>)>,
+    /// What namespaces of pairs have got.
+    pairs: Mutex<Vec<(Arc<Device>, Nsid, Loaded)>>,
     /// Traces that have been read.
     recordings: Vec<(Source, Arc<Recording>)>,
     stop: Arc<AtomicBool>,
@@ -135,6 +139,7 @@ impl Session {
             virtual_time: args.virtual_time.then(VirtualTime::new),
             interval: args.interval.map(Duration::from_secs_f64),
             ledgers: Vec::new(),
+            pairs: Mutex::default(),
             recordings: Vec::new(),
             stop,
         };
@@ -177,7 +182,13 @@ impl Session {
             if self.namespaces.iter().any(|known| Arc::ptr_eq(&known.device, &device) && known.nsid == nsid) {
                 continue;
             }
-            let block = device.block(nsid)?;
+            let (block_bytes, capacity_bytes) = match is_of_pairs(&device, nsid)? {
+                true => (0, device.kv(nsid)?.namespace().bytes()),
+                false => {
+                    let block = device.block(nsid)?;
+                    (block.block_bytes(), block.bytes())
+                }
+            };
             let who = device.identity();
             let identity = DeviceIdentity {
                 name: device.name().to_owned(),
@@ -186,8 +197,8 @@ impl Session {
                 serial: who.serial.clone(),
                 firmware: who.firmware.clone(),
                 nsid: nsid.0,
-                block_bytes: block.block_bytes(),
-                capacity_bytes: block.bytes(),
+                block_bytes,
+                capacity_bytes,
             };
             let device = Arc::clone(&device);
             self.namespaces.push(Namespace { device, nsid, identity, fill: None, is_written: false });
@@ -210,6 +221,7 @@ impl Session {
                 Some(recording) => as_workload(&draft.settings, recording, self.block_bytes(&draft.settings)),
                 None => draft.settings.clone(),
             };
+            let settings = self.of_pairs(args, settings)?;
             let mut targets = Vec::new();
             for name in &settings.devices {
                 targets.extend(self.targets(args, name, &settings)?);
@@ -254,13 +266,34 @@ impl Session {
         Ok(Some(recording))
     }
 
-    /// Bytes of the largest blocks of the namespaces that are meant.
-    fn block_bytes(&self, settings: &Settings) -> u32 {
-        let meant = self.namespaces.iter().filter(|of| {
+    /// Settings without a workload are of retrieves where there are pairs. Errors: a usage error about
+    /// options that are of no use with those.
+    fn of_pairs(&self, args: &Perf, settings: Settings) -> Result<Settings> {
+        let pairs = || self.meant(&settings).any(|namespace| namespace.identity.block_bytes == 0);
+        if !pairs() {
+            return Ok(settings);
+        }
+        ensure!(
+            self.meant(&settings).all(|namespace| namespace.identity.block_bytes == 0),
+            usage("-r: some namespaces have blocks and some have pairs; measure one kind at a time")
+        );
+        ensure!(!args.verify, usage("--verify: values are not compared; it is for blocks"));
+        ensure!(settings.trace.is_none(), usage("--trace: it is of blocks, and the namespace has pairs"));
+        let pattern = Some(settings.pattern.unwrap_or(Pattern::Retrieve));
+        Ok(Settings { pattern, ..settings })
+    }
+
+    /// The namespaces that settings mean.
+    fn meant<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = &'a Namespace> {
+        self.namespaces.iter().filter(|of| {
             settings.devices.iter().any(|name| name == of.device.name())
                 && settings.namespace_id.is_none_or(|nsid| nsid == of.nsid.0)
-        });
-        meant.map(|namespace| namespace.identity.block_bytes).max().unwrap_or(512)
+        })
+    }
+
+    /// Bytes of the largest blocks of the namespaces that are meant.
+    fn block_bytes(&self, settings: &Settings) -> u32 {
+        self.meant(settings).map(|of| of.identity.block_bytes).filter(|&bytes| bytes > 0).max().unwrap_or(512)
     }
 
     fn targets(&mut self, args: &Perf, name: &str, settings: &Settings) -> Result<Vec<Target>> {
@@ -306,13 +339,19 @@ impl Session {
             let writes = jobs().filter(is_on).any(|job| job.mix.pattern.writes());
             let mixed = jobs().filter(is_on).any(|job| job.mix.pattern.is_mixed());
             let in_memory = name.starts_with("mem:");
-            let needed = writes && (namespace.device.is_virtual() || args.verify && mixed);
+            let is_of_pairs = namespace.identity.block_bytes == 0;
+            let pairs = is_of_pairs && jobs().filter(is_on).any(|job| job.mix.pattern.needs_pairs());
+            let needed = match is_of_pairs {
+                true => pairs && namespace.device.is_virtual(),
+                false => writes && (namespace.device.is_virtual() || args.verify && mixed),
+            };
+            let in_memory = in_memory && (pairs || !is_of_pairs);
             let fill = !args.no_prefill && (args.prefill || !keeps_nothing(name) && (in_memory || needed));
             if writes || fill {
                 args.force.confirm(&namespace.device, "this overwrites what is on it")?;
             }
             let again = in_memory || args.prefill || args.verify;
-            let fill = fill && (again || !is_full(&namespace.device, namespace.nsid));
+            let fill = fill && (again || is_of_pairs || !is_full(&namespace.device, namespace.nsid));
             let targets =
                 || jobs().flat_map(|job| &job.targets).filter(|t| t.is_on(&namespace.device, namespace.nsid));
             let unit = |target: &Target| target.unit.bytes() as u64;
@@ -348,6 +387,32 @@ impl Session {
                 units.for_each(|unit| ledger.release(unit, generation));
             }
         }
+    }
+
+    /// True where pairs are to be found, and nobody stores them before.
+    pub(super) fn lacks_pairs(&self, namespace: &Namespace) -> bool {
+        let jobs = self.stages.iter().flat_map(|stage| &stage.jobs);
+        let mut needing = jobs.filter(|job| job.mix.pattern.needs_pairs()).flat_map(|job| &job.targets);
+        namespace.fill.is_none() && needing.any(|target| target.is_on(&namespace.device, namespace.nsid))
+    }
+
+    /// True where pairs are stored before they are measured.
+    pub(super) fn is_to_be_loaded(&self, target: &Target) -> bool {
+        let own = |of: &&Namespace| target.is_on(&of.device, of.nsid);
+        self.namespaces.iter().find(own).is_some_and(|namespace| namespace.fill.is_some())
+    }
+
+    /// What a namespace of pairs has got.
+    pub(super) fn loaded(&self, target: &Target) -> Option<Loaded> {
+        let known = lock(&self.pairs);
+        known.iter().find(|(device, nsid, _)| target.is_on(device, *nsid)).map(|(.., loaded)| loaded.clone())
+    }
+
+    /// It has got that; `None`: nobody knows.
+    pub(super) fn has_loaded(&self, target: &Target, loaded: Option<Loaded>) {
+        let mut known = lock(&self.pairs);
+        known.retain(|(device, nsid, _)| !target.is_on(device, *nsid));
+        known.extend(loaded.map(|loaded| (Arc::clone(&target.device), target.nsid, loaded)));
     }
 
     /// The devices, each once.
@@ -519,6 +584,7 @@ fn check_virtual(args: &Perf, outlines: &[Outline], cores: &[usize]) -> Result<(
 fn chosen(device: &Device, settings: &Settings) -> Result<Vec<Nsid>> {
     let nsids = match settings.namespace_id {
         Some(nsid) => vec![Nsid(nsid)],
+        None if settings.pattern.is_some_and(Pattern::is_of_pairs) => pairs_or_what_there_is(device)?,
         None => blocks_or_what_there_is(device)?,
     };
     if nsids.is_empty() {
@@ -526,6 +592,18 @@ fn chosen(device: &Device, settings: &Settings) -> Result<Vec<Nsid>> {
         return Err(usage(format!("{name}: no namespace is attached; there is nothing to measure")));
     }
     Ok(nsids)
+}
+
+/// True for a namespace of pairs.
+fn is_of_pairs(device: &Device, nsid: Nsid) -> Result<bool> {
+    Ok(!device.namespaces()?.contains(&nsid))
+}
+
+/// Namespaces of pairs; where there are none all others.
+fn pairs_or_what_there_is(device: &Device) -> Result<Vec<Nsid>> {
+    let (blocks, all) = (device.namespaces()?, device.admin(|controller| controller.active_namespaces())?);
+    let pairs: Vec<Nsid> = all.iter().copied().filter(|nsid| !blocks.contains(nsid)).collect();
+    Ok(if pairs.is_empty() { all } else { pairs })
 }
 
 /// True for a device in memory that moves no data: there is nothing to fill it with.

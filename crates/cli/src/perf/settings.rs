@@ -12,16 +12,21 @@ use clap_complete::engine::ArgValueCompleter;
 
 use super::addresses::Distribution;
 use super::amount::Amount;
-use super::args::{Pattern, duration, seconds};
+use super::args::{duration, seconds};
 use super::blend::SizeMix;
 use super::breaks::{Burst, Pause};
 use super::pace::Arrivals;
+use super::pattern::Pattern;
 use super::placement::{PlacementList, Select};
 use super::replay::Speed;
 use super::rest::Completion;
 use crate::completion;
 use crate::numbers;
 use crate::trace::Format;
+
+/// YCSB's own: ten fields of 100 bytes, and its constant.
+const YCSB_VALUE_BYTES: u64 = 1000;
+const YCSB_THETA: f64 = 0.99;
 
 /// Settings as typed; what is `None` was not.
 #[derive(Args, Clone, Debug, Default)]
@@ -38,19 +43,30 @@ pub(super) struct Settings {
     #[arg(short = 'q', long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=4095))]
     pub(super) depth: Option<u16>,
     /// Bytes of each command, such as 4096 or 128K; whole blocks [default: 4096]. One beyond what the device
-    /// takes is split, and counts once
+    /// takes is split, and counts once. Of pairs: bytes of a value [default: 4096; of YCSB: 1000]
     #[arg(short = 'o', long, value_name = "SIZE", value_parser = numbers::bytes)]
     pub(super) io_size: Option<u64>,
     /// Sizes of commands with their weights (fio's bssplit), such as 4K:70,64K:20,128K:10. Addresses are
     /// multiples of the largest one: a smaller command is on the first bytes of such a unit
     #[arg(long, value_name = "SIZE:WEIGHT,..")]
     pub(super) size_mix: Option<SizeMix>,
-    /// What to do: sequential or random, reads, writes or a mix [default: randread]
+    /// What to do: sequential or random, reads, writes or a mix of blocks [default: randread]; or with pairs
+    /// (mem:kv:SIZE) [default: retrieve], and those of YCSB
     #[arg(short = 'w', long = "workload", value_name = "PATTERN")]
     pub(super) pattern: Option<Pattern>,
-    /// Share of reads in rw and randrw, in percent [default: 50]
+    /// Share of reads in rw, randrw and mixed, in percent [default: 50]
     #[arg(short = 'M', long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(super) read_percent: Option<u8>,
+    /// Pairs that are there before the first point: they are stored where --prefill or the device says so
+    /// [default: as many as take half of the namespace, a million at most]
+    #[arg(long, value_name = "COUNT", value_parser = numbers::u64)]
+    pub(super) keys: Option<u64>,
+    /// Bytes of a key [default: 16]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u8).range(1..=255))]
+    pub(super) key_size: Option<u8>,
+    /// Keys of a list at most: each asks for 1 to so many (ycsb-e) [default: 100]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) scan_length: Option<u32>,
     /// Share of the commands that do not read which deallocate their unit instead of writing it (Dataset
     /// Management), in percent: they are counted apart, not in IOPS, MiB/s and latencies
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
@@ -106,8 +122,9 @@ pub(super) struct Settings {
     /// this process (mem:) work only while somebody looks, and are always polled
     #[arg(long, value_name = "HOW")]
     pub(super) completion: Option<Completion>,
-    /// How random addresses are drawn: uniform, zipf:THETA, or hot:20:80 for 80 % of the commands on the
-    /// first 20 % of the range (fio's zoned) [default: uniform]
+    /// How random addresses are drawn: uniform, zipf:THETA, hot:20:80 for 80 % of the commands on the
+    /// first 20 % of the range (fio's zoned), or, of pairs, latest for those stored last [default: uniform;
+    /// of YCSB: zipf:0.99]
     #[arg(long, value_name = "DISTRIBUTION")]
     pub(super) dist: Option<Distribution>,
     /// Placement identifiers that writes carry, such as 0,2 or 0-3: Flexible Data Placement (fio's plids)
@@ -155,6 +172,9 @@ impl Settings {
             size_mix: self.size_mix.or(below.size_mix),
             pattern: self.pattern.or(below.pattern),
             read_percent: self.read_percent.or(below.read_percent),
+            keys: self.keys.or(below.keys),
+            key_size: self.key_size.or(below.key_size),
+            scan_length: self.scan_length.or(below.scan_length),
             trim: self.trim.or(below.trim),
             flush_every: self.flush_every.or(below.flush_every),
             trace: self.trace.or(below.trace),
@@ -188,7 +208,8 @@ impl Settings {
 
     /// Bytes of a command, of the largest where they differ.
     pub(super) fn io_size(&self) -> u64 {
-        self.size_mix.as_ref().map(SizeMix::largest).or(self.io_size).unwrap_or(4096)
+        let otherwise = if self.pattern().is_ycsb() { YCSB_VALUE_BYTES } else { 4096 };
+        self.size_mix.as_ref().map(SizeMix::largest).or(self.io_size).unwrap_or(otherwise)
     }
 
     /// The option that says it.
@@ -219,7 +240,11 @@ impl Settings {
     }
 
     pub(super) fn dist(&self) -> Distribution {
-        self.dist.unwrap_or(Distribution::Uniform)
+        self.dist.unwrap_or(match self.pattern() {
+            Pattern::YcsbD => Distribution::Latest,
+            pattern if pattern.is_ycsb() => Distribution::Zipf(YCSB_THETA),
+            _ => Distribution::Uniform,
+        })
     }
 
     pub(super) fn completion(&self) -> Completion {

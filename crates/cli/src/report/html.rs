@@ -196,6 +196,9 @@ fn cards(page: &mut Markup, run: &Run, summary: Summary<'_>) {
 /// Commands that are counted apart.
 fn asides(page: &mut Markup, run: &Run) {
     for point in &run.points {
+        for text in point.pairs.iter().flat_map(super::PairFigures::sentences) {
+            page.element("p", &[("class", &"note")], format_args!("{}: {text}", super::place(point)));
+        }
         if let Some(cpu) = &point.cpu {
             let text = format_args!("{}: Processor: {}", super::place(point), cpu.sentence());
             page.element("p", &[("class", &"note")], text);

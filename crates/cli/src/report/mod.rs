@@ -38,7 +38,9 @@ pub(crate) use model::{
 };
 pub(crate) use repetitions::combine;
 pub(crate) use schedule::Schedule;
-pub(crate) use shape::{BurstShape, CommandFigures, CpuUse, Shape, SizeShare, TraceShape};
+pub(crate) use shape::{
+    BurstShape, CommandFigures, CpuUse, PairFigures, PairsShape, Shape, SizeShare, TraceShape,
+};
 pub(crate) use steady::{SteadyFigure, SteadyState};
 
 use std::io::{self, Write};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::latency::Latency;
 use super::repetitions::{PointSpread, Repetition};
 use super::schedule::Schedule;
-use super::shape::{CommandFigures, CpuUse, Shape};
+use super::shape::{CommandFigures, CpuUse, PairFigures, Shape};
 use super::steady::SteadyState;
 
 /// Placement identifiers that a line names; a namespace of a drive has fewer.
@@ -187,6 +187,9 @@ pub(crate) struct Point {
     /// What the threads took of the processor, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cpu: Option<CpuUse>,
+    /// Of pairs, where those were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pairs: Option<PairFigures>,
     /// Deallocations, where there were to be some; they are in no other figure but that of failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trims: Option<CommandFigures>,

@@ -112,6 +112,7 @@ pub(crate) fn point(threads: u32, depth: u32) -> Point {
         series,
         write_amplification: None,
         cpu: None,
+        pairs: None,
         trims: None,
         flushes: None,
         repetitions: Vec::new(),

@@ -10,6 +10,9 @@ use crate::count::count;
 /// What reads and writes of one size, one after the other, are not; empty for those.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Shape {
+    /// Pairs that were there before; the sizes are those of values then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pairs: Option<PairsShape>,
     /// What was replayed, in place of all that follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<TraceShape>,
@@ -40,6 +43,42 @@ pub(crate) struct BurstShape {
     pub(crate) pause_us: f64,
 }
 
+/// Pairs of each namespace before the first point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PairsShape {
+    pub(crate) keys: u64,
+    pub(crate) key_bytes: u8,
+}
+
+/// What there was of pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PairFigures {
+    /// Commands on pairs that were not there; they are in all figures but that of failures.
+    pub(crate) misses: u64,
+    /// Keys that lists had.
+    pub(crate) listed: u64,
+}
+
+impl PairFigures {
+    /// In words, where there is something to say.
+    pub(super) fn sentences(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        if self.misses > 0 {
+            said.push(format!("Misses: {} on pairs that were not there", counted(self.misses, "command")));
+        }
+        if self.listed > 0 {
+            said.push(format!("Listed: {}", counted(self.listed, "key")));
+        }
+        said
+    }
+}
+
+/// `1 key`, `12,000 keys`.
+fn counted(number: u64, noun: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{s}", thousands(number as f64))
+}
+
 /// A trace that was replayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TraceShape {
@@ -62,6 +101,9 @@ impl Shape {
     /// What there is to tell, each with its name.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
         let mut facts = Vec::new();
+        if let Some(PairsShape { keys, key_bytes }) = self.pairs {
+            facts.push(("Keys", format!("{} of {key_bytes} bytes", thousands(keys as f64))));
+        }
         if let Some(TraceShape { file, requests, speed }) = &self.trace {
             let how = match speed.as_deref() {
                 Some("1") => "by its own clock".to_owned(),
@@ -186,6 +228,7 @@ mod tests {
         let sizes = [(4096, 2), (1 << 20, 1)];
         let size_mix = sizes.map(|(bytes, weight)| SizeShare { bytes, weight }).to_vec();
         let shape = Shape {
+            pairs: None,
             trace: None,
             size_mix,
             trim_percent: Some(10),

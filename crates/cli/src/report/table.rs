@@ -57,6 +57,9 @@ pub(crate) fn write(point: &Point, wanted: Percentiles, out: &mut impl Write) ->
     for (name, figures) in point.asides() {
         writeln!(out, "{name}: {}", figures.sentence())?;
     }
+    for text in point.pairs.iter().flat_map(super::PairFigures::sentences) {
+        writeln!(out, "{text}")?;
+    }
     if let Some(cpu) = &point.cpu {
         writeln!(out, "Processor: {}", cpu.sentence())?;
     }

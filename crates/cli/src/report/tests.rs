@@ -45,6 +45,7 @@ fn point_of(rows: Vec<Row>) -> Point {
         series: Vec::new(),
         write_amplification: None,
         cpu: None,
+        pairs: None,
         trims: None,
         flushes: None,
         repetitions: Vec::new(),

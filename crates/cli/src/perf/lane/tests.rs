@@ -4,10 +4,10 @@ use unvme::fdp::PlacementId;
 use unvme::{Device, Nsid, OpenOptions, open};
 
 use super::super::addresses::{Distribution, Mix};
-use super::super::args::Pattern;
 use super::super::blend::Recipe;
 use super::super::breaks::Breaks;
 use super::super::counters::{Window, histogram};
+use super::super::pattern::Pattern;
 use super::super::placement::Select;
 use super::*;
 
@@ -30,6 +30,7 @@ fn plan(pattern: Pattern, ledger: Option<&Ledger>) -> Plan<'_> {
         depth: DEPTH,
         completion: Default::default(),
         replay: None,
+        pairs: None,
         queue_depth_max: u16::MAX,
         unit: UNIT,
         addresses,

@@ -22,10 +22,10 @@ impl rest::Queue for Lane<'_> {
     }
 
     fn interrupt(&mut self) -> Option<&EventFd> {
-        self.queue()?.raw().interrupt()
+        self.queue()?.interrupt()
     }
 
     fn is_host_driven(&mut self) -> bool {
-        self.queue().is_some_and(|queue| queue.raw().advancer().is_some())
+        self.queue().is_some_and(|queue| queue.advancer().is_some())
     }
 }

@@ -23,6 +23,8 @@ pub(in crate::report) fn pattern(workload: &Workload) -> String {
         "randwrite" => "random write".to_owned(),
         "rw" => format!("sequential mix, {} % reads", workload.read_percent),
         "randrw" => format!("random mix, {} % reads", workload.read_percent),
+        "mixed" => format!("retrieve and store, {} % retrieves", workload.read_percent),
+        ycsb if ycsb.starts_with("ycsb-") => format!("YCSB {}", ycsb[5..].to_uppercase()),
         "replay" => return format!("trace with requests up to {}", bytes(workload.io_bytes)),
         other => other.to_owned(),
     };
