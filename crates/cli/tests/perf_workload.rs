@@ -264,7 +264,7 @@ fn threads_that_sleep_leave_the_processor_to_others() {
     let figures = csv.lines().last().expect("a line").split(',').skip(22).take(2);
     assert!(figures.filter_map(|figure| figure.parse::<f64>().ok()).count() == 2, "{csv}");
     let page = std::fs::read_to_string(home.path("r.html")).expect("a report");
-    assert!(page.contains("Processor: "), "the report");
+    assert!(page.contains("CPU %"), "the report");
     let text = home.ok(&[&slow[..7], &["-t", "0.1", "--no-prefill", "--completion", "interrupt"]].concat());
     assert!(text.contains("Completion: interrupt\n") && text.contains("\nProcessor: "), "{text}");
 }

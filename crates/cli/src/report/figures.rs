@@ -11,6 +11,8 @@ use crate::count::count;
 
 /// A rate over time is drawn when it has at least this many intervals.
 const SERIES_MIN: usize = 4;
+/// Lines whose names are at their ends at most; more of them take the room of the plot.
+pub(super) const LABELS: usize = 4;
 /// Dots with a hint on a curve that is drawn without dots.
 const HINTS: usize = 48;
 /// Colours of thread counts; one beyond the last shares its colour with an earlier one.
@@ -217,7 +219,7 @@ fn percentiles(summary: Summary<'_>, samples: &[&Point]) -> Chart {
         let name = summary.sample_name(point);
         let points = cumulative(&latency.all, &name);
         deepest = deepest.max(latency.all.samples);
-        let end_label = (samples.len() > 1).then(|| name.clone());
+        let end_label = (2..=LABELS).contains(&samples.len()).then(|| name.clone());
         lines.push(Line { name, colour, points, end_label, ..Line::default() });
     }
     let threads = threads_note(summary, samples);
@@ -331,7 +333,7 @@ fn series(summary: Summary<'_>, points: &[&Point]) -> Chart {
                 ..Dot::default()
             };
             let dots = point.series.iter().enumerate().map(dot).collect();
-            let end_label = (points.len() > 1).then(|| name.clone());
+            let end_label = (2..=LABELS).contains(&points.len()).then(|| name.clone());
             Line { name: name.clone(), colour, points: dots, end_label, ..Line::default() }
         })
         .collect();
@@ -414,8 +416,9 @@ pub(super) fn rate_axis(values: impl Iterator<Item = f64>) -> Axis {
 
 /// The points with the colours they have in every plot that picks some of the sweep.
 fn coloured<'a>(points: &[&'a Point]) -> impl Iterator<Item = (usize, &'a Point)> {
-    // Phases have nothing cold or warm about them.
-    let sampled = points.len() > 1 && points.iter().all(|point| point.phase.is_none());
+    // Phases have nothing cold or warm about them, nor have settings.
+    let has_none = |point: &&Point| point.phase.is_none() && point.settings.is_empty();
+    let sampled = points.len() > 1 && points.iter().all(has_none);
     let first = if sampled { SAMPLE_COLOUR } else { 0 };
     points.iter().enumerate().map(move |(index, &point)| (first + index, point))
 }

@@ -44,7 +44,7 @@ fn page(run: &Run) -> String {
     let summary = Summary::new(run);
     let mut page = Markup::default();
     page.raw(HEAD);
-    let pattern = tables::pattern(&run.workload);
+    let pattern = tables::subject(run);
     page.element("title", &[], format_args!("{pattern}, {}, {}", names(run), run.started));
     begin(&mut page);
     header(&mut page, run, summary);
@@ -111,7 +111,7 @@ fn names(run: &Run) -> String {
 
 fn header(page: &mut Markup, run: &Run, summary: Summary<'_>) {
     page.raw("<header>\n");
-    let pattern = tables::pattern(&run.workload);
+    let pattern = tables::subject(run);
     page.element("p", &[("class", &"kicker")], format_args!("NVMe performance report · {pattern}"));
     page.element("h1", &[], names(run));
     page.element("p", &[("class", &"result")], summary.sentence());
@@ -198,10 +198,6 @@ fn asides(page: &mut Markup, run: &Run) {
     for point in &run.points {
         for text in point.pairs.iter().flat_map(super::PairFigures::sentences) {
             page.element("p", &[("class", &"note")], format_args!("{}: {text}", super::place(point)));
-        }
-        if let Some(cpu) = &point.cpu {
-            let text = format_args!("{}: Processor: {}", super::place(point), cpu.sentence());
-            page.element("p", &[("class", &"note")], text);
         }
         for (name, figures) in point.asides() {
             let text = format_args!("{}: {name}: {}", super::place(point), figures.sentence());

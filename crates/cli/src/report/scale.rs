@@ -26,7 +26,7 @@ impl Scale {
         let max = if max > 0.0 && max.is_finite() { max } else { 1.0 };
         let step = step_above(max / 6.0);
         let count = (max / step - 1e-9).ceil();
-        let ticks = (0..=count as u32).map(|tick| f64::from(tick) * step).collect();
+        let ticks = (0..=count as u32).map(|tick| plain(f64::from(tick) * step)).collect();
         Self { kind: Kind::Linear, low: 0.0, high: count * step, ticks }
     }
 
@@ -92,6 +92,11 @@ impl Scale {
     pub(super) fn ticks(&self) -> &[f64] {
         &self.ticks
     }
+}
+
+/// Without the digits that multiples of a tenth have at their end.
+fn plain(value: f64) -> f64 {
+    if value.abs() < 1e6 { (value * 1e9).round() / 1e9 } else { value }
 }
 
 /// 1 for 90 %, 2 for 99 %, and so on.
@@ -217,6 +222,7 @@ mod tests {
     #[test]
     fn ticks_are_round_and_enclose_the_values() {
         assert_eq!(Scale::linear(1.82e6).ticks(), [0.0, 500e3, 1e6, 1.5e6, 2e6]);
+        assert_eq!(Scale::linear(1.0).ticks(), [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]);
         assert_eq!(Scale::powers_of_two(1.0, 8.0).ticks(), [1.0, 2.0, 4.0, 8.0]);
         let near = |ticks: &[f64], wanted: &[f64]| {
             ticks.len() == wanted.len()

@@ -106,7 +106,7 @@ impl<'a> Summary<'a> {
     fn phases(self) -> String {
         let phase = |point: &Point| {
             let average = micros(point.total.latency_us_average);
-            format!("{} {}, {average} average", super::place(point), iops(point.total.iops))
+            format!("{}: {}, {average} average", super::place(point), iops(point.total.iops))
         };
         let told: Vec<String> = self.run.points.iter().take(PHASES_TOLD).map(phase).collect();
         let more = self.run.points.len() - told.len();

@@ -1,6 +1,6 @@
 //! Latency and write amplification over the time of a point.
 
-use super::figures::{latency_axis, reach, seconds_tick};
+use super::figures::{LABELS, latency_axis, reach, seconds_tick};
 use super::model::{Point, Sample};
 use super::plot::{Axis, Chart, Dot, Line};
 use super::scale::{Scale, micros};
@@ -42,7 +42,7 @@ fn lines(
             Some(Dot { x: at.second, y, tip, ..Dot::default() })
         };
         let dots: Vec<Dot> = point.series.iter().enumerate().filter_map(dot).collect();
-        let end_label = (points.len() > 1).then(|| name.clone());
+        let end_label = (2..=LABELS).contains(&points.len()).then(|| name.clone());
         (dots.len() > 1).then(|| Line {
             name: name.clone(),
             colour: *colour,

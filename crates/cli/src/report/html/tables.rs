@@ -5,7 +5,7 @@ use std::fmt::Display;
 use super::super::markup::Markup;
 use super::super::model::{Point, Row, Run, Workload};
 use super::super::scale::{bytes, thousands};
-use super::super::summary::{Summary, Sweep};
+use super::super::summary::{Summary, Sweep, setting_names};
 use super::super::table::with_ends;
 
 /// Errors and miscompares of all points.
@@ -35,6 +35,18 @@ pub(in crate::report) fn pattern(workload: &Workload) -> String {
     }
 }
 
+/// What a run is about: its workload, or in what its points differ.
+pub(super) fn subject(run: &Run) -> String {
+    if run.points.iter().all(|point| point.workload.is_none()) {
+        return pattern(&run.workload);
+    }
+    match setting_names(&run.points).as_slice() {
+        _ if run.points.iter().any(|point| point.phase.is_some()) => "several phases".to_owned(),
+        [] => pattern(&run.workload),
+        names => format!("sweep over {}", names.join(", ")),
+    }
+}
+
 /// What the first column is called where points have names.
 fn first_title(run: &Run) -> &'static str {
     let has_settings = run.points.iter().any(|point| !point.settings.is_empty());
@@ -54,6 +66,8 @@ pub(super) fn results(page: &mut Markup, run: &Run) {
     columns.extend(["Threads", "Depth", "IOPS", "MiB/s", "Average", "Min"]);
     columns.extend(tail.then_some(["p50", "p99", "p99.9", "p99.99"]).into_iter().flatten());
     columns.push("Max");
+    let cpu = run.points.iter().any(|point| point.cpu.is_some());
+    columns.extend(cpu.then_some("CPU %"));
     columns.extend((errors > 0).then_some("Errors"));
     columns.extend((miscompares > 0).then_some("Miscompares"));
     page.raw("<section>\n<h2>Results <small>latency in µs</small></h2>\n");
@@ -67,6 +81,8 @@ pub(super) fn results(page: &mut Markup, run: &Run) {
                 cells.extend([50.0, 99.0, 99.9, 99.99].map(|percent| percentile(point, percent)));
             }
             cells.push(number(point.total.latency_us_max));
+            cells
+                .extend(cpu.then(|| point.cpu.map_or_else(String::new, |cpu| format!("{:.1}", cpu.percent))));
             cells.extend((errors > 0).then(|| point.total.errors.to_string()));
             cells.extend((miscompares > 0).then(|| point.total.miscompares.to_string()));
             let first = sweep && before.is_some_and(|before| before != point.threads);
@@ -84,6 +100,7 @@ pub(super) fn results(page: &mut Markup, run: &Run) {
                     );
                 }
                 cells.push(number(job.total.latency_us_max));
+                cells.extend(cpu.then(String::new));
                 cells.extend((errors > 0).then(|| job.total.errors.to_string()));
                 cells.extend((miscompares > 0).then(|| job.total.miscompares.to_string()));
                 let name = format!("\u{2014} {}", job.name);
@@ -176,7 +193,11 @@ pub(in crate::report) fn devices(page: &mut Markup, run: &Run) {
 /// What was asked of the devices.
 pub(in crate::report) fn workload(page: &mut Markup, run: &Run) {
     let workload = &run.workload;
-    page.raw("<section>\n<h2>Workload</h2>\n<dl>\n");
+    let differs = run.points.iter().any(|point| point.workload.is_some());
+    let title = if differs { "Workload of the first point" } else { "Workload" };
+    page.raw("<section>\n");
+    page.element("h2", &[], title);
+    page.raw("\n<dl>\n");
     term(page, "Commands", pattern(workload));
     term(page, "Addresses", &workload.distribution);
     match workload.commands {
@@ -252,7 +273,11 @@ fn number(value: f64) -> String {
 pub(in crate::report) fn table(page: &mut Markup, columns: &[&str], body: impl FnOnce(&mut Markup)) {
     page.raw("<div class=\"scroll\"><table>\n<thead><tr>");
     for column in columns {
-        page.element("th", &[("scope", &"col")], column);
+        // Names are on the left, as those below are.
+        match *column {
+            "Point" | "Phase" => page.element("th", &[("scope", &"col"), ("class", &"name")], column),
+            _ => page.element("th", &[("scope", &"col")], column),
+        }
     }
     page.raw("</tr></thead>\n<tbody>\n");
     body(page);
