@@ -381,7 +381,10 @@ fn phases_are_told_by_their_names_and_not_swept() {
     run.devices[0].block_bytes = 0;
     let text = page(&run);
     assert_eq!(text.matches("<figure").count(), 3, "percentiles, distribution, over time");
-    assert!(text.contains("<th scope=\"col\" class=\"name\">Phase</th>") && text.contains(">&lt;delete&gt;<"), "{text}");
+    assert!(
+        text.contains("<th scope=\"col\" class=\"name\">Phase</th>") && text.contains(">&lt;delete&gt;<"),
+        "{text}"
+    );
     assert!(text.contains("for keys and values") && text.contains("1,000 commands of each thread"), "{text}");
     let sentence = super::sentence(&run);
     assert!(sentence.starts_with("write: ") && sentence.contains("; read: "), "{sentence}");
