@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use unvme::{Device, Nsid, OpenOptions, Size, Transport, lock, open};
+use unvme::{Device, NamespaceEntry, Nsid, OpenOptions, Size, Transport, lock, open};
 use unvme_flash::PAGE_BYTES;
+use unvme_spec::identify::csi;
 
 use super::args::Perf;
 use super::cores;
@@ -596,14 +597,18 @@ fn chosen(device: &Device, settings: &Settings) -> Result<Vec<Nsid>> {
 
 /// True for a namespace of pairs.
 fn is_of_pairs(device: &Device, nsid: Nsid) -> Result<bool> {
-    Ok(!device.namespaces()?.contains(&nsid))
+    Ok(device.all_namespaces()?.iter().any(|entry| entry.nsid == nsid && holds_pairs(entry)))
+}
+
+fn holds_pairs(entry: &NamespaceEntry) -> bool {
+    entry.command_set == csi::KEY_VALUE
 }
 
 /// Namespaces of pairs; where there are none all others.
 fn pairs_or_what_there_is(device: &Device) -> Result<Vec<Nsid>> {
-    let (blocks, all) = (device.namespaces()?, device.admin(|controller| controller.active_namespaces())?);
-    let pairs: Vec<Nsid> = all.iter().copied().filter(|nsid| !blocks.contains(nsid)).collect();
-    Ok(if pairs.is_empty() { all } else { pairs })
+    let all = device.all_namespaces()?;
+    let has_pairs = all.iter().any(holds_pairs);
+    Ok(all.iter().filter(|entry| !has_pairs || holds_pairs(entry)).map(|entry| entry.nsid).collect())
 }
 
 /// True for a device in memory that moves no data: there is nothing to fill it with.

@@ -75,10 +75,10 @@ impl KvStore {
         };
         let record = StoredRecord { place, head: &head, buffer, next_read: NOWHERE };
         let intact = match head.kind {
+            // Of a value, under a key that no host has: what the index takes for a pair is none.
+            RecordKind::Part => return Some(Damaged { hash, place, key: None }),
             RecordKind::Tombstone => true,
-            RecordKind::Value | RecordKind::Part => {
-                self.read_stored(&record, (0, head.stored_bytes), block, |_| {})
-            }
+            RecordKind::Value => self.read_stored(&record, (0, head.stored_bytes), block, |_| {}),
             RecordKind::Big => {
                 let range = (0, head.value_bytes as usize);
                 self.read_value(&record, range, block, |_| {}) == Reading::Intact
@@ -153,7 +153,10 @@ impl KvStore {
             };
             for entry in entries.iter().filter(is_pair) {
                 let place = self.segments.base(number) + entry.offset() as u64;
-                if let Some(head) = self.load_head(place, &mut buffer) {
+                // What the summary says of a record is not what the record has to say.
+                if let Some(head) = self.load_head(place, &mut buffer)
+                    && head.kind != RecordKind::Part
+                {
                     keys.insert((head.keyspace, buffer.key(&head).to_vec()));
                 }
             }
