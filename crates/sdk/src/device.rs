@@ -254,8 +254,8 @@ impl Device {
     pub fn block(&self, nsid: Nsid) -> Result<Block> {
         let active = self.namespaces()?;
         if !active.contains(&nsid) {
-            let other = self.all_namespaces()?.into_iter().find(|entry| entry.nsid == nsid);
-            return Err(match other {
+            let all = self.all_namespaces()?;
+            return Err(match all.iter().find(|entry| entry.nsid == nsid) {
                 Some(entry) => Error::Argument(format!(
                     "{}: namespace {nsid} {}; blocks are read and written in namespaces of the NVM Command Set only",
                     self.name,
@@ -265,7 +265,7 @@ impl Device {
                         set => format!("has command set {set:#04x}, which is not supported"),
                     }
                 )),
-                None => self.no_namespace(nsid, &active),
+                None => self.no_namespace(nsid, &all.iter().map(|entry| entry.nsid).collect::<Vec<_>>()),
             });
         }
         Block::open(&self.name, &self.controller, nsid)
