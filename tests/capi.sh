@@ -94,7 +94,7 @@ for source in examples/*.c; do
     name=$(basename "$source" .c)
     examples="$examples $name"
 done
-tests='layout negative lba defects iterate simple_config driver compat own placement faults removal descriptor'
+tests='layout negative lba defects iterate simple_config driver compat own queue placement faults removal descriptor'
 
 sources_of() {
     case $1 in
@@ -136,6 +136,7 @@ run_tests() {
     done
     run "$@" "$work/$folder/compat"
     run "$@" "$work/$folder/own"
+    run "$@" "$work/$folder/queue"
     run "$@" "$work/$folder/placement"
     run "$@" "$work/$folder/faults"
     run "$@" "$work/$folder/descriptor" mem:block:64M polled

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`mem`] | [`Region`]: memory another party may write at any time, behind bounds-checked accessors |
 //! | [`space`] | [`AddressSpace`]: a device's view of host memory, I/O virtual address to [`Region`] |
-//! | [`slab`] | [`DmaPool`], [`DmaShelf`] and [`DmaBuf`]: a host's buffers, mapped once for a function |
+//! | [`slab`] | [`DmaPool`], [`DmaShelf`], [`DmaBuf`] and [`DmaParts`]: a host's buffers, mapped once for a function |
 //! | [`function`] | [`Function`]: the seam between the two sides; [`Dma`]: the part of it that maps memory |
 //! | [`mmio`] | [`Registers`] and [`Doorbell`]: typed access to a function's BAR |
 //! | [`event`] | [`EventFd`]: an interrupt, [`Clock`]: the time a function is handed |
@@ -59,7 +59,7 @@ pub use mmio::{Doorbell, Registers};
 pub use pci::{NotAnAddress, PciAddress, PciBus, PciFunction};
 pub use published::{Published, Reader};
 pub use secret::SecretBytes;
-pub use slab::{DmaBuf, DmaPool, DmaShelf, PoolId};
+pub use slab::{DmaBuf, DmaParts, DmaPool, DmaShelf, PoolId};
 pub use socket::{Piece, Room};
 pub use space::{AddressSpace, Mappings};
 pub use spin::{SpinGuard, SpinLock};

@@ -100,6 +100,21 @@ impl DmaPool {
         Ok(DmaBuf(Box::new(Piece { region, iova, bytes, pool: self.id(), home })))
     }
 
+    /// Maps memory of another pool's buffer for this pool's function as well, so that two functions reach the
+    /// same bytes without a copy. Mapped until the buffer is dropped; the memory itself stays for as long as
+    /// anybody has it. Errors: [`BusError::Dma`] when the function has no address space left or takes physical
+    /// addresses, those of [`Dma::dma_map`].
+    pub fn import(&self, region: &Region) -> Result<DmaBuf, BusError> {
+        let bytes = region.len();
+        let DmaAddressing::Chosen(_) = &self.0.addressing else {
+            let reason = "a function with physical addresses reaches memory of its own pool only";
+            return Err(BusError::Dma { iova: 0, length: bytes as u64, reason });
+        };
+        let (region, iova) = self.0.map(&mut self.0.lock(), bytes, |_| Ok(region.clone()))?;
+        let home = Home::Import(Arc::clone(&self.0));
+        Ok(DmaBuf(Box::new(Piece { region, iova, bytes, pool: self.id(), home })))
+    }
+
     /// Identity of the pool, which its buffers carry.
     pub fn id(&self) -> PoolId {
         self.0.id
@@ -191,6 +206,16 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Takes an import back.
+    fn unmap(&self, iova: u64, bytes: u64) {
+        self.lock().mapped.retain(|mapped| *mapped != (iova, bytes));
+        if let Err(e) = self.device.dma_unmap(iova, bytes) {
+            tracing::debug!(iova, bytes, error = %e, "unmap an import");
+        }
+    }
+}
+
 fn no_addresses(iova: u64, length: u64) -> BusError {
     BusError::Dma { iova, length, reason: "no I/O virtual addresses are left" }
 }
@@ -222,11 +247,43 @@ struct Piece {
 enum Home {
     Pool(Arc<Pool>),
     Shelf(Arc<Shelf>),
+    /// It is a part, and this is the whole.
+    Whole {
+        _whole: Arc<DmaBuf>,
+    },
+    /// Memory of another pool, mapped for the function of this one.
+    Import(Arc<Pool>),
+}
+
+/// A buffer that is lent in parts, each a [`DmaBuf`] of its own. Parts may overlap: whoever submits two that
+/// do gets in the memory what the device, and nothing else, decides. The whole lives as long as any of them.
+#[derive(Clone, Debug)]
+pub struct DmaParts(Arc<DmaBuf>);
+
+impl DmaParts {
+    /// Makes a buffer one that is lent in parts.
+    pub fn new(whole: DmaBuf) -> Self {
+        Self(Arc::new(whole))
+    }
+
+    /// The whole.
+    pub fn whole(&self) -> &DmaBuf {
+        &self.0
+    }
+
+    /// `bytes` bytes from `offset` on. Panics: when they are not within the whole.
+    pub fn part(&self, offset: usize, bytes: usize) -> DmaBuf {
+        self.0.check(offset, bytes);
+        let whole = &self.0.0;
+        let home = Home::Whole { _whole: Arc::clone(&self.0) };
+        let (region, iova) = (whole.region.slice(offset, bytes), whole.iova + offset as u64);
+        DmaBuf(Box::new(Piece { region, iova, bytes, pool: whole.pool, home }))
+    }
 }
 
 impl DmaBuf {
     /// Address the device knows this buffer by: page aligned, or aligned to the size of its shelf's pieces
-    /// where that is a smaller power of two.
+    /// where that is a smaller power of two; of a part, as far into the whole as it begins.
     #[inline]
     pub fn iova(&self) -> u64 {
         self.0.iova
@@ -300,6 +357,8 @@ impl Drop for Piece {
         match &self.home {
             Home::Pool(pool) => pool.lock().free.entry(piece.0.len()).or_default().push(piece),
             Home::Shelf(shelf) => shelf.put(piece),
+            Home::Whole { .. } => (),
+            Home::Import(pool) => pool.unmap(piece.1, self.bytes as u64),
         }
     }
 }

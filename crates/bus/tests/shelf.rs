@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use unvme_bus::mem::HUGE_PAGE_BYTES;
-use unvme_bus::{DmaBuf, DmaPool, DmaShelf, Pages, Region};
+use unvme_bus::{DmaBuf, DmaParts, DmaPool, DmaShelf, Pages, Region};
 
 mod toy;
 
@@ -164,4 +164,49 @@ fn buffers_given_back_are_used_again_before_more_memory_is_taken() {
             assert_eq!(pool.alloc_on(HUGE_PAGE_BYTES, pages).unwrap().iova(), iova, "{pages:?}");
         }
     }
+}
+
+#[test]
+fn parts_are_where_they_are_in_the_whole_and_keep_it() {
+    let pool = pool();
+    let parts = DmaParts::new(pool.alloc(8192).unwrap());
+    let (start, iova) = (parts.whole().region().as_ptr(), parts.whole().iova());
+    let mut part = parts.part(4100, 92);
+    assert_eq!((part.iova(), part.len(), part.pool()), (iova + 4100, 92, pool.id()));
+    assert_eq!(part.region().as_ptr(), start.wrapping_add(4100));
+    part.fill(7);
+    let mut around = [0; 94];
+    parts.whole().read(4099, &mut around);
+    assert_eq!((around[0], around[1], around[92], around[93]), (0, 7, 7, 0));
+    drop(parts);
+    // Somebody else does not get the memory before the last part has gone.
+    assert_ne!(pool.alloc(8192).unwrap().iova(), iova);
+    drop(part);
+    let again: Vec<_> = (0..256).map(|_| pool.alloc(8192).unwrap()).collect();
+    assert!(again.iter().any(|buf| buf.iova() == iova), "the whole has gone back");
+}
+
+#[test]
+#[should_panic(expected = "93 bytes at 4100 of a buffer of 4192 bytes")]
+fn a_part_is_within_the_whole() {
+    DmaParts::new(pool().alloc(4192).unwrap()).part(4100, 93);
+}
+
+#[test]
+fn memory_of_one_pool_is_mapped_by_another_for_as_long_as_the_import_lives() {
+    let (owner, function) = (pool(), toy::Toy::new());
+    let other = DmaPool::new(Arc::clone(&function) as Arc<_>);
+    let mut buf = owner.alloc(8192).unwrap();
+    buf.fill(9);
+    let import = other.import(buf.region()).unwrap();
+    assert_eq!((import.len(), import.pool()), (8192, other.id()));
+    assert_eq!(import.to_vec(), vec![9; 8192]);
+    let iova = import.iova();
+    drop(buf);
+    assert_eq!(import.to_vec(), vec![9; 8192], "the memory stays");
+    // A pool's own memory never gets an import's addresses, and taking the import back leaves it alone.
+    let own = other.alloc(4096).unwrap();
+    assert!(own.iova() >= iova + 8192);
+    drop(import);
+    assert_eq!(own.to_vec(), vec![0; 4096]);
 }

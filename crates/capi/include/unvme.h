@@ -1,11 +1,11 @@
 /*
  * What kv_apis.h and kvnvme.h cannot say: errors as text, the device's whole status, devices opened by name
- * alone, completions for event loops, blocks, lists, appending, batches, sizes, Flexible Data Placement, and
- * memory with an alignment.
+ * alone, completions for event loops, blocks, queues, lists, appending, batches, sizes, Flexible Data
+ * Placement, and memory with an alignment.
  *
  * A device opened here and one opened by kv_sdk_init() or kv_nvme_init() have handles of one kind: every
  * function takes either. Functions return an enum kv_result unless said otherwise; results are written only
- * on KV_SUCCESS. Any thread may call any function.
+ * on KV_SUCCESS. Any thread may call any function; a queue is used by one thread at a time.
  */
 #ifndef UNVME_H
 #define UNVME_H
@@ -214,6 +214,136 @@ int unvme_fdp_update(uint64_t handle, const uint16_t *placements, size_t count);
 int unvme_write_placed(uint64_t handle, uint64_t lba, uint64_t blocks, const void *buf, uint16_t placement);
 int unvme_write_placed_async(uint64_t handle, uint64_t lba, uint32_t blocks, const void *buf, uint16_t placement,
                              unvme_callback callback, void *arg);
+
+/*
+ * Queues: submit and poll. A queue is one of the device's own queue pairs, for one thread at a time; open one
+ * for each thread. Nothing is locked or allocated between a command and its completion, and memory of
+ * unvme_alloc() is copied neither way, wherever in it the data begins; other memory is.
+ *
+ * A command may be longer than the device takes at once (unvme_queue_info.transfer_bytes_max): it is cut, and
+ * completes once, with the first status that is not success. Values are one command of the device each.
+ *
+ * unvme_close() makes the handle void; the device is let go when its queues are closed as well.
+ */
+typedef struct unvme_queue unvme_queue;
+
+/* How unvme_queue_wait() waits. */
+enum unvme_completion_mode {
+    UNVME_COMPLETION_POLL = 0,      /* looks until something is there */
+    UNVME_COMPLETION_INTERRUPT = 1, /* sleeps until the device interrupts */
+    UNVME_COMPLETION_HYBRID = 2,    /* looks for as long as commands have lately taken, then sleeps */
+};
+
+/* With which commands pairs are stored and retrieved. */
+enum unvme_pair_commands {
+    UNVME_PAIRS_ANY = 0,      /* those of the Key Value Command Set where they can do it, else the vendor's */
+    UNVME_PAIRS_STANDARD = 1, /* those of the Key Value Command Set alone */
+    UNVME_PAIRS_VENDOR = 2,   /* the vendor's alone: those of the uNVMe SDK's drives */
+};
+
+/* How a queue is opened. Zeroes are the defaults: unvme_queue_options o = { .size = sizeof o }; */
+typedef struct unvme_queue_options {
+    size_t size;         /* sizeof(unvme_queue_options) */
+    uint32_t depth;      /* commands that can be outstanding, 1 to 4095 and what the device takes; 0: 128 */
+    uint32_t nsid;       /* namespace; 0: that of the handle */
+    uint32_t command_ms; /* how long a command may take before it is aborted; 0: 30000 */
+    uint8_t completion;  /* enum unvme_completion_mode */
+    uint8_t commands;    /* enum unvme_pair_commands */
+    uint16_t reserved;   /* 0 */
+} unvme_queue_options;
+
+/* What a queue leads to, and how it does. */
+typedef struct unvme_queue_info {
+    size_t size; /* sizeof(unvme_queue_info), set before the call */
+    uint32_t nsid;
+    uint32_t depth;
+    int32_t ssd_type;            /* enum kv_sdk_ssd_types */
+    uint32_t block_bytes;        /* 0 of pairs */
+    uint64_t bytes;              /* of the namespace */
+    uint64_t transfer_bytes_max; /* of one command of the device */
+    uint64_t value_bytes_max;    /* of one command; 0 of blocks */
+    uint16_t key_length_min;
+    uint16_t key_length_max;
+    uint8_t completion; /* enum unvme_completion_mode: polling where the device does not interrupt */
+    uint8_t reserved[3];
+} unvme_queue_info;
+
+enum unvme_verb {
+    UNVME_READ = 0,
+    UNVME_WRITE = 1,
+    UNVME_COMPARE = 2,      /* blocks with data; status 0x285 when they differ */
+    UNVME_VERIFY = 3,       /* whether blocks can be read; no data */
+    UNVME_WRITE_ZEROES = 4, /* no data */
+    UNVME_DEALLOCATE = 5,   /* no data */
+    UNVME_FLUSH = 6,        /* what was completed before is on the media */
+    UNVME_STORE = 7,
+    UNVME_RETRIEVE = 8, /* value_bytes of the completion is the size of the whole value, which may be longer */
+    UNVME_DELETE = 9,
+    UNVME_EXIST = 10,  /* KV_SUCCESS or KV_ERR_NOT_EXIST_KEY */
+    UNVME_APPEND = 11, /* to the end of a value */
+};
+
+enum unvme_flag {
+    UNVME_FUA = 1,             /* READ, WRITE, COMPARE: from or to the media itself */
+    UNVME_PLACED = 2,          /* WRITE: to the placement identifier */
+    UNVME_DEALLOCATE_ZEROES = 4, /* WRITE_ZEROES: and give the space back */
+    UNVME_MUST_EXIST = 8,      /* STORE: over a pair that is there; DELETE: KV_ERR_NOT_EXIST_KEY when there is none */
+    UNVME_MUST_NOT_EXIST = 16, /* STORE: a new pair */
+};
+
+typedef struct unvme_command {
+    uint8_t verb;        /* enum unvme_verb */
+    uint8_t keyspace;    /* pairs: enum kv_keyspace_id */
+    uint16_t flags;      /* enum unvme_flag */
+    uint16_t placement;  /* with UNVME_PLACED */
+    uint16_t key_length; /* pairs */
+    uint64_t lba;        /* blocks: the first */
+    uint64_t length;     /* bytes: of the value, or of the blocks, a multiple of block_bytes */
+    const void *key;     /* pairs; not used after the call */
+    void *data;          /* the device's until the completion is polled */
+    uint64_t token;      /* comes back with the completion */
+} unvme_command;
+
+typedef struct unvme_completion {
+    uint64_t token;
+    uint64_t value_bytes; /* RETRIEVE */
+    int32_t result;       /* enum kv_result */
+    uint16_t status;      /* as unvme_last_status() */
+    uint16_t reserved;
+} unvme_completion;
+
+/*
+ * KV_ERR_DD_NO_AVAILABLE_RESOURCE when the device has no queue left, KV_ERR_DD_INVALID_PARAM for a depth or a
+ * namespace that it has not, KV_ERR_DD_UNSUPPORTED_CMD for commands that it has not.
+ */
+int unvme_queue_open(uint64_t handle, const unvme_queue_options *options, unvme_queue **queue);
+
+/*
+ * Commands that are outstanding are forgotten; memory of unvme_alloc() that they have stays until they end.
+ * KV_ERR_SDK_INVALID_PARAM for what is not an open queue.
+ */
+int unvme_queue_close(unvme_queue *queue);
+
+int unvme_queue_info_get(unvme_queue *queue, unvme_queue_info *info);
+
+/*
+ * Takes a command; the device learns of it with unvme_queue_ring(). KV_ERR_DD_NO_AVAILABLE_RESOURCE when
+ * depth commands have not been polled. A command that is refused has no completion.
+ */
+int unvme_queue_submit(unvme_queue *queue, const unvme_command *command);
+int unvme_queue_ring(unvme_queue *queue);
+
+/* Takes up to max commands that have finished; how many they were goes to *count. Never waits. */
+int unvme_queue_poll(unvme_queue *queue, unvme_completion *completions, size_t max, size_t *count);
+
+/*
+ * Waits until there may be something to poll, or the time is over: KV_SUCCESS either way. Rings first. Another
+ * result says what is wrong with the device; its commands are polled all the same.
+ */
+int unvme_queue_wait(unvme_queue *queue, uint32_t timeout_ms);
+
+/* Commands that were taken and not polled. */
+size_t unvme_queue_outstanding(unvme_queue *queue);
 
 /*
  * Faults by script, on virtual devices, here or served by another process. rules is JSON: one rule or an

@@ -12,6 +12,7 @@
 //! | [`operation`] | what is done with a pair, on a key-value device and on a block device |
 //! | [`completion`] | from a finished operation to the program's callback |
 //! | [`memory`] | what `kv_alloc` returns |
+//! | [`queue`] | what `unvme_queue` is: submit and poll, by one thread |
 //! | `sdk_level`, `driver_level`, `own` | the functions of `kv_apis.h`, `kvnvme.h` and `unvme.h` |
 //! | `compat` | the functions of the headers in `include/compat/` |
 //!
@@ -33,6 +34,7 @@ mod memory;
 mod operation;
 mod own;
 mod pair;
+mod queue;
 mod result;
 mod sdk_level;
 mod session;

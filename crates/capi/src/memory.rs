@@ -8,9 +8,10 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use sdk::{DmaBuf, Region, lock};
+use sdk::{DmaBuf, DmaParts, Region, lock};
 use unvme_guide::session::{Member, Session};
 
 use crate::handle::{self, Open};
@@ -28,10 +29,12 @@ enum Piece {
     Heap(Layout),
     /// A device's memory.
     Dma {
-        /// `None` while an operation has it, and when its device is gone.
+        /// All of it; `None` while an operation has it, and when its device is gone.
         buf: Option<DmaBuf>,
+        /// For those who take parts of it; `None` when its device is gone.
+        parts: Option<DmaParts>,
         /// Keeps the memory where it is when the device is gone.
-        _region: Region,
+        region: Region,
         /// The only device that can reach it. Weak, so that no other one is ever at its address.
         device: Weak<Member>,
     },
@@ -39,6 +42,9 @@ enum Piece {
 
 /// Everything that was handed out, by address.
 static PIECES: Mutex<BTreeMap<usize, Piece>> = Mutex::new(BTreeMap::new());
+
+/// How many device's pieces have been freed: who knows some by heart forgets them when this changes.
+static FREED: AtomicU64 = AtomicU64::new(0);
 
 fn pieces() -> MutexGuard<'static, BTreeMap<usize, Piece>> {
     // The map is whole after every statement.
@@ -65,10 +71,11 @@ pub(crate) fn alloc(bytes: usize, alignment: usize) -> Option<NonNull<u8>> {
 }
 
 fn dma(open: &Open, bytes: usize) -> Option<(NonNull<u8>, Piece)> {
-    let buf = open.member().device().controller().alloc(bytes).ok()?;
-    let region = buf.region().clone();
+    let parts = DmaParts::new(open.member().device().controller().alloc(bytes).ok()?);
+    let region = parts.whole().region().clone();
     let address = NonNull::new(region.as_ptr())?;
-    Some((address, Piece::Dma { buf: Some(buf), _region: region, device: Arc::downgrade(open.member()) }))
+    let buf = Some(parts.part(0, bytes));
+    Some((address, Piece::Dma { buf, parts: Some(parts), region, device: Arc::downgrade(open.member()) }))
 }
 
 fn heap(bytes: usize, alignment: usize) -> Option<(NonNull<u8>, Piece)> {
@@ -89,7 +96,11 @@ pub(crate) fn free(address: *mut u8) -> bool {
             true
         }
         // An operation that has the buffer keeps it, and with it the memory.
-        Some(Piece::Dma { .. }) => true,
+        Some(Piece::Dma { .. }) => {
+            // Relaxed: a stale piece that somebody knows is whole and mapped, only kept for too long.
+            FREED.fetch_add(1, Ordering::Relaxed);
+            true
+        }
         None => false,
     }
 }
@@ -122,20 +133,37 @@ fn lend_piece(open: &Open, address: *const u8, bytes: usize) -> Option<DmaBuf> {
 /// Puts back what [`lend`] took. A piece that was freed meanwhile goes to its device.
 pub(crate) fn give_back(buf: DmaBuf) {
     let address = buf.region().as_ptr() as usize;
-    if let Some(Piece::Dma { buf: home, _region: region, .. }) = pieces().get_mut(&address)
+    if let Some(Piece::Dma { buf: home, region, .. }) = pieces().get_mut(&address)
         && region.as_ptr() as usize == address
     {
         *home = Some(buf);
     }
 }
 
+/// A number that changes when a piece of a device's is freed.
+#[inline]
+pub(crate) fn freed() -> u64 {
+    FREED.load(Ordering::Relaxed)
+}
+
+/// The device's memory that `address` is in: its parts, and the whole as anybody else can map it. `None` for
+/// all other memory, the system's heap among it.
+pub(crate) fn around(address: usize) -> Option<(Option<DmaParts>, Region)> {
+    match pieces().range(..=address).next_back()? {
+        (start, Piece::Dma { parts, region, .. }) if address - start < region.len() => {
+            Some((parts.clone(), region.clone()))
+        }
+        _ => None,
+    }
+}
+
 /// Lets go of a closed session's device; the memory stays where it is until it is freed.
 pub(crate) fn detach(session: &Arc<Session>) {
     for piece in pieces().values_mut() {
-        if let Piece::Dma { buf, device, .. } = piece
+        if let Piece::Dma { buf, parts, device, .. } = piece
             && session.members().iter().any(|member| is_of(device, member))
         {
-            *buf = None;
+            (*buf, *parts) = (None, None);
             *device = Weak::new();
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use unvme_bus::{Clock, DmaBuf, DmaPool, Function};
+use unvme_bus::{Clock, DmaBuf, DmaPool, Function, Region};
 use unvme_spec::regs::Cap;
 use unvme_spec::{Sqe, fabrics as spec};
 
@@ -215,6 +215,11 @@ impl Controller {
     /// addresses are used up.
     pub fn alloc(&self, bytes: usize) -> Result<DmaBuf, Error> {
         Ok(self.pool().alloc(bytes)?)
+    }
+
+    /// Lets the device reach memory of another device's buffer as well. Errors: as [`DmaPool::import`].
+    pub fn import(&self, region: &Region) -> Result<DmaBuf, Error> {
+        Ok(self.pool().import(region)?)
     }
 
     /// Where [`Controller::alloc`] takes buffers from.

@@ -178,8 +178,8 @@ pub use size::{NotASize, Size};
 pub use worker::Worker;
 
 pub use unvme_bus::{
-    BarLayout, BusError, Clock, Dma, DmaAccess, EventFd, Function, NotAnAddress, Pages, PciAddress, Region,
-    Window,
+    BarLayout, BusError, Clock, Dma, DmaAccess, DmaParts, EventFd, Function, NotAnAddress, Pages, PciAddress,
+    Region, Window,
 };
 // Not for programs: the crates above take locks and number series as those below do.
 #[doc(hidden)]

@@ -6,3 +6,4 @@ mod errors;
 mod faults;
 mod fdp;
 mod pairs;
+mod queues;

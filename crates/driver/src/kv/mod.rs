@@ -45,6 +45,8 @@ pub enum VendorCommands {
     Always,
     /// None of them.
     Never,
+    /// All of them, and nothing of the Key Value Command Set, on a namespace that has both.
+    Only,
 }
 
 /// How to treat a key-value namespace.
@@ -103,7 +105,7 @@ impl KvNamespace {
         let vendor = match options.vendor {
             // They use dwords 4 and 5, and a second pointer for long keys, which the kernel's driver does not
             // pass on.
-            VendorCommands::Always if controller.is_kernel() => {
+            VendorCommands::Always | VendorCommands::Only if controller.is_kernel() => {
                 return Err(Error::Unsupported(
                     "Samsung's vendor commands cannot be passed through the kernel's driver; a drive taken over with \
                      `unvme setup config` can do them"
@@ -112,7 +114,9 @@ impl KvNamespace {
             }
             _ if controller.is_kernel() => Vendor::default(),
             VendorCommands::Never => Vendor::default(),
-            VendorCommands::Always => Vendor { basic: true, append: true, batch: true },
+            VendorCommands::Always | VendorCommands::Only => {
+                Vendor { basic: true, append: true, batch: true }
+            }
             VendorCommands::Detect => Vendor::detect(controller, set)?,
         };
         let standard = set == csi::KEY_VALUE;
@@ -155,6 +159,10 @@ impl KvNamespace {
         }
         if namespace.bytes == 0 {
             return Err(Error::Unsupported(format!("namespace {nsid} is not active")));
+        }
+        if options.vendor == VendorCommands::Only {
+            namespace.standard = false;
+            (namespace.standard_key_bytes_max, namespace.standard_value_bytes_max) = (0, 0);
         }
         Ok(namespace)
     }
