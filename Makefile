@@ -26,6 +26,7 @@ section = @printf '\n==> %s\n' '$(1)'
 
 .PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
+	fio fio-test \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run build install uninstall \
 	install-test
 # Two builds at once would only wait for each other, and their output would mix.
@@ -39,6 +40,7 @@ help:
 	@echo 'make test-vm a Linux guest checks both ends: our driver on its drives, its driver on our virtual SSD; downloads a kernel and QEMU once'
 	@echo 'make bench   benchmarks, each beside its target; SMOKE=1 for a short run'
 	@echo 'make bench-vm the benchmarks that need a Linux guest: ratios under emulation; SMOKE=1 for a short run'
+	@echo 'make fio     the engine for the fio that is installed: target/fio/fio-unvme.so; FIO=, FIO_SRC=: another one'
 	@echo 'make lint    the checks that run nothing: format, floors, tidy, licences, clippy, docs'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)'
 	@echo 'make build   what is installed, for `sudo make install` without Rust'
@@ -53,7 +55,7 @@ demo: setup-demo
 
 lint: setup-lint fmt floors circles tidy licences clippy doc
 
-test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test doc bench-smoke install-test vm-smoke fuzz-run
+test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test doc bench-smoke install-test vm-smoke fuzz-run
 	$(call section,all passed)
 
 # Every page of a small key-value store lost and stale, every bit of its metadata flipped; 1000 power cuts.
@@ -122,6 +124,23 @@ cargo-test:
 capi-test:
 	$(call section,C library)
 	LOCKED='$(LOCKED)' tests/capi.sh
+
+FIO ?= fio
+# An unpacked source of that fio, where its package cannot be had.
+FIO_SRC ?=
+FIO_DIR = $(abspath $(TARGET_DIR))/fio
+
+# The C library is inside the engine: it can be copied to wherever that fio is.
+fio: setup-demo
+	$(call section,engine for fio)
+	$(MAKE) --no-print-directory -C crates/capi all LOCKED='$(LOCKED)'
+	FIO='$(FIO)' FIO_SRC='$(FIO_SRC)' scripts/fio.sh $(FIO_DIR) $(abspath $(TARGET_DIR))/capi/release/libunvme.a
+
+# fio itself, with the engine, on every transport.
+fio-test: fio
+	$(call section,fio)
+	$(CARGO) build $(LOCKED) --release -p unvme-cli
+	tests/fio.sh $(FIO_DIR)/fio-unvme.so $(TARGET_DIR)/release/unvme
 
 # One program under all the names of the guide, and the sample configurations.
 TOOLS = kv_perf kv_nvme sdk_perf sdk_perf_async sdk_iterate sdk_iterate_async

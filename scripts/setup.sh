@@ -5,7 +5,7 @@
 #   scripts/setup.sh bench         ... and RocksDB's library
 #   scripts/setup.sh lint          ... and rustfmt, clippy and git
 #   scripts/setup.sh fuzz          as demo, and a C++ compiler
-#   scripts/setup.sh test          all of these, valgrind, clang, cmake and the openssl program
+#   scripts/setup.sh test          all of these, valgrind, clang, cmake, fio and the openssl program
 #
 # As root it installs missing Debian packages; as anybody else it prints the command that does.
 set -eu
@@ -63,6 +63,8 @@ missing_packages() {
         have clang++ || printf ' clang'
         # Programs find the C library by it, too.
         have cmake || printf ' cmake'
+        # It drives our devices.
+        have fio || printf ' fio'
     fi
     # What the key-value benchmarks compare with.
     case $goal in

@@ -244,7 +244,7 @@ enum unvme_pair_commands {
 /* How a queue is opened. Zeroes are the defaults: unvme_queue_options o = { .size = sizeof o }; */
 typedef struct unvme_queue_options {
     size_t size;         /* sizeof(unvme_queue_options) */
-    uint32_t depth;      /* commands that can be outstanding, 1 to 4095 and what the device takes; 0: 128 */
+    uint32_t depth;      /* commands that can be outstanding, 1 to 4095, or as many as the device takes; 0: 128 */
     uint32_t nsid;       /* namespace; 0: that of the handle */
     uint32_t command_ms; /* how long a command may take before it is aborted; 0: 30000 */
     uint8_t completion;  /* enum unvme_completion_mode */
@@ -313,7 +313,7 @@ typedef struct unvme_completion {
 } unvme_completion;
 
 /*
- * KV_ERR_DD_NO_AVAILABLE_RESOURCE when the device has no queue left, KV_ERR_DD_INVALID_PARAM for a depth or a
+ * KV_ERR_DD_NO_AVAILABLE_RESOURCE when the device has no queue left, KV_ERR_DD_INVALID_PARAM for a
  * namespace that it has not, KV_ERR_DD_UNSUPPORTED_CMD for commands that it has not.
  */
 int unvme_queue_open(uint64_t handle, const unvme_queue_options *options, unvme_queue **queue);

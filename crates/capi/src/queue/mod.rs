@@ -93,6 +93,7 @@ impl Queue {
             }
         };
         let mut options = wanted.queue.clone();
+        options.depth = options.depth.min(device.controller().queue_depth_max());
         let lane = match create(&options) {
             // No interrupt is left, or the device has none: it is looked at.
             Err(Error::Driver {
