@@ -327,6 +327,9 @@ int unvme_queue_close(unvme_queue *queue);
 int unvme_queue_info_get(unvme_queue *queue, unvme_queue_info *info);
 
 /*
+ * Submitting, ringing and polling leave unvme_last_error() and unvme_last_status() as they were when they
+ * succeed.
+ *
  * Takes a command; the device learns of it with unvme_queue_ring(). KV_ERR_DD_NO_AVAILABLE_RESOURCE when
  * depth commands have not been polled. A command that is refused has no completion.
  */

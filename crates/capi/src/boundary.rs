@@ -31,6 +31,16 @@ pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
     }
 }
 
+/// As [`call`], for functions that are called for every command: one that succeeds leaves what
+/// `unvme_last_error()` says as it was.
+#[inline(always)]
+pub(crate) fn call_often(body: impl FnOnce() -> Result<()>) -> c_int {
+    match guard(body) {
+        Ok(()) => Code::SUCCESS.0,
+        Err(failure) => failed(failure).0,
+    }
+}
+
 /// Runs the body of a function that returns something else: `failed` when it fails.
 #[inline]
 pub(crate) fn value<T>(failure_value: T, body: impl FnOnce() -> Result<T>) -> T {

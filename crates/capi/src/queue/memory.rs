@@ -34,14 +34,14 @@ impl Known {
         Self { start, bytes, parts, step_shift: step.ilog2(), parked: (0..steps).map(|_| None).collect() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn has(&self, address: usize, bytes: usize) -> bool {
         let offset = address.wrapping_sub(self.start);
         offset < self.bytes && bytes <= self.bytes - offset
     }
 
     /// The part from `address` to the end.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, address: usize) -> Option<DmaBuf> {
         let offset = address - self.start;
         let place = self.parked.get_mut(offset >> self.step_shift)?;
@@ -72,7 +72,6 @@ impl Memory {
 
     /// A buffer for `bytes` bytes at `address`: the memory itself where the device reaches it, else one with
     /// a copy of what is to be written.
-    #[inline]
     pub(super) fn lend(&mut self, address: *mut u8, bytes: usize, verb: Verb) -> Result<(DmaBuf, Data)> {
         if let Some(buf) = self.part(address as usize, bytes) {
             return Ok((buf, Data { is_lent: true, ..Data::NONE }));
@@ -94,8 +93,9 @@ impl Memory {
         self.bounce(address, bytes, verb)
     }
 
-    #[inline]
-    fn part(&mut self, address: usize, bytes: usize) -> Option<DmaBuf> {
+    /// The part of the program's memory, where the device reaches it.
+    #[inline(always)]
+    pub(super) fn part(&mut self, address: usize, bytes: usize) -> Option<DmaBuf> {
         if !address.is_multiple_of(DWORD_BYTES) {
             return None;
         }
@@ -127,7 +127,7 @@ impl Memory {
     }
 
     /// Keeps a part for the next time.
-    #[inline]
+    #[inline(always)]
     pub(super) fn park(&mut self, buf: DmaBuf) {
         let address = buf.region().as_ptr() as usize;
         if let Some(known) = self.known.iter_mut().find(|known| known.has(address, buf.len())) {
@@ -168,6 +168,7 @@ impl Memory {
     }
 
     /// Puts a buffer of the queue's back, with a copy of its first bytes to where that is wanted.
+    #[inline(never)]
     pub(super) fn take_bounce(&mut self, buf: DmaBuf, copy_to: *mut u8, bytes: usize) {
         if !copy_to.is_null() {
             // SAFETY: whoever submitted the command promised so many bytes there, which nobody uses.

@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use sdk::{
-    BlockQueue, CompletionMode, DriverError, Error, KvOptions, KvQueue, Nsid, QueueOptions, Rejected, Status,
-    VendorCommands,
+    BlockQueue, BlockRange, CompletionMode, DriverError, Error, KvOptions, KvQueue, Lba, Nsid, QueueOptions,
+    Rejected, Status, VendorCommands,
 };
 use unvme_guide::config::SsdType;
 
@@ -163,12 +163,49 @@ impl Queue {
         self.outstanding
     }
 
+    /// A read, or a write if not, as most commands are: of blocks, one command of the device, without options,
+    /// from or to memory that it reaches. `None` for all others, which [`Queue::submit`] takes, or refuses.
+    ///
+    /// Always inlined, with what it calls: all between the program's command and the device's entry is then in
+    /// registers.
+    #[inline(always)]
+    pub(crate) fn submit_usual(
+        &mut self,
+        is_read: bool,
+        lba: u64,
+        length: u64,
+        data: *mut u8,
+        token: u64,
+    ) -> Option<Result<()>> {
+        let Lane::Blocks(queue) = &mut self.lane else { return None };
+        let namespace = queue.namespace();
+        let blocks = length >> namespace.block_bytes().trailing_zeros();
+        let is_usual = blocks.wrapping_sub(1) < namespace.transfer_blocks_max().into()
+            && length & u64::from(namespace.block_bytes() - 1) == 0
+            && blocks <= namespace.blocks()
+            && lba <= namespace.blocks() - blocks
+            && self.backlog.is_empty()
+            && self.outstanding < self.slots.depth();
+        if !is_usual {
+            return None;
+        }
+        let buf = self.memory.part(data as usize, length as usize)?;
+        let slot = self.slots.take(token, Data { is_lent: true, ..Data::NONE }, Kind::Plain);
+        let range = BlockRange::new(Lba(lba), blocks as u32);
+        let taken = if is_read { queue.read(range, buf, slot) } else { queue.write(range, buf, slot) };
+        if let Err(rejected) = taken {
+            return Some(Err(take_back(&mut self.memory, &mut self.slots, slot, rejected)));
+        }
+        self.outstanding += 1;
+        Some(Ok(()))
+    }
+
     /// Takes a command. The device learns of it with [`Queue::ring`].
     ///
     /// # Safety
     /// The command's data is `length` bytes of memory that, until the command has been polled, nobody else
     /// writes, and for those that read, nobody else reads; the queue may be dropped before.
-    #[inline]
+    #[inline(never)]
     pub(crate) unsafe fn submit(&mut self, command: &Command<'_>) -> Result<()> {
         if self.outstanding == self.slots.depth() {
             return Err(full(self.slots.depth()));
@@ -192,16 +229,12 @@ impl Queue {
         Ok(())
     }
 
-    /// A read or a write of one piece.
-    #[inline]
+    /// A transfer of one piece.
     fn access(&mut self, command: &Command<'_>, blocks: u32) -> Result<()> {
         let Lane::Blocks(queue) = &mut self.lane else { unreachable!("it is one of blocks") };
         let (buf, data) = self.memory.lend(command.data, command.length, command.verb)?;
         let slot = self.slots.take(command.token, data, Kind::Plain);
-        let taken = match command.verb {
-            Verb::Read if command.flags.is_none() => queue.read(command.range(blocks), buf, slot),
-            _ => queue.submit(command.transfer(blocks), Some(buf), slot),
-        };
+        let taken = queue.submit(command.transfer(blocks), Some(buf), slot);
         taken.map_err(|rejected| take_back(&mut self.memory, &mut self.slots, slot, rejected))
     }
 
@@ -259,7 +292,7 @@ impl Queue {
     }
 
     /// Up to `max` commands that have finished, to `take` with their number from 0; how many they were.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&mut self, max: usize, mut take: impl FnMut(usize, Finished)) -> usize {
         let mut count = 0;
         while count < max

@@ -89,7 +89,7 @@ impl Slots {
     }
 
     /// A slot for a command.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, token: u64, data: Data, kind: Kind) -> u64 {
         let index = self.free;
         let slot = &mut self.slots[index as usize];
@@ -119,7 +119,7 @@ impl Slots {
     }
 
     /// The buffer goes where it belongs, with a copy of what was read to where that is wanted.
-    #[inline]
+    #[inline(always)]
     fn put_away(data: Data, is_success: bool, buf: Option<DmaBuf>, memory: &mut Memory) {
         let Some(buf) = buf else { return };
         if data.is_lent {
@@ -130,7 +130,7 @@ impl Slots {
     }
 
     /// What the device says of a slot, `result` being dword 0 of a command for pairs; the command, when it has ended with that.
-    #[inline]
+    #[inline(always)]
     pub(super) fn finish(
         &mut self,
         index: u64,
@@ -157,7 +157,7 @@ impl Slots {
         self.less(command, value_bytes)
     }
 
-    #[inline]
+    #[inline(always)]
     fn less(&mut self, command: u32, value_bytes: u32) -> Option<Finished> {
         let slot = &mut self.slots[command as usize];
         slot.left -= 1;
@@ -187,7 +187,7 @@ impl Slots {
         self.release(index as u32);
     }
 
-    #[inline]
+    #[inline(always)]
     fn release(&mut self, index: u32) {
         self.slots[index as usize].next = self.free;
         self.free = index;

@@ -75,11 +75,6 @@ impl Flags {
     pub(crate) const ALL: u16 = 31;
 
     #[inline]
-    pub(super) fn is_none(self) -> bool {
-        self.0 == 0
-    }
-
-    #[inline]
     fn has(self, flag: u16) -> bool {
         self.0 & flag != 0
     }
