@@ -10,6 +10,7 @@ use crate::cmd::{
 use crate::exit;
 use crate::fault;
 use crate::fdp;
+use crate::fio;
 use crate::guide;
 use crate::kv;
 use crate::perf;
@@ -172,6 +173,8 @@ pub(crate) enum Command {
     Fault(fault::Command),
     /// Measure how fast a device is
     Perf(Box<perf::Perf>),
+    /// Draw what fio has measured as a report of `unvme perf`
+    FioPlot(fio::FioPlot),
     /// Simulate hours of traffic in seconds: write amplification, with FDP and without
     Sim(Box<sim::Sim>),
     #[command(flatten)]

@@ -28,6 +28,7 @@ mod count;
 mod exit;
 mod fault;
 mod fdp;
+mod fio;
 mod guide;
 mod help;
 mod kv;

@@ -70,6 +70,6 @@ pub(crate) use args::Perf;
 pub(crate) use cores::bind;
 pub(crate) use counters::histogram;
 pub(crate) use job::transport;
-pub(crate) use machine::{machine, now};
+pub(crate) use machine::{machine, now, rfc3339};
 pub(crate) use progress::{PAUSE, Progress};
 pub(crate) use run::{command_line, save, touch};

@@ -135,6 +135,9 @@ fn header(page: &mut Markup, run: &Run, summary: Summary<'_>) {
 /// What tells a device from others, in a line.
 pub(super) fn told(device: &DeviceIdentity) -> String {
     let DeviceIdentity { model, serial, firmware, transport, nsid, .. } = device;
+    if device.capacity_bytes == 0 {
+        return transport.clone();
+    }
     let size = bytes(device.capacity_bytes);
     format!("{model} · serial {serial} · firmware {firmware} · {transport} · namespace {nsid}, {size}")
 }
@@ -143,8 +146,8 @@ pub(super) fn told(device: &DeviceIdentity) -> String {
 pub(super) fn on(machine: &Machine) -> String {
     let parts = [
         machine.cpu_model.clone(),
-        count(machine.cores, "core"),
-        bytes(machine.memory_bytes),
+        if machine.cores > 0 { count(machine.cores, "core") } else { String::new() },
+        if machine.memory_bytes > 0 { bytes(machine.memory_bytes) } else { String::new() },
         machine.kernel.clone(),
     ];
     parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<String>>().join(" · ")

@@ -1,5 +1,7 @@
 //! From a histogram of nanoseconds to what a report keeps of it.
 
+use std::collections::BTreeMap;
+
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +12,12 @@ const PERCENTS: [f64; 13] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0
 
 /// Those beyond, listed where there are samples enough to tell them.
 const RARE_PERCENTS: [f64; 4] = [99.9999, 99.99999, 99.999_999, 99.999_999_9];
+
+/// Latencies that somebody else measured are cut at this: a year.
+const LONGEST_NS: u64 = 365 * 86_400 * 1_000_000_000;
+
+/// And numbers of commands at this, so that all of them can be added up.
+const MOST_COMMANDS: u64 = 1 << 48;
 
 /// Samples beyond a percentile that it takes to tell it from chance.
 const SAMPLES_BEYOND: f64 = 100.0;
@@ -118,6 +126,15 @@ impl Distribution {
             slot = here;
         }
         Some(Self { samples: ns.len(), percentiles, buckets })
+    }
+
+    /// Condenses numbers of commands by nanoseconds. `None` when there are none.
+    pub(crate) fn from_steps_ns(steps: &BTreeMap<u64, u64>) -> Option<Self> {
+        let mut ns = Histogram::new(3).ok()?;
+        for (&value, &count) in steps {
+            ns.record_n(value.min(LONGEST_NS), count.min(MOST_COMMANDS)).ok()?;
+        }
+        Self::from_histogram_ns(&ns)
     }
 
     /// The percentiles from the median on that there are samples enough for, in one line; `None` when there

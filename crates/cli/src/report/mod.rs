@@ -31,7 +31,7 @@ mod summary;
 pub(crate) mod table;
 mod timeline;
 
-pub(crate) use latency::Latency;
+pub(crate) use latency::{Distribution, Latency, Percentile};
 pub(crate) use model::{
     DeviceIdentity, HarnessCost, JobFigures, Machine, PlacedWrites, Point, Row, RowRates, Run, Sample,
     Setting, Workload,

@@ -47,7 +47,7 @@ pub(crate) struct Run {
 pub(crate) struct Machine {
     /// Model name of the processor.
     pub(crate) cpu_model: String,
-    /// Logical processors that the process may use.
+    /// Logical processors that the process may use; 0 where nothing is known of the machine.
     pub(crate) cores: u32,
     /// Installed memory.
     pub(crate) memory_bytes: u64,
@@ -74,7 +74,7 @@ pub(crate) struct DeviceIdentity {
     pub(crate) nsid: u32,
     /// Logical block size; 0 where there are no blocks but keys and values.
     pub(crate) block_bytes: u32,
-    /// Namespace size (NSZE in bytes).
+    /// Namespace size (NSZE in bytes); 0 where nothing but name and transport is known.
     pub(crate) capacity_bytes: u64,
 }
 

@@ -177,6 +177,10 @@ pub(in crate::report) fn devices(page: &mut Markup, run: &Run) {
         page.raw("<section>\n<h2>Device</h2>\n<dl>\n");
         term(page, "Name", &device.name);
         term(page, "Transport", &device.transport);
+        if device.capacity_bytes == 0 {
+            page.raw("</dl>\n</section>\n");
+            continue;
+        }
         term(page, "Model", &device.model);
         term(page, "Serial number", &device.serial);
         term(page, "Firmware", &device.firmware);
@@ -230,6 +234,9 @@ pub(in crate::report) fn workload(page: &mut Markup, run: &Run) {
 /// Where it ran.
 pub(in crate::report) fn machine(page: &mut Markup, run: &Run) {
     let machine = &run.machine;
+    if machine.cores == 0 {
+        return;
+    }
     page.raw("<section>\n<h2>Machine</h2>\n<dl>\n");
     term(page, "Processor", &machine.cpu_model);
     term(page, "Cores", machine.cores);
