@@ -26,7 +26,7 @@ section = @printf '\n==> %s\n' '$(1)'
 
 .PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
-	fio fio-test \
+	fio fio-if fio-test \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run build install uninstall \
 	install-test
 # Two builds at once would only wait for each other, and their output would mix.
@@ -81,7 +81,7 @@ vm-smoke:
 	$(CARGO) build $(LOCKED) --release -p unvme-cli
 	tests/guest/test-vm.sh -s $(TARGET_DIR)/release/unvme
 
-bench: setup-bench bench-run
+bench: setup-bench fio-if bench-run
 
 # Not part of `make bench`: see test-vm. Written to bench-vm.json beside bench.json.
 bench-vm: setup-bench
@@ -135,6 +135,10 @@ fio: setup-demo
 	$(call section,engine for fio)
 	$(MAKE) --no-print-directory -C crates/capi all LOCKED='$(LOCKED)'
 	FIO='$(FIO)' FIO_SRC='$(FIO_SRC)' scripts/fio.sh $(FIO_DIR) $(abspath $(TARGET_DIR))/capi/release/libunvme.a
+
+# Where there is a fio, and its headers can be had; what needs it says so if not.
+fio-if:
+	@$(MAKE) --no-print-directory fio || echo 'fio: no engine; what needs it is skipped'
 
 # fio itself, with the engine, on every transport.
 fio-test: fio

@@ -2,10 +2,10 @@
 # Finds, and where it may installs, what a goal of the Makefile needs. Silent when nothing is missing.
 #
 #   scripts/setup.sh demo          Rust, a C linker, OpenSSL's library and pkg-config, which finds it
-#   scripts/setup.sh bench         ... and RocksDB's library
+#   scripts/setup.sh bench         ... and RocksDB's library, and fio
 #   scripts/setup.sh lint          ... and rustfmt, clippy and git
 #   scripts/setup.sh fuzz          as demo, and a C++ compiler
-#   scripts/setup.sh test          all of these, valgrind, clang, cmake, fio and the openssl program
+#   scripts/setup.sh test          all of these, valgrind, clang, cmake and the openssl program
 #
 # As root it installs missing Debian packages; as anybody else it prints the command that does.
 set -eu
@@ -63,12 +63,11 @@ missing_packages() {
         have clang++ || printf ' clang'
         # Programs find the C library by it, too.
         have cmake || printf ' cmake'
-        # It drives our devices.
-        have fio || printf ' fio'
     fi
-    # What the key-value benchmarks compare with.
+    # fio drives our devices, and the key-value benchmarks compare with RocksDB.
     case $goal in
     bench | test)
+        have fio || printf ' fio'
         echo '#include <rocksdb/c.h>' | cc -fsyntax-only -x c - 2>/dev/null || printf ' librocksdb-dev'
         ;;
     esac

@@ -35,9 +35,14 @@ pub(crate) fn on<T: Send>(core: usize, work: impl FnOnce() -> Result<T> + Send) 
 
 /// Runs `work` on the first core this process may use; returns that core, too.
 pub(crate) fn on_first<T: Send>(work: impl FnOnce(usize) -> Result<T> + Send) -> Result<T> {
-    let allowed = sched_getaffinity(None).context("ask which cores there are")?;
-    let core = (0..CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).context("no core may be used")?;
+    let core = first()?;
     on(core, || work(core))
+}
+
+/// The first core this process may use.
+pub(crate) fn first() -> Result<usize> {
+    let allowed = sched_getaffinity(None).context("ask which cores there are")?;
+    (0..CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).context("no core may be used")
 }
 
 /// What a thread returned; its panic goes on here.

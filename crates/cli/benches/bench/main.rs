@@ -18,6 +18,7 @@
 //! | `tcp_bare` | what sockets alone can do |
 //! | `block`, `vfio_user`, `tcp`, `wall`, `ftl`, `flash` | the rows |
 //! | `kv`, `kv_rocksdb`, `kv_session`, `kv_memory` | those of pairs |
+//! | `fio` | those of fio with our engine |
 #![deny(unsafe_code)]
 
 mod allocs;
@@ -25,6 +26,7 @@ mod bare;
 mod block;
 mod cores;
 mod delayed;
+mod fio;
 mod flash;
 mod ftl;
 mod kv;
@@ -53,7 +55,7 @@ use crate::row::Row;
 /// A row's identifier and what measures it.
 type Bench = (&'static str, fn(&Effort) -> Result<Row>);
 
-const BENCHES: [Bench; 38] = [
+const BENCHES: [Bench; 43] = [
     (block::READ, block::read),
     (block::WRITE, block::write),
     (block::NULL_RATE, block::null_rate),
@@ -92,6 +94,11 @@ const BENCHES: [Bench; 38] = [
     (tcp::KV, tcp::kv),
     (tcp::VS_LOCAL, tcp::vs_local),
     (tcp::IDLE, tcp::idle),
+    (fio::NULL, fio::null),
+    (fio::READ, fio::read),
+    (fio::QD1, fio::qd1),
+    (fio::URING, fio::uring),
+    (fio::KV, fio::kv),
 ];
 
 fn main() -> ExitCode {
@@ -140,6 +147,13 @@ fn run(arguments: &[String]) -> Result<()> {
             [block::TWO_CORES, vfio_user::READ, kv::TWO_CORES].contains(id) || id.starts_with("tcp.");
         if !two_cores && needs_two {
             writeln!(out, "{id:<25} skipped: it takes two cores, and this process may use one")?;
+            continue;
+        }
+        let is_fio = id.starts_with("fio.");
+        let obstacle = if is_fio { fio::obstacle() } else { None };
+        let obstacle = obstacle.or_else(|| if *id == fio::URING { fio::no_loop() } else { None });
+        if let Some(reason) = obstacle {
+            writeln!(out, "{id:<25} skipped: {reason}")?;
             continue;
         }
         let mut row = measure(&effort).context(*id)?;
