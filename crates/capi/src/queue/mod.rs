@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use sdk::{
-    BlockQueue, BlockRange, CompletionMode, DriverError, Error, KvOptions, KvQueue, Lba, Nsid, QueueOptions,
-    Rejected, Status, VendorCommands,
+    BlockQueue, BlockRange, CompletionMode, DriverError, Error, KvNamespace, KvOptions, KvQueue, Lba, Nsid,
+    QueueOptions, Rejected, Status, VendorCommands,
 };
 use unvme_guide::config::SsdType;
 
@@ -65,6 +65,9 @@ pub(crate) struct Queue {
     outstanding: usize,
     /// What the device was asked for and gave.
     mode: CompletionMode,
+    /// The device works while it is polled. What has finished is taken first, and the device works when that
+    /// is used up: on all that was submitted meanwhile, which costs it less than one command at a time.
+    is_host_driven: bool,
 }
 
 /// What a queue leads to.
@@ -105,8 +108,10 @@ impl Queue {
             lane => lane,
         }
         .map_err(|e| refused(&e))?;
+        let mut lane = lane;
         let (controller, capacity) =
             on_either!(&lane, queue => (queue.controller().clone(), queue.capacity()));
+        let is_host_driven = on_either!(&mut lane, queue => queue.raw()).advancer().is_some();
         Ok(Self {
             lane,
             memory: Memory::new(controller),
@@ -115,6 +120,7 @@ impl Queue {
             ended: VecDeque::new(),
             outstanding: 0,
             mode: options.mode,
+            is_host_driven,
         })
     }
 
@@ -310,16 +316,17 @@ impl Queue {
                 count += 1;
             }
         };
-        match &mut self.lane {
-            Lane::Blocks(queue) => {
-                for it in queue.poll(left) {
-                    done(slots.finish(it.token, it.status, 0, it.buf, memory));
-                }
+        let queue = on_either!(&mut self.lane, queue => queue.raw());
+        let mut finished = false;
+        if self.is_host_driven {
+            for it in queue.take(left) {
+                finished = true;
+                done(slots.finish(it.token, it.status, KvNamespace::value_bytes(it.result), it.buf, memory));
             }
-            Lane::Pairs(queue) => {
-                for it in queue.poll(left) {
-                    done(slots.finish(it.token, it.status, it.value_bytes, it.buf, memory));
-                }
+        }
+        if !finished {
+            for it in queue.poll(left) {
+                done(slots.finish(it.token, it.status, KvNamespace::value_bytes(it.result), it.buf, memory));
             }
         }
         self.outstanding -= count;
