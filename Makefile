@@ -154,6 +154,7 @@ STAGE = $(TARGET_DIR)/install
 # there is no Cargo to build it.
 BUILT = $(and $(wildcard $(STAGE)/done),$(or $(SUDO_USER),$(if $(shell command -v $(CARGO)),,yes)))
 DATA = $(DESTDIR)$(PREFIX)/share
+ENGINE_DIR = $(DESTDIR)$(PREFIX)/lib/fio
 # Folder, name behind it, what `unvme completions` calls the shell.
 COMPLETIONS = bash-completion/completions/unvme:bash zsh/site-functions/_unvme:zsh fish/vendor_completions.d/unvme.fish:fish
 SAMPLES := $(shell find share/unvme -type f)
@@ -166,6 +167,7 @@ build: setup-demo
 	strip -o $(STAGE)/unvme $(TARGET_DIR)/release/unvme
 	$(STAGE)/unvme man $(STAGE)/man1
 	for shell in bash zsh fish; do $(STAGE)/unvme completions $$shell > $(STAGE)/completions/$$shell || exit 1; done
+	if command -v '$(FIO)' >/dev/null; then $(MAKE) --no-print-directory fio-if; fi
 	touch $(STAGE)/done
 
 install: $(if $(BUILT),,build)
@@ -177,6 +179,10 @@ install: $(if $(BUILT),,build)
 	install -m 644 $(STAGE)/man1/* $(DATA)/man/man1/
 	for file in $(SAMPLES); do install -D -m 644 $$file $(DESTDIR)$(PREFIX)/$$file || exit 1; done
 	find $(DATA)/unvme -type d -exec chmod 755 {} +
+	if [ -f $(FIO_DIR)/fio-unvme.so ]; then \
+		install -d -m 755 $(ENGINE_DIR) && strip --strip-debug -o $(ENGINE_DIR)/fio-unvme.so $(FIO_DIR)/fio-unvme.so && \
+		chmod 755 $(ENGINE_DIR)/fio-unvme.so && ln -sf fio-unvme.so $(ENGINE_DIR)/unvme && \
+		ln -sf ../../../lib/fio/fio-unvme.so $(DATA)/unvme/fio_plugin/unvme2_fio_plugin || exit 1; fi
 	for entry in $(COMPLETIONS); do \
 		install -d -m 755 $$(dirname $(DATA)/$${entry%:*}) && \
 		install -m 644 $(STAGE)/completions/$${entry#*:} $(DATA)/$${entry%:*} || exit 1; done
@@ -186,6 +192,8 @@ uninstall:
 	$(MAKE) --no-print-directory -C crates/capi uninstall PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,unvme $(TOOLS))
 	rm -rf $(DATA)/unvme
+	rm -f $(addprefix $(ENGINE_DIR)/,fio-unvme.so unvme)
+	[ ! -d $(ENGINE_DIR) ] || rmdir --ignore-fail-on-non-empty $(ENGINE_DIR)
 	rm -f $(DATA)/man/man1/unvme.1 $(DATA)/man/man1/unvme-*.1
 	for entry in $(COMPLETIONS); do rm -f $(DATA)/$${entry%:*}; done
 	for folder in man/man1 man bash-completion/completions bash-completion zsh/site-functions zsh \

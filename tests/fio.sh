@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# fio itself with the engine for unvme: what it writes it verifies, on blocks, pairs and placements, on devices of
-# this process, of another one and of the network; job files that are handed out, and what bad input gets.
+# fio itself with the engine for unvme: what it writes it verifies, on blocks, pairs and placements, on
+# devices of this process, of another one and of the network; job files that are handed out, and what bad
+# input gets.
 #
 #   tests/fio.sh ENGINE UNVME
 set -euo pipefail

@@ -35,6 +35,11 @@ done
 [ "$(bin/unvme version)" = "unvme version $(sed -n 's/^version = "\(.*\)"/\1/p' "$OLDPWD/Cargo.toml")" ] ||
   fail "bin/unvme says $(bin/unvme version)"
 bin/unvme read mem:block:16M | cmp -n 512 - /dev/zero || fail 'bin/unvme does not read'
+if [ -f "${CARGO_TARGET_DIR:-$OLDPWD/target}/fio/fio-unvme.so" ]; then
+  [ -e share/unvme/fio_plugin/unvme2_fio_plugin ] || fail 'share/unvme/fio_plugin has no engine'
+  (cd share/unvme/fio && LD_LIBRARY_PATH=../../../lib/fio DEVICE='mem\:block\:16M' fio verify.fio) >"$stage/fio.log" 2>&1 ||
+    { cat "$stage/fio.log" >&2; fail 'fio does not run with the engine'; }
+fi
 grep -q '^prefix=/usr$' lib/pkgconfig/unvme.pc || fail "unvme.pc says $(grep prefix= lib/pkgconfig/unvme.pc)"
 cd "$OLDPWD"
 

@@ -410,7 +410,7 @@ static void device_put(struct device *device)
 	pthread_mutex_unlock(&devices_lock);
 }
 
-/* The devices of jobs that have ended are closed with the process, so that what was written is there after it. */
+/* The devices of jobs that have ended are closed with the process: what was written is there after it. */
 static void __attribute__((destructor)) close_all(void)
 {
 	for (; devices; devices = devices->next)

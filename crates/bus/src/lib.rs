@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`mem`] | [`Region`]: memory another party may write at any time, behind bounds-checked accessors |
 //! | [`space`] | [`AddressSpace`]: a device's view of host memory, I/O virtual address to [`Region`] |
-//! | [`slab`] | [`DmaPool`], [`DmaShelf`], [`DmaBuf`] and [`DmaParts`]: a host's buffers, mapped once for a function |
+//! | [`slab`] | [`DmaPool`], [`DmaShelf`], [`DmaBuf`], [`DmaParts`]: buffers, mapped once for a function |
 //! | [`function`] | [`Function`]: the seam between the two sides; [`Dma`]: the part of it that maps memory |
 //! | [`mmio`] | [`Registers`] and [`Doorbell`]: typed access to a function's BAR |
 //! | [`event`] | [`EventFd`]: an interrupt, [`Clock`]: the time a function is handed |

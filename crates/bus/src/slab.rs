@@ -100,10 +100,10 @@ impl DmaPool {
         Ok(DmaBuf(Box::new(Piece { region, iova, bytes, pool: self.id(), home })))
     }
 
-    /// Maps memory of another pool's buffer for this pool's function as well, so that two functions reach the
-    /// same bytes without a copy. Mapped until the buffer is dropped; the memory itself stays for as long as
-    /// anybody has it. Errors: [`BusError::Dma`] when the function has no address space left or takes physical
-    /// addresses, those of [`Dma::dma_map`].
+    /// Maps memory of another pool's buffer for this pool's function as well: two functions reach the same
+    /// bytes without a copy. Mapped until the buffer is dropped; the memory itself stays for as long as
+    /// somebody has it. Errors: [`BusError::Dma`] when the function has no address space left or takes
+    /// physical addresses, those of [`Dma::dma_map`].
     pub fn import(&self, region: &Region) -> Result<DmaBuf, BusError> {
         let bytes = region.len();
         let DmaAddressing::Chosen(_) = &self.0.addressing else {

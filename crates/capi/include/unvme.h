@@ -286,8 +286,8 @@ enum unvme_verb {
 enum unvme_flag {
     UNVME_FUA = 1,             /* READ, WRITE, COMPARE: from or to the media itself */
     UNVME_PLACED = 2,          /* WRITE: to the placement identifier */
-    UNVME_DEALLOCATE_ZEROES = 4, /* WRITE_ZEROES: and give the space back */
-    UNVME_MUST_EXIST = 8,      /* STORE: over a pair that is there; DELETE: KV_ERR_NOT_EXIST_KEY when there is none */
+    UNVME_DEALLOCATE_ZEROES = 4, /* WRITE_ZEROES: give the space back, too */
+    UNVME_MUST_EXIST = 8,      /* STORE: over a pair that is there; DELETE: none is KV_ERR_NOT_EXIST_KEY */
     UNVME_MUST_NOT_EXIST = 16, /* STORE: a new pair */
 };
 
@@ -340,8 +340,8 @@ int unvme_queue_ring(unvme_queue *queue);
 int unvme_queue_poll(unvme_queue *queue, unvme_completion *completions, size_t max, size_t *count);
 
 /*
- * Waits until there may be something to poll, or the time is over: KV_SUCCESS either way. Rings first. Another
- * result says what is wrong with the device; its commands are polled all the same.
+ * Waits until there may be something to poll, or the time is over: KV_SUCCESS either way. Rings first.
+ * Another result says what is wrong with the device; its commands are polled all the same.
  */
 int unvme_queue_wait(unvme_queue *queue, uint32_t timeout_ms);
 

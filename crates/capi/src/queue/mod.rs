@@ -169,11 +169,12 @@ impl Queue {
         self.outstanding
     }
 
-    /// A read, or a write if not, as most commands are: of blocks, one command of the device, without options,
-    /// from or to memory that it reaches. `None` for all others, which [`Queue::submit`] takes, or refuses.
+    /// A read, or a write if not, as most commands are: of blocks, one command of the device, without
+    /// options, from or to memory that it reaches. `None` for all others, which [`Queue::submit`] takes, or
+    /// refuses.
     ///
-    /// Always inlined, with what it calls: all between the program's command and the device's entry is then in
-    /// registers.
+    /// Always inlined, with what it calls: all between the program's command and the device's entry is then
+    /// in registers.
     #[inline(always)]
     pub(crate) fn submit_usual(
         &mut self,

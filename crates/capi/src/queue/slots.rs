@@ -129,7 +129,8 @@ impl Slots {
         }
     }
 
-    /// What the device says of a slot, `result` being dword 0 of a command for pairs; the command, when it has ended with that.
+    /// What the device says of a slot, `result` being dword 0 of a command for pairs; the command, when it
+    /// has ended with that.
     #[inline(always)]
     pub(super) fn finish(
         &mut self,

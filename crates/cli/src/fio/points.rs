@@ -272,13 +272,13 @@ fn tell_apart(groups: &[Group<'_>], points: &mut [Point]) {
             }
         }
     }
-    let numbers: [(&str, fn(&Point) -> u32); 2] =
-        [("threads", |point| point.threads), ("depth", |point| point.depth)];
+    let numbers = |point: &Point| [("threads", point.threads), ("depth", point.depth)];
     let is_swept = settings.iter().any(|settings| !settings.is_empty());
-    for (name, number) in numbers {
-        if is_swept && points.iter().any(|point| number(point) != number(&points[0])) {
+    for at in 0..2 {
+        if is_swept && points.iter().any(|point| numbers(point)[at] != numbers(&points[0])[at]) {
             for (settings, point) in settings.iter_mut().zip(points.iter()) {
-                settings.push(Setting { name: name.to_owned(), value: number(point).to_string() });
+                let (name, number) = numbers(point)[at];
+                settings.push(Setting { name: name.to_owned(), value: number.to_string() });
             }
         }
     }
