@@ -216,6 +216,8 @@ serve() {
 }
 
 run "$unvme" device create 0000:03:00.0 --size 64M
+run "$unvme" device create 0000:04:00.0 --type kv --size 64M --namespaces block:16M,block:16M,32M
+run "$work/shared/queue" 0000:04:00.0
 serve socket 0000:03:00.0
 run "$work/shared/descriptor" 0000:03:00.0 interrupting
 serve network mem:block:64M --tcp 0 --nqn nqn.2014-08.org.example:descriptor

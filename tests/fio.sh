@@ -119,6 +119,11 @@ good 'pairs of a slot' 0000.03.00.0 "${small[@]}" --do_verify=0
 good 'pairs written by the run before' 0000.03.00.0 "${small[@]}" --rw=randread --verify_only
 good 'several slots, by colon' 0000.01.00.0:0000.02.00.0 "${small[@]}" --size=100%
 
+"$unvme" device create 0000:05:00.0 --type kv --size 64M --namespaces block:16M,block:16M,32M >/dev/null
+good 'namespaces' 0000.05.00.0:0000.05.00.0,nsid=2 "${small[@]}" --size=100%
+good 'a namespace of pairs beside blocks' 0000.05.00.0,nsid=3 "${small[@]}" --size=4M --bs=4000
+good 'a namespace for all' 0000.05.00.0 "${small[@]}" --nsid=2 --size=100%
+
 # Other processes and the network: jobs as processes, as fio has them, and as threads.
 serve socket.log mem:block:64M --socket "$work/socket"
 serve kv.log mem:kv:64M --socket "$work/kv-socket"

@@ -202,7 +202,6 @@ struct device {
 	uint64_t handle;
 	unsigned int users;
 	pid_t owner;
-	bool is_pairs;
 };
 
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -323,7 +322,7 @@ static bool is_shared(const char *name)
 }
 
 /* Opens a device as one of blocks, or of pairs where it has none. */
-static int open_as_it_is(const char *name, const struct options *o, uint64_t *handle, bool *is_pairs)
+static int open_as_it_is(const char *name, const struct options *o, uint64_t *handle)
 {
 	unvme_options how = {
 		.size = sizeof(how),
@@ -337,13 +336,11 @@ static int open_as_it_is(const char *name, const struct options *o, uint64_t *ha
 
 	why[0] = '\0';
 	if (!only_pairs) {
-		*is_pairs = false;
 		result = unvme_open(name, LBA_TYPE_SSD, &how, handle);
 		if (result == KV_SUCCESS || result == KV_ERR_DD_NO_DEVICE)
 			return result;
 		snprintf(why, sizeof(why), "%s", unvme_last_error());
 	}
-	*is_pairs = true;
 	result = unvme_open(name, KV_TYPE_SSD, &how, handle);
 	if (result != KV_SUCCESS && why[0]) {
 		/* Neither: what is wrong with it is what was said first. */
@@ -371,7 +368,7 @@ static struct device *device_get(const char *name, const struct options *o)
 			complain(name, "no memory");
 			goto failed;
 		}
-		result = open_as_it_is(name, o, &device->handle, &device->is_pairs);
+		result = open_as_it_is(name, o, &device->handle);
 		if (result != KV_SUCCESS) {
 			if (result > 0)
 				complain(name, "%s", unvme_last_error());
@@ -665,7 +662,7 @@ static int unvme_setup(struct thread_data *td)
 			return refuse(td);
 		queue = queue_open(device, o, nsid, 1, &info);
 		is_fit = queue && takes_sizes(td, device->name, &info) &&
-			 (!device->is_pairs || takes_keys(td, device->name, &info));
+			 (info.ssd_type != KV_TYPE_SSD || takes_keys(td, device->name, &info));
 		if (queue)
 			unvme_queue_close(queue);
 		/*
@@ -773,7 +770,7 @@ static int lane_open(struct thread_data *td, struct lane *lane, struct fio_file 
 			return 1;
 		lane->queues[lane->queue_count++] = queue;
 	}
-	lane->is_pairs = lane->device->is_pairs;
+	lane->is_pairs = info.ssd_type == KV_TYPE_SSD;
 	lane->block_bytes = info.block_bytes;
 	lane->unit = td_min_bs(td);
 	f->engine_data = lane;

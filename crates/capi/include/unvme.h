@@ -245,7 +245,7 @@ enum unvme_pair_commands {
 typedef struct unvme_queue_options {
     size_t size;         /* sizeof(unvme_queue_options) */
     uint32_t depth;      /* commands that can be outstanding, 1 to 4095, or as many as the device takes; 0: 128 */
-    uint32_t nsid;       /* namespace; 0: that of the handle */
+    uint32_t nsid;       /* namespace, of blocks or of pairs; 0: that of the handle */
     uint32_t command_ms; /* how long a command may take before it is aborted; 0: 30000 */
     uint8_t completion;  /* enum unvme_completion_mode */
     uint8_t commands;    /* enum unvme_pair_commands */

@@ -117,6 +117,15 @@ fn prepared(words: &[String], example: &str) -> Home {
             home.ok(&["perf", "-r", "mem:block:16M", "-t", "0.01", "--repeat", "2", "--json", file]);
         }
     }
+    if is("fio-plot") {
+        std::fs::create_dir(home.path("results")).expect("a folder");
+        for file in ["latency.json", "results/latency.json"] {
+            home.file(file, FIO);
+        }
+        for file in ["perf.json", "run.json"] {
+            home.ok(&["perf", "-r", "mem:block:16M", "-t", "0.01", "--json", file]);
+        }
+    }
     if is("fault") && words.len() == 2 && words[1] == "clear" {
         for _ in 0..3 {
             home.ok(&["fault", "add", DEVICE, "--opcode", "read", "--delay", "1ms"]);
@@ -132,6 +141,11 @@ fn prepared(words: &[String], example: &str) -> Home {
     home.file("sample_config.json", CONFIGURATION);
     home
 }
+
+/// What fio writes, as far as it is read.
+const FIO: &[u8] = br#"{ "fio version" : "fio-3.33", "timestamp" : 1763634847, "jobs" : [ { "jobname" : "t",
+    "read" : { "iops" : 1000.0, "bw_bytes" : 4096000, "total_ios" : 5000, "clat_ns" : { "min" : 1000, "max" : 9000,
+    "mean" : 2000.0, "N" : 5000, "percentile" : { "50.000000" : 1800, "99.000000" : 8000 } } } } ] }"#;
 
 const FIRMWARE: &[u8; 24] = b"UNVMEFW\x002.0     \x01\x02\x03\x04\xc2\x50\x7a\xa2";
 

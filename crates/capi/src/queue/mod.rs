@@ -88,12 +88,17 @@ impl Queue {
         let member = open.member();
         let device = member.device();
         let nsid = if wanted.nsid == 0 { member.nsid() } else { Nsid(wanted.nsid) };
-        let create = |options: &QueueOptions| match member.ssd_type() {
-            SsdType::Lba => device.block(nsid)?.queue(options).map(Lane::Blocks),
-            SsdType::Kv => {
-                let options_of_pairs = KvOptions { vendor: wanted.vendor, ..KvOptions::default() };
-                device.kv_with(nsid, options_of_pairs)?.queue(options).map(Lane::Pairs)
-            }
+        let blocks = |options: &QueueOptions| device.block(nsid)?.queue(options).map(Lane::Blocks);
+        let pairs = |options: &QueueOptions| {
+            let commands = KvOptions { vendor: wanted.vendor, ..KvOptions::default() };
+            device.kv_with(nsid, commands)?.queue(options).map(Lane::Pairs)
+        };
+        // The namespace of the handle is of its kind; another one is what it is.
+        let create = |options: &QueueOptions| match (member.ssd_type(), wanted.nsid) {
+            (SsdType::Lba, 0) => blocks(options),
+            (SsdType::Kv, 0) => pairs(options),
+            (SsdType::Lba, _) => or_else(blocks(options), || pairs(options)),
+            (SsdType::Kv, _) => or_else(pairs(options), || blocks(options)),
         };
         let mut options = wanted.queue.clone();
         options.depth = options.depth.min(device.controller().queue_depth_max());
@@ -345,6 +350,14 @@ impl Queue {
             return Ok(());
         }
         on_either!(&mut self.lane, queue => queue.wait(timeout)).map(drop).map_err(|e| broken(&e))
+    }
+}
+
+/// The other kind of queue, on a namespace that has no such commands; the first error, where it has neither.
+fn or_else(first: sdk::Result<Lane>, other: impl FnOnce() -> sdk::Result<Lane>) -> sdk::Result<Lane> {
+    match first {
+        Err(Error::Unsupported { name, reason }) => other().map_err(|_| Error::Unsupported { name, reason }),
+        first => first,
     }
 }
 

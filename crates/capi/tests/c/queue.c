@@ -307,6 +307,27 @@ static void a_placement_is_written_to(void)
     EQUAL(unvme_close(device), KV_SUCCESS);
 }
 
+static void a_namespace_is_what_it_is(const char *device)
+{
+    static char data[4096];
+    uint64_t handle = opened(device, LBA_TYPE_SSD);
+    for (uint32_t nsid = 1; nsid <= 3; nsid++) {
+        unvme_queue_options options = { .size = sizeof options, .nsid = nsid };
+        unvme_queue *queue = NULL;
+        REQUIRE(unvme_queue_open(handle, &options, &queue) == KV_SUCCESS);
+        unvme_queue_info info = { .size = sizeof info };
+        EQUAL(unvme_queue_info_get(queue, &info), KV_SUCCESS);
+        EQUAL(info.nsid, nsid);
+        EQUAL(info.ssd_type, nsid == 3 ? KV_TYPE_SSD : LBA_TYPE_SSD);
+        memset(data, (int)nsid, sizeof data);
+        unvme_command write = nsid == 3 ? on_pair(UNVME_STORE, "key", sizeof data, data)
+                                        : on_blocks(UNVME_WRITE, 0, sizeof data, data);
+        EQUAL(done(queue, write).result, KV_SUCCESS);
+        EQUAL(unvme_queue_close(queue), KV_SUCCESS);
+    }
+    EQUAL(unvme_close(handle), KV_SUCCESS);
+}
+
 static void what_is_wrong_is_refused(void)
 {
     unvme_queue *queue = NULL;
@@ -366,8 +387,13 @@ static void what_is_wrong_is_refused(void)
     EQUAL(unvme_queue_outstanding(pairs), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    /* A device with two namespaces of blocks and one of pairs. */
+    if (argc > 1) {
+        RUN(a_namespace_is_what_it_is(argv[1]));
+        return check_summary();
+    }
     blocks_device = opened("mem:block:128M", LBA_TYPE_SSD);
     pairs_device = opened("mem:kv:128M", KV_TYPE_SSD);
     blocks = queue_of(blocks_device, 0, UNVME_PAIRS_ANY);
