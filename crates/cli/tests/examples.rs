@@ -118,13 +118,7 @@ fn prepared(words: &[String], example: &str) -> Home {
         }
     }
     if is("fio-plot") {
-        std::fs::create_dir(home.path("results")).expect("a folder");
-        for file in ["latency.json", "results/latency.json"] {
-            home.file(file, FIO);
-        }
-        for file in ["perf.json", "run.json"] {
-            home.ok(&["perf", "-r", "mem:block:16M", "-t", "0.01", "--json", file]);
-        }
+        prepare_fio(&home);
     }
     if is("fault") && words.len() == 2 && words[1] == "clear" {
         for _ in 0..3 {
@@ -142,8 +136,18 @@ fn prepared(words: &[String], example: &str) -> Home {
     home
 }
 
+fn prepare_fio(home: &Home) {
+    std::fs::create_dir(home.path("results")).expect("a folder");
+    for file in ["latency.json", "results/latency.json"] {
+        home.file(file, FIO);
+    }
+    home.ok(&["perf", "-r", "mem:block:16M", "-q", "32", "-t", "0.01", "--json", "perf.json"]);
+    home.ok(&["fio-plot", "latency.json", "--json", "run.json"]);
+}
+
 /// What fio writes, as far as it is read.
 const FIO: &[u8] = br#"{ "fio version" : "fio-3.33", "timestamp" : 1763634847, "jobs" : [ { "jobname" : "t",
+    "job options" : { "rw" : "randread", "bs" : "4k", "iodepth" : "32" },
     "read" : { "iops" : 1000.0, "bw_bytes" : 4096000, "total_ios" : 5000, "clat_ns" : { "min" : 1000, "max" : 9000,
     "mean" : 2000.0, "N" : 5000, "percentile" : { "50.000000" : 1800, "99.000000" : 8000 } } } } ] }"#;
 

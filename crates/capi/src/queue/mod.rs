@@ -356,7 +356,7 @@ impl Queue {
 /// The other kind of queue, on a namespace that has no such commands; the first error, where it has neither.
 fn or_else(first: sdk::Result<Lane>, other: impl FnOnce() -> sdk::Result<Lane>) -> sdk::Result<Lane> {
     match first {
-        Err(Error::Unsupported { name, reason }) => other().map_err(|_| Error::Unsupported { name, reason }),
+        Err(error @ (Error::Unsupported { .. } | Error::Argument(_))) => other().map_err(|_| error),
         first => first,
     }
 }

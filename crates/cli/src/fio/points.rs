@@ -100,7 +100,7 @@ fn workload(output: &Output, job: &Job) -> Workload {
         commands: None,
         amount: None,
         placement: None,
-        shape: Shape { completion: option("completion"), ..Shape::default() },
+        shape: Shape { completion: option("completion").filter(|mode| mode != "poll"), ..Shape::default() },
         pattern,
     }
 }
@@ -292,7 +292,7 @@ fn tell_apart(groups: &[Group<'_>], points: &mut [Point]) {
         .collect();
     keys.sort();
     let is_told = keys.windows(2).all(|pair| pair[0] != pair[1]) && !have_other_options(groups);
-    if are_single && points.len() > 1 && is_told {
+    if are_single && is_told {
         for (point, settings) in points.iter_mut().zip(settings) {
             point.phase = None;
             point.settings = settings;

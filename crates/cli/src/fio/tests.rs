@@ -43,7 +43,7 @@ fn a_job_is_a_point_with_its_figures() {
         ("mem:block:1G", "fio-3.33, fio-unvme.so")
     );
     let [point] = run.points.as_slice() else { panic!("{} points", run.points.len()) };
-    assert_eq!((point.phase.as_deref(), point.threads, point.depth), (Some("t"), 1, 32));
+    assert_eq!((point.phase.as_deref(), point.threads, point.depth), (None, 1, 32));
     assert_eq!(
         (point.total.iops, point.total.latency_us_average, point.total.latency_us_max),
         (5e5, 2.0, 50.0)

@@ -376,7 +376,8 @@ impl Side {
 /// commands, threads and depth. Names of devices, transports, durations and data are what may differ.
 fn key(run: &Run, point: &Point) -> impl PartialEq {
     let workload = run.workload_of(point);
-    let pairs = run.devices.iter().any(|device| device.block_bytes == 0);
+    // Of a device without a size nothing is known but its name.
+    let pairs = run.devices.iter().any(|device| device.block_bytes == 0 && device.capacity_bytes > 0);
     let other: Vec<Setting> = point
         .settings
         .iter()
