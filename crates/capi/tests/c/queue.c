@@ -205,6 +205,8 @@ static void values_of_any_length(unvme_queue *queue, bool dma)
         EQUAL(whole.result, KV_SUCCESS);
         EQUAL(whole.value_bytes, bytes);
         TRUE(memcmp(in, out, bytes) == 0);
+        /* A copy ends where the value does. */
+        TRUE(dma || in[bytes] == 0xee);
         if (bytes < 8)
             continue;
         /* A part of it: nothing behind the part is touched. */
