@@ -1,0 +1,177 @@
+//! Blocks of metadata in memory, as the running transaction has them.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use unvme::lock::{lock, read, write};
+
+use crate::disk::Disk;
+use crate::error::Result;
+use crate::layout::{self, BLOCK, Expected, Kind, Page};
+use crate::page;
+
+const SHARDS: usize = 64;
+
+/// A block of metadata. Whoever changes it holds what it belongs to: the lock of its inode, or of its group.
+pub(crate) struct Buffer {
+    pub block: u64,
+    state: RwLock<State>,
+    /// It was freed: the transaction that did so does not write it.
+    is_dropped: AtomicBool,
+    /// It was looked up since the cache last thought about giving it up.
+    is_used: AtomicBool,
+}
+
+struct State {
+    /// Shared with a commit under way: whoever changes it then changes a copy.
+    page: Arc<Page>,
+    /// The transaction that has changed it last.
+    tx: u64,
+    /// The last transaction whose image of it is not in its place yet, or 0.
+    pending: u64,
+}
+
+impl Buffer {
+    fn new(block: u64, page: Page) -> Arc<Self> {
+        Arc::new(Self {
+            block,
+            state: RwLock::new(State { page: Arc::new(page), tx: 0, pending: 0 }),
+            is_dropped: AtomicBool::new(false),
+            is_used: AtomicBool::new(true),
+        })
+    }
+
+    /// Looks at it.
+    #[inline]
+    pub(crate) fn with<R>(&self, look: impl FnOnce(&Page) -> R) -> R {
+        look(&read(&self.state).page)
+    }
+
+    /// Changes it for transaction `tx`; also tells whether this is that transaction's first change.
+    pub(crate) fn change<R>(&self, tx: u64, change: impl FnOnce(&mut Page) -> R) -> (R, bool) {
+        let mut state = write(&self.state);
+        let is_first = state.tx != tx;
+        state.tx = tx;
+        (change(Arc::make_mut(&mut state.page)), is_first)
+    }
+
+    /// The page as it is now, for the commit of `tx`; `None` when it was freed.
+    pub(crate) fn image(&self, tx: u64) -> Option<Arc<Page>> {
+        if self.is_dropped() {
+            return None;
+        }
+        let mut state = write(&self.state);
+        state.pending = tx;
+        Some(Arc::clone(&state.page))
+    }
+
+    /// The image of transaction `tx` is in its place.
+    pub(crate) fn placed(&self, tx: u64) {
+        let mut state = write(&self.state);
+        if state.pending == tx {
+            state.pending = 0;
+        }
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.is_dropped.load(Ordering::Acquire)
+    }
+
+    /// Whether the media holds the same.
+    fn is_clean(&self, committed: u64) -> bool {
+        // Somebody who changes it may want the shard that is locked here.
+        self.state.try_read().is_ok_and(|state| state.pending == 0 && state.tx <= committed)
+    }
+}
+
+/// Some of them, by their blocks.
+type Shard = Mutex<HashMap<u64, Arc<Buffer>>>;
+
+/// All of them.
+pub(crate) struct Buffers {
+    disk: Arc<Disk>,
+    fs: u64,
+    /// How many of each shard are kept.
+    budget: usize,
+    shards: Box<[Shard]>,
+}
+
+impl Buffers {
+    /// Keeps about `bytes` of them when nobody needs more.
+    pub(crate) fn new(disk: Arc<Disk>, fs: u64, bytes: usize) -> Self {
+        let budget = (bytes / BLOCK / SHARDS).max(16);
+        Self { disk, fs, budget, shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    }
+
+    fn shard(&self, block: u64) -> &Shard {
+        &self.shards[(block % SHARDS as u64) as usize]
+    }
+
+    pub(crate) fn expected(&self, block: u64, kind: Kind, owner: u64) -> Expected {
+        Expected { kind, fs: self.fs, block, owner: Some(owner) }
+    }
+
+    /// The block, read from the device when it is not here.
+    pub(crate) fn get(&self, block: u64, kind: Kind, owner: u64) -> Result<Arc<Buffer>> {
+        if let Some(buffer) = lock(self.shard(block)).get(&block) {
+            buffer.is_used.store(true, Ordering::Relaxed);
+            return Ok(Arc::clone(buffer));
+        }
+        let mut page: Page = [0; BLOCK];
+        self.disk.read(block, &mut page)?;
+        layout::check(&page, &self.expected(block, kind, owner))?;
+        if kind == Kind::Tree {
+            page::check(&page, block)?;
+        }
+        // Somebody else may have been faster, and have changed it already.
+        match lock(self.shard(block)).entry(block) {
+            Entry::Occupied(found) => Ok(Arc::clone(found.get())),
+            Entry::Vacant(place) => Ok(Arc::clone(place.insert(Buffer::new(block, page)))),
+        }
+    }
+
+    /// A block that is new: an empty page with its header.
+    pub(crate) fn create(&self, block: u64, kind: Kind, owner: u64) -> Arc<Buffer> {
+        let mut page: Page = [0; BLOCK];
+        layout::stamp(&mut page, &self.expected(block, kind, owner));
+        let buffer = Buffer::new(block, page);
+        lock(self.shard(block)).insert(block, Arc::clone(&buffer));
+        buffer
+    }
+
+    /// A block that is new unless it is here.
+    pub(crate) fn get_or_create(&self, block: u64, kind: Kind, owner: u64) -> Arc<Buffer> {
+        let here = lock(self.shard(block)).get(&block).cloned();
+        here.unwrap_or_else(|| self.create(block, kind, owner))
+    }
+
+    /// An image of a committed transaction that is not in its place.
+    pub(crate) fn put(&self, block: u64, page: Page, tx: u64) -> Arc<Buffer> {
+        let buffer = Buffer::new(block, page);
+        write(&buffer.state).pending = tx;
+        lock(self.shard(block)).insert(block, Arc::clone(&buffer));
+        buffer
+    }
+
+    /// The block belongs to nobody any more.
+    pub(crate) fn drop_block(&self, block: u64) {
+        if let Some(buffer) = lock(self.shard(block)).remove(&block) {
+            buffer.is_dropped.store(true, Ordering::Release);
+        }
+    }
+
+    /// Gives up what was not used lately, where there is more than the budget.
+    pub(crate) fn shrink(&self, committed: u64) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            if shard.len() > self.budget {
+                shard.retain(|_, buffer| {
+                    let was_used = buffer.is_used.swap(false, Ordering::Relaxed);
+                    was_used || Arc::strong_count(buffer) > 1 || !buffer.is_clean(committed)
+                });
+            }
+        }
+    }
+}

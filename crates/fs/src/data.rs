@@ -1,0 +1,480 @@
+//! The data of a file: reading, writing, and what changes which blocks it has.
+
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::extents::{Extent, Extents};
+use crate::layout::{BLOCK, Kinds, Time};
+use crate::node::{Node, State};
+use crate::space::{Need, Run};
+use crate::system::System;
+use crate::tree::GROWTH;
+
+/// Extents that one transaction takes away.
+const STEP: usize = 8;
+
+/// New blocks that a change of extents may need.
+const EXTENT_GROWTH: u64 = 3 * GROWTH;
+
+/// Offsets and sizes are `off_t`.
+pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
+
+const BLOCK_64: u64 = BLOCK as u64;
+
+/// Which part of a file is asked for by `lseek`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// The next data.
+    Data,
+    /// The next hole; the end of the file is one.
+    Hole,
+}
+
+/// What `fallocate` does with a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// Reserves blocks; the file grows unless its size is kept.
+    Reserve {
+        /// `FALLOC_FL_KEEP_SIZE`.
+        keep_size: bool,
+    },
+    /// Gives the blocks back: the range reads as zeros. The size stays.
+    PunchHole,
+    /// The range reads as zeros, and has blocks.
+    ZeroRange {
+        /// `FALLOC_FL_KEEP_SIZE`.
+        keep_size: bool,
+    },
+}
+
+impl System {
+    /// The extents of a file, read when they are needed.
+    fn extents<'a>(&self, ino: u64, state: &'a mut State) -> Result<&'a mut Extents> {
+        if state.extents.is_none() {
+            state.extents = Some(Extents::load(&self.buffers, &self.geometry, ino, &state.inode)?);
+        }
+        Ok(state.extents.as_mut().expect("loaded above"))
+    }
+
+    /// Has the extents in memory.
+    pub(crate) fn load_extents(&self, ino: u64, state: &mut State) -> Result<()> {
+        self.extents(ino, state).map(drop)
+    }
+
+    /// Reads from a file whose extents are in memory. Returns how many bytes there were.
+    pub(crate) fn read(&self, state: &State, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let extents = state.extents.as_ref().expect("loaded before");
+        let there = state.inode.size.saturating_sub(offset).min(out.len() as u64) as usize;
+        let mut rest = &mut out[..there];
+        let mut at = offset;
+        while !rest.is_empty() {
+            let (block, skip) = (at / BLOCK_64, (at % BLOCK_64) as usize);
+            let found = extents.at(block);
+            let end = match found {
+                Some(extent) => block + extent.blocks,
+                None => extents.next(block).unwrap_or(u64::MAX / BLOCK_64),
+            };
+            let bytes = (end * BLOCK_64 - at).min(rest.len() as u64) as usize;
+            let (part, more) = rest.split_at_mut(bytes);
+            match found {
+                Some(extent) if !extent.is_unwritten => self.read_part(extent.start, skip, part)?,
+                _ => part.fill(0),
+            }
+            rest = more;
+            at += bytes as u64;
+        }
+        Ok(there)
+    }
+
+    /// Reads bytes from `skip` of device block `start` on.
+    fn read_part(&self, start: u64, skip: usize, out: &mut [u8]) -> Result<()> {
+        let mut block = start;
+        let mut rest = out;
+        if skip > 0 || rest.len() < BLOCK {
+            let bytes = rest.len().min(BLOCK - skip);
+            let (part, more) = rest.split_at_mut(bytes);
+            let mut page = [0; BLOCK];
+            self.disk.read(block, &mut page)?;
+            part.copy_from_slice(&page[skip..skip + bytes]);
+            (block, rest) = (block + 1, more);
+        }
+        let (whole, tail) = rest.split_at_mut(rest.len() / BLOCK * BLOCK);
+        self.disk.read(block, whole)?;
+        if !tail.is_empty() {
+            let mut page = [0; BLOCK];
+            self.disk.read(block + (whole.len() / BLOCK) as u64, &mut page)?;
+            tail.copy_from_slice(&page[..tail.len()]);
+        }
+        Ok(())
+    }
+
+    /// Writes bytes from `skip` of device block `start` on. What is beside them in their blocks is kept, or
+    /// becomes zeros where the blocks are new.
+    fn write_part(&self, start: u64, skip: usize, data: &[u8], is_new: bool) -> Result<()> {
+        let mut block = start;
+        let mut rest = data;
+        let patch = |block: u64, skip: usize, part: &[u8]| {
+            let mut page = [0; BLOCK];
+            if !is_new {
+                self.disk.read(block, &mut page)?;
+            }
+            page[skip..skip + part.len()].copy_from_slice(part);
+            self.disk.write_data(block, &page)
+        };
+        if skip > 0 || rest.len() < BLOCK {
+            let (part, more) = rest.split_at(rest.len().min(BLOCK - skip));
+            patch(block, skip, part)?;
+            (block, rest) = (block + 1, more);
+        }
+        let (whole, tail) = rest.split_at(rest.len() / BLOCK * BLOCK);
+        self.disk.write_data(block, whole)?;
+        if tail.is_empty() { Ok(()) } else { patch(block + (whole.len() / BLOCK) as u64, 0, tail) }
+    }
+
+    /// Blocks for a file, as many as can be had of `want`, set aside and taken.
+    fn take_blocks(&self, goal: u64, want: u64) -> Result<Run> {
+        let mut reserved = want;
+        let mut has_committed = false;
+        while let Err(e) = self.space.reserve(reserved, Need::More) {
+            let there = self.space.available().0;
+            if there > 0 && there < reserved {
+                reserved = there;
+            } else if !has_committed {
+                // What was freed comes back.
+                self.journal.commit(self.journal.running())?;
+                has_committed = true;
+            } else {
+                return Err(e);
+            }
+        }
+        match self.space.take(goal, reserved) {
+            Ok(run) => {
+                self.space.give_back(reserved - run.blocks);
+                Ok(run)
+            }
+            Err(e) => {
+                self.space.give_back(reserved);
+                Err(e)
+            }
+        }
+    }
+
+    /// Where blocks for block `at` of a file had best be.
+    fn goal(&self, ino: u64, extents: &Extents, at: u64) -> u64 {
+        extents.goal(at).unwrap_or_else(|| {
+            let (group, place) = self.geometry.inode_place(ino).unwrap_or((0, 0));
+            let spread =
+                place * 16 % (self.geometry.group_len(group) - self.geometry.group_overhead()).max(1);
+            self.geometry.group_start(group) + self.geometry.group_overhead() + spread
+        })
+    }
+
+    /// Writes to a file. Returns how many bytes were written, which are fewer when the device gets full.
+    pub(crate) fn write(&self, node: &Node, state: &mut State, offset: u64, data: &[u8]) -> Result<usize> {
+        let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX);
+        end.ok_or(Error::Posix(Errno::FBIG))?;
+        self.extents(node.ino, state)?;
+        if offset > state.inode.size {
+            self.zero_tail(node, state)?;
+        }
+        let mut done = 0;
+        while done < data.len() {
+            match self.write_some(node, state, offset + done as u64, &data[done..]) {
+                Ok(bytes) => done += bytes,
+                Err(Error::Posix(_)) if done > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes as much as is of one extent, or of none.
+    fn write_some(&self, node: &Node, state: &mut State, at: u64, data: &[u8]) -> Result<usize> {
+        let (block, skip) = (at / BLOCK_64, (at % BLOCK_64) as usize);
+        let extents = state.extents.as_ref().expect("loaded before");
+        let wanted = (skip + data.len()).div_ceil(BLOCK) as u64;
+        let found = extents.at(block);
+        let now = Time::now();
+        let (start, blocks) = match found {
+            Some(extent) => (extent.start, extent.blocks.min(wanted)),
+            None => {
+                let there = extents.next(block).map_or(u64::MAX, |next| next - block);
+                let run = self.take_blocks(self.goal(node.ino, extents, block), wanted.min(there))?;
+                (run.start, run.blocks)
+            }
+        };
+        let bytes = (blocks as usize * BLOCK - skip).min(data.len());
+        let is_new = found.is_none_or(|extent| extent.is_unwritten);
+        if let Err(e) = self.write_part(start, skip, &data[..bytes], is_new) {
+            if found.is_none() {
+                self.space.untake(Run { start, blocks });
+            }
+            return Err(e);
+        }
+        let end = at + bytes as u64;
+        let grows = end > state.inode.size;
+        (state.inode.modified, state.inode.changed) = (now, now);
+        // Others than the owner lose what set-id would have given to them.
+        if state.inode.mode & 0o6000 != 0 {
+            state.inode.mode = without_set_id(state.inode.mode);
+        }
+        if !is_new && !grows {
+            state.is_lazy = true;
+            if !node.is_unflushed.load(Ordering::Relaxed) {
+                node.is_unflushed.store(true, Ordering::Release);
+            }
+            return Ok(bytes);
+        }
+        let growth = if is_new { EXTENT_GROWTH } else { 0 };
+        let done = self.transact(Need::More, growth, |tx| {
+            let extents = state.extents.as_mut().expect("loaded before");
+            if found.is_none() {
+                tx.use_run(Run { start, blocks })?;
+                extents.insert(block, Extent { start, blocks, is_unwritten: false });
+                state.inode.blocks += blocks;
+            } else if is_new {
+                extents.written(block, blocks);
+            }
+            if is_new {
+                extents.store(tx, node.ino, &mut state.inode)?;
+            }
+            state.inode.size = state.inode.size.max(end);
+            self.log(tx, node.ino, state)
+        });
+        if done.is_err()
+            && found.is_none()
+            && state.extents.as_ref().is_some_and(|map| map.at(block).is_none())
+        {
+            self.space.untake(Run { start, blocks });
+        }
+        node.is_unflushed.store(true, Ordering::Release);
+        done.map(|()| bytes)
+    }
+
+    /// Has what is behind the end of the file, in its last block, be zeros: the file is about to grow.
+    fn zero_tail(&self, node: &Node, state: &State) -> Result<()> {
+        let skip = (state.inode.size % BLOCK_64) as usize;
+        if skip > 0 {
+            let zeros = [0; BLOCK];
+            self.zero_in_place(node, state, state.inode.size, &zeros[skip..])?;
+        }
+        Ok(())
+    }
+
+    /// Writes zeros within one block, if it has been written.
+    fn zero_in_place(&self, node: &Node, state: &State, at: u64, zeros: &[u8]) -> Result<()> {
+        let extents = state.extents.as_ref().expect("loaded before");
+        match extents.at(at / BLOCK_64) {
+            Some(extent) if !extent.is_unwritten && !zeros.is_empty() => {
+                node.is_unflushed.store(true, Ordering::Release);
+                self.write_part(extent.start, (at % BLOCK_64) as usize, zeros, false)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets the size of a file.
+    pub(crate) fn truncate(&self, node: &Node, state: &mut State, size: u64) -> Result<()> {
+        if size > SIZE_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        self.extents(node.ino, state)?;
+        if size > state.inode.size {
+            self.zero_tail(node, state)?;
+        }
+        let now = Time::now();
+        let is_long = {
+            let extents = state.extents.as_ref().expect("loaded above");
+            size < state.inode.size
+                && extents.iter().filter(|(at, e)| at + e.blocks > size / BLOCK_64).count() > STEP
+        };
+        self.transact(Need::Delete, GROWTH, |tx| {
+            if is_long {
+                self.add_orphan(tx, node.ino)?;
+            }
+            state.inode.size = size;
+            (state.inode.modified, state.inode.changed) = (now, now);
+            state.inode.mode = without_set_id(state.inode.mode);
+            self.log(tx, node.ino, state)
+        })?;
+        self.remove_blocks(node.ino, state, size.div_ceil(BLOCK_64), u64::MAX)?;
+        if is_long {
+            self.transact(Need::Delete, GROWTH, |tx| self.remove_orphan(tx, node.ino))?;
+        }
+        Ok(())
+    }
+
+    /// What a crash has left of a truncation.
+    pub(crate) fn cut_off(&self, node: &Node) -> Result<()> {
+        let mut state = unvme::lock::write(&node.state);
+        let size = state.inode.size;
+        self.extents(node.ino, &mut state)?;
+        self.remove_blocks(node.ino, &mut state, size.div_ceil(BLOCK_64), u64::MAX)?;
+        self.transact(Need::Delete, GROWTH, |tx| self.remove_orphan(tx, node.ino))
+    }
+
+    /// Gives back blocks `from..to` of a file, a few extents in each transaction.
+    pub(crate) fn remove_blocks(&self, ino: u64, state: &mut State, from: u64, to: u64) -> Result<()> {
+        self.extents(ino, state)?;
+        loop {
+            let extents = state.extents.as_ref().expect("loaded above");
+            let is_any =
+                from < to && extents.at(from).is_some() || extents.next(from).is_some_and(|next| next < to);
+            if !is_any {
+                return Ok(());
+            }
+            self.transact(Need::Delete, EXTENT_GROWTH, |tx| {
+                for _ in 0..STEP {
+                    let extents = state.extents.as_mut().expect("loaded above");
+                    let Some((_, extent)) = extents.remove_first(from, to) else { break };
+                    tx.free_run(extent.into())?;
+                    state.inode.blocks = state.inode.blocks.saturating_sub(extent.blocks);
+                }
+                let extents = state.extents.as_mut().expect("loaded above");
+                extents.store(tx, ino, &mut state.inode)?;
+                self.log(tx, ino, state)
+            })?;
+        }
+    }
+
+    /// `fallocate`.
+    pub(crate) fn allocate(
+        &self,
+        node: &Node,
+        state: &mut State,
+        range: std::ops::Range<u64>,
+        what: Allocation,
+    ) -> Result<()> {
+        if range.is_empty() {
+            return Err(Errno::INVAL.into());
+        }
+        if range.end > SIZE_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        self.extents(node.ino, state)?;
+        let grows = match what {
+            Allocation::Reserve { keep_size } | Allocation::ZeroRange { keep_size } => !keep_size,
+            Allocation::PunchHole => false,
+        };
+        if grows && range.end > state.inode.size {
+            self.zero_tail(node, state)?;
+        }
+        if !matches!(what, Allocation::Reserve { .. }) {
+            self.zero(node, state, &range)?;
+        }
+        if what != Allocation::PunchHole {
+            self.reserve_range(node, state, &range)?;
+        }
+        let now = Time::now();
+        self.transact(Need::Delete, 0, |tx| {
+            if grows {
+                state.inode.size = state.inode.size.max(range.end);
+            }
+            (state.inode.modified, state.inode.changed) = (now, now);
+            self.log(tx, node.ino, state)
+        })
+    }
+
+    /// Has a range read as zeros: whole blocks are given back.
+    fn zero(&self, node: &Node, state: &mut State, range: &std::ops::Range<u64>) -> Result<()> {
+        let zeros = [0; BLOCK];
+        let (first, last) = (range.start.div_ceil(BLOCK_64), range.end / BLOCK_64);
+        if first > last {
+            return self.zero_in_place(
+                node,
+                state,
+                range.start,
+                &zeros[..(range.end - range.start) as usize],
+            );
+        }
+        self.zero_in_place(node, state, range.start, &zeros[..(first * BLOCK_64 - range.start) as usize])?;
+        self.zero_in_place(node, state, last * BLOCK_64, &zeros[..(range.end - last * BLOCK_64) as usize])?;
+        self.remove_blocks(node.ino, state, first, last)
+    }
+
+    /// Has every block of a range be there, if only unwritten.
+    fn reserve_range(&self, node: &Node, state: &mut State, range: &std::ops::Range<u64>) -> Result<()> {
+        let (mut at, end) = (range.start / BLOCK_64, range.end.div_ceil(BLOCK_64));
+        while at < end {
+            let extents = state.extents.as_ref().expect("loaded before");
+            if let Some(extent) = extents.at(at) {
+                at += extent.blocks;
+                continue;
+            }
+            let next = extents.next(at).map_or(end, |next| next.min(end));
+            let run = self.take_blocks(self.goal(node.ino, extents, at), next - at)?;
+            let done = self.transact(Need::More, EXTENT_GROWTH, |tx| {
+                tx.use_run(run)?;
+                let extents = state.extents.as_mut().expect("loaded before");
+                extents.insert(at, Extent { start: run.start, blocks: run.blocks, is_unwritten: true });
+                state.inode.blocks += run.blocks;
+                extents.store(tx, node.ino, &mut state.inode)?;
+                self.log(tx, node.ino, state)
+            });
+            if let Err(e) = done {
+                self.space.untake(run);
+                return Err(e);
+            }
+            at += run.blocks;
+        }
+        Ok(())
+    }
+
+    /// `SEEK_DATA` and `SEEK_HOLE`, of a file whose extents are in memory.
+    pub(crate) fn seek(&self, state: &State, offset: u64, what: Seek) -> Result<u64> {
+        let size = state.inode.size;
+        if offset >= size {
+            return Err(Errno::NXIO.into());
+        }
+        let extents = state.extents.as_ref().expect("loaded before");
+        let mut at = offset;
+        while at < size {
+            let block = at / BLOCK_64;
+            let found = extents.at(block);
+            let is_data = found.is_some_and(|extent| !extent.is_unwritten);
+            if is_data == (what == Seek::Data) {
+                return Ok(at);
+            }
+            let end = match found {
+                Some(extent) => block + extent.blocks,
+                None => extents.next(block).unwrap_or(u64::MAX / BLOCK_64),
+            };
+            at = end * BLOCK_64;
+        }
+        match what {
+            Seek::Hole => Ok(size),
+            Seek::Data => Err(Errno::NXIO.into()),
+        }
+    }
+
+    /// Makes a file durable: its data, and every name that leads to it.
+    pub(crate) fn fsync(&self, node: &Node, with_times: bool) -> Result<()> {
+        let tx = {
+            let mut state = unvme::lock::write(&node.state);
+            // Without, the times can wait: fdatasync.
+            if with_times || !state.inode.is_file() {
+                self.log_times(node.ino, &mut state)?;
+            }
+            state.tx
+        };
+        let is_unflushed = node.is_unflushed.swap(false, Ordering::AcqRel);
+        let done = if is_unflushed {
+            self.journal.commit_and_settle(tx)
+        } else {
+            self.check_writable().and_then(|()| self.journal.commit(tx))
+        };
+        if done.is_err() && is_unflushed {
+            node.is_unflushed.store(true, Ordering::Release);
+        }
+        done
+    }
+}
+
+/// A mode after somebody has written to the file.
+pub(crate) fn without_set_id(mode: u32) -> u32 {
+    let is_group_executable = mode & 0o010 != 0;
+    let mode = mode & !0o4000;
+    if is_group_executable { mode & !0o2000 } else { mode }
+}

@@ -1,0 +1,246 @@
+//! The device below: blocks of the file system on a namespace, by a worker that all threads use.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use unvme::lock::lock;
+use unvme::worker::{Data, Done, Refused, WorkerOptions};
+use unvme::{AccessFlags, Block, BlockRange, Lba, Op, Worker, WriteOptions};
+
+use crate::error::{Error, Result};
+use crate::layout::BLOCK;
+
+/// Ranges of one deallocation.
+const RANGES_MAX: usize = 256;
+
+/// When a write is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durable {
+    /// After the next flush.
+    Later,
+    /// When it returns: Force Unit Access.
+    Now,
+}
+
+/// What reached the device, in order: for those who test what a power cut leaves.
+#[doc(hidden)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Blocks were written.
+    Write {
+        /// First block of the file system.
+        block: u64,
+        /// Their bytes.
+        data: Vec<u8>,
+        /// They were durable at once.
+        durable: bool,
+    },
+    /// What was written before became durable.
+    Flush,
+    /// Blocks were given back: start and number. Their content may be anything that was there, or zeros.
+    Deallocate(Vec<(u64, u64)>),
+}
+
+/// What the file system has asked the device for since it was mounted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Read commands.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Write commands.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Of the write commands, those with Force Unit Access.
+    pub forced: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Bytes deallocated.
+    pub deallocated_bytes: u64,
+}
+
+#[derive(Default)]
+struct Counts {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+    forced: AtomicU64,
+    flushes: AtomicU64,
+    deallocated_bytes: AtomicU64,
+}
+
+pub(crate) struct Disk {
+    name: String,
+    worker: Worker,
+    /// Logical blocks of a block of the file system.
+    lbas: u64,
+    blocks: u64,
+    /// Blocks of one command.
+    piece: usize,
+    counts: Counts,
+    /// Data of files were written since the last commit saw to it that they are durable.
+    has_unsettled: AtomicBool,
+    is_recording: AtomicBool,
+    events: Mutex<Vec<Event>>,
+}
+
+fn add(count: &AtomicU64, more: u64) {
+    count.fetch_add(more, Ordering::Relaxed);
+}
+
+impl Disk {
+    pub(crate) fn open(block: &Block, name: &str, options: &WorkerOptions) -> Result<Self> {
+        let lba_bytes = block.block_bytes() as usize;
+        if lba_bytes > BLOCK || !BLOCK.is_multiple_of(lba_bytes) {
+            return Err(Error::Format(format!(
+                "{name}: its blocks have {lba_bytes} bytes; a file system needs blocks of {BLOCK} bytes or a \
+                 part of that"
+            )));
+        }
+        let lbas = (BLOCK / lba_bytes) as u64;
+        let piece = (block.namespace().transfer_blocks_max() as usize / lbas as usize).clamp(1, 64);
+        Ok(Self {
+            name: name.to_string(),
+            worker: block.worker(options)?,
+            lbas,
+            blocks: block.blocks() / lbas,
+            piece,
+            counts: Counts::default(),
+            has_unsettled: AtomicBool::new(false),
+            is_recording: AtomicBool::new(false),
+            events: Mutex::new(Vec::new()),
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Blocks of the file system that the namespace has.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn range(&self, block: u64, bytes: usize) -> BlockRange {
+        BlockRange::new(Lba(block * self.lbas), ((bytes / BLOCK) as u64 * self.lbas) as u32)
+    }
+
+    fn done(&self, what: &str, block: u64, done: std::result::Result<Done, Refused>) -> Result<()> {
+        match done {
+            Ok(done) if done.status.is_success() => Ok(()),
+            Ok(done) => {
+                Err(Error::Device(format!("{}: {what} of block {block}: {}", self.name, done.status)))
+            }
+            Err(refused) => {
+                Err(Error::Device(format!("{}: {what} of block {block}: {}", self.name, refused.reason)))
+            }
+        }
+    }
+
+    /// Reads whole blocks.
+    pub(crate) fn read(&self, block: u64, out: &mut [u8]) -> Result<()> {
+        debug_assert!(out.len().is_multiple_of(BLOCK));
+        let mut at = block;
+        for piece in out.chunks_mut(self.piece * BLOCK) {
+            let range = self.range(at, piece.len());
+            add(&self.counts.reads, 1);
+            add(&self.counts.read_bytes, piece.len() as u64);
+            at += (piece.len() / BLOCK) as u64;
+            let op = Op::Read(range, AccessFlags::default());
+            self.done("a read", range.start.0 / self.lbas, self.worker.call(op, Data::In(piece)))?;
+        }
+        Ok(())
+    }
+
+    /// Writes whole blocks.
+    pub(crate) fn write(&self, block: u64, data: &[u8], durable: Durable) -> Result<()> {
+        debug_assert!(data.len().is_multiple_of(BLOCK));
+        let force_unit_access = durable == Durable::Now;
+        let mut at = block;
+        for piece in data.chunks(self.piece * BLOCK) {
+            let range = self.range(at, piece.len());
+            add(&self.counts.writes, 1);
+            add(&self.counts.written_bytes, piece.len() as u64);
+            add(&self.counts.forced, force_unit_access.into());
+            let flags = AccessFlags { force_unit_access, ..AccessFlags::default() };
+            let op = Op::Write(range, WriteOptions::from(flags));
+            self.done("a write", at, self.worker.call(op, Data::Out(piece)))?;
+            let written = at;
+            self.record(|| Event::Write { block: written, data: piece.to_vec(), durable: force_unit_access });
+            at += (piece.len() / BLOCK) as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes data of a file. No transaction is committed before they are durable: none ever leads to blocks
+    /// that hold what somebody else has left there.
+    pub(crate) fn write_data(&self, block: u64, data: &[u8]) -> Result<()> {
+        self.write(block, data, Durable::Later)?;
+        if !self.has_unsettled.load(Ordering::Acquire) {
+            self.has_unsettled.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Makes the data of files durable that were written before. One caller at a time.
+    pub(crate) fn settle(&self) -> Result<()> {
+        if self.has_unsettled.swap(false, Ordering::AcqRel) {
+            self.flush().inspect_err(|_| self.has_unsettled.store(true, Ordering::Release))?;
+        }
+        Ok(())
+    }
+
+    /// Makes what was written before durable.
+    pub(crate) fn flush(&self) -> Result<()> {
+        add(&self.counts.flushes, 1);
+        self.done("a flush", 0, self.worker.call(Op::Flush, Data::None))?;
+        self.record(|| Event::Flush);
+        Ok(())
+    }
+
+    /// Tells the device that ranges of blocks, first block and number of each, are not needed any more.
+    pub(crate) fn deallocate(&self, ranges: &[(u64, u64)]) -> Result<()> {
+        for some in ranges.chunks(RANGES_MAX) {
+            let list: Vec<_> = some
+                .iter()
+                .map(|&(block, blocks)| BlockRange::new(Lba(block * self.lbas), (blocks * self.lbas) as u32))
+                .collect();
+            add(&self.counts.deallocated_bytes, some.iter().map(|range| range.1 * BLOCK as u64).sum());
+            let first = some[0].0;
+            self.done("a deallocation", first, self.worker.call(Op::Deallocate(&list), Data::None))?;
+            self.record(|| Event::Deallocate(some.to_vec()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { reads, read_bytes, writes, written_bytes, forced, flushes, deallocated_bytes } =
+            &self.counts;
+        Traffic {
+            reads: of(reads),
+            read_bytes: of(read_bytes),
+            writes: of(writes),
+            written_bytes: of(written_bytes),
+            forced: of(forced),
+            flushes: of(flushes),
+            deallocated_bytes: of(deallocated_bytes),
+        }
+    }
+
+    fn record(&self, event: impl FnOnce() -> Event) {
+        if self.is_recording.load(Ordering::Relaxed) {
+            lock(&self.events).push(event());
+        }
+    }
+
+    pub(crate) fn start_recording(&self) {
+        self.is_recording.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut *lock(&self.events))
+    }
+}

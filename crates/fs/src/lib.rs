@@ -1,0 +1,82 @@
+//! A POSIX file system in user space, on a block namespace of any transport.
+//!
+//! ```
+//! use unvme::{Nsid, OpenOptions, open};
+//! use unvme_fs::{Credentials, FileSystem, MakeOptions, MountOptions, NewFile, make};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = open("mem:block:64M", &OpenOptions::default())?;
+//! let block = device.block(Nsid(1))?;
+//! make(&block, device.name(), &MakeOptions::default(), |_, _| ())?;
+//! let fs = FileSystem::mount(&block, device.name(), &MountOptions::default())?;
+//! let who = Credentials::root();
+//! let file = fs.root()?.create(b"greeting", &NewFile::regular(0o644), &who)?;
+//! file.write_at(0, b"hello")?;
+//! file.sync()?;
+//! let mut read = [0; 5];
+//! assert_eq!(fs.root()?.lookup(b"greeting", &who)?.read_at(0, &mut read)?, 5);
+//! assert_eq!(&read, b"hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Everything waits, takes `&self`, and may be called from any thread; each CPU has a queue pair of its own.
+//! What has changed together is on the media together or not at all: a journal sees to it, with one record
+//! for as many operations as come by. Data never come before they are written: blocks belong to a file once
+//! its data are in them, and durable.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `layout` | what is where on the media; `docs/fs-format.md` |
+//! | `disk` | the device: reads, writes, flushes, deallocations, counted |
+//! | `buffer` | blocks of metadata in memory |
+//! | `journal` | transactions, their records, and their replay |
+//! | `page`, `tree` | pages of keys and values, and trees of them |
+//! | `bits`, `space` | which blocks and inodes are free |
+//! | `extents` | which blocks a file has |
+//! | `folder` | names and where they lead |
+//! | `node` | inodes in memory |
+//! | `access` | who may do what |
+//! | `data`, `names` | operations on data, and on names |
+//! | `system`, `vnode` | [`FileSystem`] and [`Vnode`], what programs use |
+//! | `check` | [`FileSystem::check`]: whether everything fits together |
+//! | `make` | [`make()`]: a new file system |
+//!
+//! What it does not implement yet: a page cache, calls that do not wait, extended attributes, locks of byte
+//! ranges, placement by write hints, repairing.
+#![forbid(unsafe_code)]
+
+mod access;
+mod bits;
+mod buffer;
+mod check;
+mod data;
+mod disk;
+mod error;
+mod extents;
+mod folder;
+mod journal;
+mod layout;
+mod make;
+mod names;
+mod node;
+mod page;
+mod space;
+mod system;
+mod tree;
+mod vnode;
+
+pub use access::{Credentials, EXECUTE, READ, WRITE};
+pub use check::{Problem, Survey};
+pub use data::{Allocation, Seek};
+pub use disk::{Event, Traffic};
+pub use error::{Error, Result};
+pub use folder::NAME_MAX;
+pub use layout::Time;
+pub use make::{MakeOptions, make};
+pub use names::{LINKS_MAX, NewFile, Rename, TARGET_MAX};
+pub use system::{Description, FileSystem, MountOptions, Usage};
+pub use vnode::{Attributes, Entry, NewAttributes, Vnode};
+
+pub use rustix::fs::FileType;
+pub use rustix::io::Errno;

@@ -1,0 +1,619 @@
+//! What changes names: making, linking, removing, renaming.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, RwLockWriteGuard};
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use unvme::lock::{lock, read, write};
+
+use crate::access::{self, Credentials, EXECUTE, WRITE};
+use crate::error::{Error, Result};
+use crate::folder::{self, Target};
+use crate::journal::Tx;
+use crate::layout::{Inline, Inode, Kinds, ROOT_INO, SYMLINK_INLINE, Time};
+use crate::node::{Node, State};
+use crate::page;
+use crate::space::Need;
+use crate::system::System;
+use crate::tree::{GROWTH, Tree};
+
+/// The longest target of a symbolic link, in bytes.
+pub const TARGET_MAX: usize = 4095;
+
+/// Names that a file can have.
+pub const LINKS_MAX: u32 = 65000;
+
+/// What a new file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewFile<'a> {
+    /// Its type.
+    pub file_type: FileType,
+    /// Permissions, without what a umask takes away.
+    pub permissions: u32,
+    /// What a device node stands for.
+    pub rdev: u64,
+    /// A symbolic link's target.
+    pub target: &'a [u8],
+}
+
+impl NewFile<'_> {
+    /// A regular file.
+    pub fn regular(permissions: u32) -> Self {
+        Self { file_type: FileType::RegularFile, permissions, rdev: 0, target: &[] }
+    }
+
+    /// A folder.
+    pub fn folder(permissions: u32) -> Self {
+        Self { file_type: FileType::Directory, ..Self::regular(permissions) }
+    }
+}
+
+/// How a name is moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rename {
+    /// What has the new name loses it.
+    #[default]
+    Replace,
+    /// `RENAME_NOREPLACE`: EEXIST when something has the new name.
+    NoReplace,
+    /// `RENAME_EXCHANGE`: both have each other's name.
+    Exchange,
+}
+
+/// Locks of several nodes, which are taken in the order of their numbers.
+struct Locked<'a>(Vec<(u64, RwLockWriteGuard<'a, State>)>);
+
+impl<'a> Locked<'a> {
+    fn take(nodes: &[&'a Arc<Node>]) -> Self {
+        let mut nodes = nodes.to_vec();
+        nodes.sort_unstable_by_key(|node| node.ino);
+        nodes.dedup_by_key(|node| node.ino);
+        Self(nodes.into_iter().map(|node| (node.ino, write(&node.state))).collect())
+    }
+
+    fn state(&mut self, ino: u64) -> &mut State {
+        let found = self.0.iter_mut().find(|(of, _)| *of == ino);
+        &mut found.expect("it was locked").1
+    }
+}
+
+/// One end of a renaming: a name in a folder.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub folder: &'a Arc<Node>,
+    pub name: &'a [u8],
+}
+
+impl System {
+    /// The tree of a folder, of which something is asked.
+    fn folder_tree(ino: u64, state: &State) -> Result<Option<Tree>> {
+        if !state.inode.is_folder() {
+            return Err(Errno::NOTDIR.into());
+        }
+        Ok((state.inode.tree != 0).then_some(Tree { root: state.inode.tree, owner: ino }))
+    }
+
+    /// Where a name leads to, and its key.
+    fn find(&self, ino: u64, state: &State, name: &[u8]) -> Result<Option<(u64, Target)>> {
+        match Self::folder_tree(ino, state)? {
+            Some(tree) => folder::find(tree, &self.buffers, self.seed, name),
+            None => Ok(None),
+        }
+    }
+
+    /// The node that a name in a folder leads to.
+    pub(crate) fn lookup(&self, folder: &Node, name: &[u8], who: &Credentials) -> Result<Arc<Node>> {
+        let state = read(&folder.state);
+        if !state.inode.is_folder() {
+            return Err(Errno::NOTDIR.into());
+        }
+        access::check(&state.inode, who, EXECUTE)?;
+        match name {
+            b"." => return self.node(folder.ino),
+            b".." => return self.node(state.inode.parent),
+            _ if name.len() > folder::NAME_MAX => return Err(Errno::NAMETOOLONG.into()),
+            _ => {}
+        }
+        let (_, target) = self.find(folder.ino, &state, name)?.ok_or(Error::Posix(Errno::NOENT))?;
+        // Under the folder's lock: the name, and so the inode, is still there.
+        self.node(target.ino)
+    }
+
+    /// Has a name lead to `target`. The folder's inode is changed, and not logged.
+    fn add_name(
+        &self,
+        tx: &mut Tx<'_>,
+        ino: u64,
+        state: &mut State,
+        name: &[u8],
+        target: Target,
+    ) -> Result<()> {
+        let before = tx.pages();
+        let tree = match Self::folder_tree(ino, state)? {
+            Some(tree) => tree,
+            None => Tree::create(tx, self.geometry.inode_block(ino).map_or(0, |(block, _)| block), ino)?,
+        };
+        let key = folder::free_key(tree, &self.buffers, self.seed, name)?;
+        folder::set(tree, tx, key, name, target)?;
+        state.inode.tree = tree.root;
+        state.inode.names += 1;
+        state.inode.blocks = state.inode.blocks.wrapping_add_signed(tx.pages() - before);
+        Self::touch(state);
+        Ok(())
+    }
+
+    fn remove_name(&self, tx: &mut Tx<'_>, ino: u64, state: &mut State, key: u64) -> Result<()> {
+        let before = tx.pages();
+        folder::unset(Tree { root: state.inode.tree, owner: ino }, tx, key)?;
+        state.inode.names = state.inode.names.saturating_sub(1);
+        state.inode.blocks = state.inode.blocks.wrapping_add_signed(tx.pages() - before);
+        Self::touch(state);
+        Ok(())
+    }
+
+    fn touch(state: &mut State) {
+        let now = Time::now();
+        (state.inode.modified, state.inode.changed) = (now, now);
+    }
+
+    fn take_inode(&self, parent: u64, is_folder: bool) -> Result<u64> {
+        self.space.take_inode(parent, is_folder).or_else(|_| {
+            self.journal.commit(self.journal.running())?;
+            self.space.take_inode(parent, is_folder)
+        })
+    }
+
+    /// The inode of a new file in a folder.
+    fn new_inode(&self, parent: u64, folder: &Inode, new: &NewFile<'_>, who: &Credentials) -> Inode {
+        let is_folder = new.file_type == FileType::Directory;
+        let now = Time::now();
+        let inherits = folder.mode & 0o2000 != 0;
+        let gid = if inherits { folder.gid } else { who.gid };
+        let mut permissions = new.permissions & 0o7777;
+        if inherits && is_folder {
+            permissions |= 0o2000;
+        } else if !who.is_root() && !who.is_in(gid) {
+            permissions &= !0o2000;
+        }
+        Inode {
+            mode: new.file_type.as_raw_mode() | permissions,
+            uid: who.uid,
+            gid,
+            links: if is_folder { 2 } else { 1 },
+            size: new.target.len() as u64,
+            accessed: now,
+            modified: now,
+            changed: now,
+            created: now,
+            generation: unvme::random::number() as u32,
+            rdev: new.rdev,
+            parent: if is_folder { parent } else { 0 },
+            hint: folder.hint,
+            ..Inode::default()
+        }
+    }
+
+    /// Puts the target of a symbolic link where it belongs.
+    fn put_target(&self, tx: &mut Tx<'_>, ino: u64, inode: &mut Inode, target: &[u8]) -> Result<()> {
+        if target.is_empty() {
+            return Ok(());
+        }
+        if target.len() <= SYMLINK_INLINE {
+            inode.inline = Inline::Symlink(target.to_vec());
+            return Ok(());
+        }
+        let before = tx.pages();
+        let tree = Tree::create(tx, self.geometry.inode_block(ino).map_or(0, |(block, _)| block), ino)?;
+        for (index, part) in target.chunks(page::VALUE_MAX).enumerate() {
+            tree.insert(tx, index as u64, part)?;
+        }
+        inode.tree = tree.root;
+        inode.blocks = (tx.pages() - before) as u64;
+        Ok(())
+    }
+
+    /// A symbolic link's target.
+    pub(crate) fn target(&self, node: &Node) -> Result<Vec<u8>> {
+        let state = read(&node.state);
+        if !state.inode.is_symlink() {
+            return Err(Errno::INVAL.into());
+        }
+        let mut target = Vec::new();
+        match &state.inode.inline {
+            Inline::Symlink(bytes) => target.extend_from_slice(bytes),
+            _ if state.inode.tree != 0 => {
+                Tree { root: state.inode.tree, owner: node.ino }.visit(&self.buffers, 0, |_, part| {
+                    target.extend_from_slice(part);
+                    std::ops::ControlFlow::Continue(())
+                })?;
+            }
+            _ => {}
+        }
+        Ok(target)
+    }
+
+    /// Makes a file with a name in a folder, or without one.
+    pub(crate) fn create(
+        &self,
+        folder: &Node,
+        name: Option<&[u8]>,
+        new: &NewFile<'_>,
+        who: &Credentials,
+    ) -> Result<Arc<Node>> {
+        self.check_writable()?;
+        if new.target.len() > TARGET_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        let is_folder = new.file_type == FileType::Directory;
+        let mut state = write(&folder.state);
+        if let Some(name) = name {
+            folder::check_name(name)?;
+            if !state.inode.is_folder() {
+                return Err(Errno::NOTDIR.into());
+            }
+            access::check(&state.inode, who, EXECUTE)?;
+            if self.find(folder.ino, &state, name)?.is_some() {
+                return Err(Errno::EXIST.into());
+            }
+        }
+        access::check(&state.inode, who, WRITE | EXECUTE)?;
+        if state.inode.links == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        if is_folder && state.inode.links >= LINKS_MAX {
+            return Err(Errno::MLINK.into());
+        }
+        let ino = self.take_inode(folder.ino, is_folder)?;
+        let mut inode = self.new_inode(folder.ino, &state.inode, new, who);
+        if name.is_none() {
+            inode.links = 0;
+        }
+        let mut is_begun = false;
+        let done = self.transact(Need::More, 4 * GROWTH, |tx| {
+            is_begun = true;
+            tx.use_inode(ino)?;
+            self.put_target(tx, ino, &mut inode, new.target)?;
+            tx.put_inode(ino, Some(&inode))?;
+            match name {
+                Some(name) => {
+                    self.add_name(
+                        tx,
+                        folder.ino,
+                        &mut state,
+                        name,
+                        Target { ino, file_type: new.file_type },
+                    )?;
+                    state.inode.links += u32::from(is_folder);
+                    self.log(tx, folder.ino, &mut state)?;
+                }
+                None => self.add_orphan(tx, ino)?,
+            }
+            Ok(tx.id())
+        });
+        if done.is_err() && !is_begun {
+            self.space.release_inode(ino);
+        }
+        let node = Node::new(ino, inode, done?);
+        self.nodes.put(&node);
+        Ok(node)
+    }
+
+    /// Gives a file another name. One that has none is for those who have it open: `linkat` of `O_TMPFILE`.
+    pub(crate) fn link(&self, node: &Arc<Node>, place: Place<'_>, who: &Credentials) -> Result<()> {
+        self.check_writable()?;
+        folder::check_name(place.name)?;
+        if node.ino == place.folder.ino {
+            return Err(Errno::PERM.into());
+        }
+        let mut locked = Locked::take(&[node, place.folder]);
+        let folder = locked.state(place.folder.ino);
+        if !folder.inode.is_folder() {
+            return Err(Errno::NOTDIR.into());
+        }
+        access::check(&folder.inode, who, EXECUTE)?;
+        if self.find(place.folder.ino, folder, place.name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        access::check(&folder.inode, who, WRITE)?;
+        if folder.inode.links == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        let inode = &locked.state(node.ino).inode;
+        if inode.is_folder() {
+            return Err(Errno::PERM.into());
+        }
+        if inode.links >= LINKS_MAX {
+            return Err(Errno::MLINK.into());
+        }
+        let (had_none, file_type) = (inode.links == 0, inode.file_type());
+        self.transact(Need::More, 3 * GROWTH, |tx| {
+            let target = Target { ino: node.ino, file_type };
+            let folder = locked.state(place.folder.ino);
+            self.add_name(tx, place.folder.ino, folder, place.name, target)?;
+            self.log(tx, place.folder.ino, folder)?;
+            if had_none {
+                self.remove_orphan(tx, node.ino)?;
+            }
+            let state = locked.state(node.ino);
+            state.inode.links += 1;
+            state.inode.changed = Time::now();
+            self.log(tx, node.ino, state)
+        })
+    }
+
+    /// Takes a name off a file, in a transaction that has its folder already.
+    fn drop_link(&self, tx: &mut Tx<'_>, ino: u64, state: &mut State) -> Result<()> {
+        state.inode.links = if state.inode.is_folder() { 0 } else { state.inode.links.saturating_sub(1) };
+        state.inode.changed = Time::now();
+        if state.inode.links == 0 {
+            self.add_orphan(tx, ino)?;
+        }
+        self.log(tx, ino, state)
+    }
+
+    /// Gives up what nobody has any more. An error leaves it to the next mount.
+    pub(crate) fn reap_idle(&self, node: &Arc<Node>) {
+        if node.pins.load(Ordering::Acquire) == 0
+            && let Err(e) = self.reap(node)
+        {
+            tracing::warn!("{}: inode {} is given up later: {e}", self.disk.name(), node.ino);
+        }
+    }
+
+    /// Removes a name: of a folder, or of anything else.
+    pub(crate) fn remove(&self, place: Place<'_>, is_rmdir: bool, who: &Credentials) -> Result<()> {
+        self.check_writable()?;
+        match place.name {
+            b"." if is_rmdir => return Err(Errno::INVAL.into()),
+            b".." if is_rmdir => return Err(Errno::NOTEMPTY.into()),
+            _ => {}
+        }
+        loop {
+            let node = self.lookup(place.folder, place.name, who)?;
+            if node.ino == place.folder.ino {
+                return Err(Errno::INVAL.into());
+            }
+            let mut locked = Locked::take(&[&node, place.folder]);
+            let folder = locked.state(place.folder.ino);
+            let Some((key, _)) =
+                self.find(place.folder.ino, folder, place.name)?.filter(|(_, target)| target.ino == node.ino)
+            else {
+                // Somebody was faster.
+                continue;
+            };
+            let folder = folder.inode.clone();
+            let inode = &locked.state(node.ino).inode;
+            access::check_removal(&folder, inode, who)?;
+            let is_folder = inode.is_folder();
+            if is_rmdir && !is_folder {
+                return Err(Errno::NOTDIR.into());
+            }
+            if !is_rmdir && is_folder {
+                return Err(Errno::ISDIR.into());
+            }
+            if is_folder && inode.names > 0 {
+                return Err(Errno::NOTEMPTY.into());
+            }
+            self.transact(Need::Delete, 2 * GROWTH, |tx| {
+                let folder = locked.state(place.folder.ino);
+                self.remove_name(tx, place.folder.ino, folder, key)?;
+                folder.inode.links -= u32::from(is_folder);
+                self.log(tx, place.folder.ino, folder)?;
+                self.drop_link(tx, node.ino, locked.state(node.ino))
+            })?;
+            drop(locked);
+            self.reap_idle(&node);
+            return Ok(());
+        }
+    }
+
+    /// Whether a folder is `above`, or below it. Nothing moves meanwhile.
+    fn is_below(&self, mut ino: u64, above: u64) -> Result<bool> {
+        loop {
+            if ino == above {
+                return Ok(true);
+            }
+            if ino == ROOT_INO {
+                return Ok(false);
+            }
+            ino = read(&self.node(ino)?.state).inode.parent;
+        }
+    }
+
+    /// Renames.
+    pub(crate) fn rename(
+        &self,
+        from: Place<'_>,
+        to: Place<'_>,
+        how: Rename,
+        who: &Credentials,
+    ) -> Result<()> {
+        self.check_writable()?;
+        for name in [from.name, to.name] {
+            if name == b"." || name == b".." {
+                return Err(Errno::BUSY.into());
+            }
+            folder::check_name(name)?;
+        }
+        // Folders that change their place do so one at a time, or two could end up below each other.
+        let _moving = (from.folder.ino != to.folder.ino).then(|| lock(&self.moving));
+        loop {
+            let source = self.lookup(from.folder, from.name, who)?;
+            let victim = match self.lookup(to.folder, to.name, who) {
+                Ok(node) => Some(node),
+                Err(Error::Posix(Errno::NOENT)) => None,
+                Err(e) => return Err(e),
+            };
+            if how == Rename::NoReplace && victim.is_some() {
+                return Err(Errno::EXIST.into());
+            }
+            self.check_places(&from, &to, &source, victim.as_ref(), how)?;
+            let mut nodes = vec![from.folder, to.folder, &source];
+            nodes.extend(&victim);
+            let mut locked = Locked::take(&nodes);
+            let source_key = self.find(from.folder.ino, locked.state(from.folder.ino), from.name)?;
+            let victim_key = self.find(to.folder.ino, locked.state(to.folder.ino), to.name)?;
+            let is_same = source_key.map(|(_, target)| target.ino) == Some(source.ino)
+                && victim_key.map(|(_, target)| target.ino) == victim.as_ref().map(|node| node.ino);
+            if !is_same {
+                continue;
+            }
+            let keys = (source_key.map_or(0, |(key, _)| key), victim_key.map(|(key, _)| key));
+            return match (&victim, how) {
+                (None, Rename::Exchange) => Err(Errno::NOENT.into()),
+                (Some(victim), _) if victim.ino == source.ino => Ok(()),
+                (Some(victim), Rename::Exchange) => self.exchange(
+                    &mut locked,
+                    (from, &source),
+                    (to, victim),
+                    (keys.0, keys.1.unwrap_or(0)),
+                    who,
+                ),
+                _ => {
+                    self.move_name(&mut locked, (from, &source), (to, victim.as_ref()), keys, who)?;
+                    drop(locked);
+                    if let Some(victim) = &victim {
+                        self.reap_idle(victim);
+                    }
+                    Ok(())
+                }
+            };
+        }
+    }
+
+    /// Whether a folder would come to be below itself.
+    fn check_places(
+        &self,
+        from: &Place<'_>,
+        to: &Place<'_>,
+        source: &Node,
+        victim: Option<&Arc<Node>>,
+        how: Rename,
+    ) -> Result<()> {
+        if from.folder.ino == to.folder.ino {
+            return Ok(());
+        }
+        if read(&source.state).inode.is_folder() && self.is_below(to.folder.ino, source.ino)? {
+            return Err(Errno::INVAL.into());
+        }
+        if let Some(victim) = victim
+            && read(&victim.state).inode.is_folder()
+            && self.is_below(from.folder.ino, victim.ino)?
+        {
+            let is_exchange = how == Rename::Exchange;
+            return Err(if is_exchange { Errno::INVAL } else { Errno::NOTEMPTY }.into());
+        }
+        Ok(())
+    }
+
+    /// A folder that moves to another one takes a link with it, and needs the right to write to it, as its
+    /// `..` changes.
+    fn check_move(inode: &Inode, is_elsewhere: bool, who: &Credentials) -> Result<()> {
+        if inode.is_folder() && is_elsewhere {
+            access::check(inode, who, WRITE)?;
+        }
+        Ok(())
+    }
+
+    fn move_name(
+        &self,
+        locked: &mut Locked<'_>,
+        (from, source): (Place<'_>, &Node),
+        (to, victim): (Place<'_>, Option<&Arc<Node>>),
+        (source_key, victim_key): (u64, Option<u64>),
+        who: &Credentials,
+    ) -> Result<()> {
+        let is_elsewhere = from.folder.ino != to.folder.ino;
+        let from_folder = locked.state(from.folder.ino).inode.clone();
+        let to_folder = locked.state(to.folder.ino).inode.clone();
+        let moved = locked.state(source.ino).inode.clone();
+        access::check_removal(&from_folder, &moved, who)?;
+        access::check(&to_folder, who, WRITE | EXECUTE)?;
+        Self::check_move(&moved, is_elsewhere, who)?;
+        if to_folder.links == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        if let Some(victim) = victim {
+            let inode = &locked.state(victim.ino).inode;
+            access::check_removal(&to_folder, inode, who)?;
+            match (moved.is_folder(), inode.is_folder()) {
+                (true, false) => return Err(Errno::NOTDIR.into()),
+                (false, true) => return Err(Errno::ISDIR.into()),
+                (true, true) if inode.names > 0 => return Err(Errno::NOTEMPTY.into()),
+                _ => {}
+            }
+        } else if moved.is_folder() && is_elsewhere && to_folder.links >= LINKS_MAX {
+            return Err(Errno::MLINK.into());
+        }
+        let target = Target { ino: source.ino, file_type: moved.file_type() };
+        self.transact(Need::More, 4 * GROWTH, |tx| {
+            let folder = locked.state(from.folder.ino);
+            self.remove_name(tx, from.folder.ino, folder, source_key)?;
+            folder.inode.links -= u32::from(moved.is_folder());
+            let folder = locked.state(to.folder.ino);
+            match victim_key {
+                Some(key) => {
+                    let tree = Tree { root: folder.inode.tree, owner: to.folder.ino };
+                    folder::set(tree, tx, key, to.name, target)?;
+                    Self::touch(folder);
+                }
+                None => self.add_name(tx, to.folder.ino, folder, to.name, target)?,
+            }
+            let loses_folder = victim.is_some() && moved.is_folder();
+            folder.inode.links += u32::from(moved.is_folder());
+            folder.inode.links -= u32::from(loses_folder);
+            self.log(tx, from.folder.ino, locked.state(from.folder.ino))?;
+            self.log(tx, to.folder.ino, locked.state(to.folder.ino))?;
+            if let Some(victim) = victim {
+                self.drop_link(tx, victim.ino, locked.state(victim.ino))?;
+            }
+            let state = locked.state(source.ino);
+            state.inode.changed = Time::now();
+            if moved.is_folder() {
+                state.inode.parent = to.folder.ino;
+            }
+            self.log(tx, source.ino, state)
+        })
+    }
+
+    fn exchange(
+        &self,
+        locked: &mut Locked<'_>,
+        (from, source): (Place<'_>, &Node),
+        (to, other): (Place<'_>, &Node),
+        (source_key, other_key): (u64, u64),
+        who: &Credentials,
+    ) -> Result<()> {
+        let is_elsewhere = from.folder.ino != to.folder.ino;
+        let ends = [(from, source_key, source, other), (to, other_key, other, source)];
+        for (place, _, leaves, _) in &ends {
+            let folder = locked.state(place.folder.ino).inode.clone();
+            let inode = &locked.state(leaves.ino).inode;
+            access::check_removal(&folder, inode, who)?;
+            Self::check_move(inode, is_elsewhere, who)?;
+        }
+        self.transact(Need::More, 2 * GROWTH, |tx| {
+            for (place, key, leaves, comes) in &ends {
+                let (left, came) = {
+                    let left = locked.state(leaves.ino).inode.is_folder();
+                    (left, locked.state(comes.ino).inode.file_type())
+                };
+                let is_folder = came == FileType::Directory;
+                let folder = locked.state(place.folder.ino);
+                let tree = Tree { root: folder.inode.tree, owner: place.folder.ino };
+                folder::set(tree, tx, *key, place.name, Target { ino: comes.ino, file_type: came })?;
+                folder.inode.links = folder.inode.links + u32::from(is_folder) - u32::from(left);
+                Self::touch(folder);
+                self.log(tx, place.folder.ino, folder)?;
+                let state = locked.state(comes.ino);
+                state.inode.changed = Time::now();
+                if is_folder {
+                    state.inode.parent = place.folder.ino;
+                }
+                self.log(tx, comes.ino, state)?;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,210 @@
+//! Which blocks and inodes can be had. What is taken here is not used on the media before a transaction says
+//! so, and what a transaction frees comes back here when that is committed.
+
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+use unvme::lock::lock;
+
+use crate::bits::Bits;
+use crate::buffer::Buffers;
+use crate::disk::Disk;
+use crate::error::Result;
+use crate::layout::{Geometry, Kind};
+
+/// Consecutive blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Run {
+    pub start: u64,
+    pub blocks: u64,
+}
+
+impl Run {
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.blocks
+    }
+}
+
+/// Who asks for space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// To keep more.
+    More,
+    /// To be able to delete.
+    Delete,
+}
+
+struct Group {
+    /// Bits that are set are free; `None` until the group is looked at.
+    blocks: Option<Bits>,
+    inodes: Option<Bits>,
+}
+
+/// The free blocks and inodes.
+pub(crate) struct Space {
+    geometry: Geometry,
+    disk: Arc<Disk>,
+    buffers: Arc<Buffers>,
+    groups: Box<[Mutex<Group>]>,
+    /// Blocks that can be taken: those of transactions under way are set aside.
+    available: AtomicI64,
+    inodes: AtomicI64,
+    /// Blocks that only those who delete can have.
+    kept: i64,
+    /// Where the last folder went.
+    turn: AtomicU32,
+    deallocates: bool,
+}
+
+impl Space {
+    pub(crate) fn new(
+        geometry: Geometry,
+        disk: Arc<Disk>,
+        buffers: Arc<Buffers>,
+        free: (u64, u64),
+        deallocates: bool,
+    ) -> Self {
+        let groups = (0..geometry.groups).map(|_| Mutex::new(Group { blocks: None, inodes: None })).collect();
+        Self {
+            geometry,
+            disk,
+            buffers,
+            groups,
+            available: AtomicI64::new(free.0 as i64),
+            inodes: AtomicI64::new(free.1 as i64),
+            kept: (geometry.blocks as i64 / 50).min(1024),
+            turn: AtomicU32::new(0),
+            deallocates,
+        }
+    }
+
+    /// Blocks and inodes that can be had.
+    pub(crate) fn available(&self) -> (u64, u64) {
+        let of = |count: &AtomicI64, kept: i64| (count.load(Ordering::Relaxed) - kept).max(0) as u64;
+        (of(&self.available, self.kept), of(&self.inodes, 0))
+    }
+
+    /// Sets blocks aside.
+    pub(crate) fn reserve(&self, blocks: u64, need: Need) -> Result<()> {
+        let floor = if need == Need::Delete { 0 } else { self.kept };
+        let had = self.available.fetch_sub(blocks as i64, Ordering::AcqRel);
+        if had - (blocks as i64) < floor {
+            self.give_back(blocks);
+            return Err(Errno::NOSPC.into());
+        }
+        Ok(())
+    }
+
+    /// What was set aside and not taken.
+    pub(crate) fn give_back(&self, blocks: u64) {
+        self.available.fetch_add(blocks as i64, Ordering::AcqRel);
+    }
+
+    fn with_blocks<R>(&self, group: u32, act: impl FnOnce(&mut Bits) -> R) -> Result<R> {
+        let mut state = lock(&self.groups[group as usize]);
+        if state.blocks.is_none() {
+            let buffer = self.buffers.get(self.geometry.group_start(group), Kind::BlockMap, group.into())?;
+            let len = self.geometry.group_len(group) as usize;
+            state.blocks = Some(buffer.with(|page| Bits::free_of(page, len)));
+        }
+        Ok(act(state.blocks.as_mut().expect("loaded above")))
+    }
+
+    fn with_inodes<R>(&self, group: u32, act: impl FnOnce(&mut Bits) -> R) -> Result<R> {
+        let mut state = lock(&self.groups[group as usize]);
+        if state.inodes.is_none() {
+            let buffer = self.buffers.get(self.geometry.inode_map(group), Kind::InodeMap, group.into())?;
+            let len = self.geometry.inodes_per_group as usize;
+            state.inodes = Some(buffer.with(|page| Bits::free_of(page, len)));
+        }
+        Ok(act(state.inodes.as_mut().expect("loaded above")))
+    }
+
+    /// Takes up to `want` consecutive blocks of those that were set aside, as near behind `goal` as there
+    /// are.
+    pub(crate) fn take(&self, goal: u64, want: u64) -> Result<Run> {
+        let (first, place) = self.geometry.group_of(goal).unwrap_or((0, self.geometry.group_overhead()));
+        for turn in 0..self.geometry.groups {
+            let group = (first + turn) % self.geometry.groups;
+            let from = if turn == 0 { place } else { self.geometry.group_overhead() };
+            if let Some((start, blocks)) =
+                self.with_blocks(group, |bits| bits.take_run(from as usize, want as usize))?
+            {
+                let start = self.geometry.group_start(group) + start as u64;
+                return Ok(Run { start, blocks: blocks as u64 });
+            }
+        }
+        Err(Errno::NOSPC.into())
+    }
+
+    /// What was taken, and not used in any transaction. It is set aside no longer.
+    pub(crate) fn untake(&self, run: Run) {
+        if let Some((group, place)) = self.geometry.group_of(run.start) {
+            // The group was loaded when it was taken.
+            let _ = self.with_blocks(group, |bits| bits.set_run(place as usize, run.blocks as usize));
+        }
+        self.give_back(run.blocks);
+    }
+
+    /// What committed transactions have freed. The device is told first: afterwards somebody may have it.
+    pub(crate) fn release(&self, mut freed: Vec<Run>) {
+        if freed.is_empty() {
+            return;
+        }
+        freed.sort_unstable();
+        let mut joined: Vec<Run> = Vec::with_capacity(freed.len());
+        for run in freed {
+            match joined.last_mut() {
+                Some(last) if last.end() == run.start => last.blocks += run.blocks,
+                _ => joined.push(run),
+            }
+        }
+        if self.deallocates {
+            let ranges: Vec<_> = joined.iter().map(|run| (run.start, run.blocks)).collect();
+            if let Err(e) = self.disk.deallocate(&ranges) {
+                // It is advice: the space is free all the same.
+                tracing::warn!("{e}");
+            }
+        }
+        for run in joined {
+            let mut at = run.start;
+            while at < run.end() {
+                let Some((group, place)) = self.geometry.group_of(at) else { break };
+                let blocks = (run.end() - at).min(self.geometry.group_len(group) - place);
+                // A group that cannot be read keeps its blocks to itself.
+                let _ = self.with_blocks(group, |bits| bits.set_run(place as usize, blocks as usize));
+                at += blocks;
+            }
+            self.give_back(run.blocks);
+        }
+    }
+
+    /// Takes an inode: for a folder in a group of its own, for anything else near its folder.
+    pub(crate) fn take_inode(&self, parent: u64, is_folder: bool) -> Result<u64> {
+        if self.inodes.fetch_sub(1, Ordering::AcqRel) <= 0 {
+            self.inodes.fetch_add(1, Ordering::AcqRel);
+            return Err(Errno::NOSPC.into());
+        }
+        let first = match self.geometry.inode_place(parent) {
+            Some((group, _)) if !is_folder => group,
+            _ => self.turn.fetch_add(1, Ordering::Relaxed) % self.geometry.groups,
+        };
+        for turn in 0..self.geometry.groups {
+            let group = (first + turn) % self.geometry.groups;
+            if let Some((place, _)) = self.with_inodes(group, |bits| bits.take_run(0, 1))? {
+                return Ok(u64::from(group) * u64::from(self.geometry.inodes_per_group) + place as u64 + 1);
+            }
+        }
+        self.inodes.fetch_add(1, Ordering::AcqRel);
+        Err(Errno::NOSPC.into())
+    }
+
+    /// Inodes that committed transactions have freed.
+    pub(crate) fn release_inode(&self, ino: u64) {
+        if let Some((group, place)) = self.geometry.inode_place(ino) {
+            let _ = self.with_inodes(group, |bits| bits.set_run(place as usize, 1));
+            self.inodes.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! A mounted file system.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+use unvme::Block;
+use unvme::lock::{lock, write};
+use unvme::worker::WorkerOptions;
+
+use crate::buffer::Buffers;
+use crate::disk::{Disk, Event, Traffic};
+use crate::error::{Error, Result};
+use crate::journal::{Journal, Tx, replay};
+use crate::layout::{
+    self, BLOCK, Expected, Geometry, Kind, Kinds, ORPHANS_INO, Page, ROOT_INO, Superblock, decode,
+};
+use crate::node::{Node, Nodes, State};
+use crate::space::{Need, Space};
+use crate::tree::{GROWTH, Tree};
+use crate::vnode::Vnode;
+
+/// Blocks of metadata that an operation changes at most.
+pub(crate) const TOUCHED: usize = 64;
+
+/// How a file system is mounted.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Nothing is written; a journal that was not replayed is read all the same.
+    pub is_read_only: bool,
+    /// The device is told of space that is free.
+    pub deallocate: bool,
+    /// Bytes of metadata that are kept in memory.
+    pub metadata_bytes: usize,
+    /// The queues below.
+    pub worker: WorkerOptions,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            is_read_only: false,
+            deallocate: true,
+            metadata_bytes: 256 << 20,
+            worker: WorkerOptions::default(),
+        }
+    }
+}
+
+/// How full a file system is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Blocks for files and their metadata.
+    pub blocks: u64,
+    /// Blocks that are free.
+    pub free_blocks: u64,
+    /// Inodes there can be.
+    pub inodes: u64,
+    /// Inodes that are free.
+    pub free_inodes: u64,
+}
+
+/// What a file system is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Format version.
+    pub version: u32,
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// Its name for people.
+    pub label: String,
+    /// Bytes of the journal.
+    pub journal_bytes: u64,
+    /// Nanoseconds since 1970.
+    pub created: u64,
+    /// Records of the journal that were replayed when it was mounted.
+    pub replayed: u64,
+    /// It was left in order: there was nothing to bring in order.
+    pub is_clean: bool,
+    /// The superblock could not be read, and its copy was taken: why.
+    pub copy_taken: Option<String>,
+}
+
+pub(crate) struct System {
+    pub disk: Arc<Disk>,
+    pub buffers: Arc<Buffers>,
+    pub space: Arc<Space>,
+    pub journal: Journal,
+    pub geometry: Geometry,
+    pub nodes: Nodes,
+    pub seed: u64,
+    pub is_read_only: bool,
+    /// Held while a folder changes its place.
+    pub moving: Mutex<()>,
+    pub orphans: Mutex<Tree>,
+    description: Description,
+}
+
+/// A mounted file system. Any thread may use it, and it can be cloned; it is left in order by
+/// [`FileSystem::unmount`], or when the last clone and the last [`Vnode`] are gone.
+#[derive(Clone)]
+pub struct FileSystem(pub(crate) Arc<System>);
+
+fn read_superblock(disk: &Disk, block: u64) -> Result<Superblock> {
+    let mut page: Page = [0; BLOCK];
+    disk.read(block, &mut page)?;
+    let fs = layout::Header::of(&page).fs.get();
+    layout::check(&page, &Expected { kind: Kind::Superblock, fs, block, owner: Some(0) })?;
+    Superblock::parse(&page, disk.blocks())
+}
+
+/// The superblock, or its copy, and why that was needed.
+fn find_superblock(disk: &Disk) -> Result<(Superblock, Option<String>)> {
+    let first = match read_superblock(disk, 0) {
+        Err(e @ Error::Damaged { .. }) => e,
+        other => return other.map(|found| (found, None)),
+    };
+    match read_superblock(disk, disk.blocks() - 1) {
+        Ok(found) => {
+            tracing::warn!("{}: {first}; the copy of the superblock is used", disk.name());
+            Ok((found, Some(first.to_string())))
+        }
+        Err(e @ Error::Format(_)) => Err(e),
+        Err(_) => Err(Error::Format(format!(
+            "{}: there is no file system: {first}; `unvme fs mkfs` makes one",
+            disk.name()
+        ))),
+    }
+}
+
+impl FileSystem {
+    /// Mounts the file system of a namespace. What a crash has interrupted is brought in order first, in a
+    /// time that depends on the journal alone.
+    ///
+    /// # Errors
+    /// [`Error::Format`] when there is none, or one that this version cannot mount; [`Error::Damaged`];
+    /// [`Error::Device`].
+    pub fn mount(block: &Block, name: &str, options: &MountOptions) -> Result<Self> {
+        let disk = Arc::new(Disk::open(block, name, &options.worker)?);
+        let (superblock, copy_taken) = find_superblock(&disk)?;
+        let (geometry, fs) = (Geometry::new(&superblock), superblock.fs());
+        let replayed = replay(&disk, &geometry, fs)?;
+        let buffers = Arc::new(Buffers::new(Arc::clone(&disk), fs, options.metadata_bytes));
+        let space = Arc::new(Space::new(
+            geometry,
+            Arc::clone(&disk),
+            Arc::clone(&buffers),
+            replayed.free,
+            options.deallocate && !options.is_read_only,
+        ));
+        let journal = Journal::new(
+            Arc::clone(&disk),
+            Arc::clone(&buffers),
+            Arc::clone(&space),
+            geometry,
+            fs,
+            &replayed,
+        );
+        let end = superblock.label.iter().position(|&byte| byte == 0).unwrap_or(64);
+        let description = Description {
+            version: superblock.version.get(),
+            uuid: superblock.uuid,
+            label: String::from_utf8_lossy(&superblock.label[..end]).into_owned(),
+            journal_bytes: geometry.journal_blocks * BLOCK as u64,
+            created: superblock.created.get(),
+            replayed: replayed.records,
+            is_clean: replayed.is_clean,
+            copy_taken,
+        };
+        let mut system = System {
+            disk,
+            buffers,
+            space,
+            journal,
+            geometry,
+            nodes: Nodes::new(),
+            seed: superblock.hash_seed.get(),
+            is_read_only: options.is_read_only,
+            moving: Mutex::new(()),
+            orphans: Mutex::new(Tree { root: 0, owner: ORPHANS_INO }),
+            description,
+        };
+        let orphans = system.read_inode(ORPHANS_INO)?.inode.tree;
+        system.orphans = Mutex::new(Tree { root: orphans, owner: ORPHANS_INO });
+        let system = Arc::new(system);
+        if !options.is_read_only {
+            // From here on the media says that it is in use, and stale records cannot count.
+            system.journal.finish(false)?;
+            system.reap_orphans()?;
+        }
+        Ok(Self(system))
+    }
+
+    /// The root folder.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::Device`].
+    pub fn root(&self) -> Result<Vnode> {
+        self.node(ROOT_INO)
+    }
+
+    /// The file of an inode number, as [`Vnode::ino`] said it.
+    ///
+    /// # Errors
+    /// ESTALE when there is none; [`Error::Damaged`], [`Error::Device`].
+    pub fn node(&self, ino: u64) -> Result<Vnode> {
+        Ok(Vnode::new(&self.0, self.0.node(ino)?))
+    }
+
+    /// Makes everything durable that was done before.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::Device`].
+    pub fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+
+    /// Makes everything durable, and leaves the file system in order. It can be used on.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync`].
+    pub fn unmount(&self) -> Result<()> {
+        if self.0.is_read_only {
+            return Ok(());
+        }
+        self.0.sync()?;
+        self.0.journal.finish(true)
+    }
+
+    /// How full it is.
+    pub fn usage(&self) -> Usage {
+        let geometry = &self.0.geometry;
+        let (free_blocks, free_inodes) = self.0.space.available();
+        let blocks = (0..geometry.groups).map(|group| geometry.group_len(group) - geometry.group_overhead());
+        Usage {
+            block_bytes: BLOCK as u64,
+            blocks: blocks.sum(),
+            free_blocks,
+            inodes: geometry.inodes(),
+            free_inodes,
+        }
+    }
+
+    /// What it is.
+    pub fn description(&self) -> &Description {
+        &self.0.description
+    }
+
+    /// What it has asked the device for.
+    pub fn traffic(&self) -> Traffic {
+        self.0.disk.traffic()
+    }
+
+    /// Remembers what goes to the device from now on.
+    #[doc(hidden)]
+    pub fn start_recording(&self) {
+        self.0.disk.start_recording();
+    }
+
+    /// What went there since the last call.
+    #[doc(hidden)]
+    pub fn take_events(&self) -> Vec<Event> {
+        self.0.disk.take_events()
+    }
+}
+
+impl System {
+    /// Whether anything can be changed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only {
+            return Err(Errno::ROFS.into());
+        }
+        self.journal.check_alive()
+    }
+
+    fn read_inode(&self, ino: u64) -> Result<State> {
+        let (buffer, index) = self.journal.inode_buffer(ino)?;
+        let found = buffer.with(|page| decode(page, index));
+        let inode = found
+            .map_err(|what| Error::damaged(buffer.block, format!("inode {ino}: {what}")))?
+            .ok_or(Error::Posix(Errno::STALE))?;
+        Ok(State { inode, extents: None, tx: 0, is_lazy: false, is_gone: false })
+    }
+
+    pub(crate) fn node(&self, ino: u64) -> Result<Arc<Node>> {
+        self.nodes.get(ino, || {
+            // A number is used when its bit says so; its block may never have been written.
+            let (group, place) = self.geometry.inode_place(ino).ok_or(Error::Posix(Errno::STALE))?;
+            let map = self.buffers.get(self.geometry.inode_map(group), Kind::InodeMap, group.into())?;
+            if !map.with(|page| crate::bits::is_marked(page, place)) {
+                return Err(Errno::STALE.into());
+            }
+            Ok(Node::new(ino, self.read_inode(ino)?.inode, 0))
+        })
+    }
+
+    /// One operation on metadata. Locks of inodes are taken before.
+    pub(crate) fn transact<R>(
+        &self,
+        need: Need,
+        growth: u64,
+        act: impl FnOnce(&mut Tx<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let mut tx = self.journal.begin(TOUCHED, growth, need)?;
+        let done = act(&mut tx);
+        if let Err(e) = &done
+            && tx.is_begun()
+        {
+            self.journal.kill(e);
+        }
+        done
+    }
+
+    /// Has the transaction say what an inode is now.
+    pub(crate) fn log(&self, tx: &mut Tx<'_>, ino: u64, state: &mut State) -> Result<()> {
+        tx.put_inode(ino, Some(&state.inode))?;
+        state.tx = tx.id();
+        state.is_lazy = false;
+        Ok(())
+    }
+
+    /// Has a transaction say the times that only memory knows.
+    pub(crate) fn log_times(&self, ino: u64, state: &mut State) -> Result<()> {
+        if state.is_lazy && !state.is_gone {
+            self.transact(Need::Delete, 0, |tx| self.log(tx, ino, state))?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.check_writable()?;
+        for node in self.nodes.all() {
+            self.log_times(node.ino, &mut write(&node.state))?;
+        }
+        self.journal.commit_and_settle(self.journal.running())
+    }
+
+    /// A file has lost its last name.
+    pub(crate) fn add_orphan(&self, tx: &mut Tx<'_>, ino: u64) -> Result<()> {
+        lock(&self.orphans).insert(tx, ino, &[]).map(drop)
+    }
+
+    pub(crate) fn remove_orphan(&self, tx: &mut Tx<'_>, ino: u64) -> Result<()> {
+        lock(&self.orphans).remove(tx, ino).map(drop)
+    }
+
+    /// Files that a crash has left without names, and those whose end it has left half cut off.
+    fn reap_orphans(self: &Arc<Self>) -> Result<()> {
+        let mut found = Vec::new();
+        let tree = *lock(&self.orphans);
+        tree.visit(&self.buffers, 0, |ino, _| {
+            found.push(ino);
+            ControlFlow::Continue(())
+        })?;
+        for ino in found {
+            let node = self.node(ino)?;
+            if write(&node.state).inode.links == 0 {
+                self.reap(&node)?;
+            } else {
+                self.cut_off(&node)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what a file without names has, once nobody has it any more.
+    pub(crate) fn reap(&self, node: &Arc<Node>) -> Result<()> {
+        let mut state = write(&node.state);
+        if state.inode.links > 0 || state.is_gone || node.pins.load(Ordering::Acquire) > 0 {
+            return Ok(());
+        }
+        self.check_writable()?;
+        let ino = node.ino;
+        if state.inode.is_file() {
+            self.remove_blocks(ino, &mut state, 0, u64::MAX)?;
+        }
+        let mut pages = Vec::new();
+        for root in [state.inode.tree, state.inode.xattrs] {
+            if root != 0 {
+                Tree { root, owner: ino }.pages(&self.buffers, &mut |page| pages.push(page))?;
+            }
+        }
+        self.transact(Need::Delete, 2 * GROWTH, |tx| {
+            // A folder is empty by now, and its tree a page or a few.
+            pages.iter().for_each(|&page| tx.free_page(page));
+            self.remove_orphan(tx, ino)?;
+            state.is_gone = true;
+            self.nodes.remove(ino);
+            tx.free_inode(ino)
+        })
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        if !self.is_read_only
+            && self.journal.check_alive().is_ok()
+            && let Err(e) = self.sync().and_then(|()| self.journal.finish(true))
+        {
+            tracing::error!("{}: {e}", self.disk.name());
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What a file system does, on a device in memory.
+use std::ops::ControlFlow;
+
+use unvme::{Block, Device, Nsid, OpenOptions, open};
+use unvme_fs::{
+    Allocation, Credentials, Errno, FileSystem, MakeOptions, MountOptions, NewFile, Rename, Seek, make,
+};
+
+fn device(size: &str) -> (Device, Block) {
+    let device = open(&format!("mem:block:{size}"), &OpenOptions::default()).expect("open");
+    let block = device.block(Nsid(1)).expect("namespace");
+    make(&block, device.name(), &MakeOptions::default(), |_, _| ()).expect("make");
+    (device, block)
+}
+
+fn mount(block: &Block) -> FileSystem {
+    FileSystem::mount(block, "mem:", &MountOptions::default()).expect("mount")
+}
+
+fn assert_sound(fs: &FileSystem) {
+    let survey = fs.check(|_| ()).expect("check");
+    assert_eq!(survey.problems, [], "{survey:?}");
+}
+
+#[test]
+fn a_new_file_system_is_empty_and_sound() {
+    let (_device, block) = device("64M");
+    let fs = mount(&block);
+    assert_sound(&fs);
+    assert_eq!(fs.check(|_| ()).expect("check").folders, 1);
+}
+
+#[test]
+fn what_was_written_is_there_after_another_mount() {
+    let (_device, block) = device("64M");
+    let who = Credentials::root();
+    let fs = mount(&block);
+    let root = fs.root().expect("root");
+    let folder = root.create(b"folder", &NewFile::folder(0o755), &who).expect("mkdir");
+    let file = folder.create(b"file", &NewFile::regular(0o644), &who).expect("create");
+    let data: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
+    assert_eq!(file.write_at(1234, &data).expect("write"), data.len());
+    assert_sound(&fs);
+    fs.unmount().expect("unmount");
+    drop((root, folder, file, fs));
+    let fs = mount(&block);
+    assert_sound(&fs);
+    let file = fs
+        .root()
+        .expect("root")
+        .lookup(b"folder", &who)
+        .expect("folder")
+        .lookup(b"file", &who)
+        .expect("file");
+    let mut read = vec![1; data.len() + 5000];
+    assert_eq!(file.read_at(0, &mut read).expect("read"), data.len() + 1234);
+    assert_eq!(read[..1234], [0; 1234]);
+    assert_eq!(read[1234..1234 + data.len()], data);
+}
+
+#[test]
+fn ten_thousand_names_come_and_go() {
+    let (_device, block) = device("512M");
+    let who = Credentials::root();
+    let fs = mount(&block);
+    let root = fs.root().expect("root");
+    let name = |i: u32| format!("a name of some length, number {i}").into_bytes();
+    for i in 0..10_000 {
+        root.create(&name(i), &NewFile::regular(0o644), &who).expect("create");
+    }
+    let mut seen = 0;
+    root.list(0, |_| {
+        seen += 1;
+        ControlFlow::Continue(())
+    })
+    .expect("list");
+    assert_eq!(seen, 10_002);
+    assert_sound(&fs);
+    for i in 0..10_000 {
+        root.lookup(&name(i), &who).expect("lookup");
+        root.unlink(&name(i), &who).expect("unlink");
+    }
+    assert_sound(&fs);
+    assert_eq!(fs.check(|_| ()).expect("check").files, 0);
+}
+
+#[test]
+fn renaming_replaces_exchanges_and_refuses() {
+    let (_device, block) = device("64M");
+    let who = Credentials::root();
+    let fs = mount(&block);
+    let root = fs.root().expect("root");
+    let a = root.create(b"a", &NewFile::folder(0o755), &who).expect("a");
+    let b = a.create(b"b", &NewFile::folder(0o755), &who).expect("b");
+    let errno = |result: unvme_fs::Result<()>| result.expect_err("refused").errno();
+    assert_eq!(errno(root.rename(b"a", (&b, b"a"), Rename::Replace, &who)), Errno::INVAL);
+    let file = root.create(b"file", &NewFile::regular(0o644), &who).expect("file");
+    assert_eq!(errno(root.rename(b"file", (&root, b"a"), Rename::Replace, &who)), Errno::ISDIR);
+    assert_eq!(errno(root.rename(b"file", (&root, b"a"), Rename::NoReplace, &who)), Errno::EXIST);
+    root.rename(b"file", (&a, b"b"), Rename::Exchange, &who).expect("exchange");
+    assert_eq!(a.lookup(b"b", &who).expect("b").ino(), file.ino());
+    assert_eq!(root.lookup(b"file", &who).expect("file").ino(), b.ino());
+    assert_eq!(b.lookup(b"..", &who).expect("..").ino(), root.ino());
+    assert_sound(&fs);
+    root.rename(b"file", (&a, b"new"), Rename::Replace, &who).expect("move");
+    assert_eq!(errno(root.rmdir(b"a", &who)), Errno::NOTEMPTY);
+    assert_sound(&fs);
+}
+
+#[test]
+fn a_file_without_names_lives_as_long_as_somebody_has_it() {
+    let (_device, block) = device("64M");
+    let who = Credentials::root();
+    let fs = mount(&block);
+    let free = fs.usage().free_blocks;
+    let root = fs.root().expect("root");
+    let file = root.create(b"file", &NewFile::regular(0o644), &who).expect("create");
+    file.write_at(0, &[7; 1 << 20]).expect("write");
+    root.unlink(b"file", &who).expect("unlink");
+    let mut read = [0; 10];
+    assert_eq!(file.read_at(1000, &mut read).expect("read"), 10);
+    assert_eq!(read, [7; 10]);
+    assert_sound(&fs);
+    drop(file);
+    fs.sync().expect("sync");
+    assert_sound(&fs);
+    assert_eq!(fs.usage().free_blocks, free);
+}
+
+#[test]
+fn a_full_device_says_so_and_deleting_helps() {
+    let (_device, block) = device("16M");
+    let who = Credentials::root();
+    let fs = mount(&block);
+    let root = fs.root().expect("root");
+    let file = root.create(b"big", &NewFile::regular(0o644), &who).expect("create");
+    let chunk = vec![3; 1 << 20];
+    let mut written = 0;
+    let error = loop {
+        match file.write_at(written, &chunk) {
+            Ok(bytes) => written += bytes as u64,
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(error.errno(), Errno::NOSPC);
+    assert!(written > 8 << 20, "{written}");
+    assert_sound(&fs);
+    drop(file);
+    root.unlink(b"big", &who).expect("unlink");
+    let file = root.create(b"again", &NewFile::regular(0o644), &who).expect("create");
+    assert_eq!(file.write_at(0, &chunk).expect("write"), chunk.len());
+    assert_sound(&fs);
+}
+
+#[test]
+fn holes_are_holes() {
+    let (_device, block) = device("64M");
+    let who = Credentials::root();
+    let fs = mount(&block);
+    let file = fs.root().expect("root").create(b"file", &NewFile::regular(0o644), &who).expect("create");
+    file.write_at(100_000, b"data").expect("write");
+    assert_eq!(file.seek(0, Seek::Data).expect("data"), 98_304);
+    assert_eq!(file.seek(100_000, Seek::Hole).expect("hole"), 100_004);
+    file.allocate(0..20_000, Allocation::Reserve { keep_size: true }).expect("allocate");
+    assert_eq!(file.seek(0, Seek::Data).expect("data"), 98_304);
+    file.write_at(5000, &[9; 5000]).expect("write");
+    assert_eq!(file.seek(0, Seek::Data).expect("data"), 4096);
+    file.allocate(6000..9000, Allocation::PunchHole).expect("punch");
+    let mut read = [1; 5000];
+    file.read_at(5000, &mut read).expect("read");
+    assert_eq!(
+        (&read[..1000], &read[1000..4000], &read[4000..]),
+        (&[9; 1000][..], &[0; 3000][..], &[9; 1000][..])
+    );
+    file.truncate(100).expect("truncate");
+    file.truncate(200_000).expect("truncate");
+    assert_eq!(file.seek(100, Seek::Data).expect_err("no data").errno(), Errno::NXIO);
+    assert_sound(&fs);
+}
