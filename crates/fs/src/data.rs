@@ -71,11 +71,7 @@ impl System {
         let mut at = offset;
         while !rest.is_empty() {
             let (block, skip) = (at / BLOCK_64, (at % BLOCK_64) as usize);
-            let found = extents.at(block);
-            let end = match found {
-                Some(extent) => block + extent.blocks,
-                None => extents.next(block).unwrap_or(u64::MAX / BLOCK_64),
-            };
+            let (found, end) = extents.piece(block);
             let bytes = (end * BLOCK_64 - at).min(rest.len() as u64) as usize;
             let (part, more) = rest.split_at_mut(bytes);
             match found {
@@ -432,15 +428,11 @@ impl System {
         let mut at = offset;
         while at < size {
             let block = at / BLOCK_64;
-            let found = extents.at(block);
+            let (found, end) = extents.piece(block);
             let is_data = found.is_some_and(|extent| !extent.is_unwritten);
             if is_data == (what == Seek::Data) {
                 return Ok(at);
             }
-            let end = match found {
-                Some(extent) => block + extent.blocks,
-                None => extents.next(block).unwrap_or(u64::MAX / BLOCK_64),
-            };
             at = end * BLOCK_64;
         }
         match what {

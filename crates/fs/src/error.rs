@@ -1,5 +1,7 @@
 //! What can go wrong, by what the caller can do about it.
 
+use std::io;
+
 use rustix::io::Errno;
 
 /// An error of the file system.
@@ -30,8 +32,6 @@ pub enum Error {
     #[error("{0}")]
     Busy(String),
 }
-
-use std::io;
 
 /// Result of the file system.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -16,6 +16,9 @@ const INLINE_MAX: usize = 6;
 /// Bytes of one within an inode.
 const INLINE_BYTES: usize = 20;
 
+/// No file has a block behind this one.
+const FILE_BLOCKS_MAX: u64 = 1 << 51;
+
 /// The longest extent, in blocks.
 const BLOCKS_MAX: u64 = 1 << 30;
 
@@ -67,7 +70,7 @@ impl Extents {
                 Extent::parse(bytes).filter(|extent| geometry.holds_data(extent.start, extent.blocks));
             let is_behind = found.map.last_key_value().is_none_or(|(at, last)| at + last.blocks <= key);
             match extent {
-                Some(extent) if is_behind && key < 1 << 51 => {
+                Some(extent) if is_behind && key < FILE_BLOCKS_MAX => {
                     found.map.insert(key, extent);
                     ControlFlow::Continue(())
                 }
@@ -107,6 +110,14 @@ impl Extents {
             blocks: extent.blocks - skip,
             is_unwritten: extent.is_unwritten,
         })
+    }
+
+    /// As [`Extents::at`], and where that extent, or the hole, ends.
+    pub(crate) fn piece(&self, at: u64) -> (Option<Extent>, u64) {
+        match self.at(at) {
+            Some(extent) => (Some(extent), at + extent.blocks),
+            None => (None, self.next(at).unwrap_or(FILE_BLOCKS_MAX)),
+        }
     }
 
     /// Where the first extent behind block `at` of the file begins.

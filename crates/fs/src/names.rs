@@ -120,6 +120,11 @@ impl System {
         self.node(target.ino)
     }
 
+    /// A tree near its inode.
+    fn new_tree(&self, tx: &mut Tx<'_>, ino: u64) -> Result<Tree> {
+        Tree::create(tx, self.geometry.inode_block(ino).map_or(0, |(block, _)| block), ino)
+    }
+
     /// Has a name lead to `target`. The folder's inode is changed, and not logged.
     fn add_name(
         &self,
@@ -132,7 +137,7 @@ impl System {
         let before = tx.pages();
         let tree = match Self::folder_tree(ino, state)? {
             Some(tree) => tree,
-            None => Tree::create(tx, self.geometry.inode_block(ino).map_or(0, |(block, _)| block), ino)?,
+            None => self.new_tree(tx, ino)?,
         };
         let key = folder::free_key(tree, &self.buffers, self.seed, name)?;
         folder::set(tree, tx, key, name, target)?;
@@ -204,7 +209,7 @@ impl System {
             return Ok(());
         }
         let before = tx.pages();
-        let tree = Tree::create(tx, self.geometry.inode_block(ino).map_or(0, |(block, _)| block), ino)?;
+        let tree = self.new_tree(tx, ino)?;
         for (index, part) in target.chunks(page::VALUE_MAX).enumerate() {
             tree.insert(tx, index as u64, part)?;
         }

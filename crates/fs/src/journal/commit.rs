@@ -51,12 +51,13 @@ impl Journal {
         if self.committed() >= upto {
             return Ok(());
         }
+        self.write(&mut ring, |ring| self.commit_next(ring))
+    }
+
+    /// Writes to the ring; what then fails ends all changes.
+    fn write(&self, ring: &mut Ring, act: impl FnOnce(&mut Ring) -> Result<()>) -> Result<()> {
         self.check_alive()?;
-        let done = self.commit_next(&mut ring);
-        if let Err(e) = &done {
-            self.kill(e);
-        }
-        done
+        act(ring).inspect_err(|e| self.kill(e))
     }
 
     /// As [`Journal::commit`], and has all data of files durable that were written before.
@@ -65,13 +66,7 @@ impl Journal {
     /// As there.
     pub(crate) fn commit_and_settle(&self, upto: u64) -> Result<()> {
         let mut ring = lock(&self.ring);
-        self.check_alive()?;
-        if self.committed() < upto
-            && let Err(e) = self.commit_next(&mut ring)
-        {
-            self.kill(&e);
-            return Err(e);
-        }
+        self.write(&mut ring, |ring| if self.committed() < upto { self.commit_next(ring) } else { Ok(()) })?;
         // Under the lock of the ring: a flush under way that others have begun is over.
         self.disk.settle()
     }
@@ -79,12 +74,10 @@ impl Journal {
     /// Commits what there is, and brings every image to its place.
     pub(crate) fn finish(&self, is_clean: bool) -> Result<()> {
         let mut ring = lock(&self.ring);
-        self.check_alive()?;
-        let done = self.commit_next(&mut ring).and_then(|()| self.place(&mut ring, is_clean));
-        if let Err(e) = &done {
-            self.kill(e);
-        }
-        done
+        self.write(&mut ring, |ring| {
+            self.commit_next(ring)?;
+            self.place(ring, is_clean)
+        })
     }
 
     /// Closes the running transaction and starts the next one; `None` when it has done nothing.
@@ -99,18 +92,7 @@ impl Journal {
         if running.changed.is_empty() {
             return None;
         }
-        let next = Running {
-            id: running.id + 1,
-            active: 0,
-            is_closing: false,
-            blocks: 0,
-            changed: Vec::new(),
-            revoked: Vec::new(),
-            freed: Vec::new(),
-            freed_inodes: Vec::new(),
-            free_blocks: running.free_blocks,
-            free_inodes: running.free_inodes,
-        };
+        let next = Running::new(running.id + 1, (running.free_blocks, running.free_inodes));
         let done = std::mem::replace(&mut *running, next);
         let image = |buffer: Arc<Buffer>| Some((buffer.image(done.id)?, buffer));
         Some(Batch {

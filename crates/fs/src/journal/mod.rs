@@ -44,6 +44,24 @@ struct Running {
     free_inodes: u64,
 }
 
+impl Running {
+    /// One that has done nothing.
+    fn new(id: u64, (free_blocks, free_inodes): (u64, u64)) -> Self {
+        Self {
+            id,
+            active: 0,
+            is_closing: false,
+            blocks: 0,
+            changed: Vec::new(),
+            revoked: Vec::new(),
+            freed: Vec::new(),
+            freed_inodes: Vec::new(),
+            free_blocks,
+            free_inodes,
+        }
+    }
+}
+
 /// Where the ring is written.
 struct Ring {
     /// Blocks from its beginning: the next record.
@@ -94,18 +112,7 @@ impl Journal {
                 (block, (Arc::clone(page), *tx, buffer))
             })
             .collect();
-        let running = Running {
-            id: start.next_tx,
-            active: 0,
-            is_closing: false,
-            blocks: 0,
-            changed: Vec::new(),
-            revoked: Vec::new(),
-            freed: Vec::new(),
-            freed_inodes: Vec::new(),
-            free_blocks: start.free.0,
-            free_inodes: start.free.1,
-        };
+        let running = Running::new(start.next_tx, start.free);
         let ring = Ring {
             head: start.head,
             used: start.used,

@@ -139,13 +139,13 @@ impl Reader<'_> {
     fn is_image(&self, page: &Page, entry: &Entry, tx: u64) -> bool {
         let block = entry.block.get();
         let is_there = block >= self.geometry.groups_start && block < self.geometry.copy_block();
+        let header = Header::of(page);
         let kinds = [Kind::Tree, Kind::Inodes, Kind::BlockMap, Kind::InodeMap];
+        let Some(&kind) = kinds.iter().find(|&&kind| kind as u16 == header.kind()) else { return false };
         is_there
-            && Header::of(page).tx.get() == tx
-            && kinds.into_iter().any(|kind| {
-                layout::check(page, &Expected { kind, fs: self.fs, block, owner: None }).is_ok()
-                    && (kind != Kind::Tree || page::check(page, block).is_ok())
-            })
+            && header.tx.get() == tx
+            && layout::check(page, &Expected { kind, fs: self.fs, block, owner: None }).is_ok()
+            && (kind != Kind::Tree || page::check(page, block).is_ok())
     }
 }
 

@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{BLOCK, Page};
+use super::Page;
 use crate::error::{Error, Result};
 
 /// "uNfs", as it is read in a dump.
@@ -60,6 +60,11 @@ const CRC: std::ops::Range<usize> = 8..12;
 
 impl Header {
     pub(crate) const BYTES: usize = 48;
+
+    /// What it says it is: one of [`Kind`], if it is whole.
+    pub(crate) fn kind(&self) -> u16 {
+        self.kind.get()
+    }
 
     /// The header of `page`.
     pub(crate) fn of(page: &Page) -> Self {
@@ -136,5 +141,3 @@ pub(crate) fn check(page: &Page, expected: &Expected) -> Result<()> {
         _ => Ok(()),
     }
 }
-
-const _: () = assert!(BLOCK.is_power_of_two());
