@@ -13,8 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert!(fs.description().is_clean);
     let (root, ada) = (fs.root()?, Credentials { uid: 1000, gid: 1000, groups: Vec::new() });
 
-    // A folder of Ada's own.
-    let home = root.create(b"ada", &NewFile::folder(0o700), &Credentials::root())?;
+    // A directory of Ada's own.
+    let home = root.create(b"ada", &NewFile::directory(0o700), &Credentials::root())?;
     let owner = NewAttributes { uid: Some(1000), gid: Some(1000), ..NewAttributes::default() };
     home.set_attributes(&owner, &Credentials::root())?;
     home.check_access(&ada, READ | WRITE)?;

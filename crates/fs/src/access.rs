@@ -9,7 +9,7 @@ use crate::layout::{Inode, Kinds};
 pub const READ: u32 = 4;
 /// Permission to write.
 pub const WRITE: u32 = 2;
-/// Permission to execute, or to look for names in a folder.
+/// Permission to execute, or to look for names in a directory.
 pub const EXECUTE: u32 = 1;
 
 /// In whose name something is done.
@@ -51,7 +51,7 @@ pub(crate) fn check(inode: &Inode, who: &Credentials, wanted: u32) -> Result<()>
     let mode = inode.mode;
     if who.is_root() {
         // Root executes what somebody may execute.
-        let is_possible = wanted & EXECUTE == 0 || inode.is_folder() || mode & 0o111 != 0;
+        let is_possible = wanted & EXECUTE == 0 || inode.is_directory() || mode & 0o111 != 0;
         return if is_possible { Ok(()) } else { Err(Errno::ACCESS.into()) };
     }
     let granted = if who.uid == inode.uid {
@@ -64,13 +64,13 @@ pub(crate) fn check(inode: &Inode, who: &Credentials, wanted: u32) -> Result<()>
     if wanted & !granted & 7 == 0 { Ok(()) } else { Err(Errno::ACCESS.into()) }
 }
 
-/// Whether somebody may take a name of `inode` out of `folder`, or have it lead elsewhere.
+/// Whether somebody may take a name of `inode` out of `directory`, or have it lead elsewhere.
 ///
 /// # Errors
-/// EACCES; EPERM in a folder with the sticky bit.
-pub(crate) fn check_removal(folder: &Inode, inode: &Inode, who: &Credentials) -> Result<()> {
-    check(folder, who, WRITE | EXECUTE)?;
-    if folder.mode & 0o1000 != 0 && !who.owns(folder) && !who.owns(inode) {
+/// EACCES; EPERM in a directory with the sticky bit.
+pub(crate) fn check_removal(directory: &Inode, inode: &Inode, who: &Credentials) -> Result<()> {
+    check(directory, who, WRITE | EXECUTE)?;
+    if directory.mode & 0o1000 != 0 && !who.owns(directory) && !who.owns(inode) {
         return Err(Errno::PERM.into());
     }
     Ok(())

@@ -8,9 +8,9 @@ use rustix::fs::FileType;
 use unvme::lock::lock;
 
 use crate::bits;
+use crate::directory::{self, Target};
 use crate::error::{Error, Result};
 use crate::extents::Extents;
-use crate::folder::{self, Target};
 use crate::layout::{BLOCK, Inode, Kind, Kinds, ORPHANS_INO, ROOT_INO};
 use crate::system::{FileSystem, System};
 use crate::tree::Tree;
@@ -27,13 +27,13 @@ pub struct Problem {
 /// What a check has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// Folders, the root included.
-    pub folders: u64,
+    /// Directories, the root included.
+    pub directories: u64,
     /// Everything else that has a name.
     pub files: u64,
     /// Files without a name that somebody had open.
     pub unnamed: u64,
-    /// Blocks that files, folders and their trees have.
+    /// Blocks that files, directories and their trees have.
     pub blocks: u64,
     /// What is wrong; empty when all is well.
     pub problems: Vec<Problem>,
@@ -45,8 +45,8 @@ struct Met {
     inode: Inode,
     /// Names that lead to it.
     names: u32,
-    /// Folders in it.
-    folders: u32,
+    /// Directories in it.
+    directories: u32,
 }
 
 struct Checker<'a> {
@@ -139,12 +139,12 @@ impl Checker<'_> {
                 if !self.met.contains_key(&target.ino) {
                     self.meet(target.ino, path.clone(), ino)?;
                     waiting.extend(
-                        self.met.get(&target.ino).filter(|met| met.inode.is_folder()).map(|_| target.ino),
+                        self.met.get(&target.ino).filter(|met| met.inode.is_directory()).map(|_| target.ino),
                     );
                 } else if target.file_type == FileType::Directory {
                     self.problem(
                         &path,
-                        format!("leads to inode {}, a folder that has a name already", target.ino),
+                        format!("leads to inode {}, a directory that has a name already", target.ino),
                     );
                 }
                 self.count(target, &path, ino);
@@ -154,15 +154,15 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn count(&mut self, target: Target, path: &str, folder: u64) {
+    fn count(&mut self, target: Target, path: &str, directory: u64) {
         let Some(met) = self.met.get_mut(&target.ino) else { return };
         met.names += 1;
-        let is_folder = met.inode.is_folder();
+        let is_directory = met.inode.is_directory();
         if met.inode.file_type() != target.file_type {
             self.problem(path, "the name says another type than the inode");
         }
-        if is_folder && let Some(folder) = self.met.get_mut(&folder) {
-            folder.folders += 1;
+        if is_directory && let Some(directory) = self.met.get_mut(&directory) {
+            directory.directories += 1;
         }
     }
 
@@ -174,7 +174,8 @@ impl Checker<'_> {
             let found = Tree { root: inode.tree, owner: ino }.visit(&self.system.buffers, 0, |key, value| {
                 match Target::parse(value) {
                     Some((target, name))
-                        if folder::check_name(name).is_ok() && key & !63 == folder::key_of(name, seed) =>
+                        if directory::check_name(name).is_ok()
+                            && key & !63 == directory::key_of(name, seed) =>
                     {
                         names.push((name.to_vec(), target));
                     }
@@ -197,7 +198,7 @@ impl Checker<'_> {
         let mut blocks = self.pages(ino, &path, inode.tree)? + self.pages(ino, &path, inode.xattrs)?;
         match inode.file_type() {
             FileType::Directory => {
-                self.survey.folders += 1;
+                self.survey.directories += 1;
                 if parent != 0 && inode.parent != parent && ino != ORPHANS_INO {
                     self.problem(&path, format!("`..` is inode {}, and it is in {parent}", inode.parent));
                 }
@@ -219,7 +220,7 @@ impl Checker<'_> {
         if blocks != inode.blocks && ino != ORPHANS_INO {
             self.problem(&path, format!("{blocks} blocks, and {} are counted", inode.blocks));
         }
-        self.met.insert(ino, Met { path, inode, names: 0, folders: 0 });
+        self.met.insert(ino, Met { path, inode, names: 0, directories: 0 });
         Ok(())
     }
 
@@ -233,7 +234,7 @@ impl Checker<'_> {
         });
         self.told("the list of files without names", listed)?;
         self.meet(ORPHANS_INO, String::from("the list of files without names"), ORPHANS_INO)?;
-        self.survey.folders -= 1;
+        self.survey.directories -= 1;
         for ino in found {
             // One that has a name is a file whose end is being cut off.
             if !self.met.contains_key(&ino) {
@@ -247,7 +248,8 @@ impl Checker<'_> {
     fn links(&mut self) {
         let mut wrong = Vec::new();
         for (&ino, met) in &self.met {
-            let names = if met.inode.is_folder() && met.names > 0 { 2 + met.folders } else { met.names };
+            let names =
+                if met.inode.is_directory() && met.names > 0 { 2 + met.directories } else { met.names };
             if ino != ORPHANS_INO && met.inode.links != names {
                 wrong.push((met.path.clone(), format!("{names} links, and {} are counted", met.inode.links)));
             }

@@ -1,5 +1,6 @@
 //! The data of a file: reading, writing, and what changes which blocks it has.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
@@ -13,10 +14,10 @@ use crate::system::System;
 use crate::tree::GROWTH;
 
 /// Extents that one transaction takes away.
-const STEP: usize = 8;
+pub(crate) const STEP: usize = 8;
 
 /// New blocks that a change of extents may need.
-const EXTENT_GROWTH: u64 = 3 * GROWTH;
+pub(crate) const EXTENT_GROWTH: u64 = 3 * GROWTH;
 
 /// Offsets and sizes are `off_t`.
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
@@ -63,10 +64,11 @@ impl System {
         self.extents(ino, state).map(drop)
     }
 
-    /// Reads from a file whose extents are in memory. Returns how many bytes there were.
-    pub(crate) fn read(&self, state: &State, offset: u64, out: &mut [u8]) -> Result<usize> {
+    /// Reads from the device what there is of a file whose extents are in memory, and none of whose pages
+    /// waits to be written. Returns how many bytes there were.
+    pub(crate) fn read_device(&self, state: &State, offset: u64, out: &mut [u8]) -> Result<usize> {
         let extents = state.extents.as_ref().expect("loaded before");
-        let there = state.inode.size.saturating_sub(offset).min(out.len() as u64) as usize;
+        let there = state.size.saturating_sub(offset).min(out.len() as u64) as usize;
         let mut rest = &mut out[..there];
         let mut at = offset;
         while !rest.is_empty() {
@@ -158,7 +160,7 @@ impl System {
     }
 
     /// Where blocks for block `at` of a file had best be.
-    fn goal(&self, ino: u64, extents: &Extents, at: u64) -> u64 {
+    pub(crate) fn goal(&self, ino: u64, extents: &Extents, at: u64) -> u64 {
         extents.goal(at).unwrap_or_else(|| {
             let (group, place) = self.geometry.inode_place(ino).unwrap_or((0, 0));
             let spread =
@@ -167,14 +169,88 @@ impl System {
         })
     }
 
-    /// Writes to a file. Returns how many bytes were written, which are fewer when the device gets full.
-    pub(crate) fn write(&self, node: &Node, state: &mut State, offset: u64, data: &[u8]) -> Result<usize> {
+    /// Writes to a file, past the cache or by way of it. Returns how many bytes were written, which are fewer
+    /// when the device gets full.
+    pub(crate) fn write(
+        &self,
+        node: &Arc<Node>,
+        state: &mut State,
+        offset: u64,
+        data: &[u8],
+        is_direct: bool,
+    ) -> Result<usize> {
         let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX);
-        end.ok_or(Error::Posix(Errno::FBIG))?;
+        let end = end.ok_or(Error::Posix(Errno::FBIG))?;
+        if data.is_empty() {
+            return Ok(0);
+        }
         self.extents(node.ino, state)?;
-        if offset > state.inode.size {
+        if offset > state.size {
             self.zero_tail(node, state)?;
         }
+        let done = if is_direct {
+            if end > state.size {
+                self.write_back(node, state)?;
+            }
+            self.expel_pages(node, state, offset / BLOCK_64..end.div_ceil(BLOCK_64))?;
+            self.write_direct(node, state, offset, data)?
+        } else {
+            self.write_buffered(node, state, offset, data)?
+        };
+        let now = Time::now();
+        (state.inode.modified, state.inode.changed) = (now, now);
+        // Others than the owner lose what set-id would have given to them.
+        if state.inode.mode & 0o6000 != 0 {
+            state.inode.mode = without_set_id(state.inode.mode);
+        }
+        state.is_lazy = true;
+        node.bump();
+        Ok(done)
+    }
+
+    /// Writes past the cache where blocks of a file are: whole blocks that have their data, by whoever shares
+    /// the lock. `None`: it needs the lock alone.
+    pub(crate) fn overwrite(
+        &self,
+        node: &Node,
+        state: &State,
+        offset: u64,
+        data: &[u8],
+    ) -> Option<Result<usize>> {
+        let blocks = offset / BLOCK_64..offset.checked_add(data.len() as u64)? / BLOCK_64;
+        let is_whole =
+            offset.is_multiple_of(BLOCK_64) && data.len().is_multiple_of(BLOCK) && !data.is_empty();
+        if !is_whole
+            || blocks.end * BLOCK_64 > state.size
+            || state.inode.mode & 0o6000 != 0
+            || state.cache.has_any(blocks.clone())
+        {
+            return None;
+        }
+        let extents = state.extents.as_ref()?;
+        let mut parts = Vec::new();
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let extent = extents.at(at).filter(|extent| !extent.is_unwritten)?;
+            let count = extent.blocks.min(blocks.end - at);
+            parts.push((extent.start, count as usize * BLOCK));
+            at += count;
+        }
+        let mut rest = data;
+        for (start, bytes) in parts {
+            let (part, more) = rest.split_at(bytes);
+            if let Err(e) = self.disk.write_data(start, part) {
+                return Some(Err(e));
+            }
+            rest = more;
+        }
+        node.mark_unflushed();
+        node.written.store(Time::now().nanoseconds(), Ordering::Relaxed);
+        node.bump();
+        Some(Ok(data.len()))
+    }
+
+    fn write_direct(&self, node: &Node, state: &mut State, offset: u64, data: &[u8]) -> Result<usize> {
         let mut done = 0;
         while done < data.len() {
             match self.write_some(node, state, offset + done as u64, &data[done..]) {
@@ -192,7 +268,6 @@ impl System {
         let extents = state.extents.as_ref().expect("loaded before");
         let wanted = (skip + data.len()).div_ceil(BLOCK) as u64;
         let found = extents.at(block);
-        let now = Time::now();
         let (start, blocks) = match found {
             Some(extent) => (extent.start, extent.blocks.min(wanted)),
             None => {
@@ -210,17 +285,8 @@ impl System {
             return Err(e);
         }
         let end = at + bytes as u64;
-        let grows = end > state.inode.size;
-        (state.inode.modified, state.inode.changed) = (now, now);
-        // Others than the owner lose what set-id would have given to them.
-        if state.inode.mode & 0o6000 != 0 {
-            state.inode.mode = without_set_id(state.inode.mode);
-        }
-        if !is_new && !grows {
-            state.is_lazy = true;
-            if !node.is_unflushed.load(Ordering::Relaxed) {
-                node.is_unflushed.store(true, Ordering::Release);
-            }
+        node.mark_unflushed();
+        if !is_new && end <= state.inode.size {
             return Ok(bytes);
         }
         let growth = if is_new { EXTENT_GROWTH } else { 0 };
@@ -237,6 +303,7 @@ impl System {
                 extents.store(tx, node.ino, &mut state.inode)?;
             }
             state.inode.size = state.inode.size.max(end);
+            state.size = state.size.max(end);
             self.log(tx, node.ino, state)
         });
         if done.is_err()
@@ -245,26 +312,15 @@ impl System {
         {
             self.space.untake(Run { start, blocks });
         }
-        node.is_unflushed.store(true, Ordering::Release);
         done.map(|()| bytes)
     }
 
-    /// Has what is behind the end of the file, in its last block, be zeros: the file is about to grow.
-    fn zero_tail(&self, node: &Node, state: &State) -> Result<()> {
-        let skip = (state.inode.size % BLOCK_64) as usize;
-        if skip > 0 {
-            let zeros = [0; BLOCK];
-            self.zero_in_place(node, state, state.inode.size, &zeros[skip..])?;
-        }
-        Ok(())
-    }
-
     /// Writes zeros within one block, if it has been written.
-    fn zero_in_place(&self, node: &Node, state: &State, at: u64, zeros: &[u8]) -> Result<()> {
+    pub(crate) fn zero_in_place(&self, node: &Node, state: &State, at: u64, zeros: &[u8]) -> Result<()> {
         let extents = state.extents.as_ref().expect("loaded before");
         match extents.at(at / BLOCK_64) {
             Some(extent) if !extent.is_unwritten && !zeros.is_empty() => {
-                node.is_unflushed.store(true, Ordering::Release);
+                node.mark_unflushed();
                 self.write_part(extent.start, (at % BLOCK_64) as usize, zeros, false)
             }
             _ => Ok(()),
@@ -272,25 +328,36 @@ impl System {
     }
 
     /// Sets the size of a file.
-    pub(crate) fn truncate(&self, node: &Node, state: &mut State, size: u64) -> Result<()> {
+    pub(crate) fn truncate(&self, node: &Arc<Node>, state: &mut State, size: u64) -> Result<()> {
         if size > SIZE_MAX {
             return Err(Errno::FBIG.into());
         }
         self.extents(node.ino, state)?;
-        if size > state.inode.size {
+        if size > state.size {
             self.zero_tail(node, state)?;
+            self.write_back(node, state)?;
+            state.inode.size = size;
+        } else {
+            self.drop_pages(node, state, size.div_ceil(BLOCK_64)..u64::MAX);
+            let skip = (size % BLOCK_64) as usize;
+            if let Some(frame) = state.cache.get_mut(size / BLOCK_64).filter(|_| skip > 0) {
+                frame.page[skip..].fill(0);
+            }
+            // Pages that are not written yet are behind the size that the media knows.
+            state.inode.size = state.inode.size.min(size);
         }
+        let is_shrinking = size < state.size;
+        state.size = size;
+        node.bump();
         let now = Time::now();
         let is_long = {
             let extents = state.extents.as_ref().expect("loaded above");
-            size < state.inode.size
-                && extents.iter().filter(|(at, e)| at + e.blocks > size / BLOCK_64).count() > STEP
+            is_shrinking && extents.iter().filter(|(at, e)| at + e.blocks > size / BLOCK_64).count() > STEP
         };
         self.transact(Need::Delete, GROWTH, |tx| {
             if is_long {
                 self.add_orphan(tx, node.ino)?;
             }
-            state.inode.size = size;
             (state.inode.modified, state.inode.changed) = (now, now);
             state.inode.mode = without_set_id(state.inode.mode);
             self.log(tx, node.ino, state)
@@ -304,8 +371,8 @@ impl System {
 
     /// What a crash has left of a truncation.
     pub(crate) fn cut_off(&self, node: &Node) -> Result<()> {
-        let mut state = unvme::lock::write(&node.state);
-        let size = state.inode.size;
+        let mut state = node.lock();
+        let size = state.size;
         self.extents(node.ino, &mut state)?;
         self.remove_blocks(node.ino, &mut state, size.div_ceil(BLOCK_64), u64::MAX)?;
         self.transact(Need::Delete, GROWTH, |tx| self.remove_orphan(tx, node.ino))
@@ -338,7 +405,7 @@ impl System {
     /// `fallocate`.
     pub(crate) fn allocate(
         &self,
-        node: &Node,
+        node: &Arc<Node>,
         state: &mut State,
         range: std::ops::Range<u64>,
         what: Allocation,
@@ -354,9 +421,11 @@ impl System {
             Allocation::Reserve { keep_size } | Allocation::ZeroRange { keep_size } => !keep_size,
             Allocation::PunchHole => false,
         };
-        if grows && range.end > state.inode.size {
+        if grows && range.end > state.size {
             self.zero_tail(node, state)?;
         }
+        self.write_back(node, state)?;
+        node.bump();
         if !matches!(what, Allocation::Reserve { .. }) {
             self.zero(node, state, &range)?;
         }
@@ -366,7 +435,8 @@ impl System {
         let now = Time::now();
         self.transact(Need::Delete, 0, |tx| {
             if grows {
-                state.inode.size = state.inode.size.max(range.end);
+                state.size = state.size.max(range.end);
+                state.inode.size = state.size;
             }
             (state.inode.modified, state.inode.changed) = (now, now);
             self.log(tx, node.ino, state)
@@ -374,19 +444,14 @@ impl System {
     }
 
     /// Has a range read as zeros: whole blocks are given back.
-    fn zero(&self, node: &Node, state: &mut State, range: &std::ops::Range<u64>) -> Result<()> {
-        let zeros = [0; BLOCK];
+    fn zero(&self, node: &Arc<Node>, state: &mut State, range: &std::ops::Range<u64>) -> Result<()> {
         let (first, last) = (range.start.div_ceil(BLOCK_64), range.end / BLOCK_64);
         if first > last {
-            return self.zero_in_place(
-                node,
-                state,
-                range.start,
-                &zeros[..(range.end - range.start) as usize],
-            );
+            return self.zero_part(node, state, range.start, (range.end - range.start) as usize);
         }
-        self.zero_in_place(node, state, range.start, &zeros[..(first * BLOCK_64 - range.start) as usize])?;
-        self.zero_in_place(node, state, last * BLOCK_64, &zeros[..(range.end - last * BLOCK_64) as usize])?;
+        self.zero_part(node, state, range.start, (first * BLOCK_64 - range.start) as usize)?;
+        self.zero_part(node, state, last * BLOCK_64, (range.end - last * BLOCK_64) as usize)?;
+        self.drop_pages(node, state, first..last);
         self.remove_blocks(node.ino, state, first, last)
     }
 
@@ -420,7 +485,7 @@ impl System {
 
     /// `SEEK_DATA` and `SEEK_HOLE`, of a file whose extents are in memory.
     pub(crate) fn seek(&self, state: &State, offset: u64, what: Seek) -> Result<u64> {
-        let size = state.inode.size;
+        let size = state.size;
         if offset >= size {
             return Err(Errno::NXIO.into());
         }
@@ -442,9 +507,12 @@ impl System {
     }
 
     /// Makes a file durable: its data, and every name that leads to it.
-    pub(crate) fn fsync(&self, node: &Node, with_times: bool) -> Result<()> {
+    pub(crate) fn fsync(&self, node: &Arc<Node>, with_times: bool) -> Result<()> {
         let tx = {
-            let mut state = unvme::lock::write(&node.state);
+            let mut state = node.lock();
+            if !state.is_gone {
+                self.write_back(node, &mut state)?;
+            }
             // Without, the times can wait: fdatasync.
             if with_times || !state.inode.is_file() {
                 self.log_times(node.ino, &mut state)?;
@@ -458,7 +526,7 @@ impl System {
             self.check_writable().and_then(|()| self.journal.commit(tx))
         };
         if done.is_err() && is_unflushed {
-            node.is_unflushed.store(true, Ordering::Release);
+            node.mark_unflushed();
         }
         done
     }

@@ -1,14 +1,18 @@
-//! The device below: blocks of the file system on a namespace, by a worker that all threads use.
+//! The device below: blocks of the file system on a namespace. Single commands go by a worker that all threads
+//! use; what takes several goes by a lane, a queue pair for whoever is on a CPU, all of them at once.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use unvme::lock::lock;
 use unvme::worker::{Data, Done, Refused, WorkerOptions};
-use unvme::{AccessFlags, Block, BlockRange, Lba, Op, Worker, WriteOptions};
+use unvme::{
+    AccessFlags, Block, BlockQueue, BlockRange, DmaBuf, Lba, Op, QueueOptions, Worker, WriteOptions,
+};
 
 use crate::error::{Error, Result};
-use crate::layout::BLOCK;
+use crate::layout::{BLOCK, Page};
 
 /// Ranges of one deallocation.
 const RANGES_MAX: usize = 256;
@@ -71,9 +75,28 @@ struct Counts {
     deallocated_bytes: AtomicU64,
 }
 
+/// A queue pair for calls of several commands.
+struct Lane {
+    queue: BlockQueue,
+    spare: Vec<DmaBuf>,
+}
+
+/// Commands that a lane has under way.
+const LANE_DEPTH: usize = 32;
+
+/// Pages that are written to consecutive blocks.
+pub(crate) struct Piece<'a> {
+    pub start: u64,
+    pub pages: Vec<&'a Page>,
+}
+
 pub(crate) struct Disk {
     name: String,
+    /// What they lead to.
+    block: Mutex<Block>,
     worker: Worker,
+    /// One for each queue of the worker; `None` until it is needed, and where no queue was left for it.
+    lanes: Box<[Mutex<Option<Lane>>]>,
     /// Logical blocks of a block of the file system.
     lbas: u64,
     blocks: u64,
@@ -101,9 +124,12 @@ impl Disk {
         }
         let lbas = (BLOCK / lba_bytes) as u64;
         let piece = (block.namespace().transfer_blocks_max() as usize / lbas as usize).clamp(1, 64);
+        let worker = block.worker(options)?;
         Ok(Self {
             name: name.to_string(),
-            worker: block.worker(options)?,
+            block: Mutex::new(block.clone()),
+            lanes: worker.queues().iter().map(|_| Mutex::default()).collect(),
+            worker,
             lbas,
             blocks: block.blocks() / lbas,
             piece,
@@ -124,7 +150,7 @@ impl Disk {
     }
 
     fn range(&self, block: u64, bytes: usize) -> BlockRange {
-        BlockRange::new(Lba(block * self.lbas), ((bytes / BLOCK) as u64 * self.lbas) as u32)
+        self.lba_range(block, (bytes / BLOCK) as u64)
     }
 
     fn done(&self, what: &str, block: u64, done: std::result::Result<Done, Refused>) -> Result<()> {
@@ -142,6 +168,11 @@ impl Disk {
     /// Reads whole blocks.
     pub(crate) fn read(&self, block: u64, out: &mut [u8]) -> Result<()> {
         debug_assert!(out.len().is_multiple_of(BLOCK));
+        if out.len() > self.piece * BLOCK
+            && let Some(done) = self.in_lane(|lane| self.read_in_lane(lane, block, out))
+        {
+            return done;
+        }
         let mut at = block;
         for piece in out.chunks_mut(self.piece * BLOCK) {
             let range = self.range(at, piece.len());
@@ -174,13 +205,152 @@ impl Disk {
         Ok(())
     }
 
+    /// Does something with the lane of this CPU. `None`: there is none.
+    fn in_lane<R>(&self, act: impl FnOnce(&mut Lane) -> Result<R>) -> Option<Result<R>> {
+        let cpu = rustix::thread::sched_getcpu();
+        let mut place = lock(&self.lanes[cpu % self.lanes.len()]);
+        if place.is_none() {
+            let options = QueueOptions { depth: 2 * LANE_DEPTH as u16, ..QueueOptions::default() };
+            *place = lock(&self.block).queue(&options).ok().map(|queue| Lane { queue, spare: Vec::new() });
+        }
+        let done = act(place.as_mut()?);
+        if done.is_err() {
+            // What is under way there ends with it.
+            *place = None;
+        }
+        Some(done)
+    }
+
+    /// Sends what `next` puts into a buffer, until it has nothing more; `done` has the buffer of each again.
+    fn run(
+        &self,
+        lane: &mut Lane,
+        what: &str,
+        mut next: impl FnMut(&mut DmaBuf) -> Option<(u64, Op<'static>)>,
+        mut done: impl FnMut(u64, &DmaBuf),
+    ) -> Result<()> {
+        let failed = |e: &dyn std::fmt::Display| Error::Device(format!("{}: {what}: {e}", self.name));
+        let mut is_over = false;
+        let mut wrong = None;
+        loop {
+            while !is_over && lane.queue.outstanding() < LANE_DEPTH {
+                let mut buf = match lane.spare.pop() {
+                    Some(buf) => buf,
+                    None => lane.queue.alloc(self.piece * BLOCK)?,
+                };
+                match next(&mut buf) {
+                    Some((token, op)) => {
+                        lane.queue.submit(op, Some(buf), token).map_err(|refused| failed(&refused.error))?;
+                    }
+                    None => {
+                        is_over = true;
+                        lane.spare.push(buf);
+                    }
+                }
+            }
+            if lane.queue.outstanding() == 0 {
+                return wrong.map_or(Ok(()), Err);
+            }
+            lane.queue.wait(Duration::from_millis(100)).map_err(|e| failed(&e))?;
+            for completion in lane.queue.poll(LANE_DEPTH) {
+                if !completion.status.is_success() {
+                    wrong = Some(failed(&completion.status));
+                    is_over = true;
+                } else if let Some(buf) = &completion.buf {
+                    done(completion.token, buf);
+                }
+                lane.spare.extend(completion.buf);
+            }
+        }
+    }
+
+    fn read_in_lane(&self, lane: &mut Lane, block: u64, out: &mut [u8]) -> Result<()> {
+        let piece = self.piece * BLOCK;
+        let (mut sent, bytes) = (0, out.len());
+        let next = |_: &mut DmaBuf| {
+            let some = piece.min(bytes - sent);
+            if some == 0 {
+                return None;
+            }
+            add(&self.counts.reads, 1);
+            add(&self.counts.read_bytes, some as u64);
+            let range = self.range(block + (sent / BLOCK) as u64, some);
+            sent += some;
+            Some(((sent - some) as u64, Op::Read(range, AccessFlags::default())))
+        };
+        self.run(lane, "a read", next, |at, buf| {
+            let at = at as usize;
+            let end = (at + piece).min(bytes);
+            buf.read(0, &mut out[at..end]);
+        })
+    }
+
+    /// Writes data of a file, all pieces at once. See [`Disk::write_data`].
+    pub(crate) fn write_pieces(&self, pieces: &[Piece<'_>]) -> Result<()> {
+        let pages: usize = pieces.iter().map(|piece| piece.pages.len()).sum();
+        let in_lane = (pieces.len() > 1 || pages > 1)
+            .then(|| self.in_lane(|lane| self.write_in_lane(lane, pieces)))
+            .flatten();
+        match in_lane {
+            Some(done) => done?,
+            None => {
+                for piece in pieces {
+                    let bytes: Vec<u8> = piece.pages.iter().flat_map(|page| page.iter().copied()).collect();
+                    self.write(piece.start, &bytes, Durable::Later)?;
+                }
+            }
+        }
+        self.mark_unsettled();
+        Ok(())
+    }
+
+    fn write_in_lane(&self, lane: &mut Lane, pieces: &[Piece<'_>]) -> Result<()> {
+        let mut commands = pieces.iter().flat_map(|piece| {
+            let starts = (piece.start..).step_by(self.piece);
+            starts.zip(piece.pages.chunks(self.piece))
+        });
+        let next = |buf: &mut DmaBuf| {
+            let (start, pages) = commands.next()?;
+            for (at, page) in pages.iter().enumerate() {
+                buf.write(at * BLOCK, &page[..]);
+            }
+            let bytes = pages.len() * BLOCK;
+            add(&self.counts.writes, 1);
+            add(&self.counts.written_bytes, bytes as u64);
+            Some((start, Op::Write(self.range(start, bytes), WriteOptions::default())))
+        };
+        self.run(lane, "a write", next, |_, _| ())?;
+        for piece in pieces {
+            self.record(|| Event::Write {
+                block: piece.start,
+                data: piece.pages.iter().flat_map(|page| page.iter().copied()).collect(),
+                durable: false,
+            });
+        }
+        Ok(())
+    }
+
+    fn mark_unsettled(&self) {
+        if !self.has_unsettled.load(Ordering::Acquire) {
+            self.has_unsettled.store(true, Ordering::Release);
+        }
+    }
+
+    /// What leads to the namespace, for queues of others.
+    pub(crate) fn block(&self) -> Block {
+        lock(&self.block).clone()
+    }
+
+    /// The logical blocks of some blocks.
+    pub(crate) fn lba_range(&self, block: u64, blocks: u64) -> BlockRange {
+        BlockRange::new(Lba(block * self.lbas), (blocks * self.lbas) as u32)
+    }
+
     /// Writes data of a file. No transaction is committed before they are durable: none ever leads to blocks
     /// that hold what somebody else has left there.
     pub(crate) fn write_data(&self, block: u64, data: &[u8]) -> Result<()> {
         self.write(block, data, Durable::Later)?;
-        if !self.has_unsettled.load(Ordering::Acquire) {
-            self.has_unsettled.store(true, Ordering::Release);
-        }
+        self.mark_unsettled();
         Ok(())
     }
 

@@ -34,7 +34,7 @@
 //! | `page`, `tree` | pages of keys and values, and trees of them |
 //! | `bits`, `space` | which blocks and inodes are free |
 //! | `extents` | which blocks a file has |
-//! | `folder` | names and where they lead |
+//! | `directory` | names and where they lead |
 //! | `node` | inodes in memory |
 //! | `access` | who may do what |
 //! | `data`, `names` | operations on data, and on names |
@@ -49,34 +49,42 @@
 mod access;
 mod bits;
 mod buffer;
+mod buffered;
 mod check;
 mod data;
+mod directory;
 mod disk;
 mod error;
 mod extents;
-mod folder;
 mod journal;
+mod keeper;
 mod layout;
+mod locks;
 mod make;
 mod names;
 mod node;
 mod page;
+mod pagecache;
 mod space;
 mod system;
 mod tree;
 mod vnode;
+mod xattrs;
 
 pub use access::{Credentials, EXECUTE, READ, WRITE};
 pub use check::{Problem, Survey};
 pub use data::{Allocation, Seek};
+pub use directory::NAME_MAX;
 pub use disk::{Event, Traffic};
 pub use error::{Error, Result};
-pub use folder::NAME_MAX;
 pub use layout::Time;
+pub use locks::{Lock, LockKind};
 pub use make::{MakeOptions, make};
 pub use names::{LINKS_MAX, NewFile, Rename, TARGET_MAX};
+pub use pagecache::{CacheOptions, CacheStatistics, FileSettings, Policy};
 pub use system::{Description, FileSystem, MountOptions, Usage};
 pub use vnode::{Attributes, Entry, NewAttributes, Vnode};
+pub use xattrs::{SetXattr, XATTR_MAX};
 
 pub use rustix::fs::FileType;
 pub use rustix::io::Errno;

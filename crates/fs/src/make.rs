@@ -110,7 +110,7 @@ impl Maker<'_> {
         Ok((blocks, u64::from(self.geometry.inodes_per_group) - inodes))
     }
 
-    /// The root folder, and the list of files without names.
+    /// The root directory, and the list of files without names.
     fn first_inodes(&self) -> Result<()> {
         let now = Time::now();
         let start = self.geometry.group_start(0) + self.geometry.group_overhead();

@@ -5,11 +5,11 @@ use std::sync::{Arc, RwLockWriteGuard};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use unvme::lock::{lock, read, write};
+use unvme::lock::{lock, read};
 
 use crate::access::{self, Credentials, EXECUTE, WRITE};
+use crate::directory::{self, Target};
 use crate::error::{Error, Result};
-use crate::folder::{self, Target};
 use crate::journal::Tx;
 use crate::layout::{Inline, Inode, Kinds, ROOT_INO, SYMLINK_INLINE, Time};
 use crate::node::{Node, State};
@@ -43,8 +43,8 @@ impl NewFile<'_> {
         Self { file_type: FileType::RegularFile, permissions, rdev: 0, target: &[] }
     }
 
-    /// A folder.
-    pub fn folder(permissions: u32) -> Self {
+    /// A directory.
+    pub fn directory(permissions: u32) -> Self {
         Self { file_type: FileType::Directory, ..Self::regular(permissions) }
     }
 }
@@ -69,7 +69,7 @@ impl<'a> Locked<'a> {
         let mut nodes = nodes.to_vec();
         nodes.sort_unstable_by_key(|node| node.ino);
         nodes.dedup_by_key(|node| node.ino);
-        Self(nodes.into_iter().map(|node| (node.ino, write(&node.state))).collect())
+        Self(nodes.into_iter().map(|node| (node.ino, node.lock())).collect())
     }
 
     fn state(&mut self, ino: u64) -> &mut State {
@@ -78,17 +78,17 @@ impl<'a> Locked<'a> {
     }
 }
 
-/// One end of a renaming: a name in a folder.
+/// One end of a renaming: a name in a directory.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
-    pub folder: &'a Arc<Node>,
+    pub directory: &'a Arc<Node>,
     pub name: &'a [u8],
 }
 
 impl System {
-    /// The tree of a folder, of which something is asked.
-    fn folder_tree(ino: u64, state: &State) -> Result<Option<Tree>> {
-        if !state.inode.is_folder() {
+    /// The tree of a directory, of which something is asked.
+    fn directory_tree(ino: u64, state: &State) -> Result<Option<Tree>> {
+        if !state.inode.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
         Ok((state.inode.tree != 0).then_some(Tree { root: state.inode.tree, owner: ino }))
@@ -96,36 +96,36 @@ impl System {
 
     /// Where a name leads to, and its key.
     fn find(&self, ino: u64, state: &State, name: &[u8]) -> Result<Option<(u64, Target)>> {
-        match Self::folder_tree(ino, state)? {
-            Some(tree) => folder::find(tree, &self.buffers, self.seed, name),
+        match Self::directory_tree(ino, state)? {
+            Some(tree) => directory::find(tree, &self.buffers, self.seed, name),
             None => Ok(None),
         }
     }
 
-    /// The node that a name in a folder leads to.
-    pub(crate) fn lookup(&self, folder: &Node, name: &[u8], who: &Credentials) -> Result<Arc<Node>> {
-        let state = read(&folder.state);
-        if !state.inode.is_folder() {
+    /// The node that a name in a directory leads to.
+    pub(crate) fn lookup(&self, directory: &Node, name: &[u8], who: &Credentials) -> Result<Arc<Node>> {
+        let state = read(&directory.state);
+        if !state.inode.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
         access::check(&state.inode, who, EXECUTE)?;
         match name {
-            b"." => return self.node(folder.ino),
+            b"." => return self.node(directory.ino),
             b".." => return self.node(state.inode.parent),
-            _ if name.len() > folder::NAME_MAX => return Err(Errno::NAMETOOLONG.into()),
+            _ if name.len() > directory::NAME_MAX => return Err(Errno::NAMETOOLONG.into()),
             _ => {}
         }
-        let (_, target) = self.find(folder.ino, &state, name)?.ok_or(Error::Posix(Errno::NOENT))?;
-        // Under the folder's lock: the name, and so the inode, is still there.
+        let (_, target) = self.find(directory.ino, &state, name)?.ok_or(Error::Posix(Errno::NOENT))?;
+        // Under the directory's lock: the name, and so the inode, is still there.
         self.node(target.ino)
     }
 
     /// A tree near its inode.
-    fn new_tree(&self, tx: &mut Tx<'_>, ino: u64) -> Result<Tree> {
+    pub(crate) fn new_tree(&self, tx: &mut Tx<'_>, ino: u64) -> Result<Tree> {
         Tree::create(tx, self.geometry.inode_block(ino).map_or(0, |(block, _)| block), ino)
     }
 
-    /// Has a name lead to `target`. The folder's inode is changed, and not logged.
+    /// Has a name lead to `target`. The directory's inode is changed, and not logged.
     fn add_name(
         &self,
         tx: &mut Tx<'_>,
@@ -135,12 +135,12 @@ impl System {
         target: Target,
     ) -> Result<()> {
         let before = tx.pages();
-        let tree = match Self::folder_tree(ino, state)? {
+        let tree = match Self::directory_tree(ino, state)? {
             Some(tree) => tree,
             None => self.new_tree(tx, ino)?,
         };
-        let key = folder::free_key(tree, &self.buffers, self.seed, name)?;
-        folder::set(tree, tx, key, name, target)?;
+        let key = directory::free_key(tree, &self.buffers, self.seed, name)?;
+        directory::set(tree, tx, key, name, target)?;
         state.inode.tree = tree.root;
         state.inode.names += 1;
         state.inode.blocks = state.inode.blocks.wrapping_add_signed(tx.pages() - before);
@@ -150,7 +150,7 @@ impl System {
 
     fn remove_name(&self, tx: &mut Tx<'_>, ino: u64, state: &mut State, key: u64) -> Result<()> {
         let before = tx.pages();
-        folder::unset(Tree { root: state.inode.tree, owner: ino }, tx, key)?;
+        directory::unset(Tree { root: state.inode.tree, owner: ino }, tx, key)?;
         state.inode.names = state.inode.names.saturating_sub(1);
         state.inode.blocks = state.inode.blocks.wrapping_add_signed(tx.pages() - before);
         Self::touch(state);
@@ -162,21 +162,21 @@ impl System {
         (state.inode.modified, state.inode.changed) = (now, now);
     }
 
-    fn take_inode(&self, parent: u64, is_folder: bool) -> Result<u64> {
-        self.space.take_inode(parent, is_folder).or_else(|_| {
+    fn take_inode(&self, parent: u64, is_directory: bool) -> Result<u64> {
+        self.space.take_inode(parent, is_directory).or_else(|_| {
             self.journal.commit(self.journal.running())?;
-            self.space.take_inode(parent, is_folder)
+            self.space.take_inode(parent, is_directory)
         })
     }
 
-    /// The inode of a new file in a folder.
-    fn new_inode(&self, parent: u64, folder: &Inode, new: &NewFile<'_>, who: &Credentials) -> Inode {
-        let is_folder = new.file_type == FileType::Directory;
+    /// The inode of a new file in a directory.
+    fn new_inode(&self, parent: u64, directory: &Inode, new: &NewFile<'_>, who: &Credentials) -> Inode {
+        let is_directory = new.file_type == FileType::Directory;
         let now = Time::now();
-        let inherits = folder.mode & 0o2000 != 0;
-        let gid = if inherits { folder.gid } else { who.gid };
+        let inherits = directory.mode & 0o2000 != 0;
+        let gid = if inherits { directory.gid } else { who.gid };
         let mut permissions = new.permissions & 0o7777;
-        if inherits && is_folder {
+        if inherits && is_directory {
             permissions |= 0o2000;
         } else if !who.is_root() && !who.is_in(gid) {
             permissions &= !0o2000;
@@ -185,7 +185,7 @@ impl System {
             mode: new.file_type.as_raw_mode() | permissions,
             uid: who.uid,
             gid,
-            links: if is_folder { 2 } else { 1 },
+            links: if is_directory { 2 } else { 1 },
             size: new.target.len() as u64,
             accessed: now,
             modified: now,
@@ -193,8 +193,8 @@ impl System {
             created: now,
             generation: unvme::random::number() as u32,
             rdev: new.rdev,
-            parent: if is_folder { parent } else { 0 },
-            hint: folder.hint,
+            parent: if is_directory { parent } else { 0 },
+            hint: directory.hint,
             ..Inode::default()
         }
     }
@@ -238,10 +238,10 @@ impl System {
         Ok(target)
     }
 
-    /// Makes a file with a name in a folder, or without one.
+    /// Makes a file with a name in a directory, or without one.
     pub(crate) fn create(
         &self,
-        folder: &Node,
+        directory: &Node,
         name: Option<&[u8]>,
         new: &NewFile<'_>,
         who: &Credentials,
@@ -250,15 +250,15 @@ impl System {
         if new.target.len() > TARGET_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        let is_folder = new.file_type == FileType::Directory;
-        let mut state = write(&folder.state);
+        let is_directory = new.file_type == FileType::Directory;
+        let mut state = directory.lock();
         if let Some(name) = name {
-            folder::check_name(name)?;
-            if !state.inode.is_folder() {
+            directory::check_name(name)?;
+            if !state.inode.is_directory() {
                 return Err(Errno::NOTDIR.into());
             }
             access::check(&state.inode, who, EXECUTE)?;
-            if self.find(folder.ino, &state, name)?.is_some() {
+            if self.find(directory.ino, &state, name)?.is_some() {
                 return Err(Errno::EXIST.into());
             }
         }
@@ -266,11 +266,11 @@ impl System {
         if state.inode.links == 0 {
             return Err(Errno::NOENT.into());
         }
-        if is_folder && state.inode.links >= LINKS_MAX {
+        if is_directory && state.inode.links >= LINKS_MAX {
             return Err(Errno::MLINK.into());
         }
-        let ino = self.take_inode(folder.ino, is_folder)?;
-        let mut inode = self.new_inode(folder.ino, &state.inode, new, who);
+        let ino = self.take_inode(directory.ino, is_directory)?;
+        let mut inode = self.new_inode(directory.ino, &state.inode, new, who);
         if name.is_none() {
             inode.links = 0;
         }
@@ -284,13 +284,13 @@ impl System {
                 Some(name) => {
                     self.add_name(
                         tx,
-                        folder.ino,
+                        directory.ino,
                         &mut state,
                         name,
                         Target { ino, file_type: new.file_type },
                     )?;
-                    state.inode.links += u32::from(is_folder);
-                    self.log(tx, folder.ino, &mut state)?;
+                    state.inode.links += u32::from(is_directory);
+                    self.log(tx, directory.ino, &mut state)?;
                 }
                 None => self.add_orphan(tx, ino)?,
             }
@@ -299,7 +299,7 @@ impl System {
         if done.is_err() && !is_begun {
             self.space.release_inode(ino);
         }
-        let node = Node::new(ino, inode, done?);
+        let node = Node::new(ino, inode, done?, &self.cache.counters);
         self.nodes.put(&node);
         Ok(node)
     }
@@ -307,25 +307,25 @@ impl System {
     /// Gives a file another name. One that has none is for those who have it open: `linkat` of `O_TMPFILE`.
     pub(crate) fn link(&self, node: &Arc<Node>, place: Place<'_>, who: &Credentials) -> Result<()> {
         self.check_writable()?;
-        folder::check_name(place.name)?;
-        if node.ino == place.folder.ino {
+        directory::check_name(place.name)?;
+        if node.ino == place.directory.ino {
             return Err(Errno::PERM.into());
         }
-        let mut locked = Locked::take(&[node, place.folder]);
-        let folder = locked.state(place.folder.ino);
-        if !folder.inode.is_folder() {
+        let mut locked = Locked::take(&[node, place.directory]);
+        let directory = locked.state(place.directory.ino);
+        if !directory.inode.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
-        access::check(&folder.inode, who, EXECUTE)?;
-        if self.find(place.folder.ino, folder, place.name)?.is_some() {
+        access::check(&directory.inode, who, EXECUTE)?;
+        if self.find(place.directory.ino, directory, place.name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
-        access::check(&folder.inode, who, WRITE)?;
-        if folder.inode.links == 0 {
+        access::check(&directory.inode, who, WRITE)?;
+        if directory.inode.links == 0 {
             return Err(Errno::NOENT.into());
         }
         let inode = &locked.state(node.ino).inode;
-        if inode.is_folder() {
+        if inode.is_directory() {
             return Err(Errno::PERM.into());
         }
         if inode.links >= LINKS_MAX {
@@ -334,9 +334,9 @@ impl System {
         let (had_none, file_type) = (inode.links == 0, inode.file_type());
         self.transact(Need::More, 3 * GROWTH, |tx| {
             let target = Target { ino: node.ino, file_type };
-            let folder = locked.state(place.folder.ino);
-            self.add_name(tx, place.folder.ino, folder, place.name, target)?;
-            self.log(tx, place.folder.ino, folder)?;
+            let directory = locked.state(place.directory.ino);
+            self.add_name(tx, place.directory.ino, directory, place.name, target)?;
+            self.log(tx, place.directory.ino, directory)?;
             if had_none {
                 self.remove_orphan(tx, node.ino)?;
             }
@@ -347,9 +347,9 @@ impl System {
         })
     }
 
-    /// Takes a name off a file, in a transaction that has its folder already.
+    /// Takes a name off a file, in a transaction that has its directory already.
     fn drop_link(&self, tx: &mut Tx<'_>, ino: u64, state: &mut State) -> Result<()> {
-        state.inode.links = if state.inode.is_folder() { 0 } else { state.inode.links.saturating_sub(1) };
+        state.inode.links = if state.inode.is_directory() { 0 } else { state.inode.links.saturating_sub(1) };
         state.inode.changed = Time::now();
         if state.inode.links == 0 {
             self.add_orphan(tx, ino)?;
@@ -366,7 +366,7 @@ impl System {
         }
     }
 
-    /// Removes a name: of a folder, or of anything else.
+    /// Removes a name: of a directory, or of anything else.
     pub(crate) fn remove(&self, place: Place<'_>, is_rmdir: bool, who: &Credentials) -> Result<()> {
         self.check_writable()?;
         match place.name {
@@ -375,36 +375,37 @@ impl System {
             _ => {}
         }
         loop {
-            let node = self.lookup(place.folder, place.name, who)?;
-            if node.ino == place.folder.ino {
+            let node = self.lookup(place.directory, place.name, who)?;
+            if node.ino == place.directory.ino {
                 return Err(Errno::INVAL.into());
             }
-            let mut locked = Locked::take(&[&node, place.folder]);
-            let folder = locked.state(place.folder.ino);
-            let Some((key, _)) =
-                self.find(place.folder.ino, folder, place.name)?.filter(|(_, target)| target.ino == node.ino)
+            let mut locked = Locked::take(&[&node, place.directory]);
+            let directory = locked.state(place.directory.ino);
+            let Some((key, _)) = self
+                .find(place.directory.ino, directory, place.name)?
+                .filter(|(_, target)| target.ino == node.ino)
             else {
                 // Somebody was faster.
                 continue;
             };
-            let folder = folder.inode.clone();
+            let directory = directory.inode.clone();
             let inode = &locked.state(node.ino).inode;
-            access::check_removal(&folder, inode, who)?;
-            let is_folder = inode.is_folder();
-            if is_rmdir && !is_folder {
+            access::check_removal(&directory, inode, who)?;
+            let is_directory = inode.is_directory();
+            if is_rmdir && !is_directory {
                 return Err(Errno::NOTDIR.into());
             }
-            if !is_rmdir && is_folder {
+            if !is_rmdir && is_directory {
                 return Err(Errno::ISDIR.into());
             }
-            if is_folder && inode.names > 0 {
+            if is_directory && inode.names > 0 {
                 return Err(Errno::NOTEMPTY.into());
             }
             self.transact(Need::Delete, 2 * GROWTH, |tx| {
-                let folder = locked.state(place.folder.ino);
-                self.remove_name(tx, place.folder.ino, folder, key)?;
-                folder.inode.links -= u32::from(is_folder);
-                self.log(tx, place.folder.ino, folder)?;
+                let directory = locked.state(place.directory.ino);
+                self.remove_name(tx, place.directory.ino, directory, key)?;
+                directory.inode.links -= u32::from(is_directory);
+                self.log(tx, place.directory.ino, directory)?;
                 self.drop_link(tx, node.ino, locked.state(node.ino))
             })?;
             drop(locked);
@@ -413,7 +414,7 @@ impl System {
         }
     }
 
-    /// Whether a folder is `above`, or below it. Nothing moves meanwhile.
+    /// Whether a directory is `above`, or below it. Nothing moves meanwhile.
     fn is_below(&self, mut ino: u64, above: u64) -> Result<bool> {
         loop {
             if ino == above {
@@ -439,13 +440,13 @@ impl System {
             if name == b"." || name == b".." {
                 return Err(Errno::BUSY.into());
             }
-            folder::check_name(name)?;
+            directory::check_name(name)?;
         }
-        // Folders that change their place do so one at a time, or two could end up below each other.
-        let _moving = (from.folder.ino != to.folder.ino).then(|| lock(&self.moving));
+        // Directories that change their place do so one at a time, or two could end up below each other.
+        let _moving = (from.directory.ino != to.directory.ino).then(|| lock(&self.moving));
         loop {
-            let source = self.lookup(from.folder, from.name, who)?;
-            let victim = match self.lookup(to.folder, to.name, who) {
+            let source = self.lookup(from.directory, from.name, who)?;
+            let victim = match self.lookup(to.directory, to.name, who) {
                 Ok(node) => Some(node),
                 Err(Error::Posix(Errno::NOENT)) => None,
                 Err(e) => return Err(e),
@@ -454,11 +455,18 @@ impl System {
                 return Err(Errno::EXIST.into());
             }
             self.check_places(&from, &to, &source, victim.as_ref(), how)?;
-            let mut nodes = vec![from.folder, to.folder, &source];
+            if victim.is_some() && how == Rename::Replace {
+                // Whoever replaces a file by another one wants either, and none that is empty.
+                let mut state = source.lock();
+                if !state.is_gone {
+                    self.write_back(&source, &mut state)?;
+                }
+            }
+            let mut nodes = vec![from.directory, to.directory, &source];
             nodes.extend(&victim);
             let mut locked = Locked::take(&nodes);
-            let source_key = self.find(from.folder.ino, locked.state(from.folder.ino), from.name)?;
-            let victim_key = self.find(to.folder.ino, locked.state(to.folder.ino), to.name)?;
+            let source_key = self.find(from.directory.ino, locked.state(from.directory.ino), from.name)?;
+            let victim_key = self.find(to.directory.ino, locked.state(to.directory.ino), to.name)?;
             let is_same = source_key.map(|(_, target)| target.ino) == Some(source.ino)
                 && victim_key.map(|(_, target)| target.ino) == victim.as_ref().map(|node| node.ino);
             if !is_same {
@@ -487,7 +495,7 @@ impl System {
         }
     }
 
-    /// Whether a folder would come to be below itself.
+    /// Whether a directory would come to be below itself.
     fn check_places(
         &self,
         from: &Place<'_>,
@@ -496,15 +504,15 @@ impl System {
         victim: Option<&Arc<Node>>,
         how: Rename,
     ) -> Result<()> {
-        if from.folder.ino == to.folder.ino {
+        if from.directory.ino == to.directory.ino {
             return Ok(());
         }
-        if read(&source.state).inode.is_folder() && self.is_below(to.folder.ino, source.ino)? {
+        if read(&source.state).inode.is_directory() && self.is_below(to.directory.ino, source.ino)? {
             return Err(Errno::INVAL.into());
         }
         if let Some(victim) = victim
-            && read(&victim.state).inode.is_folder()
-            && self.is_below(from.folder.ino, victim.ino)?
+            && read(&victim.state).inode.is_directory()
+            && self.is_below(from.directory.ino, victim.ino)?
         {
             let is_exchange = how == Rename::Exchange;
             return Err(if is_exchange { Errno::INVAL } else { Errno::NOTEMPTY }.into());
@@ -512,10 +520,10 @@ impl System {
         Ok(())
     }
 
-    /// A folder that moves to another one takes a link with it, and needs the right to write to it, as its
+    /// A directory that moves to another one takes a link with it, and needs the right to write to it, as its
     /// `..` changes.
     fn check_move(inode: &Inode, is_elsewhere: bool, who: &Credentials) -> Result<()> {
-        if inode.is_folder() && is_elsewhere {
+        if inode.is_directory() && is_elsewhere {
             access::check(inode, who, WRITE)?;
         }
         Ok(())
@@ -529,54 +537,54 @@ impl System {
         (source_key, victim_key): (u64, Option<u64>),
         who: &Credentials,
     ) -> Result<()> {
-        let is_elsewhere = from.folder.ino != to.folder.ino;
-        let from_folder = locked.state(from.folder.ino).inode.clone();
-        let to_folder = locked.state(to.folder.ino).inode.clone();
+        let is_elsewhere = from.directory.ino != to.directory.ino;
+        let from_directory = locked.state(from.directory.ino).inode.clone();
+        let to_directory = locked.state(to.directory.ino).inode.clone();
         let moved = locked.state(source.ino).inode.clone();
-        access::check_removal(&from_folder, &moved, who)?;
-        access::check(&to_folder, who, WRITE | EXECUTE)?;
+        access::check_removal(&from_directory, &moved, who)?;
+        access::check(&to_directory, who, WRITE | EXECUTE)?;
         Self::check_move(&moved, is_elsewhere, who)?;
-        if to_folder.links == 0 {
+        if to_directory.links == 0 {
             return Err(Errno::NOENT.into());
         }
         if let Some(victim) = victim {
             let inode = &locked.state(victim.ino).inode;
-            access::check_removal(&to_folder, inode, who)?;
-            match (moved.is_folder(), inode.is_folder()) {
+            access::check_removal(&to_directory, inode, who)?;
+            match (moved.is_directory(), inode.is_directory()) {
                 (true, false) => return Err(Errno::NOTDIR.into()),
                 (false, true) => return Err(Errno::ISDIR.into()),
                 (true, true) if inode.names > 0 => return Err(Errno::NOTEMPTY.into()),
                 _ => {}
             }
-        } else if moved.is_folder() && is_elsewhere && to_folder.links >= LINKS_MAX {
+        } else if moved.is_directory() && is_elsewhere && to_directory.links >= LINKS_MAX {
             return Err(Errno::MLINK.into());
         }
         let target = Target { ino: source.ino, file_type: moved.file_type() };
         self.transact(Need::More, 4 * GROWTH, |tx| {
-            let folder = locked.state(from.folder.ino);
-            self.remove_name(tx, from.folder.ino, folder, source_key)?;
-            folder.inode.links -= u32::from(moved.is_folder());
-            let folder = locked.state(to.folder.ino);
+            let directory = locked.state(from.directory.ino);
+            self.remove_name(tx, from.directory.ino, directory, source_key)?;
+            directory.inode.links -= u32::from(moved.is_directory());
+            let directory = locked.state(to.directory.ino);
             match victim_key {
                 Some(key) => {
-                    let tree = Tree { root: folder.inode.tree, owner: to.folder.ino };
-                    folder::set(tree, tx, key, to.name, target)?;
-                    Self::touch(folder);
+                    let tree = Tree { root: directory.inode.tree, owner: to.directory.ino };
+                    directory::set(tree, tx, key, to.name, target)?;
+                    Self::touch(directory);
                 }
-                None => self.add_name(tx, to.folder.ino, folder, to.name, target)?,
+                None => self.add_name(tx, to.directory.ino, directory, to.name, target)?,
             }
-            let loses_folder = victim.is_some() && moved.is_folder();
-            folder.inode.links += u32::from(moved.is_folder());
-            folder.inode.links -= u32::from(loses_folder);
-            self.log(tx, from.folder.ino, locked.state(from.folder.ino))?;
-            self.log(tx, to.folder.ino, locked.state(to.folder.ino))?;
+            let loses_directory = victim.is_some() && moved.is_directory();
+            directory.inode.links += u32::from(moved.is_directory());
+            directory.inode.links -= u32::from(loses_directory);
+            self.log(tx, from.directory.ino, locked.state(from.directory.ino))?;
+            self.log(tx, to.directory.ino, locked.state(to.directory.ino))?;
             if let Some(victim) = victim {
                 self.drop_link(tx, victim.ino, locked.state(victim.ino))?;
             }
             let state = locked.state(source.ino);
             state.inode.changed = Time::now();
-            if moved.is_folder() {
-                state.inode.parent = to.folder.ino;
+            if moved.is_directory() {
+                state.inode.parent = to.directory.ino;
             }
             self.log(tx, source.ino, state)
         })
@@ -590,31 +598,31 @@ impl System {
         (source_key, other_key): (u64, u64),
         who: &Credentials,
     ) -> Result<()> {
-        let is_elsewhere = from.folder.ino != to.folder.ino;
+        let is_elsewhere = from.directory.ino != to.directory.ino;
         let ends = [(from, source_key, source, other), (to, other_key, other, source)];
         for (place, _, leaves, _) in &ends {
-            let folder = locked.state(place.folder.ino).inode.clone();
+            let directory = locked.state(place.directory.ino).inode.clone();
             let inode = &locked.state(leaves.ino).inode;
-            access::check_removal(&folder, inode, who)?;
+            access::check_removal(&directory, inode, who)?;
             Self::check_move(inode, is_elsewhere, who)?;
         }
         self.transact(Need::More, 2 * GROWTH, |tx| {
             for (place, key, leaves, comes) in &ends {
                 let (left, came) = {
-                    let left = locked.state(leaves.ino).inode.is_folder();
+                    let left = locked.state(leaves.ino).inode.is_directory();
                     (left, locked.state(comes.ino).inode.file_type())
                 };
-                let is_folder = came == FileType::Directory;
-                let folder = locked.state(place.folder.ino);
-                let tree = Tree { root: folder.inode.tree, owner: place.folder.ino };
-                folder::set(tree, tx, *key, place.name, Target { ino: comes.ino, file_type: came })?;
-                folder.inode.links = folder.inode.links + u32::from(is_folder) - u32::from(left);
-                Self::touch(folder);
-                self.log(tx, place.folder.ino, folder)?;
+                let is_directory = came == FileType::Directory;
+                let directory = locked.state(place.directory.ino);
+                let tree = Tree { root: directory.inode.tree, owner: place.directory.ino };
+                directory::set(tree, tx, *key, place.name, Target { ino: comes.ino, file_type: came })?;
+                directory.inode.links = directory.inode.links + u32::from(is_directory) - u32::from(left);
+                Self::touch(directory);
+                self.log(tx, place.directory.ino, directory)?;
                 let state = locked.state(comes.ino);
                 state.inode.changed = Time::now();
-                if is_folder {
-                    state.inode.parent = place.folder.ino;
+                if is_directory {
+                    state.inode.parent = place.directory.ino;
                 }
                 self.log(tx, comes.ino, state)?;
             }

@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 
-use unvme::lock::lock;
+use unvme::lock::{lock, write};
 
 use crate::error::Result;
 use crate::extents::Extents;
-use crate::layout::Inode;
+use crate::layout::{Inode, Time};
+use crate::locks::Locks;
+use crate::pagecache::{Ahead, Counters, FileCache, Switches};
 
 const SHARDS: u64 = 64;
 
@@ -17,9 +19,14 @@ const KEPT: usize = 4096;
 
 /// What an inode is, right now.
 pub(crate) struct State {
+    /// As the next transaction says it. Of a file whose last pages are not written yet it has a smaller size.
     pub inode: Inode,
+    /// Bytes of a regular file, or of a symbolic link's target.
+    pub size: u64,
     /// Read when they are needed.
     pub extents: Option<Extents>,
+    /// Pages in memory.
+    pub cache: FileCache,
     /// The last transaction that has changed it.
     pub tx: u64,
     /// Its times are newer than what any transaction has.
@@ -36,23 +43,85 @@ pub(crate) struct Node {
     pub pins: AtomicU64,
     /// Data were written in place since the last fsync.
     pub is_unflushed: AtomicBool,
+    /// Its pages are in the list of those that wait to be written.
+    pub is_waiting: AtomicBool,
+    /// Goes on when data, or where they are, have changed.
+    pub version: AtomicU64,
+    /// Nanoseconds since 1970 of a write, and of a read, that shared the lock; or 0.
+    pub written: AtomicU64,
+    pub read: AtomicU64,
+    pub switches: Switches,
+    pub ahead: Mutex<Ahead>,
+    pub locks: Locks,
 }
 
 impl Node {
-    pub(crate) fn new(ino: u64, inode: Inode, tx: u64) -> Arc<Self> {
+    pub(crate) fn new(ino: u64, inode: Inode, tx: u64, counters: &Arc<Counters>) -> Arc<Self> {
+        let state = State {
+            size: inode.size,
+            inode,
+            extents: None,
+            cache: FileCache::new(counters),
+            tx,
+            is_lazy: false,
+            is_gone: false,
+        };
         Arc::new(Self {
             ino,
-            state: RwLock::new(State { inode, extents: None, tx, is_lazy: false, is_gone: false }),
+            state: RwLock::new(state),
             pins: AtomicU64::new(0),
             is_unflushed: AtomicBool::new(false),
+            is_waiting: AtomicBool::new(false),
+            version: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            switches: Switches::default(),
+            ahead: Mutex::default(),
+            locks: Locks::default(),
         })
+    }
+
+    /// Has it alone. Times of those who shared it are in it then.
+    pub(crate) fn lock(&self) -> RwLockWriteGuard<'_, State> {
+        let mut state = write(&self.state);
+        self.fold(&mut state);
+        state
+    }
+
+    fn fold(&self, state: &mut State) {
+        let take = |at: &AtomicU64| match at.load(Ordering::Relaxed) {
+            0 => None,
+            _ => Some(Time::from_nanoseconds(at.swap(0, Ordering::Relaxed))),
+        };
+        if let Some(time) = take(&self.written) {
+            state.inode.modified = state.inode.modified.max(time);
+            state.inode.changed = state.inode.changed.max(time);
+            state.is_lazy = true;
+        }
+        if let Some(time) = take(&self.read) {
+            state.inode.accessed = state.inode.accessed.max(time);
+            state.is_lazy = true;
+        }
+    }
+
+    /// Data, or where they are, have changed.
+    pub(crate) fn bump(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Data were written in place.
+    pub(crate) fn mark_unflushed(&self) {
+        if !self.is_unflushed.load(Ordering::Relaxed) {
+            self.is_unflushed.store(true, Ordering::Release);
+        }
     }
 
     fn is_idle(node: &Arc<Self>) -> bool {
         Arc::strong_count(node) == 1
             && node.pins.load(Ordering::Acquire) == 0
             && !node.is_unflushed.load(Ordering::Acquire)
-            && node.state.try_read().is_ok_and(|state| !state.is_lazy)
+            && node.written.load(Ordering::Relaxed) == 0
+            && node.state.try_read().is_ok_and(|state| !state.is_lazy && state.cache.dirty().is_empty())
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) struct Space {
     inodes: AtomicI64,
     /// Blocks that only those who delete can have.
     kept: i64,
-    /// Where the last folder went.
+    /// Where the last directory went.
     turn: AtomicU32,
     deallocates: bool,
 }
@@ -121,6 +121,13 @@ impl Space {
         Ok(act(state.inodes.as_mut().expect("loaded above")))
     }
 
+    /// Has the maps of a group in memory: before a transaction frees something there. They would take what is
+    /// not committed yet for free, otherwise.
+    pub(crate) fn load(&self, group: u32) -> Result<()> {
+        self.with_blocks(group, |_| ())?;
+        self.with_inodes(group, |_| ())
+    }
+
     /// Takes up to `want` consecutive blocks of those that were set aside, as near behind `goal` as there
     /// are.
     pub(crate) fn take(&self, goal: u64, want: u64) -> Result<Run> {
@@ -140,11 +147,16 @@ impl Space {
 
     /// What was taken, and not used in any transaction. It is set aside no longer.
     pub(crate) fn untake(&self, run: Run) {
+        self.put_back(run);
+        self.give_back(run.blocks);
+    }
+
+    /// What was taken, and not used in any transaction. It is set aside still.
+    pub(crate) fn put_back(&self, run: Run) {
         if let Some((group, place)) = self.geometry.group_of(run.start) {
             // The group was loaded when it was taken.
             let _ = self.with_blocks(group, |bits| bits.set_run(place as usize, run.blocks as usize));
         }
-        self.give_back(run.blocks);
     }
 
     /// What committed transactions have freed. The device is told first: afterwards somebody may have it.
@@ -180,14 +192,14 @@ impl Space {
         }
     }
 
-    /// Takes an inode: for a folder in a group of its own, for anything else near its folder.
-    pub(crate) fn take_inode(&self, parent: u64, is_folder: bool) -> Result<u64> {
+    /// Takes an inode: for a directory in a group of its own, for anything else near its directory.
+    pub(crate) fn take_inode(&self, parent: u64, is_directory: bool) -> Result<u64> {
         if self.inodes.fetch_sub(1, Ordering::AcqRel) <= 0 {
             self.inodes.fetch_add(1, Ordering::AcqRel);
             return Err(Errno::NOSPC.into());
         }
         let first = match self.geometry.inode_place(parent) {
-            Some((group, _)) if !is_folder => group,
+            Some((group, _)) if !is_directory => group,
             _ => self.turn.fetch_add(1, Ordering::Relaxed) % self.geometry.groups,
         };
         for turn in 0..self.geometry.groups {

@@ -1,22 +1,26 @@
 //! A mounted file system.
 
-use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
+use std::ops::{ControlFlow, Deref};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use unvme::Block;
-use unvme::lock::{lock, write};
+use unvme::lock::lock;
 use unvme::worker::WorkerOptions;
 
 use crate::buffer::Buffers;
 use crate::disk::{Disk, Event, Traffic};
 use crate::error::{Error, Result};
 use crate::journal::{Journal, Tx, replay};
+use crate::keeper::Keeper;
 use crate::layout::{
-    self, BLOCK, Expected, Geometry, Kind, Kinds, ORPHANS_INO, Page, ROOT_INO, Superblock, decode,
+    self, BLOCK, Expected, Geometry, Inode, Kind, Kinds, ORPHANS_INO, Page, ROOT_INO, Superblock, Time,
+    decode,
 };
 use crate::node::{Node, Nodes, State};
+use crate::pagecache::{Cache, CacheOptions, CacheStatistics};
 use crate::space::{Need, Space};
 use crate::tree::{GROWTH, Tree};
 use crate::vnode::Vnode;
@@ -33,6 +37,13 @@ pub struct MountOptions {
     pub deallocate: bool,
     /// Bytes of metadata that are kept in memory.
     pub metadata_bytes: usize,
+    /// Pages of files in memory.
+    pub cache: CacheOptions,
+    /// Times of access are kept as Linux does it by default (`relatime`); without it they never change
+    /// (`noatime`).
+    pub keeps_access_times: bool,
+    /// How long what was done may wait to be on the media when nobody asks for it.
+    pub commit_interval: Duration,
     /// The queues below.
     pub worker: WorkerOptions,
 }
@@ -43,6 +54,9 @@ impl Default for MountOptions {
             is_read_only: false,
             deallocate: true,
             metadata_bytes: 256 << 20,
+            cache: CacheOptions::default(),
+            keeps_access_times: true,
+            commit_interval: Duration::from_secs(5),
             worker: WorkerOptions::default(),
         }
     }
@@ -91,18 +105,37 @@ pub(crate) struct System {
     pub journal: Journal,
     pub geometry: Geometry,
     pub nodes: Nodes,
+    pub cache: Cache,
+    pub keeps_access_times: bool,
+    /// Seconds since 1970, of late.
+    pub seconds: AtomicU64,
     pub seed: u64,
     pub is_read_only: bool,
-    /// Held while a folder changes its place.
+    /// Held while a directory changes its place.
     pub moving: Mutex<()>,
     pub orphans: Mutex<Tree>,
     description: Description,
 }
 
+/// What all who use a file system hold. The last one to go leaves it in order.
+pub(crate) struct Mount {
+    system: Arc<System>,
+    /// `None` when nothing is written.
+    keeper: Option<Keeper>,
+}
+
+impl Deref for Mount {
+    type Target = System;
+
+    fn deref(&self) -> &System {
+        &self.system
+    }
+}
+
 /// A mounted file system. Any thread may use it, and it can be cloned; it is left in order by
 /// [`FileSystem::unmount`], or when the last clone and the last [`Vnode`] are gone.
 #[derive(Clone)]
-pub struct FileSystem(pub(crate) Arc<System>);
+pub struct FileSystem(pub(crate) Arc<Mount>);
 
 fn read_superblock(disk: &Disk, block: u64) -> Result<Superblock> {
     let mut page: Page = [0; BLOCK];
@@ -177,24 +210,30 @@ impl FileSystem {
             journal,
             geometry,
             nodes: Nodes::new(),
+            cache: Cache::new(options.cache),
+            keeps_access_times: options.keeps_access_times && !options.is_read_only,
+            seconds: AtomicU64::new(0),
             seed: superblock.hash_seed.get(),
             is_read_only: options.is_read_only,
             moving: Mutex::new(()),
             orphans: Mutex::new(Tree { root: 0, owner: ORPHANS_INO }),
             description,
         };
-        let orphans = system.read_inode(ORPHANS_INO)?.inode.tree;
+        let orphans = system.read_inode(ORPHANS_INO)?.tree;
         system.orphans = Mutex::new(Tree { root: orphans, owner: ORPHANS_INO });
+        system.set_clock(Time::now());
         let system = Arc::new(system);
+        let mut keeper = None;
         if !options.is_read_only {
             // From here on the media says that it is in use, and stale records cannot count.
             system.journal.finish(false)?;
             system.reap_orphans()?;
+            keeper = Some(Keeper::start(&system, options.commit_interval)?);
         }
-        Ok(Self(system))
+        Ok(Self(Arc::new(Mount { system, keeper })))
     }
 
-    /// The root folder.
+    /// The root directory.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::Device`].
@@ -254,6 +293,11 @@ impl FileSystem {
         self.0.disk.traffic()
     }
 
+    /// What the page cache has done.
+    pub fn cache_statistics(&self) -> CacheStatistics {
+        self.0.cache.statistics()
+    }
+
     /// Remembers what goes to the device from now on.
     #[doc(hidden)]
     pub fn start_recording(&self) {
@@ -276,13 +320,18 @@ impl System {
         self.journal.check_alive()
     }
 
-    fn read_inode(&self, ino: u64) -> Result<State> {
+    /// Tells the time, for what needs it only roughly.
+    pub(crate) fn set_clock(&self, now: Time) {
+        self.seconds.store(now.seconds as u64, Ordering::Relaxed);
+    }
+
+    fn read_inode(&self, ino: u64) -> Result<Inode> {
         let (buffer, index) = self.journal.inode_buffer(ino)?;
         let found = buffer.with(|page| decode(page, index));
-        let inode = found
+        let inode: Inode = found
             .map_err(|what| Error::damaged(buffer.block, format!("inode {ino}: {what}")))?
             .ok_or(Error::Posix(Errno::STALE))?;
-        Ok(State { inode, extents: None, tx: 0, is_lazy: false, is_gone: false })
+        Ok(inode)
     }
 
     pub(crate) fn node(&self, ino: u64) -> Result<Arc<Node>> {
@@ -293,7 +342,7 @@ impl System {
             if !map.with(|page| crate::bits::is_marked(page, place)) {
                 return Err(Errno::STALE.into());
             }
-            Ok(Node::new(ino, self.read_inode(ino)?.inode, 0))
+            Ok(Node::new(ino, self.read_inode(ino)?, 0, &self.cache.counters))
         })
     }
 
@@ -333,7 +382,11 @@ impl System {
     fn sync(&self) -> Result<()> {
         self.check_writable()?;
         for node in self.nodes.all() {
-            self.log_times(node.ino, &mut write(&node.state))?;
+            let mut state = node.lock();
+            if !state.is_gone {
+                self.write_back(&node, &mut state)?;
+            }
+            self.log_times(node.ino, &mut state)?;
         }
         self.journal.commit_and_settle(self.journal.running())
     }
@@ -348,7 +401,7 @@ impl System {
     }
 
     /// Files that a crash has left without names, and those whose end it has left half cut off.
-    fn reap_orphans(self: &Arc<Self>) -> Result<()> {
+    fn reap_orphans(&self) -> Result<()> {
         let mut found = Vec::new();
         let tree = *lock(&self.orphans);
         tree.visit(&self.buffers, 0, |ino, _| {
@@ -357,7 +410,7 @@ impl System {
         })?;
         for ino in found {
             let node = self.node(ino)?;
-            if write(&node.state).inode.links == 0 {
+            if node.lock().inode.links == 0 {
                 self.reap(&node)?;
             } else {
                 self.cut_off(&node)?;
@@ -368,13 +421,14 @@ impl System {
 
     /// Gives back what a file without names has, once nobody has it any more.
     pub(crate) fn reap(&self, node: &Arc<Node>) -> Result<()> {
-        let mut state = write(&node.state);
+        let mut state = node.lock();
         if state.inode.links > 0 || state.is_gone || node.pins.load(Ordering::Acquire) > 0 {
             return Ok(());
         }
         self.check_writable()?;
         let ino = node.ino;
         if state.inode.is_file() {
+            self.drop_pages(node, &mut state, 0..u64::MAX);
             self.remove_blocks(ino, &mut state, 0, u64::MAX)?;
         }
         let mut pages = Vec::new();
@@ -384,7 +438,7 @@ impl System {
             }
         }
         self.transact(Need::Delete, 2 * GROWTH, |tx| {
-            // A folder is empty by now, and its tree a page or a few.
+            // A directory is empty by now, and its tree a page or a few.
             pages.iter().for_each(|&page| tx.free_page(page));
             self.remove_orphan(tx, ino)?;
             state.is_gone = true;
@@ -394,8 +448,11 @@ impl System {
     }
 }
 
-impl Drop for System {
+impl Drop for Mount {
     fn drop(&mut self) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.stop();
+        }
         if !self.is_read_only
             && self.journal.check_alive().is_ok()
             && let Err(e) = self.sync().and_then(|()| self.journal.finish(true))

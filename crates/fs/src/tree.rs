@@ -1,4 +1,4 @@
-//! A tree of pages: 64-bit keys, values of up to [`page::VALUE_MAX`] bytes. Folders, extents and extended
+//! A tree of pages: 64-bit keys, values of up to [`page::VALUE_MAX`] bytes. Directories, extents and extended
 //! attributes are such trees. The root page never moves.
 //!
 //! Whoever changes a tree holds the lock of the inode that it belongs to; so does, shared, whoever reads.

@@ -2,27 +2,30 @@
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use unvme::lock::{read, write};
+use unvme::lock::read;
 
 use crate::access::{self, Credentials};
 use crate::data::{Allocation, Seek};
+use crate::directory::Target;
 use crate::error::{Error, Result};
-use crate::folder::Target;
 use crate::layout::{BLOCK, Inode, Kinds, Time};
+use crate::locks::Lock;
 use crate::names::{NewFile, Place, Rename};
 use crate::node::{Node, State};
+use crate::pagecache::FileSettings;
 use crate::space::Need;
-use crate::system::System;
+use crate::system::Mount;
 use crate::tree::Tree;
+use crate::xattrs::SetXattr;
 
-/// A file, a folder, or anything else that can have a name. As long as somebody has one, the file is there,
+/// A file, a directory, or anything else that can have a name. As long as somebody has one, the file is there,
 /// whether it has names or not.
 pub struct Vnode {
-    system: Arc<System>,
+    system: Arc<Mount>,
     node: Arc<Node>,
 }
 
@@ -33,7 +36,7 @@ pub struct Attributes {
     pub ino: u64,
     /// Type and permissions, as `st_mode`.
     pub mode: u32,
-    /// Names; of a folder 2, and one for each folder in it.
+    /// Names; of a directory 2, and one for each directory in it.
     pub links: u32,
     /// Owner.
     pub uid: u32,
@@ -79,7 +82,7 @@ pub struct NewAttributes {
     pub modified: Option<Time>,
 }
 
-/// A name of a folder.
+/// A name of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Where a listing goes on behind it.
@@ -93,7 +96,7 @@ pub struct Entry {
 }
 
 impl Vnode {
-    pub(crate) fn new(system: &Arc<System>, node: Arc<Node>) -> Self {
+    pub(crate) fn new(system: &Arc<Mount>, node: Arc<Node>) -> Self {
         node.pins.fetch_add(1, Ordering::AcqRel);
         Self { system: Arc::clone(system), node }
     }
@@ -103,7 +106,7 @@ impl Vnode {
     }
 
     fn place<'a>(&'a self, name: &'a [u8]) -> Place<'a> {
-        Place { folder: &self.node, name }
+        Place { directory: &self.node, name }
     }
 
     /// Inode number.
@@ -115,19 +118,20 @@ impl Vnode {
     pub fn attributes(&self) -> Attributes {
         let state = read(&self.node.state);
         let inode = &state.inode;
+        let later = |time: Time, at: &AtomicU64| time.max(Time::from_nanoseconds(at.load(Ordering::Relaxed)));
         Attributes {
             ino: self.node.ino,
             mode: inode.mode,
             links: inode.links,
             uid: inode.uid,
             gid: inode.gid,
-            size: if inode.is_folder() { inode.blocks * BLOCK as u64 } else { inode.size },
-            sectors: inode.blocks * (BLOCK as u64 / 512),
+            size: if inode.is_directory() { inode.blocks * BLOCK as u64 } else { state.size },
+            sectors: (inode.blocks + state.cache.set_aside()) * (BLOCK as u64 / 512),
             rdev: inode.rdev,
             generation: inode.generation,
-            accessed: inode.accessed,
-            modified: inode.modified,
-            changed: inode.changed,
+            accessed: later(inode.accessed, &self.node.read),
+            modified: later(inode.modified, &self.node.written),
+            changed: later(inode.changed, &self.node.written),
             created: inode.created,
         }
     }
@@ -146,7 +150,7 @@ impl Vnode {
     /// EPERM when `who` may not; EROFS; [`Error::Device`].
     pub fn set_attributes(&self, new: &NewAttributes, who: &Credentials) -> Result<()> {
         self.system.check_writable()?;
-        let mut state = write(&self.node.state);
+        let mut state = self.node.lock();
         Self::check_there(&state)?;
         let mut inode = state.inode.clone();
         change(&mut inode, new, who)?;
@@ -155,7 +159,7 @@ impl Vnode {
         self.system.transact(Need::Delete, 0, |tx| self.system.log(tx, self.node.ino, &mut state))
     }
 
-    /// What a name in this folder leads to; `.` and `..` are names.
+    /// What a name in this directory leads to; `.` and `..` are names.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES, ENAMETOOLONG.
@@ -165,10 +169,10 @@ impl Vnode {
         if read(&found.node.state).is_gone { Err(Errno::NOENT.into()) } else { Ok(found) }
     }
 
-    /// Makes a file with a name in this folder.
+    /// Makes a file with a name in this directory.
     ///
     /// # Errors
-    /// EEXIST, ENOENT when the folder itself has no name any more, ENOTDIR, EACCES, ENOSPC, EINVAL.
+    /// EEXIST, ENOENT when the directory itself has no name any more, ENOTDIR, EACCES, ENOSPC, EINVAL.
     pub fn create(&self, name: &[u8], new: &NewFile<'_>, who: &Credentials) -> Result<Self> {
         Ok(self.with(self.system.create(&self.node, Some(name), new, who)?))
     }
@@ -178,26 +182,26 @@ impl Vnode {
     /// # Errors
     /// As [`Vnode::create`].
     pub fn create_unnamed(&self, permissions: u32, who: &Credentials) -> Result<Self> {
-        if !read(&self.node.state).inode.is_folder() {
+        if !read(&self.node.state).inode.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
         Ok(self.with(self.system.create(&self.node, None, &NewFile::regular(permissions), who)?))
     }
 
-    /// Gives this file another name, in a folder of the same file system.
+    /// Gives this file another name, in a directory of the same file system.
     ///
     /// # Errors
-    /// EEXIST, EPERM for a folder, EMLINK, EACCES, ENOSPC, EXDEV.
-    pub fn link(&self, folder: &Self, name: &[u8], who: &Credentials) -> Result<()> {
-        self.check_same(folder)?;
-        self.system.link(&self.node, folder.place(name), who)
+    /// EEXIST, EPERM for a directory, EMLINK, EACCES, ENOSPC, EXDEV.
+    pub fn link(&self, directory: &Self, name: &[u8], who: &Credentials) -> Result<()> {
+        self.check_same(directory)?;
+        self.system.link(&self.node, directory.place(name), who)
     }
 
     fn check_same(&self, other: &Self) -> Result<()> {
         if Arc::ptr_eq(&self.system, &other.system) { Ok(()) } else { Err(Errno::XDEV.into()) }
     }
 
-    /// Removes a name that leads to anything but a folder.
+    /// Removes a name that leads to anything but a directory.
     ///
     /// # Errors
     /// ENOENT, EISDIR, EACCES, EPERM.
@@ -205,7 +209,7 @@ impl Vnode {
         self.system.remove(self.place(name), false, who)
     }
 
-    /// Removes an empty folder.
+    /// Removes an empty directory.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, ENOTEMPTY, EACCES, EPERM.
@@ -213,19 +217,19 @@ impl Vnode {
         self.system.remove(self.place(name), true, who)
     }
 
-    /// Moves a name of this folder. All of it happens, or nothing, also when the power is cut.
+    /// Moves a name of this directory. All of it happens, or nothing, also when the power is cut.
     ///
     /// # Errors
     /// Those of `renameat2`.
     pub fn rename(
         &self,
         name: &[u8],
-        (to_folder, to_name): (&Self, &[u8]),
+        (to_directory, to_name): (&Self, &[u8]),
         how: Rename,
         who: &Credentials,
     ) -> Result<()> {
-        self.check_same(to_folder)?;
-        self.system.rename(self.place(name), to_folder.place(to_name), how, who)
+        self.check_same(to_directory)?;
+        self.system.rename(self.place(name), to_directory.place(to_name), how, who)
     }
 
     /// A symbolic link's target.
@@ -236,7 +240,7 @@ impl Vnode {
         self.system.target(&self.node)
     }
 
-    /// Shows the names of this folder, behind the one with `cookie`, or from the first one with 0, until it
+    /// Shows the names of this directory, behind the one with `cookie`, or from the first one with 0, until it
     /// is told to stop. `.` and `..` come first. Names that come or go meanwhile may be shown or not; all
     /// others are shown once.
     ///
@@ -244,7 +248,7 @@ impl Vnode {
     /// ENOTDIR; [`Error::Damaged`], [`Error::Device`].
     pub fn list(&self, cookie: u64, mut show: impl FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
         let state = read(&self.node.state);
-        if !state.inode.is_folder() {
+        if !state.inode.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
         for (own, ino, name) in [(1, self.node.ino, "."), (2, state.inode.parent, "..")] {
@@ -283,7 +287,40 @@ impl Vnode {
     /// # Errors
     /// EISDIR, EINVAL; [`Error::Device`].
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.with_extents(|state| self.system.read(state, offset, out))
+        if self.system.cache.is_off() || self.node.switches.direct_read.load(Ordering::Relaxed) {
+            return self.read_direct(offset, out);
+        }
+        Self::check_file(&read(&self.node.state).inode)?;
+        let done = self.system.read_buffered(&self.node, offset, out)?;
+        if !self.node.switches.retain.load(Ordering::Relaxed) {
+            let pages = offset / BLOCK as u64..(offset + done as u64) / BLOCK as u64;
+            let mut state = self.node.lock();
+            self.system.expel_pages(&self.node, &mut state, pages)?;
+        }
+        Ok(done)
+    }
+
+    /// As [`Vnode::read_at`], from the device, past the cache: `O_DIRECT`, of any alignment.
+    ///
+    /// # Errors
+    /// As [`Vnode::read_at`].
+    pub fn read_direct(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let pages = offset / BLOCK as u64..offset.saturating_add(out.len() as u64).div_ceil(BLOCK as u64);
+        let done = self.with_extents(|state| {
+            if state.cache.dirty().range(pages.clone()).next().is_some() {
+                return Ok(None);
+            }
+            self.system.note_read(&self.node, state);
+            self.system.read_device(state, offset, out).map(Some)
+        })?;
+        match done {
+            Some(bytes) => Ok(bytes),
+            None => {
+                let mut state = self.node.lock();
+                self.system.write_back(&self.node, &mut state)?;
+                self.system.read_device(&state, offset, out)
+            }
+        }
     }
 
     /// The next data, or the next hole.
@@ -291,6 +328,9 @@ impl Vnode {
     /// # Errors
     /// ENXIO behind the last one.
     pub fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
+        if !read(&self.node.state).cache.dirty().is_empty() {
+            self.system.write_back(&self.node, &mut self.node.lock())?;
+        }
         self.with_extents(|state| self.system.seek(state, offset, what))
     }
 
@@ -302,26 +342,57 @@ impl Vnode {
             return act(&state);
         }
         drop(state);
-        let mut state = write(&self.node.state);
+        let mut state = self.node.lock();
         self.system.load_extents(self.node.ino, &mut state)?;
         act(&state)
     }
 
     fn change_data<R>(&self, act: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
         self.system.check_writable()?;
-        let mut state = write(&self.node.state);
+        let mut state = self.node.lock();
         Self::check_there(&state)?;
         Self::check_file(&state.inode)?;
-        act(&mut state)
+        let done = act(&mut state);
+        drop(state);
+        if self.system.cache.is_too_dirty() {
+            self.system.write_back_some();
+        }
+        done
+    }
+
+    fn is_direct_write(&self) -> bool {
+        self.system.cache.is_off() || self.node.switches.direct_write.load(Ordering::Relaxed)
     }
 
     /// Writes at `offset`, and returns how many bytes were written: fewer when the device gets full. They are
-    /// on the device when this returns, and durable after [`Vnode::sync_data`].
+    /// durable after [`Vnode::sync_data`].
     ///
     /// # Errors
     /// EFBIG, ENOSPC, EISDIR, EROFS; [`Error::Device`].
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
-        self.change_data(|state| self.system.write(&self.node, state, offset, data))
+        if self.is_direct_write() {
+            return self.write_direct(offset, data);
+        }
+        self.change_data(|state| self.system.write(&self.node, state, offset, data, false))
+    }
+
+    /// As [`Vnode::write_at`], to the device, past the cache: `O_DIRECT`, of any alignment. The data are on
+    /// the device when this returns. Whole blocks that are there already are written beside other readers and
+    /// writers.
+    ///
+    /// # Errors
+    /// As [`Vnode::write_at`].
+    pub fn write_direct(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        self.system.check_writable()?;
+        let shared = {
+            let state = read(&self.node.state);
+            let is_file = state.inode.is_file() && !state.is_gone;
+            is_file.then(|| self.system.overwrite(&self.node, &state, offset, data)).flatten()
+        };
+        match shared {
+            Some(done) => done,
+            None => self.change_data(|state| self.system.write(&self.node, state, offset, data, true)),
+        }
     }
 
     /// Writes behind the end: `O_APPEND`. Returns where, and how many bytes.
@@ -329,10 +400,137 @@ impl Vnode {
     /// # Errors
     /// As [`Vnode::write_at`].
     pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
+        let is_direct = self.is_direct_write();
         self.change_data(|state| {
-            let end = state.inode.size;
-            Ok((end, self.system.write(&self.node, state, end, data)?))
+            let end = state.size;
+            Ok((end, self.system.write(&self.node, state, end, data, is_direct)?))
         })
+    }
+
+    /// Copies bytes of this file to another one, or to itself: `copy_file_range`. Returns how many there
+    /// were.
+    ///
+    /// # Errors
+    /// EINVAL when the ranges are of the same file and overlap; those of reading and writing.
+    pub fn copy_range(&self, offset: u64, to: &Self, to_offset: u64, bytes: u64) -> Result<u64> {
+        const PIECE: u64 = 1 << 20;
+        self.check_same(to)?;
+        if self.node.ino == to.node.ino
+            && offset < to_offset.saturating_add(bytes)
+            && to_offset < offset.saturating_add(bytes)
+        {
+            return Err(Errno::INVAL.into());
+        }
+        // What the copy itself adds behind the end is not copied.
+        let bytes = bytes.min(self.attributes().size.saturating_sub(offset));
+        let mut buffer = vec![0; bytes.min(PIECE) as usize];
+        let mut done = 0;
+        while done < bytes {
+            let some = (bytes - done).min(PIECE) as usize;
+            let there = match self.read_at(offset + done, &mut buffer[..some]) {
+                Err(_) if done > 0 => break,
+                other => other?,
+            };
+            if there == 0 {
+                break;
+            }
+            let written = match to.write_at(to_offset + done, &buffer[..there]) {
+                Err(_) if done > 0 => break,
+                other => other?,
+            };
+            done += written as u64;
+            if written < there {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// How the file uses the page cache.
+    pub fn settings(&self) -> FileSettings {
+        self.node.switches.get()
+    }
+
+    /// Has the file use the page cache in another way, for as long as somebody has it.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for a number that cannot be.
+    pub fn set_settings(&self, new: &FileSettings) -> Result<()> {
+        new.check()?;
+        self.node.switches.set(new);
+        Ok(())
+    }
+
+    /// Gives up the pages of the file that are in memory; those that wait to be written are written first.
+    ///
+    /// # Errors
+    /// As [`Vnode::write_at`].
+    pub fn drop_cache(&self) -> Result<()> {
+        self.system.expel_pages(&self.node, &mut self.node.lock(), 0..u64::MAX)
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// ENODATA, EACCES, EOPNOTSUPP for a name of no known class.
+    pub fn xattr(&self, name: &[u8], who: &Credentials) -> Result<Vec<u8>> {
+        self.system.get_xattr(&self.node, name, who)
+    }
+
+    /// The names of all extended attributes that `who` may know of.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::Device`].
+    pub fn xattrs(&self, who: &Credentials) -> Result<Vec<Vec<u8>>> {
+        self.system.list_xattrs(&self.node, who)
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// EEXIST, ENODATA by `how`; E2BIG, ENOSPC, EPERM, EACCES, EOPNOTSUPP.
+    pub fn set_xattr(&self, name: &[u8], value: &[u8], how: SetXattr, who: &Credentials) -> Result<()> {
+        self.system.set_xattr(&self.node, name, Some(value), how, who)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// ENODATA, EPERM, EACCES.
+    pub fn remove_xattr(&self, name: &[u8], who: &Credentials) -> Result<()> {
+        self.system.set_xattr(&self.node, name, None, SetXattr::Any, who)
+    }
+
+    /// Takes an advisory lock on bytes, in place of what its owner has there: `fcntl(F_SETLK)`, or `F_SETLKW`
+    /// when it `waits`.
+    ///
+    /// # Errors
+    /// EAGAIN when somebody is in the way; EDEADLK; EINVAL.
+    pub fn lock(&self, lock: Lock, waits: bool) -> Result<()> {
+        self.node.locks.set(lock, false, waits)
+    }
+
+    /// Gives bytes `start..=end` back that an owner has locked; all of them, when the owner closes the file.
+    pub fn unlock(&self, owner: u64, start: u64, end: u64) {
+        self.node.locks.unset(owner, start, end, false);
+    }
+
+    /// A lock that would be in the way: `fcntl(F_GETLK)`.
+    pub fn find_lock(&self, lock: &Lock) -> Option<Lock> {
+        self.node.locks.find(lock)
+    }
+
+    /// Takes an advisory lock on the whole file: `flock`.
+    ///
+    /// # Errors
+    /// As [`Vnode::lock`].
+    pub fn flock(&self, owner: u64, kind: crate::LockKind, waits: bool) -> Result<()> {
+        self.node.locks.set(Lock { owner, kind, start: 0, end: u64::MAX }, true, waits)
+    }
+
+    /// Gives the lock of the whole file back.
+    pub fn funlock(&self, owner: u64) {
+        self.node.locks.unset(owner, 0, u64::MAX, true);
     }
 
     /// Sets the size.

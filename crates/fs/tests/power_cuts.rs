@@ -23,16 +23,16 @@ fn mount(block: &Block) -> FileSystem {
     FileSystem::mount(block, "mem:", &MountOptions::default()).expect("mount")
 }
 
-fn look(folder: &Vnode, path: &str, sight: &mut Sight) {
+fn look(directory: &Vnode, path: &str, sight: &mut Sight) {
     let mut entries = Vec::new();
-    folder
+    directory
         .list(2, |entry| {
             entries.push(entry);
             ControlFlow::Continue(())
         })
         .expect("list");
     for entry in entries {
-        let node = folder.lookup(&entry.name, &Credentials::root()).expect("lookup");
+        let node = directory.lookup(&entry.name, &Credentials::root()).expect("lookup");
         let path = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
         if entry.file_type == FileType::Directory {
             sight.insert(path.clone(), None);
@@ -63,7 +63,7 @@ fn step(fs: &FileSystem, choice: u64) -> unvme_fs::Result<()> {
             let file = root.create(&one, &NewFile::regular(0o644), &who)?;
             file.write_at(0, &vec![choice as u8; bytes])?;
         }
-        1 => drop(root.create(&one, &NewFile::folder(0o755), &who)?),
+        1 => drop(root.create(&one, &NewFile::directory(0o755), &who)?),
         2 => root.unlink(&one, &who)?,
         3 => root.rmdir(&one, &who)?,
         4 => root.rename(&one, (&root, &other), Rename::Replace, &who)?,

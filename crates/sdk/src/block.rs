@@ -54,6 +54,19 @@ pub struct Block {
     placements: Option<Vec<PlacementId>>,
 }
 
+/// Another way to the same namespace, with a queue of its own when it needs one.
+impl Clone for Block {
+    fn clone(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            controller: self.controller.clone(),
+            namespace: self.namespace,
+            queue: None,
+            placements: self.placements.clone(),
+        }
+    }
+}
+
 /// What a call does with each of its pieces.
 enum Task<'a> {
     Read(&'a mut [u8]),

@@ -80,6 +80,7 @@ impl<'a> Tx<'a> {
                 format!("{} blocks from here on belong to no file", run.blocks),
             ));
         };
+        self.journal.space.load(group)?;
         let buffer = self.buffers().get(geometry.group_start(group), Kind::BlockMap, group.into())?;
         let changed = self.change(&buffer, |page| bits::mark(page, place, run.blocks, is_used));
         self.free.0 += if is_used { -(changed as i64) } else { changed as i64 };
@@ -160,8 +161,9 @@ impl<'a> Tx<'a> {
 
     /// An inode is nobody's any more.
     pub(crate) fn free_inode(&mut self, ino: u64) -> Result<()> {
+        let (map, group, place) = self.inode_map(ino)?;
+        self.journal.space.load(group)?;
         self.put_inode(ino, None)?;
-        let (map, _, place) = self.inode_map(ino)?;
         self.free.1 += self.change(&map, |page| bits::mark(page, place, 1, false)) as i64;
         self.freed_inodes.push(ino);
         Ok(())

@@ -70,6 +70,17 @@ impl Time {
     pub fn now() -> Self {
         Self::from(SystemTime::now())
     }
+
+    pub(crate) fn from_nanoseconds(since_1970: u64) -> Self {
+        let (seconds, nanoseconds) = (since_1970 / 1_000_000_000, since_1970 % 1_000_000_000);
+        Self { seconds: seconds as i64, nanoseconds: nanoseconds as u32 }
+    }
+
+    /// Nanoseconds since 1970; 0 for anything before.
+    pub(crate) fn nanoseconds(self) -> u64 {
+        u64::try_from(self.seconds)
+            .map_or(0, |seconds| seconds.saturating_mul(1_000_000_000) + u64::from(self.nanoseconds))
+    }
 }
 
 impl From<SystemTime> for Time {
@@ -121,13 +132,13 @@ pub(crate) struct Inode {
     pub flags: u32,
     /// What a device node stands for.
     pub rdev: u64,
-    /// The folder that a folder is in.
+    /// The directory that a directory is in.
     pub parent: u64,
-    /// Root page of the names of a folder, of the extents of a file, or of a long symbolic link; or 0.
+    /// Root page of the names of a directory, of the extents of a file, or of a long symbolic link; or 0.
     pub tree: u64,
     /// Root page of the extended attributes, or 0.
     pub xattrs: u64,
-    /// Names in a folder.
+    /// Names in a directory.
     pub names: u64,
     /// Expected life of the data: values of `F_SET_RW_HINT`.
     pub hint: u8,
@@ -138,7 +149,7 @@ pub(crate) struct Inode {
 pub(crate) trait Kinds {
     fn file_type(&self) -> FileType;
 
-    fn is_folder(&self) -> bool {
+    fn is_directory(&self) -> bool {
         self.file_type() == FileType::Directory
     }
 

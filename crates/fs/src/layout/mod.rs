@@ -17,7 +17,7 @@ pub(crate) const BLOCK: usize = 4096;
 /// A block of metadata.
 pub(crate) type Page = [u8; BLOCK];
 
-/// The root folder.
+/// The root directory.
 pub(crate) const ROOT_INO: u64 = 1;
 
 /// Whose tree lists the files that have no name any more.

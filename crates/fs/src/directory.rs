@@ -1,4 +1,4 @@
-//! The names of a folder: a tree whose keys are hashes of names.
+//! The names of a directory: a tree whose keys are hashes of names.
 //!
 //! A key has 57 bits of the hash and 6 that tell names of the same hash apart. It never changes as long as
 //! the name is there, and is what a listing goes on from.
@@ -46,7 +46,7 @@ impl Target {
 /// The first key that a name can have.
 pub(crate) fn key_of(name: &[u8], seed: u64) -> u64 {
     let hash = twox_hash::XxHash3_64::oneshot_with_seed(seed, name);
-    // The lowest keys stand for the folder itself and the one above.
+    // The lowest keys stand for the directory itself and the one above.
     ((hash >> 7) * SAME_MAX).max(SAME_MAX)
 }
 
@@ -107,6 +107,6 @@ pub(crate) fn set(tree: Tree, tx: &mut Tx<'_>, key: u64, name: &[u8], target: Ta
 pub(crate) fn unset(tree: Tree, tx: &mut Tx<'_>, key: u64) -> Result<()> {
     match tree.remove(tx, key)? {
         true => Ok(()),
-        false => Err(Error::damaged(tree.root, "a name has vanished from a folder")),
+        false => Err(Error::damaged(tree.root, "a name has vanished from a directory")),
     }
 }

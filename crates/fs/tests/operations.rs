@@ -27,7 +27,7 @@ fn a_new_file_system_is_empty_and_sound() {
     let (_device, block) = device("64M");
     let fs = mount(&block);
     assert_sound(&fs);
-    assert_eq!(fs.check(|_| ()).expect("check").folders, 1);
+    assert_eq!(fs.check(|_| ()).expect("check").directories, 1);
 }
 
 #[test]
@@ -36,20 +36,20 @@ fn what_was_written_is_there_after_another_mount() {
     let who = Credentials::root();
     let fs = mount(&block);
     let root = fs.root().expect("root");
-    let folder = root.create(b"folder", &NewFile::folder(0o755), &who).expect("mkdir");
-    let file = folder.create(b"file", &NewFile::regular(0o644), &who).expect("create");
+    let directory = root.create(b"directory", &NewFile::directory(0o755), &who).expect("mkdir");
+    let file = directory.create(b"file", &NewFile::regular(0o644), &who).expect("create");
     let data: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
     assert_eq!(file.write_at(1234, &data).expect("write"), data.len());
     assert_sound(&fs);
     fs.unmount().expect("unmount");
-    drop((root, folder, file, fs));
+    drop((root, directory, file, fs));
     let fs = mount(&block);
     assert_sound(&fs);
     let file = fs
         .root()
         .expect("root")
-        .lookup(b"folder", &who)
-        .expect("folder")
+        .lookup(b"directory", &who)
+        .expect("directory")
         .lookup(b"file", &who)
         .expect("file");
     let mut read = vec![1; data.len() + 5000];
@@ -90,8 +90,8 @@ fn renaming_replaces_exchanges_and_refuses() {
     let who = Credentials::root();
     let fs = mount(&block);
     let root = fs.root().expect("root");
-    let a = root.create(b"a", &NewFile::folder(0o755), &who).expect("a");
-    let b = a.create(b"b", &NewFile::folder(0o755), &who).expect("b");
+    let a = root.create(b"a", &NewFile::directory(0o755), &who).expect("a");
+    let b = a.create(b"b", &NewFile::directory(0o755), &who).expect("b");
     let errno = |result: unvme_fs::Result<()>| result.expect_err("refused").errno();
     assert_eq!(errno(root.rename(b"a", (&b, b"a"), Rename::Replace, &who)), Errno::INVAL);
     let file = root.create(b"file", &NewFile::regular(0o644), &who).expect("file");
