@@ -11,6 +11,7 @@ use crate::exit;
 use crate::fault;
 use crate::fdp;
 use crate::fio;
+use crate::fs;
 use crate::guide;
 use crate::kv;
 use crate::perf;
@@ -171,6 +172,13 @@ pub(crate) enum Command {
     /// Have commands fail by script: add, list and clear rules
     #[command(subcommand)]
     Fault(fault::Command),
+    /// A file system on a namespace: make, check, list, copy
+    #[command(subcommand)]
+    Fs(fs::Command),
+    /// Mount a file system for all programs
+    Mount(Box<fs::mount::Mount>),
+    /// Unmount a file system
+    Umount(fs::mount::Umount),
     /// Measure how fast a device is
     Perf(Box<perf::Perf>),
     /// Draw what fio has measured as a report of `unvme perf`

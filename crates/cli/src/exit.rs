@@ -84,6 +84,14 @@ fn code_of(error: &anyhow::Error) -> u8 {
                 _ => SYSTEM,
             };
         }
+        if let Some(error) = cause.downcast_ref::<unvme_fs::Error>() {
+            return match error {
+                unvme_fs::Error::Device(_) | unvme_fs::Error::Damaged { .. } => DEVICE,
+                unvme_fs::Error::Format(_) => USAGE,
+                unvme_fs::Error::Busy(_) => NOT_AVAILABLE,
+                _ => SYSTEM,
+            };
+        }
         if let Some(error) = cause.downcast_ref::<Error>() {
             return match error {
                 Error::Device { .. } | Error::Pair { .. } | Error::Ended { .. } => DEVICE,

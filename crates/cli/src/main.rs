@@ -9,6 +9,7 @@
 //! | `kv` | pairs of a key-value namespace, one command at a time; the guide's `kv_nvme` |
 //! | `fdp` | Flexible Data Placement: log pages, features, reclaim unit handles |
 //! | `fault` | faults by script |
+//! | `fs` | file systems: without a mount, and mounted for all programs |
 //! | `completion` | what a shell is told when somebody presses Tab |
 //! | `help` | help as wide as the terminal |
 //! | `guide` | the programs of the guide: `kv_perf` and its like |
@@ -29,6 +30,7 @@ mod exit;
 mod fault;
 mod fdp;
 mod fio;
+mod fs;
 mod guide;
 mod help;
 mod kv;

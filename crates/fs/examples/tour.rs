@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     make(&block, device.name(), &MakeOptions { label: "tour".into(), ..MakeOptions::default() }, |_, _| ())?;
     let fs = FileSystem::mount(&block, device.name(), &MountOptions::default())?;
     assert!(fs.description().is_clean);
-    let (root, ada) = (fs.root()?, Credentials { uid: 1000, gid: 1000, groups: Vec::new() });
+    let (root, ada) = (fs.root()?, Credentials { uid: 1000, gid: 1000, ..Credentials::default() });
 
     // A directory of Ada's own.
     let home = root.create(b"ada", &NewFile::directory(0o700), &Credentials::root())?;

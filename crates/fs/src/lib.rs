@@ -23,7 +23,8 @@
 //! Everything waits, takes `&self`, and may be called from any thread; each CPU has a queue pair of its own.
 //! What has changed together is on the media together or not at all: a journal sees to it, with one record
 //! for as many operations as come by. Data never come before they are written: blocks belong to a file once
-//! its data are in them, and durable.
+//! its data are in them, and durable. Data wait in a page cache to be written, unless they are written past
+//! it ([`Vnode::write_direct`]).
 //!
 //! | module | concept |
 //! |---|---|
@@ -36,14 +37,18 @@
 //! | `extents` | which blocks a file has |
 //! | `directory` | names and where they lead |
 //! | `node` | inodes in memory |
+//! | `pagecache` | pages of files in memory, and which are given up first |
 //! | `access` | who may do what |
-//! | `data`, `names` | operations on data, and on names |
+//! | `data`, `buffered`, `names` | operations on data, past the page cache and by way of it, and on names |
+//! | `xattrs` | extended attributes |
+//! | `locks` | advisory locks |
+//! | `paths` | from a path to what it leads to |
+//! | `keeper` | writing and committing what has waited long |
 //! | `system`, `vnode` | [`FileSystem`] and [`Vnode`], what programs use |
 //! | `check` | [`FileSystem::check`]: whether everything fits together |
 //! | `make` | [`make()`]: a new file system |
 //!
-//! What it does not implement yet: a page cache, calls that do not wait, extended attributes, locks of byte
-//! ranges, placement by write hints, repairing.
+//! What it does not implement yet: calls that do not wait, placement by write hints, repairing.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -65,6 +70,7 @@ mod names;
 mod node;
 mod page;
 mod pagecache;
+mod paths;
 mod space;
 mod system;
 mod tree;
@@ -83,7 +89,7 @@ pub use make::{MakeOptions, make};
 pub use names::{LINKS_MAX, NewFile, Rename, TARGET_MAX};
 pub use pagecache::{CacheOptions, CacheStatistics, FileSettings, Policy};
 pub use system::{Description, FileSystem, MountOptions, Usage};
-pub use vnode::{Attributes, Entry, NewAttributes, Vnode};
+pub use vnode::{Attributes, Entry, FileExtent, NewAttributes, Vnode};
 pub use xattrs::{SetXattr, XATTR_MAX};
 
 pub use rustix::fs::FileType;

@@ -82,6 +82,19 @@ pub struct NewAttributes {
     pub modified: Option<Time>,
 }
 
+/// Consecutive blocks of a file that are consecutive on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileExtent {
+    /// Where it is in the file, in bytes.
+    pub offset: u64,
+    /// Where it is on the device, in bytes.
+    pub device_offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// It has no data yet, and reads as zeros.
+    pub is_unwritten: bool,
+}
+
 /// A name of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -112,6 +125,32 @@ impl Vnode {
     /// Inode number.
     pub fn ino(&self) -> u64 {
         self.node.ino
+    }
+
+    /// The type.
+    pub fn file_type(&self) -> FileType {
+        read(&self.node.state).inode.file_type()
+    }
+
+    /// Where the data of a regular file are. What waits to be written is written first.
+    ///
+    /// # Errors
+    /// As [`Vnode::read_at`].
+    pub fn extents(&self) -> Result<Vec<FileExtent>> {
+        if !read(&self.node.state).cache.dirty().is_empty() {
+            self.system.write_back(&self.node, &mut self.node.lock())?;
+        }
+        let bytes = |blocks: u64| blocks * BLOCK as u64;
+        self.with_extents(|state| {
+            let extents = state.extents.iter().flat_map(|extents| extents.iter());
+            let shown = extents.map(|(at, extent)| FileExtent {
+                offset: bytes(at),
+                device_offset: bytes(extent.start),
+                bytes: bytes(extent.blocks),
+                is_unwritten: extent.is_unwritten,
+            });
+            Ok(shown.collect())
+        })
     }
 
     /// What `stat` tells.

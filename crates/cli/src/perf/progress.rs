@@ -27,6 +27,11 @@ impl Progress {
         !self.0.is_hidden()
     }
 
+    /// How many steps there are turns out later.
+    pub(crate) fn of(&self, length: u64) {
+        self.0.set_length(length);
+    }
+
     pub(crate) fn set(&self, position: u64) {
         self.0.set_position(position);
     }

@@ -42,7 +42,7 @@ pub(crate) fn read(list: &[u8]) -> Vec<Descriptor> {
 }
 
 /// A UUID with its dashes.
-pub(super) fn uuid(bytes: &[u8; 16]) -> String {
+pub(crate) fn uuid(bytes: &[u8; 16]) -> String {
     let hex = text(bytes);
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }

@@ -1,0 +1,660 @@
+//! The file system as the kernel asks for it, by FUSE.
+//!
+//! The kernel checks permissions, keeps names and attributes for as long as it likes, and has the locks:
+//! nobody else changes anything. Files and directories are not opened here: what the kernel knows stays until
+//! it forgets it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
+    FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use rustix::fs::{FallocateFlags, OFlags, RenameFlags as Flags, XattrFlags};
+use unvme::lock::lock;
+use unvme_fs::{
+    Allocation, Attributes, Credentials, Error, FileSystem, NewAttributes, NewFile, Rename, Seek, SetXattr,
+    Time, Vnode,
+};
+
+/// How long the kernel may keep what it was told.
+const KEEP: Duration = Duration::from_secs(3600);
+
+/// The longest write, in bytes.
+const WRITE_MAX: u32 = 1 << 20;
+
+const SHARDS: usize = 64;
+
+/// Files that the kernel knows, and how often it was told of each.
+type Known = HashMap<u64, (Vnode, u64)>;
+
+/// The file system.
+pub(super) struct Fuse {
+    fs: FileSystem,
+    known: Box<[Mutex<Known>]>,
+}
+
+thread_local! {
+    /// Data on their way to the kernel.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+type Result<T> = std::result::Result<T, Errno>;
+
+fn errno(error: Error) -> Errno {
+    if !matches!(error, Error::Posix(_)) {
+        tracing::debug!("{error}");
+    }
+    Errno::from_i32(error.errno().raw_os_error())
+}
+
+fn to_system(time: Time) -> SystemTime {
+    let nanoseconds = Duration::from_nanos(time.nanoseconds.into());
+    let seconds = Duration::from_secs(time.seconds.unsigned_abs());
+    let whole =
+        if time.seconds >= 0 { UNIX_EPOCH.checked_add(seconds) } else { UNIX_EPOCH.checked_sub(seconds) };
+    whole.and_then(|whole| whole.checked_add(nanoseconds)).unwrap_or(UNIX_EPOCH)
+}
+
+fn kind_of(file_type: unvme_fs::FileType) -> FileType {
+    match file_type {
+        unvme_fs::FileType::Directory => FileType::Directory,
+        unvme_fs::FileType::Symlink => FileType::Symlink,
+        unvme_fs::FileType::Fifo => FileType::NamedPipe,
+        unvme_fs::FileType::Socket => FileType::Socket,
+        unvme_fs::FileType::CharacterDevice => FileType::CharDevice,
+        unvme_fs::FileType::BlockDevice => FileType::BlockDevice,
+        _ => FileType::RegularFile,
+    }
+}
+
+fn attr(found: &Attributes) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(found.ino),
+        size: found.size,
+        blocks: found.sectors,
+        atime: to_system(found.accessed),
+        mtime: to_system(found.modified),
+        ctime: to_system(found.changed),
+        crtime: to_system(found.created),
+        kind: kind_of(found.file_type()),
+        perm: (found.mode & 0o7777) as u16,
+        nlink: found.links,
+        uid: found.uid,
+        gid: found.gid,
+        rdev: found.rdev as u32,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+fn time_of(time: TimeOrNow) -> Time {
+    match time {
+        TimeOrNow::SpecificTime(time) => Time::from(time),
+        TimeOrNow::Now => Time::now(),
+    }
+}
+
+fn has(flags: OpenFlags, wanted: OFlags) -> bool {
+    OFlags::from_bits_retain(flags.0 as u32).intersects(wanted)
+}
+
+impl Fuse {
+    pub(super) fn new(fs: FileSystem) -> io::Result<Self> {
+        let root = fs.root().map_err(|e| io::Error::other(e.to_string()))?;
+        let known: Box<[Mutex<Known>]> = (0..SHARDS).map(|_| Mutex::default()).collect();
+        lock(&known[root.ino() as usize % SHARDS]).insert(root.ino(), (root, 1));
+        Ok(Self { fs, known })
+    }
+
+    fn shard(&self, ino: u64) -> &Mutex<Known> {
+        &self.known[ino as usize % SHARDS]
+    }
+
+    fn node(&self, ino: INodeNo) -> Result<Vnode> {
+        if let Some((node, _)) = lock(self.shard(ino.0)).get(&ino.0) {
+            return Ok(node.clone());
+        }
+        self.fs.node(ino.0).map_err(errno)
+    }
+
+    /// The kernel is told of a file once more.
+    fn tell(&self, node: &Vnode) -> (FileAttr, Generation) {
+        let found = node.attributes();
+        let mut shard = lock(self.shard(found.ino));
+        shard.entry(found.ino).or_insert_with(|| (node.clone(), 0)).1 += 1;
+        (attr(&found), Generation(found.generation.into()))
+    }
+
+    fn forgotten(&self, ino: u64, times: u64) {
+        let mut shard = lock(self.shard(ino));
+        let gone = match shard.get_mut(&ino) {
+            Some((_, known)) => {
+                *known = known.saturating_sub(times);
+                *known == 0
+            }
+            None => false,
+        };
+        let node = gone.then(|| shard.remove(&ino));
+        drop(shard);
+        // What has no names any more is given up now, without the lock.
+        drop(node);
+    }
+
+    fn who(req: &Request) -> Credentials {
+        Credentials { uid: req.uid(), gid: req.gid(), are_checked: true, ..Credentials::default() }
+    }
+
+    fn make(&self, req: &Request, parent: INodeNo, name: &OsStr, new: &NewFile<'_>) -> Result<Vnode> {
+        self.node(parent)?.create(name.as_bytes(), new, &Self::who(req)).map_err(errno)
+    }
+
+    fn enter(&self, made: Result<Vnode>, reply: ReplyEntry) {
+        match made {
+            Ok(node) => {
+                let (attr, generation) = self.tell(&node);
+                reply.entry(&KEEP, &attr, generation);
+            }
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn change(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        size: Option<u64>,
+        new: &NewAttributes,
+    ) -> Result<FileAttr> {
+        let node = self.node(ino)?;
+        if let Some(size) = size {
+            node.truncate(size).map_err(errno)?;
+        }
+        if *new != NewAttributes::default() {
+            node.set_attributes(new, &Self::who(req)).map_err(errno)?;
+        }
+        Ok(attr(&node.attributes()))
+    }
+
+    fn sync(&self, ino: INodeNo, is_data: bool) -> Result<()> {
+        let node = self.node(ino)?;
+        if is_data { node.sync_data() } else { node.sync() }.map_err(errno)
+    }
+
+    fn write(&self, ino: INodeNo, offset: u64, data: &[u8], flags: OpenFlags) -> Result<u32> {
+        let node = self.node(ino)?;
+        let is_direct = has(flags, OFlags::DIRECT);
+        let written = if is_direct { node.write_direct(offset, data) } else { node.write_at(offset, data) };
+        let written = written.map_err(errno)?;
+        if has(flags, OFlags::DSYNC | OFlags::SYNC) {
+            node.sync_data().map_err(errno)?;
+        }
+        Ok(written as u32)
+    }
+}
+
+fn answer(done: Result<()>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(e) => reply.error(e),
+    }
+}
+
+fn answer_xattr(found: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match found {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+        Err(e) => reply.error(e),
+    }
+}
+
+impl Filesystem for Fuse {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for wanted in [
+            InitFlags::FUSE_ASYNC_READ,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_NO_OPEN_SUPPORT,
+            InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+            InitFlags::FUSE_BIG_WRITES,
+        ] {
+            // An older kernel does without.
+            let _ = config.add_capabilities(wanted);
+        }
+        let _ = config.set_max_write(WRITE_MAX);
+        let _ = config.set_max_readahead(WRITE_MAX);
+        let _ = config.set_max_background(256);
+        let _ = config.set_time_granularity(Duration::from_nanos(1));
+        Ok(())
+    }
+
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found =
+            self.node(parent).and_then(|at| at.lookup(name.as_bytes(), &Self::who(req)).map_err(errno));
+        self.enter(found, reply);
+    }
+
+    fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
+        self.forgotten(ino.0, nlookup);
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        match self.node(ino) {
+            Ok(node) => reply.attr(&KEEP, &attr(&node.attributes())),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let new = NewAttributes {
+            permissions: mode.map(|mode| mode & 0o7777),
+            uid,
+            gid,
+            accessed: atime.map(time_of),
+            modified: mtime.map(time_of),
+        };
+        match self.change(req, ino, size, &new) {
+            Ok(attr) => reply.attr(&KEEP, &attr),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.node(ino).and_then(|node| node.target().map_err(errno)) {
+            Ok(target) => reply.data(&target),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let file_type = match unvme_fs::FileType::from_raw_mode(mode) {
+            unvme_fs::FileType::Unknown => unvme_fs::FileType::RegularFile,
+            known => known,
+        };
+        let new = NewFile { file_type, rdev: rdev.into(), ..NewFile::regular(mode & 0o7777 & !umask) };
+        self.enter(self.make(req, parent, name, &new), reply);
+    }
+
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let new = NewFile::directory(mode & 0o7777 & !umask);
+        self.enter(self.make(req, parent, name, &new), reply);
+    }
+
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let at = self.node(parent);
+        answer(at.and_then(|at| at.unlink(name.as_bytes(), &Self::who(req)).map_err(errno)), reply);
+    }
+
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let at = self.node(parent);
+        answer(at.and_then(|at| at.rmdir(name.as_bytes(), &Self::who(req)).map_err(errno)), reply);
+    }
+
+    fn symlink(&self, req: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let new = NewFile {
+            file_type: unvme_fs::FileType::Symlink,
+            target: target.as_os_str().as_bytes(),
+            ..NewFile::regular(0o777)
+        };
+        self.enter(self.make(req, parent, link_name, &new), reply);
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let how = match Flags::from_bits_retain(flags.bits()) {
+            none if none.is_empty() => Rename::Replace,
+            Flags::NOREPLACE => Rename::NoReplace,
+            Flags::EXCHANGE => Rename::Exchange,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let done = self.node(parent).and_then(|from| {
+            let to = self.node(newparent)?;
+            from.rename(name.as_bytes(), (&to, newname.as_bytes()), how, &Self::who(req)).map_err(errno)
+        });
+        answer(done, reply);
+    }
+
+    fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        let linked = self.node(ino).and_then(|node| {
+            node.link(&self.node(newparent)?, newname.as_bytes(), &Self::who(req)).map_err(errno)?;
+            Ok(node)
+        });
+        self.enter(linked, reply);
+    }
+
+    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        // The kernel does not ask again.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let node = match self.node(ino) {
+            Ok(node) => node,
+            Err(e) => return reply.error(e),
+        };
+        BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < size as usize {
+                buffer.resize(size as usize, 0);
+            }
+            let out = &mut buffer[..size as usize];
+            let done = if has(flags, OFlags::DIRECT) {
+                node.read_direct(offset, out)
+            } else {
+                node.read_at(offset, out)
+            };
+            match done {
+                Ok(bytes) => reply.data(&out[..bytes]),
+                Err(e) => reply.error(errno(e)),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match Self::write(self, ino, offset, data, flags) {
+            Ok(written) => reply.written(written),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        // Closing a file promises nothing; the kernel does not ask again.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsync(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        answer(self.sync(ino, datasync), reply);
+    }
+
+    fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let listed = self.node(ino).and_then(|node| {
+            let add = |entry: unvme_fs::Entry| {
+                let kind = kind_of(entry.file_type);
+                match reply.add(INodeNo(entry.ino), entry.cookie, kind, OsStr::from_bytes(&entry.name)) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            };
+            node.list(offset, add).map_err(errno)
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        // Those that a reply has room for, and then some.
+        const SOME: usize = 512;
+        let mut entries = Vec::new();
+        let who = Self::who(req);
+        let listed = self.node(ino).and_then(|node| {
+            let take = |entry| {
+                entries.push(entry);
+                if entries.len() < SOME { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            };
+            node.list(offset, take).map_err(errno)?;
+            Ok(node)
+        });
+        let directory = match listed {
+            Ok(directory) => directory,
+            Err(e) => return reply.error(e),
+        };
+        for entry in entries {
+            let name = OsStr::from_bytes(&entry.name);
+            // Removed since: not shown.
+            let Ok(node) = directory.lookup(&entry.name, &who) else { continue };
+            let found = node.attributes();
+            let generation = Generation(found.generation.into());
+            if reply.add(INodeNo(found.ino), entry.cookie, name, &KEEP, &attr(&found), generation) {
+                break;
+            }
+            // The kernel does not count these two.
+            if entry.name != b"." && entry.name != b".." {
+                self.tell(&node);
+            }
+        }
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        answer(self.sync(ino, datasync), reply);
+    }
+
+    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        let usage = self.fs.usage();
+        let (free, block) = (usage.free_blocks, usage.block_bytes as u32);
+        reply.statfs(usage.blocks, free, free, usage.inodes, usage.free_inodes, block, 255, block);
+    }
+
+    fn setxattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let how = match XattrFlags::from_bits_retain(flags as u32) {
+            none if none.is_empty() => SetXattr::Any,
+            XattrFlags::CREATE => SetXattr::Create,
+            XattrFlags::REPLACE => SetXattr::Replace,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let node = self.node(ino);
+        let set = |node: Vnode| node.set_xattr(name.as_bytes(), value, how, &Self::who(req)).map_err(errno);
+        answer(node.and_then(set), reply);
+    }
+
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let node = self.node(ino);
+        let found = node.and_then(|node| node.xattr(name.as_bytes(), &Self::who(req)).map_err(errno));
+        answer_xattr(found, size, reply);
+    }
+
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let who = Credentials { are_checked: false, ..Self::who(req) };
+        let names = self.node(ino).and_then(|node| node.xattrs(&who).map_err(errno));
+        let list = names.map(|names| {
+            names.into_iter().flat_map(|mut name| {
+                name.push(0);
+                name
+            })
+        });
+        answer_xattr(list.map(Iterator::collect), size, reply);
+    }
+
+    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let node = self.node(ino);
+        let remove = |node: Vnode| node.remove_xattr(name.as_bytes(), &Self::who(req)).map_err(errno);
+        answer(node.and_then(remove), reply);
+    }
+
+    fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        // The kernel has checked it.
+        reply.ok();
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        match self.make(req, parent, name, &NewFile::regular(mode & 0o7777 & !umask)) {
+            Ok(node) => {
+                let (attr, generation) = self.tell(&node);
+                reply.created(&KEEP, &attr, generation, FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+            }
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn ioctl(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        _cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let keep_size = mode as u32 & FallocateFlags::KEEP_SIZE.bits() != 0;
+        let what = match FallocateFlags::from_bits_retain(mode as u32) - FallocateFlags::KEEP_SIZE {
+            none if none.is_empty() => Allocation::Reserve { keep_size },
+            FallocateFlags::PUNCH_HOLE if keep_size => Allocation::PunchHole,
+            FallocateFlags::ZERO_RANGE => Allocation::ZeroRange { keep_size },
+            _ => return reply.error(Errno::EOPNOTSUPP),
+        };
+        let Some(end) = offset.checked_add(length) else { return reply.error(Errno::EFBIG) };
+        let node = self.node(ino);
+        answer(node.and_then(|node| node.allocate(offset..end, what).map_err(errno)), reply);
+    }
+
+    fn lseek(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        // `SEEK_DATA` and `SEEK_HOLE` of Linux; the kernel asks for nothing else.
+        let what = match whence {
+            3 => Seek::Data,
+            4 => Seek::Hole,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        match self.node(ino).and_then(|node| node.seek(offset, what).map_err(errno)) {
+            Ok(found) => reply.offset(found as i64),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        ino_in: INodeNo,
+        _fh_in: FileHandle,
+        offset_in: u64,
+        ino_out: INodeNo,
+        _fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        // The answer has 32 bits.
+        let len = len.min(1 << 30);
+        let copied = self.node(ino_in).and_then(|from| {
+            let to = self.node(ino_out)?;
+            from.copy_range(offset_in, &to, offset_out, len).map_err(errno)
+        });
+        match copied {
+            Ok(bytes) => reply.written(bytes as u32),
+            Err(e) => reply.error(e),
+        }
+    }
+}
