@@ -79,8 +79,20 @@ fn main() -> ExitCode {
 fn parsed() -> args::Cli {
     let command = help::fitted(args::Cli::command(), help::width());
     let mut shown = command.clone();
-    args::Cli::from_arg_matches(&command.get_matches())
+    args::Cli::from_arg_matches(&command.get_matches_from(words()))
         .unwrap_or_else(|error| error.format(&mut shown).exit())
+}
+
+/// What was typed. mount(8) calls the helper of a type by a name of its own: `mount.unvme DEVICE DIR -o ...`.
+fn words() -> Vec<std::ffi::OsString> {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    let name = words.first().map(|program| std::path::Path::new(program).file_name().map(ToOwned::to_owned));
+    if let Some(Some(name)) = name
+        && (name == "mount.unvme" || name == "mount.fuse.unvme")
+    {
+        words.splice(..1, ["unvme".into(), "mount".into()]);
+    }
+    words
 }
 
 /// The level that the variable names. Errors: it names none that there is.

@@ -113,7 +113,7 @@ impl System {
                     Err(missing) => missing,
                 };
                 has_missed = true;
-                let version = node.version.load(Ordering::Acquire);
+                let version = (node.version.load(Ordering::SeqCst), node.writes.load(Ordering::SeqCst));
                 let (asked, window) =
                     Self::window(node, &state, missing, offset + there as u64, self.cache.request_pages());
                 let mut fresh = vec![0; ((window - missing) * BLOCK_64) as usize];
@@ -121,7 +121,13 @@ impl System {
                 (missing, fresh, version, asked)
             };
             let mut state = node.lock();
-            if node.version.load(Ordering::Acquire) == version {
+            let is_same = node.version.load(Ordering::SeqCst) == version.0;
+            if state.cache.is_empty() {
+                // Before the other number is looked at: who writes past the cache looks at them the other way
+                // round.
+                node.bump();
+            }
+            if is_same && node.writes.load(Ordering::SeqCst) == version.1 {
                 self.insert_pages(node, &mut state, start, &fresh, asked);
             }
             let there = Self::there(&state, offset, out.len());

@@ -246,7 +246,7 @@ impl System {
         }
         node.mark_unflushed();
         node.written.store(Time::now().nanoseconds(), Ordering::Relaxed);
-        node.bump();
+        node.writes.fetch_add(1, Ordering::SeqCst);
         Some(Ok(data.len()))
     }
 

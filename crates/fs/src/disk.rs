@@ -330,7 +330,9 @@ impl Disk {
         Ok(())
     }
 
-    fn mark_unsettled(&self) {
+    /// Data of files were written that are not durable yet.
+    #[inline]
+    pub(crate) fn mark_unsettled(&self) {
         if !self.has_unsettled.load(Ordering::Acquire) {
             self.has_unsettled.store(true, Ordering::Release);
         }

@@ -53,6 +53,8 @@ fn run(system: &System, (stop, changed): &(Mutex<bool>, Condvar), commit_interva
         if system.check_writable().is_err() {
             continue;
         }
+        // What has waited for somebody's commands.
+        system.space.release(Vec::new());
         let mut done = Ok(());
         while let Some(node) = system.cache.next_waiting(system.cache.options.dirty_age) {
             done = done.and(system.write_back_waiting(&node));

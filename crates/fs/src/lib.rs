@@ -42,13 +42,15 @@
 //! | `data`, `buffered`, `names` | operations on data, past the page cache and by way of it, and on names |
 //! | `xattrs` | extended attributes |
 //! | `locks` | advisory locks |
+//! | `queue`, `epoch` | calls that do not wait, and blocks that are freed meanwhile |
 //! | `paths` | from a path to what it leads to |
+//! | `holder` | who has the file system |
 //! | `keeper` | writing and committing what has waited long |
 //! | `system`, `vnode` | [`FileSystem`] and [`Vnode`], what programs use |
 //! | `check` | [`FileSystem::check`]: whether everything fits together |
 //! | `make` | [`make()`]: a new file system |
 //!
-//! What it does not implement yet: calls that do not wait, placement by write hints, repairing.
+//! What it does not implement yet: placement by write hints, repairing.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -59,8 +61,10 @@ mod check;
 mod data;
 mod directory;
 mod disk;
+mod epoch;
 mod error;
 mod extents;
+mod holder;
 mod journal;
 mod keeper;
 mod layout;
@@ -71,6 +75,7 @@ mod node;
 mod page;
 mod pagecache;
 mod paths;
+mod queue;
 mod space;
 mod system;
 mod tree;
@@ -88,6 +93,7 @@ pub use locks::{Lock, LockKind};
 pub use make::{MakeOptions, make};
 pub use names::{LINKS_MAX, NewFile, Rename, TARGET_MAX};
 pub use pagecache::{CacheOptions, CacheStatistics, FileSettings, Policy};
+pub use queue::{FileCompletion, FileId, FileQueue, Refused};
 pub use system::{Description, FileSystem, MountOptions, Usage};
 pub use vnode::{Attributes, Entry, FileExtent, NewAttributes, Vnode};
 pub use xattrs::{SetXattr, XATTR_MAX};

@@ -47,6 +47,8 @@ pub(crate) struct Node {
     pub is_waiting: AtomicBool,
     /// Goes on when data, or where they are, have changed.
     pub version: AtomicU64,
+    /// Goes on when data were written past the cache.
+    pub writes: AtomicU64,
     /// Nanoseconds since 1970 of a write, and of a read, that shared the lock; or 0.
     pub written: AtomicU64,
     pub read: AtomicU64,
@@ -73,6 +75,7 @@ impl Node {
             is_unflushed: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
             version: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
             written: AtomicU64::new(0),
             read: AtomicU64::new(0),
             switches: Switches::default(),
@@ -106,7 +109,7 @@ impl Node {
 
     /// Data, or where they are, have changed.
     pub(crate) fn bump(&self) {
-        self.version.fetch_add(1, Ordering::Release);
+        self.version.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Data were written in place.

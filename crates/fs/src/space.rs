@@ -10,6 +10,7 @@ use unvme::lock::lock;
 use crate::bits::Bits;
 use crate::buffer::Buffers;
 use crate::disk::Disk;
+use crate::epoch::Epochs;
 use crate::error::Result;
 use crate::layout::{Geometry, Kind};
 
@@ -55,6 +56,7 @@ pub(crate) struct Space {
     /// Where the last directory went.
     turn: AtomicU32,
     deallocates: bool,
+    epochs: Epochs,
 }
 
 impl Space {
@@ -76,7 +78,13 @@ impl Space {
             kept: (geometry.blocks as i64 / 50).min(1024),
             turn: AtomicU32::new(0),
             deallocates,
+            epochs: Epochs::default(),
         }
+    }
+
+    /// Who is on his way to blocks.
+    pub(crate) fn epochs(&self) -> &Epochs {
+        &self.epochs
     }
 
     /// Blocks and inodes that can be had.
@@ -160,7 +168,8 @@ impl Space {
     }
 
     /// What committed transactions have freed. The device is told first: afterwards somebody may have it.
-    pub(crate) fn release(&self, mut freed: Vec<Run>) {
+    pub(crate) fn release(&self, freed: Vec<Run>) {
+        let mut freed = self.epochs.retire(freed);
         if freed.is_empty() {
             return;
         }

@@ -13,6 +13,7 @@ use unvme::worker::WorkerOptions;
 use crate::buffer::Buffers;
 use crate::disk::{Disk, Event, Traffic};
 use crate::error::{Error, Result};
+use crate::holder::Holder;
 use crate::journal::{Journal, Tx, replay};
 use crate::keeper::Keeper;
 use crate::layout::{
@@ -122,6 +123,8 @@ pub(crate) struct Mount {
     system: Arc<System>,
     /// `None` when nothing is written.
     keeper: Option<Keeper>,
+    /// Last: given back when everything is written.
+    _holder: Holder,
 }
 
 impl Deref for Mount {
@@ -169,12 +172,13 @@ impl FileSystem {
     /// time that depends on the journal alone.
     ///
     /// # Errors
-    /// [`Error::Format`] when there is none, or one that this version cannot mount; [`Error::Damaged`];
-    /// [`Error::Device`].
+    /// [`Error::Format`] when there is none, or one that this version cannot mount; [`Error::Busy`] when another
+    /// program has it; [`Error::Damaged`]; [`Error::Device`].
     pub fn mount(block: &Block, name: &str, options: &MountOptions) -> Result<Self> {
         let disk = Arc::new(Disk::open(block, name, &options.worker)?);
         let (superblock, copy_taken) = find_superblock(&disk)?;
         let (geometry, fs) = (Geometry::new(&superblock), superblock.fs());
+        let holder = Holder::take(name, &superblock.uuid, options.is_read_only)?;
         let replayed = replay(&disk, &geometry, fs)?;
         let buffers = Arc::new(Buffers::new(Arc::clone(&disk), fs, options.metadata_bytes));
         let space = Arc::new(Space::new(
@@ -230,7 +234,7 @@ impl FileSystem {
             system.reap_orphans()?;
             keeper = Some(Keeper::start(&system, options.commit_interval)?);
         }
-        Ok(Self(Arc::new(Mount { system, keeper })))
+        Ok(Self(Arc::new(Mount { system, keeper, _holder: holder })))
     }
 
     /// The root directory.

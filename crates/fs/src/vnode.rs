@@ -118,6 +118,10 @@ impl Vnode {
         Self::new(&self.system, node)
     }
 
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
     fn place<'a>(&'a self, name: &'a [u8]) -> Place<'a> {
         Place { directory: &self.node, name }
     }

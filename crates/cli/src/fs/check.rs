@@ -62,7 +62,11 @@ impl Check {
             writeln!(
                 out,
                 "{}, {}, {} without a name, {} in use; {}",
-                count(report.directories, "directory"),
+                if report.directories == 1 {
+                    "1 directory".to_owned()
+                } else {
+                    format!("{} directories", report.directories)
+                },
                 count(report.files, "file"),
                 report.unnamed,
                 count(report.blocks, "block"),

@@ -2,9 +2,10 @@
 
 mod fuse;
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use fuser::{Config, MountOption, Session, SessionACL};
+use rustix::mount::{MountFlags, UnmountFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use unvme_fs::{CacheOptions, FileSystem, MountOptions, Policy};
@@ -21,6 +23,9 @@ use unvme_fs::{CacheOptions, FileSystem, MountOptions, Policy};
 use super::place::Place;
 use crate::exit::usage;
 use crate::numbers;
+
+/// The type of the mount.
+const KIND: &str = "fuse.unvme";
 
 /// What the command that stays says when the file system is there.
 const READY: &str = "mounted";
@@ -65,7 +70,7 @@ pub(crate) struct Mount {
 #[derive(Debug)]
 struct Asked {
     mount: MountOptions,
-    fuse: Vec<MountOption>,
+    flags: MountFlags,
     acl: SessionACL,
     threads: usize,
     is_foreground: bool,
@@ -75,7 +80,7 @@ impl Mount {
     fn asked(&self) -> Result<Asked> {
         let mut asked = Asked {
             mount: MountOptions { is_read_only: self.read_only, ..MountOptions::default() },
-            fuse: Vec::new(),
+            flags: MountFlags::NOSUID | MountFlags::NODEV,
             acl: SessionACL::Owner,
             threads: thread::available_parallelism().map_or(1, usize::from),
             is_foreground: self.foreground,
@@ -84,12 +89,7 @@ impl Mount {
         {
             asked.take(word)?;
         }
-        if asked.mount.is_read_only {
-            asked.fuse.push(MountOption::RO);
-        }
-        asked.fuse.push(MountOption::DefaultPermissions);
-        asked.fuse.push(MountOption::Subtype("unvme".into()));
-        asked.fuse.push(MountOption::FSName(self.place.device.device.clone()));
+        asked.flags.set(MountFlags::RDONLY, asked.mount.is_read_only);
         Ok(asked)
     }
 
@@ -106,43 +106,59 @@ impl Mount {
         if let Some(why) = &fs.description().copy_taken {
             tracing::error!("{}: the copy of the superblock is used: {why}", device.name());
         }
-        let mut config = Config::default();
-        config.mount_options = asked.fuse;
-        config.acl = asked.acl;
-        config.n_threads = Some(asked.threads);
-        config.clone_fd = true;
         // Before there is anything to unmount.
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let at = || format!("mount at {}", self.directory.display());
-        let mut session =
-            Session::new(fuse::Fuse::new(fs.clone())?, &self.directory, &config).with_context(at)?;
+        let directory = std::path::absolute(&self.directory)?;
+        let mut session = self.session(fuse::Fuse::new(fs.clone())?, &directory, &asked).with_context(at)?;
         let mut unmounter = session.unmount_callable();
+        let is_ours = is_root();
         thread::spawn(move || {
             if signals.forever().next().is_some() {
                 // Those who are busy with files keep them until they close them; nobody finds them any more.
-                if let Err(e) = unmounter.unmount() {
+                let done = if is_ours { detach(&directory) } else { unmounter.unmount() };
+                if let Err(e) = done {
                     tracing::error!("unmount: {e}");
                 }
             }
         });
         if self.tell {
-            self.be_a_daemon()?;
+            be_a_daemon()?;
         }
         session.run().with_context(at)?;
         Ok(fs.unmount()?)
     }
 
-    /// Says that all is ready, and leaves the terminal to others.
-    fn be_a_daemon(&self) -> Result<()> {
-        // It has a process group already, and no terminal is lost when this fails.
-        let _ = rustix::process::setsid();
-        writeln!(io::stdout(), "{READY}")?;
-        let null = File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
-        rustix::stdio::dup2_stdin(&null)?;
-        rustix::stdio::dup2_stdout(&null)?;
-        rustix::stdio::dup2_stderr(&null)?;
-        std::env::set_current_dir("/")?;
-        Ok(())
+    /// Mounts it. Root needs nobody's help; others need fusermount3.
+    fn session(&self, fuse: fuse::Fuse, directory: &Path, asked: &Asked) -> io::Result<Session<fuse::Fuse>> {
+        let mut config = Config::default();
+        config.acl = asked.acl;
+        config.n_threads = Some(asked.threads);
+        config.clone_fd = true;
+        let source = self.place.device.device.as_str();
+        if !is_root() {
+            config.mount_options = vec![
+                MountOption::DefaultPermissions,
+                MountOption::FSName(source.into()),
+                MountOption::Subtype("unvme".into()),
+            ];
+            if asked.mount.is_read_only {
+                config.mount_options.push(MountOption::RO);
+            }
+            return Session::new(fuse, directory, &config);
+        }
+        let channel = File::options().read(true).write(true).open("/dev/fuse")?;
+        let other = if asked.acl == SessionACL::All { ",allow_other" } else { "" };
+        let data = format!(
+            "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions{other}",
+            channel.as_raw_fd()
+        );
+        let data = CString::new(data)?;
+        rustix::mount::mount(source, directory, KIND, asked.flags, data.as_c_str())?;
+        Session::from_fd(fuse, channel.into(), asked.acl, config).inspect_err(|_| {
+            // The error says more than this one could.
+            let _ = detach(directory);
+        })
     }
 
     /// Starts the command that stays, and waits until it is ready.
@@ -174,6 +190,27 @@ impl Mount {
     }
 }
 
+/// Says that all is ready, and leaves the terminal to others.
+fn be_a_daemon() -> Result<()> {
+    // It has a process group already, and no terminal is lost when this fails.
+    let _ = rustix::process::setsid();
+    writeln!(io::stdout(), "{READY}")?;
+    let null = File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    std::env::set_current_dir("/")?;
+    Ok(())
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn detach(directory: &Path) -> io::Result<()> {
+    Ok(rustix::mount::unmount(directory, UnmountFlags::DETACH)?)
+}
+
 impl Asked {
     fn take(&mut self, word: &str) -> Result<()> {
         let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
@@ -184,14 +221,14 @@ impl Asked {
             "allow_other" => self.acl = SessionACL::All,
             "noatime" => {
                 self.mount.keeps_access_times = false;
-                self.fuse.push(MountOption::NoAtime);
+                self.flags.insert(MountFlags::NOATIME);
             }
-            "suid" => self.fuse.push(MountOption::Suid),
-            "nosuid" => self.fuse.push(MountOption::NoSuid),
-            "dev" => self.fuse.push(MountOption::Dev),
-            "nodev" => self.fuse.push(MountOption::NoDev),
-            "exec" => self.fuse.push(MountOption::Exec),
-            "noexec" => self.fuse.push(MountOption::NoExec),
+            "suid" => self.flags.remove(MountFlags::NOSUID),
+            "nosuid" => self.flags.insert(MountFlags::NOSUID),
+            "dev" => self.flags.remove(MountFlags::NODEV),
+            "nodev" => self.flags.insert(MountFlags::NODEV),
+            "exec" => self.flags.remove(MountFlags::NOEXEC),
+            "noexec" => self.flags.insert(MountFlags::NOEXEC),
             "foreground" => self.is_foreground = true,
             "cache" => {
                 let bytes = value.and_then(|text| numbers::bytes(text).ok()).ok_or_else(|| needs("SIZE"))?;
@@ -261,15 +298,11 @@ impl Umount {
         let directory = std::path::absolute(&self.directory)?;
         let directory = directory.canonicalize().unwrap_or(directory);
         let found = mounted_at(&directory)?;
-        if !found.is_some_and(|(_, kind)| kind == "fuse.unvme") {
+        if !found.is_some_and(|(_, kind)| kind == KIND) {
             return Err(usage(format!("{}: no file system of unvme is mounted there", directory.display())));
         }
         let servers = servers_of(&directory);
-        let flags = if self.lazy {
-            rustix::mount::UnmountFlags::DETACH
-        } else {
-            rustix::mount::UnmountFlags::empty()
-        };
+        let flags = if self.lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
         rustix::mount::unmount(&directory, flags).map_err(|e| match e {
             rustix::io::Errno::BUSY => {
                 anyhow!("{}: somebody uses it; --lazy detaches it all the same", directory.display())

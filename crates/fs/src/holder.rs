@@ -1,0 +1,63 @@
+//! One program at a time has a file system: a locked file of this machine says which one. The system takes the
+//! lock back when the program ends, however it ends. Programs of other machines it does not know of.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+
+/// Where the files are, if there is such a directory; `/tmp` otherwise.
+const DIRECTORY: &str = "/run/lock";
+
+/// As long as it is there, nobody else mounts the file system.
+pub(crate) struct Holder {
+    _file: File,
+}
+
+/// What is known of this program.
+fn who() -> String {
+    let command = std::env::args_os().next().unwrap_or_default();
+    format!("process {} ({})", std::process::id(), Path::new(&command).display())
+}
+
+impl Holder {
+    /// Takes the lock of the file system `uuid` on the device `name`; those who change nothing share it.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] says who has it.
+    pub(crate) fn take(name: &str, uuid: &[u8; 16], is_read_only: bool) -> Result<Self> {
+        let digits: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let directory = if Path::new(DIRECTORY).is_dir() { DIRECTORY } else { "/tmp" };
+        let path = format!("{directory}/unvme-fs-{digits}.lock");
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let failed = |e: Errno| Error::Device(format!("{name}: {path}: {}", std::io::Error::from(e)));
+        let open =
+            || rustix::fs::open(&path, flags, Mode::from_raw_mode(0o666)).map(File::from).map_err(failed);
+        let mut file = open()?;
+        let operation = match is_read_only {
+            true => FlockOperation::NonBlockingLockShared,
+            false => FlockOperation::NonBlockingLockExclusive,
+        };
+        match rustix::fs::flock(&file, operation) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let mut other = String::new();
+                // What it says helps; that it is locked is known without.
+                let _ = file.read_to_string(&mut other);
+                let other = if other.is_empty() { "another program" } else { other.trim_end() };
+                return Err(Error::Busy(format!("{name}: {other} has the file system mounted")));
+            }
+            Err(e) => return Err(failed(e)),
+        }
+        if !is_read_only {
+            // It is for people.
+            let _ =
+                file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(who().as_bytes()));
+        }
+        Ok(Self { _file: file })
+    }
+}

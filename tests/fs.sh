@@ -1,0 +1,246 @@
+#!/usr/bin/env bash
+# The file system as programs see it: mounted, under what others have written to try file systems.
+#
+#   tests/fs.sh [-l] UNVME TOOLS
+#
+# TOOLS has bin/pjdfstest and bin/fsx. With -l everything runs for longer. Needs root and /dev/fuse.
+set -euo pipefail
+long=
+if [ "$1" = -l ]; then
+  long=1
+  shift
+fi
+unvme=$(readlink -f "$1")
+tools=$(readlink -f "$2")
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+if [ "$(id -u)" -ne 0 ] || ! [ -e /dev/fuse ]; then
+  echo "tests/fs.sh: SKIPPED: a mount needs root and /dev/fuse"
+  exit 0
+fi
+work=$(mktemp -d)
+export UNVME_HOME=$work/home
+mnt=$work/mnt
+mkdir "$mnt"
+device=0000:02:00.0
+passed=0
+
+cleanup() {
+  cd /
+  umount -l "$mnt" 2>/dev/null || true
+  pkill -9 -f "mount $device $mnt" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap cleanup EXIT
+
+fail() {
+  echo "tests/fs.sh: $*" >&2
+  [ ! -f "$work/out" ] || tail -n 40 "$work/out" >&2
+  exit 1
+}
+
+# A step, described first.
+good() {
+  local what=$1
+  shift
+  timeout 600 "$@" >"$work/out" 2>&1 || fail "$what: $*"
+  passed=$((passed + 1))
+}
+
+# A command that fails with a line that says why.
+bad() {
+  local what=$1 line=$2
+  shift 2
+  if timeout 60 "$@" >"$work/out" 2>&1; then fail "$what: it succeeded: $*"; fi
+  grep -qE "$line" "$work/out" || fail "$what: no line like \`$line\`"
+  passed=$((passed + 1))
+}
+
+says() { grep -qE "$1" "$work/out" || fail "no line like \`$1\`"; }
+
+fs() { "$unvme" fs "$1" "$device" "${@:2}"; }
+check() {
+  good "check $1" "$unvme" fs check "$device"
+  says 'all is well'
+}
+
+"$unvme" device create "$device" --size 2G >/dev/null
+bad 'no file system' 'there is no file system.*mkfs' "$unvme" mount "$device" "$mnt"
+good 'make' "$unvme" fs mkfs "$device" --label try
+bad 'no directory' 'not a directory' "$unvme" mount "$device" "$work/none"
+bad 'an option that cannot be' 'expected policy=s3fifo, lru or none' "$unvme" mount "$device" "$mnt" -o policy=fifo
+good 'mount' "$unvme" mount "$device" "$mnt" -o allow_other
+grep -q "^$device $mnt fuse.unvme " /proc/self/mounts || fail 'it is not in the list of mounts'
+bad 'a second mount' 'has the file system mounted|in use' "$unvme" mount "$device" "$work/home"
+
+# pjdfstest: what POSIX says, in the name of several users.
+mkdir "$mnt/pjd"
+cat >"$work/pjd.toml" <<'TOML'
+[features]
+posix_fallocate = {}
+rename_ctime = {}
+utime_now = {}
+utimensat = {}
+stat_st_birthtime = {}
+[settings]
+naptime = 0.01
+[dummy_auth]
+entries = [["nobody", "nogroup"], ["daemon", "daemon"], ["bin", "bin"]]
+TOML
+good 'pjdfstest' "$tools/bin/pjdfstest" -c "$work/pjd.toml" -p "$mnt/pjd"
+says '^Summary: 0 failed, [0-9]+ skipped, 3[78][0-9] passed'
+rm -rf "$mnt/pjd"
+
+# fsx: one file, changed in every way, beside what it should be.
+for seed in $(seq 1 ${long:+20} 1 | head -${long:+2}1); do
+  good "fsx, seed $seed" "$tools/bin/fsx" -N "${long:+2}5000" -S "$seed" "$mnt/fsx"
+done
+
+# fio: what was written is read again.
+for engine in psync mmap io_uring; do
+  for direct in 0 1; do
+    [ "$engine$direct" != mmap1 ] || continue
+    good "fio, $engine, direct $direct" fio --name=v --filename="$mnt/fio" --size="${long:+5}12m" --bsrange=1k-64k --blockalign=4k \
+      --rw=randwrite --ioengine="$engine" --iodepth=8 --direct="$direct" --bs_unaligned=0 --bs=4k --verify=crc32c \
+      --verify_fatal=1 --do_verify=1 --verify_state_save=0
+    rm "$mnt/fio"
+  done
+done
+
+# SQLite: a writer that is killed, several at once, and what is left is in order.
+sql() { sqlite3 -cmd '.timeout 60000' "$mnt/db" "$@"; }
+for journal in delete wal; do
+  sql "pragma journal_mode=$journal; create table if not exists t(a integer primary key, b blob);" >/dev/null
+  (
+    for _ in $(seq 200); do sql 'insert into t(b) values(randomblob(3000));' || exit; done
+  ) 2>/dev/null &
+  victim=$!
+  for _ in 1 2 3; do
+    good 'a writer' sqlite3 -cmd '.timeout 60000' "$mnt/db" \
+      'insert into t(b) with recursive c(x) as (select 1 union all select x+1 from c where x<300) select randomblob(400) from c;'
+  done
+  kill -9 "$victim" 2>/dev/null || true
+  wait "$victim" 2>/dev/null || true
+  good "SQLite, journal $journal" sqlite3 -cmd '.timeout 60000' "$mnt/db" 'pragma integrity_check; select count(*) >= 900 from t;'
+  [ "$(head -1 "$work/out")$(tail -1 "$work/out")" = ok1 ] || fail "SQLite, journal $journal"
+done
+
+# git and tar: many small files.
+good 'git init' git init -q "$mnt/repo"
+cp -r "$root/crates" "$mnt/repo/"
+good 'git add' git -C "$mnt/repo" add -A
+good 'git commit' git -C "$mnt/repo" -c user.name=t -c user.email=t@example.org commit -qm all
+good 'git clone' git clone -q --no-hardlinks "$mnt/repo" "$mnt/clone"
+good 'git fsck' git -C "$mnt/clone" fsck --strict
+good 'git status' git -C "$mnt/clone" status --porcelain
+[ ! -s "$work/out" ] || fail 'git sees changes in a fresh clone'
+tar -C "$root" -cf "$work/all.tar" crates docs tests
+mkdir "$mnt/tar"
+good 'tar x' tar -C "$mnt/tar" -xf "$work/all.tar"
+good 'tar d' tar -C "$mnt/tar" -df "$work/all.tar"
+
+# What FUSE passes on: holes, extended attributes, copies, links, locks, an open file without a name.
+good 'fallocate' fallocate -l 1M "$mnt/f"
+good 'a hole' fallocate -p -o 4096 -l 8192 "$mnt/f"
+[ "$(stat -c %b "$mnt/f")" -eq $(((1048576 - 8192) / 512)) ] || fail 'the hole has blocks'
+good 'xattr' python3 - "$mnt/f" <<'PY'
+import os, sys, fcntl
+path = sys.argv[1]
+os.setxattr(path, "user.k", b"v" * 20000)
+assert os.getxattr(path, "user.k") == b"v" * 20000 and os.listxattr(path) == ["user.k"]
+os.removexattr(path, "user.k")
+os.setxattr(path, "user.unvme.write_hint", b"short")
+assert os.getxattr(path, "user.unvme.write_hint") == b"short"
+file = os.open(path, os.O_RDWR)
+os.write(file, b"head")
+assert os.lseek(file, 0, os.SEEK_HOLE) in (4096, 1048576)
+os.unlink(path)
+os.write(file, b"tail")
+assert os.pread(file, 8, 0) == b"headtail" and os.fstat(file).st_nlink == 0
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+other = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
+assert os.copy_file_range(file, other, 8, 0, 100) == 8
+assert os.pread(other, 100, 0)[:4] == b"tail" or os.pread(other, 100, 100)[:4]
+os.fsync(other)
+PY
+fs_name=$(printf 'n%.0s' $(seq 255))
+good 'the longest name' touch "$mnt/$fs_name"
+bad 'a name that is too long' 'too long' touch "$mnt/${fs_name}n"
+
+find "$mnt/tar" -type f -print0 | sort -z | xargs -0 sha256sum >"$work/sums"
+good 'umount' "$unvme" umount "$mnt"
+check 'after everything'
+good 'mount by the name mount(8) uses' bash -c "ln -sf '$unvme' '$work/mount.fuse.unvme' && '$work/mount.fuse.unvme' $device $mnt -o rw,allow_other"
+good 'what was there' sha256sum --quiet -c "$work/sums"
+good 'SIGTERM' pkill -TERM -f "mount $device $mnt"
+for _ in $(seq 600); do
+  pgrep -f "mount $device $mnt" >/dev/null || break
+  sleep 0.1
+done
+"$unvme" fs info "$device" --output json >"$work/out"
+says '"clean": true'
+
+# Killed under load: what was synced is there, and everything fits together.
+for round in $(seq 1 "${long:+1}2"); do
+  good 'mount' "$unvme" mount "$device" "$mnt"
+  mkdir -p "$mnt/kill"
+  (
+    for n in $(seq 100000); do
+      dd if=/dev/urandom of="$mnt/kill/$round.$n" bs=7000 count=3 conv=fsync status=none || exit
+      sha256sum "$mnt/kill/$round.$n" >>"$work/synced.$round" || exit
+      mv "$mnt/kill/$round.$n" "$mnt/kill/moved" && cp "$mnt/kill/moved" "$mnt/kill/$round.$n.copy" || exit
+      ln "$mnt/kill/moved" "$mnt/kill/$round.$n" && rm "$mnt/kill/moved" && sync -f "$mnt/kill/$round.$n" || exit
+      echo "$round.$n" >>"$work/promised.$round"
+    done
+  ) 2>/dev/null &
+  load=$!
+  (cp -r "$root/crates" "$mnt/kill/tree.$round" 2>/dev/null || true) &
+  copier=$!
+  while [ "$(wc -l <"$work/promised.$round" 2>/dev/null || echo 0)" -lt 20 ]; do
+    kill -0 "$load" 2>/dev/null || fail 'the load has ended'
+    sleep 0.02
+  done
+  pkill -9 -f "mount $device $mnt"
+  wait "$load" "$copier" 2>/dev/null || true
+  umount -l "$mnt"
+  check "after kill $round"
+  good 'mount' "$unvme" mount "$device" "$mnt"
+  while read -r name; do
+    grep " $mnt/kill/$name\$" "$work/synced.$round" | sha256sum --quiet -c - >"$work/out" 2>&1 || fail "$name is not what was synced"
+  done <"$work/promised.$round"
+  good 'rm -rf' rm -rf "$mnt/kill"
+  good 'umount' "$unvme" umount "$mnt"
+  check "after rm $round"
+done
+
+# Read-only; and without a mount.
+good 'mount, read-only' "$unvme" mount "$device" "$mnt" -o ro
+bad 'a write to it' 'Read-only' touch "$mnt/x"
+good 'umount' "$unvme" umount "$mnt"
+bad 'umount of nothing' 'no file system of unvme' "$unvme" umount "$mnt"
+good 'get' "$unvme" fs get "$device" -r /tar/docs "$work/docs"
+good 'what get brought' diff -r "$root/docs" "$work/docs"
+good 'put' "$unvme" fs put "$device" -r "$work/docs" /put
+good 'cp' "$unvme" fs cp "$device" -r /put /copy
+good 'mv' "$unvme" fs mv "$device" /copy /moved
+good 'get again' "$unvme" fs get "$device" -r /moved "$work/moved"
+good 'what came back' diff -r "$root/docs" "$work/moved"
+good 'rm' "$unvme" fs rm "$device" -r /put /moved
+bad 'a path that is not there' '/none: No such file' "$unvme" fs cat "$device" /none
+bad 'a directory' 'directory' "$unvme" fs cat "$device" /
+check 'at the end'
+
+# A full device: an error, and room again when something is removed.
+"$unvme" device create 0000:03:00.0 --size 64M >/dev/null
+device=0000:03:00.0
+good 'make a small one' "$unvme" fs mkfs "$device"
+good 'mount it' "$unvme" mount "$device" "$mnt"
+echo kept >"$mnt/kept"
+sync -f "$mnt/kept"
+bad 'too much' 'No space left' dd if=/dev/zero of="$mnt/big" bs=1M count=100
+bad 'too many' 'No space left' bash -c "for n in \$(seq 40000); do echo x >'$mnt/n'\$n || exit 1; done"
+good 'room again' bash -c "rm '$mnt/big' && sync -f '$mnt' && dd if=/dev/zero of='$mnt/big' bs=1M count=20 conv=fsync"
+[ "$(cat "$mnt/kept")" = kept ] || fail 'something was lost on a full device'
+good 'umount' "$unvme" umount "$mnt"
+check 'after it was full'
+
+echo "tests/fs.sh: $passed steps passed"
