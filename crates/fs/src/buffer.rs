@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use unvme::lock::{lock, read, write};
 
 use crate::disk::Disk;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layout::{self, BLOCK, Expected, Kind, Page};
 use crate::page;
 
@@ -118,6 +118,9 @@ impl Buffers {
         if let Some(buffer) = lock(self.shard(block)).get(&block) {
             buffer.is_used.store(true, Ordering::Relaxed);
             return Ok(Arc::clone(buffer));
+        }
+        if block >= self.disk.blocks() {
+            return Err(Error::damaged(block, format!("the device has {} blocks", self.disk.blocks())));
         }
         let mut page: Page = [0; BLOCK];
         self.disk.read(block, &mut page)?;

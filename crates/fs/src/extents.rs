@@ -52,6 +52,15 @@ impl Extent {
     }
 }
 
+/// Keys and values of the extents within an inode, as a tree has them.
+pub(crate) fn inline_extents(bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let parts = bytes.chunks(INLINE_BYTES).map(|bytes| {
+        let (key, bytes) = bytes.split_at(bytes.len().min(8));
+        (key.try_into().map_or(u64::MAX, u64::from_le_bytes), bytes.to_vec())
+    });
+    parts.collect()
+}
+
 /// All extents of a file, by its own blocks.
 #[derive(Default)]
 pub(crate) struct Extents {
@@ -83,10 +92,8 @@ impl Extents {
         if inode.tree != 0 {
             Tree { root: inode.tree, owner: ino }.visit(buffers, 0, &mut add)?;
         } else if let Inline::Extents(bytes) = &inode.inline {
-            for bytes in bytes.chunks(INLINE_BYTES) {
-                let (key, bytes) = bytes.split_at(bytes.len().min(8));
-                let key = key.try_into().map_or(u64::MAX, u64::from_le_bytes);
-                if add(key, bytes).is_break() {
+            for (key, bytes) in inline_extents(bytes) {
+                if add(key, &bytes).is_break() {
                     break;
                 }
             }

@@ -47,10 +47,10 @@
 //! | `holder` | who has the file system |
 //! | `keeper` | writing and committing what has waited long |
 //! | `system`, `vnode` | [`FileSystem`] and [`Vnode`], what programs use |
-//! | `check` | [`FileSystem::check`]: whether everything fits together |
+//! | `check` | [`check()`] and [`repair`]: whether everything fits together, and having it do so |
 //! | `make` | [`make()`]: a new file system |
 //!
-//! What it does not implement yet: placement by write hints, repairing.
+//! What it does not implement yet: placement by write hints.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -83,7 +83,7 @@ mod vnode;
 mod xattrs;
 
 pub use access::{Credentials, EXECUTE, READ, WRITE};
-pub use check::{Problem, Survey};
+pub use check::{Problem, Survey, check, repair};
 pub use data::{Allocation, Seek};
 pub use directory::NAME_MAX;
 pub use disk::{Event, Traffic};

@@ -126,7 +126,7 @@ impl System {
     }
 
     /// Has a name lead to `target`. The directory's inode is changed, and not logged.
-    fn add_name(
+    pub(crate) fn add_name(
         &self,
         tx: &mut Tx<'_>,
         ino: u64,
@@ -148,7 +148,7 @@ impl System {
         Ok(())
     }
 
-    fn remove_name(&self, tx: &mut Tx<'_>, ino: u64, state: &mut State, key: u64) -> Result<()> {
+    pub(crate) fn remove_name(&self, tx: &mut Tx<'_>, ino: u64, state: &mut State, key: u64) -> Result<()> {
         let before = tx.pages();
         directory::unset(Tree { root: state.inode.tree, owner: ino }, tx, key)?;
         state.inode.names = state.inode.names.saturating_sub(1);

@@ -129,6 +129,15 @@ impl Space {
         Ok(act(state.inodes.as_mut().expect("loaded above")))
     }
 
+    /// The maps on the media were written anew: they are read again, and so many blocks and inodes are free.
+    pub(crate) fn reset(&self, free: (u64, u64)) {
+        for group in &self.groups {
+            *lock(group) = Group { blocks: None, inodes: None };
+        }
+        self.available.store(free.0 as i64, Ordering::Release);
+        self.inodes.store(free.1 as i64, Ordering::Release);
+    }
+
     /// Has the maps of a group in memory: before a transaction frees something there. They would take what is
     /// not committed yet for free, otherwise.
     pub(crate) fn load(&self, group: u32) -> Result<()> {

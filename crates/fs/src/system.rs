@@ -11,10 +11,10 @@ use unvme::lock::lock;
 use unvme::worker::WorkerOptions;
 
 use crate::buffer::Buffers;
-use crate::disk::{Disk, Event, Traffic};
+use crate::disk::{Disk, Durable, Event, Traffic};
 use crate::error::{Error, Result};
 use crate::holder::Holder;
-use crate::journal::{Journal, Tx, replay};
+use crate::journal::{Journal, Replayed, Tx, forget, replay};
 use crate::keeper::Keeper;
 use crate::layout::{
     self, BLOCK, Expected, Geometry, Inode, Kind, Kinds, ORPHANS_INO, Page, ROOT_INO, Superblock, Time,
@@ -116,6 +116,7 @@ pub(crate) struct System {
     pub moving: Mutex<()>,
     pub orphans: Mutex<Tree>,
     description: Description,
+    superblock: Superblock,
 }
 
 /// What all who use a file system hold. The last one to go leaves it in order.
@@ -167,6 +168,25 @@ fn find_superblock(disk: &Disk) -> Result<(Superblock, Option<String>)> {
     }
 }
 
+fn describe(
+    superblock: &Superblock,
+    geometry: &Geometry,
+    replayed: &Replayed,
+    copy_taken: Option<String>,
+) -> Description {
+    let end = superblock.label.iter().position(|&byte| byte == 0).unwrap_or(64);
+    Description {
+        version: superblock.version.get(),
+        uuid: superblock.uuid,
+        label: String::from_utf8_lossy(&superblock.label[..end]).into_owned(),
+        journal_bytes: geometry.journal_blocks * BLOCK as u64,
+        created: superblock.created.get(),
+        replayed: replayed.records,
+        is_clean: replayed.is_clean,
+        copy_taken,
+    }
+}
+
 impl FileSystem {
     /// Mounts the file system of a namespace. What a crash has interrupted is brought in order first, in a
     /// time that depends on the journal alone.
@@ -175,57 +195,7 @@ impl FileSystem {
     /// [`Error::Format`] when there is none, or one that this version cannot mount; [`Error::Busy`] when another
     /// program has it; [`Error::Damaged`]; [`Error::Device`].
     pub fn mount(block: &Block, name: &str, options: &MountOptions) -> Result<Self> {
-        let disk = Arc::new(Disk::open(block, name, &options.worker)?);
-        let (superblock, copy_taken) = find_superblock(&disk)?;
-        let (geometry, fs) = (Geometry::new(&superblock), superblock.fs());
-        let holder = Holder::take(name, &superblock.uuid, options.is_read_only)?;
-        let replayed = replay(&disk, &geometry, fs)?;
-        let buffers = Arc::new(Buffers::new(Arc::clone(&disk), fs, options.metadata_bytes));
-        let space = Arc::new(Space::new(
-            geometry,
-            Arc::clone(&disk),
-            Arc::clone(&buffers),
-            replayed.free,
-            options.deallocate && !options.is_read_only,
-        ));
-        let journal = Journal::new(
-            Arc::clone(&disk),
-            Arc::clone(&buffers),
-            Arc::clone(&space),
-            geometry,
-            fs,
-            &replayed,
-        );
-        let end = superblock.label.iter().position(|&byte| byte == 0).unwrap_or(64);
-        let description = Description {
-            version: superblock.version.get(),
-            uuid: superblock.uuid,
-            label: String::from_utf8_lossy(&superblock.label[..end]).into_owned(),
-            journal_bytes: geometry.journal_blocks * BLOCK as u64,
-            created: superblock.created.get(),
-            replayed: replayed.records,
-            is_clean: replayed.is_clean,
-            copy_taken,
-        };
-        let mut system = System {
-            disk,
-            buffers,
-            space,
-            journal,
-            geometry,
-            nodes: Nodes::new(),
-            cache: Cache::new(options.cache),
-            keeps_access_times: options.keeps_access_times && !options.is_read_only,
-            seconds: AtomicU64::new(0),
-            seed: superblock.hash_seed.get(),
-            is_read_only: options.is_read_only,
-            moving: Mutex::new(()),
-            orphans: Mutex::new(Tree { root: 0, owner: ORPHANS_INO }),
-            description,
-        };
-        let orphans = system.read_inode(ORPHANS_INO)?.tree;
-        system.orphans = Mutex::new(Tree { root: orphans, owner: ORPHANS_INO });
-        system.set_clock(Time::now());
+        let (system, holder, _) = System::open(block, name, options, false)?;
         let system = Arc::new(system);
         let mut keeper = None;
         if !options.is_read_only {
@@ -302,6 +272,12 @@ impl FileSystem {
         self.0.cache.statistics()
     }
 
+    /// Ends it as a crash does: nothing more is written, and what was not committed is lost.
+    #[doc(hidden)]
+    pub fn abandon(&self) {
+        self.0.journal.kill(&Error::Device("it was abandoned".into()));
+    }
+
     /// Remembers what goes to the device from now on.
     #[doc(hidden)]
     pub fn start_recording(&self) {
@@ -315,7 +291,93 @@ impl FileSystem {
     }
 }
 
+/// What is wrong: with what, and how.
+type Told = Vec<(String, String)>;
+
 impl System {
+    /// Reads what is needed to use a file system. For those who check or repair one, `is_tolerant`: what is
+    /// damaged is told, where it can be done without.
+    pub(crate) fn open(
+        block: &Block,
+        name: &str,
+        options: &MountOptions,
+        is_tolerant: bool,
+    ) -> Result<(Self, Holder, Told)> {
+        let disk = Arc::new(Disk::open(block, name, &options.worker)?);
+        let mut told = Vec::new();
+        let (superblock, copy_taken) = find_superblock(&disk)?;
+        if let Some(why) = &copy_taken {
+            told.push(("the superblock".to_owned(), why.clone()));
+        } else if is_tolerant
+            && let Err(e @ Error::Damaged { .. }) = read_superblock(&disk, superblock.blocks.get() - 1)
+        {
+            told.push(("the copy of the superblock".to_owned(), e.to_string()));
+        }
+        let (geometry, fs) = (Geometry::new(&superblock), superblock.fs());
+        let holder = Holder::take(name, &superblock.uuid, options.is_read_only)?;
+        let replayed = match replay(&disk, &geometry, fs) {
+            Err(e @ Error::Damaged { .. }) if is_tolerant => {
+                told.push(("the journal".to_owned(), e.to_string()));
+                forget(&geometry)
+            }
+            other => other?,
+        };
+        let buffers = Arc::new(Buffers::new(Arc::clone(&disk), fs, options.metadata_bytes));
+        let space = Arc::new(Space::new(
+            geometry,
+            Arc::clone(&disk),
+            Arc::clone(&buffers),
+            replayed.free,
+            options.deallocate && !options.is_read_only,
+        ));
+        let journal = Journal::new(
+            Arc::clone(&disk),
+            Arc::clone(&buffers),
+            Arc::clone(&space),
+            geometry,
+            fs,
+            &replayed,
+        );
+        let mut system = Self {
+            disk,
+            buffers,
+            space,
+            journal,
+            geometry,
+            nodes: Nodes::new(),
+            cache: Cache::new(options.cache),
+            keeps_access_times: options.keeps_access_times && !options.is_read_only,
+            seconds: AtomicU64::new(0),
+            seed: superblock.hash_seed.get(),
+            is_read_only: options.is_read_only,
+            moving: Mutex::new(()),
+            orphans: Mutex::new(Tree { root: 0, owner: ORPHANS_INO }),
+            description: describe(&superblock, &geometry, &replayed, copy_taken),
+            superblock,
+        };
+        match system.read_inode(ORPHANS_INO) {
+            Ok(inode) => system.orphans = Mutex::new(Tree { root: inode.tree, owner: ORPHANS_INO }),
+            // The check finds out for itself.
+            Err(Error::Damaged { .. } | Error::Posix(_)) if is_tolerant => {}
+            Err(e) => return Err(e),
+        }
+        system.set_clock(Time::now());
+        Ok((system, holder, told))
+    }
+
+    /// Has the superblock and its copy say what was found.
+    pub(crate) fn rewrite_superblocks(&self) -> Result<()> {
+        for block in [self.geometry.copy_block(), 0] {
+            let fs = self.superblock.fs();
+            let mut page: Page = [0; BLOCK];
+            layout::stamp(&mut page, &Expected { kind: Kind::Superblock, fs, block, owner: Some(0) });
+            self.superblock.put(&mut page);
+            layout::seal(&mut page, 0);
+            self.disk.write(block, &page, Durable::Now)?;
+        }
+        Ok(())
+    }
+
     /// Whether anything can be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.is_read_only {

@@ -251,6 +251,55 @@ impl Tree {
         }
     }
 
+    /// Shows what can be read of a tree, damaged or not: its pages, and its keys with their values. What
+    /// cannot be read is told, and passed over.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn salvage(
+        &self,
+        buffers: &Buffers,
+        page: &mut dyn FnMut(u64),
+        value: &mut dyn FnMut(u64, &[u8]),
+        told: &mut dyn FnMut(Error),
+    ) -> Result<()> {
+        match self.get_page(buffers, self.root) {
+            Ok(root) => self.salvage_below(buffers, &root, page, value, told),
+            Err(e @ Error::Device(_)) => Err(e),
+            Err(e) => {
+                told(e);
+                Ok(())
+            }
+        }
+    }
+
+    fn salvage_below(
+        &self,
+        buffers: &Buffers,
+        at: &Buffer,
+        page: &mut dyn FnMut(u64),
+        value: &mut dyn FnMut(u64, &[u8]),
+        told: &mut dyn FnMut(Error),
+    ) -> Result<()> {
+        page(at.block);
+        let (level, count) = at.with(|page| (page::level(page), page::count(page)));
+        if level == 0 {
+            at.with(|page| {
+                (0..count).for_each(|index| value(page::key(page, index), page::value(page, index)))
+            });
+            return Ok(());
+        }
+        for index in 0..count {
+            // A child is one level below: there are no circles.
+            match self.child(buffers, at, index) {
+                Ok(child) => self.salvage_below(buffers, &child, page, value, told)?,
+                Err(e @ Error::Device(_)) => return Err(e),
+                Err(e) => told(e),
+            }
+        }
+        Ok(())
+    }
+
     /// Shows every page of the tree, children before their parents.
     pub(crate) fn pages(&self, buffers: &Buffers, visit: &mut dyn FnMut(u64)) -> Result<()> {
         let root = self.get_page(buffers, self.root)?;

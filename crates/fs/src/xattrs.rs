@@ -134,6 +134,24 @@ fn insert(tree: Tree, tx: &mut Tx<'_>, first: u64, name: &[u8], value: &[u8]) ->
     Ok(())
 }
 
+/// The pieces of those attributes that are whole, of pieces in the order of their keys.
+pub(crate) fn whole(pieces: &[(u64, Vec<u8>)]) -> Vec<(u64, Vec<u8>)> {
+    let attributes = pieces.chunk_by(|(a, _), (b, _)| a & !PIECE == b & !PIECE && a + 1 == *b);
+    let is_whole = |some: &&[(u64, Vec<u8>)]| {
+        let Some((first, rest)) = some.split_first() else { return false };
+        let Some((_, len, start)) = parse_first(&first.1).filter(|_| first.0 & PIECE == 0) else {
+            return false;
+        };
+        start.len() + rest.iter().map(|(_, piece)| piece.len()).sum::<usize>() == len
+    };
+    attributes.filter(is_whole).flat_map(|some| some.iter().cloned()).collect()
+}
+
+/// Whether all attributes are whole.
+pub(crate) fn are_whole(pieces: &[(u64, Vec<u8>)]) -> bool {
+    whole(pieces).len() == pieces.len()
+}
+
 /// Shows the name of each attribute.
 pub(crate) fn names(tree: Tree, buffers: &Buffers, mut show: impl FnMut(&[u8])) -> Result<()> {
     tree.visit(buffers, 0, |key, piece| {

@@ -16,6 +16,8 @@
 //! | `delayed` | a device that is as slow as flash |
 //! | `peer` | programs in C that a row compares with |
 //! | `tcp_bare` | what sockets alone can do |
+//! | `fs_load` | a file system, its loops and the kernel's |
+//! | `fs` | the rows of files |
 //! | `block`, `vfio_user`, `tcp`, `wall`, `ftl`, `flash` | the rows |
 //! | `kv`, `kv_rocksdb`, `kv_session`, `kv_memory` | those of pairs |
 //! | `fio` | those of fio with our engine |
@@ -28,6 +30,8 @@ mod cores;
 mod delayed;
 mod fio;
 mod flash;
+mod fs;
+mod fs_load;
 mod ftl;
 mod kv;
 mod kv_load;
@@ -55,7 +59,7 @@ use crate::row::Row;
 /// A row's identifier and what measures it.
 type Bench = (&'static str, fn(&Effort) -> Result<Row>);
 
-const BENCHES: [Bench; 43] = [
+const BENCHES: [Bench; 55] = [
     (block::READ, block::read),
     (block::WRITE, block::write),
     (block::NULL_RATE, block::null_rate),
@@ -94,6 +98,18 @@ const BENCHES: [Bench; 43] = [
     (tcp::KV, tcp::kv),
     (tcp::VS_LOCAL, tcp::vs_local),
     (tcp::IDLE, tcp::idle),
+    (fs::READ, fs::read),
+    (fs::WRITE, fs::write),
+    (fs::TWO_CORES_READ, fs::two_cores_read),
+    (fs::TWO_CORES_WRITE, fs::two_cores_write),
+    (fs::TWO_CORES_CREATE, fs::two_cores_create),
+    (fs::HIT, fs::hit),
+    (fs::HOT, fs::hot),
+    (fs::CREATE, fs::create),
+    (fs::UNLINK, fs::unlink),
+    (fs::STAT, fs::stat),
+    (fs::FSYNC, fs::fsync),
+    (fs::MOUNT, fs::mount),
     (fio::NULL, fio::null),
     (fio::READ, fio::read),
     (fio::QD1, fio::qd1),
@@ -143,8 +159,9 @@ fn run(arguments: &[String]) -> Result<()> {
     let mut rows = Vec::new();
     let two_cores = cores::are_two()?;
     for (id, measure) in chosen {
-        let needs_two =
-            [block::TWO_CORES, vfio_user::READ, kv::TWO_CORES].contains(id) || id.starts_with("tcp.");
+        let needs_two = [block::TWO_CORES, vfio_user::READ, kv::TWO_CORES].contains(id)
+            || id.starts_with("tcp.")
+            || id.starts_with("fs.two_cores");
         if !two_cores && needs_two {
             writeln!(out, "{id:<25} skipped: it takes two cores, and this process may use one")?;
             continue;
@@ -152,6 +169,7 @@ fn run(arguments: &[String]) -> Result<()> {
         let is_fio = id.starts_with("fio.");
         let obstacle = if is_fio { fio::obstacle() } else { None };
         let obstacle = obstacle.or_else(|| if *id == fio::URING { fio::no_loop() } else { None });
+        let obstacle = obstacle.or_else(|| fs::obstacle(id).map(Into::into));
         if let Some(reason) = obstacle {
             writeln!(out, "{id:<25} skipped: {reason}")?;
             continue;

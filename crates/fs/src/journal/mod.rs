@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::layout::{Geometry, Page};
 use crate::space::{Need, Run, Space};
 
-pub(crate) use replay::{Replayed, replay};
+pub(crate) use replay::{Replayed, forget, replay};
 pub(crate) use tx::Tx;
 
 /// What the running transaction has.
@@ -147,6 +147,18 @@ impl Journal {
     /// The one that operations join now.
     pub(crate) fn running(&self) -> u64 {
         lock(&self.running).id
+    }
+
+    /// Free blocks and inodes, as the running transaction has them.
+    pub(crate) fn free_counts(&self) -> (u64, u64) {
+        let running = lock(&self.running);
+        (running.free_blocks, running.free_inodes)
+    }
+
+    /// They were counted anew.
+    pub(crate) fn set_free_counts(&self, (blocks, inodes): (u64, u64)) {
+        let mut running = lock(&self.running);
+        (running.free_blocks, running.free_inodes) = (blocks, inodes);
     }
 
     /// Nothing is changed from now on, because of `reason`; the first one counts.

@@ -149,6 +149,20 @@ impl Reader<'_> {
     }
 }
 
+/// A journal that nothing is known of: it starts again, with numbers that no block can have.
+pub(crate) fn forget(geometry: &Geometry) -> Replayed {
+    Replayed {
+        images: BTreeMap::new(),
+        next_tx: 1 << 62,
+        head: 0,
+        used: 0,
+        free: (geometry.blocks, geometry.inodes()),
+        turn: 1 << 62,
+        records: 0,
+        is_clean: false,
+    }
+}
+
 /// Reads the journal. Nothing is written.
 ///
 /// # Errors
