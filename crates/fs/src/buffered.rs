@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::extents::Extent;
 use crate::layout::{BLOCK, Page, Time};
 use crate::node::{Node, State};
+use crate::placement::Class;
 use crate::space::{Need, Run};
 use crate::system::System;
 
@@ -419,7 +420,7 @@ impl System {
                 pages: (target.index..target.index + target.pages).map(page).collect(),
             })
             .collect();
-        self.disk.write_pieces(&pieces)?;
+        self.disk.write_pieces(&pieces, Class::Data(state.inode.hint))?;
         drop(pieces);
         node.mark_unflushed();
         let end = targets.last().map_or(0, |target| (target.index + target.pages) * BLOCK_64);

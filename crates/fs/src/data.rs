@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::extents::{Extent, Extents};
 use crate::layout::{BLOCK, Kinds, Time};
 use crate::node::{Node, State};
+use crate::placement::Class;
 use crate::space::{Need, Run};
 use crate::system::System;
 use crate::tree::GROWTH;
@@ -110,7 +111,8 @@ impl System {
 
     /// Writes bytes from `skip` of device block `start` on. What is beside them in their blocks is kept, or
     /// becomes zeros where the blocks are new.
-    fn write_part(&self, start: u64, skip: usize, data: &[u8], is_new: bool) -> Result<()> {
+    fn write_part(&self, start: u64, skip: usize, data: &[u8], (is_new, hint): (bool, u8)) -> Result<()> {
+        let class = Class::Data(hint);
         let mut block = start;
         let mut rest = data;
         let patch = |block: u64, skip: usize, part: &[u8]| {
@@ -119,7 +121,7 @@ impl System {
                 self.disk.read(block, &mut page)?;
             }
             page[skip..skip + part.len()].copy_from_slice(part);
-            self.disk.write_data(block, &page)
+            self.disk.write_data(block, &page, class)
         };
         if skip > 0 || rest.len() < BLOCK {
             let (part, more) = rest.split_at(rest.len().min(BLOCK - skip));
@@ -127,7 +129,7 @@ impl System {
             (block, rest) = (block + 1, more);
         }
         let (whole, tail) = rest.split_at(rest.len() / BLOCK * BLOCK);
-        self.disk.write_data(block, whole)?;
+        self.disk.write_data(block, whole, class)?;
         if tail.is_empty() { Ok(()) } else { patch(block + (whole.len() / BLOCK) as u64, 0, tail) }
     }
 
@@ -239,7 +241,7 @@ impl System {
         let mut rest = data;
         for (start, bytes) in parts {
             let (part, more) = rest.split_at(bytes);
-            if let Err(e) = self.disk.write_data(start, part) {
+            if let Err(e) = self.disk.write_data(start, part, Class::Data(state.inode.hint)) {
                 return Some(Err(e));
             }
             rest = more;
@@ -278,7 +280,7 @@ impl System {
         };
         let bytes = (blocks as usize * BLOCK - skip).min(data.len());
         let is_new = found.is_none_or(|extent| extent.is_unwritten);
-        if let Err(e) = self.write_part(start, skip, &data[..bytes], is_new) {
+        if let Err(e) = self.write_part(start, skip, &data[..bytes], (is_new, state.inode.hint)) {
             if found.is_none() {
                 self.space.untake(Run { start, blocks });
             }
@@ -321,7 +323,7 @@ impl System {
         match extents.at(at / BLOCK_64) {
             Some(extent) if !extent.is_unwritten && !zeros.is_empty() => {
                 node.mark_unflushed();
-                self.write_part(extent.start, (at % BLOCK_64) as usize, zeros, false)
+                self.write_part(extent.start, (at % BLOCK_64) as usize, zeros, (false, state.inode.hint))
             }
             _ => Ok(()),
         }

@@ -13,6 +13,7 @@ use unvme::{
 
 use crate::error::{Error, Result};
 use crate::layout::{BLOCK, Page};
+use crate::placement::{Class, Placement, Placements};
 
 /// Ranges of one deallocation.
 const RANGES_MAX: usize = 256;
@@ -102,6 +103,7 @@ pub(crate) struct Disk {
     blocks: u64,
     /// Blocks of one command.
     piece: usize,
+    placements: Placements,
     counts: Counts,
     /// Data of files were written since the last commit saw to it that they are durable.
     has_unsettled: AtomicBool,
@@ -114,7 +116,12 @@ fn add(count: &AtomicU64, more: u64) {
 }
 
 impl Disk {
-    pub(crate) fn open(block: &Block, name: &str, options: &WorkerOptions) -> Result<Self> {
+    pub(crate) fn open(
+        block: &Block,
+        name: &str,
+        options: &WorkerOptions,
+        placement: Placement,
+    ) -> Result<Self> {
         let lba_bytes = block.block_bytes() as usize;
         if lba_bytes > BLOCK || !BLOCK.is_multiple_of(lba_bytes) {
             return Err(Error::Format(format!(
@@ -133,6 +140,7 @@ impl Disk {
             lbas,
             blocks: block.blocks() / lbas,
             piece,
+            placements: Placements::find(block, placement)?,
             counts: Counts::default(),
             has_unsettled: AtomicBool::new(false),
             is_recording: AtomicBool::new(false),
@@ -186,7 +194,7 @@ impl Disk {
     }
 
     /// Writes whole blocks.
-    pub(crate) fn write(&self, block: u64, data: &[u8], durable: Durable) -> Result<()> {
+    pub(crate) fn write(&self, block: u64, data: &[u8], durable: Durable, class: Class) -> Result<()> {
         debug_assert!(data.len().is_multiple_of(BLOCK));
         let force_unit_access = durable == Durable::Now;
         let mut at = block;
@@ -196,7 +204,7 @@ impl Disk {
             add(&self.counts.written_bytes, piece.len() as u64);
             add(&self.counts.forced, force_unit_access.into());
             let flags = AccessFlags { force_unit_access, ..AccessFlags::default() };
-            let op = Op::Write(range, WriteOptions::from(flags));
+            let op = Op::Write(range, WriteOptions { flags, placement: self.placements.of(class) });
             self.done("a write", at, self.worker.call(op, Data::Out(piece)))?;
             let written = at;
             self.record(|| Event::Write { block: written, data: piece.to_vec(), durable: force_unit_access });
@@ -286,17 +294,17 @@ impl Disk {
     }
 
     /// Writes data of a file, all pieces at once. See [`Disk::write_data`].
-    pub(crate) fn write_pieces(&self, pieces: &[Piece<'_>]) -> Result<()> {
+    pub(crate) fn write_pieces(&self, pieces: &[Piece<'_>], class: Class) -> Result<()> {
         let pages: usize = pieces.iter().map(|piece| piece.pages.len()).sum();
         let in_lane = (pieces.len() > 1 || pages > 1)
-            .then(|| self.in_lane(|lane| self.write_in_lane(lane, pieces)))
+            .then(|| self.in_lane(|lane| self.write_in_lane(lane, pieces, class)))
             .flatten();
         match in_lane {
             Some(done) => done?,
             None => {
                 for piece in pieces {
                     let bytes: Vec<u8> = piece.pages.iter().flat_map(|page| page.iter().copied()).collect();
-                    self.write(piece.start, &bytes, Durable::Later)?;
+                    self.write(piece.start, &bytes, Durable::Later, class)?;
                 }
             }
         }
@@ -304,7 +312,8 @@ impl Disk {
         Ok(())
     }
 
-    fn write_in_lane(&self, lane: &mut Lane, pieces: &[Piece<'_>]) -> Result<()> {
+    fn write_in_lane(&self, lane: &mut Lane, pieces: &[Piece<'_>], class: Class) -> Result<()> {
+        let options = self.write_options(class);
         let mut commands = pieces.iter().flat_map(|piece| {
             let starts = (piece.start..).step_by(self.piece);
             starts.zip(piece.pages.chunks(self.piece))
@@ -317,7 +326,7 @@ impl Disk {
             let bytes = pages.len() * BLOCK;
             add(&self.counts.writes, 1);
             add(&self.counts.written_bytes, bytes as u64);
-            Some((start, Op::Write(self.range(start, bytes), WriteOptions::default())))
+            Some((start, Op::Write(self.range(start, bytes), options)))
         };
         self.run(lane, "a write", next, |_, _| ())?;
         for piece in pieces {
@@ -343,6 +352,12 @@ impl Disk {
         lock(&self.block).clone()
     }
 
+    /// How something is written that may wait for a flush.
+    #[inline]
+    pub(crate) fn write_options(&self, class: Class) -> WriteOptions {
+        WriteOptions { placement: self.placements.of(class), ..WriteOptions::default() }
+    }
+
     /// The logical blocks of some blocks.
     pub(crate) fn lba_range(&self, block: u64, blocks: u64) -> BlockRange {
         BlockRange::new(Lba(block * self.lbas), (blocks * self.lbas) as u32)
@@ -350,8 +365,8 @@ impl Disk {
 
     /// Writes data of a file. No transaction is committed before they are durable: none ever leads to blocks
     /// that hold what somebody else has left there.
-    pub(crate) fn write_data(&self, block: u64, data: &[u8]) -> Result<()> {
-        self.write(block, data, Durable::Later)?;
+    pub(crate) fn write_data(&self, block: u64, data: &[u8], class: Class) -> Result<()> {
+        self.write(block, data, Durable::Later, class)?;
         self.mark_unsettled();
         Ok(())
     }

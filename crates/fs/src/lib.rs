@@ -43,14 +43,13 @@
 //! | `xattrs` | extended attributes |
 //! | `locks` | advisory locks |
 //! | `queue`, `epoch` | calls that do not wait, and blocks that are freed meanwhile |
+//! | `placement` | which placement handle what is written goes to |
 //! | `paths` | from a path to what it leads to |
 //! | `holder` | who has the file system |
 //! | `keeper` | writing and committing what has waited long |
 //! | `system`, `vnode` | [`FileSystem`] and [`Vnode`], what programs use |
 //! | `check` | [`check()`] and [`repair`]: whether everything fits together, and having it do so |
 //! | `make` | [`make()`]: a new file system |
-//!
-//! What it does not implement yet: placement by write hints.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -75,6 +74,7 @@ mod node;
 mod page;
 mod pagecache;
 mod paths;
+mod placement;
 mod queue;
 mod space;
 mod system;
@@ -93,7 +93,8 @@ pub use locks::{Lock, LockKind};
 pub use make::{MakeOptions, make};
 pub use names::{LINKS_MAX, NewFile, Rename, TARGET_MAX};
 pub use pagecache::{CacheOptions, CacheStatistics, FileSettings, Policy};
-pub use queue::{FileCompletion, FileId, FileQueue, Refused};
+pub use placement::{Placement, PlacementTable};
+pub use queue::{FileCompletion, FileCompletions, FileId, FileQueue, Refused};
 pub use system::{Description, FileSystem, MountOptions, Usage};
 pub use vnode::{Attributes, Entry, FileExtent, NewAttributes, Vnode};
 pub use xattrs::{SetXattr, XATTR_MAX};

@@ -12,6 +12,7 @@ use crate::layout::{
     ORPHANS_INO, Page, ROOT_INO, Superblock, Time, VERSION, seal, stamp,
 };
 use crate::page;
+use crate::placement::{Class, Placement};
 
 /// The fewest blocks that a file system can have.
 const BLOCKS_MIN: u64 = 1024;
@@ -92,7 +93,7 @@ impl Maker<'_> {
         stamp(&mut page, &Expected { kind, fs: self.fs, block, owner: Some(owner) });
         fill(&mut page);
         seal(&mut page, 1);
-        self.disk.write(block, &page, Durable::Later)
+        self.disk.write(block, &page, Durable::Later, Class::Metadata)
     }
 
     /// The maps of a group. Returns its free blocks and inodes.
@@ -165,7 +166,7 @@ pub fn make(
     mut progress: impl FnMut(u64, u64),
 ) -> Result<()> {
     let worker = WorkerOptions { queues: Queues::Count(1), ..WorkerOptions::default() };
-    let disk = Disk::open(block, name, &worker)?;
+    let disk = Disk::open(block, name, &worker, Placement::Off)?;
     if options.label.len() > 63 {
         return Err(format_error(name, "a label has up to 63 bytes"));
     }
@@ -199,7 +200,7 @@ pub fn make(
         label,
     };
     // What was there stops being a file system before the new one is one.
-    disk.write(0, &[0; BLOCK], Durable::Now)?;
+    disk.write(0, &[0; BLOCK], Durable::Now, Class::Metadata)?;
     let maker = Maker { disk: &disk, geometry, fs: superblock.fs() };
     let mut free = (0, 0);
     for group in 0..geometry.groups {

@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use unvme::lock::read;
-use unvme::{BlockQueue, DmaBuf, QueueOptions};
+use unvme::{BlockQueue, Completions, DmaBuf, Op, QueueOptions};
 
 use crate::epoch::Flights;
 use crate::error::{Error, Result};
 use crate::extents::Extent;
 use crate::layout::{BLOCK, Kinds};
 use crate::node::Node;
+use crate::placement::Class;
 use crate::system::{FileSystem, Mount};
 use crate::vnode::Vnode;
 
@@ -78,10 +79,9 @@ struct Open {
     can_read: bool,
     can_write: bool,
     size: u64,
+    hint: u8,
     /// First block in the file, and the extent, of those with data.
     extents: Vec<(u64, Extent)>,
-    /// The extent that was used last.
-    last: usize,
 }
 
 impl Open {
@@ -100,28 +100,25 @@ impl Open {
         };
         self.version = node.version.load(Ordering::Acquire);
         self.size = state.size;
+        self.hint = state.inode.hint;
         self.can_read = state.cache.dirty().is_empty();
         self.can_write = state.cache.is_empty() && state.inode.mode & 0o6000 == 0 && !system.is_read_only;
         self.extents.clear();
         self.extents.extend(
             extents.iter().filter(|(_, extent)| !extent.is_unwritten).map(|(at, extent)| (at, *extent)),
         );
-        self.last = 0;
         Ok(())
     }
 
     /// Where blocks are that are consecutive on the device, and have data.
     #[inline]
-    fn find(&mut self, block: u64, blocks: u64) -> Option<u64> {
+    fn find(&self, block: u64, blocks: u64) -> Option<u64> {
         let covers =
             |(first, extent): &(u64, Extent)| block >= *first && block + blocks <= *first + extent.blocks;
         let start = |(first, extent): &(u64, Extent)| extent.start + (block - *first);
-        if let Some(found) = self.extents.get(self.last).filter(|found| covers(found)) {
-            return Some(start(found));
-        }
+        // Whoever reads here and there has another extent each time: nothing is to be guessed.
         let index = self.extents.partition_point(|(first, _)| *first <= block).checked_sub(1)?;
         let found = self.extents.get(index).filter(|found| covers(found))?;
-        self.last = index;
         Some(start(found))
     }
 }
@@ -270,8 +267,8 @@ impl FileQueue {
             can_read: false,
             can_write: false,
             size: 0,
+            hint: 0,
             extents: Vec::new(),
-            last: 0,
         };
         let free = self.files.iter().position(Option::is_none);
         let index = free.unwrap_or(self.files.len());
@@ -415,6 +412,7 @@ impl FileQueue {
             self.flights.end(generation);
             return self.help(kind, file, offset, bytes, Some(buf), token);
         };
+        let hint = open.hint;
         let flight = Flight { token, offset, file: file.0, bytes: bytes as u32, kind, generation };
         let index = match self.free.pop() {
             Some(index) => {
@@ -429,7 +427,10 @@ impl FileQueue {
         let range = self.system.disk.lba_range(start, blocks);
         let sent = match kind {
             Kind::Read => self.queue.read(range, buf, index.into()),
-            _ => self.queue.write(range, buf, index.into()),
+            _ => {
+                let options = self.system.disk.write_options(Class::Data(hint));
+                self.queue.submit(Op::Write(range, options), Some(buf), index.into())
+            }
         };
         sent.map_err(|rejected| {
             self.free.push(index);
@@ -524,51 +525,72 @@ impl FileQueue {
         }
     }
 
-    /// Up to `max` calls that are over.
+    /// Up to `max` calls that are over, and those that the helper has done.
     #[inline]
-    pub fn poll(&mut self, max: usize) -> impl Iterator<Item = FileCompletion> {
+    pub fn poll(&mut self, max: usize) -> FileCompletions<'_> {
         if let Some(helper) = self.helper.as_mut().filter(|helper| helper.pending > 0) {
             while let Ok(done) = helper.done.try_recv() {
                 helper.pending -= 1;
                 self.ready.push_back(done);
             }
         }
-        let mut has_written = false;
-        let Self { queue, table, files, ready, flights, free, .. } = self;
-        let from_device = max.saturating_sub(ready.len());
-        for completion in queue.poll(from_device) {
-            let flight = table[completion.token as usize];
-            free.push(completion.token as u32);
-            flights.end(flight.generation);
-            let result = match completion.status.is_success() {
-                true => Ok(flight.bytes as usize),
-                false => Err(Error::Device(completion.status.to_string())),
-            };
-            if flight.kind == Kind::Write {
-                has_written = true;
-                if let Some(Some(open)) = files.get(flight.file as usize) {
-                    written(&self.system, open, &flight);
-                }
-            }
-            ready.push_back(FileCompletion {
-                token: flight.token,
-                result,
-                offset: flight.offset,
-                buf: completion.buf,
-            });
+        let from_device = max.saturating_sub(self.ready.len());
+        FileCompletions {
+            left: max,
+            ready: &mut self.ready,
+            device: self.queue.poll(from_device),
+            table: &self.table,
+            free: &mut self.free,
+            flights: &mut self.flights,
+            files: &self.files,
+            system: &self.system,
         }
-        if has_written {
-            self.system.disk.mark_unsettled();
+    }
+}
+
+/// Calls that are over: what [`FileQueue::poll`] returns.
+pub struct FileCompletions<'a> {
+    left: usize,
+    ready: &'a mut VecDeque<FileCompletion>,
+    device: Completions<'a>,
+    table: &'a [Flight],
+    free: &'a mut Vec<u32>,
+    flights: &'a mut Flights,
+    files: &'a [Option<Open>],
+    system: &'a Mount,
+}
+
+impl Iterator for FileCompletions<'_> {
+    type Item = FileCompletion;
+
+    #[inline]
+    fn next(&mut self) -> Option<FileCompletion> {
+        self.left = self.left.checked_sub(1)?;
+        if let Some(done) = self.ready.pop_front() {
+            return Some(done);
         }
-        let count = self.ready.len().min(max);
-        self.ready.drain(..count)
+        let completion = self.device.next()?;
+        let Flight { token, offset, file, bytes, kind, generation } = self.table[completion.token as usize];
+        self.free.push(completion.token as u32);
+        self.flights.end(generation);
+        let result = match completion.status.is_success() {
+            true => Ok(bytes as usize),
+            false => Err(Error::Device(completion.status.to_string())),
+        };
+        if kind == Kind::Write
+            && let Some(Some(open)) = self.files.get(file as usize)
+        {
+            written(self.system, open, offset, bytes.into());
+        }
+        Some(FileCompletion { token, result, offset, buf: completion.buf })
     }
 }
 
 /// What is to be noted when blocks of a file were written past the cache.
 #[inline]
-fn written(system: &Mount, open: &Open, flight: &Flight) {
+fn written(system: &Mount, open: &Open, offset: u64, bytes: u64) {
     let node: &Arc<Node> = open.vnode.node();
+    system.disk.mark_unsettled();
     node.mark_unflushed();
     let now = clock_gettime(ClockId::RealtimeCoarse);
     let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
@@ -578,7 +600,7 @@ fn written(system: &Mount, open: &Open, flight: &Flight) {
     node.writes.fetch_add(1, Ordering::SeqCst);
     if open.version != node.version.load(Ordering::SeqCst) {
         // Somebody may have brought the old bytes into memory meanwhile.
-        let pages = flight.offset / BLOCK_64..(flight.offset + u64::from(flight.bytes)).div_ceil(BLOCK_64);
+        let pages = offset / BLOCK_64..(offset + bytes).div_ceil(BLOCK_64);
         let mut state = node.lock();
         if let Err(e) = system.expel_pages(node, &mut state, pages) {
             tracing::warn!("{}: inode {}: {e}", system.disk.name(), node.ino);

@@ -22,6 +22,7 @@ use crate::layout::{
 };
 use crate::node::{Node, Nodes, State};
 use crate::pagecache::{Cache, CacheOptions, CacheStatistics};
+use crate::placement::{Class, Placement};
 use crate::space::{Need, Space};
 use crate::tree::{GROWTH, Tree};
 use crate::vnode::Vnode;
@@ -43,6 +44,8 @@ pub struct MountOptions {
     /// Times of access are kept as Linux does it by default (`relatime`); without it they never change
     /// (`noatime`).
     pub keeps_access_times: bool,
+    /// Which placement handles of the device are used for what.
+    pub placement: Placement,
     /// How long what was done may wait to be on the media when nobody asks for it.
     pub commit_interval: Duration,
     /// The queues below.
@@ -57,6 +60,7 @@ impl Default for MountOptions {
             metadata_bytes: 256 << 20,
             cache: CacheOptions::default(),
             keeps_access_times: true,
+            placement: Placement::default(),
             commit_interval: Duration::from_secs(5),
             worker: WorkerOptions::default(),
         }
@@ -303,7 +307,7 @@ impl System {
         options: &MountOptions,
         is_tolerant: bool,
     ) -> Result<(Self, Holder, Told)> {
-        let disk = Arc::new(Disk::open(block, name, &options.worker)?);
+        let disk = Arc::new(Disk::open(block, name, &options.worker, options.placement)?);
         let mut told = Vec::new();
         let (superblock, copy_taken) = find_superblock(&disk)?;
         if let Some(why) = &copy_taken {
@@ -373,7 +377,7 @@ impl System {
             layout::stamp(&mut page, &Expected { kind: Kind::Superblock, fs, block, owner: Some(0) });
             self.superblock.put(&mut page);
             layout::seal(&mut page, 0);
-            self.disk.write(block, &page, Durable::Now)?;
+            self.disk.write(block, &page, Durable::Now, Class::Metadata)?;
         }
         Ok(())
     }

@@ -246,7 +246,7 @@ impl System {
         }
         check(&state.inode, name, who, WRITE)?;
         if name == HINT_NAME {
-            return self.set_hint(node.ino, &mut state, hint_of(value)?);
+            return self.set_hint(node, &mut state, hint_of(value)?);
         }
         let tree = Self::xattrs(node, &state);
         let found = match tree {
@@ -292,10 +292,11 @@ impl System {
         })
     }
 
-    fn set_hint(&self, ino: u64, state: &mut State, hint: u8) -> Result<()> {
+    fn set_hint(&self, node: &Node, state: &mut State, hint: u8) -> Result<()> {
         state.inode.hint = hint;
+        node.bump();
         state.inode.changed = Time::now();
-        self.transact(Need::Delete, 0, |tx| self.log(tx, ino, state))
+        self.transact(Need::Delete, 0, |tx| self.log(tx, node.ino, state))
     }
 }
 

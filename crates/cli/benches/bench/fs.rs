@@ -132,7 +132,7 @@ pub(crate) fn two_cores_write(effort: &Effort) -> Result<Row> {
 
 /// Files that are created in a directory of each thread's own, and removed again outside of the time.
 pub(crate) fn two_cores_create(effort: &Effort) -> Result<Row> {
-    let mounted = mounted(effort.media_bytes, 64 << 20, None)?;
+    let mounted = mounted(effort.media_bytes, 64 << 20, Some(4096))?;
     let fs = &mounted.fs;
     two_cores(effort, TWO_CORES_CREATE, 1.6, |index| create_for_a_while(fs, index, effort))
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use unvme_fs::{MountOptions, Survey};
+use unvme_fs::{check, repair};
 
 use super::place::Place;
 use crate::count::count;
@@ -14,12 +14,18 @@ use crate::perf::Progress;
 /// Arguments of `fs check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nothing is written. The exit code is 1 when something is wrong.
+Nothing is written without --repair. With it, what cannot be read is given up, and what has lost its
+name gets one in /lost+found. The exit code is 1 when something is wrong, 0 when it was repaired.
 
-Example: unvme fs check 0000:02:00.0")]
+Examples:
+  unvme fs check 0000:02:00.0
+  unvme fs check 0000:02:00.0 --repair --output json")]
 pub(crate) struct Check {
     #[command(flatten)]
     place: Place,
+    /// Put right what is wrong
+    #[arg(short, long)]
+    repair: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -36,64 +42,63 @@ struct Report {
     files: u64,
     unnamed: u64,
     blocks: u64,
-    is_clean: bool,
-    copy_of_superblock_used: Option<String>,
+    repaired: bool,
     problems: Vec<Problem>,
 }
 
 impl Check {
     pub(crate) fn run(self) -> Result<()> {
-        let mounted =
-            self.place.mount_with(&MountOptions { is_read_only: true, ..MountOptions::default() })?;
-        let usage = mounted.fs.usage();
-        let progress = Progress::new("check", usage.inodes - usage.free_inodes);
-        let survey = mounted.fs.check(|inodes| progress.set(inodes))?;
+        let (device, block) = self.place.open()?;
+        // How many there are is known when it is over.
+        let progress = Progress::new("check", 1);
+        let shown = |inodes: u64| {
+            progress.of(inodes + 1);
+            progress.set(inodes);
+        };
+        let mut survey = check(&block, device.name(), shown)?;
+        let found = std::mem::take(&mut survey.problems);
+        let is_repaired = self.repair && !found.is_empty();
+        if is_repaired {
+            repair(&block, device.name(), shown)?;
+            survey = check(&block, device.name(), shown)?;
+        }
         drop(progress);
-        let description = mounted.fs.description();
-        let report = report(&survey, description);
-        let wrong = report.problems.len();
+        let problem = |problem: &unvme_fs::Problem| Problem {
+            about: problem.about.clone(),
+            what: problem.what.clone(),
+        };
+        let report = Report {
+            directories: survey.directories,
+            files: survey.files,
+            unnamed: survey.unnamed,
+            blocks: survey.blocks,
+            repaired: is_repaired,
+            problems: found.iter().map(problem).collect(),
+        };
+        let wrong = count(found.len() as u64, "problem");
+        let verdict = match (found.is_empty(), is_repaired) {
+            (true, _) => "all is well".to_owned(),
+            (_, true) => format!("{wrong}, repaired"),
+            _ => format!("{wrong}; --repair puts right what is wrong"),
+        };
         self.output.output.show(&report, |out| {
-            if let Some(why) = &report.copy_of_superblock_used {
-                writeln!(out, "the copy of the superblock was used: {why}")?;
-            }
-            for problem in &report.problems {
-                writeln!(out, "{}: {}", problem.about, problem.what)?;
-            }
+            found.iter().try_for_each(|problem| writeln!(out, "{}: {}", problem.about, problem.what))?;
+            let directories = match report.directories {
+                1 => "1 directory".to_owned(),
+                many => format!("{many} directories"),
+            };
             writeln!(
                 out,
-                "{}, {}, {} without a name, {} in use; {}",
-                if report.directories == 1 {
-                    "1 directory".to_owned()
-                } else {
-                    format!("{} directories", report.directories)
-                },
+                "{directories}, {}, {} without a name, {} in use; {verdict}",
                 count(report.files, "file"),
                 report.unnamed,
                 count(report.blocks, "block"),
-                if wrong == 0 { "all is well".to_owned() } else { count(wrong as u64, "problem") },
             )
         })?;
-        let is_copy = report.copy_of_superblock_used.is_some();
-        if wrong > 0 || is_copy {
-            let what = if wrong > 0 { count(wrong as u64, "problem") } else { "a damaged superblock".into() };
-            return Err(Failed(format!("{}: {what}", self.place.device.device)).into());
+        let left = if is_repaired { survey.problems.len() } else { found.len() };
+        if left > 0 {
+            return Err(Failed(format!("{}: {}", device.name(), count(left as u64, "problem"))).into());
         }
         Ok(())
-    }
-}
-
-fn report(survey: &Survey, description: &unvme_fs::Description) -> Report {
-    Report {
-        directories: survey.directories,
-        files: survey.files,
-        unnamed: survey.unnamed,
-        blocks: survey.blocks,
-        is_clean: description.is_clean,
-        copy_of_superblock_used: description.copy_taken.clone(),
-        problems: survey
-            .problems
-            .iter()
-            .map(|problem| Problem { about: problem.about.clone(), what: problem.what.clone() })
-            .collect(),
     }
 }

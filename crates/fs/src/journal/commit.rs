@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::layout::{
     BLOCK, Descriptor, ENTRIES_PER_BLOCK, Entry, Expected, Head, Kind, Page, put_entry, seal, stamp,
 };
+use crate::placement::Class;
 use crate::space::Run;
 
 /// Blocks that are written to their places at a time.
@@ -184,10 +185,10 @@ impl Journal {
         let (first, rest) = record.split_at(until_end);
         // A record is whole or it does not count: its parts need no order.
         if rest.is_empty() && first.len() <= PLACE_BLOCKS * BLOCK {
-            return self.disk.write(start + head, first, Durable::Now);
+            return self.disk.write(start + head, first, Durable::Now, Class::Journal);
         }
-        self.disk.write(start + head, first, Durable::Later)?;
-        self.disk.write(start, rest, Durable::Later)?;
+        self.disk.write(start + head, first, Durable::Later, Class::Journal)?;
+        self.disk.write(start, rest, Durable::Later, Class::Journal)?;
         self.disk.flush()
     }
 
@@ -204,7 +205,7 @@ impl Journal {
                 seal(&mut copy, *tx);
                 bytes.extend_from_slice(&copy);
             }
-            self.disk.write(run[0], &bytes, Durable::Later)?;
+            self.disk.write(run[0], &bytes, Durable::Later, Class::Metadata)?;
         }
         if !blocks.is_empty() {
             self.disk.flush()?;
@@ -232,6 +233,6 @@ impl Journal {
         stamp(&mut page, &Expected { kind: Kind::JournalHead, fs: self.fs, block, owner: Some(0) });
         head.put(&mut page);
         seal(&mut page, ring.turn);
-        self.disk.write(block, &page, Durable::Now)
+        self.disk.write(block, &page, Durable::Now, Class::Journal)
     }
 }
