@@ -64,7 +64,7 @@ cxx_standards='c++17 c++20 gnu++17 gnu++20'
 
 section 'headers by themselves, examples, and tables of functions, in the languages they are used from'
 header_only=$work/header
-for header in kv_types.h kv_apis.h kv_api.h kvnvme.h unvme.h kvutil.h latency_stat.h EagleHashIP.h kv_trace.h \
+for header in kv_types.h kv_apis.h kv_api.h kvnvme.h unvme.h unvme_fs.h kvutil.h latency_stat.h EagleHashIP.h kv_trace.h \
     kvradix.h kvslab.h kvcache.h spdk/env.h; do
     name=$header_only-$(basename "$header" .h).c
     printf '#include "%s"\nint main(void) { return 0; }\n' "$header" >"$name"
@@ -94,7 +94,7 @@ for source in examples/*.c; do
     name=$(basename "$source" .c)
     examples="$examples $name"
 done
-tests='layout negative lba defects iterate simple_config driver compat own queue placement faults removal descriptor'
+tests='layout negative lba defects iterate simple_config driver compat own queue placement faults removal descriptor fs'
 
 sources_of() {
     case $1 in
@@ -218,6 +218,11 @@ serve() {
 run "$unvme" device create 0000:03:00.0 --size 64M
 run "$unvme" device create 0000:04:00.0 --type kv --size 64M --namespaces block:16M,block:16M,32M
 run "$work/shared/queue" 0000:04:00.0
+run "$unvme" device create 0000:05:00.0 --size 64M
+run "$work/shared/fs"
+run "$work/asan/fs"
+run "$work/shared/example-files" 0000:05:00.0
+grep -q '184 bytes are durable' "$work/output.log"
 serve socket 0000:03:00.0
 run "$work/shared/descriptor" 0000:03:00.0 interrupting
 serve network mem:block:64M --tcp 0 --nqn nqn.2014-08.org.example:descriptor

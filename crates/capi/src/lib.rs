@@ -14,6 +14,7 @@
 //! | [`memory`] | what `kv_alloc` returns |
 //! | [`queue`] | what `unvme_queue` is: submit and poll, by one thread |
 //! | `sdk_level`, `driver_level`, `own` | the functions of `kv_apis.h`, `kvnvme.h` and `unvme.h` |
+//! | `fs` | the functions of `unvme_fs.h` |
 //! | `compat` | the functions of the headers in `include/compat/` |
 //!
 //! Raw arguments are converted in the functions that C calls; everything behind them is safe code on
@@ -29,6 +30,7 @@ mod compat;
 mod completion;
 mod configuration;
 mod driver_level;
+mod fs;
 mod handle;
 mod memory;
 mod operation;

@@ -1,6 +1,5 @@
 //! Blocks of metadata in memory, as the running transaction has them.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -11,6 +10,7 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::layout::{self, BLOCK, Expected, Kind, Page};
 use crate::page;
+use crate::spread::ByNumber;
 
 const SHARDS: usize = 64;
 
@@ -87,7 +87,7 @@ impl Buffer {
 }
 
 /// Some of them, by their blocks.
-type Shard = Mutex<HashMap<u64, Arc<Buffer>>>;
+type Shard = Mutex<ByNumber<Arc<Buffer>>>;
 
 /// All of them.
 pub(crate) struct Buffers {

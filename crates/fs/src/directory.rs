@@ -68,17 +68,12 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
 pub(crate) fn find(tree: Tree, buffers: &Buffers, seed: u64, name: &[u8]) -> Result<Option<(u64, Target)>> {
     let first = key_of(name, seed);
     let mut found = None;
-    tree.visit(buffers, first, |key, value| {
-        if key >= first + SAME_MAX {
-            return ControlFlow::Break(());
+    tree.visit_few(buffers, first, first + SAME_MAX, |key, value| match Target::parse(value) {
+        Some((target, same)) if same == name => {
+            found = Some((key, target));
+            ControlFlow::Break(())
         }
-        match Target::parse(value) {
-            Some((target, same)) if same == name => {
-                found = Some((key, target));
-                ControlFlow::Break(())
-            }
-            _ => ControlFlow::Continue(()),
-        }
+        _ => ControlFlow::Continue(()),
     })?;
     Ok(found)
 }

@@ -91,6 +91,14 @@ pub(crate) struct Piece<'a> {
     pub pages: Vec<&'a Page>,
 }
 
+impl Piece<'_> {
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.pages.len() * BLOCK);
+        self.pages.iter().for_each(|page| bytes.extend_from_slice(&page[..]));
+        bytes
+    }
+}
+
 pub(crate) struct Disk {
     name: String,
     /// What they lead to.
@@ -303,7 +311,11 @@ impl Disk {
             Some(done) => done?,
             None => {
                 for piece in pieces {
-                    let bytes: Vec<u8> = piece.pages.iter().flat_map(|page| page.iter().copied()).collect();
+                    if let [page] = piece.pages[..] {
+                        self.write(piece.start, page, Durable::Later, class)?;
+                        continue;
+                    }
+                    let bytes = piece.bytes();
                     self.write(piece.start, &bytes, Durable::Later, class)?;
                 }
             }
@@ -330,11 +342,7 @@ impl Disk {
         };
         self.run(lane, "a write", next, |_, _| ())?;
         for piece in pieces {
-            self.record(|| Event::Write {
-                block: piece.start,
-                data: piece.pages.iter().flat_map(|page| page.iter().copied()).collect(),
-                durable: false,
-            });
+            self.record(|| Event::Write { block: piece.start, data: piece.bytes(), durable: false });
         }
         Ok(())
     }

@@ -34,6 +34,7 @@
 //! | `journal` | transactions, their records, and their replay |
 //! | `page`, `tree` | pages of keys and values, and trees of them |
 //! | `bits`, `space` | which blocks and inodes are free |
+//! | `spread` | tables by numbers |
 //! | `extents` | which blocks a file has |
 //! | `directory` | names and where they lead |
 //! | `node` | inodes in memory |
@@ -77,6 +78,7 @@ mod paths;
 mod placement;
 mod queue;
 mod space;
+mod spread;
 mod system;
 mod tree;
 mod vnode;

@@ -1,6 +1,5 @@
 //! Inodes in memory.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 
@@ -11,6 +10,7 @@ use crate::extents::Extents;
 use crate::layout::{Inode, Time};
 use crate::locks::Locks;
 use crate::pagecache::{Ahead, Counters, FileCache, Switches};
+use crate::spread::ByNumber;
 
 const SHARDS: u64 = 64;
 
@@ -129,7 +129,7 @@ impl Node {
 }
 
 /// Some of them, by their numbers.
-type Shard = Mutex<HashMap<u64, Arc<Node>>>;
+type Shard = Mutex<ByNumber<Arc<Node>>>;
 
 /// All of them.
 pub(crate) struct Nodes {

@@ -1,5 +1,7 @@
 //! Paths: names one behind another, with symbolic links in between.
 
+use std::borrow::Cow;
+
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
@@ -39,14 +41,15 @@ impl FileSystem {
             return Err(Errno::NAMETOOLONG.into());
         }
         let mut at = if path.starts_with(b"/") { self.root()? } else { start.clone() };
-        // Names that are left, the next one last.
-        let mut names = Vec::new();
-        push(&mut names, path);
         let mut links = 0;
-        while let Some(name) = names.pop() {
-            let found = at.lookup(&name, who)?;
-            let is_last = names.is_empty();
-            if found.file_type() != FileType::Symlink || is_last && !follows {
+        // What is left of the path; a link puts its target before it.
+        let mut left: Cow<'_, [u8]> = Cow::Borrowed(path);
+        let mut from = 0;
+        while let Some((name, end)) = next(&left, from) {
+            let found = at.lookup(&left[name], who)?;
+            let is_last = next(&left, end).is_none();
+            from = end;
+            if found.file_type() != FileType::Symlink || is_last && !follows && !path.ends_with(b"/") {
                 at = found;
                 continue;
             }
@@ -54,11 +57,13 @@ impl FileSystem {
             if links > LINKS_MAX {
                 return Err(Errno::LOOP.into());
             }
-            let target = found.target()?;
+            let mut target = found.target()?;
             if target.starts_with(b"/") {
                 at = self.root()?;
             }
-            push(&mut names, &target);
+            target.push(b'/');
+            target.extend_from_slice(&left[from..]);
+            (left, from) = (Cow::Owned(target), 0);
         }
         // `file/` is a directory, or nothing.
         if path.ends_with(b"/") && at.file_type() != FileType::Directory {
@@ -79,8 +84,9 @@ impl FileSystem {
     }
 }
 
-/// Adds the names of a path, the first one last.
-fn push(names: &mut Vec<Vec<u8>>, path: &[u8]) {
-    let parts = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
-    names.extend(parts.rev().map(<[u8]>::to_vec));
+/// Where the next name of a path is from `from` on, and where it ends.
+fn next(path: &[u8], from: usize) -> Option<(std::ops::Range<usize>, usize)> {
+    let start = from + path[from..].iter().position(|&byte| byte != b'/')?;
+    let end = path[start..].iter().position(|&byte| byte == b'/').map_or(path.len(), |len| start + len);
+    Some((start..end, end))
 }

@@ -58,6 +58,39 @@ impl Tree {
         Ok((way, at))
     }
 
+    /// As [`Tree::visit`], of a few keys that are in one page nearly always: nothing is remembered of the way.
+    pub(crate) fn visit_few(
+        &self,
+        buffers: &Buffers,
+        from: u64,
+        end: u64,
+        mut visit: impl FnMut(u64, &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut at = self.get_page(buffers, self.root)?;
+        while let Some(index) = at.with(|page| (page::level(page) > 0).then(|| page::descend(page, from))) {
+            at = self.child(buffers, &at, index)?;
+        }
+        let is_over = at.with(|page| {
+            let (Ok(first) | Err(first)) = page::find(page, from);
+            for index in first..page::count(page) {
+                let key = page::key(page, index);
+                if key >= end || visit(key, page::value(page, index)).is_break() {
+                    return true;
+                }
+            }
+            false
+        });
+        if is_over {
+            return Ok(());
+        }
+        // It may go on in the next page: all of it once more.
+        self.visit(
+            buffers,
+            from,
+            |key, value| if key >= end { ControlFlow::Break(()) } else { visit(key, value) },
+        )
+    }
+
     /// Shows every key from `from` on, in order, until it is told to stop.
     pub(crate) fn visit(
         &self,

@@ -1,13 +1,13 @@
 //! The pages of one file.
 
-use std::collections::{BTreeSet, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use super::Counters;
 use crate::layout::Page;
+use crate::spread::ByNumber;
 
 /// Pages of a chunk.
 const CHUNK: u64 = 64;
@@ -56,25 +56,6 @@ impl Frame {
     }
 }
 
-/// Spreads indexes of chunks over a table.
-#[derive(Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        let product = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = product ^ product >> 32;
-    }
-}
-
 struct Chunk {
     frames: [Option<Box<Frame>>; CHUNK as usize],
     used: u32,
@@ -82,7 +63,7 @@ struct Chunk {
 
 /// All pages of a file that are in memory.
 pub(crate) struct FileCache {
-    chunks: HashMap<u64, Chunk, BuildHasherDefault<Spread>>,
+    chunks: ByNumber<Chunk>,
     len: usize,
     dirty: BTreeSet<u64>,
     /// Blocks that are set aside for pages.
@@ -93,7 +74,7 @@ pub(crate) struct FileCache {
 impl FileCache {
     pub(crate) fn new(counters: &Arc<Counters>) -> Self {
         Self {
-            chunks: HashMap::default(),
+            chunks: ByNumber::default(),
             len: 0,
             dirty: BTreeSet::new(),
             set_aside: 0,

@@ -256,8 +256,8 @@ impl Cache {
         }
         let now = self.counters.clock.fetch_add(1, Ordering::Relaxed) + 1;
         let entry = Entry { node: Arc::downgrade(node), ino: node.ino, index, ticket: now };
-        lock(&self.queues).push_new(entry);
         file.put(index, Frame::new(page, now));
+        lock(&self.queues).push_new(entry, file);
     }
 
     /// Gives up a page or a few of those that were used least.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Weak;
 
-use super::{Frame, Policy};
+use super::{FileCache, Frame, Policy};
 use crate::node::Node;
 
 /// A page in an order. It may be gone, or another one: `ticket` tells.
@@ -71,6 +71,8 @@ pub(super) struct Queues {
     used: BTreeMap<(u64, u64), Entry>,
     /// Tells pages that were used at the same time apart.
     turn: u64,
+    /// Entries at which those are looked for whose pages are gone.
+    sweep_at: usize,
 }
 
 impl Queues {
@@ -85,18 +87,26 @@ impl Queues {
             is_ghost: HashSet::new(),
             used: BTreeMap::new(),
             turn: 0,
+            sweep_at: Self::sweep_min(budget),
         }
     }
 
-    /// A page that has come.
-    pub(super) fn push_new(&mut self, entry: Entry) {
+    fn sweep_min(budget: usize) -> usize {
+        4 * budget + 1024
+    }
+
+    /// A page that has come, to the file `own`, whose lock is held.
+    pub(super) fn push_new(&mut self, entry: Entry, own: &FileCache) {
+        let node = entry.node.as_ptr();
         let place = match self.policy {
             Policy::Lru => Place::Used(entry.ticket),
             _ if self.is_ghost.remove(&entry.mark()) => Place::Main,
             _ => Place::Small,
         };
         self.push(entry, place);
-        self.sweep();
+        if self.small.len() + self.main.len() + self.used.len() >= self.sweep_at {
+            self.sweep(node, own);
+        }
     }
 
     pub(super) fn push(&mut self, entry: Entry, place: Place) {
@@ -137,19 +147,24 @@ impl Queues {
     }
 
     /// Entries of pages that are gone must not become more and more: files are truncated and removed.
-    fn sweep(&mut self) {
-        let len = self.small.len() + self.main.len() + self.used.len();
-        if len < 4 * self.budget + 1024 {
-            return;
-        }
+    fn sweep(&mut self, own: *const Node, cache: &FileCache) {
+        let has = |cache: &FileCache, entry: &Entry| {
+            cache.get(entry.index).is_some_and(|frame| frame.ticket == entry.ticket)
+        };
         let is_there = |entry: &Entry| {
+            if std::ptr::eq(entry.node.as_ptr(), own) {
+                return has(cache, entry);
+            }
             entry.node.upgrade().is_some_and(|node| match node.state.try_read() {
-                Ok(state) => state.cache.get(entry.index).is_some_and(|frame| frame.ticket == entry.ticket),
+                Ok(state) => has(&state.cache, entry),
+                // Next time.
                 Err(_) => true,
             })
         };
         self.small.retain(is_there);
         self.main.retain(is_there);
         self.used.retain(|_, entry| is_there(entry));
+        let left = self.small.len() + self.main.len() + self.used.len();
+        self.sweep_at = Self::sweep_min(self.budget).max(2 * left);
     }
 }
