@@ -41,6 +41,7 @@ help:
 	@echo 'make bench   benchmarks, each beside its target; SMOKE=1 for a short run'
 	@echo 'make bench-vm the benchmarks that need a Linux guest: ratios under emulation; SMOKE=1 for a short run'
 	@echo 'make fio     the engine for the fio that is installed: target/fio/fio-unvme.so; FIO=, FIO_SRC=: another one'
+	@echo 'make fs-test-long  programs that try file systems, on a mounted one, for longer than in make test'
 	@echo 'make lint    the checks that run nothing: format, floors, tidy, licences, clippy, docs'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)'
 	@echo 'make build   what is installed, for `sudo make install` without Rust'
@@ -55,7 +56,7 @@ demo: setup-demo
 
 lint: setup-lint fmt floors circles tidy licences clippy doc
 
-test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test doc bench-smoke install-test vm-smoke fuzz-run
+test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test doc bench-smoke install-test vm-smoke fuzz-run
 	$(call section,all passed)
 
 # Every page of a small key-value store lost and stale, every bit of its metadata flipped; 1000 power cuts.
@@ -136,6 +137,23 @@ fio: setup-demo
 	$(MAKE) --no-print-directory -C crates/capi all LOCKED='$(LOCKED)'
 	FIO='$(FIO)' FIO_SRC='$(FIO_SRC)' scripts/fio.sh $(FIO_DIR) $(abspath $(TARGET_DIR))/capi/release/libunvme.a
 
+FS_TOOLS = $(TARGET_DIR)/fs-tools
+
+# The file system, mounted, under what others have written to try file systems.
+fs-test: fs-tools
+	$(call section,file system)
+	$(CARGO) build $(LOCKED) --release -p unvme-cli
+	tests/fs.sh $(TARGET_DIR)/release/unvme $(FS_TOOLS)
+
+fs-test-long: setup-test fs-tools
+	$(call section,file system)
+	$(CARGO) build $(LOCKED) --release -p unvme-cli
+	tests/fs.sh -l $(TARGET_DIR)/release/unvme $(FS_TOOLS)
+
+fs-tools:
+	$(call section,programs that try file systems)
+	scripts/fs-tools.sh $(FS_TOOLS)
+
 # Where there is a fio, and its headers can be had; what needs it says so if not.
 fio-if:
 	@$(MAKE) --no-print-directory fio || echo 'fio: no engine; what needs it is skipped'
@@ -148,6 +166,9 @@ fio-test: fio
 
 # One program under all the names of the guide, and the sample configurations.
 TOOLS = kv_perf kv_nvme sdk_perf sdk_perf_async sdk_iterate sdk_iterate_async
+# mount(8) finds them in /sbin: SBINDIR=/sbin.
+SBINDIR ?= $(PREFIX)/sbin
+MOUNT_HELPERS = mount.unvme mount.fuse.unvme
 # What of the command is installed: without debugging information, its pages, its completions.
 STAGE = $(TARGET_DIR)/install
 # Nothing is built by root for somebody who has built it (`make build`, then `sudo make install`), nor where
@@ -176,6 +197,8 @@ install: $(if $(BUILT),,build)
 	install -d -m 755 $(DESTDIR)$(PREFIX)/bin $(DATA)/man/man1
 	install -m 755 $(STAGE)/unvme $(DESTDIR)$(PREFIX)/bin/
 	for tool in $(TOOLS); do ln -sf unvme $(DESTDIR)$(PREFIX)/bin/$$tool || exit 1; done
+	install -d -m 755 $(DESTDIR)$(SBINDIR)
+	for helper in $(MOUNT_HELPERS); do ln -sf $(PREFIX)/bin/unvme $(DESTDIR)$(SBINDIR)/$$helper || exit 1; done
 	install -m 644 $(STAGE)/man1/* $(DATA)/man/man1/
 	for file in $(SAMPLES); do install -D -m 644 $$file $(DESTDIR)$(PREFIX)/$$file || exit 1; done
 	find $(DATA)/unvme -type d -exec chmod 755 {} +
@@ -191,6 +214,7 @@ install: $(if $(BUILT),,build)
 uninstall:
 	$(MAKE) --no-print-directory -C crates/capi uninstall PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)'
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,unvme $(TOOLS))
+	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(MOUNT_HELPERS))
 	rm -rf $(DATA)/unvme
 	rm -f $(addprefix $(ENGINE_DIR)/,fio-unvme.so unvme)
 	[ ! -d $(ENGINE_DIR) ] || rmdir --ignore-fail-on-non-empty $(ENGINE_DIR)

@@ -63,11 +63,16 @@ missing_packages() {
         have clang++ || printf ' clang'
         # Programs find the C library by it, too.
         have cmake || printf ' cmake'
+        # What is run on a mounted file system.
+        have sqlite3 || printf ' sqlite3'
+        have python3 || printf ' python3-minimal'
+        echo '#include <sys/acl.h>' | cc -fsyntax-only -x c - 2>/dev/null || printf ' libacl1-dev'
     fi
-    # fio drives our devices, and the key-value benchmarks compare with RocksDB.
+    # fio drives our devices; the key-value benchmarks compare with RocksDB, those of files with ext4.
     case $goal in
     bench | test)
         have fio || printf ' fio'
+        have mkfs.ext4 || [ -x /sbin/mkfs.ext4 ] || printf ' e2fsprogs'
         echo '#include <rocksdb/c.h>' | cc -fsyntax-only -x c - 2>/dev/null || printf ' librocksdb-dev'
         ;;
     esac

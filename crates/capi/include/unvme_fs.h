@@ -48,7 +48,7 @@ int unvme_fs_make(const char *device, const char *label);
 /* -EBUSY when another program has it mounted, -EINVAL when there is none. options may be NULL. */
 int unvme_fs_mount(const char *device, const unvme_fs_options *options, unvme_fs **fs);
 
-/* Leaves it in order. Its files and queues are closed before. The file system is gone, whatever is returned. */
+/* Leaves it in order. Its files and queues are closed before. It is gone, whatever is returned. */
 int unvme_fs_unmount(unvme_fs *fs);
 
 /* Makes everything durable that was done before. */
@@ -123,7 +123,7 @@ int unvme_fs_readdir(unvme_fs *fs, const char *path, unvme_fs_entry entry, void 
 
 /* Files. */
 
-/* flags as for open(2): O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC, O_APPEND, O_DIRECT, O_DIRECTORY. */
+/* flags of open(2): O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC, O_APPEND, O_DIRECT, O_DIRECTORY */
 int unvme_fs_open(unvme_fs *fs, const char *path, int flags, mode_t mode, unvme_file **file);
 void unvme_file_close(unvme_file *file);
 

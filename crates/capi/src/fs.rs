@@ -1,6 +1,7 @@
 //! The functions of `unvme_fs.h`. What they do is described there.
-// UNSAFETY: functions that C calls, with the pointers it passes. What is opened is a box that C has the address
-// of, from the call that opens it to the one that closes it; the header says that nobody uses it afterwards.
+// UNSAFETY: functions that C calls, with the pointers it passes. What is opened is a box that C has the
+// address of, from the call that opens it to the one that closes it; the header says that nobody uses it
+// afterwards.
 #![allow(unsafe_code)]
 
 mod queue;

@@ -2,7 +2,8 @@
 
 use unvme::{Nsid, OpenOptions, open};
 use unvme_fs::{
-    Credentials, FileSystem, MakeOptions, MountOptions, NewAttributes, NewFile, READ, Rename, WRITE, make,
+    Credentials, FileSystem, Lock, LockKind, MakeOptions, MountOptions, NewAttributes, NewFile, READ, Rename,
+    WRITE, make,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,6 +27,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     file.link(&home, b"draft", &ada)?;
     home.rename(b"draft", (&home, b"text"), Rename::NoReplace, &ada)?;
     assert_eq!(home.lookup(b"text", &ada)?.attributes().size, 9);
+
+    // Advisory locks: of bytes, and of the whole file.
+    let whole = Lock { owner: 1, kind: LockKind::Exclusive, start: 0, end: u64::MAX };
+    file.lock(whole, false)?;
+    assert_eq!(file.find_lock(&Lock { owner: 2, ..whole }), Some(whole));
+    file.unlock(1, 0, u64::MAX);
+    file.flock(1, LockKind::Shared, true)?;
+    file.funlock(1);
 
     home.unlink(b"text", &ada)?;
     root.rmdir(b"ada", &Credentials::root())?;

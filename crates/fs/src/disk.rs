@@ -1,5 +1,6 @@
-//! The device below: blocks of the file system on a namespace. Single commands go by a worker that all threads
-//! use; what takes several goes by a lane, a queue pair for whoever is on a CPU, all of them at once.
+//! The device below: blocks of the file system on a namespace. Single commands go by a worker that all
+//! threads use; what takes several goes by a lane, a queue pair for whoever is on a CPU, all of them at
+//! once.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! One program at a time has a file system: a locked file of this machine says which one. The system takes the
-//! lock back when the program ends, however it ends. Programs of other machines it does not know of.
+//! One program at a time has a file system: a locked file of this machine says which one. The system takes
+//! the lock back when the program ends, however it ends. Programs of other machines it does not know of.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};

@@ -14,8 +14,8 @@ pub(crate) enum Class {
     Metadata,
 }
 
-/// Which placement handle is for what: an index into the handles that the namespace has, in ascending order of
-/// their identifiers. One that there is not stands for the last one.
+/// Which placement handle is for what: an index into the handles that the namespace has, in ascending order
+/// of their identifiers. One that there is not stands for the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacementTable {
     /// Data without a hint: `RWH_WRITE_LIFE_NOT_SET` and `RWH_WRITE_LIFE_NONE`.

@@ -196,8 +196,8 @@ impl FileSystem {
     /// time that depends on the journal alone.
     ///
     /// # Errors
-    /// [`Error::Format`] when there is none, or one that this version cannot mount; [`Error::Busy`] when another
-    /// program has it; [`Error::Damaged`]; [`Error::Device`].
+    /// [`Error::Format`] when there is none, or one that this version cannot mount; [`Error::Busy`] when
+    /// another program has it; [`Error::Damaged`]; [`Error::Device`].
     pub fn mount(block: &Block, name: &str, options: &MountOptions) -> Result<Self> {
         let (system, holder, _) = System::open(block, name, options, false)?;
         let system = Arc::new(system);

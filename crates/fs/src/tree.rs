@@ -58,7 +58,8 @@ impl Tree {
         Ok((way, at))
     }
 
-    /// As [`Tree::visit`], of a few keys that are in one page nearly always: nothing is remembered of the way.
+    /// As [`Tree::visit`], of a few keys that are in one page nearly always: nothing is remembered of the
+    /// way.
     pub(crate) fn visit_few(
         &self,
         buffers: &Buffers,

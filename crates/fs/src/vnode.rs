@@ -22,8 +22,8 @@ use crate::system::Mount;
 use crate::tree::Tree;
 use crate::xattrs::SetXattr;
 
-/// A file, a directory, or anything else that can have a name. As long as somebody has one, the file is there,
-/// whether it has names or not.
+/// A file, a directory, or anything else that can have a name. As long as somebody has one, the file is
+/// there, whether it has names or not.
 pub struct Vnode {
     system: Arc<Mount>,
     node: Arc<Node>,
@@ -283,8 +283,8 @@ impl Vnode {
         self.system.target(&self.node)
     }
 
-    /// Shows the names of this directory, behind the one with `cookie`, or from the first one with 0, until it
-    /// is told to stop. `.` and `..` come first. Names that come or go meanwhile may be shown or not; all
+    /// Shows the names of this directory, behind the one with `cookie`, or from the first one with 0, until
+    /// it is told to stop. `.` and `..` come first. Names that come or go meanwhile may be shown or not; all
     /// others are shown once.
     ///
     /// # Errors

@@ -101,6 +101,13 @@ fn check_file(file: &Vnode, model: &[u8]) {
     }
 }
 
+fn keeps_size(what: Allocation) -> bool {
+    match what {
+        Allocation::PunchHole => true,
+        Allocation::Reserve { keep_size } | Allocation::ZeroRange { keep_size } => keep_size,
+    }
+}
+
 fn apply(file: &Vnode, model: &mut Vec<u8>, step: &Step) {
     match step {
         Step::Write { at, bytes: count, fill, is_direct } => {
@@ -131,13 +138,7 @@ fn apply(file: &Vnode, model: &mut Vec<u8>, step: &Step) {
         Step::Allocate { at, bytes, what } => {
             let end = at + bytes;
             file.allocate(*at..end, *what).expect("allocate");
-            let keeps = matches!(
-                what,
-                Allocation::PunchHole
-                    | Allocation::Reserve { keep_size: true }
-                    | Allocation::ZeroRange { keep_size: true }
-            );
-            if !keeps && (model.len() as u64) < end {
+            if !keeps_size(*what) && (model.len() as u64) < end {
                 model.resize(end as usize, 0);
             }
             if !matches!(what, Allocation::Reserve { .. }) {

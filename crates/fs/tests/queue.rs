@@ -37,6 +37,13 @@ struct Call {
     wanted: Option<Vec<u8>>,
 }
 
+fn finish(queue: &mut FileQueue) {
+    while queue.outstanding() > 0 {
+        queue.wait(Duration::from_secs(1)).expect("wait");
+        queue.poll(16).for_each(drop);
+    }
+}
+
 #[test]
 fn pages_hold_what_was_written_last() {
     let (_device, block) = device();
@@ -94,10 +101,7 @@ fn pages_hold_what_was_written_last() {
             done += 1;
         }
     }
-    while queue.outstanding() > 0 {
-        queue.wait(Duration::from_secs(1)).expect("wait");
-        queue.poll(16).for_each(drop);
-    }
+    finish(&mut queue);
     queue.sync(file, 99).expect("submit");
     assert!(queue.wait(Duration::from_secs(10)).expect("wait"));
     assert_eq!(queue.poll(1).map(|completion| completion.token).collect::<Vec<_>>(), [99]);

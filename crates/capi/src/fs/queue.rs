@@ -168,7 +168,7 @@ unsafe extern "C" fn unvme_fs_queue_poll(queue: *mut Queue, timeout_ms: u32) -> 
                     |e| -(e.errno().raw_os_error() as isize),
                     |bytes| {
                         if let (Some(buf), false) = (&completion.buf, under.out.is_null()) {
-                            // SAFETY: the header asks for as many bytes as were asked for, until the callback.
+                            // SAFETY: the header asks for as many bytes, until the callback.
                             buf.read(0, unsafe { std::slice::from_raw_parts_mut(under.out, bytes) });
                         }
                         bytes as isize

@@ -124,7 +124,7 @@ static void data(unvme_fs *fs)
     unvme_file_close(NULL);
 }
 
-/* The functions of the guide: what is set is what is got, it shrinks as well as grows, and it does something. */
+/* The functions of the guide: what is set is what is got, it shrinks and grows, and it does something. */
 static void cache(unvme_fs *fs)
 {
     static char part[1 << 16];

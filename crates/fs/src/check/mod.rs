@@ -125,7 +125,8 @@ impl<'a> Checker<'a> {
 
 impl FileSystem {
     /// Checks the whole file system as the media and the running transaction have it. Nobody else uses it
-    /// meanwhile. Nothing is written but what waits for it; `progress` is told how many inodes were looked at.
+    /// meanwhile. Nothing is written but what waits for it; `progress` is told how many inodes were looked
+    /// at.
     ///
     /// # Errors
     /// [`crate::Error::Device`]; what is damaged is a [`Problem`].
