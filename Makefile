@@ -165,7 +165,7 @@ fio-test: fio
 	tests/fio.sh $(FIO_DIR)/fio-unvme.so $(TARGET_DIR)/release/unvme
 
 # One program under all the names of the guide, and the sample configurations.
-TOOLS = kv_perf kv_nvme sdk_perf sdk_perf_async sdk_iterate sdk_iterate_async
+TOOLS = kv_perf kv_nvme sdk_perf sdk_perf_async sdk_iterate sdk_iterate_async blobfs_perf
 # mount(8) finds them in /sbin: SBINDIR=/sbin.
 SBINDIR ?= $(PREFIX)/sbin
 MOUNT_HELPERS = mount.unvme mount.fuse.unvme

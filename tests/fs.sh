@@ -247,4 +247,32 @@ good 'room again' bash -c "rm '$mnt/big' && sync -f '$mnt' && dd if=/dev/zero of
 good 'umount' "$unvme" umount "$mnt"
 check 'after it was full'
 
+# The guide's tools, by its names for devices.
+cat >"$work/lba.json" <<JSON
+{ "cache": "off", "ssd_type": "lba", "app_hugemem_size": 320, "slab_size": 16, "log_level": 0, "device_description": [
+  { "dev_id": "$device", "core_mask": "3", "sync_mask": "3", "cq_thread_mask": "0", "queue_depth": 8 } ] }
+JSON
+good 'mkfs' "$unvme" mkfs unvme_bdev0n1 "$work/lba.json" -C 1M
+says '^Initializing filesystem on bdev unvme_bdev0n1\.\.\.$'
+says '^done\.$'
+bad 'a device that is not there' 'unvme_bdev0n1 to unvme_bdev0n1' "$unvme" mkfs unvme_bdev1n1 "$work/lba.json"
+good 'blobfs_perf' "$unvme" blobfs_perf -j "$work/lba.json" -s 8M -w write -w read -w randread -v -e -t -p -a
+says '^randread +all .* 0$'
+good 'blobfs_perf, direct' "$unvme" blobfs_perf -j "$work/lba.json" -s 8M -d -b 4096 -e -w randread -v -r 2 --output json
+says '"miscompares": 0'
+at=$("$unvme" fs dump "$device" /test_static_1 --output json | sed -n 's/.*"device_offset": \([0-9]*\).*/\1/p' | head -1)
+head -c 4096 /dev/urandom >"$work/noise"
+good 'damage' "$unvme" write "$device" -s $((at / 512)) -z 4096 --data "$work/noise" --force
+bad 'a miscompare' 'not what was written' "$unvme" blobfs_perf -j "$work/lba.json" -s 8M -e -w read -v
+"$unvme" fuse unvme_bdev0n1 "$work/lba.json" "$mnt" >"$work/fuse.out" 2>&1 &
+server=$!
+for _ in $(seq 600); do
+  if grep -q "^$device $mnt fuse.unvme " /proc/self/mounts; then break; fi
+  sleep 0.1
+done
+good 'a file of blobfs_perf by fuse' cmp -n 8388608 "$mnt/test_static_0" "$mnt/test_static_0"
+kill -INT "$server"
+wait "$server" || fail "fuse ended with $?"
+check 'after fuse'
+
 echo "tests/fs.sh: $passed steps passed"

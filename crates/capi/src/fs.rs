@@ -567,8 +567,10 @@ of_file!(unvme_file_allocate, (mode: c_int, offset: u64, size: u64), |file| {
     let end = offset.checked_add(size).ok_or(Error::Posix(Errno::FBIG))?;
     file.node.allocate(offset..end, what)
 });
-// SAFETY: the header asks for a place.
-of_file!(unvme_file_stat_get, (stat: *mut Stat), |file| unsafe { put_stat(&file.node, stat) });
+of_file!(unvme_file_stat_get, (stat: *mut Stat), |file| {
+    // SAFETY: the header asks for a place.
+    unsafe { put_stat(&file.node, stat) }
+});
 of_file!(unvme_file_chmod, (mode: u32), |file| {
     let new = NewAttributes { permissions: Some(mode & 0o7777), ..NewAttributes::default() };
     file.node.set_attributes(&new, &file.who)

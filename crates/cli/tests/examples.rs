@@ -39,7 +39,7 @@ fn examples(help: &str) -> Vec<String> {
             let command = line.split_once("  ").map_or(line, |(command, _)| command.trim_end());
             let command = command.split_once(" #").map_or(command, |(command, _)| command).trim_end();
             let piped = command.split_once("| ").map_or(command, |(_, behind)| behind);
-            let starts = ["unvme ", "kv_", "sdk_", "sudo "];
+            let starts = ["unvme ", "kv_", "sdk_", "blobfs_", "sudo "];
             let is_one = starts.iter().any(|start| command.starts_with(start) || piped.starts_with(start));
             (is_one && !command.contains("[OPTIONS]") && !command.ends_with(':')).then(|| command.to_owned())
         })
@@ -99,6 +99,9 @@ fn prepared(words: &[String], example: &str) -> Home {
     if is("kv") && words.len() == 2 {
         home.ok_with(&["kv", "store", DEVICE, "user:1"], &[b'v'; 2000]);
     }
+    if is("fs") || is("mkfs") || is("blobfs_perf") {
+        prepare_files(&home);
+    }
     if is("kv_nvme") {
         home.ok(&["kv", "store", DEVICE, "0000 and more", "value"]);
     }
@@ -134,6 +137,22 @@ fn prepared(words: &[String], example: &str) -> Home {
     );
     home.file("sample_config.json", CONFIGURATION);
     home
+}
+
+/// A file system with what examples expect in it, and the guide's configuration.
+fn prepare_files(home: &Home) {
+    home.ok(&["fs", "mkfs", DEVICE]);
+    home.ok(&["fs", "mkdir", DEVICE, "/old"]);
+    home.file("Cargo.toml", b"[package]\n");
+    for path in ["/Cargo.toml", "/text", "/draft"] {
+        home.ok(&["fs", "put", DEVICE, "Cargo.toml", path]);
+    }
+    home.file(
+        "lba_sdk_config.json",
+        br#"{ "cache": "off", "ssd_type": "lba", "app_hugemem_size": 320, "slab_size": 16, "log_level": 0,
+            "device_description": [ { "dev_id": "0000:02:00.0", "core_mask": "1", "sync_mask": "1",
+            "cq_thread_mask": "0", "queue_depth": 8 } ] }"#,
+    );
 }
 
 fn prepare_fio(home: &Home) {
@@ -175,9 +194,16 @@ fn run(home: &Home, programs: &Path, example: &str) -> (bool, String) {
 #[test]
 fn every_example_of_every_help_text_runs() {
     let folder = tempfile::tempdir().expect("a folder");
-    for name in
-        ["unvme", "kv_perf", "kv_nvme", "sdk_perf", "sdk_perf_async", "sdk_iterate", "sdk_iterate_async"]
-    {
+    for name in [
+        "unvme",
+        "kv_perf",
+        "kv_nvme",
+        "sdk_perf",
+        "sdk_perf_async",
+        "sdk_iterate",
+        "sdk_iterate_async",
+        "blobfs_perf",
+    ] {
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_unvme"), folder.path().join(name)).expect("a link");
     }
     let mut found = Vec::new();

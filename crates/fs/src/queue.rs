@@ -386,7 +386,7 @@ impl FileQueue {
         if bytes > buf.len() {
             return Err(Refused { error: Errno::INVAL.into(), buf: Some(buf) });
         }
-        let is_whole = (offset | bytes as u64) % BLOCK_64 == 0 && bytes > 0;
+        let is_whole = (offset | bytes as u64).is_multiple_of(BLOCK_64) && bytes > 0;
         let blocks = bytes as u64 / BLOCK_64;
         if !is_whole || kind == Kind::Append || blocks > self.blocks_max {
             return self.help(kind, file, offset, bytes, Some(buf), token);

@@ -458,14 +458,12 @@ impl Vnode {
     pub fn copy_range(&self, offset: u64, to: &Self, to_offset: u64, bytes: u64) -> Result<u64> {
         const PIECE: u64 = 1 << 20;
         self.check_same(to)?;
-        if self.node.ino == to.node.ino
-            && offset < to_offset.saturating_add(bytes)
-            && to_offset < offset.saturating_add(bytes)
-        {
-            return Err(Errno::INVAL.into());
-        }
         // What the copy itself adds behind the end is not copied.
         let bytes = bytes.min(self.attributes().size.saturating_sub(offset));
+        let overlaps = offset < to_offset.saturating_add(bytes) && to_offset < offset + bytes;
+        if self.node.ino == to.node.ino && overlaps {
+            return Err(Errno::INVAL.into());
+        }
         let mut buffer = vec![0; bytes.min(PIECE) as usize];
         let mut done = 0;
         while done < bytes {

@@ -58,7 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => place(END).prop_map(|size| Step::Truncate { size }),
         2 => (place(END - 4 * PAGE), 1..4 * PAGE, allocation())
             .prop_map(|(at, bytes, what)| Step::Allocate { at, bytes, what }),
-        1 => (place(END / 2), place(END / 2), 1..PAGE * 2)
+        1 => (place(END / 2 - 2 * PAGE), place(END / 2), 1..PAGE * 2)
             .prop_map(|(at, to, bytes)| Step::Copy { at, to: to + END / 2, bytes }),
         1 => place(END).prop_map(|at| Step::Seek { at }),
         1 => Just(Step::DropCache),

@@ -10,6 +10,8 @@ use unvme_guide::session::QueueKind;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use super::blobfs::{Fuse, Mkfs};
+use super::blobfs_perf::BlobfsPerf;
 use super::kv_perf::KvPerf;
 use super::sdk_iterate::SdkIterate;
 use super::sdk_perf::SdkPerf;
@@ -37,6 +39,12 @@ pub(crate) enum Program {
     SdkIterate(SdkIterate),
     /// The same with asynchronous reads, as the guide's sdk_iterate_async
     SdkIterateAsync(SdkIterate),
+    /// Make a file system on a block device of a configuration, as the guide's mkfs
+    Mkfs(Mkfs),
+    /// Mount it, as the guide's fuse
+    Fuse(Fuse),
+    /// How fast files are written and read, as the guide's blobfs_perf
+    BlobfsPerf(Box<BlobfsPerf>),
 }
 
 /// A program with what was typed after its name.
@@ -57,6 +65,9 @@ impl Program {
             Self::SdkPerfAsync(args) => args.run(QueueKind::Async),
             Self::SdkIterate(args) => args.run(QueueKind::Sync),
             Self::SdkIterateAsync(args) => args.run(QueueKind::Async),
+            Self::Mkfs(args) => args.run(),
+            Self::Fuse(args) => args.run(),
+            Self::BlobfsPerf(args) => args.run(),
         }
     }
 }

@@ -43,6 +43,9 @@ pub struct Survey {
     pub problems: Vec<Problem>,
 }
 
+/// Keys of a tree, and their values.
+type Pieces = Vec<(u64, Vec<u8>)>;
+
 /// A name of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Name {
@@ -58,9 +61,9 @@ struct Found {
     names: Vec<Name>,
     extents: Vec<(u64, Extent)>,
     /// Keys and pieces of the extended attributes.
-    xattrs: Vec<(u64, Vec<u8>)>,
+    xattrs: Pieces,
     /// The target of a long symbolic link, in pieces.
-    target: Vec<(u64, Vec<u8>)>,
+    target: Pieces,
     /// Pages of its trees.
     pages: Vec<u64>,
     /// Its tree, or that of its attributes, is not as it should be, and has to be written anew.

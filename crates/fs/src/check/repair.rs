@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use rustix::fs::FileType;
 
-use super::{Checker, Found};
+use super::{Checker, Found, Pieces};
 use crate::access::Credentials;
 use crate::bits;
 use crate::directory::{self, Target};
@@ -126,7 +126,7 @@ impl Checker<'_> {
             self.rewrite_extents(ino, &mut inode, &found)?;
         } else if is_tree_bad {
             let names = found.names.iter().map(|name| (name.key, name.target.value(&name.name)));
-            let pieces: Vec<(u64, Vec<u8>)> = match inode.is_directory() && ino != ORPHANS_INO {
+            let pieces: Pieces = match inode.is_directory() && ino != ORPHANS_INO {
                 true => names.collect(),
                 false => found.target.clone(),
             };

@@ -2,7 +2,7 @@
 
 use rustix::fs::FileType;
 
-use super::{Checker, Found, Name};
+use super::{Checker, Found, Name, Pieces};
 use crate::bits;
 use crate::directory::{self, Target};
 use crate::error::{Error, Result};
@@ -125,13 +125,7 @@ impl Checker<'_> {
     }
 
     /// What can be read of a tree, and whether it is all of it.
-    fn salvage(
-        &mut self,
-        ino: u64,
-        root: u64,
-        pages: &mut Vec<u64>,
-        about: &str,
-    ) -> Result<(Vec<(u64, Vec<u8>)>, bool)> {
+    fn salvage(&mut self, ino: u64, root: u64, pages: &mut Vec<u64>, about: &str) -> Result<(Pieces, bool)> {
         let mut pieces = Vec::new();
         let (mut is_in_order, mut is_read) = (true, true);
         let mut last = None;
@@ -156,7 +150,7 @@ impl Checker<'_> {
         Ok((pieces, is_in_order && is_read && is_in_place))
     }
 
-    fn names(&mut self, about: &str, found: &mut Found, pieces: Vec<(u64, Vec<u8>)>) {
+    fn names(&mut self, about: &str, found: &mut Found, pieces: Pieces) {
         for (key, value) in pieces {
             let name = match Target::parse(&value) {
                 Some((target, name))
@@ -176,7 +170,7 @@ impl Checker<'_> {
         }
     }
 
-    fn extents(&mut self, about: &str, found: &mut Found, pieces: Vec<(u64, Vec<u8>)>) {
+    fn extents(&mut self, about: &str, found: &mut Found, pieces: Pieces) {
         let geometry = self.system.geometry;
         let pieces = match &found.inode.inline {
             Inline::Extents(bytes) if found.inode.tree == 0 => inline_extents(bytes),

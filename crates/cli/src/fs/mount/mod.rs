@@ -23,6 +23,7 @@ use unvme_fs::{CacheOptions, FileSystem, MountOptions, Policy};
 use super::place::Place;
 use crate::exit::usage;
 use crate::numbers;
+use crate::target::{DeviceArg, NamespaceArg};
 
 /// The type of the mount.
 const KIND: &str = "fuse.unvme";
@@ -77,6 +78,21 @@ struct Asked {
 }
 
 impl Mount {
+    /// One that stays in the foreground.
+    pub(crate) fn in_foreground(device: String, directory: PathBuf, options: Vec<String>) -> Self {
+        let place = Place { device: DeviceArg { device }, namespace: NamespaceArg { namespace_id: None } };
+        Self {
+            place,
+            directory,
+            options,
+            foreground: true,
+            read_only: false,
+            verbose: false,
+            sloppy: false,
+            tell: false,
+        }
+    }
+
     fn asked(&self) -> Result<Asked> {
         let mut asked = Asked {
             mount: MountOptions { is_read_only: self.read_only, ..MountOptions::default() },
@@ -268,14 +284,14 @@ pub(crate) struct Umount {
     lazy: bool,
 }
 
-/// Device and type of what is mounted at a directory, the topmost.
-fn mounted_at(directory: &Path) -> Result<Option<(String, String)>> {
+/// Type of what is mounted at a directory, the topmost.
+fn mounted_at(directory: &Path) -> Result<Option<String>> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
     let unescaped = |text: &str| text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\");
     let found = mounts.lines().rev().find_map(|line| {
         let mut words = line.split(' ');
-        let (device, at, kind) = (words.next()?, words.next()?, words.next()?);
-        (Path::new(&unescaped(at)) == directory).then(|| (unescaped(device), kind.to_owned()))
+        let (_, at, kind) = (words.next()?, words.next()?, words.next()?);
+        (Path::new(&unescaped(at)) == directory).then(|| kind.to_owned())
     });
     Ok(found)
 }
@@ -298,7 +314,7 @@ impl Umount {
         let directory = std::path::absolute(&self.directory)?;
         let directory = directory.canonicalize().unwrap_or(directory);
         let found = mounted_at(&directory)?;
-        if !found.is_some_and(|(_, kind)| kind == KIND) {
+        if found.as_deref() != Some(KIND) {
             return Err(usage(format!("{}: no file system of unvme is mounted there", directory.display())));
         }
         let servers = servers_of(&directory);
