@@ -121,7 +121,7 @@ pub(crate) struct Mv {
     #[arg(value_name = "TO")]
     to: OsString,
     /// An error when something has the new name
-    #[arg(short, long, conflicts_with = "exchange")]
+    #[arg(long, conflicts_with = "exchange")]
     no_clobber: bool,
     /// Both have each other's name afterwards
     #[arg(short, long)]

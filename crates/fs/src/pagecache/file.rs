@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+use unvme::lock::lock;
+
 use super::Counters;
 use crate::layout::Page;
 use crate::spread::ByNumber;
@@ -30,7 +32,17 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    pub(super) fn new(page: &Page, ticket: u64) -> Box<Self> {
+    /// A page, in the memory of one that was given up if there is any.
+    pub(super) fn new(spare: Option<Box<Self>>, page: &Page, ticket: u64) -> Box<Self> {
+        if let Some(mut frame) = spare {
+            frame.heat = AtomicU8::new(0);
+            frame.stamp = AtomicU64::new(ticket);
+            frame.ticket = ticket;
+            (frame.is_dirty, frame.is_set_aside) = (false, false);
+            frame.is_ahead = AtomicBool::new(false);
+            frame.page = *page;
+            return frame;
+        }
         Box::new(Self {
             heat: AtomicU8::new(0),
             stamp: AtomicU64::new(ticket),
@@ -156,16 +168,19 @@ impl FileCache {
     }
 
     /// Gives a page up.
-    pub(super) fn take(&mut self, index: u64) -> Option<Box<Frame>> {
-        let chunk = self.chunks.get_mut(&(index / CHUNK))?;
-        let frame = chunk.frames[(index % CHUNK) as usize].take()?;
+    pub(super) fn take(&mut self, index: u64) {
+        let Some(chunk) = self.chunks.get_mut(&(index / CHUNK)) else { return };
+        let Some(frame) = chunk.frames[(index % CHUNK) as usize].take() else { return };
         chunk.used -= 1;
         if chunk.used == 0 {
             self.chunks.remove(&(index / CHUNK));
         }
         self.len -= 1;
-        self.counters.frames.fetch_sub(1, Ordering::Relaxed);
-        Some(frame)
+        let frames = self.counters.frames.fetch_sub(1, Ordering::Relaxed) - 1;
+        let mut spare = lock(&self.counters.spare);
+        if frames + spare.len() < self.counters.frames_max {
+            spare.push(frame);
+        }
     }
 
     /// Returns whether it is the first one of the file.

@@ -185,6 +185,10 @@ pub(crate) struct Counters {
     pub dirty: AtomicUsize,
     /// Goes on with each page that comes: the time that pages are used at.
     pub clock: AtomicU64,
+    /// Pages that were given up, and whose memory is there.
+    pub spare: Mutex<Vec<Box<Frame>>>,
+    /// How many pages there are at most, with those.
+    pub frames_max: usize,
 }
 
 /// A file with pages to be written, and since when.
@@ -213,7 +217,7 @@ impl Cache {
         Self {
             options,
             budget,
-            counters: Arc::default(),
+            counters: Arc::new(Counters { frames_max: budget, ..Counters::default() }),
             queues: Mutex::new(Queues::new(options.policy, budget)),
             waiting: Mutex::default(),
         }
@@ -256,7 +260,8 @@ impl Cache {
         }
         let now = self.counters.clock.fetch_add(1, Ordering::Relaxed) + 1;
         let entry = Entry { node: Arc::downgrade(node), ino: node.ino, index, ticket: now };
-        file.put(index, Frame::new(page, now));
+        let spare = lock(&self.counters.spare).pop();
+        file.put(index, Frame::new(spare, page, now));
         lock(&self.queues).push_new(entry, file);
     }
 
