@@ -47,8 +47,8 @@ impl Workload {
 /// Arguments of `blobfs_perf`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-The file system is one that `unvme mkfs` has made. Without -e files are made anew, and removed at the end; with
-it they are called test_static_<core> and stay.
+The file system is one that `unvme mkfs` has made. Without -e files are made anew, and removed at
+the end; with it they are called test_static_<core> and stay.
 
 Example: unvme blobfs_perf -w write -w randread -s 16M -b 4096 -v")]
 pub(crate) struct BlobfsPerf {
