@@ -9,7 +9,8 @@ use std::sync::{LazyLock, Mutex};
 use libfuzzer_sys::fuzz_target;
 use unvme::{Block, Device, Nsid, OpenOptions, open};
 use unvme_fs::{
-    Credentials, FileSystem, FileType, MakeOptions, MountOptions, NewFile, SetXattr, Vnode, check, make, repair,
+    Credentials, FileSystem, FileType, MakeOptions, MountOptions, NewFile, SetXattr, Vnode, check, make,
+    repair,
 };
 
 const BLOCK: usize = 4096;
