@@ -36,11 +36,14 @@ const DEPTH: u16 = 32;
 /// Room for metadata beside a file.
 const BESIDE: u64 = 64 << 20;
 
-/// Why a row cannot be measured here.
-pub(crate) fn obstacle(id: &str) -> Option<&'static str> {
-    let mounts = [HIT, HOT, CREATE, UNLINK, STAT, FSYNC].contains(&id);
-    let is_root = rustix::process::geteuid().is_root();
-    (mounts && !is_root).then_some("it mounts a tmpfs, which takes root")
+/// Why a row cannot be measured here: it is tried whether the kernel's file system can be mounted.
+pub(crate) fn obstacle(id: &str) -> Option<String> {
+    let tried = match id {
+        HIT | HOT => Kernel::tmpfs(1 << 20),
+        CREATE | UNLINK | STAT | FSYNC => Kernel::ext4(16 << 20),
+        _ => return None,
+    };
+    tried.err().map(|e| format!("{e:#}"))
 }
 
 fn higher(id: &'static str, value: f64, target: f64, note: String) -> Row {

@@ -169,7 +169,7 @@ fn run(arguments: &[String]) -> Result<()> {
         let is_fio = id.starts_with("fio.");
         let obstacle = if is_fio { fio::obstacle() } else { None };
         let obstacle = obstacle.or_else(|| if *id == fio::URING { fio::no_loop() } else { None });
-        let obstacle = obstacle.or_else(|| fs::obstacle(id).map(Into::into));
+        let obstacle = obstacle.or_else(|| fs::obstacle(id));
         if let Some(reason) = obstacle {
             writeln!(out, "{id:<25} skipped: {reason}")?;
             continue;
