@@ -10,7 +10,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, FileType, OFlags, XattrFlags};
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use sdk::{Device, Nsid, OpenOptions};
 use unvme_fs::{
@@ -317,12 +317,7 @@ of_path!(unvme_fs_symlink, (path_of_link: *const c_char), |fs, target| {
     fs.make(unsafe { text(path_of_link) }?, &new).map(drop)
 });
 of_path!(unvme_fs_rename, (to: *const c_char, flags: u32), |fs, from| {
-    let how = match flags {
-        0 => Rename::Replace,
-        1 => Rename::NoReplace,
-        2 => Rename::Exchange,
-        _ => return Err(invalid()),
-    };
+    let how = Rename::from_flags(flags)?;
     let (parent, name) = fs.parent(from)?;
     // SAFETY: the header asks for a text.
     let (new_parent, new_name) = fs.parent(unsafe { text(to) }?)?;
@@ -556,14 +551,7 @@ of_file!(unvme_file_allocate, (mode: c_int, offset: u64, size: u64), |file| {
     if !file.can_write {
         return Err(Errno::BADF.into());
     }
-    let mode = FallocateFlags::from_bits_retain(mode as u32);
-    let keep_size = mode.contains(FallocateFlags::KEEP_SIZE);
-    let what = match mode - FallocateFlags::KEEP_SIZE {
-        none if none.is_empty() => Allocation::Reserve { keep_size },
-        FallocateFlags::PUNCH_HOLE if keep_size => Allocation::PunchHole,
-        FallocateFlags::ZERO_RANGE => Allocation::ZeroRange { keep_size },
-        _ => return Err(Errno::OPNOTSUPP.into()),
-    };
+    let what = Allocation::from_mode(mode)?;
     let end = offset.checked_add(size).ok_or(Error::Posix(Errno::FBIG))?;
     file.node.allocate(offset..end, what)
 });
@@ -603,12 +591,7 @@ of_file!(
     unvme_file_setxattr,
     (name: *const c_char, value: *const c_void, size: usize, flags: c_int),
     |file| {
-        let how = match XattrFlags::from_bits_retain(flags as u32) {
-            none if none.is_empty() => SetXattr::Any,
-            XattrFlags::CREATE => SetXattr::Create,
-            XattrFlags::REPLACE => SetXattr::Replace,
-            _ => return Err(invalid()),
-        };
+        let how = SetXattr::from_flags(flags)?;
         // SAFETY: the header asks for a text, and so many bytes.
         let (name, value) = unsafe { (text(name)?, bytes(value, size)?) };
         file.node.set_xattr(name, value, how, &file.who)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -49,6 +50,23 @@ pub enum Allocation {
         /// `FALLOC_FL_KEEP_SIZE`.
         keep_size: bool,
     },
+}
+
+impl Allocation {
+    /// What the bits of `fallocate(2)` mean.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP for those that are not implemented.
+    pub fn from_mode(mode: i32) -> Result<Self> {
+        let mode = FallocateFlags::from_bits_retain(mode as u32);
+        let keep_size = mode.contains(FallocateFlags::KEEP_SIZE);
+        match mode - FallocateFlags::KEEP_SIZE {
+            none if none.is_empty() => Ok(Self::Reserve { keep_size }),
+            FallocateFlags::PUNCH_HOLE if keep_size => Ok(Self::PunchHole),
+            FallocateFlags::ZERO_RANGE => Ok(Self::ZeroRange { keep_size }),
+            _ => Err(Errno::OPNOTSUPP.into()),
+        }
+    }
 }
 
 impl System {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLockWriteGuard};
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, RenameFlags};
 use rustix::io::Errno;
 use unvme::lock::{lock, read};
 
@@ -59,6 +59,21 @@ pub enum Rename {
     NoReplace,
     /// `RENAME_EXCHANGE`: both have each other's name.
     Exchange,
+}
+
+impl Rename {
+    /// What the flags of `renameat2(2)` mean.
+    ///
+    /// # Errors
+    /// EINVAL for those that are not implemented, and for several.
+    pub fn from_flags(flags: u32) -> Result<Self> {
+        match RenameFlags::from_bits_retain(flags) {
+            none if none.is_empty() => Ok(Self::Replace),
+            RenameFlags::NOREPLACE => Ok(Self::NoReplace),
+            RenameFlags::EXCHANGE => Ok(Self::Exchange),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
 }
 
 /// Locks of several nodes, which are taken in the order of their numbers.

@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, XattrFlags};
 use rustix::io::Errno;
 
 use crate::access::{self, Credentials, READ, WRITE};
@@ -46,6 +46,21 @@ pub enum SetXattr {
     Create,
     /// `XATTR_REPLACE`: ENODATA when it is not there.
     Replace,
+}
+
+impl SetXattr {
+    /// What the flags of `setxattr(2)` mean.
+    ///
+    /// # Errors
+    /// EINVAL for those that there are not.
+    pub fn from_flags(flags: i32) -> Result<Self> {
+        match XattrFlags::from_bits_retain(flags as u32) {
+            none if none.is_empty() => Ok(Self::Any),
+            XattrFlags::CREATE => Ok(Self::Create),
+            XattrFlags::REPLACE => Ok(Self::Replace),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
 }
 
 fn key_of(name: &[u8], seed: u64) -> u64 {

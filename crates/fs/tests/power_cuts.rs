@@ -1,17 +1,12 @@
 //! The power is cut at every point of a history: what is left is what one moment of it was, no earlier than
 //! the last sync, and everything fits together.
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+mod sight;
 
+use sight::{Sight, sight};
 use unvme::{Block, Device, Nsid, OpenOptions, open};
-use unvme_fs::{
-    Credentials, Event, FileSystem, FileType, MakeOptions, MountOptions, NewFile, Rename, Vnode, make,
-};
+use unvme_fs::{Credentials, Event, FileSystem, MakeOptions, MountOptions, NewFile, Rename, make};
 
 const BLOCK: usize = 4096;
-
-/// Everything that can be seen: paths, and the bytes of files.
-type Sight = BTreeMap<String, Option<Vec<u8>>>;
 
 fn device() -> (Device, Block) {
     let device = open("mem:block:8M", &OpenOptions::default()).expect("open");
@@ -21,34 +16,6 @@ fn device() -> (Device, Block) {
 
 fn mount(block: &Block) -> FileSystem {
     FileSystem::mount(block, "mem:", &MountOptions::default()).expect("mount")
-}
-
-fn look(directory: &Vnode, path: &str, sight: &mut Sight) {
-    let mut entries = Vec::new();
-    directory
-        .list(2, |entry| {
-            entries.push(entry);
-            ControlFlow::Continue(())
-        })
-        .expect("list");
-    for entry in entries {
-        let node = directory.lookup(&entry.name, &Credentials::root()).expect("lookup");
-        let path = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
-        if entry.file_type == FileType::Directory {
-            sight.insert(path.clone(), None);
-            look(&node, &path, sight);
-        } else {
-            let mut data = vec![0; node.attributes().size as usize];
-            node.read_at(0, &mut data).expect("read");
-            sight.insert(path, Some(data));
-        }
-    }
-}
-
-fn sight(fs: &FileSystem) -> Sight {
-    let mut sight = Sight::new();
-    look(&fs.root().expect("root"), "", &mut sight);
-    sight
 }
 
 /// Does something that `choice` chooses. What is not possible is not done.

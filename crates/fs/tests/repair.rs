@@ -1,21 +1,21 @@
 //! Damage of every kind: a check finds it, a repair makes everything fit together again, and what was not
 //! damaged is there as it was.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+mod sight;
 
+use std::collections::BTreeMap;
+
+use sight::{Sight, sight};
 use unvme::{Block, Device, Nsid, OpenOptions, open};
 use unvme_fs::{
-    Credentials, Errno, Error, FileSystem, FileType, MakeOptions, MountOptions, NewFile, SetXattr, Vnode,
-    check, make, repair,
+    Credentials, Errno, Error, FileSystem, FileType, MakeOptions, MountOptions, NewFile, SetXattr, check,
+    make, repair,
 };
 
 const BLOCK: usize = 4096;
 
 /// Those of the smallest journal.
 const JOURNAL_BLOCKS: usize = 256;
-
-type Sight = BTreeMap<String, Option<Vec<u8>>>;
 
 fn device() -> (Device, Block) {
     let device = open("mem:block:8M", &OpenOptions::default()).expect("open");
@@ -58,39 +58,6 @@ fn populate(block: &Block) -> Sight {
     let seen = sight(&fs);
     drop(fs);
     seen
-}
-
-fn look(directory: &Vnode, path: &str, sight: &mut Sight) {
-    let mut entries = Vec::new();
-    let listed = directory.list(2, |entry| {
-        entries.push(entry);
-        ControlFlow::Continue(())
-    });
-    listed.expect("list");
-    for entry in entries {
-        let node = directory.lookup(&entry.name, &Credentials::root()).expect("lookup");
-        let path = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
-        match entry.file_type {
-            FileType::Directory => {
-                sight.insert(path.clone(), None);
-                look(&node, &path, sight);
-            }
-            FileType::Symlink => {
-                sight.insert(path, Some(node.target().expect("target")));
-            }
-            _ => {
-                let mut data = vec![0; node.attributes().size as usize];
-                node.read_at(0, &mut data).expect("read");
-                sight.insert(path, Some(data));
-            }
-        }
-    }
-}
-
-fn sight(fs: &FileSystem) -> Sight {
-    let mut sight = Sight::new();
-    look(&fs.root().expect("root"), "", &mut sight);
-    sight
 }
 
 fn image_of(block: &mut Block) -> Vec<u8> {

@@ -113,7 +113,7 @@ fn run_of(outputs: &[(String, Output)]) -> Result<Run, String> {
     let files = outputs.iter().map(|(name, _)| name.clone());
     Ok(Run {
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-        started: perf::rfc3339(first.timestamp),
+        started: perf::rfc3339(first.timestamp as i64),
         command_line: ["unvme", "fio-plot"].map(str::to_owned).into_iter().chain(files).collect(),
         // Fio does not say where it ran.
         machine: Machine {

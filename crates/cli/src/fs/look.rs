@@ -12,6 +12,7 @@ use unvme_fs::{Attributes, FileType, Time, Vnode};
 use super::place::{Mounted, Place, entries, shown};
 use crate::columns::{Rule, write_table};
 use crate::output::Output;
+use crate::perf::rfc3339;
 
 /// A file, as JSON has it.
 #[derive(Serialize)]
@@ -66,20 +67,10 @@ fn letters(attributes: &Attributes) -> String {
     text
 }
 
-/// A moment in UTC, by the civil calendar (Howard Hinnant's `civil_from_days`).
+/// A moment in UTC.
 fn utc(time: Time) -> String {
-    let (days, second) = (time.seconds.div_euclid(86_400), time.seconds.rem_euclid(86_400));
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:09}Z", time.nanoseconds)
+    let whole = rfc3339(time.seconds);
+    format!("{}.{:09}Z", whole.trim_end_matches('Z'), time.nanoseconds)
 }
 
 fn file(name: &[u8], node: &Vnode, mounted: &Mounted) -> Result<File> {

@@ -20,7 +20,7 @@ use fuser::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
     ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::{FallocateFlags, OFlags, RenameFlags as Flags, XattrFlags};
+use rustix::fs::OFlags;
 use unvme::lock::lock;
 use unvme_fs::{
     Allocation, Attributes, Credentials, Error, FileSystem, NewAttributes, NewFile, Rename, Seek, SetXattr,
@@ -349,14 +349,9 @@ impl Filesystem for Fuse {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let how = match Flags::from_bits_retain(flags.bits()) {
-            none if none.is_empty() => Rename::Replace,
-            Flags::NOREPLACE => Rename::NoReplace,
-            Flags::EXCHANGE => Rename::Exchange,
-            _ => return reply.error(Errno::EINVAL),
-        };
         let done = self.node(parent).and_then(|from| {
             let to = self.node(newparent)?;
+            let how = Rename::from_flags(flags.bits()).map_err(errno)?;
             from.rename(name.as_bytes(), (&to, newname.as_bytes()), how, &Self::who(req)).map_err(errno)
         });
         answer(done, reply);
@@ -516,15 +511,12 @@ impl Filesystem for Fuse {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let how = match XattrFlags::from_bits_retain(flags as u32) {
-            none if none.is_empty() => SetXattr::Any,
-            XattrFlags::CREATE => SetXattr::Create,
-            XattrFlags::REPLACE => SetXattr::Replace,
-            _ => return reply.error(Errno::EINVAL),
-        };
         let node = self.node(ino);
-        let set = |node: Vnode| node.set_xattr(name.as_bytes(), value, how, &Self::who(req)).map_err(errno);
-        answer(node.and_then(set), reply);
+        let set = |node: Vnode| {
+            let how = SetXattr::from_flags(flags)?;
+            node.set_xattr(name.as_bytes(), value, how, &Self::who(req))
+        };
+        answer(node.and_then(|node| set(node).map_err(errno)), reply);
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -599,16 +591,10 @@ impl Filesystem for Fuse {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let keep_size = mode as u32 & FallocateFlags::KEEP_SIZE.bits() != 0;
-        let what = match FallocateFlags::from_bits_retain(mode as u32) - FallocateFlags::KEEP_SIZE {
-            none if none.is_empty() => Allocation::Reserve { keep_size },
-            FallocateFlags::PUNCH_HOLE if keep_size => Allocation::PunchHole,
-            FallocateFlags::ZERO_RANGE => Allocation::ZeroRange { keep_size },
-            _ => return reply.error(Errno::EOPNOTSUPP),
-        };
         let Some(end) = offset.checked_add(length) else { return reply.error(Errno::EFBIG) };
         let node = self.node(ino);
-        answer(node.and_then(|node| node.allocate(offset..end, what).map_err(errno)), reply);
+        let allocate = |node: Vnode| node.allocate(offset..end, Allocation::from_mode(mode)?);
+        answer(node.and_then(|node| allocate(node).map_err(errno)), reply);
     }
 
     fn lseek(
