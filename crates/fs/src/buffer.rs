@@ -10,9 +10,13 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::layout::{self, BLOCK, Expected, Kind, Page};
 use crate::page;
-use crate::spread::ByNumber;
+use crate::spread::{ByNumber, spread};
+use crate::stripe::Apart;
 
-const SHARDS: usize = 64;
+const SHARDS: u64 = 64;
+
+/// Blocks that are that close share a shard: those of one directory are mostly used by one thread.
+const NEAR: u64 = 256;
 
 /// A block of metadata. Whoever changes it holds what it belongs to: the lock of its inode, or of its group.
 pub(crate) struct Buffer {
@@ -93,20 +97,20 @@ type Shard = Mutex<ByNumber<Arc<Buffer>>>;
 pub(crate) struct Buffers {
     disk: Arc<Disk>,
     fs: u64,
-    /// How many of each shard are kept.
+    /// How many are kept.
     budget: usize,
-    shards: Box<[Shard]>,
+    shards: Box<[Apart<Shard>]>,
 }
 
 impl Buffers {
     /// Keeps about `bytes` of them when nobody needs more.
     pub(crate) fn new(disk: Arc<Disk>, fs: u64, bytes: usize) -> Self {
-        let budget = (bytes / BLOCK / SHARDS).max(16);
-        Self { disk, fs, budget, shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+        let budget = (bytes / BLOCK).max(16 * SHARDS as usize);
+        Self { disk, fs, budget, shards: (0..SHARDS).map(|_| Apart::default()).collect() }
     }
 
     fn shard(&self, block: u64) -> &Shard {
-        &self.shards[(block % SHARDS as u64) as usize]
+        &self.shards[(spread(block / NEAR) % SHARDS) as usize].0
     }
 
     pub(crate) fn expected(&self, block: u64, kind: Kind, owner: u64) -> Expected {
@@ -116,7 +120,9 @@ impl Buffers {
     /// The block, read from the device when it is not here.
     pub(crate) fn get(&self, block: u64, kind: Kind, owner: u64) -> Result<Arc<Buffer>> {
         if let Some(buffer) = lock(self.shard(block)).get(&block) {
-            buffer.is_used.store(true, Ordering::Relaxed);
+            if !buffer.is_used.load(Ordering::Relaxed) {
+                buffer.is_used.store(true, Ordering::Relaxed);
+            }
             return Ok(Arc::clone(buffer));
         }
         if block >= self.disk.blocks() {
@@ -167,9 +173,13 @@ impl Buffers {
 
     /// Gives up what was not used lately, where there is more than the budget.
     pub(crate) fn shrink(&self, committed: u64) {
+        let all: usize = self.shards.iter().map(|shard| lock(&shard.0).len()).sum();
+        if all <= self.budget {
+            return;
+        }
         for shard in &self.shards {
-            let mut shard = lock(shard);
-            if shard.len() > self.budget {
+            let mut shard = lock(&shard.0);
+            if shard.len() > self.budget / SHARDS as usize {
                 shard.retain(|_, buffer| {
                     let was_used = buffer.is_used.swap(false, Ordering::Relaxed);
                     was_used || Arc::strong_count(buffer) > 1 || !buffer.is_clean(committed)

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::extents::Extent;
 use crate::layout::{BLOCK, Page, Time};
 use crate::node::{Node, State};
+use crate::pagecache::{Held, Word};
 use crate::placement::Class;
 use crate::space::{Need, Run};
 use crate::system::System;
@@ -20,6 +21,10 @@ const BLOCK_64: u64 = BLOCK as u64;
 
 /// Pages that one command run of a write-back takes.
 const PIECE_PAGES: u64 = 1024;
+
+/// Files that are written back together at most, and pages of them, about.
+const TOGETHER: usize = 64;
+const TOGETHER_PAGES: u64 = 1024;
 
 /// How often a read looks again before it keeps everybody else out.
 const TRIES: usize = 4;
@@ -46,21 +51,24 @@ enum Found {
 impl System {
     /// Copies what there is of `offset..` from pages in memory and holes. `Err`: the first page that is
     /// neither.
-    fn copy_cached(state: &State, offset: u64, out: &mut [u8]) -> std::result::Result<(), u64> {
+    fn copy_cached(
+        &self,
+        ino: u64,
+        state: &State,
+        offset: u64,
+        out: &mut [u8],
+    ) -> std::result::Result<(), u64> {
         let mut at = offset;
         let mut rest = out;
         while !rest.is_empty() {
             let (index, skip) = (at / BLOCK_64, (at % BLOCK_64) as usize);
             let bytes = (BLOCK - skip).min(rest.len());
             let (part, more) = rest.split_at_mut(bytes);
-            match state.cache.hit(index) {
-                Some(page) => part.copy_from_slice(&page[skip..skip + bytes]),
-                None => {
-                    let (found, _) = state.extents.as_ref().expect("loaded before").piece(index);
-                    match found {
-                        Some(extent) if !extent.is_unwritten => return Err(index),
-                        _ => part.fill(0),
-                    }
+            if !self.cache.read(ino, &state.cache, index, skip, part) {
+                let (found, _) = state.extents.as_ref().expect("loaded before").piece(index);
+                match found {
+                    Some(extent) if !extent.is_unwritten => return Err(index),
+                    _ => part.fill(0),
                 }
             }
             rest = more;
@@ -103,10 +111,10 @@ impl System {
                     continue;
                 }
                 let there = Self::there(&state, offset, out.len());
-                let missing = match Self::copy_cached(&state, offset, &mut out[..there]) {
+                let missing = match self.copy_cached(node.ino, &state, offset, &mut out[..there]) {
                     Ok(()) => {
                         if !has_missed {
-                            self.cache.counters.hits.fetch_add(pages(there), Ordering::Relaxed);
+                            self.cache.count_hits(pages(there));
                         }
                         self.note_read(node, &state);
                         return Ok(there);
@@ -129,10 +137,10 @@ impl System {
                 node.bump();
             }
             if is_same && node.writes.load(Ordering::SeqCst) == version.1 {
-                self.insert_pages(node, &mut state, start, &fresh, asked);
+                self.insert_pages(node, &mut state, start, &fresh, asked)?;
             }
             let there = Self::there(&state, offset, out.len());
-            if Self::copy_cached(&state, offset, &mut out[..there]).is_ok() {
+            if self.copy_cached(node.ino, &state, offset, &mut out[..there]).is_ok() {
                 self.note_read(node, &state);
                 return Ok(there);
             }
@@ -180,7 +188,14 @@ impl System {
     }
 
     /// Puts pages that were read into the cache, unless they are there, or holes.
-    fn insert_pages(&self, node: &Arc<Node>, state: &mut State, start: u64, bytes: &[u8], asked: u64) {
+    fn insert_pages(
+        &self,
+        node: &Arc<Node>,
+        state: &mut State,
+        start: u64,
+        bytes: &[u8],
+        asked: u64,
+    ) -> Result<()> {
         let (mut misses, mut ahead) = (0, 0);
         for (index, page) in (start..).zip(bytes.chunks_exact(BLOCK)) {
             let extents = state.extents.as_ref().expect("loaded before");
@@ -188,17 +203,21 @@ impl System {
             if !is_data || state.cache.get(index).is_some() {
                 continue;
             }
-            let page: &Page = page.try_into().expect("a block");
-            self.cache.insert(node, &mut state.cache, index, page);
+            self.insert_page(node, state, index, page)?;
             if index >= asked {
-                state.cache.is_ahead(index);
+                state.cache.mark_ahead(index);
                 ahead += 1;
             } else {
                 misses += 1;
             }
         }
-        self.cache.counters.misses.fetch_add(misses, Ordering::Relaxed);
-        self.cache.counters.read_ahead.fetch_add(ahead, Ordering::Relaxed);
+        self.cache.count_reads(misses, ahead);
+        Ok(())
+    }
+
+    fn insert_page(&self, node: &Node, state: &mut State, index: u64, page: &[u8]) -> Result<()> {
+        let mut held = Held { nodes: &self.nodes, node, file: &mut state.cache };
+        self.cache.insert(&mut held, index, page)
     }
 
     /// Has a page in memory, to be changed in part.
@@ -208,8 +227,7 @@ impl System {
         }
         let mut page: Page = [0; BLOCK];
         self.read_blocks(state, index, &mut page)?;
-        self.cache.insert(node, &mut state.cache, index, &page);
-        Ok(())
+        self.insert_page(node, state, index, &page)
     }
 
     /// Sets blocks aside for pages that have none. Returns for how many of them there were blocks.
@@ -225,8 +243,7 @@ impl System {
             let (found, end) = state.extents.as_ref().expect("loaded before").piece(at);
             let end = end.min(pages.end);
             if found.is_none() {
-                let is_lacking =
-                    |&index: &u64| !state.cache.get(index).is_some_and(|frame| frame.is_set_aside);
+                let is_lacking = |&index: &u64| !state.cache.get(index).is_some_and(Word::is_set_aside);
                 lacking.extend((at..end).filter(is_lacking));
             }
             at = end;
@@ -286,7 +303,7 @@ impl System {
         // The first page that got none ends it.
         let is_lacking = |index: &u64| {
             state.extents.as_ref().expect("loaded before").at(*index).is_none()
-                && !state.cache.get(*index).is_some_and(|frame| frame.is_set_aside)
+                && !state.cache.get(*index).is_some_and(Word::is_set_aside)
                 && set_aside.binary_search(index).is_err()
         };
         if let Some(first) = pages.clone().find(is_lacking) {
@@ -327,42 +344,72 @@ impl System {
         skip: usize,
         part: &[u8],
     ) -> Result<()> {
-        if let Some(frame) = state.cache.get_mut(index) {
-            frame.page[skip..skip + part.len()].copy_from_slice(part);
+        if self.cache.write(node.ino, &mut state.cache, index, skip, part) {
             return Ok(());
         }
-        if let Ok(whole) = <&Page>::try_from(part) {
-            self.cache.insert(node, &mut state.cache, index, whole);
-            return Ok(());
+        if part.len() == BLOCK {
+            return self.insert_page(node, state, index, part);
         }
         self.load_page(node, state, index)?;
-        if let Some(frame) = state.cache.get_mut(index) {
-            frame.page[skip..skip + part.len()].copy_from_slice(part);
-        }
+        self.cache.write(node.ino, &mut state.cache, index, skip, part);
         Ok(())
     }
 
     /// Writes every page of a file that waits for it. They are durable with the next flush.
     pub(crate) fn write_back(&self, node: &Arc<Node>, state: &mut State) -> Result<()> {
-        if state.cache.dirty().is_empty() {
-            return self.log_size(node, state);
-        }
-        self.load_extents(node.ino, state)?;
-        node.bump();
-        while !state.cache.dirty().is_empty() {
-            let targets = self.targets(node, state)?;
-            let done = self.write_targets(node, state, &targets);
-            if let Err(e) = done {
-                for target in targets.iter().filter(|target| target.found == Found::New) {
-                    let is_used = state.extents.as_ref().is_some_and(|map| map.at(target.index).is_some());
-                    if !is_used {
-                        self.space.put_back(Run { start: target.start, blocks: target.pages });
+        self.write_back_held(&mut [(node, state)])
+    }
+
+    /// Writes every page of files whose locks are held.
+    fn write_back_held(&self, held: &mut [(&Arc<Node>, &mut State)]) -> Result<()> {
+        loop {
+            let (mut plan, mut pages) = (Vec::new(), 0);
+            for (at, (node, state)) in held.iter_mut().enumerate() {
+                if state.is_gone || state.cache.dirty().is_empty() {
+                    continue;
+                }
+                if let Err(e) = self.load_extents(node.ino, state) {
+                    self.forget_plan(held, &plan);
+                    return Err(e);
+                }
+                node.bump();
+                match self.targets(node, state) {
+                    Ok(targets) => {
+                        pages += targets.iter().map(|target| target.pages).sum::<u64>();
+                        plan.push((at, targets));
+                    }
+                    Err(e) => {
+                        self.forget_plan(held, &plan);
+                        return Err(e);
                     }
                 }
+                if pages >= TOGETHER_PAGES {
+                    break;
+                }
+            }
+            if plan.is_empty() {
+                break;
+            }
+            if let Err(e) = self.write_plan(held, &plan) {
+                self.forget_plan(held, &plan);
                 return Err(e);
             }
         }
-        self.log_size(node, state)
+        held.iter_mut().try_for_each(|(node, state)| self.log_size(node, state))
+    }
+
+    /// Gives back the blocks of a plan that no file has got.
+    fn forget_plan(&self, held: &[(&Arc<Node>, &mut State)], plan: &[(usize, Vec<Target>)]) {
+        for (at, target) in
+            plan.iter().flat_map(|(at, targets)| targets.iter().map(move |target| (at, target)))
+        {
+            let state = &held[*at].1;
+            // What is on the device, in blocks of its own, is not dirty any more.
+            let is_waiting = state.cache.get(target.index).is_some_and(Word::is_dirty);
+            if target.found == Found::New && is_waiting {
+                self.space.put_back(Run { start: target.start, blocks: target.pages });
+            }
+        }
     }
 
     /// Has the next transaction say how long a file is.
@@ -370,8 +417,10 @@ impl System {
         if state.inode.size == state.size || state.is_gone {
             return Ok(());
         }
-        state.inode.size = state.size;
-        self.transact(Need::Delete, 0, |tx| self.log(tx, node.ino, state))
+        self.transact_on(state, Need::Delete, 0, |tx, state| {
+            state.inode.size = state.size;
+            self.log(tx, node.ino, state)
+        })
     }
 
     /// Where the next pages go: a few runs, for one transaction.
@@ -411,24 +460,34 @@ impl System {
         Ok(targets)
     }
 
-    fn write_targets(&self, node: &Arc<Node>, state: &mut State, targets: &[Target]) -> Result<()> {
-        let page = |index: u64| &state.cache.get(index).expect("it is to be written").page;
-        let pieces: Vec<Piece<'_>> = targets
-            .iter()
-            .map(|target| Piece {
+    /// Writes pages to where they go, and has transactions say so.
+    fn write_plan(&self, held: &mut [(&Arc<Node>, &mut State)], plan: &[(usize, Vec<Target>)]) -> Result<()> {
+        let mut pieces: Vec<Piece<'_>> = Vec::new();
+        for (at, targets) in plan {
+            let state = &held[*at].1;
+            let page = |index: u64| self.cache.memory(&state.cache, index).expect("it is to be written");
+            pieces.extend(targets.iter().map(|target| Piece {
                 start: target.start,
                 pages: (target.index..target.index + target.pages).map(page).collect(),
-            })
-            .collect();
-        self.disk.write_pieces(&pieces, Class::Data(state.inode.hint))?;
-        drop(pieces);
+                class: Class::Data(state.inode.hint),
+            }));
+        }
+        self.disk.write_pieces(pieces)?;
+        plan.iter().try_for_each(|(at, targets)| {
+            let (node, state) = &mut held[*at];
+            self.log_targets(node, state, targets)
+        })
+    }
+
+    /// Has a transaction say that pages are where they were written to.
+    fn log_targets(&self, node: &Node, state: &mut State, targets: &[Target]) -> Result<()> {
         node.mark_unflushed();
         let end = targets.last().map_or(0, |target| (target.index + target.pages) * BLOCK_64);
         let size = state.inode.size.max(end.min(state.size));
         let is_in_place = targets.iter().all(|target| target.found == Found::Written);
         if !is_in_place || size != state.inode.size {
             let growth = if is_in_place { 0 } else { EXTENT_GROWTH };
-            self.transact(Need::Delete, growth, |tx| {
+            self.transact_on(state, Need::Delete, growth, |tx, state| {
                 let extents = state.extents.as_mut().expect("loaded before");
                 for target in targets {
                     match target.found {
@@ -448,8 +507,7 @@ impl System {
             })?;
         }
         for target in targets {
-            state.cache.mark_clean(target.index..target.index + target.pages);
-            self.cache.counters.written_back.fetch_add(target.pages, Ordering::Relaxed);
+            self.cache.mark_written(&mut state.cache, target.index..target.index + target.pages);
         }
         Ok(())
     }
@@ -457,7 +515,7 @@ impl System {
     /// Gives up the pages of a range, written or not.
     pub(crate) fn drop_pages(&self, node: &Node, state: &mut State, range: std::ops::Range<u64>) {
         node.bump();
-        self.space.give_back(state.cache.drop_range(range));
+        self.space.give_back(self.cache.drop_range(node.ino, &mut state.cache, range));
     }
 
     /// Has pages of a range be on the device, and not in memory.
@@ -478,6 +536,12 @@ impl System {
 
     /// Has what is behind the end of a file, in its last page, be zeros: it is about to grow.
     pub(crate) fn zero_tail(&self, node: &Arc<Node>, state: &mut State) -> Result<()> {
+        let end = state.size.div_ceil(BLOCK_64);
+        if state.extents.as_ref().expect("loaded before").has_data_from(end) {
+            // A truncation did not come to its end.
+            node.bump();
+            self.remove_blocks(node.ino, state, end, u64::MAX)?;
+        }
         let skip = (state.size % BLOCK_64) as usize;
         let index = state.size / BLOCK_64;
         let is_data = |state: &State| {
@@ -492,9 +556,7 @@ impl System {
             return self.zero_in_place(node, state, state.size, &zeros[skip..]);
         }
         self.load_page(node, state, index)?;
-        if let Some(frame) = state.cache.get_mut(index) {
-            frame.page[skip..].fill(0);
-        }
+        self.cache.clear_tail(&mut state.cache, index, skip);
         self.cache.mark_dirty(node, &mut state.cache, index);
         Ok(())
     }
@@ -521,29 +583,52 @@ impl System {
             || inode.accessed.seconds as u64 + DAY < self.seconds.load(Ordering::Relaxed);
         if is_old {
             node.read.store(Time::now().nanoseconds(), Ordering::Relaxed);
+            self.list(node);
         }
     }
 
     /// Writes files back until not too many pages wait for it.
     pub(crate) fn write_back_some(&self) {
         while self.cache.is_too_dirty() {
-            let Some(node) = self.cache.next_waiting(std::time::Duration::ZERO) else { return };
-            if let Err(e) = self.write_back_waiting(&node) {
-                tracing::warn!("{}: inode {} is written later: {e}", self.disk.name(), node.ino);
+            let Some(node) = self.cache.next_waiting(&self.nodes, std::time::Duration::ZERO) else { return };
+            if let Err(e) = self.write_back_waiting(node) {
+                tracing::warn!("{}: some files are written later: {e}", self.disk.name());
                 return;
             }
         }
     }
 
-    /// Writes a file that has waited for it.
-    pub(crate) fn write_back_waiting(&self, node: &Arc<Node>) -> Result<()> {
-        let mut state = node.lock();
-        if state.is_gone {
-            return Ok(());
-        }
-        let done = self.write_back(node, &mut state);
-        if done.is_err() && !state.cache.dirty().is_empty() {
-            self.cache.wait_again(node);
+    /// Writes a file that has waited for it, and others that have.
+    pub(crate) fn write_back_waiting(&self, first: Arc<Node>) -> Result<()> {
+        let more = std::iter::from_fn(|| self.cache.next_waiting(&self.nodes, std::time::Duration::ZERO));
+        let mut nodes: Vec<_> = std::iter::once(first).chain(more.take(TOGETHER - 1)).collect();
+        nodes.sort_unstable_by_key(|node| node.ino);
+        nodes.dedup_by_key(|node| node.ino);
+        self.write_back_all(&nodes, false)
+    }
+
+    /// Writes files, in the order of their numbers, several at a time; and has a transaction say their times,
+    /// if these are wanted, too.
+    pub(crate) fn write_back_all(&self, nodes: &[Arc<Node>], with_times: bool) -> Result<()> {
+        let mut done = Ok(());
+        for some in nodes.chunks(TOGETHER) {
+            let mut states: Vec<_> = some.iter().map(|node| node.lock()).collect();
+            let mut held: Vec<_> = some.iter().zip(states.iter_mut().map(|state| &mut **state)).collect();
+            let mut written = self.write_back_held(&mut held);
+            if with_times {
+                for (node, state) in &mut held {
+                    written = written.and_then(|()| self.log_times(node.ino, state));
+                }
+            }
+            if written.is_err() {
+                for (node, state) in &held {
+                    self.list(node);
+                    if !state.cache.dirty().is_empty() {
+                        self.cache.wait_again(node);
+                    }
+                }
+            }
+            done = done.and(written);
         }
         done
     }

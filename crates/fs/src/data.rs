@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::extents::{Extent, Extents};
+use crate::journal::Tx;
 use crate::layout::{BLOCK, Kinds, Time};
 use crate::node::{Node, State};
 use crate::placement::Class;
@@ -224,6 +225,7 @@ impl System {
             state.inode.mode = without_set_id(state.inode.mode);
         }
         state.is_lazy = true;
+        self.list(node);
         node.bump();
         Ok(done)
     }
@@ -266,6 +268,7 @@ impl System {
         }
         node.mark_unflushed();
         node.written.store(Time::now().nanoseconds(), Ordering::Relaxed);
+        self.list(node);
         node.writes.fetch_add(1, Ordering::SeqCst);
         Some(Ok(data.len()))
     }
@@ -310,7 +313,7 @@ impl System {
             return Ok(bytes);
         }
         let growth = if is_new { EXTENT_GROWTH } else { 0 };
-        let done = self.transact(Need::More, growth, |tx| {
+        let done = self.transact_on(state, Need::More, growth, |tx, state| {
             let extents = state.extents.as_mut().expect("loaded before");
             if found.is_none() {
                 tx.use_run(Run { start, blocks })?;
@@ -323,16 +326,20 @@ impl System {
                 extents.store(tx, node.ino, &mut state.inode)?;
             }
             state.inode.size = state.inode.size.max(end);
-            state.size = state.size.max(end);
             self.log(tx, node.ino, state)
         });
-        if done.is_err()
-            && found.is_none()
-            && state.extents.as_ref().is_some_and(|map| map.at(block).is_none())
-        {
-            self.space.untake(Run { start, blocks });
+        match done {
+            Ok(()) => {
+                state.size = state.size.max(end);
+                Ok(bytes)
+            }
+            Err(e) => {
+                if found.is_none() {
+                    self.space.untake(Run { start, blocks });
+                }
+                Err(e)
+            }
         }
-        done.map(|()| bytes)
     }
 
     /// Writes zeros within one block, if it has been written.
@@ -356,34 +363,44 @@ impl System {
         if size > state.size {
             self.zero_tail(node, state)?;
             self.write_back(node, state)?;
-            state.inode.size = size;
-        } else {
-            self.drop_pages(node, state, size.div_ceil(BLOCK_64)..u64::MAX);
-            let skip = (size % BLOCK_64) as usize;
-            if let Some(frame) = state.cache.get_mut(size / BLOCK_64).filter(|_| skip > 0) {
-                frame.page[skip..].fill(0);
-            }
-            // Pages that are not written yet are behind the size that the media knows.
-            state.inode.size = state.inode.size.min(size);
         }
+        let first = size.div_ceil(BLOCK_64);
         let is_shrinking = size < state.size;
-        state.size = size;
-        node.bump();
-        let now = Time::now();
         let is_long = {
             let extents = state.extents.as_ref().expect("loaded above");
-            is_shrinking && extents.iter().filter(|(at, e)| at + e.blocks > size / BLOCK_64).count() > STEP
+            is_shrinking && extents.iter().filter(|(at, extent)| at + extent.blocks > first).count() > STEP
         };
-        self.transact(Need::Delete, GROWTH, |tx| {
+        // Pages that are not written yet are behind the size that the media knows.
+        let logged = if is_shrinking { state.inode.size.min(size) } else { size };
+        let growth = match is_long {
+            true => GROWTH,
+            false if is_shrinking && state.inode.tree != 0 => EXTENT_GROWTH,
+            false => 0,
+        };
+        let now = Time::now();
+        // Before anybody can have the blocks: whoever reads without the lock looks again.
+        node.bump();
+        self.transact_on(state, Need::Delete, growth, |tx, state| {
             if is_long {
                 self.add_orphan(tx, node.ino)?;
+            } else if is_shrinking {
+                self.remove_some(tx, node.ino, state, first..u64::MAX)?;
             }
+            state.inode.size = logged;
             (state.inode.modified, state.inode.changed) = (now, now);
             state.inode.mode = without_set_id(state.inode.mode);
             self.log(tx, node.ino, state)
         })?;
-        self.remove_blocks(node.ino, state, size.div_ceil(BLOCK_64), u64::MAX)?;
+        state.size = size;
+        if is_shrinking {
+            self.drop_pages(node, state, first..u64::MAX);
+            let skip = (size % BLOCK_64) as usize;
+            if skip > 0 {
+                self.cache.clear_tail(&mut state.cache, size / BLOCK_64, skip);
+            }
+        }
         if is_long {
+            self.remove_blocks(node.ino, state, first, u64::MAX)?;
             self.transact(Need::Delete, GROWTH, |tx| self.remove_orphan(tx, node.ino))?;
         }
         Ok(())
@@ -408,18 +425,28 @@ impl System {
             if !is_any {
                 return Ok(());
             }
-            self.transact(Need::Delete, EXTENT_GROWTH, |tx| {
-                for _ in 0..STEP {
-                    let extents = state.extents.as_mut().expect("loaded above");
-                    let Some((_, extent)) = extents.remove_first(from, to) else { break };
-                    tx.free_run(extent.into())?;
-                    state.inode.blocks = state.inode.blocks.saturating_sub(extent.blocks);
-                }
-                let extents = state.extents.as_mut().expect("loaded above");
-                extents.store(tx, ino, &mut state.inode)?;
+            self.transact_on(state, Need::Delete, EXTENT_GROWTH, |tx, state| {
+                self.remove_some(tx, ino, state, from..to)?;
                 self.log(tx, ino, state)
             })?;
         }
+    }
+
+    /// Gives back a few extents of those in a range of a file's blocks.
+    pub(crate) fn remove_some(
+        &self,
+        tx: &mut Tx<'_>,
+        ino: u64,
+        state: &mut State,
+        range: std::ops::Range<u64>,
+    ) -> Result<()> {
+        let extents = state.extents.as_mut().expect("loaded before");
+        for _ in 0..STEP {
+            let Some((_, extent)) = extents.remove_first(range.start, range.end) else { break };
+            tx.free_run(extent.into())?;
+            state.inode.blocks = state.inode.blocks.saturating_sub(extent.blocks);
+        }
+        extents.store(tx, ino, &mut state.inode)
     }
 
     /// `fallocate`.
@@ -453,14 +480,16 @@ impl System {
             self.reserve_range(node, state, &range)?;
         }
         let now = Time::now();
-        self.transact(Need::Delete, 0, |tx| {
+        let size = if grows { state.size.max(range.end) } else { state.size };
+        self.transact_on(state, Need::Delete, 0, |tx, state| {
             if grows {
-                state.size = state.size.max(range.end);
-                state.inode.size = state.size;
+                state.inode.size = size;
             }
             (state.inode.modified, state.inode.changed) = (now, now);
             self.log(tx, node.ino, state)
-        })
+        })?;
+        state.size = size;
+        Ok(())
     }
 
     /// Has a range read as zeros: whole blocks are given back.
@@ -486,7 +515,7 @@ impl System {
             }
             let next = extents.next(at).map_or(end, |next| next.min(end));
             let run = self.take_blocks(self.goal(node.ino, extents, at), next - at)?;
-            let done = self.transact(Need::More, EXTENT_GROWTH, |tx| {
+            let done = self.transact_on(state, Need::More, EXTENT_GROWTH, |tx, state| {
                 tx.use_run(run)?;
                 let extents = state.extents.as_mut().expect("loaded before");
                 extents.insert(at, Extent { start: run.start, blocks: run.blocks, is_unwritten: true });

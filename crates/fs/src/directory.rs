@@ -4,11 +4,12 @@
 //! the name is there, and is what a listing goes on from.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use crate::buffer::Buffers;
+use crate::buffer::{Buffer, Buffers};
 use crate::error::{Error, Result};
 use crate::journal::Tx;
 use crate::tree::Tree;
@@ -43,9 +44,14 @@ impl Target {
     }
 }
 
+/// The hash of a name, with the file system's own seed.
+#[inline]
+pub(crate) fn hash(name: &[u8], seed: u64) -> u64 {
+    twox_hash::XxHash3_64::oneshot_with_seed(seed, name)
+}
+
 /// The first key that a name can have.
-pub(crate) fn key_of(name: &[u8], seed: u64) -> u64 {
-    let hash = twox_hash::XxHash3_64::oneshot_with_seed(seed, name);
+fn key_of(hash: u64) -> u64 {
     // The lowest keys stand for the directory itself and the one above.
     ((hash >> 7) * SAME_MAX).max(SAME_MAX)
 }
@@ -64,43 +70,87 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Where `name` leads to, and its key.
-pub(crate) fn find(tree: Tree, buffers: &Buffers, seed: u64, name: &[u8]) -> Result<Option<(u64, Target)>> {
-    let first = key_of(name, seed);
-    let mut found = None;
-    tree.visit_few(buffers, first, first + SAME_MAX, |key, value| match Target::parse(value) {
-        Some((target, same)) if same == name => {
-            found = Some((key, target));
-            ControlFlow::Break(())
-        }
-        _ => ControlFlow::Continue(()),
-    })?;
-    Ok(found)
+/// A key of a name in a directory, and the page that it is in, or would be. It is good as long as nobody
+/// changes the directory.
+#[derive(Clone)]
+pub(crate) struct Key {
+    key: u64,
+    leaf: Option<Arc<Buffer>>,
 }
 
-/// A key for a name that is not there.
-pub(crate) fn free_key(tree: Tree, buffers: &Buffers, seed: u64, name: &[u8]) -> Result<u64> {
-    let first = key_of(name, seed);
-    let mut free = first;
-    tree.visit(buffers, first, |key, _| {
-        if key == free && free < first + SAME_MAX {
-            free += 1;
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
+impl From<u64> for Key {
+    fn from(key: u64) -> Self {
+        Self { key, leaf: None }
+    }
+}
+
+/// Where a name is in a directory, or would be.
+#[derive(Clone)]
+pub(crate) enum Slot {
+    /// Its key, and where it leads to.
+    Taken(Key, Target),
+    /// It is not there. A key that it can have; `None` when all keys of its hash are taken.
+    Free(Option<Key>),
+}
+
+impl Slot {
+    /// Where it leads to.
+    pub(crate) fn target(&self) -> Option<Target> {
+        match self {
+            Self::Taken(_, target) => Some(*target),
+            Self::Free(_) => None,
         }
+    }
+
+    /// A key for a name that is not there.
+    ///
+    /// # Errors
+    /// EEXIST when it is; ENOSPC when it can have none.
+    pub(crate) fn free(self) -> Result<Key> {
+        match self {
+            Self::Taken(..) => Err(Errno::EXIST.into()),
+            Self::Free(key) => key.ok_or(Error::Posix(Errno::NOSPC)),
+        }
+    }
+}
+
+/// Looks a name with its hash up in the tree of a directory, or in one that has none.
+pub(crate) fn find(tree: Option<Tree>, buffers: &Buffers, name: &[u8], hash: u64) -> Result<Slot> {
+    let first = key_of(hash);
+    let Some(tree) = tree else { return Ok(Slot::Free(Some(first.into()))) };
+    let mut free = first;
+    let mut found = None;
+    let leaf = tree.visit_few(buffers, first, first + SAME_MAX, |key, value| {
+        if let Some((target, same)) = Target::parse(value)
+            && same == name
+        {
+            found = Some((key, target));
+            return ControlFlow::Break(());
+        }
+        free += u64::from(key == free);
+        ControlFlow::Continue(())
     })?;
-    if free < first + SAME_MAX { Ok(free) } else { Err(Errno::NOSPC.into()) }
+    Ok(match found {
+        Some((key, target)) => Slot::Taken(Key { key, leaf }, target),
+        // Others of its hash may be in the next page already.
+        None if free == first => Slot::Free(Some(Key { key: free, leaf })),
+        None => Slot::Free((free < first + SAME_MAX).then_some(free.into())),
+    })
+}
+
+/// Whether a name can have this key.
+pub(crate) fn is_key_of(key: u64, hash: u64) -> bool {
+    key & !(SAME_MAX - 1) == key_of(hash)
 }
 
 /// Has a key lead somewhere.
-pub(crate) fn set(tree: Tree, tx: &mut Tx<'_>, key: u64, name: &[u8], target: Target) -> Result<()> {
-    tree.insert(tx, key, &target.value(name)).map(drop)
+pub(crate) fn set(tree: Tree, tx: &mut Tx<'_>, key: &Key, name: &[u8], target: Target) -> Result<()> {
+    tree.insert_at(tx, key.leaf.as_ref(), key.key, &target.value(name)).map(drop)
 }
 
 /// Takes a name away.
-pub(crate) fn unset(tree: Tree, tx: &mut Tx<'_>, key: u64) -> Result<()> {
-    match tree.remove(tx, key)? {
+pub(crate) fn unset(tree: Tree, tx: &mut Tx<'_>, key: &Key) -> Result<()> {
+    match tree.remove_at(tx, key.leaf.as_ref(), key.key)? {
         true => Ok(()),
         false => Err(Error::damaged(tree.root, "a name has vanished from a directory")),
     }

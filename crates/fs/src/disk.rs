@@ -9,11 +9,11 @@ use std::time::Duration;
 use unvme::lock::lock;
 use unvme::worker::{Data, Done, Refused, WorkerOptions};
 use unvme::{
-    AccessFlags, Block, BlockQueue, BlockRange, DmaBuf, Lba, Op, QueueOptions, Worker, WriteOptions,
+    AccessFlags, Block, BlockQueue, BlockRange, DmaBuf, Lba, Op, QueueOptions, Region, Worker, WriteOptions,
 };
 
 use crate::error::{Error, Result};
-use crate::layout::{BLOCK, Page};
+use crate::layout::BLOCK;
 use crate::placement::{Class, Placement, Placements};
 
 /// Ranges of one deallocation.
@@ -83,19 +83,26 @@ struct Lane {
     spare: Vec<DmaBuf>,
 }
 
-/// Commands that a lane has under way.
+/// Commands that a lane has under way at most.
 const LANE_DEPTH: usize = 32;
 
-/// Pages that are written to consecutive blocks.
+/// Bytes that it has under way at most: what was put into buffers is to be in a cache when a device in this
+/// process takes it from there.
+const LANE_BYTES: usize = 1 << 20;
+
+/// Pages that are written to consecutive blocks: the memory of each, and where in it that is.
 pub(crate) struct Piece<'a> {
     pub start: u64,
-    pub pages: Vec<&'a Page>,
+    pub pages: Vec<(&'a Region, usize)>,
+    pub class: Class,
 }
 
 impl Piece<'_> {
     fn bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.pages.len() * BLOCK);
-        self.pages.iter().for_each(|page| bytes.extend_from_slice(&page[..]));
+        let mut bytes = vec![0; self.pages.len() * BLOCK];
+        for (page, place) in self.pages.iter().zip(bytes.chunks_exact_mut(BLOCK)) {
+            page.0.read(page.1, place);
+        }
         bytes
     }
 }
@@ -107,6 +114,8 @@ pub(crate) struct Disk {
     worker: Worker,
     /// One for each queue of the worker; `None` until it is needed, and where no queue was left for it.
     lanes: Box<[Mutex<Option<Lane>>]>,
+    /// The journal's.
+    journal_lane: Mutex<Option<Lane>>,
     /// Logical blocks of a block of the file system.
     lbas: u64,
     blocks: u64,
@@ -145,6 +154,7 @@ impl Disk {
             name: name.to_string(),
             block: Mutex::new(block.clone()),
             lanes: worker.queues().iter().map(|_| Mutex::default()).collect(),
+            journal_lane: Mutex::default(),
             worker,
             lbas,
             blocks: block.blocks() / lbas,
@@ -186,7 +196,7 @@ impl Disk {
     pub(crate) fn read(&self, block: u64, out: &mut [u8]) -> Result<()> {
         debug_assert!(out.len().is_multiple_of(BLOCK));
         if out.len() > self.piece * BLOCK
-            && let Some(done) = self.in_lane(|lane| self.read_in_lane(lane, block, out))
+            && let Some(done) = self.in_own_lane(|lane| self.read_in_lane(lane, block, out))
         {
             return done;
         }
@@ -223,9 +233,17 @@ impl Disk {
     }
 
     /// Does something with the lane of this CPU. `None`: there is none.
-    fn in_lane<R>(&self, act: impl FnOnce(&mut Lane) -> Result<R>) -> Option<Result<R>> {
+    fn in_own_lane<R>(&self, act: impl FnOnce(&mut Lane) -> Result<R>) -> Option<Result<R>> {
         let cpu = rustix::thread::sched_getcpu();
-        let mut place = lock(&self.lanes[cpu % self.lanes.len()]);
+        self.in_lane(&self.lanes[cpu % self.lanes.len()], act)
+    }
+
+    fn in_lane<R>(
+        &self,
+        place: &Mutex<Option<Lane>>,
+        act: impl FnOnce(&mut Lane) -> Result<R>,
+    ) -> Option<Result<R>> {
+        let mut place = lock(place);
         if place.is_none() {
             let options = QueueOptions { depth: 2 * LANE_DEPTH as u16, ..QueueOptions::default() };
             *place = lock(&self.block).queue(&options).ok().map(|queue| Lane { queue, spare: Vec::new() });
@@ -243,20 +261,22 @@ impl Disk {
         &self,
         lane: &mut Lane,
         what: &str,
-        mut next: impl FnMut(&mut DmaBuf) -> Option<(u64, Op<'static>)>,
+        mut next: impl FnMut(&mut DmaBuf) -> Option<(usize, u64, Op<'static>)>,
         mut done: impl FnMut(u64, &DmaBuf),
     ) -> Result<()> {
         let failed = |e: &dyn std::fmt::Display| Error::Device(format!("{}: {what}: {e}", self.name));
         let mut is_over = false;
         let mut wrong = None;
         loop {
-            while !is_over && lane.queue.outstanding() < LANE_DEPTH {
+            let mut under_way = 0;
+            while !is_over && lane.queue.outstanding() < LANE_DEPTH && under_way < LANE_BYTES {
                 let mut buf = match lane.spare.pop() {
                     Some(buf) => buf,
                     None => lane.queue.alloc(self.piece * BLOCK)?,
                 };
                 match next(&mut buf) {
-                    Some((token, op)) => {
+                    Some((bytes, token, op)) => {
+                        under_way += bytes;
                         lane.queue.submit(op, Some(buf), token).map_err(|refused| failed(&refused.error))?;
                     }
                     None => {
@@ -293,7 +313,7 @@ impl Disk {
             add(&self.counts.read_bytes, some as u64);
             let range = self.range(block + (sent / BLOCK) as u64, some);
             sent += some;
-            Some(((sent - some) as u64, Op::Read(range, AccessFlags::default())))
+            Some((some, (sent - some) as u64, Op::Read(range, AccessFlags::default())))
         };
         self.run(lane, "a read", next, |at, buf| {
             let at = at as usize;
@@ -303,21 +323,20 @@ impl Disk {
     }
 
     /// Writes data of a file, all pieces at once. See [`Disk::write_data`].
-    pub(crate) fn write_pieces(&self, pieces: &[Piece<'_>], class: Class) -> Result<()> {
-        let pages: usize = pieces.iter().map(|piece| piece.pages.len()).sum();
-        let in_lane = (pieces.len() > 1 || pages > 1)
-            .then(|| self.in_lane(|lane| self.write_in_lane(lane, pieces, class)))
-            .flatten();
-        match in_lane {
+    pub(crate) fn write_pieces(&self, mut pieces: Vec<Piece<'_>>) -> Result<()> {
+        pieces.sort_unstable_by_key(|piece| piece.start);
+        pieces.dedup_by(|next, piece| {
+            let is_next = next.start == piece.start + piece.pages.len() as u64 && next.class == piece.class;
+            if is_next {
+                piece.pages.append(&mut next.pages);
+            }
+            is_next
+        });
+        match self.in_own_lane(|lane| self.write_in_lane(lane, &pieces)) {
             Some(done) => done?,
             None => {
-                for piece in pieces {
-                    if let [page] = piece.pages[..] {
-                        self.write(piece.start, page, Durable::Later, class)?;
-                        continue;
-                    }
-                    let bytes = piece.bytes();
-                    self.write(piece.start, &bytes, Durable::Later, class)?;
+                for piece in &pieces {
+                    self.write(piece.start, &piece.bytes(), Durable::Later, piece.class)?;
                 }
             }
         }
@@ -325,25 +344,81 @@ impl Disk {
         Ok(())
     }
 
-    fn write_in_lane(&self, lane: &mut Lane, pieces: &[Piece<'_>], class: Class) -> Result<()> {
-        let options = self.write_options(class);
+    fn write_in_lane(&self, lane: &mut Lane, pieces: &[Piece<'_>]) -> Result<()> {
         let mut commands = pieces.iter().flat_map(|piece| {
             let starts = (piece.start..).step_by(self.piece);
-            starts.zip(piece.pages.chunks(self.piece))
+            starts.zip(piece.pages.chunks(self.piece)).map(|(start, pages)| (start, pages, piece.class))
         });
         let next = |buf: &mut DmaBuf| {
-            let (start, pages) = commands.next()?;
+            let (start, pages, class) = commands.next()?;
             for (at, page) in pages.iter().enumerate() {
-                buf.write(at * BLOCK, &page[..]);
+                page.0.copy_to(page.1, buf.region(), at * BLOCK, BLOCK);
             }
             let bytes = pages.len() * BLOCK;
             add(&self.counts.writes, 1);
             add(&self.counts.written_bytes, bytes as u64);
-            Some((start, Op::Write(self.range(start, bytes), options)))
+            Some((bytes, start, Op::Write(self.range(start, bytes), self.write_options(class))))
         };
         self.run(lane, "a write", next, |_, _| ())?;
         for piece in pieces {
             self.record(|| Event::Write { block: piece.start, data: piece.bytes(), durable: false });
+        }
+        Ok(())
+    }
+
+    /// Blocks that one command takes.
+    pub(crate) fn piece(&self) -> u64 {
+        self.piece as u64
+    }
+
+    /// Writes runs of blocks, first block and number of each, of which each is one command. `fill` puts what
+    /// belongs there into the buffer of a run; they are asked for in order, and written in any.
+    pub(crate) fn write_runs(
+        &self,
+        runs: &[(u64, u64)],
+        durable: Durable,
+        class: Class,
+        mut fill: impl FnMut(usize, &mut DmaBuf),
+    ) -> Result<()> {
+        let force_unit_access = durable == Durable::Now;
+        let flags = AccessFlags { force_unit_access, ..AccessFlags::default() };
+        let options = WriteOptions { flags, placement: self.placements.of(class) };
+        let mut nth = 0;
+        let mut next = |buf: &mut DmaBuf| {
+            let &(start, blocks) = runs.get(nth)?;
+            debug_assert!(blocks <= self.piece());
+            let bytes = blocks as usize * BLOCK;
+            fill(nth, buf);
+            nth += 1;
+            add(&self.counts.writes, 1);
+            add(&self.counts.written_bytes, bytes as u64);
+            add(&self.counts.forced, force_unit_access.into());
+            self.record(|| {
+                let mut data = vec![0; bytes];
+                buf.read(0, &mut data);
+                Event::Write { block: start, data, durable: force_unit_access }
+            });
+            Some((bytes, start, Op::Write(self.lba_range(start, blocks), options)))
+        };
+        let in_lane =
+            self.in_lane(&self.journal_lane, |lane| self.run(lane, "a write", &mut next, |_, _| ()));
+        if let Some(done) = in_lane {
+            return done;
+        }
+        let mut buf = self.worker.alloc(self.piece * BLOCK).map_err(|refused| {
+            Error::Device(format!("{}: memory for a write: {}", self.name, refused.reason))
+        })?;
+        while let Some((_, start, op)) = next(&mut buf) {
+            let mut sent = self.worker.call(op, Data::Given(buf));
+            let back = match &mut sent {
+                Ok(done) => done.buf.take(),
+                Err(refused) => refused.buf.take(),
+            };
+            self.done("a write", start, sent)?;
+            buf = match back {
+                Some(buf) => buf,
+                None => return Err(Error::Device(format!("{}: a write has lost its buffer", self.name))),
+            };
         }
         Ok(())
     }

@@ -65,14 +65,16 @@ pub(crate) fn inline_extents(bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
 #[derive(Default)]
 pub(crate) struct Extents {
     map: BTreeMap<u64, Extent>,
-    /// What the media does not say yet: extents that are new or different, and those that are gone.
+    /// The media has them in a tree.
+    is_tree: bool,
+    /// What that does not say yet: extents that are new or different, and those that are gone.
     changes: BTreeMap<u64, Option<Extent>>,
 }
 
 impl Extents {
     /// Reads them.
     pub(crate) fn load(buffers: &Buffers, geometry: &Geometry, ino: u64, inode: &Inode) -> Result<Self> {
-        let mut found = Self::default();
+        let mut found = Self { is_tree: inode.tree != 0, ..Self::default() };
         let mut broken = None;
         let mut add = |key: u64, bytes: &[u8]| {
             let extent =
@@ -137,13 +139,23 @@ impl Extents {
         self.map.range(..at).next_back().map(|(_, extent)| extent.start + extent.blocks)
     }
 
+    /// Whether blocks from `at` of the file on have data.
+    pub(crate) fn has_data_from(&self, at: u64) -> bool {
+        let from_the_end = self.map.iter().rev().take_while(|(first, extent)| **first + extent.blocks > at);
+        from_the_end.into_iter().any(|(_, extent)| !extent.is_unwritten)
+    }
+
     fn set(&mut self, at: u64, extent: Extent) {
         self.map.insert(at, extent);
-        self.changes.insert(at, Some(extent));
+        if self.is_tree {
+            self.changes.insert(at, Some(extent));
+        }
     }
 
     fn unset(&mut self, at: u64) -> Option<Extent> {
-        self.changes.insert(at, None);
+        if self.is_tree {
+            self.changes.insert(at, None);
+        }
         self.map.remove(&at)
     }
 
@@ -202,7 +214,6 @@ impl Extents {
     /// Has the media say the same.
     pub(crate) fn store(&mut self, tx: &mut Tx<'_>, ino: u64, inode: &mut Inode) -> Result<()> {
         if inode.tree == 0 && self.map.len() <= INLINE_MAX {
-            self.changes.clear();
             let bytes: Vec<u8> = self
                 .map
                 .iter()
@@ -218,8 +229,9 @@ impl Extents {
             let mut pages = Vec::new();
             tree.pages(tx.buffers(), &mut |page| pages.push(page))?;
             inode.blocks = inode.blocks.saturating_sub(pages.len() as u64);
-            pages.into_iter().for_each(|page| tx.free_page(page));
+            pages.into_iter().try_for_each(|page| tx.free_page(page))?;
             inode.tree = 0;
+            self.is_tree = false;
             return Ok(());
         }
         let before = tx.pages();
@@ -231,6 +243,7 @@ impl Extents {
             }
             inode.tree = tree.root;
             inode.inline = Inline::None;
+            self.is_tree = true;
         } else {
             for (at, change) in changes {
                 match change {

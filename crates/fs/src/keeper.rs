@@ -56,8 +56,8 @@ fn run(system: &System, (stop, changed): &(Mutex<bool>, Condvar), commit_interva
         // What has waited for somebody's commands.
         system.space.release(Vec::new());
         let mut done = Ok(());
-        while let Some(node) = system.cache.next_waiting(system.cache.options.dirty_age) {
-            done = done.and(system.write_back_waiting(&node));
+        while let Some(node) = system.cache.next_waiting(&system.nodes, system.cache.options.dirty_age) {
+            done = done.and(system.write_back_waiting(node));
             if done.is_err() {
                 break;
             }

@@ -35,8 +35,9 @@
 //! | `page`, `tree` | pages of keys and values, and trees of them |
 //! | `bits`, `space` | which blocks and inodes are free |
 //! | `spread` | tables by numbers |
+//! | `stripe` | what each CPU has for itself |
 //! | `extents` | which blocks a file has |
-//! | `directory` | names and where they lead |
+//! | `directory`, `dentries` | names and where they lead, on the media and in memory |
 //! | `node` | inodes in memory |
 //! | `pagecache` | pages of files in memory, and which are given up first |
 //! | `access` | who may do what |
@@ -59,6 +60,7 @@ mod buffer;
 mod buffered;
 mod check;
 mod data;
+mod dentries;
 mod directory;
 mod disk;
 mod epoch;
@@ -79,6 +81,7 @@ mod placement;
 mod queue;
 mod space;
 mod spread;
+mod stripe;
 mod system;
 mod tree;
 mod vnode;

@@ -14,20 +14,37 @@ use crate::layout::{
 use crate::page;
 use crate::placement::{Class, Placement};
 
+/// Blocks of one range that is deallocated: 1 GiB.
+const DEALLOCATED_MAX: u64 = 1 << 18;
+
 /// The fewest blocks that a file system can have.
 const BLOCKS_MIN: u64 = 1024;
 
 /// How a file system is made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MakeOptions {
     /// A name for people: up to 63 bytes.
     pub label: String,
     /// Bytes of the device for each inode: how many files there can be. `None`: 16 KiB.
     pub bytes_per_inode: Option<u64>,
-    /// Bytes of the journal. `None`: one part in 64 of the device, at least 1 MiB and at most 256 MiB.
+    /// Bytes of the journal. `None`: one part in 32 of the device, at least 1 MiB and at most 256 MiB.
     pub journal_bytes: Option<u64>,
     /// What tells it from all others. `None`: a random one.
     pub uuid: Option<[u8; 16]>,
+    /// The device is told first that nothing of what it holds is needed any more.
+    pub deallocate: bool,
+}
+
+impl Default for MakeOptions {
+    fn default() -> Self {
+        Self {
+            label: String::new(),
+            bytes_per_inode: None,
+            journal_bytes: None,
+            uuid: None,
+            deallocate: true,
+        }
+    }
 }
 
 fn format_error(name: &str, what: impl std::fmt::Display) -> Error {
@@ -50,7 +67,7 @@ fn plan(name: &str, blocks: u64, options: &MakeOptions) -> Result<Geometry> {
         ));
     }
     let journal_blocks = match options.journal_bytes {
-        None => (blocks / 64).clamp(256, 65536),
+        None => (blocks / 32).clamp(256, 65536),
         Some(bytes) if bytes < 1 << 20 || bytes / BLOCK as u64 > blocks / 4 => {
             return Err(format_error(
                 name,
@@ -201,6 +218,16 @@ pub fn make(
     };
     // What was there stops being a file system before the new one is one.
     disk.write(0, &[0; BLOCK], Durable::Now, Class::Metadata)?;
+    if options.deallocate {
+        let all: Vec<_> = (0..disk.blocks())
+            .step_by(DEALLOCATED_MAX as usize)
+            .map(|start| (start, DEALLOCATED_MAX.min(disk.blocks() - start)))
+            .collect();
+        if let Err(e) = disk.deallocate(&all) {
+            // It is advice.
+            tracing::debug!("{e}");
+        }
+    }
     let maker = Maker { disk: &disk, geometry, fs: superblock.fs() };
     let mut free = (0, 0);
     for group in 0..geometry.groups {

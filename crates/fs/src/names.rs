@@ -8,15 +8,18 @@ use rustix::io::Errno;
 use unvme::lock::{lock, read};
 
 use crate::access::{self, Credentials, EXECUTE, WRITE};
-use crate::directory::{self, Target};
+use crate::data::STEP;
+use crate::dentries::Entry;
+use crate::directory::{self, Key, Slot, Target};
 use crate::error::{Error, Result};
 use crate::journal::Tx;
 use crate::layout::{Inline, Inode, Kinds, ROOT_INO, SYMLINK_INLINE, Time};
-use crate::node::{Node, State};
+use crate::node::{Node, Saved, State};
 use crate::page;
 use crate::space::Need;
 use crate::system::System;
 use crate::tree::{GROWTH, Tree};
+use crate::vnode::{Attributes, attributes};
 
 /// The longest target of a symbolic link, in bytes.
 pub const TARGET_MAX: usize = 4095;
@@ -87,6 +90,14 @@ impl<'a> Locked<'a> {
         Self(nodes.into_iter().map(|node| (node.ino, node.lock())).collect())
     }
 
+    fn save(&self) -> Vec<Saved> {
+        self.0.iter().map(|(_, state)| state.save()).collect()
+    }
+
+    fn restore(&mut self, saved: Vec<Saved>) {
+        self.0.iter_mut().zip(saved).for_each(|((_, state), saved)| state.restore(saved));
+    }
+
     fn state(&mut self, ino: u64) -> &mut State {
         let found = self.0.iter_mut().find(|(of, _)| *of == ino);
         &mut found.expect("it was locked").1
@@ -109,30 +120,72 @@ impl System {
         Ok((state.inode.tree != 0).then_some(Tree { root: state.inode.tree, owner: ino }))
     }
 
-    /// Where a name leads to, and its key.
-    fn find(&self, ino: u64, state: &State, name: &[u8]) -> Result<Option<(u64, Target)>> {
-        match Self::directory_tree(ino, state)? {
-            Some(tree) => directory::find(tree, &self.buffers, self.seed, name),
-            None => Ok(None),
-        }
+    /// Where a name of a directory is, or would be.
+    pub(crate) fn find(&self, ino: u64, state: &State, name: &[u8]) -> Result<Slot> {
+        let tree = Self::directory_tree(ino, state)?;
+        directory::find(tree, &self.buffers, name, directory::hash(name, self.seed))
+    }
+
+    /// A name as the table of those that were looked up lately has it.
+    fn entry<'a>(&self, directory: u64, name: &'a [u8]) -> Entry<'a> {
+        Entry { directory, name, hash: directory::hash(name, self.seed) }
     }
 
     /// The node that a name in a directory leads to.
+    #[inline]
     pub(crate) fn lookup(&self, directory: &Node, name: &[u8], who: &Credentials) -> Result<Arc<Node>> {
-        let state = read(&directory.state);
-        if !state.inode.is_directory() {
-            return Err(Errno::NOTDIR.into());
-        }
-        access::check(&state.inode, who, EXECUTE)?;
+        Self::check_search(directory, who)?;
         match name {
             b"." => return self.node(directory.ino),
-            b".." => return self.node(state.inode.parent),
+            b".." => return self.node(read(&directory.state).inode.parent),
             _ if name.len() > directory::NAME_MAX => return Err(Errno::NAMETOOLONG.into()),
             _ => {}
         }
-        let (_, target) = self.find(directory.ino, &state, name)?.ok_or(Error::Posix(Errno::NOENT))?;
+        let entry = self.entry(directory.ino, name);
+        match self.dentries.get(&entry) {
+            Some(node) => Ok(node),
+            None => self.look_up(directory, &entry),
+        }
+    }
+
+    /// Whether somebody may look for names in it.
+    #[inline]
+    fn check_search(directory: &Node, who: &Credentials) -> Result<()> {
+        if directory.file_type != FileType::Directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        // Root may do so everywhere.
+        if who.is_root() { Ok(()) } else { access::check(&read(&directory.state).inode, who, EXECUTE) }
+    }
+
+    /// What `stat` tells of what a name leads to, if that can be told at once: it was looked up lately,
+    /// nobody changes it right now, and it is no symbolic link that leads on.
+    #[inline]
+    pub(crate) fn glance(
+        &self,
+        directory: &Node,
+        name: &[u8],
+        follows: bool,
+        who: &Credentials,
+    ) -> Result<Option<Attributes>> {
+        Self::check_search(directory, who)?;
+        let found = self.dentries.with(&self.entry(directory.ino, name), |node| {
+            let is_end = !follows || node.file_type != FileType::Symlink;
+            is_end.then(|| node.state.try_read().ok().map(|state| attributes(node, &state))).flatten()
+        });
+        Ok(found.flatten())
+    }
+
+    #[cold]
+    fn look_up(&self, directory: &Node, entry: &Entry<'_>) -> Result<Arc<Node>> {
+        let state = read(&directory.state);
+        let tree = Self::directory_tree(directory.ino, &state)?;
+        let found = directory::find(tree, &self.buffers, entry.name, entry.hash)?;
+        let target = found.target().ok_or(Error::Posix(Errno::NOENT))?;
         // Under the directory's lock: the name, and so the inode, is still there.
-        self.node(target.ino)
+        let node = self.node(target.ino)?;
+        self.dentries.put(entry, &node);
+        Ok(node)
     }
 
     /// A tree near its inode.
@@ -140,13 +193,14 @@ impl System {
         Tree::create(tx, self.geometry.inode_block(ino).map_or(0, |(block, _)| block), ino)
     }
 
-    /// Has a name lead to `target`. The directory's inode is changed, and not logged.
+    /// Has a name that is not there, with a key for it, lead to `target`. The directory's inode is changed,
+    /// and not logged.
     pub(crate) fn add_name(
         &self,
         tx: &mut Tx<'_>,
         ino: u64,
         state: &mut State,
-        name: &[u8],
+        (key, name): (&Key, &[u8]),
         target: Target,
     ) -> Result<()> {
         let before = tx.pages();
@@ -154,7 +208,6 @@ impl System {
             Some(tree) => tree,
             None => self.new_tree(tx, ino)?,
         };
-        let key = directory::free_key(tree, &self.buffers, self.seed, name)?;
         directory::set(tree, tx, key, name, target)?;
         state.inode.tree = tree.root;
         state.inode.names += 1;
@@ -163,7 +216,7 @@ impl System {
         Ok(())
     }
 
-    pub(crate) fn remove_name(&self, tx: &mut Tx<'_>, ino: u64, state: &mut State, key: u64) -> Result<()> {
+    pub(crate) fn remove_name(&self, tx: &mut Tx<'_>, ino: u64, state: &mut State, key: &Key) -> Result<()> {
         let before = tx.pages();
         directory::unset(Tree { root: state.inode.tree, owner: ino }, tx, key)?;
         state.inode.names = state.inode.names.saturating_sub(1);
@@ -267,15 +320,14 @@ impl System {
         }
         let is_directory = new.file_type == FileType::Directory;
         let mut state = directory.lock();
+        let mut key = None;
         if let Some(name) = name {
             directory::check_name(name)?;
             if !state.inode.is_directory() {
                 return Err(Errno::NOTDIR.into());
             }
             access::check(&state.inode, who, EXECUTE)?;
-            if self.find(directory.ino, &state, name)?.is_some() {
-                return Err(Errno::EXIST.into());
-            }
+            key = Some(self.find(directory.ino, &state, name)?.free()?);
         }
         access::check(&state.inode, who, WRITE | EXECUTE)?;
         if state.inode.links == 0 {
@@ -289,33 +341,26 @@ impl System {
         if name.is_none() {
             inode.links = 0;
         }
-        let mut is_begun = false;
-        let done = self.transact(Need::More, 4 * GROWTH, |tx| {
-            is_begun = true;
+        let done = self.transact_on(&mut state, Need::More, 4 * GROWTH, |tx, state| {
             tx.use_inode(ino)?;
             self.put_target(tx, ino, &mut inode, new.target)?;
             tx.put_inode(ino, Some(&inode))?;
-            match name {
-                Some(name) => {
-                    self.add_name(
-                        tx,
-                        directory.ino,
-                        &mut state,
-                        name,
-                        Target { ino, file_type: new.file_type },
-                    )?;
+            match name.zip(key.as_ref()) {
+                Some((name, key)) => {
+                    let target = Target { ino, file_type: new.file_type };
+                    self.add_name(tx, directory.ino, state, (key, name), target)?;
                     state.inode.links += u32::from(is_directory);
-                    self.log(tx, directory.ino, &mut state)?;
+                    self.log(tx, directory.ino, state)?;
                 }
                 None => self.add_orphan(tx, ino)?,
             }
             Ok(tx.id())
         });
-        if done.is_err() && !is_begun {
-            self.space.release_inode(ino);
+        let tx = done.inspect_err(|_| self.space.release_inode(ino))?;
+        let node = self.nodes.put(Node::new(ino, inode, tx), &self.dentries);
+        if let Some(name) = name {
+            self.dentries.put(&self.entry(directory.ino, name), &node);
         }
-        let node = Node::new(ino, inode, done?, &self.cache.counters);
-        self.nodes.put(&node);
         Ok(node)
     }
 
@@ -332,9 +377,7 @@ impl System {
             return Err(Errno::NOTDIR.into());
         }
         access::check(&directory.inode, who, EXECUTE)?;
-        if self.find(place.directory.ino, directory, place.name)?.is_some() {
-            return Err(Errno::EXIST.into());
-        }
+        let key = self.find(place.directory.ino, directory, place.name)?.free()?;
         access::check(&directory.inode, who, WRITE)?;
         if directory.inode.links == 0 {
             return Err(Errno::NOENT.into());
@@ -347,10 +390,10 @@ impl System {
             return Err(Errno::MLINK.into());
         }
         let (had_none, file_type) = (inode.links == 0, inode.file_type());
-        self.transact(Need::More, 3 * GROWTH, |tx| {
+        self.transact_on_all(&mut locked, Need::More, 3 * GROWTH, |tx, locked| {
             let target = Target { ino: node.ino, file_type };
             let directory = locked.state(place.directory.ino);
-            self.add_name(tx, place.directory.ino, directory, place.name, target)?;
+            self.add_name(tx, place.directory.ino, directory, (&key, place.name), target)?;
             self.log(tx, place.directory.ino, directory)?;
             if had_none {
                 self.remove_orphan(tx, node.ino)?;
@@ -360,6 +403,18 @@ impl System {
             state.inode.changed = Time::now();
             self.log(tx, node.ino, state)
         })
+    }
+
+    /// As [`System::transact_on`], of several inodes.
+    fn transact_on_all<'a>(
+        &self,
+        locked: &mut Locked<'a>,
+        need: Need,
+        growth: u64,
+        act: impl FnOnce(&mut Tx<'_>, &mut Locked<'a>) -> Result<()>,
+    ) -> Result<()> {
+        let saved = locked.save();
+        self.transact(need, growth, |tx| act(tx, locked)).inspect_err(|_| locked.restore(saved))
     }
 
     /// Takes a name off a file, in a transaction that has its directory already.
@@ -396,12 +451,10 @@ impl System {
             }
             let mut locked = Locked::take(&[&node, place.directory]);
             let directory = locked.state(place.directory.ino);
-            let Some((key, _)) = self
-                .find(place.directory.ino, directory, place.name)?
-                .filter(|(_, target)| target.ino == node.ino)
-            else {
+            let key = match self.find(place.directory.ino, directory, place.name)? {
+                Slot::Taken(key, target) if target.ino == node.ino => key,
                 // Somebody was faster.
-                continue;
+                _ => continue,
             };
             let directory = directory.inode.clone();
             let inode = &locked.state(node.ino).inode;
@@ -416,17 +469,57 @@ impl System {
             if is_directory && inode.names > 0 {
                 return Err(Errno::NOTEMPTY.into());
             }
-            self.transact(Need::Delete, 2 * GROWTH, |tx| {
+            // Nobody gets it from there afterwards, and who has got it before finds that it is gone.
+            self.dentries.remove(&self.entry(place.directory.ino, place.name));
+            let short = self.short_end(&node, locked.state(node.ino))?;
+            self.transact_on_all(&mut locked, Need::Delete, 2 * GROWTH, |tx, locked| {
                 let directory = locked.state(place.directory.ino);
-                self.remove_name(tx, place.directory.ino, directory, key)?;
+                self.remove_name(tx, place.directory.ino, directory, &key)?;
                 directory.inode.links -= u32::from(is_directory);
                 self.log(tx, place.directory.ino, directory)?;
-                self.drop_link(tx, node.ino, locked.state(node.ino))
+                let state = locked.state(node.ino);
+                match &short {
+                    Some(pages) => self.end(tx, &node, state, pages),
+                    None => self.drop_link(tx, node.ino, state),
+                }
             })?;
+            if short.is_some() {
+                let state = locked.state(node.ino);
+                self.drop_pages(&node, state, 0..u64::MAX);
+                return Ok(());
+            }
             drop(locked);
             self.reap_idle(&node);
             return Ok(());
         }
+    }
+
+    /// Whether the last name of a file can take all of it along, in one transaction: nobody has it, and it is
+    /// small. Returns the pages of its trees.
+    fn short_end(&self, node: &Node, state: &mut State) -> Result<Option<Vec<u64>>> {
+        let is_last = state.inode.links <= 1 || state.inode.is_directory();
+        if !is_last || node.pins.load(Ordering::Acquire) > 0 {
+            return Ok(None);
+        }
+        if state.inode.is_file() {
+            if state.inode.tree != 0 {
+                return Ok(None);
+            }
+            self.load_extents(node.ino, state)?;
+        }
+        let pages = self.pages_of(node.ino, &state.inode)?;
+        Ok((pages.len() <= STEP).then_some(pages))
+    }
+
+    /// Gives back all that a small file has.
+    fn end(&self, tx: &mut Tx<'_>, node: &Node, state: &mut State, pages: &[u64]) -> Result<()> {
+        if state.inode.is_file() {
+            // Before anybody can have its blocks: whoever reads without the lock looks again.
+            node.bump();
+            self.remove_some(tx, node.ino, state, 0..u64::MAX)?;
+        }
+        state.inode.links = 0;
+        self.give_up(tx, node.ino, state, pages)
     }
 
     /// Whether a directory is `above`, or below it. Nothing moves meanwhile.
@@ -480,26 +573,30 @@ impl System {
             let mut nodes = vec![from.directory, to.directory, &source];
             nodes.extend(&victim);
             let mut locked = Locked::take(&nodes);
-            let source_key = self.find(from.directory.ino, locked.state(from.directory.ino), from.name)?;
-            let victim_key = self.find(to.directory.ino, locked.state(to.directory.ino), to.name)?;
-            let is_same = source_key.map(|(_, target)| target.ino) == Some(source.ino)
-                && victim_key.map(|(_, target)| target.ino) == victim.as_ref().map(|node| node.ino);
-            if !is_same {
+            let source_slot = self.find(from.directory.ino, locked.state(from.directory.ino), from.name)?;
+            let slot = self.find(to.directory.ino, locked.state(to.directory.ino), to.name)?;
+            let source_key = match source_slot {
+                Slot::Taken(key, target) if target.ino == source.ino => key,
+                _ => continue,
+            };
+            if slot.target().map(|target| target.ino) != victim.as_ref().map(|node| node.ino) {
                 continue;
             }
-            let keys = (source_key.map_or(0, |(key, _)| key), victim_key.map(|(key, _)| key));
+            self.dentries.remove(&self.entry(from.directory.ino, from.name));
+            self.dentries.remove(&self.entry(to.directory.ino, to.name));
+            let key = match slot {
+                Slot::Taken(key, _) => key,
+                free => free.free()?,
+            };
             return match (&victim, how) {
                 (None, Rename::Exchange) => Err(Errno::NOENT.into()),
                 (Some(victim), _) if victim.ino == source.ino => Ok(()),
-                (Some(victim), Rename::Exchange) => self.exchange(
-                    &mut locked,
-                    (from, &source),
-                    (to, victim),
-                    (keys.0, keys.1.unwrap_or(0)),
-                    who,
-                ),
+                (Some(victim), Rename::Exchange) => {
+                    self.exchange(&mut locked, (from, &source), (to, victim), &(source_key, key), who)
+                }
                 _ => {
-                    self.move_name(&mut locked, (from, &source), (to, victim.as_ref()), keys, who)?;
+                    let keys = (source_key, key);
+                    self.move_name(&mut locked, (from, &source), (to, victim.as_ref()), &keys, who)?;
                     drop(locked);
                     if let Some(victim) = &victim {
                         self.reap_idle(victim);
@@ -549,7 +646,7 @@ impl System {
         locked: &mut Locked<'_>,
         (from, source): (Place<'_>, &Node),
         (to, victim): (Place<'_>, Option<&Arc<Node>>),
-        (source_key, victim_key): (u64, Option<u64>),
+        (source_key, key): &(Key, Key),
         who: &Credentials,
     ) -> Result<()> {
         let is_elsewhere = from.directory.ino != to.directory.ino;
@@ -575,18 +672,17 @@ impl System {
             return Err(Errno::MLINK.into());
         }
         let target = Target { ino: source.ino, file_type: moved.file_type() };
-        self.transact(Need::More, 4 * GROWTH, |tx| {
+        self.transact_on_all(locked, Need::More, 4 * GROWTH, |tx, locked| {
             let directory = locked.state(from.directory.ino);
             self.remove_name(tx, from.directory.ino, directory, source_key)?;
             directory.inode.links -= u32::from(moved.is_directory());
             let directory = locked.state(to.directory.ino);
-            match victim_key {
-                Some(key) => {
-                    let tree = Tree { root: directory.inode.tree, owner: to.directory.ino };
-                    directory::set(tree, tx, key, to.name, target)?;
-                    Self::touch(directory);
-                }
-                None => self.add_name(tx, to.directory.ino, directory, to.name, target)?,
+            if victim.is_some() {
+                let tree = Tree { root: directory.inode.tree, owner: to.directory.ino };
+                directory::set(tree, tx, key, to.name, target)?;
+                Self::touch(directory);
+            } else {
+                self.add_name(tx, to.directory.ino, directory, (key, to.name), target)?;
             }
             let loses_directory = victim.is_some() && moved.is_directory();
             directory.inode.links += u32::from(moved.is_directory());
@@ -610,7 +706,7 @@ impl System {
         locked: &mut Locked<'_>,
         (from, source): (Place<'_>, &Node),
         (to, other): (Place<'_>, &Node),
-        (source_key, other_key): (u64, u64),
+        (source_key, other_key): &(Key, Key),
         who: &Credentials,
     ) -> Result<()> {
         let is_elsewhere = from.directory.ino != to.directory.ino;
@@ -621,7 +717,7 @@ impl System {
             access::check_removal(&directory, inode, who)?;
             Self::check_move(inode, is_elsewhere, who)?;
         }
-        self.transact(Need::More, 2 * GROWTH, |tx| {
+        self.transact_on_all(locked, Need::More, 2 * GROWTH, |tx, locked| {
             for (place, key, leaves, comes) in &ends {
                 let (left, came) = {
                     let left = locked.state(leaves.ino).inode.is_directory();
@@ -630,7 +726,7 @@ impl System {
                 let is_directory = came == FileType::Directory;
                 let directory = locked.state(place.directory.ino);
                 let tree = Tree { root: directory.inode.tree, owner: place.directory.ino };
-                directory::set(tree, tx, *key, place.name, Target { ino: comes.ino, file_type: came })?;
+                directory::set(tree, tx, key, place.name, Target { ino: comes.ino, file_type: came })?;
                 directory.inode.links = directory.inode.links + u32::from(is_directory) - u32::from(left);
                 Self::touch(directory);
                 self.log(tx, place.directory.ino, directory)?;

@@ -3,76 +3,117 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 
+use rustix::fs::FileType;
 use unvme::lock::{lock, write};
 
+use crate::dentries::Dentries;
 use crate::error::Result;
 use crate::extents::Extents;
-use crate::layout::{Inode, Time};
+use crate::layout::{Inode, Kinds, Time};
 use crate::locks::Locks;
-use crate::pagecache::{Ahead, Counters, FileCache, Switches};
-use crate::spread::ByNumber;
+use crate::pagecache::{Ahead, FileCache, Switches};
+use crate::spread::{ByNumber, spread};
+use crate::stripe::Apart;
 
 const SHARDS: u64 = 64;
 
-/// Nodes of a shard that are kept although nobody has them.
-const KEPT: usize = 4096;
+/// Inodes whose numbers are that close share a shard: those of one directory are mostly used by one thread.
+const NEAR: u64 = 256;
 
-/// What an inode is, right now.
+/// Bytes that a node takes, about.
+const NODE_BYTES: usize = 1024;
+
+/// What an inode is, right now. What `stat` tells comes first.
+#[repr(C)]
 pub(crate) struct State {
-    /// As the next transaction says it. Of a file whose last pages are not written yet it has a smaller size.
-    pub inode: Inode,
     /// Bytes of a regular file, or of a symbolic link's target.
     pub size: u64,
-    /// Read when they are needed.
-    pub extents: Option<Extents>,
-    /// Pages in memory.
-    pub cache: FileCache,
     /// The last transaction that has changed it.
     pub tx: u64,
     /// Its times are newer than what any transaction has.
     pub is_lazy: bool,
     /// Its inode is free again.
     pub is_gone: bool,
+    /// As the next transaction says it. Of a file whose last pages are not written yet it has a smaller size.
+    pub inode: Inode,
+    /// Pages in memory.
+    pub cache: FileCache,
+    /// Read when they are needed.
+    pub extents: Option<Extents>,
 }
 
-/// An inode that is known to this mount.
+/// What of a state a transaction changes, from before it.
+pub(crate) struct Saved {
+    inode: Inode,
+    tx: u64,
+    is_lazy: bool,
+}
+
+impl State {
+    pub(crate) fn save(&self) -> Saved {
+        Saved { inode: self.inode.clone(), tx: self.tx, is_lazy: self.is_lazy }
+    }
+
+    /// The transaction was taken back.
+    pub(crate) fn restore(&mut self, saved: Saved) {
+        Saved { inode: self.inode, tx: self.tx, is_lazy: self.is_lazy } = saved;
+        // What they were is on the media, or on its way there.
+        self.extents = None;
+    }
+}
+
+/// An inode that is known to this mount. What `stat` needs comes first.
+#[repr(C)]
 pub(crate) struct Node {
     pub ino: u64,
-    pub state: RwLock<State>,
+    /// Where it is in the table of names, or 0.
+    pub dentry: AtomicU64,
     /// Who has it open, or knows it by its number.
     pub pins: AtomicU64,
+    /// Nanoseconds since 1970 of a write, and of a read, that shared the lock; or 0.
+    pub written: AtomicU64,
+    pub read: AtomicU64,
+    /// It never changes.
+    pub file_type: FileType,
+    /// It was asked for since somebody last thought about giving it up.
+    is_used: AtomicBool,
+    pub state: RwLock<State>,
     /// Data were written in place since the last fsync.
     pub is_unflushed: AtomicBool,
+    /// It is in the list of those that a sync has to look at.
+    pub is_listed: AtomicBool,
     /// Its pages are in the list of those that wait to be written.
     pub is_waiting: AtomicBool,
     /// Goes on when data, or where they are, have changed.
     pub version: AtomicU64,
     /// Goes on when data were written past the cache.
     pub writes: AtomicU64,
-    /// Nanoseconds since 1970 of a write, and of a read, that shared the lock; or 0.
-    pub written: AtomicU64,
-    pub read: AtomicU64,
     pub switches: Switches,
     pub ahead: Mutex<Ahead>,
     pub locks: Locks,
 }
 
 impl Node {
-    pub(crate) fn new(ino: u64, inode: Inode, tx: u64, counters: &Arc<Counters>) -> Arc<Self> {
+    pub(crate) fn new(ino: u64, inode: Inode, tx: u64) -> Arc<Self> {
+        let file_type = inode.file_type();
         let state = State {
             size: inode.size,
             inode,
             extents: None,
-            cache: FileCache::new(counters),
+            cache: FileCache::default(),
             tx,
             is_lazy: false,
             is_gone: false,
         };
         Arc::new(Self {
             ino,
-            state: RwLock::new(state),
+            file_type,
+            is_used: AtomicBool::new(true),
+            dentry: AtomicU64::new(0),
             pins: AtomicU64::new(0),
+            state: RwLock::new(state),
             is_unflushed: AtomicBool::new(false),
+            is_listed: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
             version: AtomicU64::new(0),
             writes: AtomicU64::new(0),
@@ -119,57 +160,95 @@ impl Node {
         }
     }
 
+    /// It is in use.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        if !self.is_used.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::Relaxed);
+        }
+    }
+
     fn is_idle(node: &Arc<Self>) -> bool {
-        Arc::strong_count(node) == 1
-            && node.pins.load(Ordering::Acquire) == 0
+        node.pins.load(Ordering::Acquire) == 0
             && !node.is_unflushed.load(Ordering::Acquire)
             && node.written.load(Ordering::Relaxed) == 0
-            && node.state.try_read().is_ok_and(|state| !state.is_lazy && state.cache.dirty().is_empty())
+            && node.state.try_read().is_ok_and(|state| !state.is_lazy && state.cache.is_empty())
     }
 }
 
 /// Some of them, by their numbers.
-type Shard = Mutex<ByNumber<Arc<Node>>>;
+struct Shard {
+    table: ByNumber<Arc<Node>>,
+    /// So many are there when those that nobody uses are looked for.
+    sweep_at: usize,
+}
 
 /// All of them.
 pub(crate) struct Nodes {
-    shards: Box<[Shard]>,
+    shards: Box<[Apart<Mutex<Shard>>]>,
+    /// Nodes of a shard that are kept although nobody has them.
+    kept: usize,
 }
 
 impl Nodes {
-    pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    /// Keeps as many as fit in about `bytes` when nobody needs more.
+    pub(crate) fn new(bytes: usize) -> Self {
+        let kept = (bytes / NODE_BYTES / SHARDS as usize).max(64);
+        let shard = || Apart(Mutex::new(Shard { table: ByNumber::default(), sweep_at: kept }));
+        Self { shards: (0..SHARDS).map(|_| shard()).collect(), kept }
     }
 
-    fn shard(&self, ino: u64) -> &Shard {
-        &self.shards[(ino % SHARDS) as usize]
+    fn shard(&self, ino: u64) -> &Mutex<Shard> {
+        &self.shards[(spread(ino / NEAR) % SHARDS) as usize].0
     }
 
     /// The node of a number; `load` reads it when it is not known.
-    pub(crate) fn get(&self, ino: u64, load: impl FnOnce() -> Result<Arc<Node>>) -> Result<Arc<Node>> {
+    pub(crate) fn get(
+        &self,
+        ino: u64,
+        dentries: &Dentries,
+        load: impl FnOnce() -> Result<Arc<Node>>,
+    ) -> Result<Arc<Node>> {
         let mut shard = lock(self.shard(ino));
-        if let Some(node) = shard.get(&ino) {
+        if let Some(node) = shard.table.get(&ino) {
+            node.touch();
             return Ok(Arc::clone(node));
         }
         // The lock is held meanwhile: nobody else brings the same inode, changes it and lets it go.
         let node = load()?;
-        if shard.len() > KEPT {
-            shard.retain(|_, node| !Node::is_idle(node));
-        }
-        Ok(Arc::clone(shard.entry(ino).or_insert(node)))
+        self.sweep(&mut shard, dentries);
+        Ok(Arc::clone(shard.table.entry(ino).or_insert(node)))
     }
 
-    /// One that is new.
-    pub(crate) fn put(&self, node: &Arc<Node>) {
-        lock(self.shard(node.ino)).insert(node.ino, Arc::clone(node));
+    /// The node of a number, if it is known.
+    pub(crate) fn find(&self, ino: u64) -> Option<Arc<Node>> {
+        lock(self.shard(ino)).table.get(&ino).cloned()
+    }
+
+    /// One that is new. Returns the one to use: somebody may know its number already.
+    pub(crate) fn put(&self, node: Arc<Node>, dentries: &Dentries) -> Arc<Node> {
+        let mut shard = lock(self.shard(node.ino));
+        self.sweep(&mut shard, dentries);
+        Arc::clone(shard.table.entry(node.ino).or_insert(node))
+    }
+
+    /// Gives up those that nobody has, and nobody has asked for since the last time, when there are many.
+    fn sweep(&self, shard: &mut Shard, dentries: &Dentries) {
+        if shard.table.len() < shard.sweep_at {
+            return;
+        }
+        shard.table.retain(|_, node| {
+            if node.is_used.swap(false, Ordering::Relaxed) || !Node::is_idle(node) {
+                return true;
+            }
+            // Nobody gets it from there afterwards; who has got it before counts.
+            dentries.forget(node);
+            Arc::strong_count(node) > 1 || !Node::is_idle(node)
+        });
+        shard.sweep_at = self.kept.max(shard.table.len() + self.kept / 4);
     }
 
     pub(crate) fn remove(&self, ino: u64) {
-        lock(self.shard(ino)).remove(&ino);
-    }
-
-    /// All that are known now.
-    pub(crate) fn all(&self) -> Vec<Arc<Node>> {
-        self.shards.iter().flat_map(|shard| lock(shard).values().cloned().collect::<Vec<_>>()).collect()
+        lock(self.shard(ino)).table.remove(&ino);
     }
 }

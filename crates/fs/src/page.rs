@@ -99,6 +99,12 @@ pub(crate) fn fits(page: &Page, bytes: usize) -> bool {
     used(page) + SLOT_BYTES + bytes <= ROOM
 }
 
+/// Adds a key that is not there, with a value that fits.
+pub(crate) fn add(page: &mut Page, key: u64, value: &[u8]) {
+    let (Ok(index) | Err(index)) = find(page, key);
+    insert(page, index, key, value);
+}
+
 /// Adds a value that fits.
 pub(crate) fn insert(page: &mut Page, index: usize, key: u64, value: &[u8]) {
     debug_assert!(fits(page, value.len()));

@@ -1,14 +1,16 @@
 //! Paths: names one behind another, with symbolic links in between.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::access::Credentials;
 use crate::error::{Error, Result};
-use crate::system::FileSystem;
-use crate::vnode::Vnode;
+use crate::node::Node;
+use crate::system::{FileSystem, System};
+use crate::vnode::{Attributes, Vnode, attributes_of};
 
 /// The longest path, in bytes, as on Linux.
 const PATH_MAX: usize = 4096;
@@ -23,53 +25,31 @@ impl FileSystem {
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG.
     pub fn resolve(&self, path: &[u8], follows: bool, who: &Credentials) -> Result<Vnode> {
-        self.resolve_from(&self.root()?, path, follows, who)
+        let found = Vnode::new(&self.0, self.0.walk(path, follows, who)?);
+        found.check_there()?;
+        Ok(found)
     }
 
-    /// As [`FileSystem::resolve`], from a directory on; a path that begins with a slash begins at the root.
+    /// What `stat` tells of what a path leads to: of a symbolic link at its end itself, unless it `follows`.
     ///
     /// # Errors
-    /// As there.
-    pub fn resolve_from(
-        &self,
-        start: &Vnode,
-        path: &[u8],
-        follows: bool,
-        who: &Credentials,
-    ) -> Result<Vnode> {
-        if path.len() > PATH_MAX {
-            return Err(Errno::NAMETOOLONG.into());
-        }
-        let mut at = if path.starts_with(b"/") { self.root()? } else { start.clone() };
-        let mut links = 0;
-        // What is left of the path; a link puts its target before it.
-        let mut left: Cow<'_, [u8]> = Cow::Borrowed(path);
-        let mut from = 0;
-        while let Some((name, end)) = next(&left, from) {
-            let found = at.lookup(&left[name], who)?;
-            let is_last = next(&left, end).is_none();
-            from = end;
-            if found.file_type() != FileType::Symlink || is_last && !follows && !path.ends_with(b"/") {
-                at = found;
-                continue;
+    /// As [`FileSystem::resolve`].
+    pub fn attributes(&self, path: &[u8], follows: bool, who: &Credentials) -> Result<Attributes> {
+        // All names but the last one lead to directories.
+        let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+        let (above, name) = path.split_at(start);
+        if !name.is_empty() && name != b"." && name != b".." && path.len() <= PATH_MAX {
+            let directory = if above.is_empty() { None } else { Some(self.0.walk(above, true, who)?) };
+            let directory = match &directory {
+                Some(directory) => directory,
+                None => self.0.root()?,
+            };
+            if let Some(found) = self.0.glance(directory, name, follows, who)? {
+                return Ok(found);
             }
-            links += 1;
-            if links > LINKS_MAX {
-                return Err(Errno::LOOP.into());
-            }
-            let mut target = found.target()?;
-            if target.starts_with(b"/") {
-                at = self.root()?;
-            }
-            target.push(b'/');
-            target.extend_from_slice(&left[from..]);
-            (left, from) = (Cow::Owned(target), 0);
         }
-        // `file/` is a directory, or nothing.
-        if path.ends_with(b"/") && at.file_type() != FileType::Directory {
-            return Err(Errno::NOTDIR.into());
-        }
-        Ok(at)
+        let node = self.0.walk(path, follows, who)?;
+        attributes_of(&node).ok_or(Error::Posix(Errno::NOENT))
     }
 
     /// The directory that the last name of a path is in, or would be, and that name.
@@ -81,6 +61,49 @@ impl FileSystem {
         let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
         let directory = self.resolve(&path[..start], true, who)?;
         Ok((directory, path[start..end].to_vec()))
+    }
+}
+
+impl System {
+    /// The node that a path leads to, from the root on. It may have gone meanwhile.
+    pub(crate) fn walk(&self, path: &[u8], follows: bool, who: &Credentials) -> Result<Arc<Node>> {
+        if path.len() > PATH_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        // What the next name is looked for in; `None` stands for the root.
+        let root = self.root()?;
+        let mut at: Option<Arc<Node>> = None;
+        let mut links = 0;
+        // What is left of the path; a link puts its target before it.
+        let mut left: Cow<'_, [u8]> = Cow::Borrowed(path);
+        let mut from = 0;
+        while let Some((name, end)) = next(&left, from) {
+            let found = self.lookup(at.as_ref().unwrap_or(root), &left[name], who)?;
+            from = end;
+            if found.file_type != FileType::Symlink
+                || !follows && !path.ends_with(b"/") && next(&left, end).is_none()
+            {
+                at = Some(found);
+                continue;
+            }
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno::LOOP.into());
+            }
+            let mut target = self.target(&found)?;
+            if target.starts_with(b"/") {
+                at = None;
+            }
+            target.push(b'/');
+            target.extend_from_slice(&left[from..]);
+            (left, from) = (Cow::Owned(target), 0);
+        }
+        let found = at.unwrap_or_else(|| Arc::clone(root));
+        // `file/` is a directory, or nothing.
+        if path.ends_with(b"/") && found.file_type != FileType::Directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        Ok(found)
     }
 }
 

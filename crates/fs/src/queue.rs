@@ -21,7 +21,7 @@ use crate::extents::Extent;
 use crate::layout::{BLOCK, Kinds};
 use crate::node::Node;
 use crate::placement::Class;
-use crate::system::{FileSystem, Mount};
+use crate::system::{FileSystem, Grip, Mount};
 use crate::vnode::Vnode;
 
 const BLOCK_64: u64 = BLOCK as u64;
@@ -232,7 +232,7 @@ pub struct FileQueue {
     ready: VecDeque<FileCompletion>,
     /// Blocks of one command.
     blocks_max: u64,
-    system: Arc<Mount>,
+    system: Arc<Grip>,
 }
 
 impl FileSystem {
@@ -253,7 +253,7 @@ impl FileSystem {
             files: Vec::new(),
             ready: VecDeque::new(),
             blocks_max,
-            system: Arc::clone(&self.0),
+            system: self.0.own(),
         })
     }
 }
@@ -596,6 +596,7 @@ fn written(system: &Mount, open: &Open, offset: u64, bytes: u64) {
     let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
     if node.written.load(Ordering::Relaxed) < now {
         node.written.store(now, Ordering::Relaxed);
+        system.list(node);
     }
     node.writes.fetch_add(1, Ordering::SeqCst);
     if open.version != node.version.load(Ordering::SeqCst) {

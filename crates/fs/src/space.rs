@@ -1,7 +1,7 @@
 //! Which blocks and inodes can be had. What is taken here is not used on the media before a transaction says
 //! so, and what a transaction frees comes back here when that is committed.
 
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
@@ -13,6 +13,7 @@ use crate::disk::Disk;
 use crate::epoch::Epochs;
 use crate::error::Result;
 use crate::layout::{Geometry, Kind};
+use crate::stripe::{Apart, Stock};
 
 /// Consecutive blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,10 +48,10 @@ pub(crate) struct Space {
     geometry: Geometry,
     disk: Arc<Disk>,
     buffers: Arc<Buffers>,
-    groups: Box<[Mutex<Group>]>,
+    groups: Box<[Apart<Mutex<Group>>]>,
     /// Blocks that can be taken: those of transactions under way are set aside.
-    available: AtomicI64,
-    inodes: AtomicI64,
+    available: Stock,
+    inodes: Stock,
     /// Blocks that only those who delete can have.
     kept: i64,
     /// Where the last directory went.
@@ -67,15 +68,16 @@ impl Space {
         free: (u64, u64),
         deallocates: bool,
     ) -> Self {
-        let groups = (0..geometry.groups).map(|_| Mutex::new(Group { blocks: None, inodes: None })).collect();
+        let groups =
+            (0..geometry.groups).map(|_| Apart(Mutex::new(Group { blocks: None, inodes: None }))).collect();
         Self {
             geometry,
             disk,
             buffers,
             groups,
-            available: AtomicI64::new(free.0 as i64),
-            inodes: AtomicI64::new(free.1 as i64),
-            kept: (geometry.blocks as i64 / 50).min(1024),
+            available: Stock::new(free.0, 256),
+            inodes: Stock::new(free.1, 16),
+            kept: (geometry.blocks as i64 / 50).clamp(64, 1024),
             turn: AtomicU32::new(0),
             deallocates,
             epochs: Epochs::default(),
@@ -89,28 +91,23 @@ impl Space {
 
     /// Blocks and inodes that can be had.
     pub(crate) fn available(&self) -> (u64, u64) {
-        let of = |count: &AtomicI64, kept: i64| (count.load(Ordering::Relaxed) - kept).max(0) as u64;
+        let of = |stock: &Stock, kept: i64| (stock.total() - kept).max(0) as u64;
         (of(&self.available, self.kept), of(&self.inodes, 0))
     }
 
     /// Sets blocks aside.
     pub(crate) fn reserve(&self, blocks: u64, need: Need) -> Result<()> {
         let floor = if need == Need::Delete { 0 } else { self.kept };
-        let had = self.available.fetch_sub(blocks as i64, Ordering::AcqRel);
-        if had - (blocks as i64) < floor {
-            self.give_back(blocks);
-            return Err(Errno::NOSPC.into());
-        }
-        Ok(())
+        if self.available.take(blocks, floor) { Ok(()) } else { Err(Errno::NOSPC.into()) }
     }
 
     /// What was set aside and not taken.
     pub(crate) fn give_back(&self, blocks: u64) {
-        self.available.fetch_add(blocks as i64, Ordering::AcqRel);
+        self.available.put(blocks);
     }
 
     fn with_blocks<R>(&self, group: u32, act: impl FnOnce(&mut Bits) -> R) -> Result<R> {
-        let mut state = lock(&self.groups[group as usize]);
+        let mut state = lock(&self.groups[group as usize].0);
         if state.blocks.is_none() {
             let buffer = self.buffers.get(self.geometry.group_start(group), Kind::BlockMap, group.into())?;
             let len = self.geometry.group_len(group) as usize;
@@ -120,7 +117,7 @@ impl Space {
     }
 
     fn with_inodes<R>(&self, group: u32, act: impl FnOnce(&mut Bits) -> R) -> Result<R> {
-        let mut state = lock(&self.groups[group as usize]);
+        let mut state = lock(&self.groups[group as usize].0);
         if state.inodes.is_none() {
             let buffer = self.buffers.get(self.geometry.inode_map(group), Kind::InodeMap, group.into())?;
             let len = self.geometry.inodes_per_group as usize;
@@ -132,10 +129,10 @@ impl Space {
     /// The maps on the media were written anew: they are read again, and so many blocks and inodes are free.
     pub(crate) fn reset(&self, free: (u64, u64)) {
         for group in &self.groups {
-            *lock(group) = Group { blocks: None, inodes: None };
+            *lock(&group.0) = Group { blocks: None, inodes: None };
         }
-        self.available.store(free.0 as i64, Ordering::Release);
-        self.inodes.store(free.1 as i64, Ordering::Release);
+        self.available.set(free.0);
+        self.inodes.set(free.1);
     }
 
     /// Has the maps of a group in memory: before a transaction frees something there. They would take what is
@@ -212,8 +209,7 @@ impl Space {
 
     /// Takes an inode: for a directory in a group of its own, for anything else near its directory.
     pub(crate) fn take_inode(&self, parent: u64, is_directory: bool) -> Result<u64> {
-        if self.inodes.fetch_sub(1, Ordering::AcqRel) <= 0 {
-            self.inodes.fetch_add(1, Ordering::AcqRel);
+        if !self.inodes.take(1, 0) {
             return Err(Errno::NOSPC.into());
         }
         let first = match self.geometry.inode_place(parent) {
@@ -226,7 +222,7 @@ impl Space {
                 return Ok(u64::from(group) * u64::from(self.geometry.inodes_per_group) + place as u64 + 1);
             }
         }
-        self.inodes.fetch_add(1, Ordering::AcqRel);
+        self.inodes.put(1);
         Err(Errno::NOSPC.into())
     }
 
@@ -234,7 +230,7 @@ impl Space {
     pub(crate) fn release_inode(&self, ino: u64) {
         if let Some((group, place)) = self.geometry.inode_place(ino) {
             let _ = self.with_inodes(group, |bits| bits.set_run(place as usize, 1));
-            self.inodes.fetch_add(1, Ordering::AcqRel);
+            self.inodes.put(1);
         }
     }
 }

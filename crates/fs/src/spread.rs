@@ -4,6 +4,13 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+/// Spreads a number over all bits.
+#[inline]
+pub(crate) fn spread(number: u64) -> u64 {
+    let product = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    product ^ product >> 32
+}
+
 /// Spreads numbers over a table.
 #[derive(Default)]
 pub(crate) struct Spread(u64);
@@ -18,8 +25,7 @@ impl Hasher for Spread {
     }
 
     fn write_u64(&mut self, value: u64) {
-        let product = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = product ^ product >> 32;
+        self.0 = spread(self.0 ^ value);
     }
 }
 

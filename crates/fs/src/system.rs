@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Deref};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -11,6 +11,7 @@ use unvme::lock::lock;
 use unvme::worker::WorkerOptions;
 
 use crate::buffer::Buffers;
+use crate::dentries::Dentries;
 use crate::disk::{Disk, Durable, Event, Traffic};
 use crate::error::{Error, Result};
 use crate::holder::Holder;
@@ -24,11 +25,9 @@ use crate::node::{Node, Nodes, State};
 use crate::pagecache::{Cache, CacheOptions, CacheStatistics};
 use crate::placement::{Class, Placement};
 use crate::space::{Need, Space};
+use crate::stripe::Stripes;
 use crate::tree::{GROWTH, Tree};
 use crate::vnode::Vnode;
-
-/// Blocks of metadata that an operation changes at most.
-pub(crate) const TOUCHED: usize = 64;
 
 /// How a file system is mounted.
 #[derive(Clone, Debug)]
@@ -110,6 +109,11 @@ pub(crate) struct System {
     pub journal: Journal,
     pub geometry: Geometry,
     pub nodes: Nodes,
+    /// Looked up when somebody wants it.
+    root: OnceLock<Arc<Node>>,
+    pub dentries: Dentries,
+    /// Files of which something is in memory alone.
+    listed: Stripes<Mutex<Vec<u64>>>,
     pub cache: Cache,
     pub keeps_access_times: bool,
     /// Seconds since 1970, of late.
@@ -123,8 +127,36 @@ pub(crate) struct System {
     superblock: Superblock,
 }
 
+/// A mount, held by those who use a file system on one CPU: so that they do not count on the same cache line
+/// as all others.
+pub(crate) struct Grip(Arc<Mount>);
+
+impl Deref for Grip {
+    type Target = Mount;
+
+    fn deref(&self) -> &Mount {
+        &self.0
+    }
+}
+
+impl Grip {
+    /// That of the CPU the caller is on; this one when nobody has that any more.
+    #[inline]
+    pub(crate) fn own(self: &Arc<Self>) -> Arc<Self> {
+        let own = self.0.grips.get().and_then(|grips| grips.own().upgrade());
+        own.unwrap_or_else(|| Arc::clone(self))
+    }
+
+    /// Whether both are of one mount.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 /// What all who use a file system hold. The last one to go leaves it in order.
 pub(crate) struct Mount {
+    /// Of all CPUs.
+    grips: OnceLock<Stripes<Weak<Grip>>>,
     system: Arc<System>,
     /// `None` when nothing is written.
     keeper: Option<Keeper>,
@@ -143,7 +175,10 @@ impl Deref for Mount {
 /// A mounted file system. Any thread may use it, and it can be cloned; it is left in order by
 /// [`FileSystem::unmount`], or when the last clone and the last [`Vnode`] are gone.
 #[derive(Clone)]
-pub struct FileSystem(pub(crate) Arc<Mount>);
+pub struct FileSystem(pub(crate) Arc<Grip>, #[expect(dead_code, reason = "they are held")] Arc<Grips>);
+
+/// The grips of all CPUs.
+type Grips = Stripes<Arc<Grip>>;
 
 fn read_superblock(disk: &Disk, block: u64) -> Result<Superblock> {
     let mut page: Page = [0; BLOCK];
@@ -208,7 +243,10 @@ impl FileSystem {
             system.reap_orphans()?;
             keeper = Some(Keeper::start(&system, options.commit_interval)?);
         }
-        Ok(Self(Arc::new(Mount { system, keeper, _holder: holder })))
+        let mount = Arc::new(Mount { grips: OnceLock::new(), system, keeper, _holder: holder });
+        let grips = Stripes::new(|| Arc::new(Grip(Arc::clone(&mount))));
+        mount.grips.get_or_init(|| grips.map(Arc::downgrade));
+        Ok(Self(Arc::clone(grips.own()), Arc::new(grips)))
     }
 
     /// The root directory.
@@ -216,7 +254,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error::Damaged`], [`Error::Device`].
     pub fn root(&self) -> Result<Vnode> {
-        self.node(ROOT_INO)
+        Ok(Vnode::new(&self.0, Arc::clone(self.0.root()?)))
     }
 
     /// The file of an inode number, as [`Vnode::ino`] said it.
@@ -348,8 +386,11 @@ impl System {
             space,
             journal,
             geometry,
-            nodes: Nodes::new(),
-            cache: Cache::new(options.cache),
+            nodes: Nodes::new(options.metadata_bytes),
+            root: OnceLock::new(),
+            dentries: Dentries::new(),
+            listed: Stripes::default(),
+            cache: Cache::new(options.cache)?,
             keeps_access_times: options.keeps_access_times && !options.is_read_only,
             seconds: AtomicU64::new(0),
             seed: superblock.hash_seed.get(),
@@ -404,33 +445,61 @@ impl System {
         Ok(inode)
     }
 
+    /// The root directory.
+    #[inline]
+    pub(crate) fn root(&self) -> Result<&Arc<Node>> {
+        match self.root.get() {
+            Some(root) => Ok(root),
+            None => {
+                let root = self.node(ROOT_INO)?;
+                Ok(self.root.get_or_init(|| root))
+            }
+        }
+    }
+
     pub(crate) fn node(&self, ino: u64) -> Result<Arc<Node>> {
-        self.nodes.get(ino, || {
+        self.nodes.get(ino, &self.dentries, || {
             // A number is used when its bit says so; its block may never have been written.
             let (group, place) = self.geometry.inode_place(ino).ok_or(Error::Posix(Errno::STALE))?;
             let map = self.buffers.get(self.geometry.inode_map(group), Kind::InodeMap, group.into())?;
             if !map.with(|page| crate::bits::is_marked(page, place)) {
                 return Err(Errno::STALE.into());
             }
-            Ok(Node::new(ino, self.read_inode(ino)?, 0, &self.cache.counters))
+            Ok(Node::new(ino, self.read_inode(ino)?, 0))
         })
     }
 
-    /// One operation on metadata. Locks of inodes are taken before.
+    /// One operation on metadata. Locks of inodes are taken before. When it fails, nothing of it is on the
+    /// media; what is in memory is the caller's: see [`System::transact_on`].
     pub(crate) fn transact<R>(
         &self,
         need: Need,
         growth: u64,
         act: impl FnOnce(&mut Tx<'_>) -> Result<R>,
     ) -> Result<R> {
-        let mut tx = self.journal.begin(TOUCHED, growth, need)?;
+        let mut tx = self.journal.begin(growth, need)?;
         let done = act(&mut tx);
-        if let Err(e) = &done
-            && tx.is_begun()
-        {
-            self.journal.kill(e);
+        if let Err(e) = &done {
+            tx.abort();
+            if let Error::Damaged { .. } = e {
+                // Whoever goes on makes it worse.
+                self.journal.kill(e);
+            }
         }
         done
+    }
+
+    /// As [`System::transact`], of an operation that changes one inode in memory: when it fails, that is as
+    /// it was.
+    pub(crate) fn transact_on<R>(
+        &self,
+        state: &mut State,
+        need: Need,
+        growth: u64,
+        act: impl FnOnce(&mut Tx<'_>, &mut State) -> Result<R>,
+    ) -> Result<R> {
+        let before = state.save();
+        self.transact(need, growth, |tx| act(tx, state)).inspect_err(|_| state.restore(before))
     }
 
     /// Has the transaction say what an inode is now.
@@ -444,20 +513,31 @@ impl System {
     /// Has a transaction say the times that only memory knows.
     pub(crate) fn log_times(&self, ino: u64, state: &mut State) -> Result<()> {
         if state.is_lazy && !state.is_gone {
-            self.transact(Need::Delete, 0, |tx| self.log(tx, ino, state))?;
+            self.transact_on(state, Need::Delete, 0, |tx, state| self.log(tx, ino, state))?;
         }
         Ok(())
     }
 
+    /// Something about a file is in memory alone: a sync looks at it.
+    #[inline]
+    pub(crate) fn list(&self, node: &Node) {
+        if !node.is_listed.load(Ordering::Relaxed) && !node.is_listed.swap(true, Ordering::SeqCst) {
+            lock(self.listed.own()).push(node.ino);
+        }
+    }
+
     fn sync(&self) -> Result<()> {
         self.check_writable()?;
-        for node in self.nodes.all() {
-            let mut state = node.lock();
-            if !state.is_gone {
-                self.write_back(&node, &mut state)?;
-            }
-            self.log_times(node.ino, &mut state)?;
+        let mut listed: Vec<u64> = Vec::new();
+        for list in self.listed.iter() {
+            listed.append(&mut lock(list));
         }
+        listed.sort_unstable();
+        listed.dedup();
+        let nodes: Vec<_> = listed.into_iter().filter_map(|ino| self.nodes.find(ino)).collect();
+        // Before they are looked at: what changes later is listed again.
+        nodes.iter().for_each(|node| node.is_listed.store(false, Ordering::SeqCst));
+        self.write_back_all(&nodes, true)?;
         self.journal.commit_and_settle(self.journal.running())
     }
 
@@ -501,20 +581,33 @@ impl System {
             self.drop_pages(node, &mut state, 0..u64::MAX);
             self.remove_blocks(ino, &mut state, 0, u64::MAX)?;
         }
+        let pages = self.pages_of(ino, &state.inode)?;
+        self.transact(Need::Delete, 2 * GROWTH, |tx| {
+            self.remove_orphan(tx, ino)?;
+            self.give_up(tx, ino, &mut state, &pages)
+        })
+    }
+
+    /// Pages of the trees of an inode that has no extents. A directory is empty by now, and its tree a page
+    /// or a few.
+    pub(crate) fn pages_of(&self, ino: u64, inode: &Inode) -> Result<Vec<u64>> {
         let mut pages = Vec::new();
-        for root in [state.inode.tree, state.inode.xattrs] {
+        for root in [inode.tree, inode.xattrs] {
             if root != 0 {
                 Tree { root, owner: ino }.pages(&self.buffers, &mut |page| pages.push(page))?;
             }
         }
-        self.transact(Need::Delete, 2 * GROWTH, |tx| {
-            // A directory is empty by now, and its tree a page or a few.
-            pages.iter().for_each(|&page| tx.free_page(page));
-            self.remove_orphan(tx, ino)?;
-            state.is_gone = true;
-            self.nodes.remove(ino);
-            tx.free_inode(ino)
-        })
+        Ok(pages)
+    }
+
+    /// Gives back an inode and its pages: the last thing that a transaction does.
+    pub(crate) fn give_up(&self, tx: &mut Tx<'_>, ino: u64, state: &mut State, pages: &[u64]) -> Result<()> {
+        pages.iter().try_for_each(|&page| tx.free_page(page))?;
+        tx.free_inode(ino)?;
+        // While the transaction is open: its number is nobody else's before that is committed.
+        state.is_gone = true;
+        self.nodes.remove(ino);
+        Ok(())
     }
 }
 

@@ -28,7 +28,7 @@ impl Tree {
     /// A new tree, of an empty page.
     pub(crate) fn create(tx: &mut Tx<'_>, goal: u64, owner: u64) -> Result<Self> {
         let buffer = tx.alloc_page(goal, owner)?;
-        tx.change(&buffer, |page| page::init(page, 0));
+        tx.rewrite(&buffer, |page| page::init(page, 0));
         Ok(Self { root: buffer.block, owner })
     }
 
@@ -59,14 +59,14 @@ impl Tree {
     }
 
     /// As [`Tree::visit`], of a few keys that are in one page nearly always: nothing is remembered of the
-    /// way.
+    /// way. Returns the page that `from` is in, or would be, and all that was visited.
     pub(crate) fn visit_few(
         &self,
         buffers: &Buffers,
         from: u64,
         end: u64,
         mut visit: impl FnMut(u64, &[u8]) -> ControlFlow<()>,
-    ) -> Result<()> {
+    ) -> Result<Option<Arc<Buffer>>> {
         let mut at = self.get_page(buffers, self.root)?;
         while let Some(index) = at.with(|page| (page::level(page) > 0).then(|| page::descend(page, from))) {
             at = self.child(buffers, &at, index)?;
@@ -82,14 +82,18 @@ impl Tree {
             false
         });
         if is_over {
-            return Ok(());
+            return Ok(Some(at));
         }
         // It may go on in the next page: all of it once more.
-        self.visit(
-            buffers,
-            from,
-            |key, value| if key >= end { ControlFlow::Break(()) } else { visit(key, value) },
-        )
+        let mut is_any = false;
+        self.visit(buffers, from, |key, value| {
+            if key >= end {
+                return ControlFlow::Break(());
+            }
+            is_any = true;
+            visit(key, value)
+        })?;
+        Ok((!is_any).then_some(at))
     }
 
     /// Shows every key from `from` on, in order, until it is told to stop.
@@ -129,15 +133,32 @@ impl Tree {
 
     /// Sets the value of a key. Returns whether it is new.
     pub(crate) fn insert(&self, tx: &mut Tx<'_>, key: u64, value: &[u8]) -> Result<bool> {
+        self.insert_at(tx, None, key, value)
+    }
+
+    /// As [`Tree::insert`], of a key of which it may be known which page it belongs to.
+    pub(crate) fn insert_at(
+        &self,
+        tx: &mut Tx<'_>,
+        leaf: Option<&Arc<Buffer>>,
+        key: u64,
+        value: &[u8],
+    ) -> Result<bool> {
         debug_assert!(value.len() <= page::VALUE_MAX);
+        if let Some(leaf) = leaf
+            && leaf.with(|page| page::fits(page, value.len()) && page::find(page, key).is_err())
+        {
+            tx.add(leaf, key, value);
+            return Ok(true);
+        }
         let (mut way, leaf) = self.way(tx.buffers(), key)?;
         let found = leaf.with(|page| page::find(page, key).map(|at| (at, page::value(page, at).len())));
         if let Ok((index, len)) = found {
             if len == value.len() {
-                tx.change(&leaf, |page| page::overwrite(page, index, value));
+                tx.overwrite(&leaf, index, value);
                 return Ok(false);
             }
-            tx.change(&leaf, |page| page::remove(page, index));
+            tx.remove(&leaf, index);
         }
         self.add(tx, &mut way, leaf, (key, value))?;
         Ok(found.is_err())
@@ -153,10 +174,7 @@ impl Tree {
     ) -> Result<()> {
         let mut target = target;
         if target.with(|page| page::fits(page, value.len())) {
-            tx.change(&target, |page| {
-                let (Ok(index) | Err(index)) = page::find(page, key);
-                page::insert(page, index, key, value);
-            });
+            tx.add(&target, key, value);
             return Ok(());
         }
         if target.block == self.root {
@@ -166,11 +184,11 @@ impl Tree {
         let old: Page = target.with(|page| *page);
         let (Ok(index) | Err(index)) = page::find(&old, key);
         let cut = page::middle(&old, index);
-        tx.change(&right, |page| {
+        tx.rewrite(&right, |page| {
             page::init(page, page::level(&old));
             page::append(page, &old, cut..page::count(&old));
         });
-        tx.change(&target, |page| {
+        tx.rewrite(&target, |page| {
             page::init(page, page::level(&old));
             page::append(page, &old, 0..cut);
         });
@@ -200,8 +218,8 @@ impl Tree {
         if page::level(&old) == page::LEVELS_MAX {
             return Err(Error::damaged(self.root, "a tree has too many levels"));
         }
-        tx.change(&below, |page| page[Header::BYTES..].copy_from_slice(&old[Header::BYTES..]));
-        tx.change(root, |page| {
+        tx.rewrite(&below, |page| page[Header::BYTES..].copy_from_slice(&old[Header::BYTES..]));
+        tx.rewrite(root, |page| {
             page::init(page, page::level(&old) + 1);
             page::insert(page, 0, 0, &below.block.to_le_bytes());
         });
@@ -211,9 +229,24 @@ impl Tree {
 
     /// Removes a key. Returns whether it was there.
     pub(crate) fn remove(&self, tx: &mut Tx<'_>, key: u64) -> Result<bool> {
+        self.remove_at(tx, None, key)
+    }
+
+    /// As [`Tree::remove`], of a key of which it may be known which page it is in.
+    pub(crate) fn remove_at(&self, tx: &mut Tx<'_>, leaf: Option<&Arc<Buffer>>, key: u64) -> Result<bool> {
+        if let Some(leaf) = leaf
+            && let Some(index) = leaf.with(|page| {
+                let index = page::find(page, key).ok()?;
+                (page::used(page) > page::ROOM / 4 + page::VALUE_MAX).then_some(index)
+            })
+        {
+            // It is not the one with which the page gets too empty.
+            tx.remove(leaf, index);
+            return Ok(true);
+        }
         let (mut way, leaf) = self.way(tx.buffers(), key)?;
         let Ok(index) = leaf.with(|page| page::find(page, key)) else { return Ok(false) };
-        tx.change(&leaf, |page| page::remove(page, index));
+        tx.remove(&leaf, index);
         let mut at = leaf;
         while let Some((parent, index)) = way.pop() {
             let (used, count) = at.with(|page| (page::used(page), page::count(page)));
@@ -222,7 +255,7 @@ impl Tree {
             }
             if count == 0 {
                 self.unlink_child(tx, &parent, index);
-                tx.free_page(at.block);
+                tx.free_page(at.block)?;
             }
             at = parent;
         }
@@ -232,7 +265,7 @@ impl Tree {
 
     /// Takes a child off its parent; the one that becomes the first takes everything below it.
     fn unlink_child(&self, tx: &mut Tx<'_>, parent: &Arc<Buffer>, index: usize) {
-        tx.change(parent, |page| {
+        tx.rewrite(parent, |page| {
             let first = page::key(page, 0);
             page::remove(page, index);
             if index == 0 && page::count(page) > 0 {
@@ -249,20 +282,27 @@ impl Tree {
             return Ok(false);
         }
         let left_index = index.min(count - 2);
-        let left = self.child(tx.buffers(), parent, left_index)?;
-        let right = self.child(tx.buffers(), parent, left_index + 1)?;
+        let pair = self.child(tx.buffers(), parent, left_index).and_then(|left| {
+            let right = self.child(tx.buffers(), parent, left_index + 1)?;
+            Ok((left, right))
+        });
+        let (left, right) = match pair {
+            // It only saves space.
+            Err(Error::Device(_)) => return Ok(false),
+            other => other?,
+        };
         let moved: Page = right.with(|page| *page);
         if left.with(page::used) + page::used(&moved) > page::ROOM * 3 / 4 {
             return Ok(false);
         }
-        tx.change(&left, |page| {
+        tx.rewrite(&left, |page| {
             let old = *page;
             page::init(page, page::level(&old));
             page::append(page, &old, 0..page::count(&old));
             page::append(page, &moved, 0..page::count(&moved));
         });
         self.unlink_child(tx, parent, left_index + 1);
-        tx.free_page(right.block);
+        tx.free_page(right.block)?;
         Ok(true)
     }
 
@@ -275,13 +315,17 @@ impl Tree {
                 return Ok(());
             }
             if count == 0 {
-                tx.change(&root, |page| page::init(page, 0));
+                tx.rewrite(&root, |page| page::init(page, 0));
                 return Ok(());
             }
-            let child = self.child(tx.buffers(), &root, 0)?;
+            let child = match self.child(tx.buffers(), &root, 0) {
+                // It only saves a step.
+                Err(Error::Device(_)) => return Ok(()),
+                other => other?,
+            };
             let copy: Page = child.with(|page| *page);
-            tx.change(&root, |page| page[Header::BYTES..].copy_from_slice(&copy[Header::BYTES..]));
-            tx.free_page(child.block);
+            tx.rewrite(&root, |page| page[Header::BYTES..].copy_from_slice(&copy[Header::BYTES..]));
+            tx.free_page(child.block)?;
         }
     }
 

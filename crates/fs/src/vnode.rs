@@ -18,14 +18,14 @@ use crate::names::{NewFile, Place, Rename};
 use crate::node::{Node, State};
 use crate::pagecache::FileSettings;
 use crate::space::Need;
-use crate::system::Mount;
+use crate::system::Grip;
 use crate::tree::Tree;
 use crate::xattrs::SetXattr;
 
 /// A file, a directory, or anything else that can have a name. As long as somebody has one, the file is
 /// there, whether it has names or not.
 pub struct Vnode {
-    system: Arc<Mount>,
+    system: Arc<Grip>,
     node: Arc<Node>,
 }
 
@@ -109,12 +109,12 @@ pub struct Entry {
 }
 
 impl Vnode {
-    pub(crate) fn new(system: &Arc<Mount>, node: Arc<Node>) -> Self {
+    pub(crate) fn new(system: &Arc<Grip>, node: Arc<Node>) -> Self {
         node.pins.fetch_add(1, Ordering::AcqRel);
-        Self { system: Arc::clone(system), node }
+        Self { system: system.own(), node }
     }
 
-    fn with(&self, node: Arc<Node>) -> Self {
+    pub(crate) fn with(&self, node: Arc<Node>) -> Self {
         Self::new(&self.system, node)
     }
 
@@ -133,7 +133,7 @@ impl Vnode {
 
     /// The type.
     pub fn file_type(&self) -> FileType {
-        read(&self.node.state).inode.file_type()
+        self.node.file_type
     }
 
     /// Where the data of a regular file are. What waits to be written is written first.
@@ -160,23 +160,7 @@ impl Vnode {
     /// What `stat` tells.
     pub fn attributes(&self) -> Attributes {
         let state = read(&self.node.state);
-        let inode = &state.inode;
-        let later = |time: Time, at: &AtomicU64| time.max(Time::from_nanoseconds(at.load(Ordering::Relaxed)));
-        Attributes {
-            ino: self.node.ino,
-            mode: inode.mode,
-            links: inode.links,
-            uid: inode.uid,
-            gid: inode.gid,
-            size: if inode.is_directory() { inode.blocks * BLOCK as u64 } else { state.size },
-            sectors: (inode.blocks + state.cache.set_aside()) * (BLOCK as u64 / 512),
-            rdev: inode.rdev,
-            generation: inode.generation,
-            accessed: later(inode.accessed, &self.node.read),
-            modified: later(inode.modified, &self.node.written),
-            changed: later(inode.changed, &self.node.written),
-            created: inode.created,
-        }
+        attributes(&self.node, &state)
     }
 
     /// Whether somebody may do what [`crate::READ`], [`crate::WRITE`] and [`crate::EXECUTE`] say.
@@ -194,12 +178,14 @@ impl Vnode {
     pub fn set_attributes(&self, new: &NewAttributes, who: &Credentials) -> Result<()> {
         self.system.check_writable()?;
         let mut state = self.node.lock();
-        Self::check_there(&state)?;
+        Self::check_not_gone(&state)?;
         let mut inode = state.inode.clone();
         change(&mut inode, new, who)?;
         inode.changed = Time::now();
-        state.inode = inode;
-        self.system.transact(Need::Delete, 0, |tx| self.system.log(tx, self.node.ino, &mut state))
+        self.system.transact_on(&mut state, Need::Delete, 0, |tx, state| {
+            state.inode = inode;
+            self.system.log(tx, self.node.ino, state)
+        })
     }
 
     /// What a name in this directory leads to; `.` and `..` are names.
@@ -208,8 +194,13 @@ impl Vnode {
     /// ENOENT, ENOTDIR, EACCES, ENAMETOOLONG.
     pub fn lookup(&self, name: &[u8], who: &Credentials) -> Result<Self> {
         let found = self.with(self.system.lookup(&self.node, name, who)?);
-        // From here on it stays; somebody may have removed it just before.
-        if read(&found.node.state).is_gone { Err(Errno::NOENT.into()) } else { Ok(found) }
+        found.check_there()?;
+        Ok(found)
+    }
+
+    /// From here on it stays; somebody may have removed it just before.
+    pub(crate) fn check_there(&self) -> Result<()> {
+        if read(&self.node.state).is_gone { Err(Errno::NOENT.into()) } else { Ok(()) }
     }
 
     /// Makes a file with a name in this directory.
@@ -225,7 +216,7 @@ impl Vnode {
     /// # Errors
     /// As [`Vnode::create`].
     pub fn create_unnamed(&self, permissions: u32, who: &Credentials) -> Result<Self> {
-        if !read(&self.node.state).inode.is_directory() {
+        if self.node.file_type != FileType::Directory {
             return Err(Errno::NOTDIR.into());
         }
         Ok(self.with(self.system.create(&self.node, None, &NewFile::regular(permissions), who)?))
@@ -241,7 +232,7 @@ impl Vnode {
     }
 
     fn check_same(&self, other: &Self) -> Result<()> {
-        if Arc::ptr_eq(&self.system, &other.system) { Ok(()) } else { Err(Errno::XDEV.into()) }
+        if self.system.is_same(&other.system) { Ok(()) } else { Err(Errno::XDEV.into()) }
     }
 
     /// Removes a name that leads to anything but a directory.
@@ -313,12 +304,12 @@ impl Vnode {
     }
 
     /// Nobody changes an inode that is free again.
-    fn check_there(state: &State) -> Result<()> {
+    fn check_not_gone(state: &State) -> Result<()> {
         if state.is_gone { Err(Errno::STALE.into()) } else { Ok(()) }
     }
 
-    fn check_file(inode: &Inode) -> Result<()> {
-        match inode.file_type() {
+    fn check_file(&self) -> Result<()> {
+        match self.node.file_type {
             FileType::RegularFile => Ok(()),
             FileType::Directory => Err(Errno::ISDIR.into()),
             _ => Err(Errno::INVAL.into()),
@@ -333,7 +324,7 @@ impl Vnode {
         if self.system.cache.is_off() || self.node.switches.direct_read.load(Ordering::Relaxed) {
             return self.read_direct(offset, out);
         }
-        Self::check_file(&read(&self.node.state).inode)?;
+        self.check_file()?;
         let done = self.system.read_buffered(&self.node, offset, out)?;
         if !self.node.switches.retain.load(Ordering::Relaxed) {
             let pages = offset / BLOCK as u64..(offset + done as u64) / BLOCK as u64;
@@ -379,8 +370,8 @@ impl Vnode {
 
     /// Looks at a regular file while nobody changes it.
     fn with_extents<R>(&self, act: impl FnOnce(&State) -> Result<R>) -> Result<R> {
+        self.check_file()?;
         let state = read(&self.node.state);
-        Self::check_file(&state.inode)?;
         if state.extents.is_some() {
             return act(&state);
         }
@@ -392,9 +383,9 @@ impl Vnode {
 
     fn change_data<R>(&self, act: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
         self.system.check_writable()?;
+        self.check_file()?;
         let mut state = self.node.lock();
-        Self::check_there(&state)?;
-        Self::check_file(&state.inode)?;
+        Self::check_not_gone(&state)?;
         let done = act(&mut state);
         drop(state);
         if self.system.cache.is_too_dirty() {
@@ -605,6 +596,32 @@ impl Vnode {
     pub fn sync_data(&self) -> Result<()> {
         self.system.fsync(&self.node, false)
     }
+}
+
+pub(crate) fn attributes(node: &Node, state: &State) -> Attributes {
+    let inode = &state.inode;
+    let later = |time: Time, at: &AtomicU64| time.max(Time::from_nanoseconds(at.load(Ordering::Relaxed)));
+    Attributes {
+        ino: node.ino,
+        mode: inode.mode,
+        links: inode.links,
+        uid: inode.uid,
+        gid: inode.gid,
+        size: if inode.is_directory() { inode.blocks * BLOCK as u64 } else { state.size },
+        sectors: (inode.blocks + state.cache.set_aside()) * (BLOCK as u64 / 512),
+        rdev: inode.rdev,
+        generation: inode.generation,
+        accessed: later(inode.accessed, &node.read),
+        modified: later(inode.modified, &node.written),
+        changed: later(inode.changed, &node.written),
+        created: inode.created,
+    }
+}
+
+/// What `stat` tells; `None` when its inode is free again.
+pub(crate) fn attributes_of(node: &Node) -> Option<Attributes> {
+    let state = read(&node.state);
+    (!state.is_gone).then(|| attributes(node, &state))
 }
 
 /// Changes what is not data, if `who` may.

@@ -279,7 +279,7 @@ impl System {
             (None, None) => key_of(name, self.seed),
         };
         let (need, growth) = if value.is_some() { (Need::More, SET_GROWTH) } else { (Need::Delete, GROWTH) };
-        self.transact(need, growth, |tx| {
+        self.transact_on(&mut state, need, growth, |tx, state| {
             let before = tx.pages();
             let tree = match tree {
                 Some(tree) => tree,
@@ -298,20 +298,22 @@ impl System {
                 ControlFlow::Break(())
             })?;
             if is_empty {
-                tx.free_page(tree.root);
+                tx.free_page(tree.root)?;
                 state.inode.xattrs = 0;
             }
             state.inode.blocks = state.inode.blocks.wrapping_add_signed(tx.pages() - before);
             state.inode.changed = Time::now();
-            self.log(tx, node.ino, &mut state)
+            self.log(tx, node.ino, state)
         })
     }
 
     fn set_hint(&self, node: &Node, state: &mut State, hint: u8) -> Result<()> {
-        state.inode.hint = hint;
         node.bump();
-        state.inode.changed = Time::now();
-        self.transact(Need::Delete, 0, |tx| self.log(tx, node.ino, state))
+        self.transact_on(state, Need::Delete, 0, |tx, state| {
+            state.inode.hint = hint;
+            state.inode.changed = Time::now();
+            self.log(tx, node.ino, state)
+        })
     }
 }
 

@@ -41,7 +41,7 @@ impl Checker<'_> {
             let group = ((block - system.geometry.groups_start) / crate::layout::GROUP_BLOCKS) as u32;
             system.transact(Need::Delete, 0, |tx| {
                 let buffer = system.buffers.create(block, Kind::Inodes, group.into());
-                tx.change(&buffer, |_| ());
+                tx.rewrite(&buffer, |_| ());
                 Ok(())
             })?;
         }
@@ -74,7 +74,7 @@ impl Checker<'_> {
                     [(start, Kind::BlockMap, &used), (geometry.inode_map(group), Kind::InodeMap, &inodes)]
                 {
                     let buffer = system.buffers.create(block, kind, group.into());
-                    tx.change(&buffer, |page| {
+                    tx.rewrite(&buffer, |page| {
                         page[MAP_START..].fill(0);
                         for &place in places {
                             bits::mark(page, place, 1, true);
@@ -187,7 +187,9 @@ impl Checker<'_> {
             let node = system.node(ino)?;
             let mut state = node.lock();
             system.transact(Need::Delete, GROWTH, |tx| {
-                system.remove_name(tx, ino, &mut state, key).and_then(|()| system.log(tx, ino, &mut state))
+                system
+                    .remove_name(tx, ino, &mut state, &key.into())
+                    .and_then(|()| system.log(tx, ino, &mut state))
             })?;
         }
         for (ino, name) in std::mem::take(&mut self.retyped) {
@@ -197,7 +199,7 @@ impl Checker<'_> {
             let mut state = node.lock();
             let tree = Tree { root: state.inode.tree, owner: ino };
             system.transact(Need::Delete, GROWTH, |tx| {
-                directory::set(tree, tx, name.key, &name.name, target)?;
+                directory::set(tree, tx, &name.key.into(), &name.name, target)?;
                 system.log(tx, ino, &mut state)
             })?;
         }
@@ -247,7 +249,9 @@ impl Checker<'_> {
             let name = format!("#{ino}");
             let mut state = place.lock();
             system.transact(Need::More, 3 * GROWTH, |tx| {
-                system.add_name(tx, place.ino, &mut state, name.as_bytes(), Target { ino, file_type })?;
+                let found = system.find(place.ino, &state, name.as_bytes())?;
+                let target = Target { ino, file_type };
+                system.add_name(tx, place.ino, &mut state, (&found.free()?, name.as_bytes()), target)?;
                 state.inode.links += u32::from(file_type == FileType::Directory);
                 system.log(tx, place.ino, &mut state)?;
                 let mut own = node.lock();

@@ -155,7 +155,7 @@ impl Checker<'_> {
             let name = match Target::parse(&value) {
                 Some((target, name))
                     if directory::check_name(name).is_ok()
-                        && key & !63 == directory::key_of(name, self.system.seed)
+                        && directory::is_key_of(key, directory::hash(name, self.system.seed))
                         && !found.names.iter().rev().take(64).any(|other| other.name == name) =>
                 {
                     Name { key, name: name.to_vec(), target }

@@ -3,20 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use unvme::DmaBuf;
 use unvme::lock::{lock, wait};
 
-use super::{HEADS, Journal, Ring, Running};
+use super::{Changes, HEADS, Journal, Ring};
 use crate::buffer::Buffer;
 use crate::disk::Durable;
 use crate::error::{Error, Result};
 use crate::layout::{
-    BLOCK, Descriptor, ENTRIES_PER_BLOCK, Entry, Expected, Head, Kind, Page, put_entry, seal, stamp,
+    BLOCK, Descriptor, ENTRIES_PER_BLOCK, Entry, Expected, Head, Kind, Page, put_entry, seal, sealed, stamp,
 };
 use crate::placement::Class;
 use crate::space::Run;
-
-/// Blocks that are written to their places at a time.
-const PLACE_BLOCKS: usize = 64;
 
 /// A closed transaction.
 struct Batch {
@@ -36,6 +34,14 @@ impl Batch {
     fn blocks(&self) -> usize {
         self.descriptors() + self.images.len()
     }
+}
+
+/// Puts a page into a buffer, as transaction `tx` writes it. Returns its checksum.
+fn put_image(buf: &mut DmaBuf, at: usize, page: &Page, tx: u64) -> u32 {
+    let (header, crc) = sealed(page, tx);
+    buf.write(at, &header);
+    buf.write(at + header.len(), &page[header.len()..]);
+    crc
 }
 
 impl Journal {
@@ -81,33 +87,50 @@ impl Journal {
         })
     }
 
-    /// Closes the running transaction and starts the next one; `None` when it has done nothing.
-    fn close(&self) -> Option<Batch> {
-        let mut running = lock(&self.running);
-        running.is_closing = true;
-        while running.active > 0 {
-            running = wait(&self.changed, running);
+    /// Closes the running transaction and starts the next one; `None` when it has done nothing. `free` are
+    /// the free blocks and inodes as of the one before.
+    fn close(&self, (free_blocks, free_inodes): (u64, u64)) -> Option<Batch> {
+        self.stripes.iter().for_each(|stripe| lock(&stripe.part).is_closing = true);
+        let mut done = Changes::default();
+        for stripe in self.stripes.iter() {
+            let mut part = lock(&stripe.part);
+            while part.active > 0 {
+                part = wait(&stripe.changed, part);
+            }
+            done.append(&mut part.changes);
         }
-        running.is_closing = false;
-        self.changed.notify_all();
-        if running.changed.is_empty() {
-            return None;
+        // Nobody is in it, and nobody joins before its images are taken.
+        let id = self.running();
+        let has_changed = !done.buffers.is_empty();
+        let image = |buffer: Arc<Buffer>| Some((buffer.image(id)?, buffer));
+        let images = done.buffers.into_iter().filter_map(image).collect();
+        if has_changed {
+            self.running.store(id + 1, Ordering::Release);
+            self.room.store(self.room_max(), Ordering::Release);
         }
-        let next = Running::new(running.id + 1, (running.free_blocks, running.free_inodes));
-        let done = std::mem::replace(&mut *running, next);
-        let image = |buffer: Arc<Buffer>| Some((buffer.image(done.id)?, buffer));
-        Some(Batch {
-            id: done.id,
-            images: done.changed.into_iter().filter_map(image).collect(),
+        for stripe in self.stripes.iter() {
+            let mut part = lock(&stripe.part);
+            part.is_closing = false;
+            if has_changed {
+                (part.id, part.room) = (id + 1, 0);
+            }
+            drop(part);
+            stripe.changed.notify_all();
+        }
+        let free =
+            (free_blocks.wrapping_add_signed(done.free.0), free_inodes.wrapping_add_signed(done.free.1));
+        has_changed.then_some(Batch {
+            id,
+            images,
             revoked: done.revoked,
             freed: done.freed,
             freed_inodes: done.freed_inodes,
-            free: (done.free_blocks, done.free_inodes),
+            free,
         })
     }
 
     fn commit_next(&self, ring: &mut Ring) -> Result<()> {
-        let Some(batch) = self.close() else { return Ok(()) };
+        let Some(batch) = self.close(ring.free) else { return Ok(()) };
         let blocks = batch.blocks() as u64;
         if ring.used + blocks > self.ring_blocks() {
             self.place(ring, false)?;
@@ -120,7 +143,7 @@ impl Journal {
             )));
         }
         self.disk.settle()?;
-        self.write_record(ring.head, self.record(&batch))?;
+        self.write_record(ring.head, &batch)?;
         ring.head = (ring.head + blocks) % self.ring_blocks();
         ring.used += blocks;
         ring.next_tx = batch.id + 1;
@@ -141,54 +164,77 @@ impl Journal {
         Ok(())
     }
 
-    /// The bytes of a record.
-    fn record(&self, batch: &Batch) -> Vec<u8> {
-        let descriptors = batch.descriptors();
-        let mut record = vec![0; batch.blocks() * BLOCK];
-        let (heads, images) = record.split_at_mut(descriptors * BLOCK);
-        let mut entries = Vec::with_capacity(batch.images.len() + batch.revoked.len());
-        for ((page, buffer), place) in batch.images.iter().zip(images.chunks_exact_mut(BLOCK)) {
-            let place: &mut Page = place.try_into().expect("a block");
-            place.copy_from_slice(&**page);
-            let crc = seal(place, batch.id);
-            entries.push(Entry { block: buffer.block.into(), crc: crc.into(), zero: 0.into() });
-        }
-        entries.extend(batch.revoked.iter().map(|&block| Entry {
-            block: block.into(),
-            crc: 0.into(),
-            zero: 0.into(),
-        }));
-        for (index, (some, place)) in
-            entries.chunks(ENTRIES_PER_BLOCK).zip(heads.chunks_exact_mut(BLOCK)).enumerate()
-        {
-            let page: &mut Page = place.try_into().expect("a block");
-            stamp(page, &Expected { kind: Kind::Descriptor, fs: self.fs, block: 0, owner: None });
+    /// The descriptors of a record whose images have these checksums.
+    fn descriptors(&self, batch: &Batch, crcs: &[u32]) -> Vec<Page> {
+        let images = batch.images.iter().zip(crcs).map(|((_, buffer), &crc)| (buffer.block, crc));
+        let all: Vec<(u64, u32)> = images.chain(batch.revoked.iter().map(|&block| (block, 0))).collect();
+        let descriptor = |(index, some): (usize, &[(u64, u32)])| {
+            let mut page: Page = [0; BLOCK];
+            stamp(&mut page, &Expected { kind: Kind::Descriptor, fs: self.fs, block: 0, owner: None });
             let descriptor = Descriptor {
-                descriptors: (descriptors as u32).into(),
+                descriptors: (batch.descriptors() as u32).into(),
                 index: (index as u32).into(),
-                entries: (entries.len() as u32).into(),
+                entries: (all.len() as u32).into(),
                 images: (batch.images.len() as u32).into(),
                 free_blocks: batch.free.0.into(),
                 free_inodes: batch.free.1.into(),
             };
-            descriptor.put(page);
-            some.iter().enumerate().for_each(|(at, entry)| put_entry(page, at, entry));
-            seal(page, batch.id);
-        }
-        record
+            descriptor.put(&mut page);
+            for (at, &(block, crc)) in some.iter().enumerate() {
+                put_entry(&mut page, at, &Entry { block: block.into(), crc: crc.into(), zero: 0.into() });
+            }
+            seal(&mut page, batch.id);
+            page
+        };
+        all.chunks(ENTRIES_PER_BLOCK).enumerate().map(descriptor).collect()
     }
 
-    /// Writes a record at `head` of the ring, durably.
-    fn write_record(&self, head: u64, record: Vec<u8>) -> Result<()> {
+    /// Blocks `from..to` of a record at `head` of the ring, as runs on the device that are one command each.
+    fn runs(&self, head: u64, from: u64, to: u64) -> Vec<(u64, u64)> {
         let start = self.geometry.journal_start + HEADS;
-        let until_end = ((self.ring_blocks() - head) as usize * BLOCK).min(record.len());
-        let (first, rest) = record.split_at(until_end);
-        // A record is whole or it does not count: its parts need no order.
-        if rest.is_empty() && first.len() <= PLACE_BLOCKS * BLOCK {
-            return self.disk.write(start + head, first, Durable::Now, Class::Journal);
+        let mut runs = Vec::new();
+        let mut at = from;
+        while at < to {
+            let place = (head + at) % self.ring_blocks();
+            let blocks = (to - at).min(self.disk.piece()).min(self.ring_blocks() - place);
+            runs.push((start + place, blocks));
+            at += blocks;
         }
-        self.disk.write(start + head, first, Durable::Later, Class::Journal)?;
-        self.disk.write(start, rest, Durable::Later, Class::Journal)?;
+        runs
+    }
+
+    /// Writes a record at `head` of the ring, durably. A record is whole or it does not count: its parts need
+    /// no order. The images come first: each is read once, for its checksum and on its way to the device.
+    fn write_record(&self, head: u64, batch: &Batch) -> Result<()> {
+        let (descriptors, blocks) = (batch.descriptors() as u64, batch.blocks() as u64);
+        let mut crcs = Vec::with_capacity(batch.images.len());
+        let put_images = |crcs: &mut Vec<u32>, some: usize, buf: &mut DmaBuf, from: usize| {
+            let first = crcs.len();
+            for (nth, (page, _)) in batch.images[first..first + some].iter().enumerate() {
+                crcs.push(put_image(buf, (from + nth) * BLOCK, page, batch.id));
+            }
+        };
+        let put_descriptors = |buf: &mut DmaBuf, pages: &[Page]| {
+            pages.iter().enumerate().for_each(|(nth, page)| buf.write(nth * BLOCK, page));
+        };
+        let whole = self.runs(head, 0, blocks);
+        if whole.len() == 1 {
+            return self.disk.write_runs(&whole, Durable::Now, Class::Journal, |_, buf| {
+                put_images(&mut crcs, batch.images.len(), buf, descriptors as usize);
+                put_descriptors(buf, &self.descriptors(batch, &crcs));
+            });
+        }
+        let images = self.runs(head, descriptors, blocks);
+        self.disk.write_runs(&images, Durable::Later, Class::Journal, |nth, buf| {
+            put_images(&mut crcs, images[nth].1 as usize, buf, 0);
+        })?;
+        let (runs, pages) = (self.runs(head, 0, descriptors), self.descriptors(batch, &crcs));
+        let mut done = 0;
+        self.disk.write_runs(&runs, Durable::Later, Class::Journal, |nth, buf| {
+            let some = runs[nth].1 as usize;
+            put_descriptors(buf, &pages[done..done + some]);
+            done += some;
+        })?;
         self.disk.flush()
     }
 
@@ -196,17 +242,17 @@ impl Journal {
     fn place(&self, ring: &mut Ring, is_clean: bool) -> Result<()> {
         let mut blocks: Vec<u64> = ring.pending.keys().copied().collect();
         blocks.sort_unstable();
-        let mut bytes: Vec<u8> = Vec::with_capacity(PLACE_BLOCKS * BLOCK);
-        for run in blocks.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(PLACE_BLOCKS)) {
-            bytes.clear();
-            for block in run {
+        let pieces: Vec<&[u64]> = blocks
+            .chunk_by(|a, b| a + 1 == *b)
+            .flat_map(|run| run.chunks(self.disk.piece() as usize))
+            .collect();
+        let runs: Vec<(u64, u64)> = pieces.iter().map(|some| (some[0], some.len() as u64)).collect();
+        self.disk.write_runs(&runs, Durable::Later, Class::Metadata, |nth, buf| {
+            for (at, block) in pieces[nth].iter().enumerate() {
                 let (page, tx, _) = &ring.pending[block];
-                let mut copy: Page = **page;
-                seal(&mut copy, *tx);
-                bytes.extend_from_slice(&copy);
+                put_image(buf, at * BLOCK, page, *tx);
             }
-            self.disk.write(run[0], &bytes, Durable::Later, Class::Metadata)?;
-        }
+        })?;
         if !blocks.is_empty() {
             self.disk.flush()?;
         }

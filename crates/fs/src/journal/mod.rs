@@ -4,6 +4,9 @@
 //! it, waits for those who are in it, and writes one record: descriptors, and an image of each block that was
 //! changed. The next transaction runs meanwhile. Images go to their places when the ring is half full.
 //!
+//! Operations of different CPUs join different parts of the transaction, and so share no cache line; a commit
+//! puts the parts together. An operation that cannot go on takes back what it has changed ([`Tx::abort`]).
+//!
 //! Whoever begins holds its inode locks already and takes no more of them: that is why a commit, which waits
 //! for those who have begun, always comes to its end.
 
@@ -11,8 +14,8 @@ mod commit;
 mod replay;
 mod tx;
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::mem;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 use unvme::lock::{lock, wait};
@@ -22,44 +25,54 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::layout::{Geometry, Page};
 use crate::space::{Need, Run, Space};
+use crate::spread::ByNumber;
+use crate::stripe::Stripes;
 
 pub(crate) use replay::{Replayed, forget, replay};
+use tx::Lists;
 pub(crate) use tx::Tx;
 
-/// What the running transaction has.
-struct Running {
+/// What operations have changed.
+#[derive(Default)]
+struct Changes {
+    buffers: Vec<Arc<Buffer>>,
+    revoked: Vec<u64>,
+    freed: Vec<Run>,
+    freed_inodes: Vec<u64>,
+    /// More, or fewer, blocks and inodes are free on the media.
+    free: (i64, i64),
+}
+
+impl Changes {
+    fn append(&mut self, more: &mut Self) {
+        self.buffers.append(&mut more.buffers);
+        self.revoked.append(&mut more.revoked);
+        self.freed.append(&mut more.freed);
+        self.freed_inodes.append(&mut more.freed_inodes);
+        let (blocks, inodes) = mem::take(&mut more.free);
+        (self.free.0, self.free.1) = (self.free.0 + blocks, self.free.1 + inodes);
+    }
+}
+
+/// What the operations of one CPU have in the running transaction.
+struct Part {
+    /// The running transaction.
     id: u64,
     /// Operations that are in it.
     active: usize,
     /// Nobody joins any more.
     is_closing: bool,
-    /// Blocks that it has changed, and those that operations in it still may.
-    blocks: usize,
-    changed: Vec<Arc<Buffer>>,
-    revoked: Vec<u64>,
-    freed: Vec<Run>,
-    freed_inodes: Vec<u64>,
-    /// As the media will say it.
-    free_blocks: u64,
-    free_inodes: u64,
+    /// Blocks that its operations may still change, of those that the transaction has room for.
+    room: usize,
+    changes: Changes,
+    /// For operations to come: lists that are empty, and have memory.
+    spare: Vec<Lists>,
 }
 
-impl Running {
-    /// One that has done nothing.
-    fn new(id: u64, (free_blocks, free_inodes): (u64, u64)) -> Self {
-        Self {
-            id,
-            active: 0,
-            is_closing: false,
-            blocks: 0,
-            changed: Vec::new(),
-            revoked: Vec::new(),
-            freed: Vec::new(),
-            freed_inodes: Vec::new(),
-            free_blocks,
-            free_inodes,
-        }
-    }
+/// A part, and the place to wait until it has opened, or until nobody is in it.
+struct Stripe {
+    part: Mutex<Part>,
+    changed: Condvar,
 }
 
 /// Where the ring is written.
@@ -71,7 +84,7 @@ struct Ring {
     /// The next transaction that is written.
     next_tx: u64,
     /// Images that are not in their places.
-    pending: HashMap<u64, (Arc<Page>, u64, Arc<Buffer>)>,
+    pending: ByNumber<(Arc<Page>, u64, Arc<Buffer>)>,
     /// The free blocks and inodes as of the last commit.
     free: (u64, u64),
     /// Which of the two heads is written next.
@@ -85,8 +98,11 @@ pub(crate) struct Journal {
     space: Arc<Space>,
     geometry: Geometry,
     fs: u64,
-    running: Mutex<Running>,
-    changed: Condvar,
+    stripes: Stripes<Stripe>,
+    /// The transaction that operations join now.
+    running: AtomicU64,
+    /// Blocks that it still has room for, and that no part was given.
+    room: AtomicUsize,
     ring: Mutex<Ring>,
     committed: AtomicU64,
     dead: OnceLock<String>,
@@ -94,6 +110,9 @@ pub(crate) struct Journal {
 
 /// Blocks of the journal's own heads.
 const HEADS: u64 = 2;
+
+/// Blocks of metadata that an operation changes at most.
+const TOUCHED: usize = 64;
 
 impl Journal {
     pub(crate) fn new(
@@ -112,7 +131,14 @@ impl Journal {
                 (block, (Arc::clone(page), *tx, buffer))
             })
             .collect();
-        let running = Running::new(start.next_tx, start.free);
+        let part = || Part {
+            id: start.next_tx,
+            active: 0,
+            is_closing: false,
+            room: 0,
+            changes: Changes::default(),
+            spare: Vec::new(),
+        };
         let ring = Ring {
             head: start.head,
             used: start.used,
@@ -121,22 +147,30 @@ impl Journal {
             free: start.free,
             turn: start.turn,
         };
-        Self {
+        let journal = Self {
             disk,
             buffers,
             space,
             geometry,
             fs,
-            running: Mutex::new(running),
-            changed: Condvar::new(),
+            stripes: Stripes::new(|| Stripe { part: Mutex::new(part()), changed: Condvar::new() }),
+            running: AtomicU64::new(start.next_tx),
+            room: AtomicUsize::new(0),
             ring: Mutex::new(ring),
             committed: AtomicU64::new(start.next_tx - 1),
             dead: OnceLock::new(),
-        }
+        };
+        journal.room.store(journal.room_max(), Ordering::Relaxed);
+        journal
     }
 
     fn ring_blocks(&self) -> u64 {
         self.geometry.journal_blocks - HEADS
+    }
+
+    /// Blocks that a transaction may change: one operation always can.
+    fn room_max(&self) -> usize {
+        (self.ring_blocks() as usize / 3).max(TOUCHED)
     }
 
     /// The last transaction that is on the media.
@@ -146,19 +180,22 @@ impl Journal {
 
     /// The one that operations join now.
     pub(crate) fn running(&self) -> u64 {
-        lock(&self.running).id
+        self.running.load(Ordering::Acquire)
     }
 
     /// Free blocks and inodes, as the running transaction has them.
     pub(crate) fn free_counts(&self) -> (u64, u64) {
-        let running = lock(&self.running);
-        (running.free_blocks, running.free_inodes)
+        let (blocks, inodes) = lock(&self.ring).free;
+        let more = self.stripes.iter().map(|stripe| lock(&stripe.part).changes.free);
+        let (more_blocks, more_inodes) = more.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
+        (blocks.wrapping_add_signed(more_blocks), inodes.wrapping_add_signed(more_inodes))
     }
 
     /// They were counted anew.
-    pub(crate) fn set_free_counts(&self, (blocks, inodes): (u64, u64)) {
-        let mut running = lock(&self.running);
-        (running.free_blocks, running.free_inodes) = (blocks, inodes);
+    pub(crate) fn set_free_counts(&self, free: (u64, u64)) {
+        let mut ring = lock(&self.ring);
+        self.stripes.iter().for_each(|stripe| lock(&stripe.part).changes.free = (0, 0));
+        ring.free = free;
     }
 
     /// Nothing is changed from now on, because of `reason`; the first one counts.
@@ -176,37 +213,48 @@ impl Journal {
         self.dead.get().map_or(Ok(()), |reason| Err(Error::ReadOnly(reason.clone())))
     }
 
-    /// Joins the running transaction, for an operation that changes up to `blocks` blocks of metadata and
+    /// Joins the running transaction, for an operation that changes up to [`TOUCHED`] blocks of metadata and
     /// needs up to `growth` new ones.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; ENOSPC; those of a commit, if one is needed to make room.
-    pub(crate) fn begin(&self, blocks: usize, growth: u64, need: Need) -> Result<Tx<'_>> {
+    pub(crate) fn begin(&self, growth: u64, need: Need) -> Result<Tx<'_>> {
         self.check_alive()?;
         if self.space.reserve(growth, need).is_err() {
             // What was freed comes back with a commit.
             self.commit(self.running())?;
             self.space.reserve(growth, need)?;
         }
-        let max = (self.ring_blocks() / 3) as usize;
-        let mut running = lock(&self.running);
+        let stripe = self.stripes.own();
+        let mut part = lock(&stripe.part);
         loop {
-            if running.is_closing {
-                running = wait(&self.changed, running);
-            } else if running.blocks + blocks > max && running.blocks > 0 {
-                let id = running.id;
-                drop(running);
+            if part.is_closing {
+                part = wait(&stripe.changed, part);
+            } else if part.room < TOUCHED && !self.grant(&mut part) {
+                let id = part.id;
+                drop(part);
                 if let Err(e) = self.commit(id) {
                     self.space.give_back(growth);
                     return Err(e);
                 }
-                running = lock(&self.running);
+                part = lock(&stripe.part);
             } else {
                 break;
             }
         }
-        running.active += 1;
-        running.blocks += blocks;
-        Ok(Tx::new(self, running.id, blocks, growth))
+        part.active += 1;
+        part.room -= TOUCHED;
+        let lists = part.spare.pop().unwrap_or_default();
+        Ok(Tx::new(self, stripe, part.id, growth, lists))
+    }
+
+    /// Gives a part some of the room that the transaction has. Returns whether it is enough for an operation.
+    fn grant(&self, part: &mut Part) -> bool {
+        let some = (self.room_max() / 8).clamp(TOUCHED, 4 * TOUCHED);
+        let take = |room: usize| (room > 0).then(|| room - room.min(some));
+        if let Ok(room) = self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, take) {
+            part.room += room.min(some);
+        }
+        part.room >= TOUCHED
     }
 }

@@ -109,6 +109,19 @@ pub(crate) fn seal(page: &mut Page, tx: u64) -> u32 {
     crc
 }
 
+/// The header that a page has when transaction `tx` writes it, and its CRC: as [`seal`], without a copy.
+pub(crate) fn sealed(page: &Page, tx: u64) -> ([u8; Header::BYTES], u32) {
+    let mut header: [u8; Header::BYTES] = page[..Header::BYTES].try_into().expect("a page is longer");
+    header[Header::BYTES - 8..].copy_from_slice(&tx.to_le_bytes());
+    header[CRC].fill(0);
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(&header);
+    digest.update(&page[Header::BYTES..]);
+    let crc = digest.finalize() as u32;
+    header[CRC].copy_from_slice(&crc.to_le_bytes());
+    (header, crc)
+}
+
 /// Whether a page that was read is what one expects.
 ///
 /// # Errors
@@ -120,9 +133,7 @@ pub(crate) fn check(page: &Page, expected: &Expected) -> Result<()> {
     if header.magic != MAGIC {
         return damaged(format!("{wanted} is expected, and there is no metadata"));
     }
-    let mut copy = *page;
-    copy[CRC].fill(0);
-    if crc_fast::crc32_iscsi(&copy) != header.crc.get() {
+    if sealed(page, header.tx.get()).1 != header.crc.get() {
         return damaged(format!("{wanted} is expected, and its checksum is wrong"));
     }
     if header.kind.get() != expected.kind as u16 {

@@ -14,6 +14,9 @@ pub(crate) const INODES_PER_BLOCK: u64 = 16;
 /// Bytes of an inode.
 const INODE_BYTES: usize = 252;
 
+/// An inode as it is on the media.
+pub(crate) type InodeBytes = [u8; INODE_BYTES];
+
 /// Bytes of what is kept within the inode: a short symbolic link, or the first extents.
 pub(crate) const INLINE_BYTES: usize = 120;
 
@@ -111,8 +114,10 @@ pub(crate) enum Inline {
     Extents(Vec<u8>),
 }
 
-/// An inode, as programs of this crate see it.
+/// An inode, as programs of this crate see it. What `stat` tells comes first, in as few cache lines as it
+/// takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub(crate) struct Inode {
     /// Type and permissions, as `st_mode`; 0 is no inode.
     pub mode: u32,
@@ -127,11 +132,11 @@ pub(crate) struct Inode {
     pub modified: Time,
     pub changed: Time,
     pub created: Time,
+    /// What a device node stands for.
+    pub rdev: u64,
     /// Tells the inode from an earlier one of the same number.
     pub generation: u32,
     pub flags: u32,
-    /// What a device node stands for.
-    pub rdev: u64,
     /// The directory that a directory is in.
     pub parent: u64,
     /// Root page of the names of a directory, of the extents of a file, or of a long symbolic link; or 0.
@@ -140,9 +145,9 @@ pub(crate) struct Inode {
     pub xattrs: u64,
     /// Names in a directory.
     pub names: u64,
+    pub inline: Inline,
     /// Expected life of the data: values of `F_SET_RW_HINT`.
     pub hint: u8,
-    pub inline: Inline,
 }
 
 /// Questions about `st_mode`.
@@ -171,6 +176,16 @@ impl Kinds for Inode {
 fn at(index: usize) -> std::ops::Range<usize> {
     let start = Header::BYTES + index * INODE_BYTES;
     start..start + INODE_BYTES
+}
+
+/// The bytes of inode `index` of a block.
+pub(crate) fn inode_bytes(page: &Page, index: usize) -> InodeBytes {
+    page[at(index)].try_into().expect("of its size")
+}
+
+/// Has inode `index` of a block be these bytes.
+pub(crate) fn put_inode_bytes(page: &mut Page, index: usize, bytes: &InodeBytes) {
+    page[at(index)].copy_from_slice(bytes);
 }
 
 /// Inode `index` of a block; `None` when nobody has it, `Err` with what is wrong about it.

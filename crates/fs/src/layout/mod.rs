@@ -5,9 +5,12 @@ mod inode;
 mod record;
 mod superblock;
 
-pub(crate) use header::{Expected, Header, Kind, check, seal, stamp};
+pub(crate) use header::{Expected, Header, Kind, check, seal, sealed, stamp};
 pub use inode::Time;
-pub(crate) use inode::{INODES_PER_BLOCK, Inline, Inode, Kinds, SYMLINK_INLINE, decode, encode};
+pub(crate) use inode::{
+    INODES_PER_BLOCK, Inline, Inode, InodeBytes, Kinds, SYMLINK_INLINE, decode, encode, inode_bytes,
+    put_inode_bytes,
+};
 pub(crate) use record::{Descriptor, ENTRIES_PER_BLOCK, Entry, Head, entries_of, put_entry};
 pub(crate) use superblock::{GROUP_BLOCKS, Geometry, MAP_START, Superblock, VERSION};
 

@@ -1,99 +1,122 @@
-//! The pages of one file.
+//! The pages of one file: which memory each of them has, and what is known about it.
+//!
+//! A page has one word, so that whoever reads it finds in one place where it is, how often it was used, and
+//! what is to be done with it.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use unvme::lock::lock;
-
-use super::Counters;
-use crate::layout::Page;
+use super::FrameNo;
 use crate::spread::ByNumber;
 
 /// Pages of a chunk.
-const CHUNK: u64 = 64;
+pub(super) const CHUNK: u64 = 64;
+
+/// Chunks that are found by their place alone: 4 GiB of a file.
+const DENSE: u64 = 1 << 14;
 
 /// How often a page was used, at most.
-const HEAT_MAX: u8 = 3;
+const HEAT_MAX: u64 = 3;
 
-/// A page.
-pub(crate) struct Frame {
-    heat: AtomicU8,
-    stamp: AtomicU64,
-    /// Tells it from an earlier page of the same index.
-    pub ticket: u64,
-    pub is_dirty: bool,
+/// Where the parts of a word are: above the number of the frame, counted from one.
+const HEAT: u64 = 1 << 32;
+const DIRTY: u64 = 1 << 34;
+const SET_ASIDE: u64 = 1 << 35;
+const AHEAD: u64 = 1 << 36;
+
+/// What is known of a page, or 0. Those who share the lock of the file change how often it was used, and no
+/// more.
+#[derive(Default)]
+pub(crate) struct Word(AtomicU64);
+
+impl Word {
+    #[inline]
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn is_there(&self) -> bool {
+        self.get() != 0
+    }
+
+    #[inline]
+    pub(super) fn frame(&self) -> FrameNo {
+        FrameNo(self.get() as u32 - 1)
+    }
+
     /// A block is set aside for it: the file has none here yet.
-    pub is_set_aside: bool,
-    /// It was read before anybody asked.
-    is_ahead: AtomicBool,
-    pub page: Page,
-}
+    pub(crate) fn is_set_aside(&self) -> bool {
+        self.get() & SET_ASIDE != 0
+    }
 
-impl Frame {
-    /// A page, in the memory of one that was given up if there is any.
-    pub(super) fn new(spare: Option<Box<Self>>, page: &Page, ticket: u64) -> Box<Self> {
-        if let Some(mut frame) = spare {
-            frame.heat = AtomicU8::new(0);
-            frame.stamp = AtomicU64::new(ticket);
-            frame.ticket = ticket;
-            (frame.is_dirty, frame.is_set_aside) = (false, false);
-            frame.is_ahead = AtomicBool::new(false);
-            frame.page = *page;
-            return frame;
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.get() & DIRTY != 0
+    }
+
+    pub(super) fn heat(&self) -> u64 {
+        self.get() / HEAT % (HEAT_MAX + 1)
+    }
+
+    pub(super) fn set_heat(&self, heat: u64) {
+        self.0.store((self.get() & !(HEAT_MAX * HEAT)) | (heat * HEAT), Ordering::Relaxed);
+    }
+
+    /// It is used once more. Returns whether it was read before anybody asked, and nobody has asked since.
+    #[inline]
+    pub(super) fn warm(&self) -> bool {
+        let word = self.get();
+        let warmer = if self.heat() < HEAT_MAX { word + HEAT } else { word };
+        if warmer & !AHEAD != word {
+            // Of two who do so at a time one may be missed.
+            self.0.store(warmer & !AHEAD, Ordering::Relaxed);
         }
-        Box::new(Self {
-            heat: AtomicU8::new(0),
-            stamp: AtomicU64::new(ticket),
-            ticket,
-            is_dirty: false,
-            is_set_aside: false,
-            is_ahead: AtomicBool::new(false),
-            page: *page,
-        })
+        word & AHEAD != 0
     }
 
-    /// When it was used last.
-    pub(super) fn stamp(&self) -> u64 {
-        self.stamp.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn heat(&self) -> u8 {
-        self.heat.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_heat(&self, heat: u8) {
-        self.heat.store(heat, Ordering::Relaxed);
+    /// Sets a flag. Returns whether it was set before.
+    fn set(&mut self, flag: u64, is_set: bool) -> bool {
+        let word = self.0.get_mut();
+        let was_set = *word & flag != 0;
+        *word = if is_set { *word | flag } else { *word & !flag };
+        was_set
     }
 }
 
 struct Chunk {
-    frames: [Option<Box<Frame>>; CHUNK as usize],
+    words: [Word; CHUNK as usize],
     used: u32,
 }
 
+impl Chunk {
+    fn new() -> Box<Self> {
+        Box::new(Self { words: [const { Word(AtomicU64::new(0)) }; CHUNK as usize], used: 0 })
+    }
+
+    fn take(&mut self, place: usize) -> Word {
+        let word = std::mem::take(&mut self.words[place]);
+        self.used -= u32::from(word.is_there());
+        word
+    }
+}
+
 /// All pages of a file that are in memory.
+#[derive(Default)]
+#[repr(C)]
 pub(crate) struct FileCache {
-    chunks: ByNumber<Chunk>,
-    len: usize,
-    dirty: BTreeSet<u64>,
     /// Blocks that are set aside for pages.
     set_aside: u64,
-    counters: Arc<Counters>,
+    /// Those of the first chunk, as many as there are: most files are small.
+    first: Vec<Word>,
+    /// The other chunks.
+    dense: Vec<Option<Box<Chunk>>>,
+    sparse: ByNumber<Box<Chunk>>,
+    len: usize,
+    dirty: BTreeSet<u64>,
 }
 
 impl FileCache {
-    pub(crate) fn new(counters: &Arc<Counters>) -> Self {
-        Self {
-            chunks: ByNumber::default(),
-            len: 0,
-            dirty: BTreeSet::new(),
-            set_aside: 0,
-            counters: Arc::clone(counters),
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -108,148 +131,151 @@ impl FileCache {
     }
 
     #[inline]
-    pub(crate) fn get(&self, index: u64) -> Option<&Frame> {
-        if self.len == 0 {
-            return None;
+    fn word(&self, index: u64) -> Option<&Word> {
+        if index < CHUNK {
+            return self.first.get(index as usize);
         }
-        self.chunks.get(&(index / CHUNK))?.frames[(index % CHUNK) as usize].as_deref()
+        let chunk = match self.dense.get((index / CHUNK) as usize) {
+            Some(found) => found.as_deref()?,
+            None => self.sparse.get(&(index / CHUNK))?,
+        };
+        Some(&chunk.words[(index % CHUNK) as usize])
     }
 
-    /// A page that somebody reads.
     #[inline]
-    pub(crate) fn hit(&self, index: u64) -> Option<&Page> {
-        let frame = self.get(index)?;
-        self.touch(frame);
-        Some(&frame.page)
+    pub(crate) fn get(&self, index: u64) -> Option<&Word> {
+        self.word(index).filter(|word| word.is_there())
     }
 
-    fn touch(&self, frame: &Frame) {
-        let heat = frame.heat();
-        if heat < HEAT_MAX {
-            frame.set_heat(heat + 1);
-        }
-        let now = self.counters.clock.load(Ordering::Relaxed);
-        if frame.stamp() != now {
-            frame.stamp.store(now, Ordering::Relaxed);
-        }
-        if frame.is_ahead.load(Ordering::Relaxed) {
-            frame.is_ahead.store(false, Ordering::Relaxed);
-            self.counters.read_ahead_hits.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn slot(&mut self, index: u64) -> Option<&mut Option<Box<Frame>>> {
-        Some(&mut self.chunks.get_mut(&(index / CHUNK))?.frames[(index % CHUNK) as usize])
-    }
-
-    /// A page that somebody writes to.
-    pub(crate) fn get_mut(&mut self, index: u64) -> Option<&mut Frame> {
-        self.touch(self.get(index)?);
-        self.slot(index)?.as_deref_mut()
+    fn get_mut(&mut self, index: u64) -> Option<&mut Word> {
+        let word = if index < CHUNK {
+            self.first.get_mut(index as usize)?
+        } else {
+            let chunk = match self.dense.get_mut((index / CHUNK) as usize) {
+                Some(found) => found.as_deref_mut()?,
+                None => self.sparse.get_mut(&(index / CHUNK))?,
+            };
+            &mut chunk.words[(index % CHUNK) as usize]
+        };
+        word.is_there().then_some(word)
     }
 
     /// It was read before anybody has asked for it.
-    pub(crate) fn is_ahead(&self, index: u64) {
-        if let Some(frame) = self.get(index) {
-            frame.is_ahead.store(true, Ordering::Relaxed);
+    pub(crate) fn mark_ahead(&mut self, index: u64) {
+        if let Some(word) = self.get_mut(index) {
+            word.set(AHEAD, true);
         }
     }
 
-    pub(super) fn put(&mut self, index: u64, frame: Box<Frame>) {
-        let chunk = self
-            .chunks
-            .entry(index / CHUNK)
-            .or_insert_with(|| Chunk { frames: [const { None }; CHUNK as usize], used: 0 });
-        let old = chunk.frames[(index % CHUNK) as usize].replace(frame);
-        debug_assert!(old.is_none(), "a page came twice");
-        chunk.used += 1;
+    /// A page that is not there gets a frame.
+    pub(super) fn put(&mut self, index: u64, frame: FrameNo) {
+        let place = (index % CHUNK) as usize;
+        let word = if index < CHUNK {
+            if self.first.len() <= place {
+                self.first.resize_with(place + 1, Word::default);
+            }
+            &mut self.first[place]
+        } else {
+            let chunk = index / CHUNK;
+            let found = if chunk < DENSE {
+                let at = chunk as usize;
+                if self.dense.len() <= at {
+                    self.dense.resize_with((at + 1).next_power_of_two(), || None);
+                }
+                self.dense[at].get_or_insert_with(Chunk::new)
+            } else {
+                self.sparse.entry(chunk).or_insert_with(Chunk::new)
+            };
+            found.used += 1;
+            &mut found.words[place]
+        };
+        debug_assert!(!word.is_there(), "a page came twice");
+        *word = Word(AtomicU64::new(u64::from(frame.0) + 1));
         self.len += 1;
-        self.counters.frames.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives a page up.
-    pub(super) fn take(&mut self, index: u64) {
-        let Some(chunk) = self.chunks.get_mut(&(index / CHUNK)) else { return };
-        let Some(frame) = chunk.frames[(index % CHUNK) as usize].take() else { return };
-        chunk.used -= 1;
-        if chunk.used == 0 {
-            self.chunks.remove(&(index / CHUNK));
+    /// Gives a page up, which is clean.
+    pub(super) fn take(&mut self, index: u64) -> Option<FrameNo> {
+        let (chunk, place) = (index / CHUNK, (index % CHUNK) as usize);
+        let word = if chunk == 0 {
+            std::mem::take(self.first.get_mut(place)?)
+        } else if chunk < DENSE {
+            let at = self.dense.get_mut(chunk as usize)?;
+            let word = at.as_deref_mut()?.take(place);
+            if at.as_deref().is_some_and(|chunk| chunk.used == 0) {
+                *at = None;
+            }
+            word
+        } else {
+            let found = self.sparse.get_mut(&chunk)?;
+            let word = found.take(place);
+            if found.used == 0 {
+                self.sparse.remove(&chunk);
+            }
+            word
+        };
+        if !word.is_there() {
+            return None;
         }
         self.len -= 1;
-        let frames = self.counters.frames.fetch_sub(1, Ordering::Relaxed) - 1;
-        let mut spare = lock(&self.counters.spare);
-        if frames + spare.len() < self.counters.frames_max {
-            spare.push(frame);
-        }
+        Some(word.frame())
     }
 
-    /// Returns whether it is the first one of the file.
+    /// Returns whether it was clean.
     pub(super) fn mark_dirty(&mut self, index: u64) -> bool {
-        let is_first = self.dirty.is_empty();
-        let Some(frame) = self.slot(index).and_then(Option::as_deref_mut) else { return false };
-        if std::mem::replace(&mut frame.is_dirty, true) {
-            return false;
+        let was_clean = self.get_mut(index).is_some_and(|word| !word.set(DIRTY, true));
+        if was_clean {
+            self.dirty.insert(index);
         }
-        self.dirty.insert(index);
-        self.counters.dirty.fetch_add(1, Ordering::Relaxed);
-        is_first
+        was_clean
     }
 
     /// A block is set aside for a page.
     pub(crate) fn mark_set_aside(&mut self, index: u64) {
-        if let Some(frame) = self.slot(index).and_then(Option::as_deref_mut) {
-            self.set_aside += u64::from(!std::mem::replace(&mut frame.is_set_aside, true));
-        }
+        let is_new = self.get_mut(index).is_some_and(|word| !word.set(SET_ASIDE, true));
+        self.set_aside += u64::from(is_new);
     }
 
-    /// Pages are on the device, in blocks of their own.
-    pub(crate) fn mark_clean(&mut self, indexes: Range<u64>) {
+    /// Pages are on the device, in blocks of their own. Returns how many were dirty.
+    pub(super) fn mark_clean(&mut self, indexes: Range<u64>) -> i64 {
+        let mut cleaned = 0;
         for index in indexes {
-            let Some(frame) = self.slot(index).and_then(Option::as_deref_mut) else { continue };
-            let was_set_aside = std::mem::replace(&mut frame.is_set_aside, false);
-            let was_dirty = std::mem::replace(&mut frame.is_dirty, false);
+            let Some(word) = self.get_mut(index) else { continue };
+            let (was_set_aside, was_dirty) = (word.set(SET_ASIDE, false), word.set(DIRTY, false));
             self.set_aside -= u64::from(was_set_aside);
             if was_dirty {
                 self.dirty.remove(&index);
-                self.counters.dirty.fetch_sub(1, Ordering::Relaxed);
+                cleaned += 1;
             }
         }
+        cleaned
     }
 
-    /// Gives up pages, written or not. Returns how many blocks are set aside no longer.
-    #[must_use]
-    pub(crate) fn drop_range(&mut self, range: Range<u64>) -> u64 {
+    /// The pages of a range that are there; those of a chunk one behind the other.
+    pub(super) fn there(&self, range: &Range<u64>) -> Vec<u64> {
+        let mut indexes = Vec::new();
         if self.len == 0 || range.is_empty() {
-            return 0;
+            return indexes;
         }
-        let mut indexes: Vec<u64> = Vec::new();
-        let chunks = range.start / CHUNK..(range.end - 1) / CHUNK + 1;
-        let mut look = |chunk: u64, frames: &Chunk| {
-            for (at, frame) in frames.frames.iter().enumerate() {
-                let index = chunk * CHUNK + at as u64;
-                if frame.is_some() && range.contains(&index) {
-                    indexes.push(index);
-                }
-            }
+        let mut look = |chunk: u64, words: &[Word]| {
+            let all = (chunk * CHUNK..).zip(words);
+            let there = all.filter(|(index, word)| word.is_there() && range.contains(index));
+            indexes.extend(there.map(|(index, _)| index));
         };
-        if chunks.end - chunks.start < self.chunks.len() as u64 {
-            chunks.for_each(|chunk| {
-                if let Some(frames) = self.chunks.get(&chunk) {
-                    look(chunk, frames);
-                }
-            });
-        } else {
-            self.chunks
-                .iter()
-                .filter(|(at, _)| chunks.contains(at))
-                .for_each(|(&at, frames)| look(at, frames));
+        let (start, end) = (range.start / CHUNK, (range.end - 1) / CHUNK + 1);
+        if start == 0 {
+            look(0, &self.first);
         }
-        let before = self.set_aside;
-        for index in indexes {
-            self.mark_clean(index..index + 1);
-            self.take(index);
+        let dense = self.dense.len() as u64;
+        for chunk in start.min(dense)..end.min(dense) {
+            if let Some(found) = &self.dense[chunk as usize] {
+                look(chunk, &found.words);
+            }
         }
-        before - self.set_aside
+        for (&chunk, found) in self.sparse.iter().filter(|(chunk, _)| (start..end).contains(*chunk)) {
+            look(chunk, &found.words);
+        }
+        indexes
     }
 
     /// Whether there is any page of a range.
@@ -260,9 +286,50 @@ impl FileCache {
     }
 }
 
-impl Drop for FileCache {
-    fn drop(&mut self) {
-        self.counters.frames.fetch_sub(self.len, Ordering::Relaxed);
-        self.counters.dirty.fetch_sub(self.dirty.len(), Ordering::Relaxed);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_found_wherever_in_a_file_they_are() {
+        let mut file = FileCache::default();
+        let indexes = [0, 1, 63, 64, 65, 4095, DENSE * CHUNK - 1, DENSE * CHUNK, 1 << 50];
+        for (frame, &index) in (0..).zip(&indexes) {
+            assert!(file.get(index).is_none());
+            file.put(index, FrameNo(frame));
+        }
+        for (frame, &index) in (0..).zip(&indexes) {
+            assert_eq!(file.get(index).map(Word::frame), Some(FrameNo(frame)));
+            assert!(file.mark_dirty(index) && !file.mark_dirty(index));
+        }
+        let mut there = file.there(&(0..u64::MAX));
+        there.sort_unstable();
+        assert_eq!(there, indexes);
+        assert_eq!(file.there(&(63..65)), [63, 64]);
+        assert_eq!(file.there(&(DENSE * CHUNK..1 << 50)), [DENSE * CHUNK]);
+        assert_eq!(file.mark_clean(0..66), 5);
+        assert_eq!(file.dirty().len(), 4);
+        file.mark_clean(1 << 50..(1 << 50) + 1);
+        for (frame, &index) in (0..).zip(&indexes) {
+            assert_eq!(file.take(index), Some(FrameNo(frame)));
+            assert!(file.get(index).is_none() && file.take(index).is_none());
+        }
+        assert!(file.is_empty() && file.sparse.is_empty());
+    }
+
+    #[test]
+    fn what_is_known_of_a_page_is_known_apart() {
+        let mut file = FileCache::default();
+        file.put(3, FrameNo(u32::MAX - 1));
+        file.mark_ahead(3);
+        file.mark_dirty(3);
+        file.mark_set_aside(3);
+        let word = file.get(3).expect("it was put there");
+        assert_eq!((word.heat(), word.warm(), word.warm(), word.heat()), (0, true, false, 2));
+        assert!(!word.warm() && !word.warm());
+        assert_eq!((word.heat(), word.is_dirty(), word.is_set_aside()), (3, true, true));
+        word.set_heat(1);
+        assert_eq!((word.heat(), word.frame(), file.set_aside()), (1, FrameNo(u32::MAX - 1), 1));
+        assert_eq!((file.mark_clean(0..9), file.set_aside()), (1, 0));
     }
 }

@@ -8,18 +8,25 @@ mod ahead;
 mod file;
 mod policy;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use unvme::Region;
 use unvme::lock::lock;
 
 use crate::error::{Error, Result};
-use crate::layout::{BLOCK, Page};
-use crate::node::Node;
+use crate::layout::BLOCK;
+use crate::node::{Node, Nodes};
+use crate::spread::spread;
+use crate::stripe::Tally;
 
 pub(crate) use ahead::Ahead;
-pub(crate) use file::{FileCache, Frame};
+use file::CHUNK;
+pub(crate) use file::{FileCache, Word};
 use policy::{Entry, Place, Queues};
 
 /// The order in which pages are given up.
@@ -172,55 +179,126 @@ impl Switches {
     }
 }
 
-/// What all files count together.
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub hits: AtomicU64,
-    pub misses: AtomicU64,
-    pub read_ahead: AtomicU64,
-    pub read_ahead_hits: AtomicU64,
-    pub evicted: AtomicU64,
-    pub written_back: AtomicU64,
-    pub frames: AtomicUsize,
-    pub dirty: AtomicUsize,
+/// What was done, and what waits.
+struct Counters {
+    hits: Tally,
+    misses: Tally,
+    read_ahead: Tally,
+    read_ahead_hits: Tally,
+    evicted: Tally,
+    written_back: Tally,
+    dirty: Tally,
+}
+
+/// A part of all pages, those of some chunks of each file: so that not everybody waits for one lock.
+#[repr(align(128))]
+struct Shard {
+    queues: Mutex<Queues>,
     /// Goes on with each page that comes: the time that pages are used at.
-    pub clock: AtomicU64,
-    /// Pages that were given up, and whose memory is there.
-    pub spare: Mutex<Vec<Box<Frame>>>,
-    /// How many pages there are at most, with those.
-    pub frames_max: usize,
+    clock: AtomicU64,
 }
 
 /// A file with pages to be written, and since when.
-type Waiting = (Instant, Weak<Node>);
+type Waiting = (Instant, u64);
 
 /// What all files share.
 pub(crate) struct Cache {
     pub options: CacheOptions,
     /// Pages that are kept.
     budget: usize,
-    pub counters: Arc<Counters>,
-    queues: Mutex<Queues>,
-    waiting: Mutex<std::collections::VecDeque<Waiting>>,
+    counters: Counters,
+    shards: Box<[Shard]>,
+    frames: Frames,
+    waiting: Mutex<VecDeque<Waiting>>,
+}
+
+/// A file whose lock is held, with its pages.
+pub(crate) struct Held<'a> {
+    pub nodes: &'a Nodes,
+    pub node: &'a Node,
+    pub file: &'a mut FileCache,
+}
+
+/// Memory of a page, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameNo(u32);
+
+impl FrameNo {
+    fn offset(self) -> usize {
+        self.0 as usize * BLOCK
+    }
+}
+
+/// The memory of all pages, and when each was used, if anybody wants to know.
+struct Frames {
+    memory: Region,
+    stamps: Box<[AtomicU64]>,
+}
+
+impl Frames {
+    fn stamp(&self, frame: FrameNo) -> u64 {
+        self.stamps.get(frame.0 as usize).map_or(0, |stamp| stamp.load(Ordering::Relaxed))
+    }
+
+    fn set_stamp(&self, frame: FrameNo, now: u64) {
+        if let Some(stamp) = self.stamps.get(frame.0 as usize) {
+            stamp.store(now, Ordering::Relaxed);
+        }
+    }
 }
 
 /// What becomes of a page that was considered.
 enum Verdict {
     Gone,
-    Evicted,
+    Evicted(FrameNo),
     Again(Place),
 }
 
 impl Cache {
-    pub(crate) fn new(options: CacheOptions) -> Self {
-        let budget = if options.policy == Policy::None { 0 } else { options.bytes / BLOCK };
-        Self {
+    /// # Errors
+    /// [`Error::Device`] when there is not enough memory.
+    pub(crate) fn new(options: CacheOptions) -> Result<Self> {
+        /// Pages of a shard, at least.
+        const SHARD_MIN: usize = 1024;
+        /// Frames beyond what pages may have: for those of files that are in use.
+        const BEYOND: usize = 1024;
+        /// Pages that can have numbers.
+        const PAGES_MAX: usize = 1 << 30;
+        let budget = if options.policy == Policy::None { 0 } else { (options.bytes / BLOCK).min(PAGES_MAX) };
+        let shards = match budget / SHARD_MIN {
+            0 => 1,
+            many => (many.next_power_of_two() / 2).clamp(1, 32),
+        };
+        let each = budget.div_ceil(shards);
+        // Memory that nobody touches is not there: what is beyond costs nothing.
+        let frames = if budget == 0 { 0 } else { 2 * each + BEYOND };
+        let memory = Region::anonymous(frames.max(1) * shards * BLOCK)
+            .map_err(|e| Error::Device(format!("a page cache of {} bytes: {e}", options.bytes)))?;
+        let stamps = if options.policy == Policy::Lru { frames * shards } else { 0 };
+        // A small cache is to be exact.
+        let portion = (budget as i64 / 1024).clamp(1, 64);
+        let tally = || Tally::new(64);
+        let counters = Counters {
+            hits: tally(),
+            misses: tally(),
+            read_ahead: tally(),
+            read_ahead_hits: tally(),
+            evicted: tally(),
+            written_back: tally(),
+            dirty: Tally::new(portion),
+        };
+        let shard = |nth: usize| {
+            let own = (nth * frames) as u32..((nth + 1) * frames) as u32;
+            Shard { queues: Mutex::new(Queues::new(options.policy, each, own)), clock: AtomicU64::new(0) }
+        };
+        Ok(Self {
             options,
             budget,
-            counters: Arc::new(Counters { frames_max: budget, ..Counters::default() }),
-            queues: Mutex::new(Queues::new(options.policy, budget)),
+            counters,
+            shards: (0..shards).map(shard).collect(),
+            frames: Frames { memory, stamps: (0..stamps).map(|_| AtomicU64::new(0)).collect() },
             waiting: Mutex::default(),
-        }
+        })
     }
 
     /// Nothing is kept.
@@ -234,60 +312,134 @@ impl Cache {
     }
 
     pub(crate) fn statistics(&self) -> CacheStatistics {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let counters = &self.counters;
+        let of = |count: &Tally| count.total().max(0) as u64;
+        let Counters { hits, misses, read_ahead, read_ahead_hits, evicted, written_back, dirty } =
+            &self.counters;
         CacheStatistics {
-            hits: of(&counters.hits),
-            misses: of(&counters.misses),
-            read_ahead: of(&counters.read_ahead),
-            read_ahead_hits: of(&counters.read_ahead_hits),
-            evicted: of(&counters.evicted),
-            written_back: of(&counters.written_back),
-            pages: counters.frames.load(Ordering::Relaxed) as u64,
-            dirty: counters.dirty.load(Ordering::Relaxed) as u64,
+            hits: of(hits),
+            misses: of(misses),
+            read_ahead: of(read_ahead),
+            read_ahead_hits: of(read_ahead_hits),
+            evicted: of(evicted),
+            written_back: of(written_back),
+            pages: self.shards.iter().map(|shard| lock(&shard.queues).pages as u64).sum(),
+            dirty: of(dirty),
         }
+    }
+
+    fn shard(&self, ino: u64, index: u64) -> &Shard {
+        let hash = spread(spread(ino) ^ (index / CHUNK));
+        &self.shards[hash as usize & (self.shards.len() - 1)]
     }
 
     /// Too many pages wait to be written.
     pub(crate) fn is_too_dirty(&self) -> bool {
-        self.counters.dirty.load(Ordering::Relaxed) * 100 > self.budget * self.options.dirty_percent.min(100)
+        let dirty = self.counters.dirty.about().max(0) as usize;
+        dirty * 100 > self.budget * self.options.dirty_percent.min(100)
     }
 
-    /// A page of `node`, whose lock is held, and whose pages are `file`.
-    pub(crate) fn insert(&self, node: &Arc<Node>, file: &mut FileCache, index: u64, page: &Page) {
-        if self.counters.frames.load(Ordering::Relaxed) >= self.budget {
-            self.make_room(node, file);
+    /// So many pages were there that somebody has asked for.
+    #[inline]
+    pub(crate) fn count_hits(&self, pages: u64) {
+        self.counters.hits.add(pages as i64);
+    }
+
+    /// So many pages were read because somebody has asked for them, and so many before.
+    pub(crate) fn count_reads(&self, misses: u64, ahead: u64) {
+        self.counters.misses.add(misses as i64);
+        self.counters.read_ahead.add(ahead as i64);
+    }
+
+    #[inline]
+    fn touch(&self, ino: u64, index: u64, word: &Word) {
+        if word.warm() {
+            self.counters.read_ahead_hits.add(1);
         }
-        let now = self.counters.clock.fetch_add(1, Ordering::Relaxed) + 1;
-        let entry = Entry { node: Arc::downgrade(node), ino: node.ino, index, ticket: now };
-        let spare = lock(&self.counters.spare).pop();
-        file.put(index, Frame::new(spare, page, now));
-        lock(&self.queues).push_new(entry, file);
+        if self.options.policy == Policy::Lru {
+            let now = self.shard(ino, index).clock.load(Ordering::Relaxed);
+            self.frames.set_stamp(word.frame(), now);
+        }
+    }
+
+    /// Copies bytes from `skip` of a page on. Returns whether it is there.
+    #[inline]
+    pub(crate) fn read(&self, ino: u64, file: &FileCache, index: u64, skip: usize, out: &mut [u8]) -> bool {
+        let Some(word) = file.get(index) else { return false };
+        self.touch(ino, index, word);
+        debug_assert!(skip + out.len() <= BLOCK);
+        self.frames.memory.read(word.frame().offset() + skip, out);
+        true
+    }
+
+    /// Has a page hold bytes from `skip` on. Returns whether it is there.
+    pub(crate) fn write(&self, ino: u64, file: &mut FileCache, index: u64, skip: usize, data: &[u8]) -> bool {
+        let Some(word) = file.get(index) else { return false };
+        self.touch(ino, index, word);
+        debug_assert!(skip + data.len() <= BLOCK);
+        self.frames.memory.write(word.frame().offset() + skip, data);
+        true
+    }
+
+    /// Has a page, if it is there, hold zeros from `skip` on.
+    pub(crate) fn clear_tail(&self, file: &mut FileCache, index: u64, skip: usize) {
+        if let Some(word) = file.get(index) {
+            self.frames.memory.fill(word.frame().offset() + skip, BLOCK - skip, 0);
+        }
+    }
+
+    /// The memory of a page that is there, and where in it that is.
+    pub(crate) fn memory(&self, file: &FileCache, index: u64) -> Option<(&Region, usize)> {
+        Some((&self.frames.memory, file.get(index)?.frame().offset()))
+    }
+
+    /// A page of a file that has none there.
+    ///
+    /// # Errors
+    /// ENOMEM when all memory is taken by pages that wait to be written, or whose files are busy.
+    pub(crate) fn insert(&self, held: &mut Held<'_>, index: u64, page: &[u8]) -> Result<()> {
+        let ino = held.node.ino;
+        let shard = self.shard(ino, index);
+        let mut queues = lock(&shard.queues);
+        if queues.is_full() {
+            self.make_room(&mut queues, held);
+        }
+        let frame = queues.take_frame().ok_or(Error::Posix(Errno::NOMEM))?;
+        debug_assert_eq!(page.len(), BLOCK);
+        self.frames.memory.write(frame.offset(), page);
+        let now = shard.clock.fetch_add(1, Ordering::Relaxed) + 1;
+        self.frames.set_stamp(frame, now);
+        held.file.put(index, frame);
+        queues.push_new(Entry { ino, index, frame }, now);
+        if queues.is_to_be_swept() {
+            queues.sweep(|entry| Self::is_there(held, entry));
+        }
+        Ok(())
     }
 
     /// Gives up a page or a few of those that were used least.
-    fn make_room(&self, own: &Arc<Node>, file: &mut FileCache) {
+    fn make_room(&self, queues: &mut Queues, held: &mut Held<'_>) {
         const TRIES: usize = 64;
         for _ in 0..TRIES {
-            let Some((entry, place)) = lock(&self.queues).pop() else { return };
-            let verdict = if std::ptr::eq(entry.node.as_ptr(), Arc::as_ptr(own)) {
-                Self::judge(file, &entry, place)
+            let Some((entry, place)) = queues.pop() else { return };
+            let verdict = if entry.ino == held.node.ino {
+                self.judge(held.file, &entry, place)
             } else {
-                match entry.node.upgrade() {
+                match held.nodes.find(entry.ino) {
                     None => Verdict::Gone,
                     Some(node) => match node.state.try_write() {
-                        Ok(mut state) => Self::judge(&mut state.cache, &entry, place),
+                        Ok(mut state) => self.judge(&mut state.cache, &entry, place),
                         Err(_) => Verdict::Again(place),
                     },
                 }
             };
             match verdict {
                 Verdict::Gone => {}
-                Verdict::Again(place) => lock(&self.queues).push(entry, place),
-                Verdict::Evicted => {
-                    self.counters.evicted.fetch_add(1, Ordering::Relaxed);
-                    lock(&self.queues).evicted(&entry, place);
-                    if self.counters.frames.load(Ordering::Relaxed) < self.budget {
+                Verdict::Again(place) => queues.push(entry, place),
+                Verdict::Evicted(frame) => {
+                    self.counters.evicted.add(1);
+                    queues.evicted(&entry, place);
+                    queues.give_back(frame);
+                    if !queues.is_full() {
                         return;
                     }
                 }
@@ -295,39 +447,74 @@ impl Cache {
         }
     }
 
-    fn judge(file: &mut FileCache, entry: &Entry, place: Place) -> Verdict {
-        let Some(frame) = file.get(entry.index).filter(|frame| frame.ticket == entry.ticket) else {
+    fn judge(&self, file: &mut FileCache, entry: &Entry, place: Place) -> Verdict {
+        let Some(word) = file.get(entry.index).filter(|word| word.frame() == entry.frame) else {
             return Verdict::Gone;
         };
-        if frame.is_dirty {
-            return Verdict::Again(place.later(frame.stamp()));
+        let stamp = self.frames.stamp(entry.frame);
+        if word.is_dirty() {
+            return Verdict::Again(place.later(stamp));
         }
-        match place.judge(frame) {
+        match place.judge(word, stamp) {
             Some(next) => Verdict::Again(next),
-            None => {
-                file.take(entry.index);
-                Verdict::Evicted
-            }
+            None => file.take(entry.index).map_or(Verdict::Gone, Verdict::Evicted),
         }
+    }
+
+    fn is_there(held: &Held<'_>, entry: &Entry) -> bool {
+        let has = |file: &FileCache| file.get(entry.index).is_some_and(|word| word.frame() == entry.frame);
+        if entry.ino == held.node.ino {
+            return has(held.file);
+        }
+        held.nodes.find(entry.ino).is_some_and(|node| match node.state.try_read() {
+            Ok(state) => has(&state.cache),
+            // Next time.
+            Err(_) => true,
+        })
     }
 
     /// A page has to be written, sooner or later.
-    pub(crate) fn mark_dirty(&self, node: &Arc<Node>, file: &mut FileCache, index: u64) {
+    pub(crate) fn mark_dirty(&self, node: &Node, file: &mut FileCache, index: u64) {
+        let is_first = file.dirty().is_empty();
         if file.mark_dirty(index) {
-            self.wait_again(node);
+            self.counters.dirty.add(1);
+            if is_first {
+                self.wait_again(node);
+            }
         }
     }
 
+    /// Pages were written to the device, to blocks of their own.
+    pub(crate) fn mark_written(&self, file: &mut FileCache, indexes: Range<u64>) {
+        self.counters.written_back.add((indexes.end - indexes.start) as i64);
+        self.counters.dirty.add(-file.mark_clean(indexes));
+    }
+
+    /// Gives up pages of a file, written or not. Returns how many blocks are set aside no longer.
+    #[must_use]
+    pub(crate) fn drop_range(&self, ino: u64, file: &mut FileCache, range: Range<u64>) -> u64 {
+        let before = file.set_aside();
+        for some in file.there(&range).chunk_by(|a, b| a / CHUNK == b / CHUNK) {
+            let mut queues = lock(&self.shard(ino, some[0]).queues);
+            for &index in some {
+                self.counters.dirty.add(-file.mark_clean(index..index + 1));
+                if let Some(frame) = file.take(index) {
+                    queues.give_back(frame);
+                }
+            }
+        }
+        before - file.set_aside()
+    }
+
     /// The file that has waited longest to be written, if it has waited for `age`.
-    pub(crate) fn next_waiting(&self, age: Duration) -> Option<Arc<Node>> {
+    pub(crate) fn next_waiting(&self, nodes: &Nodes, age: Duration) -> Option<Arc<Node>> {
         let mut waiting = lock(&self.waiting);
-        while let Some((since, node)) = waiting.front() {
+        while let Some(&(since, ino)) = waiting.front() {
             if since.elapsed() < age {
                 return None;
             }
-            let node = node.upgrade();
             waiting.pop_front();
-            if let Some(node) = node {
+            if let Some(node) = nodes.find(ino) {
                 node.is_waiting.store(false, Ordering::Release);
                 return Some(node);
             }
@@ -336,9 +523,9 @@ impl Cache {
     }
 
     /// A file has pages that wait to be written.
-    pub(crate) fn wait_again(&self, node: &Arc<Node>) {
+    pub(crate) fn wait_again(&self, node: &Node) {
         if !node.is_waiting.swap(true, Ordering::AcqRel) {
-            lock(&self.waiting).push_back((Instant::now(), Arc::downgrade(node)));
+            lock(&self.waiting).push_back((Instant::now(), node.ino));
         }
     }
 }

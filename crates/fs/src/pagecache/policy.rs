@@ -1,23 +1,24 @@
 //! The order in which pages are given up.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::Weak;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
-use super::{FileCache, Frame, Policy};
-use crate::node::Node;
+use super::file::Word;
+use super::{FrameNo, Policy};
+use crate::spread::{ByNumber, spread};
 
-/// A page in an order. It may be gone, or another one: `ticket` tells.
+/// A page in an order. It may be gone, or have another frame: then this is not about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub node: Weak<Node>,
     pub ino: u64,
     pub index: u64,
-    pub ticket: u64,
+    pub frame: FrameNo,
 }
 
 impl Entry {
     /// What a ghost remembers of it.
     fn mark(&self) -> u64 {
-        (self.ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.index).wrapping_mul(0xff51_afd7_ed55_8ccd)
+        spread(spread(self.ino) ^ self.index)
     }
 }
 
@@ -41,24 +42,24 @@ impl Place {
         }
     }
 
-    /// Where a page goes on that was used; `None` when it is to be given up.
-    pub(super) fn judge(self, frame: &Frame) -> Option<Self> {
+    /// Where a page goes on that was used, at `stamp` the last time; `None` when it is to be given up.
+    pub(super) fn judge(self, word: &Word, stamp: u64) -> Option<Self> {
         match self {
-            Self::Small if frame.heat() > 1 => {
-                frame.set_heat(0);
+            Self::Small if word.heat() > 1 => {
+                word.set_heat(0);
                 Some(Self::Main)
             }
-            Self::Main if frame.heat() > 0 => {
-                frame.set_heat(frame.heat() - 1);
+            Self::Main if word.heat() > 0 => {
+                word.set_heat(word.heat() - 1);
                 Some(Self::Main)
             }
-            Self::Used(then) if frame.stamp() > then => Some(Self::Used(frame.stamp())),
+            Self::Used(then) if stamp > then => Some(Self::Used(stamp)),
             _ => None,
         }
     }
 }
 
-/// All pages, in the order of a policy.
+/// Pages in the order of a policy, and memory for more of them.
 pub(super) struct Queues {
     policy: Policy,
     /// Pages of the small queue that it keeps.
@@ -67,16 +68,22 @@ pub(super) struct Queues {
     small: VecDeque<Entry>,
     main: VecDeque<Entry>,
     ghosts: VecDeque<u64>,
-    is_ghost: HashSet<u64>,
+    is_ghost: ByNumber<()>,
     used: BTreeMap<(u64, u64), Entry>,
     /// Tells pages that were used at the same time apart.
     turn: u64,
     /// Entries at which those are looked for whose pages are gone.
     sweep_at: usize,
+    /// Frames that it may give to pages.
+    frames: Range<u32>,
+    /// Those that had a page, and have none.
+    free: Vec<FrameNo>,
+    /// Pages that there are.
+    pub pages: usize,
 }
 
 impl Queues {
-    pub(super) fn new(policy: Policy, budget: usize) -> Self {
+    pub(super) fn new(policy: Policy, budget: usize, frames: Range<u32>) -> Self {
         Self {
             policy,
             small_max: (budget / 10).max(1),
@@ -84,29 +91,55 @@ impl Queues {
             small: VecDeque::new(),
             main: VecDeque::new(),
             ghosts: VecDeque::new(),
-            is_ghost: HashSet::new(),
+            is_ghost: ByNumber::default(),
             used: BTreeMap::new(),
             turn: 0,
             sweep_at: Self::sweep_min(budget),
+            frames,
+            free: Vec::new(),
+            pages: 0,
         }
+    }
+
+    /// Whether somebody has to go before somebody comes.
+    pub(super) fn is_full(&self) -> bool {
+        self.pages >= self.budget
+    }
+
+    /// A frame for one page more. `None`: all have one.
+    pub(super) fn take_frame(&mut self) -> Option<FrameNo> {
+        let frame = self.free.pop().or_else(|| self.frames.next().map(FrameNo))?;
+        self.pages += 1;
+        Some(frame)
+    }
+
+    /// A page was given up.
+    pub(super) fn give_back(&mut self, frame: FrameNo) {
+        self.pages -= 1;
+        self.free.push(frame);
     }
 
     fn sweep_min(budget: usize) -> usize {
         4 * budget + 1024
     }
 
-    /// A page that has come, to the file `own`, whose lock is held.
-    pub(super) fn push_new(&mut self, entry: Entry, own: &FileCache) {
-        let node = entry.node.as_ptr();
+    /// A page that has come.
+    pub(super) fn push_new(&mut self, entry: Entry, now: u64) {
         let place = match self.policy {
-            Policy::Lru => Place::Used(entry.ticket),
-            _ if self.is_ghost.remove(&entry.mark()) => Place::Main,
+            Policy::Lru => Place::Used(now),
+            _ if self.is_ghost.remove(&entry.mark()).is_some() => Place::Main,
             _ => Place::Small,
         };
         self.push(entry, place);
-        if self.small.len() + self.main.len() + self.used.len() >= self.sweep_at {
-            self.sweep(node, own);
-        }
+    }
+
+    fn len(&self) -> usize {
+        self.small.len() + self.main.len() + self.used.len()
+    }
+
+    /// Whether there are so many entries that those whose pages are gone should be looked for.
+    pub(super) fn is_to_be_swept(&self) -> bool {
+        self.len() >= self.sweep_at
     }
 
     pub(super) fn push(&mut self, entry: Entry, place: Place) {
@@ -138,7 +171,7 @@ impl Queues {
         if place != Place::Small {
             return;
         }
-        self.is_ghost.insert(entry.mark());
+        self.is_ghost.insert(entry.mark(), ());
         self.ghosts.push_back(entry.mark());
         while self.ghosts.len() > self.budget {
             let Some(oldest) = self.ghosts.pop_front() else { break };
@@ -147,24 +180,10 @@ impl Queues {
     }
 
     /// Entries of pages that are gone must not become more and more: files are truncated and removed.
-    fn sweep(&mut self, own: *const Node, cache: &FileCache) {
-        let has = |cache: &FileCache, entry: &Entry| {
-            cache.get(entry.index).is_some_and(|frame| frame.ticket == entry.ticket)
-        };
-        let is_there = |entry: &Entry| {
-            if std::ptr::eq(entry.node.as_ptr(), own) {
-                return has(cache, entry);
-            }
-            entry.node.upgrade().is_some_and(|node| match node.state.try_read() {
-                Ok(state) => has(&state.cache, entry),
-                // Next time.
-                Err(_) => true,
-            })
-        };
-        self.small.retain(is_there);
-        self.main.retain(is_there);
+    pub(super) fn sweep(&mut self, is_there: impl Fn(&Entry) -> bool) {
+        self.small.retain(&is_there);
+        self.main.retain(&is_there);
         self.used.retain(|_, entry| is_there(entry));
-        let left = self.small.len() + self.main.len() + self.used.len();
-        self.sweep_at = Self::sweep_min(self.budget).max(2 * left);
+        self.sweep_at = Self::sweep_min(self.budget).max(2 * self.len());
     }
 }
