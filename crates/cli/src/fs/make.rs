@@ -24,9 +24,12 @@ pub(crate) struct Mkfs {
     /// How many files there can be: one for so many bytes; 4K to 64M, 16K when left out
     #[arg(short, long, value_name = "SIZE", value_parser = numbers::bytes)]
     bytes_per_inode: Option<u64>,
-    /// Size of the journal, from 1M on; a 64th of the device, at most 256M, when left out
+    /// Size of the journal, from 1M on; a 32nd of the device, at most 256M, when left out
     #[arg(short, long, value_name = "SIZE", value_parser = numbers::bytes)]
     journal: Option<u64>,
+    /// Do not deallocate the device first
+    #[arg(short = 'K', long)]
+    no_deallocate: bool,
     #[command(flatten)]
     force: Force,
     #[command(flatten)]
@@ -42,6 +45,7 @@ impl Mkfs {
             bytes_per_inode: self.bytes_per_inode,
             journal_bytes: self.journal,
             uuid: None,
+            deallocate: !self.no_deallocate,
         };
         let progress = Progress::new("make", 1);
         make(&block, device.name(), &options, |done, of| {
