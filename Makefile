@@ -35,7 +35,7 @@ section = @printf '\n==> %s\n' '$(1)'
 help:
 	@echo 'make demo    evaluate the built-in virtual SSD: a table, and unvme-report.html'
 	@echo 'make test    everything: lint, tests, a short benchmark run, a short run in a Linux guest, a short fuzz run'
-	@echo 'make test-long what the tests take samples of, whole: every fault of a small key-value store; about 20 minutes'
+	@echo 'make test-long what the tests take samples of, whole: every fault of a small store, every short history of files; about 25 minutes'
 	@echo 'make soak    a server under three attacks and two hosts that it serves meanwhile, for SOAK_SECONDS=$(SOAK_SECONDS)'
 	@echo 'make test-vm a Linux guest checks both ends: our driver on its drives, its driver on our virtual SSD; downloads a kernel and QEMU once'
 	@echo 'make bench   benchmarks, each beside its target; SMOKE=1 for a short run'
@@ -60,9 +60,12 @@ test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fi
 	$(call section,all passed)
 
 # Every page of a small key-value store lost and stale, every bit of its metadata flipped; 1000 power cuts.
+# Sequences of changes to files, with syncs of all kinds, cut at every point.
 test-long: setup-test
 	$(call section,every fault)
 	UNVME_TEST_EXHAUSTIVE=1 $(CARGO) test $(LOCKED) --release -p unvme-ssd --lib kv::tests -- --nocapture
+	$(call section,every short sequence of changes to files)
+	UNVME_TEST_EXHAUSTIVE=1 $(CARGO) test $(LOCKED) --release -p unvme-fs --test crash_sequences -- --nocapture
 
 # In `make test`: for some seconds, and without a look at the times.
 soak: setup-test
