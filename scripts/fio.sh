@@ -26,8 +26,7 @@ version=$("$FIO" --version 2>/dev/null | sed -n 's/^fio-\([0-9][0-9]*\.[0-9][0-9
 [ -n "$version" ] || fail "\`$FIO --version\` does not say fio-MAJOR.MINOR"
 mkdir -p "$folder"
 
-# Fetches the source package of the installed fio, and unpacks it to "$1". Nothing of the system is changed:
-# apt works with lists and a cache of its own, in which sources are asked for where packages are.
+# Fetches the source package of the installed fio, and unpacks it to "$1".
 fetch() {
     command -v apt-get >/dev/null 2>&1 && command -v dpkg-query >/dev/null 2>&1 ||
         fail "the headers of fio $version are needed: get its source and give the folder, make fio FIO_SRC=/path/to/fio-$version"
@@ -35,30 +34,8 @@ fetch() {
     [ -n "$package" ] ||
         fail "$(command -v "$FIO") is of no package: give the source it was built from, make fio FIO_SRC=/path/to/fio-$version"
     source=$(dpkg-query -W -f '${source:Package}=${source:Version}' "$package")
-    apt=$1.apt
-    rm -rf "$apt" "$1"
-    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/parts" "$apt/download" "$1"
-    for list in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
-        if [ -f "$list" ]; then
-            name=$(basename "$list")
-            [ "$name" != sources.list ] || name=main.list
-            sed -e 's/^Types:.*/Types: deb-src/' -e 's/^deb /deb-src /' "$list" >"$apt/parts/$name"
-        fi
-    done
-    log=$apt/log
-    set -- "$1" -o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$apt/parts" \
-        -o "Dir::State::Lists=$apt/lists" -o "Dir::Cache=$apt/cache" -o Debug::NoLocking=true \
-        -o APT::Sandbox::User=
-    into=$1
-    shift
-    # A list that cannot be had may be of another repository.
-    apt-get "$@" update >"$log" 2>&1 || true
-    (cd "$apt/download" && apt-get "$@" source --download-only --tar-only "$source") >>"$log" 2>&1 || {
-        tail -n 5 "$log" >&2
-        fail "the source of $source could not be fetched: give it, make fio FIO_SRC=/path/to/fio-$version"
-    }
-    tar -x --strip-components=1 -C "$into" -f "$apt"/download/*.tar.*
-    rm -rf "$apt"
+    "$root/scripts/package-source.sh" "$1" "$source" ||
+        fail "give the source of fio, make fio FIO_SRC=/path/to/fio-$version"
 }
 
 source_folder=${FIO_SRC:-}

@@ -65,6 +65,8 @@ missing_packages() {
         have cmake || printf ' cmake'
         # What is run on a mounted file system.
         have sqlite3 || printf ' sqlite3'
+        # SQLite's own tests are written in Tcl.
+        [ -f /usr/include/tcl8.6/tcl.h ] || [ -f /usr/include/tcl.h ] || printf ' tcl-dev'
         have python3 || printf ' python3-minimal'
         echo '#include <sys/acl.h>' | cc -fsyntax-only -x c - 2>/dev/null || printf ' libacl1-dev'
     fi

@@ -83,6 +83,12 @@ struct Lane {
     spare: Vec<DmaBuf>,
 }
 
+/// A lane, made when it is needed, or none where no queue pair was left for it.
+type Place = Mutex<Option<Option<Lane>>>;
+
+/// Bytes that a call of the worker moves by way of a buffer that it keeps; for more a lane has them.
+const SHORT: usize = 16 << 10;
+
 /// Commands that a lane has under way at most.
 const LANE_DEPTH: usize = 32;
 
@@ -112,10 +118,10 @@ pub(crate) struct Disk {
     /// What they lead to.
     block: Mutex<Block>,
     worker: Worker,
-    /// One for each queue of the worker; `None` until it is needed, and where no queue was left for it.
-    lanes: Box<[Mutex<Option<Lane>>]>,
+    /// One for each queue of the worker.
+    lanes: Box<[Place]>,
     /// The journal's.
-    journal_lane: Mutex<Option<Lane>>,
+    journal_lane: Place,
     /// Logical blocks of a block of the file system.
     lbas: u64,
     blocks: u64,
@@ -195,8 +201,8 @@ impl Disk {
     /// Reads whole blocks.
     pub(crate) fn read(&self, block: u64, out: &mut [u8]) -> Result<()> {
         debug_assert!(out.len().is_multiple_of(BLOCK));
-        if out.len() > self.piece * BLOCK
-            && let Some(done) = self.in_own_lane(|lane| self.read_in_lane(lane, block, out))
+        if out.len() > SHORT
+            && let Some(done) = self.in_lane(self.own_lane(), |lane| self.read_in_lane(lane, block, out))
         {
             return done;
         }
@@ -215,6 +221,15 @@ impl Disk {
     /// Writes whole blocks.
     pub(crate) fn write(&self, block: u64, data: &[u8], durable: Durable, class: Class) -> Result<()> {
         debug_assert!(data.len().is_multiple_of(BLOCK));
+        if data.len() > SHORT {
+            let blocks = (data.len() / BLOCK) as u64;
+            let starts = (0..blocks).step_by(self.piece);
+            let runs: Vec<_> = starts.map(|at| (block + at, (blocks - at).min(self.piece()))).collect();
+            let mut pieces = data.chunks(self.piece * BLOCK);
+            return self.write_runs_in(self.own_lane(), &runs, durable, class, |_, buf| {
+                buf.write(0, pieces.next().unwrap_or_default());
+            });
+        }
         let force_unit_access = durable == Durable::Now;
         let mut at = block;
         for piece in data.chunks(self.piece * BLOCK) {
@@ -232,23 +247,19 @@ impl Disk {
         Ok(())
     }
 
-    /// Does something with the lane of this CPU. `None`: there is none.
-    fn in_own_lane<R>(&self, act: impl FnOnce(&mut Lane) -> Result<R>) -> Option<Result<R>> {
-        let cpu = rustix::thread::sched_getcpu();
-        self.in_lane(&self.lanes[cpu % self.lanes.len()], act)
+    /// The lane of this CPU.
+    fn own_lane(&self) -> &Place {
+        &self.lanes[rustix::thread::sched_getcpu() % self.lanes.len()]
     }
 
-    fn in_lane<R>(
-        &self,
-        place: &Mutex<Option<Lane>>,
-        act: impl FnOnce(&mut Lane) -> Result<R>,
-    ) -> Option<Result<R>> {
+    /// Does something with a lane. `None`: the device has no queue pair for it.
+    fn in_lane<R>(&self, place: &Place, act: impl FnOnce(&mut Lane) -> Result<R>) -> Option<Result<R>> {
         let mut place = lock(place);
-        if place.is_none() {
+        let lane = place.get_or_insert_with(|| {
             let options = QueueOptions { depth: 2 * LANE_DEPTH as u16, ..QueueOptions::default() };
-            *place = lock(&self.block).queue(&options).ok().map(|queue| Lane { queue, spare: Vec::new() });
-        }
-        let done = act(place.as_mut()?);
+            lock(&self.block).queue(&options).ok().map(|queue| Lane { queue, spare: Vec::new() })
+        });
+        let done = act(lane.as_mut()?);
         if done.is_err() {
             // What is under way there ends with it.
             *place = None;
@@ -332,7 +343,7 @@ impl Disk {
             }
             is_next
         });
-        match self.in_own_lane(|lane| self.write_in_lane(lane, &pieces)) {
+        match self.in_lane(self.own_lane(), |lane| self.write_in_lane(lane, &pieces)) {
             Some(done) => done?,
             None => {
                 for piece in &pieces {
@@ -371,10 +382,22 @@ impl Disk {
         self.piece as u64
     }
 
-    /// Writes runs of blocks, first block and number of each, of which each is one command. `fill` puts what
-    /// belongs there into the buffer of a run; they are asked for in order, and written in any.
+    /// Writes runs of blocks for the journal, first block and number of each, of which each is one command.
+    /// `fill` puts what belongs there into the buffer of a run; they are asked for in order, and written in
+    /// any.
     pub(crate) fn write_runs(
         &self,
+        runs: &[(u64, u64)],
+        durable: Durable,
+        class: Class,
+        fill: impl FnMut(usize, &mut DmaBuf),
+    ) -> Result<()> {
+        self.write_runs_in(&self.journal_lane, runs, durable, class, fill)
+    }
+
+    fn write_runs_in(
+        &self,
+        place: &Place,
         runs: &[(u64, u64)],
         durable: Durable,
         class: Class,
@@ -400,8 +423,7 @@ impl Disk {
             });
             Some((bytes, start, Op::Write(self.lba_range(start, blocks), options)))
         };
-        let in_lane =
-            self.in_lane(&self.journal_lane, |lane| self.run(lane, "a write", &mut next, |_, _| ()));
+        let in_lane = self.in_lane(place, |lane| self.run(lane, "a write", &mut next, |_, _| ()));
         if let Some(done) = in_lane {
             return done;
         }

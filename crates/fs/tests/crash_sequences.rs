@@ -215,7 +215,8 @@ const LONG: [&[Step]; 2] = [
 /// What is to be seen of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
-    ino: u64,
+    /// Inode number, and what tells it from an earlier one of the same number.
+    id: (u64, u32),
     mode: u32,
     links: u32,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -252,8 +253,9 @@ fn look(directory: &Vnode, path: &str, moment: &mut Moment) {
             let value = node.xattr(&name, &who).expect("attribute");
             (name, value)
         });
-        let (ino, mode, links) = (attributes.ino, attributes.mode, attributes.links);
-        let seen = Seen { ino, mode, links, xattrs: xattrs.collect(), data };
+        let (mode, links) = (attributes.mode, attributes.links);
+        let id = (attributes.ino, attributes.generation);
+        let seen = Seen { id, mode, links, xattrs: xattrs.collect(), data };
         moment.insert(path.clone(), seen);
         if entry.file_type == FileType::Directory {
             look(&node, &format!("{path}/"), moment);
@@ -271,8 +273,8 @@ fn moment(fs: &FileSystem) -> Moment {
 #[derive(Clone, Debug, Default, Hash)]
 struct Promise {
     step: usize,
-    /// Of each file by its number: its data as of this step, or later.
-    data: BTreeMap<u64, usize>,
+    /// Of each file: its data as of this step, or later.
+    data: BTreeMap<(u64, u32), usize>,
 }
 
 /// What a sequence has done.
@@ -368,15 +370,20 @@ impl Bench {
             let step = nth + 1;
             match sync {
                 Sync::None => {}
-                Sync::File | Sync::Data => {
+                Sync::File => {
                     // What led to the file has come before it was last changed, and this change was its last.
                     promise.step = step;
-                    promise.data.insert(now[op.target()].ino, step);
+                    promise.data.insert(now[op.target()].id, step);
+                }
+                Sync::Data => {
+                    let id = now[op.target()].id;
+                    promise.step = promise.step.max(step_that_leads_to(&history, &now, id));
+                    promise.data.insert(id, step);
                 }
                 Sync::Directory => promise.step = promise.step.max(directory_step(&history, &now, step)),
                 Sync::All => {
                     promise.step = step;
-                    promise.data = now.values().map(|seen| (seen.ino, step)).collect();
+                    promise.data = now.values().map(|seen| (seen.id, step)).collect();
                 }
             }
             history.moments.push(now);
@@ -474,6 +481,17 @@ impl Bench {
     }
 }
 
+/// The last step that has changed where a file is found, or how long it is: without that its data cannot be
+/// read.
+fn step_that_leads_to(history: &History, now: &Moment, id: (u64, u32)) -> usize {
+    let leads = |moment: &Moment| -> Vec<(String, usize)> {
+        let found = moment.iter().filter(|(_, seen)| seen.id == id);
+        found.map(|(path, seen)| (path.clone(), seen.data.len())).collect()
+    };
+    let moments: Vec<_> = history.moments.iter().chain([now]).map(leads).collect();
+    (1..moments.len()).rev().find(|&step| moments[step] != moments[step - 1]).unwrap_or(0)
+}
+
 /// A sync of a directory has what was changed in it last, and all before.
 fn directory_step(history: &History, now: &Moment, step: usize) -> usize {
     let names = |moment: &Moment| moment.keys().cloned().collect::<Vec<_>>();
@@ -483,11 +501,11 @@ fn directory_step(history: &History, now: &Moment, step: usize) -> usize {
 
 /// Whether a file had these data: each byte at some moment since what was promised.
 fn had(history: &History, promise: &Promise, now: &Seen) -> bool {
-    let since = promise.data.get(&now.ino).copied().unwrap_or(0);
+    let since = promise.data.get(&now.id).copied().unwrap_or(0);
     let of =
-        |moment: &'_ Moment| moment.values().find(|seen| seen.ino == now.ino).map(|seen| seen.data.clone());
+        |moment: &'_ Moment| moment.values().find(|seen| seen.id == now.id).map(|seen| seen.data.clone());
     let mut versions: Vec<Vec<u8>> = history.moments[since..].iter().filter_map(of).collect();
-    if since == 0 && !history.moments[0].values().any(|seen| seen.ino == now.ino) {
+    if since == 0 && !history.moments[0].values().any(|seen| seen.id == now.id) {
         // It was new: before it had data.
         versions.push(Vec::new());
     }
@@ -514,7 +532,7 @@ fn shown(moment: &Moment) -> String {
     let line = |(path, seen): (&String, &Seen)| {
         let runs: Vec<String> =
             seen.data.chunks(BLOCK).map(|page| format!("{:02x}", page[page.len() / 2])).collect();
-        format!("{path}: inode {}, {} bytes {runs:?}", seen.ino, seen.data.len())
+        format!("{path}: inode {}, {} bytes {runs:?}", seen.id.0, seen.data.len())
     };
     moment.iter().map(line).collect::<Vec<_>>().join("; ")
 }

@@ -17,7 +17,7 @@
 //! | `peer` | programs in C that a row compares with |
 //! | `tcp_bare` | what sockets alone can do |
 //! | `fs_load` | a file system, its loops and the kernel's |
-//! | `fs` | the rows of files |
+//! | `fs`, `fs_programs` | the rows of files, by calls and by way of programs |
 //! | `block`, `vfio_user`, `tcp`, `wall`, `ftl`, `flash` | the rows |
 //! | `kv`, `kv_rocksdb`, `kv_session`, `kv_memory` | those of pairs |
 //! | `fio` | those of fio with our engine |
@@ -32,6 +32,7 @@ mod fio;
 mod flash;
 mod fs;
 mod fs_load;
+mod fs_programs;
 mod ftl;
 mod kv;
 mod kv_load;
@@ -59,7 +60,7 @@ use crate::row::Row;
 /// A row's identifier and what measures it.
 type Bench = (&'static str, fn(&Effort) -> Result<Row>);
 
-const BENCHES: [Bench; 55] = [
+const BENCHES: [Bench; 57] = [
     (block::READ, block::read),
     (block::WRITE, block::write),
     (block::NULL_RATE, block::null_rate),
@@ -110,6 +111,8 @@ const BENCHES: [Bench; 55] = [
     (fs::STAT, fs::stat),
     (fs::FSYNC, fs::fsync),
     (fs::MOUNT, fs::mount),
+    (fs_programs::FUSE, fs_programs::fuse),
+    (fs_programs::BLOBFS, fs_programs::blobfs),
     (fio::NULL, fio::null),
     (fio::READ, fio::read),
     (fio::QD1, fio::qd1),
@@ -120,6 +123,7 @@ const BENCHES: [Bench; 55] = [
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.as_slice() {
+        [flag, directory, bytes] if flag == fs_programs::SERVE => fs_programs::serve(directory, bytes),
         [flag, socket, core, bytes] if flag == vfio_user::SERVE => vfio_user::serve(socket, core, bytes),
         _ => run(&arguments),
     };
@@ -161,7 +165,8 @@ fn run(arguments: &[String]) -> Result<()> {
     for (id, measure) in chosen {
         let needs_two = [block::TWO_CORES, vfio_user::READ, kv::TWO_CORES].contains(id)
             || id.starts_with("tcp.")
-            || id.starts_with("fs.two_cores");
+            || id.starts_with("fs.two_cores")
+            || *id == fs_programs::BLOBFS;
         if !two_cores && needs_two {
             writeln!(out, "{id:<25} skipped: it takes two cores, and this process may use one")?;
             continue;
@@ -169,7 +174,7 @@ fn run(arguments: &[String]) -> Result<()> {
         let is_fio = id.starts_with("fio.");
         let obstacle = if is_fio { fio::obstacle() } else { None };
         let obstacle = obstacle.or_else(|| if *id == fio::URING { fio::no_loop() } else { None });
-        let obstacle = obstacle.or_else(|| fs::obstacle(id));
+        let obstacle = obstacle.or_else(|| fs::obstacle(id)).or_else(|| fs_programs::obstacle(id));
         if let Some(reason) = obstacle {
             writeln!(out, "{id:<25} skipped: {reason}")?;
             continue;

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::thread;
-use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, ValueEnum};
@@ -14,11 +13,13 @@ use unvme_fs::{
 };
 
 use super::blobfs::Bdev;
+use super::blobfs_report::{self, About, Calls, PhaseOf, SessionOf};
 use crate::columns::{Rule, write_table};
 use crate::exit::{Failed, usage};
 use crate::numbers;
 use crate::output::Format;
 use crate::perf;
+use crate::report;
 
 /// Bytes that carry a checksum of their own.
 const UNIT: usize = 4096;
@@ -94,6 +95,9 @@ pub(crate) struct BlobfsPerf {
     /// How often each read workload is repeated
     #[arg(short = 'r', long, value_name = "COUNT", default_value = "1", value_parser = numbers::above_zero)]
     nr_read_repeat: u32,
+    /// Write a report with plots to a file: one HTML page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Form of the result on standard output
     #[arg(long, visible_alias = "output-format", value_name = "FORMAT", default_value = "text")]
     output: Format,
@@ -110,6 +114,8 @@ struct Outcome {
     seconds: f64,
     mb_per_second: f64,
     miscompares: u64,
+    #[serde(skip)]
+    calls: Calls,
 }
 
 #[derive(Serialize)]
@@ -126,6 +132,15 @@ struct Document {
     block_bytes: u64,
     sessions: Vec<Outcome>,
     totals: Vec<Total>,
+}
+
+fn session_of(outcome: &Outcome) -> SessionOf<'_> {
+    SessionOf {
+        file: &outcome.file,
+        cpu: outcome.cpu as u32,
+        miscompares: outcome.miscompares,
+        calls: &outcome.calls,
+    }
 }
 
 /// The data of a block of a file: each unit has its place, then anything, then a checksum of both.
@@ -181,24 +196,24 @@ impl Session<'_> {
         };
         file.set_settings(&self.settings())?;
         if !is_written && file.attributes().size < self.args.size {
-            self.write(&file)?;
+            self.write(&file, &mut Calls::new()?)?;
         }
         Ok(file)
     }
 
-    fn write(&self, file: &Vnode) -> Result<()> {
+    fn write(&self, file: &Vnode, calls: &mut Calls) -> Result<()> {
         let mut data = vec![0; self.args.block_size as usize];
         for offset in (0..self.args.size).step_by(data.len()) {
             let some = (self.args.size - offset).min(data.len() as u64) as usize;
             fill(self.index.into(), offset, &mut data[..some]);
-            if file.write_at(offset, &data[..some])? < some {
+            if calls.time(some, || file.write_at(offset, &data[..some]))? < some {
                 return Err(anyhow!("{}: the device is full", self.name));
             }
         }
-        Ok(file.sync_data()?)
+        calls.time_end(|| Ok(file.sync_data()?))
     }
 
-    fn read(&self, file: &Vnode, is_random: bool) -> Result<u64> {
+    fn read(&self, file: &Vnode, is_random: bool, calls: &mut Calls) -> Result<u64> {
         let mut wrong = 0;
         let mut data = vec![0; self.args.block_size as usize];
         let blocks = self.args.size / self.args.block_size;
@@ -206,7 +221,7 @@ impl Session<'_> {
         for turn in 0..blocks {
             let block = if is_random { random.random_range(0..blocks) } else { turn };
             let offset = block * self.args.block_size;
-            let bytes = file.read_at(offset, &mut data)?;
+            let bytes = calls.time(data.len(), || file.read_at(offset, &mut data))?;
             if bytes < data.len() {
                 return Err(anyhow!("{}: it ends at {}", self.name, offset + bytes as u64));
             }
@@ -224,17 +239,16 @@ impl Session<'_> {
             file.drop_cache()?;
         }
         let repeats = if workload == Workload::Write { 1 } else { self.args.nr_read_repeat };
-        let start = Instant::now();
+        let mut calls = Calls::new()?;
         let mut wrong = 0;
         for _ in 0..repeats {
             match workload {
-                Workload::Write => self.write(&file)?,
-                Workload::Read => wrong += self.read(&file, false)?,
-                Workload::Randread => wrong += self.read(&file, true)?,
+                Workload::Write => self.write(&file, &mut calls)?,
+                Workload::Read => wrong += self.read(&file, false, &mut calls)?,
+                Workload::Randread => wrong += self.read(&file, true, &mut calls)?,
             }
         }
-        let seconds = start.elapsed().as_secs_f64();
-        let bytes = self.args.size / self.args.block_size * self.args.block_size * u64::from(repeats);
+        let (seconds, bytes) = (calls.seconds(), calls.bytes);
         Ok(Outcome {
             session: self.index,
             cpu: self.cpu,
@@ -244,6 +258,7 @@ impl Session<'_> {
             seconds,
             mb_per_second: bytes as f64 / 1e6 / seconds,
             miscompares: wrong,
+            calls,
         })
     }
 }
@@ -284,6 +299,10 @@ impl BlobfsPerf {
 
     pub(crate) fn run(self) -> Result<()> {
         self.check()?;
+        let started = perf::now();
+        if let Some(path) = &self.report {
+            perf::touch(path)?;
+        }
         let bdev = Bdev::find(&self.bdev_name, &self.json_path)?;
         let cpus = bdev.cpus();
         let (device, block) = bdev.open()?;
@@ -314,6 +333,25 @@ impl BlobfsPerf {
             }
         }
         fs.unmount()?;
+        if let Some(path) = &self.report {
+            let order: Vec<_> = workloads.iter().map(|workload| workload.name()).collect();
+            let phases = order.iter().map(|name| PhaseOf {
+                name,
+                sessions: sessions
+                    .iter()
+                    .filter(|outcome| outcome.workload == *name)
+                    .map(session_of)
+                    .collect(),
+            });
+            let about = About {
+                started,
+                device: (&device, &block),
+                block_bytes: self.block_size,
+                is_verified: self.verify,
+            };
+            let run = blobfs_report::run(&about, &phases.collect::<Vec<_>>())?;
+            perf::save(Some(path), |out| report::html::write(&run, out))?;
+        }
         let document =
             Document { device: self.bdev_name.clone(), block_bytes: self.block_size, sessions, totals };
         self.show(&document)

@@ -5,7 +5,7 @@
 //! | `program` | the programs by their names, as subcommands and as links to the one binary |
 //! | `kv_perf` | workloads on key-value and block devices |
 //! | `sdk_perf`, `sdk_iterate` | `sdk_perf`, `sdk_perf_async`, `sdk_iterate`, `sdk_iterate_async` |
-//! | `blobfs`, `blobfs_perf` | `mkfs`, `fuse` and `blobfs_perf`, on our file system |
+//! | `blobfs`, `blobfs_perf`, `blobfs_report` | `mkfs`, `fuse` and `blobfs_perf`, on our file system |
 //! | `ids`, `pair` | which pairs are touched in which order, and what they are made of |
 //! | `lane`, `in_flight` | a thread and its queue; what is under way on an asynchronous one |
 //! | `lent` | values that are not copied |
@@ -20,6 +20,7 @@
 mod about;
 mod blobfs;
 mod blobfs_perf;
+mod blobfs_report;
 mod console;
 mod document;
 mod ids;

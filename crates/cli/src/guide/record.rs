@@ -211,7 +211,8 @@ impl Default for Series {
 }
 
 impl Series {
-    fn add(&mut self, at: Duration) {
+    /// An operation has ended, so long after the beginning.
+    pub(crate) fn add(&mut self, at: Duration) {
         let at = at.as_nanos() as u64;
         while at / self.interval_ns >= INTERVALS_MAX as u64 {
             self.widen();
@@ -228,7 +229,7 @@ impl Series {
         self.interval_ns *= 2;
     }
 
-    fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         let mut other = other.clone();
         while self.interval_ns < other.interval_ns {
             self.widen();

@@ -98,6 +98,25 @@ fn attr(found: &Attributes) -> FileAttr {
     }
 }
 
+/// In place of the attributes of a name that there is not: its inode number says so.
+const NOBODY: FileAttr = FileAttr {
+    ino: INodeNo(0),
+    size: 0,
+    blocks: 0,
+    atime: UNIX_EPOCH,
+    mtime: UNIX_EPOCH,
+    ctime: UNIX_EPOCH,
+    crtime: UNIX_EPOCH,
+    kind: FileType::RegularFile,
+    perm: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    blksize: 0,
+    flags: 0,
+};
+
 fn time_of(time: TimeOrNow) -> Time {
     match time {
         TimeOrNow::SpecificTime(time) => Time::from(time),
@@ -243,9 +262,13 @@ impl Filesystem for Fuse {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found =
-            self.node(parent).and_then(|at| at.lookup(name.as_bytes(), &Self::who(req)).map_err(errno));
-        self.enter(found, reply);
+        let found = self.node(parent).map(|at| at.lookup(name.as_bytes(), &Self::who(req)));
+        match found {
+            // Nobody but the kernel makes names: it remembers those that there are not, too.
+            Ok(Err(Error::Posix(unvme_fs::Errno::NOENT))) => reply.entry(&KEEP, &NOBODY, Generation(0)),
+            Ok(found) => self.enter(found.map_err(errno), reply),
+            Err(e) => reply.error(e),
+        }
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {

@@ -18,7 +18,7 @@ use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::mount::{MountFlags, UnmountFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use unvme_fs::{CacheOptions, FileSystem, MountOptions, Policy};
+use unvme_fs::{CacheOptions, FileSystem, MakeOptions, MountOptions, Policy, make};
 
 use super::place::Place;
 use crate::exit::usage;
@@ -37,10 +37,11 @@ const READY: &str = "mounted";
 Options of -o, with commas between them: ro, rw, allow_other, noatime, suid, nosuid, dev,
 nodev, exec, noexec, cache=SIZE, policy=s3fifo|lru|none, threads=COUNT, foreground. Others that
 mount(8) may add have no effect. The file system ends with `unvme umount`, umount(8) or SIGTERM,
-and is in order then. In /etc/fstab, with mount.fuse.unvme in /sbin:
+and is in order then. A mem: device, which is empty, gets a file system first. In /etc/fstab, with mount.fuse.unvme in /sbin:
   0000:02:00.0  /mnt/scratch  fuse.unvme  allow_other,noauto  0  0
 
-Example: sudo unvme mount 0000:02:00.0 /mnt/scratch -o allow_other")]
+Example: sudo unvme mount 0000:02:00.0 /mnt/scratch -o allow_other
+Example: sudo unvme mount mem:block:4G /mnt/memory")]
 pub(crate) struct Mount {
     #[command(flatten)]
     place: Place,
@@ -118,6 +119,10 @@ impl Mount {
             return self.send_to_background();
         }
         let (device, block) = self.place.open()?;
+        if device.name().starts_with("mem:") {
+            // It has been empty until now, and is nobody else's.
+            make(&block, device.name(), &MakeOptions::default(), |_, _| ())?;
+        }
         let fs = FileSystem::mount(&block, device.name(), &asked.mount)?;
         if let Some(why) = &fs.description().copy_taken {
             tracing::error!("{}: the copy of the superblock is used: {why}", device.name());
