@@ -356,7 +356,7 @@ impl System {
             }
             Ok(tx.id())
         });
-        let tx = done.inspect_err(|_| self.space.release_inode(ino))?;
+        let tx = done.inspect_err(|_| self.space.untake_inode(ino))?;
         let node = self.nodes.put(Node::new(ino, inode, tx), &self.dentries);
         if let Some(name) = name {
             self.dentries.put(&self.entry(directory.ino, name), &node);

@@ -13,7 +13,7 @@ use crate::disk::Disk;
 use crate::epoch::Epochs;
 use crate::error::Result;
 use crate::layout::{Geometry, Kind};
-use crate::stripe::{Apart, Stock};
+use crate::stripe::{Apart, Stock, Tally};
 
 /// Consecutive blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +52,8 @@ pub(crate) struct Space {
     /// Blocks that can be taken: those of transactions under way are set aside.
     available: Stock,
     inodes: Stock,
+    /// Blocks and inodes that nobody has any more, and that a commit will bring back.
+    freed: (Tally, Tally),
     /// Blocks that only those who delete can have.
     kept: i64,
     /// Where the last directory went.
@@ -77,6 +79,7 @@ impl Space {
             groups,
             available: Stock::new(free.0, 256),
             inodes: Stock::new(free.1, 16),
+            freed: (Tally::new(64), Tally::new(64)),
             kept: (geometry.blocks as i64 / 50).clamp(64, 1024),
             turn: AtomicU32::new(0),
             deallocates,
@@ -93,6 +96,23 @@ impl Space {
     pub(crate) fn available(&self) -> (u64, u64) {
         let of = |stock: &Stock, kept: i64| (stock.total() - kept).max(0) as u64;
         (of(&self.available, self.kept), of(&self.inodes, 0))
+    }
+
+    /// Blocks and inodes that are free, those included that a commit has to bring back first.
+    pub(crate) fn free(&self) -> (u64, u64) {
+        let (blocks, inodes) = self.available();
+        let of = |tally: &Tally| tally.total().max(0) as u64;
+        (blocks + of(&self.freed.0), inodes + of(&self.freed.1))
+    }
+
+    /// An operation has freed blocks and inodes.
+    pub(crate) fn note_freed(&self, blocks: u64, inodes: u64) {
+        if blocks > 0 {
+            self.freed.0.add(blocks as i64);
+        }
+        if inodes > 0 {
+            self.freed.1.add(inodes as i64);
+        }
     }
 
     /// Sets blocks aside.
@@ -204,6 +224,7 @@ impl Space {
                 at += blocks;
             }
             self.give_back(run.blocks);
+            self.freed.0.add(-(run.blocks as i64));
         }
     }
 
@@ -227,7 +248,13 @@ impl Space {
     }
 
     /// Inodes that committed transactions have freed.
-    pub(crate) fn release_inode(&self, ino: u64) {
+    pub(crate) fn release_inodes(&self, inos: &[u64]) {
+        inos.iter().for_each(|&ino| self.untake_inode(ino));
+        self.freed.1.add(-(inos.len() as i64));
+    }
+
+    /// An inode that was taken, and not used in any transaction.
+    pub(crate) fn untake_inode(&self, ino: u64) {
         if let Some((group, place)) = self.geometry.inode_place(ino) {
             let _ = self.with_inodes(group, |bits| bits.set_run(place as usize, 1));
             self.inodes.put(1);

@@ -288,7 +288,7 @@ impl FileSystem {
     /// How full it is.
     pub fn usage(&self) -> Usage {
         let geometry = &self.0.geometry;
-        let (free_blocks, free_inodes) = self.0.space.available();
+        let (free_blocks, free_inodes) = self.0.space.free();
         let blocks = (0..geometry.groups).map(|group| geometry.group_len(group) - geometry.group_overhead());
         Usage {
             block_bytes: BLOCK as u64,

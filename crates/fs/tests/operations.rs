@@ -177,3 +177,24 @@ fn holes_are_holes() {
     assert_eq!(file.seek(100, Seek::Data).expect_err("no data").errno(), Errno::NXIO);
     assert_sound(&fs);
 }
+
+#[test]
+fn what_is_deleted_counts_as_free_at_once() {
+    let (_device, block) = device("64M");
+    let fs = mount(&block);
+    let who = Credentials::root();
+    let root = fs.root().expect("root");
+    let before = fs.usage();
+    for size in [1usize, 5000, 4 << 20] {
+        let file = root.create(b"file", &NewFile::regular(0o644), &who).expect("create");
+        file.write_at(0, &vec![1; size]).expect("write");
+        file.sync().expect("sync");
+        assert!(fs.usage().free_blocks < before.free_blocks && fs.usage().free_inodes < before.free_inodes);
+        drop(file);
+        root.unlink(b"file", &who).expect("unlink");
+        assert_eq!(fs.usage(), before, "{size} bytes");
+        fs.sync().expect("sync");
+        assert_eq!(fs.usage(), before, "{size} bytes, committed");
+    }
+    assert_sound(&fs);
+}

@@ -156,7 +156,7 @@ impl Journal {
         }
         self.committed.store(batch.id, Ordering::Release);
         self.space.release(batch.freed);
-        batch.freed_inodes.iter().for_each(|&ino| self.space.release_inode(ino));
+        self.space.release_inodes(&batch.freed_inodes);
         if ring.used > self.ring_blocks() / 2 {
             self.place(ring, false)?;
             self.buffers.shrink(self.committed());

@@ -283,6 +283,8 @@ impl Drop for Tx<'_> {
         // Pages that belong to no tree any more: nothing leads to them.
         self.changes.revoked.iter().for_each(|&block| self.journal.buffers.drop_block(block));
         self.journal.space.give_back(self.growth);
+        let freed = self.changes.freed.iter().map(|run| run.blocks).sum();
+        self.journal.space.note_freed(freed, self.changes.freed_inodes.len() as u64);
         self.undo.clear();
         let mut part = lock(&self.stripe.part);
         part.active -= 1;
