@@ -3,9 +3,9 @@
 #
 #   scripts/package-source.sh FOLDER PACKAGE[=VERSION]
 #
-# PACKAGE is the name of a source package. It comes from where the system has its packages, and nothing of the
-# system is changed: apt works with lists and a cache of its own, in which sources are asked for where packages
-# are. FOLDER is made anew.
+# PACKAGE is the name of a source package. It comes from where the system has its packages, and nothing of
+# the system is changed: apt works with lists and a cache of its own, in which sources are asked for where
+# packages are. FOLDER is made anew.
 set -eu
 
 folder=$1

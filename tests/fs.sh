@@ -3,7 +3,7 @@
 #
 #   tests/fs.sh [-l] UNVME TOOLS
 #
-# TOOLS has bin/pjdfstest and bin/fsx. With -l everything runs for longer. Needs root and /dev/fuse.
+# TOOLS is what scripts/fs-tools.sh has made. With -l everything runs for longer. Needs root and /dev/fuse.
 set -euo pipefail
 long=
 if [ "$1" = -l ]; then

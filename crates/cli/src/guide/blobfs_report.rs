@@ -14,7 +14,8 @@ use crate::report::{DeviceIdentity, Latency, Point, Row, RowRates, Run, Sample, 
 /// Points of the rate over time.
 const SERIES_POINTS: usize = 80;
 
-/// Calls that a session has made. What it does between them, to make data and to look at them, does not count.
+/// Calls that a session has made. What it does between them, to make data and to look at them, does not
+/// count.
 #[derive(Clone, Debug)]
 pub(super) struct Calls {
     pub(super) bytes: u64,
