@@ -14,8 +14,8 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use sdk::{Device, Nsid, OpenOptions};
 use unvme_fs::{
-    Allocation, CacheOptions, Credentials, Error, FileSettings, FileSystem, MakeOptions, MountOptions,
-    NewAttributes, NewFile, Placement, Policy, Rename, SetXattr, Time, Vnode,
+    Allocation, Attributes, CacheOptions, Credentials, Error, FileSettings, FileSystem, MakeOptions,
+    MountOptions, NewAttributes, NewFile, Placement, Policy, Rename, SetXattr, Time, Vnode,
 };
 
 use crate::boundary;
@@ -324,9 +324,9 @@ of_path!(unvme_fs_rename, (to: *const c_char, flags: u32), |fs, from| {
     parent.rename(&name, (&new_parent, &new_name), how, &fs.who)
 });
 of_path!(unvme_fs_stat_get, (follow: bool, stat: *mut Stat), |fs, path| {
-    let node = fs.fs.resolve(path, follow, &fs.who)?;
+    let found = fs.fs.attributes(path, follow, &fs.who)?;
     // SAFETY: the header asks for a place.
-    unsafe { put_stat(&node, stat) }
+    unsafe { put_stat(&found, stat) }
 });
 
 #[unsafe(no_mangle)]
@@ -405,8 +405,7 @@ const _: () = assert!(size_of::<Stat>() == 112);
 
 /// # Safety
 /// `stat` is NULL, or there is place for one.
-unsafe fn put_stat(node: &Vnode, stat: *mut Stat) -> Result<()> {
-    let found = node.attributes();
+unsafe fn put_stat(found: &Attributes, stat: *mut Stat) -> Result<()> {
     let time = |time: Time| TimeOfC { seconds: time.seconds, nanoseconds: time.nanoseconds };
     let new = Stat {
         ino: found.ino,
@@ -557,7 +556,7 @@ of_file!(unvme_file_allocate, (mode: c_int, offset: u64, size: u64), |file| {
 });
 of_file!(unvme_file_stat_get, (stat: *mut Stat), |file| {
     // SAFETY: the header asks for a place.
-    unsafe { put_stat(&file.node, stat) }
+    unsafe { put_stat(&file.node.attributes(), stat) }
 });
 of_file!(unvme_file_chmod, (mode: u32), |file| {
     let new = NewAttributes { permissions: Some(mode & 0o7777), ..NewAttributes::default() };
