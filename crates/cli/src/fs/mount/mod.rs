@@ -37,7 +37,8 @@ const READY: &str = "mounted";
 Options of -o, with commas between them: ro, rw, allow_other, noatime, suid, nosuid, dev,
 nodev, exec, noexec, cache=SIZE, policy=s3fifo|lru|none, threads=COUNT, foreground. Others that
 mount(8) may add have no effect. The file system ends with `unvme umount`, umount(8) or SIGTERM,
-and is in order then. A mem: device, which is empty, gets a file system first. In /etc/fstab, with mount.fuse.unvme in /sbin:
+and is in order then. A mem: device, which is empty, gets a file system first. In /etc/fstab,
+with mount.fuse.unvme in /sbin:
   0000:02:00.0  /mnt/scratch  fuse.unvme  allow_other,noauto  0  0
 
 Example: sudo unvme mount 0000:02:00.0 /mnt/scratch -o allow_other
