@@ -176,7 +176,7 @@ int unvme_file_cache_free(unvme_file *file);
 
 /*
  * Calls that do not wait. A callback is called by unvme_fs_queue_poll(), with bytes or a negative errno;
- * buffers stay until then.
+ * buffers stay until then. The file may be closed before.
  */
 typedef void (*unvme_file_callback)(ssize_t result, void *arg);
 

@@ -8,6 +8,8 @@ mod queue;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{FileType, OFlags};
@@ -25,6 +27,10 @@ use crate::result::{Code, Failure};
 pub(crate) struct Mounted {
     fs: FileSystem,
     who: Credentials,
+    /// Numbers for open files.
+    opened: AtomicU64,
+    /// How many of them have been closed.
+    closed: Arc<AtomicU64>,
     /// Last: it is closed when everything is written.
     _device: Device,
 }
@@ -37,6 +43,19 @@ pub(crate) struct File {
     can_write: bool,
     appends: bool,
     is_direct: bool,
+    /// No other open file of the mount has this one.
+    number: u64,
+    /// Queues have what tells them that it is closed.
+    presence: Arc<Presence>,
+}
+
+/// Counts in the mount when it ends.
+struct Presence(Arc<AtomicU64>);
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
 }
 
 type Result<T> = std::result::Result<T, Error>;
@@ -204,7 +223,13 @@ unsafe extern "C" fn unvme_fs_mount(
         });
         let (device, block) = open_device(name)?;
         let mounted = FileSystem::mount(&block, device.name(), &mount)?;
-        let mounted = Box::new(Mounted { fs: mounted, who, _device: device });
+        let mounted = Box::new(Mounted {
+            fs: mounted,
+            who,
+            opened: AtomicU64::new(0),
+            closed: Arc::default(),
+            _device: device,
+        });
         // SAFETY: not NULL, and the header says what is there.
         unsafe { fs.write(Box::into_raw(mounted)) };
         Ok(())
@@ -459,6 +484,8 @@ fn open(fs: &Mounted, path: &[u8], flags: c_int, mode: u32) -> Result<File> {
         can_write,
         appends: flags.contains(OFlags::APPEND),
         is_direct: flags.contains(OFlags::DIRECT),
+        number: fs.opened.fetch_add(1, Ordering::Relaxed),
+        presence: Arc::new(Presence(Arc::clone(&fs.closed))),
     })
 }
 

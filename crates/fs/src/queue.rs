@@ -134,7 +134,8 @@ struct Helper {
     jobs: Option<Sender<Job>>,
     done: Receiver<FileCompletion>,
     thread: Option<JoinHandle<()>>,
-    pending: usize,
+    /// The files of what it has been given, in that order, which is that of what it has done.
+    pending: VecDeque<u32>,
 }
 
 impl Helper {
@@ -150,7 +151,7 @@ impl Helper {
         };
         let thread = thread::Builder::new().name("unvme-fs-queue".into()).spawn(work);
         let thread = thread.map_err(|e| Error::Device(format!("start a thread: {e}")))?;
-        Ok(Self { jobs: Some(jobs), done, thread: Some(thread), pending: 0 })
+        Ok(Self { jobs: Some(jobs), done, thread: Some(thread), pending: VecDeque::new() })
     }
 }
 
@@ -284,11 +285,11 @@ impl FileQueue {
     /// # Errors
     /// EBUSY while calls on it are under way; EBADF.
     pub fn remove(&mut self, file: FileId) -> Result<()> {
-        let mut busy = vec![false; self.files.len()];
-        let in_table = self.table.iter().enumerate().filter(|(at, _)| !self.free.contains(&(*at as u32)));
-        in_table.for_each(|(_, flight)| busy[flight.file as usize] = true);
-        if busy.get(file.0 as usize).is_some_and(|&busy| busy)
-            || self.helper.as_ref().is_some_and(|h| h.pending > 0)
+        let mut is_free = vec![false; self.table.len()];
+        self.free.iter().for_each(|&at| is_free[at as usize] = true);
+        let mut sent = self.table.iter().zip(is_free).filter(|(_, is_free)| !is_free);
+        if sent.any(|(flight, _)| flight.file == file.0)
+            || self.helper.as_ref().is_some_and(|helper| helper.pending.contains(&file.0))
         {
             return Err(Errno::BUSY.into());
         }
@@ -308,7 +309,7 @@ impl FileQueue {
 
     /// Calls that were taken and not polled yet.
     pub fn outstanding(&self) -> usize {
-        self.queue.outstanding() + self.ready.len() + self.helper.as_ref().map_or(0, |helper| helper.pending)
+        self.queue.outstanding() + self.ready.len() + self.helper.as_ref().map_or(0, |helper| helper.pending.len())
     }
 
     /// Reads `bytes` bytes from `offset` on, into the beginning of the buffer.
@@ -464,14 +465,14 @@ impl FileQueue {
             }
         }
         let helper = self.helper.as_mut().expect("started above");
-        if helper.pending >= self.queue.capacity() {
+        if helper.pending.len() >= self.queue.capacity() {
             return Err(Refused { error: Errno::AGAIN.into(), buf });
         }
         let flight = Flight { token, offset, file: file.0, bytes: bytes as u32, kind, generation: 0 };
         let sent = helper.jobs.as_ref().expect("until it is dropped").send(Job { flight, node, buf });
         match sent {
             Ok(()) => {
-                helper.pending += 1;
+                helper.pending.push_back(file.0);
                 Ok(())
             }
             Err(back) => {
@@ -500,7 +501,7 @@ impl FileQueue {
                 return Ok(true);
             }
             let left = until.saturating_duration_since(Instant::now());
-            let Some(helper) = self.helper.as_mut().filter(|helper| helper.pending > 0) else {
+            let Some(helper) = self.helper.as_mut().filter(|helper| !helper.pending.is_empty()) else {
                 return self.queue.wait(left).map_err(|e| Error::Device(e.to_string()));
             };
             if self.queue.outstanding() > 0 {
@@ -513,7 +514,7 @@ impl FileQueue {
             let some = if self.queue.outstanding() > 0 { Duration::ZERO } else { left };
             match helper.done.recv_timeout(some) {
                 Ok(done) => {
-                    helper.pending -= 1;
+                    helper.pending.pop_front();
                     self.ready.push_back(done);
                 }
                 Err(RecvTimeoutError::Timeout) if left.is_zero() => return Ok(false),
@@ -528,9 +529,9 @@ impl FileQueue {
     /// Up to `max` calls that are over, and those that the helper has done.
     #[inline]
     pub fn poll(&mut self, max: usize) -> FileCompletions<'_> {
-        if let Some(helper) = self.helper.as_mut().filter(|helper| helper.pending > 0) {
+        if let Some(helper) = self.helper.as_mut().filter(|helper| !helper.pending.is_empty()) {
             while let Ok(done) = helper.done.try_recv() {
-                helper.pending -= 1;
+                helper.pending.pop_front();
                 self.ready.push_back(done);
             }
         }

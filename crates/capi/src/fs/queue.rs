@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use sdk::QueueOptions;
+use sdk::{DmaBuf, QueueOptions};
 use unvme_fs::{Error, FileId, FileQueue, Refused};
 
-use super::{File, Mounted, bytes, call, call_int, given, invalid};
+use super::{File, Mounted, Presence, bytes, call, call_int, given, invalid};
 
 type Callback = unsafe extern "C" fn(isize, *mut c_void);
 
@@ -23,14 +25,72 @@ struct Under {
 /// The queue of one thread.
 pub(crate) struct Queue {
     queue: FileQueue,
-    files: HashMap<u64, FileId>,
+    /// By the numbers of open files.
+    files: HashMap<u64, (FileId, Weak<Presence>)>,
+    /// Files that the mount has closed, and how many there were when the queue let go of its own.
+    closed: Arc<AtomicU64>,
+    let_go: u64,
     under: Vec<Option<Under>>,
+    memory: Memory,
+}
+
+/// Buffers that no call uses, by their sizes.
+#[derive(Default)]
+struct Memory {
+    buffers: HashMap<usize, Vec<DmaBuf>>,
+    bytes: usize,
+}
+
+/// Memory that is kept for later calls.
+const KEPT_BYTES: usize = 4 << 20;
+
+impl Memory {
+    /// At least `size` bytes. What is in them is anything.
+    fn take(&mut self, queue: &FileQueue, size: usize) -> Result<DmaBuf, Error> {
+        let bytes = size.checked_next_power_of_two().ok_or_else(invalid)?.max(4096);
+        match self.buffers.get_mut(&bytes).and_then(Vec::pop) {
+            Some(buf) => {
+                self.bytes -= bytes;
+                Ok(buf)
+            }
+            None => queue.alloc(bytes),
+        }
+    }
+
+    fn give_back(&mut self, buf: DmaBuf) {
+        if self.bytes + buf.len() <= KEPT_BYTES {
+            self.bytes += buf.len();
+            self.buffers.entry(buf.len()).or_default().push(buf);
+        }
+    }
 }
 
 impl Queue {
     fn file(&mut self, file: &File) -> FileId {
+        self.let_go();
         let Self { queue, files, .. } = self;
-        *files.entry(file.node.ino()).or_insert_with(|| queue.add(&file.node))
+        let (id, _) = files
+            .entry(file.number)
+            .or_insert_with(|| (queue.add(&file.node), Arc::downgrade(&file.presence)));
+        *id
+    }
+
+    /// Lets go of the files that were closed since it was done last: they may have been unlinked, too.
+    fn let_go(&mut self) {
+        let closed = self.closed.load(Ordering::Acquire);
+        if closed == self.let_go {
+            return;
+        }
+        let Self { queue, files, .. } = self;
+        let mut is_busy = false;
+        files.retain(|_, (id, presence)| {
+            let is_kept = presence.strong_count() > 0 || queue.remove(*id).is_err();
+            is_busy |= is_kept && presence.strong_count() == 0;
+            is_kept
+        });
+        if !is_busy {
+            self.let_go = closed;
+        }
     }
 
     fn submit(
@@ -39,7 +99,10 @@ impl Queue {
         send: impl FnOnce(&mut FileQueue, u64) -> Result<(), Refused>,
     ) -> Result<(), Error> {
         let free = self.under.iter().position(Option::is_none).ok_or(Error::Posix(Errno::AGAIN))?;
-        send(&mut self.queue, free as u64).map_err(|refused| refused.error)?;
+        if let Err(refused) = send(&mut self.queue, free as u64) {
+            refused.buf.into_iter().for_each(|buf| self.memory.give_back(buf));
+            return Err(refused.error);
+        }
         self.under[free] = Some(under);
         self.queue.ring()
     }
@@ -56,6 +119,9 @@ unsafe extern "C" fn unvme_fs_queue_open(fs: *mut Mounted, depth: u16, queue: *m
         let opened = Queue {
             queue: fs.fs.queue(&QueueOptions { depth, ..QueueOptions::default() })?,
             files: HashMap::new(),
+            closed: Arc::clone(&fs.closed),
+            let_go: 0,
+            memory: Memory::default(),
             under: (0..depth).map(|_| None).collect(),
         };
         // SAFETY: not NULL, and the header says what is there.
@@ -96,7 +162,7 @@ unsafe extern "C" fn unvme_file_pread_async(
         }
         let id = queue.file(file);
         let under = Under { callback: callback.ok_or_else(invalid)?, arg, out: buf.cast() };
-        let memory = queue.queue.alloc(size)?;
+        let memory = queue.memory.take(&queue.queue, size)?;
         queue.submit(under, |queue, token| queue.read(id, offset, size, memory, token))
     })
 }
@@ -123,7 +189,7 @@ unsafe extern "C" fn unvme_file_pwrite_async(
         }
         let id = queue.file(file);
         let under = Under { callback: callback.ok_or_else(invalid)?, arg, out: std::ptr::null_mut() };
-        let mut memory = queue.queue.alloc(size)?;
+        let mut memory = queue.memory.take(&queue.queue, size)?;
         memory.write(0, data);
         let appends = file.appends;
         queue.submit(under, |queue, token| match appends {
@@ -156,6 +222,7 @@ unsafe extern "C" fn unvme_fs_queue_poll(queue: *mut Queue, timeout_ms: u32) -> 
         let done = {
             // SAFETY: the header asks for an open queue that one thread uses.
             let queue = unsafe { queue.as_mut() }.ok_or_else(invalid)?;
+            queue.let_go();
             if queue.queue.outstanding() == 0
                 || !queue.queue.wait(Duration::from_millis(timeout_ms.into()))?
             {
@@ -174,6 +241,7 @@ unsafe extern "C" fn unvme_fs_queue_poll(queue: *mut Queue, timeout_ms: u32) -> 
                         bytes as isize
                     },
                 );
+                completion.buf.into_iter().for_each(|buf| queue.memory.give_back(buf));
                 done.push((under, result));
             }
             done

@@ -230,6 +230,38 @@ static void asynchronous(unvme_fs *fs)
     unvme_file_close(file);
 }
 
+/* A queue keeps nothing of a file that was closed. */
+static void closed_files(unvme_fs *fs)
+{
+    static char block[4096];
+    unvme_fs_queue *queue = NULL;
+    unvme_fs_usage before, after;
+
+    EQUAL(unvme_fs_queue_open(fs, 4, &queue), 0);
+    REQUIRE(queue != NULL);
+    unvme_fs_usage_get(fs, &before);
+    for (unsigned round = 0; round < 3; round++) {
+        unvme_file *file = NULL;
+        struct call calls[2] = { { 0, 0 } };
+
+        EQUAL(unvme_fs_open(fs, "short-lived", O_RDWR | O_CREAT, 0644, &file), 0);
+        REQUIRE(file != NULL);
+        EQUAL(unvme_file_allocate(file, 0, 0, 1 << 20), 0);
+        EQUAL(unvme_file_pwrite_async(queue, file, block, sizeof block, 0, over, &calls[0]), 0);
+        EQUAL(unvme_file_pread_async(queue, file, block, sizeof block, 0, over, &calls[1]), 0);
+        EQUAL(unvme_fs_unlink(fs, "short-lived"), 0);
+        /* While calls are under way. */
+        unvme_file_close(file);
+        while (unvme_fs_queue_outstanding(queue) > 0)
+            unvme_fs_queue_poll(queue, 10000);
+        TRUE(calls[0].done == 1 && calls[1].done == 1);
+        unvme_fs_queue_poll(queue, 0);
+        unvme_fs_usage_get(fs, &after);
+        TRUE(after.free_blocks + 16 > before.free_blocks);
+    }
+    unvme_fs_queue_close(queue);
+}
+
 int main(void)
 {
     unvme_fs_options options = { .size = sizeof options, .cache_bytes = 8 << 20, .cache_policy = UNVME_FS_LRU };
@@ -256,6 +288,7 @@ int main(void)
     data(fs);
     cache(fs);
     asynchronous(fs);
+    closed_files(fs);
     EQUAL(unvme_fs_open(fs, "kept", O_WRONLY | O_CREAT, 0644, &file), 0);
     EQUAL(unvme_file_pwrite(file, "kept", 4, 0), 4);
     EQUAL(unvme_fs_sync(fs), 0);
