@@ -40,12 +40,20 @@ typedef struct unvme_fs_options {
     bool read_only;
     bool no_access_times;   /* noatime */
     bool no_placement;      /* the device decides where data go, with FDP, too */
+    bool has_placement;     /* placement says where, otherwise 0 to 6 */
+    /* Which of the device's placement handles are for files without a write hint, for those that are expected to
+     * live a short, a medium, a long and an extreme time, for the journal, and for the metadata. */
+    uint16_t placement[7];
+    uint32_t nsid;          /* the namespace; 0: the first */
 } unvme_fs_options;
 
 /* Makes a file system on a device; destroys what it held. label may be NULL. */
 int unvme_fs_make(const char *device, const char *label);
 
-/* -EBUSY when another program has it mounted, -EINVAL when there is none. options may be NULL. */
+/*
+ * -EBUSY when another program has it mounted, -EINVAL when there is none; a mem: device gets one. options may be
+ * NULL.
+ */
 int unvme_fs_mount(const char *device, const unvme_fs_options *options, unvme_fs **fs);
 
 /* Leaves it in order. Its files and queues are closed before. It is gone, whatever is returned. */
@@ -171,6 +179,10 @@ enum {
 /* What goes past the cache: bits of these two. */
 int unvme_file_set_direct_io(unvme_file *file, int mask);
 int unvme_file_get_direct_io(const unvme_file *file);
+/* Brings a range into the cache, as much of it as a quarter of the cache holds. */
+int unvme_file_prefetch(unvme_file *file, uint64_t offset, uint64_t size);
+/* Writes the pages that wait for it. They are durable with the next unvme_file_fsync(). */
+int unvme_file_write_back(unvme_file *file);
 /* Gives up the pages of the file; those that wait to be written are written first. */
 int unvme_file_cache_free(unvme_file *file);
 

@@ -7,6 +7,7 @@
 mod queue;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::{MaybeUninit, offset_of};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,7 @@ use rustix::io::Errno;
 use sdk::{Device, Nsid, OpenOptions};
 use unvme_fs::{
     Allocation, Attributes, CacheOptions, Credentials, Error, FileSettings, FileSystem, MakeOptions,
-    MountOptions, NewAttributes, NewFile, Placement, Policy, Rename, SetXattr, Time, Vnode,
+    MountOptions, NewAttributes, NewFile, Placement, PlacementTable, Policy, Rename, SetXattr, Time, Vnode,
 };
 
 use crate::boundary;
@@ -147,13 +148,44 @@ pub(crate) struct Options {
     read_only: bool,
     no_access_times: bool,
     no_placement: bool,
+    has_placement: bool,
+    /// Indexes of placement handles: without a hint, of the four lives, the journal, the metadata.
+    placement: [u16; 7],
+    /// 0: the first.
+    nsid: u32,
 }
 
-const _: () = assert!(size_of::<Options>() == 40);
+/// As long as it was at first.
+const OPTIONS_MIN: usize = 40;
 
-fn open_device(name: &str) -> Result<(Device, sdk::Block)> {
+const _: () = assert!(size_of::<Options>() == 56 && offset_of!(Options, nsid) == 52);
+
+impl Options {
+    /// What a program gives that may know fewer fields, or more.
+    ///
+    /// # Safety
+    /// There is a number of bytes, and so many bytes.
+    unsafe fn read(given: *const Self) -> Result<Self> {
+        // SAFETY: the number is there.
+        let size = unsafe { (&raw const (*given).size).read() };
+        if size < OPTIONS_MIN {
+            return Err(invalid());
+        }
+        let mut options = MaybeUninit::<Self>::zeroed();
+        let known = size.min(size_of::<Self>());
+        // SAFETY: that many bytes are there, and here.
+        unsafe { given.cast::<u8>().copy_to_nonoverlapping(options.as_mut_ptr().cast(), known) };
+        // SAFETY: a structure of numbers and of what C has as bool, zeros where nothing was given.
+        Ok(unsafe { options.assume_init() })
+    }
+}
+
+fn open_device(name: &str, nsid: u32) -> Result<(Device, sdk::Block)> {
     let device = sdk::open(name, &OpenOptions::default())?;
-    let nsid = device.namespaces()?.first().copied().unwrap_or(Nsid(1));
+    let nsid = match nsid {
+        0 => device.namespaces()?.first().copied().unwrap_or(Nsid(1)),
+        some => Nsid(some),
+    };
     let block = device.block(nsid)?;
     Ok((device, block))
 }
@@ -165,7 +197,7 @@ unsafe extern "C" fn unvme_fs_make(device: *const c_char, label: *const c_char) 
         let name = unsafe { name_of(device) }?;
         // SAFETY: the same.
         let label = if label.is_null() { "" } else { unsafe { name_of(label) }? };
-        let (device, block) = open_device(name)?;
+        let (device, block) = open_device(name, 0)?;
         let options = MakeOptions { label: label.to_owned(), ..MakeOptions::default() };
         unvme_fs::make(&block, device.name(), &options, |_, _| ())
     })
@@ -188,7 +220,13 @@ fn mount_options(options: &Options) -> Result<MountOptions> {
             0 => defaults.commit_interval,
             some => Duration::from_millis(some.into()),
         },
-        placement: if options.no_placement { Placement::Off } else { defaults.placement },
+        placement: match options.placement {
+            _ if options.no_placement => Placement::Off,
+            [none, short, medium, long, extreme, journal, metadata] if options.has_placement => {
+                Placement::Table(PlacementTable { none, short, medium, long, extreme, journal, metadata })
+            }
+            _ => defaults.placement,
+        },
         ..defaults
     })
 }
@@ -202,15 +240,10 @@ unsafe extern "C" fn unvme_fs_mount(
     call_int(|| {
         // SAFETY: the header asks for a text.
         let name = unsafe { name_of(device) }?;
-        // SAFETY: of a structure that may be shorter only its size is read before that is known.
         let options = match options.is_null() {
             true => None,
-            // SAFETY: the first field is there in every version.
-            false => match unsafe { (&raw const (*options).size).read() } {
-                size if size < size_of::<Options>() => return Err(invalid()),
-                // SAFETY: it is as long as the structure.
-                _ => Some(unsafe { *options }),
-            },
+            // SAFETY: the header asks for a structure that says how long it is.
+            false => Some(unsafe { Options::read(options) }?),
         };
         if fs.is_null() {
             return Err(invalid());
@@ -221,7 +254,11 @@ unsafe extern "C" fn unvme_fs_mount(
             gid: options.gid,
             ..Credentials::default()
         });
-        let (device, block) = open_device(name)?;
+        let (device, block) = open_device(name, options.map_or(0, |options| options.nsid))?;
+        if device.name().starts_with("mem:") {
+            // It has been empty until now, and is nobody else's.
+            unvme_fs::make(&block, device.name(), &MakeOptions::default(), |_, _| ())?;
+        }
         let mounted = FileSystem::mount(&block, device.name(), &mount)?;
         let mounted = Box::new(Mounted {
             fs: mounted,
@@ -682,6 +719,13 @@ of_file!(unvme_file_set_direct_io, (mask: c_int), |file| {
     }
     set(file, |settings| (settings.direct_read, settings.direct_write) = (mask & 1 != 0, mask & 2 != 0))
 });
+of_file!(unvme_file_prefetch, (offset: u64, size: u64), |file| {
+    if !file.can_read {
+        return Err(Errno::BADF.into());
+    }
+    file.node.prefetch(offset..offset.saturating_add(size))
+});
+of_file!(unvme_file_write_back, (), |file| file.node.write_back());
 of_file!(unvme_file_cache_free, (), |file| file.node.drop_cache());
 
 #[unsafe(no_mangle)]

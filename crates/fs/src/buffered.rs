@@ -9,7 +9,7 @@ use unvme::lock::{lock, read};
 use crate::data::{EXTENT_GROWTH, STEP};
 use crate::disk::Piece;
 use crate::error::{Error, Result};
-use crate::extents::Extent;
+use crate::extents::{Extent, Extents};
 use crate::layout::{BLOCK, Page, Time};
 use crate::node::{Node, State};
 use crate::pagecache::{Held, Word};
@@ -130,15 +130,7 @@ impl System {
                 (missing, fresh, version, asked)
             };
             let mut state = node.lock();
-            let is_same = node.version.load(Ordering::SeqCst) == version.0;
-            if state.cache.is_empty() {
-                // Before the other number is looked at: who writes past the cache looks at them the other way
-                // round.
-                node.bump();
-            }
-            if is_same && node.writes.load(Ordering::SeqCst) == version.1 {
-                self.insert_pages(node, &mut state, start, &fresh, asked)?;
-            }
+            self.insert_read(node, &mut state, start, &fresh, asked, version)?;
             let there = Self::there(&state, offset, out.len());
             if self.copy_cached(node.ino, &state, offset, &mut out[..there]).is_ok() {
                 self.note_read(node, &state);
@@ -151,6 +143,78 @@ impl System {
         let there = Self::there(&state, offset, out.len());
         self.write_back(node, &mut state)?;
         self.read_device(&state, offset, &mut out[..there])
+    }
+
+    /// Brings pages of a range into memory that are not there: as many as a quarter of the cache holds.
+    pub(crate) fn prefetch(&self, node: &Arc<Node>, range: std::ops::Range<u64>) -> Result<()> {
+        if self.cache.is_off() {
+            return Ok(());
+        }
+        let most = (self.cache.options.bytes / BLOCK / 4) as u64;
+        let mut index = range.start / BLOCK_64;
+        let end = range.end.div_ceil(BLOCK_64).min(index.saturating_add(most));
+        while index < end {
+            let (found, window, fresh, version) = {
+                let state = read(&node.state);
+                if state.extents.is_none() {
+                    drop(state);
+                    self.load_extents(node.ino, &mut node.lock())?;
+                    continue;
+                }
+                let end = end.min(state.size.div_ceil(BLOCK_64));
+                let extents = state.extents.as_ref().expect("looked at above");
+                let Some(found) = Self::first_missing(&state, extents, index..end) else { return Ok(()) };
+                let window = end.min(found + self.cache.request_pages());
+                let window = (found + 1..window).find(|&at| state.cache.get(at).is_some()).unwrap_or(window);
+                let version = (node.version.load(Ordering::SeqCst), node.writes.load(Ordering::SeqCst));
+                let mut fresh = vec![0; ((window - found) * BLOCK_64) as usize];
+                self.read_blocks(&state, found, &mut fresh)?;
+                (found, window, fresh, version)
+            };
+            let mut state = node.lock();
+            self.insert_read(node, &mut state, found, &fresh, found, version)?;
+            index = window;
+        }
+        Ok(())
+    }
+
+    /// The first page with data that is not in memory.
+    fn first_missing(state: &State, extents: &Extents, range: std::ops::Range<u64>) -> Option<u64> {
+        let mut index = range.start;
+        while index < range.end {
+            let (found, end) = extents.piece(index);
+            let end = end.min(range.end);
+            if found.is_some_and(|extent| !extent.is_unwritten)
+                && let Some(missing) = (index..end).find(|&at| state.cache.get(at).is_none())
+            {
+                return Some(missing);
+            }
+            index = end;
+        }
+        None
+    }
+
+    /// Puts pages into the cache that were read when the file's version and its writes were these, unless
+    /// they have changed.
+    fn insert_read(
+        &self,
+        node: &Arc<Node>,
+        state: &mut State,
+        start: u64,
+        bytes: &[u8],
+        asked: u64,
+        version: (u64, u64),
+    ) -> Result<()> {
+        let is_same = node.version.load(Ordering::SeqCst) == version.0;
+        if state.cache.is_empty() {
+            // Before the other number is looked at: who writes past the cache looks at them the other way
+            // round.
+            node.bump();
+        }
+        if is_same && node.writes.load(Ordering::SeqCst) == version.1 {
+            self.insert_pages(node, state, start, bytes, asked)?;
+        }
+        Ok(())
     }
 
     /// The end of the pages that are asked for, and of those that are read, from page `missing` on: up to the

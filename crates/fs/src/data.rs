@@ -152,12 +152,13 @@ impl System {
         if tail.is_empty() { Ok(()) } else { patch(block + (whole.len() / BLOCK) as u64, 0, tail) }
     }
 
-    /// Blocks for a file, as many as can be had of `want`, set aside and taken.
+    /// Blocks for a file, as many as can be had of `want`, set aside and taken. What the transaction needs
+    /// that gives them to the file is left.
     fn take_blocks(&self, goal: u64, want: u64) -> Result<Run> {
         let mut reserved = want;
         let mut has_committed = false;
-        while let Err(e) = self.space.reserve(reserved, Need::More) {
-            let there = self.space.available().0;
+        while let Err(e) = self.space.reserve(reserved + EXTENT_GROWTH, Need::More) {
+            let there = self.space.available().0.saturating_sub(EXTENT_GROWTH);
             if there > 0 && there < reserved {
                 reserved = there;
             } else if !has_committed {
@@ -170,11 +171,11 @@ impl System {
         }
         match self.space.take(goal, reserved) {
             Ok(run) => {
-                self.space.give_back(reserved - run.blocks);
+                self.space.give_back(reserved - run.blocks + EXTENT_GROWTH);
                 Ok(run)
             }
             Err(e) => {
-                self.space.give_back(reserved);
+                self.space.give_back(reserved + EXTENT_GROWTH);
                 Err(e)
             }
         }

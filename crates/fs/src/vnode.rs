@@ -493,6 +493,25 @@ impl Vnode {
         Ok(())
     }
 
+    /// Brings `range` into memory, or as much of it as a quarter of the cache holds (`POSIX_FADV_WILLNEED`).
+    ///
+    /// # Errors
+    /// As [`Vnode::read_at`].
+    pub fn prefetch(&self, range: Range<u64>) -> Result<()> {
+        self.check_file()?;
+        self.system.prefetch(&self.node, range)
+    }
+
+    /// Writes the pages of the file that wait for it. They are durable with the next [`Vnode::sync`]
+    /// (`sync_file_range`).
+    ///
+    /// # Errors
+    /// As [`Vnode::write_at`].
+    pub fn write_back(&self) -> Result<()> {
+        self.check_file()?;
+        self.system.write_back(&self.node, &mut self.node.lock())
+    }
+
     /// Gives up the pages of the file that are in memory; those that wait to be written are written first.
     ///
     /// # Errors
