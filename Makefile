@@ -60,12 +60,13 @@ test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fi
 	$(call section,all passed)
 
 # Every page of a small key-value store lost and stale, every bit of its metadata flipped; 1000 power cuts.
-# Sequences of changes to files, with syncs of all kinds, cut at every point.
+# Sequences of changes to files, with syncs of all kinds, cut at every point; everything at once for minutes.
 test-long: setup-test
 	$(call section,every fault)
 	UNVME_TEST_EXHAUSTIVE=1 $(CARGO) test $(LOCKED) --release -p unvme-ssd --lib kv::tests -- --nocapture
 	$(call section,every short sequence of changes to files)
 	UNVME_TEST_EXHAUSTIVE=1 $(CARGO) test $(LOCKED) --release -p unvme-fs --test crash_sequences -- --nocapture
+	UNVME_TEST_EXHAUSTIVE=1 $(CARGO) test $(LOCKED) --release -p unvme-fs --test stress -- --nocapture
 
 # In `make test`: for some seconds, and without a look at the times.
 soak: setup-test

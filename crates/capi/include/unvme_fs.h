@@ -131,7 +131,11 @@ int unvme_fs_readdir(unvme_fs *fs, const char *path, unvme_fs_entry entry, void 
 
 /* Files. */
 
-/* flags of open(2): O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC, O_APPEND, O_DIRECT, O_DIRECTORY */
+/*
+ * flags of open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT, O_EXCL, O_TRUNC, O_APPEND, O_DIRECT, O_DIRECTORY,
+ * O_NOFOLLOW, O_TMPFILE, O_SYNC and O_DSYNC; O_CLOEXEC, O_NOCTTY, O_NONBLOCK and O_LARGEFILE have no effect, all
+ * others are -EINVAL. With O_SYNC or O_DSYNC there is no unvme_file_pwrite_async().
+ */
 int unvme_fs_open(unvme_fs *fs, const char *path, int flags, mode_t mode, unvme_file **file);
 void unvme_file_close(unvme_file *file);
 

@@ -28,8 +28,6 @@ use crate::result::{Code, Failure};
 pub(crate) struct Mounted {
     fs: FileSystem,
     who: Credentials,
-    /// Numbers for open files.
-    opened: AtomicU64,
     /// How many of them have been closed.
     closed: Arc<AtomicU64>,
     /// Last: it is closed when everything is written.
@@ -44,11 +42,47 @@ pub(crate) struct File {
     can_write: bool,
     appends: bool,
     is_direct: bool,
-    /// No other open file of the mount has this one.
+    /// What is written is durable when the call returns.
+    durable: Durable,
+    /// No other open file has this one.
     number: u64,
     /// Queues have what tells them that it is closed.
     presence: Arc<Presence>,
 }
+
+/// What a write makes durable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Durable {
+    Nothing,
+    /// `O_DSYNC`.
+    Data,
+    /// `O_SYNC`.
+    All,
+}
+
+impl File {
+    fn new(fs: &Mounted, node: Vnode, flags: OFlags) -> Self {
+        let access = flags & OFlags::RWMODE;
+        Self {
+            node,
+            who: fs.who.clone(),
+            can_read: access != OFlags::WRONLY,
+            can_write: access != OFlags::RDONLY,
+            appends: flags.contains(OFlags::APPEND),
+            is_direct: flags.contains(OFlags::DIRECT),
+            durable: match flags {
+                _ if flags.contains(OFlags::SYNC) => Durable::All,
+                _ if flags.contains(OFlags::DSYNC) => Durable::Data,
+                _ => Durable::Nothing,
+            },
+            number: OPENED.fetch_add(1, Ordering::Relaxed),
+            presence: Arc::new(Presence(Arc::clone(&fs.closed))),
+        }
+    }
+}
+
+/// Numbers for the open files of all mounts.
+static OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// Counts in the mount when it ends.
 struct Presence(Arc<AtomicU64>);
@@ -260,13 +294,7 @@ unsafe extern "C" fn unvme_fs_mount(
             unvme_fs::make(&block, device.name(), &MakeOptions::default(), |_, _| ())?;
         }
         let mounted = FileSystem::mount(&block, device.name(), &mount)?;
-        let mounted = Box::new(Mounted {
-            fs: mounted,
-            who,
-            opened: AtomicU64::new(0),
-            closed: Arc::default(),
-            _device: device,
-        });
+        let mounted = Box::new(Mounted { fs: mounted, who, closed: Arc::default(), _device: device });
         // SAFETY: not NULL, and the header says what is there.
         unsafe { fs.write(Box::into_raw(mounted)) };
         Ok(())
@@ -485,23 +513,76 @@ unsafe fn put_stat(found: &Attributes, stat: *mut Stat) -> Result<()> {
     Ok(())
 }
 
+/// What an open file may be told beside how it is accessed; the last ones have no meaning here.
+const FLAGS: OFlags = OFlags::RWMODE
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::TRUNC)
+    .union(OFlags::APPEND)
+    .union(OFlags::DIRECT)
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::SYNC)
+    .union(OFlags::TMPFILE)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::LARGEFILE);
+
+/// Symbolic links that lead to where a file is made.
+const LINKS_MAX: usize = 40;
+
+/// Finds a file, or makes it. Returns whether it is new.
+fn find_or_make(fs: &Mounted, path: &[u8], flags: OFlags, mode: u32) -> Result<(Vnode, bool)> {
+    if flags.contains(OFlags::CREATE) && path.ends_with(b"/") {
+        return Err(Errno::ISDIR.into());
+    }
+    let follows = !flags.contains(OFlags::NOFOLLOW);
+    let mut path = path.to_vec();
+    for _ in 0..LINKS_MAX {
+        match fs.fs.resolve(&path, follows, &fs.who) {
+            Ok(_) if flags.contains(OFlags::CREATE | OFlags::EXCL) => return Err(Errno::EXIST.into()),
+            Err(Error::Posix(Errno::NOENT)) if flags.contains(OFlags::CREATE) => {}
+            other => return Ok((other?, false)),
+        }
+        match fs.make(&path, &NewFile::regular(mode & 0o7777)) {
+            // Somebody was faster, or it is a symbolic link to where nothing is yet.
+            Err(Error::Posix(Errno::EXIST)) if !flags.contains(OFlags::EXCL) => {}
+            other => return Ok((other?, true)),
+        }
+        let there = fs.fs.resolve(&path, false, &fs.who)?;
+        if there.file_type() == FileType::Symlink {
+            let target = there.target()?;
+            let name = path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+            path.truncate(if target.starts_with(b"/") { 0 } else { name });
+            path.extend_from_slice(&target);
+        }
+    }
+    Err(Errno::LOOP.into())
+}
+
 fn open(fs: &Mounted, path: &[u8], flags: c_int, mode: u32) -> Result<File> {
     let flags = OFlags::from_bits_retain(flags as u32);
     let access = flags & OFlags::RWMODE;
+    if !FLAGS.contains(flags) || access == OFlags::RWMODE {
+        return Err(invalid());
+    }
     let (can_read, can_write) = (access != OFlags::WRONLY, access != OFlags::RDONLY);
-    let found = match fs.fs.resolve(path, true, &fs.who) {
-        Ok(_) if flags.contains(OFlags::CREATE | OFlags::EXCL) => return Err(Errno::EXIST.into()),
-        Err(Error::Posix(Errno::NOENT)) if flags.contains(OFlags::CREATE) => {
-            match fs.make(path, &NewFile::regular(mode & 0o7777)) {
-                // Somebody was faster.
-                Err(Error::Posix(Errno::EXIST)) if !flags.contains(OFlags::EXCL) => {
-                    fs.fs.resolve(path, true, &fs.who)?
-                }
-                other => other?,
-            }
+    if flags.contains(OFlags::TMPFILE) {
+        if !can_write {
+            return Err(invalid());
         }
-        other => other?,
-    };
+        let directory = fs.fs.resolve(path, true, &fs.who)?;
+        return Ok(File::new(fs, directory.create_unnamed(mode & 0o7777, &fs.who)?, flags));
+    }
+    let (found, is_new) = find_or_make(fs, path, flags, mode)?;
+    if is_new {
+        // Whoever makes a file may use it, whatever its mode says to others.
+        return Ok(File::new(fs, found, flags));
+    }
+    if found.file_type() == FileType::Symlink {
+        return Err(Errno::LOOP.into());
+    }
     let is_directory = found.file_type() == FileType::Directory;
     if flags.contains(OFlags::DIRECTORY) && !is_directory {
         return Err(Errno::NOTDIR.into());
@@ -514,16 +595,7 @@ fn open(fs: &Mounted, path: &[u8], flags: c_int, mode: u32) -> Result<File> {
     if flags.contains(OFlags::TRUNC) && can_write {
         found.truncate(0)?;
     }
-    Ok(File {
-        node: found,
-        who: fs.who.clone(),
-        can_read,
-        can_write,
-        appends: flags.contains(OFlags::APPEND),
-        is_direct: flags.contains(OFlags::DIRECT),
-        number: fs.opened.fetch_add(1, Ordering::Relaxed),
-        presence: Arc::new(Presence(Arc::clone(&fs.closed))),
-    })
+    Ok(File::new(fs, found, flags))
 }
 
 #[unsafe(no_mangle)]
@@ -583,11 +655,17 @@ unsafe extern "C" fn unvme_file_pwrite(
         if !file.can_write {
             return Err(Errno::BADF.into());
         }
-        match (file.appends, file.is_direct) {
+        let written = match (file.appends, file.is_direct) {
             (true, _) => file.node.append(data).map(|(_, bytes)| bytes),
             (_, true) => file.node.write_direct(offset, data),
             _ => file.node.write_at(offset, data),
+        }?;
+        match file.durable {
+            Durable::Nothing => {}
+            Durable::Data => file.node.sync_data()?,
+            Durable::All => file.node.sync()?,
         }
+        Ok(written)
     })
 }
 

@@ -1,7 +1,6 @@
 //! Blocks of metadata in memory, as the running transaction has them.
 
-use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use unvme::lock::{lock, read, write};
@@ -90,26 +89,35 @@ impl Buffer {
     }
 }
 
-/// Some of them, by their blocks.
-type Shard = Mutex<ByNumber<Arc<Buffer>>>;
+/// Some of them.
+#[derive(Default)]
+struct Shard {
+    /// By their blocks.
+    table: ByNumber<Arc<Buffer>>,
+    /// So many are there when those that nobody has used lately are given up.
+    sweep_at: usize,
+}
 
 /// All of them.
 pub(crate) struct Buffers {
     disk: Arc<Disk>,
     fs: u64,
-    /// How many are kept.
-    budget: usize,
-    shards: Box<[Apart<Shard>]>,
+    /// How many of a shard are kept.
+    kept: usize,
+    shards: Box<[Apart<Mutex<Shard>>]>,
+    /// The last transaction that is on the media.
+    committed: AtomicU64,
 }
 
 impl Buffers {
     /// Keeps about `bytes` of them when nobody needs more.
     pub(crate) fn new(disk: Arc<Disk>, fs: u64, bytes: usize) -> Self {
-        let budget = (bytes / BLOCK).max(16 * SHARDS as usize);
-        Self { disk, fs, budget, shards: (0..SHARDS).map(|_| Apart::default()).collect() }
+        let kept = (bytes / BLOCK / SHARDS as usize).max(16);
+        let shard = || Apart(Mutex::new(Shard { table: ByNumber::default(), sweep_at: kept }));
+        Self { disk, fs, kept, shards: (0..SHARDS).map(|_| shard()).collect(), committed: AtomicU64::new(0) }
     }
 
-    fn shard(&self, block: u64) -> &Shard {
+    fn shard(&self, block: u64) -> &Mutex<Shard> {
         &self.shards[(spread(block / NEAR) % SHARDS) as usize].0
     }
 
@@ -119,7 +127,7 @@ impl Buffers {
 
     /// The block, read from the device when it is not here.
     pub(crate) fn get(&self, block: u64, kind: Kind, owner: u64) -> Result<Arc<Buffer>> {
-        if let Some(buffer) = lock(self.shard(block)).get(&block) {
+        if let Some(buffer) = lock(self.shard(block)).table.get(&block) {
             if !buffer.is_used.load(Ordering::Relaxed) {
                 buffer.is_used.store(true, Ordering::Relaxed);
             }
@@ -135,10 +143,9 @@ impl Buffers {
             page::check(&page, block)?;
         }
         // Somebody else may have been faster, and have changed it already.
-        match lock(self.shard(block)).entry(block) {
-            Entry::Occupied(found) => Ok(Arc::clone(found.get())),
-            Entry::Vacant(place) => Ok(Arc::clone(place.insert(Buffer::new(block, page)))),
-        }
+        let mut shard = lock(self.shard(block));
+        self.sweep(&mut shard);
+        Ok(Arc::clone(shard.table.entry(block).or_insert_with(|| Buffer::new(block, page))))
     }
 
     /// A block that is new: an empty page with its header.
@@ -146,13 +153,19 @@ impl Buffers {
         let mut page: Page = [0; BLOCK];
         layout::stamp(&mut page, &self.expected(block, kind, owner));
         let buffer = Buffer::new(block, page);
-        lock(self.shard(block)).insert(block, Arc::clone(&buffer));
+        self.insert(&buffer);
         buffer
+    }
+
+    fn insert(&self, buffer: &Arc<Buffer>) {
+        let mut shard = lock(self.shard(buffer.block));
+        self.sweep(&mut shard);
+        shard.table.insert(buffer.block, Arc::clone(buffer));
     }
 
     /// A block that is new unless it is here.
     pub(crate) fn get_or_create(&self, block: u64, kind: Kind, owner: u64) -> Arc<Buffer> {
-        let here = lock(self.shard(block)).get(&block).cloned();
+        let here = lock(self.shard(block)).table.get(&block).cloned();
         here.unwrap_or_else(|| self.create(block, kind, owner))
     }
 
@@ -160,31 +173,33 @@ impl Buffers {
     pub(crate) fn put(&self, block: u64, page: Page, tx: u64) -> Arc<Buffer> {
         let buffer = Buffer::new(block, page);
         write(&buffer.state).pending = tx;
-        lock(self.shard(block)).insert(block, Arc::clone(&buffer));
+        self.insert(&buffer);
         buffer
     }
 
     /// The block belongs to nobody any more.
     pub(crate) fn drop_block(&self, block: u64) {
-        if let Some(buffer) = lock(self.shard(block)).remove(&block) {
+        if let Some(buffer) = lock(self.shard(block)).table.remove(&block) {
             buffer.is_dropped.store(true, Ordering::Release);
         }
     }
 
-    /// Gives up what was not used lately, where there is more than the budget.
-    pub(crate) fn shrink(&self, committed: u64) {
-        let all: usize = self.shards.iter().map(|shard| lock(&shard.0).len()).sum();
-        if all <= self.budget {
+    /// Transactions up to this one are on the media from now on: what they have changed can be given up, once
+    /// it is in its place.
+    pub(crate) fn note_committed(&self, committed: u64) {
+        self.committed.store(committed, Ordering::Release);
+    }
+
+    /// Gives up what nobody has used since the last time, when there is much.
+    fn sweep(&self, shard: &mut Shard) {
+        if shard.table.len() < shard.sweep_at {
             return;
         }
-        for shard in &self.shards {
-            let mut shard = lock(&shard.0);
-            if shard.len() > self.budget / SHARDS as usize {
-                shard.retain(|_, buffer| {
-                    let was_used = buffer.is_used.swap(false, Ordering::Relaxed);
-                    was_used || Arc::strong_count(buffer) > 1 || !buffer.is_clean(committed)
-                });
-            }
-        }
+        let committed = self.committed.load(Ordering::Acquire);
+        shard.table.retain(|_, buffer| {
+            let was_used = buffer.is_used.swap(false, Ordering::Relaxed);
+            was_used || Arc::strong_count(buffer) > 1 || !buffer.is_clean(committed)
+        });
+        shard.sweep_at = self.kept.max(shard.table.len() + self.kept / 4);
     }
 }

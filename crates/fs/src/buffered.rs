@@ -1,7 +1,7 @@
 //! Data by way of the page cache.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, RwLockWriteGuard};
 
 use rustix::io::Errno;
 use unvme::lock::{lock, read};
@@ -25,6 +25,9 @@ const PIECE_PAGES: u64 = 1024;
 /// Files that are written back together at most, and pages of them, about.
 const TOGETHER: usize = 64;
 const TOGETHER_PAGES: u64 = 1024;
+
+/// Extents that a page of a tree has room for, at least: it may be half full.
+const TREE_PAGES: u64 = 48;
 
 /// How often a read looks again before it keeps everybody else out.
 const TRIES: usize = 4;
@@ -130,6 +133,7 @@ impl System {
                 (missing, fresh, version, asked)
             };
             let mut state = node.lock();
+            self.load_extents(node.ino, &mut state)?;
             self.insert_read(node, &mut state, start, &fresh, asked, version)?;
             let there = Self::there(&state, offset, out.len());
             if self.copy_cached(node.ino, &state, offset, &mut out[..there]).is_ok() {
@@ -142,6 +146,7 @@ impl System {
         self.load_extents(node.ino, &mut state)?;
         let there = Self::there(&state, offset, out.len());
         self.write_back(node, &mut state)?;
+        self.load_extents(node.ino, &mut state)?;
         self.read_device(&state, offset, &mut out[..there])
     }
 
@@ -172,6 +177,7 @@ impl System {
                 (found, window, fresh, version)
             };
             let mut state = node.lock();
+            self.load_extents(node.ino, &mut state)?;
             self.insert_read(node, &mut state, found, &fresh, found, version)?;
             index = window;
         }
@@ -312,19 +318,45 @@ impl System {
             }
             at = end;
         }
-        if lacking.is_empty() || self.space.reserve(lacking.len() as u64, Need::More).is_ok() {
+        if lacking.is_empty() {
+            return Ok(lacking);
+        }
+        let trees = Self::tree_need(state, lacking.len() as u64).saturating_sub(state.tree_aside);
+        if self.space.reserve(lacking.len() as u64 + trees, Need::More).is_ok() {
+            state.tree_aside += trees;
             return Ok(lacking);
         }
         // What was freed comes back with a commit; what is set aside for trees, when they are written.
         self.write_back(node, state)?;
-        self.journal.commit(self.journal.running())?;
-        let there = self.space.available().0.min(lacking.len() as u64);
+        self.journal.reclaim()?;
+        let trees = Self::tree_need(state, lacking.len() as u64).saturating_sub(state.tree_aside);
+        let there = self.space.available().0.saturating_sub(trees).min(lacking.len() as u64);
         if there == 0 {
             return Err(Errno::NOSPC.into());
         }
-        self.space.reserve(there, Need::More)?;
+        self.space.reserve(there + trees, Need::More)?;
+        state.tree_aside += trees;
         lacking.truncate(there as usize);
         Ok(lacking)
+    }
+
+    /// Blocks that the tree of a file's extents may need when all its pages are written that have no blocks,
+    /// and `more` that come: each of them can be an extent.
+    fn tree_need(state: &State, more: u64) -> u64 {
+        let pages = state.cache.set_aside() + more;
+        if pages == 0 || state.extents.as_ref().is_some_and(|extents| extents.fits_inode(pages)) {
+            return 0;
+        }
+        1 + pages / TREE_PAGES
+    }
+
+    /// Gives back what is set aside for the tree of a file's extents, and not needed any more.
+    fn trim_tree_aside(&self, state: &mut State) {
+        let need = Self::tree_need(state, 0);
+        if let Some(more) = state.tree_aside.checked_sub(need) {
+            self.space.give_back(more);
+            state.tree_aside = need;
+        }
     }
 
     /// Writes by way of the cache. Returns how many bytes were written, which are fewer when the device gets
@@ -393,6 +425,9 @@ impl System {
             done += bytes;
         }
         self.space.give_back(left);
+        if left > 0 {
+            self.trim_tree_aside(state);
+        }
         if done == 0 {
             return Err(wrong.unwrap_or(Error::Posix(Errno::NOSPC)));
         }
@@ -421,12 +456,22 @@ impl System {
 
     /// Writes every page of a file that waits for it. They are durable with the next flush.
     pub(crate) fn write_back(&self, node: &Arc<Node>, state: &mut State) -> Result<()> {
-        self.write_back_held(&mut [(node, state)])
+        self.write_back_held(&mut [(node, state)], usize::MAX)
     }
 
-    /// Writes every page of files whose locks are held.
-    fn write_back_held(&self, held: &mut [(&Arc<Node>, &mut State)]) -> Result<()> {
-        loop {
+    /// Writes most of the pages of a file that wait for it, and lets others have the file in between. What is
+    /// left is for [`System::write_back`]: whoever writes faster than the device never gets it to the end.
+    pub(crate) fn write_back_most(&self, node: &Arc<Node>) -> Result<()> {
+        let pages = read(&node.state).cache.dirty().len() as u64;
+        for _ in 0..pages / TOGETHER_PAGES {
+            self.write_back_held(&mut [(node, &mut *node.lock())], 1)?;
+        }
+        Ok(())
+    }
+
+    /// Writes pages of files whose locks are held: all of them, or as many as some plans take.
+    fn write_back_held(&self, held: &mut [(&Arc<Node>, &mut State)], plans: usize) -> Result<()> {
+        for _ in 0..plans {
             let (mut plan, mut pages) = (Vec::new(), 0);
             for (at, (node, state)) in held.iter_mut().enumerate() {
                 if state.is_gone || state.cache.dirty().is_empty() {
@@ -545,7 +590,7 @@ impl System {
 
     /// Has a transaction say that pages are where they were written to.
     fn log_targets(&self, node: &Node, state: &mut State, targets: &[Target]) -> Result<()> {
-        node.mark_unflushed();
+        node.mark_unflushed(&self.disk);
         let end = targets.last().map_or(0, |target| (target.index + target.pages) * BLOCK_64);
         let size = state.inode.size.max(end.min(state.size));
         let is_in_place = targets.iter().all(|target| target.found == Found::Written);
@@ -573,6 +618,7 @@ impl System {
         for target in targets {
             self.cache.mark_written(&mut state.cache, target.index..target.index + target.pages);
         }
+        self.trim_tree_aside(state);
         Ok(())
     }
 
@@ -580,6 +626,7 @@ impl System {
     pub(crate) fn drop_pages(&self, node: &Node, state: &mut State, range: std::ops::Range<u64>) {
         node.bump();
         self.space.give_back(self.cache.drop_range(node.ino, &mut state.cache, range));
+        self.trim_tree_aside(state);
     }
 
     /// Has pages of a range be on the device, and not in memory.
@@ -672,16 +719,37 @@ impl System {
     }
 
     /// Writes files, in the order of their numbers, several at a time; and has a transaction say their times,
-    /// if these are wanted, too.
+    /// if these are wanted, too. What fails keeps nobody else from being written.
     pub(crate) fn write_back_all(&self, nodes: &[Arc<Node>], with_times: bool) -> Result<()> {
         let mut done = Ok(());
-        for some in nodes.chunks(TOGETHER) {
-            let mut states: Vec<_> = some.iter().map(|node| node.lock()).collect();
+        let mut left = nodes;
+        while !left.is_empty() {
+            let mut states: Vec<RwLockWriteGuard<'_, State>> = Vec::new();
+            let mut pages = 0;
+            // It is told again below.
+            let _ = self.write_back_most(&left[0]);
+            for node in left.iter().take(TOGETHER) {
+                // No more than one plan writes: those who want the files do not wait for longer.
+                let state = node.lock();
+                pages += state.cache.dirty().len() as u64;
+                states.push(state);
+                if pages >= TOGETHER_PAGES {
+                    break;
+                }
+            }
+            let (some, others) = left.split_at(states.len());
+            left = others;
             let mut held: Vec<_> = some.iter().zip(states.iter_mut().map(|state| &mut **state)).collect();
-            let mut written = self.write_back_held(&mut held);
+            let mut written = self.write_back_held(&mut held, usize::MAX);
+            if written.is_err() && held.len() > 1 {
+                written = Ok(());
+                for (node, state) in &mut held {
+                    written = written.and(self.write_back(node, state));
+                }
+            }
             if with_times {
                 for (node, state) in &mut held {
-                    written = written.and_then(|()| self.log_times(node.ino, state));
+                    written = written.and(self.log_times(node.ino, state));
                 }
             }
             if written.is_err() {
@@ -693,6 +761,20 @@ impl System {
                 }
             }
             done = done.and(written);
+        }
+        done
+    }
+
+    /// Has a transaction say the times of files that only memory knows. Data that wait to be written wait on.
+    pub(crate) fn log_listed_times(&self) -> Result<()> {
+        let mut done = Ok(());
+        for node in self.take_listed() {
+            let mut state = node.lock();
+            let logged = self.log_times(node.ino, &mut state);
+            if logged.is_err() || !state.cache.dirty().is_empty() {
+                self.list(&node);
+            }
+            done = done.and(logged);
         }
         done
     }

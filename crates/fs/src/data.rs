@@ -163,7 +163,7 @@ impl System {
                 reserved = there;
             } else if !has_committed {
                 // What was freed comes back.
-                self.journal.commit(self.journal.running())?;
+                self.journal.reclaim()?;
                 has_committed = true;
             } else {
                 return Err(e);
@@ -210,6 +210,8 @@ impl System {
         if offset > state.size {
             self.zero_tail(node, state)?;
         }
+        // Before pages are brought into memory: who writes past the cache meanwhile writes once more.
+        node.bump();
         let done = if is_direct {
             if end > state.size {
                 self.write_back(node, state)?;
@@ -222,10 +224,13 @@ impl System {
         let now = Time::now();
         (state.inode.modified, state.inode.changed) = (now, now);
         // Others than the owner lose what set-id would have given to them.
-        if state.inode.mode & 0o6000 != 0 {
-            state.inode.mode = without_set_id(state.inode.mode);
-        }
         state.is_lazy = true;
+        if state.inode.mode & 0o6000 != 0 {
+            self.transact_on(state, Need::Delete, 0, |tx, state| {
+                state.inode.mode = without_set_id(state.inode.mode);
+                self.log(tx, node.ino, state)
+            })?;
+        }
         self.list(node);
         node.bump();
         Ok(done)
@@ -267,7 +272,7 @@ impl System {
             }
             rest = more;
         }
-        node.mark_unflushed();
+        node.mark_unflushed(&self.disk);
         node.written.store(Time::now().nanoseconds(), Ordering::Relaxed);
         self.list(node);
         node.writes.fetch_add(1, Ordering::SeqCst);
@@ -309,7 +314,7 @@ impl System {
             return Err(e);
         }
         let end = at + bytes as u64;
-        node.mark_unflushed();
+        node.mark_unflushed(&self.disk);
         if !is_new && end <= state.inode.size {
             return Ok(bytes);
         }
@@ -348,7 +353,7 @@ impl System {
         let extents = state.extents.as_ref().expect("loaded before");
         match extents.at(at / BLOCK_64) {
             Some(extent) if !extent.is_unwritten && !zeros.is_empty() => {
-                node.mark_unflushed();
+                node.mark_unflushed(&self.disk);
                 self.write_part(extent.start, (at % BLOCK_64) as usize, zeros, (false, state.inode.hint))
             }
             _ => Ok(()),
@@ -400,20 +405,30 @@ impl System {
                 self.cache.clear_tail(&mut state.cache, size / BLOCK_64, skip);
             }
         }
-        if is_long {
-            self.remove_blocks(node.ino, state, first, u64::MAX)?;
-            self.transact(Need::Delete, GROWTH, |tx| self.remove_orphan(tx, node.ino))?;
+        if is_long && let Err(e) = self.cut(node.ino, state, first) {
+            self.note_unfinished(node.ino, &e);
+            return Err(e);
         }
         Ok(())
     }
 
-    /// What a crash has left of a truncation.
+    /// Gives back all blocks of a file from one on, and takes the file off the list of those of which that is
+    /// to be done: unless it has no names, and stays there until nobody has it any more.
+    fn cut(&self, ino: u64, state: &mut State, first: u64) -> Result<()> {
+        self.remove_blocks(ino, state, first, u64::MAX)?;
+        if state.inode.links > 0 {
+            self.transact(Need::Delete, GROWTH, |tx| self.remove_orphan(tx, ino))?;
+        }
+        Ok(())
+    }
+
+    /// What a crash, or an error of the device, has left of a truncation.
     pub(crate) fn cut_off(&self, node: &Node) -> Result<()> {
         let mut state = node.lock();
+        // Blocks behind the end that somebody has reserved meanwhile go, too: they hold nothing.
         let size = state.size;
         self.extents(node.ino, &mut state)?;
-        self.remove_blocks(node.ino, &mut state, size.div_ceil(BLOCK_64), u64::MAX)?;
-        self.transact(Need::Delete, GROWTH, |tx| self.remove_orphan(tx, node.ino))
+        self.cut(node.ino, &mut state, size.div_ceil(BLOCK_64))
     }
 
     /// Gives back blocks `from..to` of a file, a few extents in each transaction.
@@ -487,6 +502,7 @@ impl System {
                 state.inode.size = size;
             }
             (state.inode.modified, state.inode.changed) = (now, now);
+            state.inode.mode = without_set_id(state.inode.mode);
             self.log(tx, node.ino, state)
         })?;
         state.size = size;
@@ -508,6 +524,14 @@ impl System {
     /// Has every block of a range be there, if only unwritten.
     fn reserve_range(&self, node: &Node, state: &mut State, range: &std::ops::Range<u64>) -> Result<()> {
         let (mut at, end) = (range.start / BLOCK_64, range.end.div_ceil(BLOCK_64));
+        let missing = state.extents.as_ref().expect("loaded before").missing(at..end);
+        if missing > self.space.available().0 {
+            // What was freed comes back.
+            self.journal.reclaim()?;
+            if missing > self.space.available().0 {
+                return Err(Errno::NOSPC.into());
+            }
+        }
         while at < end {
             let extents = state.extents.as_ref().expect("loaded before");
             if let Some(extent) = extents.at(at) {
@@ -558,6 +582,7 @@ impl System {
 
     /// Makes a file durable: its data, and every name that leads to it.
     pub(crate) fn fsync(&self, node: &Arc<Node>, with_times: bool) -> Result<()> {
+        self.write_back_most(node)?;
         let tx = {
             let mut state = node.lock();
             if !state.is_gone {
@@ -569,16 +594,11 @@ impl System {
             }
             state.tx
         };
-        let is_unflushed = node.is_unflushed.swap(false, Ordering::AcqRel);
-        let done = if is_unflushed {
+        if self.disk.flushed() < node.unflushed.load(Ordering::Acquire) {
             self.journal.commit_and_settle(tx)
         } else {
             self.check_writable().and_then(|()| self.journal.commit(tx))
-        };
-        if done.is_err() && is_unflushed {
-            node.mark_unflushed();
         }
-        done
     }
 }
 

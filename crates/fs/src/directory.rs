@@ -78,6 +78,13 @@ pub(crate) struct Key {
     leaf: Option<Arc<Buffer>>,
 }
 
+impl Key {
+    /// The same key in a tree that has changed since it was found.
+    pub(crate) fn anew(&self) -> Self {
+        self.key.into()
+    }
+}
+
 impl From<u64> for Key {
     fn from(key: u64) -> Self {
         Self { key, leaf: None }

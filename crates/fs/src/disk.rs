@@ -131,6 +131,9 @@ pub(crate) struct Disk {
     counts: Counts,
     /// Data of files were written since the last commit saw to it that they are durable.
     has_unsettled: AtomicBool,
+    /// Flushes that have begun, and the last of them that has succeeded.
+    flushes: AtomicU64,
+    flushed: AtomicU64,
     is_recording: AtomicBool,
     events: Mutex<Vec<Event>>,
 }
@@ -168,6 +171,8 @@ impl Disk {
             placements: Placements::find(block, placement)?,
             counts: Counts::default(),
             has_unsettled: AtomicBool::new(false),
+            flushes: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
             is_recording: AtomicBool::new(false),
             events: Mutex::new(Vec::new()),
         })
@@ -488,9 +493,23 @@ impl Disk {
     /// Makes what was written before durable.
     pub(crate) fn flush(&self) -> Result<()> {
         add(&self.counts.flushes, 1);
+        let number = self.flushes.fetch_add(1, Ordering::SeqCst) + 1;
         self.done("a flush", 0, self.worker.call(Op::Flush, Data::None))?;
+        self.flushed.fetch_max(number, Ordering::SeqCst);
         self.record(|| Event::Flush);
         Ok(())
+    }
+
+    /// The flush that makes durable what has been written until now: the next one to begin.
+    #[inline]
+    pub(crate) fn next_flush(&self) -> u64 {
+        self.flushes.load(Ordering::SeqCst) + 1
+    }
+
+    /// The last flush that has succeeded. What was written before it has begun is durable.
+    #[inline]
+    pub(crate) fn flushed(&self) -> u64 {
+        self.flushed.load(Ordering::SeqCst)
     }
 
     /// Tells the device that ranges of blocks, first block and number of each, are not needed any more.

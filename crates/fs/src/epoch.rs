@@ -43,12 +43,17 @@ impl Epochs {
         self.now.load(Ordering::SeqCst)
     }
 
-    /// Nobody finds these blocks any more who looks from now on. Returns what can be used again.
-    pub(crate) fn retire(&self, freed: Vec<Run>) -> Vec<Run> {
-        let mut waiting = lock(&self.waiting);
+    /// Nobody finds these blocks any more who looks from now on.
+    pub(crate) fn retire(&self, freed: Vec<Run>) {
         if !freed.is_empty() {
+            let mut waiting = lock(&self.waiting);
             waiting.push((self.now.fetch_add(1, Ordering::SeqCst), freed));
         }
+    }
+
+    /// What can be used again.
+    pub(crate) fn ready(&self) -> Vec<Run> {
+        let mut waiting = lock(&self.waiting);
         if waiting.is_empty() {
             return Vec::new();
         }
@@ -122,9 +127,11 @@ mod tests {
         let epochs = Epochs::default();
         let run = |start| Run { start, blocks: 1 };
         let mut flights = Flights::new(epochs.join());
-        assert_eq!(epochs.retire(vec![run(1)]), [run(1)]);
+        epochs.retire(vec![run(1)]);
+        assert_eq!(epochs.ready(), [run(1)]);
         let first = flights.begin(&epochs);
-        assert_eq!(epochs.retire(vec![run(2)]), []);
+        epochs.retire(vec![run(2)]);
+        assert_eq!(epochs.ready(), []);
         // Always something under way, and the first one still is.
         let mut last = first;
         for _ in 0..2 * GENERATION {
@@ -140,7 +147,8 @@ mod tests {
             }
             last = next;
         }
-        assert_eq!(epochs.retire(vec![run(3)]), []);
+        epochs.retire(vec![run(3)]);
+        assert_eq!(epochs.ready(), []);
         flights.end(first);
         // The younger ones began later than the first two were freed.
         for _ in 0..2 * GENERATION {
@@ -148,10 +156,11 @@ mod tests {
             flights.end(last);
             last = next;
         }
-        let ready = epochs.retire(Vec::new());
+        let ready = epochs.ready();
         assert!(ready.contains(&run(2)) && ready.contains(&run(3)), "{ready:?}");
         flights.end(last);
         epochs.leave(&Arc::clone(flights.slot()));
-        assert_eq!(epochs.retire(vec![run(4)]), [run(4)]);
+        epochs.retire(vec![run(4)]);
+        assert_eq!(epochs.ready(), [run(4)]);
     }
 }

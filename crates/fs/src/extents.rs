@@ -1,7 +1,7 @@
 //! Which blocks a file has: extents, in memory and on the media.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use crate::buffer::Buffers;
 use crate::error::{Error, Result};
@@ -127,6 +127,23 @@ impl Extents {
             Some(extent) => (Some(extent), at + extent.blocks),
             None => (None, self.next(at).unwrap_or(FILE_BLOCKS_MAX)),
         }
+    }
+
+    /// How many blocks of a range there are not.
+    pub(crate) fn missing(&self, range: Range<u64>) -> u64 {
+        let (mut at, mut missing) = (range.start, 0);
+        while at < range.end {
+            let (found, end) = self.piece(at);
+            let end = end.min(range.end);
+            missing += if found.is_none() { end - at } else { 0 };
+            at = end;
+        }
+        missing
+    }
+
+    /// Whether pages that are all apart from others can still be told within the inode.
+    pub(crate) fn fits_inode(&self, pages: u64) -> bool {
+        !self.is_tree && self.map.len() as u64 + pages <= INLINE_MAX as u64
     }
 
     /// Where the first extent behind block `at` of the file begins.

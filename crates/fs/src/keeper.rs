@@ -54,16 +54,20 @@ fn run(system: &System, (stop, changed): &(Mutex<bool>, Condvar), commit_interva
             continue;
         }
         // What has waited for somebody's commands.
-        system.space.release(Vec::new());
+        system.space.release();
         let mut done = Ok(());
         while let Some(node) = system.cache.next_waiting(&system.nodes, system.cache.options.dirty_age) {
-            done = done.and(system.write_back_waiting(node));
+            done = system.write_back_waiting(node);
             if done.is_err() {
+                // Those that could not be written wait again, behind all others.
                 break;
             }
         }
         if committed.elapsed() >= commit_interval {
-            done = done.and_then(|()| system.journal.commit(system.journal.running()));
+            system.finish_all();
+            // Whatever could not be written, the others are committed.
+            done = done.and(system.log_listed_times());
+            done = done.and(system.journal.commit(system.journal.running()));
             committed = Instant::now();
         }
         if let Err(e) = done {

@@ -98,6 +98,11 @@ impl<'a> Locked<'a> {
         self.0.iter_mut().zip(saved).for_each(|((_, state), saved)| state.restore(saved));
     }
 
+    /// Whether the inode of one is free again, and may be somebody else's.
+    fn is_any_gone(&self) -> bool {
+        self.0.iter().any(|(_, state)| state.is_gone)
+    }
+
     fn state(&mut self, ino: u64) -> &mut State {
         let found = self.0.iter_mut().find(|(of, _)| *of == ino);
         &mut found.expect("it was locked").1
@@ -231,8 +236,11 @@ impl System {
     }
 
     fn take_inode(&self, parent: u64, is_directory: bool) -> Result<u64> {
-        self.space.take_inode(parent, is_directory).or_else(|_| {
-            self.journal.commit(self.journal.running())?;
+        self.space.take_inode(parent, is_directory).or_else(|e| {
+            if !matches!(e, Error::Posix(Errno::NOSPC)) {
+                return Err(e);
+            }
+            self.journal.reclaim()?;
             self.space.take_inode(parent, is_directory)
         })
     }
@@ -303,20 +311,26 @@ impl System {
             }
             _ => {}
         }
+        self.note_read(node, &state);
         Ok(target)
     }
 
-    /// Makes a file with a name in a directory, or without one.
-    pub(crate) fn create(
+    /// Makes a file with a name in a directory, or without one. `have` is called before anybody else can
+    /// remove it.
+    pub(crate) fn create<R>(
         &self,
         directory: &Node,
         name: Option<&[u8]>,
         new: &NewFile<'_>,
         who: &Credentials,
-    ) -> Result<Arc<Node>> {
+        have: impl FnOnce(Arc<Node>) -> R,
+    ) -> Result<R> {
         self.check_writable()?;
         if new.target.len() > TARGET_MAX {
             return Err(Errno::NAMETOOLONG.into());
+        }
+        if new.file_type == FileType::Symlink && new.target.is_empty() {
+            return Err(Errno::NOENT.into());
         }
         let is_directory = new.file_type == FileType::Directory;
         let mut state = directory.lock();
@@ -357,11 +371,11 @@ impl System {
             Ok(tx.id())
         });
         let tx = done.inspect_err(|_| self.space.untake_inode(ino))?;
-        let node = self.nodes.put(Node::new(ino, inode, tx), &self.dentries);
+        let node = self.nodes.put(Node::new(ino, inode, tx), (&self.dentries, self.done()));
         if let Some(name) = name {
             self.dentries.put(&self.entry(directory.ino, name), &node);
         }
-        Ok(node)
+        Ok(have(node))
     }
 
     /// Gives a file another name. One that has none is for those who have it open: `linkat` of `O_TMPFILE`.
@@ -372,6 +386,9 @@ impl System {
             return Err(Errno::PERM.into());
         }
         let mut locked = Locked::take(&[node, place.directory]);
+        if locked.is_any_gone() {
+            return Err(Errno::NOENT.into());
+        }
         let directory = locked.state(place.directory.ino);
         if !directory.inode.is_directory() {
             return Err(Errno::NOTDIR.into());
@@ -427,12 +444,12 @@ impl System {
         self.log(tx, ino, state)
     }
 
-    /// Gives up what nobody has any more. An error leaves it to the next mount.
+    /// Gives up what nobody has any more. An error leaves it for later.
     pub(crate) fn reap_idle(&self, node: &Arc<Node>) {
         if node.pins.load(Ordering::Acquire) == 0
             && let Err(e) = self.reap(node)
         {
-            tracing::warn!("{}: inode {} is given up later: {e}", self.disk.name(), node.ino);
+            self.note_unfinished(node.ino, &e);
         }
     }
 
@@ -442,7 +459,8 @@ impl System {
         match place.name {
             b"." if is_rmdir => return Err(Errno::INVAL.into()),
             b".." if is_rmdir => return Err(Errno::NOTEMPTY.into()),
-            _ => {}
+            b"." | b".." => return Err(Errno::ISDIR.into()),
+            name => directory::check_name(name)?,
         }
         loop {
             let node = self.lookup(place.directory, place.name, who)?;
@@ -450,6 +468,9 @@ impl System {
                 return Err(Errno::INVAL.into());
             }
             let mut locked = Locked::take(&[&node, place.directory]);
+            if locked.state(node.ino).is_gone {
+                continue;
+            }
             let directory = locked.state(place.directory.ino);
             let key = match self.find(place.directory.ino, directory, place.name)? {
                 Slot::Taken(key, target) if target.ino == node.ino => key,
@@ -524,7 +545,9 @@ impl System {
 
     /// Whether a directory is `above`, or below it. Nothing moves meanwhile.
     fn is_below(&self, mut ino: u64, above: u64) -> Result<bool> {
-        loop {
+        let from = ino;
+        // No way up is longer than all directories together, unless it goes around in a circle.
+        for _ in 0..self.geometry.inodes() {
             if ino == above {
                 return Ok(true);
             }
@@ -533,6 +556,7 @@ impl System {
             }
             ino = read(&self.node(ino)?.state).inode.parent;
         }
+        Err(Error::damaged(0, format!("directory {from} does not lead up to the root")))
     }
 
     /// Renames.
@@ -573,6 +597,10 @@ impl System {
             let mut nodes = vec![from.directory, to.directory, &source];
             nodes.extend(&victim);
             let mut locked = Locked::take(&nodes);
+            if locked.is_any_gone() {
+                // Somebody was faster. Of a directory that is gone no name is found.
+                continue;
+            }
             let source_slot = self.find(from.directory.ino, locked.state(from.directory.ino), from.name)?;
             let slot = self.find(to.directory.ino, locked.state(to.directory.ino), to.name)?;
             let source_key = match source_slot {
@@ -672,7 +700,7 @@ impl System {
             return Err(Errno::MLINK.into());
         }
         let target = Target { ino: source.ino, file_type: moved.file_type() };
-        self.transact_on_all(locked, Need::More, 4 * GROWTH, |tx, locked| {
+        self.transact_on_all(locked, Need::Delete, 4 * GROWTH, |tx, locked| {
             let directory = locked.state(from.directory.ino);
             self.remove_name(tx, from.directory.ino, directory, source_key)?;
             directory.inode.links -= u32::from(moved.is_directory());
@@ -682,7 +710,9 @@ impl System {
                 directory::set(tree, tx, key, to.name, target)?;
                 Self::touch(directory);
             } else {
-                self.add_name(tx, to.directory.ino, directory, (key, to.name), target)?;
+                // In one directory the removal may have moved other names to other pages.
+                let key = if is_elsewhere { key.clone() } else { key.anew() };
+                self.add_name(tx, to.directory.ino, directory, (&key, to.name), target)?;
             }
             let loses_directory = victim.is_some() && moved.is_directory();
             directory.inode.links += u32::from(moved.is_directory());
@@ -711,13 +741,17 @@ impl System {
     ) -> Result<()> {
         let is_elsewhere = from.directory.ino != to.directory.ino;
         let ends = [(from, source_key, source, other), (to, other_key, other, source)];
-        for (place, _, leaves, _) in &ends {
+        for (place, _, leaves, comes) in &ends {
             let directory = locked.state(place.directory.ino).inode.clone();
+            let comes_directory = locked.state(comes.ino).inode.is_directory();
             let inode = &locked.state(leaves.ino).inode;
             access::check_removal(&directory, inode, who)?;
             Self::check_move(inode, is_elsewhere, who)?;
+            if comes_directory && !inode.is_directory() && directory.links >= LINKS_MAX {
+                return Err(Errno::MLINK.into());
+            }
         }
-        self.transact_on_all(locked, Need::More, 2 * GROWTH, |tx, locked| {
+        self.transact_on_all(locked, Need::Delete, 2 * GROWTH, |tx, locked| {
             for (place, key, leaves, comes) in &ends {
                 let (left, came) = {
                     let left = locked.state(leaves.ino).inode.is_directory();

@@ -7,6 +7,7 @@ use rustix::fs::FileType;
 use unvme::lock::{lock, write};
 
 use crate::dentries::Dentries;
+use crate::disk::Disk;
 use crate::error::Result;
 use crate::extents::Extents;
 use crate::layout::{Inode, Kinds, Time};
@@ -38,6 +39,8 @@ pub(crate) struct State {
     pub inode: Inode,
     /// Pages in memory.
     pub cache: FileCache,
+    /// Blocks that are set aside for the tree of its extents, beside those for pages.
+    pub tree_aside: u64,
     /// Read when they are needed.
     pub extents: Option<Extents>,
 }
@@ -54,7 +57,7 @@ impl State {
         Saved { inode: self.inode.clone(), tx: self.tx, is_lazy: self.is_lazy }
     }
 
-    /// The transaction was taken back.
+    /// The transaction was taken back. Where blocks are is to be read again.
     pub(crate) fn restore(&mut self, saved: Saved) {
         Saved { inode: self.inode, tx: self.tx, is_lazy: self.is_lazy } = saved;
         // What they were is on the media, or on its way there.
@@ -78,8 +81,8 @@ pub(crate) struct Node {
     /// It was asked for since somebody last thought about giving it up.
     is_used: AtomicBool,
     pub state: RwLock<State>,
-    /// Data were written in place since the last fsync.
-    pub is_unflushed: AtomicBool,
+    /// The flush that makes all data durable that were written.
+    pub unflushed: AtomicU64,
     /// It is in the list of those that a sync has to look at.
     pub is_listed: AtomicBool,
     /// Its pages are in the list of those that wait to be written.
@@ -101,6 +104,7 @@ impl Node {
             inode,
             extents: None,
             cache: FileCache::default(),
+            tree_aside: 0,
             tx,
             is_lazy: false,
             is_gone: false,
@@ -112,7 +116,7 @@ impl Node {
             dentry: AtomicU64::new(0),
             pins: AtomicU64::new(0),
             state: RwLock::new(state),
-            is_unflushed: AtomicBool::new(false),
+            unflushed: AtomicU64::new(0),
             is_listed: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
             version: AtomicU64::new(0),
@@ -153,10 +157,12 @@ impl Node {
         self.version.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Data were written in place.
-    pub(crate) fn mark_unflushed(&self) {
-        if !self.is_unflushed.load(Ordering::Relaxed) {
-            self.is_unflushed.store(true, Ordering::Release);
+    /// Data were written.
+    #[inline]
+    pub(crate) fn mark_unflushed(&self, disk: &Disk) {
+        let flush = disk.next_flush();
+        if self.unflushed.load(Ordering::Relaxed) < flush {
+            self.unflushed.fetch_max(flush, Ordering::AcqRel);
         }
     }
 
@@ -168,12 +174,23 @@ impl Node {
         }
     }
 
-    fn is_idle(node: &Arc<Self>) -> bool {
+    /// Nobody has it, and the media has all of it.
+    fn is_idle(node: &Arc<Self>, done: Done) -> bool {
         node.pins.load(Ordering::Acquire) == 0
-            && !node.is_unflushed.load(Ordering::Acquire)
+            && node.unflushed.load(Ordering::Acquire) <= done.flushed
             && node.written.load(Ordering::Relaxed) == 0
-            && node.state.try_read().is_ok_and(|state| !state.is_lazy && state.cache.is_empty())
+            && node
+                .state
+                .try_read()
+                .is_ok_and(|state| !state.is_lazy && state.cache.is_empty() && state.tx <= done.committed)
     }
+}
+
+/// What is durable: all transactions up to one, and what was written before a flush.
+#[derive(Clone, Copy)]
+pub(crate) struct Done {
+    pub committed: u64,
+    pub flushed: u64,
 }
 
 /// Some of them, by their numbers.
@@ -206,7 +223,7 @@ impl Nodes {
     pub(crate) fn get(
         &self,
         ino: u64,
-        dentries: &Dentries,
+        (dentries, done): (&Dentries, Done),
         load: impl FnOnce() -> Result<Arc<Node>>,
     ) -> Result<Arc<Node>> {
         let mut shard = lock(self.shard(ino));
@@ -216,7 +233,7 @@ impl Nodes {
         }
         // The lock is held meanwhile: nobody else brings the same inode, changes it and lets it go.
         let node = load()?;
-        self.sweep(&mut shard, dentries);
+        self.sweep(&mut shard, dentries, done);
         Ok(Arc::clone(shard.table.entry(ino).or_insert(node)))
     }
 
@@ -226,24 +243,24 @@ impl Nodes {
     }
 
     /// One that is new. Returns the one to use: somebody may know its number already.
-    pub(crate) fn put(&self, node: Arc<Node>, dentries: &Dentries) -> Arc<Node> {
+    pub(crate) fn put(&self, node: Arc<Node>, (dentries, done): (&Dentries, Done)) -> Arc<Node> {
         let mut shard = lock(self.shard(node.ino));
-        self.sweep(&mut shard, dentries);
+        self.sweep(&mut shard, dentries, done);
         Arc::clone(shard.table.entry(node.ino).or_insert(node))
     }
 
     /// Gives up those that nobody has, and nobody has asked for since the last time, when there are many.
-    fn sweep(&self, shard: &mut Shard, dentries: &Dentries) {
+    fn sweep(&self, shard: &mut Shard, dentries: &Dentries, done: Done) {
         if shard.table.len() < shard.sweep_at {
             return;
         }
         shard.table.retain(|_, node| {
-            if node.is_used.swap(false, Ordering::Relaxed) || !Node::is_idle(node) {
+            if node.is_used.swap(false, Ordering::Relaxed) || !Node::is_idle(node, done) {
                 return true;
             }
             // Nobody gets it from there afterwards; who has got it before counts.
             dentries.forget(node);
-            Arc::strong_count(node) > 1 || !Node::is_idle(node)
+            Arc::strong_count(node) > 1 || !Node::is_idle(node, done)
         });
         shard.sweep_at = self.kept.max(shard.table.len() + self.kept / 4);
     }

@@ -12,8 +12,8 @@ use crate::node::Node;
 use crate::system::{FileSystem, System};
 use crate::vnode::{Attributes, Vnode, attributes_of};
 
-/// The longest path, in bytes, as on Linux.
-const PATH_MAX: usize = 4096;
+/// The longest path, in bytes: on Linux there is a NUL behind it.
+const PATH_MAX: usize = 4095;
 
 /// Symbolic links that a path may lead through.
 const LINKS_MAX: usize = 40;
@@ -55,12 +55,26 @@ impl FileSystem {
     /// The directory that the last name of a path is in, or would be, and that name.
     ///
     /// # Errors
-    /// As [`FileSystem::resolve`]; EEXIST for a path without a name, such as the root.
+    /// As [`FileSystem::resolve`]; EEXIST for a path without a name, such as the root; ENOTDIR for one with a
+    /// slash at its end that leads to anything but a directory.
     pub fn resolve_parent(&self, path: &[u8], who: &Credentials) -> Result<(Vnode, Vec<u8>)> {
         let end = path.iter().rposition(|&byte| byte != b'/').ok_or(Error::Posix(Errno::EXIST))? + 1;
         let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
-        let directory = self.resolve(&path[..start], true, who)?;
-        Ok((directory, path[start..end].to_vec()))
+        if path.len() > PATH_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        let above: &[u8] = if start == 0 { b"/" } else { &path[..start] };
+        let directory = self.resolve(above, true, who)?;
+        let name = &path[start..end];
+        if end < path.len()
+            && self
+                .0
+                .lookup(directory.node(), name, who)
+                .is_ok_and(|node| node.file_type != FileType::Directory)
+        {
+            return Err(Errno::NOTDIR.into());
+        }
+        Ok((directory, name.to_vec()))
     }
 }
 
@@ -69,6 +83,9 @@ impl System {
     pub(crate) fn walk(&self, path: &[u8], follows: bool, who: &Credentials) -> Result<Arc<Node>> {
         if path.len() > PATH_MAX {
             return Err(Errno::NAMETOOLONG.into());
+        }
+        if path.is_empty() {
+            return Err(Errno::NOENT.into());
         }
         // What the next name is looked for in; `None` stands for the root.
         let root = self.root()?;

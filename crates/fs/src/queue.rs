@@ -70,6 +70,8 @@ struct Flight {
     bytes: u32,
     kind: Kind,
     generation: u8,
+    /// That of the file when it was sent to the device.
+    version: u64,
 }
 
 /// A file, and where its blocks were when somebody looked last.
@@ -206,7 +208,7 @@ impl Job {
 /// let fs = FileSystem::mount(&block, device.name(), &MountOptions::default())?;
 /// let node = fs.root()?.create(b"log", &NewFile::regular(0o644), &Credentials::root())?;
 /// let mut queue = fs.queue(&QueueOptions { depth: 8, ..QueueOptions::default() })?;
-/// let file = queue.add(&node);
+/// let file = queue.add(&node)?;
 /// let mut buf = queue.alloc(4096)?;
 /// buf.write(0, b"first line\n");
 /// queue.append(file, 11, buf, 1).map_err(|refused| refused.error)?;
@@ -261,7 +263,13 @@ impl FileSystem {
 
 impl FileQueue {
     /// Has a file take part. It stays open until [`FileQueue::remove`].
-    pub fn add(&mut self, vnode: &Vnode) -> FileId {
+    ///
+    /// # Errors
+    /// EXDEV for a file of another file system.
+    pub fn add(&mut self, vnode: &Vnode) -> Result<FileId> {
+        if !vnode.is_of(&self.system) {
+            return Err(Errno::XDEV.into());
+        }
         let open = Open {
             vnode: vnode.clone(),
             version: u64::MAX,
@@ -277,7 +285,7 @@ impl FileQueue {
             self.files.push(None);
         }
         self.files[index] = Some(open);
-        FileId(index as u32)
+        Ok(FileId(index as u32))
     }
 
     /// Lets a file go.
@@ -309,7 +317,9 @@ impl FileQueue {
 
     /// Calls that were taken and not polled yet.
     pub fn outstanding(&self) -> usize {
-        self.queue.outstanding() + self.ready.len() + self.helper.as_ref().map_or(0, |helper| helper.pending.len())
+        self.queue.outstanding()
+            + self.ready.len()
+            + self.helper.as_ref().map_or(0, |helper| helper.pending.len())
     }
 
     /// Reads `bytes` bytes from `offset` on, into the beginning of the buffer.
@@ -413,8 +423,8 @@ impl FileQueue {
             self.flights.end(generation);
             return self.help(kind, file, offset, bytes, Some(buf), token);
         };
-        let hint = open.hint;
-        let flight = Flight { token, offset, file: file.0, bytes: bytes as u32, kind, generation };
+        let (hint, version) = (open.hint, open.version);
+        let flight = Flight { token, offset, file: file.0, bytes: bytes as u32, kind, generation, version };
         let index = match self.free.pop() {
             Some(index) => {
                 self.table[index as usize] = flight;
@@ -468,7 +478,8 @@ impl FileQueue {
         if helper.pending.len() >= self.queue.capacity() {
             return Err(Refused { error: Errno::AGAIN.into(), buf });
         }
-        let flight = Flight { token, offset, file: file.0, bytes: bytes as u32, kind, generation: 0 };
+        let flight =
+            Flight { token, offset, file: file.0, bytes: bytes as u32, kind, generation: 0, version: 0 };
         let sent = helper.jobs.as_ref().expect("until it is dropped").send(Job { flight, node, buf });
         match sent {
             Ok(()) => {
@@ -571,28 +582,29 @@ impl Iterator for FileCompletions<'_> {
             return Some(done);
         }
         let completion = self.device.next()?;
-        let Flight { token, offset, file, bytes, kind, generation } = self.table[completion.token as usize];
+        let flight = self.table[completion.token as usize];
         self.free.push(completion.token as u32);
-        self.flights.end(generation);
-        let result = match completion.status.is_success() {
-            true => Ok(bytes as usize),
+        let mut result = match completion.status.is_success() {
+            true => Ok(flight.bytes as usize),
             false => Err(Error::Device(completion.status.to_string())),
         };
-        if kind == Kind::Write
-            && let Some(Some(open)) = self.files.get(file as usize)
+        if flight.kind == Kind::Write
+            && let Some(Some(open)) = self.files.get(flight.file as usize)
+            && let Err(e) = written(self.system, open.vnode.node(), &flight, completion.buf.as_ref())
         {
-            written(self.system, open, offset, bytes.into());
+            result = result.and(Err(e));
         }
+        self.flights.end(flight.generation);
+        let Flight { token, offset, .. } = flight;
         Some(FileCompletion { token, result, offset, buf: completion.buf })
     }
 }
 
 /// What is to be noted when blocks of a file were written past the cache.
 #[inline]
-fn written(system: &Mount, open: &Open, offset: u64, bytes: u64) {
-    let node: &Arc<Node> = open.vnode.node();
+fn written(system: &Mount, node: &Arc<Node>, flight: &Flight, buf: Option<&DmaBuf>) -> Result<()> {
     system.disk.mark_unsettled();
-    node.mark_unflushed();
+    node.mark_unflushed(&system.disk);
     let now = clock_gettime(ClockId::RealtimeCoarse);
     let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
     if node.written.load(Ordering::Relaxed) < now {
@@ -600,13 +612,26 @@ fn written(system: &Mount, open: &Open, offset: u64, bytes: u64) {
         system.list(node);
     }
     node.writes.fetch_add(1, Ordering::SeqCst);
-    if open.version != node.version.load(Ordering::SeqCst) {
-        // Somebody may have brought the old bytes into memory meanwhile.
-        let pages = offset / BLOCK_64..(offset + bytes).div_ceil(BLOCK_64);
-        let mut state = node.lock();
-        if let Err(e) = system.expel_pages(node, &mut state, pages) {
-            tracing::warn!("{}: inode {}: {e}", system.disk.name(), node.ino);
-        }
+    if flight.version == node.version.load(Ordering::SeqCst) {
+        return Ok(());
+    }
+    written_beside(system, node, flight, buf)
+}
+
+/// Others have changed the file meanwhile, or have brought pages into memory: those may hold what was there
+/// before, and may even have been written since. What was written here is written once more, as if it came
+/// last.
+#[cold]
+fn written_beside(system: &Mount, node: &Arc<Node>, flight: &Flight, buf: Option<&DmaBuf>) -> Result<()> {
+    let mut state = node.lock();
+    let bytes = state.size.saturating_sub(flight.offset).min(flight.bytes.into());
+    let Some(buf) = buf.filter(|_| bytes > 0 && !state.is_gone) else { return Ok(()) };
+    let mut data = vec![0; bytes as usize];
+    buf.read(0, &mut data);
+    let is_direct = system.cache.is_off() || node.switches.direct_write.load(Ordering::Relaxed);
+    match system.write(node, &mut state, flight.offset, &data, is_direct)? {
+        all if all == data.len() => Ok(()),
+        _ => Err(Errno::NOSPC.into()),
     }
 }
 

@@ -72,15 +72,16 @@ impl Space {
     ) -> Self {
         let groups =
             (0..geometry.groups).map(|_| Apart(Mutex::new(Group { blocks: None, inodes: None }))).collect();
+        let kept = (geometry.blocks as i64 / 50).clamp(64, 1024);
         Self {
             geometry,
             disk,
             buffers,
             groups,
-            available: Stock::new(free.0, 256),
-            inodes: Stock::new(free.1, 16),
+            available: Stock::new(free.0, 256, kept),
+            inodes: Stock::new(free.1, 16, 0),
             freed: (Tally::new(64), Tally::new(64)),
-            kept: (geometry.blocks as i64 / 50).clamp(64, 1024),
+            kept,
             turn: AtomicU32::new(0),
             deallocates,
             epochs: Epochs::default(),
@@ -117,8 +118,7 @@ impl Space {
 
     /// Sets blocks aside.
     pub(crate) fn reserve(&self, blocks: u64, need: Need) -> Result<()> {
-        let floor = if need == Need::Delete { 0 } else { self.kept };
-        if self.available.take(blocks, floor) { Ok(()) } else { Err(Errno::NOSPC.into()) }
+        if self.available.take(blocks, need == Need::Delete) { Ok(()) } else { Err(Errno::NOSPC.into()) }
     }
 
     /// What was set aside and not taken.
@@ -193,9 +193,15 @@ impl Space {
         }
     }
 
-    /// What committed transactions have freed. The device is told first: afterwards somebody may have it.
-    pub(crate) fn release(&self, freed: Vec<Run>) {
-        let mut freed = self.epochs.retire(freed);
+    /// What a committed transaction has freed. Nobody waits for the device here: [`Space::release`] does.
+    pub(crate) fn retire(&self, freed: Vec<Run>) {
+        self.epochs.retire(freed);
+    }
+
+    /// Has what committed transactions have freed be free, as far as nobody is on his way there. The device is
+    /// told first: afterwards somebody may have it.
+    pub(crate) fn release(&self) {
+        let mut freed = self.epochs.ready();
         if freed.is_empty() {
             return;
         }
@@ -230,7 +236,7 @@ impl Space {
 
     /// Takes an inode: for a directory in a group of its own, for anything else near its directory.
     pub(crate) fn take_inode(&self, parent: u64, is_directory: bool) -> Result<u64> {
-        if !self.inodes.take(1, 0) {
+        if !self.inodes.take(1, true) {
             return Err(Errno::NOSPC.into());
         }
         let first = match self.geometry.inode_place(parent) {
@@ -239,7 +245,8 @@ impl Space {
         };
         for turn in 0..self.geometry.groups {
             let group = (first + turn) % self.geometry.groups;
-            if let Some((place, _)) = self.with_inodes(group, |bits| bits.take_run(0, 1))? {
+            let taken = self.with_inodes(group, |bits| bits.take_run(0, 1));
+            if let Some((place, _)) = taken.inspect_err(|_| self.inodes.put(1))? {
                 return Ok(u64::from(group) * u64::from(self.geometry.inodes_per_group) + place as u64 + 1);
             }
         }

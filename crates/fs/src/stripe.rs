@@ -65,11 +65,13 @@ pub(crate) struct Stock {
     parts: Stripes<AtomicI64>,
     /// How many a CPU sets aside.
     portion: i64,
+    /// So many are for those alone who may take the last ones. They are never set aside for a CPU.
+    kept: i64,
 }
 
 impl Stock {
-    pub(crate) fn new(things: u64, portion: i64) -> Self {
-        Self { common: AtomicI64::new(things as i64), parts: Stripes::default(), portion }
+    pub(crate) fn new(things: u64, portion: i64, kept: i64) -> Self {
+        Self { common: AtomicI64::new(things as i64), parts: Stripes::default(), portion, kept }
     }
 
     /// How many there are, all in all. As long as somebody takes or gives back it may be off by what he does.
@@ -78,14 +80,16 @@ impl Stock {
         parts + self.common.load(Ordering::Relaxed)
     }
 
-    /// Takes `count`, and leaves at least `floor`. Returns whether there were as many.
-    pub(crate) fn take(&self, count: u64, floor: i64) -> bool {
+    /// Takes `count`: to the last one, or so that those that are kept are left. Returns whether there were as
+    /// many.
+    pub(crate) fn take(&self, count: u64, to_the_last: bool) -> bool {
         let count = count as i64;
+        let floor = if to_the_last { 0 } else { self.kept };
         let own = self.parts.own();
         if take_from(own, count, 0) {
             return true;
         }
-        if take_from(&self.common, count + self.portion, floor) {
+        if take_from(&self.common, count + self.portion, self.kept) {
             own.fetch_add(self.portion, Ordering::AcqRel);
             return true;
         }
@@ -101,6 +105,11 @@ impl Stock {
 
     pub(crate) fn put(&self, count: u64) {
         if count == 0 {
+            return;
+        }
+        if self.common.load(Ordering::Acquire) < self.kept {
+            // First those that are kept, so that a CPU has none of them.
+            self.common.fetch_add(count as i64, Ordering::AcqRel);
             return;
         }
         let own = self.parts.own();
@@ -165,20 +174,33 @@ mod tests {
 
     #[test]
     fn everything_can_be_had_down_to_the_floor_whoever_has_set_it_aside() {
-        let stock = Stock::new(1000, 100);
-        assert!(stock.take(1, 50));
+        let stock = Stock::new(1000, 100, 50);
+        assert!(stock.take(1, false));
         assert_eq!(stock.total(), 999);
-        // All but the floor, although some were set aside.
-        assert!(!stock.take(950, 50));
-        assert!(stock.take(949, 50));
+        // All but those that are kept, although some were set aside.
+        assert!(!stock.take(950, false));
+        assert!(stock.take(949, false));
         assert_eq!(stock.total(), 50);
-        assert!(!stock.take(1, 50));
-        assert!(stock.take(50, 0));
+        assert!(!stock.take(1, false));
+        assert!(stock.take(50, true));
         assert_eq!(stock.total(), 0);
         stock.put(1000);
-        assert!(stock.take(1000, 0));
+        assert!(stock.take(1000, true));
         stock.set(7);
-        assert!(!stock.take(8, 0) && stock.take(7, 0));
+        assert!(!stock.take(8, true) && stock.take(7, true));
+    }
+
+    #[test]
+    fn those_that_are_kept_stay_kept_when_they_were_taken_and_given_back() {
+        let stock = Stock::new(60, 20, 50);
+        for _ in 0..5 {
+            assert!(stock.take(3, true));
+            stock.put(3);
+            assert!(!stock.take(11, false), "{}", stock.total());
+        }
+        assert!(stock.take(10, false) && stock.take(5, true) && !stock.take(1, false));
+        stock.put(5);
+        assert!(!stock.take(1, false) && stock.take(50, true));
     }
 
     #[test]
@@ -193,13 +215,13 @@ mod tests {
 
     #[test]
     fn threads_together_take_no_more_than_there_are() {
-        let stock = Stock::new(10_000, 64);
+        let stock = Stock::new(10_000, 64, 0);
         let taken: u64 = std::thread::scope(|scope| {
             let threads = [3, 5, 7, 11].map(|count| {
                 let stock = &stock;
                 scope.spawn(move || {
                     let (mut taken, mut turn) = (0, 0_u64);
-                    while stock.take(count, 0) {
+                    while stock.take(count, true) {
                         turn += 1;
                         match turn.is_multiple_of(3) {
                             true => stock.put(count),

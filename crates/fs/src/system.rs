@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use unvme::Block;
-use unvme::lock::lock;
+use unvme::lock::{lock, read};
 use unvme::worker::WorkerOptions;
 
 use crate::buffer::Buffers;
@@ -21,7 +21,7 @@ use crate::layout::{
     self, BLOCK, Expected, Geometry, Inode, Kind, Kinds, ORPHANS_INO, Page, ROOT_INO, Superblock, Time,
     decode,
 };
-use crate::node::{Node, Nodes, State};
+use crate::node::{Done, Node, Nodes, State};
 use crate::pagecache::{Cache, CacheOptions, CacheStatistics};
 use crate::placement::{Class, Placement};
 use crate::space::{Need, Space};
@@ -122,7 +122,8 @@ pub(crate) struct System {
     pub is_read_only: bool,
     /// Held while a directory changes its place.
     pub moving: Mutex<()>,
-    pub orphans: Mutex<Tree>,
+    /// Files that were to be given up, or cut off, when the device failed.
+    unfinished: Mutex<Vec<u64>>,
     description: Description,
     superblock: Superblock,
 }
@@ -380,7 +381,7 @@ impl System {
             fs,
             &replayed,
         );
-        let mut system = Self {
+        let system = Self {
             disk,
             buffers,
             space,
@@ -396,12 +397,12 @@ impl System {
             seed: superblock.hash_seed.get(),
             is_read_only: options.is_read_only,
             moving: Mutex::new(()),
-            orphans: Mutex::new(Tree { root: 0, owner: ORPHANS_INO }),
+            unfinished: Mutex::default(),
             description: describe(&superblock, &geometry, &replayed, copy_taken),
             superblock,
         };
         match system.read_inode(ORPHANS_INO) {
-            Ok(inode) => system.orphans = Mutex::new(Tree { root: inode.tree, owner: ORPHANS_INO }),
+            Ok(inode) => system.journal.set_orphans(inode.tree),
             // The check finds out for itself.
             Err(Error::Damaged { .. } | Error::Posix(_)) if is_tolerant => {}
             Err(e) => return Err(e),
@@ -458,7 +459,11 @@ impl System {
     }
 
     pub(crate) fn node(&self, ino: u64) -> Result<Arc<Node>> {
-        self.nodes.get(ino, &self.dentries, || {
+        if let Some(node) = self.nodes.find(ino) {
+            node.touch();
+            return Ok(node);
+        }
+        let load = || {
             // A number is used when its bit says so; its block may never have been written.
             let (group, place) = self.geometry.inode_place(ino).ok_or(Error::Posix(Errno::STALE))?;
             let map = self.buffers.get(self.geometry.inode_map(group), Kind::InodeMap, group.into())?;
@@ -466,7 +471,15 @@ impl System {
                 return Err(Errno::STALE.into());
             }
             Ok(Node::new(ino, self.read_inode(ino)?, 0))
-        })
+        };
+        // Once without the lock, for what has to be read: others do not wait for it.
+        load()?;
+        self.nodes.get(ino, (&self.dentries, self.done()), load)
+    }
+
+    /// What is durable.
+    pub(crate) fn done(&self) -> Done {
+        Done { committed: self.journal.committed(), flushed: self.disk.flushed() }
     }
 
     /// One operation on metadata. Locks of inodes are taken before. When it fails, nothing of it is on the
@@ -499,7 +512,15 @@ impl System {
         act: impl FnOnce(&mut Tx<'_>, &mut State) -> Result<R>,
     ) -> Result<R> {
         let before = state.save();
-        self.transact(need, growth, |tx| act(tx, state)).inspect_err(|_| state.restore(before))
+        let mut has_begun = false;
+        let done = self.transact(need, growth, |tx| {
+            has_begun = true;
+            act(tx, state)
+        });
+        if done.is_err() && has_begun {
+            state.restore(before);
+        }
+        done
     }
 
     /// Has the transaction say what an inode is now.
@@ -526,8 +547,9 @@ impl System {
         }
     }
 
-    fn sync(&self) -> Result<()> {
-        self.check_writable()?;
+    /// The files of which something is in memory alone, in the order of their numbers. What changes from now
+    /// on is listed again.
+    pub(crate) fn take_listed(&self) -> Vec<Arc<Node>> {
         let mut listed: Vec<u64> = Vec::new();
         for list in self.listed.iter() {
             listed.append(&mut lock(list));
@@ -537,36 +559,75 @@ impl System {
         let nodes: Vec<_> = listed.into_iter().filter_map(|ino| self.nodes.find(ino)).collect();
         // Before they are looked at: what changes later is listed again.
         nodes.iter().for_each(|node| node.is_listed.store(false, Ordering::SeqCst));
-        self.write_back_all(&nodes, true)?;
-        self.journal.commit_and_settle(self.journal.running())
+        nodes
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.check_writable()?;
+        let written = self.write_back_all(&self.take_listed(), true);
+        // What could be written is durable in any case.
+        self.finish_all();
+        let committed = self.journal.commit_and_settle(self.journal.running());
+        self.space.release();
+        written.and(committed)
     }
 
     /// A file has lost its last name.
     pub(crate) fn add_orphan(&self, tx: &mut Tx<'_>, ino: u64) -> Result<()> {
-        lock(&self.orphans).insert(tx, ino, &[]).map(drop)
+        let root = tx.orphans();
+        Tree { root, owner: ORPHANS_INO }.insert(tx, ino, &[]).map(drop)
     }
 
     pub(crate) fn remove_orphan(&self, tx: &mut Tx<'_>, ino: u64) -> Result<()> {
-        lock(&self.orphans).remove(tx, ino).map(drop)
+        let root = tx.orphans();
+        Tree { root, owner: ORPHANS_INO }.remove(tx, ino).map(drop)
     }
 
     /// Files that a crash has left without names, and those whose end it has left half cut off.
     fn reap_orphans(&self) -> Result<()> {
         let mut found = Vec::new();
-        let tree = *lock(&self.orphans);
+        let tree = Tree { root: self.journal.orphans(), owner: ORPHANS_INO };
         tree.visit(&self.buffers, 0, |ino, _| {
             found.push(ino);
             ControlFlow::Continue(())
         })?;
         for ino in found {
-            let node = self.node(ino)?;
-            if node.lock().inode.links == 0 {
-                self.reap(&node)?;
-            } else {
-                self.cut_off(&node)?;
-            }
+            let node = match self.node(ino) {
+                Err(Error::Posix(Errno::STALE)) => {
+                    tracing::warn!("{}: inode {ino}, which has no name, is not there", self.disk.name());
+                    self.transact(Need::Delete, GROWTH, |tx| self.remove_orphan(tx, ino))?;
+                    continue;
+                }
+                other => other?,
+            };
+            self.finish(&node)?;
         }
         Ok(())
+    }
+
+    /// Gives up a file without names, or cuts off what is behind the end of another one.
+    fn finish(&self, node: &Arc<Node>) -> Result<()> {
+        let has_names = read(&node.state).inode.links > 0;
+        if has_names { self.cut_off(node) } else { self.reap(node) }
+    }
+
+    /// The device has failed while a file was given up, or cut off: that goes on later.
+    pub(crate) fn note_unfinished(&self, ino: u64, e: &Error) {
+        tracing::warn!("{}: inode {ino} is given up later, or its end: {e}", self.disk.name());
+        lock(&self.unfinished).push(ino);
+    }
+
+    /// Goes on with what the device has kept from being finished.
+    pub(crate) fn finish_all(&self) {
+        let mut left = std::mem::take(&mut *lock(&self.unfinished));
+        while let Some(ino) = left.pop() {
+            match self.node(ino).and_then(|node| self.finish(&node)) {
+                Ok(()) | Err(Error::Posix(Errno::STALE)) => {}
+                Err(_) => {
+                    lock(&self.unfinished).extend(left.drain(..).chain([ino]));
+                }
+            }
+        }
     }
 
     /// Gives back what a file without names has, once nobody has it any more.

@@ -3,6 +3,7 @@
 //!
 //! Whoever changes a tree holds the lock of the inode that it belongs to; so does, shared, whoever reads.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -14,6 +15,9 @@ use crate::page;
 
 /// Blocks that an insertion may need.
 pub(crate) const GROWTH: u64 = page::LEVELS_MAX as u64 + 1;
+
+/// What is wrong where two ways lead to the same page.
+const TWICE: &str = "a page of a tree is there twice";
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tree {
@@ -341,8 +345,13 @@ impl Tree {
         value: &mut dyn FnMut(u64, &[u8]),
         told: &mut dyn FnMut(Error),
     ) -> Result<()> {
+        let mut seen = HashSet::new();
+        let mut page = |block: u64| {
+            page(block);
+            seen.insert(block)
+        };
         match self.get_page(buffers, self.root) {
-            Ok(root) => self.salvage_below(buffers, &root, page, value, told),
+            Ok(root) => self.salvage_below(buffers, &root, &mut page, value, told),
             Err(e @ Error::Device(_)) => Err(e),
             Err(e) => {
                 told(e);
@@ -351,15 +360,19 @@ impl Tree {
         }
     }
 
+    /// `page` returns whether it is shown for the first time.
     fn salvage_below(
         &self,
         buffers: &Buffers,
         at: &Buffer,
-        page: &mut dyn FnMut(u64),
+        page: &mut dyn FnMut(u64) -> bool,
         value: &mut dyn FnMut(u64, &[u8]),
         told: &mut dyn FnMut(Error),
     ) -> Result<()> {
-        page(at.block);
+        if !page(at.block) {
+            told(Error::damaged(at.block, TWICE));
+            return Ok(());
+        }
         let (level, count) = at.with(|page| (page::level(page), page::count(page)));
         if level == 0 {
             at.with(|page| {
@@ -381,15 +394,24 @@ impl Tree {
     /// Shows every page of the tree, children before their parents.
     pub(crate) fn pages(&self, buffers: &Buffers, visit: &mut dyn FnMut(u64)) -> Result<()> {
         let root = self.get_page(buffers, self.root)?;
-        self.pages_below(buffers, &root, visit)
+        self.pages_below(buffers, &root, &mut HashSet::new(), visit)
     }
 
-    fn pages_below(&self, buffers: &Buffers, at: &Buffer, visit: &mut dyn FnMut(u64)) -> Result<()> {
+    fn pages_below(
+        &self,
+        buffers: &Buffers,
+        at: &Buffer,
+        seen: &mut HashSet<u64>,
+        visit: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        if !seen.insert(at.block) {
+            return Err(Error::damaged(at.block, TWICE));
+        }
         let (level, count) = at.with(|page| (page::level(page), page::count(page)));
         if level > 0 {
             for index in 0..count {
                 let child = self.child(buffers, at, index)?;
-                self.pages_below(buffers, &child, visit)?;
+                self.pages_below(buffers, &child, seen, visit)?;
             }
         }
         visit(at.block);

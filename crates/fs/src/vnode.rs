@@ -208,7 +208,7 @@ impl Vnode {
     /// # Errors
     /// EEXIST, ENOENT when the directory itself has no name any more, ENOTDIR, EACCES, ENOSPC, EINVAL.
     pub fn create(&self, name: &[u8], new: &NewFile<'_>, who: &Credentials) -> Result<Self> {
-        Ok(self.with(self.system.create(&self.node, Some(name), new, who)?))
+        self.system.create(&self.node, Some(name), new, who, |node| self.with(node))
     }
 
     /// Makes a regular file without a name: `O_TMPFILE`. [`Vnode::link`] can give it one.
@@ -219,7 +219,7 @@ impl Vnode {
         if self.node.file_type != FileType::Directory {
             return Err(Errno::NOTDIR.into());
         }
-        Ok(self.with(self.system.create(&self.node, None, &NewFile::regular(permissions), who)?))
+        self.system.create(&self.node, None, &NewFile::regular(permissions), who, |node| self.with(node))
     }
 
     /// Gives this file another name, in a directory of the same file system.
@@ -229,6 +229,11 @@ impl Vnode {
     pub fn link(&self, directory: &Self, name: &[u8], who: &Credentials) -> Result<()> {
         self.check_same(directory)?;
         self.system.link(&self.node, directory.place(name), who)
+    }
+
+    /// Whether it belongs to a file system.
+    pub(crate) fn is_of(&self, system: &Grip) -> bool {
+        self.system.is_same(system)
     }
 
     fn check_same(&self, other: &Self) -> Result<()> {
@@ -285,6 +290,7 @@ impl Vnode {
         if !state.inode.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
+        self.system.note_read(&self.node, &state);
         for (own, ino, name) in [(1, self.node.ino, "."), (2, state.inode.parent, "..")] {
             let entry = Entry { cookie: own, ino, file_type: FileType::Directory, name: name.into() };
             if cookie < own && show(entry).is_break() {
@@ -352,6 +358,7 @@ impl Vnode {
             None => {
                 let mut state = self.node.lock();
                 self.system.write_back(&self.node, &mut state)?;
+                self.system.load_extents(self.node.ino, &mut state)?;
                 self.system.read_device(&state, offset, out)
             }
         }
@@ -652,7 +659,7 @@ fn change(inode: &mut Inode, new: &NewAttributes, who: &Credentials) -> Result<(
         if !who.is_root() && !is_own {
             return not_permitted();
         }
-        if inode.is_file() && inode.mode & 0o111 != 0 || !who.is_root() {
+        if !inode.is_directory() {
             inode.mode = crate::data::without_set_id(inode.mode);
         }
         (inode.uid, inode.gid) = (uid, gid);

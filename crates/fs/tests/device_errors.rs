@@ -141,9 +141,15 @@ fn a_read_that_fails_is_the_error_of_one_call_and_leaves_nothing_half_done() {
                 .expect("root")
                 .create(b"after", &NewFile::regular(0o600), &Credentials::root())
                 .expect(&about);
+            // What could not be given up is given up now.
+            fs.sync().expect(&about);
+            let usage = fs.usage();
             fs.unmount().expect(&about);
             drop(fs);
-            assert_sound(&mount(&block), &about);
+            let fs = mount(&block);
+            assert_sound(&fs, &about);
+            // What was free in memory is what is free on the media.
+            assert_eq!(fs.usage(), usage, "{about}");
             if !has_failed {
                 break;
             }

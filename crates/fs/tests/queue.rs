@@ -53,7 +53,7 @@ fn pages_hold_what_was_written_last() {
     node.write_at(0, &model).expect("write");
     node.sync_data().expect("sync");
     let mut queue = queue(&fs);
-    let file = queue.add(&node);
+    let file = queue.add(&node).expect("add");
     let mut choice = 5u64;
     let mut calls: Vec<Option<Call>> = (0..12).map(|_| None).collect();
     let mut busy = HashSet::new();
@@ -125,7 +125,7 @@ fn blocks_of_a_call_under_way_are_nobody_elses() {
     node.drop_cache().expect("drop");
     let free = fs.usage().free_blocks;
     let mut queue = queue(&fs);
-    let file = queue.add(&node);
+    let file = queue.add(&node).expect("add");
     let mut buf = queue.alloc(PAGE).expect("memory");
     buf.write(0, &[0xee; PAGE]);
     // Taken, and not told to the device yet.
@@ -159,11 +159,11 @@ fn what_cannot_be_comes_back_with_its_buffer() {
     let fs = mount(&block);
     let node = create(&fs, b"some");
     let mut queue = queue(&fs);
-    let file = queue.add(&node);
+    let file = queue.add(&node).expect("add");
     let buf = queue.alloc(PAGE).expect("memory");
     let refused = queue.read(file, 0, 2 * PAGE, buf, 1).expect_err("too short");
     assert_eq!((refused.error.errno(), refused.buf.is_some()), (Errno::INVAL, true));
-    let directory = queue.add(&fs.root().expect("root"));
+    let directory = queue.add(&fs.root().expect("root")).expect("add");
     let refused = queue.read(directory, 0, PAGE, refused.buf.expect("buffer"), 1).expect_err("a directory");
     assert_eq!(refused.error.errno(), Errno::ISDIR);
     // Behind the end there is nothing, and an append says where it went.

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use sdk::{DmaBuf, QueueOptions};
 use unvme_fs::{Error, FileId, FileQueue, Refused};
 
-use super::{File, Mounted, Presence, bytes, call, call_int, given, invalid};
+use super::{Durable, File, Mounted, Presence, bytes, call, call_int, given, invalid};
 
 type Callback = unsafe extern "C" fn(isize, *mut c_void);
 
@@ -66,13 +66,14 @@ impl Memory {
 }
 
 impl Queue {
-    fn file(&mut self, file: &File) -> FileId {
+    fn file(&mut self, file: &File) -> Result<FileId, Error> {
         self.let_go();
-        let Self { queue, files, .. } = self;
-        let (id, _) = files
-            .entry(file.number)
-            .or_insert_with(|| (queue.add(&file.node), Arc::downgrade(&file.presence)));
-        *id
+        if let Some((id, _)) = self.files.get(&file.number) {
+            return Ok(*id);
+        }
+        let id = self.queue.add(&file.node)?;
+        self.files.insert(file.number, (id, Arc::downgrade(&file.presence)));
+        Ok(id)
     }
 
     /// Lets go of the files that were closed since it was done last: they may have been unlinked, too.
@@ -104,7 +105,9 @@ impl Queue {
             return Err(refused.error);
         }
         self.under[free] = Some(under);
-        self.queue.ring()
+        // The call is taken. What is wrong with the queue is told by whoever polls it.
+        let _ = self.queue.ring();
+        Ok(())
     }
 }
 
@@ -160,7 +163,7 @@ unsafe extern "C" fn unvme_file_pread_async(
         if buf.is_null() || size == 0 {
             return Err(invalid());
         }
-        let id = queue.file(file);
+        let id = queue.file(file)?;
         let under = Under { callback: callback.ok_or_else(invalid)?, arg, out: buf.cast() };
         let memory = queue.memory.take(&queue.queue, size)?;
         queue.submit(under, |queue, token| queue.read(id, offset, size, memory, token))
@@ -184,10 +187,10 @@ unsafe extern "C" fn unvme_file_pwrite_async(
         if !file.can_write {
             return Err(Errno::BADF.into());
         }
-        if data.is_empty() {
+        if data.is_empty() || file.durable != Durable::Nothing {
             return Err(invalid());
         }
-        let id = queue.file(file);
+        let id = queue.file(file)?;
         let under = Under { callback: callback.ok_or_else(invalid)?, arg, out: std::ptr::null_mut() };
         let mut memory = queue.memory.take(&queue.queue, size)?;
         memory.write(0, data);
@@ -209,7 +212,7 @@ unsafe extern "C" fn unvme_file_fsync_async(
     call_int(|| {
         // SAFETY: the header asks for an open queue that one thread uses, and an open file.
         let (queue, file) = unsafe { (queue.as_mut().ok_or_else(invalid)?, given(file)?) };
-        let id = queue.file(file);
+        let id = queue.file(file)?;
         let under = Under { callback: callback.ok_or_else(invalid)?, arg, out: std::ptr::null_mut() };
         queue
             .submit(under, |queue, token| queue.sync(id, token).map_err(|error| Refused { error, buf: None }))

@@ -79,6 +79,27 @@ static void data(unvme_fs *fs)
     EQUAL(unvme_fs_open(fs, "file", O_RDWR | O_CREAT | O_EXCL, 0640, &other), -EEXIST);
     EQUAL(unvme_fs_open(fs, "/", O_RDWR, 0, &other), -EISDIR);
     EQUAL(unvme_fs_open(fs, "file", O_RDONLY | O_DIRECTORY, 0, &other), -ENOTDIR);
+    EQUAL(unvme_fs_open(fs, "file", O_RDONLY | O_PATH, 0, &other), -EINVAL);
+    EQUAL(unvme_fs_open(fs, "file/", O_RDWR | O_CREAT, 0644, &other), -EISDIR);
+    EQUAL(unvme_fs_open(fs, "", O_RDWR | O_CREAT, 0644, &other), -ENOENT);
+    EQUAL(unvme_fs_unlink(fs, "file/"), -ENOTDIR);
+    EQUAL(unvme_fs_unlink(fs, "/.."), -EISDIR);
+    /* By way of a link to where nothing is yet; without it, and without a name at all. */
+    EQUAL(unvme_fs_symlink(fs, "behind", "before"), 0);
+    EQUAL(unvme_fs_open(fs, "before", O_RDWR | O_CREAT | O_NOFOLLOW, 0644, &other), -ELOOP);
+    EQUAL(unvme_fs_open(fs, "before", O_RDWR | O_CREAT, 0644, &other), 0);
+    unvme_file_close(other);
+    EQUAL(unvme_fs_unlink(fs, "behind"), 0);
+    EQUAL(unvme_fs_unlink(fs, "before"), 0);
+    EQUAL(unvme_fs_open(fs, "/", O_RDONLY | O_TMPFILE, 0600, &other), -EINVAL);
+    EQUAL(unvme_fs_open(fs, "/", O_RDWR | O_TMPFILE, 0600, &other), 0);
+    EQUAL(unvme_file_pwrite(other, "x", 1, 0), 1);
+    unvme_file_close(other);
+    /* Its mode is for others. */
+    EQUAL(unvme_fs_open(fs, "mode", O_RDWR | O_CREAT | O_DSYNC, 0, &other), 0);
+    EQUAL(unvme_file_pwrite(other, "x", 1, 0), 1);
+    unvme_file_close(other);
+    EQUAL(unvme_fs_unlink(fs, "mode"), 0);
     memset(page, 'x', sizeof page);
     EQUAL(unvme_file_pwrite(file, page, sizeof page, 100), sizeof page);
     EQUAL(unvme_file_pread(file, back, sizeof back, 0), sizeof back);

@@ -69,7 +69,7 @@ impl FileLoad {
         let mut queue = fs.queue(&QueueOptions { depth, ..QueueOptions::default() })?;
         let free = (0..depth).map(|_| Ok(queue.alloc(PAGE_BYTES)?)).collect::<Result<_>>()?;
         let pages = file.attributes().size / PAGE_BYTES as u64;
-        let file = queue.add(file);
+        let file = queue.add(file)?;
         Ok(Self { queue, file, free, random: Random::new(u64::from(depth)), pages, write })
     }
 

@@ -23,6 +23,8 @@ const STEP_GROWTH: u64 = STEP as u64 / 2 + GROWTH;
 
 impl Checker<'_> {
     pub(super) fn repair(&mut self) -> Result<()> {
+        // What is written from now on counts, whatever the journal held.
+        self.system.journal.finish(false)?;
         self.tables()?;
         self.write_maps()?;
         let all: Vec<u64> = self.found.keys().copied().collect();
@@ -136,7 +138,7 @@ impl Checker<'_> {
             let pieces = crate::xattrs::whole(&found.xattrs);
             inode.xattrs = self.rewrite_tree(ino, &mut inode, &pieces)?;
         }
-        if inode.is_symlink() && is_tree_bad {
+        if inode.is_symlink() && is_tree_bad && !found.target.is_empty() {
             let whole: usize = found.target.iter().map(|(_, part)| part.len()).sum();
             inode.size = whole as u64;
         }
@@ -207,7 +209,7 @@ impl Checker<'_> {
         let wanted: HashSet<u64> =
             self.orphans.iter().copied().filter(|ino| self.found.contains_key(ino)).collect();
         let root = system.node(ORPHANS_INO)?.lock().inode.tree;
-        *unvme::lock::lock(&system.orphans) = Tree { root, owner: ORPHANS_INO };
+        system.journal.set_orphans(root);
         if root == 0 {
             let tree = system.transact(Need::More, GROWTH, |tx| {
                 let tree = system.new_tree(tx, ORPHANS_INO)?;
@@ -218,7 +220,7 @@ impl Checker<'_> {
                 system.log(tx, ORPHANS_INO, &mut state)?;
                 Ok(tree)
             })?;
-            *unvme::lock::lock(&system.orphans) = tree;
+            system.journal.set_orphans(tree.root);
         }
         for ino in self.orphans.clone() {
             if !wanted.contains(&ino) {
@@ -239,7 +241,7 @@ impl Checker<'_> {
         let place = match system.lookup(&root, b"lost+found", &who) {
             Ok(place) => place,
             Err(Error::Posix(_)) => {
-                system.create(&root, Some(b"lost+found"), &NewFile::directory(0o700), &who)?
+                system.create(&root, Some(b"lost+found"), &NewFile::directory(0o700), &who, |node| node)?
             }
             Err(e) => return Err(e),
         };

@@ -11,6 +11,12 @@ use crate::layout::{FIRST_INO, INODES_PER_BLOCK, Inline, Inode, Kind, Kinds, ORP
 use crate::tree::Tree;
 use crate::xattrs;
 
+/// The highest of the values of `F_SET_RW_HINT`.
+const HINT_MAX: u8 = 5;
+
+/// Where a symbolic link leads to whose target is lost.
+const LOST_TARGET: &[u8] = b"(lost)";
+
 impl Checker<'_> {
     /// What is damaged is told, and the check goes on.
     fn told<T>(&mut self, about: &str, result: Result<T>) -> Result<Option<T>> {
@@ -113,6 +119,7 @@ impl Checker<'_> {
             FileType::RegularFile => self.extents(&about, &mut found, pieces),
             _ => found.target = pieces,
         }
+        self.look_over(&about, &mut found);
         if found.is_tree_bad {
             // It is written anew: its pages are nobody's.
             found.pages.truncate(pages);
@@ -122,6 +129,58 @@ impl Checker<'_> {
         }
         self.found.insert(ino, found);
         Ok(())
+    }
+
+    /// What an inode says of itself that cannot be, each by itself. It says something else from now on.
+    fn look_over(&mut self, about: &str, found: &mut Found) {
+        let inode = &mut found.inode;
+        let mut wrong: Vec<String> = Vec::new();
+        if inode.mode >> 16 != 0 {
+            wrong.push(format!("mode {:#o}", inode.mode));
+            inode.mode &= 0o177_777;
+        }
+        for time in [&mut inode.accessed, &mut inode.modified, &mut inode.changed, &mut inode.created] {
+            if time.nanoseconds >= 1_000_000_000 {
+                wrong.push(format!("a time with {} nanoseconds", time.nanoseconds));
+                time.nanoseconds = 0;
+            }
+        }
+        if inode.hint > HINT_MAX {
+            wrong.push(format!("write hint {}", inode.hint));
+            inode.hint = 0;
+        }
+        let is_inline_right = match &inode.inline {
+            Inline::None => true,
+            Inline::Symlink(_) => inode.is_symlink() && inode.tree == 0,
+            Inline::Extents(_) => inode.is_file() && inode.tree == 0,
+        };
+        if !is_inline_right {
+            wrong.push("what is inline belongs to another type, or beside a tree".to_owned());
+            inode.inline = Inline::None;
+        }
+        let may_have_tree = inode.is_directory() || inode.is_file() || inode.is_symlink();
+        if inode.tree != 0 && !may_have_tree {
+            wrong.push("a tree, which its type has not".to_owned());
+            found.target.clear();
+            found.is_tree_bad = true;
+        }
+        if inode.is_symlink() {
+            let bytes = match &inode.inline {
+                Inline::Symlink(target) => target.len(),
+                _ => found.target.iter().map(|(_, part)| part.len()).sum(),
+            };
+            if bytes == 0 {
+                wrong.push("a symbolic link without a target".to_owned());
+                inode.inline = Inline::Symlink(LOST_TARGET.to_vec());
+                inode.size = LOST_TARGET.len() as u64;
+                found.target.clear();
+                found.is_tree_bad = inode.tree != 0;
+            } else if inode.size != bytes as u64 {
+                wrong.push(format!("a target of {bytes} bytes, and its size is {}", inode.size));
+                inode.size = bytes as u64;
+            }
+        }
+        wrong.into_iter().for_each(|what| self.problem(about, what));
     }
 
     /// What can be read of a tree, and whether it is all of it.

@@ -61,6 +61,16 @@ impl Journal {
         self.write(&mut ring, |ring| self.commit_next(ring))
     }
 
+    /// Has everything come back that was freed until now.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub(crate) fn reclaim(&self) -> Result<()> {
+        self.commit(self.running())?;
+        self.space.release();
+        Ok(())
+    }
+
     /// Writes to the ring; what then fails ends all changes.
     fn write(&self, ring: &mut Ring, act: impl FnOnce(&mut Ring) -> Result<()>) -> Result<()> {
         self.check_alive()?;
@@ -106,14 +116,13 @@ impl Journal {
         let images = done.buffers.into_iter().filter_map(image).collect();
         if has_changed {
             self.running.store(id + 1, Ordering::Release);
-            self.room.store(self.room_max(), Ordering::Release);
         }
+        // Also of one that has done nothing: a part may have the room that another one needs.
+        self.room.store(self.room_max(), Ordering::Release);
         for stripe in self.stripes.iter() {
             let mut part = lock(&stripe.part);
             part.is_closing = false;
-            if has_changed {
-                (part.id, part.room) = (id + 1, 0);
-            }
+            (part.id, part.room) = (self.running(), 0);
             drop(part);
             stripe.changed.notify_all();
         }
@@ -155,11 +164,11 @@ impl Journal {
             ring.pending.insert(buffer.block, (page, batch.id, buffer));
         }
         self.committed.store(batch.id, Ordering::Release);
-        self.space.release(batch.freed);
+        self.buffers.note_committed(batch.id);
+        self.space.retire(batch.freed);
         self.space.release_inodes(&batch.freed_inodes);
         if ring.used > self.ring_blocks() / 2 {
             self.place(ring, false)?;
-            self.buffers.shrink(self.committed());
         }
         Ok(())
     }

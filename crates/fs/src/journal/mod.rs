@@ -106,6 +106,8 @@ pub(crate) struct Journal {
     ring: Mutex<Ring>,
     committed: AtomicU64,
     dead: OnceLock<String>,
+    /// The root of the tree of files without names.
+    orphans: Mutex<u64>,
 }
 
 /// Blocks of the journal's own heads.
@@ -131,6 +133,7 @@ impl Journal {
                 (block, (Arc::clone(page), *tx, buffer))
             })
             .collect();
+        buffers.note_committed(start.next_tx - 1);
         let part = || Part {
             id: start.next_tx,
             active: 0,
@@ -159,6 +162,7 @@ impl Journal {
             ring: Mutex::new(ring),
             committed: AtomicU64::new(start.next_tx - 1),
             dead: OnceLock::new(),
+            orphans: Mutex::new(0),
         };
         journal.room.store(journal.room_max(), Ordering::Relaxed);
         journal
@@ -181,6 +185,16 @@ impl Journal {
     /// The one that operations join now.
     pub(crate) fn running(&self) -> u64 {
         self.running.load(Ordering::Acquire)
+    }
+
+    /// The root of the tree of files without names.
+    pub(crate) fn orphans(&self) -> u64 {
+        *lock(&self.orphans)
+    }
+
+    /// It is there from now on.
+    pub(crate) fn set_orphans(&self, root: u64) {
+        *lock(&self.orphans) = root;
     }
 
     /// Free blocks and inodes, as the running transaction has them.
@@ -222,7 +236,7 @@ impl Journal {
         self.check_alive()?;
         if self.space.reserve(growth, need).is_err() {
             // What was freed comes back with a commit.
-            self.commit(self.running())?;
+            self.reclaim()?;
             self.space.reserve(growth, need)?;
         }
         let stripe = self.stripes.own();

@@ -1,7 +1,7 @@
 //! An operation's part of the running transaction.
 
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use unvme::lock::lock;
 
@@ -52,6 +52,8 @@ pub(crate) struct Tx<'a> {
     undo: Vec<Undo>,
     /// Pages of trees, more or fewer.
     pages: i64,
+    /// The list of files without names, until the operation has ended or is taken back.
+    orphans: Option<MutexGuard<'a, u64>>,
 }
 
 impl<'a> Tx<'a> {
@@ -62,7 +64,7 @@ impl<'a> Tx<'a> {
         growth: u64,
         Lists { changes, undo }: Lists,
     ) -> Self {
-        Self { journal, stripe, id, growth, changes, undo, pages: 0 }
+        Self { journal, stripe, id, growth, changes, undo, pages: 0, orphans: None }
     }
 
     /// Pages of trees that it has made, less those that it has freed.
@@ -76,6 +78,12 @@ impl<'a> Tx<'a> {
 
     pub(crate) fn buffers(&self) -> &'a Buffers {
         &self.journal.buffers
+    }
+
+    /// The root of the tree of files without names. Nobody else changes it as long as this is under way.
+    pub(crate) fn orphans(&mut self) -> u64 {
+        let journal = self.journal;
+        **self.orphans.get_or_insert_with(|| lock(&journal.orphans))
     }
 
     fn change<R>(&mut self, buffer: &Arc<Buffer>, change: impl FnOnce(&mut Page) -> R) -> R {

@@ -481,37 +481,40 @@ impl Filesystem for Fuse {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        // Those that a reply has room for, and then some.
-        const SOME: usize = 512;
-        let mut entries = Vec::new();
-        let who = Self::who(req);
-        let listed = self.node(ino).and_then(|node| {
+        // Most replies have room for about that many.
+        const SOME: usize = 32;
+        let node = match self.node(ino) {
+            Ok(node) => node,
+            Err(e) => return reply.error(e),
+        };
+        let mut from = offset;
+        loop {
+            let mut entries = Vec::with_capacity(SOME);
             let take = |entry| {
                 entries.push(entry);
                 if entries.len() < SOME { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             };
-            node.list(offset, take).map_err(errno)?;
-            Ok(node)
-        });
-        let directory = match listed {
-            Ok(directory) => directory,
-            Err(e) => return reply.error(e),
-        };
-        for entry in entries {
-            let name = OsStr::from_bytes(&entry.name);
-            // Removed since: not shown.
-            let Ok(node) = directory.lookup(&entry.name, &who) else { continue };
-            let found = node.attributes();
-            let generation = Generation(found.generation.into());
-            if reply.add(INodeNo(found.ino), entry.cookie, name, &KEEP, &attr(&found), generation) {
-                break;
+            if let Err(e) = node.list(from, take) {
+                return if from == offset { reply.error(errno(e)) } else { reply.ok() };
             }
-            // The kernel does not count these two.
-            if entry.name != b"." && entry.name != b".." {
-                self.tell(&node);
+            let Some(last) = entries.last() else { return reply.ok() };
+            from = last.cookie;
+            for entry in entries {
+                let name = OsStr::from_bytes(&entry.name);
+                // Who may list may know what is there; whether he may go on from there, the kernel asks.
+                // Removed since: not shown.
+                let Ok(node) = node.lookup(&entry.name, &Credentials::root()) else { continue };
+                let found = node.attributes();
+                let generation = Generation(found.generation.into());
+                if reply.add(INodeNo(found.ino), entry.cookie, name, &KEEP, &attr(&found), generation) {
+                    return reply.ok();
+                }
+                // The kernel does not count these two.
+                if entry.name != b"." && entry.name != b".." {
+                    self.tell(&node);
+                }
             }
         }
-        reply.ok();
     }
 
     fn fsyncdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
