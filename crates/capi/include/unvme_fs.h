@@ -41,8 +41,8 @@ typedef struct unvme_fs_options {
     bool no_access_times;   /* noatime */
     bool no_placement;      /* the device decides where data go, with FDP, too */
     bool has_placement;     /* placement says where, otherwise 0 to 6 */
-    /* Which of the device's placement handles are for files without a write hint, for those that are expected to
-     * live a short, a medium, a long and an extreme time, for the journal, and for the metadata. */
+    /* Which of the device's placement handles are for files without a write hint, for those that are
+     * expected to live a short, a medium, a long and an extreme time, for the journal, and for metadata. */
     uint16_t placement[7];
     uint32_t nsid;          /* the namespace; 0: the first */
 } unvme_fs_options;
@@ -51,8 +51,8 @@ typedef struct unvme_fs_options {
 int unvme_fs_make(const char *device, const char *label);
 
 /*
- * -EBUSY when another program has it mounted, -EINVAL when there is none; a mem: device gets one. options may be
- * NULL.
+ * -EBUSY when another program has it mounted, -EINVAL when there is none; a mem: device gets one. options may
+ * be NULL.
  */
 int unvme_fs_mount(const char *device, const unvme_fs_options *options, unvme_fs **fs);
 
@@ -132,9 +132,9 @@ int unvme_fs_readdir(unvme_fs *fs, const char *path, unvme_fs_entry entry, void 
 /* Files. */
 
 /*
- * flags of open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT, O_EXCL, O_TRUNC, O_APPEND, O_DIRECT, O_DIRECTORY,
- * O_NOFOLLOW, O_TMPFILE, O_SYNC and O_DSYNC; O_CLOEXEC, O_NOCTTY, O_NONBLOCK and O_LARGEFILE have no effect, all
- * others are -EINVAL. With O_SYNC or O_DSYNC there is no unvme_file_pwrite_async().
+ * flags of open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT, O_EXCL, O_TRUNC, O_APPEND, O_DIRECT,
+ * O_DIRECTORY, O_NOFOLLOW, O_TMPFILE, O_SYNC and O_DSYNC; O_CLOEXEC, O_NOCTTY, O_NONBLOCK and O_LARGEFILE
+ * have no effect, all others are -EINVAL. With O_SYNC or O_DSYNC there is no unvme_file_pwrite_async().
  */
 int unvme_fs_open(unvme_fs *fs, const char *path, int flags, mode_t mode, unvme_file **file);
 void unvme_file_close(unvme_file *file);

@@ -559,6 +559,14 @@ impl System {
         Err(Error::damaged(0, format!("directory {from} does not lead up to the root")))
     }
 
+    /// Whether these names can be given and taken.
+    fn check_names(names: &[&[u8]]) -> Result<()> {
+        names.iter().try_for_each(|name| match *name {
+            b"." | b".." => Err(Errno::BUSY.into()),
+            name => directory::check_name(name),
+        })
+    }
+
     /// Renames.
     pub(crate) fn rename(
         &self,
@@ -568,12 +576,7 @@ impl System {
         who: &Credentials,
     ) -> Result<()> {
         self.check_writable()?;
-        for name in [from.name, to.name] {
-            if name == b"." || name == b".." {
-                return Err(Errno::BUSY.into());
-            }
-            directory::check_name(name)?;
-        }
+        Self::check_names(&[from.name, to.name])?;
         // Directories that change their place do so one at a time, or two could end up below each other.
         let _moving = (from.directory.ino != to.directory.ino).then(|| lock(&self.moving));
         loop {
@@ -588,17 +591,16 @@ impl System {
             }
             self.check_places(&from, &to, &source, victim.as_ref(), how)?;
             if victim.is_some() && how == Rename::Replace {
-                // Whoever replaces a file by another one wants either, and none that is empty.
-                let mut state = source.lock();
-                if !state.is_gone {
-                    self.write_back(&source, &mut state)?;
-                }
+                self.write_before(&source)?;
             }
             let mut nodes = vec![from.directory, to.directory, &source];
             nodes.extend(&victim);
             let mut locked = Locked::take(&nodes);
+            if [from.directory, to.directory].iter().any(|directory| locked.state(directory.ino).is_gone) {
+                return Err(Errno::NOENT.into());
+            }
             if locked.is_any_gone() {
-                // Somebody was faster. Of a directory that is gone no name is found.
+                // Somebody was faster.
                 continue;
             }
             let source_slot = self.find(from.directory.ino, locked.state(from.directory.ino), from.name)?;
@@ -633,6 +635,12 @@ impl System {
                 }
             };
         }
+    }
+
+    /// Whoever replaces a file by another one wants either, and none that is empty.
+    fn write_before(&self, source: &Arc<Node>) -> Result<()> {
+        let mut state = source.lock();
+        if state.is_gone { Ok(()) } else { self.write_back(source, &mut state) }
     }
 
     /// Whether a directory would come to be below itself.

@@ -198,8 +198,8 @@ impl Space {
         self.epochs.retire(freed);
     }
 
-    /// Has what committed transactions have freed be free, as far as nobody is on his way there. The device is
-    /// told first: afterwards somebody may have it.
+    /// Has what committed transactions have freed be free, as far as nobody is on his way there. The device
+    /// is told first: afterwards somebody may have it.
     pub(crate) fn release(&self) {
         let mut freed = self.epochs.ready();
         if freed.is_empty() {

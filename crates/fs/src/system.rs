@@ -263,7 +263,10 @@ impl FileSystem {
     /// # Errors
     /// ESTALE when there is none; [`Error::Damaged`], [`Error::Device`].
     pub fn node(&self, ino: u64) -> Result<Vnode> {
-        Ok(Vnode::new(&self.0, self.0.node(ino)?))
+        let found = Vnode::new(&self.0, self.0.node(ino)?);
+        // Somebody may have given it up just before.
+        found.check_there().map_err(|_| Error::Posix(Errno::STALE))?;
+        Ok(found)
     }
 
     /// Makes everything durable that was done before.

@@ -1,4 +1,5 @@
-//! What happens in corners: on full devices, beside errors, when calls overlap, and with inodes that cannot be.
+//! What happens in corners: on full devices, beside errors, when calls overlap, and with inodes that cannot
+//! be.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! Threads that do everything at once to the same few files, on devices that are nearly full, with a cache and
-//! a journal that are too small, and with reads that fail: nothing hangs, and everything fits together
+//! Threads that do everything at once to the same few files, on devices that are nearly full, with a cache
+//! and a journal that are too small, and with reads that fail: nothing hangs, and everything fits together
 //! afterwards.
 
 use std::ops::ControlFlow;
