@@ -475,7 +475,7 @@ impl Filesystem for Fuse {
 
     fn readdirplus(
         &self,
-        req: &Request,
+        _req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
