@@ -26,7 +26,7 @@ section = @printf '\n==> %s\n' '$(1)'
 
 .PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
-	fio fio-if fio-test \
+	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run build install uninstall \
 	install-test
 # Two builds at once would only wait for each other, and their output would mix.
@@ -40,7 +40,9 @@ help:
 	@echo 'make test-vm a Linux guest checks both ends: our driver on its drives, its driver on our virtual SSD; downloads a kernel and QEMU once'
 	@echo 'make bench   benchmarks, each beside its target; SMOKE=1 for a short run'
 	@echo 'make bench-vm the benchmarks that need a Linux guest: ratios under emulation; SMOKE=1 for a short run'
+	@echo 'make rocksdb the file system for the RocksDB that is installed: target/rocksdb/librocksdb_unvme.so'
 	@echo 'make fio     the engine for the fio that is installed: target/fio/fio-unvme.so; FIO=, FIO_SRC=: another one'
+	@echo 'make rocksdb-test-long  more of the tests that RocksDB has for itself, on our file system'
 	@echo 'make fs-test-long  programs that try file systems, on a mounted one, for longer than in make test'
 	@echo 'make lint    the checks that run nothing: format, floors, tidy, licences, clippy, docs'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)'
@@ -56,7 +58,7 @@ demo: setup-demo
 
 lint: setup-lint fmt floors circles tidy licences clippy doc
 
-test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test doc bench-smoke install-test vm-smoke fuzz-run
+test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test rocksdb-test doc bench-smoke install-test vm-smoke fuzz-run
 	$(call section,all passed)
 
 # Every page of a small key-value store lost and stale, every bit of its metadata flipped; 1000 power cuts.
@@ -140,6 +142,32 @@ fio: setup-demo
 	$(call section,engine for fio)
 	$(MAKE) --no-print-directory -C crates/capi all LOCKED='$(LOCKED)'
 	FIO='$(FIO)' FIO_SRC='$(FIO_SRC)' scripts/fio.sh $(FIO_DIR) $(abspath $(TARGET_DIR))/capi/release/libunvme.a
+
+ROCKSDB_DIR = $(abspath $(TARGET_DIR))/rocksdb
+# Tests of RocksDB's own that take their files to where TEST_ENV_URI says.
+ROCKSDB_TESTS = $(TARGET_DIR)/rocksdb-tests
+ROCKSDB_FAST = env_basic_test db_basic_test
+ROCKSDB_LONG = prefetch_test db_wal_test db_flush_test corruption_test fault_injection_test obsolete_files_test
+
+# RocksDB's file system for unvme, with the C library inside: it can be copied to wherever that RocksDB is.
+rocksdb: setup-bench
+	$(call section,file system for RocksDB)
+	$(MAKE) --no-print-directory -C crates/capi all LOCKED='$(LOCKED)'
+	scripts/rocksdb.sh $(ROCKSDB_DIR) $(abspath $(TARGET_DIR))/capi/release/libunvme.a
+
+# The programs of RocksDB's that are installed, on it.
+rocksdb-test: rocksdb
+	$(call section,RocksDB)
+	$(CARGO) build $(LOCKED) --release -p unvme-cli
+	scripts/rocksdb-tests.sh $(ROCKSDB_TESTS) $(ROCKSDB_FAST)
+	tests/rocksdb.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR) $(ROCKSDB_TESTS) $(ROCKSDB_FAST)
+
+# More of RocksDB's own tests.
+rocksdb-test-long: rocksdb
+	$(call section,RocksDB)
+	$(CARGO) build $(LOCKED) --release -p unvme-cli
+	scripts/rocksdb-tests.sh $(ROCKSDB_TESTS) $(ROCKSDB_FAST) $(ROCKSDB_LONG)
+	tests/rocksdb.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR) $(ROCKSDB_TESTS) $(ROCKSDB_FAST) $(ROCKSDB_LONG)
 
 FS_TOOLS = $(TARGET_DIR)/fs-tools
 

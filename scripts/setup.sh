@@ -2,7 +2,7 @@
 # Finds, and where it may installs, what a goal of the Makefile needs. Silent when nothing is missing.
 #
 #   scripts/setup.sh demo          Rust, a C linker, OpenSSL's library and pkg-config, which finds it
-#   scripts/setup.sh bench         ... and RocksDB's library, and fio
+#   scripts/setup.sh bench         ... and RocksDB's library and programs, a C++ compiler, and fio
 #   scripts/setup.sh lint          ... and rustfmt, clippy and git
 #   scripts/setup.sh fuzz          as demo, and a C++ compiler
 #   scripts/setup.sh test          all of these, valgrind, clang, cmake and the openssl program
@@ -48,7 +48,7 @@ missing_packages() {
     have pkg-config || printf ' pkgconf'
     echo '#include <openssl/ssl.h>' | cc -fsyntax-only -x c - 2>/dev/null || printf ' libssl-dev'
     case $goal in
-    fuzz | test) links g++ c++ || printf ' g++' ;;
+    fuzz) links g++ c++ || printf ' g++' ;;
     esac
     case $goal in
     lint | test) have git || printf ' git' ;;
@@ -76,6 +76,10 @@ missing_packages() {
         have fio || printf ' fio'
         have mkfs.ext4 || [ -x /sbin/mkfs.ext4 ] || printf ' e2fsprogs'
         echo '#include <rocksdb/c.h>' | cc -fsyntax-only -x c - 2>/dev/null || printf ' librocksdb-dev'
+        # Its programs run on our file system.
+        have db_bench || printf ' rocksdb-tools'
+        echo '#include <gflags/gflags.h>' | c++ -fsyntax-only -x c++ - 2>/dev/null || printf ' libgflags-dev'
+        links g++ c++ || printf ' g++'
         ;;
     esac
 }

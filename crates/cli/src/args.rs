@@ -15,6 +15,7 @@ use crate::fs;
 use crate::guide;
 use crate::kv;
 use crate::perf;
+use crate::rocksdb;
 use crate::setup;
 use crate::sim;
 
@@ -183,6 +184,8 @@ pub(crate) enum Command {
     Perf(Box<perf::Perf>),
     /// Draw what fio has measured as a report of `unvme perf`
     FioPlot(fio::FioPlot),
+    /// Run a program of RocksDB's on a file system of ours, as it is
+    Rocksdb(rocksdb::Rocksdb),
     /// Simulate hours of traffic in seconds: write amplification, with FDP and without
     Sim(Box<sim::Sim>),
     #[command(flatten)]

@@ -39,6 +39,7 @@ mod numbers;
 mod output;
 mod perf;
 mod report;
+mod rocksdb;
 mod setup;
 mod show;
 mod sim;

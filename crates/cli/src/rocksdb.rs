@@ -1,0 +1,108 @@
+//! RocksDB's programs on our file system, as they are.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::exit::usage;
+
+/// RocksDB's file system, and the flags that the uNVMe SDK's `db_bench` has.
+const LIBRARY: &str = "librocksdb_unvme.so";
+const FLAGS: &str = "librocksdb_unvme_flags.so";
+
+/// Where they are: a folder.
+const FOLDER_VARIABLE: &str = "UNVME_ROCKSDB";
+
+/// What a program has inside that takes flags from libraries, too.
+const GFLAGS: &[u8] = b"libgflags.so";
+
+/// Arguments of `rocksdb`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The program is run with librocksdb_unvme.so, which `make rocksdb` builds, before its other libraries:
+--fs_uri=unvme://DEVICE[/FOLDER][?OPTION=VALUE&...] is known then. It must be linked with RocksDB's shared
+library, as Debian's db_bench, ldb and sst_dump are. db_bench has the flags of the uNVMe SDK's, too.
+The library is looked for in $UNVME_ROCKSDB, in lib/unvme beside the folder of this program, and where
+`make rocksdb` puts it.
+
+Example: unvme rocksdb -d mem:block:4G -- db_bench --benchmarks=fillseq,readrandom
+Example: unvme rocksdb -- ldb --fs_uri=unvme://0000:02:00.0/db --db=/ scan")]
+pub(crate) struct Rocksdb {
+    /// Add --fs_uri for this device, or for what else stands behind unvme://
+    #[arg(short, long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, num_args = 1.., last = true)]
+    program: Vec<OsString>,
+}
+
+impl Rocksdb {
+    pub(crate) fn run(self) -> Result<()> {
+        let Some((program, arguments)) = self.program.split_first() else {
+            return Err(usage("which program?"));
+        };
+        let found = find_program(program)?;
+        let folder = find_library()?;
+        let mut preload = vec![folder.join(LIBRARY)];
+        if takes_flags(&found)? && folder.join(FLAGS).exists() {
+            preload.push(folder.join(FLAGS));
+        }
+        let mut list = OsString::new();
+        for library in preload {
+            list.push(library);
+            list.push(" ");
+        }
+        list.push(std::env::var_os("LD_PRELOAD").unwrap_or_default());
+        let mut command = Command::new(&found);
+        command.args(arguments).env("LD_PRELOAD", list);
+        if let Some(device) = &self.device {
+            command.arg(format!("--fs_uri=unvme://{device}"));
+        }
+        // Only when it fails does this return.
+        Err(command.exec()).with_context(|| format!("run {}", found.display()))
+    }
+}
+
+/// The file of a program, as a shell finds it.
+fn find_program(program: &OsString) -> Result<PathBuf> {
+    let path = Path::new(program);
+    if path.components().count() > 1 {
+        return Ok(path.to_owned());
+    }
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&places).map(|place| place.join(path)).find(|file| file.is_file());
+    found.ok_or_else(|| {
+        usage(format!(
+            "{}: there is no such program in $PATH; db_bench, ldb and sst_dump are in Debian's rocksdb-tools",
+            path.display()
+        ))
+    })
+}
+
+/// Whether a program is linked with gflags.
+fn takes_flags(program: &Path) -> Result<bool> {
+    let bytes = fs::read(program).with_context(|| format!("read {}", program.display()))?;
+    Ok(bytes.windows(GFLAGS.len()).any(|some| some == GFLAGS))
+}
+
+fn find_library() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("find this program")?;
+    let beside = own.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    let places = match std::env::var_os(FOLDER_VARIABLE) {
+        Some(folder) => vec![PathBuf::from(folder)],
+        None => vec![beside.join("lib/unvme"), beside.join("rocksdb")],
+    };
+    let found = places.iter().find(|place| place.join(LIBRARY).is_file()).cloned();
+    found.ok_or_else(|| {
+        let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+        anyhow::anyhow!(
+            "{LIBRARY} is not in {}; `make rocksdb` builds it, and {FOLDER_VARIABLE}=FOLDER says where it is",
+            places.join(", nor in ")
+        )
+    })
+}
