@@ -61,25 +61,13 @@ public:
     IOStatus NewSequentialFile(const std::string &name, const FileOptions &options,
                                std::unique_ptr<FSSequentialFile> *result, IODebugContext *) override
     {
-        const bool is_direct = options.use_direct_reads || defaults_.direct_reads;
-        std::unique_ptr<Handle> handle;
-        IOStatus status = Open(name, O_RDONLY | (is_direct ? O_DIRECT : 0), &handle);
-        result->reset();
-        if (status.ok())
-            *result = NewSequential(std::move(handle), options.use_direct_reads);
-        return status;
+        return Readable(name, options, NewSequential, result);
     }
 
     IOStatus NewRandomAccessFile(const std::string &name, const FileOptions &options,
                                  std::unique_ptr<FSRandomAccessFile> *result, IODebugContext *) override
     {
-        const bool is_direct = options.use_direct_reads || defaults_.direct_reads;
-        std::unique_ptr<Handle> handle;
-        IOStatus status = Open(name, O_RDONLY | (is_direct ? O_DIRECT : 0), &handle);
-        result->reset();
-        if (status.ok())
-            *result = NewRandomAccess(std::move(handle), options.use_direct_reads);
-        return status;
+        return Readable(name, options, NewRandomAccess, result);
     }
 
     IOStatus NewWritableFile(const std::string &name, const FileOptions &options,
@@ -354,6 +342,19 @@ private:
         IOStatus status = Handle::Open(mount_, Path(name), flags, handle);
         if (status.ok())
             (*handle)->Apply(defaults_);
+        return status;
+    }
+
+    template <class File>
+    IOStatus Readable(const std::string &name, const FileOptions &options,
+                      std::unique_ptr<File> (*make)(std::unique_ptr<Handle>, bool), std::unique_ptr<File> *result) const
+    {
+        const bool is_direct = options.use_direct_reads || defaults_.direct_reads;
+        std::unique_ptr<Handle> handle;
+        IOStatus status = Open(name, O_RDONLY | (is_direct ? O_DIRECT : 0), &handle);
+        result->reset();
+        if (status.ok())
+            *result = make(std::move(handle), options.use_direct_reads);
         return status;
     }
 
