@@ -29,7 +29,7 @@ passed=0
 cleanup() {
   cd /
   umount -l "$mnt" 2>/dev/null || true
-  pkill -9 -f "mount $device $mnt" 2>/dev/null || true
+  pkill -9 -f "^[^ ]* mount $device $mnt" 2>/dev/null || true
   rm -rf "$work"
 }
 trap cleanup EXIT
@@ -188,9 +188,9 @@ good 'umount' "$unvme" umount "$mnt"
 check 'after everything'
 good 'mount by the name mount(8) uses' bash -c "ln -sf '$unvme' '$work/mount.fuse.unvme' && '$work/mount.fuse.unvme' $device $mnt -o rw,allow_other"
 good 'what was there' sha256sum --quiet -c "$work/sums"
-good 'SIGTERM' pkill -TERM -f "mount $device $mnt"
+good 'SIGTERM' pkill -TERM -f "^[^ ]* mount $device $mnt"
 for _ in $(seq 600); do
-  pgrep -f "mount $device $mnt" >/dev/null || break
+  pgrep -f "^[^ ]* mount $device $mnt" >/dev/null || break
   sleep 0.1
 done
 "$unvme" fs info "$device" --output json >"$work/out"
@@ -217,7 +217,7 @@ for round in $(seq 1 "${long:+1}2"); do
     kill -0 "$load" 2>/dev/null || fail 'the load has ended'
     sleep 0.02
   done
-  pkill -9 -f "mount $device $mnt"
+  pkill -9 -f "^[^ ]* mount $device $mnt"
   wait "$load" "$copier" 2>/dev/null || true
   umount -l "$mnt"
   check "after kill $round"
