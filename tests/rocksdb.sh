@@ -179,10 +179,13 @@ done
 
 section 'a device that gets full'
 device 0000:05:00.0 64M
+head -c 20000000 /dev/zero >"$work/ballast"
+"$unvme" fs put 0000:05:00.0 "$work/ballast" /ballast >/dev/null
 refused 'No space left' "$unvme" rocksdb -d 0000:05:00.0 -- db_bench --db=/base --benchmarks=fillrandom --num=1000000 \
-    --value_size=1000 --compression_type=none
+    --value_size=1000 --compression_type=none --write_buffer_size=1048576
 check 0000:05:00.0
 run 0000:05:00.0 ldb --db=/base dump --count_only
+"$unvme" fs rm 0000:05:00.0 /ballast
 run 0000:05:00.0 ldb --db=/base deleterange 0 z
 run 0000:05:00.0 ldb --db=/base compact
 run 0000:05:00.0 ldb --db=/base put back again
