@@ -214,8 +214,8 @@ refused 'no such program' "$unvme" rocksdb -- no_such_program
 UNVME_ROCKSDB=$work refused 'make rocksdb' "$unvme" rocksdb -- ldb
 check "$slot"
 
-# By TEST_ENV_URI the tests have their files here. Some cases look for them in the kernel's file system, or put
-# some of them there.
+# By TEST_ENV_URI the tests have their files here. Some cases look for them in the kernel's file system, or
+# put some of them there.
 elsewhere='*.TraceReadAsyncWithCallbackWrapper/*:*.NoDuplicateTrailingEntries/*:*ChecksumHandoff*'
 elsewhere=$elsewhere:*TruncateLastLog*:*.ReadOnlyRecoveryNoTruncate
 for test in $tests; do
