@@ -208,6 +208,9 @@ STAGE = $(TARGET_DIR)/install
 BUILT = $(and $(wildcard $(STAGE)/done),$(or $(SUDO_USER),$(if $(shell command -v $(CARGO)),,yes)))
 DATA = $(DESTDIR)$(PREFIX)/share
 ENGINE_DIR = $(DESTDIR)$(PREFIX)/lib/fio
+# `unvme rocksdb` looks for them there.
+PLUGIN_DIR = $(DESTDIR)$(PREFIX)/lib/unvme
+ROCKSDB_LIBRARIES = librocksdb_unvme.so librocksdb_unvme_flags.so
 # Folder, name behind it, what `unvme completions` calls the shell.
 COMPLETIONS = bash-completion/completions/unvme:bash zsh/site-functions/_unvme:zsh fish/vendor_completions.d/unvme.fish:fish
 SAMPLES := $(shell find share/unvme -type f)
@@ -238,6 +241,10 @@ install: $(if $(BUILT),,build)
 		install -d -m 755 $(ENGINE_DIR) && strip --strip-debug -o $(ENGINE_DIR)/fio-unvme.so $(FIO_DIR)/fio-unvme.so && \
 		chmod 755 $(ENGINE_DIR)/fio-unvme.so && ln -sf fio-unvme.so $(ENGINE_DIR)/unvme && \
 		ln -sf ../../../lib/fio/fio-unvme.so $(DATA)/unvme/fio_plugin/unvme2_fio_plugin || exit 1; fi
+	for library in $(ROCKSDB_LIBRARIES); do \
+		[ ! -f $(ROCKSDB_DIR)/$$library ] || { install -d -m 755 $(PLUGIN_DIR) && \
+		strip --strip-debug -o $(PLUGIN_DIR)/$$library $(ROCKSDB_DIR)/$$library && \
+		chmod 755 $(PLUGIN_DIR)/$$library; } || exit 1; done
 	for entry in $(COMPLETIONS); do \
 		install -d -m 755 $$(dirname $(DATA)/$${entry%:*}) && \
 		install -m 644 $(STAGE)/completions/$${entry#*:} $(DATA)/$${entry%:*} || exit 1; done
@@ -249,7 +256,9 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(MOUNT_HELPERS))
 	rm -rf $(DATA)/unvme
 	rm -f $(addprefix $(ENGINE_DIR)/,fio-unvme.so unvme)
-	[ ! -d $(ENGINE_DIR) ] || rmdir --ignore-fail-on-non-empty $(ENGINE_DIR)
+	rm -f $(addprefix $(PLUGIN_DIR)/,$(ROCKSDB_LIBRARIES))
+	for folder in $(ENGINE_DIR) $(PLUGIN_DIR); do \
+		[ ! -d $$folder ] || rmdir --ignore-fail-on-non-empty $$folder || exit 1; done
 	rm -f $(DATA)/man/man1/unvme.1 $(DATA)/man/man1/unvme-*.1
 	for entry in $(COMPLETIONS); do rm -f $(DATA)/$${entry%:*}; done
 	for folder in man/man1 man bash-completion/completions bash-completion zsh/site-functions zsh \

@@ -40,6 +40,10 @@ if [ -f "${CARGO_TARGET_DIR:-$OLDPWD/target}/fio/fio-unvme.so" ]; then
   (cd share/unvme/fio && LD_LIBRARY_PATH=../../../lib/fio DEVICE='mem\:block\:16M' fio verify.fio) >"$stage/fio.log" 2>&1 ||
     { cat "$stage/fio.log" >&2; fail 'fio does not run with the engine'; }
 fi
+if [ -f "${CARGO_TARGET_DIR:-$OLDPWD/target}/rocksdb/librocksdb_unvme.so" ]; then
+  bin/unvme rocksdb -d mem:block:64M -- db_bench --benchmarks=fillseq --num=100 >"$stage/rocksdb.log" 2>&1 ||
+    { cat "$stage/rocksdb.log" >&2; fail 'db_bench does not run with lib/unvme/librocksdb_unvme.so'; }
+fi
 grep -q '^prefix=/usr$' lib/pkgconfig/unvme.pc || fail "unvme.pc says $(grep prefix= lib/pkgconfig/unvme.pc)"
 cd "$OLDPWD"
 
