@@ -17,7 +17,8 @@ namespace {
 
 /* Never freed: FileSystems may be let go of while the program ends. */
 struct Registry {
-    std::mutex mutex;
+    /* Whoever lets go of the last one may be in the middle of a look here. */
+    std::recursive_mutex mutex;
     std::map<std::pair<std::string, uint32_t>, std::weak_ptr<Mount>> mounts;
     uint64_t next_number = 1;
     bool has_handler = false;
@@ -34,7 +35,7 @@ Registry &registry()
 std::string Mount::Get(const Uri &uri, std::shared_ptr<Mount> *mount)
 {
     Registry &all = registry();
-    std::lock_guard<std::mutex> guard(all.mutex);
+    std::lock_guard<std::recursive_mutex> guard(all.mutex);
     std::weak_ptr<Mount> &known = all.mounts[{uri.device, uri.mount.nsid}];
     *mount = known.lock();
     if (*mount != nullptr) {
@@ -52,7 +53,11 @@ std::string Mount::Get(const Uri &uri, std::shared_ptr<Mount> *mount)
         all.has_handler = true;
         atexit(AtExit);
     }
-    mount->reset(new Mount(uri, fs));
+    mount->reset(new Mount(uri, fs), [](Mount *last) {
+        /* Nobody mounts the device again before it is unmounted. */
+        std::lock_guard<std::recursive_mutex> guard(registry().mutex);
+        delete last;
+    });
     known = *mount;
     return "";
 }
@@ -78,7 +83,7 @@ Mount::~Mount()
 void Mount::AtExit()
 {
     Registry &all = registry();
-    std::lock_guard<std::mutex> guard(all.mutex);
+    std::lock_guard<std::recursive_mutex> guard(all.mutex);
     for (auto &known : all.mounts) {
         std::shared_ptr<Mount> mount = known.second.lock();
         if (mount == nullptr)
