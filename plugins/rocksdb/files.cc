@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <fcntl.h>
@@ -31,6 +33,20 @@ constexpr size_t kAlignment = 4096;
 
 /* How long a thread waits for a device before it looks whether others have seen what it waits for. */
 constexpr uint32_t kPollMs = 100;
+
+/* What goes wrong with a queue may be over with the next look: a connection comes back. So often it is looked. */
+constexpr unsigned kErrorsMax = 600;
+
+/* Polls a queue until something is over. False when what is waited for will not come. */
+bool PollQueue(Queue *queue, unsigned *errors)
+{
+    if (unvme_fs_queue_outstanding(queue->queue) == 0)
+        return false;
+    if (unvme_fs_queue_poll(queue->queue, kPollMs) >= 0)
+        return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));
+    return ++*errors < kErrorsMax;
+}
 
 } // namespace
 
@@ -224,13 +240,11 @@ struct AsyncRead {
 
     IOStatus Wait()
     {
+        unsigned errors = 0;
         while (!IsOver()) {
             std::lock_guard<std::mutex> guard(queue->mutex);
-            if (IsOver())
-                break;
-            int result = unvme_fs_queue_poll(queue->queue, kPollMs);
-            if (result < 0)
-                return Error("wait for a read", path, result);
+            if (!IsOver() && !PollQueue(queue, &errors) && !IsOver())
+                return Error("wait for a read", path, -EIO);
         }
         return IOStatus::OK();
     }
@@ -276,6 +290,7 @@ public:
         std::vector<Part> &parts = *owned;
         std::lock_guard<std::mutex> guard(queue->mutex);
         size_t sent = 0, done = 0;
+        unsigned errors = 0;
         while (true) {
             while (sent < count && Send(queue, requests[sent], parts[sent]))
                 sent++;
@@ -283,11 +298,13 @@ public:
                 done++;
             if (done == count)
                 break;
-            int result = unvme_fs_queue_poll(queue->queue, kPollMs);
-            if (result < 0) {
+            if (!PollQueue(queue, &errors)) {
                 /* Others that poll the queue may still hear of these calls. */
                 owned.release();
-                return Error("wait for reads", handle_->path(), result);
+                IOStatus status = Error("wait for reads", handle_->path(), -EIO);
+                for (size_t at = 0; at < count; at++)
+                    requests[at].status = status;
+                return status;
             }
         }
         for (size_t at = 0; at < count; at++) {
@@ -341,9 +358,9 @@ public:
                 handle_->mount()->counters.async_reads.fetch_add(1, std::memory_order_relaxed);
                 *deleter = [](void *handle) {
                     auto *read = static_cast<AsyncRead *>(handle);
-                    /* The device still writes into its memory. */
-                    read->Wait().PermitUncheckedError();
-                    delete read;
+                    /* As long as it is under way, the queue knows it. */
+                    if (read->Wait().ok())
+                        delete read;
                 };
                 *out = read.release();
                 return IOStatus::OK();
@@ -587,13 +604,19 @@ IOStatus AbortReads(const std::vector<void *> &handles)
     IOStatus status;
     for (void *handle : handles) {
         auto *read = static_cast<AsyncRead *>(handle);
-        if (read == nullptr)
+        if (read == nullptr || read->is_told)
             continue;
-        read->is_told = true;
         /* Nothing takes a command back from a device as fast as it is done. */
         IOStatus waited = read->Wait();
         if (status.ok())
             status = waited;
+        if (!read->IsOver())
+            continue;
+        /* RocksDB lets go of what it has for the read when it is told, as its own file system does. */
+        read->is_told = true;
+        read->request.result = Slice();
+        read->request.status = IOStatus::Aborted();
+        read->callback(read->request, read->argument);
     }
     return status;
 }

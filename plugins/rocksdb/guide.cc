@@ -17,11 +17,12 @@ namespace {
 
 std::atomic<bool> binds_program{false}, binds_rocksdb{false};
 
+/* The CPUs that the process may use: threads that are bound have threads that are bound to the same one. */
+cpu_set_t all;
+
 void Bind(std::atomic<unsigned> &next)
 {
-    /* Of the CPUs that this process may use. */
-    cpu_set_t all;
-    if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) == 0)
+    if (CPU_COUNT(&all) == 0)
         return;
     unsigned turn = next.fetch_add(1) % (unsigned)CPU_COUNT(&all);
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
@@ -58,6 +59,8 @@ std::string DeviceOfConfiguration(const std::string &path, const std::string &bd
 
 void BindThreads(bool those_of_the_program, bool those_of_rocksdb)
 {
+    if (sched_getaffinity(0, sizeof all, &all) != 0)
+        CPU_ZERO(&all);
     binds_program = those_of_the_program;
     binds_rocksdb = those_of_rocksdb;
 }

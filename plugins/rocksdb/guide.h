@@ -11,7 +11,10 @@ namespace unvme_rocksdb {
  */
 std::string DeviceOfConfiguration(const std::string &path, const std::string &bdev, std::string *device);
 
-/* Threads that use files from now on are each bound to a CPU of its own, in turn from CPU 0 on. */
+/*
+ * Threads that use files from now on are each bound to a CPU of its own, in turn from CPU 0 on. Called once,
+ * before there are any.
+ */
 void BindThreads(bool those_of_the_program, bool those_of_rocksdb);
 
 /* Called by a thread that uses a file. */

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,11 +16,19 @@ namespace unvme_rocksdb {
 
 namespace {
 
+/* A device: its mount may be over for those who look for it, and not yet unmounted. */
+struct Known {
+    std::weak_ptr<Mount> mount;
+    bool is_mounted = false;
+};
+
 /* Never freed: FileSystems may be let go of while the program ends. */
 struct Registry {
     /* Whoever lets go of the last one may be in the middle of a look here. */
     std::recursive_mutex mutex;
-    std::map<std::pair<std::string, uint32_t>, std::weak_ptr<Mount>> mounts;
+    std::map<std::pair<std::string, uint32_t>, Known> mounts;
+    /* A mount has ended. */
+    std::condition_variable_any ended;
     uint64_t next_number = 1;
     bool has_handler = false;
 };
@@ -35,9 +44,10 @@ Registry &registry()
 std::string Mount::Get(const Uri &uri, std::shared_ptr<Mount> *mount)
 {
     Registry &all = registry();
-    std::lock_guard<std::recursive_mutex> guard(all.mutex);
-    std::weak_ptr<Mount> &known = all.mounts[{uri.device, uri.mount.nsid}];
-    *mount = known.lock();
+    std::unique_lock<std::recursive_mutex> guard(all.mutex);
+    /* Places in a map stay where they are. */
+    Known &known = all.mounts[{uri.device, uri.mount.nsid}];
+    all.ended.wait(guard, [&] { return !known.is_mounted || (*mount = known.mount.lock()) != nullptr; });
     if (*mount != nullptr) {
         if ((*mount)->uri_.IsMountedAs(uri))
             return "";
@@ -53,12 +63,15 @@ std::string Mount::Get(const Uri &uri, std::shared_ptr<Mount> *mount)
         all.has_handler = true;
         atexit(AtExit);
     }
-    mount->reset(new Mount(uri, fs), [](Mount *last) {
+    mount->reset(new Mount(uri, fs), [&known](Mount *last) {
         /* Nobody mounts the device again before it is unmounted. */
         std::lock_guard<std::recursive_mutex> guard(registry().mutex);
         delete last;
+        known.is_mounted = false;
+        registry().ended.notify_all();
     });
-    known = *mount;
+    known.mount = *mount;
+    known.is_mounted = true;
     return "";
 }
 
@@ -85,7 +98,7 @@ void Mount::AtExit()
     Registry &all = registry();
     std::lock_guard<std::recursive_mutex> guard(all.mutex);
     for (auto &known : all.mounts) {
-        std::shared_ptr<Mount> mount = known.second.lock();
+        std::shared_ptr<Mount> mount = known.second.mount.lock();
         if (mount == nullptr)
             continue;
         mount->Report();

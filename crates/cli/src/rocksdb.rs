@@ -24,11 +24,11 @@ const GFLAGS: &[u8] = b"libgflags.so";
 /// Arguments of `rocksdb`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The program is run with librocksdb_unvme.so, which `make rocksdb` builds, before its other libraries:
---fs_uri=unvme://DEVICE[/FOLDER][?OPTION=VALUE&...] is known then. It must be linked with RocksDB's shared
-library, as Debian's db_bench, ldb and sst_dump are. db_bench has the flags of the uNVMe SDK's, too.
-The library is looked for in $UNVME_ROCKSDB, in lib/unvme beside the folder of this program, and where
-`make rocksdb` puts it.
+The program is run with librocksdb_unvme.so, which `make rocksdb` builds, before its other
+libraries: --fs_uri=unvme://DEVICE[/FOLDER][?OPTION=VALUE&...] is known then. It must be linked with
+RocksDB's shared library, as Debian's db_bench, ldb and sst_dump are. db_bench has the flags of the
+uNVMe SDK's, too. The library is looked for in $UNVME_ROCKSDB, in lib/unvme beside the folder of
+this program, and where `make rocksdb` puts it.
 
 Example: unvme rocksdb -d mem:block:4G -- db_bench --benchmarks=fillseq,readrandom
 Example: unvme rocksdb -- ldb --fs_uri=unvme://0000:02:00.0/db --db=/ scan")]

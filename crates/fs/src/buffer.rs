@@ -52,6 +52,11 @@ impl Buffer {
         look(&read(&self.state).page)
     }
 
+    /// The transaction that has changed it last, or 0.
+    pub(crate) fn tx(&self) -> u64 {
+        read(&self.state).tx
+    }
+
     /// Changes it for transaction `tx`; also tells whether this is that transaction's first change.
     pub(crate) fn change<R>(&self, tx: u64, change: impl FnOnce(&mut Page) -> R) -> (R, bool) {
         let mut state = write(&self.state);
@@ -96,6 +101,8 @@ struct Shard {
     table: ByNumber<Arc<Buffer>>,
     /// So many are there when those that nobody has used lately are given up.
     sweep_at: usize,
+    /// How often that was.
+    sweeps: u64,
 }
 
 /// All of them.
@@ -113,7 +120,7 @@ impl Buffers {
     /// Keeps about `bytes` of them when nobody needs more.
     pub(crate) fn new(disk: Arc<Disk>, fs: u64, bytes: usize) -> Self {
         let kept = (bytes / BLOCK / SHARDS as usize).max(16);
-        let shard = || Apart(Mutex::new(Shard { table: ByNumber::default(), sweep_at: kept }));
+        let shard = || Apart(Mutex::new(Shard { sweep_at: kept, ..Shard::default() }));
         Self { disk, fs, kept, shards: (0..SHARDS).map(|_| shard()).collect(), committed: AtomicU64::new(0) }
     }
 
@@ -127,12 +134,34 @@ impl Buffers {
 
     /// The block, read from the device when it is not here.
     pub(crate) fn get(&self, block: u64, kind: Kind, owner: u64) -> Result<Arc<Buffer>> {
-        if let Some(buffer) = lock(self.shard(block)).table.get(&block) {
-            if !buffer.is_used.load(Ordering::Relaxed) {
-                buffer.is_used.store(true, Ordering::Relaxed);
+        loop {
+            let sweeps = {
+                let shard = lock(self.shard(block));
+                if let Some(buffer) = shard.table.get(&block) {
+                    if !buffer.is_used.load(Ordering::Relaxed) {
+                        buffer.is_used.store(true, Ordering::Relaxed);
+                    }
+                    return Ok(Arc::clone(buffer));
+                }
+                shard.sweeps
+            };
+            let page = self.read(block, kind, owner)?;
+            let mut shard = lock(self.shard(block));
+            if let Some(buffer) = shard.table.get(&block) {
+                // Somebody else was faster, and may have changed it already.
+                return Ok(Arc::clone(buffer));
             }
-            return Ok(Arc::clone(buffer));
+            if shard.sweeps == sweeps {
+                self.sweep(&mut shard);
+                let buffer = Buffer::new(block, page);
+                shard.table.insert(block, Arc::clone(&buffer));
+                return Ok(buffer);
+            }
+            // Somebody may have read it, changed it and let it go meanwhile: this is what was there before.
         }
+    }
+
+    fn read(&self, block: u64, kind: Kind, owner: u64) -> Result<Page> {
         if block >= self.disk.blocks() {
             return Err(Error::damaged(block, format!("the device has {} blocks", self.disk.blocks())));
         }
@@ -142,10 +171,7 @@ impl Buffers {
         if kind == Kind::Tree {
             page::check(&page, block)?;
         }
-        // Somebody else may have been faster, and have changed it already.
-        let mut shard = lock(self.shard(block));
-        self.sweep(&mut shard);
-        Ok(Arc::clone(shard.table.entry(block).or_insert_with(|| Buffer::new(block, page))))
+        Ok(page)
     }
 
     /// A block that is new: an empty page with its header.
@@ -195,6 +221,7 @@ impl Buffers {
         if shard.table.len() < shard.sweep_at {
             return;
         }
+        shard.sweeps += 1;
         let committed = self.committed.load(Ordering::Acquire);
         shard.table.retain(|_, buffer| {
             let was_used = buffer.is_used.swap(false, Ordering::Relaxed);

@@ -504,7 +504,9 @@ impl System {
                 return Err(e);
             }
         }
-        held.iter_mut().try_for_each(|(node, state)| self.log_size(node, state))
+        // A file whose last pages wait still is as long as what has been written of it.
+        let whole = held.iter_mut().filter(|(_, state)| state.cache.dirty().is_empty());
+        whole.into_iter().try_for_each(|(node, state)| self.log_size(node, state))
     }
 
     /// Gives back the blocks of a plan that no file has got.
@@ -767,6 +769,7 @@ impl System {
 
     /// Has a transaction say the times of files that only memory knows. Data that wait to be written wait on.
     pub(crate) fn log_listed_times(&self) -> Result<()> {
+        let _listing = self.listing();
         let mut done = Ok(());
         for node in self.take_listed() {
             let mut state = node.lock();

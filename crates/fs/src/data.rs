@@ -405,8 +405,9 @@ impl System {
                 self.cache.clear_tail(&mut state.cache, size / BLOCK_64, skip);
             }
         }
+        state.is_being_cut |= is_long && state.inode.links > 0;
         if is_long && let Err(e) = self.cut(node.ino, state, first) {
-            self.note_unfinished(node.ino, &e);
+            self.note_unfinished(node, &e);
             return Err(e);
         }
         Ok(())
@@ -418,6 +419,7 @@ impl System {
         self.remove_blocks(ino, state, first, u64::MAX)?;
         if state.inode.links > 0 {
             self.transact(Need::Delete, GROWTH, |tx| self.remove_orphan(tx, ino))?;
+            state.is_being_cut = false;
         }
         Ok(())
     }

@@ -184,6 +184,9 @@ impl System {
     #[cold]
     fn look_up(&self, directory: &Node, entry: &Entry<'_>) -> Result<Arc<Node>> {
         let state = read(&directory.state);
+        if state.is_gone {
+            return Err(Errno::NOENT.into());
+        }
         let tree = Self::directory_tree(directory.ino, &state)?;
         let found = directory::find(tree, &self.buffers, entry.name, entry.hash)?;
         let target = found.target().ok_or(Error::Posix(Errno::NOENT))?;
@@ -297,6 +300,9 @@ impl System {
     /// A symbolic link's target.
     pub(crate) fn target(&self, node: &Node) -> Result<Vec<u8>> {
         let state = read(&node.state);
+        if state.is_gone {
+            return Err(Errno::NOENT.into());
+        }
         if !state.inode.is_symlink() {
             return Err(Errno::INVAL.into());
         }
@@ -449,7 +455,7 @@ impl System {
         if node.pins.load(Ordering::Acquire) == 0
             && let Err(e) = self.reap(node)
         {
-            self.note_unfinished(node.ino, &e);
+            self.note_unfinished(node, &e);
         }
     }
 
@@ -540,6 +546,9 @@ impl System {
             self.remove_some(tx, node.ino, state, 0..u64::MAX)?;
         }
         state.inode.links = 0;
+        if state.is_being_cut {
+            self.remove_orphan(tx, node.ino)?;
+        }
         self.give_up(tx, node.ino, state, pages)
     }
 

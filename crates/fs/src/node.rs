@@ -35,6 +35,8 @@ pub(crate) struct State {
     pub is_lazy: bool,
     /// Its inode is free again.
     pub is_gone: bool,
+    /// It has names, and is in the list of those that have none, or of which the end is being cut off.
+    pub is_being_cut: bool,
     /// As the next transaction says it. Of a file whose last pages are not written yet it has a smaller size.
     pub inode: Inode,
     /// Pages in memory.
@@ -108,6 +110,7 @@ impl Node {
             tx,
             is_lazy: false,
             is_gone: false,
+            is_being_cut: false,
         };
         Arc::new(Self {
             ino,

@@ -60,6 +60,8 @@ pub(crate) struct Space {
     turn: AtomicU32,
     deallocates: bool,
     epochs: Epochs,
+    /// Held while something comes back: who needs space waits for it.
+    releasing: Mutex<()>,
 }
 
 impl Space {
@@ -85,6 +87,7 @@ impl Space {
             turn: AtomicU32::new(0),
             deallocates,
             epochs: Epochs::default(),
+            releasing: Mutex::default(),
         }
     }
 
@@ -201,6 +204,7 @@ impl Space {
     /// Has what committed transactions have freed be free, as far as nobody is on his way there. The device
     /// is told first: afterwards somebody may have it.
     pub(crate) fn release(&self) {
+        let _releasing = lock(&self.releasing);
         let mut freed = self.epochs.ready();
         if freed.is_empty() {
             return;

@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Deref};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -122,8 +122,7 @@ pub(crate) struct System {
     pub is_read_only: bool,
     /// Held while a directory changes its place.
     pub moving: Mutex<()>,
-    /// Files that were to be given up, or cut off, when the device failed.
-    unfinished: Mutex<Vec<u64>>,
+    later: Later,
     description: Description,
     superblock: Superblock,
 }
@@ -177,6 +176,16 @@ impl Deref for Mount {
 /// [`FileSystem::unmount`], or when the last clone and the last [`Vnode`] are gone.
 #[derive(Clone)]
 pub struct FileSystem(pub(crate) Arc<Grip>, #[expect(dead_code, reason = "they are held")] Arc<Grips>);
+
+/// What is done when somebody comes to it.
+#[derive(Default)]
+struct Later {
+    /// Files that were to be given up, or cut off, when the device failed. They stay in memory.
+    unfinished: Mutex<Vec<Arc<Node>>>,
+    /// Held by whoever goes through the list of those of which something is in memory alone: from when it is
+    /// empty until they are written, so that nobody takes an empty list for nothing to be done.
+    listing: Mutex<()>,
+}
 
 /// The grips of all CPUs.
 type Grips = Stripes<Arc<Grip>>;
@@ -400,7 +409,7 @@ impl System {
             seed: superblock.hash_seed.get(),
             is_read_only: options.is_read_only,
             moving: Mutex::new(()),
-            unfinished: Mutex::default(),
+            later: Later::default(),
             description: describe(&superblock, &geometry, &replayed, copy_taken),
             superblock,
         };
@@ -441,12 +450,19 @@ impl System {
     }
 
     fn read_inode(&self, ino: u64) -> Result<Inode> {
+        self.read_inode_of(ino).map(|(inode, _)| inode)
+    }
+
+    /// An inode, and the last transaction that may have changed it: that of its block.
+    fn read_inode_of(&self, ino: u64) -> Result<(Inode, u64)> {
         let (buffer, index) = self.journal.inode_buffer(ino)?;
+        let tx = buffer.tx();
         let found = buffer.with(|page| decode(page, index));
         let inode: Inode = found
             .map_err(|what| Error::damaged(buffer.block, format!("inode {ino}: {what}")))?
             .ok_or(Error::Posix(Errno::STALE))?;
-        Ok(inode)
+        // Whoever changes it meanwhile changes the block for the same transaction, or a later one.
+        Ok((inode, tx.max(buffer.tx())))
     }
 
     /// The root directory.
@@ -473,7 +489,8 @@ impl System {
             if !map.with(|page| crate::bits::is_marked(page, place)) {
                 return Err(Errno::STALE.into());
             }
-            Ok(Node::new(ino, self.read_inode(ino)?, 0))
+            let (inode, tx) = self.read_inode_of(ino)?;
+            Ok(Node::new(ino, inode, tx))
         };
         // Once without the lock, for what has to be read: others do not wait for it.
         load()?;
@@ -550,6 +567,11 @@ impl System {
         }
     }
 
+    /// Taken before [`System::take_listed`], and before the lock of any inode.
+    pub(crate) fn listing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.later.listing)
+    }
+
     /// The files of which something is in memory alone, in the order of their numbers. What changes from now
     /// on is listed again.
     pub(crate) fn take_listed(&self) -> Vec<Arc<Node>> {
@@ -567,7 +589,10 @@ impl System {
 
     fn sync(&self) -> Result<()> {
         self.check_writable()?;
-        let written = self.write_back_all(&self.take_listed(), true);
+        let written = {
+            let _listing = self.listing();
+            self.write_back_all(&self.take_listed(), true)
+        };
         // What could be written is durable in any case.
         self.finish_all();
         let committed = self.journal.commit_and_settle(self.journal.running());
@@ -610,27 +635,29 @@ impl System {
 
     /// Gives up a file without names, or cuts off what is behind the end of another one.
     fn finish(&self, node: &Arc<Node>) -> Result<()> {
-        let has_names = read(&node.state).inode.links > 0;
-        if has_names { self.cut_off(node) } else { self.reap(node) }
+        let (has_names, is_file) = {
+            let state = read(&node.state);
+            (state.inode.links > 0, state.inode.is_file())
+        };
+        match (has_names, is_file) {
+            (false, _) => self.reap(node),
+            (true, true) => self.cut_off(node),
+            // It has nothing behind its end: the list is wrong.
+            (true, false) => self.transact(Need::Delete, GROWTH, |tx| self.remove_orphan(tx, node.ino)),
+        }
     }
 
     /// The device has failed while a file was given up, or cut off: that goes on later.
-    pub(crate) fn note_unfinished(&self, ino: u64, e: &Error) {
-        tracing::warn!("{}: inode {ino} is given up later, or its end: {e}", self.disk.name());
-        lock(&self.unfinished).push(ino);
+    pub(crate) fn note_unfinished(&self, node: &Arc<Node>, e: &Error) {
+        tracing::warn!("{}: inode {} is given up later, or its end: {e}", self.disk.name(), node.ino);
+        lock(&self.later.unfinished).push(Arc::clone(node));
     }
 
     /// Goes on with what the device has kept from being finished.
     pub(crate) fn finish_all(&self) {
-        let mut left = std::mem::take(&mut *lock(&self.unfinished));
-        while let Some(ino) = left.pop() {
-            match self.node(ino).and_then(|node| self.finish(&node)) {
-                Ok(()) | Err(Error::Posix(Errno::STALE)) => {}
-                Err(_) => {
-                    lock(&self.unfinished).extend(left.drain(..).chain([ino]));
-                }
-            }
-        }
+        let mut left = std::mem::take(&mut *lock(&self.later.unfinished));
+        left.retain(|node| !read(&node.state).is_gone && self.finish(node).is_err());
+        lock(&self.later.unfinished).append(&mut left);
     }
 
     /// Gives back what a file without names has, once nobody has it any more.

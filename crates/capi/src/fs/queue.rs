@@ -226,11 +226,11 @@ unsafe extern "C" fn unvme_fs_queue_poll(queue: *mut Queue, timeout_ms: u32) -> 
             // SAFETY: the header asks for an open queue that one thread uses.
             let queue = unsafe { queue.as_mut() }.ok_or_else(invalid)?;
             queue.let_go();
-            if queue.queue.outstanding() == 0
-                || !queue.queue.wait(Duration::from_millis(timeout_ms.into()))?
-            {
+            if queue.queue.outstanding() == 0 {
                 return Ok(0);
             }
+            // What is over is over, whatever is wrong with the queue.
+            let waited = queue.queue.wait(Duration::from_millis(timeout_ms.into()));
             let mut done = Vec::new();
             for completion in queue.queue.poll(usize::MAX) {
                 let Some(under) = queue.under[completion.token as usize].take() else { continue };
@@ -246,6 +246,9 @@ unsafe extern "C" fn unvme_fs_queue_poll(queue: *mut Queue, timeout_ms: u32) -> 
                 );
                 completion.buf.into_iter().for_each(|buf| queue.memory.give_back(buf));
                 done.push((under, result));
+            }
+            if done.is_empty() {
+                waited?;
             }
             done
         };
