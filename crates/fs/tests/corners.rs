@@ -723,3 +723,60 @@ fn an_unlink_that_fails_takes_nothing_of_another_one_back() {
         "ended {joined} {problems:?} {later:?}"
     );
 }
+
+#[test]
+fn a_sync_beside_another_one_waits_for_what_that_one_writes() {
+    let (_device, block) = device_of("64M");
+    let fs = mount(&block);
+    let files: Vec<Vnode> = (0..60).map(|n| create(&fs, format!("{n}").as_bytes())).collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    fs.sync().expect("sync");
+                }
+            });
+        }
+        for round in 0..200 {
+            for file in &files {
+                file.write_at(round * 100, &[round as u8; 3000]).expect("write");
+            }
+            fs.sync().expect("sync");
+            let waiting = fs.cache_statistics().dirty;
+            if waiting > 0 {
+                stop.store(true, Ordering::Relaxed);
+                panic!("round {round}: {waiting} pages wait still");
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_long_file_is_never_longer_than_what_has_been_written_of_it() {
+    let (device, block) = device_of("256M");
+    let options = MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
+    let fs = FileSystem::mount(&block, "mem:", &options).expect("mount");
+    let (long, other) = (create(&fs, b"long"), create(&fs, b"other"));
+    fs.sync().expect("sync");
+    long.write_at(0, &vec![7; 12_000 * PAGE]).expect("write");
+    // Some of it can be written, and then no more.
+    let rule = r#"{"match": {"opcode": "write", "after": 150}, "act": {"status": "write-fault"}}"#;
+    device.add_faults(rule).expect("rule");
+    assert_eq!(long.sync().expect_err("it fails").errno(), Errno::IO);
+    device.clear_faults(None).expect("clear");
+    other.set_xattr(b"user.x", b"x", SetXattr::Any, &Credentials::root()).expect("setxattr");
+    other.sync().expect("sync");
+    fs.abandon();
+    drop((long, other, fs));
+    let fs = mount(&block);
+    let long = fs.root().expect("root").lookup(b"long", &Credentials::root()).expect("lookup");
+    let mut data = vec![0; long.attributes().size as usize];
+    long.read_at(0, &mut data).expect("read");
+    assert!(
+        !data.is_empty() && data.iter().all(|&byte| byte == 7),
+        "{} bytes, some of them zeros",
+        data.len()
+    );
+}
