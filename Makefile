@@ -146,8 +146,8 @@ fio: setup-demo
 ROCKSDB_DIR = $(abspath $(TARGET_DIR))/rocksdb
 # Tests of RocksDB's own that take their files to where TEST_ENV_URI says.
 ROCKSDB_TESTS = $(TARGET_DIR)/rocksdb-tests
-ROCKSDB_FAST = env_basic_test db_basic_test
-ROCKSDB_LONG = prefetch_test db_wal_test db_flush_test corruption_test fault_injection_test obsolete_files_test
+ROCKSDB_FAST = env_basic_test
+ROCKSDB_LONG = db_basic_test prefetch_test db_wal_test db_flush_test corruption_test fault_injection_test obsolete_files_test
 
 # RocksDB's file system for unvme, with the C library inside: it can be copied to wherever that RocksDB is.
 rocksdb: setup-bench
