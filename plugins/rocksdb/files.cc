@@ -159,15 +159,15 @@ size_t Handle::UniqueId(char *id, size_t size) const
     return (size_t)(end - id);
 }
 
-void Handle::Apply(const FileDefaults &defaults)
+void Handle::Apply(const Uri &uri)
 {
     /* What the C library does not take was not taken with the URI either. */
-    if (defaults.retain >= 0)
-        (void)unvme_file_set_retain_cache(file_, defaults.retain != 0);
-    if (defaults.read_ahead >= 0)
-        (void)unvme_file_set_prefetch_size(file_, defaults.read_ahead);
-    if (defaults.read_ahead_threshold >= 0)
-        (void)unvme_file_set_prefetch_threshold(file_, defaults.read_ahead_threshold);
+    if (uri.retain >= 0)
+        (void)unvme_file_set_retain_cache(file_, uri.retain != 0);
+    if (uri.read_ahead >= 0)
+        (void)unvme_file_set_prefetch_size(file_, uri.read_ahead);
+    if (uri.read_ahead_threshold >= 0)
+        (void)unvme_file_set_prefetch_threshold(file_, uri.read_ahead_threshold);
 }
 
 namespace {

@@ -11,15 +11,6 @@
 
 namespace unvme_rocksdb {
 
-/* How a file is used past what RocksDB says: by its URI. */
-struct FileDefaults {
-    bool direct_reads = false;
-    bool direct_writes = false;
-    int retain = -1;
-    int read_ahead = -1;
-    int read_ahead_threshold = -1;
-};
-
 /* A status for a negative errno of the C library, with what the library says about it. */
 rocksdb::IOStatus Error(const std::string &what, const std::string &path, long result);
 
@@ -43,7 +34,8 @@ public:
     rocksdb::IOStatus Size(uint64_t *size) const;
     rocksdb::IOStatus DropCache();
     size_t UniqueId(char *id, size_t size) const;
-    void Apply(const FileDefaults &defaults);
+    /* What the URI says of the page cache. */
+    void Apply(const Uri &uri);
 
 private:
     Handle(std::shared_ptr<Mount> mount, unvme_file *file, std::string path)

@@ -43,14 +43,7 @@ public:
 
 class UnvmeFileSystem final : public FileSystem {
 public:
-    UnvmeFileSystem(Uri uri, std::shared_ptr<Mount> mount) : uri_(std::move(uri)), mount_(std::move(mount))
-    {
-        defaults_.direct_reads = uri_.direct_reads;
-        defaults_.direct_writes = uri_.direct_writes;
-        defaults_.retain = uri_.retain;
-        defaults_.read_ahead = uri_.read_ahead;
-        defaults_.read_ahead_threshold = uri_.read_ahead_threshold;
-    }
+    UnvmeFileSystem(Uri uri, std::shared_ptr<Mount> mount) : uri_(std::move(uri)), mount_(std::move(mount)) {}
 
     static const char *kClassName() { return "UnvmeFileSystem"; }
     const char *Name() const override { return kClassName(); }
@@ -341,7 +334,7 @@ private:
     {
         IOStatus status = Handle::Open(mount_, Path(name), flags, handle);
         if (status.ok())
-            (*handle)->Apply(defaults_);
+            (*handle)->Apply(uri_);
         return status;
     }
 
@@ -349,7 +342,7 @@ private:
     IOStatus Readable(const std::string &name, const FileOptions &options,
                       std::unique_ptr<File> (*make)(std::unique_ptr<Handle>, bool), std::unique_ptr<File> *result) const
     {
-        const bool is_direct = options.use_direct_reads || defaults_.direct_reads;
+        const bool is_direct = options.use_direct_reads || uri_.direct_reads;
         std::unique_ptr<Handle> handle;
         IOStatus status = Open(name, O_RDONLY | (is_direct ? O_DIRECT : 0), &handle);
         result->reset();
@@ -361,7 +354,7 @@ private:
     IOStatus Writable(const std::string &name, int flags, const FileOptions &options,
                       std::unique_ptr<FSWritableFile> *result) const
     {
-        const bool is_direct = options.use_direct_writes || defaults_.direct_writes;
+        const bool is_direct = options.use_direct_writes || uri_.direct_writes;
         std::unique_ptr<Handle> handle;
         result->reset();
         const bool appends = (flags & O_APPEND) != 0;
@@ -390,7 +383,6 @@ private:
 
     const Uri uri_;
     const std::shared_ptr<Mount> mount_;
-    FileDefaults defaults_;
 };
 
 } // namespace

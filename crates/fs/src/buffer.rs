@@ -152,9 +152,8 @@ impl Buffers {
                 return Ok(Arc::clone(buffer));
             }
             if shard.sweeps == sweeps {
-                self.sweep(&mut shard);
                 let buffer = Buffer::new(block, page);
-                shard.table.insert(block, Arc::clone(&buffer));
+                self.insert(&mut shard, &buffer);
                 return Ok(buffer);
             }
             // Somebody may have read it, changed it and let it go meanwhile: this is what was there before.
@@ -179,13 +178,12 @@ impl Buffers {
         let mut page: Page = [0; BLOCK];
         layout::stamp(&mut page, &self.expected(block, kind, owner));
         let buffer = Buffer::new(block, page);
-        self.insert(&buffer);
+        self.insert(&mut lock(self.shard(block)), &buffer);
         buffer
     }
 
-    fn insert(&self, buffer: &Arc<Buffer>) {
-        let mut shard = lock(self.shard(buffer.block));
-        self.sweep(&mut shard);
+    fn insert(&self, shard: &mut Shard, buffer: &Arc<Buffer>) {
+        self.sweep(shard);
         shard.table.insert(buffer.block, Arc::clone(buffer));
     }
 
@@ -199,7 +197,7 @@ impl Buffers {
     pub(crate) fn put(&self, block: u64, page: Page, tx: u64) -> Arc<Buffer> {
         let buffer = Buffer::new(block, page);
         write(&buffer.state).pending = tx;
-        self.insert(&buffer);
+        self.insert(&mut lock(self.shard(block)), &buffer);
         buffer
     }
 

@@ -9,7 +9,7 @@ use unvme::lock::{lock, read};
 use crate::data::{EXTENT_GROWTH, STEP};
 use crate::disk::Piece;
 use crate::error::{Error, Result};
-use crate::extents::{Extent, Extents};
+use crate::extents::Extent;
 use crate::layout::{BLOCK, Page, Time};
 use crate::node::{Node, State};
 use crate::pagecache::{Held, Word};
@@ -125,7 +125,7 @@ impl System {
                     Err(missing) => missing,
                 };
                 has_missed = true;
-                let version = (node.version.load(Ordering::SeqCst), node.writes.load(Ordering::SeqCst));
+                let version = Self::version(node);
                 let (asked, window) =
                     Self::window(node, &state, missing, offset + there as u64, self.cache.request_pages());
                 let mut fresh = vec![0; ((window - missing) * BLOCK_64) as usize];
@@ -133,7 +133,6 @@ impl System {
                 (missing, fresh, version, asked)
             };
             let mut state = node.lock();
-            self.load_extents(node.ino, &mut state)?;
             self.insert_read(node, &mut state, start, &fresh, asked, version)?;
             let there = Self::there(&state, offset, out.len());
             if self.copy_cached(node.ino, &state, offset, &mut out[..there]).is_ok() {
@@ -143,7 +142,6 @@ impl System {
         }
         // Others change it all the time, or push its pages out: they wait now.
         let mut state = node.lock();
-        self.load_extents(node.ino, &mut state)?;
         let there = Self::there(&state, offset, out.len());
         self.write_back(node, &mut state)?;
         self.load_extents(node.ino, &mut state)?;
@@ -167,17 +165,14 @@ impl System {
                     continue;
                 }
                 let end = end.min(state.size.div_ceil(BLOCK_64));
-                let extents = state.extents.as_ref().expect("looked at above");
-                let Some(found) = Self::first_missing(&state, extents, index..end) else { return Ok(()) };
-                let window = end.min(found + self.cache.request_pages());
-                let window = (found + 1..window).find(|&at| state.cache.get(at).is_some()).unwrap_or(window);
-                let version = (node.version.load(Ordering::SeqCst), node.writes.load(Ordering::SeqCst));
+                let Some(found) = Self::first_missing(&state, index..end) else { return Ok(()) };
+                let window = Self::until_cached(&state, found, end.min(found + self.cache.request_pages()));
+                let version = Self::version(node);
                 let mut fresh = vec![0; ((window - found) * BLOCK_64) as usize];
                 self.read_blocks(&state, found, &mut fresh)?;
                 (found, window, fresh, version)
             };
             let mut state = node.lock();
-            self.load_extents(node.ino, &mut state)?;
             self.insert_read(node, &mut state, found, &fresh, found, version)?;
             index = window;
         }
@@ -185,7 +180,8 @@ impl System {
     }
 
     /// The first page with data that is not in memory.
-    fn first_missing(state: &State, extents: &Extents, range: std::ops::Range<u64>) -> Option<u64> {
+    fn first_missing(state: &State, range: std::ops::Range<u64>) -> Option<u64> {
+        let extents = state.extents.as_ref().expect("loaded before");
         let mut index = range.start;
         while index < range.end {
             let (found, end) = extents.piece(index);
@@ -200,8 +196,17 @@ impl System {
         None
     }
 
-    /// Puts pages into the cache that were read when the file's version and its writes were these, unless
-    /// they have changed.
+    /// What tells whether a file has changed: its version, and how often it was written past the cache.
+    fn version(node: &Node) -> (u64, u64) {
+        (node.version.load(Ordering::SeqCst), node.writes.load(Ordering::SeqCst))
+    }
+
+    /// Where the pages from one on that are not in memory end: `end`, or one that is.
+    fn until_cached(state: &State, missing: u64, end: u64) -> u64 {
+        (missing + 1..end).find(|&index| state.cache.get(index).is_some()).unwrap_or(end)
+    }
+
+    /// Puts pages into the cache that were read when the file's version was this one, unless it has changed.
     fn insert_read(
         &self,
         node: &Arc<Node>,
@@ -211,6 +216,7 @@ impl System {
         asked: u64,
         version: (u64, u64),
     ) -> Result<()> {
+        self.load_extents(node.ino, state)?;
         let is_same = node.version.load(Ordering::SeqCst) == version.0;
         if state.cache.is_empty() {
             // Before the other number is looked at: who writes past the cache looks at them the other way
@@ -231,8 +237,7 @@ impl System {
         let bytes = lock(&node.ahead).miss(missing * BLOCK_64, (asked - missing) * BLOCK_64, &settings);
         let last = state.size.div_ceil(BLOCK_64);
         let window = (missing + bytes / BLOCK_64).min(missing + most).max(asked).min(last);
-        let next = (missing + 1..window).find(|&index| state.cache.get(index).is_some());
-        let window = next.unwrap_or(window);
+        let window = Self::until_cached(state, missing, window);
         (asked.min(window), window)
     }
 
@@ -731,13 +736,14 @@ impl System {
             // It is told again below.
             let _ = self.write_back_most(&left[0]);
             for node in left.iter().take(TOGETHER) {
-                // No more than one plan writes: those who want the files do not wait for longer.
+                // Few pages together, so that those who want the files do not wait for long; a file with many
+                // is the first one of its turn.
                 let state = node.lock();
                 pages += state.cache.dirty().len() as u64;
-                states.push(state);
-                if pages >= TOGETHER_PAGES {
+                if pages > TOGETHER_PAGES && !states.is_empty() {
                     break;
                 }
+                states.push(state);
             }
             let (some, others) = left.split_at(states.len());
             left = others;

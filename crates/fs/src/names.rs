@@ -600,7 +600,8 @@ impl System {
             }
             self.check_places(&from, &to, &source, victim.as_ref(), how)?;
             if victim.is_some() && how == Rename::Replace {
-                self.write_before(&source)?;
+                // Whoever replaces a file by another one wants either, and none that is empty.
+                self.write_back(&source, &mut source.lock())?;
             }
             let mut nodes = vec![from.directory, to.directory, &source];
             nodes.extend(&victim);
@@ -644,12 +645,6 @@ impl System {
                 }
             };
         }
-    }
-
-    /// Whoever replaces a file by another one wants either, and none that is empty.
-    fn write_before(&self, source: &Arc<Node>) -> Result<()> {
-        let mut state = source.lock();
-        if state.is_gone { Ok(()) } else { self.write_back(source, &mut state) }
     }
 
     /// Whether a directory would come to be below itself.

@@ -35,7 +35,7 @@ pub(crate) struct State {
     pub is_lazy: bool,
     /// Its inode is free again.
     pub is_gone: bool,
-    /// It has names, and is in the list of those that have none, or of which the end is being cut off.
+    /// Its end is being cut off: it is in the list of files without names, although it has some.
     pub is_being_cut: bool,
     /// As the next transaction says it. Of a file whose last pages are not written yet it has a smaller size.
     pub inode: Inode,

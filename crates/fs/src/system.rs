@@ -456,13 +456,12 @@ impl System {
     /// An inode, and the last transaction that may have changed it: that of its block.
     fn read_inode_of(&self, ino: u64) -> Result<(Inode, u64)> {
         let (buffer, index) = self.journal.inode_buffer(ino)?;
-        let tx = buffer.tx();
         let found = buffer.with(|page| decode(page, index));
         let inode: Inode = found
             .map_err(|what| Error::damaged(buffer.block, format!("inode {ino}: {what}")))?
             .ok_or(Error::Posix(Errno::STALE))?;
-        // Whoever changes it meanwhile changes the block for the same transaction, or a later one.
-        Ok((inode, tx.max(buffer.tx())))
+        // Numbers of transactions only grow: it is that one, or of somebody who has changed the block since.
+        Ok((inode, buffer.tx()))
     }
 
     /// The root directory.
@@ -482,18 +481,18 @@ impl System {
             node.touch();
             return Ok(node);
         }
-        let load = || {
+        let read = || {
             // A number is used when its bit says so; its block may never have been written.
             let (group, place) = self.geometry.inode_place(ino).ok_or(Error::Posix(Errno::STALE))?;
             let map = self.buffers.get(self.geometry.inode_map(group), Kind::InodeMap, group.into())?;
             if !map.with(|page| crate::bits::is_marked(page, place)) {
                 return Err(Errno::STALE.into());
             }
-            let (inode, tx) = self.read_inode_of(ino)?;
-            Ok(Node::new(ino, inode, tx))
+            self.read_inode_of(ino)
         };
-        // Once without the lock, for what has to be read: others do not wait for it.
-        load()?;
+        // Once without the lock, for what has to come from the device: others do not wait for it.
+        read()?;
+        let load = || read().map(|(inode, tx)| Node::new(ino, inode, tx));
         self.nodes.get(ino, (&self.dentries, self.done()), load)
     }
 

@@ -317,12 +317,17 @@ impl System {
     }
 }
 
+/// Whether a file can have this hint.
+pub(crate) fn is_hint(hint: u8) -> bool {
+    usize::from(hint) < HINTS.len()
+}
+
 /// A hint as it is typed: a name, or the number that `F_SET_RW_HINT` has for it.
 fn hint_of(value: Option<&[u8]>) -> Result<u8> {
     let Some(value) = value else { return Ok(0) };
     let text = value.strip_suffix(b"\0").unwrap_or(value);
     let found = HINTS.iter().position(|name| name.as_bytes() == text);
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<u8>().ok());
-    let hint = found.map(|at| at as u8).or(number).filter(|&hint| usize::from(hint) < HINTS.len());
+    let hint = found.map(|at| at as u8).or(number).filter(|&hint| is_hint(hint));
     hint.ok_or(Error::Posix(Errno::INVAL))
 }

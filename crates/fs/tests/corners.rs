@@ -10,8 +10,8 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use unvme::{Block, Device, Nsid, OpenOptions, QueueOptions, open};
 use unvme_fs::{
-    Allocation, CacheOptions, Credentials, Event, FileSystem, Lock, LockKind, MakeOptions, MountOptions,
-    NewAttributes, NewFile, Rename, SetXattr, Vnode, check, make, repair,
+    Allocation, CacheOptions, Credentials, Event, FileId, FileQueue, FileSystem, Lock, LockKind, MakeOptions,
+    MountOptions, NewAttributes, NewFile, Rename, SetXattr, Vnode, check, make, repair,
 };
 
 const PAGE: usize = 4096;
@@ -25,6 +25,30 @@ fn device_of(size: &str) -> (Device, Block) {
 fn mount(block: &Block) -> FileSystem {
     FileSystem::mount(block, "mem:", &MountOptions::default()).expect("mount")
 }
+/// A file of eight pages of ones, and a queue that has been given twos for the first one, and has not told
+/// the device yet.
+fn being_written(fs: &FileSystem) -> (Vnode, FileQueue, FileId) {
+    let file = create(fs, b"f");
+    file.write_direct(0, &[1; 8 * 4096]).unwrap();
+    file.sync().unwrap();
+    let mut queue = fs.queue(&QueueOptions { depth: 8, ..QueueOptions::default() }).unwrap();
+    let id = queue.add(&file).unwrap();
+    let mut buf = queue.alloc(4096).unwrap();
+    buf.write(0, &[2; 4096]);
+    queue.write(id, 0, 4096, buf, 1).map_err(|r| r.error).unwrap();
+    (file, queue, id)
+}
+
+/// Waits for all calls of a queue, which succeed.
+fn finish(queue: &mut FileQueue) {
+    while queue.outstanding() > 0 {
+        queue.wait(Duration::from_secs(1)).unwrap();
+        queue.poll(8).for_each(|done| {
+            done.result.unwrap();
+        });
+    }
+}
+
 /// What a call returns that must not hang.
 fn in_time<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, over) = channel();
@@ -137,25 +161,13 @@ fn a_file_that_memory_has_forgotten_is_synced_all_the_same() {
 fn what_a_queue_writes_replaces_pages_that_were_read_meanwhile() {
     let (_device, block) = device_of("64M");
     let fs = mount(&block);
-    let file = create(&fs, b"f");
-    file.write_direct(0, &[1; 8 * 4096]).unwrap();
-    file.sync().unwrap();
-    let mut queue = fs.queue(&QueueOptions { depth: 8, ..QueueOptions::default() }).unwrap();
-    let id = queue.add(&file).unwrap();
-    let mut buf = queue.alloc(4096).unwrap();
-    buf.write(0, &[2; 4096]);
-    queue.write(id, 0, 4096, buf, 1).map_err(|r| r.error).unwrap();
+    let (file, mut queue, id) = being_written(&fs);
     let mut out = [0; 4096];
     file.read_at(0, &mut out).unwrap(); // brings the old page
     let buf = queue.alloc(4096).unwrap();
     queue.read(id, 4 * 4096, 4096, buf, 2).map_err(|r| r.error).unwrap();
     queue.ring().unwrap();
-    while queue.outstanding() > 0 {
-        queue.wait(Duration::from_secs(1)).unwrap();
-        queue.poll(8).for_each(|done| {
-            done.result.unwrap();
-        });
-    }
+    finish(&mut queue);
     file.read_at(0, &mut out).unwrap();
     let mut direct = [0; 4096];
     file.read_direct(0, &mut direct).unwrap();
@@ -620,21 +632,9 @@ fn inodes_that_cannot_be_are_found_and_repaired() {
 fn what_a_queue_writes_is_not_lost_beside_a_write_of_a_part_of_it() {
     let (_device, block) = device_of("64M");
     let fs = mount(&block);
-    let file = create(&fs, b"f");
-    file.write_direct(0, &[1; 8 * 4096]).unwrap();
-    file.sync().unwrap();
-    let mut queue = fs.queue(&QueueOptions { depth: 8, ..QueueOptions::default() }).unwrap();
-    let id = queue.add(&file).unwrap();
-    let mut buf = queue.alloc(4096).unwrap();
-    buf.write(0, &[2; 4096]);
-    queue.write(id, 0, 4096, buf, 1).map_err(|r| r.error).unwrap();
+    let (file, mut queue, _) = being_written(&fs);
     file.write_at(10, &[9]).unwrap();
-    while queue.outstanding() > 0 {
-        queue.wait(Duration::from_secs(1)).unwrap();
-        queue.poll(8).for_each(|done| {
-            done.result.unwrap();
-        });
-    }
+    finish(&mut queue);
     let mut direct = [0; 4096];
     file.read_at(0, &mut direct).unwrap();
     assert_eq!(direct[100], 2, "byte 10 is {}", direct[10]);

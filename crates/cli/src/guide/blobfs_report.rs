@@ -140,29 +140,11 @@ fn point(phase: &PhaseOf<'_>) -> Result<Point> {
         };
         rows.push(Row::from_histogram_ns(session.file.to_owned(), session.cpu, &calls.ns, rates));
     }
+    let rates = series.rates(longest, SERIES_POINTS);
     Ok(Point {
         phase: Some(phase.name.to_owned()),
-        threads: phase.sessions.len() as u32,
-        depth: 1,
-        total: Row::total(&rows),
-        rows,
         latency: Latency::from_histogram_ns(&all),
-        schedule: None,
-        series: series
-            .rates(longest, SERIES_POINTS)
-            .into_iter()
-            .map(|(second, iops)| Sample::of_rate(second, iops))
-            .collect(),
-        write_amplification: None,
-        cpu: None,
-        pairs: None,
-        trims: None,
-        flushes: None,
-        repetitions: Vec::new(),
-        spread: None,
-        settings: Vec::new(),
-        workload: None,
-        jobs: Vec::new(),
-        steady: None,
+        series: rates.into_iter().map(|(second, iops)| Sample::of_rate(second, iops)).collect(),
+        ..Point::of_rows(phase.sessions.len() as u32, 1, rows)
     })
 }

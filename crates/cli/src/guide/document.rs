@@ -322,26 +322,13 @@ fn point(phase: &Phase, numbered: bool) -> Result<Point> {
         (latency.read, latency.write) = mixed.map_or((None, None), |mixed| (mixed.read, mixed.write));
     }
     let rates = record.series.rates(phase.elapsed(), SERIES_POINTS);
+    let depth = phase.lanes.iter().map(|lane| lane.depth).max().unwrap_or(1);
     Ok(Point {
         phase: Some(if numbered { format!("{} {}", phase.name, phase.test) } else { phase.name.clone() }),
-        threads: phase.lanes.len() as u32,
-        depth: phase.lanes.iter().map(|lane| lane.depth).max().unwrap_or(1),
-        rows,
         total,
         latency,
-        schedule: None,
         series: rates.into_iter().map(|(second, iops)| Sample::of_rate(second, iops)).collect(),
-        write_amplification: None,
-        cpu: None,
-        pairs: None,
-        trims: None,
-        flushes: None,
-        repetitions: Vec::new(),
-        spread: None,
-        settings: Vec::new(),
-        workload: None,
-        jobs: Vec::new(),
-        steady: None,
+        ..Point::of_rows(phase.lanes.len() as u32, depth, rows)
     })
 }
 

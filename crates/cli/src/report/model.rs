@@ -266,6 +266,33 @@ pub(crate) struct RowRates {
     pub(crate) miscompares: u64,
 }
 
+impl Point {
+    /// Rows of so many threads with so many commands each, and nothing else that is known.
+    pub(crate) fn of_rows(threads: u32, depth: u32, rows: Vec<Row>) -> Self {
+        Self {
+            phase: None,
+            settings: Vec::new(),
+            workload: None,
+            jobs: Vec::new(),
+            threads,
+            depth,
+            total: Row::total(&rows),
+            rows,
+            latency: None,
+            schedule: None,
+            series: Vec::new(),
+            write_amplification: None,
+            cpu: None,
+            pairs: None,
+            trims: None,
+            flushes: None,
+            repetitions: Vec::new(),
+            spread: None,
+            steady: None,
+        }
+    }
+}
+
 impl Row {
     /// A row from a histogram that holds the latency of every completed command in nanoseconds.
     pub(crate) fn from_histogram_ns(label: String, core: u32, ns: &Histogram<u64>, rates: RowRates) -> Self {

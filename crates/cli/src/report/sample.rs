@@ -101,27 +101,7 @@ pub(crate) fn point(threads: u32, depth: u32) -> Point {
         |second: u32| 1.0 + 0.012 * (f64::from(second) * 1.7).sin() - if second == 6 { 0.05 } else { 0.0 };
     let series =
         (1..=10).map(|second| Sample::of_rate(f64::from(second), total.iops * wobble(second))).collect();
-    Point {
-        phase: None,
-        threads,
-        depth,
-        latency: Latency::from_histogram_ns(&all),
-        rows,
-        total,
-        schedule: None,
-        series,
-        write_amplification: None,
-        cpu: None,
-        pairs: None,
-        trims: None,
-        flushes: None,
-        repetitions: Vec::new(),
-        spread: None,
-        settings: Vec::new(),
-        workload: None,
-        jobs: Vec::new(),
-        steady: None,
-    }
+    Point { latency: Latency::from_histogram_ns(&all), series, ..Point::of_rows(threads, depth, rows) }
 }
 
 /// A narrow body with a shoulder and a long tail around `average_ns`.

@@ -33,28 +33,7 @@ fn document_row() -> Row {
 }
 
 fn point_of(rows: Vec<Row>) -> Point {
-    let total = Row::total(&rows);
-    Point {
-        phase: None,
-        threads: 1,
-        depth: 1,
-        rows,
-        total,
-        latency: None,
-        schedule: None,
-        series: Vec::new(),
-        write_amplification: None,
-        cpu: None,
-        pairs: None,
-        trims: None,
-        flushes: None,
-        repetitions: Vec::new(),
-        spread: None,
-        settings: Vec::new(),
-        workload: None,
-        jobs: Vec::new(),
-        steady: None,
-    }
+    Point::of_rows(1, 1, rows)
 }
 
 #[test]

@@ -11,9 +11,6 @@ use crate::layout::{FIRST_INO, INODES_PER_BLOCK, Inline, Inode, Kind, Kinds, ORP
 use crate::tree::Tree;
 use crate::xattrs;
 
-/// The highest of the values of `F_SET_RW_HINT`.
-const HINT_MAX: u8 = 5;
-
 /// Where a symbolic link leads to whose target is lost.
 const LOST_TARGET: &[u8] = b"(lost)";
 
@@ -145,7 +142,7 @@ impl Checker<'_> {
                 time.nanoseconds = 0;
             }
         }
-        if inode.hint > HINT_MAX {
+        if !xattrs::is_hint(inode.hint) {
             wrong.push(format!("write hint {}", inode.hint));
             inode.hint = 0;
         }
