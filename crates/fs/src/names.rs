@@ -361,7 +361,7 @@ impl System {
         if name.is_none() {
             inode.links = 0;
         }
-        let done = self.transact_on(&mut state, Need::More, 4 * GROWTH, |tx, state| {
+        let done = self.transact_on(&mut state, Need::Name, 4 * GROWTH, |tx, state| {
             tx.use_inode(ino)?;
             self.put_target(tx, ino, &mut inode, new.target)?;
             tx.put_inode(ino, Some(&inode))?;
@@ -413,7 +413,7 @@ impl System {
             return Err(Errno::MLINK.into());
         }
         let (had_none, file_type) = (inode.links == 0, inode.file_type());
-        self.transact_on_all(&mut locked, Need::More, 3 * GROWTH, |tx, locked| {
+        self.transact_on_all(&mut locked, Need::Name, 3 * GROWTH, |tx, locked| {
             let target = Target { ino: node.ino, file_type };
             let directory = locked.state(place.directory.ino);
             self.add_name(tx, place.directory.ino, directory, (&key, place.name), target)?;

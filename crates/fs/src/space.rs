@@ -13,7 +13,7 @@ use crate::disk::Disk;
 use crate::epoch::Epochs;
 use crate::error::Result;
 use crate::layout::{Geometry, Kind};
-use crate::stripe::{Apart, Stock, Tally};
+use crate::stripe::{Apart, Leave, Stock, Tally};
 
 /// Consecutive blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +33,8 @@ impl Run {
 pub(crate) enum Need {
     /// To keep more.
     More,
+    /// For another name: programs that find the device full make files, to put something right.
+    Name,
     /// To be able to delete.
     Delete,
 }
@@ -54,7 +56,7 @@ pub(crate) struct Space {
     inodes: Stock,
     /// Blocks and inodes that nobody has any more, and that a commit will bring back.
     freed: (Tally, Tally),
-    /// Blocks that only those who delete can have.
+    /// Blocks that only those who delete can have, and half of them those who make names.
     kept: i64,
     /// Where the last directory went.
     turn: AtomicU32,
@@ -121,7 +123,12 @@ impl Space {
 
     /// Sets blocks aside.
     pub(crate) fn reserve(&self, blocks: u64, need: Need) -> Result<()> {
-        if self.available.take(blocks, need == Need::Delete) { Ok(()) } else { Err(Errno::NOSPC.into()) }
+        let leave = match need {
+            Need::More => Leave::Kept,
+            Need::Name => Leave::Half,
+            Need::Delete => Leave::None,
+        };
+        if self.available.take(blocks, leave) { Ok(()) } else { Err(Errno::NOSPC.into()) }
     }
 
     /// What was set aside and not taken.
@@ -240,7 +247,7 @@ impl Space {
 
     /// Takes an inode: for a directory in a group of its own, for anything else near its directory.
     pub(crate) fn take_inode(&self, parent: u64, is_directory: bool) -> Result<u64> {
-        if !self.inodes.take(1, true) {
+        if !self.inodes.take(1, Leave::None) {
             return Err(Errno::NOSPC.into());
         }
         let first = match self.geometry.inode_place(parent) {

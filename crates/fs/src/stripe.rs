@@ -58,6 +58,14 @@ impl<T> Stripes<T> {
     }
 }
 
+/// How many of the things that are kept for some are left by those who take some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    Kept,
+    Half,
+    None,
+}
+
 /// A number of things that threads take and give back. Each CPU has some of them set aside, so that most of
 /// the time nobody touches what is common.
 pub(crate) struct Stock {
@@ -80,11 +88,14 @@ impl Stock {
         parts + self.common.load(Ordering::Relaxed)
     }
 
-    /// Takes `count`: to the last one, or so that those that are kept are left. Returns whether there were as
-    /// many.
-    pub(crate) fn take(&self, count: u64, to_the_last: bool) -> bool {
+    /// Takes `count`, so that as many are left of those that are kept. Returns whether there were as many.
+    pub(crate) fn take(&self, count: u64, leave: Leave) -> bool {
         let count = count as i64;
-        let floor = if to_the_last { 0 } else { self.kept };
+        let floor = match leave {
+            Leave::Kept => self.kept,
+            Leave::Half => self.kept / 2,
+            Leave::None => 0,
+        };
         let own = self.parts.own();
         if take_from(own, count, 0) {
             return true;
@@ -175,32 +186,33 @@ mod tests {
     #[test]
     fn everything_can_be_had_down_to_the_floor_whoever_has_set_it_aside() {
         let stock = Stock::new(1000, 100, 50);
-        assert!(stock.take(1, false));
+        assert!(stock.take(1, Leave::Kept));
         assert_eq!(stock.total(), 999);
         // All but those that are kept, although some were set aside.
-        assert!(!stock.take(950, false));
-        assert!(stock.take(949, false));
+        assert!(!stock.take(950, Leave::Kept));
+        assert!(stock.take(949, Leave::Kept));
         assert_eq!(stock.total(), 50);
-        assert!(!stock.take(1, false));
-        assert!(stock.take(50, true));
+        assert!(!stock.take(1, Leave::Kept));
+        assert!(!stock.take(26, Leave::Half) && stock.take(25, Leave::Half) && !stock.take(1, Leave::Half));
+        assert!(stock.take(25, Leave::None));
         assert_eq!(stock.total(), 0);
         stock.put(1000);
-        assert!(stock.take(1000, true));
+        assert!(stock.take(1000, Leave::None));
         stock.set(7);
-        assert!(!stock.take(8, true) && stock.take(7, true));
+        assert!(!stock.take(8, Leave::None) && stock.take(7, Leave::None));
     }
 
     #[test]
     fn those_that_are_kept_stay_kept_when_they_were_taken_and_given_back() {
         let stock = Stock::new(60, 20, 50);
         for _ in 0..5 {
-            assert!(stock.take(3, true));
+            assert!(stock.take(3, Leave::None));
             stock.put(3);
-            assert!(!stock.take(11, false), "{}", stock.total());
+            assert!(!stock.take(11, Leave::Kept), "{}", stock.total());
         }
-        assert!(stock.take(10, false) && stock.take(5, true) && !stock.take(1, false));
+        assert!(stock.take(10, Leave::Kept) && stock.take(5, Leave::None) && !stock.take(1, Leave::Kept));
         stock.put(5);
-        assert!(!stock.take(1, false) && stock.take(50, true));
+        assert!(!stock.take(1, Leave::Kept) && stock.take(50, Leave::None));
     }
 
     #[test]
@@ -221,7 +233,7 @@ mod tests {
                 let stock = &stock;
                 scope.spawn(move || {
                     let (mut taken, mut turn) = (0, 0_u64);
-                    while stock.take(count, true) {
+                    while stock.take(count, Leave::None) {
                         turn += 1;
                         match turn.is_multiple_of(3) {
                             true => stock.put(count),

@@ -153,6 +153,34 @@ fn a_full_device_says_so_and_deleting_helps() {
 }
 
 #[test]
+fn a_device_that_is_full_of_data_still_takes_names() {
+    let (_device, block) = device("64M");
+    let who = Credentials::root();
+    let fs = mount(&block);
+    let root = fs.root().expect("root");
+    let big = root.create(b"big", &NewFile::regular(0o644), &who).expect("create");
+    let mut written = 0;
+    while let Ok(bytes @ 1..) = big.write_at(written, &[3; 4096]) {
+        written += bytes as u64;
+    }
+    let file = |n: u32| root.create(format!("{n}").as_bytes(), &NewFile::regular(0o644), &who);
+    for n in 0..100 {
+        let made = file(n).expect("create");
+        assert_eq!(made.write_at(0, &[1; 4096]).map_err(|e| e.errno()), Err(Errno::NOSPC));
+    }
+    big.link(&root, b"link", &who).expect("link");
+    fs.sync().expect("sync");
+    // Not without end: those who delete have something left.
+    let more = (100..1 << 20).take_while(|&n| file(n).is_ok()).count() as u32;
+    assert!(more < 1 << 18, "{more}");
+    fs.sync().expect("sync");
+    for n in (0..100 + more).rev() {
+        root.unlink(format!("{n}").as_bytes(), &who).expect("unlink");
+    }
+    assert_sound(&fs);
+}
+
+#[test]
 fn holes_are_holes() {
     let (_device, block) = device("64M");
     let who = Credentials::root();
