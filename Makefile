@@ -10,6 +10,9 @@ DEMO_ARGS = perf -r mem:block:1G --matrix threads=$(DEMO_THREADS) depth=1..256 -
 # Seconds each fuzz target runs.
 SOAK_SECONDS ?= 1200
 FUZZ_SECONDS ?= 10
+# Of each way in which RocksDB is killed, and how often for each the power is cut.
+CRASH_SECONDS ?= 60
+CRASH_CUTS ?= 10
 # make bench SMOKE=1: each benchmark as short as it can be, to see that all of them run.
 SMOKE ?=
 
@@ -26,7 +29,7 @@ section = @printf '\n==> %s\n' '$(1)'
 
 .PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
-	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long \
+	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run build install uninstall \
 	install-test
 # Two builds at once would only wait for each other, and their output would mix.
@@ -43,6 +46,7 @@ help:
 	@echo 'make rocksdb the file system for the RocksDB that is installed: target/rocksdb/librocksdb_unvme.so'
 	@echo 'make fio     the engine for the fio that is installed: target/fio/fio-unvme.so; FIO=, FIO_SRC=: another one'
 	@echo 'make rocksdb-test-long  more of the tests that RocksDB has for itself, on our file system'
+	@echo 'make rocksdb-crash-test RocksDB killed, and without power, in every way for CRASH_SECONDS=$(CRASH_SECONDS), CRASH_CUTS=$(CRASH_CUTS) cuts each; SMOKE=1 for 30 seconds'
 	@echo 'make fs-test-long  programs that try file systems, on a mounted one, for longer than in make test'
 	@echo 'make lint    the checks that run nothing: format, floors, tidy, licences, clippy, docs'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)'
@@ -88,7 +92,7 @@ vm-smoke:
 	$(CARGO) build $(LOCKED) --release -p unvme-cli
 	tests/guest/test-vm.sh -s $(TARGET_DIR)/release/unvme
 
-bench: setup-bench fio-if bench-run
+bench: setup-bench fio-if rocksdb bench-run
 
 # Not part of `make bench`: see test-vm. Written to bench-vm.json beside bench.json.
 bench-vm: setup-bench
@@ -161,13 +165,26 @@ rocksdb-test: rocksdb
 	$(CARGO) build $(LOCKED) --release -p unvme-cli
 	scripts/rocksdb-tests.sh $(ROCKSDB_TESTS) $(ROCKSDB_FAST)
 	tests/rocksdb.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR) $(ROCKSDB_TESTS) $(ROCKSDB_FAST)
+	tests/rocksdb_kv.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR)
+	tests/rocksdb_script.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR)
+	tests/rocksdb_fdp.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR)
+	tests/rocksdb_faults.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR)
 
 # More of RocksDB's own tests.
-rocksdb-test-long: rocksdb
+rocksdb-test-long: setup-test rocksdb
 	$(call section,RocksDB)
 	$(CARGO) build $(LOCKED) --release -p unvme-cli
 	scripts/rocksdb-tests.sh $(ROCKSDB_TESTS) $(ROCKSDB_FAST) $(ROCKSDB_LONG)
 	tests/rocksdb.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR) $(ROCKSDB_TESTS) $(ROCKSDB_FAST) $(ROCKSDB_LONG)
+	tests/rocksdb_example.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR) $(TARGET_DIR)/rocksdb-example
+
+# Not in `make test`: db_stress takes a minute to compile, and all of it a quarter of an hour to run.
+rocksdb-crash-test: setup-test rocksdb
+	$(call section,RocksDB killed and without power)
+	$(CARGO) build $(LOCKED) --release -p unvme-cli
+	scripts/rocksdb-tests.sh $(ROCKSDB_TESTS) db_stress
+	tests/rocksdb_crash.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR) $(ROCKSDB_TESTS) \
+		$(if $(filter-out 0 no,$(SMOKE)),,$(CRASH_SECONDS) $(CRASH_CUTS))
 
 FS_TOOLS = $(TARGET_DIR)/fs-tools
 
@@ -197,7 +214,7 @@ fio-test: fio
 	tests/fio.sh $(FIO_DIR)/fio-unvme.so $(TARGET_DIR)/release/unvme
 
 # One program under all the names of the guide, and the sample configurations.
-TOOLS = kv_perf kv_nvme sdk_perf sdk_perf_async sdk_iterate sdk_iterate_async blobfs_perf
+TOOLS = kv_perf kv_nvme sdk_perf sdk_perf_async sdk_iterate sdk_iterate_async blobfs_perf kv_db_bench
 # mount(8) finds them in /sbin: SBINDIR=/sbin.
 SBINDIR ?= $(PREFIX)/sbin
 MOUNT_HELPERS = mount.unvme mount.fuse.unvme
@@ -210,10 +227,11 @@ DATA = $(DESTDIR)$(PREFIX)/share
 ENGINE_DIR = $(DESTDIR)$(PREFIX)/lib/fio
 # `unvme rocksdb` looks for them there.
 PLUGIN_DIR = $(DESTDIR)$(PREFIX)/lib/unvme
-ROCKSDB_LIBRARIES = librocksdb_unvme.so librocksdb_unvme_flags.so
+ROCKSDB_LIBRARIES = librocksdb_unvme.so librocksdb_unvme_flags.so libkv_rocksdb.so libkv_rocksdb_flags.so
 # Folder, name behind it, what `unvme completions` calls the shell.
 COMPLETIONS = bash-completion/completions/unvme:bash zsh/site-functions/_unvme:zsh fish/vendor_completions.d/unvme.fish:fish
-SAMPLES := $(shell find share/unvme -type f)
+# Scripts among them stay what they are; results of theirs are not installed.
+SAMPLES := $(shell find share/unvme -type f -not -path '*/results/*')
 
 build: setup-demo
 	$(call section,build)
@@ -235,7 +253,9 @@ install: $(if $(BUILT),,build)
 	install -d -m 755 $(DESTDIR)$(SBINDIR)
 	for helper in $(MOUNT_HELPERS); do ln -sf $(PREFIX)/bin/unvme $(DESTDIR)$(SBINDIR)/$$helper || exit 1; done
 	install -m 644 $(STAGE)/man1/* $(DATA)/man/man1/
-	for file in $(SAMPLES); do install -D -m 644 $$file $(DESTDIR)$(PREFIX)/$$file || exit 1; done
+	for file in $(SAMPLES); do \
+		if [ -x $$file ]; then mode=755; else mode=644; fi; \
+		install -D -m $$mode $$file $(DESTDIR)$(PREFIX)/$$file || exit 1; done
 	find $(DATA)/unvme -type d -exec chmod 755 {} +
 	if [ -f $(FIO_DIR)/fio-unvme.so ]; then \
 		install -d -m 755 $(ENGINE_DIR) && strip --strip-debug -o $(ENGINE_DIR)/fio-unvme.so $(FIO_DIR)/fio-unvme.so && \

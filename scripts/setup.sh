@@ -67,7 +67,8 @@ missing_packages() {
         have sqlite3 || printf ' sqlite3'
         # SQLite's own tests are written in Tcl.
         [ -f /usr/include/tcl8.6/tcl.h ] || [ -f /usr/include/tcl.h ] || printf ' tcl-dev'
-        have python3 || printf ' python3-minimal'
+        # RocksDB's script that kills it needs more than the smallest one.
+        python3 -c 'import argparse, shutil' 2>/dev/null || printf ' python3'
         echo '#include <sys/acl.h>' | cc -fsyntax-only -x c - 2>/dev/null || printf ' libacl1-dev'
     fi
     # fio drives our devices; the key-value benchmarks compare with RocksDB, those of files with ext4.

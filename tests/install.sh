@@ -43,6 +43,9 @@ fi
 if [ -f "${CARGO_TARGET_DIR:-$OLDPWD/target}/rocksdb/librocksdb_unvme.so" ]; then
   bin/unvme rocksdb -d mem:block:64M -- db_bench --benchmarks=fillseq --num=100 >"$stage/rocksdb.log" 2>&1 ||
     { cat "$stage/rocksdb.log" >&2; fail 'db_bench does not run with lib/unvme/librocksdb_unvme.so'; }
+  UNVME=bin/unvme UNVME_HOME=$stage/home NUM_KEYS=100 DURATION=1 SKIP_OVERWRITE=1 SKIP_READWRITE=1 SKIP_WRITESYNC=1 \
+    share/unvme/unvme_rocksdb/run_tests.sh -o "$stage/results" >"$stage/rocksdb.log" 2>&1 ||
+    { cat "$stage/rocksdb.log" >&2; fail "the guide's tests of RocksDB do not run"; }
 fi
 grep -q '^prefix=/usr$' lib/pkgconfig/unvme.pc || fail "unvme.pc says $(grep prefix= lib/pkgconfig/unvme.pc)"
 cd "$OLDPWD"

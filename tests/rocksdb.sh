@@ -217,7 +217,7 @@ check "$slot"
 # By TEST_ENV_URI the tests have their files here. Some cases look for them in the kernel's file system, or
 # put some of them there.
 elsewhere='*.TraceReadAsyncWithCallbackWrapper/*:*.NoDuplicateTrailingEntries/*:*ChecksumHandoff*'
-elsewhere=$elsewhere:*TruncateLastLog*:*.ReadOnlyRecoveryNoTruncate
+elsewhere=$elsewhere':*TruncateLastLog*:*.ReadOnlyRecoveryNoTruncate'
 for test in $tests; do
     section "$(basename "$test")"
     device 0000:06:00.0 2G

@@ -357,10 +357,10 @@ public:
             if (result == 0) {
                 handle_->mount()->counters.async_reads.fetch_add(1, std::memory_order_relaxed);
                 *deleter = [](void *handle) {
-                    auto *read = static_cast<AsyncRead *>(handle);
+                    auto *begun = static_cast<AsyncRead *>(handle);
                     /* As long as it is under way, the queue knows it. */
-                    if (read->Wait().ok())
-                        delete read;
+                    if (begun->Wait().ok())
+                        delete begun;
                 };
                 *out = read.release();
                 return IOStatus::OK();

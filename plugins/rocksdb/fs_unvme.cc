@@ -4,11 +4,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include <fcntl.h>
+#include <rocksdb/env.h>
 #include <rocksdb/options.h>
 #include <rocksdb/utilities/object_registry.h>
 #include <sys/stat.h>
@@ -16,6 +18,7 @@
 #include <unvme.h>
 
 #include "files.h"
+#include "log.h"
 #include "mount.h"
 #include "uri.h"
 
@@ -37,7 +40,7 @@ namespace {
 
 class Lock final : public rocksdb::FileLock {
 public:
-    explicit Lock(std::string path) : path(std::move(path)) {}
+    explicit Lock(std::string name) : path(std::move(name)) {}
     const std::string path;
 };
 
@@ -101,6 +104,17 @@ public:
         result->reset();
         if (status.ok())
             *result = unvme_rocksdb::NewDirectory(std::move(handle));
+        return status;
+    }
+
+    IOStatus NewLogger(const std::string &name, const IOOptions &, std::shared_ptr<rocksdb::Logger> *result,
+                       IODebugContext *) override
+    {
+        std::unique_ptr<Handle> handle;
+        IOStatus status = Open(name, O_RDWR | O_CREAT | O_TRUNC, &handle);
+        result->reset();
+        if (status.ok())
+            *result = NewLog(std::move(handle));
         return status;
     }
 
@@ -412,18 +426,51 @@ IOStatus NewUnvmeFileSystem(const std::string &text, std::unique_ptr<FileSystem>
 
 } // namespace unvme_rocksdb
 
-/* unvme://... in the registry that --fs_uri and Env::CreateFromUri() ask. */
-extern "C" rocksdb::FactoryFunc<rocksdb::FileSystem> unvme_filesystem_reg;
+namespace {
 
-rocksdb::FactoryFunc<rocksdb::FileSystem> unvme_filesystem_reg =
-    rocksdb::ObjectLibrary::Default()->AddFactory<rocksdb::FileSystem>(
-        rocksdb::ObjectLibrary::PatternEntry("unvme", false).AddSeparator("://", false),
-        [](const std::string &uri, std::unique_ptr<rocksdb::FileSystem> *guard, std::string *error) {
-            rocksdb::IOStatus status = unvme_rocksdb::NewUnvmeFileSystem(uri, guard);
-            if (!status.ok()) {
-                *error = status.ToString();
-                /* Programs that ignore URIs that are unknown ignore this one, too. */
-                fprintf(stderr, "unvme: %s\n", error->c_str());
-            }
-            return guard->get();
-        });
+/* What a registry asks for, of those that make objects from their names. */
+template <class T>
+rocksdb::FactoryFunc<T> Register(const rocksdb::FactoryFunc<T> &make)
+{
+    return rocksdb::ObjectLibrary::Default()->AddFactory<T>(
+        rocksdb::ObjectLibrary::PatternEntry("unvme", false).AddSeparator("://", false), make);
+}
+
+rocksdb::FileSystem *MakeFileSystem(const std::string &uri, std::unique_ptr<rocksdb::FileSystem> *guard,
+                                    std::string *error)
+{
+    rocksdb::IOStatus status = unvme_rocksdb::NewUnvmeFileSystem(uri, guard);
+    if (!status.ok()) {
+        *error = status.ToString();
+        /* Programs that ignore URIs that are unknown ignore this one, too. */
+        fprintf(stderr, "unvme: %s\n", error->c_str());
+    }
+    return guard->get();
+}
+
+/*
+ * Whoever has an Env by the text of an option has nobody to let go of it: it is there until the program ends,
+ * and there is one for each URI.
+ */
+rocksdb::Env *MakeEnv(const std::string &uri, std::unique_ptr<rocksdb::Env> *, std::string *error)
+{
+    static std::mutex mutex;
+    static auto *const made = new std::map<std::string, std::unique_ptr<rocksdb::Env>>;
+    std::lock_guard<std::mutex> guard(mutex);
+    std::unique_ptr<rocksdb::Env> &env = (*made)[uri];
+    std::unique_ptr<rocksdb::FileSystem> file_system;
+    if (env == nullptr && MakeFileSystem(uri, &file_system, error) != nullptr)
+        env = rocksdb::NewCompositeEnv(std::move(file_system));
+    return env.get();
+}
+
+} // namespace
+
+/* unvme://... in the registry that --fs_uri and Env::CreateFromUri() ask, and the option `env` of DBOptions. */
+extern "C" {
+extern rocksdb::FactoryFunc<rocksdb::FileSystem> unvme_filesystem_reg;
+extern rocksdb::FactoryFunc<rocksdb::Env> unvme_env_reg;
+
+rocksdb::FactoryFunc<rocksdb::FileSystem> unvme_filesystem_reg = Register<rocksdb::FileSystem>(MakeFileSystem);
+rocksdb::FactoryFunc<rocksdb::Env> unvme_env_reg = Register<rocksdb::Env>(MakeEnv);
+}

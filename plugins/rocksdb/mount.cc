@@ -12,6 +12,8 @@
 
 #include <unvme.h>
 
+#include "text.h"
+
 namespace unvme_rocksdb {
 
 namespace {
@@ -65,7 +67,7 @@ std::string Mount::Get(const Uri &uri, std::shared_ptr<Mount> *mount)
     }
     mount->reset(new Mount(uri, fs), [&known](Mount *last) {
         /* Nobody mounts the device again before it is unmounted. */
-        std::lock_guard<std::recursive_mutex> guard(registry().mutex);
+        std::lock_guard<std::recursive_mutex> held(registry().mutex);
         delete last;
         known.is_mounted = false;
         registry().ended.notify_all();
@@ -120,11 +122,11 @@ void Mount::Report()
     unvme_fs_cache cache = {};
     unvme_fs_cache_get(fs_, &cache);
     fprintf(file,
-            "{\"device\":\"%s\",\"opened\":%" PRIu64 ",\"reads\":%" PRIu64 ",\"read_bytes\":%" PRIu64
+            "{\"device\":%s,\"opened\":%" PRIu64 ",\"reads\":%" PRIu64 ",\"read_bytes\":%" PRIu64
             ",\"async_reads\":%" PRIu64 ",\"batched_reads\":%" PRIu64 ",\"writes\":%" PRIu64
             ",\"written_bytes\":%" PRIu64 ",\"syncs\":%" PRIu64 ",\"cache_hits\":%" PRIu64 ",\"cache_misses\":%" PRIu64
             ",\"cache_written_back\":%" PRIu64 "}\n",
-            uri_.device.c_str(), counters.opened.load(), counters.reads.load(), counters.read_bytes.load(),
+            Quoted(uri_.device).c_str(), counters.opened.load(), counters.reads.load(), counters.read_bytes.load(),
             counters.async_reads.load(), counters.batched_reads.load(), counters.writes.load(),
             counters.written_bytes.load(), counters.syncs.load(), cache.hits, cache.misses, cache.written_back);
     fclose(file);

@@ -1,7 +1,9 @@
 #include "uri.h"
 
-#include <cctype>
+#include <algorithm>
 #include <cstring>
+
+#include "text.h"
 
 namespace unvme_rocksdb {
 
@@ -10,36 +12,6 @@ namespace {
 const char kScheme[] = "unvme://";
 const char kKeys[] = "cache, policy, commit, ro, noatime, nsid, folder, placement, direct_reads, direct_writes, retain, "
                      "read_ahead, read_ahead_threshold";
-
-/* %41 is A; a % that no two digits follow is itself, as in op=18%. */
-std::string Decode(const std::string &text)
-{
-    std::string decoded;
-    for (size_t at = 0; at < text.size(); at++) {
-        auto is_digit = [&](size_t index) { return index < text.size() && isxdigit((unsigned char)text[index]); };
-        if (text[at] == '%' && is_digit(at + 1) && is_digit(at + 2)) {
-            decoded += (char)std::stoi(text.substr(at + 1, 2), nullptr, 16);
-            at += 2;
-        } else {
-            decoded += text[at];
-        }
-    }
-    return decoded;
-}
-
-bool ParseNumber(const std::string &text, uint64_t most, uint64_t *number)
-{
-    if (text.empty() || text.size() > 19 || text.find_first_not_of("0123456789") != std::string::npos)
-        return false;
-    *number = std::stoull(text);
-    return *number <= most;
-}
-
-bool ParseBool(const std::string &text, bool *value)
-{
-    *value = text == "1" || text == "true" || text.empty();
-    return *value || text == "0" || text == "false";
-}
 
 /* none:0,short:1,...: each of some kinds of files, and an index among the placement handles of the device. */
 std::string ParsePlacement(const std::string &text, unvme_fs_options *mount)
@@ -125,17 +97,6 @@ std::string ParseOption(const std::string &key, const std::string &value, Uri *u
 
 } // namespace
 
-bool ParseSize(const std::string &text, uint64_t *bytes)
-{
-    if (text.empty())
-        return false;
-    static const char units[] = "KMGT";
-    const char *unit = strchr(units, toupper((unsigned char)text.back()));
-    unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
-    std::string digits = unit ? text.substr(0, text.size() - 1) : text;
-    return ParseNumber(digits, UINT64_MAX >> shift, bytes) && ((*bytes <<= shift), true);
-}
-
 std::string Uri::Parse(const std::string &text, Uri *uri)
 {
     *uri = Uri();
@@ -157,13 +118,10 @@ std::string Uri::Parse(const std::string &text, Uri *uri)
     if (uri->device.empty())
         return "the device is missing: unvme://DEVICE[/FOLDER][?OPTION=VALUE&...]";
 
-    while (question != std::string::npos) {
-        size_t from = question + 1;
-        question = text.find('&', from);
-        std::string option = text.substr(from, question == std::string::npos ? question : question - from);
-        size_t equals = option.find('=');
-        std::string value = equals == std::string::npos ? "" : Decode(option.substr(equals + 1));
-        std::string wrong = ParseOption(option.substr(0, equals), value, uri);
+    if (question != std::string::npos) {
+        std::string wrong = EachOption(text.substr(question + 1), [uri](const std::string &key, const std::string &value) {
+            return ParseOption(key, value, uri);
+        });
         if (!wrong.empty())
             return wrong;
     }

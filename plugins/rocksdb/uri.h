@@ -36,7 +36,4 @@ struct Uri {
     bool IsMountedAs(const Uri &other) const;
 };
 
-/* A number with a unit of 1024: 4096, 512K, 1G. False when it is none. */
-bool ParseSize(const std::string &text, uint64_t *bytes);
-
 } // namespace unvme_rocksdb

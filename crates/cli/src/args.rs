@@ -186,6 +186,8 @@ pub(crate) enum Command {
     FioPlot(fio::FioPlot),
     /// Run a program of RocksDB's on a file system of ours, as it is
     Rocksdb(rocksdb::Rocksdb),
+    /// Draw what RocksDB's db_bench has measured, on one file system or beside another
+    RocksdbPlot(rocksdb::RocksdbPlot),
     /// Simulate hours of traffic in seconds: write amplification, with FDP and without
     Sim(Box<sim::Sim>),
     #[command(flatten)]

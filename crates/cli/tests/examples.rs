@@ -10,7 +10,8 @@ use home::{DEVICE, Home};
 
 /// Parts of examples that cannot be run here: drives of the machine, root, other machines, and what is built
 /// apart (tests/rocksdb.sh runs those).
-const ELSEWHERE: &[&str] = &["kernel:", "sudo ", "10.0.0.1", "[fe80::1]", "0000:0b:00.0", "unvme rocksdb -"];
+const ELSEWHERE: &[&str] =
+    &["kernel:", "sudo ", "10.0.0.1", "[fe80::1]", "0000:0b:00.0", "unvme rocksdb -", "kv_db_bench"];
 /// What an example says, and what takes less time or memory and is the same otherwise.
 const SHORTER: &[(&str, &str)] = &[
     ("-q 32 -t 10", "-q 32 -t 0.05"),
@@ -121,9 +122,7 @@ fn prepared(words: &[String], example: &str) -> Home {
             home.ok(&["perf", "-r", "mem:block:16M", "-t", "0.01", "--repeat", "2", "--json", file]);
         }
     }
-    if is("fio-plot") {
-        prepare_fio(&home);
-    }
+    prepare_plots(&home, words);
     if is("fault") && words.len() == 2 && words[1] == "clear" {
         for _ in 0..3 {
             home.ok(&["fault", "add", DEVICE, "--opcode", "read", "--delay", "1ms"]);
@@ -156,6 +155,27 @@ fn prepare_files(home: &Home) {
     );
 }
 
+/// Results that are drawn.
+fn prepare_plots(home: &Home, words: &[String]) {
+    if words == ["fio-plot"] {
+        prepare_fio(home);
+    }
+    if words == ["fdp", "plot"] {
+        let line = |at: u32| {
+            format!(
+                "{{\"time\":{at},\"host_bytes\":{at},\"media_bytes\":{at},\"erased_bytes\":0,\"used_bytes\":1,\
+                 \"capacity_bytes\":2,\"handles_open\":1}}\n"
+            )
+        };
+        let lines: String = (1..9).map(line).collect();
+        home.file("on.jsonl", lines.as_bytes());
+        home.file("off.jsonl", lines.as_bytes());
+    }
+    if words == ["rocksdb-plot"] {
+        prepare_rocksdb(home);
+    }
+}
+
 fn prepare_fio(home: &Home) {
     std::fs::create_dir(home.path("results")).expect("a folder");
     for file in ["latency.json", "results/latency.json"] {
@@ -163,6 +183,16 @@ fn prepare_fio(home: &Home) {
     }
     home.ok(&["perf", "-r", "mem:block:16M", "-q", "32", "-t", "0.01", "--json", "perf.json"]);
     home.ok(&["fio-plot", "latency.json", "--json", "run.json"]);
+}
+
+fn prepare_rocksdb(home: &Home) {
+    for folder in ["out/unvme", "out/kernel"] {
+        std::fs::create_dir_all(home.path(folder)).expect("a folder");
+    }
+    for file in ["fillseq.txt", "out/unvme/1-insert.txt", "out/kernel/1-insert.txt"] {
+        home.file(file, b"fillseq      :       2.886 micros/op 346497 ops/sec;   38.3 MB/s\n");
+    }
+    home.ok(&["rocksdb-plot", "out/unvme", "--json", "results.json"]);
 }
 
 /// What fio writes, as far as it is read.

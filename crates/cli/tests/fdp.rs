@@ -220,3 +220,62 @@ fn bad_input_is_refused_with_what_was_expected() {
     home.run(&["create-ns", DEVICE, "--size", "2M", "--phndls", "1,1"])
         .fails_with(1, &["Invalid Placement Handle List"]);
 }
+
+#[test]
+fn what_is_written_and_what_is_in_use_is_watched() {
+    let home = with_fdp();
+    let watch = |home: &Home| home.json(&["fdp", "watch", DEVICE, "--count", "1"]);
+    let before = watch(&home);
+    assert_eq!(
+        (&before["host_bytes"], &before["used_bytes"], &before["handles_open"]),
+        (&0.into(), &0.into(), &0.into())
+    );
+    assert_eq!(before["capacity_bytes"], 64 << 20);
+    let data = home.file("data", &pattern(1, 16 * 4096));
+    for handle in ["1", "2"] {
+        home.ok(&["write", DEVICE, "-s", "0", "-d", &data, "-z", "65536", "-T", "2", "-S", handle]);
+    }
+    let after = watch(&home);
+    assert_eq!((&after["host_bytes"], &after["media_bytes"]), (&131_072.into(), &131_072.into()));
+    // Whoever opens a device knows of chunks alone what was written before.
+    let used = after["used_bytes"].as_u64().expect("a number");
+    assert!((65_536..=4 << 20).contains(&used), "{used}");
+    assert!(after["time"].as_f64() > before["time"].as_f64());
+
+    let text = home.ok(&["fdp", "watch", DEVICE, "--count", "3", "--interval", "0.01"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3);
+    let begin = "host 131072 bytes, media 131072 bytes, WAF since the last line -, ";
+    assert!(lines.iter().all(|line| line.starts_with(begin) && line.ends_with(" open")), "{text}");
+    home.run(&["fdp", "watch", DEVICE, "--interval", "0"]).fails_with_usage("0.01 to 86400");
+    home.ok(&["device", "create", "0000:03:00.0", "--size", "64M", "--ftl", "page"]);
+    home.run(&["fdp", "watch", "0000:03:00.0"]).fails_with(1, &["FDP is disabled"]);
+}
+
+#[test]
+fn two_runs_are_drawn_and_what_is_none_is_refused() {
+    let home = with_fdp();
+    let mut lines = String::new();
+    let data = home.file("data", &pattern(1, 16 * 4096));
+    for _ in 0..5 {
+        lines += &home.ok(&["fdp", "watch", DEVICE, "--count", "1", "-o", "json"]);
+        home.ok(&["write", DEVICE, "-s", "0", "-d", &data, "-z", "65536"]);
+    }
+    home.file("on.jsonl", lines.as_bytes());
+    home.file("off.jsonl", format!("{{\"phase\":\"all\"}}\n{lines}").as_bytes());
+    let plot = ["fdp", "plot", "--placed", "on.jsonl", "--unplaced", "off.jsonl"];
+    let table = home.ok(&[&plot[..], &["--html", "page.html", "--json", "all.json"]].concat());
+    assert!(table.contains("\nwithout ") && table.contains("\nwith placement "), "{table}");
+    let json = home.json(&plot);
+    assert_eq!((&json["waf_placed"], &json["waf_unplaced"]), (&1.0.into(), &1.0.into()));
+    assert_eq!(json["placed"]["host_bytes"], 4 * 65_536);
+    let saved = std::fs::read(home.path("all.json")).expect("all.json");
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&saved).expect("JSON"), json);
+    assert!(std::fs::read_to_string(home.path("page.html")).expect("page.html").contains("<svg"));
+
+    home.file("none.jsonl", b"{}\nhello\n");
+    home.run(&["fdp", "plot", "--placed", "none.jsonl", "--unplaced", "off.jsonl"])
+        .fails_with(2, &["none.jsonl: line 2: a line of `unvme fdp watch -o json`"]);
+    home.run(&[&plot[..], &["--simulation", "on.jsonl"]].concat())
+        .fails_with(2, &["on.jsonl: ", "unvme sim --fdp both"]);
+}

@@ -125,10 +125,10 @@ pub(crate) fn serve(directory: &str, bytes: &str) -> Result<()> {
 }
 
 /// A folder in memory, which is removed when this is dropped.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Result<Self> {
+    pub(crate) fn new(name: &str) -> Result<Self> {
         let shared = Path::new("/dev/shm");
         let parent = if shared.is_dir() { shared.to_path_buf() } else { std::env::temp_dir() };
         let path = parent.join(format!("unvme-bench-{name}-{}", std::process::id()));
@@ -143,13 +143,13 @@ impl Folder {
     }
 
     /// The command of this project, with its devices here.
-    fn unvme(&self, arguments: &[&str]) -> Result<Command> {
+    pub(crate) fn unvme(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_unvme"));
         command.args(arguments).env("UNVME_HOME", self.sub("home")?).stdin(Stdio::null());
         Ok(command)
     }
 
-    fn run(&self, arguments: &[&str]) -> Result<String> {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<String> {
         let output = self.unvme(arguments)?.output()?;
         let says = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "unvme {}: {}", arguments.join(" "), says.trim_end());

@@ -21,6 +21,7 @@
 //! | `block`, `vfio_user`, `tcp`, `wall`, `ftl`, `flash` | the rows |
 //! | `kv`, `kv_rocksdb`, `kv_session`, `kv_memory` | those of pairs |
 //! | `fio` | those of fio with our engine |
+//! | `rocksdb` | those of RocksDB on files and on pairs |
 #![deny(unsafe_code)]
 
 mod allocs;
@@ -42,6 +43,7 @@ mod kv_session;
 mod load;
 mod pairs;
 mod peer;
+mod rocksdb;
 mod row;
 mod tcp;
 mod tcp_bare;
@@ -60,7 +62,7 @@ use crate::row::Row;
 /// A row's identifier and what measures it.
 type Bench = (&'static str, fn(&Effort) -> Result<Row>);
 
-const BENCHES: [Bench; 57] = [
+const BENCHES: [Bench; 71] = [
     (block::READ, block::read),
     (block::WRITE, block::write),
     (block::NULL_RATE, block::null_rate),
@@ -118,6 +120,20 @@ const BENCHES: [Bench; 57] = [
     (fio::QD1, fio::qd1),
     (fio::URING, fio::uring),
     (fio::KV, fio::kv),
+    (rocksdb::FILLSEQ, rocksdb::fillseq),
+    (rocksdb::FILLRANDOM, rocksdb::fillrandom),
+    (rocksdb::OVERWRITE, rocksdb::overwrite),
+    (rocksdb::FILLSYNC, rocksdb::fillsync),
+    (rocksdb::HIT, rocksdb::hit),
+    (rocksdb::BUFFERED, rocksdb::buffered),
+    (rocksdb::DIRECT, rocksdb::direct),
+    (rocksdb::WHILE_WRITING, rocksdb::while_writing),
+    (rocksdb::SEEK, rocksdb::seek),
+    (rocksdb::SEQUENTIAL, rocksdb::sequential),
+    (rocksdb::MULTI, rocksdb::multi),
+    (rocksdb::KV_FILL, rocksdb::kv_fill),
+    (rocksdb::KV_READ, rocksdb::kv_read),
+    (rocksdb::KV_OVERWRITE, rocksdb::kv_overwrite),
 ];
 
 fn main() -> ExitCode {
@@ -175,6 +191,7 @@ fn run(arguments: &[String]) -> Result<()> {
         let obstacle = if is_fio { fio::obstacle() } else { None };
         let obstacle = obstacle.or_else(|| if *id == fio::URING { fio::no_loop() } else { None });
         let obstacle = obstacle.or_else(|| fs::obstacle(id)).or_else(|| fs_programs::obstacle(id));
+        let obstacle = obstacle.or_else(|| rocksdb::obstacle(id));
         if let Some(reason) = obstacle {
             writeln!(out, "{id:<25} skipped: {reason}")?;
             continue;

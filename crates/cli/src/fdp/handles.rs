@@ -15,7 +15,7 @@ use crate::value::fields;
 
 /// The namespace that was named, or the only one, which has blocks: I/O Management goes through a queue for
 /// those.
-fn blocks(namespace: NamespaceArg, device: &Device) -> Result<Block> {
+pub(super) fn blocks(namespace: NamespaceArg, device: &Device) -> Result<Block> {
     let nsid = namespace.choose_any(device)?;
     match device.admin(|controller| controller.namespace_command_set(nsid))? {
         csi::NVM => Ok(device.block(nsid)?),

@@ -5,10 +5,14 @@
 //! | `logs` | `configs`, `usage`, `stats`, `events`: the log pages of an endurance group |
 //! | `handles` | `status`, `update`: reclaim unit handles of a namespace, by I/O Management |
 //! | `features` | `feature`, `set-events`: what is enabled |
+//! | `watch` | `watch`: what is written and in use, over time |
+//! | `plot` | `plot`: that of two runs, with placement and without, drawn |
 
 mod features;
 mod handles;
 mod logs;
+mod plot;
+mod watch;
 
 use clap::{Args, Subcommand};
 
@@ -48,6 +52,10 @@ pub(crate) enum Command {
     SetEvents(features::SetEvents),
     /// Show, enable or disable FDP
     Feature(features::Feature),
+    /// What is written and in use over time, a line at each interval
+    Watch(watch::Watch),
+    /// Draw write amplification and use over time, of a run with placement and of one without
+    Plot(plot::Plot),
 }
 }
 

@@ -18,6 +18,7 @@ use super::sdk_perf::SdkPerf;
 use crate::args::{Cli, Command};
 use crate::exit;
 use crate::kv::nvme::KvNvme;
+use crate::rocksdb::KvDbBench;
 
 /// Exit code of `kv_perf` for wrong usage: what a shell sees of the original's `-EINVAL`.
 const EINVAL: u8 = 234;
@@ -45,6 +46,8 @@ pub(crate) enum Program {
     Fuse(Fuse),
     /// How fast files are written and read, as the guide's blobfs_perf
     BlobfsPerf(Box<BlobfsPerf>),
+    /// RocksDB's db_bench on pairs, as the guide's kv_db_bench
+    KvDbBench(KvDbBench),
 }
 
 /// A program with what was typed after its name.
@@ -68,6 +71,7 @@ impl Program {
             Self::Mkfs(args) => args.run(),
             Self::Fuse(args) => args.run(),
             Self::BlobfsPerf(args) => args.run(),
+            Self::KvDbBench(args) => args.run(),
         }
     }
 }

@@ -8,11 +8,13 @@
 //! - [`html`]: one file with figures and plots; it loads nothing and works without JavaScript
 //! - [`compare`]: several runs side by side, and whether they differ
 //! - [`sim`]: what `unvme sim` found, and all of the above for it
+//! - [`experiment`]: a page about anything else that was measured by phases or over time
 //!
 //! Not done here: measuring, and reading the clock, the machine or the device.
 
 pub(crate) mod compare;
 pub(crate) mod csv;
+pub(crate) mod experiment;
 mod figures;
 mod grid;
 pub(crate) mod html;

@@ -1,4 +1,8 @@
-//! RocksDB's programs on our file system, as they are.
+//! RocksDB's programs on our file system or straight on pairs, as they are, and what its db_bench has
+//! measured.
+
+mod kv_db_bench;
+mod report;
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,9 +15,19 @@ use clap::Args;
 
 use crate::exit::usage;
 
+pub(crate) use kv_db_bench::KvDbBench;
+pub(crate) use report::RocksdbPlot;
+
 /// RocksDB's file system, and the flags that the uNVMe SDK's `db_bench` has.
 const LIBRARY: &str = "librocksdb_unvme.so";
 const FLAGS: &str = "librocksdb_unvme_flags.so";
+
+/// RocksDB's interface on pairs, and the flag that the uNVMe SDK's `kv_db_bench` has.
+const KV_LIBRARY: &str = "libkv_rocksdb.so";
+const KV_FLAGS: &str = "libkv_rocksdb_flags.so";
+
+/// The device with the pairs, for `libkv_rocksdb.so`.
+const KV_DEVICE_VARIABLE: &str = "UNVME_KV_ROCKSDB";
 
 /// Where they are: a folder.
 const FOLDER_VARIABLE: &str = "UNVME_ROCKSDB";
@@ -30,12 +44,21 @@ RocksDB's shared library, as Debian's db_bench, ldb and sst_dump are. db_bench h
 uNVMe SDK's, too. The library is looked for in $UNVME_ROCKSDB, in lib/unvme beside the folder of
 this program, and where `make rocksdb` puts it.
 
+With --kv the library is libkv_rocksdb.so: databases are the pairs of a key-value device, without a
+log, levels and files. Without -d the device is that of kv_sdk_sync_config.json in the working
+folder.
+
 Example: unvme rocksdb -d mem:block:4G -- db_bench --benchmarks=fillseq,readrandom
-Example: unvme rocksdb -- ldb --fs_uri=unvme://0000:02:00.0/db --db=/ scan")]
+Example: unvme rocksdb -- ldb --fs_uri=unvme://0000:02:00.0/db --db=/ scan
+Example: unvme rocksdb --kv -d mem:kv:4G -- db_bench --benchmarks=fillrandom,readrandom")]
 pub(crate) struct Rocksdb {
-    /// Add --fs_uri for this device, or for what else stands behind unvme://
+    /// Add --fs_uri for this device, or for what else stands behind unvme://; with --kv: the pairs'
+    /// device, and options behind a question mark
     #[arg(short, long, value_name = "DEVICE")]
     device: Option<String>,
+    /// Databases are pairs of a key-value device, not files
+    #[arg(long)]
+    kv: bool,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, num_args = 1.., last = true)]
     program: Vec<OsString>,
@@ -47,25 +70,39 @@ impl Rocksdb {
             return Err(usage("which program?"));
         };
         let found = find_program(program)?;
-        let folder = find_library()?;
-        let mut preload = vec![folder.join(LIBRARY)];
-        if takes_flags(&found)? && folder.join(FLAGS).exists() {
-            preload.push(folder.join(FLAGS));
-        }
-        let mut list = OsString::new();
-        for library in preload {
-            list.push(library);
-            list.push(" ");
-        }
-        list.push(std::env::var_os("LD_PRELOAD").unwrap_or_default());
-        let mut command = Command::new(&found);
-        command.args(arguments).env("LD_PRELOAD", list);
-        if let Some(device) = &self.device {
-            command.arg(format!("--fs_uri=unvme://{device}"));
+        let (library, flags) = if self.kv { (KV_LIBRARY, KV_FLAGS) } else { (LIBRARY, FLAGS) };
+        let mut command = preloaded(&found, library, flags)?;
+        command.args(arguments);
+        match &self.device {
+            Some(device) if self.kv => {
+                command.env(KV_DEVICE_VARIABLE, device);
+            }
+            Some(device) => {
+                command.arg(format!("--fs_uri=unvme://{device}"));
+            }
+            None => {}
         }
         // Only when it fails does this return.
         Err(command.exec()).with_context(|| format!("run {}", found.display()))
     }
+}
+
+/// A program with a library before its others, and with more flags where it takes some.
+fn preloaded(program: &Path, library: &str, flags: &str) -> Result<Command> {
+    let folder = find_library(library)?;
+    let mut preload = vec![folder.join(library)];
+    if takes_flags(program)? && folder.join(flags).exists() {
+        preload.push(folder.join(flags));
+    }
+    let mut list = OsString::new();
+    for library in preload {
+        list.push(library);
+        list.push(" ");
+    }
+    list.push(std::env::var_os("LD_PRELOAD").unwrap_or_default());
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", list);
+    Ok(command)
 }
 
 /// The file of a program, as a shell finds it.
@@ -90,18 +127,19 @@ fn takes_flags(program: &Path) -> Result<bool> {
     Ok(bytes.windows(GFLAGS.len()).any(|some| some == GFLAGS))
 }
 
-fn find_library() -> Result<PathBuf> {
+/// The folder that a library is in.
+fn find_library(library: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("find this program")?;
     let beside = own.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     let places = match std::env::var_os(FOLDER_VARIABLE) {
         Some(folder) => vec![PathBuf::from(folder)],
         None => vec![beside.join("lib/unvme"), beside.join("rocksdb")],
     };
-    let found = places.iter().find(|place| place.join(LIBRARY).is_file()).cloned();
+    let found = places.iter().find(|place| place.join(library).is_file()).cloned();
     found.ok_or_else(|| {
         let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
         anyhow::anyhow!(
-            "{LIBRARY} is not in {}; `make rocksdb` builds it, and {FOLDER_VARIABLE}=FOLDER says where it is",
+            "{library} is not in {}; `make rocksdb` builds it, and {FOLDER_VARIABLE}=FOLDER says where it is",
             places.join(", nor in ")
         )
     })
