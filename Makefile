@@ -46,7 +46,7 @@ help:
 	@echo 'make rocksdb the file system for the RocksDB that is installed: target/rocksdb/librocksdb_unvme.so'
 	@echo 'make fio     the engine for the fio that is installed: target/fio/fio-unvme.so; FIO=, FIO_SRC=: another one'
 	@echo 'make rocksdb-test-long  more of the tests that RocksDB has for itself, on our file system'
-	@echo 'make rocksdb-crash-test RocksDB killed, and without power, in every way for CRASH_SECONDS=$(CRASH_SECONDS), CRASH_CUTS=$(CRASH_CUTS) cuts each; SMOKE=1 for 30 seconds'
+	@echo 'make rocksdb-crash-test RocksDB killed, and without power: CRASH_SECONDS=$(CRASH_SECONDS) CRASH_CUTS=$(CRASH_CUTS); SMOKE=1'
 	@echo 'make fs-test-long  programs that try file systems, on a mounted one, for longer than in make test'
 	@echo 'make lint    the checks that run nothing: format, floors, tidy, licences, clippy, docs'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)'
@@ -231,7 +231,7 @@ ROCKSDB_LIBRARIES = librocksdb_unvme.so librocksdb_unvme_flags.so libkv_rocksdb.
 # Folder, name behind it, what `unvme completions` calls the shell.
 COMPLETIONS = bash-completion/completions/unvme:bash zsh/site-functions/_unvme:zsh fish/vendor_completions.d/unvme.fish:fish
 # Scripts among them stay what they are; results of theirs are not installed.
-SAMPLES := $(shell find share/unvme -type f -not -path '*/results/*')
+SAMPLES := $(shell find share/unvme -type f -not -path '*/results/*' -not -path '*/rocksdb-fdp/*')
 
 build: setup-demo
 	$(call section,build)

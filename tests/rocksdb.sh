@@ -162,11 +162,20 @@ device 0000:04:00.0 512M
 for round in 1 2 3; do
     benchmark=fillrandom
     [ "$round" -eq 1 ] || benchmark='overwrite --use_existing_db=1'
+    rm -f "$work/killed"
     # shellcheck disable=SC2086
     timeout 600 "$unvme" rocksdb -d 0000:04:00.0 -- db_bench --db=/base --num=100000000 --value_size=400 --sync=1 \
         --write_buffer_size=262144 --benchmarks=$benchmark >"$work/killed" 2>&1 &
     child=$!
-    sleep 2
+    waited=0
+    until grep -qs finished "$work/killed"; do
+        waited=$((waited + 1))
+        [ "$waited" -lt 600 ] || fail "round $round has not begun: $(cat "$work/killed")"
+        kill -0 "$child" 2>/dev/null || fail "round $round has ended: $(cat "$work/killed")"
+        sleep 0.1
+    done
+    # It may be in a flush or a compaction by then.
+    sleep 1
     kill -KILL "$(pgrep -P "$child" -x db_bench || echo "$child")" 2>/dev/null || true
     kill -KILL "$child" 2>/dev/null || true
     wait "$child" 2>/dev/null || true

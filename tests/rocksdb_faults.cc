@@ -245,6 +245,9 @@ void WriteErrors()
     Verify(db.get(), kSynced);
     Run("MEND");
     Verify(db.get(), kSynced);
+    status = Put(db.get(), kSynced, true);
+    CHECK(!status.ok(), "a write goes on where one is lost");
+    Verify(db.get(), kSynced);
     /* What it has to say is what has been said. */
     db->Close().PermitUncheckedError();
 }

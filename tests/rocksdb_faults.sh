@@ -12,6 +12,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 export UNVME_HOME="$work/home"
 server=
+steps=0
 
 cleanup() {
     [ -z "$server" ] || kill "$server" 2>/dev/null || true
@@ -31,10 +32,12 @@ section() {
 }
 
 run() {
+    steps=$((steps + 1))
     timeout 600 "$unvme" rocksdb -d "$device" -- "$@" >"$work/output" 2>&1 || fail "failed: $* on $device"
 }
 
 check() {
+    steps=$((steps + 1))
     "$unvme" fs check "$1" >"$work/output" 2>&1 || fail "the file system of $1 is damaged"
 }
 
@@ -75,3 +78,4 @@ kill "$server"
 wait "$server" 2>/dev/null || true
 server=
 check 0000:03:00.0
+printf 'rocksdb_faults: %s steps passed\n' "$steps"

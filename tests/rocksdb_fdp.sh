@@ -9,11 +9,19 @@ set -eu
 UNVME=$(readlink -f "$1")
 UNVME_ROCKSDB=$(readlink -f "$2")
 export UNVME UNVME_ROCKSDB
-unset RUN_FOLDER UNVME_ROCKSDB_STATS || true
+unset UNVME_ROCKSDB_STATS || true
 script=$(cd "$(dirname "$0")/.." && pwd)/share/unvme/fdp/rocksdb.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP
+mkdir "$work/run"
+# In memory where there is: what is tried is the script, not the disk.
+RUN_FOLDER=$work/run
+if [ -d /dev/shm ] && [ -w /dev/shm ]; then
+    RUN_FOLDER=$(mktemp -d -p /dev/shm)
+    trap 'rm -rf "$work" "$RUN_FOLDER"' EXIT
+fi
+export RUN_FOLDER
 steps=0
 
 fail() {
@@ -62,8 +70,14 @@ for name in waf_placed waf_unplaced; do
     [ "$(number $name | wc -l)" -eq 2 ] || fail "$name: $(number $name)"
 done
 is 'placement handles' "$(number handles | head -n 1) >= 4 && $(number handles | tail -n 1) == 1"
-is 'what is in use' "$(number used_placed) > 0.3 && $(number used_placed) <= 1"
+is 'what is in use' "$(number used_placed) > 0.25 && $(number used_placed) <= 1"
 grep -q '<svg' "$work/results/report.html" || fail 'the page has no picture'
+# What the page says it was made with can be said again: all of it is taken, but for the last word.
+again=$(grep -o 'rocksdb.sh -s [0-9]* -u [0-9]* -t [0-9]* -c [0-9]* -w [0-9]* -p [0-9]' "$work/results/report.html" | head -n 1)
+[ -n "$again" ] || fail 'the page does not say how it was made'
+# shellcheck disable=SC2086
+refused 'no_such_bench: there is no such program' ${again#rocksdb.sh } no_such_bench
+refused 'no_such_bench: there is no such program' -s 2147483648 no_such_bench
 ! grep -q 'https*://[^w]' "$work/results/report.html" || fail 'the page loads something'
 
 refused 'usage: ' -x
@@ -72,6 +86,8 @@ refused 'at least 256M' -s 64M
 refused 'at most 1024G' -s 2048G
 refused 'multiple of 2M' -s 268435457
 refused 'a size such as' -s large
+refused 'a size such as' -s 12345678901234
+refused 'a size such as' -s 1234567890G
 refused 'a reclaim unit of 1024 bytes' -u 1K
 refused 'files of 1073741824 bytes' -t 1G
 refused 'a whole number from 1 on' -c 0
@@ -79,9 +95,11 @@ refused 'a whole number from 1 on' -w 1.5
 refused '0 to 4 are expected' -p 5
 refused "no_such_bench: there is no such program; db_bench is in Debian's rocksdb-tools" no_such_bench
 UNVME=no_such_unvme refused 'UNVME= says where' -q
+RUN_FOLDER=$work/nowhere refused 'RUN_FOLDER=.*nowhere: a folder that is there' -q
+refused '-o .*/table/below: cannot be made' -q -o "$work/table/below"
 # Twice as many pairs as there is room for.
 refused 'db_bench failed in the phase fill' -q -c 130000
-left=$(find /dev/shm "${TMPDIR:-/tmp}" -maxdepth 1 -name 'unvme-fdp.*' -newer "$work/table" 2>/dev/null)
+left=$(find "$RUN_FOLDER" -mindepth 1 | head -n 3)
 [ -z "$left" ] || fail "has left $left"
 
 echo "rocksdb_fdp: $steps steps passed"

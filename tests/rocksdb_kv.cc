@@ -4,6 +4,8 @@
  *   rocksdb_kv SEED STEPS    on the device that UNVME_KV_ROCKSDB names, which is emptied
  *   rocksdb_kv batches COUNT  stores batches until somebody kills it, each with one number in all its pairs
  *   rocksdb_kv whole          says whether every batch that is there is whole
+ *   rocksdb_kv left           stores batches that cannot be forgotten, and resumes
+ *   rocksdb_kv overtaken      stores key=1 in a batch and key=2 beside it, and dies when that is acknowledged
  */
 #include <algorithm>
 #include <cstdio>
@@ -15,6 +17,9 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <signal.h>
+#include <unistd.h>
 
 #include <rocksdb/db.h>
 #include <rocksdb/merge_operator.h>
@@ -357,6 +362,38 @@ void Together(unsigned seed, size_t steps)
     Must(database->Close(), "close");
 }
 
+/* Batches over the same keys, in turn the other way round: what is there is of one of them. */
+void Mixed()
+{
+    rocksdb::DB *opened = nullptr;
+    Must(rocksdb::DB::Open(TheOptions(), "/any", &opened), "open");
+    std::unique_ptr<rocksdb::DB> database(opened);
+    for (int round = 0; round < 100; round++) {
+        std::vector<std::thread> threads;
+        for (int number = 0; number < 3; number++) {
+            threads.emplace_back([&database, number, round] {
+                rocksdb::WriteBatch batch;
+                for (int at = 0; at < 80; at++) {
+                    std::string key = "common" + std::to_string(100 + (number % 2 ? at : 79 - at));
+                    Must(batch.Put(key, std::to_string(round) + "." + std::to_string(number)), "put");
+                }
+                Must(database->Write(rocksdb::WriteOptions(), &batch), "write");
+            });
+        }
+        for (std::thread &thread : threads)
+            thread.join();
+        std::unique_ptr<rocksdb::Iterator> it(database->NewIterator(rocksdb::ReadOptions()));
+        std::string first;
+        for (it->Seek("common"); it->Valid() && it->key().starts_with("common"); it->Next()) {
+            first = first.empty() ? it->value().ToString() : first;
+            Same(it->value().ToString(), first, "a batch beside another one: " + it->key().ToString());
+        }
+    }
+    Must(database->Close(), "close");
+    Must(rocksdb::DB::Open(TheOptions(), "/any", &opened), "open what was closed");
+    delete opened;
+}
+
 /* Pairs of a batch: more than go to the device at once. */
 constexpr int kBatchPairs = 100;
 
@@ -400,6 +437,45 @@ void Whole()
     delete opened;
 }
 
+/* The device refuses to delete once. */
+void Left()
+{
+    rocksdb::DB *opened = nullptr;
+    Must(rocksdb::DB::Open(TheOptions(), "/any", &opened), "open");
+    rocksdb::WriteBatch batch;
+    Must(batch.Put("key.", "old"), "put");
+    Must(batch.Put("other", "old"), "put");
+    if (opened->Write(rocksdb::WriteOptions(), &batch).ok())
+        Fail("a batch that was not forgotten succeeded");
+    if (opened->Put(rocksdb::WriteOptions(), "key.", "new").ok())
+        Fail("something was written beside a batch that would undo it");
+    Must(opened->Resume(), "resume");
+    Must(opened->Put(rocksdb::WriteOptions(), "key.", "new"), "put");
+    delete opened;
+    Must(rocksdb::DB::Open(TheOptions(), "/any", &opened), "open");
+    std::string found;
+    Must(opened->Get(rocksdb::ReadOptions(), "key.", &found), "get");
+    Same(found, "new", "what was put behind a batch that was left");
+    delete opened;
+}
+
+void Overtaken()
+{
+    rocksdb::DB *opened = nullptr;
+    Must(rocksdb::DB::Open(TheOptions(), "/any", &opened), "open");
+    std::thread([opened] {
+        rocksdb::WriteBatch batch;
+        Must(batch.Put("key.", "1"), "put");
+        Must(batch.Put("other", "1"), "put");
+        Must(opened->Write(rocksdb::WriteOptions(), &batch), "write");
+    }).detach();
+    std::string found;
+    while (!opened->Get(rocksdb::ReadOptions(), "other", &found).ok())
+        std::this_thread::yield();
+    Must(opened->Put(rocksdb::WriteOptions(), "key.", "2"), "put");
+    kill(getpid(), SIGKILL);
+}
+
 void Limits()
 {
     rocksdb::DB *opened = nullptr;
@@ -434,6 +510,10 @@ int main(int count, char **words)
         Batches(atoi(words[2]));
     } else if (count == 2 && strcmp(words[1], "whole") == 0) {
         Whole();
+    } else if (count == 2 && strcmp(words[1], "overtaken") == 0) {
+        Overtaken();
+    } else if (count == 2 && strcmp(words[1], "left") == 0) {
+        Left();
     } else if (count == 3 || count == 4) {
         unsigned seed = (unsigned)atoi(words[1]);
         size_t steps = (size_t)atoi(words[2]), families = count == 4 ? 1 : 2;
@@ -452,9 +532,14 @@ int main(int count, char **words)
         Must(rocksdb::DestroyDB("/any", TheOptions()), "destroy");
         Together(seed, steps / 2);
         Must(rocksdb::DestroyDB("/any", TheOptions()), "destroy");
+        /* What is not written down is not kept apart either. */
+        const char *place = getenv("UNVME_KV_ROCKSDB");
+        if (place == nullptr || strstr(place, "atomic=0") == nullptr)
+            Mixed();
+        Must(rocksdb::DestroyDB("/any", TheOptions()), "destroy");
         Limits();
     } else {
-        fprintf(stderr, "usage: rocksdb_kv SEED STEPS [one] | batches COUNT | whole\n");
+        fprintf(stderr, "usage: rocksdb_kv SEED STEPS [one] | batches COUNT | whole | left | overtaken\n");
         return 2;
     }
     return 0;

@@ -203,6 +203,19 @@ for round in 1 2 3; do
     [ "$found" -ge "$acknowledged" ] || fail "round $round: batch $found is there, and $acknowledged was acknowledged"
 done
 
+# A batch cannot be forgotten for a second, and what is stored meanwhile must not be undone by it.
+"$unvme" device create 0000:07:00.0 --type kv --size 64M >/dev/null
+"$unvme" fault add 0000:07:00.0 --opcode delete --delay 1s >"$work/output" 2>&1 || fail 'no rule for faults'
+steps=$((steps + 1))
+LD_PRELOAD=$UNVME_ROCKSDB/libkv_rocksdb.so UNVME_KV_ROCKSDB=0000:07:00.0 "$work/model" overtaken >"$work/output" 2>&1 &&
+    fail 'it was not killed'
+"$unvme" fault clear 0000:07:00.0 >/dev/null
+run 0000:07:00.0 ldb --db=/any get key.
+said '^2$'
+"$unvme" fault add 0000:07:00.0 --opcode delete --count 1 --status 0x280 >"$work/output" 2>&1 || fail 'no rule for faults'
+model 0000:07:00.0 left
+"$unvme" fault clear 0000:07:00.0 >/dev/null
+
 section 'a device that is full, one that fails, and what makes no sense'
 "$unvme" device create 0000:05:00.0 --type kv --size 32M >/dev/null
 refused 'No space left' "$unvme" rocksdb --kv -d 0000:05:00.0 -- db_bench --benchmarks=fillrandom --num=200000 \
@@ -238,6 +251,7 @@ refused 'commands=all: any, standard or vendor' "$unvme" rocksdb --kv -d 'mem:kv
 refused 'no such device' "$unvme" rocksdb --kv -d 0000:0f:00.0 -- ldb --db=/any get name
 refused 'type kv\|key-value\|pairs' "$unvme" rocksdb --kv -d mem:block:64M -- ldb --db=/any get name
 refused 'not on the pairs of a device' "$unvme" rocksdb --kv -d mem:kv:64M -- ldb --db=/any repair
+refused 'not linked with RocksDB' "$unvme" rocksdb --kv -d mem:kv:64M -- true
 refused 'not on the pairs of a device' "$unvme" rocksdb --kv -d mem:kv:64M -- db_bench --benchmarks=fillseq --num=10 \
     --optimistic_transaction_db
 cat >"$work/version.cc" <<'CXX'

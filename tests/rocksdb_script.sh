@@ -15,16 +15,24 @@ unset UNVME_DEVICE UNVME_ROCKSDB_STATS NO_SPDK COMPARE READ_REPEAT SKIP_INSERT S
     PREFETCH_THRESHOLD BLOBFS_DIRECT_READ BLOBFS_DIRECT_WRITE VALUE_SIZE BLOCK_SIZE || true
 script=$(cd "$(dirname "$0")/.." && pwd)/share/unvme/unvme_rocksdb/run_tests.sh
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM HUP
+child=
+
+cleanup() {
+    if [ -n "$child" ]; then
+        kill "$child" 2>/dev/null || true
+        wait "$child" 2>/dev/null || true
+    fi
+    rm -rf "$work" "$TMPDIR"
+}
 mkdir "$work/scratch"
 # In memory where there is room: what is tried is the script, not the disk.
 TMPDIR=$work/scratch
 if [ -d /dev/shm ] && [ -w /dev/shm ]; then
     rmdir "$work/scratch"
     TMPDIR=$(mktemp -d -p /dev/shm)
-    trap 'rm -rf "$work" "$TMPDIR"' EXIT
 fi
+trap cleanup EXIT
+trap 'exit 1' INT TERM HUP
 UNVME_HOME=$work/home
 NUM_KEYS=2000
 DURATION=1
@@ -130,6 +138,17 @@ row 'randread 1' readrandom
 row 'randread 2' readrandom
 grep -q 'use_blobfs_direct_read=1 --use_blobfs_direct_write=1' direct/unvme/1-randread.txt || fail 'not past the cache'
 counted direct 1-randread reads
+# The first device that is not in a comment is meant.
+cat >several.json <<JSON
+{ // "dev_id": "0000:0e:00.0"
+  /* "dev_id":
+     "0000:0f:00.0" */
+  "ssd_type": "lba", "device_description": [
+    { "dev_id": "0000:05:00.0", "core_mask": 1 }, // "dev_id": "0000:0d:00.0"
+    { "dev_id": "0000:0c:00.0" } ] }
+JSON
+SKIP_INSERT=1 SKIP_SEQREAD=1 tests -c several.json -o several
+row randread readrandom
 mkdir kernel
 COMPARE=0 NO_SPDK=1 SKIP_SEQREAD=1 KERNEL_FOLDER=kernel tests -o kernel-alone
 row randread readrandom
@@ -172,5 +191,24 @@ grep -q 'insert has failed on unvme; all it said is in failed/unvme/1-insert.txt
     fail 'does not say which phase has failed'
 grep -q 'make rocksdb' "$work/output" || fail 'does not say what is missing'
 [ ! -e failed/report.html ] || fail 'draws what has failed'
+
+# A signal ends it in the middle of a phase, and what it runs with it.
+steps=$((steps + 1))
+NUM_KEYS=20000000 VALUE_SIZE=100 "$script" -o ended >"$work/output" 2>&1 &
+child=$!
+waited=0
+until grep -qs 'ops/second' ended/unvme/1-insert.txt; do
+    waited=$((waited + 1))
+    [ "$waited" -lt 600 ] || fail 'insert has not begun'
+    kill -0 "$child" 2>/dev/null || fail 'insert has ended'
+    sleep 0.1
+done
+kill "$child"
+status=0
+wait "$child" || status=$?
+child=
+[ "$status" -eq 143 ] || fail "ends with $status when it is told to end"
+left=$(find "$TMPDIR" -mindepth 1 | head -n 3)
+[ -z "$left" ] || fail "has left $left when it was told to end"
 
 printf 'rocksdb_script: %s steps passed\n' "$steps"

@@ -19,12 +19,6 @@ using rocksdb::Slice;
 using rocksdb::Status;
 using rocksdb::WriteOptions;
 
-/* What a device has of its own kind: the batch of a lane, the name of the second family. */
-constexpr char kBatch = 'b', kFamily = 'f';
-
-/* Keyspaces of a device, and so families of a database. */
-constexpr uint8_t kKeyspaces = 2;
-
 inline Status None(const char *what)
 {
     return Status::NotSupported(std::string(what) + ": there are no files, no levels and no log: pairs are the device's");
@@ -49,7 +43,6 @@ public:
     {
         if (options_.env == nullptr)
             options_.env = rocksdb::Env::Default();
-        families_.resize(kKeyspaces);
     }
 
     ~KvDatabase() override
@@ -66,6 +59,9 @@ public:
         bool has_default = false;
         std::string second;
         Status status = is_read_only_ ? Status::OK() : pairs_.Lock(place_, &lock_);
+        /* What went wrong for somebody before is none of this one's. */
+        if (status.ok() && !is_read_only_)
+            device_->Forgive();
         if (status.ok() && options_.error_if_exists && !is_read_only_)
             status = MustBeEmpty();
         if (!status.ok())
@@ -89,19 +85,19 @@ public:
                 second = family.name;
                 has_second = true;
             }
-            families_[keyspace] = std::make_shared<KvFamily>(family.name, keyspace, family.options);
+            families_.Set(std::make_shared<KvFamily>(family.name, keyspace, family.options));
             has_default = has_default || keyspace == 0;
         }
         if (!has_default)
             return Status::InvalidArgument("Default column family not specified");
         if (has_second && families_[1] == nullptr && !is_read_only_)
             return Status::InvalidArgument("Column families not opened", second);
-        default_ = std::make_unique<KvFamilyHandle>(families_[0]);
+        default_ = std::make_unique<KvFamilyHandle>(families_.Shared(0));
         status = is_read_only_ ? Status::OK() : FinishBatches();
         if (status.ok() && handles != nullptr) {
             handles->clear();
             for (const rocksdb::ColumnFamilyDescriptor &family : wanted)
-                handles->push_back(new KvFamilyHandle(families_[family.name != rocksdb::kDefaultColumnFamilyName]));
+                handles->push_back(new KvFamilyHandle(families_.Shared(family.name != rocksdb::kDefaultColumnFamilyName)));
         }
         return status;
     }
@@ -111,7 +107,9 @@ public:
         if (is_closed_)
             return Status::OK();
         is_closed_ = true;
-        return is_read_only_ ? Status::OK() : device_->Flush();
+        Status status = is_read_only_ ? Status::OK() : device_->Flush();
+        lock_.reset();
+        return status;
     }
 
     /* Changes. */
@@ -250,11 +248,7 @@ public:
     using DB::Flush;
     Status FlushWAL(bool is_synced) override { return is_synced ? device_->Flush() : device_->Drain(); }
     Status SyncWAL() override { return device_->Flush(); }
-    Status Resume() override
-    {
-        device_->Forgive();
-        return Status::OK();
-    }
+    Status Resume() override;
 
     /* What is known of it. */
 
@@ -368,8 +362,7 @@ public:
     {
         return None("CreateColumnFamilyWithImport");
     }
-    /* A device checks what it reads, when it reads it. */
-    Status VerifyChecksum(const ReadOptions &) override { return Status::OK(); }
+    Status VerifyChecksum(const ReadOptions &) override { return None("VerifyChecksum"); }
     using DB::VerifyChecksum;
     Status GetPropertiesOfAllTables(ColumnFamilyHandle *, rocksdb::TablePropertiesCollection *) override
     {
@@ -413,8 +406,7 @@ private:
     Status Change(const WriteOptions &options, const KvChange &change);
     Status Make(const KvChange &change, bool waits);
     Status RemoveRange(const KvChange &change);
-    Status ApplyAtOnce(const std::vector<KvChange> &changes, const std::vector<std::shared_ptr<KvFamily>> &families,
-                       const WriteOptions &options, rocksdb::WriteBatch *batch);
+    Status ApplyAtOnce(const std::vector<KvChange> &changes, const WriteOptions &options, rocksdb::WriteBatch *batch);
     Status ApplyRecorded(const std::vector<KvChange> &changes, const WriteOptions &options, const Slice &record);
     Status FinishBatches();
     void MultiGetOf(const ReadOptions &options, KvFamily *family, size_t count, const Slice *keys, PinnableSlice *values,
@@ -443,13 +435,14 @@ private:
     const std::shared_ptr<KvDevice> device_;
     KvPairs pairs_;
     rocksdb::Statistics *const statistics_;
-    /* By keyspace. */
-    std::vector<std::shared_ptr<KvFamily>> families_;
+    KvFamilies families_;
     std::unique_ptr<KvFamilyHandle> default_;
     std::mutex families_mutex_;
     /* Batches that are being done each have a number, and a pair that says what they are. */
     std::mutex batches_mutex_;
     std::vector<uint32_t> batches_ = {0};
+    /* Those whose pair could not be deleted. */
+    std::vector<uint32_t> left_batches_;
     uint32_t next_batch_ = 1;
     std::atomic<bool> is_closed_{false};
 };

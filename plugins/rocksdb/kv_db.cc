@@ -12,11 +12,9 @@ Status KvDatabase::MayRead(const ReadOptions &options, KvFamily *family, const S
         return Status::Incomplete("what is in memory alone is not asked for");
     if (family->is_dropped)
         return Status::InvalidArgument("the column family was dropped", family->name);
-    const unvme_queue_info &info = device_->info();
-    /* There is no such pair, and none that an application may see. */
-    if (key.size() < info.key_length_min || key.size() > info.key_length_max || KvPairs::IsHidden(key))
+    if (KvPairs::IsHidden(key))
         return Status::NotFound();
-    return Status::OK();
+    return pairs_.CheckKey(family, key);
 }
 
 std::vector<Status> KvDatabase::MultiGet(const ReadOptions &options, const std::vector<ColumnFamilyHandle *> &families,
@@ -57,7 +55,10 @@ void KvDatabase::MultiGetOf(const ReadOptions &options, KvFamily *family, size_t
 /* RocksDB creates and drops families of a database that is only read, too; ldb relies on it. */
 Status KvDatabase::LockFamilies(std::unique_ptr<KvLock> *lock)
 {
-    return is_read_only_ ? pairs_.Lock(place_, lock) : Status::OK();
+    if (!is_read_only_)
+        return Status::OK();
+    Status status = pairs_.Lock(place_, lock);
+    return status.ok() ? FinishBatches() : status;
 }
 
 Status KvDatabase::CreateColumnFamily(const rocksdb::ColumnFamilyOptions &options, const std::string &name,
@@ -76,8 +77,8 @@ Status KvDatabase::CreateColumnFamily(const rocksdb::ColumnFamilyOptions &option
         return TooMany(families_[1]->name);
     status = CreateSecond(name);
     if (status.ok()) {
-        families_[1] = std::make_shared<KvFamily>(name, 1, options);
-        *handle = new KvFamilyHandle(families_[1]);
+        families_.Set(std::make_shared<KvFamily>(name, 1, options));
+        *handle = new KvFamilyHandle(families_.Shared(1));
     }
     return status;
 }
@@ -94,7 +95,7 @@ Status KvDatabase::DropColumnFamily(ColumnFamilyHandle *handle)
         return Status::InvalidArgument("Can't drop default column family");
     if (family->is_dropped.exchange(true))
         return Status::InvalidArgument("Column family already dropped!");
-    families_[1].reset();
+    families_.Drop(1);
     status = device_->Drain();
     if (status.ok())
         status = pairs_.DeleteHidden(KvPairs::HiddenKey(kFamily, 1));
@@ -204,6 +205,7 @@ Status DestroyKvDatabase(const std::string &name)
     status = pairs.Lock(place, &lock);
     if (!status.ok())
         return status;
+    device->Forgive();
     std::string second;
     status = pairs.GetHidden(KvPairs::HiddenKey(kFamily, 1), &second);
     bool has_second = status.ok();

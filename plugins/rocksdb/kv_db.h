@@ -1,6 +1,8 @@
 /* RocksDB's interface straight on the pairs of a device: no log, no levels, no compaction. */
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -16,6 +18,12 @@
 #include "kv_index.h"
 
 namespace unvme_rocksdb {
+
+/* Keyspaces of a device, and so families of a database. */
+constexpr uint8_t kKeyspaces = 2;
+
+/* What is in a device for the database alone: batches, the name of the second family, its own name. */
+constexpr char kBatch = 'b', kFamily = 'f', kName = 'n';
 
 /* A column family: a keyspace of the device. */
 struct KvFamily {
@@ -36,7 +44,7 @@ struct KvFamily {
     void Learn(size_t bytes);
 
 private:
-    static constexpr size_t kLeast = 4096;
+    static constexpr size_t kLeast = 4096, kMost = 128 << 10;
     static constexpr uint32_t kShortOnes = 64;
     std::atomic<size_t> expected_{kLeast};
     /* Since when values were much shorter, and the longest of them. Threads that count at once lose some. */
@@ -54,6 +62,30 @@ public:
     const rocksdb::Comparator *GetComparator() const override { return family->options.comparator; }
 
     const std::shared_ptr<KvFamily> family;
+};
+
+/* The families of a database. One that was dropped stays as long as the database, for whoever is at it. */
+class KvFamilies {
+public:
+    KvFamily *operator[](size_t keyspace) const
+    {
+        return keyspace < kKeyspaces ? now_[keyspace].load(std::memory_order_acquire) : nullptr;
+    }
+    std::shared_ptr<KvFamily> Shared(size_t keyspace) const
+    {
+        auto is_it = [&](const std::shared_ptr<KvFamily> &family) { return family.get() == (*this)[keyspace]; };
+        return *std::find_if(all_.begin(), all_.end(), is_it);
+    }
+    void Set(std::shared_ptr<KvFamily> family)
+    {
+        all_.push_back(family);
+        now_[family->keyspace].store(family.get(), std::memory_order_release);
+    }
+    void Drop(size_t keyspace) { now_[keyspace].store(nullptr, std::memory_order_release); }
+
+private:
+    std::array<std::atomic<KvFamily *>, kKeyspaces> now_ = {};
+    std::vector<std::shared_ptr<KvFamily>> all_;
 };
 
 /* A change of one pair. The key and the value are somebody else's. */
@@ -76,7 +108,8 @@ public:
     KvDevice *device() const { return device_.get(); }
 
     /* Whether there can be such a pair: it has a key and a value that the device takes. */
-    rocksdb::Status Check(const rocksdb::Slice &key, size_t value_bytes) const;
+    rocksdb::Status Check(const KvFamily *family, const rocksdb::Slice &key, size_t value_bytes) const;
+    rocksdb::Status CheckKey(const KvFamily *family, const rocksdb::Slice &key) const;
 
     rocksdb::Status Put(KvFamily *family, const rocksdb::Slice &key, const rocksdb::Slice &value, bool waits);
     rocksdb::Status Delete(KvFamily *family, const rocksdb::Slice &key, bool waits);
@@ -84,6 +117,12 @@ public:
                           rocksdb::Logger *logger);
     /* Changes of different pairs, which the device has at once; those of one pair follow each other. */
     rocksdb::Status Apply(const std::vector<KvChange> &changes);
+    /*
+     * The same, written down before as one pair with a number, and forgotten afterwards, unless that fails:
+     * then it is left, and the device in trouble.
+     */
+    rocksdb::Status ApplyWhole(const std::vector<KvChange> &changes, uint32_t number, const rocksdb::Slice &record,
+                               bool is_synced, bool *is_left);
 
     /* The value is the device's or the cache's, and gone after take. */
     rocksdb::Status Get(KvFamily *family, const rocksdb::Slice &key,
@@ -113,9 +152,10 @@ public:
     rocksdb::Status Lock(const KvPlace &place, std::unique_ptr<KvLock> *lock);
 
 private:
-    uint32_t Begin(Lane *lane, KvFamily *family, const rocksdb::Slice &key);
+    uint32_t Begin(Lane *lane, KvFamily *family, const rocksdb::Slice &key, bool is_held);
     rocksdb::Status Fetch(Lane *lane, KvFamily *family, const rocksdb::Slice &key, uint32_t number);
-    rocksdb::Status SendChange(Lane *lane, const KvChange &change, bool waits, uint32_t *number);
+    rocksdb::Status SendChange(Lane *lane, const KvChange &change, bool waits, bool is_held, uint32_t *number);
+    rocksdb::Status ApplyOn(Lane *lane, const std::vector<KvChange> &changes, bool is_held);
     rocksdb::Status Change(const KvChange &change, bool waits);
     std::string CacheKey(KvFamily *family, const rocksdb::Slice &key) const;
     bool GetCached(KvFamily *family, const rocksdb::Slice &key, const std::function<void(const rocksdb::Slice &)> &take);

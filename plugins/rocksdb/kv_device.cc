@@ -38,7 +38,7 @@ constexpr size_t kStepBytes = 4096;
 
 struct Registry {
     std::mutex mutex;
-    std::map<std::pair<std::string, uint32_t>, std::weak_ptr<KvDevice>> devices;
+    std::map<std::string, std::weak_ptr<KvDevice>> devices;
     /* In memory: gone when nobody has them open, so the process does. */
     std::vector<std::shared_ptr<KvDevice>> kept;
     std::unordered_set<std::string> locked;
@@ -96,7 +96,7 @@ Lane::~Lane()
         unvme_free(operation.buffer);
 }
 
-int Lane::Open()
+int Lane::Open(bool leaves_one)
 {
     if (queue_ != nullptr)
         return KV_SUCCESS;
@@ -104,19 +104,28 @@ int Lane::Open()
     unvme_queue_options options = {};
     options.size = sizeof options;
     options.depth = place.depth;
-    options.nsid = place.nsid;
     options.completion = place.completion;
     options.commands = place.commands;
     int result = unvme_queue_open(device_->handle(), &options, &queue_);
     if (result != KV_SUCCESS)
         return result;
+    unvme_queue *another = nullptr;
+    if (leaves_one && (result = unvme_queue_open(device_->handle(), &options, &another)) != KV_SUCCESS) {
+        unvme_queue_close(queue_);
+        queue_ = nullptr;
+        return result;
+    }
+    if (another != nullptr)
+        unvme_queue_close(another);
     unvme_queue_info info = {};
     info.size = sizeof info;
     unvme_queue_info_get(queue_, &info);
     operations_ = std::vector<Operation>(std::max<uint32_t>(info.depth, 1));
     for (uint32_t number = 0; number < operations_.size(); number++)
         free_.push_back((uint32_t)operations_.size() - 1 - number);
-    device_->info_ = info;
+    /* All queues lead to the same. */
+    if (number == 0)
+        device_->info_ = info;
     is_open_.store(true, std::memory_order_release);
     return KV_SUCCESS;
 }
@@ -163,8 +172,8 @@ Status Lane::Send(uint32_t number, unvme_command *command)
     if (result == KV_SUCCESS) {
         operation.state = Operation::kFlying;
         left_ += operation.is_left;
-        result = unvme_queue_ring(queue_);
-        return result == KV_SUCCESS || operation.state != Operation::kFlying ? Status::OK() : StatusOfCall(result);
+        is_rung_ = false;
+        return Status::OK();
     }
     Status status = StatusOfCall(result);
     if (operation.stripe != nullptr) {
@@ -178,6 +187,7 @@ bool Lane::Poll()
 {
     unvme_completion completions[32];
     size_t count = 0;
+    Ring();
     if (unvme_queue_poll(queue_, completions, 32, &count) != KV_SUCCESS)
         return false;
     for (size_t at = 0; at < count; at++) {
@@ -203,6 +213,15 @@ bool Lane::Poll()
             Release(number);
     }
     return count > 0;
+}
+
+void Lane::Ring()
+{
+    if (is_rung_)
+        return;
+    is_rung_ = true;
+    /* What is wrong with the device is heard of in the completions. */
+    unvme_queue_ring(queue_);
 }
 
 /* Nothing has ended: others may need the processor, if only to end what is waited for. */
@@ -281,8 +300,10 @@ Status KvDevice::Open(const KvPlace &place, std::shared_ptr<KvDevice> *device)
 {
     Registry &all = registry();
     std::lock_guard<std::mutex> guard(all.mutex);
-    std::weak_ptr<KvDevice> &known = all.devices[{place.device, place.nsid}];
+    std::weak_ptr<KvDevice> &known = all.devices[place.device];
     *device = known.lock();
+    if (*device != nullptr && place.is_async)
+        (*device)->has_async_ = true;
     if (*device != nullptr) {
         const KvPlace &other = (*device)->place_;
         if (other.depth == place.depth && other.completion == place.completion && other.commands == place.commands)
@@ -315,7 +336,7 @@ Status KvDevice::Connect()
     for (uint32_t number = 0; number < kLanes; number++)
         lanes_.push_back(std::make_unique<Lane>(this, number));
     std::lock_guard<std::mutex> guard(lanes_[0]->mutex);
-    result = lanes_[0]->Open();
+    result = lanes_[0]->Open(false);
     spare_ = lanes_[0].get();
     if (result != KV_SUCCESS)
         return StatusOfCall(result);
@@ -349,7 +370,7 @@ Lane *KvDevice::ThreadLane()
     if (spare != lanes_[0].get())
         return spare;
     std::lock_guard<std::mutex> guard(lane->mutex);
-    if (lane->Open() == KV_SUCCESS)
+    if (lane->Open(true) == KV_SUCCESS)
         return lane;
     /* The device has no more: one of those that there are, and nobody asks again. */
     Lane *last = spare;
@@ -386,11 +407,20 @@ void KvDevice::Forgive()
 Status KvDevice::Drain()
 {
     for (auto &lane : lanes_) {
+        if (!lane->HasLeft())
+            continue;
         std::lock_guard<std::mutex> guard(lane->mutex);
-        if (lane->IsOpen())
-            lane->Drain();
+        lane->Drain();
     }
     return Trouble();
+}
+
+void KvDevice::Settle()
+{
+    for (auto &lane : lanes_) {
+        std::lock_guard<std::mutex> guard(lane->mutex);
+        lane->Drain();
+    }
 }
 
 Status KvDevice::Flush()

@@ -20,7 +20,7 @@ class KvDevice;
 class Lane;
 
 /* Lanes of a device: threads that have a queue of their own; more than that share them. */
-constexpr uint32_t kLanes = 64;
+constexpr uint32_t kLanes = 32;
 
 /* Who changes a pair whose key falls into this stripe; null when nobody does. */
 using Stripe = std::atomic<Lane *>;
@@ -72,8 +72,11 @@ public:
     KvCounters counters;
 
     bool IsOpen() const { return is_open_.load(std::memory_order_acquire); }
-    /* An enum kv_result; unvme_last_error() says more. */
-    int Open();
+    /*
+     * An enum kv_result; unvme_last_error() says more. leaves_one: only when the device has another queue
+     * beside, which a listing needs.
+     */
+    int Open(bool leaves_one);
 
     /* An operation that nobody else has; waits for one. */
     uint32_t Take();
@@ -87,8 +90,13 @@ public:
     /* To be sent once more. */
     void Retake(uint32_t number) { operations_[number].state = Operation::kTaken; }
 
-    /* Sends a command off. When it is not accepted, says why, and the operation is still taken. */
+    /*
+     * Gives the queue a command, of which the device learns with Ring(), or when somebody looks for what has
+     * ended. When it is not accepted, says why, and the operation is still taken.
+     */
     rocksdb::Status Send(uint32_t number, unvme_command *command);
+
+    void Ring();
 
     /* Until it has ended; returns what became of it. It is still taken. */
     rocksdb::Status Await(uint32_t number);
@@ -98,6 +106,8 @@ public:
 
     /* Until all that nobody waits for has ended. */
     void Drain();
+    /* Whether there may be some; without the mutex. */
+    bool HasLeft() const { return left_.load(std::memory_order_acquire) > 0; }
 
     /* Until nobody else changes pairs of the stripe, and then nobody else may. */
     void Acquire(Stripe *stripe);
@@ -116,7 +126,9 @@ private:
     unvme_queue *queue_ = nullptr;
     std::vector<Operation> operations_;
     std::vector<uint32_t> free_;
-    size_t left_ = 0;
+    /* Those that nobody waits for. */
+    std::atomic<size_t> left_{0};
+    bool is_rung_ = true;
     uint32_t pauses_ = 0;
 };
 
@@ -144,6 +156,7 @@ public:
     bool IsInMemory() const { return place_.device.compare(0, 4, "mem:") == 0; }
     const unvme_queue_info &info() const { return info_; }
     uint64_t handle() const { return handle_; }
+    bool HasAsync() const { return has_async_.load(std::memory_order_acquire); }
     Stripe *StripeOf(uint8_t keyspace, const rocksdb::Slice &key);
 
     /* What went wrong with a write that nobody waited for; OK again after Forgive(). */
@@ -151,8 +164,10 @@ public:
     void SetTrouble(const rocksdb::Status &status);
     void Forgive();
 
-    /* Until every write that was begun before has ended; what went wrong. */
+    /* Until every write has ended that returned before; what went wrong. */
     rocksdb::Status Drain();
+    /* Until every call has ended that was begun before. */
+    void Settle();
     /* The same, and the device has it for good. */
     rocksdb::Status Flush();
 
@@ -165,7 +180,7 @@ public:
 private:
     friend class Lane;
 
-    explicit KvDevice(const KvPlace &place) : place_(place) {}
+    explicit KvDevice(const KvPlace &place) : place_(place), has_async_(place.is_async) {}
     rocksdb::Status Connect();
     Lane *ThreadLane();
     void Report();
@@ -178,6 +193,8 @@ private:
     std::atomic<Lane *> spare_{nullptr};
     std::vector<std::unique_ptr<Lane>> lanes_;
     std::unique_ptr<Stripe[]> stripes_;
+    /* Somebody's writes return before they are done. */
+    std::atomic<bool> has_async_;
     std::atomic<bool> is_in_trouble_{false};
     std::mutex trouble_mutex_;
     rocksdb::Status trouble_;

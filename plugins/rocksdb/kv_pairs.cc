@@ -17,15 +17,19 @@ namespace {
 /* Keys that begin so are not the application's. */
 constexpr char kHidden[] = "\xff\xffunvme.kv/";
 
-/* The kind of the database's own name. */
-constexpr char kName = 'n';
-
 /* Commands that are on their way together. */
 constexpr size_t kTogether = 32;
 
 void DeleteCached(const Slice &, void *value)
 {
     delete (std::string *)value;
+}
+
+/* The order of keys has lost one already that is still there. */
+void NoteFailed(const KvChange &change)
+{
+    if (change.kind == KvChange::kDelete)
+        change.family->index.is_doubtful.store(true);
 }
 
 std::string Kibibytes(uint64_t bytes)
@@ -38,6 +42,7 @@ std::string Kibibytes(uint64_t bytes)
 void KvFamily::Learn(size_t bytes)
 {
     size_t expected = Expected();
+    bytes = std::min(bytes, kMost);
     if (bytes > expected) {
         expected_.store(bytes, std::memory_order_relaxed);
         short_ones_.store(0, std::memory_order_relaxed);
@@ -58,14 +63,26 @@ KvPairs::KvPairs(std::shared_ptr<KvDevice> device, std::shared_ptr<rocksdb::Cach
 {
 }
 
-Status KvPairs::Check(const Slice &key, size_t value_bytes) const
+Status KvPairs::CheckKey(const KvFamily *family, const Slice &key) const
 {
     const unvme_queue_info &info = device_->info();
     const std::string &device = device_->place().device;
-    if (key.size() < info.key_length_min || key.size() > info.key_length_max)
+    /* The vendor's commands alone lead to the second keyspace. */
+    bool is_vendor = family->keyspace > 0 || device_->place().commands == UNVME_PAIRS_VENDOR;
+    size_t least = std::max<size_t>(info.key_length_min, is_vendor ? KV_MIN_KEY_LEN : 0);
+    if (key.size() < least || key.size() > info.key_length_max)
         return Status::InvalidArgument(device, "a key of " + std::to_string(key.size()) + " bytes: the device takes " +
-                                                   std::to_string(info.key_length_min) + " to " +
-                                                   std::to_string(info.key_length_max));
+                                                   std::to_string(least) + " to " + std::to_string(info.key_length_max));
+    return Status::OK();
+}
+
+Status KvPairs::Check(const KvFamily *family, const Slice &key, size_t value_bytes) const
+{
+    const unvme_queue_info &info = device_->info();
+    const std::string &device = device_->place().device;
+    Status status = CheckKey(family, key);
+    if (!status.ok())
+        return status;
     if (value_bytes > info.value_bytes_max)
         return Status::InvalidArgument(device, "a value of " + std::to_string(value_bytes) +
                                                    " bytes: the device takes at most " + Kibibytes(info.value_bytes_max));
@@ -82,23 +99,25 @@ std::string KvPairs::CacheKey(KvFamily *family, const Slice &key) const
     return name;
 }
 
-/* An operation on a pair that nobody else changes, and that is told of. */
-uint32_t KvPairs::Begin(Lane *lane, KvFamily *family, const Slice &key)
+/* An operation on a pair that nobody else changes: somebody holds its stripe for long, or it does itself. */
+uint32_t KvPairs::Begin(Lane *lane, KvFamily *family, const Slice &key, bool is_held)
 {
     uint32_t number = lane->Take();
-    Stripe *stripe = device_->StripeOf(family->keyspace, key);
-    lane->Acquire(stripe);
-    lane->at(number).stripe = stripe;
+    if (!is_held) {
+        Stripe *stripe = device_->StripeOf(family->keyspace, key);
+        lane->Acquire(stripe);
+        lane->at(number).stripe = stripe;
+    }
     if (cache_ != nullptr)
         cache_->Erase(CacheKey(family, key));
     return number;
 }
 
-Status KvPairs::SendChange(Lane *lane, const KvChange &change, bool waits, uint32_t *number)
+Status KvPairs::SendChange(Lane *lane, const KvChange &change, bool waits, bool is_held, uint32_t *number)
 {
     KvFamily *family = change.family;
     bool is_put = change.kind == KvChange::kPut;
-    *number = Begin(lane, family, change.key);
+    *number = Begin(lane, family, change.key, is_held);
     if (family->index.IsLive()) {
         if (is_put)
             family->index.Insert(change.key);
@@ -119,7 +138,8 @@ Status KvPairs::SendChange(Lane *lane, const KvChange &change, bool waits, uint3
         if (!waits && change.value.size() > 0) {
             /* The caller's memory is the caller's again. */
             if (!lane->Reserve(*number, change.value.size())) {
-                operation.stripe->store(nullptr);
+                if (operation.stripe != nullptr)
+                    operation.stripe->store(nullptr);
                 return Status::MemoryLimit("memory for a value that is on its way");
             }
             memcpy(operation.buffer, change.value.data(), change.value.size());
@@ -134,14 +154,16 @@ Status KvPairs::Change(const KvChange &change, bool waits)
 {
     KvDevice::Hold lane(device_.get());
     uint32_t number;
-    Status status = SendChange(lane.get(), change, waits, &number);
+    Status status = SendChange(lane.get(), change, waits, false, &number);
     bool is_sent = status.ok();
     if (is_sent && waits)
         status = lane->Await(number);
     if (!is_sent || waits)
         lane->Release(number);
-    if (!status.ok() && change.kind == KvChange::kDelete)
-        change.family->index.is_doubtful.store(true);
+    else
+        lane->Ring();
+    if (!status.ok())
+        NoteFailed(change);
     return status;
 }
 
@@ -158,19 +180,25 @@ Status KvPairs::Delete(KvFamily *family, const Slice &key, bool waits)
 Status KvPairs::Apply(const std::vector<KvChange> &changes)
 {
     KvDevice::Hold lane(device_.get());
+    return ApplyOn(lane.get(), changes, false);
+}
+
+Status KvPairs::ApplyOn(Lane *lane, const std::vector<KvChange> &changes, bool is_held)
+{
     Status first;
     for (size_t begin = 0; begin < changes.size(); begin += kTogether) {
         uint32_t numbers[kTogether];
         size_t count = std::min(kTogether, changes.size() - begin), sent = 0;
         /* As many as there are operations; the others wait for their turn. */
-        while (sent < count) {
+        while (first.ok() && sent < count) {
             size_t done = sent;
-            for (; sent < count && (sent == done || lane->HasFree()); sent++) {
-                Status status = SendChange(lane.get(), changes[begin + sent], true, &numbers[sent]);
+            for (; first.ok() && sent < count && (sent == done || lane->HasFree()); sent++) {
+                Status status = SendChange(lane, changes[begin + sent], true, is_held, &numbers[sent]);
                 if (!status.ok()) {
                     lane->Release(numbers[sent]);
                     numbers[sent] = UINT32_MAX;
-                    first = first.ok() ? status : first;
+                    first = status;
+                    NoteFailed(changes[begin + sent]);
                 }
             }
             for (; done < sent; done++) {
@@ -178,9 +206,8 @@ Status KvPairs::Apply(const std::vector<KvChange> &changes)
                     continue;
                 Status status = lane->Await(numbers[done]);
                 lane->Release(numbers[done]);
-                const KvChange &change = changes[begin + done];
-                if (!status.ok() && change.kind == KvChange::kDelete)
-                    change.family->index.is_doubtful.store(true);
+                if (!status.ok())
+                    NoteFailed(changes[begin + done]);
                 first = first.ok() ? status : first;
             }
         }
@@ -188,6 +215,58 @@ Status KvPairs::Apply(const std::vector<KvChange> &changes)
             break;
     }
     return first;
+}
+
+/* Nobody else changes these pairs before the record is gone: it would bring back what was there before. */
+Status KvPairs::ApplyWhole(const std::vector<KvChange> &changes, uint32_t number, const Slice &record, bool is_synced,
+                           bool *is_left)
+{
+    *is_left = false;
+    /* What was written before is durable as well. */
+    Status status = is_synced ? device_->Drain() : Status::OK();
+    if (!status.ok())
+        return status;
+    std::vector<Stripe *> stripes;
+    for (const KvChange &change : changes)
+        stripes.push_back(device_->StripeOf(change.family->keyspace, change.key));
+    /* All who take several take them in one order, and have their lane until they are done. */
+    std::sort(stripes.begin(), stripes.end());
+    stripes.erase(std::unique(stripes.begin(), stripes.end()), stripes.end());
+    const std::string key = HiddenKey(kBatch, number);
+    unvme_command command = {}, flush = {};
+    flush.verb = UNVME_FLUSH;
+    command.verb = UNVME_STORE;
+    command.key = key.data();
+    command.key_length = (uint16_t)key.size();
+    command.data = (void *)record.data();
+    command.length = record.size();
+    KvDevice::Hold lane(device_.get());
+    for (Stripe *stripe : stripes)
+        lane->Acquire(stripe);
+    status = lane->Run(&command);
+    bool is_recorded = status.ok();
+    if (status.ok() && is_synced)
+        status = lane->Run(&flush);
+    if (status.ok())
+        status = ApplyOn(lane.get(), changes, true);
+    /* The changes are durable before nobody knows of them any more. */
+    if (status.ok() && is_synced)
+        status = lane->Run(&flush);
+    if (is_recorded) {
+        command.verb = UNVME_DELETE;
+        command.length = 0;
+        command.data = nullptr;
+        Status forgotten = lane->Run(&command);
+        /* Then nothing may be written any more: it would be undone when the database is opened. */
+        *is_left = !forgotten.ok();
+        if (*is_left)
+            device_->SetTrouble(forgotten);
+        status = status.ok() ? forgotten : status;
+    }
+    lane->counters.batches++;
+    for (Stripe *stripe : stripes)
+        stripe->store(nullptr, std::memory_order_release);
+    return status;
 }
 
 /* Retrieves a value whole into the memory of an operation, which is taken and stays so. */
@@ -206,6 +285,8 @@ Status KvPairs::Fetch(Lane *lane, KvFamily *family, const Slice &key, uint32_t n
         command.length = std::min<uint64_t>(operation.capacity, std::max<uint64_t>(device_->info().value_bytes_max, 4096));
         command.data = operation.buffer;
         size_t asked = command.length;
+        if (operation.capacity < asked)
+            return Status::MemoryLimit("memory for a value");
         lane->counters.retrieves++;
         Status status = lane->Send(number, &command);
         if (status.ok())
@@ -215,7 +296,7 @@ Status KvPairs::Fetch(Lane *lane, KvFamily *family, const Slice &key, uint32_t n
         family->Learn(operation.value_bytes);
         if (operation.value_bytes <= asked)
             return status;
-        if (asked >= device_->info().value_bytes_max)
+        if (operation.value_bytes > std::max<uint64_t>(device_->info().value_bytes_max, asked))
             return Status::NotSupported(device_->place().device, "a value of " + std::to_string(operation.value_bytes) +
                                                                      " bytes is more than a command retrieves");
         wanted = operation.value_bytes;
@@ -243,7 +324,7 @@ Status KvPairs::Get(KvFamily *family, const Slice &key, const std::function<void
     KvDevice::Hold lane(device_.get());
     uint32_t number = lane->Take();
     Stripe *stripe = nullptr;
-    if (cache_ != nullptr || device_->place().is_async) {
+    if (cache_ != nullptr || device_->HasAsync()) {
         stripe = device_->StripeOf(family->keyspace, key);
         if (cache_ != nullptr)
             lane->Acquire(stripe);
@@ -286,7 +367,7 @@ void KvPairs::GetEach(KvFamily *family, const Slice *keys, size_t count,
         while (together < kTogether && begin + together < count && (together == 0 || lane->HasFree())) {
             const Slice &key = keys[begin + together];
             uint32_t number = numbers[together] = lane->Take();
-            if (device_->place().is_async)
+            if (device_->HasAsync())
                 lane->AwaitFree(device_->StripeOf(family->keyspace, key));
             unvme_command command = {};
             command.verb = UNVME_RETRIEVE;
@@ -322,7 +403,7 @@ Status KvPairs::Merge(KvFamily *family, const Slice &key, const Slice &operand, 
     if (merge == nullptr)
         return Status::InvalidArgument("Merge: the options have no merge_operator");
     KvDevice::Hold lane(device_.get());
-    uint32_t number = Begin(lane.get(), family, key);
+    uint32_t number = Begin(lane.get(), family, key, false);
     Stripe *stripe = lane->at(number).stripe;
     lane->at(number).stripe = nullptr;
     Status status = Fetch(lane.get(), family, key, number);
@@ -341,7 +422,7 @@ Status KvPairs::Merge(KvFamily *family, const Slice &key, const Slice &operand, 
             result.assign(whole.data(), whole.size());
     }
     if (status.ok())
-        status = Check(key, result.size());
+        status = Check(family, key, result.size());
     if (status.ok()) {
         if (family->index.IsLive())
             family->index.Insert(key);
@@ -365,10 +446,13 @@ Status KvPairs::Merge(KvFamily *family, const Slice &key, const Slice &operand, 
 
 Status KvPairs::Order(KvFamily *family)
 {
-    auto settle = [this] { device_->Drain(); };
+    if (family->is_dropped)
+        return Status::InvalidArgument("the column family was dropped", family->name);
+    auto settle = [this] { device_->Settle(); };
     auto list = [this, family](const std::function<void(const Slice &)> &insert) {
         return device_->List(family->keyspace, Slice(), [&](const Slice &key) {
-            if (!IsHidden(key))
+            /* Those that are none of ours stay out, whatever their length. */
+            if (!IsHidden(key) && CheckKey(family, key).ok())
                 insert(key);
             return true;
         });
@@ -379,7 +463,7 @@ Status KvPairs::Order(KvFamily *family)
 void KvPairs::Forget(KvFamily *family, const Slice &key)
 {
     KvDevice::Hold lane(device_.get());
-    uint32_t number = Begin(lane.get(), family, key);
+    uint32_t number = Begin(lane.get(), family, key, false);
     Stripe *stripe = lane->at(number).stripe;
     lane->at(number).stripe = nullptr;
     if (Fetch(lane.get(), family, key, number).IsNotFound())
@@ -410,7 +494,7 @@ Status KvPairs::Purge(uint8_t keyspace)
     for (;;) {
         std::vector<std::string> keys;
         Status status = device_->List(keyspace, Slice(), [&](const Slice &key) {
-            if (key != name)
+            if (key != name && CheckKey(&family, key).ok())
                 keys.push_back(key.ToString());
             return keys.size() < 1 << 20;
         });

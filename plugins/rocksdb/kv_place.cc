@@ -19,7 +19,7 @@ namespace {
 const char kScheme[] = "unvme-kv://";
 const char kVariable[] = "UNVME_KV_ROCKSDB";
 const char kConfiguration[] = "kv_sdk_sync_config.json";
-const char kKeys[] = "async, atomic, cache, commands, completion, depth, nsid";
+const char kKeys[] = "async, atomic, cache, commands, completion, depth";
 
 /* One of a few words, by its place among them. */
 bool ParseWord(const std::string &text, std::initializer_list<const char *> words, uint8_t *number)
@@ -52,10 +52,6 @@ std::string ParseOption(const std::string &key, const std::string &value, KvPlac
         expected = "1 to 4095";
         is_right = ParseNumber(value, 4095, &number) && number > 0;
         place->depth = (uint32_t)number;
-    } else if (key == "nsid") {
-        expected = "the number of a namespace";
-        is_right = ParseNumber(value, UINT32_MAX - 1, &number) && number > 0;
-        place->nsid = (uint32_t)number;
     } else {
         return "there is no option " + key + "; there are " + kKeys;
     }

@@ -14,8 +14,6 @@ struct KvPlace {
     std::string device;
     /* Of the read cache; 0 for none. */
     uint64_t cache_bytes = 0;
-    /* The namespace; 0 for the first one of pairs. */
-    uint32_t nsid = 0;
     /* Commands that a queue takes at once. */
     uint32_t depth = 64;
     /* enum unvme_completion_mode and enum unvme_pair_commands */

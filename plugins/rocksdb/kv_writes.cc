@@ -9,8 +9,9 @@ namespace {
 /* The changes of a batch, whose memory they point into. */
 class Collector final : public rocksdb::WriteBatch::Handler {
 public:
-    Collector(const std::vector<std::shared_ptr<KvFamily>> &families, std::vector<KvChange> *changes)
-        : families_(families), changes_(changes)
+    /* is_past: a family may have been dropped since. */
+    Collector(const KvFamilies &families, bool is_past, std::vector<KvChange> *changes)
+        : families_(families), is_past_(is_past), changes_(changes)
     {
     }
 
@@ -30,13 +31,17 @@ public:
 private:
     Status Add(KvChange::Kind kind, uint32_t id, const Slice &key, const Slice &value)
     {
-        if (id >= families_.size() || families_[id] == nullptr || families_[id]->is_dropped)
+        KvFamily *family = families_[id];
+        if (family == nullptr && is_past_)
+            return Status::OK();
+        if (family == nullptr)
             return Status::InvalidArgument("a batch has changes of a column family that is not there");
-        changes_->push_back({kind, families_[id].get(), key, value});
+        changes_->push_back({kind, family, key, value});
         return Status::OK();
     }
 
-    const std::vector<std::shared_ptr<KvFamily>> &families_;
+    const KvFamilies &families_;
+    const bool is_past_;
     std::vector<KvChange> *const changes_;
 };
 
@@ -50,7 +55,7 @@ Status KvDatabase::MayWrite(const KvChange &change) const
         return Status::InvalidArgument("the column family was dropped", change.family->name);
     if (change.kind == KvChange::kDeleteRange)
         return Status::OK();
-    return pairs_.Check(change.key, change.kind == KvChange::kPut ? change.value.size() : 0);
+    return pairs_.Check(change.family, change.key, change.kind == KvChange::kPut ? change.value.size() : 0);
 }
 
 /* One change, which may have to be of one pair. */
@@ -111,14 +116,11 @@ Status KvDatabase::RemoveRange(const KvChange &change)
 
 Status KvDatabase::Write(const WriteOptions &options, rocksdb::WriteBatch *updates)
 {
-    std::vector<KvChange> changes;
-    changes.reserve(updates->Count());
-    std::vector<std::shared_ptr<KvFamily>> families;
-    {
-        std::lock_guard<std::mutex> guard(families_mutex_);
-        families = families_;
-    }
-    Collector collector(families, &changes);
+    if (updates == nullptr)
+        return Status::InvalidArgument("Batch is nullptr!");
+    thread_local std::vector<KvChange> changes;
+    changes.clear();
+    Collector collector(families_, false, &changes);
     Status status = updates->Iterate(&collector);
     bool is_simple = true;
     for (size_t at = 0; status.ok() && at < changes.size(); at++) {
@@ -130,7 +132,15 @@ Status KvDatabase::Write(const WriteOptions &options, rocksdb::WriteBatch *updat
     if (!status.ok())
         return status;
     if (changes.size() > 1 && is_simple) {
-        status = ApplyAtOnce(changes, families, options, updates);
+        status = ApplyAtOnce(changes, options, updates);
+        /* On a full device there is no room to write down what makes room. */
+        bool is_delete = std::all_of(changes.begin(), changes.end(), [](const KvChange &change) {
+            return change.kind == KvChange::kDelete;
+        });
+        if (status.IsNoSpace() && is_delete)
+            status = pairs_.Apply(changes);
+        if (status.ok() && is_delete && options.sync)
+            status = device_->Flush();
     } else {
         for (size_t at = 0; status.ok() && at < changes.size(); at++)
             status = Make(changes[at], options.sync || !place_.is_async || changes.size() > 1);
@@ -143,8 +153,7 @@ Status KvDatabase::Write(const WriteOptions &options, rocksdb::WriteBatch *updat
 }
 
 /* All of them or none, even after a kill; in pieces when they are more than a pair can have. */
-Status KvDatabase::ApplyAtOnce(const std::vector<KvChange> &changes, const std::vector<std::shared_ptr<KvFamily>> &families,
-                               const WriteOptions &options, rocksdb::WriteBatch *batch)
+Status KvDatabase::ApplyAtOnce(const std::vector<KvChange> &changes, const WriteOptions &options, rocksdb::WriteBatch *batch)
 {
     if (!place_.is_atomic) {
         Status status = pairs_.Apply(changes);
@@ -162,7 +171,7 @@ Status KvDatabase::ApplyAtOnce(const std::vector<KvChange> &changes, const std::
             const KvChange &change = changes[begin];
             if (!some.empty() && piece.GetDataSize() + change.key.size() + change.value.size() + 16 > most)
                 break;
-            KvFamilyHandle handle(families[change.family->keyspace]);
+            KvFamilyHandle handle({std::shared_ptr<void>(), change.family});
             status = change.kind == KvChange::kPut ? piece.Put(&handle, change.key, change.value)
                                                    : piece.Delete(&handle, change.key);
             some.push_back(change);
@@ -184,23 +193,26 @@ Status KvDatabase::ApplyRecorded(const std::vector<KvChange> &changes, const Wri
         number = batches_.back();
         batches_.pop_back();
     }
-    std::string key = KvPairs::HiddenKey(kBatch, number);
-    Status status = pairs_.PutHidden(key, record);
-    if (status.ok() && options.sync)
-        status = device_->Flush();
-    if (status.ok())
-        status = pairs_.Apply(changes);
-    /* The changes are durable before nobody knows of them any more. */
-    if (status.ok() && options.sync)
-        status = device_->Flush();
-    Status forgotten = pairs_.DeleteHidden(key);
-    {
-        KvDevice::Hold lane(device_.get());
-        lane->counters.batches++;
-    }
+    bool is_left = false;
+    Status status = pairs_.ApplyWhole(changes, number, record, options.sync, &is_left);
     std::lock_guard<std::mutex> guard(batches_mutex_);
-    batches_.push_back(number);
-    return status.ok() ? forgotten : status;
+    (is_left ? left_batches_ : batches_).push_back(number);
+    return status;
+}
+
+Status KvDatabase::Resume()
+{
+    std::lock_guard<std::mutex> guard(batches_mutex_);
+    /* Whoever wrote these was told that it failed. */
+    while (!left_batches_.empty()) {
+        Status status = pairs_.DeleteHidden(KvPairs::HiddenKey(kBatch, left_batches_.back()));
+        if (!status.ok())
+            return status;
+        batches_.push_back(left_batches_.back());
+        left_batches_.pop_back();
+    }
+    device_->Forgive();
+    return Status::OK();
 }
 
 /* Does what was interrupted. */
@@ -213,20 +225,28 @@ Status KvDatabase::FinishBatches()
     });
     for (const std::string &key : keys) {
         std::string record;
-        status = pairs_.GetHidden(key, &record);
+        if (status.ok())
+            status = pairs_.GetHidden(key, &record);
         if (!status.ok())
             return status;
         std::vector<KvChange> changes;
         rocksdb::WriteBatch batch(record);
-        /* A family that was dropped meanwhile has no changes any more. */
-        std::vector<std::shared_ptr<KvFamily>> families = families_;
-        if (families[1] == nullptr)
-            families[1] = std::make_shared<KvFamily>("", 1, rocksdb::ColumnFamilyOptions());
-        Collector collector(families, &changes);
+        Collector collector(families_, true, &changes);
         status = batch.Iterate(&collector);
+        for (size_t at = 0; status.ok() && at < changes.size(); at++) {
+            status = MayWrite(changes[at]);
+            if (status.ok() && changes[at].kind > KvChange::kDelete)
+                status = Status::InvalidArgument("it has a change that is written down by nobody");
+        }
         if (!status.ok())
             return Status::Corruption(place_.device, "a batch that was interrupted makes no sense: " + status.ToString());
         status = pairs_.Apply(changes);
+        /* Nobody was told that it is done: as one that fails it may be done in part, and must not be in the way. */
+        if (status.IsNoSpace() || status.IsInvalidArgument()) {
+            fprintf(stderr, "unvme: %s: a batch that was interrupted cannot be done: %s\n", place_.device.c_str(),
+                    status.ToString().c_str());
+            status = Status::OK();
+        }
         if (status.ok())
             status = device_->Flush();
         if (status.ok())

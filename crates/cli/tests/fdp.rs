@@ -248,6 +248,7 @@ fn what_is_written_and_what_is_in_use_is_watched() {
     let begin = "host 131072 bytes, media 131072 bytes, WAF since the last line -, ";
     assert!(lines.iter().all(|line| line.starts_with(begin) && line.ends_with(" open")), "{text}");
     home.run(&["fdp", "watch", DEVICE, "--interval", "0"]).fails_with_usage("0.01 to 86400");
+    home.run(&["fdp", "watch", DEVICE, "--count", "0"]).fails_with_usage("expected a number above 0");
     home.ok(&["device", "create", "0000:03:00.0", "--size", "64M", "--ftl", "page"]);
     home.run(&["fdp", "watch", "0000:03:00.0"]).fails_with(1, &["FDP is disabled"]);
 }
@@ -273,9 +274,21 @@ fn two_runs_are_drawn_and_what_is_none_is_refused() {
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&saved).expect("JSON"), json);
     assert!(std::fs::read_to_string(home.path("page.html")).expect("page.html").contains("<svg"));
 
-    home.file("none.jsonl", b"{}\nhello\n");
-    home.run(&["fdp", "plot", "--placed", "none.jsonl", "--unplaced", "off.jsonl"])
-        .fails_with(2, &["none.jsonl: line 2: a line of `unvme fdp watch -o json`"]);
+    for (text, part) in [
+        (&b"{\"phase\":\"all\"}\nhello\n"[..], "none.jsonl: line 2: a line of `unvme fdp watch -o json`"),
+        (
+            b"{}\n",
+            "none.jsonl: line 1: a line of `unvme fdp watch -o json`, or a remark, is expected: there is no",
+        ),
+        (
+            b"{\"time\":1}\n",
+            "none.jsonl: line 1: a line of `unvme fdp watch -o json` is expected: missing field",
+        ),
+    ] {
+        home.file("none.jsonl", text);
+        home.run(&["fdp", "plot", "--placed", "none.jsonl", "--unplaced", "off.jsonl"])
+            .fails_with(2, &[part]);
+    }
     home.run(&[&plot[..], &["--simulation", "on.jsonl"]].concat())
         .fails_with(2, &["on.jsonl: ", "unvme sim --fdp both"]);
 }

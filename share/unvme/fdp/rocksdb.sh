@@ -63,9 +63,13 @@ say() {
 
 # size_of OPTION TEXT: its bytes.
 size_of() {
-    digits=${2%[KMGkmg]}
+    case $2 in
+    # More than 64 bits hold.
+    ??????????*[KMGkmg]) digits= ;;
+    *) digits=${2%[KMGkmg]} ;;
+    esac
     case $digits in
-    '' | 0* | *[!0-9]* | ??????????*) wrong "$1 $2: a size such as 512K, 16M or 2G is expected" ;;
+    '' | 0* | *[!0-9]* | ??????????????*) wrong "$1 $2: a size such as 512K, 16M or 2G is expected" ;;
     esac
     case $2 in
     *[Kk]) echo $((digits * 1024)) ;;
@@ -121,20 +125,25 @@ value=4000
 keys=${keys:-$((size / 7100))}
 
 if [ -z "${UNVME-}" ]; then
-    UNVME=$(command -v unvme || true)
+    UNVME=$(command -v unvme || command -v "$here/../../../bin/unvme" || true)
     [ -n "$UNVME" ] || UNVME=$here/../../../target/release/unvme
 fi
 [ -x "$(command -v "$UNVME")" ] || wrong "$UNVME: there is no such program; UNVME= says where unvme is"
 [ -x "$(command -v "$db_bench")" ] || wrong "$db_bench: there is no such program; db_bench is in Debian's rocksdb-tools"
 
-mkdir -p "$folder"
-folder=$(cd "$folder" && pwd)
+if ! mkdir -p -- "$folder" 2>/dev/null || [ ! -w "$folder" ]; then
+    wrong "-o $folder: cannot be made or written to; a folder for the results is expected"
+fi
+folder=$(cd -- "$folder" && pwd)
 # Flash, and the image of it that a run leaves behind before it is removed.
 room=$((size * 13 / 10 / 1024))
 if [ -z "${RUN_FOLDER-}" ]; then
     RUN_FOLDER=${TMPDIR:-/tmp}
     free=$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $4 }')
     [ "${free:-0}" -le "$room" ] || [ ! -w /dev/shm ] || RUN_FOLDER=/dev/shm
+fi
+if [ ! -d "$RUN_FOLDER" ] || [ ! -w "$RUN_FOLDER" ]; then
+    wrong "RUN_FOLDER=$RUN_FOLDER: a folder that is there and may be written to is expected"
 fi
 free=$(df -Pk "$RUN_FOLDER" | awk 'NR == 2 { print $4 }')
 [ "${free:-0}" -gt "$room" ] || fail "$RUN_FOLDER: $free KiB are free, $room are needed; RUN_FOLDER= says where else, -s makes it smaller"
@@ -147,12 +156,12 @@ field() {
     sed -n "s/^ *\"$1\": \([0-9.]*\),*\$/\1/p" "$work/device.json" | head -n 1
 }
 
-# phase NAME RUN URI ARGUMENT ...: db_bench, and what is written and in use meanwhile, in RUN.jsonl. Where
+# bench NAME RUN URI ARGUMENT ...: db_bench, and what is written and in use meanwhile, in RUN.jsonl. Where
 # files are small RocksDB's own log of them is not: it is kept out of the device.
-phase() {
+bench() {
     name=$1 run=$2 uri=$3
     shift 3
-    printf '{"phase":"%s"}\n' "$name" >>"$folder/$run.jsonl"
+    rm -f "$work/$run.stats"
     UNVME_ROCKSDB_STATS=$work/$run.stats "$UNVME" rocksdb -d "$uri" -- "$db_bench" --db=/db --num="$keys" --key_size=16 \
         --value_size=$value --compression_type=none --seed=1 --write_buffer_size=$((size / 1024)) \
         --target_file_size_base="$file" --max_bytes_for_level_base=$((size / 64)) --max_bytes_for_level_multiplier=8 \
@@ -172,8 +181,12 @@ phase() {
     status=0
     wait "$bench" || status=$?
     bench=
-    # The last of it.
-    sleep "$interval"
+    # The last of it, and something of it where it was short.
+    seen=$(lines) waited=0
+    while [ "$(lines)" -le "$seen" ] && [ "$waited" -lt 600 ] && kill -0 "$watch" 2>/dev/null; do
+        sleep 0.1
+        waited=$((waited + 1))
+    done
     kill "$watch" 2>/dev/null || true
     watched=0
     wait "$watch" || watched=$?
@@ -190,6 +203,22 @@ phase() {
     printf '{"operations_per_second":%s}\n' "${rate:-0}" >>"$folder/$run.jsonl"
 }
 
+lines() {
+    wc -l <"$folder/$run.jsonl"
+}
+
+# phase NAME RUN URI ARGUMENT ...
+phase() {
+    printf '{"phase":"%s"}\n' "$1" >>"$folder/$2.jsonl"
+    bench "$@"
+}
+
+# Whether there are readings enough of the phase: 12, and some in its last quarter.
+enough() {
+    awk '/"phase"/ { count = 0; next } /"host_bytes"/ { count++ } END { exit count < 12 }' "$folder/$run.jsonl" &&
+        "$UNVME" fdp plot --placed "$folder/$run.jsonl" --unplaced "$folder/$run.jsonl" >/dev/null 2>&1
+}
+
 # run NAME URI
 run() {
     run=$1
@@ -202,11 +231,21 @@ run() {
     phase fill "$run" "$2" --benchmarks=fillseq
     say "$run: overwriting $((keys * times)) pairs"
     phase overwrite "$run" "$2" --benchmarks=overwrite,stats --use_existing_db=1 --writes=$((keys * times))
+    more=0
+    # A fast machine, or one that has no time to watch.
+    until enough; do
+        [ "$more" -lt 16 ] || fail "$run: there are too few readings of what was written; -w $((times + 1)) writes more"
+        more=$((more + 1))
+        say "$run: overwriting $((keys * times)) pairs more, for readings enough"
+        bench overwrite "$run" "$2" --benchmarks=overwrite,stats --use_existing_db=1 --writes=$((keys * times))
+    done
+    [ "$more" -eq 0 ] || extra="$extra; $run: overwritten $((times * more)) times more, for readings enough"
     "$UNVME" fs check "$slot" >/dev/null || fail "the file system of $slot is damaged after the run $run"
     "$UNVME" device remove "$slot" --force >/dev/null
 }
 
 interval=$(if [ -n "$quick" ]; then echo 0.1; else echo 0.5; fi)
+extra=
 run placed "$slot"
 run unplaced "$slot?placement=off"
 
@@ -246,7 +285,7 @@ say "simulating the same with $used % in use"
 
 "$UNVME" fdp plot --placed "$folder/placed.jsonl" --unplaced "$folder/unplaced.jsonl" \
     --simulation "$folder/simulation.json" --title 'RocksDB with Flexible Data Placement, and without' \
-    --note "$me -s $size -u $unit -t $file -c $keys -w $times -p $priority" \
+    --note "$me -s $size -u $unit -t $file -c $keys -w $times -p $priority$extra" \
     --note "unvme sim --recipe rocksdb $levels --size $((units * unit)) --ru-size $unit --op $sold --handles 7 --util $used \
 --file-size $file" \
     --html "$folder/report.html" --json "$folder/results.json" ${json:+-o json}

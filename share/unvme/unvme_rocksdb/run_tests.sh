@@ -16,7 +16,7 @@
 # In the environment (0 or 1 where no unit is said):
 #   NUM_KEYS              keys of the database, 300000
 #   DURATION              seconds of each phase from randread on, 10
-#   VALUE_SIZE BLOCK_SIZE bytes, 1000 and 4096 as common_flags.txt says
+#   VALUE_SIZE BLOCK_SIZE bytes, 1000 and 4096
 #   CACHE_SIZE            page cache in MiB, 256
 #   RETAIN_CACHE          pages that were read stay in it, 0
 #   PREFETCH_CTL          BLOCK_SIZE bytes are read ahead, 0
@@ -36,6 +36,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 usage='usage: run_tests.sh [-d DEVICE] [-c CONFIG] [-o FOLDER] [DB_BENCH]'
 work=
 mounted=
+bench=
 
 # What is wrong with what was asked for.
 wrong() {
@@ -49,7 +50,11 @@ fail() {
 }
 
 cleanup() {
-    [ -z "$mounted" ] || umount "$mounted" || umount --lazy "$mounted" || true
+    if [ -n "$bench" ]; then
+        kill "$bench" 2>/dev/null || true
+        wait "$bench" 2>/dev/null || true
+    fi
+    [ -z "$mounted" ] || umount "$mounted" 2>/dev/null || umount --lazy "$mounted" 2>/dev/null || true
     [ -z "$work" ] || rm -rf "$work"
 }
 trap cleanup EXIT
@@ -135,16 +140,16 @@ command -v "$db_bench" >/dev/null ||
     wrong "$db_bench: there is no such program; db_bench is in Debian's rocksdb-tools"
 # A file in this folder goes by its name alone, too.
 db_bench=$(command -v "$db_bench")
-for place in ${UNVME:-unvme "$here/../../../bin/unvme" "$here/../../../target/release/unvme"}; do
-    unvme=$(command -v "$place" || true)
-    [ -z "$unvme" ] || break
-done
+unvme=$(command -v "${UNVME:-unvme}" || true)
+[ -n "$unvme${UNVME-}" ] ||
+    unvme=$(command -v "$here/../../../bin/unvme" || command -v "$here/../../../target/release/unvme" || true)
 [ -n "$unvme" ] || wrong "${UNVME:-unvme}: there is no such program; UNVME=FILE says where it is"
 unvme=$(readlink -f "$unvme")
 
-# The device that a configuration names first.
+# The device that a configuration names first, and not in a comment.
 device_of() {
-    tr -d '\n' <"$1" | sed -n 's/^[^#]*"dev_id"[[:space:]]*:[[:space:]]*"\([^"]*\)".*$/\1/p' | head -n 1
+    sed -e 's|^//.*||' -e 's|[][[:space:]{},"]//.*||' "$1" | tr -d '\n' | sed 's|/\*[^*]*\*/||g' |
+        grep -o '"dev_id"[[:space:]]*:[[:space:]]*"[^"]*"' | head -n 1 | sed 's/.*"\(.*\)"/\1/'
 }
 
 # MiB that hold the database several times over: compactions write before they delete.
@@ -193,13 +198,14 @@ find_device() {
 # mount.
 make_kernel() {
     mkdir "$kernel"
+    mounted=$kernel
     mkfs=$(command -v mkfs.ext4 || command -v /sbin/mkfs.ext4 || true)
     if [ "$(id -u)" -eq 0 ] && [ -n "$mkfs" ] && truncate -s "$(size)M" "$work/image" &&
         "$mkfs" -q -F -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "$work/image" >"$work/made" 2>&1 &&
         mount -o loop "$work/image" "$kernel" 2>"$work/made"; then
-        mounted=$kernel
         echo "The kernel's file system is ext4 on a loop device of $(size) MiB in $work." >&2
     else
+        mounted=
         echo "The kernel's file system is that of $work: ext4 on a loop device takes root and e2fsprogs." >&2
     fi
 }
@@ -253,10 +259,16 @@ run_phase() {
             "--use_blobfs_direct_read=$BLOBFS_DIRECT_READ" "--use_blobfs_direct_write=$BLOBFS_DIRECT_WRITE"
     fi
     echo "$ $*" >"$file.txt"
-    UNVME_ROCKSDB_STATS=$file.stats.json "$@" >>"$file.txt" 2>&1 || {
+    # A signal is obeyed while it is waited for.
+    UNVME_ROCKSDB_STATS=$file.stats.json "$@" >>"$file.txt" 2>&1 &
+    bench=$!
+    status=0
+    wait "$bench" || status=$?
+    bench=
+    if [ "$status" -ne 0 ]; then
         tail -n 20 "$file.txt" >&2
         fail "$phase has failed on $side; all it said is in $file.txt"
-    }
+    fi
 }
 
 # What the flags of the SDK say, for a device that is named otherwise.
@@ -284,10 +296,21 @@ case " $sides " in
     mkdir -p "$kernel$database"
     ;;
 esac
-[ -n "$results" ] || results=results/testrun_$(date +%Y%m%d_%H%M%S)
-[ ! -e "$results" ] || wrong "-o $results: is there already"
+if [ -n "$results" ]; then
+    [ ! -e "$results" ] || wrong "-o $results: is there already"
+    if ! mkdir -p "$(dirname "$results")" 2>/dev/null || ! mkdir "$results" 2>/dev/null; then
+        fail "-o $results: cannot be made; expected a folder that is not there, in one that may be written to"
+    fi
+else
+    mkdir -p results 2>/dev/null || true
+    # Another run may have begun in the same second.
+    until results=results/testrun_$(date +%Y%m%d_%H%M%S) && mkdir "$results" 2>/dev/null; do
+        [ -e "$results" ] || fail "$results cannot be made; -o FOLDER says where the results go"
+        sleep 1
+    done
+fi
 for side in $sides; do
-    mkdir -p "$results/$side" || fail "$results cannot be made; -o FOLDER says where the results go"
+    mkdir "$results/$side"
 done
 
 count=0

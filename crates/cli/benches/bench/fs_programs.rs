@@ -136,6 +136,10 @@ impl Folder {
         Ok(Self(path))
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
     fn sub(&self, name: &str) -> Result<PathBuf> {
         let path = self.0.join(name);
         std::fs::create_dir_all(&path)?;

@@ -62,7 +62,7 @@ use crate::row::Row;
 /// A row's identifier and what measures it.
 type Bench = (&'static str, fn(&Effort) -> Result<Row>);
 
-const BENCHES: [Bench; 71] = [
+const BENCHES: [Bench; 72] = [
     (block::READ, block::read),
     (block::WRITE, block::write),
     (block::NULL_RATE, block::null_rate),
@@ -131,6 +131,7 @@ const BENCHES: [Bench; 71] = [
     (rocksdb::SEEK, rocksdb::seek),
     (rocksdb::SEQUENTIAL, rocksdb::sequential),
     (rocksdb::MULTI, rocksdb::multi),
+    (rocksdb::FDP, rocksdb::fdp),
     (rocksdb::KV_FILL, rocksdb::kv_fill),
     (rocksdb::KV_READ, rocksdb::kv_read),
     (rocksdb::KV_OVERWRITE, rocksdb::kv_overwrite),

@@ -57,7 +57,7 @@ pub(crate) struct Watch {
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     interval: Duration,
     /// Lines; without it as long as nobody interrupts it
-    #[arg(short, long, value_name = "LINES", value_parser = numbers::u32)]
+    #[arg(short, long, value_name = "LINES", value_parser = numbers::above_zero)]
     count: Option<u32>,
     #[command(flatten)]
     output: Output,
@@ -73,14 +73,10 @@ impl Watch {
         let fdp = device.fdp_of(self.group.endgid)?;
         let mut block = handles::blocks(self.namespace, &device)?;
         let unit_bytes = unit_bytes(&fdp)?;
-        let (begun, mut earlier) = (Instant::now(), None);
-        for line in 0..self.count.unwrap_or(u32::MAX) {
-            let due = begun + self.interval * line;
-            while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-                thread::sleep(left.min(PAUSE));
+        let (mut pace, mut earlier) = (Pace::new(self.interval), None);
+        for _ in 0..self.count.unwrap_or(u32::MAX) {
+            if !pace.wait(&stop) {
+                return Ok(());
             }
             let reading = read(&device, &fdp, &mut block, unit_bytes)?;
             if let Err(e) = self.print(&reading, earlier.as_ref()) {
@@ -115,6 +111,36 @@ impl Watch {
             }
         }
         out.flush()
+    }
+}
+
+/// When the next line is due.
+#[derive(Debug)]
+struct Pace {
+    interval: Duration,
+    due: Instant,
+}
+
+impl Pace {
+    /// The first line is due at once.
+    fn new(interval: Duration) -> Self {
+        Self { interval, due: Instant::now() }
+    }
+
+    /// Waits until a line is due; `false` once it is to stop. A line that is late moves those behind it.
+    fn wait(&mut self, stop: &AtomicBool) -> bool {
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            let now = Instant::now();
+            let left = self.due.saturating_duration_since(now);
+            if left.is_zero() {
+                self.due = now.max(self.due + self.interval);
+                return true;
+            }
+            thread::sleep(left.min(PAUSE));
+        }
     }
 }
 
@@ -167,5 +193,35 @@ fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.01..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("seconds from 0.01 to 86400 are expected".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_that_is_late_stops_and_does_not_catch_up() {
+        let stop = AtomicBool::new(false);
+        let mut pace = Pace::new(Duration::from_nanos(1));
+        assert!(pace.wait(&stop), "the first line is due at once");
+        thread::sleep(Duration::from_millis(2));
+        let late = Instant::now();
+        assert!(pace.wait(&stop));
+        assert!(pace.due >= late, "lines that were missed are due still");
+        stop.store(true, Ordering::Relaxed);
+        assert!(!pace.wait(&stop), "it goes on though it is to stop");
+    }
+
+    #[test]
+    fn a_watch_that_is_in_time_waits_for_its_line() {
+        let stop = AtomicBool::new(false);
+        let begun = Instant::now();
+        let mut pace = Pace::new(Duration::from_millis(5));
+        assert!((0..3).all(|_| pace.wait(&stop)));
+        assert!(begun.elapsed() >= Duration::from_millis(10));
+        pace.due = Instant::now() + Duration::from_secs(3600);
+        stop.store(true, Ordering::Relaxed);
+        assert!(!pace.wait(&stop));
     }
 }

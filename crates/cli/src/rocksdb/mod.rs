@@ -32,6 +32,9 @@ const KV_DEVICE_VARIABLE: &str = "UNVME_KV_ROCKSDB";
 /// Where they are: a folder.
 const FOLDER_VARIABLE: &str = "UNVME_ROCKSDB";
 
+/// What a program has inside that is linked with RocksDB's shared library.
+const ROCKSDB: &[u8] = b"librocksdb.so";
+
 /// What a program has inside that takes flags from libraries, too.
 const GFLAGS: &[u8] = b"libgflags.so";
 
@@ -90,8 +93,21 @@ impl Rocksdb {
 /// A program with a library before its others, and with more flags where it takes some.
 fn preloaded(program: &Path, library: &str, flags: &str) -> Result<Command> {
     let folder = find_library(library)?;
+    if folder.to_string_lossy().contains([' ', ':']) {
+        return Err(usage(format!(
+            "{}: the loader takes no folder with a space or a colon in its name; {FOLDER_VARIABLE}=FOLDER names another one",
+            folder.display()
+        )));
+    }
+    // It would run, and write files.
+    if library == KV_LIBRARY && has(program, b"\x7fELF")? && !has(program, ROCKSDB)? {
+        return Err(usage(format!(
+            "{}: it is not linked with RocksDB's shared library, so its databases would be files",
+            program.display()
+        )));
+    }
     let mut preload = vec![folder.join(library)];
-    if takes_flags(program)? && folder.join(flags).exists() {
+    if has(program, GFLAGS)? && folder.join(flags).exists() {
         preload.push(folder.join(flags));
     }
     let mut list = OsString::new();
@@ -121,10 +137,10 @@ fn find_program(program: &OsString) -> Result<PathBuf> {
     })
 }
 
-/// Whether a program is linked with gflags.
-fn takes_flags(program: &Path) -> Result<bool> {
-    let bytes = fs::read(program).with_context(|| format!("read {}", program.display()))?;
-    Ok(bytes.windows(GFLAGS.len()).any(|some| some == GFLAGS))
+/// Whether a program has these bytes inside.
+fn has(program: &Path, bytes: &[u8]) -> Result<bool> {
+    let all = fs::read(program).with_context(|| format!("read {}", program.display()))?;
+    Ok(all.windows(bytes.len()).any(|some| some == bytes))
 }
 
 /// The folder that a library is in.

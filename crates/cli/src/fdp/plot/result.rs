@@ -92,7 +92,7 @@ impl Side {
             media_bytes: last.media_bytes - first.media_bytes,
             capacity_bytes: last.capacity_bytes,
             seconds: last.time - first.time,
-            operations_per_second: recording.rates.last().map(|(_, rate)| *rate),
+            operations_per_second: recording.rate(),
             handles: readings.iter().map(|reading| reading.handles_open).max().unwrap_or(0),
             phases: recording.phases.iter().filter_map(phase).collect(),
             samples: samples(readings, first, start),
@@ -106,7 +106,7 @@ fn too_few(readings: usize) -> String {
     )
 }
 
-/// The last reading before the host had written so much of the phase: its `part`th quarter's end.
+/// The first reading by which the host had written so much of the phase: its `part`th quarter's end.
 fn boundary<'a>(phase: &'a [Reading], start: &Reading, end: &'a Reading, part: u64) -> &'a Reading {
     let bytes = u128::from(end.host_bytes - start.host_bytes) * u128::from(part) / u128::from(PARTS);
     let is_behind = |reading: &&Reading| u128::from(reading.host_bytes - start.host_bytes) >= bytes;
@@ -127,7 +127,11 @@ fn settled<'a>(phase: &'a [Reading], start: &Reading, end: &'a Reading) -> &'a [
 
 fn samples(readings: &[Reading], first: &Reading, phase: &Reading) -> Vec<Sample> {
     let stride = readings.len().div_ceil(INTERVALS).max(1);
-    let ends: Vec<&Reading> = readings.iter().step_by(stride).collect();
+    let mut ends: Vec<&Reading> = readings.iter().step_by(stride).collect();
+    if !readings.len().saturating_sub(1).is_multiple_of(stride) {
+        // The last one, however near it is.
+        ends.extend(readings.last());
+    }
     let sample = |pair: &[&Reading]| Sample {
         second: pair[1].time - first.time,
         host_bytes: pair[1].host_bytes - first.host_bytes,

@@ -59,9 +59,86 @@ fn what_is_no_recording_is_refused_with_its_line() {
     assert!(said(&idle).contains("nothing was written"), "{}", said(&idle));
     let most = u64::MAX;
     let wide = format!("{{\"time\":1,\"host_bytes\":{most},\"media_bytes\":{most},\"erased_bytes\":{most},");
-    let wide = format!("{wide}\"used_bytes\":{most},\"capacity_bytes\":0,\"handles_open\":{most}}}\n");
+    let wide = format!("{wide}\"used_bytes\":{most},\"capacity_bytes\":{most},\"handles_open\":{most}}}\n");
     assert!(said(&wide.repeat(3)).contains("nothing was written"));
     assert!(said(&(line(1.0, 0, 0, 1) + &wide.repeat(3))).contains("nothing was written"));
+}
+
+#[test]
+fn figures_that_are_nobodys_are_refused() {
+    let good = line(1.0, 1, 1, 100);
+    for (field, bad, part) in [
+        ("\"time\":1", "\"time\":-1", "line 1: time is -1e0; expected 0 to 1e12 seconds"),
+        ("\"time\":1", "\"time\":1e300", "line 1: time is 1e300"),
+        (
+            "\"used_bytes\":100",
+            "\"used_bytes\":101",
+            "used_bytes is 101; expected at most capacity_bytes, 100",
+        ),
+        ("\"capacity_bytes\":100", "\"capacity_bytes\":0", "capacity_bytes is 0; expected the bytes of"),
+    ] {
+        let text = good.replace(field, bad);
+        assert_ne!(text, good);
+        let said = Recording::parse(&text).expect_err(bad);
+        assert!(said.contains(part), "{said}");
+    }
+    let said = Recording::parse("{\"operations_per_second\":-1}").expect_err("below 0");
+    assert!(said.contains("line 1: operations_per_second is -1e0; expected 0 to 1e12"), "{said}");
+    for (figure, name) in [
+        ("\"util\":0.8,\"fdp\":true", "util"),
+        ("\"plateau\":1.01", "plateau"),
+        ("\"device_writes\":1,\"write_amplification\":1.25", "device_writes"),
+        ("\"write_amplification\":1.25", "write_amplification"),
+    ] {
+        for value in ["-0.5", "1e300"] {
+            let end = figure.find([',', '}']).map_or("", |at| &figure[at..]);
+            let bad = SIMULATION.replace(figure, &format!("\"{name}\":{value}{end}"));
+            let said = Simulated::parse(&bad).expect_err(name);
+            assert!(said.contains(&format!("{name} is ")), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_line_is_told_what_it_lacks_as_what_it_is() {
+    let said = |text: &str| Recording::parse(text).expect_err(text);
+    let cut = line(1.0, 1, 1, 1).replace("\"host_bytes\":1000000,", "");
+    assert!(said(&cut).contains("`unvme fdp watch -o json` is expected: missing field `host_bytes`"));
+    assert!(said("{\"time\": 5, \"host").contains("is expected: EOF while parsing"));
+    for text in ["{}", "{\"phase\":null}"] {
+        assert!(
+            said(text).contains("there is no `time`, `phase` or `operations_per_second`"),
+            "{}",
+            said(text)
+        );
+    }
+    assert!(
+        said("{\"phase\":\"time\",\"more\":1}").contains("or a remark, is expected: unknown field `more`")
+    );
+    assert!(Recording::parse("{\"phase\":\"time\"}").is_ok());
+}
+
+#[test]
+fn what_was_said_of_a_phase_before_is_not_said_of_the_last_one() {
+    let silent = run().replace("{\"operations_per_second\":5.5}\n", "");
+    assert_eq!(side(&silent).expect("readings").operations_per_second, None);
+    let without_phases: String = run()
+        .lines()
+        .filter(|line| !line.contains("phase"))
+        .fold(String::new(), |text, line| text + line + "\n");
+    assert_eq!(side(&without_phases).expect("readings").operations_per_second, Some(5.5));
+}
+
+#[test]
+fn the_curves_go_on_to_the_last_reading_and_have_it_once() {
+    for count in [7, 96, 97, 192, 193, 194, 1000] {
+        let text: String = (0..count).map(|at| line(at as f64, at, at, 1)).collect();
+        let side = side(&text).expect("readings");
+        let seconds: Vec<f64> = side.samples.iter().map(|at| at.second).collect();
+        assert_eq!(seconds.last(), Some(&side.seconds), "{count}");
+        assert!(seconds.windows(2).all(|pair| pair[0] < pair[1]), "{count}: {seconds:?}");
+        assert_eq!(side.samples.last().map(|at| at.host_bytes), Some(side.host_bytes));
+    }
 }
 
 const SIMULATION: &str = "{\"device\":{\"physical_bytes\":118000000,\"exported_bytes\":100000000,\

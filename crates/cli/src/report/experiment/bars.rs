@@ -15,10 +15,10 @@ const CHARACTER: f64 = 7.0;
 const LINEAR_MAX: f64 = 30.0;
 
 impl Bars {
-    /// The values that can be drawn.
+    /// The values that can be drawn, and the rule.
     fn values(&self) -> impl Iterator<Item = f64> {
         let all = self.groups.iter().flat_map(|group| &group.bars).map(|bar| bar.value);
-        all.filter(|value| value.is_finite() && *value > 0.0)
+        all.chain(self.rule).filter(|value| value.is_finite() && *value > 0.0)
     }
 
     pub(super) fn is_logarithmic(&self) -> bool {
@@ -29,9 +29,9 @@ impl Bars {
     }
 
     fn scale(&self) -> Scale {
-        let max = self.values().chain(self.rule).fold(0.0, f64::max);
+        let max = self.values().fold(0.0, f64::max);
         if self.is_logarithmic() {
-            // The shortest bar is to be seen.
+            // The shortest bar is to be seen, and what is left of the rule.
             let min = self.values().fold(f64::INFINITY, f64::min);
             return Scale::decades(min / 4.0, max);
         }

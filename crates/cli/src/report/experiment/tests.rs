@@ -51,10 +51,36 @@ fn each_curve_and_each_bar_is_on_the_page_with_its_name_and_value() {
 
 #[test]
 fn bars_that_are_far_apart_are_drawn_by_magnitude_and_the_page_says_so() {
-    assert!(!bars(&[10.0, 250.0]).is_logarithmic());
+    assert!(!bars(&[10.0, 25.0]).is_logarithmic());
+    assert!(!Bars { rule: None, ..bars(&[10.0, 250.0]) }.is_logarithmic());
     assert!(bars(&[10.0, 25_000.0, 0.0]).is_logarithmic());
     let figures = vec![Figure::Bars(bars(&[10.0, 25_000.0]))];
     assert!(page(&Experiment { figures, ..Experiment::default() }).contains("Operations; logarithmic"));
+}
+
+/// Where the first `what` of the page has its `side`.
+fn place(page: &str, what: &str, side: &str) -> f64 {
+    let (_, element) = page.split_once(what).expect("it is drawn");
+    let (_, value) = element.split_once(&format!(" {side}=\"")).expect("it has that side");
+    value.split_once('"').expect("it ends").0.parse().expect("a number")
+}
+
+#[test]
+fn the_rule_is_drawn_at_its_value_however_far_the_bars_are_from_it() {
+    for values in [&[500.0, 45_000.0][..], &[45_000.0], &[0.001, 0.002], &[2.0, 4.0]] {
+        let bars = bars(values);
+        let figures = vec![Figure::Bars(Bars { quantity: Quantity::Number("n"), ..bars })];
+        let page = page(&Experiment { figures, ..Experiment::default() });
+        let bar = "<rect class=\"bar c0\"";
+        let (left, length) = (place(&page, bar, "x"), place(&page, bar, "width"));
+        let rule = place(&page, "<line class=\"rule\"", "x1") - left;
+        assert!(rule > 1.0, "{values:?}: the rule is at {rule}");
+        assert_eq!(
+            rule < length,
+            values[0] > 1.0,
+            "{values:?}: the rule is at {rule}, the bar ends at {length}"
+        );
+    }
 }
 
 #[test]

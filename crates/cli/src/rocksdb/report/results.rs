@@ -102,6 +102,10 @@ impl Results {
                     let path = path.display();
                     usage(format!("{path}: expected what `unvme rocksdb-plot --json` writes: {error}"))
                 })?;
+                if paths.len() == 1 {
+                    // Drawn again, it is what that version has measured.
+                    results.tool_version = earlier.tool_version;
+                }
                 results.sides.extend(earlier.sides);
             } else {
                 results.sides.push(Side::read(path)?);
@@ -276,6 +280,10 @@ fn phases_of(path: &Path, stem: Option<&str>) -> Result<Vec<Phase>> {
         return Err(usage(format!(
             "{path}: no benchmark of db_bench has ended in it; its last line is \"{last}\""
         )));
+    }
+    if output.benchmarks.len() > PHASES_MAX {
+        let (path, benchmarks) = (path.display(), output.benchmarks.len());
+        return Err(usage(format!("{path}: {benchmarks} benchmarks; expected at most {PHASES_MAX}")));
     }
     let digits = |at: char| at.is_ascii_digit();
     let stem = stem.map(|stem| stem.trim_start_matches(digits).trim_start_matches(['-', '_']));

@@ -1,5 +1,7 @@
 //! Operations over time, from what the threads of db_bench say with --stats_interval_seconds.
 
+use std::collections::BTreeMap;
+
 use super::output::{Benchmark, number};
 
 /// Intervals at most, and the shortest one in seconds.
@@ -75,14 +77,12 @@ pub(super) fn series(benchmark: &Benchmark, all: &[Progress]) -> Vec<(f64, f64)>
 fn rest(benchmark: &Benchmark, said: &[Progress], end: f64) -> Vec<Progress> {
     let Some(all) = benchmark.operations else { return Vec::new() };
     let told: f64 = said.iter().map(|at| at.operations).sum();
-    let mut ends: Vec<(u32, f64)> = Vec::new();
+    let mut ends: BTreeMap<u32, f64> = BTreeMap::new();
     for at in said {
-        match ends.iter_mut().find(|(thread, _)| *thread == at.thread) {
-            Some((_, last)) => *last = at.to.max(*last),
-            None => ends.push((at.thread, at.to)),
-        }
+        let last = ends.entry(at.thread).or_default();
+        *last = at.to.max(*last);
     }
-    let silent: f64 = ends.iter().map(|(_, last)| end - last).sum();
+    let silent: f64 = ends.values().map(|last| end - last).sum();
     if silent <= 0.0 {
         return Vec::new();
     }

@@ -197,6 +197,31 @@ fn a_report_is_drawn_again_from_its_json() {
 }
 
 #[test]
+fn a_report_that_is_drawn_again_alone_keeps_the_version_that_has_measured() {
+    let (folder, mut results) = both();
+    results.tool_version = "0.0.1-earlier".to_owned();
+    let json = folder.path().join("results.json");
+    std::fs::write(&json, serde_json::to_string(&results).expect("it is written")).expect("a file");
+    let again = read(&[&json]).expect("it is read");
+    assert_eq!(again.tool_version, "0.0.1-earlier");
+    assert!(page_of(&again).contains("unvme 0.0.1-earlier"));
+    let beside = read(&[&json, &folder.path().join("kernel")]).expect("both are read");
+    assert_eq!(beside.tool_version, env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn more_benchmarks_than_anybody_draws_are_refused_before_they_are_compared() {
+    let line = |name: usize| format!("b{name} : 1.0 micros/op 3 ops/sec 1.0 seconds 5 operations;\n");
+    let many = |count: usize| (0..count).map(line).collect::<String>();
+    let folder = folder(&[("most.txt", &many(256)), ("more.txt", &many(100_000))]);
+    let most = read(&[&folder.path().join("most.txt")]).expect("as many as are drawn");
+    assert_eq!(most.phases().len(), 256);
+    let error = read(&[&folder.path().join("more.txt")]).expect_err("too many");
+    let told = format!("{error:#}");
+    assert!(told.ends_with("more.txt: 100000 benchmarks; expected at most 256"), "{told}");
+}
+
+#[test]
 fn what_is_no_result_is_an_error_that_names_the_file() {
     let folder = folder(&[
         ("refused.txt", REFUSED),
@@ -245,6 +270,7 @@ fn json_of_anybody_is_refused_or_drawn() {
     phase.latency =
         Some(Latency { buckets: phase.latency.clone().expect("one").buckets, ..Latency::default() });
     phase.ops_per_second = 0.0;
+    phase.mb_per_second = Some(1e-323);
     phase.found = Some((1, u64::MAX));
     phase.file_system.insert("cache_hits".to_owned(), u64::MAX);
     for bucket in &mut phase.latency.as_mut().expect("one").buckets {
@@ -256,4 +282,14 @@ fn json_of_anybody_is_refused_or_drawn() {
     assert!(!page.contains("<script>alert"));
     assert!(page.contains("1 of 18446744073709551615 keys that a thread looked for were found."));
     assert!(!table_of(&again).contains('\u{1b}'));
+    // The least that a figure can be, and nothing beside it that is more.
+    for phase in odd.sides.iter_mut().flat_map(|side| &mut side.phases) {
+        phase.ops_per_second = 1e-323;
+        phase.series = vec![Interval { second: 1e-323, ops_per_second: 1e-323 }; 3];
+        for bucket in phase.latency.iter_mut().flat_map(|own| &mut own.buckets) {
+            (bucket.to_us, bucket.count) = (5e-324, 1);
+        }
+    }
+    let least = Results::parse(&serde_json::to_string(&odd).expect("it is written")).expect("figures");
+    assert!(page_of(&least).ends_with("</html>\n"));
 }
