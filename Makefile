@@ -153,6 +153,9 @@ ROCKSDB_TESTS = $(TARGET_DIR)/rocksdb-tests
 ROCKSDB_FAST = env_basic_test
 ROCKSDB_LONG = db_basic_test prefetch_test db_wal_test db_flush_test corruption_test fault_injection_test obsolete_files_test
 
+# Each has devices and folders of its own, and waits for a good part of its time.
+ROCKSDB_PARTS = kv script fdp faults
+
 # RocksDB's file system for unvme, with the C library inside: it can be copied to wherever that RocksDB is.
 rocksdb: setup-bench
 	$(call section,file system for RocksDB)
@@ -165,10 +168,8 @@ rocksdb-test: rocksdb
 	$(CARGO) build $(LOCKED) --release -p unvme-cli
 	scripts/rocksdb-tests.sh $(ROCKSDB_TESTS) $(ROCKSDB_FAST)
 	tests/rocksdb.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR) $(ROCKSDB_TESTS) $(ROCKSDB_FAST)
-	tests/rocksdb_kv.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR)
-	tests/rocksdb_script.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR)
-	tests/rocksdb_fdp.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR)
-	tests/rocksdb_faults.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR)
+	printf '%s\n' $(ROCKSDB_PARTS) | \
+		xargs -P 2 -I PART tests/rocksdb_PART.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR)
 
 # More of RocksDB's own tests.
 rocksdb-test-long: setup-test rocksdb

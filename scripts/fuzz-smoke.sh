@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds every fuzz target with coverage feedback on stable Rust and runs each for some seconds.
+# Builds every fuzz target with coverage feedback on stable Rust and runs each for some seconds, as many at
+# once as there are processors.
 #
 #   scripts/fuzz-smoke.sh [seconds per target, default 10] [target ...]
 #
@@ -43,7 +44,9 @@ export RUSTFLAGS
 echo "fuzz: building $# targets"
 cargo build --quiet --locked --release --target "$host" --bins
 
-for name in "$@"; do
+# Runs one: target NAME
+target() {
+    name=$1
     program=$target_dir/$host/release/$name
     if [ ! -f "fuzz_targets/$name.rs" ]; then
         echo "fuzz: there is no fuzz_targets/$name.rs" >&2
@@ -76,4 +79,25 @@ for name in "$@"; do
     fi
     cov=$(sed -n 's/.* cov: \([0-9]*\).*/\1/p' "$log" | tail -n 1)
     echo "fuzz: $name ok, $runs runs, $cov edges covered"
+}
+
+# Waits for those that run; each has said what is wrong with it.
+settle() {
+    for child in $children; do
+        wait "$child" || failed=yes
+    done
+    children=
+    count=0
+}
+
+children=
+count=0
+failed=
+for name in "$@"; do
+    target "$name" &
+    children="$children $!"
+    count=$((count + 1))
+    [ "$count" -lt "$(nproc)" ] || settle
 done
+settle
+[ -z "$failed" ]
