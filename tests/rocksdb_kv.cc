@@ -3,6 +3,7 @@
  *
  *   rocksdb_kv SEED STEPS    on the device that UNVME_KV_ROCKSDB names, which is emptied
  *   rocksdb_kv batches COUNT  stores batches until somebody kills it, each with one number in all its pairs
+ *   rocksdb_kv synced COUNT   the same, and each is synced
  *   rocksdb_kv whole          says whether every batch that is there is whole
  *   rocksdb_kv left           stores batches that cannot be forgotten, and resumes
  *   rocksdb_kv overtaken      stores key=1 in a batch and key=2 beside it, and dies when that is acknowledged
@@ -397,7 +398,7 @@ void Mixed()
 /* Pairs of a batch: more than go to the device at once. */
 constexpr int kBatchPairs = 100;
 
-void Batches(int count)
+void Batches(int count, bool is_synced)
 {
     rocksdb::DB *opened = nullptr;
     Must(rocksdb::DB::Open(TheOptions(), "/any", &opened), "open");
@@ -407,7 +408,9 @@ void Batches(int count)
             std::string value = std::to_string(number) + std::string((size_t)(number * 7 + pair) % 2000, '.');
             Must(batch.Put("pair" + std::to_string(1000 + pair), value), "put");
         }
-        Must(opened->Write(rocksdb::WriteOptions(), &batch), "write");
+        rocksdb::WriteOptions options;
+        options.sync = is_synced;
+        Must(opened->Write(options, &batch), "write");
         printf("%d\n", number);
         fflush(stdout);
     }
@@ -507,7 +510,9 @@ void Limits()
 int main(int count, char **words)
 {
     if (count == 3 && strcmp(words[1], "batches") == 0) {
-        Batches(atoi(words[2]));
+        Batches(atoi(words[2]), false);
+    } else if (count == 3 && strcmp(words[1], "synced") == 0) {
+        Batches(atoi(words[2]), true);
     } else if (count == 2 && strcmp(words[1], "whole") == 0) {
         Whole();
     } else if (count == 2 && strcmp(words[1], "overtaken") == 0) {
@@ -539,7 +544,7 @@ int main(int count, char **words)
         Must(rocksdb::DestroyDB("/any", TheOptions()), "destroy");
         Limits();
     } else {
-        fprintf(stderr, "usage: rocksdb_kv SEED STEPS [one] | batches COUNT | whole | left | overtaken\n");
+        fprintf(stderr, "usage: rocksdb_kv SEED STEPS [one] | batches COUNT | synced COUNT | whole | left | overtaken\n");
         return 2;
     }
     return 0;

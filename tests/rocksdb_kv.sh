@@ -203,7 +203,25 @@ for round in 1 2 3; do
     [ "$found" -ge "$acknowledged" ] || fail "round $round: batch $found is there, and $acknowledged was acknowledged"
 done
 
-# A batch cannot be forgotten for a second, and what is stored meanwhile must not be undone by it.
+section 'without power: a batch that was synced is there'
+"$unvme" device create 0000:08:00.0 --type kv --size 128M >/dev/null
+for page in 300 1500 2777; do
+    "$unvme" fault add 0000:08:00.0 --power-cut "$page" >"$work/output" 2>&1 || fail 'no rule for the power'
+    steps=$((steps + 1))
+    if LD_PRELOAD=$UNVME_ROCKSDB/libkv_rocksdb.so UNVME_KV_ROCKSDB=0000:08:00.0 timeout 600 "$work/model" synced \
+        1000000 >"$work/batches" 2>"$work/output"; then
+        fail 'it has power'
+    fi
+    "$unvme" fault clear 0000:08:00.0 >/dev/null
+    acknowledged=$(tail -n 1 "$work/batches")
+    [ "${acknowledged:-0}" -gt 0 ] || fail "nothing was written before page $page"
+    found=$(LD_PRELOAD=$UNVME_ROCKSDB/libkv_rocksdb.so UNVME_KV_ROCKSDB=0000:08:00.0 "$work/model" whole \
+        2>"$work/output") || fail "page $page: a batch is not whole"
+    [ "$found" -ge "$acknowledged" ] || fail "page $page: batch $found is there, and $acknowledged was acknowledged"
+done
+
+section 'a batch that cannot be forgotten'
+# For a second, and what is stored meanwhile must not be undone by it; and once not at all.
 "$unvme" device create 0000:07:00.0 --type kv --size 64M >/dev/null
 "$unvme" fault add 0000:07:00.0 --opcode delete --delay 1s >"$work/output" 2>&1 || fail 'no rule for faults'
 steps=$((steps + 1))
