@@ -29,8 +29,8 @@ use crate::report::experiment;
 Results of several folders are drawn beside each other, and compared with the last one. With
 --histogram=1 latencies are drawn, with --stats_interval_seconds=1 throughput over time, with
 --statistics=1 what RocksDB has written. NAME.stats.json beside NAME.txt is what the file system has
-counted: UNVME_ROCKSDB_STATS=NAME.stats.json for `unvme rocksdb`. The files of a folder are phases, in
-the order of their names; a number in front, as in 02-read.txt, is not shown.
+counted: UNVME_ROCKSDB_STATS=NAME.stats.json for `unvme rocksdb`. The files of a folder are phases,
+in the order of their names; a number in front, as in 02-read.txt, is not shown.
 
 share/unvme/unvme_rocksdb/run_tests.sh makes such folders.
 
