@@ -169,7 +169,7 @@ rocksdb-test: rocksdb
 	scripts/rocksdb-tests.sh $(ROCKSDB_TESTS) $(ROCKSDB_FAST)
 	tests/rocksdb.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR) $(ROCKSDB_TESTS) $(ROCKSDB_FAST)
 	printf '%s\n' $(ROCKSDB_PARTS) | \
-		xargs -P 2 -I PART tests/rocksdb_PART.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR)
+		xargs -P 2 -I PART sh tests/rocksdb_PART.sh $(TARGET_DIR)/release/unvme $(ROCKSDB_DIR)
 
 # More of RocksDB's own tests.
 rocksdb-test-long: setup-test rocksdb
