@@ -203,6 +203,24 @@ for round in 1 2 3; do
     [ "$found" -ge "$acknowledged" ] || fail "round $round: batch $found is there, and $acknowledged was acknowledged"
 done
 
+# One that is interrupted is done by whoever comes first, and if that is ldb, which only reads for this.
+"$unvme" fault add 0000:04:00.0 --key pair1050 --delay 600s >"$work/output" 2>&1 || fail 'no rule for faults'
+LD_PRELOAD=$UNVME_ROCKSDB/libkv_rocksdb.so UNVME_KV_ROCKSDB=0000:04:00.0 "$work/model" batches 1 \
+    >"$work/batches" 2>"$work/output" &
+children=$!
+has_record() {
+    "$unvme" kv list 0000:04:00.0 | grep -q unvme.kv/b
+}
+waits_for has_record
+kill -KILL "$children"
+wait "$children" 2>/dev/null || true
+children=
+"$unvme" fault clear 0000:04:00.0 >/dev/null
+run 0000:04:00.0 ldb --db=/any create_column_family others
+if has_record; then
+    fail 'an interrupted batch is still there'
+fi
+
 section 'without power: a batch that was synced is there'
 "$unvme" device create 0000:08:00.0 --type kv --size 128M >/dev/null
 for page in 300 1500 2777; do

@@ -151,17 +151,20 @@ Status KvFamilyHandle::GetDescriptor(rocksdb::ColumnFamilyDescriptor *descriptor
     return Status::OK();
 }
 
+static Status OpenDeviceOf(const std::string &database, KvPlace *place, std::shared_ptr<KvDevice> *device)
+{
+    std::string wrong = KvPlace::Of(database, place);
+    return wrong.empty() ? KvDevice::Open(*place, device) : Status::InvalidArgument(wrong);
+}
+
 Status OpenKvDatabase(const rocksdb::DBOptions &options, const std::string &name,
                       const std::vector<rocksdb::ColumnFamilyDescriptor> &families, bool is_read_only,
                       std::vector<ColumnFamilyHandle *> *handles, rocksdb::DB **database)
 {
     *database = nullptr;
     KvPlace place;
-    std::string wrong = KvPlace::Of(name, &place);
-    if (!wrong.empty())
-        return Status::InvalidArgument(wrong);
     std::shared_ptr<KvDevice> device;
-    Status status = KvDevice::Open(place, &device);
+    Status status = OpenDeviceOf(name, &place, &device);
     if (!status.ok())
         return status;
     auto opened = std::make_unique<KvDatabase>(options, name, std::move(device), place, is_read_only);
@@ -174,11 +177,8 @@ Status OpenKvDatabase(const rocksdb::DBOptions &options, const std::string &name
 Status ListKvFamilies(const std::string &name, std::vector<std::string> *families)
 {
     KvPlace place;
-    std::string wrong = KvPlace::Of(name, &place);
-    if (!wrong.empty())
-        return Status::InvalidArgument(wrong);
     std::shared_ptr<KvDevice> device;
-    Status status = KvDevice::Open(place, &device);
+    Status status = OpenDeviceOf(name, &place, &device);
     if (!status.ok())
         return status;
     families->assign(1, rocksdb::kDefaultColumnFamilyName);
@@ -193,11 +193,8 @@ Status ListKvFamilies(const std::string &name, std::vector<std::string> *familie
 Status DestroyKvDatabase(const std::string &name)
 {
     KvPlace place;
-    std::string wrong = KvPlace::Of(name, &place);
-    if (!wrong.empty())
-        return Status::InvalidArgument(wrong);
     std::shared_ptr<KvDevice> device;
-    Status status = KvDevice::Open(place, &device);
+    Status status = OpenDeviceOf(name, &place, &device);
     if (!status.ok())
         return status;
     KvPairs pairs(device, nullptr);

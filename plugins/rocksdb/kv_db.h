@@ -105,8 +105,6 @@ class KvPairs {
 public:
     KvPairs(std::shared_ptr<KvDevice> device, std::shared_ptr<rocksdb::Cache> cache);
 
-    KvDevice *device() const { return device_.get(); }
-
     /* Whether there can be such a pair: it has a key and a value that the device takes. */
     rocksdb::Status Check(const KvFamily *family, const rocksdb::Slice &key, size_t value_bytes) const;
     rocksdb::Status CheckKey(const KvFamily *family, const rocksdb::Slice &key) const;

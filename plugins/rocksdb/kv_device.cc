@@ -253,14 +253,12 @@ Status Lane::Await(uint32_t number)
     return StatusOf(operations_[number]);
 }
 
-Status Lane::Run(unvme_command *command, uint64_t *value_bytes)
+Status Lane::Run(unvme_command *command)
 {
     uint32_t number = Take();
     Status status = Send(number, command);
     if (status.ok())
         status = Await(number);
-    if (value_bytes != nullptr)
-        *value_bytes = operations_[number].value_bytes;
     Release(number);
     return status;
 }
@@ -460,14 +458,11 @@ KvCounters KvDevice::Sum()
 
 void KvDevice::Report()
 {
-    const char *path = getenv("UNVME_ROCKSDB_STATS");
-    if (path == nullptr || lanes_.empty() || is_reported_.exchange(true))
+    if (lanes_.empty() || is_reported_.exchange(true))
         return;
-    FILE *file = fopen(path, "ae");
-    if (file == nullptr) {
-        fprintf(stderr, "unvme: UNVME_ROCKSDB_STATS=%s: %s\n", path, strerror(errno));
+    FILE *file = OpenStatistics();
+    if (file == nullptr)
         return;
-    }
     KvCounters sum = Sum();
     fprintf(file,
             "{\"device\":%s,\"stores\":%" PRIu64 ",\"retrieves\":%" PRIu64 ",\"deletes\":%" PRIu64

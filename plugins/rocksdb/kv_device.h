@@ -102,7 +102,7 @@ public:
     rocksdb::Status Await(uint32_t number);
 
     /* One command from beginning to end. */
-    rocksdb::Status Run(unvme_command *command, uint64_t *value_bytes = nullptr);
+    rocksdb::Status Run(unvme_command *command);
 
     /* Until all that nobody waits for has ended. */
     void Drain();
@@ -166,10 +166,10 @@ public:
 
     /* Until every write has ended that returned before; what went wrong. */
     rocksdb::Status Drain();
-    /* Until every call has ended that was begun before. */
-    void Settle();
     /* The same, and the device has it for good. */
     rocksdb::Status Flush();
+    /* Until every call has ended that was begun before. */
+    void Settle();
 
     /* Calls for each key that begins so; false ends it. */
     rocksdb::Status List(uint8_t keyspace, const rocksdb::Slice &prefix,

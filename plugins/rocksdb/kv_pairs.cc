@@ -32,6 +32,16 @@ void NoteFailed(const KvChange &change)
         change.family->index.is_doubtful.store(true);
 }
 
+unvme_command CommandOf(uint8_t verb, uint8_t keyspace, const Slice &key)
+{
+    unvme_command command = {};
+    command.verb = verb;
+    command.keyspace = keyspace;
+    command.key = key.data();
+    command.key_length = (uint16_t)key.size();
+    return command;
+}
+
 std::string Kibibytes(uint64_t bytes)
 {
     return std::to_string(bytes >> 10) + " KiB";
@@ -127,11 +137,7 @@ Status KvPairs::SendChange(Lane *lane, const KvChange &change, bool waits, bool 
     Operation &operation = lane->at(*number);
     operation.is_left = !waits;
     operation.failed = is_put ? nullptr : &family->index.is_doubtful;
-    unvme_command command = {};
-    command.verb = is_put ? UNVME_STORE : UNVME_DELETE;
-    command.keyspace = family->keyspace;
-    command.key = change.key.data();
-    command.key_length = (uint16_t)change.key.size();
+    unvme_command command = CommandOf(is_put ? UNVME_STORE : UNVME_DELETE, family->keyspace, change.key);
     if (is_put) {
         command.length = change.value.size();
         command.data = (void *)change.value.data();
@@ -233,11 +239,8 @@ Status KvPairs::ApplyWhole(const std::vector<KvChange> &changes, uint32_t number
     std::sort(stripes.begin(), stripes.end());
     stripes.erase(std::unique(stripes.begin(), stripes.end()), stripes.end());
     const std::string key = HiddenKey(kBatch, number);
-    unvme_command command = {}, flush = {};
+    unvme_command command = CommandOf(UNVME_STORE, 0, key), flush = {};
     flush.verb = UNVME_FLUSH;
-    command.verb = UNVME_STORE;
-    command.key = key.data();
-    command.key_length = (uint16_t)key.size();
     command.data = (void *)record.data();
     command.length = record.size();
     KvDevice::Hold lane(device_.get());
@@ -277,16 +280,10 @@ Status KvPairs::Fetch(Lane *lane, KvFamily *family, const Slice &key, uint32_t n
         if (!lane->Reserve(number, wanted))
             return Status::MemoryLimit("memory for a value of " + std::to_string(wanted) + " bytes");
         Operation &operation = lane->at(number);
-        unvme_command command = {};
-        command.verb = UNVME_RETRIEVE;
-        command.keyspace = family->keyspace;
-        command.key = key.data();
-        command.key_length = (uint16_t)key.size();
+        unvme_command command = CommandOf(UNVME_RETRIEVE, family->keyspace, key);
         command.length = std::min<uint64_t>(operation.capacity, std::max<uint64_t>(device_->info().value_bytes_max, 4096));
         command.data = operation.buffer;
         size_t asked = command.length;
-        if (operation.capacity < asked)
-            return Status::MemoryLimit("memory for a value");
         lane->counters.retrieves++;
         Status status = lane->Send(number, &command);
         if (status.ok())
@@ -369,11 +366,7 @@ void KvPairs::GetEach(KvFamily *family, const Slice *keys, size_t count,
             uint32_t number = numbers[together] = lane->Take();
             if (device_->HasAsync())
                 lane->AwaitFree(device_->StripeOf(family->keyspace, key));
-            unvme_command command = {};
-            command.verb = UNVME_RETRIEVE;
-            command.keyspace = family->keyspace;
-            command.key = key.data();
-            command.key_length = (uint16_t)key.size();
+            unvme_command command = CommandOf(UNVME_RETRIEVE, family->keyspace, key);
             command.length = asked;
             bool has_memory = lane->Reserve(number, asked);
             command.data = lane->at(number).buffer;
@@ -426,11 +419,7 @@ Status KvPairs::Merge(KvFamily *family, const Slice &key, const Slice &operand, 
     if (status.ok()) {
         if (family->index.IsLive())
             family->index.Insert(key);
-        unvme_command command = {};
-        command.verb = UNVME_STORE;
-        command.keyspace = family->keyspace;
-        command.key = key.data();
-        command.key_length = (uint16_t)key.size();
+        unvme_command command = CommandOf(UNVME_STORE, family->keyspace, key);
         command.length = result.size();
         command.data = (void *)result.data();
         lane->counters.stores++;
@@ -475,11 +464,7 @@ void KvPairs::Forget(KvFamily *family, const Slice &key)
 Status KvPairs::Probe(uint8_t keyspace)
 {
     std::string key = HiddenKey('?', 0);
-    unvme_command command = {};
-    command.verb = UNVME_EXIST;
-    command.keyspace = keyspace;
-    command.key = key.data();
-    command.key_length = (uint16_t)key.size();
+    unvme_command command = CommandOf(UNVME_EXIST, keyspace, key);
     KvDevice::Hold lane(device_.get());
     Status status = lane->Run(&command);
     if (status.ok() || status.IsNotFound())
@@ -558,11 +543,8 @@ Status KvPairs::Lock(const KvPlace &place, std::unique_ptr<KvLock> *lock)
         std::random_device random;
         char text[40];
         snprintf(text, sizeof text, "%08x%08x%08x%08x", random(), random(), random(), random());
-        unvme_command command = {};
-        command.verb = UNVME_STORE;
+        unvme_command command = CommandOf(UNVME_STORE, 0, key);
         command.flags = UNVME_MUST_NOT_EXIST;
-        command.key = key.data();
-        command.key_length = (uint16_t)key.size();
         command.data = text;
         command.length = 32;
         Status stored;

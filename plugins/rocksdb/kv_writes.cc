@@ -137,10 +137,11 @@ Status KvDatabase::Write(const WriteOptions &options, rocksdb::WriteBatch *updat
         bool is_delete = std::all_of(changes.begin(), changes.end(), [](const KvChange &change) {
             return change.kind == KvChange::kDelete;
         });
-        if (status.IsNoSpace() && is_delete)
+        if (status.IsNoSpace() && is_delete) {
             status = pairs_.Apply(changes);
-        if (status.ok() && is_delete && options.sync)
-            status = device_->Flush();
+            if (status.ok() && options.sync)
+                status = device_->Flush();
+        }
     } else {
         for (size_t at = 0; status.ok() && at < changes.size(); at++)
             status = Make(changes[at], options.sync || !place_.is_async || changes.size() > 1);
@@ -234,9 +235,11 @@ Status KvDatabase::FinishBatches()
         Collector collector(families_, true, &changes);
         status = batch.Iterate(&collector);
         for (size_t at = 0; status.ok() && at < changes.size(); at++) {
-            status = MayWrite(changes[at]);
-            if (status.ok() && changes[at].kind > KvChange::kDelete)
+            const KvChange &change = changes[at];
+            if (change.kind > KvChange::kDelete)
                 status = Status::InvalidArgument("it has a change that is written down by nobody");
+            else
+                status = pairs_.Check(change.family, change.key, change.value.size());
         }
         if (!status.ok())
             return Status::Corruption(place_.device, "a batch that was interrupted makes no sense: " + status.ToString());

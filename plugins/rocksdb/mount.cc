@@ -111,14 +111,11 @@ void Mount::AtExit()
 
 void Mount::Report()
 {
-    const char *path = getenv("UNVME_ROCKSDB_STATS");
-    if (path == nullptr || is_reported_.exchange(true))
+    if (is_reported_.exchange(true))
         return;
-    FILE *file = fopen(path, "ae");
-    if (file == nullptr) {
-        fprintf(stderr, "unvme: UNVME_ROCKSDB_STATS=%s: %s\n", path, strerror(errno));
+    FILE *file = OpenStatistics();
+    if (file == nullptr)
         return;
-    }
     unvme_fs_cache cache = {};
     unvme_fs_cache_get(fs_, &cache);
     fprintf(file,

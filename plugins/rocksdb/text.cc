@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace unvme_rocksdb {
@@ -62,6 +64,15 @@ std::string EachOption(const std::string &text,
         from = to + 1;
     }
     return "";
+}
+
+FILE *OpenStatistics()
+{
+    const char *path = getenv("UNVME_ROCKSDB_STATS");
+    FILE *file = path == nullptr ? nullptr : fopen(path, "ae");
+    if (path != nullptr && file == nullptr)
+        fprintf(stderr, "unvme: UNVME_ROCKSDB_STATS=%s: %s\n", path, strerror(errno));
+    return file;
 }
 
 std::string Quoted(const std::string &text)

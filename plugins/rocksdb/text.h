@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <string>
 
@@ -25,6 +26,12 @@ std::string Decode(const std::string &text);
  */
 std::string EachOption(const std::string &text,
                        const std::function<std::string(const std::string &key, const std::string &value)> &take);
+
+/*
+ * The file that UNVME_ROCKSDB_STATS names, for another line; null when it names none, and when it cannot be
+ * opened, which is said.
+ */
+FILE *OpenStatistics();
 
 /* As a string of JSON, with its quotes. */
 std::string Quoted(const std::string &text);
