@@ -52,12 +52,14 @@
 //! | `system`, `vnode` | [`FileSystem`] and [`Vnode`], what programs use |
 //! | `check` | [`check()`] and [`repair`]: whether everything fits together, and having it do so |
 //! | `make` | [`make()`]: a new file system |
+//! | [`calls`] | what POSIX programs ask, as data, and who asks |
 #![forbid(unsafe_code)]
 
 mod access;
 mod bits;
 mod buffer;
 mod buffered;
+pub mod calls;
 mod check;
 mod data;
 mod dentries;
@@ -98,6 +100,7 @@ pub use locks::{Lock, LockKind};
 pub use make::{MakeOptions, make};
 pub use names::{LINKS_MAX, NewFile, Rename, TARGET_MAX};
 pub use pagecache::{CacheOptions, CacheStatistics, FileSettings, Policy};
+pub use paths::Walk;
 pub use placement::{Placement, PlacementTable};
 pub use queue::{FileCompletion, FileCompletions, FileId, FileQueue, Refused};
 pub use system::{Description, FileSystem, MountOptions, Usage};

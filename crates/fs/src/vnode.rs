@@ -30,7 +30,7 @@ pub struct Vnode {
 }
 
 /// What `stat` tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Attributes {
     /// Inode number.
     pub ino: u64,
@@ -584,6 +584,16 @@ impl Vnode {
     /// As [`Vnode::lock`].
     pub fn flock(&self, owner: u64, kind: crate::LockKind, waits: bool) -> Result<()> {
         self.node.locks.set(Lock { owner, kind, start: 0, end: u64::MAX }, true, waits)
+    }
+
+    /// Ranges that an owner has locked.
+    pub(crate) fn locks_of(&self, owner: u64) -> Vec<Lock> {
+        self.node.locks.of(owner, false)
+    }
+
+    /// The lock of the whole file, if an owner has it.
+    pub(crate) fn flock_of(&self, owner: u64) -> Option<Lock> {
+        self.node.locks.of(owner, true).pop()
     }
 
     /// Gives the lock of the whole file back.
