@@ -53,6 +53,7 @@
 //! | `check` | [`check()`] and [`repair`]: whether everything fits together, and having it do so |
 //! | `make` | [`make()`]: a new file system |
 //! | [`calls`] | what POSIX programs ask, as data, and who asks |
+//! | [`share`] | asking from another process |
 #![forbid(unsafe_code)]
 
 mod access;
@@ -81,6 +82,7 @@ mod pagecache;
 mod paths;
 mod placement;
 mod queue;
+pub mod share;
 mod space;
 mod spread;
 mod stripe;

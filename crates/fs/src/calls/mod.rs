@@ -4,8 +4,10 @@
 //! |---|---|
 //! | this one | [`Request`] and [`Reply`]: a call's arguments and results, without memory of its own |
 //! | `process` | [`Process`]: who asks, with what it has open and locked; does what a request says |
+//! | `maps` | files that are mapped shared |
 //! | `paths` | calls on paths, from a directory on, that may lead out of the file system |
 
+mod maps;
 mod paths;
 mod process;
 
@@ -15,6 +17,7 @@ use crate::paths::Walk;
 use crate::system::Usage;
 use crate::vnode::Attributes;
 
+pub use maps::Mapped;
 pub use process::{Process, Processes};
 
 /// A file that somebody has open; [`OpenId::ROOT`] is the root directory, which everybody has.
@@ -152,8 +155,8 @@ pub type Listed = (u64, u64, u8, Vec<u8>);
 pub enum Reply {
     /// It was done.
     Done,
-    /// A path leads out of the file system; the second one of two when the flag is set. [`Walk::Outside`] says
-    /// how.
+    /// A path leads out of the file system; the second one of two when the flag is set. [`Walk::Outside`]
+    /// says how.
     Outside(bool, Vec<u8>),
     /// A file is open: by this name, with this inode number, of this type and mode; and it is new.
     Opened(OpenId, u64, u32, bool),

@@ -9,6 +9,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use unvme::lock::{lock, read, write};
 
+use super::maps::{Held, Maps};
 use super::paths::Path;
 use super::{At, Listed, NewTime, OpenId, Range, Reply, Request};
 use crate::access::Credentials;
@@ -40,6 +41,7 @@ pub struct Processes {
     /// Process identifiers, for those who ask who has a lock.
     pids: Mutex<BTreeMap<u64, u32>>,
     next: AtomicU64,
+    maps: Maps,
 }
 
 /// A process that uses the file system. When it is dropped, its files are closed and its locks given back.
@@ -47,14 +49,16 @@ pub struct Process {
     all: Arc<Processes>,
     id: u64,
     held: Mutex<HashSet<OpenId>>,
+    pub(super) mapped: Held,
     who: RwLock<Credentials>,
 }
 
 impl Processes {
     /// Nobody yet.
     pub fn new(fs: FileSystem) -> Arc<Self> {
-        let next = AtomicU64::new(1);
-        Arc::new(Self { fs, opens: RwLock::default(), pids: Mutex::default(), next })
+        // What somebody had open at an earlier mount is nobody's here: no identifier comes twice.
+        let next = AtomicU64::new(1 + ((Time::now().seconds as u64 & 0xffff_ffff) << 28));
+        Arc::new(Self { fs, opens: RwLock::default(), pids: Mutex::default(), next, maps: Maps::default() })
     }
 
     /// The file system.
@@ -66,7 +70,22 @@ impl Processes {
     pub fn enter(self: &Arc<Self>, pid: u32, who: Credentials) -> Process {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.pids).insert(id, pid);
-        Process { all: Arc::clone(self), id, held: Mutex::default(), who: RwLock::new(who) }
+        let who = RwLock::new(who);
+        Process { all: Arc::clone(self), id, held: Mutex::default(), mapped: Mutex::default(), who }
+    }
+
+    /// Whether anybody has a file mapped: then what is read and written goes by [`Process::call`].
+    #[inline]
+    pub fn is_any_mapped(&self) -> bool {
+        self.maps.is_any()
+    }
+
+    /// What was stored to mapped files is in the files from here on.
+    ///
+    /// # Errors
+    /// ENOSPC; those of the device.
+    pub fn write_back_maps(&self) -> Result<()> {
+        self.maps.write_back_all()
     }
 
     /// Files that are open.
@@ -120,7 +139,12 @@ impl Process {
         }
         drop(opens);
         *lock(&child.held) = held;
+        self.copy_maps(&child);
         child
+    }
+
+    pub(super) fn maps(&self) -> &Maps {
+        &self.all.maps
     }
 
     /// It is another process from now on, or acts for another user.
@@ -161,7 +185,7 @@ impl Process {
         Ok(held.map(|held| held.kind == LockKind::Exclusive))
     }
 
-    fn open_file(&self, open: OpenId, wanted: OFlags) -> Result<Vnode> {
+    pub(super) fn open_file(&self, open: OpenId, wanted: OFlags) -> Result<Vnode> {
         let bad = || Error::Posix(Errno::BADF);
         if !lock(&self.held).contains(&open) {
             return Err(bad());
@@ -180,20 +204,31 @@ impl Process {
     pub fn call(&self, request: &Request<'_>, input: &[u8], output: &mut [u8]) -> Result<Reply> {
         match request {
             Request::Read { open, offset } => {
-                let read = self.open_file(*open, OFlags::RDONLY)?.read_at(*offset, output)?;
-                Ok(Reply::Number(read as u64))
+                let node = self.open_file(*open, OFlags::RDONLY)?;
+                Ok(Reply::Number(self.maps().read_at(&node, *offset, output)? as u64))
             }
             Request::Write { open, offset } => {
-                let written = self.open_file(*open, OFlags::WRONLY)?.write_at(*offset, input)?;
+                let node = self.open_file(*open, OFlags::WRONLY)?;
+                let write = || node.write_at(*offset, input);
+                let written = self
+                    .maps()
+                    .change(&node, write, |memory, &written| memory.write_at(*offset, &input[..written]))?;
                 Ok(Reply::Number(written as u64))
             }
             Request::Append { open } => {
-                let (at, written) = self.open_file(*open, OFlags::WRONLY)?.append(input)?;
+                let node = self.open_file(*open, OFlags::WRONLY)?;
+                let append = || node.append(input);
+                let (at, written) = self
+                    .maps()
+                    .change(&node, append, |memory, &(at, written)| memory.write_at(at, &input[..written]))?;
                 Ok(Reply::Appended(at, written as u64))
             }
             Request::Close { open } => self.close(*open),
             Request::CloseOne { open } => self.give_back(*open),
-            Request::SyncAll => self.all.fs.sync().map(|()| Reply::Done),
+            Request::SyncAll => {
+                self.all.maps.write_back_all()?;
+                self.all.fs.sync().map(|()| Reply::Done)
+            }
             Request::Usage => {
                 let identity = self.all.fs.description().uuid.first_chunk::<8>().copied().unwrap_or_default();
                 Ok(Reply::Usage(self.all.fs.usage(), u64::from_le_bytes(identity)))
@@ -236,8 +271,13 @@ impl Process {
             Request::Open { at, flags, mode } => {
                 let flags = OFlags::from_bits_retain(*flags);
                 self.on(at, |path| {
-                    let opened = path.open(flags, *mode)?;
-                    Ok(opened.then(|(node, is_new)| self.add(node, flags, is_new))?.into())
+                    let opened = path.open(flags, *mode)?.then(|(node, is_new)| {
+                        if flags.contains(OFlags::TRUNC) && self.maps().is_any() {
+                            self.maps().change(&node, || Ok(()), |memory, ()| memory.resize())?;
+                        }
+                        self.add(node, flags, is_new)
+                    });
+                    Ok(opened?.into())
                 })
             }
             Request::Adopt { ino, flags } => {
@@ -304,7 +344,8 @@ impl Process {
                 } else {
                     node.check_access(who, crate::access::WRITE)?;
                 }
-                node.truncate(*size).map(|()| Reply::Done)
+                let truncate = || node.truncate(*size);
+                self.maps().change(node, truncate, |memory, ()| memory.resize()).map(|()| Reply::Done)
             }),
             Request::GetXattr { at, name } => {
                 self.with(at, |node, who| Ok(Reply::Bytes(node.xattr(name, who)?)))
@@ -354,22 +395,40 @@ impl Process {
             Request::Allocate { open, mode, offset, bytes } => {
                 let node = self.open_file(*open, OFlags::WRONLY)?;
                 let range = *offset..offset.checked_add(*bytes).ok_or(Error::Posix(Errno::FBIG))?;
-                node.allocate(range, Allocation::from_mode(*mode)?).map(|()| Reply::Done)
+                let how = Allocation::from_mode(*mode)?;
+                let allocate = || node.allocate(range.clone(), how);
+                let done = self.maps().change(&node, allocate, |memory, ()| match how {
+                    Allocation::Reserve { .. } => memory.resize(),
+                    _ => memory.take(range.clone(), false),
+                });
+                done.map(|()| Reply::Done)
             }
             Request::Seek { open, offset, is_hole } => {
                 let what = if *is_hole { Seek::Hole } else { Seek::Data };
-                Ok(Reply::Number(self.file(*open)?.seek(*offset, what)?))
+                let node = self.file(*open)?;
+                self.maps().write_back(node.ino())?;
+                Ok(Reply::Number(node.seek(*offset, what)?))
             }
             Request::Copy { open, offset, to, to_offset, bytes } => {
                 let from = self.open_file(*open, OFlags::RDONLY)?;
                 let to = self.open_file(*to, OFlags::WRONLY)?;
-                Ok(Reply::Number(from.copy_range(*offset, &to, *to_offset, *bytes)?))
+                self.maps().write_back(from.ino())?;
+                let copy = || from.copy_range(*offset, &to, *to_offset, *bytes);
+                let copied = self.maps().change(&to, copy, |memory, copied| {
+                    memory.take(*to_offset..to_offset.saturating_add(*copied), false)
+                })?;
+                Ok(Reply::Number(copied))
             }
             Request::Sync { open, data_only } => {
                 let node = self.file(*open)?;
+                self.maps().write_back(node.ino())?;
                 if *data_only { node.sync_data() } else { node.sync() }.map(|()| Reply::Done)
             }
-            Request::WriteBack { open } => self.file(*open)?.write_back().map(|()| Reply::Done),
+            Request::WriteBack { open } => {
+                let node = self.file(*open)?;
+                self.maps().write_back(node.ino())?;
+                node.write_back().map(|()| Reply::Done)
+            }
             Request::Advise { open, offset, bytes, is_needed } => {
                 let node = self.file(*open)?;
                 let advised = match is_needed {
@@ -517,6 +576,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        self.forget_maps();
         for open in std::mem::take(&mut *lock(&self.held)) {
             if let Some(found) = read(&self.all.opens).get(&open)
                 && found.node.file_type() == FileType::RegularFile
