@@ -94,25 +94,38 @@ impl Maps {
         act: impl FnOnce() -> Result<R>,
         mirror: impl FnOnce(&Memory<'_>, &R) -> Result<()>,
     ) -> Result<R> {
-        let map = match self.enter(node.ino()) {
-            Entered::Plain(_held) => return act(),
-            Entered::Mapped(map) => map,
-        };
-        let memory = lock(&map.memory);
-        let done = act()?;
-        if let Some(fd) = &*memory {
-            mirror(&Memory { node: &map.node, fd }, &done)?;
+        loop {
+            let map = match self.enter(node.ino()) {
+                Entered::Plain(_held) => return act(),
+                Entered::Mapped(map) => map,
+            };
+            let memory = lock(&map.memory);
+            if memory.is_none() && !self.is_current(&map) {
+                continue;
+            }
+            let done = act()?;
+            if let Some(fd) = &*memory {
+                mirror(&Memory { node: &map.node, fd }, &done)?;
+            }
+            return Ok(done);
         }
-        Ok(done)
+    }
+
+    /// Whether this is how its file is mapped: another one may be by the time that its lock is had.
+    fn is_current(&self, map: &Arc<Map>) -> bool {
+        self.find(map.node.ino()).is_some_and(|found| Arc::ptr_eq(&found, map))
     }
 
     /// Reads a file.
     pub(super) fn read_at(&self, node: &Vnode, offset: u64, out: &mut [u8]) -> Result<usize> {
-        let Some(map) = self.find(node.ino()) else { return node.read_at(offset, out) };
-        let memory = lock(&map.memory);
-        match &*memory {
-            Some(fd) => Memory { node, fd }.read_at(offset, out),
-            None => node.read_at(offset, out),
+        loop {
+            let Some(map) = self.find(node.ino()) else { return node.read_at(offset, out) };
+            let memory = lock(&map.memory);
+            match &*memory {
+                Some(fd) => return Memory { node, fd }.read_at(offset, out),
+                None if self.is_current(&map) => return node.read_at(offset, out),
+                None => {}
+            }
         }
     }
 

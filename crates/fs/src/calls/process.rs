@@ -11,6 +11,7 @@ use unvme::lock::{lock, read, write};
 
 use super::maps::{Held, Maps};
 use super::paths::Path;
+use super::waiting::Waits;
 use super::{At, Listed, NewTime, OpenId, Range, Reply, Request};
 use crate::access::Credentials;
 use crate::data::{Allocation, Seek};
@@ -42,6 +43,7 @@ pub struct Processes {
     pids: Mutex<BTreeMap<u64, u32>>,
     next: AtomicU64,
     maps: Maps,
+    waits: Waits,
 }
 
 /// A process that uses the file system. When it is dropped, its files are closed and its locks given back.
@@ -58,7 +60,14 @@ impl Processes {
     pub fn new(fs: FileSystem) -> Arc<Self> {
         // What somebody had open at an earlier mount is nobody's here: no identifier comes twice.
         let next = AtomicU64::new(1 + ((Time::now().seconds as u64 & 0xffff_ffff) << 28));
-        Arc::new(Self { fs, opens: RwLock::default(), pids: Mutex::default(), next, maps: Maps::default() })
+        Arc::new(Self {
+            fs,
+            opens: RwLock::default(),
+            pids: Mutex::default(),
+            next,
+            maps: Maps::default(),
+            waits: Waits::default(),
+        })
     }
 
     /// The file system.
@@ -455,12 +464,17 @@ impl Process {
             end: range.end,
         };
         match request {
-            Request::Lock { open, range } => {
+            Request::Lock { open, range } | Request::AwaitLock { open, range } => {
                 let node = match range.is_exclusive {
                     true => self.open_file(*open, OFlags::WRONLY)?,
                     false => self.open_file(*open, OFlags::RDONLY)?,
                 };
-                node.lock(lock_of(open, range), false).map(|()| Reply::Done)
+                let new = lock_of(open, range);
+                let done = node.lock(new, false);
+                if matches!(request, Request::AwaitLock { .. }) && !range.is_of_open {
+                    self.note_waiting(&node, &new, &done)?;
+                }
+                done.map(|()| Reply::Done)
             }
             Request::Unlock { open, range } => {
                 self.file(*open)?.unlock(owner(open, range), range.start, range.end);
@@ -482,6 +496,21 @@ impl Process {
                 Ok(Reply::Done)
             }
             _ => Err(Errno::NOSYS.into()),
+        }
+    }
+
+    /// Notes for whom a process waits that did not get a lock, or that it does not wait any more.
+    fn note_waiting(&self, node: &Vnode, new: &Lock, done: &Result<()>) -> Result<()> {
+        match done {
+            Err(Error::Posix(Errno::AGAIN)) => match node.find_lock(new) {
+                // Open files belong to nobody in particular, as Linux sees it.
+                Some(held) if held.owner & 1 == 0 => self.all.waits.add(new.owner, held.owner),
+                _ => Ok(()),
+            },
+            _ => {
+                self.all.waits.remove(new.owner);
+                Ok(())
+            }
         }
     }
 
@@ -585,6 +614,7 @@ impl Drop for Process {
             }
             self.all.release(open);
         }
+        self.all.waits.remove(self.id << 1);
         lock(&self.all.pids).remove(&self.id);
     }
 }
