@@ -307,12 +307,16 @@ impl Forked {
         Ok(self.0)
     }
 
-    /// For a child that is another program: as [`Client::pass_on`]. The parent drops this when the child has
-    /// begun.
+    /// For a child that is another program: a descriptor that stays open over `execve`, for
+    /// [`Client::resume`]. The parent drops it when the child has begun.
     ///
     /// # Errors
     /// EIO when the server is gone.
-    pub fn pass_on(&self) -> Result<RawFd> {
-        self.0.pass_on()
+    pub fn into_descriptor(self) -> Result<OwnedFd> {
+        self.0.link()?.with_socket(|socket| {
+            let fd = packet::out_of_the_way(socket.try_clone().map_err(|_| Error::Posix(Errno::MFILE))?);
+            packet::keep_over_exec(fd.as_fd(), true)?;
+            Ok(fd)
+        })
     }
 }
