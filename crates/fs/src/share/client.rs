@@ -155,6 +155,15 @@ impl Client {
         self.done(&Call::Ping)
     }
 
+    /// Everything has been opened again that was open at an earlier mount: as
+    /// [`crate::FileSystem::reap_unnamed`].
+    ///
+    /// # Errors
+    /// As there; EIO when the server is gone.
+    pub fn reap_unnamed(&self) -> Result<()> {
+        self.done(&Call::Reap)
+    }
+
     /// It is another process from now on, or acts for another user.
     ///
     /// # Errors
