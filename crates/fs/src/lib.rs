@@ -34,8 +34,7 @@
 //! | `journal` | transactions, their records, and their replay |
 //! | `page`, `tree` | pages of keys and values, and trees of them |
 //! | `bits`, `space` | which blocks and inodes are free |
-//! | `spread` | tables by numbers |
-//! | `stripe` | what each CPU has for itself |
+//! | `stripe` | things that each CPU has some of set aside |
 //! | `extents` | which blocks a file has |
 //! | `directory`, `dentries` | names and where they lead, on the media and in memory |
 //! | `node` | inodes in memory |
@@ -84,7 +83,6 @@ mod placement;
 mod queue;
 pub mod share;
 mod space;
-mod spread;
 mod stripe;
 mod system;
 mod tree;

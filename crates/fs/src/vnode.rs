@@ -644,7 +644,7 @@ pub(crate) fn attributes(node: &Node, state: &State) -> Attributes {
         uid: inode.uid,
         gid: inode.gid,
         size: if inode.is_directory() { inode.blocks * BLOCK as u64 } else { state.size },
-        sectors: (inode.blocks + state.cache.set_aside()) * (BLOCK as u64 / 512),
+        sectors: (inode.blocks + state.cache.marked()) * (BLOCK as u64 / 512),
         rdev: inode.rdev,
         generation: inode.generation,
         accessed: later(inode.accessed, &node.read),
