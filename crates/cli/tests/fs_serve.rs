@@ -137,7 +137,10 @@ fn each_device_has_a_place_of_its_own_and_one_server() {
     let server = Serving { process, out, line: text };
     let said: serde_json::Value = serde_json::from_str(&server.line).expect("JSON");
     let socket = said["socket"].as_str().expect("a path");
-    assert!(socket.starts_with(runtime.join("unvme/fs/0000-02-00.0-1-").to_str().expect("UTF-8")), "{socket}");
+    assert!(
+        socket.starts_with(runtime.join("unvme/fs/0000-02-00.0-1-").to_str().expect("UTF-8")),
+        "{socket}"
+    );
     let client = Client::connect(socket.as_ref(), Identity::own()).expect("connected");
     open_at(&client, "file").expect("made");
     home.run(&["fs", "serve", DEVICE, "--socket", "s"]).fails_with(3, &[]);

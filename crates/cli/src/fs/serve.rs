@@ -35,7 +35,7 @@ gets a file system first.
 Examples:
   unvme fs serve 0000:02:00.0
   unvme fs serve mem:block:1G --socket /tmp/fs.sock --idle 60 --cache 256M")]
-pub(super) struct Serve {
+pub(crate) struct Serve {
     #[command(flatten)]
     place: Place,
     /// Socket to listen on; each device has a place of its own for it
@@ -109,7 +109,7 @@ impl Serve {
         MountOptions {
             is_read_only: self.read_only,
             keeps_unnamed: self.keep_unnamed,
-            cache: CacheOptions { bytes, ..defaults.cache },
+            cache: CacheOptions { bytes, is_shared: true, ..defaults.cache },
             ..defaults
         }
     }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
 
 use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -17,6 +17,7 @@ use unvme::lock::{lock, read, write};
 
 use super::OpenId;
 use super::process::Process;
+use super::watched::Watches;
 use crate::error::{Error, Result};
 use crate::stripe::Stripes;
 use crate::vnode::Vnode;
@@ -53,6 +54,8 @@ pub(super) struct Maps {
     count: AtomicUsize,
     /// Held by those who change a file that is not mapped, on each CPU: who maps one waits for them.
     changing: Stripes<RwLock<()>>,
+    /// Whose sizes others look at; none when nobody does.
+    pub(super) watches: OnceLock<Watches>,
 }
 
 /// What a process has mapped: how often, and whether it may store there.
@@ -89,6 +92,24 @@ impl Maps {
 
     /// Changes a file by `act`, and then its memory, if it is mapped, by `mirror`.
     pub(super) fn change<R>(
+        &self,
+        node: &Vnode,
+        act: impl FnOnce() -> Result<R>,
+        mirror: impl FnOnce(&Memory<'_>, &R) -> Result<()>,
+    ) -> Result<R> {
+        let done = self.change_data(node, act, mirror);
+        self.refresh(node.ino());
+        done
+    }
+
+    /// A file has another size, perhaps, or is mapped, or not any more.
+    pub(super) fn refresh(&self, ino: u64) {
+        if let Some(watches) = self.watches.get() {
+            watches.refresh(ino, || self.find(ino).is_some());
+        }
+    }
+
+    fn change_data<R>(
         &self,
         node: &Vnode,
         act: impl FnOnce() -> Result<R>,
@@ -168,6 +189,8 @@ impl Maps {
                 }
             }
         }
+        drop(memory);
+        self.refresh(node.ino());
         Ok(node.attributes().size)
     }
 
@@ -194,6 +217,8 @@ impl Maps {
             self.count.fetch_sub(1, Ordering::AcqRel);
             *memory = None;
         }
+        drop((maps, memory));
+        self.refresh(ino);
         done
     }
 }

@@ -5,6 +5,7 @@
 //! | this one | [`Request`] and [`Reply`]: a call's arguments and results, without memory of its own |
 //! | `process` | [`Process`]: who asks, with what it has open and locked; does what a request says |
 //! | `maps` | files that are mapped shared |
+//! | `watched` | how long files are that others read without asking |
 //! | `waiting` | who waits for whose lock; [`lock_waiting`] |
 //! | `paths` | calls on paths, from a directory on, that may lead out of the file system |
 
@@ -12,6 +13,7 @@ mod maps;
 mod paths;
 mod process;
 mod waiting;
+mod watched;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,7 @@ use crate::vnode::Attributes;
 pub use maps::Mapped;
 pub use process::{Process, Processes};
 pub use waiting::lock_waiting;
+pub(crate) use watched::Sizes;
 
 /// A file that somebody has open; [`OpenId::ROOT`] is the root directory, which everybody has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

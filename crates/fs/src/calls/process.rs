@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -12,6 +13,7 @@ use unvme::lock::{lock, read, write};
 use super::maps::{Held, Maps};
 use super::paths::Path;
 use super::waiting::Waits;
+use super::watched::{Watches, Watching};
 use super::{At, Listed, NewTime, OpenId, Range, Reply, Request};
 use crate::access::Credentials;
 use crate::data::{Allocation, Seek};
@@ -52,6 +54,7 @@ pub struct Process {
     id: u64,
     held: Mutex<HashSet<OpenId>>,
     pub(super) mapped: Held,
+    pub(super) watching: Watching,
     who: RwLock<Credentials>,
 }
 
@@ -80,7 +83,24 @@ impl Processes {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.pids).insert(id, pid);
         let who = RwLock::new(who);
-        Process { all: Arc::clone(self), id, held: Mutex::default(), mapped: Mutex::default(), who }
+        let (held, mapped, watching) = Default::default();
+        Process { all: Arc::clone(self), id, held, mapped, watching, who }
+    }
+
+    /// From here on processes may [watch](Process::watch) files; the descriptor of their sizes. None when the
+    /// cache of the file system is not shared.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when there is no memory.
+    pub(crate) fn show(&self) -> Result<Option<BorrowedFd<'_>>> {
+        if self.fs.shown_pages().is_none() {
+            return Ok(None);
+        }
+        if self.maps.watches.get().is_none() {
+            // Of two who make it at a time one is thrown away.
+            let _ = self.maps.watches.set(Watches::new()?);
+        }
+        Ok(self.maps.watches.get().and_then(Watches::descriptor))
     }
 
     /// Whether anybody has a file mapped: then what is read and written goes by [`Process::call`].
@@ -150,6 +170,10 @@ impl Process {
         *lock(&child.held) = held;
         self.copy_maps(&child);
         child
+    }
+
+    pub(super) fn watches(&self) -> Option<&Watches> {
+        self.all.maps.watches.get()
     }
 
     pub(super) fn maps(&self) -> &Maps {
@@ -281,7 +305,7 @@ impl Process {
                 let flags = OFlags::from_bits_retain(*flags);
                 self.on(at, |path| {
                     let opened = path.open(flags, *mode)?.then(|(node, is_new)| {
-                        if flags.contains(OFlags::TRUNC) && self.maps().is_any() {
+                        if flags.contains(OFlags::TRUNC) {
                             self.maps().change(&node, || Ok(()), |memory, ()| memory.resize())?;
                         }
                         self.add(node, flags, is_new)
@@ -530,6 +554,7 @@ impl Process {
 
     fn close(&self, open: OpenId) -> Result<Reply> {
         self.give_back(open)?;
+        self.forget_watch(open);
         lock(&self.held).remove(&open);
         self.all.release(open);
         Ok(Reply::Done)
@@ -606,6 +631,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.forget_maps();
+        self.forget_watches();
         for open in std::mem::take(&mut *lock(&self.held)) {
             if let Some(found) = read(&self.all.opens).get(&open)
                 && found.node.file_type() == FileType::RegularFile

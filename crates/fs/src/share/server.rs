@@ -414,11 +414,18 @@ impl Guest {
             return Err(Errno::ISCONN.into());
         }
         let connection = shared.add(self.peer, process)?;
-        let welcome = Answer::Welcome { index: connection.index as u32, ticket: connection.ticket };
-        let bytes = to_bytes(&welcome)?;
-        let fds = [&shared.control.0, &connection.slots].map(Region::backing);
         self.connection = Some(Arc::clone(&connection));
-        let [Some((control, _)), Some((slots, _))] = fds else { return Err(Errno::IO.into()) };
-        packet::send(self.socket.as_fd(), &bytes, &[control, slots])
+        let regions = [&shared.control.0, &connection.slots].map(Region::backing);
+        let mut fds: Vec<BorrowedFd<'_>> = regions.into_iter().flatten().map(|(fd, _)| fd).collect();
+        let mut pages = None;
+        if let (Some((size, shown)), Some(sizes)) =
+            (shared.processes.fs().shown_pages(), shared.processes.show()?)
+        {
+            pages = Some(size);
+            fds.extend(shown);
+            fds.push(sizes);
+        }
+        let (index, ticket) = (connection.index as u32, connection.ticket);
+        packet::send(self.socket.as_fd(), &to_bytes(&Answer::Welcome { index, ticket, pages })?, &fds)
     }
 }
