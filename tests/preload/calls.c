@@ -334,6 +334,9 @@ static void run_here(struct test *test)
     snprintf(case_folder, sizeof case_folder, "%s/%s", top_folder, test->name);
     snprintf(outside, sizeof outside, "%s/%s", outside_top, test->name);
     umask(022);
+    /* What a run that was ended has left. */
+    remove_tree(case_folder);
+    remove_tree(outside);
     if (mkdir(outside, 0755) != 0 || mkdir(case_folder, 0755) != 0 || chdir(case_folder) != 0) {
         say("no folder: %s: %s", case_folder, error_name(errno));
         return;

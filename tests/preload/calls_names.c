@@ -166,7 +166,6 @@ CASE(name_removals)
     NUM(remove("file"));
     NUM(remove("none"));
     show_names(".");
-    show_stat("..");
 }
 
 CASE(name_folders)
