@@ -29,7 +29,7 @@ section = @printf '\n==> %s\n' '$(1)'
 
 .PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
-	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test \
+	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test preload preload-test preload-test-long \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run build install uninstall \
 	install-test
 # Two builds at once would only wait for each other, and their output would mix.
@@ -47,6 +47,7 @@ help:
 	@echo 'make fio     the engine for the fio that is installed: target/fio/fio-unvme.so; FIO=, FIO_SRC=: another one'
 	@echo 'make rocksdb-test-long  more of the tests that RocksDB has for itself, on our file system'
 	@echo 'make rocksdb-crash-test RocksDB killed, and without power: CRASH_SECONDS=$(CRASH_SECONDS) CRASH_CUTS=$(CRASH_CUTS); SMOKE=1'
+	@echo 'make preload-test-long  programs, and whole suites that others have written, unmodified on our file system'
 	@echo 'make fs-test-long  programs that try file systems, on a mounted one, for longer than in make test'
 	@echo 'make lint    the checks that run nothing: format, floors, tidy, licences, clippy, docs'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)'
@@ -62,7 +63,7 @@ demo: setup-demo
 
 lint: setup-lint fmt floors circles tidy licences clippy doc
 
-test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test rocksdb-test doc bench-smoke install-test vm-smoke fuzz-run
+test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test preload-test rocksdb-test doc bench-smoke install-test vm-smoke fuzz-run
 	$(call section,all passed)
 
 # Every page of a small key-value store lost and stale, every bit of its metadata flipped; 1000 power cuts.
@@ -203,6 +204,23 @@ fs-test-long: setup-test fs-tools
 fs-tools:
 	$(call section,programs that try file systems)
 	scripts/fs-tools.sh $(FS_TOOLS)
+
+# What is loaded before a program's other libraries, and the command that does it.
+preload:
+	$(call section,preload library)
+	$(CARGO) build $(LOCKED) --release -p unvme-cli -p unvme-preload
+
+# Each has devices and folders of its own, and waits for a good part of its time.
+PRELOAD_PARTS = preload preload_programs preload_faults
+
+# Programs that know nothing of it, with their files on it.
+preload-test: fs-tools preload
+	printf '%s\n' $(PRELOAD_PARTS) | xargs -P 2 -I PART sh tests/PART.sh $(TARGET_DIR)/release/unvme
+	tests/preload_suites.sh $(TARGET_DIR)/release/unvme $(FS_TOOLS)
+
+preload-test-long: setup-test fs-tools preload
+	for part in $(PRELOAD_PARTS); do tests/$$part.sh $(TARGET_DIR)/release/unvme || exit 1; done
+	tests/preload_suites.sh -l $(TARGET_DIR)/release/unvme $(FS_TOOLS)
 
 # Where there is a fio, and its headers can be had; what needs it says so if not.
 fio-if:
