@@ -39,8 +39,9 @@ python3 -m pip download --quiet --no-deps --no-binary :all: -d "$folder/download
     fail "its source package cannot be fetched"
 mkdir "$folder/source"
 tar -x --strip-components=1 -C "$folder/source" -f "$folder/download/wiredtiger-$VERSION.tar.gz"
-# Without what a machine may have or not: the same library everywhere. -Wno-error: it treats warnings of compilers
+# $ORIGIN is for the linker. Without what a machine may have or not: the same library everywhere. -Wno-error: it treats warnings of compilers
 # that it has not met as errors.
+# shellcheck disable=SC2016
 cmake -S "$folder/source" -B "$folder/build" -DCMAKE_BUILD_TYPE=Release -DENABLE_PYTHON=0 -DENABLE_STRICT=0 \
     -DENABLE_STATIC=0 -DENABLE_SHARED=1 -DENABLE_LZ4=0 -DENABLE_SNAPPY=0 -DENABLE_ZLIB=0 -DENABLE_ZSTD=0 \
     -DENABLE_CPPSUITE=0 -DENABLE_MEMKIND=0 -DENABLE_SODIUM=0 -DENABLE_IAA=0 -DENABLE_DEBUG_INFO=0 \
@@ -49,7 +50,7 @@ cmake -S "$folder/source" -B "$folder/build" -DCMAKE_BUILD_TYPE=Release -DENABLE
 cmake --build "$folder/build" --parallel "$(nproc)" --target wiredtiger_shared wt wtperf test_random_abort \
     test_timestamp_abort >>"$log" 2>&1 || fail "it cannot be built"
 
-rm -rf "$folder/lib" "$folder/include" "$folder/bin" "$folder/runners"
+rm -rf "${folder:?}/lib" "${folder:?}/include" "${folder:?}/bin" "${folder:?}/runners"
 mkdir "$folder/lib" "$folder/include" "$folder/bin"
 cp -P "$folder"/build/libwiredtiger.so* "$folder/lib/"
 cp "$folder/build/include/wiredtiger.h" "$folder/include/"
