@@ -7,7 +7,7 @@
 #   scripts/setup.sh ycsb          ... and a JDK, Maven, and WiredTiger for Java
 #   scripts/setup.sh lint          ... and rustfmt, clippy and git
 #   scripts/setup.sh fuzz          as demo, and a C++ compiler
-#   scripts/setup.sh test          all of these but for Java's, valgrind, clang, the openssl program, databases
+#   scripts/setup.sh test          all but ycsb's, valgrind, clang, the openssl program, databases
 #
 # As root it installs missing Debian packages; as anybody else it prints the command that does.
 set -eu
@@ -85,7 +85,7 @@ missing_packages() {
         have db_bench || printf ' rocksdb-tools'
         echo '#include <gflags/gflags.h>' | c++ -fsyntax-only -x c++ - 2>/dev/null || printf ' libgflags-dev'
         links g++ c++ || printf ' g++'
-        # SQLite's benchmark, and WiredTiger, which comes by way of pip. Programs find the C library by cmake, too.
+        # SQLite's benchmark; WiredTiger, which comes by way of pip. Programs find the C library by cmake, too.
         have sqlite3 || printf ' sqlite3'
         echo '#include <sqlite3.h>' | cc -fsyntax-only -x c - 2>/dev/null || printf ' libsqlite3-dev'
         have cmake || printf ' cmake'

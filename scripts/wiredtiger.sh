@@ -39,8 +39,8 @@ python3 -m pip download --quiet --no-deps --no-binary :all: -d "$folder/download
     fail "its source package cannot be fetched"
 mkdir "$folder/source"
 tar -x --strip-components=1 -C "$folder/source" -f "$folder/download/wiredtiger-$VERSION.tar.gz"
-# $ORIGIN is for the linker. Without what a machine may have or not: the same library everywhere. -Wno-error: it treats warnings of compilers
-# that it has not met as errors.
+# Without what a machine may have or not: the same library everywhere. -Wno-error: warnings of compilers that
+# its authors have not met would be errors. $ORIGIN is for the linker.
 # shellcheck disable=SC2016
 cmake -S "$folder/source" -B "$folder/build" -DCMAKE_BUILD_TYPE=Release -DENABLE_PYTHON=0 -DENABLE_STRICT=0 \
     -DENABLE_STATIC=0 -DENABLE_SHARED=1 -DENABLE_LZ4=0 -DENABLE_SNAPPY=0 -DENABLE_ZLIB=0 -DENABLE_ZSTD=0 \

@@ -3,12 +3,12 @@
 //   cc -O2 -std=gnu11 -Iwiredtiger/include ycsb_wt.c -o ycsb_wt -Lwiredtiger/lib -lwiredtiger -lm -lpthread
 //   ycsb_wt [OPTION ...] FOLDER PHASE ...
 //
-// A phase is `load`, one of the workloads `a` to `f`, `warm`, which reads all that there is, or `check`, which
-// compares all that there is with what was loaded. They run one after the other, in one process: a cache that
-// ends with the process is then as warm for one file system as the kernel's is for another.
+// A phase is `load`, one of the workloads `a` to `f`, `warm`, which reads all that there is, or `check`,
+// which compares all that there is with what was loaded. They run one after the other, in one process: a
+// cache that ends with the process is then as warm for one file system as the kernel's is for another.
 //
-// Workloads, keys and their distributions are those of YCSB 0.17 (CoreWorkload, workloads/workloada to f). Like
-// a server, this opens the database as MongoDB does: with a journal that is synced ten times a second, with
+// Workloads, keys and their distributions are those of YCSB 0.17 (CoreWorkload, workloads/workloada to f).
+// The database is opened as MongoDB opens it: with a journal that is synced ten times a second, with
 // checkpoints, and with its settings of a collection, but without compression.
 #include <errno.h>
 #include <getopt.h>
@@ -121,7 +121,7 @@ static WT_ITEM item_of(const void *data, size_t size) {
     return item;
 }
 
-// ---- operations --------------------------------------------------------------------------------------------
+// ---- operations ---------------------------------------------------------------------------------
 
 // Copies what the cursor is at, and looks at it if that was asked for.
 static void take(struct worker *worker, struct record *record) {
@@ -227,7 +227,7 @@ static void operate(struct worker *worker, enum operation operation, uint64_t nu
     worker->operations++;
 }
 
-// ---- phases ------------------------------------------------------------------------------------------------
+// ---- phases -------------------------------------------------------------------------------------
 
 static uint64_t next_number(struct worker *worker) {
     for (;;) {
@@ -378,7 +378,7 @@ static double run(const char *phase) {
     return seconds;
 }
 
-// ---- results -----------------------------------------------------------------------------------------------
+// ---- results ------------------------------------------------------------------------------------
 
 static double us(uint64_t ns) {
     return (double)ns / 1e3;
@@ -436,7 +436,7 @@ static void print_phase(FILE *json, const char *phase, double seconds, bool is_f
     fflush(stdout);
 }
 
-// ---- the database ------------------------------------------------------------------------------------------
+// ---- the database -------------------------------------------------------------------------------
 
 static void open_database(const char *folder) {
     char config[1024];
@@ -479,7 +479,7 @@ static void begin_sequence(void) {
         fail("there is no memory");
 }
 
-// ---- arguments ---------------------------------------------------------------------------------------------
+// ---- arguments ----------------------------------------------------------------------------------
 
 static const char usage[] =
     "usage: ycsb_wt [OPTION ...] FOLDER PHASE ...\n"
