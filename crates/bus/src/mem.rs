@@ -23,6 +23,7 @@ mod copy;
 mod device;
 mod gather;
 mod guard;
+mod sealed;
 
 use guard::Cover;
 pub(crate) use guard::Watch;

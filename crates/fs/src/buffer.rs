@@ -9,8 +9,8 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::layout::{self, BLOCK, Expected, Kind, Page};
 use crate::page;
-use crate::spread::{ByNumber, spread};
 use crate::stripe::Apart;
+use unvme::spread::{ByNumber, spread};
 
 const SHARDS: u64 = 64;
 

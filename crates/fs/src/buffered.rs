@@ -318,7 +318,7 @@ impl System {
             let (found, end) = state.extents.as_ref().expect("loaded before").piece(at);
             let end = end.min(pages.end);
             if found.is_none() {
-                let is_lacking = |&index: &u64| !state.cache.get(index).is_some_and(Word::is_set_aside);
+                let is_lacking = |&index: &u64| !state.cache.get(index).is_some_and(Word::is_marked);
                 lacking.extend((at..end).filter(is_lacking));
             }
             at = end;
@@ -348,7 +348,7 @@ impl System {
     /// Blocks that the tree of a file's extents may need when all its pages are written that have no blocks,
     /// and `more` that come: each of them can be an extent.
     fn tree_need(state: &State, more: u64) -> u64 {
-        let pages = state.cache.set_aside() + more;
+        let pages = state.cache.marked() + more;
         if pages == 0 || state.extents.as_ref().is_some_and(|extents| extents.fits_inode(pages)) {
             return 0;
         }
@@ -404,7 +404,7 @@ impl System {
         // The first page that got none ends it.
         let is_lacking = |index: &u64| {
             state.extents.as_ref().expect("loaded before").at(*index).is_none()
-                && !state.cache.get(*index).is_some_and(Word::is_set_aside)
+                && !state.cache.get(*index).is_some_and(Word::is_marked)
                 && set_aside.binary_search(index).is_err()
         };
         if let Some(first) = pages.clone().find(is_lacking) {
@@ -423,7 +423,7 @@ impl System {
                 break;
             }
             if set_aside.binary_search(&index).is_ok() {
-                state.cache.mark_set_aside(index);
+                state.cache.mark(index);
                 left -= 1;
             }
             self.cache.mark_dirty(node, &mut state.cache, index);

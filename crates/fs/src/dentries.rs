@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use unvme::lock::lock;
 
 use crate::node::Node;
-use crate::spread::spread;
 use crate::stripe::Apart;
+use unvme::spread::spread;
 
 const SHARDS: usize = 128;
 

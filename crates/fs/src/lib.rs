@@ -34,8 +34,7 @@
 //! | `journal` | transactions, their records, and their replay |
 //! | `page`, `tree` | pages of keys and values, and trees of them |
 //! | `bits`, `space` | which blocks and inodes are free |
-//! | `spread` | tables by numbers |
-//! | `stripe` | what each CPU has for itself |
+//! | `stripe` | things that each CPU has some of set aside |
 //! | `extents` | which blocks a file has |
 //! | `directory`, `dentries` | names and where they lead, on the media and in memory |
 //! | `node` | inodes in memory |
@@ -52,12 +51,15 @@
 //! | `system`, `vnode` | [`FileSystem`] and [`Vnode`], what programs use |
 //! | `check` | [`check()`] and [`repair`]: whether everything fits together, and having it do so |
 //! | `make` | [`make()`]: a new file system |
+//! | [`calls`] | what POSIX programs ask, as data, and who asks |
+//! | [`share`] | asking from another process |
 #![forbid(unsafe_code)]
 
 mod access;
 mod bits;
 mod buffer;
 mod buffered;
+pub mod calls;
 mod check;
 mod data;
 mod dentries;
@@ -79,8 +81,8 @@ mod pagecache;
 mod paths;
 mod placement;
 mod queue;
+pub mod share;
 mod space;
-mod spread;
 mod stripe;
 mod system;
 mod tree;
@@ -98,6 +100,7 @@ pub use locks::{Lock, LockKind};
 pub use make::{MakeOptions, make};
 pub use names::{LINKS_MAX, NewFile, Rename, TARGET_MAX};
 pub use pagecache::{CacheOptions, CacheStatistics, FileSettings, Policy};
+pub use paths::Walk;
 pub use placement::{Placement, PlacementTable};
 pub use queue::{FileCompletion, FileCompletions, FileId, FileQueue, Refused};
 pub use system::{Description, FileSystem, MountOptions, Usage};

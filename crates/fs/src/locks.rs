@@ -137,6 +137,11 @@ impl Locks {
         self.changed.notify_all();
     }
 
+    /// What an owner has.
+    pub(crate) fn of(&self, owner: u64, is_flock: bool) -> Vec<Lock> {
+        lock(&self.tables).of(is_flock).iter().filter(|held| held.owner == owner).copied().collect()
+    }
+
     /// A lock that is in the way of `new`.
     pub(crate) fn find(&self, new: &Lock) -> Option<Lock> {
         lock(&self.tables).ranges.iter().find(|held| held.is_in_the_way(new)).copied()

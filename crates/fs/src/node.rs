@@ -12,9 +12,9 @@ use crate::error::Result;
 use crate::extents::Extents;
 use crate::layout::{Inode, Kinds, Time};
 use crate::locks::Locks;
-use crate::pagecache::{Ahead, FileCache, Switches};
-use crate::spread::{ByNumber, spread};
+use crate::pagecache::{Ahead, Pages, Switches};
 use crate::stripe::Apart;
+use unvme::spread::{ByNumber, spread};
 
 const SHARDS: u64 = 64;
 
@@ -40,7 +40,7 @@ pub(crate) struct State {
     /// As the next transaction says it. Of a file whose last pages are not written yet it has a smaller size.
     pub inode: Inode,
     /// Pages in memory.
-    pub cache: FileCache,
+    pub cache: Pages,
     /// Blocks that are set aside for the tree of its extents, beside those for pages.
     pub tree_aside: u64,
     /// Read when they are needed.
@@ -105,7 +105,7 @@ impl Node {
             size: inode.size,
             inode,
             extents: None,
-            cache: FileCache::default(),
+            cache: Pages::default(),
             tree_aside: 0,
             tx,
             is_lazy: false,

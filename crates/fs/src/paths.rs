@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use crate::access::Credentials;
 use crate::error::{Error, Result};
+use crate::layout::ROOT_INO;
 use crate::node::Node;
 use crate::system::{FileSystem, System};
 use crate::vnode::{Attributes, Vnode, attributes_of};
@@ -78,9 +79,55 @@ impl FileSystem {
     }
 }
 
+/// What a path leads to that does not have to stay in the file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Walk<T> {
+    /// This.
+    Found(T),
+    /// Something outside, by way of `..` in the root or of a symbolic link with an absolute target: by this
+    /// path. One that begins with a slash is the machine's, another one begins at the root's place there.
+    Outside(Vec<u8>),
+}
+
+impl<T> Walk<T> {
+    /// Goes on with what was found.
+    ///
+    /// # Errors
+    /// Those of `then`.
+    pub fn then<R>(self, then: impl FnOnce(T) -> Result<R>) -> Result<Walk<R>> {
+        Ok(match self {
+            Self::Found(found) => Walk::Found(then(found)?),
+            Self::Outside(path) => Walk::Outside(path),
+        })
+    }
+}
+
+/// The directory of a path's last name, and that name: empty for a path that is all slashes.
+pub(crate) struct Parent<'a> {
+    pub directory: Arc<Node>,
+    pub name: &'a [u8],
+    /// There is a slash behind it.
+    pub is_directory: bool,
+}
+
 impl System {
     /// The node that a path leads to, from the root on. It may have gone meanwhile.
     pub(crate) fn walk(&self, path: &[u8], follows: bool, who: &Credentials) -> Result<Arc<Node>> {
+        match self.walk_from(None, path, follows, who)? {
+            Walk::Found(found) => Ok(found),
+            Walk::Outside(_) => Err(Errno::XDEV.into()),
+        }
+    }
+
+    /// The node that a path leads to from `base` on, or where it leaves the file system. Without a `base` it
+    /// stays there: everything begins at the root.
+    pub(crate) fn walk_from(
+        &self,
+        base: Option<&Arc<Node>>,
+        path: &[u8],
+        follows: bool,
+        who: &Credentials,
+    ) -> Result<Walk<Arc<Node>>> {
         if path.len() > PATH_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
@@ -89,13 +136,18 @@ impl System {
         }
         // What the next name is looked for in; `None` stands for the root.
         let root = self.root()?;
-        let mut at: Option<Arc<Node>> = None;
+        let is_confined = base.is_none();
+        let mut at: Option<Arc<Node>> = base.cloned();
         let mut links = 0;
         // What is left of the path; a link puts its target before it.
         let mut left: Cow<'_, [u8]> = Cow::Borrowed(path);
         let mut from = 0;
         while let Some((name, end)) = next(&left, from) {
-            let found = self.lookup(at.as_ref().unwrap_or(root), &left[name], who)?;
+            let directory = at.as_ref().unwrap_or(root);
+            if !is_confined && &left[name.clone()] == b".." && directory.ino == ROOT_INO {
+                return Ok(Walk::Outside(left[name.start..].to_vec()));
+            }
+            let found = self.lookup(directory, &left[name], who)?;
             from = end;
             if found.file_type != FileType::Symlink
                 || !follows && !path.ends_with(b"/") && next(&left, end).is_none()
@@ -108,11 +160,17 @@ impl System {
                 return Err(Errno::LOOP.into());
             }
             let mut target = self.target(&found)?;
-            if target.starts_with(b"/") {
+            let is_absolute = target.starts_with(b"/");
+            if from < left.len() {
+                target.push(b'/');
+                target.extend_from_slice(&left[from..]);
+            }
+            if is_absolute && !is_confined {
+                return Ok(Walk::Outside(target));
+            }
+            if is_absolute {
                 at = None;
             }
-            target.push(b'/');
-            target.extend_from_slice(&left[from..]);
             (left, from) = (Cow::Owned(target), 0);
         }
         let found = at.unwrap_or_else(|| Arc::clone(root));
@@ -120,7 +178,42 @@ impl System {
         if path.ends_with(b"/") && found.file_type != FileType::Directory {
             return Err(Errno::NOTDIR.into());
         }
-        Ok(found)
+        Ok(Walk::Found(found))
+    }
+
+    /// The directory of the last name of a path from `base` on.
+    pub(crate) fn walk_to_parent<'a>(
+        &self,
+        base: &Arc<Node>,
+        path: &'a [u8],
+        who: &Credentials,
+    ) -> Result<Walk<Parent<'a>>> {
+        if path.is_empty() {
+            return Err(Errno::NOENT.into());
+        }
+        if path.len() > PATH_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+        let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+        let (name, is_directory) = (&path[start..end], end < path.len());
+        let directory = match start {
+            0 => Walk::Found(Arc::clone(base)),
+            _ => self.walk_from(Some(base), &path[..start], true, who)?,
+        };
+        Ok(match directory {
+            Walk::Found(directory) if name == b".." && directory.ino == ROOT_INO => {
+                Walk::Outside(path[start..].to_vec())
+            }
+            Walk::Found(directory) => Walk::Found(Parent { directory, name, is_directory }),
+            Walk::Outside(mut outside) => {
+                if !outside.ends_with(b"/") {
+                    outside.push(b'/');
+                }
+                outside.extend_from_slice(&path[start..]);
+                Walk::Outside(outside)
+            }
+        })
     }
 }
 

@@ -1,62 +1,8 @@
-//! What all threads change all the time, several times over: threads on different CPUs change different
-//! copies, whose cache lines stay where they are. Whoever wants the whole adds the copies up.
+//! Things that threads take and give back, some of them set aside for each CPU.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Copies at most.
-const MOST: usize = 32;
-
-/// The CPU that the caller was on lately: to ask costs more than to be wrong now and then.
-#[inline]
-fn cpu() -> usize {
-    const CALLS: u32 = 64;
-    thread_local! {
-        static LATELY: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
-    }
-    let (cpu, calls) = LATELY.get();
-    let (cpu, calls) = if calls == 0 { (rustix::thread::sched_getcpu(), CALLS) } else { (cpu, calls) };
-    LATELY.set((cpu, calls - 1));
-    cpu
-}
-
-/// A value with cache lines of its own, two of them: processors fetch lines in pairs.
-#[repr(align(128))]
-#[derive(Default)]
-pub(crate) struct Apart<T>(pub T);
-
-/// Copies of a value, for the CPUs in turn.
-pub(crate) struct Stripes<T>(Box<[Apart<T>]>);
-
-impl<T: Default> Default for Stripes<T> {
-    fn default() -> Self {
-        Self::new(T::default)
-    }
-}
-
-impl<T> Stripes<T> {
-    /// As many as there are CPUs for this process, made by `make`.
-    pub(crate) fn new(mut make: impl FnMut() -> T) -> Self {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let copies = cpus.next_power_of_two().min(MOST);
-        Self((0..copies).map(|_| Apart(make())).collect())
-    }
-
-    /// Something for each copy.
-    pub(crate) fn map<R>(&self, make: impl Fn(&T) -> R) -> Stripes<R> {
-        Stripes(self.iter().map(|value| Apart(make(value))).collect())
-    }
-
-    /// That of the CPU the caller is on. Others may use the same one.
-    #[inline]
-    pub(crate) fn own(&self) -> &T {
-        &self.0[cpu() & (self.0.len() - 1)].0
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().map(|apart| &apart.0)
-    }
-}
+pub(crate) use unvme::stripe::{Apart, Stripes, Tally};
 
 /// How many of the things that are kept for some are left by those who take some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,41 +85,6 @@ impl Stock {
     }
 }
 
-/// A count that nobody needs to know exactly while it changes.
-pub(crate) struct Tally {
-    common: AtomicI64,
-    parts: Stripes<AtomicI64>,
-    /// How much a CPU counts by itself.
-    portion: i64,
-}
-
-impl Tally {
-    pub(crate) fn new(portion: i64) -> Self {
-        Self { common: AtomicI64::new(0), parts: Stripes::default(), portion }
-    }
-
-    #[inline]
-    pub(crate) fn add(&self, more: i64) {
-        let own = self.parts.own();
-        let now = own.fetch_add(more, Ordering::Relaxed) + more;
-        if now.abs() >= self.portion {
-            self.common.fetch_add(own.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-        }
-    }
-
-    /// The count, off by at most a portion for each CPU.
-    #[inline]
-    pub(crate) fn about(&self) -> i64 {
-        self.common.load(Ordering::Relaxed)
-    }
-
-    /// The count; exact when nobody counts meanwhile.
-    pub(crate) fn total(&self) -> i64 {
-        let parts: i64 = self.parts.iter().map(|part| part.load(Ordering::Relaxed)).sum();
-        self.about() + parts
-    }
-}
-
 fn take_from(from: &AtomicI64, count: i64, floor: i64) -> bool {
     let left = |have: i64| (have - count >= floor).then_some(have - count);
     from.fetch_update(Ordering::AcqRel, Ordering::Acquire, left).is_ok()
@@ -213,16 +124,6 @@ mod tests {
         assert!(stock.take(10, Leave::Kept) && stock.take(5, Leave::None) && !stock.take(1, Leave::Kept));
         stock.put(5);
         assert!(!stock.take(1, Leave::Kept) && stock.take(50, Leave::None));
-    }
-
-    #[test]
-    fn a_count_is_exact_in_the_end_and_nearly_so_before() {
-        let tally = Tally::new(10);
-        for more in [3, -8, 9, 4, 100, -95, -7] {
-            tally.add(more);
-            assert!((tally.about() - tally.total()).abs() < 10 * 32);
-        }
-        assert_eq!(tally.total(), 6);
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub struct MountOptions {
     pub placement: Placement,
     /// How long what was done may wait to be on the media when nobody asks for it.
     pub commit_interval: Duration,
+    /// Files without names stay until [`FileSystem::reap_unnamed`]: somebody had them open, and is about to
+    /// open them again here.
+    pub keeps_unnamed: bool,
     /// The queues below.
     pub worker: WorkerOptions,
 }
@@ -61,13 +64,14 @@ impl Default for MountOptions {
             keeps_access_times: true,
             placement: Placement::default(),
             commit_interval: Duration::from_secs(5),
+            keeps_unnamed: false,
             worker: WorkerOptions::default(),
         }
     }
 }
 
 /// How full a file system is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Usage {
     /// Bytes of a block.
     pub block_bytes: u64,
@@ -250,7 +254,9 @@ impl FileSystem {
         if !options.is_read_only {
             // From here on the media says that it is in use, and stale records cannot count.
             system.journal.finish(false)?;
-            system.reap_orphans()?;
+            if !options.keeps_unnamed {
+                system.reap_orphans()?;
+            }
             keeper = Some(Keeper::start(&system, options.commit_interval)?);
         }
         let mount = Arc::new(Mount { grips: OnceLock::new(), system, keeper, _holder: holder });
@@ -296,6 +302,26 @@ impl FileSystem {
         }
         self.0.sync()?;
         self.0.journal.finish(true)
+    }
+
+    /// Gives up files without names that nobody has opened since the mount.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::Device`].
+    pub fn reap_unnamed(&self) -> Result<()> {
+        self.0.check_writable()?;
+        self.0.reap_orphans()
+    }
+
+    /// Leaves it in order, and lets go of the device while some still have files of it: nothing they do from
+    /// now on reaches the device. Files without names are still there at the next mount that keeps them.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync`].
+    pub fn hand_over(&self) -> Result<()> {
+        self.unmount()?;
+        self.abandon();
+        Ok(())
     }
 
     /// How full it is.

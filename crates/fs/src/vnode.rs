@@ -30,7 +30,7 @@ pub struct Vnode {
 }
 
 /// What `stat` tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Attributes {
     /// Inode number.
     pub ino: u64,
@@ -586,6 +586,16 @@ impl Vnode {
         self.node.locks.set(Lock { owner, kind, start: 0, end: u64::MAX }, true, waits)
     }
 
+    /// Ranges that an owner has locked.
+    pub(crate) fn locks_of(&self, owner: u64) -> Vec<Lock> {
+        self.node.locks.of(owner, false)
+    }
+
+    /// The lock of the whole file, if an owner has it.
+    pub(crate) fn flock_of(&self, owner: u64) -> Option<Lock> {
+        self.node.locks.of(owner, true).pop()
+    }
+
     /// Gives the lock of the whole file back.
     pub fn funlock(&self, owner: u64) {
         self.node.locks.unset(owner, 0, u64::MAX, true);
@@ -634,7 +644,7 @@ pub(crate) fn attributes(node: &Node, state: &State) -> Attributes {
         uid: inode.uid,
         gid: inode.gid,
         size: if inode.is_directory() { inode.blocks * BLOCK as u64 } else { state.size },
-        sectors: (inode.blocks + state.cache.set_aside()) * (BLOCK as u64 / 512),
+        sectors: (inode.blocks + state.cache.marked()) * (BLOCK as u64 / 512),
         rdev: inode.rdev,
         generation: inode.generation,
         accessed: later(inode.accessed, &node.read),

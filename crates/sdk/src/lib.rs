@@ -111,6 +111,8 @@
 //! | `block` | [`Block`]: calls that wait, of any length |
 //! | `op` | [`Op`]: what a queue of either kind of namespace is asked to do |
 //! | `queue` | [`BlockQueue`]: submit and poll, with buffers that travel with their commands |
+//! | [`cache`] | pages in memory, and which are given up first: for files, and for blocks |
+//! | `spread`, `stripe` | tables by numbers; counts of which each CPU has a part |
 //! | [`worker`] | [`Worker`]: queues that threads share: wait, submit and poll, await |
 //! | [`fdp`] | Flexible Data Placement: [`Device::fdp`], and writes that say where their data goes |
 //! | `kv` | [`Kv`]: key-value calls that wait, [`KvQueue`]: submit and poll |
@@ -127,6 +129,7 @@
 #![forbid(unsafe_code)]
 
 mod block;
+pub mod cache;
 mod device;
 mod drive;
 mod error;
@@ -149,6 +152,10 @@ pub mod registry;
 mod serve;
 mod share;
 mod size;
+#[doc(hidden)]
+pub mod spread;
+#[doc(hidden)]
+pub mod stripe;
 pub mod worker;
 
 pub use block::Block;

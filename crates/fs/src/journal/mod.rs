@@ -25,8 +25,8 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::layout::{Geometry, Page};
 use crate::space::{Need, Run, Space};
-use crate::spread::ByNumber;
 use crate::stripe::Stripes;
+use unvme::spread::ByNumber;
 
 pub(crate) use replay::{Replayed, forget, replay};
 use tx::Lists;

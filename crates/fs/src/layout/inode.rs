@@ -60,7 +60,9 @@ const _: () = assert!(size_of::<Disk>() == INODE_BYTES);
 const _: () = assert!(std::mem::offset_of!(Disk, inline) == 132);
 
 /// A moment: seconds since 1970, and nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub struct Time {
     /// Seconds since 1970, or before.
     pub seconds: i64,

@@ -1,12 +1,9 @@
-//! Pages of files in memory: by file and index, within a budget of all files together.
+//! Pages of files in memory: a [`unvme::cache`] whose owners are inodes.
 //!
 //! The pages of a file are behind the lock of its inode: whoever reads shares it, whoever changes them has it
-//! alone. What is common to all files is only the order in which pages are given up. Nobody waits for the
-//! lock of another file to get room: a page whose file is busy stays a little longer.
+//! alone. A page that has the cache's mark is one that blocks are set aside for: the file has none there yet.
 
 mod ahead;
-mod file;
-mod policy;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,18 +13,18 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use unvme::Region;
+use unvme::cache::{Found, Order, Own, Owners};
+pub(crate) use unvme::cache::{Pages, Word};
 use unvme::lock::lock;
 
 use crate::error::{Error, Result};
 use crate::layout::BLOCK;
 use crate::node::{Node, Nodes};
-use crate::spread::spread;
-use crate::stripe::Tally;
 
 pub(crate) use ahead::Ahead;
-use file::CHUNK;
-pub(crate) use file::{FileCache, Word};
-use policy::{Entry, Place, Queues};
+
+// A page is a block of the file system.
+const _: () = assert!(unvme::cache::PAGE == BLOCK);
 
 /// The order in which pages are given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,36 +176,13 @@ impl Switches {
     }
 }
 
-/// What was done, and what waits.
-struct Counters {
-    hits: Tally,
-    misses: Tally,
-    read_ahead: Tally,
-    read_ahead_hits: Tally,
-    evicted: Tally,
-    written_back: Tally,
-    dirty: Tally,
-}
-
-/// A part of all pages, those of some chunks of each file: so that not everybody waits for one lock.
-#[repr(align(128))]
-struct Shard {
-    queues: Mutex<Queues>,
-    /// Goes on with each page that comes: the time that pages are used at.
-    clock: AtomicU64,
-}
-
 /// A file with pages to be written, and since when.
 type Waiting = (Instant, u64);
 
 /// What all files share.
 pub(crate) struct Cache {
     pub options: CacheOptions,
-    /// Pages that are kept.
-    budget: usize,
-    counters: Counters,
-    shards: Box<[Shard]>,
-    frames: Frames,
+    pages: unvme::cache::Cache,
     waiting: Mutex<VecDeque<Waiting>>,
 }
 
@@ -216,180 +190,93 @@ pub(crate) struct Cache {
 pub(crate) struct Held<'a> {
     pub nodes: &'a Nodes,
     pub node: &'a Node,
-    pub file: &'a mut FileCache,
+    pub file: &'a mut Pages,
 }
 
-/// Memory of a page, by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FrameNo(u32);
-
-impl FrameNo {
-    fn offset(self) -> usize {
-        self.0 as usize * BLOCK
-    }
-}
-
-/// The memory of all pages, and when each was used, if anybody wants to know.
-struct Frames {
-    memory: Region,
-    stamps: Box<[AtomicU64]>,
-}
-
-impl Frames {
-    fn stamp(&self, frame: FrameNo) -> u64 {
-        self.stamps.get(frame.0 as usize).map_or(0, |stamp| stamp.load(Ordering::Relaxed))
-    }
-
-    fn set_stamp(&self, frame: FrameNo, now: u64) {
-        if let Some(stamp) = self.stamps.get(frame.0 as usize) {
-            stamp.store(now, Ordering::Relaxed);
+impl Owners for Nodes {
+    fn with<R>(&self, owner: u64, act: impl FnOnce(&mut Pages) -> R) -> Found<R> {
+        let Some(node) = self.find(owner) else { return Found::Gone };
+        match node.state.try_write() {
+            Ok(mut state) => Found::There(act(&mut state.cache)),
+            Err(_) => Found::Busy,
         }
     }
-}
-
-/// What becomes of a page that was considered.
-enum Verdict {
-    Gone,
-    Evicted(FrameNo),
-    Again(Place),
 }
 
 impl Cache {
     /// # Errors
     /// [`Error::Device`] when there is not enough memory.
     pub(crate) fn new(options: CacheOptions) -> Result<Self> {
-        /// Pages of a shard, at least.
-        const SHARD_MIN: usize = 1024;
-        /// Frames beyond what pages may have: for those of files that are in use.
-        const BEYOND: usize = 1024;
-        /// Pages that can have numbers.
-        const PAGES_MAX: usize = 1 << 30;
-        let budget = if options.policy == Policy::None { 0 } else { (options.bytes / BLOCK).min(PAGES_MAX) };
-        let shards = match budget / SHARD_MIN {
-            0 => 1,
-            many => (many.next_power_of_two() / 2).clamp(1, 32),
+        let (bytes, order) = match options.policy {
+            Policy::S3Fifo => (options.bytes, Order::S3Fifo),
+            Policy::Lru => (options.bytes, Order::Lru),
+            Policy::None => (0, Order::S3Fifo),
         };
-        let each = budget.div_ceil(shards);
-        // Memory that nobody touches is not there: what is beyond costs nothing.
-        let frames = if budget == 0 { 0 } else { 2 * each + BEYOND };
-        let memory = Region::anonymous(frames.max(1) * shards * BLOCK)
+        let pages = unvme::cache::Cache::new(bytes, order)
             .map_err(|e| Error::Device(format!("a page cache of {} bytes: {e}", options.bytes)))?;
-        let stamps = if options.policy == Policy::Lru { frames * shards } else { 0 };
-        // A small cache is to be exact.
-        let portion = (budget as i64 / 1024).clamp(1, 64);
-        let tally = || Tally::new(64);
-        let counters = Counters {
-            hits: tally(),
-            misses: tally(),
-            read_ahead: tally(),
-            read_ahead_hits: tally(),
-            evicted: tally(),
-            written_back: tally(),
-            dirty: Tally::new(portion),
-        };
-        let shard = |nth: usize| {
-            let own = (nth * frames) as u32..((nth + 1) * frames) as u32;
-            Shard { queues: Mutex::new(Queues::new(options.policy, each, own)), clock: AtomicU64::new(0) }
-        };
-        Ok(Self {
-            options,
-            budget,
-            counters,
-            shards: (0..shards).map(shard).collect(),
-            frames: Frames { memory, stamps: (0..stamps).map(|_| AtomicU64::new(0)).collect() },
-            waiting: Mutex::default(),
-        })
+        Ok(Self { options, pages, waiting: Mutex::default() })
     }
 
     /// Nothing is kept.
     pub(crate) fn is_off(&self) -> bool {
-        self.budget == 0
+        self.pages.budget() == 0
     }
 
     /// Pages that one request may bring without pushing out its own.
     pub(crate) fn request_pages(&self) -> u64 {
-        (self.budget as u64 / 4).max(1)
+        self.pages.request_pages()
     }
 
     pub(crate) fn statistics(&self) -> CacheStatistics {
-        let of = |count: &Tally| count.total().max(0) as u64;
-        let Counters { hits, misses, read_ahead, read_ahead_hits, evicted, written_back, dirty } =
-            &self.counters;
+        let counts = self.pages.counts();
         CacheStatistics {
-            hits: of(hits),
-            misses: of(misses),
-            read_ahead: of(read_ahead),
-            read_ahead_hits: of(read_ahead_hits),
-            evicted: of(evicted),
-            written_back: of(written_back),
-            pages: self.shards.iter().map(|shard| lock(&shard.queues).pages as u64).sum(),
-            dirty: of(dirty),
+            hits: counts.hits,
+            misses: counts.misses,
+            read_ahead: counts.read_ahead,
+            read_ahead_hits: counts.read_ahead_hits,
+            evicted: counts.evicted,
+            written_back: counts.written_back,
+            pages: counts.pages,
+            dirty: counts.dirty,
         }
-    }
-
-    fn shard(&self, ino: u64, index: u64) -> &Shard {
-        let hash = spread(spread(ino) ^ (index / CHUNK));
-        &self.shards[hash as usize & (self.shards.len() - 1)]
     }
 
     /// Too many pages wait to be written.
     pub(crate) fn is_too_dirty(&self) -> bool {
-        let dirty = self.counters.dirty.about().max(0) as usize;
-        dirty * 100 > self.budget * self.options.dirty_percent.min(100)
+        self.pages.dirty_about() * 100 > self.pages.budget() * self.options.dirty_percent.min(100)
     }
 
     /// So many pages were there that somebody has asked for.
     #[inline]
     pub(crate) fn count_hits(&self, pages: u64) {
-        self.counters.hits.add(pages as i64);
+        self.pages.count_hits(pages);
     }
 
     /// So many pages were read because somebody has asked for them, and so many before.
     pub(crate) fn count_reads(&self, misses: u64, ahead: u64) {
-        self.counters.misses.add(misses as i64);
-        self.counters.read_ahead.add(ahead as i64);
-    }
-
-    #[inline]
-    fn touch(&self, ino: u64, index: u64, word: &Word) {
-        if word.warm() {
-            self.counters.read_ahead_hits.add(1);
-        }
-        if self.options.policy == Policy::Lru {
-            let now = self.shard(ino, index).clock.load(Ordering::Relaxed);
-            self.frames.set_stamp(word.frame(), now);
-        }
+        self.pages.count_reads(misses, ahead);
     }
 
     /// Copies bytes from `skip` of a page on. Returns whether it is there.
     #[inline]
-    pub(crate) fn read(&self, ino: u64, file: &FileCache, index: u64, skip: usize, out: &mut [u8]) -> bool {
-        let Some(word) = file.get(index) else { return false };
-        self.touch(ino, index, word);
-        debug_assert!(skip + out.len() <= BLOCK);
-        self.frames.memory.read(word.frame().offset() + skip, out);
-        true
+    pub(crate) fn read(&self, ino: u64, file: &Pages, index: u64, skip: usize, out: &mut [u8]) -> bool {
+        self.pages.read(ino, file, index, skip, out)
     }
 
     /// Has a page hold bytes from `skip` on. Returns whether it is there.
-    pub(crate) fn write(&self, ino: u64, file: &mut FileCache, index: u64, skip: usize, data: &[u8]) -> bool {
-        let Some(word) = file.get(index) else { return false };
-        self.touch(ino, index, word);
-        debug_assert!(skip + data.len() <= BLOCK);
-        self.frames.memory.write(word.frame().offset() + skip, data);
-        true
+    #[inline]
+    pub(crate) fn write(&self, ino: u64, file: &mut Pages, index: u64, skip: usize, data: &[u8]) -> bool {
+        self.pages.write(ino, file, index, skip, data)
     }
 
     /// Has a page, if it is there, hold zeros from `skip` on.
-    pub(crate) fn clear_tail(&self, file: &mut FileCache, index: u64, skip: usize) {
-        if let Some(word) = file.get(index) {
-            self.frames.memory.fill(word.frame().offset() + skip, BLOCK - skip, 0);
-        }
+    pub(crate) fn clear_tail(&self, file: &mut Pages, index: u64, skip: usize) {
+        self.pages.clear_tail(file, index, skip);
     }
 
     /// The memory of a page that is there, and where in it that is.
-    pub(crate) fn memory(&self, file: &FileCache, index: u64) -> Option<(&Region, usize)> {
-        Some((&self.frames.memory, file.get(index)?.frame().offset()))
+    pub(crate) fn memory(&self, file: &Pages, index: u64) -> Option<(&Region, usize)> {
+        self.pages.memory(file, index)
     }
 
     /// A page of a file that has none there.
@@ -397,113 +284,27 @@ impl Cache {
     /// # Errors
     /// ENOMEM when all memory is taken by pages that wait to be written, or whose files are busy.
     pub(crate) fn insert(&self, held: &mut Held<'_>, index: u64, page: &[u8]) -> Result<()> {
-        let ino = held.node.ino;
-        let shard = self.shard(ino, index);
-        let mut queues = lock(&shard.queues);
-        if queues.is_full() {
-            self.make_room(&mut queues, held);
-        }
-        let frame = queues.take_frame().ok_or(Error::Posix(Errno::NOMEM))?;
-        debug_assert_eq!(page.len(), BLOCK);
-        self.frames.memory.write(frame.offset(), page);
-        let now = shard.clock.fetch_add(1, Ordering::Relaxed) + 1;
-        self.frames.set_stamp(frame, now);
-        held.file.put(index, frame);
-        queues.push_new(Entry { ino, index, frame }, now);
-        if queues.is_to_be_swept() {
-            queues.sweep(|entry| Self::is_there(held, entry));
-        }
-        Ok(())
-    }
-
-    /// Gives up a page or a few of those that were used least.
-    fn make_room(&self, queues: &mut Queues, held: &mut Held<'_>) {
-        const TRIES: usize = 64;
-        for _ in 0..TRIES {
-            let Some((entry, place)) = queues.pop() else { return };
-            let verdict = if entry.ino == held.node.ino {
-                self.judge(held.file, &entry, place)
-            } else {
-                match held.nodes.find(entry.ino) {
-                    None => Verdict::Gone,
-                    Some(node) => match node.state.try_write() {
-                        Ok(mut state) => self.judge(&mut state.cache, &entry, place),
-                        Err(_) => Verdict::Again(place),
-                    },
-                }
-            };
-            match verdict {
-                Verdict::Gone => {}
-                Verdict::Again(place) => queues.push(entry, place),
-                Verdict::Evicted(frame) => {
-                    self.counters.evicted.add(1);
-                    queues.evicted(&entry, place);
-                    queues.give_back(frame);
-                    if !queues.is_full() {
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    fn judge(&self, file: &mut FileCache, entry: &Entry, place: Place) -> Verdict {
-        let Some(word) = file.get(entry.index).filter(|word| word.frame() == entry.frame) else {
-            return Verdict::Gone;
-        };
-        let stamp = self.frames.stamp(entry.frame);
-        if word.is_dirty() {
-            return Verdict::Again(place.later(stamp));
-        }
-        match place.judge(word, stamp) {
-            Some(next) => Verdict::Again(next),
-            None => file.take(entry.index).map_or(Verdict::Gone, Verdict::Evicted),
-        }
-    }
-
-    fn is_there(held: &Held<'_>, entry: &Entry) -> bool {
-        let has = |file: &FileCache| file.get(entry.index).is_some_and(|word| word.frame() == entry.frame);
-        if entry.ino == held.node.ino {
-            return has(held.file);
-        }
-        held.nodes.find(entry.ino).is_some_and(|node| match node.state.try_read() {
-            Ok(state) => has(&state.cache),
-            // Next time.
-            Err(_) => true,
-        })
+        let mut own = Own { others: held.nodes, owner: held.node.ino, pages: &mut *held.file };
+        self.pages.insert(&mut own, index, page).map_err(|_| Error::Posix(Errno::NOMEM))
     }
 
     /// A page has to be written, sooner or later.
-    pub(crate) fn mark_dirty(&self, node: &Node, file: &mut FileCache, index: u64) {
+    pub(crate) fn mark_dirty(&self, node: &Node, file: &mut Pages, index: u64) {
         let is_first = file.dirty().is_empty();
-        if file.mark_dirty(index) {
-            self.counters.dirty.add(1);
-            if is_first {
-                self.wait_again(node);
-            }
+        if self.pages.mark_dirty(file, index) && is_first {
+            self.wait_again(node);
         }
     }
 
     /// Pages were written to the device, to blocks of their own.
-    pub(crate) fn mark_written(&self, file: &mut FileCache, indexes: Range<u64>) {
-        self.counters.written_back.add((indexes.end - indexes.start) as i64);
-        self.counters.dirty.add(-file.mark_clean(indexes));
+    pub(crate) fn mark_written(&self, file: &mut Pages, indexes: Range<u64>) {
+        self.pages.mark_written(file, indexes);
     }
 
     /// Gives up pages of a file, written or not. Returns how many blocks are set aside no longer.
     #[must_use]
-    pub(crate) fn drop_range(&self, ino: u64, file: &mut FileCache, range: Range<u64>) -> u64 {
-        let before = file.set_aside();
-        for some in file.there(&range).chunk_by(|a, b| a / CHUNK == b / CHUNK) {
-            let mut queues = lock(&self.shard(ino, some[0]).queues);
-            for &index in some {
-                self.counters.dirty.add(-file.mark_clean(index..index + 1));
-                if let Some(frame) = file.take(index) {
-                    queues.give_back(frame);
-                }
-            }
-        }
-        before - file.set_aside()
+    pub(crate) fn drop_range(&self, ino: u64, file: &mut Pages, range: Range<u64>) -> u64 {
+        self.pages.drop_range(ino, file, range)
     }
 
     /// The file that has waited longest to be written, if it has waited for `age`.

@@ -1,4 +1,4 @@
-//! The pages of one file: which memory each of them has, and what is known about it.
+//! The pages of one owner: which memory each of them has, and what is known about it.
 //!
 //! A page has one word, so that whoever reads it finds in one place where it is, how often it was used, and
 //! what is to be done with it.
@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::FrameNo;
+use super::frames::FrameNo;
 use crate::spread::ByNumber;
 
-/// Pages of a chunk.
-pub(super) const CHUNK: u64 = 64;
+/// Pages of a chunk: they are of one shard, and are looked up together.
+pub const CHUNK: u64 = 64;
 
-/// Chunks that are found by their place alone: 4 GiB of a file.
+/// Chunks that are found by their place alone: 4 GiB of an owner.
 const DENSE: u64 = 1 << 14;
 
 /// How often a page was used, at most.
@@ -22,13 +22,13 @@ const HEAT_MAX: u64 = 3;
 /// Where the parts of a word are: above the number of the frame, counted from one.
 const HEAT: u64 = 1 << 32;
 const DIRTY: u64 = 1 << 34;
-const SET_ASIDE: u64 = 1 << 35;
+const MARKED: u64 = 1 << 35;
 const AHEAD: u64 = 1 << 36;
 
-/// What is known of a page, or 0. Those who share the lock of the file change how often it was used, and no
+/// What is known of a page, or 0. Those who share the lock of the owner change how often it was used, and no
 /// more.
-#[derive(Default)]
-pub(crate) struct Word(AtomicU64);
+#[derive(Debug, Default)]
+pub struct Word(AtomicU64);
 
 impl Word {
     #[inline]
@@ -46,12 +46,13 @@ impl Word {
         FrameNo(self.get() as u32 - 1)
     }
 
-    /// A block is set aside for it: the file has none here yet.
-    pub(crate) fn is_set_aside(&self) -> bool {
-        self.get() & SET_ASIDE != 0
+    /// It has the owner's mark, see [`Pages::mark`].
+    pub fn is_marked(&self) -> bool {
+        self.get() & MARKED != 0
     }
 
-    pub(crate) fn is_dirty(&self) -> bool {
+    /// It has to be written.
+    pub fn is_dirty(&self) -> bool {
         self.get() & DIRTY != 0
     }
 
@@ -84,6 +85,7 @@ impl Word {
     }
 }
 
+#[derive(Debug)]
 struct Chunk {
     words: [Word; CHUNK as usize],
     used: u32,
@@ -101,13 +103,13 @@ impl Chunk {
     }
 }
 
-/// All pages of a file that are in memory.
-#[derive(Default)]
+/// All pages of an owner that are in memory.
+#[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct FileCache {
-    /// Blocks that are set aside for pages.
-    set_aside: u64,
-    /// Those of the first chunk, as many as there are: most files are small.
+pub struct Pages {
+    /// Pages that have the mark.
+    marked: u64,
+    /// Those of the first chunk, as many as there are: most owners are small files.
     first: Vec<Word>,
     /// The other chunks.
     dense: Vec<Option<Box<Chunk>>>,
@@ -116,18 +118,20 @@ pub(crate) struct FileCache {
     dirty: BTreeSet<u64>,
 }
 
-impl FileCache {
-    pub(crate) fn is_empty(&self) -> bool {
+impl Pages {
+    /// No page is in memory.
+    pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Pages that have to be written.
-    pub(crate) fn dirty(&self) -> &BTreeSet<u64> {
+    pub fn dirty(&self) -> &BTreeSet<u64> {
         &self.dirty
     }
 
-    pub(crate) fn set_aside(&self) -> u64 {
-        self.set_aside
+    /// How many pages have the mark.
+    pub fn marked(&self) -> u64 {
+        self.marked
     }
 
     #[inline]
@@ -142,8 +146,9 @@ impl FileCache {
         Some(&chunk.words[(index % CHUNK) as usize])
     }
 
+    /// What is known of a page that is there.
     #[inline]
-    pub(crate) fn get(&self, index: u64) -> Option<&Word> {
+    pub fn get(&self, index: u64) -> Option<&Word> {
         self.word(index).filter(|word| word.is_there())
     }
 
@@ -161,7 +166,7 @@ impl FileCache {
     }
 
     /// It was read before anybody has asked for it.
-    pub(crate) fn mark_ahead(&mut self, index: u64) {
+    pub fn mark_ahead(&mut self, index: u64) {
         if let Some(word) = self.get_mut(index) {
             word.set(AHEAD, true);
         }
@@ -230,19 +235,20 @@ impl FileCache {
         was_clean
     }
 
-    /// A block is set aside for a page.
-    pub(crate) fn mark_set_aside(&mut self, index: u64) {
-        let is_new = self.get_mut(index).is_some_and(|word| !word.set(SET_ASIDE, true));
-        self.set_aside += u64::from(is_new);
+    /// Gives a page the owner's mark: the file system has set blocks aside for such a page, a block cache is
+    /// writing it. A page that has it is not given up.
+    pub fn mark(&mut self, index: u64) {
+        let is_new = self.get_mut(index).is_some_and(|word| !word.set(MARKED, true));
+        self.marked += u64::from(is_new);
     }
 
-    /// Pages are on the device, in blocks of their own. Returns how many were dirty.
+    /// Pages are on the device, and have no mark any more. Returns how many were dirty.
     pub(super) fn mark_clean(&mut self, indexes: Range<u64>) -> i64 {
         let mut cleaned = 0;
         for index in indexes {
             let Some(word) = self.get_mut(index) else { continue };
-            let (was_set_aside, was_dirty) = (word.set(SET_ASIDE, false), word.set(DIRTY, false));
-            self.set_aside -= u64::from(was_set_aside);
+            let (was_marked, was_dirty) = (word.set(MARKED, false), word.set(DIRTY, false));
+            self.marked -= u64::from(was_marked);
             if was_dirty {
                 self.dirty.remove(&index);
                 cleaned += 1;
@@ -279,7 +285,7 @@ impl FileCache {
     }
 
     /// Whether there is any page of a range.
-    pub(crate) fn has_any(&self, range: Range<u64>) -> bool {
+    pub fn has_any(&self, range: Range<u64>) -> bool {
         // Of a long range nobody looks at every page: to expel pages that are not there costs little.
         self.len > 0
             && (range.end - range.start > 1024 || range.into_iter().any(|index| self.get(index).is_some()))
@@ -292,7 +298,7 @@ mod tests {
 
     #[test]
     fn pages_are_found_wherever_in_a_file_they_are() {
-        let mut file = FileCache::default();
+        let mut file = Pages::default();
         let indexes = [0, 1, 63, 64, 65, 4095, DENSE * CHUNK - 1, DENSE * CHUNK, 1 << 50];
         for (frame, &index) in (0..).zip(&indexes) {
             assert!(file.get(index).is_none());
@@ -319,17 +325,17 @@ mod tests {
 
     #[test]
     fn what_is_known_of_a_page_is_known_apart() {
-        let mut file = FileCache::default();
+        let mut file = Pages::default();
         file.put(3, FrameNo(u32::MAX - 1));
         file.mark_ahead(3);
         file.mark_dirty(3);
-        file.mark_set_aside(3);
+        file.mark(3);
         let word = file.get(3).expect("it was put there");
         assert_eq!((word.heat(), word.warm(), word.warm(), word.heat()), (0, true, false, 2));
         assert!(!word.warm() && !word.warm());
-        assert_eq!((word.heat(), word.is_dirty(), word.is_set_aside()), (3, true, true));
+        assert_eq!((word.heat(), word.is_dirty(), word.is_marked()), (3, true, true));
         word.set_heat(1);
-        assert_eq!((word.heat(), word.frame(), file.set_aside()), (1, FrameNo(u32::MAX - 1), 1));
-        assert_eq!((file.mark_clean(0..9), file.set_aside()), (1, 0));
+        assert_eq!((word.heat(), word.frame(), file.marked()), (1, FrameNo(u32::MAX - 1), 1));
+        assert_eq!((file.mark_clean(0..9), file.marked()), (1, 0));
     }
 }

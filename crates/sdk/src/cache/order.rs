@@ -3,14 +3,24 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use super::file::Word;
-use super::{FrameNo, Policy};
+use super::frames::FrameNo;
+use super::pages::Word;
 use crate::spread::{ByNumber, spread};
+
+/// What is given up first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// S3-FIFO: pages that are used once leave early, those that are used again stay.
+    #[default]
+    S3Fifo,
+    /// The page that was not used for the longest time.
+    Lru,
+}
 
 /// A page in an order. It may be gone, or have another frame: then this is not about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub ino: u64,
+    pub owner: u64,
     pub index: u64,
     pub frame: FrameNo,
 }
@@ -18,7 +28,7 @@ pub(super) struct Entry {
 impl Entry {
     /// What a ghost remembers of it.
     fn mark(&self) -> u64 {
-        spread(spread(self.ino) ^ self.index)
+        spread(spread(self.owner) ^ self.index)
     }
 }
 
@@ -59,9 +69,10 @@ impl Place {
     }
 }
 
-/// Pages in the order of a policy, and memory for more of them.
+/// Pages in an order, and memory for more of them.
+#[derive(Debug)]
 pub(super) struct Queues {
-    policy: Policy,
+    order: Order,
     /// Pages of the small queue that it keeps.
     small_max: usize,
     budget: usize,
@@ -83,9 +94,9 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    pub(super) fn new(policy: Policy, budget: usize, frames: Range<u32>) -> Self {
+    pub(super) fn new(order: Order, budget: usize, frames: Range<u32>) -> Self {
         Self {
-            policy,
+            order,
             small_max: (budget / 10).max(1),
             budget,
             small: VecDeque::new(),
@@ -125,8 +136,8 @@ impl Queues {
 
     /// A page that has come.
     pub(super) fn push_new(&mut self, entry: Entry, now: u64) {
-        let place = match self.policy {
-            Policy::Lru => Place::Used(now),
+        let place = match self.order {
+            Order::Lru => Place::Used(now),
             _ if self.is_ghost.remove(&entry.mark()).is_some() => Place::Main,
             _ => Place::Small,
         };
@@ -155,7 +166,7 @@ impl Queues {
 
     /// The page that is considered next.
     pub(super) fn pop(&mut self) -> Option<(Entry, Place)> {
-        if self.policy == Policy::Lru {
+        if self.order == Order::Lru {
             return self.used.pop_first().map(|((stamp, _), entry)| (entry, Place::Used(stamp)));
         }
         let from_small = self.small.len() > self.small_max || self.main.is_empty();
@@ -179,7 +190,7 @@ impl Queues {
         }
     }
 
-    /// Entries of pages that are gone must not become more and more: files are truncated and removed.
+    /// Entries of pages that are gone must not become more and more: owners go, and give up what they have.
     pub(super) fn sweep(&mut self, is_there: impl Fn(&Entry) -> bool) {
         self.small.retain(&is_there);
         self.main.retain(&is_there);

@@ -1,4 +1,4 @@
-//! A hash for numbers that this crate has made itself: nobody else chooses them, so it need not withstand
+//! A hash for numbers that programs have made themselves: nobody else chooses them, so it need not withstand
 //! anybody.
 
 use std::collections::HashMap;
@@ -6,14 +6,14 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 /// Spreads a number over all bits.
 #[inline]
-pub(crate) fn spread(number: u64) -> u64 {
+pub fn spread(number: u64) -> u64 {
     let product = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     product ^ product >> 32
 }
 
 /// Spreads numbers over a table.
-#[derive(Default)]
-pub(crate) struct Spread(u64);
+#[derive(Default, Debug)]
+pub struct Spread(u64);
 
 impl Hasher for Spread {
     fn finish(&self) -> u64 {
@@ -30,4 +30,4 @@ impl Hasher for Spread {
 }
 
 /// A table by numbers.
-pub(crate) type ByNumber<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+pub type ByNumber<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;

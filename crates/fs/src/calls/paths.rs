@@ -1,0 +1,228 @@
+//! Calls on paths.
+
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+
+use super::At;
+use crate::access::{Credentials, READ, WRITE};
+use crate::error::{Error, Result};
+use crate::names::{NewFile, Rename};
+use crate::paths::{Parent, Walk};
+use crate::system::FileSystem;
+use crate::vnode::Vnode;
+
+/// Symbolic links that lead to where a file is made.
+const LINKS_MAX: usize = 40;
+
+/// In whose name a path is followed, and where it begins.
+pub(super) struct Path<'a> {
+    pub fs: &'a FileSystem,
+    pub who: &'a Credentials,
+    pub base: &'a Vnode,
+    pub path: &'a [u8],
+    pub follows: bool,
+}
+
+impl<'a> Path<'a> {
+    pub(super) fn new(fs: &'a FileSystem, who: &'a Credentials, base: &'a Vnode, at: &At<'a>) -> Self {
+        Self { fs, who, base, path: at.path, follows: at.follows }
+    }
+
+    /// What it leads to.
+    pub(super) fn find(&self) -> Result<Walk<Vnode>> {
+        if self.path.is_empty() {
+            return Ok(Walk::Found(self.base.clone()));
+        }
+        self.fs.0.walk_from(Some(self.base.node()), self.path, self.follows, self.who)?.then(|node| {
+            let found = self.base.with(node);
+            found.check_there()?;
+            Ok(found)
+        })
+    }
+
+    pub(super) fn parent(&self) -> Result<Walk<Parent<'a>>> {
+        self.fs.0.walk_to_parent(self.base.node(), self.path, self.who)
+    }
+
+    /// `mkdir`, `mknod`, `symlink`.
+    pub(super) fn make(&self, new: &NewFile<'_>) -> Result<Walk<Vnode>> {
+        self.parent()?.then(|parent| {
+            let directory = self.base.with(parent.directory);
+            match parent.name {
+                b"" | b"." | b".." => return Err(Errno::EXIST.into()),
+                _ => {}
+            }
+            if parent.is_directory && new.file_type != FileType::Directory {
+                // As Linux has it: a name that is there exists, another one cannot be made with a slash.
+                let found = directory.lookup(parent.name, self.who);
+                return Err(if found.is_ok() { Errno::EXIST } else { Errno::NOENT }.into());
+            }
+            directory.create(parent.name, new, self.who)
+        })
+    }
+
+    /// `unlink`, `rmdir`.
+    pub(super) fn remove(&self, is_rmdir: bool) -> Result<Walk<()>> {
+        self.parent()?.then(|parent| {
+            let directory = self.base.with(parent.directory);
+            match (parent.name, is_rmdir) {
+                (b"", true) => Err(Errno::BUSY.into()),
+                (b"" | b"." | b"..", false) => Err(Errno::ISDIR.into()),
+                (b".", true) => Err(Errno::INVAL.into()),
+                (b"..", true) => Err(Errno::NOTEMPTY.into()),
+                (name, true) => directory.rmdir(name, self.who),
+                (name, false) => {
+                    if parent.is_directory {
+                        let found = directory.lookup(name, self.who)?;
+                        let is_directory = found.file_type() == FileType::Directory;
+                        return Err(if is_directory { Errno::ISDIR } else { Errno::NOTDIR }.into());
+                    }
+                    directory.unlink(name, self.who)
+                }
+            }
+        })
+    }
+
+    /// `rename`; `Err` in the walk of the second path is told by the flag.
+    pub(super) fn rename(&self, to: &Self, how: Rename) -> Result<std::result::Result<(), (bool, Vec<u8>)>> {
+        let from = match self.parent()? {
+            Walk::Found(parent) => parent,
+            Walk::Outside(path) => return Ok(Err((false, path))),
+        };
+        let target = match to.parent()? {
+            Walk::Found(parent) => parent,
+            Walk::Outside(path) => return Ok(Err((true, path))),
+        };
+        for name in [from.name, target.name] {
+            if matches!(name, b"" | b"." | b"..") {
+                return Err(Errno::BUSY.into());
+            }
+        }
+        let (directory, target_directory) = (self.base.with(from.directory), to.base.with(target.directory));
+        if from.is_directory || target.is_directory {
+            let found = directory.lookup(from.name, self.who)?;
+            if found.file_type() != FileType::Directory {
+                return Err(Errno::NOTDIR.into());
+            }
+        }
+        directory.rename(from.name, (&target_directory, target.name), how, self.who)?;
+        Ok(Ok(()))
+    }
+
+    /// `link`.
+    pub(super) fn link(&self, to: &Self) -> Result<std::result::Result<(), (bool, Vec<u8>)>> {
+        let from = match self.find()? {
+            Walk::Found(found) => found,
+            Walk::Outside(path) => return Ok(Err((false, path))),
+        };
+        let target = match to.parent()? {
+            Walk::Found(parent) => parent,
+            Walk::Outside(path) => return Ok(Err((true, path))),
+        };
+        let directory = to.base.with(target.directory);
+        if matches!(target.name, b"" | b"." | b"..") {
+            return Err(Errno::EXIST.into());
+        }
+        if target.is_directory {
+            let found = directory.lookup(target.name, self.who);
+            return Err(if found.is_ok() { Errno::EXIST } else { Errno::NOENT }.into());
+        }
+        from.link(&directory, target.name, self.who)?;
+        Ok(Ok(()))
+    }
+
+    /// `open`. Returns whether the file is new, too.
+    pub(super) fn open(&self, flags: OFlags, mode: u32) -> Result<Walk<(Vnode, bool)>> {
+        if flags.contains(OFlags::TMPFILE) {
+            if flags & OFlags::RWMODE == OFlags::RDONLY {
+                return Err(Errno::INVAL.into());
+            }
+            return self.find()?.then(|directory| {
+                directory.check_access(self.who, WRITE | crate::access::EXECUTE)?;
+                Ok((directory.create_unnamed(mode & 0o7777, self.who)?, true))
+            });
+        }
+        let found = if flags.contains(OFlags::CREATE) {
+            self.find_or_make(flags, mode)?
+        } else {
+            self.find()?.then(|found| Ok((found, false)))?
+        };
+        found.then(|(found, is_new)| {
+            if !is_new {
+                self.check_open(&found, flags)?;
+            }
+            Ok((found, is_new))
+        })
+    }
+
+    /// Finds a file, or makes it.
+    fn find_or_make(&self, flags: OFlags, mode: u32) -> Result<Walk<(Vnode, bool)>> {
+        let (mut base, mut path) = (self.base.clone(), self.path.to_vec());
+        for _ in 0..LINKS_MAX {
+            let step = Path { base: &base, path: &path, ..*self };
+            let parent = match step.parent()? {
+                Walk::Found(parent) => parent,
+                Walk::Outside(path) => return Ok(Walk::Outside(path)),
+            };
+            if parent.is_directory || matches!(parent.name, b"" | b"." | b"..") {
+                return Err(Errno::ISDIR.into());
+            }
+            let directory = self.base.with(parent.directory);
+            let found = match directory.lookup(parent.name, self.who) {
+                Err(Error::Posix(Errno::NOENT)) => {
+                    match directory.create(parent.name, &NewFile::regular(mode & 0o7777), self.who) {
+                        // Somebody was faster.
+                        Err(Error::Posix(Errno::EXIST)) => continue,
+                        made => return Ok(Walk::Found((made?, true))),
+                    }
+                }
+                found => found?,
+            };
+            if flags.contains(OFlags::EXCL) {
+                return Err(Errno::EXIST.into());
+            }
+            if found.file_type() != FileType::Symlink || !self.follows {
+                return Ok(Walk::Found((found, false)));
+            }
+            let target = found.target()?;
+            if target.starts_with(b"/") {
+                return Ok(Walk::Outside(target));
+            }
+            (base, path) = (directory, target);
+        }
+        Err(Errno::LOOP.into())
+    }
+
+    /// Whether a file that is there may be opened so.
+    fn check_open(&self, found: &Vnode, flags: OFlags) -> Result<()> {
+        let is_directory = found.file_type() == FileType::Directory;
+        if flags.contains(OFlags::DIRECTORY) && !is_directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        if flags.contains(OFlags::PATH) {
+            return Ok(());
+        }
+        let access = flags & OFlags::RWMODE;
+        let (can_read, can_write) = (access != OFlags::WRONLY, access != OFlags::RDONLY);
+        if is_directory && (can_write || flags.contains(OFlags::CREATE)) {
+            return Err(Errno::ISDIR.into());
+        }
+        match found.file_type() {
+            FileType::RegularFile | FileType::Directory => {}
+            FileType::Symlink => return Err(Errno::LOOP.into()),
+            // Nobody is behind a device, a socket or a pipe of this file system.
+            _ => return Err(Errno::NXIO.into()),
+        }
+        let wanted = if can_read { READ } else { 0 } | if can_write { WRITE } else { 0 };
+        found.check_access(self.who, wanted)?;
+        if flags.contains(OFlags::TRUNC) && can_write {
+            found.truncate(0)?;
+        }
+        if flags.contains(OFlags::TRUNC) && !can_write && !is_directory {
+            // Linux has it so: the mode to write is needed, the descriptor does not write.
+            found.check_access(self.who, WRITE)?;
+            found.truncate(0)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,318 @@
+//! The side that asks.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use unvme::lock::{lock, try_lock};
+
+use super::link::Link;
+use super::packet;
+use super::slot::DATA_BYTES_MAX;
+use super::wire::{Answered, Ask, Call, Identity, VERSION};
+use super::worker::STAGED_BYTES_MAX;
+use crate::calls::{Mapped, OpenId, Reply, Request};
+use crate::error::{Error, Result};
+
+/// How often a server that is gone is looked for.
+const RETRY: Duration = Duration::from_millis(20);
+/// How much of a directory is asked for at a time: what fits into a slot.
+const LIST_BYTES_MAX: usize = 96 << 10;
+
+/// A process that uses a file system which another one has mounted: what [`crate::calls::Process`] is to
+/// those who have it mounted themselves. Clones are the same process, and any thread may use them, as may
+/// handlers of signals.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    socket: PathBuf,
+    identity: Mutex<Identity>,
+    /// Taken for as long as it takes to clone or replace it.
+    link: RwLock<Arc<Link>>,
+    /// When a server was looked for last.
+    tried: Mutex<Option<Instant>>,
+    generation: AtomicU64,
+}
+
+/// A connection for a child that a process is about to have.
+pub struct Forked(Client);
+
+impl Client {
+    /// Comes to the server that listens at a path.
+    ///
+    /// # Errors
+    /// ENOENT, ECONNREFUSED when there is none; EACCES when it is another user's; EPERM when the identity is
+    /// not this process's own, and it is not root; EUSERS when there are too many clients.
+    pub fn connect(socket: &Path, identity: Identity) -> Result<Self> {
+        let link = Link::open(socket, &Ask::Enter { version: VERSION, identity: identity.clone() })?;
+        Ok(Self::new(socket, identity, link))
+    }
+
+    fn new(socket: &Path, identity: Identity, link: Link) -> Self {
+        Self(Arc::new(Inner {
+            socket: socket.into(),
+            identity: Mutex::new(identity),
+            link: RwLock::new(Arc::new(link)),
+            tried: Mutex::default(),
+            generation: AtomicU64::new(0),
+        }))
+    }
+
+    /// The connection that was passed on to this image of a process by [`Client::pass_on`]: it is the same
+    /// process, with the same files open.
+    ///
+    /// # Errors
+    /// EIO when the server is gone.
+    pub fn resume(socket: &Path, identity: Identity, fd: OwnedFd) -> Result<Self> {
+        let fd = packet::out_of_the_way(fd);
+        packet::keep_over_exec(fd.as_fd(), false)?;
+        let client = Self::new(socket, identity.clone(), Link::over(fd, &Ask::Resume { version: VERSION })?);
+        client.done(&Call::Identify(identity))?;
+        Ok(client)
+    }
+
+    /// How often another server was found after one was gone. What was opened before is not open any more.
+    pub fn generation(&self) -> u64 {
+        self.0.generation.load(Ordering::Acquire)
+    }
+
+    /// Does what a request says, as [`crate::calls::Process::call`].
+    ///
+    /// # Errors
+    /// Those of the call; EIO when the server is gone, until one is back.
+    pub fn call(&self, request: &Request<'_>, input: &[u8], output: &mut [u8]) -> Result<Reply> {
+        match request {
+            Request::Read { open, offset } if output.len() > DATA_BYTES_MAX => {
+                self.read(*open, *offset, output)
+            }
+            Request::Write { open, offset } if input.len() > DATA_BYTES_MAX => {
+                self.write(*open, *offset, input)
+            }
+            Request::Append { .. } if input.len() > DATA_BYTES_MAX => {
+                // In one piece, or others' would be in between.
+                let mut pieces: Vec<&[u8]> =
+                    input[..input.len().min(STAGED_BYTES_MAX)].chunks(DATA_BYTES_MAX).collect();
+                let last = pieces.pop().unwrap_or_default();
+                reply(self.link()?.call_staged(&pieces, &Call::DoStaged(request.clone()), last)?)
+            }
+            Request::List { open, cookie, bytes } if *bytes > LIST_BYTES_MAX => self.once(
+                &Request::List { open: *open, cookie: *cookie, bytes: LIST_BYTES_MAX },
+                &[],
+                &mut [],
+            ),
+            _ => self.once(request, input, output),
+        }
+    }
+
+    fn once(&self, request: &Request<'_>, input: &[u8], output: &mut [u8]) -> Result<Reply> {
+        reply(self.link()?.call(&Call::Do(request.clone()), input, output)?)
+    }
+
+    fn read(&self, open: OpenId, offset: u64, output: &mut [u8]) -> Result<Reply> {
+        let mut done = 0;
+        for piece in output.chunks_mut(DATA_BYTES_MAX) {
+            let room = piece.len();
+            match self.once(&Request::Read { open, offset: offset.saturating_add(done) }, &[], piece) {
+                Ok(Reply::Number(read)) => {
+                    done += read;
+                    if read < room as u64 {
+                        break;
+                    }
+                }
+                Err(_) if done > 0 => break,
+                other => return other,
+            }
+        }
+        Ok(Reply::Number(done))
+    }
+
+    fn write(&self, open: OpenId, offset: u64, input: &[u8]) -> Result<Reply> {
+        let mut done = 0;
+        for piece in input.chunks(DATA_BYTES_MAX) {
+            match self.once(&Request::Write { open, offset: offset.saturating_add(done) }, piece, &mut []) {
+                Ok(Reply::Number(written)) => {
+                    done += written;
+                    if written < piece.len() as u64 {
+                        break;
+                    }
+                }
+                Err(_) if done > 0 => break,
+                other => return other,
+            }
+        }
+        Ok(Reply::Number(done))
+    }
+
+    /// Asks for nothing: whether the server is there.
+    ///
+    /// # Errors
+    /// EIO when it is not.
+    pub fn ping(&self) -> Result<()> {
+        self.done(&Call::Ping)
+    }
+
+    /// It is another process from now on, or acts for another user.
+    ///
+    /// # Errors
+    /// EPERM when the identity is not this process's own, and it is not root; EIO.
+    pub fn set_identity(&self, identity: Identity) -> Result<()> {
+        self.done(&Call::Identify(identity.clone()))?;
+        *lock(&self.0.identity) = identity;
+        Ok(())
+    }
+
+    /// As [`crate::calls::Process::map`].
+    ///
+    /// # Errors
+    /// As there; EIO when the server is gone.
+    pub fn map(&self, open: OpenId) -> Result<(Mapped, OwnedFd)> {
+        let link = self.link()?;
+        match link.call(&Call::Map { open }, &[], &mut [])? {
+            Answered::Mapped(ino, size) => {
+                let memory = link.memory(ino).inspect_err(|_| {
+                    // The error says more than this one could.
+                    let _ = link.call(&Call::Unmap { ino }, &[], &mut []);
+                })?;
+                Ok((Mapped { ino, size }, memory))
+            }
+            _ => Err(Errno::IO.into()),
+        }
+    }
+
+    /// As [`crate::calls::Process::sync_map`].
+    ///
+    /// # Errors
+    /// As there; EIO when the server is gone.
+    pub fn sync_map(&self, ino: u64) -> Result<()> {
+        self.done(&Call::SyncMap { ino })
+    }
+
+    /// As [`crate::calls::Process::unmap`].
+    ///
+    /// # Errors
+    /// As there; EIO when the server is gone.
+    pub fn unmap(&self, ino: u64) -> Result<()> {
+        self.done(&Call::Unmap { ino })
+    }
+
+    fn done(&self, call: &Call<'_>) -> Result<()> {
+        reply(self.link()?.call(call, &[], &mut [])?).map(|_| ())
+    }
+
+    /// Gets a connection for the child of a `fork` that is about to be: it has the same files open, and is
+    /// another process. What the parent opens after this is not the child's.
+    ///
+    /// # Errors
+    /// EIO when the server is gone; EUSERS when there are too many clients.
+    pub fn prepare_fork(&self) -> Result<Forked> {
+        let ask = Ask::Fork { version: VERSION, ticket: self.link()?.ticket };
+        let identity = lock(&self.0.identity).clone();
+        let child = Self::new(&self.0.socket, identity, Link::open(&self.0.socket, &ask)?);
+        child.0.generation.store(self.generation(), Ordering::Release);
+        Ok(Forked(child))
+    }
+
+    /// In a child: lets go of the parent's connection, which would seem to be alive otherwise when the parent
+    /// is not. The parent keeps it.
+    pub fn leave(&self) {
+        if let Some(link) = self.current() {
+            link.give_up();
+        }
+    }
+
+    /// Has the connection stay over `execve`; the number of its descriptor, for [`Client::resume`]. Mappings
+    /// of files end with the image.
+    ///
+    /// # Errors
+    /// EIO when the server is gone.
+    pub fn pass_on(&self) -> Result<RawFd> {
+        self.link()?.with_socket(|socket| {
+            packet::keep_over_exec(socket.as_fd(), true)?;
+            Ok(socket.as_raw_fd())
+        })
+    }
+
+    /// The opposite of [`Client::pass_on`], when there was no `execve`.
+    ///
+    /// # Errors
+    /// EIO when the server is gone.
+    pub fn take_back(&self) -> Result<()> {
+        self.link()?.with_socket(|socket| packet::keep_over_exec(socket.as_fd(), false))
+    }
+
+    /// The connection, as it is. `None` when another thread replaces it for long, which none does, or when
+    /// this is a handler of a signal that came while this thread did.
+    fn current(&self) -> Option<Arc<Link>> {
+        for _ in 0..10_000 {
+            // Not waited for: who waits keeps out those who come later, and one of them may be a handler that
+            // the first one waits for.
+            if let Ok(link) = self.0.link.try_read() {
+                return Some(Arc::clone(&link));
+            }
+            std::thread::yield_now();
+        }
+        None
+    }
+
+    /// The connection; another one when the server was gone and is back.
+    fn link(&self) -> Result<Arc<Link>> {
+        let link = self.current().ok_or(Error::Posix(Errno::IO))?;
+        if !link.is_dead() {
+            return Ok(link);
+        }
+        // One looks for the server.
+        let mut tried = try_lock(&self.0.tried).ok_or(Error::Posix(Errno::IO))?;
+        if tried.is_some_and(|last| last.elapsed() < RETRY) {
+            return Err(Errno::IO.into());
+        }
+        *tried = Some(Instant::now());
+        let identity = lock(&self.0.identity).clone();
+        let new = Link::open(&self.0.socket, &Ask::Enter { version: VERSION, identity });
+        let new = Arc::new(new.map_err(|_| Error::Posix(Errno::IO))?);
+        for _ in 0..10_000 {
+            if let Ok(mut link) = self.0.link.try_write() {
+                let before = std::mem::replace(&mut *link, Arc::clone(&new));
+                drop(link);
+                drop(before);
+                self.0.generation.fetch_add(1, Ordering::AcqRel);
+                return Ok(new);
+            }
+            std::thread::yield_now();
+        }
+        Err(Errno::IO.into())
+    }
+}
+
+fn reply(answered: Answered) -> Result<Reply> {
+    match answered {
+        Answered::Reply(reply) => Ok(reply),
+        _ => Err(Errno::IO.into()),
+    }
+}
+
+impl Forked {
+    /// In the child: its connection. `parent` is let go of.
+    ///
+    /// # Errors
+    /// EIO when the server is gone.
+    pub fn into_child(self, parent: &Client) -> Result<Client> {
+        parent.leave();
+        let mut identity = lock(&self.0.0.identity).clone();
+        identity.pid = std::process::id();
+        self.0.set_identity(identity)?;
+        Ok(self.0)
+    }
+
+    /// For a child that is another program: as [`Client::pass_on`]. The parent drops this when the child has
+    /// begun.
+    ///
+    /// # Errors
+    /// EIO when the server is gone.
+    pub fn pass_on(&self) -> Result<RawFd> {
+        self.0.pass_on()
+    }
+}

@@ -1,0 +1,238 @@
+//! A client's connection: descriptor and mappings, and calls through them. It has no threads.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use unvme::Region;
+use unvme::lock::{lock, try_lock};
+
+use super::packet;
+use super::slot::{CONTROL_BYTES, Control, FRAME_BYTES_MAX, SLOTS, SLOTS_BYTES, Slot};
+use super::wire::{Answer, Answered, Ask, Call, error_of, parse, to_bytes};
+use crate::error::{Error, Result};
+
+/// How long a server may take to say something by the socket, where it never waits for a device.
+const SAY_LIMIT: Duration = Duration::from_secs(5);
+/// How long a caller looks before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+/// How long it sleeps before it looks whether the server is there.
+const NAP: Duration = Duration::from_millis(100);
+
+/// One connection to a server.
+pub(super) struct Link {
+    /// None when it was given to somebody else.
+    socket: Mutex<Option<OwnedFd>>,
+    index: usize,
+    pub ticket: u64,
+    control: Control,
+    slots: Region,
+    /// Slots in which a call of this process is.
+    busy: AtomicU64,
+    is_dead: AtomicBool,
+}
+
+thread_local! {
+    /// The slot that this thread had last: its memory is in this CPU's caches.
+    static LAST: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
+}
+
+/// A slot that a call has taken.
+struct Taken<'a> {
+    link: &'a Link,
+    number: usize,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        // A server that is gone may still write to it.
+        if !self.link.is_dead() {
+            self.link.busy.fetch_and(!(1 << self.number), Ordering::Release);
+        }
+    }
+}
+
+fn from_bus(error: unvme::BusError) -> Error {
+    Error::Device(error.to_string())
+}
+
+impl Link {
+    /// Connects and says who comes.
+    pub(super) fn open(path: &Path, ask: &Ask) -> Result<Self> {
+        Self::over(packet::connect(path, SAY_LIMIT)?, ask)
+    }
+
+    /// Over a socket that is connected.
+    pub(super) fn over(socket: OwnedFd, ask: &Ask) -> Result<Self> {
+        packet::send(socket.as_fd(), &to_bytes(ask)?, &[])?;
+        let (answer, fds) = packet::receive_within(socket.as_fd(), SAY_LIMIT)?;
+        let (index, ticket) = match parse::<Answer>(&answer) {
+            Some(Answer::Welcome { index, ticket }) => (index as usize, ticket),
+            Some(Answer::Refused { errno, why }) => return Err(refused(errno, &why)),
+            _ => return Err(Errno::PROTO.into()),
+        };
+        let [control, slots] = fds.as_slice() else { return Err(Errno::PROTO.into()) };
+        if index >= super::slot::CONNECTIONS_MAX {
+            return Err(Errno::PROTO.into());
+        }
+        Ok(Self {
+            control: Control(Region::sealed(control.as_fd(), CONTROL_BYTES, true).map_err(from_bus)?),
+            slots: Region::sealed(slots.as_fd(), SLOTS_BYTES, true).map_err(from_bus)?,
+            socket: Mutex::new(Some(packet::out_of_the_way(socket))),
+            index,
+            ticket,
+            busy: AtomicU64::new(0),
+            is_dead: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.is_dead.load(Ordering::Acquire)
+    }
+
+    /// Does something with the socket.
+    pub(super) fn with_socket<R>(&self, act: impl FnOnce(&OwnedFd) -> Result<R>) -> Result<R> {
+        act(lock(&self.socket).as_ref().ok_or(Error::Posix(Errno::IO))?)
+    }
+
+    /// Lets go of the socket, in this process.
+    pub(super) fn give_up(&self) {
+        self.is_dead.store(true, Ordering::Release);
+        if let Some(mut socket) = try_lock(&self.socket) {
+            *socket = None;
+        }
+    }
+
+    /// The memory of a file that is mapped.
+    pub(super) fn memory(&self, ino: u64) -> Result<OwnedFd> {
+        self.with_socket(|socket| {
+            packet::send(socket.as_fd(), &to_bytes(&Ask::Memory { ino })?, &[])?;
+            let (answer, mut fds) = packet::receive_within(socket.as_fd(), SAY_LIMIT)?;
+            match (parse::<Answer>(&answer), fds.pop()) {
+                (Some(Answer::Memory), Some(memory)) => Ok(packet::out_of_the_way(memory)),
+                (Some(Answer::Refused { errno, why }), _) => Err(refused(errno, &why)),
+                _ => Err(Errno::PROTO.into()),
+            }
+        })
+    }
+
+    /// A slot that nobody is in: the one this thread had last, if possible. A signal handler that calls while
+    /// its thread is in a call gets another one.
+    fn take(&self) -> Result<Taken<'_>> {
+        let last = LAST.try_with(std::cell::Cell::get).unwrap_or(u32::MAX);
+        loop {
+            let busy = self.busy.load(Ordering::Relaxed);
+            let free = !busy;
+            let number =
+                if last < SLOTS as u32 && free & 1 << last != 0 { last } else { free.trailing_zeros() };
+            if number < SLOTS as u32 {
+                if self.busy.fetch_or(1 << number, Ordering::Acquire) & 1 << number == 0 {
+                    // A thread that is about to end has none any more.
+                    let _ = LAST.try_with(|last| last.set(number));
+                    return Ok(Taken { link: self, number: number as usize });
+                }
+                continue;
+            }
+            if self.is_gone() {
+                return Err(Errno::IO.into());
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    /// Whether the server is gone; then it stays so.
+    fn is_gone(&self) -> bool {
+        let is_closed = match try_lock(&self.socket) {
+            Some(socket) => socket.as_ref().is_none_or(packet::is_closed),
+            // Somebody talks to the server.
+            None => false,
+        };
+        if is_closed || self.control.has_ended() {
+            self.is_dead.store(true, Ordering::Release);
+        }
+        self.is_dead()
+    }
+
+    /// A call, when its data come in pieces before it.
+    pub(super) fn call_staged(&self, pieces: &[&[u8]], call: &Call<'_>, input: &[u8]) -> Result<Answered> {
+        let taken = self.take()?;
+        for piece in pieces {
+            self.ask(&taken, &Call::Stage, piece, &mut [])?;
+        }
+        self.ask(&taken, call, input, &mut [])
+    }
+
+    /// A call.
+    pub(super) fn call(&self, call: &Call<'_>, input: &[u8], output: &mut [u8]) -> Result<Answered> {
+        let taken = self.take()?;
+        self.ask(&taken, call, input, output)
+    }
+
+    fn ask(&self, taken: &Taken<'_>, call: &Call<'_>, input: &[u8], output: &mut [u8]) -> Result<Answered> {
+        if self.is_dead() {
+            return Err(Errno::IO.into());
+        }
+        let slot = Slot::new(&self.slots, taken.number);
+        let mut small = [0; 256];
+        let whole;
+        let frame = match postcard::to_slice(call, &mut small) {
+            Ok(frame) => &*frame,
+            Err(_) => {
+                whole = to_bytes(call)?;
+                whole.as_slice()
+            }
+        };
+        if frame.len() > FRAME_BYTES_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        slot.post(frame, input, output.len());
+        self.control.post(self.index, taken.number);
+        self.wait(&slot)?;
+        let lengths = slot.lengths();
+        let answered = if lengths.frame <= small.len() {
+            let frame = &mut small[..lengths.frame];
+            slot.read_frame(frame);
+            parse::<Answered>(frame)
+        } else {
+            let mut frame = vec![0; lengths.frame];
+            slot.read_frame(&mut frame);
+            parse::<Answered>(&frame)
+        };
+        let read = lengths.input.min(output.len());
+        slot.read_data(&mut output[..read]);
+        slot.free();
+        match answered {
+            Some(Answered::Error(errno)) => Err(error_of(errno)),
+            Some(answered) => Ok(answered),
+            None => Err(Errno::IO.into()),
+        }
+    }
+
+    /// Until what was asked is done.
+    fn wait(&self, slot: &Slot<'_>) -> Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < SPIN {
+            for _ in 0..32 {
+                if slot.is_done() {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+        }
+        while !slot.is_done() {
+            slot.wait(NAP);
+            if !slot.is_done() && self.is_gone() && !slot.is_done() {
+                return Err(Errno::IO.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(errno: i32, why: &str) -> Error {
+    tracing::debug!("the server refuses: {why}");
+    error_of(errno)
+}

@@ -1,0 +1,141 @@
+//! Packets and descriptors over a UNIX socket.
+
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, FdFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use super::slot::is_passing;
+use super::wire::MESSAGE_BYTES_MAX;
+use crate::error::{Error, Result};
+
+/// Most descriptors of a packet.
+const FDS_MAX: usize = 4;
+/// Descriptors are moved out of the way of those of programs, which expect small numbers in a row.
+const FD_MIN: i32 = 512;
+/// Clients that have not been accepted yet.
+const BACKLOG: i32 = 128;
+
+fn address(path: &Path) -> Result<SocketAddrUnix> {
+    SocketAddrUnix::new(path)
+        .map_err(|_| Error::Format(format!("{}: a socket's path has 107 bytes at most", path.display())))
+}
+
+fn socket() -> Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// The same descriptor under a large number, or as it is when the limit does not allow that.
+pub(super) fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+    rustix::io::fcntl_dupfd_cloexec(&fd, FD_MIN).unwrap_or(fd)
+}
+
+/// Whether a descriptor stays open over `execve`.
+pub(super) fn keep_over_exec(fd: BorrowedFd<'_>, stays: bool) -> Result<()> {
+    Ok(rustix::io::fcntl_setfd(fd, if stays { FdFlags::empty() } else { FdFlags::CLOEXEC })?)
+}
+
+/// Listens at a path, which nobody else does.
+pub(super) fn listen(path: &Path) -> Result<OwnedFd> {
+    let listener = socket()?;
+    rustix::net::bind(&listener, &address(path)?)?;
+    rustix::fs::chmod(path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+pub(super) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
+    Ok(rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?)
+}
+
+/// A connection to whoever listens at a path.
+pub(super) fn connect(path: &Path, limit: Duration) -> Result<OwnedFd> {
+    let (socket, address) = (out_of_the_way(socket()?), address(path)?);
+    let end = Instant::now().checked_add(limit);
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => return Ok(socket),
+            // Others are before us.
+            Err(e) if is_passing(e) && end.is_some_and(|end| Instant::now() < end) => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Sends a packet.
+pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    let flags = SendFlags::NOSIGNAL;
+    loop {
+        match rustix::net::sendmsg(fd, &[IoSlice::new(bytes)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            done => return done.map(|_| ()).map_err(Error::from),
+        }
+    }
+}
+
+/// A packet and its descriptors; none when the other side is gone.
+///
+/// # Errors
+/// EAGAIN when there is none now.
+pub(super) fn receive(fd: BorrowedFd<'_>) -> Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(more) = message {
+            fds.extend(more);
+        }
+    }
+    if received.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
+        return Err(Errno::MSGSIZE.into());
+    }
+    bytes.truncate(received.bytes);
+    Ok((received.bytes > 0).then_some((bytes, fds)))
+}
+
+/// As [`receive`], waiting for up to `limit`: EIO when nothing comes, or the other side is gone.
+pub(super) fn receive_within(fd: BorrowedFd<'_>, limit: Duration) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let start = Instant::now();
+    loop {
+        match receive(fd) {
+            Ok(Some(packet)) => return Ok(packet),
+            Err(Error::Posix(errno)) if is_passing(errno) => {}
+            Ok(None) | Err(Error::Posix(_)) => return Err(Errno::IO.into()),
+            Err(e) => return Err(e),
+        }
+        let left = limit.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Err(Errno::IO.into());
+        }
+        let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Timespec::try_from(left).ok().as_ref());
+    }
+}
+
+/// Whether the other side has closed the connection.
+pub(super) fn is_closed(fd: &impl AsFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&now)).is_ok()
+        && fds.iter().any(|fd| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
+}

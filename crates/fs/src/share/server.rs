@@ -1,0 +1,380 @@
+//! The side that has the file system mounted.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::UCred;
+use unvme::lock::{lock, read, wait_while, write};
+use unvme::{EventFd, Pages, Region};
+
+use super::slot::{CONNECTIONS_MAX, CONTROL_BYTES, Control, SLOTS_BYTES, is_passing};
+use super::wire::{Answer, Ask, VERSION, parse, to_bytes};
+use super::worker::{Connection, work};
+use super::{identity, packet};
+use crate::calls::{Process, Processes};
+use crate::error::{Error, Result};
+
+/// Sockets of those who have not said yet who they are.
+const STRANGERS_MAX: usize = 64;
+/// How long they may take for it.
+const STRANGER_LIMIT: Duration = Duration::from_secs(5);
+/// Threads of [`Server`], most.
+const WORKERS_MAX: usize = 64;
+
+/// How a server serves.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Threads that do what is asked: so many calls can wait for the device at a time. At most 64.
+    pub workers: usize,
+    /// How long one of them looks for more before it sleeps.
+    pub spin: Duration,
+    /// How often what programs have stored to mapped files is written to the files.
+    pub write_back: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self { workers: 16, spin: Duration::from_micros(100), write_back: Duration::from_secs(5) }
+    }
+}
+
+/// What the threads of a server share.
+pub(super) struct Shared {
+    pub control: Control,
+    pub spin: Duration,
+    processes: Arc<Processes>,
+    connections: RwLock<Vec<Option<Arc<Connection>>>>,
+    activity: Mutex<Activity>,
+    changed: Condvar,
+}
+
+/// Who is there, and since when nobody is.
+struct Activity {
+    connections: usize,
+    since: Instant,
+    has_ended: bool,
+}
+
+/// Serves a mounted file system to other processes, until it is dropped.
+pub struct Server {
+    shared: Arc<Shared>,
+    stop: EventFd,
+    threads: Vec<JoinHandle<()>>,
+    socket: PathBuf,
+    _lock: OwnedFd,
+}
+
+impl Shared {
+    pub(super) fn connection(&self, index: usize) -> Option<Arc<Connection>> {
+        read(&self.connections).get(index)?.clone()
+    }
+
+    /// A connection for a process.
+    fn add(&self, peer: UCred, process: Arc<Process>) -> Result<Arc<Connection>> {
+        let slots = Region::shared_on("unvme-slots", SLOTS_BYTES, Pages::Ordinary)
+            .map_err(|e| Error::Device(e.to_string()))?;
+        let mut connections = write(&self.connections);
+        let index = connections.iter().position(Option::is_none).unwrap_or(connections.len());
+        if index == CONNECTIONS_MAX {
+            return Err(Errno::USERS.into());
+        }
+        if index == connections.len() {
+            connections.push(None);
+        }
+        self.control.clear(index);
+        let connection = Arc::new(Connection::new(index, unvme::random::number(), peer, process, slots));
+        connections[index] = Some(Arc::clone(&connection));
+        self.count(connections.iter().flatten().count());
+        Ok(connection)
+    }
+
+    fn remove(&self, connection: &Arc<Connection>) {
+        connection.is_closed.store(true, Ordering::Release);
+        let mut connections = write(&self.connections);
+        connections[connection.index] = None;
+        self.count(connections.iter().flatten().count());
+    }
+
+    fn count(&self, connections: usize) {
+        let mut activity = lock(&self.activity);
+        activity.connections = connections;
+        activity.since = Instant::now();
+        self.changed.notify_all();
+    }
+
+    fn by_ticket(&self, ticket: u64) -> Option<Arc<Connection>> {
+        read(&self.connections).iter().flatten().find(|connection| connection.ticket == ticket).cloned()
+    }
+
+    fn write_back_now_and_then(&self, interval: Duration) {
+        let mut activity = lock(&self.activity);
+        let mut last = Instant::now();
+        while !activity.has_ended {
+            let left = interval.saturating_sub(last.elapsed());
+            if left.is_zero() {
+                drop(activity);
+                if let Err(e) = self.processes.write_back_maps() {
+                    tracing::warn!("write mapped files back: {e}");
+                }
+                last = Instant::now();
+                activity = lock(&self.activity);
+            } else {
+                activity = wait_while(&self.changed, activity, left, |now| !now.has_ended);
+            }
+        }
+    }
+}
+
+impl Server {
+    /// Serves `processes` at a socket, which is made; no other server may have it.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another server serves there; [`Error::Format`], [`Error::Posix`],
+    /// [`Error::Device`] when the socket, the threads or the memory cannot be had.
+    pub fn start(processes: Arc<Processes>, socket: &Path, options: &ServerOptions) -> Result<Self> {
+        let held = hold(socket)?;
+        let listener = packet::listen(socket)?;
+        let memory = Region::shared_on("unvme-control", CONTROL_BYTES, Pages::Ordinary);
+        let shared = Arc::new(Shared {
+            control: Control(memory.map_err(|e| Error::Device(e.to_string()))?),
+            spin: options.spin,
+            processes,
+            connections: RwLock::default(),
+            activity: Mutex::new(Activity { connections: 0, since: Instant::now(), has_ended: false }),
+            changed: Condvar::new(),
+        });
+        let stop = EventFd::new().map_err(|e| Error::Device(e.to_string()))?;
+        let mut server =
+            Self { shared, stop: stop.clone(), threads: Vec::new(), socket: socket.into(), _lock: held };
+        for _ in 0..options.workers.clamp(1, WORKERS_MAX) {
+            server.spawn("unvme-work", work)?;
+        }
+        let interval = options.write_back;
+        server.spawn("unvme-maps", move |shared| shared.write_back_now_and_then(interval))?;
+        server.spawn("unvme-share", move |shared| Desk::new(shared, listener, stop).run())?;
+        Ok(server)
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce(&Shared) + Send + 'static) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new().name(name.into()).spawn(move || run(&shared));
+        self.threads.push(thread.map_err(|e| Error::Device(format!("start a thread: {e}")))?);
+        Ok(())
+    }
+
+    /// Clients that are connected.
+    pub fn clients(&self) -> usize {
+        lock(&self.shared.activity).connections
+    }
+
+    /// Returns when nobody was connected for so long.
+    pub fn wait_idle(&self, idle: Duration) {
+        let mut activity = lock(&self.shared.activity);
+        loop {
+            let left = match activity.connections {
+                0 => idle.saturating_sub(activity.since.elapsed()),
+                _ => Duration::from_secs(3600),
+            };
+            if left.is_zero() {
+                return;
+            }
+            let before = (activity.connections, activity.since);
+            activity = wait_while(&self.shared.changed, activity, left, |now| {
+                (now.connections, now.since) == before
+            });
+        }
+    }
+}
+
+impl Drop for Server {
+    /// Calls that have begun are done; clients see that the server is gone.
+    fn drop(&mut self) {
+        self.stop.signal();
+        self.shared.control.end();
+        lock(&self.shared.activity).has_ended = true;
+        self.shared.changed.notify_all();
+        let _ = std::fs::remove_file(&self.socket);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the server has panicked");
+            }
+        }
+        let connections = std::mem::take(&mut *write(&self.shared.connections));
+        connections.iter().flatten().for_each(|connection| connection.rouse());
+    }
+}
+
+/// Keeps others from serving at the same socket. One that is there was left by a server that was killed.
+fn hold(socket: &Path) -> Result<OwnedFd> {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file: File = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?.into();
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::AGAIN) => {
+            return Err(Error::Busy(format!("{}: another server serves there", socket.display())));
+        }
+        held => held?,
+    }
+    match std::fs::remove_file(socket) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Device(format!("remove {}: {e}", socket.display())))
+        }
+        _ => Ok(file.into()),
+    }
+}
+
+/// Where clients come to: their sockets.
+struct Desk<'a> {
+    shared: &'a Shared,
+    listener: OwnedFd,
+    stop: EventFd,
+    guests: HashMap<u64, Guest>,
+    next: u64,
+}
+
+/// A socket of a client.
+struct Guest {
+    socket: OwnedFd,
+    peer: UCred,
+    since: Instant,
+    connection: Option<Arc<Connection>>,
+}
+
+impl<'a> Desk<'a> {
+    fn new(shared: &'a Shared, listener: OwnedFd, stop: EventFd) -> Self {
+        Self { shared, listener, stop, guests: HashMap::new(), next: 0 }
+    }
+
+    fn run(mut self) {
+        while !self.shared.control.has_ended() {
+            let (is_called, ready) = self.wait();
+            for number in ready {
+                if !self.serve(number) {
+                    self.part(number);
+                }
+            }
+            if is_called {
+                self.welcome();
+            }
+            let limit = |guest: &Guest| guest.connection.is_none() && guest.since.elapsed() > STRANGER_LIMIT;
+            self.guests.retain(|_, guest| !limit(guest));
+        }
+    }
+
+    /// Waits until something comes: whether somebody knocks, and whose sockets have something.
+    fn wait(&self) -> (bool, Vec<u64>) {
+        let mut fds =
+            vec![PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+        let numbers: Vec<u64> = self.guests.keys().copied().collect();
+        fds.extend(self.guests.values().map(|guest| PollFd::new(&guest.socket, PollFlags::IN)));
+        let _ = poll(&mut fds, Some(&Timespec { tv_sec: 1, tv_nsec: 0 }));
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let ready = numbers.into_iter().zip(&fds[2..]).filter(|(_, fd)| is_ready(fd));
+        (is_ready(&fds[1]), ready.map(|(number, _)| number).collect())
+    }
+
+    fn welcome(&mut self) {
+        let strangers = self.guests.values().filter(|guest| guest.connection.is_none()).count();
+        for _ in strangers..STRANGERS_MAX {
+            let Ok(socket) = packet::accept(self.listener.as_fd()) else { return };
+            let Ok(peer) = rustix::net::sockopt::socket_peercred(&socket) else { continue };
+            if let Err(e) = identity::check_peer(&peer) {
+                refuse(socket.as_fd(), &e, "the server is another user's");
+                continue;
+            }
+            self.next += 1;
+            let guest = Guest { socket, peer, since: Instant::now(), connection: None };
+            self.guests.insert(self.next, guest);
+        }
+    }
+
+    fn part(&mut self, number: u64) {
+        let Some(guest) = self.guests.remove(&number) else { return };
+        if let Some(connection) = guest.connection {
+            self.shared.remove(&connection);
+        }
+    }
+
+    /// Reads what a client says, and answers; false when it is gone.
+    fn serve(&mut self, number: u64) -> bool {
+        let Some(guest) = self.guests.get_mut(&number) else { return false };
+        let (bytes, _) = match packet::receive(guest.socket.as_fd()) {
+            Ok(Some(packet)) => packet,
+            Err(Error::Posix(errno)) if is_passing(errno) => return true,
+            _ => return false,
+        };
+        let done = match parse::<Ask>(&bytes) {
+            Some(ask) => guest.answer(self.shared, ask),
+            None => Err(Errno::PROTO.into()),
+        };
+        if let Err(e) = done {
+            refuse(guest.socket.as_fd(), &e, "");
+        }
+        true
+    }
+}
+
+fn refuse(socket: BorrowedFd<'_>, error: &Error, why: &str) {
+    let why = if why.is_empty() { error.to_string() } else { why.into() };
+    let refused = Answer::Refused { errno: error.errno().raw_os_error(), why };
+    if let Ok(bytes) = to_bytes(&refused) {
+        // Who is gone need not be told.
+        let _ = packet::send(socket, &bytes, &[]);
+    }
+}
+
+impl Guest {
+    fn answer(&mut self, shared: &Shared, ask: Ask) -> Result<()> {
+        let is_same = |version: u32| if version == VERSION { Ok(()) } else { Err(Errno::PROTO) };
+        match ask {
+            Ask::Enter { version, identity: said } => {
+                is_same(version)?;
+                identity::check(&said, &self.peer)?;
+                let process = shared.processes.enter(said.pid, said.credentials());
+                self.connect(shared, Arc::new(process))
+            }
+            Ask::Fork { version, ticket } => {
+                is_same(version)?;
+                let parent = shared.by_ticket(ticket).ok_or(Error::Posix(Errno::SRCH))?;
+                let pid = parent.peer.pid.as_raw_nonzero().get() as u32;
+                self.connect(shared, Arc::new(parent.process.fork(pid)))
+            }
+            Ask::Resume { version } => {
+                is_same(version)?;
+                let before = self.connection.take().ok_or(Error::Posix(Errno::NOTCONN))?;
+                let process = Arc::clone(&before.process);
+                shared.remove(&before);
+                process.forget_maps();
+                self.connect(shared, process)
+            }
+            Ask::Memory { ino } => {
+                let connection = self.connection.as_ref().ok_or(Error::Posix(Errno::NOTCONN))?;
+                let memory = connection.process.map_memory(ino)?;
+                packet::send(self.socket.as_fd(), &to_bytes(&Answer::Memory)?, &[memory.as_fd()])
+            }
+        }
+    }
+
+    fn connect(&mut self, shared: &Shared, process: Arc<Process>) -> Result<()> {
+        if self.connection.is_some() {
+            return Err(Errno::ISCONN.into());
+        }
+        let connection = shared.add(self.peer, process)?;
+        let welcome = Answer::Welcome { index: connection.index as u32, ticket: connection.ticket };
+        let bytes = to_bytes(&welcome)?;
+        let fds = [&shared.control.0, &connection.slots].map(Region::backing);
+        self.connection = Some(Arc::clone(&connection));
+        let [Some((control, _)), Some((slots, _))] = fds else { return Err(Errno::IO.into()) };
+        packet::send(self.socket.as_fd(), &bytes, &[control, slots])
+    }
+}

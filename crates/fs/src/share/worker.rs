@@ -1,0 +1,180 @@
+//! The server's threads that do what is asked: they look for calls, do them, and sleep when nothing comes.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::UCred;
+use unvme::Region;
+use unvme::lock::lock;
+
+use super::identity;
+use super::server::Shared;
+use super::slot::{DATA_BYTES_MAX, FRAME_BYTES_MAX, SLOTS, Slot};
+use super::wire::{Answered, Call, parse, to_bytes};
+use crate::calls::{Process, Reply, Request};
+use crate::error::{Error, Result};
+
+/// Most that is kept for one call whose data come in pieces.
+pub(super) const STAGED_BYTES_MAX: usize = 64 << 20;
+
+/// How long a worker sleeps when nothing wakes it.
+const REST: Duration = Duration::from_secs(1);
+
+/// A client that is connected.
+pub(super) struct Connection {
+    pub index: usize,
+    /// What a child of it shows.
+    pub ticket: u64,
+    pub peer: UCred,
+    pub process: Arc<Process>,
+    pub slots: Region,
+    /// The client is gone: nothing of it is begun any more.
+    pub is_closed: AtomicBool,
+    /// By slot: data that came before their call.
+    staged: Vec<Mutex<Vec<u8>>>,
+}
+
+/// What calls are copied into, before anybody looks at them.
+struct Buffers {
+    frame: Vec<u8>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl Connection {
+    pub(super) fn new(index: usize, ticket: u64, peer: UCred, process: Arc<Process>, slots: Region) -> Self {
+        let staged = (0..SLOTS).map(|_| Mutex::default()).collect();
+        Self { index, ticket, peer, process, slots, is_closed: AtomicBool::new(false), staged }
+    }
+
+    /// Wakes all who wait.
+    pub(super) fn rouse(&self) {
+        (0..SLOTS).for_each(|slot| Slot::new(&self.slots, slot).rouse());
+    }
+
+    /// Does what is in a slot.
+    fn run(&self, number: usize, buffers: &mut Buffers) {
+        let slot = Slot::new(&self.slots, number);
+        if self.is_closed.load(Ordering::Acquire) || !slot.start() {
+            return;
+        }
+        let Buffers { frame, input, output } = buffers;
+        let lengths = slot.lengths();
+        let (frame, input) = (&mut frame[..lengths.frame], &mut input[..lengths.input]);
+        slot.read_frame(frame);
+        slot.read_data(input);
+        let output = &mut output[..lengths.output];
+        let done = catch_unwind(AssertUnwindSafe(|| match parse::<Call<'_>>(frame) {
+            Some(call) => self.answer(number, &call, input, output),
+            None => Err(Errno::INVAL.into()),
+        }));
+        let (answered, read) = match done {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(e)) => (Answered::Error(number_of(&e)), 0),
+            // It has been reported; one call has failed.
+            Err(_) => (Answered::Error(Errno::IO.raw_os_error()), 0),
+        };
+        let bytes = to_bytes(&answered).ok().filter(|bytes| bytes.len() <= FRAME_BYTES_MAX);
+        match bytes {
+            Some(bytes) => slot.finish(&bytes, &output[..read]),
+            None => {
+                let too_long = to_bytes(&Answered::Error(Errno::OVERFLOW.raw_os_error()));
+                slot.finish(&too_long.unwrap_or_default(), &[]);
+            }
+        }
+    }
+
+    /// What comes of a call, and how many bytes of data.
+    fn answer(
+        &self,
+        number: usize,
+        call: &Call<'_>,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<(Answered, usize)> {
+        let done = Answered::Reply(Reply::Done);
+        match call {
+            Call::Do(request) => self.ask(request, input, output),
+            Call::DoStaged(request) => {
+                let mut data = std::mem::take(&mut *lock(&self.staged[number]));
+                data.extend_from_slice(input);
+                self.ask(request, &data, output)
+            }
+            Call::Stage => {
+                let mut staged = lock(&self.staged[number]);
+                if staged.len() + input.len() > STAGED_BYTES_MAX {
+                    *staged = Vec::new();
+                    return Err(Errno::NOBUFS.into());
+                }
+                staged.extend_from_slice(input);
+                Ok((done, 0))
+            }
+            Call::Ping => Ok((done, 0)),
+            Call::Identify(new) => {
+                identity::check(new, &self.peer)?;
+                self.process.set_identity(new.pid, new.credentials());
+                Ok((done, 0))
+            }
+            Call::Map { open } => {
+                let mapped = self.process.map(*open)?;
+                Ok((Answered::Mapped(mapped.ino, mapped.size), 0))
+            }
+            Call::SyncMap { ino } => self.process.sync_map(*ino).map(|()| (done, 0)),
+            Call::Unmap { ino } => self.process.unmap(*ino).map(|()| (done, 0)),
+        }
+    }
+
+    fn ask(&self, request: &Request<'_>, input: &[u8], output: &mut [u8]) -> Result<(Answered, usize)> {
+        let reply = self.process.call(request, input, output)?;
+        let read = match (request, &reply) {
+            (Request::Read { .. }, Reply::Number(read)) => (*read as usize).min(output.len()),
+            _ => 0,
+        };
+        Ok((Answered::Reply(reply), read))
+    }
+}
+
+fn number_of(error: &Error) -> i32 {
+    if !matches!(error, Error::Posix(_)) {
+        // The client is told a number alone.
+        tracing::warn!("{error}");
+    }
+    error.errno().raw_os_error()
+}
+
+/// Works until the server ends.
+pub(super) fn work(shared: &Shared) {
+    let control = &shared.control;
+    let mut buffers = Buffers {
+        frame: vec![0; FRAME_BYTES_MAX],
+        input: vec![0; DATA_BYTES_MAX],
+        output: vec![0; DATA_BYTES_MAX],
+    };
+    let mut from = 0;
+    let mut is_first = control.look() == 0;
+    let mut since = Instant::now();
+    while !control.has_ended() {
+        if let Some((index, slot)) = control.take(from) {
+            control.look_elsewhere();
+            from = (index + 1) % super::slot::CONNECTIONS_MAX;
+            if let Some(connection) = shared.connection(index) {
+                connection.run(slot, &mut buffers);
+            }
+            is_first = control.look() == 0;
+            since = Instant::now();
+        } else if is_first && since.elapsed() < shared.spin {
+            for _ in 0..16 {
+                std::hint::spin_loop();
+            }
+        } else {
+            // One that looks is enough.
+            control.rest(REST);
+            is_first = true;
+            since = Instant::now();
+        }
+    }
+    control.look_away();
+}
