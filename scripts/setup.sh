@@ -85,7 +85,7 @@ missing_packages() {
         have db_bench || printf ' rocksdb-tools'
         echo '#include <gflags/gflags.h>' | c++ -fsyntax-only -x c++ - 2>/dev/null || printf ' libgflags-dev'
         links g++ c++ || printf ' g++'
-        # SQLite's benchmark; WiredTiger, which comes by way of pip. Programs find the C library by cmake, too.
+        # SQLite's benchmark, and WiredTiger, by way of pip. Programs find the C library by cmake, too.
         have sqlite3 || printf ' sqlite3'
         echo '#include <sqlite3.h>' | cc -fsyntax-only -x c - 2>/dev/null || printf ' libsqlite3-dev'
         have cmake || printf ' cmake'
