@@ -50,12 +50,12 @@ redis set while:saving 1 >"$work/output"
 saved() { redis info persistence | tr -d '\r' | grep -q '^rdb_bgsave_in_progress:0'; }
 until_it_is saved
 redis info persistence | tr -d '\r' | grep -E '^rdb_last_bgsave_status' | said
-before=$(digest)
-said "loaded: $before"
+digested=$(digest)
+said "loaded: $digested"
 murder
 
 start_redis --appendonly yes --appendfsync always
-[ "$(digest)" = "$before" ] || fail 'it is not what it was before it was killed'
+[ "$(digest)" = "$digested" ] || fail 'it is not what it was before it was killed'
 redis bgrewriteaof >/dev/null
 redis set while:rewriting 1 >"$work/output"
 rewritten() { redis info persistence | tr -d '\r' | grep -q '^aof_rewrite_in_progress:0' &&
@@ -63,11 +63,11 @@ rewritten() { redis info persistence | tr -d '\r' | grep -q '^aof_rewrite_in_pro
 until_it_is rewritten
 redis info persistence | tr -d '\r' | grep -E '^aof_last_bgrewrite_status' | said
 redis set after:rewriting 1 >"$work/output"
-before=$(digest)
+digested=$(digest)
 murder
 start_redis --appendonly yes --appendfsync always
-[ "$(digest)" = "$before" ] || fail 'it is not what it was before it was killed behind a rewrite'
-said "rewritten: $before"
+[ "$(digest)" = "$digested" ] || fail 'it is not what it was before it was killed behind a rewrite'
+said "rewritten: $digested"
 stop_redis
 
 good_in "$dir/redis" redis-check-aof appendonlydir/appendonly.aof.manifest
@@ -94,9 +94,9 @@ stop_redis
 start_redis --appendonly no
 said "from a snapshot: $(digest)"
 redis <"$work/commands" >"$work/output"
-before=$(digest)
+digested=$(digest)
 stop_redis save
 start_redis --appendonly no
-[ "$(digest)" = "$before" ] || fail 'a snapshot at the end is not what was there'
-said "from another: $before"
+[ "$(digest)" = "$digested" ] || fail 'a snapshot at the end is not what was there'
+said "from another: $digested"
 stop_redis nosave

@@ -27,7 +27,7 @@ for journal in delete wal; do
     # Three of them, each a process of its own.
     children=
     for who in 1 2 3; do
-        on timeout 600 sqlite3 -cmd '.timeout 300000' "$base" "with recursive c(x) as
+        on sqlite3 -cmd '.timeout 300000' "$base" "with recursive c(x) as
             (select 1 union all select x+1 from c where x<200) insert into t(who,b) select '$journal$who', randomblob(700) from c" \
             >"$work/output.$who" 2>&1 &
         children="$children $!"

@@ -3,7 +3,7 @@
 # file system by way of the preload library. A table, and a page with plots.
 #
 #   run.sh [--generator own|ycsb] [--workloads ac] [--records N] [--cache MIB] [--threads N] [--seconds S]
-#          [--rounds N] [--device DEVICE] [--options WORDS] [--kernel FOLDER] [--report FILE] [--json FILE]
+#          [--rounds N] [--device DEVICE] [--pages SIZE] [--kernel FOLDER] [--report FILE] [--json FILE]
 #          [--wiredtiger FOLDER] [--unvme PROGRAM] [--quick]
 #
 #   --generator   own, the default: ycsb_wt.c beside this, with WiredTiger 11.3.1 of scripts/wiredtiger.sh;
@@ -15,7 +15,7 @@
 #   --seconds     of each measurement, 20
 #   --rounds      measurements of each workload on each side, 5: in turn, each after all has been read once
 #   --device      what our side is on; a virtual device, in memory as the kernel's, is made if nothing is said
-#   --options     how it is mounted, such as cache=2G
+#   --pages       our page cache, 4G; the kernel has all of the memory
 #   --kernel      a folder of the kernel's side; ext4 on a loop device over a file in memory if none is said
 #   --report      the page, ycsb-report.html; --json: what it shows, as data
 #   --wiredtiger  what scripts/wiredtiger.sh has made; target/wiredtiger of this checkout
@@ -46,7 +46,7 @@ number() {
     esac
 }
 
-generator=own workloads=ac records=400000 cache='' threads=$(nproc) seconds=20 rounds=5 device='' options=''
+generator=own workloads=ac records=400000 cache='' threads=$(nproc) seconds=20 rounds=5 device='' pages=4G
 kernel='' report=ycsb-report.html json='' wiredtiger=$root/target/wiredtiger unvme=''
 while [ $# -gt 0 ]; do
     option=$1
@@ -68,7 +68,7 @@ while [ $# -gt 0 ]; do
     --seconds) seconds=$1 ;;
     --rounds) rounds=$1 ;;
     --device) device=$1 ;;
-    --options) options=$1 ;;
+    --pages) pages=$1 ;;
     --kernel) kernel=$1 ;;
     --report) report=$1 ;;
     --json) json=$1 ;;
@@ -198,7 +198,7 @@ side=
 on() {
     rm -f "$work/stats"
     if [ "$side" = unvme ]; then
-        set -- "$unvme" run --dir "$work/ours=$device${options:+?$options}" --stats "$work/stats" -- "$@"
+        set -- "$unvme" run --cache "$pages" --dir "$work/ours=$device" --stats "$work/stats" -- "$@"
     fi
     "$@"
 }
@@ -239,7 +239,7 @@ done
     condition threads "$threads"
     condition measurements "$rounds of $seconds s on each side, in turn, each behind a walk over all records"
     condition "kernel's side" "$(if [ -n "$mounted" ]; then echo 'ext4 on a loop device over a file in tmpfs'; else echo "$kernel"; fi)"
-    condition 'our side' "$device${options:+, $options}"
+    condition 'our side' "$device, a page cache of $pages"
     condition machine "$(nproc) processors, Linux $(uname -r)"
 } >"$work/results/conditions"
 python3 "$here/report.py" "$work/results" "$report" ${json:+"$json"}

@@ -22,8 +22,8 @@ pub(crate) const SHARED_MISS: &str = "preload.shared.miss";
 const DEVICE: &str = "0000:02:00.0";
 
 /// A page cache that has room for a hundredth of what is read, and one that has room for all of it.
-const SMALL_CACHE: &str = "cache=4M";
-const LARGE_CACHE: &str = "cache=1G";
+const SMALL_CACHE: &str = "4M";
+const LARGE_CACHE: &str = "1G";
 
 /// Why the rows cannot be measured here; `None` when they can.
 pub(crate) fn obstacle(id: &str) -> Option<String> {
@@ -72,15 +72,14 @@ impl Place {
         &self.at
     }
 
-    /// What stands before a program that is run on it, for env(1): mounted with `options`, and with more
+    /// What stands before a program that is run on it, for env(1): with so large a page cache, and with more
     /// flags of `unvme run`.
-    fn words(&self, options: &str, flags: &[&str]) -> Vec<String> {
+    fn words(&self, cache: &str, flags: &[&str]) -> Vec<String> {
         let home = self.folder.path().join("home");
-        let dir =
-            format!("{}={DEVICE}{}{options}", self.at.display(), if options.is_empty() { "" } else { "?" });
+        let dir = format!("{}={DEVICE}", self.at.display());
         let mut words =
             vec![format!("UNVME_HOME={}", home.display()), env!("CARGO_BIN_EXE_unvme").to_owned()];
-        words.extend(["run", "--dir", &dir].map(str::to_owned));
+        words.extend(["run", "--cache", cache, "--dir", &dir].map(str::to_owned));
         words.extend(flags.iter().map(|&flag| flag.to_owned()));
         words.push("--".to_owned());
         words
@@ -156,7 +155,7 @@ pub(crate) fn fsync(effort: &Effort) -> Result<Row> {
     cores::on_first(|core| {
         let place = Place::new("fsync", 256 << 20)?;
         let ext4 = Kernel::ext4(256 << 20)?;
-        let mut ours = peer("preload-ours", core, &place.words("", &[]), &place.at.join("log"), 0)?;
+        let mut ours = peer("preload-ours", core, &place.words(LARGE_CACHE, &[]), &place.at.join("log"), 0)?;
         let mut theirs = peer("preload-theirs", core, &[], &ext4.path().join("log"), 0)?;
         let command = format!("append {}", effort.side.as_millis());
         let pairs = asked(effort, &mut ours, &mut theirs, &command)?;
@@ -187,7 +186,8 @@ fn shared(effort: &Effort, id: &'static str, target: f64, cache: &str) -> Result
     let mut served = start("preload-served", &places[0], &["--shared"])?;
     let mut alone = start("preload-alone", &places[1], &[])?;
     let pairs = asked(effort, &mut served, &mut alone, &pread(effort, 4096))?;
-    let note = format!("{}; 4 KiB of {} MiB, {cache}, one thread", pairs.rates(), bytes >> 20);
+    let note =
+        format!("{}; 4 KiB of {} MiB, a page cache of {cache}, one thread", pairs.rates(), bytes >> 20);
     Ok(Row { id, value: pairs.ratio, unit: "x", target, better: Better::Higher, note })
 }
 
