@@ -8,7 +8,7 @@ use libc::{
     statfs as Statfs, statvfs as Statvfs, statx as Statx, timespec, timeval, uid_t, utimbuf,
 };
 use rustix::io::Errno;
-use unvme_fs::calls::{At, NewTime, OpenId, Reply, Request};
+use unvme_fs::calls::{At, NewTime, Reply, Request};
 use unvme_fs::{Attributes, Time, Usage};
 
 use crate::errno::{Result, bytes, done, text};
@@ -353,14 +353,14 @@ fn set_request<'a>(at: At<'a>, name: &'a [u8], value: &'a [u8], flags: c_int) ->
     Request::SetXattr { at, name, value, flags }
 }
 
-fn usage_of(mount: &Mount) -> Result<(Usage, u64)> {
+fn usage_of(mount: &'static Mount) -> Result<(Usage, u64)> {
     match mount.call(&Request::Usage, &[], &mut [])? {
         Reply::Usage(usage, identity) => Ok((usage, identity)),
         _ => Err(Errno::IO),
     }
 }
 
-unsafe fn put_statfs(mount: &Mount, out: *mut Statfs) -> Result<()> {
+unsafe fn put_statfs(mount: &'static Mount, out: *mut Statfs) -> Result<()> {
     let (usage, identity) = usage_of(mount)?;
     out.write_bytes(0, 1);
     let out = &mut *out;
@@ -377,7 +377,7 @@ unsafe fn put_statfs(mount: &Mount, out: *mut Statfs) -> Result<()> {
     Ok(())
 }
 
-unsafe fn put_statvfs(mount: &Mount, out: *mut Statvfs) -> Result<()> {
+unsafe fn put_statvfs(mount: &'static Mount, out: *mut Statvfs) -> Result<()> {
     let (usage, identity) = usage_of(mount)?;
     out.write_bytes(0, 1);
     let out = &mut *out;
@@ -718,14 +718,5 @@ unsafe fn removexattr_at(
         Ok(Outcome::Kernel) => kernel(path),
         Ok(Outcome::Other(path)) => kernel(path.as_ptr()),
         other => done(other.map(drop)),
-    }
-}
-
-/// The attributes of what an open directory has by a name.
-pub(crate) fn of_name(mount: &Mount, base: OpenId, name: &[u8]) -> Result<Attributes> {
-    let at = At { base, path: name, follows: false };
-    match mount.call(&Request::Attributes { at }, &[], &mut [])? {
-        Reply::Attributes(found) => Ok(found),
-        _ => Err(Errno::IO),
     }
 }

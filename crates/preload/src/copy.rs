@@ -134,7 +134,6 @@ unsafe fn copy_ours(
         }
     };
     let (offset, to_offset) = (place(from, from_at)?, place(to, to_at)?);
-    crate::map::write_back(from)?;
     let request = Request::Copy { open: from.open(), offset, to: to.open(), to_offset, bytes: count as u64 };
     let Reply::Number(copied) = from.call(&request)? else { return Err(Errno::IO) };
     for (held, at) in [(from, from_at), (to, to_at)] {

@@ -66,8 +66,8 @@ pub(crate) fn read_at(held: &Held, offset: u64, out: &mut [u8]) -> Result<usize>
     if held.is_directory() {
         return Err(Errno::ISDIR);
     }
-    let read = match held.vnode() {
-        Some(vnode) if !crate::map::is_mapped(held) => {
+    let read = match held.direct() {
+        Some(vnode) => {
             let is_direct = held.flags() & O_DIRECT != 0;
             errno::of(if is_direct { vnode.read_direct(offset, out) } else { vnode.read_at(offset, out) })?
         }
@@ -108,8 +108,8 @@ fn reserve(held: &Held, end: u64) {
 #[inline]
 pub(crate) fn write_at(held: &Held, offset: u64, data: &[u8]) -> Result<usize> {
     held.check_writable()?;
-    let written = match held.vnode() {
-        Some(vnode) if !crate::map::is_mapped(held) => {
+    let written = match held.direct() {
+        Some(vnode) => {
             let is_direct = held.flags() & O_DIRECT != 0;
             errno::of(if is_direct {
                 vnode.write_direct(offset, data)
@@ -129,8 +129,8 @@ pub(crate) fn write_at(held: &Held, offset: u64, data: &[u8]) -> Result<usize> {
 /// Writes behind the end.
 fn append(held: &Held, data: &[u8]) -> Result<usize> {
     held.check_writable()?;
-    let (at, written) = match held.vnode() {
-        Some(vnode) if !crate::map::is_mapped(held) => errno::of(vnode.append(data))?,
+    let (at, written) = match held.direct() {
+        Some(vnode) => errno::of(vnode.append(data))?,
         _ => match held.mount.call(&Request::Append { open: held.open() }, data, &mut [])? {
             Reply::Appended(at, written) => (at, written as usize),
             _ => return Err(Errno::IO),
@@ -248,8 +248,7 @@ pub(crate) fn sync_one(held: &Held, data_only: bool) -> Result<()> {
         return Err(Errno::BADF);
     }
     held.mount.counters.synced.fetch_add(1, Ordering::Relaxed);
-    crate::map::write_back(held)?;
-    match held.vnode() {
+    match held.direct() {
         Some(vnode) => errno::of(if data_only { vnode.sync_data() } else { vnode.sync() }),
         None => held.call(&Request::Sync { open: held.open(), data_only }).map(drop),
     }
@@ -306,7 +305,6 @@ pub(crate) fn seek(held: &Held, offset: off_t, whence: c_int) -> Result<off_t> {
             if offset < 0 || offset as u64 >= size(held)? {
                 return Err(Errno::NXIO);
             }
-            crate::map::write_back(held)?;
             let seek =
                 Request::Seek { open: held.open(), offset: offset as u64, is_hole: whence == SEEK_HOLE };
             match held.call(&seek)? {

@@ -11,6 +11,7 @@
 //! | `config` | which folders, on which devices |
 //! | `start` | what happens before `main` |
 //! | `mount` | a folder's file system: in this process, or behind a server |
+//! | `share` | from alone to shared: servers, and who asks for one |
 //! | `gate` | who is in a call right now |
 //! | `slot`, `table` | open files, in memory that outlives `exec`; descriptors that stand for them |
 //! | `place` | which paths are ours; the working directory |
@@ -48,6 +49,7 @@ mod open;
 mod place;
 mod process;
 mod refused;
+mod share;
 mod slot;
 mod start;
 mod stdio;

@@ -1,7 +1,6 @@
 //! Opening, closing, and copies of descriptors.
 
 use std::ffi::{c_char, c_int, c_uint};
-use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{
@@ -297,6 +296,9 @@ unsafe fn copy_to(from: c_int, to: c_int, act: impl FnOnce() -> c_int) -> c_int 
         set(Errno::BUSY);
         return -1;
     }
+    if from != to && (table::is_ours(from) || table::is_ours(to)) {
+        crate::stdio::flush_standard(to);
+    }
     let was_ours = from != to && table::is_ours(to);
     if was_ours && real::fcntl(from, libc::F_GETFD, 0) >= 0 {
         table::remove(to);
@@ -376,12 +378,4 @@ unsafe fn write_hint(held: &table::Held, cmd: c_int, hint: *mut u64) -> Result<c
         }
         _ => Err(Errno::INVAL),
     }
-}
-
-/// Opens a path of ours or of the kernel's, for those who make files of it.
-pub(crate) fn open_path(path: &std::path::Path, flags: c_int, mode: mode_t) -> Result<c_int> {
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: a C string.
-    let fd = unsafe { open_any(AT_FDCWD, path.as_ptr(), flags, mode) };
-    if fd < 0 { Err(Errno::from_raw_os_error(crate::errno::get())) } else { Ok(fd) }
 }

@@ -395,6 +395,11 @@ pub(crate) fn note_kernel_change() {
     note(kernel_working_directory());
 }
 
+/// The directory that was open for it is not any more: it is opened again by its path.
+pub(crate) fn forget_working() {
+    write(&WORKING).ours = None;
+}
+
 fn leave() {
     let before = write(&WORKING).ours.take();
     if let Some((mount, open)) = before {

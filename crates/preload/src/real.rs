@@ -11,7 +11,7 @@ use libc::{
 /// Finds a function once. A C library that does not have it makes the program end with a message: there is
 /// nothing that could be called instead.
 #[cold]
-unsafe fn find(at: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+pub(crate) unsafe fn find(at: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
     if found.is_null() {
         crate::start::die(&format!("the C library has no {}", name.to_string_lossy()));
@@ -20,24 +20,19 @@ unsafe fn find(at: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     found
 }
 
-/// Whether the C library has a function.
-pub(crate) fn has(name: &CStr) -> bool {
-    // SAFETY: dlsym takes any name.
-    !unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }.is_null()
-}
-
 macro_rules! functions {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)?;)*) => {$(
         #[inline]
         pub(crate) unsafe fn $name($($arg: $type),*) $(-> $ret)? {
-            static AT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+            static AT: std::sync::atomic::AtomicPtr<std::ffi::c_void> =
+                std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
+            const NAME: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
                 Err(_) => panic!("a name without a NUL"),
             };
-            let mut found = AT.load(Ordering::Acquire);
+            let mut found = AT.load(std::sync::atomic::Ordering::Acquire);
             if found.is_null() {
-                found = find(&AT, NAME);
+                found = $crate::real::find(&AT, NAME);
             }
             let function: unsafe extern "C" fn($($type),*) $(-> $ret)? = std::mem::transmute(found);
             function($($arg),*)
@@ -111,24 +106,18 @@ functions! {
     fn statvfs(path: *const c_char, out: *mut Statvfs) -> c_int;
     fn fstatvfs(fd: c_int, out: *mut Statvfs) -> c_int;
     fn access(path: *const c_char, mode: c_int) -> c_int;
-    fn euidaccess(path: *const c_char, mode: c_int) -> c_int;
     fn faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int;
     fn unlink(path: *const c_char) -> c_int;
     fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
     fn rmdir(path: *const c_char) -> c_int;
-    fn remove(path: *const c_char) -> c_int;
     fn mkdir(path: *const c_char, mode: mode_t) -> c_int;
     fn mkdirat(dir: c_int, path: *const c_char, mode: mode_t) -> c_int;
     fn mknod(path: *const c_char, mode: mode_t, device: dev_t) -> c_int;
     fn mknodat(dir: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int;
-    fn mkfifo(path: *const c_char, mode: mode_t) -> c_int;
-    fn mkfifoat(dir: c_int, path: *const c_char, mode: mode_t) -> c_int;
-    fn rename(from: *const c_char, to: *const c_char) -> c_int;
     fn renameat(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int;
     fn renameat2(
         from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint,
     ) -> c_int;
-    fn link(from: *const c_char, to: *const c_char) -> c_int;
     fn linkat(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int;
     fn symlink(target: *const c_char, path: *const c_char) -> c_int;
     fn symlinkat(target: *const c_char, dir: c_int, path: *const c_char) -> c_int;
@@ -141,11 +130,8 @@ functions! {
     fn chroot(path: *const c_char) -> c_int;
     fn umask(mask: mode_t) -> mode_t;
     fn chmod(path: *const c_char, mode: mode_t) -> c_int;
-    fn lchmod(path: *const c_char, mode: mode_t) -> c_int;
     fn fchmod(fd: c_int, mode: mode_t) -> c_int;
     fn fchmodat(dir: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int;
-    fn chown(path: *const c_char, uid: uid_t, gid: gid_t) -> c_int;
-    fn lchown(path: *const c_char, uid: uid_t, gid: gid_t) -> c_int;
     fn fchown(fd: c_int, uid: uid_t, gid: gid_t) -> c_int;
     fn fchownat(dir: c_int, path: *const c_char, uid: uid_t, gid: gid_t, flags: c_int) -> c_int;
     fn utime(path: *const c_char, times: *const utimbuf) -> c_int;

@@ -76,10 +76,12 @@ fn start() -> Result<(), String> {
     if let Some(handed) = std::env::var_os(HANDED) {
         IS_FIRST.store(false, Ordering::Relaxed);
         let text = handed.to_string_lossy().into_owned();
-        let mut numbers = text.split(',').filter_map(|number| number.parse::<c_int>().ok());
+        let mut numbers = text.split(',').map_while(|number| number.parse::<c_int>().ok());
         if let (Some(marks), Some(memory)) = (numbers.next(), numbers.next()) {
             slot::inherit(marks, memory);
         }
+        IS_ON.store(true, Ordering::Relaxed);
+        crate::process::inherit(text.split(',').skip(2));
     }
     crate::open::note_umask();
     place::start(std::env::var_os(WORKING_DIRECTORY).map(|path| path.as_bytes().to_vec()));
@@ -134,7 +136,7 @@ exported! {
     }
 }
 
-fn leave(status: c_int) -> ! {
+pub(crate) fn leave(status: c_int) -> ! {
     loop {
         // SAFETY: the C library's own has nothing more to do than this.
         unsafe { crate::real::syscall(libc::SYS_exit_group, status as usize, 0, 0, 0, 0, 0) };

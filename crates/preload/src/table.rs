@@ -7,9 +7,7 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use libc::{
-    O_ACCMODE, O_APPEND, O_CLOEXEC, O_DIRECTORY, O_PATH, O_RDONLY, O_WRONLY, S_IFDIR, S_IFMT, S_IFREG,
-};
+use libc::{O_ACCMODE, O_APPEND, O_CLOEXEC, O_PATH, O_RDONLY, O_WRONLY, S_IFDIR, S_IFMT, S_IFREG};
 use rustix::io::Errno;
 use unvme::lock::lock;
 use unvme_fs::Vnode;
@@ -97,10 +95,22 @@ impl OpenFile {
         unsafe { &*self.vnode.get() }.as_ref()
     }
 
+    /// The file itself, where its data are not in a mapping.
+    #[inline]
+    pub(crate) fn direct(&self) -> Option<&Vnode> {
+        self.vnode().filter(|_| !self.mount.is_any_mapped())
+    }
+
     /// # Safety
     /// The gate is closed.
     pub(crate) unsafe fn set_vnode(&self, vnode: Option<Vnode>) {
         *self.vnode.get() = vnode;
+    }
+
+    /// In the child of a `fork`: what it would give back is the parent's.
+    pub(crate) fn forget_vnode(&self) {
+        // SAFETY: there is one thread, and it is here.
+        std::mem::forget(unsafe { (*self.vnode.get()).take() });
     }
 
     /// # Errors
@@ -226,9 +236,6 @@ pub(crate) fn remove(fd: c_int) -> bool {
     if file.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
         let _ = file.call(&Request::CloseOne { open: file.open() });
         return true;
-    }
-    if file.flags() & O_DIRECTORY == 0 {
-        crate::map::note_close(file);
     }
     let _ = file.call(&Request::Close { open: file.open() });
     slot::give_back(file.slot);

@@ -181,6 +181,7 @@ pub use serve::{
     AccessUpdates, AnaState, ListenOptions, ServeOptions, ServedSubsystem, TCP_THREADS_MAX, TcpServeOptions,
     serve, serve_tcp,
 };
+pub use share::place::runtime_folder;
 pub use size::{NotASize, Size};
 pub use worker::Worker;
 

@@ -8,6 +8,7 @@
 //! | `look` | `ls`, `stat`, `tree`, `cat` |
 //! | `change` | `mkdir`, `rm`, `mv` |
 //! | `transfer` | `put`, `get`, `cp` |
+//! | `serve` | `serve`: for processes that share it |
 //! | [`mount`] | `unvme mount` and `unvme umount`: the same for the kernel |
 
 mod about;
@@ -17,6 +18,7 @@ mod look;
 mod make;
 pub(crate) mod mount;
 mod place;
+mod serve;
 mod transfer;
 
 use clap::Subcommand;
@@ -67,5 +69,7 @@ pub(crate) enum Command {
     Df(about::Df),
     /// Where files are on the device
     Dump(about::Dump),
+    /// Serve a file system to several programs at a time
+    Serve(serve::Serve),
 }
 }

@@ -25,6 +25,9 @@ const LIBRARY_VARIABLE: &str = "UNVME_PRELOAD";
 /// The configuration, as text, for the library.
 const CONFIG_VARIABLE: &str = "UNVME_PRELOAD_CONFIG";
 
+/// The program that serves, for the library.
+const SERVER_VARIABLE: &str = "UNVME_PRELOAD_SERVER";
+
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -76,6 +79,8 @@ impl Run {
         }
         let mut command = Command::new(&found);
         command.arg0(program).args(arguments).env("LD_PRELOAD", list);
+        // What serves a file system that several processes use.
+        command.env(SERVER_VARIABLE, env::current_exe().context("find this program")?);
         if !self.folders.is_empty() {
             command.env(CONFIG_VARIABLE, self.config()?);
         } else if env::var_os("WRAPPER_CONFIG").is_none() && env::var_os(CONFIG_VARIABLE).is_none() {

@@ -155,6 +155,15 @@ impl Client {
         self.done(&Call::Ping)
     }
 
+    /// Everything has been opened again that was open at an earlier mount: as
+    /// [`crate::FileSystem::reap_unnamed`].
+    ///
+    /// # Errors
+    /// As there; EIO when the server is gone.
+    pub fn reap_unnamed(&self) -> Result<()> {
+        self.done(&Call::Reap)
+    }
+
     /// It is another process from now on, or acts for another user.
     ///
     /// # Errors
@@ -214,6 +223,21 @@ impl Client {
         let child = Self::new(&self.0.socket, identity, Link::open(&self.0.socket, &ask)?);
         child.0.generation.store(self.generation(), Ordering::Release);
         Ok(Forked(child))
+    }
+
+    /// As [`Client::prepare_fork`], for a process that serves its own file system: `ticket` is that of
+    /// [`super::Server::enroll`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn fork_of(socket: &Path, identity: Identity, ticket: u64) -> Result<Forked> {
+        let link = Link::open(socket, &Ask::Fork { version: VERSION, ticket })?;
+        Ok(Forked(Self::new(socket, identity, link)))
+    }
+
+    /// The connection's descriptor, which nobody else may close.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.current()?.with_socket(|socket| Ok(socket.as_raw_fd())).ok()
     }
 
     /// In a child: lets go of the parent's connection, which would seem to be alive otherwise when the parent
@@ -301,6 +325,14 @@ impl Forked {
     /// EIO when the server is gone.
     pub fn into_child(self, parent: &Client) -> Result<Client> {
         parent.leave();
+        self.into_child_of_server()
+    }
+
+    /// As [`Forked::into_child`], of a process that serves its own file system.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn into_child_of_server(self) -> Result<Client> {
         let mut identity = lock(&self.0.0.identity).clone();
         identity.pid = std::process::id();
         self.0.set_identity(identity)?;

@@ -6,6 +6,7 @@
 //! | `packet` | messages and descriptors over a socket |
 //! | `slot` | shared memory that calls go through |
 //! | `server`, `worker` | [`Server`]: sockets of clients, and threads that do what is asked |
+//! | `place` | where a server is found |
 //! | `identity` | whether clients are who they say they are |
 //! | `link`, `client` | [`Client`]: one connection; who asks, over `fork`, `execve` and the end of a server |
 //!
@@ -17,11 +18,13 @@ mod client;
 mod identity;
 mod link;
 mod packet;
+mod place;
 mod server;
 mod slot;
 mod wire;
 mod worker;
 
 pub use client::{Client, Forked};
-pub use server::{Server, ServerOptions};
+pub use place::socket_path;
+pub use server::{Server, ServerOptions, Stopper};
 pub use wire::{Identity, is_answer, is_call};

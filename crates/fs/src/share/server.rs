@@ -1,7 +1,7 @@
 //! The side that has the file system mounted.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -61,7 +61,20 @@ pub(super) struct Shared {
 struct Activity {
     connections: usize,
     since: Instant,
+    is_stopped: bool,
     has_ended: bool,
+}
+
+/// Has [`Server::wait_idle`] return.
+#[derive(Clone)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// Does so, from now on.
+    pub fn stop(&self) {
+        lock(&self.0.activity).is_stopped = true;
+        self.0.changed.notify_all();
+    }
 }
 
 /// Serves a mounted file system to other processes, until it is dropped.
@@ -70,7 +83,20 @@ pub struct Server {
     stop: EventFd,
     threads: Vec<JoinHandle<()>>,
     socket: PathBuf,
-    _lock: OwnedFd,
+    _lock: Hold,
+}
+
+/// A lock file that this process has locked, and that it removes.
+struct Hold {
+    path: PathBuf,
+    _file: OwnedFd,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Before it is unlocked: who waits for it looks whether it is still there.
+        let _ = std::fs::remove_file(&self.path);
+    }
 }
 
 impl Shared {
@@ -149,7 +175,12 @@ impl Server {
             spin: options.spin,
             processes,
             connections: RwLock::default(),
-            activity: Mutex::new(Activity { connections: 0, since: Instant::now(), has_ended: false }),
+            activity: Mutex::new(Activity {
+                connections: 0,
+                since: Instant::now(),
+                is_stopped: false,
+                has_ended: false,
+            }),
             changed: Condvar::new(),
         });
         let stop = EventFd::new().map_err(|e| Error::Device(e.to_string()))?;
@@ -171,15 +202,34 @@ impl Server {
         Ok(())
     }
 
+    /// Has a process that is in this one be known, by a ticket: children of it come by
+    /// [`super::Client::fork_of`]. It counts as a client.
+    ///
+    /// # Errors
+    /// EUSERS when there are too many clients; [`Error::Device`] when there is no memory.
+    pub fn enroll(&self, process: Arc<Process>) -> Result<u64> {
+        let peer = UCred {
+            pid: rustix::process::getpid(),
+            uid: rustix::process::geteuid(),
+            gid: rustix::process::getegid(),
+        };
+        Ok(self.shared.add(peer, process)?.ticket)
+    }
+
     /// Clients that are connected.
     pub fn clients(&self) -> usize {
         lock(&self.shared.activity).connections
     }
 
-    /// Returns when nobody was connected for so long.
+    /// For somebody else to say when it is enough.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.shared))
+    }
+
+    /// Returns when nobody was connected for so long, or [`Stopper::stop`] was said.
     pub fn wait_idle(&self, idle: Duration) {
         let mut activity = lock(&self.shared.activity);
-        loop {
+        while !activity.is_stopped {
             let left = match activity.connections {
                 0 => idle.saturating_sub(activity.since.elapsed()),
                 _ => Duration::from_secs(3600),
@@ -189,7 +239,7 @@ impl Server {
             }
             let before = (activity.connections, activity.since);
             activity = wait_while(&self.shared.changed, activity, left, |now| {
-                (now.connections, now.since) == before
+                !now.is_stopped && (now.connections, now.since) == before
             });
         }
     }
@@ -214,22 +264,32 @@ impl Drop for Server {
 }
 
 /// Keeps others from serving at the same socket. One that is there was left by a server that was killed.
-fn hold(socket: &Path) -> Result<OwnedFd> {
+fn hold(socket: &Path) -> Result<Hold> {
     let mut path = socket.as_os_str().to_owned();
     path.push(".lock");
+    let path = PathBuf::from(path);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file: File = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?.into();
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::AGAIN) => {
-            return Err(Error::Busy(format!("{}: another server serves there", socket.display())));
+    loop {
+        let opened = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
+        let file =
+            opened.map_err(|e| Error::Device(format!("{}: {}", path.display(), io::Error::from(e))))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::AGAIN) => {
+                return Err(Error::Busy(format!("{}: another server serves there", socket.display())));
+            }
+            held => held?,
         }
-        held => held?,
-    }
-    match std::fs::remove_file(socket) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::Device(format!("remove {}: {e}", socket.display())))
+        // Somebody else may have removed it just before.
+        let (ours, there) = (rustix::fs::fstat(&file)?, rustix::fs::stat(&path));
+        if there.is_ok_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)) {
+            let hold = Hold { path, _file: file };
+            return match std::fs::remove_file(socket) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    Err(Error::Device(format!("remove {}: {e}", socket.display())))
+                }
+                _ => Ok(hold),
+            };
         }
-        _ => Ok(file.into()),
     }
 }
 

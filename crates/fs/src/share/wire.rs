@@ -88,6 +88,8 @@ pub(super) enum Call<'a> {
     DoStaged(#[serde(borrow)] Request<'a>),
     /// Nothing: for those who want to know whether the server is there.
     Ping,
+    /// See [`crate::FileSystem::reap_unnamed`].
+    Reap,
     /// The process is another one, or acts for another user.
     Identify(Identity),
     /// See [`crate::calls::Process::map`].

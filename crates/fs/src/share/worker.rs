@@ -113,6 +113,7 @@ impl Connection {
                 Ok((done, 0))
             }
             Call::Ping => Ok((done, 0)),
+            Call::Reap => self.process.fs().reap_unnamed().map(|()| (done, 0)),
             Call::Identify(new) => {
                 identity::check(new, &self.peer)?;
                 self.process.set_identity(new.pid, new.credentials());

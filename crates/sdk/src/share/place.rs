@@ -42,7 +42,7 @@ impl DrivePlace {
     /// Tries to hold the drive at `address`. Errors: [`Error::Io`] when the folder cannot be made,
     /// [`Error::Setup`] when somebody else could get in.
     pub(crate) fn hold(address: PciAddress) -> Result<Held> {
-        Self::hold_in(&runtime_folder(), address)
+        Self::hold_in(&folder_by_environment(), address)
     }
 
     fn hold_in(runtime: &Path, address: PciAddress) -> Result<Held> {
@@ -75,8 +75,18 @@ impl DrivePlace {
     }
 }
 
-/// `$XDG_RUNTIME_DIR/unvme`; without it `/run/unvme` for root and `/tmp/unvme-UID` for others.
-fn runtime_folder() -> PathBuf {
+/// A folder of this user alone, for sockets by which its processes meet: `$XDG_RUNTIME_DIR/unvme`; without it
+/// `/run/unvme` for root and `/tmp/unvme-UID` for others.
+///
+/// # Errors
+/// [`Error::Io`] when it cannot be made, [`Error::Setup`] when somebody else could get in.
+pub fn runtime_folder() -> Result<PathBuf> {
+    let folder = folder_by_environment();
+    make_private(&folder)?;
+    Ok(folder)
+}
+
+fn folder_by_environment() -> PathBuf {
     let given = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     match (given, geteuid().as_raw()) {
         (Some(given), _) => given.join("unvme"),
