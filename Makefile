@@ -271,7 +271,8 @@ STAGE = $(TARGET_DIR)/install
 BUILT = $(and $(wildcard $(STAGE)/done),$(or $(SUDO_USER),$(if $(shell command -v $(CARGO)),,yes)))
 DATA = $(DESTDIR)$(PREFIX)/share
 ENGINE_DIR = $(DESTDIR)$(PREFIX)/lib/fio
-# `unvme rocksdb` looks for them there.
+# `unvme rocksdb` and `unvme run` look for them there.
+PRELOAD = libunvme_preload.so
 PLUGIN_DIR = $(DESTDIR)$(PREFIX)/lib/unvme
 ROCKSDB_LIBRARIES = librocksdb_unvme.so librocksdb_unvme_flags.so libkv_rocksdb.so libkv_rocksdb_flags.so
 # Folder, name behind it, what `unvme completions` calls the shell.
@@ -281,10 +282,11 @@ SAMPLES := $(shell find share/unvme -type f -not -path '*/results/*' -not -path 
 
 build: setup-demo
 	$(call section,build)
-	$(CARGO) build $(LOCKED) --release -p unvme-cli
+	$(CARGO) build $(LOCKED) --release -p unvme-cli -p unvme-preload
 	$(MAKE) --no-print-directory -C crates/capi all LOCKED='$(LOCKED)'
 	rm -rf $(STAGE) && mkdir -p $(STAGE)/completions
 	strip -o $(STAGE)/unvme $(TARGET_DIR)/release/unvme
+	strip -o $(STAGE)/$(PRELOAD) $(TARGET_DIR)/release/$(PRELOAD)
 	$(STAGE)/unvme man $(STAGE)/man1
 	for shell in bash zsh fish; do $(STAGE)/unvme completions $$shell > $(STAGE)/completions/$$shell || exit 1; done
 	if command -v '$(FIO)' >/dev/null; then $(MAKE) --no-print-directory fio-if; fi
@@ -307,6 +309,8 @@ install: $(if $(BUILT),,build)
 		install -d -m 755 $(ENGINE_DIR) && strip --strip-debug -o $(ENGINE_DIR)/fio-unvme.so $(FIO_DIR)/fio-unvme.so && \
 		chmod 755 $(ENGINE_DIR)/fio-unvme.so && ln -sf fio-unvme.so $(ENGINE_DIR)/unvme && \
 		ln -sf ../../../lib/fio/fio-unvme.so $(DATA)/unvme/fio_plugin/unvme2_fio_plugin || exit 1; fi
+	install -d -m 755 $(PLUGIN_DIR)
+	install -m 755 $(STAGE)/$(PRELOAD) $(PLUGIN_DIR)/
 	for library in $(ROCKSDB_LIBRARIES); do \
 		[ ! -f $(ROCKSDB_DIR)/$$library ] || { install -d -m 755 $(PLUGIN_DIR) && \
 		strip --strip-debug -o $(PLUGIN_DIR)/$$library $(ROCKSDB_DIR)/$$library && \
@@ -322,7 +326,7 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(MOUNT_HELPERS))
 	rm -rf $(DATA)/unvme
 	rm -f $(addprefix $(ENGINE_DIR)/,fio-unvme.so unvme)
-	rm -f $(addprefix $(PLUGIN_DIR)/,$(ROCKSDB_LIBRARIES))
+	rm -f $(addprefix $(PLUGIN_DIR)/,$(PRELOAD) $(ROCKSDB_LIBRARIES))
 	for folder in $(ENGINE_DIR) $(PLUGIN_DIR); do \
 		[ ! -d $$folder ] || rmdir --ignore-fail-on-non-empty $$folder || exit 1; done
 	rm -f $(DATA)/man/man1/unvme.1 $(DATA)/man/man1/unvme-*.1

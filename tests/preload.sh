@@ -1,7 +1,7 @@
 #!/bin/sh
-# What the C library has for files, called in a folder that our preload library keeps on a drive, and what comes
-# of it compared with the same calls on the kernel's file system: alone, shared, in one process, from another
-# process's device and over a network.
+# What the C library has for files, called in a folder that our preload library keeps on a drive, and what
+# comes of it compared with the same calls on the kernel's file system: alone, shared, in one process, from
+# another process's device and over a network.
 #
 #   tests/preload.sh UNVME [FOLDER]    FOLDER has libunvme_preload.so, if not where UNVME finds it
 #

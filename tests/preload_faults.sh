@@ -1,7 +1,7 @@
 #!/bin/sh
 # The preload library when something is wrong: words that it does not know, devices that are not there,
-# programs that it cannot reach, a program that is killed, a drive that is unplugged, a server that is killed. And that
-# it does what it is for: no call of the data path reaches the kernel.
+# programs that it cannot reach, a program that is killed, a drive that is unplugged, a server that is
+# killed. And that it does what it is for: no call of the data path reaches the kernel.
 #
 #   tests/preload_faults.sh UNVME
 #
@@ -146,7 +146,8 @@ if strace -o /dev/null true 2>/dev/null; then
     good strace -f -y -o "$work/trace" "$steady" marks "$top/file"
     sed -n '/unvme-begin/,/unvme-end/p' "$work/trace" >"$work/between"
     grep -q unvme-end "$work/between" || fail 'the marks are not in the trace'
-    # Descriptors that stand for ours are files in memory: making and closing them is all that is left of open and close.
+    # Descriptors that stand for ours are files in memory: making and closing them is all that is left of
+    # open and close.
     if grep -E '^[0-9]+ +(\+\+\+ )?(read|write|p(read|write)64|readv|writev|p(read|write)v2?|f(data)?sync|sync_file_range|open|openat2?|creat|stat|l?stat|fstat|newfstatat|statx|ftruncate|fallocate|rename(at2?)?|unlink(at)?)\(' \
         "$work/between" | grep -v 'eventfd\]' >"$work/output"; then
         fail 'calls reach the kernel'

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Programs that know nothing of us, in a folder that our preload library keeps on a drive: shells, the everyday
-# programs for files, archives, git, SQLite, a compiler and what it has made. Each scene of tests/preload/scenes
-# is played on the kernel's file system first, and what is said has to be the same.
+# Programs that know nothing of us, in a folder that our preload library keeps on a drive: shells, the
+# everyday programs for files, archives, git, SQLite, a compiler and what it has made. Each scene of
+# tests/preload/scenes is played on the kernel's file system first, and what is said has to be the same.
 #
 #   tests/preload_programs.sh UNVME [SCENE ...]
 #

@@ -1,13 +1,14 @@
 #!/bin/sh
-# Tests that others have written, in a folder that our preload library keeps on a drive: Python's own for files,
-# fio that reads what it has written, fsx, pjdfstest, dbench; with -l also SQLite's own, more of Python's, and
-# all of them for longer. Where the kernel's file system does not pass either, the lists are compared.
+# Tests that others have written, in a folder that our preload library keeps on a drive: Python's own for
+# files, fio that reads what it has written, fsx, pjdfstest, dbench; with -l also SQLite's own, more of
+# Python's, and all of them for longer. Where the kernel's file system does not pass either, the lists are
+# compared.
 #
 #   tests/preload_suites.sh [-l] UNVME TOOLS [PART ...]
 #
-# TOOLS is what scripts/fs-tools.sh has made. UNVME_PRELOAD is the folder of libunvme_preload.so, if not where
-# UNVME finds it; UNVME_PRELOAD_ALL=1 goes on after a difference. A PART is python, fio, fsx, pjdfstest, dbench or
-# sqlite. UNVME_PRELOAD_NATIVE=1 runs all of it on the kernel, and needs no library.
+# TOOLS is what scripts/fs-tools.sh has made. UNVME_PRELOAD is the folder of libunvme_preload.so, if not
+# where UNVME finds it; UNVME_PRELOAD_ALL=1 goes on after a difference. A PART is python, fio, fsx,
+# pjdfstest, dbench or sqlite. UNVME_PRELOAD_NATIVE=1 runs all of it on the kernel, and needs no library.
 set -eu
 
 long=

@@ -1,7 +1,7 @@
 /*
  * What the cases of this program share. A case makes calls in a folder of its own, which is its working
- * directory, and says one line for each: the call as it is written here, what it returned, and the error. What
- * may differ between two file systems that are both right (numbers of inodes, times, the order of a
+ * directory, and says one line for each: the call as it is written here, what it returned, and the error.
+ * What may differ between two file systems that are both right (numbers of inodes, times, the order of a
  * directory) is said as a relation, or not at all, so that the lines of two file systems can be compared.
  */
 #ifndef CALLS_H
@@ -43,7 +43,7 @@ void add_test(struct test *test);
     }                                                                       \
     static void case_##name(void)
 
-/* A line: the name of the case, and this. It reaches the standard output of the program, whatever the case has
+/* A line: the name of the case, and this. It reaches the program's standard output, whatever the case has
  * done to descriptor 1. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

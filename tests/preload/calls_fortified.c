@@ -1,6 +1,6 @@
 /*
- * With _FORTIFY_SOURCE, and sizes that the compiler does not know: the calls are those whose names end in _chk
- * and _2.
+ * With _FORTIFY_SOURCE, and sizes that the compiler does not know: the calls are those whose names end in
+ * _chk and _2.
  */
 #include "calls.h"
 

@@ -2,11 +2,10 @@
  * A program that writes records and makes them lasting, one after the other, and keeps a promise of each
  * elsewhere, by the kernel: for tests that take something away from under it.
  *
- *   steady write FILE PROMISES [RECORDS]   says which error ended it, and after how long; with -r as the first
- *                                          word it opens the file again until that works, and goes on
- *   steady check FILE PROMISES             every record that was promised is there
- *   steady marks FILE                      calls of the data path between two calls of the kernel, which
- *                                          strace sees
+ * steady write FILE PROMISES [RECORDS]   says which error ended it, and after how long; with -r as the first
+ * word it opens the file again until that works, and goes on steady check FILE PROMISES             every
+ * record that was promised is there steady marks FILE                      calls of the data path between
+ * two calls of the kernel, which strace sees
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

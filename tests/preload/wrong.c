@@ -1,6 +1,6 @@
 /*
- * A preload library that is wrong in one way, which WRONG names: the lines of `calls` have to show it. So it is
- * known that they are worth comparing.
+ * A preload library that is wrong in one way, which WRONG names: the lines of `calls` have to show it. So it
+ * is known that they are worth comparing.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

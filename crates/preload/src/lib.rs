@@ -16,7 +16,8 @@
 //! | `slot`, `table` | open files, in memory that outlives `exec`; descriptors that stand for them |
 //! | `place` | which paths are ours; the working directory |
 //! | `errno` | how results become what C expects |
-//! | `open`, `data`, `copy`, `names`, `attributes`, `locks`, `directory`, `map`, `stdio` | the functions, by what they do |
+//! | `open`, `data`, `copy`, `map` | the functions on open files |
+//! | `names`, `attributes`, `locks`, `directory`, `stdio` | those on names, and others |
 //! | `process` | `fork`, `exec` and what else makes processes |
 //! | `refused` | what is answered as a kernel without it would |
 //!

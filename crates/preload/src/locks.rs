@@ -100,12 +100,11 @@ unsafe fn fcntl_lock(held: Held, cmd: c_int, lock: *mut libc::flock) -> Result<(
         (_, F_UNLCK) => held.call(&Request::Unlock { open, range }).map(drop),
         (_, kind @ (F_RDLCK | F_WRLCK)) => {
             if kind == F_RDLCK { held.check_readable() } else { held.check_writable() }?;
-            let request = Request::Lock { open, range };
             match cmd {
-                libc::F_SETLK | libc::F_OFD_SETLK => held.call(&request).map(drop),
+                libc::F_SETLK | libc::F_OFD_SETLK => held.call(&Request::Lock { open, range }).map(drop),
                 _ => {
                     let fd = descriptor_of(&held);
-                    wait(held, fd, &request)
+                    wait(held, fd, &Request::AwaitLock { open, range })
                 }
             }
         }

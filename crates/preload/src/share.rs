@@ -146,8 +146,8 @@ fn launch(words: &[CString], environment: &[CString], kept: i32) {
         pointers
     };
     let (argv, envp) = (pointers(words), pointers(environment));
-    // SAFETY: between `fork` and `execve` the children make calls alone that are safe for handlers of signals:
-    // everything they need is there before.
+    // SAFETY: between `fork` and `execve` the children make calls alone that are safe for handlers of
+    // signals: everything they need is there before.
     unsafe {
         let child = real::fork();
         if child == 0 {

@@ -364,8 +364,8 @@ impl Process {
         | Request::RemoveXattr { name, .. } = request
             && name.starts_with(b"system.")
         {
-            // Nobody enforces access control lists here. Programs that copy one are content with the mode then,
-            // which the kernel would have taken from it.
+            // Nobody enforces access control lists here. Programs that copy one are content with the mode
+            // then, which the kernel would have taken from it.
             return Err(Errno::OPNOTSUPP.into());
         }
         let set = |at: &At<'_>, new: &NewAttributes| {
