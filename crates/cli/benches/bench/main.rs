@@ -20,6 +20,7 @@
 //! | `fs`, `fs_programs` | the rows of files, by calls and by way of programs |
 //! | `block`, `vfio_user`, `tcp`, `wall`, `ftl`, `flash` | the rows |
 //! | `kv`, `kv_rocksdb`, `kv_session`, `kv_memory` | those of pairs |
+//! | `handle` | those of handles: what keeps one apart from another, and what waiting costs |
 //! | `fio` | those of fio with our engine |
 //! | `rocksdb` | those of RocksDB on files and on pairs |
 //! | `preload`, `preload_db` | those of programs and databases by the preload library |
@@ -36,6 +37,7 @@ mod fs;
 mod fs_load;
 mod fs_programs;
 mod ftl;
+mod handle;
 mod kv;
 mod kv_load;
 mod kv_memory;
@@ -65,7 +67,7 @@ use crate::row::Row;
 /// A row's identifier and what measures it.
 type Bench = (&'static str, fn(&Effort) -> Result<Row>);
 
-const BENCHES: [Bench; 81] = [
+const BENCHES: [Bench; 83] = [
     (block::READ, block::read),
     (block::WRITE, block::write),
     (block::NULL_RATE, block::null_rate),
@@ -94,6 +96,8 @@ const BENCHES: [Bench; 81] = [
     (ftl::RECIPE_B, ftl::recipe_b),
     (ftl::SIM_RATE, ftl::sim_rate),
     (wall::ERROR, wall::error),
+    (handle::ISOLATION, handle::isolation),
+    (handle::HYBRID, handle::hybrid),
     (tcp::QD1, tcp::qd1),
     (tcp::READ, tcp::read),
     (tcp::WRITE, tcp::write),
@@ -194,6 +198,7 @@ fn run(arguments: &[String]) -> Result<()> {
     for (id, measure) in chosen {
         let needs_two = [block::TWO_CORES, vfio_user::READ, kv::TWO_CORES].contains(id)
             || id.starts_with("tcp.")
+            || *id == handle::ISOLATION
             || id.starts_with("fs.two_cores")
             || *id == fs_programs::BLOBFS;
         if !two_cores && needs_two {

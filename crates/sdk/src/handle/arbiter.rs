@@ -24,7 +24,7 @@ use super::policy::{Limit, Policies, Schedule};
 /// What a command costs beside its bytes.
 const COMMAND_COST: u64 = 16 << 10;
 /// What may be in flight while several handles are awake, in bytes and what commands cost.
-pub const WINDOW: u64 = 192 << 10;
+pub const WINDOW: u64 = 160 << 10;
 /// When a request of a handle without a deadline is due, beside those with one.
 pub const FIFO_DEADLINE: Duration = Duration::from_millis(10);
 /// A handle that has sent nothing for so long is asleep.

@@ -21,18 +21,18 @@ pub enum Manner<'a> {
 const SLEEP_MIN_NS: u64 = 8_000;
 /// No sleep is longer: somebody has to look after the device.
 const SLEEP_MAX_NS: u64 = 50_000_000;
-/// Weight of the past in the mean: 15/16.
-const LEARN_SHIFT: u32 = 4;
+/// Weight of the past: 7/8.
+const LEARN_SHIFT: u32 = 3;
 /// Parts of the mean that are slept: of 1024, at the beginning, and at most.
 const PART_START: u32 = 512;
 const PART_MAX: u32 = 960;
-/// What is added to the part after a sleep that was too short, and what is taken away, of 32, after one that
-/// was too long: of 50 sleeps about one is too long.
+/// What is added to the part after a sleep that was too short, and what is taken away, of 32, after one
+/// that was too long: of 30 sleeps about one is.
 const PART_MORE: u32 = 1;
 const PART_LESS: u32 = 1;
 
-/// How long commands of one kind take, and how much of that may be slept: the rest goes into waking up, and
-/// into what differs between commands.
+/// How long commands of one kind take mostly, and how much of that may be slept: the rest goes into waking
+/// up, and into what differs between commands.
 #[derive(Debug)]
 pub struct Habit {
     mean_ns: AtomicU64,
@@ -68,7 +68,10 @@ impl Habit {
             let mean = self.mean_ns.load(Ordering::Relaxed);
             let new = match mean {
                 0 => took,
-                mean => mean - (mean >> LEARN_SHIFT) + (took >> LEARN_SHIFT),
+                // One that was late for another reason, as when the processor was somebody else's, is not to
+                // be believed: the way up is slower than the way down.
+                mean if took > mean => mean + ((took - mean).min(mean / 8).max(1) >> LEARN_SHIFT),
+                mean => mean - ((mean - took).min(mean / 2) >> LEARN_SHIFT),
             };
             self.mean_ns.store(new, Ordering::Relaxed);
         }
@@ -76,7 +79,11 @@ impl Habit {
         match overslept {
             // How long it took is not known, but that it was less.
             Some(true) => self.part.store(part - part * PART_LESS / 32, Ordering::Relaxed),
+            // Also without a sleep, when there was time for one: else there would never be one again.
             Some(false) => self.part.store((part + PART_MORE).min(PART_MAX), Ordering::Relaxed),
+            None if took >= 2 * SLEEP_MIN_NS => {
+                self.part.store((part + PART_MORE).min(PART_MAX), Ordering::Relaxed);
+            }
             None => {}
         }
     }

@@ -56,8 +56,8 @@ on_each! {
 fn one_thread_may_have_both_of_them() {
     let device = device("mem:block:64M,timing=optane");
     assert_eq!(device.handle_window(), WINDOW);
-    // One command of 128 KiB, and no second one.
-    device.set_handle_window(160 << 10);
+    // Two commands of 128 KiB.
+    device.set_handle_window(288 << 10);
     let reader = handle(&device, "sched=share:8");
     let writer = handle(&device, "sched=share:1");
     let mut out = [0; 4096];
