@@ -1,8 +1,8 @@
 //! Files whose pages other processes read by themselves: how long each is, in memory that they map.
 //!
-//! A place has an inode number, a size, and a number that goes on when it is given to another file. Who has changed a file writes its size down before it says that it
-//! is done; whoever is the last to do so sees what everybody has done. A file that is [mapped](super::maps)
-//! has no size there: it is read by asking.
+//! A place has an inode number, a size, and a number that goes on when it is given to another file. Who has
+//! changed a file writes its size down before it says that it is done; whoever is the last to do so sees what
+//! everybody has done. A file that is [mapped](super::maps) has no size there: it is read by asking.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -102,7 +102,8 @@ impl Watches {
         Ok(place)
     }
 
-    /// A place is another file's. Who still looks there for the one before sees that before he believes a size.
+    /// A place is another file's. Who still looks there for the one before sees that before he believes a
+    /// size.
     fn give(&self, place: usize, ino: u64) {
         let [_, _, given] = self.region.words::<3>(place * PLACE_BYTES);
         given.fetch_add(1, Ordering::SeqCst);

@@ -220,8 +220,8 @@ impl Client {
     /// does whoever has found another server.
     ///
     /// # Errors
-    /// EBADF when it is not open for reading; EOPNOTSUPP when the server does not share its pages; ENFILE when
-    /// too many files are read like that; EIO when the server is gone.
+    /// EBADF when it is not open for reading; EOPNOTSUPP when the server does not share its pages; ENFILE
+    /// when too many files are read like that; EIO when the server is gone.
     pub fn watch(&self, open: OpenId) -> Result<Watched> {
         let link = self.link()?;
         match link.call(&Call::Watch { open }, &[], &mut [])? {

@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 /// Most of a device's name that is shown in its socket's: all names have to fit into 107 bytes.
 const SHOWN: usize = 32;
 
-/// Where the server of a device's namespace listens unless it was told otherwise: a socket in a folder of this
-/// user alone. All names of a device lead to the same place; those of virtual devices, which belong to a
+/// Where the server of a device's namespace listens unless it was told otherwise: a socket in a folder of
+/// this user alone. All names of a device lead to the same place; those of virtual devices, which belong to a
 /// folder of their own, to others than those of other folders.
 ///
 /// # Errors

@@ -70,8 +70,8 @@ pub(super) enum Ask {
 /// A message of the server.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// Comes with the descriptors of the control page and of the slots; and with those of the cache and of the
-    /// sizes of files, if clients may read them.
+    /// Comes with the descriptors of the control page and of the slots; and with those of the cache and of
+    /// the sizes of files, if clients may read them.
     Welcome { index: u32, ticket: u64, pages: Option<ShownSize> },
     /// Comes with the descriptor of the file's memory.
     Memory,
