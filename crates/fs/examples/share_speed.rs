@@ -7,7 +7,7 @@ use std::time::Instant;
 use unvme::{Nsid, OpenOptions, open};
 use unvme_fs::calls::{At, OpenId, Processes, Reply, Request};
 use unvme_fs::share::{Client, Identity, Server, ServerOptions};
-use unvme_fs::{FileSystem, MakeOptions, MountOptions, make};
+use unvme_fs::{CacheOptions, Credentials, FileSystem, MakeOptions, MountOptions, make};
 
 const CALLS: u32 = 100_000;
 
@@ -15,7 +15,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = open("mem:block:64M", &OpenOptions::default())?;
     let block = device.block(Nsid(1))?;
     make(&block, device.name(), &MakeOptions::default(), |_, _| ())?;
-    let processes = Processes::new(FileSystem::mount(&block, device.name(), &MountOptions::default())?);
+    let cache = CacheOptions { is_shared: true, ..CacheOptions::default() };
+    let options = MountOptions { cache, ..MountOptions::default() };
+    let processes = Processes::new(FileSystem::mount(&block, device.name(), &options)?);
+    let here = processes.enter(0, Credentials::root());
     let socket = std::env::temp_dir().join(format!("unvme-share-speed-{}", std::process::id()));
     let server = Server::start(processes, &socket, &ServerOptions::default())?;
     let client = Client::connect(&socket, Identity::own())?;
@@ -35,7 +38,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for _ in 0..CALLS {
             client.call(&Request::Read { open, offset: 0 }, &[], &mut page)?;
         }
-        println!("empty call {empty} ns, 4 KiB read {} ns", per_call(start));
+        let asked = per_call(start);
+        let watched = client.watch(open)?;
+        let start = Instant::now();
+        for _ in 0..CALLS {
+            watched.read(0, &mut page).ok_or("not there")?;
+        }
+        let mapped = per_call(start);
+        let node = here.fs().root()?.lookup(b"file", &Credentials::root())?;
+        let start = Instant::now();
+        for _ in 0..CALLS {
+            node.read_at(0, &mut page)?;
+        }
+        let own = per_call(start);
+        println!(
+            "empty call {empty} ns; 4 KiB read: by asking {asked}, without {mapped}, in-process {own} ns"
+        );
     }
     drop((client, Arc::new(server)));
     Ok(())

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use unvme::{Nsid, OpenOptions, open};
 use unvme_fs::calls::{At, NewTime, OpenId, Processes, Range, Reply, Request};
 use unvme_fs::share::{Client, Identity, Server, ServerOptions};
-use unvme_fs::{Credentials, Errno, FileSystem, MakeOptions, MountOptions, make};
+use unvme_fs::{CacheOptions, Credentials, Errno, FileSystem, MakeOptions, MountOptions, make};
 
 /// A server in this process.
 struct House {
@@ -20,16 +20,34 @@ struct House {
     folder: TempDir,
 }
 
-fn mounted() -> FileSystem {
+fn mounted_with(cache: CacheOptions) -> FileSystem {
     let device = open("mem:block:64M", &OpenOptions::default()).expect("a device");
     let block = device.block(Nsid(1)).expect("a namespace");
     make(&block, device.name(), &MakeOptions::default(), |_, _| ()).expect("a file system");
-    FileSystem::mount(&block, device.name(), &MountOptions::default()).expect("mounted")
+    let options = MountOptions { cache, ..MountOptions::default() };
+    FileSystem::mount(&block, device.name(), &options).expect("mounted")
+}
+
+fn mounted() -> FileSystem {
+    mounted_with(CacheOptions::default())
 }
 
 impl House {
     fn new() -> Self {
-        let processes = Processes::new(mounted());
+        Self::with(mounted())
+    }
+
+    /// Clients read the pages of the cache, so many of them.
+    fn with_shared_pages(pages: usize) -> Self {
+        Self::with(mounted_with(CacheOptions {
+            bytes: pages * 4096,
+            is_shared: true,
+            ..CacheOptions::default()
+        }))
+    }
+
+    fn with(fs: FileSystem) -> Self {
+        let processes = Processes::new(fs);
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("socket");
         let server =
@@ -414,4 +432,118 @@ fn wait_for_lock(
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
+}
+
+/// A page that says which one it is and how often it was written, all over.
+fn page(index: u64, round: u64) -> Vec<u8> {
+    let mut page = Vec::with_capacity(4096);
+    while page.len() < 4096 {
+        page.extend_from_slice(&index.to_le_bytes());
+        page.extend_from_slice(&round.to_le_bytes());
+    }
+    page
+}
+
+fn round_of(index: u64, bytes: &[u8]) -> u64 {
+    let round = u64::from_le_bytes(*bytes[8..].first_chunk().expect("a page"));
+    assert!(bytes == page(index, round), "page {index}, round {round} and something else");
+    round
+}
+
+#[test]
+fn a_hit_needs_no_server() {
+    let mut house = House::with_shared_pages(1024);
+    let client = house.client();
+    let (file, _) = open_at(&client, "file", NEW).expect("made");
+    write(&client, file, 0, &[1; 10_000]);
+    let watched = client.watch(file).expect("watched");
+    let mut out = [0; 6000];
+    assert_eq!(watched.read(5000, &mut out), Some(5000), "up to the end");
+    assert!(out[..5000] == [1; 5000]);
+    assert_eq!((watched.read(10_000, &mut out), watched.read(1 << 40, &mut out)), (Some(0), Some(0)));
+    let other = house.client();
+    let (theirs, _) = open_at(&other, "file", NEW).expect("there");
+    write(&other, theirs, 9_999, b"abc");
+    assert_eq!(watched.read(9_998, &mut out), Some(4));
+    assert_eq!(&out[..4], b"\x01abc");
+    ask(&other, &Request::Truncate { at: of(theirs), size: 100 }).expect("cut");
+    assert_eq!(watched.read(98, &mut out), Some(2));
+    ask(&other, &Request::Truncate { at: of(theirs), size: 10_000 }).expect("longer");
+    assert_eq!(watched.read(5000, &mut out), None, "a hole has no pages");
+    assert_eq!(read(&client, file, 5000, 6000), [0; 5000]);
+    // What is mapped is read by asking; and again without, later.
+    let (mapped, memory) = other.map(theirs).expect("mapped");
+    stored(&memory, 1, b"stored");
+    assert_eq!(watched.read(0, &mut out), None);
+    assert_eq!(read(&client, file, 0, 8), b"\x01stored\x01");
+    other.unmap(mapped.ino).expect("unmapped");
+    assert_eq!(watched.read(0, &mut out[..8]), Some(8));
+    assert_eq!(&out[..8], b"\x01stored\x01");
+    // Closed, and its place given to another file.
+    let (next, _) = open_at(&client, "next", NEW).expect("made");
+    ask(&client, &Request::Close { open: file }).expect("closed");
+    assert_eq!(watched.read(0, &mut out), None);
+    let watched_next = client.watch(next).expect("watched");
+    assert_eq!((watched.read(0, &mut out), watched_next.read(0, &mut out)), (None, Some(0)));
+    assert_eq!(client.watch(file).err().expect("closed").errno(), Errno::BADF);
+    write(&client, next, 0, b"next");
+    assert_eq!(watched_next.read(0, &mut out), Some(4));
+    drop(house.server.take());
+    assert_eq!(ask(&client, &Request::Usage), Err(Errno::IO));
+    assert_eq!(watched_next.read(0, &mut out), None, "the server is gone");
+    let plain = House::new();
+    let client = plain.client();
+    let (file, _) = open_at(&client, "file", NEW).expect("made");
+    assert_eq!(client.watch(file).err().expect("not shared").errno(), Errno::OPNOTSUPP);
+}
+
+#[test]
+fn what_was_written_is_read_without_asking_while_pages_come_and_go() {
+    const PAGES: u64 = 96;
+    // Fewer than there are.
+    let house = House::with_shared_pages(64);
+    let client = house.client();
+    let (file, _) = open_at(&client, "file", NEW).expect("made");
+    let written: Vec<AtomicU64> = (0..PAGES).map(|_| AtomicU64::new(0)).collect();
+    for index in 0..PAGES {
+        write(&client, file, index * 4096, &page(index, 0));
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2_u64)
+            .map(|reader| {
+                let (client, written, done) = (house.client(), &written, &done);
+                scope.spawn(move || {
+                    let (file, _) = open_at(&client, "file", OFlags::RDONLY).expect("there");
+                    let watched = client.watch(file).expect("watched");
+                    let (mut out, mut hits, mut turn) = (vec![0; 4096], 0_u64, reader);
+                    while !done.load(Ordering::Relaxed) || hits == 0 {
+                        turn = turn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let index = (turn >> 33) % PAGES;
+                        let least = written[index as usize].load(Ordering::SeqCst);
+                        let round = match watched.read(index * 4096, &mut out) {
+                            Some(bytes) => {
+                                hits += 1;
+                                assert_eq!(bytes, 4096);
+                                round_of(index, &out)
+                            }
+                            None => round_of(index, &read(&client, file, index * 4096, 4096)),
+                        };
+                        assert!(round >= least, "page {index}: {round} came after {least}");
+                    }
+                })
+            })
+            .collect();
+        for round in 1..4000_u64 {
+            let index = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+            let index = index % PAGES;
+            write(&client, file, index * 4096, &page(index, round));
+            written[index as usize].store(round, Ordering::SeqCst);
+            if round % 500 == 0 {
+                ask(&client, &Request::Sync { open: file, data_only: true }).expect("synced");
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        readers.into_iter().for_each(|reader| reader.join().expect("a thread"));
+    });
 }

@@ -54,7 +54,7 @@ pub(crate) struct Serve {
     #[arg(short, long)]
     read_only: bool,
     /// Keep files without names for 10 seconds: somebody had them open, and opens them again here
-    #[arg(long)]
+    #[arg(long, conflicts_with = "read_only")]
     keep_unnamed: bool,
     /// Descriptor to write a byte to when clients can connect; the server leaves its terminal then
     #[arg(long, value_name = "FD")]

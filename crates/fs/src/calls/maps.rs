@@ -102,6 +102,17 @@ impl Maps {
         done
     }
 
+    /// Cuts a file, or has it be longer.
+    pub(super) fn resize(&self, node: &Vnode, size: u64) -> Result<()> {
+        let is_watched = self.watches.get().is_some_and(|watches| watches.cut(node.ino()));
+        let done = self.change_data(node, || node.truncate(size), |memory, ()| memory.resize());
+        if is_watched && let Some(watches) = self.watches.get() {
+            watches.was_cut(node.ino());
+        }
+        self.refresh(node.ino());
+        done
+    }
+
     /// A file has another size, perhaps, or is mapped, or not any more.
     pub(super) fn refresh(&self, ino: u64) {
         if let Some(watches) = self.watches.get() {

@@ -386,8 +386,7 @@ impl Process {
                 } else {
                     node.check_access(who, crate::access::WRITE)?;
                 }
-                let truncate = || node.truncate(*size);
-                self.maps().change(node, truncate, |memory, ()| memory.resize()).map(|()| Reply::Done)
+                self.maps().resize(node, *size).map(|()| Reply::Done)
             }),
             Request::GetXattr { at, name } => {
                 self.with(at, |node, who| Ok(Reply::Bytes(node.xattr(name, who)?)))

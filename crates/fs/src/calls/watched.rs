@@ -1,8 +1,8 @@
 //! Files whose pages other processes read by themselves: how long each is, in memory that they map.
 //!
 //! A place has an inode number, a size, and a number that goes on when it is given to another file. Who has
-//! changed a file writes its size down before it says that it is done; whoever is the last to do so sees
-//! what everybody has done. A file that is [mapped](super::maps) has no size there: it is read by asking.
+//! changed a file writes its size down before it says that it is done; whoever is the last to do so sees what
+//! everybody has done. A file that is [mapped](super::maps) has no size there: it is read by asking.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -35,7 +35,8 @@ struct Watch {
     place: usize,
     /// Processes and their open files, changed under the lock of all.
     holders: AtomicUsize,
-    writing: Mutex<()>,
+    /// How many are about to cut it: nobody is to see what they have cleared, at the size it had before.
+    cutting: Mutex<usize>,
 }
 
 /// All files that are watched.
@@ -62,10 +63,29 @@ impl Watches {
     /// Writes a file's size down, after it may have changed; `is_mapped` says whether it is mapped now.
     pub(super) fn refresh(&self, ino: u64, is_mapped: impl Fn() -> bool) {
         let Some(watch) = read(&self.files).get(&ino).cloned() else { return };
-        let _alone = lock(&watch.writing);
-        let size = if is_mapped() { ASK } else { watch.node.attributes().size };
+        let cutting = lock(&watch.cutting);
+        let size = if *cutting > 0 || is_mapped() { ASK } else { watch.node.attributes().size };
         if watch.holders.load(Ordering::Relaxed) > 0 {
             self.region.store_u64(watch.place * PLACE_BYTES + SIZE, size, Ordering::Release);
+        }
+    }
+
+    /// A file is about to be cut. Returns whether anybody watches it: then it says when it was.
+    pub(super) fn cut(&self, ino: u64) -> bool {
+        let Some(watch) = read(&self.files).get(&ino).cloned() else { return false };
+        let mut cutting = lock(&watch.cutting);
+        *cutting += 1;
+        if watch.holders.load(Ordering::Relaxed) > 0 {
+            self.region.store_u64(watch.place * PLACE_BYTES + SIZE, ASK, Ordering::SeqCst);
+        }
+        true
+    }
+
+    /// It was, or could not be.
+    pub(super) fn was_cut(&self, ino: u64) {
+        if let Some(watch) = read(&self.files).get(&ino) {
+            let mut cutting = lock(&watch.cutting);
+            *cutting = cutting.saturating_sub(1);
         }
     }
 
@@ -77,8 +97,8 @@ impl Watches {
         }
         let place = lock(&self.free).pop().ok_or(Error::Posix(Errno::NFILE))?;
         self.give(place, node.ino());
-        let (holders, writing) = (AtomicUsize::new(1), Mutex::default());
-        files.insert(node.ino(), Arc::new(Watch { node: node.clone(), place, holders, writing }));
+        let (holders, cutting) = (AtomicUsize::new(1), Mutex::default());
+        files.insert(node.ino(), Arc::new(Watch { node: node.clone(), place, holders, cutting }));
         Ok(place)
     }
 
@@ -99,7 +119,7 @@ impl Watches {
         }
         let Some(watch) = files.remove(&ino) else { return };
         drop(files);
-        let alone = lock(&watch.writing);
+        let alone = lock(&watch.cutting);
         self.give(watch.place, 0);
         lock(&self.free).push(watch.place);
         drop(alone);

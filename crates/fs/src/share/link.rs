@@ -154,7 +154,9 @@ impl Link {
             }
             done += bytes;
         }
-        Some(there)
+        // What was cut off meanwhile was cleared before.
+        let end = offset + there as u64;
+        (there == 0 || sizes.of(ino, place).is_some_and(|size| size >= end)).then_some(there)
     }
 
     /// A slot that nobody is in: the one this thread had last, if possible. A signal handler that calls while

@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 const SHOWN: usize = 32;
 
 /// Where the server of a device's namespace listens unless it was told otherwise: a socket in a folder of
-/// this user alone. All names of a device lead to the same place; those of virtual devices, which belong to
-/// a folder of their own, to others than those of other folders.
+/// this user alone. All names of a device lead to the same place; those of virtual devices, which belong to a
+/// folder of their own, to others than those of other folders.
 ///
 /// # Errors
 /// [`Error::Format`] for a name that is none; [`Error::Device`] when there is no such folder and it cannot be
