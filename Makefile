@@ -29,6 +29,7 @@ section = @printf '\n==> %s\n' '$(1)'
 
 .PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
+	wiredtiger preload-db-test preload-db-test-long ycsb setup-ycsb \
 	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test preload preload-test preload-test-long \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run build install uninstall \
 	install-test
@@ -49,6 +50,8 @@ help:
 	@echo 'make rocksdb-crash-test RocksDB killed, and without power: CRASH_SECONDS=$(CRASH_SECONDS) CRASH_CUTS=$(CRASH_CUTS); SMOKE=1'
 	@echo 'make preload-test-long  programs, and whole suites that others have written, unmodified on our file system'
 	@echo 'make fs-test-long  programs that try file systems, on a mounted one, for longer than in make test'
+	@echo 'make preload-db-test-long  databases on our file system by the preload library, for longer than in make test'
+	@echo 'make ycsb    YCSB on WiredTiger, on ext4 and on our file system: a table, and ycsb-report.html; YCSB_ARGS='
 	@echo 'make lint    the checks that run nothing: format, floors, tidy, licences, clippy, docs'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)'
 	@echo 'make build   what is installed, for `sudo make install` without Rust'
@@ -63,7 +66,7 @@ demo: setup-demo
 
 lint: setup-lint fmt floors circles tidy licences clippy doc
 
-test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test preload-test rocksdb-test doc bench-smoke install-test vm-smoke fuzz-run
+test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test preload-test preload-db-test rocksdb-test doc bench-smoke install-test vm-smoke fuzz-run
 	$(call section,all passed)
 
 # Every page of a small key-value store lost and stale, every bit of its metadata flipped; 1000 power cuts.
@@ -93,7 +96,7 @@ vm-smoke:
 	$(CARGO) build $(LOCKED) --release -p unvme-cli
 	tests/guest/test-vm.sh -s $(TARGET_DIR)/release/unvme
 
-bench: setup-bench fio-if rocksdb bench-run
+bench: setup-bench fio-if rocksdb wiredtiger bench-run
 
 # Not part of `make bench`: see test-vm. Written to bench-vm.json beside bench.json.
 bench-vm: setup-bench
@@ -106,7 +109,7 @@ bench-vm: setup-bench
 
 fuzz: setup-fuzz fuzz-run
 
-setup-demo setup-test setup-bench setup-lint setup-fuzz:
+setup-demo setup-test setup-bench setup-ycsb setup-lint setup-fuzz:
 	@scripts/setup.sh $(@:setup-%=%)
 
 fmt:
@@ -221,6 +224,30 @@ preload-test: fs-tools preload
 preload-test-long: setup-test fs-tools preload
 	for part in $(PRELOAD_PARTS); do tests/$$part.sh $(TARGET_DIR)/release/unvme || exit 1; done
 	tests/preload_suites.sh -l $(TARGET_DIR)/release/unvme $(FS_TOOLS)
+
+# MongoDB's storage engine, and SQLite's own benchmark: what databases are measured with.
+WIREDTIGER = $(TARGET_DIR)/wiredtiger
+wiredtiger:
+	$(call section,WiredTiger and speedtest1)
+	scripts/wiredtiger.sh $(WIREDTIGER)
+	scripts/speedtest.sh $(TARGET_DIR)/speedtest
+
+# Databases by the preload library, beside the same ones on ext4.
+preload-db-test: wiredtiger fs-tools preload
+	$(call section,databases)
+	tests/preload_db.sh $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release
+
+preload-db-test-long: setup-test wiredtiger fs-tools preload
+	$(call section,databases)
+	tests/preload_db.sh -l $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release
+
+# make ycsb YCSB_ARGS='--generator ycsb --workloads abcdef'
+YCSB_ARGS ?=
+ycsb: setup-ycsb wiredtiger
+	$(call section,YCSB)
+	$(CARGO) build $(LOCKED) --release -p unvme-cli -p unvme-preload
+	share/unvme/ycsb/run.sh --unvme $(TARGET_DIR)/release/unvme --wiredtiger $(WIREDTIGER) \
+		--report ycsb-report.html $(YCSB_ARGS)
 
 # Where there is a fio, and its headers can be had; what needs it says so if not.
 fio-if:

@@ -121,20 +121,22 @@ pub(crate) fn close() -> Closed {
     while count(0) + count(1) > own {
         std::thread::sleep(Duration::from_micros(20));
     }
+    // Who has closed it goes on.
+    DEPTH.with(|depth| depth.set(own + 1));
     Closed(())
 }
 
 impl Drop for Closed {
     fn drop(&mut self) {
+        DEPTH.with(|depth| depth.set(depth.get() - 1));
         IS_CLOSED.store(false, Ordering::SeqCst);
     }
 }
 
-/// In a process that `fork` has made there is one thread, and it is in no call but this many.
+/// In a process that `fork` has made there is one thread, which has closed the gate.
 pub(crate) fn forget_others() {
     for stripe in &GATE {
         stripe.0.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     }
-    IS_CLOSED.store(false, Ordering::Relaxed);
-    DEPTH.with(|depth| depth.set(0));
+    DEPTH.with(|depth| depth.set(1));
 }

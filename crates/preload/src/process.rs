@@ -63,7 +63,7 @@ fn connections() -> Vec<(u32, Forked)> {
 }
 
 unsafe extern "C" fn in_parent() {
-    if !gate::is_inside() && !IS_OTHER.get() {
+    if !IS_OTHER.get() {
         let prepared = lock(&PREPARED).take();
         drop(prepared);
     }
