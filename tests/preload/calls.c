@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -261,6 +262,9 @@ bool in_child(void)
     child = fork();
     if (child < 0)
         say("fork = %s", error_name(errno));
+    /* A parent that crashes leaves nobody behind. */
+    if (child == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
     return child == 0;
 }
 
