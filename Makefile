@@ -30,7 +30,7 @@ section = @printf '\n==> %s\n' '$(1)'
 .PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
 	wiredtiger preload-db-test preload-db-test-long ycsb setup-ycsb \
-	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test \
+	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test preload preload-test preload-test-long \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run build install uninstall \
 	install-test
 # Two builds at once would only wait for each other, and their output would mix.
@@ -48,6 +48,7 @@ help:
 	@echo 'make fio     the engine for the fio that is installed: target/fio/fio-unvme.so; FIO=, FIO_SRC=: another one'
 	@echo 'make rocksdb-test-long  more of the tests that RocksDB has for itself, on our file system'
 	@echo 'make rocksdb-crash-test RocksDB killed, and without power: CRASH_SECONDS=$(CRASH_SECONDS) CRASH_CUTS=$(CRASH_CUTS); SMOKE=1'
+	@echo 'make preload-test-long  programs, and whole suites that others have written, unmodified on our file system'
 	@echo 'make fs-test-long  programs that try file systems, on a mounted one, for longer than in make test'
 	@echo 'make preload-db-test-long  databases on our file system by the preload library, for longer than in make test'
 	@echo 'make ycsb    YCSB on WiredTiger, on ext4 and on our file system: a table, and ycsb-report.html; YCSB_ARGS='
@@ -65,7 +66,7 @@ demo: setup-demo
 
 lint: setup-lint fmt floors circles tidy licences clippy doc
 
-test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test rocksdb-test preload-db-test doc bench-smoke install-test vm-smoke fuzz-run
+test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test preload-test preload-db-test rocksdb-test doc bench-smoke install-test vm-smoke fuzz-run
 	$(call section,all passed)
 
 # Every page of a small key-value store lost and stale, every bit of its metadata flipped; 1000 power cuts.
@@ -207,6 +208,23 @@ fs-tools:
 	$(call section,programs that try file systems)
 	scripts/fs-tools.sh $(FS_TOOLS)
 
+# What is loaded before a program's other libraries, and the command that does it.
+preload:
+	$(call section,preload library)
+	$(CARGO) build $(LOCKED) --release -p unvme-cli -p unvme-preload
+
+# Each has devices and folders of its own, and waits for a good part of its time.
+PRELOAD_PARTS = preload preload_programs preload_faults
+
+# Programs that know nothing of it, with their files on it.
+preload-test: fs-tools preload
+	printf '%s\n' $(PRELOAD_PARTS) | xargs -P 2 -I PART sh tests/PART.sh $(TARGET_DIR)/release/unvme
+	tests/preload_suites.sh $(TARGET_DIR)/release/unvme $(FS_TOOLS)
+
+preload-test-long: setup-test fs-tools preload
+	for part in $(PRELOAD_PARTS); do tests/$$part.sh $(TARGET_DIR)/release/unvme || exit 1; done
+	tests/preload_suites.sh -l $(TARGET_DIR)/release/unvme $(FS_TOOLS)
+
 # MongoDB's storage engine, and SQLite's own benchmark: what databases are measured with.
 WIREDTIGER = $(TARGET_DIR)/wiredtiger
 wiredtiger:
@@ -215,14 +233,12 @@ wiredtiger:
 	scripts/speedtest.sh $(TARGET_DIR)/speedtest
 
 # Databases by the preload library, beside the same ones on ext4.
-preload-db-test: wiredtiger fs-tools
+preload-db-test: wiredtiger fs-tools preload
 	$(call section,databases)
-	$(CARGO) build $(LOCKED) --release -p unvme-cli -p unvme-preload
 	tests/preload_db.sh $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release
 
-preload-db-test-long: setup-test wiredtiger fs-tools
+preload-db-test-long: setup-test wiredtiger fs-tools preload
 	$(call section,databases)
-	$(CARGO) build $(LOCKED) --release -p unvme-cli -p unvme-preload
 	tests/preload_db.sh -l $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release
 
 # make ycsb YCSB_ARGS='--generator ycsb --workloads abcdef'

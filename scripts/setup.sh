@@ -63,6 +63,22 @@ missing_packages() {
         have valgrind || printf ' valgrind libc6-dbg'
         # The second compiler that its headers are tried with.
         have clang++ || printf ' clang'
+        # Programs find the C library by it, too.
+        have cmake || printf ' cmake'
+        # What is run on a mounted file system.
+        have sqlite3 || printf ' sqlite3'
+        # What programs ask of the kernel is seen, and what archives keep is set.
+        have strace || printf ' strace'
+        have setfattr || printf ' attr'
+        have rsync || printf ' rsync'
+        have cpio || printf ' cpio'
+        have patch || printf ' patch'
+        # Programs and tests that are run on our file system without knowing it.
+        have dbench || printf ' dbench'
+        if ! /usr/bin/python3 -c 'import test.test_os' 2>/dev/null; then
+            python=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo 3)
+            printf ' libpython%s-testsuite' "$python"
+        fi
         # What is run on our file system.
         have redis-server || printf ' redis-server'
         [ -n "$(find /usr/lib/postgresql -name initdb 2>/dev/null)" ] || printf ' postgresql postgresql-contrib'

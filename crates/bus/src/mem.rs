@@ -143,7 +143,16 @@ impl Region {
         {
             return Ok(region);
         }
-        Self::memfd(name, round_up(bytes)?, false)
+        Self::memfd(name, round_up(bytes)?, false, SealFlags::empty())
+    }
+
+    /// As [`Region::shared_on`], of ordinary pages, for others to read: nobody else can write it, as it is
+    /// sealed against that. Errors: as [`Region::shared`].
+    pub fn published(name: &str, bytes: usize) -> Result<Self, BusError> {
+        let region = Self::memfd(name, round_up(bytes)?, false, SealFlags::FUTURE_WRITE)?;
+        // A kernel without transparent huge pages for shared memory refuses; small pages work too.
+        let _ = region.advise(Advice::LinuxHugepage);
+        Ok(region)
     }
 
     /// Shared memory of whole huge pages from the system's pool; `None` when the pool does not have them.
@@ -153,10 +162,10 @@ impl Region {
             return None;
         }
         // Reserving at mmap time makes a pool that is too small fail here, not with a signal at first touch.
-        Self::memfd(name, bytes, true).ok()
+        Self::memfd(name, bytes, true, SealFlags::empty()).ok()
     }
 
-    fn memfd(name: &str, bytes: usize, is_huge: bool) -> Result<Self, BusError> {
+    fn memfd(name: &str, bytes: usize, is_huge: bool, further: SealFlags) -> Result<Self, BusError> {
         // The size is named: a machine whose default is 1 GiB would round every mapping up to that.
         let flags = if is_huge { MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB } else { MemfdFlags::empty() };
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags)
@@ -166,9 +175,12 @@ impl Region {
         // Nobody who receives the descriptor can shrink the memory under our accesses, nor seal it against
         // the next one who is to write it.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&fd, seals)
+        let region = Self::map_fd(fd, 0, bytes, true, is_huge)?;
+        // Behind the mapping, which is to be written.
+        let (fd, _) = region.backing().expect("it has just been mapped");
+        rustix::fs::fcntl_add_seals(fd, seals | further)
             .map_err(|e| BusError::os(format!("seal shared memory {name:?}"), e))?;
-        Self::map_fd(fd, 0, bytes, true, is_huge)
+        Ok(region)
     }
 
     /// Maps `bytes` of an open file from its start. When the file is cut, or its file system has no room for

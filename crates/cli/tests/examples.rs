@@ -22,7 +22,7 @@ const SHORTER: &[(&str, &str)] = &[
     ("--fdp-select random", "--fdp-select random -t 0.05"),
     ("--arrivals poisson", "--arrivals poisson -t 0.05"),
     ("perf -r mem:block:1G", "perf -r mem:block:64M"),
-    ("serve ", "serve --populate 0 "),
+    ("unvme serve ", "unvme serve --populate 0 "),
     ("unvme sim --recipe cachelib", "unvme sim --recipe cachelib --size 256M --writes 2"),
     ("unvme sim --recipe rocksdb", "unvme sim --recipe rocksdb --size 2G --writes 2"),
     ("unvme sim --recipe adversarial", "unvme sim --recipe adversarial --size 1G --writes 2"),
@@ -208,7 +208,7 @@ const CONFIGURATION: &[u8] = br#"{ "cache": "off", "ssd_type": "kv", "driver": "
 
 fn run(home: &Home, programs: &Path, example: &str) -> (bool, String) {
     let mut line = SHORTER.iter().fold(example.to_owned(), |line, (from, to)| line.replace(from, to));
-    if line.starts_with("unvme serve") {
+    if line.starts_with("unvme serve") || line.starts_with("unvme fs serve") {
         line = format!("timeout --preserve-status -s TERM 2 {line}");
     }
     let path = format!("{}:/usr/bin:/bin", programs.display());
@@ -216,7 +216,10 @@ fn run(home: &Home, programs: &Path, example: &str) -> (bool, String) {
     command.args(["-c", &format!("set -o pipefail; {line}")]).env_clear().env("PATH", path);
     command.env("UNVME_HOME", home.path("unvme")).env("UNVME_SYSTEM_ROOT", home.path("system"));
     command.env("USER", "somebody").env("HOME", home.path("home")).current_dir(home.path(""));
-    std::fs::create_dir_all(home.path("local/share/bash-completion/completions")).expect("a folder");
+    command.env("XDG_RUNTIME_DIR", home.path("run"));
+    for folder in ["local/share/bash-completion/completions", "run"] {
+        std::fs::create_dir_all(home.path(folder)).expect("a folder");
+    }
     let output = command.output().expect("bash");
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.success(), format!("{line}: {}\n{told}", output.status))

@@ -353,6 +353,11 @@ impl FileSystem {
         self.0.cache.statistics()
     }
 
+    /// What other processes need to read pages of files, if they can.
+    pub(crate) fn shown_pages(&self) -> Option<(unvme::cache::ShownSize, [std::os::fd::BorrowedFd<'_>; 3])> {
+        self.0.cache.shown()
+    }
+
     /// Ends it as a crash does: nothing more is written, and what was not committed is lost.
     #[doc(hidden)]
     pub fn abandon(&self) {

@@ -1,15 +1,17 @@
 //! Sharing a mounted file system with other processes.
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use tempfile::TempDir;
 use unvme::{Nsid, OpenOptions, open};
-use unvme_fs::calls::{At, NewTime, OpenId, Processes, Range, Reply, Request};
+use unvme_fs::calls::{At, NewTime, OpenId, Processes, Range, Reply, Request, lock_waiting};
 use unvme_fs::share::{Client, Identity, Server, ServerOptions};
-use unvme_fs::{Errno, FileSystem, MakeOptions, MountOptions, make};
+use unvme_fs::{Credentials, Errno, FileSystem, MakeOptions, MountOptions, make};
 
 /// A server in this process.
 struct House {
@@ -229,4 +231,172 @@ fn a_child_has_the_same_files_and_no_locks() {
     assert_eq!(read(&child, file, 0, 10), b"before", "it has no name, and is still open");
     drop(child);
     house.wait_for_opens(0);
+}
+
+#[test]
+fn who_waits_for_a_lock_gets_it_and_nobody_waits_for_himself() {
+    let house = House::new();
+    let clients = [house.client(), house.client()];
+    let open = |client: &Client, name| open_at(client, name, NEW).expect("made").0;
+    let opens = clients.each_ref().map(|client| [open(client, "a"), open(client, "b")]);
+    let range = Range { is_of_open: false, is_exclusive: true, start: 0, end: u64::MAX };
+    let wait = |which: usize, file: usize| {
+        let ask = |request: &Request<'_>| clients[which].call(request, &[], &mut []);
+        lock_waiting(ask, opens[which][file], range, || false).map_err(|e| e.errno())
+    };
+    assert_eq!(wait(0, 0), Ok(()));
+    assert_eq!(wait(1, 1), Ok(()));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let done = wait(0, 1);
+            if done.is_err() {
+                ask(&clients[0], &Request::Unlock { open: opens[0][0], range }).expect("given back");
+            }
+            done
+        });
+        let second = wait(1, 0);
+        if second.is_err() {
+            ask(&clients[1], &Request::Unlock { open: opens[1][1], range }).expect("given back");
+        }
+        // One of them is told, gives back what it has, and the other one goes on.
+        let mut both = [first.join().expect("a thread"), second];
+        both.sort_by_key(Result::is_err);
+        assert_eq!(both, [Ok(()), Err(Errno::DEADLK)]);
+    });
+}
+
+/// A mapping of a file's memory, as a program has it.
+fn stored(memory: &OwnedFd, offset: u64, data: &[u8]) {
+    assert_eq!(rustix::io::pwrite(memory, data, offset), Ok(data.len()));
+}
+
+fn loaded(memory: &OwnedFd, offset: u64, bytes: usize) -> Vec<u8> {
+    let mut out = vec![0; bytes];
+    let read = rustix::io::pread(memory, &mut out, offset).expect("read");
+    out.truncate(read);
+    out
+}
+
+#[test]
+fn what_is_stored_to_a_mapped_file_is_read_and_what_is_written_is_seen_there() {
+    let house = House::new();
+    let (one, two) = (house.client(), house.client());
+    let (file, ino) = open_at(&one, "file", NEW).expect("made");
+    write(&one, file, 0, &[1; 10_000]);
+    let (mapped, memory) = one.map(file).expect("mapped");
+    assert_eq!((mapped.ino, mapped.size), (ino, 10_000));
+    assert_eq!(loaded(&memory, 9_990, 100), [1; 10]);
+    let (theirs, _) = open_at(&two, "file", NEW).expect("there");
+    stored(&memory, 100, b"stored");
+    assert_eq!(read(&two, theirs, 98, 10), b"\x01\x01stored\x01\x01");
+    write(&two, theirs, 5_000, b"written");
+    assert_eq!(loaded(&memory, 5_000, 7), b"written");
+    // The size is the file's: longer, shorter, by appending, by a hole.
+    let appended = two.call(&Request::Append { open: theirs }, b"tail", &mut []).expect("appended");
+    assert_eq!(appended, Reply::Appended(10_000, 4));
+    assert_eq!(loaded(&memory, 9_999, 100), b"\x01tail");
+    ask(&two, &Request::Allocate { open: theirs, mode: 3, offset: 0, bytes: 4096 }).expect("a hole");
+    assert_eq!(loaded(&memory, 4_090, 10), [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]);
+    ask(&two, &Request::Truncate { at: of(theirs), size: 4_200 }).expect("cut");
+    assert_eq!(loaded(&memory, 4_198, 10), [1, 1]);
+    // Another file's data, and to another file.
+    let (other, _) = open_at(&two, "other", NEW).expect("made");
+    write(&two, other, 0, b"copied");
+    stored(&memory, 4_097, b"new");
+    let copy = |open, offset, to, to_offset, bytes| Request::Copy { open, offset, to, to_offset, bytes };
+    assert_eq!(ask(&two, &copy(other, 0, theirs, 50, 6)), Ok(Reply::Number(6)));
+    assert_eq!(loaded(&memory, 50, 6), b"copied");
+    assert_eq!(ask(&two, &copy(theirs, 4_097, other, 0, 3)), Ok(Reply::Number(3)));
+    assert_eq!(read(&two, other, 0, 10), b"newied");
+    // A mapping stays when its file is closed, and ends with its process.
+    ask(&one, &Request::Close { open: file }).expect("closed");
+    stored(&memory, 0, b"last");
+    one.sync_map(ino).expect("written");
+    assert!(house.processes.is_any_mapped());
+    stored(&memory, 4, b"words");
+    let opened = open_at(&two, "file", OFlags::RDWR.union(OFlags::TRUNC));
+    assert_eq!(loaded(&memory, 0, 10), b"", "cut by opening it");
+    write(&two, opened.expect("there").0, 0, b"more");
+    stored(&memory, 1, b"0");
+    drop(one);
+    while house.processes.is_any_mapped() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(read(&two, theirs, 0, 10), b"m0re");
+}
+
+#[test]
+fn files_are_mapped_and_unmapped_while_others_write() {
+    let house = House::new();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mapper = house.client();
+        let (file, _) = open_at(&mapper, "file", NEW).expect("made");
+        let writers: Vec<_> = (0..3_u64)
+            .map(|which| {
+                let client = house.client();
+                let done = &done;
+                scope.spawn(move || {
+                    let (file, _) = open_at(&client, "file", NEW).expect("there");
+                    let mut round = 0_u64;
+                    while !done.load(Ordering::Relaxed) {
+                        round += 1;
+                        write(&client, file, which * 4096, &round.to_le_bytes());
+                        assert_eq!(read(&client, file, which * 4096, 8), round.to_le_bytes());
+                    }
+                    (client, file, round)
+                })
+            })
+            .collect();
+        for round in 0..200_u64 {
+            let (mapped, memory) = mapper.map(file).expect("mapped");
+            stored(&memory, 50_000, &round.to_le_bytes());
+            // Beyond the end of a file nothing is stored.
+            write(&mapper, file, 50_000, &round.to_le_bytes());
+            stored(&memory, 50_000, &(round + 1).to_le_bytes());
+            mapper.unmap(mapped.ino).expect("unmapped");
+            assert_eq!(read(&mapper, file, 50_000, 8), (round + 1).to_le_bytes());
+        }
+        done.store(true, Ordering::Relaxed);
+        for (which, writer) in writers.into_iter().enumerate() {
+            let (client, file, round) = writer.join().expect("a thread");
+            assert_eq!(read(&client, file, which as u64 * 4096, 8), round.to_le_bytes());
+        }
+    });
+    assert!(!house.processes.is_any_mapped());
+}
+
+#[test]
+fn what_is_mapped_without_a_server_is_the_same() {
+    let processes = Processes::new(mounted());
+    let process = processes.enter(1, Credentials::root());
+    let open = |flags: OFlags| {
+        let request = Request::Open { at: at(b"file"), flags: flags.bits(), mode: 0o644 };
+        match process.call(&request, &[], &mut []) {
+            Ok(Reply::Opened(open, ..)) => open,
+            other => panic!("{other:?}"),
+        }
+    };
+    let file = open(NEW);
+    process.call(&Request::Write { open: file, offset: 0 }, b"text", &mut []).expect("written");
+    let to_read = open(OFlags::RDONLY);
+    let mapped = process.map(to_read).expect("mapped");
+    let memory = process.map_memory(mapped.ino).expect("its memory");
+    assert!(rustix::io::pwrite(&memory, b"x", 0).is_err(), "it is open for reading alone");
+    process.map(file).expect("mapped again");
+    stored(&process.map_memory(mapped.ino).expect("its memory"), 0, b"T");
+    process.call(&Request::Sync { open: file, data_only: true }, &[], &mut []).expect("synced");
+    let mut out = [0; 4];
+    assert_eq!(process.file(file).expect("open").read_at(0, &mut out).expect("read"), 4);
+    assert_eq!(&out, b"Text");
+    let to_write = open(OFlags::WRONLY);
+    assert_eq!(process.map(to_write).expect_err("not to be read").errno(), Errno::ACCESS);
+    assert_eq!(process.map(OpenId::ROOT).expect_err("a directory").errno(), Errno::NODEV);
+    let child = process.fork(2);
+    process.unmap(mapped.ino).expect("unmapped");
+    process.unmap(mapped.ino).expect("unmapped");
+    assert_eq!(process.unmap(mapped.ino).expect_err("not mapped any more").errno(), Errno::INVAL);
+    assert!(processes.is_any_mapped());
+    drop(child);
+    assert!(!processes.is_any_mapped());
 }

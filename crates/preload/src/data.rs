@@ -71,9 +71,12 @@ pub(crate) fn read_at(held: &Held, offset: u64, out: &mut [u8]) -> Result<usize>
             let is_direct = held.flags() & O_DIRECT != 0;
             errno::of(if is_direct { vnode.read_direct(offset, out) } else { vnode.read_at(offset, out) })?
         }
-        _ => match held.mount.call(&Request::Read { open: held.open(), offset }, &[], out)? {
-            Reply::Number(read) => read as usize,
-            _ => return Err(Errno::IO),
+        None => match held.read_shown(offset, out) {
+            Some(read) => read,
+            None => match held.mount.call(&Request::Read { open: held.open(), offset }, &[], out)? {
+                Reply::Number(read) => read as usize,
+                _ => return Err(Errno::IO),
+            },
         },
     };
     held.mount.counters.read.fetch_add(1, Ordering::Relaxed);
@@ -117,7 +120,7 @@ pub(crate) fn write_at(held: &Held, offset: u64, data: &[u8]) -> Result<usize> {
                 vnode.write_at(offset, data)
             })?
         }
-        _ => match held.mount.call(&Request::Write { open: held.open(), offset }, data, &mut [])? {
+        None => match held.mount.call(&Request::Write { open: held.open(), offset }, data, &mut [])? {
             Reply::Number(written) => written as usize,
             _ => return Err(Errno::IO),
         },
@@ -131,7 +134,7 @@ fn append(held: &Held, data: &[u8]) -> Result<usize> {
     held.check_writable()?;
     let (at, written) = match held.direct() {
         Some(vnode) => errno::of(vnode.append(data))?,
-        _ => match held.mount.call(&Request::Append { open: held.open() }, data, &mut [])? {
+        None => match held.mount.call(&Request::Append { open: held.open() }, data, &mut [])? {
             Reply::Appended(at, written) => (at, written as usize),
             _ => return Err(Errno::IO),
         },

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use unvme::lock::lock;
 use unvme::{Device, OpenOptions};
 use unvme_fs::calls::{Mapped, OpenId, Process, Processes, Reply, Request};
-use unvme_fs::share::{Client, Identity, Server, socket_path};
+use unvme_fs::share::{Client, Identity, Server, Watched, socket_path};
 use unvme_fs::{CacheOptions, Credentials, FileSystem, MakeOptions, MountOptions, Vnode};
 
 use crate::config::{Config, Folder};
@@ -355,6 +355,14 @@ impl Mount {
         match self.asked()? {
             Backend::Alone(alone) => errno::of(alone.process.unmap(ino)),
             Backend::Shared(shared) => errno::of(shared.client.unmap(ino)),
+        }
+    }
+
+    /// Has a server show what it has of an open file.
+    pub(crate) fn watch(&self, open: OpenId) -> Option<Watched> {
+        match self.backend()? {
+            Backend::Alone(_) => None,
+            Backend::Shared(shared) => shared.client.watch(open).ok(),
         }
     }
 

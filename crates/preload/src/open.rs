@@ -366,14 +366,15 @@ unsafe fn write_hint(held: &table::Held, cmd: c_int, hint: *mut u64) -> Result<c
     match cmd {
         F_GET_RW_HINT => {
             let words: [&[u8]; 6] = [b"not-set", b"none", b"short", b"medium", b"long", b"extreme"];
-            *hint = match held.call(&Request::GetXattr { at, name: NAME }) {
+            let found = match held.call(&Request::GetXattr { at, name: NAME }) {
                 Ok(Reply::Bytes(word)) => words.iter().position(|known| *known == word).unwrap_or(0) as u64,
                 _ => 0,
             };
+            hint.write_unaligned(found);
             Ok(0)
         }
-        F_SET_RW_HINT if *hint <= 5 => {
-            let value = [b'0' + *hint as u8];
+        F_SET_RW_HINT if hint.read_unaligned() <= 5 => {
+            let value = [b'0' + hint.read_unaligned() as u8];
             held.call(&Request::SetXattr { at, name: NAME, value: &value, flags: 0 }).map(|_| 0)
         }
         _ => Err(Errno::INVAL),

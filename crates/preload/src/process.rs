@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
@@ -82,7 +82,7 @@ unsafe extern "C" fn in_child() {
         become_child(mount, connection);
     }
     // What is in this process is the server's from now on.
-    table::each(|_, file| file.forget_vnode());
+    table::each(|_, file| file.forget_parent());
     drop(_closed);
 }
 
@@ -228,17 +228,18 @@ unsafe fn spawn(envp: *const *const c_char, act: impl FnOnce(*const *const c_cha
     }
     let closed = gate::close();
     let forked = as_other(connections);
-    let passed: Vec<_> = forked
-        .iter()
-        .filter_map(|(number, connection)| Some((*number, connection.pass_on().ok()?)))
+    let kept: Vec<(u32, OwnedFd)> = forked
+        .into_iter()
+        .filter_map(|(number, connection)| Some((number, connection.into_descriptor().ok()?)))
         .collect();
+    let passed: Vec<_> = kept.iter().map(|(number, fd)| (*number, fd.as_raw_fd())).collect();
     // Its files are the child's as well, as long as the child has them.
     table::each(|_, file| {
         file.slot.holders.fetch_add(1, Ordering::AcqRel);
     });
     let environment = Environment::new(envp, &passed);
     let result = as_other(|| act(environment.pointers.as_ptr()));
-    drop(forked);
+    drop(kept);
     drop(closed);
     result
 }

@@ -93,6 +93,9 @@ fn assemble(marks: c_int, memory: c_int, slots: &'static [Slot]) -> std::result:
 /// Takes on what the process was that has become this one by `exec`, or has made it: the numbers of two
 /// descriptors. What does not fit is not taken.
 pub(crate) fn inherit(marks: c_int, memory: c_int) {
+    if marks < 0 || memory < 0 {
+        return;
+    }
     let inherited = || {
         // SAFETY: only asked about, and mapped: any number will do.
         let (mark, file) = unsafe { (BorrowedFd::borrow_raw(marks), BorrowedFd::borrow_raw(memory)) };

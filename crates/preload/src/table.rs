@@ -4,14 +4,15 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ops::Deref;
 use std::os::fd::{BorrowedFd, IntoRawFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use libc::{O_ACCMODE, O_APPEND, O_CLOEXEC, O_PATH, O_RDONLY, O_WRONLY, S_IFDIR, S_IFMT, S_IFREG};
 use rustix::io::Errno;
 use unvme::lock::lock;
 use unvme_fs::Vnode;
 use unvme_fs::calls::{OpenId, Reply, Request};
+use unvme_fs::share::Watched;
 
 use crate::errno::Result;
 use crate::gate::{self, Inside};
@@ -36,6 +37,9 @@ pub(crate) struct OpenFile {
     descriptors: AtomicUsize,
     /// `None` when the file system is behind a server. Changed while the gate is closed, and then only.
     vnode: UnsafeCell<Option<Vnode>>,
+    /// How a server shows what it has of the file, once it was asked to.
+    watched: UnsafeCell<OnceLock<Option<Watched>>>,
+    reads: AtomicU32,
     /// A directory's path below the folder, when it was opened.
     pub path: Mutex<Vec<u8>>,
     /// Entries that were read, and not given out.
@@ -105,12 +109,32 @@ impl OpenFile {
     /// The gate is closed.
     pub(crate) unsafe fn set_vnode(&self, vnode: Option<Vnode>) {
         *self.vnode.get() = vnode;
+        (*self.watched.get()).take();
     }
 
     /// In the child of a `fork`: what it would give back is the parent's.
-    pub(crate) fn forget_vnode(&self) {
+    pub(crate) fn forget_parent(&self) {
         // SAFETY: there is one thread, and it is here.
-        std::mem::forget(unsafe { (*self.vnode.get()).take() });
+        unsafe {
+            std::mem::forget((*self.vnode.get()).take());
+            std::mem::forget((*self.watched.get()).take());
+        }
+        self.reads.store(0, Ordering::Relaxed);
+    }
+
+    /// Reads what a server has in memory, without asking it. `None` when it is to be asked.
+    #[inline]
+    pub(crate) fn read_shown(&self, offset: u64, out: &mut [u8]) -> Option<usize> {
+        /// Files of which less is read are not worth a question more.
+        const READS: u32 = 4;
+        let reads = self.reads.load(Ordering::Relaxed);
+        if reads <= READS {
+            self.reads.store(reads + 1, Ordering::Relaxed);
+            return None;
+        }
+        // SAFETY: changed while nobody is inside alone; who asks is.
+        let watched = unsafe { &*self.watched.get() };
+        watched.get_or_init(|| self.mount.watch(self.open())).as_ref()?.read(offset, out)
     }
 
     /// # Errors
@@ -203,6 +227,8 @@ fn new_file(
         mount,
         descriptors: AtomicUsize::new(1),
         vnode: UnsafeCell::new(vnode),
+        watched: UnsafeCell::default(),
+        reads: AtomicU32::new(0),
         path: Mutex::new(path),
         listing: Mutex::default(),
         reserved: AtomicU32::new(0),

@@ -35,7 +35,7 @@ gets a file system first.
 Examples:
   unvme fs serve 0000:02:00.0
   unvme fs serve mem:block:1G --socket /tmp/fs.sock --idle 60 --cache 256M")]
-pub(super) struct Serve {
+pub(crate) struct Serve {
     #[command(flatten)]
     place: Place,
     /// Socket to listen on; each device has a place of its own for it
@@ -79,7 +79,8 @@ impl Serve {
         }
         let fs = FileSystem::mount(&block, device.name(), &self.mount_options())?;
         let options = ServerOptions { workers: self.threads.into(), ..ServerOptions::default() };
-        let server = Server::start(Processes::new(fs.clone()), &socket, &options)?;
+        let server = Server::start(Processes::new(fs.clone()), &socket, &options);
+        let server = server.with_context(|| format!("serve on {}", socket.display()))?;
         let stopper = server.stopper();
         thread::spawn(move || {
             if signals.forever().next().is_some() {
@@ -108,7 +109,7 @@ impl Serve {
         MountOptions {
             is_read_only: self.read_only,
             keeps_unnamed: self.keep_unnamed,
-            cache: CacheOptions { bytes, ..defaults.cache },
+            cache: CacheOptions { bytes, is_shared: true, ..defaults.cache },
             ..defaults
         }
     }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
 
 use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -17,6 +17,7 @@ use unvme::lock::{lock, read, write};
 
 use super::OpenId;
 use super::process::Process;
+use super::watched::Watches;
 use crate::error::{Error, Result};
 use crate::stripe::Stripes;
 use crate::vnode::Vnode;
@@ -53,6 +54,8 @@ pub(super) struct Maps {
     count: AtomicUsize,
     /// Held by those who change a file that is not mapped, on each CPU: who maps one waits for them.
     changing: Stripes<RwLock<()>>,
+    /// Whose sizes others look at; none when nobody does.
+    pub(super) watches: OnceLock<Watches>,
 }
 
 /// What a process has mapped: how often, and whether it may store there.
@@ -94,25 +97,56 @@ impl Maps {
         act: impl FnOnce() -> Result<R>,
         mirror: impl FnOnce(&Memory<'_>, &R) -> Result<()>,
     ) -> Result<R> {
-        let map = match self.enter(node.ino()) {
-            Entered::Plain(_held) => return act(),
-            Entered::Mapped(map) => map,
-        };
-        let memory = lock(&map.memory);
-        let done = act()?;
-        if let Some(fd) = &*memory {
-            mirror(&Memory { node: &map.node, fd }, &done)?;
+        let done = self.change_data(node, act, mirror);
+        self.refresh(node.ino());
+        done
+    }
+
+    /// A file has another size, perhaps, or is mapped, or not any more.
+    pub(super) fn refresh(&self, ino: u64) {
+        if let Some(watches) = self.watches.get() {
+            watches.refresh(ino, || self.find(ino).is_some());
         }
-        Ok(done)
+    }
+
+    fn change_data<R>(
+        &self,
+        node: &Vnode,
+        act: impl FnOnce() -> Result<R>,
+        mirror: impl FnOnce(&Memory<'_>, &R) -> Result<()>,
+    ) -> Result<R> {
+        loop {
+            let map = match self.enter(node.ino()) {
+                Entered::Plain(_held) => return act(),
+                Entered::Mapped(map) => map,
+            };
+            let memory = lock(&map.memory);
+            if memory.is_none() && !self.is_current(&map) {
+                continue;
+            }
+            let done = act()?;
+            if let Some(fd) = &*memory {
+                mirror(&Memory { node: &map.node, fd }, &done)?;
+            }
+            return Ok(done);
+        }
+    }
+
+    /// Whether this is how its file is mapped: another one may be by the time that its lock is had.
+    fn is_current(&self, map: &Arc<Map>) -> bool {
+        self.find(map.node.ino()).is_some_and(|found| Arc::ptr_eq(&found, map))
     }
 
     /// Reads a file.
     pub(super) fn read_at(&self, node: &Vnode, offset: u64, out: &mut [u8]) -> Result<usize> {
-        let Some(map) = self.find(node.ino()) else { return node.read_at(offset, out) };
-        let memory = lock(&map.memory);
-        match &*memory {
-            Some(fd) => Memory { node, fd }.read_at(offset, out),
-            None => node.read_at(offset, out),
+        loop {
+            let Some(map) = self.find(node.ino()) else { return node.read_at(offset, out) };
+            let memory = lock(&map.memory);
+            match &*memory {
+                Some(fd) => return Memory { node, fd }.read_at(offset, out),
+                None if self.is_current(&map) => return node.read_at(offset, out),
+                None => {}
+            }
         }
     }
 
@@ -155,6 +189,8 @@ impl Maps {
                 }
             }
         }
+        drop(memory);
+        self.refresh(node.ino());
         Ok(node.attributes().size)
     }
 
@@ -181,6 +217,8 @@ impl Maps {
             self.count.fetch_sub(1, Ordering::AcqRel);
             *memory = None;
         }
+        drop((maps, memory));
+        self.refresh(ino);
         done
     }
 }

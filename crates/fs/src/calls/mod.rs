@@ -5,11 +5,15 @@
 //! | this one | [`Request`] and [`Reply`]: a call's arguments and results, without memory of its own |
 //! | `process` | [`Process`]: who asks, with what it has open and locked; does what a request says |
 //! | `maps` | files that are mapped shared |
+//! | `watched` | how long files are that others read without asking |
+//! | `waiting` | who waits for whose lock; [`lock_waiting`] |
 //! | `paths` | calls on paths, from a directory on, that may lead out of the file system |
 
 mod maps;
 mod paths;
 mod process;
+mod waiting;
+mod watched;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +23,8 @@ use crate::vnode::Attributes;
 
 pub use maps::Mapped;
 pub use process::{Process, Processes};
+pub use waiting::lock_waiting;
+pub(crate) use watched::Sizes;
 
 /// A file that somebody has open; [`OpenId::ROOT`] is the root directory, which everybody has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -135,6 +141,9 @@ pub enum Request<'a> {
     List { open: OpenId, cookie: u64, bytes: usize },
     /// `fcntl` with `F_SETLK`: EAGAIN when somebody is in the way. Who wants to wait asks again.
     Lock { open: OpenId, range: Range },
+    /// As [`Request::Lock`], by those who ask again on EAGAIN, as [`lock_waiting`] does: EDEADLK when a
+    /// process would wait for itself.
+    AwaitLock { open: OpenId, range: Range },
     /// `fcntl` with `F_SETLK` and `F_UNLCK`.
     Unlock { open: OpenId, range: Range },
     /// `fcntl` with `F_GETLK`: [`Reply::Lock`].

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -11,6 +12,8 @@ use unvme::lock::{lock, read, write};
 
 use super::maps::{Held, Maps};
 use super::paths::Path;
+use super::waiting::Waits;
+use super::watched::{Watches, Watching};
 use super::{At, Listed, NewTime, OpenId, Range, Reply, Request};
 use crate::access::Credentials;
 use crate::data::{Allocation, Seek};
@@ -42,6 +45,7 @@ pub struct Processes {
     pids: Mutex<BTreeMap<u64, u32>>,
     next: AtomicU64,
     maps: Maps,
+    waits: Waits,
 }
 
 /// A process that uses the file system. When it is dropped, its files are closed and its locks given back.
@@ -50,6 +54,7 @@ pub struct Process {
     id: u64,
     held: Mutex<HashSet<OpenId>>,
     pub(super) mapped: Held,
+    pub(super) watching: Watching,
     who: RwLock<Credentials>,
 }
 
@@ -58,7 +63,14 @@ impl Processes {
     pub fn new(fs: FileSystem) -> Arc<Self> {
         // What somebody had open at an earlier mount is nobody's here: no identifier comes twice.
         let next = AtomicU64::new(1 + ((Time::now().seconds as u64 & 0xffff_ffff) << 28));
-        Arc::new(Self { fs, opens: RwLock::default(), pids: Mutex::default(), next, maps: Maps::default() })
+        Arc::new(Self {
+            fs,
+            opens: RwLock::default(),
+            pids: Mutex::default(),
+            next,
+            maps: Maps::default(),
+            waits: Waits::default(),
+        })
     }
 
     /// The file system.
@@ -71,7 +83,24 @@ impl Processes {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.pids).insert(id, pid);
         let who = RwLock::new(who);
-        Process { all: Arc::clone(self), id, held: Mutex::default(), mapped: Mutex::default(), who }
+        let (held, mapped, watching) = Default::default();
+        Process { all: Arc::clone(self), id, held, mapped, watching, who }
+    }
+
+    /// From here on processes may [watch](Process::watch) files; the descriptor of their sizes. None when the
+    /// cache of the file system is not shared.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when there is no memory.
+    pub(crate) fn show(&self) -> Result<Option<BorrowedFd<'_>>> {
+        if self.fs.shown_pages().is_none() {
+            return Ok(None);
+        }
+        if self.maps.watches.get().is_none() {
+            // Of two who make it at a time one is thrown away.
+            let _ = self.maps.watches.set(Watches::new()?);
+        }
+        Ok(self.maps.watches.get().and_then(Watches::descriptor))
     }
 
     /// Whether anybody has a file mapped: then what is read and written goes by [`Process::call`].
@@ -141,6 +170,10 @@ impl Process {
         *lock(&child.held) = held;
         self.copy_maps(&child);
         child
+    }
+
+    pub(super) fn watches(&self) -> Option<&Watches> {
+        self.all.maps.watches.get()
     }
 
     pub(super) fn maps(&self) -> &Maps {
@@ -272,7 +305,7 @@ impl Process {
                 let flags = OFlags::from_bits_retain(*flags);
                 self.on(at, |path| {
                     let opened = path.open(flags, *mode)?.then(|(node, is_new)| {
-                        if flags.contains(OFlags::TRUNC) && self.maps().is_any() {
+                        if flags.contains(OFlags::TRUNC) {
                             self.maps().change(&node, || Ok(()), |memory, ()| memory.resize())?;
                         }
                         self.add(node, flags, is_new)
@@ -464,12 +497,17 @@ impl Process {
             end: range.end,
         };
         match request {
-            Request::Lock { open, range } => {
+            Request::Lock { open, range } | Request::AwaitLock { open, range } => {
                 let node = match range.is_exclusive {
                     true => self.open_file(*open, OFlags::WRONLY)?,
                     false => self.open_file(*open, OFlags::RDONLY)?,
                 };
-                node.lock(lock_of(open, range), false).map(|()| Reply::Done)
+                let new = lock_of(open, range);
+                let done = node.lock(new, false);
+                if matches!(request, Request::AwaitLock { .. }) && !range.is_of_open {
+                    self.note_waiting(&node, &new, &done)?;
+                }
+                done.map(|()| Reply::Done)
             }
             Request::Unlock { open, range } => {
                 self.file(*open)?.unlock(owner(open, range), range.start, range.end);
@@ -494,6 +532,21 @@ impl Process {
         }
     }
 
+    /// Notes for whom a process waits that did not get a lock, or that it does not wait any more.
+    fn note_waiting(&self, node: &Vnode, new: &Lock, done: &Result<()>) -> Result<()> {
+        match done {
+            Err(Error::Posix(Errno::AGAIN)) => match node.find_lock(new) {
+                // Open files belong to nobody in particular, as Linux sees it.
+                Some(held) if held.owner & 1 == 0 => self.all.waits.add(new.owner, held.owner),
+                _ => Ok(()),
+            },
+            _ => {
+                self.all.waits.remove(new.owner);
+                Ok(())
+            }
+        }
+    }
+
     /// Notes that a file is open.
     fn add(&self, node: Vnode, flags: OFlags, is_new: bool) -> Result<Reply> {
         let (ino, mode) = (node.ino(), node.attributes().mode);
@@ -510,6 +563,7 @@ impl Process {
 
     fn close(&self, open: OpenId) -> Result<Reply> {
         self.give_back(open)?;
+        self.forget_watch(open);
         lock(&self.held).remove(&open);
         self.all.release(open);
         Ok(Reply::Done)
@@ -586,6 +640,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.forget_maps();
+        self.forget_watches();
         for open in std::mem::take(&mut *lock(&self.held)) {
             if let Some(found) = read(&self.all.opens).get(&open)
                 && found.node.file_type() == FileType::RegularFile
@@ -594,6 +649,7 @@ impl Drop for Process {
             }
             self.all.release(open);
         }
+        self.all.waits.remove(self.id << 1);
         lock(&self.all.pids).remove(&self.id);
     }
 }

@@ -7,13 +7,14 @@ mod ahead;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use unvme::Region;
-use unvme::cache::{Found, Order, Own, Owners};
+use unvme::cache::{Found, Order, Own, Owners, ShownSize};
 pub(crate) use unvme::cache::{Pages, Word};
 use unvme::lock::lock;
 
@@ -49,6 +50,8 @@ pub struct CacheOptions {
     pub dirty_percent: usize,
     /// How long a page may wait to be written.
     pub dirty_age: Duration,
+    /// Pages are in memory that clients of a [server](crate::share::Server) read.
+    pub is_shared: bool,
 }
 
 impl Default for CacheOptions {
@@ -58,6 +61,7 @@ impl Default for CacheOptions {
             policy: Policy::S3Fifo,
             dirty_percent: 40,
             dirty_age: Duration::from_secs(5),
+            is_shared: false,
         }
     }
 }
@@ -212,9 +216,19 @@ impl Cache {
             Policy::Lru => (options.bytes, Order::Lru),
             Policy::None => (0, Order::S3Fifo),
         };
-        let pages = unvme::cache::Cache::new(bytes, order)
+        let make = if options.is_shared && bytes > 0 {
+            unvme::cache::Cache::shared
+        } else {
+            unvme::cache::Cache::new
+        };
+        let pages = make(bytes, order)
             .map_err(|e| Error::Device(format!("a page cache of {} bytes: {e}", options.bytes)))?;
         Ok(Self { options, pages, waiting: Mutex::default() })
+    }
+
+    /// What other processes need to read pages, if they can.
+    pub(crate) fn shown(&self) -> Option<(ShownSize, [BorrowedFd<'_>; 3])> {
+        self.pages.shown()
     }
 
     /// Nothing is kept.

@@ -38,6 +38,14 @@ struct Inner {
     generation: AtomicU64,
 }
 
+/// An open file that is read without asking the server, as long as its pages are in the server's memory.
+/// Copies of them that a client makes are as if it had asked; access times stay.
+pub struct Watched {
+    link: Arc<Link>,
+    ino: u64,
+    place: usize,
+}
+
 /// A connection for a child that a process is about to have.
 pub struct Forked(Client);
 
@@ -208,6 +216,20 @@ impl Client {
         self.done(&Call::Unmap { ino })
     }
 
+    /// An open file is to be read without asking, until it is closed. A child process asks for its own; so
+    /// does whoever has found another server.
+    ///
+    /// # Errors
+    /// EBADF when it is not open for reading; EOPNOTSUPP when the server does not share its pages; ENFILE when
+    /// too many files are read like that; EIO when the server is gone.
+    pub fn watch(&self, open: OpenId) -> Result<Watched> {
+        let link = self.link()?;
+        match link.call(&Call::Watch { open }, &[], &mut [])? {
+            Answered::Watched(ino, place) => Ok(Watched { link, ino, place: place as usize }),
+            _ => Err(Errno::IO.into()),
+        }
+    }
+
     fn done(&self, call: &Call<'_>) -> Result<()> {
         reply(self.link()?.call(call, &[], &mut [])?).map(|_| ())
     }
@@ -318,6 +340,15 @@ fn reply(answered: Answered) -> Result<Reply> {
     }
 }
 
+impl Watched {
+    /// Reads what is there, up to the end of the file: how many bytes. `None` when the server is to be asked,
+    /// by [`Request::Read`]: then `out` holds anything.
+    #[inline]
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Option<usize> {
+        self.link.read_shown(self.ino, self.place, offset, out)
+    }
+}
+
 impl Forked {
     /// In the child: its connection. `parent` is let go of.
     ///
@@ -339,12 +370,16 @@ impl Forked {
         Ok(self.0)
     }
 
-    /// For a child that is another program: as [`Client::pass_on`]. The parent drops this when the child has
-    /// begun.
+    /// For a child that is another program: a descriptor that stays open over `execve`, for
+    /// [`Client::resume`]. The parent drops it when the child has begun.
     ///
     /// # Errors
     /// EIO when the server is gone.
-    pub fn pass_on(&self) -> Result<RawFd> {
-        self.0.pass_on()
+    pub fn into_descriptor(self) -> Result<OwnedFd> {
+        self.0.link()?.with_socket(|socket| {
+            let fd = packet::out_of_the_way(socket.try_clone().map_err(|_| Error::Posix(Errno::MFILE))?);
+            packet::keep_over_exec(fd.as_fd(), true)?;
+            Ok(fd)
+        })
     }
 }

@@ -24,7 +24,7 @@ mod slot;
 mod wire;
 mod worker;
 
-pub use client::{Client, Forked};
+pub use client::{Client, Forked, Watched};
 pub use place::socket_path;
 pub use server::{Server, ServerOptions, Stopper};
 pub use wire::{Identity, is_answer, is_call};

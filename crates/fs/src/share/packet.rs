@@ -20,7 +20,7 @@ use super::wire::MESSAGE_BYTES_MAX;
 use crate::error::{Error, Result};
 
 /// Most descriptors of a packet.
-const FDS_MAX: usize = 4;
+pub(super) const FDS_MAX: usize = 8;
 /// Descriptors are moved out of the way of those of programs, which expect small numbers in a row.
 const FD_MIN: i32 = 512;
 /// Clients that have not been accepted yet.

@@ -270,9 +270,7 @@ fn hold(socket: &Path) -> Result<Hold> {
     let path = PathBuf::from(path);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     loop {
-        let opened = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
-        let file =
-            opened.map_err(|e| Error::Device(format!("{}: {}", path.display(), io::Error::from(e))))?;
+        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::AGAIN) => {
                 return Err(Error::Busy(format!("{}: another server serves there", socket.display())));
@@ -285,7 +283,7 @@ fn hold(socket: &Path) -> Result<Hold> {
             let hold = Hold { path, _file: file };
             return match std::fs::remove_file(socket) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    Err(Error::Device(format!("remove {}: {e}", socket.display())))
+                    Err(Errno::from_io_error(&e).unwrap_or(Errno::IO).into())
                 }
                 _ => Ok(hold),
             };
@@ -430,11 +428,18 @@ impl Guest {
             return Err(Errno::ISCONN.into());
         }
         let connection = shared.add(self.peer, process)?;
-        let welcome = Answer::Welcome { index: connection.index as u32, ticket: connection.ticket };
-        let bytes = to_bytes(&welcome)?;
-        let fds = [&shared.control.0, &connection.slots].map(Region::backing);
         self.connection = Some(Arc::clone(&connection));
-        let [Some((control, _)), Some((slots, _))] = fds else { return Err(Errno::IO.into()) };
-        packet::send(self.socket.as_fd(), &bytes, &[control, slots])
+        let regions = [&shared.control.0, &connection.slots].map(Region::backing);
+        let mut fds: Vec<BorrowedFd<'_>> = regions.into_iter().flatten().map(|(fd, _)| fd).collect();
+        let mut pages = None;
+        if let (Some((size, shown)), Some(sizes)) =
+            (shared.processes.fs().shown_pages(), shared.processes.show()?)
+        {
+            pages = Some(size);
+            fds.extend(shown);
+            fds.push(sizes);
+        }
+        let (index, ticket) = (connection.index as u32, connection.ticket);
+        packet::send(self.socket.as_fd(), &to_bytes(&Answer::Welcome { index, ticket, pages })?, &fds)
     }
 }

@@ -8,6 +8,7 @@
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use unvme::cache::ShownSize;
 
 use crate::access::Credentials;
 use crate::calls::{OpenId, Reply, Request};
@@ -69,8 +70,9 @@ pub(super) enum Ask {
 /// A message of the server.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// Comes with the descriptors of the control page and of the slots.
-    Welcome { index: u32, ticket: u64 },
+    /// Comes with the descriptors of the control page and of the slots; and with those of the cache and of the
+    /// sizes of files, if clients may read them.
+    Welcome { index: u32, ticket: u64, pages: Option<ShownSize> },
     /// Comes with the descriptor of the file's memory.
     Memory,
     /// An error's number, and why.
@@ -98,6 +100,8 @@ pub(super) enum Call<'a> {
     SyncMap { ino: u64 },
     /// See [`crate::calls::Process::unmap`].
     Unmap { ino: u64 },
+    /// An open file is to be read without asking.
+    Watch { open: OpenId },
 }
 
 /// What comes of a call.
@@ -106,6 +110,8 @@ pub(super) enum Answered {
     Reply(Reply),
     /// Inode number, size.
     Mapped(u64, u64),
+    /// Inode number, and the place of its size.
+    Watched(u64, u32),
     /// An error's number.
     Error(i32),
 }

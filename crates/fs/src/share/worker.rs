@@ -123,6 +123,10 @@ impl Connection {
                 let mapped = self.process.map(*open)?;
                 Ok((Answered::Mapped(mapped.ino, mapped.size), 0))
             }
+            Call::Watch { open } => {
+                let (ino, place) = self.process.watch(*open)?;
+                Ok((Answered::Watched(ino, place as u32), 0))
+            }
             Call::SyncMap { ino } => self.process.sync_map(*ino).map(|()| (done, 0)),
             Call::Unmap { ino } => self.process.unmap(*ino).map(|()| (done, 0)),
         }

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use unvme_bus::Region;
 
+use super::shown::Shown;
+
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 
@@ -24,12 +26,45 @@ impl FrameNo {
 pub(super) struct Frames {
     pub memory: Region,
     stamps: Box<[AtomicU64]>,
+    /// What others see of it.
+    pub shown: Option<Shown>,
 }
 
 impl Frames {
     /// Memory of frames in `memory`, with as many stamps.
-    pub(super) fn new(memory: Region, stamps: usize) -> Self {
-        Self { memory, stamps: (0..stamps).map(|_| AtomicU64::new(0)).collect() }
+    pub(super) fn new(memory: Region, stamps: usize, shown: Option<Shown>) -> Self {
+        Self { memory, stamps: (0..stamps).map(|_| AtomicU64::new(0)).collect(), shown }
+    }
+
+    /// Changes the memory of a frame that has a page.
+    #[inline]
+    pub(super) fn change(&self, frame: FrameNo, act: impl FnOnce(&Region, usize)) {
+        let act = || act(&self.memory, frame.offset());
+        match &self.shown {
+            Some(shown) => shown.change(frame, act),
+            None => act(),
+        }
+    }
+
+    /// A frame gets a page.
+    pub(super) fn put(&self, frame: FrameNo, owner: u64, index: u64, page: &[u8]) {
+        let act = || self.memory.write(frame.offset(), page);
+        match &self.shown {
+            Some(shown) => shown.put(frame, owner, index, act),
+            None => act(),
+        }
+    }
+
+    /// A frame has no page any more.
+    pub(super) fn take(&self, frame: FrameNo, owner: u64, index: u64) {
+        if let Some(shown) = &self.shown {
+            shown.take(frame, owner, index);
+        }
+    }
+
+    /// How often other processes have read a page of late, up to a few times.
+    pub(super) fn uses(&self, frame: FrameNo) -> u32 {
+        self.shown.as_ref().map_or(0, |shown| shown.uses(frame))
     }
 
     #[inline]

@@ -12,8 +12,10 @@
 mod frames;
 mod order;
 mod pages;
+mod shown;
 
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,6 +29,8 @@ pub use frames::{FrameNo, PAGE};
 pub use order::Order;
 use order::{Entry, Place, Queues};
 pub use pages::{CHUNK, Pages, Word};
+use shown::Shown;
+pub use shown::{ShownPages, ShownSize};
 
 /// What a cache has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,6 +130,18 @@ impl Cache {
     /// # Errors
     /// When there is not enough memory.
     pub fn new(bytes: usize, order: Order) -> Result<Self, BusError> {
+        Self::make(bytes, order, false)
+    }
+
+    /// As [`Cache::new`], in memory that other processes can read: see [`Cache::shown`].
+    ///
+    /// # Errors
+    /// When there is not enough memory.
+    pub fn shared(bytes: usize, order: Order) -> Result<Self, BusError> {
+        Self::make(bytes, order, true)
+    }
+
+    fn make(bytes: usize, order: Order, is_shared: bool) -> Result<Self, BusError> {
         /// Pages of a shard, at least.
         const SHARD_MIN: usize = 1024;
         /// Frames beyond what pages may have: for those of owners that are in use.
@@ -140,7 +156,11 @@ impl Cache {
         let each = budget.div_ceil(shards);
         // Memory that nobody touches is not there: what is beyond costs nothing.
         let frames = if budget == 0 { 0 } else { 2 * each + BEYOND };
-        let memory = Region::anonymous(frames.max(1) * shards * PAGE)?;
+        let all = frames.max(1) * shards;
+        let (memory, shown) = match is_shared {
+            true => (Region::published("unvme-pages", all * PAGE)?, Some(Shown::new(all, budget)?)),
+            false => (Region::anonymous(all * PAGE)?, None),
+        };
         let stamps = if order == Order::Lru { frames * shards } else { 0 };
         // A small cache is to be exact.
         let portion = (budget as i64 / 1024).clamp(1, 64);
@@ -163,8 +183,15 @@ impl Cache {
             budget,
             counters,
             shards: (0..shards).map(shard).collect(),
-            frames: Frames::new(memory, stamps),
+            frames: Frames::new(memory, stamps, shown),
         })
+    }
+
+    /// What other processes need to read pages by [`ShownPages`], if they can.
+    pub fn shown(&self) -> Option<(ShownSize, [BorrowedFd<'_>; 3])> {
+        let shown = self.frames.shown.as_ref()?;
+        let [table, used] = shown.descriptors()?;
+        Some((shown.size, [self.frames.memory.backing()?.0, table, used]))
     }
 
     /// Pages that are kept.
@@ -245,14 +272,14 @@ impl Cache {
         let Some(word) = pages.get(index) else { return false };
         self.touch(owner, index, word);
         debug_assert!(skip + data.len() <= PAGE);
-        self.frames.memory.write(word.frame().offset() + skip, data);
+        self.frames.change(word.frame(), |memory, offset| memory.write(offset + skip, data));
         true
     }
 
     /// Has a page, if it is there, hold zeros from `skip` on.
     pub fn clear_tail(&self, pages: &mut Pages, index: u64, skip: usize) {
         if let Some(word) = pages.get(index) {
-            self.frames.memory.fill(word.frame().offset() + skip, PAGE - skip, 0);
+            self.frames.change(word.frame(), |memory, offset| memory.fill(offset + skip, PAGE - skip, 0));
         }
     }
 
@@ -273,7 +300,7 @@ impl Cache {
         }
         let frame = queues.take_frame().ok_or(NoRoom)?;
         debug_assert_eq!(page.len(), PAGE);
-        self.frames.memory.write(frame.offset(), page);
+        self.frames.put(frame, own.owner, index, page);
         let now = shard.clock.fetch_add(1, Ordering::Relaxed) + 1;
         self.frames.set_stamp(frame, now);
         own.pages.put(index, frame);
@@ -304,6 +331,7 @@ impl Cache {
                 Verdict::Evicted(frame) => {
                     self.counters.evicted.add(1);
                     queues.evicted(&entry, place);
+                    self.frames.take(frame, entry.owner, entry.index);
                     queues.give_back(frame);
                     if !queues.is_full() {
                         return;
@@ -317,6 +345,9 @@ impl Cache {
         let Some(word) = pages.get(entry.index).filter(|word| word.frame() == entry.frame) else {
             return Verdict::Gone;
         };
+        for _ in 0..self.frames.uses(entry.frame) {
+            self.touch(entry.owner, entry.index, word);
+        }
         let stamp = self.frames.stamp(entry.frame);
         if word.is_dirty() || word.is_marked() {
             return Verdict::Again(place.later(stamp));
@@ -357,6 +388,26 @@ impl Cache {
         cleaned as u64
     }
 
+    /// Pages are about to be written to the device as they are now: they are dirty no longer, and marked.
+    /// Returns how many were dirty.
+    pub fn begin_writing(&self, pages: &mut Pages, indexes: Range<u64>) -> u64 {
+        let cleaned = pages.mark_clean(indexes.clone());
+        self.counters.dirty.add(-cleaned);
+        indexes.for_each(|index| pages.mark(index));
+        cleaned as u64
+    }
+
+    /// Pages were written to the device, or could not be: then they are dirty again. Returns how many of them
+    /// are dirty that were not.
+    pub fn end_writing(&self, pages: &mut Pages, indexes: Range<u64>, is_written: bool) -> u64 {
+        pages.unmark(indexes.clone());
+        if is_written {
+            self.counters.written_back.add((indexes.end - indexes.start) as i64);
+            return 0;
+        }
+        indexes.map(|index| u64::from(self.mark_dirty(pages, index))).sum()
+    }
+
     /// Gives up pages of an owner, written or not. Returns how many of them had its mark.
     #[must_use]
     pub fn drop_range(&self, owner: u64, pages: &mut Pages, range: Range<u64>) -> u64 {
@@ -366,6 +417,7 @@ impl Cache {
             for &index in some {
                 self.counters.dirty.add(-pages.mark_clean(index..index + 1));
                 if let Some(frame) = pages.take(index) {
+                    self.frames.take(frame, owner, index);
                     queues.give_back(frame);
                 }
             }

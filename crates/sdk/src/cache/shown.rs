@@ -1,0 +1,296 @@
+//! Pages that other processes read without asking: which memory has which page, in memory that they map.
+//!
+//! Each frame has a version, which is odd while its memory changes, and says whose page it has. Who copies a
+//! page looks at both before and after: what was copied in between is the page's, or is thrown away. Where to
+//! look says a table of hints, by owner and index, that may be wrong: then the page is not found, and whoever
+//! wants it asks.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use unvme_bus::{BusError, Pages as Kind, Region};
+
+use super::frames::{FrameNo, PAGE};
+use crate::spread::spread;
+
+/// What is known of a frame: version, owner, index, and a word that is not used.
+const FRAME_BYTES: usize = 32;
+/// Hints that are looked at together: a quarter of a cache line.
+const BUCKET: usize = 4;
+/// Uses of a page that are counted: beyond, nobody has to write to memory that all share.
+const USES_MAX: u32 = 3;
+/// An owner that nobody is.
+const NOBODY: u64 = u64::MAX;
+
+/// How large a cache is that others read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ShownSize {
+    /// Frames.
+    pub frames: u32,
+    /// Places for hints: a power of two.
+    pub hints: u32,
+}
+
+impl ShownSize {
+    fn table_bytes(self) -> usize {
+        (self.frames as usize * FRAME_BYTES + self.hints as usize * 4).next_multiple_of(PAGE)
+    }
+
+    fn used_bytes(self) -> usize {
+        (self.frames as usize * 4).next_multiple_of(PAGE)
+    }
+
+    /// The first hint for a page, as an offset in the table.
+    #[inline]
+    fn bucket(self, owner: u64, index: u64) -> usize {
+        let hash = spread(spread(owner) ^ index) as usize;
+        self.frames as usize * FRAME_BYTES + (hash & (self.hints as usize - 1) & !(BUCKET - 1)) * 4
+    }
+}
+
+/// The side of the cache.
+#[derive(Debug)]
+pub(super) struct Shown {
+    pub size: ShownSize,
+    table: Region,
+    used: Region,
+}
+
+impl Shown {
+    /// For so many frames, of which about `budget` have pages.
+    pub(super) fn new(frames: usize, budget: usize) -> Result<Self, BusError> {
+        let hints = (budget.max(1) * BUCKET).next_power_of_two() as u32;
+        let size = ShownSize { frames: frames as u32, hints };
+        let table = Region::published("unvme-page-table", size.table_bytes())?;
+        let used = Region::shared_on("unvme-pages-used", size.used_bytes(), Kind::Ordinary)?;
+        Ok(Self { size, table, used })
+    }
+
+    /// The descriptors of the table and of what others write: which pages they have used.
+    pub(super) fn descriptors(&self) -> Option<[BorrowedFd<'_>; 2]> {
+        Some([self.table.backing()?.0, self.used.backing()?.0])
+    }
+
+    /// Changes the memory of a frame, which nobody else changes meanwhile.
+    #[inline]
+    pub(super) fn change(&self, frame: FrameNo, act: impl FnOnce()) {
+        let [version] = self.table.words::<1>(frame.0 as usize * FRAME_BYTES);
+        let before = version.load(Ordering::Relaxed);
+        version.store(before.wrapping_add(1), Ordering::Relaxed);
+        // Before what changes, for those who look at the version again behind a fence.
+        fence(Ordering::Release);
+        act();
+        version.store(before.wrapping_add(2), Ordering::Release);
+    }
+
+    fn hints(&self, owner: u64, index: u64) -> impl Iterator<Item = &AtomicU32> {
+        let first = self.size.bucket(owner, index);
+        (0..BUCKET).map(move |at| self.table.atomic_u32(first + at * 4))
+    }
+
+    /// A frame gets a page, by `act`.
+    pub(super) fn put(&self, frame: FrameNo, owner: u64, index: u64, act: impl FnOnce()) {
+        self.change(frame, || {
+            let [_, whose, which] = self.table.words::<3>(frame.0 as usize * FRAME_BYTES);
+            whose.store(owner, Ordering::Relaxed);
+            which.store(index, Ordering::Relaxed);
+            act();
+        });
+        self.uses(frame);
+        // Of two who hint at a time one may be lost, and of more than four in a bucket.
+        let free = self.hints(owner, index).find(|hint| hint.load(Ordering::Relaxed) == 0);
+        let hint = free.or_else(|| self.hints(owner, index).nth(frame.0 as usize % BUCKET));
+        if let Some(hint) = hint {
+            hint.store(frame.0 + 1, Ordering::Release);
+        }
+    }
+
+    /// A frame has no page any more.
+    pub(super) fn take(&self, frame: FrameNo, owner: u64, index: u64) {
+        self.change(frame, || {
+            let [_, whose] = self.table.words::<2>(frame.0 as usize * FRAME_BYTES);
+            whose.store(NOBODY, Ordering::Relaxed);
+        });
+        for hint in self.hints(owner, index) {
+            if hint.load(Ordering::Relaxed) == frame.0 + 1 {
+                hint.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// How often others have read a page since this was asked last, up to a few times.
+    pub(super) fn uses(&self, frame: FrameNo) -> u32 {
+        let used = self.used.atomic_u32(frame.0 as usize * 4);
+        if used.load(Ordering::Relaxed) == 0 { 0 } else { used.swap(0, Ordering::Relaxed).min(USES_MAX) }
+    }
+}
+
+/// The pages of another process's cache, to be read.
+#[derive(Debug)]
+pub struct ShownPages {
+    size: ShownSize,
+    pages: Region,
+    table: Region,
+    used: Region,
+}
+
+impl ShownPages {
+    /// From what [`Cache::shown`](super::Cache::shown) has given.
+    ///
+    /// # Errors
+    /// When the descriptors are not those of memory of that size, or it cannot be mapped.
+    pub fn open(size: ShownSize, [pages, table, used]: [BorrowedFd<'_>; 3]) -> Result<Self, BusError> {
+        if size.frames == 0 || !size.hints.is_power_of_two() || (size.hints as usize) < BUCKET {
+            return Err(BusError::Protocol(format!("a cache of {} pages cannot be", size.frames)));
+        }
+        Ok(Self {
+            size,
+            pages: Region::sealed(pages, size.frames as usize * PAGE, false)?,
+            table: Region::sealed(table, size.table_bytes(), false)?,
+            used: Region::sealed(used, size.used_bytes(), true)?,
+        })
+    }
+
+    /// Copies bytes from `skip` of a page on. Returns whether it was there, and is what it was when this
+    /// began, or later. When it was not, `out` holds anything.
+    ///
+    /// # Panics
+    /// When the bytes are not all of the page.
+    #[inline]
+    pub fn read(&self, owner: u64, index: u64, skip: usize, out: &mut [u8]) -> bool {
+        assert!(skip <= PAGE && out.len() <= PAGE - skip, "{} bytes at {skip} of a page", out.len());
+        let first = self.size.bucket(owner, index);
+        (0..BUCKET).any(|at| {
+            let frame = self.table.load_u32(first + at * 4, Ordering::Acquire);
+            frame != 0 && frame <= self.size.frames && self.copy(frame - 1, owner, index, skip, out)
+        })
+    }
+
+    #[inline]
+    fn copy(&self, frame: u32, owner: u64, index: u64, skip: usize, out: &mut [u8]) -> bool {
+        let [version, whose, which] = self.table.words::<3>(frame as usize * FRAME_BYTES);
+        let before = version.load(Ordering::Acquire);
+        let is_it = || whose.load(Ordering::Relaxed) == owner && which.load(Ordering::Relaxed) == index;
+        if !before.is_multiple_of(2) || !is_it() {
+            return false;
+        }
+        self.pages.read(frame as usize * PAGE + skip, out);
+        // What was copied was so before the version is looked at again.
+        fence(Ordering::Acquire);
+        if version.load(Ordering::Relaxed) != before {
+            return false;
+        }
+        let used = self.used.atomic_u32(frame as usize * 4);
+        let uses = used.load(Ordering::Relaxed);
+        if uses < USES_MAX {
+            used.store(uses + 1, Ordering::Relaxed);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::super::{Cache, Found, NoRoom, Order, Own, Owners, Pages};
+    use super::*;
+
+    struct Nobody;
+
+    impl Owners for Nobody {
+        fn with<R>(&self, _: u64, _: impl FnOnce(&mut Pages) -> R) -> Found<R> {
+            Found::Gone
+        }
+    }
+
+    fn insert(cache: &Cache, pages: &mut Pages, index: u64, byte: u8) -> Result<(), NoRoom> {
+        cache.insert(&mut Own { others: &Nobody, owner: 7, pages }, index, &[byte; PAGE])
+    }
+
+    fn seen(cache: &Cache) -> ShownPages {
+        let (size, fds) = cache.shown().expect("it is shown");
+        ShownPages::open(size, fds).expect("mapped")
+    }
+
+    #[test]
+    fn others_see_pages_as_they_are_and_none_that_are_gone() {
+        let cache = Cache::shared(64 * PAGE, Order::S3Fifo).expect("memory");
+        let (mut pages, others) = (Pages::default(), seen(&cache));
+        let mut out = [0; 3];
+        assert!(!others.read(7, 0, 0, &mut out));
+        for index in 0..50 {
+            insert(&cache, &mut pages, index, index as u8).expect("room");
+        }
+        let there = (0..50).filter(|&index| others.read(7, index, 4093, &mut out) && out == [index as u8; 3]);
+        assert!(there.count() > 45);
+        assert!(!others.read(8, 0, 0, &mut out) && !others.read(7, 50, 0, &mut out));
+        assert!(cache.write(7, &mut pages, 3, 1, b"new"));
+        assert!(others.read(7, 3, 1, &mut out) && &out == b"new");
+        cache.clear_tail(&mut pages, 3, 2);
+        assert!(others.read(7, 3, 1, &mut out) && &out == b"n\0\0");
+        assert_eq!(cache.drop_range(7, &mut pages, 3..4), 0);
+        assert!(!others.read(7, 3, 1, &mut out));
+        // More than there is room for: what was given up is not seen, and what is seen is right.
+        for index in 100..1000 {
+            insert(&cache, &mut pages, index, index as u8).expect("room");
+        }
+        for index in 0..1000 {
+            if others.read(7, index, 0, &mut out) {
+                assert!(pages.get(index).is_some() && out == [index as u8; 3], "{index}");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_can_write_what_is_shown() {
+        let cache = Cache::shared(64 * PAGE, Order::S3Fifo).expect("memory");
+        let (_, [pages, table, _]) = cache.shown().expect("it is shown");
+        assert!(Region::sealed(pages, PAGE, true).is_err() && Region::sealed(table, PAGE, true).is_err());
+        assert!(Cache::new(64 * PAGE, Order::S3Fifo).expect("memory").shown().is_none());
+    }
+
+    #[test]
+    fn pages_that_others_read_stay() {
+        let cache = Cache::shared(64 * PAGE, Order::S3Fifo).expect("memory");
+        let (mut pages, others) = (Pages::default(), seen(&cache));
+        let mut out = [0; 1];
+        insert(&cache, &mut pages, 5, 5).expect("room");
+        for index in 1000..1400 {
+            others.read(7, 5, 0, &mut out);
+            insert(&cache, &mut pages, index, 0).expect("room");
+        }
+        assert!(others.read(7, 5, 0, &mut out));
+    }
+
+    #[test]
+    fn no_page_is_seen_half_written() {
+        let cache = Cache::shared(64 * PAGE, Order::S3Fifo).expect("memory");
+        let others = seen(&cache);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let (mut out, mut hits) = ([0; PAGE], 0);
+                while !done.load(Ordering::Relaxed) || hits == 0 {
+                    if others.read(7, 1, 0, &mut out) {
+                        hits += 1;
+                        assert!(out.iter().all(|&byte| byte == out[0]), "{} and others", out[0]);
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            let mut pages = Pages::default();
+            for round in 0..20_000_u32 {
+                if round % 16 == 0 {
+                    let _ = cache.drop_range(7, &mut pages, 0..9);
+                    insert(&cache, &mut pages, 2 - u64::from(round / 16 % 2), round as u8).expect("room");
+                }
+                cache.write(7, &mut pages, 1, 0, &[round as u8; PAGE]);
+            }
+            let _ = cache.drop_range(7, &mut pages, 0..9);
+            insert(&cache, &mut pages, 1, 1).expect("room");
+            done.store(true, Ordering::Relaxed);
+            reader.join().expect("a thread");
+        });
+    }
+}
