@@ -204,14 +204,13 @@ prepare() {
             mount -o loop "$work/image" "$dir" 2>/dev/null || find "$dir" -mindepth 1 -delete
         fi
     else
-        device_home "$work/home"
+        make_device
     fi
     chmod 755 "$dir"
 }
 
-# Devices that belong to somebody, and one of them with a file system.
-device_home() {
-    UNVME_HOME=$1
+# A device with a file system, which belong to whoever runs the part.
+make_device() {
     rm -rf "$UNVME_HOME"
     mkdir "$UNVME_HOME"
     [ -z "$user" ] || chown "$user" "$UNVME_HOME"

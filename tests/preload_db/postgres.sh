@@ -12,7 +12,7 @@ rm -rf "$socket"
 mkdir "$socket"
 if [ -n "$user" ]; then
     chown "$user" "$socket" "$dir"
-    [ "$side" = native ] || device_home "$work/home"
+    [ "$side" = native ] || make_device
 fi
 data=$dir/data
 export PGHOST="$socket" PGUSER=postgres PGDATABASE=postgres
