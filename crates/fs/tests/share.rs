@@ -427,10 +427,10 @@ fn wait_for_lock(
 ) -> unvme_fs::Result<()> {
     loop {
         match ask(&Request::AwaitLock { open, range }) {
-            Err(unvme_fs::Error::Posix(unvme_fs::Errno::AGAIN)) => {}
+            Err(unvme_fs::Error::Posix(Errno::AGAIN)) => {}
             done => return done.map(drop),
         }
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
