@@ -168,12 +168,7 @@ pub(super) fn end_fill(
 
 /// Blocks were written to the device, or could not be: what is there of them in memory follows. What is on
 /// the device then is not known, but is read when somebody wants it.
-pub(super) fn end_through(
-    hub: &Hub,
-    pool: Option<&Arc<Pool>>,
-    byte: u64,
-    data: Result<&[u8], u64>,
-) {
+pub(super) fn end_through(hub: &Hub, pool: Option<&Arc<Pool>>, byte: u64, data: Result<&[u8], u64>) {
     let data = match data {
         Ok(data) => data,
         Err(bytes) => return hub.table.drop_clean(super::table::pages_of(byte, bytes)),

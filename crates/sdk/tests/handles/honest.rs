@@ -68,8 +68,8 @@ fn what_could_not_be_written_is_told_once_by_the_flush_and_waits_on() {
 fn an_error_that_nobody_asked_for_is_that_of_the_next_flush_once() {
     let device = device("mem:block:64M");
     let handle = handle(&device, "cache=write-back:4M:dirty:64K");
-    // The first write that is made to get room fails, and so does that of its first page alone; all later ones
-    // work.
+    // The first write that is made to get room fails, and so does that of its first page alone; all later
+    // ones work.
     let rule = r#"{ "match": { "opcode": "write", "count": 2 }, "act": { "status": "write-fault" } }"#;
     device.add_faults(rule).expect("rule");
     for at in 0..64u64 {
