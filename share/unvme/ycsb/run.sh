@@ -104,7 +104,7 @@ trap 'exit 143' TERM HUP
 mkdir "$work/results" "$work/ours"
 
 # The database grows by what is inserted, by old versions of pages, and by a journal.
-size=$((records * 4000 + 1073741824))
+size=$(((records * 4000 / 2097152 + 512) * 2097152))
 if [ -z "$kernel" ]; then
     kernel=$work/kernel
     mkdir "$kernel"
