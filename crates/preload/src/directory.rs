@@ -253,7 +253,7 @@ unsafe fn glob_any(
     error: GlobError,
     out: *mut Glob,
 ) -> c_int {
-    const GLOB_ALTDIRFUNC: c_int = 1 << 6;
+    const GLOB_ALTDIRFUNC: c_int = 1 << 9;
     if !start::is_on() || flags & GLOB_ALTDIRFUNC != 0 {
         return real_glob::call(name, pattern, flags, error, out);
     }
