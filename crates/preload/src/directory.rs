@@ -165,7 +165,7 @@ unsafe fn scan(
     let stream = fdopendir(fd);
     let mut found: Vec<*mut dirent> = Vec::new();
     loop {
-        set(Errno::from_raw_os_error(0));
+        errno::put(0);
         let entry = readdir(stream);
         if entry.is_null() {
             break;
@@ -186,7 +186,7 @@ unsafe fn scan(
     if failed != 0 || table.is_null() {
         found.iter().for_each(|&entry| libc::free(entry.cast()));
         libc::free(table.cast());
-        set(Errno::from_raw_os_error(if failed != 0 { failed } else { libc::ENOMEM }));
+        errno::put(if failed != 0 { failed } else { libc::ENOMEM });
         return -1;
     }
     if let Some(compare) = compare {

@@ -217,7 +217,7 @@ unsafe fn execute(envp: *const *const c_char, act: impl FnOnce(*const *const c_c
     }
     drop(environment.texts);
     drop(closed);
-    set(Errno::from_raw_os_error(failed));
+    crate::errno::put(failed);
     result
 }
 
@@ -479,6 +479,76 @@ exported! {
         let (_, child) = lock(&PIPES).swap_remove(at);
         libc::fclose(file);
         wait_for(child)
+    }
+}
+
+/// After this process has become another user, its files are that user's.
+unsafe fn as_user(changed: c_int) -> c_int {
+    if changed == 0 && start::is_on() && !gate::is_inside() {
+        let _inside = gate::enter();
+        mount::all().iter().for_each(Mount::identify);
+    }
+    changed
+}
+
+exported! {
+    fn setuid(uid: libc::uid_t) -> c_int {
+        as_user(real::setuid(uid))
+    }
+
+    fn seteuid(uid: libc::uid_t) -> c_int {
+        as_user(real::seteuid(uid))
+    }
+
+    fn setreuid(first: libc::uid_t, effective: libc::uid_t) -> c_int {
+        as_user(real::setreuid(first, effective))
+    }
+
+    fn setresuid(first: libc::uid_t, effective: libc::uid_t, saved: libc::uid_t) -> c_int {
+        as_user(real::setresuid(first, effective, saved))
+    }
+
+    fn setgid(gid: libc::gid_t) -> c_int {
+        as_user(real::setgid(gid))
+    }
+
+    fn setegid(gid: libc::gid_t) -> c_int {
+        as_user(real::setegid(gid))
+    }
+
+    fn setregid(first: libc::gid_t, effective: libc::gid_t) -> c_int {
+        as_user(real::setregid(first, effective))
+    }
+
+    fn setresgid(first: libc::gid_t, effective: libc::gid_t, saved: libc::gid_t) -> c_int {
+        as_user(real::setresgid(first, effective, saved))
+    }
+
+    fn setgroups(count: libc::size_t, groups: *const libc::gid_t) -> c_int {
+        as_user(real::setgroups(count, groups))
+    }
+
+    fn initgroups(user: *const c_char, group: libc::gid_t) -> c_int {
+        as_user(real::initgroups(user, group))
+    }
+
+    /// Descriptors of ours may come from another process.
+    fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> libc::ssize_t {
+        let received = real::recvmsg(fd, message, flags);
+        if received >= 0 && start::is_on() && !gate::is_inside() {
+            let mut head = libc::CMSG_FIRSTHDR(message);
+            while !head.is_null() {
+                if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
+                    let bytes = (*head).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                    let first = libc::CMSG_DATA(head).cast::<c_int>();
+                    for at in 0..bytes / size_of::<c_int>() {
+                        table::receive(first.add(at).read_unaligned());
+                    }
+                }
+                head = libc::CMSG_NXTHDR(message, head);
+            }
+        }
+        received
     }
 }
 

@@ -583,6 +583,10 @@ impl Process {
         let mut entries: Vec<Listed> = Vec::new();
         let mut left = bytes.min(1 << 20);
         let node = self.file(open)?;
+        if node.file_type() == FileType::Directory && node.attributes().links == 0 {
+            // It was removed, and `.` and `..` with it.
+            return Ok(Reply::Entries(entries));
+        }
         let mut is_full = false;
         node.list(cookie, |entry| {
             let size = (HEAD + entry.name.len() + 1).next_multiple_of(8);
