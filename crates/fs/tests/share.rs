@@ -640,6 +640,7 @@ impl Actor {
 }
 
 #[test]
+#[expect(clippy::print_stderr, reason = "the seed, to repeat what has failed")]
 fn clients_together_are_like_one_program() {
     let seed = std::env::var("UNVME_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1_u64);
     let rounds = if std::env::var_os("UNVME_TEST_EXHAUSTIVE").is_some() { 100_000 } else { 2_500 };
