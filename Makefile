@@ -29,7 +29,8 @@ section = @printf '\n==> %s\n' '$(1)'
 
 .PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
-	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test \
+	wiredtiger preload-db-test preload-db-test-long ycsb setup-ycsb \
+	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test preload preload-test preload-test-long \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run build install uninstall \
 	install-test
 # Two builds at once would only wait for each other, and their output would mix.
@@ -47,7 +48,10 @@ help:
 	@echo 'make fio     the engine for the fio that is installed: target/fio/fio-unvme.so; FIO=, FIO_SRC=: another one'
 	@echo 'make rocksdb-test-long  more of the tests that RocksDB has for itself, on our file system'
 	@echo 'make rocksdb-crash-test RocksDB killed, and without power: CRASH_SECONDS=$(CRASH_SECONDS) CRASH_CUTS=$(CRASH_CUTS); SMOKE=1'
+	@echo 'make preload-test-long  programs, and whole suites that others have written, unmodified on our file system'
 	@echo 'make fs-test-long  programs that try file systems, on a mounted one, for longer than in make test'
+	@echo 'make preload-db-test-long  databases on our file system by the preload library, for longer than in make test'
+	@echo 'make ycsb    YCSB on WiredTiger, on ext4 and on our file system: a table, and ycsb-report.html; YCSB_ARGS='
 	@echo 'make lint    the checks that run nothing: format, floors, tidy, licences, clippy, docs'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)'
 	@echo 'make build   what is installed, for `sudo make install` without Rust'
@@ -62,7 +66,7 @@ demo: setup-demo
 
 lint: setup-lint fmt floors circles tidy licences clippy doc
 
-test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test rocksdb-test doc bench-smoke install-test vm-smoke fuzz-run
+test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test preload-test preload-db-test rocksdb-test doc bench-smoke install-test vm-smoke fuzz-run
 	$(call section,all passed)
 
 # Every page of a small key-value store lost and stale, every bit of its metadata flipped; 1000 power cuts.
@@ -92,7 +96,7 @@ vm-smoke:
 	$(CARGO) build $(LOCKED) --release -p unvme-cli
 	tests/guest/test-vm.sh -s $(TARGET_DIR)/release/unvme
 
-bench: setup-bench fio-if rocksdb bench-run
+bench: setup-bench fio-if rocksdb wiredtiger bench-run
 
 # Not part of `make bench`: see test-vm. Written to bench-vm.json beside bench.json.
 bench-vm: setup-bench
@@ -105,7 +109,7 @@ bench-vm: setup-bench
 
 fuzz: setup-fuzz fuzz-run
 
-setup-demo setup-test setup-bench setup-lint setup-fuzz:
+setup-demo setup-test setup-bench setup-ycsb setup-lint setup-fuzz:
 	@scripts/setup.sh $(@:setup-%=%)
 
 fmt:
@@ -204,6 +208,47 @@ fs-tools:
 	$(call section,programs that try file systems)
 	scripts/fs-tools.sh $(FS_TOOLS)
 
+# What is loaded before a program's other libraries, and the command that does it.
+preload:
+	$(call section,preload library)
+	$(CARGO) build $(LOCKED) --release -p unvme-cli -p unvme-preload
+
+# Each has devices and folders of its own, and waits for a good part of its time.
+PRELOAD_PARTS = preload preload_programs preload_faults
+
+# Programs that know nothing of it, with their files on it.
+preload-test: fs-tools preload
+	printf '%s\n' $(PRELOAD_PARTS) | xargs -P 2 -I PART sh tests/PART.sh $(TARGET_DIR)/release/unvme
+	tests/preload_suites.sh $(TARGET_DIR)/release/unvme $(FS_TOOLS)
+
+preload-test-long: setup-test fs-tools preload
+	for part in $(PRELOAD_PARTS); do tests/$$part.sh $(TARGET_DIR)/release/unvme || exit 1; done
+	tests/preload_suites.sh -l $(TARGET_DIR)/release/unvme $(FS_TOOLS)
+
+# MongoDB's storage engine, and SQLite's own benchmark: what databases are measured with.
+WIREDTIGER = $(TARGET_DIR)/wiredtiger
+wiredtiger:
+	$(call section,WiredTiger and speedtest1)
+	scripts/wiredtiger.sh $(WIREDTIGER)
+	scripts/speedtest.sh $(TARGET_DIR)/speedtest
+
+# Databases by the preload library, beside the same ones on ext4.
+preload-db-test: wiredtiger fs-tools preload
+	$(call section,databases)
+	tests/preload_db.sh $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release
+
+preload-db-test-long: setup-test wiredtiger fs-tools preload
+	$(call section,databases)
+	tests/preload_db.sh -l $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release
+
+# make ycsb YCSB_ARGS='--generator ycsb --workloads abcdef'
+YCSB_ARGS ?=
+ycsb: setup-ycsb wiredtiger
+	$(call section,YCSB)
+	$(CARGO) build $(LOCKED) --release -p unvme-cli -p unvme-preload
+	share/unvme/ycsb/run.sh --unvme $(TARGET_DIR)/release/unvme --wiredtiger $(WIREDTIGER) \
+		--report ycsb-report.html $(YCSB_ARGS)
+
 # Where there is a fio, and its headers can be had; what needs it says so if not.
 fio-if:
 	@$(MAKE) --no-print-directory fio || echo 'fio: no engine; what needs it is skipped'
@@ -226,7 +271,8 @@ STAGE = $(TARGET_DIR)/install
 BUILT = $(and $(wildcard $(STAGE)/done),$(or $(SUDO_USER),$(if $(shell command -v $(CARGO)),,yes)))
 DATA = $(DESTDIR)$(PREFIX)/share
 ENGINE_DIR = $(DESTDIR)$(PREFIX)/lib/fio
-# `unvme rocksdb` looks for them there.
+# `unvme rocksdb` and `unvme run` look for them there.
+PRELOAD = libunvme_preload.so
 PLUGIN_DIR = $(DESTDIR)$(PREFIX)/lib/unvme
 ROCKSDB_LIBRARIES = librocksdb_unvme.so librocksdb_unvme_flags.so libkv_rocksdb.so libkv_rocksdb_flags.so
 # Folder, name behind it, what `unvme completions` calls the shell.
@@ -236,10 +282,11 @@ SAMPLES := $(shell find share/unvme -type f -not -path '*/results/*' -not -path 
 
 build: setup-demo
 	$(call section,build)
-	$(CARGO) build $(LOCKED) --release -p unvme-cli
+	$(CARGO) build $(LOCKED) --release -p unvme-cli -p unvme-preload
 	$(MAKE) --no-print-directory -C crates/capi all LOCKED='$(LOCKED)'
 	rm -rf $(STAGE) && mkdir -p $(STAGE)/completions
 	strip -o $(STAGE)/unvme $(TARGET_DIR)/release/unvme
+	strip -o $(STAGE)/$(PRELOAD) $(TARGET_DIR)/release/$(PRELOAD)
 	$(STAGE)/unvme man $(STAGE)/man1
 	for shell in bash zsh fish; do $(STAGE)/unvme completions $$shell > $(STAGE)/completions/$$shell || exit 1; done
 	if command -v '$(FIO)' >/dev/null; then $(MAKE) --no-print-directory fio-if; fi
@@ -262,6 +309,8 @@ install: $(if $(BUILT),,build)
 		install -d -m 755 $(ENGINE_DIR) && strip --strip-debug -o $(ENGINE_DIR)/fio-unvme.so $(FIO_DIR)/fio-unvme.so && \
 		chmod 755 $(ENGINE_DIR)/fio-unvme.so && ln -sf fio-unvme.so $(ENGINE_DIR)/unvme && \
 		ln -sf ../../../lib/fio/fio-unvme.so $(DATA)/unvme/fio_plugin/unvme2_fio_plugin || exit 1; fi
+	install -d -m 755 $(PLUGIN_DIR)
+	install -m 755 $(STAGE)/$(PRELOAD) $(PLUGIN_DIR)/
 	for library in $(ROCKSDB_LIBRARIES); do \
 		[ ! -f $(ROCKSDB_DIR)/$$library ] || { install -d -m 755 $(PLUGIN_DIR) && \
 		strip --strip-debug -o $(PLUGIN_DIR)/$$library $(ROCKSDB_DIR)/$$library && \
@@ -277,7 +326,7 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(MOUNT_HELPERS))
 	rm -rf $(DATA)/unvme
 	rm -f $(addprefix $(ENGINE_DIR)/,fio-unvme.so unvme)
-	rm -f $(addprefix $(PLUGIN_DIR)/,$(ROCKSDB_LIBRARIES))
+	rm -f $(addprefix $(PLUGIN_DIR)/,$(PRELOAD) $(ROCKSDB_LIBRARIES))
 	for folder in $(ENGINE_DIR) $(PLUGIN_DIR); do \
 		[ ! -d $$folder ] || rmdir --ignore-fail-on-non-empty $$folder || exit 1; done
 	rm -f $(DATA)/man/man1/unvme.1 $(DATA)/man/man1/unvme-*.1

@@ -2,10 +2,12 @@
 # Finds, and where it may installs, what a goal of the Makefile needs. Silent when nothing is missing.
 #
 #   scripts/setup.sh demo          Rust, a C linker, OpenSSL's library and pkg-config, which finds it
-#   scripts/setup.sh bench         ... and RocksDB's library and programs, a C++ compiler, and fio
+#   scripts/setup.sh bench         ... and RocksDB's library and programs, a C++ compiler, fio, and what
+#                                  WiredTiger and SQLite's benchmark are built with
+#   scripts/setup.sh ycsb          ... and a JDK, Maven, and WiredTiger for Java
 #   scripts/setup.sh lint          ... and rustfmt, clippy and git
 #   scripts/setup.sh fuzz          as demo, and a C++ compiler
-#   scripts/setup.sh test          all of these, valgrind, clang, cmake and the openssl program
+#   scripts/setup.sh test          all but ycsb's, valgrind, clang, the openssl program, databases
 #
 # As root it installs missing Debian packages; as anybody else it prints the command that does.
 set -eu
@@ -14,9 +16,9 @@ RUST_MIN_MINOR=89 # As rust-version in Cargo.toml: 1.89.
 
 goal=${1:-}
 case $goal in
-demo | bench | lint | fuzz | test) ;;
+demo | bench | ycsb | lint | fuzz | test) ;;
 *)
-    echo "usage: $0 demo|bench|lint|fuzz|test" >&2
+    echo "usage: $0 demo|bench|ycsb|lint|fuzz|test" >&2
     exit 2
     ;;
 esac
@@ -65,6 +67,24 @@ missing_packages() {
         have cmake || printf ' cmake'
         # What is run on a mounted file system.
         have sqlite3 || printf ' sqlite3'
+        # What programs ask of the kernel is seen, and what archives keep is set.
+        have strace || printf ' strace'
+        have setfattr || printf ' attr'
+        have rsync || printf ' rsync'
+        have cpio || printf ' cpio'
+        have patch || printf ' patch'
+        # Programs and tests that are run on our file system without knowing it.
+        have dbench || printf ' dbench'
+        if ! /usr/bin/python3 -c 'import test.test_os' 2>/dev/null; then
+            python=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo 3)
+            printf ' libpython%s-testsuite' "$python"
+        fi
+        # What is run on our file system.
+        have redis-server || printf ' redis-server'
+        [ -n "$(find /usr/lib/postgresql -name initdb 2>/dev/null)" ] || printf ' postgresql postgresql-contrib'
+        have mariadbd || printf ' mariadb-server'
+        have mdb_load || printf ' lmdb-utils'
+        have fossil || printf ' fossil'
         # SQLite's own tests are written in Tcl.
         [ -f /usr/include/tcl8.6/tcl.h ] || [ -f /usr/include/tcl.h ] || printf ' tcl-dev'
         # RocksDB's script that kills it needs more than the smallest one.
@@ -73,7 +93,7 @@ missing_packages() {
     fi
     # fio drives our devices; the key-value benchmarks compare with RocksDB, those of files with ext4.
     case $goal in
-    bench | test)
+    bench | ycsb | test)
         have fio || printf ' fio'
         have mkfs.ext4 || [ -x /sbin/mkfs.ext4 ] || printf ' e2fsprogs'
         echo '#include <rocksdb/c.h>' | cc -fsyntax-only -x c - 2>/dev/null || printf ' librocksdb-dev'
@@ -81,8 +101,19 @@ missing_packages() {
         have db_bench || printf ' rocksdb-tools'
         echo '#include <gflags/gflags.h>' | c++ -fsyntax-only -x c++ - 2>/dev/null || printf ' libgflags-dev'
         links g++ c++ || printf ' g++'
+        # SQLite's benchmark, and WiredTiger, by way of pip. Programs find the C library by cmake, too.
+        have sqlite3 || printf ' sqlite3'
+        echo '#include <sqlite3.h>' | cc -fsyntax-only -x c - 2>/dev/null || printf ' libsqlite3-dev'
+        have cmake || printf ' cmake'
+        python3 -m pip --version >/dev/null 2>&1 || printf ' python3-pip'
         ;;
     esac
+    if [ "$goal" = ycsb ]; then
+        have javac || printf ' default-jdk-headless'
+        have mvn || printf ' maven'
+        [ -f /usr/share/java/wiredtiger.jar ] || printf ' libwiredtiger-java'
+        [ -f /usr/lib/libwiredtiger_java.so.0 ] || printf ' libwiredtiger0'
+    fi
 }
 
 install_packages() {
@@ -97,6 +128,8 @@ install_packages() {
     fi
     echo "setup: installing$1"
     export DEBIAN_FRONTEND=noninteractive
+    # Databases are for tests that start their own.
+    export RUNLEVEL=1
     log=$(mktemp)
     # The names are meant to be split into words.
     # shellcheck disable=SC2086

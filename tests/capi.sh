@@ -94,7 +94,7 @@ for source in examples/*.c; do
     name=$(basename "$source" .c)
     examples="$examples $name"
 done
-tests='layout negative lba defects iterate simple_config driver compat own queue placement faults removal descriptor fs'
+tests='layout negative lba defects iterate simple_config driver compat own queue io placement faults removal descriptor fs'
 
 sources_of() {
     case $1 in
@@ -137,6 +137,7 @@ run_tests() {
     run "$@" "$work/$folder/compat"
     run "$@" "$work/$folder/own"
     run "$@" "$work/$folder/queue"
+    run "$@" "$work/$folder/io"
     run "$@" "$work/$folder/placement"
     run "$@" "$work/$folder/faults"
     run "$@" "$work/$folder/descriptor" mem:block:64M polled

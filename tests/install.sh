@@ -40,6 +40,9 @@ if [ -f "${CARGO_TARGET_DIR:-$OLDPWD/target}/fio/fio-unvme.so" ]; then
   (cd share/unvme/fio && LD_LIBRARY_PATH=../../../lib/fio DEVICE='mem\:block\:16M' fio verify.fio) >"$stage/fio.log" 2>&1 ||
     { cat "$stage/fio.log" >&2; fail 'fio does not run with the engine'; }
 fi
+bin/unvme run --dir "$stage/files=mem:block:64M" -- sh -c "echo one > $stage/files/a && cat $stage/files/a" >"$stage/run.log" 2>&1 &&
+  grep -q one "$stage/run.log" && [ -z "$(ls "$stage/files")" ] ||
+  { cat "$stage/run.log" >&2; fail 'a program does not run with lib/unvme/libunvme_preload.so'; }
 if [ -f "${CARGO_TARGET_DIR:-$OLDPWD/target}/rocksdb/librocksdb_unvme.so" ]; then
   bin/unvme rocksdb -d mem:block:64M -- db_bench --benchmarks=fillseq --num=100 >"$stage/rocksdb.log" 2>&1 ||
     { cat "$stage/rocksdb.log" >&2; fail 'db_bench does not run with lib/unvme/librocksdb_unvme.so'; }

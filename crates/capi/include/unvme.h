@@ -349,6 +349,95 @@ int unvme_queue_wait(unvme_queue *queue, uint32_t timeout_ms);
 size_t unvme_queue_outstanding(unvme_queue *queue);
 
 /*
+ * I/O handles: several ways to one device of blocks, each with policies of its own. Handles of one device
+ * know each other: who sends next is decided between them, over all queues and threads of the process, and
+ * what one has cached the others read. docs/handles.md says what the policies mean. Any thread may use a
+ * handle.
+ */
+typedef struct unvme_io unvme_io;
+
+/*
+ * Chooses a queue of those that the handles of a namespace share, for a command (enum unvme_verb) on blocks
+ * counted from the beginning of the namespace: an index, of which the remainder by their number is taken. It
+ * is called by every thread that uses the handle, and must not use it itself.
+ */
+typedef size_t (*unvme_io_chooser)(void *arg, int verb, uint64_t lba, uint32_t blocks);
+
+/* How a handle is opened. Zeroes are the defaults: unvme_io_options o = { .size = sizeof o }; */
+typedef struct unvme_io_options {
+    size_t size;          /* sizeof(unvme_io_options) */
+    uint32_t nsid;        /* namespace; 0: that of the device's handle */
+    uint32_t reserved;    /* 0 */
+    uint64_t first_block; /* where its partition begins */
+    uint64_t blocks;      /* of its partition; 0: all from there on */
+    const char *policies; /* "cache=write-back:64M:lru,sched=share:8,limit=iops:1000,complete=hybrid,stream=2,"
+                             "queue=own": each may be left out; NULL: nothing is cached, first come first served */
+    unvme_io_chooser choose_queue; /* NULL: what policies say */
+    void *arg;                     /* of choose_queue */
+} unvme_io_options;
+
+/* What a handle leads to, and what its cache has done. */
+typedef struct unvme_io_info {
+    size_t size; /* sizeof(unvme_io_info), set before the call */
+    uint32_t nsid;
+    uint32_t block_bytes;
+    uint64_t first_block;
+    uint64_t blocks;
+    uint64_t cache_hits;   /* pages of 4 KiB that were asked for and there */
+    uint64_t cache_misses; /* and those that had to be read */
+    uint64_t cached_bytes;
+    uint64_t dirty_bytes; /* that wait to be written */
+} unvme_io_info;
+
+/*
+ * KV_ERR_SDK_INVALID_PARAM for policies that are none: unvme_last_error() has the word and what is known.
+ * KV_ERR_DD_INVALID_PARAM for a partition or a placement identifier that the namespace has not.
+ */
+int unvme_io_open(uint64_t handle, const unvme_io_options *options, unvme_io **io);
+
+/*
+ * Writes what waits to be written, without a flush. What could not be written is lost: the result says so,
+ * and the handle is closed. Nobody may use it meanwhile. Commands that were not polled are forgotten.
+ */
+int unvme_io_close(unvme_io *io);
+
+/*
+ * Has a handle have other policies, at once, and says which it has: as text of at most size bytes with its
+ * end, and how long the whole text is; either place may be NULL or of 0 bytes. What waits to be written is
+ * written before a cache is given up; when that fails, the schedule and the limit are the new ones, and
+ * nothing else.
+ */
+int unvme_io_set(unvme_io *io, const char *policies);
+int unvme_io_get(unvme_io *io, char *policies, size_t size, size_t *length);
+
+int unvme_io_info_get(unvme_io *io, unvme_io_info *info);
+
+/* Calls that wait, of any length. Blocks are counted from the beginning of the partition. */
+int unvme_io_read(unvme_io *io, uint64_t lba, uint64_t blocks, void *buf);
+int unvme_io_write(unvme_io *io, uint64_t lba, uint64_t blocks, const void *buf);
+
+/*
+ * Has everything that was written before on the device, and durable. What could not be written, now or since
+ * the last flush, is told once; it waits on, and is tried again.
+ */
+int unvme_io_flush(unvme_io *io);
+int unvme_io_deallocate(unvme_io *io, uint64_t lba, uint64_t blocks);
+
+/*
+ * Takes a command of READ, WRITE, DEALLOCATE or FLUSH, and returns; its flags are 0, and its data is the
+ * handle's until it is polled. KV_ERR_DD_NO_AVAILABLE_RESOURCE when 4095 were not polled. Polling and waiting
+ * are as those of queues.
+ */
+int unvme_io_submit(unvme_io *io, const unvme_command *command);
+int unvme_io_poll(unvme_io *io, unvme_completion *completions, size_t max, size_t *count);
+int unvme_io_wait(unvme_io *io, uint32_t timeout_ms);
+size_t unvme_io_outstanding(unvme_io *io);
+
+/* Bytes that the I/O handles of a device may have in flight while several are awake; a command adds 16 KiB
+ * to its own. */
+int unvme_io_window_set(uint64_t handle, uint64_t bytes);
+
+/*
  * Faults by script, on virtual devices, here or served by another process. rules is JSON: one rule or an
  * array of them, such as {"match": {"opcode": "write", "after": 2, "count": 1}, "act": {"status": "0x281"}};
  * docs/faults.md describes it. All of them are added, or none: KV_ERR_SDK_INVALID_PARAM, and

@@ -16,6 +16,7 @@ use crate::guide;
 use crate::kv;
 use crate::perf;
 use crate::rocksdb;
+use crate::run;
 use crate::setup;
 use crate::sim;
 
@@ -184,6 +185,8 @@ pub(crate) enum Command {
     Perf(Box<perf::Perf>),
     /// Draw what fio has measured as a report of `unvme perf`
     FioPlot(fio::FioPlot),
+    /// Run any program with its files on a device in user space, as it is
+    Run(run::Run),
     /// Run a program of RocksDB's on a file system of ours, as it is
     Rocksdb(rocksdb::Rocksdb),
     /// Draw what RocksDB's db_bench has measured, on one file system or beside another

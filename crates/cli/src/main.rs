@@ -15,6 +15,7 @@
 //! | `guide` | the programs of the guide: `kv_perf` and its like |
 //! | `count` | counted things in words |
 //! | `perf`, `report` | measuring a device, and showing what was found |
+//! | `run` | programs as they are, with files on a device in user space |
 //! | `setup` | the machine's drives, handed to user space and back |
 //! | `sim` | traffic on a simulated device: write amplification |
 //! | `notice` | logging, and what is told whatever is logged |
@@ -40,6 +41,7 @@ mod output;
 mod perf;
 mod report;
 mod rocksdb;
+mod run;
 mod setup;
 mod show;
 mod sim;

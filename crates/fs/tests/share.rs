@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use tempfile::TempDir;
 use unvme::{Nsid, OpenOptions, open};
-use unvme_fs::calls::{At, NewTime, OpenId, Processes, Range, Reply, Request, lock_waiting};
+use unvme_fs::calls::{At, NewTime, OpenId, Processes, Range, Reply, Request};
 use unvme_fs::share::{Client, Identity, Server, ServerOptions, Watched};
 use unvme_fs::{CacheOptions, Credentials, Errno, FileSystem, MakeOptions, MountOptions, make};
 
@@ -261,7 +261,7 @@ fn who_waits_for_a_lock_gets_it_and_nobody_waits_for_himself() {
     let range = Range { is_of_open: false, is_exclusive: true, start: 0, end: u64::MAX };
     let wait = |which: usize, file: usize| {
         let ask = |request: &Request<'_>| clients[which].call(request, &[], &mut []);
-        lock_waiting(ask, opens[which][file], range, || false).map_err(|e| e.errno())
+        wait_for_lock(ask, opens[which][file], range).map_err(|e| e.errno())
     };
     assert_eq!(wait(0, 0), Ok(()));
     assert_eq!(wait(1, 1), Ok(()));
@@ -418,6 +418,21 @@ fn what_is_mapped_without_a_server_is_the_same() {
     assert!(processes.is_any_mapped());
     drop(child);
     assert!(!processes.is_any_mapped());
+}
+
+/// `F_SETLKW`.
+fn wait_for_lock(
+    ask: impl Fn(&Request<'_>) -> unvme_fs::Result<Reply>,
+    open: OpenId,
+    range: Range,
+) -> unvme_fs::Result<()> {
+    loop {
+        match ask(&Request::AwaitLock { open, range }) {
+            Err(unvme_fs::Error::Posix(Errno::AGAIN)) => {}
+            done => return done.map(drop),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A page that says which one it is and how often it was written, all over.

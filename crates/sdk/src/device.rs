@@ -1,6 +1,7 @@
 //! An open device.
 
 use std::fmt;
+use std::sync::Arc;
 #[cfg(feature = "local")]
 use std::sync::Weak;
 
@@ -11,6 +12,7 @@ use unvme_spec::{Nsid, identify};
 
 use crate::block::Block;
 use crate::fabrics::KeepAlive;
+use crate::handle::Desk;
 use crate::kv::Kv;
 use crate::share::Held;
 use crate::share::place::DrivePlace;
@@ -108,6 +110,8 @@ pub struct Device {
     origin: Origin,
     identity: Identity,
     controller: Controller,
+    /// What its handles share.
+    desk: Arc<Desk>,
     /// The virtual SSD, when it is in this process.
     #[cfg(feature = "local")]
     ssd: Weak<unvme_ssd::Ssd>,
@@ -136,6 +140,7 @@ impl Device {
         let data = controller.identify_controller().map_err(|e| Error::driver(name.as_str(), e))?;
         let identity = Identity::from(&data);
         let kept = KeepAlive::start(&name, &controller);
+        let desk = Desk::new(controller.clock());
         Ok(Self {
             held: None,
             name,
@@ -143,6 +148,7 @@ impl Device {
             origin,
             identity,
             controller,
+            desk,
             #[cfg(feature = "local")]
             ssd: Weak::new(),
             _kept: kept,
@@ -194,6 +200,10 @@ impl Device {
     /// The controller: queues, admin commands, reset.
     pub fn controller(&self) -> &Controller {
         &self.controller
+    }
+
+    pub(crate) fn desk(&self) -> &Arc<Desk> {
+        &self.desk
     }
 
     /// Admin commands: what `commands` does with the controller, its errors with this device's name.

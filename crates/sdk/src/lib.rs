@@ -114,6 +114,7 @@
 //! | [`cache`] | pages in memory, and which are given up first: for files, and for blocks |
 //! | `spread`, `stripe` | tables by numbers; counts of which each CPU has a part |
 //! | [`worker`] | [`Worker`]: queues that threads share: wait, submit and poll, await |
+//! | [`handle`] | [`Handle`](handle::Handle): several ways to one device, each with policies of its own |
 //! | [`fdp`] | Flexible Data Placement: [`Device::fdp`], and writes that say where their data goes |
 //! | `kv` | [`Kv`]: key-value calls that wait, [`KvQueue`]: submit and poll |
 //! | [`scan`] | [`scan::Scan`]: a listing of keys that takes several commands |
@@ -138,6 +139,7 @@ mod fault;
 pub mod fdp;
 #[cfg(feature = "local")]
 mod flash;
+pub mod handle;
 mod json;
 mod kv;
 #[cfg(feature = "local")]

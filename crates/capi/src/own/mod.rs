@@ -5,5 +5,6 @@ mod devices;
 mod errors;
 mod faults;
 mod fdp;
+mod io;
 mod pairs;
 mod queues;

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use sdk::{CompletionMode, DEPTH_MAX, QueueOptions, VendorCommands, lock};
+use sdk::{CompletionMode, DEPTH_MAX, QueueOptions, Status, VendorCommands, lock};
 
 use crate::boundary::{call, call_often, quietly};
 use crate::handle;
@@ -56,23 +56,23 @@ const _: () = assert!(size_of::<Info>() == 56 && std::mem::offset_of!(Info, comp
 /// `unvme_command`.
 #[repr(C)]
 pub(super) struct RawCommand {
-    verb: u8,
-    keyspace: u8,
-    flags: u16,
-    placement: u16,
-    key_length: u16,
-    lba: u64,
-    length: u64,
-    key: *const u8,
-    data: *mut u8,
-    token: u64,
+    pub(super) verb: u8,
+    pub(super) keyspace: u8,
+    pub(super) flags: u16,
+    pub(super) placement: u16,
+    pub(super) key_length: u16,
+    pub(super) lba: u64,
+    pub(super) length: u64,
+    pub(super) key: *const u8,
+    pub(super) data: *mut u8,
+    pub(super) token: u64,
 }
 
 const _: () = assert!(size_of::<RawCommand>() == 48);
 
 /// `unvme_completion`.
 #[repr(C)]
-struct RawCompletion {
+pub(super) struct RawCompletion {
     token: u64,
     value_bytes: u64,
     result: i32,
@@ -81,6 +81,13 @@ struct RawCompletion {
 }
 
 const _: () = assert!(size_of::<RawCompletion>() == 24);
+
+impl RawCompletion {
+    /// Of a command without a value.
+    pub(super) fn new(token: u64, code: Code, status: Status) -> Self {
+        Self { token, value_bytes: 0, result: code.0, status: status.raw(), reserved: 0 }
+    }
+}
 
 fn invalid(text: impl Into<String>) -> Failure {
     Failure::new(Code::SDK_INVALID_PARAM, text.into())

@@ -20,8 +20,10 @@
 //! | `fs`, `fs_programs` | the rows of files, by calls and by way of programs |
 //! | `block`, `vfio_user`, `tcp`, `wall`, `ftl`, `flash` | the rows |
 //! | `kv`, `kv_rocksdb`, `kv_session`, `kv_memory` | those of pairs |
+//! | `handle` | those of handles: what keeps one apart from another, and what waiting costs |
 //! | `fio` | those of fio with our engine |
 //! | `rocksdb` | those of RocksDB on files and on pairs |
+//! | `preload`, `preload_db` | those of programs and databases by the preload library |
 #![deny(unsafe_code)]
 
 mod allocs;
@@ -35,6 +37,7 @@ mod fs;
 mod fs_load;
 mod fs_programs;
 mod ftl;
+mod handle;
 mod kv;
 mod kv_load;
 mod kv_memory;
@@ -43,6 +46,8 @@ mod kv_session;
 mod load;
 mod pairs;
 mod peer;
+mod preload;
+mod preload_db;
 mod rocksdb;
 mod row;
 mod tcp;
@@ -62,7 +67,7 @@ use crate::row::Row;
 /// A row's identifier and what measures it.
 type Bench = (&'static str, fn(&Effort) -> Result<Row>);
 
-const BENCHES: [Bench; 72] = [
+const BENCHES: [Bench; 83] = [
     (block::READ, block::read),
     (block::WRITE, block::write),
     (block::NULL_RATE, block::null_rate),
@@ -91,6 +96,8 @@ const BENCHES: [Bench; 72] = [
     (ftl::RECIPE_B, ftl::recipe_b),
     (ftl::SIM_RATE, ftl::sim_rate),
     (wall::ERROR, wall::error),
+    (handle::ISOLATION, handle::isolation),
+    (handle::HYBRID, handle::hybrid),
     (tcp::QD1, tcp::qd1),
     (tcp::READ, tcp::read),
     (tcp::WRITE, tcp::write),
@@ -135,6 +142,15 @@ const BENCHES: [Bench; 72] = [
     (rocksdb::KV_FILL, rocksdb::kv_fill),
     (rocksdb::KV_READ, rocksdb::kv_read),
     (rocksdb::KV_OVERWRITE, rocksdb::kv_overwrite),
+    (preload::HIT, preload::hit),
+    (preload::PASS, preload::pass),
+    (preload::FSYNC, preload::fsync),
+    (preload_db::SQLITE, preload_db::sqlite),
+    (preload_db::YCSB_A, preload_db::ycsb_a),
+    (preload_db::YCSB_C, preload_db::ycsb_c),
+    (preload_db::WTPERF, preload_db::wtperf),
+    (preload::SHARED_HIT, preload::shared_hit),
+    (preload::SHARED_MISS, preload::shared_miss),
 ];
 
 fn main() -> ExitCode {
@@ -182,6 +198,7 @@ fn run(arguments: &[String]) -> Result<()> {
     for (id, measure) in chosen {
         let needs_two = [block::TWO_CORES, vfio_user::READ, kv::TWO_CORES].contains(id)
             || id.starts_with("tcp.")
+            || *id == handle::ISOLATION
             || id.starts_with("fs.two_cores")
             || *id == fs_programs::BLOBFS;
         if !two_cores && needs_two {
@@ -192,7 +209,8 @@ fn run(arguments: &[String]) -> Result<()> {
         let obstacle = if is_fio { fio::obstacle() } else { None };
         let obstacle = obstacle.or_else(|| if *id == fio::URING { fio::no_loop() } else { None });
         let obstacle = obstacle.or_else(|| fs::obstacle(id)).or_else(|| fs_programs::obstacle(id));
-        let obstacle = obstacle.or_else(|| rocksdb::obstacle(id));
+        let obstacle = obstacle.or_else(|| rocksdb::obstacle(id)).or_else(|| preload::obstacle(id));
+        let obstacle = obstacle.or_else(|| preload_db::obstacle(id));
         if let Some(reason) = obstacle {
             writeln!(out, "{id:<25} skipped: {reason}")?;
             continue;

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use super::compare::Compare;
 use super::cores::CoreList;
+use super::handles;
 use super::matrix::Axis;
 use super::run;
 use super::settings::Settings;
@@ -44,6 +45,8 @@ Examples:
   unvme perf -r 0000:02:00.0 -w randrw -M 70 -c 0x3 --verify
   unvme perf -r mem:block:1G,fdp -w randwrite --fdp-pid 0-3 --fdp-select random
   unvme perf -r mem:block:4G,ftl=page,timing=tlc,media=tags -w randwrite -t 600 --virtual-time
+  unvme perf -r mem:block:1G,timing=tlc --handle name=db,rw=randread,depth=1,sched=share:8 \
+    --handle name=backup,rw=write,bs=128K,depth=32,sched=share:1 --report unvme-handles.html
   unvme perf -r 0000:02:00.0 -w randwrite --rate 50000 --arrivals poisson --output json")]
 pub(crate) struct Perf {
     #[command(subcommand)]
@@ -83,6 +86,15 @@ pub(crate) struct Perf {
     /// Say what --sheet measures and how, and print it as a file for --job, instead of measuring
     #[arg(long, requires = "sheet")]
     pub(super) explain: bool,
+    /// Measure handles of one device side by side (may be given several times): how a handle works and what
+    /// it does, such as name=db,rw=randread,bs=4K,depth=1,sched=share:8,complete=hybrid. Each is measured
+    /// alone, then all at once, first come first served, and with their policies. Words: name, rw, bs, depth,
+    /// mix, dist, rate, offset, range; cache, sched, limit, complete, stream, queue
+    #[arg(long = "handle", value_name = "WORDS", conflicts_with_all = ["matrix", "compare", "job", "sheet", "verify", "kv", "virtual_time", "repeat", "faults", "latency", "verbose", "status_interval", "interval"])]
+    pub(super) handles: Vec<String>,
+    /// Bytes that handles may have in flight while several are awake; each command adds 16 KiB to its own
+    #[arg(long, value_name = "SIZE", value_parser = numbers::bytes, requires = "handles")]
+    pub(super) handle_window: Option<u64>,
     /// Seconds of an interval of rate, latency and write amplification over time [default: a twentieth of
     /// --time]
     #[arg(long, value_name = "SECONDS", value_parser = interval)]
@@ -136,6 +148,7 @@ impl Perf {
             Some(action) => match *action {
                 Action::Compare(compare) => compare.run(),
             },
+            None if !self.handles.is_empty() => handles::run(&self, &*run::stop_on_signals()?),
             None => run::run(self),
         }
     }

@@ -433,7 +433,9 @@ impl Job {
     }
 }
 
-fn mix(settings: &Settings, seed: u64) -> Result<Mix> {
+/// Which addresses, and which of them are read. Errors: a usage error about options that say nothing of
+/// the pattern.
+pub(super) fn mix(settings: &Settings, seed: u64) -> Result<Mix> {
     let (pattern, distribution) = (settings.pattern(), settings.dist());
     let read_percent = match settings.read_percent {
         Some(percent) if pattern.is_mixed() => percent,

@@ -25,6 +25,7 @@
 //! | `prefill` | data to read, before the first point |
 //! | `machine` | the computer, for the report |
 //! | `progress`, `status` | a bar on standard error; lines of `--status-interval` |
+//! | `handles` | `--handle`: several handles of one device, side by side |
 //! | `run` | all of it in order, and the results where they are wanted |
 //! | `compare` | runs that were saved, side by side |
 //!
@@ -41,6 +42,7 @@ mod compare;
 mod cores;
 mod counters;
 mod data;
+mod handles;
 mod job;
 mod keys;
 mod lane;

@@ -42,7 +42,7 @@ pub(super) fn run(mut args: Perf) -> Result<()> {
     if let (true, Some(sheet), Some(file)) = (args.explain, args.sheet, &file) {
         return explain(sheet, file);
     }
-    let stop = stop_on_signals().context("handle signals")?;
+    let stop = stop_on_signals()?;
     for path in [&args.json, &args.csv, &args.report].into_iter().flatten() {
         touch(path)?;
     }
@@ -112,12 +112,13 @@ fn note(lines: impl IntoIterator<Item: std::fmt::Display>) {
 }
 
 /// Becomes true with the first signal; the second one ends the program at once.
-fn stop_on_signals() -> io::Result<Arc<AtomicBool>> {
+pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order, so that the first one does not end it.
-        flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
+        flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&stop))
+            .and_then(|_| flag::register(signal, Arc::clone(&stop)))
+            .context("handle signals")?;
     }
     Ok(stop)
 }

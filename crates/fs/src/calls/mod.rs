@@ -6,7 +6,7 @@
 //! | `process` | [`Process`]: who asks, with what it has open and locked; does what a request says |
 //! | `maps` | files that are mapped shared |
 //! | `watched` | how long files are that others read without asking |
-//! | `waiting` | who waits for whose lock; [`lock_waiting`] |
+//! | `waiting` | who waits for whose lock |
 //! | `paths` | calls on paths, from a directory on, that may lead out of the file system |
 
 mod maps;
@@ -23,7 +23,6 @@ use crate::vnode::Attributes;
 
 pub use maps::Mapped;
 pub use process::{Process, Processes};
-pub use waiting::lock_waiting;
 pub(crate) use watched::Sizes;
 
 /// A file that somebody has open; [`OpenId::ROOT`] is the root directory, which everybody has.
@@ -141,7 +140,7 @@ pub enum Request<'a> {
     List { open: OpenId, cookie: u64, bytes: usize },
     /// `fcntl` with `F_SETLK`: EAGAIN when somebody is in the way. Who wants to wait asks again.
     Lock { open: OpenId, range: Range },
-    /// As [`Request::Lock`], by those who ask again on EAGAIN, as [`lock_waiting`] does: EDEADLK when a
+    /// As [`Request::Lock`], by those who ask again on EAGAIN, until nobody is in the way: EDEADLK when a
     /// process would wait for itself.
     AwaitLock { open: OpenId, range: Range },
     /// `fcntl` with `F_SETLK` and `F_UNLCK`.

@@ -7,14 +7,10 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use unvme::lock::lock;
 
-use super::{OpenId, Range, Reply, Request};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Who has not asked again for so long does not wait any more.
 const FORGOTTEN: Duration = Duration::from_secs(2);
-/// Between two times of asking: at first, and at last.
-const PAUSE_MIN: Duration = Duration::from_micros(50);
-const PAUSE_MAX: Duration = Duration::from_millis(10);
 
 /// Who waits, for whom, and when it asked last.
 #[derive(Default)]
@@ -49,31 +45,6 @@ impl Waits {
     /// It has what it waited for, or is gone.
     pub(super) fn remove(&self, who: u64) {
         lock(&self.0).retain(|(waiting, ..)| *waiting != who);
-    }
-}
-
-/// `fcntl` with `F_SETLKW`: asks, by [`super::Process::call`] or [`crate::share::Client::call`], until nobody
-/// is in the way. `is_interrupted` says whether a signal came whose handler wants it to end.
-///
-/// # Errors
-/// EDEADLK when it would wait for itself; EINTR; those of [`Request::Lock`].
-pub fn lock_waiting(
-    ask: impl Fn(&Request<'_>) -> Result<Reply>,
-    open: OpenId,
-    range: Range,
-    is_interrupted: impl Fn() -> bool,
-) -> Result<()> {
-    let mut pause = PAUSE_MIN;
-    loop {
-        match ask(&Request::AwaitLock { open, range }) {
-            Err(Error::Posix(Errno::AGAIN)) => {}
-            done => return done.map(|_| ()),
-        }
-        if is_interrupted() {
-            return Err(Errno::INTR.into());
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 

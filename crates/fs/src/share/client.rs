@@ -247,6 +247,21 @@ impl Client {
         Ok(Forked(child))
     }
 
+    /// As [`Client::prepare_fork`], for a process that serves its own file system: `ticket` is that of
+    /// [`super::Server::enroll`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn fork_of(socket: &Path, identity: Identity, ticket: u64) -> Result<Forked> {
+        let link = Link::open(socket, &Ask::Fork { version: VERSION, ticket })?;
+        Ok(Forked(Self::new(socket, identity, link)))
+    }
+
+    /// The connection's descriptor, which nobody else may close.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.current()?.with_socket(|socket| Ok(socket.as_raw_fd())).ok()
+    }
+
     /// In a child: lets go of the parent's connection, which would seem to be alive otherwise when the parent
     /// is not. The parent keeps it.
     pub fn leave(&self) {
@@ -341,6 +356,14 @@ impl Forked {
     /// EIO when the server is gone.
     pub fn into_child(self, parent: &Client) -> Result<Client> {
         parent.leave();
+        self.into_child_of_server()
+    }
+
+    /// As [`Forked::into_child`], of a process that serves its own file system.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn into_child_of_server(self) -> Result<Client> {
         let mut identity = lock(&self.0.0.identity).clone();
         identity.pid = std::process::id();
         self.0.set_identity(identity)?;

@@ -209,6 +209,20 @@ impl Server {
         Ok(())
     }
 
+    /// Has a process that is in this one be known, by a ticket: children of it come by
+    /// [`super::Client::fork_of`]. It counts as a client.
+    ///
+    /// # Errors
+    /// EUSERS when there are too many clients; [`Error::Device`] when there is no memory.
+    pub fn enroll(&self, process: Arc<Process>) -> Result<u64> {
+        let peer = UCred {
+            pid: rustix::process::getpid(),
+            uid: rustix::process::geteuid(),
+            gid: rustix::process::getegid(),
+        };
+        Ok(self.shared.add(peer, process)?.ticket)
+    }
+
     /// Clients that are connected.
     pub fn clients(&self) -> usize {
         lock(&self.shared.activity).connections

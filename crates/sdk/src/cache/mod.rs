@@ -388,6 +388,26 @@ impl Cache {
         cleaned as u64
     }
 
+    /// Pages are about to be written to the device as they are now: they are dirty no longer, and marked.
+    /// Returns how many were dirty.
+    pub fn begin_writing(&self, pages: &mut Pages, indexes: Range<u64>) -> u64 {
+        let cleaned = pages.mark_clean(indexes.clone());
+        self.counters.dirty.add(-cleaned);
+        indexes.for_each(|index| pages.mark(index));
+        cleaned as u64
+    }
+
+    /// Pages were written to the device, or could not be: then they are dirty again. Returns how many of them
+    /// are dirty that were not.
+    pub fn end_writing(&self, pages: &mut Pages, indexes: Range<u64>, is_written: bool) -> u64 {
+        pages.unmark(indexes.clone());
+        if is_written {
+            self.counters.written_back.add((indexes.end - indexes.start) as i64);
+            return 0;
+        }
+        indexes.map(|index| u64::from(self.mark_dirty(pages, index))).sum()
+    }
+
     /// Gives up pages of an owner, written or not. Returns how many of them had its mark.
     #[must_use]
     pub fn drop_range(&self, owner: u64, pages: &mut Pages, range: Range<u64>) -> u64 {

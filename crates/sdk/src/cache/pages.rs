@@ -242,6 +242,14 @@ impl Pages {
         self.marked += u64::from(is_new);
     }
 
+    /// Takes the owner's mark off pages.
+    pub(super) fn unmark(&mut self, indexes: Range<u64>) {
+        for index in indexes {
+            let was_marked = self.get_mut(index).is_some_and(|word| word.set(MARKED, false));
+            self.marked -= u64::from(was_marked);
+        }
+    }
+
     /// Pages are on the device, and have no mark any more. Returns how many were dirty.
     pub(super) fn mark_clean(&mut self, indexes: Range<u64>) -> i64 {
         let mut cleaned = 0;

@@ -1,9 +1,10 @@
 //! What the lock of a shared queue protects: the driver's queue, and who waits for which of its commands.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::task::Waker;
 
+use unvme_bus::EventFd;
 use unvme_driver::{Completion, DmaBuf, Queue};
 
 use super::command::{Command, Done, Reading, Reason};
@@ -63,6 +64,10 @@ pub(super) struct Seen {
     pub(super) submitted: AtomicU64,
     /// Those of them that somebody has been told of.
     pub(super) delivered: AtomicU64,
+    /// Blocking calls that sleep until the device interrupts.
+    pub(super) sleepers: AtomicU32,
+    /// What it signals then.
+    pub(super) bed: Option<EventFd>,
 }
 
 impl Seen {
@@ -70,6 +75,17 @@ impl Seen {
     #[inline]
     pub(super) fn count(&self) {
         self.submitted.store(self.submitted.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// A blocking call has been answered by somebody else, who took the interrupt that was for it.
+    fn wake_sleepers(&self) {
+        if let Some(bed) = &self.bed {
+            // Pairs with the sequentially consistent count of one that looks a last time before it sleeps.
+            fence(Ordering::SeqCst);
+            if self.sleepers.load(Ordering::Relaxed) > 0 {
+                bed.signal();
+            }
+        }
     }
 }
 
@@ -325,6 +341,7 @@ fn answer(
             *place = Slot::Answered(completion);
             // Release: pairs with the Acquire of the caller that waits.
             seen.answered[usize::from(slot)].store(true, Ordering::Release);
+            seen.wake_sleepers();
         }
         Slot::Future(waker) => {
             *place = Slot::Answered(completion);

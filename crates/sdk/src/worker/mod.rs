@@ -80,6 +80,7 @@ mod command;
 mod core;
 mod descriptor;
 mod future;
+mod manner;
 mod patience;
 mod queue;
 mod route;
@@ -90,18 +91,24 @@ mod waiters;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use unvme_bus::lock;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use unvme_bus::{EventFd, lock};
 use unvme_driver::{CompletionMode, Controller, DmaBuf, Error as DriverError, Queue, QueueOptions};
 
 use crate::{Device, Error, Op, Result};
 
 pub use command::{Command, Data, Done, Load, Medium, Reason, Refused};
 pub use future::Run;
+pub use manner::{Habit, Manner};
 pub use patience::Patience;
 pub use queue::{BATCH, SPARE_BYTES, SharedQueue, Submitter};
 pub use route::Route;
 pub use thread::{CompletionThread, Deliver};
+
+/// Longest sleep of one whom the device wakes: somebody has to look whether it is there.
+const DOZE_MAX: Duration = Duration::from_millis(50);
 
 /// In place of an index: the CPU has no queue of its own.
 const NONE: u16 = u16::MAX;
@@ -266,7 +273,7 @@ impl Worker {
                 }
             }
         };
-        Route { first: &self.queues[first], others: &self.queues, start }
+        Route { first: &self.queues[first], others: &self.queues, start, manner: Manner::Patient }
     }
 
     /// The queue of a CPU, and no other.
@@ -348,6 +355,29 @@ impl Worker {
         let fd = Arc::new(descriptor::over(self.queues.iter().map(|queue| &**queue))?);
         *made = Some(Arc::clone(&fd));
         Ok(Descriptor(fd))
+    }
+
+    /// Sleeps until the device interrupts for one of the queues, or for `limit`. Returns false at once when
+    /// it does not interrupt. What has ended before is to be polled first, and after.
+    pub fn doze(&self, limit: Duration) -> bool {
+        let interrupts: Vec<&EventFd> =
+            self.queues.iter().filter_map(|queue| queue.interrupt.as_ref()).collect();
+        if interrupts.len() < self.queues.len() {
+            return false;
+        }
+        let mut fds: Vec<_> = interrupts.iter().map(|event| PollFd::new(*event, PollFlags::IN)).collect();
+        let limit = Timespec::try_from(limit.min(DOZE_MAX)).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
+        let _ = rustix::event::poll(&mut fds, Some(&limit));
+        // First the counters, then the look: what is signalled in between ends the next sleep.
+        for event in interrupts {
+            event.drain();
+        }
+        true
+    }
+
+    /// Ends the sleep of those who [doze](Worker::doze).
+    pub fn nudge(&self) {
+        self.queues.iter().for_each(|queue| queue.nudge());
     }
 
     /// Takes nothing more from now on; what is outstanding goes on.

@@ -7,7 +7,7 @@
 //! slots, to pollers in the order it came. So several callers have commands in flight on one queue, and none
 //! waits for a lock held over a wait.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use unvme_driver::{Advancer, Completion, DmaBuf, DmaPool, Queue};
 use super::command::{Command, Data, Done, Load, Medium, Reason, Refused};
 use super::core::{Core, Look, Owner, Seen};
 use super::future::Run;
+use super::manner::Manner;
 use super::patience::Patience;
 use super::route::Route;
 use super::sleeper::Sleeper;
@@ -69,6 +70,8 @@ impl SharedQueue {
                 answered: (0..queue.capacity()).map(|_| AtomicBool::new(false)).collect(),
                 submitted: AtomicU64::new(0),
                 delivered: AtomicU64::new(0),
+                sleepers: AtomicU32::new(0),
+                bed: queue.interrupt().cloned(),
             },
             advancer: queue.advancer(),
             interrupt: queue.interrupt().cloned(),
@@ -114,7 +117,7 @@ impl SharedQueue {
     /// This queue, and no other.
     #[inline]
     pub fn route(&self) -> Route<'_> {
-        Route { first: self, others: &[], start: 0 }
+        Route { first: self, others: &[], start: 0, manner: Manner::Patient }
     }
 
     /// As [`super::Worker::call`], on this queue.
@@ -213,8 +216,9 @@ impl SharedQueue {
         &self,
         command: Command<'_>,
         buf: &mut Option<DmaBuf>,
+        manner: Manner<'_>,
     ) -> Result<Completion, Reason> {
-        self.call_locked(self.lock(), command, buf)
+        self.call_locked(self.lock(), command, buf, manner)
     }
 
     /// As [`SharedQueue::call_now`]; `None` when somebody else has the queue.
@@ -223,8 +227,9 @@ impl SharedQueue {
         &self,
         command: Command<'_>,
         buf: &mut Option<DmaBuf>,
+        manner: Manner<'_>,
     ) -> Option<Result<Completion, Reason>> {
-        Some(self.call_locked(self.try_lock()?, command, buf))
+        Some(self.call_locked(self.try_lock()?, command, buf, manner))
     }
 
     #[inline(always)]
@@ -233,6 +238,7 @@ impl SharedQueue {
         mut core: MutexGuard<'_, Core>,
         command: Command<'_>,
         buf: &mut Option<DmaBuf>,
+        manner: Manner<'_>,
     ) -> Result<Completion, Reason> {
         let slot = core.place(Owner::Call)?;
         if let Err(e) = core.submit(slot, command, buf, Owner::Call) {
@@ -244,7 +250,7 @@ impl SharedQueue {
             return Ok(completion);
         }
         self.release(core);
-        Ok(self.wait_for(slot))
+        Ok(self.wait_for(slot, manner))
     }
 
     /// Sends a command with a spare buffer of the queue and waits for it. `None`, and nothing done, when
@@ -254,6 +260,7 @@ impl SharedQueue {
         &self,
         command: Command<'_>,
         data: &mut Data<'_>,
+        manner: Manner<'_>,
     ) -> Option<Result<Done, Reason>> {
         let bytes = command.bytes();
         if bytes > SPARE_BYTES {
@@ -282,7 +289,7 @@ impl SharedQueue {
             return Some(Ok(done));
         }
         self.release(core);
-        let mut done = Done::of(self.wait_for(slot), command.reading, 0);
+        let mut done = Done::of(self.wait_for(slot, manner), command.reading, 0);
         data.take(&done);
         self.keep(done.buf.take());
         Some(Ok(done))
@@ -300,8 +307,21 @@ impl SharedQueue {
 
     /// Waits for the completion of a blocking call, and distributes those of others meanwhile.
     #[cold]
-    fn wait_for(&self, slot: u16) -> Completion {
-        let mut patience = Patience::new(self.advancer.as_ref());
+    fn wait_for(&self, slot: u16, manner: Manner<'_>) -> Completion {
+        let mut patience = self.patience_in(manner);
+        let sleeps = matches!(manner, Manner::Sleep);
+        if sleeps {
+            self.seen.sleepers.fetch_add(1, Ordering::SeqCst);
+        }
+        let completion = self.watch(slot, &mut patience);
+        if sleeps {
+            self.seen.sleepers.fetch_sub(1, Ordering::Relaxed);
+        }
+        patience.end();
+        completion
+    }
+
+    fn watch(&self, slot: u16, patience: &mut Patience<'_>) -> Completion {
         let look = Look { advance: false, own: Some(slot), max: BATCH };
         let answered = &self.seen.answered[usize::from(slot)];
         loop {
@@ -545,6 +565,16 @@ impl SharedQueue {
     /// Passes a moment of a wait for this queue.
     pub fn patience(&self) -> Patience<'_> {
         Patience::new(self.advancer.as_ref())
+    }
+
+    /// Wakes those who sleep until the device interrupts.
+    pub(super) fn nudge(&self) {
+        self.interrupt.iter().for_each(EventFd::signal);
+    }
+
+    /// The same in another manner.
+    pub fn patience_in<'a>(&'a self, manner: Manner<'a>) -> Patience<'a> {
+        self.patience().in_manner(manner, self.interrupt.as_ref())
     }
 
     /// Takes nothing more from now on.

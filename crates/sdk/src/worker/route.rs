@@ -8,6 +8,7 @@ use unvme_spec::nvm::DsmRange;
 
 use super::command::{Command, Data, Done, Reason, Refused};
 use super::future::Run;
+use super::manner::Manner;
 use super::queue::{SPARE_BYTES, SharedQueue, Submitter};
 use crate::Op;
 
@@ -20,6 +21,8 @@ pub struct Route<'a> {
     pub(super) others: &'a [Arc<SharedQueue>],
     /// Which of the others comes after the first one.
     pub(super) start: usize,
+    /// How calls wait.
+    pub(super) manner: Manner<'a>,
 }
 
 impl<'a> Route<'a> {
@@ -27,6 +30,12 @@ impl<'a> Route<'a> {
     #[inline]
     pub fn first(&self) -> &'a SharedQueue {
         self.first
+    }
+
+    /// The same, with calls that wait in such a manner.
+    #[inline]
+    pub fn waiting(self, manner: Manner<'a>) -> Self {
+        Self { manner, ..self }
     }
 
     /// All of them; the best one may occur again.
@@ -74,7 +83,7 @@ impl<'a> Route<'a> {
             return self.exchange(command, data, alloc);
         }
         let mut load = command.load(data, alloc)?;
-        let answer = match self.first.try_call(command, &mut load.buf) {
+        let answer = match self.first.try_call(command, &mut load.buf, self.manner) {
             Some(Err(Reason::Full)) | None => self.call_elsewhere(command, &mut load.buf),
             Some(answer) => answer,
         };
@@ -99,7 +108,7 @@ impl<'a> Route<'a> {
         if let Err(e) = command.check(&data) {
             return Err(Refused::new(e, data).into());
         }
-        match self.first.try_exchange(command, &mut data) {
+        match self.first.try_exchange(command, &mut data, self.manner) {
             Some(Err(Reason::Full)) | None => {}
             Some(answer) => return answer.map_err(|reason| Refused::from(reason).into()),
         }
@@ -120,7 +129,7 @@ impl<'a> Route<'a> {
     #[cold]
     fn call_elsewhere(&self, command: Command<'_>, buf: &mut Option<DmaBuf>) -> Result<Completion, Reason> {
         for queue in self.all() {
-            match queue.try_call(command, buf) {
+            match queue.try_call(command, buf, self.manner) {
                 Some(Err(Reason::Full)) | None => {}
                 Some(answer) => return answer,
             }
@@ -128,7 +137,7 @@ impl<'a> Route<'a> {
         let mut patience = self.first.patience();
         let started = Instant::now();
         loop {
-            match self.first.call_now(command, buf) {
+            match self.first.call_now(command, buf, self.manner) {
                 Err(Reason::Full) if started.elapsed() < self.first.timeout => {
                     // What others submitted takes the places: it is taken off the queue for them.
                     self.first.make_room();

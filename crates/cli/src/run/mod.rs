@@ -1,0 +1,168 @@
+//! `unvme run`: a program as it is, with files of chosen folders on a device in user space.
+
+mod program;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use unvme::Size;
+
+use crate::exit::usage;
+
+/// What is loaded before the program's other libraries.
+const LIBRARY: &str = "libunvme_preload.so";
+
+/// The folder that it is in.
+const LIBRARY_VARIABLE: &str = "UNVME_PRELOAD";
+
+/// The configuration, as text, for the library.
+const CONFIG_VARIABLE: &str = "UNVME_PRELOAD_CONFIG";
+
+/// The program that serves, for the library.
+const SERVER_VARIABLE: &str = "UNVME_PRELOAD_SERVER";
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The program is run with libunvme_preload.so before its other libraries. What it does within a
+folder of --dir happens in the file system of that device, without the kernel; the folder itself
+stays empty. Everything else goes to the kernel as it came. The device has a file system, of `unvme
+fs mkfs`, or it is a mem: device, which gets one, and is gone when the program ends.
+
+Without --dir the folders are those of the file that $WRAPPER_CONFIG names: wrap_dir, storage_dev,
+filesystem, ffs_format, ffs_prealloc, ffs_readahead, storage_engine; and nsid, cache, policy,
+shared, stats. A program that the library cannot reach is not started: one that is linked
+statically, or that runs as another user.
+
+Example: unvme run --dir ./db=mem:block:1G -- sqlite3 ./db/test.db \"create table t(a); select 1\"
+Example: unvme run --dir ./db=0000:02:00.0 -- mongod --dbpath ./db")]
+pub(crate) struct Run {
+    /// A folder, and the device that what is in it is on; can be repeated
+    #[arg(short, long = "dir", value_name = "FOLDER=DEVICE")]
+    folders: Vec<OsString>,
+    /// Namespace of the devices
+    #[arg(short, long, value_name = "NSID", default_value_t = 1)]
+    nsid: u32,
+    /// Memory for pages of files, for each folder
+    #[arg(long, value_name = "SIZE")]
+    cache: Option<Size>,
+    /// Have a server own the file systems from the beginning, and not from the second process on
+    #[arg(long)]
+    shared: bool,
+    /// Write what was done on the folders to a file, as JSON, when a process ends
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, num_args = 1.., last = true)]
+    program: Vec<OsString>,
+}
+
+impl Run {
+    pub(crate) fn run(self) -> Result<()> {
+        let Some((program, arguments)) = self.program.split_first() else {
+            return Err(usage("which program?"));
+        };
+        let found = program::find(program)?;
+        program::check(&found)?;
+        let library = find_library()?;
+        let mut list = library.into_os_string();
+        if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+            list.push(":");
+            list.push(others);
+        }
+        let mut command = Command::new(&found);
+        command.arg0(program).args(arguments).env("LD_PRELOAD", list);
+        // What serves a file system that several processes use.
+        command.env(SERVER_VARIABLE, env::current_exe().context("find this program")?);
+        if !self.folders.is_empty() {
+            command.env(CONFIG_VARIABLE, self.config()?);
+        } else if env::var_os("WRAPPER_CONFIG").is_none() && env::var_os(CONFIG_VARIABLE).is_none() {
+            return Err(usage(
+                "which folder? --dir FOLDER=DEVICE, or $WRAPPER_CONFIG names a file that says so",
+            ));
+        }
+        // Only when it fails does this return.
+        Err(command.exec()).with_context(|| format!("run {}", found.display()))
+    }
+
+    /// The words of a configuration file.
+    fn config(&self) -> Result<OsString> {
+        let mut text = OsString::new();
+        let mut word = |word: &str, value: &OsStr| -> Result<()> {
+            if value.as_bytes().contains(&b'\n') || value.as_bytes().contains(&b'#') {
+                return Err(usage(format!(
+                    "{word}: a name with a line break or a # in it: {}",
+                    value.display()
+                )));
+            }
+            text.push(word);
+            text.push(" = ");
+            text.push(value);
+            text.push("\n");
+            Ok(())
+        };
+        if let Some(stats) = &self.stats {
+            word("stats", std::path::absolute(stats).context("find the working folder")?.as_os_str())?;
+        }
+        for folder in &self.folders {
+            let (folder, device) = split(folder)?;
+            let folder = std::path::absolute(folder).context("find the working folder")?;
+            word("wrap_dir", folder.as_os_str())?;
+            word("storage_dev", device)?;
+            word("nsid", OsStr::new(&self.nsid.to_string()))?;
+            if let Some(cache) = self.cache {
+                word("cache", OsStr::new(&cache.0.to_string()))?;
+            }
+            if self.shared {
+                word("shared", OsStr::new("TRUE"))?;
+            }
+        }
+        Ok(text)
+    }
+}
+
+/// A folder and its device.
+fn split(text: &OsStr) -> Result<(&Path, &OsStr)> {
+    let bytes = text.as_bytes();
+    let at = bytes.iter().position(|&byte| byte == b'=').filter(|&at| at > 0 && at + 1 < bytes.len());
+    let Some(at) = at else {
+        return Err(usage(format!(
+            "--dir {}: expected FOLDER=DEVICE, such as ./db=0000:02:00.0",
+            text.display()
+        )));
+    };
+    Ok((Path::new(OsStr::from_bytes(&bytes[..at])), OsStr::from_bytes(&bytes[at + 1..])))
+}
+
+/// Where the library is.
+fn find_library() -> Result<PathBuf> {
+    let own = env::current_exe().context("find this program")?;
+    let beside = own.parent().unwrap_or(Path::new("/"));
+    let places = match env::var_os(LIBRARY_VARIABLE) {
+        Some(folder) => vec![PathBuf::from(folder)],
+        None => vec![beside.parent().unwrap_or(beside).join("lib/unvme"), beside.to_owned()],
+    };
+    let found = places.iter().map(|place| place.join(LIBRARY)).find(|library| library.is_file());
+    let found = found.ok_or_else(|| {
+        let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+        anyhow::anyhow!(
+            "{LIBRARY} is not in {}; `make build` builds it, and {LIBRARY_VARIABLE}=FOLDER says where it is",
+            places.join(", nor in ")
+        )
+    })?;
+    if found.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
+        return Err(usage(format!(
+            "{}: the loader takes no library with a space or a colon in its path; {LIBRARY_VARIABLE}=FOLDER names \
+             another folder",
+            found.display()
+        )));
+    }
+    Ok(found)
+}

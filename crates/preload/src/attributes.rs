@@ -1,0 +1,722 @@
+//! What is known of files beside their data.
+
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::Ordering;
+
+use libc::{
+    AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, gid_t, mode_t, size_t, ssize_t, stat as Stat,
+    statfs as Statfs, statvfs as Statvfs, statx as Statx, timespec, timeval, uid_t, utimbuf,
+};
+use rustix::io::Errno;
+use unvme_fs::calls::{At, NewTime, Reply, Request};
+use unvme_fs::{Attributes, Time, Usage};
+
+use crate::errno::{Result, bytes, done, text};
+use crate::mount::Mount;
+use crate::place::{self, Outcome, Place};
+use crate::table::{self, Held};
+use crate::{real, start};
+
+/// `f_type` of a file system that no kernel knows: "UNVM".
+const MAGIC: i64 = 0x554e_564d;
+
+unsafe fn put_stat(mount: &Mount, found: &Attributes, out: *mut Stat) {
+    out.write_bytes(0, 1);
+    let out = &mut *out;
+    out.st_dev = mount.device.load(Ordering::Relaxed);
+    out.st_ino = found.ino;
+    out.st_mode = found.mode;
+    out.st_nlink = found.links.into();
+    out.st_uid = found.uid;
+    out.st_gid = found.gid;
+    out.st_rdev = found.rdev;
+    out.st_size = found.size as i64;
+    out.st_blksize = 4096;
+    out.st_blocks = found.sectors as i64;
+    (out.st_atime, out.st_atime_nsec) = (found.accessed.seconds, found.accessed.nanoseconds.into());
+    (out.st_mtime, out.st_mtime_nsec) = (found.modified.seconds, found.modified.nanoseconds.into());
+    (out.st_ctime, out.st_ctime_nsec) = (found.changed.seconds, found.changed.nanoseconds.into());
+}
+
+unsafe fn put_statx(mount: &Mount, found: &Attributes, out: *mut Statx) {
+    let stamp = |time: Time| {
+        let mut stamp: libc::statx_timestamp = std::mem::zeroed();
+        (stamp.tv_sec, stamp.tv_nsec) = (time.seconds, time.nanoseconds);
+        stamp
+    };
+    out.write_bytes(0, 1);
+    let device = mount.device.load(Ordering::Relaxed);
+    let out = &mut *out;
+    out.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    out.stx_blksize = 4096;
+    out.stx_nlink = found.links;
+    out.stx_uid = found.uid;
+    out.stx_gid = found.gid;
+    out.stx_mode = found.mode as u16;
+    out.stx_ino = found.ino;
+    out.stx_size = found.size;
+    out.stx_blocks = found.sectors;
+    out.stx_atime = stamp(found.accessed);
+    out.stx_mtime = stamp(found.modified);
+    out.stx_ctime = stamp(found.changed);
+    out.stx_btime = stamp(found.created);
+    (out.stx_dev_major, out.stx_dev_minor) = (libc::major(device), libc::minor(device));
+    (out.stx_rdev_major, out.stx_rdev_minor) = (libc::major(found.rdev), libc::minor(found.rdev));
+}
+
+/// What is known of what a path, or with an empty one a descriptor, leads to.
+unsafe fn find(dir: c_int, path: *const c_char, flags: c_int) -> Result<Outcome> {
+    if flags & AT_EMPTY_PATH != 0 && (path.is_null() || text(path)?.is_empty()) {
+        if let Some(held) = table::get(dir) {
+            return of_open(&held).map(|found| Outcome::Done(held.mount, Reply::Attributes(found)));
+        }
+        if dir == AT_FDCWD && start::is_on() && !crate::gate::is_inside() {
+            return place::call(dir, c".".as_ptr(), true, |mount, at| mount.ask(&Request::Attributes { at }));
+        }
+        return Ok(Outcome::Kernel);
+    }
+    place::call(dir, path, flags & AT_SYMLINK_NOFOLLOW == 0, |mount, at| {
+        mount.ask(&Request::Attributes { at })
+    })
+}
+
+/// What is known of an open file.
+pub(crate) fn of_open(held: &Held) -> Result<Attributes> {
+    if let Some(vnode) = held.vnode() {
+        return Ok(vnode.attributes());
+    }
+    let at = At { base: held.open(), path: b"", follows: true };
+    match held.call(&Request::Attributes { at })? {
+        Reply::Attributes(found) => Ok(found),
+        _ => Err(Errno::IO),
+    }
+}
+
+unsafe fn stat_at(dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int {
+    match find(dir, path, flags) {
+        Ok(Outcome::Kernel) => stat_of_kernel(dir, path, out, flags),
+        Ok(Outcome::Other(path)) => real::fstatat(AT_FDCWD, path.as_ptr(), out, flags),
+        Ok(Outcome::Done(mount, Reply::Attributes(found))) => {
+            put_stat(mount, &found, out);
+            0
+        }
+        Ok(Outcome::Done(..)) => done(Err(Errno::IO)),
+        Err(errno) => done(Err(errno)),
+    }
+}
+
+unsafe fn stat_of_kernel(dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int {
+    let result = match (dir, flags) {
+        (AT_FDCWD, 0) => real::stat(path, out),
+        (AT_FDCWD, AT_SYMLINK_NOFOLLOW) => real::lstat(path, out),
+        _ => real::fstatat(dir, path, out, flags),
+    };
+    if result != 0 && crate::errno::get() == libc::ENOENT {
+        if let Some(Place::Ours(mount, base, rest)) = through_links(dir, path) {
+            let follows = flags & AT_SYMLINK_NOFOLLOW == 0;
+            let found = place::call_at(Place::Ours(mount, base, rest), follows, |mount, at| {
+                mount.ask(&Request::Attributes { at })
+            });
+            if let Ok(Outcome::Done(mount, Reply::Attributes(found))) = found {
+                put_stat(mount, &found, out);
+                return 0;
+            }
+        }
+        crate::errno::set(Errno::NOENT);
+    }
+    result
+}
+
+/// Where a path leads that the kernel does not find, if symbolic links lead to a folder.
+unsafe fn through_links(dir: c_int, path: *const c_char) -> Option<Place> {
+    if !start::is_on() || crate::gate::is_inside() || path.is_null() {
+        return None;
+    }
+    place::through_links(dir, text(path).ok()?)
+}
+
+unsafe fn fstat_any(fd: c_int, out: *mut Stat) -> c_int {
+    let Some(held) = table::get(fd) else { return real::fstat(fd, out) };
+    done(of_open(&held).map(|found| put_stat(held.mount, &found, out)))
+}
+
+unsafe fn access_at(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
+    let follows = flags & AT_SYMLINK_NOFOLLOW == 0;
+    let known = AT_SYMLINK_NOFOLLOW | AT_EACCESS | AT_EMPTY_PATH;
+    if mode & !7 != 0 || flags & !known != 0 {
+        return done(Err(Errno::INVAL));
+    }
+    match place::call(dir, path, follows, |mount, at| mount.ask(&Request::Access { at, wanted: mode as u32 }))
+    {
+        Ok(Outcome::Kernel) if dir == AT_FDCWD && flags == 0 => real::access(path, mode),
+        Ok(Outcome::Kernel) => real::faccessat(dir, path, mode, flags),
+        Ok(Outcome::Other(path)) => real::faccessat(AT_FDCWD, path.as_ptr(), mode, flags),
+        other => done(other.map(drop)),
+    }
+}
+
+/// A change that is made of a path, or of a descriptor when the path is empty and may be.
+unsafe fn change(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    request: impl Fn(&'static Mount, At<'_>) -> Result<Reply>,
+    kernel: impl FnOnce(Option<&CString>) -> c_int,
+) -> c_int {
+    if flags & AT_EMPTY_PATH != 0
+        && text(path).is_ok_and(<[u8]>::is_empty)
+        && let Some(held) = table::get(dir)
+    {
+        return on_open(&held, request);
+    }
+    match place::call(dir, path, flags & AT_SYMLINK_NOFOLLOW == 0, request) {
+        Ok(Outcome::Kernel) => kernel(None),
+        Ok(Outcome::Other(path)) => kernel(Some(&path)),
+        other => done(other.map(drop)),
+    }
+}
+
+fn on_open(held: &Held, request: impl Fn(&'static Mount, At<'_>) -> Result<Reply>) -> c_int {
+    if held.flags() & libc::O_PATH != 0 {
+        return done(Err(Errno::BADF));
+    }
+    let at = At { base: held.open(), path: b"", follows: true };
+    done(request(held.mount, at).map(drop))
+}
+
+fn owner(id: u32) -> Option<u32> {
+    (id != u32::MAX).then_some(id)
+}
+
+unsafe fn chown_at(dir: c_int, path: *const c_char, uid: uid_t, gid: gid_t, flags: c_int) -> c_int {
+    let request = |mount: &'static Mount, at: At<'_>| {
+        mount.ask(&Request::ChangeOwner { at, uid: owner(uid), gid: owner(gid) })
+    };
+    change(dir, path, flags, request, |other| match other {
+        None => real::fchownat(dir, path, uid, gid, flags),
+        Some(path) => real::fchownat(AT_FDCWD, path.as_ptr(), uid, gid, flags),
+    })
+}
+
+unsafe fn chmod_at(dir: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int {
+    if flags & AT_SYMLINK_NOFOLLOW != 0
+        && let Ok(Outcome::Done(_, Reply::Attributes(found))) = find(dir, path, flags)
+        && found.mode & libc::S_IFMT == libc::S_IFLNK
+    {
+        return done(Err(Errno::OPNOTSUPP));
+    }
+    change(
+        dir,
+        path,
+        flags,
+        |mount, at| mount.ask(&Request::ChangeMode { at, mode: mode & 0o7777 }),
+        |other| match other {
+            None if dir == AT_FDCWD && flags == 0 => real::chmod(path, mode),
+            None => real::fchmodat(dir, path, mode, flags),
+            Some(path) => real::fchmodat(AT_FDCWD, path.as_ptr(), mode, flags),
+        },
+    )
+}
+
+/// Two moments, as C gives them: access and change.
+type Times = (NewTime, NewTime);
+
+fn of_timespec(time: &timespec) -> Result<NewTime> {
+    match time.tv_nsec {
+        libc::UTIME_NOW => Ok(NewTime::Now),
+        libc::UTIME_OMIT => Ok(NewTime::Keep),
+        nanoseconds @ 0..1_000_000_000 => Ok(NewTime::At(time.tv_sec, nanoseconds as u32)),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+unsafe fn timespecs(times: *const timespec) -> Result<Times> {
+    if times.is_null() {
+        return Ok((NewTime::Now, NewTime::Now));
+    }
+    Ok((of_timespec(&*times)?, of_timespec(&*times.add(1))?))
+}
+
+unsafe fn timevals(times: *const timeval) -> Result<Times> {
+    if times.is_null() {
+        return Ok((NewTime::Now, NewTime::Now));
+    }
+    let of = |time: &timeval| match time.tv_usec {
+        microseconds @ 0..1_000_000 => Ok(NewTime::At(time.tv_sec, microseconds as u32 * 1000)),
+        _ => Err(Errno::INVAL),
+    };
+    Ok((of(&*times)?, of(&*times.add(1))?))
+}
+
+unsafe fn times_at(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    times: Result<Times>,
+    kernel: impl FnOnce(Option<&CString>) -> c_int,
+) -> c_int {
+    match times {
+        Ok((accessed, modified)) => change(
+            dir,
+            path,
+            flags,
+            |mount, at| mount.ask(&Request::ChangeTimes { at, accessed, modified }),
+            kernel,
+        ),
+        // The kernel says so, of its own files.
+        Err(errno) => match place::resolve(dir, path) {
+            Ok(Place::Kernel) => kernel(None),
+            _ => done(Err(errno)),
+        },
+    }
+}
+
+fn times_of_open(held: &Held, times: Result<Times>) -> c_int {
+    match times {
+        Ok((accessed, modified)) => {
+            on_open(held, |mount, at| mount.ask(&Request::ChangeTimes { at, accessed, modified }))
+        }
+        Err(errno) => done(Err(errno)),
+    }
+}
+
+unsafe fn put_value(found: &[u8], value: *mut c_void, room: size_t) -> Result<usize> {
+    if room == 0 {
+        return Ok(found.len());
+    }
+    if found.len() > room {
+        return Err(Errno::RANGE);
+    }
+    std::ptr::copy_nonoverlapping(found.as_ptr(), value.cast(), found.len());
+    Ok(found.len())
+}
+
+/// A call that has bytes for its result, on a path.
+unsafe fn bytes_at(
+    path: *const c_char,
+    follows: bool,
+    (value, room): (*mut c_void, size_t),
+    request: impl Fn(&'static Mount, At<'_>) -> Result<Reply>,
+    kernel: impl FnOnce(*const c_char) -> ssize_t,
+) -> ssize_t {
+    match place::call(AT_FDCWD, path, follows, request) {
+        Ok(Outcome::Kernel) => kernel(path),
+        Ok(Outcome::Other(path)) => kernel(path.as_ptr()),
+        Ok(Outcome::Done(_, Reply::Bytes(found))) => bytes(put_value(&found, value, room)),
+        Ok(Outcome::Done(..)) => bytes(Err(Errno::IO)),
+        Err(errno) => bytes(Err(errno)),
+    }
+}
+
+unsafe fn bytes_of_open(held: &Held, value: *mut c_void, room: size_t, request: &Request<'_>) -> ssize_t {
+    bytes(held.call(request).and_then(|reply| match reply {
+        Reply::Bytes(found) => put_value(&found, value, room),
+        _ => Err(Errno::IO),
+    }))
+}
+
+unsafe fn value_of<'a>(value: *const c_void, room: size_t) -> Result<&'a [u8]> {
+    match room {
+        0 => Ok(&[]),
+        _ if value.is_null() => Err(Errno::FAULT),
+        _ if room > unvme_fs::XATTR_MAX => Err(Errno::TOOBIG),
+        _ => Ok(std::slice::from_raw_parts(value.cast(), room)),
+    }
+}
+
+unsafe fn setxattr_at(
+    path: *const c_char,
+    follows: bool,
+    name: *const c_char,
+    (value, room, flags): (*const c_void, size_t, c_int),
+    kernel: impl FnOnce(*const c_char) -> c_int,
+) -> c_int {
+    // Not looked at before it is known whose the path is.
+    match place::resolve(AT_FDCWD, path) {
+        Ok(Place::Kernel) => return kernel(path),
+        Ok(_) => {}
+        Err(errno) => return done(Err(errno)),
+    }
+    let set = || -> Result<Outcome> {
+        let (name, value) = (text(name)?, value_of(value, room)?);
+        place::call_at(place::resolve(AT_FDCWD, path)?, follows, |mount, at| {
+            mount.ask(&set_request(at, name, value, flags))
+        })
+    };
+    match set() {
+        Ok(Outcome::Other(path)) => kernel(path.as_ptr()),
+        other => done(other.map(drop)),
+    }
+}
+
+fn set_request<'a>(at: At<'a>, name: &'a [u8], value: &'a [u8], flags: c_int) -> Request<'a> {
+    Request::SetXattr { at, name, value, flags }
+}
+
+fn usage_of(mount: &'static Mount) -> Result<(Usage, u64)> {
+    match mount.call(&Request::Usage, &[], &mut [])? {
+        Reply::Usage(usage, identity) => Ok((usage, identity)),
+        _ => Err(Errno::IO),
+    }
+}
+
+unsafe fn put_statfs(mount: &'static Mount, out: *mut Statfs) -> Result<()> {
+    let (usage, identity) = usage_of(mount)?;
+    out.write_bytes(0, 1);
+    let out = &mut *out;
+    out.f_type = MAGIC;
+    out.f_bsize = usage.block_bytes as i64;
+    out.f_frsize = usage.block_bytes as i64;
+    out.f_blocks = usage.blocks;
+    out.f_bfree = usage.free_blocks;
+    out.f_bavail = usage.free_blocks;
+    out.f_files = usage.inodes;
+    out.f_ffree = usage.free_inodes;
+    out.f_namelen = unvme_fs::NAME_MAX as i64;
+    out.f_fsid = std::mem::transmute::<u64, libc::fsid_t>(identity);
+    Ok(())
+}
+
+unsafe fn put_statvfs(mount: &'static Mount, out: *mut Statvfs) -> Result<()> {
+    let (usage, identity) = usage_of(mount)?;
+    out.write_bytes(0, 1);
+    let out = &mut *out;
+    out.f_bsize = usage.block_bytes;
+    out.f_frsize = usage.block_bytes;
+    out.f_blocks = usage.blocks;
+    out.f_bfree = usage.free_blocks;
+    out.f_bavail = usage.free_blocks;
+    out.f_files = usage.inodes;
+    out.f_ffree = usage.free_inodes;
+    out.f_favail = usage.free_inodes;
+    out.f_fsid = identity;
+    out.f_namemax = unvme_fs::NAME_MAX as u64;
+    Ok(())
+}
+
+/// Which folder a path is in; the path has to be there.
+unsafe fn mount_of(path: *const c_char) -> Result<Outcome> {
+    place::call(AT_FDCWD, path, true, |mount, at| mount.ask(&Request::Attributes { at }))
+}
+
+exported! {
+    fn stat(path: *const c_char, out: *mut Stat) -> c_int {
+        stat_at(AT_FDCWD, path, out, 0)
+    }
+
+    fn stat64(path: *const c_char, out: *mut Stat) -> c_int {
+        stat_at(AT_FDCWD, path, out, 0)
+    }
+
+    fn lstat(path: *const c_char, out: *mut Stat) -> c_int {
+        stat_at(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW)
+    }
+
+    fn lstat64(path: *const c_char, out: *mut Stat) -> c_int {
+        stat_at(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW)
+    }
+
+    fn fstat(fd: c_int, out: *mut Stat) -> c_int {
+        fstat_any(fd, out)
+    }
+
+    fn fstat64(fd: c_int, out: *mut Stat) -> c_int {
+        fstat_any(fd, out)
+    }
+
+    fn fstatat(dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int {
+        stat_at(dir, path, out, flags)
+    }
+
+    fn fstatat64(dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int {
+        stat_at(dir, path, out, flags)
+    }
+
+    fn __xstat(_version: c_int, path: *const c_char, out: *mut Stat) -> c_int {
+        stat_at(AT_FDCWD, path, out, 0)
+    }
+
+    fn __xstat64(_version: c_int, path: *const c_char, out: *mut Stat) -> c_int {
+        stat_at(AT_FDCWD, path, out, 0)
+    }
+
+    fn __lxstat(_version: c_int, path: *const c_char, out: *mut Stat) -> c_int {
+        stat_at(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW)
+    }
+
+    fn __lxstat64(_version: c_int, path: *const c_char, out: *mut Stat) -> c_int {
+        stat_at(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW)
+    }
+
+    fn __fxstat(_version: c_int, fd: c_int, out: *mut Stat) -> c_int {
+        fstat_any(fd, out)
+    }
+
+    fn __fxstat64(_version: c_int, fd: c_int, out: *mut Stat) -> c_int {
+        fstat_any(fd, out)
+    }
+
+    fn __fxstatat(_version: c_int, dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int {
+        stat_at(dir, path, out, flags)
+    }
+
+    fn __fxstatat64(_version: c_int, dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int {
+        stat_at(dir, path, out, flags)
+    }
+
+    fn statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut Statx) -> c_int {
+        match find(dir, path, flags) {
+            Ok(Outcome::Kernel) => {
+                let result = real::statx(dir, path, flags, mask, out);
+                if result != 0
+                    && crate::errno::get() == libc::ENOENT
+                    && let Some(place) = through_links(dir, path)
+                    && let follows = flags & AT_SYMLINK_NOFOLLOW == 0
+                    && let Ok(Outcome::Done(mount, Reply::Attributes(found))) =
+                        place::call_at(place, follows, |mount, at| mount.ask(&Request::Attributes { at }))
+                {
+                    put_statx(mount, &found, out);
+                    return 0;
+                }
+                result
+            }
+            Ok(Outcome::Other(path)) => real::statx(AT_FDCWD, path.as_ptr(), flags, mask, out),
+            Ok(Outcome::Done(mount, Reply::Attributes(found))) => {
+                put_statx(mount, &found, out);
+                0
+            }
+            Ok(Outcome::Done(..)) => done(Err(Errno::IO)),
+            Err(errno) => done(Err(errno)),
+        }
+    }
+
+    fn statfs(path: *const c_char, out: *mut Statfs) -> c_int {
+        match mount_of(path) {
+            Ok(Outcome::Kernel) => real::statfs(path, out),
+            Ok(Outcome::Other(path)) => real::statfs(path.as_ptr(), out),
+            Ok(Outcome::Done(mount, _)) => done(put_statfs(mount, out)),
+            Err(errno) => done(Err(errno)),
+        }
+    }
+
+    fn statfs64(path: *const c_char, out: *mut Statfs) -> c_int {
+        statfs(path, out)
+    }
+
+    fn fstatfs(fd: c_int, out: *mut Statfs) -> c_int {
+        let Some(held) = table::get(fd) else { return real::fstatfs(fd, out) };
+        done(put_statfs(held.mount, out))
+    }
+
+    fn fstatfs64(fd: c_int, out: *mut Statfs) -> c_int {
+        fstatfs(fd, out)
+    }
+
+    fn statvfs(path: *const c_char, out: *mut Statvfs) -> c_int {
+        match mount_of(path) {
+            Ok(Outcome::Kernel) => real::statvfs(path, out),
+            Ok(Outcome::Other(path)) => real::statvfs(path.as_ptr(), out),
+            Ok(Outcome::Done(mount, _)) => done(put_statvfs(mount, out)),
+            Err(errno) => done(Err(errno)),
+        }
+    }
+
+    fn statvfs64(path: *const c_char, out: *mut Statvfs) -> c_int {
+        statvfs(path, out)
+    }
+
+    fn fstatvfs(fd: c_int, out: *mut Statvfs) -> c_int {
+        let Some(held) = table::get(fd) else { return real::fstatvfs(fd, out) };
+        done(put_statvfs(held.mount, out))
+    }
+
+    fn fstatvfs64(fd: c_int, out: *mut Statvfs) -> c_int {
+        fstatvfs(fd, out)
+    }
+
+    fn access(path: *const c_char, mode: c_int) -> c_int {
+        access_at(AT_FDCWD, path, mode, 0)
+    }
+
+    fn euidaccess(path: *const c_char, mode: c_int) -> c_int {
+        access_at(AT_FDCWD, path, mode, AT_EACCESS)
+    }
+
+    fn eaccess(path: *const c_char, mode: c_int) -> c_int {
+        access_at(AT_FDCWD, path, mode, AT_EACCESS)
+    }
+
+    fn faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
+        access_at(dir, path, mode, flags)
+    }
+
+    fn chmod(path: *const c_char, mode: mode_t) -> c_int {
+        chmod_at(AT_FDCWD, path, mode, 0)
+    }
+
+    fn lchmod(path: *const c_char, mode: mode_t) -> c_int {
+        chmod_at(AT_FDCWD, path, mode, AT_SYMLINK_NOFOLLOW)
+    }
+
+    fn fchmod(fd: c_int, mode: mode_t) -> c_int {
+        let Some(held) = table::get(fd) else { return real::fchmod(fd, mode) };
+        on_open(&held, |mount, at| mount.ask(&Request::ChangeMode { at, mode: mode & 0o7777 }))
+    }
+
+    fn fchmodat(dir: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int {
+        chmod_at(dir, path, mode, flags)
+    }
+
+    fn chown(path: *const c_char, uid: uid_t, gid: gid_t) -> c_int {
+        chown_at(AT_FDCWD, path, uid, gid, 0)
+    }
+
+    fn lchown(path: *const c_char, uid: uid_t, gid: gid_t) -> c_int {
+        chown_at(AT_FDCWD, path, uid, gid, AT_SYMLINK_NOFOLLOW)
+    }
+
+    fn fchown(fd: c_int, uid: uid_t, gid: gid_t) -> c_int {
+        let Some(held) = table::get(fd) else { return real::fchown(fd, uid, gid) };
+        on_open(&held, |mount, at| mount.ask(&Request::ChangeOwner { at, uid: owner(uid), gid: owner(gid) }))
+    }
+
+    fn fchownat(dir: c_int, path: *const c_char, uid: uid_t, gid: gid_t, flags: c_int) -> c_int {
+        chown_at(dir, path, uid, gid, flags)
+    }
+
+    fn utimensat(dir: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int {
+        if path.is_null() {
+            return futimens(dir, times);
+        }
+        times_at(dir, path, flags, timespecs(times), |other| match other {
+            None => real::utimensat(dir, path, times, flags),
+            Some(path) => real::utimensat(AT_FDCWD, path.as_ptr(), times, flags),
+        })
+    }
+
+    fn futimens(fd: c_int, times: *const timespec) -> c_int {
+        let Some(held) = table::get(fd) else { return real::futimens(fd, times) };
+        times_of_open(&held, timespecs(times))
+    }
+
+    fn utime(path: *const c_char, times: *const utimbuf) -> c_int {
+        let given = if times.is_null() {
+            (NewTime::Now, NewTime::Now)
+        } else {
+            (NewTime::At((*times).actime, 0), NewTime::At((*times).modtime, 0))
+        };
+        times_at(AT_FDCWD, path, 0, Ok(given), |other| real::utime(other.map_or(path, |o| o.as_ptr()), times))
+    }
+
+    fn utimes(path: *const c_char, times: *const timeval) -> c_int {
+        let kernel = |other: Option<&CString>| real::utimes(other.map_or(path, |o| o.as_ptr()), times);
+        times_at(AT_FDCWD, path, 0, timevals(times), kernel)
+    }
+
+    fn lutimes(path: *const c_char, times: *const timeval) -> c_int {
+        let kernel = |other: Option<&CString>| real::lutimes(other.map_or(path, |o| o.as_ptr()), times);
+        times_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, timevals(times), kernel)
+    }
+
+    fn futimesat(dir: c_int, path: *const c_char, times: *const timeval) -> c_int {
+        if path.is_null() {
+            return futimes(dir, times);
+        }
+        times_at(dir, path, 0, timevals(times), |other| match other {
+            None => real::futimesat(dir, path, times),
+            Some(path) => real::futimesat(AT_FDCWD, path.as_ptr(), times),
+        })
+    }
+
+    fn futimes(fd: c_int, times: *const timeval) -> c_int {
+        let Some(held) = table::get(fd) else { return real::futimes(fd, times) };
+        times_of_open(&held, timevals(times))
+    }
+
+    fn getxattr(path: *const c_char, name: *const c_char, value: *mut c_void, room: size_t) -> ssize_t {
+        let wanted = text(name).unwrap_or_default();
+        bytes_at(path, true, (value, room), |mount, at| mount.ask(&get_request(at, wanted)), |path| real::getxattr(path, name, value, room))
+    }
+
+    fn lgetxattr(path: *const c_char, name: *const c_char, value: *mut c_void, room: size_t) -> ssize_t {
+        let wanted = text(name).unwrap_or_default();
+        bytes_at(path, false, (value, room), |mount, at| mount.ask(&get_request(at, wanted)), |path| real::lgetxattr(path, name, value, room))
+    }
+
+    fn fgetxattr(fd: c_int, name: *const c_char, value: *mut c_void, room: size_t) -> ssize_t {
+        let Some(held) = table::get(fd) else { return real::fgetxattr(fd, name, value, room) };
+        let at = At { base: held.open(), path: b"", follows: true };
+        bytes_of_open(&held, value, room, &get_request(at, text(name).unwrap_or_default()))
+    }
+
+    fn setxattr(
+        path: *const c_char, name: *const c_char, value: *const c_void, room: size_t, flags: c_int,
+    ) -> c_int {
+        let kernel = |path| real::setxattr(path, name, value, room, flags);
+        setxattr_at(path, true, name, (value, room, flags), kernel)
+    }
+
+    fn lsetxattr(
+        path: *const c_char, name: *const c_char, value: *const c_void, room: size_t, flags: c_int,
+    ) -> c_int {
+        let kernel = |path| real::lsetxattr(path, name, value, room, flags);
+        setxattr_at(path, false, name, (value, room, flags), kernel)
+    }
+
+    fn fsetxattr(fd: c_int, name: *const c_char, value: *const c_void, room: size_t, flags: c_int) -> c_int {
+        let Some(held) = table::get(fd) else { return real::fsetxattr(fd, name, value, room, flags) };
+        let at = At { base: held.open(), path: b"", follows: true };
+        let set = || held.call(&set_request(at, text(name)?, value_of(value, room)?, flags));
+        done(set().map(drop))
+    }
+
+    fn listxattr(path: *const c_char, list: *mut c_char, room: size_t) -> ssize_t {
+        bytes_at(path, true, (list.cast(), room), |mount, at| mount.ask(&Request::ListXattrs { at }), |path| real::listxattr(path, list, room))
+    }
+
+    fn llistxattr(path: *const c_char, list: *mut c_char, room: size_t) -> ssize_t {
+        bytes_at(path, false, (list.cast(), room), |mount, at| mount.ask(&Request::ListXattrs { at }), |path| real::llistxattr(path, list, room))
+    }
+
+    fn flistxattr(fd: c_int, list: *mut c_char, room: size_t) -> ssize_t {
+        let Some(held) = table::get(fd) else { return real::flistxattr(fd, list, room) };
+        let at = At { base: held.open(), path: b"", follows: true };
+        bytes_of_open(&held, list.cast(), room, &Request::ListXattrs { at })
+    }
+
+    fn removexattr(path: *const c_char, name: *const c_char) -> c_int {
+        removexattr_at(path, true, name, |path| real::removexattr(path, name))
+    }
+
+    fn lremovexattr(path: *const c_char, name: *const c_char) -> c_int {
+        removexattr_at(path, false, name, |path| real::lremovexattr(path, name))
+    }
+
+    fn fremovexattr(fd: c_int, name: *const c_char) -> c_int {
+        let Some(held) = table::get(fd) else { return real::fremovexattr(fd, name) };
+        let at = At { base: held.open(), path: b"", follows: true };
+        done(text(name).and_then(|name| held.call(&remove_request(at, name))).map(drop))
+    }
+}
+
+fn get_request<'a>(at: At<'a>, name: &'a [u8]) -> Request<'a> {
+    Request::GetXattr { at, name }
+}
+
+fn remove_request<'a>(at: At<'a>, name: &'a [u8]) -> Request<'a> {
+    Request::RemoveXattr { at, name }
+}
+
+unsafe fn removexattr_at(
+    path: *const c_char,
+    follows: bool,
+    name: *const c_char,
+    kernel: impl FnOnce(*const c_char) -> c_int,
+) -> c_int {
+    let wanted = text(name).unwrap_or_default();
+    match place::call(AT_FDCWD, path, follows, |mount, at| mount.ask(&remove_request(at, wanted))) {
+        Ok(Outcome::Kernel) => kernel(path),
+        Ok(Outcome::Other(path)) => kernel(path.as_ptr()),
+        other => done(other.map(drop)),
+    }
+}

@@ -1,0 +1,183 @@
+//! Copies from one descriptor to another one.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use libc::{off_t, size_t, ssize_t};
+use rustix::io::Errno;
+use unvme_fs::calls::{Reply, Request};
+
+use crate::data::{read_at, read_next, write_at, write_next};
+use crate::errno::{Result, bytes};
+use crate::table::{self, Held};
+use crate::{errno, real};
+
+const PIECE: usize = 1 << 18;
+
+/// One end of a copy.
+enum End {
+    Ours(Held),
+    Kernel(c_int),
+}
+
+impl End {
+    fn new(fd: c_int) -> Self {
+        table::get(fd).map_or(Self::Kernel(fd), Self::Ours)
+    }
+
+    /// # Safety
+    /// `at` is null or an offset.
+    unsafe fn read(&self, at: *mut off_t, out: &mut [u8]) -> Result<usize> {
+        let read = match self {
+            Self::Ours(held) if at.is_null() => read_next(held, out)?,
+            Self::Ours(held) => read_at(held, u64::try_from(*at).map_err(|_| Errno::INVAL)?, out)?,
+            Self::Kernel(fd) if at.is_null() => {
+                of_kernel(real::read(*fd, out.as_mut_ptr().cast::<c_void>(), out.len()))?
+            }
+            Self::Kernel(fd) => of_kernel(real::pread(*fd, out.as_mut_ptr().cast(), out.len(), *at))?,
+        };
+        if !at.is_null() {
+            *at += read as off_t;
+        }
+        Ok(read)
+    }
+
+    /// # Safety
+    /// As for [`Self::read`].
+    unsafe fn write(&self, at: *mut off_t, data: &[u8]) -> Result<usize> {
+        let written = match self {
+            Self::Ours(held) if at.is_null() => write_next(held, data)?,
+            Self::Ours(held) => write_at(held, u64::try_from(*at).map_err(|_| Errno::INVAL)?, data)?,
+            Self::Kernel(fd) if at.is_null() => {
+                of_kernel(real::write(*fd, data.as_ptr().cast(), data.len()))?
+            }
+            Self::Kernel(fd) => of_kernel(real::pwrite(*fd, data.as_ptr().cast(), data.len(), *at))?,
+        };
+        if !at.is_null() {
+            *at += written as off_t;
+        }
+        Ok(written)
+    }
+
+    /// What was read and could not be written is read again by whoever comes next.
+    unsafe fn take_back(&self, at: *mut off_t, unwritten: usize) {
+        match self {
+            _ if !at.is_null() => *at -= unwritten as off_t,
+            Self::Ours(held) => {
+                held.slot.offset.fetch_sub(unwritten as u64, std::sync::atomic::Ordering::AcqRel);
+            }
+            Self::Kernel(fd) => {
+                real::lseek(*fd, -(unwritten as off_t), libc::SEEK_CUR);
+            }
+        }
+    }
+}
+
+fn of_kernel(result: ssize_t) -> Result<usize> {
+    usize::try_from(result).map_err(|_| Errno::from_raw_os_error(errno::get()))
+}
+
+unsafe fn copy(
+    (from, from_at): (&End, *mut off_t),
+    (to, to_at): (&End, *mut off_t),
+    count: size_t,
+) -> Result<usize> {
+    let mut buffer = vec![0; count.min(PIECE)];
+    let mut sum = 0;
+    while sum < count {
+        let some = (count - sum).min(PIECE);
+        let read = match from.read(from_at, &mut buffer[..some]) {
+            Err(_) if sum > 0 => break,
+            other => other?,
+        };
+        if read == 0 {
+            break;
+        }
+        let written = match to.write(to_at, &buffer[..read]) {
+            Ok(written) => written,
+            Err(errno) => {
+                from.take_back(from_at, read);
+                if sum > 0 {
+                    break;
+                }
+                return Err(errno);
+            }
+        };
+        sum += written;
+        if written < read {
+            from.take_back(from_at, read - written);
+            break;
+        }
+    }
+    Ok(sum)
+}
+
+/// Copies from one of our files to another one of the same file system.
+unsafe fn copy_ours(
+    (from, from_at): (&Held, *mut off_t),
+    (to, to_at): (&Held, *mut off_t),
+    count: size_t,
+) -> Result<usize> {
+    use std::sync::atomic::Ordering::AcqRel;
+    from.check_readable()?;
+    to.check_writable()?;
+    if to.appends() {
+        return Err(Errno::BADF);
+    }
+    if from.is_directory() || to.is_directory() {
+        return Err(Errno::ISDIR);
+    }
+    let place = |held: &Held, at: *mut off_t| -> Result<u64> {
+        if at.is_null() {
+            Ok(held.slot.offset.load(std::sync::atomic::Ordering::Acquire))
+        } else {
+            u64::try_from(*at).map_err(|_| Errno::INVAL)
+        }
+    };
+    let (offset, to_offset) = (place(from, from_at)?, place(to, to_at)?);
+    let request = Request::Copy { open: from.open(), offset, to: to.open(), to_offset, bytes: count as u64 };
+    let Reply::Number(copied) = from.call(&request)? else { return Err(Errno::IO) };
+    for (held, at) in [(from, from_at), (to, to_at)] {
+        if at.is_null() {
+            held.slot.offset.fetch_add(copied, AcqRel);
+        } else {
+            *at += copied as off_t;
+        }
+    }
+    Ok(copied as usize)
+}
+
+exported! {
+    fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+        if !table::is_ours(out) && !table::is_ours(from) {
+            return real::sendfile(out, from, offset, count);
+        }
+        let count = count.min(0x7fff_f000);
+        bytes(copy((&End::new(from), offset), (&End::new(out), std::ptr::null_mut()), count))
+    }
+
+    fn sendfile64(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+        sendfile(out, from, offset, count)
+    }
+
+    fn copy_file_range(
+        from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint,
+    ) -> ssize_t {
+        match (table::get(from), table::get(to)) {
+            (None, None) => real::copy_file_range(from, from_at, to, to_at, count, flags),
+            _ if flags != 0 => bytes(Err(Errno::INVAL)),
+            (Some(from), Some(to)) if from.mount.number == to.mount.number => {
+                bytes(copy_ours((&from, from_at), (&to, to_at), count.min(1 << 30)))
+            }
+            _ => bytes(Err(Errno::XDEV)),
+        }
+    }
+
+    fn splice(
+        from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint,
+    ) -> ssize_t {
+        if !table::is_ours(from) && !table::is_ours(to) {
+            return real::splice(from, from_at, to, to_at, count, flags);
+        }
+        bytes(copy((&End::new(from), from_at), (&End::new(to), to_at), count.min(PIECE)))
+    }
+}

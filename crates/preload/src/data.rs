@@ -1,0 +1,607 @@
+//! Reading and writing.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::Ordering;
+
+use libc::{O_DIRECT, O_DSYNC, O_SYNC, SEEK_CUR, SEEK_END, SEEK_SET, iovec, off_t, size_t, ssize_t};
+use rustix::io::Errno;
+use unvme_fs::calls::{At, Reply, Request};
+
+use crate::errno::{self, Result, bytes, done};
+use crate::table::{self, Held};
+use crate::{place, real};
+
+/// The longest read or write, as Linux has it.
+const LONGEST: usize = 0x7fff_f000;
+
+/// Pieces of a vector that go together.
+const TOGETHER: usize = 1 << 20;
+
+const SEEK_DATA: c_int = 3;
+const SEEK_HOLE: c_int = 4;
+
+/// # Safety
+/// As for `read(2)`.
+unsafe fn output<'a>(buf: *mut c_void, count: usize) -> Result<&'a mut [u8]> {
+    if count == 0 {
+        return Ok(&mut []);
+    }
+    if buf.is_null() {
+        return Err(Errno::FAULT);
+    }
+    Ok(std::slice::from_raw_parts_mut(buf.cast(), count.min(LONGEST)))
+}
+
+/// # Safety
+/// As for `write(2)`.
+unsafe fn input<'a>(buf: *const c_void, count: usize) -> Result<&'a [u8]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if buf.is_null() {
+        return Err(Errno::FAULT);
+    }
+    Ok(std::slice::from_raw_parts(buf.cast(), count.min(LONGEST)))
+}
+
+/// Bytes of a file.
+///
+/// # Errors
+/// EIO.
+pub(crate) fn size(held: &Held) -> Result<u64> {
+    if let Some(vnode) = held.vnode() {
+        return Ok(vnode.attributes().size);
+    }
+    let at = At { base: held.open(), path: b"", follows: true };
+    match held.call(&Request::Attributes { at })? {
+        Reply::Attributes(found) => Ok(found.size),
+        _ => Err(Errno::IO),
+    }
+}
+
+/// Reads from an offset on.
+#[inline]
+pub(crate) fn read_at(held: &Held, offset: u64, out: &mut [u8]) -> Result<usize> {
+    held.check_readable()?;
+    if held.is_directory() {
+        return Err(Errno::ISDIR);
+    }
+    let read = match held.direct() {
+        Some(vnode) => {
+            let is_direct = held.flags() & O_DIRECT != 0;
+            errno::of(if is_direct { vnode.read_direct(offset, out) } else { vnode.read_at(offset, out) })?
+        }
+        None => match held.read_shown(offset, out) {
+            Some(read) => read,
+            None => match held.mount.call(&Request::Read { open: held.open(), offset }, &[], out)? {
+                Reply::Number(read) => read as usize,
+                _ => return Err(Errno::IO),
+            },
+        },
+    };
+    held.mount.counters.read.fetch_add(1, Ordering::Relaxed);
+    Ok(read)
+}
+
+fn after_write(held: &Held, end: u64) -> Result<()> {
+    held.mount.counters.written.fetch_add(1, Ordering::Relaxed);
+    let flags = held.flags();
+    if held.mount.config.prealloc > 0 {
+        reserve(held, end);
+    }
+    if flags & (O_SYNC | O_DSYNC) != 0 {
+        sync_one(held, flags & O_SYNC != O_SYNC)?;
+    }
+    Ok(())
+}
+
+/// Reserves space behind the end of a file that has grown. Without it the file is as well, only in more
+/// pieces.
+fn reserve(held: &Held, end: u64) {
+    let step = held.mount.config.prealloc;
+    let steps = end.div_ceil(step).min(u32::MAX.into()) as u32;
+    if held.reserved.fetch_max(steps, Ordering::Relaxed) < steps && !end.is_multiple_of(step) {
+        let mode = libc::FALLOC_FL_KEEP_SIZE;
+        let bytes = u64::from(steps) * step - end;
+        let _ = held.call(&Request::Allocate { open: held.open(), mode, offset: end, bytes });
+    }
+}
+
+/// Writes from an offset on.
+#[inline]
+pub(crate) fn write_at(held: &Held, offset: u64, data: &[u8]) -> Result<usize> {
+    held.check_writable()?;
+    let written = match held.direct() {
+        Some(vnode) => {
+            let is_direct = held.flags() & O_DIRECT != 0;
+            errno::of(if is_direct {
+                vnode.write_direct(offset, data)
+            } else {
+                vnode.write_at(offset, data)
+            })?
+        }
+        None => match held.mount.call(&Request::Write { open: held.open(), offset }, data, &mut [])? {
+            Reply::Number(written) => written as usize,
+            _ => return Err(Errno::IO),
+        },
+    };
+    after_write(held, offset + written as u64)?;
+    Ok(written)
+}
+
+/// Writes behind the end.
+fn append(held: &Held, data: &[u8]) -> Result<usize> {
+    held.check_writable()?;
+    let (at, written) = match held.direct() {
+        Some(vnode) => errno::of(vnode.append(data))?,
+        None => match held.mount.call(&Request::Append { open: held.open() }, data, &mut [])? {
+            Reply::Appended(at, written) => (at, written as usize),
+            _ => return Err(Errno::IO),
+        },
+    };
+    held.slot.offset.store(at + written as u64, Ordering::Relaxed);
+    after_write(held, at + written as u64)?;
+    Ok(written)
+}
+
+/// Reads where the file's offset is, which moves on.
+pub(crate) fn read_next(held: &Held, out: &mut [u8]) -> Result<usize> {
+    loop {
+        let at = held.slot.offset.load(Ordering::Acquire);
+        let read = read_at(held, at, out)?;
+        let next = at + read as u64;
+        // Another reader of the same open file may have been faster: what he has read is not read again.
+        if held.slot.offset.compare_exchange(at, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return Ok(read);
+        }
+    }
+}
+
+/// Writes where the file's offset is, which moves on first: of two writers each has a place of his own.
+pub(crate) fn write_next(held: &Held, data: &[u8]) -> Result<usize> {
+    if held.appends() {
+        return append(held, data);
+    }
+    held.check_writable()?;
+    let bytes = data.len() as u64;
+    let at = held.slot.offset.fetch_add(bytes, Ordering::AcqRel);
+    let written = write_at(held, at, data);
+    let is_short = *written.as_ref().unwrap_or(&0) < data.len();
+    if is_short {
+        let end = at + *written.as_ref().unwrap_or(&0) as u64;
+        let _ = held.slot.offset.compare_exchange(at + bytes, end, Ordering::AcqRel, Ordering::Relaxed);
+    }
+    written
+}
+
+fn offset_of(offset: off_t) -> Result<u64> {
+    u64::try_from(offset).map_err(|_| Errno::INVAL)
+}
+
+/// # Safety
+/// As for `readv(2)`.
+unsafe fn vectors<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec]> {
+    const MOST: c_int = 1024;
+    match count {
+        0 => Ok(&[]),
+        1..=MOST if iov.is_null() => Err(Errno::FAULT),
+        1..=MOST => Ok(std::slice::from_raw_parts(iov, count as usize)),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// # Safety
+/// As for `readv(2)`.
+unsafe fn read_vectors(
+    held: &Held,
+    iov: &[iovec],
+    mut next: impl FnMut(&Held, u64, &mut [u8]) -> Result<usize>,
+) -> Result<usize> {
+    held.check_readable()?;
+    let mut sum = 0;
+    for part in iov {
+        let out = output(part.iov_base, part.iov_len)?;
+        let read = match next(held, sum as u64, out) {
+            Err(_) if sum > 0 => break,
+            other => other?,
+        };
+        sum += read;
+        if read < out.len() {
+            break;
+        }
+    }
+    Ok(sum)
+}
+
+/// # Safety
+/// As for `writev(2)`.
+unsafe fn write_vectors(
+    held: &Held,
+    iov: &[iovec],
+    mut next: impl FnMut(&Held, u64, &[u8]) -> Result<usize>,
+) -> Result<usize> {
+    held.check_writable()?;
+    let total: usize = iov.iter().map(|part| part.iov_len).fold(0, usize::saturating_add);
+    if total <= TOGETHER && iov.len() > 1 {
+        // Together, so that nobody's data come in between.
+        let mut all = Vec::with_capacity(total);
+        for part in iov {
+            all.extend_from_slice(input(part.iov_base, part.iov_len)?);
+        }
+        return next(held, 0, &all);
+    }
+    let mut sum = 0;
+    for part in iov {
+        let data = input(part.iov_base, part.iov_len)?;
+        let written = match next(held, sum as u64, data) {
+            Err(_) if sum > 0 => break,
+            other => other?,
+        };
+        sum += written;
+        if written < data.len() {
+            break;
+        }
+    }
+    Ok(sum)
+}
+
+/// Makes what was written durable.
+pub(crate) fn sync_one(held: &Held, data_only: bool) -> Result<()> {
+    if held.flags() & libc::O_PATH != 0 {
+        return Err(Errno::BADF);
+    }
+    held.mount.counters.synced.fetch_add(1, Ordering::Relaxed);
+    match held.direct() {
+        Some(vnode) => errno::of(if data_only { vnode.sync_data() } else { vnode.sync() }),
+        None => held.call(&Request::Sync { open: held.open(), data_only }).map(drop),
+    }
+}
+
+unsafe fn read_any(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t {
+    let Some(held) = table::get(fd) else { return real::read(fd, buf, count) };
+    bytes(output(buf, count).and_then(|out| read_next(&held, out)))
+}
+
+unsafe fn pread_any(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t {
+    let Some(held) = table::get(fd) else { return real::pread(fd, buf, count, offset) };
+    bytes(offset_of(offset).and_then(|at| read_at(&held, at, output(buf, count)?)))
+}
+
+unsafe fn pwrite_any(fd: c_int, buf: *const c_void, count: size_t, offset: off_t) -> ssize_t {
+    let Some(held) = table::get(fd) else { return real::pwrite(fd, buf, count, offset) };
+    // Linux appends whatever the offset is.
+    let place = |at| input(buf, count).map(|data| (at, data));
+    bytes(offset_of(offset).and_then(place).and_then(|(at, data)| match held.appends() {
+        true => {
+            let before = held.slot.offset.load(Ordering::Relaxed);
+            let written = append(&held, data);
+            held.slot.offset.store(before, Ordering::Relaxed);
+            written
+        }
+        false => write_at(&held, at, data),
+    }))
+}
+
+unsafe fn lseek_any(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+    let Some(held) = table::get(fd) else { return real::lseek(fd, offset, whence) };
+    match seek(&held, offset, whence) {
+        Ok(at) => at,
+        Err(errno) => {
+            errno::set(errno);
+            -1
+        }
+    }
+}
+
+/// Moves the offset of a file.
+pub(crate) fn seek(held: &Held, offset: off_t, whence: c_int) -> Result<off_t> {
+    if held.flags() & libc::O_PATH != 0 {
+        return Err(Errno::BADF);
+    }
+    let from = |base: u64| (base as i64).checked_add(offset).ok_or(Errno::OVERFLOW);
+    let to = match whence {
+        SEEK_SET => offset,
+        SEEK_CUR => from(held.slot.offset.load(Ordering::Relaxed))?,
+        SEEK_END if held.is_directory() => return Err(Errno::INVAL),
+        SEEK_END => from(size(held)?)?,
+        SEEK_DATA | SEEK_HOLE => {
+            if offset < 0 || offset as u64 >= size(held)? {
+                return Err(Errno::NXIO);
+            }
+            let seek =
+                Request::Seek { open: held.open(), offset: offset as u64, is_hole: whence == SEEK_HOLE };
+            match held.call(&seek)? {
+                Reply::Number(at) => at as off_t,
+                _ => return Err(Errno::IO),
+            }
+        }
+        _ => return Err(Errno::INVAL),
+    };
+    if to < 0 {
+        return Err(Errno::INVAL);
+    }
+    if held.is_directory() {
+        crate::directory::seek_descriptor(held, to as u64);
+    }
+    held.slot.offset.store(to as u64, Ordering::Relaxed);
+    Ok(to)
+}
+
+exported! {
+    fn read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t {
+        read_any(fd, buf, count)
+    }
+
+    fn __read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t {
+        read_any(fd, buf, count)
+    }
+
+    fn __read_chk(fd: c_int, buf: *mut c_void, count: size_t, _room: size_t) -> ssize_t {
+        read_any(fd, buf, count)
+    }
+
+    fn write(fd: c_int, buf: *const c_void, count: size_t) -> ssize_t {
+        let Some(held) = table::get(fd) else { return real::write(fd, buf, count) };
+        bytes(input(buf, count).and_then(|data| write_next(&held, data)))
+    }
+
+    fn __write(fd: c_int, buf: *const c_void, count: size_t) -> ssize_t {
+        write(fd, buf, count)
+    }
+
+    fn pread(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t {
+        pread_any(fd, buf, count, offset)
+    }
+
+    fn pread64(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t {
+        pread_any(fd, buf, count, offset)
+    }
+
+    fn __pread64(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t {
+        pread_any(fd, buf, count, offset)
+    }
+
+    fn __pread_chk(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t, _room: size_t) -> ssize_t {
+        pread_any(fd, buf, count, offset)
+    }
+
+    fn __pread64_chk(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t, _room: size_t) -> ssize_t {
+        pread_any(fd, buf, count, offset)
+    }
+
+    fn pwrite(fd: c_int, buf: *const c_void, count: size_t, offset: off_t) -> ssize_t {
+        pwrite_any(fd, buf, count, offset)
+    }
+
+    fn pwrite64(fd: c_int, buf: *const c_void, count: size_t, offset: off_t) -> ssize_t {
+        pwrite_any(fd, buf, count, offset)
+    }
+
+    fn __pwrite64(fd: c_int, buf: *const c_void, count: size_t, offset: off_t) -> ssize_t {
+        pwrite_any(fd, buf, count, offset)
+    }
+
+    fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+        let Some(held) = table::get(fd) else { return real::readv(fd, iov, count) };
+        bytes(vectors(iov, count).and_then(|iov| read_vectors(&held, iov, |held, _, out| read_next(held, out))))
+    }
+
+    fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+        let Some(held) = table::get(fd) else { return real::writev(fd, iov, count) };
+        bytes(vectors(iov, count).and_then(|iov| write_vectors(&held, iov, |held, _, data| write_next(held, data))))
+    }
+
+    fn preadv(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+        let Some(held) = table::get(fd) else { return real::preadv(fd, iov, count, offset) };
+        bytes(offset_of(offset).and_then(|at| {
+            read_vectors(&held, vectors(iov, count)?, |held, more, out| read_at(held, at + more, out))
+        }))
+    }
+
+    fn preadv64(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+        preadv(fd, iov, count, offset)
+    }
+
+    fn pwritev(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+        let Some(held) = table::get(fd) else { return real::pwritev(fd, iov, count, offset) };
+        bytes(offset_of(offset).and_then(|at| {
+            write_vectors(&held, vectors(iov, count)?, |held, more, data| match held.appends() {
+                true => append(held, data),
+                false => write_at(held, at + more, data),
+            })
+        }))
+    }
+
+    fn pwritev64(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+        pwritev(fd, iov, count, offset)
+    }
+
+    fn preadv2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+        if !table::is_ours(fd) {
+            return real::preadv2(fd, iov, count, offset, flags);
+        }
+        if flags & !(libc::RWF_HIPRI | libc::RWF_NOWAIT) != 0 {
+            errno::set(Errno::OPNOTSUPP);
+            return -1;
+        }
+        if offset == -1 { readv(fd, iov, count) } else { preadv(fd, iov, count, offset) }
+    }
+
+    fn preadv64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+        preadv2(fd, iov, count, offset, flags)
+    }
+
+    fn pwritev2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+        if !table::is_ours(fd) {
+            return real::pwritev2(fd, iov, count, offset, flags);
+        }
+        let known = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT | libc::RWF_APPEND;
+        if flags & !known != 0 {
+            errno::set(Errno::OPNOTSUPP);
+            return -1;
+        }
+        let Some(held) = table::get(fd) else { return real::pwritev2(fd, iov, count, offset, flags) };
+        let appended = |held: &Held| {
+            let iov = vectors(iov, count)?;
+            write_vectors(held, iov, |held, _, data| append(held, data))
+        };
+        let written = if flags & libc::RWF_APPEND != 0 {
+            bytes(appended(&held))
+        } else if offset == -1 {
+            writev(fd, iov, count)
+        } else {
+            pwritev(fd, iov, count, offset)
+        };
+        if written > 0
+            && flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0
+            && let Err(errno) = sync_one(&held, flags & libc::RWF_SYNC == 0)
+        {
+            errno::set(errno);
+            return -1;
+        }
+        written
+    }
+
+    fn pwritev64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+        pwritev2(fd, iov, count, offset, flags)
+    }
+
+    fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+        lseek_any(fd, offset, whence)
+    }
+
+    fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+        lseek_any(fd, offset, whence)
+    }
+
+    fn __lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+        lseek_any(fd, offset, whence)
+    }
+
+    fn fsync(fd: c_int) -> c_int {
+        let Some(held) = table::get(fd) else { return real::fsync(fd) };
+        done(sync_one(&held, false))
+    }
+
+    fn fdatasync(fd: c_int) -> c_int {
+        let Some(held) = table::get(fd) else { return real::fdatasync(fd) };
+        done(sync_one(&held, true))
+    }
+
+    fn sync() {
+        real::sync();
+        if crate::start::is_on() && !crate::gate::is_inside() {
+            let _inside = crate::gate::enter();
+            crate::mount::all().iter().filter(|mount| mount.is_mounted()).for_each(|mount| {
+                let _ = mount.call(&Request::SyncAll, &[], &mut []);
+            });
+        }
+    }
+
+    fn syncfs(fd: c_int) -> c_int {
+        let Some(held) = table::get(fd) else { return real::syncfs(fd) };
+        done(held.call(&Request::SyncAll).map(drop))
+    }
+
+    fn sync_file_range(fd: c_int, offset: off_t, bytes: off_t, flags: c_uint) -> c_int {
+        let Some(held) = table::get(fd) else { return real::sync_file_range(fd, offset, bytes, flags) };
+        let is_wrong = offset < 0 || bytes < 0 || offset.checked_add(bytes).is_none() || flags & !7 != 0;
+        done(if is_wrong {
+            Err(Errno::INVAL)
+        } else if held.is_directory() || flags & 6 == 0 {
+            Ok(())
+        } else {
+            held.call(&Request::WriteBack { open: held.open() }).map(drop)
+        })
+    }
+
+    fn ftruncate(fd: c_int, size: off_t) -> c_int {
+        let Some(held) = table::get(fd) else { return real::ftruncate(fd, size) };
+        done(truncate_open(&held, size))
+    }
+
+    fn ftruncate64(fd: c_int, size: off_t) -> c_int {
+        ftruncate(fd, size)
+    }
+
+    fn truncate(path: *const std::ffi::c_char, size: off_t) -> c_int {
+        if size < 0 {
+            return real::truncate(path, size);
+        }
+        let size = size as u64;
+        match place::call(libc::AT_FDCWD, path, true, |mount, at| mount.ask(&Request::Truncate { at, size })) {
+            Ok(place::Outcome::Kernel) => real::truncate(path, size as off_t),
+            Ok(place::Outcome::Other(path)) => real::truncate(path.as_ptr(), size as off_t),
+            other => done(other.map(drop)),
+        }
+    }
+
+    fn truncate64(path: *const std::ffi::c_char, size: off_t) -> c_int {
+        truncate(path, size)
+    }
+
+    fn fallocate(fd: c_int, mode: c_int, offset: off_t, bytes: off_t) -> c_int {
+        let Some(held) = table::get(fd) else { return real::fallocate(fd, mode, offset, bytes) };
+        done(allocate(&held, mode, offset, bytes))
+    }
+
+    fn fallocate64(fd: c_int, mode: c_int, offset: off_t, bytes: off_t) -> c_int {
+        fallocate(fd, mode, offset, bytes)
+    }
+
+    fn posix_fallocate(fd: c_int, offset: off_t, bytes: off_t) -> c_int {
+        let Some(held) = table::get(fd) else { return real::posix_fallocate(fd, offset, bytes) };
+        allocate(&held, 0, offset, bytes).err().map_or(0, Errno::raw_os_error)
+    }
+
+    fn posix_fallocate64(fd: c_int, offset: off_t, bytes: off_t) -> c_int {
+        posix_fallocate(fd, offset, bytes)
+    }
+
+    fn posix_fadvise(fd: c_int, offset: off_t, bytes: off_t, advice: c_int) -> c_int {
+        let Some(held) = table::get(fd) else { return real::posix_fadvise(fd, offset, bytes, advice) };
+        if bytes < 0 || !(0..=5).contains(&advice) {
+            return libc::EINVAL;
+        }
+        let is_needed = advice == libc::POSIX_FADV_WILLNEED;
+        if (is_needed || advice == libc::POSIX_FADV_DONTNEED) && held.is_regular() {
+            let (offset, bytes) = (offset.max(0) as u64, bytes as u64);
+            // It is advice: nothing comes of it that a program could rely on.
+            let _ = held.call(&Request::Advise { open: held.open(), offset, bytes, is_needed });
+        }
+        0
+    }
+
+    fn posix_fadvise64(fd: c_int, offset: off_t, bytes: off_t, advice: c_int) -> c_int {
+        posix_fadvise(fd, offset, bytes, advice)
+    }
+
+    fn readahead(fd: c_int, offset: off_t, count: size_t) -> ssize_t {
+        let Some(held) = table::get(fd) else { return real::readahead(fd, offset, count) };
+        let advise = |offset: u64| {
+            held.check_readable()?;
+            let bytes = count.max(1) as u64;
+            held.call(&Request::Advise { open: held.open(), offset, bytes, is_needed: true }).map(|_| 0)
+        };
+        bytes(offset_of(offset).and_then(advise))
+    }
+}
+
+fn truncate_open(held: &Held, size: off_t) -> Result<()> {
+    let size = offset_of(size)?;
+    held.check_writable().map_err(|_| Errno::INVAL)?;
+    if !held.is_regular() {
+        return Err(Errno::INVAL);
+    }
+    let at = At { base: held.open(), path: b"", follows: true };
+    held.call(&Request::Truncate { at, size }).map(drop)
+}
+
+fn allocate(held: &Held, mode: c_int, offset: off_t, bytes: off_t) -> Result<()> {
+    held.check_writable()?;
+    if offset < 0 || bytes <= 0 {
+        return Err(Errno::INVAL);
+    }
+    let (offset, bytes) = (offset as u64, bytes as u64);
+    held.call(&Request::Allocate { open: held.open(), mode, offset, bytes }).map(drop)
+}

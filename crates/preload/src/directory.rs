@@ -1,0 +1,539 @@
+//! Directories: streams of their entries, and what walks through them.
+
+use std::collections::{HashSet, VecDeque};
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libc::{AT_FDCWD, DIR, O_CLOEXEC, O_DIRECTORY, O_NONBLOCK, O_RDONLY, dirent, off_t, size_t, ssize_t};
+use rustix::io::Errno;
+use unvme::lock::lock;
+use unvme_fs::calls::{Listed, Reply, Request};
+
+use crate::errno::{self, Result, bytes, pointer, set};
+use crate::table::{self, Held};
+use crate::{real, start};
+
+/// Bytes of entries that are asked for at a time.
+const SOME: usize = 32 << 10;
+
+/// Entries that were read of an open directory and not given out.
+#[derive(Default)]
+pub(crate) struct Listing(VecDeque<Listed>);
+
+/// Somebody has moved the offset of a directory.
+pub(crate) fn seek_descriptor(held: &Held, _to: u64) {
+    lock(&held.listing).0.clear();
+}
+
+/// More entries from the offset of an open directory on.
+fn fetch(held: &Held, cookie: u64) -> Result<Vec<Listed>> {
+    held.check_readable()?;
+    if !held.is_directory() {
+        return Err(Errno::NOTDIR);
+    }
+    match held.call(&Request::List { open: held.open(), cookie, bytes: SOME })? {
+        Reply::Entries(entries) => Ok(entries),
+        _ => Err(Errno::IO),
+    }
+}
+
+/// A stream of a directory of ours.
+struct Stream {
+    fd: c_int,
+    entries: VecDeque<Listed>,
+    /// Where the next entry is looked for.
+    cookie: u64,
+    is_over: bool,
+    current: dirent,
+}
+
+static STREAMS: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// One of ours, if it is.
+///
+/// # Safety
+/// The stream is not closed meanwhile.
+unsafe fn ours<'a>(dir: *mut DIR) -> Option<&'a Mutex<Stream>> {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let is_ours = lock(&STREAMS).as_ref().is_some_and(|streams| streams.contains(&(dir as usize)));
+    is_ours.then(|| &*dir.cast::<Mutex<Stream>>())
+}
+
+fn stream_of(fd: c_int) -> *mut DIR {
+    // SAFETY: all bytes are values.
+    let current = unsafe { std::mem::zeroed() };
+    let stream = Stream { fd, entries: VecDeque::new(), cookie: 0, is_over: false, current };
+    let stream = Box::into_raw(Box::new(Mutex::new(stream)));
+    lock(&STREAMS).get_or_insert_with(HashSet::new).insert(stream as usize);
+    COUNT.fetch_add(1, Ordering::Relaxed);
+    stream.cast()
+}
+
+/// Puts an entry where C expects it. Returns the bytes that it takes.
+unsafe fn put_entry(entry: &Listed, out: *mut dirent) -> usize {
+    let (next, ino, kind, name) = entry;
+    let head = std::mem::offset_of!(dirent, d_name);
+    let length = (head + name.len() + 1).next_multiple_of(8);
+    let out_bytes: *mut u8 = out.cast();
+    out_bytes.write_bytes(0, length);
+    (&raw mut (*out).d_ino).write_unaligned(*ino);
+    (&raw mut (*out).d_off).write_unaligned(*next as off_t);
+    (&raw mut (*out).d_reclen).write_unaligned(length as u16);
+    (&raw mut (*out).d_type).write_unaligned(*kind);
+    std::ptr::copy_nonoverlapping(name.as_ptr(), out_bytes.add(head), name.len());
+    length
+}
+
+fn next(stream: &mut Stream) -> Result<Option<Listed>> {
+    if stream.entries.is_empty() && !stream.is_over {
+        let held = table::get(stream.fd).ok_or(Errno::BADF)?;
+        stream.entries = fetch(&held, stream.cookie)?.into();
+        stream.is_over = stream.entries.is_empty();
+    }
+    let entry = stream.entries.pop_front();
+    if let Some((cookie, ..)) = &entry {
+        stream.cookie = *cookie;
+        if let Some(held) = table::get(stream.fd) {
+            held.slot.offset.store(*cookie, Ordering::Relaxed);
+        }
+    }
+    Ok(entry)
+}
+
+unsafe fn read_stream(dir: *mut DIR) -> *mut dirent {
+    let Some(stream) = ours(dir) else { return real::readdir(dir) };
+    let mut stream = lock(stream);
+    match next(&mut stream) {
+        Ok(Some(entry)) => {
+            put_entry(&entry, &raw mut stream.current);
+            &raw mut stream.current
+        }
+        Ok(None) => std::ptr::null_mut(),
+        Err(errno) => pointer(Err(errno)),
+    }
+}
+
+fn rewind(stream: &mut Stream, cookie: u64) {
+    stream.entries.clear();
+    (stream.cookie, stream.is_over) = (cookie, false);
+    if let Some(held) = table::get(stream.fd) {
+        held.slot.offset.store(cookie, Ordering::Relaxed);
+    }
+}
+
+unsafe fn dents(fd: c_int, buf: *mut c_void, room: size_t) -> ssize_t {
+    let Some(held) = table::get(fd) else { return real::getdents64(fd, buf, room) };
+    let fill = || -> Result<usize> {
+        let mut listing = lock(&held.listing);
+        let mut used = 0;
+        loop {
+            if listing.0.is_empty() {
+                listing.0 = fetch(&held, held.slot.offset.load(Ordering::Relaxed))?.into();
+            }
+            let Some(entry) = listing.0.front() else { return Ok(used) };
+            let head = std::mem::offset_of!(dirent, d_name);
+            if (head + entry.3.len() + 1).next_multiple_of(8) > room - used {
+                return if used == 0 { Err(Errno::INVAL) } else { Ok(used) };
+            }
+            used += put_entry(entry, buf.byte_add(used).cast());
+            held.slot.offset.store(entry.0, Ordering::Relaxed);
+            listing.0.pop_front();
+        }
+    };
+    bytes(fill())
+}
+
+type Filter = Option<unsafe extern "C" fn(*const dirent) -> c_int>;
+type Compare = Option<unsafe extern "C" fn(*mut *const dirent, *mut *const dirent) -> c_int>;
+
+/// All entries that a filter lets through, each in memory of its own.
+unsafe fn scan(
+    dir: c_int,
+    path: *const c_char,
+    list: *mut *mut *mut dirent,
+    filter: Filter,
+    compare: Compare,
+) -> c_int {
+    let fd = crate::open::openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK, 0);
+    if fd < 0 {
+        return -1;
+    }
+    let stream = fdopendir(fd);
+    let mut found: Vec<*mut dirent> = Vec::new();
+    loop {
+        set(Errno::from_raw_os_error(0));
+        let entry = readdir(stream);
+        if entry.is_null() {
+            break;
+        }
+        if filter.is_none_or(|wanted| wanted(entry) != 0) {
+            let length = usize::from((*entry).d_reclen);
+            let copy = libc::malloc(length).cast::<dirent>();
+            if copy.is_null() {
+                break;
+            }
+            std::ptr::copy_nonoverlapping(entry.cast::<u8>(), copy.cast::<u8>(), length);
+            found.push(copy);
+        }
+    }
+    let failed = errno::get();
+    closedir(stream);
+    let table = libc::malloc((found.len().max(1)) * size_of::<*mut dirent>()).cast::<*mut dirent>();
+    if failed != 0 || table.is_null() {
+        found.iter().for_each(|&entry| libc::free(entry.cast()));
+        libc::free(table.cast());
+        set(Errno::from_raw_os_error(if failed != 0 { failed } else { libc::ENOMEM }));
+        return -1;
+    }
+    if let Some(compare) = compare {
+        found.sort_by(|&a, &b| {
+            let (mut a, mut b) = (a.cast_const(), b.cast_const());
+            compare(&raw mut a, &raw mut b).cmp(&0)
+        });
+    }
+    std::ptr::copy_nonoverlapping(found.as_ptr(), table, found.len());
+    *list = table;
+    found.len() as c_int
+}
+
+/// The functions by which `glob` looks at directories.
+unsafe extern "C" fn glob_open(path: *const c_char) -> *mut c_void {
+    opendir(path).cast()
+}
+
+unsafe extern "C" fn glob_read(dir: *mut c_void) -> *mut dirent {
+    readdir(dir.cast())
+}
+
+unsafe extern "C" fn glob_close(dir: *mut c_void) {
+    closedir(dir.cast());
+}
+
+/// `glob_t` as the C library has it.
+#[repr(C)]
+pub(crate) struct Glob {
+    count: size_t,
+    paths: *mut *mut c_char,
+    offset: size_t,
+    flags: c_int,
+    close: Option<unsafe extern "C" fn(*mut c_void)>,
+    read: Option<unsafe extern "C" fn(*mut c_void) -> *mut dirent>,
+    open: Option<unsafe extern "C" fn(*const c_char) -> *mut c_void>,
+    lstat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
+    stat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
+}
+
+type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
+
+mod real_glob {
+    use super::*;
+
+    pub(super) unsafe fn call(
+        name: &CStr,
+        pattern: *const c_char,
+        flags: c_int,
+        error: GlobError,
+        out: *mut Glob,
+    ) -> c_int {
+        let found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+        let function: unsafe extern "C" fn(*const c_char, c_int, GlobError, *mut Glob) -> c_int =
+            std::mem::transmute(found);
+        function(pattern, flags, error, out)
+    }
+}
+
+unsafe fn glob_any(
+    name: &CStr,
+    pattern: *const c_char,
+    flags: c_int,
+    error: GlobError,
+    out: *mut Glob,
+) -> c_int {
+    const GLOB_ALTDIRFUNC: c_int = 1 << 6;
+    if !start::is_on() || flags & GLOB_ALTDIRFUNC != 0 {
+        return real_glob::call(name, pattern, flags, error, out);
+    }
+    (*out).close = Some(glob_close);
+    (*out).read = Some(glob_read);
+    (*out).open = Some(glob_open);
+    (*out).lstat = Some(crate::attributes::lstat);
+    (*out).stat = Some(crate::attributes::stat);
+    let result = real_glob::call(name, pattern, flags | GLOB_ALTDIRFUNC, error, out);
+    (*out).flags &= !GLOB_ALTDIRFUNC;
+    result
+}
+
+exported! {
+    fn opendir(path: *const c_char) -> *mut DIR {
+        if !start::is_on() || crate::gate::is_inside() {
+            return real::opendir(path);
+        }
+        let fd = crate::open::openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK, 0);
+        if fd < 0 {
+            return std::ptr::null_mut();
+        }
+        fdopendir(fd)
+    }
+
+    fn fdopendir(fd: c_int) -> *mut DIR {
+        let Some(held) = table::get(fd) else { return real::fdopendir(fd) };
+        if !held.is_directory() {
+            return pointer(Err(Errno::NOTDIR));
+        }
+        let at = held.slot.offset.load(Ordering::Relaxed);
+        drop(held);
+        let stream = stream_of(fd);
+        if let Some(found) = ours(stream) {
+            lock(found).cookie = at;
+        }
+        stream
+    }
+
+    fn readdir(dir: *mut DIR) -> *mut dirent {
+        read_stream(dir)
+    }
+
+    fn readdir64(dir: *mut DIR) -> *mut dirent {
+        read_stream(dir)
+    }
+
+    fn readdir_r(dir: *mut DIR, entry: *mut dirent, out: *mut *mut dirent) -> c_int {
+        let Some(stream) = ours(dir) else { return real::readdir_r(dir, entry, out) };
+        match next(&mut lock(stream)) {
+            Ok(found) => {
+                *out = found.map_or(std::ptr::null_mut(), |found| {
+                    put_entry(&found, entry);
+                    entry
+                });
+                0
+            }
+            Err(errno) => errno.raw_os_error(),
+        }
+    }
+
+    fn readdir64_r(dir: *mut DIR, entry: *mut dirent, out: *mut *mut dirent) -> c_int {
+        readdir_r(dir, entry, out)
+    }
+
+    fn closedir(dir: *mut DIR) -> c_int {
+        if ours(dir).is_none() {
+            return real::closedir(dir);
+        }
+        if let Some(streams) = lock(&STREAMS).as_mut() {
+            streams.remove(&(dir as usize));
+        }
+        COUNT.fetch_sub(1, Ordering::Relaxed);
+        let stream = Box::from_raw(dir.cast::<Mutex<Stream>>());
+        let fd = lock(&stream).fd;
+        crate::open::close(fd)
+    }
+
+    fn rewinddir(dir: *mut DIR) {
+        match ours(dir) {
+            Some(stream) => rewind(&mut lock(stream), 0),
+            None => real::rewinddir(dir),
+        }
+    }
+
+    fn seekdir(dir: *mut DIR, at: c_long) {
+        match ours(dir) {
+            Some(stream) => rewind(&mut lock(stream), at as u64),
+            None => real::seekdir(dir, at),
+        }
+    }
+
+    fn telldir(dir: *mut DIR) -> c_long {
+        match ours(dir) {
+            Some(stream) => lock(stream).cookie as c_long,
+            None => real::telldir(dir),
+        }
+    }
+
+    fn dirfd(dir: *mut DIR) -> c_int {
+        match ours(dir) {
+            Some(stream) => lock(stream).fd,
+            None => real::dirfd(dir),
+        }
+    }
+
+    fn getdents64(fd: c_int, buf: *mut c_void, room: size_t) -> ssize_t {
+        dents(fd, buf, room)
+    }
+
+    fn scandir(path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int {
+        scan(AT_FDCWD, path, list, filter, compare)
+    }
+
+    fn scandir64(path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int {
+        scan(AT_FDCWD, path, list, filter, compare)
+    }
+
+    fn scandirat(
+        dir: c_int, path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, compare: Compare,
+    ) -> c_int {
+        scan(dir, path, list, filter, compare)
+    }
+
+    fn scandirat64(
+        dir: c_int, path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, compare: Compare,
+    ) -> c_int {
+        scan(dir, path, list, filter, compare)
+    }
+
+    fn glob(pattern: *const c_char, flags: c_int, error: GlobError, out: *mut Glob) -> c_int {
+        glob_any(c"glob", pattern, flags, error, out)
+    }
+
+    fn glob64(pattern: *const c_char, flags: c_int, error: GlobError, out: *mut Glob) -> c_int {
+        glob_any(c"glob64", pattern, flags, error, out)
+    }
+}
+
+/// `struct FTW` of the C library.
+#[repr(C)]
+pub(crate) struct Level {
+    base: c_int,
+    level: c_int,
+}
+
+type Visit = unsafe extern "C" fn(*const c_char, *const libc::stat, c_int, *mut Level) -> c_int;
+type ShortVisit = unsafe extern "C" fn(*const c_char, *const libc::stat, c_int) -> c_int;
+
+const FTW_F: c_int = 0;
+const FTW_D: c_int = 1;
+const FTW_DNR: c_int = 2;
+const FTW_NS: c_int = 3;
+const FTW_SL: c_int = 4;
+const FTW_DP: c_int = 5;
+const FTW_SLN: c_int = 6;
+const FTW_PHYS: c_int = 1;
+const FTW_DEPTH: c_int = 8;
+const FTW_ACTIONRETVAL: c_int = 16;
+const FTW_SKIP_SUBTREE: c_int = 2;
+const FTW_SKIP_SIBLINGS: c_int = 3;
+
+/// A walk through a tree.
+struct Tree<'a> {
+    visit: &'a dyn Fn(*const c_char, *const libc::stat, c_int, *mut Level) -> c_int,
+    flags: c_int,
+    seen: Vec<u64>,
+}
+
+impl Tree<'_> {
+    unsafe fn kind(&self, path: &CStr, stat: &mut libc::stat) -> c_int {
+        let found = if self.flags & FTW_PHYS != 0 {
+            crate::attributes::lstat(path.as_ptr(), stat)
+        } else {
+            crate::attributes::stat(path.as_ptr(), stat)
+        };
+        if found != 0 {
+            let is_link = self.flags & FTW_PHYS == 0 && crate::attributes::lstat(path.as_ptr(), stat) == 0;
+            return if is_link { FTW_SLN } else { FTW_NS };
+        }
+        match stat.st_mode & libc::S_IFMT {
+            libc::S_IFDIR if self.flags & FTW_DEPTH != 0 => FTW_DP,
+            libc::S_IFDIR => FTW_D,
+            libc::S_IFLNK => FTW_SL,
+            _ => FTW_F,
+        }
+    }
+
+    unsafe fn walk(&mut self, path: &CStr, level: c_int) -> c_int {
+        const DEEPEST: c_int = 1000;
+        let mut stat: libc::stat = std::mem::zeroed();
+        let mut kind = self.kind(path, &mut stat);
+        let base = path.to_bytes().iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+        let mut place = Level { base: base as c_int, level };
+        let is_directory = kind == FTW_D || kind == FTW_DP;
+        if is_directory && (self.seen.contains(&stat.st_ino) || level > DEEPEST) {
+            return 0;
+        }
+        let names = if is_directory { Self::names(path) } else { Some(Vec::new()) };
+        if names.is_none() {
+            kind = FTW_DNR;
+        }
+        if kind != FTW_DP {
+            let result = (self.visit)(path.as_ptr(), &stat, kind, &mut place);
+            if result == FTW_SKIP_SUBTREE && self.flags & FTW_ACTIONRETVAL != 0 {
+                return 0;
+            }
+            if result != 0 {
+                return result;
+            }
+        }
+        self.seen.push(stat.st_ino);
+        for name in names.unwrap_or_default() {
+            let mut below = path.to_bytes().to_vec();
+            if !below.ends_with(b"/") {
+                below.push(b'/');
+            }
+            below.extend_from_slice(&name);
+            let Ok(below) = CString::new(below) else { continue };
+            match self.walk(&below, level + 1) {
+                0 => {}
+                FTW_SKIP_SIBLINGS if self.flags & FTW_ACTIONRETVAL != 0 => break,
+                result => return result,
+            }
+        }
+        self.seen.pop();
+        if kind == FTW_DP { (self.visit)(path.as_ptr(), &stat, kind, &mut place) } else { 0 }
+    }
+
+    unsafe fn names(path: &CStr) -> Option<Vec<Vec<u8>>> {
+        let dir = opendir(path.as_ptr());
+        if dir.is_null() {
+            return None;
+        }
+        let mut names = Vec::new();
+        loop {
+            let entry = readdir(dir);
+            if entry.is_null() {
+                break;
+            }
+            let name = CStr::from_ptr((&raw const (*entry).d_name).cast()).to_bytes();
+            if name != b"." && name != b".." {
+                names.push(name.to_vec());
+            }
+        }
+        closedir(dir);
+        Some(names)
+    }
+}
+
+unsafe fn walk(
+    path: *const c_char,
+    flags: c_int,
+    visit: &dyn Fn(*const c_char, *const libc::stat, c_int, *mut Level) -> c_int,
+) -> c_int {
+    if path.is_null() || CStr::from_ptr(path).is_empty() {
+        set(Errno::NOENT);
+        return -1;
+    }
+    let mut stat: libc::stat = std::mem::zeroed();
+    if crate::attributes::lstat(path, &mut stat) != 0 {
+        return -1;
+    }
+    Tree { visit, flags, seen: Vec::new() }.walk(CStr::from_ptr(path), 0)
+}
+
+exported! {
+    fn nftw(path: *const c_char, visit: Visit, _descriptors: c_int, flags: c_int) -> c_int {
+        walk(path, flags, &|path, stat, kind, level| visit(path, stat, kind, level))
+    }
+
+    fn nftw64(path: *const c_char, visit: Visit, _descriptors: c_int, flags: c_int) -> c_int {
+        walk(path, flags, &|path, stat, kind, level| visit(path, stat, kind, level))
+    }
+
+    fn ftw(path: *const c_char, visit: ShortVisit, _descriptors: c_int) -> c_int {
+        walk(path, 0, &|path, stat, kind, _| visit(path, stat, if kind == FTW_SLN { FTW_NS } else { kind }))
+    }
+
+    fn ftw64(path: *const c_char, visit: ShortVisit, _descriptors: c_int) -> c_int {
+        walk(path, 0, &|path, stat, kind, _| visit(path, stat, if kind == FTW_SLN { FTW_NS } else { kind }))
+    }
+}

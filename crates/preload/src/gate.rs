@@ -1,0 +1,142 @@
+//! Who is in a call right now: so that what he uses is given up later, and so that all can be kept out while
+//! a file system changes hands.
+//!
+//! Each thread counts itself on a line of its own, in one of two counters. Whoever gives something up puts it
+//! aside, has new calls count in the other counter, and drops it when the first one is 0.
+
+use std::cell::Cell;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use unvme::lock::lock;
+
+const STRIPES: usize = 64;
+
+#[repr(align(128))]
+struct Stripe([AtomicU32; 2]);
+
+static GATE: [Stripe; STRIPES] = [const { Stripe([AtomicU32::new(0), AtomicU32::new(0)]) }; STRIPES];
+static EPOCH: AtomicUsize = AtomicUsize::new(0);
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Which stripe is this thread's, from 1 on.
+    static OWN: Cell<usize> = const { Cell::new(0) };
+    /// How many calls it is in: a signal may come in the middle of one, and our own work makes some.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A thread is in a call as long as it has this.
+pub(crate) struct Inside {
+    stripe: usize,
+    epoch: usize,
+}
+
+fn own() -> usize {
+    OWN.with(|own| {
+        if own.get() == 0 {
+            own.set(NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES + 1);
+        }
+        own.get() - 1
+    })
+}
+
+/// Whether this thread is in a call already: what it asks for is the C library's.
+pub(crate) fn is_inside() -> bool {
+    DEPTH.with(|depth| depth.get() > 0)
+}
+
+/// Enters a call.
+#[inline]
+pub(crate) fn enter() -> Inside {
+    let depth = DEPTH.with(|depth| depth.replace(depth.get() + 1));
+    let stripe = own();
+    loop {
+        let epoch = EPOCH.load(Ordering::Relaxed) & 1;
+        // SeqCst, with that of `close`: either the count is seen there, or the closed gate here.
+        GATE[stripe].0[epoch].fetch_add(1, Ordering::SeqCst);
+        if depth > 0 || !IS_CLOSED.load(Ordering::SeqCst) {
+            return Inside { stripe, epoch };
+        }
+        GATE[stripe].0[epoch].fetch_sub(1, Ordering::Release);
+        while IS_CLOSED.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        GATE[self.stripe].0[self.epoch].fetch_sub(1, Ordering::Release);
+        DEPTH.with(|depth| depth.set(depth.get() - 1));
+    }
+}
+
+fn count(epoch: usize) -> u32 {
+    GATE.iter().map(|stripe| stripe.0[epoch].load(Ordering::SeqCst)).sum()
+}
+
+/// What was given up, and may still be in use.
+type Aside = Vec<Box<dyn Send>>;
+
+/// First what waits for the other counter, then what came since.
+static ASIDE: Mutex<(Aside, Aside)> = Mutex::new((Vec::new(), Vec::new()));
+
+/// Drops something when nobody who may have found it before is still in a call: at once, if nobody is.
+pub(crate) fn retire(gone: Box<dyn Send>) {
+    let mut aside = lock(&ASIDE);
+    aside.1.push(gone);
+    let mut dropped = Vec::new();
+    // Twice: what has just come waits for those who entered before the first change.
+    for _ in 0..2 {
+        let now = EPOCH.load(Ordering::Relaxed) & 1;
+        if count(now ^ 1) > 0 {
+            break;
+        }
+        dropped.append(&mut aside.0);
+        aside.0 = std::mem::take(&mut aside.1);
+        EPOCH.store(now ^ 1, Ordering::SeqCst);
+    }
+    if count((EPOCH.load(Ordering::Relaxed) & 1) ^ 1) == 0 {
+        dropped.append(&mut aside.0);
+    }
+    drop(aside);
+    drop(dropped);
+}
+
+/// The gate is closed as long as somebody has this.
+pub(crate) struct Closed(());
+
+/// Keeps everybody out, and waits until nobody is inside, but this thread.
+pub(crate) fn close() -> Closed {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = lock(&ONE);
+    while IS_CLOSED.swap(true, Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    let own = DEPTH.with(Cell::get);
+    while count(0) + count(1) > own {
+        std::thread::sleep(Duration::from_micros(20));
+    }
+    // Who has closed it goes on.
+    DEPTH.with(|depth| depth.set(own + 1));
+    Closed(())
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        DEPTH.with(|depth| depth.set(depth.get() - 1));
+        IS_CLOSED.store(false, Ordering::SeqCst);
+    }
+}
+
+/// In a process that `fork` has made there is one thread, which has closed the gate.
+pub(crate) fn forget_others() {
+    for stripe in &GATE {
+        stripe.0.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+    DEPTH.with(|depth| depth.set(1));
+}

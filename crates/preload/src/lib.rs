@@ -1,0 +1,57 @@
+//! `libunvme_preload.so`: a program that is loaded with it has files of chosen folders on a drive in user
+//! space, and does not know.
+//!
+//! The library has functions of the names that the C library has. A call on a path within a wrapped folder,
+//! or on a descriptor that such a call has opened, is done by [`unvme_fs`]; all others go on to the C
+//! library as they came.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `real` | the C library's own functions |
+//! | `config` | which folders, on which devices |
+//! | `start` | what happens before `main` |
+//! | `mount` | a folder's file system: in this process, or behind a server |
+//! | `share` | from alone to shared: servers, and who asks for one |
+//! | `gate` | who is in a call right now |
+//! | `slot`, `table` | open files, in memory that outlives `exec`; descriptors that stand for them |
+//! | `place` | which paths are ours; the working directory |
+//! | `errno` | how results become what C expects |
+//! | `open`, `data`, `copy`, `map` | the functions on open files |
+//! | `names`, `attributes`, `locks`, `directory`, `stdio` | those on names, and others |
+//! | `process` | `fork`, `exec` and what else makes processes |
+//! | `refused` | what is answered as a kernel without it would |
+//!
+//! A descriptor of ours is a real one as well, of an empty file in memory: so its number, its copies and
+//! what closes at `exec` are the kernel's business. Nothing here calls an interposed function by its own
+//! name: that of the C library is asked for, or the kernel directly.
+//!
+//! What it does not implement: programs without a C library that is linked dynamically, `io_uring`, `aio` of
+//! the kernel and `inotify` on our files, which are refused.
+// UNSAFETY: C calls these functions with raw pointers, and they hand them to the C library. What a caller
+// owes `read(2)` it owes the function of that name here. Each function is `unsafe` as a whole for that
+// reason.
+#![allow(unsafe_code, unsafe_op_in_unsafe_fn)]
+
+#[macro_use]
+mod real;
+
+mod attributes;
+mod config;
+mod copy;
+mod data;
+mod directory;
+mod errno;
+mod gate;
+mod locks;
+mod map;
+mod mount;
+mod names;
+mod open;
+mod place;
+mod process;
+mod refused;
+mod share;
+mod slot;
+mod start;
+mod stdio;
+mod table;

@@ -1,0 +1,183 @@
+//! Advisory locks: `fcntl`, `flock` and `lockf`.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use libc::{
+    F_RDLCK, F_UNLCK, F_WRLCK, LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, SEEK_CUR, SEEK_END, SEEK_SET, off_t,
+};
+use rustix::io::Errno;
+use unvme_fs::calls::{Range, Reply, Request};
+
+use crate::errno::{self, Result, number};
+use crate::table::{self, Held};
+use crate::{data, real};
+
+/// How long somebody who waits for a lock sleeps between two looks, at most.
+const NAP_MAX: Duration = Duration::from_millis(5);
+
+/// The bytes that C says.
+fn range(held: &Held, lock: &libc::flock, is_of_open: bool) -> Result<Range> {
+    let base = match c_int::from(lock.l_whence) {
+        SEEK_SET => 0,
+        SEEK_CUR => held.slot.offset.load(Ordering::Relaxed) as off_t,
+        SEEK_END => data::size(held)? as off_t,
+        _ => return Err(Errno::INVAL),
+    };
+    let first = base.checked_add(lock.l_start).ok_or(Errno::OVERFLOW)?;
+    let (start, end) = match lock.l_len {
+        0 => (first, off_t::MAX),
+        len if len > 0 => (first, first.checked_add(len - 1).ok_or(Errno::OVERFLOW)?),
+        len => (first.checked_add(len).ok_or(Errno::INVAL)?, first - 1),
+    };
+    if start < 0 || end < start {
+        return Err(Errno::INVAL);
+    }
+    let end = if end == off_t::MAX { u64::MAX } else { end as u64 };
+    let is_exclusive = c_int::from(lock.l_type) == F_WRLCK;
+    Ok(Range { is_of_open, is_exclusive, start: start as u64, end })
+}
+
+/// Asks until nobody is in the way. Between two looks nobody is inside: others may close the file, or the
+/// file system may change hands.
+fn wait(held: Held, fd: c_int, request: &Request<'_>) -> Result<()> {
+    let mut nap = Duration::from_micros(50);
+    let mut held = held;
+    loop {
+        match held.call(request) {
+            Err(Errno::AGAIN) => {}
+            other => return other.map(drop),
+        }
+        drop(held);
+        let time = libc::timespec { tv_sec: 0, tv_nsec: nap.as_nanos() as i64 };
+        // SAFETY: a time that is there.
+        if unsafe { libc::nanosleep(&time, std::ptr::null_mut()) } != 0 {
+            return Err(Errno::INTR);
+        }
+        nap = (nap * 2).min(NAP_MAX);
+        held = table::get(fd).ok_or(Errno::BADF)?;
+    }
+}
+
+/// The locks of `fcntl`.
+///
+/// # Safety
+/// `lock` is null or one.
+pub(crate) unsafe fn fcntl(held: Held, cmd: c_int, lock: *mut libc::flock) -> c_int {
+    number(fcntl_lock(held, cmd, lock).map(|()| 0))
+}
+
+unsafe fn fcntl_lock(held: Held, cmd: c_int, lock: *mut libc::flock) -> Result<()> {
+    if lock.is_null() {
+        return Err(Errno::FAULT);
+    }
+    let is_of_open = matches!(cmd, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
+    if is_of_open && (*lock).l_pid != 0 {
+        return Err(Errno::INVAL);
+    }
+    let range = range(&held, &*lock, is_of_open)?;
+    let open = held.open();
+    match (cmd, c_int::from((*lock).l_type)) {
+        (libc::F_GETLK | libc::F_OFD_GETLK, F_RDLCK | F_WRLCK) => {
+            let Reply::Lock(found) = held.call(&Request::FindLock { open, range })? else {
+                return Err(Errno::IO);
+            };
+            match found {
+                None => (*lock).l_type = F_UNLCK as i16,
+                Some((other, pid)) => {
+                    (*lock).l_type = if other.is_exclusive { F_WRLCK } else { F_RDLCK } as i16;
+                    (*lock).l_whence = SEEK_SET as i16;
+                    (*lock).l_start = other.start as off_t;
+                    (*lock).l_len =
+                        if other.end == u64::MAX { 0 } else { (other.end - other.start + 1) as off_t };
+                    (*lock).l_pid = if other.is_of_open { -1 } else { pid as i32 };
+                }
+            }
+            Ok(())
+        }
+        (libc::F_GETLK | libc::F_OFD_GETLK, _) => Err(Errno::INVAL),
+        (_, F_UNLCK) => held.call(&Request::Unlock { open, range }).map(drop),
+        (_, kind @ (F_RDLCK | F_WRLCK)) => {
+            if kind == F_RDLCK { held.check_readable() } else { held.check_writable() }?;
+            match cmd {
+                libc::F_SETLK | libc::F_OFD_SETLK => held.call(&Request::Lock { open, range }).map(drop),
+                _ => {
+                    let fd = descriptor_of(&held);
+                    wait(held, fd, &Request::AwaitLock { open, range })
+                }
+            }
+        }
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// A descriptor that stands for an open file.
+fn descriptor_of(held: &Held) -> c_int {
+    let mut found = -1;
+    table::each(|fd, file| {
+        if file.number == held.number {
+            found = fd;
+        }
+    });
+    found
+}
+
+exported! {
+    fn flock(fd: c_int, operation: c_int) -> c_int {
+        let Some(held) = table::get(fd) else { return real::flock(fd, operation) };
+        let open = held.open();
+        let is_exclusive = match operation & !LOCK_NB {
+            LOCK_SH => Some(false),
+            LOCK_EX => Some(true),
+            LOCK_UN => None,
+            _ => {
+                errno::set(Errno::INVAL);
+                return -1;
+            }
+        };
+        let request = Request::Flock { open, is_exclusive };
+        let done = if operation & LOCK_NB != 0 || is_exclusive.is_none() {
+            held.call(&request).map(drop)
+        } else {
+            wait(held, fd, &request)
+        };
+        number(done.map(|()| 0))
+    }
+
+    fn lockf(fd: c_int, cmd: c_int, bytes: off_t) -> c_int {
+        if !table::is_ours(fd) {
+            return real::lockf(fd, cmd, bytes);
+        }
+        let mut lock: libc::flock = std::mem::zeroed();
+        lock.l_whence = SEEK_CUR as i16;
+        lock.l_len = bytes;
+        lock.l_type = F_WRLCK as i16;
+        match cmd {
+            libc::F_ULOCK => {
+                lock.l_type = F_UNLCK as i16;
+                crate::open::fcntl(fd, libc::F_SETLK, &raw mut lock as usize)
+            }
+            libc::F_LOCK => crate::open::fcntl(fd, libc::F_SETLKW, &raw mut lock as usize),
+            libc::F_TLOCK => crate::open::fcntl(fd, libc::F_SETLK, &raw mut lock as usize),
+            libc::F_TEST => {
+                if crate::open::fcntl(fd, libc::F_GETLK, &raw mut lock as usize) != 0 {
+                    return -1;
+                }
+                if c_int::from(lock.l_type) == F_UNLCK {
+                    return 0;
+                }
+                errno::set(Errno::ACCESS);
+                -1
+            }
+            _ => {
+                errno::set(Errno::INVAL);
+                -1
+            }
+        }
+    }
+
+    fn lockf64(fd: c_int, cmd: c_int, bytes: off_t) -> c_int {
+        lockf(fd, cmd, bytes)
+    }
+}

@@ -1,0 +1,488 @@
+//! A wrapped folder's file system: in this process, or behind a server.
+
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use unvme::lock::lock;
+use unvme::{Device, OpenOptions};
+use unvme_fs::calls::{Mapped, OpenId, Process, Processes, Reply, Request};
+use unvme_fs::share::{Client, Identity, Server, Watched, socket_path};
+use unvme_fs::{CacheOptions, Credentials, FileSystem, MakeOptions, MountOptions, Vnode};
+
+use crate::config::{Config, Folder};
+use crate::errno::{self, Result};
+use crate::gate;
+
+/// Who does what is asked.
+pub(crate) enum Backend {
+    /// This process has the file system.
+    Alone(Alone),
+    /// A server has it.
+    Shared(Shared),
+}
+
+/// A file system that this process has.
+pub(crate) struct Alone {
+    pub process: Arc<Process>,
+    pub processes: Arc<Processes>,
+    /// Serves the processes that this one has made, when the file system cannot go to another one.
+    pub server: Mutex<Option<OwnServer>>,
+    /// Last: closed when everything is written.
+    _device: Device,
+}
+
+/// A server in this process.
+pub(crate) struct OwnServer {
+    pub server: Server,
+    pub socket: PathBuf,
+    /// By which a child of this process is known.
+    pub ticket: u64,
+}
+
+/// A file system that a server has.
+pub(crate) struct Shared {
+    pub client: Client,
+    /// How many servers there were when files were opened last.
+    generation: AtomicU64,
+}
+
+/// What was done for a folder.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub opened: AtomicU64,
+    pub read: AtomicU64,
+    pub written: AtomicU64,
+    pub synced: AtomicU64,
+}
+
+/// A wrapped folder.
+pub(crate) struct Mount {
+    pub number: u32,
+    pub config: Folder,
+    /// Where it is: from the machine's root on, without symbolic links, and without a slash at its end.
+    pub folder: Vec<u8>,
+    /// As it was given, from the machine's root on.
+    pub alias: Vec<u8>,
+    /// What `stat` says of the device: of no device that the kernel has.
+    pub device: AtomicU64,
+    pub counters: Counters,
+    backend: AtomicPtr<Backend>,
+    mounting: Mutex<()>,
+}
+
+static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
+static STATS: OnceLock<PathBuf> = OnceLock::new();
+
+/// All folders.
+#[inline]
+pub(crate) fn all() -> &'static [Mount] {
+    MOUNTS.get().map_or(&[], Vec::as_slice)
+}
+
+pub(crate) fn by_number(number: u32) -> Option<&'static Mount> {
+    all().get(number as usize)
+}
+
+/// A path from the machine's root on, without `.` and double slashes; `..` stays.
+pub(crate) fn absolute(path: &Path) -> Vec<u8> {
+    let mut out = Vec::new();
+    if path.is_relative()
+        && let Ok(here) = std::env::current_dir()
+    {
+        out.extend_from_slice(here.as_os_str().as_bytes());
+    }
+    for name in path.as_os_str().as_bytes().split(|&byte| byte == b'/') {
+        if !name.is_empty() && name != b"." {
+            if !out.ends_with(b"/") {
+                out.push(b'/');
+            }
+            out.extend_from_slice(name);
+        }
+    }
+    if out == b"/" { Vec::new() } else { out }
+}
+
+/// Takes on a configuration. The folders are made where they are missing.
+///
+/// # Errors
+/// What is wrong with a folder, in one line.
+pub(crate) fn configure(config: Config) -> std::result::Result<(), String> {
+    let mut mounts = Vec::new();
+    for (number, folder) in (0..).zip(config.folders) {
+        let path = &folder.folder;
+        std::fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let real = path.canonicalize().map_err(|e| format!("{}: {e}", path.display()))?;
+        if real == Path::new("/") {
+            return Err("wrap_dir: the root of the machine cannot be wrapped".into());
+        }
+        let real = real.as_os_str().as_bytes().to_vec();
+        if mounts.iter().any(|other: &Mount| other.folder == real) {
+            return Err(format!("wrap_dir: {} is there twice", path.display()));
+        }
+        mounts.push(Mount {
+            number,
+            alias: absolute(path),
+            folder: real,
+            config: folder,
+            device: AtomicU64::new(0),
+            counters: Counters::default(),
+            backend: AtomicPtr::new(std::ptr::null_mut()),
+            mounting: Mutex::new(()),
+        });
+    }
+    if let Some(stats) = config.stats {
+        let _ = STATS.set(PathBuf::from(std::ffi::OsStr::from_bytes(&absolute(&stats))));
+    }
+    let _ = MOUNTS.set(mounts);
+    Ok(())
+}
+
+/// In whose name this process acts.
+pub(crate) fn who() -> Credentials {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    Credentials {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        groups: groups.into_iter().map(|group| group.as_raw()).collect(),
+        are_checked: false,
+    }
+}
+
+impl Mount {
+    /// The device is one of memory, which begins empty.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.config.device.starts_with("mem:")
+    }
+
+    fn options(&self) -> MountOptions {
+        let defaults = CacheOptions::default();
+        MountOptions {
+            cache: CacheOptions {
+                bytes: self.config.cache_bytes.unwrap_or(defaults.bytes),
+                policy: self.config.policy,
+                ..defaults
+            },
+            ..MountOptions::default()
+        }
+    }
+
+    /// Where a server of it listens.
+    fn socket(&self) -> std::result::Result<PathBuf, String> {
+        match &self.config.socket {
+            Some(socket) => Ok(socket.clone()),
+            None => socket_path(&self.config.device, self.config.nsid.0).map_err(|e| e.to_string()),
+        }
+    }
+
+    /// As [`Mount::socket`], for those who connect to what is there.
+    pub(crate) fn socket_path(&self) -> Option<PathBuf> {
+        self.socket().ok()
+    }
+
+    fn told(&self, e: &dyn std::fmt::Display) -> String {
+        let (name, text) = (&self.config.device, e.to_string());
+        if text.contains(name.as_str()) { text } else { format!("{name}: {text}") }
+    }
+
+    /// Mounts it in this process; `None` when another one has it.
+    fn mount_alone(&'static self) -> std::result::Result<Option<Backend>, String> {
+        let name = &self.config.device;
+        let device = match unvme::open(name, &OpenOptions::default()) {
+            Err(e) => return Err(self.told(&e)),
+            Ok(device) => device,
+        };
+        let block = device.block(self.config.nsid).map_err(|e| self.told(&e))?;
+        if self.is_memory() || self.config.format && crate::start::is_first() {
+            let made = unvme_fs::make(&block, device.name(), &MakeOptions::default(), |_, _| ());
+            made.map_err(|e| self.told(&e))?;
+        }
+        let fs = match FileSystem::mount(&block, device.name(), &self.options()) {
+            Err(unvme_fs::Error::Busy(_)) => return Ok(None),
+            other => other.map_err(|e| self.told(&e))?,
+        };
+        let processes = Processes::new(fs);
+        let process = Arc::new(processes.enter(std::process::id(), who()));
+        if !self.is_memory() {
+            crate::share::listen(self, &self.socket()?);
+        }
+        Ok(Some(Backend::Alone(Alone { process, processes, server: Mutex::default(), _device: device })))
+    }
+
+    /// Comes to a server that is there.
+    fn connect(&self) -> Option<Backend> {
+        let socket = self.socket().ok()?;
+        let client = Client::connect(&socket, identity()).ok()?;
+        Some(Backend::Shared(Shared::new(client)))
+    }
+
+    /// Comes to a server, which is started when there is none.
+    pub(crate) fn connect_or_start(&self, keeps_unnamed: bool) -> std::result::Result<Backend, String> {
+        let socket = self.socket()?;
+        if let Some(found) = self.connect() {
+            return Ok(found);
+        }
+        crate::share::start_server(&self.config, &socket, keeps_unnamed)?;
+        self.connect().ok_or_else(|| format!("{}: its server does not answer", self.config.device))
+    }
+
+    fn find_backend(&'static self) -> std::result::Result<Backend, String> {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        if self.config.socket.is_some() || self.config.is_shared {
+            return self.connect_or_start(false);
+        }
+        if self.is_memory() {
+            let made = self.mount_alone()?;
+            return made.ok_or_else(|| format!("{}: in use", self.config.device));
+        }
+        let begun = Instant::now();
+        loop {
+            if let Some(found) = self.connect() {
+                return Ok(found);
+            }
+            if let Some(found) = self.mount_alone()? {
+                return Ok(found);
+            }
+            // Another process has it to itself, and is asked to share it.
+            crate::share::ask(&self.socket()?);
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("{}: another program has the file system", self.config.device));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Mounts, unless that was done before.
+    ///
+    /// # Errors
+    /// What is wrong, in one line.
+    pub(crate) fn ensure(&'static self) -> std::result::Result<&'static Backend, String> {
+        if let Some(found) = self.backend() {
+            return Ok(found);
+        }
+        let _inside = gate::enter();
+        let _mounting = lock(&self.mounting);
+        if let Some(found) = self.backend() {
+            return Ok(found);
+        }
+        let made = self.find_backend()?;
+        self.install(made);
+        Ok(self.backend().expect("stored above"))
+    }
+
+    /// From here on this is asked.
+    pub(crate) fn install(&'static self, made: Backend) {
+        self.backend.store(Box::into_raw(Box::new(made)), Ordering::Release);
+        if self.device.load(Ordering::Relaxed) == 0
+            && let Ok(Reply::Usage(_, identity)) = self.ask(&Request::Usage)
+        {
+            // A major number that the kernel gives nobody.
+            let minor = (identity ^ (identity >> 32)) as u32 & 0xf_ffff;
+            self.device.store(libc::makedev(0xf00, minor), Ordering::Relaxed);
+        }
+    }
+
+    /// Who is asked, if anybody was yet.
+    #[inline]
+    pub(crate) fn backend(&self) -> Option<&'static Backend> {
+        // SAFETY: null, or a box that is given up when the gate is closed and another one is in its place.
+        unsafe { self.backend.load(Ordering::Acquire).as_ref() }
+    }
+
+    fn asked(&'static self) -> Result<&'static Backend> {
+        match self.backend() {
+            Some(found) => Ok(found),
+            None => self.ensure().map_err(|e| {
+                crate::start::say(&e);
+                Errno::IO
+            }),
+        }
+    }
+
+    /// Asks the file system, which is mounted when nobody has asked before.
+    ///
+    /// # Errors
+    /// Those of the call; EIO when there is no file system.
+    pub(crate) fn call(
+        &'static self,
+        request: &Request<'_>,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<Reply> {
+        match self.asked()? {
+            Backend::Alone(alone) => errno::of(alone.process.call(request, input, output)),
+            Backend::Shared(shared) => shared.call(self, request, input, output),
+        }
+    }
+
+    /// A file's memory, which is shared.
+    ///
+    /// # Errors
+    /// ENODEV, EACCES, ENOMEM; EIO.
+    pub(crate) fn map(&'static self, open: OpenId) -> Result<(Mapped, OwnedFd)> {
+        match self.asked()? {
+            Backend::Alone(alone) => {
+                let mapped = errno::of(alone.process.map(open))?;
+                match alone.process.map_memory(mapped.ino) {
+                    Ok(memory) => Ok((mapped, memory)),
+                    Err(e) => {
+                        let _ = alone.process.unmap(mapped.ino);
+                        Err(e.errno())
+                    }
+                }
+            }
+            Backend::Shared(shared) => errno::of(shared.client.map(open)),
+        }
+    }
+
+    /// # Errors
+    /// EINVAL when it is not mapped; EIO.
+    pub(crate) fn sync_map(&'static self, ino: u64) -> Result<()> {
+        match self.asked()? {
+            Backend::Alone(alone) => errno::of(alone.process.sync_map(ino)),
+            Backend::Shared(shared) => errno::of(shared.client.sync_map(ino)),
+        }
+    }
+
+    /// # Errors
+    /// As [`Mount::sync_map`].
+    pub(crate) fn unmap(&'static self, ino: u64) -> Result<()> {
+        match self.asked()? {
+            Backend::Alone(alone) => errno::of(alone.process.unmap(ino)),
+            Backend::Shared(shared) => errno::of(shared.client.unmap(ino)),
+        }
+    }
+
+    /// Has a server show what it has of an open file.
+    pub(crate) fn watch(&self, open: OpenId) -> Option<Watched> {
+        match self.backend()? {
+            Backend::Alone(_) => None,
+            Backend::Shared(shared) => shared.client.watch(open).ok(),
+        }
+    }
+
+    /// Whether data of files may be in mappings.
+    #[inline]
+    pub(crate) fn is_any_mapped(&self) -> bool {
+        match self.backend() {
+            Some(Backend::Alone(alone)) => alone.processes.is_any_mapped(),
+            _ => false,
+        }
+    }
+
+    /// As [`Mount::call`], of what has no data.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn ask(&'static self, request: &Request<'_>) -> Result<Reply> {
+        self.call(request, &[], &mut [])
+    }
+
+    /// Whether anybody has asked for it yet.
+    pub(crate) fn is_mounted(&self) -> bool {
+        self.backend().is_some()
+    }
+
+    /// The file behind an open one, where it is in this process.
+    pub(crate) fn file(&self, open: OpenId) -> Option<Vnode> {
+        match self.backend()? {
+            Backend::Alone(alone) => alone.process.file(open).ok(),
+            Backend::Shared(_) => None,
+        }
+    }
+
+    /// Takes the backend away: nobody is inside.
+    pub(crate) fn take(&self) -> Option<Box<Backend>> {
+        let backend = self.backend.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: a box, which nobody else has: the gate is closed, or the program ends.
+        (!backend.is_null()).then(|| unsafe { Box::from_raw(backend) })
+    }
+
+    /// Gives up the file system: everything is on the device then.
+    pub(crate) fn unmount(&self) {
+        let Some(backend) = self.take() else { return };
+        match *backend {
+            Backend::Alone(alone) => {
+                // Processes that this one has made go on until they have done.
+                if let Some(own) = lock(&alone.server).take() {
+                    crate::share::outlive(own);
+                }
+                if let Err(e) = alone.processes.fs().hand_over() {
+                    crate::start::say(&e.to_string());
+                }
+            }
+            // The kernel closes it, and the server sees that.
+            Backend::Shared(shared) => drop(shared),
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(client: Client) -> Self {
+        let generation = client.generation().into();
+        Self { client, generation }
+    }
+
+    fn call(
+        &self,
+        mount: &'static Mount,
+        request: &Request<'_>,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<Reply> {
+        let done = self.client.call(request, input, output);
+        let now = self.client.generation();
+        if self.generation.swap(now, Ordering::AcqRel) == now {
+            return errno::of(done);
+        }
+        // Another server than the one that had the files open.
+        crate::share::open_again(mount);
+        Err(Errno::IO)
+    }
+}
+
+/// Who this process is to a server.
+pub(crate) fn identity() -> Identity {
+    let who = who();
+    Identity { pid: std::process::id(), uid: who.uid, gid: who.gid, groups: who.groups }
+}
+
+/// Everything is on the device when the program ends.
+pub(crate) fn end_all() {
+    all().iter().for_each(Mount::unmount);
+    write_stats();
+}
+
+fn write_stats() {
+    let Some(path) = STATS.get() else { return };
+    let sum = |of: fn(&Counters) -> &AtomicU64| -> u64 {
+        all().iter().map(|mount| of(&mount.counters).load(Ordering::Relaxed)).sum()
+    };
+    if sum(|counters| &counters.opened) == 0 {
+        return;
+    }
+    let text = format!(
+        "{{\"opened\":{},\"read\":{},\"written\":{},\"synced\":{}}}\n",
+        sum(|counters| &counters.opened),
+        sum(|counters| &counters.read),
+        sum(|counters| &counters.written),
+        sum(|counters| &counters.synced),
+    );
+    let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return };
+    // It is told to those who look; a program does not fail for it.
+    if let Ok(file) = rustix::fs::open(
+        name.as_c_str(),
+        rustix::fs::OFlags::WRONLY
+            | rustix::fs::OFlags::CREATE
+            | rustix::fs::OFlags::APPEND
+            | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::from_raw_mode(0o644),
+    ) {
+        let _ = rustix::io::write(&file, text.as_bytes());
+    }
+}

@@ -1,0 +1,550 @@
+//! Names: making and removing them, links, and where they lead.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint};
+
+use libc::{
+    AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, PATH_MAX, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT,
+    S_IFREG, dev_t, mode_t, size_t, ssize_t,
+};
+use rustix::io::Errno;
+use unvme_fs::calls::{At, OpenId, Reply, Request};
+
+use crate::errno::{self, Result, bytes, done, pointer, set, text};
+use crate::open::masked;
+use crate::place::{self, Both, Outcome, Place};
+use crate::{gate, real, start, table};
+
+/// The path that a call of the kernel's takes.
+fn or(path: Option<&CString>, given: *const c_char) -> *const c_char {
+    path.map_or(given, |path| path.as_ptr())
+}
+
+/// Where a path is at whose end something is made: symbolic links may lead to a folder.
+unsafe fn place_of_new(dir: c_int, path: *const c_char) -> Result<Place> {
+    let place = place::resolve(dir, path)?;
+    if let Place::Kernel = place
+        && start::is_on()
+        && !path.is_null()
+        && !gate::is_inside()
+    {
+        let name = text(path)?;
+        let end = name.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+        if let Some(at) = name[..end].iter().rposition(|&byte| byte == b'/')
+            && at > 0
+            && let Some(Place::Ours(mount, base, mut rest)) = place::through_links(dir, &name[..at])
+        {
+            rest.push(b'/');
+            rest.extend_from_slice(&name[at + 1..]);
+            return Ok(Place::Ours(mount, base, rest));
+        }
+    }
+    Ok(place)
+}
+
+unsafe fn make(
+    dir: c_int,
+    path: *const c_char,
+    mode: mode_t,
+    device: dev_t,
+    target: &[u8],
+) -> Result<Outcome> {
+    let place = place_of_new(dir, path)?;
+    place::call_at(place, false, |mount, at| mount.ask(&Request::Make { at, mode, rdev: device, target }))
+}
+
+unsafe fn mkdir_any(dir: c_int, path: *const c_char, mode: mode_t) -> c_int {
+    match make(dir, path, S_IFDIR | masked(mode & 0o7777), 0, b"") {
+        Ok(Outcome::Kernel) if dir == AT_FDCWD => real::mkdir(path, mode),
+        Ok(Outcome::Kernel) => real::mkdirat(dir, path, mode),
+        Ok(Outcome::Other(path)) => real::mkdir(path.as_ptr(), mode),
+        other => done(other.map(drop)),
+    }
+}
+
+unsafe fn mknod_any(dir: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
+    let kind = if mode & S_IFMT == 0 { S_IFREG } else { mode & S_IFMT };
+    match make(dir, path, kind | masked(mode & 0o7777), device, b"") {
+        Ok(Outcome::Kernel) => real::mknodat(dir, path, mode, device),
+        Ok(Outcome::Other(path)) => real::mknod(path.as_ptr(), mode, device),
+        other => done(other.map(drop)),
+    }
+}
+
+unsafe fn symlink_any(target: *const c_char, dir: c_int, path: *const c_char) -> c_int {
+    let made = text(target).and_then(|target| {
+        if target.is_empty() {
+            return Err(Errno::NOENT);
+        }
+        make(dir, path, S_IFLNK | 0o777, 0, target)
+    });
+    match made {
+        Ok(Outcome::Kernel) => real::symlinkat(target, dir, path),
+        Ok(Outcome::Other(path)) => real::symlink(target, path.as_ptr()),
+        other => done(other.map(drop)),
+    }
+}
+
+unsafe fn remove_any(dir: c_int, path: *const c_char, is_directory: bool) -> c_int {
+    match place::call(dir, path, false, |mount, at| mount.ask(&Request::Remove { at, is_directory })) {
+        Ok(Outcome::Kernel) => real::unlinkat(dir, path, if is_directory { AT_REMOVEDIR } else { 0 }),
+        Ok(Outcome::Other(path)) if is_directory => real::rmdir(path.as_ptr()),
+        Ok(Outcome::Other(path)) => real::unlink(path.as_ptr()),
+        other => done(other.map(drop)),
+    }
+}
+
+unsafe fn rename_any(from: (c_int, *const c_char), to: (c_int, *const c_char), flags: c_uint) -> c_int {
+    match place::call_two(from, to, false, |from, to| Request::Rename { from, to, flags }) {
+        Ok(Both::Kernel(None, None)) if flags == 0 => real::renameat(from.0, from.1, to.0, to.1),
+        Ok(Both::Kernel(first, second)) => {
+            real::renameat2(from.0, or(first.as_ref(), from.1), to.0, or(second.as_ref(), to.1), flags)
+        }
+        Ok(Both::Done) => 0,
+        Err(errno) => done(Err(errno)),
+    }
+}
+
+unsafe fn link_any(from: (c_int, *const c_char), to: (c_int, *const c_char), flags: c_int) -> c_int {
+    if flags & AT_EMPTY_PATH != 0
+        && text(from.1).is_ok_and(<[u8]>::is_empty)
+        && let Some(held) = table::get(from.0)
+    {
+        return done(link_open(held.mount.number, held.open(), to));
+    }
+    let follows = flags & AT_SYMLINK_FOLLOW != 0;
+    match place::call_two(from, to, follows, |from, to| Request::Link { from, to }) {
+        Ok(Both::Kernel(first, second)) => {
+            real::linkat(from.0, or(first.as_ref(), from.1), to.0, or(second.as_ref(), to.1), flags)
+        }
+        other => done(other.map(drop)),
+    }
+}
+
+/// Gives an open file a name.
+unsafe fn link_open(mount: u32, open: OpenId, to: (c_int, *const c_char)) -> Result<()> {
+    match place::resolve(to.0, to.1)? {
+        Place::Ours(found, base, path) if found.number == mount => {
+            let from = At { base: open, path: b"", follows: true };
+            let to = At { base, path: &path, follows: false };
+            match found.call(&Request::Link { from, to }, &[], &mut [])? {
+                Reply::Done => Ok(()),
+                _ => Err(Errno::XDEV),
+            }
+        }
+        _ => Err(Errno::XDEV),
+    }
+}
+
+unsafe fn readlink_any(dir: c_int, path: *const c_char, buf: *mut c_char, room: size_t) -> ssize_t {
+    if let Some(target) = descriptor_path(path) {
+        return bytes(target.and_then(|target| put_bytes(&target, buf, room)));
+    }
+    if start::is_on()
+        && text(path).is_ok_and(<[u8]>::is_empty)
+        && let Some(held) = table::get(dir)
+    {
+        let at = At { base: held.open(), path: b"", follows: false };
+        let found = held.call(&Request::ReadLink { at });
+        return bytes(match found {
+            Ok(Reply::Bytes(target)) => put_bytes(&target, buf, room),
+            _ => Err(Errno::NOENT),
+        });
+    }
+    match place::call(dir, path, false, |mount, at| mount.ask(&Request::ReadLink { at })) {
+        Ok(Outcome::Kernel) => real::readlinkat(dir, path, buf, room),
+        Ok(Outcome::Other(path)) => real::readlink(path.as_ptr(), buf, room),
+        Ok(Outcome::Done(_, Reply::Bytes(target))) => bytes(put_bytes(&target, buf, room)),
+        Ok(Outcome::Done(..)) => bytes(Err(Errno::INVAL)),
+        Err(errno) => bytes(Err(errno)),
+    }
+}
+
+unsafe fn put_bytes(found: &[u8], buf: *mut c_char, room: size_t) -> Result<usize> {
+    if room == 0 {
+        return Err(Errno::INVAL);
+    }
+    if buf.is_null() {
+        return Err(Errno::FAULT);
+    }
+    let some = found.len().min(room);
+    std::ptr::copy_nonoverlapping(found.as_ptr(), buf.cast(), some);
+    Ok(some)
+}
+
+/// What `/proc/self/fd/N` is a link to, when the descriptor is ours.
+unsafe fn descriptor_path(path: *const c_char) -> Option<Result<Vec<u8>>> {
+    if !start::is_on() || path.is_null() || gate::is_inside() {
+        return None;
+    }
+    let text = CStr::from_ptr(path).to_bytes();
+    if text == b"/proc/self/cwd" {
+        return place::our_working_directory();
+    }
+    let rest = text.strip_prefix(b"/proc/self/fd/").or_else(|| text.strip_prefix(b"/dev/fd/"))?;
+    let fd: c_int = std::str::from_utf8(rest).ok()?.parse().ok()?;
+    let held = table::get(fd)?;
+    let mut whole = held.mount.folder.clone();
+    let below = match held.is_directory() {
+        true => table::path_of(&held),
+        false => Ok(unvme::lock::lock(&held.path).clone()),
+    };
+    Some(below.map(|below| {
+        if !below.is_empty() && below != b"/" {
+            if !below.starts_with(b"/") {
+                whole.push(b'/');
+            }
+            whole.extend_from_slice(&below);
+        }
+        whole
+    }))
+}
+
+/// The whole path of what a path leads to, without symbolic links.
+unsafe fn real_path(path: *const c_char) -> Result<Option<Vec<u8>>> {
+    let mut place = place::resolve(AT_FDCWD, path)?;
+    for _ in 0..40 {
+        let (mount, base, rest) = match place {
+            Place::Kernel => return Ok(None),
+            Place::Other(path) => {
+                let found = real::realpath(path.as_ptr(), std::ptr::null_mut());
+                if found.is_null() {
+                    return Err(Errno::from_raw_os_error(errno::get()));
+                }
+                let copied = CStr::from_ptr(found).to_bytes().to_vec();
+                libc::free(found.cast());
+                return Ok(Some(copied));
+            }
+            Place::Ours(mount, base, path) => (mount, base, path),
+        };
+        let _inside = gate::enter();
+        let at = At { base, path: &rest, follows: true };
+        // A file has no path of its own: that of its directory, and the name that was not a link.
+        let (open, name) = match mount.call(&Request::Open { at, flags: O_PATH, mode: 0 }, &[], &mut [])? {
+            Reply::Outside(_, path) => {
+                place = place::follow(mount, &path)?;
+                continue;
+            }
+            Reply::Opened(open, _, mode, _) if mode & S_IFMT == S_IFDIR => (open, Vec::new()),
+            Reply::Opened(open, ..) => {
+                let _ = mount.call(&Request::Close { open }, &[], &mut []);
+                match last_link(mount, base, &rest)? {
+                    Step::Link(next_base, target) => {
+                        place = if target.first() == Some(&b'/') {
+                            place::follow(mount, &target)?
+                        } else {
+                            Place::Ours(mount, next_base, target)
+                        };
+                        continue;
+                    }
+                    Step::Name(open, name) => (open, name),
+                }
+            }
+            _ => return Err(Errno::IO),
+        };
+        let above = mount.call(&Request::Path { open }, &[], &mut []);
+        let _ = mount.call(&Request::Close { open }, &[], &mut []);
+        let Reply::Bytes(above) = above? else { return Err(Errno::IO) };
+        let mut whole = mount.folder.clone();
+        whole.extend_from_slice(&above);
+        if !name.is_empty() {
+            whole.push(b'/');
+            whole.extend_from_slice(&name);
+        }
+        return Ok(Some(whole));
+    }
+    Err(Errno::LOOP)
+}
+
+const O_PATH: u32 = libc::O_PATH as u32;
+
+/// The last name of a path.
+enum Step {
+    /// A symbolic link: where it leads, from an open directory on, which nobody closes before the process
+    /// ends.
+    Link(OpenId, Vec<u8>),
+    /// Another file, in an open directory.
+    Name(OpenId, Vec<u8>),
+}
+
+fn last_link(mount: &'static crate::mount::Mount, base: OpenId, path: &[u8]) -> Result<Step> {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+    let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+    let above: &[u8] = if start == 0 { b"." } else { &path[..start] };
+    let at = At { base, path: above, follows: true };
+    let open = match mount.call(&Request::Open { at, flags: O_PATH, mode: 0 }, &[], &mut [])? {
+        Reply::Opened(open, ..) => open,
+        _ => return Err(Errno::NOENT),
+    };
+    let name = &path[start..end];
+    let at = At { base: open, path: name, follows: false };
+    match mount.call(&Request::ReadLink { at }, &[], &mut []) {
+        Ok(Reply::Bytes(target)) => Ok(Step::Link(open, target)),
+        _ => Ok(Step::Name(open, name.to_vec())),
+    }
+}
+
+unsafe fn realpath_any(path: *const c_char, out: *mut c_char) -> *mut c_char {
+    let found = match real_path(path) {
+        Ok(None) => return real::realpath(path, out),
+        Ok(Some(found)) => found,
+        Err(errno) => return pointer(Err(errno)),
+    };
+    if found.len() >= PATH_MAX as usize {
+        return pointer(Err(Errno::NAMETOOLONG));
+    }
+    put_text(&found, out, PATH_MAX as usize)
+}
+
+/// Puts a path where the caller wants it, or into memory of its own.
+unsafe fn put_text(text: &[u8], out: *mut c_char, room: usize) -> *mut c_char {
+    let to = if out.is_null() { libc::malloc(room.max(text.len() + 1)).cast() } else { out };
+    if to.is_null() {
+        return pointer(Err(Errno::NOMEM));
+    }
+    std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), text.len());
+    *to.add(text.len()) = 0;
+    to
+}
+
+unsafe fn getcwd_any(out: *mut c_char, room: size_t) -> *mut c_char {
+    if !start::is_on() || gate::is_inside() {
+        return real::getcwd(out, room);
+    }
+    match place::our_working_directory() {
+        None => real::getcwd(out, room),
+        Some(Err(errno)) => pointer(Err(errno)),
+        Some(Ok(_)) if room == 0 && !out.is_null() => pointer(Err(Errno::INVAL)),
+        Some(Ok(path)) if room != 0 && path.len() + 1 > room => pointer(Err(Errno::RANGE)),
+        Some(Ok(path)) => put_text(&path, out, room),
+    }
+}
+
+unsafe fn go(place: Place, path: *const c_char) -> c_int {
+    let mut place = place;
+    for _ in 0..40 {
+        let result = match place {
+            Place::Kernel | Place::Other(_) => {
+                let path = if let Place::Other(path) = &place { path.as_ptr() } else { path };
+                let result = real::chdir(path);
+                if result == 0 && start::is_on() && !gate::is_inside() {
+                    place::note_kernel_change();
+                }
+                return result;
+            }
+            Place::Ours(mount, base, ref path) => place::change(mount, base, path),
+        };
+        match result {
+            Ok(None) => return 0,
+            Ok(Some(next)) => place = next,
+            Err(errno) => {
+                set(errno);
+                return -1;
+            }
+        }
+    }
+    set(Errno::LOOP);
+    -1
+}
+
+exported! {
+    fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
+        mkdir_any(AT_FDCWD, path, mode)
+    }
+
+    fn mkdirat(dir: c_int, path: *const c_char, mode: mode_t) -> c_int {
+        mkdir_any(dir, path, mode)
+    }
+
+    fn mknod(path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
+        mknod_any(AT_FDCWD, path, mode, device)
+    }
+
+    fn mknodat(dir: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
+        mknod_any(dir, path, mode, device)
+    }
+
+    fn __xmknod(_version: c_int, path: *const c_char, mode: mode_t, device: *mut dev_t) -> c_int {
+        mknod_any(AT_FDCWD, path, mode, *device)
+    }
+
+    fn __xmknodat(_version: c_int, dir: c_int, path: *const c_char, mode: mode_t, device: *mut dev_t) -> c_int {
+        mknod_any(dir, path, mode, *device)
+    }
+
+    fn mkfifo(path: *const c_char, mode: mode_t) -> c_int {
+        mknod_any(AT_FDCWD, path, S_IFIFO | mode & 0o7777, 0)
+    }
+
+    fn mkfifoat(dir: c_int, path: *const c_char, mode: mode_t) -> c_int {
+        mknod_any(dir, path, S_IFIFO | mode & 0o7777, 0)
+    }
+
+    fn symlink(target: *const c_char, path: *const c_char) -> c_int {
+        symlink_any(target, AT_FDCWD, path)
+    }
+
+    fn symlinkat(target: *const c_char, dir: c_int, path: *const c_char) -> c_int {
+        symlink_any(target, dir, path)
+    }
+
+    fn unlink(path: *const c_char) -> c_int {
+        remove_any(AT_FDCWD, path, false)
+    }
+
+    fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+        if flags & !AT_REMOVEDIR != 0 {
+            set(Errno::INVAL);
+            return -1;
+        }
+        remove_any(dir, path, flags & AT_REMOVEDIR != 0)
+    }
+
+    fn rmdir(path: *const c_char) -> c_int {
+        remove_any(AT_FDCWD, path, true)
+    }
+
+    fn remove(path: *const c_char) -> c_int {
+        let before = errno::get();
+        if unlink(path) == 0 {
+            return 0;
+        }
+        if errno::get() == libc::EISDIR || errno::get() == libc::EPERM {
+            set(Errno::from_raw_os_error(before));
+            return rmdir(path);
+        }
+        -1
+    }
+
+    fn rename(from: *const c_char, to: *const c_char) -> c_int {
+        rename_any((AT_FDCWD, from), (AT_FDCWD, to), 0)
+    }
+
+    fn renameat(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int {
+        rename_any((from_dir, from), (to_dir, to), 0)
+    }
+
+    fn renameat2(
+        from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint,
+    ) -> c_int {
+        rename_any((from_dir, from), (to_dir, to), flags)
+    }
+
+    fn link(from: *const c_char, to: *const c_char) -> c_int {
+        link_any((AT_FDCWD, from), (AT_FDCWD, to), 0)
+    }
+
+    fn linkat(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int {
+        if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
+            set(Errno::INVAL);
+            return -1;
+        }
+        link_any((from_dir, from), (to_dir, to), flags)
+    }
+
+    fn readlink(path: *const c_char, buf: *mut c_char, room: size_t) -> ssize_t {
+        readlink_any(AT_FDCWD, path, buf, room)
+    }
+
+    fn __readlink_chk(path: *const c_char, buf: *mut c_char, room: size_t, _have: size_t) -> ssize_t {
+        readlink_any(AT_FDCWD, path, buf, room)
+    }
+
+    fn readlinkat(dir: c_int, path: *const c_char, buf: *mut c_char, room: size_t) -> ssize_t {
+        readlink_any(dir, path, buf, room)
+    }
+
+    fn __readlinkat_chk(
+        dir: c_int, path: *const c_char, buf: *mut c_char, room: size_t, _have: size_t,
+    ) -> ssize_t {
+        readlink_any(dir, path, buf, room)
+    }
+
+    fn realpath(path: *const c_char, out: *mut c_char) -> *mut c_char {
+        realpath_any(path, out)
+    }
+
+    fn __realpath_chk(path: *const c_char, out: *mut c_char, _have: size_t) -> *mut c_char {
+        realpath_any(path, out)
+    }
+
+    fn canonicalize_file_name(path: *const c_char) -> *mut c_char {
+        realpath_any(path, std::ptr::null_mut())
+    }
+
+    fn getcwd(out: *mut c_char, room: size_t) -> *mut c_char {
+        getcwd_any(out, room)
+    }
+
+    fn __getcwd_chk(out: *mut c_char, room: size_t, _have: size_t) -> *mut c_char {
+        getcwd_any(out, room)
+    }
+
+    fn getwd(out: *mut c_char) -> *mut c_char {
+        getcwd_any(out, PATH_MAX as usize)
+    }
+
+    fn get_current_dir_name() -> *mut c_char {
+        getcwd_any(std::ptr::null_mut(), 0)
+    }
+
+    fn chdir(path: *const c_char) -> c_int {
+        match place::resolve(AT_FDCWD, path) {
+            Ok(place) => go(place, path),
+            Err(errno) => done(Err(errno)),
+        }
+    }
+
+    fn fchdir(fd: c_int) -> c_int {
+        let Some(held) = table::get(fd) else {
+            let result = real::fchdir(fd);
+            if result == 0 && start::is_on() && !gate::is_inside() {
+                place::note_kernel_change();
+            }
+            return result;
+        };
+        let result = match held.is_directory() {
+            true => place::change(held.mount, held.open(), b".").map(drop),
+            false => Err(Errno::NOTDIR),
+        };
+        done(result)
+    }
+
+    fn chroot(path: *const c_char) -> c_int {
+        match place::resolve(AT_FDCWD, path) {
+            Ok(Place::Ours(..)) => done(Err(Errno::PERM)),
+            _ => real::chroot(path),
+        }
+    }
+
+    fn pathconf(path: *const c_char, name: c_int) -> c_long {
+        match place::call(AT_FDCWD, path, true, |mount, at| mount.ask(&Request::Attributes { at })) {
+            Ok(Outcome::Kernel) => real::pathconf(path, name),
+            Ok(Outcome::Other(path)) => real::pathconf(path.as_ptr(), name),
+            Ok(Outcome::Done(..)) => limit(name),
+            Err(errno) => c_long::from(done(Err(errno))),
+        }
+    }
+
+    fn fpathconf(fd: c_int, name: c_int) -> c_long {
+        if table::is_ours(fd) { limit(name) } else { real::fpathconf(fd, name) }
+    }
+}
+
+/// As ext4 has them.
+fn limit(name: c_int) -> c_long {
+    match name {
+        libc::_PC_LINK_MAX => unvme_fs::LINKS_MAX.into(),
+        libc::_PC_NAME_MAX => unvme_fs::NAME_MAX as c_long,
+        libc::_PC_PATH_MAX | libc::_PC_PIPE_BUF | libc::_PC_REC_XFER_ALIGN | libc::_PC_ALLOC_SIZE_MIN => 4096,
+        libc::_PC_REC_MIN_XFER_SIZE | libc::_PC_REC_INCR_XFER_SIZE => 4096,
+        libc::_PC_MAX_CANON | libc::_PC_MAX_INPUT => 255,
+        libc::_PC_NO_TRUNC | libc::_PC_CHOWN_RESTRICTED | libc::_PC_2_SYMLINKS | libc::_PC_SYNC_IO => 1,
+        libc::_PC_FILESIZEBITS => 64,
+        libc::_PC_VDISABLE => 0,
+        libc::_PC_SYMLINK_MAX | libc::_PC_ASYNC_IO | libc::_PC_PRIO_IO => -1,
+        _ => {
+            set(Errno::INVAL);
+            -1
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Opening, closing, and copies of descriptors.
+
+use std::ffi::{c_char, c_int, c_uint};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libc::{
+    AT_FDCWD, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFL, F_SETFL, O_APPEND, O_ASYNC, O_CLOEXEC, O_CREAT, O_DIRECT,
+    O_EXCL, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_TMPFILE, O_TRUNC, O_WRONLY, mode_t,
+};
+use rustix::io::Errno;
+use unvme_fs::FileSettings;
+use unvme_fs::calls::{Reply, Request};
+
+use crate::errno::{Result, number, set, text};
+use crate::mount::Mount;
+use crate::place::{self, Place};
+use crate::table::{self, Opened};
+use crate::{gate, real, slot, start};
+
+static UMASK: AtomicU32 = AtomicU32::new(0o022);
+
+/// Before `main`, where nobody else is disturbed by it.
+pub(crate) fn note_umask() {
+    // SAFETY: it takes any mask.
+    unsafe {
+        let mask = real::umask(0);
+        real::umask(mask);
+        UMASK.store(mask, Ordering::Relaxed);
+    }
+}
+
+/// A mode without what new files do not get.
+pub(crate) fn masked(mode: mode_t) -> mode_t {
+    mode & !UMASK.load(Ordering::Relaxed)
+}
+
+const CROSSINGS_MAX: usize = 40;
+
+/// What came of opening.
+enum Opening {
+    Kernel,
+    Other(std::ffi::CString),
+    Done(c_int),
+}
+
+unsafe fn open_ours(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> Result<Opening> {
+    let mut place = place::resolve(dir, path)?;
+    if let Place::Kernel = place {
+        if flags & O_CREAT == 0 || !start::is_on() || path.is_null() || gate::is_inside() {
+            return Ok(Opening::Kernel);
+        }
+        // It would be made, wherever symbolic links lead.
+        match place::through_links(dir, text(path)?) {
+            Some(found) if flags & (O_EXCL | O_NOFOLLOW) == 0 || !is_link(dir, path) => place = found,
+            _ => return Ok(Opening::Kernel),
+        }
+    }
+    let mode = if flags & O_CREAT != 0 || flags & O_TMPFILE == O_TMPFILE { masked(mode) } else { 0 };
+    for _ in 0..CROSSINGS_MAX {
+        let (mount, base, path) = match place {
+            Place::Kernel => return Ok(Opening::Kernel),
+            Place::Other(path) => return Ok(Opening::Other(path)),
+            Place::Ours(mount, base, path) => (mount, base, path),
+        };
+        let _inside = gate::enter();
+        let at = unvme_fs::calls::At { base, path: &path, follows: flags & O_NOFOLLOW == 0 };
+        match mount.call(&Request::Open { at, flags: flags as u32, mode }, &[], &mut [])? {
+            Reply::Outside(_, path) => place = place::follow(mount, &path)?,
+            Reply::Opened(open, ino, mode, _) => {
+                return descriptor(mount, &Opened { open, ino, mode }, flags, path).map(Opening::Done);
+            }
+            _ => return Err(Errno::IO),
+        }
+    }
+    Err(Errno::LOOP)
+}
+
+unsafe fn is_link(dir: c_int, path: *const c_char) -> bool {
+    let mut one = [0; 1];
+    real::readlinkat(dir, path, one.as_mut_ptr(), 1) >= 0
+}
+
+fn descriptor(mount: &'static Mount, opened: &Opened, flags: c_int, path: Vec<u8>) -> Result<c_int> {
+    let kept = flags & !(O_CREAT | O_EXCL | O_TRUNC | O_NOFOLLOW);
+    let added = table::add(mount, opened, kept, path);
+    if added.is_err() {
+        let _ = mount.call(&Request::Close { open: opened.open }, &[], &mut []);
+        return added;
+    }
+    mount.counters.opened.fetch_add(1, Ordering::Relaxed);
+    if let Some(bytes) = mount.config.read_ahead
+        && let Some(file) = mount.file(opened.open)
+    {
+        let _ = file.set_settings(&FileSettings { read_ahead: bytes, ..file.settings() });
+    }
+    added
+}
+
+unsafe fn open_any(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    match open_ours(dir, path, flags, mode) {
+        Ok(Opening::Kernel) => open_of_kernel(dir, path, flags, mode),
+        Ok(Opening::Other(path)) => real::openat(AT_FDCWD, path.as_ptr(), flags, mode),
+        Ok(Opening::Done(fd)) => fd,
+        Err(errno) => {
+            set(errno);
+            -1
+        }
+    }
+}
+
+unsafe fn open_of_kernel(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    let fd =
+        if dir == AT_FDCWD { real::open(path, flags, mode) } else { real::openat(dir, path, flags, mode) };
+    if fd < 0
+        && crate::errno::get() == libc::ENOENT
+        && start::is_on()
+        && !gate::is_inside()
+        && !path.is_null()
+    {
+        // A symbolic link may lead to a folder, which the kernel sees empty.
+        if let Ok(bytes) = text(path)
+            && let Some(Place::Ours(mount, base, rest)) = place::through_links(dir, bytes)
+        {
+            let mut found = mount.folder.clone();
+            if base == unvme_fs::calls::OpenId::ROOT {
+                found.push(b'/');
+                found.extend_from_slice(&rest);
+                if let Ok(found) = std::ffi::CString::new(found) {
+                    return open_any(AT_FDCWD, found.as_ptr(), flags, mode);
+                }
+            }
+        }
+        set(Errno::NOENT);
+    }
+    fd
+}
+
+exported! {
+    fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        open_any(AT_FDCWD, path, flags, mode)
+    }
+
+    fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        open_any(AT_FDCWD, path, flags, mode)
+    }
+
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int {
+        open_any(AT_FDCWD, path, flags, 0)
+    }
+
+    fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
+        open_any(AT_FDCWD, path, flags, 0)
+    }
+
+    fn __open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        open_any(AT_FDCWD, path, flags, mode)
+    }
+
+    fn __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        open_any(AT_FDCWD, path, flags, mode)
+    }
+
+    fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        open_any(dir, path, flags, mode)
+    }
+
+    fn openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        open_any(dir, path, flags, mode)
+    }
+
+    fn __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+        open_any(dir, path, flags, 0)
+    }
+
+    fn __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+        open_any(dir, path, flags, 0)
+    }
+
+    fn creat(path: *const c_char, mode: mode_t) -> c_int {
+        open_any(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode)
+    }
+
+    fn creat64(path: *const c_char, mode: mode_t) -> c_int {
+        open_any(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode)
+    }
+
+    fn umask(mask: mode_t) -> mode_t {
+        UMASK.store(mask & 0o777, Ordering::Relaxed);
+        real::umask(mask)
+    }
+
+    fn close(fd: c_int) -> c_int {
+        if slot::is_own(fd) && !gate::is_inside() {
+            // To the program it is not open.
+            set(Errno::BADF);
+            return -1;
+        }
+        if table::is_ours(fd) {
+            table::remove(fd);
+        }
+        real::close(fd)
+    }
+
+    fn __close(fd: c_int) -> c_int {
+        close(fd)
+    }
+
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        const CLOSE_RANGE_CLOEXEC: c_int = 4;
+        if flags & CLOSE_RANGE_CLOEXEC != 0 {
+            return real::close_range(first, last, flags);
+        }
+        for fd in table::ours_in(first as usize, last as usize) {
+            table::remove(fd);
+        }
+        close_around(first, last, flags)
+    }
+
+    fn closefrom(first: c_int) {
+        close_range(first.max(0) as c_uint, c_uint::MAX, 0);
+    }
+
+    fn dup(fd: c_int) -> c_int {
+        let copied = real::dup(fd);
+        if copied >= 0 {
+            table::copy(fd, copied);
+        }
+        copied
+    }
+
+    fn dup2(from: c_int, to: c_int) -> c_int {
+        copy_to(from, to, || real::dup2(from, to))
+    }
+
+    fn __dup2(from: c_int, to: c_int) -> c_int {
+        copy_to(from, to, || real::dup2(from, to))
+    }
+
+    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+        if from == to {
+            return real::dup3(from, to, flags);
+        }
+        copy_to(from, to, || real::dup3(from, to, flags))
+    }
+
+    fn fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
+        fcntl_any(fd, cmd, arg)
+    }
+
+    fn fcntl64(fd: c_int, cmd: c_int, arg: usize) -> c_int {
+        fcntl_any(fd, cmd, arg)
+    }
+
+    fn __fcntl(fd: c_int, cmd: c_int, arg: usize) -> c_int {
+        fcntl_any(fd, cmd, arg)
+    }
+
+    fn ioctl(fd: c_int, request: libc::c_ulong, arg: usize) -> c_int {
+        let Some(held) = table::get(fd) else { return real::ioctl(fd, request, arg) };
+        let result = match request {
+            libc::FIONREAD if held.is_regular() => {
+                let left = crate::data::size(&held).map(|size| {
+                    size.saturating_sub(held.slot.offset.load(Ordering::Relaxed)).min(i32::MAX as u64)
+                });
+                left.map(|left| {
+                    *(arg as *mut c_int) = left as c_int;
+                    0
+                })
+            }
+            libc::FIOCLEX | libc::FIONCLEX => return real::ioctl(fd, request, arg),
+            libc::FIONBIO => Ok(0),
+            _ => Err(Errno::NOTTY),
+        };
+        number(result)
+    }
+}
+
+/// Closes a range of the kernel's descriptors, but not our own.
+unsafe fn close_around(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let mut own: Vec<c_uint> =
+        slot::descriptors().map_or(Vec::new(), |(a, b)| vec![a as c_uint, b as c_uint]);
+    own.extend(crate::process::own_descriptors().map(|fd| fd as c_uint));
+    own.sort_unstable();
+    let mut from = first;
+    for fd in own.into_iter().filter(|fd| (first..=last).contains(fd)) {
+        if fd > from && real::close_range(from, fd - 1, flags) != 0 {
+            return -1;
+        }
+        from = fd + 1;
+    }
+    if from > last { 0 } else { real::close_range(from, last, flags) }
+}
+
+unsafe fn copy_to(from: c_int, to: c_int, act: impl FnOnce() -> c_int) -> c_int {
+    if slot::is_own(to) && !gate::is_inside() {
+        set(Errno::BUSY);
+        return -1;
+    }
+    if from != to && (table::is_ours(from) || table::is_ours(to)) {
+        crate::stdio::flush_standard(to);
+    }
+    let was_ours = from != to && table::is_ours(to);
+    if was_ours && real::fcntl(from, libc::F_GETFD, 0) >= 0 {
+        table::remove(to);
+    }
+    let copied = act();
+    if copied >= 0 && from != to {
+        table::copy(from, copied);
+        if (0..=2).contains(&copied) {
+            crate::stdio::note_standard(copied);
+        }
+    }
+    copied
+}
+
+/// Flags that `F_SETFL` changes.
+const CHANGED: c_int = O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME | O_NONBLOCK;
+
+unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
+    if !table::is_ours(fd) {
+        return real::fcntl(fd, cmd, arg);
+    }
+    match cmd {
+        F_DUPFD | F_DUPFD_CLOEXEC => {
+            let copied = real::fcntl(fd, cmd, arg);
+            if copied >= 0 {
+                table::copy(fd, copied);
+            }
+            return copied;
+        }
+        libc::F_GETFD | libc::F_SETFD => return real::fcntl(fd, cmd, arg),
+        _ => {}
+    }
+    let Some(held) = table::get(fd) else { return real::fcntl(fd, cmd, arg) };
+    number(match cmd {
+        F_GETFL => Ok(held.flags() | libc::O_LARGEFILE),
+        F_SETFL => {
+            let flags = held.flags() & !CHANGED | arg as c_int & CHANGED;
+            held.slot.flags.store((flags & !O_CLOEXEC) as u32, Ordering::Relaxed);
+            Ok(0)
+        }
+        libc::F_GETLK
+        | libc::F_SETLK
+        | libc::F_SETLKW
+        | libc::F_OFD_GETLK
+        | libc::F_OFD_SETLK
+        | libc::F_OFD_SETLKW => return crate::locks::fcntl(held, cmd, arg as *mut libc::flock),
+        libc::F_GETOWN | libc::F_SETOWN => Ok(0),
+        libc::F_GETLEASE => Ok(libc::F_UNLCK),
+        libc::F_SETLEASE | libc::F_NOTIFY => Err(Errno::AGAIN),
+        libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => Err(Errno::BADF),
+        libc::F_GET_SEALS | libc::F_ADD_SEALS => Err(Errno::INVAL),
+        _ => write_hint(&held, cmd, arg as *mut u64),
+    })
+}
+
+/// `F_GET_RW_HINT` and `F_SET_RW_HINT`: how long data are expected to live.
+unsafe fn write_hint(held: &table::Held, cmd: c_int, hint: *mut u64) -> Result<c_int> {
+    const F_GET_RW_HINT: c_int = 1035;
+    const F_SET_RW_HINT: c_int = 1036;
+    const NAME: &[u8] = b"user.unvme.write_hint";
+    let at = unvme_fs::calls::At { base: held.open(), path: b"", follows: true };
+    if hint.is_null() {
+        return Err(Errno::INVAL);
+    }
+    match cmd {
+        F_GET_RW_HINT => {
+            let words: [&[u8]; 6] = [b"not-set", b"none", b"short", b"medium", b"long", b"extreme"];
+            let found = match held.call(&Request::GetXattr { at, name: NAME }) {
+                Ok(Reply::Bytes(word)) => words.iter().position(|known| *known == word).unwrap_or(0) as u64,
+                _ => 0,
+            };
+            hint.write_unaligned(found);
+            Ok(0)
+        }
+        F_SET_RW_HINT if hint.read_unaligned() <= 5 => {
+            let value = [b'0' + hint.read_unaligned() as u8];
+            held.call(&Request::SetXattr { at, name: NAME, value: &value, flags: 0 }).map(|_| 0)
+        }
+        _ => Err(Errno::INVAL),
+    }
+}

@@ -1,0 +1,570 @@
+//! Processes: what `fork` and `exec` do to files that are open.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use libc::{FILE, pid_t};
+use rustix::io::Errno;
+use unvme::lock::lock;
+use unvme_fs::share::{Client, Forked};
+
+use crate::errno::set;
+use crate::gate::Closed;
+use crate::mount::{self, Backend, Mount, Shared, identity};
+use crate::{gate, place, real, share, slot, start, table};
+
+/// What is there between `fork` in a process and in its child.
+struct Prepared {
+    forked: Vec<(u32, Forked)>,
+    _closed: Closed,
+}
+
+static PREPARED: Mutex<Option<Prepared>> = Mutex::new(None);
+
+thread_local! {
+    /// What this thread makes is another program: a server, or one that was given a connection already.
+    static IS_OTHER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Makes a process that has nothing of our files.
+pub(crate) fn as_other<R>(act: impl FnOnce() -> R) -> R {
+    let before = IS_OTHER.replace(true);
+    let done = act();
+    IS_OTHER.set(before);
+    done
+}
+
+unsafe extern "C" fn before_fork() {
+    if !start::is_on() || gate::is_inside() || IS_OTHER.get() {
+        return;
+    }
+    let closed = gate::close();
+    let forked = as_other(connections);
+    table::each(|_, file| {
+        file.slot.holders.fetch_add(1, Ordering::AcqRel);
+    });
+    *lock(&PREPARED) = Some(Prepared { forked, _closed: closed });
+}
+
+/// Connections for a child.
+fn connections() -> Vec<(u32, Forked)> {
+    let mut forked = Vec::new();
+    for mount in mount::all() {
+        match share::prepare_fork(mount) {
+            Ok(Some(connection)) => forked.push((mount.number, connection)),
+            Ok(None) => {}
+            Err(e) => start::say(&e),
+        }
+    }
+    forked
+}
+
+unsafe extern "C" fn in_parent() {
+    if !IS_OTHER.get() {
+        let prepared = lock(&PREPARED).take();
+        drop(prepared);
+    }
+}
+
+unsafe extern "C" fn in_child() {
+    if !start::is_on() || IS_OTHER.get() {
+        return;
+    }
+    let Some(prepared) = lock(&PREPARED).take() else { return };
+    gate::forget_others();
+    let Prepared { mut forked, _closed } = prepared;
+    for mount in mount::all() {
+        let connection = forked.iter().position(|(number, _)| *number == mount.number);
+        let connection = connection.map(|at| forked.swap_remove(at).1);
+        become_child(mount, connection);
+    }
+    // What is in this process is the server's from now on.
+    table::each(|_, file| file.forget_parent());
+    drop(_closed);
+}
+
+/// The child of a process goes on as a client of its own. What the parent has in memory is left alone: it
+/// must not be dropped here.
+fn become_child(mount: &'static Mount, connection: Option<Forked>) {
+    let Some(before) = mount.take() else { return };
+    let before: &'static Backend = Box::leak(before);
+    let Some(connection) = connection else { return };
+    let made = match before {
+        Backend::Shared(shared) => connection.into_child(&shared.client),
+        Backend::Alone(_) => connection.into_child_of_server(),
+    };
+    match made {
+        Ok(client) => mount.install(Backend::Shared(Shared::new(client))),
+        Err(e) => start::say(&e.to_string()),
+    }
+}
+
+/// Descriptors that are our own beside those of the slots.
+pub(crate) fn own_descriptors() -> impl Iterator<Item = c_int> {
+    mount::all().iter().filter_map(|mount| match mount.backend() {
+        Some(Backend::Shared(shared)) => shared.client.descriptor(),
+        _ => None,
+    })
+}
+
+/// Before `main`.
+pub(crate) fn start() {
+    // SAFETY: functions that stay as long as the process.
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
+}
+
+/// Takes on the connections of the image before this one: pairs of a folder's number and a descriptor.
+pub(crate) fn inherit<'a>(pairs: impl Iterator<Item = &'a str>) {
+    for pair in pairs {
+        let Some((number, fd)) = pair.split_once(':') else { continue };
+        let (Ok(number), Ok(fd)) = (number.parse::<u32>(), fd.parse::<c_int>()) else { continue };
+        let Some(mount) = mount::by_number(number) else { continue };
+        // SAFETY: only asked about.
+        if unsafe { real::fcntl(fd, libc::F_GETFD, 0) } < 0 {
+            continue;
+        }
+        // SAFETY: the image before this one has left it for this.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        if let Some(socket) = mount.socket_path()
+            && let Ok(client) = Client::resume(&socket, identity(), fd)
+        {
+            mount.install(Backend::Shared(Shared::new(client)));
+        }
+    }
+}
+
+/// The environment of another program.
+struct Environment {
+    texts: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+impl Environment {
+    /// What a program is given, and what it needs to go on with our files. `connections` are descriptors.
+    unsafe fn new(given: *const *const c_char, connections: &[(u32, c_int)]) -> Self {
+        let mut texts: Vec<CString> = Vec::new();
+        let mut at = given;
+        let mut has_preload = false;
+        while !at.is_null() && !(*at).is_null() {
+            let text = CStr::from_ptr(*at);
+            let name = text.to_bytes().split(|&byte| byte == b'=').next().unwrap_or_default();
+            has_preload |= name == b"LD_PRELOAD" && text.to_bytes().len() > b"LD_PRELOAD=".len();
+            if name != start::HANDED.as_bytes() && name != start::WORKING_DIRECTORY.as_bytes() {
+                texts.push(text.to_owned());
+            }
+            at = at.add(1);
+        }
+        let mut add = |name: &str, value: &[u8]| {
+            if let Ok(text) = CString::new([name.as_bytes(), b"=", value].concat()) {
+                texts.push(text);
+            }
+        };
+        if !has_preload {
+            // A program that was given an empty environment has the folders all the same.
+            for name in [c"LD_PRELOAD", c"WRAPPER_CONFIG", c"UNVME_PRELOAD_CONFIG", c"UNVME_HOME"] {
+                if let Some(value) = start::variable(name) {
+                    add(&name.to_string_lossy(), &value);
+                }
+            }
+        }
+        let (marks, memory) = slot::descriptors().unwrap_or((-1, -1));
+        let mut handed = format!("{marks},{memory}");
+        connections.iter().for_each(|(number, fd)| handed.push_str(&format!(",{number}:{fd}")));
+        add(start::HANDED, handed.as_bytes());
+        if let Some(path) = place::handed() {
+            add(start::WORKING_DIRECTORY, &path);
+        }
+        let mut pointers: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        Self { texts, pointers }
+    }
+}
+
+/// Another program takes the place of this one.
+unsafe fn execute(envp: *const *const c_char, act: impl FnOnce(*const *const c_char) -> c_int) -> c_int {
+    if !start::is_on() || gate::is_inside() {
+        return act(envp);
+    }
+    let closed = gate::close();
+    let mut passed = Vec::new();
+    for mount in mount::all() {
+        if let Some(Backend::Alone(_)) = mount.backend() {
+            if mount.is_memory() {
+                start::say(&format!(
+                    "{}: it ends with this process, which becomes another program; a virtual slot or --shared keeps it",
+                    mount.config.device
+                ));
+            } else if let Err(e) = share::share(mount) {
+                start::say(&e);
+            }
+        }
+        if let Some(Backend::Shared(shared)) = mount.backend()
+            && let Ok(fd) = shared.client.pass_on()
+        {
+            passed.push((mount.number, fd));
+        }
+    }
+    let environment = Environment::new(envp, &passed);
+    let result = act(environment.pointers.as_ptr());
+    let failed = crate::errno::get();
+    for mount in mount::all() {
+        if let Some(Backend::Shared(shared)) = mount.backend() {
+            let _ = shared.client.take_back();
+        }
+    }
+    drop(environment.texts);
+    drop(closed);
+    set(Errno::from_raw_os_error(failed));
+    result
+}
+
+/// Makes a process that runs another program.
+unsafe fn spawn(envp: *const *const c_char, act: impl FnOnce(*const *const c_char) -> c_int) -> c_int {
+    if !start::is_on() || gate::is_inside() {
+        return act(envp);
+    }
+    let closed = gate::close();
+    let forked = as_other(connections);
+    let kept: Vec<(u32, OwnedFd)> = forked
+        .into_iter()
+        .filter_map(|(number, connection)| Some((number, connection.into_descriptor().ok()?)))
+        .collect();
+    let passed: Vec<_> = kept.iter().map(|(number, fd)| (*number, fd.as_raw_fd())).collect();
+    // Its files are the child's as well, as long as the child has them.
+    table::each(|_, file| {
+        file.slot.holders.fetch_add(1, Ordering::AcqRel);
+    });
+    let environment = Environment::new(envp, &passed);
+    let result = as_other(|| act(environment.pointers.as_ptr()));
+    drop(kept);
+    drop(closed);
+    result
+}
+
+unsafe fn environ() -> *const *const c_char {
+    unsafe extern "C" {
+        static environ: *const *const c_char;
+    }
+    environ
+}
+
+/// The arguments of the functions that take them one by one: some in registers, which the caller's frame has
+/// been made to hold, and the rest on the stack.
+unsafe fn list(
+    registers: *const *const c_char,
+    count: usize,
+    mut rest: *const *const c_char,
+) -> Vec<*const c_char> {
+    let mut found = Vec::new();
+    for at in 0..count {
+        let argument = *registers.add(at);
+        found.push(argument);
+        if argument.is_null() {
+            return found;
+        }
+    }
+    loop {
+        found.push(*rest);
+        if (*rest).is_null() {
+            return found;
+        }
+        rest = rest.add(1);
+    }
+}
+
+type Actions = libc::posix_spawn_file_actions_t;
+type Spawned = libc::posix_spawnattr_t;
+
+mod behind {
+    use super::*;
+
+    functions! {
+        fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+        fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+        fn posix_spawn(
+            pid: *mut pid_t, path: *const c_char, actions: *const Actions, attributes: *const Spawned,
+            argv: *const *const c_char, envp: *const *const c_char,
+        ) -> c_int;
+        fn posix_spawnp(
+            pid: *mut pid_t, path: *const c_char, actions: *const Actions, attributes: *const Spawned,
+            argv: *const *const c_char, envp: *const *const c_char,
+        ) -> c_int;
+        fn pclose(file: *mut FILE) -> c_int;
+    }
+}
+
+unsafe extern "C" fn execl_list(registers: *const *const c_char, rest: *const *const c_char) -> c_int {
+    let argv = list(registers.add(1), 5, rest);
+    execve_any(*registers, argv.as_ptr(), environ())
+}
+
+unsafe extern "C" fn execlp_list(registers: *const *const c_char, rest: *const *const c_char) -> c_int {
+    let argv = list(registers.add(1), 5, rest);
+    execvpe_any(*registers, argv.as_ptr(), environ())
+}
+
+unsafe extern "C" fn execle_list(registers: *const *const c_char, rest: *const *const c_char) -> c_int {
+    let argv = list(registers.add(1), 5, rest);
+    // The environment is behind the last argument.
+    let envp = if argv.len() < 5 { *registers.add(1 + argv.len()) } else { *rest.add(argv.len() - 5) };
+    execve_any(*registers, argv.as_ptr(), envp.cast())
+}
+
+/// Functions whose arguments come one by one: the registers are put into memory, one behind the other.
+macro_rules! one_by_one {
+    ($($name:ident = $list:ident;)*) => {$(
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name() -> c_int {
+            std::arch::naked_asm!(
+                "push rbp",
+                "mov rbp, rsp",
+                "push r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "push rdi",
+                "mov rdi, rsp",
+                "lea rsi, [rbp + 16]",
+                "call {list}",
+                "leave",
+                "ret",
+                list = sym $list,
+            )
+        }
+    )*};
+}
+
+one_by_one! {
+    execl = execl_list;
+    execlp = execlp_list;
+    execle = execle_list;
+}
+
+/// A program that is in a folder of ours, where the kernel can find it: in memory.
+unsafe fn in_memory(path: *const c_char) -> Option<CString> {
+    if !start::is_on() || gate::is_inside() {
+        return None;
+    }
+    let place::Place::Ours(..) = place::resolve(libc::AT_FDCWD, path).ok()? else { return None };
+    if crate::attributes::access(path, libc::X_OK) != 0 {
+        return None;
+    }
+    let fd = crate::open::open(path, libc::O_RDONLY, 0);
+    if fd < 0 {
+        return None;
+    }
+    let memory = rustix::fs::memfd_create("unvme-program", rustix::fs::MemfdFlags::empty()).ok()?;
+    let mut buffer = vec![0; 1 << 18];
+    loop {
+        let read = crate::data::read(fd, buffer.as_mut_ptr().cast(), buffer.len());
+        if read <= 0 {
+            break;
+        }
+        let mut left = &buffer[..read as usize];
+        while !left.is_empty() {
+            let written = rustix::io::write(&memory, left).ok()?;
+            left = &left[written..];
+        }
+    }
+    crate::open::close(fd);
+    let fd = std::os::fd::IntoRawFd::into_raw_fd(memory);
+    CString::new(format!("/proc/self/fd/{fd}")).ok()
+}
+
+/// Where a shell would find a program that is in a folder of ours.
+unsafe fn search(file: *const c_char) -> Option<CString> {
+    let name = crate::errno::text(file).ok()?;
+    if name.contains(&b'/') {
+        return in_memory(file);
+    }
+    let places = start::variable(c"PATH")?;
+    for folder in places.split(|&byte| byte == b':') {
+        let path = CString::new([folder, b"/", name].concat()).ok()?;
+        if real::access(path.as_ptr(), libc::X_OK) == 0 {
+            return None;
+        }
+        if let Some(found) = in_memory(path.as_ptr()) {
+            return Some(found);
+        }
+    }
+    None
+}
+
+unsafe fn execve_any(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    let copied = in_memory(path);
+    let path = copied.as_ref().map_or(path, |path| path.as_ptr());
+    execute(envp, |envp| real::execve(path, argv, envp))
+}
+
+unsafe fn execvpe_any(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    if let Some(path) = search(file) {
+        return execute(envp, |envp| real::execve(path.as_ptr(), argv, envp));
+    }
+    execute(envp, |envp| behind::execvpe(file, argv, envp))
+}
+
+exported! {
+    fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+        execve_any(path, argv, envp)
+    }
+
+    fn execv(path: *const c_char, argv: *const *const c_char) -> c_int {
+        execve_any(path, argv, environ())
+    }
+
+    fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int {
+        execvpe_any(file, argv, environ())
+    }
+
+    fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+        execvpe_any(file, argv, envp)
+    }
+
+    fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+        if table::is_ours(fd)
+            && let Ok(path) = CString::new(format!("/proc/self/fd/{fd}"))
+        {
+            return execve_any(path.as_ptr(), argv, envp);
+        }
+        execute(envp, |envp| behind::fexecve(fd, argv, envp))
+    }
+
+    /// A child that shared this process's memory would take its open files apart.
+    fn vfork() -> pid_t {
+        real::fork()
+    }
+
+    fn __vfork() -> pid_t {
+        real::fork()
+    }
+
+    fn posix_spawn(
+        pid: *mut pid_t, path: *const c_char, actions: *const Actions, attributes: *const Spawned,
+        argv: *const *const c_char, envp: *const *const c_char,
+    ) -> c_int {
+        let copied = in_memory(path);
+        let path = copied.as_ref().map_or(path, |path| path.as_ptr());
+        spawn(envp, |envp| behind::posix_spawn(pid, path, actions, attributes, argv, envp))
+    }
+
+    fn posix_spawnp(
+        pid: *mut pid_t, file: *const c_char, actions: *const Actions, attributes: *const Spawned,
+        argv: *const *const c_char, envp: *const *const c_char,
+    ) -> c_int {
+        if let Some(path) = search(file) {
+            return spawn(envp, |envp| {
+                behind::posix_spawn(pid, path.as_ptr(), actions, attributes, argv, envp)
+            });
+        }
+        spawn(envp, |envp| behind::posix_spawnp(pid, file, actions, attributes, argv, envp))
+    }
+
+    fn system(command: *const c_char) -> c_int {
+        system_any(command)
+    }
+
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
+        popen_any(command, mode)
+    }
+
+    fn pclose(file: *mut FILE) -> c_int {
+        let found = lock(&PIPES).iter().position(|(of, _)| *of == file as usize);
+        let Some(at) = found else { return behind::pclose(file) };
+        let (_, child) = lock(&PIPES).swap_remove(at);
+        libc::fclose(file);
+        wait_for(child)
+    }
+}
+
+/// Streams of `popen`, and the processes at their other ends.
+static PIPES: Mutex<Vec<(usize, pid_t)>> = Mutex::new(Vec::new());
+
+unsafe fn wait_for(child: pid_t) -> c_int {
+    let mut status = 0;
+    loop {
+        if libc::waitpid(child, &mut status, 0) == child {
+            return status;
+        }
+        if crate::errno::get() != libc::EINTR {
+            return -1;
+        }
+    }
+}
+
+/// In a child: the shell.
+unsafe fn shell(command: *const c_char) -> ! {
+    let argv = [c"sh".as_ptr(), c"-c".as_ptr(), command, std::ptr::null()];
+    execve_any(c"/bin/sh".as_ptr(), argv.as_ptr(), environ());
+    start::leave(127)
+}
+
+unsafe fn system_any(command: *const c_char) -> c_int {
+    if command.is_null() {
+        return c_int::from(real::access(c"/bin/sh".as_ptr(), libc::X_OK) == 0);
+    }
+    let mut ignore: libc::sigaction = std::mem::zeroed();
+    ignore.sa_sigaction = libc::SIG_IGN;
+    let (mut interrupt, mut quit): (libc::sigaction, libc::sigaction) =
+        (std::mem::zeroed(), std::mem::zeroed());
+    let (mut block, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+    libc::sigaction(libc::SIGINT, &ignore, &mut interrupt);
+    libc::sigaction(libc::SIGQUIT, &ignore, &mut quit);
+    libc::sigemptyset(&mut block);
+    libc::sigaddset(&mut block, libc::SIGCHLD);
+    libc::pthread_sigmask(libc::SIG_BLOCK, &block, &mut before);
+    let child = real::fork();
+    if child == 0 {
+        libc::sigaction(libc::SIGINT, &interrupt, std::ptr::null_mut());
+        libc::sigaction(libc::SIGQUIT, &quit, std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        shell(command);
+    }
+    let status = if child > 0 { wait_for(child) } else { -1 };
+    libc::sigaction(libc::SIGINT, &interrupt, std::ptr::null_mut());
+    libc::sigaction(libc::SIGQUIT, &quit, std::ptr::null_mut());
+    libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+    status
+}
+
+unsafe fn popen_any(command: *const c_char, mode: *const c_char) -> *mut FILE {
+    let letters = crate::errno::text(mode).unwrap_or_default();
+    let is_read = match letters.first() {
+        Some(b'r') => true,
+        Some(b'w') => false,
+        _ => {
+            set(Errno::INVAL);
+            return std::ptr::null_mut();
+        }
+    };
+    let mut ends = [0; 2];
+    if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+        return std::ptr::null_mut();
+    }
+    let (own, other) = if is_read { (ends[0], ends[1]) } else { (ends[1], ends[0]) };
+    let child = real::fork();
+    if child == 0 {
+        crate::open::dup2(other, c_int::from(is_read));
+        shell(command);
+    }
+    real::close(other);
+    let file = if child > 0 {
+        real::fdopen(own, if is_read { c"r" } else { c"w" }.as_ptr())
+    } else {
+        std::ptr::null_mut()
+    };
+    if file.is_null() {
+        real::close(own);
+        return file;
+    }
+    if !letters.contains(&b'e') {
+        real::fcntl(own, libc::F_SETFD, 0);
+    }
+    lock(&PIPES).push((file as usize, child));
+    file
+}

@@ -1,0 +1,290 @@
+//! From alone to shared: a server that takes the file system over, and who asks for it.
+
+use std::ffi::CString;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use unvme::lock::lock;
+use unvme_fs::calls::{OpenId, Range, Reply, Request};
+use unvme_fs::share::{Client, Forked, Server, ServerOptions};
+
+use crate::config::Folder;
+use crate::mount::{Alone, Backend, Mount, OwnServer, identity};
+use crate::{gate, real, start, table};
+
+/// The program that serves.
+const PROGRAM_VARIABLE: &str = "UNVME_PRELOAD_SERVER";
+
+/// How long a server stays when nobody is there.
+const IDLE_SECONDS: u32 = 5;
+
+/// What an open file has locked.
+struct Locks {
+    ino: u64,
+    number: u32,
+    ranges: Vec<Range>,
+    flock: Option<bool>,
+}
+
+/// Where the process that has a file system to itself is asked to share it.
+fn alone_socket(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".alone");
+    PathBuf::from(path)
+}
+
+/// Waits for somebody who asks for the file system to be shared.
+pub(crate) fn listen(mount: &'static Mount, socket: &Path) {
+    let path = alone_socket(socket);
+    let _ = std::fs::remove_file(&path);
+    let Ok(listener) = UnixListener::bind(&path) else { return };
+    let run = move || {
+        let Ok((asking, _)) = listener.accept() else { return };
+        let _ = std::fs::remove_file(&path);
+        let closed = gate::close();
+        if let Some(Backend::Alone(_)) = mount.backend()
+            && let Err(e) = share(mount)
+        {
+            start::say(&e);
+        }
+        drop(closed);
+        drop(asking);
+    };
+    // Without it the file system stays this process's own.
+    let _ = std::thread::Builder::new().name("unvme-alone".into()).spawn(run);
+}
+
+/// Asks the process that has a file system to itself to share it, and waits until it has done so, or cannot.
+pub(crate) fn ask(socket: &Path) {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    if let Ok(mut other) = UnixStream::connect(alone_socket(socket)) {
+        let _ = other.set_read_timeout(Some(PATIENCE));
+        let _ = other.read(&mut [0]);
+    }
+}
+
+/// Where the program `unvme` is: as this process was told, beside this library, or wherever a shell finds it.
+fn program() -> PathBuf {
+    if let Some(told) = std::env::var_os(PROGRAM_VARIABLE) {
+        return told.into();
+    }
+    let own = own_library();
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let places = [folder.join("../../bin/unvme"), folder.join("unvme")];
+    places.into_iter().find(|place| place.is_file()).unwrap_or_else(|| "/usr/local/bin/unvme".into())
+}
+
+fn own_library() -> PathBuf {
+    // SAFETY: an address of this library, and a structure that is filled.
+    unsafe {
+        let mut found: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(own_library as *const () as *const _, &mut found) == 0 || found.dli_fname.is_null() {
+            return PathBuf::new();
+        }
+        let name = std::ffi::CStr::from_ptr(found.dli_fname).to_bytes();
+        PathBuf::from(std::ffi::OsStr::from_bytes(name))
+    }
+}
+
+/// Starts a server, and waits until it serves.
+///
+/// # Errors
+/// What is wrong, in one line; the server itself has said more.
+pub(crate) fn start_server(folder: &Folder, socket: &Path, keeps_unnamed: bool) -> Result<(), String> {
+    let program = program();
+    let fail = |e: &dyn std::fmt::Display| format!("{}: fs serve: {e}", program.display());
+    let (ready, told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| fail(&e))?;
+    let mut words: Vec<Vec<u8>> = vec![
+        program.as_os_str().as_bytes().to_vec(),
+        b"fs".to_vec(),
+        b"serve".to_vec(),
+        folder.device.clone().into_bytes(),
+        b"--namespace-id".to_vec(),
+        folder.nsid.0.to_string().into_bytes(),
+        b"--socket".to_vec(),
+        socket.as_os_str().as_bytes().to_vec(),
+        b"--idle".to_vec(),
+        IDLE_SECONDS.to_string().into_bytes(),
+        b"--ready-fd".to_vec(),
+        told.as_raw_fd().to_string().into_bytes(),
+    ];
+    if keeps_unnamed {
+        words.push(b"--keep-unnamed".to_vec());
+    }
+    if let Some(bytes) = folder.cache_bytes {
+        words.extend([b"--cache".to_vec(), bytes.to_string().into_bytes()]);
+    }
+    let words: Option<Vec<CString>> = words.into_iter().map(|word| CString::new(word).ok()).collect();
+    let words = words.ok_or_else(|| fail(&"a name with a NUL"))?;
+    let environment: Vec<CString> = std::env::vars_os()
+        .filter(|(name, _)| {
+            let name = name.as_bytes();
+            name != b"LD_PRELOAD" && name != b"WRAPPER_CONFIG" && !name.starts_with(b"UNVME_PRELOAD")
+        })
+        .filter_map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok())
+        .collect();
+    crate::process::as_other(|| launch(&words, &environment, told.as_raw_fd()));
+    drop(told);
+    let mut byte = [0; 1];
+    match rustix::io::read(&ready, &mut byte) {
+        Ok(1) => Ok(()),
+        _ => Err(fail(&"it has not started")),
+    }
+}
+
+/// Starts a program that is nobody's child.
+fn launch(words: &[CString], environment: &[CString], kept: i32) {
+    let pointers = |texts: &[CString]| {
+        let mut pointers: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        pointers
+    };
+    let (argv, envp) = (pointers(words), pointers(environment));
+    // SAFETY: between `fork` and `execve` the children make calls alone that are safe for handlers of
+    // signals: everything they need is there before.
+    unsafe {
+        let child = real::fork();
+        if child == 0 {
+            libc::setsid();
+            if real::fork() == 0 {
+                real::fcntl(kept, libc::F_SETFD, 0);
+                let null = real::open(c"/dev/null".as_ptr(), libc::O_RDWR, 0);
+                real::dup2(null, 0);
+                real::dup2(null, 1);
+                for fd in 3..1024 {
+                    if fd != kept {
+                        real::close(fd);
+                    }
+                }
+                real::execve(argv[0], argv.as_ptr(), envp.as_ptr());
+            }
+            real::syscall(libc::SYS_exit_group, 0, 0, 0, 0, 0, 0);
+        }
+        if child > 0 {
+            let mut status = 0;
+            while libc::waitpid(child, &mut status, 0) < 0 && crate::errno::get() == libc::EINTR {}
+        }
+    }
+}
+
+/// Hands the file system over to a server, and goes on as one of its clients. The gate is closed.
+///
+/// # Errors
+/// What is wrong, in one line: then nobody has the file system.
+pub(crate) fn share(mount: &'static Mount) -> Result<(), String> {
+    let Some(backend) = mount.take() else { return Ok(()) };
+    let Backend::Alone(alone) = *backend else {
+        mount.install(*backend);
+        return Ok(());
+    };
+    let mut locks: Vec<Locks> = Vec::new();
+    table::each(|_, file| {
+        if file.mount.number == mount.number {
+            let open = file.open();
+            locks.push(Locks {
+                ino: file.slot.ino.load(Ordering::Relaxed),
+                number: file.number,
+                ranges: alone.process.locks(open).unwrap_or_default(),
+                flock: alone.process.flock(open).unwrap_or_default(),
+            });
+            // SAFETY: the gate is closed.
+            unsafe { file.set_vnode(None) };
+        }
+    });
+    let handed = alone.processes.fs().hand_over();
+    drop(alone);
+    handed.map_err(|e| e.to_string())?;
+    let made = mount.connect_or_start(true)?;
+    mount.install(made);
+    crate::place::forget_working();
+    open_again(mount);
+    for held in &locks {
+        lock_again(mount, held);
+    }
+    Ok(())
+}
+
+fn lock_again(mount: &'static Mount, held: &Locks) {
+    let Some(slot) = crate::slot::get(held.number) else { return };
+    debug_assert_eq!(slot.ino.load(Ordering::Relaxed), held.ino);
+    let open = OpenId(slot.open.load(Ordering::Relaxed));
+    for &range in &held.ranges {
+        let _ = mount.ask(&Request::Lock { open, range });
+    }
+    if held.flock.is_some() {
+        let _ = mount.ask(&Request::Flock { open, is_exclusive: held.flock });
+    }
+}
+
+/// Has another server open what was open: by the numbers of inodes.
+pub(crate) fn open_again(mount: &'static Mount) {
+    table::each(|_, file| {
+        if file.mount.number != mount.number {
+            return;
+        }
+        let ino = file.slot.ino.load(Ordering::Relaxed);
+        let flags = file.flags() as u32;
+        // What is not there any more is EBADF from here on.
+        let open = match mount.ask(&Request::Adopt { ino, flags }) {
+            Ok(Reply::Opened(open, ..)) => open.0,
+            _ => u64::MAX,
+        };
+        file.slot.open.store(open, Ordering::Relaxed);
+    });
+}
+
+/// A connection for a child that is about to be.
+///
+/// # Errors
+/// What is wrong, in one line.
+pub(crate) fn prepare_fork(mount: &'static Mount) -> Result<Option<Forked>, String> {
+    let is_movable = match mount.backend() {
+        None => return Ok(None),
+        Some(Backend::Alone(_)) => !mount.is_memory() && !crate::map::has_any(mount),
+        Some(Backend::Shared(_)) => false,
+    };
+    if is_movable {
+        share(mount)?;
+    }
+    match mount.backend() {
+        None => Ok(None),
+        Some(Backend::Shared(shared)) => shared.client.prepare_fork().map(Some).map_err(|e| e.to_string()),
+        Some(Backend::Alone(alone)) => fork_of_own(alone).map(Some),
+    }
+}
+
+/// A connection to a server in this process.
+fn fork_of_own(alone: &Alone) -> Result<Forked, String> {
+    let mut own = lock(&alone.server);
+    if own.is_none() {
+        let folder = unvme_fs::share::socket_path("mem:block:1G", 1).map_err(|e| e.to_string())?;
+        let name = format!("process-{}-{:x}", std::process::id(), unvme::random::number());
+        let socket = folder.with_file_name(name);
+        let options = ServerOptions { workers: 4, ..ServerOptions::default() };
+        let made =
+            Server::start(Arc::clone(&alone.processes), &socket, &options).map_err(|e| e.to_string())?;
+        let ticket = made.enroll(Arc::clone(&alone.process)).map_err(|e| e.to_string())?;
+        *own = Some(OwnServer { server: made, socket, ticket });
+    }
+    let Some(own) = own.as_ref() else { return Err("no server".into()) };
+    Client::fork_of(&own.socket, identity(), own.ticket).map_err(|e| e.to_string())
+}
+
+/// The program has ended, and others use its file system: it stays until they have done.
+pub(crate) fn outlive(own: OwnServer) {
+    let OwnServer { server, socket, .. } = own;
+    // The process itself is one.
+    while server.clients() > 1 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(server);
+    let mut lock_file = socket.into_os_string();
+    lock_file.push(".lock");
+    let _ = std::fs::remove_file(lock_file);
+}

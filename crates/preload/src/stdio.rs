@@ -1,0 +1,369 @@
+//! `FILE` over a descriptor of ours, and files with names that are made up.
+//!
+//! The C library reads and writes its streams by calls of its own, which nobody can take the place of. So a
+//! stream of ours is a custom one, with functions that do. So are the standard streams when their
+//! descriptors are ours.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use libc::{
+    AT_FDCWD, FILE, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY,
+    off64_t, size_t, ssize_t,
+};
+use rustix::io::Errno;
+use unvme::lock::lock;
+
+use crate::errno::{set, text};
+use crate::place::{self, Place};
+use crate::{gate, open, real, start, table};
+
+#[repr(C)]
+struct Functions {
+    read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
+    write: unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
+    seek: unsafe extern "C" fn(*mut c_void, *mut off64_t, c_int) -> c_int,
+    close: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+unsafe extern "C" {
+    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
+    static mut stdin: *mut FILE;
+    static mut stdout: *mut FILE;
+    static mut stderr: *mut FILE;
+}
+
+/// Descriptors of streams of ours.
+static FILES: Mutex<Option<HashMap<usize, c_int>>> = Mutex::new(None);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The standard streams as the C library made them, where ours are in their place.
+static ORIGINAL: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 3];
+
+fn descriptor(cookie: *mut c_void) -> c_int {
+    cookie as usize as c_int
+}
+
+unsafe extern "C" fn cookie_read(cookie: *mut c_void, buf: *mut c_char, count: size_t) -> ssize_t {
+    crate::data::read(descriptor(cookie), buf.cast(), count)
+}
+
+unsafe extern "C" fn cookie_write(cookie: *mut c_void, buf: *const c_char, count: size_t) -> ssize_t {
+    let mut done = 0;
+    while done < count {
+        let written = crate::data::write(descriptor(cookie), buf.add(done).cast(), count - done);
+        if written <= 0 {
+            break;
+        }
+        done += written as usize;
+    }
+    // 0 says that it failed.
+    done as ssize_t
+}
+
+unsafe extern "C" fn cookie_seek(cookie: *mut c_void, at: *mut off64_t, whence: c_int) -> c_int {
+    let found = crate::data::lseek(descriptor(cookie), *at, whence);
+    if found < 0 {
+        return -1;
+    }
+    *at = found;
+    0
+}
+
+unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
+    let fd = descriptor(cookie);
+    forget(fd);
+    open::close(fd)
+}
+
+fn forget(fd: c_int) {
+    if let Some(files) = lock(&FILES).as_mut() {
+        let before = files.len();
+        files.retain(|_, of| *of != fd);
+        COUNT.fetch_sub(before - files.len(), Ordering::Relaxed);
+    }
+}
+
+unsafe fn stream(fd: c_int, mode: &CStr) -> *mut FILE {
+    let functions =
+        Functions { read: cookie_read, write: cookie_write, seek: cookie_seek, close: cookie_close };
+    let made = fopencookie(fd as usize as *mut c_void, mode.as_ptr(), functions);
+    if !made.is_null() {
+        lock(&FILES).get_or_insert_with(HashMap::new).insert(made as usize, fd);
+        COUNT.fetch_add(1, Ordering::Relaxed);
+    }
+    made
+}
+
+/// What a mode of `fopen` means: flags of `open`, and the mode for a custom stream.
+fn parse(mode: &[u8]) -> Option<(c_int, &'static CStr)> {
+    let letters = mode.split(|&letter| letter == b',').next()?;
+    let both = letters.contains(&b'+');
+    let (flags, shown) = match (letters.first()?, both) {
+        (b'r', false) => (O_RDONLY, c"r"),
+        (b'r', true) => (O_RDWR, c"r+"),
+        (b'w', false) => (O_WRONLY | O_CREAT | O_TRUNC, c"w"),
+        (b'w', true) => (O_RDWR | O_CREAT | O_TRUNC, c"w+"),
+        (b'a', false) => (O_WRONLY | O_CREAT | O_APPEND, c"a"),
+        (b'a', true) => (O_RDWR | O_CREAT | O_APPEND, c"a+"),
+        _ => return None,
+    };
+    let mut flags = flags;
+    if letters.contains(&b'x') {
+        flags |= O_EXCL;
+    }
+    if letters.contains(&b'e') {
+        flags |= O_CLOEXEC;
+    }
+    Some((flags, shown))
+}
+
+unsafe fn is_ours(path: *const c_char) -> bool {
+    start::is_on()
+        && !gate::is_inside()
+        && match place::resolve(AT_FDCWD, path) {
+            Ok(Place::Kernel) => text(path).is_ok_and(|path| place::through_links(AT_FDCWD, path).is_some()),
+            Ok(_) => true,
+            Err(_) => false,
+        }
+}
+
+unsafe fn fopen_any(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    if !is_ours(path) {
+        return real::fopen(path, mode);
+    }
+    let Some((flags, shown)) = text(mode).ok().and_then(parse) else {
+        set(Errno::INVAL);
+        return std::ptr::null_mut();
+    };
+    let fd = open::open(path, flags, 0o666);
+    if fd < 0 {
+        return std::ptr::null_mut();
+    }
+    if !table::is_ours(fd) {
+        return real::fdopen(fd, mode);
+    }
+    if flags & O_APPEND != 0 {
+        // The stream says where it is before it writes.
+        crate::data::lseek(fd, 0, libc::SEEK_END);
+    }
+    let made = stream(fd, shown);
+    if made.is_null() {
+        open::close(fd);
+    }
+    made
+}
+
+unsafe fn fdopen_any(fd: c_int, mode: *const c_char) -> *mut FILE {
+    let Some(held) = table::get(fd) else { return real::fdopen(fd, mode) };
+    let parsed = text(mode).ok().and_then(parse);
+    let have = held.flags() & O_ACCMODE;
+    let fits = |flags: c_int| have == O_RDWR || flags & O_ACCMODE == have;
+    let Some((flags, shown)) = parsed.filter(|(flags, _)| fits(*flags)) else {
+        set(Errno::INVAL);
+        return std::ptr::null_mut();
+    };
+    if flags & O_APPEND != 0 {
+        held.slot.flags.fetch_or(O_APPEND as u32, Ordering::Relaxed);
+    }
+    if flags & O_CLOEXEC != 0 {
+        real::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize);
+    }
+    drop(held);
+    stream(fd, shown)
+}
+
+unsafe fn freopen_any(path: *const c_char, mode: *const c_char, old: *mut FILE) -> *mut FILE {
+    let is_of_ours = fileno_of(old).is_some();
+    if !is_of_ours && (path.is_null() || !is_ours(path)) {
+        return real::freopen(path, mode, old);
+    }
+    let before = real_fileno(old);
+    if path.is_null() {
+        // Another mode of the same file: what was opened stays.
+        libc::fflush(old);
+        return old;
+    }
+    libc::fflush(old);
+    let new = fopen_any(path, mode);
+    if new.is_null() {
+        return new;
+    }
+    if (0..=2).contains(&before) {
+        // The standard streams keep their numbers.
+        let fd = fileno(new);
+        open::dup2(fd, before);
+        fclose_any(new);
+        return standard(before).read();
+    }
+    fclose_any(old);
+    new
+}
+
+unsafe fn fclose_any(file: *mut FILE) -> c_int {
+    real::fclose(file)
+}
+
+fn fileno_of(file: *mut FILE) -> Option<c_int> {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    lock(&FILES).as_ref()?.get(&(file as usize)).copied()
+}
+
+unsafe fn real_fileno(file: *mut FILE) -> c_int {
+    fileno_of(file).unwrap_or_else(|| real::fileno(file))
+}
+
+fn standard(fd: c_int) -> *mut *mut FILE {
+    match fd {
+        0 => &raw mut stdin,
+        1 => &raw mut stdout,
+        _ => &raw mut stderr,
+    }
+}
+
+/// A standard descriptor leads elsewhere from now on.
+pub(crate) fn note_standard(fd: c_int) {
+    if !start::is_on() {
+        return;
+    }
+    let (variable, original) = (standard(fd), &ORIGINAL[fd as usize]);
+    // SAFETY: the C library's variables, which programs may set; the streams stay as long as the process.
+    unsafe {
+        let (is_ours, before) = (table::is_ours(fd), original.load(Ordering::Relaxed));
+        if is_ours && before.is_null() {
+            let mode = if fd == 0 { c"r" } else { c"w" };
+            let made = stream(fd, mode);
+            if !made.is_null() {
+                if fd == 2 {
+                    libc::setvbuf(made, std::ptr::null_mut(), libc::_IONBF, 0);
+                }
+                original.store(variable.read(), Ordering::Relaxed);
+                variable.write(made);
+            }
+        } else if !is_ours && !before.is_null() {
+            libc::fflush(variable.read());
+            variable.write(before);
+            original.store(std::ptr::null_mut(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Has what the standard streams hold go where they lead before they lead elsewhere.
+pub(crate) fn flush_standard(fd: c_int) {
+    if start::is_on() && (1..=2).contains(&fd) {
+        // SAFETY: the C library's variable.
+        unsafe { libc::fflush(standard(fd).read()) };
+    }
+}
+
+/// Before `main`: the standard descriptors may be ours from the beginning.
+pub(crate) fn start() {
+    (0..=2).for_each(note_standard);
+}
+
+/// A file or a directory whose name ends in letters that nobody has used yet.
+unsafe fn make_up(template: *mut c_char, suffix: c_int, make: impl Fn(*const c_char) -> c_int) -> c_int {
+    const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    const TRIES: usize = 10_000;
+    let Ok(name) = text(template) else {
+        set(Errno::INVAL);
+        return -1;
+    };
+    let end = name.len() as isize - suffix as isize;
+    if suffix < 0 || end < 6 || &name[end as usize - 6..end as usize] != b"XXXXXX" {
+        set(Errno::INVAL);
+        return -1;
+    }
+    let at = template.add(end as usize - 6);
+    for _ in 0..TRIES {
+        let mut random = [0; 6];
+        if rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).is_err() {
+            return -1;
+        }
+        for (place, byte) in random.iter().enumerate() {
+            *at.add(place) = LETTERS[usize::from(*byte) % LETTERS.len()] as c_char;
+        }
+        let made = make(template);
+        if made >= 0 || crate::errno::get() != libc::EEXIST {
+            return made;
+        }
+    }
+    set(Errno::EXIST);
+    -1
+}
+
+unsafe fn mkstemp_any(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
+    let flags = flags & !O_ACCMODE | O_RDWR | O_CREAT | O_EXCL;
+    make_up(template, suffix, |path| open::open(path, flags, 0o600))
+}
+
+exported! {
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
+        fopen_any(path, mode)
+    }
+
+    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
+        fopen_any(path, mode)
+    }
+
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+        fdopen_any(fd, mode)
+    }
+
+    fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
+        freopen_any(path, mode, file)
+    }
+
+    fn freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
+        freopen_any(path, mode, file)
+    }
+
+    fn fileno(file: *mut FILE) -> c_int {
+        real_fileno(file)
+    }
+
+    fn fileno_unlocked(file: *mut FILE) -> c_int {
+        real_fileno(file)
+    }
+
+    fn mkstemp(template: *mut c_char) -> c_int {
+        mkstemp_any(template, 0, 0)
+    }
+
+    fn mkstemp64(template: *mut c_char) -> c_int {
+        mkstemp_any(template, 0, 0)
+    }
+
+    fn mkostemp(template: *mut c_char, flags: c_int) -> c_int {
+        mkstemp_any(template, 0, flags)
+    }
+
+    fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int {
+        mkstemp_any(template, 0, flags)
+    }
+
+    fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int {
+        mkstemp_any(template, suffix, 0)
+    }
+
+    fn mkstemps64(template: *mut c_char, suffix: c_int) -> c_int {
+        mkstemp_any(template, suffix, 0)
+    }
+
+    fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
+        mkstemp_any(template, suffix, flags)
+    }
+
+    fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
+        mkstemp_any(template, suffix, flags)
+    }
+
+    fn mkdtemp(template: *mut c_char) -> *mut c_char {
+        let made = make_up(template, 0, |path| crate::names::mkdir(path, 0o700));
+        if made < 0 { std::ptr::null_mut() } else { template }
+    }
+}

@@ -1,0 +1,335 @@
+//! Descriptors of this process that stand for files of ours.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::ops::Deref;
+use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use libc::{O_ACCMODE, O_APPEND, O_CLOEXEC, O_PATH, O_RDONLY, O_WRONLY, S_IFDIR, S_IFMT, S_IFREG};
+use rustix::io::Errno;
+use unvme::lock::lock;
+use unvme_fs::Vnode;
+use unvme_fs::calls::{OpenId, Reply, Request};
+use unvme_fs::share::Watched;
+
+use crate::errno::Result;
+use crate::gate::{self, Inside};
+use crate::mount::{self, Mount};
+use crate::slot::{self, Slot};
+
+/// Descriptors that are looked at: a process may have more, but not of ours.
+const DESCRIPTORS: usize = 1 << 20;
+
+static TABLE: [AtomicPtr<OpenFile>; DESCRIPTORS] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; DESCRIPTORS];
+
+/// One above the highest descriptor that ever stood for a file of ours.
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+/// A file that this process has open.
+pub(crate) struct OpenFile {
+    pub number: u32,
+    pub slot: &'static Slot,
+    pub mount: &'static Mount,
+    /// Descriptors of this process.
+    descriptors: AtomicUsize,
+    /// `None` when the file system is behind a server. Changed while the gate is closed, and then only.
+    vnode: UnsafeCell<Option<Vnode>>,
+    /// How a server shows what it has of the file, once it was asked to.
+    watched: UnsafeCell<OnceLock<Option<Watched>>>,
+    reads: AtomicU32,
+    /// A directory's path below the folder, when it was opened.
+    pub path: Mutex<Vec<u8>>,
+    /// Entries that were read, and not given out.
+    pub listing: Mutex<crate::directory::Listing>,
+    /// Bits of `F_SETFD` have no room here; this has how far space is reserved.
+    pub reserved: AtomicU32,
+}
+
+// SAFETY: `vnode` is changed while nobody is inside; what else there is can be shared.
+unsafe impl Sync for OpenFile {}
+// SAFETY: as above.
+unsafe impl Send for OpenFile {}
+
+impl OpenFile {
+    pub(crate) fn open(&self) -> OpenId {
+        OpenId(self.slot.open.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn mode(&self) -> u32 {
+        self.slot.mode.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.mode() & S_IFMT == S_IFDIR
+    }
+
+    pub(crate) fn is_regular(&self) -> bool {
+        self.mode() & S_IFMT == S_IFREG
+    }
+
+    pub(crate) fn flags(&self) -> c_int {
+        self.slot.flags.load(Ordering::Relaxed) as c_int
+    }
+
+    pub(crate) fn appends(&self) -> bool {
+        self.flags() & O_APPEND != 0
+    }
+
+    /// # Errors
+    /// EBADF.
+    pub(crate) fn check_readable(&self) -> Result<()> {
+        let flags = self.flags();
+        if flags & O_PATH != 0 || flags & O_ACCMODE == O_WRONLY { Err(Errno::BADF) } else { Ok(()) }
+    }
+
+    /// # Errors
+    /// EBADF.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        let flags = self.flags();
+        if flags & O_PATH != 0 || flags & O_ACCMODE == O_RDONLY { Err(Errno::BADF) } else { Ok(()) }
+    }
+
+    /// The file itself, where it is in this process and its data are not in a mapping.
+    #[inline]
+    pub(crate) fn vnode(&self) -> Option<&Vnode> {
+        // SAFETY: who asks is inside, and it is changed while nobody is.
+        unsafe { &*self.vnode.get() }.as_ref()
+    }
+
+    /// The file itself, where its data are not in a mapping.
+    #[inline]
+    pub(crate) fn direct(&self) -> Option<&Vnode> {
+        self.vnode().filter(|_| !self.mount.is_any_mapped())
+    }
+
+    /// # Safety
+    /// The gate is closed.
+    pub(crate) unsafe fn set_vnode(&self, vnode: Option<Vnode>) {
+        *self.vnode.get() = vnode;
+        (*self.watched.get()).take();
+    }
+
+    /// In the child of a `fork`: what it would give back is the parent's.
+    pub(crate) fn forget_parent(&self) {
+        // SAFETY: there is one thread, and it is here.
+        unsafe {
+            std::mem::forget((*self.vnode.get()).take());
+            std::mem::forget((*self.watched.get()).take());
+        }
+        self.reads.store(0, Ordering::Relaxed);
+    }
+
+    /// Reads what a server has in memory, without asking it. `None` when it is to be asked.
+    #[inline]
+    pub(crate) fn read_shown(&self, offset: u64, out: &mut [u8]) -> Option<usize> {
+        /// Files of which less is read are not worth a question more.
+        const READS: u32 = 4;
+        let reads = self.reads.load(Ordering::Relaxed);
+        if reads <= READS {
+            self.reads.store(reads + 1, Ordering::Relaxed);
+            return None;
+        }
+        // SAFETY: changed while nobody is inside alone; who asks is.
+        let watched = unsafe { &*self.watched.get() };
+        watched.get_or_init(|| self.mount.watch(self.open())).as_ref()?.read(offset, out)
+    }
+
+    /// # Errors
+    /// Those of the call.
+    pub(crate) fn call(&self, request: &Request<'_>) -> Result<Reply> {
+        self.mount.call(request, &[], &mut [])
+    }
+}
+
+/// An open file, by a thread that is inside.
+pub(crate) struct Held {
+    file: *const OpenFile,
+    _inside: Inside,
+}
+
+impl Deref for Held {
+    type Target = OpenFile;
+
+    #[inline]
+    fn deref(&self) -> &OpenFile {
+        // SAFETY: it was found while inside, and is dropped when nobody who may have found it is.
+        unsafe { &*self.file }
+    }
+}
+
+/// What a descriptor stands for, if it is ours.
+#[inline]
+pub(crate) fn get(fd: c_int) -> Option<Held> {
+    let place = TABLE.get(fd as usize)?;
+    if place.load(Ordering::Acquire).is_null() {
+        return None;
+    }
+    let inside = gate::enter();
+    let file = place.load(Ordering::Acquire);
+    (!file.is_null()).then_some(Held { file, _inside: inside })
+}
+
+/// Whether a descriptor is ours.
+#[inline]
+pub(crate) fn is_ours(fd: c_int) -> bool {
+    TABLE.get(fd as usize).is_some_and(|place| !place.load(Ordering::Relaxed).is_null())
+}
+
+fn put(fd: c_int, file: *mut OpenFile) {
+    HIGHEST.fetch_max(fd as usize + 1, Ordering::Relaxed);
+    TABLE[fd as usize].store(file, Ordering::Release);
+}
+
+/// What was opened.
+pub(crate) struct Opened {
+    pub open: OpenId,
+    pub ino: u64,
+    pub mode: u32,
+}
+
+/// Gives a file that was opened a descriptor.
+///
+/// # Errors
+/// EMFILE, ENFILE.
+pub(crate) fn add(mount: &'static Mount, opened: &Opened, flags: c_int, path: Vec<u8>) -> Result<c_int> {
+    let (number, slot) = slot::take()?;
+    slot.flags.store((flags & !O_CLOEXEC) as u32, Ordering::Relaxed);
+    slot.open.store(opened.open.0, Ordering::Relaxed);
+    slot.ino.store(opened.ino, Ordering::Relaxed);
+    slot.mode.store(opened.mode, Ordering::Relaxed);
+    slot.mount.store(mount.number, Ordering::Release);
+    let made = slot::descriptor(number, flags & O_CLOEXEC != 0);
+    let fd = match made {
+        Ok(fd) if (rustix::fd::AsRawFd::as_raw_fd(&fd) as usize) < DESCRIPTORS => fd.into_raw_fd(),
+        other => {
+            slot::give_back(slot);
+            return Err(other.err().unwrap_or(Errno::MFILE));
+        }
+    };
+    let vnode = mount.file(opened.open);
+    put(fd, Box::into_raw(Box::new(new_file(number, slot, mount, vnode, path))));
+    Ok(fd)
+}
+
+fn new_file(
+    number: u32,
+    slot: &'static Slot,
+    mount: &'static Mount,
+    vnode: Option<Vnode>,
+    path: Vec<u8>,
+) -> OpenFile {
+    OpenFile {
+        number,
+        slot,
+        mount,
+        descriptors: AtomicUsize::new(1),
+        vnode: UnsafeCell::new(vnode),
+        watched: UnsafeCell::default(),
+        reads: AtomicU32::new(0),
+        path: Mutex::new(path),
+        listing: Mutex::default(),
+        reserved: AtomicU32::new(0),
+    }
+}
+
+/// `to` stands for what `from` does; both are descriptors of one open file already.
+pub(crate) fn copy(from: c_int, to: c_int) {
+    let Some(held) = get(from) else { return };
+    if to < 0 || to as usize >= DESCRIPTORS {
+        return;
+    }
+    held.descriptors.fetch_add(1, Ordering::Relaxed);
+    put(to, held.file.cast_mut());
+}
+
+/// Takes a descriptor out of the table, and closes the file if it was the last one. The descriptor itself
+/// stays open.
+pub(crate) fn remove(fd: c_int) -> bool {
+    let Some(place) = TABLE.get(fd as usize) else { return false };
+    if place.load(Ordering::Relaxed).is_null() {
+        return false;
+    }
+    let inside = gate::enter();
+    let found = place.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    if found.is_null() {
+        return false;
+    }
+    // SAFETY: it was found while inside.
+    let file = unsafe { &*found };
+    if file.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
+        let _ = file.call(&Request::CloseOne { open: file.open() });
+        return true;
+    }
+    let _ = file.call(&Request::Close { open: file.open() });
+    slot::give_back(file.slot);
+    drop(inside);
+    // SAFETY: it was the last one in the table: from here on nobody finds it.
+    gate::retire(unsafe { Box::from_raw(found) });
+    true
+}
+
+/// Shows all files, each once.
+pub(crate) fn each(mut show: impl FnMut(c_int, &OpenFile)) {
+    let mut seen: Vec<*mut OpenFile> = Vec::new();
+    for (fd, place) in TABLE.iter().enumerate().take(HIGHEST.load(Ordering::Relaxed)) {
+        let found = place.load(Ordering::Acquire);
+        if found.is_null() || seen.contains(&found) {
+            continue;
+        }
+        seen.push(found);
+        // SAFETY: the caller is inside, or nobody else is.
+        show(fd as c_int, unsafe { &*found });
+    }
+}
+
+/// Descriptors of ours in a range of numbers.
+pub(crate) fn ours_in(first: usize, last: usize) -> Vec<c_int> {
+    let end = HIGHEST.load(Ordering::Relaxed).min(last.saturating_add(1));
+    (first..end).filter(|&fd| is_ours(fd as c_int)).map(|fd| fd as c_int).collect()
+}
+
+/// Takes on the descriptors that this process has from the one before `exec`.
+pub(crate) fn inherit() {
+    let Ok(names) = std::fs::read_dir("/proc/self/fd") else { return };
+    let wanted = format!("/memfd:{} (deleted)", slot::NAME);
+    let mut found: Vec<(u32, c_int)> = Vec::new();
+    for name in names.flatten() {
+        let is_mark =
+            std::fs::read_link(name.path()).is_ok_and(|target| target.as_os_str() == wanted.as_str());
+        let Some(fd) = name.file_name().to_str().and_then(|name| name.parse::<c_int>().ok()) else {
+            continue;
+        };
+        if !is_mark || fd as usize >= DESCRIPTORS {
+            continue;
+        }
+        // SAFETY: only asked about.
+        if let Some(number) = slot::of_descriptor(unsafe { BorrowedFd::borrow_raw(fd) }) {
+            found.push((number, fd));
+        }
+    }
+    found.sort_unstable();
+    let mut last: Option<(u32, c_int)> = None;
+    for (number, fd) in found {
+        if let Some((before, first)) = last
+            && before == number
+        {
+            copy(first, fd);
+            continue;
+        }
+        let Some(slot) = slot::get(number) else { continue };
+        let Some(mount) = mount::by_number(slot.mount.load(Ordering::Acquire)) else { continue };
+        put(fd, Box::into_raw(Box::new(new_file(number, slot, mount, None, Vec::new()))));
+        last = Some((number, fd));
+    }
+}
+
+/// Where an open directory is below its folder: with a slash before each name.
+pub(crate) fn path_of(file: &OpenFile) -> Result<Vec<u8>> {
+    match file.call(&Request::Path { open: file.open() })? {
+        Reply::Bytes(path) => Ok(path),
+        _ => Ok(lock(&file.path).clone()),
+    }
+}

@@ -1,0 +1,154 @@
+#!/bin/sh
+# What the C library has for files, called in a folder that our preload library keeps on a drive, and what
+# comes of it compared with the same calls on the kernel's file system: alone, shared, in one process, from
+# another process's device and over a network.
+#
+#   tests/preload.sh UNVME [FOLDER]    FOLDER has libunvme_preload.so, if not where UNVME finds it
+#
+# UNVME_PRELOAD_ALL=1 goes on after a difference. CASES='open_* map_*' makes only these calls.
+# UNVME_PRELOAD_NATIVE=1 stops after what needs no library.
+set -eu
+
+unvme=$(readlink -f "$1")
+name=preload
+root=$(cd "$(dirname "$0")/.." && pwd)
+if [ $# -gt 1 ]; then
+    UNVME_PRELOAD=$(readlink -f "$2")
+    export UNVME_PRELOAD
+fi
+# shellcheck source=tests/preload/place.sh
+. "$root/tests/preload/place.sh"
+# Chosen cases; none for all.
+cases=${CASES-}
+
+compile() {
+    output=$1
+    shift
+    # What is wrong on purpose is warned of.
+    ${CC:-cc} -std=gnu11 -O2 -Wall -Wextra -Wno-unused-result -Wno-nonnull -Wno-deprecated-declarations \
+        -Wno-stringop-overflow -Wno-stringop-overread -Wno-format-truncation "$@" -o "$work/$output" \
+        "$root"/tests/preload/calls*.c -lpthread 2>"$work/output" || fail "$output does not compile"
+}
+
+# The second one has the names of large files, and those with checks.
+compile calls -U_FORTIFY_SOURCE
+compile calls64 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -D_FILE_OFFSET_BITS=64
+sed -n 's/^\([^#	]*\)	.*/\1/p' "$root/tests/preload/allowed" >"$work/allowed"
+calls=$work/calls
+
+# The lines, in a file: by `native` or `inside`.
+lines() {
+    how=$1 output=$2
+    shift 2
+    # shellcheck disable=SC2086
+    "$how" "$calls" "$@" $cases >"$output" 2>"$work/errors" || {
+        cat "$output" "$work/errors" >"$work/output"
+        fail "$how: $calls ended with an error"
+    }
+}
+
+section 'on the kernel'
+native_on
+lines native "$work/native" "$top" "$outside"
+lines native "$work/again" "$top" "$outside"
+steps=$((steps + 1))
+cmp -s "$work/native" "$work/again" || {
+    diff "$work/native" "$work/again" >"$work/output" || true
+    fail 'two runs on the kernel differ: what is said must not'
+}
+grep -E 'TIMED OUT|ENDED' "$work/native" >"$work/output" && fail 'a case has not ended on the kernel'
+
+section 'libraries that are wrong are found out'
+${CC:-cc} -shared -fPIC -O1 -Wall -Wextra -o "$work/wrong.so" "$root/tests/preload/wrong.c" -ldl
+while read -r wrong case; do
+    (cd "$top" && WRONG=$wrong LD_PRELOAD=$work/wrong.so "$calls" "$top" "$outside" "$case") >"$work/wrong" 2>/dev/null
+    (cd "$top" && WRONG=none LD_PRELOAD=$work/wrong.so "$calls" "$top" "$outside" "$case") >"$work/right" 2>/dev/null
+    (cd "$top" && "$calls" "$top" "$outside" "$case") >"$work/expected" 2>/dev/null
+    steps=$((steps + 2))
+    cmp -s "$work/expected" "$work/right" || fail "$case: a library that is right is found wrong"
+    ! cmp -s "$work/expected" "$work/wrong" || fail "$case does not show what is wrong with $wrong"
+done <<WRONG
+append open_append
+truncate open_modes
+exclusive open_exclusive
+read read_write_sizes
+place read_write
+dup dup_shares
+close-on-exec process_exec
+map map_shared
+locks record_locks
+entries directory_streams
+rename name_renames
+errors name_removals
+sync error_descriptors
+streams stdio_buffers
+fork process_offset
+WRONG
+if [ -n "${UNVME_PRELOAD_NATIVE-}" ]; then
+    finish
+    exit 0
+fi
+native_off
+allowed=$work/allowed
+
+section 'alone, each case in a process'
+slot 0000:02:00.0 2G
+ours 0000:02:00.0
+lines inside "$work/alone" "$top" "$outside"
+was_used calls
+compare 'alone' "$work/native" "$work/alone"
+calls=$work/calls64
+lines inside "$work/alone64" "$top" "$outside"
+compare 'alone, names with 64 and with checks' "$work/native" "$work/alone64"
+"$unvme" fs check 0000:02:00.0 >"$work/output" 2>&1 || fail 'the file system is damaged'
+calls=$work/calls
+
+section 'all in one process, in memory'
+ours mem:block:1G
+lines inside "$work/one" -1 "$top" "$outside"
+compare 'in one process' "$work/native" "$work/one"
+
+section 'shared'
+ours 0000:02:00.0 --shared
+lines inside "$work/shared" "$top" "$outside"
+was_used calls
+compare 'shared' "$work/native" "$work/shared"
+"$unvme" fs check 0000:02:00.0 >"$work/output" 2>&1 || fail 'the file system is damaged'
+
+section 'served by another process, and over a network'
+slot 0000:03:00.0 512M
+slot 0000:04:00.0 512M
+"$unvme" serve 0000:03:00.0 --socket "$work/served" >"$work/serve.log" 2>&1 &
+children="$children $!"
+"$unvme" serve 0000:04:00.0 --tcp 127.0.0.1:0 >"$work/tcp.log" 2>&1 &
+children="$children $!"
+waited=0
+until [ -S "$work/served" ] && grep -q 'tcp:127' "$work/tcp.log"; do
+    waited=$((waited + 1))
+    [ "$waited" -lt 600 ] || fail "nobody serves: $(cat "$work/serve.log" "$work/tcp.log")"
+    sleep 0.1
+done
+cases=${CASES-open_* read_* truncation large_offsets map_shared map_fork name_* process_exec thread_hammer}
+ours "vfio-user:$work/served"
+native_on
+lines native "$work/native" "$top" "$outside"
+native_off
+lines inside "$work/vfio" "$top" "$outside"
+compare 'vfio-user' "$work/native" "$work/vfio"
+ours "$(grep -o 'tcp:127[^ ]*' "$work/tcp.log" | head -n 1)"
+lines inside "$work/tcp" "$top" "$outside"
+compare 'tcp' "$work/native" "$work/tcp"
+
+section 'what is refused'
+ours mem:block:256M
+cases='refused_*'
+lines inside "$work/refused" "$top" "$outside"
+steps=$((steps + 1))
+for said in 'io_uring_setup = ENOSYS' 'io_setup = ENOSYS'; do
+    grep -q "$said" "$work/refused" || {
+        cp "$work/refused" "$work/output"
+        fail "not refused as it should be: no '$said'"
+    }
+done
+! grep -E '= no$|TIMED|ENDED' "$work/refused" >"$work/output" || fail 'not refused cleanly'
+finish

@@ -1,0 +1,190 @@
+/* What is wrong: descriptors that are none, memory that is none, paths that are none. */
+#include "calls.h"
+
+#include <dirent.h>
+#include <sys/mman.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/xattr.h>
+
+/* An address that nothing is at; not NULL, which the compiler and the C library know about. */
+static void *nowhere(void)
+{
+    volatile uintptr_t address = 8;
+    return (void *)address;
+}
+
+CASE(error_descriptors)
+{
+    static const int numbers[] = {-1, 777, 1 << 30, INT_MIN};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        int bad = numbers[i];
+        char text[8] = "";
+        struct iovec vector = {text, 8};
+        struct stat meta;
+        struct statfs fs;
+        struct statvfs vfs;
+        NUM(read(bad, text, 8));
+        NUM(write(bad, text, 8));
+        NUM(pread(bad, text, 8, 0));
+        NUM(pwrite(bad, text, 8, 0));
+        NUM(readv(bad, &vector, 1));
+        NUM(writev(bad, &vector, 1));
+        NUM(preadv(bad, &vector, 1, 0));
+        NUM(pwritev2(bad, &vector, 1, 0, 0));
+        NUM(lseek(bad, 0, SEEK_SET));
+        NUM(fstat(bad, &meta));
+        NUM(fstatfs(bad, &fs));
+        NUM(fstatvfs(bad, &vfs));
+        NUM(ftruncate(bad, 0));
+        NUM(fallocate(bad, 0, 0, 1));
+        NUM(fsync(bad));
+        NUM(fdatasync(bad));
+        NUM(fchmod(bad, 0600));
+        NUM(fchown(bad, -1, -1));
+        NUM(futimens(bad, NULL));
+        NUM(dup(bad));
+        NUM(fcntl(bad, F_GETFL));
+        NUM(close(bad));
+        NUM(fchdir(bad));
+        NUM(fgetxattr(bad, "user.x", text, 8));
+        NUM(flistxattr(bad, text, 8));
+        NUM(isatty(bad));
+        PTR(mmap(NULL, 10, PROT_READ, MAP_PRIVATE, bad, 0));
+        PTR(fdopen(bad, "r"));
+    }
+}
+
+CASE(error_memory)
+{
+    char text[8] = "12345678";
+    put("file", "0123456789");
+    mkdir("folder", 0755);
+    symlink("file", "link");
+    int file = FD(open("file", O_RDWR)), folder = FD(open(".", O_RDONLY));
+    NUM(read(file, nowhere(), 5));
+    NUM(lseek(file, 0, SEEK_CUR));
+    NUM(pread(file, nowhere(), 5, 0));
+    NUM(write(file, nowhere(), 5));
+    NUM(pwrite(file, nowhere(), 5, 0));
+    NUM(read(file, nowhere(), 0));
+    NUM(pread(file, nowhere(), 5, 100));
+    NUM(pread(file, NULL, 5, 0));
+    struct iovec vector[2] = {{text, 3}, {nowhere(), 3}};
+    NUM(preadv(file, nowhere(), 1, 0));
+    NUM(pwritev(file, nowhere(), 1, 0));
+    NUM(preadv(file, vector + 1, 1, 0));
+    NUM(pwritev(file, vector + 1, 1, 0));
+    NUM(readv(file, vector, 2) >= 3 || errno == EFAULT);
+    FD(open(nowhere(), O_RDONLY));
+    FD(open(NULL, O_RDONLY));
+    FD(openat(folder, nowhere(), O_RDONLY));
+    NUM(access(nowhere(), F_OK));
+    NUM(mkdir(nowhere(), 0700));
+    NUM(rmdir(nowhere()));
+    NUM(unlink(nowhere()));
+    NUM(rename("file", nowhere()));
+    NUM(rename(nowhere(), "file"));
+    NUM(link("file", nowhere()));
+    NUM(symlink(nowhere(), "x"));
+    NUM(symlink("x", nowhere()));
+    NUM(readlink("link", nowhere(), 10));
+    NUM(readlink(nowhere(), text, 8));
+    NUM(chdir(nowhere()));
+    NUM(chmod(nowhere(), 0600));
+    NUM(truncate(nowhere(), 5));
+    NUM(syscall(SYS_newfstatat, AT_FDCWD, "file", nowhere(), 0));
+    NUM(stat("file", nowhere()));
+    NUM(fstat(file, nowhere()));
+    NUM(stat(nowhere(), (struct stat *)text));
+    NUM(statx(AT_FDCWD, "file", 0, STATX_ALL, nowhere()));
+    NUM(statfs("file", nowhere()));
+    NUM(setxattr("file", "user.x", nowhere(), 5, 0));
+    NUM(setxattr("file", nowhere(), text, 5, 0));
+    NUM(setxattr("file", "user.x", text, 5, 0));
+    NUM(getxattr("file", "user.x", nowhere(), 5));
+    NUM(utimensat(AT_FDCWD, "file", nowhere(), 0));
+    NUM(fcntl(file, F_SETLK, nowhere()));
+    NUM(getdents64(folder, nowhere(), 1000));
+    show("file");
+}
+
+/* A buffer whose second page is not there: what fits is moved, or nothing. */
+CASE(error_memory_half)
+{
+    char *pages = PTR((char *)mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    NUM(mprotect(pages + 4096, 4096, PROT_NONE));
+    memset(pages, 'm', 4096);
+    put_pattern("file", 8192);
+    int file = FD(open("file", O_RDWR));
+    ssize_t got = pread(file, pages, 8192, 0);
+    YES((got == -1 && errno == EFAULT) || got == 4096);
+    ssize_t written = pwrite(file, pages, 8192, 0);
+    YES((written == -1 && errno == EFAULT) || written == 4096);
+    NUM(mprotect(pages, 4096, PROT_READ));
+    NUM(pread(file, pages, 10, 0));
+    NUM(pwrite(file, pages, 10, 0));
+    NUM(close(file));
+    char *text = pages + 4090;
+    NUM(mprotect(pages, 4096, PROT_READ | PROT_WRITE));
+    memcpy(text, "abcdef", 6);
+    NUM(access(text, F_OK));
+    FD(open(text, O_RDONLY));
+}
+
+CASE(error_empty_paths)
+{
+    struct stat meta;
+    struct statfs fs;
+    char text[8];
+    FD(open("", O_RDONLY));
+    FD(open("", O_CREAT | O_RDWR, 0600));
+    PTR(fopen("", "r"));
+    NUM(stat("", &meta));
+    NUM(lstat("", &meta));
+    NUM(fstatat(AT_FDCWD, "", &meta, 0));
+    NUM(statfs("", &fs));
+    NUM(mkdir("", 0700));
+    NUM(mkfifo("", 0700));
+    NUM(link("", "x"));
+    NUM(readlink("", text, 8));
+    NUM(getxattr("", "user.x", text, 8));
+    NUM(chown("", -1, -1));
+    NUM(truncate("", 0));
+    NUM(chdir(""));
+}
+
+CASE(error_size_limits)
+{
+    put("file", "x");
+    int file = FD(open("file", O_RDWR));
+    NUM(pwrite(file, "x", 1, LLONG_MAX));
+    NUM(pwrite(file, "x", 1, LLONG_MAX - 1) == -1 && (errno == EFBIG || errno == EINVAL || errno == ENOSPC));
+    NUM(ftruncate(file, LLONG_MAX) == -1 && (errno == EFBIG || errno == EINVAL));
+    NUM(pread(file, &(char){0}, 1, LLONG_MAX));
+    NUM(fallocate(file, 0, LLONG_MAX - 5, 5) == -1);
+    NUM(lseek(file, 0, SEEK_END));
+}
+
+/* RLIMIT_FSIZE holds here too. */
+#include <sys/resource.h>
+CASE(error_file_size_limit)
+{
+    struct rlimit limit = {5000, 5000};
+    if (in_child()) {
+        NUM(setrlimit(RLIMIT_FSIZE, &limit));
+        signal(SIGXFSZ, SIG_IGN);
+        int file = FD(open("file", O_CREAT | O_RDWR, 0600));
+        NUM(pwrite(file, "0123456789", 10, 4995));
+        NUM(pwrite(file, "0123456789", 10, 5000));
+        NUM(ftruncate(file, 5001));
+        NUM(fallocate(file, 0, 0, 6000));
+        signal(SIGXFSZ, SIG_DFL);
+        pwrite(file, "0123456789", 10, 5000);
+        leave_child(0);
+    }
+    join();
+    show_stat("file");
+}

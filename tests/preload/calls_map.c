@@ -1,0 +1,333 @@
+/* Mappings: private and shared, beside read and write, in parts, after close, across fork. */
+#include "calls.h"
+
+#include <sys/mman.h>
+
+static unsigned char *map(int file, size_t length, int protection, int flags, off_t from)
+{
+    return mmap(NULL, length, protection, flags, file, from);
+}
+
+CASE(map_shared)
+{
+    char text[20] = "";
+    put_pattern("file", 10000);
+    int file = FD(open("file", O_RDWR));
+    unsigned char *bytes = PTR(map(file, 10000, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    YES(is_pattern(bytes, 10000, 0));
+    memcpy(bytes + 4094, "mapped", 6);
+    NUM(pread(file, text, 6, 4094));
+    STR(text);
+    NUM(pwrite(file, "WRITTEN", 7, 8190));
+    say_bytes("seen in the mapping", bytes + 8190, 7);
+    int other = FD(open("file", O_RDWR));
+    NUM(pwrite(other, "OTHER", 5, 100));
+    say_bytes("seen in the mapping", bytes + 100, 5);
+    NUM(lseek(other, 4094, SEEK_SET));
+    NUM(read(other, text, 6));
+    STR(text);
+    NUM(close(other));
+    NUM(close(file));
+    memcpy(bytes + 200, "after close", 11);
+    NUM(msync(bytes, 10000, MS_SYNC));
+    NUM(munmap(bytes, 10000));
+    file = FD(open("file", O_RDONLY));
+    NUM(pread(file, text, 11, 200));
+    STR(text);
+    NUM(close(file));
+    show("file");
+    show_stat("file");
+}
+
+CASE(map_sizes)
+{
+    static const size_t sizes[] = {1, 100, 4095, 4096, 4097, 65536, 65537, 1 << 20, (4 << 20) + 5};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t size = sizes[i], pages = (size + 4095) / 4096 * 4096;
+        put_pattern("file", size);
+        int file = open("file", O_RDWR);
+        unsigned char *shared = map(file, size, PROT_READ | PROT_WRITE, MAP_SHARED, 0);
+        unsigned char *private = map(file, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, 0);
+        if (shared == MAP_FAILED || private == MAP_FAILED) {
+            say("%zu: no mapping: %s", size, error_name(errno));
+            continue;
+        }
+        bool tail = true;
+        for (size_t at = size; at < pages; at++)
+            tail = tail && shared[at] == 0 && private[at] == 0;
+        say("%zu: shared %d, private %d, zeros behind %d", size, is_pattern(shared, size, 0),
+            is_pattern(private, size, 0), tail);
+        shared[size - 1] ^= 0xff;
+        private[0] ^= 0xff;
+        unsigned char last = 0, first = 0;
+        ssize_t got = pread(file, &last, 1, (off_t)size - 1) + pread(file, &first, 1, 0);
+        say("%zu: %zd, %d %d", size, got, last == shared[size - 1], first == shared[0]);
+        int unmapped = munmap(shared, size) + munmap(private, size);
+        say("%zu: %d %d", size, unmapped, close(file));
+    }
+}
+
+CASE(map_private)
+{
+    char text[20] = "";
+    put("file", "0123456789");
+    int file = FD(open("file", O_RDONLY));
+    char *bytes = PTR((char *)map(file, 10, PROT_READ | PROT_WRITE, MAP_PRIVATE, 0));
+    bytes[2] = 'X';
+    NUM(pread(file, text, 10, 0));
+    STR(text);
+    say_bytes("mapping", bytes, 10);
+    NUM(msync(bytes, 10, MS_SYNC));
+    NUM(munmap(bytes, 10));
+    show("file");
+    bytes = PTR((char *)map(file, 10, PROT_READ, MAP_PRIVATE, 0));
+    int writer = FD(open("file", O_WRONLY));
+    NUM(pwrite(writer, "now", 3, 0));
+    say_bytes("an untouched private page", bytes, 10);
+    NUM(close(writer));
+    NUM(close(file));
+    say_bytes("after close", bytes, 10);
+    NUM(munmap(bytes, 10));
+}
+
+CASE(map_parts)
+{
+    enum { PAGE = 4096, PAGES = 8 };
+    unsigned char byte;
+    put_pattern("file", PAGE * PAGES);
+    int file = FD(open("file", O_RDWR));
+    unsigned char *bytes = PTR(map(file, PAGE * PAGES, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    NUM(munmap(bytes + 2 * PAGE, PAGE));
+    bytes[PAGE] = 'a';
+    bytes[3 * PAGE] = 'b';
+    NUM(munmap(bytes, PAGE));
+    NUM(munmap(bytes + 6 * PAGE, 2 * PAGE));
+    bytes[5 * PAGE] = 'c';
+    NUM(msync(bytes + 3 * PAGE, 3 * PAGE, MS_SYNC));
+    NUM(msync(bytes + PAGE, 4 * PAGE, MS_SYNC));
+    for (int page = 1; page < 6; page += 2) {
+        NUM(pread(file, &byte, 1, page * PAGE));
+        say("page %d: %c", page, byte);
+    }
+    NUM(munmap(bytes + PAGE, 5 * PAGE));
+    unsigned char *later = PTR(map(file, 2 * PAGE, PROT_READ, MAP_SHARED, 5 * PAGE));
+    YES(later[0] == 'c' && is_pattern(later + 1, 2 * PAGE - 1, 5 * PAGE + 1));
+    NUM(munmap(later, 2 * PAGE));
+    PTR(map(file, PAGE, PROT_READ, MAP_SHARED, 100));
+    later = PTR(map(file, PAGE, PROT_READ, MAP_SHARED, 100 * PAGE));
+    NUM(munmap(later, PAGE));
+}
+
+CASE(map_fixed)
+{
+    enum { PAGE = 4096 };
+    put_pattern("file", 4 * PAGE);
+    int file = FD(open("file", O_RDWR));
+    unsigned char *room = PTR(mmap(NULL, 8 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    YES(mmap(room + PAGE, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, PAGE) == room + PAGE);
+    YES(is_pattern(room + PAGE, 2 * PAGE, PAGE));
+    YES(mmap(room + 2 * PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == room + 2 * PAGE);
+    NUM(room[2 * PAGE]);
+    YES(is_pattern(room + PAGE, PAGE, PAGE));
+    YES(mmap(room + 3 * PAGE, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED_NOREPLACE, file, 0) == MAP_FAILED);
+    NUM(errno == EEXIST);
+    NUM(mprotect(room + PAGE, PAGE, PROT_READ));
+    YES(is_pattern(room + PAGE, PAGE, PAGE));
+    NUM(mprotect(room + PAGE, PAGE, PROT_READ | PROT_WRITE));
+    room[PAGE] = '!';
+    unsigned char byte = 0;
+    NUM(pread(file, &byte, 1, PAGE));
+    NUM(byte);
+    NUM(munmap(room, 8 * PAGE));
+}
+
+CASE(map_remap)
+{
+    enum { PAGE = 4096 };
+    put_pattern("file", 16 * PAGE);
+    int file = FD(open("file", O_RDWR));
+    unsigned char *bytes = PTR(map(file, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    bytes = PTR((unsigned char *)mremap(bytes, 4 * PAGE, 16 * PAGE, MREMAP_MAYMOVE));
+    YES(is_pattern(bytes, 16 * PAGE, 0));
+    memcpy(bytes + 12 * PAGE, "remapped", 8);
+    bytes = PTR((unsigned char *)mremap(bytes, 16 * PAGE, PAGE, 0));
+    YES(is_pattern(bytes, PAGE, 0));
+    NUM(munmap(bytes, PAGE));
+    char text[9] = "";
+    NUM(pread(file, text, 8, 12 * PAGE));
+    STR(text);
+}
+
+/* Whether the byte can be read; another way to ask would end the process. */
+static bool readable(const unsigned char *byte)
+{
+    int ends[2];
+    bool result = pipe(ends) == 0 && write(ends[1], byte, 1) == 1;
+    close(ends[0]);
+    close(ends[1]);
+    return result;
+}
+
+CASE(map_beyond)
+{
+    enum { PAGE = 4096 };
+    put_pattern("file", 5000);
+    int file = FD(open("file", O_RDWR));
+    unsigned char *bytes = PTR(map(file, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    YES(readable(bytes + PAGE));
+    YES(readable(bytes + 2 * PAGE));
+    NUM(ftruncate(file, 3 * PAGE));
+    YES(readable(bytes + 2 * PAGE));
+    NUM(bytes[2 * PAGE]);
+    bytes[2 * PAGE + 5] = 'g';
+    NUM(ftruncate(file, PAGE));
+    YES(readable(bytes));
+    YES(readable(bytes + PAGE));
+    NUM(ftruncate(file, 3 * PAGE));
+    NUM(bytes[2 * PAGE + 5]);
+    NUM(bytes[PAGE + 5]);
+    NUM(munmap(bytes, 4 * PAGE));
+}
+
+CASE(map_wrong)
+{
+    put("file", "0123456789");
+    int reader = FD(open("file", O_RDONLY)), writer = FD(open("file", O_WRONLY)), folder = FD(open(".", O_RDONLY));
+    PTR(map(reader, 10, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    PTR(map(writer, 10, PROT_READ, MAP_SHARED, 0));
+    PTR(map(writer, 10, PROT_READ, MAP_PRIVATE, 0));
+    PTR(map(reader, 0, PROT_READ, MAP_SHARED, 0));
+    PTR(map(reader, 10, PROT_READ, 0, 0));
+    PTR(map(reader, 10, PROT_READ, MAP_SHARED, -4096));
+    PTR(map(folder, 10, PROT_READ, MAP_SHARED, 0));
+    PTR(map(-1, 10, PROT_READ, MAP_SHARED, 0));
+    unsigned char *bytes = PTR(map(reader, 10, PROT_READ, MAP_SHARED, 0));
+    NUM(mprotect(bytes, 10, PROT_READ | PROT_WRITE));
+    NUM(msync(bytes, 10, MS_SYNC | MS_ASYNC));
+    NUM(msync(bytes + 1, 10, MS_SYNC));
+    NUM(msync(bytes, 10, MS_ASYNC));
+    NUM(munmap(bytes + 1, 10));
+    NUM(munmap(bytes, 0));
+    NUM(munmap(bytes, 10));
+    NUM(msync(bytes, 10, MS_SYNC));
+    int empty = FD(open("empty", O_CREAT | O_RDWR, 0644));
+    bytes = PTR(map(empty, 10, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    YES(readable(bytes));
+    NUM(pwrite(empty, "now", 3, 0));
+    YES(readable(bytes));
+    NUM(munmap(bytes, 10));
+}
+
+CASE(map_fork)
+{
+    struct gate told, back;
+    put_pattern("file", 20000);
+    make_gate(&told);
+    make_gate(&back);
+    int file = FD(open("file", O_RDWR));
+    unsigned char *shared = PTR(map(file, 20000, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    unsigned char *private = PTR(map(file, 20000, PROT_READ | PROT_WRITE, MAP_PRIVATE, 0));
+    private[0] = 'p';
+    if (in_child()) {
+        NUM(private[0]);
+        private[1] = 'c';
+        memcpy(shared + 10000, "by the child", 12);
+        open_gate(&told);
+        wait_gate(&back);
+        say_bytes("of the parent", shared + 100, 13);
+        memcpy(shared + 200, "last", 4);
+        NUM(pwrite(file, "written", 7, 300));
+        leave_child(0);
+    }
+    wait_gate(&told);
+    say_bytes("of the child", shared + 10000, 12);
+    memcpy(shared + 100, "by the parent", 13);
+    open_gate(&back);
+    join();
+    YES(private[1] != 'c');
+    say_bytes("after its end", shared + 200, 4);
+    say_bytes("written by the child", shared + 300, 7);
+    char text[20] = "";
+    NUM(pread(file, text, 12, 10000));
+    STR(text);
+}
+
+/* Two processes that have opened the file each for itself. */
+CASE(map_processes)
+{
+    struct gate go, done;
+    put_pattern("file", 20000);
+    make_gate(&go);
+    make_gate(&done);
+    if (in_child()) {
+        int own = open("file", O_RDWR);
+        unsigned char *bytes = map(own, 20000, PROT_READ | PROT_WRITE, MAP_SHARED, 0);
+        wait_gate(&go);
+        say_bytes("of the other", bytes + 5000, 5);
+        bytes[9000] = 'c';
+        open_gate(&done);
+        leave_child(0);
+    }
+    int file = FD(open("file", O_RDWR));
+    unsigned char *bytes = map(file, 20000, PROT_READ | PROT_WRITE, MAP_SHARED, 0);
+    memcpy(bytes + 5000, "hello", 5);
+    open_gate(&go);
+    wait_gate(&done);
+    join();
+    NUM(bytes[9000]);
+    char byte = 0;
+    NUM(pread(file, &byte, 1, 9000));
+    NUM(byte);
+}
+
+CASE(map_unlinked)
+{
+    put_pattern("file", 10000);
+    int file = FD(open("file", O_RDWR));
+    unsigned char *bytes = PTR(map(file, 10000, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    NUM(unlink("file"));
+    NUM(close(file));
+    YES(is_pattern(bytes, 10000, 0));
+    bytes[9999] = 1;
+    NUM(msync(bytes, 10000, MS_SYNC));
+    NUM(munmap(bytes, 10000));
+    show_names(".");
+}
+
+/* Memory of a mapping as the buffer of a call on the same or another file. */
+CASE(map_as_buffer)
+{
+    put_pattern("one", 100000);
+    put("two", "");
+    int one = FD(open("one", O_RDWR)), two = FD(open("two", O_RDWR));
+    unsigned char *bytes = PTR(map(one, 100000, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    NUM(write(two, bytes, 100000));
+    NUM(pread(two, bytes + 50000, 20000, 0));
+    YES(is_pattern(bytes + 50000, 20000, 0));
+    NUM(pwrite(one, bytes + 50000, 10000, 30000));
+    YES(is_pattern(bytes + 30000, 10000, 0));
+    NUM(pread(one, bytes, 10000, 60000));
+    YES(memcmp(bytes, bytes + 60000, 10000) == 0);
+    NUM(close(one));
+    NUM(close(two));
+    show("two");
+}
+
+CASE(map_advice)
+{
+    unsigned char there[16];
+    put_pattern("file", 40000);
+    int file = FD(open("file", O_RDWR));
+    unsigned char *bytes = PTR(map(file, 40000, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    NUM(madvise(bytes, 40000, MADV_SEQUENTIAL));
+    NUM(madvise(bytes, 40000, MADV_WILLNEED));
+    bytes[3] = 'm';
+    NUM(madvise(bytes, 40000, MADV_DONTNEED));
+    NUM(bytes[3]);
+    YES(is_pattern(bytes + 4, 39996, 4));
+    NUM(mlock(bytes, 4096));
+    NUM(munlock(bytes, 4096));
+    NUM(mincore(bytes, 40000, there));
+    NUM(madvise(bytes, 40000, 12345));
+    NUM(munmap(bytes, 40000));
+}

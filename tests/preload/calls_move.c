@@ -1,0 +1,207 @@
+/* Data from file to file, pipe and socket; waiting for files. */
+#include "calls.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+
+CASE(sendfile_ways)
+{
+    char text[32] = "";
+    int ends[2];
+    off_t at = 3;
+    put("file", "0123456789");
+    put("target", "");
+    int file = FD(open("file", O_RDONLY)), target = FD(open("target", O_RDWR));
+    NUM(sendfile(target, file, NULL, 5));
+    NUM(lseek(file, 0, SEEK_CUR));
+    NUM(lseek(target, 0, SEEK_CUR));
+    NUM(sendfile(target, file, &at, 100));
+    NUM(at);
+    NUM(lseek(file, 0, SEEK_CUR));
+    show("target");
+    NUM(pipe(ends));
+    at = 0;
+    NUM(sendfile(ends[1], file, &at, 4));
+    NUM(read(ends[0], text, 32));
+    STR(text);
+    int pair[2];
+    NUM(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    NUM(sendfile(pair[0], file, &at, 4));
+    memset(text, 0, sizeof text);
+    NUM(read(pair[1], text, 32));
+    STR(text);
+    NUM(sendfile(file, target, NULL, 5));
+    NUM(sendfile(target, ends[0], NULL, 5));
+    NUM(sendfile(target, -1, NULL, 5));
+    NUM(sendfile(-1, file, NULL, 5));
+    at = -1;
+    NUM(sendfile(target, file, &at, 5));
+    NUM(sendfile(target, file, NULL, 0));
+    char path[PATH_MAX + 10];
+    snprintf(path, sizeof path, "%s/kernel", outside);
+    put(path, "of the kernel");
+    int elsewhere = FD(open(path, O_RDWR));
+    NUM(sendfile(target, elsewhere, NULL, 100));
+    NUM(lseek(file, 0, SEEK_SET));
+    NUM(sendfile(elsewhere, file, NULL, 100));
+    show("target");
+    show(path);
+}
+
+CASE(copy_ranges)
+{
+    off_t from = 2, to = 5;
+    char path[PATH_MAX + 10];
+    put("file", "0123456789");
+    put("target", "");
+    int file = FD(open("file", O_RDONLY)), target = FD(open("target", O_RDWR));
+    NUM(copy_file_range(file, NULL, target, NULL, 4, 0));
+    NUM(lseek(file, 0, SEEK_CUR));
+    NUM(copy_file_range(file, &from, target, &to, 100, 0));
+    NUM(from);
+    NUM(to);
+    NUM(copy_file_range(file, &from, target, NULL, 100, 0));
+    show("target");
+    NUM(copy_file_range(file, NULL, target, NULL, 100, 1));
+    NUM(copy_file_range(target, NULL, file, NULL, 1, 0));
+    NUM(copy_file_range(-1, NULL, target, NULL, 1, 0));
+    from = 0, to = 1;
+    NUM(copy_file_range(target, &from, target, &to, 5, 0));
+    from = 0, to = 20;
+    NUM(copy_file_range(target, &from, target, &to, 5, 0));
+    int append = FD(open("target", O_WRONLY | O_APPEND));
+    NUM(copy_file_range(file, &from, append, NULL, 1, 0));
+    int folder = FD(open(".", O_RDONLY));
+    NUM(copy_file_range(folder, NULL, target, NULL, 1, 0));
+    snprintf(path, sizeof path, "%s/kernel", outside);
+    put(path, "of the kernel");
+    int kernel = FD(open(path, O_RDWR));
+    from = to = 0;
+    /* Across file systems the kernel may refuse with EXDEV, or copy. */
+    ssize_t moved = copy_file_range(kernel, &from, target, &to, 5, 0);
+    YES(moved == 5 || (moved == -1 && errno == EXDEV));
+    put_pattern("large", 3000000);
+    int large = FD(open("large", O_RDONLY)), copy = FD(open("copy", O_RDWR | O_CREAT, 0644));
+    size_t total = 0;
+    while ((moved = copy_file_range(large, NULL, copy, NULL, 1 << 30, 0)) > 0)
+        total += (size_t)moved;
+    NUM(total);
+    unsigned char *bytes = malloc(3000000);
+    NUM(pread(copy, bytes, 3000000, 0));
+    YES(is_pattern(bytes, 3000000, 0));
+    free(bytes);
+}
+
+CASE(splice_ways)
+{
+    int ends[2];
+    char text[32] = "";
+    loff_t at = 2;
+    put("file", "0123456789");
+    put("target", "");
+    int file = FD(open("file", O_RDWR)), target = FD(open("target", O_RDWR));
+    NUM(pipe(ends));
+    NUM(splice(file, &at, ends[1], NULL, 5, 0));
+    NUM(at);
+    NUM(splice(ends[0], NULL, target, NULL, 3, 0));
+    NUM(read(ends[0], text, 32));
+    STR(text);
+    NUM(splice(file, NULL, target, NULL, 3, 0));
+    NUM(splice(file, NULL, ends[1], NULL, 3, 0));
+    NUM(lseek(file, 0, SEEK_CUR));
+    at = 10;
+    NUM(splice(ends[0], NULL, target, &at, 3, 0));
+    show("target");
+    NUM(tee(file, target, 3, 0));
+    NUM(splice(-1, NULL, target, NULL, 3, 0));
+}
+
+CASE(poll_files)
+{
+    int ends[2];
+    put("file", "x");
+    int file = FD(open("file", O_RDWR)), reader = FD(open("file", O_RDONLY)), folder = FD(open(".", O_RDONLY));
+    NUM(pipe(ends));
+    struct pollfd files[] = {{file, POLLIN | POLLOUT | POLLPRI, 0}, {reader, POLLIN | POLLOUT, 0},
+                             {folder, POLLIN, 0}, {ends[0], POLLIN, 0}, {file, 0, 0}, {-1, POLLIN, 7}, {888, POLLIN, 0}};
+    NUM(poll(files, 7, 0));
+    for (int i = 0; i < 7; i++)
+        say("%d: %#x", i, files[i].revents);
+    NUM(poll(files, 1, -1));
+    struct timespec none = {0, 0};
+    NUM(ppoll(files, 4, &none, NULL));
+    NUM(poll(files + 3, 1, 1));
+    fd_set in, out, except;
+    FD_ZERO(&in);
+    FD_ZERO(&out);
+    FD_ZERO(&except);
+    FD_SET(file, &in);
+    FD_SET(ends[0], &in);
+    FD_SET(file, &out);
+    FD_SET(file, &except);
+    struct timeval now = {0, 0};
+    NUM(select(ends[1] + 1, &in, &out, &except, &now));
+    say("%d %d %d %d", FD_ISSET(file, &in), FD_ISSET(ends[0], &in), FD_ISSET(file, &out), FD_ISSET(file, &except));
+    FD_ZERO(&in);
+    FD_SET(file, &in);
+    NUM(pselect(file + 1, &in, NULL, NULL, &none, NULL));
+    FD_ZERO(&in);
+    NUM(close(reader));
+    FD_SET(reader, &in);
+    NUM(select(reader + 1, &in, NULL, NULL, &now));
+}
+
+CASE(epoll_files)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    put("file", "x");
+    int file = FD(open("file", O_RDWR)), set = FD(epoll_create1(0)), folder = FD(open(".", O_RDONLY));
+    NUM(epoll_ctl(set, EPOLL_CTL_ADD, file, &event));
+    NUM(epoll_ctl(set, EPOLL_CTL_ADD, folder, &event));
+    NUM(epoll_ctl(set, EPOLL_CTL_DEL, file, &event));
+    NUM(epoll_ctl(set, EPOLL_CTL_MOD, file, &event));
+    NUM(epoll_wait(set, &event, 1, 0));
+}
+
+CASE(sockets_refused)
+{
+    char byte;
+    put("file", "x");
+    int file = FD(open("file", O_RDWR));
+    NUM(send(file, "x", 1, 0));
+    NUM(recv(file, &byte, 1, 0));
+    NUM(listen(file, 1));
+    NUM(shutdown(file, SHUT_RDWR));
+}
+
+/* A descriptor over a socket to another process. */
+CASE(descriptor_passed)
+{
+    int pair[2];
+    char control[CMSG_SPACE(sizeof(int))] = "", byte = 'x', text[20] = "";
+    struct iovec data = {&byte, 1};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    put("file", "0123456789");
+    NUM(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    if (in_child()) {
+        NUM(recvmsg(pair[1], &message, 0));
+        int got;
+        memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof got);
+        NUM(read(got, text, 4));
+        STR(text);
+        leave_child(0);
+    }
+    int file = FD(open("file", O_RDONLY));
+    NUM(lseek(file, 2, SEEK_SET));
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &file, sizeof file);
+    sendmsg(pair[0], &message, 0);
+    join();
+    NUM(lseek(file, 0, SEEK_CUR));
+}

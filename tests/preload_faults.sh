@@ -1,0 +1,252 @@
+#!/bin/sh
+# The preload library when something is wrong: words that it does not know, devices that are not there,
+# programs that it cannot reach, a program that is killed, a drive that is unplugged, a server that is
+# killed. And that it does what it is for: no call of the data path reaches the kernel.
+#
+#   tests/preload_faults.sh UNVME
+#
+# UNVME_PRELOAD is the folder of libunvme_preload.so, if not where UNVME finds it.
+set -eu
+
+unvme=$(readlink -f "$1")
+name=preload_faults
+root=$(cd "$(dirname "$0")/.." && pwd)
+# shellcheck source=tests/preload/place.sh
+. "$root/tests/preload/place.sh"
+library=
+for folder in "${UNVME_PRELOAD-}" "$(dirname "$unvme")/../lib/unvme" "$(dirname "$unvme")"; do
+    [ -n "$library" ] || [ ! -f "$folder/libunvme_preload.so" ] || library=$(readlink -f "$folder/libunvme_preload.so")
+done
+[ -n "$library" ] || fail 'libunvme_preload.so is not there'
+
+steady=$work/steady
+${CC:-cc} -Wall -Wextra -O1 -o "$steady" "$root/tests/preload/steady.c"
+
+# A command that fails and says something, and that leaves nothing in the kernel's folder.
+refused() {
+    said=$1
+    shift
+    steps=$((steps + 1))
+    if (cd "$top" && exec timeout 120 "$@") >"$work/output" 2>&1; then
+        fail "has not failed: $*"
+    fi
+    grep -qE -- "$said" "$work/output" || fail "does not say '$said': $*"
+    [ -z "$(ls -A "$top")" ] || fail "has written into the kernel's folder: $*: $(ls -A "$top")"
+}
+
+one_line() {
+    [ "$(wc -l <"$work/output")" -eq 1 ] || fail 'more than one line is said'
+}
+
+good() {
+    steps=$((steps + 1))
+    inside "$@" >"$work/output" 2>&1 || fail "failed: $*"
+}
+
+check() {
+    steps=$((steps + 1))
+    "$unvme" fs check "$1" >"$work/output" 2>&1 || fail "the file system of $1 is damaged"
+}
+
+# Until a file says something.
+until_says() {
+    waited=0
+    until grep -qs "$1" "$2"; do
+        waited=$((waited + 1))
+        [ "$waited" -lt 1200 ] || fail "no '$1': $(cat "$2")"
+        sleep 0.1
+    done
+}
+
+until_promised() {
+    waited=0
+    until [ "$(od -An -N8 -tu8 "$1" 2>/dev/null | tr -d ' ')" -gt "$2" ] 2>/dev/null; do
+        waited=$((waited + 1))
+        [ "$waited" -lt 1200 ] || fail "the program does not go on: $(cat "$work/said")"
+        sleep 0.1
+    done
+}
+
+# The servers that were begun here: by the folder of devices that they have from us.
+servers() {
+    for process in $(pgrep -f 'fs serve' || true); do
+        if tr '\0' '\n' <"/proc/$process/environ" 2>/dev/null | grep -qx "UNVME_HOME=$UNVME_HOME"; then
+            echo "$process"
+        fi
+    done
+}
+
+slot 0000:02:00.0 256M
+config=$work/preload.conf
+
+section 'what is configured wrongly'
+for line in 'wrap_dirr = x:wrap_dirr' 'ffs_format = maybe:maybe' 'ffs_prealloc = lots:lots' 'filesystem = lib_ext9.so:lib_ext9.so' \
+    'storage_engine = lib_none.so:lib_none.so' 'nonsense:nonsense'; do
+    printf '# a comment\nwrap_dir = %s\nstorage_dev = 0000:02:00.0\n%s\n' "$top" "${line%%:*}" >"$config"
+    WRAPPER_CONFIG=$config LD_PRELOAD=$library refused "preload.conf:4.*${line##*:}" touch "$top/file"
+    one_line
+done
+printf 'wrap_dirr = %s\n' "$top" >"$config"
+WRAPPER_CONFIG=$config LD_PRELOAD=$library refused 'preload.conf:1.*wrap_dir, storage_dev' touch "$top/file"
+printf 'wrap_dir = %s\n' "$top" >"$config"
+WRAPPER_CONFIG=$config LD_PRELOAD=$library refused 'storage_dev' touch "$top/file"
+printf 'storage_dev = 0000:02:00.0\n' >"$config"
+WRAPPER_CONFIG=$config LD_PRELOAD=$library refused 'wrap_dir' touch "$top/file"
+WRAPPER_CONFIG=$work/none.conf LD_PRELOAD=$library refused 'none.conf.*No such file' touch "$top/file"
+printf 'wrap_dir = %s\nstorage_dev = 0000:0f:00.0\n' "$top" >"$config"
+WRAPPER_CONFIG=$config LD_PRELOAD=$library refused '0000:0f:00.0' touch "$top/file"
+one_line
+refused 'no such device|0000:0f:00.0' "$unvme" run --dir "$top=0000:0f:00.0" -- touch "$top/file"
+one_line
+refused 'there is no file system' sh -c "'$unvme' device create 0000:0e:00.0 --size 64M >/dev/null && exec '$unvme' run --dir '$top=0000:0e:00.0' -- touch '$top/file'"
+refused 'no_such_program' "$unvme" run --dir "$top=0000:02:00.0" -- no_such_program
+refused 'FOLDER=DEVICE|expected' "$unvme" run --dir "$top" -- true
+refused '' "$unvme" run --dir "$top=0000:02:00.0"
+
+section "the seed's words"
+cat >"$config" <<CONFIG
+wrap_dir = $top
+
+filesystem = lib_ffs.so
+ffs_prealloc = 128K
+ffs_readahead = none
+ffs_format = FALSE
+
+storage_engine = lib_nvmed.so
+storage_dev = 0000:02:00.0
+CONFIG
+steps=$((steps + 1))
+(cd "$top" && WRAPPER_CONFIG=$config LD_PRELOAD=$library sh -c 'echo kept >file && cat file') >"$work/output" 2>&1 || fail 'with the words of a configuration'
+grep -qx kept "$work/output" || fail 'what was written is not read'
+[ -z "$(ls -A "$top")" ] || fail 'it was written into the kernel'
+[ "$("$unvme" fs cat 0000:02:00.0 /file)" = kept ] || fail 'it is not on the drive'
+
+section 'programs that cannot be reached'
+cat >"$work/plain.c" <<'PROGRAM'
+#include <stdio.h>
+int main(int count, char **words) { FILE *f = fopen(words[count - 1], "w"); return f == NULL || fputs("x", f) < 0 || fclose(f) != 0; }
+PROGRAM
+${CC:-cc} -static -o "$work/static" "$work/plain.c"
+${CC:-cc} -o "$work/suid" "$work/plain.c"
+cp "$work/suid" "$work/plain"
+[ "$(id -u)" -ne 0 ] || chown nobody "$work/suid"
+chmod u+s "$work/suid"
+ours 0000:02:00.0
+good "$work/plain" plain
+refused 'static' "$unvme" run --dir "$top=0000:02:00.0" -- "$work/static" file
+refused 'set-user-id|setuid|suid' "$unvme" run --dir "$top=0000:02:00.0" -- "$work/suid" file
+refused 'static' "$unvme" run --dir "$top=0000:02:00.0" -- sh -c "$work/static file"
+if [ "$(id -u)" -eq 0 ]; then
+    refused 'set-user-id|setuid|suid' "$unvme" run --dir "$top=0000:02:00.0" -- sh -c "$work/suid file"
+fi
+
+section 'no call of the data path reaches the kernel'
+if strace -o /dev/null true 2>/dev/null; then
+    ours mem:block:256M
+    good strace -f -y -o "$work/trace" "$steady" marks "$top/file"
+    sed -n '/unvme-begin/,/unvme-end/p' "$work/trace" >"$work/between"
+    grep -q unvme-end "$work/between" || fail 'the marks are not in the trace'
+    # Descriptors that stand for ours are files in memory: making and closing them is all that is left of
+    # open and close.
+    if grep -E '^[0-9]+ +(\+\+\+ )?(read|write|p(read|write)64|readv|writev|p(read|write)v2?|f(data)?sync|sync_file_range|open|openat2?|creat|stat|l?stat|fstat|newfstatat|statx|ftruncate|fallocate|rename(at2?)?|unlink(at)?)\(' \
+        "$work/between" | grep -v 'eventfd\]' >"$work/output"; then
+        fail 'calls reach the kernel'
+    fi
+    steps=$((steps + 1))
+    ! grep -F "$top/file" "$work/trace" | grep -v -E 'execve|unvme-' >"$work/output" || fail 'paths reach the kernel'
+else
+    echo "$name: SKIPPED: strace cannot trace here"
+fi
+
+section 'killed in the middle'
+for mode in '' --shared; do
+    ours 0000:02:00.0
+    # shellcheck disable=SC2086
+    rm -f "$work/promises"
+    # shellcheck disable=SC2086
+    (cd "$top" && exec "$unvme" run --dir "$top=0000:02:00.0" $mode -- "$steady" write steady "$work/promises") >"$work/said" 2>&1 &
+    children=$!
+    until_promised "$work/promises" 20
+    for process in $(pgrep -f "^$steady write" || true); do kill -KILL "$process"; done
+    wait "$children" 2>/dev/null || true
+    children=
+    good "$steady" check steady "$work/promises"
+    good rm steady
+    check 0000:02:00.0
+done
+cat >"$work/killed.sh" <<'SCRIPT'
+sqlite3 killed.db 'pragma journal_mode=wal; create table t(a integer primary key, b);' >/dev/null
+n=0
+while sqlite3 killed.db "pragma synchronous=full; insert into t(b) values(randomblob(5000));"; do
+    n=$((n + 1))
+    echo "$n" >"$PROMISED"
+done
+SCRIPT
+export PROMISED="$work/promised"
+(cd "$top" && exec "$unvme" run --dir "$top=0000:02:00.0" -- sh "$work/killed.sh") >"$work/said" 2>&1 &
+children=$!
+until_says '^[0-9][0-9]' "$PROMISED"
+for process in $(pgrep -f "$work/killed.sh" || true) $(pgrep -f '^sqlite3 killed.db' || true); do kill -KILL "$process" 2>/dev/null || true; done
+wait "$children" 2>/dev/null || true
+children=
+good sqlite3 killed.db "pragma integrity_check; select count(*) >= $(cat "$PROMISED") from t;"
+[ "$(tr '\n' ' ' <"$work/output")" = 'ok 1 ' ] || fail 'SQLite has lost what it had promised'
+good rm killed.db
+check 0000:02:00.0
+
+section 'unplugged under a running program'
+for mode in '' --shared; do
+    rm -f "$work/promises"
+    # shellcheck disable=SC2086
+    (cd "$top" && exec "$unvme" run --dir "$top=0000:02:00.0" $mode -- "$steady" write steady "$work/promises") >"$work/said" 2>&1 &
+    children=$!
+    until_promised "$work/promises" 20
+    "$unvme" device unplug 0000:02:00.0 >/dev/null
+    until_says '^error' "$work/said"
+    wait "$children" 2>/dev/null || true
+    children=
+    cp "$work/said" "$work/output"
+    grep -q '^error EIO after .* within a minute' "$work/said" || fail 'an unplugged drive is not EIO'
+    for process in $(servers); do kill "$process" 2>/dev/null || true; done
+    "$unvme" device plug 0000:02:00.0 >/dev/null
+    good "$steady" check steady "$work/promises"
+    good rm steady
+    check 0000:02:00.0
+done
+
+section 'a server that is killed'
+rm -f "$work/promises"
+(cd "$top" && exec "$unvme" run --dir "$top=0000:02:00.0" --shared -- "$steady" -r write steady "$work/promises") >"$work/said" 2>&1 &
+children=$!
+until_promised "$work/promises" 20
+[ -n "$(servers)" ] || fail 'there is no server'
+for process in $(servers); do kill -KILL "$process"; done
+until_says '^error' "$work/said"
+# Whoever uses the folder next begins it again.
+good cat /dev/null
+until_says '^all written' "$work/said"
+cp "$work/said" "$work/output"
+grep -q '^error EIO after .* within a minute' "$work/said" || fail 'a server that is killed is not EIO'
+wait "$children" 2>/dev/null || true
+children=
+good "$steady" check steady "$work/promises"
+good rm steady
+check 0000:02:00.0
+
+section 'two programs, begun each for itself'
+ours 0000:02:00.0
+(cd "$top" && exec "$unvme" run --dir "$top=0000:02:00.0" -- sh -c 'echo first >first; while [ ! -e second ]; do sleep 0.05; done; cat second') >"$work/said" 2>&1 &
+children=$!
+waited=0
+until [ "$waited" -ge 100 ] || inside cat first >"$work/output" 2>&1; do
+    waited=$((waited + 1))
+    sleep 0.1
+done
+grep -qx first "$work/output" || fail 'the second program does not see the file of the first'
+good sh -c 'echo second >new && mv new second'
+wait "$children" || fail "the first program failed: $(cat "$work/said")"
+children=
+grep -qx second "$work/said" || fail 'the first program does not see the file of the second'
+check 0000:02:00.0
+for process in $(servers); do kill "$process" 2>/dev/null || true; done
+finish
