@@ -43,11 +43,6 @@ good() {
     inside "$@" >"$work/output" 2>&1 || fail "failed: $*"
 }
 
-check() {
-    steps=$((steps + 1))
-    "$unvme" fs check "$1" >"$work/output" 2>&1 || fail "the file system of $1 is damaged"
-}
-
 # Until a file says something.
 until_says() {
     waited=0

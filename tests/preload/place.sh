@@ -14,6 +14,7 @@ top=$work/place/top
 outside=$work/outside
 stats=$work/stats.json
 steps=0
+differences=0
 children=
 is_mounted=
 mkdir -p "$top" "$outside"
@@ -28,10 +29,21 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 1' INT TERM HUP
 
+# Also where the output of what fails goes elsewhere.
+exec 3>&2
+
 fail() {
-    echo "$name: $*" >&2
-    [ ! -s "$work/output" ] || tail -n 40 "$work/output" >&2
+    echo "$name: $*" >&3
+    [ ! -s "$work/output" ] || tail -n 40 "$work/output" >&3
     exit 1
+}
+
+# Something is not as on the kernel; with UNVME_PRELOAD_ALL the rest is tried all the same.
+differs() {
+    [ -n "${UNVME_PRELOAD_ALL-}" ] || fail "$@"
+    differences=$((differences + 1))
+    echo "$name: $*" >&3
+    cat "$work/output" >&3
 }
 
 section() {
@@ -81,8 +93,26 @@ inside() {
     # shellcheck disable=SC2086
     (cd "$top" && exec timeout "${seconds:-600}" "$unvme" run --dir "$top=$device" $ours_options --stats "$stats" -- "$@")
     status=$?
-    [ -z "$(ls -A "$top")" ] || fail "files are in the kernel's folder, not on $device: $(ls -A "$top")"
+    if [ -n "$(ls -A "$top")" ]; then
+        differs "files are in the kernel's folder, not on $device: $(ls -A "$top")"
+        rm -rf "$top"
+        mkdir "$top"
+    fi
     return "$status"
+}
+
+# The file system of a device is in order. Whoever has served it to several processes may have it for a moment
+# after the last of them.
+check() {
+    steps=$((steps + 1))
+    waited=0
+    until "$unvme" fs check "$1" >"$work/output" 2>&1; do
+        waited=$((waited + 1))
+        if [ "$waited" -ge 300 ] || ! grep -q 'mounted\|in use' "$work/output"; then
+            fail "the file system of $1 is damaged"
+        fi
+        sleep 0.1
+    done
 }
 
 was_used() {
@@ -99,17 +129,11 @@ compare() {
         done
         expected=$expected.compared actual=$actual.compared
     fi
-    if ! diff "$expected" "$actual" >"$work/output"; then
-        differences=$((${differences:-0} + 1))
-        [ -n "${UNVME_PRELOAD_ALL-}" ] || fail "$what: not as on the kernel's file system (<)"
-        printf '%s: %s: not as on the kernel (<)\n' "$name" "$what"
-        cat "$work/output"
-    fi
+    diff "$expected" "$actual" >"$work/output" || differs "$what: not as on the kernel's file system (<)"
 }
 
-# At the end: how many steps there were; with UNVME_PRELOAD_ALL it goes on after the first difference, and
-# fails here.
+# At the end: how many steps there were.
 finish() {
-    [ "${differences:-0}" -eq 0 ] || fail "$differences comparisons are not as on the kernel"
+    [ "$differences" -eq 0 ] || fail "$differences comparisons are not as on the kernel"
     printf '%s: %s steps passed\n' "$name" "$steps"
 }
