@@ -468,6 +468,9 @@ exported! {
     }
 
     fn statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut Statx) -> c_int {
+        if mask & 0x8000_0000 != 0 {
+            return real::statx(dir, path, flags, mask, out);
+        }
         match find(dir, path, flags) {
             Ok(Outcome::Kernel) => {
                 let result = real::statx(dir, path, flags, mask, out);

@@ -204,7 +204,7 @@ unsafe fn descriptor_path(path: *const c_char) -> Option<Result<Vec<u8>>> {
 
 /// The whole path of what a path leads to, without symbolic links.
 unsafe fn real_path(path: *const c_char) -> Result<Option<Vec<u8>>> {
-    let mut place = place::resolve(AT_FDCWD, path)?;
+    let mut place = place::resolve_through_links(AT_FDCWD, path)?;
     for _ in 0..40 {
         let (mount, base, rest) = match place {
             Place::Kernel => return Ok(None),
@@ -491,7 +491,7 @@ exported! {
     }
 
     fn chdir(path: *const c_char) -> c_int {
-        match place::resolve(AT_FDCWD, path) {
+        match place::resolve_through_links(AT_FDCWD, path) {
             Ok(place) => go(place, path),
             Err(errno) => done(Err(errno)),
         }

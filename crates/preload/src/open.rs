@@ -67,6 +67,7 @@ unsafe fn open_ours(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t)
         match mount.call(&Request::Open { at, flags: flags as u32, mode }, &[], &mut [])? {
             Reply::Outside(_, path) => place = place::follow(mount, &path)?,
             Reply::Opened(open, ino, mode, _) => {
+                let path = place::below_folder(mount, base, path);
                 return descriptor(mount, &Opened { open, ino, mode }, flags, path).map(Opening::Done);
             }
             _ => return Err(Errno::IO),
@@ -88,6 +89,9 @@ fn descriptor(mount: &'static Mount, opened: &Opened, flags: c_int, path: Vec<u8
         return added;
     }
     mount.counters.opened.fetch_add(1, Ordering::Relaxed);
+    if let Ok(fd @ 0..=2) = added {
+        crate::stdio::note_standard(fd);
+    }
     if let Some(bytes) = mount.config.read_ahead
         && let Some(file) = mount.file(opened.open)
     {
@@ -195,7 +199,10 @@ exported! {
             set(Errno::BADF);
             return -1;
         }
-        let taken = table::take(fd);
+        let Some(taken) = table::take(fd) else { return real::close(fd) };
+        if (0..=2).contains(&fd) {
+            crate::stdio::note_standard(fd);
+        }
         let closed = real::close(fd);
         drop(taken);
         closed
@@ -222,9 +229,7 @@ exported! {
 
     fn dup(fd: c_int) -> c_int {
         let copied = real::dup(fd);
-        if copied >= 0 {
-            table::copy(fd, copied);
-        }
+        note_copy(fd, copied);
         copied
     }
 
@@ -280,6 +285,16 @@ exported! {
     }
 }
 
+/// A descriptor was copied, unless that has failed.
+fn note_copy(from: c_int, copied: c_int) {
+    if copied >= 0 {
+        table::copy(from, copied);
+        if copied <= 2 {
+            crate::stdio::note_standard(copied);
+        }
+    }
+}
+
 /// Closes a range of the kernel's descriptors, but not our own.
 unsafe fn close_around(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let mut own: Vec<c_uint> =
@@ -328,9 +343,7 @@ unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
     match cmd {
         F_DUPFD | F_DUPFD_CLOEXEC => {
             let copied = real::fcntl(fd, cmd, arg);
-            if copied >= 0 {
-                table::copy(fd, copied);
-            }
+            note_copy(fd, copied);
             return copied;
         }
         libc::F_GETFD | libc::F_SETFD => return real::fcntl(fd, cmd, arg),

@@ -252,7 +252,10 @@ pub(crate) fn resolve_bytes(dir: c_int, path: &[u8]) -> Result<Place> {
     if !may_enter(path) {
         return Ok(Place::Kernel);
     }
-    let here = std::fs::read_link(format!("/proc/self/fd/{dir}")).unwrap_or_default();
+    let here = {
+        let _inside = crate::gate::enter();
+        std::fs::read_link(format!("/proc/self/fd/{dir}")).unwrap_or_default()
+    };
     Ok(match find(&join(here.as_os_str().as_bytes(), path)) {
         Some((mount, rest)) => Place::Ours(mount, OpenId::ROOT, rest),
         None => Place::Kernel,
@@ -283,6 +286,24 @@ pub(crate) fn follow(mount: &Mount, path: &[u8]) -> Result<Place> {
     }
 }
 
+/// A path from an open directory on, as one from the folder on.
+pub(crate) fn below_folder(mount: &'static Mount, base: OpenId, path: Vec<u8>) -> Vec<u8> {
+    if base == OpenId::ROOT {
+        return path;
+    }
+    let here = read(&WORKING);
+    let above = match here.ours {
+        Some((of, open)) if of.number == mount.number && open == base => {
+            here.path.get(mount.folder.len()..).unwrap_or_default().to_vec()
+        }
+        _ => match mount.ask(&Request::Path { open: base }) {
+            Ok(Reply::Bytes(above)) => above,
+            _ => return path,
+        },
+    };
+    if path.is_empty() { above } else { join(&above, &path) }
+}
+
 /// What came of a call on a path.
 pub(crate) enum Outcome {
     /// It is the kernel's, as it came.
@@ -306,7 +327,29 @@ pub(crate) unsafe fn call(
     follows: bool,
     request: impl Fn(&'static Mount, At<'_>) -> Result<Reply>,
 ) -> Result<Outcome> {
-    call_at(resolve(dir, path)?, follows, request)
+    call_at(resolve_through_links(dir, path)?, follows, request)
+}
+
+/// As [`resolve`]; what the kernel does not find may be behind a symbolic link to a folder.
+///
+/// # Errors
+/// As there.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn resolve_through_links(dir: c_int, path: *const c_char) -> Result<Place> {
+    let place = resolve(dir, path)?;
+    if let Place::Kernel = place
+        && start::is_on()
+        && !path.is_null()
+        && !crate::gate::is_inside()
+        && real::faccessat(dir, path, libc::F_OK, libc::AT_SYMLINK_NOFOLLOW) != 0
+        && crate::errno::get() == libc::ENOENT
+        && let Some(found) = through_links(dir, text(path)?)
+    {
+        return Ok(found);
+    }
+    Ok(place)
 }
 
 /// As [`call`], from a place on.
@@ -387,7 +430,8 @@ pub(crate) unsafe fn call_two(
     follows: bool,
     request: impl for<'a> Fn(At<'a>, At<'a>) -> Request<'a>,
 ) -> Result<Both> {
-    let (mut first, mut second) = (resolve(from.0, from.1)?, resolve(to.0, to.1)?);
+    let (mut first, mut second) =
+        (resolve_through_links(from.0, from.1)?, resolve_through_links(to.0, to.1)?);
     let mut has_settled = false;
     for _ in 0..CROSSINGS_MAX {
         let (mount, base, path, other, other_base, other_path) = match (&first, &second) {
@@ -512,6 +556,8 @@ pub(crate) fn through_links(dir: c_int, path: &[u8]) -> Option<Place> {
     if path.is_empty() {
         return None;
     }
+    // What is asked for here is the kernel's.
+    let _inside = crate::gate::enter();
     let whole = match (path.first(), dir) {
         (Some(b'/'), _) => path.to_vec(),
         (_, AT_FDCWD) => join(&read(&WORKING).path, path),

@@ -278,6 +278,9 @@ unsafe fn list(
 type Actions = libc::posix_spawn_file_actions_t;
 type Spawned = libc::posix_spawnattr_t;
 
+/// Files of ours that are open for children, by the actions that they are for.
+static FOR_CHILDREN: Mutex<Vec<(usize, c_int)>> = Mutex::new(Vec::new());
+
 mod behind {
     use super::*;
 
@@ -293,6 +296,12 @@ mod behind {
             argv: *const *const c_char, envp: *const *const c_char,
         ) -> c_int;
         fn pclose(file: *mut FILE) -> c_int;
+        fn posix_spawn_file_actions_addopen(
+            actions: *mut Actions, fd: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t,
+        ) -> c_int;
+        fn posix_spawn_file_actions_adddup2(actions: *mut Actions, from: c_int, to: c_int) -> c_int;
+        fn posix_spawn_file_actions_addclose(actions: *mut Actions, fd: c_int) -> c_int;
+        fn posix_spawn_file_actions_destroy(actions: *mut Actions) -> c_int;
     }
 }
 
@@ -463,6 +472,40 @@ exported! {
             });
         }
         spawn(envp, |envp| behind::posix_spawnp(pid, file, actions, attributes, argv, envp))
+    }
+
+    /// The kernel would open it in the child: ours is open before, and copied there.
+    fn posix_spawn_file_actions_addopen(
+        actions: *mut Actions, fd: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t,
+    ) -> c_int {
+        let is_ours = matches!(place::resolve(libc::AT_FDCWD, path), Ok(place::Place::Ours(..)));
+        if !is_ours {
+            return behind::posix_spawn_file_actions_addopen(actions, fd, path, flags, mode);
+        }
+        let opened = crate::open::open(path, flags & !libc::O_CLOEXEC, mode);
+        if opened < 0 {
+            // The child fails then, as it should.
+            return behind::posix_spawn_file_actions_addopen(actions, fd, path, flags, mode);
+        }
+        lock(&FOR_CHILDREN).push((actions as usize, opened));
+        match behind::posix_spawn_file_actions_adddup2(actions, opened, fd) {
+            0 => behind::posix_spawn_file_actions_addclose(actions, opened),
+            failed => failed,
+        }
+    }
+
+    fn posix_spawn_file_actions_destroy(actions: *mut Actions) -> c_int {
+        let mut gone = Vec::new();
+        lock(&FOR_CHILDREN).retain(|&(of, fd)| {
+            if of == actions as usize {
+                gone.push(fd);
+            }
+            of != actions as usize
+        });
+        gone.into_iter().for_each(|fd| {
+            crate::open::close(fd);
+        });
+        behind::posix_spawn_file_actions_destroy(actions)
     }
 
     fn system(command: *const c_char) -> c_int {

@@ -222,6 +222,10 @@ unsafe fn by_name_of_path(n: c_long, [a, b, c, d, e]: [usize; 5]) -> Option<c_lo
         libc::SYS_openat2 if c != 0 => {
             // Flags, mode, and how the path is followed. Who asks for more goes on without it.
             let [flags, mode, resolve] = (c as *const [u64; 3]).read_unaligned();
+            if flags >> 23 != 0 || mode != 0 && flags as c_int & (libc::O_CREAT | libc::O_TMPFILE) == 0 {
+                set(Errno::INVAL);
+                return Some(-1);
+            }
             if resolve != 0 {
                 set(Errno::NOSYS);
                 return Some(-1);
