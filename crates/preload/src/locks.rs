@@ -80,10 +80,7 @@ unsafe fn fcntl_lock(held: Held, cmd: c_int, lock: *mut libc::flock) -> Result<(
     let open = held.open();
     match (cmd, c_int::from((*lock).l_type)) {
         (libc::F_GETLK | libc::F_OFD_GETLK, F_RDLCK | F_WRLCK) => {
-            let Reply::Lock(found) = held.call(&Request::FindLock { open, range })? else {
-                return Err(Errno::IO);
-            };
-            match found {
+            match find(&held, range)? {
                 None => (*lock).l_type = F_UNLCK as i16,
                 Some((other, pid)) => {
                     (*lock).l_type = if other.is_exclusive { F_WRLCK } else { F_RDLCK } as i16;
@@ -112,20 +109,33 @@ unsafe fn fcntl_lock(held: Held, cmd: c_int, lock: *mut libc::flock) -> Result<(
     }
 }
 
-/// Takes a lock. A process that was killed has none, also before the server has heard of it.
-fn lock_now(held: &Held, range: Range) -> Result<()> {
-    const TRIES: usize = 500;
-    let open = held.open();
+/// Looks at a process that has ended, at most.
+const TRIES: usize = 500;
+
+/// A lock that is in the way, and who has it. A process that was killed has none, also before the server has
+/// heard of its end.
+fn find(held: &Held, range: Range) -> Result<Option<(Range, u32)>> {
     for _ in 0..TRIES {
-        match held.call(&Request::Lock { open, range }) {
+        match held.call(&Request::FindLock { open: held.open(), range })? {
+            Reply::Lock(Some((_, pid))) if pid != 0 && is_gone(pid) => {}
+            Reply::Lock(found) => return Ok(found),
+            _ => return Err(Errno::IO),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(None)
+}
+
+/// Takes a lock, if nobody who is alive is in the way.
+fn lock_now(held: &Held, range: Range) -> Result<()> {
+    for _ in 0..TRIES {
+        match held.call(&Request::Lock { open: held.open(), range }) {
             Err(Errno::AGAIN) => {}
             other => return other.map(drop),
         }
-        match held.call(&Request::FindLock { open, range })? {
-            Reply::Lock(Some((_, pid))) if pid != 0 && is_gone(pid) => {}
-            _ => return Err(Errno::AGAIN),
+        if find(held, range)?.is_some() {
+            return Err(Errno::AGAIN);
         }
-        std::thread::sleep(Duration::from_millis(1));
     }
     Err(Errno::AGAIN)
 }
