@@ -343,7 +343,7 @@ install-test: build
 # One of the rows calls the C library, as C programs do.
 bench-run:
 	$(call section,benchmarks)
-	$(CARGO) build $(LOCKED) --release -p unvme-capi
+	$(CARGO) build $(LOCKED) --release -p unvme-capi -p unvme-preload
 	$(CARGO) bench $(LOCKED) -p unvme-cli --bench bench $(BENCH_ARGS)
 
 # In `make test` the benchmarks are always short.

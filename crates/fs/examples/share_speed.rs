@@ -1,6 +1,6 @@
 //! How long a call to a server takes: `cargo run --release -p unvme-fs --example share_speed`.
-
 #![expect(clippy::print_stdout, reason = "the figures are what it is for")]
+
 use std::sync::Arc;
 use std::time::Instant;
 

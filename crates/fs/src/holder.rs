@@ -15,7 +15,24 @@ const DIRECTORY: &str = "/run/lock";
 
 /// As long as it is there, nobody else mounts the file system.
 pub(crate) struct Holder {
-    _file: File,
+    file: File,
+    path: String,
+    is_alone: bool,
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // Only who has it alone takes it away: others see that it is another one then, and begin again.
+        if self.is_alone && is_there(&self.file, &self.path) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether a path leads to a file that is open.
+fn is_there(file: &File, path: &str) -> bool {
+    let (Ok(open), Ok(named)) = (rustix::fs::fstat(file), rustix::fs::lstat(path)) else { return false };
+    (open.st_dev, open.st_ino) == (named.st_dev, named.st_ino)
 }
 
 /// What is known of this program.
@@ -37,27 +54,32 @@ impl Holder {
         let failed = |e: Errno| Error::Device(format!("{name}: {path}: {}", std::io::Error::from(e)));
         let open =
             || rustix::fs::open(&path, flags, Mode::from_raw_mode(0o666)).map(File::from).map_err(failed);
-        let mut file = open()?;
         let operation = match is_read_only {
             true => FlockOperation::NonBlockingLockShared,
             false => FlockOperation::NonBlockingLockExclusive,
         };
-        match rustix::fs::flock(&file, operation) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let mut other = String::new();
-                // What it says helps; that it is locked is known without.
-                let _ = file.read_to_string(&mut other);
-                let other = if other.is_empty() { "another program" } else { other.trim_end() };
-                return Err(Error::Busy(format!("{name}: {other} has the file system mounted")));
+        let mut file = loop {
+            let mut file = open()?;
+            // Those who come later may be other users.
+            let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(0o666));
+            match rustix::fs::flock(&file, operation) {
+                Ok(()) if is_there(&file, &path) => break file,
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    let mut other = String::new();
+                    // What it says helps; that it is locked is known without.
+                    let _ = file.read_to_string(&mut other);
+                    let other = if other.is_empty() { "another program" } else { other.trim_end() };
+                    return Err(Error::Busy(format!("{name}: {other} has the file system mounted")));
+                }
+                Err(e) => return Err(failed(e)),
             }
-            Err(e) => return Err(failed(e)),
-        }
+        };
         if !is_read_only {
             // It is for people.
             let _ =
                 file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(who().as_bytes()));
         }
-        Ok(Self { _file: file })
+        Ok(Self { file, path, is_alone: !is_read_only })
     }
 }

@@ -144,7 +144,9 @@ impl Locks {
 
     /// A lock that is in the way of `new`.
     pub(crate) fn find(&self, new: &Lock) -> Option<Lock> {
-        lock(&self.tables).ranges.iter().find(|held| held.is_in_the_way(new)).copied()
+        let tables = lock(&self.tables);
+        let in_the_way = tables.ranges.iter().filter(|held| held.is_in_the_way(new));
+        in_the_way.min_by_key(|held| held.start).copied()
     }
 }
 

@@ -141,6 +141,9 @@ impl Maker<'_> {
             changed: now,
             created: now,
             generation: 1,
+            // Whoever makes it may use it.
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
             parent: ROOT_INO,
             tree,
             ..Inode::default()

@@ -636,7 +636,10 @@ impl Vnode {
 
 pub(crate) fn attributes(node: &Node, state: &State) -> Attributes {
     let inode = &state.inode;
-    let later = |time: Time, at: &AtomicU64| time.max(Time::from_nanoseconds(at.load(Ordering::Relaxed)));
+    let later = |time: Time, at: &AtomicU64| match at.load(Ordering::Relaxed) {
+        0 => time,
+        at => time.max(Time::from_nanoseconds(at)),
+    };
     Attributes {
         ino: node.ino,
         mode: inode.mode,

@@ -1,5 +1,6 @@
 //! Sharing a mounted file system with other processes.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use rustix::fs::OFlags;
 use tempfile::TempDir;
 use unvme::{Nsid, OpenOptions, open};
 use unvme_fs::calls::{At, NewTime, OpenId, Processes, Range, Reply, Request};
-use unvme_fs::share::{Client, Identity, Server, ServerOptions};
+use unvme_fs::share::{Client, Identity, Server, ServerOptions, Watched};
 use unvme_fs::{CacheOptions, Credentials, Errno, FileSystem, MakeOptions, MountOptions, make};
 
 /// A server in this process.
@@ -427,10 +428,10 @@ fn wait_for_lock(
 ) -> unvme_fs::Result<()> {
     loop {
         match ask(&Request::AwaitLock { open, range }) {
-            Err(unvme_fs::Error::Posix(unvme_fs::Errno::AGAIN)) => {}
+            Err(unvme_fs::Error::Posix(Errno::AGAIN)) => {}
             done => return done.map(drop),
         }
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -546,4 +547,163 @@ fn what_was_written_is_read_without_asking_while_pages_come_and_go() {
         done.store(true, Ordering::Relaxed);
         readers.into_iter().for_each(|reader| reader.join().expect("a thread"));
     });
+}
+
+/// A client of the model, and what it has open.
+struct Actor {
+    client: Client,
+    opens: Vec<Opened>,
+}
+
+struct Opened {
+    open: OpenId,
+    /// Which content of the model it has.
+    file: usize,
+    watched: Option<Watched>,
+}
+
+/// What there should be: contents, and names of some of them.
+#[derive(Default)]
+struct Model {
+    contents: Vec<Vec<u8>>,
+    names: BTreeMap<String, usize>,
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+impl Actor {
+    fn new(client: Client) -> Self {
+        Self { client, opens: Vec::new() }
+    }
+
+    fn open(&mut self, model: &mut Model, name: &str) {
+        let (open, _) = open_at(&self.client, name, NEW).expect("opened");
+        let file = *model.names.entry(name.to_owned()).or_insert_with(|| {
+            model.contents.push(Vec::new());
+            model.contents.len() - 1
+        });
+        let watched = Some(self.client.watch(open).expect("watched"));
+        self.opens.push(Opened { open, file, watched });
+    }
+
+    fn change(&self, random: &mut Random, model: &mut Model, which: usize) {
+        let Opened { open, file, .. } = self.opens[which];
+        let content = &mut model.contents[file];
+        let (offset, bytes) = (random.below(20_000) as usize, random.below(9_000) as usize + 1);
+        let data = vec![random.below(256) as u8; bytes];
+        let mut put = |offset: usize, data: &[u8]| {
+            content.resize(content.len().max(offset + data.len()), 0);
+            content[offset..offset + data.len()].copy_from_slice(data);
+        };
+        match random.below(6) {
+            0 => {
+                ask(&self.client, &Request::Truncate { at: of(open), size: offset as u64 }).expect("cut");
+                content.resize(offset, 0);
+            }
+            1 => {
+                let at = content.len();
+                let done = self.client.call(&Request::Append { open }, &data, &mut []).expect("appended");
+                assert_eq!(done, Reply::Appended(at as u64, bytes as u64));
+                content.extend_from_slice(&data);
+            }
+            2 => {
+                let (mapped, memory) = self.client.map(open).expect("mapped");
+                assert!(loaded(&memory, 0, 100_000) == *content, "mapped");
+                if offset < content.len() {
+                    let data = &data[..bytes.min(content.len() - offset)];
+                    stored(&memory, offset as u64, data);
+                    content[offset..offset + data.len()].copy_from_slice(data);
+                }
+                self.client.unmap(mapped.ino).expect("unmapped");
+            }
+            _ => {
+                write(&self.client, open, offset as u64, &data);
+                put(offset, &data);
+            }
+        }
+    }
+
+    fn check(&self, random: &mut Random, model: &Model, which: usize) -> bool {
+        let opened = &self.opens[which];
+        let content = &model.contents[opened.file];
+        let (offset, bytes) = (random.below(25_000) as usize, random.below(12_000) as usize + 1);
+        let expected = content.get(offset.min(content.len())..).unwrap_or_default();
+        let expected = &expected[..bytes.min(expected.len())];
+        let mut out = vec![0; bytes];
+        let hit = opened.watched.as_ref().and_then(|watched| watched.read(offset as u64, &mut out));
+        if let Some(bytes) = hit {
+            assert!(&out[..bytes] == expected, "read without asking");
+        }
+        assert!(read(&self.client, opened.open, offset as u64, bytes) == expected, "read by asking");
+        hit.is_some()
+    }
+
+    fn fork(&mut self, other: &Client) {
+        let child = self.client.prepare_fork().and_then(|forked| forked.into_child(other)).expect("a child");
+        self.client = child;
+        for opened in &mut self.opens {
+            opened.watched = self.client.watch(opened.open).ok();
+        }
+    }
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "the seed, to repeat what has failed")]
+fn clients_together_are_like_one_program() {
+    let seed = std::env::var("UNVME_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1_u64);
+    let rounds = if std::env::var_os("UNVME_TEST_EXHAUSTIVE").is_some() { 100_000 } else { 2_500 };
+    eprintln!("UNVME_TEST_SEED={seed}");
+    let (mut random, mut model) = (Random(seed), Model::default());
+    let house = House::with_shared_pages(64);
+    let mut actors: Vec<Actor> = (0..3).map(|_| Actor::new(house.client())).collect();
+    let (mut hits, mut reads) = (0, 0);
+    for _ in 0..rounds {
+        let actor = &mut actors[random.below(3) as usize];
+        let name = format!("file{}", random.below(4));
+        let which = random.below(actor.opens.len().max(1) as u64) as usize;
+        match random.below(20) {
+            0 | 1 if actor.opens.len() < 6 => actor.open(&mut model, &name),
+            2 if !actor.opens.is_empty() => {
+                let gone = actor.opens.swap_remove(which);
+                ask(&actor.client, &Request::Close { open: gone.open }).expect("closed");
+            }
+            3 => {
+                let done =
+                    ask(&actor.client, &Request::Remove { at: at(name.as_bytes()), is_directory: false });
+                assert_eq!(done.is_ok(), model.names.remove(&name).is_some());
+            }
+            4 => {
+                let to = format!("file{}", random.below(4));
+                let (from, new) = (at(name.as_bytes()), at(to.as_bytes()));
+                let done = ask(&actor.client, &Request::Rename { from, to: new, flags: 0 });
+                let moved = model.names.remove(&name);
+                assert_eq!(done.is_ok(), moved.is_some());
+                model.names.extend(moved.map(|file| (to, file)));
+            }
+            5 => {
+                // What `into_child` lets go of is the parent's, which is somebody else here.
+                let other = house.client();
+                actor.fork(&other);
+            }
+            6 if !actor.opens.is_empty() => {
+                let sync = Request::Sync { open: actor.opens[which].open, data_only: true };
+                ask(&actor.client, &sync).expect("synced");
+            }
+            7..=12 if !actor.opens.is_empty() => actor.change(&mut random, &mut model, which),
+            _ if !actor.opens.is_empty() => {
+                reads += 1;
+                hits += u32::from(actor.check(&mut random, &model, which));
+            }
+            _ => {}
+        }
+    }
+    assert!(hits > reads / 20, "{hits} of {reads} without asking");
+    house.wait_for_opens(actors.iter().map(|actor| actor.opens.len()).sum());
 }

@@ -163,6 +163,9 @@ unsafe fn change(
     request: impl Fn(&'static Mount, At<'_>) -> Result<Reply>,
     kernel: impl FnOnce(Option<&CString>) -> c_int,
 ) -> c_int {
+    if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
+        return done(Err(Errno::INVAL));
+    }
     if flags & AT_EMPTY_PATH != 0
         && text(path).is_ok_and(<[u8]>::is_empty)
         && let Some(held) = table::get(dir)
@@ -465,6 +468,9 @@ exported! {
     }
 
     fn statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut Statx) -> c_int {
+        if mask & 0x8000_0000 != 0 {
+            return real::statx(dir, path, flags, mask, out);
+        }
         match find(dir, path, flags) {
             Ok(Outcome::Kernel) => {
                 let result = real::statx(dir, path, flags, mask, out);

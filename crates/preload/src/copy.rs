@@ -73,7 +73,7 @@ impl End {
 }
 
 fn of_kernel(result: ssize_t) -> Result<usize> {
-    usize::try_from(result).map_err(|_| Errno::from_raw_os_error(errno::get()))
+    usize::try_from(result).map_err(|_| errno::last())
 }
 
 unsafe fn copy(
@@ -146,12 +146,41 @@ unsafe fn copy_ours(
     Ok(copied as usize)
 }
 
+/// Whether one end can be read and the other one written, and one of the kernel's that is read is of a kind.
+unsafe fn check_ends(from: c_int, to: c_int, is_kind: impl Fn(u32) -> bool) -> Result<()> {
+    for (fd, is_read) in [(from, true), (to, false)] {
+        match table::get(fd) {
+            Some(held) if is_read => held.check_readable()?,
+            Some(held) => held.check_writable()?,
+            None => {
+                let flags = real::fcntl(fd, libc::F_GETFL, 0);
+                let access = flags & libc::O_ACCMODE;
+                let wrong = if is_read { libc::O_WRONLY } else { libc::O_RDONLY };
+                if flags < 0 || access == wrong {
+                    return Err(Errno::BADF);
+                }
+                let mut found: libc::stat = std::mem::zeroed();
+                if is_read && real::fstat(fd, &mut found) == 0 && !is_kind(found.st_mode & libc::S_IFMT) {
+                    return Err(Errno::INVAL);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 exported! {
     fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
         if !table::is_ours(out) && !table::is_ours(from) {
             return real::sendfile(out, from, offset, count);
         }
         let count = count.min(0x7fff_f000);
+        if let Err(errno) = check_ends(from, out, |kind| kind == libc::S_IFREG || kind == libc::S_IFBLK) {
+            return bytes(Err(errno));
+        }
+        if table::get(out).is_some_and(|held| held.appends()) {
+            return bytes(Err(Errno::INVAL));
+        }
         bytes(copy((&End::new(from), offset), (&End::new(out), std::ptr::null_mut()), count))
     }
 
@@ -165,6 +194,9 @@ exported! {
         match (table::get(from), table::get(to)) {
             (None, None) => real::copy_file_range(from, from_at, to, to_at, count, flags),
             _ if flags != 0 => bytes(Err(Errno::INVAL)),
+            _ if real::fcntl(from, libc::F_GETFD, 0) < 0 || real::fcntl(to, libc::F_GETFD, 0) < 0 => {
+                bytes(Err(Errno::BADF))
+            }
             (Some(from), Some(to)) if from.mount.number == to.mount.number => {
                 bytes(copy_ours((&from, from_at), (&to, to_at), count.min(1 << 30)))
             }
@@ -178,6 +210,11 @@ exported! {
         if !table::is_ours(from) && !table::is_ours(to) {
             return real::splice(from, from_at, to, to_at, count, flags);
         }
-        bytes(copy((&End::new(from), from_at), (&End::new(to), to_at), count.min(PIECE)))
+        // One end is a pipe.
+        if table::is_ours(from) && table::is_ours(to) {
+            return bytes(Err(Errno::INVAL));
+        }
+        let checked = check_ends(from, to, |kind| kind == libc::S_IFIFO);
+        bytes(checked.and_then(|()| copy((&End::new(from), from_at), (&End::new(to), to_at), count.min(PIECE))))
     }
 }

@@ -174,6 +174,14 @@ pub(crate) fn write_next(held: &Held, data: &[u8]) -> Result<usize> {
     written
 }
 
+/// # Errors
+/// EINVAL when the bytes would end behind what an offset can say.
+fn room_of(offset: off_t, count: usize) -> Result<u64> {
+    let at = offset_of(offset)?;
+    let end = at.checked_add(count.min(LONGEST) as u64).filter(|&end| end <= off_t::MAX as u64);
+    end.map(|_| at).ok_or(Errno::INVAL)
+}
+
 fn offset_of(offset: off_t) -> Result<u64> {
     u64::try_from(offset).map_err(|_| Errno::INVAL)
 }
@@ -185,7 +193,11 @@ unsafe fn vectors<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec]> {
     match count {
         0 => Ok(&[]),
         1..=MOST if iov.is_null() => Err(Errno::FAULT),
-        1..=MOST => Ok(std::slice::from_raw_parts(iov, count as usize)),
+        1..=MOST => {
+            let all = std::slice::from_raw_parts(iov, count as usize);
+            let sum = all.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.iov_len));
+            sum.filter(|&sum| sum <= isize::MAX as usize).map(|_| all).ok_or(Errno::INVAL)
+        }
         _ => Err(Errno::INVAL),
     }
 }
@@ -264,14 +276,14 @@ unsafe fn read_any(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t {
 
 unsafe fn pread_any(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t {
     let Some(held) = table::get(fd) else { return real::pread(fd, buf, count, offset) };
-    bytes(offset_of(offset).and_then(|at| read_at(&held, at, output(buf, count)?)))
+    bytes(room_of(offset, count).and_then(|at| read_at(&held, at, output(buf, count)?)))
 }
 
 unsafe fn pwrite_any(fd: c_int, buf: *const c_void, count: size_t, offset: off_t) -> ssize_t {
     let Some(held) = table::get(fd) else { return real::pwrite(fd, buf, count, offset) };
     // Linux appends whatever the offset is.
     let place = |at| input(buf, count).map(|data| (at, data));
-    bytes(offset_of(offset).and_then(place).and_then(|(at, data)| match held.appends() {
+    bytes(room_of(offset, count).and_then(place).and_then(|(at, data)| match held.appends() {
         true => {
             let before = held.slot.offset.load(Ordering::Relaxed);
             let written = append(&held, data);
@@ -298,7 +310,7 @@ pub(crate) fn seek(held: &Held, offset: off_t, whence: c_int) -> Result<off_t> {
     if held.flags() & libc::O_PATH != 0 {
         return Err(Errno::BADF);
     }
-    let from = |base: u64| (base as i64).checked_add(offset).ok_or(Errno::OVERFLOW);
+    let from = |base: u64| (base as i64).checked_add(offset).ok_or(Errno::INVAL);
     let to = match whence {
         SEEK_SET => offset,
         SEEK_CUR => from(held.slot.offset.load(Ordering::Relaxed))?,
@@ -589,6 +601,9 @@ exported! {
 
 fn truncate_open(held: &Held, size: off_t) -> Result<()> {
     let size = offset_of(size)?;
+    if held.flags() & libc::O_PATH != 0 {
+        return Err(Errno::BADF);
+    }
     held.check_writable().map_err(|_| Errno::INVAL)?;
     if !held.is_regular() {
         return Err(Errno::INVAL);

@@ -165,7 +165,7 @@ unsafe fn scan(
     let stream = fdopendir(fd);
     let mut found: Vec<*mut dirent> = Vec::new();
     loop {
-        set(Errno::from_raw_os_error(0));
+        errno::put(0);
         let entry = readdir(stream);
         if entry.is_null() {
             break;
@@ -186,7 +186,7 @@ unsafe fn scan(
     if failed != 0 || table.is_null() {
         found.iter().for_each(|&entry| libc::free(entry.cast()));
         libc::free(table.cast());
-        set(Errno::from_raw_os_error(if failed != 0 { failed } else { libc::ENOMEM }));
+        errno::put(if failed != 0 { failed } else { libc::ENOMEM });
         return -1;
     }
     if let Some(compare) = compare {
@@ -253,7 +253,7 @@ unsafe fn glob_any(
     error: GlobError,
     out: *mut Glob,
 ) -> c_int {
-    const GLOB_ALTDIRFUNC: c_int = 1 << 6;
+    const GLOB_ALTDIRFUNC: c_int = 1 << 9;
     if !start::is_on() || flags & GLOB_ALTDIRFUNC != 0 {
         return real_glob::call(name, pattern, flags, error, out);
     }

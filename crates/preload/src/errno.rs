@@ -15,10 +15,25 @@ pub(crate) fn set(errno: Errno) {
     unsafe { *libc::__errno_location() = errno.raw_os_error() }
 }
 
+/// Sets `errno` to a number, which may be 0.
+pub(crate) fn put(number: c_int) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = number }
+}
+
 /// This thread's `errno`.
 pub(crate) fn get() -> c_int {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() }
+}
+
+/// What the C library has just said.
+pub(crate) fn last() -> Errno {
+    match get() {
+        // It has failed, and has not said why.
+        0 => Errno::IO,
+        number => Errno::from_raw_os_error(number),
+    }
 }
 
 /// What the file system says, as a number.

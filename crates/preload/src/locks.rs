@@ -101,7 +101,7 @@ unsafe fn fcntl_lock(held: Held, cmd: c_int, lock: *mut libc::flock) -> Result<(
         (_, kind @ (F_RDLCK | F_WRLCK)) => {
             if kind == F_RDLCK { held.check_readable() } else { held.check_writable() }?;
             match cmd {
-                libc::F_SETLK | libc::F_OFD_SETLK => held.call(&Request::Lock { open, range }).map(drop),
+                libc::F_SETLK | libc::F_OFD_SETLK => lock_now(&held, range),
                 _ => {
                     let fd = descriptor_of(&held);
                     wait(held, fd, &Request::AwaitLock { open, range })
@@ -110,6 +110,30 @@ unsafe fn fcntl_lock(held: Held, cmd: c_int, lock: *mut libc::flock) -> Result<(
         }
         _ => Err(Errno::INVAL),
     }
+}
+
+/// Takes a lock. A process that was killed has none, also before the server has heard of it.
+fn lock_now(held: &Held, range: Range) -> Result<()> {
+    const TRIES: usize = 500;
+    let open = held.open();
+    for _ in 0..TRIES {
+        match held.call(&Request::Lock { open, range }) {
+            Err(Errno::AGAIN) => {}
+            other => return other.map(drop),
+        }
+        match held.call(&Request::FindLock { open, range })? {
+            Reply::Lock(Some((_, pid))) if pid != 0 && is_gone(pid) => {}
+            _ => return Err(Errno::AGAIN),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(Errno::AGAIN)
+}
+
+/// Whether a process has ended, waited for or not.
+fn is_gone(pid: u32) -> bool {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }
 
 /// A descriptor that stands for an open file.

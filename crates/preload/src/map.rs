@@ -51,7 +51,7 @@ unsafe fn fill(held: &Held, at: *mut c_void, bytes: size_t, offset: u64) -> Resu
 }
 
 fn failed() -> Errno {
-    Errno::from_raw_os_error(errno::get())
+    errno::last()
 }
 
 unsafe fn map_private(
@@ -111,8 +111,11 @@ unsafe fn map_ours(
 ) -> Result<*mut c_void> {
     held.check_readable().map_err(|_| Errno::ACCESS)?;
     let known = PROT_READ | PROT_WRITE | PROT_EXEC;
-    if bytes == 0 || offset < 0 || offset % 4096 != 0 || protection & !known != 0 {
+    if bytes == 0 || offset % 4096 != 0 || protection & !known != 0 {
         return Err(Errno::INVAL);
+    }
+    if offset < 0 {
+        return Err(Errno::OVERFLOW);
     }
     let is_fixed = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0;
     if is_fixed && !(at as usize).is_multiple_of(4096) {

@@ -358,6 +358,19 @@ impl Mount {
         }
     }
 
+    /// This process acts for another user from now on.
+    pub(crate) fn identify(&self) {
+        match self.backend() {
+            None => {}
+            Some(Backend::Alone(alone)) => alone.process.set_identity(std::process::id(), who()),
+            Some(Backend::Shared(shared)) => {
+                if let Err(e) = shared.client.set_identity(identity()) {
+                    crate::start::say(&e.to_string());
+                }
+            }
+        }
+    }
+
     /// Has a server show what it has of an open file.
     pub(crate) fn watch(&self, open: OpenId) -> Option<Watched> {
         match self.backend()? {
@@ -408,6 +421,9 @@ impl Mount {
         let Some(backend) = self.take() else { return };
         match *backend {
             Backend::Alone(alone) => {
+                if let Ok(socket) = self.socket() {
+                    crate::share::stop_listening(&socket);
+                }
                 // Processes that this one has made go on until they have done.
                 if let Some(own) = lock(&alone.server).take() {
                     crate::share::outlive(own);

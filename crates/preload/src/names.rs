@@ -63,6 +63,9 @@ unsafe fn mkdir_any(dir: c_int, path: *const c_char, mode: mode_t) -> c_int {
 
 unsafe fn mknod_any(dir: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
     let kind = if mode & S_IFMT == 0 { S_IFREG } else { mode & S_IFMT };
+    if kind == S_IFDIR && matches!(place::resolve(dir, path), Ok(Place::Ours(..))) {
+        return done(Err(Errno::PERM));
+    }
     match make(dir, path, kind | masked(mode & 0o7777), device, b"") {
         Ok(Outcome::Kernel) => real::mknodat(dir, path, mode, device),
         Ok(Outcome::Other(path)) => real::mknod(path.as_ptr(), mode, device),
@@ -107,9 +110,9 @@ unsafe fn rename_any(from: (c_int, *const c_char), to: (c_int, *const c_char), f
 unsafe fn link_any(from: (c_int, *const c_char), to: (c_int, *const c_char), flags: c_int) -> c_int {
     if flags & AT_EMPTY_PATH != 0
         && text(from.1).is_ok_and(<[u8]>::is_empty)
-        && let Some(held) = table::get(from.0)
+        && let Some((mount, open)) = table::get(from.0).map(|held| (held.mount.number, held.open()))
     {
-        return done(link_open(held.mount.number, held.open(), to));
+        return done(link_open(mount, open, to));
     }
     let follows = flags & AT_SYMLINK_FOLLOW != 0;
     match place::call_two(from, to, follows, |from, to| Request::Link { from, to }) {
@@ -201,14 +204,14 @@ unsafe fn descriptor_path(path: *const c_char) -> Option<Result<Vec<u8>>> {
 
 /// The whole path of what a path leads to, without symbolic links.
 unsafe fn real_path(path: *const c_char) -> Result<Option<Vec<u8>>> {
-    let mut place = place::resolve(AT_FDCWD, path)?;
+    let mut place = place::resolve_through_links(AT_FDCWD, path)?;
     for _ in 0..40 {
         let (mount, base, rest) = match place {
             Place::Kernel => return Ok(None),
             Place::Other(path) => {
                 let found = real::realpath(path.as_ptr(), std::ptr::null_mut());
                 if found.is_null() {
-                    return Err(Errno::from_raw_os_error(errno::get()));
+                    return Err(errno::last());
                 }
                 let copied = CStr::from_ptr(found).to_bytes().to_vec();
                 libc::free(found.cast());
@@ -409,7 +412,7 @@ exported! {
             return 0;
         }
         if errno::get() == libc::EISDIR || errno::get() == libc::EPERM {
-            set(Errno::from_raw_os_error(before));
+            errno::put(before);
             return rmdir(path);
         }
         -1
@@ -488,7 +491,7 @@ exported! {
     }
 
     fn chdir(path: *const c_char) -> c_int {
-        match place::resolve(AT_FDCWD, path) {
+        match place::resolve_through_links(AT_FDCWD, path) {
             Ok(place) => go(place, path),
             Err(errno) => done(Err(errno)),
         }

@@ -67,6 +67,7 @@ unsafe fn open_ours(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t)
         match mount.call(&Request::Open { at, flags: flags as u32, mode }, &[], &mut [])? {
             Reply::Outside(_, path) => place = place::follow(mount, &path)?,
             Reply::Opened(open, ino, mode, _) => {
+                let path = place::below_folder(mount, base, path);
                 return descriptor(mount, &Opened { open, ino, mode }, flags, path).map(Opening::Done);
             }
             _ => return Err(Errno::IO),
@@ -88,6 +89,9 @@ fn descriptor(mount: &'static Mount, opened: &Opened, flags: c_int, path: Vec<u8
         return added;
     }
     mount.counters.opened.fetch_add(1, Ordering::Relaxed);
+    if let Ok(fd @ 0..=2) = added {
+        crate::stdio::note_standard(fd);
+    }
     if let Some(bytes) = mount.config.read_ahead
         && let Some(file) = mount.file(opened.open)
     {
@@ -195,10 +199,13 @@ exported! {
             set(Errno::BADF);
             return -1;
         }
-        if table::is_ours(fd) {
-            table::remove(fd);
+        let Some(taken) = table::take(fd) else { return real::close(fd) };
+        if (0..=2).contains(&fd) {
+            crate::stdio::note_standard(fd);
         }
-        real::close(fd)
+        let closed = real::close(fd);
+        drop(taken);
+        closed
     }
 
     fn __close(fd: c_int) -> c_int {
@@ -207,7 +214,7 @@ exported! {
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         const CLOSE_RANGE_CLOEXEC: c_int = 4;
-        if flags & CLOSE_RANGE_CLOEXEC != 0 {
+        if first > last || flags & CLOSE_RANGE_CLOEXEC != 0 {
             return real::close_range(first, last, flags);
         }
         for fd in table::ours_in(first as usize, last as usize) {
@@ -222,9 +229,7 @@ exported! {
 
     fn dup(fd: c_int) -> c_int {
         let copied = real::dup(fd);
-        if copied >= 0 {
-            table::copy(fd, copied);
-        }
+        note_copy(fd, copied);
         copied
     }
 
@@ -268,10 +273,25 @@ exported! {
                 })
             }
             libc::FIOCLEX | libc::FIONCLEX => return real::ioctl(fd, request, arg),
-            libc::FIONBIO => Ok(0),
+            libc::FIONBIO => {
+                let is_set = *(arg as *const c_int) != 0;
+                let flags = held.flags() & !O_NONBLOCK | if is_set { O_NONBLOCK } else { 0 };
+                held.slot.flags.store(flags as u32, Ordering::Relaxed);
+                Ok(0)
+            }
             _ => Err(Errno::NOTTY),
         };
         number(result)
+    }
+}
+
+/// A descriptor was copied, unless that has failed.
+fn note_copy(from: c_int, copied: c_int) {
+    if copied >= 0 {
+        table::copy(from, copied);
+        if copied <= 2 {
+            crate::stdio::note_standard(copied);
+        }
     }
 }
 
@@ -323,9 +343,7 @@ unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
     match cmd {
         F_DUPFD | F_DUPFD_CLOEXEC => {
             let copied = real::fcntl(fd, cmd, arg);
-            if copied >= 0 {
-                table::copy(fd, copied);
-            }
+            note_copy(fd, copied);
             return copied;
         }
         libc::F_GETFD | libc::F_SETFD => return real::fcntl(fd, cmd, arg),
@@ -359,23 +377,23 @@ unsafe fn write_hint(held: &table::Held, cmd: c_int, hint: *mut u64) -> Result<c
     const F_GET_RW_HINT: c_int = 1035;
     const F_SET_RW_HINT: c_int = 1036;
     const NAME: &[u8] = b"user.unvme.write_hint";
+    const WORDS: [&[u8]; 6] = [b"not-set", b"none", b"short", b"medium", b"long", b"extreme"];
     let at = unvme_fs::calls::At { base: held.open(), path: b"", follows: true };
     if hint.is_null() {
         return Err(Errno::INVAL);
     }
     match cmd {
         F_GET_RW_HINT => {
-            let words: [&[u8]; 6] = [b"not-set", b"none", b"short", b"medium", b"long", b"extreme"];
             let found = match held.call(&Request::GetXattr { at, name: NAME }) {
-                Ok(Reply::Bytes(word)) => words.iter().position(|known| *known == word).unwrap_or(0) as u64,
+                Ok(Reply::Bytes(word)) => WORDS.iter().position(|known| *known == word).unwrap_or(0) as u64,
                 _ => 0,
             };
             hint.write_unaligned(found);
             Ok(0)
         }
         F_SET_RW_HINT if hint.read_unaligned() <= 5 => {
-            let value = [b'0' + hint.read_unaligned() as u8];
-            held.call(&Request::SetXattr { at, name: NAME, value: &value, flags: 0 }).map(|_| 0)
+            let value = WORDS[hint.read_unaligned() as usize];
+            held.call(&Request::SetXattr { at, name: NAME, value, flags: 0 }).map(|_| 0)
         }
         _ => Err(Errno::INVAL),
     }

@@ -96,7 +96,11 @@ fn find(path: &[u8]) -> Option<(&'static Mount, Vec<u8>)> {
                 at.extend_from_slice(name);
             }
         }
-        if let Some(mount) = mount::all().iter().find(|mount| at == mount.folder || at == mount.alias) {
+        let next =
+            path[end..].iter().position(|&byte| byte != b'/').map_or(&b""[..], |len| &path[end + len..]);
+        let is_left = next.starts_with(b"..") && (next.len() == 2 || next[2] == b'/');
+        let found = mount::all().iter().find(|mount| at == mount.folder || at == mount.alias);
+        if let Some(mount) = found.filter(|_| !is_left) {
             let rest = path[end..].iter().position(|&byte| byte != b'/').map_or(path.len(), |len| end + len);
             // A folder may be in another one.
             let deeper = mount::all()
@@ -212,6 +216,11 @@ pub(crate) fn resolve_bytes(dir: c_int, path: &[u8]) -> Result<Place> {
         if let Some(place) = descriptor_link(path) {
             return Ok(place);
         }
+        if let Some(below) = path.strip_prefix(b"/proc/self/cwd/")
+            && IS_OURS.load(Ordering::Acquire)
+        {
+            return resolve_bytes(AT_FDCWD, if below.is_empty() { b"." } else { below });
+        }
         return Ok(match find(path) {
             Some((mount, rest)) => Place::Ours(mount, OpenId::ROOT, rest),
             None => Place::Kernel,
@@ -243,7 +252,10 @@ pub(crate) fn resolve_bytes(dir: c_int, path: &[u8]) -> Result<Place> {
     if !may_enter(path) {
         return Ok(Place::Kernel);
     }
-    let here = std::fs::read_link(format!("/proc/self/fd/{dir}")).unwrap_or_default();
+    let here = {
+        let _inside = crate::gate::enter();
+        std::fs::read_link(format!("/proc/self/fd/{dir}")).unwrap_or_default()
+    };
     Ok(match find(&join(here.as_os_str().as_bytes(), path)) {
         Some((mount, rest)) => Place::Ours(mount, OpenId::ROOT, rest),
         None => Place::Kernel,
@@ -253,9 +265,11 @@ pub(crate) fn resolve_bytes(dir: c_int, path: &[u8]) -> Result<Place> {
 /// `/proc/self/fd/N` and `/dev/fd/N` of one of ours.
 fn descriptor_link(path: &[u8]) -> Option<Place> {
     let rest = path.strip_prefix(b"/proc/self/fd/").or_else(|| path.strip_prefix(b"/dev/fd/"))?;
-    let fd: c_int = std::str::from_utf8(rest).ok()?.parse().ok()?;
+    let end = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+    let fd: c_int = std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?;
+    let below = rest.get(end + 1..).unwrap_or_default();
     let held = table::get(fd)?;
-    Some(Place::Ours(held.mount, held.open(), Vec::new()))
+    Some(Place::Ours(held.mount, held.open(), below.to_vec()))
 }
 
 /// A path that leads out of a folder, as the kernel or another folder has it.
@@ -270,6 +284,24 @@ pub(crate) fn follow(mount: &Mount, path: &[u8]) -> Result<Place> {
         Place::Kernel => Ok(Place::Other(CString::new(path).map_err(|_| Errno::INVAL)?)),
         other => Ok(other),
     }
+}
+
+/// A path from an open directory on, as one from the folder on.
+pub(crate) fn below_folder(mount: &'static Mount, base: OpenId, path: Vec<u8>) -> Vec<u8> {
+    if base == OpenId::ROOT {
+        return path;
+    }
+    let here = read(&WORKING);
+    let above = match here.ours {
+        Some((of, open)) if of.number == mount.number && open == base => {
+            here.path.get(mount.folder.len()..).unwrap_or_default().to_vec()
+        }
+        _ => match mount.ask(&Request::Path { open: base }) {
+            Ok(Reply::Bytes(above)) => above,
+            _ => return path,
+        },
+    };
+    if path.is_empty() { above } else { join(&above, &path) }
 }
 
 /// What came of a call on a path.
@@ -295,7 +327,29 @@ pub(crate) unsafe fn call(
     follows: bool,
     request: impl Fn(&'static Mount, At<'_>) -> Result<Reply>,
 ) -> Result<Outcome> {
-    call_at(resolve(dir, path)?, follows, request)
+    call_at(resolve_through_links(dir, path)?, follows, request)
+}
+
+/// As [`resolve`]; what the kernel does not find may be behind a symbolic link to a folder.
+///
+/// # Errors
+/// As there.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn resolve_through_links(dir: c_int, path: *const c_char) -> Result<Place> {
+    let place = resolve(dir, path)?;
+    if let Place::Kernel = place
+        && start::is_on()
+        && !path.is_null()
+        && !crate::gate::is_inside()
+        && real::faccessat(dir, path, libc::F_OK, libc::AT_SYMLINK_NOFOLLOW) != 0
+        && crate::errno::get() == libc::ENOENT
+        && let Some(found) = through_links(dir, text(path)?)
+    {
+        return Ok(found);
+    }
+    Ok(place)
 }
 
 /// As [`call`], from a place on.
@@ -320,6 +374,41 @@ pub(crate) fn call_at(
     Err(Errno::LOOP)
 }
 
+/// Where the last name of a path is in the end: its directory may be outside of the folder.
+fn settle(mut place: Place) -> Result<Place> {
+    for _ in 0..CROSSINGS_MAX {
+        let Place::Ours(mount, base, path) = place else { return Ok(place) };
+        let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+        let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+        let above: &[u8] = if start == 0 { b"." } else { &path[..start] };
+        let at = At { base, path: above, follows: true };
+        let found = {
+            let _inside = crate::gate::enter();
+            mount.ask(&Request::Access { at, wanted: 0 })?
+        };
+        match found {
+            Reply::Outside(_, outside) => place = follow(mount, &join(&outside, &path[start..]))?,
+            _ => return Ok(Place::Ours(mount, base, path)),
+        }
+    }
+    Err(Errno::LOOP)
+}
+
+/// What is wrong with a path of the kernel's beside one of ours, if anything is.
+///
+/// # Safety
+/// The path is a C string or null.
+unsafe fn check_kernel((dir, path): (c_int, *const c_char)) -> Result<()> {
+    let name = text(path)?;
+    if name.is_empty() {
+        return Err(Errno::NOENT);
+    }
+    if name[0] != b'/' && dir != AT_FDCWD && real::fcntl(dir, libc::F_GETFD, 0) < 0 {
+        return Err(Errno::BADF);
+    }
+    Ok(())
+}
+
 /// What came of a call on two paths.
 pub(crate) enum Both {
     /// Both are the kernel's: by these paths, where they are not those that came.
@@ -341,13 +430,28 @@ pub(crate) unsafe fn call_two(
     follows: bool,
     request: impl for<'a> Fn(At<'a>, At<'a>) -> Request<'a>,
 ) -> Result<Both> {
-    let (mut first, mut second) = (resolve(from.0, from.1)?, resolve(to.0, to.1)?);
+    let (mut first, mut second) =
+        (resolve_through_links(from.0, from.1)?, resolve_through_links(to.0, to.1)?);
+    let mut has_settled = false;
     for _ in 0..CROSSINGS_MAX {
         let (mount, base, path, other, other_base, other_path) = match (&first, &second) {
             (Place::Ours(mount, base, path), Place::Ours(other, other_base, other_path)) => {
                 (*mount, *base, path, *other, *other_base, other_path)
             }
-            (Place::Ours(..), _) | (_, Place::Ours(..)) => return Err(Errno::XDEV),
+            (Place::Ours(..), _) | (_, Place::Ours(..)) if !has_settled => {
+                // One of them may leave its folder yet.
+                has_settled = true;
+                (first, second) = (settle(first)?, settle(second)?);
+                continue;
+            }
+            (Place::Ours(..), _) => {
+                check_kernel(to)?;
+                return Err(Errno::XDEV);
+            }
+            (_, Place::Ours(..)) => {
+                check_kernel(from)?;
+                return Err(Errno::XDEV);
+            }
             _ => {
                 let path = |place: Place| if let Place::Other(path) = place { Some(path) } else { None };
                 return Ok(Both::Kernel(path(first), path(second)));
@@ -415,13 +519,17 @@ fn leave() {
 pub(crate) fn change(mount: &'static Mount, base: OpenId, path: &[u8]) -> Result<Option<Place>> {
     let inside = crate::gate::enter();
     let at = At { base, path: if path.is_empty() { b"." } else { path }, follows: true };
-    mount.call(&Request::Access { at, wanted: unvme_fs::EXECUTE }, &[], &mut []).map(drop)?;
     let flags = (libc::O_DIRECTORY | libc::O_PATH) as u32;
     let open = match mount.call(&Request::Open { at, flags, mode: 0 }, &[], &mut [])? {
         Reply::Opened(open, ..) => open,
         Reply::Outside(_, path) => return follow(mount, &path).map(Some),
         _ => return Err(Errno::NOENT),
     };
+    let here = At { base: open, path: b".", follows: true };
+    if let Err(errno) = mount.ask(&Request::Access { at: here, wanted: unvme_fs::EXECUTE }) {
+        let _ = mount.ask(&Request::Close { open });
+        return Err(errno);
+    }
     let folder = CString::new(mount.folder.clone()).map_err(|_| Errno::INVAL)?;
     rustix::process::chdir(folder.as_c_str())?;
     let path = match mount.call(&Request::Path { open }, &[], &mut []) {
@@ -445,6 +553,11 @@ pub(crate) fn handed() -> Option<Vec<u8>> {
 /// Where a path of the kernel's leads to that goes through symbolic links: `None` when it does not come to a
 /// folder.
 pub(crate) fn through_links(dir: c_int, path: &[u8]) -> Option<Place> {
+    if path.is_empty() {
+        return None;
+    }
+    // What is asked for here is the kernel's.
+    let _inside = crate::gate::enter();
     let whole = match (path.first(), dir) {
         (Some(b'/'), _) => path.to_vec(),
         (_, AT_FDCWD) => join(&read(&WORKING).path, path),

@@ -217,7 +217,7 @@ unsafe fn execute(envp: *const *const c_char, act: impl FnOnce(*const *const c_c
     }
     drop(environment.texts);
     drop(closed);
-    set(Errno::from_raw_os_error(failed));
+    crate::errno::put(failed);
     result
 }
 
@@ -278,6 +278,9 @@ unsafe fn list(
 type Actions = libc::posix_spawn_file_actions_t;
 type Spawned = libc::posix_spawnattr_t;
 
+/// Files of ours that are open for children, by the actions that they are for.
+static FOR_CHILDREN: Mutex<Vec<(usize, c_int)>> = Mutex::new(Vec::new());
+
 mod behind {
     use super::*;
 
@@ -293,6 +296,12 @@ mod behind {
             argv: *const *const c_char, envp: *const *const c_char,
         ) -> c_int;
         fn pclose(file: *mut FILE) -> c_int;
+        fn posix_spawn_file_actions_addopen(
+            actions: *mut Actions, fd: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t,
+        ) -> c_int;
+        fn posix_spawn_file_actions_adddup2(actions: *mut Actions, from: c_int, to: c_int) -> c_int;
+        fn posix_spawn_file_actions_addclose(actions: *mut Actions, fd: c_int) -> c_int;
+        fn posix_spawn_file_actions_destroy(actions: *mut Actions) -> c_int;
     }
 }
 
@@ -465,6 +474,40 @@ exported! {
         spawn(envp, |envp| behind::posix_spawnp(pid, file, actions, attributes, argv, envp))
     }
 
+    /// The kernel would open it in the child: ours is open before, and copied there.
+    fn posix_spawn_file_actions_addopen(
+        actions: *mut Actions, fd: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t,
+    ) -> c_int {
+        let is_ours = matches!(place::resolve(libc::AT_FDCWD, path), Ok(place::Place::Ours(..)));
+        if !is_ours {
+            return behind::posix_spawn_file_actions_addopen(actions, fd, path, flags, mode);
+        }
+        let opened = crate::open::open(path, flags & !libc::O_CLOEXEC, mode);
+        if opened < 0 {
+            // The child fails then, as it should.
+            return behind::posix_spawn_file_actions_addopen(actions, fd, path, flags, mode);
+        }
+        lock(&FOR_CHILDREN).push((actions as usize, opened));
+        match behind::posix_spawn_file_actions_adddup2(actions, opened, fd) {
+            0 => behind::posix_spawn_file_actions_addclose(actions, opened),
+            failed => failed,
+        }
+    }
+
+    fn posix_spawn_file_actions_destroy(actions: *mut Actions) -> c_int {
+        let mut gone = Vec::new();
+        lock(&FOR_CHILDREN).retain(|&(of, fd)| {
+            if of == actions as usize {
+                gone.push(fd);
+            }
+            of != actions as usize
+        });
+        gone.into_iter().for_each(|fd| {
+            crate::open::close(fd);
+        });
+        behind::posix_spawn_file_actions_destroy(actions)
+    }
+
     fn system(command: *const c_char) -> c_int {
         system_any(command)
     }
@@ -479,6 +522,76 @@ exported! {
         let (_, child) = lock(&PIPES).swap_remove(at);
         libc::fclose(file);
         wait_for(child)
+    }
+}
+
+/// After this process has become another user, its files are that user's.
+unsafe fn as_user(changed: c_int) -> c_int {
+    if changed == 0 && start::is_on() && !gate::is_inside() {
+        let _inside = gate::enter();
+        mount::all().iter().for_each(Mount::identify);
+    }
+    changed
+}
+
+exported! {
+    fn setuid(uid: libc::uid_t) -> c_int {
+        as_user(real::setuid(uid))
+    }
+
+    fn seteuid(uid: libc::uid_t) -> c_int {
+        as_user(real::seteuid(uid))
+    }
+
+    fn setreuid(first: libc::uid_t, effective: libc::uid_t) -> c_int {
+        as_user(real::setreuid(first, effective))
+    }
+
+    fn setresuid(first: libc::uid_t, effective: libc::uid_t, saved: libc::uid_t) -> c_int {
+        as_user(real::setresuid(first, effective, saved))
+    }
+
+    fn setgid(gid: libc::gid_t) -> c_int {
+        as_user(real::setgid(gid))
+    }
+
+    fn setegid(gid: libc::gid_t) -> c_int {
+        as_user(real::setegid(gid))
+    }
+
+    fn setregid(first: libc::gid_t, effective: libc::gid_t) -> c_int {
+        as_user(real::setregid(first, effective))
+    }
+
+    fn setresgid(first: libc::gid_t, effective: libc::gid_t, saved: libc::gid_t) -> c_int {
+        as_user(real::setresgid(first, effective, saved))
+    }
+
+    fn setgroups(count: libc::size_t, groups: *const libc::gid_t) -> c_int {
+        as_user(real::setgroups(count, groups))
+    }
+
+    fn initgroups(user: *const c_char, group: libc::gid_t) -> c_int {
+        as_user(real::initgroups(user, group))
+    }
+
+    /// Descriptors of ours may come from another process.
+    fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> libc::ssize_t {
+        let received = real::recvmsg(fd, message, flags);
+        if received >= 0 && start::is_on() && !gate::is_inside() {
+            let mut head = libc::CMSG_FIRSTHDR(message);
+            while !head.is_null() {
+                if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
+                    let bytes = (*head).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                    let first = libc::CMSG_DATA(head).cast::<c_int>();
+                    for at in 0..bytes / size_of::<c_int>() {
+                        table::receive(first.add(at).read_unaligned());
+                    }
+                }
+                head = libc::CMSG_NXTHDR(message, head);
+            }
+        }
+        received
     }
 }
 

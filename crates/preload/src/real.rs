@@ -182,6 +182,17 @@ functions! {
     fn fork() -> pid_t;
     fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;
     fn inotify_add_watch(fd: c_int, path: *const c_char, mask: u32) -> c_int;
+    fn setuid(uid: uid_t) -> c_int;
+    fn seteuid(uid: uid_t) -> c_int;
+    fn setreuid(real: uid_t, effective: uid_t) -> c_int;
+    fn setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int;
+    fn setgid(gid: gid_t) -> c_int;
+    fn setegid(gid: gid_t) -> c_int;
+    fn setregid(real: gid_t, effective: gid_t) -> c_int;
+    fn setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int;
+    fn setgroups(count: size_t, groups: *const gid_t) -> c_int;
+    fn initgroups(user: *const c_char, group: gid_t) -> c_int;
+    fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> ssize_t;
     fn bind(fd: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int;
     fn connect(fd: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int;
 }

@@ -219,6 +219,19 @@ unsafe fn by_name_of_path(n: c_long, [a, b, c, d, e]: [usize; 5]) -> Option<c_lo
     Some(match n {
         libc::SYS_open => crate::open::open(a as _, b as _, c as _).into(),
         libc::SYS_openat => crate::open::openat(fd, b as _, c as _, d as _).into(),
+        libc::SYS_openat2 if c != 0 => {
+            // Flags, mode, and how the path is followed. Who asks for more goes on without it.
+            let [flags, mode, resolve] = (c as *const [u64; 3]).read_unaligned();
+            if flags >> 23 != 0 || mode != 0 && flags as c_int & (libc::O_CREAT | libc::O_TMPFILE) == 0 {
+                set(Errno::INVAL);
+                return Some(-1);
+            }
+            if resolve != 0 {
+                set(Errno::NOSYS);
+                return Some(-1);
+            }
+            crate::open::openat(fd, b as _, flags as c_int, mode as libc::mode_t).into()
+        }
         libc::SYS_creat => crate::open::creat(a as _, b as _).into(),
         libc::SYS_stat => crate::attributes::stat(a as _, b as _).into(),
         libc::SYS_lstat => crate::attributes::lstat(a as _, b as _).into(),

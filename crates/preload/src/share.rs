@@ -60,6 +60,11 @@ pub(crate) fn listen(mount: &'static Mount, socket: &Path) {
     let _ = std::thread::Builder::new().name("unvme-alone".into()).spawn(run);
 }
 
+/// Nobody need ask this process any more.
+pub(crate) fn stop_listening(socket: &Path) {
+    let _ = std::fs::remove_file(alone_socket(socket));
+}
+
 /// Asks the process that has a file system to itself to share it, and waits until it has done so, or cannot.
 pub(crate) fn ask(socket: &Path) {
     const PATIENCE: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::fs::{MemfdFlags, Mode, OFlags, SeekFrom};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, SeekFrom};
 use rustix::io::{Errno, FdFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -77,7 +77,9 @@ fn map(memory: BorrowedFd<'_>) -> std::result::Result<&'static [Slot], Errno> {
 }
 
 fn create() -> std::result::Result<Arena, Errno> {
-    let marks = rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC)?;
+    let marks = rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    // Nothing can be written to it, either.
+    rustix::fs::fcntl_add_seals(&marks, SealFlags::GROW | SealFlags::SHRINK | SealFlags::WRITE)?;
     let memory = rustix::fs::memfd_create("unvme-slots", MemfdFlags::CLOEXEC)?;
     rustix::fs::ftruncate(&memory, (SLOTS * size_of::<Slot>()) as u64)?;
     let slots = map(rustix::fd::AsFd::as_fd(&memory))?;
@@ -157,7 +159,8 @@ pub(crate) fn give_back(slot: &Slot) {
 pub(crate) fn descriptor(number: u32, close_on_exec: bool) -> Result<OwnedFd> {
     let arena = arena()?;
     let path = format!("/proc/self/fd/{}", arena.marks);
-    let flags = if close_on_exec { OFlags::RDONLY | OFlags::CLOEXEC } else { OFlags::RDONLY };
+    // Who reads it without us is told that it cannot be, and does not take it for an empty file.
+    let flags = if close_on_exec { OFlags::WRONLY | OFlags::CLOEXEC } else { OFlags::WRONLY };
     let fd = rustix::fs::open(path, flags, Mode::empty())?;
     rustix::fs::seek(&fd, SeekFrom::Start(number.into()))?;
     Ok(fd)

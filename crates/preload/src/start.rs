@@ -107,6 +107,15 @@ extern "C" fn begin(_argc: c_int, _argv: *const *const c_char, _envp: *const *co
     drop(inside);
 }
 
+extern "C" fn end_in_order() {
+    if is_on() {
+        // The C library writes what its streams hold after this.
+        // SAFETY: all streams, which it knows.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
+    }
+    end();
+}
+
 extern "C" fn end() {
     if is_on() {
         let _inside = gate::enter();
@@ -121,7 +130,7 @@ static BEGIN: extern "C" fn(c_int, *const *const c_char, *const *const c_char) =
 // SAFETY: as above.
 #[used]
 #[unsafe(link_section = ".fini_array")]
-static END: extern "C" fn() = end;
+static END: extern "C" fn() = end_in_order;
 
 exported! {
     /// A program that ends at once has its data on the device all the same.

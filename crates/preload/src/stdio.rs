@@ -145,7 +145,7 @@ unsafe fn fopen_any(path: *const c_char, mode: *const c_char) -> *mut FILE {
     if !table::is_ours(fd) {
         return real::fdopen(fd, mode);
     }
-    if flags & O_APPEND != 0 {
+    if flags & O_APPEND != 0 && flags & O_ACCMODE == O_WRONLY {
         // The stream says where it is before it writes.
         crate::data::lseek(fd, 0, libc::SEEK_END);
     }
@@ -187,19 +187,19 @@ unsafe fn freopen_any(path: *const c_char, mode: *const c_char, old: *mut FILE) 
         return old;
     }
     libc::fflush(old);
-    let new = fopen_any(path, mode);
-    if new.is_null() {
-        return new;
-    }
     if (0..=2).contains(&before) {
         // The standard streams keep their numbers.
-        let fd = fileno(new);
-        open::dup2(fd, before);
+        let new = fopen_any(path, mode);
+        if new.is_null() {
+            return new;
+        }
+        open::dup2(fileno(new), before);
         fclose_any(new);
         return standard(before).read();
     }
+    // The next one has its number, mostly.
     fclose_any(old);
-    new
+    fopen_any(path, mode)
 }
 
 unsafe fn fclose_any(file: *mut FILE) -> c_int {

@@ -245,30 +245,44 @@ pub(crate) fn copy(from: c_int, to: c_int) {
     put(to, held.file.cast_mut());
 }
 
-/// Takes a descriptor out of the table, and closes the file if it was the last one. The descriptor itself
-/// stays open.
-pub(crate) fn remove(fd: c_int) -> bool {
-    let Some(place) = TABLE.get(fd as usize) else { return false };
+/// A descriptor that was taken out of the table. When this is dropped, the file is closed, if it was the last
+/// one.
+pub(crate) struct Taken(*mut OpenFile);
+
+/// Takes a descriptor out of the table. The descriptor itself stays open.
+pub(crate) fn take(fd: c_int) -> Option<Taken> {
+    let place = TABLE.get(fd as usize)?;
     if place.load(Ordering::Relaxed).is_null() {
-        return false;
+        return None;
     }
-    let inside = gate::enter();
     let found = place.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    if found.is_null() {
-        return false;
+    (!found.is_null()).then_some(Taken(found))
+}
+
+/// As [`take`], and closes the file.
+pub(crate) fn remove(fd: c_int) {
+    drop(take(fd));
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        finish(self.0);
     }
-    // SAFETY: it was found while inside.
+}
+
+fn finish(found: *mut OpenFile) {
+    let inside = gate::enter();
+    // SAFETY: the descriptor that stood for it counts until here.
     let file = unsafe { &*found };
     if file.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
         let _ = file.call(&Request::CloseOne { open: file.open() });
-        return true;
+        return;
     }
     let _ = file.call(&Request::Close { open: file.open() });
     slot::give_back(file.slot);
     drop(inside);
     // SAFETY: it was the last one in the table: from here on nobody finds it.
     gate::retire(unsafe { Box::from_raw(found) });
-    true
 }
 
 /// Shows all files, each once.
@@ -289,6 +303,47 @@ pub(crate) fn each(mut show: impl FnMut(c_int, &OpenFile)) {
 pub(crate) fn ours_in(first: usize, last: usize) -> Vec<c_int> {
     let end = HIGHEST.load(Ordering::Relaxed).min(last.saturating_add(1));
     (first..end).filter(|&fd| is_ours(fd as c_int)).map(|fd| fd as c_int).collect()
+}
+
+/// A descriptor has come from another process, and may stand for a file of ours.
+pub(crate) fn receive(fd: c_int) {
+    if fd < 0 || fd as usize >= DESCRIPTORS || is_ours(fd) {
+        return;
+    }
+    // SAFETY: only asked about.
+    let Some(number) = slot::of_descriptor(unsafe { BorrowedFd::borrow_raw(fd) }) else { return };
+    let mut known = None;
+    {
+        let _inside = gate::enter();
+        each(|other, file| {
+            if file.number == number {
+                known = Some(other);
+            }
+        });
+    }
+    if let Some(other) = known {
+        copy(other, fd);
+        return;
+    }
+    let Some(slot) = slot::get(number) else { return };
+    let Some(mount) = mount::by_number(slot.mount.load(Ordering::Acquire)) else { return };
+    let _inside = gate::enter();
+    slot.holders.fetch_add(1, Ordering::AcqRel);
+    // The sender may have closed it by now: it is opened again, by its number.
+    let (ino, flags) = (slot.ino.load(Ordering::Relaxed), slot.flags.load(Ordering::Relaxed));
+    if let Ok(Reply::Opened(open, ..)) = mount.ask(&Request::Adopt { ino, flags }) {
+        slot.open.store(open.0, Ordering::Relaxed);
+    }
+    put(
+        fd,
+        Box::into_raw(Box::new(new_file(
+            number,
+            slot,
+            mount,
+            mount.file(OpenId(slot.open.load(Ordering::Relaxed))),
+            Vec::new(),
+        ))),
+    );
 }
 
 /// Takes on the descriptors that this process has from the one before `exec`.

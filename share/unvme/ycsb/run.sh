@@ -104,7 +104,7 @@ trap 'exit 143' TERM HUP
 mkdir "$work/results" "$work/ours"
 
 # The database grows by what is inserted, by old versions of pages, and by a journal.
-size=$((records * 4000 + 1073741824))
+size=$(((records * 4000 / 2097152 + 512) * 2097152))
 if [ -z "$kernel" ]; then
     kernel=$work/kernel
     mkdir "$kernel"
@@ -181,8 +181,10 @@ generate_ycsb() {
     [ "$1" != load ] || action=-load
     config="create,cache_size=${cache}M,session_max=1000,eviction=(threads_min=4,threads_max=4),statistics=(fast)"
     config="$config,log=(enabled=true,archive=true,file_max=100MB),checkpoint=(wait=60)"
-    # shellcheck disable=SC2046,SC2016
-    on sh -c 'mkdir -p "$1" && shift && exec "$@"' sh "$folder" java -Djava.library.path="$work/java" \
+    # A process of its own: with a second one a server would have the files.
+    [ $action != -load ] || on mkdir -p "$folder"
+    # shellcheck disable=SC2046
+    on java -Djava.library.path="$work/java" \
         -cp "$work/java:$work/java/*:/usr/share/java/wiredtiger.jar" site.ycsb.Client $action -db YcsbWiredTiger \
         -threads "$threads" -p workload=site.ycsb.workloads.CoreWorkload -p recordcount="$records" \
         -p operationcount=1000000000 $([ $action = -load ] || echo "-p maxexecutiontime=$seconds") \

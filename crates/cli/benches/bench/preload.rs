@@ -60,6 +60,8 @@ impl Place {
     /// `name` tells places that are there at once from each other.
     pub(crate) fn new(name: &str, bytes: u64) -> Result<Self> {
         let folder = Folder::new(&format!("preload-{name}"))?;
+        // What a device's capacity is a multiple of.
+        let bytes = bytes.next_multiple_of(2 << 20);
         folder.run(&["device", "create", DEVICE, "--size", &bytes.to_string()])?;
         folder.run(&["fs", "mkfs", DEVICE])?;
         let at = folder.path().join("files");

@@ -138,9 +138,15 @@ impl<'a> Path<'a> {
                 return Err(Errno::INVAL.into());
             }
             return self.find()?.then(|directory| {
+                if directory.file_type() != FileType::Directory {
+                    return Err(Errno::NOTDIR.into());
+                }
                 directory.check_access(self.who, WRITE | crate::access::EXECUTE)?;
                 Ok((directory.create_unnamed(mode & 0o7777, self.who)?, true))
             });
+        }
+        if flags.contains(OFlags::CREATE | OFlags::DIRECTORY) {
+            return Err(Errno::INVAL.into());
         }
         let found = if flags.contains(OFlags::CREATE) {
             self.find_or_make(flags, mode)?
@@ -218,7 +224,10 @@ impl<'a> Path<'a> {
         if flags.contains(OFlags::TRUNC) && can_write {
             found.truncate(0)?;
         }
-        if flags.contains(OFlags::TRUNC) && !can_write && !is_directory {
+        if flags.contains(OFlags::TRUNC) && is_directory {
+            return Err(Errno::ISDIR.into());
+        }
+        if flags.contains(OFlags::TRUNC) && !can_write {
             // Linux has it so: the mode to write is needed, the descriptor does not write.
             found.check_access(self.who, WRITE)?;
             found.truncate(0)?;

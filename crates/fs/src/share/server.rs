@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -51,6 +51,8 @@ impl Default for ServerOptions {
 pub(super) struct Shared {
     pub control: Control,
     pub spin: Duration,
+    /// The control page says so, too, but clients can write there.
+    has_ended: AtomicBool,
     processes: Arc<Processes>,
     connections: RwLock<Vec<Option<Arc<Connection>>>>,
     activity: Mutex<Activity>,
@@ -102,6 +104,10 @@ impl Drop for Hold {
 impl Shared {
     pub(super) fn connection(&self, index: usize) -> Option<Arc<Connection>> {
         read(&self.connections).get(index)?.clone()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::SeqCst)
     }
 
     /// A connection for a process.
@@ -173,6 +179,7 @@ impl Server {
         let shared = Arc::new(Shared {
             control: Control(memory.map_err(|e| Error::Device(e.to_string()))?),
             spin: options.spin,
+            has_ended: AtomicBool::new(false),
             processes,
             connections: RwLock::default(),
             activity: Mutex::new(Activity {
@@ -248,6 +255,7 @@ impl Server {
 impl Drop for Server {
     /// Calls that have begun are done; clients see that the server is gone.
     fn drop(&mut self) {
+        self.shared.has_ended.store(true, Ordering::SeqCst);
         self.stop.signal();
         self.shared.control.end();
         lock(&self.shared.activity).has_ended = true;
@@ -314,7 +322,7 @@ impl<'a> Desk<'a> {
     }
 
     fn run(mut self) {
-        while !self.shared.control.has_ended() {
+        while !self.shared.has_ended() {
             let (is_called, ready) = self.wait();
             for number in ready {
                 if !self.serve(number) {
@@ -343,6 +351,10 @@ impl<'a> Desk<'a> {
 
     fn welcome(&mut self) {
         let strangers = self.guests.values().filter(|guest| guest.connection.is_none()).count();
+        if strangers >= STRANGERS_MAX {
+            // They have a time to say who they are.
+            thread::sleep(Duration::from_millis(10));
+        }
         for _ in strangers..STRANGERS_MAX {
             let Ok(socket) = packet::accept(self.listener.as_fd()) else { return };
             let Ok(peer) = rustix::net::sockopt::socket_peercred(&socket) else { continue };

@@ -161,7 +161,7 @@ pub(super) fn work(shared: &Shared) {
     let mut from = 0;
     let mut is_first = control.look() == 0;
     let mut since = Instant::now();
-    while !control.has_ended() {
+    while !shared.has_ended() {
         if let Some((index, slot)) = control.take(from) {
             control.look_elsewhere();
             from = (index + 1) % super::slot::CONNECTIONS_MAX;

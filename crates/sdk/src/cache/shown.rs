@@ -269,28 +269,39 @@ mod tests {
         let others = seen(&cache);
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let reader = scope.spawn(|| {
-                let (mut out, mut hits) = ([0; PAGE], 0);
-                while !done.load(Ordering::Relaxed) || hits == 0 {
-                    if others.read(7, 1, 0, &mut out) {
-                        hits += 1;
-                        assert!(out.iter().all(|&byte| byte == out[0]), "{} and others", out[0]);
+            scope.spawn(|| {
+                // Until it has seen the other one at work for long, or has looked for very long.
+                let (mut out, mut hits, mut changes, mut last) = ([0; PAGE], 0, 0, 0);
+                while changes < 4_000 && hits < 600_000 {
+                    match others.read(7, 1, 0, &mut out) {
+                        true => hits += 1,
+                        false => continue,
                     }
-                    std::thread::yield_now();
+                    if out.iter().any(|&byte| byte != out[0]) {
+                        done.store(true, Ordering::Relaxed);
+                        panic!("{} and others", out[0]);
+                    }
+                    changes += u32::from(out[0] != last);
+                    last = out[0];
                 }
+                done.store(true, Ordering::Relaxed);
             });
             let mut pages = Pages::default();
-            for round in 0..20_000_u32 {
+            for round in 0_u32.. {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
                 if round % 16 == 0 {
+                    // The same memory has another page, or the same one.
                     let _ = cache.drop_range(7, &mut pages, 0..9);
-                    insert(&cache, &mut pages, 2 - u64::from(round / 16 % 2), round as u8).expect("room");
+                    insert(&cache, &mut pages, 1 + u64::from(round / 16 % 4 == 0), round as u8)
+                        .expect("room");
                 }
                 cache.write(7, &mut pages, 1, 0, &[round as u8; PAGE]);
+                if round % 64 == 63 {
+                    std::thread::yield_now();
+                }
             }
-            let _ = cache.drop_range(7, &mut pages, 0..9);
-            insert(&cache, &mut pages, 1, 1).expect("room");
-            done.store(true, Ordering::Relaxed);
-            reader.join().expect("a thread");
         });
     }
 }

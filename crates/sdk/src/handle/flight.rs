@@ -14,7 +14,7 @@ use super::inner::Inner;
 use super::policy::CacheMode;
 use super::request::{Completed, Request};
 use super::table::{PAGE_64, Pool, slices};
-use crate::{Error, Result};
+use crate::Error;
 
 /// What is to be done when a command has ended.
 #[derive(Debug)]
@@ -111,7 +111,10 @@ impl Flight {
             Work::WriteBack { pool, pages, batch } => {
                 hub.table.end_writing(&pool, pages.clone(), is_done);
                 end_claim(hub, self.claim);
-                batch.end((!is_done).then(|| hub.refused(&format!("write back {pages:?} (pages)"), status)));
+                let per_page = PAGE_64 / hub.block_bytes();
+                let (first, blocks) = (pages.start * per_page, (pages.end - pages.start) * per_page);
+                let what = format!("write back {blocks} blocks from block {first}");
+                batch.end((!is_done).then(|| (pages, hub.refused(&what, status))));
             }
         }
         hub.arbiter().leave(&self.lane, self.bytes);
@@ -165,12 +168,7 @@ pub(super) fn end_fill(
 
 /// Blocks were written to the device, or could not be: what is there of them in memory follows. What is on
 /// the device then is not known, but is read when somebody wants it.
-pub(super) fn end_through(
-    hub: &Hub,
-    pool: Option<&Arc<Pool>>,
-    byte: u64,
-    data: std::result::Result<&[u8], u64>,
-) {
+pub(super) fn end_through(hub: &Hub, pool: Option<&Arc<Pool>>, byte: u64, data: Result<&[u8], u64>) {
     let data = match data {
         Ok(data) => data,
         Err(bytes) => return hub.table.drop_clean(super::table::pages_of(byte, bytes)),
@@ -205,7 +203,7 @@ pub(super) fn end_discard(hub: &Hub, byte: u64, bytes: u64) {
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     in_flight: AtomicUsize,
-    error: Mutex<Option<Error>>,
+    failed: Mutex<Vec<(Range<u64>, Error)>>,
 }
 
 impl Batch {
@@ -213,10 +211,8 @@ impl Batch {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn end(&self, error: Option<Error>) {
-        if let Some(error) = error {
-            lock(&self.error).get_or_insert(error);
-        }
+    fn end(&self, failed: Option<(Range<u64>, Error)>) {
+        lock(&self.failed).extend(failed);
         // Release: pairs with the Acquire of whoever waits.
         self.in_flight.fetch_sub(1, Ordering::Release);
     }
@@ -225,12 +221,9 @@ impl Batch {
         self.in_flight.load(Ordering::Acquire)
     }
 
-    pub(super) fn has_failed(&self) -> bool {
-        lock(&self.error).is_some()
-    }
-
-    pub(super) fn result(&self) -> Result<()> {
-        lock(&self.error).take().map_or(Ok(()), Err)
+    /// The pages that could not be written, and why.
+    pub(super) fn take_failed(&self) -> Vec<(Range<u64>, Error)> {
+        std::mem::take(&mut *lock(&self.failed))
     }
 }
 

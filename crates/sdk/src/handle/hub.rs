@@ -16,7 +16,7 @@ use super::arbiter::{Arbiter, Lane, Turn};
 use super::flight::{Batch, Flight, Flights, Work};
 use super::inner::Inner;
 use super::policy::{Completing, Policies, Queueing};
-use super::table::{Claims, PAGE_64, Pool, Table};
+use super::table::{Claims, PAGE_64, Pool, Table, stripe_of};
 use crate::worker::{Data, Done, Medium, Queues, Reason, Refused, Worker, WorkerOptions};
 use crate::{Error, Op, Result};
 
@@ -284,7 +284,7 @@ impl Hub {
             // A page that waits again after it was written is not looked at twice.
             let mut from = 0;
             loop {
-                if written >= most || batch.has_failed() {
+                if written >= most {
                     break 'stripes;
                 }
                 match self.write_run(way, stripe, (from, within), &batch)? {
@@ -298,7 +298,26 @@ impl Hub {
             }
         }
         self.wait_for(&batch, 0, way.worker);
-        batch.result()
+        let mut result = Ok(());
+        for (pages, error) in batch.take_failed() {
+            // Of several pages one may be to blame.
+            result = result.and(match pages.end - pages.start {
+                1 => Err(error),
+                _ => self.write_singly(way, pages),
+            });
+        }
+        result
+    }
+
+    /// Writes pages one by one, those that wait of them.
+    fn write_singly(&self, way: &Way<'_>, pages: Range<u64>) -> Result<()> {
+        let batch = Arc::new(Batch::default());
+        for page in pages {
+            self.write_run(way, stripe_of(page), (page, &(page..page + 1)), &batch)?;
+            self.wait_for(&batch, RUNS - 1, way.worker);
+        }
+        self.wait_for(&batch, 0, way.worker);
+        batch.take_failed().into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
     fn wait_for(&self, batch: &Batch, most: usize, worker: &Worker) {

@@ -80,6 +80,8 @@ pub(super) struct Inner {
     pub outstanding: AtomicUsize,
     /// Who waits for one to end, asleep.
     pub sleepers: AtomicUsize,
+    /// What could not be written when nobody had asked for it: the next flush tells.
+    late: Mutex<Option<Error>>,
     /// The last that was sent without waiting, and when.
     pub last: Mutex<Option<(Instant, RequestKind, u64)>>,
 }
@@ -102,6 +104,7 @@ impl Inner {
             ready: Mutex::default(),
             outstanding: AtomicUsize::new(0),
             sleepers: AtomicUsize::new(0),
+            late: Mutex::default(),
             last: Mutex::default(),
         });
         hub.join(&inner);
@@ -219,7 +222,7 @@ impl Inner {
                 pool.close();
                 // What came between the two.
                 if self.hub.table.empty(pool) {
-                    return pool.take_failure().map_or(Ok(()), Err);
+                    return Ok(());
                 }
             }
             if !self.hub.desk.progress() {
@@ -249,7 +252,11 @@ impl Inner {
             self.hub.caching.fetch_sub(1, Ordering::SeqCst);
         }
         self.hub.arbiter().part(&self.lane);
-        result
+        result.and(self.take_late())
+    }
+
+    fn take_late(&self) -> Result<()> {
+        lock(&self.late).take().map_or(Ok(()), Err)
     }
 
     /// A write begins that no cache has to know of; or one does.
@@ -565,7 +572,7 @@ impl Inner {
         let all = 0..self.hub.pages();
         let most = (pool.dirty_max() / 4).clamp(1, 256);
         if let Err(e) = self.hub.write_back(&way, &all, most) {
-            pool.failed(e);
+            lock(&self.late).get_or_insert(e);
         }
         pool.dirty_pages() < pool.dirty_max()
     }
@@ -580,11 +587,10 @@ impl Inner {
         if self.hub.is_caching() {
             let block = self.hub.block_bytes();
             let within = pages_of(self.range.start * block, (self.range.end - self.range.start) * block);
-            let late = active.pool.as_ref().and_then(|pool| pool.take_failure());
-            before = self.hub.clean(&active.worker, &within).and(late.map_or(Ok(()), Err));
+            before = self.hub.clean(&active.worker, &within);
         }
         let flushed = self.exchange(active, Request::flush(), Op::Flush, Data::None);
-        before.and(flushed.map(drop))
+        before.and(flushed.map(drop)).and(self.take_late())
     }
 
     pub(super) fn discard(&self, lba: u64, blocks: u64) -> Result<()> {

@@ -34,8 +34,6 @@ pub(super) struct Pool {
     dirty: AtomicU64,
     /// Stripes that have some.
     waiting: Mutex<BTreeSet<u64>>,
-    /// What went wrong when nobody asked.
-    failure: Mutex<Option<Error>>,
 }
 
 impl Pool {
@@ -50,7 +48,6 @@ impl Pool {
             is_open: AtomicBool::new(true),
             dirty: AtomicU64::new(0),
             waiting: Mutex::default(),
-            failure: Mutex::default(),
         }))
     }
 
@@ -69,15 +66,6 @@ impl Pool {
 
     pub(super) fn waiting(&self) -> Vec<u64> {
         lock(&self.waiting).iter().copied().collect()
-    }
-
-    /// Something could not be written for it, and it was not because of a flush.
-    pub(super) fn failed(&self, error: Error) {
-        lock(&self.failure).get_or_insert(error);
-    }
-
-    pub(super) fn take_failure(&self) -> Option<Error> {
-        lock(&self.failure).take()
     }
 
     fn more_dirty(&self, stripe: u64, pages: u64) {
@@ -130,6 +118,11 @@ impl Owners for Everywhere<'_> {
 fn place(page: u64) -> (u64, u64) {
     let chunk = page / CHUNK;
     (chunk % STRIPES, chunk / STRIPES * CHUNK + page % CHUNK)
+}
+
+/// Stripe of a page.
+pub(super) fn stripe_of(page: u64) -> u64 {
+    place(page).0
 }
 
 /// The page of a stripe's index.

@@ -120,6 +120,11 @@ impl Policies {
             "complete" => self.completing = named("way to complete", value, &COMPLETING)?,
             "stream" if value == "none" => self.stream = None,
             "stream" => self.stream = Some(PlacementId(number("placement identifier", value)?)),
+            "queue" if value.starts_with("own:") => {
+                return Err("a queue has no priority: that takes NVMe's weighted round robin, which the driver does not \
+                            have; sched=priority:N and sched=share:WEIGHT do the same between handles"
+                    .to_owned());
+            }
             "queue" => self.queue = named("queue", value, &QUEUES)?,
             _ => return Err(format!("`{key}` is not known; known are {POLICY_SYNTAX}")),
         }
@@ -260,6 +265,7 @@ mod tests {
             ("complete=sleep", "complete=sleep", "poll, interrupt, hybrid"),
             ("stream=x", "stream=x", "number"),
             ("queue=mine", "queue=mine", "shared, own"),
+            ("queue=own:high", "queue=own:high", "weighted round robin"),
             ("queue=own,queue=own", "queue=own", "said before"),
         ] {
             let error = text.parse::<Policies>().expect_err(text);

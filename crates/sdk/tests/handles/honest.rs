@@ -51,6 +51,9 @@ fn what_could_not_be_written_is_told_once_by_the_flush_and_waits_on() {
         assert_eq!(error.status().map(Status::kind), Some(Status::WRITE_FAULT), "{error}");
         assert!(handle.statistics().cache.dirty > 0);
     }
+    // What is not about that block is there all the same.
+    assert!(on_the_device(&device, 8, 8 * 512) == bytes(3, 200 * 512)[8 * 512..16 * 512]);
+    assert!(on_the_device(&device, 192, 8 * 512) == bytes(3, 200 * 512)[192 * 512..]);
     let mut out = vec![0; 200 * 512];
     handle.read(0, &mut out).expect("it is in memory still");
     assert!(out == bytes(3, 200 * 512));
@@ -65,8 +68,9 @@ fn what_could_not_be_written_is_told_once_by_the_flush_and_waits_on() {
 fn an_error_that_nobody_asked_for_is_that_of_the_next_flush_once() {
     let device = device("mem:block:64M");
     let handle = handle(&device, "cache=write-back:4M:dirty:64K");
-    // The first write that is made to get room fails; all later ones work.
-    let rule = r#"{ "match": { "opcode": "write", "count": 1 }, "act": { "status": "write-fault" } }"#;
+    // The first write that is made to get room fails, and so does that of its first page alone; all later
+    // ones work.
+    let rule = r#"{ "match": { "opcode": "write", "count": 2 }, "act": { "status": "write-fault" } }"#;
     device.add_faults(rule).expect("rule");
     for at in 0..64u64 {
         handle.write(at * 8, &bytes(at as u8, 4096)).expect("it is not about this one");

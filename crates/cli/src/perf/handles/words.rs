@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(words.policies.schedule, Schedule::Share(3));
         assert_eq!(
             (words.settings.depth(), Words::parse("", 1).expect("none").name.as_str()),
-            (0, "handle2")
+            (8, "handle2")
         );
         for (text, part) in [
             ("rv=read", "`rv=read`: it is not known; known are name, rw, bs"),
