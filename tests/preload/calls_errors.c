@@ -172,17 +172,19 @@ CASE(error_size_limits)
 #include <sys/resource.h>
 CASE(error_file_size_limit)
 {
-    struct rlimit limit = {5000, 5000};
+    /* What this program says is in a file as well, and smaller. */
+    enum { LIMIT = 16 << 20 };
+    struct rlimit limit = {LIMIT, LIMIT};
     if (in_child()) {
         NUM(setrlimit(RLIMIT_FSIZE, &limit));
         signal(SIGXFSZ, SIG_IGN);
         int file = FD(open("file", O_CREAT | O_RDWR, 0600));
-        NUM(pwrite(file, "0123456789", 10, 4995));
-        NUM(pwrite(file, "0123456789", 10, 5000));
-        NUM(ftruncate(file, 5001));
-        NUM(fallocate(file, 0, 0, 6000));
+        NUM(pwrite(file, "0123456789", 10, LIMIT - 5));
+        NUM(pwrite(file, "0123456789", 10, LIMIT));
+        NUM(ftruncate(file, LIMIT + 1));
+        NUM(fallocate(file, 0, 0, LIMIT + 1));
         signal(SIGXFSZ, SIG_DFL);
-        pwrite(file, "0123456789", 10, 5000);
+        pwrite(file, "0123456789", 10, LIMIT);
         leave_child(0);
     }
     join();

@@ -230,6 +230,15 @@ CASE(allocation_modes)
     NUM(lseek(file, 0, SEEK_END));
     NUM(fallocate(file, FALLOC_FL_ZERO_RANGE, 32768, 4096));
     NUM(lseek(file, 0, SEEK_END));
+    NUM(close(file));
+    show("file");
+}
+
+/* What moves everything behind it: ext4 has it, tmpfs and others do not. */
+CASE(allocation_shifts)
+{
+    put_pattern("file", 32768);
+    int file = FD(open("file", O_RDWR));
     NUM(fallocate(file, FALLOC_FL_COLLAPSE_RANGE, 8192, 4096));
     NUM(fallocate(file, FALLOC_FL_COLLAPSE_RANGE, 8192, 100));
     NUM(fallocate(file, FALLOC_FL_INSERT_RANGE, 4096, 4096));

@@ -1,6 +1,7 @@
 /* Other processes and programs: what they inherit, where their output goes, who shares a place. */
 #include "calls.h"
 
+#include <dlfcn.h>
 #include <spawn.h>
 #include <sys/mman.h>
 
@@ -322,6 +323,16 @@ CASE(process_grandchildren)
     NUM(lseek(file, 0, SEEK_END));
     NUM(system("grep -c line file >count; grep -c LINE file >>count"));
     show("count");
+}
+
+/* A library that lies in the folder. */
+CASE(process_library)
+{
+    NUM(system("echo 'int answer(void) { return 42; }' | cc -shared -fPIC -o library.so -x c -"));
+    void *library = PTR(dlopen("./library.so", RTLD_NOW));
+    int (*answer)(void) = library ? (int (*)(void))dlsym(library, "answer") : NULL;
+    NUM(answer ? answer() : 0);
+    YES(dlopen("./none.so", RTLD_NOW) == NULL);
 }
 
 /* A child that lives longer than its parent goes on with its files. */

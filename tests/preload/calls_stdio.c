@@ -386,3 +386,16 @@ CASE(temporary_files)
     YES(strncmp(made, case_folder, strlen(case_folder)) == 0);
     free(made);
 }
+
+CASE(stdio_to_descriptors)
+{
+    int file = FD(open("file", O_CREAT | O_RDWR, 0600));
+    NUM(dprintf(file, "%s %d\n", "printed", 5));
+    NUM(lseek(file, 0, SEEK_CUR));
+    NUM(dprintf(-1, "x"));
+    NUM(close(file));
+    show("file");
+    file = FD(open("file", O_RDONLY));
+    NUM(dprintf(file, "x"));
+    NUM(close(file));
+}

@@ -28,7 +28,7 @@ ls -t tree/random tree/sparse
 find . -type f -name '*.md' | sort | head -n 5
 find tree -links 2 -type f | sort
 find tree -newer tree/random -type f | sort
-find tree -perm -4000
+find tree -perm -4000 | sort
 find . -size +90k -type f | sort
 find tree -exec test -d {} \; -print | sort
 find docs -name '*.md' -print0 | sort -z | xargs -0 cat | md5sum
