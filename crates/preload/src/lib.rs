@@ -19,6 +19,7 @@
 //! | `open`, `data`, `copy`, `map` | the functions on open files |
 //! | `names`, `attributes`, `locks`, `directory`, `stdio` | those on names, and others |
 //! | `process` | `fork`, `exec` and what else makes processes |
+//! | `reach` | programs that this library cannot be loaded into |
 //! | `refused` | what is answered as a kernel without it would |
 //!
 //! A descriptor of ours is a real one as well, of an empty file in memory: so its number, its copies and
@@ -49,6 +50,7 @@ mod names;
 mod open;
 mod place;
 mod process;
+mod reach;
 mod refused;
 mod share;
 mod slot;

@@ -358,6 +358,11 @@ impl Mount {
         }
     }
 
+    /// Whether a server has it.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.backend(), Some(Backend::Shared(_)))
+    }
+
     /// This process acts for another user from now on.
     pub(crate) fn identify(&self) {
         match self.backend() {

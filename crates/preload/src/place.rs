@@ -204,10 +204,26 @@ fn open_directory(mount: &'static Mount, base: OpenId, path: &[u8]) -> Result<Op
 /// # Safety
 /// `path` is a C string or null.
 pub(crate) unsafe fn resolve(dir: c_int, path: *const c_char) -> Result<Place> {
-    if !start::is_on() || path.is_null() || crate::gate::is_inside() {
+    if !start::is_on() || path.is_null() {
         return Ok(Place::Kernel);
     }
+    if crate::gate::is_inside() {
+        return resolve_inside(dir, text(path)?);
+    }
     resolve_bytes(dir, text(path)?)
+}
+
+/// A path in the middle of a call: of our own work, which does not use the folders, or of a handler of a
+/// signal that has come meanwhile. A server does what a handler asks for as well; in this process what is
+/// under way may have to end first.
+fn resolve_inside(dir: c_int, path: &[u8]) -> Result<Place> {
+    if path.first() != Some(&b'/') && (dir != AT_FDCWD || !IS_OURS.load(Ordering::Acquire)) {
+        return Ok(Place::Kernel);
+    }
+    match resolve_bytes(dir, path)? {
+        Place::Ours(mount, ..) if !mount.is_shared() => Err(Errno::AGAIN),
+        place => Ok(place),
+    }
 }
 
 /// As [`resolve`], for a path without a NUL.
@@ -543,6 +559,15 @@ pub(crate) fn change(mount: &'static Mount, base: OpenId, path: &[u8]) -> Result
     *write(&WORKING) = Working { path: whole, ours: Some((mount, open)) };
     IS_OURS.store(true, Ordering::Release);
     Ok(None)
+}
+
+/// The folder that the working directory is in.
+pub(crate) fn our_mount() -> Option<&'static Mount> {
+    if !IS_OURS.load(Ordering::Acquire) {
+        return None;
+    }
+    let here = read(&WORKING);
+    here.ours.map(|(mount, _)| mount).or_else(|| within(&here.path).map(|(mount, _)| mount))
 }
 
 /// The path of the working directory for the next program, when it is ours.

@@ -14,7 +14,7 @@ use unvme_fs::share::{Client, Forked};
 use crate::errno::set;
 use crate::gate::Closed;
 use crate::mount::{self, Backend, Mount, Shared, identity};
-use crate::{gate, place, real, share, slot, start, table};
+use crate::{gate, place, reach, real, share, slot, start, table};
 
 /// What is there between `fork` in a process and in its child.
 struct Prepared {
@@ -406,12 +406,18 @@ unsafe fn search(file: *const c_char) -> Option<CString> {
 }
 
 unsafe fn execve_any(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    if let Some(refused) = reach::refused(reach::check(path, argv)) {
+        return refused;
+    }
     let copied = in_memory(path);
     let path = copied.as_ref().map_or(path, |path| path.as_ptr());
     execute(envp, |envp| real::execve(path, argv, envp))
 }
 
 unsafe fn execvpe_any(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    if let Some(refused) = reach::refused(reach::check_found(file, argv)) {
+        return refused;
+    }
     if let Some(path) = search(file) {
         return execute(envp, |envp| real::execve(path.as_ptr(), argv, envp));
     }
@@ -457,6 +463,9 @@ exported! {
         pid: *mut pid_t, path: *const c_char, actions: *const Actions, attributes: *const Spawned,
         argv: *const *const c_char, envp: *const *const c_char,
     ) -> c_int {
+        if let Err(errno) = reach::check(path, argv) {
+            return errno.raw_os_error();
+        }
         let copied = in_memory(path);
         let path = copied.as_ref().map_or(path, |path| path.as_ptr());
         spawn(envp, |envp| behind::posix_spawn(pid, path, actions, attributes, argv, envp))
@@ -466,6 +475,9 @@ exported! {
         pid: *mut pid_t, file: *const c_char, actions: *const Actions, attributes: *const Spawned,
         argv: *const *const c_char, envp: *const *const c_char,
     ) -> c_int {
+        if let Err(errno) = reach::check_found(file, argv) {
+            return errno.raw_os_error();
+        }
         if let Some(path) = search(file) {
             return spawn(envp, |envp| {
                 behind::posix_spawn(pid, path.as_ptr(), actions, attributes, argv, envp)
