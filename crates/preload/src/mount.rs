@@ -437,8 +437,15 @@ impl Mount {
                     crate::start::say(&e.to_string());
                 }
             }
-            // The kernel closes it, and the server sees that.
-            Backend::Shared(shared) => drop(shared),
+            Backend::Shared(shared) => {
+                // The kernel closes the connection, and the server sees that a little later: who waits for
+                // this process finds its files closed.
+                crate::table::each(|_, file| {
+                    if file.mount.number == self.number {
+                        let _ = shared.client.call(&Request::Close { open: file.open() }, &[], &mut []);
+                    }
+                });
+            }
         }
     }
 }

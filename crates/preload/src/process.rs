@@ -357,11 +357,16 @@ one_by_one! {
 
 /// A program that is in a folder of ours, where the kernel can find it: in memory.
 unsafe fn in_memory(path: *const c_char) -> Option<CString> {
+    copy_to_memory(path, libc::X_OK)
+}
+
+/// A file of ours, as one in memory that the kernel can find.
+unsafe fn copy_to_memory(path: *const c_char, wanted: c_int) -> Option<CString> {
     if !start::is_on() || gate::is_inside() {
         return None;
     }
     let place::Place::Ours(..) = place::resolve(libc::AT_FDCWD, path).ok()? else { return None };
-    if crate::attributes::access(path, libc::X_OK) != 0 {
+    if crate::attributes::access(path, wanted) != 0 {
         return None;
     }
     let fd = crate::open::open(path, libc::O_RDONLY, 0);
@@ -384,6 +389,42 @@ unsafe fn in_memory(path: *const c_char) -> Option<CString> {
     crate::open::close(fd);
     let fd = std::os::fd::IntoRawFd::into_raw_fd(memory);
     CString::new(format!("/proc/self/fd/{fd}")).ok()
+}
+
+/// What `dlopen` goes on with.
+#[repr(C)]
+struct Library {
+    path: *const c_char,
+    function: *mut std::ffi::c_void,
+}
+
+/// A library that is in a folder of ours is one in memory.
+unsafe extern "C" fn find_library(path: *const c_char) -> Library {
+    static AT: std::sync::atomic::AtomicPtr<std::ffi::c_void> =
+        std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
+    let mut function = AT.load(Ordering::Acquire);
+    if function.is_null() {
+        function = real::find(&AT, c"dlopen");
+    }
+    let is_path = crate::errno::text(path).is_ok_and(|name| name.contains(&b'/'));
+    let copied = if is_path { copy_to_memory(path, libc::R_OK) } else { None };
+    // The loader knows it by this name as long as it is loaded.
+    Library { path: copied.map_or(path, |path| path.into_raw().cast_const()), function }
+}
+
+/// The C library's own looks at who has called it: it has to come back there.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dlopen() -> *mut std::ffi::c_void {
+    std::arch::naked_asm!(
+        "push rsi",
+        "call {find}",
+        "pop rsi",
+        "mov rdi, rax",
+        "jmp rdx",
+        find = sym find_library,
+    )
 }
 
 /// Where a shell would find a program that is in a folder of ours.

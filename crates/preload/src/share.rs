@@ -207,7 +207,6 @@ pub(crate) fn share(mount: &'static Mount) -> Result<(), String> {
     handed.map_err(|e| e.to_string())?;
     let made = mount.connect_or_start(true)?;
     mount.install(made);
-    crate::place::forget_working();
     open_again(mount);
     for held in &locks {
         lock_again(mount, held);
@@ -229,6 +228,7 @@ fn lock_again(mount: &'static Mount, held: &Locks) {
 
 /// Has another server open what was open: by the numbers of inodes.
 pub(crate) fn open_again(mount: &'static Mount) {
+    crate::place::forget_working();
     table::each(|_, file| {
         if file.mount.number != mount.number {
             return;

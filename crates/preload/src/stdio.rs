@@ -265,6 +265,77 @@ pub(crate) fn start() {
     (0..=2).for_each(note_standard);
 }
 
+mod behind {
+    use super::*;
+
+    functions! {
+        fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    }
+}
+
+unsafe extern "C" {
+    fn vasprintf(out: *mut *mut c_char, format: *const c_char, arguments: *mut c_void) -> c_int;
+}
+
+unsafe extern "C" fn print(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
+    if !table::is_ours(fd) {
+        return behind::vdprintf(fd, format, arguments);
+    }
+    let mut text = std::ptr::null_mut();
+    let length = vasprintf(&mut text, format, arguments);
+    if length < 0 {
+        return -1;
+    }
+    let written = cookie_write(fd as usize as *mut c_void, text, length as usize);
+    libc::free(text.cast());
+    if written == length as ssize_t { length } else { -1 }
+}
+
+/// Functions that print: their arguments in registers are put where a list of arguments has them.
+macro_rules! printing {
+    ($($name:ident: $fixed:literal, $format:literal;)*) => {$(
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name() -> c_int {
+            std::arch::naked_asm!(
+                "sub rsp, 216",
+                "mov [rsp + 32], rdi",
+                "mov [rsp + 40], rsi",
+                "mov [rsp + 48], rdx",
+                "mov [rsp + 56], rcx",
+                "mov [rsp + 64], r8",
+                "mov [rsp + 72], r9",
+                "movaps [rsp + 80], xmm0",
+                "movaps [rsp + 96], xmm1",
+                "movaps [rsp + 112], xmm2",
+                "movaps [rsp + 128], xmm3",
+                "movaps [rsp + 144], xmm4",
+                "movaps [rsp + 160], xmm5",
+                "movaps [rsp + 176], xmm6",
+                "movaps [rsp + 192], xmm7",
+                concat!("mov dword ptr [rsp], ", $fixed),
+                "mov dword ptr [rsp + 4], 48",
+                "lea rax, [rsp + 224]",
+                "mov [rsp + 8], rax",
+                "lea rax, [rsp + 32]",
+                "mov [rsp + 16], rax",
+                concat!("mov rsi, ", $format),
+                "mov rdx, rsp",
+                "call {print}",
+                "add rsp, 216",
+                "ret",
+                print = sym print,
+            )
+        }
+    )*};
+}
+
+printing! {
+    dprintf: "16", "rsi";
+    __dprintf_chk: "24", "rdx";
+}
+
 /// A file or a directory whose name ends in letters that nobody has used yet.
 unsafe fn make_up(template: *mut c_char, suffix: c_int, make: impl Fn(*const c_char) -> c_int) -> c_int {
     const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -328,6 +399,14 @@ exported! {
 
     fn fileno_unlocked(file: *mut FILE) -> c_int {
         real_fileno(file)
+    }
+
+    fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
+        print(fd, format, arguments)
+    }
+
+    fn __vdprintf_chk(fd: c_int, _flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
+        print(fd, format, arguments)
     }
 
     fn mkstemp(template: *mut c_char) -> c_int {
