@@ -108,7 +108,7 @@ check() {
     waited=0
     until "$unvme" fs check "$1" >"$work/output" 2>&1; do
         waited=$((waited + 1))
-        if [ "$waited" -ge 300 ] || ! grep -q 'mounted\|in use' "$work/output"; then
+        if [ "$waited" -ge 300 ] || ! grep -q 'mounted\|in use\|closed the connection' "$work/output"; then
             fail "the file system of $1 is damaged"
         fi
         sleep 0.1
