@@ -56,7 +56,7 @@ cmp -s "$work/native" "$work/again" || {
     diff "$work/native" "$work/again" >"$work/output" || true
     fail 'two runs on the kernel differ: what is said must not'
 }
-grep -E 'TIMED OUT|ENDED' "$work/native" >"$work/output" && fail 'a case has not ended on the kernel'
+grep -aE 'TIMED OUT|ENDED' "$work/native" >"$work/output" && fail 'a case has not ended on the kernel'
 
 section 'libraries that are wrong are found out'
 ${CC:-cc} -shared -fPIC -O1 -Wall -Wextra -o "$work/wrong.so" "$root/tests/preload/wrong.c" -ldl

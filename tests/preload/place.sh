@@ -125,7 +125,7 @@ compare() {
     steps=$((steps + 1))
     if [ -n "${allowed:-}" ]; then
         for file in "$expected" "$actual"; do
-            grep -vEf "$allowed" "$file" >"$file.compared" || true
+            LC_ALL=C grep -avEf "$allowed" "$file" >"$file.compared" || true
         done
         expected=$expected.compared actual=$actual.compared
     fi
