@@ -103,11 +103,6 @@ compare 'alone, names with 64 and with checks' "$work/native" "$work/alone64"
 check 0000:02:00.0
 calls=$work/calls
 
-section 'all in one process, in memory'
-ours mem:block:1G
-lines inside "$work/one" -1 "$top" "$outside"
-compare 'in one process' "$work/native" "$work/one"
-
 section 'shared'
 ours 0000:02:00.0 --shared
 lines inside "$work/shared" "$top" "$outside"

@@ -20,6 +20,7 @@ use crate::errno::{self, Result};
 use crate::gate;
 
 /// Who does what is asked.
+#[expect(clippy::large_enum_variant, reason = "there is one for each folder")]
 pub(crate) enum Backend {
     /// This process has the file system.
     Alone(Alone),
