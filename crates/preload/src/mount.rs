@@ -17,7 +17,7 @@ use unvme_fs::{CacheOptions, Credentials, FileSystem, MakeOptions, MountOptions,
 
 use crate::config::{Config, Folder};
 use crate::errno::{self, Result};
-use crate::gate;
+use crate::{gate, slot};
 
 /// Who does what is asked.
 #[expect(clippy::large_enum_variant, reason = "there is one for each folder")]
@@ -238,7 +238,7 @@ impl Mount {
             return self.connect_or_start(false);
         }
         if self.is_memory() {
-            let made = self.mount_alone()?;
+            let made = slot::out_of_the_way(|| self.mount_alone())?;
             return made.ok_or_else(|| format!("{}: in use", self.config.device));
         }
         let begun = Instant::now();
@@ -246,7 +246,7 @@ impl Mount {
             if let Some(found) = self.connect() {
                 return Ok(found);
             }
-            if let Some(found) = self.mount_alone()? {
+            if let Some(found) = slot::out_of_the_way(|| self.mount_alone())? {
                 return Ok(found);
             }
             // Another process has it to itself, and is asked to share it.

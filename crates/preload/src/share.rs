@@ -272,8 +272,9 @@ fn fork_of_own(alone: &Alone) -> Result<Forked, String> {
         let name = format!("process-{}-{:x}", std::process::id(), unvme::random::number());
         let socket = folder.with_file_name(name);
         let options = ServerOptions { workers: 4, ..ServerOptions::default() };
-        let made =
-            Server::start(Arc::clone(&alone.processes), &socket, &options).map_err(|e| e.to_string())?;
+        let made = crate::slot::out_of_the_way(|| {
+            Server::start(Arc::clone(&alone.processes), &socket, &options).map_err(|e| e.to_string())
+        })?;
         let ticket = made.enroll(Arc::clone(&alone.process)).map_err(|e| e.to_string())?;
         *own = Some(OwnServer { server: made, socket, ticket });
     }

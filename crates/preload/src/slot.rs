@@ -65,6 +65,28 @@ pub(crate) fn set_apart(fd: OwnedFd) -> c_int {
     moved.into_raw_fd()
 }
 
+/// Does something that opens descriptors of our own, which stay: programs choose small numbers themselves
+/// (`exec 6<file` in a shell), so ours are not among them.
+pub(crate) fn out_of_the_way<R>(act: impl FnOnce() -> R) -> R {
+    /// The first number that is left to us, where the limit allows so many.
+    const FIRST: u64 = 512;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let first = FIRST.min(limit / 2) as c_int;
+    let mut taken = Vec::new();
+    if let Ok(one) = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        while let Ok(next) = rustix::io::fcntl_dupfd_cloexec(&one, 0) {
+            if next.as_raw_fd() >= first {
+                break;
+            }
+            taken.push(next);
+        }
+        taken.push(one);
+    }
+    let done = act();
+    drop(taken);
+    done
+}
+
 fn map(memory: BorrowedFd<'_>) -> std::result::Result<&'static [Slot], Errno> {
     let bytes = SLOTS * size_of::<Slot>();
     let protection = ProtFlags::READ | ProtFlags::WRITE;

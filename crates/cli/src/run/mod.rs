@@ -34,7 +34,7 @@ const SERVER_VARIABLE: &str = "UNVME_PRELOAD_SERVER";
 The program is run with libunvme_preload.so before its other libraries. What it does within a
 folder of --dir happens in the file system of that device, without the kernel; the folder itself
 stays empty. Everything else goes to the kernel as it came. The device has a file system, of `unvme
-fs mkfs`, or it is a mem: device, which gets one, and is gone when the program ends.
+fs mkfs`, or it is a mem: device, which gets one, and is gone with the last process.
 
 Without --dir the folders are those of the file that $WRAPPER_CONFIG names: wrap_dir, storage_dev,
 filesystem, ffs_format, ffs_prealloc, ffs_readahead, storage_engine; and nsid, cache, policy,
@@ -111,12 +111,18 @@ impl Run {
         if let Some(stats) = &self.stats {
             word("stats", std::path::absolute(stats).context("find the working folder")?.as_os_str())?;
         }
-        for folder in &self.folders {
+        for (nth, folder) in self.folders.iter().enumerate() {
             let (folder, device) = split(folder)?;
             let folder = std::path::absolute(folder).context("find the working folder")?;
             word("wrap_dir", folder.as_os_str())?;
             word("storage_dev", device)?;
             word("nsid", OsStr::new(&self.nsid.to_string()))?;
+            if device.as_bytes().starts_with(b"mem:") {
+                // It is to outlive the program's processes, the first one included.
+                let name = format!("run-{}-{nth}", std::process::id());
+                let place = unvme_fs::share::socket_path("mem:block:1G", self.nsid)?.with_file_name(name);
+                word("socket", place.as_os_str())?;
+            }
             if let Some(cache) = self.cache {
                 word("cache", OsStr::new(&cache.0.to_string()))?;
             }
