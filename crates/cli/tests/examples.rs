@@ -10,8 +10,16 @@ use home::{DEVICE, Home};
 
 /// Parts of examples that cannot be run here: drives of the machine, root, other machines, and what is built
 /// apart (tests/rocksdb.sh runs those).
-const ELSEWHERE: &[&str] =
-    &["kernel:", "sudo ", "10.0.0.1", "[fe80::1]", "0000:0b:00.0", "unvme rocksdb -", "kv_db_bench"];
+const ELSEWHERE: &[&str] = &[
+    "kernel:",
+    "sudo ",
+    "10.0.0.1",
+    "[fe80::1]",
+    "0000:0b:00.0",
+    "unvme rocksdb -",
+    "unvme run -",
+    "kv_db_bench",
+];
 /// What an example says, and what takes less time or memory and is the same otherwise.
 const SHORTER: &[(&str, &str)] = &[
     ("-q 32 -t 10", "-q 32 -t 0.05"),

@@ -26,7 +26,7 @@ unsafe fn output<'a>(buf: *mut c_void, count: usize) -> Result<&'a mut [u8]> {
     if count == 0 {
         return Ok(&mut []);
     }
-    if buf.is_null() {
+    if errno::is_nowhere(buf) {
         return Err(Errno::FAULT);
     }
     Ok(std::slice::from_raw_parts_mut(buf.cast(), count.min(LONGEST)))
@@ -38,7 +38,7 @@ unsafe fn input<'a>(buf: *const c_void, count: usize) -> Result<&'a [u8]> {
     if count == 0 {
         return Ok(&[]);
     }
-    if buf.is_null() {
+    if errno::is_nowhere(buf) {
         return Err(Errno::FAULT);
     }
     Ok(std::slice::from_raw_parts(buf.cast(), count.min(LONGEST)))

@@ -73,10 +73,16 @@ pub(crate) fn pointer<T>(result: Result<*mut T>) -> *mut T {
     })
 }
 
+/// Whether an address is one of the first page, which no process has: a null pointer, or a number that was
+/// taken for one. Others that lead nowhere are not found out.
+pub(crate) fn is_nowhere<T>(pointer: *const T) -> bool {
+    (pointer as usize) < 4096
+}
+
 /// A C string, without its NUL.
 ///
 /// # Safety
 /// It is one, and stays as long as the result is used.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a [u8]> {
-    if pointer.is_null() { Err(Errno::FAULT) } else { Ok(CStr::from_ptr(pointer).to_bytes()) }
+    if is_nowhere(pointer) { Err(Errno::FAULT) } else { Ok(CStr::from_ptr(pointer).to_bytes()) }
 }
