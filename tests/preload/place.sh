@@ -6,7 +6,12 @@
 # What is set here is used in the scripts that source it, and the other way round.
 # shellcheck disable=SC2034,SC2154
 
-work=$(mktemp -d)
+# Devices are files, whose flushes wait for a disk elsewhere.
+if [ -w /dev/shm ]; then
+    work=$(mktemp -d -p /dev/shm unvme-preload.XXXXXX)
+else
+    work=$(mktemp -d)
+fi
 # Users without rights reach what is below.
 chmod 755 "$work"
 export UNVME_HOME="$work/home"
