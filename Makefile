@@ -29,7 +29,7 @@ section = @printf '\n==> %s\n' '$(1)'
 
 .PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
-	wiredtiger preload-db-test preload-db-test-long ycsb setup-ycsb \
+	wiredtiger speedtest preload-db-test preload-db-test-long ycsb setup-ycsb \
 	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test preload preload-test preload-test-long \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run build install uninstall \
 	install-test
@@ -227,15 +227,18 @@ preload-test-long: setup-test fs-tools preload
 
 # MongoDB's storage engine, and SQLite's own benchmark: what databases are measured with.
 WIREDTIGER = $(TARGET_DIR)/wiredtiger
-wiredtiger:
-	$(call section,WiredTiger and speedtest1)
+wiredtiger: speedtest
+	$(call section,WiredTiger)
 	scripts/wiredtiger.sh $(WIREDTIGER)
+
+speedtest:
+	$(call section,speedtest1)
 	scripts/speedtest.sh $(TARGET_DIR)/speedtest
 
 # Databases by the preload library, beside the same ones on ext4.
 # WiredTiger takes as long to build as all of them take to run: it is in the long word.
 PRELOAD_DATABASES = sqlite redis postgres mariadb rocksdb others
-preload-db-test: fs-tools preload
+preload-db-test: fs-tools speedtest preload
 	$(call section,databases)
 	printf '%s\n' $(PRELOAD_DATABASES) | xargs -P 2 -I PART tests/preload_db.sh $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release PART
 
