@@ -45,8 +45,7 @@ Examples:
   unvme perf -r 0000:02:00.0 -w randrw -M 70 -c 0x3 --verify
   unvme perf -r mem:block:1G,fdp -w randwrite --fdp-pid 0-3 --fdp-select random
   unvme perf -r mem:block:4G,ftl=page,timing=tlc,media=tags -w randwrite -t 600 --virtual-time
-  unvme perf -r mem:block:1G,timing=tlc --handle name=db,rw=randread,depth=1,sched=share:8 \
-    --handle name=backup,rw=write,bs=128K,depth=32,sched=share:1 --report unvme-handles.html
+  unvme perf -r mem:block:1G --handle rw=randread,sched=share:8 --handle rw=write,sched=share:1
   unvme perf -r 0000:02:00.0 -w randwrite --rate 50000 --arrivals poisson --output json")]
 pub(crate) struct Perf {
     #[command(subcommand)]
