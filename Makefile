@@ -29,7 +29,7 @@ section = @printf '\n==> %s\n' '$(1)'
 
 .PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
-	wiredtiger speedtest preload-db-test preload-db-test-long ycsb setup-ycsb \
+	wiredtiger speedtest preload-db-test-long ycsb setup-ycsb \
 	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test preload preload-test preload-test-long \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run build install uninstall \
 	install-test
@@ -66,7 +66,7 @@ demo: setup-demo
 
 lint: setup-lint fmt floors circles tidy licences clippy doc
 
-test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test preload-test preload-db-test rocksdb-test doc bench-smoke install-test vm-smoke fuzz-run
+test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test preload-test rocksdb-test doc bench-smoke install-test vm-smoke fuzz-run
 	$(call section,all passed)
 
 # Every page of a small key-value store lost and stale, every bit of its metadata flipped; 1000 power cuts.
@@ -216,10 +216,14 @@ preload:
 # Each has devices and folders of its own, and waits for a good part of its time.
 PRELOAD_PARTS = preload preload_programs preload_faults
 
-# Programs that know nothing of it, with their files on it.
-preload-test: preload
-	$(call section,programs that are not changed)
-	tests/preload.sh $(TARGET_DIR)/release/unvme
+# Programs that know nothing of it, with their files on it. WiredTiger takes as long to build as all of them
+# take to run: it is in the long word, with RocksDB, LMDB and fossil.
+PRELOAD_DATABASES = sqlite redis postgres mariadb
+preload-test: fs-tools speedtest preload
+	$(call section,programs and databases that are not changed)
+	printf '%s\n' preload $(PRELOAD_DATABASES) | xargs -P 2 -I PART sh -c 'case PART in \
+		preload) UNVME_PRELOAD_SHORT=1 tests/preload.sh $(TARGET_DIR)/release/unvme ;; \
+		*) tests/preload_db.sh $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release PART ;; esac'
 
 preload-test-long: setup-test fs-tools preload
 	for part in $(PRELOAD_PARTS); do tests/$$part.sh $(TARGET_DIR)/release/unvme || exit 1; done
@@ -236,12 +240,6 @@ speedtest:
 	scripts/speedtest.sh $(TARGET_DIR)/speedtest
 
 # Databases by the preload library, beside the same ones on ext4.
-# WiredTiger takes as long to build as all of them take to run: it is in the long word.
-PRELOAD_DATABASES = sqlite redis postgres mariadb rocksdb others
-preload-db-test: fs-tools speedtest preload
-	$(call section,databases)
-	printf '%s\n' $(PRELOAD_DATABASES) | xargs -P 2 -I PART tests/preload_db.sh $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release PART
-
 preload-db-test-long: setup-test wiredtiger fs-tools preload
 	$(call section,databases)
 	tests/preload_db.sh -l $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release
