@@ -137,6 +137,8 @@ says() {
 start() {
     steps=$((steps + 1))
     rm -f "$stats"
+    # Nobody reads what the one before has said.
+    : >"$work/server"
     (
         # No shell between it and us.
         before='exec'
