@@ -76,19 +76,7 @@ bad 'a second mount' 'has the file system mounted|in use' "$unvme" mount "$devic
 
 # pjdfstest: what POSIX says, in the name of several users.
 mkdir "$mnt/pjd"
-cat >"$work/pjd.toml" <<'TOML'
-[features]
-posix_fallocate = {}
-rename_ctime = {}
-utime_now = {}
-utimensat = {}
-stat_st_birthtime = {}
-[settings]
-naptime = 0.01
-[dummy_auth]
-entries = [["nobody", "nogroup"], ["daemon", "daemon"], ["bin", "bin"]]
-TOML
-good 'pjdfstest' "$tools/bin/pjdfstest" -c "$work/pjd.toml" -p "$mnt/pjd"
+good 'pjdfstest' "$tools/bin/pjdfstest" -c "$root/tests/pjdfstest.toml" -p "$mnt/pjd"
 says '^Summary: 0 failed, [0-9]+ skipped, 3[78][0-9] passed'
 rm -rf "$mnt/pjd"
 

@@ -143,22 +143,10 @@ part_pjdfstest() {
         echo "$name: SKIPPED: pjdfstest needs root"
         return
     fi
-    cat >"$work/pjd.toml" <<'TOML'
-[features]
-posix_fallocate = {}
-rename_ctime = {}
-utime_now = {}
-utimensat = {}
-stat_st_birthtime = {}
-[settings]
-naptime = 0.01
-[dummy_auth]
-entries = [["nobody", "nogroup"], ["daemon", "daemon"], ["bin", "bin"]]
-TOML
     for mode in $(modes); do
         begin
         there mkdir pjd
-        good pjdfstest "$tools/bin/pjdfstest" -c "$work/pjd.toml" -p "$top/pjd"
+        good pjdfstest "$tools/bin/pjdfstest" -c "$root/tests/pjdfstest.toml" -p "$top/pjd"
         grep -E '^Summary: 0 failed, [0-9]+ skipped, 3[78][0-9] passed' "$work/output" >/dev/null || differs "pjdfstest, $mode"
         end
     done

@@ -15,6 +15,7 @@
 //! | `guide` | the programs of the guide: `kv_perf` and its like |
 //! | `count` | counted things in words |
 //! | `perf`, `report` | measuring a device, and showing what was found |
+//! | `preload` | where a program is, and a library that is loaded before its others |
 //! | `run` | programs as they are, with files on a device in user space |
 //! | `setup` | the machine's drives, handed to user space and back |
 //! | `sim` | traffic on a simulated device: write amplification |
@@ -39,6 +40,7 @@ mod notice;
 mod numbers;
 mod output;
 mod perf;
+mod preload;
 mod report;
 mod rocksdb;
 mod run;

@@ -1,7 +1,5 @@
 //! `unvme run`: a program as it is, with files of chosen folders on a device in user space.
 
-mod program;
-
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -13,14 +11,14 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use unvme::Size;
+use unvme_fs::{Unreachable, out_of_reach};
 
 use crate::exit::usage;
+use crate::preload::{Library, find_program};
 
 /// What is loaded before the program's other libraries.
-const LIBRARY: &str = "libunvme_preload.so";
-
-/// The folder that it is in.
-const LIBRARY_VARIABLE: &str = "UNVME_PRELOAD";
+const LIBRARY: Library =
+    Library { file: "libunvme_preload.so", variable: "UNVME_PRELOAD", built: None, word: "build" };
 
 /// The configuration, as text, for the library.
 const CONFIG_VARIABLE: &str = "UNVME_PRELOAD_CONFIG";
@@ -69,10 +67,9 @@ impl Run {
         let Some((program, arguments)) = self.program.split_first() else {
             return Err(usage("which program?"));
         };
-        let found = program::find(program)?;
-        program::check(&found)?;
-        let library = find_library()?;
-        let mut list = library.into_os_string();
+        let found = find_program(program, "")?;
+        check(&found)?;
+        let mut list = LIBRARY.find()?.join(LIBRARY.file).into_os_string();
         if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
             list.push(":");
             list.push(others);
@@ -147,28 +144,17 @@ fn split(text: &OsStr) -> Result<(&Path, &OsStr)> {
     Ok((Path::new(OsStr::from_bytes(&bytes[..at])), OsStr::from_bytes(&bytes[at + 1..])))
 }
 
-/// Where the library is.
-fn find_library() -> Result<PathBuf> {
-    let own = env::current_exe().context("find this program")?;
-    let beside = own.parent().unwrap_or(Path::new("/"));
-    let places = match env::var_os(LIBRARY_VARIABLE) {
-        Some(folder) => vec![PathBuf::from(folder)],
-        None => vec![beside.parent().unwrap_or(beside).join("lib/unvme"), beside.to_owned()],
+/// Refuses what the library would not be loaded into: its files would be in the folder, and not on the
+/// device.
+fn check(program: &Path) -> Result<()> {
+    let why = match out_of_reach(program)? {
+        None => return Ok(()),
+        Some((found, Unreachable::Static)) => (found, "is linked statically"),
+        Some((found, Unreachable::OtherUser)) => (found, "runs as another user (set-user-id)"),
     };
-    let found = places.iter().map(|place| place.join(LIBRARY)).find(|library| library.is_file());
-    let found = found.ok_or_else(|| {
-        let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
-        anyhow::anyhow!(
-            "{LIBRARY} is not in {}; `make build` builds it, and {LIBRARY_VARIABLE}=FOLDER says where it is",
-            places.join(", nor in ")
-        )
-    })?;
-    if found.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
-        return Err(usage(format!(
-            "{}: the loader takes no library with a space or a colon in its path; {LIBRARY_VARIABLE}=FOLDER names \
-             another folder",
-            found.display()
-        )));
-    }
-    Ok(found)
+    Err(usage(format!(
+        "{}: it {}, so no library can be loaded before its own: its files would not be on the device",
+        why.0.display(),
+        why.1
+    )))
 }

@@ -51,6 +51,7 @@
 //! | `system`, `vnode` | [`FileSystem`] and [`Vnode`], what programs use |
 //! | `check` | [`check()`] and [`repair`]: whether everything fits together, and having it do so |
 //! | `make` | [`make()`]: a new file system |
+//! | `reach` | programs whose files cannot be ours |
 //! | [`calls`] | what POSIX programs ask, as data, and who asks |
 //! | [`share`] | asking from another process |
 #![forbid(unsafe_code)]
@@ -81,6 +82,7 @@ mod pagecache;
 mod paths;
 mod placement;
 mod queue;
+mod reach;
 pub mod share;
 mod space;
 mod stripe;
@@ -103,6 +105,7 @@ pub use pagecache::{CacheOptions, CacheStatistics, FileSettings, Policy};
 pub use paths::Walk;
 pub use placement::{Placement, PlacementTable};
 pub use queue::{FileCompletion, FileCompletions, FileId, FileQueue, Refused};
+pub use reach::{Unreachable, out_of_reach};
 pub use system::{Description, FileSystem, MountOptions, Usage};
 pub use vnode::{Attributes, Entry, FileExtent, NewAttributes, Vnode};
 pub use xattrs::{SetXattr, XATTR_MAX};

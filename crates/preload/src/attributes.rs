@@ -85,7 +85,7 @@ pub(crate) fn of_open(held: &Held) -> Result<Attributes> {
     if let Some(vnode) = held.vnode() {
         return Ok(vnode.attributes());
     }
-    let at = At { base: held.open(), path: b"", follows: true };
+    let at = held.at();
     match held.call(&Request::Attributes { at })? {
         Reply::Attributes(found) => Ok(found),
         _ => Err(Errno::IO),
@@ -183,7 +183,7 @@ fn on_open(held: &Held, request: impl Fn(&'static Mount, At<'_>) -> Result<Reply
     if held.flags() & libc::O_PATH != 0 {
         return done(Err(Errno::BADF));
     }
-    let at = At { base: held.open(), path: b"", follows: true };
+    let at = held.at();
     done(request(held.mount, at).map(drop))
 }
 
@@ -651,7 +651,7 @@ exported! {
 
     fn fgetxattr(fd: c_int, name: *const c_char, value: *mut c_void, room: size_t) -> ssize_t {
         let Some(held) = table::get(fd) else { return real::fgetxattr(fd, name, value, room) };
-        let at = At { base: held.open(), path: b"", follows: true };
+        let at = held.at();
         bytes_of_open(&held, value, room, &get_request(at, text(name).unwrap_or_default()))
     }
 
@@ -671,7 +671,7 @@ exported! {
 
     fn fsetxattr(fd: c_int, name: *const c_char, value: *const c_void, room: size_t, flags: c_int) -> c_int {
         let Some(held) = table::get(fd) else { return real::fsetxattr(fd, name, value, room, flags) };
-        let at = At { base: held.open(), path: b"", follows: true };
+        let at = held.at();
         let set = || held.call(&set_request(at, text(name)?, value_of(value, room)?, flags));
         done(set().map(drop))
     }
@@ -686,7 +686,7 @@ exported! {
 
     fn flistxattr(fd: c_int, list: *mut c_char, room: size_t) -> ssize_t {
         let Some(held) = table::get(fd) else { return real::flistxattr(fd, list, room) };
-        let at = At { base: held.open(), path: b"", follows: true };
+        let at = held.at();
         bytes_of_open(&held, list.cast(), room, &Request::ListXattrs { at })
     }
 
@@ -700,7 +700,7 @@ exported! {
 
     fn fremovexattr(fd: c_int, name: *const c_char) -> c_int {
         let Some(held) = table::get(fd) else { return real::fremovexattr(fd, name) };
-        let at = At { base: held.open(), path: b"", follows: true };
+        let at = held.at();
         done(text(name).and_then(|name| held.call(&remove_request(at, name))).map(drop))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use libc::{O_DIRECT, O_DSYNC, O_SYNC, SEEK_CUR, SEEK_END, SEEK_SET, iovec, off_t, size_t, ssize_t};
 use rustix::io::Errno;
-use unvme_fs::calls::{At, Reply, Request};
+use unvme_fs::calls::{Reply, Request};
 
 use crate::errno::{self, Result, bytes, done};
 use crate::table::{self, Held};
@@ -49,14 +49,7 @@ unsafe fn input<'a>(buf: *const c_void, count: usize) -> Result<&'a [u8]> {
 /// # Errors
 /// EIO.
 pub(crate) fn size(held: &Held) -> Result<u64> {
-    if let Some(vnode) = held.vnode() {
-        return Ok(vnode.attributes().size);
-    }
-    let at = At { base: held.open(), path: b"", follows: true };
-    match held.call(&Request::Attributes { at })? {
-        Reply::Attributes(found) => Ok(found.size),
-        _ => Err(Errno::IO),
-    }
+    crate::attributes::of_open(held).map(|found| found.size)
 }
 
 /// Reads from an offset on.
@@ -79,12 +72,12 @@ pub(crate) fn read_at(held: &Held, offset: u64, out: &mut [u8]) -> Result<usize>
             },
         },
     };
-    held.mount.counters.read.fetch_add(1, Ordering::Relaxed);
+    held.mount.counters.read.add(1);
     Ok(read)
 }
 
 fn after_write(held: &Held, end: u64) -> Result<()> {
-    held.mount.counters.written.fetch_add(1, Ordering::Relaxed);
+    held.mount.counters.written.add(1);
     let flags = held.flags();
     if held.mount.config.prealloc > 0 {
         reserve(held, end);
@@ -262,7 +255,7 @@ pub(crate) fn sync_one(held: &Held, data_only: bool) -> Result<()> {
     if held.flags() & libc::O_PATH != 0 {
         return Err(Errno::BADF);
     }
-    held.mount.counters.synced.fetch_add(1, Ordering::Relaxed);
+    held.mount.counters.synced.add(1);
     match held.direct() {
         Some(vnode) => errno::of(if data_only { vnode.sync_data() } else { vnode.sync() }),
         None => held.call(&Request::Sync { open: held.open(), data_only }).map(drop),
@@ -333,7 +326,7 @@ pub(crate) fn seek(held: &Held, offset: off_t, whence: c_int) -> Result<off_t> {
         return Err(Errno::INVAL);
     }
     if held.is_directory() {
-        crate::directory::seek_descriptor(held, to as u64);
+        crate::directory::seek_descriptor(held);
     }
     held.slot.offset.store(to as u64, Ordering::Relaxed);
     Ok(to)
@@ -608,7 +601,7 @@ fn truncate_open(held: &Held, size: off_t) -> Result<()> {
     if !held.is_regular() {
         return Err(Errno::INVAL);
     }
-    let at = At { base: held.open(), path: b"", follows: true };
+    let at = held.at();
     held.call(&Request::Truncate { at, size }).map(drop)
 }
 

@@ -22,7 +22,7 @@ const SOME: usize = 32 << 10;
 pub(crate) struct Listing(VecDeque<Listed>);
 
 /// Somebody has moved the offset of a directory.
-pub(crate) fn seek_descriptor(held: &Held, _to: u64) {
+pub(crate) fn seek_descriptor(held: &Held) {
     lock(&held.listing).0.clear();
 }
 
@@ -229,40 +229,25 @@ pub(crate) struct Glob {
 
 type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
 
-mod real_glob {
+mod behind {
     use super::*;
 
-    pub(super) unsafe fn call(
-        name: &CStr,
-        pattern: *const c_char,
-        flags: c_int,
-        error: GlobError,
-        out: *mut Glob,
-    ) -> c_int {
-        let found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
-        let function: unsafe extern "C" fn(*const c_char, c_int, GlobError, *mut Glob) -> c_int =
-            std::mem::transmute(found);
-        function(pattern, flags, error, out)
+    functions! {
+        fn glob(pattern: *const c_char, flags: c_int, error: GlobError, out: *mut Glob) -> c_int;
     }
 }
 
-unsafe fn glob_any(
-    name: &CStr,
-    pattern: *const c_char,
-    flags: c_int,
-    error: GlobError,
-    out: *mut Glob,
-) -> c_int {
+unsafe fn glob_any(pattern: *const c_char, flags: c_int, error: GlobError, out: *mut Glob) -> c_int {
     const GLOB_ALTDIRFUNC: c_int = 1 << 9;
     if !start::is_on() || flags & GLOB_ALTDIRFUNC != 0 {
-        return real_glob::call(name, pattern, flags, error, out);
+        return behind::glob(pattern, flags, error, out);
     }
     (*out).close = Some(glob_close);
     (*out).read = Some(glob_read);
     (*out).open = Some(glob_open);
     (*out).lstat = Some(crate::attributes::lstat);
     (*out).stat = Some(crate::attributes::stat);
-    let result = real_glob::call(name, pattern, flags | GLOB_ALTDIRFUNC, error, out);
+    let result = behind::glob(pattern, flags | GLOB_ALTDIRFUNC, error, out);
     (*out).flags &= !GLOB_ALTDIRFUNC;
     result
 }
@@ -385,11 +370,11 @@ exported! {
     }
 
     fn glob(pattern: *const c_char, flags: c_int, error: GlobError, out: *mut Glob) -> c_int {
-        glob_any(c"glob", pattern, flags, error, out)
+        glob_any(pattern, flags, error, out)
     }
 
     fn glob64(pattern: *const c_char, flags: c_int, error: GlobError, out: *mut Glob) -> c_int {
-        glob_any(c"glob64", pattern, flags, error, out)
+        glob_any(pattern, flags, error, out)
     }
 }
 

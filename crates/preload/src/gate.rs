@@ -112,8 +112,6 @@ pub(crate) struct Closed(());
 
 /// Keeps everybody out, and waits until nobody is inside, but this thread.
 pub(crate) fn close() -> Closed {
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = lock(&ONE);
     while IS_CLOSED.swap(true, Ordering::SeqCst) {
         std::thread::sleep(Duration::from_micros(50));
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use unvme::lock::lock;
+use unvme::stripe::Tally;
 use unvme::{Device, OpenOptions};
 use unvme_fs::calls::{Mapped, OpenId, Process, Processes, Reply, Request};
 use unvme_fs::share::{Client, Identity, Server, Watched, socket_path};
@@ -53,13 +54,19 @@ pub(crate) struct Shared {
     generation: AtomicU64,
 }
 
-/// What was done for a folder.
-#[derive(Default)]
+/// What was done for a folder. Threads that read on two CPUs do not count on one cache line.
 pub(crate) struct Counters {
-    pub opened: AtomicU64,
-    pub read: AtomicU64,
-    pub written: AtomicU64,
-    pub synced: AtomicU64,
+    pub opened: Tally,
+    pub read: Tally,
+    pub written: Tally,
+    pub synced: Tally,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        let tally = || Tally::new(64);
+        Self { opened: tally(), read: tally(), written: tally(), synced: tally() }
+    }
 }
 
 /// A wrapped folder.
@@ -489,9 +496,8 @@ pub(crate) fn end_all() {
 
 fn write_stats() {
     let Some(path) = STATS.get() else { return };
-    let sum = |of: fn(&Counters) -> &AtomicU64| -> u64 {
-        all().iter().map(|mount| of(&mount.counters).load(Ordering::Relaxed)).sum()
-    };
+    let sum =
+        |of: fn(&Counters) -> &Tally| -> i64 { all().iter().map(|mount| of(&mount.counters).total()).sum() };
     if sum(|counters| &counters.opened) == 0 {
         return;
     }

@@ -146,7 +146,7 @@ unsafe fn readlink_any(dir: c_int, path: *const c_char, buf: *mut c_char, room: 
         && text(path).is_ok_and(<[u8]>::is_empty)
         && let Some(held) = table::get(dir)
     {
-        let at = At { base: held.open(), path: b"", follows: false };
+        let at = held.at();
         let found = held.call(&Request::ReadLink { at });
         return bytes(match found {
             Ok(Reply::Bytes(target)) => put_bytes(&target, buf, room),
@@ -205,7 +205,7 @@ unsafe fn descriptor_path(path: *const c_char) -> Option<Result<Vec<u8>>> {
 /// The whole path of what a path leads to, without symbolic links.
 unsafe fn real_path(path: *const c_char) -> Result<Option<Vec<u8>>> {
     let mut place = place::resolve_through_links(AT_FDCWD, path)?;
-    for _ in 0..40 {
+    for _ in 0..place::CROSSINGS_MAX {
         let (mount, base, rest) = match place {
             Place::Kernel => return Ok(None),
             Place::Other(path) => {
@@ -270,15 +270,14 @@ enum Step {
 }
 
 fn last_link(mount: &'static crate::mount::Mount, base: OpenId, path: &[u8]) -> Result<Step> {
-    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
-    let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
-    let above: &[u8] = if start == 0 { b"." } else { &path[..start] };
+    let (above, name) = place::split_last(path);
     let at = At { base, path: above, follows: true };
     let open = match mount.call(&Request::Open { at, flags: O_PATH, mode: 0 }, &[], &mut [])? {
         Reply::Opened(open, ..) => open,
         _ => return Err(Errno::NOENT),
     };
-    let name = &path[start..end];
+    let end = name.iter().position(|&byte| byte == b'/').unwrap_or(name.len());
+    let name = &name[..end];
     let at = At { base: open, path: name, follows: false };
     match mount.call(&Request::ReadLink { at }, &[], &mut []) {
         Ok(Reply::Bytes(target)) => Ok(Step::Link(open, target)),
@@ -324,7 +323,7 @@ unsafe fn getcwd_any(out: *mut c_char, room: size_t) -> *mut c_char {
 
 unsafe fn go(place: Place, path: *const c_char) -> c_int {
     let mut place = place;
-    for _ in 0..40 {
+    for _ in 0..place::CROSSINGS_MAX {
         let result = match place {
             Place::Kernel | Place::Other(_) => {
                 let path = if let Place::Other(path) = &place { path.as_ptr() } else { path };

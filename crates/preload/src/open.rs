@@ -34,8 +34,6 @@ pub(crate) fn masked(mode: mode_t) -> mode_t {
     mode & !UMASK.load(Ordering::Relaxed)
 }
 
-const CROSSINGS_MAX: usize = 40;
-
 /// What came of opening.
 enum Opening {
     Kernel,
@@ -56,7 +54,7 @@ unsafe fn open_ours(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t)
         }
     }
     let mode = if flags & O_CREAT != 0 || flags & O_TMPFILE == O_TMPFILE { masked(mode) } else { 0 };
-    for _ in 0..CROSSINGS_MAX {
+    for _ in 0..place::CROSSINGS_MAX {
         let (mount, base, path) = match place {
             Place::Kernel => return Ok(Opening::Kernel),
             Place::Other(path) => return Ok(Opening::Other(path)),
@@ -88,7 +86,7 @@ fn descriptor(mount: &'static Mount, opened: &Opened, flags: c_int, path: Vec<u8
         let _ = mount.call(&Request::Close { open: opened.open }, &[], &mut []);
         return added;
     }
-    mount.counters.opened.fetch_add(1, Ordering::Relaxed);
+    mount.counters.opened.add(1);
     if let Ok(fd @ 0..=2) = added {
         crate::stdio::note_standard(fd);
     }
@@ -378,7 +376,7 @@ unsafe fn write_hint(held: &table::Held, cmd: c_int, hint: *mut u64) -> Result<c
     const F_SET_RW_HINT: c_int = 1036;
     const NAME: &[u8] = b"user.unvme.write_hint";
     const WORDS: [&[u8]; 6] = [b"not-set", b"none", b"short", b"medium", b"long", b"extreme"];
-    let at = unvme_fs::calls::At { base: held.open(), path: b"", follows: true };
+    let at = held.at();
     if hint.is_null() {
         return Err(Errno::INVAL);
     }

@@ -15,7 +15,7 @@ use crate::mount::{self, Mount};
 use crate::{real, start, table};
 
 /// How often a path may lead out of a folder and into another one.
-const CROSSINGS_MAX: usize = 40;
+pub(crate) const CROSSINGS_MAX: usize = 40;
 
 /// The working directory.
 #[derive(Clone)]
@@ -390,20 +390,25 @@ pub(crate) fn call_at(
     Err(Errno::LOOP)
 }
 
+/// The directory of a path's last name, `.` if it is the only one; and that name, with slashes behind it.
+pub(crate) fn split_last(path: &[u8]) -> (&[u8], &[u8]) {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+    let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+    (if start == 0 { b"." } else { &path[..start] }, &path[start..])
+}
+
 /// Where the last name of a path is in the end: its directory may be outside of the folder.
 fn settle(mut place: Place) -> Result<Place> {
     for _ in 0..CROSSINGS_MAX {
         let Place::Ours(mount, base, path) = place else { return Ok(place) };
-        let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
-        let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
-        let above: &[u8] = if start == 0 { b"." } else { &path[..start] };
+        let (above, name) = split_last(&path);
         let at = At { base, path: above, follows: true };
         let found = {
             let _inside = crate::gate::enter();
             mount.ask(&Request::Access { at, wanted: 0 })?
         };
         match found {
-            Reply::Outside(_, outside) => place = follow(mount, &join(&outside, &path[start..]))?,
+            Reply::Outside(_, outside) => place = follow(mount, &join(&outside, name))?,
             _ => return Ok(Place::Ours(mount, base, path)),
         }
     }

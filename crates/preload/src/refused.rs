@@ -1,7 +1,7 @@
 //! What is answered as a kernel without it would, sockets that have names in a folder, and calls that are
 //! made by their numbers.
 
-use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 
 use libc::{AF_UNIX, AT_FDCWD, S_IFSOCK, sockaddr, sockaddr_un, socklen_t};
@@ -79,6 +79,18 @@ unsafe fn socket_address(
     Ok(Some(other))
 }
 
+/// A function of a library that may not be there. Where folders are wrapped it is not asked for.
+///
+/// # Safety
+/// `F` is the type of the function.
+unsafe fn next<F: Copy>(name: &CStr) -> Option<F> {
+    if start::is_on() {
+        return None;
+    }
+    let found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+    (!found.is_null()).then(|| std::mem::transmute_copy(&found))
+}
+
 exported! {
     fn bind(fd: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int {
         match socket_address(address, bytes, true) {
@@ -108,41 +120,26 @@ exported! {
     }
 
     /// Its requests would go to the kernel, which knows nothing of our files.
-    fn io_setup(_depth: c_int, _out: *mut c_void) -> c_int {
-        if start::is_on() {
-            return -libc::ENOSYS;
+    fn io_setup(depth: c_int, out: *mut c_void) -> c_int {
+        match next::<unsafe extern "C" fn(c_int, *mut c_void) -> c_int>(c"io_setup") {
+            Some(function) => function(depth, out),
+            None => -libc::ENOSYS,
         }
-        let found = libc::dlsym(libc::RTLD_NEXT, c"io_setup".as_ptr());
-        if found.is_null() {
-            return -libc::ENOSYS;
-        }
-        let function: unsafe extern "C" fn(c_int, *mut c_void) -> c_int = std::mem::transmute(found);
-        function(_depth, _out)
     }
 
     fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int {
-        if start::is_on() {
-            return -libc::ENOSYS;
+        match next::<unsafe extern "C" fn(c_uint, *mut c_void, c_uint) -> c_int>(c"io_uring_queue_init") {
+            Some(function) => function(entries, ring, flags),
+            None => -libc::ENOSYS,
         }
-        let found = libc::dlsym(libc::RTLD_NEXT, c"io_uring_queue_init".as_ptr());
-        if found.is_null() {
-            return -libc::ENOSYS;
-        }
-        let function: unsafe extern "C" fn(c_uint, *mut c_void, c_uint) -> c_int = std::mem::transmute(found);
-        function(entries, ring, flags)
     }
 
     fn io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, params: *mut c_void) -> c_int {
-        if start::is_on() {
-            return -libc::ENOSYS;
+        type Function = unsafe extern "C" fn(c_uint, *mut c_void, *mut c_void) -> c_int;
+        match next::<Function>(c"io_uring_queue_init_params") {
+            Some(function) => function(entries, ring, params),
+            None => -libc::ENOSYS,
         }
-        let found = libc::dlsym(libc::RTLD_NEXT, c"io_uring_queue_init_params".as_ptr());
-        if found.is_null() {
-            return -libc::ENOSYS;
-        }
-        let function: unsafe extern "C" fn(c_uint, *mut c_void, *mut c_void) -> c_int =
-            std::mem::transmute(found);
-        function(entries, ring, params)
     }
 
     /// Calls by number: those that may be about our files are made by their names.

@@ -26,7 +26,6 @@ const IDLE_SECONDS: u32 = 5;
 
 /// What an open file has locked.
 struct Locks {
-    ino: u64,
     number: u32,
     ranges: Vec<Range>,
     flock: Option<bool>,
@@ -193,7 +192,6 @@ pub(crate) fn share(mount: &'static Mount) -> Result<(), String> {
         if file.mount.number == mount.number {
             let open = file.open();
             locks.push(Locks {
-                ino: file.slot.ino.load(Ordering::Relaxed),
                 number: file.number,
                 ranges: alone.process.locks(open).unwrap_or_default(),
                 flock: alone.process.flock(open).unwrap_or_default(),
@@ -216,7 +214,6 @@ pub(crate) fn share(mount: &'static Mount) -> Result<(), String> {
 
 fn lock_again(mount: &'static Mount, held: &Locks) {
     let Some(slot) = crate::slot::get(held.number) else { return };
-    debug_assert_eq!(slot.ino.load(Ordering::Relaxed), held.ino);
     let open = OpenId(slot.open.load(Ordering::Relaxed));
     for &range in &held.ranges {
         let _ = mount.ask(&Request::Lock { open, range });

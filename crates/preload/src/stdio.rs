@@ -194,16 +194,12 @@ unsafe fn freopen_any(path: *const c_char, mode: *const c_char, old: *mut FILE) 
             return new;
         }
         open::dup2(fileno(new), before);
-        fclose_any(new);
+        real::fclose(new);
         return standard(before).read();
     }
     // The next one has its number, mostly.
-    fclose_any(old);
+    real::fclose(old);
     fopen_any(path, mode)
-}
-
-unsafe fn fclose_any(file: *mut FILE) -> c_int {
-    real::fclose(file)
 }
 
 fn fileno_of(file: *mut FILE) -> Option<c_int> {

@@ -9,9 +9,8 @@ use std::sync::{Mutex, OnceLock};
 
 use libc::{O_ACCMODE, O_APPEND, O_CLOEXEC, O_PATH, O_RDONLY, O_WRONLY, S_IFDIR, S_IFMT, S_IFREG};
 use rustix::io::Errno;
-use unvme::lock::lock;
 use unvme_fs::Vnode;
-use unvme_fs::calls::{OpenId, Reply, Request};
+use unvme_fs::calls::{At, OpenId, Reply, Request};
 use unvme_fs::share::Watched;
 
 use crate::errno::Result;
@@ -56,6 +55,11 @@ unsafe impl Send for OpenFile {}
 impl OpenFile {
     pub(crate) fn open(&self) -> OpenId {
         OpenId(self.slot.open.load(Ordering::Relaxed))
+    }
+
+    /// The file itself, for a call that takes a path as well.
+    pub(crate) fn at(&self) -> At<'static> {
+        At { base: self.open(), path: b"", follows: true }
     }
 
     pub(crate) fn mode(&self) -> u32 {
@@ -385,6 +389,6 @@ pub(crate) fn inherit() {
 pub(crate) fn path_of(file: &OpenFile) -> Result<Vec<u8>> {
     match file.call(&Request::Path { open: file.open() })? {
         Reply::Bytes(path) => Ok(path),
-        _ => Ok(lock(&file.path).clone()),
+        _ => Err(Errno::IO),
     }
 }

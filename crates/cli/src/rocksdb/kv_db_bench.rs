@@ -6,7 +6,9 @@ use std::os::unix::process::CommandExt;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::{KV_FLAGS, KV_LIBRARY, find_program, preloaded};
+use crate::preload::find_program;
+
+use super::{ADVICE, KV_FLAGS, KV_LIBRARY, preloaded};
 
 /// What it is made of.
 const PROGRAM: &str = "db_bench";
@@ -35,7 +37,7 @@ pub(crate) struct KvDbBench {
 
 impl KvDbBench {
     pub(crate) fn run(self) -> Result<()> {
-        let program = find_program(&PROGRAM.into())?;
+        let program = find_program(PROGRAM.as_ref(), ADVICE)?;
         let error = preloaded(&program, KV_LIBRARY, KV_FLAGS)?.args(self.flags).exec();
         // Only when it fails does it return.
         Err(error).with_context(|| format!("run {}", program.display()))

@@ -7,13 +7,14 @@ mod report;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::exit::usage;
+use crate::preload::{Library, find_program};
 
 pub(crate) use kv_db_bench::KvDbBench;
 pub(crate) use report::RocksdbPlot;
@@ -31,6 +32,9 @@ const KV_DEVICE_VARIABLE: &str = "UNVME_KV_ROCKSDB";
 
 /// Where they are: a folder.
 const FOLDER_VARIABLE: &str = "UNVME_ROCKSDB";
+
+/// Where its programs are.
+const ADVICE: &str = "; db_bench, ldb and sst_dump are in Debian's rocksdb-tools";
 
 /// What a program has inside that is linked with RocksDB's shared library.
 const ROCKSDB: &[u8] = b"librocksdb.so";
@@ -72,7 +76,7 @@ impl Rocksdb {
         let Some((program, arguments)) = self.program.split_first() else {
             return Err(usage("which program?"));
         };
-        let found = find_program(program)?;
+        let found = find_program(program, ADVICE)?;
         let (library, flags) = if self.kv { (KV_LIBRARY, KV_FLAGS) } else { (LIBRARY, FLAGS) };
         let mut command = preloaded(&found, library, flags)?;
         command.args(arguments);
@@ -91,14 +95,9 @@ impl Rocksdb {
 }
 
 /// A program with a library before its others, and with more flags where it takes some.
-fn preloaded(program: &Path, library: &str, flags: &str) -> Result<Command> {
-    let folder = find_library(library)?;
-    if folder.to_string_lossy().contains([' ', ':']) {
-        return Err(usage(format!(
-            "{}: the loader takes no folder with a space or a colon in its name; {FOLDER_VARIABLE}=FOLDER names another one",
-            folder.display()
-        )));
-    }
+fn preloaded(program: &Path, library: &'static str, flags: &str) -> Result<Command> {
+    let place = Library { file: library, variable: FOLDER_VARIABLE, built: Some("rocksdb"), word: "rocksdb" };
+    let folder = place.find()?;
     // It would run, and write files.
     if library == KV_LIBRARY && has(program, b"\x7fELF")? && !has(program, ROCKSDB)? {
         return Err(usage(format!(
@@ -121,42 +120,8 @@ fn preloaded(program: &Path, library: &str, flags: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// The file of a program, as a shell finds it.
-fn find_program(program: &OsString) -> Result<PathBuf> {
-    let path = Path::new(program);
-    if path.components().count() > 1 {
-        return Ok(path.to_owned());
-    }
-    let places = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&places).map(|place| place.join(path)).find(|file| file.is_file());
-    found.ok_or_else(|| {
-        usage(format!(
-            "{}: there is no such program in $PATH; db_bench, ldb and sst_dump are in Debian's rocksdb-tools",
-            path.display()
-        ))
-    })
-}
-
 /// Whether a program has these bytes inside.
 fn has(program: &Path, bytes: &[u8]) -> Result<bool> {
     let all = fs::read(program).with_context(|| format!("read {}", program.display()))?;
     Ok(all.windows(bytes.len()).any(|some| some == bytes))
-}
-
-/// The folder that a library is in.
-fn find_library(library: &str) -> Result<PathBuf> {
-    let own = std::env::current_exe().context("find this program")?;
-    let beside = own.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
-    let places = match std::env::var_os(FOLDER_VARIABLE) {
-        Some(folder) => vec![PathBuf::from(folder)],
-        None => vec![beside.join("lib/unvme"), beside.join("rocksdb")],
-    };
-    let found = places.iter().find(|place| place.join(library).is_file()).cloned();
-    found.ok_or_else(|| {
-        let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
-        anyhow::anyhow!(
-            "{library} is not in {}; `make rocksdb` builds it, and {FOLDER_VARIABLE}=FOLDER says where it is",
-            places.join(", nor in ")
-        )
-    })
 }

@@ -67,25 +67,7 @@ impl Default for CacheOptions {
 }
 
 /// What the page cache has done since the mount.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheStatistics {
-    /// Pages that were asked for and there.
-    pub hits: u64,
-    /// Pages that had to be read because somebody asked for them.
-    pub misses: u64,
-    /// Pages that were read before anybody asked for them.
-    pub read_ahead: u64,
-    /// Of these, pages that somebody asked for later.
-    pub read_ahead_hits: u64,
-    /// Pages that were given up for others.
-    pub evicted: u64,
-    /// Pages that were written to the device.
-    pub written_back: u64,
-    /// Pages that are there now.
-    pub pages: u64,
-    /// Of these, pages that wait to be written.
-    pub dirty: u64,
-}
+pub use unvme::cache::Counts as CacheStatistics;
 
 /// The least and the greatest read-ahead, and the unit of both, in bytes.
 const AHEAD: std::ops::RangeInclusive<u64> = BLOCK as u64..=4 << 20;
@@ -242,17 +224,7 @@ impl Cache {
     }
 
     pub(crate) fn statistics(&self) -> CacheStatistics {
-        let counts = self.pages.counts();
-        CacheStatistics {
-            hits: counts.hits,
-            misses: counts.misses,
-            read_ahead: counts.read_ahead,
-            read_ahead_hits: counts.read_ahead_hits,
-            evicted: counts.evicted,
-            written_back: counts.written_back,
-            pages: counts.pages,
-            dirty: counts.dirty,
-        }
+        self.pages.counts()
     }
 
     /// Too many pages wait to be written.
