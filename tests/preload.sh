@@ -38,7 +38,7 @@ sed -n 's/^\([^#	]*\)	.*/\1/p' "$root/tests/preload/allowed" >"$work/allowed"
 calls=$work/calls
 # A thread that is canceled in a call of ours does not end, and a pointer to nowhere ends the program: these
 # cases would only wait for their limits, or crash.
-[ -n "$cases" ] || cases=$("$calls" -l | grep -vxE 'thread_others|error_memory|error_memory_half|refused_.*')
+[ -n "$cases" ] || cases=$("$calls" -l | grep -vxE 'error_memory|error_memory_half|refused_.*')
 
 # The lines, in a file: by `native` or `inside`.
 lines() {
@@ -98,13 +98,21 @@ fi
 native_off
 allowed=$work/allowed
 
-section 'alone, each case in a process, by the names with 64 and with checks'
+section 'alone, each case in a process that has the file system to itself'
 slot 0000:02:00.0 2G
 ours 0000:02:00.0
-calls=$work/calls64
-lines inside "$work/alone" "$top" "$outside"
+: >"$work/alone"
+for case in $cases; do
+    inside "$calls" -1 "$top" "$outside" "$case" >>"$work/alone" 2>"$work/errors" || true
+done
 was_used calls
 compare 'alone' "$work/native" "$work/alone"
+
+section 'by one process for another, by the names with 64 and with checks'
+calls=$work/calls64
+lines inside "$work/begun" "$top" "$outside"
+was_used calls
+compare 'begun' "$work/native" "$work/begun"
 check 0000:02:00.0
 calls=$work/calls
 

@@ -246,5 +246,28 @@ wait "$children" || fail "the first program failed: $(cat "$work/said")"
 children=
 grep -qx second "$work/said" || fail 'the first program does not see the file of the second'
 check 0000:02:00.0
+
+section 'many programs that begin and end at once'
+cat >"$work/many.sh" <<'SCRIPT'
+set -eu
+echo "$1" >"file$1"
+(echo child >>"file$1")
+mkdir "folder$1"
+mv "file$1" "folder$1/file"
+[ "$(cat "folder$1/file")" = "$1
+child" ]
+SCRIPT
+for round in 1 2 3; do
+    crowd=
+    for number in 1 2 3 4 5 6 7 8; do
+        (cd "$top" && exec timeout 300 "$unvme" run --dir "$top=0000:02:00.0" -- sh "$work/many.sh" "$round$number") >"$work/many$number" 2>&1 &
+        crowd="$crowd $!"
+    done
+    children=$crowd
+    for process in $crowd; do wait "$process" || fail "one of many has failed: $(cat "$work"/many?)"; done
+    children=
+done
+good sh -c '[ "$(ls -d folder* | wc -l)" -eq 24 ]'
+check 0000:02:00.0
 for process in $(servers); do kill "$process" 2>/dev/null || true; done
 finish

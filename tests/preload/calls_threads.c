@@ -2,6 +2,7 @@
 #include "calls.h"
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdatomic.h>
 #include <sys/time.h>
 
@@ -252,6 +253,114 @@ CASE(signal_handler_calls)
     show("by handler");
 }
 
+static sigjmp_buf out_of_it;
+static volatile sig_atomic_t may_jump;
+
+static void jumps(int number)
+{
+    (void)number;
+    if (may_jump) {
+        may_jump = 0;
+        siglongjmp(out_of_it, 1);
+    }
+}
+
+/* A handler that does not return: what it has left is not in anybody's way. */
+CASE(signal_jumps)
+{
+    static char bytes[200000];
+    struct sigaction action = {.sa_handler = jumps};
+    volatile int jumped = 0, wrong = 0;
+    struct itimerval soon = {{0, 0}, {0, 300}};
+    sigaction(SIGALRM, &action, NULL);
+    volatile int file = open("file", O_CREAT | O_RDWR, 0600);
+    while (jumped < 100) {
+        if (sigsetjmp(out_of_it, 1) != 0) {
+            jumped++;
+            wrong += pwrite(file, "x", 1, 5) != 1;
+            continue;
+        }
+        may_jump = 1;
+        setitimer(ITIMER_REAL, &soon, NULL);
+        for (;;) {
+            wrong += pwrite(file, bytes, sizeof bytes, 0) != sizeof bytes;
+            wrong += pread(file, bytes, sizeof bytes, 0) != sizeof bytes;
+        }
+    }
+    wrong += fsync(file) != 0;
+    say("wrong %d", wrong);
+    NUM(lseek(file, 0, SEEK_END));
+    NUM(close(file));
+    NUM(unlink("file"));
+}
+
+static volatile sig_atomic_t seen, seen_value, seen_blocked, seen_pid;
+
+static void plain(int number)
+{
+    seen = number;
+}
+
+static void with_facts(int number, siginfo_t *facts, void *context)
+{
+    sigset_t now;
+    (void)context;
+    seen = number;
+    seen_value = facts->si_value.sival_int;
+    seen_pid = facts->si_pid == getpid();
+    sigprocmask(SIG_SETMASK, NULL, &now);
+    seen_blocked = sigismember(&now, number) * 2 + sigismember(&now, SIGUSR2);
+}
+
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+/* What a program asks for is what it gets, and what it is told later. */
+CASE(signal_ways)
+{
+    struct sigaction action = {.sa_sigaction = with_facts, .sa_flags = SA_SIGINFO}, old;
+    union sigval value = {.sival_int = 42};
+    sigaddset(&action.sa_mask, SIGUSR2);
+    NUM(sigaction(SIGUSR1, &action, &old));
+    YES(old.sa_handler == SIG_DFL);
+    NUM(sigqueue(getpid(), SIGUSR1, value));
+    say("seen %d, value %d, blocked %d, by itself %d", seen == SIGUSR1, seen_value, seen_blocked, seen_pid);
+    NUM(sigaction(SIGUSR1, NULL, &old));
+    YES(old.sa_sigaction == with_facts && (old.sa_flags & SA_SIGINFO) && sigismember(&old.sa_mask, SIGUSR2) == 1);
+    YES((void *)signal(SIGUSR1, plain) == (void *)with_facts);
+    YES(signal(SIGUSR1, SIG_IGN) == plain);
+    NUM(raise(SIGUSR1));
+    YES(signal(SIGUSR1, plain) == SIG_IGN);
+    NUM(sigaction(SIGUSR1, NULL, &old));
+    YES(old.sa_handler == plain && (old.sa_flags & SA_RESTART) && !(old.sa_flags & SA_SIGINFO));
+    NUM(siginterrupt(SIGUSR1, 1));
+    NUM(sigaction(SIGUSR1, NULL, &old));
+    YES(old.sa_handler == plain && !(old.sa_flags & SA_RESTART));
+    NUM(siginterrupt(SIGUSR1, 0));
+    action.sa_flags = SA_RESETHAND | SA_NODEFER;
+    action.sa_handler = plain;
+    NUM(sigaction(SIGUSR2, &action, NULL));
+    NUM(sigaction(SIGUSR2, NULL, &old));
+    YES(old.sa_handler == plain && (old.sa_flags & SA_RESETHAND) && (old.sa_flags & SA_NODEFER));
+    seen = 0;
+    NUM(raise(SIGUSR2));
+    YES(seen == SIGUSR2);
+    NUM(sigaction(SIGUSR2, NULL, &old));
+    YES(old.sa_handler == SIG_DFL);
+    NUM(sigaction(SIGKILL, &action, NULL));
+    NUM(sigaction(0, &action, NULL));
+    NUM(sigaction(65, &action, NULL));
+    YES(signal(99, plain) == SIG_ERR);
+    pid_t pid = fork();
+    if (pid == 0) {
+        seen = 0;
+        raise(SIGUSR1);
+        _exit(seen == SIGUSR1 ? 7 : 8);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    NUM(WEXITSTATUS(status));
+}
+
 static void *locks_and_writes(void *argument)
 {
     FILE *stream = argument;
@@ -326,6 +435,94 @@ static void *canceled(void *argument)
     for (;;)
         pread(shared_file, &byte, 1, 0);
     return NULL;
+}
+
+static int cleaned;
+static int ends[2];
+
+static void cleans(void *argument)
+{
+    (void)argument;
+    cleaned++;
+}
+
+static void *waits_for_a_pipe(void *argument)
+{
+    char byte;
+    (void)argument;
+    pthread_cleanup_push(cleans, NULL);
+    read(ends[0], &byte, 1);
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+static void *waits_for_a_lock(void *argument)
+{
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    (void)argument;
+    pthread_cleanup_push(cleans, NULL);
+    fcntl(shared_file, F_SETLKW, &all);
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+static void *writes_much(void *argument)
+{
+    static char bytes[100000];
+    (void)argument;
+    pthread_cleanup_push(cleans, NULL);
+    for (;;) {
+        pwrite(shared_file, bytes, sizeof bytes, 0);
+        fsync(shared_file);
+        close(open("other", O_CREAT | O_WRONLY, 0600));
+    }
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+static void *cannot_be(void *argument)
+{
+    char byte;
+    int before;
+    (void)argument;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    for (int i = 0; i < 1000; i++)
+        pread(shared_file, &byte, 1, 0);
+    return argument;
+}
+
+/* Canceled where it waits, and in the middle of its work: what it had does not stand in the way of others. */
+CASE(thread_canceled)
+{
+    void *(*const all[])(void *) = {waits_for_a_pipe, waits_for_a_lock, writes_much, cannot_be};
+    shared_file = FD(open("shared", O_CREAT | O_RDWR, 0600));
+    put("shared", "some bytes");
+    NUM(pipe(ends));
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        fcntl(shared_file, F_SETLK, &whole);
+        write(ends[1], "l", 1);
+        pause();
+        _exit(0);
+    }
+    char byte;
+    NUM(read(ends[0], &byte, 1));
+    for (int round = 0; round < 3; round++)
+        for (int way = 0; way < 4; way++) {
+            pthread_t thread;
+            void *result = NULL;
+            pthread_create(&thread, NULL, all[way], &cleaned);
+            usleep(3000);
+            pthread_cancel(thread);
+            pthread_join(thread, &result);
+            say("way %d: canceled %d, cleaned %d", way, result == PTHREAD_CANCELED, cleaned);
+        }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    NUM(pwrite(shared_file, "w", 1, 0));
+    NUM(close(shared_file));
+    NUM(unlink("other"));
 }
 
 CASE(thread_others)

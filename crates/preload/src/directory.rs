@@ -147,8 +147,8 @@ unsafe fn dents(fd: c_int, buf: *mut c_void, room: size_t) -> ssize_t {
     bytes(fill())
 }
 
-type Filter = Option<unsafe extern "C" fn(*const dirent) -> c_int>;
-type Compare = Option<unsafe extern "C" fn(*mut *const dirent, *mut *const dirent) -> c_int>;
+type Filter = Option<unsafe extern "C-unwind" fn(*const dirent) -> c_int>;
+type Compare = Option<unsafe extern "C-unwind" fn(*mut *const dirent, *mut *const dirent) -> c_int>;
 
 /// All entries that a filter lets through, each in memory of its own.
 unsafe fn scan(
@@ -201,15 +201,15 @@ unsafe fn scan(
 }
 
 /// The functions by which `glob` looks at directories.
-unsafe extern "C" fn glob_open(path: *const c_char) -> *mut c_void {
+unsafe extern "C-unwind" fn glob_open(path: *const c_char) -> *mut c_void {
     opendir(path).cast()
 }
 
-unsafe extern "C" fn glob_read(dir: *mut c_void) -> *mut dirent {
+unsafe extern "C-unwind" fn glob_read(dir: *mut c_void) -> *mut dirent {
     readdir(dir.cast())
 }
 
-unsafe extern "C" fn glob_close(dir: *mut c_void) {
+unsafe extern "C-unwind" fn glob_close(dir: *mut c_void) {
     closedir(dir.cast());
 }
 
@@ -220,14 +220,14 @@ pub(crate) struct Glob {
     paths: *mut *mut c_char,
     offset: size_t,
     flags: c_int,
-    close: Option<unsafe extern "C" fn(*mut c_void)>,
-    read: Option<unsafe extern "C" fn(*mut c_void) -> *mut dirent>,
-    open: Option<unsafe extern "C" fn(*const c_char) -> *mut c_void>,
-    lstat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
-    stat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
+    close: Option<unsafe extern "C-unwind" fn(*mut c_void)>,
+    read: Option<unsafe extern "C-unwind" fn(*mut c_void) -> *mut dirent>,
+    open: Option<unsafe extern "C-unwind" fn(*const c_char) -> *mut c_void>,
+    lstat: Option<unsafe extern "C-unwind" fn(*const c_char, *mut libc::stat) -> c_int>,
+    stat: Option<unsafe extern "C-unwind" fn(*const c_char, *mut libc::stat) -> c_int>,
 }
 
-type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
+type GlobError = Option<unsafe extern "C-unwind" fn(*const c_char, c_int) -> c_int>;
 
 mod behind {
     use super::*;
@@ -385,8 +385,8 @@ pub(crate) struct Level {
     level: c_int,
 }
 
-type Visit = unsafe extern "C" fn(*const c_char, *const libc::stat, c_int, *mut Level) -> c_int;
-type ShortVisit = unsafe extern "C" fn(*const c_char, *const libc::stat, c_int) -> c_int;
+type Visit = unsafe extern "C-unwind" fn(*const c_char, *const libc::stat, c_int, *mut Level) -> c_int;
+type ShortVisit = unsafe extern "C-unwind" fn(*const c_char, *const libc::stat, c_int) -> c_int;
 
 const FTW_F: c_int = 0;
 const FTW_D: c_int = 1;

@@ -6,8 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
 use unvme::lock::lock;
 
@@ -19,6 +18,8 @@ struct Stripe([AtomicU32; 2]);
 static GATE: [Stripe; STRIPES] = [const { Stripe([AtomicU32::new(0), AtomicU32::new(0)]) }; STRIPES];
 static EPOCH: AtomicUsize = AtomicUsize::new(0);
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+/// The program has threads canceled.
+static HAS_CANCELS: AtomicBool = AtomicBool::new(false);
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -48,9 +49,21 @@ pub(crate) fn is_inside() -> bool {
     DEPTH.with(|depth| depth.get() > 0)
 }
 
+pub(crate) fn has_cancels() -> bool {
+    HAS_CANCELS.load(Ordering::Acquire)
+}
+
+/// From now on whoever enters looks whether he is canceled.
+pub(crate) fn expect_cancels() {
+    HAS_CANCELS.store(true, Ordering::Release);
+}
+
 /// Enters a call.
 #[inline]
 pub(crate) fn enter() -> Inside {
+    if HAS_CANCELS.load(Ordering::Relaxed) && !is_inside() {
+        crate::cancel::look();
+    }
     let depth = DEPTH.with(|depth| depth.replace(depth.get() + 1));
     let stripe = own();
     loop {
@@ -62,16 +75,41 @@ pub(crate) fn enter() -> Inside {
         }
         GATE[stripe].0[epoch].fetch_sub(1, Ordering::Release);
         while IS_CLOSED.load(Ordering::Acquire) {
-            std::thread::sleep(Duration::from_micros(50));
+            nap(50);
+        }
+        if has_cancels() {
+            crate::cancel::put_off();
         }
     }
+}
+
+/// Sleeps, where a thread must not be canceled.
+fn nap(micros: i64) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: micros * 1000 };
+    // SAFETY: a time that is there. The C library's own function would be a place to be canceled at.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, 0_usize) };
 }
 
 impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
         GATE[self.stripe].0[self.epoch].fetch_sub(1, Ordering::Release);
-        DEPTH.with(|depth| depth.set(depth.get() - 1));
+        leave();
+    }
+}
+
+/// One call less that this thread is in.
+#[inline]
+fn leave() {
+    let depth = DEPTH.with(|depth| {
+        let left = depth.get() - 1;
+        depth.set(left);
+        left
+    });
+    // A signal that comes before this is held back and found below; one that comes after it runs.
+    compiler_fence(Ordering::SeqCst);
+    if depth == 0 {
+        crate::signals::left();
     }
 }
 
@@ -113,11 +151,11 @@ pub(crate) struct Closed(());
 /// Keeps everybody out, and waits until nobody is inside, but this thread.
 pub(crate) fn close() -> Closed {
     while IS_CLOSED.swap(true, Ordering::SeqCst) {
-        std::thread::sleep(Duration::from_micros(50));
+        nap(50);
     }
     let own = DEPTH.with(Cell::get);
     while count(0) + count(1) > own {
-        std::thread::sleep(Duration::from_micros(20));
+        nap(20);
     }
     // Who has closed it goes on.
     DEPTH.with(|depth| depth.set(own + 1));
@@ -126,8 +164,8 @@ pub(crate) fn close() -> Closed {
 
 impl Drop for Closed {
     fn drop(&mut self) {
-        DEPTH.with(|depth| depth.set(depth.get() - 1));
         IS_CLOSED.store(false, Ordering::SeqCst);
+        leave();
     }
 }
 

@@ -19,6 +19,7 @@
 //! | `open`, `data`, `copy`, `map` | the functions on open files |
 //! | `names`, `attributes`, `locks`, `directory`, `stdio` | those on names, and others |
 //! | `process` | `fork`, `exec` and what else makes processes |
+//! | `signals`, `cancel` | handlers of signals, and threads that are canceled, between calls |
 //! | `reach` | programs that this library cannot be loaded into |
 //! | `refused` | what is answered as a kernel without it would |
 //!
@@ -37,6 +38,7 @@
 mod real;
 
 mod attributes;
+mod cancel;
 mod config;
 mod copy;
 mod data;
@@ -53,6 +55,7 @@ mod process;
 mod reach;
 mod refused;
 mod share;
+mod signals;
 mod slot;
 mod start;
 mod stdio;

@@ -12,7 +12,7 @@ use unvme_fs::calls::{Range, Reply, Request};
 
 use crate::errno::{self, Result, number};
 use crate::table::{self, Held};
-use crate::{data, real};
+use crate::{data, real, signals};
 
 /// How long somebody who waits for a lock sleeps between two looks, at most.
 const NAP_MAX: Duration = Duration::from_millis(5);
@@ -39,20 +39,24 @@ fn range(held: &Held, lock: &libc::flock, is_of_open: bool) -> Result<Range> {
     Ok(Range { is_of_open, is_exclusive, start: start as u64, end })
 }
 
-/// Asks until nobody is in the way. Between two looks nobody is inside: others may close the file, or the
-/// file system may change hands.
+/// Asks until nobody is in the way, or a handler of a signal has run that ends what waits. Between two looks
+/// nobody is inside: others may close the file, or the file system may change hands.
 fn wait(held: Held, fd: c_int, request: &Request<'_>) -> Result<()> {
     let mut nap = Duration::from_micros(50);
     let mut held = held;
+    let before = signals::interruptions();
     loop {
         match held.call(request) {
             Err(Errno::AGAIN) => {}
             other => return other.map(drop),
         }
         drop(held);
-        let time = libc::timespec { tv_sec: 0, tv_nsec: nap.as_nanos() as i64 };
-        // SAFETY: a time that is there.
-        if unsafe { libc::nanosleep(&time, std::ptr::null_mut()) } != 0 {
+        if signals::interruptions() == before {
+            let time = libc::timespec { tv_sec: 0, tv_nsec: nap.as_nanos() as i64 };
+            // SAFETY: a time that is there. Whatever ends it, the next look comes a little sooner.
+            unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
+        }
+        if signals::interruptions() != before {
             return Err(Errno::INTR);
         }
         nap = (nap * 2).min(NAP_MAX);

@@ -13,7 +13,7 @@ use unvme::lock::lock;
 use unvme::stripe::Tally;
 use unvme::{Device, OpenOptions};
 use unvme_fs::calls::{Mapped, OpenId, Process, Processes, Reply, Request};
-use unvme_fs::share::{Client, Identity, Server, Watched, socket_path};
+use unvme_fs::share::{Client, Hold, Identity, Server, Watched, socket_path};
 use unvme_fs::{CacheOptions, Credentials, FileSystem, MakeOptions, MountOptions, Vnode};
 
 use crate::config::{Config, Folder};
@@ -35,8 +35,10 @@ pub(crate) struct Alone {
     pub processes: Arc<Processes>,
     /// Serves the processes that this one has made, when the file system cannot go to another one.
     pub server: Mutex<Option<OwnServer>>,
-    /// Last: closed when everything is written.
+    /// Closed when everything is written.
     _device: Device,
+    /// Last: nobody else has the device before. A device of memory is nobody else's anyway.
+    pub hold: Option<Hold>,
 }
 
 /// A server in this process.
@@ -162,6 +164,20 @@ pub(crate) fn who() -> Credentials {
     }
 }
 
+/// Why a file system cannot be mounted in this process.
+pub(crate) struct Failed {
+    /// Somebody has it, who may give it up.
+    is_busy: bool,
+    /// In one line.
+    pub told: String,
+}
+
+impl From<String> for Failed {
+    fn from(told: String) -> Self {
+        Self { is_busy: false, told }
+    }
+}
+
 impl Mount {
     /// The device is one of memory, which begins empty.
     pub(crate) fn is_memory(&self) -> bool {
@@ -198,28 +214,30 @@ impl Mount {
         if text.contains(name.as_str()) { text } else { format!("{name}: {text}") }
     }
 
-    /// Mounts it in this process; `None` when another one has it.
-    fn mount_alone(&'static self) -> std::result::Result<Option<Backend>, String> {
+    /// Mounts it in this process, which is the only one to try as long as it has `hold`.
+    pub(crate) fn mount_alone(
+        &'static self,
+        hold: &mut Option<Hold>,
+        keeps_unnamed: bool,
+    ) -> std::result::Result<Backend, Failed> {
         let name = &self.config.device;
-        let device = match unvme::open(name, &OpenOptions::default()) {
-            Err(e) => return Err(self.told(&e)),
-            Ok(device) => device,
-        };
+        let device = unvme::open(name, &OpenOptions::default())
+            .map_err(|e| Failed { is_busy: matches!(e, unvme::Error::InUse { .. }), told: self.told(&e) })?;
         let block = device.block(self.config.nsid).map_err(|e| self.told(&e))?;
-        if self.is_memory() || self.config.format && crate::start::is_first() {
+        if self.is_memory() || self.config.format && crate::start::is_first() && !keeps_unnamed {
             let made = unvme_fs::make(&block, device.name(), &MakeOptions::default(), |_, _| ());
             made.map_err(|e| self.told(&e))?;
         }
-        let fs = match FileSystem::mount(&block, device.name(), &self.options()) {
-            Err(unvme_fs::Error::Busy(_)) => return Ok(None),
-            other => other.map_err(|e| self.told(&e))?,
-        };
+        let options = MountOptions { keeps_unnamed, ..self.options() };
+        let fs = FileSystem::mount(&block, device.name(), &options)
+            .map_err(|e| Failed { is_busy: matches!(e, unvme_fs::Error::Busy(_)), told: self.told(&e) })?;
         let processes = Processes::new(fs);
         let process = Arc::new(processes.enter(std::process::id(), who()));
         if !self.is_memory() {
             crate::share::listen(self, &self.socket()?);
         }
-        Ok(Some(Backend::Alone(Alone { process, processes, server: Mutex::default(), _device: device })))
+        let (server, hold) = (Mutex::default(), hold.take());
+        Ok(Backend::Alone(Alone { process, processes, server, _device: device, hold }))
     }
 
     /// Comes to a server that is there.
@@ -229,37 +247,53 @@ impl Mount {
         Some(Backend::Shared(Shared::new(client)))
     }
 
-    /// Comes to a server, which is started when there is none.
-    pub(crate) fn connect_or_start(&self, keeps_unnamed: bool) -> std::result::Result<Backend, String> {
+    /// Has a server take it over from this process, which had it to itself.
+    pub(crate) fn start_server(&self, hold: &mut Option<Hold>) -> std::result::Result<Backend, String> {
         let socket = self.socket()?;
-        if let Some(found) = self.connect() {
-            return Ok(found);
-        }
-        crate::share::start_server(&self.config, &socket, keeps_unnamed)?;
+        crate::share::start_server(&self.config, &socket, hold, true)?;
         self.connect().ok_or_else(|| format!("{}: its server does not answer", self.config.device))
     }
 
     fn find_backend(&'static self) -> std::result::Result<Backend, String> {
+        /// For another process, to share what it has to itself; and for one that is about to end, to do so.
         const PATIENCE: Duration = Duration::from_secs(10);
-        if self.config.socket.is_some() || self.config.is_shared {
-            return self.connect_or_start(false);
+        const IN_USE: Duration = Duration::from_secs(2);
+        if self.is_memory() && self.config.socket.is_none() && !self.config.is_shared {
+            let made = slot::out_of_the_way(|| self.mount_alone(&mut None, false));
+            return made.map_err(|failed| failed.told);
         }
-        if self.is_memory() {
-            let made = slot::out_of_the_way(|| self.mount_alone())?;
-            return made.ok_or_else(|| format!("{}: in use", self.config.device));
-        }
+        let socket = self.socket()?;
+        let is_shared = self.config.socket.is_some() || self.config.is_shared;
         let begun = Instant::now();
         loop {
             if let Some(found) = self.connect() {
                 return Ok(found);
             }
-            if let Some(found) = slot::out_of_the_way(|| self.mount_alone())? {
-                return Ok(found);
-            }
-            // Another process has it to itself, and is asked to share it.
-            crate::share::ask(&self.socket()?);
+            let failed = match Hold::take(&socket) {
+                Ok(hold) if is_shared => {
+                    crate::share::start_server(&self.config, &socket, &mut Some(hold), false)?;
+                    continue;
+                }
+                Ok(hold) => {
+                    let mut hold = Some(hold);
+                    let failed = match slot::out_of_the_way(|| self.mount_alone(&mut hold, false)) {
+                        Ok(made) => return Ok(made),
+                        Err(failed) => failed,
+                    };
+                    if !failed.is_busy || begun.elapsed() > IN_USE {
+                        return Err(failed.told);
+                    }
+                    failed.told
+                }
+                Err(unvme_fs::Error::Busy(_)) => {
+                    // Another process has it to itself, and is asked to share it.
+                    crate::share::ask(&socket);
+                    format!("{}: another program has the file system", self.config.device)
+                }
+                Err(e) => return Err(self.told(&e)),
+            };
             if begun.elapsed() > PATIENCE {
-                return Err(format!("{}: another program has the file system", self.config.device));
+                return Err(failed);
             }
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -14,7 +14,7 @@ use unvme_fs::share::{Client, Forked};
 use crate::errno::set;
 use crate::gate::Closed;
 use crate::mount::{self, Backend, Mount, Shared, identity};
-use crate::{gate, place, reach, real, share, slot, start, table};
+use crate::{gate, place, reach, real, share, signals, slot, start, table};
 
 /// What is there between `fork` in a process and in its child.
 struct Prepared {
@@ -89,7 +89,12 @@ unsafe extern "C" fn in_child() {
 /// The child of a process goes on as a client of its own. What the parent has in memory is left alone: it
 /// must not be dropped here.
 fn become_child(mount: &'static Mount, connection: Option<Forked>) {
-    let Some(before) = mount.take() else { return };
+    let Some(mut before) = mount.take() else { return };
+    if let Backend::Alone(alone) = before.as_mut()
+        && let Some(hold) = &mut alone.hold
+    {
+        hold.forget();
+    }
     let before: &'static Backend = Box::leak(before);
     let Some(connection) = connection else { return };
     let made = match before {
@@ -208,7 +213,9 @@ unsafe fn execute(envp: *const *const c_char, act: impl FnOnce(*const *const c_c
         }
     }
     let environment = Environment::new(envp, &passed);
+    let prompt = signals::promptly();
     let result = act(environment.pointers.as_ptr());
+    drop(prompt);
     let failed = crate::errno::get();
     for mount in mount::all() {
         if let Some(Backend::Shared(shared)) = mount.backend() {
@@ -238,7 +245,9 @@ unsafe fn spawn(envp: *const *const c_char, act: impl FnOnce(*const *const c_cha
         file.slot.holders.fetch_add(1, Ordering::AcqRel);
     });
     let environment = Environment::new(envp, &passed);
+    let prompt = signals::promptly();
     let result = as_other(|| act(environment.pointers.as_ptr()));
+    drop(prompt);
     drop(kept);
     drop(closed);
     result

@@ -34,18 +34,18 @@ macro_rules! functions {
             if found.is_null() {
                 found = $crate::real::find(&AT, NAME);
             }
-            let function: unsafe extern "C" fn($($type),*) $(-> $ret)? = std::mem::transmute(found);
+            let function: unsafe extern "C-unwind" fn($($type),*) $(-> $ret)? = std::mem::transmute(found);
             function($($arg),*)
         }
     )*};
 }
 
-/// Functions that C calls, by their names.
+/// Functions that C calls, by their names. A thread that is canceled is unwound through them.
 macro_rules! exported {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {$(
         $(#[$meta])*
         #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($($arg: $type),*) $(-> $ret)? $body
+        pub(crate) unsafe extern "C-unwind" fn $name($($arg: $type),*) $(-> $ret)? $body
     )*};
 }
 

@@ -121,21 +121,21 @@ exported! {
 
     /// Its requests would go to the kernel, which knows nothing of our files.
     fn io_setup(depth: c_int, out: *mut c_void) -> c_int {
-        match next::<unsafe extern "C" fn(c_int, *mut c_void) -> c_int>(c"io_setup") {
+        match next::<unsafe extern "C-unwind" fn(c_int, *mut c_void) -> c_int>(c"io_setup") {
             Some(function) => function(depth, out),
             None => -libc::ENOSYS,
         }
     }
 
     fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int {
-        match next::<unsafe extern "C" fn(c_uint, *mut c_void, c_uint) -> c_int>(c"io_uring_queue_init") {
+        match next::<unsafe extern "C-unwind" fn(c_uint, *mut c_void, c_uint) -> c_int>(c"io_uring_queue_init") {
             Some(function) => function(entries, ring, flags),
             None => -libc::ENOSYS,
         }
     }
 
     fn io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, params: *mut c_void) -> c_int {
-        type Function = unsafe extern "C" fn(c_uint, *mut c_void, *mut c_void) -> c_int;
+        type Function = unsafe extern "C-unwind" fn(c_uint, *mut c_void, *mut c_void) -> c_int;
         match next::<Function>(c"io_uring_queue_init_params") {
             Some(function) => function(entries, ring, params),
             None => -libc::ENOSYS,

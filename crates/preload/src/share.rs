@@ -1,8 +1,8 @@
 //! From alone to shared: a server that takes the file system over, and who asks for it.
 
 use std::ffi::CString;
-use std::io::Read;
-use std::os::fd::AsRawFd;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use unvme::lock::lock;
 use unvme_fs::calls::{OpenId, Range, Reply, Request};
-use unvme_fs::share::{Client, Forked, Server, ServerOptions};
+use unvme_fs::share::{Client, Forked, Hold, Server, ServerOptions};
 
 use crate::config::Folder;
 use crate::mount::{Alone, Backend, Mount, OwnServer, identity};
@@ -45,7 +46,11 @@ pub(crate) fn listen(mount: &'static Mount, socket: &Path) {
     let Ok(listener) = UnixListener::bind(&path) else { return };
     let run = move || {
         let Ok((asking, _)) = listener.accept() else { return };
+        // Nobody comes after these.
         let _ = std::fs::remove_file(&path);
+        let _ = listener.set_nonblocking(true);
+        let mut all = vec![asking];
+        all.extend(std::iter::from_fn(|| listener.accept().ok().map(|(asking, _)| asking)));
         let closed = gate::close();
         if let Some(Backend::Alone(_)) = mount.backend()
             && let Err(e) = share(mount)
@@ -53,7 +58,8 @@ pub(crate) fn listen(mount: &'static Mount, socket: &Path) {
             start::say(&e);
         }
         drop(closed);
-        drop(asking);
+        // Said, too: a child of this process may have the descriptor as well.
+        all.iter_mut().for_each(|asking| drop(asking.write(&[0])));
     };
     // Without it the file system stays this process's own.
     let _ = std::thread::Builder::new().name("unvme-alone".into()).spawn(run);
@@ -96,11 +102,16 @@ fn own_library() -> PathBuf {
     }
 }
 
-/// Starts a server, and waits until it serves.
+/// Starts a server, which takes `hold` over, and waits until it serves.
 ///
 /// # Errors
 /// What is wrong, in one line; the server itself has said more.
-pub(crate) fn start_server(folder: &Folder, socket: &Path, keeps_unnamed: bool) -> Result<(), String> {
+pub(crate) fn start_server(
+    folder: &Folder,
+    socket: &Path,
+    hold: &mut Option<Hold>,
+    keeps_unnamed: bool,
+) -> Result<(), String> {
     let program = program();
     let fail = |e: &dyn std::fmt::Display| format!("{}: fs serve: {e}", program.display());
     let (ready, told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| fail(&e))?;
@@ -118,6 +129,10 @@ pub(crate) fn start_server(folder: &Folder, socket: &Path, keeps_unnamed: bool) 
         b"--ready-fd".to_vec(),
         told.as_raw_fd().to_string().into_bytes(),
     ];
+    let held = hold.as_ref().and_then(Hold::descriptor);
+    if let Some(fd) = held {
+        words.extend([b"--lock-fd".to_vec(), fd.to_string().into_bytes()]);
+    }
     if keeps_unnamed {
         words.push(b"--keep-unnamed".to_vec());
     }
@@ -133,36 +148,50 @@ pub(crate) fn start_server(folder: &Folder, socket: &Path, keeps_unnamed: bool) 
         })
         .filter_map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok())
         .collect();
-    crate::process::as_other(|| launch(&words, &environment, told.as_raw_fd()));
+    let kept: Vec<RawFd> = held.into_iter().chain([told.as_raw_fd()]).collect();
+    crate::process::as_other(|| launch(&words, &environment, &kept));
     drop(told);
     let mut byte = [0; 1];
-    match rustix::io::read(&ready, &mut byte) {
-        Ok(1) => Ok(()),
-        _ => Err(fail(&"it has not started")),
+    loop {
+        match rustix::io::read(&ready, &mut byte) {
+            Err(Errno::INTR) => {}
+            Ok(1) => break,
+            _ => return Err(fail(&"it has not started")),
+        }
     }
+    if let Some(hold) = hold.take() {
+        hold.give();
+    }
+    Ok(())
 }
 
 /// Starts a program that is nobody's child.
-fn launch(words: &[CString], environment: &[CString], kept: i32) {
+fn launch(words: &[CString], environment: &[CString], kept: &[RawFd]) {
     let pointers = |texts: &[CString]| {
         let mut pointers: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
         pointers.push(std::ptr::null());
         pointers
     };
     let (argv, envp) = (pointers(words), pointers(environment));
+    // The server's signals are its own. No bit set is the empty set.
+    // SAFETY: plain data.
+    let none: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: between `fork` and `execve` the children make calls alone that are safe for handlers of
     // signals: everything they need is there before.
     unsafe {
         let child = real::fork();
         if child == 0 {
             libc::setsid();
+            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
             if real::fork() == 0 {
-                real::fcntl(kept, libc::F_SETFD, 0);
+                for &fd in kept {
+                    real::fcntl(fd, libc::F_SETFD, 0);
+                }
                 let null = real::open(c"/dev/null".as_ptr(), libc::O_RDWR, 0);
                 real::dup2(null, 0);
                 real::dup2(null, 1);
                 for fd in 3..1024 {
-                    if fd != kept {
+                    if !kept.contains(&fd) {
                         real::close(fd);
                     }
                 }
@@ -180,10 +209,10 @@ fn launch(words: &[CString], environment: &[CString], kept: i32) {
 /// Hands the file system over to a server, and goes on as one of its clients. The gate is closed.
 ///
 /// # Errors
-/// What is wrong, in one line: then nobody has the file system.
+/// What is wrong, in one line: then this process has the file system as before, or nobody has it.
 pub(crate) fn share(mount: &'static Mount) -> Result<(), String> {
     let Some(backend) = mount.take() else { return Ok(()) };
-    let Backend::Alone(alone) = *backend else {
+    let Backend::Alone(mut alone) = *backend else {
         mount.install(*backend);
         return Ok(());
     };
@@ -200,16 +229,25 @@ pub(crate) fn share(mount: &'static Mount) -> Result<(), String> {
             unsafe { file.set_vnode(None) };
         }
     });
-    let handed = alone.processes.fs().hand_over();
+    // Nobody else gets it between this process and the server.
+    let mut hold = alone.hold.take();
+    let handed = alone.processes.fs().hand_over().map_err(|e| e.to_string());
     drop(alone);
-    handed.map_err(|e| e.to_string())?;
-    let made = mount.connect_or_start(true)?;
+    let shared = handed.and_then(|()| mount.start_server(&mut hold));
+    let (made, failed) = match shared {
+        Ok(made) => (made, None),
+        Err(e) if hold.is_some() => match mount.mount_alone(&mut hold, true) {
+            Ok(made) => (made, Some(e)),
+            Err(_) => return Err(e),
+        },
+        Err(e) => return Err(e),
+    };
     mount.install(made);
     open_again(mount);
     for held in &locks {
         lock_again(mount, held);
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 fn lock_again(mount: &'static Mount, held: &Locks) {

@@ -22,10 +22,10 @@ use crate::{gate, open, real, start, table};
 
 #[repr(C)]
 struct Functions {
-    read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
-    write: unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
-    seek: unsafe extern "C" fn(*mut c_void, *mut off64_t, c_int) -> c_int,
-    close: unsafe extern "C" fn(*mut c_void) -> c_int,
+    read: unsafe extern "C-unwind" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
+    write: unsafe extern "C-unwind" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
+    seek: unsafe extern "C-unwind" fn(*mut c_void, *mut off64_t, c_int) -> c_int,
+    close: unsafe extern "C-unwind" fn(*mut c_void) -> c_int,
 }
 
 unsafe extern "C" {
@@ -46,11 +46,11 @@ fn descriptor(cookie: *mut c_void) -> c_int {
     cookie as usize as c_int
 }
 
-unsafe extern "C" fn cookie_read(cookie: *mut c_void, buf: *mut c_char, count: size_t) -> ssize_t {
+unsafe extern "C-unwind" fn cookie_read(cookie: *mut c_void, buf: *mut c_char, count: size_t) -> ssize_t {
     crate::data::read(descriptor(cookie), buf.cast(), count)
 }
 
-unsafe extern "C" fn cookie_write(cookie: *mut c_void, buf: *const c_char, count: size_t) -> ssize_t {
+unsafe extern "C-unwind" fn cookie_write(cookie: *mut c_void, buf: *const c_char, count: size_t) -> ssize_t {
     let mut done = 0;
     while done < count {
         let written = crate::data::write(descriptor(cookie), buf.add(done).cast(), count - done);
@@ -63,7 +63,7 @@ unsafe extern "C" fn cookie_write(cookie: *mut c_void, buf: *const c_char, count
     done as ssize_t
 }
 
-unsafe extern "C" fn cookie_seek(cookie: *mut c_void, at: *mut off64_t, whence: c_int) -> c_int {
+unsafe extern "C-unwind" fn cookie_seek(cookie: *mut c_void, at: *mut off64_t, whence: c_int) -> c_int {
     let found = crate::data::lseek(descriptor(cookie), *at, whence);
     if found < 0 {
         return -1;
@@ -72,7 +72,7 @@ unsafe extern "C" fn cookie_seek(cookie: *mut c_void, at: *mut off64_t, whence: 
     0
 }
 
-unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
+unsafe extern "C-unwind" fn cookie_close(cookie: *mut c_void) -> c_int {
     let fd = descriptor(cookie);
     forget(fd);
     open::close(fd)
@@ -273,7 +273,7 @@ unsafe extern "C" {
     fn vasprintf(out: *mut *mut c_char, format: *const c_char, arguments: *mut c_void) -> c_int;
 }
 
-unsafe extern "C" fn print(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
+unsafe extern "C-unwind" fn print(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
     if !table::is_ours(fd) {
         return behind::vdprintf(fd, format, arguments);
     }
@@ -293,7 +293,7 @@ macro_rules! printing {
         #[cfg(target_arch = "x86_64")]
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name() -> c_int {
+        unsafe extern "C-unwind" fn $name() -> c_int {
             std::arch::naked_asm!(
                 "sub rsp, 216",
                 "mov [rsp + 32], rdi",

@@ -11,7 +11,7 @@ use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use unvme_fs::calls::Processes;
-use unvme_fs::share::{Server, ServerOptions, socket_path};
+use unvme_fs::share::{Hold, Server, ServerOptions, socket_path};
 use unvme_fs::{CacheOptions, FileSystem, MakeOptions, MountOptions, make};
 
 use super::place::Place;
@@ -59,6 +59,9 @@ pub(crate) struct Serve {
     /// Descriptor to write a byte to when clients can connect; the server leaves its terminal then
     #[arg(long, value_name = "FD")]
     ready_fd: Option<u32>,
+    /// Descriptor of the socket's lock file, which another process leaves to this one
+    #[arg(long, value_name = "FD")]
+    lock_fd: Option<u32>,
     #[command(flatten)]
     output: Output,
 }
@@ -72,6 +75,12 @@ impl Serve {
             Some(path) => std::path::absolute(path)?,
             None => socket_path(device_name, self.place.namespace.namespace_id.unwrap_or(NSID))?,
         };
+        // Whoever has it comes first: the device is left alone until then.
+        let hold = match self.lock_fd {
+            Some(fd) => Hold::inherit(&socket, fd),
+            None => Hold::take(&socket),
+        }
+        .with_context(|| format!("serve {device_name}"))?;
         let (device, block) = self.place.open()?;
         if device.name().starts_with("mem:") {
             // It has been empty until now, and is nobody else's.
@@ -79,7 +88,7 @@ impl Serve {
         }
         let fs = FileSystem::mount(&block, device.name(), &self.mount_options())?;
         let options = ServerOptions { workers: self.threads.into(), ..ServerOptions::default() };
-        let server = Server::start(Processes::new(fs.clone()), &socket, &options);
+        let server = Server::start_held(hold, Processes::new(fs.clone()), &socket, &options);
         let server = server.with_context(|| format!("serve on {}", socket.display()))?;
         let stopper = server.stopper();
         thread::spawn(move || {
@@ -98,9 +107,12 @@ impl Serve {
         }
         self.announce(&socket)?;
         server.wait_idle(self.idle.map_or(Duration::MAX, Duration::from_secs));
-        // Clients are processes that end with it.
-        drop(server);
-        Ok(fs.unmount()?)
+        // Clients are processes that end with it. Whoever comes next waits until the device is free again.
+        let hold = server.end();
+        let left = fs.unmount();
+        drop((fs, block, device));
+        drop(hold);
+        Ok(left?)
     }
 
     fn mount_options(&self) -> MountOptions {

@@ -7,6 +7,7 @@
 //! | `slot` | shared memory that calls go through |
 //! | `server`, `worker` | [`Server`]: sockets of clients, and threads that do what is asked |
 //! | `place` | where a server is found |
+//! | `hold` | [`Hold`]: who may serve there, or have the file system to itself |
 //! | `identity` | whether clients are who they say they are |
 //! | `link`, `client` | [`Client`]: one connection; who asks, over `fork`, `execve` and the end of a server |
 //!
@@ -15,6 +16,7 @@
 //! given back when the kernel closes its socket.
 
 mod client;
+mod hold;
 mod identity;
 mod link;
 mod packet;
@@ -25,6 +27,7 @@ mod wire;
 mod worker;
 
 pub use client::{Client, Forked, Watched};
+pub use hold::Hold;
 pub use place::socket_path;
 pub use server::{Server, ServerOptions, Stopper};
 pub use wire::{Identity, is_answer, is_call};

@@ -1,7 +1,6 @@
 //! The side that has the file system mounted.
 
 use std::collections::HashMap;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,12 +9,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::UCred;
 use unvme::lock::{lock, read, wait_while, write};
 use unvme::{EventFd, Pages, Region};
 
+use super::hold::Hold;
 use super::slot::{CONNECTIONS_MAX, CONTROL_BYTES, Control, SLOTS_BYTES, is_passing};
 use super::wire::{Answer, Ask, VERSION, parse, to_bytes};
 use super::worker::{Connection, work};
@@ -85,20 +84,8 @@ pub struct Server {
     stop: EventFd,
     threads: Vec<JoinHandle<()>>,
     socket: PathBuf,
-    _lock: Hold,
-}
-
-/// A lock file that this process has locked, and that it removes.
-struct Hold {
-    path: PathBuf,
-    _file: OwnedFd,
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        // Before it is unlocked: who waits for it looks whether it is still there.
-        let _ = std::fs::remove_file(&self.path);
-    }
+    /// Last: nobody else begins before everything here has ended.
+    hold: Option<Hold>,
 }
 
 impl Shared {
@@ -125,7 +112,11 @@ impl Shared {
         self.control.clear(index);
         let connection = Arc::new(Connection::new(index, unvme::random::number(), peer, process, slots));
         connections[index] = Some(Arc::clone(&connection));
-        self.count(connections.iter().flatten().count());
+        if self.count(connections.iter().flatten().count()) {
+            connections[index] = None;
+            self.count(connections.iter().flatten().count());
+            return Err(Errno::CONNREFUSED.into());
+        }
         Ok(connection)
     }
 
@@ -136,11 +127,13 @@ impl Shared {
         self.count(connections.iter().flatten().count());
     }
 
-    fn count(&self, connections: usize) {
+    /// So many there are now; whether it is over, and nobody is to come any more.
+    fn count(&self, connections: usize) -> bool {
         let mut activity = lock(&self.activity);
         activity.connections = connections;
         activity.since = Instant::now();
         self.changed.notify_all();
+        activity.is_stopped
     }
 
     fn by_ticket(&self, ticket: u64) -> Option<Arc<Connection>> {
@@ -173,7 +166,20 @@ impl Server {
     /// [`Error::Busy`] when another server serves there; [`Error::Format`], [`Error::Posix`],
     /// [`Error::Device`] when the socket, the threads or the memory cannot be had.
     pub fn start(processes: Arc<Processes>, socket: &Path, options: &ServerOptions) -> Result<Self> {
-        let held = hold(socket)?;
+        Self::start_held(Hold::take(socket)?, processes, socket, options)
+    }
+
+    /// As [`Server::start`], for who has taken the socket before it mounted the file system.
+    ///
+    /// # Errors
+    /// As there, but for [`Error::Busy`].
+    pub fn start_held(
+        hold: Hold,
+        processes: Arc<Processes>,
+        socket: &Path,
+        options: &ServerOptions,
+    ) -> Result<Self> {
+        hold.clear(socket)?;
         let listener = packet::listen(socket)?;
         let memory = Region::shared_on("unvme-control", CONTROL_BYTES, Pages::Ordinary);
         let shared = Arc::new(Shared {
@@ -192,7 +198,7 @@ impl Server {
         });
         let stop = EventFd::new().map_err(|e| Error::Device(e.to_string()))?;
         let mut server =
-            Self { shared, stop: stop.clone(), threads: Vec::new(), socket: socket.into(), _lock: held };
+            Self { shared, stop: stop.clone(), threads: Vec::new(), socket: socket.into(), hold: Some(hold) };
         for _ in 0..options.workers.clamp(1, WORKERS_MAX) {
             server.spawn("unvme-work", work)?;
         }
@@ -223,6 +229,12 @@ impl Server {
         Ok(self.shared.add(peer, process)?.ticket)
     }
 
+    /// Ends it. Nobody else serves there, or has the file system to itself, as long as the caller has what is
+    /// returned.
+    pub fn end(mut self) -> Option<Hold> {
+        self.hold.take()
+    }
+
     /// Clients that are connected.
     pub fn clients(&self) -> usize {
         lock(&self.shared.activity).connections
@@ -242,6 +254,8 @@ impl Server {
                 _ => Duration::from_secs(3600),
             };
             if left.is_zero() {
+                // Who comes from now on is not let in, and finds the next one.
+                activity.is_stopped = true;
                 return;
             }
             let before = (activity.connections, activity.since);
@@ -268,34 +282,6 @@ impl Drop for Server {
         }
         let connections = std::mem::take(&mut *write(&self.shared.connections));
         connections.iter().flatten().for_each(|connection| connection.rouse());
-    }
-}
-
-/// Keeps others from serving at the same socket. One that is there was left by a server that was killed.
-fn hold(socket: &Path) -> Result<Hold> {
-    let mut path = socket.as_os_str().to_owned();
-    path.push(".lock");
-    let path = PathBuf::from(path);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    loop {
-        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::AGAIN) => {
-                return Err(Error::Busy(format!("{}: another server serves there", socket.display())));
-            }
-            held => held?,
-        }
-        // Somebody else may have removed it just before.
-        let (ours, there) = (rustix::fs::fstat(&file)?, rustix::fs::stat(&path));
-        if there.is_ok_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)) {
-            let hold = Hold { path, _file: file };
-            return match std::fs::remove_file(socket) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    Err(Errno::from_io_error(&e).unwrap_or(Errno::IO).into())
-                }
-                _ => Ok(hold),
-            };
-        }
     }
 }
 
