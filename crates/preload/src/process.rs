@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, OnceLock};
 
 use libc::{FILE, pid_t};
 use rustix::io::Errno;
@@ -42,7 +42,8 @@ unsafe extern "C" fn before_fork() {
         return;
     }
     let closed = gate::close();
-    let forked = as_other(connections);
+    slot::prepare();
+    let forked = as_other(|| connections(&closed));
     table::each(|_, file| {
         file.slot.holders.fetch_add(1, Ordering::AcqRel);
     });
@@ -50,10 +51,10 @@ unsafe extern "C" fn before_fork() {
 }
 
 /// Connections for a child.
-fn connections() -> Vec<(u32, Forked)> {
+fn connections(closed: &Closed) -> Vec<(u32, Forked)> {
     let mut forked = Vec::new();
     for mount in mount::all() {
-        match share::prepare_fork(mount) {
+        match share::prepare_fork(mount, closed) {
             Ok(Some(connection)) => forked.push((mount.number, connection)),
             Ok(None) => {}
             Err(e) => start::say(&e),
@@ -90,10 +91,13 @@ unsafe extern "C" fn in_child() {
 /// must not be dropped here.
 fn become_child(mount: &'static Mount, connection: Option<Forked>) {
     let Some(mut before) = mount.take() else { return };
-    if let Backend::Alone(alone) = before.as_mut()
-        && let Some(hold) = &mut alone.hold
-    {
-        hold.forget();
+    if let Backend::Alone(alone) = before.as_mut() {
+        if let Some(hold) = lock(&alone.hold).as_mut() {
+            hold.forget();
+        }
+        if let Some(own) = lock(&alone.server).as_mut() {
+            own.server.forget_hold();
+        }
     }
     let before: &'static Backend = Box::leak(before);
     let Some(connection) = connection else { return };
@@ -141,6 +145,21 @@ pub(crate) fn inherit<'a>(pairs: impl Iterator<Item = &'a str>) {
     }
 }
 
+/// Variables that other programs need to go on with our files, as this process has found them.
+static NEEDED: OnceLock<Vec<CString>> = OnceLock::new();
+
+/// Remembers what programs need that are given another environment. Before `main`.
+pub(crate) fn note_environment() {
+    const NAMES: [&CStr; 5] =
+        [c"LD_PRELOAD", c"UNVME_PRELOAD_CONFIG", c"UNVME_PRELOAD_SERVER", c"UNVME_HOME", c"XDG_RUNTIME_DIR"];
+    let text = |name: &CStr| CString::new([name.to_bytes(), b"=", &start::variable(name)?].concat()).ok();
+    let _ = NEEDED.set(NAMES.into_iter().filter_map(text).collect());
+}
+
+fn name_of(text: &CStr) -> &[u8] {
+    text.to_bytes().split(|&byte| byte == b'=').next().unwrap_or_default()
+}
+
 /// The environment of another program.
 struct Environment {
     texts: Vec<CString>,
@@ -152,40 +171,62 @@ impl Environment {
     unsafe fn new(given: *const *const c_char, connections: &[(u32, c_int)]) -> Self {
         let mut texts: Vec<CString> = Vec::new();
         let mut at = given;
-        let mut has_preload = false;
         while !at.is_null() && !(*at).is_null() {
             let text = CStr::from_ptr(*at);
-            let name = text.to_bytes().split(|&byte| byte == b'=').next().unwrap_or_default();
-            has_preload |= name == b"LD_PRELOAD" && text.to_bytes().len() > b"LD_PRELOAD=".len();
-            if name != start::HANDED.as_bytes() && name != start::WORKING_DIRECTORY.as_bytes() {
+            let own = [start::HANDED, start::WORKING_DIRECTORY, start::OPENS];
+            if !own.iter().any(|name| name.as_bytes() == name_of(text)) {
                 texts.push(text.to_owned());
             }
             at = at.add(1);
+        }
+        // A program that was given another environment has the folders all the same.
+        for needed in NEEDED.get().into_iter().flatten() {
+            match texts.iter_mut().find(|text| name_of(text) == name_of(needed)) {
+                None => texts.push(needed.clone()),
+                Some(there) if name_of(needed) == b"LD_PRELOAD" => {
+                    if let Some(both) = with_own_library(there, needed) {
+                        *there = both;
+                    }
+                }
+                Some(_) => {}
+            }
         }
         let mut add = |name: &str, value: &[u8]| {
             if let Ok(text) = CString::new([name.as_bytes(), b"=", value].concat()) {
                 texts.push(text);
             }
         };
-        if !has_preload {
-            // A program that was given an empty environment has the folders all the same.
-            for name in [c"LD_PRELOAD", c"WRAPPER_CONFIG", c"UNVME_PRELOAD_CONFIG", c"UNVME_HOME"] {
-                if let Some(value) = start::variable(name) {
-                    add(&name.to_string_lossy(), &value);
-                }
-            }
-        }
         let (marks, memory) = slot::descriptors().unwrap_or((-1, -1));
-        let mut handed = format!("{marks},{memory}");
+        let mut handed = format!("{marks},{memory},{}", mount::digests());
         connections.iter().for_each(|(number, fd)| handed.push_str(&format!(",{number}:{fd}")));
         add(start::HANDED, handed.as_bytes());
         if let Some(path) = place::handed() {
             add(start::WORKING_DIRECTORY, &path);
         }
+        let opens = table::opens();
+        if !opens.is_empty() {
+            add(start::OPENS, opens.as_bytes());
+        }
         let mut pointers: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
         pointers.push(std::ptr::null());
         Self { texts, pointers }
     }
+}
+
+/// Puts this library before those that a program is to have; nothing, when it is among them.
+fn with_own_library(given: &CStr, needed: &CStr) -> Option<CString> {
+    const FILE: &[u8] = b"libunvme_preload.so";
+    let libraries = |text: &CStr| text.to_bytes()[b"LD_PRELOAD=".len()..].to_vec();
+    let is_own = |path: &[u8]| path.ends_with(FILE);
+    let split = |&byte: &u8| byte == b':' || byte == b' ';
+    let given = libraries(given);
+    if given.split(split).any(is_own) {
+        return None;
+    }
+    let needed = libraries(needed);
+    let own = needed.split(split).find(|path| is_own(path))?;
+    let colon: &[u8] = if given.is_empty() { b"" } else { b":" };
+    CString::new([b"LD_PRELOAD=", own, colon, &given].concat()).ok()
 }
 
 /// Another program takes the place of this one.
@@ -194,6 +235,7 @@ unsafe fn execute(envp: *const *const c_char, act: impl FnOnce(*const *const c_c
         return act(envp);
     }
     let closed = gate::close();
+    slot::prepare();
     let mut passed = Vec::new();
     for mount in mount::all() {
         if let Some(Backend::Alone(_)) = mount.backend() {
@@ -202,7 +244,7 @@ unsafe fn execute(envp: *const *const c_char, act: impl FnOnce(*const *const c_c
                     "{}: it ends with this process, which becomes another program; a virtual slot or --shared keeps it",
                     mount.config.device
                 ));
-            } else if let Err(e) = share::share(mount) {
+            } else if let Err(e) = share::share(mount, &closed) {
                 start::say(&e);
             }
         }
@@ -234,7 +276,8 @@ unsafe fn spawn(envp: *const *const c_char, act: impl FnOnce(*const *const c_cha
         return act(envp);
     }
     let closed = gate::close();
-    let forked = as_other(connections);
+    slot::prepare();
+    let forked = as_other(|| connections(&closed));
     let kept: Vec<(u32, OwnedFd)> = forked
         .into_iter()
         .filter_map(|(number, connection)| Some((number, connection.into_descriptor().ok()?)))

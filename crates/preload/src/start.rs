@@ -1,7 +1,8 @@
 //! What happens before `main`, and after it.
 
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use rustix::stdio::stderr;
@@ -21,6 +22,10 @@ pub(crate) const HANDED: &str = "UNVME_PRELOAD_HANDED";
 
 /// The virtual working directory at `exec`.
 pub(crate) const WORKING_DIRECTORY: &str = "UNVME_PRELOAD_CWD";
+
+/// What files are to the file system, where it is not as in the memory that all share: pairs of a slot and
+/// an `OpenId`.
+pub(crate) const OPENS: &str = "UNVME_PRELOAD_OPENS";
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
 static IS_FIRST: AtomicBool = AtomicBool::new(true);
@@ -52,54 +57,85 @@ pub(crate) fn die(text: &str) -> ! {
     unsafe { libc::_exit(78) }
 }
 
-fn read_config() -> Result<Option<config::Config>, String> {
+/// A configuration, and the file that it is from.
+type Read = (config::Config, Option<PathBuf>);
+
+fn read_config() -> Result<Option<Read>, String> {
+    let file = std::env::var_os(FILE).map(|path| std::path::absolute(&path).unwrap_or(path.into()));
     if let Some(text) = std::env::var_os(TEXT) {
-        return config::parse(&text.to_string_lossy(), TEXT).map(Some);
+        let text = text.to_string_lossy();
+        // One that was made of another file than the one that is named now is not meant.
+        let is_meant = match (config::made_of(&text), &file) {
+            (Some(from), Some(file)) => from == file,
+            _ => true,
+        };
+        if is_meant {
+            return config::parse(&text, TEXT).map(|config| Some((config, file)));
+        }
     }
-    let Some(path) = std::env::var_os(FILE) else { return Ok(None) };
-    let name = path.to_string_lossy().into_owned();
-    if let Ok(whole) = std::path::absolute(&path)
-        && whole != path
-        && let Ok(whole) = CString::new(whole.into_os_string().into_vec())
-    {
-        // Programs that this one starts may be in another folder by then.
-        // SAFETY: before `main` there is one thread.
-        unsafe { libc::setenv(c"WRAPPER_CONFIG".as_ptr(), whole.as_ptr(), 1) };
+    let Some(path) = file else { return Ok(None) };
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{FILE}: {}: {e}", path.display()))?;
+    let name = path.display().to_string();
+    config::parse(&text, &name).map(|config| Some((config, Some(path))))
+}
+
+/// Programs that this one starts may be in another folder by then, and have no environment but the one that
+/// is given to them.
+fn note_config(from: Option<&Path>) {
+    let mut config = mount::config();
+    // This process does it.
+    config.folders.iter_mut().for_each(|folder| folder.format = false);
+    let Some(text) = config.to_text(from).and_then(|text| CString::new(text).ok()) else { return };
+    let Ok(name) = CString::new(TEXT) else { return };
+    // SAFETY: before `main` there is one thread.
+    unsafe { libc::setenv(name.as_ptr(), text.as_ptr(), 1) };
+    let file = from.and_then(|from| CString::new(from.as_os_str().as_bytes()).ok());
+    if let (Some(file), Ok(name)) = (file, CString::new(FILE)) {
+        // SAFETY: as above.
+        unsafe { libc::setenv(name.as_ptr(), file.as_ptr(), 1) };
     }
-    let text = std::fs::read_to_string(&path).map_err(|e| format!("{FILE}: {name}: {e}"))?;
-    config::parse(&text, &name).map(Some)
+}
+
+/// What the process before this one has handed over, if it is of this configuration.
+fn inherit() {
+    let Some(handed) = std::env::var_os(HANDED) else { return };
+    let text = handed.to_string_lossy().into_owned();
+    let mut words = text.split(',');
+    let (marks, memory, folders) = (words.next(), words.next(), words.next());
+    let own = mount::digests();
+    // Folders have the same numbers, when those of this process begin with those.
+    if !folders.is_some_and(|folders| format!("{own};").starts_with(&format!("{folders};"))) {
+        return;
+    }
+    IS_FIRST.store(false, Ordering::Relaxed);
+    let number = |word: Option<&str>| word.and_then(|word| word.parse::<c_int>().ok()).unwrap_or(-1);
+    slot::inherit(number(marks), number(memory));
+    IS_ON.store(true, Ordering::Relaxed);
+    crate::process::inherit(words);
 }
 
 fn start() -> Result<(), String> {
-    let Some(config) = read_config()? else { return Ok(()) };
+    let Some((config, from)) = read_config()? else { return Ok(()) };
     mount::configure(config)?;
-    if let Some(handed) = std::env::var_os(HANDED) {
-        IS_FIRST.store(false, Ordering::Relaxed);
-        let text = handed.to_string_lossy().into_owned();
-        let mut numbers = text.split(',').map_while(|number| number.parse::<c_int>().ok());
-        if let (Some(marks), Some(memory)) = (numbers.next(), numbers.next()) {
-            slot::inherit(marks, memory);
-        }
-        IS_ON.store(true, Ordering::Relaxed);
-        crate::process::inherit(text.split(',').skip(2));
-    }
+    note_config(from.as_deref());
+    crate::process::note_environment();
+    inherit();
     crate::open::note_umask();
     place::start(std::env::var_os(WORKING_DIRECTORY).map(|path| path.as_bytes().to_vec()));
     IS_ON.store(true, Ordering::Relaxed);
-    if is_first() {
-        // A device that is missing is said now, and not in the middle.
-        for mount in mount::all() {
-            mount.ensure()?;
-        }
+    // A device that is missing is said now, and not in the middle.
+    for mount in mount::all().iter().filter(|_| is_first()) {
+        mount.ensure()?;
     }
-    table::inherit();
+    let _inside = gate::enter();
+    table::inherit(&std::env::var(OPENS).unwrap_or_default());
     crate::process::start();
     crate::stdio::start();
     Ok(())
 }
 
 extern "C" fn begin(_argc: c_int, _argv: *const *const c_char, _envp: *const *const c_char) {
-    let inside = gate::enter();
+    let inside = gate::among_ourselves();
     STARTED_BY.store(rustix::process::getpid().as_raw_pid(), Ordering::Relaxed);
     if let Err(e) = start() {
         die(&e);
@@ -117,8 +153,8 @@ extern "C" fn end_in_order() {
 }
 
 extern "C" fn end() {
-    if is_on() {
-        let _inside = gate::enter();
+    if is_on() && !gate::is_inside() {
+        let _inside = gate::among_ourselves();
         mount::end_all();
     }
 }
