@@ -221,7 +221,7 @@ PRELOAD_PARTS = preload preload_programs preload_sharing preload_faults
 PRELOAD_DATABASES = sqlite redis postgres mariadb
 preload-test: fs-tools speedtest preload
 	$(call section,programs and databases that are not changed)
-	printf '%s\n' preload preload_sharing $(PRELOAD_DATABASES) | xargs -P 2 -I PART sh -c 'case PART in \
+	printf '%s\n' $(PRELOAD_PARTS) $(PRELOAD_DATABASES) | xargs -P 2 -I PART sh -c 'case PART in \
 		preload*) UNVME_PRELOAD_SHORT=1 tests/PART.sh $(TARGET_DIR)/release/unvme ;; \
 		*) tests/preload_db.sh $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release PART ;; esac'
 

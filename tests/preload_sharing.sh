@@ -79,6 +79,8 @@ section 'another working folder, another environment'
 inside mkdir -p below
 says 'kept kept' inside sh -c 'echo kept >below/kept; cd below && cat kept && sh -c "cat kept"'
 says 'kept kept' inside env -i "PATH=$PATH" sh -c 'cat below/kept; env -i "PATH=$PATH" sh -c "cat below/kept; true"'
+# It has functions for variables of its own.
+says 'kept kept' inside bash -c 'cat below/kept; bash -c "cat below/kept; true"'
 says kept inside env LD_PRELOAD= sh -c 'cat below/kept; true'
 says kept inside env "LD_PRELOAD=$(ls /lib/*/libdl.so.2 /lib64/libdl.so.2 2>/dev/null | head -n 1)" sh -c 'cat below/kept; true'
 

@@ -145,15 +145,30 @@ pub(crate) fn inherit<'a>(pairs: impl Iterator<Item = &'a str>) {
     }
 }
 
-/// Variables that other programs need to go on with our files, as this process has found them.
-static NEEDED: OnceLock<Vec<CString>> = OnceLock::new();
+/// A variable that other programs need to go on with our files.
+struct Needed {
+    text: CString,
+    /// As this process has found it, if it has: as long as it says this, it is to say the other.
+    found: Option<CString>,
+    /// A program that is given none gets it.
+    is_added: bool,
+}
 
-/// Remembers what programs need that are given another environment. Before `main`.
-pub(crate) fn note_environment() {
-    const NAMES: [&CStr; 5] =
-        [c"LD_PRELOAD", c"UNVME_PRELOAD_CONFIG", c"UNVME_PRELOAD_SERVER", c"UNVME_HOME", c"XDG_RUNTIME_DIR"];
-    let text = |name: &CStr| CString::new([name.to_bytes(), b"=", &start::variable(name)?].concat()).ok();
-    let _ = NEEDED.set(NAMES.into_iter().filter_map(text).collect());
+static NEEDED: OnceLock<Vec<Needed>> = OnceLock::new();
+
+/// Remembers what programs need that are given another environment; `told` has other values there than here.
+/// Before `main`.
+pub(crate) fn note_environment(told: Vec<(&str, Vec<u8>)>) {
+    let text = |name: &str, value: &[u8]| CString::new([name.as_bytes(), b"=", value].concat()).ok();
+    let found = |name: &str| text(name, &start::variable(name)?);
+    let same = ["LD_PRELOAD", "UNVME_PRELOAD_SERVER", "UNVME_HOME"].into_iter().filter_map(|name| {
+        let text = found(name)?;
+        Some(Needed { found: Some(text.clone()), text, is_added: true })
+    });
+    let other = told.into_iter().filter_map(|(name, value)| {
+        Some(Needed { text: text(name, &value)?, found: found(name), is_added: name == start::TEXT })
+    });
+    let _ = NEEDED.set(same.chain(other).collect());
 }
 
 fn name_of(text: &CStr) -> &[u8] {
@@ -181,13 +196,15 @@ impl Environment {
         }
         // A program that was given another environment has the folders all the same.
         for needed in NEEDED.get().into_iter().flatten() {
-            match texts.iter_mut().find(|text| name_of(text) == name_of(needed)) {
-                None => texts.push(needed.clone()),
-                Some(there) if name_of(needed) == b"LD_PRELOAD" => {
-                    if let Some(both) = with_own_library(there, needed) {
+            match texts.iter_mut().find(|text| name_of(text) == name_of(&needed.text)) {
+                None if needed.is_added => texts.push(needed.text.clone()),
+                None => {}
+                Some(there) if name_of(&needed.text) == b"LD_PRELOAD" => {
+                    if let Some(both) = with_own_library(there, &needed.text) {
                         *there = both;
                     }
                 }
+                Some(there) if needed.found.as_ref() == Some(there) => *there = needed.text.clone(),
                 Some(_) => {}
             }
         }
@@ -485,7 +502,7 @@ unsafe fn search(file: *const c_char) -> Option<CString> {
     if name.contains(&b'/') {
         return in_memory(file);
     }
-    let places = start::variable(c"PATH")?;
+    let places = start::variable("PATH")?;
     for folder in places.split(|&byte| byte == b':') {
         let path = CString::new([folder, b"/", name].concat()).ok()?;
         if real::access(path.as_ptr(), libc::X_OK) == 0 {

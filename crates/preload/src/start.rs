@@ -1,6 +1,6 @@
 //! What happens before `main`, and after it.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -14,7 +14,7 @@ use crate::{gate, mount, place, slot, table};
 const FILE: &str = "WRAPPER_CONFIG";
 
 /// The same as text, for those who have no file.
-const TEXT: &str = "UNVME_PRELOAD_CONFIG";
+pub(crate) const TEXT: &str = "UNVME_PRELOAD_CONFIG";
 
 /// What one process tells the next one, which `exec` makes of it: the folders' process group, two
 /// descriptors.
@@ -79,21 +79,15 @@ fn read_config() -> Result<Option<Read>, String> {
     config::parse(&text, &name).map(|config| Some((config, Some(path))))
 }
 
-/// Programs that this one starts may be in another folder by then, and have no environment but the one that
-/// is given to them.
-fn note_config(from: Option<&Path>) {
+/// What programs that this one starts are told, who may be in another folder by then: variables, with their
+/// values here and there.
+fn told_config(from: Option<&Path>) -> Vec<(&'static str, Vec<u8>)> {
     let mut config = mount::config();
     // This process does it.
     config.folders.iter_mut().for_each(|folder| folder.format = false);
-    let Some(text) = config.to_text(from).and_then(|text| CString::new(text).ok()) else { return };
-    let Ok(name) = CString::new(TEXT) else { return };
-    // SAFETY: before `main` there is one thread.
-    unsafe { libc::setenv(name.as_ptr(), text.as_ptr(), 1) };
-    let file = from.and_then(|from| CString::new(from.as_os_str().as_bytes()).ok());
-    if let (Some(file), Ok(name)) = (file, CString::new(FILE)) {
-        // SAFETY: as above.
-        unsafe { libc::setenv(name.as_ptr(), file.as_ptr(), 1) };
-    }
+    let text = config.to_text(from).map(|text| (TEXT, text.into_bytes()));
+    let file = from.map(|from| (FILE, from.as_os_str().as_bytes().to_vec()));
+    text.into_iter().chain(file).collect()
 }
 
 /// What the process before this one has handed over, if it is of this configuration.
@@ -117,8 +111,7 @@ fn inherit() {
 fn start() -> Result<(), String> {
     let Some((config, from)) = read_config()? else { return Ok(()) };
     mount::configure(config)?;
-    note_config(from.as_deref());
-    crate::process::note_environment();
+    crate::process::note_environment(told_config(from.as_deref()));
     inherit();
     crate::open::note_umask();
     place::start(std::env::var_os(WORKING_DIRECTORY).map(|path| path.as_bytes().to_vec()));
@@ -188,11 +181,7 @@ pub(crate) fn leave(status: c_int) -> ! {
     }
 }
 
-/// A variable of the environment of C, as it is now.
-pub(crate) fn variable(name: &CStr) -> Option<Vec<u8>> {
-    // SAFETY: the C library's own table; it is copied at once.
-    unsafe {
-        let found = libc::getenv(name.as_ptr());
-        (!found.is_null()).then(|| CStr::from_ptr(found).to_bytes().to_vec())
-    }
+/// A variable of the environment. Programs may have a `getenv` of their own: shells do.
+pub(crate) fn variable(name: &str) -> Option<Vec<u8>> {
+    std::env::var_os(name).map(|value| value.as_bytes().to_vec())
 }
