@@ -15,7 +15,7 @@
 //! | `gate` | who is in a call right now |
 //! | `slot`, `table` | open files, in memory that outlives `exec`; descriptors that stand for them |
 //! | `place` | which paths are ours; the working directory |
-//! | `errno` | how results become what C expects |
+//! | `errno`, `memory` | how results become what C expects; memory that is not there |
 //! | `open`, `data`, `copy`, `map` | the functions on open files |
 //! | `names`, `attributes`, `locks`, `directory`, `stdio` | those on names, and others |
 //! | `process` | `fork`, `exec` and what else makes processes |
@@ -47,6 +47,7 @@ mod errno;
 mod gate;
 mod locks;
 mod map;
+mod memory;
 mod mount;
 mod names;
 mod open;

@@ -120,6 +120,7 @@ fn start() -> Result<(), String> {
     for mount in mount::all().iter().filter(|_| is_first()) {
         mount.ensure()?;
     }
+    crate::signals::start();
     let _inside = gate::enter();
     table::inherit(&std::env::var(OPENS).unwrap_or_default());
     crate::process::start();
