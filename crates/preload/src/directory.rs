@@ -49,6 +49,11 @@ struct Stream {
 }
 
 static STREAMS: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
+
+/// Nobody else changes this as long as somebody has it: see `process`.
+pub(crate) fn still() -> Box<dyn std::any::Any> {
+    Box::new(lock(&STREAMS))
+}
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// One of ours, if it is.
@@ -105,14 +110,20 @@ fn next(stream: &mut Stream) -> Result<Option<Listed>> {
 }
 
 unsafe fn read_stream(dir: *mut DIR) -> *mut dirent {
+    // At the end programs know by it that nothing is wrong.
+    let before = errno::get();
     let Some(stream) = ours(dir) else { return real::readdir(dir) };
     let mut stream = lock(stream);
     match next(&mut stream) {
         Ok(Some(entry)) => {
             put_entry(&entry, &raw mut stream.current);
+            errno::put(before);
             &raw mut stream.current
         }
-        Ok(None) => std::ptr::null_mut(),
+        Ok(None) => {
+            errno::put(before);
+            std::ptr::null_mut()
+        }
         Err(errno) => pointer(Err(errno)),
     }
 }

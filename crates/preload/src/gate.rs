@@ -5,6 +5,7 @@
 //! aside, has new calls count in the other counter, and drops it when the first one is 0.
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
@@ -27,6 +28,10 @@ thread_local! {
     static OWN: Cell<usize> = const { Cell::new(0) };
     /// How many calls it is in: a signal may come in the middle of one, and our own work makes some.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// It is one of our own.
+    static IS_OWN: Cell<bool> = const { Cell::new(false) };
+    /// `errno` before the outermost call.
+    static ERRNO: Cell<c_int> = const { Cell::new(0) };
 }
 
 /// A thread is in a call as long as it has this.
@@ -49,6 +54,16 @@ pub(crate) fn is_inside() -> bool {
     DEPTH.with(|depth| depth.get() > 0)
 }
 
+/// Whether what this thread does right now is our own business, and not the program's.
+pub(crate) fn is_ours() -> bool {
+    is_inside() || IS_OWN.get()
+}
+
+/// This thread is one of our own.
+pub(crate) fn note_own_thread() {
+    IS_OWN.set(true);
+}
+
 pub(crate) fn has_cancels() -> bool {
     HAS_CANCELS.load(Ordering::Acquire)
 }
@@ -58,12 +73,22 @@ pub(crate) fn expect_cancels() {
     HAS_CANCELS.store(true, Ordering::Release);
 }
 
+/// What succeeds leaves `errno` alone, whatever our own work has met: see [`leave`].
+#[inline]
+fn note_errno() {
+    if !is_inside() {
+        ERRNO.set(crate::errno::get());
+        crate::errno::begin();
+    }
+}
+
 /// Enters a call.
 #[inline]
 pub(crate) fn enter() -> Inside {
     if HAS_CANCELS.load(Ordering::Relaxed) && !is_inside() {
         crate::cancel::look();
     }
+    note_errno();
     let depth = DEPTH.with(|depth| depth.replace(depth.get() + 1));
     let stripe = own();
     loop {
@@ -106,6 +131,9 @@ fn leave() {
         depth.set(left);
         left
     });
+    if depth == 0 && !crate::errno::is_set() {
+        crate::errno::put(ERRNO.get());
+    }
     // A signal that comes before this is held back and found below; one that comes after it runs.
     compiler_fence(Ordering::SeqCst);
     if depth == 0 {
@@ -153,6 +181,7 @@ pub(crate) fn close() -> Closed {
     while IS_CLOSED.swap(true, Ordering::SeqCst) {
         nap(50);
     }
+    note_errno();
     let own = DEPTH.with(Cell::get);
     while count(0) + count(1) > own {
         nap(20);
@@ -167,6 +196,11 @@ impl Drop for Closed {
         IS_CLOSED.store(false, Ordering::SeqCst);
         leave();
     }
+}
+
+/// Nobody else gives anything up as long as somebody has this: see `process`.
+pub(crate) fn still() -> Box<dyn std::any::Any> {
+    Box::new(lock(&ASIDE))
 }
 
 /// In a process that `fork` has made there is one thread, which has closed the gate.

@@ -371,7 +371,10 @@ impl Mount {
             Backend::Alone(alone) => {
                 let mapped = errno::of(alone.process.map(open))?;
                 match alone.process.map_memory(mapped.ino) {
-                    Ok(memory) => Ok((mapped, memory)),
+                    Ok(memory) => {
+                        crate::own::note_same(std::os::fd::AsFd::as_fd(&memory));
+                        Ok((mapped, memory))
+                    }
                     Err(e) => {
                         let _ = alone.process.unmap(mapped.ino);
                         Err(e.errno())
@@ -475,7 +478,9 @@ impl Mount {
                 if let Some(own) = lock(&alone.server).take() {
                     crate::share::outlive(own);
                 }
-                if let Err(e) = alone.processes.fs().hand_over() {
+                // What was stored and not unmapped is in the files before the device is as it stays.
+                let written = alone.processes.write_back_maps();
+                if let Err(e) = written.and(alone.processes.fs().hand_over()) {
                     crate::start::say(&e.to_string());
                 }
             }

@@ -73,6 +73,7 @@ fn read_config() -> Result<Option<config::Config>, String> {
 fn start() -> Result<(), String> {
     let Some(config) = read_config()? else { return Ok(()) };
     mount::configure(config)?;
+    let mut had = Vec::new();
     if let Some(handed) = std::env::var_os(HANDED) {
         IS_FIRST.store(false, Ordering::Relaxed);
         let text = handed.to_string_lossy().into_owned();
@@ -82,6 +83,7 @@ fn start() -> Result<(), String> {
         }
         IS_ON.store(true, Ordering::Relaxed);
         crate::process::inherit(text.split(',').skip(2));
+        had = table::parse_handed(text.split(',').skip(2));
     }
     crate::open::note_umask();
     place::start(std::env::var_os(WORKING_DIRECTORY).map(|path| path.as_bytes().to_vec()));
@@ -92,7 +94,7 @@ fn start() -> Result<(), String> {
             mount.ensure()?;
         }
     }
-    table::inherit();
+    table::inherit(&had);
     crate::process::start();
     crate::stdio::start();
     Ok(())
@@ -120,6 +122,7 @@ extern "C" fn end() {
     if is_on() {
         let _inside = gate::enter();
         mount::end_all();
+        table::end();
     }
 }
 
