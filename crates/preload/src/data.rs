@@ -9,7 +9,7 @@ use unvme_fs::calls::{Reply, Request};
 
 use crate::errno::{self, Result, bytes, done};
 use crate::table::{self, Held};
-use crate::{place, real};
+use crate::{limit, place, real};
 
 /// The longest read or write, as Linux has it.
 const LONGEST: usize = 0x7fff_f000;
@@ -104,6 +104,7 @@ fn reserve(held: &Held, end: u64) {
 #[inline]
 pub(crate) fn write_at(held: &Held, offset: u64, data: &[u8]) -> Result<usize> {
     held.check_writable()?;
+    let data = &data[..limit::room(offset, data.len())?];
     let written = match held.direct() {
         Some(vnode) => {
             let is_direct = held.flags() & O_DIRECT != 0;
@@ -125,6 +126,7 @@ pub(crate) fn write_at(held: &Held, offset: u64, data: &[u8]) -> Result<usize> {
 /// Writes behind the end, and says where that was. The file's offset stays.
 fn append_at(held: &Held, data: &[u8]) -> Result<(u64, usize)> {
     held.check_writable()?;
+    let data = if limit::is_any() { &data[..limit::room(size(held)?, data.len())?] } else { data };
     let (at, written) = match held.direct() {
         Some(vnode) => errno::of(vnode.append(data))?,
         None => match held.mount.call(&Request::Append { open: held.open() }, data, &mut [])? {
@@ -540,7 +542,14 @@ exported! {
             return real::truncate(path, size);
         }
         let size = size as u64;
-        match place::call(libc::AT_FDCWD, path, true, |mount, at| mount.ask(&Request::Truncate { at, size })) {
+        let truncate = |mount: &'static crate::mount::Mount, at: unvme_fs::calls::At<'_>| {
+            limit::check(size, || match mount.ask(&Request::Attributes { at })? {
+                Reply::Attributes(found) => Ok(found.size),
+                _ => Err(Errno::IO),
+            })?;
+            mount.ask(&Request::Truncate { at, size })
+        };
+        match place::call(libc::AT_FDCWD, path, true, truncate) {
             Ok(place::Outcome::Kernel) => real::truncate(path, size as off_t),
             Ok(place::Outcome::Other(path)) => real::truncate(path.as_ptr(), size as off_t),
             other => done(other.map(drop)),
@@ -607,6 +616,7 @@ fn truncate_open(held: &Held, size: off_t) -> Result<()> {
     if !held.is_regular() {
         return Err(Errno::INVAL);
     }
+    limit::check(size, || self::size(held))?;
     let at = held.at();
     held.call(&Request::Truncate { at, size }).map(drop)
 }
@@ -617,5 +627,8 @@ fn allocate(held: &Held, mode: c_int, offset: off_t, bytes: off_t) -> Result<()>
         return Err(Errno::INVAL);
     }
     let (offset, bytes) = (offset as u64, bytes as u64);
+    if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 {
+        limit::check(offset.saturating_add(bytes), || size(held))?;
+    }
     held.call(&Request::Allocate { open: held.open(), mode, offset, bytes }).map(drop)
 }

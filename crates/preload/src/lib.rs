@@ -18,6 +18,7 @@
 //! | `place` | which paths are ours; the working directory |
 //! | `errno` | how results become what C expects |
 //! | `open`, `data`, `copy`, `map` | the functions on open files |
+//! | `limit` | how long files may become |
 //! | `names`, `attributes`, `locks`, `directory`, `stdio` | those on names, and others |
 //! | `process`, `shell` | `fork`, `exec` and what else makes processes |
 //! | `signals`, `cancel` | handlers of signals, and threads that are canceled, between calls |
@@ -47,6 +48,7 @@ mod directory;
 mod errno;
 mod family;
 mod gate;
+mod limit;
 mod locks;
 mod map;
 mod mount;

@@ -86,6 +86,7 @@ fn start() -> Result<(), String> {
         had = table::parse_handed(text.split(',').skip(2));
     }
     crate::open::note_umask();
+    crate::limit::note();
     place::start(std::env::var_os(WORKING_DIRECTORY).map(|path| path.as_bytes().to_vec()));
     IS_ON.store(true, Ordering::Relaxed);
     if is_first() {
