@@ -64,7 +64,8 @@ unsafe fn ours<'a>(dir: *mut DIR) -> Option<&'a Mutex<Stream>> {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    let is_ours = lock(&STREAMS).as_ref().is_some_and(|streams| streams.contains(&(dir as usize)));
+    let is_ours =
+        crate::gate::leaf(&STREAMS).as_ref().is_some_and(|streams| streams.contains(&(dir as usize)));
     is_ours.then(|| &*dir.cast::<Mutex<Stream>>())
 }
 
@@ -73,7 +74,7 @@ fn stream_of(fd: c_int) -> *mut DIR {
     let current = unsafe { std::mem::zeroed() };
     let stream = Stream { fd, entries: VecDeque::new(), cookie: 0, is_over: false, current };
     let stream = Box::into_raw(Box::new(Mutex::new(stream)));
-    lock(&STREAMS).get_or_insert_with(HashSet::new).insert(stream as usize);
+    crate::gate::leaf(&STREAMS).get_or_insert_with(HashSet::new).insert(stream as usize);
     COUNT.fetch_add(1, Ordering::Relaxed);
     stream.cast()
 }
@@ -319,7 +320,7 @@ exported! {
         if ours(dir).is_none() {
             return real::closedir(dir);
         }
-        if let Some(streams) = lock(&STREAMS).as_mut() {
+        if let Some(streams) = crate::gate::leaf(&STREAMS).as_mut() {
             streams.remove(&(dir as usize));
         }
         COUNT.fetch_sub(1, Ordering::Relaxed);

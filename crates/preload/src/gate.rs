@@ -6,10 +6,11 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::sync::Mutex;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
+use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use unvme::lock::lock;
+use unvme::lock::{lock, read, write};
 
 const STRIPES: usize = 64;
 
@@ -145,6 +146,57 @@ fn count(epoch: usize) -> u32 {
     GATE.iter().map(|stripe| stripe.0[epoch].load(Ordering::SeqCst)).sum()
 }
 
+/// No handler of a signal runs in this thread as long as somebody has this: it could ask for what is held.
+pub(crate) struct Quiet(());
+
+/// Nobody enters meanwhile.
+fn quiet() -> Quiet {
+    note_errno();
+    DEPTH.with(|depth| depth.set(depth.get() + 1));
+    Quiet(())
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+/// A lock that is taken for a moment, also by who is not inside; for `fork` see `process`.
+pub(crate) struct Leaf<G> {
+    guard: G,
+    _quiet: Quiet,
+}
+
+impl<G: Deref> Deref for Leaf<G> {
+    type Target = G::Target;
+
+    fn deref(&self) -> &G::Target {
+        &self.guard
+    }
+}
+
+impl<G: DerefMut> DerefMut for Leaf<G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.guard
+    }
+}
+
+pub(crate) fn leaf<T>(mutex: &Mutex<T>) -> Leaf<MutexGuard<'_, T>> {
+    let quiet = quiet();
+    Leaf { guard: lock(mutex), _quiet: quiet }
+}
+
+pub(crate) fn leaf_read<T>(one: &RwLock<T>) -> Leaf<RwLockReadGuard<'_, T>> {
+    let quiet = quiet();
+    Leaf { guard: read(one), _quiet: quiet }
+}
+
+pub(crate) fn leaf_write<T>(one: &RwLock<T>) -> Leaf<RwLockWriteGuard<'_, T>> {
+    let quiet = quiet();
+    Leaf { guard: write(one), _quiet: quiet }
+}
+
 /// What was given up, and may still be in use.
 type Aside = Vec<Box<dyn Send>>;
 
@@ -153,6 +205,8 @@ static ASIDE: Mutex<(Aside, Aside)> = Mutex::new((Vec::new(), Vec::new()));
 
 /// Drops something when nobody who may have found it before is still in a call: at once, if nobody is.
 pub(crate) fn retire(gone: Box<dyn Send>) {
+    // Not inside, or there would always be somebody.
+    let _quiet = quiet();
     let mut aside = lock(&ASIDE);
     aside.1.push(gone);
     let mut dropped = Vec::new();

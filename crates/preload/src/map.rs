@@ -52,7 +52,7 @@ pub(crate) fn still() -> Box<dyn std::any::Any> {
 
 fn note(start: usize, bytes: usize, shared: Option<(&'static Mount, u64)>) {
     let whole = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut mappings = lock(&MAPPINGS);
+    let mut mappings = gate::leaf(&MAPPINGS);
     mappings.push(Mapping { start, end: start + bytes.next_multiple_of(4096), shared, whole });
     COUNT.store(mappings.len(), Ordering::Relaxed);
 }
@@ -200,7 +200,7 @@ fn end_of(start: usize, bytes: usize) -> usize {
 
 /// Nothing of ours is mapped at these addresses any more.
 fn forget(start: usize, bytes: usize) {
-    let mut mappings = lock(&MAPPINGS);
+    let mut mappings = gate::leaf(&MAPPINGS);
     let gone = carve(&mut mappings, start, end_of(start, bytes));
     let gone = without_pieces(&mappings, gone);
     drop(mappings);
@@ -209,7 +209,7 @@ fn forget(start: usize, bytes: usize) {
 
 /// What was at some addresses is at others, or there as well.
 fn note_moved((at, old): (usize, usize), (moved, new): (usize, usize), flags: c_int) {
-    let mut mappings = lock(&MAPPINGS);
+    let mut mappings = gate::leaf(&MAPPINGS);
     // Nothing as the old length makes a second mapping of the same.
     let looked_at = end_of(at, old.max(1));
     let mut pieces = carve(&mut mappings, at, looked_at);
@@ -234,7 +234,7 @@ fn note_moved((at, old): (usize, usize), (moved, new): (usize, usize), flags: c_
 /// Mappings that have something at these addresses.
 fn overlapping(start: usize, bytes: usize) -> Vec<Mapping> {
     let end = start.saturating_add(bytes);
-    lock(&MAPPINGS).iter().filter(|found| found.overlaps(start, end)).copied().collect()
+    gate::leaf(&MAPPINGS).iter().filter(|found| found.overlaps(start, end)).copied().collect()
 }
 
 /// Advice on what is at these addresses. Memory that stands for a private mapping has nothing behind it that
@@ -273,7 +273,7 @@ fn is_any() -> bool {
 
 /// Whether files are in memory that programs may store to.
 pub(crate) fn has_any(mount: &Mount) -> bool {
-    lock(&MAPPINGS).iter().filter_map(|mapping| mapping.shared).any(|(of, _)| of.number == mount.number)
+    gate::leaf(&MAPPINGS).iter().filter_map(|mapping| mapping.shared).any(|(of, _)| of.number == mount.number)
 }
 
 exported! {

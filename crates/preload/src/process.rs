@@ -591,7 +591,7 @@ exported! {
             // The child fails then, as it should.
             return behind::posix_spawn_file_actions_addopen(actions, fd, path, flags, mode);
         }
-        lock(&FOR_CHILDREN).push((actions as usize, opened));
+        gate::leaf(&FOR_CHILDREN).push((actions as usize, opened));
         match behind::posix_spawn_file_actions_adddup2(actions, opened, fd) {
             0 if opened != fd => behind::posix_spawn_file_actions_addclose(actions, opened),
             failed => failed,
@@ -617,7 +617,7 @@ exported! {
 
     fn posix_spawn_file_actions_destroy(actions: *mut Actions) -> c_int {
         let mut gone = Vec::new();
-        lock(&FOR_CHILDREN).retain(|&(of, fd)| {
+        gate::leaf(&FOR_CHILDREN).retain(|&(of, fd)| {
             if of == actions as usize {
                 gone.push(fd);
             }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use unvme::lock::lock;
 
 use crate::errno::set;
-use crate::{process, real, start};
+use crate::{gate, process, real, start};
 
 mod behind {
     use super::*;
@@ -26,7 +26,7 @@ pub(crate) fn still() -> Box<dyn Any> {
 
 /// In a child nobody is in `system`.
 pub(crate) fn become_child() {
-    *lock(&IGNORING) = None;
+    *gate::leaf(&IGNORING) = None;
 }
 
 /// A stream of `popen`, and the process at its other end.
@@ -96,7 +96,7 @@ impl Handlers {
 static IGNORING: Mutex<Option<(usize, Handlers)>> = Mutex::new(None);
 
 unsafe fn ignore_signals() -> Handlers {
-    let mut ignoring = lock(&IGNORING);
+    let mut ignoring = gate::leaf(&IGNORING);
     if let Some((count, handlers)) = ignoring.as_mut() {
         *count += 1;
         return *handlers;
@@ -111,7 +111,7 @@ unsafe fn ignore_signals() -> Handlers {
 }
 
 unsafe fn heed_signals() {
-    let mut ignoring = lock(&IGNORING);
+    let mut ignoring = gate::leaf(&IGNORING);
     if let Some((count, handlers)) = ignoring.as_mut() {
         *count -= 1;
         if *count == 0 {
@@ -139,7 +139,7 @@ unsafe fn popen_any(command: *const c_char, mode: *const c_char) -> *mut FILE {
     let child = process::fork_any();
     if child == 0 {
         // Those of earlier calls are not the child's. There is one thread here.
-        lock(&PIPES).iter().filter(|pipe| pipe.fd != other).for_each(|pipe| {
+        gate::leaf(&PIPES).iter().filter(|pipe| pipe.fd != other).for_each(|pipe| {
             real::close(pipe.fd);
         });
         if other == c_int::from(is_read) {
@@ -161,7 +161,7 @@ unsafe fn popen_any(command: *const c_char, mode: *const c_char) -> *mut FILE {
     if !letters.contains(&b'e') {
         real::fcntl(own, libc::F_SETFD, 0);
     }
-    lock(&PIPES).push(Pipe { file: file as usize, fd: own, child });
+    gate::leaf(&PIPES).push(Pipe { file: file as usize, fd: own, child });
     file
 }
 
@@ -176,7 +176,7 @@ exported! {
 
     fn pclose(file: *mut FILE) -> c_int {
         let found = {
-            let mut pipes = lock(&PIPES);
+            let mut pipes = gate::leaf(&PIPES);
             let at = pipes.iter().position(|pipe| pipe.file == file as usize);
             at.map(|at| pipes.swap_remove(at))
         };

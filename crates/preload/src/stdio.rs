@@ -101,7 +101,7 @@ unsafe extern "C-unwind" fn cookie_close(cookie: *mut c_void) -> c_int {
 
 /// The stream with this cookie is closed.
 fn forget(cookie: usize) {
-    if let Some(files) = lock(&FILES).as_mut() {
+    if let Some(files) = gate::leaf(&FILES).as_mut() {
         let before = files.len();
         files.retain(|&file, of| {
             if *of == cookie {
@@ -124,7 +124,7 @@ unsafe fn stream(fd: c_int, mode: &CStr) -> *mut FILE {
     if made.is_null() {
         drop(Box::from_raw(cookie));
     } else {
-        lock(&FILES).get_or_insert_with(HashMap::new).insert(made as usize, cookie as usize);
+        gate::leaf(&FILES).get_or_insert_with(HashMap::new).insert(made as usize, cookie as usize);
         COUNT.fetch_add(1, Ordering::Relaxed);
     }
     made
@@ -290,14 +290,15 @@ unsafe fn begin_again(file: *mut FILE, flags: c_int) {
     let word = file.cast::<u32>();
     word.write(word.read() & !(NO_READS | NO_WRITES | IS_APPENDING | PASSING) | access | appends);
     file.byte_add(OFFSET).cast::<i64>().write(-1);
-    file.byte_add(ORIENTATION).cast::<c_int>().write(0);
+    // As all custom streams: of bytes.
+    file.byte_add(ORIENTATION).cast::<c_int>().write(-1);
 }
 
 fn cookie_of(file: *mut FILE) -> Option<*mut Cookie> {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    lock(&FILES).as_ref()?.get(&(file as usize)).map(|&cookie| cookie as *mut Cookie)
+    gate::leaf(&FILES).as_ref()?.get(&(file as usize)).map(|&cookie| cookie as *mut Cookie)
 }
 
 fn fileno_of(file: *mut FILE) -> Option<c_int> {
