@@ -65,6 +65,17 @@ fn wait(held: Held, fd: c_int, request: impl Fn(OpenId) -> Request<'static>) -> 
     }
 }
 
+fn wait_for_range(held: Held, fd: c_int, range: Range) -> Result<()> {
+    let done = wait(held, fd, |open| Request::AwaitLock { open, range });
+    if done == Err(Errno::INTR)
+        && let Some(held) = table::get(fd)
+    {
+        // Who asks only who is in the way does not wait: nobody finds a circle with this process in it.
+        let _ = held.call(&Request::FindLock { open: held.open(), range });
+    }
+    done
+}
+
 /// The locks of `fcntl`.
 ///
 /// # Safety
@@ -104,7 +115,7 @@ unsafe fn fcntl_lock(held: Held, fd: c_int, cmd: c_int, lock: *mut libc::flock) 
             if kind == F_RDLCK { held.check_readable() } else { held.check_writable() }?;
             match cmd {
                 libc::F_SETLK | libc::F_OFD_SETLK => lock_now(&held, range),
-                _ => wait(held, fd, |open| Request::AwaitLock { open, range }),
+                _ => wait_for_range(held, fd, range),
             }
         }
         _ => Err(Errno::INVAL),
