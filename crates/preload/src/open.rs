@@ -1,6 +1,7 @@
 //! Opening, closing, and copies of descriptors.
 
 use std::ffi::{c_char, c_int, c_uint};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{
@@ -15,7 +16,7 @@ use crate::errno::{Result, number, set, text};
 use crate::mount::Mount;
 use crate::place::{self, Place};
 use crate::table::{self, Opened};
-use crate::{gate, own, real, start};
+use crate::{gate, own, real, slot, start};
 
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
 
@@ -294,9 +295,11 @@ unsafe fn note_copy(held: Option<table::Held>, copied: c_int) -> c_int {
         crate::errno::pass();
         return copied;
     }
-    if let Some(held) = held
-        && !table::copy(&held, copied)
-    {
+    let is_gone = match held {
+        Some(held) => !table::copy(&held, copied),
+        None => slot::of_descriptor(BorrowedFd::borrow_raw(copied)).is_some(),
+    };
+    if is_gone {
         // Another thread has closed it first.
         real::close(copied);
         set(Errno::BADF);
