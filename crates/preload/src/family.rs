@@ -14,7 +14,7 @@ use crate::slot::{Arena, NAME, SLOTS};
 pub(crate) const PLACES: usize = 4096;
 
 /// A slot that was taken later may be one whose descriptor is not open yet.
-const SECONDS_MIN: u64 = 3;
+pub(crate) const SECONDS_MIN: u64 = 3;
 
 /// Seconds of the monotonic clock.
 pub(crate) fn now() -> u64 {
@@ -61,11 +61,21 @@ pub(crate) fn leave(family: &[AtomicU32]) {
     });
 }
 
-/// Frees the slots that no process of the family has a descriptor for. Whether that can be known: all of them
-/// can be looked at.
-pub(crate) fn collect(arena: &Arena) -> bool {
+/// What came of a look for slots that nobody has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Collected {
+    /// There are some, and they are free.
+    Freed,
+    /// There may be some in a moment.
+    TooYoung,
+    /// There are none, or it cannot be known: not all of the family can be looked at.
+    Nothing,
+}
+
+/// Frees the slots that no process of the family has a descriptor for.
+pub(crate) fn collect(arena: &Arena) -> Collected {
     if arena.family[0].load(Ordering::Acquire) != 0 {
-        return false;
+        return Collected::Nothing;
     }
     let old = now().saturating_sub(SECONDS_MIN);
     let seen: Vec<(u32, u64)> = arena
@@ -78,16 +88,28 @@ pub(crate) fn collect(arena: &Arena) -> bool {
     for place in &arena.family[1..] {
         let pid = place.load(Ordering::Acquire);
         if pid != 0 && show_slots(arena, pid, &mut is_held).is_err() && !crate::locks::is_gone(pid) {
-            return false;
+            return Collected::Nothing;
         }
     }
+    let mut collected = Collected::Nothing;
     for ((slot, (holders, taken)), is_held) in arena.slots.iter().zip(seen).zip(is_held) {
-        // SeqCst is not needed: whoever takes or copies it meanwhile has a descriptor that was seen.
-        if holders > 0 && !is_held && taken <= old && slot.taken.load(Ordering::Acquire) == taken {
-            let _ = slot.holders.compare_exchange(holders, 0, Ordering::AcqRel, Ordering::Relaxed);
+        if holders == 0 || is_held {
+            continue;
+        }
+        if taken > old {
+            if collected == Collected::Nothing {
+                collected = Collected::TooYoung;
+            }
+            continue;
+        }
+        // Whoever has taken it meanwhile has done so later.
+        if slot.taken.load(Ordering::Acquire) == taken
+            && slot.holders.compare_exchange(holders, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            collected = Collected::Freed;
         }
     }
-    true
+    collected
 }
 
 /// Marks the slots that a process has descriptors for: their offsets are the slots' numbers.

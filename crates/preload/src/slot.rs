@@ -9,12 +9,14 @@ use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, SeekFrom};
 use rustix::io::{Errno, FdFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::errno::Result;
+use crate::family::Collected;
 use crate::{family, own};
 
 /// Open files of a family of processes, at most.
@@ -169,10 +171,20 @@ pub(crate) fn get(number: u32) -> Option<&'static Slot> {
 /// Takes a free slot. Its one holder is this process.
 pub(crate) fn take() -> Result<(u32, &'static Slot)> {
     let arena = arena()?;
-    match take_free(arena) {
-        // Processes that were killed have given nothing back.
-        None if family::collect(arena) => take_free(arena).ok_or(Errno::NFILE),
-        taken => taken.ok_or(Errno::NFILE),
+    if let Some(taken) = take_free(arena) {
+        return Ok(taken);
+    }
+    // Processes that were killed have given nothing back.
+    let begun = family::now();
+    loop {
+        let collected = family::collect(arena);
+        if let Some(taken) = take_free(arena) {
+            return Ok(taken);
+        }
+        if collected == Collected::Nothing || family::now() > begun + family::SECONDS_MIN + 1 {
+            return Err(Errno::NFILE);
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
