@@ -108,6 +108,16 @@ done
 was_used calls
 compare 'alone' "$work/native" "$work/alone"
 
+section 'what a program alone has stored to a mapping is there after its end'
+steps=$((steps + 1))
+{
+    inside truncate -s 8192 mapped
+    inside "$calls" --helper map mapped
+    inside head -c 6 mapped
+    inside rm mapped
+} >"$work/output" 2>&1
+[ "$(cat "$work/output")" = stored ] || differs 'what was stored is not there'
+
 section 'by one process for another, by the names with 64 and with checks'
 calls=$work/calls64
 lines inside "$work/begun" "$top" "$outside"

@@ -42,6 +42,11 @@ bool is_refusal(const char *name)
     return strncmp(name, "refused_", 8) == 0;
 }
 
+int said_by(void)
+{
+    return output;
+}
+
 /* Lines go past the C library: what it does is what is tried. */
 static void put_line(const char *line, size_t length)
 {

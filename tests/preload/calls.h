@@ -47,6 +47,8 @@ void add_test(struct test *test);
  * done to descriptor 1. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* The descriptor by which lines go: a case that closes all of them leaves this one out. */
+int said_by(void);
 void say_number(const char *call, long long result, int error);
 void say_descriptor(const char *call, int result, int error);
 void say_pointer(const char *call, const void *result, int error);

@@ -247,3 +247,52 @@ CASE(same_device)
     YES(memcmp(&one, &two, sizeof one) == 0);
     NUM(close(file));
 }
+
+static void use_files(const char *name)
+{
+    put(name, "written after that");
+    show(name);
+    NUM(rename(name, "renamed"));
+    NUM(unlink("renamed"));
+}
+
+/* As daemons do: what is there is closed, and files are opened and written all the same. */
+CASE(descriptors_closed)
+{
+    int all;
+    put("file", "content");
+    int file = FD(open("file", O_RDWR));
+    for (all = 3; all < 1100; all++)
+        if (all != said_by())
+            close(all);
+    NUM(write(file, "x", 1));
+    use_files("one");
+    for (all = 500; all < 1000; all++)
+        if (all != said_by())
+            dup2(0, all);
+    use_files("two");
+    for (all = 500; all < 1000; all++)
+        if (all != said_by())
+            close(all);
+    use_files("three");
+    NUM(syscall(SYS_close_range, 3, said_by() - 1, 0));
+    NUM(syscall(SYS_close_range, said_by() + 1, ~0U, 0));
+    use_files("four");
+    int kept = FD(open("file", O_RDONLY | O_CLOEXEC));
+    NUM(fcntl(kept, F_GETFD));
+}
+
+/* A copy that fails leaves what was at its number. */
+CASE(dup_fails)
+{
+    char text[10] = "";
+    put("one", "one");
+    put("two", "two");
+    int one = FD(open("one", O_RDWR)), two = FD(open("two", O_RDWR));
+    NUM(dup3(one, two, 12345));
+    NUM(read(two, text, 3));
+    STR(text);
+    NUM(dup2(-1, two));
+    NUM(pwrite(two, "TWO", 3, 0));
+    show("two");
+}

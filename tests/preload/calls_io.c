@@ -318,3 +318,26 @@ CASE(large_offsets)
     NUM(close(file));
     show_stat("file");
 }
+
+/* What is written at a place goes behind the end of a file that appends, and the offset stays. */
+CASE(appended_at)
+{
+    struct iovec parts[2] = {{"ab", 2}, {"cd", 2}};
+    put("file", "0123456789");
+    int file = FD(open("file", O_RDWR | O_APPEND));
+    NUM(lseek(file, 3, SEEK_SET));
+    NUM(pwrite(file, "x", 1, 5));
+    NUM(lseek(file, 0, SEEK_CUR));
+    NUM(pwritev(file, parts, 2, 5));
+    NUM(lseek(file, 0, SEEK_CUR));
+    NUM(pwritev2(file, parts, 1, 1, 0));
+    NUM(lseek(file, 0, SEEK_CUR));
+    NUM(close(file));
+    file = FD(open("file", O_RDWR));
+    NUM(lseek(file, 4, SEEK_SET));
+    NUM(pwritev2(file, parts, 2, 0, RWF_APPEND));
+    NUM(lseek(file, 0, SEEK_CUR));
+    NUM(pwritev2(file, parts, 2, -1, RWF_APPEND));
+    NUM(lseek(file, 0, SEEK_CUR));
+    show("file");
+}

@@ -2,6 +2,7 @@
 #include "calls.h"
 
 #include <sys/file.h>
+#include <sys/time.h>
 
 static struct flock range(short type, off_t start, off_t length)
 {
@@ -322,4 +323,39 @@ CASE(leases)
     int file = FD(open("file", O_RDONLY));
     NUM(fcntl(file, F_GETLEASE));
     NUM(close(file));
+}
+
+static void interrupt(int signal)
+{
+    (void)signal;
+}
+
+/* Whoever has given up waiting is in nobody's way: there is no circle. */
+CASE(record_locks_given_up)
+{
+    struct gate ready;
+    struct sigaction action = {.sa_handler = interrupt};
+    struct itimerval soon = {.it_interval = {0, 50000}, .it_value = {0, 50000}}, never = {0};
+    put("file", "0123456789");
+    int file = FD(open("file", O_RDWR)), told[2], status = -1;
+    NUM(pipe(told));
+    make_gate(&ready);
+    NUM(set(file, F_SETLK, F_WRLCK, 0, 1));
+    pid_t pid = fork();
+    if (pid == 0) {
+        sigaction(SIGALRM, &action, NULL);
+        set(file, F_SETLKW, F_WRLCK, 1, 1);
+        setitimer(ITIMER_REAL, &soon, NULL);
+        bool interrupted = set(file, F_SETLKW, F_WRLCK, 0, 1) != 0 && errno == EINTR;
+        setitimer(ITIMER_REAL, &never, NULL);
+        open_gate(&ready);
+        /* The parent waits by now, mostly. */
+        usleep(200000);
+        set(file, F_SETLK, F_UNLCK, 1, 1);
+        _exit(interrupted ? 7 : 1);
+    }
+    wait_gate(&ready);
+    NUM(set(file, F_SETLKW, F_WRLCK, 1, 1));
+    NUM(waitpid(pid, &status, 0) == pid);
+    NUM(WEXITSTATUS(status));
 }

@@ -331,3 +331,73 @@ CASE(map_advice)
     NUM(madvise(bytes, 40000, 12345));
     NUM(munmap(bytes, 40000));
 }
+
+/* A private mapping has what is in the file, also after it was said that it is not needed. */
+CASE(map_private_advice)
+{
+    enum { PAGE = 4096 };
+    put_pattern("file", 3 * PAGE);
+    int file = FD(open("file", O_RDWR));
+    unsigned char *bytes = PTR(map(file, 3 * PAGE, PROT_READ, MAP_PRIVATE, 0));
+    YES(is_pattern(bytes, 3 * PAGE, 0));
+    NUM(madvise(bytes + PAGE, PAGE, MADV_DONTNEED));
+    YES(is_pattern(bytes, 3 * PAGE, 0));
+    NUM(madvise(bytes, PAGE, MADV_FREE));
+    NUM(madvise(bytes, 3 * PAGE, MADV_WILLNEED));
+    NUM(munmap(bytes, 3 * PAGE));
+    bytes = PTR(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    bytes[0] = 1;
+    NUM(madvise(bytes, PAGE, MADV_DONTNEED));
+    NUM(bytes[0]);
+}
+
+/* Mappings that were taken apart: each file stays mapped as long as there is a piece of it. */
+CASE(map_pieces)
+{
+    enum { PAGE = 4096 };
+    char text[8] = "";
+    put_pattern("one", 4 * PAGE);
+    put_pattern("two", 4 * PAGE);
+    int one = FD(open("one", O_RDWR)), two = FD(open("two", O_RDWR));
+    unsigned char *other = PTR(map(one, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    unsigned char *bytes = PTR(map(one, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    YES(mmap(bytes + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, two, 0) == bytes + PAGE);
+    NUM(munmap(bytes, 3 * PAGE));
+    memcpy(other, "stored", 6);
+    NUM(msync(other, PAGE, MS_SYNC));
+    NUM(pread(one, text, 6, 0));
+    STR(text);
+    memcpy(other, "later!", 6);
+    NUM(pread(one, text, 6, 0));
+    STR(text);
+    NUM(munmap(other, PAGE));
+    NUM(pread(one, text, 6, 0));
+    STR(text);
+}
+
+/* A piece that is not the beginning of a mapping is moved, copied, and moved over another one. */
+CASE(map_moves)
+{
+    enum { PAGE = 4096 };
+    char text[8] = "";
+    put_pattern("file", 8 * PAGE);
+    put_pattern("other", 8 * PAGE);
+    int file = FD(open("file", O_RDWR)), another = FD(open("other", O_RDWR));
+    unsigned char *bytes = PTR(map(file, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    unsigned char *place = PTR(map(another, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, 0));
+    YES(mremap(bytes + 2 * PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, place + PAGE) == place + PAGE);
+    YES(mmap(bytes, 4 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == bytes);
+    memcpy(place + PAGE, "moved", 5);
+    NUM(msync(place + PAGE, PAGE, MS_SYNC));
+    NUM(pread(file, text, 5, 2 * PAGE));
+    STR(text);
+    unsigned char *second = PTR((unsigned char *)mremap(place + PAGE, 0, PAGE, MREMAP_MAYMOVE));
+    NUM(munmap(place, 4 * PAGE));
+    memcpy(second, "twice", 5);
+    NUM(pread(file, text, 5, 2 * PAGE));
+    STR(text);
+    NUM(munmap(second, PAGE));
+    NUM(pread(file, text, 5, 2 * PAGE));
+    STR(text);
+    NUM(pwrite(another, "0", 1, 0));
+}

@@ -205,3 +205,32 @@ CASE(descriptor_passed)
     join();
     NUM(lseek(file, 0, SEEK_CUR));
 }
+
+/* One piece at a time: what is in a pipe, and what fits into it. Nobody is at the other end meanwhile. */
+CASE(splice_pieces)
+{
+    int ends[2];
+    loff_t at = 0;
+    put_pattern("file", 300000);
+    int file = FD(open("file", O_RDWR)), out = FD(open("out", O_CREAT | O_RDWR, 0600));
+    NUM(pipe(ends));
+    NUM(write(ends[1], "01234", 5));
+    NUM(splice(ends[0], NULL, out, NULL, 1000, 0));
+    show("out");
+    NUM(splice(ends[0], NULL, out, NULL, 1000, SPLICE_F_NONBLOCK));
+    ssize_t moved = splice(file, &at, ends[1], NULL, 300000, 0);
+    YES(moved > 0 && moved <= 65536);
+    YES(at == moved);
+    unsigned char *bytes = malloc(300000);
+    ssize_t got = read(ends[0], bytes, 300000);
+    YES(got == moved && is_pattern(bytes, (size_t)moved, 0));
+    while (splice(file, NULL, ends[1], NULL, 65536, SPLICE_F_NONBLOCK) > 0)
+        ;
+    NUM(splice(file, NULL, ends[1], NULL, 65536, SPLICE_F_NONBLOCK));
+    NUM(close(ends[1]));
+    off_t sum = 0;
+    while ((moved = splice(ends[0], NULL, out, NULL, 300000, 0)) > 0)
+        sum += moved;
+    YES(lseek(file, 0, SEEK_CUR) == sum);
+    NUM(moved);
+}

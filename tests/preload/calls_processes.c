@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 
 extern char **environ;
 
@@ -21,7 +23,14 @@ int helper(int count, char **words)
         return write(atoi(words[1]), words[2], strlen(words[2])) == (ssize_t)strlen(words[2]) ? 0 : 1;
     else if (strcmp(words[0], "flags") == 0)
         printf("flags %d %s\n", fcntl(atoi(words[1]), F_GETFD), errno == EBADF ? "EBADF" : "");
-    else if (strcmp(words[0], "copy") == 0) {
+    else if (strcmp(words[0], "map") == 0) {
+        /* Stores to a file, and ends with it mapped. */
+        int file = open(words[1], O_RDWR);
+        char *bytes = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        if (bytes == MAP_FAILED)
+            return 1;
+        memcpy(bytes, "stored", 6);
+    } else if (strcmp(words[0], "copy") == 0) {
         int byte;
         while ((byte = getchar()) != EOF)
             putchar(byte);
@@ -364,6 +373,93 @@ CASE(process_orphan)
     NUM(read(ends[0], &byte, 1));
     show("renamed");
     show("new");
+}
+
+/* Many that end with files open, in each way that there is: nothing of them is left. */
+CASE(process_leaves)
+{
+    enum { PROCESSES = 76, FILES = 950 };
+    struct rlimit limit;
+    int wrong = 0, status;
+    NUM(getrlimit(RLIMIT_NOFILE, &limit));
+    limit.rlim_cur = 1100;
+    NUM(setrlimit(RLIMIT_NOFILE, &limit));
+    put("file", "content");
+    for (int at = 0; at < PROCESSES; at++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            for (int file = 0; file < FILES; file++)
+                if (open("file", O_RDONLY | O_CLOEXEC) < 0)
+                    _exit(9);
+            if (at % 25 == 1)
+                execl(program, program, "--helper", "print", NULL);
+            else if (at % 25 != 2)
+                raise(SIGKILL);
+            _exit(0);
+        }
+        if (waitpid(pid, &status, 0) != pid || (status != 0 && status != SIGKILL)) {
+            wrong++;
+            break;
+        }
+    }
+    NUM(wrong);
+    show("file");
+}
+
+/* The child of a second `popen` does not keep the first one's pipe open. */
+CASE(process_two_pipes)
+{
+    FILE *one = PTR(popen("cat > one", "w")), *two = PTR(popen("cat > two", "w"));
+    NUM(fputs("to the first\n", one) >= 0);
+    NUM(pclose(one));
+    NUM(fputs("to the second\n", two) >= 0);
+    NUM(pclose(two));
+    show("one");
+    show("two");
+}
+
+/* All descriptors are to be closed at `exec`, by each way of asking for it, but for the output. */
+CASE(process_closes)
+{
+    posix_spawn_file_actions_t actions;
+    int status = -1;
+    pid_t pid;
+    for (int way = 0; way < 2; way++) {
+        if (in_child()) {
+            dup2(open("out", O_CREAT | O_TRUNC | O_WRONLY, 0600), 1);
+            if (way == 0)
+                syscall(SYS_close_range, 3, ~0U, 4 /* CLOSE_RANGE_CLOEXEC */);
+            else
+                for (int file = 3; file < 1100; file++)
+                    fcntl(file, F_SETFD, FD_CLOEXEC);
+            execl(program, program, "--helper", "print", way ? "by flags" : "by range", NULL);
+            leave_child(1);
+        }
+        join();
+        show("out");
+    }
+    posix_spawn_file_actions_init(&actions);
+    NUM(posix_spawn_file_actions_addopen(&actions, 1, "out", O_CREAT | O_WRONLY | O_TRUNC, 0640));
+    ERR(posix_spawn_file_actions_addclosefrom_np(&actions, 3));
+    ERR(posix_spawn(&pid, program, &actions, NULL, WORDS("print", "spawned"), environ));
+    NUM(waitpid(pid, &status, 0) == pid);
+    NUM(status);
+    posix_spawn_file_actions_destroy(&actions);
+    show("out");
+    /* The number that the file has in the child is the one that it gets here. */
+    int next = dup(1);
+    NUM(close(next));
+    put("in", "given\n");
+    posix_spawn_file_actions_init(&actions);
+    NUM(posix_spawn_file_actions_addopen(&actions, next, "in", O_RDONLY, 0));
+    NUM(posix_spawn_file_actions_addopen(&actions, 1, "out", O_CREAT | O_WRONLY | O_TRUNC, 0640));
+    char number[20];
+    snprintf(number, sizeof number, "%d", next);
+    ERR(posix_spawn(&pid, program, &actions, NULL, WORDS("read", number), environ));
+    NUM(waitpid(pid, &status, 0) == pid);
+    NUM(status);
+    posix_spawn_file_actions_destroy(&actions);
+    show("out");
 }
 
 /* Killed while it has files open: the others go on, and what it has written is there. */

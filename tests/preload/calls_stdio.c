@@ -399,3 +399,60 @@ CASE(stdio_to_descriptors)
     NUM(dprintf(file, "x"));
     NUM(close(file));
 }
+
+/* A stream that goes on with another file is the same stream. */
+CASE(stdio_same)
+{
+    char text[32] = "", path[PATH_MAX + 10];
+    snprintf(path, sizeof path, "%s/away", outside);
+    put("one", "1111\n");
+    put("two", "2222\n");
+    FILE *stream = PTR(fopen("one", "r"));
+    NUM(fgetc(stream));
+    NUM(ungetc('u', stream));
+    YES(freopen("two", "r+", stream) == stream);
+    NUM(fgets(text, sizeof text, stream) != NULL);
+    STR(text);
+    NUM(fseek(stream, 0, SEEK_SET));
+    NUM(fputs("to", stream) >= 0);
+    YES(freopen("three", "w", stream) == stream);
+    NUM(fprintf(stream, "%d in the third\n", 3));
+    NUM(fgetc(stream));
+    NUM(ferror(stream) != 0);
+    YES(freopen(path, "w+", stream) == stream);
+    NUM(ferror(stream) != 0);
+    NUM(fputs("outside", stream) >= 0);
+    rewind(stream);
+    NUM(fread(text, 1, 7, stream));
+    YES(freopen("one", "a", stream) == stream);
+    NUM(fputs("appended\n", stream) >= 0);
+    NUM(ftell(stream));
+    NUM(fclose(stream));
+    show("one");
+    show("two");
+    show("three");
+    show(path);
+}
+
+/* The program's own buffering stays when a standard descriptor leads elsewhere. */
+CASE(stdio_standard)
+{
+    if (in_child()) {
+        int kernel = dup(1);
+        setvbuf(stdout, NULL, _IOLBF, 0);
+        for (int turn = 0; turn < 3; turn++) {
+            int file = open("out", O_CREAT | O_WRONLY | O_APPEND, 0600);
+            dup2(file, 1);
+            close(file);
+            printf("a line\nand a ");
+            struct stat found;
+            fstat(1, &found);
+            say("%d: %lld", turn, (long long)found.st_size);
+            fflush(stdout);
+            dup2(kernel, 1);
+        }
+        leave_child(0);
+    }
+    join();
+    show("out");
+}

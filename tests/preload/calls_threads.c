@@ -2,6 +2,7 @@
 #include "calls.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdatomic.h>
 #include <sys/time.h>
@@ -542,4 +543,40 @@ CASE(thread_others)
     NUM(pthread_join(thread, &result));
     YES(result == PTHREAD_CANCELED);
     show("file");
+}
+
+static atomic_int shown_file = -1;
+
+static void *closes(void *unused)
+{
+    for (int file; (file = atomic_load(&shown_file)) != -2;)
+        if (file < 0 || !atomic_compare_exchange_strong(&shown_file, &file, -1))
+            sched_yield();
+        else
+            close(file);
+    return unused;
+}
+
+/* One thread copies a descriptor that another one closes: there is a copy that can be used, or none. */
+CASE(threads_copy_and_close)
+{
+    pthread_t thread;
+    int wrong = 0;
+    put("file", "content");
+    atomic_store(&shown_file, -1);
+    NUM(pthread_create(&thread, NULL, closes, NULL));
+    for (int turn = 0; turn < 3000; turn++) {
+        char byte = 0;
+        int file = open("file", O_RDWR), copy;
+        atomic_store(&shown_file, file);
+        copy = turn % 2 ? dup(file) : fcntl(file, F_DUPFD, 0);
+        wrong += copy >= 0 ? pread(copy, &byte, 1, 0) != 1 || byte != 'c' : errno != EBADF;
+        while (atomic_load(&shown_file) >= 0)
+            sched_yield();
+        if (copy >= 0)
+            close(copy);
+    }
+    atomic_store(&shown_file, -2);
+    NUM(pthread_join(thread, NULL));
+    NUM(wrong);
 }

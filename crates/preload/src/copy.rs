@@ -111,6 +111,58 @@ unsafe fn copy(
     Ok(sum)
 }
 
+/// Waits until a pipe has something, or room for something.
+unsafe fn await_pipe(fd: c_int, events: i16, waits: bool) -> Result<()> {
+    let mut one = libc::pollfd { fd, events, revents: 0 };
+    match libc::poll(&mut one, 1, if waits { -1 } else { 0 }) {
+        0 => Err(Errno::AGAIN),
+        found if found < 0 => Err(errno::last()),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that a pipe which has room takes without waiting for a reader.
+unsafe fn room_of_pipe(fd: c_int) -> Result<usize> {
+    const PAGE: usize = 4096;
+    let bytes = usize::try_from(real::fcntl(fd, libc::F_GETPIPE_SZ, 0)).map_err(|_| Errno::INVAL)?;
+    let mut queued: c_int = 0;
+    if real::ioctl(fd, libc::FIONREAD, &raw mut queued as usize) != 0 {
+        return Err(Errno::INVAL);
+    }
+    // Each byte that waits may have a page for itself.
+    Ok((bytes / PAGE).saturating_sub(queued.max(0) as usize).max(1) * PAGE)
+}
+
+/// Between a pipe and one of our files: what is there, as far as there is room for it.
+unsafe fn splice_once(
+    (from, from_at): (c_int, *mut off_t),
+    (to, to_at): (c_int, *mut off_t),
+    count: size_t,
+    waits: bool,
+) -> Result<usize> {
+    check_ends(from, to, |kind| kind == libc::S_IFIFO)?;
+    if count == 0 {
+        return Ok(0);
+    }
+    let mut most = count.min(PIECE);
+    // Nobody is inside meanwhile.
+    if table::is_ours(from) {
+        await_pipe(to, libc::POLLOUT, waits)?;
+        most = most.min(room_of_pipe(to)?);
+    } else {
+        await_pipe(from, libc::POLLIN, waits)?;
+    }
+    let (from, to) = (End::new(from), End::new(to));
+    let mut buffer = vec![0; most];
+    let read = from.read(from_at, &mut buffer)?;
+    let written = to.write(to_at, &buffer[..read]);
+    let unwritten = read - *written.as_ref().unwrap_or(&0);
+    if unwritten > 0 {
+        from.take_back(from_at, unwritten);
+    }
+    written
+}
+
 /// Copies from one of our files to another one of the same file system.
 unsafe fn copy_ours(
     (from, from_at): (&Held, *mut off_t),
@@ -214,7 +266,7 @@ exported! {
         if table::is_ours(from) && table::is_ours(to) {
             return bytes(Err(Errno::INVAL));
         }
-        let checked = check_ends(from, to, |kind| kind == libc::S_IFIFO);
-        bytes(checked.and_then(|()| copy((&End::new(from), from_at), (&End::new(to), to_at), count.min(PIECE))))
+        let waits = flags & libc::SPLICE_F_NONBLOCK == 0;
+        bytes(splice_once((from, from_at), (to, to_at), count, waits))
     }
 }

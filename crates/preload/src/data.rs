@@ -9,7 +9,7 @@ use unvme_fs::calls::{Reply, Request};
 
 use crate::errno::{self, Result, bytes, done};
 use crate::table::{self, Held};
-use crate::{memory, place, real};
+use crate::{limit, memory, place, real};
 
 /// The longest read or write, as Linux has it.
 const LONGEST: usize = 0x7fff_f000;
@@ -102,6 +102,7 @@ fn reserve(held: &Held, end: u64) {
 #[inline]
 pub(crate) fn write_at(held: &Held, offset: u64, data: &[u8]) -> Result<usize> {
     held.check_writable()?;
+    let data = &data[..limit::room(offset, data.len())?];
     let written = match held.direct() {
         Some(vnode) => {
             let is_direct = held.flags() & O_DIRECT != 0;
@@ -120,9 +121,10 @@ pub(crate) fn write_at(held: &Held, offset: u64, data: &[u8]) -> Result<usize> {
     Ok(written)
 }
 
-/// Writes behind the end.
-fn append(held: &Held, data: &[u8]) -> Result<usize> {
+/// Writes behind the end, and says where that was. The file's offset stays.
+fn append_at(held: &Held, data: &[u8]) -> Result<(u64, usize)> {
     held.check_writable()?;
+    let data = if limit::is_any() { &data[..limit::room(size(held)?, data.len())?] } else { data };
     let (at, written) = match held.direct() {
         Some(vnode) => errno::of(vnode.append(data))?,
         None => match held.mount.call(&Request::Append { open: held.open() }, data, &mut [])? {
@@ -130,9 +132,24 @@ fn append(held: &Held, data: &[u8]) -> Result<usize> {
             _ => return Err(Errno::IO),
         },
     };
-    held.slot.offset.store(at + written as u64, Ordering::Relaxed);
     after_write(held, at + written as u64)?;
+    Ok((at, written))
+}
+
+/// As [`append_at`], and the file's offset is behind it.
+fn append(held: &Held, data: &[u8]) -> Result<usize> {
+    let (at, written) = append_at(held, data)?;
+    held.slot.offset.store(at + written as u64, Ordering::Relaxed);
     Ok(written)
+}
+
+/// Writes at an offset, which appends where the file does: Linux does so whatever the offset is.
+fn write_placed(held: &Held, offset: u64, data: &[u8]) -> Result<usize> {
+    if held.appends() {
+        append_at(held, data).map(|(_, written)| written)
+    } else {
+        write_at(held, offset, data)
+    }
 }
 
 /// Reads where the file's offset is, which moves on.
@@ -272,17 +289,8 @@ unsafe fn pread_any(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -
 
 unsafe fn pwrite_any(fd: c_int, buf: *const c_void, count: size_t, offset: off_t) -> ssize_t {
     let Some(held) = table::get(fd) else { return real::pwrite(fd, buf, count, offset) };
-    // Linux appends whatever the offset is.
     let place = |at| input(buf, count).map(|data| (at, data));
-    bytes(room_of(offset, count).and_then(place).and_then(|(at, data)| match held.appends() {
-        true => {
-            let before = held.slot.offset.load(Ordering::Relaxed);
-            let written = append(&held, data);
-            held.slot.offset.store(before, Ordering::Relaxed);
-            written
-        }
-        false => write_at(&held, at, data),
-    }))
+    bytes(room_of(offset, count).and_then(place).and_then(|(at, data)| write_placed(&held, at, data)))
 }
 
 unsafe fn lseek_any(fd: c_int, offset: off_t, whence: c_int) -> off_t {
@@ -408,10 +416,7 @@ exported! {
     fn pwritev(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
         let Some(held) = table::get(fd) else { return real::pwritev(fd, iov, count, offset) };
         bytes(offset_of(offset).and_then(|at| {
-            write_vectors(&held, vectors(iov, count)?, |held, more, data| match held.appends() {
-                true => append(held, data),
-                false => write_at(held, at + more, data),
-            })
+            write_vectors(&held, vectors(iov, count)?, |held, more, data| write_placed(held, at + more, data))
         }))
     }
 
@@ -446,7 +451,10 @@ exported! {
         let Some(held) = table::get(fd) else { return real::pwritev2(fd, iov, count, offset, flags) };
         let appended = |held: &Held| {
             let iov = vectors(iov, count)?;
-            write_vectors(held, iov, |held, _, data| append(held, data))
+            write_vectors(held, iov, |held, _, data| match offset {
+                -1 => append(held, data),
+                _ => append_at(held, data).map(|(_, written)| written),
+            })
         };
         let written = if flags & libc::RWF_APPEND != 0 {
             bytes(appended(&held))
@@ -532,7 +540,14 @@ exported! {
             return real::truncate(path, size);
         }
         let size = size as u64;
-        match place::call(libc::AT_FDCWD, path, true, |mount, at| mount.ask(&Request::Truncate { at, size })) {
+        let truncate = |mount: &'static crate::mount::Mount, at: unvme_fs::calls::At<'_>| {
+            limit::check(size, || match mount.ask(&Request::Attributes { at })? {
+                Reply::Attributes(found) => Ok(found.size),
+                _ => Err(Errno::IO),
+            })?;
+            mount.ask(&Request::Truncate { at, size })
+        };
+        match place::call(libc::AT_FDCWD, path, true, truncate) {
             Ok(place::Outcome::Kernel) => real::truncate(path, size as off_t),
             Ok(place::Outcome::Other(path)) => real::truncate(path.as_ptr(), size as off_t),
             other => done(other.map(drop)),
@@ -599,6 +614,7 @@ fn truncate_open(held: &Held, size: off_t) -> Result<()> {
     if !held.is_regular() {
         return Err(Errno::INVAL);
     }
+    limit::check(size, || self::size(held))?;
     let at = held.at();
     held.call(&Request::Truncate { at, size }).map(drop)
 }
@@ -609,5 +625,8 @@ fn allocate(held: &Held, mode: c_int, offset: off_t, bytes: off_t) -> Result<()>
         return Err(Errno::INVAL);
     }
     let (offset, bytes) = (offset as u64, bytes as u64);
+    if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 {
+        limit::check(offset.saturating_add(bytes), || size(held))?;
+    }
     held.call(&Request::Allocate { open: held.open(), mode, offset, bytes }).map(drop)
 }

@@ -49,6 +49,11 @@ struct Stream {
 }
 
 static STREAMS: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
+
+/// Nobody else changes this as long as somebody has it: see `process`.
+pub(crate) fn still() -> Box<dyn std::any::Any> {
+    Box::new(lock(&STREAMS))
+}
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// One of ours, if it is.
@@ -59,7 +64,8 @@ unsafe fn ours<'a>(dir: *mut DIR) -> Option<&'a Mutex<Stream>> {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    let is_ours = lock(&STREAMS).as_ref().is_some_and(|streams| streams.contains(&(dir as usize)));
+    let is_ours =
+        crate::gate::leaf(&STREAMS).as_ref().is_some_and(|streams| streams.contains(&(dir as usize)));
     is_ours.then(|| &*dir.cast::<Mutex<Stream>>())
 }
 
@@ -68,7 +74,7 @@ fn stream_of(fd: c_int) -> *mut DIR {
     let current = unsafe { std::mem::zeroed() };
     let stream = Stream { fd, entries: VecDeque::new(), cookie: 0, is_over: false, current };
     let stream = Box::into_raw(Box::new(Mutex::new(stream)));
-    lock(&STREAMS).get_or_insert_with(HashSet::new).insert(stream as usize);
+    crate::gate::leaf(&STREAMS).get_or_insert_with(HashSet::new).insert(stream as usize);
     COUNT.fetch_add(1, Ordering::Relaxed);
     stream.cast()
 }
@@ -105,14 +111,20 @@ fn next(stream: &mut Stream) -> Result<Option<Listed>> {
 }
 
 unsafe fn read_stream(dir: *mut DIR) -> *mut dirent {
+    // At the end programs know by it that nothing is wrong.
+    let before = errno::get();
     let Some(stream) = ours(dir) else { return real::readdir(dir) };
     let mut stream = lock(stream);
     match next(&mut stream) {
         Ok(Some(entry)) => {
             put_entry(&entry, &raw mut stream.current);
+            errno::put(before);
             &raw mut stream.current
         }
-        Ok(None) => std::ptr::null_mut(),
+        Ok(None) => {
+            errno::put(before);
+            std::ptr::null_mut()
+        }
         Err(errno) => pointer(Err(errno)),
     }
 }
@@ -308,7 +320,7 @@ exported! {
         if ours(dir).is_none() {
             return real::closedir(dir);
         }
-        if let Some(streams) = lock(&STREAMS).as_mut() {
+        if let Some(streams) = crate::gate::leaf(&STREAMS).as_mut() {
             streams.remove(&(dir as usize));
         }
         COUNT.fetch_sub(1, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! How results become what C expects: a number, and `errno`.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int};
 
 use libc::ssize_t;
@@ -9,8 +10,24 @@ use unvme_fs::Error;
 /// A result here: what went wrong is an error number.
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
+thread_local! {
+    /// A call has said why it has failed.
+    static IS_SET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A call begins.
+pub(crate) fn begin() {
+    IS_SET.set(false);
+}
+
+/// Whether it has set `errno`: otherwise it is what it was before.
+pub(crate) fn is_set() -> bool {
+    IS_SET.get()
+}
+
 /// Sets `errno`.
 pub(crate) fn set(errno: Errno) {
+    IS_SET.set(true);
     // SAFETY: the C library says where this thread's `errno` is.
     unsafe { *libc::__errno_location() = errno.raw_os_error() }
 }
@@ -34,6 +51,11 @@ pub(crate) fn last() -> Errno {
         0 => Errno::IO,
         number => Errno::from_raw_os_error(number),
     }
+}
+
+/// What the C library has just said in the middle of a call is what the program hears.
+pub(crate) fn pass() {
+    set(last());
 }
 
 /// What the file system says, as a number.

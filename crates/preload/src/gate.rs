@@ -5,10 +5,12 @@
 //! aside, has new calls count in the other counter, and drops it when the first one is 0.
 
 use std::cell::Cell;
-use std::sync::Mutex;
+use std::ffi::c_int;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
+use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use unvme::lock::lock;
+use unvme::lock::{lock, read, write};
 
 const STRIPES: usize = 64;
 
@@ -27,6 +29,10 @@ thread_local! {
     static OWN: Cell<usize> = const { Cell::new(0) };
     /// How many calls it is in: a signal may come in the middle of one, and our own work makes some.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// It is one of our own.
+    static IS_OWN: Cell<bool> = const { Cell::new(false) };
+    /// `errno` before the outermost call.
+    static ERRNO: Cell<c_int> = const { Cell::new(0) };
 }
 
 /// A thread is in a call as long as it has this.
@@ -49,6 +55,16 @@ pub(crate) fn is_inside() -> bool {
     DEPTH.with(|depth| depth.get() > 0)
 }
 
+/// Whether what this thread does right now is our own business, and not the program's.
+pub(crate) fn is_ours() -> bool {
+    is_inside() || IS_OWN.get()
+}
+
+/// This thread is one of our own.
+pub(crate) fn note_own_thread() {
+    IS_OWN.set(true);
+}
+
 pub(crate) fn has_cancels() -> bool {
     HAS_CANCELS.load(Ordering::Acquire)
 }
@@ -58,12 +74,22 @@ pub(crate) fn expect_cancels() {
     HAS_CANCELS.store(true, Ordering::Release);
 }
 
+/// What succeeds leaves `errno` alone, whatever our own work has met: see [`leave`].
+#[inline]
+fn note_errno() {
+    if !is_inside() {
+        ERRNO.set(crate::errno::get());
+        crate::errno::begin();
+    }
+}
+
 /// Enters a call.
 #[inline]
 pub(crate) fn enter() -> Inside {
     if HAS_CANCELS.load(Ordering::Relaxed) && !is_inside() {
         crate::cancel::look();
     }
+    note_errno();
     let depth = DEPTH.with(|depth| depth.replace(depth.get() + 1));
     let stripe = own();
     loop {
@@ -103,6 +129,7 @@ impl Drop for Inside {
 pub(crate) struct AmongOurselves(());
 
 pub(crate) fn among_ourselves() -> AmongOurselves {
+    note_errno();
     DEPTH.with(|depth| depth.set(depth.get() + 1));
     AmongOurselves(())
 }
@@ -121,6 +148,9 @@ fn leave() {
         depth.set(left);
         left
     });
+    if depth == 0 && !crate::errno::is_set() {
+        crate::errno::put(ERRNO.get());
+    }
     // A signal that comes before this is held back and found below; one that comes after it runs.
     compiler_fence(Ordering::SeqCst);
     if depth == 0 {
@@ -132,6 +162,57 @@ fn count(epoch: usize) -> u32 {
     GATE.iter().map(|stripe| stripe.0[epoch].load(Ordering::SeqCst)).sum()
 }
 
+/// No handler of a signal runs in this thread as long as somebody has this: it could ask for what is held.
+pub(crate) struct Quiet(());
+
+/// Nobody enters meanwhile.
+fn quiet() -> Quiet {
+    note_errno();
+    DEPTH.with(|depth| depth.set(depth.get() + 1));
+    Quiet(())
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+/// A lock that is taken for a moment, also by who is not inside; for `fork` see `process`.
+pub(crate) struct Leaf<G> {
+    guard: G,
+    _quiet: Quiet,
+}
+
+impl<G: Deref> Deref for Leaf<G> {
+    type Target = G::Target;
+
+    fn deref(&self) -> &G::Target {
+        &self.guard
+    }
+}
+
+impl<G: DerefMut> DerefMut for Leaf<G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.guard
+    }
+}
+
+pub(crate) fn leaf<T>(mutex: &Mutex<T>) -> Leaf<MutexGuard<'_, T>> {
+    let quiet = quiet();
+    Leaf { guard: lock(mutex), _quiet: quiet }
+}
+
+pub(crate) fn leaf_read<T>(one: &RwLock<T>) -> Leaf<RwLockReadGuard<'_, T>> {
+    let quiet = quiet();
+    Leaf { guard: read(one), _quiet: quiet }
+}
+
+pub(crate) fn leaf_write<T>(one: &RwLock<T>) -> Leaf<RwLockWriteGuard<'_, T>> {
+    let quiet = quiet();
+    Leaf { guard: write(one), _quiet: quiet }
+}
+
 /// What was given up, and may still be in use.
 type Aside = Vec<Box<dyn Send>>;
 
@@ -140,6 +221,8 @@ static ASIDE: Mutex<(Aside, Aside)> = Mutex::new((Vec::new(), Vec::new()));
 
 /// Drops something when nobody who may have found it before is still in a call: at once, if nobody is.
 pub(crate) fn retire(gone: Box<dyn Send>) {
+    // Not inside, or there would always be somebody.
+    let _quiet = quiet();
     let mut aside = lock(&ASIDE);
     aside.1.push(gone);
     let mut dropped = Vec::new();
@@ -185,6 +268,7 @@ pub(crate) fn close_within(looks: u64) -> Option<Closed> {
         }
         nap(20);
     }
+    note_errno();
     // Who closes it goes on, and is at most in what nobody waits for.
     DEPTH.with(|depth| depth.set(depth.get() + 1));
     let closed = Closed(());
@@ -205,6 +289,11 @@ impl Drop for Closed {
         IS_CLOSED.store(false, Ordering::SeqCst);
         leave();
     }
+}
+
+/// Nobody else gives anything up as long as somebody has this: see `process`.
+pub(crate) fn still() -> Box<dyn std::any::Any> {
+    Box::new(lock(&ASIDE))
 }
 
 /// In a process that `fork` has made there is one thread, which has closed the gate.

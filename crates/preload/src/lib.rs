@@ -14,11 +14,13 @@
 //! | `share` | from alone to shared: servers, and who asks for one |
 //! | `gate` | who is in a call right now |
 //! | `slot`, `table` | open files, in memory that outlives `exec`; descriptors that stand for them |
+//! | `family`, `own` | the processes that share them; descriptors that are not the program's to close |
 //! | `place` | which paths are ours; the working directory |
 //! | `errno`, `memory` | how results become what C expects; memory that is not there |
 //! | `open`, `data`, `copy`, `map` | the functions on open files |
+//! | `limit` | how long files may become |
 //! | `names`, `attributes`, `locks`, `directory`, `stdio` | those on names, and others |
-//! | `process` | `fork`, `exec` and what else makes processes |
+//! | `process`, `shell` | `fork`, `exec` and what else makes processes |
 //! | `signals`, `cancel` | handlers of signals, and threads that are canceled, between calls |
 //! | `reach` | programs that this library cannot be loaded into |
 //! | `refused` | what is answered as a kernel without it would |
@@ -44,18 +46,22 @@ mod copy;
 mod data;
 mod directory;
 mod errno;
+mod family;
 mod gate;
+mod limit;
 mod locks;
 mod map;
 mod memory;
 mod mount;
 mod names;
 mod open;
+mod own;
 mod place;
 mod process;
 mod reach;
 mod refused;
 mod share;
+mod shell;
 mod signals;
 mod slot;
 mod start;

@@ -8,7 +8,7 @@ use libc::{
     F_RDLCK, F_UNLCK, F_WRLCK, LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, SEEK_CUR, SEEK_END, SEEK_SET, off_t,
 };
 use rustix::io::Errno;
-use unvme_fs::calls::{Range, Reply, Request};
+use unvme_fs::calls::{OpenId, Range, Reply, Request};
 
 use crate::errno::{self, Result, number};
 use crate::table::{self, Held};
@@ -41,12 +41,13 @@ fn range(held: &Held, lock: &libc::flock, is_of_open: bool) -> Result<Range> {
 
 /// Asks until nobody is in the way, or a handler of a signal has run that ends what waits. Between two looks
 /// nobody is inside: others may close the file, or the file system may change hands.
-fn wait(held: Held, fd: c_int, request: &Request<'_>) -> Result<()> {
+fn wait(held: Held, fd: c_int, request: impl Fn(OpenId) -> Request<'static>) -> Result<()> {
     let mut nap = Duration::from_micros(50);
     let mut held = held;
     let before = signals::interruptions();
     loop {
-        match held.call(request) {
+        // Another server may have given it another name.
+        match held.call(&request(held.open())) {
             Err(Errno::AGAIN) => {}
             other => return other.map(drop),
         }
@@ -64,15 +65,26 @@ fn wait(held: Held, fd: c_int, request: &Request<'_>) -> Result<()> {
     }
 }
 
+fn wait_for_range(held: Held, fd: c_int, range: Range) -> Result<()> {
+    let done = wait(held, fd, |open| Request::AwaitLock { open, range });
+    if done == Err(Errno::INTR)
+        && let Some(held) = table::get(fd)
+    {
+        // Who asks only who is in the way does not wait: nobody finds a circle with this process in it.
+        let _ = held.call(&Request::FindLock { open: held.open(), range });
+    }
+    done
+}
+
 /// The locks of `fcntl`.
 ///
 /// # Safety
 /// `lock` is null or one.
-pub(crate) unsafe fn fcntl(held: Held, cmd: c_int, lock: *mut libc::flock) -> c_int {
-    number(fcntl_lock(held, cmd, lock).map(|()| 0))
+pub(crate) unsafe fn fcntl(held: Held, fd: c_int, cmd: c_int, lock: *mut libc::flock) -> c_int {
+    number(fcntl_lock(held, fd, cmd, lock).map(|()| 0))
 }
 
-unsafe fn fcntl_lock(held: Held, cmd: c_int, lock: *mut libc::flock) -> Result<()> {
+unsafe fn fcntl_lock(held: Held, fd: c_int, cmd: c_int, lock: *mut libc::flock) -> Result<()> {
     if lock.is_null() {
         return Err(Errno::FAULT);
     }
@@ -103,10 +115,7 @@ unsafe fn fcntl_lock(held: Held, cmd: c_int, lock: *mut libc::flock) -> Result<(
             if kind == F_RDLCK { held.check_readable() } else { held.check_writable() }?;
             match cmd {
                 libc::F_SETLK | libc::F_OFD_SETLK => lock_now(&held, range),
-                _ => {
-                    let fd = descriptor_of(&held);
-                    wait(held, fd, &Request::AwaitLock { open, range })
-                }
+                _ => wait_for_range(held, fd, range),
             }
         }
         _ => Err(Errno::INVAL),
@@ -145,26 +154,14 @@ fn lock_now(held: &Held, range: Range) -> Result<()> {
 }
 
 /// Whether a process has ended, waited for or not.
-fn is_gone(pid: u32) -> bool {
+pub(crate) fn is_gone(pid: u32) -> bool {
     let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
     text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
-}
-
-/// A descriptor that stands for an open file.
-fn descriptor_of(held: &Held) -> c_int {
-    let mut found = -1;
-    table::each(|fd, file| {
-        if file.number == held.number {
-            found = fd;
-        }
-    });
-    found
 }
 
 exported! {
     fn flock(fd: c_int, operation: c_int) -> c_int {
         let Some(held) = table::get(fd) else { return real::flock(fd, operation) };
-        let open = held.open();
         let is_exclusive = match operation & !LOCK_NB {
             LOCK_SH => Some(false),
             LOCK_EX => Some(true),
@@ -174,11 +171,11 @@ exported! {
                 return -1;
             }
         };
-        let request = Request::Flock { open, is_exclusive };
+        let request = |open| Request::Flock { open, is_exclusive };
         let done = if operation & LOCK_NB != 0 || is_exclusive.is_none() {
-            held.call(&request).map(drop)
+            held.call(&request(held.open())).map(drop)
         } else {
-            wait(held, fd, &request)
+            wait(held, fd, request)
         };
         number(done.map(|()| 0))
     }

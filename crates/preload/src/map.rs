@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_TYPE, O_ACCMODE, O_RDWR,
@@ -22,19 +22,40 @@ use crate::mount::Mount;
 use crate::table::{self, Held};
 use crate::{data, errno, gate, real};
 
-/// A shared mapping of one of our files.
+/// A mapping of one of our files, or a piece of one.
 #[derive(Clone, Copy)]
 struct Mapping {
     start: usize,
     end: usize,
-    mount: &'static Mount,
-    ino: u64,
+    /// What a shared one is of; `None` for memory of the process.
+    shared: Option<(&'static Mount, u64)>,
     /// Pieces of one mapping have the same.
     whole: u64,
 }
 
+impl Mapping {
+    fn overlaps(&self, start: usize, end: usize) -> bool {
+        self.start < end && start < self.end
+    }
+}
+
 static NEXT: AtomicU64 = AtomicU64::new(0);
 static MAPPINGS: Mutex<Vec<Mapping>> = Mutex::new(Vec::new());
+
+/// How many there are.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Nobody else changes this as long as somebody has it: see `process`.
+pub(crate) fn still() -> Box<dyn std::any::Any> {
+    Box::new(lock(&MAPPINGS))
+}
+
+fn note(start: usize, bytes: usize, shared: Option<(&'static Mount, u64)>) {
+    let whole = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut mappings = gate::leaf(&MAPPINGS);
+    mappings.push(Mapping { start, end: start + bytes.next_multiple_of(4096), shared, whole });
+    COUNT.store(mappings.len(), Ordering::Relaxed);
+}
 
 /// Fills memory with what a file has from an offset on.
 unsafe fn fill(held: &Held, at: *mut c_void, bytes: size_t, offset: u64) -> Result<()> {
@@ -76,6 +97,7 @@ unsafe fn map_private(
         real::munmap(memory, bytes);
         return Err(errno);
     }
+    note(memory as usize, bytes, None);
     Ok(memory)
 }
 
@@ -94,10 +116,7 @@ unsafe fn map_shared(
         let _ = held.mount.unmap(mapped.ino);
         return Err(errno);
     }
-    let start = found as usize;
-    let end = start + bytes.next_multiple_of(4096);
-    let whole = NEXT.fetch_add(1, Ordering::Relaxed);
-    lock(&MAPPINGS).push(Mapping { start, end, mount: held.mount, ino: mapped.ino, whole });
+    note(found as usize, bytes, Some((held.mount, mapped.ino)));
     Ok(found)
 }
 
@@ -136,59 +155,112 @@ unsafe fn map_ours(
     }
 }
 
-/// Nothing of ours is mapped at these addresses any more.
-fn forget(start: usize, bytes: usize) {
-    let end = start.saturating_add(bytes.next_multiple_of(4096));
-    let mut gone = Vec::new();
-    let mut mappings = lock(&MAPPINGS);
+/// Takes out what is at these addresses: pieces of mappings, whose rest stays.
+fn carve(mappings: &mut Vec<Mapping>, start: usize, end: usize) -> Vec<Mapping> {
+    let mut pieces = Vec::new();
     let mut at = 0;
     while at < mappings.len() {
         let found = mappings[at];
-        if found.end <= start || end <= found.start {
+        if !found.overlaps(start, end) {
             at += 1;
             continue;
         }
-        if found.start < start && end < found.end {
-            // A hole in the middle: two of one.
-            mappings[at].end = start;
+        mappings.swap_remove(at);
+        pieces.push(Mapping { start: found.start.max(start), end: found.end.min(end), ..found });
+        // The rest does not overlap, wherever it is put.
+        if found.start < start {
+            mappings.push(Mapping { end: start, ..found });
+        }
+        if end < found.end {
             mappings.push(Mapping { start: end, ..found });
-            at += 1;
-        } else if found.start < start {
-            mappings[at].end = start;
-            at += 1;
-        } else if end < found.end {
-            mappings[at].start = end;
-            at += 1;
-        } else {
-            gone.push(mappings.swap_remove(at));
         }
     }
-    gone.retain(|piece| !mappings.iter().any(|other| other.whole == piece.whole));
+    COUNT.store(mappings.len(), Ordering::Relaxed);
+    pieces
+}
+
+/// Files of which no piece is left have a mapping less, one for each mapping.
+fn without_pieces(mappings: &[Mapping], mut gone: Vec<Mapping>) -> Vec<Mapping> {
+    gone.sort_by_key(|piece| piece.whole);
     gone.dedup_by_key(|piece| piece.whole);
-    drop(mappings);
+    gone.retain(|piece| !mappings.iter().any(|other| other.whole == piece.whole));
+    gone
+}
+
+fn release(gone: Vec<Mapping>) {
     let _inside = gate::enter();
-    for mapping in gone {
-        let _ = mapping.mount.unmap(mapping.ino);
+    for (mount, ino) in gone.iter().filter_map(|mapping| mapping.shared) {
+        let _ = mount.unmap(ino);
     }
+}
+
+fn end_of(start: usize, bytes: usize) -> usize {
+    start.saturating_add(bytes).checked_next_multiple_of(4096).unwrap_or(usize::MAX)
+}
+
+/// Nothing of ours is mapped at these addresses any more.
+fn forget(start: usize, bytes: usize) {
+    let mut mappings = gate::leaf(&MAPPINGS);
+    let gone = carve(&mut mappings, start, end_of(start, bytes));
+    let gone = without_pieces(&mappings, gone);
+    drop(mappings);
+    release(gone);
+}
+
+/// What was at some addresses is at others, or there as well.
+fn note_moved((at, old): (usize, usize), (moved, new): (usize, usize), flags: c_int) {
+    let mut mappings = gate::leaf(&MAPPINGS);
+    // Nothing as the old length makes a second mapping of the same.
+    let looked_at = end_of(at, old.max(1));
+    let mut pieces = carve(&mut mappings, at, looked_at);
+    if old == 0 || flags & libc::MREMAP_DONTUNMAP != 0 {
+        mappings.extend_from_slice(&pieces);
+    }
+    let gone = carve(&mut mappings, moved, end_of(moved, new));
+    let (old_end, new_end) = (looked_at, end_of(moved, new));
+    for piece in &mut pieces {
+        let is_last = piece.end == old_end;
+        piece.start = moved + (piece.start - at);
+        piece.end = if is_last { new_end } else { (moved + (piece.end - at)).min(new_end) };
+    }
+    let (kept, cut): (Vec<_>, Vec<_>) = pieces.into_iter().partition(|piece| piece.start < piece.end);
+    mappings.extend(kept);
+    COUNT.store(mappings.len(), Ordering::Relaxed);
+    let gone = without_pieces(&mappings, gone.into_iter().chain(cut).collect());
+    drop(mappings);
+    release(gone);
 }
 
 /// Mappings that have something at these addresses.
 fn overlapping(start: usize, bytes: usize) -> Vec<Mapping> {
     let end = start.saturating_add(bytes);
-    let mappings = lock(&MAPPINGS);
-    mappings.iter().filter(|found| found.start < end && start < found.end).copied().collect()
+    gate::leaf(&MAPPINGS).iter().filter(|found| found.overlaps(start, end)).copied().collect()
+}
+
+/// Advice on what is at these addresses. Memory that stands for a private mapping has nothing behind it that
+/// it could be filled from again: it stays.
+fn advise(at: *mut c_void, bytes: usize, advice: c_int) -> Option<Result<()>> {
+    let is_asked = matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE);
+    if !is_asked || !is_any() || !(at as usize).is_multiple_of(4096) {
+        return None;
+    }
+    let is_private = overlapping(at as usize, bytes).iter().any(|found| found.shared.is_none());
+    is_private.then_some(match advice {
+        libc::MADV_DONTNEED => Ok(()),
+        _ => Err(Errno::INVAL),
+    })
 }
 
 /// Writes what was stored at these addresses to the files, and has it be durable.
 fn sync(start: usize, bytes: usize) -> Result<()> {
     let found = overlapping(start, bytes);
     let _inside = gate::enter();
-    for mapping in found {
-        mapping.mount.sync_map(mapping.ino)?;
+    for (mount, ino) in found.iter().filter_map(|mapping| mapping.shared) {
+        mount.sync_map(ino)?;
         let flags = libc::O_RDONLY as u32;
-        if let Reply::Opened(open, ..) = mapping.mount.ask(&Request::Adopt { ino: mapping.ino, flags })? {
-            let done = mapping.mount.ask(&Request::Sync { open, data_only: true });
-            let _ = mapping.mount.ask(&Request::Close { open });
+        if let Reply::Opened(open, ..) = mount.ask(&Request::Adopt { ino, flags })? {
+            let done = mount.ask(&Request::Sync { open, data_only: true });
+            let _ = mount.ask(&Request::Close { open });
             done?;
         }
     }
@@ -196,12 +268,12 @@ fn sync(start: usize, bytes: usize) -> Result<()> {
 }
 
 fn is_any() -> bool {
-    crate::start::is_on() && !gate::is_inside() && !lock(&MAPPINGS).is_empty()
+    crate::start::is_on() && !gate::is_inside() && COUNT.load(Ordering::Relaxed) > 0
 }
 
 /// Whether files are in memory that programs may store to.
 pub(crate) fn has_any(mount: &Mount) -> bool {
-    lock(&MAPPINGS).iter().any(|mapping| mapping.mount.number == mount.number)
+    gate::leaf(&MAPPINGS).iter().filter_map(|mapping| mapping.shared).any(|(of, _)| of.number == mount.number)
 }
 
 exported! {
@@ -228,21 +300,17 @@ exported! {
     }
 
     fn munmap(at: *mut c_void, bytes: size_t) -> c_int {
-        let done = real::munmap(at, bytes);
-        if done == 0 && is_any() {
+        // Before, as another thread's next mapping may be there afterwards.
+        if (at as usize).is_multiple_of(4096) && bytes > 0 && is_any() {
             forget(at as usize, bytes);
         }
-        done
+        real::munmap(at, bytes)
     }
 
     fn mremap(at: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void {
         let moved = real::mremap(at, old, new, flags, to);
         if moved != libc::MAP_FAILED && is_any() {
-            let mut mappings = lock(&MAPPINGS);
-            if let Some(found) = mappings.iter_mut().find(|found| found.start == at as usize) {
-                found.start = moved as usize;
-                found.end = moved as usize + new.next_multiple_of(4096);
-            }
+            note_moved((at as usize, old), (moved as usize, new), flags);
         }
         moved
     }
@@ -253,5 +321,12 @@ exported! {
             return errno::done(sync(at as usize, bytes));
         }
         done
+    }
+
+    fn madvise(at: *mut c_void, bytes: size_t, advice: c_int) -> c_int {
+        match advise(at, bytes, advice) {
+            Some(answer) => errno::done(answer),
+            None => real::madvise(at, bytes, advice),
+        }
     }
 }

@@ -416,7 +416,10 @@ impl Mount {
             Backend::Alone(alone) => {
                 let mapped = errno::of(alone.process.map(open))?;
                 match alone.process.map_memory(mapped.ino) {
-                    Ok(memory) => Ok((mapped, memory)),
+                    Ok(memory) => {
+                        crate::own::note_same(std::os::fd::AsFd::as_fd(&memory));
+                        Ok((mapped, memory))
+                    }
                     Err(e) => {
                         let _ = alone.process.unmap(mapped.ino);
                         Err(e.errno())

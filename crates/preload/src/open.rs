@@ -1,6 +1,7 @@
 //! Opening, closing, and copies of descriptors.
 
 use std::ffi::{c_char, c_int, c_uint};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{
@@ -15,7 +16,7 @@ use crate::errno::{Result, number, set, text};
 use crate::mount::Mount;
 use crate::place::{self, Place};
 use crate::table::{self, Opened};
-use crate::{gate, real, slot, start};
+use crate::{gate, own, real, slot, start};
 
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
 
@@ -192,11 +193,11 @@ exported! {
     }
 
     fn close(fd: c_int) -> c_int {
-        if slot::is_own(fd) && !gate::is_inside() {
-            // To the program it is not open.
+        if own::is_out_of_reach(fd) {
             set(Errno::BADF);
             return -1;
         }
+        own::forget(fd);
         let Some(taken) = table::take(fd) else { return real::close(fd) };
         if (0..=2).contains(&fd) {
             crate::stdio::note_standard(fd);
@@ -212,8 +213,11 @@ exported! {
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         const CLOSE_RANGE_CLOEXEC: c_int = 4;
-        if first > last || flags & CLOSE_RANGE_CLOEXEC != 0 {
+        if first > last {
             return real::close_range(first, last, flags);
+        }
+        if flags & CLOSE_RANGE_CLOEXEC != 0 {
+            return close_around(first, last, flags);
         }
         for fd in table::ours_in(first as usize, last as usize) {
             table::remove(fd);
@@ -226,9 +230,8 @@ exported! {
     }
 
     fn dup(fd: c_int) -> c_int {
-        let copied = real::dup(fd);
-        note_copy(fd, copied);
-        copied
+        let held = table::get(fd);
+        note_copy(held, real::dup(fd))
     }
 
     fn dup2(from: c_int, to: c_int) -> c_int {
@@ -259,6 +262,9 @@ exported! {
     }
 
     fn ioctl(fd: c_int, request: libc::c_ulong, arg: usize) -> c_int {
+        if matches!(request, libc::FIOCLEX | libc::FIONCLEX) && own::is_out_of_reach(fd) {
+            return 0;
+        }
         let Some(held) = table::get(fd) else { return real::ioctl(fd, request, arg) };
         let result = match request {
             libc::FIONREAD if held.is_regular() => {
@@ -284,23 +290,33 @@ exported! {
 }
 
 /// A descriptor was copied, unless that has failed.
-fn note_copy(from: c_int, copied: c_int) {
-    if copied >= 0 {
-        table::copy(from, copied);
-        if copied <= 2 {
-            crate::stdio::note_standard(copied);
-        }
+unsafe fn note_copy(held: Option<table::Held>, copied: c_int) -> c_int {
+    if copied < 0 {
+        crate::errno::pass();
+        return copied;
     }
+    let is_gone = match held {
+        Some(held) => !table::copy(&held, copied),
+        None => slot::of_descriptor(BorrowedFd::borrow_raw(copied)).is_some(),
+    };
+    if is_gone {
+        // Another thread has closed it first.
+        real::close(copied);
+        set(Errno::BADF);
+        return -1;
+    }
+    if copied <= 2 {
+        crate::stdio::note_standard(copied);
+    }
+    copied
 }
 
-/// Closes a range of the kernel's descriptors, but not our own.
+/// Does something to a range of the kernel's descriptors, but not to our own.
 unsafe fn close_around(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    let mut own: Vec<c_uint> =
-        slot::descriptors().map_or(Vec::new(), |(a, b)| vec![a as c_uint, b as c_uint]);
-    own.extend(crate::process::own_descriptors().map(|fd| fd as c_uint));
-    own.sort_unstable();
+    let number = |fd: c_uint| c_int::try_from(fd).unwrap_or(c_int::MAX);
     let mut from = first;
-    for fd in own.into_iter().filter(|fd| (first..=last).contains(fd)) {
+    for fd in own::within(number(first), number(last)) {
+        let fd = fd as c_uint;
         if fd > from && real::close_range(from, fd - 1, flags) != 0 {
             return -1;
         }
@@ -310,25 +326,29 @@ unsafe fn close_around(first: c_uint, last: c_uint, flags: c_int) -> c_int {
 }
 
 unsafe fn copy_to(from: c_int, to: c_int, act: impl FnOnce() -> c_int) -> c_int {
-    if slot::is_own(to) && !gate::is_inside() {
-        set(Errno::BUSY);
+    if from == to {
+        return act();
+    }
+    if own::is_out_of_reach(to) {
+        // As where the limit ends. Programs try again what is busy, some of them for ever.
+        set(Errno::BADF);
         return -1;
     }
-    if from != to && (table::is_ours(from) || table::is_ours(to)) {
+    if table::is_ours(from) || table::is_ours(to) {
         crate::stdio::flush_standard(to);
     }
-    let was_ours = from != to && table::is_ours(to);
-    if was_ours && real::fcntl(from, libc::F_GETFD, 0) >= 0 {
-        table::remove(to);
-    }
+    let (held, before) = (table::get(from), table::take(to));
     let copied = act();
-    if copied >= 0 && from != to {
-        table::copy(from, copied);
-        if (0..=2).contains(&copied) {
-            crate::stdio::note_standard(copied);
+    if copied < 0 {
+        crate::errno::pass();
+        // What it was it still is.
+        if let Some(before) = before {
+            table::put_back(to, before);
         }
+        return copied;
     }
-    copied
+    drop(before);
+    note_copy(held, copied)
 }
 
 /// Flags that `F_SETFL` changes.
@@ -336,13 +356,16 @@ const CHANGED: c_int = O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME | O_NONBLOCK;
 
 unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
     if !table::is_ours(fd) {
+        if cmd == libc::F_SETFD && own::is_out_of_reach(fd) {
+            // What it is at `exec` is our business.
+            return 0;
+        }
         return real::fcntl(fd, cmd, arg);
     }
     match cmd {
         F_DUPFD | F_DUPFD_CLOEXEC => {
-            let copied = real::fcntl(fd, cmd, arg);
-            note_copy(fd, copied);
-            return copied;
+            let held = table::get(fd);
+            return note_copy(held, real::fcntl(fd, cmd, arg));
         }
         libc::F_GETFD | libc::F_SETFD => return real::fcntl(fd, cmd, arg),
         _ => {}
@@ -360,7 +383,7 @@ unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
         | libc::F_SETLKW
         | libc::F_OFD_GETLK
         | libc::F_OFD_SETLK
-        | libc::F_OFD_SETLKW => return crate::locks::fcntl(held, cmd, arg as *mut libc::flock),
+        | libc::F_OFD_SETLKW => return crate::locks::fcntl(held, fd, cmd, arg as *mut libc::flock),
         libc::F_GETOWN | libc::F_SETOWN => Ok(0),
         libc::F_GETLEASE => Ok(libc::F_UNLCK),
         libc::F_SETLEASE | libc::F_NOTIFY => Err(Errno::AGAIN),

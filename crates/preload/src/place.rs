@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::AT_FDCWD;
 use rustix::io::Errno;
-use unvme::lock::{read, write};
+use unvme::lock::write;
 use unvme_fs::calls::{At, OpenId, Reply, Request};
 
 use crate::errno::{Result, text};
@@ -28,6 +28,11 @@ struct Working {
 
 static WORKING: RwLock<Working> = RwLock::new(Working { path: Vec::new(), ours: None });
 static IS_OURS: AtomicBool = AtomicBool::new(false);
+
+/// Nobody else changes this as long as somebody has it: see `process`.
+pub(crate) fn still() -> Box<dyn std::any::Any> {
+    Box::new(write(&WORKING))
+}
 
 /// Where a path leads to.
 pub(crate) enum Place {
@@ -52,7 +57,7 @@ pub(crate) fn start(handed: Option<Vec<u8>>) {
 /// Notes where the working directory is. Ours is opened when it is needed.
 fn note(path: Vec<u8>) {
     let is_ours = within(&path).is_some();
-    *write(&WORKING) = Working { path, ours: None };
+    *crate::gate::leaf_write(&WORKING) = Working { path, ours: None };
     IS_OURS.store(is_ours, Ordering::Release);
 }
 
@@ -175,14 +180,14 @@ fn working() -> Option<Result<(&'static Mount, OpenId)>> {
     if !IS_OURS.load(Ordering::Acquire) {
         return None;
     }
-    let here = read(&WORKING).clone();
+    let here = crate::gate::leaf_read(&WORKING).clone();
     if let Some(ours) = here.ours {
         return Some(Ok(ours));
     }
     let (mount, rest) = within(&here.path)?;
     let opened = open_directory(mount, OpenId::ROOT, rest);
     Some(opened.map(|open| {
-        write(&WORKING).ours = Some((mount, open));
+        crate::gate::leaf_write(&WORKING).ours = Some((mount, open));
         (mount, open)
     }))
 }
@@ -253,7 +258,7 @@ pub(crate) fn resolve_bytes(dir: c_int, path: &[u8]) -> Result<Place> {
         if !may_enter(path) {
             return Ok(Place::Kernel);
         }
-        let here = read(&WORKING).path.clone();
+        let here = crate::gate::leaf_read(&WORKING).path.clone();
         return Ok(match find(&join(&here, path)) {
             Some((mount, rest)) => Place::Ours(mount, OpenId::ROOT, rest),
             None => Place::Kernel,
@@ -307,7 +312,7 @@ pub(crate) fn below_folder(mount: &'static Mount, base: OpenId, path: Vec<u8>) -
     if base == OpenId::ROOT {
         return path;
     }
-    let here = read(&WORKING);
+    let here = crate::gate::leaf_read(&WORKING);
     let above = match here.ours {
         Some((of, open)) if of.number == mount.number && open == base => {
             here.path.get(mount.folder.len()..).unwrap_or_default().to_vec()
@@ -522,11 +527,11 @@ pub(crate) fn note_kernel_change() {
 
 /// The directory that was open for it is not any more: it is opened again by its path.
 pub(crate) fn forget_working() {
-    write(&WORKING).ours = None;
+    crate::gate::leaf_write(&WORKING).ours = None;
 }
 
 fn leave() {
-    let before = write(&WORKING).ours.take();
+    let before = crate::gate::leaf_write(&WORKING).ours.take();
     if let Some((mount, open)) = before {
         let _inside = crate::gate::enter();
         let _ = mount.call(&Request::Close { open }, &[], &mut []);
@@ -561,7 +566,7 @@ pub(crate) fn change(mount: &'static Mount, base: OpenId, path: &[u8]) -> Result
     leave();
     let mut whole = mount.folder.clone();
     whole.extend_from_slice(&path);
-    *write(&WORKING) = Working { path: whole, ours: Some((mount, open)) };
+    *crate::gate::leaf_write(&WORKING) = Working { path: whole, ours: Some((mount, open)) };
     IS_OURS.store(true, Ordering::Release);
     Ok(None)
 }
@@ -571,7 +576,7 @@ pub(crate) fn our_mount() -> Option<&'static Mount> {
     if !IS_OURS.load(Ordering::Acquire) {
         return None;
     }
-    let here = read(&WORKING);
+    let here = crate::gate::leaf_read(&WORKING);
     here.ours.map(|(mount, _)| mount).or_else(|| within(&here.path).map(|(mount, _)| mount))
 }
 
@@ -590,7 +595,7 @@ pub(crate) fn through_links(dir: c_int, path: &[u8]) -> Option<Place> {
     let _inside = crate::gate::enter();
     let whole = match (path.first(), dir) {
         (Some(b'/'), _) => path.to_vec(),
-        (_, AT_FDCWD) => join(&read(&WORKING).path, path),
+        (_, AT_FDCWD) => join(&crate::gate::leaf_read(&WORKING).path, path),
         _ => {
             let here = std::fs::read_link(format!("/proc/self/fd/{dir}")).ok()?;
             join(here.as_os_str().as_bytes(), path)

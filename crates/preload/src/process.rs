@@ -1,26 +1,30 @@
 //! Processes: what `fork` and `exec` do to files that are open.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock};
 
-use libc::{FILE, pid_t};
-use rustix::io::Errno;
+use libc::pid_t;
 use unvme::lock::lock;
 use unvme_fs::share::{Client, Forked};
 
-use crate::errno::set;
 use crate::gate::Closed;
 use crate::mount::{self, Backend, Mount, Shared, identity};
-use crate::{gate, place, reach, real, share, signals, slot, start, table};
+use crate::{gate, own, place, reach, real, share, signals, slot, start, table};
 
 /// What is there between `fork` in a process and in its child.
 struct Prepared {
     forked: Vec<(u32, Forked)>,
+    /// Locks that are taken for a moment, also by who is not inside: the child would find them taken.
+    still: Vec<Box<dyn Any>>,
     _closed: Closed,
 }
+
+// SAFETY: it stays with the thread that forks, in the parent and in the child.
+unsafe impl Send for Prepared {}
 
 static PREPARED: Mutex<Option<Prepared>> = Mutex::new(None);
 
@@ -44,10 +48,28 @@ unsafe extern "C" fn before_fork() {
     let closed = gate::close();
     slot::prepare();
     let forked = as_other(|| connections(&closed));
-    table::each(|_, file| {
-        file.slot.holders.fetch_add(1, Ordering::AcqRel);
-    });
-    *lock(&PREPARED) = Some(Prepared { forked, _closed: closed });
+    table::count_child(true);
+    // None of them is held by who waits for anything else.
+    let still: Vec<Box<dyn Any>> = vec![
+        gate::still(),
+        crate::map::still(),
+        crate::stdio::still(),
+        crate::directory::still(),
+        place::still(),
+        Box::new(lock(&FOR_CHILDREN)),
+        crate::shell::still(),
+    ];
+    *lock(&PREPARED) = Some(Prepared { forked, still, _closed: closed });
+}
+
+/// Makes a process. The C library does not tell `in_parent` whether there is one.
+pub(crate) unsafe fn fork_any() -> pid_t {
+    let child = real::fork();
+    if child < 0 && start::is_on() && !gate::is_ours() && !IS_OTHER.get() {
+        let _inside = gate::enter();
+        table::count_child(false);
+    }
+    child
 }
 
 /// Connections for a child.
@@ -76,7 +98,10 @@ unsafe extern "C" fn in_child() {
     }
     let Some(prepared) = lock(&PREPARED).take() else { return };
     gate::forget_others();
-    let Prepared { mut forked, _closed } = prepared;
+    slot::join(std::process::id());
+    let Prepared { mut forked, still, _closed } = prepared;
+    drop(still);
+    crate::shell::become_child();
     for mount in mount::all() {
         let connection = forked.iter().position(|(number, _)| *number == mount.number);
         let connection = connection.map(|at| forked.swap_remove(at).1);
@@ -115,7 +140,8 @@ fn become_child(mount: &'static Mount, connection: Option<Forked>) {
 pub(crate) fn own_descriptors() -> impl Iterator<Item = c_int> {
     mount::all().iter().filter_map(|mount| match mount.backend() {
         Some(Backend::Shared(shared)) => shared.client.descriptor(),
-        _ => None,
+        Some(Backend::Alone(alone)) => lock(&alone.hold).as_ref()?.descriptor(),
+        None => None,
     })
 }
 
@@ -188,7 +214,7 @@ impl Environment {
         let mut at = given;
         while !at.is_null() && !(*at).is_null() {
             let text = CStr::from_ptr(*at);
-            let own = [start::HANDED, start::WORKING_DIRECTORY, start::OPENS];
+            let own = [start::HANDED, start::WORKING_DIRECTORY];
             if !own.iter().any(|name| name.as_bytes() == name_of(text)) {
                 texts.push(text.to_owned());
             }
@@ -216,13 +242,10 @@ impl Environment {
         let (marks, memory) = slot::descriptors().unwrap_or((-1, -1));
         let mut handed = format!("{marks},{memory},{}", mount::digests());
         connections.iter().for_each(|(number, fd)| handed.push_str(&format!(",{number}:{fd}")));
+        handed.push_str(&table::handed());
         add(start::HANDED, handed.as_bytes());
         if let Some(path) = place::handed() {
             add(start::WORKING_DIRECTORY, &path);
-        }
-        let opens = table::opens();
-        if !opens.is_empty() {
-            add(start::OPENS, opens.as_bytes());
         }
         let mut pointers: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
         pointers.push(std::ptr::null());
@@ -271,6 +294,7 @@ unsafe fn execute(envp: *const *const c_char, act: impl FnOnce(*const *const c_c
             passed.push((mount.number, fd));
         }
     }
+    slot::keep_open();
     let environment = Environment::new(envp, &passed);
     let prompt = signals::promptly();
     let result = act(environment.pointers.as_ptr());
@@ -301,19 +325,21 @@ unsafe fn spawn(envp: *const *const c_char, act: impl FnOnce(*const *const c_cha
         .collect();
     let passed: Vec<_> = kept.iter().map(|(number, fd)| (*number, fd.as_raw_fd())).collect();
     // Its files are the child's as well, as long as the child has them.
-    table::each(|_, file| {
-        file.slot.holders.fetch_add(1, Ordering::AcqRel);
-    });
+    table::count_child(true);
+    slot::keep_open();
     let environment = Environment::new(envp, &passed);
     let prompt = signals::promptly();
     let result = as_other(|| act(environment.pointers.as_ptr()));
     drop(prompt);
+    if result != 0 {
+        table::count_child(false);
+    }
     drop(kept);
     drop(closed);
     result
 }
 
-unsafe fn environ() -> *const *const c_char {
+pub(crate) unsafe fn environ() -> *const *const c_char {
     unsafe extern "C" {
         static environ: *const *const c_char;
     }
@@ -364,12 +390,12 @@ mod behind {
             pid: *mut pid_t, path: *const c_char, actions: *const Actions, attributes: *const Spawned,
             argv: *const *const c_char, envp: *const *const c_char,
         ) -> c_int;
-        fn pclose(file: *mut FILE) -> c_int;
         fn posix_spawn_file_actions_addopen(
             actions: *mut Actions, fd: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t,
         ) -> c_int;
         fn posix_spawn_file_actions_adddup2(actions: *mut Actions, from: c_int, to: c_int) -> c_int;
         fn posix_spawn_file_actions_addclose(actions: *mut Actions, fd: c_int) -> c_int;
+        fn posix_spawn_file_actions_addclosefrom_np(actions: *mut Actions, first: c_int) -> c_int;
         fn posix_spawn_file_actions_destroy(actions: *mut Actions) -> c_int;
     }
 }
@@ -515,7 +541,11 @@ unsafe fn search(file: *const c_char) -> Option<CString> {
     None
 }
 
-unsafe fn execve_any(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+pub(crate) unsafe fn execve_any(
+    path: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
     if let Some(refused) = reach::refused(reach::check(path, argv)) {
         return refused;
     }
@@ -562,11 +592,19 @@ exported! {
 
     /// A child that shared this process's memory would take its open files apart.
     fn vfork() -> pid_t {
-        real::fork()
+        fork_any()
     }
 
     fn __vfork() -> pid_t {
-        real::fork()
+        fork_any()
+    }
+
+    fn fork() -> pid_t {
+        fork_any()
+    }
+
+    fn __fork() -> pid_t {
+        fork_any()
     }
 
     fn posix_spawn(
@@ -609,16 +647,33 @@ exported! {
             // The child fails then, as it should.
             return behind::posix_spawn_file_actions_addopen(actions, fd, path, flags, mode);
         }
-        lock(&FOR_CHILDREN).push((actions as usize, opened));
+        gate::leaf(&FOR_CHILDREN).push((actions as usize, opened));
         match behind::posix_spawn_file_actions_adddup2(actions, opened, fd) {
-            0 => behind::posix_spawn_file_actions_addclose(actions, opened),
+            0 if opened != fd => behind::posix_spawn_file_actions_addclose(actions, opened),
             failed => failed,
         }
     }
 
+    /// The C library would close what is our own as well, also what the child is given when it is made.
+    fn posix_spawn_file_actions_addclosefrom_np(actions: *mut Actions, first: c_int) -> c_int {
+        if !start::is_on() || gate::is_inside() || first < 0 {
+            return behind::posix_spawn_file_actions_addclosefrom_np(actions, first);
+        }
+        let own = own::within(first, c_int::MAX);
+        let large = own::open().into_iter().filter(|&fd| fd >= own::FIRST);
+        for fd in (first..own::FIRST).chain(large).filter(|fd| *fd >= first && !own.contains(fd)) {
+            // One that is not open is none that fails.
+            let failed = behind::posix_spawn_file_actions_addclose(actions, fd);
+            if failed != 0 && failed != libc::EBADF {
+                return failed;
+            }
+        }
+        0
+    }
+
     fn posix_spawn_file_actions_destroy(actions: *mut Actions) -> c_int {
         let mut gone = Vec::new();
-        lock(&FOR_CHILDREN).retain(|&(of, fd)| {
+        gate::leaf(&FOR_CHILDREN).retain(|&(of, fd)| {
             if of == actions as usize {
                 gone.push(fd);
             }
@@ -628,22 +683,6 @@ exported! {
             crate::open::close(fd);
         });
         behind::posix_spawn_file_actions_destroy(actions)
-    }
-
-    fn system(command: *const c_char) -> c_int {
-        system_any(command)
-    }
-
-    fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
-        popen_any(command, mode)
-    }
-
-    fn pclose(file: *mut FILE) -> c_int {
-        let found = lock(&PIPES).iter().position(|(of, _)| *of == file as usize);
-        let Some(at) = found else { return behind::pclose(file) };
-        let (_, child) = lock(&PIPES).swap_remove(at);
-        libc::fclose(file);
-        wait_for(child)
     }
 }
 
@@ -715,91 +754,4 @@ exported! {
         }
         received
     }
-}
-
-/// Streams of `popen`, and the processes at their other ends.
-static PIPES: Mutex<Vec<(usize, pid_t)>> = Mutex::new(Vec::new());
-
-unsafe fn wait_for(child: pid_t) -> c_int {
-    let mut status = 0;
-    loop {
-        if libc::waitpid(child, &mut status, 0) == child {
-            return status;
-        }
-        if crate::errno::get() != libc::EINTR {
-            return -1;
-        }
-    }
-}
-
-/// In a child: the shell.
-unsafe fn shell(command: *const c_char) -> ! {
-    let argv = [c"sh".as_ptr(), c"-c".as_ptr(), command, std::ptr::null()];
-    execve_any(c"/bin/sh".as_ptr(), argv.as_ptr(), environ());
-    start::leave(127)
-}
-
-unsafe fn system_any(command: *const c_char) -> c_int {
-    if command.is_null() {
-        return c_int::from(real::access(c"/bin/sh".as_ptr(), libc::X_OK) == 0);
-    }
-    let mut ignore: libc::sigaction = std::mem::zeroed();
-    ignore.sa_sigaction = libc::SIG_IGN;
-    let (mut interrupt, mut quit): (libc::sigaction, libc::sigaction) =
-        (std::mem::zeroed(), std::mem::zeroed());
-    let (mut block, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
-    libc::sigaction(libc::SIGINT, &ignore, &mut interrupt);
-    libc::sigaction(libc::SIGQUIT, &ignore, &mut quit);
-    libc::sigemptyset(&mut block);
-    libc::sigaddset(&mut block, libc::SIGCHLD);
-    libc::pthread_sigmask(libc::SIG_BLOCK, &block, &mut before);
-    let child = real::fork();
-    if child == 0 {
-        libc::sigaction(libc::SIGINT, &interrupt, std::ptr::null_mut());
-        libc::sigaction(libc::SIGQUIT, &quit, std::ptr::null_mut());
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        shell(command);
-    }
-    let status = if child > 0 { wait_for(child) } else { -1 };
-    libc::sigaction(libc::SIGINT, &interrupt, std::ptr::null_mut());
-    libc::sigaction(libc::SIGQUIT, &quit, std::ptr::null_mut());
-    libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-    status
-}
-
-unsafe fn popen_any(command: *const c_char, mode: *const c_char) -> *mut FILE {
-    let letters = crate::errno::text(mode).unwrap_or_default();
-    let is_read = match letters.first() {
-        Some(b'r') => true,
-        Some(b'w') => false,
-        _ => {
-            set(Errno::INVAL);
-            return std::ptr::null_mut();
-        }
-    };
-    let mut ends = [0; 2];
-    if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
-        return std::ptr::null_mut();
-    }
-    let (own, other) = if is_read { (ends[0], ends[1]) } else { (ends[1], ends[0]) };
-    let child = real::fork();
-    if child == 0 {
-        crate::open::dup2(other, c_int::from(is_read));
-        shell(command);
-    }
-    real::close(other);
-    let file = if child > 0 {
-        real::fdopen(own, if is_read { c"r" } else { c"w" }.as_ptr())
-    } else {
-        std::ptr::null_mut()
-    };
-    if file.is_null() {
-        real::close(own);
-        return file;
-    }
-    if !letters.contains(&b'e') {
-        real::fcntl(own, libc::F_SETFD, 0);
-    }
-    lock(&PIPES).push((file as usize, child));
-    file
 }

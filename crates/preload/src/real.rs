@@ -93,6 +93,7 @@ functions! {
     ) -> *mut c_void;
     fn munmap(at: *mut c_void, bytes: size_t) -> c_int;
     fn msync(at: *mut c_void, bytes: size_t, flags: c_int) -> c_int;
+    fn madvise(at: *mut c_void, bytes: size_t, advice: c_int) -> c_int;
     fn mremap(
         at: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void,
     ) -> *mut c_void;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use unvme::lock::lock;
 use unvme_fs::calls::{OpenId, Range, Reply, Request};
@@ -45,6 +46,9 @@ pub(crate) fn listen(mount: &'static Mount, socket: &Path) {
     let _ = std::fs::remove_file(&path);
     let Ok(listener) = UnixListener::bind(&path) else { return };
     let run = move || {
+        // Who waits in `accept` has a small number already, which the program finds busy.
+        let mut waiting = [PollFd::new(&listener, PollFlags::IN)];
+        while rustix::event::poll(&mut waiting, None) == Err(Errno::INTR) {}
         let Ok((asking, _)) = listener.accept() else { return };
         // Nobody comes after these.
         let _ = std::fs::remove_file(&path);

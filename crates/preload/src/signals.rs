@@ -255,6 +255,18 @@ impl Drop for Prompt {
     }
 }
 
+/// What a thread of our own does.
+struct Own {
+    run: Run,
+    argument: *mut c_void,
+}
+
+unsafe extern "C" fn run_own(own: *mut c_void) -> *mut c_void {
+    gate::note_own_thread();
+    let Own { run, argument } = *Box::from_raw(own.cast::<Own>());
+    run(argument)
+}
+
 unsafe fn act(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
     if crate::start::is_on() && FAULTS.contains(&signal) {
         return act_at_fault(signal, new, old);
@@ -320,9 +332,10 @@ exported! {
     fn pthread_create(
         out: *mut libc::pthread_t, how: *const libc::pthread_attr_t, run: Run, argument: *mut c_void,
     ) -> c_int {
-        if !gate::is_inside() {
+        if !gate::is_ours() {
             return behind::pthread_create(out, how, run, argument);
         }
+        let (run, argument) = (run_own as Run, Box::into_raw(Box::new(Own { run, argument })).cast());
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);

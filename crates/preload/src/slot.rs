@@ -9,12 +9,15 @@ use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, SeekFrom};
 use rustix::io::{Errno, FdFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::errno::Result;
+use crate::family::Collected;
+use crate::{family, own};
 
 /// Open files of a family of processes, at most.
 pub(crate) const SLOTS: usize = 1 << 16;
@@ -40,19 +43,25 @@ pub(crate) struct Slot {
     pub mode: AtomicU32,
     /// Which folder.
     pub mount: AtomicU32,
-    rest: [u64; 3],
+    /// When it was taken: seconds of the monotonic clock.
+    pub taken: AtomicU64,
+    rest: [u64; 2],
 }
 
 const _: () = assert!(size_of::<Slot>() == 64);
 
+/// What is in memory that all share: the slots, and behind them the numbers of processes.
+const BYTES: usize = SLOTS * size_of::<Slot>() + family::PLACES * size_of::<AtomicU32>();
+
 /// The two files in memory.
-struct Arena {
+pub(crate) struct Arena {
     marks: c_int,
     memory: c_int,
-    slots: &'static [Slot],
+    pub slots: &'static [Slot],
+    pub family: &'static [AtomicU32],
     next: AtomicU32,
     /// Which file the marks are.
-    identity: (u64, u64),
+    pub identity: (u64, u64),
 }
 
 static ARENA: OnceLock<std::result::Result<Arena, Errno>> = OnceLock::new();
@@ -62,39 +71,23 @@ pub(crate) fn set_apart(fd: OwnedFd) -> c_int {
     // Where the limit is lower, it stays where it is.
     let moved = rustix::io::fcntl_dupfd_cloexec(&fd, FIRST_OWN).unwrap_or(fd);
     let _ = rustix::io::fcntl_setfd(&moved, FdFlags::empty());
+    own::note(moved.as_raw_fd());
     moved.into_raw_fd()
 }
 
-/// Does something that opens descriptors of our own, which stay: programs choose small numbers themselves
-/// (`exec 6<file` in a shell), so ours are not among them.
-pub(crate) fn out_of_the_way<R>(act: impl FnOnce() -> R) -> R {
-    /// The first number that is left to us, where the limit allows so many.
-    const FIRST: u64 = 512;
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-    let first = FIRST.min(limit / 2) as c_int;
-    let mut taken = Vec::new();
-    if let Ok(one) = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-        while let Ok(next) = rustix::io::fcntl_dupfd_cloexec(&one, 0) {
-            if next.as_raw_fd() >= first {
-                break;
-            }
-            taken.push(next);
-        }
-        taken.push(one);
-    }
-    let done = act();
-    drop(taken);
-    done
-}
+pub(crate) use crate::own::out_of_the_way;
 
-fn map(memory: BorrowedFd<'_>) -> std::result::Result<&'static [Slot], Errno> {
-    let bytes = SLOTS * size_of::<Slot>();
+type Shared = (&'static [Slot], &'static [AtomicU32]);
+
+fn map(memory: BorrowedFd<'_>) -> std::result::Result<Shared, Errno> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping, which is never unmapped. Slots are atomics, for which all bytes are values; the
+    // SAFETY: a new mapping, which is never unmapped. Both are atomics, for which all bytes are values; the
     // file has so many bytes, and those who made it are our own family.
     unsafe {
-        let at = rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, memory, 0)?;
-        Ok(std::slice::from_raw_parts(at.cast(), SLOTS))
+        let at = rustix::mm::mmap(std::ptr::null_mut(), BYTES, protection, MapFlags::SHARED, memory, 0)?;
+        let slots: &[Slot] = std::slice::from_raw_parts(at.cast(), SLOTS);
+        let family = std::slice::from_raw_parts(at.cast::<Slot>().add(SLOTS).cast(), family::PLACES);
+        Ok((slots, family))
     }
 }
 
@@ -103,15 +96,16 @@ fn create() -> std::result::Result<Arena, Errno> {
     // Nothing can be written to it, either.
     rustix::fs::fcntl_add_seals(&marks, SealFlags::GROW | SealFlags::SHRINK | SealFlags::WRITE)?;
     let memory = rustix::fs::memfd_create("unvme-slots", MemfdFlags::CLOEXEC)?;
-    rustix::fs::ftruncate(&memory, (SLOTS * size_of::<Slot>()) as u64)?;
-    let slots = map(rustix::fd::AsFd::as_fd(&memory))?;
-    assemble(set_apart(marks), set_apart(memory), slots)
+    rustix::fs::ftruncate(&memory, BYTES as u64)?;
+    let shared = map(rustix::fd::AsFd::as_fd(&memory))?;
+    family::join(shared.1);
+    assemble(set_apart(marks), set_apart(memory), shared)
 }
 
-fn assemble(marks: c_int, memory: c_int, slots: &'static [Slot]) -> std::result::Result<Arena, Errno> {
-    // SAFETY: it is open, and nobody closes it: see `is_own`.
+fn assemble(marks: c_int, memory: c_int, (slots, family): Shared) -> std::result::Result<Arena, Errno> {
+    // SAFETY: it is open, and nobody closes it: see `own`.
     let stat = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(marks) })?;
-    Ok(Arena { marks, memory, slots, next: AtomicU32::new(0), identity: (stat.st_dev, stat.st_ino) })
+    Ok(Arena { marks, memory, slots, family, next: AtomicU32::new(0), identity: (stat.st_dev, stat.st_ino) })
 }
 
 /// Takes on what the process was that has become this one by `exec`, or has made it: the numbers of two
@@ -125,13 +119,30 @@ pub(crate) fn inherit(marks: c_int, memory: c_int) {
         let (mark, file) = unsafe { (BorrowedFd::borrow_raw(marks), BorrowedFd::borrow_raw(memory)) };
         let stat = rustix::fs::fstat(file)?;
         rustix::fs::fstat(mark)?;
-        if stat.st_size as usize != SLOTS * size_of::<Slot>() {
+        if stat.st_size as usize != BYTES {
             return Err(Errno::INVAL);
         }
         assemble(marks, memory, map(file)?)
     };
     if let Ok(arena) = inherited() {
+        own::note(marks);
+        own::note(memory);
+        family::join(arena.family);
         let _ = ARENA.set(Ok(arena));
+    }
+}
+
+/// A process that `fork` has made is one of the family.
+pub(crate) fn join(pid: u32) {
+    if let Some(Ok(arena)) = ARENA.get() {
+        family::add(arena.family, pid);
+    }
+}
+
+/// This process has ended.
+pub(crate) fn leave() {
+    if let Some(Ok(arena)) = ARENA.get() {
+        family::leave(arena.family);
     }
 }
 
@@ -150,9 +161,12 @@ pub(crate) fn descriptors() -> Option<(c_int, c_int)> {
     ARENA.get()?.as_ref().ok().map(|arena| (arena.marks, arena.memory))
 }
 
-/// Whether a descriptor is our own, and nobody else's to close.
-pub(crate) fn is_own(fd: c_int) -> bool {
-    fd >= 0 && descriptors().is_some_and(|(marks, memory)| fd == marks || fd == memory)
+/// The next image of this process has both, whatever the program has asked for all of its descriptors.
+pub(crate) fn keep_open() {
+    for fd in descriptors().into_iter().flat_map(|(marks, memory)| [marks, memory]) {
+        // SAFETY: they are open, and nobody closes them: see `own`.
+        let _ = rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(fd) }, FdFlags::empty());
+    }
 }
 
 /// A slot by its number.
@@ -163,6 +177,24 @@ pub(crate) fn get(number: u32) -> Option<&'static Slot> {
 /// Takes a free slot. Its one holder is this process.
 pub(crate) fn take() -> Result<(u32, &'static Slot)> {
     let arena = arena()?;
+    if let Some(taken) = take_free(arena) {
+        return Ok(taken);
+    }
+    // Processes that were killed have given nothing back.
+    let begun = family::now();
+    loop {
+        let collected = family::collect(arena);
+        if let Some(taken) = take_free(arena) {
+            return Ok(taken);
+        }
+        if collected == Collected::Nothing || family::now() > begun + family::SECONDS_MIN + 1 {
+            return Err(Errno::NFILE);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn take_free(arena: &'static Arena) -> Option<(u32, &'static Slot)> {
     let start = arena.next.load(Ordering::Relaxed);
     for step in 0..SLOTS as u32 {
         let number = start.wrapping_add(step) % SLOTS as u32;
@@ -172,10 +204,11 @@ pub(crate) fn take() -> Result<(u32, &'static Slot)> {
         {
             arena.next.store(number + 1, Ordering::Relaxed);
             slot.offset.store(0, Ordering::Relaxed);
-            return Ok((number, slot));
+            slot.taken.store(family::now(), Ordering::Release);
+            return Some((number, slot));
         }
     }
-    Err(Errno::NFILE)
+    None
 }
 
 /// This process has it no more.

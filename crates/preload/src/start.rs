@@ -1,11 +1,13 @@
 //! What happens before `main`, and after it.
 
+use std::collections::HashMap;
 use std::ffi::{c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use rustix::stdio::stderr;
+use unvme_fs::calls::OpenId;
 
 use crate::config;
 use crate::{gate, mount, place, slot, table};
@@ -22,10 +24,6 @@ pub(crate) const HANDED: &str = "UNVME_PRELOAD_HANDED";
 
 /// The virtual working directory at `exec`.
 pub(crate) const WORKING_DIRECTORY: &str = "UNVME_PRELOAD_CWD";
-
-/// What files are to the file system, where it is not as in the memory that all share: pairs of a slot and
-/// an `OpenId`.
-pub(crate) const OPENS: &str = "UNVME_PRELOAD_OPENS";
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
 static IS_FIRST: AtomicBool = AtomicBool::new(true);
@@ -90,30 +88,33 @@ fn told_config(from: Option<&Path>) -> Vec<(&'static str, Vec<u8>)> {
     text.into_iter().chain(file).collect()
 }
 
-/// What the process before this one has handed over, if it is of this configuration.
-fn inherit() {
-    let Some(handed) = std::env::var_os(HANDED) else { return };
+/// What the process before this one has handed over, if it is of this configuration; the files that it had
+/// open.
+fn inherit() -> HashMap<u32, OpenId> {
+    let Some(handed) = std::env::var_os(HANDED) else { return HashMap::new() };
     let text = handed.to_string_lossy().into_owned();
     let mut words = text.split(',');
     let (marks, memory, folders) = (words.next(), words.next(), words.next());
     let own = mount::digests();
     // Folders have the same numbers, when those of this process begin with those.
     if !folders.is_some_and(|folders| format!("{own};").starts_with(&format!("{folders};"))) {
-        return;
+        return HashMap::new();
     }
     IS_FIRST.store(false, Ordering::Relaxed);
     let number = |word: Option<&str>| word.and_then(|word| word.parse::<c_int>().ok()).unwrap_or(-1);
     slot::inherit(number(marks), number(memory));
     IS_ON.store(true, Ordering::Relaxed);
-    crate::process::inherit(words);
+    crate::process::inherit(words.clone());
+    table::parse_handed(words)
 }
 
 fn start() -> Result<(), String> {
     let Some((config, from)) = read_config()? else { return Ok(()) };
     mount::configure(config)?;
     crate::process::note_environment(told_config(from.as_deref()));
-    inherit();
+    let had = inherit();
     crate::open::note_umask();
+    crate::limit::note();
     place::start(std::env::var_os(WORKING_DIRECTORY).map(|path| path.as_bytes().to_vec()));
     IS_ON.store(true, Ordering::Relaxed);
     // A device that is missing is said now, and not in the middle.
@@ -122,7 +123,7 @@ fn start() -> Result<(), String> {
     }
     crate::signals::start();
     let _inside = gate::enter();
-    table::inherit(&std::env::var(OPENS).unwrap_or_default());
+    table::inherit(&had);
     crate::process::start();
     crate::stdio::start();
     Ok(())
@@ -150,6 +151,7 @@ extern "C" fn end() {
     if is_on() && !gate::is_inside() {
         let _inside = gate::among_ourselves();
         mount::end_all();
+        table::end();
     }
 }
 

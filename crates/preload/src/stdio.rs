@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 use libc::{
     AT_FDCWD, FILE, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY,
@@ -30,20 +30,36 @@ struct Functions {
 
 unsafe extern "C" {
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
+    fn __fpurge(file: *mut FILE);
     static mut stdin: *mut FILE;
     static mut stdout: *mut FILE;
     static mut stderr: *mut FILE;
 }
 
-/// Descriptors of streams of ours.
-static FILES: Mutex<Option<HashMap<usize, c_int>>> = Mutex::new(None);
+/// What a stream of ours is about.
+struct Cookie {
+    fd: AtomicI32,
+}
+
+/// Streams of ours, and where their cookies are.
+static FILES: Mutex<Option<HashMap<usize, usize>>> = Mutex::new(None);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Nobody else changes this as long as somebody has it: see `process`.
+pub(crate) fn still() -> Box<dyn std::any::Any> {
+    Box::new(lock(&FILES))
+}
+
+/// Ours for the standard descriptors, once they were needed.
+static CUSTOM: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 3];
 
 /// The standard streams as the C library made them, where ours are in their place.
 static ORIGINAL: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 3];
 
-fn descriptor(cookie: *mut c_void) -> c_int {
-    cookie as usize as c_int
+/// # Safety
+/// It is one.
+unsafe fn descriptor(cookie: *mut c_void) -> c_int {
+    (*cookie.cast::<Cookie>()).fd.load(Ordering::Acquire)
 }
 
 unsafe extern "C-unwind" fn cookie_read(cookie: *mut c_void, buf: *mut c_char, count: size_t) -> ssize_t {
@@ -51,15 +67,19 @@ unsafe extern "C-unwind" fn cookie_read(cookie: *mut c_void, buf: *mut c_char, c
 }
 
 unsafe extern "C-unwind" fn cookie_write(cookie: *mut c_void, buf: *const c_char, count: size_t) -> ssize_t {
+    write_all(descriptor(cookie), buf, count)
+}
+
+/// How much was written: less when it has failed.
+unsafe fn write_all(fd: c_int, buf: *const c_char, count: size_t) -> ssize_t {
     let mut done = 0;
     while done < count {
-        let written = crate::data::write(descriptor(cookie), buf.add(done).cast(), count - done);
+        let written = crate::data::write(fd, buf.add(done).cast(), count - done);
         if written <= 0 {
             break;
         }
         done += written as usize;
     }
-    // 0 says that it failed.
     done as ssize_t
 }
 
@@ -74,14 +94,24 @@ unsafe extern "C-unwind" fn cookie_seek(cookie: *mut c_void, at: *mut off64_t, w
 
 unsafe extern "C-unwind" fn cookie_close(cookie: *mut c_void) -> c_int {
     let fd = descriptor(cookie);
-    forget(fd);
+    forget(cookie as usize);
+    drop(Box::from_raw(cookie.cast::<Cookie>()));
     open::close(fd)
 }
 
-fn forget(fd: c_int) {
-    if let Some(files) = lock(&FILES).as_mut() {
+/// The stream with this cookie is closed.
+fn forget(cookie: usize) {
+    if let Some(files) = gate::leaf(&FILES).as_mut() {
         let before = files.len();
-        files.retain(|_, of| *of != fd);
+        files.retain(|&file, of| {
+            if *of == cookie {
+                for custom in &CUSTOM {
+                    let (file, gone) = (file as *mut FILE, std::ptr::null_mut());
+                    let _ = custom.compare_exchange(file, gone, Ordering::AcqRel, Ordering::Relaxed);
+                }
+            }
+            *of != cookie
+        });
         COUNT.fetch_sub(before - files.len(), Ordering::Relaxed);
     }
 }
@@ -89,9 +119,12 @@ fn forget(fd: c_int) {
 unsafe fn stream(fd: c_int, mode: &CStr) -> *mut FILE {
     let functions =
         Functions { read: cookie_read, write: cookie_write, seek: cookie_seek, close: cookie_close };
-    let made = fopencookie(fd as usize as *mut c_void, mode.as_ptr(), functions);
-    if !made.is_null() {
-        lock(&FILES).get_or_insert_with(HashMap::new).insert(made as usize, fd);
+    let cookie = Box::into_raw(Box::new(Cookie { fd: AtomicI32::new(fd) }));
+    let made = fopencookie(cookie.cast(), mode.as_ptr(), functions);
+    if made.is_null() {
+        drop(Box::from_raw(cookie));
+    } else {
+        gate::leaf(&FILES).get_or_insert_with(HashMap::new).insert(made as usize, cookie as usize);
         COUNT.fetch_add(1, Ordering::Relaxed);
     }
     made
@@ -197,16 +230,80 @@ unsafe fn freopen_any(path: *const c_char, mode: *const c_char, old: *mut FILE) 
         real::fclose(new);
         return standard(before).read();
     }
-    // The next one has its number, mostly.
-    real::fclose(old);
-    fopen_any(path, mode)
+    match cookie_of(old) {
+        Some(cookie) => reopen(path, mode, old, cookie),
+        None => {
+            // It has to be the same stream, and the C library's cannot become one of ours.
+            set(Errno::OPNOTSUPP);
+            std::ptr::null_mut()
+        }
+    }
 }
 
-fn fileno_of(file: *mut FILE) -> Option<c_int> {
+/// A stream of ours goes on with another file, whosever that is.
+unsafe fn reopen(
+    path: *const c_char,
+    mode: *const c_char,
+    file: *mut FILE,
+    cookie: *mut Cookie,
+) -> *mut FILE {
+    let Some((flags, _)) = text(mode).ok().and_then(parse) else {
+        set(Errno::INVAL);
+        return std::ptr::null_mut();
+    };
+    // It holds nothing more than what can be forgotten.
+    libc::fseek(file, 0, libc::SEEK_CUR);
+    // The next one has its number, mostly.
+    open::close((*cookie).fd.swap(-1, Ordering::AcqRel));
+    let fd = open::open(path, flags, 0o666);
+    if fd < 0 {
+        return std::ptr::null_mut();
+    }
+    if flags & O_APPEND != 0 && flags & O_ACCMODE == O_WRONLY {
+        crate::data::lseek(fd, 0, libc::SEEK_END);
+    }
+    (*cookie).fd.store(fd, Ordering::Release);
+    begin_again(file, flags);
+    file
+}
+
+/// Has a stream be as one that was just opened. The C library has no function for it; where it keeps what
+/// stays as long as its binary interface does.
+unsafe fn begin_again(file: *mut FILE, flags: c_int) {
+    const NO_READS: u32 = 0x4;
+    const NO_WRITES: u32 = 0x8;
+    const IS_APPENDING: u32 = 0x1000;
+    /// Of its place in a file: the end was met, an error, pushed back, being written.
+    const PASSING: u32 = 0x10 | 0x20 | 0x100 | 0x800;
+    const BUFFER: usize = 7;
+    const OFFSET: usize = 144;
+    const ORIENTATION: usize = 192;
+    let pointers = file.cast::<*mut c_char>();
+    let buffer = pointers.add(BUFFER).read();
+    (1..BUFFER).for_each(|at| pointers.add(at).write(buffer));
+    let access = match flags & O_ACCMODE {
+        O_RDONLY => NO_WRITES,
+        O_WRONLY => NO_READS,
+        _ => 0,
+    };
+    let appends = if flags & O_APPEND != 0 { IS_APPENDING } else { 0 };
+    let word = file.cast::<u32>();
+    word.write(word.read() & !(NO_READS | NO_WRITES | IS_APPENDING | PASSING) | access | appends);
+    file.byte_add(OFFSET).cast::<i64>().write(-1);
+    // As all custom streams: of bytes.
+    file.byte_add(ORIENTATION).cast::<c_int>().write(-1);
+}
+
+fn cookie_of(file: *mut FILE) -> Option<*mut Cookie> {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    lock(&FILES).as_ref()?.get(&(file as usize)).copied()
+    gate::leaf(&FILES).as_ref()?.get(&(file as usize)).map(|&cookie| cookie as *mut Cookie)
+}
+
+fn fileno_of(file: *mut FILE) -> Option<c_int> {
+    // SAFETY: who asks has the stream open, and its cookie is there as long.
+    cookie_of(file).map(|cookie| unsafe { (*cookie).fd.load(Ordering::Acquire) })
 }
 
 unsafe fn real_fileno(file: *mut FILE) -> c_int {
@@ -221,6 +318,69 @@ fn standard(fd: c_int) -> *mut *mut FILE {
     }
 }
 
+/// The stream that takes the place of a standard one: always the same.
+unsafe fn custom(fd: c_int) -> *mut FILE {
+    let known = CUSTOM[fd as usize].load(Ordering::Acquire);
+    if !known.is_null() {
+        __fpurge(known);
+        libc::clearerr(known);
+        return known;
+    }
+    let made = stream(fd, if fd == 0 { c"r" } else { c"w" });
+    CUSTOM[fd as usize].store(made, Ordering::Release);
+    made
+}
+
+/// How a program has one stream buffered, the other one is as well.
+unsafe fn carry_buffering(from: *mut FILE, to: *mut FILE) {
+    const UNBUFFERED: c_int = 0x2;
+    const BY_LINES: c_int = 0x200;
+    let kind = |file: *mut FILE| file.cast::<c_int>().read() & (UNBUFFERED | BY_LINES);
+    if !from.is_null() && kind(from) != kind(to) {
+        let mode = match kind(from) {
+            0 => libc::_IOFBF,
+            BY_LINES => libc::_IOLBF,
+            _ => libc::_IONBF,
+        };
+        libc::setvbuf(to, std::ptr::null_mut(), mode, 0);
+    }
+}
+
+/// `std::cout` and its like keep the stream of C's that they have found when libstdc++ has begun: those that
+/// are as it has made them are led to another one.
+unsafe fn lead_cpp(from: *mut FILE, to: *mut FILE) {
+    type Buffer = unsafe extern "C" fn(*const c_void) -> *mut c_void;
+    /// Behind the table of functions, six pointers and a locale.
+    const FILE_AT: usize = 64;
+    let symbol = |name: &CStr| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+    let table = symbol(c"_ZTVN9__gnu_cxx18stdio_sync_filebufIcSt11char_traitsIcEEE");
+    if table.is_null() {
+        return;
+    }
+    let buffer_of = symbol(c"_ZNKSt9basic_iosIcSt11char_traitsIcEE5rdbufEv");
+    if buffer_of.is_null() {
+        return;
+    }
+    let buffer_of: Buffer = std::mem::transmute(buffer_of);
+    for name in [c"_ZSt3cin", c"_ZSt4cout", c"_ZSt4cerr", c"_ZSt4clog"] {
+        let stream = symbol(name);
+        // Null before it has begun.
+        if stream.is_null() || stream.cast::<*const isize>().read().is_null() {
+            continue;
+        }
+        // The base that all streams share is where the table says, before its functions.
+        let base = stream.cast::<*const isize>().read().sub(3).read();
+        let buffer = buffer_of(stream.byte_offset(base));
+        if buffer.is_null() || buffer.cast::<*mut c_void>().read() != table.byte_add(16) {
+            continue;
+        }
+        let file = buffer.byte_add(FILE_AT).cast::<*mut FILE>();
+        if file.read() == from {
+            file.write(to);
+        }
+    }
+}
+
 /// A standard descriptor leads elsewhere from now on.
 pub(crate) fn note_standard(fd: c_int) {
     if !start::is_on() {
@@ -230,20 +390,21 @@ pub(crate) fn note_standard(fd: c_int) {
     // SAFETY: the C library's variables, which programs may set; the streams stay as long as the process.
     unsafe {
         let (is_ours, before) = (table::is_ours(fd), original.load(Ordering::Relaxed));
+        let now = variable.read();
         if is_ours && before.is_null() {
-            let mode = if fd == 0 { c"r" } else { c"w" };
-            let made = stream(fd, mode);
+            let made = custom(fd);
             if !made.is_null() {
-                if fd == 2 {
-                    libc::setvbuf(made, std::ptr::null_mut(), libc::_IONBF, 0);
-                }
-                original.store(variable.read(), Ordering::Relaxed);
+                carry_buffering(now, made);
+                original.store(now, Ordering::Relaxed);
                 variable.write(made);
+                lead_cpp(now, made);
             }
         } else if !is_ours && !before.is_null() {
-            libc::fflush(variable.read());
+            libc::fflush(now);
+            carry_buffering(now, before);
             variable.write(before);
             original.store(std::ptr::null_mut(), Ordering::Relaxed);
+            lead_cpp(now, before);
         }
     }
 }
@@ -282,7 +443,7 @@ unsafe extern "C-unwind" fn print(fd: c_int, format: *const c_char, arguments: *
     if length < 0 {
         return -1;
     }
-    let written = cookie_write(fd as usize as *mut c_void, text, length as usize);
+    let written = write_all(fd, text, length as usize);
     libc::free(text.cast());
     if written == length as ssize_t { length } else { -1 }
 }

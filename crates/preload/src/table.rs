@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::ops::Deref;
 use std::os::fd::{BorrowedFd, IntoRawFd};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use libc::{O_ACCMODE, O_APPEND, O_CLOEXEC, O_PATH, O_RDONLY, O_WRONLY, S_IFDIR, S_IFMT, S_IFREG};
@@ -20,7 +20,7 @@ use crate::mount::{self, Mount};
 use crate::slot::{self, Slot};
 
 /// Descriptors that are looked at: a process may have more, but not of ours.
-const DESCRIPTORS: usize = 1 << 20;
+pub(crate) const DESCRIPTORS: usize = 1 << 20;
 
 static TABLE: [AtomicPtr<OpenFile>; DESCRIPTORS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; DESCRIPTORS];
@@ -35,8 +35,10 @@ pub(crate) struct OpenFile {
     pub mount: &'static Mount,
     /// Its name with the file system, which is this process's own: others may have opened it anew.
     open: AtomicU64,
-    /// Descriptors of this process.
+    /// Descriptors of this process. From 0 on nobody finds it.
     descriptors: AtomicUsize,
+    /// This process holds the slot no more.
+    is_given_back: AtomicBool,
     /// `None` when the file system is behind a server. Changed while the gate is closed, and then only.
     vnode: UnsafeCell<Option<Vnode>>,
     /// How a server shows what it has of the file, once it was asked to.
@@ -132,6 +134,12 @@ impl OpenFile {
             std::mem::forget((*self.watched.get()).take());
         }
         self.reads.store(0, Ordering::Relaxed);
+    }
+
+    fn give_back(&self) {
+        if !self.is_given_back.swap(true, Ordering::AcqRel) {
+            slot::give_back(self.slot);
+        }
     }
 
     /// Reads what a server has in memory, without asking it. `None` when it is to be asked.
@@ -239,6 +247,7 @@ fn new_file(
         mount,
         open: AtomicU64::new(open.0),
         descriptors: AtomicUsize::new(1),
+        is_given_back: AtomicBool::new(false),
         vnode: UnsafeCell::new(vnode),
         watched: UnsafeCell::default(),
         reads: AtomicU32::new(0),
@@ -248,14 +257,26 @@ fn new_file(
     }
 }
 
-/// `to` stands for what `from` does; both are descriptors of one open file already.
-pub(crate) fn copy(from: c_int, to: c_int) {
-    let Some(held) = get(from) else { return };
+/// A descriptor that was copied stands for the same file. Whether it does: not when the file was closed
+/// meanwhile.
+#[must_use]
+pub(crate) fn copy(held: &Held, to: c_int) -> bool {
     if to < 0 || to as usize >= DESCRIPTORS {
-        return;
+        return true;
     }
-    held.descriptors.fetch_add(1, Ordering::Relaxed);
-    put(to, held.file.cast_mut());
+    let one_more = |count: usize| (count > 0).then_some(count + 1);
+    let is_open = held.descriptors.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_more).is_ok();
+    if is_open {
+        put(to, held.file.cast_mut());
+    }
+    is_open
+}
+
+/// As [`copy`], of a descriptor that nobody closes meanwhile.
+fn copy_of(from: c_int, to: c_int) {
+    if let Some(held) = get(from) {
+        let _ = copy(&held, to);
+    }
 }
 
 /// A descriptor that was taken out of the table. When this is dropped, the file is closed, if it was the last
@@ -270,6 +291,12 @@ pub(crate) fn take(fd: c_int) -> Option<Taken> {
     }
     let found = place.swap(std::ptr::null_mut(), Ordering::AcqRel);
     (!found.is_null()).then_some(Taken(found))
+}
+
+/// Puts a descriptor back that was not closed.
+pub(crate) fn put_back(fd: c_int, taken: Taken) {
+    put(fd, taken.0);
+    std::mem::forget(taken);
 }
 
 /// As [`take`], and closes the file.
@@ -292,7 +319,7 @@ fn finish(found: *mut OpenFile) {
         return;
     }
     let _ = file.call(&Request::Close { open: file.open() });
-    slot::give_back(file.slot);
+    file.give_back();
     drop(inside);
     // SAFETY: it was the last one in the table: from here on nobody finds it.
     gate::retire(unsafe { Box::from_raw(found) });
@@ -335,7 +362,7 @@ pub(crate) fn receive(fd: c_int) {
         });
     }
     if let Some(other) = known {
-        copy(other, fd);
+        copy_of(other, fd);
         return;
     }
     let Some(slot) = slot::get(number) else { return };
@@ -351,24 +378,56 @@ pub(crate) fn receive(fd: c_int) {
     put(fd, Box::into_raw(Box::new(new_file((number, slot), open, mount, mount.file(open), Vec::new()))));
 }
 
-/// What files are to the file system, for [`inherit`]: those that are not as their slots say.
-pub(crate) fn opens() -> String {
-    let mut text = String::new();
+/// One process more has all files, or does not after all.
+pub(crate) fn count_child(is_there: bool) {
     each(|_, file| {
-        if file.open.load(Ordering::Relaxed) != file.slot.open.load(Ordering::Relaxed) {
-            text.push_str(&format!("{}:{},", file.number, file.open.load(Ordering::Relaxed)));
+        if is_there {
+            file.slot.holders.fetch_add(1, Ordering::AcqRel);
+        } else {
+            slot::give_back(file.slot);
         }
     });
-    text
 }
 
-/// Takes on the descriptors that this process has from the one before `exec`, with what [`opens`] has said.
-pub(crate) fn inherit(opens: &str) {
-    let pair = |text: &str| {
-        let (number, open) = text.split_once(':')?;
-        Some((number.parse::<u32>().ok()?, open.parse::<u64>().ok()?))
+/// This process ends.
+pub(crate) fn end() {
+    each(|_, file| file.give_back());
+    slot::leave();
+}
+
+/// What the next image of a process is told of its open files, and of their names with the file system: each
+/// with a comma before it. Those that it has no descriptors for are closed. There may be more than there is
+/// room for in an environment: what is left is found when slots are needed.
+pub(crate) fn handed() -> String {
+    const MOST: usize = 4096;
+    let mut told = Vec::new();
+    each(|_, file| told.push((file.number, file.open().0)));
+    told.truncate(MOST);
+    told.iter().map(|(number, open)| format!(",s{number}:{open}")).collect()
+}
+
+/// As [`handed`], from the image before this one.
+pub(crate) fn parse_handed<'a>(words: impl Iterator<Item = &'a str>) -> HashMap<u32, OpenId> {
+    let pair = |word: &str| {
+        let (number, open) = word.strip_prefix('s')?.split_once(':')?;
+        Some((number.parse().ok()?, OpenId(open.parse().ok()?)))
     };
-    let opens: HashMap<u32, u64> = opens.split(',').filter_map(pair).collect();
+    words.filter_map(pair).collect()
+}
+
+fn close_at_exec(number: u32, open: OpenId) {
+    let Some(slot) = slot::get(number) else { return };
+    if let Some(mount) = mount::by_number(slot.mount.load(Ordering::Acquire))
+        && mount.is_mounted()
+    {
+        let _ = mount.ask(&Request::Close { open });
+    }
+    slot::give_back(slot);
+}
+
+/// Takes on the descriptors that this process has from the one before `exec`, and closes the files of the
+/// others.
+pub(crate) fn inherit(had: &HashMap<u32, OpenId>) {
     let Ok(names) = std::fs::read_dir("/proc/self/fd") else { return };
     let wanted = format!("/memfd:{} (deleted)", slot::NAME);
     let mut found: Vec<(u32, c_int)> = Vec::new();
@@ -387,18 +446,22 @@ pub(crate) fn inherit(opens: &str) {
         }
     }
     found.sort_unstable();
+    had.iter()
+        .filter(|(had, _)| !found.iter().any(|(number, _)| number == *had))
+        .for_each(|(&had, &open)| close_at_exec(had, open));
     let mut last: Option<(u32, c_int)> = None;
     for (number, fd) in found {
         if let Some((before, first)) = last
             && before == number
         {
-            copy(first, fd);
+            copy_of(first, fd);
             continue;
         }
         let Some(slot) = slot::get(number) else { continue };
         let Some(mount) = mount::by_number(slot.mount.load(Ordering::Acquire)) else { continue };
-        let open = opens.get(&number).copied().unwrap_or_else(|| slot.open.load(Ordering::Relaxed));
-        put(fd, Box::into_raw(Box::new(new_file((number, slot), OpenId(open), mount, None, Vec::new()))));
+        let open = had.get(&number).copied();
+        let open = open.unwrap_or_else(|| OpenId(slot.open.load(Ordering::Relaxed)));
+        put(fd, Box::into_raw(Box::new(new_file((number, slot), open, mount, None, Vec::new()))));
         last = Some((number, fd));
     }
 }

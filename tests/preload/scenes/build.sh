@@ -51,3 +51,18 @@ print(open("sub").read(), os.access("sub", os.W_OK), sorted(e.name for e in os.s
 a, b = os.open("sub", os.O_RDONLY), os.open("cfr", os.O_RDWR | os.O_CREAT)
 print(os.copy_file_range(a, b, 100), os.sendfile(b, a, 0, 3), os.pread(b, 10, 0))
 END
+cat >stream.cc <<END
+#include <fcntl.h>
+#include <iostream>
+#include <unistd.h>
+int main() {
+    std::cout << "to the output" << std::endl;
+    std::cerr << "to the error output" << std::endl;
+    dup2(open("led", O_CREAT | O_WRONLY, 0600), 1);
+    std::cout << "elsewhere" << std::endl;
+}
+END
+if c++ -o stream stream.cc 2>/dev/null; then
+    ./stream >stream.out 2>stream.err && cat stream.out stream.err led
+    rm led && ./stream 2>&1 | cat && cat led
+fi

@@ -517,6 +517,8 @@ impl Process {
                 Ok(Reply::Done)
             }
             Request::FindLock { open, range } => {
+                // Who has given up asks this: a thread that waits on will ask for the lock again.
+                self.all.waits.remove(owner(open, range));
                 let found = self.file(*open)?.find_lock(&lock_of(open, range));
                 Ok(Reply::Lock(found.map(|held| {
                     let pid = lock(&self.all.pids).get(&(held.owner >> 1)).copied();

@@ -1,5 +1,5 @@
 //! Who waits for whose lock. Waiting is asking again: nobody is in a call meanwhile, and whoever gives up
-//! need not say so.
+//! need not say so, but may: until he is forgotten others find him waiting.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
