@@ -10,6 +10,7 @@
 //! time in a virtual clock at which its turn is; the tags of a handle go on by what its requests cost,
 //! divided by its share. Who was away gets no credit for it.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -152,7 +153,7 @@ impl Arbiter {
         lane.is_free.store(limit.is_none(), Ordering::Relaxed);
         if let Some(seat) = state.seats.iter_mut().find(|seat| Arc::ptr_eq(&seat.lane, lane)) {
             seat.schedule = schedule;
-            seat.buckets = limit.map(|limit| Buckets::new(limit, now));
+            seat.buckets = limit.map(|limit| Buckets::after(seat.buckets, limit, now));
         }
         self.go_on(&mut state, now);
     }
@@ -280,7 +281,7 @@ impl Arbiter {
     /// Who is next of those who wait and whose limit lets them.
     fn next(state: &mut State, now: u64) -> Option<Next> {
         let State { seats, others, .. } = state;
-        let mut first: Option<(usize, u8)> = None;
+        let mut first: Option<(usize, (u8, Reverse<u64>))> = None;
         let mut soonest: Option<(usize, u64)> = None;
         let mut fairest: Option<(usize, u64)> = None;
         for (index, seat) in seats.iter_mut().enumerate() {
@@ -292,8 +293,9 @@ impl Arbiter {
             match seat.schedule {
                 Schedule::Priority(level) if level > 0 => {
                     // Of two alike, who has waited longer.
-                    if first.is_none_or(|(_, highest)| level > highest) {
-                        first = Some((index, level));
+                    let rank = (level, Reverse(wish.came_ns));
+                    if first.is_none_or(|(_, highest)| rank > highest) {
+                        first = Some((index, rank));
                     }
                 }
                 Schedule::Share(_) => {
@@ -456,6 +458,27 @@ mod tests {
         let done = Players::new(&of).run(1);
         // But for the first ones, which were alone when they came.
         assert!(done[0] > 40_000 && done[1] < 10 && done[2] < 10, "{done:?}");
+    }
+
+    #[test]
+    fn of_two_with_the_same_priority_none_starves() {
+        let of = [("sched=priority:2", 128 << 10, 32), ("sched=priority:2", 128 << 10, 4)];
+        let done = Players::new(&of).run(1);
+        assert!(done[0] > 1000 && done[1] > 500, "{done:?}");
+    }
+
+    #[test]
+    fn a_limit_that_is_set_again_is_as_empty_as_it_was() {
+        let mut players = Players::new(&[("limit=iops:100:burst:100ms", 4096, 4)]);
+        let lane = Arc::clone(&players.players[0].lane);
+        let limit = policies("limit=iops:100:burst:100ms").limit;
+        let end = players.arbiter.clock.now() + 1_000_000_000;
+        while players.arbiter.clock.now() < end {
+            players.step();
+            players.arbiter.set(&lane, Schedule::Fifo, limit.as_ref());
+        }
+        let done = players.players[0].done;
+        assert!((100..=112).contains(&done), "{done}");
     }
 
     #[test]
