@@ -101,6 +101,16 @@ pub(super) enum Turn {
     After(u64),
 }
 
+impl Turn {
+    /// Whether it is one of those that so many of the lane are.
+    pub(super) fn is_among(self, granted: u64) -> bool {
+        match self {
+            Self::Now => true,
+            Self::After(nth) => nth <= granted,
+        }
+    }
+}
+
 /// Who is next.
 struct Next {
     seat: usize,
@@ -156,6 +166,19 @@ impl Arbiter {
             seat.buckets = limit.map(|limit| Buckets::after(seat.buckets, limit, now));
         }
         self.go_on(&mut state, now);
+    }
+
+    /// Those who wait with a lane do so no longer: they have their turn, and nothing to send. Returns how many
+    /// of the lane had it before; only they leave.
+    pub(super) fn forget(&self, lane: &Arc<Lane>) -> u64 {
+        let mut state = lock(&self.state);
+        let granted = lane.granted.load(Ordering::Relaxed);
+        if let Some(seat) = state.seats.iter_mut().find(|seat| Arc::ptr_eq(&seat.lane, lane)) {
+            seat.waiting.clear();
+        }
+        lane.granted.store(lane.entered.load(Ordering::Relaxed), Ordering::Release);
+        self.go_on(&mut state, self.clock.now());
+        granted
     }
 
     /// A handle is closed. What it has in flight is not waited for.
@@ -465,6 +488,19 @@ mod tests {
         let of = [("sched=priority:2", 128 << 10, 32), ("sched=priority:2", 128 << 10, 4)];
         let done = Players::new(&of).run(1);
         assert!(done[0] > 1000 && done[1] > 500, "{done:?}");
+    }
+
+    #[test]
+    fn what_is_forgotten_does_not_wait_and_lets_the_others_go() {
+        let arbiter = Arbiter::new(Clock::manual());
+        let lanes = ["limit=iops:1:burst:1ms", ""].map(|text| arbiter.join(&policies(text)));
+        let turns: Vec<_> = (0..4).map(|_| arbiter.enter(&lanes[0], 4096)).collect();
+        assert_eq!((turns[0], turns[3]), (Turn::Now, Turn::After(4)));
+        assert_eq!(arbiter.forget(&lanes[0]), 1);
+        assert!(arbiter.is_due(&lanes[0], turns[3]));
+        arbiter.leave(&lanes[0], 4096);
+        assert_eq!(lanes[0].in_flight.load(Ordering::Relaxed), 0);
+        assert_eq!(arbiter.enter(&lanes[1], 128 << 10), Turn::Now);
     }
 
     #[test]
