@@ -49,6 +49,26 @@ impl Line {
     }
 }
 
+/// Requests on the device whose times are learnt.
+#[derive(Debug, Default)]
+pub(super) struct Aloft {
+    /// The oldest first.
+    list: VecDeque<(Instant, RequestKind, u64)>,
+    /// Somebody waits for the one that was sent then, and has looked a moment ago; or has slept since, and
+    /// not looked yet, and the other way round.
+    watched: Option<(Instant, Option<bool>)>,
+}
+
+impl Aloft {
+    /// One that is over. Returns whether it is watched, and how.
+    pub(super) fn remove(&mut self, sent: Instant) -> Option<(bool, Option<bool>)> {
+        if let Some(at) = self.list.iter().position(|(then, ..)| *then == sent) {
+            self.list.remove(at);
+        }
+        self.watched.map(|(watched, overslept)| (watched == sent, overslept))
+    }
+}
+
 /// What became of a request that had its turn.
 enum Outcome {
     OnItsWay,
@@ -117,9 +137,6 @@ impl Inner {
             Ok(()) => return Ok(()),
             Err(buf) => buf,
         };
-        if active.policies.completing == Completing::Hybrid {
-            *lock(&self.last) = Some((Instant::now(), request.kind, self.bytes(&request)));
-        }
         let mut line = lock(&self.line);
         // With the lock, so that they stand here in the order of their turns.
         let turn = self.hub.arbiter().enter(&self.lane, self.bytes(&request));
@@ -236,7 +253,12 @@ impl Inner {
             Work::Bare { is_write }
         };
         let mut flight = Flight::new(Arc::clone(&self.lane), self.bytes(&request), work, claim);
-        flight.submitted = Some(Submitted { inner: Arc::clone(self), request, token });
+        let is_learnt = active.policies.completing == Completing::Hybrid;
+        let sent_at = is_learnt.then(Instant::now);
+        if let Some(now) = sent_at {
+            lock(&self.aloft).list.push_back((now, request.kind, self.bytes(&request)));
+        }
+        flight.submitted = Some(Submitted { inner: Arc::clone(self), request, token, sent: sent_at });
         let ranges = [sent];
         let op = match request.kind {
             RequestKind::Read => Op::Read(sent, Default::default()),
@@ -371,20 +393,27 @@ impl Inner {
             return count;
         }
         let active = self.active();
-        let last = *lock(&self.last);
-        let (sent, kind, bytes) = last.unwrap_or((started, RequestKind::Read, 0));
-        let manner = self.manner(&active, kind, bytes);
+        let oldest = lock(&self.aloft).list.front().copied();
+        let manner = match oldest {
+            Some((_, kind, bytes)) => self.manner(&active, kind, bytes),
+            None if active.policies.completing == Completing::Hybrid => Manner::Patient,
+            None => self.manner(&active, RequestKind::Read, 0),
+        };
         if let Manner::Sleep = manner {
             self.sleepers.fetch_add(1, Ordering::SeqCst);
         }
         let queue = active.worker.nearest().first();
+        let sent = oldest.map_or(started, |(sent, ..)| sent);
         let (mut patience, mut line) = (queue.patience_in(manner).since(sent), queue.patience());
         while count == 0 && started.elapsed() < limit {
+            if let Manner::Hybrid(_) = manner {
+                lock(&self.aloft).watched = Some((sent, patience.overslept()));
+            }
             count = self.poll(done);
             if count > 0 {
                 break;
             }
-            let is_in_line = !lock(&self.line).list.is_empty();
+            let is_in_line = lock(&self.line).len() > 0;
             match manner {
                 // Not the interrupt of one queue, but of all.
                 Manner::Sleep
@@ -394,13 +423,27 @@ impl Inner {
                 _ => patience.pause(),
             }
         }
-        if let Manner::Sleep = manner {
-            self.sleepers.fetch_sub(1, Ordering::Relaxed);
-        }
-        if count > 0 {
-            patience.end();
+        match manner {
+            Manner::Sleep => {
+                self.sleepers.fetch_sub(1, Ordering::Relaxed);
+            }
+            Manner::Hybrid(_) => lock(&self.aloft).watched = None,
+            _ => {}
         }
         count
+    }
+
+    /// A request is over that was sent then. How long it took is known to those who look all the time, and of
+    /// one that somebody has slept for.
+    pub(super) fn learn(&self, request: &Request, sent: Instant) {
+        let watched = lock(&self.aloft).remove(sent);
+        let Some((is_watched, overslept)) = watched else { return };
+        let habit = self.habits.of(request.kind, self.bytes(request));
+        match (is_watched, overslept) {
+            (true, _) => habit.note(sent.elapsed(), overslept),
+            (false, Some(true)) => {}
+            (false, _) => habit.learn(sent.elapsed()),
+        }
     }
 }
 

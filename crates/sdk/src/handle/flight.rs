@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use unvme_bus::DmaBuf;
 use unvme_bus::lock::lock;
@@ -37,6 +38,8 @@ pub(super) struct Submitted {
     pub inner: Arc<Inner>,
     pub request: Request,
     pub token: u64,
+    /// When it was sent, if that is to be learnt from.
+    pub sent: Option<Instant>,
 }
 
 /// A command that was sent.
@@ -59,6 +62,9 @@ impl Flight {
     /// is not the one that travels.
     pub(super) fn take_back(self, hub: &Hub) -> Option<DmaBuf> {
         end_claim(hub, self.claim);
+        if let Some(Submitted { inner, sent: Some(sent), .. }) = &self.submitted {
+            lock(&inner.aloft).remove(*sent);
+        }
         match self.work {
             Work::Fill { user, .. } => Some(user),
             Work::Bare { is_write } => {
@@ -120,7 +126,10 @@ impl Flight {
             }
         }
         hub.arbiter().leave(&self.lane, self.bytes);
-        if let Some(Submitted { inner, token, .. }) = self.submitted {
+        if let Some(Submitted { inner, token, request, sent }) = self.submitted {
+            if let Some(sent) = sent {
+                inner.learn(&request, sent);
+            }
             inner.completed(Completed { token, status, buf });
         }
     }

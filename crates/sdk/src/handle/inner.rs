@@ -3,14 +3,13 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::Instant;
 
 use unvme_bus::lock::{lock, read, write};
 use unvme_driver::WriteOptions;
 use unvme_spec::nvm::BlockRange;
 use unvme_spec::{Lba, Status};
 
-use super::aio::Line;
+use super::aio::{Aloft, Line};
 use super::arbiter::Lane;
 use super::flight::{end_claim, end_discard, end_fill, end_through};
 use super::hub::{Hub, Way};
@@ -56,14 +55,15 @@ enum Passage {
 
 /// How long commands take, by what they do and how much.
 #[derive(Debug, Default)]
-pub(super) struct Habits([[Habit; SIZES]; 3]);
+pub(super) struct Habits([[Habit; SIZES]; 4]);
 
 impl Habits {
     pub(super) fn of(&self, kind: RequestKind, bytes: u64) -> &Habit {
         let kind = match kind {
             RequestKind::Read => 0,
             RequestKind::Write => 1,
-            RequestKind::Flush | RequestKind::Discard => 2,
+            RequestKind::Flush => 2,
+            RequestKind::Discard => 3,
         };
         let size = (bytes / PAGE_64).checked_ilog2().unwrap_or(0) as usize;
         &self.0[kind][size.min(SIZES - 1)]
@@ -94,8 +94,8 @@ pub(super) struct Inner {
     pub sleepers: AtomicUsize,
     /// What could not be written when nobody had asked for it: the next flush tells.
     late: Mutex<Option<Error>>,
-    /// The last that was sent without waiting, and when.
-    pub last: Mutex<Option<(Instant, RequestKind, u64)>>,
+    /// Requests on the device, the oldest first, when it is learnt how long they take.
+    pub aloft: Mutex<Aloft>,
 }
 
 impl Inner {
@@ -118,7 +118,7 @@ impl Inner {
             outstanding: AtomicUsize::new(0),
             sleepers: AtomicUsize::new(0),
             late: Mutex::default(),
-            last: Mutex::default(),
+            aloft: Mutex::default(),
         });
         hub.join(&inner);
         if has_cache {

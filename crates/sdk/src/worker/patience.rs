@@ -125,10 +125,15 @@ impl<'a> Patience<'a> {
         }
     }
 
+    /// Nothing without a sleep that was to end before the command; whether this is the first look after it.
+    pub(crate) fn overslept(&self) -> Option<bool> {
+        self.slept.map(|round| round == self.rounds)
+    }
+
     /// What was waited for has come: how long it took is learnt.
     pub fn end(mut self) {
         if let Manner::Hybrid(habit) = self.manner {
-            let overslept = self.slept.map(|round| round == self.rounds);
+            let overslept = self.overslept();
             habit.note(self.waited(), overslept);
         }
     }
