@@ -352,7 +352,7 @@ impl Inner {
         // Pairs with the sequentially consistent count of one that looks a last time before it sleeps.
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) > 0 {
-            // Somebody else may have taken the interrupt.
+            // Somebody else has taken it off its queue.
             self.active().worker.nudge();
         }
     }
@@ -399,7 +399,9 @@ impl Inner {
             None if active.policies.completing == Completing::Hybrid => Manner::Patient,
             None => self.manner(&active, RequestKind::Read, 0),
         };
-        if let Manner::Sleep = manner {
+        // Not the interrupt of one queue, but of all.
+        let bed = matches!(manner, Manner::Sleep).then(|| active.worker.bed()).flatten();
+        if bed.is_some() {
             self.sleepers.fetch_add(1, Ordering::SeqCst);
         }
         let queue = active.worker.nearest().first();
@@ -414,21 +416,18 @@ impl Inner {
                 break;
             }
             let is_in_line = lock(&self.line).len() > 0;
-            match manner {
-                // Not the interrupt of one queue, but of all.
-                Manner::Sleep
-                    if !is_in_line && active.worker.doze(limit.saturating_sub(started.elapsed())) => {}
+            match &bed {
                 // What has to be sent first ends nobody's sleep.
                 _ if is_in_line => line.pause(),
-                _ => patience.pause(),
+                Some(bed) => bed.doze(limit.saturating_sub(started.elapsed())),
+                None => patience.pause(),
             }
         }
-        match manner {
-            Manner::Sleep => {
-                self.sleepers.fetch_sub(1, Ordering::Relaxed);
-            }
-            Manner::Hybrid(_) => lock(&self.aloft).watched = None,
-            _ => {}
+        if bed.is_some() {
+            self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Manner::Hybrid(_) = manner {
+            lock(&self.aloft).watched = None;
         }
         count
     }

@@ -19,7 +19,7 @@ use super::flight::{Batch, Flight, Flights, Work};
 use super::inner::Inner;
 use super::policy::{Completing, Policies, Queueing};
 use super::table::{PAGE_64, Pool, Table};
-use crate::worker::{Data, Done, Medium, Queues, Reason, Refused, Worker, WorkerOptions};
+use crate::worker::{BATCH, Data, Done, Medium, Queues, Reason, Refused, Worker, WorkerOptions};
 use crate::{Error, Op, Result};
 
 /// Commands of a queue of handles.
@@ -187,7 +187,9 @@ impl Hub {
     /// Ends what has ended of one worker.
     pub(super) fn harvest(&self, worker: &Worker) -> bool {
         let mut done: Vec<Done> = Vec::new();
-        worker.poll(&mut done);
+        // All that is there: somebody may sleep who waits for the last one.
+        let most = usize::from(DEPTH) / BATCH + 1;
+        let _ = (0..most).find(|_| worker.poll(&mut done) < BATCH);
         let is_any = !done.is_empty();
         for done in done {
             // The lock is not held over the end of a command, which may take others.
