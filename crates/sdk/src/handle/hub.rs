@@ -452,7 +452,7 @@ pub(super) enum Launch {
 mod tests {
     use unvme_spec::Nsid;
 
-    use crate::handle::HandleOptions;
+    use crate::handle::{Chooser, HandleOptions, Policies, Queueing, Request};
     use crate::{OpenOptions, open};
 
     #[test]
@@ -483,5 +483,28 @@ mod tests {
         other.flush().expect_err("something is lost");
         other.flush().expect("and that is that");
         other.write(0, &[1; 4096]).expect("nobody has the pages");
+    }
+
+    #[test]
+    fn what_a_function_says_is_the_queue_that_is_used() {
+        let device = open("mem:block:64M", &OpenOptions::default()).expect("open");
+        let chooser = Chooser::new(|request: &Request| request.lba as usize / 8);
+        let policies = Policies { queue: Queueing::Chosen(chooser), ..Policies::default() };
+        let handle = device.handle(Nsid(1), &HandleOptions { blocks: None, policies }).expect("handle");
+        let rule = r#"{ "match": { "opcode": "write" }, "act": { "delay": "300s" } }"#;
+        device.add_faults(rule).expect("rule");
+        let active = handle.inner.active();
+        let queues = active.worker.queues();
+        for nth in 0..7_u64 {
+            let buf = handle.alloc(512).ok();
+            handle.submit(Request::write(nth * 8 + 3, 1), buf, nth).expect("submit");
+            let used = nth as usize % queues.len();
+            let counts: Vec<u64> = queues.iter().map(|queue| queue.outstanding()).collect();
+            assert_eq!(counts[used], nth / queues.len() as u64 + 1, "{counts:?}");
+            assert_eq!(counts.iter().sum::<u64>(), nth + 1);
+        }
+        // Nobody waits for them.
+        active.worker.close();
+        drop((active, handle));
     }
 }
