@@ -19,7 +19,9 @@ use super::flight::{Batch, Flight, Flights, Work};
 use super::inner::Inner;
 use super::policy::{Completing, Policies, Queueing};
 use super::table::{PAGE_64, Pool, Table};
-use crate::worker::{BATCH, Data, Done, Medium, Queues, Reason, Refused, Worker, WorkerOptions};
+use crate::worker::{
+    BATCH, Data, Done, Medium, Queues, Reason, Refused, Worker, WorkerOptions, allowed_cpus,
+};
 use crate::{Error, Op, Result};
 
 /// Commands of a queue of handles.
@@ -140,7 +142,10 @@ impl Hub {
         if let Some(worker) = shared.upgrade() {
             return Ok(worker);
         }
-        let worker = open(Queues::PerCpu)?;
+        // No more than half of what there is, beside those of the other kind and those that have their own.
+        let most = (self.controller.queues_max() / 2).max(1);
+        let per_cpu = allowed_cpus().len() <= most;
+        let worker = open(if per_cpu { Queues::PerCpu } else { Queues::Count(most as u32) })?;
         *shared = Arc::downgrade(&worker);
         Ok(worker)
     }

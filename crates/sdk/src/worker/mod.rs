@@ -432,7 +432,7 @@ fn cpus_of(controller: &Controller, queues: &Queues) -> (Vec<u32>, bool) {
 }
 
 /// CPUs that this process may use, ascending.
-fn allowed_cpus() -> Vec<u32> {
+pub(crate) fn allowed_cpus() -> Vec<u32> {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap_or_default();
     let cpus: Vec<u32> =
         (0..rustix::thread::CpuSet::MAX_CPU as u32).filter(|cpu| allowed.is_set(*cpu as usize)).collect();

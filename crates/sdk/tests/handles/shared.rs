@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use unvme::handle::{Chooser, Queueing, Request, RequestKind};
-use unvme::{Device, Nsid};
+use unvme::{ControllerOptions, Device, Nsid, OpenOptions, open};
 
 use crate::rig::on_each;
 use crate::{bytes, device, handle, options, policies};
@@ -57,6 +57,17 @@ on_each! {
         }
         assert!(cached.statistics().cache.pages <= 512, "{:?}", cached.statistics());
     }
+}
+
+#[test]
+fn those_who_share_queues_leave_some() {
+    let controller = ControllerOptions { io_queues: 3, ..ControllerOptions::default() };
+    let device = open("mem:block:16M", &OpenOptions { controller, ..OpenOptions::default() }).expect("open");
+    let handles = ["", "complete=interrupt", "queue=own"].map(|text| handle(&device, text));
+    for handle in &handles {
+        handle.write(0, &bytes(1, 512)).expect("write");
+    }
+    device.handle(Nsid(1), &options(0..8, "queue=own")).expect_err("there is none left");
 }
 
 #[test]
