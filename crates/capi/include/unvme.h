@@ -405,8 +405,8 @@ int unvme_io_close(unvme_io *io);
  * Has a handle have other policies, at once, and says which it has: as text of at most size bytes with its
  * end, and how long the whole text is; either place may be NULL or of 0 bytes. What is said can be set. A
  * function that chooses the queue does so as long as the handle is open, and queue= is refused
- * (KV_ERR_SDK_INVALID_PARAM). What waits to be written is written before a cache is given up; when that fails,
- * the schedule and the limit are the new ones, and nothing else.
+ * (KV_ERR_SDK_INVALID_PARAM). What waits to be written is written before a cache is given up; when that
+ * fails, the schedule and the limit are the new ones, and nothing else.
  */
 int unvme_io_set(unvme_io *io, const char *policies);
 int unvme_io_get(unvme_io *io, char *policies, size_t size, size_t *length);

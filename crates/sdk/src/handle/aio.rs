@@ -23,6 +23,8 @@ use crate::{Error, Op};
 
 /// Requests of a handle that may be outstanding.
 pub const OUTSTANDING_MAX: usize = 4095;
+/// Requests that may stand in line for their pages while those behind them are sent.
+const BEHIND_MAX: usize = 32;
 
 /// A request that was not sent yet.
 #[derive(Debug)]
@@ -207,7 +209,10 @@ impl Inner {
                     next.buf = buf;
                     // Those behind it may have their turn, too, and others wait until they have had it.
                     at += 1;
-                    continue;
+                    if at < BEHIND_MAX {
+                        continue;
+                    }
+                    break;
                 }
                 Outcome::Full(buf) => {
                     next.buf = buf;

@@ -168,8 +168,8 @@ impl Arbiter {
         self.go_on(&mut state, now);
     }
 
-    /// Those who wait with a lane do so no longer: they have their turn, and nothing to send. Returns how many
-    /// of the lane had it before; only they leave.
+    /// Those who wait with a lane do so no longer: they have their turn, and nothing to send. Returns how
+    /// many of the lane had it before; only they leave.
     pub(super) fn forget(&self, lane: &Arc<Lane>) -> u64 {
         let mut state = lock(&self.state);
         let granted = lane.granted.load(Ordering::Relaxed);

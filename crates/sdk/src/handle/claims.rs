@@ -13,9 +13,9 @@ enum Use {
 
 /// Pages on their way to or from the device.
 ///
-/// Those who write stand in line: a claim holds when no older one is on any of its pages. So each has his turn,
-/// however often others come back. Whoever claims pages to write has his turn to send a command already
-/// ([`super::arbiter`]), and keeps it: nobody waits for a turn while somebody else waits for his claim.
+/// Those who write stand in line: a claim holds when no older one is on any of its pages. So nobody is passed
+/// over, however often others come back. Whoever claims pages to write has his turn to send a command
+/// already ([`super::arbiter`]), and keeps it: nobody waits for a turn while others wait for his claim.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     next: u64,

@@ -1,8 +1,8 @@
 //! Those who sleep until a device interrupts, or until somebody else has taken what they wait for.
 //!
 //! An interrupt is one for all who use a queue, and whoever is awake first takes it off its counter. He then
-//! looks at the queue, and wakes the others by descriptors of their own, which nobody else takes anything off:
-//! what is signalled before somebody sleeps ends the sleep.
+//! looks at the queue, and wakes the others by descriptors of their own, which nobody else takes anything
+//! off: what is signalled before somebody sleeps ends the sleep.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Mutex;
@@ -61,8 +61,8 @@ impl Beds {
     }
 }
 
-/// The bed of a thread that waits for something of some queues, all of which interrupt. It is there before the
-/// last look before a sleep.
+/// The bed of a thread that waits for something of some queues, all of which interrupt. It is there before
+/// the last look before a sleep.
 pub(crate) struct Bed<'a, Q: AsRef<SharedQueue>> {
     queues: &'a [Q],
     own: EventFd,

@@ -356,8 +356,8 @@ impl Worker {
     }
 
     /// Sleeps until the device interrupts for one of the queues, somebody [nudges](Worker::nudge), or for
-    /// `limit`. Returns false at once when it does not interrupt. What has ended before is to be polled first,
-    /// and after.
+    /// `limit`. Returns false at once when it does not interrupt. What has ended before is to be polled
+    /// first, and after.
     pub fn doze(&self, limit: Duration) -> bool {
         let Some(bed) = self.bed() else { return false };
         // What has come while nobody could say so.

@@ -40,8 +40,8 @@ impl<'a> Patience<'a> {
         Self { advancer, rounds: 0, since: None, manner: Manner::Patient, slept: None }
     }
 
-    /// The same in another manner. Who sleeps until the device interrupts has a bed; here are those for whom it
-    /// does not.
+    /// The same in another manner. Who sleeps until the device interrupts has a bed; here are those for whom
+    /// it does not.
     pub(super) fn in_manner(self, manner: Manner<'a>) -> Self {
         let since = matches!(manner, Manner::Hybrid(_)).then(Instant::now);
         Self { manner, since, ..self }

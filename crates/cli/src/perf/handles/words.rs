@@ -31,8 +31,8 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// What `all` says of the partition holds for a handle that says nothing of it. Errors: a usage error that
-    /// names the word, with what is known.
+    /// What `all` says of the partition holds for a handle that says nothing of it. Errors: a usage error
+    /// that names the word, with what is known.
     pub(super) fn parse(text: &str, nth: usize, all: &Settings) -> Result<Self> {
         let mut words = Self {
             name: format!("handle{}", nth + 1),
