@@ -372,7 +372,7 @@ typedef struct unvme_io_options {
     uint64_t blocks;      /* of its partition; 0: all from there on */
     const char *policies; /* "cache=write-back:64M:lru,sched=share:8,limit=iops:1000,complete=hybrid,stream=2,"
                              "queue=own": each may be left out; NULL: nothing is cached, first come first served */
-    unvme_io_chooser choose_queue; /* NULL: what policies say */
+    unvme_io_chooser choose_queue; /* NULL: what policies say; else they have no queue= */
     void *arg;                     /* of choose_queue */
 } unvme_io_options;
 
@@ -403,16 +403,20 @@ int unvme_io_close(unvme_io *io);
 
 /*
  * Has a handle have other policies, at once, and says which it has: as text of at most size bytes with its
- * end, and how long the whole text is; either place may be NULL or of 0 bytes. What waits to be written is
- * written before a cache is given up; when that fails, the schedule and the limit are the new ones, and
- * nothing else.
+ * end, and how long the whole text is; either place may be NULL or of 0 bytes. What is said can be set. A
+ * function that chooses the queue does so as long as the handle is open, and queue= is refused
+ * (KV_ERR_SDK_INVALID_PARAM). What waits to be written is written before a cache is given up; when that
+ * fails, the schedule and the limit are the new ones, and nothing else.
  */
 int unvme_io_set(unvme_io *io, const char *policies);
 int unvme_io_get(unvme_io *io, char *policies, size_t size, size_t *length);
 
 int unvme_io_info_get(unvme_io *io, unvme_io_info *info);
 
-/* Calls that wait, of any length. Blocks are counted from the beginning of the partition. */
+/*
+ * Calls that wait, of any length. Blocks are counted from the beginning of the partition; what is beyond its
+ * end is KV_ERR_DD_INVALID_PARAM, whether it begins there or only ends.
+ */
 int unvme_io_read(unvme_io *io, uint64_t lba, uint64_t blocks, void *buf);
 int unvme_io_write(unvme_io *io, uint64_t lba, uint64_t blocks, const void *buf);
 

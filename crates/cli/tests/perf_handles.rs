@@ -51,6 +51,17 @@ fn each_is_measured_alone_and_all_side_by_side() {
 }
 
 #[test]
+fn nothing_is_touched_beyond_the_range_that_holds_for_all() {
+    let home = Home::new();
+    let own = "rw=write,offset=8M,range=2M";
+    let outcome =
+        home.json(&quick(&["--offset", "4M", "--range", "1M", "--handle", "rw=write", "--handle", own]));
+    let handles = outcome["handles"].as_array().expect("handles");
+    let parts = handles.iter().map(|own| (own["first_block"].as_u64(), own["blocks"].as_u64()));
+    assert!(parts.eq([(Some(8192), Some(2048)), (Some(16_384), Some(4096))]), "{outcome}");
+}
+
+#[test]
 fn the_report_shows_the_spread_of_each_handle() {
     let home = Home::new();
     let path = home.path("handles.html");
@@ -73,6 +84,12 @@ fn words_that_are_none_are_named_with_those_that_are() {
         (&["--handle", "offset=32M"], "that there are"),
         (&["--handle", "name=a", "--handle", "name=a"], "two are called a"),
         (&["--handle", "", "-w", "read"], "-w: with --handle, each handle says it in its own words"),
+        (&["--handle", "", "--trim", "5"], "--trim: with --handle, each handle"),
+        (&["--handle", "", "--dist", "zipf:0.9"], "--dist: with --handle, each handle"),
+        (&["--handle", "", "--trace-speed", "2"], "--trace-speed: with --handle, each handle"),
+        (&["--handle", "", "--fdp-pid", "1"], "--fdp-pid: with --handle, each handle"),
+        (&["--handle", "", "--flush-every", "1"], "--flush-every: with --handle, each handle"),
+        (&["--handle", "", "--offset", "32M"], "that there are"),
         (&["--handle", "", "-r", "mem:block:4M"], "expected one device"),
         (&["--handle", "", "--matrix", "depth=1,2"], "cannot be used with"),
         (&["--handle", "cache=read:64K"], "1048576 or more"),

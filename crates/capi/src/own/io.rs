@@ -97,7 +97,7 @@ unsafe impl Send for Asked {}
 pub(super) struct Io {
     handle: Handle,
     queue: Option<Queueing>,
-    /// Commands that are outstanding, by the token of the handle.
+    /// Commands that were submitted and not polled, by the token of the handle, and the places that are free.
     asked: Mutex<(Vec<Option<Asked>>, Vec<usize>)>,
     /// Completions that there was no room for.
     ended: Mutex<Vec<Completed>>,
@@ -119,14 +119,24 @@ fn refused(error: &Error) -> Failure {
 
 /// # Safety
 /// `text` is null or ends with a NUL.
-unsafe fn policies(text: *const c_char) -> Result<Policies> {
+unsafe fn policies(text: *const c_char, chosen: Option<&Queueing>) -> Result<Policies> {
     if text.is_null() {
-        return Ok(Policies::default());
+        return Ok(with_queue(Policies::default(), chosen));
     }
     // SAFETY: the caller's promise, and it is not null.
     let text = unsafe { CStr::from_ptr(text) };
     let text = text.to_str().map_err(|_| invalid("the policies are not UTF-8"))?;
-    text.parse().map_err(|e: sdk::handle::NotAPolicy| invalid(e.to_string()))
+    if let Some(word) = text.split(',').find(|word| word.starts_with("queue=")).filter(|_| chosen.is_some()) {
+        return Err(invalid(format!("`{word}`: a function chooses the queue of this handle")));
+    }
+    let policies = text.parse().map_err(|e: sdk::handle::NotAPolicy| invalid(e.to_string()))?;
+    Ok(with_queue(policies, chosen))
+}
+
+/// With the queue that a function of the program's chooses, if one does.
+fn with_queue(policies: Policies, chosen: Option<&Queueing>) -> Policies {
+    let queue = chosen.cloned().unwrap_or_else(|| policies.queue.clone());
+    Policies { queue, ..policies }
 }
 
 /// # Safety
@@ -171,8 +181,12 @@ unsafe extern "C" fn unvme_io_open(number: u64, options: *const c_void, io: *mut
         let (mut nsid, mut queue) = (member.nsid(), None);
         // SAFETY: what unvme.h asks for.
         if let Some(options) = unsafe { wanted(options.cast()) }? {
+            if let Some(choose) = options.choose_queue {
+                let choosing = Choosing { choose, arg: options.arg };
+                queue = Some(Queueing::Chosen(Chooser::new(move |request| choosing.ask(request))));
+            }
             // SAFETY: what unvme.h asks for.
-            made.policies = unsafe { policies(options.policies) }?;
+            made.policies = unsafe { policies(options.policies, queue.as_ref()) }?;
             if options.nsid != 0 {
                 nsid = Nsid(options.nsid);
             }
@@ -185,12 +199,7 @@ unsafe extern "C" fn unvme_io_open(number: u64, options: *const c_void, io: *mut
                 };
                 made.blocks = Some(options.first_block..end);
             }
-            if let Some(choose) = options.choose_queue {
-                let choosing = Choosing { choose, arg: options.arg };
-                queue = Some(Queueing::Chosen(Chooser::new(move |request| choosing.ask(request))));
-            }
         }
-        made.policies.queue = queue.clone().unwrap_or(made.policies.queue);
         let handle = member.device().handle(nsid, &made).map_err(|e| refused(&e))?;
         let opened =
             Box::into_raw(Box::new(Io { handle, queue, asked: Mutex::default(), ended: Mutex::default() }));
@@ -218,10 +227,9 @@ unsafe extern "C" fn unvme_io_close(io: *mut Io) -> c_int {
 unsafe extern "C" fn unvme_io_set(io: *mut Io, text: *const c_char) -> c_int {
     call(|| {
         // SAFETY: what unvme.h asks for.
-        let (io, mut policies) = (unsafe { of(io) }?, unsafe { policies(text) }?);
-        if let (Some(chosen), Queueing::Shared) = (&io.queue, &policies.queue) {
-            policies.queue = chosen.clone();
-        }
+        let io = unsafe { of(io) }?;
+        // SAFETY: what unvme.h asks for.
+        let policies = unsafe { policies(text, io.queue.as_ref()) }?;
         io.handle.set(&policies).map_err(|e| refused(&e))
     })
 }
@@ -282,12 +290,14 @@ unsafe extern "C" fn unvme_io_info_get(io: *mut Io, info: *mut Info) -> c_int {
     })
 }
 
-/// How many bytes so many blocks are.
+/// How many bytes so many blocks are. More than the handle has are refused here, before anybody looks at that
+/// much memory.
 fn bytes_of(handle: &Handle, blocks: u64) -> Result<usize> {
     let bytes = blocks.checked_mul(handle.block_bytes().into()).filter(|_| blocks <= handle.blocks());
-    bytes
-        .and_then(|bytes| usize::try_from(bytes).ok())
-        .ok_or_else(|| Failure::of_status(Status::LBA_OUT_OF_RANGE, Code::IO))
+    bytes.and_then(|bytes| usize::try_from(bytes).ok()).ok_or_else(|| {
+        let all = handle.blocks();
+        Failure::new(Code::DD_INVALID_PARAM, format!("{blocks} blocks of a handle: it has {all} blocks"))
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -383,6 +393,12 @@ impl Io {
         })
     }
 
+    /// Commands that were submitted and not polled, wherever they are on their way.
+    fn outstanding(&self) -> usize {
+        let (places, free) = &*lock(&self.asked);
+        places.len() - free.len()
+    }
+
     fn take(&self, token: u64) -> Option<Asked> {
         let mut asked = lock(&self.asked);
         let (places, free) = &mut *asked;
@@ -467,7 +483,7 @@ unsafe extern "C" fn unvme_io_wait(io: *mut Io, timeout_ms: u32) -> c_int {
 unsafe extern "C" fn unvme_io_outstanding(io: *mut Io) -> usize {
     quietly(0, || {
         // SAFETY: what unvme.h asks for.
-        unsafe { of(io) }.map_or(0, |io| io.handle.outstanding() + lock(&io.ended).len())
+        unsafe { of(io) }.map_or(0, Io::outstanding)
     })
 }
 

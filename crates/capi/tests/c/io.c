@@ -38,6 +38,10 @@ static void partitions_have_blocks_of_their_own(void)
     EQUAL(unvme_io_deallocate(second, 0, 8), KV_SUCCESS);
     EQUAL(unvme_io_read(first, 60, 5, in), KV_ERR_DD_INVALID_PARAM);
     TRUE(strstr(unvme_last_error(), "it has 64 blocks") != NULL);
+    /* Also when it is more than all of it. */
+    EQUAL(unvme_io_read(first, 0, 65, in), KV_ERR_DD_INVALID_PARAM);
+    TRUE(strstr(unvme_last_error(), "it has 64 blocks") != NULL);
+    EQUAL(unvme_io_write(first, 0, UINT64_MAX, in), KV_ERR_DD_INVALID_PARAM);
     EQUAL(unvme_io_close(first), KV_SUCCESS);
     EQUAL(unvme_io_close(second), KV_SUCCESS);
 }
@@ -92,8 +96,12 @@ static void commands_are_submitted_and_polled(void)
     unvme_command read = { .verb = UNVME_READ, .lba = 2, .length = 2 * BLOCK, .data = memory[0], .token = 7 };
     EQUAL(unvme_io_submit(io, &read), KV_SUCCESS);
     size_t count = 0;
-    for (; count == 0; unvme_io_poll(io, done, 3, &count))
+    for (; count == 0; unvme_io_poll(io, done, 3, &count)) {
+        /* What has ended was not polled. */
+        EQUAL(unvme_io_outstanding(io), 1);
         unvme_io_wait(io, 1000);
+        EQUAL(unvme_io_outstanding(io), 1);
+    }
     EQUAL(done[0].token, 7);
     EQUAL(memory[0][0], 3);
     EQUAL(memory[1][0], 4);
@@ -127,7 +135,20 @@ static void a_function_chooses_the_queue(void)
     EQUAL(unvme_io_set(io, "sched=priority:3"), KV_SUCCESS);
     EQUAL(unvme_io_read(io, 8, 1, block), KV_SUCCESS);
     EQUAL(asked, 2);
+    /* What is said can be set, and no other queue can. */
+    char text[64];
+    EQUAL(unvme_io_get(io, text, sizeof text, NULL), KV_SUCCESS);
+    TRUE(strcmp(text, "sched=priority:3") == 0);
+    EQUAL(unvme_io_set(io, text), KV_SUCCESS);
+    EQUAL(unvme_io_set(io, NULL), KV_SUCCESS);
+    EQUAL(unvme_io_set(io, "sched=fifo,queue=own"), KV_ERR_SDK_INVALID_PARAM);
+    EQUAL(unvme_io_set(io, "queue=shared"), KV_ERR_SDK_INVALID_PARAM);
+    TRUE(strstr(unvme_last_error(), "`queue=shared`: a function chooses") != NULL);
+    EQUAL(unvme_io_read(io, 8, 1, block), KV_SUCCESS);
+    EQUAL(asked, 3);
     EQUAL(unvme_io_close(io), KV_SUCCESS);
+    options.policies = "queue=own";
+    EQUAL(unvme_io_open(device, &options, &io), KV_ERR_SDK_INVALID_PARAM);
 }
 
 static void what_is_wrong_is_said(void)

@@ -88,7 +88,8 @@ pub(crate) struct Perf {
     /// Measure handles of one device side by side (may be given several times): how a handle works and what
     /// it does, such as name=db,rw=randread,bs=4K,depth=1,sched=share:8,complete=hybrid. Each is measured
     /// alone, then all at once, first come first served, and with their policies. Words: name, rw, bs, depth,
-    /// mix, dist, rate, offset, range; cache, sched, limit, complete, stream, queue
+    /// mix, dist, rate, offset, range; cache, sched, limit, complete, stream, queue. --offset and --range
+    /// hold for those that do not say them
     #[arg(long = "handle", value_name = "WORDS", conflicts_with_all = ["matrix", "compare", "job", "sheet", "verify", "kv", "virtual_time", "repeat", "faults", "latency", "verbose", "status_interval", "interval"])]
     pub(super) handles: Vec<String>,
     /// Bytes that handles may have in flight while several are awake; each command adds 16 KiB to its own

@@ -266,7 +266,7 @@ impl Pages {
     }
 
     /// The pages of a range that are there; those of a chunk one behind the other.
-    pub(super) fn there(&self, range: &Range<u64>) -> Vec<u64> {
+    pub(crate) fn there(&self, range: &Range<u64>) -> Vec<u64> {
         let mut indexes = Vec::new();
         if self.len == 0 || range.is_empty() {
             return indexes;

@@ -1,11 +1,13 @@
 //! A handle at work: requests that nobody waits for.
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use unvme_bus::DmaBuf;
-use unvme_bus::lock::{lock, read};
+use unvme_bus::lock::{lock, read, try_lock};
 use unvme_spec::nvm::BlockRange;
 use unvme_spec::{Lba, Status};
 
@@ -13,7 +15,7 @@ use super::arbiter::Turn;
 use super::flight::{Flight, Submitted, Work, end_claim};
 use super::hub::Launch;
 use super::inner::{Active, Inner};
-use super::policy::{CacheMode, Completing, Schedule};
+use super::policy::{CacheMode, Completing};
 use super::request::{Completed, NotTaken, Request, RequestKind};
 use super::table::{PAGE_64, pages_of};
 use crate::worker::Manner;
@@ -21,14 +23,52 @@ use crate::{Error, Op};
 
 /// Requests of a handle that may be outstanding.
 pub const OUTSTANDING_MAX: usize = 4095;
+/// Requests that may stand in line for their pages while those behind them are sent.
+const BEHIND_MAX: usize = 32;
 
 /// A request that was not sent yet.
 #[derive(Debug)]
-pub(super) struct Waiting {
+struct Waiting {
     request: Request,
     buf: Option<DmaBuf>,
     token: u64,
     turn: Turn,
+    /// Its pages, which others write before it does.
+    claim: Option<u64>,
+}
+
+/// Requests that were not sent, in the order of their turns.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    list: VecDeque<Waiting>,
+    /// None is to be sent now.
+    pub is_held: bool,
+}
+
+impl Line {
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+}
+
+/// Requests on the device whose times are learnt.
+#[derive(Debug, Default)]
+pub(super) struct Aloft {
+    /// The oldest first.
+    list: VecDeque<(Instant, RequestKind, u64)>,
+    /// Somebody waits for the one that was sent then, and has looked a moment ago; or has slept since, and
+    /// not looked yet, and the other way round.
+    watched: Option<(Instant, Option<bool>)>,
+}
+
+impl Aloft {
+    /// One that is over. Returns whether it is watched, and how.
+    pub(super) fn remove(&mut self, sent: Instant) -> Option<(bool, Option<bool>)> {
+        if let Some(at) = self.list.iter().position(|(then, ..)| *then == sent) {
+            self.list.remove(at);
+        }
+        self.watched.map(|(watched, overslept)| (watched == sent, overslept))
+    }
 }
 
 /// What became of a request that had its turn.
@@ -36,12 +76,15 @@ enum Outcome {
     OnItsWay,
     /// It was answered without the device.
     Answered(Completed),
-    /// It has to wait.
-    Stays(Option<DmaBuf>),
+    /// Somebody else writes there.
+    Behind(Option<DmaBuf>),
+    /// The queue is full.
+    Full(Option<DmaBuf>),
 }
 
 impl Inner {
-    fn bytes(&self, request: &Request) -> u64 {
+    /// What a request moves, which is what it takes of its lane.
+    pub(super) fn bytes(&self, request: &Request) -> u64 {
         match request.kind {
             RequestKind::Read | RequestKind::Write => u64::from(request.blocks) * self.hub.block_bytes(),
             RequestKind::Flush | RequestKind::Discard => 0,
@@ -96,12 +139,11 @@ impl Inner {
             Ok(()) => return Ok(()),
             Err(buf) => buf,
         };
+        let mut line = lock(&self.line);
+        // With the lock, so that they stand here in the order of their turns.
         let turn = self.hub.arbiter().enter(&self.lane, self.bytes(&request));
-        if active.policies.completing == Completing::Hybrid {
-            *lock(&self.last) = Some((Instant::now(), request.kind, self.bytes(&request)));
-        }
-        lock(&self.waiting).push_back(Waiting { request, buf, token, turn });
-        self.send_waiting(&active);
+        line.list.push_back(Waiting { request, buf, token, turn, claim: None });
+        self.send_from(&mut line);
         Ok(())
     }
 
@@ -141,43 +183,63 @@ impl Inner {
         Ok(())
     }
 
-    /// Sends requests that have their turn.
-    pub(super) fn send_waiting(self: &Arc<Self>, active: &Active) {
-        let mut waiting = lock(&self.waiting);
-        while let Some(first) = waiting.front_mut() {
-            if !self.hub.arbiter().is_due(&self.lane, first.turn) {
-                return;
-            }
-            first.turn = Turn::Now;
-            let (request, token) = (first.request, first.token);
-            match self.send(active, request, first.buf.take(), token) {
-                Outcome::OnItsWay => {}
-                Outcome::Answered(completed) => {
-                    self.hub.arbiter().leave(&self.lane, self.bytes(&request));
-                    self.completed(completed);
-                }
-                Outcome::Stays(buf) => {
-                    first.buf = buf;
-                    return;
-                }
-            }
-            waiting.pop_front();
-        }
+    /// Sends requests that have their turn, unless somebody is at it. Returns whether there were any.
+    pub(super) fn send_waiting(self: &Arc<Self>) -> bool {
+        try_lock(&self.line).is_some_and(|mut line| self.send_from(&mut line))
     }
 
-    fn send(self: &Arc<Self>, active: &Active, request: Request, buf: Option<DmaBuf>, token: u64) -> Outcome {
+    fn send_from(self: &Arc<Self>, line: &mut Line) -> bool {
+        if line.is_held || line.list.is_empty() {
+            return false;
+        }
+        let active = self.active();
+        let (mut at, mut is_any) = (0, false);
+        while let Some(next) = line.list.get_mut(at) {
+            if !self.hub.arbiter().is_due(&self.lane, next.turn) {
+                break;
+            }
+            next.turn = Turn::Now;
+            match self.send(&active, next) {
+                Outcome::OnItsWay => {}
+                Outcome::Answered(completed) => {
+                    self.hub.arbiter().leave(&self.lane, self.bytes(&next.request));
+                    self.completed(completed);
+                }
+                Outcome::Behind(buf) => {
+                    next.buf = buf;
+                    // Those behind it may have their turn, too, and others wait until they have had it.
+                    at += 1;
+                    if at < BEHIND_MAX {
+                        continue;
+                    }
+                    break;
+                }
+                Outcome::Full(buf) => {
+                    next.buf = buf;
+                    break;
+                }
+            }
+            is_any = true;
+            line.list.remove(at);
+        }
+        is_any
+    }
+
+    fn send(self: &Arc<Self>, active: &Active, next: &mut Waiting) -> Outcome {
         let hub = &self.hub;
+        let (request, token) = (next.request, next.token);
         let (byte, bytes) = (request.lba * hub.block_bytes(), u64::from(request.blocks) * hub.block_bytes());
-        let pages = pages_of(byte, bytes);
         let is_write = matches!(request.kind, RequestKind::Write | RequestKind::Discard);
         let mut claim = None;
         let mut sent = BlockRange::new(Lba(request.lba), request.blocks);
-        let mut buf = buf;
-        let work = if is_write && !self.begin_bare_write() {
-            claim = lock(&hub.claims).write(pages.clone());
-            if claim.is_none() {
-                return Outcome::Stays(buf);
+        let mut buf = next.buf.take();
+        let work = if is_write && (next.claim.is_some() || !self.begin_bare_write()) {
+            let mut claims = lock(&hub.claims);
+            let its = *next.claim.get_or_insert_with(|| claims.write(pages_of(byte, bytes)));
+            if !claims.holds(its) {
+                return Outcome::Behind(buf);
             }
+            claim = next.claim.take();
             match request.kind {
                 RequestKind::Write => {
                     Work::Through { byte, bytes: bytes as usize, pool: active.pool.clone() }
@@ -196,7 +258,12 @@ impl Inner {
             Work::Bare { is_write }
         };
         let mut flight = Flight::new(Arc::clone(&self.lane), self.bytes(&request), work, claim);
-        flight.submitted = Some(Submitted { inner: Arc::clone(self), request, token });
+        let is_learnt = active.policies.completing == Completing::Hybrid;
+        let sent_at = is_learnt.then(Instant::now);
+        if let Some(now) = sent_at {
+            lock(&self.aloft).list.push_back((now, request.kind, self.bytes(&request)));
+        }
+        flight.submitted = Some(Submitted { inner: Arc::clone(self), request, token, sent: sent_at });
         let ranges = [sent];
         let op = match request.kind {
             RequestKind::Read => Op::Read(sent, Default::default()),
@@ -217,11 +284,11 @@ impl Inner {
         let hub = &self.hub;
         let (request, token) = match &flight.submitted {
             Some(submitted) => (submitted.request, submitted.token),
-            None => return Outcome::Stays(buf),
+            None => return Outcome::Full(buf),
         };
         match hub.launch(&active.worker, Self::queue(active, &request), flight, (op, buf)) {
             Launch::Sent => Outcome::OnItsWay,
-            Launch::Full(flight, buf) => Outcome::Stays(flight.take_back(hub).or(buf)),
+            Launch::Full(flight, buf) => Outcome::Full(flight.take_back(hub).or(buf)),
             Launch::Refused(flight, buf, error) => {
                 tracing::warn!(what = hub.name, %error, "submit a request of a handle");
                 let user = flight.and_then(|flight| flight.take_back(hub));
@@ -230,7 +297,8 @@ impl Inner {
         }
     }
 
-    /// A read of pages that are not all there: what is there is copied.
+    /// A read while some handles have caches: what is there is copied. The rest is read in whole pages when
+    /// they are to be kept, and else as it was asked for.
     fn begin_fill(
         &self,
         active: &Active,
@@ -238,33 +306,50 @@ impl Inner {
         buf: &mut Option<DmaBuf>,
     ) -> Result<(Work, BlockRange, Option<u64>), Status> {
         let hub = &self.hub;
-        let (byte, bytes) = (request.lba * hub.block_bytes(), self.bytes(request));
+        let block = hub.block_bytes();
+        let (byte, bytes) = (request.lba * block, self.bytes(request));
         let pages = pages_of(byte, bytes);
+        let most = u64::from(hub.namespace.transfer_blocks_max()) * block;
+        let whole = |pages: &Range<u64>| {
+            pages.start * PAGE_64..(pages.end * PAGE_64).min(hub.namespace.blocks() * block)
+        };
+        // More than one command can have is not kept.
+        let pool = active.pool.as_ref().filter(|_| whole(&pages).end - whole(&pages).start <= most);
         let mut data = vec![0; bytes as usize];
         let mut claims = lock(&hub.claims);
         let missing = hub.table.copy(byte, &mut data);
-        if missing.is_empty() || missing.len() > 1 || missing.first() != Some(&pages) {
-            buf.iter_mut().for_each(|buf| buf.write(0, &data));
-        }
         let (Some(first), Some(last)) = (missing.first(), missing.last()) else {
+            buf.iter_mut().for_each(|buf| buf.write(0, &data));
             return Err(Status::SUCCESS);
         };
-        let whole = first.start..last.end;
-        let claim = active.pool.as_ref().map(|_| claims.fill(whole.clone()));
+        let all = first.start..last.end;
+        let claim = pool.map(|_| claims.fill(all.clone()));
         drop(claims);
         if let Some(pool) = &active.pool {
             pool.cache.count_reads(missing.iter().map(|range| range.end - range.start).sum(), 0);
         }
-        let read = hub.alloc((whole.end - whole.start) * PAGE_64).map_err(|e| {
+        let is_all = missing.len() == 1 && all == pages;
+        if is_all && pool.is_none() {
+            let range = BlockRange::new(Lba(request.lba), request.blocks);
+            return Ok((Work::Bare { is_write: false }, range, None));
+        }
+        if !is_all {
+            buf.iter_mut().for_each(|buf| buf.write(0, &data));
+        }
+        let read = match pool {
+            Some(_) => whole(&all),
+            None => whole(&all).start.max(byte)..whole(&all).end.min(byte + bytes),
+        };
+        let into = hub.alloc(read.end - read.start).map_err(|e| {
             end_claim(hub, claim);
             status_of(&Err(e))
         })?;
-        let Some(user) = buf.replace(read) else { return Err(Status::INVALID_FIELD) };
-        let end = (whole.end * PAGE_64).min(hub.namespace.blocks() * hub.block_bytes());
-        let start = whole.start * PAGE_64;
-        let range =
-            BlockRange::new(Lba(start / hub.block_bytes()), ((end - start) / hub.block_bytes()) as u32);
-        Ok((Work::Fill { pages: whole, user, missing, pool: active.pool.clone() }, range, claim))
+        let Some(user) = buf.replace(into) else {
+            end_claim(hub, claim);
+            return Err(Status::INVALID_FIELD);
+        };
+        let range = BlockRange::new(Lba(read.start / block), ((read.end - read.start) / block) as u32);
+        Ok((Work::Fill { start: read.start, user, missing, pool: pool.cloned() }, range, claim))
     }
 
     pub(super) fn completed(&self, completed: Completed) {
@@ -272,7 +357,7 @@ impl Inner {
         // Pairs with the sequentially consistent count of one that looks a last time before it sleeps.
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) > 0 {
-            // Somebody else may have taken the interrupt.
+            // Somebody else has taken it off its queue.
             self.active().worker.nudge();
         }
     }
@@ -281,10 +366,9 @@ impl Inner {
         let _open = read(&self.gate);
         let active = self.active();
         self.hub.harvest(&active.worker);
-        if !lock(&self.waiting).is_empty() {
+        if !lock(&self.line).list.is_empty() {
             // Others may be before, and those who sent them may not look.
             self.hub.desk.progress();
-            self.send_waiting(&active);
         }
         let mut ready = lock(&self.ready);
         let count = ready.len();
@@ -293,18 +377,15 @@ impl Inner {
         count
     }
 
-    /// Requests that were not sent end as the handle does.
+    /// Requests that were not sent end as the handle does. Nobody else is in line with its lane any more.
     pub(super) fn drop_waiting(&self) {
-        let waiting = std::mem::take(&mut *lock(&self.waiting));
-        // What is in line there leaves when its turn has come, which is at once.
-        self.hub.arbiter().set(&self.lane, Schedule::Priority(u8::MAX), None);
-        for Waiting { buf, token, turn, request } in waiting {
-            while !self.hub.arbiter().is_due(&self.lane, turn) {
-                if !self.hub.desk.progress() {
-                    std::thread::yield_now();
-                }
+        let list = std::mem::take(&mut lock(&self.line).list);
+        let granted = self.hub.arbiter().forget(&self.lane);
+        for Waiting { buf, token, turn, request, claim } in list {
+            end_claim(&self.hub, claim);
+            if turn.is_among(granted) {
+                self.hub.arbiter().leave(&self.lane, self.bytes(&request));
             }
-            self.hub.arbiter().leave(&self.lane, self.bytes(&request));
             self.completed(Completed { token, status: Status::ABORTED_BY_HOST, buf });
         }
     }
@@ -317,35 +398,56 @@ impl Inner {
             return count;
         }
         let active = self.active();
-        let last = *lock(&self.last);
-        let (sent, kind, bytes) = last.unwrap_or((started, RequestKind::Read, 0));
-        let manner = self.manner(&active, kind, bytes);
-        if let Manner::Sleep = manner {
+        let oldest = lock(&self.aloft).list.front().copied();
+        let manner = match oldest {
+            Some((_, kind, bytes)) => self.manner(&active, kind, bytes),
+            None if active.policies.completing == Completing::Hybrid => Manner::Patient,
+            None => self.manner(&active, RequestKind::Read, 0),
+        };
+        // Not the interrupt of one queue, but of all.
+        let bed = matches!(manner, Manner::Sleep).then(|| active.worker.bed()).flatten();
+        if bed.is_some() {
             self.sleepers.fetch_add(1, Ordering::SeqCst);
         }
         let queue = active.worker.nearest().first();
+        let sent = oldest.map_or(started, |(sent, ..)| sent);
         let (mut patience, mut line) = (queue.patience_in(manner).since(sent), queue.patience());
         while count == 0 && started.elapsed() < limit {
+            if let Manner::Hybrid(_) = manner {
+                lock(&self.aloft).watched = Some((sent, patience.overslept()));
+            }
             count = self.poll(done);
             if count > 0 {
                 break;
             }
-            let is_in_line = !lock(&self.waiting).is_empty();
-            match manner {
-                // Not the interrupt of one queue, but of all.
-                Manner::Sleep if !is_in_line && active.worker.doze(limit) => {}
+            let is_in_line = lock(&self.line).len() > 0;
+            match &bed {
                 // What has to be sent first ends nobody's sleep.
                 _ if is_in_line => line.pause(),
-                _ => patience.pause(),
+                Some(bed) => bed.doze(limit.saturating_sub(started.elapsed())),
+                None => patience.pause(),
             }
         }
-        if let Manner::Sleep = manner {
+        if bed.is_some() {
             self.sleepers.fetch_sub(1, Ordering::Relaxed);
         }
-        if count > 0 {
-            patience.end();
+        if let Manner::Hybrid(_) = manner {
+            lock(&self.aloft).watched = None;
         }
         count
+    }
+
+    /// A request is over that was sent then. How long it took is known to those who look all the time, and of
+    /// one that somebody has slept for.
+    pub(super) fn learn(&self, request: &Request, sent: Instant) {
+        let watched = lock(&self.aloft).remove(sent);
+        let Some((is_watched, overslept)) = watched else { return };
+        let habit = self.habits.of(request.kind, self.bytes(request));
+        match (is_watched, overslept) {
+            (true, _) => habit.note(sent.elapsed(), overslept),
+            (false, Some(true)) => {}
+            (false, _) => habit.learn(sent.elapsed()),
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! time in a virtual clock at which its turn is; the tags of a handle go on by what its requests cost,
 //! divided by its share. Who was away gets no credit for it.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -100,6 +101,16 @@ pub(super) enum Turn {
     After(u64),
 }
 
+impl Turn {
+    /// Whether it is one of those that so many of the lane are.
+    pub(super) fn is_among(self, granted: u64) -> bool {
+        match self {
+            Self::Now => true,
+            Self::After(nth) => nth <= granted,
+        }
+    }
+}
+
 /// Who is next.
 struct Next {
     seat: usize,
@@ -152,9 +163,22 @@ impl Arbiter {
         lane.is_free.store(limit.is_none(), Ordering::Relaxed);
         if let Some(seat) = state.seats.iter_mut().find(|seat| Arc::ptr_eq(&seat.lane, lane)) {
             seat.schedule = schedule;
-            seat.buckets = limit.map(|limit| Buckets::new(limit, now));
+            seat.buckets = limit.map(|limit| Buckets::after(seat.buckets, limit, now));
         }
         self.go_on(&mut state, now);
+    }
+
+    /// Those who wait with a lane do so no longer: they have their turn, and nothing to send. Returns how
+    /// many of the lane had it before; only they leave.
+    pub(super) fn forget(&self, lane: &Arc<Lane>) -> u64 {
+        let mut state = lock(&self.state);
+        let granted = lane.granted.load(Ordering::Relaxed);
+        if let Some(seat) = state.seats.iter_mut().find(|seat| Arc::ptr_eq(&seat.lane, lane)) {
+            seat.waiting.clear();
+        }
+        lane.granted.store(lane.entered.load(Ordering::Relaxed), Ordering::Release);
+        self.go_on(&mut state, self.clock.now());
+        granted
     }
 
     /// A handle is closed. What it has in flight is not waited for.
@@ -280,7 +304,7 @@ impl Arbiter {
     /// Who is next of those who wait and whose limit lets them.
     fn next(state: &mut State, now: u64) -> Option<Next> {
         let State { seats, others, .. } = state;
-        let mut first: Option<(usize, u8)> = None;
+        let mut first: Option<(usize, (u8, Reverse<u64>))> = None;
         let mut soonest: Option<(usize, u64)> = None;
         let mut fairest: Option<(usize, u64)> = None;
         for (index, seat) in seats.iter_mut().enumerate() {
@@ -292,8 +316,9 @@ impl Arbiter {
             match seat.schedule {
                 Schedule::Priority(level) if level > 0 => {
                     // Of two alike, who has waited longer.
-                    if first.is_none_or(|(_, highest)| level > highest) {
-                        first = Some((index, level));
+                    let rank = (level, Reverse(wish.came_ns));
+                    if first.is_none_or(|(_, highest)| rank > highest) {
+                        first = Some((index, rank));
                     }
                 }
                 Schedule::Share(_) => {
@@ -456,6 +481,40 @@ mod tests {
         let done = Players::new(&of).run(1);
         // But for the first ones, which were alone when they came.
         assert!(done[0] > 40_000 && done[1] < 10 && done[2] < 10, "{done:?}");
+    }
+
+    #[test]
+    fn of_two_with_the_same_priority_none_starves() {
+        let of = [("sched=priority:2", 128 << 10, 32), ("sched=priority:2", 128 << 10, 4)];
+        let done = Players::new(&of).run(1);
+        assert!(done[0] > 1000 && done[1] > 500, "{done:?}");
+    }
+
+    #[test]
+    fn what_is_forgotten_does_not_wait_and_lets_the_others_go() {
+        let arbiter = Arbiter::new(Clock::manual());
+        let lanes = ["limit=iops:1:burst:1ms", ""].map(|text| arbiter.join(&policies(text)));
+        let turns: Vec<_> = (0..4).map(|_| arbiter.enter(&lanes[0], 4096)).collect();
+        assert_eq!((turns[0], turns[3]), (Turn::Now, Turn::After(4)));
+        assert_eq!(arbiter.forget(&lanes[0]), 1);
+        assert!(arbiter.is_due(&lanes[0], turns[3]));
+        arbiter.leave(&lanes[0], 4096);
+        assert_eq!(lanes[0].in_flight.load(Ordering::Relaxed), 0);
+        assert_eq!(arbiter.enter(&lanes[1], 128 << 10), Turn::Now);
+    }
+
+    #[test]
+    fn a_limit_that_is_set_again_is_as_empty_as_it_was() {
+        let mut players = Players::new(&[("limit=iops:100:burst:100ms", 4096, 4)]);
+        let lane = Arc::clone(&players.players[0].lane);
+        let limit = policies("limit=iops:100:burst:100ms").limit;
+        let end = players.arbiter.clock.now() + 1_000_000_000;
+        while players.arbiter.clock.now() < end {
+            players.step();
+            players.arbiter.set(&lane, Schedule::Fifo, limit.as_ref());
+        }
+        let done = players.players[0].done;
+        assert!((100..=112).contains(&done), "{done}");
     }
 
     #[test]

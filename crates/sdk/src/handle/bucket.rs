@@ -44,10 +44,25 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    pub(super) fn new(limit: &Limit, now_ns: u64) -> Self {
+    fn new(limit: &Limit, now_ns: u64) -> Self {
         let burst = limit.burst.as_nanos() as u64;
         let bucket = |rate: Option<u64>, least| rate.map(|rate| Bucket::new(rate, burst, least));
         Self { iops: bucket(limit.iops, 1), bytes: bucket(limit.bytes, 512), at_ns: now_ns }
+    }
+
+    /// The buckets of a limit that takes the place of another one: what was in them, or was missing, is so
+    /// still. A limit would be none if it were enough to set it again.
+    pub(super) fn after(before: Option<Self>, limit: &Limit, now_ns: u64) -> Self {
+        let mut new = Self::new(limit, now_ns);
+        if let Some(mut before) = before {
+            before.wait(0, now_ns);
+            for (new, before) in [(&mut new.iops, before.iops), (&mut new.bytes, before.bytes)] {
+                if let (Some(new), Some(before)) = (new, before) {
+                    new.level = before.level.min(new.capacity);
+                }
+            }
+        }
+        new
     }
 
     /// Nanoseconds until a request of so many bytes may go; 0 for now.

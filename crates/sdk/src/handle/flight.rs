@@ -3,32 +3,33 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use unvme_bus::DmaBuf;
 use unvme_bus::lock::lock;
 use unvme_spec::Status;
 
 use super::arbiter::Lane;
-use super::hub::Hub;
+use super::hub::{Failed, Hub, Run};
 use super::inner::Inner;
 use super::policy::CacheMode;
 use super::request::{Completed, Request};
 use super::table::{PAGE_64, Pool, slices};
-use crate::Error;
 
 /// What is to be done when a command has ended.
 #[derive(Debug)]
 pub(super) enum Work {
     /// Nothing: the buffer is the submitter's.
     Bare { is_write: bool },
-    /// Whole pages were read, of which some are missing in the buffer of the submitter.
-    Fill { pages: Range<u64>, user: DmaBuf, missing: Vec<Range<u64>>, pool: Option<Arc<Pool>> },
+    /// Bytes from `start` on were read, whole pages when a pool is to keep them; of these pages some are
+    /// missing in the buffer of the submitter.
+    Fill { start: u64, user: DmaBuf, missing: Vec<Range<u64>>, pool: Option<Arc<Pool>> },
     /// Blocks were written that may be in memory, or are to be.
     Through { byte: u64, bytes: usize, pool: Option<Arc<Pool>> },
     /// Blocks are not needed any more.
     Discard { byte: u64, bytes: u64 },
     /// Pages were written that had waited.
-    WriteBack { pool: Arc<Pool>, pages: Range<u64>, batch: Arc<Batch> },
+    WriteBack { run: Run, batch: Arc<Batch> },
 }
 
 /// Who submitted it.
@@ -37,6 +38,8 @@ pub(super) struct Submitted {
     pub inner: Arc<Inner>,
     pub request: Request,
     pub token: u64,
+    /// When it was sent, if that is to be learnt from.
+    pub sent: Option<Instant>,
 }
 
 /// A command that was sent.
@@ -59,6 +62,9 @@ impl Flight {
     /// is not the one that travels.
     pub(super) fn take_back(self, hub: &Hub) -> Option<DmaBuf> {
         end_claim(hub, self.claim);
+        if let Some(Submitted { inner, sent: Some(sent), .. }) = &self.submitted {
+            lock(&inner.aloft).remove(*sent);
+        }
         match self.work {
             Work::Fill { user, .. } => Some(user),
             Work::Bare { is_write } => {
@@ -80,14 +86,14 @@ impl Flight {
                 }
                 end_claim(hub, self.claim);
             }
-            Work::Fill { pages, mut user, missing, pool } => {
+            Work::Fill { start, mut user, missing, pool } => {
                 let request = self.submitted.as_ref().map(|submitted| submitted.request);
                 match (&buf, request) {
                     (Some(read), Some(request)) if is_done => {
                         let byte = request.lba * hub.block_bytes();
                         let bytes = u64::from(request.blocks) * hub.block_bytes();
-                        hand_over(&mut user, (byte, bytes), read, (&pages, &missing));
-                        end_fill(hub, self.claim, pool.as_ref(), (&pages, &missing), read);
+                        hand_over(&mut user, (byte, bytes), read, (start, &missing));
+                        end_fill(hub, self.claim, pool.as_ref(), (start, &missing), read);
                     }
                     _ => end_claim(hub, self.claim),
                 }
@@ -108,17 +114,22 @@ impl Flight {
                 }
                 end_claim(hub, self.claim);
             }
-            Work::WriteBack { pool, pages, batch } => {
-                hub.table.end_writing(&pool, pages.clone(), is_done);
+            Work::WriteBack { run, batch } => {
+                let pages = run.pages.clone();
+                hub.table.end_writing(&run.pool, pages.clone(), is_done);
                 end_claim(hub, self.claim);
                 let per_page = PAGE_64 / hub.block_bytes();
                 let (first, blocks) = (pages.start * per_page, (pages.end - pages.start) * per_page);
                 let what = format!("write back {blocks} blocks from block {first}");
-                batch.end((!is_done).then(|| (pages, hub.refused(&what, status))));
+                buf.take().into_iter().for_each(|buf| batch.keep(buf));
+                batch.end((!is_done).then(|| Failed { run, error: hub.refused(&what, status) }));
             }
         }
         hub.arbiter().leave(&self.lane, self.bytes);
-        if let Some(Submitted { inner, token, .. }) = self.submitted {
+        if let Some(Submitted { inner, token, request, sent }) = self.submitted {
+            if let Some(sent) = sent {
+                inner.learn(&request, sent);
+            }
             inner.completed(Completed { token, status, buf });
         }
     }
@@ -136,13 +147,13 @@ fn hand_over(
     user: &mut DmaBuf,
     (byte, bytes): (u64, u64),
     read: &DmaBuf,
-    (pages, missing): (&Range<u64>, &[Range<u64>]),
+    (start, missing): (u64, &[Range<u64>]),
 ) {
     for range in missing {
-        let start = (range.start * PAGE_64).max(byte);
+        let first = (range.start * PAGE_64).max(byte);
         let end = (range.end * PAGE_64).min(byte + bytes);
-        let (from, to) = ((start - pages.start * PAGE_64) as usize, (start - byte) as usize);
-        read.region().copy_to(from, user.region(), to, (end - start) as usize);
+        let (from, to) = ((first - start) as usize, (first - byte) as usize);
+        read.region().copy_to(from, user.region(), to, (end - first) as usize);
     }
 }
 
@@ -151,17 +162,17 @@ pub(super) fn end_fill(
     hub: &Hub,
     claim: Option<u64>,
     pool: Option<&Arc<Pool>>,
-    (pages, missing): (&Range<u64>, &[Range<u64>]),
+    (start, missing): (u64, &[Range<u64>]),
     read: &DmaBuf,
 ) {
-    let mut claims = lock(&hub.claims);
     let Some(claim) = claim else { return };
+    let mut claims = lock(&hub.claims);
     let may_keep = claims.end(claim);
     let Some(pool) = pool.filter(|_| may_keep) else { return };
     let mut page = [0; PAGE_64 as usize];
     // With the lock: nobody begins to write one of these pages in between.
     for index in missing.iter().cloned().flatten() {
-        read.read(((index - pages.start) * PAGE_64) as usize, &mut page);
+        read.read((index * PAGE_64 - start) as usize, &mut page);
         hub.table.insert_clean(pool, index, &page);
     }
 }
@@ -203,7 +214,9 @@ pub(super) fn end_discard(hub: &Hub, byte: u64, bytes: u64) {
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     in_flight: AtomicUsize,
-    failed: Mutex<Vec<(Range<u64>, Error)>>,
+    failed: Mutex<Vec<Failed>>,
+    /// Buffers of those that have ended, for those that come.
+    spares: Mutex<Vec<DmaBuf>>,
 }
 
 impl Batch {
@@ -211,7 +224,7 @@ impl Batch {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn end(&self, failed: Option<(Range<u64>, Error)>) {
+    fn end(&self, failed: Option<Failed>) {
         lock(&self.failed).extend(failed);
         // Release: pairs with the Acquire of whoever waits.
         self.in_flight.fetch_sub(1, Ordering::Release);
@@ -221,8 +234,16 @@ impl Batch {
         self.in_flight.load(Ordering::Acquire)
     }
 
-    /// The pages that could not be written, and why.
-    pub(super) fn take_failed(&self) -> Vec<(Range<u64>, Error)> {
+    pub(super) fn keep(&self, buf: DmaBuf) {
+        lock(&self.spares).push(buf);
+    }
+
+    pub(super) fn take_spare(&self) -> Option<DmaBuf> {
+        lock(&self.spares).pop()
+    }
+
+    /// What could not be written.
+    pub(super) fn take_failed(&self) -> Vec<Failed> {
         std::mem::take(&mut *lock(&self.failed))
     }
 }

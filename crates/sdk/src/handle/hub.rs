@@ -10,14 +10,18 @@ use unvme_bus::lock::{lock, read, write};
 use unvme_driver::{
     CompletionMode, Controller, DmaBuf, Error as DriverError, Namespace, QueueOptions, WriteOptions,
 };
-use unvme_spec::{Nsid, Status};
+use unvme_spec::nvm::BlockRange;
+use unvme_spec::{Lba, Nsid, Status};
 
 use super::arbiter::{Arbiter, Lane, Turn};
+use super::claims::Claims;
 use super::flight::{Batch, Flight, Flights, Work};
 use super::inner::Inner;
 use super::policy::{Completing, Policies, Queueing};
-use super::table::{Claims, PAGE_64, Pool, Table, stripe_of};
-use crate::worker::{Data, Done, Medium, Queues, Reason, Refused, Worker, WorkerOptions};
+use super::table::{PAGE_64, Pool, Table};
+use crate::worker::{
+    BATCH, Data, Done, Medium, Queues, Reason, Refused, Worker, WorkerOptions, allowed_cpus,
+};
 use crate::{Error, Op, Result};
 
 /// Commands of a queue of handles.
@@ -72,7 +76,8 @@ impl Desk {
         })
     }
 
-    /// Lets the device work, and ends what has ended of all handles. Returns whether there was anything.
+    /// Lets the device work, ends what has ended of all handles, and sends what has its turn by now: those to
+    /// whom it belongs may not look, and others would wait for it. Returns whether there was anything.
     pub(super) fn progress(&self) -> bool {
         let hubs: Vec<_> = lock(&self.hubs).iter().filter_map(Weak::upgrade).collect();
         hubs.iter().fold(false, |is_any, hub| hub.progress() | is_any)
@@ -137,7 +142,10 @@ impl Hub {
         if let Some(worker) = shared.upgrade() {
             return Ok(worker);
         }
-        let worker = open(Queues::PerCpu)?;
+        // No more than half of what there is, beside those of the other kind and those that have their own.
+        let most = (self.controller.queues_max() / 2).max(1);
+        let per_cpu = allowed_cpus().len() <= most;
+        let worker = open(if per_cpu { Queues::PerCpu } else { Queues::Count(most as u32) })?;
         *shared = Arc::downgrade(&worker);
         Ok(worker)
     }
@@ -170,19 +178,23 @@ impl Hub {
     /// As [`Desk::progress`], of one namespace.
     pub(super) fn progress(&self) -> bool {
         let mut workers: Vec<Arc<Worker>> = Vec::new();
-        for handle in self.everybody() {
+        let handles = self.everybody();
+        for handle in &handles {
             let worker = Arc::clone(&handle.active().worker);
             if !workers.iter().any(|known| Arc::ptr_eq(known, &worker)) {
                 workers.push(worker);
             }
         }
-        workers.iter().fold(false, |is_any, worker| self.harvest(worker) | is_any)
+        let is_any = workers.iter().fold(false, |is_any, worker| self.harvest(worker) | is_any);
+        handles.iter().fold(is_any, |is_any, handle| handle.send_waiting() | is_any)
     }
 
     /// Ends what has ended of one worker.
     pub(super) fn harvest(&self, worker: &Worker) -> bool {
         let mut done: Vec<Done> = Vec::new();
-        worker.poll(&mut done);
+        // All that is there: somebody may sleep who waits for the last one.
+        let most = usize::from(DEPTH) / BATCH + 1;
+        let _ = (0..most).find(|_| worker.poll(&mut done) < BATCH);
         let is_any = !done.is_empty();
         for done in done {
             // The lock is not held over the end of a command, which may take others.
@@ -225,27 +237,16 @@ impl Hub {
         }
     }
 
-    /// Waits until nobody writes these pages, and claims them.
+    /// Claims pages to write, and waits until the claim holds.
     pub(super) fn claim_to_write(&self, pages: &Range<u64>, worker: &Worker) -> u64 {
+        let claim = lock(&self.claims).write(pages.clone());
         let mut patience = None;
-        loop {
-            if let Some(claim) = lock(&self.claims).write(pages.clone()) {
-                return claim;
-            }
+        while !lock(&self.claims).holds(claim) {
             if !self.desk.progress() {
                 patience.get_or_insert_with(|| worker.nearest().first().patience()).pause();
             }
         }
-    }
-
-    /// Waits until nobody writes these pages.
-    fn wait_for_writers(&self, pages: &Range<u64>, worker: &Worker) {
-        let mut patience = worker.nearest().first().patience();
-        while lock(&self.claims).is_written(pages) {
-            if !self.desk.progress() {
-                patience.pause();
-            }
-        }
+        claim
     }
 
     /// Sends a command whose end nobody waits for by itself, to the queue of an index or else to the nearest.
@@ -273,51 +274,94 @@ impl Hub {
         }
     }
 
-    /// Writes pages of a pool that wait, all of those within a range or some, and waits for it.
+    /// Pages of one command at most.
+    fn run_pages(&self) -> u64 {
+        let most = u64::from(self.namespace.transfer_blocks_max()) * self.block_bytes() / PAGE_64;
+        most.clamp(1, RUN_PAGES)
+    }
+
+    /// Writes all pages of a pool that wait.
     ///
     /// # Errors
     /// The first that could not be written; they wait on.
-    pub(super) fn write_back(&self, way: &Way<'_>, within: &Range<u64>, most: u64) -> Result<()> {
-        let batch = Arc::new(Batch::default());
-        let mut written = 0;
-        'stripes: for stripe in way.pool.waiting() {
-            // A page that waits again after it was written is not looked at twice.
-            let mut from = 0;
-            loop {
-                if written >= most {
-                    break 'stripes;
-                }
-                match self.write_run(way, stripe, (from, within), &batch)? {
-                    Some(pages) => {
-                        written += pages.end - pages.start;
-                        from = pages.end;
-                    }
-                    None => break,
-                }
-                self.wait_for(&batch, RUNS - 1, way.worker);
-            }
-        }
-        self.wait_for(&batch, 0, way.worker);
-        let mut result = Ok(());
-        for (pages, error) in batch.take_failed() {
-            // Of several pages one may be to blame.
-            result = result.and(match pages.end - pages.start {
-                1 => Err(error),
-                _ => self.write_singly(way, pages),
-            });
-        }
-        result
+    pub(super) fn write_all(&self, way: &Way<'_>, pool: &Arc<Pool>) -> Result<()> {
+        let runs = self.table.waiting(pool, &(0..self.pages()), (self.run_pages(), u64::MAX), |_| true);
+        self.write_back(way, runs.into_iter().map(|pages| Run::new(pool, way.options, pages)).collect())
     }
 
-    /// Writes pages one by one, those that wait of them.
-    fn write_singly(&self, way: &Way<'_>, pages: Range<u64>) -> Result<()> {
-        let batch = Arc::new(Batch::default());
-        for page in pages {
-            self.write_run(way, stripe_of(page), (page, &(page..page + 1)), &batch)?;
-            self.wait_for(&batch, RUNS - 1, way.worker);
+    /// Writes about so many pages of a pool that wait, and that nobody writes.
+    ///
+    /// # Errors
+    /// As [`Hub::write_all`].
+    pub(super) fn write_some(&self, way: &Way<'_>, pool: &Arc<Pool>, most: u64) -> Result<()> {
+        let claims = lock(&self.claims);
+        let is_free = |page| !claims.is_written(&(page..page + 1));
+        let runs = self.table.waiting(pool, &(0..self.pages()), (self.run_pages(), most), is_free);
+        drop(claims);
+        self.write_back(way, runs.into_iter().map(|pages| Run::new(pool, way.options, pages)).collect())
+    }
+
+    /// Has everything of some pages that waits on the device, and what others are writing back.
+    ///
+    /// # Errors
+    /// As [`Hub::write_all`].
+    pub(super) fn clean(&self, way: &Way<'_>, within: &Range<u64>) -> Result<()> {
+        let mut runs = Vec::new();
+        let handles = self.everybody();
+        // With the lock: whoever writes a page back has claimed it before it waits no longer, and until it
+        // is written or waits again. So what is found is all there is, and what comes later is not.
+        let claims = lock(&self.claims);
+        for active in handles.iter().map(|handle| handle.active()) {
+            if let Some(pool) = &active.pool {
+                let found = self.table.waiting(pool, within, (self.run_pages(), u64::MAX), |_| true);
+                runs.extend(found.into_iter().map(|pages| Run::new(pool, active.options(), pages)));
+            }
         }
-        self.wait_for(&batch, 0, way.worker);
-        batch.take_failed().into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+        // He who writes them back may fail. A longer claim is of somebody who writes or gives back directly.
+        for page in claims.written(within).filter(|pages| pages.end - pages.start <= RUN_PAGES).flatten() {
+            if let Some(pool) = self.table.writing(page) {
+                runs.push(Run::new(&pool, way.options, page..page + 1));
+            }
+        }
+        drop(claims);
+        self.write_back(way, runs)
+    }
+
+    /// Writes pages back, those of them that wait, and waits for it.
+    fn write_back(&self, way: &Way<'_>, runs: Vec<Run>) -> Result<()> {
+        let batch = Arc::new(Batch::default());
+        let mut result = self.write_runs(way, runs, &batch);
+        let mut again = Vec::new();
+        for Failed { run, error } in batch.take_failed() {
+            match run.pages.end - run.pages.start {
+                1 => result = result.and(Err(error)),
+                // Of several pages one may be to blame.
+                _ => again.extend(run.pages.map(|page| Run::new(&run.pool, run.options, page..page + 1))),
+            }
+        }
+        let written = self.write_runs(way, again, &batch);
+        let failed = batch.take_failed().into_iter().next().map_or(Ok(()), |failed| Err(failed.error));
+        result.and(written).and(failed)
+    }
+
+    /// Nothing is under way any more when this returns, whatever it returns.
+    fn write_runs(&self, way: &Way<'_>, runs: Vec<Run>, batch: &Arc<Batch>) -> Result<()> {
+        let mut result = Ok(());
+        'runs: for run in runs {
+            let mut rest = run;
+            while !rest.pages.is_empty() {
+                match self.write_run(way, &rest, batch) {
+                    Ok(end) => rest.pages.start = end,
+                    Err(error) => {
+                        result = Err(error);
+                        break 'runs;
+                    }
+                }
+                self.wait_for(batch, RUNS - 1, way.worker);
+            }
+        }
+        self.wait_for(batch, 0, way.worker);
+        result
     }
 
     fn wait_for(&self, batch: &Batch, most: usize, worker: &Worker) {
@@ -329,78 +373,76 @@ impl Hub {
         }
     }
 
-    /// Sends the next pages of a stripe.
-    fn write_run(
-        &self,
-        way: &Way<'_>,
-        stripe: u64,
-        (from, within): (u64, &Range<u64>),
-        batch: &Arc<Batch>,
-    ) -> Result<Option<Range<u64>>> {
-        let most =
-            RUN_PAGES.min(u64::from(self.namespace.transfer_blocks_max()) * self.block_bytes() / PAGE_64);
-        let mut buf = self.alloc(RUN_PAGES * PAGE_64)?;
-        let within = from.max(within.start)..within.end;
-        let mut claims = lock(&self.claims);
-        let begun = self.table.begin_writing(
-            (way.pool, stripe),
-            &within,
-            most.max(1),
-            |page| claims.is_written(&(page..page + 1)),
-            |nth, page| buf.write((nth * PAGE_64) as usize, page),
-        );
-        let Some(pages) = begun else { return Ok(None) };
-        let claim = claims.write(pages.clone());
-        drop(claims);
-        let blocks_end = self.namespace.blocks();
+    /// Sends the first pages of a run that wait, when it is their turn. Returns up to where they have been
+    /// looked at.
+    fn write_run(&self, way: &Way<'_>, run: &Run, batch: &Arc<Batch>) -> Result<u64> {
+        let mut buf = batch.take_spare().map_or_else(|| self.alloc(RUN_PAGES * PAGE_64), Ok)?;
         let per_page = PAGE_64 / self.block_bytes();
-        let start = pages.start * per_page;
-        let blocks = (pages.end * per_page).min(blocks_end) - start;
-        let bytes = blocks * self.block_bytes();
-        self.wait_for_turn(&way.pool.lane, bytes, way.worker);
+        let blocks_of = |pages: &Range<u64>| {
+            let start = pages.start * per_page;
+            BlockRange::new(Lba(start), ((pages.end * per_page).min(self.namespace.blocks()) - start) as u32)
+        };
+        let bytes = u64::from(blocks_of(&run.pages).blocks) * self.block_bytes();
+        self.wait_for_turn(way.lane, bytes, way.worker);
+        let claim = self.claim_to_write(&run.pages, way.worker);
+        let copy = |nth: u64, page: &[u8]| buf.write((nth * PAGE_64) as usize, page);
+        let Some(pages) = self.table.begin_writing(&run.pool, &run.pages, copy) else {
+            // Somebody has written them meanwhile.
+            lock(&self.claims).end(claim);
+            self.arbiter().leave(way.lane, bytes);
+            batch.keep(buf);
+            return Ok(run.pages.end);
+        };
+        let end = pages.end;
         batch.begin();
-        let work =
-            Work::WriteBack { pool: Arc::clone(way.pool), pages: pages.clone(), batch: Arc::clone(batch) };
-        let mut flight = Flight::new(Arc::clone(&way.pool.lane), bytes, work, claim);
-        let op =
-            Op::Write(unvme_spec::nvm::BlockRange::new(unvme_spec::Lba(start), blocks as u32), way.options);
-        let mut buf = Some(buf);
+        let op = Op::Write(blocks_of(&pages), run.options);
+        let work = Work::WriteBack { run: Run { pages, ..run.clone() }, batch: Arc::clone(batch) };
+        let mut flight = Flight::new(Arc::clone(way.lane), bytes, work, Some(claim));
+        let (mut buf, mut patience) = (Some(buf), None);
         loop {
             match self.launch(way.worker, usize::MAX, flight, (op, buf)) {
-                Launch::Sent => return Ok(Some(pages)),
+                Launch::Sent => return Ok(end),
                 Launch::Full(back, its) => (flight, buf) = (*back, its),
                 Launch::Refused(flight, _, error) => {
                     flight.into_iter().for_each(|flight| flight.end(self, Status::ABORTED_BY_HOST, None));
                     return Err(error);
                 }
             }
-            self.desk.progress();
-        }
-    }
-
-    /// Has everything of some pages that waits on the device.
-    pub(super) fn clean(&self, worker: &Worker, within: &Range<u64>) -> Result<()> {
-        let mut result = Ok(());
-        for handle in self.everybody() {
-            let active = handle.active();
-            if let Some(pool) = &active.pool {
-                let way = Way { pool, worker, options: active.options() };
-                result = result.and(self.write_back(&way, within, u64::MAX));
-                // Those that somebody else was writing, and that wait again because he could not.
-                self.wait_for_writers(within, worker);
-                result = result.and_then(|()| self.write_back(&way, within, u64::MAX));
+            if !self.desk.progress() {
+                patience.get_or_insert_with(|| way.worker.nearest().first().patience()).pause();
             }
         }
-        self.wait_for_writers(within, worker);
-        result
     }
 }
 
 /// How what waits is written.
 pub(super) struct Way<'a> {
-    pub pool: &'a Arc<Pool>,
+    /// Whose turn it takes.
+    pub lane: &'a Arc<Lane>,
     pub worker: &'a Worker,
     pub options: WriteOptions,
+}
+
+/// Pages of a pool, of a chunk, to be written back.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub pool: Arc<Pool>,
+    /// As the handle writes whose pool it is.
+    pub options: WriteOptions,
+    pub pages: Range<u64>,
+}
+
+impl Run {
+    fn new(pool: &Arc<Pool>, options: WriteOptions, pages: Range<u64>) -> Self {
+        Self { pool: Arc::clone(pool), options, pages }
+    }
+}
+
+/// Pages that could not be written back, and why.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub run: Run,
+    pub error: Error,
 }
 
 /// What became of a command that was to be sent.
@@ -409,4 +451,65 @@ pub(super) enum Launch {
     /// The queue is full.
     Full(Box<Flight>, Option<DmaBuf>),
     Refused(Option<Box<Flight>>, Option<DmaBuf>, Error),
+}
+
+#[cfg(all(test, feature = "local"))]
+mod tests {
+    use unvme_spec::Nsid;
+
+    use crate::handle::{Chooser, HandleOptions, Policies, Queueing, Request};
+    use crate::{OpenOptions, open};
+
+    #[test]
+    fn what_is_under_way_is_waited_for_when_the_rest_is_refused() {
+        let device = open("mem:block:64M", &OpenOptions::default()).expect("open");
+        let handle = |text: &str| {
+            let options = HandleOptions { blocks: None, policies: text.parse().expect("policies") };
+            device.handle(Nsid(1), &options).expect("handle")
+        };
+        let one = handle("cache=write-back:16M:dirty:16M,queue=own");
+        let other = handle("cache=read:1M");
+        one.write(0, &vec![7; 4 << 20]).expect("it is in memory");
+        // They end one after the other.
+        let rule = r#"{ "match": { "opcode": "write" }, "act": { "delay": "200ms-900ms" } }"#;
+        device.add_faults(rule).expect("rule");
+        let worker = std::sync::Arc::clone(&one.inner.active().worker);
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(move || one.close());
+            while worker.outstanding() < 2 {
+                std::thread::yield_now();
+            }
+            worker.stop_taking();
+            closing.join().expect("no panic").expect_err("the queue takes nothing more");
+        });
+        // Nobody would take it off the queue any more.
+        assert_eq!(worker.outstanding(), 0);
+        device.clear_faults(None).expect("clear");
+        other.flush().expect_err("something is lost");
+        other.flush().expect("and that is that");
+        other.write(0, &[1; 4096]).expect("nobody has the pages");
+    }
+
+    #[test]
+    fn what_a_function_says_is_the_queue_that_is_used() {
+        let device = open("mem:block:64M", &OpenOptions::default()).expect("open");
+        let chooser = Chooser::new(|request: &Request| request.lba as usize / 8);
+        let policies = Policies { queue: Queueing::Chosen(chooser), ..Policies::default() };
+        let handle = device.handle(Nsid(1), &HandleOptions { blocks: None, policies }).expect("handle");
+        let rule = r#"{ "match": { "opcode": "write" }, "act": { "delay": "300s" } }"#;
+        device.add_faults(rule).expect("rule");
+        let active = handle.inner.active();
+        let queues = active.worker.queues();
+        for nth in 0..7_u64 {
+            let buf = handle.alloc(512).ok();
+            handle.submit(Request::write(nth * 8 + 3, 1), buf, nth).expect("submit");
+            let used = nth as usize % queues.len();
+            let counts: Vec<u64> = queues.iter().map(|queue| queue.outstanding()).collect();
+            assert_eq!(counts[used], nth / queues.len() as u64 + 1, "{counts:?}");
+            assert_eq!(counts.iter().sum::<u64>(), nth + 1);
+        }
+        // Nobody waits for them.
+        active.worker.close();
+        drop((active, handle));
+    }
 }

@@ -1,21 +1,19 @@
 //! A handle at work: calls that wait.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::Instant;
 
 use unvme_bus::lock::{lock, read, write};
 use unvme_driver::WriteOptions;
-use unvme_spec::Lba;
 use unvme_spec::nvm::BlockRange;
+use unvme_spec::{Lba, Status};
 
-use super::aio::Waiting;
+use super::aio::{Aloft, Line};
 use super::arbiter::Lane;
-use super::flight::{end_discard, end_fill, end_through};
+use super::flight::{end_claim, end_discard, end_fill, end_through};
 use super::hub::{Hub, Way};
-use super::policy::{CacheMode, Completing, Policies, Queueing};
+use super::policy::{CacheMode, Completing, Policies, Queueing, Schedule};
 use super::request::{Completed, Request, RequestKind};
 use super::table::{PAGE_64, Pool, Put, pages_of, slices};
 use crate::worker::{Data, Habit, Manner, Route, Worker};
@@ -46,16 +44,26 @@ impl Active {
     }
 }
 
+/// How a command that writes gets to the device.
+#[derive(Clone, Copy, Debug)]
+enum Passage {
+    /// No cache has to know of it.
+    Bare,
+    /// Its pages are claimed.
+    Claimed(u64),
+}
+
 /// How long commands take, by what they do and how much.
 #[derive(Debug, Default)]
-pub(super) struct Habits([[Habit; SIZES]; 3]);
+pub(super) struct Habits([[Habit; SIZES]; 4]);
 
 impl Habits {
     pub(super) fn of(&self, kind: RequestKind, bytes: u64) -> &Habit {
         let kind = match kind {
             RequestKind::Read => 0,
             RequestKind::Write => 1,
-            RequestKind::Flush | RequestKind::Discard => 2,
+            RequestKind::Flush => 2,
+            RequestKind::Discard => 3,
         };
         let size = (bytes / PAGE_64).checked_ilog2().unwrap_or(0) as usize;
         &self.0[kind][size.min(SIZES - 1)]
@@ -70,26 +78,30 @@ pub(super) struct Inner {
     /// The partition, in blocks of the namespace.
     pub range: Range<u64>,
     active: RwLock<Arc<Active>>,
+    /// Held by whoever changes the policies, from the beginning on.
+    changing: Mutex<()>,
     /// Held by whoever does something, and alone by whoever changes the policies.
     pub gate: RwLock<()>,
     pub habits: Habits,
     /// Writes that are under way while no handle has a cache.
     bare_writes: AtomicU64,
-    pub waiting: Mutex<VecDeque<Waiting>>,
+    /// Requests that were not sent. Whoever sends some has the lock, and what is active then is so until they
+    /// are sent.
+    pub line: Mutex<Line>,
     pub ready: Mutex<Vec<Completed>>,
     pub outstanding: AtomicUsize,
     /// Who waits for one to end, asleep.
     pub sleepers: AtomicUsize,
     /// What could not be written when nobody had asked for it: the next flush tells.
     late: Mutex<Option<Error>>,
-    /// The last that was sent without waiting, and when.
-    pub last: Mutex<Option<(Instant, RequestKind, u64)>>,
+    /// Requests on the device, the oldest first, when it is learnt how long they take.
+    pub aloft: Mutex<Aloft>,
 }
 
 impl Inner {
     pub(super) fn new(hub: &Arc<Hub>, range: Range<u64>, policies: Policies) -> Result<Arc<Self>> {
         let lane = hub.arbiter().join(&policies);
-        let made = Self::activate(hub, &range, (&lane, None), policies);
+        let made = Self::activate(hub, &range, None, policies);
         let active = made.inspect_err(|_| hub.arbiter().part(&lane))?;
         let has_cache = active.pool.is_some();
         let inner = Arc::new(Self {
@@ -97,15 +109,16 @@ impl Inner {
             lane,
             range,
             active: RwLock::new(Arc::new(active)),
+            changing: Mutex::default(),
             gate: RwLock::default(),
             habits: Habits::default(),
             bare_writes: AtomicU64::new(0),
-            waiting: Mutex::default(),
+            line: Mutex::default(),
             ready: Mutex::default(),
             outstanding: AtomicUsize::new(0),
             sleepers: AtomicUsize::new(0),
             late: Mutex::default(),
-            last: Mutex::default(),
+            aloft: Mutex::default(),
         });
         hub.join(&inner);
         if has_cache {
@@ -118,7 +131,7 @@ impl Inner {
     fn activate(
         hub: &Arc<Hub>,
         range: &Range<u64>,
-        (lane, worker): (&Arc<Lane>, Option<&Arc<Worker>>),
+        worker: Option<&Arc<Worker>>,
         policies: Policies,
     ) -> Result<Active> {
         let what = |reason: String| Error::Argument(format!("{}: {reason}", hub.name));
@@ -140,7 +153,7 @@ impl Inner {
                     range.start, range.end
                 )));
             }
-            pool = Some(Pool::new(&hub.name, &policies.cache, lane)?);
+            pool = Some(Pool::new(&hub.name, &policies.cache)?);
         }
         let worker = worker.map_or_else(|| hub.worker(&policies), |worker| Ok(Arc::clone(worker)))?;
         Ok(Active { policies, worker, pool })
@@ -153,50 +166,72 @@ impl Inner {
     /// Has other policies from now on.
     pub(super) fn set(&self, policies: Policies) -> Result<()> {
         policies.check().map_err(|reason| Error::Argument(format!("{}: {reason}", self.hub.name)))?;
-        // First what those who wait for their turn wait for.
-        self.hub.arbiter().set(&self.lane, policies.schedule, policies.limit.as_ref());
-        let _alone = write(&self.gate);
+        let _one = lock(&self.changing);
         let old = self.active();
+        let (schedule, limit) = (policies.schedule, policies.limit);
         let keeps_cache = old.policies.cache == policies.cache;
         let keeps_queue = old.policies.queue == policies.queue
             && (old.policies.completing == Completing::Interrupt)
                 == (policies.completing == Completing::Interrupt);
         let worker = keeps_queue.then_some(&old.worker);
+        // All that can be refused comes first.
         let new = if keeps_cache {
             let worker =
                 worker.map_or_else(|| self.hub.worker(&policies), |worker| Ok(Arc::clone(worker)))?;
             Active { policies, worker, pool: old.pool.clone() }
         } else {
-            Self::activate(&self.hub, &self.range, (&self.lane, worker), policies)?
+            Self::activate(&self.hub, &self.range, worker, policies)?
         };
+        // Then what those who wait for their turn wait for.
+        self.hub.arbiter().set(&self.lane, schedule, limit.as_ref());
+        let _alone = write(&self.gate);
+        if keeps_cache {
+            self.take_over(new, keeps_queue);
+            return Ok(());
+        }
+        let (had_cache, has_cache) = (old.pool.is_some(), new.pool.is_some());
+        if has_cache && !had_cache {
+            self.begin_caching();
+        }
+        let given_up = self.give_up_for(&old, schedule);
+        if given_up.is_ok() {
+            self.take_over(new, keeps_queue);
+        }
+        if had_cache != has_cache && had_cache == given_up.is_ok() {
+            self.hub.caching.fetch_sub(1, Ordering::SeqCst);
+        }
+        given_up
+    }
+
+    /// Gives the cache up for another one. What waited to be written is of before the limit: it takes its
+    /// turn beside what the handle has asked for, and counts in no limit.
+    fn give_up_for(&self, old: &Active, schedule: Schedule) -> Result<()> {
+        let Some(pool) = &old.pool else { return Ok(()) };
+        let lane = self.hub.arbiter().join(&Policies { schedule, ..Policies::default() });
+        let given_up = self.give_up_cache(&lane, old, pool);
+        self.hub.arbiter().part(&lane);
+        given_up
+    }
+
+    /// Other things hold from now on. What is under way by the queue, when that is another one, ends before.
+    fn take_over(&self, new: Active, keeps_queue: bool) {
         if !keeps_queue {
-            // What is under way by the queue ends there.
-            while self.outstanding.load(Ordering::Acquire)
-                > lock(&self.ready).len() + lock(&self.waiting).len()
-            {
+            lock(&self.line).is_held = true;
+            while self.in_flight() > 0 {
                 if !self.hub.desk.progress() {
                     std::thread::yield_now();
                 }
             }
         }
-        if !keeps_cache {
-            if new.pool.is_some() && old.pool.is_none() {
-                self.begin_caching();
-            }
-            if let Err(e) = self.give_up_cache(&old) {
-                if new.pool.is_some() && old.pool.is_none() {
-                    self.hub.caching.fetch_sub(1, Ordering::SeqCst);
-                }
-                return Err(e);
-            }
-            if new.pool.is_none() && old.pool.is_some() {
-                *write(&self.active) = Arc::new(new);
-                self.hub.caching.fetch_sub(1, Ordering::SeqCst);
-                return Ok(());
-            }
-        }
+        let mut line = lock(&self.line);
         *write(&self.active) = Arc::new(new);
-        Ok(())
+        line.is_held = false;
+    }
+
+    /// Requests that are on the device, for one who has the gate alone.
+    fn in_flight(&self) -> usize {
+        let not_there = lock(&self.ready).len() + lock(&self.line).len();
+        self.outstanding.load(Ordering::Acquire).saturating_sub(not_there)
     }
 
     /// From now on all handles of the namespace look into the table; those that did not are waited for.
@@ -212,12 +247,10 @@ impl Inner {
     }
 
     /// Writes what waits, and gives all pages up. When something could not be written, everything stays.
-    fn give_up_cache(&self, old: &Active) -> Result<()> {
-        let Some(pool) = &old.pool else { return Ok(()) };
-        let way = Way { pool, worker: &old.worker, options: old.options() };
-        let all = 0..self.hub.pages();
+    fn give_up_cache(&self, lane: &Arc<Lane>, old: &Active, pool: &Arc<Pool>) -> Result<()> {
+        let way = Way { lane, worker: &old.worker, options: old.options() };
         loop {
-            self.hub.write_back(&way, &all, u64::MAX)?;
+            self.hub.write_all(&way, pool)?;
             if pool.dirty_pages() == 0 && self.hub.table.empty(pool) {
                 pool.close();
                 // What came between the two.
@@ -236,23 +269,47 @@ impl Inner {
         let _alone = write(&self.gate);
         let active = self.active();
         self.drop_waiting();
-        while self.outstanding.load(Ordering::Acquire) > lock(&self.ready).len() {
+        while self.in_flight() > 0 {
             if !self.hub.desk.progress() {
                 std::thread::yield_now();
             }
         }
         let mut result = Ok(());
         if let Some(pool) = &active.pool {
-            result = self.give_up_cache(&active);
-            if result.is_err() {
-                // Nobody can ask for it any more.
+            // What waits to be written is of before, whatever the limit was, and whoever goes on.
+            self.hub.arbiter().set(&self.lane, Schedule::Priority(u8::MAX), None);
+            result = self.give_up_cache(&self.lane, &active, pool);
+            if let Err(error) = &result {
                 pool.close();
-                self.hub.table.drop_pages_of(pool);
+                self.lose(pool, error.status().unwrap_or(Status::WRITE_FAULT));
             }
             self.hub.caching.fetch_sub(1, Ordering::SeqCst);
         }
         self.hub.arbiter().part(&self.lane);
         result.and(self.take_late())
+    }
+
+    /// Gives up all pages of a pool, written or not. Others have written to those that were not, perhaps, and
+    /// all who have their blocks are told: the next flush of each is one that has failed.
+    fn lose(&self, pool: &Arc<Pool>, status: Status) {
+        let others: Vec<_> =
+            self.hub.everybody().into_iter().filter(|other| !std::ptr::eq(&**other, self)).collect();
+        // With the lock of those who flush: they find the pages, or what has become of them.
+        let _claims = lock(&self.hub.claims);
+        let lost = self.hub.table.drop_pages_of(pool);
+        for other in others {
+            let pages = other.pages();
+            if lost.iter().any(|page| pages.contains(page)) {
+                let what = "write what waited in the cache of a handle that was closed";
+                lock(&other.late).get_or_insert_with(|| self.hub.refused(what, status));
+            }
+        }
+    }
+
+    /// The pages that its blocks are on.
+    fn pages(&self) -> Range<u64> {
+        let block = self.hub.block_bytes();
+        pages_of(self.range.start * block, (self.range.end - self.range.start) * block)
     }
 
     fn take_late(&self) -> Result<()> {
@@ -322,15 +379,25 @@ impl Inner {
         op: Op<'_>,
         data: Data<'_>,
     ) -> Result<Data<'static>> {
+        self.hub.wait_for_turn(&self.lane, self.bytes(&request), &active.worker);
+        self.exchange_in_turn(active, request, op, data)
+    }
+
+    /// Sends one command, whose turn it is, and waits for it.
+    fn exchange_in_turn(
+        &self,
+        active: &Active,
+        request: Request,
+        op: Op<'_>,
+        data: Data<'_>,
+    ) -> Result<Data<'static>> {
         let bytes = u64::from(request.blocks) * self.hub.block_bytes();
-        let cost = if request.kind == RequestKind::Discard { 0 } else { bytes };
-        self.hub.wait_for_turn(&self.lane, cost, &active.worker);
         let route: Route<'_> = match active.worker.queues().get(Self::queue(active, &request)) {
             Some(chosen) => chosen.route(),
             None => active.worker.nearest(),
         };
         let answer = route.waiting(self.manner(active, request.kind, bytes)).call(op, data);
-        self.hub.arbiter().leave(&self.lane, cost);
+        self.hub.arbiter().leave(&self.lane, self.bytes(&request));
         let done = answer.map_err(|e| match Error::from(e) {
             Error::Argument(reason) => Error::Argument(format!("{}: {reason}", self.hub.name)),
             other => other,
@@ -426,7 +493,13 @@ impl Inner {
             let from = (pages.start * PAGE_64).max(byte);
             let to = (pages.end * PAGE_64).min(end);
             let part = &mut out[(from - byte) as usize..(to - byte) as usize];
-            self.fill(active, pool, pages, from, part)?;
+            if let Err(error) = self.fill(active, pool, pages.clone(), from, part) {
+                // A block beside those that were asked for may be to blame.
+                match to - from < (pages.end - pages.start) * PAGE_64 {
+                    true => self.read_device(active, from, part)?,
+                    false => return Err(error),
+                }
+            }
         }
         Ok(())
     }
@@ -471,7 +544,7 @@ impl Inner {
                 &mut part[(start - from) as usize..(stop - from) as usize],
             );
         }
-        end_fill(&self.hub, Some(claim), Some(pool), (&pages, &missing), &buf);
+        end_fill(&self.hub, Some(claim), Some(pool), (pages.start * PAGE_64, &missing), &buf);
         Ok(())
     }
 
@@ -483,43 +556,48 @@ impl Inner {
         let byte = self.place("write", lba, blocks)? * self.hub.block_bytes();
         let _open = read(&self.gate);
         let active = self.active();
-        if self.begin_bare_write() {
-            let written = self.write_device(&active, byte, data);
-            self.end_bare_write();
-            return written;
-        }
         match (&active.pool, active.mode()) {
             (Some(pool), CacheMode::WriteBack) => self.write_back(&active, pool, byte, data),
             _ => self.write_through(&active, byte, data),
         }
     }
 
-    fn write_device(&self, active: &Active, byte: u64, data: &[u8]) -> Result<()> {
-        let piece = self.piece();
-        let mut at = byte;
-        for part in data.chunks(piece as usize) {
-            let range = self.range_at(at, part.len() as u64);
-            at += part.len() as u64;
-            let request = Request::write(range.start.0, range.blocks);
-            self.exchange(active, request, Op::Write(range, active.options()), Data::Out(part))?;
-        }
-        Ok(())
-    }
-
     /// Writes to the device, and has what is in memory follow.
     fn write_through(&self, active: &Active, byte: u64, data: &[u8]) -> Result<()> {
         let mut at = byte;
-        for part in data.chunks(PIECE as usize) {
-            let pages = pages_of(at, part.len() as u64);
-            let claim = self.hub.claim_to_write(&pages, &active.worker);
-            let written = self.write_device(active, at, part);
-            let is_written = written.as_ref().map(|()| part).map_err(|_| part.len() as u64);
-            end_through(&self.hub, active.pool.as_ref(), at, is_written);
-            lock(&self.hub.claims).end(claim);
+        for part in data.chunks(self.piece() as usize) {
+            let range = self.range_at(at, part.len() as u64);
+            let request = Request::write(range.start.0, range.blocks);
+            let passage = self.begin_write(active, &request);
+            let op = Op::Write(range, active.options());
+            let written = self.exchange_in_turn(active, request, op, Data::Out(part)).map(drop);
+            if let Passage::Claimed(_) = passage {
+                let is_written = written.as_ref().map(|()| part).map_err(|_| part.len() as u64);
+                end_through(&self.hub, active.pool.as_ref(), at, is_written);
+            }
+            self.end_write(passage);
             written?;
             at += part.len() as u64;
         }
         Ok(())
+    }
+
+    /// Waits for the turn of a command that writes, then until nobody else writes there.
+    fn begin_write(&self, active: &Active, request: &Request) -> Passage {
+        self.hub.wait_for_turn(&self.lane, self.bytes(request), &active.worker);
+        if self.begin_bare_write() {
+            return Passage::Bare;
+        }
+        let block = self.hub.block_bytes();
+        let pages = pages_of(request.lba * block, u64::from(request.blocks) * block);
+        Passage::Claimed(self.hub.claim_to_write(&pages, &active.worker))
+    }
+
+    fn end_write(&self, passage: Passage) {
+        match passage {
+            Passage::Bare => self.end_bare_write(),
+            Passage::Claimed(claim) => end_claim(&self.hub, Some(claim)),
+        }
     }
 
     /// Writes to memory.
@@ -530,14 +608,14 @@ impl Inner {
             let at = byte + range.start as u64;
             let is_whole =
                 skip == 0 && (slice.len() as u64 == PAGE_64 || at + slice.len() as u64 == namespace_end);
-            if !self.put(active, pool, (page, skip), slice, is_whole)? {
+            if !self.put(active, pool, (page, skip), slice, is_whole) {
                 self.write_through(active, at, slice)?;
             }
         }
         Ok(())
     }
 
-    /// Puts bytes into a page. Returns whether that was possible.
+    /// Puts bytes into a page. Returns whether that was possible; else they are to be written past the cache.
     fn put(
         &self,
         active: &Active,
@@ -545,33 +623,35 @@ impl Inner {
         (page, skip): (u64, usize),
         data: &[u8],
         is_whole: bool,
-    ) -> Result<bool> {
+    ) -> bool {
         for _ in 0..TRIES {
             if pool.dirty_pages() >= pool.dirty_max() && !self.make_clean(active, pool) {
-                return Ok(false);
+                return false;
             }
             match self.hub.table.put(pool, page, skip, data, is_whole) {
-                Put::Done => return Ok(true),
-                Put::NoRoom if !self.make_clean(active, pool) => return Ok(false),
+                Put::Done => return true,
+                Put::NoRoom if !self.make_clean(active, pool) => return false,
                 Put::NoRoom => {}
                 Put::Absent => {
                     let mut rest = [0; PAGE_64 as usize];
                     let namespace_end = self.hub.namespace.blocks() * self.hub.block_bytes();
                     let bytes = PAGE_64.min(namespace_end - page * PAGE_64) as usize;
-                    self.fill(active, pool, page..page + 1, page * PAGE_64, &mut rest[..bytes])?;
+                    // What cannot be read may be what is to be written, or a block beside it.
+                    if self.fill(active, pool, page..page + 1, page * PAGE_64, &mut rest[..bytes]).is_err() {
+                        return false;
+                    }
                 }
             }
         }
-        Ok(false)
+        false
     }
 
     /// Writes some of what waits. Returns whether there is less of it; what goes wrong is told with the next
     /// flush, as it is about what was written before.
     fn make_clean(&self, active: &Active, pool: &Arc<Pool>) -> bool {
-        let way = Way { pool, worker: &active.worker, options: active.options() };
-        let all = 0..self.hub.pages();
+        let way = Way { lane: &self.lane, worker: &active.worker, options: active.options() };
         let most = (pool.dirty_max() / 4).clamp(1, 256);
-        if let Err(e) = self.hub.write_back(&way, &all, most) {
+        if let Err(e) = self.hub.write_some(&way, pool, most) {
             lock(&self.late).get_or_insert(e);
         }
         pool.dirty_pages() < pool.dirty_max()
@@ -585,9 +665,8 @@ impl Inner {
     pub(super) fn flush_open(&self, active: &Active) -> Result<()> {
         let mut before = Ok(());
         if self.hub.is_caching() {
-            let block = self.hub.block_bytes();
-            let within = pages_of(self.range.start * block, (self.range.end - self.range.start) * block);
-            before = self.hub.clean(&active.worker, &within);
+            let way = Way { lane: &self.lane, worker: &active.worker, options: active.options() };
+            before = self.hub.clean(&way, &self.pages());
         }
         let flushed = self.exchange(active, Request::flush(), Op::Flush, Data::None);
         before.and(flushed.map(drop)).and(self.take_late())
@@ -597,29 +676,22 @@ impl Inner {
         let start = self.place("deallocate", lba, blocks)?;
         let _open = read(&self.gate);
         let active = self.active();
-        let is_bare = self.begin_bare_write();
-        let mut result = Ok(());
+        let block = self.hub.block_bytes();
         let mut at = start;
-        while at < start + blocks && result.is_ok() {
+        while at < start + blocks {
             // At most what a range has.
             let some = (start + blocks - at).min(1 << 20) as u32;
-            let block = self.hub.block_bytes();
-            let (byte, bytes) = (at * block, u64::from(some) * block);
-            let claim = (!is_bare).then(|| self.hub.claim_to_write(&pages_of(byte, bytes), &active.worker));
-            let range = [BlockRange::new(Lba(at), some)];
             let request = Request::discard(at, some);
-            result = self.exchange(&active, request, Op::Deallocate(&range), Data::None).map(drop);
-            if let Some(claim) = claim {
-                if result.is_ok() {
-                    end_discard(&self.hub, byte, bytes);
-                }
-                lock(&self.hub.claims).end(claim);
+            let passage = self.begin_write(&active, &request);
+            let range = [BlockRange::new(Lba(at), some)];
+            let given = self.exchange_in_turn(&active, request, Op::Deallocate(&range), Data::None);
+            if let (Passage::Claimed(_), Ok(_)) = (passage, &given) {
+                end_discard(&self.hub, at * block, u64::from(some) * block);
             }
+            self.end_write(passage);
+            given?;
             at += u64::from(some);
         }
-        if is_bare {
-            self.end_bare_write();
-        }
-        result
+        Ok(())
     }
 }

@@ -41,8 +41,9 @@
 //! after [`Handle::flush`], which returns when everything that was written before by way of the handle, and
 //! what others have written to its blocks, is there and is durable. What could not be written stays in
 //! memory and waits on; the error is that of the next flush, once, and every flush tries again. A handle
-//! that is [closed](Handle::close) or dropped writes what waits; it does not flush. No more waits than
-//! [`Caching::dirty_bytes`]: whoever writes more writes some of it to the device first.
+//! that is [closed](Handle::close) or dropped writes what waits; it does not flush. What it cannot write is
+//! lost: the next flush of each handle that has blocks of it fails, too, as others may have written there. No
+//! more waits than [`Caching::dirty_bytes`]: whoever writes more writes some of it to the device first.
 //!
 //! **Order.** As for queues: none between requests that are under way at a time. A flush covers what has
 //! ended.
@@ -58,6 +59,7 @@
 mod aio;
 mod arbiter;
 mod bucket;
+mod claims;
 mod flight;
 mod hub;
 mod inner;
@@ -178,7 +180,7 @@ impl Handle {
     }
 
     /// Has it do something else from now on. What waits to be written is written before another cache takes
-    /// its place.
+    /// its place, and counts in no limit.
     ///
     /// # Errors
     /// As [`Device::handle`]; [`Error::Device`] when what waits could not be written. Then the schedule and

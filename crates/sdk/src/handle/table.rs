@@ -3,7 +3,7 @@
 //!
 //! A page is in one pool at a time: that of the handle which brought it. Pages are in stripes, by chunks in
 //! turn, each behind a lock that whoever reads shares. Pages whose blocks are on their way to or from the
-//! device are written down in [`Claims`].
+//! device are written down in [`super::claims::Claims`].
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use unvme_bus::lock::{lock, read, write};
 
-use super::arbiter::Lane;
 use super::policy::Caching;
 use crate::cache::{CHUNK, Cache, Found, NoRoom, Own, Owners, PAGE, Pages};
 use crate::{Error, Result};
@@ -26,8 +25,6 @@ const STRIPES: u64 = 256;
 pub(super) struct Pool {
     pub cache: Cache,
     pub caching: Caching,
-    /// The handle, as the arbiter knows it, for what is written for it.
-    pub lane: Arc<Lane>,
     /// It takes pages.
     is_open: AtomicBool,
     /// Pages that wait to be written.
@@ -37,14 +34,13 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(name: &str, caching: &Caching, lane: &Arc<Lane>) -> Result<Arc<Self>> {
+    pub(super) fn new(name: &str, caching: &Caching) -> Result<Arc<Self>> {
         let cache = Cache::new(caching.bytes, caching.order).map_err(|e| {
             Error::driver(format!("{name}: a cache of {} bytes", caching.bytes), unvme_driver::Error::Bus(e))
         })?;
         Ok(Arc::new(Self {
             cache,
             caching: *caching,
-            lane: Arc::clone(lane),
             is_open: AtomicBool::new(true),
             dirty: AtomicU64::new(0),
             waiting: Mutex::default(),
@@ -64,7 +60,7 @@ impl Pool {
         self.is_open.store(false, Ordering::Relaxed);
     }
 
-    pub(super) fn waiting(&self) -> Vec<u64> {
+    fn waiting(&self) -> Vec<u64> {
         lock(&self.waiting).iter().copied().collect()
     }
 
@@ -120,14 +116,21 @@ fn place(page: u64) -> (u64, u64) {
     (chunk % STRIPES, chunk / STRIPES * CHUNK + page % CHUNK)
 }
 
-/// Stripe of a page.
-pub(super) fn stripe_of(page: u64) -> u64 {
-    place(page).0
-}
-
 /// The page of a stripe's index.
 fn page_of(stripe: u64, index: u64) -> u64 {
     (index / CHUNK * STRIPES + stripe) * CHUNK + index % CHUNK
+}
+
+/// The indexes of a stripe that pages have there, and of some more before and behind them.
+fn indexes_of(pages: &Range<u64>) -> Range<u64> {
+    let in_turn = STRIPES * CHUNK;
+    pages.start / in_turn * CHUNK..pages.end.div_ceil(in_turn) * CHUNK
+}
+
+/// The stripes that have some of these pages.
+fn stripes_of(pages: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
+    let chunks = pages.start / CHUNK..pages.end.div_ceil(CHUNK);
+    (chunks.start..chunks.end.min(chunks.start + STRIPES)).map(|chunk| chunk % STRIPES)
 }
 
 /// The pages that bytes are on.
@@ -280,10 +283,13 @@ impl Table {
     }
 
     fn give_up(&self, pages: Range<u64>, is_to_go: impl Fn(&Part, u64) -> bool) {
-        for page in pages {
-            let (stripe, index) = place(page);
+        let indexes = indexes_of(&pages);
+        for stripe in stripes_of(&pages) {
             for part in write(&self.stripes[stripe as usize]).iter_mut() {
-                if part.pages.get(index).is_some() && is_to_go(part, index) {
+                let is_of_them =
+                    |index: &u64| pages.contains(&page_of(stripe, *index)) && is_to_go(part, *index);
+                let there: Vec<u64> = part.pages.there(&indexes).into_iter().filter(is_of_them).collect();
+                for index in there {
                     let dirty = u64::from(part.pages.dirty().contains(&index));
                     let _ = part.pool.cache.drop_range(stripe, &mut part.pages, index..index + 1);
                     part.pool.less_dirty(stripe, dirty, &part.pages);
@@ -307,40 +313,81 @@ impl Table {
         true
     }
 
-    /// Gives up all pages of a pool, written or not: nobody will ask for them.
-    pub(super) fn drop_pages_of(&self, pool: &Arc<Pool>) {
+    /// Gives up all pages of a pool, written or not. Returns those that were not.
+    pub(super) fn drop_pages_of(&self, pool: &Arc<Pool>) -> Vec<u64> {
+        let mut lost = Vec::new();
         for (stripe, parts) in (0..).zip(&self.stripes) {
             let mut parts = write(parts);
             if let Some(at) = parts.iter().position(|part| Arc::ptr_eq(&part.pool, pool)) {
                 let mut part = parts.swap_remove(at);
+                lost.extend(part.pages.dirty().iter().map(|&index| page_of(stripe, index)));
                 let _ = pool.cache.drop_range(stripe, &mut part.pages, 0..u64::MAX);
             }
         }
+        lost
     }
 
-    /// The first pages from `from` on that wait to be written, one behind the other, of a stripe and a pool;
-    /// and no page that `is_busy` says: what is in them is handed to `take`, and they are about to be
-    /// written.
+    /// The pages of a pool that wait to be written, of a range, and that are wanted: as ranges of up to
+    /// `longest` pages of a chunk, until there are `most` pages.
+    pub(super) fn waiting(
+        &self,
+        pool: &Arc<Pool>,
+        within: &Range<u64>,
+        (longest, most): (u64, u64),
+        is_wanted: impl Fn(u64) -> bool,
+    ) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        let (indexes, mut count) = (indexes_of(within), 0);
+        for stripe in pool.waiting() {
+            let parts = read(&self.stripes[stripe as usize]);
+            let Some(part) = parts.iter().find(|part| Arc::ptr_eq(&part.pool, pool)) else { continue };
+            for &index in part.pages.dirty().range(indexes.clone()) {
+                let page = page_of(stripe, index);
+                if !within.contains(&page) || !is_wanted(page) {
+                    continue;
+                }
+                if count >= most {
+                    return runs;
+                }
+                count += 1;
+                match runs.last_mut() {
+                    Some(last)
+                        if last.end == page
+                            && !page.is_multiple_of(CHUNK)
+                            && last.end - last.start < longest =>
+                    {
+                        last.end += 1;
+                    }
+                    _ => runs.push(page..page + 1),
+                }
+            }
+        }
+        runs
+    }
+
+    /// The pool of a page that is being written.
+    pub(super) fn writing(&self, page: u64) -> Option<Arc<Pool>> {
+        let (stripe, index) = place(page);
+        let parts = read(&self.stripes[stripe as usize]);
+        let is_it = |part: &&Part| part.pages.get(index).is_some_and(|word| word.is_marked());
+        parts.iter().find(is_it).map(|part| Arc::clone(&part.pool))
+    }
+
+    /// The first of some pages of a chunk that wait to be written, one behind the other: what is in them is
+    /// handed to `take`, and they are about to be written. Whoever calls this has claimed them.
     pub(super) fn begin_writing(
         &self,
-        (pool, stripe): (&Arc<Pool>, u64),
-        within: &Range<u64>,
-        most: u64,
-        mut is_busy: impl FnMut(u64) -> bool,
+        pool: &Arc<Pool>,
+        pages: &Range<u64>,
         mut take: impl FnMut(u64, &[u8]),
     ) -> Option<Range<u64>> {
+        let (stripe, start) = place(pages.start);
         let mut parts = write(&self.stripes[stripe as usize]);
         let part = parts.iter_mut().find(|part| Arc::ptr_eq(&part.pool, pool))?;
-        let mut dirty = part.pages.dirty().iter().copied().filter(|&index| {
-            let page = page_of(stripe, index);
-            within.contains(&page) && !is_busy(page)
-        });
+        let mut dirty = part.pages.dirty().range(start..start + (pages.end - pages.start)).copied();
         let first = dirty.next()?;
         let mut end = first + 1;
-        for index in dirty {
-            if index != end || index.is_multiple_of(CHUNK) || end - first >= most {
-                break;
-            }
+        while dirty.next() == Some(end) {
             end += 1;
         }
         let mut copy = [0; PAGE];
@@ -366,63 +413,5 @@ impl Table {
             let again = pool.cache.end_writing(&mut part.pages, indexes, is_written);
             pool.more_dirty(stripe, again);
         }
-    }
-}
-
-/// Why pages are claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
-    /// They are being read. What was read is not kept when somebody wrote meanwhile.
-    Filling { is_spoiled: bool },
-    /// They are being written, by one at a time.
-    Writing,
-}
-
-/// Pages on their way to or from the device.
-#[derive(Debug, Default)]
-pub(super) struct Claims {
-    next: u64,
-    list: Vec<(u64, Range<u64>, Use)>,
-}
-
-fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
-    a.start < b.end && b.start < a.end
-}
-
-impl Claims {
-    fn add(&mut self, pages: Range<u64>, what: Use) -> u64 {
-        self.next += 1;
-        self.list.push((self.next, pages, what));
-        self.next
-    }
-
-    pub(super) fn fill(&mut self, pages: Range<u64>) -> u64 {
-        // Whoever writes now may be done before this is, and after what is read.
-        let is_spoiled = self.is_written(&pages);
-        self.add(pages, Use::Filling { is_spoiled })
-    }
-
-    /// Whether somebody writes any of these pages.
-    pub(super) fn is_written(&self, pages: &Range<u64>) -> bool {
-        self.list.iter().any(|(_, other, what)| *what == Use::Writing && overlap(other, pages))
-    }
-
-    /// A claim to write pages, unless somebody does.
-    pub(super) fn write(&mut self, pages: Range<u64>) -> Option<u64> {
-        if self.is_written(&pages) {
-            return None;
-        }
-        for (_, other, what) in &mut self.list {
-            if let Use::Filling { is_spoiled } = what {
-                *is_spoiled |= overlap(other, &pages);
-            }
-        }
-        Some(self.add(pages, Use::Writing))
-    }
-
-    /// A claim is over. Returns whether what was read may be kept.
-    pub(super) fn end(&mut self, claim: u64) -> bool {
-        let Some(at) = self.list.iter().position(|(id, _, _)| *id == claim) else { return false };
-        self.list.swap_remove(at).2 == Use::Filling { is_spoiled: false }
     }
 }

@@ -50,7 +50,7 @@ fn named<T: Clone>(what: &str, name: &str, all: &[(&str, T)]) -> Result<T, Strin
 }
 
 fn name_of<T: PartialEq>(wanted: &T, all: &[(&'static str, T)]) -> &'static str {
-    all.iter().find(|(_, known)| known == wanted).map_or("function", |(name, _)| name)
+    all.iter().find(|(_, known)| known == wanted).map_or("", |(name, _)| name)
 }
 
 fn number<T: FromStr>(what: &str, text: &str) -> Result<T, String> {
@@ -217,7 +217,8 @@ impl fmt::Display for Policies {
             words.push(format!("complete={}", name_of(&self.completing, &COMPLETING)));
         }
         words.extend(self.stream.map(|stream| format!("stream={}", stream.0)));
-        if self.queue != Queueing::Shared {
+        // What a function chooses cannot be typed.
+        if self.queue == Queueing::Own {
             words.push(format!("queue={}", name_of(&self.queue, &QUEUES)));
         }
         f.pad(&words.join(","))

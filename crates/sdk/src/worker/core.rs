@@ -1,12 +1,13 @@
 //! What the lock of a shared queue protects: the driver's queue, and who waits for which of its commands.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
 use unvme_bus::EventFd;
 use unvme_driver::{Completion, DmaBuf, Queue};
 
+use super::bed::Beds;
 use super::command::{Command, Done, Reading, Reason};
 use super::queue::{BATCH, SPARE_BYTES, SPARES_MAX, Submitter};
 use super::waiters::Waiters;
@@ -64,10 +65,10 @@ pub(super) struct Seen {
     pub(super) submitted: AtomicU64,
     /// Those of them that somebody has been told of.
     pub(super) delivered: AtomicU64,
-    /// Blocking calls that sleep until the device interrupts.
-    pub(super) sleepers: AtomicU32,
+    /// Those who sleep until the device interrupts.
+    pub(super) beds: Beds,
     /// What it signals then.
-    pub(super) bed: Option<EventFd>,
+    pub(super) interrupt: Option<EventFd>,
 }
 
 impl Seen {
@@ -77,14 +78,11 @@ impl Seen {
         self.submitted.store(self.submitted.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// A blocking call has been answered by somebody else, who took the interrupt that was for it.
-    fn wake_sleepers(&self) {
-        if let Some(bed) = &self.bed {
-            // Pairs with the sequentially consistent count of one that looks a last time before it sleeps.
-            fence(Ordering::SeqCst);
-            if self.sleepers.load(Ordering::Relaxed) > 0 {
-                bed.signal();
-            }
+    /// There may be more than was taken, whose interrupts have been taken off the counter.
+    #[cold]
+    fn look_again(&self) {
+        if !self.beds.is_empty() {
+            self.interrupt.iter().for_each(EventFd::signal);
         }
     }
 }
@@ -227,9 +225,10 @@ impl Core {
         let queue = queue.as_mut()?;
         // What nobody polls must not grow: beyond that the queue fills up, which its submitters notice.
         let max = look.max.min((BACKLOG_MAX * slots.len()).saturating_sub(ended.len()).max(1));
-        let mut mine = None;
+        let (mut mine, mut taken) = (None, 0);
         let completions = if look.advance { queue.poll(max) } else { queue.take(max) };
         for completion in completions {
+            taken += 1;
             let slot = completion.token as u16;
             let Some(place) = slots.get_mut(usize::from(slot)) else { continue };
             if look.own == Some(slot) {
@@ -245,6 +244,9 @@ impl Core {
                 }
                 waiting => answer(slot, place, waiting, completion, places, seen),
             }
+        }
+        if taken >= max {
+            seen.look_again();
         }
         mine
     }
@@ -341,7 +343,8 @@ fn answer(
             *place = Slot::Answered(completion);
             // Release: pairs with the Acquire of the caller that waits.
             seen.answered[usize::from(slot)].store(true, Ordering::Release);
-            seen.wake_sleepers();
+            // Somebody else has taken the interrupt that was for it.
+            seen.beds.wake();
         }
         Slot::Future(waker) => {
             *place = Slot::Answered(completion);

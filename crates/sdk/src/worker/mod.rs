@@ -76,6 +76,7 @@
 //!
 //! What it does not implement: buffers in several pieces, and calls of more than one command.
 
+mod bed;
 mod command;
 mod core;
 mod descriptor;
@@ -93,12 +94,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-use unvme_bus::{EventFd, lock};
+use unvme_bus::lock;
 use unvme_driver::{CompletionMode, Controller, DmaBuf, Error as DriverError, Queue, QueueOptions};
 
 use crate::{Device, Error, Op, Result};
 
+use bed::Bed;
 pub use command::{Command, Data, Done, Load, Medium, Reason, Refused};
 pub use future::Run;
 pub use manner::{Habit, Manner};
@@ -106,9 +107,6 @@ pub use patience::Patience;
 pub use queue::{BATCH, SPARE_BYTES, SharedQueue, Submitter};
 pub use route::Route;
 pub use thread::{CompletionThread, Deliver};
-
-/// Longest sleep of one whom the device wakes: somebody has to look whether it is there.
-const DOZE_MAX: Duration = Duration::from_millis(50);
 
 /// In place of an index: the CPU has no queue of its own.
 const NONE: u16 = u16::MAX;
@@ -357,27 +355,26 @@ impl Worker {
         Ok(Descriptor(fd))
     }
 
-    /// Sleeps until the device interrupts for one of the queues, or for `limit`. Returns false at once when
-    /// it does not interrupt. What has ended before is to be polled first, and after.
+    /// Sleeps until the device interrupts for one of the queues, somebody [nudges](Worker::nudge), or for
+    /// `limit`. Returns false at once when it does not interrupt. What has ended before is to be polled
+    /// first, and after.
     pub fn doze(&self, limit: Duration) -> bool {
-        let interrupts: Vec<&EventFd> =
-            self.queues.iter().filter_map(|queue| queue.interrupt.as_ref()).collect();
-        if interrupts.len() < self.queues.len() {
-            return false;
-        }
-        let mut fds: Vec<_> = interrupts.iter().map(|event| PollFd::new(*event, PollFlags::IN)).collect();
-        let limit = Timespec::try_from(limit.min(DOZE_MAX)).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
-        let _ = rustix::event::poll(&mut fds, Some(&limit));
-        // First the counters, then the look: what is signalled in between ends the next sleep.
-        for event in interrupts {
-            event.drain();
+        let Some(bed) = self.bed() else { return false };
+        // What has come while nobody could say so.
+        if !self.queues.iter().any(|queue| queue.has_ended()) {
+            bed.doze(limit);
         }
         true
     }
 
+    /// A bed for one who looks before each sleep, and is woken for what comes after that look.
+    pub(crate) fn bed(&self) -> Option<Bed<'_, Arc<SharedQueue>>> {
+        Bed::new(&self.queues)
+    }
+
     /// Ends the sleep of those who [doze](Worker::doze).
     pub fn nudge(&self) {
-        self.queues.iter().for_each(|queue| queue.nudge());
+        self.queues[0].beds().wake();
     }
 
     /// Takes nothing more from now on; what is outstanding goes on.
@@ -435,7 +432,7 @@ fn cpus_of(controller: &Controller, queues: &Queues) -> (Vec<u32>, bool) {
 }
 
 /// CPUs that this process may use, ascending.
-fn allowed_cpus() -> Vec<u32> {
+pub(crate) fn allowed_cpus() -> Vec<u32> {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap_or_default();
     let cpus: Vec<u32> =
         (0..rustix::thread::CpuSet::MAX_CPU as u32).filter(|cpu| allowed.is_set(*cpu as usize)).collect();

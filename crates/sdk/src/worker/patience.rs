@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use unvme_bus::{Clock, EventFd};
+use unvme_bus::Clock;
 use unvme_driver::Advancer;
 
 use super::manner::Manner;
@@ -21,8 +21,6 @@ const SLEEP_AFTER: Duration = Duration::from_millis(1);
 /// Shortest and longest sleep.
 const SLEEP_MIN: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
-/// Longest sleep of somebody whom an interrupt wakes.
-const INTERRUPT_MAX: Duration = Duration::from_millis(50);
 /// What a round is worth on a virtual clock, which whoever waits moves.
 const ROUND: Duration = Duration::from_micros(1);
 
@@ -32,8 +30,6 @@ pub struct Patience<'a> {
     rounds: u32,
     since: Option<Instant>,
     manner: Manner<'a>,
-    /// What the device signals.
-    bed: Option<&'a EventFd>,
     /// The round of a sleep that was to end before the command.
     slept: Option<u32>,
 }
@@ -41,13 +37,14 @@ pub struct Patience<'a> {
 impl<'a> Patience<'a> {
     /// A wait for a device; `advancer` is there when it makes progress only inside this process.
     pub(super) fn new(advancer: Option<&'a Advancer>) -> Self {
-        Self { advancer, rounds: 0, since: None, manner: Manner::Patient, bed: None, slept: None }
+        Self { advancer, rounds: 0, since: None, manner: Manner::Patient, slept: None }
     }
 
-    /// The same in another manner; `bed` is what the device signals.
-    pub(super) fn in_manner(self, manner: Manner<'a>, bed: Option<&'a EventFd>) -> Self {
+    /// The same in another manner. Who sleeps until the device interrupts has a bed; here are those for whom
+    /// it does not.
+    pub(super) fn in_manner(self, manner: Manner<'a>) -> Self {
         let since = matches!(manner, Manner::Hybrid(_)).then(Instant::now);
-        Self { manner, bed, since, ..self }
+        Self { manner, since, ..self }
     }
 
     /// What is waited for was sent at this time.
@@ -79,17 +76,10 @@ impl<'a> Patience<'a> {
                 true if self.rounds >= SPINS => thread::yield_now(),
                 _ => std::hint::spin_loop(),
             },
-            Manner::Sleep => match self.bed {
-                Some(bed) => {
-                    let _ = bed.wait(INTERRUPT_MAX);
-                    // First the counter, then the look: what is signalled in between ends the next sleep.
-                    bed.drain();
-                }
-                None => {
-                    let sleep = (self.waited() / 16).clamp(SLEEP_MIN, SLEEP_MAX);
-                    self.sleep(sleep);
-                }
-            },
+            Manner::Sleep => {
+                let sleep = (self.waited() / 16).clamp(SLEEP_MIN, SLEEP_MAX);
+                self.sleep(sleep);
+            }
         }
     }
 
@@ -125,10 +115,15 @@ impl<'a> Patience<'a> {
         }
     }
 
+    /// Nothing without a sleep that was to end before the command; whether this is the first look after it.
+    pub(crate) fn overslept(&self) -> Option<bool> {
+        self.slept.map(|round| round == self.rounds)
+    }
+
     /// What was waited for has come: how long it took is learnt.
     pub fn end(mut self) {
         if let Manner::Hybrid(habit) = self.manner {
-            let overslept = self.slept.map(|round| round == self.rounds);
+            let overslept = self.overslept();
             habit.note(self.waited(), overslept);
         }
     }

@@ -7,7 +7,7 @@
 //! slots, to pollers in the order it came. So several callers have commands in flight on one queue, and none
 //! waits for a lock held over a wait.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use std::time::Duration;
 use unvme_bus::{EventFd, lock};
 use unvme_driver::{Advancer, Completion, DmaBuf, DmaPool, Queue};
 
+use super::bed::{Bed, Beds};
 use super::command::{Command, Data, Done, Load, Medium, Reason, Refused};
 use super::core::{Core, Look, Owner, Seen};
 use super::future::Run;
@@ -30,6 +31,9 @@ pub const BATCH: usize = 32;
 pub const SPARE_BYTES: usize = 16 << 10;
 /// Most spare buffers a queue keeps, one for each call that copies at the same time.
 pub(super) const SPARES_MAX: usize = 8;
+
+/// Longest sleep of a call that an interrupt wakes.
+const INTERRUPT_MAX: Duration = Duration::from_millis(50);
 
 /// Who submits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +74,8 @@ impl SharedQueue {
                 answered: (0..queue.capacity()).map(|_| AtomicBool::new(false)).collect(),
                 submitted: AtomicU64::new(0),
                 delivered: AtomicU64::new(0),
-                sleepers: AtomicU32::new(0),
-                bed: queue.interrupt().cloned(),
+                beds: Beds::default(),
+                interrupt: queue.interrupt().cloned(),
             },
             advancer: queue.advancer(),
             interrupt: queue.interrupt().cloned(),
@@ -308,20 +312,18 @@ impl SharedQueue {
     /// Waits for the completion of a blocking call, and distributes those of others meanwhile.
     #[cold]
     fn wait_for(&self, slot: u16, manner: Manner<'_>) -> Completion {
+        let queues = [self];
+        let bed = matches!(manner, Manner::Sleep).then(|| Bed::new(&queues)).flatten();
         let mut patience = self.patience_in(manner);
-        let sleeps = matches!(manner, Manner::Sleep);
-        if sleeps {
-            self.seen.sleepers.fetch_add(1, Ordering::SeqCst);
-        }
-        let completion = self.watch(slot, &mut patience);
-        if sleeps {
-            self.seen.sleepers.fetch_sub(1, Ordering::Relaxed);
-        }
+        let completion = self.watch(slot, || match &bed {
+            Some(bed) => bed.doze(INTERRUPT_MAX),
+            None => patience.pause(),
+        });
         patience.end();
         completion
     }
 
-    fn watch(&self, slot: u16, patience: &mut Patience<'_>) -> Completion {
+    fn watch(&self, slot: u16, mut pause: impl FnMut()) -> Completion {
         let look = Look { advance: false, own: Some(slot), max: BATCH };
         let answered = &self.seen.answered[usize::from(slot)];
         loop {
@@ -341,17 +343,32 @@ impl SharedQueue {
                     return completion;
                 }
             }
-            patience.pause();
+            pause();
         }
+    }
+
+    /// Takes what has completed off the queue, for whoever waits for it.
+    pub(super) fn distribute(&self) {
+        let mut core = self.lock();
+        self.look(&mut core, Look { advance: false, own: None, max: BATCH });
+        self.release(core);
+    }
+
+    pub(super) fn beds(&self) -> &Beds {
+        &self.seen.beds
     }
 
     /// Takes what has completed, and wakes the completion thread if somebody has to poll. The lock is then
     /// let go of with [`SharedQueue::release`].
     #[inline]
     pub(super) fn look(&self, core: &mut Core, look: Look) -> Option<Completion> {
+        let before = core.ended.len();
         let own = core.look(&self.seen, look);
         if !core.ended.is_empty() {
             self.wake();
+            if core.ended.len() > before {
+                self.seen.beds.wake();
+            }
         }
         own
     }
@@ -447,7 +464,7 @@ impl SharedQueue {
             // First the counter, then the look: an interrupt in between leaves it set.
             interrupt.drain();
         }
-        if self.outstanding() == 0 {
+        if self.outstanding() == 0 && self.seen.beds.is_empty() {
             return 0;
         }
         self.advance();
@@ -488,7 +505,7 @@ impl SharedQueue {
 
     /// Looks at the queue for futures, and for pollers who will come; returns whether anything was there.
     pub(super) fn tend(&self) -> bool {
-        if self.outstanding() == 0 {
+        if self.outstanding() == 0 && self.seen.beds.is_empty() {
             return false;
         }
         self.advance();
@@ -567,14 +584,9 @@ impl SharedQueue {
         Patience::new(self.advancer.as_ref())
     }
 
-    /// Wakes those who sleep until the device interrupts.
-    pub(super) fn nudge(&self) {
-        self.interrupt.iter().for_each(EventFd::signal);
-    }
-
     /// The same in another manner.
     pub fn patience_in<'a>(&'a self, manner: Manner<'a>) -> Patience<'a> {
-        self.patience().in_manner(manner, self.interrupt.as_ref())
+        self.patience().in_manner(manner)
     }
 
     /// Takes nothing more from now on.
@@ -588,6 +600,12 @@ impl SharedQueue {
         core.close(&self.seen);
         self.release(core);
         self.wake();
+    }
+}
+
+impl AsRef<SharedQueue> for SharedQueue {
+    fn as_ref(&self) -> &Self {
+        self
     }
 }
 

@@ -84,6 +84,24 @@ fn an_error_that_nobody_asked_for_is_that_of_the_next_flush_once() {
 }
 
 #[test]
+fn what_is_lost_with_another_handle_is_told_to_those_who_have_its_blocks() {
+    let device = device("mem:block:16M");
+    let (one, other) = (handle(&device, "cache=write-back:4M"), handle(&device, "cache=write-back:4M"));
+    let apart = device.handle(Nsid(1), &crate::options(1024..2048, "")).expect("handle");
+    one.write(0, &bytes(5, 4096)).expect("write");
+    // It is in the other one's cache, as the page is.
+    other.write(1, &bytes(6, 512)).expect("write");
+    let rule = r#"{ "match": { "opcode": "write" }, "act": { "status": "write-fault" } }"#;
+    device.add_faults(rule).expect("rule");
+    one.close().expect_err("it cannot be written");
+    device.clear_faults(None).expect("clear");
+    let error = other.flush().expect_err("what was written is not there");
+    assert_eq!(error.status().map(Status::kind), Some(Status::WRITE_FAULT), "{error}");
+    other.flush().expect("it was told");
+    apart.flush().expect("it has nothing to do with it");
+}
+
+#[test]
 fn a_change_of_policies_that_cannot_write_what_waits_changes_nothing_that_matters() {
     let device = device("mem:block:16M");
     let handle = handle(&device, "cache=write-back:4M");

@@ -5,6 +5,7 @@
 mod honest;
 mod mistakes;
 mod model;
+mod progress;
 mod rig;
 mod shared;
 mod turns;

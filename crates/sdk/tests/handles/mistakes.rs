@@ -72,9 +72,51 @@ fn a_device_that_fails_says_what_and_where() {
         while handle.wait(&mut done, std::time::Duration::from_secs(1)) == 0 {}
         assert_eq!(done[0].status.kind(), Status::UNRECOVERED_READ_ERROR);
         assert!(done[0].buf.is_some());
-        // A part of a page that cannot be read is written all the same, past the cache.
         device.clear_faults(None).expect("clear");
         handle.read(800, &mut out).expect("it was not kept");
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_read_is_mended_by_writing_it_and_is_nobody_elses_fault() {
+    for text in ["", "cache=read:1M", "cache=write-through:1M", "cache=write-back:1M"] {
+        let device = device("mem:block:16M");
+        let (handle, _other) = (handle(&device, text), handle(&device, "cache=read:1M"));
+        let rule = r#"{ "match": { "opcode": "read", "lba": "801" }, "act": { "status": "0x281" } }"#;
+        device.add_faults(rule).expect("rule");
+        let mut out = [0; 512];
+        handle.read(802, &mut out).expect("the block beside it");
+        if text.is_empty() {
+            handle.submit(Request::read(802, 1), handle.alloc(512).ok(), 5).expect("submit");
+            let mut done = Vec::new();
+            while handle.wait(&mut done, std::time::Duration::from_secs(1)) == 0 {}
+            assert!(done[0].status.is_success(), "{}", done[0].status);
+        }
+        handle.write(801, &bytes(1, 512)).expect(text);
+        handle.flush().expect("flush");
+        device.clear_faults(None).expect("clear");
+        device.block(Nsid(1)).expect("blocks").read_at(801, &mut out).expect("read");
+        assert!(out == bytes(1, 512)[..], "{text}");
+    }
+}
+
+#[test]
+fn the_longest_request_may_begin_anywhere() {
+    let device = device("mem:block:64M");
+    let _cached = handle(&device, "cache=read:4M");
+    let block = device.block(Nsid(1)).expect("blocks");
+    let most = block.namespace().transfer_blocks_max();
+    for text in ["", "cache=read:4M", "cache=write-back:4M"] {
+        let handle = handle(&device, text);
+        let data = bytes(3, most as usize * 512);
+        handle.write(3, &data).expect("write");
+        handle.flush().expect("flush");
+        let other = handle.alloc(data.len()).ok();
+        handle.submit(Request::read(3, most), other, 5).expect("submit");
+        let mut done = Vec::new();
+        while handle.wait(&mut done, std::time::Duration::from_secs(1)) == 0 {}
+        assert!(done[0].status.is_success(), "{text}: {}", done[0].status);
+        assert!(done[0].buf.as_ref().is_some_and(|buf| buf.to_vec()[..data.len()] == data), "{text}");
     }
 }
 

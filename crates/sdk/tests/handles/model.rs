@@ -214,6 +214,31 @@ on_each! {
     }
 }
 
+/// Submits writes to some places and reads of others, and waits for all.
+fn several(handle: &Handle, round: u64, written: &mut [u8; 40], lba: impl Fn(u64) -> u64) {
+    for nth in 0..9 {
+        let place = (round + nth * 3) % 40;
+        let mut buf = handle.alloc(512).expect("memory");
+        let request = if nth % 2 == 0 {
+            written[place as usize] = (round % 250) as u8 + 1;
+            buf.write(0, &[written[place as usize]; 512]);
+            Request::write(lba(place), 1)
+        } else {
+            Request::read(lba(place), 1)
+        };
+        handle.submit(request, Some(buf), place).expect("submit");
+    }
+    let mut done = Vec::new();
+    while done.len() < 9 {
+        handle.wait(&mut done, Duration::from_secs(1));
+    }
+    for done in done {
+        assert!(done.status.is_success(), "{}", done.status);
+        let buf = done.buf.expect("it comes back").to_vec();
+        assert!(buf[..512] == [written[done.token as usize]; 512], "round {round}");
+    }
+}
+
 #[test]
 fn threads_with_handles_of_all_kinds_see_what_they_wrote_themselves() {
     let device = open("mem:block:16M", &OpenOptions::default()).expect("open");
@@ -229,7 +254,9 @@ fn threads_with_handles_of_all_kinds_see_what_they_wrote_themselves() {
                 for round in 0..2000u64 {
                     let place = (round * 7 + thread) % 40;
                     let lba = place * 6 + thread;
-                    if round % 3 == 0 {
+                    if round % 5 == 0 {
+                        several(&handle, round, &mut written, |place| place * 6 + thread);
+                    } else if round % 3 == 0 {
                         written[place as usize] = (round % 251) as u8 + 1;
                         let data = [written[place as usize]; 512];
                         handle.write(lba, &data).expect("write");

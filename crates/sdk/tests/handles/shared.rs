@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use unvme::fdp::PlacementId;
 use unvme::handle::{Chooser, Queueing, Request, RequestKind};
-use unvme::{Device, Nsid};
+use unvme::{ControllerOptions, Device, Nsid, OpenOptions, open};
 
 use crate::rig::on_each;
 use crate::{bytes, device, handle, options, policies};
@@ -61,6 +60,17 @@ on_each! {
 }
 
 #[test]
+fn those_who_share_queues_leave_some() {
+    let controller = ControllerOptions { io_queues: 3, ..ControllerOptions::default() };
+    let device = open("mem:block:16M", &OpenOptions { controller, ..OpenOptions::default() }).expect("open");
+    let handles = ["", "complete=interrupt", "queue=own"].map(|text| handle(&device, text));
+    for handle in &handles {
+        handle.write(0, &bytes(1, 512)).expect("write");
+    }
+    device.handle(Nsid(1), &options(0..8, "queue=own")).expect_err("there is none left");
+}
+
+#[test]
 fn a_function_chooses_the_queue() {
     let device = device("mem:block:16M");
     let asked = Arc::new(AtomicUsize::new(0));
@@ -88,17 +98,19 @@ fn a_function_chooses_the_queue() {
 #[test]
 fn writes_go_to_the_stream_also_those_that_wait() {
     let device = device("mem:block:64M,block=4096,fdp,handles=4,ru=1M");
-    let fdp = device.fdp().expect("fdp");
     let bare = handle(&device, "stream=2");
     let back = device.handle(Nsid(1), &options(4096..8192, "cache=write-back:4M,stream=3")).expect("handle");
-    let written = |_: ()| fdp.statistics().expect("statistics").host_bytes;
-    let before = written(());
-    bare.write(0, &vec![1; 1 << 20]).expect("write");
-    back.write(0, &vec![2; 1 << 20]).expect("write");
+    let mut block = device.block(Nsid(1)).expect("blocks");
+    bare.write(0, &vec![1; 100 * 4096]).expect("write");
+    back.write(0, &vec![2; 40 * 4096]).expect("write");
     back.flush().expect("flush");
-    assert_eq!(written(()) - before, 2 << 20);
-    let usage: Vec<_> = device.block(Nsid(1)).expect("blocks").placements().expect("placements");
-    assert!(usage.contains(&PlacementId(3)));
+    let buf = bare.alloc(8 * 4096).ok();
+    bare.submit(Request::write(200, 8), buf, 0).expect("submit");
+    let mut done = Vec::new();
+    while bare.wait(&mut done, Duration::from_secs(1)) == 0 {}
+    // Of a unit of 256 blocks.
+    let left: Vec<u64> = block.handles().expect("handles").iter().map(|handle| handle.blocks_left).collect();
+    assert_eq!(left, [256, 256, 256 - 108, 256 - 40]);
     let error = bare.set(&policies("stream=9")).expect_err("there is none");
     assert!(error.to_string().contains('9'), "{error}");
 }

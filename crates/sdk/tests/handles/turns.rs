@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use unvme::handle::{Handle, Request, WINDOW};
+use unvme::handle::{Handle, Request, RequestKind, WINDOW};
 use unvme::{Clock, ControllerOptions, Device, OpenOptions, open};
 
 use crate::rig::on_each;
@@ -135,4 +135,24 @@ fn a_limit_that_is_lifted_lets_those_go_who_wait_and_a_handle_that_is_dropped_en
     let started = Instant::now();
     drop(handle);
     assert!(started.elapsed() < Duration::from_secs(3), "not a second for each");
+}
+
+#[test]
+fn what_a_request_waits_for_its_turn_is_not_learnt() {
+    let device = device("mem:block:16M,timing=tlc");
+    let handle = handle(&device, "complete=hybrid,limit=iops:1:burst:1ms");
+    handle.write(0, &[1; 512]).expect("it is the one that may go at once");
+    handle.submit(Request::read(0, 8), handle.alloc(4096).ok(), 0).expect("submit");
+    let mut done = Vec::new();
+    while handle.wait(&mut done, Duration::from_secs(1)) == 0 {}
+    assert!(done[0].status.is_success());
+    let learnt = handle.learnt(RequestKind::Read, 4096);
+    assert!(learnt < Duration::from_millis(500), "{learnt:?}");
+    // A flush may take much longer than what is given back, and says nothing of it.
+    handle.set(&policies("complete=hybrid")).expect("set");
+    let rule = r#"{ "match": { "opcode": "flush" }, "act": { "delay": "300ms" } }"#;
+    device.add_passing_faults(rule).expect("rule");
+    handle.flush().expect("flush");
+    assert!(handle.learnt(RequestKind::Flush, 0) >= Duration::from_millis(300));
+    assert_eq!(handle.learnt(RequestKind::Discard, 0), Duration::ZERO);
 }

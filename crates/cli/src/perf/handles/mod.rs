@@ -22,6 +22,7 @@ use super::args::{Output, Perf};
 use super::job::transport;
 use super::machine::{machine, now};
 use super::run::{command_line, save, touch};
+use super::settings::Settings;
 use super::{cores, data};
 use crate::exit::{Failed, Interrupted, usage};
 use crate::report::DeviceIdentity;
@@ -34,8 +35,8 @@ const STEP_BYTES: usize = 2 << 20;
 
 /// Does what was typed.
 pub(super) fn run(args: &Perf, stop: &AtomicBool) -> Result<()> {
-    let words: Vec<Words> =
-        args.handles.iter().enumerate().map(|(nth, text)| Words::parse(text, nth)).collect::<Result<_>>()?;
+    let parse = |(nth, text): (usize, &String)| Words::parse(text, nth, &args.settings);
+    let words: Vec<Words> = args.handles.iter().enumerate().map(parse).collect::<Result<_>>()?;
     check(args, &words)?;
     for path in [&args.json, &args.report].into_iter().flatten() {
         touch(path)?;
@@ -94,24 +95,76 @@ fn check(args: &Perf, words: &[Words]) -> Result<()> {
     }
     ensure!(args.output != Output::Csv, usage("--output csv: handles are shown as text or json"));
     ensure!(args.csv.is_none(), usage("--csv: handles are written with --json or --report"));
-    let settings = &args.settings;
-    let others = [
-        ("-w", settings.pattern.is_some()),
-        ("-o", settings.io_size.is_some()),
-        ("-q", settings.depth.is_some()),
-        ("-M", settings.read_percent.is_some()),
-        ("--rate", settings.rate.is_some()),
-        ("--threads", settings.threads.is_some()),
-        ("--completion", settings.completion.is_some()),
-        ("--amount", settings.amount.is_some()),
-        ("--trace", settings.trace.is_some()),
-    ];
+    let others = said(&args.settings);
     match others.iter().find(|(_, is_given)| *is_given) {
         Some((option, _)) => {
             Err(usage(format!("{option}: with --handle, each handle says it in its own words")))
         }
         None => Ok(()),
     }
+}
+
+/// Options that handles do not have from the command line, and whether they were typed. A setting that is new
+/// is to be listed here as well, or among those that hold for all handles.
+fn said(settings: &Settings) -> Vec<(&'static str, bool)> {
+    let Settings {
+        devices: _,
+        namespace_id: _,
+        time: _,
+        warmup: _,
+        range: _,
+        offset: _,
+        depth,
+        io_size,
+        size_mix,
+        pattern,
+        read_percent,
+        keys,
+        key_size,
+        scan_length,
+        trim,
+        flush_every,
+        trace,
+        trace_format,
+        trace_device,
+        trace_speed,
+        amount,
+        threads,
+        rate,
+        arrivals,
+        think,
+        burst,
+        completion,
+        dist,
+        fdp_pid,
+        fdp_select,
+    } = settings;
+    vec![
+        ("-w", pattern.is_some()),
+        ("-o", io_size.is_some()),
+        ("--size-mix", size_mix.is_some()),
+        ("-q", depth.is_some()),
+        ("-M", read_percent.is_some()),
+        ("--keys", keys.is_some()),
+        ("--key-size", key_size.is_some()),
+        ("--scan-length", scan_length.is_some()),
+        ("--trim", trim.is_some()),
+        ("--flush-every", flush_every.is_some()),
+        ("--trace", trace.is_some()),
+        ("--trace-format", trace_format.is_some()),
+        ("--trace-device", !trace_device.is_empty()),
+        ("--trace-speed", trace_speed.is_some()),
+        ("--amount", amount.is_some()),
+        ("--threads", threads.is_some()),
+        ("--rate", rate.is_some()),
+        ("--arrivals", arrivals.is_some()),
+        ("--think", think.is_some()),
+        ("--burst", burst.is_some()),
+        ("--completion", completion.is_some()),
+        ("--dist", dist.is_some()),
+        ("--fdp-pid", fdp_pid.is_some()),
+        ("--fdp-select", fdp_select.is_some()),
+    ]
 }
 
 fn namespace(device: &Device, args: &Perf) -> Result<Nsid> {

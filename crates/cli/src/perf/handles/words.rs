@@ -31,11 +31,12 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// Errors: a usage error that names the word, with what is known.
-    pub(super) fn parse(text: &str, nth: usize) -> Result<Self> {
+    /// What `all` says of the partition holds for a handle that says nothing of it. Errors: a usage error
+    /// that names the word, with what is known.
+    pub(super) fn parse(text: &str, nth: usize, all: &Settings) -> Result<Self> {
         let mut words = Self {
             name: format!("handle{}", nth + 1),
-            settings: Settings::default(),
+            settings: Settings { range: all.range, offset: all.offset, ..Settings::default() },
             policies: Policies::default(),
         };
         let mut of_policies = Vec::new();
@@ -106,15 +107,19 @@ mod tests {
 
     #[test]
     fn words_of_both_kinds_are_told_apart() {
-        let words =
-            Words::parse("name=log,rw=randwrite,bs=128k,sched=share:3,depth=8,queue=own", 0).expect("words");
+        let words = Words::parse(
+            "name=log,rw=randwrite,bs=128k,sched=share:3,depth=8,queue=own",
+            0,
+            &Settings::default(),
+        )
+        .expect("words");
         assert_eq!(
             (words.name.as_str(), words.settings.io_size(), words.settings.depth()),
             ("log", 128 << 10, 8)
         );
         assert_eq!(words.policies.schedule, Schedule::Share(3));
         assert_eq!(
-            (words.settings.depth(), Words::parse("", 1).expect("none").name.as_str()),
+            (words.settings.depth(), Words::parse("", 1, &Settings::default()).expect("none").name.as_str()),
             (8, "handle2")
         );
         for (text, part) in [
@@ -127,7 +132,7 @@ mod tests {
             ("name=", "known are name"),
             ("rw=randread,mix=70", "does not mix"),
         ] {
-            let error = Words::parse(text, 0).expect_err(text).to_string();
+            let error = Words::parse(text, 0, &Settings::default()).expect_err(text).to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }
