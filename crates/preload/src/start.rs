@@ -93,6 +93,7 @@ fn start() -> Result<(), String> {
         }
     }
     table::inherit();
+    crate::process::keep_inherited();
     crate::process::start();
     crate::stdio::start();
     Ok(())
