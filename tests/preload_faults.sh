@@ -231,6 +231,29 @@ good "$steady" check steady "$work/promises"
 good rm steady
 check 0000:02:00.0
 
+section 'a server that is begun with few descriptors'
+for process in $(servers); do kill "$process" 2>/dev/null || true; done
+waited=0
+until [ -z "$(servers)" ] || [ "$waited" -ge 600 ]; do
+    waited=$((waited + 1))
+    sleep 0.1
+done
+ours 0000:02:00.0 --shared
+(ulimit -Sn 200 && inside sh -c 'echo few >few; while [ -e few ]; do sleep 0.1; done') >"$work/said" 2>&1 &
+children=$!
+waited=0
+until [ "$waited" -ge 600 ] || inside cat few >"$work/output" 2>&1; do
+    waited=$((waited + 1))
+    sleep 0.1
+done
+steps=$((steps + 1))
+for process in $(servers); do
+    [ "$(awk '/^Max open files/ { print $4 == $5 }' "/proc/$process/limits")" = 1 ] || fail 'it has not as many as it may have'
+done
+good rm few
+wait "$children" || fail "the program failed: $(cat "$work/said")"
+children=
+
 section 'two programs, begun each for itself'
 ours 0000:02:00.0
 (cd "$top" && exec "$unvme" run --dir "$top=0000:02:00.0" -- sh -c 'echo first >first; while [ ! -e second ]; do sleep 0.05; done; cat second') >"$work/said" 2>&1 &

@@ -13,6 +13,39 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::Region;
 
+/// The supplementary groups that the process at the other end of a UNIX socket had when it connected
+/// (`SO_PEERGROUPS`).
+///
+/// # Errors
+/// Those of `getsockopt`.
+pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut groups: Vec<u32> = vec![0; 64];
+    loop {
+        let mut bytes = (groups.len() * size_of::<u32>()) as libc::socklen_t;
+        // SAFETY: the kernel writes up to `bytes` bytes, which is as long as the vector is, and says how many
+        // there are, or would be.
+        let done = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        let there = bytes as usize / size_of::<u32>();
+        if done == 0 {
+            groups.truncate(there);
+            return Ok(groups);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ERANGE) || there <= groups.len() {
+            return Err(error);
+        }
+        groups.resize(there, 0);
+    }
+}
+
 /// Most pieces, or rooms, of one call: an array of this many addresses lives on the stack. Those beyond wait
 /// for the next call.
 pub const PIECES_MAX: usize = 64;

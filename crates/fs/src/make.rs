@@ -7,12 +7,14 @@ use unvme::worker::{Queues, WorkerOptions};
 use crate::bits;
 use crate::disk::{Disk, Durable};
 use crate::error::{Error, Result};
+use crate::holder::Holder;
 use crate::layout::{
     self, BLOCK, Expected, FIRST_INO, GROUP_BLOCKS, Geometry, Head, INODES_PER_BLOCK, Inode, Kind,
     ORPHANS_INO, Page, ROOT_INO, Superblock, Time, VERSION, seal, stamp,
 };
 use crate::page;
 use crate::placement::{Class, Placement};
+use crate::system::read_superblock;
 
 /// Blocks of one range that is deallocated: 1 GiB.
 const DEALLOCATED_MAX: u64 = 1 << 18;
@@ -174,11 +176,23 @@ impl Maker<'_> {
     }
 }
 
+/// Takes the file system that is there, if there is one: nobody has it mounted then, and nobody mounts it
+/// before it is gone.
+fn take_former(disk: &Disk, name: &str) -> Result<Option<Holder>> {
+    match read_superblock(disk, 0) {
+        Ok(former) => Holder::take(name, &former.uuid, false).map(Some),
+        // It is no file system, or one that nobody can mount as it is.
+        Err(Error::Damaged { .. } | Error::Format(_)) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
 /// Makes an empty file system of the whole namespace. What was there is lost. `progress` is told how many of
 /// how many groups are done.
 ///
 /// # Errors
-/// [`Error::Format`] for a device or options that cannot be, [`Error::Device`].
+/// [`Error::Format`] for a device or options that cannot be, [`Error::Busy`] when a program has the file
+/// system mounted that is there, [`Error::Device`].
 pub fn make(
     block: &Block,
     name: &str,
@@ -219,6 +233,7 @@ pub fn make(
         created: (Time::now().seconds as u64 * 1_000_000_000).into(),
         label,
     };
+    let _former = take_former(&disk, name)?;
     // What was there stops being a file system before the new one is one.
     disk.write(0, &[0; BLOCK], Durable::Now, Class::Metadata)?;
     if options.deallocate {

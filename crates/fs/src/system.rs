@@ -194,7 +194,7 @@ struct Later {
 /// The grips of all CPUs.
 type Grips = Stripes<Arc<Grip>>;
 
-fn read_superblock(disk: &Disk, block: u64) -> Result<Superblock> {
+pub(crate) fn read_superblock(disk: &Disk, block: u64) -> Result<Superblock> {
     let mut page: Page = [0; BLOCK];
     disk.read(block, &mut page)?;
     let fs = layout::Header::of(&page).fs.get();

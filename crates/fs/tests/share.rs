@@ -302,7 +302,7 @@ fn what_is_stored_to_a_mapped_file_is_read_and_what_is_written_is_seen_there() {
     let (one, two) = (house.client(), house.client());
     let (file, ino) = open_at(&one, "file", NEW).expect("made");
     write(&one, file, 0, &[1; 10_000]);
-    let (mapped, memory) = one.map(file).expect("mapped");
+    let (mapped, memory) = one.map(file, true).expect("mapped");
     assert_eq!((mapped.ino, mapped.size), (ino, 10_000));
     assert_eq!(loaded(&memory, 9_990, 100), [1; 10]);
     let (theirs, _) = open_at(&two, "file", NEW).expect("there");
@@ -368,7 +368,7 @@ fn files_are_mapped_and_unmapped_while_others_write() {
             })
             .collect();
         for round in 0..200_u64 {
-            let (mapped, memory) = mapper.map(file).expect("mapped");
+            let (mapped, memory) = mapper.map(file, true).expect("mapped");
             stored(&memory, 50_000, &round.to_le_bytes());
             // Beyond the end of a file nothing is stored.
             write(&mapper, file, 50_000, &round.to_le_bytes());
@@ -399,18 +399,18 @@ fn what_is_mapped_without_a_server_is_the_same() {
     let file = open(NEW);
     process.call(&Request::Write { open: file, offset: 0 }, b"text", &mut []).expect("written");
     let to_read = open(OFlags::RDONLY);
-    let mapped = process.map(to_read).expect("mapped");
+    let mapped = process.map(to_read, false).expect("mapped");
     let memory = process.map_memory(mapped.ino).expect("its memory");
     assert!(rustix::io::pwrite(&memory, b"x", 0).is_err(), "it is open for reading alone");
-    process.map(file).expect("mapped again");
+    process.map(file, true).expect("mapped again");
     stored(&process.map_memory(mapped.ino).expect("its memory"), 0, b"T");
     process.call(&Request::Sync { open: file, data_only: true }, &[], &mut []).expect("synced");
     let mut out = [0; 4];
     assert_eq!(process.file(file).expect("open").read_at(0, &mut out).expect("read"), 4);
     assert_eq!(&out, b"Text");
     let to_write = open(OFlags::WRONLY);
-    assert_eq!(process.map(to_write).expect_err("not to be read").errno(), Errno::ACCESS);
-    assert_eq!(process.map(OpenId::ROOT).expect_err("a directory").errno(), Errno::NODEV);
+    assert_eq!(process.map(to_write, false).expect_err("not to be read").errno(), Errno::ACCESS);
+    assert_eq!(process.map(OpenId::ROOT, false).expect_err("a directory").errno(), Errno::NODEV);
     let child = process.fork(2);
     process.unmap(mapped.ino).expect("unmapped");
     process.unmap(mapped.ino).expect("unmapped");
@@ -473,7 +473,7 @@ fn a_hit_needs_no_server() {
     assert_eq!(watched.read(5000, &mut out), None, "a hole has no pages");
     assert_eq!(read(&client, file, 5000, 6000), [0; 5000]);
     // What is mapped is read by asking; and again without, later.
-    let (mapped, memory) = other.map(theirs).expect("mapped");
+    let (mapped, memory) = other.map(theirs, true).expect("mapped");
     stored(&memory, 1, b"stored");
     assert_eq!(watched.read(0, &mut out), None);
     assert_eq!(read(&client, file, 0, 8), b"\x01stored\x01");
@@ -614,7 +614,7 @@ impl Actor {
                 content.extend_from_slice(&data);
             }
             2 => {
-                let (mapped, memory) = self.client.map(open).expect("mapped");
+                let (mapped, memory) = self.client.map(open, true).expect("mapped");
                 assert!(loaded(&memory, 0, 100_000) == *content, "mapped");
                 if offset < content.len() {
                     let data = &data[..bytes.min(content.len() - offset)];

@@ -4,14 +4,15 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use tempfile::TempDir;
 use unvme::{Nsid, OpenOptions, open};
 use unvme_fs::calls::{At, OpenId, Processes, Range, Reply, Request};
-use unvme_fs::share::{Client, Identity, Server, ServerOptions};
+use unvme_fs::share::{Client, Identity, Reserved, Server, ServerOptions};
 use unvme_fs::{FileSystem, MakeOptions, MountOptions, make};
 
 /// Set for child processes: what they are to do, and where.
@@ -53,14 +54,21 @@ fn read(client: &Client, open: OpenId, offset: u64, bytes: usize) -> Vec<u8> {
 }
 
 fn served() -> (Server, Arc<Processes>, TempDir) {
+    served_with(&ServerOptions::default())
+}
+
+fn served_with(options: &ServerOptions) -> (Server, Arc<Processes>, TempDir) {
+    let (processes, folder) = (mounted(), tempfile::tempdir().expect("a folder"));
+    let server = Server::start(Arc::clone(&processes), &socket(&folder), options).expect("a server");
+    (server, processes, folder)
+}
+
+fn mounted() -> Arc<Processes> {
     let device = open("mem:block:64M", &OpenOptions::default()).expect("a device");
     let block = device.block(Nsid(1)).expect("a namespace");
     make(&block, device.name(), &MakeOptions::default(), |_, _| ()).expect("a file system");
     let fs = FileSystem::mount(&block, device.name(), &MountOptions::default()).expect("mounted");
-    let (processes, folder) = (Processes::new(fs), tempfile::tempdir().expect("a folder"));
-    let options = ServerOptions::default();
-    let server = Server::start(Arc::clone(&processes), &socket(&folder), &options).expect("a server");
-    (server, processes, folder)
+    Processes::new(fs)
 }
 
 fn socket(folder: &TempDir) -> PathBuf {
@@ -84,6 +92,8 @@ fn children() {
         Some("busy") => be_busy(&socket),
         Some("resume") => resume(&socket),
         Some("exec") => exec(&socket),
+        Some("come") => come(&socket),
+        Some("serve") => serve(&socket),
         _ => panic!("{what:?}"),
     }
 }
@@ -95,7 +105,7 @@ fn be_busy(socket: &Path) {
     ask(&client, &Request::Lock { open: locked, range: ALL });
     let gone = open_at(&client, "gone");
     ask(&client, &Request::Remove { at: at(b"gone"), is_directory: false });
-    let (_, _memory) = client.map(locked).expect("mapped");
+    let (_, _memory) = client.map(locked, true).expect("mapped");
     writeln!(std::io::stdout(), "\nbusy").expect("said");
     std::thread::scope(|scope| {
         for thread in 0..3_u8 {
@@ -119,7 +129,7 @@ fn said(child: &mut Child) -> String {
     // The test harness says something, too.
     out.lines()
         .map_while(Result::ok)
-        .find(|line| ["busy", "read"].contains(&line.as_str()))
+        .find(|line| ["busy", "read", "serving"].contains(&line.as_str()))
         .unwrap_or_default()
 }
 
@@ -202,7 +212,7 @@ fn exec(socket: &Path) {
     write(&client, file, 0, b"from the parent");
     ask(&client, &Request::Remove { at: at(b"file"), is_directory: false });
     ask(&client, &Request::Lock { open: file, range: ALL });
-    client.map(file).expect("mapped");
+    client.map(file, true).expect("mapped");
     let number = client.pass_on().expect("passed on");
     // The descriptor stays open, as does its copy, which the test can have without a word of unsafe.
     let command = format!("exec \"$0\" --exact children --nocapture <&{number} {number}<&-");
@@ -220,10 +230,95 @@ fn a_process_that_becomes_another_program_goes_on_with_what_it_had() {
     let mut other = child("exec", &folder).spawn().expect("a child");
     assert_eq!(said(&mut other), "read");
     assert_eq!((processes.opens(), server.clients()), (1, 2));
-    assert!(!processes.is_any_mapped(), "mappings end with the image");
+    // Mappings end with the image.
+    let start = Instant::now();
+    while processes.is_any_mapped() {
+        assert!(start.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(1));
+    }
     drop(client);
     other.kill().expect("killed");
     other.wait().expect("gone");
     server.wait_idle(Duration::from_millis(1));
     assert_eq!(processes.opens(), 0);
+}
+
+/// Comes while the server is another process's, and tries to lock what that one has locked.
+fn come(socket: &Path) {
+    writeln!(std::io::stdout(), "\nhere").expect("said");
+    let client = Client::connect(socket, Identity::own()).expect("connected");
+    let open = open_at(&client, "file");
+    let locked = client.call(&Request::Flock { open, is_exclusive: Some(true) }, &[], &mut []);
+    let what = match locked.map_err(|e| e.errno()) {
+        Err(unvme_fs::Errno::AGAIN) => "refused".into(),
+        other => format!("{other:?}"),
+    };
+    writeln!(std::io::stdout(), "\n{what}").expect("said");
+    std::thread::sleep(Duration::from_secs(3600));
+}
+
+#[test]
+fn others_come_when_the_first_one_has_everything_again() {
+    let reserved = Reserved { pid: std::process::id(), limit: Duration::from_secs(3600) };
+    let (_server, _, folder) = served_with(&ServerOptions { reserved: Some(reserved), ..Default::default() });
+    let mut other = child("come", &folder).spawn().expect("a child");
+    let mut out = BufReader::new(other.stdout.take().expect("piped"));
+    let mut said = || loop {
+        let mut line = String::new();
+        assert!(out.read_line(&mut line).expect("a line") > 0, "it has ended");
+        if ["here", "refused", "Done"].iter().any(|word| line.contains(word)) {
+            return line.trim().to_owned();
+        }
+    };
+    assert_eq!(said(), "here");
+    // Enough for it to come first, if it could.
+    std::thread::sleep(Duration::from_millis(300));
+    let client = Client::connect(&socket(&folder), Identity::own()).expect("connected");
+    let open = open_at(&client, "file");
+    ask(&client, &Request::Flock { open, is_exclusive: Some(true) });
+    client.reap_unnamed().expect("reaped");
+    assert_eq!(said(), "refused");
+    other.kill().expect("killed");
+    other.wait().expect("gone");
+}
+
+/// Serves until it is killed.
+fn serve(socket: &Path) {
+    let _server = Server::start(mounted(), socket, &ServerOptions::default()).expect("a server");
+    writeln!(std::io::stdout(), "\nserving").expect("said");
+    std::thread::sleep(Duration::from_secs(3600));
+}
+
+#[test]
+fn a_server_that_is_killed_is_started_again_by_its_clients_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = child("serve", &folder).spawn().expect("a child");
+    assert_eq!(said(&mut server), "serving");
+    let clients = [(); 4].map(|()| Client::connect(&socket(&folder), Identity::own()).expect("connected"));
+    let (started, path) = (Arc::new(AtomicUsize::new(0)), socket(&folder));
+    let servers: Arc<Mutex<Vec<Server>>> = Arc::default();
+    for client in &clients {
+        let (started, servers, path) = (Arc::clone(&started), Arc::clone(&servers), path.clone());
+        client.start_when_killed(Arc::new(move |hold| {
+            started.fetch_add(1, Ordering::SeqCst);
+            let server = Server::start_held(hold, mounted(), &path, &ServerOptions::default());
+            servers.lock().expect("nobody panics").push(server.expect("a server"));
+            true
+        }));
+    }
+    server.kill().expect("killed");
+    server.wait().expect("gone");
+    std::thread::scope(|scope| {
+        for client in &clients {
+            scope.spawn(move || {
+                let start = Instant::now();
+                while client.ping().is_err() {
+                    assert!(start.elapsed() < Duration::from_secs(60), "nobody has started one");
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                assert_eq!(client.generation(), 1);
+            });
+        }
+    });
+    assert_eq!(started.load(Ordering::SeqCst), 1);
 }

@@ -109,7 +109,7 @@ unsafe fn map_shared(
     flags: c_int,
     offset: off_t,
 ) -> Result<*mut c_void> {
-    let (mapped, memory) = held.mount.map(held.open())?;
+    let (mapped, memory) = held.mount.map(held.open(), protection & PROT_WRITE != 0)?;
     let found = real::mmap(at, bytes, protection, flags, memory.as_raw_fd(), offset);
     if found == libc::MAP_FAILED {
         let errno = failed();
@@ -313,6 +313,18 @@ exported! {
             note_moved((at as usize, old), (moved as usize, new), flags);
         }
         moved
+    }
+
+    fn mprotect(at: *mut c_void, bytes: size_t, protection: c_int) -> c_int {
+        if protection & PROT_WRITE != 0 && is_any() {
+            // Before anything can be stored. What may not be stored to, the kernel refuses.
+            let found = overlapping(at as usize, bytes);
+            let _inside = gate::enter();
+            for (mount, ino) in found.into_iter().filter_map(|mapping| mapping.shared) {
+                let _ = mount.store_to(ino);
+            }
+        }
+        real::mprotect(at, bytes, protection)
     }
 
     fn msync(at: *mut c_void, bytes: size_t, flags: c_int) -> c_int {

@@ -20,6 +20,7 @@ use unvme_fs::{CacheOptions, Credentials, FileSystem, MakeOptions, MountOptions,
 
 use crate::config::{Config, Folder};
 use crate::errno::{self, Result};
+use crate::share::Unnamed;
 use crate::{gate, slot};
 
 /// Who does what is asked.
@@ -280,9 +281,12 @@ impl Mount {
     ///
     /// # Errors
     /// Why it does not let this process in, in one line.
-    fn connect(&self) -> std::result::Result<Option<Backend>, String> {
+    fn connect(&'static self) -> std::result::Result<Option<Backend>, String> {
         match Client::connect(&self.socket()?, identity()) {
-            Ok(client) => Ok(Some(Backend::Shared(Shared::new(client)))),
+            Ok(client) => {
+                self.start_again(&client);
+                Ok(Some(Backend::Shared(Shared::new(client))))
+            }
             Err(unvme_fs::Error::Posix(
                 e @ (Errno::ACCESS | Errno::PERM | Errno::USERS | Errno::MFILE | Errno::NFILE),
             )) => Err(format!("{}: its server: {}", self.config.device, std::io::Error::from(e))),
@@ -292,10 +296,23 @@ impl Mount {
     }
 
     /// Has a server take it over from this process, which had it to itself.
-    pub(crate) fn start_server(&self, hold: &mut Option<Hold>) -> std::result::Result<Backend, String> {
+    pub(crate) fn start_server(
+        &'static self,
+        hold: &mut Option<Hold>,
+    ) -> std::result::Result<Backend, String> {
         let socket = self.socket()?;
-        crate::share::start_server(&self.config, &socket, hold, true)?;
+        crate::share::start_server(&self.config, &socket, hold, Unnamed::KeptForThis)?;
         self.connect()?.ok_or_else(|| format!("{}: its server does not answer", self.config.device))
+    }
+
+    /// Has a server that is killed be started again. What was in a device of memory is gone with it.
+    pub(crate) fn start_again(&'static self, client: &Client) {
+        let Ok(socket) = self.socket() else { return };
+        if !self.is_memory() {
+            client.start_when_killed(Arc::new(move |hold| {
+                crate::share::start_server(&self.config, &socket, &mut Some(hold), Unnamed::Kept).is_ok()
+            }));
+        }
     }
 
     fn find_backend(&'static self) -> std::result::Result<Backend, String> {
@@ -315,7 +332,7 @@ impl Mount {
             }
             let failed = match Hold::take(&socket) {
                 Ok(hold) if is_shared => {
-                    crate::share::start_server(&self.config, &socket, &mut Some(hold), false)?;
+                    crate::share::start_server(&self.config, &socket, &mut Some(hold), Unnamed::Gone)?;
                     continue;
                 }
                 Ok(hold) => {
@@ -411,10 +428,10 @@ impl Mount {
     ///
     /// # Errors
     /// ENODEV, EACCES, ENOMEM; EIO.
-    pub(crate) fn map(&'static self, open: OpenId) -> Result<(Mapped, OwnedFd)> {
+    pub(crate) fn map(&'static self, open: OpenId, is_stored_to: bool) -> Result<(Mapped, OwnedFd)> {
         match self.asked()? {
             Backend::Alone(alone) => {
-                let mapped = errno::of(alone.process.map(open))?;
+                let mapped = errno::of(alone.process.map(open, is_stored_to))?;
                 match alone.process.map_memory(mapped.ino) {
                     Ok(memory) => {
                         crate::own::note_same(std::os::fd::AsFd::as_fd(&memory));
@@ -426,7 +443,16 @@ impl Mount {
                     }
                 }
             }
-            Backend::Shared(shared) => errno::of(shared.client.map(open)),
+            Backend::Shared(shared) => errno::of(shared.client.map(open, is_stored_to)),
+        }
+    }
+
+    /// # Errors
+    /// EINVAL when it is not mapped; EACCES when it was not open for writing; EIO.
+    pub(crate) fn store_to(&'static self, ino: u64) -> Result<()> {
+        match self.asked()? {
+            Backend::Alone(alone) => errno::of(alone.process.store_to(ino)),
+            Backend::Shared(shared) => errno::of(shared.client.store_to(ino)),
         }
     }
 

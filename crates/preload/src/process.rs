@@ -163,10 +163,29 @@ pub(crate) fn inherit<'a>(pairs: impl Iterator<Item = &'a str>) {
         }
         // SAFETY: the image before this one has left it for this.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        if let Some(socket) = mount.socket_path()
-            && let Ok(client) = Client::resume(&socket, identity(), fd)
-        {
-            mount.install(Backend::Shared(Shared::new(client)));
+        let Some(socket) = mount.socket_path() else { continue };
+        match Client::resume(&socket, identity(), fd) {
+            Ok(client) => {
+                mount.start_again(&client);
+                mount.install(Backend::Shared(Shared::new(client)));
+            }
+            Err(e) => start::say(&format!("{}: what was open is not any more: {e}", mount.config.device)),
+        }
+    }
+}
+
+/// What the image before this one had open and this one has not is closed.
+pub(crate) fn keep_inherited() {
+    for mount in mount::all() {
+        let Some(Backend::Shared(shared)) = mount.backend() else { continue };
+        let mut kept = Vec::new();
+        table::each(|_, file| {
+            if file.mount.number == mount.number {
+                kept.push(file.open());
+            }
+        });
+        if let Err(e) = shared.client.keep_only(&kept) {
+            start::say(&e.to_string());
         }
     }
 }

@@ -92,6 +92,7 @@ functions! {
         at: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t,
     ) -> *mut c_void;
     fn munmap(at: *mut c_void, bytes: size_t) -> c_int;
+    fn mprotect(at: *mut c_void, bytes: size_t, protection: c_int) -> c_int;
     fn msync(at: *mut c_void, bytes: size_t, flags: c_int) -> c_int;
     fn madvise(at: *mut c_void, bytes: size_t, advice: c_int) -> c_int;
     fn mremap(

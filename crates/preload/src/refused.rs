@@ -204,6 +204,7 @@ unsafe fn by_name(n: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
         }
         libc::SYS_mmap => crate::map::mmap(a as _, b, c as _, d as _, e as _, f as _) as c_long,
         libc::SYS_munmap => crate::map::munmap(a as _, b).into(),
+        libc::SYS_mprotect => crate::map::mprotect(a as _, b, c as _).into(),
         libc::SYS_msync => crate::map::msync(a as _, b, c as _).into(),
         _ => return None,
     })

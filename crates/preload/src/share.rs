@@ -110,6 +110,17 @@ fn own_library() -> PathBuf {
     }
 }
 
+/// What a server does with files that have no names when it begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unnamed {
+    /// Nobody has them open.
+    Gone,
+    /// Others may have them open, and open them again.
+    Kept,
+    /// This process has them open, and comes first.
+    KeptForThis,
+}
+
 /// Starts a server, which takes `hold` over, and waits until it serves.
 ///
 /// # Errors
@@ -118,7 +129,7 @@ pub(crate) fn start_server(
     folder: &Folder,
     socket: &Path,
     hold: &mut Option<Hold>,
-    keeps_unnamed: bool,
+    unnamed: Unnamed,
 ) -> Result<(), String> {
     let program = program();
     let fail = |e: &dyn std::fmt::Display| format!("{}: fs serve: {e}", program.display());
@@ -141,8 +152,12 @@ pub(crate) fn start_server(
     if let Some(fd) = held {
         words.extend([b"--lock-fd".to_vec(), fd.to_string().into_bytes()]);
     }
-    if keeps_unnamed {
-        words.push(b"--keep-unnamed".to_vec());
+    match unnamed {
+        Unnamed::Gone => {}
+        Unnamed::Kept => words.push(b"--keep-unnamed".to_vec()),
+        Unnamed::KeptForThis => {
+            words.push(format!("--keep-unnamed={}", std::process::id()).into_bytes());
+        }
     }
     if let Some(bytes) = folder.cache_bytes {
         words.extend([b"--cache".to_vec(), bytes.to_string().into_bytes()]);

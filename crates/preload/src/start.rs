@@ -124,6 +124,7 @@ fn start() -> Result<(), String> {
     crate::signals::start();
     let _inside = gate::enter();
     table::inherit(&had);
+    crate::process::keep_inherited();
     crate::process::start();
     crate::stdio::start();
     Ok(())

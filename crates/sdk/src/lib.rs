@@ -193,6 +193,8 @@ pub use unvme_bus::{
 };
 // Not for programs: the crates above take locks and number series as those below do.
 #[doc(hidden)]
+pub use unvme_bus::socket::peer_groups;
+#[doc(hidden)]
 pub use unvme_bus::{lock, random};
 pub use unvme_driver::{
     Completion, CompletionMode, Completions, Controller, ControllerOptions, DEPTH_MAX, DataPointers, DmaBuf,

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use unvme_fs::calls::Processes;
-use unvme_fs::share::{Hold, Server, ServerOptions, socket_path};
+use unvme_fs::share::{Hold, Reserved, Server, ServerOptions, socket_path};
 use unvme_fs::{CacheOptions, FileSystem, MakeOptions, MountOptions, make};
 
 use super::place::Place;
@@ -53,9 +54,10 @@ pub(crate) struct Serve {
     /// Allow nothing to be written
     #[arg(short, long)]
     read_only: bool,
-    /// Keep files without names for 10 seconds: somebody had them open, and opens them again here
-    #[arg(long, conflicts_with = "read_only")]
-    keep_unnamed: bool,
+    /// Keep files without names for 10 seconds: somebody had them open, and opens them again here. Process
+    /// PID does so before all others
+    #[arg(long, value_name = "PID", conflicts_with = "read_only", num_args = 0..=1, require_equals = true)]
+    keep_unnamed: Option<Option<u32>>,
     /// Descriptor to write a byte to when clients can connect; the server leaves its terminal then
     #[arg(long, value_name = "FD")]
     ready_fd: Option<u32>,
@@ -64,6 +66,14 @@ pub(crate) struct Serve {
     lock_fd: Option<u32>,
     #[command(flatten)]
     output: Output,
+}
+
+/// Each client costs two descriptors: as many as this process may have.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!(%error, "raise the limit of descriptors");
+    }
 }
 
 impl Serve {
@@ -87,7 +97,9 @@ impl Serve {
             make(&block, device.name(), &MakeOptions::default(), |_, _| ())?;
         }
         let fs = FileSystem::mount(&block, device.name(), &self.mount_options())?;
-        let options = ServerOptions { workers: self.threads.into(), ..ServerOptions::default() };
+        raise_descriptor_limit();
+        let reserved = self.keep_unnamed.flatten().map(|pid| Reserved { pid, limit: KEPT });
+        let options = ServerOptions { workers: self.threads.into(), reserved, ..ServerOptions::default() };
         let server = Server::start_held(hold, Processes::new(fs.clone()), &socket, &options);
         let server = server.with_context(|| format!("serve on {}", socket.display()))?;
         let stopper = server.stopper();
@@ -96,7 +108,7 @@ impl Serve {
                 stopper.stop();
             }
         });
-        if self.keep_unnamed {
+        if self.keep_unnamed.is_some() {
             let fs = fs.clone();
             thread::spawn(move || {
                 thread::sleep(KEPT);
@@ -120,7 +132,7 @@ impl Serve {
         let bytes = self.cache.map_or(defaults.cache.bytes, |bytes| bytes as usize);
         MountOptions {
             is_read_only: self.read_only,
-            keeps_unnamed: self.keep_unnamed,
+            keeps_unnamed: self.keep_unnamed.is_some(),
             cache: CacheOptions { bytes, is_shared: true, ..defaults.cache },
             ..defaults
         }

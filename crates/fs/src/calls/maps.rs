@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
 
 use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SeekFrom};
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use unvme::lock::{lock, read, write};
 
 use super::OpenId;
-use super::process::Process;
+use super::process::{Process, Processes};
 use super::watched::Watches;
 use crate::error::{Error, Result};
 use crate::stripe::Stripes;
@@ -43,8 +43,13 @@ struct Map {
     node: Vnode,
     /// Mappings, changed under the lock of all maps.
     holders: AtomicUsize,
-    /// None before the data are in it, and when nobody has it mapped any more.
-    memory: Mutex<Option<OwnedFd>>,
+    /// None before the data are in it, and when nobody has it mapped any more. Whoever has it may wait for
+    /// the device.
+    memory: Mutex<Option<Arc<OwnedFd>>>,
+    /// The same, for those who do not wait, from when the data are in it on.
+    loaded: OnceLock<Arc<OwnedFd>>,
+    /// Somebody may store to it: it is to be compared with the file.
+    is_stored_to: AtomicBool,
 }
 
 /// All files that are mapped.
@@ -164,7 +169,13 @@ impl Maps {
     /// What was stored to a file's memory is in the file from here on.
     pub(super) fn write_back(&self, ino: u64) -> Result<()> {
         let Some(map) = self.find(ino) else { return Ok(()) };
-        map.write_back(&lock(&map.memory))
+        map.write_back_if_stored_to()
+    }
+
+    fn store_to(&self, ino: u64) {
+        if let Some(map) = self.find(ino) {
+            map.is_stored_to.store(true, Ordering::SeqCst);
+        }
     }
 
     pub(super) fn write_back_all(&self) -> Result<()> {
@@ -172,19 +183,21 @@ impl Maps {
             return Ok(());
         }
         let maps: Vec<_> = read(&self.maps).values().cloned().collect();
-        let done: Vec<_> = maps.iter().map(|map| map.write_back(&lock(&map.memory))).collect();
+        let done: Vec<_> = maps.iter().map(|map| map.write_back_if_stored_to()).collect();
         done.into_iter().collect()
     }
 
-    fn add(&self, node: &Vnode) -> Result<u64> {
+    fn add(&self, node: &Vnode, is_stored_to: bool) -> Result<u64> {
         let map = {
             let mut maps = write(&self.maps);
             let map = maps.entry(node.ino()).or_insert_with(|| {
                 self.count.fetch_add(1, Ordering::AcqRel);
-                let (holders, memory) = (AtomicUsize::new(0), Mutex::default());
-                Arc::new(Map { node: node.clone(), holders, memory })
+                let (memory, loaded) = Default::default();
+                let (holders, is_stored_to) = (AtomicUsize::new(0), AtomicBool::new(false));
+                Arc::new(Map { node: node.clone(), holders, memory, loaded, is_stored_to })
             });
             map.holders.fetch_add(1, Ordering::Relaxed);
+            map.is_stored_to.fetch_or(is_stored_to, Ordering::SeqCst);
             Arc::clone(map)
         };
         // Those who found that it was not mapped are done; from here on everybody finds that it is.
@@ -192,7 +205,7 @@ impl Maps {
         let mut memory = lock(&map.memory);
         if memory.is_none() {
             match load(node) {
-                Ok(loaded) => *memory = Some(loaded),
+                Ok(loaded) => *memory = Some(Arc::clone(map.loaded.get_or_init(|| Arc::new(loaded)))),
                 Err(e) => {
                     drop(memory);
                     self.release(node.ino())?;
@@ -306,8 +319,19 @@ impl Memory<'_> {
 }
 
 impl Map {
-    fn write_back(&self, memory: &MutexGuard<'_, Option<OwnedFd>>) -> Result<()> {
+    /// As [`Map::write_back`], without waiting for others when there is nothing to do.
+    fn write_back_if_stored_to(&self) -> Result<()> {
+        if !self.is_stored_to.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.write_back(&lock(&self.memory))
+    }
+
+    fn write_back(&self, memory: &MutexGuard<'_, Option<Arc<OwnedFd>>>) -> Result<()> {
         let Some(fd) = &**memory else { return Ok(()) };
+        if !self.is_stored_to.load(Ordering::SeqCst) {
+            return Ok(());
+        }
         let memory = Memory { node: &self.node, fd };
         let size = self.node.attributes().size;
         let (mut ours, mut theirs) = (vec![0; CHUNK], vec![0; CHUNK]);
@@ -349,19 +373,23 @@ fn differing(ours: &[u8], theirs: &[u8]) -> Vec<Range<usize>> {
 
 impl Process {
     /// An open file is mapped shared: from here on it is in memory, which [`Process::map_memory`] gives. Each
-    /// call is ended by one of [`Process::unmap`], or with the process.
+    /// call is ended by one of [`Process::unmap`], or with the process. What is stored there is in the file
+    /// sooner or later when `is_stored_to` is set, or since [`Process::store_to`] was called.
     ///
     /// # Errors
-    /// EBADF, EACCES when it is not open for reading, ENODEV when it is no file; ENOSPC, ENOMEM when there is
-    /// not enough memory.
-    pub fn map(&self, open: OpenId) -> Result<Mapped> {
+    /// EBADF, EACCES when it is not open for reading, or for writing when it is stored to; ENODEV when it is
+    /// no file; ENOSPC, ENOMEM when there is not enough memory.
+    pub fn map(&self, open: OpenId, is_stored_to: bool) -> Result<Mapped> {
         let node = self.file(open)?;
         if node.file_type() != FileType::RegularFile {
             return Err(Errno::NODEV.into());
         }
         self.open_file(open, OFlags::RDONLY).map_err(|_| Errno::ACCESS)?;
         let is_writable = self.open_file(open, OFlags::WRONLY).is_ok();
-        let size = self.maps().add(&node)?;
+        if is_stored_to && !is_writable {
+            return Err(Errno::ACCESS.into());
+        }
+        let size = self.maps().add(&node, is_stored_to)?;
         let mut mapped = lock(&self.mapped);
         let held = mapped.entry(node.ino()).or_insert((0, false));
         held.0 += 1;
@@ -377,8 +405,7 @@ impl Process {
     pub fn map_memory(&self, ino: u64) -> Result<OwnedFd> {
         let is_writable = lock(&self.mapped).get(&ino).ok_or(Error::Posix(Errno::INVAL))?.1;
         let map = self.maps().find(ino).ok_or(Error::Posix(Errno::INVAL))?;
-        let memory = lock(&map.memory);
-        let fd = memory.as_ref().ok_or(Error::Posix(Errno::INVAL))?;
+        let fd = map.loaded.get().ok_or(Error::Posix(Errno::INVAL))?;
         if is_writable {
             return Ok(rustix::io::fcntl_dupfd_cloexec(fd, FD_MIN).or_else(|_| fcntl_any(fd))?);
         }
@@ -386,12 +413,27 @@ impl Process {
         Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
 
+    /// A file that is mapped will be stored to: `mprotect`.
+    ///
+    /// # Errors
+    /// EINVAL when it is not mapped; EACCES when it was not open for writing.
+    pub fn store_to(&self, ino: u64) -> Result<()> {
+        if !lock(&self.mapped).get(&ino).ok_or(Error::Posix(Errno::INVAL))?.1 {
+            return Err(Errno::ACCESS.into());
+        }
+        self.maps().store_to(ino);
+        Ok(())
+    }
+
     /// What was stored to a mapped file is in the file from here on: `msync`. [`super::Request::Sync`] makes
     /// it durable, and does this first.
     ///
     /// # Errors
-    /// ENOSPC; those of the device.
+    /// EINVAL when it is not mapped; ENOSPC; those of the device.
     pub fn sync_map(&self, ino: u64) -> Result<()> {
+        if !lock(&self.mapped).contains_key(&ino) {
+            return Err(Errno::INVAL.into());
+        }
         self.maps().write_back(ino)
     }
 
@@ -410,15 +452,10 @@ impl Process {
         self.maps().release(ino)
     }
 
-    /// All mappings of this process have ended: `execve`, or the end.
-    pub fn forget_maps(&self) {
-        for (ino, (times, _)) in std::mem::take(&mut *lock(&self.mapped)) {
-            for _ in 0..times {
-                if let Err(e) = self.maps().release(ino) {
-                    tracing::error!("a mapped file, inode {ino}, could not be written: {e}");
-                }
-            }
-        }
+    /// All mappings of this process have ended: `execve`, or the end. When what is returned is dropped, they
+    /// are written back, which may wait for the device.
+    pub(crate) fn forget_maps(&self) -> EndedMaps {
+        EndedMaps { all: Arc::clone(self.processes()), ended: std::mem::take(&mut *lock(&self.mapped)) }
     }
 
     /// A child has the same mappings.
@@ -431,6 +468,34 @@ impl Process {
     }
 }
 
+/// Mappings that have ended, and are still to be written back.
+pub(crate) struct EndedMaps {
+    all: Arc<Processes>,
+    ended: HashMap<u64, (usize, bool)>,
+}
+
+impl Drop for EndedMaps {
+    fn drop(&mut self) {
+        for (ino, (times, _)) in std::mem::take(&mut self.ended) {
+            for _ in 0..times {
+                if let Err(e) = self.all.maps.release(ino) {
+                    tracing::error!("a mapped file, inode {ino}, could not be written: {e}");
+                }
+            }
+        }
+    }
+}
+
 fn fcntl_any(fd: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(fd, 0)
+}
+
+#[cfg(test)]
+impl Processes {
+    /// Does something while a mapped file is, as far as others can tell, written back.
+    pub(crate) fn while_written_back(&self, ino: u64, act: impl FnOnce()) {
+        let map = self.maps.find(ino).expect("it is mapped");
+        let _memory = lock(&map.memory);
+        act();
+    }
 }

@@ -21,6 +21,7 @@ use crate::paths::Walk;
 use crate::system::Usage;
 use crate::vnode::Attributes;
 
+pub(crate) use maps::EndedMaps;
 pub use maps::Mapped;
 pub use process::{Process, Processes};
 pub(crate) use watched::Sizes;

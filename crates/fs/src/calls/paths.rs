@@ -199,7 +199,7 @@ impl<'a> Path<'a> {
         Err(Errno::LOOP.into())
     }
 
-    /// Whether a file that is there may be opened so.
+    /// Whether a file that is there may be opened so, and cut.
     fn check_open(&self, found: &Vnode, flags: OFlags) -> Result<()> {
         let is_directory = found.file_type() == FileType::Directory;
         if flags.contains(OFlags::DIRECTORY) && !is_directory {
@@ -221,16 +221,12 @@ impl<'a> Path<'a> {
         }
         let wanted = if can_read { READ } else { 0 } | if can_write { WRITE } else { 0 };
         found.check_access(self.who, wanted)?;
-        if flags.contains(OFlags::TRUNC) && can_write {
-            found.truncate(0)?;
-        }
         if flags.contains(OFlags::TRUNC) && is_directory {
             return Err(Errno::ISDIR.into());
         }
         if flags.contains(OFlags::TRUNC) && !can_write {
             // Linux has it so: the mode to write is needed, the descriptor does not write.
             found.check_access(self.who, WRITE)?;
-            found.truncate(0)?;
         }
         Ok(())
     }

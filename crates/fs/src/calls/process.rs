@@ -37,6 +37,9 @@ struct Open {
     holders: usize,
 }
 
+/// A file that a process had when it ended, and the open file when nobody else has that.
+struct Ended(Vnode, Option<OpenId>);
+
 /// All processes that use a mounted file system, and what they have open.
 pub struct Processes {
     fs: FileSystem,
@@ -44,7 +47,7 @@ pub struct Processes {
     /// Process identifiers, for those who ask who has a lock.
     pids: Mutex<BTreeMap<u64, u32>>,
     next: AtomicU64,
-    maps: Maps,
+    pub(super) maps: Maps,
     waits: Waits,
 }
 
@@ -53,9 +56,11 @@ pub struct Process {
     all: Arc<Processes>,
     id: u64,
     held: Mutex<HashSet<OpenId>>,
+    /// What it had when it ended, until calls of it that were under way have ended, too.
+    ended: Mutex<Vec<Ended>>,
     pub(super) mapped: Held,
     pub(super) watching: Watching,
-    who: RwLock<Credentials>,
+    who: RwLock<Arc<Credentials>>,
 }
 
 impl Processes {
@@ -82,9 +87,9 @@ impl Processes {
     pub fn enter(self: &Arc<Self>, pid: u32, who: Credentials) -> Process {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.pids).insert(id, pid);
-        let who = RwLock::new(who);
+        let who = RwLock::new(Arc::new(who));
         let (held, mapped, watching) = Default::default();
-        Process { all: Arc::clone(self), id, held, mapped, watching, who }
+        Process { all: Arc::clone(self), id, held, ended: Mutex::default(), mapped, watching, who }
     }
 
     /// From here on processes may [watch](Process::watch) files; the descriptor of their sizes. None when the
@@ -126,22 +131,27 @@ impl Processes {
         open.0 << 1 | 1
     }
 
-    fn release(&self, open: OpenId) {
+    /// A process has an open file no more. Returns the file when nobody has it: who drops it may wait for the
+    /// device, which frees what has no name.
+    fn release(&self, open: OpenId) -> Option<Vnode> {
         let mut opens = write(&self.opens);
-        let Some(found) = opens.get_mut(&open) else { return };
+        let found = opens.get_mut(&open)?;
         found.holders -= 1;
         if found.holders > 0 {
-            return;
+            return None;
         }
-        let gone = opens.remove(&open);
+        let gone = opens.remove(&open)?;
         drop(opens);
-        if let Some(gone) = gone
-            && gone.node.file_type() == FileType::RegularFile
-        {
-            let owner = Self::owner_of_open(open);
-            gone.node.unlock(owner, 0, u64::MAX);
-            gone.node.funlock(owner);
-        }
+        unlock(&gone.node, Self::owner_of_open(open));
+        Some(gone.node)
+    }
+}
+
+/// Gives back what somebody has locked of a file.
+fn unlock(node: &Vnode, owner: u64) {
+    if node.file_type() == FileType::RegularFile {
+        node.unlock(owner, 0, u64::MAX);
+        node.funlock(owner);
     }
 }
 
@@ -158,7 +168,7 @@ impl Process {
     /// Another process that has the same files open: what `fork` makes. Locks of the process stay with the
     /// first one.
     pub fn fork(&self, pid: u32) -> Self {
-        let child = self.all.enter(pid, read(&self.who).clone());
+        let child = self.all.enter(pid, Credentials::clone(&read(&self.who)));
         let held = lock(&self.held).clone();
         let mut opens = write(&self.all.opens);
         for open in &held {
@@ -180,10 +190,14 @@ impl Process {
         &self.all.maps
     }
 
+    pub(super) fn processes(&self) -> &Arc<Processes> {
+        &self.all
+    }
+
     /// It is another process from now on, or acts for another user.
     pub fn set_identity(&self, pid: u32, who: Credentials) {
         lock(&self.all.pids).insert(self.id, pid);
-        *write(&self.who) = who;
+        *write(&self.who) = Arc::new(who);
     }
 
     /// An open file, for those who are in the same process and want no request for everything.
@@ -290,7 +304,7 @@ impl Process {
     /// Finds the base of a path, and what the path leads to.
     fn on<R>(&self, at: &At<'_>, act: impl FnOnce(&Path<'_>) -> Result<R>) -> Result<R> {
         let base = self.file(at.base)?;
-        let who = read(&self.who).clone();
+        let who = Arc::clone(&read(&self.who));
         act(&Path::new(&self.all.fs, &who, &base, at))
     }
 
@@ -305,8 +319,8 @@ impl Process {
                 let flags = OFlags::from_bits_retain(*flags);
                 self.on(at, |path| {
                     let opened = path.open(flags, *mode)?.then(|(node, is_new)| {
-                        if flags.contains(OFlags::TRUNC) {
-                            self.maps().change(&node, || Ok(()), |memory, ()| memory.resize())?;
+                        if flags.contains(OFlags::TRUNC) && !flags.contains(OFlags::PATH) && !is_new {
+                            self.maps().resize(&node, 0)?;
                         }
                         self.add(node, flags, is_new)
                     });
@@ -568,10 +582,38 @@ impl Process {
 
     fn close(&self, open: OpenId) -> Result<Reply> {
         self.give_back(open)?;
+        // Of two threads that close it at a time, one does.
+        if !lock(&self.held).remove(&open) {
+            return Err(Errno::BADF.into());
+        }
         self.forget_watch(open);
-        lock(&self.held).remove(&open);
-        self.all.release(open);
+        drop(self.all.release(open));
         Ok(Reply::Done)
+    }
+
+    /// Closes all open files but these: what `execve` does with those that are to be closed then.
+    pub fn keep_only(&self, kept: &[OpenId]) {
+        let kept: HashSet<OpenId> = kept.iter().copied().collect();
+        let others: Vec<OpenId> = lock(&self.held).difference(&kept).copied().collect();
+        for open in others {
+            // Another thread may have been faster.
+            let _ = self.close(open);
+        }
+    }
+
+    /// It has ended: nobody finds anything of it open or locked from here on. What has to wait for the device
+    /// is left to when it is dropped, and so are locks that calls get which are still under way.
+    pub(crate) fn end(&self) {
+        let held = std::mem::take(&mut *lock(&self.held));
+        let mut ended = lock(&self.ended);
+        for open in held {
+            let Some(node) = read(&self.all.opens).get(&open).map(|found| found.node.clone()) else {
+                continue;
+            };
+            unlock(&node, self.id << 1);
+            let gone = self.all.release(open).map(|_| open);
+            ended.push(Ended(node, gone));
+        }
     }
 
     /// Any descriptor that is closed gives back what the process has locked of the file.
@@ -648,15 +690,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.forget_maps();
+        self.end();
+        drop(self.forget_maps());
         self.forget_watches();
-        for open in std::mem::take(&mut *lock(&self.held)) {
-            if let Some(found) = read(&self.all.opens).get(&open)
-                && found.node.file_type() == FileType::RegularFile
-            {
-                found.node.unlock(self.id << 1, 0, u64::MAX);
+        for Ended(node, gone) in std::mem::take(&mut *lock(&self.ended)) {
+            unlock(&node, self.id << 1);
+            if let Some(open) = gone {
+                unlock(&node, Processes::owner_of_open(open));
             }
-            self.all.release(open);
         }
         self.all.waits.remove(self.id << 1);
         lock(&self.all.pids).remove(&self.id);

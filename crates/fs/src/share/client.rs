@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use unvme::lock::{lock, try_lock};
 
+use super::hold::Hold;
 use super::link::Link;
 use super::packet;
 use super::slot::DATA_BYTES_MAX;
@@ -19,6 +20,8 @@ use crate::error::{Error, Result};
 
 /// How often a server that is gone is looked for.
 const RETRY: Duration = Duration::from_millis(20);
+/// How often a server is started in place of one that was killed.
+const START: Duration = Duration::from_secs(1);
 /// How much of a directory is asked for at a time: what fits into a slot.
 const LIST_BYTES_MAX: usize = 96 << 10;
 
@@ -28,6 +31,10 @@ const LIST_BYTES_MAX: usize = 96 << 10;
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
+/// Starts a server at a client's socket, and returns when clients can connect, or that it could not. The
+/// server is to keep files without names: others have them open, too.
+pub type Starter = dyn Fn(Hold) -> bool + Send + Sync;
+
 struct Inner {
     socket: PathBuf,
     identity: Mutex<Identity>,
@@ -36,6 +43,8 @@ struct Inner {
     /// When a server was looked for last.
     tried: Mutex<Option<Instant>>,
     generation: AtomicU64,
+    /// Who starts another server, and when one was started last.
+    starter: Mutex<Option<(Arc<Starter>, Option<Instant>)>>,
 }
 
 /// An open file that is read without asking the server, as long as its pages are in the server's memory.
@@ -67,7 +76,31 @@ impl Client {
             link: RwLock::new(Arc::new(link)),
             tried: Mutex::default(),
             generation: AtomicU64::new(0),
+            starter: Mutex::default(),
         }))
+    }
+
+    /// From here on, when the server was killed, and nobody else has its file system, `start` is called by a
+    /// thread that asks for something, with what keeps others out; at most once in a second. Its call fails
+    /// all the same: what was open is not any more, and [`Client::generation`] says so. A server that has
+    /// ended in order stays away.
+    pub fn start_when_killed(&self, start: Arc<Starter>) {
+        *lock(&self.0.starter) = Some((start, None));
+    }
+
+    /// Starts a server; false when nobody may, or it cannot be.
+    fn start(&self) -> bool {
+        let start = {
+            let mut starter = lock(&self.0.starter);
+            let Some((start, last)) = &mut *starter else { return false };
+            if last.is_some_and(|last| last.elapsed() < START) {
+                return false;
+            }
+            *last = Some(Instant::now());
+            Arc::clone(start)
+        };
+        // Who has it mounts the file system, or serves it.
+        Hold::take(&self.0.socket).is_ok_and(|hold| start(hold))
     }
 
     /// The connection that was passed on to this image of a process by [`Client::pass_on`]: it is the same
@@ -182,13 +215,25 @@ impl Client {
         Ok(())
     }
 
+    /// As [`crate::calls::Process::keep_only`].
+    ///
+    /// # Errors
+    /// EOVERFLOW for more than 131072 files: then all stay; EIO when the server is gone.
+    pub fn keep_only(&self, kept: &[OpenId]) -> Result<()> {
+        let bytes: Vec<u8> = kept.iter().flat_map(|open| open.0.to_le_bytes()).collect();
+        if bytes.len() > DATA_BYTES_MAX {
+            return Err(Errno::OVERFLOW.into());
+        }
+        reply(self.link()?.call(&Call::KeepOnly, &bytes, &mut [])?).map(|_| ())
+    }
+
     /// As [`crate::calls::Process::map`].
     ///
     /// # Errors
     /// As there; EIO when the server is gone.
-    pub fn map(&self, open: OpenId) -> Result<(Mapped, OwnedFd)> {
+    pub fn map(&self, open: OpenId, is_stored_to: bool) -> Result<(Mapped, OwnedFd)> {
         let link = self.link()?;
-        match link.call(&Call::Map { open }, &[], &mut [])? {
+        match link.call(&Call::Map { open, is_stored_to }, &[], &mut [])? {
             Answered::Mapped(ino, size) => {
                 let memory = link.memory(ino).inspect_err(|_| {
                     // The error says more than this one could.
@@ -198,6 +243,14 @@ impl Client {
             }
             _ => Err(Errno::IO.into()),
         }
+    }
+
+    /// As [`crate::calls::Process::store_to`].
+    ///
+    /// # Errors
+    /// As there; EIO when the server is gone.
+    pub fn store_to(&self, ino: u64) -> Result<()> {
+        self.done(&Call::StoreTo { ino })
     }
 
     /// As [`crate::calls::Process::sync_map`].
@@ -244,6 +297,8 @@ impl Client {
         let identity = lock(&self.0.identity).clone();
         let child = Self::new(&self.0.socket, identity, Link::open(&self.0.socket, &ask)?);
         child.0.generation.store(self.generation(), Ordering::Release);
+        let starter = lock(&self.0.starter).as_ref().map(|(start, _)| (Arc::clone(start), None));
+        *lock(&child.0.starter) = starter;
         Ok(Forked(child))
     }
 
@@ -317,7 +372,11 @@ impl Client {
         }
         *tried = Some(Instant::now());
         let identity = lock(&self.0.identity).clone();
-        let new = Link::open(&self.0.socket, &Ask::Enter { version: VERSION, identity });
+        let ask = Ask::Enter { version: VERSION, identity };
+        let new = match Link::open(&self.0.socket, &ask) {
+            Err(_) if !link.has_ended() && self.start() => Link::open(&self.0.socket, &ask),
+            other => other,
+        };
         let new = Arc::new(new.map_err(|_| Error::Posix(Errno::IO))?);
         for _ in 0..10_000 {
             if let Ok(mut link) = self.0.link.try_write() {

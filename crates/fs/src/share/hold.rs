@@ -1,9 +1,9 @@
 //! Who may serve at a socket, or have the file system of one to itself: one process at a time.
 
-use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -16,12 +16,12 @@ use crate::error::{Error, Result};
 pub struct Hold {
     path: PathBuf,
     file: Option<OwnedFd>,
-    is_given: Cell<bool>,
+    is_given: AtomicBool,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if !self.is_given.get() {
+        if !self.is_given.load(Ordering::Relaxed) {
             // Before it is unlocked: who waits for it looks whether it is still there.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -61,7 +61,7 @@ impl Hold {
             // Somebody else may have removed it just before.
             if is_there(&path, file.as_fd())? {
                 let file = packet::out_of_the_way(file);
-                return Ok(Self { path, file: Some(file), is_given: Cell::new(false) });
+                return Ok(Self { path, file: Some(file), is_given: AtomicBool::new(false) });
             }
         }
     }
@@ -70,7 +70,8 @@ impl Hold {
     /// this one. It stays open as long as this process is there.
     ///
     /// # Errors
-    /// [`Error::Format`] when the descriptor is not that of the socket's lock file, or the file is not locked.
+    /// [`Error::Format`] when the descriptor is not that of the socket's lock file, or the file is not
+    /// locked.
     pub fn inherit(socket: &Path, number: u32) -> Result<Self> {
         let path = beside(socket);
         let wrong = |what: &str| Error::Format(format!("descriptor {number}: {what} {}", path.display()));
@@ -81,7 +82,7 @@ impl Hold {
             _ => return Err(wrong("expected the lock file")),
         }
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::AGAIN) => Ok(Self { path, file: None, is_given: Cell::new(false) }),
+            Err(Errno::AGAIN) => Ok(Self { path, file: None, is_given: AtomicBool::new(false) }),
             Ok(()) => Err(wrong("nobody has locked")),
             Err(e) => Err(e.into()),
         }
@@ -94,12 +95,12 @@ impl Hold {
 
     /// Another process has taken it over: it is that one's to give back.
     pub fn give(self) {
-        self.is_given.set(true);
+        self.is_given.store(true, Ordering::Relaxed);
     }
 
     /// In a child that has got it by `fork`: the parent keeps it, and only the parent.
     pub fn forget(&mut self) {
-        self.is_given.set(true);
+        self.is_given.store(true, Ordering::Relaxed);
         self.file = None;
     }
 

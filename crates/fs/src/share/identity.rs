@@ -1,17 +1,51 @@
 //! Whether clients are who they say they are.
 
+use std::os::fd::BorrowedFd;
+
 use rustix::io::Errno;
 use rustix::net::UCred;
 
 use super::wire::{GROUPS_MAX, Identity};
 use crate::error::Result;
 
-/// Whether a client at the other end of a socket may come: it is of this process's user, or root.
+/// Who was at the other end of a socket when it connected: the process may have ended since, and a child of
+/// it have the socket.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub credentials: UCred,
+    groups: Vec<u32>,
+}
+
+impl Peer {
+    pub(super) fn of(socket: BorrowedFd<'_>) -> Result<Self> {
+        let credentials = rustix::net::sockopt::socket_peercred(socket)?;
+        let groups = unvme::peer_groups(socket);
+        let groups = groups.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+        Ok(Self { credentials, groups })
+    }
+
+    /// This process itself.
+    pub(super) fn own() -> Self {
+        let credentials = UCred {
+            pid: rustix::process::getpid(),
+            uid: rustix::process::geteuid(),
+            gid: rustix::process::getegid(),
+        };
+        Self { credentials, groups: Identity::own().groups }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.credentials.pid.as_raw_nonzero().get() as u32
+    }
+}
+
+/// Whether a client may come: it is of this process's user, or root.
 ///
 /// # Errors
 /// EACCES.
-pub(super) fn check_peer(peer: &UCred) -> Result<()> {
-    let is_ours = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
+pub(super) fn check_peer(peer: &Peer) -> Result<()> {
+    let uid = peer.credentials.uid;
+    let is_ours = uid.is_root() || uid == rustix::process::geteuid();
     if is_ours { Ok(()) } else { Err(Errno::ACCESS.into()) }
 }
 
@@ -19,29 +53,19 @@ pub(super) fn check_peer(peer: &UCred) -> Result<()> {
 ///
 /// # Errors
 /// EPERM; EINVAL for more groups than there can be.
-pub(super) fn check(said: &Identity, peer: &UCred) -> Result<()> {
+pub(super) fn check(said: &Identity, peer: &Peer) -> Result<()> {
     if said.groups.len() > GROUPS_MAX {
         return Err(Errno::INVAL.into());
     }
-    if peer.uid.is_root() {
+    let UCred { uid, gid, .. } = peer.credentials;
+    if uid.is_root() {
         return Ok(());
     }
-    let own = groups_of(peer);
-    let is_own = |gid: &u32| *gid == peer.gid.as_raw() || own.contains(gid);
-    if said.uid == peer.uid.as_raw() && is_own(&said.gid) && said.groups.iter().all(is_own) {
+    let is_own = |group: &u32| *group == gid.as_raw() || peer.groups.contains(group);
+    if said.uid == uid.as_raw() && is_own(&said.gid) && said.groups.iter().all(is_own) {
         return Ok(());
     }
     Err(Errno::PERM.into())
-}
-
-/// The groups that the kernel has for a process: SO_PEERCRED tells one alone.
-fn groups_of(peer: &UCred) -> Vec<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", peer.pid)).unwrap_or_default();
-    let words = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned();
-        line.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()
-    };
-    [words("Gid:"), words("Groups:")].concat()
 }
 
 #[cfg(test)]
@@ -52,12 +76,17 @@ mod tests {
 
     #[test]
     fn root_may_be_anybody_and_others_themselves_alone() {
-        let pid = rustix::process::getpid();
-        let other = UCred { pid, uid: Uid::from_raw(1000), gid: Gid::from_raw(1000) };
-        let root = UCred { pid, uid: Uid::ROOT, gid: Gid::ROOT };
+        // The process may be gone by now: what it was when it came is known.
+        let pid = rustix::process::Pid::from_raw(i32::MAX).expect("a number");
+        let peer = |uid, gid, groups: &[u32]| Peer {
+            credentials: UCred { pid, uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) },
+            groups: groups.to_vec(),
+        };
+        let (other, root) = (peer(1000, 1000, &[44, 45]), peer(0, 0, &[]));
         let said = |uid, gid, groups: &[u32]| Identity { pid: 1, uid, gid, groups: groups.to_vec() };
         assert!(check(&said(5, 6, &[7]), &root).is_ok());
         assert!(check(&said(1000, 1000, &[1000]), &other).is_ok());
+        assert!(check(&said(1000, 45, &[44, 1000]), &other).is_ok());
         for wrong in
             [said(0, 1000, &[]), said(1000, 54_321, &[]), said(1000, 1000, &[54_321]), said(1001, 1000, &[])]
         {

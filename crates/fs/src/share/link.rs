@@ -20,6 +20,8 @@ use crate::error::{Error, Result};
 
 /// How long a server may take to say something by the socket, where it never waits for a device.
 const SAY_LIMIT: Duration = Duration::from_secs(5);
+/// Answers that came too late for those who asked, and are skipped.
+const LATE_MAX: usize = 1024;
 /// How long a caller looks before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 /// Reads without asking after which one looks whether the server is there.
@@ -110,6 +112,11 @@ impl Link {
         self.is_dead.load(Ordering::Acquire)
     }
 
+    /// Whether the server has said that it ends.
+    pub(super) fn has_ended(&self) -> bool {
+        self.control.has_ended()
+    }
+
     /// Does something with the socket.
     pub(super) fn with_socket<R>(&self, act: impl FnOnce(&OwnedFd) -> Result<R>) -> Result<R> {
         act(lock(&self.socket).as_ref().ok_or(Error::Posix(Errno::IO))?)
@@ -127,12 +134,20 @@ impl Link {
     pub(super) fn memory(&self, ino: u64) -> Result<OwnedFd> {
         self.with_socket(|socket| {
             packet::send(socket.as_fd(), &to_bytes(&Ask::Memory { ino })?, &[])?;
-            let (answer, mut fds) = packet::receive_within(socket.as_fd(), SAY_LIMIT)?;
-            match (parse::<Answer>(&answer), fds.pop()) {
-                (Some(Answer::Memory), Some(memory)) => Ok(packet::out_of_the_way(memory)),
-                (Some(Answer::Refused { errno, why }), _) => Err(refused(errno, &why)),
-                _ => Err(Errno::PROTO.into()),
+            for _ in 0..LATE_MAX {
+                let (answer, mut fds) = packet::receive_within(socket.as_fd(), SAY_LIMIT)?;
+                match (parse::<Answer>(&answer), fds.pop()) {
+                    // Who asked for it has not waited for so long.
+                    (Some(Answer::Memory { ino: late, .. }), _) if late != ino => {}
+                    (Some(Answer::Memory { errno: Some(errno), .. }), _) => return Err(error_of(errno)),
+                    (Some(Answer::Memory { errno: None, .. }), Some(memory)) => {
+                        return Ok(packet::out_of_the_way(memory));
+                    }
+                    (Some(Answer::Refused { errno, why }), _) => return Err(refused(errno, &why)),
+                    _ => return Err(Errno::PROTO.into()),
+                }
             }
+            Err(Errno::IO.into())
         })
     }
 
@@ -275,4 +290,41 @@ impl Link {
 fn refused(errno: i32, why: &str) -> Error {
     tracing::debug!("the server refuses: {why}");
     error_of(errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use unvme::Pages;
+
+    use super::*;
+
+    #[test]
+    fn memory_that_comes_late_is_not_taken_for_another_files() {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (ours, theirs) = pair.expect("sockets");
+        let say = |answer: &Answer, fds: &[std::os::fd::BorrowedFd<'_>]| {
+            packet::send(theirs.as_fd(), &to_bytes(answer).expect("encoded"), fds).expect("sent");
+        };
+        let regions = [("control", CONTROL_BYTES), ("slots", SLOTS_BYTES)]
+            .map(|(name, bytes)| Region::shared_on(name, bytes, Pages::Ordinary).expect("memory"));
+        let fds: Vec<_> = regions.iter().filter_map(Region::backing).map(|(fd, _)| fd).collect();
+        say(&Answer::Welcome { index: 0, ticket: 1, pages: None }, &fds);
+        let link =
+            Link::over(ours, &Ask::Resume { version: super::super::wire::VERSION }).expect("connected");
+        let memory = |bytes: u64| {
+            let fd = rustix::fs::memfd_create("memory", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+            rustix::fs::ftruncate(&fd, bytes).expect("so long");
+            fd
+        };
+        // What was asked for before, and given up.
+        say(&Answer::Memory { ino: 1, errno: None }, &[memory(1).as_fd()]);
+        say(&Answer::Memory { ino: 3, errno: Some(Errno::NOMEM.raw_os_error()) }, &[]);
+        say(&Answer::Memory { ino: 2, errno: None }, &[memory(2).as_fd()]);
+        let found = link.memory(2).expect("its memory");
+        assert_eq!(rustix::fs::fstat(&found).expect("there").st_size, 2);
+        say(&Answer::Memory { ino: 2, errno: Some(Errno::NOMEM.raw_os_error()) }, &[]);
+        assert_eq!(link.memory(2).expect_err("there is none").errno(), Errno::NOMEM);
+    }
 }

@@ -26,8 +26,8 @@ mod slot;
 mod wire;
 mod worker;
 
-pub use client::{Client, Forked, Watched};
+pub use client::{Client, Forked, Starter, Watched};
 pub use hold::Hold;
 pub use place::socket_path;
-pub use server::{Server, ServerOptions, Stopper};
+pub use server::{Reserved, Server, ServerOptions, Stopper};
 pub use wire::{Identity, is_answer, is_call};

@@ -4,28 +4,33 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::UCred;
 use unvme::lock::{lock, read, wait_while, write};
 use unvme::{EventFd, Pages, Region};
 
 use super::hold::Hold;
+use super::identity::{self, Peer};
+use super::packet;
 use super::slot::{CONNECTIONS_MAX, CONTROL_BYTES, Control, SLOTS_BYTES, is_passing};
 use super::wire::{Answer, Ask, VERSION, parse, to_bytes};
 use super::worker::{Connection, work};
-use super::{identity, packet};
-use crate::calls::{Process, Processes};
+use crate::calls::{EndedMaps, Process, Processes};
 use crate::error::{Error, Result};
 
 /// Sockets of those who have not said yet who they are.
 const STRANGERS_MAX: usize = 64;
 /// How long they may take for it.
 const STRANGER_LIMIT: Duration = Duration::from_secs(5);
+/// How long nobody is let in when there are no descriptors.
+const FULL_PAUSE: Duration = Duration::from_millis(100);
+/// How often one looks whether the first client has everything again.
+const RESERVED_PAUSE: Duration = Duration::from_millis(2);
 /// Threads of [`Server`], most.
 const WORKERS_MAX: usize = 64;
 
@@ -38,11 +43,29 @@ pub struct ServerOptions {
     pub spin: Duration,
     /// How often what programs have stored to mapped files is written to the files.
     pub write_back: Duration,
+    /// Who comes first, if anybody does.
+    pub reserved: Option<Reserved>,
+}
+
+/// The process that had the file system until now: others are let in when it has said by
+/// [`super::Client::reap_unnamed`] that it has everything again, when it and its children are gone, or when
+/// it has had its time.
+#[derive(Clone, Copy, Debug)]
+pub struct Reserved {
+    /// Its identifier.
+    pub pid: u32,
+    /// How long others wait for it.
+    pub limit: Duration,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        Self { workers: 16, spin: Duration::from_micros(100), write_back: Duration::from_secs(5) }
+        Self {
+            workers: 16,
+            spin: Duration::from_micros(100),
+            write_back: Duration::from_secs(5),
+            reserved: None,
+        }
     }
 }
 
@@ -98,7 +121,7 @@ impl Shared {
     }
 
     /// A connection for a process.
-    fn add(&self, peer: UCred, process: Arc<Process>) -> Result<Arc<Connection>> {
+    fn add(&self, peer: Peer, process: Arc<Process>) -> Result<Arc<Connection>> {
         let slots = Region::shared_on("unvme-slots", SLOTS_BYTES, Pages::Ordinary)
             .map_err(|e| Error::Device(e.to_string()))?;
         let mut connections = write(&self.connections);
@@ -204,7 +227,11 @@ impl Server {
         }
         let interval = options.write_back;
         server.spawn("unvme-maps", move |shared| shared.write_back_now_and_then(interval))?;
-        server.spawn("unvme-share", move |shared| Desk::new(shared, listener, stop).run())?;
+        let (parted, left_over) = mpsc::channel();
+        server.spawn("unvme-parted", move |_| finish(&left_over))?;
+        let reserved = options.reserved;
+        server
+            .spawn("unvme-share", move |shared| Desk::new(shared, listener, stop, parted, reserved).run())?;
         Ok(server)
     }
 
@@ -221,12 +248,7 @@ impl Server {
     /// # Errors
     /// EUSERS when there are too many clients; [`Error::Device`] when there is no memory.
     pub fn enroll(&self, process: Arc<Process>) -> Result<u64> {
-        let peer = UCred {
-            pid: rustix::process::getpid(),
-            uid: rustix::process::geteuid(),
-            gid: rustix::process::getegid(),
-        };
-        Ok(self.shared.add(peer, process)?.ticket)
+        Ok(self.shared.add(Peer::own(), process)?.ticket)
     }
 
     /// Ends it. Nobody else serves there, or has the file system to itself, as long as the caller has what is
@@ -292,26 +314,50 @@ impl Drop for Server {
     }
 }
 
-/// Where clients come to: their sockets.
+/// What clients leave when they go, and what waits for the device when it is dropped.
+#[expect(dead_code, reason = "they are held")]
+enum Left {
+    Connection(Arc<Connection>),
+    Maps(EndedMaps),
+}
+
+/// Drops what clients have left: nobody who comes waits for it.
+fn finish(left_over: &Receiver<Left>) {
+    left_over.iter().for_each(drop);
+}
+
+/// Where clients come to: their sockets. Nothing here waits for the device, or for those who do.
 struct Desk<'a> {
     shared: &'a Shared,
     listener: OwnedFd,
     stop: EventFd,
     guests: HashMap<u64, Guest>,
     next: u64,
+    parted: Sender<Left>,
+    /// Until when nobody is let in: there are no descriptors.
+    full_until: Option<Instant>,
+    /// Who is let in alone, until when, and whether he has come.
+    reserved: Option<(u32, Instant, bool)>,
 }
 
 /// A socket of a client.
 struct Guest {
     socket: OwnedFd,
-    peer: UCred,
+    peer: Peer,
     since: Instant,
     connection: Option<Arc<Connection>>,
 }
 
 impl<'a> Desk<'a> {
-    fn new(shared: &'a Shared, listener: OwnedFd, stop: EventFd) -> Self {
-        Self { shared, listener, stop, guests: HashMap::new(), next: 0 }
+    fn new(
+        shared: &'a Shared,
+        listener: OwnedFd,
+        stop: EventFd,
+        parted: Sender<Left>,
+        reserved: Option<Reserved>,
+    ) -> Self {
+        let reserved = reserved.map(|first| (first.pid, Instant::now() + first.limit, false));
+        Self { shared, listener, stop, guests: HashMap::new(), next: 0, parted, full_until: None, reserved }
     }
 
     fn run(mut self) {
@@ -325,32 +371,76 @@ impl<'a> Desk<'a> {
             if is_called {
                 self.welcome();
             }
-            let limit = |guest: &Guest| guest.connection.is_none() && guest.since.elapsed() > STRANGER_LIMIT;
+            self.look_at_reservation();
+            let is_open = self.reserved.is_none();
+            let limit = |guest: &Guest| {
+                is_open && guest.connection.is_none() && guest.since.elapsed() > STRANGER_LIMIT
+            };
             self.guests.retain(|_, guest| !limit(guest));
         }
     }
 
     /// Waits until something comes: whether somebody knocks, and whose sockets have something.
     fn wait(&self) -> (bool, Vec<u64>) {
-        let mut fds =
-            vec![PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
-        let numbers: Vec<u64> = self.guests.keys().copied().collect();
-        fds.extend(self.guests.values().map(|guest| PollFd::new(&guest.socket, PollFlags::IN)));
-        let _ = poll(&mut fds, Some(&Timespec { tv_sec: 1, tv_nsec: 0 }));
+        let full = self.full_until.map(|until| until.saturating_duration_since(Instant::now()));
+        let is_full = full.is_some_and(|left| !left.is_zero());
+        let knocks = if is_full { PollFlags::empty() } else { PollFlags::IN };
+        let mut fds = vec![PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.listener, knocks)];
+        let heard = self.guests.iter().filter(|(_, guest)| self.is_let_in(guest));
+        let (numbers, sockets): (Vec<u64>, Vec<_>) = heard.map(|(number, guest)| (*number, guest)).unzip();
+        fds.extend(sockets.iter().map(|guest| PollFd::new(&guest.socket, PollFlags::IN)));
+        let mut limit = Duration::from_secs(1);
+        if is_full {
+            limit = limit.min(FULL_PAUSE);
+        }
+        if self.reserved.is_some() {
+            limit = limit.min(RESERVED_PAUSE);
+        }
+        let _ = poll(&mut fds, Timespec::try_from(limit).ok().as_ref());
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let ready = numbers.into_iter().zip(&fds[2..]).filter(|(_, fd)| is_ready(fd));
-        (is_ready(&fds[1]), ready.map(|(number, _)| number).collect())
+        (!is_full && is_ready(&fds[1]), ready.map(|(number, _)| number).collect())
+    }
+
+    /// Whether a client is answered now.
+    fn is_let_in(&self, guest: &Guest) -> bool {
+        guest.connection.is_some() || self.reserved.is_none_or(|(pid, ..)| pid == guest.peer.pid())
+    }
+
+    /// Whether others than the first one are let in from now on.
+    fn look_at_reservation(&mut self) {
+        let Some((pid, end, has_come)) = &mut self.reserved else { return };
+        let mut theirs = self.guests.values().filter_map(|guest| guest.connection.as_ref());
+        let has_reaped = theirs.clone().any(|connection| connection.has_reaped.load(Ordering::Acquire));
+        let is_there = theirs.any(|connection| connection.peer.pid() == *pid);
+        if has_reaped || *has_come && !is_there || Instant::now() >= *end {
+            self.reserved = None;
+            // The time that they have begins.
+            self.guests.values_mut().for_each(|guest| guest.since = Instant::now());
+        } else {
+            *has_come |= is_there;
+        }
     }
 
     fn welcome(&mut self) {
         let strangers = self.guests.values().filter(|guest| guest.connection.is_none()).count();
-        if strangers >= STRANGERS_MAX {
+        // While one of them has it alone, that one may be behind all others.
+        let strangers_max = if self.reserved.is_some() { CONNECTIONS_MAX } else { STRANGERS_MAX };
+        if strangers >= strangers_max {
             // They have a time to say who they are.
             thread::sleep(Duration::from_millis(10));
         }
-        for _ in strangers..STRANGERS_MAX {
-            let Ok(socket) = packet::accept(self.listener.as_fd()) else { return };
-            let Ok(peer) = rustix::net::sockopt::socket_peercred(&socket) else { continue };
+        for _ in strangers..strangers_max {
+            let socket = match packet::accept(self.listener.as_fd()) {
+                Ok(socket) => socket,
+                Err(Error::Posix(errno)) if is_passing(errno) => return,
+                Err(e) => {
+                    tracing::warn!("let a client in: {e}");
+                    self.full_until = Some(Instant::now() + FULL_PAUSE);
+                    return;
+                }
+            };
+            let Ok(peer) = Peer::of(socket.as_fd()) else { continue };
             if let Err(e) = identity::check_peer(&peer) {
                 refuse(socket.as_fd(), &e, "the server is another user's");
                 continue;
@@ -364,7 +454,10 @@ impl<'a> Desk<'a> {
     fn part(&mut self, number: u64) {
         let Some(guest) = self.guests.remove(&number) else { return };
         if let Some(connection) = guest.connection {
+            connection.process.end();
             self.shared.remove(&connection);
+            // The thread is there for as long as this one is.
+            let _ = self.parted.send(Left::Connection(connection));
         }
     }
 
@@ -377,7 +470,7 @@ impl<'a> Desk<'a> {
             _ => return false,
         };
         let done = match parse::<Ask>(&bytes) {
-            Some(ask) => guest.answer(self.shared, ask),
+            Some(ask) => guest.answer(self.shared, &self.parted, ask),
             None => Err(Errno::PROTO.into()),
         };
         if let Err(e) = done {
@@ -397,7 +490,7 @@ fn refuse(socket: BorrowedFd<'_>, error: &Error, why: &str) {
 }
 
 impl Guest {
-    fn answer(&mut self, shared: &Shared, ask: Ask) -> Result<()> {
+    fn answer(&mut self, shared: &Shared, parted: &Sender<Left>, ask: Ask) -> Result<()> {
         let is_same = |version: u32| if version == VERSION { Ok(()) } else { Err(Errno::PROTO) };
         match ask {
             Ask::Enter { version, identity: said } => {
@@ -409,21 +502,22 @@ impl Guest {
             Ask::Fork { version, ticket } => {
                 is_same(version)?;
                 let parent = shared.by_ticket(ticket).ok_or(Error::Posix(Errno::SRCH))?;
-                let pid = parent.peer.pid.as_raw_nonzero().get() as u32;
-                self.connect(shared, Arc::new(parent.process.fork(pid)))
+                self.connect(shared, Arc::new(parent.process.fork(parent.peer.pid())))
             }
             Ask::Resume { version } => {
                 is_same(version)?;
                 let before = self.connection.take().ok_or(Error::Posix(Errno::NOTCONN))?;
                 let process = Arc::clone(&before.process);
                 shared.remove(&before);
-                process.forget_maps();
+                let _ = parted.send(Left::Maps(process.forget_maps()));
                 self.connect(shared, process)
             }
             Ask::Memory { ino } => {
                 let connection = self.connection.as_ref().ok_or(Error::Posix(Errno::NOTCONN))?;
-                let memory = connection.process.map_memory(ino)?;
-                packet::send(self.socket.as_fd(), &to_bytes(&Answer::Memory)?, &[memory.as_fd()])
+                let memory = connection.process.map_memory(ino);
+                let errno = memory.as_ref().err().map(|e| e.errno().raw_os_error());
+                let fds: Vec<BorrowedFd<'_>> = memory.iter().map(AsFd::as_fd).collect();
+                packet::send(self.socket.as_fd(), &to_bytes(&Answer::Memory { ino, errno })?, &fds)
             }
         }
     }
@@ -432,7 +526,7 @@ impl Guest {
         if self.connection.is_some() {
             return Err(Errno::ISCONN.into());
         }
-        let connection = shared.add(self.peer, process)?;
+        let connection = shared.add(self.peer.clone(), process)?;
         self.connection = Some(Arc::clone(&connection));
         let regions = [&shared.control.0, &connection.slots].map(Region::backing);
         let mut fds: Vec<BorrowedFd<'_>> = regions.into_iter().flatten().map(|(fd, _)| fd).collect();
@@ -446,5 +540,48 @@ impl Guest {
         }
         let (index, ticket) = (connection.index as u32, connection.ticket);
         packet::send(self.socket.as_fd(), &to_bytes(&Answer::Welcome { index, ticket, pages })?, &fds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::OFlags;
+    use unvme::{Nsid, OpenOptions, open};
+
+    use super::super::{Client, Identity};
+    use super::*;
+    use crate::calls::{At, OpenId, Reply, Request};
+    use crate::{FileSystem, MakeOptions, MountOptions, make};
+
+    #[test]
+    fn who_comes_does_not_wait_for_the_files_of_those_who_go() {
+        let device = open("mem:block:64M", &OpenOptions::default()).expect("a device");
+        let block = device.block(Nsid(1)).expect("a namespace");
+        make(&block, device.name(), &MakeOptions::default(), |_, _| ()).expect("a file system");
+        let fs = FileSystem::mount(&block, device.name(), &MountOptions::default()).expect("mounted");
+        let (processes, folder) = (Processes::new(fs), tempfile::tempdir().expect("a folder"));
+        let socket = folder.path().join("socket");
+        let server = Server::start(Arc::clone(&processes), &socket, &ServerOptions::default());
+        let server = server.expect("a server");
+        let come = || Client::connect(&socket, Identity::own()).expect("connected");
+        let first = come();
+        let at = At { base: OpenId::ROOT, path: b"file", follows: true };
+        let flags = (OFlags::RDWR | OFlags::CREATE).bits();
+        let opened = first.call(&Request::Open { at, flags, mode: 0o644 }, &[], &mut []).expect("opened");
+        let Reply::Opened(file, ..) = opened else { panic!("{opened:?}") };
+        first.call(&Request::Flock { open: file, is_exclusive: Some(true) }, &[], &mut []).expect("locked");
+        let (mapped, _memory) = first.map(file, true).expect("mapped");
+        let child = first.prepare_fork().expect("a child").into_child_of_server().expect("connected");
+        processes.while_written_back(mapped.ino, || {
+            // Both have it mapped, and the last one is to write it back.
+            drop((first, child));
+            let second = come();
+            let opened =
+                second.call(&Request::Open { at, flags, mode: 0o644 }, &[], &mut []).expect("opened");
+            let Reply::Opened(file, ..) = opened else { panic!("{opened:?}") };
+            let lock = Request::Flock { open: file, is_exclusive: Some(true) };
+            second.call(&lock, &[], &mut []).expect("given back");
+        });
+        drop(server);
     }
 }

@@ -127,9 +127,9 @@ impl Control {
         }
     }
 
-    /// Takes a slot with something in it: connection and slot. `from` is where to look first, so that
-    /// everybody has his turn.
-    pub(super) fn take(&self, from: usize) -> Option<(usize, usize)> {
+    /// Takes a slot with something in it: connection and slot. `from` is where to look first, and `turn`
+    /// which of a connection's slots comes first, so that everybody has his turn.
+    pub(super) fn take(&self, from: usize, turn: usize) -> Option<(usize, usize)> {
         // The word of `from` comes twice: its upper part first, all of it last.
         for step in 0..=SUMMARY_WORDS {
             let at = (from / 64 + step) % SUMMARY_WORDS;
@@ -139,7 +139,7 @@ impl Control {
             }
             while found != 0 {
                 let bit = found.trailing_zeros() as usize;
-                if let Some(slot) = self.take_slot(at * 64 + bit) {
+                if let Some(slot) = self.take_slot(at * 64 + bit, turn) {
                     return Some((at * 64 + bit, slot));
                 }
                 found &= found - 1;
@@ -148,7 +148,7 @@ impl Control {
         None
     }
 
-    fn take_slot(&self, connection: usize) -> Option<usize> {
+    fn take_slot(&self, connection: usize, turn: usize) -> Option<usize> {
         let posted = self.posted(connection);
         loop {
             let slots = posted.load(Ordering::SeqCst);
@@ -162,7 +162,8 @@ impl Control {
                 word.fetch_or(bit, Ordering::SeqCst);
                 continue;
             }
-            let slot = slots.trailing_zeros() as usize;
+            let turn = turn % SLOTS;
+            let slot = (slots.rotate_right(turn as u32).trailing_zeros() as usize + turn) % SLOTS;
             if posted.fetch_and(!(1 << slot), Ordering::SeqCst) & 1 << slot != 0 {
                 return Some(slot);
             }
@@ -328,18 +329,35 @@ mod tests {
     #[test]
     fn what_is_posted_is_taken_once_and_everybody_has_his_turn() {
         let control = control();
-        assert_eq!(control.take(0), None);
+        assert_eq!(control.take(0, 0), None);
         for (connection, slot) in [(3, 5), (3, 63), (700, 0), (1023, 1)] {
             control.post(connection, slot);
             control.post(connection, slot);
         }
         assert!(control.is_any_posted());
-        assert_eq!(control.take(4), Some((700, 0)));
-        assert_eq!(control.take(3), Some((3, 5)));
-        assert_eq!(control.take(1023), Some((1023, 1)));
-        assert_eq!(control.take(1023), Some((3, 63)));
-        assert_eq!(control.take(1023), None);
+        assert_eq!(control.take(4, 0), Some((700, 0)));
+        assert_eq!(control.take(3, 0), Some((3, 5)));
+        assert_eq!(control.take(1023, 0), Some((1023, 1)));
+        assert_eq!(control.take(1023, 0), Some((3, 63)));
+        assert_eq!(control.take(1023, 0), None);
         assert!(!control.is_any_posted());
+    }
+
+    #[test]
+    fn threads_in_high_slots_of_a_busy_client_have_their_turn() {
+        let control = control();
+        control.post(7, 40);
+        let mut turn = 0;
+        for _ in 0..SLOTS {
+            // The first slot is never empty.
+            control.post(7, 0);
+            let (_, slot) = control.take(7, turn).expect("two are there");
+            if slot == 40 {
+                return;
+            }
+            turn = slot + 1;
+        }
+        panic!("one slot had all the turns");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::calls::{OpenId, Reply, Request};
 use crate::error::{Error, Result};
 
 /// What both sides must agree on.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Longest message.
 pub(super) const MESSAGE_BYTES_MAX: usize = 512 << 10;
@@ -73,8 +73,8 @@ pub(super) enum Answer {
     /// Comes with the descriptors of the control page and of the slots; and with those of the cache and of
     /// the sizes of files, if clients may read them.
     Welcome { index: u32, ticket: u64, pages: Option<ShownSize> },
-    /// Comes with the descriptor of the file's memory.
-    Memory,
+    /// Comes with the descriptor of the file's memory, or says by an error's number that there is none.
+    Memory { ino: u64, errno: Option<i32> },
     /// An error's number, and why.
     Refused { errno: i32, why: String },
 }
@@ -94,8 +94,12 @@ pub(super) enum Call<'a> {
     Reap,
     /// The process is another one, or acts for another user.
     Identify(Identity),
+    /// See [`crate::calls::Process::keep_only`]; the data are the numbers of what stays open.
+    KeepOnly,
     /// See [`crate::calls::Process::map`].
-    Map { open: OpenId },
+    Map { open: OpenId, is_stored_to: bool },
+    /// See [`crate::calls::Process::store_to`].
+    StoreTo { ino: u64 },
     /// See [`crate::calls::Process::sync_map`].
     SyncMap { ino: u64 },
     /// See [`crate::calls::Process::unmap`].

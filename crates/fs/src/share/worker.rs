@@ -6,15 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::UCred;
 use unvme::Region;
 use unvme::lock::lock;
 
-use super::identity;
+use super::identity::{self, Peer};
 use super::server::Shared;
 use super::slot::{DATA_BYTES_MAX, FRAME_BYTES_MAX, SLOTS, Slot};
 use super::wire::{Answered, Call, parse, to_bytes};
-use crate::calls::{Process, Reply, Request};
+use crate::calls::{OpenId, Process, Reply, Request};
 use crate::error::{Error, Result};
 
 /// Most that is kept for one call whose data come in pieces.
@@ -28,11 +27,13 @@ pub(super) struct Connection {
     pub index: usize,
     /// What a child of it shows.
     pub ticket: u64,
-    pub peer: UCred,
+    pub peer: Peer,
     pub process: Arc<Process>,
     pub slots: Region,
     /// The client is gone: nothing of it is begun any more.
     pub is_closed: AtomicBool,
+    /// It has everything again that it had at an earlier mount.
+    pub has_reaped: AtomicBool,
     /// By slot: data that came before their call.
     staged: Vec<Mutex<Vec<u8>>>,
 }
@@ -45,9 +46,10 @@ struct Buffers {
 }
 
 impl Connection {
-    pub(super) fn new(index: usize, ticket: u64, peer: UCred, process: Arc<Process>, slots: Region) -> Self {
+    pub(super) fn new(index: usize, ticket: u64, peer: Peer, process: Arc<Process>, slots: Region) -> Self {
         let staged = (0..SLOTS).map(|_| Mutex::default()).collect();
-        Self { index, ticket, peer, process, slots, is_closed: AtomicBool::new(false), staged }
+        let [is_closed, has_reaped] = [false; 2].map(AtomicBool::new);
+        Self { index, ticket, peer, process, slots, is_closed, has_reaped, staged }
     }
 
     /// Wakes all who wait.
@@ -113,20 +115,31 @@ impl Connection {
                 Ok((done, 0))
             }
             Call::Ping => Ok((done, 0)),
-            Call::Reap => self.process.fs().reap_unnamed().map(|()| (done, 0)),
+            Call::Reap => {
+                self.process.fs().reap_unnamed()?;
+                self.has_reaped.store(true, Ordering::Release);
+                Ok((done, 0))
+            }
             Call::Identify(new) => {
                 identity::check(new, &self.peer)?;
                 self.process.set_identity(new.pid, new.credentials());
                 Ok((done, 0))
             }
-            Call::Map { open } => {
-                let mapped = self.process.map(*open)?;
+            Call::Map { open, is_stored_to } => {
+                let mapped = self.process.map(*open, *is_stored_to)?;
                 Ok((Answered::Mapped(mapped.ino, mapped.size), 0))
             }
             Call::Watch { open } => {
                 let (ino, place) = self.process.watch(*open)?;
                 Ok((Answered::Watched(ino, place as u32), 0))
             }
+            Call::KeepOnly => {
+                let words = input.as_chunks::<8>().0;
+                let kept: Vec<OpenId> = words.iter().map(|word| OpenId(u64::from_le_bytes(*word))).collect();
+                self.process.keep_only(&kept);
+                Ok((done, 0))
+            }
+            Call::StoreTo { ino } => self.process.store_to(*ino).map(|()| (done, 0)),
             Call::SyncMap { ino } => self.process.sync_map(*ino).map(|()| (done, 0)),
             Call::Unmap { ino } => self.process.unmap(*ino).map(|()| (done, 0)),
         }
@@ -158,13 +171,14 @@ pub(super) fn work(shared: &Shared) {
         input: vec![0; DATA_BYTES_MAX],
         output: vec![0; DATA_BYTES_MAX],
     };
-    let mut from = 0;
+    let (mut from, mut turn) = (0, 0);
     let mut is_first = control.look() == 0;
     let mut since = Instant::now();
     while !shared.has_ended() {
-        if let Some((index, slot)) = control.take(from) {
+        if let Some((index, slot)) = control.take(from, turn) {
             control.look_elsewhere();
             from = (index + 1) % super::slot::CONNECTIONS_MAX;
+            turn = slot + 1;
             if let Some(connection) = shared.connection(index) {
                 connection.run(slot, &mut buffers);
             }
