@@ -14,13 +14,15 @@
 //! | `share` | from alone to shared: servers, and who asks for one |
 //! | `gate` | who is in a call right now |
 //! | `slot`, `table` | open files, in memory that outlives `exec`; descriptors that stand for them |
-//! | `place` | which paths are ours; the working directory |
+//! | `place`, `links` | which paths are ours, by other names as well; the working directory |
 //! | `errno` | how results become what C expects |
 //! | `open`, `data`, `copy`, `map` | the functions on open files |
-//! | `names`, `attributes`, `locks`, `directory`, `stdio` | those on names, and others |
+//! | `names`, `attributes`, `locks`, `directory`, `walk`, `stdio` | those on names, and others |
 //! | `process` | `fork`, `exec` and what else makes processes |
+//! | `program` | programs and libraries that are in a folder |
 //! | `signals`, `cancel` | handlers of signals, and threads that are canceled, between calls |
 //! | `reach` | programs that this library cannot be loaded into |
+//! | `sockets` | sockets that have names in a folder |
 //! | `refused` | what is answered as a kernel without it would |
 //!
 //! A descriptor of ours is a real one as well, of an empty file in memory: so its number, its copies and
@@ -45,6 +47,7 @@ mod data;
 mod directory;
 mod errno;
 mod gate;
+mod links;
 mod locks;
 mod map;
 mod mount;
@@ -52,11 +55,14 @@ mod names;
 mod open;
 mod place;
 mod process;
+mod program;
 mod reach;
 mod refused;
 mod share;
 mod signals;
 mod slot;
+mod sockets;
 mod start;
 mod stdio;
 mod table;
+mod walk;
