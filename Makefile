@@ -214,15 +214,15 @@ preload:
 	$(CARGO) build $(LOCKED) --release -p unvme-cli -p unvme-preload
 
 # Each has devices and folders of its own, and waits for a good part of its time.
-PRELOAD_PARTS = preload preload_programs preload_faults
+PRELOAD_PARTS = preload preload_programs preload_sharing preload_faults
 
 # Programs that know nothing of it, with their files on it. WiredTiger takes as long to build as all of them
 # take to run: it is in the long word, with RocksDB, LMDB and fossil.
 PRELOAD_DATABASES = sqlite redis postgres mariadb
 preload-test: fs-tools speedtest preload
 	$(call section,programs and databases that are not changed)
-	printf '%s\n' preload $(PRELOAD_DATABASES) | xargs -P 2 -I PART sh -c 'case PART in \
-		preload) UNVME_PRELOAD_SHORT=1 tests/preload.sh $(TARGET_DIR)/release/unvme ;; \
+	printf '%s\n' $(PRELOAD_PARTS) $(PRELOAD_DATABASES) | xargs -P 2 -I PART sh -c 'case PART in \
+		preload*) UNVME_PRELOAD_SHORT=1 tests/PART.sh $(TARGET_DIR)/release/unvme ;; \
 		*) tests/preload_db.sh $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release PART ;; esac'
 
 preload-test-long: setup-test fs-tools preload

@@ -508,6 +508,7 @@ CASE(thread_canceled)
     }
     char byte;
     NUM(read(ends[0], &byte, 1));
+    put("other", "");
     for (int round = 0; round < 3; round++)
         for (int way = 0; way < 4; way++) {
             pthread_t thread;

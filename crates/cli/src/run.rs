@@ -26,6 +26,12 @@ const CONFIG_VARIABLE: &str = "UNVME_PRELOAD_CONFIG";
 /// The program that serves, for the library.
 const SERVER_VARIABLE: &str = "UNVME_PRELOAD_SERVER";
 
+/// What the library leaves to programs that it starts.
+const HANDED_VARIABLE: &str = "UNVME_PRELOAD_HANDED";
+
+/// The first line of a configuration that a program has written: a `#` is one like any other letter.
+const EXACT: &str = "#!exact\n";
+
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -89,15 +95,14 @@ impl Run {
         Err(command.exec()).with_context(|| format!("run {}", found.display()))
     }
 
-    /// The words of a configuration file.
+    /// The words of a configuration file, after those of the one that this program itself runs under.
     fn config(&self) -> Result<OsString> {
-        let mut text = OsString::new();
+        let outer = env::var_os(CONFIG_VARIABLE).filter(|_| env::var_os(HANDED_VARIABLE).is_some());
+        let outer = outer.filter(|text| text.as_bytes().starts_with(EXACT.as_bytes())).unwrap_or_default();
+        let mut text = if outer.is_empty() { OsString::from(EXACT) } else { outer.clone() };
         let mut word = |word: &str, value: &OsStr| -> Result<()> {
-            if value.as_bytes().contains(&b'\n') || value.as_bytes().contains(&b'#') {
-                return Err(usage(format!(
-                    "{word}: a name with a line break or a # in it: {}",
-                    value.display()
-                )));
+            if value.as_bytes().contains(&b'\n') {
+                return Err(usage(format!("{word}: a name with a line break in it: {}", value.display())));
             }
             text.push(word);
             text.push(" = ");
@@ -111,6 +116,14 @@ impl Run {
         for (nth, folder) in self.folders.iter().enumerate() {
             let (folder, device) = split(folder)?;
             let folder = std::path::absolute(folder).context("find the working folder")?;
+            match wrapped(&outer, &folder) {
+                Some(there) if there == device => continue,
+                Some(there) => {
+                    let (folder, there) = (folder.display(), there.display());
+                    return Err(usage(format!("--dir {folder}: it is on {there} already")));
+                }
+                None => {}
+            }
             word("wrap_dir", folder.as_os_str())?;
             word("storage_dev", device)?;
             word("nsid", OsStr::new(&self.nsid.to_string()))?;
@@ -129,6 +142,13 @@ impl Run {
         }
         Ok(text)
     }
+}
+
+/// The device that a folder is on, as a configuration says that a program has written.
+fn wrapped<'a>(config: &'a OsStr, folder: &Path) -> Option<&'a OsStr> {
+    let mut lines = config.as_bytes().split(|&byte| byte == b'\n');
+    lines.find(|line| line.strip_prefix(b"wrap_dir = ") == Some(folder.as_os_str().as_bytes()))?;
+    lines.next()?.strip_prefix(b"storage_dev = ").map(OsStr::from_bytes)
 }
 
 /// A folder and its device.

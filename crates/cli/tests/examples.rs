@@ -5,6 +5,8 @@ mod home;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use home::{DEVICE, Home};
 
@@ -20,12 +22,20 @@ const ELSEWHERE: &[&str] = &[
     "unvme run -",
     "kv_db_bench",
 ];
+/// Commands whose examples run at a time.
+const SIDE_BY_SIDE: usize = 4;
+
 /// What an example says, and what takes less time or memory and is the same otherwise.
 const SHORTER: &[(&str, &str)] = &[
     ("-q 32 -t 10", "-q 32 -t 0.05"),
     ("-t 600 --virtual-time", "-t 0.5 --virtual-time"),
     ("--repeat 10", "--repeat 4 -t 0.02"),
     ("depth=1..256 -t 1", "depth=1..256 -t 0.01"),
+    ("mix=100,70,0 --report", "mix=100,70,0 -t 0.05 --report"),
+    ("--handle rw=randread,sched=share:8", "-t 0.3 --handle rw=randread,sched=share:8"),
+    ("--compare -t 0.2", "--compare -t 0.05"),
+    ("--sheet quick -t 1", "--sheet quick -t 0.1"),
+    ("-w ycsb-a --keys 100000", "-w ycsb-a --keys 10000 -t 0.1"),
     ("-c 0x3 --verify", "-c 0x1 --verify -t 0.05"),
     ("--fdp-select random", "--fdp-select random -t 0.05"),
     ("--arrivals poisson", "--arrivals poisson -t 0.05"),
@@ -250,37 +260,55 @@ fn every_example_of_every_help_text_runs() {
     }
     let mut found = Vec::new();
     helps(&Home::new(), &[], &mut found);
-    let (mut ran, mut failed) = (0, Vec::new());
-    for (words, text) in found {
-        let all = examples(&text);
-        let here = all.iter().filter(|example| !ELSEWHERE.iter().any(|part| example.contains(part)));
-        let here: Vec<_> = here.cloned().collect();
-        if here.is_empty() {
-            continue;
+    // Most of them wait for a good part of their time.
+    let (next, results) = (AtomicUsize::new(0), Mutex::new((0, Vec::new())));
+    std::thread::scope(|scope| {
+        for _ in 0..SIDE_BY_SIDE {
+            scope.spawn(|| {
+                while let Some((words, text)) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (ran, mut failed) = run_all(words, text, folder.path());
+                    let mut results = results.lock().expect("nobody has panicked");
+                    results.0 += ran;
+                    results.1.append(&mut failed);
+                }
+            });
         }
-        let mut home = prepared(&words, &here[0]);
-        let name = "tcp:127.0.0.1:4420/nqn.2024-01.io.example:blocks";
-        let server = here.iter().any(|example| example.contains(name)).then(|| {
-            let nqn = "nqn.2024-01.io.example:blocks";
-            home.serve(&["--tcp", "127.0.0.1:0", "--nqn", nqn, "mem:block:64M"])
-        });
-        for mut example in here {
-            if words == ["create-ns"] {
-                home = prepared(&words, &example);
-            }
-            if let Some(server) = &server {
-                let served = server.line.split(" as ").nth(1).and_then(|rest| rest.split(' ').next());
-                example = example.replace(name, served.expect("a name"));
-            }
-            let (succeeded, told) = run(&home, folder.path(), &example);
-            ran += 1;
-            if !succeeded {
-                failed.push(told);
-            }
-        }
-    }
+    });
+    let (ran, failed) = results.into_inner().expect("nobody has panicked");
     assert!(failed.is_empty(), "{} of {ran} examples fail:\n{}", failed.len(), failed.join("\n"));
     assert!(ran > 100, "{ran} examples were found");
+}
+
+/// Runs the examples of a command, one after the other; how many, and what those that fail say.
+fn run_all(words: &[String], text: &str, programs: &Path) -> (usize, Vec<String>) {
+    let all = examples(text);
+    let here = all.iter().filter(|example| !ELSEWHERE.iter().any(|part| example.contains(part)));
+    let here: Vec<_> = here.cloned().collect();
+    let (mut ran, mut failed) = (0, Vec::new());
+    if here.is_empty() {
+        return (ran, failed);
+    }
+    let mut home = prepared(words, &here[0]);
+    let name = "tcp:127.0.0.1:4420/nqn.2024-01.io.example:blocks";
+    let server = here.iter().any(|example| example.contains(name)).then(|| {
+        let nqn = "nqn.2024-01.io.example:blocks";
+        home.serve(&["--tcp", "127.0.0.1:0", "--nqn", nqn, "mem:block:64M"])
+    });
+    for mut example in here {
+        if words == ["create-ns"] {
+            home = prepared(words, &example);
+        }
+        if let Some(server) = &server {
+            let served = server.line.split(" as ").nth(1).and_then(|rest| rest.split(' ').next());
+            example = example.replace(name, served.expect("a name"));
+        }
+        let (succeeded, told) = run(&home, programs, &example);
+        ran += 1;
+        if !succeeded {
+            failed.push(told);
+        }
+    }
+    (ran, failed)
 }
 
 #[test]

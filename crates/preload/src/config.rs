@@ -30,6 +30,8 @@ pub(crate) struct Folder {
     pub is_shared: bool,
     /// Where the server listens, if somebody has started one.
     pub socket: Option<PathBuf>,
+    /// Where one listens that is started when it is needed: as the first process has found it.
+    pub place: Option<PathBuf>,
 }
 
 /// Everything.
@@ -39,6 +41,11 @@ pub(crate) struct Config {
     /// Where it is written what was done.
     pub stats: Option<PathBuf>,
 }
+
+/// The first line of a text in which a `#` is one like any other letter: one that a program has written.
+const EXACT: &str = "#!exact";
+/// What stands before the name of the file that a text was made of.
+const FROM: &str = "#!from ";
 
 const WORDS: &str = "wrap_dir, storage_dev, storage_engine, filesystem, ffs_format, ffs_prealloc, ffs_readahead, \
 nsid, cache, policy, shared, socket, stats";
@@ -107,6 +114,7 @@ fn set(folder: &mut Folder, word: &str, value: &str) -> Result<bool, String> {
         }
         "shared" => folder.is_shared = switch(value)?,
         "socket" => folder.socket = Some(value.into()),
+        "place" => folder.place = Some(value.into()),
         _ => return Ok(false),
     }
     Ok(true)
@@ -130,18 +138,27 @@ pub(crate) fn parse(text: &str, name: &str) -> Result<Config, String> {
         prealloc: 0,
         is_shared: false,
         socket: None,
+        place: None,
     };
+    let is_exact = text.lines().next() == Some(EXACT);
     let mut first = empty.clone();
     for (at, line) in text.lines().enumerate() {
         let wrong = |what: String| format!("{name}: line {}: {what}", at + 1);
-        let line = line.split('#').next().unwrap_or_default().trim();
+        let line = match is_exact {
+            true => line.strip_prefix("#!").map_or(line, |_| ""),
+            false => line.split('#').next().unwrap_or_default().trim(),
+        };
         if line.is_empty() {
             continue;
         }
         let Some((word, value)) = line.split_once('=') else {
             return Err(wrong(format!("expected WORD = VALUE, there is: {line}")));
         };
-        let (word, value) = (word.trim(), value.trim().trim_matches('"'));
+        let word = word.trim();
+        let value = match is_exact {
+            true => value.strip_prefix(' ').unwrap_or(value),
+            false => value.trim().trim_matches('"'),
+        };
         if value.is_empty() {
             return Err(wrong(format!("{word} has no value")));
         }
@@ -171,6 +188,56 @@ pub(crate) fn parse(text: &str, name: &str) -> Result<Config, String> {
         }
     }
     Ok(config)
+}
+
+impl Config {
+    /// The same as text, for processes that come later and may be elsewhere. `None` when a name has a line
+    /// break.
+    pub(crate) fn to_text(&self, from: Option<&Path>) -> Option<String> {
+        let mut text = format!("{EXACT}\n");
+        if let Some(from) = from {
+            text.push_str(&format!("{FROM}{}\n", from.display()));
+        }
+        let mut add = |word: &str, value: &str| {
+            text.push_str(&format!("{word} = {value}\n"));
+            !value.contains('\n')
+        };
+        let mut is_sayable = true;
+        if let Some(stats) = &self.stats {
+            is_sayable &= add("stats", stats.to_str()?);
+        }
+        for folder in &self.folders {
+            is_sayable &= add("wrap_dir", folder.folder.to_str()?);
+            is_sayable &= add("storage_dev", &folder.device);
+            add("nsid", &folder.nsid.0.to_string());
+            add("ffs_format", if folder.format { "TRUE" } else { "FALSE" });
+            add("shared", if folder.is_shared { "TRUE" } else { "FALSE" });
+            add("ffs_prealloc", &folder.prealloc.to_string());
+            let policy = match folder.policy {
+                Policy::S3Fifo => "s3fifo",
+                Policy::Lru => "lru",
+                Policy::None => "none",
+            };
+            add("policy", policy);
+            if let Some(bytes) = folder.cache_bytes {
+                add("cache", &bytes.to_string());
+            }
+            if let Some(bytes) = folder.read_ahead {
+                add("ffs_readahead", &bytes.to_string());
+            }
+            for (word, path) in [("socket", &folder.socket), ("place", &folder.place)] {
+                if let Some(path) = path {
+                    is_sayable &= add(word, path.to_str()?);
+                }
+            }
+        }
+        is_sayable.then_some(text)
+    }
+}
+
+/// Which file a text was made of.
+pub(crate) fn made_of(text: &str) -> Option<&Path> {
+    text.strip_prefix(EXACT)?.lines().nth(1)?.strip_prefix(FROM).map(Path::new)
 }
 
 #[cfg(test)]
@@ -207,6 +274,21 @@ mod tests {
             let e = parse(text, "c").expect_err(text);
             assert!(e.contains(said), "{e}");
         }
+    }
+
+    #[test]
+    fn what_is_written_is_understood_as_it_was() {
+        let text = "stats = s\nwrap_dir = a\nstorage_dev = /dev/nvme0n1\nnsid = 2\nffs_format = TRUE\nshared = 1\n\
+                    policy = lru\ncache = 64M\nffs_readahead = 8K\nffs_prealloc = 1M\nwrap_dir = b\n\
+                    storage_dev = mem:block:1G\nsocket = /run/s\nplace = /run/p";
+        let mut config = parse(text, "c").expect("it is right");
+        config.folders[0].folder = "/odd #name/ \"quoted\" ".into();
+        let written = config.to_text(Some(Path::new("/etc/c.conf"))).expect("there is no line break");
+        assert_eq!(parse(&written, "c"), Ok(config.clone()));
+        assert_eq!(made_of(&written), Some(Path::new("/etc/c.conf")));
+        assert_eq!(made_of(&config.to_text(None).expect("as above")), None);
+        config.stats = Some("a\nb".into());
+        assert_eq!(config.to_text(None), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use unvme_fs::calls::{Reply, Request};
 
 use crate::errno::{self, Result, bytes, done};
 use crate::table::{self, Held};
-use crate::{place, real};
+use crate::{memory, place, real};
 
 /// The longest read or write, as Linux has it.
 const LONGEST: usize = 0x7fff_f000;
@@ -26,10 +26,9 @@ unsafe fn output<'a>(buf: *mut c_void, count: usize) -> Result<&'a mut [u8]> {
     if count == 0 {
         return Ok(&mut []);
     }
-    if errno::is_nowhere(buf) {
-        return Err(Errno::FAULT);
-    }
-    Ok(std::slice::from_raw_parts_mut(buf.cast(), count.min(LONGEST)))
+    let count = count.min(LONGEST);
+    memory::check_writable(buf, count)?;
+    Ok(std::slice::from_raw_parts_mut(buf.cast(), count))
 }
 
 /// # Safety
@@ -38,10 +37,9 @@ unsafe fn input<'a>(buf: *const c_void, count: usize) -> Result<&'a [u8]> {
     if count == 0 {
         return Ok(&[]);
     }
-    if errno::is_nowhere(buf) {
-        return Err(Errno::FAULT);
-    }
-    Ok(std::slice::from_raw_parts(buf.cast(), count.min(LONGEST)))
+    let count = count.min(LONGEST);
+    memory::check_readable(buf, count)?;
+    Ok(std::slice::from_raw_parts(buf.cast(), count))
 }
 
 /// Bytes of a file.
@@ -185,8 +183,8 @@ unsafe fn vectors<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec]> {
     const MOST: c_int = 1024;
     match count {
         0 => Ok(&[]),
-        1..=MOST if iov.is_null() => Err(Errno::FAULT),
         1..=MOST => {
+            memory::check_readable(iov.cast(), count as usize * size_of::<iovec>())?;
             let all = std::slice::from_raw_parts(iov, count as usize);
             let sum = all.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.iov_len));
             sum.filter(|&sum| sum <= isize::MAX as usize).map(|_| all).ok_or(Errno::INVAL)

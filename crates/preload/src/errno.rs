@@ -1,6 +1,6 @@
 //! How results become what C expects: a number, and `errno`.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 
 use libc::ssize_t;
 use rustix::io::Errno;
@@ -73,16 +73,14 @@ pub(crate) fn pointer<T>(result: Result<*mut T>) -> *mut T {
     })
 }
 
-/// Whether an address is one of the first page, which no process has: a null pointer, or a number that was
-/// taken for one. Others that lead nowhere are not found out.
-pub(crate) fn is_nowhere<T>(pointer: *const T) -> bool {
-    (pointer as usize) < 4096
-}
-
 /// A C string, without its NUL.
 ///
 /// # Safety
-/// It is one, and stays as long as the result is used.
+/// It stays as long as the result is used.
+///
+/// # Errors
+/// EFAULT when there is none.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a [u8]> {
-    if is_nowhere(pointer) { Err(Errno::FAULT) } else { Ok(CStr::from_ptr(pointer).to_bytes()) }
+    let length = crate::memory::length(pointer)?;
+    Ok(std::slice::from_raw_parts(pointer.cast(), length))
 }

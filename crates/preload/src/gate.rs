@@ -98,6 +98,21 @@ impl Drop for Inside {
     }
 }
 
+/// What this thread asks for is the C library's, as in a call; but it uses nothing that others may give up,
+/// and nobody waits for it.
+pub(crate) struct AmongOurselves(());
+
+pub(crate) fn among_ourselves() -> AmongOurselves {
+    DEPTH.with(|depth| depth.set(depth.get() + 1));
+    AmongOurselves(())
+}
+
+impl Drop for AmongOurselves {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
 /// One call less that this thread is in.
 #[inline]
 fn leave() {
@@ -145,21 +160,44 @@ pub(crate) fn retire(gone: Box<dyn Send>) {
     drop(dropped);
 }
 
+/// Drops all that was put aside: nobody is inside.
+pub(crate) fn drop_aside(_closed: &Closed) {
+    let (first, second) = std::mem::take(&mut *lock(&ASIDE));
+    drop((first, second));
+}
+
 /// The gate is closed as long as somebody has this.
 pub(crate) struct Closed(());
 
-/// Keeps everybody out, and waits until nobody is inside, but this thread.
+/// Keeps everybody out, and waits until nobody is inside.
 pub(crate) fn close() -> Closed {
-    while IS_CLOSED.swap(true, Ordering::SeqCst) {
-        nap(50);
-    }
-    let own = DEPTH.with(Cell::get);
-    while count(0) + count(1) > own {
+    close_within(u64::MAX).unwrap_or_else(|| unreachable!("it waits for ever"))
+}
+
+/// As [`close`], and gives up after so many looks, which are some 20 us from each other.
+pub(crate) fn close_within(looks: u64) -> Option<Closed> {
+    for look in 0.. {
+        if !IS_CLOSED.swap(true, Ordering::SeqCst) {
+            break;
+        }
+        if look == looks {
+            return None;
+        }
         nap(20);
     }
-    // Who has closed it goes on.
-    DEPTH.with(|depth| depth.set(own + 1));
-    Closed(())
+    // Who closes it goes on, and is at most in what nobody waits for.
+    DEPTH.with(|depth| depth.set(depth.get() + 1));
+    let closed = Closed(());
+    for look in 0.. {
+        if count(0) + count(1) == 0 {
+            break;
+        }
+        if look == looks {
+            return None;
+        }
+        nap(20);
+    }
+    Some(closed)
 }
 
 impl Drop for Closed {

@@ -15,7 +15,7 @@
 //! | `gate` | who is in a call right now |
 //! | `slot`, `table` | open files, in memory that outlives `exec`; descriptors that stand for them |
 //! | `place`, `links` | which paths are ours, by other names as well; the working directory |
-//! | `errno` | how results become what C expects |
+//! | `errno`, `memory` | how results become what C expects; memory that is not there |
 //! | `open`, `data`, `copy`, `map` | the functions on open files |
 //! | `names`, `attributes`, `locks`, `directory`, `walk`, `stdio` | those on names, and others |
 //! | `process` | `fork`, `exec` and what else makes processes |
@@ -50,6 +50,7 @@ mod gate;
 mod links;
 mod locks;
 mod map;
+mod memory;
 mod mount;
 mod names;
 mod open;

@@ -1,6 +1,8 @@
 //! A wrapped folder's file system: in this process, or behind a server.
 
 use std::ffi::CString;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -38,7 +40,7 @@ pub(crate) struct Alone {
     /// Closed when everything is written.
     _device: Device,
     /// Last: nobody else has the device before. A device of memory is nobody else's anyway.
-    pub hold: Option<Hold>,
+    pub hold: Mutex<Option<Hold>>,
 }
 
 /// A server in this process.
@@ -139,7 +141,7 @@ pub(crate) fn configure(config: Config) -> std::result::Result<(), String> {
             number,
             alias: absolute(path),
             folder: real,
-            config: folder,
+            config: whole(folder),
             device: AtomicU64::new(0),
             counters: Counters::default(),
             backend: AtomicPtr::new(std::ptr::null_mut()),
@@ -151,6 +153,35 @@ pub(crate) fn configure(config: Config) -> std::result::Result<(), String> {
     }
     let _ = MOUNTS.set(mounts);
     Ok(())
+}
+
+/// A folder's configuration for processes that are elsewhere, as other users and with other environments:
+/// all of them come to one place.
+fn whole(mut folder: Folder) -> Folder {
+    let path = |path: &Path| PathBuf::from(std::ffi::OsStr::from_bytes(&absolute(path)));
+    folder.folder = path(&folder.folder);
+    folder.socket = folder.socket.as_deref().map(path);
+    if folder.place.is_none() && folder.socket.is_none() && !folder.device.starts_with("mem:") {
+        // What is wrong with it is said when it is needed.
+        folder.place = socket_path(&folder.device, folder.nsid.0).ok();
+    }
+    folder
+}
+
+/// What [`configure`] was given, with whole paths.
+pub(crate) fn config() -> Config {
+    let folders = all().iter().map(|mount| mount.config.clone()).collect();
+    Config { folders, stats: STATS.get().cloned() }
+}
+
+/// What tells folders of one configuration from those of another, in their order.
+pub(crate) fn digests() -> String {
+    let digest = |mount: &Mount| {
+        let mut hasher = DefaultHasher::new();
+        (&mount.folder, &mount.config.device, mount.config.nsid.0, &mount.config.socket).hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    };
+    all().iter().map(digest).collect::<Vec<_>>().join(";")
 }
 
 /// In whose name this process acts.
@@ -198,10 +229,15 @@ impl Mount {
 
     /// Where a server of it listens.
     fn socket(&self) -> std::result::Result<PathBuf, String> {
-        match &self.config.socket {
+        match self.config.socket.as_ref().or(self.config.place.as_ref()) {
             Some(socket) => Ok(socket.clone()),
             None => socket_path(&self.config.device, self.config.nsid.0).map_err(|e| e.to_string()),
         }
+    }
+
+    /// As [`Mount::socket`], for who serves there itself.
+    pub(crate) fn server_socket(&self) -> std::result::Result<PathBuf, String> {
+        self.socket()
     }
 
     /// As [`Mount::socket`], for those who connect to what is there.
@@ -236,27 +272,35 @@ impl Mount {
         if !self.is_memory() {
             crate::share::listen(self, &self.socket()?);
         }
-        let (server, hold) = (Mutex::default(), hold.take());
+        let (server, hold) = (Mutex::default(), Mutex::new(hold.take()));
         Ok(Backend::Alone(Alone { process, processes, server, _device: device, hold }))
     }
 
-    /// Comes to a server that is there.
-    fn connect(&self) -> Option<Backend> {
-        let socket = self.socket().ok()?;
-        let client = Client::connect(&socket, identity()).ok()?;
-        Some(Backend::Shared(Shared::new(client)))
+    /// Comes to a server, if one is there.
+    ///
+    /// # Errors
+    /// Why it does not let this process in, in one line.
+    fn connect(&self) -> std::result::Result<Option<Backend>, String> {
+        match Client::connect(&self.socket()?, identity()) {
+            Ok(client) => Ok(Some(Backend::Shared(Shared::new(client)))),
+            Err(unvme_fs::Error::Posix(
+                e @ (Errno::ACCESS | Errno::PERM | Errno::USERS | Errno::MFILE | Errno::NFILE),
+            )) => Err(format!("{}: its server: {}", self.config.device, std::io::Error::from(e))),
+            // It has ended, or is about to.
+            Err(_) => Ok(None),
+        }
     }
 
     /// Has a server take it over from this process, which had it to itself.
     pub(crate) fn start_server(&self, hold: &mut Option<Hold>) -> std::result::Result<Backend, String> {
         let socket = self.socket()?;
         crate::share::start_server(&self.config, &socket, hold, true)?;
-        self.connect().ok_or_else(|| format!("{}: its server does not answer", self.config.device))
+        self.connect()?.ok_or_else(|| format!("{}: its server does not answer", self.config.device))
     }
 
     fn find_backend(&'static self) -> std::result::Result<Backend, String> {
         /// For another process, to share what it has to itself; and for one that is about to end, to do so.
-        const PATIENCE: Duration = Duration::from_secs(10);
+        const PATIENCE: Duration = Duration::from_secs(60);
         const IN_USE: Duration = Duration::from_secs(2);
         if self.is_memory() && self.config.socket.is_none() && !self.config.is_shared {
             let made = slot::out_of_the_way(|| self.mount_alone(&mut None, false));
@@ -266,7 +310,7 @@ impl Mount {
         let is_shared = self.config.socket.is_some() || self.config.is_shared;
         let begun = Instant::now();
         loop {
-            if let Some(found) = self.connect() {
+            if let Some(found) = self.connect()? {
                 return Ok(found);
             }
             let failed = match Hold::take(&socket) {
@@ -307,7 +351,8 @@ impl Mount {
         if let Some(found) = self.backend() {
             return Ok(found);
         }
-        let _inside = gate::enter();
+        // Others may ask this process meanwhile for what it has already.
+        let _inside = gate::among_ourselves();
         let _mounting = lock(&self.mounting);
         if let Some(found) = self.backend() {
             return Ok(found);
@@ -463,31 +508,49 @@ impl Mount {
         (!backend.is_null()).then(|| unsafe { Box::from_raw(backend) })
     }
 
-    /// Gives up the file system: everything is on the device then.
-    pub(crate) fn unmount(&self) {
+    /// Gives up the file system: everything is on the device then. Without `closed` threads may be in calls,
+    /// which do not end: what they use stays.
+    pub(crate) fn unmount(&self, closed: Option<&gate::Closed>) {
         let Some(backend) = self.take() else { return };
-        match *backend {
-            Backend::Alone(alone) => {
-                if let Ok(socket) = self.socket() {
-                    crate::share::stop_listening(&socket);
+        if let Backend::Alone(alone) = &*backend {
+            self.leave(alone);
+        }
+        if let Backend::Shared(shared) = &*backend {
+            // The kernel closes the connection, and the server sees that a little later: who waits for
+            // this process finds its files closed.
+            crate::table::each(|_, file| {
+                if file.mount.number == self.number {
+                    let _ = shared.client.call(&Request::Close { open: file.open() }, &[], &mut []);
                 }
-                // Processes that this one has made go on until they have done.
-                if let Some(own) = lock(&alone.server).take() {
-                    crate::share::outlive(own);
-                }
-                if let Err(e) = alone.processes.fs().hand_over() {
-                    crate::start::say(&e.to_string());
-                }
+            });
+        }
+        let Some(closed) = closed else {
+            Box::leak(backend);
+            return;
+        };
+        // The device is closed when nobody has a file of it any more.
+        crate::table::each(|_, file| {
+            if file.mount.number == self.number {
+                // SAFETY: the gate is closed.
+                unsafe { file.set_vnode(None) };
             }
-            Backend::Shared(shared) => {
-                // The kernel closes the connection, and the server sees that a little later: who waits for
-                // this process finds its files closed.
-                crate::table::each(|_, file| {
-                    if file.mount.number == self.number {
-                        let _ = shared.client.call(&Request::Close { open: file.open() }, &[], &mut []);
-                    }
-                });
-            }
+        });
+        gate::drop_aside(closed);
+        drop(backend);
+    }
+
+    fn leave(&self, alone: &Alone) {
+        if let Ok(socket) = self.socket() {
+            crate::share::stop_listening(&socket);
+        }
+        // Processes that this one has made go on until they have done.
+        let own = lock(&alone.server).take();
+        if let Some(hold) = own.and_then(crate::share::outlive) {
+            *lock(&alone.hold) = Some(hold);
+        }
+        let written = alone.processes.write_back_maps();
+        if let Err(e) = written.and_then(|()| alone.processes.fs().hand_over()) {
+            crate::start::say(&e.to_string());
         }
     }
 }
@@ -524,7 +587,14 @@ pub(crate) fn identity() -> Identity {
 
 /// Everything is on the device when the program ends.
 pub(crate) fn end_all() {
-    all().iter().for_each(Mount::unmount);
+    // About a second: threads that are in a call for longer are left there.
+    const LOOKS: u64 = 50_000;
+    if all().iter().any(Mount::is_mounted) {
+        let closed = gate::close_within(LOOKS);
+        all().iter().for_each(|mount| mount.unmount(closed.as_ref()));
+        // Other threads wait where they are for the end of the process, which this one goes on to.
+        let _ = closed.map(ManuallyDrop::new);
+    }
     write_stats();
 }
 

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, OnceLock};
 
 use libc::{FILE, pid_t};
 use rustix::io::Errno;
@@ -43,7 +43,8 @@ unsafe extern "C" fn before_fork() {
         return;
     }
     let closed = gate::close();
-    let forked = as_other(connections);
+    slot::prepare();
+    let forked = as_other(|| connections(&closed));
     table::each(|_, file| {
         file.slot.holders.fetch_add(1, Ordering::AcqRel);
     });
@@ -51,10 +52,10 @@ unsafe extern "C" fn before_fork() {
 }
 
 /// Connections for a child.
-fn connections() -> Vec<(u32, Forked)> {
+fn connections(closed: &Closed) -> Vec<(u32, Forked)> {
     let mut forked = Vec::new();
     for mount in mount::all() {
-        match share::prepare_fork(mount) {
+        match share::prepare_fork(mount, closed) {
             Ok(Some(connection)) => forked.push((mount.number, connection)),
             Ok(None) => {}
             Err(e) => start::say(&e),
@@ -91,10 +92,13 @@ unsafe extern "C" fn in_child() {
 /// must not be dropped here.
 fn become_child(mount: &'static Mount, connection: Option<Forked>) {
     let Some(mut before) = mount.take() else { return };
-    if let Backend::Alone(alone) = before.as_mut()
-        && let Some(hold) = &mut alone.hold
-    {
-        hold.forget();
+    if let Backend::Alone(alone) = before.as_mut() {
+        if let Some(hold) = lock(&alone.hold).as_mut() {
+            hold.forget();
+        }
+        if let Some(own) = lock(&alone.server).as_mut() {
+            own.server.forget_hold();
+        }
     }
     let before: &'static Backend = Box::leak(before);
     let Some(connection) = connection else { return };
@@ -155,6 +159,36 @@ pub(crate) fn inherit<'a>(pairs: impl Iterator<Item = &'a str>) {
     }
 }
 
+/// A variable that other programs need to go on with our files.
+struct Needed {
+    text: CString,
+    /// As this process has found it, if it has: as long as it says this, it is to say the other.
+    found: Option<CString>,
+    /// A program that is given none gets it.
+    is_added: bool,
+}
+
+static NEEDED: OnceLock<Vec<Needed>> = OnceLock::new();
+
+/// Remembers what programs need that are given another environment; `told` has other values there than here.
+/// Before `main`.
+pub(crate) fn note_environment(told: Vec<(&str, Vec<u8>)>) {
+    let text = |name: &str, value: &[u8]| CString::new([name.as_bytes(), b"=", value].concat()).ok();
+    let found = |name: &str| text(name, &start::variable(name)?);
+    let same = ["LD_PRELOAD", "UNVME_PRELOAD_SERVER", "UNVME_HOME"].into_iter().filter_map(|name| {
+        let text = found(name)?;
+        Some(Needed { found: Some(text.clone()), text, is_added: true })
+    });
+    let other = told.into_iter().filter_map(|(name, value)| {
+        Some(Needed { text: text(name, &value)?, found: found(name), is_added: name == start::TEXT })
+    });
+    let _ = NEEDED.set(same.chain(other).collect());
+}
+
+fn name_of(text: &CStr) -> &[u8] {
+    text.to_bytes().split(|&byte| byte == b'=').next().unwrap_or_default()
+}
+
 /// The environment of another program.
 struct Environment {
     texts: Vec<CString>,
@@ -170,32 +204,35 @@ impl Environment {
     ) -> Self {
         let mut texts: Vec<CString> = Vec::new();
         let mut at = given;
-        let mut has_preload = false;
         while !at.is_null() && !(*at).is_null() {
             let text = CStr::from_ptr(*at);
-            let name = text.to_bytes().split(|&byte| byte == b'=').next().unwrap_or_default();
-            has_preload |= name == b"LD_PRELOAD" && text.to_bytes().len() > b"LD_PRELOAD=".len();
-            let own = [start::HANDED, start::WORKING_DIRECTORY, program::OWN_PATH];
-            if !own.iter().any(|own| name == own.as_bytes()) {
+            let own = [start::HANDED, start::WORKING_DIRECTORY, start::OPENS, program::OWN_PATH];
+            if !own.iter().any(|name| name.as_bytes() == name_of(text)) {
                 texts.push(text.to_owned());
             }
             at = at.add(1);
+        }
+        // A program that was given another environment has the folders all the same.
+        for needed in NEEDED.get().into_iter().flatten() {
+            match texts.iter_mut().find(|text| name_of(text) == name_of(&needed.text)) {
+                None if needed.is_added => texts.push(needed.text.clone()),
+                None => {}
+                Some(there) if name_of(&needed.text) == b"LD_PRELOAD" => {
+                    if let Some(both) = with_own_library(there, &needed.text) {
+                        *there = both;
+                    }
+                }
+                Some(there) if needed.found.as_ref() == Some(there) => *there = needed.text.clone(),
+                Some(_) => {}
+            }
         }
         let mut add = |name: &str, value: &[u8]| {
             if let Ok(text) = CString::new([name.as_bytes(), b"=", value].concat()) {
                 texts.push(text);
             }
         };
-        if !has_preload {
-            // A program that was given an empty environment has the folders all the same.
-            for name in [c"LD_PRELOAD", c"WRAPPER_CONFIG", c"UNVME_PRELOAD_CONFIG", c"UNVME_HOME"] {
-                if let Some(value) = start::variable(name) {
-                    add(&name.to_string_lossy(), &value);
-                }
-            }
-        }
         let (marks, memory) = slot::descriptors().unwrap_or((-1, -1));
-        let mut handed = format!("{marks},{memory}");
+        let mut handed = format!("{marks},{memory},{}", mount::digests());
         connections.iter().for_each(|(number, fd)| handed.push_str(&format!(",{number}:{fd}")));
         add(start::HANDED, handed.as_bytes());
         if let Some(path) = place::handed() {
@@ -204,10 +241,30 @@ impl Environment {
         if let Some(path) = program.and_then(|program| program.own_path.as_ref()) {
             add(program::OWN_PATH, path);
         }
+        let opens = table::opens();
+        if !opens.is_empty() {
+            add(start::OPENS, opens.as_bytes());
+        }
         let mut pointers: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
         pointers.push(std::ptr::null());
         Self { texts, pointers }
     }
+}
+
+/// Puts this library before those that a program is to have; nothing, when it is among them.
+fn with_own_library(given: &CStr, needed: &CStr) -> Option<CString> {
+    const FILE: &[u8] = b"libunvme_preload.so";
+    let libraries = |text: &CStr| text.to_bytes()[b"LD_PRELOAD=".len()..].to_vec();
+    let is_own = |path: &[u8]| path.ends_with(FILE);
+    let split = |&byte: &u8| byte == b':' || byte == b' ';
+    let given = libraries(given);
+    if given.split(split).any(is_own) {
+        return None;
+    }
+    let needed = libraries(needed);
+    let own = needed.split(split).find(|path| is_own(path))?;
+    let colon: &[u8] = if given.is_empty() { b"" } else { b":" };
+    CString::new([b"LD_PRELOAD=", own, colon, &given].concat()).ok()
 }
 
 /// Another program takes the place of this one.
@@ -220,6 +277,7 @@ unsafe fn execute(
         return act(envp);
     }
     let closed = gate::close();
+    slot::prepare();
     let mut passed = Vec::new();
     for mount in mount::all() {
         if let Some(Backend::Alone(_)) = mount.backend() {
@@ -228,7 +286,7 @@ unsafe fn execute(
                     "{}: it ends with this process, which becomes another program; a virtual slot or --shared keeps it",
                     mount.config.device
                 ));
-            } else if let Err(e) = share::share(mount) {
+            } else if let Err(e) = share::share(mount, &closed) {
                 start::say(&e);
             }
         }
@@ -264,7 +322,8 @@ unsafe fn spawn(
         return act(envp);
     }
     let closed = gate::close();
-    let forked = as_other(connections);
+    slot::prepare();
+    let forked = as_other(|| connections(&closed));
     let kept: Vec<(u32, OwnedFd)> = forked
         .into_iter()
         .filter_map(|(number, connection)| Some((number, connection.into_descriptor().ok()?)))

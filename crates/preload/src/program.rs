@@ -29,7 +29,7 @@ static OWN: OnceLock<Vec<u8>> = OnceLock::new();
 
 /// Before `main`.
 pub(crate) fn start() {
-    if let Some(path) = start::variable(c"UNVME_PRELOAD_PROGRAM") {
+    if let Some(path) = start::variable(OWN_PATH) {
         let _ = OWN.set(path);
     }
 }
@@ -197,7 +197,7 @@ unsafe fn search(file: *const c_char) -> Option<CString> {
     if name.contains(&b'/') {
         return Some(std::ffi::CStr::from_ptr(file).to_owned());
     }
-    let places = start::variable(c"PATH")?;
+    let places = start::variable("PATH")?;
     places.split(|&byte| byte == b':').find_map(|folder| {
         let folder = if folder.is_empty() { b"." } else { folder };
         let path = CString::new([folder, b"/", name].concat()).ok()?;

@@ -69,7 +69,7 @@ pub(crate) unsafe fn check_found(file: *const c_char, argv: *const *const c_char
     if name.contains(&b'/') {
         return check(file, argv);
     }
-    let places = start::variable(c"PATH").unwrap_or_default();
+    let places = start::variable("PATH").unwrap_or_default();
     for folder in places.split(|&byte| byte == b':') {
         if let Ok(path) = CString::new([folder, b"/", name].concat())
             && real::access(path.as_ptr(), libc::X_OK) == 0

@@ -1,6 +1,6 @@
 //! From alone to shared: a server that takes the file system over, and who asks for it.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_int};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -52,10 +52,14 @@ pub(crate) fn listen(mount: &'static Mount, socket: &Path) {
         let mut all = vec![asking];
         all.extend(std::iter::from_fn(|| listener.accept().ok().map(|(asking, _)| asking)));
         let closed = gate::close();
-        if let Some(Backend::Alone(_)) = mount.backend()
-            && let Err(e) = share(mount)
-        {
-            start::say(&e);
+        if let Some(Backend::Alone(alone)) = mount.backend() {
+            let done = match is_movable(mount, alone) {
+                true => share(mount, &closed),
+                false => serve_here(mount, alone),
+            };
+            if let Err(e) = done {
+                start::say(&e);
+            }
         }
         drop(closed);
         // Said, too: a child of this process may have the descriptor as well.
@@ -148,7 +152,8 @@ pub(crate) fn start_server(
         })
         .filter_map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok())
         .collect();
-    let kept: Vec<RawFd> = held.into_iter().chain([told.as_raw_fd()]).collect();
+    let mut kept: Vec<RawFd> = held.into_iter().chain([told.as_raw_fd()]).collect();
+    kept.sort_unstable();
     crate::process::as_other(|| launch(&words, &environment, &kept));
     drop(told);
     let mut byte = [0; 1];
@@ -165,7 +170,17 @@ pub(crate) fn start_server(
     Ok(())
 }
 
-/// Starts a program that is nobody's child.
+/// Closes descriptors in a row.
+unsafe fn close_from_to(first: c_int, last: c_int) {
+    if first <= last && real::syscall(libc::SYS_close_range, first as usize, last as usize, 0, 0, 0, 0) < 0 {
+        // A kernel before 5.9.
+        for fd in first..=last.min(4096) {
+            real::close(fd);
+        }
+    }
+}
+
+/// Starts a program that is nobody's child. What is kept open is in ascending order.
 fn launch(words: &[CString], environment: &[CString], kept: &[RawFd]) {
     let pointers = |texts: &[CString]| {
         let mut pointers: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
@@ -190,11 +205,12 @@ fn launch(words: &[CString], environment: &[CString], kept: &[RawFd]) {
                 let null = real::open(c"/dev/null".as_ptr(), libc::O_RDWR, 0);
                 real::dup2(null, 0);
                 real::dup2(null, 1);
-                for fd in 3..1024 {
-                    if !kept.contains(&fd) {
-                        real::close(fd);
-                    }
+                let mut first = 3;
+                for &fd in kept {
+                    close_from_to(first, fd - 1);
+                    first = fd + 1;
                 }
+                close_from_to(first, c_int::MAX);
                 real::execve(argv[0], argv.as_ptr(), envp.as_ptr());
             }
             real::syscall(libc::SYS_exit_group, 0, 0, 0, 0, 0, 0);
@@ -206,13 +222,19 @@ fn launch(words: &[CString], environment: &[CString], kept: &[RawFd]) {
     }
 }
 
+/// Whether the file system can go to a server: no program has memory that is part of a file, and no process
+/// that this one has made is served by it.
+fn is_movable(mount: &Mount, alone: &Alone) -> bool {
+    !mount.is_memory() && !crate::map::has_any(mount) && lock(&alone.server).is_none()
+}
+
 /// Hands the file system over to a server, and goes on as one of its clients. The gate is closed.
 ///
 /// # Errors
 /// What is wrong, in one line: then this process has the file system as before, or nobody has it.
-pub(crate) fn share(mount: &'static Mount) -> Result<(), String> {
+pub(crate) fn share(mount: &'static Mount, closed: &gate::Closed) -> Result<(), String> {
     let Some(backend) = mount.take() else { return Ok(()) };
-    let Backend::Alone(mut alone) = *backend else {
+    let Backend::Alone(alone) = *backend else {
         mount.install(*backend);
         return Ok(());
     };
@@ -229,9 +251,12 @@ pub(crate) fn share(mount: &'static Mount) -> Result<(), String> {
             unsafe { file.set_vnode(None) };
         }
     });
+    // What was closed while others were inside still has its file, and with it the file system.
+    gate::drop_aside(closed);
     // Nobody else gets it between this process and the server.
-    let mut hold = alone.hold.take();
-    let handed = alone.processes.fs().hand_over().map_err(|e| e.to_string());
+    let mut hold = lock(&alone.hold).take();
+    let written = alone.processes.write_back_maps();
+    let handed = written.and_then(|()| alone.processes.fs().hand_over()).map_err(|e| e.to_string());
     drop(alone);
     let shared = handed.and_then(|()| mount.start_server(&mut hold));
     let (made, failed) = match shared {
@@ -244,21 +269,36 @@ pub(crate) fn share(mount: &'static Mount) -> Result<(), String> {
     };
     mount.install(made);
     open_again(mount);
-    for held in &locks {
-        lock_again(mount, held);
+    let lost = lock_again(mount, &locks);
+    // Files that have no names any more, and that nobody has opened again, can go.
+    match mount.backend() {
+        Some(Backend::Alone(alone)) => drop(alone.processes.fs().reap_unnamed()),
+        Some(Backend::Shared(shared)) => drop(shared.client.reap_unnamed()),
+        None => {}
+    }
+    if lost > 0 {
+        start::say(&format!("{}: {lost} locks are lost", mount.config.device));
     }
     failed.map_or(Ok(()), Err)
 }
 
-fn lock_again(mount: &'static Mount, held: &Locks) {
-    let Some(slot) = crate::slot::get(held.number) else { return };
-    let open = OpenId(slot.open.load(Ordering::Relaxed));
-    for &range in &held.ranges {
-        let _ = mount.ask(&Request::Lock { open, range });
-    }
-    if held.flock.is_some() {
-        let _ = mount.ask(&Request::Flock { open, is_exclusive: held.flock });
-    }
+/// Locks what was locked; how many locks somebody else has by now.
+fn lock_again(mount: &'static Mount, locks: &[Locks]) -> usize {
+    let mut lost = 0;
+    table::each(|_, file| {
+        let Some(held) = locks.iter().find(|held| held.number == file.number) else { return };
+        if file.mount.number != mount.number {
+            return;
+        }
+        let open = file.open();
+        for &range in &held.ranges {
+            lost += usize::from(mount.ask(&Request::Lock { open, range }).is_err());
+        }
+        if held.flock.is_some() {
+            lost += usize::from(mount.ask(&Request::Flock { open, is_exclusive: held.flock }).is_err());
+        }
+    });
+    lost
 }
 
 /// Has another server open what was open: by the numbers of inodes.
@@ -275,7 +315,7 @@ pub(crate) fn open_again(mount: &'static Mount) {
             Ok(Reply::Opened(open, ..)) => open.0,
             _ => u64::MAX,
         };
-        file.slot.open.store(open, Ordering::Relaxed);
+        file.set_open(OpenId(open));
     });
 }
 
@@ -283,49 +323,58 @@ pub(crate) fn open_again(mount: &'static Mount) {
 ///
 /// # Errors
 /// What is wrong, in one line.
-pub(crate) fn prepare_fork(mount: &'static Mount) -> Result<Option<Forked>, String> {
-    let is_movable = match mount.backend() {
-        None => return Ok(None),
-        Some(Backend::Alone(_)) => !mount.is_memory() && !crate::map::has_any(mount),
-        Some(Backend::Shared(_)) => false,
-    };
-    if is_movable {
-        share(mount)?;
+pub(crate) fn prepare_fork(mount: &'static Mount, closed: &gate::Closed) -> Result<Option<Forked>, String> {
+    if let Some(Backend::Alone(alone)) = mount.backend()
+        && is_movable(mount, alone)
+    {
+        share(mount, closed)?;
     }
     match mount.backend() {
         None => Ok(None),
         Some(Backend::Shared(shared)) => shared.client.prepare_fork().map(Some).map_err(|e| e.to_string()),
-        Some(Backend::Alone(alone)) => fork_of_own(alone).map(Some),
+        Some(Backend::Alone(alone)) => fork_of_own(mount, alone).map(Some),
     }
 }
 
-/// A connection to a server in this process.
-fn fork_of_own(alone: &Alone) -> Result<Forked, String> {
+/// Has a server in this process, where others look for one. The gate is closed.
+fn serve_here(mount: &'static Mount, alone: &Alone) -> Result<(), String> {
     let mut own = lock(&alone.server);
-    if own.is_none() {
-        let folder = unvme_fs::share::socket_path("mem:block:1G", 1).map_err(|e| e.to_string())?;
-        let name = format!("process-{}-{:x}", std::process::id(), unvme::random::number());
-        let socket = folder.with_file_name(name);
-        let options = ServerOptions { workers: 4, ..ServerOptions::default() };
-        let made = crate::slot::out_of_the_way(|| {
-            Server::start(Arc::clone(&alone.processes), &socket, &options).map_err(|e| e.to_string())
-        })?;
-        let ticket = made.enroll(Arc::clone(&alone.process)).map_err(|e| e.to_string())?;
-        *own = Some(OwnServer { server: made, socket, ticket });
+    if own.is_some() {
+        return Ok(());
     }
+    let socket = match mount.is_memory() {
+        false => mount.server_socket()?,
+        true => {
+            let folder = unvme_fs::share::socket_path("mem:block:1G", 1).map_err(|e| e.to_string())?;
+            let name = format!("process-{}-{:x}", std::process::id(), unvme::random::number());
+            folder.with_file_name(name)
+        }
+    };
+    let options = ServerOptions { workers: 4, ..ServerOptions::default() };
+    let processes = Arc::clone(&alone.processes);
+    let made = crate::slot::out_of_the_way(|| match lock(&alone.hold).take() {
+        Some(hold) => Server::start_held(hold, processes, &socket, &options),
+        None => Server::start(processes, &socket, &options),
+    });
+    let made = made.map_err(|e| e.to_string())?;
+    let ticket = made.enroll(Arc::clone(&alone.process)).map_err(|e| e.to_string())?;
+    *own = Some(OwnServer { server: made, socket, ticket });
+    Ok(())
+}
+
+/// A connection to a server in this process.
+fn fork_of_own(mount: &'static Mount, alone: &Alone) -> Result<Forked, String> {
+    serve_here(mount, alone)?;
+    let own = lock(&alone.server);
     let Some(own) = own.as_ref() else { return Err("no server".into()) };
     Client::fork_of(&own.socket, identity(), own.ticket).map_err(|e| e.to_string())
 }
 
 /// The program has ended, and others use its file system: it stays until they have done.
-pub(crate) fn outlive(own: OwnServer) {
-    let OwnServer { server, socket, .. } = own;
+pub(crate) fn outlive(own: OwnServer) -> Option<Hold> {
     // The process itself is one.
-    while server.clients() > 1 {
+    while own.server.clients() > 1 {
         std::thread::sleep(Duration::from_millis(5));
     }
-    drop(server);
-    let mut lock_file = socket.into_os_string();
-    lock_file.push(".lock");
-    let _ = std::fs::remove_file(lock_file);
+    own.server.end()
 }

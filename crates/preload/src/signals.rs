@@ -106,6 +106,86 @@ unsafe extern "C-unwind" fn arrive(signal: c_int, info: *mut libc::siginfo_t, co
     handler(signal, info, context);
 }
 
+/// Signals of faults, which say of memory that a program points to that it is not there.
+const FAULTS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+
+/// What the kernel calls at a fault, whatever the program wants to be called.
+unsafe extern "C-unwind" fn arrive_at_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    if crate::memory::recover(context) {
+        return;
+    }
+    let wanted = &WANTED[signal as usize];
+    let handler = wanted.handler.load(Ordering::Acquire);
+    let resets = wanted.flags.load(Ordering::Acquire) & SA_RESETHAND != 0;
+    if [SIG_DFL, SIG_IGN].contains(&handler) || resets {
+        // A fault that is returned from comes again, and does then what it does without us.
+        let mut plain: Action = std::mem::zeroed();
+        let was_sent = (*info).si_code <= 0;
+        plain.sa_sigaction = if was_sent && !resets { handler } else { SIG_DFL };
+        behind::sigaction(signal, &plain, std::ptr::null_mut());
+        if !resets {
+            if was_sent {
+                hold_back(signal, info, context);
+                HELD.set(HELD.get() & !bit(signal));
+                let mask = &raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask;
+                libc::sigdelset(mask, signal);
+            }
+            return;
+        }
+        wanted.handler.store(SIG_DFL, Ordering::Release);
+    }
+    // SAFETY: the program has said that it is one. Who expects one argument does not look at the others.
+    let handler: unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+        std::mem::transmute(handler);
+    handler(signal, info, context);
+}
+
+/// Has faults come here first. Before `main`.
+pub(crate) fn start() {
+    for signal in FAULTS {
+        // SAFETY: plain data, and a function that stays.
+        unsafe {
+            let (mut own, mut found): (Action, Action) = (std::mem::zeroed(), std::mem::zeroed());
+            own.sa_sigaction = arrive_at_fault as *const () as usize;
+            own.sa_flags = SA_SIGINFO | libc::SA_ONSTACK | SA_NODEFER;
+            if behind::sigaction(signal, std::ptr::null(), &mut found) == 0
+                && [SIG_DFL, SIG_IGN].contains(&found.sa_sigaction)
+            {
+                WANTED[signal as usize].handler.store(found.sa_sigaction, Ordering::Release);
+                behind::sigaction(signal, &own, std::ptr::null_mut());
+            }
+        }
+    }
+}
+
+/// What a program wants to be called at a fault.
+unsafe fn act_at_fault(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
+    let own = arrive_at_fault as *const () as usize;
+    let wanted = &WANTED[signal as usize];
+    let known = (wanted.handler.load(Ordering::Acquire), wanted.flags.load(Ordering::Acquire));
+    let mut found: Action = std::mem::zeroed();
+    let mut done = behind::sigaction(signal, std::ptr::null(), &mut found);
+    if done == 0 && !new.is_null() {
+        let mut given = std::ptr::read(new);
+        wanted.handler.store(given.sa_sigaction, Ordering::Release);
+        wanted.flags.store(given.sa_flags, Ordering::Release);
+        if [SIG_DFL, SIG_IGN].contains(&given.sa_sigaction) {
+            given.sa_flags |= libc::SA_ONSTACK;
+        }
+        given.sa_sigaction = own;
+        given.sa_flags = given.sa_flags & !OWN_FLAGS | SA_SIGINFO;
+        done = behind::sigaction(signal, &given, std::ptr::null_mut());
+    }
+    if done == 0 && !old.is_null() {
+        if found.sa_sigaction == own {
+            found.sa_sigaction = known.0;
+            found.sa_flags = known.1;
+        }
+        std::ptr::write(old, found);
+    }
+    done
+}
+
 /// Has the kernel keep a signal until the call in whose middle it has come is left.
 unsafe fn hold_back(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) -> bool {
     let before = crate::errno::get();
@@ -176,6 +256,9 @@ impl Drop for Prompt {
 }
 
 unsafe fn act(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
+    if crate::start::is_on() && FAULTS.contains(&signal) {
+        return act_at_fault(signal, new, old);
+    }
     if !crate::start::is_on() || !is_held_back(signal) {
         return behind::sigaction(signal, new, old);
     }

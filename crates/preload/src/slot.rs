@@ -139,6 +139,12 @@ fn arena() -> Result<&'static Arena> {
     ARENA.get_or_init(create).as_ref().map_err(|e| *e)
 }
 
+/// Makes the two files, if they are not there: processes that come of this one share them, whoever opens a
+/// file first.
+pub(crate) fn prepare() {
+    let _ = arena();
+}
+
 /// The numbers of the two descriptors, if anything was ever open.
 pub(crate) fn descriptors() -> Option<(c_int, c_int)> {
     ARENA.get()?.as_ref().ok().map(|arena| (arena.marks, arena.memory))

@@ -1,7 +1,8 @@
 //! What happens before `main`, and after it.
 
-use std::ffi::{CStr, CString, c_char, c_int};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::{c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use rustix::stdio::stderr;
@@ -13,7 +14,7 @@ use crate::{gate, mount, place, slot, table};
 const FILE: &str = "WRAPPER_CONFIG";
 
 /// The same as text, for those who have no file.
-const TEXT: &str = "UNVME_PRELOAD_CONFIG";
+pub(crate) const TEXT: &str = "UNVME_PRELOAD_CONFIG";
 
 /// What one process tells the next one, which `exec` makes of it: the folders' process group, two
 /// descriptors.
@@ -21,6 +22,10 @@ pub(crate) const HANDED: &str = "UNVME_PRELOAD_HANDED";
 
 /// The virtual working directory at `exec`.
 pub(crate) const WORKING_DIRECTORY: &str = "UNVME_PRELOAD_CWD";
+
+/// What files are to the file system, where it is not as in the memory that all share: pairs of a slot and
+/// an `OpenId`.
+pub(crate) const OPENS: &str = "UNVME_PRELOAD_OPENS";
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
 static IS_FIRST: AtomicBool = AtomicBool::new(true);
@@ -52,54 +57,79 @@ pub(crate) fn die(text: &str) -> ! {
     unsafe { libc::_exit(78) }
 }
 
-fn read_config() -> Result<Option<config::Config>, String> {
+/// A configuration, and the file that it is from.
+type Read = (config::Config, Option<PathBuf>);
+
+fn read_config() -> Result<Option<Read>, String> {
+    let file = std::env::var_os(FILE).map(|path| std::path::absolute(&path).unwrap_or(path.into()));
     if let Some(text) = std::env::var_os(TEXT) {
-        return config::parse(&text.to_string_lossy(), TEXT).map(Some);
+        let text = text.to_string_lossy();
+        // One that was made of another file than the one that is named now is not meant.
+        let is_meant = match (config::made_of(&text), &file) {
+            (Some(from), Some(file)) => from == file,
+            _ => true,
+        };
+        if is_meant {
+            return config::parse(&text, TEXT).map(|config| Some((config, file)));
+        }
     }
-    let Some(path) = std::env::var_os(FILE) else { return Ok(None) };
-    let name = path.to_string_lossy().into_owned();
-    if let Ok(whole) = std::path::absolute(&path)
-        && whole != path
-        && let Ok(whole) = CString::new(whole.into_os_string().into_vec())
-    {
-        // Programs that this one starts may be in another folder by then.
-        // SAFETY: before `main` there is one thread.
-        unsafe { libc::setenv(c"WRAPPER_CONFIG".as_ptr(), whole.as_ptr(), 1) };
+    let Some(path) = file else { return Ok(None) };
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{FILE}: {}: {e}", path.display()))?;
+    let name = path.display().to_string();
+    config::parse(&text, &name).map(|config| Some((config, Some(path))))
+}
+
+/// What programs that this one starts are told, who may be in another folder by then: variables, with their
+/// values here and there.
+fn told_config(from: Option<&Path>) -> Vec<(&'static str, Vec<u8>)> {
+    let mut config = mount::config();
+    // This process does it.
+    config.folders.iter_mut().for_each(|folder| folder.format = false);
+    let text = config.to_text(from).map(|text| (TEXT, text.into_bytes()));
+    let file = from.map(|from| (FILE, from.as_os_str().as_bytes().to_vec()));
+    text.into_iter().chain(file).collect()
+}
+
+/// What the process before this one has handed over, if it is of this configuration.
+fn inherit() {
+    let Some(handed) = std::env::var_os(HANDED) else { return };
+    let text = handed.to_string_lossy().into_owned();
+    let mut words = text.split(',');
+    let (marks, memory, folders) = (words.next(), words.next(), words.next());
+    let own = mount::digests();
+    // Folders have the same numbers, when those of this process begin with those.
+    if !folders.is_some_and(|folders| format!("{own};").starts_with(&format!("{folders};"))) {
+        return;
     }
-    let text = std::fs::read_to_string(&path).map_err(|e| format!("{FILE}: {name}: {e}"))?;
-    config::parse(&text, &name).map(Some)
+    IS_FIRST.store(false, Ordering::Relaxed);
+    let number = |word: Option<&str>| word.and_then(|word| word.parse::<c_int>().ok()).unwrap_or(-1);
+    slot::inherit(number(marks), number(memory));
+    IS_ON.store(true, Ordering::Relaxed);
+    crate::process::inherit(words);
 }
 
 fn start() -> Result<(), String> {
-    let Some(config) = read_config()? else { return Ok(()) };
+    let Some((config, from)) = read_config()? else { return Ok(()) };
     mount::configure(config)?;
-    if let Some(handed) = std::env::var_os(HANDED) {
-        IS_FIRST.store(false, Ordering::Relaxed);
-        let text = handed.to_string_lossy().into_owned();
-        let mut numbers = text.split(',').map_while(|number| number.parse::<c_int>().ok());
-        if let (Some(marks), Some(memory)) = (numbers.next(), numbers.next()) {
-            slot::inherit(marks, memory);
-        }
-        IS_ON.store(true, Ordering::Relaxed);
-        crate::process::inherit(text.split(',').skip(2));
-    }
+    crate::process::note_environment(told_config(from.as_deref()));
+    inherit();
     crate::open::note_umask();
     place::start(std::env::var_os(WORKING_DIRECTORY).map(|path| path.as_bytes().to_vec()));
     IS_ON.store(true, Ordering::Relaxed);
-    if is_first() {
-        // A device that is missing is said now, and not in the middle.
-        for mount in mount::all() {
-            mount.ensure()?;
-        }
+    // A device that is missing is said now, and not in the middle.
+    for mount in mount::all().iter().filter(|_| is_first()) {
+        mount.ensure()?;
     }
-    table::inherit();
+    crate::signals::start();
+    let _inside = gate::enter();
+    table::inherit(&std::env::var(OPENS).unwrap_or_default());
     crate::process::start();
     crate::stdio::start();
     Ok(())
 }
 
 extern "C" fn begin(_argc: c_int, _argv: *const *const c_char, _envp: *const *const c_char) {
-    let inside = gate::enter();
+    let inside = gate::among_ourselves();
     STARTED_BY.store(rustix::process::getpid().as_raw_pid(), Ordering::Relaxed);
     if let Err(e) = start() {
         die(&e);
@@ -117,8 +147,8 @@ extern "C" fn end_in_order() {
 }
 
 extern "C" fn end() {
-    if is_on() {
-        let _inside = gate::enter();
+    if is_on() && !gate::is_inside() {
+        let _inside = gate::among_ourselves();
         mount::end_all();
     }
 }
@@ -152,11 +182,7 @@ pub(crate) fn leave(status: c_int) -> ! {
     }
 }
 
-/// A variable of the environment of C, as it is now.
-pub(crate) fn variable(name: &CStr) -> Option<Vec<u8>> {
-    // SAFETY: the C library's own table; it is copied at once.
-    unsafe {
-        let found = libc::getenv(name.as_ptr());
-        (!found.is_null()).then(|| CStr::from_ptr(found).to_bytes().to_vec())
-    }
+/// A variable of the environment. Programs may have a `getenv` of their own: shells do.
+pub(crate) fn variable(name: &str) -> Option<Vec<u8>> {
+    std::env::var_os(name).map(|value| value.as_bytes().to_vec())
 }

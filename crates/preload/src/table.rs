@@ -1,10 +1,11 @@
 //! Descriptors of this process that stand for files of ours.
 
 use std::cell::UnsafeCell;
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::ops::Deref;
 use std::os::fd::{BorrowedFd, IntoRawFd};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use libc::{O_ACCMODE, O_APPEND, O_CLOEXEC, O_PATH, O_RDONLY, O_WRONLY, S_IFDIR, S_IFMT, S_IFREG};
@@ -32,6 +33,8 @@ pub(crate) struct OpenFile {
     pub number: u32,
     pub slot: &'static Slot,
     pub mount: &'static Mount,
+    /// Its name with the file system, which is this process's own: others may have opened it anew.
+    open: AtomicU64,
     /// Descriptors of this process.
     descriptors: AtomicUsize,
     /// `None` when the file system is behind a server. Changed while the gate is closed, and then only.
@@ -54,7 +57,12 @@ unsafe impl Send for OpenFile {}
 
 impl OpenFile {
     pub(crate) fn open(&self) -> OpenId {
-        OpenId(self.slot.open.load(Ordering::Relaxed))
+        OpenId(self.open.load(Ordering::Relaxed))
+    }
+
+    /// The file system knows it by another name from now on.
+    pub(crate) fn set_open(&self, open: OpenId) {
+        self.open.store(open.0, Ordering::Relaxed);
     }
 
     /// The file itself, for a call that takes a path as well.
@@ -214,13 +222,13 @@ pub(crate) fn add(mount: &'static Mount, opened: &Opened, flags: c_int, path: Ve
         }
     };
     let vnode = mount.file(opened.open);
-    put(fd, Box::into_raw(Box::new(new_file(number, slot, mount, vnode, path))));
+    put(fd, Box::into_raw(Box::new(new_file((number, slot), opened.open, mount, vnode, path))));
     Ok(fd)
 }
 
 fn new_file(
-    number: u32,
-    slot: &'static Slot,
+    (number, slot): (u32, &'static Slot),
+    open: OpenId,
     mount: &'static Mount,
     vnode: Option<Vnode>,
     path: Vec<u8>,
@@ -229,6 +237,7 @@ fn new_file(
         number,
         slot,
         mount,
+        open: AtomicU64::new(open.0),
         descriptors: AtomicUsize::new(1),
         vnode: UnsafeCell::new(vnode),
         watched: UnsafeCell::default(),
@@ -335,23 +344,31 @@ pub(crate) fn receive(fd: c_int) {
     slot.holders.fetch_add(1, Ordering::AcqRel);
     // The sender may have closed it by now: it is opened again, by its number.
     let (ino, flags) = (slot.ino.load(Ordering::Relaxed), slot.flags.load(Ordering::Relaxed));
-    if let Ok(Reply::Opened(open, ..)) = mount.ask(&Request::Adopt { ino, flags }) {
-        slot.open.store(open.0, Ordering::Relaxed);
-    }
-    put(
-        fd,
-        Box::into_raw(Box::new(new_file(
-            number,
-            slot,
-            mount,
-            mount.file(OpenId(slot.open.load(Ordering::Relaxed))),
-            Vec::new(),
-        ))),
-    );
+    let open = match mount.ask(&Request::Adopt { ino, flags }) {
+        Ok(Reply::Opened(open, ..)) => open,
+        _ => OpenId(slot.open.load(Ordering::Relaxed)),
+    };
+    put(fd, Box::into_raw(Box::new(new_file((number, slot), open, mount, mount.file(open), Vec::new()))));
 }
 
-/// Takes on the descriptors that this process has from the one before `exec`.
-pub(crate) fn inherit() {
+/// What files are to the file system, for [`inherit`]: those that are not as their slots say.
+pub(crate) fn opens() -> String {
+    let mut text = String::new();
+    each(|_, file| {
+        if file.open.load(Ordering::Relaxed) != file.slot.open.load(Ordering::Relaxed) {
+            text.push_str(&format!("{}:{},", file.number, file.open.load(Ordering::Relaxed)));
+        }
+    });
+    text
+}
+
+/// Takes on the descriptors that this process has from the one before `exec`, with what [`opens`] has said.
+pub(crate) fn inherit(opens: &str) {
+    let pair = |text: &str| {
+        let (number, open) = text.split_once(':')?;
+        Some((number.parse::<u32>().ok()?, open.parse::<u64>().ok()?))
+    };
+    let opens: HashMap<u32, u64> = opens.split(',').filter_map(pair).collect();
     let Ok(names) = std::fs::read_dir("/proc/self/fd") else { return };
     let wanted = format!("/memfd:{} (deleted)", slot::NAME);
     let mut found: Vec<(u32, c_int)> = Vec::new();
@@ -380,7 +397,8 @@ pub(crate) fn inherit() {
         }
         let Some(slot) = slot::get(number) else { continue };
         let Some(mount) = mount::by_number(slot.mount.load(Ordering::Acquire)) else { continue };
-        put(fd, Box::into_raw(Box::new(new_file(number, slot, mount, None, Vec::new()))));
+        let open = opens.get(&number).copied().unwrap_or_else(|| slot.open.load(Ordering::Relaxed));
+        put(fd, Box::into_raw(Box::new(new_file((number, slot), OpenId(open), mount, None, Vec::new()))));
         last = Some((number, fd));
     }
 }

@@ -235,6 +235,13 @@ impl Server {
         self.hold.take()
     }
 
+    /// In a child that `fork` has made of the server's process: see [`Hold::forget`].
+    pub fn forget_hold(&mut self) {
+        if let Some(hold) = &mut self.hold {
+            hold.forget();
+        }
+    }
+
     /// Clients that are connected.
     pub fn clients(&self) -> usize {
         lock(&self.shared.activity).connections

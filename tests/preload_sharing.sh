@@ -1,0 +1,108 @@
+#!/bin/sh
+# One file system and several programs: begun by each other, each for itself, elsewhere, with other
+# environments and other configurations, in the middle of each other's work, and at their ends.
+#
+#   tests/preload_sharing.sh UNVME
+#
+# UNVME_PRELOAD is the folder of libunvme_preload.so, if not where UNVME finds it.
+set -eu
+
+unvme=$(readlink -f "$1")
+name=preload_sharing
+root=$(cd "$(dirname "$0")/.." && pwd)
+# shellcheck source=tests/preload/place.sh
+. "$root/tests/preload/place.sh"
+library=
+for folder in "${UNVME_PRELOAD-}" "$(dirname "$unvme")/../lib/unvme" "$(dirname "$unvme")"; do
+    [ -n "$library" ] || [ ! -f "$folder/libunvme_preload.so" ] || library=$(readlink -f "$folder/libunvme_preload.so")
+done
+[ -n "$library" ] || fail 'libunvme_preload.so is not there'
+
+sharing=$work/sharing
+${CC:-cc} -Wall -Wextra -O1 -o "$sharing" "$root/tests/preload/sharing.c" -lpthread
+
+# says WHAT COMMAND...: what a command prints, with spaces for ends of lines.
+says() {
+    expected=$1
+    shift
+    steps=$((steps + 1))
+    status=0
+    "$@" >"$work/output" 2>&1 || status=$?
+    [ "$(tr '\n' ' ' <"$work/output" | sed 's/ $//')" = "$expected" ] && [ "$status" -eq 0 ] || differs "not '$expected' (status $status): $*"
+}
+
+until_there() {
+    waited=0
+    until [ -e "$1" ]; do
+        waited=$((waited + 1))
+        [ "$waited" -lt 1200 ] || fail "there is no $1"
+        sleep 0.1
+    done
+}
+
+slot 0000:02:00.0 256M
+slot 0000:03:00.0 256M
+ours 0000:02:00.0
+
+section 'memory that is part of a file, when a program ends, and when it becomes another one'
+inside "$sharing" map file
+says stored inside sh -c 'tail -c +5001 file | tr -d "\0"'
+inside rm file
+says stored inside "$sharing" map-exec file sh -c 'tail -c +5001 file | tr -d "\0"'
+inside rm file
+
+section 'a second program, while the first one has memory that is part of a file'
+(inside "$sharing" map-wait file "$outside/ready" "$outside/go") >"$work/first" 2>&1 &
+children=$!
+until_there "$outside/ready"
+says one inside "$sharing" map-store file
+touch "$outside/go"
+wait "$children" || fail "the first program failed: $(cat "$work/first")"
+children=
+says 'one two' cat "$work/first"
+says 'onetwo' inside sh -c 'tail -c +5001 file | tr -d "\0"'
+inside rm file
+check 0000:02:00.0
+
+section 'files that are closed while others are in the middle of calls'
+says closed inside "$sharing" closing file
+
+section 'the end of a program in the middle of calls of its threads'
+for turn in 1 2 3 4 5 6; do says ended inside "$sharing" ending "file$turn"; done
+for turn in 1 2 3; do says ended inside sh -c "'$sharing' ending file$turn; true"; done
+check 0000:02:00.0
+
+section 'a descriptor that two processes have by different ways'
+says 'parent child parent child' inside "$sharing" passing file
+
+section 'another working folder, another environment'
+inside mkdir -p below
+says 'kept kept' inside sh -c 'echo kept >below/kept; cd below && cat kept && sh -c "cat kept"'
+says 'kept kept' inside env -i "PATH=$PATH" sh -c 'cat below/kept; env -i "PATH=$PATH" sh -c "cat below/kept; true"'
+# It has functions for variables of its own.
+says 'kept kept' inside bash -c 'cat below/kept; bash -c "cat below/kept; true"'
+says kept inside env LD_PRELOAD= sh -c 'cat below/kept; true'
+says kept inside env "LD_PRELOAD=$(ls /lib/*/libdl.so.2 /lib64/libdl.so.2 2>/dev/null | head -n 1)" sh -c 'cat below/kept; true'
+
+section 'a configuration with names that are not whole'
+mkdir -p "$work/elsewhere"
+printf 'wrap_dir = ./store\nstorage_dev = 0000:02:00.0\n' >"$work/elsewhere/c.conf"
+says 'kept kept kept' sh -c "cd '$work/elsewhere' && WRAPPER_CONFIG=c.conf LD_PRELOAD='$library' sh -c \
+    'cat store/below/kept; cd store && sh -c \"cat below/kept; cd below && sh -c \\\"cat kept; echo more >more\\\"\"'"
+[ -z "$(ls -A "$work/elsewhere/store")" ] || fail 'files are in the kernel'"'"'s folder'
+says more inside cat below/more
+
+section 'a configuration within another one'
+mkdir -p "$work/one" "$work/two"
+says 'from one' "$unvme" run --dir "$work/one=0000:02:00.0" -- sh -c \
+    "echo 'from one' >'$work/one/file'; '$unvme' run --dir '$work/two=0000:03:00.0' -- cp '$work/one/file' '$work/two/copy'; \
+     '$unvme' run --dir '$work/two=0000:03:00.0' -- cat '$work/two/copy' >'$work/one/out'; cat '$work/one/out'"
+check 0000:02:00.0
+check 0000:03:00.0
+says 'from one' "$unvme" fs cat 0000:02:00.0 /file
+says 'from one' "$unvme" fs cat 0000:03:00.0 /copy
+[ -z "$(ls -A "$work/one" "$work/two" | grep -v : || true)" ] || fail "files are in the kernel's folders"
+printf 'wrap_dir = %s\nstorage_dev = 0000:03:00.0\n' "$work/two" >"$work/two.conf"
+says 'kept from one kept' sh -c "cd '$work/elsewhere' && WRAPPER_CONFIG=c.conf LD_PRELOAD='$library' sh -c \
+    \"cat store/below/kept && WRAPPER_CONFIG='$work/two.conf' cat '$work/two/copy'; cat store/below/kept\""
+finish
