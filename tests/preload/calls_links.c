@@ -304,7 +304,7 @@ CASE(link_spawned_program)
     put("script", "#!/bin/sh\nexit $#\n");
     NUM(chmod("script", 0755));
     if (in_child()) {
-        int before = dup(1), status = 0, bad = 0;
+        int status = 0, bad = 0;
         for (int i = 0; i < 8; i++) {
             pid_t pid;
             if (posix_spawn(&pid, "./script", NULL, NULL, (char *[]){"script", "1", "2", NULL}, environ) != 0
@@ -312,8 +312,6 @@ CASE(link_spawned_program)
                 bad++;
         }
         NUM(bad);
-        int after = dup(1);
-        YES(after == before + 1);
         int open_files = 0;
         for (int i = 0; i < 1024; i++)
             open_files += fcntl(i, F_GETFD) >= 0;
