@@ -15,7 +15,7 @@ use crate::errno::{Result, bytes, done, text};
 use crate::mount::Mount;
 use crate::place::{self, Outcome, Place};
 use crate::table::{self, Held};
-use crate::{real, start};
+use crate::{links, real, start};
 
 /// `f_type` of a file system that no kernel knows: "UNVM".
 const MAGIC: i64 = 0x554e_564d;
@@ -64,20 +64,36 @@ unsafe fn put_statx(mount: &Mount, found: &Attributes, out: *mut Statx) {
     (out.stx_rdev_major, out.stx_rdev_minor) = (libc::major(found.rdev), libc::minor(found.rdev));
 }
 
-/// What is known of what a path, or with an empty one a descriptor, leads to.
+/// What is known of what a path, or with an empty one a descriptor, leads to. Of one of the kernel's it is
+/// asked for below.
 unsafe fn find(dir: c_int, path: *const c_char, flags: c_int) -> Result<Outcome> {
-    if flags & AT_EMPTY_PATH != 0 && (path.is_null() || text(path)?.is_empty()) {
-        if let Some(held) = table::get(dir) {
-            return of_open(&held).map(|found| Outcome::Done(held.mount, Reply::Attributes(found)));
-        }
-        if dir == AT_FDCWD && start::is_on() && !crate::gate::is_inside() {
-            return place::call(dir, c".".as_ptr(), true, |mount, at| mount.ask(&Request::Attributes { at }));
-        }
-        return Ok(Outcome::Kernel);
+    if let Some(found) = of_empty(dir, path, flags, |mount, at| mount.ask(&Request::Attributes { at })) {
+        return found;
     }
-    place::call(dir, path, flags & AT_SYMLINK_NOFOLLOW == 0, |mount, at| {
+    let follows = flags & AT_SYMLINK_NOFOLLOW == 0;
+    place::call_at(place::resolve_as(dir, path, follows)?, follows, |mount, at| {
         mount.ask(&Request::Attributes { at })
     })
+}
+
+/// A call on a descriptor, or on the working directory, which an empty path stands for where it may be empty.
+unsafe fn of_empty(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    request: impl Fn(&'static Mount, At<'_>) -> Result<Reply>,
+) -> Option<Result<Outcome>> {
+    if flags & AT_EMPTY_PATH == 0 || !path.is_null() && !text(path).is_ok_and(<[u8]>::is_empty) {
+        return None;
+    }
+    if let Some(held) = table::get(dir) {
+        let at = held.at();
+        return Some(request(held.mount, at).map(|reply| Outcome::Done(held.mount, reply)));
+    }
+    if dir == AT_FDCWD && start::is_on() && !crate::gate::is_inside() {
+        return Some(place::call(dir, c".".as_ptr(), true, request));
+    }
+    Some(Ok(Outcome::Kernel))
 }
 
 /// What is known of an open file.
@@ -111,28 +127,38 @@ unsafe fn stat_of_kernel(dir: c_int, path: *const c_char, out: *mut Stat, flags:
         (AT_FDCWD, AT_SYMLINK_NOFOLLOW) => real::lstat(path, out),
         _ => real::fstatat(dir, path, out, flags),
     };
-    if result != 0 && crate::errno::get() == libc::ENOENT {
-        if let Some(Place::Ours(mount, base, rest)) = through_links(dir, path) {
-            let follows = flags & AT_SYMLINK_NOFOLLOW == 0;
-            let found = place::call_at(Place::Ours(mount, base, rest), follows, |mount, at| {
-                mount.ask(&Request::Attributes { at })
-            });
-            if let Ok(Outcome::Done(mount, Reply::Attributes(found))) = found {
-                put_stat(mount, &found, out);
-                return 0;
-            }
-        }
-        crate::errno::set(Errno::NOENT);
+    let folder = if result == 0 { links::folder(&*out) } else { None };
+    match instead(result, folder, dir, path, flags) {
+        None => result,
+        Some(found) => done(found.map(|(mount, found)| put_stat(mount, &found, out))),
     }
-    result
 }
 
-/// Where a path leads that the kernel does not find, if symbolic links lead to a folder.
-unsafe fn through_links(dir: c_int, path: *const c_char) -> Option<Place> {
+/// What is known instead of what the kernel has said: where symbolic links that it does not find lead to a
+/// folder, and of a folder by another name.
+unsafe fn instead(
+    result: c_int,
+    folder: Option<Place>,
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+) -> Option<Result<(&'static Mount, Attributes)>> {
     if !start::is_on() || crate::gate::is_inside() || path.is_null() {
         return None;
     }
-    place::through_links(dir, text(path).ok()?)
+    let place = match folder {
+        Some(folder) => folder,
+        None if result != 0 && crate::errno::get() == libc::ENOENT => {
+            links::through_links(dir, text(path).ok()?)?
+        }
+        None => return None,
+    };
+    let follows = flags & AT_SYMLINK_NOFOLLOW == 0;
+    match place::call_at(place, follows, |mount, at| mount.ask(&Request::Attributes { at })) {
+        Ok(Outcome::Done(mount, Reply::Attributes(found))) => Some(Ok((mount, found))),
+        Ok(_) => Some(Err(Errno::NOENT)),
+        Err(errno) => Some(Err(errno)),
+    }
 }
 
 unsafe fn fstat_any(fd: c_int, out: *mut Stat) -> c_int {
@@ -146,8 +172,10 @@ unsafe fn access_at(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) 
     if mode & !7 != 0 || flags & !known != 0 {
         return done(Err(Errno::INVAL));
     }
-    match place::call(dir, path, follows, |mount, at| mount.ask(&Request::Access { at, wanted: mode as u32 }))
-    {
+    let request = |mount: &'static Mount, at: At<'_>| mount.ask(&Request::Access { at, wanted: mode as u32 });
+    let found =
+        of_empty(dir, path, flags, request).unwrap_or_else(|| place::call(dir, path, follows, request));
+    match found {
         Ok(Outcome::Kernel) if dir == AT_FDCWD && flags == 0 => real::access(path, mode),
         Ok(Outcome::Kernel) => real::faccessat(dir, path, mode, flags),
         Ok(Outcome::Other(path)) => real::faccessat(AT_FDCWD, path.as_ptr(), mode, flags),
@@ -166,13 +194,9 @@ unsafe fn change(
     if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
         return done(Err(Errno::INVAL));
     }
-    if flags & AT_EMPTY_PATH != 0
-        && text(path).is_ok_and(<[u8]>::is_empty)
-        && let Some(held) = table::get(dir)
-    {
-        return on_open(&held, request);
-    }
-    match place::call(dir, path, flags & AT_SYMLINK_NOFOLLOW == 0, request) {
+    let found = of_empty(dir, path, flags, &request)
+        .unwrap_or_else(|| place::call(dir, path, flags & AT_SYMLINK_NOFOLLOW == 0, request));
+    match found {
         Ok(Outcome::Kernel) => kernel(None),
         Ok(Outcome::Other(path)) => kernel(Some(&path)),
         other => done(other.map(drop)),
@@ -335,16 +359,14 @@ unsafe fn setxattr_at(
     kernel: impl FnOnce(*const c_char) -> c_int,
 ) -> c_int {
     // Not looked at before it is known whose the path is.
-    match place::resolve(AT_FDCWD, path) {
+    let place = match place::resolve_through_links(AT_FDCWD, path, follows) {
         Ok(Place::Kernel) => return kernel(path),
-        Ok(_) => {}
+        Ok(place) => place,
         Err(errno) => return done(Err(errno)),
-    }
+    };
     let set = || -> Result<Outcome> {
         let (name, value) = (text(name)?, value_of(value, room)?);
-        place::call_at(place::resolve(AT_FDCWD, path)?, follows, |mount, at| {
-            mount.ask(&set_request(at, name, value, flags))
-        })
+        place::call_at(place, follows, |mount, at| mount.ask(&set_request(at, name, value, flags)))
     };
     match set() {
         Ok(Outcome::Other(path)) => kernel(path.as_ptr()),
@@ -474,17 +496,16 @@ exported! {
         match find(dir, path, flags) {
             Ok(Outcome::Kernel) => {
                 let result = real::statx(dir, path, flags, mask, out);
-                if result != 0
-                    && crate::errno::get() == libc::ENOENT
-                    && let Some(place) = through_links(dir, path)
-                    && let follows = flags & AT_SYMLINK_NOFOLLOW == 0
-                    && let Ok(Outcome::Done(mount, Reply::Attributes(found))) =
-                        place::call_at(place, follows, |mount, at| mount.ask(&Request::Attributes { at }))
-                {
-                    put_statx(mount, &found, out);
-                    return 0;
+                let folder = if result == 0 {
+                    let device = libc::makedev((*out).stx_dev_major, (*out).stx_dev_minor);
+                    links::folder_of((*out).stx_mode.into(), device, (*out).stx_ino)
+                } else {
+                    None
+                };
+                match instead(result, folder, dir, path, flags) {
+                    None => result,
+                    Some(found) => done(found.map(|(mount, found)| put_statx(mount, &found, out))),
                 }
-                result
             }
             Ok(Outcome::Other(path)) => real::statx(AT_FDCWD, path.as_ptr(), flags, mask, out),
             Ok(Outcome::Done(mount, Reply::Attributes(found))) => {

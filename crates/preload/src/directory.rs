@@ -1,7 +1,7 @@
-//! Directories: streams of their entries, and what walks through them.
+//! Directories: streams of their entries, lists and patterns.
 
 use std::collections::{HashSet, VecDeque};
-use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
+use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use unvme::lock::lock;
 use unvme_fs::calls::{Listed, Reply, Request};
 
-use crate::errno::{self, Result, bytes, pointer, set};
+use crate::errno::{self, Result, bytes, pointer};
 use crate::table::{self, Held};
 use crate::{real, start};
 
@@ -174,6 +174,10 @@ unsafe fn scan(
     if fd < 0 {
         return -1;
     }
+    if !table::is_ours(fd) {
+        real::close(fd);
+        return behind::scandirat(dir, path, list, filter, compare);
+    }
     let stream = fdopendir(fd);
     let mut found: Vec<*mut dirent> = Vec::new();
     loop {
@@ -201,13 +205,11 @@ unsafe fn scan(
         errno::put(if failed != 0 { failed } else { libc::ENOMEM });
         return -1;
     }
-    if let Some(compare) = compare {
-        found.sort_by(|&a, &b| {
-            let (mut a, mut b) = (a.cast_const(), b.cast_const());
-            compare(&raw mut a, &raw mut b).cmp(&0)
-        });
-    }
     std::ptr::copy_nonoverlapping(found.as_ptr(), table, found.len());
+    if let Some(compare) = compare {
+        // Whatever order the program has in mind, the C library makes something of it.
+        behind::qsort(table.cast(), found.len(), size_of::<*mut dirent>(), compare);
+    }
     *list = table;
     found.len() as c_int
 }
@@ -246,6 +248,13 @@ mod behind {
 
     functions! {
         fn glob(pattern: *const c_char, flags: c_int, error: GlobError, out: *mut Glob) -> c_int;
+        fn scandirat(
+            dir: c_int, path: *const c_char, list: *mut *mut *mut dirent, filter: Filter, compare: Compare,
+        ) -> c_int;
+        fn qsort(
+            base: *mut c_void, count: size_t, bytes: size_t,
+            compare: unsafe extern "C-unwind" fn(*mut *const dirent, *mut *const dirent) -> c_int,
+        );
     }
 }
 
@@ -387,150 +396,5 @@ exported! {
 
     fn glob64(pattern: *const c_char, flags: c_int, error: GlobError, out: *mut Glob) -> c_int {
         glob_any(pattern, flags, error, out)
-    }
-}
-
-/// `struct FTW` of the C library.
-#[repr(C)]
-pub(crate) struct Level {
-    base: c_int,
-    level: c_int,
-}
-
-type Visit = unsafe extern "C-unwind" fn(*const c_char, *const libc::stat, c_int, *mut Level) -> c_int;
-type ShortVisit = unsafe extern "C-unwind" fn(*const c_char, *const libc::stat, c_int) -> c_int;
-
-const FTW_F: c_int = 0;
-const FTW_D: c_int = 1;
-const FTW_DNR: c_int = 2;
-const FTW_NS: c_int = 3;
-const FTW_SL: c_int = 4;
-const FTW_DP: c_int = 5;
-const FTW_SLN: c_int = 6;
-const FTW_PHYS: c_int = 1;
-const FTW_DEPTH: c_int = 8;
-const FTW_ACTIONRETVAL: c_int = 16;
-const FTW_SKIP_SUBTREE: c_int = 2;
-const FTW_SKIP_SIBLINGS: c_int = 3;
-
-/// A walk through a tree.
-struct Tree<'a> {
-    visit: &'a dyn Fn(*const c_char, *const libc::stat, c_int, *mut Level) -> c_int,
-    flags: c_int,
-    seen: Vec<u64>,
-}
-
-impl Tree<'_> {
-    unsafe fn kind(&self, path: &CStr, stat: &mut libc::stat) -> c_int {
-        let found = if self.flags & FTW_PHYS != 0 {
-            crate::attributes::lstat(path.as_ptr(), stat)
-        } else {
-            crate::attributes::stat(path.as_ptr(), stat)
-        };
-        if found != 0 {
-            let is_link = self.flags & FTW_PHYS == 0 && crate::attributes::lstat(path.as_ptr(), stat) == 0;
-            return if is_link { FTW_SLN } else { FTW_NS };
-        }
-        match stat.st_mode & libc::S_IFMT {
-            libc::S_IFDIR if self.flags & FTW_DEPTH != 0 => FTW_DP,
-            libc::S_IFDIR => FTW_D,
-            libc::S_IFLNK => FTW_SL,
-            _ => FTW_F,
-        }
-    }
-
-    unsafe fn walk(&mut self, path: &CStr, level: c_int) -> c_int {
-        const DEEPEST: c_int = 1000;
-        let mut stat: libc::stat = std::mem::zeroed();
-        let mut kind = self.kind(path, &mut stat);
-        let base = path.to_bytes().iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
-        let mut place = Level { base: base as c_int, level };
-        let is_directory = kind == FTW_D || kind == FTW_DP;
-        if is_directory && (self.seen.contains(&stat.st_ino) || level > DEEPEST) {
-            return 0;
-        }
-        let names = if is_directory { Self::names(path) } else { Some(Vec::new()) };
-        if names.is_none() {
-            kind = FTW_DNR;
-        }
-        if kind != FTW_DP {
-            let result = (self.visit)(path.as_ptr(), &stat, kind, &mut place);
-            if result == FTW_SKIP_SUBTREE && self.flags & FTW_ACTIONRETVAL != 0 {
-                return 0;
-            }
-            if result != 0 {
-                return result;
-            }
-        }
-        self.seen.push(stat.st_ino);
-        for name in names.unwrap_or_default() {
-            let mut below = path.to_bytes().to_vec();
-            if !below.ends_with(b"/") {
-                below.push(b'/');
-            }
-            below.extend_from_slice(&name);
-            let Ok(below) = CString::new(below) else { continue };
-            match self.walk(&below, level + 1) {
-                0 => {}
-                FTW_SKIP_SIBLINGS if self.flags & FTW_ACTIONRETVAL != 0 => break,
-                result => return result,
-            }
-        }
-        self.seen.pop();
-        if kind == FTW_DP { (self.visit)(path.as_ptr(), &stat, kind, &mut place) } else { 0 }
-    }
-
-    unsafe fn names(path: &CStr) -> Option<Vec<Vec<u8>>> {
-        let dir = opendir(path.as_ptr());
-        if dir.is_null() {
-            return None;
-        }
-        let mut names = Vec::new();
-        loop {
-            let entry = readdir(dir);
-            if entry.is_null() {
-                break;
-            }
-            let name = CStr::from_ptr((&raw const (*entry).d_name).cast()).to_bytes();
-            if name != b"." && name != b".." {
-                names.push(name.to_vec());
-            }
-        }
-        closedir(dir);
-        Some(names)
-    }
-}
-
-unsafe fn walk(
-    path: *const c_char,
-    flags: c_int,
-    visit: &dyn Fn(*const c_char, *const libc::stat, c_int, *mut Level) -> c_int,
-) -> c_int {
-    if path.is_null() || CStr::from_ptr(path).is_empty() {
-        set(Errno::NOENT);
-        return -1;
-    }
-    let mut stat: libc::stat = std::mem::zeroed();
-    if crate::attributes::lstat(path, &mut stat) != 0 {
-        return -1;
-    }
-    Tree { visit, flags, seen: Vec::new() }.walk(CStr::from_ptr(path), 0)
-}
-
-exported! {
-    fn nftw(path: *const c_char, visit: Visit, _descriptors: c_int, flags: c_int) -> c_int {
-        walk(path, flags, &|path, stat, kind, level| visit(path, stat, kind, level))
-    }
-
-    fn nftw64(path: *const c_char, visit: Visit, _descriptors: c_int, flags: c_int) -> c_int {
-        walk(path, flags, &|path, stat, kind, level| visit(path, stat, kind, level))
-    }
-
-    fn ftw(path: *const c_char, visit: ShortVisit, _descriptors: c_int) -> c_int {
-        walk(path, 0, &|path, stat, kind, _| visit(path, stat, if kind == FTW_SLN { FTW_NS } else { kind }))
-    }
-
-    fn ftw64(path: *const c_char, visit: ShortVisit, _descriptors: c_int) -> c_int {
-        walk(path, 0, &|path, stat, kind, _| visit(path, stat, if kind == FTW_SLN { FTW_NS } else { kind }))
     }
 }

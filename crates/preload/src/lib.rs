@@ -15,14 +15,16 @@
 //! | `gate` | who is in a call right now |
 //! | `slot`, `table` | open files, in memory that outlives `exec`; descriptors that stand for them |
 //! | `family`, `own` | the processes that share them; descriptors that are not the program's to close |
-//! | `place` | which paths are ours; the working directory |
+//! | `place`, `links` | which paths are ours, by other names as well; the working directory |
 //! | `errno`, `memory` | how results become what C expects; memory that is not there |
 //! | `open`, `data`, `copy`, `map` | the functions on open files |
 //! | `limit` | how long files may become |
-//! | `names`, `attributes`, `locks`, `directory`, `stdio` | those on names, and others |
-//! | `process`, `shell` | `fork`, `exec` and what else makes processes |
+//! | `names`, `attributes`, `locks`, `directory`, `walk`, `stdio` | those on names, and others |
+//! | `process`, `shell`, `environment` | `fork`, `exec` and what else makes processes; what they are given |
+//! | `program` | programs and libraries that are in a folder |
 //! | `signals`, `cancel` | handlers of signals, and threads that are canceled, between calls |
 //! | `reach` | programs that this library cannot be loaded into |
+//! | `sockets` | sockets that have names in a folder |
 //! | `refused` | what is answered as a kernel without it would |
 //!
 //! A descriptor of ours is a real one as well, of an empty file in memory: so its number, its copies and
@@ -45,10 +47,12 @@ mod config;
 mod copy;
 mod data;
 mod directory;
+mod environment;
 mod errno;
 mod family;
 mod gate;
 mod limit;
+mod links;
 mod locks;
 mod map;
 mod memory;
@@ -58,12 +62,15 @@ mod open;
 mod own;
 mod place;
 mod process;
+mod program;
 mod reach;
 mod refused;
 mod share;
 mod shell;
 mod signals;
 mod slot;
+mod sockets;
 mod start;
 mod stdio;
 mod table;
+mod walk;

@@ -1,18 +1,21 @@
 //! Names: making and removing them, links, and where they lead.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint};
+use std::sync::atomic::Ordering;
 
 use libc::{
     AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, PATH_MAX, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT,
     S_IFREG, dev_t, mode_t, size_t, ssize_t,
 };
 use rustix::io::Errno;
+use unvme::lock::lock;
 use unvme_fs::calls::{At, OpenId, Reply, Request};
 
 use crate::errno::{self, Result, bytes, done, pointer, set, text};
+use crate::mount::Mount;
 use crate::open::masked;
 use crate::place::{self, Both, Outcome, Place};
-use crate::{gate, real, start, table};
+use crate::{gate, links, real, start, table};
 
 /// The path that a call of the kernel's takes.
 fn or(path: Option<&CString>, given: *const c_char) -> *const c_char {
@@ -20,8 +23,14 @@ fn or(path: Option<&CString>, given: *const c_char) -> *const c_char {
 }
 
 /// Where a path is at whose end something is made: symbolic links may lead to a folder.
-unsafe fn place_of_new(dir: c_int, path: *const c_char) -> Result<Place> {
-    let place = place::resolve(dir, path)?;
+///
+/// # Errors
+/// As for [`place::resolve`].
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn place_of_new(dir: c_int, path: *const c_char) -> Result<Place> {
+    let place = place::resolve_as(dir, path, false)?;
     if let Place::Kernel = place
         && start::is_on()
         && !path.is_null()
@@ -31,7 +40,7 @@ unsafe fn place_of_new(dir: c_int, path: *const c_char) -> Result<Place> {
         let end = name.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
         if let Some(at) = name[..end].iter().rposition(|&byte| byte == b'/')
             && at > 0
-            && let Some(Place::Ours(mount, base, mut rest)) = place::through_links(dir, &name[..at])
+            && let Some(Place::Ours(mount, base, mut rest)) = links::through_links(dir, &name[..at])
         {
             rest.push(b'/');
             rest.extend_from_slice(&name[at + 1..]);
@@ -125,7 +134,7 @@ unsafe fn link_any(from: (c_int, *const c_char), to: (c_int, *const c_char), fla
 
 /// Gives an open file a name.
 unsafe fn link_open(mount: u32, open: OpenId, to: (c_int, *const c_char)) -> Result<()> {
-    match place::resolve(to.0, to.1)? {
+    match place_of_new(to.0, to.1)? {
         Place::Ours(found, base, path) if found.number == mount => {
             let from = At { base: open, path: b"", follows: true };
             let to = At { base, path: &path, follows: false };
@@ -180,31 +189,109 @@ unsafe fn descriptor_path(path: *const c_char) -> Option<Result<Vec<u8>>> {
         return None;
     }
     let text = CStr::from_ptr(path).to_bytes();
-    if text == b"/proc/self/cwd" {
+    if links::own(text) == Some(b"cwd") {
         return place::our_working_directory();
     }
-    let rest = text.strip_prefix(b"/proc/self/fd/").or_else(|| text.strip_prefix(b"/dev/fd/"))?;
-    let fd: c_int = std::str::from_utf8(rest).ok()?.parse().ok()?;
-    let held = table::get(fd)?;
+    if links::own(text) == Some(b"exe") {
+        return crate::program::own_path().map(|path| Ok(path.to_vec()));
+    }
+    if text.starts_with(b"/dev/std") {
+        // A link to that.
+        return None;
+    }
+    links::held(path).map(|held| path_of_open(&held))
+}
+
+/// The whole path of an open file, as it is now.
+fn path_of_open(held: &table::Held) -> Result<Vec<u8>> {
     let mut whole = held.mount.folder.clone();
+    let opened = lock(&held.path).clone();
+    let links = crate::attributes::of_open(held)?.links;
+    if links == 0 {
+        whole.push(b'/');
+        whole.extend_from_slice(opened.strip_prefix(b"/").unwrap_or(&opened));
+        whole.extend_from_slice(b" (deleted)");
+        return Ok(whole);
+    }
     let below = match held.is_directory() {
-        true => table::path_of(&held),
-        false => Ok(unvme::lock::lock(&held.path).clone()),
+        true => table::path_of(held)?,
+        false => match still_there(held, &opened) {
+            Some(path) => path,
+            // It was renamed, or opened by a program before this one.
+            None => table::path_of(held)?,
+        },
     };
-    Some(below.map(|below| {
-        if !below.is_empty() && below != b"/" {
-            if !below.starts_with(b"/") {
-                whole.push(b'/');
-            }
-            whole.extend_from_slice(&below);
+    whole.extend_from_slice(&below);
+    Ok(whole)
+}
+
+/// The path that a file was opened by, if it is still there, without symbolic links.
+fn still_there(held: &table::Held, opened: &[u8]) -> Option<Vec<u8>> {
+    if opened.is_empty() {
+        return None;
+    }
+    let (directory, name) = Directory::above(held.mount, OpenId::ROOT, opened).ok()?;
+    let at = At { base: directory.open, path: name, follows: false };
+    match held.call(&Request::Attributes { at }) {
+        Ok(Reply::Attributes(found)) if found.ino == held.slot.ino.load(Ordering::Relaxed) => {}
+        _ => return None,
+    }
+    let mut path = directory.path().ok()?;
+    path.push(b'/');
+    path.extend_from_slice(name);
+    Some(path)
+}
+
+/// A directory that is open as long as somebody has this.
+struct Directory {
+    mount: &'static Mount,
+    open: OpenId,
+}
+
+impl Directory {
+    /// That of a path's last name, and the name.
+    fn above<'a>(mount: &'static Mount, base: OpenId, path: &'a [u8]) -> Result<(Self, &'a [u8])> {
+        let (above, name) = place::split_last(path);
+        let at = At { base, path: above, follows: true };
+        let open = match mount.call(&Request::Open { at, flags: O_PATH, mode: 0 }, &[], &mut [])? {
+            Reply::Opened(open, ..) => open,
+            _ => return Err(Errno::NOENT),
+        };
+        let end = name.iter().position(|&byte| byte == b'/').unwrap_or(name.len());
+        Ok((Self { mount, open }, &name[..end]))
+    }
+
+    fn path(&self) -> Result<Vec<u8>> {
+        match self.mount.call(&Request::Path { open: self.open }, &[], &mut [])? {
+            Reply::Bytes(path) => Ok(path),
+            _ => Err(Errno::IO),
         }
-        whole
-    }))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = self.mount.call(&Request::Close { open: self.open }, &[], &mut []);
+    }
 }
 
 /// The whole path of what a path leads to, without symbolic links.
-unsafe fn real_path(path: *const c_char) -> Result<Option<Vec<u8>>> {
-    let mut place = place::resolve_through_links(AT_FDCWD, path)?;
+///
+/// # Errors
+/// As for `realpath`.
+///
+/// # Safety
+/// A C string or null.
+pub(crate) unsafe fn real_path(path: *const c_char) -> Result<Option<Vec<u8>>> {
+    if let Some(held) = links::held(path) {
+        return path_of_open(&held).map(Some);
+    }
+    if let Some(own) = descriptor_path(path) {
+        return own.map(Some);
+    }
+    let mut place = place::resolve_through_links(AT_FDCWD, path, true)?;
+    // Where a link was found, open until what it leads to is found.
+    let mut _before: Option<Directory> = None;
     for _ in 0..place::CROSSINGS_MAX {
         let (mount, base, rest) = match place {
             Place::Kernel => return Ok(None),
@@ -221,37 +308,36 @@ unsafe fn real_path(path: *const c_char) -> Result<Option<Vec<u8>>> {
         };
         let _inside = gate::enter();
         let at = At { base, path: &rest, follows: true };
-        // A file has no path of its own: that of its directory, and the name that was not a link.
-        let (open, name) = match mount.call(&Request::Open { at, flags: O_PATH, mode: 0 }, &[], &mut [])? {
+        let (open, mode) = match mount.call(&Request::Open { at, flags: O_PATH, mode: 0 }, &[], &mut [])? {
             Reply::Outside(_, path) => {
-                place = place::follow(mount, &path)?;
+                place = place::follow(mount, &path, true)?;
                 continue;
             }
-            Reply::Opened(open, _, mode, _) if mode & S_IFMT == S_IFDIR => (open, Vec::new()),
-            Reply::Opened(open, ..) => {
-                let _ = mount.call(&Request::Close { open }, &[], &mut []);
-                match last_link(mount, base, &rest)? {
-                    Step::Link(next_base, target) => {
-                        place = if target.first() == Some(&b'/') {
-                            place::follow(mount, &target)?
-                        } else {
-                            Place::Ours(mount, next_base, target)
-                        };
-                        continue;
-                    }
-                    Step::Name(open, name) => (open, name),
-                }
-            }
+            Reply::Opened(open, _, mode, _) => (open, mode),
             _ => return Err(Errno::IO),
         };
-        let above = mount.call(&Request::Path { open }, &[], &mut []);
-        let _ = mount.call(&Request::Close { open }, &[], &mut []);
-        let Reply::Bytes(above) = above? else { return Err(Errno::IO) };
+        let found = Directory { mount, open };
+        let (directory, name) = if mode & S_IFMT == S_IFDIR {
+            (found, &b""[..])
+        } else {
+            // A file has no path of its own: that of its directory, and the name that was not a link.
+            let (directory, name) = Directory::above(mount, base, &rest)?;
+            let at = At { base: directory.open, path: name, follows: false };
+            if let Ok(Reply::Bytes(target)) = mount.call(&Request::ReadLink { at }, &[], &mut []) {
+                place = match target.first() {
+                    Some(b'/') => place::follow(mount, &target, true)?,
+                    _ => Place::Ours(mount, directory.open, target),
+                };
+                _before = Some(directory);
+                continue;
+            }
+            (directory, name)
+        };
         let mut whole = mount.folder.clone();
-        whole.extend_from_slice(&above);
+        whole.extend_from_slice(&directory.path()?);
         if !name.is_empty() {
             whole.push(b'/');
-            whole.extend_from_slice(&name);
+            whole.extend_from_slice(name);
         }
         return Ok(Some(whole));
     }
@@ -259,31 +345,6 @@ unsafe fn real_path(path: *const c_char) -> Result<Option<Vec<u8>>> {
 }
 
 const O_PATH: u32 = libc::O_PATH as u32;
-
-/// The last name of a path.
-enum Step {
-    /// A symbolic link: where it leads, from an open directory on, which nobody closes before the process
-    /// ends.
-    Link(OpenId, Vec<u8>),
-    /// Another file, in an open directory.
-    Name(OpenId, Vec<u8>),
-}
-
-fn last_link(mount: &'static crate::mount::Mount, base: OpenId, path: &[u8]) -> Result<Step> {
-    let (above, name) = place::split_last(path);
-    let at = At { base, path: above, follows: true };
-    let open = match mount.call(&Request::Open { at, flags: O_PATH, mode: 0 }, &[], &mut [])? {
-        Reply::Opened(open, ..) => open,
-        _ => return Err(Errno::NOENT),
-    };
-    let end = name.iter().position(|&byte| byte == b'/').unwrap_or(name.len());
-    let name = &name[..end];
-    let at = At { base: open, path: name, follows: false };
-    match mount.call(&Request::ReadLink { at }, &[], &mut []) {
-        Ok(Reply::Bytes(target)) => Ok(Step::Link(open, target)),
-        _ => Ok(Step::Name(open, name.to_vec())),
-    }
-}
 
 unsafe fn realpath_any(path: *const c_char, out: *mut c_char) -> *mut c_char {
     let found = match real_path(path) {
@@ -321,17 +382,21 @@ unsafe fn getcwd_any(out: *mut c_char, room: size_t) -> *mut c_char {
     }
 }
 
+/// After the kernel has changed the working directory, or has not.
+fn gone(result: c_int) -> c_int {
+    if result == 0 && start::is_on() && !gate::is_inside() {
+        place::note_kernel_change();
+    }
+    result
+}
+
 unsafe fn go(place: Place, path: *const c_char) -> c_int {
     let mut place = place;
     for _ in 0..place::CROSSINGS_MAX {
         let result = match place {
             Place::Kernel | Place::Other(_) => {
                 let path = if let Place::Other(path) = &place { path.as_ptr() } else { path };
-                let result = real::chdir(path);
-                if result == 0 && start::is_on() && !gate::is_inside() {
-                    place::note_kernel_change();
-                }
-                return result;
+                return gone(real::chdir(path));
             }
             Place::Ours(mount, base, ref path) => place::change(mount, base, path),
         };
@@ -490,7 +555,7 @@ exported! {
     }
 
     fn chdir(path: *const c_char) -> c_int {
-        match place::resolve_through_links(AT_FDCWD, path) {
+        match place::resolve_through_links(AT_FDCWD, path, true) {
             Ok(place) => go(place, path),
             Err(errno) => done(Err(errno)),
         }
@@ -498,11 +563,7 @@ exported! {
 
     fn fchdir(fd: c_int) -> c_int {
         let Some(held) = table::get(fd) else {
-            let result = real::fchdir(fd);
-            if result == 0 && start::is_on() && !gate::is_inside() {
-                place::note_kernel_change();
-            }
-            return result;
+            return gone(real::fchdir(fd));
         };
         let result = match held.is_directory() {
             true => place::change(held.mount, held.open(), b".").map(drop),

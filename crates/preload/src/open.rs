@@ -5,8 +5,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{
-    AT_FDCWD, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFL, F_SETFL, O_APPEND, O_ASYNC, O_CLOEXEC, O_CREAT, O_DIRECT,
-    O_EXCL, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_TMPFILE, O_TRUNC, O_WRONLY, mode_t,
+    AT_FDCWD, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFL, F_SETFL, O_ACCMODE, O_APPEND, O_ASYNC, O_CLOEXEC, O_CREAT,
+    O_DIRECT, O_EXCL, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC, O_WRONLY,
+    mode_t,
 };
 use rustix::io::Errno;
 use unvme_fs::FileSettings;
@@ -16,7 +17,7 @@ use crate::errno::{Result, number, set, text};
 use crate::mount::Mount;
 use crate::place::{self, Place};
 use crate::table::{self, Opened};
-use crate::{gate, own, real, slot, start};
+use crate::{gate, links, own, real, slot, start};
 
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
 
@@ -43,17 +44,21 @@ enum Opening {
 }
 
 unsafe fn open_ours(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> Result<Opening> {
-    let mut place = place::resolve(dir, path)?;
+    let mut place = place::resolve_as(dir, path, flags & O_NOFOLLOW == 0)?;
     if let Place::Kernel = place {
         if flags & O_CREAT == 0 || !start::is_on() || path.is_null() || gate::is_inside() {
             return Ok(Opening::Kernel);
         }
         // It would be made, wherever symbolic links lead.
-        match place::through_links(dir, text(path)?) {
+        match links::through_links(dir, text(path)?) {
             Some(found) if flags & (O_EXCL | O_NOFOLLOW) == 0 || !is_link(dir, path) => place = found,
             _ => return Ok(Opening::Kernel),
         }
     }
+    open_place(place, dir, flags, mode)
+}
+
+fn open_place(mut place: Place, dir: c_int, mut flags: c_int, mode: mode_t) -> Result<Opening> {
     let mode = if flags & O_CREAT != 0 || flags & O_TMPFILE == O_TMPFILE { masked(mode) } else { 0 };
     for _ in 0..place::CROSSINGS_MAX {
         let (mount, base, path) = match place {
@@ -61,12 +66,19 @@ unsafe fn open_ours(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t)
             Place::Other(path) => return Ok(Opening::Other(path)),
             Place::Ours(mount, base, path) => (mount, base, path),
         };
+        if path.is_empty() && flags & O_CREAT != 0 {
+            // An open file by the name of its descriptor: it is there.
+            if flags & O_EXCL != 0 {
+                return Err(Errno::EXIST);
+            }
+            flags &= !O_CREAT;
+        }
         let _inside = gate::enter();
         let at = unvme_fs::calls::At { base, path: &path, follows: flags & O_NOFOLLOW == 0 };
         match mount.call(&Request::Open { at, flags: flags as u32, mode }, &[], &mut [])? {
-            Reply::Outside(_, path) => place = place::follow(mount, &path)?,
+            Reply::Outside(_, path) => place = place::follow(mount, &path, flags & O_NOFOLLOW == 0)?,
             Reply::Opened(open, ino, mode, _) => {
-                let path = place::below_folder(mount, base, path);
+                let path = place::below_folder(mount, base, dir, path);
                 return descriptor(mount, &Opened { open, ino, mode }, flags, path).map(Opening::Done);
             }
             _ => return Err(Errno::IO),
@@ -102,40 +114,78 @@ fn descriptor(mount: &'static Mount, opened: &Opened, flags: c_int, path: Vec<u8
 unsafe fn open_any(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     match open_ours(dir, path, flags, mode) {
         Ok(Opening::Kernel) => open_of_kernel(dir, path, flags, mode),
+        other => opened(other, flags, mode),
+    }
+}
+
+unsafe fn opened(opening: Result<Opening>, flags: c_int, mode: mode_t) -> c_int {
+    match opening {
+        Ok(Opening::Kernel) => number(Err(Errno::NOENT)),
         Ok(Opening::Other(path)) => real::openat(AT_FDCWD, path.as_ptr(), flags, mode),
         Ok(Opening::Done(fd)) => fd,
-        Err(errno) => {
-            set(errno);
-            -1
-        }
+        Err(errno) => number(Err(errno)),
     }
 }
 
 unsafe fn open_of_kernel(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     let fd =
         if dir == AT_FDCWD { real::open(path, flags, mode) } else { real::openat(dir, path, flags, mode) };
-    if fd < 0
-        && crate::errno::get() == libc::ENOENT
-        && start::is_on()
-        && !gate::is_inside()
-        && !path.is_null()
-    {
-        // A symbolic link may lead to a folder, which the kernel sees empty.
-        if let Ok(bytes) = text(path)
-            && let Some(Place::Ours(mount, base, rest)) = place::through_links(dir, bytes)
-        {
-            let mut found = mount.folder.clone();
-            if base == unvme_fs::calls::OpenId::ROOT {
-                found.push(b'/');
-                found.extend_from_slice(&rest);
-                if let Ok(found) = std::ffi::CString::new(found) {
-                    return open_any(AT_FDCWD, found.as_ptr(), flags, mode);
-                }
-            }
-        }
-        set(Errno::NOENT);
+    if !start::is_on() || gate::is_inside() || path.is_null() {
+        return fd;
     }
-    fd
+    if fd < 0 {
+        let failed = crate::errno::get();
+        let found = match failed {
+            // A symbolic link may lead to a folder, which the kernel sees empty.
+            libc::ENOENT => text(path).ok().and_then(|path| links::through_links(dir, path)),
+            // The mark of a file of ours is never emptied.
+            libc::EPERM => return open_again(dir, path, real::openat(dir, path, O_CLOEXEC, 0), flags, fd),
+            _ => None,
+        };
+        return match found {
+            Some(place) => opened(open_place(place, dir, flags, mode), flags, mode),
+            None => {
+                crate::errno::put(failed);
+                fd
+            }
+        };
+    }
+    let may_be_folder = flags & (O_ACCMODE | O_CREAT) == O_RDONLY || flags & O_PATH != 0;
+    let mut found: libc::stat = std::mem::zeroed();
+    if may_be_folder
+        && real::fstat(fd, &mut found) == 0
+        && let Some(place) = links::folder(&found)
+    {
+        real::close(fd);
+        return opened(open_place(place, dir, flags, mode), flags, mode);
+    }
+    open_again(dir, path, fd, flags, fd)
+}
+
+/// Opens a file of ours whose mark the kernel has opened, by a name that only the kernel understands.
+unsafe fn open_again(dir: c_int, path: *const c_char, mark: c_int, flags: c_int, opened: c_int) -> c_int {
+    let slot = if mark < 0 { None } else { links::slot_behind(dir, path, mark) };
+    let Some(slot) = slot else {
+        if opened != mark {
+            if mark >= 0 {
+                real::close(mark);
+            }
+            set(Errno::PERM);
+        }
+        return opened;
+    };
+    real::close(mark);
+    let again = || {
+        let mount = crate::mount::by_number(slot.mount.load(Ordering::Acquire)).ok_or(Errno::NXIO)?;
+        let _inside = gate::enter();
+        let ino = slot.ino.load(Ordering::Relaxed);
+        let adopt = Request::Adopt { ino, flags: (flags & !(O_CREAT | O_EXCL)) as u32 };
+        let Reply::Opened(open, ino, mode, _) = mount.call(&adopt, &[], &mut [])? else {
+            return Err(Errno::IO);
+        };
+        descriptor(mount, &Opened { open, ino, mode }, flags, Vec::new())
+    };
+    number(again())
 }
 
 exported! {

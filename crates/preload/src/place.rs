@@ -1,18 +1,17 @@
 //! Which paths are ours, and where the working directory is.
 
 use std::ffi::{CString, c_char, c_int};
-use std::os::unix::ffi::OsStrExt;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::AT_FDCWD;
 use rustix::io::Errno;
-use unvme::lock::write;
+use unvme::lock::{lock, write};
 use unvme_fs::calls::{At, OpenId, Reply, Request};
 
 use crate::errno::{Result, text};
 use crate::mount::{self, Mount};
-use crate::{real, start, table};
+use crate::{links, real, start, table};
 
 /// How often a path may lead out of a folder and into another one.
 pub(crate) const CROSSINGS_MAX: usize = 40;
@@ -50,6 +49,8 @@ fn kernel_working_directory() -> Vec<u8> {
 
 /// At the start: where the process was before `exec`, if that was ours.
 pub(crate) fn start(handed: Option<Vec<u8>>) {
+    links::start();
+    crate::program::start();
     let path = handed.unwrap_or_else(kernel_working_directory);
     note(path);
 }
@@ -82,42 +83,73 @@ fn within(path: &[u8]) -> Option<(&'static Mount, &[u8])> {
         .min_by_key(|(_, rest)| rest.len())
 }
 
-/// A path without `.` and double slashes, up to where it is in a folder; what is behind stays. `..` is
-/// followed where it can be.
-fn find(path: &[u8]) -> Option<(&'static Mount, Vec<u8>)> {
-    let mut at: Vec<u8> = Vec::with_capacity(path.len() + 1);
+/// The names of a path, with where each ends; without `.`.
+fn parts(path: &[u8]) -> impl Iterator<Item = (&[u8], usize)> {
     let mut from = 0;
-    while from < path.len() {
-        if path[from] == b'/' {
-            from += 1;
-            continue;
-        }
-        let end = path[from..].iter().position(|&byte| byte == b'/').map_or(path.len(), |len| from + len);
-        match &path[from..end] {
-            b"." => {}
-            b".." => at = above(&at),
-            name => {
-                at.push(b'/');
-                at.extend_from_slice(name);
+    std::iter::from_fn(move || {
+        loop {
+            from += path[from..].iter().position(|&byte| byte != b'/')?;
+            let end = path[from..].iter().position(|&byte| byte == b'/').map_or(path.len(), |len| from + len);
+            let name = &path[from..end];
+            from = end;
+            if name != b"." {
+                return Some((name, end));
             }
         }
-        let next =
-            path[end..].iter().position(|&byte| byte != b'/').map_or(&b""[..], |len| &path[end + len..]);
-        let is_left = next.starts_with(b"..") && (next.len() == 2 || next[2] == b'/');
-        let found = mount::all().iter().find(|mount| at == mount.folder || at == mount.alias);
+    })
+}
+
+/// What is behind a place in a path, without the slashes before it.
+fn behind(path: &[u8], end: usize) -> &[u8] {
+    let rest = path.get(end..).unwrap_or_default();
+    rest.iter().position(|&byte| byte != b'/').map_or(b"", |at| &rest[at..])
+}
+
+/// Which folder a path is in that goes on from a directory of the kernel's, and what is behind the folder. As
+/// long as it is in none, no memory is taken: the caller may be a handler of a signal that has interrupted
+/// the program's allocator.
+fn find(above: &[u8], path: &[u8]) -> Option<(&'static Mount, Vec<u8>)> {
+    if parts(above).chain(parts(path)).any(|(name, _)| name == b"..") {
+        return find_by_steps(Text::join(above, path)?.bytes());
+    }
+    let enters = |folder: &[u8]| {
+        let mut names = folder.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+        let mut given = parts(above).map(|(name, _)| (name, 0)).chain(parts(path));
+        let mut end = 0;
+        names.all(|wanted| given.next().is_some_and(|(name, at)| (end = at, name == wanted).1)).then_some(end)
+    };
+    let mut found = None;
+    for mount in mount::all() {
+        if enters(&mount.folder).or_else(|| enters(&mount.alias)).is_some() {
+            found = Some(mount);
+            break;
+        }
+    }
+    found?;
+    find_by_steps(Text::join(above, path)?.bytes())
+}
+
+/// As [`find`], name by name: `..` is followed where it can be.
+fn find_by_steps(path: &[u8]) -> Option<(&'static Mount, Vec<u8>)> {
+    let mut at = Text::new();
+    for (name, end) in parts(path) {
+        match name {
+            b".." => above(&mut at),
+            name => at.push(b"/").and_then(|()| at.push(name))?,
+        }
+        let rest = behind(path, end);
+        let is_left = rest.starts_with(b"..") && (rest.len() == 2 || rest[2] == b'/');
+        let found = mount::all().iter().find(|mount| at.bytes() == mount.folder || at.bytes() == mount.alias);
         if let Some(mount) = found.filter(|_| !is_left) {
-            let rest = path[end..].iter().position(|&byte| byte != b'/').map_or(path.len(), |len| end + len);
             // A folder may be in another one.
             let deeper = mount::all()
                 .iter()
                 .any(|other| other.number != mount.number && below(&other.folder, &mount.folder).is_some());
-            if !deeper || within_deeper(mount, &path[rest..]).is_none() {
+            if !deeper || within_deeper(mount, rest).is_none() {
                 // The folder itself is the root.
-                let rest = if rest == path.len() { b"/" } else { &path[rest..] };
-                return Some((mount, rest.to_vec()));
+                return Some((mount, if rest.is_empty() { b"/" } else { rest }.to_vec()));
             }
         }
-        from = end;
     }
     None
 }
@@ -131,27 +163,25 @@ fn within_deeper(mount: &Mount, rest: &[u8]) -> Option<&'static Mount> {
     (found.number != mount.number).then_some(found)
 }
 
-/// The directory above one of the kernel's, whatever its name leads to.
-fn above(path: &[u8]) -> Vec<u8> {
-    let mut text = path.to_vec();
-    text.extend_from_slice(b"/..");
-    let real = CString::new(text).ok().and_then(|path| {
-        // SAFETY: a C string; what comes back is the C library's to free.
-        unsafe {
-            let found = real::realpath(path.as_ptr(), std::ptr::null_mut());
-            if found.is_null() {
-                return None;
-            }
-            let copied = std::ffi::CStr::from_ptr(found).to_bytes().to_vec();
-            libc::free(found.cast());
-            Some(copied)
-        }
-    });
-    match real {
-        Some(path) if path == b"/" => Vec::new(),
-        Some(path) => path,
-        None => path[..path.iter().rposition(|&byte| byte == b'/').unwrap_or(0)].to_vec(),
+/// Goes to the directory above one of the kernel's, whatever its name leads to.
+fn above(at: &mut Text) {
+    let before = crate::errno::get();
+    let mut real = [0; libc::PATH_MAX as usize];
+    let length = at.length;
+    let is_there = at.push(b"/..").is_some() && {
+        // SAFETY: a C string, and memory for the longest path.
+        unsafe { !real::realpath(at.pointer(), real.as_mut_ptr()).is_null() }
+    };
+    at.cut(length);
+    if is_there {
+        // SAFETY: the C library has put a C string there.
+        let found = unsafe { std::ffi::CStr::from_ptr(real.as_ptr()) }.to_bytes();
+        at.cut(0);
+        let _ = at.push(if found == b"/" { b"" } else { found });
+    } else {
+        at.cut(at.bytes().iter().rposition(|&byte| byte == b'/').unwrap_or(0));
     }
+    crate::errno::put(before);
 }
 
 /// Whether a path that does not begin with a slash may lead into a folder from outside by its names.
@@ -165,6 +195,49 @@ fn may_enter(path: &[u8]) -> bool {
                 mount.folder.split(|&byte| byte == b'/').chain(mount.alias.split(|&byte| byte == b'/'))
             })
             .any(|part| part == name),
+    }
+}
+
+/// A path in memory of the stack, with a NUL behind it.
+pub(crate) struct Text {
+    bytes: [u8; libc::PATH_MAX as usize],
+    length: usize,
+}
+
+impl Text {
+    pub(crate) fn new() -> Self {
+        Self { bytes: [0; libc::PATH_MAX as usize], length: 0 }
+    }
+
+    /// A path that goes on from another one. `None` when it is longer than the kernel takes.
+    pub(crate) fn join(above: &[u8], path: &[u8]) -> Option<Self> {
+        let mut text = Self::new();
+        text.push(above)?;
+        if !above.is_empty() {
+            text.push(b"/")?;
+        }
+        text.push(path)?;
+        Some(text)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    pub(crate) fn pointer(&self) -> *const c_char {
+        self.bytes.as_ptr().cast()
+    }
+
+    pub(crate) fn push(&mut self, more: &[u8]) -> Option<()> {
+        let end = self.length + more.len();
+        self.bytes.get_mut(self.length..end).filter(|_| end < libc::PATH_MAX as usize)?.copy_from_slice(more);
+        self.length = end;
+        Some(())
+    }
+
+    pub(crate) fn cut(&mut self, length: usize) {
+        self.bytes[length..=self.length].fill(0);
+        self.length = length;
     }
 }
 
@@ -209,13 +282,29 @@ fn open_directory(mount: &'static Mount, base: OpenId, path: &[u8]) -> Result<Op
 /// # Safety
 /// `path` is a C string or null.
 pub(crate) unsafe fn resolve(dir: c_int, path: *const c_char) -> Result<Place> {
+    resolve_as(dir, path, true)
+}
+
+/// As [`resolve`]; a link at the end may be meant itself.
+///
+/// # Errors
+/// As there.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn resolve_as(dir: c_int, path: *const c_char, follows: bool) -> Result<Place> {
     if !start::is_on() || path.is_null() {
         return Ok(Place::Kernel);
     }
-    if crate::gate::is_inside() {
-        return resolve_inside(dir, text(path)?);
+    let path = text(path)?;
+    if !follows && links::descriptor(path).is_some_and(|(_, rest)| rest.is_empty()) {
+        // The name of a descriptor is a link of the kernel's.
+        return Ok(Place::Kernel);
     }
-    resolve_bytes(dir, text(path)?)
+    if crate::gate::is_inside() {
+        return resolve_inside(dir, path);
+    }
+    resolve_bytes(dir, path)
 }
 
 /// A path in the middle of a call: of our own work, which does not use the folders, or of a handler of a
@@ -233,19 +322,21 @@ fn resolve_inside(dir: c_int, path: &[u8]) -> Result<Place> {
 
 /// As [`resolve`], for a path without a NUL.
 pub(crate) fn resolve_bytes(dir: c_int, path: &[u8]) -> Result<Place> {
+    let ours = |found: Option<(&'static Mount, Vec<u8>)>| {
+        found.map_or(Place::Kernel, |(mount, rest)| Place::Ours(mount, OpenId::ROOT, rest))
+    };
     if path.first() == Some(&b'/') {
-        if let Some(place) = descriptor_link(path) {
-            return Ok(place);
+        if let Some((fd, rest)) = links::descriptor(path)
+            && let Some(held) = table::get(fd)
+        {
+            return Ok(Place::Ours(held.mount, held.open(), rest.to_vec()));
         }
-        if let Some(below) = path.strip_prefix(b"/proc/self/cwd/")
+        if let Some(below) = links::own(path).and_then(|path| path.strip_prefix(b"cwd/"))
             && IS_OURS.load(Ordering::Acquire)
         {
             return resolve_bytes(AT_FDCWD, if below.is_empty() { b"." } else { below });
         }
-        return Ok(match find(path) {
-            Some((mount, rest)) => Place::Ours(mount, OpenId::ROOT, rest),
-            None => Place::Kernel,
-        });
+        return Ok(ours(find(b"", path)));
     }
     if path.is_empty() {
         return Ok(Place::Kernel);
@@ -258,11 +349,8 @@ pub(crate) fn resolve_bytes(dir: c_int, path: &[u8]) -> Result<Place> {
         if !may_enter(path) {
             return Ok(Place::Kernel);
         }
-        let here = crate::gate::leaf_read(&WORKING).path.clone();
-        return Ok(match find(&join(&here, path)) {
-            Some((mount, rest)) => Place::Ours(mount, OpenId::ROOT, rest),
-            None => Place::Kernel,
-        });
+        let here = Text::join(&crate::gate::leaf_read(&WORKING).path, b"");
+        return Ok(ours(here.and_then(|here| find(here.bytes(), path))));
     }
     if let Some(held) = table::get(dir) {
         if !held.is_directory() {
@@ -273,24 +361,21 @@ pub(crate) fn resolve_bytes(dir: c_int, path: &[u8]) -> Result<Place> {
     if !may_enter(path) {
         return Ok(Place::Kernel);
     }
-    let here = {
-        let _inside = crate::gate::enter();
-        std::fs::read_link(format!("/proc/self/fd/{dir}")).unwrap_or_default()
-    };
-    Ok(match find(&join(here.as_os_str().as_bytes(), path)) {
-        Some((mount, rest)) => Place::Ours(mount, OpenId::ROOT, rest),
-        None => Place::Kernel,
-    })
+    Ok(ours(links::path_of_kernel(dir).and_then(|here| find(here.bytes(), path))))
 }
 
-/// `/proc/self/fd/N` and `/dev/fd/N` of one of ours.
-fn descriptor_link(path: &[u8]) -> Option<Place> {
-    let rest = path.strip_prefix(b"/proc/self/fd/").or_else(|| path.strip_prefix(b"/dev/fd/"))?;
-    let end = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
-    let fd: c_int = std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?;
-    let below = rest.get(end + 1..).unwrap_or_default();
-    let held = table::get(fd)?;
-    Some(Place::Ours(held.mount, held.open(), below.to_vec()))
+/// The folder that a path from the machine's root on is in.
+pub(crate) fn from_root(path: &[u8]) -> Option<Place> {
+    find(b"", path).map(|(mount, rest)| Place::Ours(mount, OpenId::ROOT, rest))
+}
+
+/// A path of the kernel's from the machine's root on.
+pub(crate) fn whole(dir: c_int, path: &[u8]) -> Option<Text> {
+    match (path.first(), dir) {
+        (Some(b'/'), _) => Text::join(b"", path),
+        (_, AT_FDCWD) => Text::join(&crate::gate::leaf_read(&WORKING).path, path),
+        _ => Text::join(links::path_of_kernel(dir)?.bytes(), path),
+    }
 }
 
 /// A path that leads out of a folder, as the kernel or another folder has it.
@@ -299,30 +384,35 @@ fn outside(mount: &Mount, path: &[u8]) -> Vec<u8> {
 }
 
 /// Where a path leads to that has left a folder.
-pub(crate) fn follow(mount: &Mount, path: &[u8]) -> Result<Place> {
-    let path = outside(mount, path);
-    match resolve_bytes(AT_FDCWD, &path)? {
-        Place::Kernel => Ok(Place::Other(CString::new(path).map_err(|_| Errno::INVAL)?)),
+pub(crate) fn follow(mount: &Mount, path: &[u8], follows: bool) -> Result<Place> {
+    let path = CString::new(outside(mount, path)).map_err(|_| Errno::INVAL)?;
+    match resolve_bytes(AT_FDCWD, path.to_bytes())? {
+        Place::Kernel => {
+            // SAFETY: a C string.
+            let found = unsafe { links::instead(AT_FDCWD, path.as_ptr(), follows) };
+            Ok(found.unwrap_or(Place::Other(path)))
+        }
         other => Ok(other),
     }
 }
 
-/// A path from an open directory on, as one from the folder on.
-pub(crate) fn below_folder(mount: &'static Mount, base: OpenId, path: Vec<u8>) -> Vec<u8> {
-    if base == OpenId::ROOT {
+/// A path from an open directory on, as one from the folder on: empty where that is not known without asking.
+pub(crate) fn below_folder(mount: &'static Mount, base: OpenId, dir: c_int, path: Vec<u8>) -> Vec<u8> {
+    if base == OpenId::ROOT || path.is_empty() {
         return path;
     }
     let here = crate::gate::leaf_read(&WORKING);
-    let above = match here.ours {
-        Some((of, open)) if of.number == mount.number && open == base => {
-            here.path.get(mount.folder.len()..).unwrap_or_default().to_vec()
-        }
-        _ => match mount.ask(&Request::Path { open: base }) {
-            Ok(Reply::Bytes(above)) => above,
-            _ => return path,
-        },
-    };
-    if path.is_empty() { above } else { join(&above, &path) }
+    if let Some((of, open)) = here.ours
+        && of.number == mount.number
+        && open == base
+    {
+        return join(here.path.get(mount.folder.len()..).unwrap_or_default(), &path);
+    }
+    drop(here);
+    match table::get(dir).filter(|held| held.open() == base).map(|held| lock(&held.path).clone()) {
+        Some(above) if !above.is_empty() => join(&above, &path),
+        _ => Vec::new(),
+    }
 }
 
 /// What came of a call on a path.
@@ -348,25 +438,23 @@ pub(crate) unsafe fn call(
     follows: bool,
     request: impl Fn(&'static Mount, At<'_>) -> Result<Reply>,
 ) -> Result<Outcome> {
-    call_at(resolve_through_links(dir, path)?, follows, request)
+    call_at(resolve_through_links(dir, path, follows)?, follows, request)
 }
 
-/// As [`resolve`]; what the kernel does not find may be behind a symbolic link to a folder.
+/// As [`resolve_as`]; what the kernel does not find may be behind a symbolic link to a folder.
 ///
 /// # Errors
 /// As there.
 ///
 /// # Safety
 /// As there.
-pub(crate) unsafe fn resolve_through_links(dir: c_int, path: *const c_char) -> Result<Place> {
-    let place = resolve(dir, path)?;
+pub(crate) unsafe fn resolve_through_links(dir: c_int, path: *const c_char, follows: bool) -> Result<Place> {
+    let place = resolve_as(dir, path, follows)?;
     if let Place::Kernel = place
         && start::is_on()
         && !path.is_null()
         && !crate::gate::is_inside()
-        && real::faccessat(dir, path, libc::F_OK, libc::AT_SYMLINK_NOFOLLOW) != 0
-        && crate::errno::get() == libc::ENOENT
-        && let Some(found) = through_links(dir, text(path)?)
+        && let Some(found) = links::instead(dir, path, follows)
     {
         return Ok(found);
     }
@@ -388,7 +476,7 @@ pub(crate) fn call_at(
         let _inside = crate::gate::enter();
         let at = At { base, path: &path, follows };
         match request(mount, at)? {
-            Reply::Outside(_, path) => place = follow(mount, &path)?,
+            Reply::Outside(_, path) => place = follow(mount, &path, follows)?,
             reply => return Ok(Outcome::Done(mount, reply)),
         }
     }
@@ -413,7 +501,7 @@ fn settle(mut place: Place) -> Result<Place> {
             mount.ask(&Request::Access { at, wanted: 0 })?
         };
         match found {
-            Reply::Outside(_, outside) => place = follow(mount, &join(&outside, name))?,
+            Reply::Outside(_, outside) => place = follow(mount, &join(&outside, name), false)?,
             _ => return Ok(Place::Ours(mount, base, path)),
         }
     }
@@ -457,7 +545,7 @@ pub(crate) unsafe fn call_two(
     request: impl for<'a> Fn(At<'a>, At<'a>) -> Request<'a>,
 ) -> Result<Both> {
     let (mut first, mut second) =
-        (resolve_through_links(from.0, from.1)?, resolve_through_links(to.0, to.1)?);
+        (resolve_through_links(from.0, from.1, follows)?, resolve_through_links(to.0, to.1, false)?);
     let mut has_settled = false;
     for _ in 0..CROSSINGS_MAX {
         let (mount, base, path, other, other_base, other_path) = match (&first, &second) {
@@ -490,8 +578,8 @@ pub(crate) unsafe fn call_two(
         let at = At { base, path, follows };
         let to = At { base: other_base, path: other_path, follows: false };
         match mount.call(&request(at, to), &[], &mut [])? {
-            Reply::Outside(false, path) => first = follow(mount, &path)?,
-            Reply::Outside(true, path) => second = follow(mount, &path)?,
+            Reply::Outside(false, path) => first = follow(mount, &path, follows)?,
+            Reply::Outside(true, path) => second = follow(mount, &path, false)?,
             _ => return Ok(Both::Done),
         }
     }
@@ -548,7 +636,7 @@ pub(crate) fn change(mount: &'static Mount, base: OpenId, path: &[u8]) -> Result
     let flags = (libc::O_DIRECTORY | libc::O_PATH) as u32;
     let open = match mount.call(&Request::Open { at, flags, mode: 0 }, &[], &mut [])? {
         Reply::Opened(open, ..) => open,
-        Reply::Outside(_, path) => return follow(mount, &path).map(Some),
+        Reply::Outside(_, path) => return follow(mount, &path, true).map(Some),
         _ => return Err(Errno::NOENT),
     };
     let here = At { base: open, path: b".", follows: true };
@@ -583,42 +671,4 @@ pub(crate) fn our_mount() -> Option<&'static Mount> {
 /// The path of the working directory for the next program, when it is ours.
 pub(crate) fn handed() -> Option<Vec<u8>> {
     our_working_directory().and_then(Result::ok)
-}
-
-/// Where a path of the kernel's leads to that goes through symbolic links: `None` when it does not come to a
-/// folder.
-pub(crate) fn through_links(dir: c_int, path: &[u8]) -> Option<Place> {
-    if path.is_empty() {
-        return None;
-    }
-    // What is asked for here is the kernel's.
-    let _inside = crate::gate::enter();
-    let whole = match (path.first(), dir) {
-        (Some(b'/'), _) => path.to_vec(),
-        (_, AT_FDCWD) => join(&crate::gate::leaf_read(&WORKING).path, path),
-        _ => {
-            let here = std::fs::read_link(format!("/proc/self/fd/{dir}")).ok()?;
-            join(here.as_os_str().as_bytes(), path)
-        }
-    };
-    // The longest part that is there, and where it is.
-    let trimmed = whole.iter().rposition(|&byte| byte != b'/').map(|at| &whole[..=at])?;
-    let mut end = trimmed.len();
-    loop {
-        let front = std::path::Path::new(std::ffi::OsStr::from_bytes(&trimmed[..end]));
-        if let Ok(target) = std::fs::read_link(front) {
-            // A link at its end, to what may not be there for the kernel.
-            let parent = front.parent().and_then(|parent| parent.canonicalize().ok())?;
-            let joined = parent.join(target);
-            let mut text = joined.as_os_str().as_bytes().to_vec();
-            text.extend_from_slice(&trimmed[end..]);
-            return find(&text).map(|(mount, rest)| Place::Ours(mount, OpenId::ROOT, rest));
-        }
-        if let Ok(real) = front.canonicalize() {
-            let mut text = real.as_os_str().as_bytes().to_vec();
-            text.extend_from_slice(&trimmed[end..]);
-            return find(&text).map(|(mount, rest)| Place::Ours(mount, OpenId::ROOT, rest));
-        }
-        end = trimmed[..end].iter().rposition(|&byte| byte == b'/').filter(|&at| at > 0)?;
-    }
 }

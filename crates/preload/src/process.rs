@@ -2,17 +2,21 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, OnceLock};
 
 use libc::pid_t;
+use rustix::io::Errno;
 use unvme::lock::lock;
 use unvme_fs::share::{Client, Forked};
 
+use crate::environment::Environment;
+use crate::errno::number;
 use crate::gate::Closed;
 use crate::mount::{self, Backend, Mount, Shared, identity};
+use crate::program::{self, Program};
 use crate::{gate, own, place, reach, real, share, signals, slot, start, table};
 
 /// What is there between `fork` in a process and in its child.
@@ -148,7 +152,20 @@ pub(crate) fn own_descriptors() -> impl Iterator<Item = c_int> {
 /// Before `main`.
 pub(crate) fn start() {
     // SAFETY: functions that stay as long as the process.
-    unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
+    unsafe {
+        libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child));
+        __cxa_at_quick_exit(at_quick_exit, std::ptr::null_mut());
+    }
+}
+
+unsafe extern "C" {
+    fn __cxa_at_quick_exit(act: unsafe extern "C" fn(*mut c_void), of: *mut c_void) -> c_int;
+}
+
+/// The last that `quick_exit` does: the C library ends the process by a call of its own.
+unsafe extern "C" fn at_quick_exit(_: *mut c_void) {
+    let _inside = gate::enter();
+    mount::end_all();
 }
 
 /// Takes on the connections of the image before this one: pairs of a folder's number and a descriptor.
@@ -190,106 +207,12 @@ pub(crate) fn keep_inherited() {
     }
 }
 
-/// A variable that other programs need to go on with our files.
-struct Needed {
-    text: CString,
-    /// As this process has found it, if it has: as long as it says this, it is to say the other.
-    found: Option<CString>,
-    /// A program that is given none gets it.
-    is_added: bool,
-}
-
-static NEEDED: OnceLock<Vec<Needed>> = OnceLock::new();
-
-/// Remembers what programs need that are given another environment; `told` has other values there than here.
-/// Before `main`.
-pub(crate) fn note_environment(told: Vec<(&str, Vec<u8>)>) {
-    let text = |name: &str, value: &[u8]| CString::new([name.as_bytes(), b"=", value].concat()).ok();
-    let found = |name: &str| text(name, &start::variable(name)?);
-    let same = ["LD_PRELOAD", "UNVME_PRELOAD_SERVER", "UNVME_HOME"].into_iter().filter_map(|name| {
-        let text = found(name)?;
-        Some(Needed { found: Some(text.clone()), text, is_added: true })
-    });
-    let other = told.into_iter().filter_map(|(name, value)| {
-        Some(Needed { text: text(name, &value)?, found: found(name), is_added: name == start::TEXT })
-    });
-    let _ = NEEDED.set(same.chain(other).collect());
-}
-
-fn name_of(text: &CStr) -> &[u8] {
-    text.to_bytes().split(|&byte| byte == b'=').next().unwrap_or_default()
-}
-
-/// The environment of another program.
-struct Environment {
-    texts: Vec<CString>,
-    pointers: Vec<*const c_char>,
-}
-
-impl Environment {
-    /// What a program is given, and what it needs to go on with our files. `connections` are descriptors.
-    unsafe fn new(given: *const *const c_char, connections: &[(u32, c_int)]) -> Self {
-        let mut texts: Vec<CString> = Vec::new();
-        let mut at = given;
-        while !at.is_null() && !(*at).is_null() {
-            let text = CStr::from_ptr(*at);
-            let own = [start::HANDED, start::WORKING_DIRECTORY];
-            if !own.iter().any(|name| name.as_bytes() == name_of(text)) {
-                texts.push(text.to_owned());
-            }
-            at = at.add(1);
-        }
-        // A program that was given another environment has the folders all the same.
-        for needed in NEEDED.get().into_iter().flatten() {
-            match texts.iter_mut().find(|text| name_of(text) == name_of(&needed.text)) {
-                None if needed.is_added => texts.push(needed.text.clone()),
-                None => {}
-                Some(there) if name_of(&needed.text) == b"LD_PRELOAD" => {
-                    if let Some(both) = with_own_library(there, &needed.text) {
-                        *there = both;
-                    }
-                }
-                Some(there) if needed.found.as_ref() == Some(there) => *there = needed.text.clone(),
-                Some(_) => {}
-            }
-        }
-        let mut add = |name: &str, value: &[u8]| {
-            if let Ok(text) = CString::new([name.as_bytes(), b"=", value].concat()) {
-                texts.push(text);
-            }
-        };
-        let (marks, memory) = slot::descriptors().unwrap_or((-1, -1));
-        let mut handed = format!("{marks},{memory},{}", mount::digests());
-        connections.iter().for_each(|(number, fd)| handed.push_str(&format!(",{number}:{fd}")));
-        handed.push_str(&table::handed());
-        add(start::HANDED, handed.as_bytes());
-        if let Some(path) = place::handed() {
-            add(start::WORKING_DIRECTORY, &path);
-        }
-        let mut pointers: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
-        pointers.push(std::ptr::null());
-        Self { texts, pointers }
-    }
-}
-
-/// Puts this library before those that a program is to have; nothing, when it is among them.
-fn with_own_library(given: &CStr, needed: &CStr) -> Option<CString> {
-    const FILE: &[u8] = b"libunvme_preload.so";
-    let libraries = |text: &CStr| text.to_bytes()[b"LD_PRELOAD=".len()..].to_vec();
-    let is_own = |path: &[u8]| path.ends_with(FILE);
-    let split = |&byte: &u8| byte == b':' || byte == b' ';
-    let given = libraries(given);
-    if given.split(split).any(is_own) {
-        return None;
-    }
-    let needed = libraries(needed);
-    let own = needed.split(split).find(|path| is_own(path))?;
-    let colon: &[u8] = if given.is_empty() { b"" } else { b":" };
-    CString::new([b"LD_PRELOAD=", own, colon, &given].concat()).ok()
-}
-
 /// Another program takes the place of this one.
-unsafe fn execute(envp: *const *const c_char, act: impl FnOnce(*const *const c_char) -> c_int) -> c_int {
+unsafe fn execute(
+    envp: *const *const c_char,
+    program: Option<&Program>,
+    act: impl FnOnce(*const *const c_char) -> c_int,
+) -> c_int {
     if !start::is_on() || gate::is_inside() {
         return act(envp);
     }
@@ -314,9 +237,9 @@ unsafe fn execute(envp: *const *const c_char, act: impl FnOnce(*const *const c_c
         }
     }
     slot::keep_open();
-    let environment = Environment::new(envp, &passed);
+    let environment = Environment::new(envp, &passed, program);
     let prompt = signals::promptly();
-    let result = act(environment.pointers.as_ptr());
+    let result = act(environment.pointers());
     drop(prompt);
     let failed = crate::errno::get();
     for mount in mount::all() {
@@ -324,14 +247,18 @@ unsafe fn execute(envp: *const *const c_char, act: impl FnOnce(*const *const c_c
             let _ = shared.client.take_back();
         }
     }
-    drop(environment.texts);
+    drop(environment);
     drop(closed);
     crate::errno::put(failed);
     result
 }
 
 /// Makes a process that runs another program.
-unsafe fn spawn(envp: *const *const c_char, act: impl FnOnce(*const *const c_char) -> c_int) -> c_int {
+unsafe fn spawn(
+    envp: *const *const c_char,
+    program: Option<&Program>,
+    act: impl FnOnce(*const *const c_char) -> c_int,
+) -> c_int {
     if !start::is_on() || gate::is_inside() {
         return act(envp);
     }
@@ -346,9 +273,9 @@ unsafe fn spawn(envp: *const *const c_char, act: impl FnOnce(*const *const c_cha
     // Its files are the child's as well, as long as the child has them.
     table::count_child(true);
     slot::keep_open();
-    let environment = Environment::new(envp, &passed);
+    let environment = Environment::new(envp, &passed, program);
     let prompt = signals::promptly();
-    let result = as_other(|| act(environment.pointers.as_ptr()));
+    let result = as_other(|| act(environment.pointers()));
     drop(prompt);
     if result != 0 {
         table::count_child(false);
@@ -436,6 +363,16 @@ unsafe extern "C" fn execle_list(registers: *const *const c_char, rest: *const *
     execve_any(*registers, argv.as_ptr(), envp.cast())
 }
 
+unsafe fn spawn_program(
+    program: &Program,
+    (pid, actions, attributes): (*mut pid_t, *const Actions, *const Spawned),
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) -> c_int {
+    let (path, argv) = (program.path.as_ptr(), program.arguments(argv));
+    spawn(envp, Some(program), |envp| behind::posix_spawn(pid, path, actions, attributes, argv, envp))
+}
+
 /// Functions whose arguments come one by one: the registers are put into memory, one behind the other.
 macro_rules! one_by_one {
     ($($name:ident = $list:ident;)*) => {$(
@@ -469,68 +406,28 @@ one_by_one! {
     execle = execle_list;
 }
 
-/// A program that is in a folder of ours, where the kernel can find it: in memory.
-unsafe fn in_memory(path: *const c_char) -> Option<CString> {
-    copy_to_memory(path, libc::X_OK)
-}
-
-/// A file of ours, as one in memory that the kernel can find.
-unsafe fn copy_to_memory(path: *const c_char, wanted: c_int) -> Option<CString> {
-    if !start::is_on() || gate::is_inside() {
-        return None;
-    }
-    let place::Place::Ours(..) = place::resolve(libc::AT_FDCWD, path).ok()? else { return None };
-    if crate::attributes::access(path, wanted) != 0 {
-        return None;
-    }
-    let fd = crate::open::open(path, libc::O_RDONLY, 0);
-    if fd < 0 {
-        return None;
-    }
-    let memory = rustix::fs::memfd_create("unvme-program", rustix::fs::MemfdFlags::empty()).ok()?;
-    let mut buffer = vec![0; 1 << 18];
-    loop {
-        let read = crate::data::read(fd, buffer.as_mut_ptr().cast(), buffer.len());
-        if read <= 0 {
-            break;
-        }
-        let mut left = &buffer[..read as usize];
-        while !left.is_empty() {
-            let written = rustix::io::write(&memory, left).ok()?;
-            left = &left[written..];
-        }
-    }
-    crate::open::close(fd);
-    let fd = std::os::fd::IntoRawFd::into_raw_fd(memory);
-    CString::new(format!("/proc/self/fd/{fd}")).ok()
-}
-
 /// What `dlopen` goes on with.
 #[repr(C)]
 struct Library {
     path: *const c_char,
-    function: *mut std::ffi::c_void,
+    function: *mut c_void,
 }
 
 /// A library that is in a folder of ours is one in memory.
 unsafe extern "C" fn find_library(path: *const c_char) -> Library {
-    static AT: std::sync::atomic::AtomicPtr<std::ffi::c_void> =
-        std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
+    static AT: std::sync::atomic::AtomicPtr<c_void> = std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
     let mut function = AT.load(Ordering::Acquire);
     if function.is_null() {
         function = real::find(&AT, c"dlopen");
     }
-    let is_path = crate::errno::text(path).is_ok_and(|name| name.contains(&b'/'));
-    let copied = if is_path { copy_to_memory(path, libc::R_OK) } else { None };
-    // The loader knows it by this name as long as it is loaded.
-    Library { path: copied.map_or(path, |path| path.into_raw().cast_const()), function }
+    Library { path: program::library(path).unwrap_or(path), function }
 }
 
 /// The C library's own looks at who has called it: it has to come back there.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-unsafe extern "C" fn dlopen() -> *mut std::ffi::c_void {
+unsafe extern "C" fn dlopen() -> *mut c_void {
     std::arch::naked_asm!(
         "push rsi",
         "call {find}",
@@ -541,25 +438,6 @@ unsafe extern "C" fn dlopen() -> *mut std::ffi::c_void {
     )
 }
 
-/// Where a shell would find a program that is in a folder of ours.
-unsafe fn search(file: *const c_char) -> Option<CString> {
-    let name = crate::errno::text(file).ok()?;
-    if name.contains(&b'/') {
-        return in_memory(file);
-    }
-    let places = start::variable("PATH")?;
-    for folder in places.split(|&byte| byte == b':') {
-        let path = CString::new([folder, b"/", name].concat()).ok()?;
-        if real::access(path.as_ptr(), libc::X_OK) == 0 {
-            return None;
-        }
-        if let Some(found) = in_memory(path.as_ptr()) {
-            return Some(found);
-        }
-    }
-    None
-}
-
 pub(crate) unsafe fn execve_any(
     path: *const c_char,
     argv: *const *const c_char,
@@ -568,19 +446,57 @@ pub(crate) unsafe fn execve_any(
     if let Some(refused) = reach::refused(reach::check(path, argv)) {
         return refused;
     }
-    let copied = in_memory(path);
-    let path = copied.as_ref().map_or(path, |path| path.as_ptr());
-    execute(envp, |envp| real::execve(path, argv, envp))
+    match program::find(path, argv) {
+        Ok(None) => execute(envp, None, |envp| real::execve(path, argv, envp)),
+        Ok(Some(program)) => run(&program, argv, envp),
+        Err(errno) => number(Err(errno)),
+    }
+}
+
+unsafe fn run(program: &Program, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    execute(envp, Some(program), |envp| real::execve(program.path.as_ptr(), program.arguments(argv), envp))
 }
 
 unsafe fn execvpe_any(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
     if let Some(refused) = reach::refused(reach::check_found(file, argv)) {
         return refused;
     }
-    if let Some(path) = search(file) {
-        return execute(envp, |envp| real::execve(path.as_ptr(), argv, envp));
+    match program::find_in_path(file, argv) {
+        Ok(None) => execute(envp, None, |envp| behind::execvpe(file, argv, envp)),
+        Ok(Some(program)) => run(&program, argv, envp),
+        Err(errno) => number(Err(errno)),
     }
-    execute(envp, |envp| behind::execvpe(file, argv, envp))
+}
+
+/// A program by a path from an open directory on, or by a descriptor.
+unsafe fn execveat_any(
+    (dir, path): (c_int, *const c_char),
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+    flags: c_int,
+) -> c_int {
+    let Ok(name) = crate::errno::text(path) else { return number(Err(Errno::FAULT)) };
+    if flags & libc::AT_SYMLINK_NOFOLLOW != 0 {
+        let mut found: libc::stat = std::mem::zeroed();
+        if crate::attributes::fstatat(dir, path, &mut found, flags) != 0 {
+            return -1;
+        }
+        if found.st_mode & libc::S_IFMT == libc::S_IFLNK {
+            return number(Err(Errno::LOOP));
+        }
+    }
+    if name.first() == Some(&b'/') || dir == libc::AT_FDCWD && !name.is_empty() {
+        return execve_any(path, argv, envp);
+    }
+    let whole = match name {
+        b"" if flags & libc::AT_EMPTY_PATH == 0 => return number(Err(Errno::NOENT)),
+        b"" => format!("/dev/fd/{dir}").into_bytes(),
+        name => [format!("/dev/fd/{dir}/").as_bytes(), name].concat(),
+    };
+    match CString::new(whole) {
+        Ok(whole) => execve_any(whole.as_ptr(), argv, envp),
+        Err(_) => number(Err(Errno::INVAL)),
+    }
 }
 
 exported! {
@@ -601,12 +517,21 @@ exported! {
     }
 
     fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
-        if table::is_ours(fd)
-            && let Ok(path) = CString::new(format!("/proc/self/fd/{fd}"))
-        {
-            return execve_any(path.as_ptr(), argv, envp);
+        if table::is_ours(fd) {
+            return execveat_any((fd, c"".as_ptr()), argv, envp, libc::AT_EMPTY_PATH);
         }
-        execute(envp, |envp| behind::fexecve(fd, argv, envp))
+        execute(envp, None, |envp| behind::fexecve(fd, argv, envp))
+    }
+
+    fn execveat(
+        dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int,
+    ) -> c_int {
+        if !start::is_on() || gate::is_inside() {
+            return real::syscall(
+                libc::SYS_execveat, dir as usize, path as usize, argv as usize, envp as usize, flags as usize, 0,
+            ) as c_int;
+        }
+        execveat_any((dir, path), argv, envp, flags)
     }
 
     /// A child that shared this process's memory would take its open files apart.
@@ -633,9 +558,11 @@ exported! {
         if let Err(errno) = reach::check(path, argv) {
             return errno.raw_os_error();
         }
-        let copied = in_memory(path);
-        let path = copied.as_ref().map_or(path, |path| path.as_ptr());
-        spawn(envp, |envp| behind::posix_spawn(pid, path, actions, attributes, argv, envp))
+        match program::find(path, argv) {
+            Ok(None) => spawn(envp, None, |envp| behind::posix_spawn(pid, path, actions, attributes, argv, envp)),
+            Ok(Some(program)) => spawn_program(&program, (pid, actions, attributes), argv, envp),
+            Err(errno) => errno.raw_os_error(),
+        }
     }
 
     fn posix_spawnp(
@@ -645,12 +572,13 @@ exported! {
         if let Err(errno) = reach::check_found(file, argv) {
             return errno.raw_os_error();
         }
-        if let Some(path) = search(file) {
-            return spawn(envp, |envp| {
-                behind::posix_spawn(pid, path.as_ptr(), actions, attributes, argv, envp)
-            });
+        match program::find_in_path(file, argv) {
+            Ok(None) => {
+                spawn(envp, None, |envp| behind::posix_spawnp(pid, file, actions, attributes, argv, envp))
+            }
+            Ok(Some(program)) => spawn_program(&program, (pid, actions, attributes), argv, envp),
+            Err(errno) => errno.raw_os_error(),
         }
-        spawn(envp, |envp| behind::posix_spawnp(pid, file, actions, attributes, argv, envp))
     }
 
     /// The kernel would open it in the child: ours is open before, and copied there.
@@ -758,19 +686,30 @@ exported! {
     /// Descriptors of ours may come from another process.
     fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> libc::ssize_t {
         let received = real::recvmsg(fd, message, flags);
-        if received >= 0 && start::is_on() && !gate::is_inside() {
-            let mut head = libc::CMSG_FIRSTHDR(message);
-            while !head.is_null() {
-                if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
-                    let bytes = (*head).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
-                    let first = libc::CMSG_DATA(head).cast::<c_int>();
-                    for at in 0..bytes / size_of::<c_int>() {
-                        table::receive(first.add(at).read_unaligned());
-                    }
-                }
-                head = libc::CMSG_NXTHDR(message, head);
-            }
+        if received >= 0 {
+            receive(message);
         }
         received
+    }
+}
+
+/// Takes on the descriptors of ours that a message has brought.
+///
+/// # Safety
+/// It was received.
+pub(crate) unsafe fn receive(message: *const libc::msghdr) {
+    if !start::is_on() || gate::is_inside() {
+        return;
+    }
+    let mut head = libc::CMSG_FIRSTHDR(message);
+    while !head.is_null() {
+        if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
+            let bytes = (*head).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+            let first = libc::CMSG_DATA(head).cast::<c_int>();
+            for at in 0..bytes / size_of::<c_int>() {
+                table::receive(first.add(at).read_unaligned());
+            }
+        }
+        head = libc::CMSG_NXTHDR(message, head);
     }
 }

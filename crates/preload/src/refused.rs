@@ -1,82 +1,18 @@
-//! What is answered as a kernel without it would, sockets that have names in a folder, and calls that are
-//! made by their numbers.
+//! What is answered as a kernel without it would, and calls that are made by their numbers.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
-use std::os::unix::ffi::OsStrExt;
 
-use libc::{AF_UNIX, AT_FDCWD, S_IFSOCK, sockaddr, sockaddr_un, socklen_t};
+use libc::AT_FDCWD;
 use rustix::io::Errno;
-use unvme_fs::calls::{Reply, Request};
 
-use crate::errno::{Result, done, set};
-use crate::place::{self, Outcome, Place};
+use crate::errno::set;
+use crate::place::{self, Place};
+use crate::sockets::{bind, connect, getpeername, getsockname, sendmsg, sendto};
 use crate::{gate, real, start};
 
 /// Whether a path of C's is in a folder.
 unsafe fn is_ours(path: *const c_char) -> bool {
-    matches!(place::resolve(AT_FDCWD, path), Ok(Place::Ours(..)))
-}
-
-/// Where a socket is whose name is ours: in a folder of the kernel's, by the number of its inode.
-fn socket_path(device: u64, ino: u64) -> std::path::PathBuf {
-    let user = rustix::process::geteuid().as_raw();
-    std::path::PathBuf::from(format!("/tmp/.unvme-sockets-{user}/{device:x}-{ino}"))
-}
-
-unsafe fn socket_address(
-    address: *const sockaddr,
-    bytes: socklen_t,
-    is_new: bool,
-) -> Result<Option<sockaddr_un>> {
-    let head = std::mem::offset_of!(sockaddr_un, sun_path);
-    if !start::is_on()
-        || gate::is_inside()
-        || address.is_null()
-        || (bytes as usize) <= head
-        || c_int::from((*address).sa_family) != AF_UNIX
-    {
-        return Ok(None);
-    }
-    let given = &*address.cast::<sockaddr_un>();
-    let room = (bytes as usize - head).min(given.sun_path.len());
-    let name: Vec<u8> =
-        given.sun_path[..room].iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect();
-    if name.is_empty() {
-        return Ok(None);
-    }
-    let place = place::resolve_bytes(AT_FDCWD, &name)?;
-    if !matches!(place, Place::Ours(..)) {
-        return Ok(None);
-    }
-    if is_new {
-        let mode = S_IFSOCK | crate::open::masked(0o777);
-        let made = place::call_at(place, false, |mount, at| {
-            mount.ask(&Request::Make { at, mode, rdev: 0, target: b"" })
-        });
-        if let Err(errno) = made {
-            return Err(if errno == Errno::EXIST { Errno::ADDRINUSE } else { errno });
-        }
-    }
-    let place = place::resolve_bytes(AT_FDCWD, &name)?;
-    let found = place::call_at(place, true, |mount, at| mount.ask(&Request::Attributes { at }))?;
-    let Outcome::Done(mount, Reply::Attributes(found)) = found else { return Ok(None) };
-    if found.mode & libc::S_IFMT != S_IFSOCK {
-        return Err(Errno::CONNREFUSED);
-    }
-    let device = mount.device.load(std::sync::atomic::Ordering::Relaxed);
-    let path = socket_path(device, found.ino);
-    if is_new {
-        if let Some(folder) = path.parent() {
-            let _ = rustix::fs::mkdir(folder, rustix::fs::Mode::RWXU);
-        }
-        let _ = rustix::fs::unlink(&path);
-    }
-    let mut other: sockaddr_un = std::mem::zeroed();
-    other.sun_family = AF_UNIX as u16;
-    for (to, from) in other.sun_path.iter_mut().zip(path.as_os_str().as_bytes()) {
-        *to = *from as c_char;
-    }
-    Ok(Some(other))
+    matches!(place::resolve_through_links(AT_FDCWD, path, true), Ok(Place::Ours(..)))
 }
 
 /// A function of a library that may not be there. Where folders are wrapped it is not asked for.
@@ -91,25 +27,17 @@ unsafe fn next<F: Copy>(name: &CStr) -> Option<F> {
     (!found.is_null()).then(|| std::mem::transmute_copy(&found))
 }
 
+mod behind {
+    use super::*;
+
+    functions! {
+        fn name_to_handle_at(
+            dir: c_int, path: *const c_char, handle: *mut c_void, mount: *mut c_int, flags: c_int,
+        ) -> c_int;
+    }
+}
+
 exported! {
-    fn bind(fd: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int {
-        match socket_address(address, bytes, true) {
-            Ok(None) => real::bind(fd, address, bytes),
-            Ok(Some(other)) => real::bind(fd, (&raw const other).cast(), size_of::<sockaddr_un>() as socklen_t),
-            Err(errno) => done(Err(errno)),
-        }
-    }
-
-    fn connect(fd: c_int, address: *const sockaddr, bytes: socklen_t) -> c_int {
-        match socket_address(address, bytes, false) {
-            Ok(None) => real::connect(fd, address, bytes),
-            Ok(Some(other)) => {
-                real::connect(fd, (&raw const other).cast(), size_of::<sockaddr_un>() as socklen_t)
-            }
-            Err(errno) => done(Err(errno)),
-        }
-    }
-
     /// As when there is no room for another watch: programs look again from time to time then.
     fn inotify_add_watch(fd: c_int, path: *const c_char, mask: u32) -> c_int {
         if is_ours(path) {
@@ -117,6 +45,34 @@ exported! {
             return -1;
         }
         real::inotify_add_watch(fd, path, mask)
+    }
+
+    /// A handle would be one of the kernel's.
+    fn name_to_handle_at(
+        dir: c_int, path: *const c_char, handle: *mut c_void, mount: *mut c_int, flags: c_int,
+    ) -> c_int {
+        let is_ours = match crate::errno::text(path).is_ok_and(<[u8]>::is_empty) {
+            true => crate::table::is_ours(dir),
+            false => matches!(
+                place::resolve_through_links(dir, path, flags & libc::AT_SYMLINK_FOLLOW != 0),
+                Ok(Place::Ours(..))
+            ),
+        };
+        if is_ours {
+            set(Errno::OPNOTSUPP);
+            return -1;
+        }
+        behind::name_to_handle_at(dir, path, handle, mount, flags)
+    }
+
+    /// As the C library's own, by our `stat`.
+    fn ftok(path: *const c_char, project: c_int) -> libc::key_t {
+        let mut found: libc::stat = std::mem::zeroed();
+        if crate::attributes::stat(path, &mut found) != 0 {
+            return -1;
+        }
+        ((found.st_ino & 0xffff) as u32 | ((found.st_dev & 0xff) as u32) << 16 | (project as u32 & 0xff) << 24)
+            as libc::key_t
     }
 
     /// Its requests would go to the kernel, which knows nothing of our files.
@@ -155,8 +111,11 @@ exported! {
 /// As for `syscall(2)`.
 unsafe fn by_name(n: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
     let fd = a as c_int;
-    if let Some(result) = by_name_of_path(n, [a, b, c, d, e]) {
-        return Some(result);
+    let others = by_name_of_path(n, [a, b, c, d, e])
+        .or_else(|| by_name_of_attribute(n, [a, b, c, d, e]))
+        .or_else(|| by_name_of_other(n, [a, b, c, d, e, f]));
+    if others.is_some() {
+        return others;
     }
     Some(match n {
         libc::SYS_io_uring_setup | libc::SYS_io_setup => {
@@ -202,6 +161,18 @@ unsafe fn by_name(n: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
         libc::SYS_copy_file_range => {
             crate::copy::copy_file_range(fd, b as _, c as _, d as _, e, f as _) as c_long
         }
+        libc::SYS_splice => crate::copy::splice(fd, b as _, c as _, d as _, e, f as _) as c_long,
+        // This one says what was wrong by its result.
+        libc::SYS_fadvise64 => match crate::data::posix_fadvise(fd, b as _, c as _, d as _) {
+            0 => 0,
+            failed => {
+                crate::errno::put(failed);
+                -1
+            }
+        },
+        libc::SYS_readahead => crate::data::readahead(fd, b as _, c) as c_long,
+        libc::SYS_mremap => crate::map::mremap(a as _, b, c, d as _, e as _) as c_long,
+        libc::SYS_umask => crate::open::umask(a as _).into(),
         libc::SYS_mmap => crate::map::mmap(a as _, b, c as _, d as _, e as _, f as _) as c_long,
         libc::SYS_munmap => crate::map::munmap(a as _, b).into(),
         libc::SYS_mprotect => crate::map::mprotect(a as _, b, c as _).into(),
@@ -259,6 +230,65 @@ unsafe fn by_name_of_path(n: c_long, [a, b, c, d, e]: [usize; 5]) -> Option<c_lo
         libc::SYS_symlinkat => crate::names::symlinkat(a as _, b as _, c as _).into(),
         libc::SYS_readlinkat => crate::names::readlinkat(fd, b as _, c as _, d) as c_long,
         libc::SYS_chdir => crate::names::chdir(a as _).into(),
+        libc::SYS_readlink => crate::names::readlink(a as _, b as _, c) as c_long,
+        // The kernel counts the NUL as well.
+        libc::SYS_getcwd => match a {
+            0 => {
+                set(Errno::FAULT);
+                -1
+            }
+            _ if crate::names::getcwd(a as _, b).is_null() => -1,
+            _ => CStr::from_ptr(a as *const c_char).to_bytes_with_nul().len() as c_long,
+        },
+        libc::SYS_mknod => crate::names::mknod(a as _, b as _, c as _).into(),
+        libc::SYS_chroot => crate::names::chroot(a as _).into(),
+        libc::SYS_execve => crate::process::execve(a as _, b as _, c as _).into(),
+        _ => return None,
+    })
+}
+
+/// # Safety
+/// As for `syscall(2)`.
+unsafe fn by_name_of_attribute(n: c_long, [a, b, c, d, e]: [usize; 5]) -> Option<c_long> {
+    let fd = a as c_int;
+    Some(match n {
+        libc::SYS_chown => crate::attributes::chown(a as _, b as _, c as _).into(),
+        libc::SYS_lchown => crate::attributes::lchown(a as _, b as _, c as _).into(),
+        libc::SYS_utime => crate::attributes::utime(a as _, b as _).into(),
+        libc::SYS_utimes => crate::attributes::utimes(a as _, b as _).into(),
+        libc::SYS_futimesat => crate::attributes::futimesat(fd, b as _, c as _).into(),
+        libc::SYS_getxattr => crate::attributes::getxattr(a as _, b as _, c as _, d) as c_long,
+        libc::SYS_lgetxattr => crate::attributes::lgetxattr(a as _, b as _, c as _, d) as c_long,
+        libc::SYS_fgetxattr => crate::attributes::fgetxattr(fd, b as _, c as _, d) as c_long,
+        libc::SYS_setxattr => crate::attributes::setxattr(a as _, b as _, c as _, d, e as _).into(),
+        libc::SYS_lsetxattr => crate::attributes::lsetxattr(a as _, b as _, c as _, d, e as _).into(),
+        libc::SYS_fsetxattr => crate::attributes::fsetxattr(fd, b as _, c as _, d, e as _).into(),
+        libc::SYS_listxattr => crate::attributes::listxattr(a as _, b as _, c) as c_long,
+        libc::SYS_llistxattr => crate::attributes::llistxattr(a as _, b as _, c) as c_long,
+        libc::SYS_flistxattr => crate::attributes::flistxattr(fd, b as _, c) as c_long,
+        libc::SYS_removexattr => crate::attributes::removexattr(a as _, b as _).into(),
+        libc::SYS_lremovexattr => crate::attributes::lremovexattr(a as _, b as _).into(),
+        libc::SYS_fremovexattr => crate::attributes::fremovexattr(fd, b as _).into(),
+        _ => return None,
+    })
+}
+
+/// Sockets, programs, and what is refused.
+///
+/// # Safety
+/// As for `syscall(2)`.
+unsafe fn by_name_of_other(n: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
+    let fd = a as c_int;
+    Some(match n {
+        libc::SYS_bind => bind(fd, b as _, c as _).into(),
+        libc::SYS_connect => connect(fd, b as _, c as _).into(),
+        libc::SYS_sendto => sendto(fd, b as _, c, d as _, e as _, f as _) as c_long,
+        libc::SYS_sendmsg => sendmsg(fd, b as _, c as _) as c_long,
+        libc::SYS_getsockname => getsockname(fd, b as _, c as _).into(),
+        libc::SYS_getpeername => getpeername(fd, b as _, c as _).into(),
+        libc::SYS_inotify_add_watch => inotify_add_watch(fd, b as _, c as _).into(),
+        libc::SYS_execveat => crate::process::execveat(fd, b as _, c as _, d as _, e as _).into(),
+        libc::SYS_name_to_handle_at => name_to_handle_at(fd, b as _, c as _, d as _, e as _).into(),
         _ => return None,
     })
 }

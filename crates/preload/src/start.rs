@@ -111,7 +111,7 @@ fn inherit() -> HashMap<u32, OpenId> {
 fn start() -> Result<(), String> {
     let Some((config, from)) = read_config()? else { return Ok(()) };
     mount::configure(config)?;
-    crate::process::note_environment(told_config(from.as_deref()));
+    crate::environment::note(told_config(from.as_deref()));
     let had = inherit();
     crate::open::note_umask();
     crate::limit::note();

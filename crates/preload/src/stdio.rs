@@ -157,7 +157,9 @@ unsafe fn is_ours(path: *const c_char) -> bool {
     start::is_on()
         && !gate::is_inside()
         && match place::resolve(AT_FDCWD, path) {
-            Ok(Place::Kernel) => text(path).is_ok_and(|path| place::through_links(AT_FDCWD, path).is_some()),
+            Ok(Place::Kernel) => {
+                text(path).is_ok_and(|path| crate::links::through_links(AT_FDCWD, path).is_some())
+            }
             Ok(_) => true,
             Err(_) => false,
         }

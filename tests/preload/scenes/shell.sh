@@ -55,5 +55,15 @@ printf '#!/bin/sh\necho "a script with $#: $*"\n' >script && chmod 755 script
 sh ./script 1 2
 ./script 3 4 5
 . ./script
+printf '#!/bin/sh -e\necho "$0: $#: $*"\n' >named && chmod 755 named
+./named 1 2 && "$PWD/named" 3 | sed "s|$PWD|HERE|" && PATH=$PWD:$PATH named 4 | sed "s|$PWD|HERE|"
+cp /bin/cat concatenate && printf '#!%s/concatenate\nshown by a program that is here\n' "$PWD" >shown && chmod 755 shown
+./shown | tail -n 1 && printf '#!%s/shown\nby a script of a script\n' "$PWD" >twice && chmod 755 twice && ./twice | tail -n 1
+printf '#!/none/interpreter\n' >wrong && chmod 755 wrong && { ./wrong 2>/dev/null || echo "no interpreter: $?"; }
+printf 'echo "without a first line: $*"\n' >plain && chmod 755 plain && ./plain 5 && env ./plain 6
+cp "$(command -v readlink)" reader && ./reader /proc/self/exe | sed "s|$PWD|HERE|"
+cat /dev/stdin <named | head -n 1
+{ echo both | tee /dev/stderr; } >first 2>second && cat first second
+exec 8>numbered && echo 'by its number' >/dev/fd/8 && exec 8>&- && cat numbered
 yes | head -c 100000 | tee copy | cksum
 cmp copy copy && cksum <copy

@@ -152,7 +152,8 @@ pub enum Request<'a> {
     Flock { open: OpenId, is_exclusive: Option<bool> },
     /// `statfs`: [`Reply::Usage`].
     Usage,
-    /// Where an open directory is, from the root on, with a slash before each name: [`Reply::Bytes`].
+    /// Where an open directory is, from the root on, with a slash before each name: [`Reply::Bytes`]. Of a
+    /// file it is one of its names, for which the directories are looked through.
     Path { open: OpenId },
 }
 

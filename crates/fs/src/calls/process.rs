@@ -658,7 +658,7 @@ impl Process {
         const DEPTH_MAX: usize = 4096;
         let mut at = self.file(open)?;
         if at.file_type() != FileType::Directory {
-            return Err(Errno::NOTDIR.into());
+            return Ok(Reply::Bytes(search(self.all.fs.root()?, &at)?));
         }
         let root = self.all.fs.root()?.ino();
         let checked = Credentials { are_checked: true, ..Credentials::default() };
@@ -686,6 +686,43 @@ impl Process {
         }
         Err(Errno::NAMETOOLONG.into())
     }
+}
+
+/// One of a file's names, from the root on: a file does not know where it is, so directories are looked
+/// through, as many as are worth it.
+fn search(root: Vnode, file: &Vnode) -> Result<Vec<u8>> {
+    const DIRECTORIES_MAX: usize = 1 << 16;
+    let checked = Credentials { are_checked: true, ..Credentials::default() };
+    let mut waiting = std::collections::VecDeque::from([(root, Vec::new())]);
+    let mut left = if file.attributes().links == 0 { 0 } else { DIRECTORIES_MAX };
+    while let Some((directory, path)) = waiting.pop_front()
+        && left > 0
+    {
+        left -= 1;
+        let mut name = None;
+        let mut below = Vec::new();
+        directory.list(0, |entry| {
+            if entry.ino == file.ino() {
+                name = Some(entry.name);
+                return ControlFlow::Break(());
+            }
+            if entry.file_type == FileType::Directory && entry.name != b"." && entry.name != b".." {
+                below.push(entry.name);
+            }
+            ControlFlow::Continue(())
+        })?;
+        let join = |name: &[u8]| [&path, &b"/"[..], name].concat();
+        if let Some(name) = name {
+            return Ok(join(&name));
+        }
+        for name in below {
+            // Who removes it meanwhile does not end the search.
+            if let Ok(found) = directory.lookup(&name, &checked) {
+                waiting.push_back((found, join(&name)));
+            }
+        }
+    }
+    Err(Errno::NOENT.into())
 }
 
 impl Drop for Process {

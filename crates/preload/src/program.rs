@@ -1,0 +1,337 @@
+//! Programs and libraries that are in a folder: the kernel is given what it can find.
+//!
+//! A program is copied into memory. Of a script the interpreter is run, with the script's own path, as the
+//! kernel would.
+
+use std::ffi::{CString, c_char, c_int};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::sync::{Mutex, OnceLock};
+
+use libc::{O_CLOEXEC, O_RDONLY, S_IFMT, S_IFREG, X_OK};
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use unvme::lock::lock;
+use unvme_fs::Time;
+
+use crate::errno::{self, Result, text};
+use crate::{attributes, data, gate, names, open, reach, start, table};
+
+/// The path of a program in a folder, for itself.
+pub(crate) const OWN_PATH: &str = "UNVME_PRELOAD_PROGRAM";
+
+/// Interpreters of interpreters, as many as the kernel takes.
+const INTERPRETERS_MAX: usize = 5;
+
+/// What the kernel looks at of a script.
+const HEAD: usize = 256;
+
+static OWN: OnceLock<Vec<u8>> = OnceLock::new();
+
+/// Before `main`.
+pub(crate) fn start() {
+    if let Some(path) = start::variable(OWN_PATH) {
+        let _ = OWN.set(path);
+    }
+}
+
+/// Where this program is, when it is in a folder.
+pub(crate) fn own_path() -> Option<&'static [u8]> {
+    OWN.get().map(Vec::as_slice)
+}
+
+/// What is run instead of what was asked for.
+pub(crate) struct Program {
+    pub path: CString,
+    /// Where it is, when what is run is a copy of it.
+    pub own_path: Option<Vec<u8>>,
+    arguments: Option<Vec<*const c_char>>,
+    texts: Vec<CString>,
+    memory: Option<OwnedFd>,
+}
+
+impl Program {
+    /// Whether it is a copy of what is no program: for the C library a script without a first line.
+    fn is_text(&self) -> bool {
+        let mut head = [0; 4];
+        let memory = self.memory.as_ref();
+        memory
+            .is_some_and(|memory| rustix::io::pread(memory, &mut head, 0).is_ok_and(|_| head != *b"\x7fELF"))
+    }
+
+    /// Its arguments, if they are not those that were given.
+    pub(crate) fn arguments(&self, given: *const *const c_char) -> *const *const c_char {
+        self.arguments.as_ref().map_or(given, |arguments| arguments.as_ptr())
+    }
+
+    /// Goes on to the interpreter of a script.
+    unsafe fn interpret(&mut self, given: *const *const c_char, (name, word): Interpreter) -> Result<()> {
+        let before = self.arguments(given);
+        let script = std::mem::replace(&mut self.path, CString::new(name).map_err(|_| Errno::NOEXEC)?);
+        let mut arguments = Vec::new();
+        let mut keep = |text: CString| {
+            arguments.push(text.as_ptr());
+            self.texts.push(text);
+        };
+        keep(self.path.clone());
+        if let Some(word) = word {
+            keep(CString::new(word).map_err(|_| Errno::NOEXEC)?);
+        }
+        keep(script);
+        let mut at = before;
+        if !at.is_null() && !(*at).is_null() {
+            at = at.add(1);
+            while !(*at).is_null() {
+                arguments.push(*at);
+                at = at.add(1);
+            }
+        }
+        arguments.push(std::ptr::null());
+        self.arguments = Some(arguments);
+        reach::check(self.path.as_ptr(), self.arguments(given))
+    }
+}
+
+/// A file that is open here, for a moment.
+struct Open(c_int);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // SAFETY: opened here.
+        unsafe { open::close(self.0) };
+    }
+}
+
+impl Open {
+    unsafe fn new(path: *const c_char) -> Result<Self> {
+        match open::open(path, O_RDONLY | O_CLOEXEC, 0) {
+            fd if fd < 0 => Err(errno::last()),
+            fd => Ok(Self(fd)),
+        }
+    }
+
+    unsafe fn head(&self) -> Result<Vec<u8>> {
+        let mut head = vec![0; HEAD];
+        let read = data::pread(self.0, head.as_mut_ptr().cast(), HEAD, 0);
+        head.truncate(usize::try_from(read).map_err(|_| errno::last())?);
+        Ok(head)
+    }
+
+    /// The whole file, in memory.
+    unsafe fn copy(&self) -> Result<OwnedFd> {
+        /// Where programs do not look for their own.
+        const FIRST: c_int = 900;
+        let memory = rustix::fs::memfd_create("unvme-program", MemfdFlags::CLOEXEC)?;
+        let memory = rustix::io::fcntl_dupfd_cloexec(&memory, FIRST).unwrap_or(memory);
+        let mut buffer = vec![0_u8; 1 << 18];
+        loop {
+            let read = data::read(self.0, buffer.as_mut_ptr().cast(), buffer.len());
+            let mut left = &buffer[..usize::try_from(read).map_err(|_| errno::last())?];
+            if left.is_empty() {
+                return Ok(memory);
+            }
+            while !left.is_empty() {
+                left = &left[rustix::io::write(&memory, left)?..];
+            }
+        }
+    }
+}
+
+fn in_proc(memory: &OwnedFd) -> Result<CString> {
+    CString::new(format!("/proc/self/fd/{}", memory.as_raw_fd())).map_err(|_| Errno::INVAL)
+}
+
+/// What is run for a program. `None` when it is the kernel's as a whole, or the kernel is to refuse it.
+///
+/// # Errors
+/// EACCES, ENOEXEC, ELOOP; those of reading it.
+///
+/// # Safety
+/// As for `execve`.
+pub(crate) unsafe fn find(path: *const c_char, argv: *const *const c_char) -> Result<Option<Program>> {
+    if !start::is_on() || gate::is_inside() {
+        return Ok(None);
+    }
+    let path = CString::from(std::ffi::CStr::from_ptr(match text(path) {
+        Ok(_) => path,
+        Err(_) => return Ok(None),
+    }));
+    let mut program = Program { path, own_path: None, arguments: None, texts: Vec::new(), memory: None };
+    let before = errno::get();
+    let mut is_ours = false;
+    for _ in 0..=INTERPRETERS_MAX {
+        let Ok(file) = Open::new(program.path.as_ptr()) else {
+            errno::put(before);
+            return Ok(is_ours.then_some(program));
+        };
+        let here = table::get(file.0).map(|held| held.mode());
+        if let Some(mode) = here {
+            is_ours = true;
+            let may_run = attributes::access(program.path.as_ptr(), X_OK) == 0;
+            if mode & S_IFMT != S_IFREG || !may_run {
+                return Err(Errno::ACCESS);
+            }
+        }
+        match interpreter(&file.head()?) {
+            Ok(Some(interpreter)) => program.interpret(argv, interpreter)?,
+            Err(errno) if here.is_some() => return Err(errno),
+            _ if here.is_some() => {
+                let memory = file.copy()?;
+                program.own_path = names::real_path(program.path.as_ptr())?;
+                program.path = in_proc(&memory)?;
+                program.memory = Some(memory);
+                errno::put(before);
+                return Ok(Some(program));
+            }
+            _ => {
+                errno::put(before);
+                return Ok(is_ours.then_some(program));
+            }
+        }
+    }
+    if is_ours { Err(Errno::LOOP) } else { Ok(None) }
+}
+
+/// Where a shell would find a program.
+unsafe fn search(file: *const c_char) -> Option<CString> {
+    let name = text(file).ok()?;
+    if name.contains(&b'/') {
+        return Some(std::ffi::CStr::from_ptr(file).to_owned());
+    }
+    let places = start::variable("PATH")?;
+    places.split(|&byte| byte == b':').find_map(|folder| {
+        let folder = if folder.is_empty() { b"." } else { folder };
+        let path = CString::new([folder, b"/", name].concat()).ok()?;
+        (attributes::access(path.as_ptr(), X_OK) == 0).then_some(path)
+    })
+}
+
+/// What a program that a shell would find is run by: `None` when the kernel's way is to be gone.
+///
+/// # Errors
+/// As of [`find`].
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn find_in_path(
+    file: *const c_char,
+    argv: *const *const c_char,
+) -> Result<Option<Program>> {
+    let before = errno::get();
+    let path = if start::is_on() && !gate::is_inside() { search(file) } else { None };
+    errno::put(before);
+    let Some(path) = path else { return Ok(None) };
+    match find(path.as_ptr(), argv) {
+        // The C library has a shell run what is no program.
+        Err(Errno::NOEXEC) => by_shell(path, argv).map(Some),
+        Ok(Some(program)) if program.is_text() => by_shell(path, argv).map(Some),
+        other => other,
+    }
+}
+
+/// A shell that reads a file.
+unsafe fn by_shell(path: CString, argv: *const *const c_char) -> Result<Program> {
+    let mut program = Program { path, own_path: None, arguments: None, texts: Vec::new(), memory: None };
+    program.interpret(argv, (b"/bin/sh".to_vec(), None))?;
+    Ok(program)
+}
+
+/// The path of an interpreter, and the one word that it may be given.
+type Interpreter = (Vec<u8>, Option<Vec<u8>>);
+
+/// What the first line of a script says, as the kernel reads it (`fs/binfmt_script.c`).
+fn interpreter(head: &[u8]) -> Result<Option<Interpreter>> {
+    fn is_space(byte: &u8) -> bool {
+        matches!(byte, b' ' | b'\t')
+    }
+    let Some(line) = head.strip_prefix(b"#!") else { return Ok(None) };
+    let line = match line.iter().position(|&byte| byte == b'\n') {
+        Some(end) => &line[..end],
+        None if head.len() < HEAD => line,
+        None => {
+            let line = &line[..line.len() - 1];
+            let name = line.iter().position(|byte| !is_space(byte)).ok_or(Errno::NOEXEC)?;
+            // Without an end the path would be cut off.
+            line[name..].iter().position(|byte| is_space(byte) || *byte == 0).ok_or(Errno::NOEXEC)?;
+            line
+        }
+    };
+    let end = line.iter().rposition(|byte| !is_space(byte)).ok_or(Errno::NOEXEC)? + 1;
+    let start = line.iter().position(|byte| !is_space(byte)).ok_or(Errno::NOEXEC)?;
+    let line = &line[start..end];
+    let until_nul = |text: &[u8]| text.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
+    let Some(name) = line.iter().position(|byte| is_space(byte) || *byte == 0) else {
+        return Ok(Some((line.to_vec(), None)));
+    };
+    let rest = &line[name..];
+    let word = rest.iter().position(|byte| !is_space(byte)).map(|at| until_nul(&rest[at..]));
+    if name == 0 {
+        return Err(Errno::NOEXEC);
+    }
+    Ok(Some((line[..name].to_vec(), word.filter(|word| !word.is_empty()))))
+}
+
+/// A library that has been copied: folder, inode, its last change, and the name by which the loader knows it.
+type Copied = (u32, u64, Time, CString);
+
+static LIBRARIES: Mutex<Vec<Copied>> = Mutex::new(Vec::new());
+
+/// A library that is in a folder, as one that the kernel can find. The loader may ask for it by this name as
+/// long as the process lives, so it stays.
+///
+/// # Safety
+/// A C string or null.
+pub(crate) unsafe fn library(path: *const c_char) -> Option<*const c_char> {
+    if !start::is_on() || gate::is_inside() || !text(path).ok()?.contains(&b'/') {
+        return None;
+    }
+    let before = errno::get();
+    let file = Open::new(path).ok();
+    errno::put(before);
+    let file = file?;
+    let (mount, found) = {
+        let held = table::get(file.0)?;
+        (held.mount.number, attributes::of_open(&held).ok()?)
+    };
+    let mut libraries = lock(&LIBRARIES);
+    let known = |of: &&Copied| (of.0, of.1, of.2) == (mount, found.ino, found.changed);
+    if let Some(known) = libraries.iter().find(known) {
+        return Some(known.3.as_ptr());
+    }
+    let memory = file.copy().ok()?;
+    let name = in_proc(&memory).ok()?;
+    let _ = memory.into_raw_fd();
+    let pointer = name.as_ptr();
+    libraries.push((mount, found.ino, found.changed, name));
+    Some(pointer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HEAD, interpreter};
+
+    fn said(line: &[u8]) -> Option<(String, Option<String>)> {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        interpreter(line).expect("it can be run").map(|(name, word)| (text(name), word.map(text)))
+    }
+
+    #[test]
+    fn first_lines_are_read_as_the_kernel_reads_them() {
+        let both = |name: &str, word: Option<&str>| Some((name.to_owned(), word.map(str::to_owned)));
+        assert_eq!(said(b"\x7fELF"), None);
+        assert_eq!(said(b"#!/bin/sh\necho\n"), both("/bin/sh", None));
+        assert_eq!(said(b"#! \t/bin/sh \t\n"), both("/bin/sh", None));
+        assert_eq!(said(b"#!/usr/bin/env  python3 -u \nx"), both("/usr/bin/env", Some("python3 -u")));
+        assert_eq!(said(b"#!/bin/sh"), both("/bin/sh", None));
+        assert_eq!(said(b"#!/bin/sh\0-x\n"), both("/bin/sh", None));
+        let long = [b"#!/bin/sh ", &[b'x'; 2 * HEAD][..]].concat();
+        assert_eq!(said(&long[..HEAD]), both("/bin/sh", Some(&"x".repeat(HEAD - 11))));
+    }
+
+    #[test]
+    fn a_line_without_an_interpreter_cannot_be_run() {
+        let long = [b"#!/", &[b'x'; 2 * HEAD][..]].concat();
+        for line in [&b"#!\n"[..], b"#! \t\n", b"#!", &long[..HEAD]] {
+            assert!(interpreter(line).is_err(), "{line:?}");
+        }
+    }
+}
