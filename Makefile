@@ -29,7 +29,7 @@ section = @printf '\n==> %s\n' '$(1)'
 
 .PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
-	wiredtiger speedtest preload-db-test-long ycsb setup-ycsb \
+	wiredtiger wiredtiger-if speedtest preload-db-test-long ycsb setup-ycsb \
 	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test preload preload-test preload-test-long \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run build install uninstall \
 	install-test
@@ -98,13 +98,14 @@ vm-smoke:
 
 bench: setup-bench fio-if rocksdb wiredtiger bench-run
 
-# Not part of `make bench`: see test-vm. Written to bench-vm.json beside bench.json.
-bench-vm: setup-bench
+# Not part of `make bench`: see test-vm. Written to bench-vm.json beside bench.json. Databases are measured
+# where WiredTiger can be had.
+bench-vm: setup-bench wiredtiger-if
 	$(call section,build)
-	$(CARGO) build $(LOCKED) --release -p unvme-cli
+	$(CARGO) build $(LOCKED) --release -p unvme-cli -p unvme-preload
 	$(CARGO) build $(LOCKED) --release -p unvme --example instructions
 	$(call section,benchmarks in a Linux guest)
-	tests/guest/bench-vm.sh $(if $(filter-out 0 no,$(SMOKE)),-s) $(TARGET_DIR)/release/unvme \
+	WIREDTIGER=$(WIREDTIGER) tests/guest/bench-vm.sh $(if $(filter-out 0 no,$(SMOKE)),-s) $(TARGET_DIR)/release/unvme \
 		$(TARGET_DIR)/release/examples/instructions $(TARGET_DIR)/bench-vm.json
 
 fuzz: setup-fuzz fuzz-run
@@ -234,6 +235,9 @@ WIREDTIGER = $(TARGET_DIR)/wiredtiger
 wiredtiger: speedtest
 	$(call section,WiredTiger)
 	scripts/wiredtiger.sh $(WIREDTIGER)
+
+wiredtiger-if:
+	@$(MAKE) --no-print-directory wiredtiger || echo 'WiredTiger: not built; what needs it is skipped'
 
 speedtest:
 	$(call section,speedtest1)

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""bench-rows.py FOLDER JSON [smoke]: the rows of bench-vm.sh from what its guests measured in FOLDER.
+"""bench-rows.py FOLDER JSON PARTS [smoke]: the rows of bench-vm.sh from what its guests measured in FOLDER.
+
+PARTS are io, db or both, with a comma.
 
 Prints a table as `make bench` does and writes the rows to JSON in the same shape. A figure below its target is printed as
 such; the exit code is not 0 only when a measurement is missing.
@@ -8,6 +10,7 @@ such; the exit code is not 0 only when a measurement is missing.
 import json
 import re
 import sys
+from itertools import chain
 from pathlib import Path
 from statistics import median
 
@@ -18,12 +21,16 @@ ROWS = {
     "vm.uring.vs_fio": ("x", 1.0, "higher"),
     "vm.instructions": ("insn", 250.0, "lower"),
     "vm.kernel_on_ours": ("x", 1.0, "higher"),
+    "vm.wtperf": ("x", 1.11, "higher"),
+    "vm.ycsb_a": ("x", 1.11, "higher"),
 }
 
 
 def rate(path):
-    """Reads per second of a fio or unvme result."""
+    """Operations per second of a fio, unvme or database result."""
     result = json.loads(path.read_text())
+    if "phases" in result:
+        return result["phases"][-1]["per_second"]
     if "jobs" in result:
         return result["jobs"][0]["read"]["iops"]
     return result["points"][0]["total"]["iops"]
@@ -58,8 +65,8 @@ def waited(path):
     return f"the server waited for its processor {100 * lacked / max(ran + lacked, 1):.0f} % of the time"
 
 
-def measure(folder):
-    """Value and note of each row."""
+def measure_io(folder):
+    """Value and note of each row of the first three guests."""
     yield "vm.vfio.qd1", *ratio(folder, "ours.qd1", "fio.qd1")
     yield "vm.vfio.qd32", *ratio(folder, "ours.qd32", "fio.passthrough")
     yield "vm.uring.vs_fio", *ratio(folder, "ours.passthrough", "fio.passthrough")
@@ -75,13 +82,50 @@ def measure(folder):
     yield "vm.kernel_on_ours", min(value for value, _ in depths.values()), note
 
 
+# What the runs that are counted differ by: FEW and MANY of bench-db.sh.
+COUNTED_OPERATIONS = 10000
+
+
+def instructions(folder):
+    """Notes of what an operation takes, in thousands of instructions, for wtperf and ycsb; none of a smoke run."""
+    counted = folder / "database-instructions.txt"
+    if not counted.exists():
+        return "", ""
+    found = re.findall(r"path (\d+): .* median (\d+), mean .*; median (\d+) of them", counted.read_text())
+    paths = {int(path): (int(every), int(kernel)) for path, every, kernel in found}
+    if sorted(paths) != list(range(8)):
+        sys.exit("bench-rows: the counter of instructions has not seen all runs of databases")
+    each = [
+        [(many - few) / COUNTED_OPERATIONS / 1e3 for few, many in zip(paths[first], paths[first + 1])]
+        for first in range(0, 8, 2)
+    ]
+    return tuple(
+        f"; {ours[0]:.1f} / {theirs[0]:.1f} k instructions an operation, {ours[1]:.1f} / {theirs[1]:.1f} in the kernel: "
+        f"{theirs[0] / ours[0]:.2f} x"
+        for theirs, ours in (each[:2], each[2:])
+    )
+
+
+def measure_db(folder):
+    """Value and note of each row of the guests with databases."""
+    for what, counts in zip(("wtperf", "ycsb_a"), instructions(folder)):
+        value, note = ratio(folder, f"{what}.ours", f"{what}.kernel")
+        yield f"vm.{what}", value, note + counts
+
+
 def main():
-    folder, target = Path(sys.argv[1]), Path(sys.argv[2])
-    smoke = "smoke run, too short to mean anything; " if sys.argv[3:] == ["smoke"] else ""
+    folder, target, parts = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3].split(",")
+    smoke = "smoke run, too short to mean anything; " if sys.argv[4:] == ["smoke"] else ""
     where = " ".join((folder / "about.txt").read_text().split())
     rows = []
     print(f"{'id':<25} {'value':>8} {'unit':<6} {'target':>9}  {'':<5}  note")
-    for name, value, note in measure(folder):
+    lacks = folder / "lacks.txt"
+    measures = {"io": measure_io, "db": measure_db}
+    if lacks.exists():
+        del measures["db"]
+        for name in ("vm.wtperf", "vm.ycsb_a"):
+            print(f"{name:<25} skipped: {lacks.read_text().strip()}")
+    for name, value, note in chain.from_iterable(measures[part](folder) for part in parts if part in measures):
         unit, limit, better = ROWS[name]
         reached = value >= limit if better == "higher" else value <= limit
         sign, verdict = (">=" if better == "higher" else "<="), ("ok" if reached else "BELOW")

@@ -57,7 +57,7 @@ EXPORT extern int qemu_plugin_version;
 int qemu_plugin_version = 7;
 
 enum { BEGIN, PAUSE, RESUME, END, DISCARD, STEPS = 8 };
-enum { PATHS = 4, OPERATIONS_MAX = 1 << 20 };
+enum { PATHS = 8, OPERATIONS_MAX = 1 << 20 };
 
 struct counts {
   uint64_t user, kernel;
