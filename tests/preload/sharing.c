@@ -3,7 +3,7 @@
  *
  *   sharing map FILE                 stores to a mapping and ends, without giving it back
  *   sharing map-exec FILE PROGRAM... the same, and becomes another program
- *   sharing map-wait FILE READY GO   stores "one", makes READY, and says what the mapping has when GO is there
+ *   sharing map-wait FILE READY GO   stores "one", makes READY, and says what is there at GO
  *   sharing map-store FILE           stores "two" to a mapping of another program's file
  *   sharing closing FILE             closes files while a thread syncs, and makes processes
  *   sharing ending FILE              ends while threads are in the middle of calls

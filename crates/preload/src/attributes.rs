@@ -15,12 +15,13 @@ use crate::errno::{Result, bytes, done, text};
 use crate::mount::Mount;
 use crate::place::{self, Outcome, Place};
 use crate::table::{self, Held};
-use crate::{links, real, start};
+use crate::{links, memory, real, state};
 
 /// `f_type` of a file system that no kernel knows: "UNVM".
 const MAGIC: i64 = 0x554e_564d;
 
-unsafe fn put_stat(mount: &Mount, found: &Attributes, out: *mut Stat) {
+unsafe fn put_stat(mount: &Mount, found: &Attributes, out: *mut Stat) -> Result<()> {
+    memory::check_writable(out.cast(), size_of::<Stat>())?;
     out.write_bytes(0, 1);
     let out = &mut *out;
     out.st_dev = mount.device.load(Ordering::Relaxed);
@@ -36,9 +37,11 @@ unsafe fn put_stat(mount: &Mount, found: &Attributes, out: *mut Stat) {
     (out.st_atime, out.st_atime_nsec) = (found.accessed.seconds, found.accessed.nanoseconds.into());
     (out.st_mtime, out.st_mtime_nsec) = (found.modified.seconds, found.modified.nanoseconds.into());
     (out.st_ctime, out.st_ctime_nsec) = (found.changed.seconds, found.changed.nanoseconds.into());
+    Ok(())
 }
 
-unsafe fn put_statx(mount: &Mount, found: &Attributes, out: *mut Statx) {
+unsafe fn put_statx(mount: &Mount, found: &Attributes, out: *mut Statx) -> Result<()> {
+    memory::check_writable(out.cast(), size_of::<Statx>())?;
     let stamp = |time: Time| {
         let mut stamp: libc::statx_timestamp = std::mem::zeroed();
         (stamp.tv_sec, stamp.tv_nsec) = (time.seconds, time.nanoseconds);
@@ -62,6 +65,7 @@ unsafe fn put_statx(mount: &Mount, found: &Attributes, out: *mut Statx) {
     out.stx_btime = stamp(found.created);
     (out.stx_dev_major, out.stx_dev_minor) = (libc::major(device), libc::minor(device));
     (out.stx_rdev_major, out.stx_rdev_minor) = (libc::major(found.rdev), libc::minor(found.rdev));
+    Ok(())
 }
 
 /// What is known of what a path, or with an empty one a descriptor, leads to. Of one of the kernel's it is
@@ -90,7 +94,7 @@ unsafe fn of_empty(
         let at = held.at();
         return Some(request(held.mount, at).map(|reply| Outcome::Done(held.mount, reply)));
     }
-    if dir == AT_FDCWD && start::is_on() && !crate::gate::is_inside() {
+    if dir == AT_FDCWD && state::is_on() && !crate::gate::is_inside() {
         return Some(place::call(dir, c".".as_ptr(), true, request));
     }
     Some(Ok(Outcome::Kernel))
@@ -112,10 +116,7 @@ unsafe fn stat_at(dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int)
     match find(dir, path, flags) {
         Ok(Outcome::Kernel) => stat_of_kernel(dir, path, out, flags),
         Ok(Outcome::Other(path)) => real::fstatat(AT_FDCWD, path.as_ptr(), out, flags),
-        Ok(Outcome::Done(mount, Reply::Attributes(found))) => {
-            put_stat(mount, &found, out);
-            0
-        }
+        Ok(Outcome::Done(mount, Reply::Attributes(found))) => done(put_stat(mount, &found, out)),
         Ok(Outcome::Done(..)) => done(Err(Errno::IO)),
         Err(errno) => done(Err(errno)),
     }
@@ -130,7 +131,7 @@ unsafe fn stat_of_kernel(dir: c_int, path: *const c_char, out: *mut Stat, flags:
     let folder = if result == 0 { links::folder(&*out) } else { None };
     match instead(result, folder, dir, path, flags) {
         None => result,
-        Some(found) => done(found.map(|(mount, found)| put_stat(mount, &found, out))),
+        Some(found) => done(found.and_then(|(mount, found)| put_stat(mount, &found, out))),
     }
 }
 
@@ -143,7 +144,7 @@ unsafe fn instead(
     path: *const c_char,
     flags: c_int,
 ) -> Option<Result<(&'static Mount, Attributes)>> {
-    if !start::is_on() || crate::gate::is_inside() || path.is_null() {
+    if !state::is_on() || crate::gate::is_inside() || path.is_null() {
         return None;
     }
     let place = match folder {
@@ -163,7 +164,7 @@ unsafe fn instead(
 
 unsafe fn fstat_any(fd: c_int, out: *mut Stat) -> c_int {
     let Some(held) = table::get(fd) else { return real::fstat(fd, out) };
-    done(of_open(&held).map(|found| put_stat(held.mount, &found, out)))
+    done(of_open(&held).and_then(|found| put_stat(held.mount, &found, out)))
 }
 
 unsafe fn access_at(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
@@ -261,6 +262,7 @@ unsafe fn timespecs(times: *const timespec) -> Result<Times> {
     if times.is_null() {
         return Ok((NewTime::Now, NewTime::Now));
     }
+    memory::check_readable(times.cast(), 2 * size_of::<timespec>())?;
     Ok((of_timespec(&*times)?, of_timespec(&*times.add(1))?))
 }
 
@@ -268,6 +270,7 @@ unsafe fn timevals(times: *const timeval) -> Result<Times> {
     if times.is_null() {
         return Ok((NewTime::Now, NewTime::Now));
     }
+    memory::check_readable(times.cast(), 2 * size_of::<timeval>())?;
     let of = |time: &timeval| match time.tv_usec {
         microseconds @ 0..1_000_000 => Ok(NewTime::At(time.tv_sec, microseconds as u32 * 1000)),
         _ => Err(Errno::INVAL),
@@ -314,6 +317,7 @@ unsafe fn put_value(found: &[u8], value: *mut c_void, room: size_t) -> Result<us
     if found.len() > room {
         return Err(Errno::RANGE);
     }
+    memory::check_writable(value, found.len())?;
     std::ptr::copy_nonoverlapping(found.as_ptr(), value.cast(), found.len());
     Ok(found.len())
 }
@@ -345,9 +349,11 @@ unsafe fn bytes_of_open(held: &Held, value: *mut c_void, room: size_t, request: 
 unsafe fn value_of<'a>(value: *const c_void, room: size_t) -> Result<&'a [u8]> {
     match room {
         0 => Ok(&[]),
-        _ if value.is_null() => Err(Errno::FAULT),
         _ if room > unvme_fs::XATTR_MAX => Err(Errno::TOOBIG),
-        _ => Ok(std::slice::from_raw_parts(value.cast(), room)),
+        _ => {
+            memory::check_readable(value, room)?;
+            Ok(std::slice::from_raw_parts(value.cast(), room))
+        }
     }
 }
 
@@ -387,6 +393,7 @@ fn usage_of(mount: &'static Mount) -> Result<(Usage, u64)> {
 
 unsafe fn put_statfs(mount: &'static Mount, out: *mut Statfs) -> Result<()> {
     let (usage, identity) = usage_of(mount)?;
+    memory::check_writable(out.cast(), size_of::<Statfs>())?;
     out.write_bytes(0, 1);
     let out = &mut *out;
     out.f_type = MAGIC;
@@ -404,6 +411,7 @@ unsafe fn put_statfs(mount: &'static Mount, out: *mut Statfs) -> Result<()> {
 
 unsafe fn put_statvfs(mount: &'static Mount, out: *mut Statvfs) -> Result<()> {
     let (usage, identity) = usage_of(mount)?;
+    memory::check_writable(out.cast(), size_of::<Statvfs>())?;
     out.write_bytes(0, 1);
     let out = &mut *out;
     out.f_bsize = usage.block_bytes;
@@ -504,13 +512,12 @@ exported! {
                 };
                 match instead(result, folder, dir, path, flags) {
                     None => result,
-                    Some(found) => done(found.map(|(mount, found)| put_statx(mount, &found, out))),
+                    Some(found) => done(found.and_then(|(mount, found)| put_statx(mount, &found, out))),
                 }
             }
             Ok(Outcome::Other(path)) => real::statx(AT_FDCWD, path.as_ptr(), flags, mask, out),
             Ok(Outcome::Done(mount, Reply::Attributes(found))) => {
-                put_statx(mount, &found, out);
-                0
+                done(put_statx(mount, &found, out))
             }
             Ok(Outcome::Done(..)) => done(Err(Errno::IO)),
             Err(errno) => done(Err(errno)),

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use unvme::lock::lock;
 
-use crate::{gate, signals, start};
+use crate::{gate, signals, state};
 
 mod behind {
     use super::c_int;
@@ -56,7 +56,7 @@ pub(crate) fn allow() {
 exported! {
     fn pthread_cancel(thread: libc::pthread_t) -> c_int {
         static FIRST: Mutex<()> = Mutex::new(());
-        if start::is_on() && !gate::is_inside() && !gate::has_cancels() {
+        if state::is_on() && !gate::is_inside() && !gate::has_cancels() {
             let _first = lock(&FIRST);
             if !gate::has_cancels() {
                 // Whoever is inside has not looked.

@@ -501,7 +501,7 @@ exported! {
 
     fn sync() {
         real::sync();
-        if crate::start::is_on() && !crate::gate::is_inside() {
+        if crate::state::is_on() && !crate::gate::is_inside() {
             let _inside = crate::gate::enter();
             crate::mount::all().iter().filter(|mount| mount.is_mounted()).for_each(|mount| {
                 let _ = mount.call(&Request::SyncAll, &[], &mut []);

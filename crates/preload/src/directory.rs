@@ -12,7 +12,7 @@ use unvme_fs::calls::{Listed, Reply, Request};
 
 use crate::errno::{self, Result, bytes, pointer};
 use crate::table::{self, Held};
-use crate::{real, start};
+use crate::{real, state};
 
 /// Bytes of entries that are asked for at a time.
 const SOME: usize = 32 << 10;
@@ -151,6 +151,7 @@ unsafe fn dents(fd: c_int, buf: *mut c_void, room: size_t) -> ssize_t {
             if (head + entry.3.len() + 1).next_multiple_of(8) > room - used {
                 return if used == 0 { Err(Errno::INVAL) } else { Ok(used) };
             }
+            crate::memory::check_writable(buf.byte_add(used), head + entry.3.len() + 1)?;
             used += put_entry(entry, buf.byte_add(used).cast());
             held.slot.offset.store(entry.0, Ordering::Relaxed);
             listing.0.pop_front();
@@ -260,7 +261,7 @@ mod behind {
 
 unsafe fn glob_any(pattern: *const c_char, flags: c_int, error: GlobError, out: *mut Glob) -> c_int {
     const GLOB_ALTDIRFUNC: c_int = 1 << 9;
-    if !start::is_on() || flags & GLOB_ALTDIRFUNC != 0 {
+    if !state::is_on() || flags & GLOB_ALTDIRFUNC != 0 {
         return behind::glob(pattern, flags, error, out);
     }
     (*out).close = Some(glob_close);
@@ -275,7 +276,7 @@ unsafe fn glob_any(pattern: *const c_char, flags: c_int, error: GlobError, out: 
 
 exported! {
     fn opendir(path: *const c_char) -> *mut DIR {
-        if !start::is_on() || crate::gate::is_inside() {
+        if !state::is_on() || crate::gate::is_inside() {
             return real::opendir(path);
         }
         let fd = crate::open::openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK, 0);

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::OnceLock;
 
 use crate::program::{self, Program};
-use crate::{mount, place, slot, start, table};
+use crate::{mount, place, slot, state, table};
 
 /// A variable that other programs need to go on with our files.
 struct Needed {
@@ -21,13 +21,13 @@ static NEEDED: OnceLock<Vec<Needed>> = OnceLock::new();
 /// Before `main`.
 pub(crate) fn note(told: Vec<(&str, Vec<u8>)>) {
     let text = |name: &str, value: &[u8]| CString::new([name.as_bytes(), b"=", value].concat()).ok();
-    let found = |name: &str| text(name, &start::variable(name)?);
+    let found = |name: &str| text(name, &state::variable(name)?);
     let same = ["LD_PRELOAD", "UNVME_PRELOAD_SERVER", "UNVME_HOME"].into_iter().filter_map(|name| {
         let text = found(name)?;
         Some(Needed { found: Some(text.clone()), text, is_added: true })
     });
     let other = told.into_iter().filter_map(|(name, value)| {
-        Some(Needed { text: text(name, &value)?, found: found(name), is_added: name == start::TEXT })
+        Some(Needed { text: text(name, &value)?, found: found(name), is_added: name == state::TEXT })
     });
     let _ = NEEDED.set(same.chain(other).collect());
 }
@@ -58,7 +58,7 @@ impl Environment {
         let mut at = given;
         while !at.is_null() && !(*at).is_null() {
             let text = CStr::from_ptr(*at);
-            let own = [start::HANDED, start::WORKING_DIRECTORY, program::OWN_PATH];
+            let own = [state::HANDED, state::WORKING_DIRECTORY, program::OWN_PATH];
             if !own.iter().any(|name| name.as_bytes() == name_of(text)) {
                 texts.push(text.to_owned());
             }
@@ -87,9 +87,9 @@ impl Environment {
         let mut handed = format!("{marks},{memory},{}", mount::digests());
         connections.iter().for_each(|(number, fd)| handed.push_str(&format!(",{number}:{fd}")));
         handed.push_str(&table::handed());
-        add(start::HANDED, handed.as_bytes());
+        add(state::HANDED, handed.as_bytes());
         if let Some(path) = place::handed() {
-            add(start::WORKING_DIRECTORY, &path);
+            add(state::WORKING_DIRECTORY, &path);
         }
         if let Some(path) = program.and_then(|program| program.own_path.as_ref()) {
             add(program::OWN_PATH, path);

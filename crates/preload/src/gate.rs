@@ -219,12 +219,17 @@ type Aside = Vec<Box<dyn Send>>;
 /// First what waits for the other counter, then what came since.
 static ASIDE: Mutex<(Aside, Aside)> = Mutex::new((Vec::new(), Vec::new()));
 
-/// Drops something when nobody who may have found it before is still in a call: at once, if nobody is.
-pub(crate) fn retire(gone: Box<dyn Send>) {
+/// Puts something aside that is dropped when nobody who may have found it before is still in a call. Who does
+/// this is in one.
+pub(crate) fn put_aside(gone: Box<dyn Send>) {
+    lock(&ASIDE).1.push(gone);
+}
+
+/// Drops what can be dropped of what was put aside: everything, if nobody is in a call.
+pub(crate) fn sweep() {
     // Not inside, or there would always be somebody.
     let _quiet = quiet();
     let mut aside = lock(&ASIDE);
-    aside.1.push(gone);
     let mut dropped = Vec::new();
     // Twice: what has just come waits for those who entered before the first change.
     for _ in 0..2 {

@@ -12,6 +12,7 @@
 //! | `start` | what happens before `main` |
 //! | `mount` | a folder's file system: in this process, or behind a server |
 //! | `share` | from alone to shared: servers, and who asks for one |
+//! | `state` | whether there is something to do; what people and later processes are told |
 //! | `gate` | who is in a call right now |
 //! | `slot`, `table` | open files, in memory that outlives `exec`; descriptors that stand for them |
 //! | `family`, `own` | the processes that share them; descriptors that are not the program's to close |
@@ -20,7 +21,8 @@
 //! | `open`, `data`, `copy`, `map` | the functions on open files |
 //! | `limit` | how long files may become |
 //! | `names`, `attributes`, `locks`, `directory`, `walk`, `stdio` | those on names, and others |
-//! | `process`, `shell`, `environment` | `fork`, `exec` and what else makes processes; what they are given |
+//! | `process`, `environment` | `fork`, `exec` and what else makes processes; what they are given |
+//! | `shell`, `children` | `system` and `popen` |
 //! | `program` | programs and libraries that are in a folder |
 //! | `signals`, `cancel` | handlers of signals, and threads that are canceled, between calls |
 //! | `reach` | programs that this library cannot be loaded into |
@@ -43,6 +45,7 @@ mod real;
 
 mod attributes;
 mod cancel;
+mod children;
 mod config;
 mod copy;
 mod data;
@@ -71,6 +74,7 @@ mod signals;
 mod slot;
 mod sockets;
 mod start;
+mod state;
 mod stdio;
 mod table;
 mod walk;

@@ -13,7 +13,7 @@ use unvme_fs::calls::OpenId;
 use crate::errno::{self, text};
 use crate::mount::{self, Mount};
 use crate::place::{self, Place, Text};
-use crate::{gate, real, slot, start, table};
+use crate::{gate, real, slot, state, table};
 
 /// Device and inode of each folder, as the kernel has them.
 static FOLDERS: OnceLock<Vec<(u64, u64)>> = OnceLock::new();
@@ -188,7 +188,7 @@ pub(crate) unsafe fn slot_behind(dir: c_int, path: *const c_char, fd: c_int) -> 
     let is_special = name.starts_with(b"/dev/")
         || name.starts_with(b"/proc/")
         || !name.starts_with(b"/") && name.iter().all(u8::is_ascii_digit);
-    if !is_special || !start::is_on() || gate::is_inside() {
+    if !is_special || !state::is_on() || gate::is_inside() {
         return None;
     }
     // SAFETY: it has just been opened.
@@ -223,7 +223,7 @@ pub(crate) unsafe fn slot_behind(dir: c_int, path: *const c_char, fd: c_int) -> 
 /// # Safety
 /// `path` is a C string or null.
 pub(crate) unsafe fn held(path: *const c_char) -> Option<table::Held> {
-    if !start::is_on() || path.is_null() || gate::is_inside() {
+    if !state::is_on() || path.is_null() || gate::is_inside() {
         return None;
     }
     let (fd, rest) = descriptor(text(path).ok()?)?;

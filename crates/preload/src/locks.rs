@@ -12,7 +12,7 @@ use unvme_fs::calls::{OpenId, Range, Reply, Request};
 
 use crate::errno::{self, Result, number};
 use crate::table::{self, Held};
-use crate::{data, real, signals};
+use crate::{data, memory, real, signals};
 
 /// How long somebody who waits for a lock sleeps between two looks, at most.
 const NAP_MAX: Duration = Duration::from_millis(5);
@@ -85,9 +85,7 @@ pub(crate) unsafe fn fcntl(held: Held, fd: c_int, cmd: c_int, lock: *mut libc::f
 }
 
 unsafe fn fcntl_lock(held: Held, fd: c_int, cmd: c_int, lock: *mut libc::flock) -> Result<()> {
-    if lock.is_null() {
-        return Err(Errno::FAULT);
-    }
+    memory::check_writable(lock.cast(), size_of::<libc::flock>())?;
     let is_of_open = matches!(cmd, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
     if is_of_open && (*lock).l_pid != 0 {
         return Err(Errno::INVAL);

@@ -268,7 +268,7 @@ fn sync(start: usize, bytes: usize) -> Result<()> {
 }
 
 fn is_any() -> bool {
-    crate::start::is_on() && !gate::is_inside() && COUNT.load(Ordering::Relaxed) > 0
+    crate::state::is_on() && !gate::is_inside() && COUNT.load(Ordering::Relaxed) > 0
 }
 
 /// Whether files are in memory that programs may store to.

@@ -159,9 +159,9 @@ pub(crate) fn configure(config: Config) -> std::result::Result<(), String> {
 /// A folder's configuration for processes that are elsewhere, as other users and with other environments:
 /// all of them come to one place.
 fn whole(mut folder: Folder) -> Folder {
-    let path = |path: &Path| PathBuf::from(std::ffi::OsStr::from_bytes(&absolute(path)));
-    folder.folder = path(&folder.folder);
-    folder.socket = folder.socket.as_deref().map(path);
+    for path in std::iter::once(&mut folder.folder).chain(&mut folder.socket) {
+        *path = PathBuf::from(std::ffi::OsStr::from_bytes(&absolute(path)));
+    }
     if folder.place.is_none() && folder.socket.is_none() && !folder.device.starts_with("mem:") {
         // What is wrong with it is said when it is needed.
         folder.place = socket_path(&folder.device, folder.nsid.0).ok();
@@ -261,7 +261,7 @@ impl Mount {
         let device = unvme::open(name, &OpenOptions::default())
             .map_err(|e| Failed { is_busy: matches!(e, unvme::Error::InUse { .. }), told: self.told(&e) })?;
         let block = device.block(self.config.nsid).map_err(|e| self.told(&e))?;
-        if self.is_memory() || self.config.format && crate::start::is_first() && !keeps_unnamed {
+        if self.is_memory() || self.config.format && crate::state::is_first() && !keeps_unnamed {
             let made = unvme_fs::make(&block, device.name(), &MakeOptions::default(), |_, _| ());
             made.map_err(|e| self.told(&e))?;
         }
@@ -402,7 +402,7 @@ impl Mount {
         match self.backend() {
             Some(found) => Ok(found),
             None => self.ensure().map_err(|e| {
-                crate::start::say(&e);
+                crate::state::say(&e);
                 Errno::IO
             }),
         }
@@ -486,7 +486,7 @@ impl Mount {
             Some(Backend::Alone(alone)) => alone.process.set_identity(std::process::id(), who()),
             Some(Backend::Shared(shared)) => {
                 if let Err(e) = shared.client.set_identity(identity()) {
-                    crate::start::say(&e.to_string());
+                    crate::state::say(&e.to_string());
                 }
             }
         }
@@ -579,7 +579,7 @@ impl Mount {
         }
         let written = alone.processes.write_back_maps();
         if let Err(e) = written.and_then(|()| alone.processes.fs().hand_over()) {
-            crate::start::say(&e.to_string());
+            crate::state::say(&e.to_string());
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::errno::{self, Result, bytes, done, pointer, set, text};
 use crate::mount::Mount;
 use crate::open::masked;
 use crate::place::{self, Both, Outcome, Place};
-use crate::{gate, links, real, start, table};
+use crate::{gate, links, memory, real, state, table};
 
 /// The path that a call of the kernel's takes.
 fn or(path: Option<&CString>, given: *const c_char) -> *const c_char {
@@ -32,7 +32,7 @@ fn or(path: Option<&CString>, given: *const c_char) -> *const c_char {
 pub(crate) unsafe fn place_of_new(dir: c_int, path: *const c_char) -> Result<Place> {
     let place = place::resolve_as(dir, path, false)?;
     if let Place::Kernel = place
-        && start::is_on()
+        && state::is_on()
         && !path.is_null()
         && !gate::is_inside()
     {
@@ -151,7 +151,7 @@ unsafe fn readlink_any(dir: c_int, path: *const c_char, buf: *mut c_char, room: 
     if let Some(target) = descriptor_path(path) {
         return bytes(target.and_then(|target| put_bytes(&target, buf, room)));
     }
-    if start::is_on()
+    if state::is_on()
         && text(path).is_ok_and(<[u8]>::is_empty)
         && let Some(held) = table::get(dir)
     {
@@ -175,20 +175,18 @@ unsafe fn put_bytes(found: &[u8], buf: *mut c_char, room: size_t) -> Result<usiz
     if room == 0 {
         return Err(Errno::INVAL);
     }
-    if buf.is_null() {
-        return Err(Errno::FAULT);
-    }
     let some = found.len().min(room);
+    memory::check_writable(buf.cast(), some)?;
     std::ptr::copy_nonoverlapping(found.as_ptr(), buf.cast(), some);
     Ok(some)
 }
 
 /// What `/proc/self/fd/N` is a link to, when the descriptor is ours.
 unsafe fn descriptor_path(path: *const c_char) -> Option<Result<Vec<u8>>> {
-    if !start::is_on() || path.is_null() || gate::is_inside() {
+    if !state::is_on() || path.is_null() || gate::is_inside() {
         return None;
     }
-    let text = CStr::from_ptr(path).to_bytes();
+    let text = text(path).ok()?;
     if links::own(text) == Some(b"cwd") {
         return place::our_working_directory();
     }
@@ -370,7 +368,7 @@ unsafe fn put_text(text: &[u8], out: *mut c_char, room: usize) -> *mut c_char {
 }
 
 unsafe fn getcwd_any(out: *mut c_char, room: size_t) -> *mut c_char {
-    if !start::is_on() || gate::is_inside() {
+    if !state::is_on() || gate::is_inside() {
         return real::getcwd(out, room);
     }
     match place::our_working_directory() {
@@ -384,7 +382,7 @@ unsafe fn getcwd_any(out: *mut c_char, room: size_t) -> *mut c_char {
 
 /// After the kernel has changed the working directory, or has not.
 fn gone(result: c_int) -> c_int {
-    if result == 0 && start::is_on() && !gate::is_inside() {
+    if result == 0 && state::is_on() && !gate::is_inside() {
         place::note_kernel_change();
     }
     result

@@ -17,7 +17,7 @@ use crate::errno::{Result, number, set, text};
 use crate::mount::Mount;
 use crate::place::{self, Place};
 use crate::table::{self, Opened};
-use crate::{gate, links, own, real, slot, start};
+use crate::{gate, links, own, real, slot, state};
 
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
 
@@ -46,7 +46,7 @@ enum Opening {
 unsafe fn open_ours(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> Result<Opening> {
     let mut place = place::resolve_as(dir, path, flags & O_NOFOLLOW == 0)?;
     if let Place::Kernel = place {
-        if flags & O_CREAT == 0 || !start::is_on() || path.is_null() || gate::is_inside() {
+        if flags & O_CREAT == 0 || !state::is_on() || path.is_null() || gate::is_inside() {
             return Ok(Opening::Kernel);
         }
         // It would be made, wherever symbolic links lead.
@@ -130,7 +130,7 @@ unsafe fn opened(opening: Result<Opening>, flags: c_int, mode: mode_t) -> c_int 
 unsafe fn open_of_kernel(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     let fd =
         if dir == AT_FDCWD { real::open(path, flags, mode) } else { real::openat(dir, path, flags, mode) };
-    if !start::is_on() || gate::is_inside() || path.is_null() {
+    if !state::is_on() || gate::is_inside() || path.is_null() {
         return fd;
     }
     if fd < 0 {
@@ -253,6 +253,9 @@ exported! {
             crate::stdio::note_standard(fd);
         }
         let closed = real::close(fd);
+        if closed < 0 {
+            crate::errno::pass();
+        }
         drop(taken);
         closed
     }

@@ -11,7 +11,7 @@ use unvme_fs::calls::{At, OpenId, Reply, Request};
 
 use crate::errno::{Result, text};
 use crate::mount::{self, Mount};
-use crate::{links, real, start, table};
+use crate::{links, real, state, table};
 
 /// How often a path may lead out of a folder and into another one.
 pub(crate) const CROSSINGS_MAX: usize = 40;
@@ -293,7 +293,7 @@ pub(crate) unsafe fn resolve(dir: c_int, path: *const c_char) -> Result<Place> {
 /// # Safety
 /// As there.
 pub(crate) unsafe fn resolve_as(dir: c_int, path: *const c_char, follows: bool) -> Result<Place> {
-    if !start::is_on() || path.is_null() {
+    if !state::is_on() || path.is_null() {
         return Ok(Place::Kernel);
     }
     let path = text(path)?;
@@ -451,7 +451,7 @@ pub(crate) unsafe fn call(
 pub(crate) unsafe fn resolve_through_links(dir: c_int, path: *const c_char, follows: bool) -> Result<Place> {
     let place = resolve_as(dir, path, follows)?;
     if let Place::Kernel = place
-        && start::is_on()
+        && state::is_on()
         && !path.is_null()
         && !crate::gate::is_inside()
         && let Some(found) = links::instead(dir, path, follows)

@@ -17,7 +17,7 @@ use crate::errno::number;
 use crate::gate::Closed;
 use crate::mount::{self, Backend, Mount, Shared, identity};
 use crate::program::{self, Program};
-use crate::{gate, own, place, reach, real, share, signals, slot, start, table};
+use crate::{gate, own, place, reach, real, share, signals, slot, state, table};
 
 /// What is there between `fork` in a process and in its child.
 struct Prepared {
@@ -46,7 +46,7 @@ pub(crate) fn as_other<R>(act: impl FnOnce() -> R) -> R {
 }
 
 unsafe extern "C" fn before_fork() {
-    if !start::is_on() || gate::is_inside() || IS_OTHER.get() {
+    if !state::is_on() || gate::is_inside() || IS_OTHER.get() {
         return;
     }
     let closed = gate::close();
@@ -61,7 +61,7 @@ unsafe extern "C" fn before_fork() {
         crate::directory::still(),
         place::still(),
         Box::new(lock(&FOR_CHILDREN)),
-        crate::shell::still(),
+        crate::children::still(),
     ];
     *lock(&PREPARED) = Some(Prepared { forked, still, _closed: closed });
 }
@@ -69,7 +69,7 @@ unsafe extern "C" fn before_fork() {
 /// Makes a process. The C library does not tell `in_parent` whether there is one.
 pub(crate) unsafe fn fork_any() -> pid_t {
     let child = real::fork();
-    if child < 0 && start::is_on() && !gate::is_ours() && !IS_OTHER.get() {
+    if child < 0 && state::is_on() && !gate::is_ours() && !IS_OTHER.get() {
         let _inside = gate::enter();
         table::count_child(false);
     }
@@ -83,7 +83,7 @@ fn connections(closed: &Closed) -> Vec<(u32, Forked)> {
         match share::prepare_fork(mount, closed) {
             Ok(Some(connection)) => forked.push((mount.number, connection)),
             Ok(None) => {}
-            Err(e) => start::say(&e),
+            Err(e) => state::say(&e),
         }
     }
     forked
@@ -97,7 +97,7 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
-    if !start::is_on() || IS_OTHER.get() {
+    if !state::is_on() || IS_OTHER.get() {
         return;
     }
     let Some(prepared) = lock(&PREPARED).take() else { return };
@@ -105,7 +105,7 @@ unsafe extern "C" fn in_child() {
     slot::join(std::process::id());
     let Prepared { mut forked, still, _closed } = prepared;
     drop(still);
-    crate::shell::become_child();
+    crate::children::become_child();
     for mount in mount::all() {
         let connection = forked.iter().position(|(number, _)| *number == mount.number);
         let connection = connection.map(|at| forked.swap_remove(at).1);
@@ -136,7 +136,7 @@ fn become_child(mount: &'static Mount, connection: Option<Forked>) {
     };
     match made {
         Ok(client) => mount.install(Backend::Shared(Shared::new(client))),
-        Err(e) => start::say(&e.to_string()),
+        Err(e) => state::say(&e.to_string()),
     }
 }
 
@@ -186,7 +186,7 @@ pub(crate) fn inherit<'a>(pairs: impl Iterator<Item = &'a str>) {
                 mount.start_again(&client);
                 mount.install(Backend::Shared(Shared::new(client)));
             }
-            Err(e) => start::say(&format!("{}: what was open is not any more: {e}", mount.config.device)),
+            Err(e) => state::say(&format!("{}: what was open is not any more: {e}", mount.config.device)),
         }
     }
 }
@@ -202,7 +202,7 @@ pub(crate) fn keep_inherited() {
             }
         });
         if let Err(e) = shared.client.keep_only(&kept) {
-            start::say(&e.to_string());
+            state::say(&e.to_string());
         }
     }
 }
@@ -213,7 +213,7 @@ unsafe fn execute(
     program: Option<&Program>,
     act: impl FnOnce(*const *const c_char) -> c_int,
 ) -> c_int {
-    if !start::is_on() || gate::is_inside() {
+    if !state::is_on() || gate::is_inside() {
         return act(envp);
     }
     let closed = gate::close();
@@ -222,12 +222,12 @@ unsafe fn execute(
     for mount in mount::all() {
         if let Some(Backend::Alone(_)) = mount.backend() {
             if mount.is_memory() {
-                start::say(&format!(
+                state::say(&format!(
                     "{}: it ends with this process, which becomes another program; a virtual slot or --shared keeps it",
                     mount.config.device
                 ));
             } else if let Err(e) = share::share(mount, &closed) {
-                start::say(&e);
+                state::say(&e);
             }
         }
         if let Some(Backend::Shared(shared)) = mount.backend()
@@ -259,7 +259,7 @@ unsafe fn spawn(
     program: Option<&Program>,
     act: impl FnOnce(*const *const c_char) -> c_int,
 ) -> c_int {
-    if !start::is_on() || gate::is_inside() {
+    if !state::is_on() || gate::is_inside() {
         return act(envp);
     }
     let closed = gate::close();
@@ -526,7 +526,7 @@ exported! {
     fn execveat(
         dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int,
     ) -> c_int {
-        if !start::is_on() || gate::is_inside() {
+        if !state::is_on() || gate::is_inside() {
             return real::syscall(
                 libc::SYS_execveat, dir as usize, path as usize, argv as usize, envp as usize, flags as usize, 0,
             ) as c_int;
@@ -603,7 +603,7 @@ exported! {
 
     /// The C library would close what is our own as well, also what the child is given when it is made.
     fn posix_spawn_file_actions_addclosefrom_np(actions: *mut Actions, first: c_int) -> c_int {
-        if !start::is_on() || gate::is_inside() || first < 0 {
+        if !state::is_on() || gate::is_inside() || first < 0 {
             return behind::posix_spawn_file_actions_addclosefrom_np(actions, first);
         }
         let own = own::within(first, c_int::MAX);
@@ -635,7 +635,7 @@ exported! {
 
 /// After this process has become another user, its files are that user's.
 unsafe fn as_user(changed: c_int) -> c_int {
-    if changed == 0 && start::is_on() && !gate::is_inside() {
+    if changed == 0 && state::is_on() && !gate::is_inside() {
         let _inside = gate::enter();
         mount::all().iter().for_each(Mount::identify);
     }
@@ -698,7 +698,7 @@ exported! {
 /// # Safety
 /// It was received.
 pub(crate) unsafe fn receive(message: *const libc::msghdr) {
-    if !start::is_on() || gate::is_inside() {
+    if !state::is_on() || gate::is_inside() {
         return;
     }
     let mut head = libc::CMSG_FIRSTHDR(message);

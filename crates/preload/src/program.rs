@@ -14,7 +14,7 @@ use unvme::lock::lock;
 use unvme_fs::Time;
 
 use crate::errno::{self, Result, text};
-use crate::{attributes, data, gate, names, open, reach, start, table};
+use crate::{attributes, data, gate, names, open, reach, state, table};
 
 /// The path of a program in a folder, for itself.
 pub(crate) const OWN_PATH: &str = "UNVME_PRELOAD_PROGRAM";
@@ -29,7 +29,7 @@ static OWN: OnceLock<Vec<u8>> = OnceLock::new();
 
 /// Before `main`.
 pub(crate) fn start() {
-    if let Some(path) = start::variable(OWN_PATH) {
+    if let Some(path) = state::variable(OWN_PATH) {
         let _ = OWN.set(path);
     }
 }
@@ -148,7 +148,7 @@ fn in_proc(memory: &OwnedFd) -> Result<CString> {
 /// # Safety
 /// As for `execve`.
 pub(crate) unsafe fn find(path: *const c_char, argv: *const *const c_char) -> Result<Option<Program>> {
-    if !start::is_on() || gate::is_inside() {
+    if !state::is_on() || gate::is_inside() {
         return Ok(None);
     }
     let path = CString::from(std::ffi::CStr::from_ptr(match text(path) {
@@ -197,7 +197,7 @@ unsafe fn search(file: *const c_char) -> Option<CString> {
     if name.contains(&b'/') {
         return Some(std::ffi::CStr::from_ptr(file).to_owned());
     }
-    let places = start::variable("PATH")?;
+    let places = state::variable("PATH")?;
     places.split(|&byte| byte == b':').find_map(|folder| {
         let folder = if folder.is_empty() { b"." } else { folder };
         let path = CString::new([folder, b"/", name].concat()).ok()?;
@@ -217,7 +217,7 @@ pub(crate) unsafe fn find_in_path(
     argv: *const *const c_char,
 ) -> Result<Option<Program>> {
     let before = errno::get();
-    let path = if start::is_on() && !gate::is_inside() { search(file) } else { None };
+    let path = if state::is_on() && !gate::is_inside() { search(file) } else { None };
     errno::put(before);
     let Some(path) = path else { return Ok(None) };
     match find(path.as_ptr(), argv) {
@@ -281,7 +281,7 @@ static LIBRARIES: Mutex<Vec<Copied>> = Mutex::new(Vec::new());
 /// # Safety
 /// A C string or null.
 pub(crate) unsafe fn library(path: *const c_char) -> Option<*const c_char> {
-    if !start::is_on() || gate::is_inside() || !text(path).ok()?.contains(&b'/') {
+    if !state::is_on() || gate::is_inside() || !text(path).ok()?.contains(&b'/') {
         return None;
     }
     let before = errno::get();

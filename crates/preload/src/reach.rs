@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use unvme_fs::{Unreachable, out_of_reach};
 
 use crate::errno::{self, Result, text};
-use crate::{gate, mount, place, real, start};
+use crate::{gate, mount, place, real, state};
 
 /// Why the library would not be in a program. What cannot be read is for the kernel to refuse.
 fn why_not(program: &[u8]) -> Option<&'static str> {
@@ -42,13 +42,13 @@ unsafe fn is_about_ours(argv: *const *const c_char) -> Option<&'static mount::Mo
 /// # Safety
 /// As for `execve`.
 pub(crate) unsafe fn check(path: *const c_char, argv: *const *const c_char) -> Result<()> {
-    if !start::is_on() || gate::is_inside() {
+    if !state::is_on() || gate::is_inside() {
         return Ok(());
     }
     let Ok(name) = text(path) else { return Ok(()) };
     let Some(why) = why_not(name) else { return Ok(()) };
     let Some(mount) = is_about_ours(argv) else { return Ok(()) };
-    start::say(&format!(
+    state::say(&format!(
         "{}: it is {why}, so no library can be loaded before its own: its files in {} would not be on {}",
         String::from_utf8_lossy(name),
         String::from_utf8_lossy(&mount.folder),
@@ -69,7 +69,7 @@ pub(crate) unsafe fn check_found(file: *const c_char, argv: *const *const c_char
     if name.contains(&b'/') {
         return check(file, argv);
     }
-    let places = start::variable("PATH").unwrap_or_default();
+    let places = state::variable("PATH").unwrap_or_default();
     for folder in places.split(|&byte| byte == b':') {
         if let Ok(path) = CString::new([folder, b"/", name].concat())
             && real::access(path.as_ptr(), libc::X_OK) == 0

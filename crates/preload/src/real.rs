@@ -14,7 +14,7 @@ use libc::{
 pub(crate) unsafe fn find(at: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
     if found.is_null() {
-        crate::start::die(&format!("the C library has no {}", name.to_string_lossy()));
+        crate::state::die(&format!("the C library has no {}", name.to_string_lossy()));
     }
     at.store(found, Ordering::Release);
     found

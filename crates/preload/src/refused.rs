@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::errno::set;
 use crate::place::{self, Place};
 use crate::sockets::{bind, connect, getpeername, getsockname, sendmsg, sendto};
-use crate::{gate, real, start};
+use crate::{gate, real, state};
 
 /// Whether a path of C's is in a folder.
 unsafe fn is_ours(path: *const c_char) -> bool {
@@ -20,7 +20,7 @@ unsafe fn is_ours(path: *const c_char) -> bool {
 /// # Safety
 /// `F` is the type of the function.
 unsafe fn next<F: Copy>(name: &CStr) -> Option<F> {
-    if start::is_on() {
+    if state::is_on() {
         return None;
     }
     let found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
@@ -100,7 +100,7 @@ exported! {
 
     /// Calls by number: those that may be about our files are made by their names.
     fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
-        if !start::is_on() || gate::is_inside() {
+        if !state::is_on() || gate::is_inside() {
             return real::syscall(n, a, b, c, d, e, f);
         }
         by_name(n, [a, b, c, d, e, f]).unwrap_or_else(|| real::syscall(n, a, b, c, d, e, f))
@@ -163,13 +163,7 @@ unsafe fn by_name(n: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
         }
         libc::SYS_splice => crate::copy::splice(fd, b as _, c as _, d as _, e, f as _) as c_long,
         // This one says what was wrong by its result.
-        libc::SYS_fadvise64 => match crate::data::posix_fadvise(fd, b as _, c as _, d as _) {
-            0 => 0,
-            failed => {
-                crate::errno::put(failed);
-                -1
-            }
-        },
+        libc::SYS_fadvise64 => by_errno(crate::data::posix_fadvise(fd, b as _, c as _, d as _)),
         libc::SYS_readahead => crate::data::readahead(fd, b as _, c) as c_long,
         libc::SYS_mremap => crate::map::mremap(a as _, b, c, d as _, e as _) as c_long,
         libc::SYS_umask => crate::open::umask(a as _).into(),
@@ -179,6 +173,15 @@ unsafe fn by_name(n: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
         libc::SYS_msync => crate::map::msync(a as _, b, c as _).into(),
         _ => return None,
     })
+}
+
+/// The result of a call by number, of one that has the error as its result.
+fn by_errno(failed: c_int) -> c_long {
+    if failed == 0 {
+        return 0;
+    }
+    crate::errno::put(failed);
+    -1
 }
 
 /// # Safety

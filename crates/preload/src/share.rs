@@ -18,7 +18,7 @@ use unvme_fs::share::{Client, Forked, Hold, Server, ServerOptions};
 
 use crate::config::Folder;
 use crate::mount::{Alone, Backend, Mount, OwnServer, identity};
-use crate::{gate, real, start, table};
+use crate::{gate, real, state, table};
 
 /// The program that serves.
 const PROGRAM_VARIABLE: &str = "UNVME_PRELOAD_SERVER";
@@ -62,7 +62,7 @@ pub(crate) fn listen(mount: &'static Mount, socket: &Path) {
                 false => serve_here(mount, alone),
             };
             if let Err(e) = done {
-                start::say(&e);
+                state::say(&e);
             }
         }
         drop(closed);
@@ -286,6 +286,9 @@ pub(crate) fn share(mount: &'static Mount, closed: &gate::Closed) -> Result<(), 
         },
         Err(e) => return Err(e),
     };
+    if let (Backend::Shared(_), Ok(socket)) = (&made, mount.server_socket()) {
+        stop_listening(&socket);
+    }
     mount.install(made);
     open_again(mount);
     let lost = lock_again(mount, &locks);
@@ -296,7 +299,7 @@ pub(crate) fn share(mount: &'static Mount, closed: &gate::Closed) -> Result<(), 
         None => {}
     }
     if lost > 0 {
-        start::say(&format!("{}: {lost} locks are lost", mount.config.device));
+        state::say(&format!("{}: {lost} locks are lost", mount.config.device));
     }
     failed.map_or(Ok(()), Err)
 }

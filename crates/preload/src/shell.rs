@@ -1,15 +1,12 @@
 //! Shells that the C library would start: `system` and `popen`.
 
-use std::any::Any;
 use std::ffi::{c_char, c_int};
-use std::sync::Mutex;
 
 use libc::{FILE, pid_t};
 use rustix::io::Errno;
-use unvme::lock::lock;
 
 use crate::errno::set;
-use crate::{gate, process, real, start};
+use crate::{children, gate, process, real, state};
 
 mod behind {
     use super::*;
@@ -18,25 +15,6 @@ mod behind {
         fn pclose(file: *mut FILE) -> c_int;
     }
 }
-
-/// Nobody else changes what is here as long as somebody has this: see `process`.
-pub(crate) fn still() -> Box<dyn Any> {
-    Box::new((lock(&PIPES), lock(&IGNORING)))
-}
-
-/// In a child nobody is in `system`.
-pub(crate) fn become_child() {
-    *gate::leaf(&IGNORING) = None;
-}
-
-/// A stream of `popen`, and the process at its other end.
-struct Pipe {
-    file: usize,
-    fd: c_int,
-    child: pid_t,
-}
-
-static PIPES: Mutex<Vec<Pipe>> = Mutex::new(Vec::new());
 
 unsafe fn wait_for(child: pid_t) -> c_int {
     let mut status = 0;
@@ -54,7 +32,7 @@ unsafe fn wait_for(child: pid_t) -> c_int {
 unsafe fn shell(command: *const c_char) -> ! {
     let argv = [c"sh".as_ptr(), c"-c".as_ptr(), command, std::ptr::null()];
     process::execve_any(c"/bin/sh".as_ptr(), argv.as_ptr(), process::environ());
-    start::leave(127)
+    state::leave(127)
 }
 
 unsafe fn system_any(command: *const c_char) -> c_int {
@@ -62,7 +40,7 @@ unsafe fn system_any(command: *const c_char) -> c_int {
         return c_int::from(real::access(c"/bin/sh".as_ptr(), libc::X_OK) == 0);
     }
     let (mut block, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
-    let handlers = ignore_signals();
+    let handlers = children::ignore_signals();
     libc::sigemptyset(&mut block);
     libc::sigaddset(&mut block, libc::SIGCHLD);
     libc::pthread_sigmask(libc::SIG_BLOCK, &block, &mut before);
@@ -73,52 +51,9 @@ unsafe fn system_any(command: *const c_char) -> c_int {
         shell(command);
     }
     let status = if child > 0 { wait_for(child) } else { -1 };
-    heed_signals();
+    children::heed_signals();
     libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
     status
-}
-
-/// What a program does at the signals that `system` ignores.
-#[derive(Clone, Copy)]
-struct Handlers {
-    interrupt: libc::sigaction,
-    quit: libc::sigaction,
-}
-
-impl Handlers {
-    unsafe fn restore(&self) {
-        libc::sigaction(libc::SIGINT, &self.interrupt, std::ptr::null_mut());
-        libc::sigaction(libc::SIGQUIT, &self.quit, std::ptr::null_mut());
-    }
-}
-
-/// How many threads are in `system`, and the handlers from before the first of them.
-static IGNORING: Mutex<Option<(usize, Handlers)>> = Mutex::new(None);
-
-unsafe fn ignore_signals() -> Handlers {
-    let mut ignoring = gate::leaf(&IGNORING);
-    if let Some((count, handlers)) = ignoring.as_mut() {
-        *count += 1;
-        return *handlers;
-    }
-    let mut ignore: libc::sigaction = std::mem::zeroed();
-    ignore.sa_sigaction = libc::SIG_IGN;
-    let mut handlers = Handlers { interrupt: std::mem::zeroed(), quit: std::mem::zeroed() };
-    libc::sigaction(libc::SIGINT, &ignore, &mut handlers.interrupt);
-    libc::sigaction(libc::SIGQUIT, &ignore, &mut handlers.quit);
-    *ignoring = Some((1, handlers));
-    handlers
-}
-
-unsafe fn heed_signals() {
-    let mut ignoring = gate::leaf(&IGNORING);
-    if let Some((count, handlers)) = ignoring.as_mut() {
-        *count -= 1;
-        if *count == 0 {
-            handlers.restore();
-            *ignoring = None;
-        }
-    }
 }
 
 unsafe fn popen_any(command: *const c_char, mode: *const c_char) -> *mut FILE {
@@ -139,7 +74,7 @@ unsafe fn popen_any(command: *const c_char, mode: *const c_char) -> *mut FILE {
     let child = process::fork_any();
     if child == 0 {
         // Those of earlier calls are not the child's. There is one thread here.
-        gate::leaf(&PIPES).iter().filter(|pipe| pipe.fd != other).for_each(|pipe| {
+        gate::leaf(&children::PIPES).iter().filter(|pipe| pipe.fd != other).for_each(|pipe| {
             real::close(pipe.fd);
         });
         if other == c_int::from(is_read) {
@@ -161,7 +96,7 @@ unsafe fn popen_any(command: *const c_char, mode: *const c_char) -> *mut FILE {
     if !letters.contains(&b'e') {
         real::fcntl(own, libc::F_SETFD, 0);
     }
-    gate::leaf(&PIPES).push(Pipe { file: file as usize, fd: own, child });
+    gate::leaf(&children::PIPES).push(children::Pipe { file: file as usize, fd: own, child });
     file
 }
 
@@ -176,7 +111,7 @@ exported! {
 
     fn pclose(file: *mut FILE) -> c_int {
         let found = {
-            let mut pipes = gate::leaf(&PIPES);
+            let mut pipes = gate::leaf(&children::PIPES);
             let at = pipes.iter().position(|pipe| pipe.file == file as usize);
             at.map(|at| pipes.swap_remove(at))
         };

@@ -268,10 +268,10 @@ unsafe extern "C" fn run_own(own: *mut c_void) -> *mut c_void {
 }
 
 unsafe fn act(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
-    if crate::start::is_on() && FAULTS.contains(&signal) {
+    if crate::state::is_on() && FAULTS.contains(&signal) {
         return act_at_fault(signal, new, old);
     }
-    if !crate::start::is_on() || !is_held_back(signal) {
+    if !crate::state::is_on() || !is_held_back(signal) {
         return behind::sigaction(signal, new, old);
     }
     let wanted = &WANTED[signal as usize];

@@ -14,7 +14,7 @@ use unvme_fs::calls::{At, Reply, Request};
 use crate::errno::{Result, bytes, done};
 use crate::mount;
 use crate::place::{self, Outcome, Place};
-use crate::{gate, real, start};
+use crate::{gate, real, state};
 
 /// Sockets that this process has given names: where each is, and its name as it was given.
 static BOUND: Mutex<Vec<(Vec<u8>, Vec<u8>)>> = Mutex::new(Vec::new());
@@ -30,7 +30,7 @@ unsafe fn socket_address(
     bytes: socklen_t,
     is_new: bool,
 ) -> Result<Option<sockaddr_un>> {
-    if !start::is_on()
+    if !state::is_on()
         || gate::is_inside()
         || address.is_null()
         || (bytes as usize) <= HEAD
@@ -113,7 +113,7 @@ fn name_of(path: &[u8]) -> Option<Vec<u8>> {
 /// Puts the name of a socket where the kernel has put where it is.
 unsafe fn rename(address: *mut sockaddr, room: socklen_t, length: *mut socklen_t) {
     let told = *length as usize;
-    if !start::is_on() || gate::is_inside() || address.is_null() || told <= HEAD || room as usize <= HEAD {
+    if !state::is_on() || gate::is_inside() || address.is_null() || told <= HEAD || room as usize <= HEAD {
         return;
     }
     let address = address.cast::<sockaddr_un>();

@@ -18,7 +18,7 @@ use unvme::lock::lock;
 
 use crate::errno::{set, text};
 use crate::place::{self, Place};
-use crate::{gate, open, real, start, table};
+use crate::{gate, open, real, state, table};
 
 #[repr(C)]
 struct Functions {
@@ -154,7 +154,7 @@ fn parse(mode: &[u8]) -> Option<(c_int, &'static CStr)> {
 }
 
 unsafe fn is_ours(path: *const c_char) -> bool {
-    start::is_on()
+    state::is_on()
         && !gate::is_inside()
         && match place::resolve(AT_FDCWD, path) {
             Ok(Place::Kernel) => {
@@ -385,7 +385,7 @@ unsafe fn lead_cpp(from: *mut FILE, to: *mut FILE) {
 
 /// A standard descriptor leads elsewhere from now on.
 pub(crate) fn note_standard(fd: c_int) {
-    if !start::is_on() {
+    if !state::is_on() {
         return;
     }
     let (variable, original) = (standard(fd), &ORIGINAL[fd as usize]);
@@ -413,7 +413,7 @@ pub(crate) fn note_standard(fd: c_int) {
 
 /// Has what the standard streams hold go where they lead before they lead elsewhere.
 pub(crate) fn flush_standard(fd: c_int) {
-    if start::is_on() && (1..=2).contains(&fd) {
+    if state::is_on() && (1..=2).contains(&fd) {
         // SAFETY: the C library's variable.
         unsafe { libc::fflush(standard(fd).read()) };
     }

@@ -3,6 +3,7 @@
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -280,8 +281,11 @@ fn copy_of(from: c_int, to: c_int) {
 }
 
 /// A descriptor that was taken out of the table. When this is dropped, the file is closed, if it was the last
-/// one.
-pub(crate) struct Taken(*mut OpenFile);
+/// one. Who has this is inside: whoever closes the gate finds each file in the table, or put aside.
+pub(crate) struct Taken {
+    found: *mut OpenFile,
+    inside: Option<Inside>,
+}
 
 /// Takes a descriptor out of the table. The descriptor itself stays open.
 pub(crate) fn take(fd: c_int) -> Option<Taken> {
@@ -289,14 +293,16 @@ pub(crate) fn take(fd: c_int) -> Option<Taken> {
     if place.load(Ordering::Relaxed).is_null() {
         return None;
     }
+    let inside = Some(gate::enter());
     let found = place.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    (!found.is_null()).then_some(Taken(found))
+    (!found.is_null()).then_some(Taken { found, inside })
 }
 
 /// Puts a descriptor back that was not closed.
 pub(crate) fn put_back(fd: c_int, taken: Taken) {
-    put(fd, taken.0);
-    std::mem::forget(taken);
+    let mut taken = ManuallyDrop::new(taken);
+    put(fd, taken.found);
+    drop(taken.inside.take());
 }
 
 /// As [`take`], and closes the file.
@@ -306,23 +312,19 @@ pub(crate) fn remove(fd: c_int) {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        finish(self.0);
+        // SAFETY: the descriptor that stood for it counts until here.
+        let file = unsafe { &*self.found };
+        if file.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
+            let _ = file.call(&Request::CloseOne { open: file.open() });
+            return;
+        }
+        let _ = file.call(&Request::Close { open: file.open() });
+        file.give_back();
+        // SAFETY: it was the last one in the table: from here on nobody finds it.
+        gate::put_aside(unsafe { Box::from_raw(self.found) });
+        drop(self.inside.take());
+        gate::sweep();
     }
-}
-
-fn finish(found: *mut OpenFile) {
-    let inside = gate::enter();
-    // SAFETY: the descriptor that stood for it counts until here.
-    let file = unsafe { &*found };
-    if file.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
-        let _ = file.call(&Request::CloseOne { open: file.open() });
-        return;
-    }
-    let _ = file.call(&Request::Close { open: file.open() });
-    file.give_back();
-    drop(inside);
-    // SAFETY: it was the last one in the table: from here on nobody finds it.
-    gate::retire(unsafe { Box::from_raw(found) });
 }
 
 /// Shows all files, each once.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::directory::{closedir, opendir, readdir};
 use crate::errno::{self, number};
 use crate::place::{self, Place};
-use crate::{attributes, gate, mount, names, open, real, start};
+use crate::{attributes, gate, mount, names, open, real, state};
 
 /// `struct FTW` of the C library.
 #[repr(C)]
@@ -237,7 +237,7 @@ unsafe fn names_in(path: &CStr) -> Option<Vec<CString>> {
 /// Whether a walk may come to a folder: it is at the root, above or below it; or links are followed, which
 /// lead anywhere.
 unsafe fn may_meet_folder(path: *const c_char, flags: c_int) -> bool {
-    if !start::is_on() || gate::is_inside() {
+    if !state::is_on() || gate::is_inside() {
         return false;
     }
     if flags & FTW_PHYS == 0

@@ -1,0 +1,67 @@
+//! Whether this library has something to do, and how it speaks to people and to later processes.
+
+use std::ffi::c_int;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::stdio::stderr;
+
+/// The same as text, for those who have no file.
+pub(crate) const TEXT: &str = "UNVME_PRELOAD_CONFIG";
+
+/// What one process tells the next one, which `exec` makes of it: the folders' process group, two
+/// descriptors.
+pub(crate) const HANDED: &str = "UNVME_PRELOAD_HANDED";
+
+/// The virtual working directory at `exec`.
+pub(crate) const WORKING_DIRECTORY: &str = "UNVME_PRELOAD_CWD";
+
+static IS_ON: AtomicBool = AtomicBool::new(false);
+static IS_FIRST: AtomicBool = AtomicBool::new(true);
+
+/// From now on folders are wrapped.
+pub(crate) fn turn_on() {
+    IS_ON.store(true, Ordering::Relaxed);
+}
+
+/// A process before this one was started with the same configuration.
+pub(crate) fn note_earlier() {
+    IS_FIRST.store(false, Ordering::Relaxed);
+}
+
+/// Whether any folder is wrapped.
+#[inline]
+pub(crate) fn is_on() -> bool {
+    IS_ON.load(Ordering::Relaxed)
+}
+
+/// Whether no process before this one was started with the same configuration.
+pub(crate) fn is_first() -> bool {
+    IS_FIRST.load(Ordering::Relaxed)
+}
+
+/// Tells people something, in one line.
+pub(crate) fn say(text: &str) {
+    let line = format!("unvme: {text}\n");
+    let _ = rustix::io::write(stderr(), line.as_bytes());
+}
+
+/// Ends the process, with a line that says why.
+pub(crate) fn die(text: &str) -> ! {
+    say(text);
+    // SAFETY: it ends at once: nothing of it may run on.
+    unsafe { libc::_exit(78) }
+}
+
+/// Ends the process, and nothing more.
+pub(crate) fn leave(status: c_int) -> ! {
+    loop {
+        // SAFETY: the C library's own has nothing more to do than this.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+}
+
+/// A variable of the environment. Programs may have a `getenv` of their own: shells do.
+pub(crate) fn variable(name: &str) -> Option<Vec<u8>> {
+    std::env::var_os(name).map(|value| value.as_bytes().to_vec())
+}
