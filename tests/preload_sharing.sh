@@ -72,6 +72,33 @@ for turn in 1 2 3 4 5 6; do says ended inside "$sharing" ending "file$turn"; don
 for turn in 1 2 3; do says ended inside sh -c "'$sharing' ending file$turn; true"; done
 check 0000:02:00.0
 
+section 'a program that ends while another one asks for what it has'
+for turn in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    inside sh -c "echo 'kept $turn' >kept$turn" &
+    children=$!
+    inside true
+    wait "$children" || fail "turn $turn: a program has failed"
+    children=
+    says "kept $turn" inside cat "kept$turn"
+done
+inside sh -c 'rm kept*'
+
+section 'a file without a name, over the end of a server that is killed'
+rm -f "$outside/ready" "$outside/go"
+inside sh -c "exec 3<>nameless; rm nameless; echo before >&3; sync; : >'$outside/ready'
+    while [ ! -e '$outside/go' ]; do sleep 0.05; done
+    cat other >/dev/null 2>&1; cat /proc/self/fd/3" >"$work/first" 2>&1 &
+children=$!
+until_there "$outside/ready"
+for process in $(pgrep -f 'fs serve' || true); do
+    ! tr '\0' '\n' <"/proc/$process/environ" 2>/dev/null | grep -qx "UNVME_HOME=$UNVME_HOME" || kill -KILL "$process"
+done
+inside sh -c 'echo other >other'
+touch "$outside/go"
+wait "$children" || true
+children=
+grep -qx before "$work/first" || fail "a file without a name is lost with a server: $(cat "$work/first")"
+
 section 'a descriptor that two processes have by different ways'
 says 'parent child parent child' inside "$sharing" passing file
 

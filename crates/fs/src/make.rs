@@ -179,12 +179,9 @@ impl Maker<'_> {
 /// Takes the file system that is there, if there is one: nobody has it mounted then, and nobody mounts it
 /// before it is gone.
 fn take_former(disk: &Disk, name: &str) -> Result<Option<Holder>> {
-    match read_superblock(disk, 0) {
-        Ok(former) => Holder::take(name, &former.uuid, false).map(Some),
-        // It is no file system, or one that nobody can mount as it is.
-        Err(Error::Damaged { .. } | Error::Format(_)) => Ok(None),
-        Err(e) => Err(e),
-    }
+    // A mount takes the copy where the first one cannot be had. What cannot be read is written anew.
+    let former = read_superblock(disk, 0).or_else(|_| read_superblock(disk, disk.blocks() - 1));
+    former.ok().map(|former| Holder::take(name, &former.uuid, false)).transpose()
 }
 
 /// Makes an empty file system of the whole namespace. What was there is lost. `progress` is told how many of

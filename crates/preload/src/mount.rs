@@ -270,9 +270,6 @@ impl Mount {
             .map_err(|e| Failed { is_busy: matches!(e, unvme_fs::Error::Busy(_)), told: self.told(&e) })?;
         let processes = Processes::new(fs);
         let process = Arc::new(processes.enter(std::process::id(), who()));
-        if !self.is_memory() {
-            crate::share::listen(self, &self.socket()?);
-        }
         let (server, hold) = (Mutex::default(), Mutex::new(hold.take()));
         Ok(Backend::Alone(Alone { process, processes, server, _device: device, hold }))
     }
@@ -331,8 +328,10 @@ impl Mount {
                 return Ok(found);
             }
             let failed = match Hold::take(&socket) {
-                Ok(hold) if is_shared => {
-                    crate::share::start_server(&self.config, &socket, &mut Some(hold), Unnamed::Gone)?;
+                // A server that has ended in order has removed it. The clients of this one have files open.
+                Ok(hold) if is_shared || socket.exists() => {
+                    let unnamed = if socket.exists() { Unnamed::Kept } else { Unnamed::Gone };
+                    crate::share::start_server(&self.config, &socket, &mut Some(hold), unnamed)?;
                     continue;
                 }
                 Ok(hold) => {
@@ -364,19 +363,24 @@ impl Mount {
     ///
     /// # Errors
     /// What is wrong, in one line.
-    pub(crate) fn ensure(&'static self) -> std::result::Result<&'static Backend, String> {
-        if let Some(found) = self.backend() {
-            return Ok(found);
+    pub(crate) fn ensure(&'static self) -> std::result::Result<(), String> {
+        if self.is_mounted() {
+            return Ok(());
         }
         // Others may ask this process meanwhile for what it has already.
         let _inside = gate::among_ourselves();
         let _mounting = lock(&self.mounting);
-        if let Some(found) = self.backend() {
-            return Ok(found);
+        if self.is_mounted() {
+            return Ok(());
         }
         let made = self.find_backend()?;
+        let is_own = matches!(made, Backend::Alone(_));
         self.install(made);
-        Ok(self.backend().expect("stored above"))
+        if is_own && !self.is_memory() {
+            // From here on another thread may take it away.
+            crate::share::listen(self, &self.socket()?);
+        }
+        Ok(())
     }
 
     /// From here on this is asked.
@@ -399,13 +403,15 @@ impl Mount {
     }
 
     fn asked(&'static self) -> Result<&'static Backend> {
-        match self.backend() {
-            Some(found) => Ok(found),
-            None => self.ensure().map_err(|e| {
-                crate::state::say(&e);
-                Errno::IO
-            }),
+        if let Some(found) = self.backend() {
+            return Ok(found);
         }
+        self.ensure().map_err(|e| {
+            crate::state::say(&e);
+            Errno::IO
+        })?;
+        // Who asks is inside: nobody has taken it away.
+        self.backend().ok_or(Errno::IO)
     }
 
     /// Asks the file system, which is mounted when nobody has asked before.
@@ -590,6 +596,15 @@ impl Shared {
         Self { client, generation }
     }
 
+    /// Looks whether the server is there: another one has this process's files open afterwards, too.
+    pub(crate) fn look(&self, mount: &'static Mount) {
+        let _ = self.client.ping();
+        let now = self.client.generation();
+        if self.generation.swap(now, Ordering::AcqRel) != now {
+            crate::share::open_again(mount);
+        }
+    }
+
     fn call(
         &self,
         mount: &'static Mount,
@@ -618,7 +633,13 @@ pub(crate) fn identity() -> Identity {
 pub(crate) fn end_all() {
     // About a second: threads that are in a call for longer are left there.
     const LOOKS: u64 = 50_000;
-    if all().iter().any(Mount::is_mounted) {
+    static IS_DONE: Mutex<bool> = Mutex::new(false);
+    let mut is_done = lock(&IS_DONE);
+    if std::mem::replace(&mut *is_done, true) {
+        return;
+    }
+    if !all().is_empty() {
+        // After this nobody is giving a file system to somebody else.
         let closed = gate::close_within(LOOKS);
         all().iter().for_each(|mount| mount.unmount(closed.as_ref()));
         // Other threads wait where they are for the end of the process, which this one goes on to.

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::FdFlags;
 
 use crate::table::DESCRIPTORS;
-use crate::{gate, process};
+use crate::{gate, process, real, slot};
 
 /// The first number that is left to us, where the limit allows so many: programs choose small numbers
 /// themselves (`exec 6<file` in a shell).
@@ -79,6 +79,17 @@ pub(crate) fn within(first: c_int, last: c_int) -> Vec<c_int> {
     found.sort_unstable();
     found.dedup();
     found
+}
+
+/// Closes all that were noted, but for those that this process needs itself.
+pub(crate) fn close_all() {
+    let kept: Vec<c_int> = process::own_descriptors().chain(slot::own_descriptors()).collect();
+    let (from, to) = (LOWEST.load(Ordering::Relaxed), HIGHEST.load(Ordering::Relaxed));
+    for fd in (from..=to).filter(|fd| is_noted(*fd) && !kept.contains(fd)) {
+        forget(fd);
+        // SAFETY: nobody in this process uses it: what does is another's, and leaked.
+        unsafe { real::close(fd) };
+    }
 }
 
 /// The numbers of all descriptors.

@@ -106,10 +106,15 @@ unsafe extern "C" fn in_child() {
     let Prepared { mut forked, still, _closed } = prepared;
     drop(still);
     crate::children::become_child();
+    let is_any_alone = mount::all().iter().any(|mount| matches!(mount.backend(), Some(Backend::Alone(_))));
     for mount in mount::all() {
         let connection = forked.iter().position(|(number, _)| *number == mount.number);
         let connection = connection.map(|at| forked.swap_remove(at).1);
         become_child(mount, connection);
+    }
+    if is_any_alone {
+        // The parent's device, and what says that it has it, end with the parent.
+        own::close_all();
     }
     // What is in this process is the server's from now on.
     table::each(|_, file| file.forget_parent());
@@ -154,18 +159,7 @@ pub(crate) fn start() {
     // SAFETY: functions that stay as long as the process.
     unsafe {
         libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child));
-        __cxa_at_quick_exit(at_quick_exit, std::ptr::null_mut());
     }
-}
-
-unsafe extern "C" {
-    fn __cxa_at_quick_exit(act: unsafe extern "C" fn(*mut c_void), of: *mut c_void) -> c_int;
-}
-
-/// The last that `quick_exit` does: the C library ends the process by a call of its own.
-unsafe extern "C" fn at_quick_exit(_: *mut c_void) {
-    let _inside = gate::enter();
-    mount::end_all();
 }
 
 /// Takes on the connections of the image before this one: pairs of a folder's number and a descriptor.
@@ -229,6 +223,9 @@ unsafe fn execute(
             } else if let Err(e) = share::share(mount, &closed) {
                 state::say(&e);
             }
+        }
+        if let Some(Backend::Shared(shared)) = mount.backend() {
+            shared.look(mount);
         }
         if let Some(Backend::Shared(shared)) = mount.backend()
             && let Ok(fd) = shared.client.pass_on()

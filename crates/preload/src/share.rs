@@ -272,8 +272,9 @@ pub(crate) fn share(mount: &'static Mount, closed: &gate::Closed) -> Result<(), 
     });
     // What was closed while others were inside still has its file, and with it the file system.
     gate::drop_aside(closed);
-    // Nobody else gets it between this process and the server.
-    let mut hold = lock(&alone.hold).take();
+    // Nobody else gets it between this process and the server. One in this process does nothing more.
+    let own = lock(&alone.server).take();
+    let mut hold = own.and_then(|own| own.server.end()).or_else(|| lock(&alone.hold).take());
     let written = alone.processes.write_back_maps();
     let handed = written.and_then(|()| alone.processes.fs().hand_over()).map_err(|e| e.to_string());
     drop(alone);
@@ -289,6 +290,7 @@ pub(crate) fn share(mount: &'static Mount, closed: &gate::Closed) -> Result<(), 
     if let (Backend::Shared(_), Ok(socket)) = (&made, mount.server_socket()) {
         stop_listening(&socket);
     }
+    let is_own = matches!(made, Backend::Alone(_));
     mount.install(made);
     open_again(mount);
     let lost = lock_again(mount, &locks);
@@ -300,6 +302,9 @@ pub(crate) fn share(mount: &'static Mount, closed: &gate::Closed) -> Result<(), 
     }
     if lost > 0 {
         state::say(&format!("{}: {lost} locks are lost", mount.config.device));
+    }
+    if is_own {
+        listen(mount, &mount.server_socket()?);
     }
     failed.map_or(Ok(()), Err)
 }
@@ -353,7 +358,10 @@ pub(crate) fn prepare_fork(mount: &'static Mount, closed: &gate::Closed) -> Resu
     }
     match mount.backend() {
         None => Ok(None),
-        Some(Backend::Shared(shared)) => shared.client.prepare_fork().map(Some).map_err(|e| e.to_string()),
+        Some(Backend::Shared(shared)) => {
+            shared.look(mount);
+            shared.client.prepare_fork().map(Some).map_err(|e| e.to_string())
+        }
         Some(Backend::Alone(alone)) => fork_of_own(mount, alone).map(Some),
     }
 }
@@ -374,12 +382,19 @@ fn serve_here(mount: &'static Mount, alone: &Alone) -> Result<(), String> {
     };
     let options = ServerOptions { workers: 4, ..ServerOptions::default() };
     let processes = Arc::clone(&alone.processes);
-    let made = crate::slot::out_of_the_way(|| match lock(&alone.hold).take() {
-        Some(hold) => Server::start_held(hold, processes, &socket, &options),
-        None => Server::start(processes, &socket, &options),
+    let mut hold = lock(&alone.hold);
+    let made = crate::slot::out_of_the_way(|| match hold.is_some() {
+        true => Server::start_held(&mut hold, processes, &socket, &options),
+        false => Server::start(processes, &socket, &options),
     });
     let made = made.map_err(|e| e.to_string())?;
-    let ticket = made.enroll(Arc::clone(&alone.process)).map_err(|e| e.to_string())?;
+    let ticket = match made.enroll(Arc::clone(&alone.process)) {
+        Ok(ticket) => ticket,
+        Err(e) => {
+            *hold = made.end();
+            return Err(e.to_string());
+        }
+    };
     *own = Some(OwnServer { server: made, socket, ticket });
     Ok(())
 }

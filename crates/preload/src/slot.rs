@@ -163,10 +163,15 @@ pub(crate) fn descriptors() -> Option<(c_int, c_int)> {
 
 /// The next image of this process has both, whatever the program has asked for all of its descriptors.
 pub(crate) fn keep_open() {
-    for fd in descriptors().into_iter().flat_map(|(marks, memory)| [marks, memory]) {
+    for fd in own_descriptors() {
         // SAFETY: they are open, and nobody closes them: see `own`.
         let _ = rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(fd) }, FdFlags::empty());
     }
+}
+
+/// As [`descriptors`], one by one.
+pub(crate) fn own_descriptors() -> impl Iterator<Item = c_int> {
+    descriptors().into_iter().flat_map(|(marks, memory)| [marks, memory])
 }
 
 /// A slot by its number.

@@ -1,7 +1,7 @@
 //! What happens before `main`, and after it.
 
 use std::collections::HashMap;
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -84,6 +84,8 @@ fn start() -> Result<(), String> {
     table::inherit(&had);
     crate::process::keep_inherited();
     crate::process::start();
+    // SAFETY: a function that stays as long as the process.
+    unsafe { __cxa_at_quick_exit(at_quick_exit, std::ptr::null_mut()) };
     crate::stdio::start();
     Ok(())
 }
@@ -111,6 +113,15 @@ extern "C" fn end() {
         mount::end_all();
         table::end();
     }
+}
+
+/// The last that `quick_exit` does: the C library ends the process by a call of its own.
+unsafe extern "C" fn at_quick_exit(_: *mut c_void) {
+    end();
+}
+
+unsafe extern "C" {
+    fn __cxa_at_quick_exit(act: unsafe extern "C" fn(*mut c_void), of: *mut c_void) -> c_int;
 }
 
 // SAFETY: the loader calls what is in these sections, with and without arguments, once.

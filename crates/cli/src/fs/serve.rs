@@ -100,7 +100,8 @@ impl Serve {
         raise_descriptor_limit();
         let reserved = self.keep_unnamed.flatten().map(|pid| Reserved { pid, limit: KEPT });
         let options = ServerOptions { workers: self.threads.into(), reserved, ..ServerOptions::default() };
-        let server = Server::start_held(hold, Processes::new(fs.clone()), &socket, &options);
+        let mut hold = Some(hold);
+        let server = Server::start_held(&mut hold, Processes::new(fs.clone()), &socket, &options);
         let server = server.with_context(|| format!("serve on {}", socket.display()))?;
         let stopper = server.stopper();
         thread::spawn(move || {
@@ -118,6 +119,7 @@ impl Serve {
             });
         }
         self.announce(&socket)?;
+        server.keep_hold();
         server.wait_idle(self.idle.map_or(Duration::MAX, Duration::from_secs));
         // Clients are processes that end with it. Whoever comes next waits until the device is free again.
         let hold = server.end();

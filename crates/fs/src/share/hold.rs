@@ -12,7 +12,8 @@ use super::packet;
 use crate::error::{Error, Result};
 
 /// A lock file beside a socket, which this process has locked. It is removed when this is dropped, and
-/// unlocked when nobody has its descriptor any more.
+/// unlocked when nobody has its descriptor any more. One that was taken over is the other process's until
+/// [`Hold::keep`].
 pub struct Hold {
     path: PathBuf,
     file: Option<OwnedFd>,
@@ -21,7 +22,9 @@ pub struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if !self.is_given.load(Ordering::Relaxed) {
+        let is_another =
+            || self.file.as_ref().is_some_and(|file| !is_there(&self.path, file.as_fd()).unwrap_or(true));
+        if !self.is_given.load(Ordering::Relaxed) && !is_another() {
             // Before it is unlocked: who waits for it looks whether it is still there.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -82,10 +85,15 @@ impl Hold {
             _ => return Err(wrong("expected the lock file")),
         }
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::AGAIN) => Ok(Self { path, file: None, is_given: AtomicBool::new(false) }),
+            Err(Errno::AGAIN) => Ok(Self { path, file: None, is_given: AtomicBool::new(true) }),
             Ok(()) => Err(wrong("nobody has locked")),
             Err(e) => Err(e.into()),
         }
+    }
+
+    /// What was taken over is this process's own from now on: it does what the other one had it for.
+    pub fn keep(&self) {
+        self.is_given.store(false, Ordering::Relaxed);
     }
 
     /// The descriptor, for a process that takes it over.
@@ -127,6 +135,9 @@ mod tests {
         assert!(matches!(Hold::take(&socket), Err(Error::Busy(_))));
         let number = first.descriptor().expect("a descriptor");
         let second = Hold::inherit(&socket, number as u32).expect("it is the lock file");
+        drop(Hold::inherit(&socket, number as u32).expect("as before"));
+        assert!(beside(&socket).exists(), "who has not begun has not taken it over");
+        second.keep();
         first.give();
         assert!(beside(&socket).exists());
         drop(second);

@@ -24,8 +24,8 @@ const SAY_LIMIT: Duration = Duration::from_secs(5);
 const LATE_MAX: usize = 1024;
 /// How long a caller looks before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
-/// Reads without asking after which one looks whether the server is there.
-const READS_MAX: u32 = 1024;
+/// How long one reads without asking before one looks whether the server is there.
+const LOOK: Duration = Duration::from_millis(10);
 /// How long it sleeps before it looks whether the server is there.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -40,6 +40,8 @@ pub(super) struct Link {
     /// Slots in which a call of this process is.
     busy: AtomicU64,
     is_dead: AtomicBool,
+    /// The server's process, where it can be seen from here. Children of it may have its sockets open.
+    server: Option<i32>,
     /// Pages of files, and how long those are; none when the server keeps them to itself.
     shown: Option<(ShownPages, Sizes)>,
 }
@@ -47,8 +49,8 @@ pub(super) struct Link {
 thread_local! {
     /// The slot that this thread had last: its memory is in this CPU's caches.
     static LAST: Cell<u32> = const { Cell::new(u32::MAX) };
-    /// How often this thread has read without asking.
-    static READS: Cell<u32> = const { Cell::new(0) };
+    /// When this thread has looked last whether the server is there, by the clock's milliseconds.
+    static LOOKED: Cell<i64> = const { Cell::new(0) };
 }
 
 /// A slot that a call has taken.
@@ -96,7 +98,9 @@ impl Link {
         if index >= super::slot::CONNECTIONS_MAX {
             return Err(Errno::PROTO.into());
         }
+        let server = rustix::net::sockopt::socket_peercred(&socket)?.pid.as_raw_nonzero().get();
         Ok(Self {
+            server: Some(server).filter(|&server| !has_ended(server)),
             control: Control(Region::sealed(control.as_fd(), CONTROL_BYTES, true).map_err(from_bus)?),
             slots: Region::sealed(slots.as_fd(), SLOTS_BYTES, true).map_err(from_bus)?,
             socket: Mutex::new(Some(packet::out_of_the_way(socket))),
@@ -154,8 +158,7 @@ impl Link {
     /// Reads a file without asking: how many bytes there were; `None` when it has to be asked for.
     pub(super) fn read_shown(&self, ino: u64, place: usize, offset: u64, out: &mut [u8]) -> Option<usize> {
         let (pages, sizes) = self.shown.as_ref()?;
-        let reads = READS.try_with(|reads| reads.replace(reads.get().wrapping_add(1))).unwrap_or(0);
-        if self.is_dead() || reads.is_multiple_of(READS_MAX) && self.is_gone() {
+        if self.is_dead() || is_time_to_look() && self.is_gone() {
             return None;
         }
         let there = sizes.of(ino, place)?.saturating_sub(offset).min(out.len() as u64) as usize;
@@ -205,7 +208,7 @@ impl Link {
             // Somebody talks to the server.
             None => false,
         };
-        if is_closed || self.control.has_ended() {
+        if is_closed || self.control.has_ended() || self.server.is_some_and(has_ended) {
             self.is_dead.store(true, Ordering::Release);
         }
         self.is_dead()
@@ -285,6 +288,21 @@ impl Link {
         }
         Ok(())
     }
+}
+
+#[inline]
+fn is_time_to_look() -> bool {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    let now = now.tv_sec * 1000 + now.tv_nsec / 1_000_000;
+    let is_time =
+        |looked: &Cell<i64>| now - looked.get() >= LOOK.as_millis() as i64 && looked.replace(now) != now;
+    LOOKED.try_with(is_time).unwrap_or(true)
+}
+
+/// Whether a process is there no more, waited for or not.
+fn has_ended(process: i32) -> bool {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
+    text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }
 
 fn refused(errno: i32, why: &str) -> Error {

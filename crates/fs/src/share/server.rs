@@ -189,20 +189,23 @@ impl Server {
     /// [`Error::Busy`] when another server serves there; [`Error::Format`], [`Error::Posix`],
     /// [`Error::Device`] when the socket, the threads or the memory cannot be had.
     pub fn start(processes: Arc<Processes>, socket: &Path, options: &ServerOptions) -> Result<Self> {
-        Self::start_held(Hold::take(socket)?, processes, socket, options)
+        Self::start_held(&mut Some(Hold::take(socket)?), processes, socket, options)
     }
 
-    /// As [`Server::start`], for who has taken the socket before it mounted the file system.
+    /// As [`Server::start`], for who has taken the socket before it mounted the file system, and keeps it when
+    /// there is no server.
     ///
     /// # Errors
-    /// As there, but for [`Error::Busy`].
+    /// As there; [`Error::Busy`] without a `hold`.
     pub fn start_held(
-        hold: Hold,
+        hold: &mut Option<Hold>,
         processes: Arc<Processes>,
         socket: &Path,
         options: &ServerOptions,
     ) -> Result<Self> {
-        hold.clear(socket)?;
+        let held =
+            hold.as_ref().ok_or_else(|| Error::Busy(format!("{}: it is not held", socket.display())))?;
+        held.clear(socket)?;
         let listener = packet::listen(socket)?;
         let memory = Region::shared_on("unvme-control", CONTROL_BYTES, Pages::Ordinary);
         let shared = Arc::new(Shared {
@@ -221,7 +224,7 @@ impl Server {
         });
         let stop = EventFd::new().map_err(|e| Error::Device(e.to_string()))?;
         let mut server =
-            Self { shared, stop: stop.clone(), threads: Vec::new(), socket: socket.into(), hold: Some(hold) };
+            Self { shared, stop: stop.clone(), threads: Vec::new(), socket: socket.into(), hold: None };
         for _ in 0..options.workers.clamp(1, WORKERS_MAX) {
             server.spawn("unvme-work", work)?;
         }
@@ -232,6 +235,7 @@ impl Server {
         let reserved = options.reserved;
         server
             .spawn("unvme-share", move |shared| Desk::new(shared, listener, stop, parted, reserved).run())?;
+        server.hold = hold.take();
         Ok(server)
     }
 
@@ -255,6 +259,13 @@ impl Server {
     /// returned.
     pub fn end(mut self) -> Option<Hold> {
         self.hold.take()
+    }
+
+    /// It serves, whatever it has taken over: see [`Hold::keep`].
+    pub fn keep_hold(&self) {
+        if let Some(hold) = &self.hold {
+            hold.keep();
+        }
     }
 
     /// In a child that `fork` has made of the server's process: see [`Hold::forget`].
