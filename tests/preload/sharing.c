@@ -43,6 +43,7 @@ static char *map(const char *path)
 static void *syncs(void *path)
 {
     int file = open(path, O_RDWR | O_CREAT, 0644);
+    need(file >= 0, "open");
     for (int i = 0;; i++) {
         need(pwrite(file, &i, sizeof i, 0) == sizeof i, "pwrite");
         need(fsync(file) == 0, "fsync");

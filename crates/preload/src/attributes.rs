@@ -75,8 +75,9 @@ unsafe fn find(dir: c_int, path: *const c_char, flags: c_int) -> Result<Outcome>
         return found;
     }
     let follows = flags & AT_SYMLINK_NOFOLLOW == 0;
-    place::call_at(place::resolve_as(dir, path, follows)?, follows, |mount, at| {
-        mount.ask(&Request::Attributes { at })
+    state::steadily(|| {
+        let place = place::resolve_as(dir, path, follows)?;
+        place::call_at(place, follows, |mount, at| mount.ask(&Request::Attributes { at }))
     })
 }
 

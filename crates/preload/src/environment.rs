@@ -36,6 +36,31 @@ fn name_of(text: &CStr) -> &[u8] {
     text.to_bytes().split(|&byte| byte == b'=').next().unwrap_or_default()
 }
 
+/// Who is to have what is handed over. Processes that come after it find the same words in their environment
+/// when they are begun by ways that are not seen here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taker {
+    /// This process, which becomes another program.
+    Itself,
+    /// A child that is about to be.
+    Child,
+}
+
+impl Taker {
+    fn word(self, pid: u32) -> String {
+        match self {
+            Self::Itself => format!("e{pid}"),
+            Self::Child => format!("c{pid}"),
+        }
+    }
+}
+
+/// Whether this process is meant by a word.
+pub(crate) fn is_taker(word: &str) -> bool {
+    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_pid().cast_unsigned());
+    word == Taker::Itself.word(std::process::id()) || word == Taker::Child.word(parent)
+}
+
 /// The environment of another program.
 pub(crate) struct Environment {
     _texts: Vec<CString>,
@@ -53,6 +78,7 @@ impl Environment {
         given: *const *const c_char,
         connections: &[(u32, c_int)],
         program: Option<&Program>,
+        taker: Taker,
     ) -> Self {
         let mut texts: Vec<CString> = Vec::new();
         let mut at = given;
@@ -84,7 +110,7 @@ impl Environment {
             }
         };
         let (marks, memory) = slot::descriptors().unwrap_or((-1, -1));
-        let mut handed = format!("{marks},{memory},{}", mount::digests());
+        let mut handed = format!("{marks},{memory},{},{}", mount::digests(), taker.word(std::process::id()));
         connections.iter().for_each(|(number, fd)| handed.push_str(&format!(",{number}:{fd}")));
         handed.push_str(&table::handed());
         add(state::HANDED, handed.as_bytes());

@@ -143,18 +143,24 @@ impl Drop for AmongOurselves {
 /// One call less that this thread is in.
 #[inline]
 fn leave() {
-    let depth = DEPTH.with(|depth| {
-        let left = depth.get() - 1;
-        depth.set(left);
-        left
-    });
-    if depth == 0 && !crate::errno::is_set() {
+    let left = DEPTH.with(Cell::get) - 1;
+    if left > 0 {
+        DEPTH.with(|depth| depth.set(left));
+        return;
+    }
+    if !crate::errno::is_set() {
         crate::errno::put(ERRNO.get());
     }
-    // A signal that comes before this is held back and found below; one that comes after it runs.
+    // What was held back until here is this call's to let go of: a handler that runs from here on may make
+    // calls of its own.
+    let held = crate::signals::take_held();
     compiler_fence(Ordering::SeqCst);
-    if depth == 0 {
-        crate::signals::left();
+    DEPTH.with(|depth| depth.set(0));
+    compiler_fence(Ordering::SeqCst);
+    // One that comes before that line is held back and found here; one that comes after it runs.
+    let held = held | crate::signals::take_held();
+    if held != 0 {
+        crate::signals::release(held);
     }
 }
 
@@ -244,8 +250,9 @@ pub(crate) fn sweep() {
     if count((EPOCH.load(Ordering::Relaxed) & 1) ^ 1) == 0 {
         dropped.append(&mut aside.0);
     }
-    drop(aside);
+    // Before others can find nothing left: what is dropped may write to the device.
     drop(dropped);
+    drop(aside);
 }
 
 /// Drops all that was put aside: nobody is inside.

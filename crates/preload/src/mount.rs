@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,9 @@ pub(crate) struct Mount {
 
 static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
 static STATS: OnceLock<PathBuf> = OnceLock::new();
+
+/// Nothing is mounted any more: the process ends.
+static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
 /// All folders.
 #[inline]
@@ -406,6 +409,9 @@ impl Mount {
         if let Some(found) = self.backend() {
             return Ok(found);
         }
+        if HAS_ENDED.load(Ordering::Acquire) {
+            return Err(Errno::IO);
+        }
         self.ensure().map_err(|e| {
             crate::state::say(&e);
             Errno::IO
@@ -642,6 +648,7 @@ pub(crate) fn end_all() {
         // After this nobody is giving a file system to somebody else.
         let closed = gate::close_within(LOOKS);
         all().iter().for_each(|mount| mount.unmount(closed.as_ref()));
+        HAS_ENDED.store(true, Ordering::Release);
         // Other threads wait where they are for the end of the process, which this one goes on to.
         let _ = closed.map(ManuallyDrop::new);
     }

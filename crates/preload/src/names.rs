@@ -57,8 +57,10 @@ unsafe fn make(
     device: dev_t,
     target: &[u8],
 ) -> Result<Outcome> {
-    let place = place_of_new(dir, path)?;
-    place::call_at(place, false, |mount, at| mount.ask(&Request::Make { at, mode, rdev: device, target }))
+    state::steadily(|| {
+        let place = place_of_new(dir, path)?;
+        place::call_at(place, false, |mount, at| mount.ask(&Request::Make { at, mode, rdev: device, target }))
+    })
 }
 
 unsafe fn mkdir_any(dir: c_int, path: *const c_char, mode: mode_t) -> c_int {
@@ -553,10 +555,11 @@ exported! {
     }
 
     fn chdir(path: *const c_char) -> c_int {
-        match place::resolve_through_links(AT_FDCWD, path, true) {
-            Ok(place) => go(place, path),
-            Err(errno) => done(Err(errno)),
-        }
+        let changed = state::steadily(|| {
+            let place = place::resolve_through_links(AT_FDCWD, path, true)?;
+            if go(place, path) == 0 { Ok(()) } else { Err(errno::last()) }
+        });
+        done(changed)
     }
 
     fn fchdir(fd: c_int) -> c_int {

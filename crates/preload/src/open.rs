@@ -112,7 +112,7 @@ fn descriptor(mount: &'static Mount, opened: &Opened, flags: c_int, path: Vec<u8
 }
 
 unsafe fn open_any(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    match open_ours(dir, path, flags, mode) {
+    match state::steadily(|| open_ours(dir, path, flags, mode)) {
         Ok(Opening::Kernel) => open_of_kernel(dir, path, flags, mode),
         other => opened(other, flags, mode),
     }

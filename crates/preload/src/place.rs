@@ -438,7 +438,7 @@ pub(crate) unsafe fn call(
     follows: bool,
     request: impl Fn(&'static Mount, At<'_>) -> Result<Reply>,
 ) -> Result<Outcome> {
-    call_at(resolve_through_links(dir, path, follows)?, follows, request)
+    state::steadily(|| call_at(resolve_through_links(dir, path, follows)?, follows, &request))
 }
 
 /// As [`resolve_as`]; what the kernel does not find may be behind a symbolic link to a folder.
@@ -543,6 +543,15 @@ pub(crate) unsafe fn call_two(
     to: (c_int, *const c_char),
     follows: bool,
     request: impl for<'a> Fn(At<'a>, At<'a>) -> Request<'a>,
+) -> Result<Both> {
+    state::steadily(|| call_two_once(from, to, follows, &request))
+}
+
+unsafe fn call_two_once(
+    from: (c_int, *const c_char),
+    to: (c_int, *const c_char),
+    follows: bool,
+    request: &impl for<'a> Fn(At<'a>, At<'a>) -> Request<'a>,
 ) -> Result<Both> {
     let (mut first, mut second) =
         (resolve_through_links(from.0, from.1, follows)?, resolve_through_links(to.0, to.1, false)?);

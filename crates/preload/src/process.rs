@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use unvme::lock::lock;
 use unvme_fs::share::{Client, Forked};
 
-use crate::environment::Environment;
+use crate::environment::{Environment, Taker};
 use crate::errno::number;
 use crate::gate::Closed;
 use crate::mount::{self, Backend, Mount, Shared, identity};
@@ -49,6 +49,8 @@ unsafe extern "C" fn before_fork() {
     if !state::is_on() || gate::is_inside() || IS_OTHER.get() {
         return;
     }
+    // As the C library does a little later, when it must not wait for who waits at the gate.
+    _IO_list_lock();
     let closed = gate::close();
     slot::prepare();
     let forked = as_other(|| connections(&closed));
@@ -64,6 +66,12 @@ unsafe extern "C" fn before_fork() {
         crate::children::still(),
     ];
     *lock(&PREPARED) = Some(Prepared { forked, still, _closed: closed });
+}
+
+unsafe extern "C" {
+    fn _IO_list_lock();
+    fn _IO_list_unlock();
+    fn _IO_list_resetlock();
 }
 
 /// Makes a process. The C library does not tell `in_parent` whether there is one.
@@ -92,6 +100,9 @@ fn connections(closed: &Closed) -> Vec<(u32, Forked)> {
 unsafe extern "C" fn in_parent() {
     if !IS_OTHER.get() {
         let prepared = lock(&PREPARED).take();
+        if prepared.is_some() {
+            _IO_list_unlock();
+        }
         drop(prepared);
     }
 }
@@ -101,6 +112,7 @@ unsafe extern "C" fn in_child() {
         return;
     }
     let Some(prepared) = lock(&PREPARED).take() else { return };
+    _IO_list_resetlock();
     gate::forget_others();
     slot::join(std::process::id());
     let Prepared { mut forked, still, _closed } = prepared;
@@ -234,7 +246,7 @@ unsafe fn execute(
         }
     }
     slot::keep_open();
-    let environment = Environment::new(envp, &passed, program);
+    let environment = Environment::new(envp, &passed, program, Taker::Itself);
     let prompt = signals::promptly();
     let result = act(environment.pointers());
     drop(prompt);
@@ -270,7 +282,7 @@ unsafe fn spawn(
     // Its files are the child's as well, as long as the child has them.
     table::count_child(true);
     slot::keep_open();
-    let environment = Environment::new(envp, &passed, program);
+    let environment = Environment::new(envp, &passed, program, Taker::Child);
     let prompt = signals::promptly();
     let result = as_other(|| act(environment.pointers()));
     drop(prompt);

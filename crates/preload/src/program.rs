@@ -7,7 +7,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::{Mutex, OnceLock};
 
-use libc::{O_CLOEXEC, O_RDONLY, S_IFMT, S_IFREG, X_OK};
+use libc::{O_CLOEXEC, O_NONBLOCK, O_RDONLY, S_IFMT, S_IFREG, X_OK};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use unvme::lock::lock;
@@ -103,7 +103,7 @@ impl Drop for Open {
 
 impl Open {
     unsafe fn new(path: *const c_char) -> Result<Self> {
-        match open::open(path, O_RDONLY | O_CLOEXEC, 0) {
+        match open::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0) {
             fd if fd < 0 => Err(errno::last()),
             fd => Ok(Self(fd)),
         }
@@ -171,7 +171,16 @@ pub(crate) unsafe fn find(path: *const c_char, argv: *const *const c_char) -> Re
                 return Err(Errno::ACCESS);
             }
         }
-        match interpreter(&file.head()?) {
+        let head = match file.head() {
+            Ok(head) => head,
+            Err(errno) if here.is_some() => return Err(errno),
+            // The kernel says what is wrong with it.
+            Err(_) => {
+                errno::put(before);
+                return Ok(is_ours.then_some(program));
+            }
+        };
+        match interpreter(&head) {
             Ok(Some(interpreter)) => program.interpret(argv, interpreter)?,
             Err(errno) if here.is_some() => return Err(errno),
             _ if here.is_some() => {
@@ -201,7 +210,9 @@ unsafe fn search(file: *const c_char) -> Option<CString> {
     places.split(|&byte| byte == b':').find_map(|folder| {
         let folder = if folder.is_empty() { b"." } else { folder };
         let path = CString::new([folder, b"/", name].concat()).ok()?;
-        (attributes::access(path.as_ptr(), X_OK) == 0).then_some(path)
+        let mut found: libc::stat = std::mem::zeroed();
+        let is_file = attributes::stat(path.as_ptr(), &mut found) == 0 && found.st_mode & S_IFMT == S_IFREG;
+        (is_file && attributes::access(path.as_ptr(), X_OK) == 0).then_some(path)
     })
 }
 

@@ -344,6 +344,7 @@ pub(crate) fn open_again(mount: &'static Mount) {
         };
         file.set_open(OpenId(open));
     });
+    state::note_change();
 }
 
 /// A connection for a child that is about to be.

@@ -207,26 +207,35 @@ unsafe fn hold_back(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_v
     sent == 0
 }
 
-/// A call has been left: what has come meanwhile is handled before this returns.
+/// What has come in the middle of calls, for [`release`].
+#[inline]
+pub(crate) fn take_held() -> u64 {
+    let held = HELD.get();
+    if held != 0 {
+        HELD.set(0);
+    }
+    held
+}
+
+/// The outermost call of this thread has been left: what has come meanwhile is handled before this returns.
 #[cold]
-fn release() {
+pub(crate) fn release(held: u64) {
     let before = crate::errno::get();
-    let held = HELD.replace(0);
+    // A handler need not come back.
+    if held & PUT_OFF != 0 {
+        crate::cancel::allow();
+    }
     if held & !PUT_OFF != 0 {
         // SAFETY: the mask is this thread's, and held signals were not blocked when they came.
         unsafe { change_mask(libc::SIG_UNBLOCK, held & !PUT_OFF) };
     }
-    if held & PUT_OFF != 0 {
-        crate::cancel::allow();
-    }
     crate::errno::put(before);
 }
 
-/// To be called when the outermost call of this thread has been left.
-#[inline]
-pub(crate) fn left() {
-    if HELD.get() != 0 {
-        release();
+fn let_go() {
+    let held = take_held();
+    if held != 0 {
+        release(held);
     }
 }
 
@@ -245,7 +254,7 @@ pub(crate) struct Prompt(bool);
 
 pub(crate) fn promptly() -> Prompt {
     let before = IS_PROMPT.replace(true);
-    left();
+    let_go();
     Prompt(before)
 }
 

@@ -47,23 +47,26 @@ fn told_config(from: Option<&Path>) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// What the process before this one has handed over, if it is of this configuration; the files that it had
-/// open.
-fn inherit() -> HashMap<u32, OpenId> {
-    let Some(handed) = std::env::var_os(state::HANDED) else { return HashMap::new() };
+/// open. `None` for who is not the one that it was handed to, and has its descriptors all the same.
+fn inherit() -> Option<HashMap<u32, OpenId>> {
+    let Some(handed) = std::env::var_os(state::HANDED) else { return Some(HashMap::new()) };
     let text = handed.to_string_lossy().into_owned();
     let mut words = text.split(',');
     let (marks, memory, folders) = (words.next(), words.next(), words.next());
     let own = mount::digests();
     // Folders have the same numbers, when those of this process begin with those.
     if !folders.is_some_and(|folders| format!("{own};").starts_with(&format!("{folders};"))) {
-        return HashMap::new();
+        return Some(HashMap::new());
     }
     state::note_earlier();
     let number = |word: Option<&str>| word.and_then(|word| word.parse::<c_int>().ok()).unwrap_or(-1);
     slot::inherit(number(marks), number(memory));
     state::turn_on();
+    if !words.next().is_some_and(crate::environment::is_taker) {
+        return None;
+    }
     crate::process::inherit(words.clone());
-    table::parse_handed(words)
+    Some(table::parse_handed(words))
 }
 
 fn start() -> Result<(), String> {
@@ -79,10 +82,17 @@ fn start() -> Result<(), String> {
     for mount in mount::all().iter().filter(|_| state::is_first()) {
         mount.ensure()?;
     }
+    // Whoever mounts it again has not to make it again.
+    state::note_earlier();
     crate::signals::start();
     let _inside = gate::enter();
-    table::inherit(&had);
-    crate::process::keep_inherited();
+    match &had {
+        Some(had) => {
+            table::inherit(had);
+            crate::process::keep_inherited();
+        }
+        None => table::adopt(),
+    }
     crate::process::start();
     // SAFETY: a function that stays as long as the process.
     unsafe { __cxa_at_quick_exit(at_quick_exit, std::ptr::null_mut()) };

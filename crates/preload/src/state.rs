@@ -2,9 +2,12 @@
 
 use std::ffi::c_int;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use rustix::io::Errno;
 use rustix::stdio::stderr;
+
+type Result<T> = std::result::Result<T, Errno>;
 
 /// The same as text, for those who have no file.
 pub(crate) const TEXT: &str = "UNVME_PRELOAD_CONFIG";
@@ -27,6 +30,24 @@ pub(crate) fn turn_on() {
 /// A process before this one was started with the same configuration.
 pub(crate) fn note_earlier() {
     IS_FIRST.store(false, Ordering::Relaxed);
+}
+
+/// How often files have got other names with a file system.
+static CHANGES: AtomicU32 = AtomicU32::new(0);
+
+/// Files have other names with the file system from now on.
+pub(crate) fn note_change() {
+    CHANGES.fetch_add(1, Ordering::Release);
+}
+
+/// Does something that finds a directory first and then asks for something in it: once more, when the file
+/// system has changed hands in between, and the directory is not known there by its old name.
+pub(crate) fn steadily<R>(act: impl Fn() -> Result<R>) -> Result<R> {
+    let before = CHANGES.load(Ordering::Acquire);
+    match act() {
+        Err(Errno::BADF) if CHANGES.load(Ordering::Acquire) != before => act(),
+        done => done,
+    }
 }
 
 /// Whether any folder is wrapped.

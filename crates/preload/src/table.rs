@@ -427,10 +427,9 @@ fn close_at_exec(number: u32, open: OpenId) {
     slot::give_back(slot);
 }
 
-/// Takes on the descriptors that this process has from the one before `exec`, and closes the files of the
-/// others.
-pub(crate) fn inherit(had: &HashMap<u32, OpenId>) {
-    let Ok(names) = std::fs::read_dir("/proc/self/fd") else { return };
+/// Descriptors of this process that are copies of marks: the slots that they stand for, and their numbers.
+fn marks() -> Vec<(u32, c_int)> {
+    let Ok(names) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let wanted = format!("/memfd:{} (deleted)", slot::NAME);
     let mut found: Vec<(u32, c_int)> = Vec::new();
     for name in names.flatten() {
@@ -448,6 +447,18 @@ pub(crate) fn inherit(had: &HashMap<u32, OpenId>) {
         }
     }
     found.sort_unstable();
+    found
+}
+
+/// As [`inherit`], for a process that has got descriptors without having been told: it opens the files anew.
+pub(crate) fn adopt() {
+    marks().into_iter().for_each(|(_, fd)| receive(fd));
+}
+
+/// Takes on the descriptors that this process has from the one before `exec`, and closes the files of the
+/// others.
+pub(crate) fn inherit(had: &HashMap<u32, OpenId>) {
+    let found = marks();
     had.iter()
         .filter(|(had, _)| !found.iter().any(|(number, _)| number == *had))
         .for_each(|(&had, &open)| close_at_exec(had, open));

@@ -66,8 +66,9 @@ pub struct Process {
 impl Processes {
     /// Nobody yet.
     pub fn new(fs: FileSystem) -> Arc<Self> {
-        // What somebody had open at an earlier mount is nobody's here: no identifier comes twice.
-        let next = AtomicU64::new(1 + ((Time::now().seconds as u64 & 0xffff_ffff) << 28));
+        // What somebody had open at an earlier mount is nobody's here: no identifier comes twice, also where
+        // two mounts follow each other at once.
+        let next = AtomicU64::new(1 + (unvme::random::number() >> 32 << 28));
         Arc::new(Self {
             fs,
             opens: RwLock::default(),

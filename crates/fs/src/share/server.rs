@@ -192,8 +192,8 @@ impl Server {
         Self::start_held(&mut Some(Hold::take(socket)?), processes, socket, options)
     }
 
-    /// As [`Server::start`], for who has taken the socket before it mounted the file system, and keeps it when
-    /// there is no server.
+    /// As [`Server::start`], for who has taken the socket before it mounted the file system, and keeps it
+    /// when there is no server.
     ///
     /// # Errors
     /// As there; [`Error::Busy`] without a `hold`.
