@@ -301,7 +301,7 @@ fn a_server_that_is_killed_is_started_again_by_its_clients_once() {
         let (started, servers, path) = (Arc::clone(&started), Arc::clone(&servers), path.clone());
         client.start_when_killed(Arc::new(move |hold| {
             started.fetch_add(1, Ordering::SeqCst);
-            let server = Server::start_held(hold, mounted(), &path, &ServerOptions::default());
+            let server = Server::start_held(&mut Some(hold), mounted(), &path, &ServerOptions::default());
             servers.lock().expect("nobody panics").push(server.expect("a server"));
             true
         }));
