@@ -99,6 +99,23 @@ wait "$children" || true
 children=
 grep -qx before "$work/first" || fail "a file without a name is lost with a server: $(cat "$work/first")"
 
+section 'a lock that is lost with a server that is killed'
+rm -f "$outside/ready" "$outside/go"
+inside bash -c "exec 3>locked 4>free; flock 3; sync; : >'$outside/ready'
+    while [ ! -e '$outside/go' ]; do sleep 0.05; done
+    cat other >/dev/null 2>&1; echo more >&4; { echo without >&3; } 2>/dev/null || echo refused" >"$work/first" 2>&1 &
+children=$!
+until_there "$outside/ready"
+for process in $(pgrep -f 'fs serve' || true); do
+    ! tr '\0' '\n' <"/proc/$process/environ" 2>/dev/null | grep -qx "UNVME_HOME=$UNVME_HOME" || kill -KILL "$process"
+done
+inside flock locked true
+touch "$outside/go"
+wait "$children" || true
+children=
+grep -qx refused "$work/first" || fail "a file is written without its lock: $(cat "$work/first")"
+says more inside cat free
+
 section 'a descriptor that two processes have by different ways'
 says 'parent child parent child' inside "$sharing" passing file
 

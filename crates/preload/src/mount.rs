@@ -607,7 +607,7 @@ impl Shared {
         let _ = self.client.ping();
         let now = self.client.generation();
         if self.generation.swap(now, Ordering::AcqRel) != now {
-            crate::share::open_again(mount);
+            crate::share::open_again(mount, false);
         }
     }
 
@@ -624,7 +624,7 @@ impl Shared {
             return errno::of(done);
         }
         // Another server than the one that had the files open.
-        crate::share::open_again(mount);
+        crate::share::open_again(mount, false);
         Err(Errno::IO)
     }
 }

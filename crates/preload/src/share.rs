@@ -292,7 +292,7 @@ pub(crate) fn share(mount: &'static Mount, closed: &gate::Closed) -> Result<(), 
     }
     let is_own = matches!(made, Backend::Alone(_));
     mount.install(made);
-    open_again(mount);
+    open_again(mount, true);
     let lost = lock_again(mount, &locks);
     // Files that have no names any more, and that nobody has opened again, can go.
     match mount.backend() {
@@ -329,7 +329,10 @@ fn lock_again(mount: &'static Mount, locks: &[Locks]) -> usize {
 }
 
 /// Has another server open what was open: by the numbers of inodes.
-pub(crate) fn open_again(mount: &'static Mount) {
+///
+/// Where its locks are not taken again, a file that has some is not open any more: whoever trusts in them must
+/// not go on without.
+pub(crate) fn open_again(mount: &'static Mount, are_locks_kept: bool) {
     crate::place::forget_working();
     table::each(|_, file| {
         if file.mount.number != mount.number {
@@ -337,6 +340,10 @@ pub(crate) fn open_again(mount: &'static Mount) {
         }
         let ino = file.slot.ino.load(Ordering::Relaxed);
         let flags = file.flags() as u32;
+        if file.is_locked() && !are_locks_kept {
+            file.set_open(OpenId(u64::MAX));
+            return;
+        }
         // What is not there any more is EBADF from here on.
         let open = match mount.ask(&Request::Adopt { ino, flags }) {
             Ok(Reply::Opened(open, ..)) => open.0,

@@ -38,6 +38,8 @@ pub(crate) struct OpenFile {
     open: AtomicU64,
     /// Descriptors of this process. From 0 on nobody finds it.
     descriptors: AtomicUsize,
+    /// It has locks, as far as is known: whoever gives up all of them says so.
+    is_locked: AtomicBool,
     /// This process holds the slot no more.
     is_given_back: AtomicBool,
     /// `None` when the file system is behind a server. Changed while the gate is closed, and then only.
@@ -161,7 +163,23 @@ impl OpenFile {
     /// # Errors
     /// Those of the call.
     pub(crate) fn call(&self, request: &Request<'_>) -> Result<Reply> {
-        self.mount.call(request, &[], &mut [])
+        let done = self.mount.call(request, &[], &mut [])?;
+        let locks = match request {
+            Request::Lock { .. }
+            | Request::AwaitLock { .. }
+            | Request::Flock { is_exclusive: Some(_), .. } => Some(true),
+            Request::Unlock { range, .. } if (range.start, range.end) == (0, u64::MAX) => Some(false),
+            Request::Flock { is_exclusive: None, .. } => Some(false),
+            _ => None,
+        };
+        if let Some(is_locked) = locks {
+            self.is_locked.store(is_locked, Ordering::Relaxed);
+        }
+        Ok(done)
+    }
+
+    pub(crate) fn is_locked(&self) -> bool {
+        self.is_locked.load(Ordering::Relaxed)
     }
 }
 
@@ -248,6 +266,7 @@ fn new_file(
         mount,
         open: AtomicU64::new(open.0),
         descriptors: AtomicUsize::new(1),
+        is_locked: AtomicBool::new(false),
         is_given_back: AtomicBool::new(false),
         vnode: UnsafeCell::new(vnode),
         watched: UnsafeCell::default(),
