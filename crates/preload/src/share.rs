@@ -330,8 +330,8 @@ fn lock_again(mount: &'static Mount, locks: &[Locks]) -> usize {
 
 /// Has another server open what was open: by the numbers of inodes.
 ///
-/// Where its locks are not taken again, a file that has some is not open any more: whoever trusts in them must
-/// not go on without.
+/// Where its locks are not taken again, a file that has some is not open any more: whoever trusts in them
+/// must not go on without.
 pub(crate) fn open_again(mount: &'static Mount, are_locks_kept: bool) {
     crate::place::forget_working();
     table::each(|_, file| {

@@ -45,7 +45,11 @@ pub(crate) struct Slot {
     pub mount: AtomicU32,
     /// When it was taken: seconds of the monotonic clock.
     pub taken: AtomicU64,
-    rest: [u64; 2],
+    /// 1 when it has a lock of its own, of `flock` or of `F_OFD_SETLK`, which any of its processes may have
+    /// taken.
+    pub is_locked: AtomicU32,
+    unused: u32,
+    rest: [u64; 1],
 }
 
 const _: () = assert!(size_of::<Slot>() == 64);
@@ -209,6 +213,7 @@ fn take_free(arena: &'static Arena) -> Option<(u32, &'static Slot)> {
         {
             arena.next.store(number + 1, Ordering::Relaxed);
             slot.offset.store(0, Ordering::Relaxed);
+            slot.is_locked.store(0, Ordering::Relaxed);
             slot.taken.store(family::now(), Ordering::Release);
             return Some((number, slot));
         }

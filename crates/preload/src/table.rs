@@ -38,7 +38,7 @@ pub(crate) struct OpenFile {
     open: AtomicU64,
     /// Descriptors of this process. From 0 on nobody finds it.
     descriptors: AtomicUsize,
-    /// It has locks, as far as is known: whoever gives up all of them says so.
+    /// This process has locks on it, as far as is known: whoever gives up all of them says so.
     is_locked: AtomicBool,
     /// This process holds the slot no more.
     is_given_back: AtomicBool,
@@ -164,22 +164,22 @@ impl OpenFile {
     /// Those of the call.
     pub(crate) fn call(&self, request: &Request<'_>) -> Result<Reply> {
         let done = self.mount.call(request, &[], &mut [])?;
-        let locks = match request {
-            Request::Lock { .. }
-            | Request::AwaitLock { .. }
-            | Request::Flock { is_exclusive: Some(_), .. } => Some(true),
-            Request::Unlock { range, .. } if (range.start, range.end) == (0, u64::MAX) => Some(false),
-            Request::Flock { is_exclusive: None, .. } => Some(false),
-            _ => None,
-        };
-        if let Some(is_locked) = locks {
-            self.is_locked.store(is_locked, Ordering::Relaxed);
+        let own = |is_locked: bool| self.slot.is_locked.store(is_locked.into(), Ordering::Relaxed);
+        let of_process = |is_locked| self.is_locked.store(is_locked, Ordering::Relaxed);
+        match request {
+            Request::Lock { range, .. } | Request::AwaitLock { range, .. } if range.is_of_open => own(true),
+            Request::Lock { .. } | Request::AwaitLock { .. } => of_process(true),
+            Request::Flock { is_exclusive, .. } => own(is_exclusive.is_some()),
+            Request::Unlock { range, .. } if (range.start, range.end) == (0, u64::MAX) => {
+                if range.is_of_open { own(false) } else { of_process(false) }
+            }
+            _ => {}
         }
         Ok(done)
     }
 
     pub(crate) fn is_locked(&self) -> bool {
-        self.is_locked.load(Ordering::Relaxed)
+        self.is_locked.load(Ordering::Relaxed) || self.slot.is_locked.load(Ordering::Relaxed) != 0
     }
 }
 
