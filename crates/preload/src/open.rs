@@ -413,7 +413,9 @@ unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
             // What it is at `exec` is our business.
             return 0;
         }
-        return real::fcntl(fd, cmd, arg);
+        let result = real::fcntl(fd, cmd, arg);
+        // It may have been ours until another thread began to close it.
+        return if matches!(cmd, F_DUPFD | F_DUPFD_CLOEXEC) { note_copy(None, result) } else { result };
     }
     match cmd {
         F_DUPFD | F_DUPFD_CLOEXEC => {
