@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
+use unvme_fs::share::has_ended;
 
 use crate::errno::Result;
 use crate::slot::{Arena, NAME, SLOTS};
@@ -47,7 +48,7 @@ pub(crate) fn add(family: &[AtomicU32], pid: u32) {
 fn remove_gone(family: &[AtomicU32]) {
     for place in &family[1..] {
         let pid = place.load(Ordering::Acquire);
-        if pid != 0 && crate::locks::is_gone(pid) {
+        if pid != 0 && has_ended(pid) {
             let _ = place.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
@@ -87,7 +88,7 @@ pub(crate) fn collect(arena: &Arena) -> Collected {
     remove_gone(arena.family);
     for place in &arena.family[1..] {
         let pid = place.load(Ordering::Acquire);
-        if pid != 0 && show_slots(arena, pid, &mut is_held).is_err() && !crate::locks::is_gone(pid) {
+        if pid != 0 && show_slots(arena, pid, &mut is_held).is_err() && !has_ended(pid) {
             return Collected::Nothing;
         }
     }

@@ -9,6 +9,7 @@ use libc::{
 };
 use rustix::io::Errno;
 use unvme_fs::calls::{OpenId, Range, Reply, Request};
+use unvme_fs::share::has_ended;
 
 use crate::errno::{self, Result, number};
 use crate::table::{self, Held};
@@ -128,7 +129,7 @@ const TRIES: usize = 500;
 fn find(held: &Held, range: Range) -> Result<Option<(Range, u32)>> {
     for _ in 0..TRIES {
         match held.call(&Request::FindLock { open: held.open(), range })? {
-            Reply::Lock(Some((_, pid))) if pid != 0 && is_gone(pid) => {}
+            Reply::Lock(Some((_, pid))) if pid != 0 && has_ended(pid) => {}
             Reply::Lock(found) => return Ok(found),
             _ => return Err(Errno::IO),
         }
@@ -149,12 +150,6 @@ fn lock_now(held: &Held, range: Range) -> Result<()> {
         }
     }
     Err(Errno::AGAIN)
-}
-
-/// Whether a process has ended, waited for or not.
-pub(crate) fn is_gone(pid: u32) -> bool {
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-    text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }
 
 exported! {

@@ -68,6 +68,12 @@ pub(super) fn check(said: &Identity, peer: &Peer) -> Result<()> {
     Err(Errno::PERM.into())
 }
 
+/// Whether a process has ended, waited for or not.
+pub fn has_ended(pid: u32) -> bool {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
+}
+
 #[cfg(test)]
 mod tests {
     use rustix::fs::{Gid, Uid};

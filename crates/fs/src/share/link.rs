@@ -12,6 +12,7 @@ use unvme::Region;
 use unvme::cache::{PAGE, ShownPages};
 use unvme::lock::{lock, try_lock};
 
+use super::identity::has_ended;
 use super::packet;
 use super::slot::{CONTROL_BYTES, Control, FRAME_BYTES_MAX, SLOTS, SLOTS_BYTES, Slot};
 use super::wire::{Answer, Answered, Ask, Call, error_of, parse, to_bytes};
@@ -41,7 +42,7 @@ pub(super) struct Link {
     busy: AtomicU64,
     is_dead: AtomicBool,
     /// The server's process, where it can be seen from here. Children of it may have its sockets open.
-    server: Option<i32>,
+    server: Option<u32>,
     /// Pages of files, and how long those are; none when the server keeps them to itself.
     shown: Option<(ShownPages, Sizes)>,
 }
@@ -98,7 +99,7 @@ impl Link {
         if index >= super::slot::CONNECTIONS_MAX {
             return Err(Errno::PROTO.into());
         }
-        let server = rustix::net::sockopt::socket_peercred(&socket)?.pid.as_raw_nonzero().get();
+        let server = rustix::net::sockopt::socket_peercred(&socket)?.pid.as_raw_pid().cast_unsigned();
         Ok(Self {
             server: Some(server).filter(|&server| !has_ended(server)),
             control: Control(Region::sealed(control.as_fd(), CONTROL_BYTES, true).map_err(from_bus)?),
@@ -208,10 +209,18 @@ impl Link {
             // Somebody talks to the server.
             None => false,
         };
-        if is_closed || self.control.has_ended() || self.server.is_some_and(has_ended) {
+        if is_closed || self.control.has_ended() {
             self.is_dead.store(true, Ordering::Release);
         }
         self.is_dead()
+    }
+
+    /// As [`Link::is_gone`], for who has waited for long: a child of the server may keep its sockets open.
+    fn has_left(&self) -> bool {
+        if self.server.is_some_and(has_ended) {
+            self.is_dead.store(true, Ordering::Release);
+        }
+        self.is_gone()
     }
 
     /// A call, when its data come in pieces before it.
@@ -282,7 +291,7 @@ impl Link {
         }
         while !slot.is_done() {
             slot.wait(NAP);
-            if !slot.is_done() && self.is_gone() && !slot.is_done() {
+            if !slot.is_done() && self.has_left() && !slot.is_done() {
                 return Err(Errno::IO.into());
             }
         }
@@ -297,12 +306,6 @@ fn is_time_to_look() -> bool {
     let is_time =
         |looked: &Cell<i64>| now - looked.get() >= LOOK.as_millis() as i64 && looked.replace(now) != now;
     LOOKED.try_with(is_time).unwrap_or(true)
-}
-
-/// Whether a process is there no more, waited for or not.
-fn has_ended(process: i32) -> bool {
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
-    text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }
 
 fn refused(errno: i32, why: &str) -> Error {

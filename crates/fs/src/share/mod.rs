@@ -28,6 +28,7 @@ mod worker;
 
 pub use client::{Client, Forked, Starter, Watched};
 pub use hold::Hold;
+pub use identity::has_ended;
 pub use place::socket_path;
 pub use server::{Reserved, Server, ServerOptions, Stopper};
 pub use wire::{Identity, is_answer, is_call};
