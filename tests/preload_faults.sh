@@ -13,11 +13,7 @@ name=preload_faults
 root=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=tests/preload/place.sh
 . "$root/tests/preload/place.sh"
-library=
-for folder in "${UNVME_PRELOAD-}" "$(dirname "$unvme")/../lib/unvme" "$(dirname "$unvme")"; do
-    [ -n "$library" ] || [ ! -f "$folder/libunvme_preload.so" ] || library=$(readlink -f "$folder/libunvme_preload.so")
-done
-[ -n "$library" ] || fail 'libunvme_preload.so is not there'
+find_library
 
 steady=$work/steady
 ${CC:-cc} -Wall -Wextra -O1 -o "$steady" "$root/tests/preload/steady.c"
@@ -60,15 +56,6 @@ until_promised() {
         waited=$((waited + 1))
         [ "$waited" -lt 1200 ] || fail "the program does not go on: $(cat "$work/said")"
         sleep 0.1
-    done
-}
-
-# The servers that were begun here: by the folder of devices that they have from us.
-servers() {
-    for process in $(pgrep -f 'fs serve' || true); do
-        if tr '\0' '\n' <"/proc/$process/environ" 2>/dev/null | grep -qx "UNVME_HOME=$UNVME_HOME"; then
-            echo "$process"
-        fi
     done
 }
 

@@ -12,11 +12,7 @@ name=preload_sharing
 root=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=tests/preload/place.sh
 . "$root/tests/preload/place.sh"
-library=
-for folder in "${UNVME_PRELOAD-}" "$(dirname "$unvme")/../lib/unvme" "$(dirname "$unvme")"; do
-    [ -n "$library" ] || [ ! -f "$folder/libunvme_preload.so" ] || library=$(readlink -f "$folder/libunvme_preload.so")
-done
-[ -n "$library" ] || fail 'libunvme_preload.so is not there'
+find_library
 
 sharing=$work/sharing
 ${CC:-cc} -Wall -Wextra -O1 -o "$sharing" "$root/tests/preload/sharing.c" -lpthread
@@ -90,9 +86,7 @@ inside sh -c "exec 3<>nameless; rm nameless; echo before >&3; sync; : >'$outside
     cat other >/dev/null 2>&1; cat /proc/self/fd/3" >"$work/first" 2>&1 &
 children=$!
 until_there "$outside/ready"
-for process in $(pgrep -f 'fs serve' || true); do
-    ! tr '\0' '\n' <"/proc/$process/environ" 2>/dev/null | grep -qx "UNVME_HOME=$UNVME_HOME" || kill -KILL "$process"
-done
+for process in $(servers); do kill -KILL "$process"; done
 inside sh -c 'echo other >other'
 touch "$outside/go"
 wait "$children" || true
@@ -106,9 +100,7 @@ inside bash -c "exec 3>locked 4>free; flock 3; sync; : >'$outside/ready'
     cat other >/dev/null 2>&1; echo more >&4; { echo without >&3; } 2>/dev/null || echo refused" >"$work/first" 2>&1 &
 children=$!
 until_there "$outside/ready"
-for process in $(pgrep -f 'fs serve' || true); do
-    ! tr '\0' '\n' <"/proc/$process/environ" 2>/dev/null | grep -qx "UNVME_HOME=$UNVME_HOME" || kill -KILL "$process"
-done
+for process in $(servers); do kill -KILL "$process"; done
 inside flock locked true
 touch "$outside/go"
 wait "$children" || true

@@ -106,6 +106,24 @@ inside() {
     return "$status"
 }
 
+# Where the library is: `library`.
+find_library() {
+    library=
+    for folder in "${UNVME_PRELOAD-}" "$(dirname "$unvme")/../lib/unvme" "$(dirname "$unvme")"; do
+        [ -n "$library" ] || [ ! -f "$folder/libunvme_preload.so" ] || library=$(readlink -f "$folder/libunvme_preload.so")
+    done
+    [ -n "$library" ] || fail 'libunvme_preload.so is not there'
+}
+
+# The servers that were begun here: by the folder of devices that they have from us.
+servers() {
+    for process in $(pgrep -f 'fs serve' || true); do
+        if tr '\0' '\n' <"/proc/$process/environ" 2>/dev/null | grep -qx "UNVME_HOME=$UNVME_HOME"; then
+            echo "$process"
+        fi
+    done
+}
+
 # The file system of a device is in order. Whoever has served it to several processes may have it for a moment
 # after the last of them.
 check() {

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -30,7 +31,7 @@ impl Drop for Holder {
 }
 
 /// Whether a path leads to a file that is open.
-fn is_there(file: &File, path: &str) -> bool {
+pub(crate) fn is_there(file: impl AsFd, path: impl rustix::path::Arg) -> bool {
     let (Ok(open), Ok(named)) = (rustix::fs::fstat(file), rustix::fs::lstat(path)) else { return false };
     (open.st_dev, open.st_ino) == (named.st_dev, named.st_ino)
 }

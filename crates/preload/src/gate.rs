@@ -264,31 +264,41 @@ pub(crate) fn drop_aside(_closed: &Closed) {
 /// The gate is closed as long as somebody has this.
 pub(crate) struct Closed(());
 
-/// Keeps everybody out, and waits until nobody is inside.
-pub(crate) fn close() -> Closed {
-    close_within(u64::MAX).unwrap_or_else(|| unreachable!("it waits for ever"))
-}
-
-/// As [`close`], and gives up when somebody is inside after so many looks, which are some 20 us from each
-/// other. Whoever has closed it before is waited for.
-pub(crate) fn close_within(looks: u64) -> Option<Closed> {
+/// Keeps everybody out who is not inside yet. Whoever has done so before is waited for.
+fn shut() -> Closed {
     while IS_CLOSED.swap(true, Ordering::SeqCst) {
         nap(20);
     }
     note_errno();
     // Who closes it goes on, and is at most in what nobody waits for.
     DEPTH.with(|depth| depth.set(depth.get() + 1));
-    let closed = Closed(());
-    for look in 0.. {
-        if count(0) + count(1) == 0 {
-            break;
-        }
-        if look == looks {
-            return None;
+    Closed(())
+}
+
+fn is_anybody_inside() -> bool {
+    count(0) + count(1) > 0
+}
+
+/// Keeps everybody out, and waits until nobody is inside.
+pub(crate) fn close() -> Closed {
+    let closed = shut();
+    while is_anybody_inside() {
+        nap(20);
+    }
+    closed
+}
+
+/// As [`close`], and gives up when somebody is inside after so many looks, which are some 20 us from each
+/// other.
+pub(crate) fn close_within(looks: u64) -> Option<Closed> {
+    let closed = shut();
+    for _ in 0..looks {
+        if !is_anybody_inside() {
+            return Some(closed);
         }
         nap(20);
     }
-    Some(closed)
+    None
 }
 
 impl Drop for Closed {

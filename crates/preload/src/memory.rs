@@ -51,6 +51,16 @@ mod probe {
     }
 }
 
+/// Nothing is touched elsewhere: only the first page is known not to be there.
+#[cfg(not(target_arch = "x86_64"))]
+mod probe {
+    pub(super) unsafe extern "C" fn unvme_probe_read(_first: usize, _last: usize) -> u32 {
+        0
+    }
+
+    pub(super) use unvme_probe_read as unvme_probe_write;
+}
+
 /// In a handler of a fault: has what has touched the memory say that it is not there. False when the fault is
 /// somebody else's.
 ///
@@ -75,42 +85,35 @@ pub(crate) unsafe fn recover(_context: *mut c_void) -> bool {
     false
 }
 
-/// The last byte of memory that does not begin in the first page, which no process has, nor goes round.
-fn last(pointer: *const c_void, bytes: usize) -> Result<usize> {
+/// Touches memory by a function of [`probe`].
+#[inline]
+fn check(
+    pointer: *const c_void,
+    bytes: usize,
+    touch: unsafe extern "C" fn(usize, usize) -> u32,
+) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
     let first = pointer as usize;
-    if first < PAGE { Err(Errno::FAULT) } else { first.checked_add(bytes - 1).ok_or(Errno::FAULT) }
+    // No process has the first page, nor does memory go round.
+    let last = first.checked_add(bytes - 1).filter(|_| first >= PAGE).ok_or(Errno::FAULT)?;
+    // SAFETY: what is there stays as it is, and a fault is recovered from.
+    if unsafe { touch(first, last) } == 0 { Ok(()) } else { Err(Errno::FAULT) }
 }
 
 /// # Errors
 /// EFAULT when there is a byte that cannot be read.
 #[inline]
 pub(crate) fn check_readable(pointer: *const c_void, bytes: usize) -> Result<()> {
-    if bytes == 0 {
-        return Ok(());
-    }
-    let _last = last(pointer, bytes)?;
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: it reads, and a fault is recovered from.
-    if unsafe { probe::unvme_probe_read(pointer as usize, _last) } != 0 {
-        return Err(Errno::FAULT);
-    }
-    Ok(())
+    check(pointer, bytes, probe::unvme_probe_read)
 }
 
 /// # Errors
 /// EFAULT when there is a byte that cannot be written.
 #[inline]
 pub(crate) fn check_writable(pointer: *const c_void, bytes: usize) -> Result<()> {
-    if bytes == 0 {
-        return Ok(());
-    }
-    let _last = last(pointer, bytes)?;
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: it writes what is there, and a fault is recovered from.
-    if unsafe { probe::unvme_probe_write(pointer as usize, _last) } != 0 {
-        return Err(Errno::FAULT);
-    }
-    Ok(())
+    check(pointer, bytes, probe::unvme_probe_write)
 }
 
 /// How many bytes a C string has, without its NUL.

@@ -232,21 +232,11 @@ impl Mount {
     }
 
     /// Where a server of it listens.
-    fn socket(&self) -> std::result::Result<PathBuf, String> {
+    pub(crate) fn socket(&self) -> std::result::Result<PathBuf, String> {
         match self.config.socket.as_ref().or(self.config.place.as_ref()) {
             Some(socket) => Ok(socket.clone()),
             None => socket_path(&self.config.device, self.config.nsid.0).map_err(|e| e.to_string()),
         }
-    }
-
-    /// As [`Mount::socket`], for who serves there itself.
-    pub(crate) fn server_socket(&self) -> std::result::Result<PathBuf, String> {
-        self.socket()
-    }
-
-    /// As [`Mount::socket`], for those who connect to what is there.
-    pub(crate) fn socket_path(&self) -> Option<PathBuf> {
-        self.socket().ok()
     }
 
     fn told(&self, e: &dyn std::fmt::Display) -> String {

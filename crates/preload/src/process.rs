@@ -186,7 +186,7 @@ pub(crate) fn inherit<'a>(pairs: impl Iterator<Item = &'a str>) {
         }
         // SAFETY: the image before this one has left it for this.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let Some(socket) = mount.socket_path() else { continue };
+        let Ok(socket) = mount.socket() else { continue };
         match Client::resume(&socket, identity(), fd) {
             Ok(client) => {
                 mount.start_again(&client);

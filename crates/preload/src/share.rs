@@ -287,7 +287,7 @@ pub(crate) fn share(mount: &'static Mount, closed: &gate::Closed) -> Result<(), 
         },
         Err(e) => return Err(e),
     };
-    if let (Backend::Shared(_), Ok(socket)) = (&made, mount.server_socket()) {
+    if let (Backend::Shared(_), Ok(socket)) = (&made, mount.socket()) {
         stop_listening(&socket);
     }
     let is_own = matches!(made, Backend::Alone(_));
@@ -304,7 +304,7 @@ pub(crate) fn share(mount: &'static Mount, closed: &gate::Closed) -> Result<(), 
         state::say(&format!("{}: {lost} locks are lost", mount.config.device));
     }
     if is_own {
-        listen(mount, &mount.server_socket()?);
+        listen(mount, &mount.socket()?);
     }
     failed.map_or(Ok(()), Err)
 }
@@ -381,7 +381,7 @@ fn serve_here(mount: &'static Mount, alone: &Alone) -> Result<(), String> {
         return Ok(());
     }
     let socket = match mount.is_memory() {
-        false => mount.server_socket()?,
+        false => mount.socket()?,
         true => {
             let folder = unvme_fs::share::socket_path("mem:block:1G", 1).map_err(|e| e.to_string())?;
             let name = format!("process-{}-{:x}", std::process::id(), unvme::random::number());

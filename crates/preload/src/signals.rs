@@ -125,10 +125,7 @@ unsafe extern "C-unwind" fn arrive_at_fault(signal: c_int, info: *mut libc::sigi
         behind::sigaction(signal, &plain, std::ptr::null_mut());
         if !resets {
             if was_sent {
-                hold_back(signal, info, context);
-                HELD.set(HELD.get() & !bit(signal));
-                let mask = &raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask;
-                libc::sigdelset(mask, signal);
+                send_again(signal, info);
             }
             return;
         }
@@ -186,25 +183,26 @@ unsafe fn act_at_fault(signal: c_int, new: *const Action, old: *mut Action) -> c
     done
 }
 
+/// Sends a signal to this thread once more, with everything it had at first; whether that was possible.
+unsafe fn send_again(signal: c_int, info: *mut libc::siginfo_t) -> bool {
+    let (process, thread) = (rustix::process::getpid(), rustix::thread::gettid());
+    let numbers = (process.as_raw_pid(), thread.as_raw_pid());
+    libc::syscall(libc::SYS_rt_tgsigqueueinfo, numbers.0, numbers.1, signal, info) == 0
+}
+
 /// Has the kernel keep a signal until the call in whose middle it has come is left.
 unsafe fn hold_back(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) -> bool {
     let before = crate::errno::get();
     change_mask(libc::SIG_BLOCK, bit(signal));
-    let sent = libc::syscall(
-        libc::SYS_rt_tgsigqueueinfo,
-        rustix::process::getpid().as_raw_pid(),
-        rustix::thread::gettid().as_raw_pid(),
-        signal,
-        info,
-    );
-    if sent == 0 {
+    let is_sent = send_again(signal, info);
+    if is_sent {
         // The mask after the return: it stays blocked.
         let mask = &raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask;
         libc::sigaddset(mask, signal);
         HELD.set(HELD.get() | bit(signal));
     }
     crate::errno::put(before);
-    sent == 0
+    is_sent
 }
 
 /// What has come in the middle of calls, for [`release`].

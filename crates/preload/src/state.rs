@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::io::Errno;
 use rustix::stdio::stderr;
 
-type Result<T> = std::result::Result<T, Errno>;
+use crate::errno::Result;
 
 /// The same as text, for those who have no file.
 pub(crate) const TEXT: &str = "UNVME_PRELOAD_CONFIG";

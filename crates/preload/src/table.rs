@@ -18,6 +18,7 @@ use unvme_fs::share::Watched;
 use crate::errno::Result;
 use crate::gate::{self, Inside};
 use crate::mount::{self, Mount};
+use crate::own;
 use crate::slot::{self, Slot};
 
 /// Descriptors that are looked at: a process may have more, but not of ours.
@@ -448,23 +449,10 @@ fn close_at_exec(number: u32, open: OpenId) {
 
 /// Descriptors of this process that are copies of marks: the slots that they stand for, and their numbers.
 fn marks() -> Vec<(u32, c_int)> {
-    let Ok(names) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
-    let wanted = format!("/memfd:{} (deleted)", slot::NAME);
-    let mut found: Vec<(u32, c_int)> = Vec::new();
-    for name in names.flatten() {
-        let is_mark =
-            std::fs::read_link(name.path()).is_ok_and(|target| target.as_os_str() == wanted.as_str());
-        let Some(fd) = name.file_name().to_str().and_then(|name| name.parse::<c_int>().ok()) else {
-            continue;
-        };
-        if !is_mark || fd as usize >= DESCRIPTORS {
-            continue;
-        }
-        // SAFETY: only asked about.
-        if let Some(number) = slot::of_descriptor(unsafe { BorrowedFd::borrow_raw(fd) }) {
-            found.push((number, fd));
-        }
-    }
+    // SAFETY: only asked about.
+    let number = |fd: c_int| slot::of_descriptor(unsafe { BorrowedFd::borrow_raw(fd) });
+    let ours = own::open().into_iter().filter(|&fd| (fd as usize) < DESCRIPTORS);
+    let mut found: Vec<_> = ours.filter_map(|fd| Some((number(fd)?, fd))).collect();
     found.sort_unstable();
     found
 }

@@ -1,7 +1,7 @@
 //! Who may serve at a socket, or have the file system of one to itself: one process at a time.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::packet;
 use crate::error::{Error, Result};
+use crate::holder::is_there;
 
 /// A lock file beside a socket, which this process has locked. It is removed when this is dropped, and
 /// unlocked when nobody has its descriptor any more. One that was taken over is the other process's until
@@ -22,8 +23,7 @@ pub struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let is_another =
-            || self.file.as_ref().is_some_and(|file| !is_there(&self.path, file.as_fd()).unwrap_or(true));
+        let is_another = || self.file.as_ref().is_some_and(|file| !is_there(file, self.path.as_path()));
         if !self.is_given.load(Ordering::Relaxed) && !is_another() {
             // Before it is unlocked: who waits for it looks whether it is still there.
             let _ = std::fs::remove_file(&self.path);
@@ -36,12 +36,6 @@ fn beside(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".lock");
     PathBuf::from(path)
-}
-
-/// Whether a path leads to a file that is open.
-fn is_there(path: &Path, file: BorrowedFd<'_>) -> Result<bool> {
-    let (ours, there) = (rustix::fs::fstat(file)?, rustix::fs::stat(path));
-    Ok(there.is_ok_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)))
 }
 
 impl Hold {
@@ -62,7 +56,7 @@ impl Hold {
                 held => held?,
             }
             // Somebody else may have removed it just before.
-            if is_there(&path, file.as_fd())? {
+            if is_there(&file, path.as_path()) {
                 let file = packet::out_of_the_way(file);
                 return Ok(Self { path, file: Some(file), is_given: AtomicBool::new(false) });
             }
