@@ -185,8 +185,9 @@ run_examples "$@"
 run_tests "$@"
 
 section 'devices that other processes serve'
-# With the features that all packages together ask for: after `cargo test --workspace` it is there.
-cargo build --quiet $LOCKED --workspace --bin unvme
+# With the features that all packages and their tests together ask for: after `cargo test --workspace` it is
+# there.
+cargo test --quiet $LOCKED --workspace --test words --no-run
 unvme=$target/debug/unvme
 UNVME_HOME=$work/home
 export UNVME_HOME

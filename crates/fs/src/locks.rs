@@ -1,7 +1,7 @@
 //! Advisory locks: ranges of bytes, as `fcntl(F_OFD_SETLK)` and `F_SETLK` have them, and whole files, as
 //! `flock` has them. The two do not know of each other.
 
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 use unvme::lock::{lock, wait};
@@ -125,16 +125,25 @@ impl Locks {
         let list = tables.of(is_flock);
         Tables::carve(list, new.owner, new.start, new.end);
         list.push(new);
-        drop(tables);
         // An exclusive lock may have become a shared one.
-        self.changed.notify_all();
+        self.tell(tables);
         Ok(())
     }
 
     /// Gives bytes back.
     pub(crate) fn unset(&self, owner: u64, start: u64, end: u64, is_flock: bool) {
-        Tables::carve(lock(&self.tables).of(is_flock), owner, start, end);
-        self.changed.notify_all();
+        let mut tables = lock(&self.tables);
+        Tables::carve(tables.of(is_flock), owner, start, end);
+        self.tell(tables);
+    }
+
+    /// Something has changed. Most often nobody waits, and a call of the system would be for nobody.
+    fn tell(&self, tables: MutexGuard<'_, Tables>) {
+        let is_awaited = !tables.waiting.is_empty();
+        drop(tables);
+        if is_awaited {
+            self.changed.notify_all();
+        }
     }
 
     /// What an owner has.

@@ -1,10 +1,12 @@
 //! Programs that know nothing of us, by the preload library: calls on files, and what the library costs where
 //! nothing is ours. Databases are in `preload_db`.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::cores;
 use crate::fs_load::Kernel;
@@ -64,6 +66,10 @@ impl Place {
         let bytes = bytes.next_multiple_of(2 << 20);
         folder.run(&["device", "create", DEVICE, "--size", &bytes.to_string()])?;
         folder.run(&["fs", "mkfs", DEVICE])?;
+        // Memory that is there, as that of what it is compared with is.
+        let media = folder.path().join("home/slots").join(DEVICE).join("media.img");
+        let file = File::options().write(true).open(&media).context("open the slot's media")?;
+        fallocate(&file, FallocateFlags::KEEP_SIZE, 0, bytes).context("have the slot's media in memory")?;
         let at = folder.path().join("files");
         std::fs::create_dir_all(&at)?;
         Ok(Self { folder, at })
@@ -169,12 +175,38 @@ pub(crate) fn fsync(effort: &Effort) -> Result<Row> {
     })
 }
 
+/// Shared memory on transparent huge pages where it is asked for, as docs/programs.md says, for as long as this
+/// lives.
+struct SharedHugePages(Option<String>);
+
+impl SharedHugePages {
+    const KNOB: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+
+    /// Where they can be had.
+    fn new() -> Self {
+        let before = std::fs::read_to_string(Self::KNOB).ok();
+        let word = before.and_then(|all| Some(all.split_once('[')?.1.split_once(']')?.0.to_owned()));
+        Self(word.filter(|_| std::fs::write(Self::KNOB, "advise").is_ok()))
+    }
+}
+
+impl Drop for SharedHugePages {
+    fn drop(&mut self) {
+        if let Some(word) = &self.0 {
+            let _ = std::fs::write(Self::KNOB, word);
+        }
+    }
+}
+
 /// By way of a server that has the file system, against having it in the process. The server may use what
 /// cores there are.
 fn shared(effort: &Effort, id: &'static str, target: f64, cache: &str) -> Result<Row> {
+    let huge = SharedHugePages::new();
     let core = cores::first()?;
     let bytes = cached_bytes(effort);
-    let places = [Place::new("served", bytes + (128 << 20))?, Place::new("alone", bytes + (128 << 20))?];
+    // The server of an earlier row may still be there: it is another place.
+    let room = bytes + (128 << 20);
+    let places = [Place::new(&format!("served-{cache}"), room)?, Place::new("alone", room)?];
     let anywhere = if cores::are_two()? {
         let [one, other] = cores::pair()?;
         ["taskset", "-c", &format!("{one},{other}"), "env"].map(str::to_owned).to_vec()
@@ -188,8 +220,12 @@ fn shared(effort: &Effort, id: &'static str, target: f64, cache: &str) -> Result
     let mut served = start("preload-served", &places[0], &["--shared"])?;
     let mut alone = start("preload-alone", &places[1], &[])?;
     let pairs = asked(effort, &mut served, &mut alone, &pread(effort, 4096))?;
-    let note =
-        format!("{}; 4 KiB of {} MiB, a page cache of {cache}, one thread", pairs.rates(), bytes >> 20);
+    let pages = if huge.0.is_some() { "huge pages" } else { "pages of 4 KiB" };
+    let note = format!(
+        "{}; 4 KiB of {} MiB, a page cache of {cache}, the server's on {pages}, one thread",
+        pairs.rates(),
+        bytes >> 20
+    );
     Ok(Row { id, value: pairs.ratio, unit: "x", target, better: Better::Higher, note })
 }
 

@@ -1,6 +1,6 @@
 //! The memory of all pages: one region, so that it can be shared with others as a whole.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use unvme_bus::Region;
 
@@ -26,6 +26,8 @@ impl FrameNo {
 pub(super) struct Frames {
     pub memory: Region,
     stamps: Box<[AtomicU64]>,
+    /// The first frame of those that never had a page.
+    pub fresh: AtomicU32,
     /// What others see of it.
     pub shown: Option<Shown>,
 }
@@ -33,7 +35,8 @@ pub(super) struct Frames {
 impl Frames {
     /// Memory of frames in `memory`, with as many stamps.
     pub(super) fn new(memory: Region, stamps: usize, shown: Option<Shown>) -> Self {
-        Self { memory, stamps: (0..stamps).map(|_| AtomicU64::new(0)).collect(), shown }
+        let stamps = (0..stamps).map(|_| AtomicU64::new(0)).collect();
+        Self { memory, stamps, fresh: AtomicU32::new(0), shown }
     }
 
     /// Changes the memory of a frame that has a page.

@@ -174,9 +174,9 @@ impl Cache {
             written_back: tally(),
             dirty: Tally::new(portion),
         };
-        let shard = |nth: usize| {
-            let own = (nth * frames) as u32..((nth + 1) * frames) as u32;
-            Shard { queues: Mutex::new(Queues::new(order, each, own)), clock: AtomicU64::new(0) }
+        let shard = |_| Shard {
+            queues: Mutex::new(Queues::new(order, each, frames as u32)),
+            clock: AtomicU64::new(0),
         };
         Ok(Self {
             order,
@@ -298,7 +298,7 @@ impl Cache {
         if queues.is_full() {
             self.make_room(&mut queues, own);
         }
-        let frame = queues.take_frame().ok_or(NoRoom)?;
+        let frame = queues.take_frame(&self.frames.fresh).ok_or(NoRoom)?;
         debug_assert_eq!(page.len(), PAGE);
         self.frames.put(frame, own.owner, index, page);
         let now = shard.clock.fetch_add(1, Ordering::Relaxed) + 1;

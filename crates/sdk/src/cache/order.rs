@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::frames::FrameNo;
 use super::pages::Word;
@@ -85,8 +86,10 @@ pub(super) struct Queues {
     turn: u64,
     /// Entries at which those are looked for whose pages are gone.
     sweep_at: usize,
-    /// Frames that it may give to pages.
-    frames: Range<u32>,
+    /// Frames of the memory that nobody has used: the next ones that it gives to pages.
+    fresh: Range<u32>,
+    /// How many more it may take.
+    fresh_left: u32,
     /// Those that had a page, and have none.
     free: Vec<FrameNo>,
     /// Pages that there are.
@@ -94,7 +97,8 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    pub(super) fn new(order: Order, budget: usize, frames: Range<u32>) -> Self {
+    /// For pages in so many `frames` of those that there are.
+    pub(super) fn new(order: Order, budget: usize, frames: u32) -> Self {
         Self {
             order,
             small_max: (budget / 10).max(1),
@@ -106,7 +110,8 @@ impl Queues {
             used: BTreeMap::new(),
             turn: 0,
             sweep_at: Self::sweep_min(budget),
-            frames,
+            fresh: 0..0,
+            fresh_left: frames,
             free: Vec::new(),
             pages: 0,
         }
@@ -117,9 +122,22 @@ impl Queues {
         self.pages >= self.budget
     }
 
-    /// A frame for one page more. `None`: all have one.
-    pub(super) fn take_frame(&mut self) -> Option<FrameNo> {
-        let frame = self.free.pop().or_else(|| self.frames.next().map(FrameNo))?;
+    /// A frame for one page more. `None`: all have one. `next` is where the memory begins that nobody has used.
+    pub(super) fn take_frame(&mut self, next: &AtomicU32) -> Option<FrameNo> {
+        /// Few, so that a few pages of each shard are together on a huge page.
+        const BATCH: u32 = 16;
+        let frame = match self.free.pop() {
+            Some(frame) => frame,
+            None => {
+                if self.fresh.is_empty() {
+                    let count = self.fresh_left.min(BATCH);
+                    self.fresh_left -= count;
+                    let first = next.fetch_add(count, Ordering::Relaxed);
+                    self.fresh = first..first + count;
+                }
+                FrameNo(self.fresh.next()?)
+            }
+        };
         self.pages += 1;
         Some(frame)
     }

@@ -13,14 +13,23 @@ use unvme_bus::{BusError, Pages as Kind, Region};
 use super::frames::{FrameNo, PAGE};
 use crate::spread::spread;
 
-/// What is known of a frame: version, owner, index, and a word that is not used.
-const FRAME_BYTES: usize = 32;
+/// What is known of a frame: version, and whose page of which index it has.
+const FRAME_BYTES: usize = 16;
 /// Hints that are looked at together: a quarter of a cache line.
 const BUCKET: usize = 4;
+/// Pages whose hints are beside each other, as their memory mostly is: who reads at random in a part of a file
+/// comes by few lines and few pages of the table.
+const RUN: u64 = 512;
 /// Uses of a page that are counted: beyond, nobody has to write to memory that all share.
 const USES_MAX: u32 = 3;
-/// An owner that nobody is.
-const NOBODY: u64 = u64::MAX;
+/// A page that nobody has.
+const NOBODYS: u64 = u64::MAX;
+
+/// Owner and index as one word; pages beyond 2^32 are not shown.
+#[inline]
+fn identity(owner: u64, index: u64) -> u64 {
+    if owner >> 32 == 0 && index >> 32 == 0 { owner << 32 | index } else { NOBODYS }
+}
 
 /// How large a cache is that others read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -43,8 +52,9 @@ impl ShownSize {
     /// The first hint for a page, as an offset in the table.
     #[inline]
     fn bucket(self, owner: u64, index: u64) -> usize {
-        let hash = spread(spread(owner) ^ index) as usize;
-        self.frames as usize * FRAME_BYTES + (hash & (self.hints as usize - 1) & !(BUCKET - 1)) * 4
+        let run = spread(spread(owner) ^ (index / RUN));
+        let bucket = run.wrapping_add(index % RUN) as usize & (self.hints as usize / BUCKET - 1);
+        self.frames as usize * FRAME_BYTES + bucket * BUCKET * 4
     }
 }
 
@@ -91,9 +101,8 @@ impl Shown {
     /// A frame gets a page, by `act`.
     pub(super) fn put(&self, frame: FrameNo, owner: u64, index: u64, act: impl FnOnce()) {
         self.change(frame, || {
-            let [_, whose, which] = self.table.words::<3>(frame.0 as usize * FRAME_BYTES);
-            whose.store(owner, Ordering::Relaxed);
-            which.store(index, Ordering::Relaxed);
+            let [_, whose] = self.table.words::<2>(frame.0 as usize * FRAME_BYTES);
+            whose.store(identity(owner, index), Ordering::Relaxed);
             act();
         });
         self.uses(frame);
@@ -109,7 +118,7 @@ impl Shown {
     pub(super) fn take(&self, frame: FrameNo, owner: u64, index: u64) {
         self.change(frame, || {
             let [_, whose] = self.table.words::<2>(frame.0 as usize * FRAME_BYTES);
-            whose.store(NOBODY, Ordering::Relaxed);
+            whose.store(NOBODYS, Ordering::Relaxed);
         });
         for hint in self.hints(owner, index) {
             if hint.load(Ordering::Relaxed) == frame.0 + 1 {
@@ -160,18 +169,19 @@ impl ShownPages {
     pub fn read(&self, owner: u64, index: u64, skip: usize, out: &mut [u8]) -> bool {
         assert!(skip <= PAGE && out.len() <= PAGE - skip, "{} bytes at {skip} of a page", out.len());
         let first = self.size.bucket(owner, index);
-        (0..BUCKET).any(|at| {
-            let frame = self.table.load_u32(first + at * 4, Ordering::Acquire);
-            frame != 0 && frame <= self.size.frames && self.copy(frame - 1, owner, index, skip, out)
-        })
+        let page = identity(owner, index);
+        page != NOBODYS
+            && (0..BUCKET).any(|at| {
+                let frame = self.table.load_u32(first + at * 4, Ordering::Acquire);
+                frame != 0 && frame <= self.size.frames && self.copy(frame - 1, page, skip, out)
+            })
     }
 
     #[inline]
-    fn copy(&self, frame: u32, owner: u64, index: u64, skip: usize, out: &mut [u8]) -> bool {
-        let [version, whose, which] = self.table.words::<3>(frame as usize * FRAME_BYTES);
+    fn copy(&self, frame: u32, page: u64, skip: usize, out: &mut [u8]) -> bool {
+        let [version, whose] = self.table.words::<2>(frame as usize * FRAME_BYTES);
         let before = version.load(Ordering::Acquire);
-        let is_it = || whose.load(Ordering::Relaxed) == owner && which.load(Ordering::Relaxed) == index;
-        if !before.is_multiple_of(2) || !is_it() {
+        if !before.is_multiple_of(2) || whose.load(Ordering::Relaxed) != page {
             return false;
         }
         self.pages.read(frame as usize * PAGE + skip, out);
@@ -225,6 +235,7 @@ mod tests {
         let there = (0..50).filter(|&index| others.read(7, index, 4093, &mut out) && out == [index as u8; 3]);
         assert!(there.count() > 45);
         assert!(!others.read(8, 0, 0, &mut out) && !others.read(7, 50, 0, &mut out));
+        assert!(!others.read(7 + (1 << 32), 0, 0, &mut out) && !others.read(7, 1 << 32, 0, &mut out));
         assert!(cache.write(7, &mut pages, 3, 1, b"new"));
         assert!(others.read(7, 3, 1, &mut out) && &out == b"new");
         cache.clear_tail(&mut pages, 3, 2);
@@ -239,6 +250,27 @@ mod tests {
             if others.read(7, index, 0, &mut out) {
                 assert!(pages.get(index).is_some() && out == [index as u8; 3], "{index}");
             }
+        }
+    }
+
+    #[test]
+    fn nearly_all_pages_of_a_full_cache_are_seen() {
+        const ALL: usize = 8192;
+        let cache = Cache::shared(ALL * PAGE, Order::S3Fifo).expect("memory");
+        let others = seen(&cache);
+        // A file from its beginning, and every eleventh page of another one.
+        for (owner, step) in [(7, 1), (9, 11)] {
+            let mut pages = Pages::default();
+            for at in 0..ALL as u64 / 2 {
+                let mut own = Own { others: &Nobody, owner, pages: &mut pages };
+                cache.insert(&mut own, at * step, &[1; PAGE]).expect("room");
+            }
+            let (mut there, mut found, mut out) = (0, 0, [0]);
+            for at in (0..ALL as u64 / 2).filter(|at| pages.get(at * step).is_some()) {
+                there += 1;
+                found += usize::from(others.read(owner, at * step, 0, &mut out) && out == [1]);
+            }
+            assert!(there > ALL / 3 && found * 100 >= there * 98, "{owner}: {found} of {there}");
         }
     }
 
