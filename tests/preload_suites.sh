@@ -146,8 +146,16 @@ part_pjdfstest() {
     for mode in $(modes); do
         begin
         there mkdir pjd
-        good pjdfstest "$tools/bin/pjdfstest" -c "$root/tests/pjdfstest.toml" -p "$top/pjd"
-        grep -E '^Summary: 0 failed, [0-9]+ skipped, 3[78][0-9] passed' "$work/output" >/dev/null || differs "pjdfstest, $mode"
+        steps=$((steps + 1))
+        there "$tools/bin/pjdfstest" -c "$root/tests/pjdfstest.toml" -p "$top/pjd" >"$work/output" 2>&1 || true
+        # A kernel's file system alone can say that a program runs, and be mounted upon.
+        failed=$(sed -n 's/^\([a-z_0-9:]*\)  *FAILED$/\1/p' "$work/output" | sort -u | tr '\n' ' ')
+        case $mode:$failed in
+        native: | alone:'open::etxtbsy rmdir::ebusy truncate::etxtbsy ' | shared:'open::etxtbsy rmdir::ebusy truncate::etxtbsy ') ;;
+        *) differs "pjdfstest, $mode: failed: $failed" ;;
+        esac
+        grep -qE '^Summary: [03] failed, [0-9]+ skipped, 3[78][0-9] passed' "$work/output" || differs "pjdfstest, $mode"
+        [ "$mode" = native ] || was_used pjdfstest
         end
     done
 }

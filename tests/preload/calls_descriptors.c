@@ -128,6 +128,8 @@ CASE(flags)
     NUM(close(file));
     file = FD(open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     say("%o", (unsigned)(fcntl(file, F_GETFL) & ~0100000));
+    /* Of no event. */
+    NUM(fcntl(file, F_NOTIFY, DN_MULTISHOT));
     NUM(close(file));
 }
 

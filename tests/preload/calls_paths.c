@@ -1,6 +1,9 @@
 /* Paths: the working directory, links into the folder and out of it, what is too long. */
 #include "calls.h"
 
+#include <sys/statfs.h>
+#include <sys/xattr.h>
+
 /* A path without what depends on where the folders are. */
 static void say_path(const char *what, const char *path)
 {
@@ -265,6 +268,28 @@ CASE(path_long)
     PTR(fopen(path, "r"));
     NUM(chdir(path));
     NUM(symlink(path, "long"));
+    /* The same from the root on, one byte too long and much too long. */
+    put("here", "");
+    for (int bytes = 4095; bytes <= 5000; bytes = bytes == 4095 ? 4096 : bytes == 4096 ? 5000 : 5001) {
+        char *here = getcwd(path, PATH_MAX);
+        size_t length = here == NULL ? 0 : strlen(here);
+        /* A folder whose name is as long as is left: slashes do not count as one. */
+        memset(path + length, '/', sizeof path - length);
+        strcpy(path + bytes - 4, "name");
+        say("%zu", strlen(path));
+        NUM(mkdir(path, 0755));
+        NUM(rmdir(path));
+        NUM(mkfifo(path, 0600));
+        NUM(link("here", path));
+        NUM(unlink(path));
+        NUM(symlink("x", path));
+        NUM(rename("here", path));
+        NUM(rename(path, "here"));
+        NUM(truncate(path, 0));
+        NUM(chmod(path, 0600));
+        NUM(statfs(path, &(struct statfs){0}));
+        NUM(setxattr(path, "user.a", "", 0, 0));
+    }
     memset(path, 't', 4095);
     path[4095] = 0;
     NUM(symlink(path, "long"));

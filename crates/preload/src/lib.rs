@@ -18,7 +18,7 @@
 //! | `family`, `own` | the processes that share them; descriptors that are not the program's to close |
 //! | `place`, `links` | which paths are ours, by other names as well; the working directory |
 //! | `errno`, `memory` | how results become what C expects; memory that is not there |
-//! | `open`, `data`, `copy`, `map` | the functions on open files |
+//! | `open`, `data`, `copy`, `map`, `aio` | the functions on open files |
 //! | `limit` | how long files may become |
 //! | `names`, `attributes`, `locks`, `directory`, `walk`, `stdio` | those on names, and others |
 //! | `process`, `environment` | `fork`, `exec` and what else makes processes; what they are given |
@@ -43,6 +43,7 @@
 #[macro_use]
 mod real;
 
+mod aio;
 mod attributes;
 mod cancel;
 mod children;

@@ -406,6 +406,8 @@ unsafe fn copy_to(from: c_int, to: c_int, act: impl FnOnce() -> c_int) -> c_int 
 
 /// Flags that `F_SETFL` changes.
 const CHANGED: c_int = O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME | O_NONBLOCK;
+/// Of `F_NOTIFY`: more than once.
+const DN_MULTISHOT: u32 = 1 << 31;
 
 unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
     if !table::is_ours(fd) {
@@ -441,6 +443,8 @@ unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
         | libc::F_OFD_SETLKW => return crate::locks::fcntl(held, fd, cmd, arg as *mut libc::flock),
         libc::F_GETOWN | libc::F_SETOWN => Ok(0),
         libc::F_GETLEASE => Ok(libc::F_UNLCK),
+        // Nothing is to be told any more: `DN_MULTISHOT` alone names no event.
+        libc::F_NOTIFY if held.is_directory() && arg as u32 & !DN_MULTISHOT == 0 => Ok(0),
         libc::F_SETLEASE | libc::F_NOTIFY => Err(Errno::AGAIN),
         libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => Err(Errno::BADF),
         libc::F_GET_SEALS | libc::F_ADD_SEALS => Err(Errno::INVAL),

@@ -288,7 +288,7 @@ pub(crate) unsafe fn resolve(dir: c_int, path: *const c_char) -> Result<Place> {
 /// As [`resolve`]; a link at the end may be meant itself.
 ///
 /// # Errors
-/// As there.
+/// As there; ENAMETOOLONG for a path that the kernel would not take, whoever's it is.
 ///
 /// # Safety
 /// As there.
@@ -297,6 +297,9 @@ pub(crate) unsafe fn resolve_as(dir: c_int, path: *const c_char, follows: bool) 
         return Ok(Place::Kernel);
     }
     let path = text(path)?;
+    if path.len() >= libc::PATH_MAX as usize {
+        return Err(Errno::NAMETOOLONG);
+    }
     if !follows && links::descriptor(path).is_some_and(|(_, rest)| rest.is_empty()) {
         // The name of a descriptor is a link of the kernel's.
         return Ok(Place::Kernel);

@@ -175,8 +175,8 @@ pub(crate) fn fsync(effort: &Effort) -> Result<Row> {
     })
 }
 
-/// Shared memory on transparent huge pages where it is asked for, as docs/programs.md says, for as long as this
-/// lives.
+/// Shared memory on transparent huge pages where it is asked for, as docs/programs.md says, for as long as
+/// this lives.
 struct SharedHugePages(Option<String>);
 
 impl SharedHugePages {

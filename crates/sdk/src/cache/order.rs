@@ -122,7 +122,8 @@ impl Queues {
         self.pages >= self.budget
     }
 
-    /// A frame for one page more. `None`: all have one. `next` is where the memory begins that nobody has used.
+    /// A frame for one page more. `None`: all have one. `next` is where the memory begins that nobody has
+    /// used.
     pub(super) fn take_frame(&mut self, next: &AtomicU32) -> Option<FrameNo> {
         /// Few, so that a few pages of each shard are together on a huge page.
         const BATCH: u32 = 16;

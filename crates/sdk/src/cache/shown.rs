@@ -17,8 +17,8 @@ use crate::spread::spread;
 const FRAME_BYTES: usize = 16;
 /// Hints that are looked at together: a quarter of a cache line.
 const BUCKET: usize = 4;
-/// Pages whose hints are beside each other, as their memory mostly is: who reads at random in a part of a file
-/// comes by few lines and few pages of the table.
+/// Pages whose hints are beside each other, as their memory mostly is: who reads at random in a part of a
+/// file comes by few lines and few pages of the table.
 const RUN: u64 = 512;
 /// Uses of a page that are counted: beyond, nobody has to write to memory that all share.
 const USES_MAX: u32 = 3;
