@@ -29,7 +29,7 @@ section = @printf '\n==> %s\n' '$(1)'
 
 .PHONY: help demo test test-long soak test-vm bench bench-vm lint fuzz \
 	setup-demo setup-test setup-bench setup-lint setup-fuzz \
-	wiredtiger wiredtiger-if speedtest preload-db-test-long ycsb setup-ycsb \
+	wiredtiger wiredtiger-quick wiredtiger-if speedtest preload-db-test-long ycsb setup-ycsb \
 	fio fio-if fio-test rocksdb rocksdb-test rocksdb-test-long rocksdb-crash-test preload preload-test preload-test-long \
 	fmt floors circles tidy licences clippy doc cargo-test capi-test bench-run bench-smoke vm-smoke fuzz-run build install uninstall \
 	install-test
@@ -66,6 +66,8 @@ demo: setup-demo
 
 lint: setup-lint fmt floors circles tidy licences clippy doc
 
+# Shorter: it starts from seeds, and what they lead to is found at once.
+test: FUZZ_SECONDS = 5
 test: setup-test fmt floors circles tidy licences clippy cargo-test capi-test fio-test fs-test preload-test rocksdb-test doc bench-smoke install-test vm-smoke fuzz-run
 	$(call section,all passed)
 
@@ -132,9 +134,15 @@ doc:
 	$(call section,documentation)
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --workspace --exclude unvme-capi --no-deps --lib
 
+# Two parts at a time: many tests wait for most of their time. Each part says what it says when it has ended.
+# The parts name kinds and first letters, not packages: those would be built with other features.
+CARGO_TEST_PARTS = --test~[h-z]* --lib~--bins~--examples~--test~[a-g]* --doc
 cargo-test:
 	$(call section,tests)
-	$(CARGO) test $(LOCKED) --workspace
+	$(CARGO) test $(LOCKED) --workspace --no-run
+	printf '%s\n' '$(subst $() ,' ',$(CARGO_TEST_PARTS))' | xargs -P 2 -I PART sh -c 'set -f; log=$$(mktemp); status=0; \
+		$(CARGO) test $(LOCKED) --workspace $$(echo "PART" | tr "~" " ") >"$$log" 2>&1 || status=1; \
+		cat "$$log"; rm -f "$$log"; exit $$status'
 
 # The C library as C programs see it.
 capi-test:
@@ -217,14 +225,15 @@ preload:
 # Each has devices and folders of its own, and waits for a good part of its time.
 PRELOAD_PARTS = preload preload_programs preload_sharing preload_faults
 
-# Programs that know nothing of it, with their files on it. WiredTiger takes as long to build as all of them
-# take to run: it is in the long word, with RocksDB, LMDB and fossil.
-PRELOAD_DATABASES = sqlite redis postgres mariadb
-preload-test: fs-tools speedtest preload
+# Programs that know nothing of it, with their files on it, and tests that others have written for files.
+PRELOAD_DATABASES = sqlite redis postgres mariadb rocksdb others wiredtiger
+PRELOAD_SUITES = python fio fsx pjdfstest dbench
+preload-test: fs-tools speedtest wiredtiger-quick preload
 	$(call section,programs and databases that are not changed)
-	printf '%s\n' $(PRELOAD_PARTS) $(PRELOAD_DATABASES) | xargs -P 2 -I PART sh -c 'case PART in \
+	printf '%s\n' $(PRELOAD_PARTS) $(PRELOAD_DATABASES) $(PRELOAD_SUITES) | xargs -P 2 -I PART sh -c 'case PART in \
 		preload*) UNVME_PRELOAD_SHORT=1 tests/PART.sh $(TARGET_DIR)/release/unvme ;; \
-		*) tests/preload_db.sh $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release PART ;; esac'
+		python|fio|fsx|pjdfstest|dbench) tests/preload_suites.sh $(TARGET_DIR)/release/unvme $(FS_TOOLS) PART ;; \
+		*) WIREDTIGER=$(WIREDTIGER_QUICK) tests/preload_db.sh $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release PART ;; esac'
 
 preload-test-long: setup-test fs-tools preload
 	for part in $(PRELOAD_PARTS); do tests/$$part.sh $(TARGET_DIR)/release/unvme || exit 1; done
@@ -235,6 +244,12 @@ WIREDTIGER = $(TARGET_DIR)/wiredtiger
 wiredtiger: speedtest
 	$(call section,WiredTiger)
 	scripts/wiredtiger.sh $(WIREDTIGER)
+
+# The same for tests: it takes less long to compile.
+WIREDTIGER_QUICK = $(TARGET_DIR)/wiredtiger-quick
+wiredtiger-quick:
+	$(call section,WiredTiger)
+	scripts/wiredtiger.sh $(WIREDTIGER_QUICK) -O1
 
 wiredtiger-if:
 	@$(MAKE) --no-print-directory wiredtiger || echo 'WiredTiger: not built; what needs it is skipped'

@@ -1,7 +1,9 @@
 #!/bin/sh
 # Builds WiredTiger, the storage engine of MongoDB, from its source package.
 #
-#   scripts/wiredtiger.sh FOLDER
+#   scripts/wiredtiger.sh FOLDER [-O1]
+#
+# -O1: for tests, which spend more time compiling it than running it.
 #
 # FOLDER/lib has its library, FOLDER/include what a program is compiled with, FOLDER/bin its command wt, its
 # benchmark wtperf and its tests of recovery, FOLDER/runners what wtperf runs. What is there in the right
@@ -13,7 +15,8 @@ set -eu
 VERSION=11.3.1
 
 folder=$1
-if [ "$(cat "$folder/version" 2>/dev/null)" = "$VERSION" ]; then
+level=${2-}
+if [ "$(cat "$folder/version" 2>/dev/null)" = "$VERSION${level:+ $level}" ]; then
     exit 0
 fi
 mkdir -p "$folder"
@@ -45,7 +48,7 @@ tar -x --strip-components=1 -C "$folder/source" -f "$folder/download/wiredtiger-
 cmake -S "$folder/source" -B "$folder/build" -DCMAKE_BUILD_TYPE=Release -DENABLE_PYTHON=0 -DENABLE_STRICT=0 \
     -DENABLE_STATIC=0 -DENABLE_SHARED=1 -DENABLE_LZ4=0 -DENABLE_SNAPPY=0 -DENABLE_ZLIB=0 -DENABLE_ZSTD=0 \
     -DENABLE_CPPSUITE=0 -DENABLE_MEMKIND=0 -DENABLE_SODIUM=0 -DENABLE_IAA=0 -DENABLE_DEBUG_INFO=0 \
-    -DCMAKE_C_FLAGS=-Wno-error -DCMAKE_SKIP_RPATH=1 -DCMAKE_EXE_LINKER_FLAGS='-Wl,-rpath,\$ORIGIN/../lib' \
+    -DCMAKE_C_FLAGS=-Wno-error ${level:+-DCMAKE_C_FLAGS_RELEASE="$level -DNDEBUG"} -DCMAKE_SKIP_RPATH=1 -DCMAKE_EXE_LINKER_FLAGS='-Wl,-rpath,\$ORIGIN/../lib' \
     >>"$log" 2>&1 || fail "cmake does not know how to build it here"
 cmake --build "$folder/build" --parallel "$(nproc)" --target wiredtiger_shared wt wtperf test_random_abort \
     test_timestamp_abort >>"$log" 2>&1 || fail "it cannot be built"
@@ -64,4 +67,4 @@ rm -rf "$folder/source" "$folder/build" "$folder/download"
 "$folder/bin/wt" -V >>"$log" 2>&1 || fail "what has been built does not run"
 grep -q "$VERSION" "$log" || fail "what has been built is not $VERSION"
 rm -f "$log"
-echo "$VERSION" >"$folder/version"
+echo "$VERSION${level:+ $level}" >"$folder/version"
