@@ -35,7 +35,7 @@ if ! command -v cmake >/dev/null 2>&1 || ! python3 -m pip --version >/dev/null 2
     fail "cmake and Python's pip are needed: scripts/setup.sh test installs them"
 fi
 echo "wiredtiger: building $VERSION"
-rm -rf "$folder/source" "$folder/build" "$folder/download"
+rm -rf "$folder/version" "$folder/source" "$folder/build" "$folder/download"
 # pip would like to know what it depends on, for which the package says what it is built with: nothing else is
 # run of it.
 python3 -m pip download --quiet --no-deps --no-binary :all: -d "$folder/download" "wiredtiger==$VERSION" >"$log" 2>&1 ||

@@ -131,6 +131,10 @@ CASE(flags)
     /* Of no event. */
     NUM(fcntl(file, F_NOTIFY, DN_MULTISHOT));
     NUM(close(file));
+    file = FD(open("file", O_RDONLY));
+    NUM(fcntl(file, F_NOTIFY, 0));
+    NUM(fcntl(file, F_NOTIFY, DN_ACCESS));
+    NUM(close(file));
 }
 
 CASE(closing)

@@ -289,7 +289,13 @@ CASE(path_long)
         NUM(chmod(path, 0600));
         NUM(statfs(path, &(struct statfs){0}));
         NUM(setxattr(path, "user.a", "", 0, 0));
+        NUM(pathconf(path, _PC_PATH_MAX));
+        NUM(pathconf(path, _PC_NAME_MAX));
+        PTR(realpath(path, NULL));
     }
+    memset(path, '/', 5000);
+    strcpy(path + 5000, "tmp");
+    PTR(realpath(path, NULL));
     memset(path, 't', 4095);
     path[4095] = 0;
     NUM(symlink(path, "long"));

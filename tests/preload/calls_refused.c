@@ -1,6 +1,7 @@
 /*
  * What only the kernel can do, and what a library that stands before it has to refuse so that programs take
- * another way. The lines are not those of the kernel's file systems: these cases run when they are named.
+ * another way. The lines are not those of the kernel's file systems: cases `refused_*` run when they are
+ * named.
  */
 #include "calls.h"
 
@@ -161,6 +162,33 @@ CASE(posix_aio_ends)
     NUM(lio_listio(LIO_WAIT, many, 1, NULL));
     ERR(aio_error(&both[0]));
     NUM(lio_listio(77, many, 1, NULL));
+    /* What cannot be taken, and what goes wrong later. */
+    both[0].aio_buf = text;
+    both[0].aio_nbytes = 4;
+    both[0].aio_reqprio = 100;
+    NUM(lio_listio(LIO_WAIT, many, 1, NULL));
+    NUM(lio_listio(LIO_NOWAIT, many, 1, NULL));
+    both[0].aio_reqprio = 0;
+    both[0].aio_fildes = file;
+    both[0].aio_lio_opcode = LIO_WRITE;
+    both[0].aio_buf = "last";
+    both[1].aio_fildes = reader;
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1, .sigev_value.sival_int = 78};
+    NUM(lio_listio(LIO_NOWAIT, many, 3, &event));
+    for (int i = 0; i < 2000 && told_value != 78; i++)
+        usleep(1000);
+    YES(told_value == 78);
+    ERR(aio_error(&both[0]));
+    ERR(aio_error(&both[1]));
+    both[0].aio_lio_opcode = 99;
+    NUM(lio_listio(LIO_WAIT, many, 1, NULL));
+    ERR(aio_error(&both[0]));
+    /* A sync has no priority. */
+    block = (struct aiocb){.aio_fildes = file, .aio_reqprio = 100};
+    NUM(aio_fsync(O_SYNC, &block));
+    while (aio_error(&block) == EINPROGRESS)
+        aio_suspend(list, 1, NULL);
+    NUM(aio_return(&block));
     NUM(close(other));
     NUM(close(reader));
     NUM(close(file));

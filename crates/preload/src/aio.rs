@@ -5,19 +5,21 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, offset_of, size_of};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::{off_t, size_t, ssize_t};
 use rustix::io::Errno;
 
-use crate::{data, errno, table};
+use crate::{data, errno, gate, table};
 
 /// How an end is told: `struct sigevent`.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Event {
     value: *mut c_void,
     signal: c_int,
     notify: c_int,
-    run: Option<extern "C" fn(*mut c_void)>,
+    run: Option<Run>,
     attributes: *const libc::pthread_attr_t,
     _reserved: [u64; 4],
 }
@@ -66,9 +68,15 @@ const PRIORITY_MAX: c_int = 20;
 
 /// The C library's own.
 mod behind {
-    use super::{Block, Event, c_int};
+    use super::{Block, Event, c_int, c_void};
 
     functions! {
+        fn pthread_create(
+            out: *mut libc::pthread_t,
+            how: *const libc::pthread_attr_t,
+            run: unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void,
+            argument: *mut c_void,
+        ) -> c_int;
         fn aio_read(block: *mut Block) -> c_int;
         fn aio_write(block: *mut Block) -> c_int;
         fn aio_fsync(operation: c_int, block: *mut Block) -> c_int;
@@ -85,13 +93,19 @@ enum Work {
     DataSync,
 }
 
-/// A thread that tells of an end: what it runs, and with what.
-struct Told(extern "C" fn(*mut c_void), *mut c_void);
+/// What a thread runs that tells of an end.
+type Run = extern "C-unwind" fn(*mut c_void);
 
-extern "C" fn tell(told: *mut c_void) -> *mut c_void {
-    // SAFETY: `notify` has made it for this thread.
-    let told = unsafe { Box::from_raw(told.cast::<Told>()) };
-    (told.0)(told.1);
+/// A thread that tells of an end: what it runs, and with what.
+struct Told(Run, *mut c_void);
+
+unsafe extern "C-unwind" fn tell(told: *mut c_void) -> *mut c_void {
+    // What is run may end the thread.
+    let Told(run, value) = *Box::from_raw(told.cast::<Told>());
+    let mut none = MaybeUninit::uninit();
+    libc::sigemptyset(none.as_mut_ptr());
+    libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+    run(value);
     std::ptr::null_mut()
 }
 
@@ -114,7 +128,7 @@ unsafe fn notify(event: &Event) {
         }
         libc::SIGEV_THREAD => {
             let Some(run) = event.run else { return };
-            let told = Box::into_raw(Box::new(Told(run, event.value)));
+            let told = Box::into_raw(Box::new(Told(run, event.value))).cast();
             let mut thread = MaybeUninit::uninit();
             let mut own = MaybeUninit::uninit();
             let attributes = if event.attributes.is_null() {
@@ -124,45 +138,68 @@ unsafe fn notify(event: &Event) {
             } else {
                 event.attributes
             };
-            if libc::pthread_create(thread.as_mut_ptr(), attributes, tell, told.cast()) != 0 {
-                drop(Box::from_raw(told));
+            if behind::pthread_create(thread.as_mut_ptr(), attributes, tell, told) != 0 {
+                drop(Box::from_raw(told.cast::<Told>()));
             }
         }
         _ => {}
     }
 }
 
-/// Does what a request asks for. Returns whether it went well; what came of it is in the request.
-unsafe fn carry_out(block: *mut Block, work: Work) -> bool {
-    let Block { fd, buf, count, offset, .. } = *block;
-    let before = errno::get();
-    let result = match work {
-        Work::Read => data::pread64(fd, buf, count, offset),
-        Work::Write => data::pwrite64(fd, buf, count, offset),
-        Work::Sync => data::fsync(fd) as ssize_t,
-        Work::DataSync => data::fdatasync(fd) as ssize_t,
-    };
-    (*block).error = if result < 0 { errno::last().raw_os_error() } else { 0 };
+/// Somebody who looks at the request finds this, and may have freed it before this returns.
+unsafe fn end(block: *mut Block, result: ssize_t, error: c_int) {
     (*block).result = result;
-    errno::put(before);
-    result >= 0
+    AtomicI32::from_ptr(&raw mut (*block).error).store(error, Ordering::Release);
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Came {
+    Well,
+    /// It has ended with an error.
+    Badly,
+    /// It was not taken.
+    Refused,
+}
+
+/// Does what a request asks for; `None` is nothing that there is. What came of it is in the request, which is
+/// not touched any more; whoever is to be told is not told yet.
+unsafe fn carry_out(block: *mut Block, work: Option<Work>) -> (Came, Event) {
+    let Block { fd, priority, buf, count, event, offset, .. } = *block;
+    if matches!(work, Some(Work::Read | Work::Write)) && !(0..=PRIORITY_MAX).contains(&priority) {
+        end(block, -1, Errno::INVAL.raw_os_error());
+        return (Came::Refused, event);
+    }
+    let result = match work {
+        Some(Work::Read) => data::pread64(fd, buf, count, offset),
+        Some(Work::Write) => data::pwrite64(fd, buf, count, offset),
+        Some(Work::Sync) => data::fsync(fd) as ssize_t,
+        Some(Work::DataSync) => data::fdatasync(fd) as ssize_t,
+        None => {
+            errno::put(Errno::INVAL.raw_os_error());
+            -1
+        }
+    };
+    let error = if result < 0 { errno::last().raw_os_error() } else { 0 };
+    end(block, result, error);
+    (if result < 0 { Came::Badly } else { Came::Well }, event)
 }
 
 /// A request by itself.
 unsafe fn one(block: *mut Block, work: Work) -> c_int {
-    if !(0..=PRIORITY_MAX).contains(&(*block).priority) {
-        (*block).error = Errno::INVAL.raw_os_error();
-        (*block).result = -1;
+    let before = errno::get();
+    let (came, event) = carry_out(block, Some(work));
+    if came == Came::Refused {
         errno::set(Errno::INVAL);
         return -1;
     }
-    carry_out(block, work);
-    notify(&(*block).event);
+    notify(&event);
+    errno::put(before);
     0
 }
 
 unsafe fn is_ours(block: *mut Block) -> bool {
-    !block.is_null() && table::get((*block).fd).is_some()
+    !block.is_null() && table::is_ours((*block).fd)
 }
 
 unsafe fn list(mode: c_int, blocks: *const *mut Block, count: c_int, event: *const Event) -> c_int {
@@ -174,33 +211,55 @@ unsafe fn list(mode: c_int, blocks: *const *mut Block, count: c_int, event: *con
     if !given.iter().any(|&block| is_ours(block)) {
         return behind::lio_listio(mode, blocks, count, event);
     }
-    let (mut others, mut is_well) = (Vec::new(), true);
+    let before = errno::get();
+    let (mut others, mut told, mut is_refused, mut is_bad) = (Vec::new(), Vec::new(), false, false);
+    // Nobody is canceled between two of them.
+    let inside = gate::enter();
     for &block in given.iter().filter(|block| !block.is_null()) {
-        match (*block).operation {
-            libc::LIO_NOP => {}
-            _ if !is_ours(block) => others.push(block),
-            libc::LIO_READ => is_well &= one(block, Work::Read) == 0 && (*block).error == 0,
-            libc::LIO_WRITE => is_well &= one(block, Work::Write) == 0 && (*block).error == 0,
-            _ => {
-                (*block).error = Errno::INVAL.raw_os_error();
-                (*block).result = -1;
-                is_well = false;
+        let work = match (*block).operation {
+            libc::LIO_NOP => continue,
+            _ if !is_ours(block) => {
+                others.push(block);
+                continue;
             }
+            libc::LIO_READ => Some(Work::Read),
+            libc::LIO_WRITE => Some(Work::Write),
+            _ => None,
+        };
+        let (came, event) = carry_out(block, work);
+        match came {
+            Came::Refused => is_refused = true,
+            _ => told.push(event),
         }
+        is_bad |= came != Came::Well;
     }
+    drop(inside);
+    let is_none_taken = told.is_empty() && others.is_empty();
+    // From here on nothing of what was given is looked at: whoever is told may free it.
+    told.iter().for_each(|event| notify(event));
+    drop(told);
+    let mut result = 0;
     if !others.is_empty() {
-        let result = behind::lio_listio(mode, others.as_ptr(), others.len() as c_int, event);
-        if result < 0 {
-            return result;
-        }
+        // Who waits may be canceled: there is nothing here to be dropped then.
+        let others = Box::into_raw(others.into_boxed_slice());
+        result = behind::lio_listio(mode, others.cast(), others.len() as c_int, event);
+        drop(Box::from_raw(others));
     } else if mode == libc::LIO_NOWAIT && !event.is_null() {
         notify(&*event);
     }
-    if is_well {
-        return 0;
+    if result < 0 {
+        return result;
     }
-    errno::set(Errno::IO);
-    -1
+    if is_refused && (mode == libc::LIO_NOWAIT || is_none_taken) {
+        errno::set(Errno::INVAL);
+        return -1;
+    }
+    if is_bad && mode == libc::LIO_WAIT {
+        errno::set(Errno::IO);
+        return -1;
+    }
+    errno::put(before);
+    0
 }
 
 exported! {

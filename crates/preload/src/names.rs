@@ -348,7 +348,9 @@ const O_PATH: u32 = libc::O_PATH as u32;
 
 unsafe fn realpath_any(path: *const c_char, out: *mut c_char) -> *mut c_char {
     let found = match real_path(path) {
+        // The C library resolves what the kernel would not take as it is.
         Ok(None) => return real::realpath(path, out),
+        Err(Errno::NAMETOOLONG) if place::is_too_long(path) => return real::realpath(path, out),
         Ok(Some(found)) => found,
         Err(errno) => return pointer(Err(errno)),
     };
@@ -585,6 +587,8 @@ exported! {
             Ok(Outcome::Kernel) => real::pathconf(path, name),
             Ok(Outcome::Other(path)) => real::pathconf(path.as_ptr(), name),
             Ok(Outcome::Done(..)) => limit(name),
+            // As the C library says it: without a look at the path.
+            Err(_) if !depends_on_path(name) => limit(name),
             Err(errno) => c_long::from(done(Err(errno))),
         }
     }
@@ -592,6 +596,25 @@ exported! {
     fn fpathconf(fd: c_int, name: c_int) -> c_long {
         if table::is_ours(fd) { limit(name) } else { real::fpathconf(fd, name) }
     }
+}
+
+/// Whether the C library looks at the file to know a limit.
+fn depends_on_path(name: c_int) -> bool {
+    matches!(
+        name,
+        libc::_PC_LINK_MAX
+            | libc::_PC_FILESIZEBITS
+            | libc::_PC_2_SYMLINKS
+            | libc::_PC_CHOWN_RESTRICTED
+            | libc::_PC_NAME_MAX
+            | libc::_PC_SYNC_IO
+            | libc::_PC_ASYNC_IO
+            | libc::_PC_ALLOC_SIZE_MIN
+            | libc::_PC_REC_MIN_XFER_SIZE
+            | libc::_PC_REC_XFER_ALIGN
+            | libc::_PC_REC_INCR_XFER_SIZE
+            | libc::_PC_REC_MAX_XFER_SIZE
+    )
 }
 
 /// As ext4 has them.

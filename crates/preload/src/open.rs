@@ -444,7 +444,8 @@ unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
         libc::F_GETOWN | libc::F_SETOWN => Ok(0),
         libc::F_GETLEASE => Ok(libc::F_UNLCK),
         // Nothing is to be told any more: `DN_MULTISHOT` alone names no event.
-        libc::F_NOTIFY if held.is_directory() && arg as u32 & !DN_MULTISHOT == 0 => Ok(0),
+        libc::F_NOTIFY if arg as u32 & !DN_MULTISHOT == 0 => Ok(0),
+        libc::F_NOTIFY if !held.is_directory() => Err(Errno::NOTDIR),
         libc::F_SETLEASE | libc::F_NOTIFY => Err(Errno::AGAIN),
         libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => Err(Errno::BADF),
         libc::F_GET_SEALS | libc::F_ADD_SEALS => Err(Errno::INVAL),

@@ -274,6 +274,17 @@ fn open_directory(mount: &'static Mount, base: OpenId, path: &[u8]) -> Result<Op
     }
 }
 
+/// Bytes of a path that the kernel does not take, without its NUL.
+const PATH_BYTES: usize = libc::PATH_MAX as usize;
+
+/// Whether the kernel would take a path for none, however it is made up.
+///
+/// # Safety
+/// `path` is a C string or null.
+pub(crate) unsafe fn is_too_long(path: *const c_char) -> bool {
+    !path.is_null() && text(path).is_ok_and(|path| path.len() >= PATH_BYTES)
+}
+
 /// Where a path leads to, from a directory on.
 ///
 /// # Errors
@@ -297,7 +308,7 @@ pub(crate) unsafe fn resolve_as(dir: c_int, path: *const c_char, follows: bool) 
         return Ok(Place::Kernel);
     }
     let path = text(path)?;
-    if path.len() >= libc::PATH_MAX as usize {
+    if path.len() >= PATH_BYTES {
         return Err(Errno::NAMETOOLONG);
     }
     if !follows && links::descriptor(path).is_some_and(|(_, rest)| rest.is_empty()) {

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 
 use crate::cores;
 use crate::fs_load::Kernel;
@@ -66,10 +67,14 @@ impl Place {
         let bytes = bytes.next_multiple_of(2 << 20);
         folder.run(&["device", "create", DEVICE, "--size", &bytes.to_string()])?;
         folder.run(&["fs", "mkfs", DEVICE])?;
-        // Memory that is there, as that of what it is compared with is.
+        // Memory that is there, as that of what it is compared with is. Where there is not so much, pages
+        // come when they are needed.
         let media = folder.path().join("home/slots").join(DEVICE).join("media.img");
         let file = File::options().write(true).open(&media).context("open the slot's media")?;
-        fallocate(&file, FallocateFlags::KEEP_SIZE, 0, bytes).context("have the slot's media in memory")?;
+        match fallocate(&file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+            Err(Errno::NOSPC | Errno::OPNOTSUPP) => {}
+            other => other.context("have the slot's media in memory")?,
+        }
         let at = folder.path().join("files");
         std::fs::create_dir_all(&at)?;
         Ok(Self { folder, at })
@@ -182,11 +187,20 @@ struct SharedHugePages(Option<String>);
 impl SharedHugePages {
     const KNOB: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
-    /// Where they can be had.
-    fn new() -> Self {
-        let before = std::fs::read_to_string(Self::KNOB).ok();
-        let word = before.and_then(|all| Some(all.split_once('[')?.1.split_once(']')?.0.to_owned()));
-        Self(word.filter(|_| std::fs::write(Self::KNOB, "advise").is_ok()))
+    /// Where they can be had. A run that measures nothing leaves the machine as it is.
+    fn new(effort: &Effort) -> Self {
+        let before = Self::word().filter(|word| word == "never" && !effort.smoke);
+        Self(before.filter(|_| std::fs::write(Self::KNOB, "advise").is_ok()))
+    }
+
+    /// What holds.
+    fn word() -> Option<String> {
+        let all = std::fs::read_to_string(Self::KNOB).ok()?;
+        Some(all.split_once('[')?.1.split_once(']')?.0.to_owned())
+    }
+
+    fn are_there() -> bool {
+        Self::word().is_some_and(|word| word != "never" && word != "deny")
     }
 }
 
@@ -201,7 +215,7 @@ impl Drop for SharedHugePages {
 /// By way of a server that has the file system, against having it in the process. The server may use what
 /// cores there are.
 fn shared(effort: &Effort, id: &'static str, target: f64, cache: &str) -> Result<Row> {
-    let huge = SharedHugePages::new();
+    let _huge = SharedHugePages::new(effort);
     let core = cores::first()?;
     let bytes = cached_bytes(effort);
     // The server of an earlier row may still be there: it is another place.
@@ -220,7 +234,7 @@ fn shared(effort: &Effort, id: &'static str, target: f64, cache: &str) -> Result
     let mut served = start("preload-served", &places[0], &["--shared"])?;
     let mut alone = start("preload-alone", &places[1], &[])?;
     let pairs = asked(effort, &mut served, &mut alone, &pread(effort, 4096))?;
-    let pages = if huge.0.is_some() { "huge pages" } else { "pages of 4 KiB" };
+    let pages = if SharedHugePages::are_there() { "huge pages" } else { "pages of 4 KiB" };
     let note = format!(
         "{}; 4 KiB of {} MiB, a page cache of {cache}, the server's on {pages}, one thread",
         pairs.rates(),

@@ -26,7 +26,7 @@ impl FrameNo {
 pub(super) struct Frames {
     pub memory: Region,
     stamps: Box<[AtomicU64]>,
-    /// The first frame of those that never had a page.
+    /// The first frame of those that no shard has taken.
     pub fresh: AtomicU32,
     /// What others see of it.
     pub shown: Option<Shown>,

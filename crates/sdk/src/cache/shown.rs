@@ -1,9 +1,9 @@
 //! Pages that other processes read without asking: which memory has which page, in memory that they map.
 //!
 //! Each frame has a version, which is odd while its memory changes, and says whose page it has. Who copies a
-//! page looks at both before and after: what was copied in between is the page's, or is thrown away. Where to
-//! look says a table of hints, by owner and index, that may be wrong: then the page is not found, and whoever
-//! wants it asks.
+//! page looks at both before, and at the version after: what was copied in between is the page's, or is
+//! thrown away. Where to look says a table of hints, by owner and index, that may be wrong: then the page is
+//! not found, and whoever wants it asks.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
