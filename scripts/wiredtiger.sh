@@ -3,7 +3,8 @@
 #
 #   scripts/wiredtiger.sh FOLDER [-O1]
 #
-# -O1: for tests, which spend more time compiling it than running it.
+# -O1: for tests, which spend more time compiling it than running it. Its status is 3 when the source cannot
+# be fetched, and 1 when something else is wrong.
 #
 # FOLDER/lib has its library, FOLDER/include what a program is compiled with, FOLDER/bin its command wt, its
 # benchmark wtperf and its tests of recovery, FOLDER/runners what wtperf runs. What is there in the right
@@ -39,7 +40,7 @@ rm -rf "$folder/version" "$folder/source" "$folder/build" "$folder/download"
 # pip would like to know what it depends on, for which the package says what it is built with: nothing else is
 # run of it.
 python3 -m pip download --quiet --no-deps --no-binary :all: -d "$folder/download" "wiredtiger==$VERSION" >"$log" 2>&1 ||
-    fail "its source package cannot be fetched"
+    { (fail "its source package cannot be fetched") || exit 3; }
 mkdir "$folder/source"
 tar -x --strip-components=1 -C "$folder/source" -f "$folder/download/wiredtiger-$VERSION.tar.gz"
 # Without what a machine may have or not: the same library everywhere. -Wno-error: warnings of compilers that
