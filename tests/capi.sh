@@ -39,6 +39,10 @@ limit=0
 run make --no-print-directory -C crates/capi install PROFILE=dev PREFIX="$stage" LOCKED="$LOCKED"
 limit=1800
 cargo xtask capi "$stage/lib/libunvme.so"
+# The program that serves, with the features that all packages and their tests together ask for: after
+# `cargo test --workspace` it is there. Libraries of others are not looked for where ours is, which would
+# build all of it anew.
+cargo test --quiet $LOCKED --workspace --test words --no-run
 export PKG_CONFIG_PATH="$stage/lib/pkgconfig"
 [ "$(pkg-config --modversion unvme)" = "$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" ]
 
@@ -185,9 +189,6 @@ run_examples "$@"
 run_tests "$@"
 
 section 'devices that other processes serve'
-# With the features that all packages and their tests together ask for: after `cargo test --workspace` it is
-# there.
-cargo test --quiet $LOCKED --workspace --test words --no-run
 unvme=$target/debug/unvme
 UNVME_HOME=$work/home
 export UNVME_HOME

@@ -85,6 +85,12 @@ refused 'there is no file system' sh -c "'$unvme' device create 0000:0e:00.0 --s
 refused 'no_such_program' "$unvme" run --dir "$top=0000:02:00.0" -- no_such_program
 refused 'FOLDER=DEVICE|expected' "$unvme" run --dir "$top" -- true
 refused '' "$unvme" run --dir "$top=0000:02:00.0"
+refused '--dir' "$unvme" run --cache 1G -- true
+refused '--dir' env WRAPPER_CONFIG="$config" "$unvme" run --shared -- true
+for between in '' 'exec "$@"'; do
+    # shellcheck disable=SC2086
+    refused 'namespace 1, already' "$unvme" run --dir "$top=0000:02:00.0" -- ${between:+sh -c "$between" sh} "$unvme" run --nsid 2 --dir "$top=0000:02:00.0" -- true
+done
 
 section "the seed's words"
 cat >"$config" <<CONFIG
@@ -104,6 +110,40 @@ grep -qx kept "$work/output" || fail 'what was written is not read'
 [ -z "$(ls -A "$top")" ] || fail 'it was written into the kernel'
 check 0000:02:00.0
 [ "$("$unvme" fs cat 0000:02:00.0 /file)" = kept ] || fail 'it is not on the drive'
+
+section 'a file system that is made anew, and how a server keeps pages'
+cat >"$config" <<CONFIG
+wrap_dir = $top
+storage_dev = 0000:02:00.0
+ffs_format = TRUE
+shared = TRUE
+policy = lru
+CONFIG
+configured() { env WRAPPER_CONFIG="$config" LD_PRELOAD="$library" "$@"; }
+servers_end() {
+    for process in $(servers); do kill "$process" 2>/dev/null || true; done
+    waited=0
+    until [ -z "$(servers)" ] || [ "$waited" -ge 600 ]; do
+        waited=$((waited + 1))
+        sleep 0.1
+    done
+}
+steps=$((steps + 1))
+configured ls -A "$top" >"$work/output" 2>&1 || fail 'it is not made'
+[ ! -s "$work/output" ] || fail 'what was there is there'
+for process in $(servers); do tr '\0' ' ' <"/proc/$process/cmdline"; done >"$work/output"
+grep -q -- '--policy lru' "$work/output" || fail 'its server has not the policy'
+# Not while somebody has it; once nobody has, it is made again.
+configured sh -c "echo >'$top/busy'; echo has it; while [ ! -e '$work/enough' ]; do sleep 0.1; done" >"$work/said" &
+children=$!
+until_says 'has it' "$work/said"
+refused 'ffs_format.*other programs' env WRAPPER_CONFIG="$config" LD_PRELOAD="$library" touch "$top/file"
+touch "$work/enough"
+wait "$children" || fail 'the program that had it'
+children=
+configured ls -A "$top" >"$work/output" 2>&1 || fail 'it is not made again'
+[ ! -s "$work/output" ] || fail 'what was there is there'
+servers_end
 
 section 'programs that cannot be reached'
 cat >"$work/plain.c" <<'PROGRAM'
@@ -126,18 +166,21 @@ fi
 
 section 'no call of the data path reaches the kernel'
 if strace -o /dev/null true 2>/dev/null; then
-    ours mem:block:256M
-    good strace -f -y -o "$work/trace" "$steady" marks "$top/file"
-    sed -n '/unvme-begin/,/unvme-end/p' "$work/trace" >"$work/between"
-    grep -q unvme-end "$work/between" || fail 'the marks are not in the trace'
-    # Descriptors that stand for ours are files in memory: making and closing them is all that is left of
-    # open and close.
-    if grep -E '^[0-9]+ +(\+\+\+ )?(read|write|p(read|write)64|readv|writev|p(read|write)v2?|f(data)?sync|sync_file_range|open|openat2?|creat|stat|l?stat|fstat|newfstatat|statx|ftruncate|fallocate|rename(at2?)?|unlink(at)?)\(' \
-        "$work/between" | grep -vE 'eventfd\]|open\("/proc/self/fd/|"/unvme-(begin|end)"' >"$work/output"; then
-        differs 'calls reach the kernel'
-    fi
-    steps=$((steps + 1))
-    ! grep -F "$top/file" "$work/trace" | grep -v -E 'execve|unvme-' >"$work/output" || differs 'paths reach the kernel'
+    # Behind a server, and in a process that is alone, whose drive is a file in memory.
+    for device in mem:block:256M 0000:02:00.0; do
+        ours "$device"
+        good strace -f -y -o "$work/trace" "$steady" marks "$top/file"
+        sed -n '/unvme-begin/,/unvme-end/p' "$work/trace" >"$work/between"
+        grep -q unvme-end "$work/between" || fail 'the marks are not in the trace'
+        # Descriptors that stand for ours are files in memory: making and closing them is all that is left of
+        # open and close.
+        if grep -E '^[0-9]+ +(\+\+\+ )?(read|write|p(read|write)64|readv|writev|p(read|write)v2?|lseek|f(data)?sync|sync_file_range|open|openat2?|creat|stat|l?stat|fstat|newfstatat|statx|f?truncate|fallocate|flock|mkdir(at)?|link(at)?|symlink(at)?|getdents64|utimensat|sendfile|copy_file_range|rename(at2?)?|unlink(at)?)\(' \
+            "$work/between" | grep -vE 'eventfd\]|open\("/proc/self/fd/|"/unvme-(begin|end)"|/media\.img>|lseek\([0-9]+</memfd:unvme-open>' >"$work/output"; then
+            differs "calls reach the kernel: $device"
+        fi
+        steps=$((steps + 1))
+        ! grep -F "$top/file" "$work/trace" | grep -v -E 'execve|unvme-' >"$work/output" || differs "paths reach the kernel: $device"
+    done
 else
     echo "$name: SKIPPED: strace cannot trace here"
 fi
@@ -218,13 +261,47 @@ good "$steady" check steady "$work/promises"
 good rm steady
 check 0000:02:00.0
 
+section 'a server that is killed while a file of its is mapped'
+cat >"$work/mapped.py" <<'PROGRAM'
+import errno, mmap, os, sys, time
+file = os.open('mapped', os.O_RDWR | os.O_CREAT)
+os.ftruncate(file, 8192)
+memory = mmap.mmap(file, 8192)
+memory[0:6] = b'synced'
+memory.flush()
+print('ready', flush=True)
+sys.stdin.readline()
+for _ in range(600):
+    try:
+        os.pwrite(file, b'x', 4096)
+    except OSError as e:
+        if e.errno == errno.EBADF:
+            print('not open any more', flush=True)
+            os._exit(0)
+    time.sleep(0.1)
+print('it goes on as if nothing were', flush=True)
+os._exit(1)
+PROGRAM
+servers_end
+ours 0000:02:00.0 --shared
+mkfifo "$work/go"
+(cd "$top" && exec "$unvme" run --dir "$top=0000:02:00.0" --shared -- python3 "$work/mapped.py" <"$work/go") >"$work/said" 2>&1 &
+children=$!
+exec 4>"$work/go"
+until_says '^ready' "$work/said"
+for process in $(servers); do kill -KILL "$process"; done
+echo >&4
+steps=$((steps + 1))
+until_says '^not open any more' "$work/said"
+exec 4>&-
+wait "$children" 2>/dev/null || true
+children=
+cp "$work/said" "$work/output"
+grep -q 'mapped to is theirs no more' "$work/said" || fail 'nobody is told that memory is not of a file any more'
+good sh -c 'head -c 6 mapped | grep -qx synced && rm mapped'
+
 section 'a server that is begun with few descriptors'
-for process in $(servers); do kill "$process" 2>/dev/null || true; done
-waited=0
-until [ -z "$(servers)" ] || [ "$waited" -ge 600 ]; do
-    waited=$((waited + 1))
-    sleep 0.1
-done
+servers_end
 ours 0000:02:00.0 --shared
 (ulimit -Sn 200 && inside sh -c 'echo few >few; while [ -e few ]; do sleep 0.1; done') >"$work/said" 2>&1 &
 children=$!

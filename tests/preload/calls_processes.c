@@ -42,6 +42,8 @@ int helper(int count, char **words)
             else
                 printf("%s: %s\n", words[i], text);
         }
+    } else if (strcmp(words[0], "rename") == 0) {
+        return rename(words[1], words[2]) != 0;
     } else if (strcmp(words[0], "print") == 0) {
         for (int i = 1; i < count; i++)
             printf("%s\n", words[i]);
@@ -208,6 +210,33 @@ CASE(process_shell)
     show("upper");
 }
 
+/* A process that goes into the background leaves its folder and its standard descriptors. */
+CASE(process_daemon)
+{
+    int ways[2], status = -1;
+    char told[64] = "";
+    NUM(pipe(ways));
+    put("standard", "here");
+    pid_t child = fork();
+    if (child == 0) {
+        char here[PATH_MAX];
+        int file = open("standard", O_RDONLY);
+        dup2(file, 0);
+        int result = daemon(0, 0);
+        ssize_t read_from = read(0, told, 4);
+        snprintf(told, sizeof told, "%d %s %zd %d", result, getcwd(here, sizeof here), read_from,
+                 access("standard", F_OK) == 0);
+        write(ways[1], told, strlen(told) + 1);
+        _exit(0);
+    }
+    NUM(waitpid(child, &status, 0) == child);
+    NUM(status);
+    close(ways[1]);
+    NUM(read(ways[0], told, sizeof told) > 0);
+    STR(told);
+    close(ways[0]);
+}
+
 CASE(process_spawn)
 {
     posix_spawn_file_actions_t actions;
@@ -225,6 +254,19 @@ CASE(process_spawn)
     posix_spawn_file_actions_destroy(&actions);
     show("out");
     show_stat("out");
+    /* Elsewhere, where this process is not. */
+    posix_spawn_file_actions_init(&actions);
+    NUM(posix_spawn_file_actions_addchdir_np(&actions, outside));
+    char copied[PATH_MAX];
+    snprintf(copied, sizeof copied, "%s/spawned_to", outside);
+    NUM(close(FD(open(copied, O_CREAT | O_WRONLY, 0600))));
+    ERR(posix_spawn(&pid, program, &actions, NULL, WORDS("rename", "spawned_to", "spawned_there"), environ));
+    NUM(waitpid(pid, &status, 0) == pid);
+    NUM(status);
+    posix_spawn_file_actions_destroy(&actions);
+    NUM(access("spawned_there", F_OK));
+    snprintf(copied, sizeof copied, "%s/spawned_there", outside);
+    NUM(unlink(copied));
     posix_spawn_file_actions_init(&actions);
     NUM(posix_spawn_file_actions_addchdir_np(&actions, "folder"));
     NUM(posix_spawn_file_actions_addopen(&actions, 1, "below", O_CREAT | O_WRONLY, 0600));

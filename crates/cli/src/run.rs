@@ -52,16 +52,16 @@ pub(crate) struct Run {
     #[arg(short, long = "dir", value_name = "FOLDER=DEVICE")]
     folders: Vec<OsString>,
     /// Namespace of the devices
-    #[arg(short, long, value_name = "NSID", default_value_t = 1)]
+    #[arg(short, long, value_name = "NSID", default_value_t = 1, requires = "folders")]
     nsid: u32,
     /// Memory for pages of files, for each folder
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", requires = "folders")]
     cache: Option<Size>,
     /// Have a server own the file systems from the beginning, and not from the second process on
-    #[arg(long)]
+    #[arg(long, requires = "folders")]
     shared: bool,
     /// Write what was done on the folders to a file, as JSON, when a process ends
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "folders")]
     stats: Option<PathBuf>,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, num_args = 1.., last = true)]
@@ -97,7 +97,12 @@ impl Run {
 
     /// The words of a configuration file, after those of the one that this program itself runs under.
     fn config(&self) -> Result<OsString> {
-        let outer = env::var_os(CONFIG_VARIABLE).filter(|_| env::var_os(HANDED_VARIABLE).is_some());
+        let loaded = env::var_os("LD_PRELOAD").unwrap_or_default();
+        let is_loaded = || {
+            loaded.as_bytes().split(|&byte| byte == b':').any(|path| path.ends_with(LIBRARY.file.as_bytes()))
+        };
+        let is_inside = env::var_os(HANDED_VARIABLE).is_some() || is_loaded();
+        let outer = env::var_os(CONFIG_VARIABLE).filter(|_| is_inside);
         let outer = outer.filter(|text| text.as_bytes().starts_with(EXACT.as_bytes())).unwrap_or_default();
         let mut text = if outer.is_empty() { OsString::from(EXACT) } else { outer.clone() };
         let mut word = |word: &str, value: &OsStr| -> Result<()> {
@@ -117,10 +122,12 @@ impl Run {
             let (folder, device) = split(folder)?;
             let folder = std::path::absolute(folder).context("find the working folder")?;
             match wrapped(&outer, &folder) {
-                Some(there) if there == device => continue,
-                Some(there) => {
-                    let (folder, there) = (folder.display(), there.display());
-                    return Err(usage(format!("--dir {folder}: it is on {there} already")));
+                Some((there, nsid)) if there == device && nsid == self.nsid.to_string().as_str() => continue,
+                Some((there, nsid)) => {
+                    let (folder, there, nsid) = (folder.display(), there.display(), nsid.display());
+                    return Err(usage(format!(
+                        "--dir {folder}: it is on {there}, namespace {nsid}, already"
+                    )));
                 }
                 None => {}
             }
@@ -144,11 +151,12 @@ impl Run {
     }
 }
 
-/// The device that a folder is on, as a configuration says that a program has written.
-fn wrapped<'a>(config: &'a OsStr, folder: &Path) -> Option<&'a OsStr> {
+/// The device and the namespace that a folder is on, as a configuration says that a program has written.
+fn wrapped<'a>(config: &'a OsStr, folder: &Path) -> Option<(&'a OsStr, &'a OsStr)> {
     let mut lines = config.as_bytes().split(|&byte| byte == b'\n');
     lines.find(|line| line.strip_prefix(b"wrap_dir = ") == Some(folder.as_os_str().as_bytes()))?;
-    lines.next()?.strip_prefix(b"storage_dev = ").map(OsStr::from_bytes)
+    let mut value = |word: &[u8]| lines.next()?.strip_prefix(word).map(OsStr::from_bytes);
+    value(b"storage_dev = ").zip(value(b"nsid = "))
 }
 
 /// A folder and its device.

@@ -127,21 +127,11 @@ fn set(folder: &mut Folder, word: &str, value: &str) -> Result<bool, String> {
 pub(crate) fn parse(text: &str, name: &str) -> Result<Config, String> {
     let mut config = Config::default();
     // What comes before the first folder is about the first folder.
-    let empty = Folder {
-        folder: PathBuf::new(),
-        device: String::new(),
-        nsid: Nsid(1),
-        format: false,
-        cache_bytes: None,
-        policy: Policy::S3Fifo,
-        read_ahead: None,
-        prealloc: 0,
-        is_shared: false,
-        socket: None,
-        place: None,
-    };
+    let empty = Folder::empty();
     let is_exact = text.lines().next() == Some(EXACT);
     let mut first = empty.clone();
+    // Words of the folder that it is about.
+    let mut said: Vec<&str> = Vec::new();
     for (at, line) in text.lines().enumerate() {
         let wrong = |what: String| format!("{name}: line {}: {what}", at + 1);
         let line = match is_exact {
@@ -168,10 +158,19 @@ pub(crate) fn parse(text: &str, name: &str) -> Result<Config, String> {
             }
             "wrap_dir" => {
                 let start = if config.folders.is_empty() { first.clone() } else { empty.clone() };
+                if !config.folders.is_empty() {
+                    said.clear();
+                }
                 config.folders.push(Folder { folder: value.into(), ..start });
             }
             "stats" => config.stats = Some(value.into()),
+            _ if said.contains(&word) => {
+                return Err(wrong(format!(
+                    "{word} was said before; each wrap_dir begins a folder of its own"
+                )));
+            }
             _ => {
+                said.push(word);
                 let folder = config.folders.last_mut().unwrap_or(&mut first);
                 if !set(folder, word, value).map_err(|what| wrong(format!("{word}: {what}")))? {
                     return Err(wrong(format!("{word} is not known; known are {WORDS}")));
@@ -188,6 +187,34 @@ pub(crate) fn parse(text: &str, name: &str) -> Result<Config, String> {
         }
     }
     Ok(config)
+}
+
+impl Folder {
+    /// One of which nothing was said.
+    fn empty() -> Self {
+        Self {
+            folder: PathBuf::new(),
+            device: String::new(),
+            nsid: Nsid(1),
+            format: false,
+            cache_bytes: None,
+            policy: Policy::S3Fifo,
+            read_ahead: None,
+            prealloc: 0,
+            is_shared: false,
+            socket: None,
+            place: None,
+        }
+    }
+
+    /// Its policy as it is written.
+    pub(crate) fn policy_word(&self) -> &'static str {
+        match self.policy {
+            Policy::S3Fifo => "s3fifo",
+            Policy::Lru => "lru",
+            Policy::None => "none",
+        }
+    }
 }
 
 impl Config {
@@ -213,12 +240,7 @@ impl Config {
             add("ffs_format", if folder.format { "TRUE" } else { "FALSE" });
             add("shared", if folder.is_shared { "TRUE" } else { "FALSE" });
             add("ffs_prealloc", &folder.prealloc.to_string());
-            let policy = match folder.policy {
-                Policy::S3Fifo => "s3fifo",
-                Policy::Lru => "lru",
-                Policy::None => "none",
-            };
-            add("policy", policy);
+            add("policy", folder.policy_word());
             if let Some(bytes) = folder.cache_bytes {
                 add("cache", &bytes.to_string());
             }
@@ -270,6 +292,11 @@ mod tests {
             ("wrap_dir = a\nstorage_engine = lib_x.so", "line 2: storage_engine: lib_x.so is not known"),
             ("wrap_dir = a\nffs_readahead = 5", "line 2: ffs_readahead: 5: 4K to 4M"),
             ("wrap_dir = a\npolicy = mru", "known are s3fifo, lru, none"),
+            (
+                "wrap_dir = a\nstorage_dev = mem:block:1G\nstorage_dev = mem:block:2G",
+                "line 3: storage_dev was said before",
+            ),
+            ("cache = 1M\nwrap_dir = a\ncache = 2M", "line 3: cache was said before"),
         ] {
             let e = parse(text, "c").expect_err(text);
             assert!(e.contains(said), "{e}");

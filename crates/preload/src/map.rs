@@ -190,7 +190,12 @@ fn without_pieces(mappings: &[Mapping], mut gone: Vec<Mapping>) -> Vec<Mapping> 
 fn release(gone: Vec<Mapping>) {
     let _inside = gate::enter();
     for (mount, ino) in gone.iter().filter_map(|mapping| mapping.shared) {
-        let _ = mount.unmap(ino);
+        if let Err(errno) = mount.unmap(ino) {
+            let (device, error) = (&mount.config.device, std::io::Error::from(errno));
+            crate::state::say(&format!(
+                "{device}: what was stored to a mapping of file {ino} is lost: {error}"
+            ));
+        }
     }
 }
 
@@ -274,6 +279,15 @@ fn is_any() -> bool {
 /// Whether files are in memory that programs may store to.
 pub(crate) fn has_any(mount: &Mount) -> bool {
     gate::leaf(&MAPPINGS).iter().filter_map(|mapping| mapping.shared).any(|(of, _)| of.number == mount.number)
+}
+
+/// Whether a file is.
+pub(crate) fn has(mount: &Mount, ino: u64) -> bool {
+    let mappings = gate::leaf(&MAPPINGS);
+    mappings
+        .iter()
+        .filter_map(|mapping| mapping.shared)
+        .any(|(of, file)| of.number == mount.number && file == ino)
 }
 
 exported! {

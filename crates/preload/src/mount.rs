@@ -244,6 +244,22 @@ impl Mount {
         if text.contains(name.as_str()) { text } else { format!("{name}: {text}") }
     }
 
+    /// Whether this process is the first one, and makes the file system anew.
+    fn is_to_be_made(&self) -> bool {
+        self.config.format && !self.is_memory() && crate::state::is_first()
+    }
+
+    /// Makes the file system, for a server that is about to be started.
+    fn make(&self) -> std::result::Result<(), String> {
+        slot::out_of_the_way(|| {
+            let device =
+                unvme::open(&self.config.device, &OpenOptions::default()).map_err(|e| self.told(&e))?;
+            let block = device.block(self.config.nsid).map_err(|e| self.told(&e))?;
+            let made = unvme_fs::make(&block, device.name(), &MakeOptions::default(), |_, _| ());
+            made.map(drop).map_err(|e| self.told(&e))
+        })
+    }
+
     /// Mounts it in this process, which is the only one to try as long as it has `hold`.
     pub(crate) fn mount_alone(
         &'static self,
@@ -254,7 +270,7 @@ impl Mount {
         let device = unvme::open(name, &OpenOptions::default())
             .map_err(|e| Failed { is_busy: matches!(e, unvme::Error::InUse { .. }), told: self.told(&e) })?;
         let block = device.block(self.config.nsid).map_err(|e| self.told(&e))?;
-        if self.is_memory() || self.config.format && crate::state::is_first() && !keeps_unnamed {
+        if self.is_memory() || self.is_to_be_made() && !keeps_unnamed {
             let made = unvme_fs::make(&block, device.name(), &MakeOptions::default(), |_, _| ());
             made.map_err(|e| self.told(&e))?;
         }
@@ -309,6 +325,8 @@ impl Mount {
         /// For another process, to share what it has to itself; and for one that is about to end, to do so.
         const PATIENCE: Duration = Duration::from_secs(60);
         const IN_USE: Duration = Duration::from_secs(2);
+        /// For others to leave what is to be made anew, and their server to end.
+        const TO_BE_MADE: Duration = Duration::from_secs(10);
         if self.is_memory() && self.config.socket.is_none() && !self.config.is_shared {
             let made = slot::out_of_the_way(|| self.mount_alone(&mut None, false));
             return made.map_err(|failed| failed.told);
@@ -316,13 +334,18 @@ impl Mount {
         let socket = self.socket()?;
         let is_shared = self.config.socket.is_some() || self.config.is_shared;
         let begun = Instant::now();
+        let mut is_to_be_made = self.is_to_be_made();
         loop {
-            if let Some(found) = self.connect()? {
+            if !is_to_be_made && let Some(found) = self.connect()? {
                 return Ok(found);
             }
             let failed = match Hold::take(&socket) {
                 // A server that has ended in order has removed it. The clients of this one have files open.
                 Ok(hold) if is_shared || socket.exists() => {
+                    if is_to_be_made {
+                        self.make()?;
+                        is_to_be_made = false;
+                    }
                     let unnamed = if socket.exists() { Unnamed::Kept } else { Unnamed::Gone };
                     crate::share::start_server(&self.config, &socket, &mut Some(hold), unnamed)?;
                     continue;
@@ -337,6 +360,15 @@ impl Mount {
                         return Err(failed.told);
                     }
                     failed.told
+                }
+                // A server that nobody needs any more ends soon.
+                Err(unvme_fs::Error::Busy(_)) if is_to_be_made && begun.elapsed() < TO_BE_MADE => {
+                    std::thread::sleep(Duration::from_millis(50));
+                    continue;
+                }
+                Err(unvme_fs::Error::Busy(_)) if is_to_be_made => {
+                    let device = &self.config.device;
+                    return Err(format!("{device}: ffs_format = TRUE, and other programs have its files"));
                 }
                 Err(unvme_fs::Error::Busy(_)) => {
                     // Another process has it to itself, and is asked to share it.

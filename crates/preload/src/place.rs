@@ -51,8 +51,11 @@ fn kernel_working_directory() -> Vec<u8> {
 pub(crate) fn start(handed: Option<Vec<u8>>) {
     links::start();
     crate::program::start();
-    let path = handed.unwrap_or_else(kernel_working_directory);
-    note(path);
+    let kernels = kernel_working_directory();
+    let folder_of = |path: &[u8]| within(path).map(|(mount, _)| mount.number);
+    // The kernel is in the folder then: a child that was sent elsewhere is not.
+    let handed = handed.filter(|path| folder_of(path).is_some() && folder_of(path) == folder_of(&kernels));
+    note(handed.unwrap_or(kernels));
 }
 
 /// Notes where the working directory is. Ours is opened when it is needed.

@@ -149,7 +149,7 @@ fn become_child(mount: &'static Mount, connection: Option<Forked>) {
     let Some(connection) = connection else { return };
     let made = match before {
         Backend::Shared(shared) => connection.into_child(&shared.client),
-        Backend::Alone(_) => connection.into_child_of_server(),
+        Backend::Alone(_) => connection.into_child_of_server().inspect(|client| mount.start_again(client)),
     };
     match made {
         Ok(client) => mount.install(Backend::Shared(Shared::new(client))),
@@ -345,6 +345,7 @@ mod behind {
             pid: *mut pid_t, path: *const c_char, actions: *const Actions, attributes: *const Spawned,
             argv: *const *const c_char, envp: *const *const c_char,
         ) -> c_int;
+        fn daemon(stays: c_int, keeps: c_int) -> c_int;
         fn posix_spawn_file_actions_addopen(
             actions: *mut Actions, fd: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t,
         ) -> c_int;
@@ -639,6 +640,39 @@ exported! {
             crate::open::close(fd);
         });
         behind::posix_spawn_file_actions_destroy(actions)
+    }
+}
+
+exported! {
+    /// As the C library's own, by our calls: the working directory and descriptors are left.
+    fn daemon(stays: c_int, keeps: c_int) -> c_int {
+        if !state::is_on() || gate::is_inside() {
+            return behind::daemon(stays, keeps);
+        }
+        match libc::fork() {
+            0 => {}
+            child if child < 0 => return -1,
+            _ => libc::_exit(0),
+        }
+        if libc::setsid() < 0 {
+            return -1;
+        }
+        if stays == 0 {
+            crate::names::chdir(c"/".as_ptr());
+        }
+        if keeps == 0 {
+            let null = crate::open::open(c"/dev/null".as_ptr(), libc::O_RDWR, 0);
+            if null < 0 {
+                return -1;
+            }
+            for fd in 0..=2 {
+                crate::open::dup2(null, fd);
+            }
+            if null > 2 {
+                crate::open::close(null);
+            }
+        }
+        0
     }
 }
 

@@ -98,6 +98,30 @@ exported! {
         }
     }
 
+    fn io_uring_setup(entries: c_uint, params: *mut c_void) -> c_int {
+        match next::<unsafe extern "C-unwind" fn(c_uint, *mut c_void) -> c_int>(c"io_uring_setup") {
+            Some(function) => function(entries, params),
+            None => -libc::ENOSYS,
+        }
+    }
+
+    fn io_uring_queue_init_mem(
+        entries: c_uint, ring: *mut c_void, params: *mut c_void, memory: *mut c_void, bytes: usize,
+    ) -> c_int {
+        type Function = unsafe extern "C-unwind" fn(c_uint, *mut c_void, *mut c_void, *mut c_void, usize) -> c_int;
+        match next::<Function>(c"io_uring_queue_init_mem") {
+            Some(function) => function(entries, ring, params, memory, bytes),
+            None => -libc::ENOSYS,
+        }
+    }
+
+    fn io_queue_init(depth: c_int, out: *mut c_void) -> c_int {
+        match next::<unsafe extern "C-unwind" fn(c_int, *mut c_void) -> c_int>(c"io_queue_init") {
+            Some(function) => function(depth, out),
+            None => -libc::ENOSYS,
+        }
+    }
+
     /// Calls by number: those that may be about our files are made by their names.
     fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
         if !state::is_on() || gate::is_inside() {

@@ -18,7 +18,7 @@ use unvme_fs::share::{Client, Forked, Hold, Server, ServerOptions};
 
 use crate::config::Folder;
 use crate::mount::{Alone, Backend, Mount, OwnServer, identity};
-use crate::{gate, real, state, table};
+use crate::{gate, map, real, state, table};
 
 /// The program that serves.
 const PROGRAM_VARIABLE: &str = "UNVME_PRELOAD_SERVER";
@@ -159,6 +159,7 @@ pub(crate) fn start_server(
             words.push(format!("--keep-unnamed={}", std::process::id()).into_bytes());
         }
     }
+    words.extend([b"--policy".to_vec(), folder.policy_word().as_bytes().to_vec()]);
     if let Some(bytes) = folder.cache_bytes {
         words.extend([b"--cache".to_vec(), bytes.to_string().into_bytes()]);
     }
@@ -244,7 +245,7 @@ fn launch(words: &[CString], environment: &[CString], kept: &[RawFd]) {
 /// Whether the file system can go to a server: no program has memory that is part of a file, and no process
 /// that this one has made is served by it.
 fn is_movable(mount: &Mount, alone: &Alone) -> bool {
-    !mount.is_memory() && !crate::map::has_any(mount) && lock(&alone.server).is_none()
+    !mount.is_memory() && !map::has_any(mount) && lock(&alone.server).is_none()
 }
 
 /// Hands the file system over to a server, and goes on as one of its clients. The gate is closed.
@@ -331,16 +332,22 @@ fn lock_again(mount: &'static Mount, locks: &[Locks]) -> usize {
 /// Has another server open what was open: by the numbers of inodes.
 ///
 /// Where its locks are not taken again, a file that has some is not open any more: whoever trusts in them
-/// must not go on without.
+/// must not go on without. Nor is one that is mapped: that memory was the other server's.
 pub(crate) fn open_again(mount: &'static Mount, are_locks_kept: bool) {
     crate::place::forget_working();
+    if !are_locks_kept && map::has_any(mount) {
+        let device = &mount.config.device;
+        state::say(&format!(
+            "{device}: its server was killed: memory that files were mapped to is theirs no more"
+        ));
+    }
     table::each(|_, file| {
         if file.mount.number != mount.number {
             return;
         }
         let ino = file.slot.ino.load(Ordering::Relaxed);
         let flags = file.flags() as u32;
-        if file.is_locked() && !are_locks_kept {
+        if (file.is_locked() || map::has(mount, ino)) && !are_locks_kept {
             file.set_open(OpenId(u64::MAX));
             return;
         }

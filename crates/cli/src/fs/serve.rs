@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use unvme_fs::calls::Processes;
 use unvme_fs::share::{Hold, Reserved, Server, ServerOptions, socket_path};
-use unvme_fs::{CacheOptions, FileSystem, MakeOptions, MountOptions, make};
+use unvme_fs::{CacheOptions, FileSystem, MakeOptions, MountOptions, Policy, make};
 
 use super::place::Place;
 use crate::numbers;
@@ -48,6 +48,9 @@ pub(crate) struct Serve {
     /// Memory for pages of files
     #[arg(long, value_name = "SIZE", value_parser = numbers::bytes)]
     cache: Option<u64>,
+    /// Which pages are given up first, or that none are kept
+    #[arg(long, value_name = "POLICY", default_value = "s3fifo", value_parser = ["s3fifo", "lru", "none"])]
+    policy: String,
     /// Calls that can wait for the device at a time
     #[arg(long, value_name = "COUNT", default_value = "16", value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
@@ -132,10 +135,15 @@ impl Serve {
     fn mount_options(&self) -> MountOptions {
         let defaults = MountOptions::default();
         let bytes = self.cache.map_or(defaults.cache.bytes, |bytes| bytes as usize);
+        let policy = match self.policy.as_str() {
+            "lru" => Policy::Lru,
+            "none" => Policy::None,
+            _ => Policy::S3Fifo,
+        };
         MountOptions {
             is_read_only: self.read_only,
             keeps_unnamed: self.keep_unnamed.is_some(),
-            cache: CacheOptions { bytes, is_shared: true, ..defaults.cache },
+            cache: CacheOptions { bytes, policy, is_shared: true, ..defaults.cache },
             ..defaults
         }
     }

@@ -148,6 +148,12 @@ fn caching(value: &str) -> Result<Caching, String> {
         }
         is_first = false;
     }
+    if mode == CacheMode::None && value != "none" {
+        return Err(format!("`{value}`: without a cache there is neither a size nor an order"));
+    }
+    if dirty.is_some() && mode != CacheMode::WriteBack {
+        return Err(format!("`{value}`: only write-back has dirty data"));
+    }
     cache.dirty_bytes = match dirty {
         Some(bytes) => usize::try_from(bytes).map_err(|e| e.to_string())?,
         None => cache.bytes / 4,
@@ -255,6 +261,8 @@ mod tests {
             ("cache=read:64K", "cache=read:64K", "1048576 or more"),
             ("cache=read:64M:mru", "cache=read:64M:mru", "s3fifo, lru"),
             ("cache=write-back:1M:dirty:2M", "cache=write-back:1M:dirty:2M", "1 to 1048576"),
+            ("cache=none:64M", "cache=none:64M", "neither a size nor an order"),
+            ("cache=read:64M:dirty:1M", "cache=read:64M:dirty:1M", "only write-back"),
             ("sched=share", "sched=share", "share:WEIGHT"),
             ("sched=share:0", "sched=share:0", "1 to 10000"),
             ("sched=deadline:5", "sched=deadline:5", "ns, us, ms or s"),
