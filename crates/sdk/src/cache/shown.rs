@@ -236,6 +236,8 @@ mod tests {
         assert!(there.count() > 45);
         assert!(!others.read(8, 0, 0, &mut out) && !others.read(7, 50, 0, &mut out));
         assert!(!others.read(7 + (1 << 32), 0, 0, &mut out) && !others.read(7, 1 << 32, 0, &mut out));
+        // Whosever hints are in the same place.
+        assert!((100..2000).all(|owner| (0..50).all(|index| !others.read(owner, index, 0, &mut out))));
         assert!(cache.write(7, &mut pages, 3, 1, b"new"));
         assert!(others.read(7, 3, 1, &mut out) && &out == b"new");
         cache.clear_tail(&mut pages, 3, 2);
