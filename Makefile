@@ -231,9 +231,10 @@ PRELOAD_SUITES = python fio fsx pjdfstest dbench
 preload-test: fs-tools speedtest wiredtiger-quick preload
 	$(call section,programs and databases that are not changed)
 	wiredtiger=wiredtiger; [ -f $(WIREDTIGER_QUICK)/version ] || wiredtiger=; \
-	printf '%s\n' $(PRELOAD_PARTS) $(PRELOAD_DATABASES) $$wiredtiger $(PRELOAD_SUITES) | xargs -P 2 -I PART sh -c 'case PART in \
+	printf '%s\n' $(PRELOAD_PARTS) $(PRELOAD_DATABASES) $$wiredtiger $(PRELOAD_SUITES:%=suites-%) | \
+		xargs -P 2 -I PART sh -c 'part=PART; case $$part in \
 		preload*) UNVME_PRELOAD_SHORT=1 tests/PART.sh $(TARGET_DIR)/release/unvme ;; \
-		python|fio|fsx|pjdfstest|dbench) tests/preload_suites.sh $(TARGET_DIR)/release/unvme $(FS_TOOLS) PART ;; \
+		suites-*) tests/preload_suites.sh $(TARGET_DIR)/release/unvme $(FS_TOOLS) $${part#suites-} ;; \
 		*) WIREDTIGER=$(WIREDTIGER_QUICK) tests/preload_db.sh $(TARGET_DIR)/release/unvme $(TARGET_DIR)/release PART ;; esac'
 
 preload-test-long: setup-test fs-tools preload

@@ -59,6 +59,15 @@ until_promised() {
     done
 }
 
+servers_end() {
+    for process in $(servers); do kill "$process" 2>/dev/null || true; done
+    waited=0
+    until [ -z "$(servers)" ] || [ "$waited" -ge 600 ]; do
+        waited=$((waited + 1))
+        sleep 0.1
+    done
+}
+
 slot 0000:02:00.0 256M
 config=$work/preload.conf
 
@@ -120,14 +129,6 @@ shared = TRUE
 policy = lru
 CONFIG
 configured() { env WRAPPER_CONFIG="$config" LD_PRELOAD="$library" "$@"; }
-servers_end() {
-    for process in $(servers); do kill "$process" 2>/dev/null || true; done
-    waited=0
-    until [ -z "$(servers)" ] || [ "$waited" -ge 600 ]; do
-        waited=$((waited + 1))
-        sleep 0.1
-    done
-}
 steps=$((steps + 1))
 configured ls -A "$top" >"$work/output" 2>&1 || fail 'it is not made'
 [ ! -s "$work/output" ] || fail 'what was there is there'

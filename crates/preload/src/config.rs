@@ -105,12 +105,9 @@ fn set(folder: &mut Folder, word: &str, value: &str) -> Result<bool, String> {
         }
         "cache" => folder.cache_bytes = Some(size(value)? as usize),
         "policy" => {
-            folder.policy = match value {
-                "s3fifo" => Policy::S3Fifo,
-                "lru" => Policy::Lru,
-                "none" => Policy::None,
-                _ => return Err(format!("{value} is not known here; known are s3fifo, lru, none")),
-            }
+            folder.policy = Policy::from_name(value).ok_or_else(|| {
+                format!("{value} is not known here; known are {}", Policy::NAMES.join(", "))
+            })?;
         }
         "shared" => folder.is_shared = switch(value)?,
         "socket" => folder.socket = Some(value.into()),
@@ -206,15 +203,6 @@ impl Folder {
             place: None,
         }
     }
-
-    /// Its policy as it is written.
-    pub(crate) fn policy_word(&self) -> &'static str {
-        match self.policy {
-            Policy::S3Fifo => "s3fifo",
-            Policy::Lru => "lru",
-            Policy::None => "none",
-        }
-    }
 }
 
 impl Config {
@@ -240,7 +228,7 @@ impl Config {
             add("ffs_format", if folder.format { "TRUE" } else { "FALSE" });
             add("shared", if folder.is_shared { "TRUE" } else { "FALSE" });
             add("ffs_prealloc", &folder.prealloc.to_string());
-            add("policy", folder.policy_word());
+            add("policy", folder.policy.name());
             if let Some(bytes) = folder.cache_bytes {
                 add("cache", &bytes.to_string());
             }

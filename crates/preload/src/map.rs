@@ -276,18 +276,18 @@ fn is_any() -> bool {
     crate::state::is_on() && !gate::is_inside() && COUNT.load(Ordering::Relaxed) > 0
 }
 
+fn is_any_shared(is_it: impl Fn(&Mount, u64) -> bool) -> bool {
+    gate::leaf(&MAPPINGS).iter().filter_map(|mapping| mapping.shared).any(|(of, ino)| is_it(of, ino))
+}
+
 /// Whether files are in memory that programs may store to.
 pub(crate) fn has_any(mount: &Mount) -> bool {
-    gate::leaf(&MAPPINGS).iter().filter_map(|mapping| mapping.shared).any(|(of, _)| of.number == mount.number)
+    is_any_shared(|of, _| of.number == mount.number)
 }
 
 /// Whether a file is.
 pub(crate) fn has(mount: &Mount, ino: u64) -> bool {
-    let mappings = gate::leaf(&MAPPINGS);
-    mappings
-        .iter()
-        .filter_map(|mapping| mapping.shared)
-        .any(|(of, file)| of.number == mount.number && file == ino)
+    is_any_shared(|of, file| of.number == mount.number && file == ino)
 }
 
 exported! {

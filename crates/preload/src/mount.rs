@@ -255,9 +255,13 @@ impl Mount {
             let device =
                 unvme::open(&self.config.device, &OpenOptions::default()).map_err(|e| self.told(&e))?;
             let block = device.block(self.config.nsid).map_err(|e| self.told(&e))?;
-            let made = unvme_fs::make(&block, device.name(), &MakeOptions::default(), |_, _| ());
-            made.map(drop).map_err(|e| self.told(&e))
+            self.make_on(&block, device.name())
         })
+    }
+
+    fn make_on(&self, block: &unvme::Block, name: &str) -> std::result::Result<(), String> {
+        let made = unvme_fs::make(block, name, &MakeOptions::default(), |_, _| ());
+        made.map(drop).map_err(|e| self.told(&e))
     }
 
     /// Mounts it in this process, which is the only one to try as long as it has `hold`.
@@ -271,8 +275,7 @@ impl Mount {
             .map_err(|e| Failed { is_busy: matches!(e, unvme::Error::InUse { .. }), told: self.told(&e) })?;
         let block = device.block(self.config.nsid).map_err(|e| self.told(&e))?;
         if self.is_memory() || self.is_to_be_made() && !keeps_unnamed {
-            let made = unvme_fs::make(&block, device.name(), &MakeOptions::default(), |_, _| ());
-            made.map_err(|e| self.told(&e))?;
+            self.make_on(&block, device.name())?;
         }
         let options = MountOptions { keeps_unnamed, ..self.options() };
         let fs = FileSystem::mount(&block, device.name(), &options)

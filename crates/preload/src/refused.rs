@@ -37,6 +37,38 @@ mod behind {
     }
 }
 
+/// What makes queues of the kernel's: their requests would go to it, and it knows nothing of our files.
+macro_rules! queues_of_kernel {
+    ($(fn $name:ident($($arg:ident: $type:ty),*);)*) => {
+        exported! {
+            $(fn $name($($arg: $type),*) -> c_int {
+                const NAME: &[u8] = concat!(stringify!($name), "\0").as_bytes();
+                let name = const {
+                    match CStr::from_bytes_with_nul(NAME) {
+                        Ok(name) => name,
+                        Err(_) => panic!("a name without a NUL"),
+                    }
+                };
+                match next::<unsafe extern "C-unwind" fn($($type),*) -> c_int>(name) {
+                    Some(function) => function($($arg),*),
+                    None => -libc::ENOSYS,
+                }
+            })*
+        }
+    };
+}
+
+queues_of_kernel! {
+    fn io_setup(depth: c_int, out: *mut c_void);
+    fn io_queue_init(depth: c_int, out: *mut c_void);
+    fn io_uring_setup(entries: c_uint, params: *mut c_void);
+    fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint);
+    fn io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, params: *mut c_void);
+    fn io_uring_queue_init_mem(
+        entries: c_uint, ring: *mut c_void, params: *mut c_void, memory: *mut c_void, bytes: usize
+    );
+}
+
 exported! {
     /// As when there is no room for another watch: programs look again from time to time then.
     fn inotify_add_watch(fd: c_int, path: *const c_char, mask: u32) -> c_int {
@@ -73,53 +105,6 @@ exported! {
         }
         ((found.st_ino & 0xffff) as u32 | ((found.st_dev & 0xff) as u32) << 16 | (project as u32 & 0xff) << 24)
             as libc::key_t
-    }
-
-    /// Its requests would go to the kernel, which knows nothing of our files.
-    fn io_setup(depth: c_int, out: *mut c_void) -> c_int {
-        match next::<unsafe extern "C-unwind" fn(c_int, *mut c_void) -> c_int>(c"io_setup") {
-            Some(function) => function(depth, out),
-            None => -libc::ENOSYS,
-        }
-    }
-
-    fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int {
-        match next::<unsafe extern "C-unwind" fn(c_uint, *mut c_void, c_uint) -> c_int>(c"io_uring_queue_init") {
-            Some(function) => function(entries, ring, flags),
-            None => -libc::ENOSYS,
-        }
-    }
-
-    fn io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, params: *mut c_void) -> c_int {
-        type Function = unsafe extern "C-unwind" fn(c_uint, *mut c_void, *mut c_void) -> c_int;
-        match next::<Function>(c"io_uring_queue_init_params") {
-            Some(function) => function(entries, ring, params),
-            None => -libc::ENOSYS,
-        }
-    }
-
-    fn io_uring_setup(entries: c_uint, params: *mut c_void) -> c_int {
-        match next::<unsafe extern "C-unwind" fn(c_uint, *mut c_void) -> c_int>(c"io_uring_setup") {
-            Some(function) => function(entries, params),
-            None => -libc::ENOSYS,
-        }
-    }
-
-    fn io_uring_queue_init_mem(
-        entries: c_uint, ring: *mut c_void, params: *mut c_void, memory: *mut c_void, bytes: usize,
-    ) -> c_int {
-        type Function = unsafe extern "C-unwind" fn(c_uint, *mut c_void, *mut c_void, *mut c_void, usize) -> c_int;
-        match next::<Function>(c"io_uring_queue_init_mem") {
-            Some(function) => function(entries, ring, params, memory, bytes),
-            None => -libc::ENOSYS,
-        }
-    }
-
-    fn io_queue_init(depth: c_int, out: *mut c_void) -> c_int {
-        match next::<unsafe extern "C-unwind" fn(c_int, *mut c_void) -> c_int>(c"io_queue_init") {
-            Some(function) => function(depth, out),
-            None => -libc::ENOSYS,
-        }
     }
 
     /// Calls by number: those that may be about our files are made by their names.

@@ -159,7 +159,7 @@ pub(crate) fn start_server(
             words.push(format!("--keep-unnamed={}", std::process::id()).into_bytes());
         }
     }
-    words.extend([b"--policy".to_vec(), folder.policy_word().as_bytes().to_vec()]);
+    words.extend([b"--policy".to_vec(), folder.policy.name().as_bytes().to_vec()]);
     if let Some(bytes) = folder.cache_bytes {
         words.extend([b"--cache".to_vec(), bytes.to_string().into_bytes()]);
     }

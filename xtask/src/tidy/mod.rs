@@ -202,6 +202,7 @@ mod tests {
 
     #[test]
     fn unfinished_work_is_found_in_code_and_not_in_strings() {
+        // Input of the check, not work that is left.
         assert_eq!(problems("a.rs", "fn f() { todo!() }").len(), 1);
         assert_eq!(problems("a.rs", "fn f() { std::unimplemented!(\"x\") }").len(), 1);
         assert_eq!(problems("a.rs", "fn f() { g(dbg!(x)) }").len(), 1);

@@ -49,7 +49,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", value_parser = numbers::bytes)]
     cache: Option<u64>,
     /// Which pages are given up first, or that none are kept
-    #[arg(long, value_name = "POLICY", default_value = "s3fifo", value_parser = ["s3fifo", "lru", "none"])]
+    #[arg(long, value_name = "POLICY", default_value = "s3fifo", value_parser = Policy::NAMES)]
     policy: String,
     /// Calls that can wait for the device at a time
     #[arg(long, value_name = "COUNT", default_value = "16", value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -135,11 +135,7 @@ impl Serve {
     fn mount_options(&self) -> MountOptions {
         let defaults = MountOptions::default();
         let bytes = self.cache.map_or(defaults.cache.bytes, |bytes| bytes as usize);
-        let policy = match self.policy.as_str() {
-            "lru" => Policy::Lru,
-            "none" => Policy::None,
-            _ => Policy::S3Fifo,
-        };
+        let policy = Policy::from_name(&self.policy).unwrap_or_default();
         MountOptions {
             is_read_only: self.read_only,
             keeps_unnamed: self.keep_unnamed.is_some(),

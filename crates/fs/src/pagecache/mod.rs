@@ -39,6 +39,25 @@ pub enum Policy {
     None,
 }
 
+impl Policy {
+    /// All of them, as they are typed.
+    pub const NAMES: [&'static str; 3] = ["s3fifo", "lru", "none"];
+
+    /// As it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::S3Fifo => "s3fifo",
+            Self::Lru => "lru",
+            Self::None => "none",
+        }
+    }
+
+    /// The one that is typed so.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::S3Fifo, Self::Lru, Self::None].into_iter().find(|policy| policy.name() == name)
+    }
+}
+
 /// How the page cache works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheOptions {

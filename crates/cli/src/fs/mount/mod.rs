@@ -257,12 +257,8 @@ impl Asked {
                 self.mount.cache = CacheOptions { bytes: bytes as usize, ..self.mount.cache };
             }
             "policy" => {
-                self.mount.cache.policy = match value {
-                    Some("s3fifo") => Policy::S3Fifo,
-                    Some("lru") => Policy::Lru,
-                    Some("none") => Policy::None,
-                    _ => return Err(needs("s3fifo, lru or none")),
-                };
+                let policy = value.and_then(Policy::from_name);
+                self.mount.cache.policy = policy.ok_or_else(|| needs("s3fifo, lru or none"))?;
             }
             "threads" => {
                 let threads =
