@@ -107,7 +107,7 @@ fn use_device(ssd: Arc<Ssd>) {
         host.write(1, index, read);
     }
     host.ring_tail(1, 4);
-    // A saved arbitration burst may be as small as two commands a turn.
+    // A saved arbitration burst may be as small as one command a turn.
     for _ in 0..4 {
         host.advance(Some(1));
     }

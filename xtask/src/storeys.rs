@@ -26,6 +26,7 @@ const HOUSES: &[House] = &[
             &["queue"],
             &["controller"],
             &["admin"],
+            &["arbitration"],
             &["fdp", "kv", "namespace", "share"],
         ],
     },
@@ -33,7 +34,18 @@ const HOUSES: &[House] = &[
         package: "unvme-ssd",
         storeys: &[
             // What depends on nothing else of the device.
-            &["association", "controllers", "dptr", "events", "firmware", "held", "hex", "identity", "reply"],
+            &[
+                "arbiter",
+                "association",
+                "controllers",
+                "dptr",
+                "events",
+                "firmware",
+                "held",
+                "hex",
+                "identity",
+                "reply",
+            ],
             &["interrupts", "limits", "pci"],
             &["error_log", "fault"],
             &["error"],
@@ -51,6 +63,7 @@ const HOUSES: &[House] = &[
             &["admin", "due", "nvm", "pairs", "placement", "removal"],
             &["inject"],
             &["engine"],
+            &["turns"],
             // Over a network.
             &["fabrics"],
             &["tcp"],

@@ -145,9 +145,12 @@ impl Controller {
 
     /// Creates an I/O queue pair. Its identifier is free again when the queue is dropped. Errors:
     /// [`Error::InvalidArgument`] for a depth out of range, [`Error::Exhausted`] when no queue or interrupt
-    /// vector is left, [`Error::Unsupported`] for SGLs the controller does not have, and those of
-    /// [`Controller::admin`].
+    /// vector is left, [`Error::Unsupported`] for SGLs or priority classes the controller does not have, and
+    /// those of [`Controller::admin`].
     pub fn create_queue(&self, options: &QueueOptions) -> Result<Queue, Error> {
+        if options.priority.is_some() {
+            self.prepare_classes()?;
+        }
         match &self.host {
             Host::Pcie(device) => Ring::create(device, options).map(Queue::Ring),
             Host::Kernel(device) => KernelQueue::create(device, options).map(Queue::Kernel),

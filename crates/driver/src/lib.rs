@@ -48,12 +48,13 @@
 //! no system call made; the driver starts no thread.
 //!
 //! What it does not implement: metadata and protection information, memory page sizes other than 4 KiB,
-//! weighted round robin arbitration, controller memory buffers, host memory buffers, SGLs of more than one
-//! data block, Fabrics other than TCP, and discovery that goes on (what a discovery service reports of
+//! weighted round robin over the network, controller memory buffers, host memory buffers, SGLs of more than
+//! one data block, Fabrics other than TCP, and discovery that goes on (what a discovery service reports of
 //! changes).
 #![deny(unsafe_code)]
 
 mod admin;
+mod arbitration;
 mod base;
 mod bring_up;
 mod command;
@@ -78,6 +79,7 @@ mod wait;
 mod watch;
 
 pub use admin::{FeatureValue, LogRequest};
+pub use arbitration::WEIGHTS;
 pub use command::{Completion, KvCommand, Payload, Rejected};
 pub use controller::{Controller, Keeper};
 pub use error::Error;

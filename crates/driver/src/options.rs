@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use unvme_bus::Clock;
 use unvme_bus::mem::PAGE_BYTES;
+use unvme_spec::admin::QueuePriority;
 
 use crate::Error;
 
@@ -21,6 +22,9 @@ pub struct ControllerOptions {
     /// a page for the PRP list of up to 2 MiB; the list of a longer transfer is taken from the pool when it
     /// is submitted.
     pub transfer_bytes_max: usize,
+    /// Choose weighted round robin where the controller offers it (Base 3.4.4.2), so that queues can have a
+    /// [`QueueOptions::priority`]. Those that do not say one are of medium priority, all alike.
+    pub weighted_round_robin: bool,
     /// Time for time-outs and for devices that are handed one. Whoever waits on a virtual clock moves it.
     pub clock: Clock,
 }
@@ -31,6 +35,7 @@ impl Default for ControllerOptions {
             io_queues: 64,
             admin_timeout: Duration::from_secs(60),
             transfer_bytes_max: 256 << 20,
+            weighted_round_robin: true,
             clock: Clock::wall(),
         }
     }
@@ -88,6 +93,10 @@ pub struct QueueOptions {
     pub data_pointers: DataPointers,
     /// Memory for keys of more than 16 bytes, which travel outside their entry: 256 bytes for each command.
     pub long_keys: bool,
+    /// The priority class of the submission queue, for a controller that arbitrates by weighted round robin;
+    /// an error with any other. With the first queue that says one, weights that are all alike become those
+    /// of [`crate::WEIGHTS`].
+    pub priority: Option<QueuePriority>,
     /// How long a command may take before it is aborted; then the controller is reset.
     pub command_timeout: Duration,
     /// How long after the Abort the command may still take before the controller is reset.
@@ -101,6 +110,7 @@ impl Default for QueueOptions {
             mode: CompletionMode::default(),
             data_pointers: DataPointers::default(),
             long_keys: false,
+            priority: None,
             command_timeout: Duration::from_secs(30),
             abort_grace: Duration::from_secs(5),
         }

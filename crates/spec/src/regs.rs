@@ -116,6 +116,13 @@ pub struct Cc {
     __: u8,
 }
 
+/// CAP.AMS: weighted round robin with urgent priority class is supported.
+pub const CAP_AMS_WEIGHTED: u8 = 1 << 0;
+/// CC.AMS: round robin.
+pub const AMS_ROUND_ROBIN: u8 = 0b000;
+/// CC.AMS: weighted round robin with urgent priority class.
+pub const AMS_WEIGHTED: u8 = 0b001;
+
 /// CC.CSS: the NVM command set alone.
 pub const CSS_NVM: u8 = 0b000;
 /// CC.CSS: all supported I/O command sets.

@@ -182,7 +182,13 @@ fn get_log_page_puts_each_field_where_the_specification_says() {
 
 #[test]
 fn create_queue_commands_match_the_specification() {
-    let sq = admin::CreateIoSq { qid: Qid(3), size: 1024, cqid: Qid(2), contiguous: true, priority: 2 };
+    let sq = admin::CreateIoSq {
+        qid: Qid(3),
+        size: 1024,
+        cqid: Qid(2),
+        contiguous: true,
+        priority: admin::QueuePriority::Medium,
+    };
     let sqe = Command::CreateIoSq(sq).encode();
     assert_eq!((sqe.opcode, sqe.nsid, dwords(&sqe)), (0x01, 0, [0x03ff_0003, 0x0002_0005, 0, 0, 0, 0]));
 

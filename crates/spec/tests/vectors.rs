@@ -137,7 +137,13 @@ fn admin_commands_of_the_linux_driver_are_ours_byte_for_byte() {
     assert_admin(&bringup, "bringup-05", SetFeatures(queues));
     let cq = admin::CreateIoCq { qid: Qid(1), size: 1024, contiguous: true, interrupt: Some(1) };
     assert_admin(&bringup, "bringup-06", CreateIoCq(cq));
-    let sq = admin::CreateIoSq { qid: Qid(1), size: 1024, cqid: Qid(1), contiguous: true, priority: 0 };
+    let sq = admin::CreateIoSq {
+        qid: Qid(1),
+        size: 1024,
+        cqid: Qid(1),
+        contiguous: true,
+        priority: admin::QueuePriority::Urgent,
+    };
     assert_admin(&bringup, "bringup-07", CreateIoSq(sq));
     let events = feature::AsyncEventConfiguration::new().with_namespace_attributes(true);
     let events = admin::SetFeatures { fid: 0x0b, cdw11: events.into(), ..Default::default() };

@@ -21,7 +21,8 @@ impl Ssd {
     pub fn next_event(&self) -> Option<u64> {
         let controllers = self.subsystem.controllers();
         let held = controllers.iter().filter_map(|controller| controller.queues.next_due(&controller.hot));
-        held.chain(self.fdp.next_due()).min()
+        let room = controllers.iter().filter_map(|controller| controller.arbiter.next_due());
+        held.chain(room).chain(self.fdp.next_due()).min()
     }
 
     /// When a command that has been executed is to be answered, `delay_ns` later than the device would;
@@ -68,6 +69,9 @@ impl Ssd {
         let durable = self.hot.is_write_through() || facts.is_some_and(|facts| facts.forces_unit_access(sqe));
         let command = Command { kind, bytes, durable, ops: sq.ops.ops() };
         let due = lock(timing).schedule(now, &command);
+        if self.arbiter.is_on() {
+            self.arbiter.begun(due, sq.ops.ops().len());
+        }
         sq.ops.clear();
         Some(due.saturating_add(delay_ns))
     }

@@ -57,31 +57,53 @@ impl<'a> Patience<'a> {
     }
 }
 
+/// What came of serving a queue.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Turn {
+    /// Commands that were taken from it.
+    pub(crate) taken: u32,
+    /// What else was done: completions whose time had come, work of stores.
+    done: u32,
+}
+
+impl Turn {
+    #[inline]
+    pub(crate) const fn all(self) -> usize {
+        (self.taken + self.done) as usize
+    }
+}
+
 impl Ssd {
     /// Serves one submission queue for a turn; returns the number of commands completed.
+    #[inline]
     pub(crate) fn serve(&self, qid: u16, clock: &Clock) -> usize {
+        self.serve_up_to(qid, TURN_MAX, clock).all()
+    }
+
+    /// The same, of no more than `most` commands; one more where the last is the first of a fused pair.
+    pub(crate) fn serve_up_to(&self, qid: u16, most: u32, clock: &Clock) -> Turn {
         if self.is_stopped() {
-            return 0;
+            return Turn::default();
         }
-        let Some(cell) = self.queues.submission.get(usize::from(qid)) else { return 0 };
+        let Some(cell) = self.queues.submission.get(usize::from(qid)) else { return Turn::default() };
         // Somebody else at work on this queue (its creation, a reset, another poller) is no reason to wait.
-        let Ok(mut guard) = cell.try_lock() else { return 0 };
-        let Some(sq) = guard.as_mut() else { return 0 };
+        let Ok(mut guard) = cell.try_lock() else { return Turn::default() };
+        let Some(sq) = guard.as_mut() else { return Turn::default() };
         let waiting = self.entries(sq.rung(&self.queues.doorbells));
         // Nothing to pop: only events that wait for an Asynchronous Event Request, or what is held back for
         // its time, are worth the locks below.
         let is_held_back = sq.is_held_back || (qid == 0 && self.events.is_ready());
         if waiting == 0 && !is_held_back {
-            return self.use_idle_time(sq, clock);
+            return Turn { taken: 0, done: self.use_idle_time(sq, clock) };
         }
         let Some(mut cq_guard) = self.queues.completion.get(usize::from(sq.cqid)).map(|c| lock(c)) else {
-            return 0;
+            return Turn::default();
         };
-        let Some(cq) = cq_guard.as_mut() else { return 0 };
+        let Some(cq) = cq_guard.as_mut() else { return Turn::default() };
         self.namespaces.refresh(&mut sq.namespaces);
         let ready = sq.refresh(&self.memory) & cq.refresh(&self.memory);
         if !ready {
-            return 0;
+            return Turn::default();
         }
         let posted = if cq.holds_completions() { cq.post_due(clock.now()) } else { 0 };
         if sq.ops.is_on() || self.faults.is_armed() {
@@ -91,7 +113,7 @@ impl Ssd {
             sq.clock.clone_from(clock);
         }
         let room = self.entries(cq.room(&self.queues.doorbells));
-        let turn = waiting.min(room).min(TURN_MAX).min(self.hot.arbitration_burst());
+        let turn = waiting.min(room).min(most).min(self.hot.arbitration_burst());
         let served = if qid == 0 {
             // Admin commands lock other queues and may reset the device: they are executed without holding
             // this completion queue, whose room nobody else takes.
@@ -117,7 +139,7 @@ impl Ssd {
             self.time_background(sq, clock);
             served
         };
-        (served + posted) as usize
+        Turn { taken: served, done: posted }
     }
 
     /// What a doorbell says; nothing when its value is beyond the queue, which is reported once.
@@ -136,7 +158,7 @@ impl Ssd {
 
     /// Nothing waits in a queue: stores get on with their work. Returns 1 when there is more of it.
     #[inline]
-    fn use_idle_time(&self, sq: &mut SubmissionQueue, clock: &Clock) -> usize {
+    fn use_idle_time(&self, sq: &mut SubmissionQueue, clock: &Clock) -> u32 {
         if sq.id == 0 {
             return 0;
         }
@@ -291,7 +313,7 @@ impl Ssd {
             self.answer(sq, cq, sqe, status.into());
             return 1;
         };
-        if turn < 2 {
+        if turn < 2 && self.entries(cq.room(&self.queues.doorbells)) < 2 {
             return 0;
         }
         let statuses = self.execute_compare_and_write(sq, sqe, &second);

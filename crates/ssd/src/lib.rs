@@ -20,10 +20,12 @@
 //! | `namespace` | logical blocks or pairs, and where on the media they are |
 //! | `saved` | what of all that survives the process |
 //! | `queue`, `interrupts` | rings and doorbells, vectors |
+//! | `arbiter` | classes of queues, and how far their round is |
 //! | `held` | completions that wait for their time |
 //! | `dptr` | walking PRP lists and SGLs |
 //! | `ssd`, `pci` | the function: configuration space, registers, reset |
 //! | `subsystem` | what several controllers of a device share, and which there are |
+//! | `turns` | which queue is served next |
 //! | `engine` | queues to commands, commands to completions |
 //! | `admin`, `nvm`, `pairs` | the command sets: admin, NVM, Key Value |
 //! | `placement`, `inject` | placement looked after, faults injected |
@@ -36,7 +38,7 @@
 //! What it does not implement: metadata and protection information, Copy, Zoned Namespaces, streams,
 //! reservations, sanitize, security commands, device self-test, telemetry and the persistent event log, keep
 //! alive at a bus, shadow doorbells, Host and Controller Memory Buffers, thin provisioning, several endurance
-//! groups, NVM Sets, NVMe-MI, SR-IOV, weighted round robin arbitration, bit buckets in SGLs. There is one
+//! groups, NVM Sets, NVMe-MI, SR-IOV, bit buckets in SGLs. There is one
 //! power state. Of flash, what [`unvme_flash`] does not model.
 //!
 //! Of Key Value, reservations are missing. List returns at most 16 MiB of keys at a time. Values are
@@ -50,6 +52,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod arbiter;
 mod association;
 mod config;
 mod controllers;
@@ -87,6 +90,7 @@ mod ssd;
 mod store;
 mod subsystem;
 pub mod tcp;
+mod turns;
 
 pub use config::{NamespaceConfig, NamespaceKind, SsdConfig};
 pub use controllers::CONTROLLERS_MAX;

@@ -39,14 +39,19 @@ const READY_TIMEOUT: u8 = 20;
 const MPSMAX: u8 = 4;
 
 /// The memory page size of CC when everything else in it is acceptable too.
-pub(crate) fn accepted_page_bytes(cc: Cc) -> Option<u32> {
+pub(crate) fn accepted_page_bytes(cap: Cap, cc: Cc) -> Option<u32> {
     let entry_sizes = cc.iosqes() == 6 && cc.iocqes() == 4;
     // Entry sizes may still be zero at enable time: they matter when the first I/O queue is created (Base
     // 3.1.4.5).
     let entry_sizes_unset = cc.iosqes() == 0 && cc.iocqes() == 0;
     // What CAP.CSS offers; admin commands alone (111b) are not in it.
     let command_sets = matches!(cc.css(), regs::CSS_NVM | regs::CSS_ALL);
-    let accepted = cc.mps() <= MPSMAX && cc.ams() == 0 && command_sets && (entry_sizes || entry_sizes_unset);
+    let arbitration = match cc.ams() {
+        regs::AMS_ROUND_ROBIN => true,
+        regs::AMS_WEIGHTED => cap.ams() & regs::CAP_AMS_WEIGHTED != 0,
+        _ => false,
+    };
+    let accepted = cc.mps() <= MPSMAX && arbitration && command_sets && (entry_sizes || entry_sizes_unset);
     accepted.then_some(4096 << cc.mps())
 }
 
@@ -74,7 +79,7 @@ pub(crate) enum Written {
 
 /// Controller registers.
 pub(crate) struct RegisterFile {
-    cap: Cap,
+    pub(crate) cap: Cap,
     pub(crate) cc: Cc,
     pub(crate) csts: Csts,
     pub(crate) aqa: Aqa,
@@ -88,6 +93,8 @@ impl RegisterFile {
         let cap = Cap::new()
             .with_mqes_z((queue_entries - 1) as u16)
             .with_cqr(true)
+            // Over a network each queue is served on its own.
+            .with_ams(if is_remote { 0 } else { regs::CAP_AMS_WEIGHTED })
             .with_to(READY_TIMEOUT)
             .with_nssrs(true)
             // NVM command set, and all I/O command sets by profile.

@@ -10,10 +10,12 @@ use unvme_bus::{
     AddressSpace, BarLayout, BusError, Clock, Dma, DmaAccess, EventFd, Function, Published, Region, Window,
     lock,
 };
-use unvme_spec::regs::{Cc, SHST_COMPLETE, SHST_NORMAL};
+use unvme_flash::timing::TimingModel;
+use unvme_spec::regs::{AMS_WEIGHTED, Cc, SHST_COMPLETE, SHST_NORMAL};
 use unvme_spec::{Nsid, Status};
 
 use crate::SsdError;
+use crate::arbiter::Arbiter;
 use crate::association::{Association, ResetScope};
 use crate::config::SsdConfig;
 use crate::controllers::ControllerSet;
@@ -46,6 +48,7 @@ pub struct Ssd {
     pub(crate) transfer_bytes_max: u64,
     pub(crate) memory: AddressSpace,
     pub(crate) queues: Queues,
+    pub(crate) arbiter: Arbiter,
     pub(crate) interrupts: Interrupts,
     /// All namespaces, as this controller sees them.
     pub(crate) namespaces: Published<NamespaceTable>,
@@ -155,6 +158,7 @@ impl Ssd {
             memory: AddressSpace::new(),
             // At the page of its object where BAR0 has it: what a vfio-user client maps is the BAR.
             queues: Queues::new(queues, pci::doorbell_memory()?),
+            arbiter: Arbiter::new(config.timing.model().map(TimingModel::dies)),
             interrupts: Interrupts::new(config.io_queues + 1),
             namespaces: Published::new(view),
             registers: Mutex::new(RegisterFile::new(config.queue_entries, association.is_some())),
@@ -285,13 +289,14 @@ impl Ssd {
     /// Removes a submission queue; commands not yet served are dropped with it.
     pub(crate) fn remove_submission(&self, id: u16) -> Option<SubmissionQueue> {
         let queue = self.queues.take_submission(id)?;
+        self.arbiter.part(id);
         lock(&self.subsystem.retired).add(&queue.counters, &queue.kv.counters);
         Some(queue)
     }
 
     /// CC.EN 0 to 1. False when the host's settings make no controller: the caller reports a fatal status.
     pub(crate) fn enable(&self, registers: &RegisterFile) -> bool {
-        let Some(page_bytes) = pci::accepted_page_bytes(registers.cc) else { return false };
+        let Some(page_bytes) = pci::accepted_page_bytes(registers.cap, registers.cc) else { return false };
         let (sq_entries, cq_entries) =
             (u32::from(registers.aqa.asqs_z()) + 1, u32::from(registers.aqa.acqs_z()) + 1);
         if sq_entries < 2 || cq_entries < 2 {
@@ -310,6 +315,7 @@ impl Ssd {
         let (Some(sq_ring), Some(cq_ring)) = rings else { return false };
         self.select_command_sets(registers.cc);
         self.restart_timing();
+        self.arbiter.choose(registers.cc.ams() == AMS_WEIGHTED);
         self.admin_enabled(registers.cc);
         // Hosts may go on to ring doorbells of queues they had before a reset until they notice.
         self.queues.doorbells.mark_all_absent();
@@ -584,27 +590,10 @@ impl Function for Ssd {
     #[inline]
     fn advance(&self, lane: Option<u16>, clock: &Clock) -> usize {
         self.attend_placement(clock);
-        let served = match lane {
-            Some(qid) => self.serve(qid, clock),
-            None => self.serve_all(clock),
-        };
+        let served = self.serve_next(lane, clock);
         self.attend_placement(clock);
         if self.is_stopped() {
             self.see_to_removal();
-        }
-        served
-    }
-}
-
-impl Ssd {
-    /// Round robin over all queues, a turn each.
-    fn serve_all(&self, clock: &Clock) -> usize {
-        let mut served = 0;
-        for qid in self.queues.existing() {
-            served += self.serve(qid, clock);
-        }
-        if served == 0 && !self.is_stopped() {
-            self.queues.watch_doorbells(|error| self.doorbell_error(error));
         }
         served
     }

@@ -134,7 +134,7 @@ fn identify_namespace_knows_broadcast_active_and_inactive_namespaces() {
 fn all_mandatory_features_can_be_read() {
     let mut host = Host::started(512);
     for (fid, expected) in [
-        (0x01, 0x0000_0007),
+        (0x01, 0x0f03_0007),
         (0x02, 0),
         (0x04, 343),
         (0x05, 0),

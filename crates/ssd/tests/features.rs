@@ -71,7 +71,7 @@ fn every_feature_says_what_can_be_done_with_it_and_the_others_are_invalid_fields
 fn features_start_with_their_defaults() {
     let mut host = Host::started(512);
     for (fid, cdw11, expected) in [
-        (0x01, 0, 7),
+        (0x01, 0, 0x0f03_0007),
         (0x02, 0, 0),
         (0x04, 0, 343),
         (0x04, 1 << 20, 1 << 20),
@@ -93,7 +93,7 @@ fn features_start_with_their_defaults() {
 #[test]
 fn a_value_lasts_until_the_reset_and_a_saved_one_for_ever() {
     for (fid, value, cdw11, default) in [
-        (0x01, 0x0302_0105, 0, 7),
+        (0x01, 0x0302_0105, 0, 0x0f03_0007),
         (0x04, 330, 0, 343),
         (0x06, 0, 0, 1),
         (0x08, 0x0a07, 0, 0),
@@ -134,7 +134,7 @@ fn saved_features_survive_the_device() {
     assert_eq!(values(&mut host, 0x06, 0), [0, 1, 0]);
     assert_eq!(values(&mut host, 0x04, 1 << 20), [1 << 20 | 280, 1 << 20, 1 << 20 | 280]);
     assert_eq!(host.admin(Sqe { nsid: 1, ..get(0x05, SAVED, 0) }), Ok(20));
-    assert_eq!(values(&mut host, 0x01, 0), [7; 3], "was not saved");
+    assert_eq!(values(&mut host, 0x01, 0), [0x0f03_0007; 3], "was not saved");
 }
 
 #[test]

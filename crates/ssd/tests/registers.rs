@@ -25,9 +25,9 @@ fn config_bytes<const N: usize>(host: &Host, offset: usize) -> [u8; N] {
 #[test]
 fn registers_of_a_device_that_was_just_plugged_in() {
     let host = attached(config(512));
-    // CAP: 4096 entries, contiguous, 10 s, subsystem reset, command sets NVM and by profile, pages 4 KiB to
-    // 64 KiB, CRMS.
-    assert_eq!(host.read64(0x00), 0x0840_0830_1401_0fff);
+    // CAP: 4096 entries, contiguous, weighted round robin, 10 s, subsystem reset, command sets NVM and by
+    // profile, pages 4 KiB to 64 KiB, CRMS.
+    assert_eq!(host.read64(0x00), 0x0840_0830_1403_0fff);
     assert_eq!(host.read32(0x08), 0x0002_0000, "VS");
     for offset in [0x0c, 0x10, 0x14, 0x1c, 0x20, 0x24, 0x28, 0x2c, 0x30, 0x34, 0x38, 0x3c] {
         assert_eq!(host.read32(offset), 0, "register {offset:#x}");
@@ -66,7 +66,7 @@ fn a_configuration_that_makes_no_controller_is_a_fatal_status_until_it_is_disabl
     let (aqa, asq, acq) = (0x001f_001f, BASE, BASE + 0x1_0000);
     for (cc, aqa, asq, acq, what) in [
         (ENABLED | 5 << 7, aqa, asq, acq, "128 KiB pages"),
-        (ENABLED | 1 << 11, aqa, asq, acq, "weighted round robin"),
+        (ENABLED | 2 << 11, aqa, asq, acq, "an arbitration mechanism that is reserved"),
         (ENABLED | 7 << 11, aqa, asq, acq, "vendor specific arbitration"),
         (ENABLED | 1 << 4, aqa, asq, acq, "command set 1"),
         (0x0045_0001, aqa, asq, acq, "32-byte submission entries"),

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use unvme_bus::mem::PAGE_BYTES;
-use unvme_bus::{Clock, DmaPool, Doorbell, EventFd, Function, Registers};
+use unvme_bus::{Clock, DmaPool, Doorbell, EventFd, Function, Registers, lock};
 use unvme_spec::command::{Changes, CommandSet};
+use unvme_spec::feature::Arbitration;
 use unvme_spec::identify::{IdentifyController, sgls};
 use unvme_spec::regs::{self, Cap};
 use unvme_spec::{Cid, Qid, Sqe, Status, admin};
@@ -54,6 +55,8 @@ pub(crate) struct PcieDevice {
     vectors: Numbers,
     /// The I/O command set profile that was chosen.
     profile: AtomicU32,
+    /// Arbitration, as it was asked for: a reset has the controller forget it.
+    arbitration: Mutex<Option<Arbitration>>,
 }
 
 impl PcieDevice {
@@ -102,6 +105,7 @@ impl PcieDevice {
             lifecycle: Mutex::new(Lifecycle::new()),
             vectors,
             profile: AtomicU32::new(0),
+            arbitration: Mutex::default(),
             base: Base::new(pool, options, 0, 0, limits),
             function,
             registers,
@@ -294,6 +298,20 @@ impl PcieDevice {
     /// Gives back what [`PcieDevice::claim_vector`] took.
     pub(crate) fn return_vector(&self, vector: u16) {
         self.vectors.give_back(vector.into());
+    }
+
+    /// The controller arbitrates by weighted round robin, when it is enabled.
+    pub(crate) fn is_weighted(&self) -> bool {
+        self.base.options.weighted_round_robin && self.cap.ams() & regs::CAP_AMS_WEIGHTED != 0
+    }
+
+    /// What Arbitration is to be after each reset.
+    pub(crate) fn arbitration(&self) -> Option<Arbitration> {
+        *lock(&self.arbitration)
+    }
+
+    pub(crate) fn keep_arbitration(&self, arbitration: Arbitration) {
+        *lock(&self.arbitration) = Some(arbitration);
     }
 
     /// The I/O command set profile in use: an index into the combinations the controller offers.

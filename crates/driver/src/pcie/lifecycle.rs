@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use unvme_bus::{BusError, lock};
+use unvme_spec::admin::QueuePriority;
 use unvme_spec::feature::fid;
 use unvme_spec::identify::{IdentifyController, IoCommandSets, cns};
 use unvme_spec::regs::{self, Aqa, Cc, Csts};
@@ -253,6 +254,12 @@ impl PcieDevice {
             self.choose_profile();
         }
         self.request_queues()?;
+        if let Some(arbitration) = self.arbitration()
+            && let Err(e) =
+                self.bring_up_command(set_feature(fid::ARBITRATION, arbitration.into_bits()), None)
+        {
+            tracing::warn!(error = %e, "arbitration");
+        }
         self.configure_events(&identify);
         self.admin.arm_events(u32::from(identify.aerl_z) + 1)
     }
@@ -267,6 +274,7 @@ impl PcieDevice {
         let cc = Cc::new()
             .with_css(if several { regs::CSS_ALL } else { regs::CSS_NVM })
             .with_mps(0)
+            .with_ams(if self.is_weighted() { regs::AMS_WEIGHTED } else { regs::AMS_ROUND_ROBIN })
             .with_iosqes(IOSQES)
             .with_iocqes(IOCQES);
         // Once without EN: some controllers latch the sizes from the write before the one that enables them.
@@ -451,7 +459,8 @@ impl PcieDevice {
         request: &PairRequest,
         send: impl Fn(Sqe) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let PairRequest { qid, addresses: (sq, cq), entries: (sq_entries, cq_entries), vector } = *request;
+        let PairRequest { qid, addresses: (sq, cq), entries: (sq_entries, cq_entries), vector, priority } =
+            *request;
         let mut sqe = admin::Command::CreateIoCq(admin::CreateIoCq {
             qid,
             size: cq_entries,
@@ -466,7 +475,7 @@ impl PcieDevice {
             size: sq_entries,
             cqid: qid,
             contiguous: true,
-            priority: 0,
+            priority,
         })
         .encode();
         sqe.dptr = [sq, 0];
@@ -500,4 +509,5 @@ pub(crate) struct PairRequest {
     pub(crate) entries: (u32, u32),
     /// Interrupt vector, when there shall be interrupts.
     pub(crate) vector: Option<u16>,
+    pub(crate) priority: QueuePriority,
 }

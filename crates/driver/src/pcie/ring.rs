@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unvme_bus::{Clock, DmaBuf, EventFd, Function};
+use unvme_spec::admin::QueuePriority;
 use unvme_spec::{Cid, Qid, Sqe, Status};
 
 use super::admin_queue::Caller;
@@ -38,6 +39,7 @@ pub struct Ring {
     /// The device may have the pair's addresses.
     on_device: bool,
     interrupt: Option<(u16, EventFd)>,
+    priority: QueuePriority,
     /// The device may move to another process.
     is_movable: bool,
 }
@@ -152,6 +154,11 @@ impl Ring {
             device: Arc::clone(device),
             on_device: false,
             interrupt,
+            priority: options.priority.unwrap_or(match device.is_weighted() {
+                true => QueuePriority::Medium,
+                // It means nothing.
+                false => QueuePriority::Urgent,
+            }),
             is_movable: device.function.is_movable(),
         })
     }
@@ -162,6 +169,7 @@ impl Ring {
             addresses: self.pair.addresses(),
             entries: self.pair.entries(),
             vector: self.interrupt.as_ref().map(|(vector, _)| *vector),
+            priority: self.priority,
         }
     }
 

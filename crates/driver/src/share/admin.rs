@@ -13,7 +13,7 @@
 //! | everything else | goes to the drive as it is |
 
 use unvme_bus::space::{Direction, View};
-use unvme_spec::admin::{Command, CreateIoCq, CreateIoSq, SetFeatures, opcode};
+use unvme_spec::admin::{Command, CreateIoCq, CreateIoSq, QueuePriority, SetFeatures, opcode};
 use unvme_spec::feature::{NumberOfQueues, Select, fid};
 use unvme_spec::{Cqe, Sqe, Status};
 
@@ -61,6 +61,8 @@ pub(super) struct Context<'a> {
     pub(super) held: usize,
     /// Asynchronous Event Configuration.
     pub(super) events: &'a mut u32,
+    /// The client has chosen weighted round robin.
+    pub(super) is_weighted: bool,
 }
 
 impl Context<'_> {
@@ -110,6 +112,10 @@ impl Context<'_> {
     fn create_submission(&mut self, sqe: Sqe, create: &CreateIoSq) -> Result<Action, Status> {
         self.check_queue(&sqe, create.contiguous, create.size, size_of::<Sqe>(), Direction::Read)?;
         self.queues.add_submission(create.qid, create.size, create.cqid)?;
+        // The drive may weigh what the client does not.
+        let priority = if self.is_weighted { create.priority } else { QueuePriority::Medium };
+        let rewritten = Command::CreateIoSq(CreateIoSq { priority, ..*create }).encode();
+        let sqe = Sqe { cdw10: rewritten.cdw10, cdw11: rewritten.cdw11, ..sqe };
         Ok(Action::Forward(sqe, Effect::Created { qid: create.qid.0, is_completion: false }))
     }
 

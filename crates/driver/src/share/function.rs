@@ -70,7 +70,12 @@ impl SharedController {
             0 => 0,
             _ => device.registers.read32(regs::offset::CRTO)?,
         };
-        let registers = Registers::new(device.cap, device.base.limits().version, Crto::from_bits(crto));
+        let registers = Registers::new(
+            device.cap,
+            device.base.limits().version,
+            Crto::from_bits(crto),
+            device.is_weighted(),
+        );
         let config = ConfigSpace::new(&*device.function, vectors, table as u32, pending as u32)?;
         let queues = Queues::new(Arc::clone(&device), page, vectors);
         let memory = AddressSpace::new();

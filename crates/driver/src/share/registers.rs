@@ -1,6 +1,6 @@
 //! Registers of a shared controller (Base 3.1.4).
 
-use unvme_spec::regs::{Aqa, Cap, Cc, Crto, Csts, offset};
+use unvme_spec::regs::{Aqa, CAP_AMS_WEIGHTED, Cap, Cc, Crto, Csts, offset};
 
 /// Bytes from the first register to the last one that is implemented; what follows up to the doorbells reads
 /// as zero.
@@ -31,8 +31,10 @@ pub(super) struct Registers {
 impl Registers {
     /// As the drive's, without what concerns the whole of it: resets and shutdowns of the subsystem, boot
     /// partitions, memory of the controller. Doorbells are next to each other, whatever the drive's stride.
-    pub(super) fn new(drive: Cap, version: u32, crto: Crto) -> Self {
+    pub(super) fn new(drive: Cap, version: u32, crto: Crto, is_weighted: bool) -> Self {
         let cap = drive
+            // What the drive does it does for all.
+            .with_ams(if is_weighted { CAP_AMS_WEIGHTED } else { 0 })
             .with_dstrd(0)
             .with_nssrs(false)
             .with_nsss(false)

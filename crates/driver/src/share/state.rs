@@ -132,7 +132,7 @@ impl State {
         let sq = (self.registers.asq, u32::from(aqa.asqs_z()).saturating_add(1));
         let cq = (self.registers.acq, u32::from(aqa.acqs_z()).saturating_add(1));
         self.queues.clear_admin_doorbells();
-        self.rings = AdminRings::new(&self.view, sq, cq).filter(|_| cc.mps() == 0 && cc.ams() == 0);
+        self.rings = AdminRings::new(&self.view, sq, cq).filter(|_| cc.mps() == 0 && self.offers(cc.ams()));
         if self.rings.is_none() {
             return self.fail(Broken("CC, AQA, ASQ or ACQ is not what the controller can use"));
         }
@@ -140,6 +140,11 @@ impl State {
         self.events_seen = self.device.admin.events_count();
         self.phase = Phase::Ready;
         self.registers.csts.set_rdy(true);
+    }
+
+    /// Whether a client may choose this arbitration mechanism.
+    fn offers(&self, ams: u8) -> bool {
+        ams == regs::AMS_ROUND_ROBIN || ams == regs::AMS_WEIGHTED && self.device.is_weighted()
     }
 
     fn disable(&mut self) {
@@ -242,6 +247,7 @@ impl State {
                 queues: &mut self.queues,
                 held: self.held.len(),
                 events: &mut self.events,
+                is_weighted: self.registers.cc.ams() == regs::AMS_WEIGHTED,
             };
             match context.decide(popped.sqe) {
                 Action::Answer(status, result) => {

@@ -94,6 +94,7 @@ list::conformance! {
         the_smallest_and_the_largest_queue_work,
         many_queues_serve_many_threads,
         queue_identifiers_are_used_again,
+        queues_are_of_classes_or_an_error_says_why_not,
         queues_and_vectors_run_out_with_an_error_that_says_so [file: NoFunction] [network: NoFunction],
         the_device_refuses_to_delete_a_completion_queue_in_use [file: NoFunction] [network: NoFunction],
         dropping_a_queue_with_commands_outstanding_ends_them,

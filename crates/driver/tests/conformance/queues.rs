@@ -1,6 +1,10 @@
 use std::sync::atomic::Ordering;
 
-use unvme_driver::{CompletionMode, Controller, Error, Namespace, Payload, Queue, QueueOptions};
+use unvme_driver::{
+    CompletionMode, Controller, ControllerOptions, Error, Namespace, Payload, Queue, QueueOptions,
+};
+use unvme_spec::admin::QueuePriority;
+use unvme_spec::feature::Arbitration;
 use unvme_spec::nvm::{AccessFlags, BlockRange};
 use unvme_spec::{Lba, Nsid, Qid, Status, admin};
 
@@ -133,6 +137,52 @@ pub(crate) fn queue_identifiers_are_used_again(transport: Transport) {
     for _ in 0..100 {
         assert_eq!(make().id(), Qid(1));
     }
+}
+
+pub(crate) fn queues_are_of_classes_or_an_error_says_why_not(transport: Transport) {
+    let rig = transport(small());
+    let of = |class| QueueOptions { priority: Some(class), ..depth(8) };
+    let refused = |controller: &Controller, why: &str| {
+        assert!(!controller.is_weighted());
+        let error = controller.create_queue(&of(QueuePriority::High)).unwrap_err().to_string();
+        assert!(error.contains("needs weighted round robin") && error.contains(why), "{error}");
+        // Nothing is lost with it.
+        assert_eq!(controller.create_queue(&depth(8)).unwrap().id(), Qid(1));
+    };
+    let controller = rig.open();
+    if !rig.has_function() {
+        return refused(&controller, if rig.is_on_network() { "network" } else { "kernel" });
+    }
+    assert!(controller.is_weighted());
+    let alike = Arbitration::from_bits(0x0505_0502);
+    controller.set_arbitration(alike).unwrap();
+    let mut plain = controller.create_queue(&depth(8)).unwrap();
+    assert_eq!(controller.arbitration().unwrap(), alike);
+    let classes = [QueuePriority::Urgent, QueuePriority::High, QueuePriority::Medium, QueuePriority::Low];
+    let mut queues = classes.map(|class| controller.create_queue(&of(class)).unwrap());
+    // They differ from now on, and the burst is as it was.
+    let differing = Arbitration::from_bits(0x0f03_0002);
+    assert_eq!(controller.arbitration().unwrap(), differing);
+    let namespace = Namespace::open(&controller, Nsid(1)).unwrap();
+    number_blocks(&controller, &mut plain, &namespace);
+    std::thread::scope(|scope| {
+        for queue in queues.iter_mut().chain([&mut plain]) {
+            scope.spawn(|| read_all(&controller, queue, &namespace, 300));
+        }
+    });
+    // Weights that somebody has chosen stay, over a reset as well, after which the queues are what they were.
+    let chosen = Arbitration::from_bits(0x0201_0003);
+    controller.set_arbitration(chosen).unwrap();
+    controller.reset().unwrap();
+    let low = controller.create_queue(&of(QueuePriority::Low)).unwrap();
+    assert_eq!(controller.arbitration().unwrap(), chosen);
+    for queue in queues.iter_mut().chain([&mut plain]) {
+        read_all(&controller, queue, &namespace, 50);
+    }
+    drop((queues, plain, low, controller));
+    let rig = transport(small());
+    let without = ControllerOptions { weighted_round_robin: false, ..rig.options() };
+    refused(&rig.try_open(without).unwrap(), "opened without it");
 }
 
 pub(crate) fn queues_and_vectors_run_out_with_an_error_that_says_so(transport: Transport) {

@@ -86,6 +86,11 @@ impl Rig {
         self.network.is_some()
     }
 
+    /// Queues are on a PCI function, with what the driver asks of it.
+    pub(crate) fn has_function(&self) -> bool {
+        self.file.is_none() && self.network.is_none()
+    }
+
     pub(crate) fn is_remote(&self) -> bool {
         self.server.is_some() || self.network.is_some()
     }

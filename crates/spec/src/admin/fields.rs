@@ -2,8 +2,8 @@
 
 use super::{
     AttachmentOperation, CommitAction, CreateIoCq, CreateIoSq, FirmwareCommit, FormatNvm, GetFeatures,
-    GetLogPage, Identify, NamespaceAttachment, NamespaceManagement, NamespaceOperation, SecureErase,
-    SetFeatures, opcode,
+    GetLogPage, Identify, NamespaceAttachment, NamespaceManagement, NamespaceOperation, QueuePriority,
+    SecureErase, SetFeatures, opcode,
 };
 use crate::{Nsid, Qid, Sqe, feature};
 
@@ -34,7 +34,7 @@ impl CreateIoSq {
             size: high(sqe.cdw10) as u32 + 1,
             cqid: Qid(high(sqe.cdw11)),
             contiguous: sqe.cdw11 & 1 != 0,
-            priority: (sqe.cdw11 >> 1) as u8 & 3,
+            priority: QueuePriority::from_raw((sqe.cdw11 >> 1) as u8),
         }
     }
 
@@ -42,7 +42,7 @@ impl CreateIoSq {
         Sqe {
             opcode: opcode::CREATE_IO_SQ,
             cdw10: join(size_z(self.size), self.qid.0),
-            cdw11: join(self.cqid.0, self.contiguous as u16 | (self.priority as u16 & 3) << 1),
+            cdw11: join(self.cqid.0, self.contiguous as u16 | (self.priority.raw() as u16) << 1),
             ..Sqe::default()
         }
     }

@@ -21,8 +21,39 @@ pub struct CreateIoSq {
     pub cqid: Qid,
     /// PC: the queue is physically contiguous, PRP1 is its address rather than that of a list.
     pub contiguous: bool,
-    /// QPRIO, 2 bits: 0 urgent, 1 high, 2 medium, 3 low; used by weighted round robin only.
-    pub priority: u8,
+    /// QPRIO: used by weighted round robin only.
+    pub priority: QueuePriority,
+}
+
+/// The priority class of a submission queue, QPRIO (Base 5.2.2, 3.4.4.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QueuePriority {
+    /// Before all that have a weight, who may starve.
+    #[default]
+    Urgent,
+    /// As many commands in a round as the high priority weight says.
+    High,
+    /// As many as the medium priority weight says.
+    Medium,
+    /// As many as the low priority weight says.
+    Low,
+}
+
+impl QueuePriority {
+    /// From the field, whose bits are the lowest two of `raw`.
+    pub const fn from_raw(raw: u8) -> Self {
+        match raw & 3 {
+            0 => Self::Urgent,
+            1 => Self::High,
+            2 => Self::Medium,
+            _ => Self::Low,
+        }
+    }
+
+    /// The two bits of the field.
+    pub const fn raw(self) -> u8 {
+        self as u8
+    }
 }
 
 /// Create I/O Completion Queue (Base 5.2.1). The base address is PRP1.

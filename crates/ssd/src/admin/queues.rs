@@ -42,7 +42,6 @@ impl Ssd {
         Ok(0)
     }
 
-    /// The queue's priority has a meaning for weighted round robin only, which the controller does not offer.
     pub(super) fn create_io_sq(
         &self,
         admin: &SubmissionQueue,
@@ -71,6 +70,7 @@ impl Ssd {
             namespaces: self.namespaces.reader(),
             is_timed: !self.config.timing.is_none(),
         }));
+        self.arbiter.join(create.qid.0, create.priority);
         Ok(0)
     }
 

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use unvme_spec::admin::QueuePriority;
 use unvme_spec::feature::{
     Arbitration, InterruptCoalescing, InterruptVectorConfiguration, VolatileWriteCache, fid,
 };
@@ -16,6 +17,8 @@ const COALESCING_UNIT_NS: u64 = 100_000;
 pub(crate) struct HotFeatures {
     write_through: AtomicBool,
     arbitration_burst: AtomicU32,
+    /// Arbitration as it was set: its weights.
+    arbitration: AtomicU32,
     /// Completions to collect in bits 15:0 and how long, in units of 100 us, in bits 31:16; 0 when interrupts
     /// are not coalesced.
     coalescing: AtomicU32,
@@ -26,10 +29,10 @@ pub(crate) struct HotFeatures {
 impl HotFeatures {
     pub(crate) fn new(features: &Features) -> Self {
         let cache = VolatileWriteCache::from_bits(features.value(fid::VOLATILE_WRITE_CACHE, 0));
-        let burst = match Arbitration::from_bits(features.value(fid::ARBITRATION, 0)).burst() {
+        let arbitration = Arbitration::from_bits(features.value(fid::ARBITRATION, 0));
+        let burst = match arbitration.burst() {
             BURST_UNLIMITED => u32::MAX,
-            // The two commands of a fused pair are taken together, so a turn is at least two commands long.
-            burst => (1 << burst).max(2),
+            burst => 1 << burst,
         };
         let coalescing = InterruptCoalescing::from_bits(features.value(fid::INTERRUPT_COALESCING, 0));
         let (threshold, time) = (u32::from(coalescing.threshold_z()) + 1, u32::from(coalescing.time()));
@@ -48,6 +51,7 @@ impl HotFeatures {
         Self {
             write_through: AtomicBool::new(!cache.enabled()),
             arbitration_burst: AtomicU32::new(burst),
+            arbitration: AtomicU32::new(arbitration.into_bits()),
             coalescing: AtomicU32::new(coalescing),
             immediate: immediate.map(AtomicU64::new),
         }
@@ -57,6 +61,7 @@ impl HotFeatures {
     pub(crate) fn replace(&self, new: &Self) {
         self.write_through.store(new.write_through.load(Ordering::Relaxed), Ordering::Relaxed);
         self.arbitration_burst.store(new.arbitration_burst.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.arbitration.store(new.arbitration.load(Ordering::Relaxed), Ordering::Relaxed);
         self.coalescing.store(new.coalescing.load(Ordering::Relaxed), Ordering::Relaxed);
         for (word, new) in self.immediate.iter().zip(&new.immediate) {
             word.store(new.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -69,10 +74,23 @@ impl HotFeatures {
         self.write_through.load(Ordering::Relaxed)
     }
 
-    /// Most commands taken from one submission queue in a turn.
+    /// Most commands taken from one submission queue in a turn; a fused pair is taken whole.
     #[inline]
     pub(crate) fn arbitration_burst(&self) -> u32 {
         self.arbitration_burst.load(Ordering::Relaxed)
+    }
+
+    /// Most commands taken from the queues of a class in a round of weighted round robin. The urgent class
+    /// has no weight.
+    pub(crate) fn weight(&self, class: QueuePriority) -> u32 {
+        let arbitration = Arbitration::from_bits(self.arbitration.load(Ordering::Relaxed));
+        let weight_z = match class {
+            QueuePriority::Urgent => return u32::MAX,
+            QueuePriority::High => arbitration.high_weight_z(),
+            QueuePriority::Medium => arbitration.medium_weight_z(),
+            QueuePriority::Low => arbitration.low_weight_z(),
+        };
+        u32::from(weight_z) + 1
     }
 
     /// True when interrupts are coalesced on any vector.

@@ -27,6 +27,9 @@ pub(crate) const TEMPERATURE: u16 = 313;
 
 /// Arbitration burst without a limit.
 const BURST_UNLIMITED: u8 = 7;
+/// Commands in a round of weighted round robin, to one of low priority.
+const HIGH_WEIGHT: u8 = 16;
+const MEDIUM_WEIGHT: u8 = 4;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// A feature's value that outlives resets.
@@ -189,7 +192,11 @@ impl Features {
 
     fn default_of(&self, fid: u8, index: u32) -> u32 {
         match fid {
-            fid::ARBITRATION => Arbitration::new().with_burst(BURST_UNLIMITED).into_bits(),
+            fid::ARBITRATION => Arbitration::new()
+                .with_burst(BURST_UNLIMITED)
+                .with_high_weight_z(HIGH_WEIGHT - 1)
+                .with_medium_weight_z(MEDIUM_WEIGHT - 1)
+                .into_bits(),
             fid::TEMPERATURE_THRESHOLD => {
                 let threshold = TemperatureThreshold::from_bits(index);
                 let kelvins = if threshold.kind() == THRESHOLD_OVER { WCTEMP } else { 0 };

@@ -97,8 +97,13 @@ impl Host {
 
     /// Sets up the admin queue and CC (64-byte and 16-byte entries, 4 KiB pages), and expects CSTS.RDY.
     pub fn enable(&mut self) {
+        self.enable_with(0);
+    }
+
+    /// The same with other bits of CC as well.
+    pub fn enable_with(&mut self, more: u32) {
         self.set_admin_queue();
-        self.write32(0x14, 0x0046_0001);
+        self.write32(0x14, 0x0046_0001 | more);
         assert_eq!(self.read32(0x1c) & 1, 1, "CSTS.RDY after CC.EN");
     }
 
@@ -179,10 +184,15 @@ impl Host {
 
     /// Create I/O Submission Queue at its usual place, physically contiguous, completing to `cqid`.
     pub fn create_sq(&mut self, qid: u16, cqid: u16, entries: u32) -> Result<u64, Status> {
+        self.create_sq_of(qid, cqid, entries, 0)
+    }
+
+    /// The same with a priority class.
+    pub fn create_sq_of(&mut self, qid: u16, cqid: u16, entries: u32, class: u32) -> Result<u64, Status> {
         let mut sqe = sqe(0x01, 0);
         sqe.dptr = [BASE + Self::submission_offset(qid) as u64, 0];
         sqe.cdw10 = (entries - 1) << 16 | u32::from(qid);
-        sqe.cdw11 = u32::from(cqid) << 16 | 1;
+        sqe.cdw11 = u32::from(cqid) << 16 | class << 1 | 1;
         let answer = self.admin(sqe)?;
         self.know_submission(qid, entries);
         Ok(answer)
