@@ -241,6 +241,15 @@ enum unvme_pair_commands {
     UNVME_PAIRS_VENDOR = 2,   /* the vendor's alone: those of the uNVMe SDK's drives */
 };
 
+/* The class of a queue, for a controller that arbitrates by NVMe's weighted round robin. */
+enum unvme_queue_priority {
+    UNVME_PRIORITY_NONE = 0,   /* as all queues that say nothing: medium */
+    UNVME_PRIORITY_URGENT = 1, /* before all others */
+    UNVME_PRIORITY_HIGH = 2,
+    UNVME_PRIORITY_MEDIUM = 3,
+    UNVME_PRIORITY_LOW = 4,
+};
+
 /* How a queue is opened. Zeroes are the defaults: unvme_queue_options o = { .size = sizeof o }; */
 typedef struct unvme_queue_options {
     size_t size;         /* sizeof(unvme_queue_options) */
@@ -249,7 +258,8 @@ typedef struct unvme_queue_options {
     uint32_t command_ms; /* how long a command may take before it is aborted; 0: 30000 */
     uint8_t completion;  /* enum unvme_completion_mode */
     uint8_t commands;    /* enum unvme_pair_commands */
-    uint16_t reserved;   /* 0 */
+    uint8_t priority;    /* enum unvme_queue_priority; an error where the controller has no classes */
+    uint8_t reserved;    /* 0 */
 } unvme_queue_options;
 
 /* What a queue leads to, and how it does. */
@@ -314,7 +324,7 @@ typedef struct unvme_completion {
 
 /*
  * KV_ERR_DD_NO_AVAILABLE_RESOURCE when the device has no queue left, KV_ERR_DD_INVALID_PARAM for a
- * namespace that it has not, KV_ERR_DD_UNSUPPORTED_CMD for commands that it has not.
+ * namespace that it has not, KV_ERR_DD_UNSUPPORTED_CMD for commands and classes of queues that it has not.
  */
 int unvme_queue_open(uint64_t handle, const unvme_queue_options *options, unvme_queue **queue);
 

@@ -7,6 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use sdk::handle::QueuePriority;
 use sdk::{CompletionMode, DEPTH_MAX, QueueOptions, Status, VendorCommands, lock};
 
 use crate::boundary::{call, call_often, quietly};
@@ -29,7 +30,8 @@ struct Options {
     command_ms: u32,
     completion: u8,
     commands: u8,
-    reserved: u16,
+    priority: u8,
+    reserved: u8,
 }
 
 const _: () = assert!(size_of::<Options>() == 24);
@@ -133,10 +135,15 @@ unsafe fn wanted(options: *const Options) -> Result<Wanted> {
         2 => VendorCommands::Only,
         other => return Err(invalid(format!("unvme_queue_options.commands: 0 to 2, not {other}"))),
     };
+    let priority = match options.priority {
+        0 => None,
+        class @ 1..=4 => Some(QueuePriority::from_raw(class - 1)),
+        other => return Err(invalid(format!("unvme_queue_options.priority: 0 to 4, not {other}"))),
+    };
     if options.reserved != 0 {
         return Err(invalid("unvme_queue_options.reserved is not 0"));
     }
-    let mut queue = QueueOptions { depth: depth as u16, mode, ..QueueOptions::default() };
+    let mut queue = QueueOptions { depth: depth as u16, mode, priority, ..QueueOptions::default() };
     if options.command_ms != 0 {
         queue.command_timeout = Duration::from_millis(options.command_ms.into());
     }

@@ -330,6 +330,25 @@ static void a_namespace_is_what_it_is(const char *device)
     EQUAL(unvme_close(handle), KV_SUCCESS);
 }
 
+/* Queues of all classes, beside one of none. */
+static void a_queue_is_of_a_class(void)
+{
+    static char bytes[BLOCK];
+    for (uint8_t priority = UNVME_PRIORITY_NONE; priority <= UNVME_PRIORITY_LOW; priority++) {
+        unvme_queue_options options = { .size = sizeof options, .priority = priority };
+        unvme_queue *queue = NULL;
+        REQUIRE(unvme_queue_open(blocks_device, &options, &queue) == KV_SUCCESS);
+        memset(bytes, priority, sizeof bytes);
+        unvme_command command = { .verb = UNVME_WRITE, .lba = 7, .length = BLOCK, .data = bytes };
+        EQUAL(done(queue, command).result, KV_SUCCESS);
+        memset(bytes, 0xee, sizeof bytes);
+        command.verb = UNVME_READ;
+        EQUAL(done(queue, command).result, KV_SUCCESS);
+        EQUAL(bytes[BLOCK - 1], priority);
+        EQUAL(unvme_queue_close(queue), KV_SUCCESS);
+    }
+}
+
 static void what_is_wrong_is_refused(void)
 {
     unvme_queue *queue = NULL;
@@ -343,6 +362,8 @@ static void what_is_wrong_is_refused(void)
     options = (unvme_queue_options){ .size = sizeof options, .completion = 3 };
     EQUAL(unvme_queue_open(blocks_device, &options, &queue), KV_ERR_SDK_INVALID_PARAM);
     options = (unvme_queue_options){ .size = sizeof options, .commands = 3 };
+    EQUAL(unvme_queue_open(blocks_device, &options, &queue), KV_ERR_SDK_INVALID_PARAM);
+    options = (unvme_queue_options){ .size = sizeof options, .priority = 5 };
     EQUAL(unvme_queue_open(blocks_device, &options, &queue), KV_ERR_SDK_INVALID_PARAM);
     options = (unvme_queue_options){ .size = sizeof options, .nsid = 2 };
     EQUAL(unvme_queue_open(blocks_device, &options, &queue), KV_ERR_DD_INVALID_PARAM);
@@ -410,6 +431,7 @@ int main(int argc, char **argv)
     RUN(the_commands_of_either_set());
     RUN(memory_of_one_device_is_anothers_as_well());
     RUN(a_placement_is_written_to());
+    RUN(a_queue_is_of_a_class());
     RUN(what_is_wrong_is_refused());
     EQUAL(unvme_queue_close(blocks), KV_SUCCESS);
     EQUAL(unvme_queue_close(pairs), KV_SUCCESS);

@@ -46,11 +46,21 @@ pub(super) struct Lane {
     is_awake: AtomicBool,
     /// It has no limit.
     is_free: AtomicBool,
+    /// The device decides when its commands have their turn: nobody else waits for them here.
+    is_devices: AtomicBool,
 }
 
 impl Lane {
     fn is_waiting(&self) -> bool {
         self.entered.load(Ordering::Relaxed) != self.granted.load(Ordering::Relaxed)
+    }
+
+    /// What others have to consider of what it has in flight.
+    fn in_others_way(&self) -> u64 {
+        match self.is_devices.load(Ordering::Relaxed) {
+            true => 0,
+            false => self.in_flight.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -116,6 +126,7 @@ struct Next {
     seat: usize,
     tag: u64,
     is_sharing: bool,
+    is_devices: bool,
 }
 
 fn cost(bytes: u64) -> u64 {
@@ -161,6 +172,11 @@ impl Arbiter {
         let now = self.clock.now();
         let mut state = lock(&self.state);
         lane.is_free.store(limit.is_none(), Ordering::Relaxed);
+        let is_devices = matches!(schedule, Schedule::Weighted(_));
+        lane.is_devices.store(is_devices, Ordering::Relaxed);
+        if is_devices && lane.is_awake.swap(false, Ordering::Relaxed) {
+            self.awake.fetch_sub(1, Ordering::Relaxed);
+        }
         if let Some(seat) = state.seats.iter_mut().find(|seat| Arc::ptr_eq(&seat.lane, lane)) {
             seat.schedule = schedule;
             seat.buckets = limit.map(|limit| Buckets::after(seat.buckets, limit, now));
@@ -194,8 +210,8 @@ impl Arbiter {
     /// A request comes. Every one that enters leaves, once it had its turn.
     #[inline]
     pub(super) fn enter(&self, lane: &Arc<Lane>, bytes: u64) -> Turn {
-        if self.awake.load(Ordering::Relaxed) == 1
-            && lane.is_awake.load(Ordering::Relaxed)
+        let is_alone = self.awake.load(Ordering::Relaxed) == 1 && lane.is_awake.load(Ordering::Relaxed);
+        if (is_alone || lane.is_devices.load(Ordering::Relaxed))
             && lane.is_free.load(Ordering::Relaxed)
             && !lane.is_waiting()
         {
@@ -215,7 +231,7 @@ impl Arbiter {
             lane.in_flight.fetch_add(cost(bytes), Ordering::Relaxed);
             return Turn::Now;
         };
-        if !lane.is_awake.swap(true, Ordering::Relaxed) {
+        if !matches!(seat.schedule, Schedule::Weighted(_)) && !lane.is_awake.swap(true, Ordering::Relaxed) {
             self.awake.fetch_add(1, Ordering::Relaxed);
         }
         seat.last_ns = now;
@@ -260,17 +276,18 @@ impl Arbiter {
         self.put_to_sleep(state, now);
         let window = self.window.load(Ordering::Relaxed);
         let is_alone = self.awake.load(Ordering::Relaxed) <= 1;
-        let mut in_flight: u64 =
-            state.seats.iter().map(|seat| seat.lane.in_flight.load(Ordering::Relaxed)).sum();
+        let mut in_flight: u64 = state.seats.iter().map(|seat| seat.lane.in_others_way()).sum();
         while let Some(next) = Self::next(state, now) {
             let seat = &mut state.seats[next.seat];
             let Some(wish) = seat.waiting.front().copied() else { return };
             let more = cost(wish.bytes);
             let has_none = seat.lane.in_flight.load(Ordering::Relaxed) == 0;
-            if !is_alone && !has_none && in_flight + more > window {
-                return;
+            if !next.is_devices {
+                if !is_alone && !has_none && in_flight + more > window {
+                    return;
+                }
+                in_flight += more;
             }
-            in_flight += more;
             seat.waiting.pop_front();
             seat.last_ns = now;
             seat.buckets.iter_mut().for_each(|buckets| buckets.take(wish.bytes));
@@ -314,6 +331,9 @@ impl Arbiter {
             }
             let due = |after: Duration| wish.came_ns.saturating_add(after.as_nanos() as u64);
             match seat.schedule {
+                Schedule::Weighted(_) => {
+                    return Some(Next { seat: index, tag: 0, is_sharing: false, is_devices: true });
+                }
                 Schedule::Priority(level) if level > 0 => {
                     // Of two alike, who has waited longer.
                     let rank = (level, Reverse(wish.came_ns));
@@ -342,7 +362,7 @@ impl Arbiter {
             }
         }
         if let Some((seat, _)) = first {
-            return Some(Next { seat, tag: 0, is_sharing: false });
+            return Some(Next { seat, tag: 0, is_sharing: false, is_devices: false });
         }
         let timed = soonest.map(|(seat, _)| {
             let came = seats[seat].waiting.front().map_or(0, |wish| wish.came);
@@ -358,12 +378,14 @@ impl Arbiter {
             }
             (one, other) => one.or(other)?,
         };
-        Some(Next { seat, tag, is_sharing: true })
+        Some(Next { seat, tag, is_sharing: true, is_devices: false })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use unvme_spec::admin::QueuePriority;
+
     use super::*;
 
     fn policies(text: &str) -> Policies {
@@ -501,6 +523,32 @@ mod tests {
         arbiter.leave(&lanes[0], 4096);
         assert_eq!(lanes[0].in_flight.load(Ordering::Relaxed), 0);
         assert_eq!(arbiter.enter(&lanes[1], 128 << 10), Turn::Now);
+    }
+
+    #[test]
+    fn what_the_device_decides_waits_for_its_limit_alone() {
+        let of = [("sched=wrr:low", 128 << 10, 32), ("sched=share:1", 4096, 4), ("", 128 << 10, 32)];
+        let mut players = Players::new(&of);
+        let done = players.run(1);
+        // All of it is in the device at once, and does not count for the others, who share the window.
+        assert!(players.players[0].worst >= 31, "{}", players.players[0].worst);
+        assert!(done[1] > 500 && done[2] > 100, "{done:?}");
+        let of = [("sched=wrr:high,limit=iops:500:burst:10ms", 4096, 8), ("sched=wrr:low", 4096, 8)];
+        let done = Players::new(&of).run(2);
+        assert!((1000..=1006).contains(&done[0]) && done[1] > 10_000, "{done:?}");
+        // From one to the other, with what is in flight.
+        let mut players = Players::new(&[("sched=wrr:low", 128 << 10, 32), ("sched=share:1", 4096, 1)]);
+        players.run(1);
+        let lane = Arc::clone(&players.players[0].lane);
+        players.arbiter.set(&lane, Schedule::Share(1), None);
+        players.run(1);
+        players.players[1].worst = 0;
+        players.run(1);
+        assert!(players.players[1].worst <= 2, "{}", players.players[1].worst);
+        players.arbiter.set(&lane, Schedule::Weighted(QueuePriority::Low), None);
+        players.players[0].worst = 0;
+        players.run(1);
+        assert!(players.players[0].worst >= 31, "{}", players.players[0].worst);
     }
 
     #[test]

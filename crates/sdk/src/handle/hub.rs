@@ -129,13 +129,13 @@ impl Hub {
         let interrupts = policies.completing == Completing::Interrupt;
         let mode = if interrupts { CompletionMode::Interrupt } else { CompletionMode::Poll };
         let depth = DEPTH.min(self.controller.queue_depth_max());
-        let queue = QueueOptions { depth, mode, ..QueueOptions::default() };
+        let queue = QueueOptions { depth, mode, priority: policies.class(), ..QueueOptions::default() };
         let open = |queues| {
             let options = WorkerOptions { queue: queue.clone(), queues, threads: 0 };
             Worker::create(&self.name, &self.controller, Medium::Blocks(self.namespace), &options)
                 .map(Arc::new)
         };
-        if policies.queue == Queueing::Own {
+        if policies.queue == Queueing::Own || policies.class().is_some() {
             return open(Queues::Count(1));
         }
         let mut shared = lock(&self.shared[usize::from(interrupts)]);
@@ -240,12 +240,7 @@ impl Hub {
     /// Claims pages to write, and waits until the claim holds.
     pub(super) fn claim_to_write(&self, pages: &Range<u64>, worker: &Worker) -> u64 {
         let claim = lock(&self.claims).write(pages.clone());
-        let mut patience = None;
-        while !lock(&self.claims).holds(claim) {
-            if !self.desk.progress() {
-                patience.get_or_insert_with(|| worker.nearest().first().patience()).pause();
-            }
-        }
+        self.wait_until(worker, || lock(&self.claims).holds(claim));
         claim
     }
 
@@ -365,8 +360,13 @@ impl Hub {
     }
 
     fn wait_for(&self, batch: &Batch, most: usize, worker: &Worker) {
+        self.wait_until(worker, || batch.in_flight() <= most);
+    }
+
+    /// Lets the device work, and all handles, until something is so; a virtual clock moves meanwhile.
+    pub(super) fn wait_until(&self, worker: &Worker, mut is_so: impl FnMut() -> bool) {
         let mut patience = None;
-        while batch.in_flight() > most {
+        while !is_so() {
             if !self.desk.progress() {
                 patience.get_or_insert_with(|| worker.nearest().first().patience()).pause();
             }

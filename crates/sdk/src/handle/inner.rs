@@ -171,6 +171,7 @@ impl Inner {
         let (schedule, limit) = (policies.schedule, policies.limit);
         let keeps_cache = old.policies.cache == policies.cache;
         let keeps_queue = old.policies.queue == policies.queue
+            && old.policies.class() == policies.class()
             && (old.policies.completing == Completing::Interrupt)
                 == (policies.completing == Completing::Interrupt);
         let worker = keeps_queue.then_some(&old.worker);
@@ -217,11 +218,7 @@ impl Inner {
     fn take_over(&self, new: Active, keeps_queue: bool) {
         if !keeps_queue {
             lock(&self.line).is_held = true;
-            while self.in_flight() > 0 {
-                if !self.hub.desk.progress() {
-                    std::thread::yield_now();
-                }
-            }
+            self.hub.wait_until(&self.active().worker, || self.in_flight() == 0);
         }
         let mut line = lock(&self.line);
         *write(&self.active) = Arc::new(new);
@@ -238,17 +235,15 @@ impl Inner {
     fn begin_caching(&self) {
         self.hub.caching.fetch_add(1, Ordering::SeqCst);
         for handle in self.hub.everybody() {
-            while handle.bare_writes.load(Ordering::SeqCst) > 0 {
-                if !self.hub.desk.progress() {
-                    std::thread::yield_now();
-                }
-            }
+            let worker = Arc::clone(&handle.active().worker);
+            self.hub.wait_until(&worker, || handle.bare_writes.load(Ordering::SeqCst) == 0);
         }
     }
 
     /// Writes what waits, and gives all pages up. When something could not be written, everything stays.
     fn give_up_cache(&self, lane: &Arc<Lane>, old: &Active, pool: &Arc<Pool>) -> Result<()> {
         let way = Way { lane, worker: &old.worker, options: old.options() };
+        let mut patience = old.worker.nearest().first().patience();
         loop {
             self.hub.write_all(&way, pool)?;
             if pool.dirty_pages() == 0 && self.hub.table.empty(pool) {
@@ -259,7 +254,7 @@ impl Inner {
                 }
             }
             if !self.hub.desk.progress() {
-                std::thread::yield_now();
+                patience.pause();
             }
         }
     }
@@ -269,11 +264,7 @@ impl Inner {
         let _alone = write(&self.gate);
         let active = self.active();
         self.drop_waiting();
-        while self.in_flight() > 0 {
-            if !self.hub.desk.progress() {
-                std::thread::yield_now();
-            }
-        }
+        self.hub.wait_until(&active.worker, || self.in_flight() == 0);
         let mut result = Ok(());
         if let Some(pool) = &active.pool {
             // What waits to be written is of before, whatever the limit was, and whoever goes on.

@@ -52,9 +52,8 @@
 //! handle of the device. Of a handle that caches they are answered at once when memory suffices, and a flush
 //! is done in the call.
 //!
-//! What it does not implement: byte offsets that are no multiples of a block, reading ahead, writing back by
-//! a thread of its own after a time, and NVMe's weighted round robin, which neither the driver nor the
-//! virtual SSD has.
+//! What it does not implement: byte offsets that are no multiples of a block, reading ahead, and writing
+//! back by a thread of its own after a time.
 
 mod aio;
 mod arbiter;
@@ -87,6 +86,7 @@ pub use policy::{
 };
 pub use request::{Completed, NotTaken, Request, RequestKind};
 pub use text::{NotAPolicy, POLICY_SYNTAX};
+pub use unvme_spec::admin::QueuePriority;
 
 /// How a handle is opened.
 #[derive(Clone, Debug, Default)]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use unvme_spec::admin::QueuePriority;
 use unvme_spec::fdp::PlacementId;
 
 use super::Request;
@@ -102,6 +103,9 @@ pub enum Schedule {
     Share(u32),
     /// Before everybody whose number is lower, and everybody with another policy, who have 0.
     Priority(u8),
+    /// The device decides: by NVMe's weighted round robin, from a queue pair of this class that nobody else
+    /// uses. Commands go there at once, beside those that take turns here.
+    Weighted(QueuePriority),
 }
 
 /// What a handle may take: a bucket that fills up at a constant rate, and that requests are taken from.
@@ -164,6 +168,14 @@ impl PartialEq for Chooser {
 }
 
 impl Policies {
+    /// The class of the queue pair that commands go to, if it has one.
+    pub(super) fn class(&self) -> Option<QueuePriority> {
+        match self.schedule {
+            Schedule::Weighted(class) => Some(class),
+            _ => None,
+        }
+    }
+
     /// Whether the numbers are in range; a sentence when they are not.
     ///
     /// # Errors
@@ -188,6 +200,11 @@ impl Policies {
                 return Err(format!(
                     "a deadline of {time:?}: more than 0 and up to {TIME_MAX:?} is expected"
                 ));
+            }
+            Schedule::Weighted(_) if matches!(self.queue, Queueing::Chosen(_)) => {
+                return Err(
+                    "a queue of a class is nobody else's, and not one that a function chooses".to_owned()
+                );
             }
             _ => {}
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use unvme_spec::admin::QueuePriority;
 use unvme_spec::fdp::PlacementId;
 
 use super::policy::{CacheMode, Caching, Completing, Limit, Policies, Queueing, Schedule};
@@ -12,7 +13,7 @@ use crate::cache::Order;
 
 /// What can be said, in the words in which it is said.
 pub const POLICY_SYNTAX: &str = "cache=none|read|write-through|write-back[:SIZE][:s3fifo|:lru][:dirty:SIZE], \
-     sched=fifo|deadline:TIME|share:WEIGHT|priority:N, limit=[iops:N][:bytes:SIZE][:burst:TIME], \
+     sched=fifo|deadline:TIME|share:WEIGHT|priority:N|wrr:CLASS, limit=[iops:N][:bytes:SIZE][:burst:TIME], \
      complete=poll|interrupt|hybrid, stream=none|N, queue=shared|own";
 
 /// A word that is no policy.
@@ -35,6 +36,12 @@ const MODES: [(&str, CacheMode); 4] = [
 const COMPLETING: [(&str, Completing); 3] =
     [("poll", Completing::Poll), ("interrupt", Completing::Interrupt), ("hybrid", Completing::Hybrid)];
 const QUEUES: [(&str, Queueing); 2] = [("shared", Queueing::Shared), ("own", Queueing::Own)];
+const CLASSES: [(&str, QueuePriority); 4] = [
+    ("urgent", QueuePriority::Urgent),
+    ("high", QueuePriority::High),
+    ("medium", QueuePriority::Medium),
+    ("low", QueuePriority::Low),
+];
 /// What a limit has at once unless it says something else.
 const BURST: Duration = Duration::from_millis(10);
 
@@ -121,9 +128,10 @@ impl Policies {
             "stream" if value == "none" => self.stream = None,
             "stream" => self.stream = Some(PlacementId(number("placement identifier", value)?)),
             "queue" if value.starts_with("own:") => {
-                return Err("a queue has no priority: that takes NVMe's weighted round robin, which the driver does not \
-                            have; sched=priority:N and sched=share:WEIGHT do the same between handles"
-                    .to_owned());
+                let class = value.split_once(':').map_or("", |(_, class)| class);
+                return Err(format!(
+                    "a queue of a class, by NVMe's weighted round robin, is sched=wrr:{class}"
+                ));
             }
             "queue" => self.queue = named("queue", value, &QUEUES)?,
             _ => return Err(format!("`{key}` is not known; known are {POLICY_SYNTAX}")),
@@ -170,9 +178,10 @@ fn schedule(value: &str) -> Result<Schedule, String> {
         "deadline" => Ok(Schedule::Deadline(time(needed("time")?)?)),
         "share" => Ok(Schedule::Share(number("share", needed("weight")?)?)),
         "priority" => Ok(Schedule::Priority(number("priority of 0 to 255", needed("n")?)?)),
-        _ => {
-            Err(format!("`{value}` is no schedule; known are fifo, deadline:TIME, share:WEIGHT, priority:N"))
-        }
+        "wrr" => Ok(Schedule::Weighted(named("class", needed("class")?, &CLASSES)?)),
+        _ => Err(format!(
+            "`{value}` is no schedule; known are fifo, deadline:TIME, share:WEIGHT, priority:N, wrr:CLASS"
+        )),
     }
 }
 
@@ -211,6 +220,7 @@ impl fmt::Display for Policies {
             Schedule::Deadline(time) => words.push(format!("sched=deadline:{}", shown(time))),
             Schedule::Share(share) => words.push(format!("sched=share:{share}")),
             Schedule::Priority(priority) => words.push(format!("sched=priority:{priority}")),
+            Schedule::Weighted(class) => words.push(format!("sched=wrr:{}", name_of(&class, &CLASSES))),
         }
         if let Some(Limit { iops, bytes, burst }) = self.limit {
             let iops = iops.map(|iops| format!("iops:{iops}"));
@@ -244,6 +254,7 @@ mod tests {
             "cache=write-through:1M:lru,sched=deadline:500us,complete=interrupt",
             "sched=priority:255,limit=iops:1000:bytes:100M:burst:2s",
             "limit=bytes:1",
+            "sched=wrr:high,limit=iops:1000,queue=own",
         ] {
             let policies: Policies = text.parse().unwrap_or_else(|e| panic!("{e}"));
             assert_eq!(policies.to_string(), text);
@@ -274,7 +285,9 @@ mod tests {
             ("complete=sleep", "complete=sleep", "poll, interrupt, hybrid"),
             ("stream=x", "stream=x", "number"),
             ("queue=mine", "queue=mine", "shared, own"),
-            ("queue=own:high", "queue=own:high", "weighted round robin"),
+            ("queue=own:high", "queue=own:high", "sched=wrr:high"),
+            ("sched=wrr", "sched=wrr", "wrr:CLASS"),
+            ("sched=wrr:top", "sched=wrr:top", "urgent, high, medium, low"),
             ("queue=own,queue=own", "queue=own", "said before"),
         ] {
             let error = text.parse::<Policies>().expect_err(text);

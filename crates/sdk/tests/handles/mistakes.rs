@@ -1,8 +1,9 @@
 //! What a mistake is answered with.
 
-use unvme::handle::{HandleOptions, OUTSTANDING_MAX, Request};
+use unvme::handle::{Chooser, HandleOptions, OUTSTANDING_MAX, Queueing, Request};
 use unvme::{Error, Nsid, Status};
 
+use crate::rig::Rig;
 use crate::{bytes, device, handle, options, policies};
 
 fn message(error: Error) -> String {
@@ -37,6 +38,25 @@ fn a_partition_is_on_the_namespace_and_nothing_leads_out_of_it() {
     assert!(message(refused.error).contains("read 4096 bytes: the buffer has 512"));
     assert!(handle.submit(Request::write(0, 1), None, 1).is_err());
     assert!(device.handle(Nsid(9), &HandleOptions::default()).is_err());
+}
+
+#[test]
+fn a_class_needs_a_queue_of_ones_own_and_a_device_that_has_classes() {
+    let device = device("mem:block:16M");
+    let mut chosen = policies("sched=wrr:high");
+    chosen.queue = Queueing::Chosen(Chooser::new(|_| 0));
+    let wrong = HandleOptions { policies: chosen, ..HandleOptions::default() };
+    assert!(message(device.handle(Nsid(1), &wrong).expect_err("chosen")).contains("a function chooses"));
+    let rig = Rig::tcp();
+    let remote = rig.open();
+    let handle = handle(&remote, "sched=share:2");
+    let error = message(handle.set(&policies("sched=wrr:high")).expect_err("no classes"));
+    assert!(error.contains("needs weighted round robin") && error.contains("network"), "{error}");
+    // It is what it was.
+    assert_eq!(handle.policies(), policies("sched=share:2"));
+    handle.write(0, &bytes(1, 512)).expect("and it goes on");
+    drop((handle, remote));
+    rig.end();
 }
 
 #[test]

@@ -156,3 +156,63 @@ fn what_a_request_waits_for_its_turn_is_not_learnt() {
     assert!(handle.learnt(RequestKind::Flush, 0) >= Duration::from_millis(300));
     assert_eq!(handle.learnt(RequestKind::Discard, 0), Duration::ZERO);
 }
+
+/// How long reads of 4 KiB take, in nanoseconds of the device's clock and the longest first, beside one who
+/// keeps 64 of 128 KiB under way.
+fn beside_a_crowd(reader: &str, crowd: &str) -> Vec<u64> {
+    let clock = Clock::manual();
+    let controller = ControllerOptions { clock: clock.clone(), ..ControllerOptions::default() };
+    let options = OpenOptions { controller, ..OpenOptions::default() };
+    let device = open("mem:block:64M,timing=tlc", &options).expect("open");
+    // What is under way is not bounded here.
+    device.set_handle_window(1 << 30);
+    let [reader, crowd] = [reader, crowd].map(|text| handle(&device, text));
+    let mut at = 0;
+    let mut submit = |buf| {
+        at = (at + 256) % (crowd.blocks() - 256);
+        crowd.submit(Request::read(at, 256), Some(buf), 0).expect("submit");
+    };
+    (0..64).for_each(|_| submit(crowd.alloc(128 << 10).expect("memory")));
+    let (mut took, mut done, mut out) = (Vec::new(), Vec::new(), [0; 4096]);
+    for round in 0..100 {
+        let begun = clock.now();
+        reader.read(round * 328 % 100_000, &mut out).expect("read");
+        took.push(clock.now() - begun);
+        crowd.poll(&mut done);
+        done.drain(..).filter_map(|done| done.buf).for_each(&mut submit);
+        // The device looks at queues that somebody polls.
+        crowd.poll(&mut done);
+    }
+    took.sort_unstable_by_key(|&time| std::cmp::Reverse(time));
+    took
+}
+
+#[test]
+fn the_device_has_a_high_class_wait_for_less_than_all_that_a_low_one_has_sent() {
+    let alike = beside_a_crowd("", "");
+    let weighted = beside_a_crowd("sched=wrr:high", "sched=wrr:low");
+    let same_class = beside_a_crowd("sched=wrr:low", "sched=wrr:low");
+    assert!(weighted[50] * 2 < alike[50], "{} {}", weighted[50], alike[50]);
+    assert!(weighted[50] * 2 < same_class[50], "{} {}", weighted[50], same_class[50]);
+}
+
+#[test]
+fn a_handle_goes_from_class_to_class_with_what_is_under_way() {
+    let device = device("mem:block:64M,timing=tlc");
+    let one = handle(&device, "sched=wrr:urgent");
+    let other = handle(&device, "sched=wrr:medium,limit=iops:100000");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reads = scope.spawn(|| press(&one, 16, &stop));
+        let mut out = [0; 4096];
+        for (round, class) in ["high", "low", "urgent", "medium"].into_iter().cycle().take(12).enumerate() {
+            one.set(&policies(&format!("sched=wrr:{class}"))).expect("set");
+            if round % 4 == 3 {
+                one.set(&policies("sched=share:2")).expect("set");
+            }
+            other.read(round as u64 * 8, &mut out).expect("read");
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(reads.join().expect("no panic") > 0);
+    });
+}
