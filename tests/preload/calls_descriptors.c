@@ -170,6 +170,33 @@ CASE(closing)
     NUM(pread(base + 9, &byte, 1, 0));
 }
 
+/* Those who look which numbers are in use find what they have opened. */
+CASE(numbers_in_use)
+{
+    struct stat found;
+    put("file", "x");
+    int file = FD(open("file", O_RDONLY)), by_stat = 0, by_flags = 0, by_copy = 0;
+    for (int round = 0; round < 2; round++) {
+        int is_child = round && in_child();
+        for (int fd = 400; fd < 1100; fd++) {
+            int copied;
+            if (fd == said_by())
+                continue;
+            by_stat += fstat(fd, &found) == 0;
+            by_flags += fcntl(fd, F_GETFD) >= 0;
+            if ((copied = dup(fd)) >= 0)
+                by_copy++, close(copied);
+        }
+        NUM(by_stat);
+        NUM(by_flags);
+        NUM(by_copy);
+        if (is_child)
+            leave_child(0);
+    }
+    join();
+    NUM(fstat(file, &found));
+}
+
 CASE(limit_of_descriptors)
 {
     struct rlimit few = {40, 40};

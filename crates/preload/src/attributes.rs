@@ -15,7 +15,7 @@ use crate::errno::{Result, bytes, done, text};
 use crate::mount::Mount;
 use crate::place::{self, Outcome, Place};
 use crate::table::{self, Held};
-use crate::{links, memory, real, state};
+use crate::{links, memory, own, real, state};
 
 /// `f_type` of a file system that no kernel knows: "UNVM".
 const MAGIC: i64 = 0x554e_564d;
@@ -164,7 +164,12 @@ unsafe fn instead(
 }
 
 unsafe fn fstat_any(fd: c_int, out: *mut Stat) -> c_int {
-    let Some(held) = table::get(fd) else { return real::fstat(fd, out) };
+    let Some(held) = table::get(fd) else {
+        if own::is_out_of_reach(fd) {
+            return done(Err(Errno::BADF));
+        }
+        return real::fstat(fd, out);
+    };
     done(of_open(&held).and_then(|found| put_stat(held.mount, &found, out)))
 }
 

@@ -283,6 +283,10 @@ exported! {
     }
 
     fn dup(fd: c_int) -> c_int {
+        if own::is_out_of_reach(fd) {
+            set(Errno::BADF);
+            return -1;
+        }
         let held = table::get(fd);
         note_copy(held, real::dup(fd))
     }
@@ -411,9 +415,13 @@ const DN_MULTISHOT: u32 = 1 << 31;
 
 unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
     if !table::is_ours(fd) {
-        if cmd == libc::F_SETFD && own::is_out_of_reach(fd) {
-            // What it is at `exec` is our business.
-            return 0;
+        if own::is_out_of_reach(fd) {
+            if cmd == libc::F_SETFD {
+                // What it is at `exec` is our business; who has found it in a list takes no refusal.
+                return 0;
+            }
+            set(Errno::BADF);
+            return -1;
         }
         let result = real::fcntl(fd, cmd, arg);
         // It may have been ours until another thread began to close it.
