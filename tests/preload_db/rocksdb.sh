@@ -34,14 +34,17 @@ good ldb --db="$dir/other" repair
 good ldb --db="$dir/other" get name
 grep -v '^OK' "$work/output" | tail -n 1 | said
 
+# What fills a database wants a new one.
+fills=fillrandom
 for round in 1 ${long:+2 3 4 5}; do
     start db_bench --db="$dir/killed" --num=100000000 --value_size=400 --sync=1 --write_buffer_size=131072 \
-        --benchmarks=fillrandom --threads=2 --use_existing_db=$((round > 1)) --stats_per_interval=1 \
+        --benchmarks=$fills --threads=2 --use_existing_db=$((round > 1)) --stats_per_interval=1 \
         --stats_interval=200 --histogram=0
     until_it_is grep -Eq ',[0-9]{4,}\) ops' "$work/server"
     murder
     good ldb --db="$dir/killed" checkconsistency
     good ldb --db="$dir/killed" dump --count_only
     count=$(sed -n 's/^Keys in range: //p' "$work/output")
+    fills=overwrite
     [ "${count:-0}" -ge 1000 ] || fail "of more than 1000 keys that were synced ${count:-0} are there"
 done

@@ -18,7 +18,11 @@ good mkdir "$dir/tests"
 for test in $sqlite_tests; do
     good_in "$dir/tests" "$fs_tools/bin/testfixture" "$fs_tools/sqlite/test/$test.test"
     says '^0 errors out of [0-9]+ tests'
-    said "$test: $(grep '^0 errors' "$work/output")"
+    case $test in
+    # How many of them there are depends on chance.
+    *crash*) said "$test: 0 errors" ;;
+    *) said "$test: $(grep '^0 errors' "$work/output")" ;;
+    esac
 done
 
 base=$dir/base

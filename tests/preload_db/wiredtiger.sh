@@ -8,7 +8,7 @@ ycsb=$work/ycsb_wt
     -L"$wiredtiger/lib" -lwiredtiger -Wl,-rpath,"$wiredtiger/lib" -lm -lpthread >"$work/output" 2>&1 ||
     fail 'ycsb_wt cannot be compiled'
 
-records=${long:+20}20000
+records=${long:+10}20000
 cache=$((records / 10000))
 good "$ycsb" -r "$records" -c $((cache + 2)) -v "$dir/ycsb" load check a b c d e f check
 for phase in load a b c d e f; do
