@@ -120,6 +120,9 @@ says 'kept kept' inside bash -c 'cat below/kept; bash -c "cat below/kept; true"'
 says kept inside env LD_PRELOAD= sh -c 'cat below/kept; true'
 says kept inside env "LD_PRELOAD=$(ls /lib/*/libdl.so.2 /lib64/libdl.so.2 2>/dev/null | head -n 1)" sh -c 'cat below/kept; true'
 
+says kept sh -c "cd '${library%/*}/..' && UNVME_PRELOAD='./$(basename "${library%/*}")' '$unvme' run --dir '$top=0000:02:00.0' -- \
+    sh -c 'cd / && sh -c \"cat $top/below/kept; true\"'"
+
 section 'a configuration with names that are not whole'
 mkdir -p "$work/elsewhere"
 printf 'wrap_dir = ./store\nstorage_dev = 0000:02:00.0\n' >"$work/elsewhere/c.conf"

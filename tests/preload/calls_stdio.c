@@ -2,6 +2,7 @@
 #include "calls.h"
 
 #include <stdio_ext.h>
+#include <locale.h>
 #include <wchar.h>
 
 CASE(stdio_modes)
@@ -263,6 +264,65 @@ CASE(stdio_wide)
     NUM(fgetwc(stream));
     NUM(fclose(stream));
     show("file");
+}
+
+/* Characters of several bytes, bytes that are none, standard streams, and more than a buffer. */
+CASE(stdio_wide_encoded)
+{
+    static wchar_t text[5000], long_one[4000];
+    FILE *stream;
+    STR(setlocale(LC_CTYPE, "C.UTF-8"));
+    put("file", "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\nlast");
+    stream = PTR(fopen("file", "r"));
+    NUM(fgetwc(stream));
+    NUM(fgetwc(stream));
+    NUM(ungetwc(0x20ac, stream));
+    NUM(getwc(stream));
+    PTR(fgetws(text, 100, stream));
+    NUM(wcslen(text));
+    NUM(text[1]);
+    PTR(fgetws(text, 3, stream));
+    NUM(wcslen(text));
+    PTR(fgetws(text, 100, stream));
+    PTR(fgetws(text, 100, stream));
+    NUM(feof(stream) != 0);
+    NUM(ferror(stream) != 0);
+    NUM(fclose(stream));
+    put("broken", "x\xff\xfey");
+    stream = PTR(fopen("broken", "r"));
+    NUM(fgetwc(stream));
+    NUM(fgetwc(stream) == WEOF);
+    NUM(ferror(stream) != 0);
+    NUM(fclose(stream));
+    put("cut", "x\xe2\x82");
+    stream = PTR(fopen("cut", "r"));
+    NUM(fgetwc(stream));
+    NUM(fgetwc(stream) == WEOF);
+    NUM(fclose(stream));
+    for (int i = 0; i < 3999; i++)
+        long_one[i] = 0x3b1 + i % 20;
+    stream = PTR(fopen("file", "w"));
+    NUM(fwprintf(stream, L"%ls %.2f %d %s\n", long_one, 2.5, 7, "\xc3\xa9"));
+    NUM(fputws(long_one, stream) > 0);
+    NUM(putwc(0x1f600, stream));
+    NUM(fputwc(0x7fffffff, stream) == WEOF);
+    NUM(fclose(stream));
+    show("file");
+    if (in_child()) {
+        int to = open("out", O_CREAT | O_RDWR, 0644);
+        put("in", "\xc3\xa9 42 z\n");
+        int from = open("in", O_RDONLY);
+        dup2(to, 1);
+        dup2(from, 0);
+        NUM(getwchar());
+        NUM(putwchar(0xe9));
+        NUM(wprintf(L"%d %lc\n", 1234, 0x20ac));
+        fflush(stdout);
+        leave_child(0);
+    }
+    join();
+    show("out");
+    setlocale(LC_CTYPE, "C");
 }
 
 CASE(stdio_errors)

@@ -57,6 +57,8 @@ impl Library {
                 "{file} is not in {places}; `make {word}` builds it, and {variable}=FOLDER says where it is"
             )
         })?;
+        // Programs that it starts, and those that they do, may be in another folder.
+        let found = std::path::absolute(&found).with_context(|| format!("find {}", found.display()))?;
         if found.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
             return Err(usage(format!(
                 "{}: the loader takes no folder with a space or a colon in its name; {variable}=FOLDER names another one",

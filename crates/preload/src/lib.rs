@@ -79,3 +79,4 @@ mod state;
 mod stdio;
 mod table;
 mod walk;
+mod wide;

@@ -49,6 +49,48 @@ macro_rules! exported {
     )*};
 }
 
+/// Functions with arguments of any number, which are put where a list of arguments has them. Of each: the
+/// bytes of registers that named arguments take, how a named one comes to its place, the register in which
+/// the list goes on, and who is called.
+macro_rules! variadic {
+    ($($name:ident: $fixed:literal, $move:literal, $list:literal, $handler:path;)*) => {$(
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name() -> std::ffi::c_int {
+            std::arch::naked_asm!(
+                "sub rsp, 216",
+                "mov [rsp + 32], rdi",
+                "mov [rsp + 40], rsi",
+                "mov [rsp + 48], rdx",
+                "mov [rsp + 56], rcx",
+                "mov [rsp + 64], r8",
+                "mov [rsp + 72], r9",
+                "movaps [rsp + 80], xmm0",
+                "movaps [rsp + 96], xmm1",
+                "movaps [rsp + 112], xmm2",
+                "movaps [rsp + 128], xmm3",
+                "movaps [rsp + 144], xmm4",
+                "movaps [rsp + 160], xmm5",
+                "movaps [rsp + 176], xmm6",
+                "movaps [rsp + 192], xmm7",
+                concat!("mov dword ptr [rsp], ", $fixed),
+                "mov dword ptr [rsp + 4], 48",
+                "lea rax, [rsp + 224]",
+                "mov [rsp + 8], rax",
+                "lea rax, [rsp + 32]",
+                "mov [rsp + 16], rax",
+                $move,
+                concat!("mov ", $list, ", rsp"),
+                "call {handler}",
+                "add rsp, 216",
+                "ret",
+                handler = sym $handler,
+            )
+        }
+    )*};
+}
+
 functions! {
     fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;

@@ -39,11 +39,28 @@ unsafe extern "C" {
 /// What a stream of ours is about.
 struct Cookie {
     fd: AtomicI32,
+    /// Whether it is of wide characters, as `fwide` says it: 0 as long as nobody has said.
+    orientation: AtomicI32,
 }
 
 /// Streams of ours, and where their cookies are.
 static FILES: Mutex<Option<HashMap<usize, usize>>> = Mutex::new(None);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Where a stream of ours notes whether it is of wide characters, as long as it is open; `None` for others.
+pub(crate) fn orientation(file: *mut FILE) -> Option<*const AtomicI32> {
+    /// Where a `FILE` says what is there for wide characters; of a custom stream that is an address that
+    /// there is not, "to cause a predictable crash".
+    const WIDE_DATA: usize = 160;
+    // SAFETY: it is a stream.
+    let wide_data = unsafe { file.cast::<u8>().add(WIDE_DATA).cast::<usize>().read() };
+    if COUNT.load(Ordering::Relaxed) == 0 || wide_data != usize::MAX {
+        return None;
+    }
+    let cookie = gate::leaf(&FILES).as_ref()?.get(&(file as usize)).copied()? as *const Cookie;
+    // SAFETY: it is of a stream that is open.
+    Some(unsafe { &raw const (*cookie).orientation })
+}
 
 /// Nobody else changes this as long as somebody has it: see `process`.
 pub(crate) fn still() -> Box<dyn std::any::Any> {
@@ -119,7 +136,7 @@ fn forget(cookie: usize) {
 unsafe fn stream(fd: c_int, mode: &CStr) -> *mut FILE {
     let functions =
         Functions { read: cookie_read, write: cookie_write, seek: cookie_seek, close: cookie_close };
-    let cookie = Box::into_raw(Box::new(Cookie { fd: AtomicI32::new(fd) }));
+    let cookie = Box::into_raw(Box::new(Cookie { fd: AtomicI32::new(fd), orientation: AtomicI32::new(0) }));
     let made = fopencookie(cookie.cast(), mode.as_ptr(), functions);
     if made.is_null() {
         drop(Box::from_raw(cookie));
@@ -450,49 +467,9 @@ unsafe extern "C-unwind" fn print(fd: c_int, format: *const c_char, arguments: *
     if written == length as ssize_t { length } else { -1 }
 }
 
-/// Functions that print: their arguments in registers are put where a list of arguments has them.
-macro_rules! printing {
-    ($($name:ident: $fixed:literal, $format:literal;)*) => {$(
-        #[cfg(target_arch = "x86_64")]
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name() -> c_int {
-            std::arch::naked_asm!(
-                "sub rsp, 216",
-                "mov [rsp + 32], rdi",
-                "mov [rsp + 40], rsi",
-                "mov [rsp + 48], rdx",
-                "mov [rsp + 56], rcx",
-                "mov [rsp + 64], r8",
-                "mov [rsp + 72], r9",
-                "movaps [rsp + 80], xmm0",
-                "movaps [rsp + 96], xmm1",
-                "movaps [rsp + 112], xmm2",
-                "movaps [rsp + 128], xmm3",
-                "movaps [rsp + 144], xmm4",
-                "movaps [rsp + 160], xmm5",
-                "movaps [rsp + 176], xmm6",
-                "movaps [rsp + 192], xmm7",
-                concat!("mov dword ptr [rsp], ", $fixed),
-                "mov dword ptr [rsp + 4], 48",
-                "lea rax, [rsp + 224]",
-                "mov [rsp + 8], rax",
-                "lea rax, [rsp + 32]",
-                "mov [rsp + 16], rax",
-                concat!("mov rsi, ", $format),
-                "mov rdx, rsp",
-                "call {print}",
-                "add rsp, 216",
-                "ret",
-                print = sym print,
-            )
-        }
-    )*};
-}
-
-printing! {
-    dprintf: "16", "rsi";
-    __dprintf_chk: "24", "rdx";
+variadic! {
+    dprintf: "16", "mov rsi, rsi", "rdx", print;
+    __dprintf_chk: "24", "mov rsi, rdx", "rdx", print;
 }
 
 /// A file or a directory whose name ends in letters that nobody has used yet.

@@ -60,5 +60,6 @@ timeout 5 tail -f sums --pid=$$ -n 1 -s 0.1 &
 sleep 0.5 && kill $! && wait 2>/dev/null
 cat sums - <sums | wc -l
 test -r sums -a -w sums && [ -O sums ] && echo 'mine'
+printf 'wide \303\251\n\342\202\254\n' >wide && rev wide && LC_ALL=C.UTF-8 rev <wide >back && LC_ALL=C.UTF-8 rev back | cmp - wide && rev wide | rev | cmp - wide
 pathchk sums && namei sums | tail -n 1 | awk '{print $1}'
 look . | grep -v -E 'random|^[td][0-9A-Za-z]{6} |Makefile|sorted|part|xx' | md5sum
