@@ -37,7 +37,10 @@ pub fn out_of_reach(program: &Path) -> io::Result<Option<(PathBuf, Unreachable)>
         let mut start = Vec::new();
         (&file).take(4096).read_to_end(&mut start).map_err(|e| named("read", e))?;
         let Some(line) = start.strip_prefix(b"#!") else {
-            let is_static = start.starts_with(b"\x7fELF") && !has_interpreter(&file, &start);
+            let is_static = start.starts_with(b"\x7fELF")
+                && !headers(&file, &start)
+                    .is_none_or(|mut headers| headers.any(|(kind, ..)| kind == PT_INTERP))
+                && !is_loader(&found);
             return Ok(is_static.then_some((program, Unreachable::Static)));
         };
         let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii();
@@ -47,23 +50,42 @@ pub fn out_of_reach(program: &Path) -> io::Result<Option<(PathBuf, Unreachable)>
     Ok(None)
 }
 
-/// Whether the loader starts a program of 64 bits. What is no such program is for the kernel to refuse.
-fn has_interpreter(file: &File, start: &[u8]) -> bool {
+const PT_INTERP: u32 = 3;
+
+/// The program headers of a program of 64 bits: what each is about, where in the file that is, and its bytes.
+/// `None` for what is no such program, which is for the kernel to refuse.
+fn headers<'a>(file: &'a File, start: &[u8]) -> Option<impl Iterator<Item = (u32, u64, u64)> + use<'a>> {
     const PROGRAM_HEADERS_MAX: u64 = 64;
-    const PT_INTERP: u32 = 3;
-    let number = |at: usize, bytes: usize| -> Option<u64> {
+    let number = |bytes: &[u8], at: usize, size: usize| -> Option<u64> {
         let mut whole = [0; 8];
-        whole.get_mut(..bytes)?.copy_from_slice(start.get(at..at + bytes)?);
+        whole.get_mut(..size)?.copy_from_slice(bytes.get(at..at + size)?);
         Some(u64::from_le_bytes(whole))
     };
-    let (Some(2), Some(at), Some(size), Some(count)) =
-        (number(4, 1), number(32, 8), number(54, 2), number(56, 2))
+    let (2, at, size, count) =
+        (number(start, 4, 1)?, number(start, 32, 8)?, number(start, 54, 2)?, number(start, 56, 2)?)
     else {
-        return true;
+        return None;
     };
-    (0..count.min(PROGRAM_HEADERS_MAX)).any(|nth| {
-        let mut kind = [0; 4];
-        let place = at.saturating_add(nth.saturating_mul(size));
-        file.read_exact_at(&mut kind, place).is_ok() && u32::from_le_bytes(kind) == PT_INTERP
-    })
+    Some((0..count.min(PROGRAM_HEADERS_MAX)).filter_map(move |nth| {
+        let mut header = [0; 56];
+        file.read_exact_at(&mut header, at.saturating_add(nth.saturating_mul(size))).ok()?;
+        Some((number(&header, 0, 4)? as u32, number(&header, 8, 8)?, number(&header, 32, 8)?))
+    }))
+}
+
+/// Whether a file is the loader that has started this program: it loads libraries before those of the program
+/// that it is given, as when the kernel starts it.
+fn is_loader(found: &std::fs::Metadata) -> bool {
+    const PATH_BYTES_MAX: u64 = 4096;
+    let loader = || -> Option<std::fs::Metadata> {
+        let file = File::open("/proc/self/exe").ok()?;
+        let mut start = Vec::new();
+        (&file).take(4096).read_to_end(&mut start).ok()?;
+        let (_, at, bytes) = headers(&file, &start)?.find(|(kind, ..)| *kind == PT_INTERP)?;
+        let mut path = vec![0; bytes.min(PATH_BYTES_MAX) as usize];
+        file.read_exact_at(&mut path, at).ok()?;
+        let path = path.split(|&byte| byte == 0).next()?;
+        std::fs::metadata(std::ffi::OsStr::from_bytes(path)).ok()
+    };
+    loader().is_some_and(|loader| (loader.dev(), loader.ino()) == (found.dev(), found.ino()))
 }

@@ -14,7 +14,8 @@ use unvme::lock::lock;
 use unvme_fs::Time;
 
 use crate::errno::{self, Result, text};
-use crate::{attributes, data, gate, names, open, reach, state, table};
+use crate::place::{self, Place};
+use crate::{attributes, data, gate, links, names, open, reach, state, table};
 
 /// The path of a program in a folder, for itself.
 pub(crate) const OWN_PATH: &str = "UNVME_PRELOAD_PROGRAM";
@@ -109,6 +110,18 @@ impl Open {
         }
     }
 
+    /// Where the file is, when it is the kernel's and a link in a folder has led to it: the kernel does not
+    /// find the link.
+    unsafe fn led_to(&self, path: &std::ffi::CStr) -> Option<CString> {
+        match place::resolve(libc::AT_FDCWD, path.as_ptr()) {
+            Ok(Place::Ours(..)) => {
+                let path = links::path_of_kernel(self.0)?;
+                Some(std::ffi::CStr::from_ptr(path.pointer()).to_owned())
+            }
+            _ => None,
+        }
+    }
+
     unsafe fn head(&self) -> Result<Vec<u8>> {
         let mut head = vec![0; HEAD];
         let read = data::pread(self.0, head.as_mut_ptr().cast(), HEAD, 0);
@@ -171,6 +184,8 @@ pub(crate) unsafe fn find(path: *const c_char, argv: *const *const c_char) -> Re
                 return Err(Errno::ACCESS);
             }
         }
+        let led_to = if here.is_none() { file.led_to(&program.path) } else { None };
+        is_ours |= led_to.is_some();
         let head = match file.head() {
             Ok(head) => head,
             Err(errno) if here.is_some() => return Err(errno),
@@ -192,6 +207,10 @@ pub(crate) unsafe fn find(path: *const c_char, argv: *const *const c_char) -> Re
                 return Ok(Some(program));
             }
             _ => {
+                if let Some(path) = led_to {
+                    program.path = path;
+                    reach::check(program.path.as_ptr(), program.arguments(argv))?;
+                }
                 errno::put(before);
                 return Ok(is_ours.then_some(program));
             }

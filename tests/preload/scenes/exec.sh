@@ -61,3 +61,12 @@ python3 "$OUTSIDE/lock.py" space
 # Nobody is in a directory that was left behind by a program before.
 mkdir here && cd here && sh -c 'cd .. && rmdir here && echo removed'
 cd .. && ls
+# Links that lead out of the folder, and the loader as a program.
+mkdir leads && cd leads || exit 1
+ln -s /bin/echo out && ln -s out again && ./out one && ./again two && sh -c './again three'
+printf 'four\n' >text && ln -s /bin/cat read && env ./read text && find . -name read -exec {} text \; && PATH=.:$PATH read text
+python3 -m venv --without-pip v && v/bin/python -c 'import os, sys; print(sys.prefix == os.path.abspath("v"), sys.prefix != sys.base_prefix)'
+python3 -c 'import os, subprocess; print(subprocess.run(["./again", "five"]).returncode); os.posix_spawn("./out", ["out", "six"], os.environ); os.wait()'
+ldd /bin/cat | grep -c 'libc\.so'
+"$(ldd /bin/cat | sed -n 's/^[[:space:]]*\(\/[^ ]*ld-[^ ]*\).*/\1/p' | head -n 1)" /bin/cat text
+cd ..
