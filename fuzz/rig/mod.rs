@@ -18,8 +18,8 @@ pub const CSTS: u64 = 0x1c;
 const AQA: u64 = 0x24;
 const ASQ: u64 = 0x28;
 const ACQ: u64 = 0x30;
-/// 64-byte and 16-byte entries, 4 KiB pages, all command sets, enabled.
-const CC_ENABLED: u32 = 0x0046_0061;
+/// 64-byte and 16-byte entries, 4 KiB pages, all command sets, weighted round robin, enabled.
+const CC_ENABLED: u32 = 0x0046_0861;
 
 /// Addresses of the host's queues: numbers that no other address in an input is near.
 pub const SUBMISSION_AT: u64 = 0x6b1d_0000_0000;

@@ -125,7 +125,7 @@ pub trait Function: Dma {
 
     /// Lets a host-driven device work for a bounded while: on what `lane` (the number of a queue, as its
     /// doorbells are numbered) has submitted, or on everything when `None`. Returns how many units of work
-    /// were done.
+    /// were done. A device that decides between its queues may work on others first.
     ///
     /// Devices that run by themselves do nothing here.
     fn advance(&self, lane: Option<u16>, clock: &Clock) -> usize {

@@ -3,6 +3,7 @@
 //! Errors not stated are those of [`Controller::admin`].
 
 use unvme_spec::admin::{self, AttachmentOperation, Command, NamespaceOperation};
+use unvme_spec::feature::fid;
 use unvme_spec::identify::{
     ControllerList, DescriptorIter, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NamespaceCreate,
     NamespaceIdDescriptor, NamespaceList, cns, csi,
@@ -240,7 +241,11 @@ impl Controller {
     /// Errors: [`Error::Status`].
     pub fn set_feature(&self, command: admin::SetFeatures, data: &[u8]) -> Result<u32, Error> {
         let sqe = Command::SetFeatures(command).encode();
-        Ok(self.admin_send(sqe, data)?.result as u32)
+        let result = self.admin_send(sqe, data)?.result as u32;
+        if command.fid == fid::ARBITRATION {
+            self.note_arbitration(command.cdw11);
+        }
+        Ok(result)
     }
 
     /// Format NVM: destroys all data of the namespace. Errors: [`Error::Status`].

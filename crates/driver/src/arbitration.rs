@@ -1,5 +1,8 @@
 //! Weighted round robin (Base 3.4.4.2): weights of the classes that queues are of.
 
+use std::sync::MutexGuard;
+
+use unvme_bus::lock;
 use unvme_spec::admin::{GetFeatures, SetFeatures};
 use unvme_spec::feature::{Arbitration, fid};
 
@@ -26,15 +29,32 @@ impl Controller {
         Ok(Arbitration::from_bits(self.get_feature(get, 0)?.value))
     }
 
-    /// Sets the Arbitration feature, for all who use the controller, and again after each reset. Errors: as
-    /// [`Controller::arbitration`].
+    /// Sets the Arbitration feature, for all who use the controller, and again after each reset of one that
+    /// is driven here. Errors: as [`Controller::arbitration`].
     pub fn set_arbitration(&self, arbitration: Arbitration) -> Result<(), Error> {
+        let _one = self.arbitrating();
+        self.change_arbitration(arbitration)
+    }
+
+    /// Nobody else changes it meanwhile.
+    fn arbitrating(&self) -> Option<MutexGuard<'_, ()>> {
+        match &self.host {
+            Host::Pcie(device) => Some(lock(&device.arbitrating)),
+            Host::Kernel(_) | Host::Tcp(_) => None,
+        }
+    }
+
+    fn change_arbitration(&self, arbitration: Arbitration) -> Result<(), Error> {
         let cdw11 = arbitration.into_bits();
         self.set_feature(SetFeatures { fid: fid::ARBITRATION, cdw11, ..SetFeatures::default() }, &[])?;
-        if let Host::Pcie(device) = &self.host {
-            device.keep_arbitration(arbitration);
-        }
         Ok(())
+    }
+
+    /// Arbitration was set to this.
+    pub(crate) fn note_arbitration(&self, cdw11: u32) {
+        if let Host::Pcie(device) = &self.host {
+            device.keep_arbitration(Arbitration::from_bits(cdw11));
+        }
     }
 
     /// For the first queue that is of a class: classes are to differ. Errors: [`Error::Unsupported`] for a
@@ -53,11 +73,12 @@ impl Controller {
         if !device.is_weighted() {
             return Err(without_classes("the controller does not offer it (CAP.AMS)"));
         }
+        let _one = self.arbitrating();
         let now = self.arbitration()?;
         let weights = [now.high_weight_z(), now.medium_weight_z(), now.low_weight_z()];
         if weights.iter().all(|weight| *weight == weights[0]) {
             let [high, medium, low] = WEIGHTS;
-            self.set_arbitration(
+            self.change_arbitration(
                 now.with_high_weight_z(high - 1).with_medium_weight_z(medium - 1).with_low_weight_z(low - 1),
             )?;
         }

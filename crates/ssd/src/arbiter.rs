@@ -25,6 +25,8 @@ pub(crate) struct Arbiter {
     is_on: AtomicBool,
     classes: Mutex<Classes>,
     round: Mutex<Round>,
+    /// The controller has been enabled since the round was begun.
+    is_stale: AtomicBool,
     under_way: Mutex<UnderWay>,
     /// Flash operations that may be under way; `None` where commands take no time.
     window: Option<u64>,
@@ -40,6 +42,8 @@ struct Classes {
 /// Where the round over the classes with a weight is.
 #[derive(Default)]
 pub(crate) struct Round {
+    /// Commands of each class in a round, in the order of [`WEIGHTED`].
+    weights: [u32; 3],
     turn: usize,
     /// Commands that the class at its turn may still have in this round.
     credits: u32,
@@ -65,6 +69,7 @@ impl Arbiter {
             is_on: AtomicBool::new(false),
             classes: Mutex::default(),
             round: Mutex::default(),
+            is_stale: AtomicBool::new(false),
             under_way: Mutex::default(),
             window: timed_dies.map(|dies| u64::from(dies) * u64::from(OPERATIONS_PER_DIE)),
         }
@@ -80,6 +85,7 @@ impl Arbiter {
     pub(crate) fn choose(&self, is_chosen: bool) {
         *lock(&self.classes) = Classes { is_chosen, ..Classes::default() };
         *lock(&self.under_way) = UnderWay::default();
+        self.is_stale.store(true, Ordering::Relaxed);
         self.is_on.store(false, Ordering::Relaxed);
     }
 
@@ -120,9 +126,14 @@ impl Arbiter {
         })
     }
 
-    /// The round, unless somebody else is at it: a controller decides one thing after another.
-    pub(crate) fn round(&self) -> Option<MutexGuard<'_, Round>> {
-        try_lock(&self.round)
+    /// The round, unless somebody else is at it: a controller decides one thing after another. With other
+    /// weights than it was begun with, or after a reset, it begins anew.
+    pub(crate) fn round(&self, weights: [u32; 3]) -> Option<MutexGuard<'_, Round>> {
+        let mut round = try_lock(&self.round)?;
+        if round.weights != weights || self.is_stale.swap(false, Ordering::Relaxed) {
+            *round = Round { weights, ..Round::default() };
+        }
+        Some(round)
     }
 
     /// A command was taken that will be done at `due`, and is so many flash operations.
@@ -168,21 +179,30 @@ impl Round {
         WEIGHTED.get(self.turn).copied().unwrap_or(QueuePriority::High)
     }
 
-    /// What the class may have: what is left of this round, or a new one's, of which `weight` says how much.
-    pub(crate) fn credits(&mut self, weight: impl FnOnce(QueuePriority) -> u32) -> u32 {
+    /// What the class may have: what is left of this round, or its part of a new one.
+    pub(crate) fn credits(&mut self) -> u32 {
         if self.credits == 0 {
-            self.credits = weight(self.class());
+            self.credits = self.weights.get(self.turn).copied().unwrap_or(1);
         }
         self.credits
     }
 
-    /// The class has had so many commands.
+    /// The class has had so many commands; the next one has its turn when that was all.
     pub(crate) fn spend(&mut self, commands: u32) {
         self.credits = self.credits.saturating_sub(commands);
+        if self.credits == 0 {
+            self.go_on();
+        }
     }
 
-    /// The class has had its part, or has nothing that waits.
-    pub(crate) fn go_on(&mut self) {
+    /// What waits of the class cannot be had now, or there is none.
+    pub(crate) fn pass(&mut self, class: QueuePriority) {
+        if self.class() == class {
+            self.go_on();
+        }
+    }
+
+    fn go_on(&mut self) {
         self.credits = 0;
         self.turn = (self.turn + 1) % WEIGHTED.len();
     }

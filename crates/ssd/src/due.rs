@@ -11,9 +11,10 @@ use crate::queue::SubmissionQueue;
 
 impl Ssd {
     /// Earliest time at which the device has something to do for any of its controllers though no doorbell is
-    /// rung: a completion that is held, an interrupt, a reclaim unit that will have been open for too long.
-    /// `None` when there is no such time. Times are those of the clock that [`Ssd::advance`] is given; nobody
-    /// may be at work in it meanwhile, or the answer is of a moment ago.
+    /// rung: a completion that is held, room for a command that waits for some, an interrupt, a reclaim unit
+    /// that will have been open for too long. `None` when there is no such time. Times are those of the clock
+    /// that [`Ssd::advance`] is given; nobody may be at work in it meanwhile, or the answer is of a moment
+    /// ago.
     ///
     /// On a virtual clock a program that waits for the device can jump there.
     ///

@@ -64,6 +64,8 @@ pub(crate) struct Turn {
     pub(crate) taken: u32,
     /// What else was done: completions whose time had come, work of stores.
     done: u32,
+    /// More could have been taken, and it has been enough for now.
+    pub(crate) is_cut: bool,
 }
 
 impl Turn {
@@ -77,11 +79,17 @@ impl Ssd {
     /// Serves one submission queue for a turn; returns the number of commands completed.
     #[inline]
     pub(crate) fn serve(&self, qid: u16, clock: &Clock) -> usize {
-        self.serve_up_to(qid, TURN_MAX, clock).all()
+        self.serve_turn::<true>(qid, TURN_MAX, clock).all()
     }
 
-    /// The same, of no more than `most` commands; one more where the last is the first of a fused pair.
+    /// The same, of no more than `most` commands; one more where the last is the first of a fused pair. What
+    /// there is to do in idle time is left.
     pub(crate) fn serve_up_to(&self, qid: u16, most: u32, clock: &Clock) -> Turn {
+        self.serve_turn::<false>(qid, most, clock)
+    }
+
+    #[inline]
+    fn serve_turn<const MAINTAINS: bool>(&self, qid: u16, most: u32, clock: &Clock) -> Turn {
         if self.is_stopped() {
             return Turn::default();
         }
@@ -94,7 +102,8 @@ impl Ssd {
         // its time, are worth the locks below.
         let is_held_back = sq.is_held_back || (qid == 0 && self.events.is_ready());
         if waiting == 0 && !is_held_back {
-            return Turn { taken: 0, done: self.use_idle_time(sq, clock) };
+            let done = if MAINTAINS { self.use_idle_time(sq, clock) } else { 0 };
+            return Turn { done, ..Turn::default() };
         }
         let Some(mut cq_guard) = self.queues.completion.get(usize::from(sq.cqid)).map(|c| lock(c)) else {
             return Turn::default();
@@ -131,7 +140,7 @@ impl Ssd {
                 // Others were answered at once, where only a rule delays.
                 cq.note_head(sq.id, sq.head as u16);
             }
-            if holds_pairs {
+            if holds_pairs && MAINTAINS {
                 // The host has its completions; its next commands wait no longer than this takes.
                 drop(cq_guard);
                 self.maintain(sq);
@@ -139,7 +148,16 @@ impl Ssd {
             self.time_background(sq, clock);
             served
         };
-        Turn { taken: served, done: posted }
+        Turn { taken: served, done: posted, is_cut: served < turn }
+    }
+
+    /// Gets on with what there is to do in idle time, at a queue that may have commands. Returns how much
+    /// that was.
+    #[cold]
+    pub(crate) fn maintain_idle(&self, qid: u16, clock: &Clock) -> usize {
+        let Some(cell) = self.queues.submission.get(usize::from(qid)) else { return 0 };
+        let Ok(mut guard) = cell.try_lock() else { return 0 };
+        guard.as_mut().map_or(0, |sq| self.use_idle_time(sq, clock) as usize)
     }
 
     /// What a doorbell says; nothing when its value is beyond the queue, which is reported once.

@@ -8,10 +8,16 @@ use crate::arbiter::Round;
 
 /// Commands that are taken before whoever serves looks for something else to do.
 const COMMANDS_MAX: u32 = 64;
+/// How long, in nanoseconds, it goes on at most where commands take time, but for the last of them.
+const PATIENCE_NS: u64 = 1_000_000;
+/// Turns that the admin queue has before all others, while there is something in it.
+const ADMIN_TURNS: u32 = 8;
 
 /// A look at all classes by one who serves.
 struct Pass<'a> {
     clock: &'a Clock,
+    /// When it began, where commands take time.
+    began: Option<u64>,
     /// What was done.
     served: usize,
     /// Commands that are taken at most from now on.
@@ -60,25 +66,31 @@ impl Ssd {
     /// waits for may be behind what others have sent.
     #[cold]
     fn serve_by_class(&self, clock: &Clock) -> usize {
-        let mut served = self.serve(0, clock);
-        let Some(mut round) = self.arbiter.round() else { return served };
+        let admin = (0..ADMIN_TURNS).map(|_| self.serve(0, clock)).take_while(|&served| served > 0);
+        let mut served = admin.sum();
+        let Some(mut round) = self.arbiter.round(self.hot.weights()) else { return served };
         // What is done is told, whoever may send more.
         for qid in self.queues.existing().filter(|&qid| qid != 0) {
             served += self.serve_up_to(qid, 0, clock).all();
         }
-        let mut pass = Pass { clock, served, left: COMMANDS_MAX, is_full: false };
+        let mut pass = Pass { clock, began: None, served, left: COMMANDS_MAX, is_full: false };
         for _ in 0..3 {
             let class = round.class();
-            let credits = round.credits(|class| self.hot.weight(class));
+            let credits = round.credits();
             let taken = self.serve_class(&mut pass, &mut round, class, credits);
             round.spend(taken);
             if pass.is_over() {
                 break;
             }
-            round.go_on();
+            round.pass(class);
         }
         drop(round);
-        self.served_all(pass.served)
+        served = pass.served;
+        // One queue, as what there is to do is not a queue's.
+        if let Some(qid) = self.queues.existing().find(|&qid| qid != 0) {
+            served += self.maintain_idle(qid, clock);
+        }
+        self.served_all(served)
     }
 
     /// Takes up to `most` commands from the queues of a class, from each as many in a row as the arbitration
@@ -90,6 +102,9 @@ impl Ssd {
             for qid in self.arbiter.members(round, class) {
                 if class != QueuePriority::Urgent {
                     self.serve_class(pass, round, QueuePriority::Urgent, u32::MAX);
+                    if pass.is_over() {
+                        return taken;
+                    }
                 }
                 let burst = self.hot.arbitration_burst().min(most - taken).min(pass.left);
                 let commands = self.serve_burst(pass, qid, burst);
@@ -112,19 +127,25 @@ impl Ssd {
         // Where they take time, one by one: how long is known only when one has been executed.
         let step = if self.arbiter.is_timed() { 1 } else { burst };
         let mut taken = 0;
-        while taken < burst {
-            pass.is_full = !self.arbiter.has_room(|| pass.clock.now());
+        while taken < burst && !pass.is_over() {
+            let (clock, began) = (pass.clock, &mut pass.began);
+            let mut is_long = false;
+            pass.is_full = !self.arbiter.has_room(|| {
+                let now = clock.now();
+                is_long = now.saturating_sub(*began.get_or_insert(now)) > PATIENCE_NS;
+                now
+            });
             if pass.is_full {
                 break;
             }
-            let turn = self.serve_up_to(qid, step, pass.clock);
+            let turn = self.serve_up_to(qid, step, clock);
             pass.served += turn.all();
-            if turn.taken == 0 {
+            pass.left = if turn.is_cut || is_long { 0 } else { pass.left.saturating_sub(turn.taken) };
+            taken += turn.taken;
+            if turn.taken < step {
                 break;
             }
-            taken += turn.taken;
         }
-        pass.left = pass.left.saturating_sub(taken);
         taken
     }
 }

@@ -54,6 +54,11 @@ fn order(host: &mut Host) -> Vec<u16> {
     std::iter::from_fn(|| host.poll(1)).map(|cqe| cqe.sq_id).collect()
 }
 
+/// Commands of a queue that the device has not taken yet, as far as completions have told.
+fn waiting(host: &Host, qid: u16) -> usize {
+    host.waiting(qid) as usize
+}
+
 fn times(qid: u16, count: usize) -> Vec<u16> {
     vec![qid; count]
 }
@@ -78,14 +83,66 @@ fn what_is_urgent_is_first_and_the_others_have_their_weights() {
 
 #[test]
 fn a_round_goes_on_where_it_was() {
+    // Less than is taken at once, as much, and more; and as much as is left beside urgent commands.
+    for (weights, urgent) in
+        [([4, 1, 2], 0), ([64, 1, 16], 0), ([96, 1, 32], 0), ([100, 1, 20], 28), ([16, 4, 1], 48)]
+    {
+        let mut host = with_queues(WEIGHTED, &[LOW, HIGH, URGENT]);
+        host.admin(arbitration(7, weights)).unwrap();
+        let mut seen = [0u32; 4];
+        // They never run dry.
+        while seen[1] + seen[2] < 3000 {
+            for (qid, depth) in [(1, 120), (2, 120)] {
+                (0..depth - waiting(&host, qid)).for_each(|_| _ = host.push(qid, sqe(0x00, 1)));
+                host.ring(qid);
+            }
+            (0..urgent).for_each(|_| _ = host.push(3, sqe(0x00, 1)));
+            host.ring(3);
+            host.advance();
+            while let Some(cqe) = host.poll(1) {
+                seen[usize::from(cqe.sq_id)] += 1;
+                host.taken(cqe.sq_id, cqe.sq_head);
+            }
+        }
+        let ratio = f64::from(seen[2]) / f64::from(seen[1]);
+        let expected = f64::from(weights[0]) / f64::from(weights[2]);
+        assert!((0.9..1.1).contains(&(ratio / expected)), "{weights:?}, {urgent} urgent: {seen:?}");
+    }
+}
+
+#[test]
+fn other_weights_begin_another_round() {
     let mut host = with_queues(WEIGHTED, &[LOW, HIGH]);
-    host.admin(arbitration(7, [4, 1, 2])).unwrap();
-    // More than is taken at once.
-    submit(&mut host, &[100, 100]);
+    host.admin(arbitration(7, [200, 1, 1])).unwrap();
+    submit(&mut host, &[0, 70]);
+    host.advance();
+    host.admin(arbitration(7, [1, 1, 1])).unwrap();
+    submit(&mut host, &[3, 0]);
+    // Of the old round a hundred and more were left.
     let order = order(&mut host);
-    let [high, low] = [2, 1].map(|qid| order[..120].iter().filter(|&&id| id == qid).count());
-    assert_eq!((high, low), (80, 40));
-    assert_eq!(order.len(), 200);
+    let last = order.iter().rposition(|&qid| qid == 1).unwrap();
+    assert!(order[last..].iter().filter(|&&qid| qid == 2).count() > 0, "{order:?}");
+}
+
+#[test]
+fn an_admin_command_is_before_all_and_queues_without_room_hold_nobody_up() {
+    let mut host = with_queues(WEIGHTED, &[LOW, HIGH]);
+    // Queue 3 completes to a queue of four entries, which nobody looks at.
+    host.create_cq(3, 4).unwrap();
+    host.create_sq_of(3, 3, 64, URGENT).unwrap();
+    (0..20).for_each(|_| _ = host.push(3, sqe(0x00, 1)));
+    host.ring(3);
+    submit(&mut host, &[100, 100]);
+    let identify = host.push(0, Sqe { cdw10: 0x01, ..sqe(0x0a, 0) });
+    host.ring(0);
+    host.advance();
+    assert_eq!(host.poll(0).map(|cqe| cqe.cid), Some(identify));
+    assert_eq!(order(&mut host).len(), 200);
+    let urgent = std::iter::from_fn(|| {
+        host.advance();
+        host.poll(3)
+    });
+    assert_eq!(urgent.count(), 20);
 }
 
 #[test]

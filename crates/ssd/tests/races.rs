@@ -59,9 +59,10 @@ fn execute(host: &mut Host, qid: u16, sqe: Sqe) {
     }
 }
 
-/// Enables the controller and creates I/O queue pair 1, as other threads serve it.
-fn bring_up(host: &mut Host) {
-    host.enable();
+/// Enables the controller and creates I/O queue pair 1, as other threads serve it. Every other time there is
+/// another submission queue, of another class, so that queues are served by their classes.
+fn bring_up(host: &mut Host, round: usize) {
+    host.enable_with(1 << 11);
     let mut create_cq = Sqe { cdw10: 63 << 16 | 1, cdw11: 0b01, ..sqe(0x05, 0) };
     create_cq.dptr = [BASE + Host::completion_offset(1) as u64, 0];
     execute(host, 0, create_cq);
@@ -70,6 +71,12 @@ fn bring_up(host: &mut Host) {
     create_sq.dptr = [BASE + Host::submission_offset(1) as u64, 0];
     execute(host, 0, create_sq);
     host.know_submission(1, 64);
+    if round % 2 == 1 {
+        let mut create_sq = Sqe { cdw10: 63 << 16 | 2, cdw11: 1 << 16 | 1 << 1 | 1, ..sqe(0x01, 0) };
+        create_sq.dptr = [BASE + Host::submission_offset(2) as u64, 0];
+        execute(host, 0, create_sq);
+        host.know_submission(2, 64);
+    }
 }
 
 /// Rings the doorbell for reads and writes, which share one PRP list, and waits until the first of them is
@@ -94,7 +101,7 @@ fn after_any_reset_under_load_nothing_moves_and_the_device_can_be_used_again() {
     let mut host = host::attached(host::config(512));
     while_served(&mut host, |host| {
         for round in 0..24 {
-            bring_up(host);
+            bring_up(host, round);
             load(host);
             match round % 4 {
                 0 => host.write32(CC, 0x0046_0000),
@@ -120,7 +127,7 @@ fn memory_that_is_unmapped_under_load_is_not_touched_any_more() {
     let mut host = host::attached(host::config(512));
     while_served(&mut host, |host| {
         for round in 0..24 {
-            bring_up(host);
+            bring_up(host, round);
             load(host);
             host.ssd.dma_unmap(BASE, host::MEMORY_BYTES as u64).unwrap();
             let before = host.bytes(0, host::MEMORY_BYTES);

@@ -1,6 +1,6 @@
 //! What all queues and users of one controller share.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -57,6 +57,10 @@ pub(crate) struct PcieDevice {
     profile: AtomicU32,
     /// Arbitration, as it was asked for: a reset has the controller forget it.
     arbitration: Mutex<Option<Arbitration>>,
+    /// Held by whoever changes it, over what that takes.
+    pub(crate) arbitrating: Mutex<()>,
+    /// The controller offers weighted round robin, and is not to be enabled with it.
+    is_weightless: AtomicBool,
 }
 
 impl PcieDevice {
@@ -106,6 +110,8 @@ impl PcieDevice {
             vectors,
             profile: AtomicU32::new(0),
             arbitration: Mutex::default(),
+            arbitrating: Mutex::default(),
+            is_weightless: AtomicBool::new(!options.weighted_round_robin),
             base: Base::new(pool, options, 0, 0, limits),
             function,
             registers,
@@ -302,7 +308,13 @@ impl PcieDevice {
 
     /// The controller arbitrates by weighted round robin, when it is enabled.
     pub(crate) fn is_weighted(&self) -> bool {
-        self.base.options.weighted_round_robin && self.cap.ams() & regs::CAP_AMS_WEIGHTED != 0
+        // Relaxed: changed only while the controller is brought up.
+        !self.is_weightless.load(Ordering::Relaxed) && self.cap.ams() & regs::CAP_AMS_WEIGHTED != 0
+    }
+
+    /// It does not come up with weighted round robin.
+    pub(crate) fn give_up_weights(&self) {
+        self.is_weightless.store(true, Ordering::Relaxed);
     }
 
     /// What Arbitration is to be after each reset.

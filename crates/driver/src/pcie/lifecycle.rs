@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use unvme_bus::{BusError, lock};
 use unvme_spec::admin::QueuePriority;
-use unvme_spec::feature::fid;
+use unvme_spec::feature::{Arbitration, Select, fid};
 use unvme_spec::identify::{IdentifyController, IoCommandSets, cns};
 use unvme_spec::regs::{self, Aqa, Cc, Csts};
 use unvme_spec::{Qid, Sqe, Status, admin};
@@ -247,18 +247,24 @@ impl PcieDevice {
         if let Some(event) = &self.admin.interrupt {
             self.function.set_vector(0, Some(event.clone()))?;
         }
-        self.enable()?;
+        match self.enable() {
+            Err(e @ Error::Gone { .. }) if self.is_weighted() && !self.function.is_gone() => {
+                // A fatal status: it may not be able to do what it offers.
+                tracing::warn!(error = %e, "enable the controller with weighted round robin; without it now");
+                self.give_up_weights();
+                self.disable()?;
+                self.enable()?;
+            }
+            enabled => enabled?,
+        }
         let identify = self.read_identify_controller()?;
         self.learn(&identify);
         if self.cap.css() & CAP_CSS_PROFILE != 0 {
             self.choose_profile();
         }
         self.request_queues()?;
-        if let Some(arbitration) = self.arbitration()
-            && let Err(e) =
-                self.bring_up_command(set_feature(fid::ARBITRATION, arbitration.into_bits()), None)
-        {
-            tracing::warn!(error = %e, "arbitration");
+        if let Some(arbitration) = self.arbitration() {
+            self.restore_arbitration(arbitration);
         }
         self.configure_events(&identify);
         self.admin.arm_events(u32::from(identify.aerl_z) + 1)
@@ -313,6 +319,25 @@ impl PcieDevice {
         match self.bring_up_command(set_feature(fid::IO_COMMAND_SET_PROFILE, index), None) {
             Ok(_) => self.set_profile(index),
             Err(e) => tracing::warn!(error = %e, index, "I/O command set profile"),
+        }
+    }
+
+    /// Sets Arbitration as it was before a reset. What is no default somebody else has set, on a drive that
+    /// several share: this reset was then of one of them alone.
+    fn restore_arbitration(&self, wanted: Arbitration) {
+        let value = |select| {
+            let get = admin::GetFeatures { fid: fid::ARBITRATION, select, ..admin::GetFeatures::default() };
+            let answer = self.bring_up_command(admin::Command::GetFeatures(get).encode(), None);
+            answer.map(|completion| completion.result as u32).ok()
+        };
+        let current = value(Select::Current);
+        if current.is_some()
+            && ![Select::Default, Select::Saved].into_iter().any(|select| value(select) == current)
+        {
+            return;
+        }
+        if let Err(e) = self.bring_up_command(set_feature(fid::ARBITRATION, wanted.into_bits()), None) {
+            tracing::warn!(error = %e, "arbitration");
         }
     }
 

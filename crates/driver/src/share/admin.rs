@@ -14,7 +14,7 @@
 
 use unvme_bus::space::{Direction, View};
 use unvme_spec::admin::{Command, CreateIoCq, CreateIoSq, QueuePriority, SetFeatures, opcode};
-use unvme_spec::feature::{NumberOfQueues, Select, fid};
+use unvme_spec::feature::{Arbitration, NumberOfQueues, Select, fid};
 use unvme_spec::{Cqe, Sqe, Status};
 
 use super::queues::Queues;
@@ -166,6 +166,11 @@ impl Context<'_> {
             | fid::HOST_MEMORY_BUFFER
             | fid::KEEP_ALIVE_TIMER
             | fid::HOST_BEHAVIOR_SUPPORT => refused,
+            fid::ARBITRATION => {
+                // The drive's, after its resets as well.
+                self.device.keep_arbitration(Arbitration::from_bits(set.cdw11));
+                Action::Forward(sqe, Effect::None)
+            }
             _ => Action::Forward(sqe, Effect::None),
         }
     }

@@ -2,9 +2,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use unvme_bus::Function;
-use unvme_driver::{Controller, ControllerOptions, Error, Payload, Queue, QueueOptions};
+use unvme_driver::{Controller, ControllerOptions, Error, Namespace, Payload, Queue, QueueOptions};
+use unvme_spec::admin::QueuePriority;
 use unvme_spec::nvm::{AccessFlags, BlockRange};
-use unvme_spec::{Cid, Lba, Status, admin};
+use unvme_spec::{Cid, Lba, Nsid, Status, admin};
 
 use crate::rig::{PATIENCE, Rig, Transport, block_queue, run, small};
 use crate::saboteur::Swallow;
@@ -270,5 +271,21 @@ fn a_client_that_went_leaves_a_device_for_the_next() {
     rig.function = rig.saboteur.clone();
     rig.attach_again();
     let (_controller, mut queue, namespace) = block_queue(&rig, &QueueOptions::default());
+    assert_eq!(run(&mut queue, namespace.flush(), None).status, Status::SUCCESS);
+}
+
+pub(crate) fn a_controller_that_cannot_weigh_queues_comes_up_without(transport: Transport) {
+    let rig = transport(small());
+    rig.saboteur.no_weights.store(true, Ordering::Relaxed);
+    let controller = rig.open();
+    assert!(!controller.is_weighted());
+    let high = QueueOptions { priority: Some(QueuePriority::High), ..QueueOptions::default() };
+    let error = controller.create_queue(&high).unwrap_err().to_string();
+    assert!(error.contains("needs weighted round robin"), "{error}");
+    let mut queue = controller.create_queue(&QueueOptions::default()).unwrap();
+    let namespace = Namespace::open(&controller, Nsid(1)).unwrap();
+    assert_eq!(run(&mut queue, namespace.flush(), None).status, Status::SUCCESS);
+    // It is not tried again.
+    controller.reset().unwrap();
     assert_eq!(run(&mut queue, namespace.flush(), None).status, Status::SUCCESS);
 }

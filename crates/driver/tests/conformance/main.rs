@@ -149,5 +149,6 @@ list::conformance! {
         a_completion_that_comes_twice_resets_the_controller,
         a_controller_that_never_gets_ready_is_a_timeout,
         a_bring_up_that_fails_halfway_leaves_the_controller_disabled,
+        a_controller_that_cannot_weigh_queues_comes_up_without,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use unvme_bus::{BarLayout, BusError, Clock, Dma, DmaAccess, EventFd, Function, Region};
-use unvme_spec::regs::offset;
+use unvme_spec::regs::{AMS_WEIGHTED, Cc, offset};
 use unvme_spec::{Cid, Cqe, Qid, Sqe, Status, admin};
 
 const CLASS: usize = 0x09;
@@ -28,6 +28,8 @@ pub(crate) struct Saboteur {
     pub(crate) freeze_status: AtomicBool,
     /// CSTS.RDY is never 1.
     pub(crate) never_ready: AtomicBool,
+    /// The controller cannot do the weighted round robin that it offers: it reports a fatal status.
+    pub(crate) no_weights: AtomicBool,
     /// CAP.TO promises readiness within 500 ms, CRTO within a second.
     pub(crate) hurry: AtomicBool,
     /// The class code is that of an Ethernet controller.
@@ -50,6 +52,7 @@ impl Saboteur {
             inner,
             swallow: RwLock::new(Swallow::Nothing),
             freeze_status: AtomicBool::new(false),
+            no_weights: AtomicBool::new(false),
             never_ready: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
             disguise: AtomicBool::new(false),
@@ -170,6 +173,15 @@ impl Function for Saboteur {
     }
 
     fn bar_write(&self, index: usize, at: u64, data: &[u8]) -> Result<(), BusError> {
+        if at == offset::CC
+            && self.no_weights.load(Ordering::Relaxed)
+            && let Ok(bytes) = data.try_into()
+            && Cc::from_bits(u32::from_le_bytes(bytes)).ams() == AMS_WEIGHTED
+        {
+            // A mechanism that there is not.
+            let wrong = Cc::from_bits(u32::from_le_bytes(bytes)).with_ams(0b111);
+            return self.inner.bar_write(index, at, &wrong.into_bits().to_le_bytes());
+        }
         if at == offset::ASQ
             && let Ok(bytes) = data.try_into()
         {

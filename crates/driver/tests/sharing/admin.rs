@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use unvme_bus::function::DmaAddressing;
 use unvme_bus::{Dma, DmaAccess, Region};
 use unvme_driver::{Error, QueueOptions, SHARES_MAX};
-use unvme_spec::admin::{Command, SetFeatures, opcode};
-use unvme_spec::feature::fid;
+use unvme_spec::admin::{Command, QueuePriority, SetFeatures, opcode};
+use unvme_spec::feature::{Arbitration, fid};
 use unvme_spec::{Cid, Qid, Sqe, Status};
 
 use crate::rig::{Rig, block_queue, read, write};
@@ -107,6 +107,33 @@ fn when_the_holder_resets_the_drive_its_clients_are_gone() {
     let next = rig.client();
     let (mut queue_of_next, _) = block_queue(&next, &QueueOptions::default());
     write(&next, &mut queue_of_next, 0, 9, 512);
+}
+
+#[test]
+fn the_drive_arbitrates_between_the_queues_of_all() {
+    let rig = Rig::in_one_thread();
+    let client = rig.client();
+    let of = |class| QueueOptions { depth: 8, priority: Some(class), ..QueueOptions::default() };
+    assert!(rig.holder.is_weighted() && client.is_weighted());
+    let (mut low, _) = block_queue(&rig.holder, &of(QueuePriority::Low));
+    let (mut high, _) = block_queue(&client, &of(QueuePriority::High));
+    let (mut plain, _) = block_queue(&client, &QueueOptions::default());
+    for (controller, queue) in [(&rig.holder, &mut low), (&client, &mut high), (&client, &mut plain)] {
+        write(controller, queue, 8, 0x17, 512);
+        assert_eq!(read(controller, queue, 8, 512), [0x17; 512]);
+    }
+    // What one sets all have, and the holder has it again after a reset.
+    let weights = Arbitration::from_bits(0x0705_0102);
+    client.set_arbitration(weights).expect("set");
+    assert_eq!(rig.holder.arbitration().expect("get"), weights);
+    rig.holder.reset().expect("reset");
+    assert_eq!(rig.holder.arbitration().expect("get"), weights);
+    // A client that is reset alone changes nothing.
+    let client = rig.client();
+    client.set_arbitration(Arbitration::from_bits(0x0101_0102)).expect("set");
+    rig.holder.set_arbitration(weights).expect("set");
+    client.reset().expect("reset");
+    assert_eq!(client.arbitration().expect("get"), weights);
 }
 
 #[test]

@@ -178,6 +178,12 @@ impl Arbiter {
             self.awake.fetch_sub(1, Ordering::Relaxed);
         }
         if let Some(seat) = state.seats.iter_mut().find(|seat| Arc::ptr_eq(&seat.lane, lane)) {
+            // Others consider it again, when there is something of it.
+            let is_busy = !seat.waiting.is_empty() || lane.in_flight.load(Ordering::Relaxed) > 0;
+            if !is_devices && is_busy && !lane.is_awake.swap(true, Ordering::Relaxed) {
+                self.awake.fetch_add(1, Ordering::Relaxed);
+                seat.last_ns = now;
+            }
             seat.schedule = schedule;
             seat.buckets = limit.map(|limit| Buckets::after(seat.buckets, limit, now));
         }
@@ -266,7 +272,8 @@ impl Arbiter {
     #[inline]
     pub(super) fn leave(&self, lane: &Lane, bytes: u64) {
         lane.in_flight.fetch_sub(cost(bytes), Ordering::Relaxed);
-        if self.awake.load(Ordering::Relaxed) > 1 || lane.is_waiting() {
+        let is_others = !lane.is_devices.load(Ordering::Relaxed);
+        if is_others && self.awake.load(Ordering::Relaxed) > 1 || lane.is_waiting() {
             self.go_on(&mut lock(&self.state), self.clock.now());
         }
     }

@@ -170,8 +170,9 @@ impl Inner {
         let old = self.active();
         let (schedule, limit) = (policies.schedule, policies.limit);
         let keeps_cache = old.policies.cache == policies.cache;
+        let keeps_class = old.policies.class() == policies.class();
         let keeps_queue = old.policies.queue == policies.queue
-            && old.policies.class() == policies.class()
+            && keeps_class
             && (old.policies.completing == Completing::Interrupt)
                 == (policies.completing == Completing::Interrupt);
         let worker = keeps_queue.then_some(&old.worker);
@@ -183,8 +184,10 @@ impl Inner {
         } else {
             Self::activate(&self.hub, &self.range, worker, policies)?
         };
-        // Then what those who wait for their turn wait for.
-        self.hub.arbiter().set(&self.lane, schedule, limit.as_ref());
+        // Then what those who wait for their turn wait for. What the device decides it decides by a queue of
+        // that class: without it nobody would, so the schedule comes and goes with it.
+        let until_then = if keeps_class { schedule } else { old.policies.schedule };
+        self.hub.arbiter().set(&self.lane, until_then, limit.as_ref());
         let _alone = write(&self.gate);
         if keeps_cache {
             self.take_over(new, keeps_queue);
@@ -194,7 +197,7 @@ impl Inner {
         if has_cache && !had_cache {
             self.begin_caching();
         }
-        let given_up = self.give_up_for(&old, schedule);
+        let given_up = self.give_up_for(&old, until_then);
         if given_up.is_ok() {
             self.take_over(new, keeps_queue);
         }
@@ -221,6 +224,10 @@ impl Inner {
             self.hub.wait_until(&self.active().worker, || self.in_flight() == 0);
         }
         let mut line = lock(&self.line);
+        let (schedule, limit) = (new.policies.schedule, new.policies.limit);
+        if new.policies.class() != self.active().policies.class() {
+            self.hub.arbiter().set(&self.lane, schedule, limit.as_ref());
+        }
         *write(&self.active) = Arc::new(new);
         line.is_held = false;
     }

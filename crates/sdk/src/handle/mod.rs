@@ -183,8 +183,8 @@ impl Handle {
     /// its place, and counts in no limit.
     ///
     /// # Errors
-    /// As [`Device::handle`]; [`Error::Device`] when what waits could not be written. Then the schedule and
-    /// the limit are the new ones, and nothing else.
+    /// As [`Device::handle`]; [`Error::Device`] when what waits could not be written. Then the limit is the
+    /// new one, and the schedule unless one of the two is the device's, and nothing else.
     pub fn set(&self, policies: &Policies) -> Result<()> {
         if let Some(stream) = policies.stream.filter(|_| policies.stream != self.policies().stream) {
             let hub = &self.inner.hub;

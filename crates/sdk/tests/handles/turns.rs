@@ -197,6 +197,30 @@ fn the_device_has_a_high_class_wait_for_less_than_all_that_a_low_one_has_sent() 
 }
 
 #[test]
+fn what_waits_for_its_turn_is_not_let_go_before_the_devices_queue_is_there() {
+    let device = device("mem:block:64M,timing=tlc");
+    let (one, other) = (handle(&device, "sched=share:1"), handle(&device, "sched=share:1"));
+    let mut out = [0; 4096];
+    other.read(0, &mut out).expect("awake");
+    for at in 0..300 {
+        let buf = one.alloc(128 << 10).expect("memory");
+        one.submit(Request::read(at * 256 % 100_000, 256), Some(buf), at).expect("submit");
+    }
+    for text in
+        ["sched=wrr:low", "sched=share:2,limit=iops:100000", "sched=wrr:high,limit=iops:200000", "sched=fifo"]
+    {
+        one.set(&policies(text)).expect("set");
+        assert_eq!(one.policies(), policies(text));
+        other.read(8, &mut out).expect("read");
+    }
+    let mut done = Vec::new();
+    while done.len() < 300 {
+        one.wait(&mut done, Duration::from_secs(10));
+    }
+    assert!(done.iter().all(|done| done.status.is_success()));
+}
+
+#[test]
 fn a_handle_goes_from_class_to_class_with_what_is_under_way() {
     let device = device("mem:block:64M,timing=tlc");
     let one = handle(&device, "sched=wrr:urgent");

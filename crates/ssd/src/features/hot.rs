@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use unvme_spec::admin::QueuePriority;
 use unvme_spec::feature::{
     Arbitration, InterruptCoalescing, InterruptVectorConfiguration, VolatileWriteCache, fid,
 };
@@ -80,17 +79,11 @@ impl HotFeatures {
         self.arbitration_burst.load(Ordering::Relaxed)
     }
 
-    /// Most commands taken from the queues of a class in a round of weighted round robin. The urgent class
-    /// has no weight.
-    pub(crate) fn weight(&self, class: QueuePriority) -> u32 {
-        let arbitration = Arbitration::from_bits(self.arbitration.load(Ordering::Relaxed));
-        let weight_z = match class {
-            QueuePriority::Urgent => return u32::MAX,
-            QueuePriority::High => arbitration.high_weight_z(),
-            QueuePriority::Medium => arbitration.medium_weight_z(),
-            QueuePriority::Low => arbitration.low_weight_z(),
-        };
-        u32::from(weight_z) + 1
+    /// Most commands taken from queues of high, medium and low priority in a round of weighted round robin.
+    pub(crate) fn weights(&self) -> [u32; 3] {
+        let set = Arbitration::from_bits(self.arbitration.load(Ordering::Relaxed));
+        [set.high_weight_z(), set.medium_weight_z(), set.low_weight_z()]
+            .map(|weight_z| u32::from(weight_z) + 1)
     }
 
     /// True when interrupts are coalesced on any vector.

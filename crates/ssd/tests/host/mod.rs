@@ -36,6 +36,8 @@ struct Ring {
     entries: u32,
     index: u32,
     phase: bool,
+    /// Of a submission queue: where the device was when it last said so.
+    head: u32,
 }
 
 pub struct Host {
@@ -162,13 +164,13 @@ impl Host {
     /// Makes the host keep track of a queue that the device has been told to create at its usual place.
     pub fn know_submission(&mut self, qid: u16, entries: u32) {
         let offset = Self::submission_offset(qid);
-        self.submission.insert(qid, Ring { offset, entries, index: 0, phase: true });
+        self.submission.insert(qid, Ring { offset, entries, index: 0, phase: true, head: 0 });
     }
 
     pub fn know_completion(&mut self, qid: u16, entries: u32) {
         let offset = Self::completion_offset(qid);
         self.memory.fill(offset, entries as usize * 16, 0);
-        self.completion.insert(qid, Ring { offset, entries, index: 0, phase: true });
+        self.completion.insert(qid, Ring { offset, entries, index: 0, phase: true, head: 0 });
     }
 
     /// Create I/O Completion Queue at its usual place, physically contiguous, interrupts on vector `qid`.
@@ -211,6 +213,17 @@ impl Host {
         self.memory.write_words::<8>(ring.offset + ring.index as usize * 64, zerocopy::transmute!(sqe));
         ring.index = (ring.index + 1) % ring.entries;
         sqe.cid
+    }
+
+    /// The device has said how far it is.
+    pub fn taken(&mut self, qid: u16, head: u16) {
+        self.submission.get_mut(&qid).expect("a submission queue").head = head.into();
+    }
+
+    /// Entries that were pushed since then.
+    pub fn waiting(&self, qid: u16) -> u32 {
+        let ring = &self.submission[&qid];
+        (ring.index + ring.entries - ring.head) % ring.entries
     }
 
     /// Rings a tail doorbell for all entries pushed.
