@@ -161,6 +161,14 @@ good "$work/plain" plain
 refused 'static' "$unvme" run --dir "$top=0000:02:00.0" -- "$work/static" file
 refused 'set-user-id|setuid|suid' "$unvme" run --dir "$top=0000:02:00.0" -- "$work/suid" file
 refused 'static' "$unvme" run --dir "$top=0000:02:00.0" -- sh -c "$work/static file"
+# As the linker of Go marks its programs; and a head of 32 bits.
+printf '%s\n' '__asm__(".pushsection .note.go.buildid,\"a\",@note; .long 4, 4, 4; .ascii \"Go\\0\\0\"; .long 7; .popsection");' >>"$work/plain.c"
+${CC:-cc} -o "$work/goes" "$work/plain.c"
+refused 'a Go program' "$unvme" run --dir "$top=0000:02:00.0" -- "$work/goes" file
+refused 'a Go program' "$unvme" run --dir "$top=0000:02:00.0" -- sh -c "$work/goes file"
+{ head -c 4 "$work/plain" && printf '\1' && tail -c +6 "$work/plain"; } >"$work/narrow"
+chmod +x "$work/narrow"
+refused '32 bits' "$unvme" run --dir "$top=0000:02:00.0" -- "$work/narrow" file
 if [ "$(id -u)" -eq 0 ]; then
     refused 'set-user-id|setuid|suid' "$unvme" run --dir "$top=0000:02:00.0" -- sh -c "$work/suid file"
 fi

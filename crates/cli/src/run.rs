@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use unvme::Size;
-use unvme_fs::{Unreachable, out_of_reach};
+use unvme_fs::out_of_reach;
 
 use crate::exit::usage;
 use crate::preload::{Library, find_program};
@@ -175,14 +175,6 @@ fn split(text: &OsStr) -> Result<(&Path, &OsStr)> {
 /// Refuses what the library would not be loaded into: its files would be in the folder, and not on the
 /// device.
 fn check(program: &Path) -> Result<()> {
-    let why = match out_of_reach(program)? {
-        None => return Ok(()),
-        Some((found, Unreachable::Static)) => (found, "is linked statically"),
-        Some((found, Unreachable::OtherUser)) => (found, "runs as another user (set-user-id)"),
-    };
-    Err(usage(format!(
-        "{}: it {}, so no library can be loaded before its own: its files would not be on the device",
-        why.0.display(),
-        why.1
-    )))
+    let Some((found, why)) = out_of_reach(program)? else { return Ok(()) };
+    Err(usage(format!("{}: {why}: its files would not be on the device", found.display())))
 }

@@ -9,13 +9,33 @@ use std::path::{Path, PathBuf};
 /// How many interpreters of interpreters are looked at, as Linux does.
 const SCRIPTS_MAX: usize = 5;
 
-/// Why the loader takes no library from the environment.
+/// Why a program's calls are not those of a library that is loaded before its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreachable {
     /// There is no loader: it is linked statically.
     Static,
-    /// It runs as another user or group: it is set-user-id.
+    /// It runs as another user or group, or with capabilities of its file: the loader takes nothing from the
+    /// environment.
     OtherUser,
+    /// It is of 32 bits, and the library is not.
+    Bits32,
+    /// It is a Go program: it makes the kernel's calls itself.
+    OwnCalls,
+}
+
+impl std::fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Static => "it is linked statically, so no library can be loaded before its own",
+            Self::OtherUser => {
+                "it runs as another user (set-user-id), so no library can be loaded before its own"
+            }
+            Self::Bits32 => "it is a program of 32 bits, so no library of 64 can be loaded before its own",
+            Self::OwnCalls => {
+                "it is a Go program, which makes the kernel's calls itself and not by the C library"
+            }
+        })
+    }
 }
 
 /// Whether a program, or the one that interprets it, is out of reach, and which one of them.
@@ -31,17 +51,17 @@ pub fn out_of_reach(program: &Path) -> io::Result<Option<(PathBuf, Unreachable)>
         let found = file.metadata().map_err(|e| named("inspect", e))?;
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let mode = found.mode();
-        if mode & 0o4000 != 0 && found.uid() != uid || mode & 0o2010 == 0o2010 && found.gid() != gid {
+        let has_capabilities =
+            uid != 0 && rustix::fs::fgetxattr(&file, "security.capability", &mut [0; 64]).is_ok();
+        let is_others =
+            mode & 0o4000 != 0 && found.uid() != uid || mode & 0o2010 == 0o2010 && found.gid() != gid;
+        if is_others || has_capabilities {
             return Ok(Some((program, Unreachable::OtherUser)));
         }
         let mut start = Vec::new();
         (&file).take(4096).read_to_end(&mut start).map_err(|e| named("read", e))?;
         let Some(line) = start.strip_prefix(b"#!") else {
-            let is_static = start.starts_with(b"\x7fELF")
-                && !headers(&file, &start)
-                    .is_none_or(|mut headers| headers.any(|(kind, ..)| kind == PT_INTERP))
-                && !is_loader(&found);
-            return Ok(is_static.then_some((program, Unreachable::Static)));
+            return Ok(why_not(&file, &start, &found).map(|why| (program, why)));
         };
         let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii();
         let name = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
@@ -51,6 +71,43 @@ pub fn out_of_reach(program: &Path) -> io::Result<Option<(PathBuf, Unreachable)>
 }
 
 const PT_INTERP: u32 = 3;
+const PT_NOTE: u32 = 4;
+
+/// Why a program itself is out of reach. What is no program is for the kernel to refuse.
+fn why_not(file: &File, start: &[u8], found: &std::fs::Metadata) -> Option<Unreachable> {
+    if start.starts_with(b"\x7fELF\x01") {
+        return Some(Unreachable::Bits32);
+    }
+    if !start.starts_with(b"\x7fELF") {
+        return None;
+    }
+    let headers: Vec<_> = headers(file, start)?.collect();
+    if !headers.iter().any(|(kind, ..)| *kind == PT_INTERP) && !is_loader(found) {
+        return Some(Unreachable::Static);
+    }
+    let mut notes = headers.iter().filter(|(kind, ..)| *kind == PT_NOTE);
+    notes.any(|(_, at, bytes)| is_go(file, *at, *bytes)).then_some(Unreachable::OwnCalls)
+}
+
+/// Whether notes (System V ABI, note section) are there that the Go linker leaves in its programs.
+fn is_go(file: &File, at: u64, bytes: u64) -> bool {
+    const NOTES_BYTES_MAX: u64 = 4096;
+    let mut notes = vec![0; bytes.min(NOTES_BYTES_MAX) as usize];
+    if file.read_exact_at(&mut notes, at).is_err() {
+        return false;
+    }
+    let mut rest = notes.as_slice();
+    while let Some((head, after)) = rest.split_first_chunk::<12>() {
+        let word =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+        let (name, content) = (word(0), word(4).next_multiple_of(4));
+        if name == 4 && after.starts_with(b"Go\0\0") {
+            return true;
+        }
+        rest = after.get(name.next_multiple_of(4).saturating_add(content)..).unwrap_or_default();
+    }
+    false
+}
 
 /// The program headers of a program of 64 bits: what each is about, where in the file that is, and its bytes.
 /// `None` for what is no such program, which is for the kernel to refuse.

@@ -11,12 +11,9 @@ use crate::errno::{self, Result, text};
 use crate::{gate, mount, place, real, state};
 
 /// Why the library would not be in a program. What cannot be read is for the kernel to refuse.
-fn why_not(program: &[u8]) -> Option<&'static str> {
+fn why_not(program: &[u8]) -> Option<Unreachable> {
     let _inside = gate::enter();
-    match out_of_reach(Path::new(OsStr::from_bytes(program))).ok()?? {
-        (_, Unreachable::Static) => Some("linked statically"),
-        (_, Unreachable::OtherUser) => Some("set-user-id"),
-    }
+    out_of_reach(Path::new(OsStr::from_bytes(program))).ok()?.map(|(_, why)| why)
 }
 
 /// Whether a program is about files of ours, as far as can be seen: by where it begins, or by its arguments.
@@ -49,7 +46,7 @@ pub(crate) unsafe fn check(path: *const c_char, argv: *const *const c_char) -> R
     let Some(why) = why_not(name) else { return Ok(()) };
     let Some(mount) = is_about_ours(argv) else { return Ok(()) };
     state::say(&format!(
-        "{}: it is {why}, so no library can be loaded before its own: its files in {} would not be on {}",
+        "{}: {why}: its files in {} would not be on {}",
         String::from_utf8_lossy(name),
         String::from_utf8_lossy(&mount.folder),
         mount.config.device
