@@ -222,6 +222,9 @@ prepare() {
             mount -o loop "$work/image" "$dir" 2>/dev/null || find "$dir" -mindepth 1 -delete
         fi
     else
+        # What the other side has is in memory as well.
+        umount -l "$work/native" 2>/dev/null || true
+        rm -f "$work/image"
         make_device
     fi
     chmod 755 "$dir"

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// How many interpreters of interpreters are looked at, as Linux does.
@@ -28,7 +28,7 @@ impl std::fmt::Display for Unreachable {
         f.write_str(match self {
             Self::Static => "it is linked statically, so no library can be loaded before its own",
             Self::OtherUser => {
-                "it runs as another user (set-user-id), so no library can be loaded before its own"
+                "it runs as another user (set-user-id, or capabilities), so no library can be loaded before its own"
             }
             Self::Bits32 => "it is a program of 32 bits, so no library of 64 can be loaded before its own",
             Self::OwnCalls => {
@@ -47,7 +47,10 @@ pub fn out_of_reach(program: &Path) -> io::Result<Option<(PathBuf, Unreachable)>
     for _ in 0..SCRIPTS_MAX {
         let named =
             |what: &str, e: io::Error| io::Error::new(e.kind(), format!("{what} {}: {e}", program.display()));
-        let file = File::open(&program).map_err(|e| named("open", e))?;
+        // Nobody need be at the other end of a pipe.
+        let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+        let open = File::options().read(true).custom_flags(flags.bits() as i32).open(&program);
+        let file = open.map_err(|e| named("open", e))?;
         let found = file.metadata().map_err(|e| named("inspect", e))?;
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let mode = found.mode();

@@ -530,6 +530,9 @@ exported! {
         if table::is_ours(fd) {
             return execveat_any((fd, c"".as_ptr()), argv, envp, libc::AT_EMPTY_PATH);
         }
+        if let Some(refused) = reach::refused(reach::check_open(fd, argv)) {
+            return refused;
+        }
         execute(envp, None, |envp| behind::fexecve(fd, argv, envp))
     }
 

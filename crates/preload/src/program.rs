@@ -15,7 +15,7 @@ use unvme_fs::Time;
 
 use crate::errno::{self, Result, text};
 use crate::place::{self, Place};
-use crate::{attributes, data, gate, links, names, open, reach, state, table};
+use crate::{attributes, data, gate, links, names, open, reach, real, state, table};
 
 /// The path of a program in a folder, for itself.
 pub(crate) const OWN_PATH: &str = "UNVME_PRELOAD_PROGRAM";
@@ -113,7 +113,7 @@ impl Open {
     /// Where the file is, when it is the kernel's and a link in a folder has led to it: the kernel does not
     /// find the link.
     unsafe fn led_to(&self, path: &std::ffi::CStr) -> Option<CString> {
-        match place::resolve(libc::AT_FDCWD, path.as_ptr()) {
+        match place::resolve_through_links(libc::AT_FDCWD, path.as_ptr(), true) {
             Ok(Place::Ours(..)) => {
                 let path = links::path_of_kernel(self.0)?;
                 Some(std::ffi::CStr::from_ptr(path.pointer()).to_owned())
@@ -186,6 +186,11 @@ pub(crate) unsafe fn find(path: *const c_char, argv: *const *const c_char) -> Re
         }
         let led_to = if here.is_none() { file.led_to(&program.path) } else { None };
         is_ours |= led_to.is_some();
+        if let Some(path) = &led_to
+            && real::access(path.as_ptr(), X_OK) != 0
+        {
+            return Err(Errno::ACCESS);
+        }
         let head = match file.head() {
             Ok(head) => head,
             Err(errno) if here.is_some() => return Err(errno),
@@ -200,6 +205,11 @@ pub(crate) unsafe fn find(path: *const c_char, argv: *const *const c_char) -> Re
             Err(errno) if here.is_some() => return Err(errno),
             _ if here.is_some() => {
                 let memory = file.copy()?;
+                reach::check_as(
+                    in_proc(&memory)?.as_bytes(),
+                    program.path.as_bytes(),
+                    program.arguments(argv),
+                )?;
                 program.own_path = names::real_path(program.path.as_ptr())?;
                 program.path = in_proc(&memory)?;
                 program.memory = Some(memory);
@@ -220,12 +230,12 @@ pub(crate) unsafe fn find(path: *const c_char, argv: *const *const c_char) -> Re
 }
 
 /// Where a shell would find a program.
-unsafe fn search(file: *const c_char) -> Option<CString> {
+pub(crate) unsafe fn search(file: *const c_char) -> Option<CString> {
     let name = text(file).ok()?;
     if name.contains(&b'/') {
         return Some(std::ffi::CStr::from_ptr(file).to_owned());
     }
-    let places = state::variable("PATH")?;
+    let places = state::variable("PATH").unwrap_or_else(|| b"/bin:/usr/bin".to_vec());
     places.split(|&byte| byte == b':').find_map(|folder| {
         let folder = if folder.is_empty() { b"." } else { folder };
         let path = CString::new([folder, b"/", name].concat()).ok()?;

@@ -1,6 +1,6 @@
 //! Programs that this library cannot be loaded into: linked statically, or run as another user.
 
-use std::ffi::{CString, OsStr, c_char, c_int};
+use std::ffi::{OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use unvme_fs::{Unreachable, out_of_reach};
 
 use crate::errno::{self, Result, text};
-use crate::{gate, mount, place, real, state};
+use crate::{gate, mount, place, program, state};
 
 /// Why the library would not be in a program. What cannot be read is for the kernel to refuse.
 fn why_not(program: &[u8]) -> Option<Unreachable> {
@@ -39,12 +39,35 @@ unsafe fn is_about_ours(argv: *const *const c_char) -> Option<&'static mount::Mo
 /// # Safety
 /// As for `execve`.
 pub(crate) unsafe fn check(path: *const c_char, argv: *const *const c_char) -> Result<()> {
+    let Ok(name) = text(path) else { return Ok(()) };
+    check_as(name, name, argv)
+}
+
+/// As [`check`], of a program that is open.
+///
+/// # Errors
+/// As there.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn check_open(fd: c_int, argv: *const *const c_char) -> Result<()> {
+    let path = format!("/proc/self/fd/{fd}");
+    check_as(path.as_bytes(), path.as_bytes(), argv)
+}
+
+/// As [`check`], of what is at a path of the kernel's, and has another name for the user.
+///
+/// # Errors
+/// As there.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn check_as(path: &[u8], name: &[u8], argv: *const *const c_char) -> Result<()> {
     if !state::is_on() || gate::is_inside() {
         return Ok(());
     }
-    let Ok(name) = text(path) else { return Ok(()) };
-    let Some(why) = why_not(name) else { return Ok(()) };
     let Some(mount) = is_about_ours(argv) else { return Ok(()) };
+    let Some(why) = why_not(path) else { return Ok(()) };
     state::say(&format!(
         "{}: {why}: its files in {} would not be on {}",
         String::from_utf8_lossy(name),
@@ -62,19 +85,13 @@ pub(crate) unsafe fn check(path: *const c_char, argv: *const *const c_char) -> R
 /// # Safety
 /// As there.
 pub(crate) unsafe fn check_found(file: *const c_char, argv: *const *const c_char) -> Result<()> {
-    let Ok(name) = text(file) else { return Ok(()) };
-    if name.contains(&b'/') {
-        return check(file, argv);
+    if !state::is_on() || gate::is_inside() {
+        return Ok(());
     }
-    let places = state::variable("PATH").unwrap_or_default();
-    for folder in places.split(|&byte| byte == b':') {
-        if let Ok(path) = CString::new([folder, b"/", name].concat())
-            && real::access(path.as_ptr(), libc::X_OK) == 0
-        {
-            return check(path.as_ptr(), argv);
-        }
-    }
-    Ok(())
+    let before = errno::get();
+    let found = program::search(file);
+    errno::put(before);
+    found.map_or(Ok(()), |path| check(path.as_ptr(), argv))
 }
 
 /// -1 and `errno`, if a program is refused.

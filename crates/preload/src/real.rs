@@ -59,7 +59,10 @@ macro_rules! variadic {
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name() -> std::ffi::c_int {
             std::arch::naked_asm!(
+                ".cfi_startproc",
                 "sub rsp, 216",
+                // Threads that are canceled are unwound through this.
+                ".cfi_adjust_cfa_offset 216",
                 "mov [rsp + 32], rdi",
                 "mov [rsp + 40], rsi",
                 "mov [rsp + 48], rdx",
@@ -84,7 +87,9 @@ macro_rules! variadic {
                 concat!("mov ", $list, ", rsp"),
                 "call {handler}",
                 "add rsp, 216",
+                ".cfi_adjust_cfa_offset -216",
                 "ret",
+                ".cfi_endproc",
                 handler = sym $handler,
             )
         }

@@ -372,30 +372,41 @@ unsafe fn lead_cpp(from: *mut FILE, to: *mut FILE) {
     /// Behind the table of functions, six pointers and a locale.
     const FILE_AT: usize = 64;
     let symbol = |name: &CStr| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
-    let table = symbol(c"_ZTVN9__gnu_cxx18stdio_sync_filebufIcSt11char_traitsIcEEE");
-    if table.is_null() {
-        return;
-    }
-    let buffer_of = symbol(c"_ZNKSt9basic_iosIcSt11char_traitsIcEE5rdbufEv");
-    if buffer_of.is_null() {
-        return;
-    }
-    let buffer_of: Buffer = std::mem::transmute(buffer_of);
-    for name in [c"_ZSt3cin", c"_ZSt4cout", c"_ZSt4cerr", c"_ZSt4clog"] {
-        let stream = symbol(name);
-        // Null before it has begun.
-        if stream.is_null() || stream.cast::<*const isize>().read().is_null() {
+    let narrow = [c"_ZSt3cin", c"_ZSt4cout", c"_ZSt4cerr", c"_ZSt4clog"];
+    let wide = [c"_ZSt4wcin", c"_ZSt5wcout", c"_ZSt5wcerr", c"_ZSt5wclog"];
+    for (table, buffer_of, streams) in [
+        (
+            c"_ZTVN9__gnu_cxx18stdio_sync_filebufIcSt11char_traitsIcEEE",
+            c"_ZNKSt9basic_iosIcSt11char_traitsIcEE5rdbufEv",
+            narrow,
+        ),
+        (
+            c"_ZTVN9__gnu_cxx18stdio_sync_filebufIwSt11char_traitsIwEEE",
+            c"_ZNKSt9basic_iosIwSt11char_traitsIwEE5rdbufEv",
+            wide,
+        ),
+    ] {
+        let (table, buffer_of) = (symbol(table), symbol(buffer_of));
+        if table.is_null() || buffer_of.is_null() {
             continue;
         }
-        // The base that all streams share is where the table says, before its functions.
-        let base = stream.cast::<*const isize>().read().sub(3).read();
-        let buffer = buffer_of(stream.byte_offset(base));
-        if buffer.is_null() || buffer.cast::<*mut c_void>().read() != table.byte_add(16) {
-            continue;
-        }
-        let file = buffer.byte_add(FILE_AT).cast::<*mut FILE>();
-        if file.read() == from {
-            file.write(to);
+        let buffer_of: Buffer = std::mem::transmute(buffer_of);
+        for name in streams {
+            let stream = symbol(name);
+            // Null before it has begun.
+            if stream.is_null() || stream.cast::<*const isize>().read().is_null() {
+                continue;
+            }
+            // The base that all streams share is where the table says, before its functions.
+            let base = stream.cast::<*const isize>().read().sub(3).read();
+            let buffer = buffer_of(stream.byte_offset(base));
+            if buffer.is_null() || buffer.cast::<*mut c_void>().read() != table.byte_add(16) {
+                continue;
+            }
+            let file = buffer.byte_add(FILE_AT).cast::<*mut FILE>();
+            if file.read() == from {
+                file.write(to);
+            }
         }
     }
 }

@@ -23,6 +23,7 @@ const BYTES_MAX: usize = 16;
 /// Characters that are printed at a time, at first and at most.
 const PRINTED: usize = 1 << 10;
 const PRINTED_MAX: usize = 1 << 26;
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
 /// In `_flags`, the first word of a stream: there was an error.
 const ERROR_SEEN: c_int = 0x20;
 
@@ -38,7 +39,7 @@ pub(crate) struct Arguments([u64; LIST_WORDS]);
 
 const LIST_WORDS: usize = if cfg!(target_arch = "x86_64") { 3 } else { 4 };
 
-unsafe extern "C" {
+unsafe extern "C-unwind" {
     fn mbrtowc(out: *mut wchar_t, bytes: *const c_char, count: size_t, state: *mut State) -> size_t;
     fn wcrtomb(out: *mut c_char, character: wchar_t, state: *mut State) -> size_t;
     fn vswprintf(out: *mut wchar_t, room: size_t, format: *const wchar_t, arguments: *mut Arguments)
@@ -48,6 +49,7 @@ unsafe extern "C" {
     fn ungetc(byte: c_int, file: *mut FILE) -> c_int;
     fn flockfile(file: *mut FILE);
     fn funlockfile(file: *mut FILE);
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
     fn __chk_fail() -> !;
     static mut stdin: *mut FILE;
     static mut stdout: *mut FILE;
@@ -68,12 +70,21 @@ mod behind {
         fn fputws_unlocked(text: *const wchar_t, file: *mut FILE) -> c_int;
         fn ungetwc(character: Wint, file: *mut FILE) -> Wint;
         fn vfwprintf(file: *mut FILE, format: *const wchar_t, arguments: *mut Arguments) -> c_int;
+        fn __vfwprintf_chk(
+            file: *mut FILE,
+            flag: c_int,
+            format: *const wchar_t,
+            arguments: *mut Arguments,
+        ) -> c_int;
         fn vfwscanf(file: *mut FILE, format: *const wchar_t, arguments: *mut Arguments) -> c_int;
+        fn __isoc99_vfwscanf(file: *mut FILE, format: *const wchar_t, arguments: *mut Arguments) -> c_int;
+        fn __fgetws_chk(out: *mut wchar_t, size: size_t, room: c_int, file: *mut FILE) -> *mut wchar_t;
+        fn __fgetws_unlocked_chk(out: *mut wchar_t, size: size_t, room: c_int, file: *mut FILE) -> *mut wchar_t;
     }
 }
 
-/// A stream of ours that this thread has to itself.
-struct Locked(*mut FILE);
+/// A stream of ours that this thread has to itself; it is not canceled meanwhile.
+struct Locked(*mut FILE, c_int);
 
 impl Locked {
     /// `None` for a stream that the C library can do this with. A stream that is used like this is one of
@@ -81,8 +92,10 @@ impl Locked {
     unsafe fn new(file: *mut FILE) -> Option<Self> {
         let orientation = stdio::orientation(file)?;
         (*orientation).store(1, Ordering::Relaxed);
+        let mut cancels = 0;
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut cancels);
         flockfile(file);
-        Some(Self(file))
+        Some(Self(file, cancels))
     }
 
     unsafe fn fail(&self) -> Wint {
@@ -114,16 +127,30 @@ impl Locked {
     }
 
     unsafe fn put(&self, character: wchar_t) -> Wint {
-        let mut bytes = [0; BYTES_MAX];
-        let length = wcrtomb(bytes.as_mut_ptr(), character, &mut State::default());
-        if length > BYTES_MAX {
+        if self.text(&[character]) { character as Wint } else { WEOF }
+    }
+
+    /// At once, as what is not buffered is one write.
+    unsafe fn text(&self, text: &[wchar_t]) -> bool {
+        let mut bytes: Vec<c_char> = Vec::with_capacity(text.len() + BYTES_MAX);
+        let mut is_valid = true;
+        for &character in text {
+            let mut encoded = [0; BYTES_MAX];
+            let length = wcrtomb(encoded.as_mut_ptr(), character, &mut State::default());
+            match encoded.get(..length) {
+                Some(encoded) => bytes.extend_from_slice(encoded),
+                None => {
+                    is_valid = false;
+                    break;
+                }
+            }
+        }
+        let is_written = fwrite_unlocked(bytes.as_ptr().cast(), 1, bytes.len(), self.0) == bytes.len();
+        if !is_valid {
             set(Errno::ILSEQ);
-            return self.fail();
+            self.fail();
         }
-        match fwrite_unlocked(bytes.as_ptr().cast(), 1, length, self.0) == length {
-            true => character as Wint,
-            false => WEOF,
-        }
+        is_valid && is_written
     }
 
     /// A line, or as much of it as there is room for; `out` is null afterwards when there was nothing.
@@ -153,10 +180,6 @@ impl Locked {
         }
         *out.add(count) = 0;
         out
-    }
-
-    unsafe fn text(&self, text: &[wchar_t]) -> bool {
-        text.iter().all(|&character| self.put(character) != WEOF)
     }
 
     unsafe fn back(&self, character: Wint) -> Wint {
@@ -201,7 +224,10 @@ impl Locked {
 impl Drop for Locked {
     fn drop(&mut self) {
         // SAFETY: it was locked by this thread, and is open.
-        unsafe { funlockfile(self.0) }
+        unsafe {
+            funlockfile(self.0);
+            pthread_setcancelstate(self.1, std::ptr::null_mut());
+        }
     }
 }
 
@@ -224,19 +250,42 @@ unsafe extern "C-unwind" fn print_out(format: *const wchar_t, arguments: *mut Ar
     print(stdout, format, arguments)
 }
 
+/// With what is checked of the format.
+unsafe extern "C-unwind" fn print_checked(
+    file: *mut FILE,
+    flag: c_int,
+    format: *const wchar_t,
+    arguments: *mut Arguments,
+) -> c_int {
+    match Locked::new(file) {
+        Some(file) => file.print(format, arguments),
+        None => behind::__vfwprintf_chk(file, flag, format, arguments),
+    }
+}
+
+unsafe extern "C-unwind" fn print_out_checked(
+    flag: c_int,
+    format: *const wchar_t,
+    arguments: *mut Arguments,
+) -> c_int {
+    print_checked(stdout, flag, format, arguments)
+}
+
 /// Wide characters that are taken apart by a format are not there for streams of ours: who asks for them is
 /// told that nothing was read.
+unsafe fn refuse_to_scan(file: &Locked) -> c_int {
+    set(Errno::OPNOTSUPP);
+    file.fail();
+    -1
+}
+
 unsafe extern "C-unwind" fn scan(
     file: *mut FILE,
     format: *const wchar_t,
     arguments: *mut Arguments,
 ) -> c_int {
     match Locked::new(file) {
-        Some(file) => {
-            set(Errno::OPNOTSUPP);
-            file.fail();
-            -1
-        }
+        Some(file) => refuse_to_scan(&file),
         None => behind::vfwscanf(file, format, arguments),
     }
 }
@@ -245,15 +294,31 @@ unsafe extern "C-unwind" fn scan_in(format: *const wchar_t, arguments: *mut Argu
     scan(stdin, format, arguments)
 }
 
+/// Formats as C99 has them.
+unsafe extern "C-unwind" fn scan_c99(
+    file: *mut FILE,
+    format: *const wchar_t,
+    arguments: *mut Arguments,
+) -> c_int {
+    match Locked::new(file) {
+        Some(file) => refuse_to_scan(&file),
+        None => behind::__isoc99_vfwscanf(file, format, arguments),
+    }
+}
+
+unsafe extern "C-unwind" fn scan_in_c99(format: *const wchar_t, arguments: *mut Arguments) -> c_int {
+    scan_c99(stdin, format, arguments)
+}
+
 variadic! {
     fwprintf: "16", "mov rsi, rsi", "rdx", print;
-    __fwprintf_chk: "24", "mov rsi, rdx", "rdx", print;
+    __fwprintf_chk: "24", "mov rsi, rsi", "rcx", print_checked;
     wprintf: "8", "mov rdi, rdi", "rsi", print_out;
-    __wprintf_chk: "16", "mov rdi, rsi", "rsi", print_out;
+    __wprintf_chk: "16", "mov rdi, rdi", "rdx", print_out_checked;
     fwscanf: "16", "mov rsi, rsi", "rdx", scan;
-    __isoc99_fwscanf: "16", "mov rsi, rsi", "rdx", scan;
+    __isoc99_fwscanf: "16", "mov rsi, rsi", "rdx", scan_c99;
     wscanf: "8", "mov rdi, rdi", "rsi", scan_in;
-    __isoc99_wscanf: "8", "mov rdi, rdi", "rsi", scan_in;
+    __isoc99_wscanf: "8", "mov rdi, rdi", "rsi", scan_in_c99;
 }
 
 /// One of the C library's functions for a stream: ours where the stream is, and else what is behind it.
@@ -295,9 +360,19 @@ unsafe fn put_text(ours: &Locked, text: *const wchar_t) -> c_int {
     if ours.text(text) { 1 } else { -1 }
 }
 
-unsafe fn check(size: size_t, room: c_int) {
-    if usize::try_from(room).is_ok_and(|room| room > size) {
-        __chk_fail();
+/// As far as there is memory for it: more than that is the end of the program.
+unsafe fn line_within(ours: &Locked, out: *mut wchar_t, size: size_t, room: c_int) -> *mut wchar_t {
+    match usize::try_from(room) {
+        Ok(wanted) if wanted > size => {
+            let found = ours.line(out, c_int::try_from(size).unwrap_or(room));
+            let is_full = !found.is_null() && size > 1 && length_of(out) + 1 == size;
+            let is_cut = is_full && *out.add(size - 2) != wchar_t::from(b'\n');
+            if is_cut {
+                __chk_fail();
+            }
+            found
+        }
+        _ => ours.line(out, room),
     }
 }
 
@@ -367,13 +442,15 @@ exported! {
     }
 
     fn __fgetws_chk(out: *mut wchar_t, size: size_t, room: c_int, file: *mut FILE) -> *mut wchar_t {
-        check(size, room);
-        line(out, room, file)
+        either!(file, |ours| line_within(&ours, out, size, room), behind::__fgetws_chk(out, size, room, file))
     }
 
     fn __fgetws_unlocked_chk(out: *mut wchar_t, size: size_t, room: c_int, file: *mut FILE) -> *mut wchar_t {
-        check(size, room);
-        line_unlocked(out, room, file)
+        either!(
+            file,
+            |ours| line_within(&ours, out, size, room),
+            behind::__fgetws_unlocked_chk(out, size, room, file)
+        )
     }
 
     fn fputws(text: *const wchar_t, file: *mut FILE) -> c_int {
@@ -394,19 +471,19 @@ exported! {
 
     fn __vfwprintf_chk(
         file: *mut FILE,
-        _flag: c_int,
+        flag: c_int,
         format: *const wchar_t,
         arguments: *mut Arguments,
     ) -> c_int {
-        print(file, format, arguments)
+        print_checked(file, flag, format, arguments)
     }
 
     fn vwprintf(format: *const wchar_t, arguments: *mut Arguments) -> c_int {
         print(stdout, format, arguments)
     }
 
-    fn __vwprintf_chk(_flag: c_int, format: *const wchar_t, arguments: *mut Arguments) -> c_int {
-        print(stdout, format, arguments)
+    fn __vwprintf_chk(flag: c_int, format: *const wchar_t, arguments: *mut Arguments) -> c_int {
+        print_checked(stdout, flag, format, arguments)
     }
 
     fn vfwscanf(file: *mut FILE, format: *const wchar_t, arguments: *mut Arguments) -> c_int {
@@ -414,7 +491,7 @@ exported! {
     }
 
     fn __isoc99_vfwscanf(file: *mut FILE, format: *const wchar_t, arguments: *mut Arguments) -> c_int {
-        scan(file, format, arguments)
+        scan_c99(file, format, arguments)
     }
 
     fn vwscanf(format: *const wchar_t, arguments: *mut Arguments) -> c_int {
@@ -422,6 +499,6 @@ exported! {
     }
 
     fn __isoc99_vwscanf(format: *const wchar_t, arguments: *mut Arguments) -> c_int {
-        scan(stdin, format, arguments)
+        scan_c99(stdin, format, arguments)
     }
 }

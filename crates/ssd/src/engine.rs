@@ -148,7 +148,7 @@ impl Ssd {
             self.time_background(sq, clock);
             served
         };
-        Turn { taken: served, done: posted, is_cut: served < turn }
+        Turn { taken: served, done: posted, is_cut: served > 0 && served < turn }
     }
 
     /// Gets on with what there is to do in idle time, at a queue that may have commands. Returns how much

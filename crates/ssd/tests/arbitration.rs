@@ -191,6 +191,29 @@ fn a_fused_pair_is_taken_whole() {
 }
 
 #[test]
+fn a_fused_pair_without_room_for_both_holds_up_its_own_queue_alone() {
+    let mut host = with_queues(WEIGHTED, &[LOW, HIGH]);
+    // Of three entries two can be taken.
+    host.create_cq(3, 3).unwrap();
+    host.create_sq_of(3, 3, 64, URGENT).unwrap();
+    host.push(3, sqe(0x00, 1));
+    host.ring(3);
+    host.advance();
+    let compare = Sqe { flags: 1, ..transfer(&host, COMPARE, 0, 1, DATA, 512) };
+    let write = Sqe { flags: 2, ..transfer(&host, WRITE, 0, 1, DATA, 512) };
+    for half in [compare, write] {
+        host.push(3, half);
+    }
+    host.ring(3);
+    submit(&mut host, &[5, 5]);
+    assert_eq!(order(&mut host).len(), 10);
+    assert!(host.poll(3).is_some());
+    host.advance();
+    let statuses: Vec<_> = std::iter::from_fn(|| host.poll(3)).map(|cqe| cqe.status()).collect();
+    assert_eq!(statuses, [Status::SUCCESS; 2]);
+}
+
+#[test]
 fn default_weights_can_be_read_and_are_back_after_a_reset() {
     let mut host = with_queues(WEIGHTED, &[LOW, HIGH]);
     let get = Sqe { cdw10: 0x01, ..sqe(0x0a, 0) };

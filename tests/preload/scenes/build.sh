@@ -66,3 +66,17 @@ if c++ -o stream stream.cc 2>/dev/null; then
     ./stream >stream.out 2>stream.err && cat stream.out stream.err led
     rm led && ./stream 2>&1 | cat && cat led
 fi
+cat >wide.cpp <<'PROGRAM'
+#include <clocale>
+#include <iostream>
+#include <string>
+int main()
+{
+    std::setlocale(LC_ALL, "C.UTF-8");
+    std::wstring line;
+    std::getline(std::wcin, line);
+    std::wcout << line << L' ' << line.size() << std::endl;
+    std::wcerr << L"said" << std::endl;
+}
+PROGRAM
+c++ -o wide wide.cpp 2>/dev/null && printf 'h\303\244\303\237\n' >in && ./wide <in >out 2>said && cat out said

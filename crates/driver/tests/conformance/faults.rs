@@ -26,7 +26,7 @@ fn impatient_controller(rig: &Rig) -> ControllerOptions {
 
 /// Submits reads of a block each, with tokens from 0, and rings.
 fn submit_reads(rig: &Rig, queue: &mut Queue, controller: &Controller, count: u64) {
-    let namespace = unvme_driver::Namespace::open(controller, unvme_spec::Nsid(1)).unwrap();
+    let namespace = Namespace::open(controller, Nsid(1)).unwrap();
     rig.saboteur.swallow(Swallow::IoQueues);
     for token in 0..count {
         let read = namespace.read(BlockRange::new(Lba(token), 1), AccessFlags::default()).unwrap();
