@@ -150,7 +150,7 @@ pub(crate) fn a_dead_admin_queue_ends_everything_with_errors(transport: Transpor
     // It can be brought back when it works again.
     rig.saboteur.swallow(Swallow::Nothing);
     controller.reset().unwrap();
-    let namespace = unvme_driver::Namespace::open(&controller, unvme_spec::Nsid(1)).unwrap();
+    let namespace = Namespace::open(&controller, Nsid(1)).unwrap();
     assert_eq!(run(&mut queue, namespace.flush(), None).status, Status::SUCCESS);
 }
 
