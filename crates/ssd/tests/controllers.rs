@@ -295,7 +295,7 @@ fn features_of_controllers_are_set_for_one_and_those_of_namespaces_for_all() {
     let set = |host: &mut Host, fid: u32, nsid: u32, value: u32| {
         host.admin(Sqe { cdw10: fid, cdw11: value, ..sqe(0x09, nsid) })
     };
-    for (fid, default, value) in [(0x01, 7, 2), (0x06, 1, 0), (0x08, 0, 0x0102), (0x0b, 0, 0x100)] {
+    for (fid, default, value) in [(0x01, 0x0f03_0007, 2), (0x06, 1, 0), (0x08, 0, 0x0102), (0x0b, 0, 0x100)] {
         assert_eq!(set(b, fid, 0, value as u32), Ok(0));
         assert_eq!((get(a, fid, 0), get(b, fid, 0)), (Ok(default), Ok(value)), "feature {fid:#x}");
     }
@@ -307,7 +307,7 @@ fn features_of_controllers_are_set_for_one_and_those_of_namespaces_for_all() {
     a.disable();
     b.disable();
     b.enable();
-    assert_eq!((get(b, 0x05, 1), get(b, 0x01, 0)), (Ok(0), Ok(7)), "no other one was enabled");
+    assert_eq!((get(b, 0x05, 1), get(b, 0x01, 0)), (Ok(0), Ok(0x0f03_0007)), "no other one was enabled");
 }
 
 #[test]

@@ -393,7 +393,7 @@ fn what_the_store_does_not_take_has_not_happened() {
         host.admin(Sqe { cdw10: 1 << 31 | 0x01, cdw11: 3, ..sqe(0x09, 0) }),
         Err(Status::INTERNAL_ERROR)
     );
-    assert_eq!(host.admin(Sqe { cdw10: 2 << 8 | 0x01, ..sqe(0x0a, 0) }), Ok(7));
+    assert_eq!(host.admin(Sqe { cdw10: 2 << 8 | 0x01, ..sqe(0x0a, 0) }), Ok(0x0f03_0007));
     assert_eq!(format(&mut host, 1, 1), Err(Status::INTERNAL_ERROR));
     assert_eq!(delete(&mut host, 1), Err(Status::INTERNAL_ERROR));
     assert_eq!((size_of(&mut host, 1), read(&mut host, 1, 0)), (8192, Ok(0)), "as it was, and erased");

@@ -110,7 +110,7 @@ fn a_controller_is_brought_up_with_the_commands_spdk_sends() {
     let served = Served::start();
     let mut host = Initiator::attach(&served.path());
     // CRMS and CRTO, command sets NVM and by profile, doorbell stride 4, 4 KiB pages.
-    assert_eq!(host.cap(), 0x0840_0830_1401_0fff);
+    assert_eq!(host.cap(), 0x0840_0830_1403_0fff);
     assert_eq!((host.register(0x08), host.register(0x14), host.register(0x68)), (0x0002_0000, 0, 20));
     host.enable();
     assert_eq!(host.register(0x14), 0x0046_0061);
