@@ -134,7 +134,7 @@ fn check(host: &Host) {
     assert_eq!(u64::from_le_bytes(bar) % BAR_BYTES, 4, "BAR 0 is 64-bit memory, aligned to its size");
     assert_eq!(
         (host.read32(0x00), host.read32(0x04), host.read32(0x08)),
-        (0x1401_0fff, 0x0840_0830, 0x0002_0000)
+        (0x1403_0fff, 0x0840_0830, 0x0002_0000)
     );
     let (cc, csts) = (host.read32(CC), host.read32(CSTS));
     assert!(csts & 0b11 != 0b11, "ready and failed: CSTS {csts:#x}");
