@@ -114,11 +114,15 @@ fn deallocations_are_counted_apart_and_nothing_that_was_written_is_lost_by_them(
     assert!(text.contains("\nDeallocations: ") && text.contains(" p99\n"), "{text}");
     // The device knows of it.
     let home = Home::with_device();
-    let words =
-        ["perf", "-r", DEVICE, "--force", "--prefill", "-t", "0.2", "-w", "randwrite", "--trim", "100"];
-    home.ok(&words);
-    let used = number(&home.json(&["id-ns", DEVICE, "-n", "1"])["nuse"]);
-    assert!(used < f64::from(64 << 11), "{used} blocks are in use");
+    // On a busy machine some time may pass before the first one is sent.
+    let used = ["0.2", "5", "60"].into_iter().find_map(|seconds| {
+        let words =
+            ["perf", "-r", DEVICE, "--force", "--prefill", "-t", seconds, "-w", "randwrite", "--trim", "100"];
+        home.ok(&words);
+        let used = number(&home.json(&["id-ns", DEVICE, "-n", "1"])["nuse"]);
+        (used < f64::from(64 << 11)).then_some(used)
+    });
+    assert!(used.is_some(), "all blocks are in use");
     let run = home.json(&quick(&["-w", "randwrite"]));
     assert!(
         run["points"][0].get("trims").is_none() && run["workload"].get("trim_percent").is_none(),
