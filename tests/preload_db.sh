@@ -55,7 +55,7 @@ chmod 755 "$work"
 export UNVME_HOME="$work/home"
 mkdir "$work/native" "$work/ours"
 slot=0000:02:00.0
-size=${long:+1}4G
+device_size=${long:+1}4G
 stats=$work/stats.json
 steps=0
 part=
@@ -216,7 +216,7 @@ prepare() {
     if [ "$side" = native ]; then
         umount -l "$dir" 2>/dev/null || true
         rm -f "$work/image"
-        truncate -s "$size" "$work/image"
+        truncate -s "$device_size" "$work/image"
         # Without a loop device: the kernel's file system that the folder is in.
         if /sbin/mkfs.ext4 -q -F "$work/image" >/dev/null 2>&1; then
             mount -o loop "$work/image" "$dir" 2>/dev/null || find "$dir" -mindepth 1 -delete
@@ -235,7 +235,7 @@ make_device() {
     rm -rf "$UNVME_HOME"
     mkdir "$UNVME_HOME"
     [ -z "$user" ] || chown "$user" "$UNVME_HOME"
-    as_user "$unvme" device create "$slot" --size "$size" >"$work/output" 2>&1 || fail 'there is no device'
+    as_user "$unvme" device create "$slot" --size "$device_size" >"$work/output" 2>&1 || fail 'there is no device'
     as_user "$unvme" fs mkfs "$slot" >"$work/output" 2>&1 || fail 'there is no file system'
 }
 
