@@ -10,6 +10,7 @@
  *   sharing passing FILE             gives a child a descriptor that both use on
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -74,9 +75,14 @@ static void closing(char *path)
         }
         pid_t child = fork();
         if (child == 0)
-            _exit(access(path, R_OK) == 0 ? 0 : 1);
+            _exit(access(path, R_OK) == 0 ? 0 : errno);
         int status = -1;
-        need(waitpid(child, &status, 0) == child && status == 0, "a child");
+        need(waitpid(child, &status, 0) == child, "waitpid");
+        if (status != 0) {
+            fprintf(stderr, "the child of round %d ended with %#x: its access was refused with %s\n", round, status,
+                    WIFEXITED(status) ? strerror(WEXITSTATUS(status)) : "nothing");
+            exit(1);
+        }
     }
     puts("closed");
 }
