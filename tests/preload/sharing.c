@@ -65,6 +65,9 @@ static void *opens(void *path)
 static void closing(char *path)
 {
     pthread_t thread;
+    int made = open(path, O_RDWR | O_CREAT, 0644);
+    /* The thread may begin later than the first child. */
+    need(made >= 0 && close(made) == 0, "create");
     pthread_create(&thread, NULL, syncs, path);
     for (int round = 0; round < 20; round++) {
         char name[40];
