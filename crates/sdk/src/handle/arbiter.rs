@@ -126,7 +126,6 @@ struct Next {
     seat: usize,
     tag: u64,
     is_sharing: bool,
-    is_devices: bool,
 }
 
 fn cost(bytes: u64) -> u64 {
@@ -289,7 +288,7 @@ impl Arbiter {
             let Some(wish) = seat.waiting.front().copied() else { return };
             let more = cost(wish.bytes);
             let has_none = seat.lane.in_flight.load(Ordering::Relaxed) == 0;
-            if !next.is_devices {
+            if !matches!(seat.schedule, Schedule::Weighted(_)) {
                 if !is_alone && !has_none && in_flight + more > window {
                     return;
                 }
@@ -339,7 +338,7 @@ impl Arbiter {
             let due = |after: Duration| wish.came_ns.saturating_add(after.as_nanos() as u64);
             match seat.schedule {
                 Schedule::Weighted(_) => {
-                    return Some(Next { seat: index, tag: 0, is_sharing: false, is_devices: true });
+                    return Some(Next { seat: index, tag: 0, is_sharing: false });
                 }
                 Schedule::Priority(level) if level > 0 => {
                     // Of two alike, who has waited longer.
@@ -369,7 +368,7 @@ impl Arbiter {
             }
         }
         if let Some((seat, _)) = first {
-            return Some(Next { seat, tag: 0, is_sharing: false, is_devices: false });
+            return Some(Next { seat, tag: 0, is_sharing: false });
         }
         let timed = soonest.map(|(seat, _)| {
             let came = seats[seat].waiting.front().map_or(0, |wish| wish.came);
@@ -385,7 +384,7 @@ impl Arbiter {
             }
             (one, other) => one.or(other)?,
         };
-        Some(Next { seat, tag, is_sharing: true, is_devices: false })
+        Some(Next { seat, tag, is_sharing: true })
     }
 }
 
