@@ -468,9 +468,6 @@ unsafe fn run(program: &Program, argv: *const *const c_char, envp: *const *const
 }
 
 unsafe fn execvpe_any(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
-    if let Some(refused) = reach::refused(reach::check_found(file, argv)) {
-        return refused;
-    }
     match program::find_in_path(file, argv) {
         Ok(None) => execute(envp, None, |envp| behind::execvpe(file, argv, envp)),
         Ok(Some(program)) => run(&program, argv, envp),
@@ -582,9 +579,6 @@ exported! {
         pid: *mut pid_t, file: *const c_char, actions: *const Actions, attributes: *const Spawned,
         argv: *const *const c_char, envp: *const *const c_char,
     ) -> c_int {
-        if let Err(errno) = reach::check_found(file, argv) {
-            return errno.raw_os_error();
-        }
         match program::find_in_path(file, argv) {
             Ok(None) => {
                 spawn(envp, None, |envp| behind::posix_spawnp(pid, file, actions, attributes, argv, envp))

@@ -230,7 +230,7 @@ pub(crate) unsafe fn find(path: *const c_char, argv: *const *const c_char) -> Re
 }
 
 /// Where a shell would find a program.
-pub(crate) unsafe fn search(file: *const c_char) -> Option<CString> {
+unsafe fn search(file: *const c_char) -> Option<CString> {
     let name = text(file).ok()?;
     if name.contains(&b'/') {
         return Some(std::ffi::CStr::from_ptr(file).to_owned());
@@ -260,6 +260,7 @@ pub(crate) unsafe fn find_in_path(
     let path = if state::is_on() && !gate::is_inside() { search(file) } else { None };
     errno::put(before);
     let Some(path) = path else { return Ok(None) };
+    reach::check(path.as_ptr(), argv)?;
     match find(path.as_ptr(), argv) {
         // The C library has a shell run what is no program.
         Err(Errno::NOEXEC) => by_shell(path, argv).map(Some),

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use unvme_fs::{Unreachable, out_of_reach};
 
 use crate::errno::{self, Result, text};
-use crate::{gate, mount, place, program, state};
+use crate::{gate, mount, place, state};
 
 /// Why the library would not be in a program. What cannot be read is for the kernel to refuse.
 fn why_not(program: &[u8]) -> Option<Unreachable> {
@@ -75,23 +75,6 @@ pub(crate) unsafe fn check_as(path: &[u8], name: &[u8], argv: *const *const c_ch
         mount.config.device
     ));
     Err(Errno::ACCESS)
-}
-
-/// As [`check`], of a program that a shell would find.
-///
-/// # Errors
-/// As there.
-///
-/// # Safety
-/// As there.
-pub(crate) unsafe fn check_found(file: *const c_char, argv: *const *const c_char) -> Result<()> {
-    if !state::is_on() || gate::is_inside() {
-        return Ok(());
-    }
-    let before = errno::get();
-    let found = program::search(file);
-    errno::put(before);
-    found.map_or(Ok(()), |path| check(path.as_ptr(), argv))
 }
 
 /// -1 and `errno`, if a program is refused.

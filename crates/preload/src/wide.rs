@@ -235,15 +235,22 @@ unsafe fn length_of(text: *const wchar_t) -> usize {
     (0..).take_while(|&at| *text.add(at) != 0).count()
 }
 
+/// One of the C library's functions for a stream: ours where the stream is, and else what is behind it.
+macro_rules! either {
+    ($file:expr, |$locked:ident| $ours:expr, $behind:expr) => {
+        match Locked::new($file) {
+            Some($locked) => $ours,
+            None => $behind,
+        }
+    };
+}
+
 unsafe extern "C-unwind" fn print(
     file: *mut FILE,
     format: *const wchar_t,
     arguments: *mut Arguments,
 ) -> c_int {
-    match Locked::new(file) {
-        Some(file) => file.print(format, arguments),
-        None => behind::vfwprintf(file, format, arguments),
-    }
+    either!(file, |ours| ours.print(format, arguments), behind::vfwprintf(file, format, arguments))
 }
 
 unsafe extern "C-unwind" fn print_out(format: *const wchar_t, arguments: *mut Arguments) -> c_int {
@@ -257,10 +264,11 @@ unsafe extern "C-unwind" fn print_checked(
     format: *const wchar_t,
     arguments: *mut Arguments,
 ) -> c_int {
-    match Locked::new(file) {
-        Some(file) => file.print(format, arguments),
-        None => behind::__vfwprintf_chk(file, flag, format, arguments),
-    }
+    either!(
+        file,
+        |ours| ours.print(format, arguments),
+        behind::__vfwprintf_chk(file, flag, format, arguments)
+    )
 }
 
 unsafe extern "C-unwind" fn print_out_checked(
@@ -284,10 +292,7 @@ unsafe extern "C-unwind" fn scan(
     format: *const wchar_t,
     arguments: *mut Arguments,
 ) -> c_int {
-    match Locked::new(file) {
-        Some(file) => refuse_to_scan(&file),
-        None => behind::vfwscanf(file, format, arguments),
-    }
+    either!(file, |ours| refuse_to_scan(&ours), behind::vfwscanf(file, format, arguments))
 }
 
 unsafe extern "C-unwind" fn scan_in(format: *const wchar_t, arguments: *mut Arguments) -> c_int {
@@ -300,10 +305,7 @@ unsafe extern "C-unwind" fn scan_c99(
     format: *const wchar_t,
     arguments: *mut Arguments,
 ) -> c_int {
-    match Locked::new(file) {
-        Some(file) => refuse_to_scan(&file),
-        None => behind::__isoc99_vfwscanf(file, format, arguments),
-    }
+    either!(file, |ours| refuse_to_scan(&ours), behind::__isoc99_vfwscanf(file, format, arguments))
 }
 
 unsafe extern "C-unwind" fn scan_in_c99(format: *const wchar_t, arguments: *mut Arguments) -> c_int {
@@ -319,16 +321,6 @@ variadic! {
     __isoc99_fwscanf: "16", "mov rsi, rsi", "rdx", scan_c99;
     wscanf: "8", "mov rdi, rdi", "rsi", scan_in;
     __isoc99_wscanf: "8", "mov rdi, rdi", "rsi", scan_in_c99;
-}
-
-/// One of the C library's functions for a stream: ours where the stream is, and else what is behind it.
-macro_rules! either {
-    ($file:expr, |$locked:ident| $ours:expr, $behind:expr) => {
-        match Locked::new($file) {
-            Some($locked) => $ours,
-            None => $behind,
-        }
-    };
 }
 
 unsafe fn get(file: *mut FILE) -> Wint {
