@@ -133,7 +133,11 @@ impl System {
                 (missing, fresh, version, asked)
             };
             let mut state = node.lock();
-            self.insert_read(node, &mut state, start, &fresh, asked, version)?;
+            match self.insert_read(node, &mut state, start, &fresh, asked, version) {
+                // The device has what the cache has no room for.
+                Err(Error::Posix(Errno::NOMEM)) => break,
+                other => other?,
+            }
             let there = Self::there(&state, offset, out.len());
             if self.copy_cached(node.ino, &state, offset, &mut out[..there]).is_ok() {
                 self.note_read(node, &state);
@@ -173,7 +177,10 @@ impl System {
                 (found, window, fresh, version)
             };
             let mut state = node.lock();
-            self.insert_read(node, &mut state, found, &fresh, found, version)?;
+            match self.insert_read(node, &mut state, found, &fresh, found, version) {
+                Err(Error::Posix(Errno::NOMEM)) => return Ok(()),
+                other => other?,
+            }
             index = window;
         }
         Ok(())
@@ -374,16 +381,18 @@ impl System {
         data: &[u8],
     ) -> Result<usize> {
         let most = self.cache.request_pages() as usize * BLOCK;
-        let mut done = 0;
+        let (mut done, mut is_clean) = (0, false);
         while done < data.len() {
             let at = offset + done as u64;
             let some = (most - (at % BLOCK_64) as usize).min(data.len() - done);
             match self.write_some_buffered(node, state, at, &data[done..done + some]) {
                 Ok(bytes) => {
                     done += bytes;
-                    if bytes < some {
-                        break;
-                    }
+                    is_clean = false;
+                }
+                // What this file has in memory can go once it is written.
+                Err(Error::Posix(Errno::NOMEM)) if !std::mem::replace(&mut is_clean, true) => {
+                    self.write_back(node, state)?;
                 }
                 Err(Error::Posix(_)) if done > 0 => break,
                 Err(e) => return Err(e),

@@ -4,6 +4,8 @@
 //! alone. A page that has the cache's mark is one that blocks are set aside for: the file has none there yet.
 
 mod ahead;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -13,6 +13,8 @@ mod frames;
 mod order;
 mod pages;
 mod shown;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -122,6 +124,7 @@ enum Verdict {
     Gone,
     Evicted(FrameNo),
     Again(Place),
+    Kept,
 }
 
 impl Cache {
@@ -314,31 +317,55 @@ impl Cache {
     /// Gives up a page or a few of those that were used least.
     fn make_room<O: Owners>(&self, queues: &mut Queues, own: &mut Own<'_, O>) {
         const TRIES: usize = 64;
-        for _ in 0..TRIES {
-            let Some((entry, place)) = queues.pop() else { return };
-            let verdict = if entry.owner == own.owner {
-                self.judge(own.pages, &entry, place)
-            } else {
-                match own.others.with(entry.owner, |pages| self.judge(pages, &entry, place)) {
-                    Found::Gone => Verdict::Gone,
-                    Found::Busy => Verdict::Again(place),
-                    Found::There(verdict) => verdict,
-                }
-            };
-            match verdict {
-                Verdict::Gone => {}
-                Verdict::Again(place) => queues.push(entry, place),
-                Verdict::Evicted(frame) => {
-                    self.counters.evicted.add(1);
-                    queues.evicted(&entry, place);
-                    self.frames.take(frame, entry.owner, entry.index);
-                    queues.give_back(frame);
-                    if !queues.is_full() {
-                        return;
-                    }
-                }
+        // They have had their turn. Where one has to stay, so do most likely those behind it.
+        while queues.is_full()
+            && let Some((entry, place)) = queues.pop_kept()
+        {
+            if !self.consider(queues, own, &entry, place) {
+                break;
             }
         }
+        for _ in 0..TRIES {
+            if !queues.is_full() {
+                return;
+            }
+            let Some((entry, place)) = queues.pop().or_else(|| queues.pop_kept()) else { return };
+            self.consider(queues, own, &entry, place);
+        }
+    }
+
+    /// Gives up a page, or says where it goes on. False when it cannot be given up now.
+    fn consider<O: Owners>(
+        &self,
+        queues: &mut Queues,
+        own: &mut Own<'_, O>,
+        entry: &Entry,
+        place: Place,
+    ) -> bool {
+        let verdict = if entry.owner == own.owner {
+            self.judge(own.pages, entry, place)
+        } else {
+            match own.others.with(entry.owner, |pages| self.judge(pages, entry, place)) {
+                Found::Gone => Verdict::Gone,
+                Found::Busy => Verdict::Kept,
+                Found::There(verdict) => verdict,
+            }
+        };
+        match verdict {
+            Verdict::Gone => {}
+            Verdict::Again(place) => queues.push(*entry, place),
+            Verdict::Kept => {
+                queues.keep(*entry, place);
+                return false;
+            }
+            Verdict::Evicted(frame) => {
+                self.counters.evicted.add(1);
+                queues.evicted(entry, place);
+                self.frames.take(frame, entry.owner, entry.index);
+                queues.give_back(frame);
+            }
+        }
+        true
     }
 
     fn judge(&self, pages: &mut Pages, entry: &Entry, place: Place) -> Verdict {
@@ -350,7 +377,7 @@ impl Cache {
         }
         let stamp = self.frames.stamp(entry.frame);
         if word.is_dirty() || word.is_marked() {
-            return Verdict::Again(place.later(stamp));
+            return Verdict::Kept;
         }
         match place.judge(word, stamp) {
             Some(next) => Verdict::Again(next),

@@ -45,14 +45,6 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Where a page goes on that cannot be given up now.
-    pub(super) fn later(self, stamp: u64) -> Self {
-        match self {
-            Self::Used(then) => Self::Used(stamp.max(then + 1)),
-            other => other,
-        }
-    }
-
     /// Where a page goes on that was used, at `stamp` the last time; `None` when it is to be given up.
     pub(super) fn judge(self, word: &Word, stamp: u64) -> Option<Self> {
         match self {
@@ -82,6 +74,9 @@ pub(super) struct Queues {
     ghosts: VecDeque<u64>,
     is_ghost: ByNumber<()>,
     used: BTreeMap<(u64, u64), Entry>,
+    /// Those whose turn it was, and that could not be given up: they wait to be written, or their owners were
+    /// busy. In the order, they would keep those behind them from being given up.
+    kept: VecDeque<(Entry, Place)>,
     /// Tells pages that were used at the same time apart.
     turn: u64,
     /// Entries at which those are looked for whose pages are gone.
@@ -108,6 +103,7 @@ impl Queues {
             ghosts: VecDeque::new(),
             is_ghost: ByNumber::default(),
             used: BTreeMap::new(),
+            kept: VecDeque::new(),
             turn: 0,
             sweep_at: Self::sweep_min(budget),
             fresh: 0..0,
@@ -164,7 +160,7 @@ impl Queues {
     }
 
     fn len(&self) -> usize {
-        self.small.len() + self.main.len() + self.used.len()
+        self.small.len() + self.main.len() + self.used.len() + self.kept.len()
     }
 
     /// Whether there are so many entries that those whose pages are gone should be looked for.
@@ -181,6 +177,16 @@ impl Queues {
                 self.used.insert((stamp, self.turn), entry);
             }
         }
+    }
+
+    /// A page whose turn it was cannot be given up for now.
+    pub(super) fn keep(&mut self, entry: Entry, place: Place) {
+        self.kept.push_back((entry, place));
+    }
+
+    /// The page that could not be given up for the longest time.
+    pub(super) fn pop_kept(&mut self) -> Option<(Entry, Place)> {
+        self.kept.pop_front()
     }
 
     /// The page that is considered next.
@@ -214,6 +220,7 @@ impl Queues {
         self.small.retain(&is_there);
         self.main.retain(&is_there);
         self.used.retain(|_, entry| is_there(entry));
+        self.kept.retain(|(entry, _)| is_there(entry));
         self.sweep_at = Self::sweep_min(self.budget).max(2 * self.len());
     }
 }

@@ -1,0 +1,111 @@
+//! The cache as a whole: who is given up, and that somebody always is.
+
+use super::{Cache, Found, NoRoom, Order, Own, Owners, PAGE, Pages};
+
+/// One other owner, which may be busy.
+struct Other<'a> {
+    pages: &'a std::sync::Mutex<Pages>,
+    is_busy: bool,
+}
+
+impl Owners for Other<'_> {
+    fn with<R>(&self, _: u64, act: impl FnOnce(&mut Pages) -> R) -> Found<R> {
+        match self.is_busy {
+            true => Found::Busy,
+            false => Found::There(act(&mut self.pages.lock().expect("nobody panics"))),
+        }
+    }
+}
+
+/// Pages of a cache of one part.
+const BUDGET: u64 = 1000;
+
+fn cache(order: Order) -> Cache {
+    Cache::new(BUDGET as usize * PAGE, order).expect("memory")
+}
+
+fn insert(cache: &Cache, others: &Other<'_>, pages: &mut Pages, index: u64) -> Result<(), NoRoom> {
+    cache.insert(&mut Own { others, owner: 7, pages }, index, &[index as u8; PAGE])
+}
+
+#[test]
+fn pages_that_wait_to_be_written_keep_no_others() {
+    for order in [Order::S3Fifo, Order::Lru] {
+        let (cache, mut pages, nobody) = (cache(order), Pages::default(), std::sync::Mutex::default());
+        let others = Other { pages: &nobody, is_busy: false };
+        // More than the part of those that came lately, and less than what a file system lets wait.
+        let dirty = |pages: &mut Pages, range: std::ops::Range<u64>| {
+            for index in range {
+                insert(&cache, &others, pages, index).expect("room");
+                assert!(cache.mark_dirty(pages, index));
+            }
+        };
+        (2000..2700).for_each(|index| insert(&cache, &others, &mut pages, index).expect("room"));
+        dirty(&mut pages, 0..300);
+        // Some of them come again soon after they were given up, and do not come among those that came lately.
+        for nth in 0..20_000 {
+            let index = 10_000 + nth % 1500;
+            if pages.get(index).is_none() {
+                insert(&cache, &others, &mut pages, index).expect("room");
+            }
+            let there = cache.counts().pages;
+            assert!(there <= BUDGET + 100, "{order:?}: {there} pages of {BUDGET}");
+        }
+        assert!((0..300).all(|index| pages.get(index).is_some()), "{order:?}: one was not written");
+        // They are written, and are given up as others are.
+        assert_eq!(cache.mark_written(&mut pages, 0..300), 300);
+        (30_000..32_000).for_each(|index| insert(&cache, &others, &mut pages, index).expect("room"));
+        assert_eq!((0..300).filter(|&index| pages.get(index).is_some()).count(), 0, "{order:?}");
+        assert!(cache.counts().pages <= BUDGET, "{order:?}");
+    }
+}
+
+#[test]
+fn pages_of_somebody_busy_keep_no_others() {
+    for order in [Order::S3Fifo, Order::Lru] {
+        let (cache, mut pages, other) = (cache(order), Pages::default(), std::sync::Mutex::default());
+        let nobody = std::sync::Mutex::default();
+        for index in 0..300 {
+            let mut own = Own {
+                others: &Other { pages: &nobody, is_busy: false },
+                owner: 8,
+                pages: &mut other.lock().expect("nobody panics"),
+            };
+            cache.insert(&mut own, index, &[0; PAGE]).expect("room");
+        }
+        let busy = Other { pages: &other, is_busy: true };
+        for nth in 0..20_000 {
+            let index = 10_000 + nth % 1500;
+            if pages.get(index).is_none() {
+                insert(&cache, &busy, &mut pages, index).expect("room");
+            }
+            let there = cache.counts().pages;
+            assert!(there <= BUDGET + 100, "{order:?}: {there} pages of {BUDGET}");
+        }
+        let free = Other { pages: &other, is_busy: false };
+        (20_000..22_000).for_each(|index| insert(&cache, &free, &mut pages, index).expect("room"));
+        let left = (0..300).filter(|&index| other.lock().expect("nobody panics").get(index).is_some());
+        assert_eq!(left.count(), 0, "{order:?}");
+    }
+}
+
+#[test]
+fn there_is_no_room_when_all_pages_wait() {
+    let (cache, mut pages, nobody) = (cache(Order::S3Fifo), Pages::default(), std::sync::Mutex::default());
+    let others = Other { pages: &nobody, is_busy: false };
+    let mut index = 0;
+    while insert(&cache, &others, &mut pages, index).is_ok() {
+        cache.mark_dirty(&mut pages, index);
+        index += 1;
+        assert!(index < 10 * BUDGET);
+    }
+    // One is enough.
+    cache.mark_written(&mut pages, 5..6);
+    for next in index..index + 100 {
+        // It takes a few attempts until it is its turn.
+        if insert(&cache, &others, &mut pages, next).is_ok() {
+            return;
+        }
+    }
+    panic!("a page that could be given up is not");
+}
