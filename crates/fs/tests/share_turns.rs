@@ -11,7 +11,9 @@ use tempfile::TempDir;
 use unvme::{Block, Device, Nsid, OpenOptions, open};
 use unvme_fs::calls::{At, OpenId, Process, Processes, Range, Reply, Request};
 use unvme_fs::share::{Client, Identity, Reserved, Server, ServerOptions};
-use unvme_fs::{Credentials, Errno, Error, FileSystem, MakeOptions, MountOptions, make};
+use unvme_fs::{
+    CacheOptions, Credentials, Errno, Error, FileSystem, MakeOptions, MountOptions, Policy, make,
+};
 
 const NEW: OFlags = OFlags::RDWR.union(OFlags::CREATE);
 const ALL: Range = Range { is_of_open: false, is_exclusive: true, start: 0, end: u64::MAX };
@@ -259,4 +261,39 @@ fn a_server_that_ends_in_order_is_not_started_again() {
         std::thread::sleep(Duration::from_millis(30));
     }
     assert_eq!(started.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn nobody_waits_for_a_call_that_takes_long() {
+    let ((device, block), folder) = (device(), tempfile::tempdir().expect("a folder"));
+    // What is read comes from the device.
+    let cache = CacheOptions { policy: Policy::None, ..CacheOptions::default() };
+    let options = MountOptions { cache, ..MountOptions::default() };
+    let fs = FileSystem::mount(&block, device.name(), &options).expect("mounted");
+    let few = ServerOptions { workers: 3, ..ServerOptions::default() };
+    let _server = Server::start(Processes::new(fs), &socket(&folder), &few).expect("a server");
+    let (slow, other) = (client(&folder), client(&folder));
+    let open = open_at(&slow, "file");
+    slow.call(&Request::Write { open, offset: 0 }, &[1; 4096], &mut []).expect("written");
+    other.ping().expect("there");
+    let rule = r#"{"match":{"opcode":"read"},"act":{"delay":"3s"}}"#;
+    device.add_faults(rule).expect("a rule");
+    let done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut out = [0; 4096];
+                slow.call(&Request::Read { open, offset: 0 }, &[], &mut out).expect("read");
+                done.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        // Both are under way, most likely.
+        std::thread::sleep(Duration::from_millis(200));
+        for _ in 0..20 {
+            // The worker that is left sleeps each time, and would sleep for a second.
+            std::thread::sleep(Duration::from_millis(2));
+            other.ping().expect("answered");
+        }
+        assert_eq!(done.load(Ordering::SeqCst), 0, "somebody waited for them");
+    });
 }

@@ -25,6 +25,8 @@ const SAY_LIMIT: Duration = Duration::from_secs(5);
 const LATE_MAX: usize = 1024;
 /// How long a caller looks before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
+/// How long a caller waits for a worker that is awake before it wakes another one.
+const PATIENCE: Duration = Duration::from_micros(4);
 /// How long one reads without asking before one looks whether the server is there.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long it sleeps before it looks whether the server is there.
@@ -278,18 +280,35 @@ impl Link {
         }
     }
 
+    /// Wakes a worker when nobody has taken a call: those that are awake have others.
+    fn ring_for(&self, slot: &Slot<'_>) {
+        if slot.is_posted() {
+            self.control.ring();
+        }
+    }
+
     /// Until what was asked is done.
     fn wait(&self, slot: &Slot<'_>) -> Result<()> {
         let start = Instant::now();
-        while start.elapsed() < SPIN {
+        let mut has_patience = true;
+        loop {
             for _ in 0..32 {
                 if slot.is_done() {
                     return Ok(());
                 }
                 std::hint::spin_loop();
             }
+            let waited = start.elapsed();
+            if has_patience && waited >= PATIENCE {
+                has_patience = false;
+                self.ring_for(slot);
+            }
+            if waited >= SPIN {
+                break;
+            }
         }
         while !slot.is_done() {
+            self.ring_for(slot);
             slot.wait(NAP);
             if !slot.is_done() && self.has_left() && !slot.is_done() {
                 return Err(Errno::IO.into());

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::thread::{self, JoinHandle};
@@ -73,6 +73,8 @@ impl Default for ServerOptions {
 pub(super) struct Shared {
     pub control: Control,
     pub spin: Duration,
+    /// A bit for each worker that looks for work: that neither works nor sleeps.
+    pub looking: AtomicU64,
     /// The control page says so, too, but clients can write there.
     has_ended: AtomicBool,
     processes: Arc<Processes>,
@@ -211,6 +213,7 @@ impl Server {
         let shared = Arc::new(Shared {
             control: Control(memory.map_err(|e| Error::Device(e.to_string()))?),
             spin: options.spin,
+            looking: AtomicU64::new(0),
             has_ended: AtomicBool::new(false),
             processes,
             connections: RwLock::default(),
@@ -225,8 +228,8 @@ impl Server {
         let stop = EventFd::new().map_err(|e| Error::Device(e.to_string()))?;
         let mut server =
             Self { shared, stop: stop.clone(), threads: Vec::new(), socket: socket.into(), hold: None };
-        for _ in 0..options.workers.clamp(1, WORKERS_MAX) {
-            server.spawn("unvme-work", work)?;
+        for number in 0..options.workers.clamp(1, WORKERS_MAX) {
+            server.spawn("unvme-work", move |shared| work(shared, number))?;
         }
         let interval = options.write_back;
         server.spawn("unvme-maps", move |shared| shared.write_back_now_and_then(interval))?;

@@ -2,15 +2,18 @@
 //! tells the server where something is to be done.
 //!
 //! ```text
-//! control page                                       slot
-//!      0  looking: workers that look for work            0  state: FREE, POSTED, RUNNING, DONE
+//! control pages                                      slot
+//!      0  awake: workers that do not sleep               0  state: FREE, POSTED, RUNNING, DONE
 //!     64  sleeping: workers that sleep                   4  waiting: the client sleeps
 //!    128  bell: what they sleep on                       8  bytes of the frame
 //!    192  ended: the server has                         12  bytes of data to be written
 //!    256  16 words: connections with something to do    16  room for data to be read
-//!   4096  a word for each connection: its slots         64  frame: a call, or what came of it
+//!   4096  a line for each connection: its slots         24  frame: a call, or what came of it
 //!                                                  135168  data
 //! ```
+//!
+//! A short call goes by two cache lines: the slot's first, and that of the connection. What all look at stays
+//! as it is from one call to the next, as long as there is one.
 //!
 //! Neither side believes the other one's numbers: lengths are cut to what fits, and bytes are copied out
 //! before they are parsed.
@@ -37,20 +40,21 @@ const WAITING: usize = 4;
 const FRAME_BYTES: usize = 8;
 const INPUT_BYTES: usize = 12;
 const OUTPUT_BYTES: usize = 16;
-const FRAME: usize = 64;
+const FRAME: usize = 24;
 const DATA: usize = 132 << 10;
 const SLOT_BYTES: usize = DATA + DATA_BYTES_MAX;
 
-const LOOKING: usize = 0;
+const AWAKE: usize = 0;
 const SLEEPING: usize = 64;
 const BELL: usize = 128;
 const ENDED: usize = 192;
 const SUMMARY: usize = 256;
 const SUMMARY_WORDS: usize = CONNECTIONS_MAX / 64;
 const POSTED_SLOTS: usize = 4096;
+const LINE_BYTES: usize = 64;
 
-/// Bytes of the control page, and of a connection's slots.
-pub(super) const CONTROL_BYTES: usize = POSTED_SLOTS + CONNECTIONS_MAX * 8;
+/// Bytes of the control pages, and of a connection's slots.
+pub(super) const CONTROL_BYTES: usize = POSTED_SLOTS + CONNECTIONS_MAX * LINE_BYTES;
 pub(super) const SLOTS_BYTES: usize = SLOTS * SLOT_BYTES;
 
 const FREE: u32 = 0;
@@ -69,29 +73,32 @@ fn wake(word: &AtomicU32, count: u32) {
     let _ = futex::wake(word, futex::Flags::empty(), count);
 }
 
-/// The page that tells where something is to be done. All of its accesses are SeqCst: who posts looks
-/// whether anybody looks, and who goes to sleep looks whether anything was posted, and one of them must see
-/// the other.
+/// The pages that tell where something is to be done. All of their accesses are SeqCst: who posts looks
+/// whether anybody is awake, and who goes to sleep looks whether anything was posted, and one of them must
+/// see the other.
+///
+/// Who is awake may have much to do, however; so who has posted something and is not taken [rings](Self::ring)
+/// after a while.
 #[derive(Clone, Debug)]
 pub(super) struct Control(pub Region);
 
 impl Control {
     fn posted(&self, connection: usize) -> &AtomicU64 {
-        &self.0.words::<1>(POSTED_SLOTS + connection * 8)[0]
+        &self.0.words::<1>(POSTED_SLOTS + connection * LINE_BYTES)[0]
     }
 
     fn summary(&self) -> &[AtomicU64; SUMMARY_WORDS] {
         self.0.words(SUMMARY)
     }
 
-    /// There is something in a slot. Somebody is woken when nobody looks.
+    /// There is something in a slot. Somebody is woken when nobody is awake.
     pub(super) fn post(&self, connection: usize, slot: usize) {
         self.posted(connection).fetch_or(1 << slot, Ordering::SeqCst);
         let (word, bit) = (&self.summary()[connection / 64], 1 << (connection % 64));
         if word.load(Ordering::SeqCst) & bit == 0 {
             word.fetch_or(bit, Ordering::SeqCst);
         }
-        if self.0.load_u32(LOOKING, Ordering::SeqCst) == 0 {
+        if self.0.load_u32(AWAKE, Ordering::SeqCst) == 0 {
             self.ring();
         }
     }
@@ -119,14 +126,6 @@ impl Control {
         })
     }
 
-    /// A worker that looked has found something. Who posted something else meanwhile may have seen it look.
-    pub(super) fn look_elsewhere(&self) {
-        let others = self.0.atomic_u32(LOOKING).fetch_sub(1, Ordering::SeqCst);
-        if others == 1 && self.is_any_posted() {
-            self.ring();
-        }
-    }
-
     /// Takes a slot with something in it: connection and slot. `from` is where to look first, and `turn`
     /// which of a connection's slots comes first, so that everybody has his turn.
     pub(super) fn take(&self, from: usize, turn: usize) -> Option<(usize, usize)> {
@@ -149,23 +148,34 @@ impl Control {
     }
 
     fn take_slot(&self, connection: usize, turn: usize) -> Option<usize> {
-        let posted = self.posted(connection);
+        let (posted, turn) = (self.posted(connection), turn % SLOTS);
         loop {
             let slots = posted.load(Ordering::SeqCst);
             if slots == 0 {
-                let (word, bit) = (&self.summary()[connection / 64], 1 << (connection % 64));
-                word.fetch_and(!bit, Ordering::SeqCst);
-                // Something may have come in between, by somebody who still saw the bit.
-                if posted.load(Ordering::SeqCst) == 0 {
-                    return None;
-                }
-                word.fetch_or(bit, Ordering::SeqCst);
-                continue;
+                return None;
             }
-            let turn = turn % SLOTS;
             let slot = (slots.rotate_right(turn as u32).trailing_zeros() as usize + turn) % SLOTS;
             if posted.fetch_and(!(1 << slot), Ordering::SeqCst) & 1 << slot != 0 {
                 return Some(slot);
+            }
+        }
+    }
+
+    /// Forgets connections that have not posted anything for as long as nobody has.
+    pub(super) fn tidy(&self) {
+        for (at, word) in self.summary().iter().enumerate() {
+            let mut found = word.load(Ordering::SeqCst);
+            while found != 0 {
+                let (number, bit) = (found.trailing_zeros() as usize, found & found.wrapping_neg());
+                let posted = self.posted(at * 64 + number);
+                if posted.load(Ordering::SeqCst) == 0 {
+                    word.fetch_and(!bit, Ordering::SeqCst);
+                    // Something may have come in between, by somebody who still saw the bit.
+                    if posted.load(Ordering::SeqCst) != 0 {
+                        word.fetch_or(bit, Ordering::SeqCst);
+                    }
+                }
+                found &= !bit;
             }
         }
     }
@@ -175,26 +185,27 @@ impl Control {
         self.posted(connection).store(0, Ordering::SeqCst);
     }
 
-    /// One more worker looks; how many did before.
-    pub(super) fn look(&self) -> u32 {
-        self.0.atomic_u32(LOOKING).fetch_add(1, Ordering::SeqCst)
+    /// One more worker is awake.
+    pub(super) fn wake_up(&self) {
+        self.0.atomic_u32(AWAKE).fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(super) fn look_away(&self) {
-        self.0.atomic_u32(LOOKING).fetch_sub(1, Ordering::SeqCst);
+    /// One fewer.
+    pub(super) fn fall_asleep(&self) {
+        self.0.atomic_u32(AWAKE).fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// A worker that looks sleeps until something is posted, or for `limit`.
+    /// A worker that is awake sleeps until something is posted, or for `limit`.
     pub(super) fn rest(&self, limit: Duration) {
         let (sleeping, bell) = (self.0.atomic_u32(SLEEPING), self.0.atomic_u32(BELL));
         let seen = bell.load(Ordering::SeqCst);
         sleeping.fetch_add(1, Ordering::SeqCst);
-        self.look_away();
+        self.fall_asleep();
         if !self.is_any_posted() && !self.has_ended() {
             sleep(bell, seen, limit);
         }
         sleeping.fetch_sub(1, Ordering::SeqCst);
-        self.look();
+        self.wake_up();
     }
 
     /// The server ends: everybody wakes up.
@@ -290,6 +301,11 @@ impl<'a> Slot<'a> {
     /// Wakes whoever waits, though nothing came of his call.
     pub(super) fn rouse(&self) {
         wake(self.state(), u32::MAX >> 1);
+    }
+
+    /// The client's: whether nobody has taken it yet.
+    pub(super) fn is_posted(&self) -> bool {
+        self.state().load(Ordering::Relaxed) == POSTED
     }
 
     pub(super) fn is_done(&self) -> bool {

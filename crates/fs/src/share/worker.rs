@@ -21,6 +21,8 @@ pub(super) const STAGED_BYTES_MAX: usize = 64 << 20;
 
 /// How long a worker sleeps when nothing wakes it.
 const REST: Duration = Duration::from_secs(1);
+/// After so many looks in vain, connections that are quiet are not looked at any more.
+const TIDY_EVERY: u32 = 256;
 
 /// A client that is connected.
 pub(super) struct Connection {
@@ -63,9 +65,9 @@ impl Connection {
         if self.is_closed.load(Ordering::Acquire) || !slot.start() {
             return;
         }
-        let Buffers { frame, input, output } = buffers;
+        let Buffers { frame: frame_room, input, output } = buffers;
         let lengths = slot.lengths();
-        let (frame, input) = (&mut frame[..lengths.frame], &mut input[..lengths.input]);
+        let (frame, input) = (&mut frame_room[..lengths.frame], &mut input[..lengths.input]);
         slot.read_frame(frame);
         slot.read_data(input);
         let output = &mut output[..lengths.output];
@@ -79,10 +81,10 @@ impl Connection {
             // It has been reported; one call has failed.
             Err(_) => (Answered::Error(Errno::IO.raw_os_error()), 0),
         };
-        let bytes = to_bytes(&answered).ok().filter(|bytes| bytes.len() <= FRAME_BYTES_MAX);
-        match bytes {
-            Some(bytes) => slot.finish(&bytes, &output[..read]),
-            None => {
+        // What was asked has been done with: there is room for the answer.
+        match postcard::to_slice(&answered, frame_room) {
+            Ok(bytes) => slot.finish(bytes, &output[..read]),
+            Err(_) => {
                 let too_long = to_bytes(&Answered::Error(Errno::OVERFLOW.raw_os_error()));
                 slot.finish(&too_long.unwrap_or_default(), &[]);
             }
@@ -163,37 +165,56 @@ fn number_of(error: &Error) -> i32 {
     error.errno().raw_os_error()
 }
 
-/// Works until the server ends.
-pub(super) fn work(shared: &Shared) {
+/// Works until the server ends. `number` is this worker's: below 64.
+pub(super) fn work(shared: &Shared, number: usize) {
     let control = &shared.control;
     let mut buffers = Buffers {
         frame: vec![0; FRAME_BYTES_MAX],
         input: vec![0; DATA_BYTES_MAX],
         output: vec![0; DATA_BYTES_MAX],
     };
-    let (mut from, mut turn) = (0, 0);
-    let mut is_first = control.look() == 0;
+    let (mut from, mut turn, mut looks) = (0, 0, 0_u32);
+    let bit = 1_u64 << number;
+    let look = || shared.looking.fetch_or(bit, Ordering::Relaxed);
+    let look_away = || shared.looking.fetch_and(!bit, Ordering::Relaxed);
+    control.wake_up();
+    look();
     let mut since = Instant::now();
     while !shared.has_ended() {
         if let Some((index, slot)) = control.take(from, turn) {
-            control.look_elsewhere();
+            if look_away() == bit && control.is_any_posted() {
+                control.ring();
+            }
             from = (index + 1) % super::slot::CONNECTIONS_MAX;
             turn = slot + 1;
             if let Some(connection) = shared.connection(index) {
                 connection.run(slot, &mut buffers);
             }
-            is_first = control.look() == 0;
+            look();
             since = Instant::now();
-        } else if is_first && since.elapsed() < shared.spin {
+            continue;
+        }
+        looks = looks.wrapping_add(1);
+        if looks.is_multiple_of(TIDY_EVERY) {
+            control.tidy();
+        }
+        // One that looks is enough: the first of them.
+        let is_first = shared.looking.load(Ordering::Relaxed) & (bit - 1) == 0;
+        if is_first && since.elapsed() < shared.spin {
+            // What somebody waits for is seen at once: a pause may take as long as a call.
             for _ in 0..16 {
+                if control.is_any_posted() {
+                    break;
+                }
                 std::hint::spin_loop();
             }
         } else {
-            // One that looks is enough.
+            look_away();
             control.rest(REST);
-            is_first = true;
+            look();
             since = Instant::now();
         }
     }
-    control.look_away();
+    look_away();
+    control.fall_asleep();
 }
