@@ -77,7 +77,7 @@ fn wake(word: &AtomicU32, count: u32) {
 /// whether anybody is awake, and who goes to sleep looks whether anything was posted, and one of them must
 /// see the other.
 ///
-/// Who is awake may have much to do, however; so who has posted something and is not taken [rings](Self::ring)
+/// Who is awake may have much to do, however: who has posted something that nobody takes [rings](Self::ring)
 /// after a while.
 #[derive(Clone, Debug)]
 pub(super) struct Control(pub Region);

@@ -42,7 +42,7 @@ fn pages_that_wait_to_be_written_keep_no_others() {
         };
         (2000..2700).for_each(|index| insert(&cache, &others, &mut pages, index).expect("room"));
         dirty(&mut pages, 0..300);
-        // Some of them come again soon after they were given up, and do not come among those that came lately.
+        // Some come again soon after they were given up: not among those that came lately.
         for nth in 0..20_000 {
             let index = 10_000 + nth % 1500;
             if pages.get(index).is_none() {
