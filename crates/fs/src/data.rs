@@ -279,12 +279,18 @@ impl System {
         Some(Ok(data.len()))
     }
 
-    fn write_direct(&self, node: &Node, state: &mut State, offset: u64, data: &[u8]) -> Result<usize> {
+    pub(crate) fn write_direct(
+        &self,
+        node: &Node,
+        state: &mut State,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
         let mut done = 0;
         while done < data.len() {
             match self.write_some(node, state, offset + done as u64, &data[done..]) {
                 Ok(bytes) => done += bytes,
-                Err(Error::Posix(_)) if done > 0 => break,
+                Err(_) if done > 0 => break,
                 Err(e) => return Err(e),
             }
         }

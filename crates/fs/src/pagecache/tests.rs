@@ -44,7 +44,7 @@ fn files_are_read_and_written_while_somebody_has_all_pages() {
     let data = bytes(2);
     file.write_direct(0, &data).expect("written");
     file.set_settings(&FileSettings { read_ahead: 0, ..FileSettings::default() }).expect("set");
-    // Pages of a file that is locked: nobody can write them, nor give them up.
+    // Pages of a file that is locked: nobody else can give them up.
     let system = &fs.0;
     let node = system.nodes.find(holder.attributes().ino).expect("in use");
     let mut state = node.lock();
@@ -55,7 +55,7 @@ fn files_are_read_and_written_while_somebody_has_all_pages() {
         if system.cache.insert(&mut held, index, &[0; 4096]).is_err() {
             break;
         }
-        system.cache.mark_dirty(&node, &mut state.cache, index);
+        state.cache.mark(index);
         index += 1;
     }
     assert!(index > 16);
@@ -63,8 +63,22 @@ fn files_are_read_and_written_while_somebody_has_all_pages() {
     assert_eq!(file.read_at(777, &mut read).expect("read"), read.len());
     assert!(read == data[777..100_777]);
     file.prefetch(0..1 << 20).expect("nothing is brought, and nothing fails");
+    let mut data = data;
+    for (at, part) in [(3, &b"in a page"[..]), (70_000, &[9; 300_000]), (BYTES, &[8; 5])] {
+        assert_eq!(file.write_at(at as u64, part).expect("written"), part.len());
+        data.resize(data.len().max(at + part.len()), 0);
+        data[at..at + part.len()].copy_from_slice(part);
+    }
+    // Behind what has been in the last page.
+    file.truncate(BYTES as u64 + 100).expect("longer");
+    data.resize(BYTES + 100, 0);
+    let mut read = vec![1; data.len()];
+    assert_eq!(file.read_at(0, &mut read).expect("read"), read.len());
+    assert!(read == data);
     let dropped = system.cache.drop_range(node.ino, &mut state.cache, 0..index);
-    assert_eq!(dropped, 0);
+    assert_eq!(dropped, index);
     drop(state);
-    assert_eq!(file.write_at(3, b"after").expect("written"), 5);
+    assert_eq!(file.read_at(0, &mut read).expect("read"), read.len());
+    assert!(read == data);
+    assert_eq!(fs.check(|_| ()).expect("checked").problems, []);
 }

@@ -259,7 +259,7 @@ impl Link {
         }
         slot.post(frame, input, output.len());
         self.control.post(self.index, taken.number);
-        self.wait(&slot)?;
+        self.wait(&slot, taken.number)?;
         let lengths = slot.lengths();
         let answered = if lengths.frame <= small.len() {
             let frame = &mut small[..lengths.frame];
@@ -281,14 +281,14 @@ impl Link {
     }
 
     /// Wakes a worker when nobody has taken a call: those that are awake have others.
-    fn ring_for(&self, slot: &Slot<'_>) {
+    fn insist(&self, slot: &Slot<'_>, number: usize) {
         if slot.is_posted() {
-            self.control.ring();
+            self.control.insist(self.index, number);
         }
     }
 
     /// Until what was asked is done.
-    fn wait(&self, slot: &Slot<'_>) -> Result<()> {
+    fn wait(&self, slot: &Slot<'_>, number: usize) -> Result<()> {
         let start = Instant::now();
         let mut has_patience = true;
         loop {
@@ -301,14 +301,14 @@ impl Link {
             let waited = start.elapsed();
             if has_patience && waited >= PATIENCE {
                 has_patience = false;
-                self.ring_for(slot);
+                self.insist(slot, number);
             }
             if waited >= SPIN {
                 break;
             }
         }
         while !slot.is_done() {
-            self.ring_for(slot);
+            self.insist(slot, number);
             slot.wait(NAP);
             if !slot.is_done() && self.has_left() && !slot.is_done() {
                 return Err(Errno::IO.into());

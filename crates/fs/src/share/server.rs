@@ -22,6 +22,7 @@ use super::wire::{Answer, Ask, VERSION, parse, to_bytes};
 use super::worker::{Connection, work};
 use crate::calls::{EndedMaps, Process, Processes};
 use crate::error::{Error, Result};
+use crate::stripe::Apart;
 
 /// Sockets of those who have not said yet who they are.
 const STRANGERS_MAX: usize = 64;
@@ -74,7 +75,7 @@ pub(super) struct Shared {
     pub control: Control,
     pub spin: Duration,
     /// A bit for each worker that looks for work: that neither works nor sleeps.
-    pub looking: AtomicU64,
+    pub looking: Apart<AtomicU64>,
     /// The control page says so, too, but clients can write there.
     has_ended: AtomicBool,
     processes: Arc<Processes>,
@@ -149,6 +150,7 @@ impl Shared {
         connection.is_closed.store(true, Ordering::Release);
         let mut connections = write(&self.connections);
         connections[connection.index] = None;
+        self.control.clear(connection.index);
         self.count(connections.iter().flatten().count());
     }
 
@@ -213,7 +215,7 @@ impl Server {
         let shared = Arc::new(Shared {
             control: Control(memory.map_err(|e| Error::Device(e.to_string()))?),
             spin: options.spin,
-            looking: AtomicU64::new(0),
+            looking: Apart(AtomicU64::new(0)),
             has_ended: AtomicBool::new(false),
             processes,
             connections: RwLock::default(),

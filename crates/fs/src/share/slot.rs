@@ -12,8 +12,8 @@
 //!                                                  135168  data
 //! ```
 //!
-//! A short call goes by two cache lines: the slot's first, and that of the connection. What all look at stays
-//! as it is from one call to the next, as long as there is one.
+//! A call of up to 40 bytes, without data, goes by two cache lines: the slot's first, and that of the
+//! connection. What clients look at beside stays as it is from one call to the next, mostly.
 //!
 //! Neither side believes the other one's numbers: lengths are cut to what fits, and bytes are copied out
 //! before they are parsed.
@@ -77,8 +77,8 @@ fn wake(word: &AtomicU32, count: u32) {
 /// whether anybody is awake, and who goes to sleep looks whether anything was posted, and one of them must
 /// see the other.
 ///
-/// Who is awake may have much to do, however: who has posted something that nobody takes [rings](Self::ring)
-/// after a while.
+/// Who is awake may have much to do, however: who has posted something that nobody takes
+/// [insists](Self::insist) after a while.
 #[derive(Clone, Debug)]
 pub(super) struct Control(pub Region);
 
@@ -101,6 +101,12 @@ impl Control {
         if self.0.load_u32(AWAKE, Ordering::SeqCst) == 0 {
             self.ring();
         }
+    }
+
+    /// As [`Control::post`], by somebody who has waited: whoever is awake has others.
+    pub(super) fn insist(&self, connection: usize, slot: usize) {
+        self.post(connection, slot);
+        self.ring();
     }
 
     /// Wakes a worker, if any sleeps.
@@ -161,7 +167,8 @@ impl Control {
         }
     }
 
-    /// Forgets connections that have not posted anything for as long as nobody has.
+    /// Forgets connections that have nothing posted at this time: who is quiet need not be looked at each
+    /// time, and who is not is written down again.
     pub(super) fn tidy(&self) {
         for (at, word) in self.summary().iter().enumerate() {
             let mut found = word.load(Ordering::SeqCst);
@@ -180,9 +187,10 @@ impl Control {
         }
     }
 
-    /// Nothing is to be done for a connection.
+    /// Nothing is to be done for a connection that nobody has.
     pub(super) fn clear(&self, connection: usize) {
         self.posted(connection).store(0, Ordering::SeqCst);
+        self.summary()[connection / 64].fetch_and(!(1 << (connection % 64)), Ordering::SeqCst);
     }
 
     /// One more worker is awake.
@@ -195,13 +203,13 @@ impl Control {
         self.0.atomic_u32(AWAKE).fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// A worker that is awake sleeps until something is posted, or for `limit`.
-    pub(super) fn rest(&self, limit: Duration) {
+    /// A worker that is awake sleeps until something is posted, or for `limit`; not at all when all is over.
+    pub(super) fn rest(&self, limit: Duration, is_over: impl Fn() -> bool) {
         let (sleeping, bell) = (self.0.atomic_u32(SLEEPING), self.0.atomic_u32(BELL));
         let seen = bell.load(Ordering::SeqCst);
         sleeping.fetch_add(1, Ordering::SeqCst);
         self.fall_asleep();
-        if !self.is_any_posted() && !self.has_ended() {
+        if !self.is_any_posted() && !is_over() {
             sleep(bell, seen, limit);
         }
         sleeping.fetch_sub(1, Ordering::SeqCst);

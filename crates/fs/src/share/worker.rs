@@ -21,7 +21,7 @@ pub(super) const STAGED_BYTES_MAX: usize = 64 << 20;
 
 /// How long a worker sleeps when nothing wakes it.
 const REST: Duration = Duration::from_secs(1);
-/// After so many looks in vain, connections that are quiet are not looked at any more.
+/// After so many rounds, connections that are quiet are not looked at any more.
 const TIDY_EVERY: u32 = 256;
 
 /// A client that is connected.
@@ -173,14 +173,18 @@ pub(super) fn work(shared: &Shared, number: usize) {
         input: vec![0; DATA_BYTES_MAX],
         output: vec![0; DATA_BYTES_MAX],
     };
-    let (mut from, mut turn, mut looks) = (0, 0, 0_u32);
+    let (mut from, mut turn, mut rounds) = (0, 0, 0_u32);
     let bit = 1_u64 << number;
-    let look = || shared.looking.fetch_or(bit, Ordering::Relaxed);
-    let look_away = || shared.looking.fetch_and(!bit, Ordering::Relaxed);
+    let look = || shared.looking.0.fetch_or(bit, Ordering::Relaxed);
+    let look_away = || shared.looking.0.fetch_and(!bit, Ordering::Relaxed);
     control.wake_up();
     look();
     let mut since = Instant::now();
     while !shared.has_ended() {
+        rounds = rounds.wrapping_add(1);
+        if rounds.is_multiple_of(TIDY_EVERY) {
+            control.tidy();
+        }
         if let Some((index, slot)) = control.take(from, turn) {
             if look_away() == bit && control.is_any_posted() {
                 control.ring();
@@ -194,12 +198,8 @@ pub(super) fn work(shared: &Shared, number: usize) {
             since = Instant::now();
             continue;
         }
-        looks = looks.wrapping_add(1);
-        if looks.is_multiple_of(TIDY_EVERY) {
-            control.tidy();
-        }
         // One that looks is enough: the first of them.
-        let is_first = shared.looking.load(Ordering::Relaxed) & (bit - 1) == 0;
+        let is_first = shared.looking.0.load(Ordering::Relaxed) & (bit - 1) == 0;
         if is_first && since.elapsed() < shared.spin {
             // What somebody waits for is seen at once: a pause may take as long as a call.
             for _ in 0..16 {
@@ -210,7 +210,7 @@ pub(super) fn work(shared: &Shared, number: usize) {
             }
         } else {
             look_away();
-            control.rest(REST);
+            control.rest(REST, || shared.has_ended());
             look();
             since = Instant::now();
         }

@@ -318,9 +318,8 @@ impl Cache {
     fn make_room<O: Owners>(&self, queues: &mut Queues, own: &mut Own<'_, O>) {
         const TRIES: usize = 64;
         // They have had their turn. Where one has to stay, so do most likely those behind it.
-        while queues.is_full()
-            && let Some((entry, place)) = queues.pop_kept()
-        {
+        for _ in 0..TRIES {
+            let Some((entry, place)) = queues.pop_kept_if_full() else { break };
             if !self.consider(queues, own, &entry, place) {
                 break;
             }

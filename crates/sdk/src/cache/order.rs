@@ -1,6 +1,6 @@
 //! The order in which pages are given up.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -159,7 +159,8 @@ impl Queues {
         self.push(entry, place);
     }
 
-    fn len(&self) -> usize {
+    /// Entries, of pages that are there and of others.
+    pub(super) fn len(&self) -> usize {
         self.small.len() + self.main.len() + self.used.len() + self.kept.len()
     }
 
@@ -189,6 +190,11 @@ impl Queues {
         self.kept.pop_front()
     }
 
+    /// As [`Queues::pop_kept`], when somebody has to go.
+    pub(super) fn pop_kept_if_full(&mut self) -> Option<(Entry, Place)> {
+        if self.is_full() { self.pop_kept() } else { None }
+    }
+
     /// The page that is considered next.
     pub(super) fn pop(&mut self) -> Option<(Entry, Place)> {
         if self.order == Order::Lru {
@@ -215,12 +221,15 @@ impl Queues {
         }
     }
 
-    /// Entries of pages that are gone must not become more and more: owners go, and give up what they have.
+    /// Entries of pages that are gone must not become more and more: owners go, and give up what they have. A
+    /// page that went and came again to the same memory has several.
     pub(super) fn sweep(&mut self, is_there: impl Fn(&Entry) -> bool) {
-        self.small.retain(&is_there);
-        self.main.retain(&is_there);
-        self.used.retain(|_, entry| is_there(entry));
-        self.kept.retain(|(entry, _)| is_there(entry));
+        let mut seen = HashSet::new();
+        let mut is_one = |entry: &Entry| is_there(entry) && seen.insert(entry.frame.0);
+        self.small.retain(&mut is_one);
+        self.main.retain(&mut is_one);
+        self.used.retain(|_, entry| is_one(entry));
+        self.kept.retain(|(entry, _)| is_one(entry));
         self.sweep_at = Self::sweep_min(self.budget).max(2 * self.len());
     }
 }

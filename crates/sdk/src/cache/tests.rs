@@ -109,3 +109,18 @@ fn there_is_no_room_when_all_pages_wait() {
     }
     panic!("a page that could be given up is not");
 }
+
+#[test]
+fn a_page_that_comes_and_goes_is_not_remembered_each_time() {
+    for order in [Order::S3Fifo, Order::Lru] {
+        let (cache, mut pages, nobody) = (cache(order), Pages::default(), std::sync::Mutex::default());
+        let others = Other { pages: &nobody, is_busy: false };
+        for _ in 0..100 * BUDGET {
+            insert(&cache, &others, &mut pages, 0).expect("room");
+            assert_eq!(cache.drop_range(7, &mut pages, 0..1), 0);
+        }
+        insert(&cache, &others, &mut pages, 0).expect("room");
+        let remembered: usize = cache.shards.iter().map(|shard| shard.queues.lock().unwrap().len()).sum();
+        assert!(remembered < 10 * BUDGET as usize, "{order:?}: {remembered} entries");
+    }
+}

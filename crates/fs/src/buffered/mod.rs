@@ -1,18 +1,19 @@
-//! Data by way of the page cache.
+//! Data by way of the page cache: writing, and writing back. Reading is in `read`.
 
-use std::sync::atomic::Ordering;
+mod read;
+
 use std::sync::{Arc, RwLockWriteGuard};
 
 use rustix::io::Errno;
-use unvme::lock::{lock, read};
+use unvme::lock::read;
 
 use crate::data::{EXTENT_GROWTH, STEP};
 use crate::disk::Piece;
 use crate::error::{Error, Result};
 use crate::extents::Extent;
-use crate::layout::{BLOCK, Page, Time};
+use crate::layout::BLOCK;
 use crate::node::{Node, State};
-use crate::pagecache::{Held, Word};
+use crate::pagecache::Word;
 use crate::placement::Class;
 use crate::space::{Need, Run};
 use crate::system::System;
@@ -28,9 +29,6 @@ const TOGETHER_PAGES: u64 = 1024;
 
 /// Extents that a page of a tree has room for, at least: it may be half full.
 const TREE_PAGES: u64 = 48;
-
-/// How often a read looks again before it keeps everybody else out.
-const TRIES: usize = 4;
 
 /// Where pages go that are written back.
 struct Target {
@@ -52,266 +50,6 @@ enum Found {
 }
 
 impl System {
-    /// Copies what there is of `offset..` from pages in memory and holes. `Err`: the first page that is
-    /// neither.
-    fn copy_cached(
-        &self,
-        ino: u64,
-        state: &State,
-        offset: u64,
-        out: &mut [u8],
-    ) -> std::result::Result<(), u64> {
-        let mut at = offset;
-        let mut rest = out;
-        while !rest.is_empty() {
-            let (index, skip) = (at / BLOCK_64, (at % BLOCK_64) as usize);
-            let bytes = (BLOCK - skip).min(rest.len());
-            let (part, more) = rest.split_at_mut(bytes);
-            if !self.cache.read(ino, &state.cache, index, skip, part) {
-                let (found, _) = state.extents.as_ref().expect("loaded before").piece(index);
-                match found {
-                    Some(extent) if !extent.is_unwritten => return Err(index),
-                    _ => part.fill(0),
-                }
-            }
-            rest = more;
-            at += bytes as u64;
-        }
-        Ok(())
-    }
-
-    /// Bytes that there are to be read.
-    fn there(state: &State, offset: u64, wanted: usize) -> usize {
-        state.size.saturating_sub(offset).min(wanted as u64) as usize
-    }
-
-    /// Reads by way of the cache. Returns how many bytes there were.
-    pub(crate) fn read_buffered(&self, node: &Arc<Node>, offset: u64, out: &mut [u8]) -> Result<usize> {
-        let most = self.cache.request_pages() as usize * BLOCK;
-        if out.len() <= most {
-            return self.read_some_buffered(node, offset, out);
-        }
-        let mut done = 0;
-        for part in out.chunks_mut(most) {
-            let bytes = self.read_some_buffered(node, offset + done as u64, part)?;
-            done += bytes;
-            if bytes < part.len() {
-                break;
-            }
-        }
-        Ok(done)
-    }
-
-    fn read_some_buffered(&self, node: &Arc<Node>, offset: u64, out: &mut [u8]) -> Result<usize> {
-        let pages = |bytes: usize| ((offset % BLOCK_64) as usize + bytes).div_ceil(BLOCK) as u64;
-        let mut has_missed = false;
-        for _ in 0..TRIES {
-            let (start, fresh, version, asked) = {
-                let state = read(&node.state);
-                if state.extents.is_none() {
-                    drop(state);
-                    self.load_extents(node.ino, &mut node.lock())?;
-                    continue;
-                }
-                let there = Self::there(&state, offset, out.len());
-                let missing = match self.copy_cached(node.ino, &state, offset, &mut out[..there]) {
-                    Ok(()) => {
-                        if !has_missed {
-                            self.cache.count_hits(pages(there));
-                        }
-                        self.note_read(node, &state);
-                        return Ok(there);
-                    }
-                    Err(missing) => missing,
-                };
-                has_missed = true;
-                let version = Self::version(node);
-                let (asked, window) =
-                    Self::window(node, &state, missing, offset + there as u64, self.cache.request_pages());
-                let mut fresh = vec![0; ((window - missing) * BLOCK_64) as usize];
-                self.read_blocks(&state, missing, &mut fresh)?;
-                (missing, fresh, version, asked)
-            };
-            let mut state = node.lock();
-            match self.insert_read(node, &mut state, start, &fresh, asked, version) {
-                // The device has what the cache has no room for.
-                Err(Error::Posix(Errno::NOMEM)) => break,
-                other => other?,
-            }
-            let there = Self::there(&state, offset, out.len());
-            if self.copy_cached(node.ino, &state, offset, &mut out[..there]).is_ok() {
-                self.note_read(node, &state);
-                return Ok(there);
-            }
-        }
-        // Others change it all the time, or push its pages out: they wait now.
-        let mut state = node.lock();
-        let there = Self::there(&state, offset, out.len());
-        self.write_back(node, &mut state)?;
-        self.load_extents(node.ino, &mut state)?;
-        self.read_device(&state, offset, &mut out[..there])
-    }
-
-    /// Brings pages of a range into memory that are not there: as many as a quarter of the cache holds.
-    pub(crate) fn prefetch(&self, node: &Arc<Node>, range: std::ops::Range<u64>) -> Result<()> {
-        if self.cache.is_off() {
-            return Ok(());
-        }
-        let most = (self.cache.options.bytes / BLOCK / 4) as u64;
-        let mut index = range.start / BLOCK_64;
-        let end = range.end.div_ceil(BLOCK_64).min(index.saturating_add(most));
-        while index < end {
-            let (found, window, fresh, version) = {
-                let state = read(&node.state);
-                if state.extents.is_none() {
-                    drop(state);
-                    self.load_extents(node.ino, &mut node.lock())?;
-                    continue;
-                }
-                let end = end.min(state.size.div_ceil(BLOCK_64));
-                let Some(found) = Self::first_missing(&state, index..end) else { return Ok(()) };
-                let window = Self::until_cached(&state, found, end.min(found + self.cache.request_pages()));
-                let version = Self::version(node);
-                let mut fresh = vec![0; ((window - found) * BLOCK_64) as usize];
-                self.read_blocks(&state, found, &mut fresh)?;
-                (found, window, fresh, version)
-            };
-            let mut state = node.lock();
-            match self.insert_read(node, &mut state, found, &fresh, found, version) {
-                Err(Error::Posix(Errno::NOMEM)) => return Ok(()),
-                other => other?,
-            }
-            index = window;
-        }
-        Ok(())
-    }
-
-    /// The first page with data that is not in memory.
-    fn first_missing(state: &State, range: std::ops::Range<u64>) -> Option<u64> {
-        let extents = state.extents.as_ref().expect("loaded before");
-        let mut index = range.start;
-        while index < range.end {
-            let (found, end) = extents.piece(index);
-            let end = end.min(range.end);
-            if found.is_some_and(|extent| !extent.is_unwritten)
-                && let Some(missing) = (index..end).find(|&at| state.cache.get(at).is_none())
-            {
-                return Some(missing);
-            }
-            index = end;
-        }
-        None
-    }
-
-    /// What tells whether a file has changed: its version, and how often it was written past the cache.
-    fn version(node: &Node) -> (u64, u64) {
-        (node.version.load(Ordering::SeqCst), node.writes.load(Ordering::SeqCst))
-    }
-
-    /// Where the pages from one on that are not in memory end: `end`, or one that is.
-    fn until_cached(state: &State, missing: u64, end: u64) -> u64 {
-        (missing + 1..end).find(|&index| state.cache.get(index).is_some()).unwrap_or(end)
-    }
-
-    /// Puts pages into the cache that were read when the file's version was this one, unless it has changed.
-    fn insert_read(
-        &self,
-        node: &Arc<Node>,
-        state: &mut State,
-        start: u64,
-        bytes: &[u8],
-        asked: u64,
-        version: (u64, u64),
-    ) -> Result<()> {
-        self.load_extents(node.ino, state)?;
-        let is_same = node.version.load(Ordering::SeqCst) == version.0;
-        if state.cache.is_empty() {
-            // Before the other number is looked at: who writes past the cache looks at them the other way
-            // round.
-            node.bump();
-        }
-        if is_same && node.writes.load(Ordering::SeqCst) == version.1 {
-            self.insert_pages(node, state, start, bytes, asked)?;
-        }
-        Ok(())
-    }
-
-    /// The end of the pages that are asked for, and of those that are read, from page `missing` on: up to the
-    /// next one that is there.
-    fn window(node: &Node, state: &State, missing: u64, end: u64, most: u64) -> (u64, u64) {
-        let asked = end.div_ceil(BLOCK_64);
-        let settings = node.switches.get();
-        let bytes = lock(&node.ahead).miss(missing * BLOCK_64, (asked - missing) * BLOCK_64, &settings);
-        let last = state.size.div_ceil(BLOCK_64);
-        let window = (missing + bytes / BLOCK_64).min(missing + most).max(asked).min(last);
-        let window = Self::until_cached(state, missing, window);
-        (asked.min(window), window)
-    }
-
-    /// Reads whole blocks of a file whose lock is held. What is behind its end is zeros.
-    fn read_blocks(&self, state: &State, index: u64, out: &mut [u8]) -> Result<()> {
-        let extents = state.extents.as_ref().expect("loaded before");
-        let mut at = index;
-        let mut rest = &mut *out;
-        while !rest.is_empty() {
-            let (found, end) = extents.piece(at);
-            let bytes = ((end - at).min((rest.len() / BLOCK) as u64) * BLOCK_64) as usize;
-            let (part, more) = rest.split_at_mut(bytes);
-            match found {
-                Some(extent) if !extent.is_unwritten => self.disk.read(extent.start, part)?,
-                _ => part.fill(0),
-            }
-            rest = more;
-            at += (bytes / BLOCK) as u64;
-        }
-        let there = state.size.saturating_sub(index * BLOCK_64).min(out.len() as u64) as usize;
-        out[there..].fill(0);
-        Ok(())
-    }
-
-    /// Puts pages that were read into the cache, unless they are there, or holes.
-    fn insert_pages(
-        &self,
-        node: &Arc<Node>,
-        state: &mut State,
-        start: u64,
-        bytes: &[u8],
-        asked: u64,
-    ) -> Result<()> {
-        let (mut misses, mut ahead) = (0, 0);
-        for (index, page) in (start..).zip(bytes.chunks_exact(BLOCK)) {
-            let extents = state.extents.as_ref().expect("loaded before");
-            let is_data = extents.at(index).is_some_and(|extent| !extent.is_unwritten);
-            if !is_data || state.cache.get(index).is_some() {
-                continue;
-            }
-            self.insert_page(node, state, index, page)?;
-            if index >= asked {
-                state.cache.mark_ahead(index);
-                ahead += 1;
-            } else {
-                misses += 1;
-            }
-        }
-        self.cache.count_reads(misses, ahead);
-        Ok(())
-    }
-
-    fn insert_page(&self, node: &Node, state: &mut State, index: u64, page: &[u8]) -> Result<()> {
-        let mut held = Held { nodes: &self.nodes, node, file: &mut state.cache };
-        self.cache.insert(&mut held, index, page)
-    }
-
-    /// Has a page in memory, to be changed in part.
-    fn load_page(&self, node: &Arc<Node>, state: &mut State, index: u64) -> Result<()> {
-        if state.cache.get(index).is_some() {
-            return Ok(());
-        }
-        let mut page: Page = [0; BLOCK];
-        self.read_blocks(state, index, &mut page)?;
-        self.insert_page(node, state, index, &page)
-    }
-
     /// Sets blocks aside for pages that have none. Returns for how many of them there were blocks.
     fn set_aside(
         &self,
@@ -381,35 +119,49 @@ impl System {
         data: &[u8],
     ) -> Result<usize> {
         let most = self.cache.request_pages() as usize * BLOCK;
-        let (mut done, mut is_clean) = (0, false);
+        let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
-            let some = (most - (at % BLOCK_64) as usize).min(data.len() - done);
-            match self.write_some_buffered(node, state, at, &data[done..done + some]) {
-                Ok(bytes) => {
-                    done += bytes;
-                    is_clean = false;
-                }
-                // What this file has in memory can go once it is written.
-                Err(Error::Posix(Errno::NOMEM)) if !std::mem::replace(&mut is_clean, true) => {
-                    self.write_back(node, state)?;
-                }
-                Err(Error::Posix(_)) if done > 0 => break,
+            let piece = &data[done..data.len().min(done + most - (at % BLOCK_64) as usize)];
+            let (bytes, mut ended) = self.write_some_buffered(node, state, at, piece);
+            done += bytes;
+            if matches!(ended, Err(Error::Posix(Errno::NOMEM))) {
+                let past = self.write_past(node, state, at + bytes as u64, &piece[bytes..]);
+                ended = past.map(|bytes| done += bytes);
+            }
+            match ended {
+                Ok(()) => {}
+                Err(_) if done > 0 => break,
                 Err(e) => return Err(e),
             }
         }
         Ok(done)
     }
 
+    /// Writes what the cache has no room for.
+    fn write_past(&self, node: &Arc<Node>, state: &mut State, offset: u64, data: &[u8]) -> Result<usize> {
+        let end = offset + data.len() as u64;
+        if end > state.inode.size {
+            self.write_back(node, state)?;
+        }
+        self.expel_pages(node, state, offset / BLOCK_64..end.div_ceil(BLOCK_64))?;
+        self.write_direct(node, state, offset, data)
+    }
+
+    /// Writes what the cache has room for and the device blocks: how many bytes, and why not all.
     fn write_some_buffered(
         &self,
         node: &Arc<Node>,
         state: &mut State,
         offset: u64,
         data: &[u8],
-    ) -> Result<usize> {
+    ) -> (usize, Result<()>) {
         let mut pages = offset / BLOCK_64..(offset + data.len() as u64).div_ceil(BLOCK_64);
-        let set_aside = self.set_aside(node, state, pages.clone())?;
+        let set_aside = match self.set_aside(node, state, pages.clone()) {
+            Ok(set_aside) => set_aside,
+            Err(e) => return (0, Err(e)),
+        };
+        let mut ended = Ok(());
         // The first page that got none ends it.
         let is_lacking = |index: &u64| {
             state.extents.as_ref().expect("loaded before").at(*index).is_none()
@@ -418,17 +170,17 @@ impl System {
         };
         if let Some(first) = pages.clone().find(is_lacking) {
             pages.end = first;
+            ended = Err(Errno::NOSPC.into());
         }
         let mut left = set_aside.len() as u64;
         let mut done = 0;
-        let mut wrong = None;
         for index in pages {
             let at = offset + done as u64;
             let skip = (at % BLOCK_64) as usize;
             let bytes = (BLOCK - skip).min(data.len() - done);
             let part = &data[done..done + bytes];
             if let Err(e) = self.write_page(node, state, index, skip, part) {
-                wrong = Some(e);
+                ended = Err(e);
                 break;
             }
             if set_aside.binary_search(&index).is_ok() {
@@ -442,11 +194,10 @@ impl System {
         if left > 0 {
             self.trim_tree_aside(state);
         }
-        if done == 0 {
-            return Err(wrong.unwrap_or(Error::Posix(Errno::NOSPC)));
+        if done > 0 {
+            state.size = state.size.max(offset + done as u64);
         }
-        state.size = state.size.max(offset + done as u64);
-        Ok(done)
+        (done, ended)
     }
 
     fn write_page(
@@ -678,11 +429,16 @@ impl System {
         if skip == 0 || !is_data(state) {
             return Ok(());
         }
-        if self.cache.is_off() {
+        let loaded = match self.cache.is_off() {
+            true => Err(Errno::NOMEM.into()),
+            false => self.load_page(node, state, index),
+        };
+        if matches!(loaded, Err(Error::Posix(Errno::NOMEM))) {
+            // It is not in memory.
             let zeros = [0; BLOCK];
             return self.zero_in_place(node, state, state.size, &zeros[skip..]);
         }
-        self.load_page(node, state, index)?;
+        loaded?;
         self.cache.clear_tail(&mut state.cache, index, skip);
         self.cache.mark_dirty(node, &mut state.cache, index);
         Ok(())
@@ -696,22 +452,6 @@ impl System {
         self.expel_pages(node, state, at / BLOCK_64..at / BLOCK_64 + 1)?;
         let zeros = [0; BLOCK];
         self.zero_in_place(node, state, at, &zeros[..bytes])
-    }
-
-    /// Notes that data were read, if anybody wants to know.
-    pub(crate) fn note_read(&self, node: &Node, state: &State) {
-        const DAY: u64 = 86_400;
-        let inode = &state.inode;
-        if !self.keeps_access_times || node.read.load(Ordering::Relaxed) != 0 {
-            return;
-        }
-        let is_old = inode.accessed <= inode.modified
-            || inode.accessed <= inode.changed
-            || inode.accessed.seconds as u64 + DAY < self.seconds.load(Ordering::Relaxed);
-        if is_old {
-            node.read.store(Time::now().nanoseconds(), Ordering::Relaxed);
-            self.list(node);
-        }
     }
 
     /// Writes files back until not too many pages wait for it.
