@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
@@ -51,8 +51,11 @@ struct Inner {
 /// Copies of them that a client makes are as if it had asked; access times stay.
 pub struct Watched {
     link: Arc<Link>,
+    open: OpenId,
     ino: u64,
     place: usize,
+    /// How often in a row the server was to bring pages, and they were not there afterwards.
+    in_vain: AtomicU32,
 }
 
 /// A connection for a child that a process is about to have.
@@ -278,7 +281,9 @@ impl Client {
     pub fn watch(&self, open: OpenId) -> Result<Watched> {
         let link = self.link()?;
         match link.call(&Call::Watch { open }, &[], &mut [])? {
-            Answered::Watched(ino, place) => Ok(Watched { link, ino, place: place as usize }),
+            Answered::Watched(ino, place) => {
+                Ok(Watched { link, open, ino, place: place as usize, in_vain: AtomicU32::new(0) })
+            }
             _ => Err(Errno::IO.into()),
         }
     }
@@ -404,7 +409,29 @@ impl Watched {
     /// by [`Request::Read`]: then `out` holds anything.
     #[inline]
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Option<usize> {
-        self.link.read_shown(self.ino, self.place, offset, out)
+        match self.link.read_shown(self.ino, self.place, offset, out) {
+            Some(read) => Some(read),
+            None => self.fetch(offset, out),
+        }
+    }
+
+    /// Has the server bring pages, and reads them where they are then: two copies fewer than [`Request::Read`]
+    /// makes. What it cannot bring, such as holes, is asked for, and after a few times at once.
+    fn fetch(&self, offset: u64, out: &mut [u8]) -> Option<usize> {
+        /// Beyond, pages may be gone before they are read.
+        const BYTES_MAX: usize = 64 << 10;
+        const IN_VAIN_MAX: u32 = 4;
+        let in_vain = self.in_vain.load(Ordering::Relaxed);
+        if out.len() > BYTES_MAX || in_vain >= IN_VAIN_MAX {
+            return None;
+        }
+        self.link.call(&Call::Fetch { open: self.open, offset }, &[], out).ok()?;
+        let read = self.link.read_shown(self.ino, self.place, offset, out);
+        let now_in_vain = if read.is_some() { 0 } else { in_vain + 1 };
+        if now_in_vain != in_vain {
+            self.in_vain.store(now_in_vain, Ordering::Relaxed);
+        }
+        read
     }
 }
 

@@ -106,6 +106,8 @@ pub(super) enum Call<'a> {
     Unmap { ino: u64 },
     /// An open file is to be read without asking.
     Watch { open: OpenId },
+    /// As [`Request::Read`], of what the client reads in the server's memory then: no data come back.
+    Fetch { open: OpenId, offset: u64 },
 }
 
 /// What comes of a call.

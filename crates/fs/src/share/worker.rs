@@ -135,6 +135,10 @@ impl Connection {
                 let (ino, place) = self.process.watch(*open)?;
                 Ok((Answered::Watched(ino, place as u32), 0))
             }
+            Call::Fetch { open, offset } => {
+                let request = Request::Read { open: *open, offset: *offset };
+                self.ask(&request, &[], output).map(|(answered, _)| (answered, 0))
+            }
             Call::KeepOnly => {
                 let words = input.as_chunks::<8>().0;
                 let kept: Vec<OpenId> = words.iter().map(|word| OpenId(u64::from_le_bytes(*word))).collect();
