@@ -415,8 +415,9 @@ impl Watched {
         }
     }
 
-    /// Has the server bring pages, and reads them where they are then: two copies fewer than [`Request::Read`]
-    /// makes. What it cannot bring, such as holes, is asked for, and after a few times at once.
+    /// Has the server bring pages, and reads them where they are then: two copies fewer than
+    /// [`Request::Read`] makes. What it cannot bring, such as holes, is asked for, and after a few times at
+    /// once.
     fn fetch(&self, offset: u64, out: &mut [u8]) -> Option<usize> {
         /// Beyond, pages may be gone before they are read.
         const BYTES_MAX: usize = 64 << 10;
