@@ -1,5 +1,5 @@
-//! What has to be done even when nobody asks: pages that have waited long are written, and what was done
-//! lately is committed.
+//! What has to be done even when nobody asks: pages that have waited long are written, what was done lately
+//! is committed, and memory is made ready for pages that come.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
@@ -50,6 +50,7 @@ fn run(system: &System, (stop, changed): &(Mutex<bool>, Condvar), commit_interva
             return;
         }
         system.set_clock(Time::now());
+        system.cache.prepare();
         if system.check_writable().is_err() {
             continue;
         }

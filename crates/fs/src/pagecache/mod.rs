@@ -244,6 +244,11 @@ impl Cache {
         self.pages.request_pages()
     }
 
+    /// See [`unvme::cache::Cache::prepare`].
+    pub(crate) fn prepare(&self) {
+        self.pages.prepare();
+    }
+
     pub(crate) fn statistics(&self) -> CacheStatistics {
         self.pages.counts()
     }

@@ -225,6 +225,13 @@ impl Cache {
         }
     }
 
+    /// Has memory be there for pages that come next, as many as have come, up to 64 MiB: the system takes
+    /// longer to find it than a page takes to be written. For a thread that has nothing better to do, now and
+    /// then. Returns for how many pages there is memory.
+    pub fn prepare(&self) -> usize {
+        self.frames.prepare(self.budget)
+    }
+
     fn shard(&self, owner: u64, index: u64) -> &Shard {
         let hash = spread(spread(owner) ^ (index / CHUNK));
         &self.shards[hash as usize & (self.shards.len() - 1)]

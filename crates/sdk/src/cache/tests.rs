@@ -124,3 +124,29 @@ fn a_page_that_comes_and_goes_is_not_remembered_each_time() {
         assert!(remembered < 10 * BUDGET as usize, "{order:?}: {remembered} entries");
     }
 }
+
+#[test]
+fn memory_is_there_before_it_is_used_and_no_more_than_is_kept() {
+    const PAGES: usize = 8192;
+    let cache = Cache::new(PAGES * PAGE, Order::S3Fifo).expect("memory");
+    let (mut pages, nobody) = (Pages::default(), std::sync::Mutex::default());
+    let others = Other { pages: &nobody, is_busy: false };
+    assert_eq!(cache.prepare(), 0);
+    let mut is_ahead = false;
+    for index in 0..2 * PAGES as u64 {
+        insert(&cache, &others, &mut pages, index).expect("room");
+        if index % 512 == 0 {
+            // The shards take some more than they use, each.
+            let (there, come) = (cache.prepare(), index as usize + 1);
+            assert!(
+                there <= (2 * come + 4096).max(PAGES + 1024),
+                "memory for {there} pages, {come} have come"
+            );
+            is_ahead |= there >= come + 1024;
+        }
+    }
+    assert!(is_ahead);
+    let there = pages.there(&(0..2 * PAGES as u64));
+    let mut out = [0; 1];
+    assert!(there.iter().all(|&index| cache.read(7, &pages, index, 9, &mut out) && out[0] == index as u8));
+}
