@@ -50,7 +50,6 @@ fn run(system: &System, (stop, changed): &(Mutex<bool>, Condvar), commit_interva
             return;
         }
         system.set_clock(Time::now());
-        system.cache.prepare();
         if system.check_writable().is_err() {
             continue;
         }
@@ -74,5 +73,6 @@ fn run(system: &System, (stop, changed): &(Mutex<bool>, Condvar), commit_interva
         if let Err(e) = done {
             tracing::warn!("{}: {e}", system.disk.name());
         }
+        system.cache.prepare();
     }
 }

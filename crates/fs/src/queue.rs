@@ -629,10 +629,16 @@ fn written_beside(system: &Mount, node: &Arc<Node>, flight: &Flight, buf: Option
     let mut data = vec![0; bytes as usize];
     buf.read(0, &mut data);
     let is_direct = system.cache.is_off() || node.switches.direct_write.load(Ordering::Relaxed);
-    match system.write(node, &mut state, flight.offset, &data, is_direct)? {
-        all if all == data.len() => Ok(()),
-        _ => Err(Errno::NOSPC.into()),
+    let mut done = 0;
+    while done < data.len() {
+        // What is wrong is said of what is left.
+        let at = flight.offset + done as u64;
+        match system.write(node, &mut state, at, &data[done..], is_direct)? {
+            0 => return Err(Errno::IO.into()),
+            some => done += some,
+        }
     }
+    Ok(())
 }
 
 impl Drop for FileQueue {

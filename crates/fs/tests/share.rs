@@ -707,3 +707,38 @@ fn clients_together_are_like_one_program() {
     assert!(hits > reads / 20, "{hits} of {reads} without asking");
     house.wait_for_opens(actors.iter().map(|actor| actor.opens.len()).sum());
 }
+
+#[test]
+fn pages_that_are_not_there_are_brought_for_whoever_reads_without_asking() {
+    const PAGE: u64 = 4096;
+    let house = House::with_shared_pages(64);
+    let client = house.client();
+    let (open, _) = open_at(&client, "file", NEW).expect("opened");
+    let data: Vec<u8> = (0..300 * PAGE).map(|at| (at / PAGE) as u8 ^ 0x5a).collect();
+    assert_eq!(write(&client, open, 0, &data), data.len() as u64);
+    ask(&client, &Request::Sync { open, data_only: false }).expect("synced");
+    let watched = client.watch(open).expect("watched");
+    let mut out = vec![0; 10_000];
+    let mut brought = 0;
+    for nth in 0..300 {
+        let offset = nth * 7919 % 290 * PAGE + 100;
+        if let Some(bytes) = watched.read(offset, &mut out) {
+            assert!(out[..bytes] == data[offset as usize..][..10_000.min(data.len() - offset as usize)]);
+            brought += 1;
+        }
+    }
+    assert!(brought > 290, "{brought} of 300");
+    // Holes have no pages: there is no more than to ask.
+    ask(&client, &Request::Truncate { at: of(open), size: 400 * PAGE }).expect("longer");
+    for page in 310..320 {
+        assert_eq!(watched.read(page * PAGE, &mut out), None);
+        assert!(read(&client, open, page * PAGE, 10_000).iter().all(|&byte| byte == 0));
+    }
+    // What has been there once is brought again.
+    assert_eq!(read(&client, open, 0, 10_000), data[..10_000]);
+    assert_eq!(watched.read(0, &mut out), Some(10_000));
+    assert_eq!(watched.read(200 * PAGE, &mut out), Some(10_000));
+    assert!(out == data[200 * PAGE as usize..][..10_000]);
+    // Its end is not read beyond.
+    assert_eq!(watched.read(400 * PAGE, &mut out), Some(0));
+}

@@ -126,8 +126,11 @@ impl System {
             let (bytes, mut ended) = self.write_some_buffered(node, state, at, piece);
             done += bytes;
             if matches!(ended, Err(Error::Posix(Errno::NOMEM))) {
-                let past = self.write_past(node, state, at + bytes as u64, &piece[bytes..]);
-                ended = past.map(|bytes| done += bytes);
+                let rest = &piece[bytes..];
+                ended = match self.write_past(node, state, at + bytes as u64, rest) {
+                    Ok(past) if past < rest.len() => return Ok(done + past),
+                    past => past.map(|past| done += past),
+                };
             }
             match ended {
                 Ok(()) => {}

@@ -98,16 +98,18 @@ impl System {
                 (missing, fresh, version, asked)
             };
             let mut state = node.lock();
-            let inserted = self.insert_read(node, &mut state, start, &fresh, asked, version);
+            let is_without_room = match self.insert_read(node, &mut state, start, &fresh, asked, version) {
+                Err(Error::Posix(Errno::NOMEM)) => true,
+                other => other.map(|()| false)?,
+            };
             let there = Self::there(&state, offset, out.len());
             if self.copy_cached(node.ino, &state, offset, &mut out[..there]).is_ok() {
                 self.note_read(node, &state);
                 return Ok(there);
             }
-            match inserted {
+            if is_without_room {
                 // The device has what the cache has no room for.
-                Err(Error::Posix(Errno::NOMEM)) => break,
-                other => other?,
+                break;
             }
         }
         // Others change it all the time, or push its pages out: they wait now.

@@ -348,8 +348,11 @@ impl Map {
             if read == 0 || there < read {
                 break;
             }
-            for range in differing(&ours[..read], &theirs[..read]) {
-                self.node.write_at(at + range.start as u64, &ours[range])?;
+            for mut range in differing(&ours[..read], &theirs[..read]) {
+                // A device that fails, or is full, says so of what is left.
+                while !range.is_empty() {
+                    range.start += self.node.write_at(at + range.start as u64, &ours[range.clone()])?;
+                }
             }
             at += read as u64;
         }

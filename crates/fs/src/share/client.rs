@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use unvme::lock::{lock, try_lock};
 
 use super::hold::Hold;
-use super::link::Link;
+use super::link::{Link, Sight};
 use super::packet;
 use super::slot::DATA_BYTES_MAX;
 use super::wire::{Answered, Ask, Call, Identity, VERSION};
@@ -409,15 +409,21 @@ impl Watched {
     /// by [`Request::Read`]: then `out` holds anything.
     #[inline]
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Option<usize> {
-        match self.link.read_shown(self.ino, self.place, offset, out) {
-            Some(read) => Some(read),
-            None => self.fetch(offset, out),
+        match self.link.read_shown((self.ino, self.place), offset, out, true) {
+            Sight::Read(read) => {
+                if self.in_vain.load(Ordering::Relaxed) != 0 {
+                    self.in_vain.store(0, Ordering::Relaxed);
+                }
+                Some(read)
+            }
+            Sight::NoPage => self.fetch(offset, out),
+            Sight::Nothing => None,
         }
     }
 
     /// Has the server bring pages, and reads them where they are then: two copies fewer than
-    /// [`Request::Read`] makes. What it cannot bring, such as holes, is asked for, and after a few times at
-    /// once.
+    /// [`Request::Read`] makes. What it cannot bring, such as holes, is asked for, and at once after a few
+    /// times, until something has been there again.
     fn fetch(&self, offset: u64, out: &mut [u8]) -> Option<usize> {
         /// Beyond, pages may be gone before they are read.
         const BYTES_MAX: usize = 64 << 10;
@@ -426,13 +432,21 @@ impl Watched {
         if out.len() > BYTES_MAX || in_vain >= IN_VAIN_MAX {
             return None;
         }
-        self.link.call(&Call::Fetch { open: self.open, offset }, &[], out).ok()?;
-        let read = self.link.read_shown(self.ino, self.place, offset, out);
-        let now_in_vain = if read.is_some() { 0 } else { in_vain + 1 };
-        if now_in_vain != in_vain {
-            self.in_vain.store(now_in_vain, Ordering::Relaxed);
+        if self.link.call(&Call::Fetch { open: self.open, offset }, &[], out).is_err() {
+            // Whoever asks is told why.
+            self.in_vain.store(IN_VAIN_MAX, Ordering::Relaxed);
+            return None;
         }
-        read
+        let sight = self.link.read_shown((self.ino, self.place), offset, out, false);
+        let now = match sight {
+            Sight::Read(_) => 0,
+            Sight::NoPage => in_vain + 1,
+            Sight::Nothing => in_vain,
+        };
+        if now != in_vain {
+            self.in_vain.store(now, Ordering::Relaxed);
+        }
+        if let Sight::Read(read) = sight { Some(read) } else { None }
     }
 }
 

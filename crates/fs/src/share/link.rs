@@ -56,6 +56,17 @@ thread_local! {
     static LOOKED: Cell<i64> = const { Cell::new(0) };
 }
 
+/// What a client sees of a file in the server's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// So many bytes were read.
+    Read(usize),
+    /// A page is not there.
+    NoPage,
+    /// The server is to be asked, or is gone.
+    Nothing,
+}
+
 /// A slot that a call has taken.
 struct Taken<'a> {
     link: &'a Link,
@@ -158,26 +169,42 @@ impl Link {
         })
     }
 
-    /// Reads a file without asking: how many bytes there were; `None` when it has to be asked for.
-    pub(super) fn read_shown(&self, ino: u64, place: usize, offset: u64, out: &mut [u8]) -> Option<usize> {
-        let (pages, sizes) = self.shown.as_ref()?;
+    /// Reads a file without asking. `is_use`: somebody uses these pages now, and it was not counted before.
+    pub(super) fn read_shown(
+        &self,
+        (ino, place): (u64, usize),
+        offset: u64,
+        out: &mut [u8],
+        is_use: bool,
+    ) -> Sight {
+        let Some((pages, sizes)) = self.shown.as_ref() else { return Sight::Nothing };
         if self.is_dead() || is_time_to_look() && self.is_gone() {
-            return None;
+            return Sight::Nothing;
         }
-        let there = sizes.of(ino, place)?.saturating_sub(offset).min(out.len() as u64) as usize;
+        let Some(size) = sizes.of(ino, place) else { return Sight::Nothing };
+        let there = size.saturating_sub(offset).min(out.len() as u64) as usize;
         let (mut done, page) = (0, PAGE as u64);
         while done < there {
             let at = offset + done as u64;
             let skip = (at % page) as usize;
             let bytes = (PAGE - skip).min(there - done);
-            if !pages.read(ino, at / page, skip, &mut out[done..done + bytes]) {
-                return None;
+            let part = &mut out[done..done + bytes];
+            let is_there = match is_use {
+                true => pages.read(ino, at / page, skip, part),
+                false => pages.read_again(ino, at / page, skip, part),
+            };
+            if !is_there {
+                return Sight::NoPage;
             }
             done += bytes;
         }
         // What was cut off meanwhile was cleared before.
         let end = offset + there as u64;
-        (there == 0 || sizes.of(ino, place).is_some_and(|size| size >= end)).then_some(there)
+        if there == 0 || sizes.of(ino, place).is_some_and(|size| size >= end) {
+            Sight::Read(there)
+        } else {
+            Sight::Nothing
+        }
     }
 
     /// A slot that nobody is in: the one this thread had last, if possible. A signal handler that calls while

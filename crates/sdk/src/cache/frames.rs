@@ -1,6 +1,6 @@
 //! The memory of all pages: one region, so that it can be shared with others as a whole.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use unvme_bus::Region;
 
@@ -30,6 +30,8 @@ pub(super) struct Frames {
     pub fresh: AtomicU32,
     /// The first frame whose memory nobody has taken from the system before it is needed.
     prepared: AtomicUsize,
+    /// The system does not give it before.
+    is_refused: AtomicBool,
     /// What others see of it.
     pub shown: Option<Shown>,
 }
@@ -38,27 +40,41 @@ impl Frames {
     /// Memory of frames in `memory`, with as many stamps.
     pub(super) fn new(memory: Region, stamps: usize, shown: Option<Shown>) -> Self {
         let stamps = (0..stamps).map(|_| AtomicU64::new(0)).collect();
-        Self { memory, stamps, fresh: AtomicU32::new(0), prepared: AtomicUsize::new(0), shown }
+        Self {
+            memory,
+            stamps,
+            fresh: AtomicU32::new(0),
+            prepared: AtomicUsize::new(0),
+            is_refused: AtomicBool::new(false),
+            shown,
+        }
     }
 
-    /// Takes memory from the system for frames that are used next, as much as is used already, within limits.
-    /// Returns for how many frames there is memory, in use or not.
+    /// Takes memory from the system for frames that are used next, as much as is used already, within limits,
+    /// and not all at once. Returns for how many frames there is memory, in use or not, as far as is known.
     pub(super) fn prepare(&self, frames_max: usize) -> usize {
         /// Who uses less may never use more.
         const USED_MIN: usize = (8 << 20) / PAGE;
         const AHEAD_MAX: usize = (64 << 20) / PAGE;
-        /// Frames at a time: a huge page of memory.
+        /// Frames at a time, a huge page of memory; and so often.
         const STEP: usize = (2 << 20) / PAGE;
+        const STEPS_MAX: usize = 8;
         let used = self.fresh.load(Ordering::Relaxed) as usize;
         let end = (used + used.min(AHEAD_MAX)).min(frames_max) / STEP * STEP;
-        let mut at = self.prepared.load(Ordering::Relaxed).max(used.next_multiple_of(STEP));
-        while used >= USED_MIN && at < end {
-            // Without it, memory is there when it is touched.
-            let is_there = self.memory.slice(at * PAGE, STEP * PAGE).populate(STEP * PAGE).is_ok();
-            at = if is_there { at + STEP } else { usize::MAX };
-            self.prepared.store(at, Ordering::Relaxed);
+        let mut ready = self.prepared.load(Ordering::Relaxed).max(used / STEP * STEP);
+        for _ in 0..STEPS_MAX {
+            if used < USED_MIN || ready >= end || self.is_refused.load(Ordering::Relaxed) {
+                break;
+            }
+            if self.memory.slice(ready * PAGE, STEP * PAGE).populate(STEP * PAGE).is_err() {
+                // It is there when it is touched.
+                self.is_refused.store(true, Ordering::Relaxed);
+                break;
+            }
+            ready += STEP;
+            self.prepared.store(ready, Ordering::Relaxed);
         }
-        at.min(end).max(used)
+        self.prepared.load(Ordering::Relaxed).max(used)
     }
 
     /// Changes the memory of a frame that has a page.

@@ -222,10 +222,12 @@ impl Queues {
     }
 
     /// Entries of pages that are gone must not become more and more: owners go, and give up what they have. A
-    /// page that went and came again to the same memory has several.
+    /// page that went and came again to the same memory has several. `is_there` may say so of a page that is
+    /// not, and whose memory another one has.
     pub(super) fn sweep(&mut self, is_there: impl Fn(&Entry) -> bool) {
         let mut seen = HashSet::new();
-        let mut is_one = |entry: &Entry| is_there(entry) && seen.insert(entry.frame.0);
+        let mut is_one =
+            |entry: &Entry| is_there(entry) && seen.insert((entry.owner, entry.index, entry.frame.0));
         self.small.retain(&mut is_one);
         self.main.retain(&mut is_one);
         self.used.retain(|_, entry| is_one(entry));

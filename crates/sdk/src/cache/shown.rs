@@ -167,18 +167,32 @@ impl ShownPages {
     /// When the bytes are not all of the page.
     #[inline]
     pub fn read(&self, owner: u64, index: u64, skip: usize, out: &mut [u8]) -> bool {
+        self.copy_page(owner, index, skip, out, true)
+    }
+
+    /// As [`ShownPages::read`], of a page whose use has been counted.
+    ///
+    /// # Panics
+    /// As there.
+    #[inline]
+    pub fn read_again(&self, owner: u64, index: u64, skip: usize, out: &mut [u8]) -> bool {
+        self.copy_page(owner, index, skip, out, false)
+    }
+
+    #[inline]
+    fn copy_page(&self, owner: u64, index: u64, skip: usize, out: &mut [u8], is_use: bool) -> bool {
         assert!(skip <= PAGE && out.len() <= PAGE - skip, "{} bytes at {skip} of a page", out.len());
         let first = self.size.bucket(owner, index);
         let page = identity(owner, index);
         page != NOBODYS
             && (0..BUCKET).any(|at| {
                 let frame = self.table.load_u32(first + at * 4, Ordering::Acquire);
-                frame != 0 && frame <= self.size.frames && self.copy(frame - 1, page, skip, out)
+                frame != 0 && frame <= self.size.frames && self.copy(frame - 1, page, skip, out, is_use)
             })
     }
 
     #[inline]
-    fn copy(&self, frame: u32, page: u64, skip: usize, out: &mut [u8]) -> bool {
+    fn copy(&self, frame: u32, page: u64, skip: usize, out: &mut [u8], is_use: bool) -> bool {
         let [version, whose] = self.table.words::<2>(frame as usize * FRAME_BYTES);
         let before = version.load(Ordering::Acquire);
         if !before.is_multiple_of(2) || whose.load(Ordering::Relaxed) != page {
@@ -192,7 +206,7 @@ impl ShownPages {
         }
         let used = self.used.atomic_u32(frame as usize * 4);
         let uses = used.load(Ordering::Relaxed);
-        if uses < USES_MAX {
+        if is_use && uses < USES_MAX {
             used.store(uses + 1, Ordering::Relaxed);
         }
         true
