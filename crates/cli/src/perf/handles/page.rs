@@ -88,8 +88,17 @@ fn spread(outcome: &Outcome, name: &str) -> Curves {
         x: Quantity::Percentile,
         y: Quantity::Micros,
         curves: outcome.of(name).enumerate().map(curve).collect(),
-        is_wide: outcome.handles.first().is_some_and(|first| first.name == name),
+        is_wide: outcome
+            .handles
+            .iter()
+            .position(|of| of.name == name)
+            .is_none_or(|nth| is_alone(nth, outcome.handles.len())),
     }
+}
+
+/// Whether the figure of this handle has a row for itself: the first one has, and one that nothing is beside.
+fn is_alone(nth: usize, count: usize) -> bool {
+    nth == 0 || nth + 1 == count && nth % 2 == 1
 }
 
 fn cumulated(own: &Figures) -> Vec<(f64, f64)> {
@@ -138,5 +147,23 @@ fn table(run: &super::outcome::Run) -> Table {
         note: "latencies in microseconds",
         columns: COLUMNS.to_vec(),
         rows: run.handles.iter().map(row).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_alone;
+
+    #[test]
+    fn no_figure_has_an_empty_place_beside_it() {
+        for (count, wide) in [
+            (1, &[true][..]),
+            (2, &[true, true]),
+            (3, &[true, false, false]),
+            (4, &[true, false, false, true]),
+        ] {
+            let found: Vec<bool> = (0..count).map(|nth| is_alone(nth, count)).collect();
+            assert_eq!(found, wide);
+        }
     }
 }
