@@ -297,3 +297,40 @@ fn nobody_waits_for_a_call_that_takes_long() {
         assert_eq!(done.load(Ordering::SeqCst), 0, "somebody waited for them");
     });
 }
+
+#[test]
+fn what_a_full_device_has_no_room_for_is_not_said_to_be_synced() {
+    let processes = processes();
+    let process = processes.enter(1, Credentials::root());
+    let (open, fill) = (open_in(&process, "mapped", NEW), open_in(&process, "fill", NEW));
+    let bytes = 256_usize << 10;
+    let at = At { base: open, path: b"", follows: true };
+    process.call(&Request::Truncate { at, size: bytes as u64 }, &[], &mut []).expect("a hole");
+    let mapped = process.map(open, true).expect("mapped");
+    stored(&process.map_memory(mapped.ino).expect("its memory"), &vec![1; bytes]);
+    // What is left has room for a part of it.
+    let mut end = 0;
+    let write = |at: u64, data: &[u8]| match process.call(
+        &Request::Write { open: fill, offset: at },
+        data,
+        &mut [],
+    ) {
+        Ok(Reply::Number(written)) => Some(written),
+        _ => None,
+    };
+    while let Some(written) = write(end, &[2; 64 << 10]) {
+        end += written;
+    }
+    let at = At { base: fill, path: b"", follows: true };
+    process.call(&Request::Truncate { at, size: end - (100 << 10) }, &[], &mut []).expect("cut");
+    process.call(&Request::Sync { open: fill, data_only: false }, &[], &mut []).expect("synced");
+    let failed = process.sync_map(mapped.ino).map_err(|e| e.errno());
+    assert_eq!(failed, Err(Errno::NOSPC));
+    // With room it is all there.
+    process.call(&Request::Truncate { at, size: 0 }, &[], &mut []).expect("cut");
+    process.call(&Request::Sync { open: fill, data_only: false }, &[], &mut []).expect("synced");
+    process.sync_map(mapped.ino).expect("synced");
+    let mut out = vec![0; bytes];
+    assert_eq!(process.file(open).expect("open").read_at(0, &mut out).expect("read"), bytes);
+    assert!(out.iter().all(|&byte| byte == 1));
+}
