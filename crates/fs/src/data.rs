@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::extents::{Extent, Extents};
 use crate::journal::Tx;
 use crate::layout::{BLOCK, Kinds, Time};
@@ -201,8 +201,9 @@ impl System {
         data: &[u8],
         is_direct: bool,
     ) -> Result<usize> {
-        let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX);
-        let end = end.ok_or(Error::Posix(Errno::FBIG))?;
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > SIZE_MAX) {
+            return Err(Errno::FBIG.into());
+        }
         if data.is_empty() {
             return Ok(0);
         }
@@ -213,11 +214,7 @@ impl System {
         // Before pages are brought into memory: who writes past the cache meanwhile writes once more.
         node.bump();
         let done = if is_direct {
-            if end > state.size {
-                self.write_back(node, state)?;
-            }
-            self.expel_pages(node, state, offset / BLOCK_64..end.div_ceil(BLOCK_64))?;
-            self.write_direct(node, state, offset, data)?
+            self.write_past(node, state, offset, data)?
         } else {
             self.write_buffered(node, state, offset, data)?
         };
@@ -279,13 +276,24 @@ impl System {
         Some(Ok(data.len()))
     }
 
-    pub(crate) fn write_direct(
+    /// Writes past the cache, which has nothing of the range afterwards, and nothing that waits to be written
+    /// of a file that grows.
+    pub(crate) fn write_past(
         &self,
-        node: &Node,
+        node: &Arc<Node>,
         state: &mut State,
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
+        let end = offset + data.len() as u64;
+        if end > state.inode.size {
+            self.write_back(node, state)?;
+        }
+        self.expel_pages(node, state, offset / BLOCK_64..end.div_ceil(BLOCK_64))?;
+        self.write_direct(node, state, offset, data)
+    }
+
+    fn write_direct(&self, node: &Node, state: &mut State, offset: u64, data: &[u8]) -> Result<usize> {
         let mut done = 0;
         while done < data.len() {
             match self.write_some(node, state, offset + done as u64, &data[done..]) {

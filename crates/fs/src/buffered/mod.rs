@@ -49,6 +49,14 @@ enum Found {
     New,
 }
 
+/// Whether the cache had room for what was put there.
+fn has_room(inserted: Result<()>) -> Result<bool> {
+    match inserted {
+        Err(Error::Posix(Errno::NOMEM)) => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
 impl System {
     /// Sets blocks aside for pages that have none. Returns for how many of them there were blocks.
     fn set_aside(
@@ -123,32 +131,22 @@ impl System {
         while done < data.len() {
             let at = offset + done as u64;
             let piece = &data[done..data.len().min(done + most - (at % BLOCK_64) as usize)];
-            let (bytes, mut ended) = self.write_some_buffered(node, state, at, piece);
+            let (bytes, ended) = self.write_some_buffered(node, state, at, piece);
             done += bytes;
-            if matches!(ended, Err(Error::Posix(Errno::NOMEM))) {
-                let rest = &piece[bytes..];
-                ended = match self.write_past(node, state, at + bytes as u64, rest) {
-                    Ok(past) if past < rest.len() => return Ok(done + past),
-                    past => past.map(|past| done += past),
-                };
-            }
-            match ended {
-                Ok(()) => {}
+            let rest = &piece[bytes..];
+            let more = match has_room(ended) {
+                Ok(false) => self.write_past(node, state, at + bytes as u64, rest),
+                // Without an error nothing is left.
+                other => other.map(|_| 0),
+            };
+            match more {
+                Ok(more) if more < rest.len() => return Ok(done + more),
+                Ok(more) => done += more,
                 Err(_) if done > 0 => break,
                 Err(e) => return Err(e),
             }
         }
         Ok(done)
-    }
-
-    /// Writes what the cache has no room for.
-    fn write_past(&self, node: &Arc<Node>, state: &mut State, offset: u64, data: &[u8]) -> Result<usize> {
-        let end = offset + data.len() as u64;
-        if end > state.inode.size {
-            self.write_back(node, state)?;
-        }
-        self.expel_pages(node, state, offset / BLOCK_64..end.div_ceil(BLOCK_64))?;
-        self.write_direct(node, state, offset, data)
     }
 
     /// Writes what the cache has room for and the device blocks: how many bytes, and why not all.
@@ -432,16 +430,11 @@ impl System {
         if skip == 0 || !is_data(state) {
             return Ok(());
         }
-        let loaded = match self.cache.is_off() {
-            true => Err(Errno::NOMEM.into()),
-            false => self.load_page(node, state, index),
-        };
-        if matches!(loaded, Err(Error::Posix(Errno::NOMEM))) {
+        if self.cache.is_off() || !has_room(self.load_page(node, state, index))? {
             // It is not in memory.
             let zeros = [0; BLOCK];
             return self.zero_in_place(node, state, state.size, &zeros[skip..]);
         }
-        loaded?;
         self.cache.clear_tail(&mut state.cache, index, skip);
         self.cache.mark_dirty(node, &mut state.cache, index);
         Ok(())

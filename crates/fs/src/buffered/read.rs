@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::io::Errno;
 use unvme::lock::{lock, read};
 
-use super::BLOCK_64;
-use crate::error::{Error, Result};
+use super::{BLOCK_64, has_room};
+use crate::error::Result;
 use crate::layout::{BLOCK, Page, Time};
 use crate::node::{Node, State};
 use crate::pagecache::Held;
@@ -98,16 +97,13 @@ impl System {
                 (missing, fresh, version, asked)
             };
             let mut state = node.lock();
-            let is_without_room = match self.insert_read(node, &mut state, start, &fresh, asked, version) {
-                Err(Error::Posix(Errno::NOMEM)) => true,
-                other => other.map(|()| false)?,
-            };
+            let has_room = self.insert_read(node, &mut state, start, &fresh, asked, version)?;
             let there = Self::there(&state, offset, out.len());
             if self.copy_cached(node.ino, &state, offset, &mut out[..there]).is_ok() {
                 self.note_read(node, &state);
                 return Ok(there);
             }
-            if is_without_room {
+            if !has_room {
                 // The device has what the cache has no room for.
                 break;
             }
@@ -150,9 +146,8 @@ impl System {
                 (found, window, fresh, version)
             };
             let mut state = node.lock();
-            match self.insert_read(node, &mut state, found, &fresh, found, version) {
-                Err(Error::Posix(Errno::NOMEM)) => return Ok(()),
-                other => other?,
+            if !self.insert_read(node, &mut state, found, &fresh, found, version)? {
+                return Ok(());
             }
             index = window;
         }
@@ -187,6 +182,7 @@ impl System {
     }
 
     /// Puts pages into the cache that were read when the file's version was this one, unless it has changed.
+    /// False when there is no room for all of them.
     fn insert_read(
         &self,
         node: &Arc<Node>,
@@ -195,7 +191,7 @@ impl System {
         bytes: &[u8],
         asked: u64,
         version: (u64, u64),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         self.load_extents(node.ino, state)?;
         let is_same = node.version.load(Ordering::SeqCst) == version.0;
         if state.cache.is_empty() {
@@ -204,9 +200,9 @@ impl System {
             node.bump();
         }
         if is_same && node.writes.load(Ordering::SeqCst) == version.1 {
-            self.insert_pages(node, state, start, bytes, asked)?;
+            return has_room(self.insert_pages(node, state, start, bytes, asked));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The end of the pages that are asked for, and of those that are read, from page `missing` on: up to the

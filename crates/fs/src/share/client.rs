@@ -410,12 +410,7 @@ impl Watched {
     #[inline]
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Option<usize> {
         match self.link.read_shown((self.ino, self.place), offset, out, true) {
-            Sight::Read(read) => {
-                if self.in_vain.load(Ordering::Relaxed) != 0 {
-                    self.in_vain.store(0, Ordering::Relaxed);
-                }
-                Some(read)
-            }
+            Sight::Read(read) => self.seen(read),
             Sight::NoPage => self.fetch(offset, out),
             Sight::Nothing => None,
         }
@@ -437,16 +432,21 @@ impl Watched {
             self.in_vain.store(IN_VAIN_MAX, Ordering::Relaxed);
             return None;
         }
-        let sight = self.link.read_shown((self.ino, self.place), offset, out, false);
-        let now = match sight {
-            Sight::Read(_) => 0,
-            Sight::NoPage => in_vain + 1,
-            Sight::Nothing => in_vain,
-        };
-        if now != in_vain {
-            self.in_vain.store(now, Ordering::Relaxed);
+        match self.link.read_shown((self.ino, self.place), offset, out, false) {
+            Sight::Read(read) => return self.seen(read),
+            Sight::NoPage => self.in_vain.store(in_vain + 1, Ordering::Relaxed),
+            Sight::Nothing => {}
         }
-        if let Sight::Read(read) = sight { Some(read) } else { None }
+        None
+    }
+
+    /// Something has been there.
+    #[inline]
+    fn seen(&self, read: usize) -> Option<usize> {
+        if self.in_vain.load(Ordering::Relaxed) != 0 {
+            self.in_vain.store(0, Ordering::Relaxed);
+        }
+        Some(read)
     }
 }
 

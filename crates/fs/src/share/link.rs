@@ -188,12 +188,7 @@ impl Link {
             let at = offset + done as u64;
             let skip = (at % page) as usize;
             let bytes = (PAGE - skip).min(there - done);
-            let part = &mut out[done..done + bytes];
-            let is_there = match is_use {
-                true => pages.read(ino, at / page, skip, part),
-                false => pages.read_again(ino, at / page, skip, part),
-            };
-            if !is_there {
+            if !pages.read(ino, at / page, skip, &mut out[done..done + bytes], is_use) {
                 return Sight::NoPage;
             }
             done += bytes;

@@ -73,6 +73,15 @@ fn wake(word: &AtomicU32, count: u32) {
     let _ = futex::wake(word, futex::Flags::empty(), count);
 }
 
+/// The bits that are set, from the lowest on.
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros() as usize;
+        word &= word.checked_sub(1)?;
+        Some(bit)
+    })
+}
+
 /// The pages that tell where something is to be done. All of their accesses are SeqCst: who posts looks
 /// whether anybody is awake, and who goes to sleep looks whether anything was posted, and one of them must
 /// see the other.
@@ -118,18 +127,17 @@ impl Control {
         }
     }
 
+    /// Connections that may have something posted. One is left in the summary when its last slot is taken: it
+    /// is likely to come again.
+    fn listed(&self) -> impl Iterator<Item = usize> {
+        self.summary()
+            .iter()
+            .enumerate()
+            .flat_map(|(at, word)| bits(word.load(Ordering::SeqCst)).map(move |bit| at * 64 + bit))
+    }
+
     pub(super) fn is_any_posted(&self) -> bool {
-        // A connection is left in the summary when its last slot is taken: it is likely to come again.
-        self.summary().iter().enumerate().any(|(at, word)| {
-            let mut found = word.load(Ordering::SeqCst);
-            while found != 0 {
-                if self.posted(at * 64 + found.trailing_zeros() as usize).load(Ordering::SeqCst) != 0 {
-                    return true;
-                }
-                found &= found - 1;
-            }
-            false
-        })
+        self.listed().any(|connection| self.posted(connection).load(Ordering::SeqCst) != 0)
     }
 
     /// Takes a slot with something in it: connection and slot. `from` is where to look first, and `turn`
@@ -142,12 +150,10 @@ impl Control {
             if step == 0 {
                 found &= u64::MAX << (from % 64);
             }
-            while found != 0 {
-                let bit = found.trailing_zeros() as usize;
-                if let Some(slot) = self.take_slot(at * 64 + bit, turn) {
-                    return Some((at * 64 + bit, slot));
+            for connection in bits(found).map(|bit| at * 64 + bit) {
+                if let Some(slot) = self.take_slot(connection, turn) {
+                    return Some((connection, slot));
                 }
-                found &= found - 1;
             }
         }
         None
@@ -170,19 +176,15 @@ impl Control {
     /// Forgets connections that have nothing posted at this time: who is quiet need not be looked at each
     /// time, and who is not is written down again.
     pub(super) fn tidy(&self) {
-        for (at, word) in self.summary().iter().enumerate() {
-            let mut found = word.load(Ordering::SeqCst);
-            while found != 0 {
-                let (number, bit) = (found.trailing_zeros() as usize, found & found.wrapping_neg());
-                let posted = self.posted(at * 64 + number);
-                if posted.load(Ordering::SeqCst) == 0 {
-                    word.fetch_and(!bit, Ordering::SeqCst);
-                    // Something may have come in between, by somebody who still saw the bit.
-                    if posted.load(Ordering::SeqCst) != 0 {
-                        word.fetch_or(bit, Ordering::SeqCst);
-                    }
+        for connection in self.listed() {
+            let posted = self.posted(connection);
+            if posted.load(Ordering::SeqCst) == 0 {
+                let (word, bit) = (&self.summary()[connection / 64], 1 << (connection % 64));
+                word.fetch_and(!bit, Ordering::SeqCst);
+                // Something may have come in between, by somebody who still saw the bit.
+                if posted.load(Ordering::SeqCst) != 0 {
+                    word.fetch_or(bit, Ordering::SeqCst);
                 }
-                found &= !bit;
             }
         }
     }

@@ -326,7 +326,10 @@ impl Cache {
         const TRIES: usize = 64;
         // They have had their turn. Where one has to stay, so do most likely those behind it.
         for _ in 0..TRIES {
-            let Some((entry, place)) = queues.pop_kept_if_full() else { break };
+            if !queues.is_full() {
+                return;
+            }
+            let Some((entry, place)) = queues.pop_kept() else { break };
             if !self.consider(queues, own, &entry, place) {
                 break;
             }

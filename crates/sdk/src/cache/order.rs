@@ -190,11 +190,6 @@ impl Queues {
         self.kept.pop_front()
     }
 
-    /// As [`Queues::pop_kept`], when somebody has to go.
-    pub(super) fn pop_kept_if_full(&mut self) -> Option<(Entry, Place)> {
-        if self.is_full() { self.pop_kept() } else { None }
-    }
-
     /// The page that is considered next.
     pub(super) fn pop(&mut self) -> Option<(Entry, Place)> {
         if self.order == Order::Lru {

@@ -161,26 +161,13 @@ impl ShownPages {
     }
 
     /// Copies bytes from `skip` of a page on. Returns whether it was there, and is what it was when this
-    /// began, or later. When it was not, `out` holds anything.
+    /// began, or later. When it was not, `out` holds anything. `is_use`: somebody uses the page now, and that
+    /// was not counted before.
     ///
     /// # Panics
     /// When the bytes are not all of the page.
     #[inline]
-    pub fn read(&self, owner: u64, index: u64, skip: usize, out: &mut [u8]) -> bool {
-        self.copy_page(owner, index, skip, out, true)
-    }
-
-    /// As [`ShownPages::read`], of a page whose use has been counted.
-    ///
-    /// # Panics
-    /// As there.
-    #[inline]
-    pub fn read_again(&self, owner: u64, index: u64, skip: usize, out: &mut [u8]) -> bool {
-        self.copy_page(owner, index, skip, out, false)
-    }
-
-    #[inline]
-    fn copy_page(&self, owner: u64, index: u64, skip: usize, out: &mut [u8], is_use: bool) -> bool {
+    pub fn read(&self, owner: u64, index: u64, skip: usize, out: &mut [u8], is_use: bool) -> bool {
         assert!(skip <= PAGE && out.len() <= PAGE - skip, "{} bytes at {skip} of a page", out.len());
         let first = self.size.bucket(owner, index);
         let page = identity(owner, index);
@@ -242,28 +229,31 @@ mod tests {
         let cache = Cache::shared(64 * PAGE, Order::S3Fifo).expect("memory");
         let (mut pages, others) = (Pages::default(), seen(&cache));
         let mut out = [0; 3];
-        assert!(!others.read(7, 0, 0, &mut out));
+        assert!(!others.read(7, 0, 0, &mut out, true));
         for index in 0..50 {
             insert(&cache, &mut pages, index, index as u8).expect("room");
         }
-        let there = (0..50).filter(|&index| others.read(7, index, 4093, &mut out) && out == [index as u8; 3]);
+        let there =
+            (0..50).filter(|&index| others.read(7, index, 4093, &mut out, true) && out == [index as u8; 3]);
         assert!(there.count() > 45);
-        assert!(!others.read(8, 0, 0, &mut out) && !others.read(7, 50, 0, &mut out));
-        assert!(!others.read(7 + (1 << 32), 0, 0, &mut out) && !others.read(7, 1 << 32, 0, &mut out));
+        assert!(!others.read(8, 0, 0, &mut out, true) && !others.read(7, 50, 0, &mut out, true));
+        assert!(
+            !others.read(7 + (1 << 32), 0, 0, &mut out, true) && !others.read(7, 1 << 32, 0, &mut out, true)
+        );
         // Whosever hints are in the same place.
-        assert!((100..2000).all(|owner| (0..50).all(|index| !others.read(owner, index, 0, &mut out))));
+        assert!((100..2000).all(|owner| (0..50).all(|index| !others.read(owner, index, 0, &mut out, true))));
         assert!(cache.write(7, &mut pages, 3, 1, b"new"));
-        assert!(others.read(7, 3, 1, &mut out) && &out == b"new");
+        assert!(others.read(7, 3, 1, &mut out, true) && &out == b"new");
         cache.clear_tail(&mut pages, 3, 2);
-        assert!(others.read(7, 3, 1, &mut out) && &out == b"n\0\0");
+        assert!(others.read(7, 3, 1, &mut out, true) && &out == b"n\0\0");
         assert_eq!(cache.drop_range(7, &mut pages, 3..4), 0);
-        assert!(!others.read(7, 3, 1, &mut out));
+        assert!(!others.read(7, 3, 1, &mut out, true));
         // More than there is room for: what was given up is not seen, and what is seen is right.
         for index in 100..1000 {
             insert(&cache, &mut pages, index, index as u8).expect("room");
         }
         for index in 0..1000 {
-            if others.read(7, index, 0, &mut out) {
+            if others.read(7, index, 0, &mut out, true) {
                 assert!(pages.get(index).is_some() && out == [index as u8; 3], "{index}");
             }
         }
@@ -284,7 +274,7 @@ mod tests {
             let (mut there, mut found, mut out) = (0, 0, [0]);
             for at in (0..ALL as u64 / 2).filter(|at| pages.get(at * step).is_some()) {
                 there += 1;
-                found += usize::from(others.read(owner, at * step, 0, &mut out) && out == [1]);
+                found += usize::from(others.read(owner, at * step, 0, &mut out, true) && out == [1]);
             }
             assert!(there > ALL / 3 && found * 100 >= there * 98, "{owner}: {found} of {there}");
         }
@@ -305,10 +295,10 @@ mod tests {
         let mut out = [0; 1];
         insert(&cache, &mut pages, 5, 5).expect("room");
         for index in 1000..1400 {
-            others.read(7, 5, 0, &mut out);
+            others.read(7, 5, 0, &mut out, true);
             insert(&cache, &mut pages, index, 0).expect("room");
         }
-        assert!(others.read(7, 5, 0, &mut out));
+        assert!(others.read(7, 5, 0, &mut out, true));
     }
 
     #[test]
@@ -321,7 +311,7 @@ mod tests {
                 // Until it has seen the other one at work for long, or has looked for very long.
                 let (mut out, mut hits, mut changes, mut last) = ([0; PAGE], 0, 0, 0);
                 while changes < 4_000 && hits < 600_000 {
-                    match others.read(7, 1, 0, &mut out) {
+                    match others.read(7, 1, 0, &mut out, true) {
                         true => hits += 1,
                         false => continue,
                     }

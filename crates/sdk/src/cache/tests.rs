@@ -28,6 +28,19 @@ fn insert(cache: &Cache, others: &Other<'_>, pages: &mut Pages, index: u64) -> R
     cache.insert(&mut Own { others, owner: 7, pages }, index, &[index as u8; PAGE])
 }
 
+/// Pages come, some again soon after they were given up: not among those that came lately. There are never
+/// many more than are kept.
+fn come_again(cache: &Cache, others: &Other<'_>, pages: &mut Pages) {
+    for nth in 0..20_000 {
+        let index = 10_000 + nth % 1500;
+        if pages.get(index).is_none() {
+            insert(cache, others, pages, index).expect("room");
+        }
+        let there = cache.counts().pages;
+        assert!(there <= BUDGET + 100, "{:?}: {there} pages of {BUDGET}", cache.order);
+    }
+}
+
 #[test]
 fn pages_that_wait_to_be_written_keep_no_others() {
     for order in [Order::S3Fifo, Order::Lru] {
@@ -42,15 +55,7 @@ fn pages_that_wait_to_be_written_keep_no_others() {
         };
         (2000..2700).for_each(|index| insert(&cache, &others, &mut pages, index).expect("room"));
         dirty(&mut pages, 0..300);
-        // Some come again soon after they were given up: not among those that came lately.
-        for nth in 0..20_000 {
-            let index = 10_000 + nth % 1500;
-            if pages.get(index).is_none() {
-                insert(&cache, &others, &mut pages, index).expect("room");
-            }
-            let there = cache.counts().pages;
-            assert!(there <= BUDGET + 100, "{order:?}: {there} pages of {BUDGET}");
-        }
+        come_again(&cache, &others, &mut pages);
         assert!((0..300).all(|index| pages.get(index).is_some()), "{order:?}: one was not written");
         // They are written, and are given up as others are.
         assert_eq!(cache.mark_written(&mut pages, 0..300), 300);
@@ -74,14 +79,7 @@ fn pages_of_somebody_busy_keep_no_others() {
             cache.insert(&mut own, index, &[0; PAGE]).expect("room");
         }
         let busy = Other { pages: &other, is_busy: true };
-        for nth in 0..20_000 {
-            let index = 10_000 + nth % 1500;
-            if pages.get(index).is_none() {
-                insert(&cache, &busy, &mut pages, index).expect("room");
-            }
-            let there = cache.counts().pages;
-            assert!(there <= BUDGET + 100, "{order:?}: {there} pages of {BUDGET}");
-        }
+        come_again(&cache, &busy, &mut pages);
         let free = Other { pages: &other, is_busy: false };
         (20_000..22_000).for_each(|index| insert(&cache, &free, &mut pages, index).expect("room"));
         let left = (0..300).filter(|&index| other.lock().expect("nobody panics").get(index).is_some());
