@@ -7,6 +7,7 @@ use unvme_bus::{Doorbell, EventFd, lock};
 use unvme_spec::{Sqe, admin};
 
 use super::device::PcieDevice;
+use super::lifecycle::FATAL;
 use super::pace::Pace;
 use super::pair::{Pair, Refused};
 use crate::command::{Completion, FOREIGN_BUFFER, Payload, command_name};
@@ -103,10 +104,19 @@ impl AdminQueue {
                 device.lifecycle().check()?;
                 continue;
             }
+            let looks = pace.elapsed() >= next_look;
+            if looks && state.is_left_alone(device, caller) {
+                drop(state);
+                if let Err(e) = device.reset_since(epoch, FATAL) {
+                    tracing::warn!(error = %e, "controller reset");
+                }
+                next_look = pace.elapsed() + LOOK_INTERVAL;
+                continue;
+            }
             let trouble = match drained {
                 Err(e) => Some(e),
                 Ok(()) if device.function.is_gone() => Some(device.gone_error()),
-                Ok(()) if pace.elapsed() >= next_look && state.is_orphaned(device, caller) => {
+                Ok(()) if looks && state.is_orphaned(device, caller) => {
                     Some(Error::Reset { what: command_name(&sqe) })
                 }
                 Ok(()) if pace.is_expired() => Some(pace.timeout(command_name(&sqe))),
@@ -117,7 +127,7 @@ impl AdminQueue {
                 return Err(e);
             }
             drop(state);
-            if pace.elapsed() >= next_look {
+            if looks {
                 next_look = pace.elapsed() + LOOK_INTERVAL;
             }
             pace.pause(self.interrupt.as_ref());
@@ -287,6 +297,12 @@ impl State {
     /// the lock of both.
     fn is_orphaned(&self, device: &PcieDevice, caller: Caller) -> bool {
         (caller == Caller::BringUp || self.gate == Gate::Open) && device.has_lost_enable()
+    }
+
+    /// True when the controller has said that it answers nothing any more. A reset ends the command; who
+    /// brings the controller up waits for the answer all the same, since it holds what a reset needs.
+    fn is_left_alone(&self, device: &PcieDevice, caller: Caller) -> bool {
+        caller != Caller::BringUp && self.gate == Gate::Open && device.has_failed()
     }
 
     /// Takes what has completed off the ring and gives it to whom it belongs.

@@ -8,11 +8,12 @@ use unvme_bus::{BarLayout, BusError, Dma, DmaAccess};
 use unvme_spec::regs::offset;
 use unvme_ssd::{MemoryStore, Ssd, SsdConfig};
 
-/// A device that can be told to work on nothing any more, and to be gone.
+/// A device that can be told to pause, to work on nothing any more, and to be gone.
 pub(crate) struct Mortal {
     ssd: Arc<Ssd>,
     /// Read while the device works, so that a change waits for it.
-    silent: RwLock<bool>,
+    paused: RwLock<bool>,
+    failed: AtomicBool,
     gone: AtomicBool,
 }
 
@@ -20,18 +21,28 @@ impl Mortal {
     pub(crate) fn new() -> Arc<Self> {
         let store = Box::new(MemoryStore::new(64 << 20).unwrap());
         let ssd = Ssd::new(SsdConfig::block(64 << 20, 512), store).unwrap();
-        Arc::new(Self { ssd, silent: RwLock::new(false), gone: AtomicBool::new(false) })
+        Arc::new(Self {
+            ssd,
+            paused: RwLock::new(false),
+            failed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+        })
     }
 
-    /// When this returns, the device works on no I/O queue.
-    pub(crate) fn silence(&self) {
-        *self.silent.write().unwrap() = true;
+    /// When this returns, the device works on no queue, and is well otherwise, until it is told to resume.
+    pub(crate) fn pause(&self) {
+        *self.paused.write().unwrap() = true;
     }
 
-    /// The device works again.
     #[allow(dead_code, reason = "not all tests let it")]
     pub(crate) fn resume(&self) {
-        *self.silent.write().unwrap() = false;
+        *self.paused.write().unwrap() = false;
+    }
+
+    /// When this returns, the device works on no queue, and never will.
+    pub(crate) fn silence(&self) {
+        self.failed.store(true, Ordering::Release);
+        self.pause();
     }
 
     pub(crate) fn pull(&self) {
@@ -72,7 +83,7 @@ impl Function for Mortal {
         if self.is_pulled() {
             // A function that is not there reads as all ones.
             out.fill(0xff);
-        } else if at == offset::CSTS && *self.silent.read().unwrap() {
+        } else if at == offset::CSTS && self.failed.load(Ordering::Acquire) {
             // A reset does not bring it back: CSTS.CFS.
             out[0] |= 2;
         }
@@ -100,8 +111,8 @@ impl Function for Mortal {
     }
 
     fn advance(&self, lane: Option<u16>, clock: &Clock) -> usize {
-        let silent = self.silent.read().unwrap();
-        if *silent { 0 } else { self.ssd.advance(lane, clock) }
+        let paused = self.paused.read().unwrap();
+        if *paused { 0 } else { self.ssd.advance(lane, clock) }
     }
 
     fn is_gone(&self) -> bool {

@@ -11,7 +11,8 @@ use futures_lite::future::{block_on, poll_once, yield_now};
 use unvme::worker::{Data, Done, Queues, Reason, Refused, Run, Worker};
 use unvme::{Op, Status};
 
-use crate::lost::mortal;
+use crate::lost::with_limit;
+use crate::mortal::Mortal;
 use crate::{blocks, options};
 
 /// All of them, polled in turn by one thread.
@@ -29,6 +30,11 @@ async fn all<'a>(mut runs: Vec<Pin<Box<Run<'a>>>>) -> Vec<Result<Done, Refused>>
         yield_now().await;
     }
     answers
+}
+
+/// A worker whose device can pause, however busy the machine is.
+fn patient(depth: u16, threads: usize) -> (Arc<Mortal>, Worker) {
+    with_limit(depth, threads, Duration::from_secs(3600))
 }
 
 fn fill(worker: &Worker, blocks: u64) {
@@ -141,8 +147,8 @@ fn until(mut what: impl FnMut() -> bool) {
 
 #[test]
 fn a_place_goes_to_who_has_waited_longest_and_who_goes_away_hands_it_on() {
-    let (function, worker) = mortal(1, 1);
-    function.silence();
+    let (function, worker) = patient(1, 1);
+    function.pause();
     let bells: Vec<Arc<Bell>> = (0..4).map(|_| Arc::default()).collect();
     let mut holder = Box::pin(worker.run(Op::Flush, Data::None));
     assert!(poll_with(&mut holder.as_mut(), &bells[0]).is_pending());
@@ -171,8 +177,8 @@ fn a_place_goes_to_who_has_waited_longest_and_who_goes_away_hands_it_on() {
 
 #[test]
 fn one_that_goes_away_with_a_place_hands_it_on() {
-    let (function, worker) = mortal(1, 1);
-    function.silence();
+    let (function, worker) = patient(1, 1);
+    function.pause();
     let bells: Vec<Arc<Bell>> = (0..3).map(|_| Arc::default()).collect();
     let mut holder = Box::pin(worker.run(Op::Flush, Data::None));
     let mut second = Box::pin(worker.run(Op::Flush, Data::None));
@@ -193,8 +199,8 @@ fn one_that_goes_away_with_a_place_hands_it_on() {
 #[test]
 fn a_future_that_is_dropped_leaves_its_buffer_with_the_command_until_that_is_over() {
     for threads in [0, 1] {
-        let (function, worker) = mortal(2, threads);
-        function.silence();
+        let (function, worker) = patient(2, threads);
+        function.pause();
         let bell = Arc::default();
         for _ in 0..2 {
             let mut buf = worker.alloc(512).unwrap();
@@ -258,13 +264,14 @@ fn futures_are_dropped_at_random_and_nobody_is_forgotten() {
 
 #[test]
 fn closing_ends_futures_that_were_sent_and_those_that_wait() {
-    let (function, worker) = mortal(1, 0);
-    function.silence();
+    let (function, worker) = patient(1, 0);
+    function.pause();
     let bells: Vec<Arc<Bell>> = (0..2).map(|_| Arc::default()).collect();
     let mut sent = pin!(worker.run(Op::Flush, Data::None));
     let mut waits = pin!(worker.run(Op::write(0, 1), Data::Lent(worker.alloc(512).unwrap())));
     assert!(poll_with(&mut sent, &bells[0]).is_pending());
     assert!(poll_with(&mut waits, &bells[1]).is_pending());
+    function.silence();
     worker.close();
     let Poll::Ready(Ok(done)) = poll_with(&mut sent, &bells[0]) else { panic!("it is over") };
     assert_eq!(done.status, Status::ABORTED_BY_HOST);

@@ -9,17 +9,16 @@ use unvme::{ControllerOptions, DriverError, Function, Nsid, Op, QueueOptions, St
 use crate::mortal::Mortal;
 
 /// A worker on such a device, whose commands may take a second.
-pub(crate) fn mortal(depth: u16, threads: usize) -> (Arc<Mortal>, Worker) {
+fn mortal(depth: u16, threads: usize) -> (Arc<Mortal>, Worker) {
+    with_limit(depth, threads, Duration::from_secs(1))
+}
+
+/// A worker on such a device, whose commands may take as long as any `limit`.
+pub(crate) fn with_limit(depth: u16, threads: usize, limit: Duration) -> (Arc<Mortal>, Worker) {
     let function = Mortal::new();
-    let controller =
-        ControllerOptions { admin_timeout: Duration::from_secs(1), ..ControllerOptions::default() };
+    let controller = ControllerOptions { admin_timeout: limit, ..ControllerOptions::default() };
     let device = open_function("mortal", Arc::clone(&function) as Arc<dyn Function>, &controller).unwrap();
-    let queue = QueueOptions {
-        depth,
-        command_timeout: Duration::from_secs(1),
-        abort_grace: Duration::from_secs(1),
-        ..QueueOptions::default()
-    };
+    let queue = QueueOptions { depth, command_timeout: limit, abort_grace: limit, ..QueueOptions::default() };
     let options = WorkerOptions { queue, queues: Queues::Count(1), threads };
     let worker = device.block(Nsid(1)).unwrap().worker(&options).unwrap();
     (function, worker)
