@@ -1,7 +1,8 @@
 #!/bin/sh
 # What the C library has for files, called in a folder that our preload library keeps on a drive, and what
 # comes of it compared with the same calls on the kernel's file system: alone, shared, in one process, from
-# another process's device and over a network.
+# another process's device and over a network. Besides the cases, in which somebody has thought of something,
+# there are calls at random (random.c).
 #
 #   tests/preload.sh UNVME [FOLDER]    FOLDER has libunvme_preload.so, if not where UNVME finds it
 #
@@ -34,10 +35,41 @@ compile() {
 # The second one has the names of large files, and those with checks.
 compile calls -U_FORTIFY_SOURCE
 compile calls64 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -D_FILE_OFFSET_BITS=64
+# Calls at random; the long form makes more of them.
+${CC:-cc} -std=gnu11 -O2 -Wall -Wextra -Wno-unused-result -Wno-nonnull -Wno-stringop-overflow \
+    -Wno-stringop-overread -o "$work/random" "$root/tests/preload/random.c" 2>"$work/output" ||
+    fail 'random does not compile'
+if [ -z "${UNVME_PRELOAD_SHORT-}" ]; then last=150; else last=25; fi
+
+# Seeds that are made alone, and some that have children: `at_random HOW OUTPUT`.
+at_random() {
+    steps=$((steps + 2))
+    for way in alone family; do
+        "$1" mkdir "$top/$way" && "$1" "$work/random" 1 "$last" 1500 "$top/$way" "$way" >"$2.$way" 2>"$work/errors" || {
+            tail -n 5 "$2.$way" "$work/errors" >"$work/output"
+            fail "$1: calls at random, $way: ended with an error"
+        }
+        "$1" rm -rf "$top/$way"
+    done
+}
+
+# The first line that is another one, with the seed, to be made again with `trace`.
+compare_random() {
+    for way in alone family; do
+        cmp -s "$work/native.$way" "$work/$1.$way" && continue
+        line=$(diff "$work/native.$way" "$work/$1.$way" | sed -n '1s/[acd,].*//p')
+        {
+            head -n "$line" "$work/native.$way" | grep -a '^seed' | tail -n 1
+            diff "$work/native.$way" "$work/$1.$way" | head -n 12
+        } >"$work/output"
+        differs "$1, calls at random, $way: not as on the kernel's file system (<)"
+    done
+}
 sed -n 's/^\([^#	]*\)	.*/\1/p' "$root/tests/preload/allowed" >"$work/allowed"
 calls=$work/calls
 # A thread that is canceled in a call of ours does not end, and a pointer to nowhere ends the program: these
 # cases would only wait for their limits, or crash.
+cases_chosen=$cases
 [ -n "$cases" ] || cases=$("$calls" -l | grep -vxE 'refused_.*')
 
 # The lines, in a file: by `native` or `inside`.
@@ -61,6 +93,8 @@ cmp -s "$work/native" "$work/again" || {
     fail 'two runs on the kernel differ: what is said must not'
 }
 grep -aE 'TIMED OUT|ENDED' "$work/native" >"$work/output" && fail 'a case has not ended on the kernel'
+
+[ -n "$cases_chosen" ] || at_random native "$work/native"
 
 if [ -z "${UNVME_PRELOAD_SHORT-}" ]; then
     section 'libraries that are wrong are found out'
@@ -111,6 +145,12 @@ unset seconds
 was_used calls
 compare 'alone' "$work/native" "$work/alone"
 
+if [ -z "$cases_chosen" ]; then
+    section 'calls at random'
+    at_random inside "$work/first"
+    compare_random first
+fi
+
 section 'what a program alone has stored to a mapping is there after its end'
 steps=$((steps + 1))
 {
@@ -134,6 +174,10 @@ ours 0000:02:00.0 --shared
 lines inside "$work/shared" "$top" "$outside"
 was_used calls
 compare 'shared' "$work/native" "$work/shared"
+if [ -z "$cases_chosen" ]; then
+    at_random inside "$work/shared"
+    compare_random shared
+fi
 check 0000:02:00.0
 
 if [ -z "${UNVME_PRELOAD_SHORT-}" ]; then

@@ -119,6 +119,25 @@ CASE(flags)
     NUM(fcntl(-1, F_GETFL));
     NUM(fcntl(-1, F_GETFD));
     NUM(fcntl(file, F_GETOWN));
+    NUM(fcntl(file, F_SETOWN, getpid()));
+    int copy = dup(file);
+    YES(fcntl(copy, F_GETOWN) == getpid());
+    NUM(close(copy));
+    int again = open("file", O_RDONLY);
+    NUM(fcntl(again, F_GETOWN));
+    NUM(close(again));
+    NUM(fcntl(file, F_SETOWN, 0));
+    NUM(fcntl(file, F_GETOWN));
+    NUM(fcntl(file, F_GETSIG));
+    NUM(fcntl(file, F_SETSIG, SIGUSR1));
+    NUM(fcntl(file, F_GETSIG));
+    NUM(fcntl(file, F_SETSIG, 0));
+    NUM(fcntl(file, F_SETSIG, 1000));
+    struct f_owner_ex owner = {F_OWNER_PGRP, getpgrp()};
+    NUM(fcntl(file, F_SETOWN_EX, &owner));
+    YES(fcntl(file, F_GETOWN) == -getpgrp());
+    NUM(fcntl(file, F_GETOWN_EX, &owner));
+    YES(owner.type == F_OWNER_PGRP && owner.pid == getpgrp());
     NUM(fcntl(file, F_GETPIPE_SZ));
     NUM(fcntl(file, F_GET_SEALS));
     NUM(fcntl(file, F_ADD_SEALS, 0));
@@ -134,6 +153,12 @@ CASE(flags)
     file = FD(open("file", O_RDONLY));
     NUM(fcntl(file, F_NOTIFY, 0));
     NUM(fcntl(file, F_NOTIFY, DN_ACCESS));
+    NUM(close(file));
+    file = FD(open("file", O_PATH));
+    NUM(fcntl(file, F_SETFL, O_APPEND));
+    NUM(fcntl(file, F_GETOWN));
+    NUM(fcntl(file, F_SETSIG, SIGUSR1));
+    NUM(fcntl(file, F_GETLEASE));
     NUM(close(file));
 }
 

@@ -389,7 +389,9 @@ impl System {
         self.check_writable()?;
         directory::check_name(place.name)?;
         if node.ino == place.directory.ino {
-            return Err(Errno::PERM.into());
+            let state = node.lock();
+            self.find(node.ino, &state, place.name)?.free()?;
+            return Err(if state.inode.links == 0 { Errno::NOENT } else { Errno::PERM }.into());
         }
         let mut locked = Locked::take(&[node, place.directory]);
         if locked.is_any_gone() {
@@ -405,9 +407,13 @@ impl System {
         if directory.inode.links == 0 {
             return Err(Errno::NOENT.into());
         }
-        let inode = &locked.state(node.ino).inode;
+        let state = locked.state(node.ino);
+        let inode = &state.inode;
         if inode.is_directory() {
             return Err(Errno::PERM.into());
+        }
+        if inode.links == 0 && state.stays_nameless {
+            return Err(Errno::NOENT.into());
         }
         if inode.links >= LINKS_MAX {
             return Err(Errno::MLINK.into());
@@ -445,6 +451,7 @@ impl System {
         state.inode.links = if state.inode.is_directory() { 0 } else { state.inode.links.saturating_sub(1) };
         state.inode.changed = Time::now();
         if state.inode.links == 0 {
+            state.stays_nameless = true;
             self.add_orphan(tx, ino)?;
         }
         self.log(tx, ino, state)
@@ -629,7 +636,6 @@ impl System {
                 free => free.free()?,
             };
             return match (&victim, how) {
-                (None, Rename::Exchange) => Err(Errno::NOENT.into()),
                 (Some(victim), _) if victim.ino == source.ino => Ok(()),
                 (Some(victim), Rename::Exchange) => {
                     self.exchange(&mut locked, (from, &source), (to, victim), &(source_key, key), who)
@@ -647,7 +653,7 @@ impl System {
         }
     }
 
-    /// Whether a directory would come to be below itself.
+    /// Whether there is what to exchange, and a directory would come to be below itself.
     fn check_places(
         &self,
         from: &Place<'_>,
@@ -656,6 +662,9 @@ impl System {
         victim: Option<&Arc<Node>>,
         how: Rename,
     ) -> Result<()> {
+        if victim.is_none() && how == Rename::Exchange {
+            return Err(Errno::NOENT.into());
+        }
         if from.directory.ino == to.directory.ino {
             return Ok(());
         }

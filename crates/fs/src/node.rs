@@ -35,6 +35,8 @@ pub(crate) struct State {
     pub is_lazy: bool,
     /// Its inode is free again.
     pub is_gone: bool,
+    /// It had names once, or is not to get any: it does not get one by its descriptor.
+    pub stays_nameless: bool,
     /// Its end is being cut off: it is in the list of files without names, although it has some.
     pub is_being_cut: bool,
     /// As the next transaction says it. Of a file whose last pages are not written yet it has a smaller size.
@@ -110,6 +112,7 @@ impl Node {
             tx,
             is_lazy: false,
             is_gone: false,
+            stays_nameless: false,
             is_being_cut: false,
         };
         Arc::new(Self {

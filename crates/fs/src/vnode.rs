@@ -222,10 +222,16 @@ impl Vnode {
         self.system.create(&self.node, None, &NewFile::regular(permissions), who, |node| self.with(node))
     }
 
+    /// Sees to it that a file without a name does not get one (`O_TMPFILE | O_EXCL`).
+    pub(crate) fn stay_nameless(&self) {
+        self.node.lock().stays_nameless = true;
+    }
+
     /// Gives this file another name, in a directory of the same file system.
     ///
     /// # Errors
-    /// EEXIST, EPERM for a directory, EMLINK, EACCES, ENOSPC, EXDEV.
+    /// EEXIST, EPERM for a directory, EMLINK, EACCES, ENOSPC, EXDEV; ENOENT for one whose last name was
+    /// removed.
     pub fn link(&self, directory: &Self, name: &[u8], who: &Credentials) -> Result<()> {
         self.check_same(directory)?;
         self.system.link(&self.node, directory.place(name), who)

@@ -46,6 +46,8 @@ pub enum SetXattr {
     Create,
     /// `XATTR_REPLACE`: ENODATA when it is not there.
     Replace,
+    /// Both, as Linux takes them: EEXIST when it is there, ENODATA when it is not.
+    Neither,
 }
 
 impl SetXattr {
@@ -58,6 +60,7 @@ impl SetXattr {
             none if none.is_empty() => Ok(Self::Any),
             XattrFlags::CREATE => Ok(Self::Create),
             XattrFlags::REPLACE => Ok(Self::Replace),
+            both if both == XattrFlags::CREATE | XattrFlags::REPLACE => Ok(Self::Neither),
             _ => Err(Errno::INVAL.into()),
         }
     }
@@ -184,6 +187,15 @@ fn check(inode: &Inode, name: &[u8], who: &Credentials, wanted: u32) -> Result<(
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(Errno::RANGE.into());
     }
+    check_access(inode, name, who, wanted)?;
+    if matches!(name, b"user." | b"trusted." | b"security.") {
+        // A name of a class, and none in it.
+        return Err(Errno::INVAL.into());
+    }
+    Ok(())
+}
+
+fn check_access(inode: &Inode, name: &[u8], who: &Credentials, wanted: u32) -> Result<()> {
     let is_write = wanted & WRITE != 0;
     if name.starts_with(b"user.") {
         // Others than files and directories have permissions that mean something else.
@@ -269,8 +281,10 @@ impl System {
             None => None,
         };
         match (found, how, value) {
-            (Some(_), SetXattr::Create, Some(_)) => return Err(Errno::EXIST.into()),
-            (None, SetXattr::Replace, _) | (None, _, None) => return Err(Errno::NODATA.into()),
+            (Some(_), SetXattr::Create | SetXattr::Neither, Some(_)) => return Err(Errno::EXIST.into()),
+            (None, SetXattr::Replace | SetXattr::Neither, _) | (None, _, None) => {
+                return Err(Errno::NODATA.into());
+            }
             _ => {}
         }
         let key = match (found, tree) {

@@ -1,17 +1,17 @@
 //! What is known of files beside their data.
 
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CString, c_char, c_int, c_uint};
 use std::sync::atomic::Ordering;
 
 use libc::{
-    AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, gid_t, mode_t, size_t, ssize_t, stat as Stat,
-    statfs as Statfs, statvfs as Statvfs, statx as Statx, timespec, timeval, uid_t, utimbuf,
+    AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, gid_t, mode_t, stat as Stat, statfs as Statfs,
+    statvfs as Statvfs, statx as Statx, timespec, timeval, uid_t, utimbuf,
 };
 use rustix::io::Errno;
 use unvme_fs::calls::{At, NewTime, Reply, Request};
 use unvme_fs::{Attributes, Time, Usage};
 
-use crate::errno::{Result, bytes, done, text};
+use crate::errno::{Result, done, text};
 use crate::mount::Mount;
 use crate::place::{self, Outcome, Place};
 use crate::table::{self, Held};
@@ -71,6 +71,11 @@ unsafe fn put_statx(mount: &Mount, found: &Attributes, out: *mut Statx) -> Resul
 /// What is known of what a path, or with an empty one a descriptor, leads to. Of one of the kernel's it is
 /// asked for below.
 unsafe fn find(dir: c_int, path: *const c_char, flags: c_int) -> Result<Outcome> {
+    const SYNC_TYPE: c_int = libc::AT_STATX_FORCE_SYNC | libc::AT_STATX_DONT_SYNC;
+    let known = AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | AT_EMPTY_PATH | SYNC_TYPE;
+    if flags & !known != 0 || flags & SYNC_TYPE == SYNC_TYPE {
+        return Err(Errno::INVAL);
+    }
     if let Some(found) = of_empty(dir, path, flags, |mount, at| mount.ask(&Request::Attributes { at })) {
         return found;
     }
@@ -201,6 +206,10 @@ unsafe fn change(
     if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
         return done(Err(Errno::INVAL));
     }
+    if path.is_null() {
+        // Unlike for `stat`, it does not stand for an empty one.
+        return done(Err(Errno::FAULT));
+    }
     let found = of_empty(dir, path, flags, &request)
         .unwrap_or_else(|| place::call(dir, path, flags & AT_SYMLINK_NOFOLLOW == 0, request));
     match found {
@@ -211,11 +220,8 @@ unsafe fn change(
 }
 
 fn on_open(held: &Held, request: impl Fn(&'static Mount, At<'_>) -> Result<Reply>) -> c_int {
-    if held.flags() & libc::O_PATH != 0 {
-        return done(Err(Errno::BADF));
-    }
     let at = held.at();
-    done(request(held.mount, at).map(drop))
+    done(held.check_open().and_then(|()| request(held.mount, at)).map(drop))
 }
 
 fn owner(id: u32) -> Option<u32> {
@@ -299,11 +305,16 @@ unsafe fn times_at(
             |mount, at| mount.ask(&Request::ChangeTimes { at, accessed, modified }),
             kernel,
         ),
-        // The kernel says so, of its own files.
-        Err(errno) => match place::resolve(dir, path) {
-            Ok(Place::Kernel) => kernel(None),
-            _ => done(Err(errno)),
-        },
+        Err(Errno::INVAL) if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) == 0 => {
+            // Who has no such file hears that; the kernel says so, of its own files.
+            match find(dir, path, flags) {
+                Ok(Outcome::Kernel) => kernel(None),
+                Ok(Outcome::Other(path)) => kernel(Some(&path)),
+                Ok(Outcome::Done(..)) => done(Err(Errno::INVAL)),
+                Err(errno) => done(Err(errno)),
+            }
+        }
+        Err(errno) => done(Err(errno)),
     }
 }
 
@@ -312,82 +323,9 @@ fn times_of_open(held: &Held, times: Result<Times>) -> c_int {
         Ok((accessed, modified)) => {
             on_open(held, |mount, at| mount.ask(&Request::ChangeTimes { at, accessed, modified }))
         }
-        Err(errno) => done(Err(errno)),
+        Err(Errno::FAULT) => done(Err(Errno::FAULT)),
+        Err(errno) => done(held.check_open().and(Err(errno))),
     }
-}
-
-unsafe fn put_value(found: &[u8], value: *mut c_void, room: size_t) -> Result<usize> {
-    if room == 0 {
-        return Ok(found.len());
-    }
-    if found.len() > room {
-        return Err(Errno::RANGE);
-    }
-    memory::check_writable(value, found.len())?;
-    std::ptr::copy_nonoverlapping(found.as_ptr(), value.cast(), found.len());
-    Ok(found.len())
-}
-
-/// A call that has bytes for its result, on a path.
-unsafe fn bytes_at(
-    path: *const c_char,
-    follows: bool,
-    (value, room): (*mut c_void, size_t),
-    request: impl Fn(&'static Mount, At<'_>) -> Result<Reply>,
-    kernel: impl FnOnce(*const c_char) -> ssize_t,
-) -> ssize_t {
-    match place::call(AT_FDCWD, path, follows, request) {
-        Ok(Outcome::Kernel) => kernel(path),
-        Ok(Outcome::Other(path)) => kernel(path.as_ptr()),
-        Ok(Outcome::Done(_, Reply::Bytes(found))) => bytes(put_value(&found, value, room)),
-        Ok(Outcome::Done(..)) => bytes(Err(Errno::IO)),
-        Err(errno) => bytes(Err(errno)),
-    }
-}
-
-unsafe fn bytes_of_open(held: &Held, value: *mut c_void, room: size_t, request: &Request<'_>) -> ssize_t {
-    bytes(held.call(request).and_then(|reply| match reply {
-        Reply::Bytes(found) => put_value(&found, value, room),
-        _ => Err(Errno::IO),
-    }))
-}
-
-unsafe fn value_of<'a>(value: *const c_void, room: size_t) -> Result<&'a [u8]> {
-    match room {
-        0 => Ok(&[]),
-        _ if room > unvme_fs::XATTR_MAX => Err(Errno::TOOBIG),
-        _ => {
-            memory::check_readable(value, room)?;
-            Ok(std::slice::from_raw_parts(value.cast(), room))
-        }
-    }
-}
-
-unsafe fn setxattr_at(
-    path: *const c_char,
-    follows: bool,
-    name: *const c_char,
-    (value, room, flags): (*const c_void, size_t, c_int),
-    kernel: impl FnOnce(*const c_char) -> c_int,
-) -> c_int {
-    // Not looked at before it is known whose the path is.
-    let place = match place::resolve_through_links(AT_FDCWD, path, follows) {
-        Ok(Place::Kernel) => return kernel(path),
-        Ok(place) => place,
-        Err(errno) => return done(Err(errno)),
-    };
-    let set = || -> Result<Outcome> {
-        let (name, value) = (text(name)?, value_of(value, room)?);
-        place::call_at(place, follows, |mount, at| mount.ask(&set_request(at, name, value, flags)))
-    };
-    match set() {
-        Ok(Outcome::Other(path)) => kernel(path.as_ptr()),
-        other => done(other.map(drop)),
-    }
-}
-
-fn set_request<'a>(at: At<'a>, name: &'a [u8], value: &'a [u8], flags: c_int) -> Request<'a> {
-    Request::SetXattr { at, name, value, flags }
 }
 
 fn usage_of(mount: &'static Mount) -> Result<(Usage, u64)> {
@@ -578,12 +516,13 @@ exported! {
         access_at(AT_FDCWD, path, mode, 0)
     }
 
+    // The C library leaves out what is no permission.
     fn euidaccess(path: *const c_char, mode: c_int) -> c_int {
-        access_at(AT_FDCWD, path, mode, AT_EACCESS)
+        access_at(AT_FDCWD, path, mode & 7, AT_EACCESS)
     }
 
     fn eaccess(path: *const c_char, mode: c_int) -> c_int {
-        access_at(AT_FDCWD, path, mode, AT_EACCESS)
+        access_at(AT_FDCWD, path, mode & 7, AT_EACCESS)
     }
 
     fn faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
@@ -626,9 +565,15 @@ exported! {
 
     fn utimensat(dir: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int {
         if path.is_null() {
-            return futimens(dir, times);
+            // As the C library has it, whatever the kernel's call makes of it.
+            return done(Err(Errno::INVAL));
         }
-        times_at(dir, path, flags, timespecs(times), |other| match other {
+        let given = timespecs(times);
+        if let Ok((NewTime::Keep, NewTime::Keep)) = given {
+            // Nothing is to be done, and the path is not looked at.
+            return 0;
+        }
+        times_at(dir, path, flags, given, |other| match other {
             None => real::utimensat(dir, path, times, flags),
             Some(path) => real::utimensat(AT_FDCWD, path.as_ptr(), times, flags),
         })
@@ -636,7 +581,10 @@ exported! {
 
     fn futimens(fd: c_int, times: *const timespec) -> c_int {
         let Some(held) = table::get(fd) else { return real::futimens(fd, times) };
-        times_of_open(&held, timespecs(times))
+        match timespecs(times) {
+            Ok((NewTime::Keep, NewTime::Keep)) => 0,
+            given => times_of_open(&held, given),
+        }
     }
 
     fn utime(path: *const c_char, times: *const utimbuf) -> c_int {
@@ -671,92 +619,5 @@ exported! {
     fn futimes(fd: c_int, times: *const timeval) -> c_int {
         let Some(held) = table::get(fd) else { return real::futimes(fd, times) };
         times_of_open(&held, timevals(times))
-    }
-
-    fn getxattr(path: *const c_char, name: *const c_char, value: *mut c_void, room: size_t) -> ssize_t {
-        let wanted = text(name).unwrap_or_default();
-        bytes_at(path, true, (value, room), |mount, at| mount.ask(&get_request(at, wanted)), |path| real::getxattr(path, name, value, room))
-    }
-
-    fn lgetxattr(path: *const c_char, name: *const c_char, value: *mut c_void, room: size_t) -> ssize_t {
-        let wanted = text(name).unwrap_or_default();
-        bytes_at(path, false, (value, room), |mount, at| mount.ask(&get_request(at, wanted)), |path| real::lgetxattr(path, name, value, room))
-    }
-
-    fn fgetxattr(fd: c_int, name: *const c_char, value: *mut c_void, room: size_t) -> ssize_t {
-        let Some(held) = table::get(fd) else { return real::fgetxattr(fd, name, value, room) };
-        let at = held.at();
-        bytes_of_open(&held, value, room, &get_request(at, text(name).unwrap_or_default()))
-    }
-
-    fn setxattr(
-        path: *const c_char, name: *const c_char, value: *const c_void, room: size_t, flags: c_int,
-    ) -> c_int {
-        let kernel = |path| real::setxattr(path, name, value, room, flags);
-        setxattr_at(path, true, name, (value, room, flags), kernel)
-    }
-
-    fn lsetxattr(
-        path: *const c_char, name: *const c_char, value: *const c_void, room: size_t, flags: c_int,
-    ) -> c_int {
-        let kernel = |path| real::lsetxattr(path, name, value, room, flags);
-        setxattr_at(path, false, name, (value, room, flags), kernel)
-    }
-
-    fn fsetxattr(fd: c_int, name: *const c_char, value: *const c_void, room: size_t, flags: c_int) -> c_int {
-        let Some(held) = table::get(fd) else { return real::fsetxattr(fd, name, value, room, flags) };
-        let at = held.at();
-        let set = || held.call(&set_request(at, text(name)?, value_of(value, room)?, flags));
-        done(set().map(drop))
-    }
-
-    fn listxattr(path: *const c_char, list: *mut c_char, room: size_t) -> ssize_t {
-        bytes_at(path, true, (list.cast(), room), |mount, at| mount.ask(&Request::ListXattrs { at }), |path| real::listxattr(path, list, room))
-    }
-
-    fn llistxattr(path: *const c_char, list: *mut c_char, room: size_t) -> ssize_t {
-        bytes_at(path, false, (list.cast(), room), |mount, at| mount.ask(&Request::ListXattrs { at }), |path| real::llistxattr(path, list, room))
-    }
-
-    fn flistxattr(fd: c_int, list: *mut c_char, room: size_t) -> ssize_t {
-        let Some(held) = table::get(fd) else { return real::flistxattr(fd, list, room) };
-        let at = held.at();
-        bytes_of_open(&held, list.cast(), room, &Request::ListXattrs { at })
-    }
-
-    fn removexattr(path: *const c_char, name: *const c_char) -> c_int {
-        removexattr_at(path, true, name, |path| real::removexattr(path, name))
-    }
-
-    fn lremovexattr(path: *const c_char, name: *const c_char) -> c_int {
-        removexattr_at(path, false, name, |path| real::lremovexattr(path, name))
-    }
-
-    fn fremovexattr(fd: c_int, name: *const c_char) -> c_int {
-        let Some(held) = table::get(fd) else { return real::fremovexattr(fd, name) };
-        let at = held.at();
-        done(text(name).and_then(|name| held.call(&remove_request(at, name))).map(drop))
-    }
-}
-
-fn get_request<'a>(at: At<'a>, name: &'a [u8]) -> Request<'a> {
-    Request::GetXattr { at, name }
-}
-
-fn remove_request<'a>(at: At<'a>, name: &'a [u8]) -> Request<'a> {
-    Request::RemoveXattr { at, name }
-}
-
-unsafe fn removexattr_at(
-    path: *const c_char,
-    follows: bool,
-    name: *const c_char,
-    kernel: impl FnOnce(*const c_char) -> c_int,
-) -> c_int {
-    let wanted = text(name).unwrap_or_default();
-    match place::call(AT_FDCWD, path, follows, |mount, at| mount.ask(&remove_request(at, wanted))) {
-        Ok(Outcome::Kernel) => kernel(path),
-        Ok(Outcome::Other(path)) => kernel(path.as_ptr()),
-        other => done(other.map(drop)),
     }
 }

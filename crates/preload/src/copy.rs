@@ -111,6 +111,22 @@ unsafe fn copy(
     Ok(sum)
 }
 
+/// As [`copy`], for `sendfile`: where both ends are one open file, each goes on from where that was.
+unsafe fn send(from: &End, from_at: *mut off_t, to: &End, count: size_t) -> Result<usize> {
+    use std::sync::atomic::Ordering::{Acquire, Release};
+    match (from, to) {
+        (End::Ours(source), End::Ours(target)) if std::ptr::eq(source.slot, target.slot) => {
+            let start = source.slot.offset.load(Acquire) as off_t;
+            let (mut read, mut written) = (start, start);
+            let read_at = if from_at.is_null() { &raw mut read } else { from_at };
+            let copied = copy((from, read_at), (to, &raw mut written), count)?;
+            target.slot.offset.store(written as u64, Release);
+            Ok(copied)
+        }
+        _ => copy((from, from_at), (to, std::ptr::null_mut()), count),
+    }
+}
+
 /// Waits until a pipe has something, or room for something.
 unsafe fn await_pipe(fd: c_int, events: i16, waits: bool) -> Result<()> {
     let mut one = libc::pollfd { fd, events, revents: 0 };
@@ -141,8 +157,10 @@ unsafe fn splice_once(
     waits: bool,
 ) -> Result<usize> {
     check_ends(from, to, |kind| kind == libc::S_IFIFO)?;
-    if count == 0 {
-        return Ok(0);
+    if table::get(to).is_some_and(|held| held.appends())
+        || table::get(from).is_some_and(|held| held.is_directory())
+    {
+        return Err(Errno::INVAL);
     }
     let mut most = count.min(PIECE);
     // Nobody is inside meanwhile.
@@ -170,22 +188,24 @@ unsafe fn copy_ours(
     count: size_t,
 ) -> Result<usize> {
     use std::sync::atomic::Ordering::AcqRel;
+    if from.is_directory() || to.is_directory() {
+        return Err(Errno::ISDIR);
+    }
     from.check_readable()?;
     to.check_writable()?;
     if to.appends() {
         return Err(Errno::BADF);
     }
-    if from.is_directory() || to.is_directory() {
-        return Err(Errno::ISDIR);
-    }
-    let place = |held: &Held, at: *mut off_t| -> Result<u64> {
-        if at.is_null() {
-            Ok(held.slot.offset.load(std::sync::atomic::Ordering::Acquire))
-        } else {
-            u64::try_from(*at).map_err(|_| Errno::INVAL)
-        }
+    let place = |held: &Held, at: *mut off_t| -> u64 {
+        if at.is_null() { held.slot.offset.load(std::sync::atomic::Ordering::Acquire) } else { *at as u64 }
     };
-    let (offset, to_offset) = (place(from, from_at)?, place(to, to_at)?);
+    let (offset, to_offset) = (place(from, from_at), place(to, to_at));
+    for at in [offset, to_offset] {
+        at.checked_add(count as u64).ok_or(Errno::OVERFLOW)?;
+    }
+    for at in [offset, to_offset] {
+        i64::try_from(at).map_err(|_| Errno::INVAL)?;
+    }
     let request = Request::Copy { open: from.open(), offset, to: to.open(), to_offset, bytes: count as u64 };
     let Reply::Number(copied) = from.call(&request)? else { return Err(Errno::IO) };
     for (held, at) in [(from, from_at), (to, to_at)] {
@@ -230,10 +250,12 @@ exported! {
         if let Err(errno) = check_ends(from, out, |kind| kind == libc::S_IFREG || kind == libc::S_IFBLK) {
             return bytes(Err(errno));
         }
-        if table::get(out).is_some_and(|held| held.appends()) {
+        if table::get(out).is_some_and(|held| held.appends())
+            || table::get(from).is_some_and(|held| held.is_directory())
+        {
             return bytes(Err(Errno::INVAL));
         }
-        bytes(copy((&End::new(from), offset), (&End::new(out), std::ptr::null_mut()), count))
+        bytes(send(&End::new(from), offset, &End::new(out), count))
     }
 
     fn sendfile64(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
@@ -243,12 +265,18 @@ exported! {
     fn copy_file_range(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint,
     ) -> ssize_t {
-        match (table::get(from), table::get(to)) {
+        let ends = (table::get(from), table::get(to));
+        for held in [&ends.0, &ends.1].into_iter().flatten() {
+            if let Err(errno) = held.check_open() {
+                return bytes(Err(errno));
+            }
+        }
+        match ends {
             (None, None) => real::copy_file_range(from, from_at, to, to_at, count, flags),
-            _ if flags != 0 => bytes(Err(Errno::INVAL)),
             _ if real::fcntl(from, libc::F_GETFD, 0) < 0 || real::fcntl(to, libc::F_GETFD, 0) < 0 => {
                 bytes(Err(Errno::BADF))
             }
+            _ if flags != 0 => bytes(Err(Errno::INVAL)),
             (Some(from), Some(to)) if from.mount.number == to.mount.number => {
                 bytes(copy_ours((&from, from_at), (&to, to_at), count.min(1 << 30)))
             }
@@ -261,6 +289,9 @@ exported! {
     ) -> ssize_t {
         if !table::is_ours(from) && !table::is_ours(to) {
             return real::splice(from, from_at, to, to_at, count, flags);
+        }
+        if count == 0 {
+            return 0;
         }
         // One end is a pipe.
         if table::is_ours(from) && table::is_ours(to) {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use libc::{O_DIRECT, O_DSYNC, O_SYNC, SEEK_CUR, SEEK_END, SEEK_SET, iovec, off_t, size_t, ssize_t};
 use rustix::io::Errno;
+use unvme_fs::Allocation;
 use unvme_fs::calls::{Reply, Request};
 
 use crate::errno::{self, Result, bytes, done};
@@ -140,6 +141,10 @@ fn append_at(held: &Held, data: &[u8]) -> Result<(u64, usize)> {
 
 /// As [`append_at`], and the file's offset is behind it.
 fn append(held: &Held, data: &[u8]) -> Result<usize> {
+    if data.is_empty() {
+        // Nothing is written, and the offset stays.
+        return held.check_writable().map(|()| 0);
+    }
     let (at, written) = append_at(held, data)?;
     held.slot.offset.store(at + written as u64, Ordering::Relaxed);
     Ok(written)
@@ -212,6 +217,14 @@ unsafe fn vectors<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec]> {
     }
 }
 
+/// What is said to flags that there are not: nothing when there is nothing to be done either.
+///
+/// # Safety
+/// As for `readv(2)`.
+unsafe fn unsupported(iov: *const iovec, count: c_int) -> Result<usize> {
+    if vectors(iov, count)?.iter().all(|part| part.iov_len == 0) { Ok(0) } else { Err(Errno::OPNOTSUPP) }
+}
+
 /// # Safety
 /// As for `readv(2)`.
 unsafe fn read_vectors(
@@ -269,9 +282,7 @@ unsafe fn write_vectors(
 
 /// Makes what was written durable.
 pub(crate) fn sync_one(held: &Held, data_only: bool) -> Result<()> {
-    if held.flags() & libc::O_PATH != 0 {
-        return Err(Errno::BADF);
-    }
+    held.check_open()?;
     held.mount.counters.synced.add(1);
     match held.direct() {
         Some(vnode) => errno::of(if data_only { vnode.sync_data() } else { vnode.sync() }),
@@ -279,19 +290,34 @@ pub(crate) fn sync_one(held: &Held, data_only: bool) -> Result<()> {
     }
 }
 
+/// What is said of a read that has no room: that only where there is something to read.
+fn nothing_read(held: &Held, at: u64, errno: Errno) -> Result<usize> {
+    read_at(held, at, &mut [])?;
+    if at >= size(held)? { Ok(0) } else { Err(errno) }
+}
+
 unsafe fn read_any(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t {
     let Some(held) = table::get(fd) else { return real::read(fd, buf, count) };
-    bytes(output(buf, count).and_then(|out| read_next(&held, out)))
+    bytes(match output(buf, count) {
+        Ok(out) => read_next(&held, out),
+        Err(errno) => nothing_read(&held, held.slot.offset.load(Ordering::Relaxed), errno),
+    })
 }
 
 unsafe fn pread_any(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t {
     let Some(held) = table::get(fd) else { return real::pread(fd, buf, count, offset) };
-    bytes(room_of(offset, count).and_then(|at| read_at(&held, at, output(buf, count)?)))
+    bytes(room_of(offset, count).and_then(|at| match output(buf, count) {
+        Ok(out) => read_at(&held, at, out),
+        Err(errno) => nothing_read(&held, at, errno),
+    }))
 }
 
 unsafe fn pwrite_any(fd: c_int, buf: *const c_void, count: size_t, offset: off_t) -> ssize_t {
     let Some(held) = table::get(fd) else { return real::pwrite(fd, buf, count, offset) };
-    let place = |at| input(buf, count).map(|data| (at, data));
+    let place = |at| {
+        held.check_writable()?;
+        input(buf, count).map(|data| (at, data))
+    };
     bytes(room_of(offset, count).and_then(place).and_then(|(at, data)| write_placed(&held, at, data)))
 }
 
@@ -308,9 +334,7 @@ unsafe fn lseek_any(fd: c_int, offset: off_t, whence: c_int) -> off_t {
 
 /// Moves the offset of a file.
 pub(crate) fn seek(held: &Held, offset: off_t, whence: c_int) -> Result<off_t> {
-    if held.flags() & libc::O_PATH != 0 {
-        return Err(Errno::BADF);
-    }
+    held.check_open()?;
     let from = |base: u64| (base as i64).checked_add(offset).ok_or(Errno::INVAL);
     let to = match whence {
         SEEK_SET => offset,
@@ -355,7 +379,8 @@ exported! {
 
     fn write(fd: c_int, buf: *const c_void, count: size_t) -> ssize_t {
         let Some(held) = table::get(fd) else { return real::write(fd, buf, count) };
-        bytes(input(buf, count).and_then(|data| write_next(&held, data)))
+        let data = held.check_writable().and_then(|()| input(buf, count));
+        bytes(data.and_then(|data| write_next(&held, data)))
     }
 
     fn __write(fd: c_int, buf: *const c_void, count: size_t) -> ssize_t {
@@ -396,17 +421,20 @@ exported! {
 
     fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
         let Some(held) = table::get(fd) else { return real::readv(fd, iov, count) };
-        bytes(vectors(iov, count).and_then(|iov| read_vectors(&held, iov, |held, _, out| read_next(held, out))))
+        let iov = held.check_readable().and_then(|()| vectors(iov, count));
+        bytes(iov.and_then(|iov| read_vectors(&held, iov, |held, _, out| read_next(held, out))))
     }
 
     fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
         let Some(held) = table::get(fd) else { return real::writev(fd, iov, count) };
-        bytes(vectors(iov, count).and_then(|iov| write_vectors(&held, iov, |held, _, data| write_next(held, data))))
+        let iov = held.check_writable().and_then(|()| vectors(iov, count));
+        bytes(iov.and_then(|iov| write_vectors(&held, iov, |held, _, data| write_next(held, data))))
     }
 
     fn preadv(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
         let Some(held) = table::get(fd) else { return real::preadv(fd, iov, count, offset) };
         bytes(offset_of(offset).and_then(|at| {
+            held.check_readable()?;
             read_vectors(&held, vectors(iov, count)?, |held, more, out| read_at(held, at + more, out))
         }))
     }
@@ -418,6 +446,7 @@ exported! {
     fn pwritev(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
         let Some(held) = table::get(fd) else { return real::pwritev(fd, iov, count, offset) };
         bytes(offset_of(offset).and_then(|at| {
+            held.check_writable()?;
             write_vectors(&held, vectors(iov, count)?, |held, more, data| write_placed(held, at + more, data))
         }))
     }
@@ -427,13 +456,14 @@ exported! {
     }
 
     fn preadv2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
-        if !table::is_ours(fd) {
-            return real::preadv2(fd, iov, count, offset, flags);
+        let Some(held) = table::get(fd) else { return real::preadv2(fd, iov, count, offset, flags) };
+        if offset < -1 {
+            return bytes(Err(Errno::INVAL));
         }
         if flags & !(libc::RWF_HIPRI | libc::RWF_NOWAIT) != 0 {
-            errno::set(Errno::OPNOTSUPP);
-            return -1;
+            return bytes(held.check_readable().and_then(|()| unsupported(iov, count)));
         }
+        drop(held);
         if offset == -1 { readv(fd, iov, count) } else { preadv(fd, iov, count, offset) }
     }
 
@@ -446,12 +476,15 @@ exported! {
             return real::pwritev2(fd, iov, count, offset, flags);
         }
         let known = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT | libc::RWF_APPEND;
-        if flags & !known != 0 {
-            errno::set(Errno::OPNOTSUPP);
-            return -1;
-        }
         let Some(held) = table::get(fd) else { return real::pwritev2(fd, iov, count, offset, flags) };
+        if offset < -1 {
+            return bytes(Err(Errno::INVAL));
+        }
+        if flags & !known != 0 {
+            return bytes(held.check_writable().and_then(|()| unsupported(iov, count)));
+        }
         let appended = |held: &Held| {
+            held.check_writable()?;
             let iov = vectors(iov, count)?;
             write_vectors(held, iov, |held, _, data| match offset {
                 -1 => append(held, data),
@@ -513,13 +546,15 @@ exported! {
 
     fn syncfs(fd: c_int) -> c_int {
         let Some(held) = table::get(fd) else { return real::syncfs(fd) };
-        done(held.call(&Request::SyncAll).map(drop))
+        done(held.check_open().and_then(|()| held.call(&Request::SyncAll)).map(drop))
     }
 
     fn sync_file_range(fd: c_int, offset: off_t, bytes: off_t, flags: c_uint) -> c_int {
         let Some(held) = table::get(fd) else { return real::sync_file_range(fd, offset, bytes, flags) };
         let is_wrong = offset < 0 || bytes < 0 || offset.checked_add(bytes).is_none() || flags & !7 != 0;
-        done(if is_wrong {
+        done(if held.check_open().is_err() {
+            Err(Errno::BADF)
+        } else if is_wrong {
             Err(Errno::INVAL)
         } else if held.is_directory() || flags & 6 == 0 {
             Ok(())
@@ -580,6 +615,9 @@ exported! {
 
     fn posix_fadvise(fd: c_int, offset: off_t, bytes: off_t, advice: c_int) -> c_int {
         let Some(held) = table::get(fd) else { return real::posix_fadvise(fd, offset, bytes, advice) };
+        if held.check_open().is_err() {
+            return libc::EBADF;
+        }
         if bytes < 0 || !(0..=5).contains(&advice) {
             return libc::EINVAL;
         }
@@ -600,6 +638,9 @@ exported! {
         let Some(held) = table::get(fd) else { return real::readahead(fd, offset, count) };
         let advise = |offset: u64| {
             held.check_readable()?;
+            if !held.is_regular() {
+                return Err(Errno::INVAL);
+            }
             let bytes = count.max(1) as u64;
             held.call(&Request::Advise { open: held.open(), offset, bytes, is_needed: true }).map(|_| 0)
         };
@@ -609,9 +650,7 @@ exported! {
 
 fn truncate_open(held: &Held, size: off_t) -> Result<()> {
     let size = offset_of(size)?;
-    if held.flags() & libc::O_PATH != 0 {
-        return Err(Errno::BADF);
-    }
+    held.check_open()?;
     held.check_writable().map_err(|_| Errno::INVAL)?;
     if !held.is_regular() {
         return Err(Errno::INVAL);
@@ -622,10 +661,12 @@ fn truncate_open(held: &Held, size: off_t) -> Result<()> {
 }
 
 fn allocate(held: &Held, mode: c_int, offset: off_t, bytes: off_t) -> Result<()> {
-    held.check_writable()?;
+    held.check_open()?;
     if offset < 0 || bytes <= 0 {
         return Err(Errno::INVAL);
     }
+    errno::of(Allocation::from_mode(mode))?;
+    held.check_writable()?;
     let (offset, bytes) = (offset as u64, bytes as u64);
     if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 {
         limit::check(offset.saturating_add(bytes), || size(held))?;

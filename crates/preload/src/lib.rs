@@ -80,3 +80,4 @@ mod stdio;
 mod table;
 mod walk;
 mod wide;
+mod xattrs;

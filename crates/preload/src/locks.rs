@@ -88,12 +88,20 @@ pub(crate) unsafe fn fcntl(held: Held, fd: c_int, cmd: c_int, lock: *mut libc::f
 unsafe fn fcntl_lock(held: Held, fd: c_int, cmd: c_int, lock: *mut libc::flock) -> Result<()> {
     memory::check_writable(lock.cast(), size_of::<libc::flock>())?;
     let is_of_open = matches!(cmd, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
+    let kind = c_int::from((*lock).l_type);
+    let range = range(&held, &*lock, is_of_open)?;
+    if !matches!(cmd, libc::F_GETLK | libc::F_OFD_GETLK) {
+        match kind {
+            F_RDLCK => held.check_readable()?,
+            F_WRLCK => held.check_writable()?,
+            _ => {}
+        }
+    }
     if is_of_open && (*lock).l_pid != 0 {
         return Err(Errno::INVAL);
     }
-    let range = range(&held, &*lock, is_of_open)?;
     let open = held.open();
-    match (cmd, c_int::from((*lock).l_type)) {
+    match (cmd, kind) {
         (libc::F_GETLK | libc::F_OFD_GETLK, F_RDLCK | F_WRLCK) => {
             match find(&held, range)? {
                 None => (*lock).l_type = F_UNLCK as i16,
@@ -110,13 +118,8 @@ unsafe fn fcntl_lock(held: Held, fd: c_int, cmd: c_int, lock: *mut libc::flock) 
         }
         (libc::F_GETLK | libc::F_OFD_GETLK, _) => Err(Errno::INVAL),
         (_, F_UNLCK) => held.call(&Request::Unlock { open, range }).map(drop),
-        (_, kind @ (F_RDLCK | F_WRLCK)) => {
-            if kind == F_RDLCK { held.check_readable() } else { held.check_writable() }?;
-            match cmd {
-                libc::F_SETLK | libc::F_OFD_SETLK => lock_now(&held, range),
-                _ => wait_for_range(held, fd, range),
-            }
-        }
+        (libc::F_SETLK | libc::F_OFD_SETLK, F_RDLCK | F_WRLCK) => lock_now(&held, range),
+        (_, F_RDLCK | F_WRLCK) => wait_for_range(held, fd, range),
         _ => Err(Errno::INVAL),
     }
 }
@@ -164,6 +167,11 @@ exported! {
                 return -1;
             }
         };
+        let is_neither = held.check_readable().is_err() && held.check_writable().is_err();
+        if held.check_open().is_err() || is_exclusive.is_some() && is_neither {
+            errno::set(Errno::BADF);
+            return -1;
+        }
         let request = |open| Request::Flock { open, is_exclusive };
         let done = if operation & LOCK_NB != 0 || is_exclusive.is_none() {
             held.call(&request(held.open())).map(drop)

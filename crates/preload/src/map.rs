@@ -128,9 +128,12 @@ unsafe fn map_ours(
     flags: c_int,
     offset: off_t,
 ) -> Result<*mut c_void> {
-    held.check_readable().map_err(|_| Errno::ACCESS)?;
+    if offset % 4096 != 0 {
+        return Err(Errno::INVAL);
+    }
+    held.check_open()?;
     let known = PROT_READ | PROT_WRITE | PROT_EXEC;
-    if bytes == 0 || offset % 4096 != 0 || protection & !known != 0 {
+    if bytes == 0 || protection & !known != 0 {
         return Err(Errno::INVAL);
     }
     if offset < 0 {
@@ -140,18 +143,21 @@ unsafe fn map_ours(
     if is_fixed && !(at as usize).is_multiple_of(4096) {
         return Err(Errno::INVAL);
     }
+    if !matches!(flags & MAP_TYPE, MAP_PRIVATE | MAP_SHARED | libc::MAP_SHARED_VALIDATE) {
+        return Err(Errno::INVAL);
+    }
+    let is_shared = flags & MAP_TYPE != MAP_PRIVATE;
+    if is_shared && protection & PROT_WRITE != 0 && held.flags() & O_ACCMODE != O_RDWR {
+        return Err(Errno::ACCESS);
+    }
+    held.check_readable().map_err(|_| Errno::ACCESS)?;
     if !held.is_regular() {
         return Err(Errno::NODEV);
     }
-    match flags & MAP_TYPE {
-        MAP_PRIVATE => map_private(held, at, bytes, protection, flags, offset as u64),
-        MAP_SHARED | libc::MAP_SHARED_VALIDATE => {
-            if protection & PROT_WRITE != 0 && held.flags() & O_ACCMODE != O_RDWR {
-                return Err(Errno::ACCESS);
-            }
-            map_shared(held, at, bytes, protection, flags, offset)
-        }
-        _ => Err(Errno::INVAL),
+    if is_shared {
+        map_shared(held, at, bytes, protection, flags, offset)
+    } else {
+        map_private(held, at, bytes, protection, flags, offset as u64)
     }
 }
 

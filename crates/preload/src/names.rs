@@ -4,8 +4,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint};
 use std::sync::atomic::Ordering;
 
 use libc::{
-    AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, PATH_MAX, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT,
-    S_IFREG, dev_t, mode_t, size_t, ssize_t,
+    AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, PATH_MAX, RENAME_EXCHANGE, RENAME_NOREPLACE,
+    RENAME_WHITEOUT, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, dev_t, mode_t, size_t, ssize_t,
 };
 use rustix::io::Errno;
 use unvme::lock::lock;
@@ -14,7 +14,7 @@ use unvme_fs::calls::{At, OpenId, Reply, Request};
 use crate::errno::{self, Result, bytes, done, pointer, set, text};
 use crate::mount::Mount;
 use crate::open::masked;
-use crate::place::{self, Both, Outcome, Place};
+use crate::place::{self, Both, Old, Outcome, Place};
 use crate::{gate, links, memory, real, state, table};
 
 /// The path that a call of the kernel's takes.
@@ -64,7 +64,7 @@ unsafe fn make(
 }
 
 unsafe fn mkdir_any(dir: c_int, path: *const c_char, mode: mode_t) -> c_int {
-    match make(dir, path, S_IFDIR | masked(mode & 0o7777), 0, b"") {
+    match make(dir, path, S_IFDIR | masked(mode & 0o1777), 0, b"") {
         Ok(Outcome::Kernel) if dir == AT_FDCWD => real::mkdir(path, mode),
         Ok(Outcome::Kernel) => real::mkdirat(dir, path, mode),
         Ok(Outcome::Other(path)) => real::mkdir(path.as_ptr(), mode),
@@ -108,7 +108,13 @@ unsafe fn remove_any(dir: c_int, path: *const c_char, is_directory: bool) -> c_i
 }
 
 unsafe fn rename_any(from: (c_int, *const c_char), to: (c_int, *const c_char), flags: c_uint) -> c_int {
-    match place::call_two(from, to, false, |from, to| Request::Rename { from, to, flags }) {
+    let exchanges = flags & RENAME_EXCHANGE != 0;
+    if flags & !(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT) != 0
+        || exchanges && flags != RENAME_EXCHANGE
+    {
+        return done(Err(Errno::INVAL));
+    }
+    match place::call_two(from, to, Old::Name, |from, to| Request::Rename { from, to, flags }) {
         Ok(Both::Kernel(None, None)) if flags == 0 => real::renameat(from.0, from.1, to.0, to.1),
         Ok(Both::Kernel(first, second)) => {
             real::renameat2(from.0, or(first.as_ref(), from.1), to.0, or(second.as_ref(), to.1), flags)
@@ -119,14 +125,19 @@ unsafe fn rename_any(from: (c_int, *const c_char), to: (c_int, *const c_char), f
 }
 
 unsafe fn link_any(from: (c_int, *const c_char), to: (c_int, *const c_char), flags: c_int) -> c_int {
-    if flags & AT_EMPTY_PATH != 0
-        && text(from.1).is_ok_and(<[u8]>::is_empty)
-        && let Some((mount, open)) = table::get(from.0).map(|held| (held.mount.number, held.open()))
-    {
-        return done(link_open(mount, open, to));
+    if flags & AT_EMPTY_PATH != 0 && text(from.1).is_ok_and(<[u8]>::is_empty) {
+        if let Some((mount, open)) = table::get(from.0).map(|held| (held.mount.number, held.open())) {
+            return done(link_open(mount, open, to));
+        }
+        if from.0 == AT_FDCWD {
+            return link_any((AT_FDCWD, c".".as_ptr()), to, flags & !AT_EMPTY_PATH);
+        }
+        if real::fcntl(from.0, libc::F_GETFD, 0) < 0 {
+            return done(Err(Errno::BADF));
+        }
     }
-    let follows = flags & AT_SYMLINK_FOLLOW != 0;
-    match place::call_two(from, to, follows, |from, to| Request::Link { from, to }) {
+    let old = Old::File { follows: flags & AT_SYMLINK_FOLLOW != 0 };
+    match place::call_two(from, to, old, |from, to| Request::Link { from, to }) {
         Ok(Both::Kernel(first, second)) => {
             real::linkat(from.0, or(first.as_ref(), from.1), to.0, or(second.as_ref(), to.1), flags)
         }
@@ -136,6 +147,9 @@ unsafe fn link_any(from: (c_int, *const c_char), to: (c_int, *const c_char), fla
 
 /// Gives an open file a name.
 unsafe fn link_open(mount: u32, open: OpenId, to: (c_int, *const c_char)) -> Result<()> {
+    if text(to.1)?.is_empty() {
+        return Err(Errno::NOENT);
+    }
     match place_of_new(to.0, to.1)? {
         Place::Ours(found, base, path) if found.number == mount => {
             let from = At { base: open, path: b"", follows: true };
@@ -150,6 +164,9 @@ unsafe fn link_open(mount: u32, open: OpenId, to: (c_int, *const c_char)) -> Res
 }
 
 unsafe fn readlink_any(dir: c_int, path: *const c_char, buf: *mut c_char, room: size_t) -> ssize_t {
+    if room == 0 {
+        return bytes(Err(Errno::INVAL));
+    }
     if let Some(target) = descriptor_path(path) {
         return bytes(target.and_then(|target| put_bytes(&target, buf, room)));
     }
@@ -174,9 +191,6 @@ unsafe fn readlink_any(dir: c_int, path: *const c_char, buf: *mut c_char, room: 
 }
 
 unsafe fn put_bytes(found: &[u8], buf: *mut c_char, room: size_t) -> Result<usize> {
-    if room == 0 {
-        return Err(Errno::INVAL);
-    }
     let some = found.len().min(room);
     memory::check_writable(buf.cast(), some)?;
     std::ptr::copy_nonoverlapping(found.as_ptr(), buf.cast(), some);

@@ -5,9 +5,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{
-    AT_FDCWD, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFL, F_SETFL, O_ACCMODE, O_APPEND, O_ASYNC, O_CLOEXEC, O_CREAT,
-    O_DIRECT, O_EXCL, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC, O_WRONLY,
-    mode_t,
+    AT_FDCWD, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFL, F_GETOWN, F_SETFL, F_SETOWN, O_ACCMODE, O_APPEND, O_ASYNC,
+    O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL, O_NOATIME, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY,
+    O_TMPFILE, O_TRUNC, O_WRONLY, mode_t,
 };
 use rustix::io::Errno;
 use unvme_fs::FileSettings;
@@ -17,7 +17,7 @@ use crate::errno::{Result, number, set, text};
 use crate::mount::Mount;
 use crate::place::{self, Place};
 use crate::table::{self, Opened};
-use crate::{gate, links, own, real, slot, state};
+use crate::{gate, links, memory, own, real, slot, state};
 
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
 
@@ -93,7 +93,7 @@ unsafe fn is_link(dir: c_int, path: *const c_char) -> bool {
 }
 
 fn descriptor(mount: &'static Mount, opened: &Opened, flags: c_int, path: Vec<u8>) -> Result<c_int> {
-    let kept = flags & !(O_CREAT | O_EXCL | O_TRUNC | O_NOFOLLOW);
+    let kept = flags & !(O_CREAT | O_EXCL | O_TRUNC);
     let added = table::add(mount, opened, kept, path);
     if added.is_err() {
         let _ = mount.call(&Request::Close { open: opened.open }, &[], &mut []);
@@ -112,6 +112,12 @@ fn descriptor(mount: &'static Mount, opened: &Opened, flags: c_int, path: Vec<u8
 }
 
 unsafe fn open_any(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    if flags & (O_PATH | O_CREAT | O_DIRECTORY) == O_CREAT | O_DIRECTORY {
+        return number(Err(Errno::INVAL));
+    }
+    // Of a path that is only held, the others mean nothing.
+    let flags =
+        if flags & O_PATH != 0 { flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) } else { flags };
     match state::steadily(|| open_ours(dir, path, flags, mode)) {
         Ok(Opening::Kernel) => open_of_kernel(dir, path, flags, mode),
         other => opened(other, flags, mode),
@@ -323,27 +329,46 @@ exported! {
             return 0;
         }
         let Some(held) = table::get(fd) else { return real::ioctl(fd, request, arg) };
-        let result = match request {
-            libc::FIONREAD if held.is_regular() => {
-                let left = crate::data::size(&held).map(|size| {
-                    size.saturating_sub(held.slot.offset.load(Ordering::Relaxed)).min(i32::MAX as u64)
-                });
-                left.map(|left| {
-                    *(arg as *mut c_int) = left as c_int;
-                    0
-                })
-            }
-            libc::FIOCLEX | libc::FIONCLEX => return real::ioctl(fd, request, arg),
-            libc::FIONBIO => {
-                let is_set = *(arg as *const c_int) != 0;
-                let flags = held.flags() & !O_NONBLOCK | if is_set { O_NONBLOCK } else { 0 };
-                held.slot.flags.store(flags as u32, Ordering::Relaxed);
-                Ok(0)
-            }
-            _ => Err(Errno::NOTTY),
-        };
-        number(result)
+        if matches!(request, libc::FIOCLEX | libc::FIONCLEX) && held.check_open().is_ok() {
+            return real::ioctl(fd, request, arg);
+        }
+        number(control(&held, request, arg).map(|()| 0))
     }
+}
+
+/// The calls of `ioctl` that there are for each file.
+unsafe fn control(held: &table::Held, request: libc::c_ulong, arg: usize) -> Result<()> {
+    /// The size of a block.
+    const FIGETBSZ: libc::c_ulong = 2;
+    const FIOQSIZE: libc::c_ulong = 0x5460;
+    held.check_open()?;
+    match request {
+        libc::FIONREAD if held.is_regular() => {
+            // Less than nothing behind the end, as the kernel has it.
+            let left = crate::data::size(held)? as i64 - held.slot.offset.load(Ordering::Relaxed) as i64;
+            put(arg, left as c_int)
+        }
+        FIGETBSZ => put(arg, 4096 as c_int),
+        FIOQSIZE => put(arg, crate::data::size(held)?),
+        libc::FIONBIO | libc::FIOASYNC => {
+            memory::check_readable(arg as *const _, size_of::<c_int>())?;
+            let is_set = (arg as *const c_int).read_unaligned() != 0;
+            let flag = if request == libc::FIONBIO { O_NONBLOCK } else { O_ASYNC };
+            let flags = held.flags() & !flag | if is_set { flag } else { 0 };
+            if flag == O_ASYNC && flags != held.flags() {
+                return Err(Errno::NOTTY);
+            }
+            held.slot.flags.store(flags as u32, Ordering::Relaxed);
+            Ok(())
+        }
+        _ => Err(Errno::NOTTY),
+    }
+}
+
+unsafe fn put<T>(to: usize, value: T) -> Result<()> {
+    memory::check_writable(to as *mut _, size_of::<T>())?;
+    (to as *mut T).write_unaligned(value);
+    Ok(())
 }
 
 /// A descriptor was copied, unless that has failed.
@@ -408,8 +433,15 @@ unsafe fn copy_to(from: c_int, to: c_int, act: impl FnOnce() -> c_int) -> c_int 
     note_copy(held, copied)
 }
 
+/// As the kernel shows it, of all files where pointers have 64 bits; `libc` has 0 for it.
+const O_LARGEFILE: c_int = 0o100_000;
 /// Flags that `F_SETFL` changes.
 const CHANGED: c_int = O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME | O_NONBLOCK;
+/// Who is told of events on a descriptor, and how: `F_SETOWN_EX` and what follows it are about the former.
+const F_SETSIG: c_int = 10;
+const F_GETSIG: c_int = 11;
+const F_SETOWN_EX: c_int = 15;
+const F_GETOWNER_UIDS: c_int = 17;
 /// Of `F_NOTIFY`: more than once.
 const DN_MULTISHOT: u32 = 1 << 31;
 
@@ -437,7 +469,9 @@ unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
     }
     let Some(held) = table::get(fd) else { return real::fcntl(fd, cmd, arg) };
     number(match cmd {
-        F_GETFL => Ok(held.flags() | libc::O_LARGEFILE),
+        F_GETFL if held.flags() & O_PATH != 0 => Ok(held.flags()),
+        F_GETFL => Ok(held.flags() | O_LARGEFILE),
+        _ if held.flags() & O_PATH != 0 => Err(Errno::BADF),
         F_SETFL => {
             let flags = held.flags() & !CHANGED | arg as c_int & CHANGED;
             held.slot.flags.store((flags & !O_CLOEXEC) as u32, Ordering::Relaxed);
@@ -449,7 +483,12 @@ unsafe fn fcntl_any(fd: c_int, cmd: c_int, arg: usize) -> c_int {
         | libc::F_OFD_GETLK
         | libc::F_OFD_SETLK
         | libc::F_OFD_SETLKW => return crate::locks::fcntl(held, fd, cmd, arg as *mut libc::flock),
-        libc::F_GETOWN | libc::F_SETOWN => Ok(0),
+        // Who is told, and by which signal, of what never happens to a file: the kernel keeps it.
+        F_GETOWN | F_SETOWN | F_SETSIG | F_GETSIG | F_SETOWN_EX..=F_GETOWNER_UIDS => {
+            let result = real::fcntl(fd, cmd, arg);
+            crate::errno::pass();
+            return result;
+        }
         libc::F_GETLEASE => Ok(libc::F_UNLCK),
         // Nothing is to be told any more: `DN_MULTISHOT` alone names no event.
         libc::F_NOTIFY if arg as u32 & !DN_MULTISHOT == 0 => Ok(0),

@@ -511,6 +511,10 @@ pub(crate) fn split_last(path: &[u8]) -> (&[u8], &[u8]) {
 fn settle(mut place: Place) -> Result<Place> {
     for _ in 0..CROSSINGS_MAX {
         let Place::Ours(mount, base, path) = place else { return Ok(place) };
+        if path.is_empty() {
+            // An open file.
+            return Ok(Place::Ours(mount, base, path));
+        }
         let (above, name) = split_last(&path);
         let at = At { base, path: above, follows: true };
         let found = {
@@ -525,17 +529,58 @@ fn settle(mut place: Place) -> Result<Place> {
     Err(Errno::LOOP)
 }
 
+/// What a call on two paths looks for by the first one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Old {
+    /// A name, and with it only the directory that it is in.
+    Name,
+    /// What it leads to.
+    File { follows: bool },
+}
+
+impl Old {
+    fn follows(self) -> bool {
+        self == Self::File { follows: true }
+    }
+
+    /// What is wrong with the first path, if anything is, though the second one is not even looked at. It is
+    /// left where it leads to in the end.
+    ///
+    /// # Safety
+    /// The path is a C string or null.
+    unsafe fn settle(self, place: Place, (dir, path): (c_int, *const c_char)) -> Result<Place> {
+        let place = settle(place)?;
+        match (&place, self) {
+            (Place::Ours(..), Self::Name) => {}
+            (Place::Ours(mount, base, path), Self::File { follows }) => {
+                let _inside = crate::gate::enter();
+                let at = At { base: *base, path, follows };
+                mount.ask(&Request::Attributes { at })?;
+            }
+            (Place::Kernel, _) => check_kernel((dir, path), self)?,
+            (Place::Other(path), _) => check_kernel((AT_FDCWD, path.as_ptr()), self)?,
+        }
+        Ok(place)
+    }
+}
+
 /// What is wrong with a path of the kernel's beside one of ours, if anything is.
 ///
 /// # Safety
 /// The path is a C string or null.
-unsafe fn check_kernel((dir, path): (c_int, *const c_char)) -> Result<()> {
+unsafe fn check_kernel((dir, path): (c_int, *const c_char), looked_for: Old) -> Result<()> {
     let name = text(path)?;
     if name.is_empty() {
         return Err(Errno::NOENT);
     }
-    if name[0] != b'/' && dir != AT_FDCWD && real::fcntl(dir, libc::F_GETFD, 0) < 0 {
-        return Err(Errno::BADF);
+    let (path, flags) = match looked_for {
+        Old::File { follows: true } => (name, 0),
+        Old::File { follows: false } => (name, libc::AT_SYMLINK_NOFOLLOW),
+        Old::Name => (split_last(name).0, 0),
+    };
+    let path = CString::new(path).expect("it was a C string");
+    if real::faccessat(dir, path.as_ptr(), libc::F_OK, flags) < 0 {
+        return Err(crate::errno::last());
     }
     Ok(())
 }
@@ -558,20 +603,28 @@ pub(crate) enum Both {
 pub(crate) unsafe fn call_two(
     from: (c_int, *const c_char),
     to: (c_int, *const c_char),
-    follows: bool,
+    old: Old,
     request: impl for<'a> Fn(At<'a>, At<'a>) -> Request<'a>,
 ) -> Result<Both> {
-    state::steadily(|| call_two_once(from, to, follows, &request))
+    state::steadily(|| call_two_once(from, to, old, &request))
 }
 
 unsafe fn call_two_once(
     from: (c_int, *const c_char),
     to: (c_int, *const c_char),
-    follows: bool,
+    old: Old,
     request: &impl for<'a> Fn(At<'a>, At<'a>) -> Request<'a>,
 ) -> Result<Both> {
-    let (mut first, mut second) =
-        (resolve_through_links(from.0, from.1, follows)?, resolve_through_links(to.0, to.1, false)?);
+    let follows = old.follows();
+    let mut first = resolve_through_links(from.0, from.1, follows)?;
+    let mut second = match resolve_through_links(to.0, to.1, false) {
+        Ok(second) => second,
+        Err(errno) => {
+            // The kernel looks at the first one before.
+            old.settle(first, from)?;
+            return Err(errno);
+        }
+    };
     let mut has_settled = false;
     for _ in 0..CROSSINGS_MAX {
         let (mount, base, path, other, other_base, other_path) = match (&first, &second) {
@@ -581,17 +634,19 @@ unsafe fn call_two_once(
             (Place::Ours(..), _) | (_, Place::Ours(..)) if !has_settled => {
                 // One of them may leave its folder yet.
                 has_settled = true;
-                (first, second) = (settle(first)?, settle(second)?);
+                first = old.settle(first, from)?;
+                second = settle(second)?;
                 continue;
             }
+            (Place::Ours(..), Place::Other(path)) => {
+                check_kernel((AT_FDCWD, path.as_ptr()), Old::Name)?;
+                return Err(Errno::XDEV);
+            }
             (Place::Ours(..), _) => {
-                check_kernel(to)?;
+                check_kernel(to, Old::Name)?;
                 return Err(Errno::XDEV);
             }
-            (_, Place::Ours(..)) => {
-                check_kernel(from)?;
-                return Err(Errno::XDEV);
-            }
+            (_, Place::Ours(..)) => return Err(Errno::XDEV),
             _ => {
                 let path = |place: Place| if let Place::Other(path) = place { Some(path) } else { None };
                 return Ok(Both::Kernel(path(first), path(second)));

@@ -212,13 +212,17 @@ unsafe fn fdopen_any(fd: c_int, mode: *const c_char) -> *mut FILE {
     let Some(held) = table::get(fd) else { return real::fdopen(fd, mode) };
     let parsed = text(mode).ok().and_then(parse);
     let have = held.flags() & O_ACCMODE;
-    let fits = |flags: c_int| have == O_RDWR || flags & O_ACCMODE == have;
+    let fits = |flags: c_int| matches!(have, O_RDWR | O_ACCMODE) || flags & O_ACCMODE == have;
     let Some((flags, shown)) = parsed.filter(|(flags, _)| fits(*flags)) else {
         set(Errno::INVAL);
         return std::ptr::null_mut();
     };
-    if flags & O_APPEND != 0 {
+    if flags & O_APPEND != 0 && !held.appends() {
         held.slot.flags.fetch_or(O_APPEND as u32, Ordering::Relaxed);
+        if flags & O_ACCMODE == O_WRONLY {
+            // The stream says where it is before it writes.
+            let _ = crate::data::seek(&held, 0, libc::SEEK_END);
+        }
     }
     if flags & O_CLOEXEC != 0 {
         real::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize);

@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use libc::{O_ACCMODE, O_APPEND, O_CLOEXEC, O_PATH, O_RDONLY, O_WRONLY, S_IFDIR, S_IFMT, S_IFREG};
+use libc::{O_ACCMODE, O_APPEND, O_CLOEXEC, O_PATH, O_RDONLY, O_RDWR, O_WRONLY, S_IFDIR, S_IFMT, S_IFREG};
 use rustix::io::Errno;
 use unvme_fs::Vnode;
 use unvme_fs::calls::{At, OpenId, Reply, Request};
@@ -96,18 +96,27 @@ impl OpenFile {
         self.flags() & O_APPEND != 0
     }
 
+    /// Whether it is more than a path.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.flags() & O_PATH != 0 { Err(Errno::BADF) } else { Ok(()) }
+    }
+
     /// # Errors
     /// EBADF.
     pub(crate) fn check_readable(&self) -> Result<()> {
-        let flags = self.flags();
-        if flags & O_PATH != 0 || flags & O_ACCMODE == O_WRONLY { Err(Errno::BADF) } else { Ok(()) }
+        // The fourth way, `O_ACCMODE`, is neither: the kernel has it for `ioctl` alone.
+        let flags = self.flags() & (O_PATH | O_ACCMODE);
+        if flags == O_RDONLY || flags == O_RDWR { Ok(()) } else { Err(Errno::BADF) }
     }
 
     /// # Errors
     /// EBADF.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        let flags = self.flags();
-        if flags & O_PATH != 0 || flags & O_ACCMODE == O_RDONLY { Err(Errno::BADF) } else { Ok(()) }
+        let flags = self.flags() & (O_PATH | O_ACCMODE);
+        if flags == O_WRONLY || flags == O_RDWR { Ok(()) } else { Err(Errno::BADF) }
     }
 
     /// The file itself, where it is in this process and its data are not in a mapping.

@@ -93,15 +93,28 @@ impl<'a> Path<'a> {
             Walk::Found(parent) => parent,
             Walk::Outside(path) => return Ok(Err((true, path))),
         };
-        for name in [from.name, target.name] {
-            if matches!(name, b"" | b"." | b"..") {
-                return Err(Errno::BUSY.into());
-            }
+        let is_none = |name: &[u8]| matches!(name, b"" | b"." | b"..");
+        if is_none(from.name) {
+            return Err(Errno::BUSY.into());
+        }
+        if is_none(target.name) {
+            return Err(if how == Rename::NoReplace { Errno::EXIST } else { Errno::BUSY }.into());
         }
         let (directory, target_directory) = (self.base.with(from.directory), to.base.with(target.directory));
         if from.is_directory || target.is_directory {
+            // Slashes are behind a name: what is there decides, in the kernel's order.
+            let is_directory = |found: &Vnode| found.file_type() == FileType::Directory;
             let found = directory.lookup(from.name, self.who)?;
-            if found.file_type() != FileType::Directory {
+            let other = target_directory.lookup(target.name, self.who);
+            let is_right = match how {
+                Rename::NoReplace if other.is_ok() => return Err(Errno::EXIST.into()),
+                Rename::Exchange => {
+                    let other = other?;
+                    !target.is_directory || is_directory(&other)
+                }
+                _ => !target.is_directory || is_directory(&found),
+            };
+            if !is_right || from.is_directory && !is_directory(&found) {
                 return Err(Errno::NOTDIR.into());
             }
         }
@@ -142,7 +155,11 @@ impl<'a> Path<'a> {
                     return Err(Errno::NOTDIR.into());
                 }
                 directory.check_access(self.who, WRITE | crate::access::EXECUTE)?;
-                Ok((directory.create_unnamed(mode & 0o7777, self.who)?, true))
+                let made = directory.create_unnamed(mode & 0o7777, self.who)?;
+                if flags.contains(OFlags::EXCL) {
+                    made.stay_nameless();
+                }
+                Ok((made, true))
             });
         }
         if flags.contains(OFlags::CREATE | OFlags::DIRECTORY) {
@@ -170,7 +187,11 @@ impl<'a> Path<'a> {
                 Walk::Found(parent) => parent,
                 Walk::Outside(path) => return Ok(Walk::Outside(path)),
             };
-            if parent.is_directory || matches!(parent.name, b"" | b"." | b"..") {
+            let is_none = matches!(parent.name, b"" | b"." | b"..");
+            if is_none && flags.contains(OFlags::EXCL) {
+                return Err(Errno::EXIST.into());
+            }
+            if is_none || parent.is_directory {
                 return Err(Errno::ISDIR.into());
             }
             let directory = self.base.with(parent.directory);

@@ -406,8 +406,6 @@ impl Process {
             Request::GetXattr { at, name } => {
                 self.with(at, |node, who| Ok(Reply::Bytes(node.xattr(name, who)?)))
             }
-            // A name of a class, and none in it.
-            Request::SetXattr { name: b"user." | b"trusted." | b"security.", .. } => Err(Errno::INVAL.into()),
             Request::SetXattr { at, name, value, flags } => {
                 let how = SetXattr::from_flags(*flags)?;
                 self.with(at, |node, who| node.set_xattr(name, value, how, who).map(|()| Reply::Done))
